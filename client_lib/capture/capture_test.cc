@@ -295,6 +295,55 @@ TEST_F(CaptureTest, AGeneratorsStateIsSentWithTheNextDraw) {
   EXPECT_EQ(recorder_->uploads().size(), 1u);
 }
 
+TEST_F(CaptureTest, AGeneratorIsSetWhileItsSeedIsSent) {
+  const c10::InferenceMode inference;
+  at::Generator generator =
+      at::detail::getPrivateUse1Hooks().getNewGenerator(0);
+  generator.set_current_seed(1);
+  recorder_->OnNextSeed([&] { generator.set_current_seed(2); });
+  Remote({4}).normal_(0, 1, generator);
+  EXPECT_EQ(generator.current_seed(), 2u);
+  EXPECT_THAT(recorder_->seeds(), ElementsAre(1u));
+  Remote({4}).normal_(0, 1, generator);
+  EXPECT_THAT(recorder_->seeds(), ElementsAre(1u, 2u));
+  Remote({4}).normal_(0, 1, generator);
+  EXPECT_EQ(recorder_->seeds().size(), 2u);
+  // A state likewise, which is sent after a seed if the storage is new.
+  const at::Tensor state = at::detail::createCPUGenerator(99).get_state();
+  generator = at::detail::getPrivateUse1Hooks().getNewGenerator(0);
+  generator.set_state(state);
+  recorder_->OnNextSeed([&] { generator.set_state(state); });
+  Remote({4}).normal_(0, 1, generator);
+  EXPECT_EQ(recorder_->uploads().size(), 1u);
+  Remote({4}).normal_(0, 1, generator);
+  EXPECT_EQ(recorder_->uploads().size(), 2u);
+}
+
+TEST_F(CaptureTest, WhoDrawsWhileTheSeedIsSentDrawsAfterIt) {
+  at::Generator generator =
+      at::detail::getPrivateUse1Hooks().getNewGenerator(0);
+  generator.set_current_seed(1);
+  const auto draw = [&] {
+    const c10::InferenceMode inference;
+    Remote({4}).normal_(0, 1, generator);
+  };
+  std::thread other;
+  bool sent = false;
+  recorder_->OnNextSeed([&] {
+    other = std::thread(draw);
+    // Nothing was drawn yet, whatever the other thread does.
+    EXPECT_THAT(recorder_->TakeNames(), IsEmpty());
+    sent = true;
+  });
+  draw();
+  EXPECT_TRUE(sent);
+  other.join();
+  EXPECT_THAT(recorder_->seeds(), ElementsAre(1u));
+  const std::vector<RecordedCall> calls = recorder_->TakeCalls();
+  ASSERT_EQ(calls.size(), 2u);
+  EXPECT_EQ(calls[0].node.arguments.back(), calls[1].node.arguments.back());
+}
+
 TEST_F(CaptureTest, WhatIsNoStateOfAGeneratorIsRefusedAtOnce) {
   at::Generator generator =
       at::detail::getPrivateUse1Hooks().getNewGenerator(0);
