@@ -8,6 +8,7 @@
 #include <functional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -57,6 +58,46 @@ TEST_F(CaptureTest, RecordsOneNodePerCallAndNoneForViews) {
               ElementsAre("aten::add.Tensor", "aten::mul_.Scalar"));
   EXPECT_EQ(view.sizes(), at::IntArrayRef({1, 6}));
   EXPECT_EQ(view.storage().data(), b.storage().data());
+}
+
+// As far as the addresses of a tensor's bytes go.
+std::pair<const char*, const char*> RangeOf(const at::Tensor& tensor) {
+  const auto* const begin =
+      static_cast<const char*>(tensor.storage().data_ptr().get());
+  return {begin, begin + tensor.storage().nbytes()};
+}
+
+void ExpectApart(const at::Tensor& a, const at::Tensor& b) {
+  EXPECT_TRUE(RangeOf(a).second <= RangeOf(b).first ||
+              RangeOf(b).second <= RangeOf(a).first);
+}
+
+TEST_F(CaptureTest, NoTwoTensorsShareAddressesHoweverManyWereMade) {
+  const at::Tensor kept = Remote({1024});
+  // More than there are addresses, three times over.
+  for (int i = 0; i < 100; ++i) {
+    const at::Tensor large = at::empty(
+        {int64_t{1} << 40}, at::TensorOptions(device_).dtype(at::kByte));
+    ExpectApart(kept, large);
+  }
+  // Whoever grows may have to move.
+  const at::Tensor grows = Remote({4});
+  const at::Tensor next = Remote({4});
+  const void* const before = grows.storage().data_ptr().get();
+  grows.resize_({8});
+  EXPECT_EQ(grows.storage().data_ptr().get(), before);
+  grows.resize_({1000});
+  ExpectApart(grows, next);
+  ExpectApart(grows, kept);
+  EXPECT_EQ(grows.storage().nbytes(), 4000u);
+  EXPECT_EQ(recorder_->dead(), 100);
+  // A number of bytes that nobody has is an address of its own, too.
+  const auto huge = [&] {
+    return at::empty({int64_t{1} << 46},
+                     at::TensorOptions(device_).dtype(at::kByte));
+  };
+  EXPECT_NE(huge().storage().data_ptr().get(),
+            huge().storage().data_ptr().get());
 }
 
 TEST_F(CaptureTest, ViewsChangedInPlaceAreNoNodes) {
@@ -305,6 +346,55 @@ TEST_F(CaptureTest, AGeneratorsStateIsSentWithTheNextDraw) {
   Remote({4}).normal_(0, 1, generator);
   EXPECT_THAT(recorder_->seeds(), ElementsAre(99u, 5u));
   EXPECT_EQ(recorder_->uploads().size(), 1u);
+}
+
+TEST_F(CaptureTest, AGeneratorIsSetWhileItsSeedIsSent) {
+  const c10::InferenceMode inference;
+  at::Generator generator =
+      at::detail::getPrivateUse1Hooks().getNewGenerator(0);
+  generator.set_current_seed(1);
+  recorder_->OnNextSeed([&] { generator.set_current_seed(2); });
+  Remote({4}).normal_(0, 1, generator);
+  EXPECT_EQ(generator.current_seed(), 2u);
+  EXPECT_THAT(recorder_->seeds(), ElementsAre(1u));
+  Remote({4}).normal_(0, 1, generator);
+  EXPECT_THAT(recorder_->seeds(), ElementsAre(1u, 2u));
+  Remote({4}).normal_(0, 1, generator);
+  EXPECT_EQ(recorder_->seeds().size(), 2u);
+  // A state likewise, which is sent after a seed if the storage is new.
+  const at::Tensor state = at::detail::createCPUGenerator(99).get_state();
+  generator = at::detail::getPrivateUse1Hooks().getNewGenerator(0);
+  generator.set_state(state);
+  recorder_->OnNextSeed([&] { generator.set_state(state); });
+  Remote({4}).normal_(0, 1, generator);
+  EXPECT_EQ(recorder_->uploads().size(), 1u);
+  Remote({4}).normal_(0, 1, generator);
+  EXPECT_EQ(recorder_->uploads().size(), 2u);
+}
+
+TEST_F(CaptureTest, WhoDrawsWhileTheSeedIsSentDrawsAfterIt) {
+  at::Generator generator =
+      at::detail::getPrivateUse1Hooks().getNewGenerator(0);
+  generator.set_current_seed(1);
+  const auto draw = [&] {
+    const c10::InferenceMode inference;
+    Remote({4}).normal_(0, 1, generator);
+  };
+  std::thread other;
+  bool sent = false;
+  recorder_->OnNextSeed([&] {
+    other = std::thread(draw);
+    // Nothing was drawn yet, whatever the other thread does.
+    EXPECT_THAT(recorder_->TakeNames(), IsEmpty());
+    sent = true;
+  });
+  draw();
+  EXPECT_TRUE(sent);
+  other.join();
+  EXPECT_THAT(recorder_->seeds(), ElementsAre(1u));
+  const std::vector<RecordedCall> calls = recorder_->TakeCalls();
+  ASSERT_EQ(calls.size(), 2u);
+  EXPECT_EQ(calls[0].node.arguments.back(), calls[1].node.arguments.back());
 }
 
 TEST_F(CaptureTest, WhatIsNoStateOfAGeneratorIsRefusedAtOnce) {

@@ -5,6 +5,7 @@
 #define CLIENT_LIB_CAPTURE_RECORDING_SESSION_H_
 
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -85,8 +86,13 @@ class RecordingDevice : public VirtualDevice {
                : absl::InternalError("copy of another size");
   }
   absl::Status Seed(uint32_t, RemoteStorage*, uint64_t seed) override {
-    MutexLock lock(&mu_);
-    seeds_.push_back(seed);
+    std::function<void()> hook;
+    {
+      MutexLock lock(&mu_);
+      seeds_.push_back(seed);
+      hook = std::exchange(on_seed_, nullptr);
+    }
+    if (hook) hook();
     return absl::OkStatus();
   }
   absl::Status Resize(uint32_t, RemoteStorage*, uint64_t size_bytes) override {
@@ -142,6 +148,12 @@ class RecordingDevice : public VirtualDevice {
     generator_bytes_ = bytes;
   }
 
+  // Called by the next Seed(), which goes on when it returns.
+  void OnNextSeed(std::function<void()> hook) {
+    MutexLock lock(&mu_);
+    on_seed_ = std::move(hook);
+  }
+
   void Fail(absl::Status status) {
     MutexLock lock(&mu_);
     failure_ = std::move(status);
@@ -177,6 +189,7 @@ class RecordingDevice : public VirtualDevice {
   uint64_t generator_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t next_storage_ ABSL_GUARDED_BY(mu_) = 1;
   int dead_ ABSL_GUARDED_BY(mu_) = 0;
+  std::function<void()> on_seed_ ABSL_GUARDED_BY(mu_);
   std::vector<RecordedCall> calls_ ABSL_GUARDED_BY(mu_);
   std::vector<uint64_t> uploads_, reads_, copies_, seeds_, resizes_;
 };

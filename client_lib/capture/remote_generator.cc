@@ -12,6 +12,7 @@
 #include "client_lib/capture/lane.h"
 #include "client_lib/capture/process_session.h"
 #include "client_lib/capture/throw_status.h"
+#include "client_lib/session/fork_guard.h"
 #include "common/srg/structure.h"
 
 namespace djinn::capture {
@@ -56,41 +57,66 @@ RemoteGenerator::~RemoteGenerator() {
 
 StoragePtr RemoteGenerator::StorageOn(
     const std::shared_ptr<VirtualDevice>& device, uint32_t lane) const {
-  MutexLock lock(&mu_);
+  // Whoever had a lock when the process was forked never lets go of it here.
+  if (IsForkedChild()) ThrowIfError(AfterForkError());
+  {
+    MutexLock lock(&mu_);
+    if (IsSetOn(*device)) return storage_;
+  }
+  // Others who draw meanwhile do so after it is sent.
+  MutexLock sending(&sending_mu_);
+  uint64_t setting, seed;
+  std::string state;
+  StoragePtr storage;
+  {
+    MutexLock lock(&mu_);
+    if (IsSetOn(*device)) return storage_;
+    setting = setting_;
+    seed = seed_;
+    state = state_;
+    storage = storage_;
+  }
   // What the worker's own seeding makes of it, it knows itself.
-  const uint64_t bytes = state_.empty() ? CpuStateBytes() : state_.size();
-  if (!storage_ || storage_->device() != device ||
-      (!sent_ && storage_->size_bytes() != bytes)) {
-    StoragePtr made = device->NewStorage(bytes);
-    // Also before a state: it is the seed that makes a storage a generator.
-    ThrowIfError(device->Seed(lane, made.get(), seed_));
-    if (storage_) storage_->device()->MarkDead(storage_.get());
-    storage_ = std::move(made);
-    sent_ = state_.empty();
+  const uint64_t bytes = state.empty() ? CpuStateBytes() : state.size();
+  const bool anew =
+      !storage || storage->device() != device || storage->size_bytes() != bytes;
+  if (anew) storage = device->NewStorage(bytes);
+  // Also before a state: it is the seed that makes a storage a generator.
+  if (anew || state.empty()) {
+    ThrowIfError(device->Seed(lane, storage.get(), seed));
   }
-  if (sent_) return storage_;
-  if (state_.empty()) {
-    ThrowIfError(device->Seed(lane, storage_.get(), seed_));
-  } else {
-    auto state = std::make_shared<const std::string>(state_);
-    ThrowIfError(device->Upload(lane, storage_.get(), {*state, state}));
+  if (anew) {
+    StoragePtr former = storage;
+    {
+      MutexLock lock(&mu_);
+      std::swap(former, storage_);
+      sent_ = 0;
+    }
+    if (former) former->device()->MarkDead(former.get());
   }
-  sent_ = true;
-  return storage_;
+  if (!state.empty()) {
+    auto owner = std::make_shared<const std::string>(std::move(state));
+    ThrowIfError(device->Upload(lane, storage.get(), {*owner, owner}));
+  }
+  MutexLock lock(&mu_);
+  sent_ = setting;
+  return storage;
 }
 
 void RemoteGenerator::set_current_seed(uint64_t seed) {
   ++settings;
+  if (IsForkedChild()) {
+    // Nobody draws from it any more, and the lock may be held for ever.
+    seed_ = seed;
+    return;
+  }
   MutexLock lock(&mu_);
   seed_ = seed;
   state_.clear();
-  sent_ = false;
+  ++setting_;
 }
 
-uint64_t RemoteGenerator::current_seed() const {
-  MutexLock lock(&mu_);
-  return seed_;
-}
+uint64_t RemoteGenerator::current_seed() const { return seed_; }
 
 uint64_t RemoteGenerator::seed() {
   const uint64_t value = c10::detail::getNonDeterministicRandom();
@@ -111,7 +137,7 @@ void RemoteGenerator::set_state(const c10::TensorImpl& new_state) {
   MutexLock lock(&mu_);
   seed_ = taken.current_seed();
   state_ = std::move(bytes);
-  sent_ = false;
+  ++setting_;
 }
 
 void RemoteGenerator::SetPhiloxState(const c10::TensorImpl& state) {
@@ -129,7 +155,7 @@ void RemoteGenerator::SetPhiloxState(const c10::TensorImpl& state) {
   MutexLock lock(&mu_);
   seed_ = seed;
   state_.assign(bytes, kPhiloxStateBytes);
-  sent_ = false;
+  ++setting_;
 }
 
 c10::intrusive_ptr<c10::TensorImpl> RemoteGenerator::get_state() const {

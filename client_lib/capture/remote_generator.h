@@ -8,6 +8,8 @@
 
 #include <ATen/core/Generator.h>
 
+#include <atomic>
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -47,14 +49,27 @@ class RemoteGenerator : public c10::GeneratorImpl {
   uint64_t StateBytes() const;
   void SetPhiloxState(const c10::TensorImpl& state) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Held while the seed or state is sent, so that no other thread draws before
-  // it is; nothing that runs below takes it.
+  // Whether storage_ is on `device` and has what was set last.
+  bool IsSetOn(const VirtualDevice& device) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return storage_ && sent_ == setting_ && storage_->device().get() == &device;
+  }
+
+  // Held while the seed or state is sent, which may take long, so that no other
+  // thread draws before it is; nothing that runs below takes it. Never taken to
+  // set one: that is for the next draw then, and this one goes first.
+  mutable Mutex sending_mu_ ABSL_ACQUIRED_BEFORE(mu_);
+  // Nothing is called out to with it.
   mutable Mutex mu_;
-  uint64_t seed_ ABSL_GUARDED_BY(mu_);
+  // Written with mu_, but for forked children.
+  std::atomic<uint64_t> seed_;
   // Empty: the state is that of the seed.
   std::string state_ ABSL_GUARDED_BY(mu_);
-  // Whether storage_ has been set to the above.
-  mutable bool sent_ ABSL_GUARDED_BY(mu_) = false;
+  // The number of the setting that the above are.
+  uint64_t setting_ ABSL_GUARDED_BY(mu_) = 1;
+  // That of the one that storage_ was given last; 0: of none.
+  mutable uint64_t sent_ ABSL_GUARDED_BY(mu_) = 0;
+  // Replaced with both locks.
   mutable StoragePtr storage_ ABSL_GUARDED_BY(mu_);
 };
 

@@ -15,17 +15,20 @@
 #include "client_lib/capture/process_session.h"
 #include "client_lib/capture/shape_only.h"
 #include "client_lib/capture/throw_status.h"
+#include "client_lib/session/address_space.h"
+#include "client_lib/session/fork_guard.h"
 #include "common/torch/data_type.h"
 
 namespace djinn::capture {
 namespace {
 
-// Reserved, never backed. Addresses repeat only after this many bytes have been
-// allocated in all, by which time the first ones have long been freed.
+// Reserved, never backed.
 constexpr size_t kReservedBytes = size_t{1} << 45;
-constexpr size_t kGranularity = 512;
+// The last of them are for what has no range of its own.
+constexpr size_t kLooseBytes = size_t{1} << 40;
+constexpr size_t kRangeBytes = kReservedBytes - kLooseBytes;
 
-void* NextAddress(size_t bytes) {
+char* FirstAddress() {
   static char* const base = [] {
     void* reserved = mmap(nullptr, kReservedBytes, PROT_NONE,
                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -34,18 +37,38 @@ void* NextAddress(size_t bytes) {
                 "limit on virtual memory?)");
     return static_cast<char*>(reserved);
   }();
+  return base;
+}
+
+AddressSpace& Ranges() {
+  // Tensors may die at exit.
+  static AddressSpace* const ranges = new AddressSpace(kRangeBytes);
+  return *ranges;
+}
+
+// Repeats after 2^31 others.
+void* LooseAddress() {
   static std::atomic<size_t> used{0};
-  const size_t step = bytes >= kReservedBytes / 2
-                          ? kGranularity
-                          : (bytes / kGranularity + 1) * kGranularity;
-  const size_t at = used.fetch_add(step, std::memory_order_relaxed);
-  return base + at % (kReservedBytes / 2);
+  const size_t at =
+      used.fetch_add(AddressSpace::kGranularity, std::memory_order_relaxed);
+  return FirstAddress() + kRangeBytes + at % kLooseBytes;
+}
+
+// Nobody else's while the storage lives. Whoever asks for more bytes than there
+// are addresses is told so when they are needed; and in a forked child somebody
+// may have the lock for ever.
+void* AddressFor(RemoteStorage* storage, size_t bytes) {
+  AddressRange& range = storage->address_range();
+  return !IsForkedChild() && Ranges().Take(bytes, &range)
+             ? FirstAddress() + range.begin()
+             : LooseAddress();
 }
 
 void DropHandle(void* context) {
   // Runs on any thread, with any lock held, also at exit.
   auto* storage = static_cast<RemoteStorage*>(context);
   MemoryCounter::Of(storage->device()->index()).Died(storage->size_bytes());
+  if (!IsForkedChild()) Ranges().Release(&storage->address_range());
   storage->device()->MarkDead(storage);
   storage->DropReference();
 }
@@ -56,7 +79,7 @@ c10::DataPtr MakeDataPtr(StoragePtr storage, size_t bytes) {
   const c10::Device device(
       c10::DeviceType::PrivateUse1,
       static_cast<c10::DeviceIndex>(storage->device()->index()));
-  void* const address = NextAddress(bytes);
+  void* const address = AddressFor(storage.get(), bytes);
   MemoryCounter::Of(storage->device()->index()).Born(storage->size_bytes());
   return c10::DataPtr(address, storage.release(), &DropHandle, device);
 }
@@ -71,7 +94,7 @@ class ZeroMemoryAllocator : public c10::DeviceAllocator {
   }
 
   static c10::DataPtr ShapeOnlyPointer(int index) {
-    return c10::DataPtr(NextAddress(0), nullptr, &DropNothing,
+    return c10::DataPtr(LooseAddress(), nullptr, &DropNothing,
                         c10::Device(c10::DeviceType::PrivateUse1,
                                     static_cast<c10::DeviceIndex>(index)));
   }
@@ -109,6 +132,16 @@ class ZeroMemoryAllocator : public c10::DeviceAllocator {
     return MemoryCounter::Of(index);
   }
 };
+
+// To a range in which it has room; it keeps what it is.
+void Move(size_t bytes, c10::StorageImpl* storage) {
+  c10::DataPtr& pointer = storage->_mutable_data_ptr_no_checks();
+  auto* const remote = static_cast<RemoteStorage*>(pointer.get_context());
+  if (!IsForkedChild()) Ranges().Release(&remote->address_range());
+  void* const address = AddressFor(remote, bytes);
+  pointer = c10::DataPtr(address, pointer.release_context(), &DropHandle,
+                         pointer.device());
+}
 
 uint64_t ExtentOf(c10::IntArrayRef sizes, c10::IntArrayRef strides,
                   c10::ScalarType data_type) {
@@ -181,6 +214,9 @@ void ResizeStorage(const c10::Storage& storage, uint64_t size_bytes) {
     const uint64_t before = remote->size_bytes();
     ThrowIfError(remote->device()->Resize(CurrentLane(), remote, size_bytes));
     MemoryCounter::Of(remote->device()->index()).Resized(before, size_bytes);
+    if (size_bytes >= remote->address_range().size_bytes()) {
+      Move(size_bytes, storage.unsafeGetStorageImpl());
+    }
   }
   storage.unsafeGetStorageImpl()->set_nbytes(size_bytes);
 }

@@ -1,7 +1,7 @@
 // Remote tensors: plain c10::TensorImpls on zero-memory storages. The storage's
-// data pointer is a unique address in reserved, inaccessible address space (so
-// that identity and overlap checks work and a stray native access faults at
-// once); its context is the session's RemoteStorage.
+// data pointer is an address in reserved, inaccessible address space that no
+// other living one has (so that identity and overlap checks work and a stray
+// native access faults at once); its context is the session's RemoteStorage.
 #ifndef CLIENT_LIB_CAPTURE_REMOTE_TENSOR_H_
 #define CLIENT_LIB_CAPTURE_REMOTE_TENSOR_H_
 

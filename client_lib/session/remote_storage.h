@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "absl/container/inlined_vector.h"
+#include "client_lib/session/address_space.h"
 
 namespace djinn {
 
@@ -37,6 +38,8 @@ class RemoteStorage {
   // worker sees its device's ids without holes; 0 before.
   uint64_t id() const { return id_; }
   const std::shared_ptr<VirtualDevice>& device() const { return device_; }
+  // Whoever wraps the storage may give it an address; nothing here looks at it.
+  AddressRange& address_range() { return address_range_; }
   // As the program has resized it so far.
   uint64_t size_bytes() const {
     return size_bytes_.load(std::memory_order_relaxed);
@@ -70,6 +73,7 @@ class RemoteStorage {
   // Set at birth, under the device's lock, before anything names the storage.
   uint64_t id_;
   const std::shared_ptr<VirtualDevice> device_;
+  AddressRange address_range_;
   std::atomic<uint64_t> size_bytes_;
   std::atomic<uint32_t> references_{0};
   std::atomic<bool> dead_{false};

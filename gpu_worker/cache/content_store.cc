@@ -137,13 +137,15 @@ bool ContentLoad::ok() const {
   return outcome_.value_or(false);
 }
 
+bool ContentLoad::Decide(bool ok) {
+  MutexLock lock(&mu_);
+  if (outcome_.has_value()) return false;
+  outcome_ = ok;
+  return true;
+}
+
 void ContentLoad::Settle(bool ok) {
-  {
-    MutexLock lock(&mu_);
-    if (outcome_.has_value()) return;
-    outcome_ = ok;
-  }
-  settled_();
+  if (Decide(ok)) settled_();
 }
 
 void ContentLoad::GiveUp() { Settle(false); }
@@ -447,9 +449,12 @@ bool ContentStore::ReadOne() {
   if (!reading.load->settled()) {
     status = Read(reading.key, reading.load->buffer_.get());
   }
+  reading.load->buffer_ = nullptr;
+  bool in_time;
   {
     MutexLock lock(&mu_);
-    ++(status.ok() ? stats_.hits : stats_.misses);
+    in_time = reading.load->Decide(status.ok());
+    ++(in_time && status.ok() ? stats_.hits : stats_.misses);
     if (absl::IsDataLoss(status)) {
       ++stats_.corrupt_files;
       Remove(reading.key);
@@ -459,8 +464,7 @@ bool ContentStore::ReadOne() {
     log::Warning("content not read from disk",
                  {{"file", PathOf(reading.key)}, {"status", status}});
   }
-  reading.load->buffer_ = nullptr;
-  reading.load->Settle(status.ok());
+  if (in_time) reading.load->settled_();
   return true;
 }
 

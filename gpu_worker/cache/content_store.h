@@ -65,6 +65,8 @@ class ContentLoad {
  private:
   friend class ContentStore;
   void Settle(bool ok);
+  // False if there is an outcome already. Otherwise the caller tells it.
+  bool Decide(bool ok);
 
   std::function<void()> settled_;
   std::shared_ptr<Buffer> buffer_;
@@ -86,6 +88,7 @@ class ContentStore {
     uint64_t entries = 0;
     uint64_t bytes = 0;
     uint64_t limit_bytes = 0;
+    // Read in time for whoever asked.
     uint64_t hits = 0;
     uint64_t misses = 0;
     uint64_t evictions = 0;

@@ -392,6 +392,9 @@ TEST_F(ContentStoreTest, WhoGivesUpHearsOnce) {
   EXPECT_FALSE(load->ok());
   store_->ReadOne();
   EXPECT_EQ(settled, 1);
+  // Nobody had it.
+  EXPECT_EQ(store_->stats().hits, 0u);
+  EXPECT_EQ(store_->stats().misses, 1u);
   // What still waits when the store stops fails.
   const auto late = store_->Load("a", HashOf("bytes"), *device_.Allocate(5),
                                  [&settled] { ++settled; });

@@ -198,16 +198,28 @@ class SharedMemoryPeers::Call : public PeerCall {
       // From here on nobody cancels it.
       MutexLock lock(&mu_);
       connection_ = nullptr;
+      while (cancelling_ > 0) changed_.Wait(&mu_);
     }
     if (connection->usable()) peers_.GiveBack(peer_, std::move(connection));
     return received;
   }
 
   void Cancel() override {
+    Connection* connection;
+    PeerCall* elsewhere;
+    {
+      MutexLock lock(&mu_);
+      cancelled_ = true;
+      connection = connection_;
+      elsewhere = elsewhere_.get();
+      if (connection != nullptr) ++cancelling_;
+    }
+    if (elsewhere != nullptr) elsewhere->Cancel();
+    if (connection == nullptr) return;
+    connection->Cancel();
     MutexLock lock(&mu_);
-    cancelled_ = true;
-    if (connection_ != nullptr) connection_->Cancel();
-    if (elsewhere_ != nullptr) elsewhere_->Cancel();
+    --cancelling_;
+    changed_.SignalAll();
   }
 
  private:
@@ -230,6 +242,10 @@ class SharedMemoryPeers::Call : public PeerCall {
   Mutex mu_;
   bool cancelled_ ABSL_GUARDED_BY(mu_) = false;
   Connection* connection_ ABSL_GUARDED_BY(mu_) = nullptr;
+  // Calls of Cancel() that use the connection.
+  int cancelling_ ABSL_GUARDED_BY(mu_) = 0;
+  CondVar changed_;
+  // Stays once it is there.
   std::unique_ptr<PeerCall> elsewhere_ ABSL_GUARDED_BY(mu_);
 };
 

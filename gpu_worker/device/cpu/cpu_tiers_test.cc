@@ -17,8 +17,10 @@
 #include "common/clock.h"
 #include "gpu_worker/device/cpu/cpu_device.h"
 #include "gpu_worker/device/cpu/packed_kernel.h"
+#include "gpu_worker/device/cpu/product_table.h"
 #include "gpu_worker/device/cpu/program_tester.h"
 #include "gpu_worker/device/cpu/torch_program.h"
+#include "gpu_worker/device/cpu/trial_pace.h"
 #include "gtest/gtest.h"
 
 namespace djinn::worker {
@@ -128,6 +130,52 @@ TEST(CpuTiersTest, WithoutThreadTrialsAllThreadsCarryOutEveryCall) {
   process.Run(/*fast=*/false, kSettled);
   EXPECT_GT(process.looks(), 0);
   EXPECT_EQ(process.alone(), 0);
+}
+
+// Every look at it takes a second.
+class SlowClock final : public FakeClock {
+ public:
+  absl::Duration Monotonic() override {
+    Advance(absl::Seconds(1));
+    return FakeClock::Monotonic();
+  }
+};
+
+TEST(CpuTiersTest, AfterATrialAnotherProductWaitsForItsOwn) {
+  if (BestPackedKernel() == nullptr) GTEST_SKIP() << "no packed kernel here";
+  SlowClock clock;
+  ProgramTester tester(&clock);
+  std::vector<EncodedCall> calls;
+  std::vector<std::unique_ptr<CompiledProgram>> programs;
+  for (const int64_t width : {40, 56}) {
+    const at::Tensor rows = at::randn({64, 48}),
+                     weight = at::randn({48, width});
+    calls.push_back(
+        tester.Encode("aten::mm", "", {rows, weight}, {at::mm(rows, weight)}));
+    programs.push_back(
+        tester.library()->Compile(calls.back().structure).value());
+  }
+  const auto run = [&](size_t index) {
+    std::vector<NodeResult> results;
+    EXPECT_TRUE(
+        programs[index]->Execute(0, calls[index].input(), &results).ok());
+  };
+  const auto is_tried = [&](size_t index) {
+    const auto& program = dynamic_cast<const TorchProgram&>(*programs[index]);
+    return program.call(0).strict_product->facts() != nullptr;
+  };
+  for (uint32_t i = 0; i < StrictProduct::kRuns; ++i) {
+    run(0);
+    run(1);
+  }
+  EXPECT_FALSE(is_tried(0));
+  run(0);
+  EXPECT_TRUE(is_tried(0));
+  run(1);
+  EXPECT_FALSE(is_tried(1));
+  clock.Advance(absl::Seconds(TrialPace::kRest));
+  run(1);
+  EXPECT_TRUE(is_tried(1));
 }
 
 class RestartTest : public testing::Test {

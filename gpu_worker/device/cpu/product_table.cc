@@ -24,7 +24,7 @@ StrictProduct::StrictProduct(absl::string_view shape,
   runs_ = kRuns;
   if (hint_->alone_is_equal || hint_->order.has_value()) return;
   // PyTorch's own way is right whatever the hint says.
-  runs_ = kRuns + 1;
+  begun_ = true;
   facts_ = *hint_;
   known_ = true;
 }

@@ -22,8 +22,9 @@
 
 namespace djinn::worker {
 
-// Thread-safe. Life: counts runs until a trial is worth it; one run makes it;
-// then measures which of the ways that are left is the fastest.
+// Thread-safe. Life: counts runs until a trial is worth it; one of those that
+// follow makes it; then measures which of the ways that are left is the
+// fastest.
 class StrictProduct {
  public:
   // Runs before the trial.
@@ -49,11 +50,14 @@ class StrictProduct {
     return hint_.has_value() ? &*hint_ : nullptr;
   }
 
-  // For a run that begins: whether it is to make the trial and tell Learn().
+  // For a run that begins: whether a trial is worth it, and none was begun. It
+  // may be left to a later run.
   bool IsTrialDue() {
-    return runs_.load(std::memory_order_relaxed) <= kRuns &&
-           runs_.fetch_add(1, std::memory_order_relaxed) == kRuns;
+    return !begun_.load(std::memory_order_relaxed) &&
+           runs_.fetch_add(1, std::memory_order_relaxed) >= kRuns;
   }
+  // Whether the caller is the one to make the trial and tell Learn().
+  bool BeginTrial() { return !begun_.exchange(true); }
   void Learn(const ProductFacts& facts);
   // A way was measured: it may be known by now which is the fastest.
   void NoteMeasured();
@@ -74,6 +78,7 @@ class StrictProduct {
   std::optional<ProductFacts> hint_;
   FastestWays fastest_;
   std::atomic<uint32_t> runs_{0};
+  std::atomic<bool> begun_{false};
   // Written once, before `known_` is set.
   ProductFacts facts_;
   std::atomic<bool> known_{false};

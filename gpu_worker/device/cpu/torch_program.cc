@@ -191,18 +191,23 @@ absl::Status TorchProgram::ExecuteAlone(
   return ExecutePlain(call, input, results);
 }
 
+void TorchProgram::TryStrictProduct(const CpuCall& call) const {
+  const absl::Duration start = clock_.Monotonic();
+  if (!pace_->IsDue(start) || !call.strict_product->BeginTrial()) return;
+  call.strict_product->Learn(TryProduct(
+      *call.packed,
+      [&](const NodeInput& input, std::vector<NodeResult>* results) {
+        return ExecutePlain(call, input, results);
+      },
+      call.strict_product->hint()));
+  pace_->Took(start, clock_.Monotonic());
+}
+
 absl::Status TorchProgram::ExecuteStrictProduct(
     const CpuCall& call, const NodeInput& input,
     std::vector<NodeResult>* results) const {
   StrictProduct& product = *call.strict_product;
-  if (product.IsTrialDue()) {
-    product.Learn(TryProduct(
-        *call.packed,
-        [&](const NodeInput& input, std::vector<NodeResult>* results) {
-          return ExecutePlain(call, input, results);
-        },
-        product.hint()));
-  }
+  if (product.IsTrialDue()) TryStrictProduct(call);
   const ProductFacts* const facts = product.facts();
   if (facts == nullptr) return ExecutePlain(call, input, results);
   const std::shared_ptr<const PackedMatrix> packed =

@@ -95,6 +95,9 @@ class TorchProgram final : public CompiledProgram {
   // By one thread, in the way that the call's trial tries or found.
   absl::Status ExecuteAlone(const CpuCall& call, const NodeInput& input,
                             std::vector<NodeResult>* results) const;
+  // Finds out how the product may be carried out, unless it is too soon after
+  // another trial, or another run does.
+  void TryStrictProduct(const CpuCall& call) const;
   absl::Status ExecuteStrictProduct(const CpuCall& call, const NodeInput& input,
                                     std::vector<NodeResult>* results) const;
   absl::Status ExecuteFast(uint32_t node, const NodeInput& input,
