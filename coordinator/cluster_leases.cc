@@ -210,7 +210,7 @@ void Cluster::CloseAccount(const Lease& lease) {
     // The worker never heard of it.
     ledger_.Settle(lease.id);
   } else {
-    worker->closing.insert(lease.id);
+    worker->closing.emplace(lease.id, 0);
   }
 }
 
@@ -287,7 +287,7 @@ void Cluster::EndReported(const v1::EndedLease& ended, Worker* worker,
   }
   Bill(lease_id, Use::From(ended.use()));
   if (ended.measuring()) {
-    worker->closing.insert(lease_id);
+    worker->closing.emplace(lease_id, 0);
     return;
   }
   ledger_.Close(lease_id);
@@ -320,17 +320,18 @@ void Cluster::AbsorbUse(const v1::WorkerState& report, Worker* worker,
                   ledger_.Settle(entry.first);
                   return true;
                 });
-  if (report.applied_revision() < worker->revision) return;
-  // It has carried out all we said, and knows nothing of these.
-  std::erase_if(
-      worker->closing,
-      [&](const std::string& lease_id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-        if (worker->held.contains(lease_id) || measuring.contains(lease_id)) {
-          return false;
-        }
-        ledger_.Settle(lease_id);
-        return true;
-      });
+  // It has been told to end these, and knows nothing of them.
+  std::erase_if(worker->closing,
+                [&](const auto& entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+                  const auto& [lease_id, revision] = entry;
+                  if (revision == 0 || revision > report.applied_revision() ||
+                      worker->held.contains(lease_id) ||
+                      measuring.contains(lease_id)) {
+                    return false;
+                  }
+                  ledger_.Settle(lease_id);
+                  return true;
+                });
 }
 
 }  // namespace djinn::coordinator

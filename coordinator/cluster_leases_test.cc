@@ -300,6 +300,44 @@ TEST_F(ClusterLeasesTest, TheUnusedComesBackAndTheLastStepsAreBilled) {
   EXPECT_EQ(UsedBy("red"), absl::Milliseconds(500));
 }
 
+TEST_F(ClusterLeasesTest, LeasesThatAreReturnedBesideAnotherMintNoCredit) {
+  Limit({.device_time = absl::Seconds(32)});
+  const StreamId worker = Join(w0_);
+  const StreamId session = Open("red");
+  Grant(session, 1, worker, &w0_);
+  for (int i = 0; i < 40; ++i) {
+    v1::LeaseReturn returned;
+    returned.set_lease_id(Grant(session, 0, worker, &w0_).lease_id());
+    EXPECT_EQ(cluster_->ReturnLease(session, returned), absl::OkStatus());
+    // Whatever the worker may honour at a time was granted once.
+    EXPECT_THAT(w0_.sessions(), SizeIs(2));
+  }
+  CarryOut(worker, &w0_);
+  EXPECT_THAT(w0_.sessions(), SizeIs(1));
+  EXPECT_EQ(ReservedBy("red"), absl::Seconds(2));
+}
+
+TEST_F(ClusterLeasesTest, AWorkerThatGoesOnWithWhatHasEndedChangesNothing) {
+  Limit({.device_time = absl::Seconds(32)});
+  StreamId worker = Join(w0_);
+  const StreamId session = Open("red");
+  Grant(session, 1, worker, &w0_);
+  v1::LeaseReturn returned;
+  returned.set_lease_id(Grant(session, 0, worker, &w0_).lease_id());
+  EXPECT_EQ(cluster_->ReturnLease(session, returned), absl::OkStatus());
+  // As one of an older build does: nothing is adopted, or signed for it.
+  for (int i = 0; i < 3; ++i) {
+    clock_.Advance(config_.heartbeat_interval);
+    const std::optional<v1::DesiredState> desired = Desired(worker);
+    EXPECT_THAT(desired->drop_lease_ids(), ElementsAre(returned.lease_id()));
+    EXPECT_THAT(desired->leases(), SizeIs(1));
+    w0_.set_applied_revision(desired->revision());
+    Report(worker);
+    EXPECT_THAT(cluster_->Leases().items, SizeIs(1));
+    EXPECT_EQ(ReservedBy("red"), absl::Seconds(2));
+  }
+}
+
 TEST_F(ClusterLeasesTest, ALeaseThatEndedAtTheWorkerEndsForTheClient) {
   const StreamId worker = Join(w0_);
   const StreamId session = Open("red");

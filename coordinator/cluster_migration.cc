@@ -346,11 +346,13 @@ void Cluster::EndMigrationRecord(const std::string& lease_id,
 
 void Cluster::LeaveWorker(const std::string& session_id,
                           const std::string& worker_id, Wakes* wakes) {
-  for (const Lease* lease : leases_.OfSession(session_id)) {
-    if (lease->worker_id == worker_id) return;
-  }
   Worker* const worker = workers_.Find(worker_id);
-  if (worker != nullptr) Drop(session_id, worker, wakes);
+  if (worker == nullptr) return;
+  for (const Lease* lease : leases_.OfSession(session_id)) {
+    // It is told of the lease that has ended.
+    if (lease->worker_id == worker_id) return Touch(worker, wakes);
+  }
+  Drop(session_id, worker, wakes);
 }
 
 void Cluster::ExpireMigrations(absl::Duration now, Wakes* wakes) {
