@@ -251,9 +251,12 @@ absl::StatusOr<v1::LeaseClaims> Cluster::ReportedClaims(
 
 void Cluster::BillHeld(const std::string& lease_id, const Worker::Held& held,
                        Worker* worker, Wakes* wakes) {
+  // What it names is its word alone: it speaks of its own leases.
+  const CreditLedger::Account* const account = ledger_.Find(lease_id);
+  if (account == nullptr || account->worker_id != worker->id) return;
   Bill(lease_id, Use::From(held.lease_use));
   Lease* const lease = leases_.Find(lease_id);
-  if (lease == nullptr) return;
+  if (lease == nullptr || lease->worker_id != worker->id) return;
   lease->out_of_credit = held.out_of_credit;
   const std::shared_ptr<const Tenant> tenant = tenants_->Find(lease->tenant);
   if (tenant != nullptr && TopUp(lease_id, *tenant)) {
@@ -272,6 +275,11 @@ void Cluster::EndReported(const v1::EndedLease& ended, Worker* worker,
     return;
   }
   const std::string& lease_id = claims->lease_id();
+  // Without a key that is known the claims are its word, too.
+  if (const CreditLedger::Account* const account = ledger_.Find(lease_id);
+      account != nullptr && account->worker_id != worker->id) {
+    return;
+  }
   if (Lease* const lease = leases_.Find(lease_id);
       lease != nullptr && lease->worker_id == worker->id &&
       lease->state == Lease::State::kGranted) {

@@ -338,6 +338,34 @@ TEST_F(ClusterLeasesTest, AWorkerThatGoesOnWithWhatHasEndedChangesNothing) {
   }
 }
 
+TEST_F(ClusterLeasesTest, NobodyBillsAnotherWorkersLease) {
+  Limit({.device_time = absl::Seconds(32)});
+  const StreamId worker = Join(w0_);
+  const StreamId session = Open("red");
+  const v1::Lease lease = Grant(session, 0, worker, &w0_);
+  v1::LeaseClaims claims;
+  claims.set_lease_id(lease.lease_id());
+  claims.set_session_id(session.owner);
+  claims.set_tenant("red");
+  claims.set_worker_id("w1");
+  claims.set_worker_incarnation(1);
+  v1::WorkerState other = TestWorker("w1");
+  v1::HeldSession* const held = other.add_sessions();
+  held->mutable_lease()->set_claims(claims.SerializeAsString());
+  held->mutable_lease_use()->mutable_device_time()->set_seconds(1000);
+  held->set_out_of_credit(true);
+  v1::EndedLease* const ended = other.add_ended_leases();
+  *ended->mutable_lease() = held->lease();
+  *ended->mutable_use() = held->lease_use();
+  Join(other);
+  EXPECT_EQ(UsedBy("red"), absl::ZeroDuration());
+  EXPECT_EQ(ReservedBy("red"), absl::Seconds(2));
+  EXPECT_FALSE(cluster_->Leases().items[0].out_of_credit());
+  Use(absl::Seconds(1), 0);
+  Report(worker);
+  EXPECT_EQ(UsedBy("red"), absl::Seconds(1));
+}
+
 TEST_F(ClusterLeasesTest, ALeaseThatEndedAtTheWorkerEndsForTheClient) {
   const StreamId worker = Join(w0_);
   const StreamId session = Open("red");
