@@ -106,7 +106,8 @@ class Cluster {
   // (PROTOCOL_VIOLATION) for a deadline that is not in the future.
   absl::Status SetUrgency(const StreamId& session, const v1::Urgency& urgency);
   // How the session carried out a MigrationRequest. Leases that are not its
-  // own, and outcomes that are known, change nothing.
+  // own, and outcomes that are known, change nothing. InvalidArgument
+  // (PROTOCOL_VIOLATION) for ids that cannot be leases'.
   absl::Status NoteMigration(const StreamId& session,
                              const v1::MigrationOutcome& outcome);
   // The session has no use for the lease. Leases that are not its own, or have

@@ -19,8 +19,6 @@ namespace {
 // Several messages for each virtual device.
 constexpr size_t kMaxOutbox = 4 * Cluster::kMaxVirtualDevices;
 
-// More than any lease's id has.
-constexpr size_t kMaxLeaseId = 64;
 // Kept of each session; several for each of its virtual devices.
 constexpr size_t kMaxReturnedLeases = 4 * Cluster::kMaxVirtualDevices;
 // How long a worker that was not reached comes last: a client that asks again

@@ -189,6 +189,31 @@ TEST_F(ClusterMigrationTest, AWayThatFailedBesideAnotherLeaseMayBeTriedAgain) {
   }
 }
 
+TEST_F(ClusterMigrationTest, LittleOfWhatAClientSaysIsKept) {
+  v1::MigrationOutcome outcome;
+  outcome.set_to_lease_id(std::string(64, 'x'));
+  v1::ErrorDetail* const failure = outcome.mutable_failure();
+  failure->set_code(8);
+  failure->set_reason(std::string(1 << 16, 'R'));
+  // Characters of two bytes, which are not cut in two.
+  std::string text = "-";
+  while (text.size() < 1 << 16) text += "Ã¼";
+  failure->set_message(text);
+  failure->set_operator_name(text);
+  failure->set_operands(text);
+  Note(outcome);
+  EXPECT_EQ(Last().failure_reason(), std::string(64, 'R'));
+  EXPECT_EQ(Last().failure(), text.substr(0, 499));
+  EXPECT_LT(cluster_->GetSession(session_.owner)->ByteSizeLong(), 2000u);
+  outcome.set_to_lease_id(std::string(65, 'x'));
+  EXPECT_EQ(ErrorReason(cluster_->NoteMigration(session_, outcome)),
+            "PROTOCOL_VIOLATION");
+  outcome.set_to_lease_id("x");
+  outcome.set_from_lease_id(std::string(65, 'x'));
+  EXPECT_EQ(ErrorReason(cluster_->NoteMigration(session_, outcome)),
+            "PROTOCOL_VIOLATION");
+}
+
 TEST_F(ClusterMigrationTest, WhatCannotBeIsRefused) {
   EXPECT_EQ(ErrorReason(Migrate("w0").status()), "ALREADY_THERE");
   EXPECT_EQ(ErrorReason(Migrate("w9").status()), "WORKER_UNKNOWN");
