@@ -106,7 +106,8 @@ class Cluster {
   // (PROTOCOL_VIOLATION) for a deadline that is not in the future.
   absl::Status SetUrgency(const StreamId& session, const v1::Urgency& urgency);
   // How the session carried out a MigrationRequest. Leases that are not its
-  // own, and outcomes that are known, change nothing.
+  // own, and outcomes that are known, change nothing. InvalidArgument
+  // (PROTOCOL_VIOLATION) for ids that cannot be leases'.
   absl::Status NoteMigration(const StreamId& session,
                              const v1::MigrationOutcome& outcome);
   // The session has no use for the lease. Leases that are not its own, or have
@@ -374,7 +375,8 @@ class Cluster {
   void EndMigrationRecord(const std::string& lease_id,
                           v1::MigrationOutcome outcome, absl::Status failure,
                           Session* session) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Nobody of the session is at the worker any more: it forgets the session.
+  // A lease of the session has ended that was the worker's. If nobody of the
+  // session is there any more, it forgets the session.
   void LeaveWorker(const std::string& session_id, const std::string& worker_id,
                    Wakes* wakes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Ends those that took too long.
@@ -624,8 +626,9 @@ class Cluster {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Takes over a lease that a worker reports and nobody knows, except its
   // limits, which are the configuration's, and tenants that are not in there.
-  // Of two of one virtual device the newer one stays. `passed`: sessions that
-  // have left the worker, as far as this lease goes.
+  // Of two of one virtual device the newer one stays. One that has ended the
+  // worker is told of. `passed`: sessions that have left the worker, as far as
+  // this lease goes.
   void Adopt(const v1::SignedLease& reported, Worker* worker,
              std::set<std::string>* passed, Wakes* wakes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

@@ -83,6 +83,14 @@ class ClusterTest : public testing::Test {
         }
       }
     }
+    for (const std::string& lease_id : desired->drop_lease_ids()) {
+      auto* const held = state->mutable_sessions();
+      for (int i = held->size(); i-- > 0;) {
+        if (UncheckedClaims(held->Get(i).lease()).lease_id() == lease_id) {
+          held->DeleteSubrange(i, 1);
+        }
+      }
+    }
     EXPECT_EQ(cluster_->Report(id, *state), absl::OkStatus());
   }
   static void Hold(const v1::SignedLease& lease, v1::WorkerState* state) {

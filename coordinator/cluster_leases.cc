@@ -19,8 +19,6 @@ namespace {
 // Several messages for each virtual device.
 constexpr size_t kMaxOutbox = 4 * Cluster::kMaxVirtualDevices;
 
-// More than any lease's id has.
-constexpr size_t kMaxLeaseId = 64;
 // Kept of each session; several for each of its virtual devices.
 constexpr size_t kMaxReturnedLeases = 4 * Cluster::kMaxVirtualDevices;
 // How long a worker that was not reached comes last: a client that asks again
@@ -210,7 +208,7 @@ void Cluster::CloseAccount(const Lease& lease) {
     // The worker never heard of it.
     ledger_.Settle(lease.id);
   } else {
-    worker->closing.insert(lease.id);
+    worker->closing.emplace(lease.id, 0);
   }
 }
 
@@ -251,9 +249,12 @@ absl::StatusOr<v1::LeaseClaims> Cluster::ReportedClaims(
 
 void Cluster::BillHeld(const std::string& lease_id, const Worker::Held& held,
                        Worker* worker, Wakes* wakes) {
+  // What it names is its word alone: it speaks of its own leases.
+  const CreditLedger::Account* const account = ledger_.Find(lease_id);
+  if (account == nullptr || account->worker_id != worker->id) return;
   Bill(lease_id, Use::From(held.lease_use));
   Lease* const lease = leases_.Find(lease_id);
-  if (lease == nullptr) return;
+  if (lease == nullptr || lease->worker_id != worker->id) return;
   lease->out_of_credit = held.out_of_credit;
   const std::shared_ptr<const Tenant> tenant = tenants_->Find(lease->tenant);
   if (tenant != nullptr && TopUp(lease_id, *tenant)) {
@@ -272,6 +273,11 @@ void Cluster::EndReported(const v1::EndedLease& ended, Worker* worker,
     return;
   }
   const std::string& lease_id = claims->lease_id();
+  // Without a key that is known the claims are its word, too.
+  if (const CreditLedger::Account* const account = ledger_.Find(lease_id);
+      account != nullptr && account->worker_id != worker->id) {
+    return;
+  }
   if (Lease* const lease = leases_.Find(lease_id);
       lease != nullptr && lease->worker_id == worker->id &&
       lease->state == Lease::State::kGranted) {
@@ -287,7 +293,7 @@ void Cluster::EndReported(const v1::EndedLease& ended, Worker* worker,
   }
   Bill(lease_id, Use::From(ended.use()));
   if (ended.measuring()) {
-    worker->closing.insert(lease_id);
+    worker->closing.emplace(lease_id, 0);
     return;
   }
   ledger_.Close(lease_id);
@@ -320,17 +326,18 @@ void Cluster::AbsorbUse(const v1::WorkerState& report, Worker* worker,
                   ledger_.Settle(entry.first);
                   return true;
                 });
-  if (report.applied_revision() < worker->revision) return;
-  // It has carried out all we said, and knows nothing of these.
-  std::erase_if(
-      worker->closing,
-      [&](const std::string& lease_id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-        if (worker->held.contains(lease_id) || measuring.contains(lease_id)) {
-          return false;
-        }
-        ledger_.Settle(lease_id);
-        return true;
-      });
+  // It has been told to end these, and knows nothing of them.
+  std::erase_if(worker->closing,
+                [&](const auto& entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+                  const auto& [lease_id, revision] = entry;
+                  if (revision == 0 || revision > report.applied_revision() ||
+                      worker->held.contains(lease_id) ||
+                      measuring.contains(lease_id)) {
+                    return false;
+                  }
+                  ledger_.Settle(lease_id);
+                  return true;
+                });
 }
 
 }  // namespace djinn::coordinator

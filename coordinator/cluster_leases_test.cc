@@ -300,6 +300,72 @@ TEST_F(ClusterLeasesTest, TheUnusedComesBackAndTheLastStepsAreBilled) {
   EXPECT_EQ(UsedBy("red"), absl::Milliseconds(500));
 }
 
+TEST_F(ClusterLeasesTest, LeasesThatAreReturnedBesideAnotherMintNoCredit) {
+  Limit({.device_time = absl::Seconds(32)});
+  const StreamId worker = Join(w0_);
+  const StreamId session = Open("red");
+  Grant(session, 1, worker, &w0_);
+  for (int i = 0; i < 40; ++i) {
+    v1::LeaseReturn returned;
+    returned.set_lease_id(Grant(session, 0, worker, &w0_).lease_id());
+    EXPECT_EQ(cluster_->ReturnLease(session, returned), absl::OkStatus());
+    // Whatever the worker may honour at a time was granted once.
+    EXPECT_THAT(w0_.sessions(), SizeIs(2));
+  }
+  CarryOut(worker, &w0_);
+  EXPECT_THAT(w0_.sessions(), SizeIs(1));
+  EXPECT_EQ(ReservedBy("red"), absl::Seconds(2));
+}
+
+TEST_F(ClusterLeasesTest, AWorkerThatGoesOnWithWhatHasEndedChangesNothing) {
+  Limit({.device_time = absl::Seconds(32)});
+  StreamId worker = Join(w0_);
+  const StreamId session = Open("red");
+  Grant(session, 1, worker, &w0_);
+  v1::LeaseReturn returned;
+  returned.set_lease_id(Grant(session, 0, worker, &w0_).lease_id());
+  EXPECT_EQ(cluster_->ReturnLease(session, returned), absl::OkStatus());
+  // As one of an older build does: nothing is adopted, or signed for it.
+  for (int i = 0; i < 3; ++i) {
+    clock_.Advance(config_.heartbeat_interval);
+    const std::optional<v1::DesiredState> desired = Desired(worker);
+    EXPECT_THAT(desired->drop_lease_ids(), ElementsAre(returned.lease_id()));
+    EXPECT_THAT(desired->leases(), SizeIs(1));
+    w0_.set_applied_revision(desired->revision());
+    Report(worker);
+    EXPECT_THAT(cluster_->Leases().items, SizeIs(1));
+    EXPECT_EQ(ReservedBy("red"), absl::Seconds(2));
+  }
+}
+
+TEST_F(ClusterLeasesTest, NobodyBillsAnotherWorkersLease) {
+  Limit({.device_time = absl::Seconds(32)});
+  const StreamId worker = Join(w0_);
+  const StreamId session = Open("red");
+  const v1::Lease lease = Grant(session, 0, worker, &w0_);
+  v1::LeaseClaims claims;
+  claims.set_lease_id(lease.lease_id());
+  claims.set_session_id(session.owner);
+  claims.set_tenant("red");
+  claims.set_worker_id("w1");
+  claims.set_worker_incarnation(1);
+  v1::WorkerState other = TestWorker("w1");
+  v1::HeldSession* const held = other.add_sessions();
+  held->mutable_lease()->set_claims(claims.SerializeAsString());
+  held->mutable_lease_use()->mutable_device_time()->set_seconds(1000);
+  held->set_out_of_credit(true);
+  v1::EndedLease* const ended = other.add_ended_leases();
+  *ended->mutable_lease() = held->lease();
+  *ended->mutable_use() = held->lease_use();
+  Join(other);
+  EXPECT_EQ(UsedBy("red"), absl::ZeroDuration());
+  EXPECT_EQ(ReservedBy("red"), absl::Seconds(2));
+  EXPECT_FALSE(cluster_->Leases().items[0].out_of_credit());
+  Use(absl::Seconds(1), 0);
+  Report(worker);
+  EXPECT_EQ(UsedBy("red"), absl::Seconds(1));
+}
+
 TEST_F(ClusterLeasesTest, ALeaseThatEndedAtTheWorkerEndsForTheClient) {
   const StreamId worker = Join(w0_);
   const StreamId session = Open("red");

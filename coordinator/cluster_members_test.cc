@@ -9,6 +9,7 @@ namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::IsEmpty;
 
 class ClusterMembersTest : public ClusterTest {
  protected:
@@ -315,11 +316,22 @@ TEST_F(ClusterMembersTest, ALeaseThatAnotherDeviceLeavesAtItsWorkerStaysGone) {
   v1::WorkerState& state = at_w0 ? w0_ : w1_;
   ASSERT_EQ(state.sessions_size(), 2);
   Return(third.lease_id());
-  // The worker keeps the session, and tells of the lease until its time is up.
-  CarryOut(at_w0 ? one_ : two_, &state);
-  EXPECT_EQ(state.sessions_size(), 2);
+  StreamId worker = at_w0 ? one_ : two_;
+  // The worker keeps the session, and ends the lease, as soon as it hears that.
+  EXPECT_EQ(cluster_->Report(worker, state), absl::OkStatus());
   EXPECT_FALSE(cluster_->GetLease(third.lease_id()).ok());
+  const std::optional<v1::DesiredState> desired = Desired(worker);
+  EXPECT_THAT(desired->drop_lease_ids(), ElementsAre(third.lease_id()));
+  EXPECT_THAT(desired->drop_session_ids(), IsEmpty());
+  // It is told until it has, on another stream again.
+  state.set_applied_revision(0);
+  worker = Join(state);
+  EXPECT_FALSE(cluster_->GetLease(third.lease_id()).ok());
+  CarryOut(worker, &state);
+  EXPECT_EQ(state.sessions_size(), 1);
   EXPECT_TRUE(cluster_->GetLease(second.lease_id()).ok());
+  clock_.Advance(config_.heartbeat_interval);
+  EXPECT_THAT(Desired(worker)->drop_lease_ids(), IsEmpty());
 }
 
 TEST_F(ClusterMembersTest, ARestartedCoordinatorDoesNotKeepWhatIsGivenBack) {

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <deque>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -18,6 +19,7 @@
 #include "common/net/proto_duration.h"
 #include "common/status_macros.h"
 #include "coordinator/cluster.h"
+#include "coordinator/violation.h"
 #include "scheduler/placement/filters.h"
 
 namespace djinn::coordinator {
@@ -38,6 +40,38 @@ constexpr size_t kMaxRebalanced = 16;
 constexpr absl::Duration kSettleTime = absl::Minutes(1);
 // Before a lease that could not go is asked again.
 constexpr absl::Duration kRetryDrain = absl::Seconds(2);
+
+// Of what a client says why it stays.
+constexpr size_t kMaxReason = 64;
+constexpr size_t kMaxFailure = 500;
+
+// Its first bytes, no character in part.
+std::string Beginning(const std::string& text, size_t most) {
+  size_t size = std::min(text.size(), most);
+  const auto continues = [&](size_t at) {
+    return at < text.size() && (text[at] & 0xc0) == 0x80;
+  };
+  while (size > 0 && continues(size)) --size;
+  return text.substr(0, size);
+}
+
+// What of it is kept, for as long as the session lives.
+absl::Status KeptFailure(const v1::ErrorDetail& failure) {
+  v1::ErrorDetail code;
+  code.set_code(failure.code());
+  return MakeError(StatusFromDetail(code).code(),
+                   Beginning(failure.reason(), kMaxReason),
+                   Beginning(failure.message(), kMaxFailure));
+}
+
+v1::MigrationOutcome KeptNumbers(const v1::MigrationOutcome& outcome) {
+  v1::MigrationOutcome kept;
+  kept.set_storage_count(outcome.storage_count());
+  kept.set_moved_bytes(outcome.moved_bytes());
+  kept.set_held_bytes(outcome.held_bytes());
+  *kept.mutable_paused() = ToProtoDuration(FromProtoDuration(outcome.paused()));
+  return kept;
+}
 
 absl::Status Precondition(absl::string_view reason, absl::string_view why) {
   return MakeError(absl::StatusCode::kFailedPrecondition, reason, why);
@@ -215,6 +249,12 @@ void Cluster::AskToMigrate(Lease* to, Wakes* wakes) {
 
 absl::Status Cluster::NoteMigration(const StreamId& id,
                                     const v1::MigrationOutcome& outcome) {
+  for (const std::string& lease_id :
+       {outcome.from_lease_id(), outcome.to_lease_id()}) {
+    if (lease_id.size() <= kMaxLeaseId) continue;
+    return Violation(
+        absl::StrCat("a lease's id of ", lease_id.size(), " bytes"));
+  }
   Wakes wakes;
   MutexLock lock(&mu_);
   Session* const session = FindSession(id);
@@ -247,9 +287,9 @@ absl::Status Cluster::NoteMigration(const StreamId& id,
     early.state = outcome.has_failure() ? v1::MigrationInfo::FAILED
                                         : v1::MigrationInfo::DONE;
     if (outcome.has_failure()) {
-      early.failure = StatusFromDetail(outcome.failure());
+      early.failure = KeptFailure(outcome.failure());
     }
-    early.outcome = outcome;
+    early.outcome = KeptNumbers(outcome);
     early.decided = clock_->Monotonic();
     if (outcome.has_failure() || from == nullptr) return absl::OkStatus();
     const std::string worker_id = from->worker_id;
@@ -264,9 +304,9 @@ absl::Status Cluster::NoteMigration(const StreamId& id,
     }
     // It has given that one up: nothing to tell.
     to->state = Lease::State::kOffered;
-    DropMigration(to, StatusFromDetail(outcome.failure()), &wakes);
+    DropMigration(to, KeptFailure(outcome.failure()), &wakes);
   } else if (expected) {
-    EndMigrationRecord(to->id, outcome, absl::OkStatus(), session);
+    EndMigrationRecord(to->id, KeptNumbers(outcome), absl::OkStatus(), session);
     SettleMigration(to, from, session, &wakes);
   } else if (to == nullptr && from != nullptr) {
     // The lease that it went over to has ended meanwhile.
@@ -346,11 +386,13 @@ void Cluster::EndMigrationRecord(const std::string& lease_id,
 
 void Cluster::LeaveWorker(const std::string& session_id,
                           const std::string& worker_id, Wakes* wakes) {
-  for (const Lease* lease : leases_.OfSession(session_id)) {
-    if (lease->worker_id == worker_id) return;
-  }
   Worker* const worker = workers_.Find(worker_id);
-  if (worker != nullptr) Drop(session_id, worker, wakes);
+  if (worker == nullptr) return;
+  for (const Lease* lease : leases_.OfSession(session_id)) {
+    // It is told of the lease that has ended.
+    if (lease->worker_id == worker_id) return Touch(worker, wakes);
+  }
+  Drop(session_id, worker, wakes);
 }
 
 void Cluster::ExpireMigrations(absl::Duration now, Wakes* wakes) {

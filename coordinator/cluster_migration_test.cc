@@ -149,6 +149,71 @@ TEST_F(ClusterMigrationTest, AFailureLeavesItWhereItIs) {
   EXPECT_THAT(Metrics(), testing::HasSubstr(R"(result="failed"} 1)"));
 }
 
+TEST_F(ClusterMigrationTest, TheLeaseThatIsLeftBesideAnotherEnds) {
+  const v1::Lease other = Grant(session_, 1, here_, &w0_);
+  ASSERT_EQ(other.worker_id(), "w0");
+  v1::MigrateSessionRequest request;
+  request.set_session_id(session_.owner);
+  request.set_virtual_device(0);
+  ASSERT_TRUE(cluster_->MigrateSession(request).ok());
+  CarryOut(there_, &w1_);
+  Note(OutcomeOf(TakeRequest()));
+  // One report that was on its way.
+  EXPECT_EQ(cluster_->Report(here_, w0_), absl::OkStatus());
+  CarryOut(here_, &w0_);
+  ASSERT_EQ(w0_.sessions_size(), 1);
+  EXPECT_EQ(LeaseId(w0_), other.lease_id());
+  // So it does not come back when the one that is used is lost.
+  cluster_->Leave(there_);
+  clock_.Advance(config_.worker_timeout / 2);
+  CarryOut(here_, &w0_);
+  clock_.Advance(config_.worker_timeout / 2 + absl::Seconds(1));
+  CarryOut(here_, &w0_);
+  cluster_->Tick();
+  EXPECT_THAT(Workers(), ElementsAre("w0"));
+}
+
+TEST_F(ClusterMigrationTest, AWayThatFailedBesideAnotherLeaseMayBeTriedAgain) {
+  ASSERT_TRUE(cluster_->CordonWorker("w0", true, false).ok());
+  ASSERT_EQ(Grant(session_, 1, there_, &w1_).worker_id(), "w1");
+  v1::MigrateSessionRequest migrate;
+  migrate.set_session_id(session_.owner);
+  migrate.set_virtual_device(0);
+  for (int i = 0; i < 2 * static_cast<int>(Cluster::kMaxVirtualDevices); ++i) {
+    const auto started = cluster_->MigrateSession(migrate);
+    ASSERT_TRUE(started.ok()) << started.status();
+    CarryOut(there_, &w1_);
+    Note(FailureOf(TakeRequest()));
+    CarryOut(there_, &w1_);
+    EXPECT_EQ(w1_.sessions_size(), 1);
+  }
+}
+
+TEST_F(ClusterMigrationTest, LittleOfWhatAClientSaysIsKept) {
+  v1::MigrationOutcome outcome;
+  outcome.set_to_lease_id(std::string(64, 'x'));
+  v1::ErrorDetail* const failure = outcome.mutable_failure();
+  failure->set_code(8);
+  failure->set_reason(std::string(1 << 16, 'R'));
+  // Characters of two bytes, which are not cut in two.
+  std::string text = "-";
+  while (text.size() < 1 << 16) text += "Ã¼";
+  failure->set_message(text);
+  failure->set_operator_name(text);
+  failure->set_operands(text);
+  Note(outcome);
+  EXPECT_EQ(Last().failure_reason(), std::string(64, 'R'));
+  EXPECT_EQ(Last().failure(), text.substr(0, 499));
+  EXPECT_LT(cluster_->GetSession(session_.owner)->ByteSizeLong(), 2000u);
+  outcome.set_to_lease_id(std::string(65, 'x'));
+  EXPECT_EQ(ErrorReason(cluster_->NoteMigration(session_, outcome)),
+            "PROTOCOL_VIOLATION");
+  outcome.set_to_lease_id("x");
+  outcome.set_from_lease_id(std::string(65, 'x'));
+  EXPECT_EQ(ErrorReason(cluster_->NoteMigration(session_, outcome)),
+            "PROTOCOL_VIOLATION");
+}
+
 TEST_F(ClusterMigrationTest, WhatCannotBeIsRefused) {
   EXPECT_EQ(ErrorReason(Migrate("w0").status()), "ALREADY_THERE");
   EXPECT_EQ(ErrorReason(Migrate("w9").status()), "WORKER_UNKNOWN");

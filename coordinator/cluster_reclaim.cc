@@ -120,7 +120,7 @@ bool Cluster::Evict(const Victim& victim, const Tenant& preemptor, bool returns,
                                    {"lost", victim.lost}});
   Session* const session = sessions_.Find(victim.session_id);
   bool lost_device = false;
-  // A worker drops sessions, not leases.
+  // All that the session has there.
   std::vector<std::string> ends;
   for (const Lease* lease : leases_.OfSession(victim.session_id)) {
     if (lease->worker_id == victim.worker_id) ends.push_back(lease->id);

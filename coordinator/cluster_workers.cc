@@ -17,6 +17,9 @@
 namespace djinn::coordinator {
 namespace {
 
+// As DesiredState.drop_lease_ids in worker_registry.proto says.
+constexpr int kMaxDroppedLeases = 4096;
+
 absl::Status DialAgain(absl::string_view why) {
   return MakeError(absl::StatusCode::kUnavailable, "STREAM_REPLACED", why);
 }
@@ -173,8 +176,20 @@ void Cluster::EndOlder(const Lease& newest, Wakes* wakes) {
 void Cluster::Adopt(const v1::SignedLease& reported, Worker* worker,
                     std::set<std::string>* passed, Wakes* wakes) {
   v1::LeaseClaims record = UncheckedClaims(reported);
+  // What has ended here it is being told of; signatures take long to check.
   if (leases_.Find(record.lease_id()) != nullptr ||
-      worker->drops.contains(record.session_id())) {
+      worker->drops.contains(record.session_id()) ||
+      worker->closing.contains(record.lease_id()) ||
+      worker->settling.contains(record.lease_id())) {
+    return;
+  }
+  if (const CreditLedger::Account* const account =
+          ledger_.Find(record.lease_id());
+      account != nullptr && account->closed &&
+      account->worker_id == worker->id) {
+    // An earlier process ended it.
+    worker->closing.emplace(record.lease_id(), 0);
+    passed->insert(record.session_id());
     return;
   }
   const absl::StatusOr<v1::LeaseClaims> claims = ReportedClaims(reported);
@@ -193,6 +208,11 @@ void Cluster::Adopt(const v1::SignedLease& reported, Worker* worker,
     return;
   }
   const MemberId device{record.virtual_device(), record.member()};
+  // Whoever else of the session is there stays.
+  const auto pass = [&](const Session& of) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    worker->closing.emplace(record.lease_id(), 0);
+    passed->insert(of.id);
+  };
   Session* session = sessions_.Find(record.session_id());
   const std::shared_ptr<const Tenant> tenant =
       tenants_->Find(session == nullptr ? record.tenant() : session->tenant);
@@ -239,38 +259,28 @@ void Cluster::Adopt(const v1::SignedLease& reported, Worker* worker,
     return;
   } else if (absl::c_linear_search(session->returned_leases,
                                    record.lease_id())) {
-    passed->insert(session->id);
-    return;
+    return pass(*session);
   } else if (HadEnded(record, *session)) {
     // The worker was away when it ended, and its virtual device may have
-    // another one by now. Beside another lease of the session there, it is
-    // reported again and again.
-    const bool beside_another = absl::c_any_of(
-        leases_.OfSession(session->id),
-        [&](const Lease* lease) { return lease->worker_id == worker->id; });
-    if (!beside_another) {
-      log::Warning("lease not adopted: it had ended",
-                   {{"lease", record.lease_id()},
-                    {"session", log::ShortId(session->id)},
-                    {"worker", worker->id}});
-    }
-    passed->insert(session->id);
-    return;
+    // another one by now.
+    log::Warning("lease not adopted: it had ended",
+                 {{"lease", record.lease_id()},
+                  {"session", log::ShortId(session->id)},
+                  {"worker", worker->id}});
+    return pass(*session);
   }
   // Also where this lease is not the one: the next one is to be newer.
   session->epoch = std::max(session->epoch, record.session_epoch());
   if (IsOfThePast(record, *session)) {
     // The client moved on.
-    passed->insert(session->id);
-    return;
+    return pass(*session);
   }
   if (!record.migrates_from().empty()) {
     for (Migration& migration : session->migrations) {
       if (migration.lease_id != record.lease_id()) continue;
       // The client has said so before its worker did.
       if (migration.state == v1::MigrationInfo::FAILED) {
-        passed->insert(session->id);
-        return;
+        return pass(*session);
       }
       if (migration.state == v1::MigrationInfo::DONE) {
         record.clear_migrates_from();
@@ -402,6 +412,11 @@ absl::StatusOr<std::optional<v1::DesiredState>> Cluster::NextDesiredState(
   for (auto& [session_id, revision] : worker->drops) {
     if (revision == 0) revision = worker->revision;
     desired.add_drop_session_ids(session_id);
+  }
+  for (auto& [lease_id, revision] : worker->closing) {
+    if (desired.drop_lease_ids_size() == kMaxDroppedLeases) break;
+    if (revision == 0) revision = worker->revision;
+    desired.add_drop_lease_ids(lease_id);
   }
   return desired;
 }

@@ -9,6 +9,7 @@
 #define COORDINATOR_LEASE_TABLE_H_
 
 #include <compare>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -33,6 +34,9 @@ struct MemberId {
 
   friend auto operator<=>(const MemberId&, const MemberId&) = default;
 };
+
+// More bytes than any lease's id has.
+constexpr size_t kMaxLeaseId = 64;
 
 struct Lease {
   enum class State { kOffered, kGranted };

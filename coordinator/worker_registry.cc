@@ -120,6 +120,7 @@ absl::StatusOr<WorkerRegistry::Joined> WorkerRegistry::Join(
   worker->dirty = true;
   // What was said on an earlier stream may never have arrived.
   for (auto& [session_id, revision] : worker->drops) revision = 0;
+  for (auto& [lease_id, revision] : worker->closing) revision = 0;
   for (const auto& [fingerprint, runs] : worker->graphs) {
     worker->untold.insert(fingerprint);
   }

@@ -137,8 +137,9 @@ struct Worker {
   // Sessions it must forget, each with the revision that first said so on this
   // stream (0: not said yet). An entry goes when the worker carried that out.
   std::map<std::string, uint64_t> drops;
-  // Leases that ended here and were granted to it: their final use is awaited.
-  std::set<std::string> closing;
+  // Leases that ended here and that it may honour still, each likewise: it must
+  // end them, and their final use is awaited.
+  std::map<std::string, uint64_t> closing;
   // Leases whose final use it reports, each with the first save that has it
   // billed. Once that is kept, the worker is told and forgets them; their
   // accounts go when it has.

@@ -182,6 +182,16 @@ std::vector<Lease> LeaseTable::TakeSession(const std::string& session_id) {
   return taken;
 }
 
+std::vector<Lease> LeaseTable::TakeLease(const std::string& lease_id) {
+  std::vector<Lease> taken;
+  const auto lease = leases_.find(lease_id);
+  if (lease == leases_.end()) return taken;
+  NoteEnd(lease->second.claims);
+  taken.push_back(std::move(lease->second));
+  leases_.erase(lease);
+  return taken;
+}
+
 void LeaseTable::NoteEnd(const v1::LeaseClaims& claims) {
   const absl::Time expiry = FromProtoTimestamp(claims.expire_time());
   const End end = {FromProtoTimestamp(claims.issue_time()), expiry};

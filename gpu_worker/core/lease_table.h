@@ -86,6 +86,8 @@ class LeaseTable {
   // Removes and returns leases that ended.
   std::vector<Lease> TakeExpired(const LeaseTime& now);
   std::vector<Lease> TakeSession(const std::string& session_id);
+  // None, or the one.
+  std::vector<Lease> TakeLease(const std::string& lease_id);
 
   // Whether a lease of the session is here.
   bool HasSession(const std::string& session_id) const;

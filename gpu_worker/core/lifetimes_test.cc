@@ -36,6 +36,32 @@ TEST_F(WorkerCoreTest, TheCoordinatorDropsByNameOnly) {
   EXPECT_TRUE(b->WaitCompleted(b->Create(1, 8)));
 }
 
+TEST_F(WorkerCoreTest, ALeaseIsDroppedAndTheSessionsOthersStay) {
+  std::unique_ptr<TestClient> first = Open("s1");
+  EXPECT_TRUE(first->WaitCompleted(first->Create(1, 4096)));
+  const v1::ClientHello hello = HelloFor("s1");
+  v1::LeaseClaims other = Lease("s1", "t1");
+  other.set_lease_id("other");
+  other.set_virtual_device(1);
+  Grant(other);
+  std::unique_ptr<TestClient> second = Connect(HelloFor("s1"));
+  EXPECT_TRUE(second->WaitCompleted(second->Create(1, 8)));
+  v1::DesiredState desired;
+  desired.add_drop_lease_ids("unknown");
+  desired.add_drop_lease_ids("lease-s1");
+  core_->Apply(desired);
+  EXPECT_EQ(ErrorReason(first->WaitClosed()), "SESSION_DROPPED");
+  EXPECT_TRUE(WaitUntil([&] { return core_->ledger().usage().used < 4096; }));
+  EXPECT_EQ(Refusal(hello), "LEASE_UNKNOWN");
+  EXPECT_TRUE(second->WaitCompleted(second->Create(2, 8)));
+  const v1::WorkerState state = core_->Snapshot();
+  ASSERT_EQ(state.sessions_size(), 1);
+  EXPECT_EQ(UncheckedClaims(state.sessions(0).lease()).lease_id(), "other");
+  ASSERT_EQ(state.ended_leases_size(), 1);
+  EXPECT_EQ(UncheckedClaims(state.ended_leases(0).lease()).lease_id(),
+            "lease-s1");
+}
+
 TEST_F(WorkerCoreTest, AClientThatVanishesLeavesContentsOnly) {
   const std::string bytes(2000, 'x');
   {

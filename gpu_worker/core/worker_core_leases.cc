@@ -249,14 +249,20 @@ void WorkerCore::Apply(const v1::DesiredState& desired) {
       const uint64_t queue_key = ApplyLease(*leases_.Find(lease_id));
       if (queue_key != 0) runnable.push_back(queue_key);
     }
-    for (const std::string& session_id : desired.drop_session_ids()) {
-      for (Lease& lease : leases_.TakeSession(session_id)) {
+    const auto drop = [&](std::vector<Lease> leases, absl::string_view why) {
+      for (Lease& lease : leases) {
         changed = true;
         ended.push_back(EndLeaseLocked(
             std::move(lease),
-            MakeError(absl::StatusCode::kAborted, "SESSION_DROPPED",
-                      "the coordinator ended the session")));
+            MakeError(absl::StatusCode::kAborted, "SESSION_DROPPED", why)));
       }
+    };
+    for (const std::string& session_id : desired.drop_session_ids()) {
+      drop(leases_.TakeSession(session_id),
+           "the coordinator ended the session");
+    }
+    for (const std::string& lease_id : desired.drop_lease_ids()) {
+      drop(leases_.TakeLease(lease_id), "the coordinator ended the lease");
     }
     runs_questions_.assign(desired.runs_questions().begin(),
                            desired.runs_questions().end());
