@@ -521,6 +521,274 @@ def _deit():
         num_labels=5)
 
 
+def _two_sided(model, config, text, vision, **sizes):
+    """A text's vectors and an image's are compared."""
+    def make():
+        sides = {"hidden_size": 48, "intermediate_size": 96, "num_hidden_layers": 1,
+                 "num_attention_heads": 4}
+        return getattr(transformers, model)(getattr(transformers, config)(
+            text_config={**sides, "vocab_size": 96, "max_position_embeddings": 32,
+                         **TOKENS, **text},
+            vision_config={**sides, "image_size": 32, "patch_size": 8, **vision},
+            **sizes))
+
+    return make
+
+
+def _altclip():
+    return _two_sided("AltCLIPModel", "AltCLIPConfig", {"project_dim": 48}, {},
+                      projection_dim=32)
+
+
+def _metaclip2():
+    return _two_sided("MetaClip2Model", "MetaClip2Config", {}, {}, projection_dim=32)
+
+
+def _blip():
+    return _two_sided(
+        "BlipModel", "BlipConfig",
+        {"encoder_hidden_size": 48, "is_decoder": False, "sep_token_id": 2}, {},
+        projection_dim=32, image_text_hidden_size=32)
+
+
+def _align():
+    def make():
+        return transformers.AlignModel(transformers.AlignConfig(
+            text_config={"hidden_size": 48, "intermediate_size": 96,
+                         "num_hidden_layers": 1, "num_attention_heads": 4,
+                         "vocab_size": 96, "max_position_embeddings": 32},
+            vision_config={
+                "image_size": 64, "width_coefficient": 0.05, "depth_coefficient": 1.0,
+                "in_channels": [32, 480, 640], "out_channels": [480, 640, 960],
+                "kernel_sizes": [3, 5, 3], "strides": [1, 2, 2],
+                "num_block_repeats": [1, 2, 1], "expand_ratios": [1, 4, 4],
+                "depthwise_padding": [], "hidden_dim": 48},
+            projection_dim=48))
+
+    return make
+
+
+def _siglip_side():
+    return transformers.SiglipVisionConfig(
+        hidden_size=48, intermediate_size=96, num_hidden_layers=1,
+        num_attention_heads=4, image_size=32, patch_size=8)
+
+
+def _cohere2_vision():
+    def make():
+        text = transformers.Cohere2Config(num_key_value_heads=2, **SIZES, **TOKENS)
+        return transformers.Cohere2VisionForConditionalGeneration(
+            transformers.Cohere2VisionConfig(
+                text_config=text, vision_config=_siglip_side(), image_token_id=95,
+                alignment_intermediate_size=96))
+
+    return make
+
+
+def _got_ocr2():
+    def make():
+        text = transformers.Qwen2Config(num_key_value_heads=2, **SIZES, **TOKENS)
+        vision = transformers.GotOcr2VisionConfig(
+            hidden_size=48, output_channels=16, num_hidden_layers=2,
+            num_attention_heads=4, image_size=64, patch_size=8, window_size=4,
+            global_attn_indexes=[1], mlp_dim=96)
+        return transformers.GotOcr2ForConditionalGeneration(transformers.GotOcr2Config(
+            text_config=text, vision_config=vision, image_token_index=95,
+            image_seq_length=4))
+
+    return make
+
+
+def _deepseek_vl():
+    def make():
+        text = transformers.LlamaConfig(num_key_value_heads=2, **SIZES, **TOKENS)
+        return transformers.DeepseekVLForConditionalGeneration(
+            transformers.DeepseekVLConfig(
+                text_config=text, vision_config=_siglip_side(), image_token_id=95))
+
+    return make
+
+
+def _llava_onevision():
+    def make():
+        text = transformers.Qwen2Config(num_key_value_heads=2, **SIZES, **TOKENS)
+        return transformers.LlavaOnevisionForConditionalGeneration(
+            transformers.LlavaOnevisionConfig(
+                text_config=text, vision_config=_siglip_side(), image_token_index=95,
+                image_grid_pinpoints=[[32, 32]], vision_feature_layer=-1,
+                vision_feature_select_strategy="full"))
+
+    return make
+
+
+def _audioflamingo3():
+    def make():
+        text = transformers.Qwen2Config(num_key_value_heads=2, **SIZES, **TOKENS)
+        audio = transformers.AudioFlamingo3EncoderConfig(
+            num_mel_bins=16, hidden_size=48, num_hidden_layers=1, num_attention_heads=4,
+            intermediate_size=96, max_source_positions=20)
+        return transformers.AudioFlamingo3ForConditionalGeneration(
+            transformers.AudioFlamingo3Config(
+                text_config=text, audio_config=audio, audio_token_id=95))
+
+    return make
+
+
+def _qwen3():
+    return _made_from("Qwen3ForCausalLM", "Qwen3Config", num_key_value_heads=2,
+                      head_dim=12, **SIZES, **TOKENS)
+
+
+def _starcoder2():
+    return _made_from("Starcoder2ForCausalLM", "Starcoder2Config", num_key_value_heads=2,
+                      **SIZES, **TOKENS)
+
+
+def _stablelm():
+    rope = {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5}
+    return _made_from("StableLmForCausalLM", "StableLmConfig", num_key_value_heads=2,
+                      rope_parameters=rope, **SIZES, **TOKENS)
+
+
+def _biogpt():
+    return _made_from("BioGptForCausalLM", "BioGptConfig", **SIZES, **TOKENS)
+
+
+def _wav2vec2():
+    return _made_from(
+        "Wav2Vec2Model", "Wav2Vec2Config", vocab_size=32, hidden_size=48,
+        num_hidden_layers=2, num_attention_heads=4, intermediate_size=96,
+        conv_dim=[16, 16, 16], conv_stride=[5, 2, 2], conv_kernel=[10, 3, 3],
+        num_conv_pos_embeddings=8, num_conv_pos_embedding_groups=4)
+
+
+def _megatron_bert():
+    return _made_from("MegatronBertForSequenceClassification", "MegatronBertConfig",
+                      num_labels=3, **SIZES)
+
+
+def _beit():
+    return _made_from(
+        "BeitForImageClassification", "BeitConfig", hidden_size=48, num_hidden_layers=2,
+        num_attention_heads=4, intermediate_size=96, image_size=32, patch_size=8,
+        use_relative_position_bias=True, num_labels=5)
+
+
+def _llava_next():
+    def make():
+        text = transformers.MistralConfig(num_key_value_heads=2, **SIZES, **TOKENS)
+        vision = transformers.CLIPVisionConfig(
+            hidden_size=48, intermediate_size=96, num_hidden_layers=2,
+            num_attention_heads=4, image_size=32, patch_size=8)
+        return transformers.LlavaNextForConditionalGeneration(transformers.LlavaNextConfig(
+            text_config=text, vision_config=vision, image_token_index=95,
+            image_grid_pinpoints=[[32, 32]]))
+
+    return make
+
+
+def _smolvlm():
+    def make():
+        text = transformers.LlamaConfig(num_key_value_heads=2, **SIZES, **TOKENS)
+        vision = transformers.SmolVLMVisionConfig(
+            hidden_size=40, intermediate_size=80, num_hidden_layers=1,
+            num_attention_heads=4, image_size=32, patch_size=8)
+        return transformers.SmolVLMForConditionalGeneration(transformers.SmolVLMConfig(
+            text_config=text, vision_config=vision, image_token_id=95, scale_factor=2))
+
+    return make
+
+
+def _glmasr():
+    def make():
+        text = transformers.LlamaConfig(num_key_value_heads=2, **SIZES, **TOKENS)
+        audio = transformers.GlmAsrEncoderConfig(
+            num_mel_bins=16, hidden_size=48, num_hidden_layers=1, num_attention_heads=4,
+            intermediate_size=192, max_position_embeddings=20)
+        return transformers.GlmAsrForConditionalGeneration(transformers.GlmAsrConfig(
+            text_config=text, audio_config=audio, audio_token_id=95))
+
+    return make
+
+
+def _lighton_ocr():
+    def make():
+        text = transformers.Qwen3Config(
+            num_key_value_heads=2, head_dim=12, **SIZES, **TOKENS)
+        vision = transformers.PixtralVisionConfig(
+            hidden_size=48, intermediate_size=96, num_hidden_layers=1,
+            num_attention_heads=4, image_size=32, patch_size=8)
+        return transformers.LightOnOcrForConditionalGeneration(
+            transformers.LightOnOcrConfig(
+                text_config=text, vision_config=vision, image_token_id=95,
+                spatial_merge_size=2))
+
+    return make
+
+
+def _owlvit():
+    return _two_sided("OwlViTModel", "OwlViTConfig", {}, {}, projection_dim=32)
+
+
+def _clipseg():
+    return _two_sided("CLIPSegModel", "CLIPSegConfig", {}, {}, projection_dim=32)
+
+
+def _dual():
+    def make():
+        vision = transformers.ViTConfig(
+            hidden_size=48, num_hidden_layers=1, num_attention_heads=4,
+            intermediate_size=96, image_size=32, patch_size=8)
+        text = transformers.BertConfig(**{**SIZES, "num_hidden_layers": 1})
+        return transformers.VisionTextDualEncoderModel(
+            transformers.VisionTextDualEncoderConfig.from_vision_text_configs(
+                vision, text, projection_dim=32))
+
+    return make
+
+
+def _aimv2():
+    return _two_sided(
+        "Aimv2Model", "Aimv2Config", {}, {"use_head": True}, projection_dim=32)
+
+
+def _video_llava():
+    def make():
+        text = transformers.LlamaConfig(num_key_value_heads=2, **SIZES, **TOKENS)
+        vision = transformers.CLIPVisionConfig(
+            hidden_size=48, intermediate_size=96, num_hidden_layers=2,
+            num_attention_heads=4, image_size=32, patch_size=8)
+        return transformers.VideoLlavaForConditionalGeneration(
+            transformers.VideoLlavaConfig(
+                text_config=text, vision_config=vision, image_token_index=95,
+                video_token_index=94, image_seq_length=16))
+
+    return make
+
+
+def _gpt_bigcode():
+    return _made_from("GPTBigCodeForCausalLM", "GPTBigCodeConfig", vocab_size=96, n_embd=48,
+                      n_layer=2, n_head=4, n_inner=96, n_positions=64, **TOKENS)
+
+
+def _xglm():
+    return _made_from("XGLMForCausalLM", "XGLMConfig", vocab_size=96, d_model=48,
+                      num_layers=2, attention_heads=4, ffn_dim=96,
+                      max_position_embeddings=64, **TOKENS)
+
+
+def _ernie():
+    return _made_from("ErnieForSequenceClassification", "ErnieConfig", num_labels=3,
+                      **SIZES)
+
+
+def _vit_msn():
+    return _made_from(
+        "ViTMSNForImageClassification", "ViTMSNConfig", hidden_size=48,
+        num_hidden_layers=2, num_attention_heads=4, intermediate_size=96, image_size=32,
+        patch_size=8, num_labels=5)
+
+
 def _patched_prompt(patches):
     """Text around as many tokens as an image, or a sound, becomes."""
     def make():
@@ -552,6 +820,38 @@ def _seen_in_rows(patches):
 
 def _seen_with_sizes(patches):
     return lambda: {**_seen(patches)(), "image_sizes": torch.tensor([[32, 32]])}
+
+
+def _seen_larger(patches):
+    return lambda: {**_patched_prompt(patches)(), "pixel_values": models._pixels(1, 64)}
+
+
+def _seen_in_tiles(patches):
+    """An image as a whole and its only tile."""
+    def make():
+        seen = _patched_prompt(patches)()
+        return {**seen, "pixel_values": models._pixels(2, 32)[None],
+                "image_sizes": torch.tensor([[32, 32]])}
+
+    return make
+
+
+def _seen_beside_videos(patches):
+    def make():
+        seen = _seen(patches)()
+        seen["pixel_values_images"] = seen.pop("pixel_values")
+        return seen
+
+    return make
+
+
+def _read_and_seen(side=32):
+    return lambda: {**models._text(), "pixel_values": models._pixels(2, side)}
+
+
+def _heard_with_mask(tokens):
+    return lambda: {**_patched_prompt(tokens)(), "input_features": models._sound()[:1],
+                    "input_features_mask": torch.ones(1, 40, dtype=torch.long)}
 
 
 def _heard_whole():
@@ -758,8 +1058,7 @@ PROGRAMS = [
     Program("depth", "forward", forward(_depth(), _pixels(1, 32))),
     Program("mobilenet_v1", "train", train(_mobilenet_v1(), _pixels(2, 64), _classify, _sgd),
             held_out=True),
-    Program("poolformer", "forward", forward(_poolformer(), _pixels(2, 64)),
-            held_out=True),
+    Program("poolformer", "forward", forward(_poolformer(), _pixels(2, 64))),
     Program("hubert", "forward", forward(_hubert(), _waves)),
     Program("gru", "train", train(
         GRUTagger, lambda: {"input_ids": models._tokens(2, 9)}, _classify),
@@ -773,21 +1072,54 @@ PROGRAMS = [
     Program("aya_vision", "generate", generate(_aya_vision(), _seen(4))),
     Program("paligemma", "generate", generate(_paligemma(), _seen_by_types)),
     Program("nemotron", "generate", generate(_nemotron(), models._prompt), held_out=True),
-    Program("codegen", "generate", generate(_codegen(), models._prompt), held_out=True),
-    Program("t5gemma", "generate", generate(_t5gemma(), models._text), held_out=True),
-    Program("glm", "generate", generate(_glm(), models._prompt), held_out=True),
+    Program("codegen", "generate", generate(_codegen(), models._prompt)),
+    Program("t5gemma", "generate", generate(_t5gemma(), models._text)),
+    Program("glm", "generate", generate(_glm(), models._prompt)),
     Program("olmo2", "generate", generate(_olmo2(), models._prompt), held_out=True),
     Program("gpt_neo", "train", train(_gpt_neo(), _LM_LOSS, _own_loss), held_out=True),
     Program("vipllava", "generate", generate(_vipllava(), _seen(16)), held_out=True),
-    Program("gemma3", "generate", generate(_gemma3(), _seen(4)), held_out=True),
-    Program("voxtral", "generate", generate(_voxtral(), _heard_whole), held_out=True),
-    Program("idefics3", "generate", generate(_idefics3(), _seen_in_rows(4)),
-            held_out=True),
-    Program("mistral3", "generate", generate(_mistral3(), _seen_with_sizes(4)),
-            held_out=True),
+    Program("gemma3", "generate", generate(_gemma3(), _seen(4))),
+    Program("voxtral", "generate", generate(_voxtral(), _heard_whole)),
+    Program("idefics3", "generate", generate(_idefics3(), _seen_in_rows(4))),
+    Program("mistral3", "generate", generate(_mistral3(), _seen_with_sizes(4))),
     Program("chinese_clip", "forward", forward(
-        _chinese_clip(), lambda: {**models._text(), "pixel_values": models._pixels(2, 32)}),
-            held_out=True),
-    Program("glpn", "forward", forward(_glpn(), _pixels(1, 64)), held_out=True),
+        _chinese_clip(), lambda: {**models._text(), "pixel_values": models._pixels(2, 32)})),
+    Program("glpn", "forward", forward(_glpn(), _pixels(1, 64))),
     Program("deit", "train", train(_deit(), _pixels(2, 32), _classify), held_out=True),
+    Program("altclip", "forward", forward(_altclip(), _read_and_seen())),
+    Program("metaclip2", "forward", forward(_metaclip2(), _read_and_seen()),
+            held_out=True),
+    Program("blip", "forward", forward(_blip(), _read_and_seen())),
+    Program("align", "forward", forward(_align(), _read_and_seen(64))),
+    Program("cohere2_vision", "generate", generate(_cohere2_vision(), _seen(4))),
+    Program("got_ocr2", "generate", generate(_got_ocr2(), _seen_larger(4))),
+    Program("deepseek_vl", "generate", generate(_deepseek_vl(), _seen(16))),
+    Program("llava_onevision", "generate", generate(
+        _llava_onevision(), _seen_in_tiles(36))),
+    Program("audioflamingo3", "generate", generate(
+        _audioflamingo3(), _heard_with_mask(10))),
+    Program("qwen3", "generate", generate(_qwen3(), models._prompt), held_out=True),
+    Program("starcoder2", "generate", generate(_starcoder2(), models._prompt),
+            held_out=True),
+    Program("stablelm", "generate", generate(_stablelm(), models._prompt), held_out=True),
+    Program("biogpt", "generate", generate(_biogpt(), models._prompt), held_out=True),
+    Program("wav2vec2", "forward", forward(_wav2vec2(), _waves)),
+    Program("megatron_bert", "train", train(_megatron_bert(), models._text, _classify),
+            held_out=True),
+    Program("beit", "train", train(_beit(), _pixels(2, 32), _classify), held_out=True),
+    Program("llava_next", "generate", generate(_llava_next(), _seen_in_tiles(36))),
+    Program("smolvlm", "generate", generate(_smolvlm(), _seen_in_rows(4)), held_out=True),
+    Program("glmasr", "generate", generate(_glmasr(), _heard_with_mask(5))),
+    Program("lighton_ocr", "generate", generate(_lighton_ocr(), _seen_with_sizes(4))),
+    Program("owlvit", "forward", forward(_owlvit(), _read_and_seen())),
+    Program("clipseg", "forward", forward(_clipseg(), _read_and_seen())),
+    Program("dual", "forward", forward(_dual(), _read_and_seen())),
+    Program("gpt_bigcode", "generate", generate(_gpt_bigcode(), models._prompt),
+            held_out=True),
+    Program("xglm", "generate", generate(_xglm(), models._prompt)),
+    Program("ernie", "train", train(_ernie(), models._text, _classify), held_out=True),
+    Program("vit_msn", "forward", forward(_vit_msn(), _pixels(2, 32)), held_out=True),
+    Program("aimv2", "forward", forward(_aimv2(), _read_and_seen())),
+    Program("video_llava", "generate", generate(_video_llava(), _seen_beside_videos(16)),
+            held_out=True),
 ]
