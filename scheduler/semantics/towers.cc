@@ -108,7 +108,7 @@ void AddSidesOfComparison(const Frame& frame, const std::vector<int>& sources,
   std::vector<int> sides;
   for (int i = 0; i < frame.node_count(); ++i) {
     if (regions->IsFree(i) && IsPower(sources[i]) && MakesUnitRows(frame, i) &&
-        frame.Consumers(i).empty()) {
+        !frame.OutputSizes(i).empty() && frame.Consumers(i).empty()) {
       sides.push_back(i);
     }
   }

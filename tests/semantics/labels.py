@@ -39,18 +39,20 @@ ROLES = (
     ("norm", r"^\w*Norm(\d*d|1P)?:"),
     ("embedding", r"^Conv\dd:patch_conv$"),
     # What it calls embeddings is its first convolution.
-    ("conv", r"^EfficientNet(Embeddings|Encoder|\w+Layer):"),
+    ("conv", r"^(EfficientNet|AlignVision)(Embeddings|Encoder|\w+Layer):"),
     # CLIP's projections lead to the space where both sides are compared, FLAVA's to the
     # encoder that reads both.
-    ("fusion", r"^(\w*MultiModalProjector|Idefics3Connector|Fusion|DotInteraction)"
+    ("fusion", r"^(\w*MultiModalProjector|Idefics3Connector|DeepseekVLAligner|SmolVLMConnector"
+               r"|Fusion|DotInteraction)"
                r"|:modality_projection$"
                r"|:(visual|text)_projection$|:(image|text)_to_mm_projection$"),
     # Some of a text's is its projection to where both sides are compared.
-    ("?", r"^SiglipTextModel:"),
+    ("?", r"^SiglipTextModel:|^Linear:transformation$"),
     ("conv", r"PositionalConvEmbedding:"),
     ("embedding", r"^\w*Embedding(s|Bag)?:|^\w*PatchEmbed"),
     ("moe", r"Experts?:|MoE|SparseMoe|Router"),
     ("attention", r"Attention:|Attention$|SelfOutput|EfficientSelfAttention"
+                  r"|^Aimv2AttentionPoolingHead:"
                   r"|^(LayoutLMv3|MPNet)Encoder:|:rel_pos"),
     ("?", r"^SegformerMLP"),
     ("mlp", r"MLP|Mlp|Intermediate|FeedForward|LayerFF|DenseAct|FFN:"
@@ -76,58 +78,76 @@ ACTIVATION_MODULES = ("torch.nn.modules.activation", "transformers.activations")
 
 # What these do themselves, outside the modules in them, may count as either side's: the
 # sums around a block, an activation that is no module.
-UNDECIDED = (r"^\w*Output:|(Whisper|Qwen2Audio|Voxtral)Encoder:|Layer:|Block:|LayerScale:"
-             r"|^T5Layer(Self|Cross|FF)|^(CLIP|ChineseCLIP|Siglip)Model:|^LayoutLMv3Model:"
+UNDECIDED = (r"^\w*Output:|(Whisper|Qwen2Audio|Voxtral|AudioFlamingo3|GlmAsr)Encoder:"
+             r"|Layer:|Block:|LayerScale:"
+             r"|^T5Layer(Self|Cross|FF)|^LayoutLMv3Model:"
+             r"|^((Chinese|Alt)?CLIP|CLIPSeg|Siglip|MetaClip2|Blip|Align|OwlViT"
+             r"|VisionTextDualEncoder|Aimv2)Model:"
              # Which of the images are more than padding; where their patches are.
-             r"|^MPNetAttention:|^Idefics3Model:|^PixtralVisionModel:")
+             r"|^MPNetAttention:|^(Idefics3|SmolVLM|LlavaOnevision|LlavaNext)Model:"
+             r"|^PixtralVisionModel:")
 
 # Some of what these do themselves is for the images, some for the language model.
-PHASE_UNDECIDED = r"^Idefics3Model:"
+PHASE_UNDECIDED = r"^(Idefics3|SmolVLM|LlavaOnevision|LlavaNext)Model:"
 
 # The one call by which each model joins its modalities is no module's: the function, the
 # innermost module around it, and where of one side alone the same is called there.
 JOINS = (
     (torch.Tensor, "masked_scatter",
      r"^(Llava|InternVL|AyaVision|PaliGemma|Qwen2Audio|VipLlava|Gemma3|Voxtral|Idefics3"
-     r"|Mistral3)Model:", None),
+     r"|Mistral3|Cohere2Vision|GotOcr2|DeepseekVL|LlavaOnevision|AudioFlamingo3"
+     r"|LlavaNext|SmolVLM|GlmAsr|LightOnOcr|VideoLlava)Model:", None),
     (torch, "cat", r"^ViltEmbeddings:", (modeling_vilt.ViltEmbeddings, "visual_embed")),
     (torch, "cat", r"^LayoutLMv3Model:",
      (modeling_layoutlmv3.LayoutLMv3Model, "forward_image")),
-    (torch, "matmul", r"^(CLIP|ChineseCLIP|Siglip)Model:", None),
+    (torch, "matmul", r"^((Chinese|Alt)?CLIP|CLIPSeg|Siglip|MetaClip2|Blip|Align|OwlViT"
+             r"|VisionTextDualEncoder|Aimv2)Model:", None),
     (torch, "cat", r"^FlavaModel:", None),
 )
 
 MODALITIES = (
-    ("fusion", r"MultiModalProjector|^Idefics3Connector|^Fusion"
-               r"|ViltEncoder|ViltPooler|ViltLayer|^(Chinese)?CLIPModel"
+    ("fusion", r"MultiModalProjector|^(Idefics3|SmolVLM)Connector|^DeepseekVLAligner"
+               r"|^Fusion"
+               r"|ViltEncoder|ViltPooler|ViltLayer|^(Chinese|Alt)?CLIPModel"
+               r"|^(MetaClip2|Blip|Align|CLIPSeg|OwlViT|VisionTextDualEncoder|Aimv2)Model"
                r"|^LayoutLMv3Encoder|^SiglipModel|^Flava(Multimodal)?Model"),
-    ("vision", r"(?<!Aya)Vision(Model|Transformer|Embeddings)"
+    ("vision", r"(?<!Aya)(?<!Cohere2)Vision(Model|Transformer|Embeddings)"
+               r"|^GotOcr2Vision"
                r"|^(ViT|ResNet|RegNet|ConvNext|MobileNet|Segformer|EfficientNet|Swin"
-               r"|PoolFormer|Dinov2|DepthAnything|FlavaImage|GLPN|DeiT)"
+               r"|PoolFormer|Dinov2|DepthAnything|FlavaImage|GLPN|DeiT|Beit)"
                r"|PatchEmbed|^Pixel|^Autoencoder"),
-    ("audio", r"WhisperEncoder:|^(Qwen2Audio|Voxtral)Encoder|^Hubert"),
+    ("audio", r"WhisperEncoder:|^(Qwen2Audio|Voxtral|AudioFlamingo3)Encoder|^Hubert"
+              r"|^Wav2Vec2|^GlmAsr(?!Model|For|Multi)"),
     ("text", r"^(Bert|GPT2|Llama|T5|Mixtral|OPT|DistilBert|Qwen2(?!Audio)|WhisperDecoder"
              r"|(Chinese)?CLIPText|TextEmbeddings|LSTMTagger|Roberta|GPTNeo"
              r"|LayoutLMv3Text|MPNet|Phi"
              r"|Albert|Bart|Falcon|Bloom|Gemma(?!3(Model|For))|Olmo|GPTJ|Pegasus|Electra"
-             r"|GRUTagger|Cohere|SiglipText|FlavaText|Nemotron|CodeGen|Glm|Mistral(?!3))"),
+             r"|GRUTagger|Cohere(?!2Vision)|SiglipText|FlavaText|Nemotron|CodeGen"
+             r"|Glm(?!Asr)|Mistral(?!3)"
+             r"|AltRoberta|AltCLIPText|MetaClip2Text|BlipText|AlignText|Qwen3|Starcoder2"
+             r"|StableLm|BioGpt|MegatronBert|GPTBigCode|XGLM|Ernie|OwlViTText|CLIPSegText"
+             r"|Aimv2Text)"),
 )
 
 PHASES = (
-    ("multimodal_fusion", r"MultiModalProjector|^Idefics3Connector|^Fusion"
-                          r"|ViltEncoder|ViltPooler|^(Chinese)?CLIPModel"
+    ("multimodal_fusion", r"MultiModalProjector|^(Idefics3|SmolVLM)Connector"
+                          r"|^DeepseekVLAligner"
+                          r"|^Fusion|ViltEncoder|ViltPooler|^(Chinese|Alt)?CLIPModel"
+                          r"|^(MetaClip2|Blip|Align|CLIPSeg|OwlViT|Aimv2)Model"
+                          r"|^VisionTextDualEncoderModel"
                           r"|^LayoutLMv3Encoder|^SiglipModel|^Flava(Multimodal)?Model"),
     ("vision_decoding", r"DecodeHead|PixelDecoder|^DepthAnything(?!For)"
                         r"|^GLPN(Decoder|DepthEstimationHead)"),
-    ("vision_encoding", r"(?<!Aya)Vision(Model|Transformer)"
-                        r"|^(ViT|ResNet|RegNet|ConvNext|MobileNetV[12]|Segformer"
+    ("vision_encoding", r"(?<!Aya)(?<!Cohere2)Vision(Model|Transformer)|^GotOcr2Vision"
+                        r"|^(ViT|ViTMSN|ResNet|RegNet|ConvNext|MobileNetV[12]|Segformer"
                         r"|EfficientNet|Swin|PoolFormer|FlavaImage|GLPN|DeiT)Model"
                         r"|PatchEmbed|PixelEncoder|^Dinov2Backbone"),
     ("forward", r"WhisperEncoder:|^T5GemmaEncoder:|T5Stack:encoder|T5EncoderModel|^T5Stack:$"
-                r"|CLIPText|SiglipText|FlavaText"
+                r"|CLIPText|SiglipText|FlavaText|MetaClip2Text|BlipText|AlignText|AltRoberta"
+                r"|OwlViTText|CLIPSegText|Aimv2Text"
                 r"|TextEmbeddings|^Bert|^Roberta|^DistilBert|^MPNet|^LSTMTagger|^ClickModel"
                 r"|^Albert|^BartEncoder:|^PegasusEncoder:|^Electra|^GRUTagger|^Hubert"
-                r"|^(Qwen2Audio|Voxtral)Encoder"),
+                r"|^(Qwen2Audio|Voxtral|AudioFlamingo3|GlmAsr)Encoder|^Wav2Vec2"),
 )
 
 
@@ -353,7 +373,9 @@ class Labels:
         role = _decide(ROLES, self._chain) or "none"
         if re.search(UNDECIDED, self._chain[-1]):
             role = "?"
-        modality = _decide(MODALITIES, self._chain) or "?"
+        # A norm is of what is around it.
+        around = [part for part in self._chain if not re.match(r"\w*Norm:", part)]
+        modality = _decide(MODALITIES, around) or "?"
         phase = (self._phase or _decide(PHASES, self._chain) or self._generating or "?")
         if re.search(PHASE_UNDECIDED, self._chain[-1]):
             phase = "?"

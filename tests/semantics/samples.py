@@ -33,14 +33,46 @@ def seen(patches):
 def seen_in_rows(patches):
     """Several images a row may have; each has one."""
     def make():
-        seen = seen(patches)()
-        return {**seen, "pixel_values": seen["pixel_values"][:, None]}
+        inputs = seen(patches)()
+        return {**inputs, "pixel_values": inputs["pixel_values"][:, None]}
 
     return make
 
 
 def seen_with_sizes(patches):
     return lambda: {**seen(patches)(), "image_sizes": torch.tensor([[32, 32]])}
+
+
+def seen_larger(patches):
+    return lambda: {**patched_prompt(patches)(), "pixel_values": models._pixels(1, 64)}
+
+
+def seen_in_tiles(patches):
+    """An image as a whole and its only tile."""
+    def make():
+        inputs = patched_prompt(patches)()
+        return {**inputs, "pixel_values": models._pixels(2, 32)[None],
+                "image_sizes": torch.tensor([[32, 32]])}
+
+    return make
+
+
+def seen_beside_videos(patches):
+    def make():
+        inputs = seen(patches)()
+        inputs["pixel_values_images"] = inputs.pop("pixel_values")
+        return inputs
+
+    return make
+
+
+def read_and_seen(side=32):
+    return lambda: {**models._text(), "pixel_values": models._pixels(2, side)}
+
+
+def heard_with_mask(tokens):
+    return lambda: {**patched_prompt(tokens)(), "input_features": models._sound()[:1],
+                    "input_features_mask": torch.ones(1, 40, dtype=torch.long)}
 
 
 def heard_whole():
