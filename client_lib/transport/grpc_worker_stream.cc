@@ -108,11 +108,19 @@ absl::Status GrpcWorkerStream::SendAll(
 absl::Status GrpcWorkerStream::SendBulk(uint64_t transfer_id, uint64_t offset,
                                         SharedBytes payload) {
   if (!EnsureBulk()) return StreamClosed();
+  // The program may write to its tensor before gRPC reads it: what has a
+  // checksum, and would not have it any more then, is a copy.
+  const grpc::Slice body =
+      options_.encrypted
+          ? SliceOf(payload)
+          : grpc::Slice(payload.bytes.data(), payload.bytes.size());
+  payload.owner.reset();  // the slice's now, or nobody's
   const grpc::Slice frame[] = {
-      grpc::Slice(EncodeBulkHeader(transfer_id, offset, payload.bytes,
-                                   options_.encrypted)),
-      SliceOf(payload)};
-  payload.owner.reset();  // the slice's now
+      grpc::Slice(EncodeBulkHeader(
+          transfer_id, offset,
+          {reinterpret_cast<const char*>(body.begin()), body.size()},
+          options_.encrypted)),
+      body};
   Lane& lane = *lanes_[next_lane_.fetch_add(1, std::memory_order_relaxed) %
                        lanes_.size()];
   return lane.call.Write(frame) ? absl::OkStatus() : StreamClosed();

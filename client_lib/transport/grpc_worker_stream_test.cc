@@ -13,6 +13,7 @@
 #include "absl/algorithm/container.h"
 #include "client_lib/transport/grpc_worker_connector.h"
 #include "common/clock.h"
+#include "common/crc32c.h"
 #include "common/error.h"
 #include "common/mutex.h"
 #include "common/net/channel_options.h"
@@ -381,6 +382,22 @@ TEST_F(GrpcWorkerStreamTest, SendsBulkAsFramesAndDropsTheSource) {
   EXPECT_EQ(payloads[kBulkChunkBytes], "xxx");
   // gRPC lets go of a slice a moment after it was sent.
   for (Patience patience; !watch.expired();) patience.Yield();
+}
+
+TEST_F(GrpcWorkerStreamTest, WhatIsWrittenToWhileItIsSentHasItsChecksum) {
+  Connect();
+  const auto owner = std::make_shared<std::string>(kBulkChunkBytes, 'x');
+  ASSERT_TRUE(stream_->SendBulk(7, 0, {*owner, owner}).ok());
+  owner->assign(kBulkChunkBytes, 'y');
+  int payloads = 0;
+  for (const v1::BulkChunk& chunk :
+       service_.WaitForChunks(1 + kDefaultBulkChannels)) {
+    if (chunk.has_hello()) continue;
+    ++payloads;
+    EXPECT_EQ(chunk.crc32c(), Crc32c(chunk.payload()));
+    EXPECT_EQ(chunk.payload(), std::string(kBulkChunkBytes, 'x'));
+  }
+  EXPECT_EQ(payloads, 1);
 }
 
 TEST_F(GrpcWorkerStreamTest, ReceivesBulkWithoutHavingSentAny) {

@@ -118,7 +118,8 @@ class ClientStream : public Attendable {
   // about to follow.
   virtual bool SendsTogether() const { return false; }
 
-  // Queues one chunk, likewise. The bytes are not copied before they are sent.
+  // Queues one chunk, likewise. The bytes may be read until their owner is let
+  // go of. If they change meanwhile, the peer has some of either.
   virtual absl::Status SendBulk(uint64_t transfer_id, uint64_t offset,
                                 SharedBytes payload) = 0;
 

@@ -105,13 +105,11 @@ absl::StatusOr<std::shared_ptr<Buffer>> Uploads::Finish() {
   const std::shared_ptr<Reservation> reservation =
       std::move(incoming->reservation);
   if (incoming->state == Incoming::State::kFailed) return incoming->failure;
+  // The bytes are what they are, not what was announced: a program may write to
+  // them while they are sent.
   const ContentHash hash = incoming->hasher.Hash();
-  if (!(hash == *incoming->claimed)) {
-    return MakeError(absl::StatusCode::kDataLoss, "CONTENT_MISMATCH",
-                     absl::StrCat("the ", incoming->size_bytes,
-                                  " bytes of transfer ", incoming->id,
-                                  " do not have the hash they were sent with"));
-  }
+  const uint64_t sample =
+      hash == *incoming->claimed ? transfer_.sample() : uint64_t{0};
   // A cache has room for so many, whatever their size; clients send less than
   // that inline.
   if (!Keeps(incoming->size_bytes)) {
@@ -121,7 +119,7 @@ absl::StatusOr<std::shared_ptr<Buffer>> Uploads::Finish() {
   reservation->MoveTo(MemoryClass::kContents);
   buffer = environment_.contents->Insert(
       tenant_, hash, std::move(buffer),
-      environment_.clock->Monotonic() - incoming->started, transfer_.sample());
+      environment_.clock->Monotonic() - incoming->started, sample);
   // A full cache keeps nothing more.
   if (!IsSoleOwner(buffer)) KeepOnDisk(hash, /*found=*/false);
   environment_.contents_changed();

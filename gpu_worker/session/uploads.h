@@ -8,6 +8,10 @@
 // be told to send them. When all are here with their hash, or will not come any
 // more, it is settled() again, and Finish() has the outcome.
 //
+// The hash that a client says is for finding its bytes here. What comes is kept
+// under the hash that this worker made of it, whichever was said: it is another
+// one where the program wrote to the bytes meanwhile.
+//
 // Of two chunks that are the same the second is a violation, unless the stream
 // was resumed meanwhile; and what still comes of an upload that was given up is
 // ignored.
@@ -89,8 +93,7 @@ class Uploads {
   // over.
   absl::Status Receive();
   // The bytes; DEADLINE_EXCEEDED (TRANSFER_TIMEOUT) when they did not come,
-  // DATA_LOSS (CONTENT_MISMATCH) when they are others than were announced, and
-  // what the device says.
+  // and what the device says.
   absl::StatusOr<std::shared_ptr<Buffer>> Finish();
   // Whether so many that came are kept as a content, if there is a place.
   bool Keeps(uint64_t bytes) const { return bytes > inline_bytes_; }

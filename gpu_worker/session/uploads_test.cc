@@ -193,17 +193,43 @@ TEST_F(UploadsTest, AfterAResumeChunksMayComeTwice) {
   EXPECT_EQ(traffic_.bytes(Traffic::kBulkIn), bytes_.size());
 }
 
-TEST_F(UploadsTest, BytesThatAreNotWhatWasAnnouncedAreRefused) {
+// As where a program writes to them while they are sent.
+TEST_F(UploadsTest, BytesThatAreNotWhatWasAnnouncedAreKeptUnderTheirOwnHash) {
   const std::unique_ptr<Uploads> uploads = Make();
   std::string other = bytes_;
   other.back() = 'x';
   uploads->Find(Announce(1, bytes_), true);
   ASSERT_TRUE(uploads->Receive().ok());
   Send(uploads.get(), 1, other);
-  const absl::Status failure = uploads->Finish().status();
-  EXPECT_EQ(failure.code(), absl::StatusCode::kDataLoss);
-  EXPECT_EQ(ErrorReason(failure), "CONTENT_MISMATCH");
-  EXPECT_EQ(ledger_.usage().used, 0u);
+  const auto buffer = uploads->Finish();
+  ASSERT_TRUE(buffer.ok()) << buffer.status();
+  EXPECT_TRUE(BytesOf(*buffer) == other);
+  // Nobody finds them by what was said.
+  EXPECT_EQ(contents_.Find("red", HashOf(bytes_), bytes_.size()), nullptr);
+  EXPECT_EQ(contents_.Find("red", HashOf(other), other.size()), *buffer);
+  // What was announced is sent like anything else, and is another content.
+  EXPECT_TRUE(Bring(uploads.get(), 2, bytes_) == bytes_);
+  EXPECT_TRUE(BytesOf(*buffer) == other);
+  EXPECT_EQ(contents_.stats().entries, 2u);
+}
+
+TEST_F(UploadsTest, AWrongHashThatFollowsIsNobodysEither) {
+  const std::unique_ptr<Uploads> uploads = Make();
+  std::string other = bytes_;
+  other.front() = 'x';
+  uploads->Find(AnnounceUnhashed(1, bytes_), true);
+  ASSERT_TRUE(uploads->Receive().ok());
+  Send(uploads.get(), 1, other);
+  EXPECT_FALSE(uploads->settled());
+  EXPECT_TRUE(uploads->ReceiveHash(Said(1, bytes_)).ok());
+  ASSERT_TRUE(uploads->settled());
+  const auto buffer = uploads->Finish();
+  ASSERT_TRUE(buffer.ok()) << buffer.status();
+  EXPECT_TRUE(BytesOf(*buffer) == other);
+  EXPECT_EQ(contents_.Find("red", HashOf(bytes_), bytes_.size()), nullptr);
+  // What was said of the others is not said of these: whoever brings something
+  // of this size is asked for its hash.
+  EXPECT_TRUE(contents_.MayHave("red", other.size(), 8));
 }
 
 TEST_F(UploadsTest, WithoutRoomNothingIsUnderWay) {

@@ -261,15 +261,6 @@ std::vector<TypedError> BadValues() {
       {"a transfer of ten terabytes", StatusCode::kResourceExhausted,
        "SESSION_MEMORY", numbers,
        [](Client* c) { c->Send(InstallTransfer(9, 1, uint64_t{10} << 40)); }},
-      {"bytes that do not have their hash",
-       StatusCode::kDataLoss,
-       "CONTENT_MISMATCH",
-       {},
-       [](Client* c) {
-         c->Send(InstallTransfer(9, 1, 100000));
-         c->WaitDecision(1);
-         c->bulk().Send(Chunk(1, 0, std::string(100000, 'x')));
-       }},
   };
 }
 
