@@ -185,7 +185,7 @@ void Cluster::Tick() {
     RefreshFleet(*worker);
   }
   for (const std::string& worker_id : workers_.Forget(now)) {
-    ledger_.SettleWorker(worker_id);
+    SettleWorker(worker_id);
   }
   keys_.Update(clock_->Now(), saves_ + 1);
   if (now >= restored_until_) SettleForgotten();

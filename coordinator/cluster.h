@@ -580,6 +580,15 @@ class Cluster {
   bool Evict(const scheduler::Victim& victim, const Tenant& preemptor,
              bool returns, Wakes* wakes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ConfigureQuotas() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // How fast its quotas let the tenant's leases use up what there is.
+  CreditLedger::Rates RatesOf(const std::string& tenant)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Those of the tenant that pays for the lease; none when nobody does.
+  CreditLedger::Rates RatesOfLease(const std::string& lease_id)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Nothing more will be reported of its leases.
+  void SettleWorker(const std::string& worker_id)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Grants the lease more, as far as credit and rate go.
   bool TopUp(const std::string& lease_id, const Tenant& tenant)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

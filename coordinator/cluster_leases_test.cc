@@ -58,6 +58,39 @@ class ClusterLeasesTest : public ClusterTest {
         cluster_->GetTenant(tenant)->credits().reserved().device_time());
   }
 
+  // Every tenant has this rate of device time.
+  void SetRate(double nominal) {
+    for (Tenant& tenant : config_.tenants) {
+      tenant.device_rate = scheduler::RateQuota{.nominal = nominal};
+    }
+    Limit({.device_time_rated = true});
+    clock_.Advance(absl::Seconds(1));
+    cluster_->Tick();
+  }
+  // A session with one lease, which is away again after as long; its use is
+  // known when it has ended. Returns what it was granted.
+  absl::Duration RunProgram(const StreamId& worker, absl::Duration used,
+                            absl::Duration took) {
+    const StreamId session = Open("red");
+    Grant(session, 0, worker, &w0_);
+    lease_ = w0_.sessions(0).lease();
+    const absl::Duration granted =
+        FromProtoDuration(UncheckedClaims(lease_).credits().device_time());
+    // A worker begins nothing without credit.
+    if (granted == absl::ZeroDuration()) used = absl::ZeroDuration();
+    clock_.Advance(took);
+    cluster_->Close(session);
+    w0_.set_applied_revision(Desired(worker)->revision());
+    EndThere(used, /*measuring=*/false);
+    Report(worker);
+    Keep();
+    w0_.set_applied_revision(Desired(worker)->revision());
+    w0_.clear_ended_leases();
+    Report(worker);
+    cluster_->Tick();
+    return granted;
+  }
+
   std::unique_ptr<Tenants> limited_;
   uint64_t revision_ = 0;
   v1::SignedLease lease_;
@@ -335,6 +368,26 @@ TEST_F(ClusterLeasesTest, AWorkerThatGoesOnWithWhatHasEndedChangesNothing) {
     Report(worker);
     EXPECT_THAT(cluster_->Leases().items, SizeIs(1));
     EXPECT_EQ(ReservedBy("red"), absl::Seconds(2));
+  }
+}
+
+TEST_F(ClusterLeasesTest, WhatLeasesThatEndedUsedBeyondARateIsOwed) {
+  SetRate(0.1);
+  const StreamId worker = Join(w0_);
+  for (int i = 0; i < 20; ++i) {
+    RunProgram(worker, absl::Seconds(9), absl::Seconds(9));
+    clock_.Advance(absl::Seconds(1));
+  }
+  // In 200 seconds at that rate, ten at once, and one turn.
+  EXPECT_LE(UsedBy("red"), absl::Seconds(20 + 1 + 9));
+}
+
+TEST_F(ClusterLeasesTest, WhatLeasesThatEndedLeftOfARateIsThere) {
+  SetRate(0.5);
+  const StreamId worker = Join(w0_);
+  for (int i = 0; i < 60; ++i) {
+    EXPECT_EQ(RunProgram(worker, absl::Milliseconds(1), absl::Seconds(0.2)),
+              absl::Seconds(0.5));
   }
 }
 

@@ -317,7 +317,9 @@ void Cluster::SettleForgotten() {
       forgotten.push_back(lease_id);
     }
   }
-  for (const std::string& lease_id : forgotten) ledger_.Settle(lease_id);
+  for (const std::string& lease_id : forgotten) {
+    ledger_.Settle(lease_id, RatesOfLease(lease_id));
+  }
 }
 
 }  // namespace djinn::coordinator

@@ -62,7 +62,7 @@ absl::StatusOr<StreamId> Cluster::Join(const v1::WorkerState& report,
     // What its former process measured last is lost with it.
     worker->closing.clear();
     worker->settling.clear();
-    ledger_.SettleWorker(worker->id);
+    SettleWorker(worker->id);
   }
   for (Lease* lease : leases_.OfWorker(worker->id)) lease->listed_revision = 0;
   Absorb(report, worker, &wakes);

@@ -2,9 +2,10 @@
 //
 // A tenant's credit is handed out to its leases in slices, by issuing them
 // again; what a lease has been granted and has not used counts as reserved, and
-// comes back when the lease ends. Workers report what a lease has used in all,
-// so a report that is lost or comes twice changes nothing: only growth is
-// billed, once, by whoever reports it first.
+// comes back when the lease ends, also to the rate that granted it, which is
+// owed what was used beyond that, then and later. Workers report what a lease
+// has used in all, so a report that is lost or comes twice changes nothing:
+// only growth is billed, once, by whoever reports it first.
 //
 // An account is opened with its lease. It stays, closed, until the worker has
 // reported the lease's end: the last steps may still be measured then.
@@ -14,10 +15,12 @@
 #define COORDINATOR_CREDIT_LEDGER_H_
 
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <optional>
 #include <string>
 
+#include "absl/functional/function_ref.h"
 #include "absl/time/time.h"
 #include "common/lease/phase_times.h"
 #include "djinn/v1/lease.pb.h"
@@ -81,15 +84,20 @@ class CreditLedger {
   };
   // What such a quota allows now, in seconds or bytes.
   struct Rate {
-    // Shrinks by what is granted, and by what was used beyond it.
+    // Shrinks by what is granted, and by what was used beyond it; grows by what
+    // comes back.
     double* allowance = nullptr;
     // Of a lease.
     double slice = 0;
+    // What comes back makes no more of it than this.
+    double most = std::numeric_limits<double>::infinity();
   };
   struct Rates {
     std::optional<Rate> device_time;
     std::optional<Rate> bytes;
   };
+
+  using RatesOf = absl::FunctionRef<Rates(const std::string& tenant)>;
 
   // Without effect when the account is there.
   void Open(const std::string& lease_id, const std::string& tenant,
@@ -97,8 +105,9 @@ class CreditLedger {
   // The lease has been granted so much before, by another coordinator.
   void Adopt(const std::string& lease_id, const v1::LeaseCredits& granted);
   // The worker says what the lease has used in all. Device time that it does
-  // not say a phase of is of none.
-  void Bill(const std::string& lease_id, const Use& used);
+  // not say a phase of is of none. `rates`: the tenant's, here and below.
+  void Bill(const std::string& lease_id, const Use& used,
+            const Rates& rates = {});
   // Grants another slice when half of the last one is gone, as far as the
   // tenant's credit, and its rates if it has any, go. True when the lease may
   // use more than before.
@@ -108,11 +117,11 @@ class CreditLedger {
   void Describe(const std::string& lease_id, const CreditLimits& limits,
                 v1::LeaseClaims* claims) const;
   // The lease ended here: what is unused returns to the tenant.
-  void Close(const std::string& lease_id);
+  void Close(const std::string& lease_id, const Rates& rates = {});
   // Nothing more will be reported of it.
-  void Settle(const std::string& lease_id);
+  void Settle(const std::string& lease_id, const Rates& rates = {});
   // The worker's memory is gone: nothing more will be reported of its leases.
-  void SettleWorker(const std::string& worker_id);
+  void SettleWorker(const std::string& worker_id, RatesOf rates_of);
 
   // Null when there is none.
   const Account* Find(const std::string& lease_id) const;
@@ -132,6 +141,8 @@ class CreditLedger {
   // Keeps reserved_ true while the account changes.
   template <typename Change>
   void Update(Account* account, Change change);
+  // The account is closed: it was granted what it has used, no more or less.
+  static void SettleGrants(const Rates& rates, Account* account);
   static int64_t PeriodOf(const CreditLimits& limits, absl::Time now);
   // Credit comes anew with a period that begins when the last one has ended, or
   // later. So where its length changes, what counted in the period that was
