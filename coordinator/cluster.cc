@@ -185,8 +185,13 @@ void Cluster::Tick() {
     RefreshFleet(*worker);
   }
   for (const std::string& worker_id : workers_.Forget(now)) {
-    SettleWorker(worker_id);
+    // Should it come back, what was billed is known.
+    ledger_.RetireWorker(
+        worker_id, now,
+        [this](const std::string& tenant)
+            ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return RatesOf(tenant); });
   }
+  ledger_.ForgetRetired(now);
   keys_.Update(clock_->Now(), saves_ + 1);
   if (now >= restored_until_) SettleForgotten();
   AdvanceRates(&wakes);

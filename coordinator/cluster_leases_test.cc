@@ -592,7 +592,7 @@ TEST_F(RestoredClusterTest, BillsALeaseThatCameAndWentAfterTheLastSave) {
       0u);
 }
 
-TEST_F(RestoredClusterTest, BillsNothingUnknownOnceItHasGivenUpWaiting) {
+TEST_F(RestoredClusterTest, BillsWhatIsNewOnceItHasGivenUpWaiting) {
   StreamId worker = Join(w0_);
   const StreamId session = Open("red");
   Grant(session, 0, worker, &w0_);
@@ -602,10 +602,56 @@ TEST_F(RestoredClusterTest, BillsNothingUnknownOnceItHasGivenUpWaiting) {
   RestartWithState();
   clock_.Advance(config_.lease_valid_for + config_.lease_grace_period);
   cluster_->Tick();
+  EndThere(absl::Seconds(3), false);
+  Join(w0_);
+  EXPECT_EQ(UsedBy("red"), absl::Seconds(3));
+}
+
+TEST_F(RestoredClusterTest, BillsNothingUnknownOnceItHasForgottenTheLease) {
+  StreamId worker = Join(w0_);
+  const StreamId session = Open("red");
+  Grant(session, 0, worker, &w0_);
+  lease_ = w0_.sessions(0).lease();
+  Use(absl::Seconds(2), 0);
+  Report(worker);
+  RestartWithState();
+  clock_.Advance(config_.lease_valid_for + config_.lease_grace_period);
+  cluster_->Tick();
+  clock_.Advance(CreditLedger::kKeepRetired + absl::Seconds(1));
+  cluster_->Tick();
   // Its account is gone: what of its use was billed is not known any more.
   EndThere(absl::Seconds(3), false);
   Join(w0_);
   EXPECT_EQ(UsedBy("red"), absl::Seconds(2));
+}
+
+TEST_F(RestoredClusterTest, AWorkerThatWasAwayForLongIsBilledOnce) {
+  // By a first process, and by one with state.
+  for (const bool restored : {false, true}) {
+    cluster_.reset();
+    w0_ = TestWorker("w0");
+    Restart();
+    if (restored) RestartWithState();
+    StreamId worker = Join(w0_);
+    Grant(Open("red"), 0, worker, &w0_);
+    lease_ = w0_.sessions(0).lease();
+    Use(absl::Seconds(100), 0);
+    Report(worker);
+    cluster_->Leave(worker);
+    for (int i = 0; i < 70; ++i) {
+      clock_.Advance(absl::Minutes(1));
+      cluster_->Tick();
+    }
+    ASSERT_FALSE(cluster_->GetWorker("w0").ok());
+    // The lease ended there meanwhile.
+    EndThere(absl::Seconds(105), false);
+    w0_.set_applied_revision(0);
+    worker = Join(w0_);
+    EXPECT_EQ(UsedBy("red"), absl::Seconds(105));
+    RestartWithState();
+    Join(w0_);
+    EXPECT_EQ(UsedBy("red"), absl::Seconds(105));
+  }
 }
 
 TEST_F(RestoredClusterTest, BelievesNoWorkerWithoutASignature) {
@@ -626,8 +672,13 @@ TEST_F(RestoredClusterTest, ForgetsLeasesThatNobodyReports) {
   EXPECT_EQ(cluster_->Save().count("account/" + LeaseId(w0_)), 1u);
   clock_.Advance(config_.lease_valid_for + config_.lease_grace_period);
   cluster_->Tick();
-  EXPECT_EQ(cluster_->Save().count("account/" + LeaseId(w0_)), 0u);
   EXPECT_EQ(cluster_->Save().count("lease/" + LeaseId(w0_)), 0u);
+  EXPECT_EQ(ReservedBy("red"), absl::ZeroDuration());
+  // What was billed is known for longer.
+  EXPECT_EQ(cluster_->Save().count("account/" + LeaseId(w0_)), 1u);
+  clock_.Advance(CreditLedger::kKeepRetired + absl::Seconds(1));
+  cluster_->Tick();
+  EXPECT_EQ(cluster_->Save().count("account/" + LeaseId(w0_)), 0u);
 }
 
 TEST_F(RestoredClusterTest, RefusesWhatItCannotRead) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <utility>
+#include <vector>
 
 #include "common/net/proto_duration.h"
 
@@ -151,6 +152,7 @@ void CreditLedger::Open(const std::string& lease_id, const std::string& tenant,
     account.worker_id = worker_id;
   }
   Update(&account, [&] { account.closed = false; });
+  account.retired = false;
 }
 
 void CreditLedger::Adopt(const std::string& lease_id,
@@ -322,6 +324,39 @@ void CreditLedger::Close(const std::string& lease_id, const Rates& rates) {
 void CreditLedger::Settle(const std::string& lease_id, const Rates& rates) {
   Close(lease_id, rates);
   accounts_.erase(lease_id);
+}
+
+void CreditLedger::Retire(const std::string& lease_id, absl::Duration now,
+                          const Rates& rates) {
+  const auto found = accounts_.find(lease_id);
+  if (found == accounts_.end() || found->second.retired) return;
+  Close(lease_id, rates);
+  found->second.retired = true;
+  retired_.emplace_back(now, lease_id);
+  ForgetRetired(now);
+}
+
+void CreditLedger::RetireWorker(const std::string& worker_id,
+                                absl::Duration now, RatesOf rates_of) {
+  std::vector<std::pair<std::string, std::string>> leases;
+  for (const auto& [lease_id, account] : accounts_) {
+    if (account.worker_id != worker_id) continue;
+    leases.emplace_back(lease_id, account.tenant);
+  }
+  for (const auto& [lease_id, tenant] : leases) {
+    Retire(lease_id, now, rates_of(tenant));
+  }
+}
+
+void CreditLedger::ForgetRetired(absl::Duration now) {
+  while (!retired_.empty() && (retired_.size() > kMaxRetired ||
+                               now - retired_.front().first > kKeepRetired)) {
+    const auto found = accounts_.find(retired_.front().second);
+    if (found != accounts_.end() && found->second.retired) {
+      accounts_.erase(found);
+    }
+    retired_.pop_front();
+  }
 }
 
 void CreditLedger::SettleWorker(const std::string& worker_id,

@@ -8,17 +8,22 @@
 // only growth is billed, once, by whoever reports it first.
 //
 // An account is opened with its lease. It stays, closed, until the worker has
-// reported the lease's end: the last steps may still be measured then.
+// reported the lease's end: the last steps may still be measured then. Where
+// nobody hears of the worker any more it is retired: kept for long, should the
+// worker come back after all, so that nothing is billed twice, or not at all.
 //
 // Not thread-safe; reads no clock.
 #ifndef COORDINATOR_CREDIT_LEDGER_H_
 #define COORDINATOR_CREDIT_LEDGER_H_
 
+#include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <limits>
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "absl/functional/function_ref.h"
 #include "absl/time/time.h"
@@ -81,7 +86,12 @@ class CreditLedger {
     // Granted no faster than quotas allow: what is used beyond that is owed.
     bool device_time_rated = false;
     bool bytes_rated = false;
+    // This process awaits no word of it.
+    bool retired = false;
   };
+  // Retired accounts are kept so long, and the newest so many of them.
+  static constexpr absl::Duration kKeepRetired = absl::Hours(24);
+  static constexpr size_t kMaxRetired = 4096;
   // What such a quota allows now, in seconds or bytes.
   struct Rate {
     // Shrinks by what is granted, and by what was used beyond it; grows by what
@@ -120,6 +130,14 @@ class CreditLedger {
   void Close(const std::string& lease_id, const Rates& rates = {});
   // Nothing more will be reported of it.
   void Settle(const std::string& lease_id, const Rates& rates = {});
+  // The lease has ended, and nobody expects to hear more of it, or of any of
+  // the worker's. `now` is monotonic.
+  void Retire(const std::string& lease_id, absl::Duration now,
+              const Rates& rates = {});
+  void RetireWorker(const std::string& worker_id, absl::Duration now,
+                    RatesOf rates_of);
+  // Forgets those that were kept for long.
+  void ForgetRetired(absl::Duration now);
   // The worker's memory is gone: nothing more will be reported of its leases.
   void SettleWorker(const std::string& worker_id, RatesOf rates_of);
 
@@ -154,6 +172,8 @@ class CreditLedger {
   std::map<std::string, Account> accounts_;
   // By tenant: of accounts that are open.
   std::map<std::string, Use> reserved_;
+  // When, the oldest first; those that were settled or opened again since, too.
+  std::deque<std::pair<absl::Duration, std::string>> retired_;
 };
 
 }  // namespace djinn::coordinator

@@ -113,6 +113,31 @@ TEST_F(CreditLedgerTest, ALostWorkersLeasesAreSettled) {
   EXPECT_EQ(ledger_.Reserved("red").device_time, absl::Seconds(2));
 }
 
+TEST_F(CreditLedgerTest, WhatWasBilledIsKnownOfTheNewestThatAreRetired) {
+  absl::Duration now;
+  TopUp("a");
+  ledger_.RetireWorker(
+      "w0", now, [](const std::string&) { return CreditLedger::Rates(); });
+  EXPECT_EQ(ledger_.Reserved("red"), Use());
+  ledger_.Bill("a", {absl::Seconds(1), 0});
+  EXPECT_EQ(Used(), absl::Seconds(1));
+  // What comes back is not forgotten with them.
+  ledger_.Open("b", "red", "w0");
+  for (size_t i = 0; i < CreditLedger::kMaxRetired; ++i) {
+    const std::string id = absl::StrCat("l", i);
+    ledger_.Open(id, "red", "w1");
+    ledger_.Retire(id, now);
+  }
+  EXPECT_EQ(ledger_.Find("a"), nullptr);
+  EXPECT_NE(ledger_.Find("b"), nullptr);
+  EXPECT_EQ(ledger_.accounts().size(), CreditLedger::kMaxRetired + 1);
+  now += CreditLedger::kKeepRetired;
+  ledger_.ForgetRetired(now);
+  EXPECT_EQ(ledger_.accounts().size(), CreditLedger::kMaxRetired + 1);
+  ledger_.ForgetRetired(now + absl::Seconds(1));
+  EXPECT_EQ(ledger_.accounts().size(), 1u);
+}
+
 TEST_F(CreditLedgerTest, CreditComesAnewWithAPeriod) {
   limits_.period = absl::Hours(24);
   while (TopUp("a")) ledger_.Bill("a", {Granted("a"), 0});
