@@ -221,9 +221,9 @@ void Cluster::RemoveLease(const std::string& lease_id) {
     std::swap(to->quota, lease->quota);
   }
   quotas_.Give(lease->tenant, lease->quota);
-  const Worker* const worker = workers_.Find(lease->worker_id);
+  // Where many end at once it is looked at once.
+  stale_.insert(lease->worker_id);
   leases_.Remove(lease_id);
-  if (worker != nullptr) RefreshFleet(*worker);
   untried_ = true;
 }
 
