@@ -77,6 +77,7 @@ void Cluster::Grant(Lease* lease, Wakes* wakes) {
   v1::SessionResponse response;
   *response.mutable_granted() = GrantOf(*lease);
   Send(std::move(response), session, wakes);
+  if (!session->MayLog(clock_->Monotonic())) return;
   log::Info("lease granted", {{"lease", lease->id},
                               {"session", log::ShortId(session->id)},
                               {"worker", lease->worker_id}});

@@ -141,10 +141,12 @@ absl::Status Cluster::ReturnLease(const StreamId& id,
   }
   metrics_.returned_leases.Add(
       {returned.unreachable() ? "unreachable" : "unused"});
-  log::Info("lease returned", {{"lease", lease->id},
-                               {"session", log::ShortId(session->id)},
-                               {"worker", lease->worker_id},
-                               {"unreachable", returned.unreachable()}});
+  if (session->MayLog(clock_->Monotonic())) {
+    log::Info("lease returned", {{"lease", lease->id},
+                                 {"session", log::ShortId(session->id)},
+                                 {"worker", lease->worker_id},
+                                 {"unreachable", returned.unreachable()}});
+  }
   const absl::Status why =
       MakeError(absl::StatusCode::kAborted, "LEASE_RETURNED",
                 "the client gave the virtual device's lease back");

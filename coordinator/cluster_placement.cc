@@ -298,14 +298,16 @@ void Cluster::TryPlace(MemberId device, Session* session, Wakes* wakes) {
   lease.decision = pending.decision;
   lease.promised_bytes = decision->considered.front().terms.missing_bytes;
   pending.lease_id = lease.id;
-  log::Info("lease offered", {{"lease", lease.id},
-                              {"session", log::ShortId(session->id)},
-                              {"tenant", session->tenant},
-                              {"device", device.virtual_device},
-                              {"member", device.member},
-                              {"worker", worker->id},
-                              {"policy", decision->policy},
-                              {"reason", lease.placement_reason}});
+  if (session->MayLog(start)) {
+    log::Info("lease offered", {{"lease", lease.id},
+                                {"session", log::ShortId(session->id)},
+                                {"tenant", session->tenant},
+                                {"device", device.virtual_device},
+                                {"member", device.member},
+                                {"worker", worker->id},
+                                {"policy", decision->policy},
+                                {"reason", lease.placement_reason}});
+  }
   const Lease* const added = AddLease(std::move(lease));
   OpenAccount(*added);
   RefreshFleet(*worker);
