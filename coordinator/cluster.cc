@@ -77,6 +77,7 @@ void Cluster::Grant(Lease* lease, Wakes* wakes) {
   v1::SessionResponse response;
   *response.mutable_granted() = GrantOf(*lease);
   Send(std::move(response), session, wakes);
+  if (!session->MayLog(clock_->Monotonic())) return;
   log::Info("lease granted", {{"lease", lease->id},
                               {"session", log::ShortId(session->id)},
                               {"worker", lease->worker_id}});
@@ -185,8 +186,13 @@ void Cluster::Tick() {
     RefreshFleet(*worker);
   }
   for (const std::string& worker_id : workers_.Forget(now)) {
-    ledger_.SettleWorker(worker_id);
+    // Should it come back, what was billed is known.
+    ledger_.RetireWorker(
+        worker_id, now,
+        [this](const std::string& tenant)
+            ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return RatesOf(tenant); });
   }
+  ledger_.ForgetRetired(now);
   keys_.Update(clock_->Now(), saves_ + 1);
   if (now >= restored_until_) SettleForgotten();
   AdvanceRates(&wakes);

@@ -434,6 +434,8 @@ class Cluster {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The worker, or its leases, changed: decisions see it as it is now.
   void RefreshFleet(const Worker& worker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // What decisions are made from, with all that was put off.
+  const scheduler::Fleet& FreshFleet() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The same after a report; learns from it, too. Whether the worker may now
   // take what it could not before.
   bool AbsorbState(const Worker& worker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -584,6 +586,15 @@ class Cluster {
   bool Evict(const scheduler::Victim& victim, const Tenant& preemptor,
              bool returns, Wakes* wakes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ConfigureQuotas() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // How fast its quotas let the tenant's leases use up what there is.
+  CreditLedger::Rates RatesOf(const std::string& tenant)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Those of the tenant that pays for the lease; none when nobody does.
+  CreditLedger::Rates RatesOfLease(const std::string& lease_id)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Nothing more will be reported of its leases.
+  void SettleWorker(const std::string& worker_id)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Grants the lease more, as far as credit and rate go.
   bool TopUp(const std::string& lease_id, const Tenant& tenant)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -750,8 +761,10 @@ class Cluster {
   absl::Duration next_retry_ ABSL_GUARDED_BY(mu_);
   // When room may be looked for that others give back.
   absl::Duration next_room_look_ ABSL_GUARDED_BY(mu_);
-  // What decisions are made from.
+  // What decisions are made from, but for the workers that have changed since:
+  // those of leases that have ended.
   scheduler::Fleet fleet_ ABSL_GUARDED_BY(mu_);
+  std::set<std::string> stale_ ABSL_GUARDED_BY(mu_);
   WorkTable works_ ABSL_GUARDED_BY(mu_);
   // When it is encoded again, if it has learnt something.
   absl::Duration next_learnt_ ABSL_GUARDED_BY(mu_);

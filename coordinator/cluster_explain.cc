@@ -362,7 +362,7 @@ absl::StatusOr<v1::TryPlacementResponse> Cluster::TryPlacement(
   }
   const auto decision =
       std::make_shared<const scheduler::Decision>(scheduler::Place(
-          asked, fleet_, *choice.policy, works_.factors(), &draws_));
+          asked, FreshFleet(), *choice.policy, works_.factors(), &draws_));
   v1::TryPlacementResponse response;
   Describe({decision, choice.source, clock_->Monotonic()},
            response.mutable_decision());

@@ -141,10 +141,12 @@ absl::Status Cluster::ReturnLease(const StreamId& id,
   }
   metrics_.returned_leases.Add(
       {returned.unreachable() ? "unreachable" : "unused"});
-  log::Info("lease returned", {{"lease", lease->id},
-                               {"session", log::ShortId(session->id)},
-                               {"worker", lease->worker_id},
-                               {"unreachable", returned.unreachable()}});
+  if (session->MayLog(clock_->Monotonic())) {
+    log::Info("lease returned", {{"lease", lease->id},
+                                 {"session", log::ShortId(session->id)},
+                                 {"worker", lease->worker_id},
+                                 {"unreachable", returned.unreachable()}});
+  }
   const absl::Status why =
       MakeError(absl::StatusCode::kAborted, "LEASE_RETURNED",
                 "the client gave the virtual device's lease back");
@@ -202,11 +204,11 @@ void Cluster::OpenAccount(const Lease& lease) {
 }
 
 void Cluster::CloseAccount(const Lease& lease) {
-  ledger_.Close(lease.id);
+  ledger_.Close(lease.id, RatesOfLease(lease.id));
   Worker* const worker = workers_.Find(lease.worker_id);
   if (lease.issue_number == 0 || worker == nullptr) {
     // The worker never heard of it.
-    ledger_.Settle(lease.id);
+    ledger_.Settle(lease.id, RatesOfLease(lease.id));
   } else {
     worker->closing.emplace(lease.id, 0);
   }
@@ -221,9 +223,9 @@ void Cluster::RemoveLease(const std::string& lease_id) {
     std::swap(to->quota, lease->quota);
   }
   quotas_.Give(lease->tenant, lease->quota);
-  const Worker* const worker = workers_.Find(lease->worker_id);
+  // Where many end at once it is looked at once.
+  stale_.insert(lease->worker_id);
   leases_.Remove(lease_id);
-  if (worker != nullptr) RefreshFleet(*worker);
   untried_ = true;
 }
 
@@ -231,7 +233,7 @@ void Cluster::Bill(const std::string& lease_id, const Use& used) {
   const CreditLedger::Account* const account = ledger_.Find(lease_id);
   if (account == nullptr) return;
   const absl::Duration before = account->billed.device_time;
-  ledger_.Bill(lease_id, used);
+  ledger_.Bill(lease_id, used, RatesOf(account->tenant));
   line_.Charge(account->tenant,
                absl::ToDoubleSeconds(account->billed.device_time - before),
                clock_->Monotonic());
@@ -296,7 +298,7 @@ void Cluster::EndReported(const v1::EndedLease& ended, Worker* worker,
     worker->closing.emplace(lease_id, 0);
     return;
   }
-  ledger_.Close(lease_id);
+  ledger_.Close(lease_id, RatesOfLease(lease_id));
   worker->closing.erase(lease_id);
   worker->settling.try_emplace(lease_id, saves_ + 1);
 }
@@ -323,7 +325,7 @@ void Cluster::AbsorbUse(const v1::WorkerState& report, Worker* worker,
   std::erase_if(worker->settling,
                 [&](const auto& entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
                   if (reported.contains(entry.first)) return false;
-                  ledger_.Settle(entry.first);
+                  ledger_.Settle(entry.first, RatesOfLease(entry.first));
                   return true;
                 });
   // It has been told to end these, and knows nothing of them.
@@ -335,7 +337,7 @@ void Cluster::AbsorbUse(const v1::WorkerState& report, Worker* worker,
                       measuring.contains(lease_id)) {
                     return false;
                   }
-                  ledger_.Settle(lease_id);
+                  ledger_.Settle(lease_id, RatesOfLease(lease_id));
                   return true;
                 });
 }

@@ -58,6 +58,39 @@ class ClusterLeasesTest : public ClusterTest {
         cluster_->GetTenant(tenant)->credits().reserved().device_time());
   }
 
+  // Every tenant has this rate of device time.
+  void SetRate(double nominal) {
+    for (Tenant& tenant : config_.tenants) {
+      tenant.device_rate = scheduler::RateQuota{.nominal = nominal};
+    }
+    Limit({.device_time_rated = true});
+    clock_.Advance(absl::Seconds(1));
+    cluster_->Tick();
+  }
+  // A session with one lease, which is away again after as long; its use is
+  // known when it has ended. Returns what it was granted.
+  absl::Duration RunProgram(const StreamId& worker, absl::Duration used,
+                            absl::Duration took) {
+    const StreamId session = Open("red");
+    Grant(session, 0, worker, &w0_);
+    lease_ = w0_.sessions(0).lease();
+    const absl::Duration granted =
+        FromProtoDuration(UncheckedClaims(lease_).credits().device_time());
+    // A worker begins nothing without credit.
+    if (granted == absl::ZeroDuration()) used = absl::ZeroDuration();
+    clock_.Advance(took);
+    cluster_->Close(session);
+    w0_.set_applied_revision(Desired(worker)->revision());
+    EndThere(used, /*measuring=*/false);
+    Report(worker);
+    Keep();
+    w0_.set_applied_revision(Desired(worker)->revision());
+    w0_.clear_ended_leases();
+    Report(worker);
+    cluster_->Tick();
+    return granted;
+  }
+
   std::unique_ptr<Tenants> limited_;
   uint64_t revision_ = 0;
   v1::SignedLease lease_;
@@ -338,6 +371,26 @@ TEST_F(ClusterLeasesTest, AWorkerThatGoesOnWithWhatHasEndedChangesNothing) {
   }
 }
 
+TEST_F(ClusterLeasesTest, WhatLeasesThatEndedUsedBeyondARateIsOwed) {
+  SetRate(0.1);
+  const StreamId worker = Join(w0_);
+  for (int i = 0; i < 20; ++i) {
+    RunProgram(worker, absl::Seconds(9), absl::Seconds(9));
+    clock_.Advance(absl::Seconds(1));
+  }
+  // In 200 seconds at that rate, ten at once, and one turn.
+  EXPECT_LE(UsedBy("red"), absl::Seconds(20 + 1 + 9));
+}
+
+TEST_F(ClusterLeasesTest, WhatLeasesThatEndedLeftOfARateIsThere) {
+  SetRate(0.5);
+  const StreamId worker = Join(w0_);
+  for (int i = 0; i < 60; ++i) {
+    EXPECT_EQ(RunProgram(worker, absl::Milliseconds(1), absl::Seconds(0.2)),
+              absl::Seconds(0.5));
+  }
+}
+
 TEST_F(ClusterLeasesTest, NobodyBillsAnotherWorkersLease) {
   Limit({.device_time = absl::Seconds(32)});
   const StreamId worker = Join(w0_);
@@ -539,7 +592,7 @@ TEST_F(RestoredClusterTest, BillsALeaseThatCameAndWentAfterTheLastSave) {
       0u);
 }
 
-TEST_F(RestoredClusterTest, BillsNothingUnknownOnceItHasGivenUpWaiting) {
+TEST_F(RestoredClusterTest, BillsWhatIsNewOnceItHasGivenUpWaiting) {
   StreamId worker = Join(w0_);
   const StreamId session = Open("red");
   Grant(session, 0, worker, &w0_);
@@ -549,10 +602,56 @@ TEST_F(RestoredClusterTest, BillsNothingUnknownOnceItHasGivenUpWaiting) {
   RestartWithState();
   clock_.Advance(config_.lease_valid_for + config_.lease_grace_period);
   cluster_->Tick();
+  EndThere(absl::Seconds(3), false);
+  Join(w0_);
+  EXPECT_EQ(UsedBy("red"), absl::Seconds(3));
+}
+
+TEST_F(RestoredClusterTest, BillsNothingUnknownOnceItHasForgottenTheLease) {
+  StreamId worker = Join(w0_);
+  const StreamId session = Open("red");
+  Grant(session, 0, worker, &w0_);
+  lease_ = w0_.sessions(0).lease();
+  Use(absl::Seconds(2), 0);
+  Report(worker);
+  RestartWithState();
+  clock_.Advance(config_.lease_valid_for + config_.lease_grace_period);
+  cluster_->Tick();
+  clock_.Advance(CreditLedger::kKeepRetired + absl::Seconds(1));
+  cluster_->Tick();
   // Its account is gone: what of its use was billed is not known any more.
   EndThere(absl::Seconds(3), false);
   Join(w0_);
   EXPECT_EQ(UsedBy("red"), absl::Seconds(2));
+}
+
+TEST_F(RestoredClusterTest, AWorkerThatWasAwayForLongIsBilledOnce) {
+  // By a first process, and by one with state.
+  for (const bool restored : {false, true}) {
+    cluster_.reset();
+    w0_ = TestWorker("w0");
+    Restart();
+    if (restored) RestartWithState();
+    StreamId worker = Join(w0_);
+    Grant(Open("red"), 0, worker, &w0_);
+    lease_ = w0_.sessions(0).lease();
+    Use(absl::Seconds(100), 0);
+    Report(worker);
+    cluster_->Leave(worker);
+    for (int i = 0; i < 70; ++i) {
+      clock_.Advance(absl::Minutes(1));
+      cluster_->Tick();
+    }
+    ASSERT_FALSE(cluster_->GetWorker("w0").ok());
+    // The lease ended there meanwhile.
+    EndThere(absl::Seconds(105), false);
+    w0_.set_applied_revision(0);
+    worker = Join(w0_);
+    EXPECT_EQ(UsedBy("red"), absl::Seconds(105));
+    RestartWithState();
+    Join(w0_);
+    EXPECT_EQ(UsedBy("red"), absl::Seconds(105));
+  }
 }
 
 TEST_F(RestoredClusterTest, BelievesNoWorkerWithoutASignature) {
@@ -573,8 +672,13 @@ TEST_F(RestoredClusterTest, ForgetsLeasesThatNobodyReports) {
   EXPECT_EQ(cluster_->Save().count("account/" + LeaseId(w0_)), 1u);
   clock_.Advance(config_.lease_valid_for + config_.lease_grace_period);
   cluster_->Tick();
-  EXPECT_EQ(cluster_->Save().count("account/" + LeaseId(w0_)), 0u);
   EXPECT_EQ(cluster_->Save().count("lease/" + LeaseId(w0_)), 0u);
+  EXPECT_EQ(ReservedBy("red"), absl::ZeroDuration());
+  // What was billed is known for longer.
+  EXPECT_EQ(cluster_->Save().count("account/" + LeaseId(w0_)), 1u);
+  clock_.Advance(CreditLedger::kKeepRetired + absl::Seconds(1));
+  cluster_->Tick();
+  EXPECT_EQ(cluster_->Save().count("account/" + LeaseId(w0_)), 0u);
 }
 
 TEST_F(RestoredClusterTest, RefusesWhatItCannotRead) {

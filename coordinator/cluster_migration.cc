@@ -99,23 +99,19 @@ PendingLease Cluster::StateOf(const Lease& lease) {
   const Worker::Held* const held = HeldFor(lease);
   if (held == nullptr) return state;
   state.asked_bytes = held->storage_bytes;
-  const Worker& worker = *workers_.Find(lease.worker_id);
-  const auto contents = worker.contents.find(lease.tenant);
-  if (contents == worker.contents.end()) return state;
   // Which of its tenant's contents it shares the worker does not say: the
   // largest that may be.
-  std::vector<ContentKey> keys(contents->second.begin(),
-                               contents->second.end());
-  std::sort(keys.begin(), keys.end(),
-            [](const ContentKey& a, const ContentKey& b) {
-              return a.second > b.second;
-            });
+  const std::vector<ContentKey>& keys =
+      workers_.Find(lease.worker_id)->ContentsBySize(lease.tenant);
   uint64_t left = held->use.contents().size_bytes();
-  for (const ContentKey& key : keys) {
-    if (state.contents.size() == kMaxContentHints) break;
-    if (key.second > left) continue;
-    left -= key.second;
-    state.contents.insert(key);
+  for (auto key = keys.begin(); state.contents.size() < kMaxContentHints;
+       ++key) {
+    key = std::partition_point(key, keys.end(), [left](const ContentKey& one) {
+      return one.second > left;
+    });
+    if (key == keys.end()) break;
+    left -= key->second;
+    state.contents.insert(*key);
   }
   return state;
 }
@@ -421,7 +417,8 @@ void Cluster::ExpireMigrations(absl::Duration now, Wakes* wakes) {
 void Cluster::AdvanceDrains(absl::Duration now, Wakes* wakes) {
   for (const std::string& worker_id : draining_) {
     const std::vector<Lease*> leases = leases_.OfWorker(worker_id);
-    size_t under_way = 0;
+    size_t under_way = 0, stay = 0;
+    absl::Status why;
     for (const Lease* lease : leases) {
       under_way += leases_.FindMigration(*lease) != nullptr;
     }
@@ -437,10 +434,15 @@ void Cluster::AdvanceDrains(absl::Duration now, Wakes* wakes) {
       under_way += started.ok();
       if (started.ok()) continue;
       lease->stays_until = now + kRetryDrain;
-      log::Info(
-          "a lease cannot leave the worker that drains",
-          {{"worker", worker_id}, {"lease", lease->id}, {"error", started}});
+      ++stay;
+      why.Update(started);
     }
+    Worker* const worker = workers_.Find(worker_id);
+    if (stay == 0 || worker == nullptr || !worker->logged_drains.Take(now)) {
+      continue;
+    }
+    log::Info("leases cannot leave the worker that drains",
+              {{"worker", worker_id}, {"leases", stay}, {"first_error", why}});
   }
 }
 

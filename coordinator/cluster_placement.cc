@@ -54,22 +54,24 @@ uint64_t Cluster::PromisedBytes(const Lease& lease) {
 uint64_t Cluster::PromisedBytes(const Worker& worker) {
   struct OfTenant {
     uint64_t promised = 0;
-    uint64_t held = 0;
     uint64_t most = 0;
   };
   absl::flat_hash_map<absl::string_view, OfTenant> tenants;
-  for (const Lease* lease : leases_.OfWorker(worker.id)) {
+  for (Lease* lease : leases_.PromisingOfWorker(worker.id)) {
+    if (clock_->Monotonic() - lease->created > kPromiseTime) {
+      leases_.EndPromise(lease);
+      continue;
+    }
     OfTenant& of = tenants[lease->tenant];
     of.promised = SaturatingSum(of.promised, PromisedBytes(*lease));
-    if (const Worker::Held* const held = HeldFor(*lease)) {
-      of.held = SaturatingSum(of.held, held->storage_bytes);
-    }
     of.most = std::max(of.most, lease->tenant_limits.memory_bytes());
   }
   uint64_t promised = 0;
   for (const auto& [tenant, of] : tenants) {
+    const auto held = worker.held_bytes.find(tenant);
+    const uint64_t has = held == worker.held_bytes.end() ? 0 : held->second;
     promised = SaturatingSum(
-        promised, std::min(of.promised, of.most - std::min(of.most, of.held)));
+        promised, std::min(of.promised, of.most - std::min(of.most, has)));
   }
   return promised;
 }
@@ -83,7 +85,7 @@ void Cluster::RefreshFleet(const Worker& worker) {
   facts.id = worker.id;
   facts.device = KindOf(worker.device);
   facts.memory_bytes = worker.memory_bytes;
-  facts.leases = static_cast<uint32_t>(leases_.OfWorker(worker.id).size());
+  facts.leases = static_cast<uint32_t>(leases_.CountOfWorker(worker.id));
   // The worker counts what it would evict as free.
   facts.available_bytes =
       worker.free_bytes - std::min(worker.free_bytes, PromisedBytes(worker));
@@ -104,8 +106,17 @@ void Cluster::RefreshFleet(const Worker& worker) {
   fleet_.Put(std::move(facts));
 }
 
+const scheduler::Fleet& Cluster::FreshFleet() {
+  for (const std::string& worker_id : std::exchange(stale_, {})) {
+    if (const Worker* const worker = workers_.Find(worker_id)) {
+      RefreshFleet(*worker);
+    }
+  }
+  return fleet_;
+}
+
 bool Cluster::AbsorbState(const Worker& worker) {
-  const scheduler::Fleet::Member* const before = fleet_.Find(worker.id);
+  const scheduler::Fleet::Member* const before = FreshFleet().Find(worker.id);
   const bool known = before != nullptr;
   const uint64_t available = known ? before->facts.available_bytes : 0;
   absl::flat_hash_set<scheduler::StateKey> held;
@@ -206,7 +217,7 @@ KeptDecision Cluster::Decide(const scheduler::Request& request,
                              const PolicyChoice& choice) {
   const absl::Duration start = clock_->Monotonic();
   auto decision = std::make_shared<scheduler::Decision>(scheduler::Place(
-      request, fleet_, *choice.policy, works_.factors(), &draws_));
+      request, FreshFleet(), *choice.policy, works_.factors(), &draws_));
   metrics_.decisions.Observe(clock_->Monotonic() - start);
   if (decision->considered.size() > kMaxKept) {
     decision->considered.resize(kMaxKept);
@@ -287,14 +298,16 @@ void Cluster::TryPlace(MemberId device, Session* session, Wakes* wakes) {
   lease.decision = pending.decision;
   lease.promised_bytes = decision->considered.front().terms.missing_bytes;
   pending.lease_id = lease.id;
-  log::Info("lease offered", {{"lease", lease.id},
-                              {"session", log::ShortId(session->id)},
-                              {"tenant", session->tenant},
-                              {"device", device.virtual_device},
-                              {"member", device.member},
-                              {"worker", worker->id},
-                              {"policy", decision->policy},
-                              {"reason", lease.placement_reason}});
+  if (session->MayLog(start)) {
+    log::Info("lease offered", {{"lease", lease.id},
+                                {"session", log::ShortId(session->id)},
+                                {"tenant", session->tenant},
+                                {"device", device.virtual_device},
+                                {"member", device.member},
+                                {"worker", worker->id},
+                                {"policy", decision->policy},
+                                {"reason", lease.placement_reason}});
+  }
   const Lease* const added = AddLease(std::move(lease));
   OpenAccount(*added);
   RefreshFleet(*worker);
@@ -434,7 +447,7 @@ void Cluster::ReviewReservation(absl::Span<const Ticket> tried) {
         request.work = nullptr;
         return request;
       },
-      fleet_, clock_->Monotonic());
+      FreshFleet(), clock_->Monotonic());
   if (reservation_.ticket() == 0 || reservation_.worker_id() == before) return;
   const Session& session = *find(reservation_.ticket()).first;
   log::Info("worker kept for the first in line",

@@ -1,4 +1,6 @@
 // Choice of workers, and what operators hear of it.
+#include <time.h>
+
 #include <string>
 
 #include "common/error.h"
@@ -66,6 +68,62 @@ class ClusterPlacementTest : public ClusterTest {
     cluster_->SetTenants(std::move(tenants));
   }
 };
+
+// This thread's.
+absl::Duration ProcessorTime() {
+  timespec time = {};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return absl::DurationFromTimespec(time);
+}
+
+TEST_F(ClusterPlacementTest, LosingAWorkerTakesTimeInProportionToItsLeases) {
+  config_.tenants[0].max_sessions = 32;
+  config_.tenants[0].totals.set_memory_bytes(uint64_t{1} << 40);
+  tenants_.Replace(config_.tenants);
+  const auto lose = [&](int sessions) {
+    Restart();
+    v1::WorkerState state = TestWorker("w0");
+    const StreamId worker = Join(state);
+    for (int i = 0; i < sessions; ++i) {
+      const StreamId session = Open("red");
+      for (uint32_t device = 0; device < Cluster::kMaxVirtualDevices;
+           ++device) {
+        // With something that it has yet to bring.
+        Ask(session, device, "", 1);
+      }
+    }
+    EXPECT_THAT(Desired(worker)->leases(),
+                SizeIs(sessions * Cluster::kMaxVirtualDevices));
+    clock_.Advance(config_.worker_timeout + absl::Seconds(1));
+    const absl::Duration before = ProcessorTime();
+    cluster_->Tick();
+    EXPECT_THAT(cluster_->Leases().items, IsEmpty());
+    return ProcessorTime() - before;
+  };
+  lose(1);
+  const absl::Duration few = lose(4);
+  // Eight times as many; it was 64 times as long.
+  EXPECT_LT(lose(32), 24 * few);
+}
+
+TEST_F(ClusterPlacementTest, WhatAPlaceIsWorthIsSeenOnceItIsFree) {
+  v1::WorkerState full = TestWorker("w0");
+  full.set_free_bytes(1000);
+  const StreamId worker = Join(full);
+  const StreamId session = Open("red");
+  Ask(session, 0, "", 900);
+  CarryOut(worker, &full);
+  ASSERT_TRUE(Next(session)->has_granted());
+  const std::string lease = LeaseId(full);
+  Ask(session, 1, "", 900);
+  EXPECT_EQ(Next(session), std::nullopt);
+  v1::LeaseReturn returned;
+  returned.set_lease_id(lease);
+  EXPECT_EQ(cluster_->ReturnLease(session, returned), absl::OkStatus());
+  CarryOut(worker, &full);
+  CarryOut(worker, &full);
+  EXPECT_TRUE(Next(session)->has_granted());
+}
 
 // Who guesses a hash is not to learn whether others have such bytes.
 TEST_F(ClusterPlacementTest, OthersContentsNeitherShowNorDraw) {

@@ -141,16 +141,33 @@ bool Cluster::MayFitQuota(MemberId device, const Tenant& tenant,
   return false;
 }
 
-bool Cluster::TopUp(const std::string& lease_id, const Tenant& tenant) {
+CreditLedger::Rates Cluster::RatesOf(const std::string& tenant) {
   const auto rate_of =
       [&](RateBudget* budget) -> std::optional<CreditLedger::Rate> {
-    double* const allowance = budget->Allowance(tenant.name);
+    double* const allowance = budget->Allowance(tenant);
     if (allowance == nullptr) return std::nullopt;
-    return CreditLedger::Rate{allowance, budget->Slice(tenant.name)};
+    return CreditLedger::Rate{allowance, budget->Slice(tenant),
+                              budget->Most(tenant)};
   };
-  return ledger_.TopUp(
-      lease_id, tenant.credits, clock_->Now(),
-      {.device_time = rate_of(&device_rates_), .bytes = rate_of(&byte_rates_)});
+  return {.device_time = rate_of(&device_rates_),
+          .bytes = rate_of(&byte_rates_)};
+}
+
+CreditLedger::Rates Cluster::RatesOfLease(const std::string& lease_id) {
+  const CreditLedger::Account* const account = ledger_.Find(lease_id);
+  return account == nullptr ? CreditLedger::Rates() : RatesOf(account->tenant);
+}
+
+void Cluster::SettleWorker(const std::string& worker_id) {
+  ledger_.SettleWorker(worker_id, [this](const std::string& tenant)
+                                      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+                                        return RatesOf(tenant);
+                                      });
+}
+
+bool Cluster::TopUp(const std::string& lease_id, const Tenant& tenant) {
+  return ledger_.TopUp(lease_id, tenant.credits, clock_->Now(),
+                       RatesOf(tenant.name));
 }
 
 void Cluster::AdvanceRates(Wakes* wakes) {

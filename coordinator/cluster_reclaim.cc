@@ -223,6 +223,7 @@ void Cluster::ReclaimRoom(MemberId device, const Tenant& tenant,
     return;
   }
   const Amounts asked = scheduler::MemoryOf(LeaseQuota(tenant));
+  const scheduler::Fleet& fleet = FreshFleet();
   scheduler::VictimsByWorker by_worker;
   for (const auto& [name, other] : *tenants_->all()) {
     if (!quotas_.MayTakeBack(tenant.name, name, asked)) continue;
@@ -235,8 +236,7 @@ void Cluster::ReclaimRoom(MemberId device, const Tenant& tenant,
       [&](const ReclaimLosses::Allowance& allowance)
           ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
             return scheduler::VictimsAtOneWorker(
-                tenant.name, asked, request, by_worker, fleet_,
-                works_.factors(),
+                tenant.name, asked, request, by_worker, fleet, works_.factors(),
                 [&](const std::string& worker_id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(
                     mu_) { return SharedContents(*workers_.Find(worker_id)); },
                 allowance, &quotas_);

@@ -173,10 +173,12 @@ absl::StatusOr<StreamId> Cluster::Attach(const Tenant& owner,
   session->protocol_version = version;
   session->greeted = false;
   wakes.Add(session->waker);
-  log::Info("session attached", {{"session", log::ShortId(session->id)},
-                                 {"tenant", session->tenant},
-                                 {"program", session->program},
-                                 {"resumed", !resume.empty()}});
+  if (session->MayLog(clock_->Monotonic())) {
+    log::Info("session attached", {{"session", log::ShortId(session->id)},
+                                   {"tenant", session->tenant},
+                                   {"program", session->program},
+                                   {"resumed", !resume.empty()}});
+  }
   return StreamId{session->id, session->stream};
 }
 
@@ -221,7 +223,7 @@ bool Cluster::NoteStructure(const StreamId& id, absl::string_view fingerprint,
   Wakes wakes;
   MutexLock lock(&mu_);
   Session* const session = FindSession(id);
-  if (session == nullptr) return false;
+  if (session == nullptr || !session->end.ok()) return false;
   if (work != nullptr) {
     if (works_.AddStructure(session->tenant, std::string(fingerprint), work,
                             std::move(shown))) {
@@ -294,6 +296,7 @@ void Cluster::Detach(const StreamId& id) {
   session->stream = 0;
   session->waker = nullptr;
   session->deadline = clock_->Monotonic() + config_.session_timeout;
+  if (!session->MayLog(clock_->Monotonic())) return;
   log::Info("session detached", {{"session", log::ShortId(session->id)},
                                  {"tenant", session->tenant}});
 }

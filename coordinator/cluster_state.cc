@@ -311,13 +311,15 @@ void Cluster::SettleForgotten() {
   std::vector<std::string> forgotten;
   for (const auto& [lease_id, account] : ledger_.accounts()) {
     const Worker* const worker = workers_.Find(account.worker_id);
-    if (leases_.Find(lease_id) == nullptr &&
+    if (leases_.Find(lease_id) == nullptr && !account.retired &&
         (worker == nullptr || !(worker->closing.contains(lease_id) ||
                                 worker->settling.contains(lease_id)))) {
       forgotten.push_back(lease_id);
     }
   }
-  for (const std::string& lease_id : forgotten) ledger_.Settle(lease_id);
+  for (const std::string& lease_id : forgotten) {
+    ledger_.Retire(lease_id, clock_->Monotonic(), RatesOfLease(lease_id));
+  }
 }
 
 }  // namespace djinn::coordinator

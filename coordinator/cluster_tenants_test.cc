@@ -242,6 +242,8 @@ TEST_F(ClusterTenantsTest, ARemovedTenantsSessionsEnd) {
   EXPECT_THAT(Desired(worker)->drop_session_ids(), ElementsAre(session.owner));
   EXPECT_EQ(ErrorReason(cluster_->RequestLease(session, TestLeaseRequest(1))),
             "TOKEN_UNKNOWN");
+  // Nothing of it is learnt any more.
+  EXPECT_FALSE(cluster_->NoteStructure(session, "fingerprint"));
   // Its stream hears why, and then it is gone.
   EXPECT_EQ(ErrorReason(cluster_->NextResponse(session).status()),
             "TOKEN_UNKNOWN");

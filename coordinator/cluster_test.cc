@@ -1,5 +1,6 @@
 #include "coordinator/cluster.h"
 
+#include <algorithm>
 #include <memory>
 #include <string>
 
@@ -108,6 +109,28 @@ TEST_F(ClusterTest, LogsRefusalsNowAndThen) {
   const auto [count, log] = lines(1);
   EXPECT_EQ(count, 1);
   EXPECT_THAT(log, HasSubstr("unlogged_before=92"));
+}
+
+TEST_F(ClusterTest, LogsWhatAClientDoesWithItsLeasesNowAndThen) {
+  const StreamId worker = Join(w0_);
+  StreamId session = Open("red");
+  const auto lines = [&](int times) {
+    testing::internal::CaptureStderr();
+    for (int i = 0; i < times; ++i) {
+      v1::LeaseReturn returned;
+      returned.set_lease_id(Grant(session, 0, worker, &w0_).lease_id());
+      EXPECT_EQ(cluster_->ReturnLease(session, returned), absl::OkStatus());
+      CarryOut(worker, &w0_);
+      cluster_->Detach(session);
+      session = Open("red", session.owner);
+    }
+    return testing::internal::GetCapturedStderr();
+  };
+  // Offered, granted and returned; detached and attached.
+  const std::string log = lines(100);
+  EXPECT_LT(std::count(log.begin(), log.end(), '\n'), 300);
+  clock_.Advance(absl::Seconds(1));
+  EXPECT_THAT(lines(1), HasSubstr("lines=245"));
 }
 
 TEST_F(ClusterTest, LimitsSessionsPerTenant) {

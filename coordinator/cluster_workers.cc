@@ -63,7 +63,7 @@ absl::StatusOr<StreamId> Cluster::Join(const v1::WorkerState& report,
     // What its former process measured last is lost with it.
     worker->closing.clear();
     worker->settling.clear();
-    ledger_.SettleWorker(worker->id);
+    SettleWorker(worker->id);
   }
   for (Lease* lease : leases_.OfWorker(worker->id)) lease->listed_revision = 0;
   Absorb(report, worker, &wakes);
@@ -322,10 +322,12 @@ void Cluster::Adopt(const v1::SignedLease& reported, Worker* worker,
   // The client says which of the two it uses, when it attaches again.
   lease.migrates_from = record.migrates_from();
   metrics_.recoveries.Add({"lease_adopted"});
-  log::Info("lease adopted", {{"lease", lease.id},
-                              {"session", log::ShortId(session->id)},
-                              {"tenant", session->tenant},
-                              {"worker", worker->id}});
+  if (session->MayLog(clock_->Monotonic())) {
+    log::Info("lease adopted", {{"lease", lease.id},
+                                {"session", log::ShortId(session->id)},
+                                {"tenant", session->tenant},
+                                {"worker", worker->id}});
+  }
   Lease* const adopted = AddLease(std::move(lease));
   ledger_.Open(adopted->id, adopted->tenant, worker->id);
   ledger_.Adopt(adopted->id, record.credits());

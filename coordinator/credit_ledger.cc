@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <utility>
+#include <vector>
 
 #include "common/net/proto_duration.h"
 
@@ -90,6 +91,20 @@ Amount GrantMore(Amount granted, const Purse<Amount>& purse) {
   return std::max(granted, purse.billed) + more;
 }
 
+// What was granted beyond what was billed comes back to the rate, or what was
+// billed beyond that is taken of it.
+template <typename Amount>
+Amount Regrant(Amount granted, Amount billed,
+               const std::optional<CreditLedger::Rate>& rate) {
+  if (!rate.has_value()) return granted;
+  double& allowance = *rate->allowance;
+  const double back = Units(granted - billed);
+  allowance = back > 0
+                  ? std::max(allowance, std::min(allowance + back, rate->most))
+                  : allowance + back;
+  return billed;
+}
+
 // What was kept when nobody knew of phases is of none.
 void NameRest(Use* use) {
   use->phases = use->phases.GrownSince({}, use->device_time);
@@ -137,6 +152,7 @@ void CreditLedger::Open(const std::string& lease_id, const std::string& tenant,
     account.worker_id = worker_id;
   }
   Update(&account, [&] { account.closed = false; });
+  account.retired = false;
 }
 
 void CreditLedger::Adopt(const std::string& lease_id,
@@ -152,7 +168,21 @@ void CreditLedger::Adopt(const std::string& lease_id,
   if (granted.has_bytes()) account.bytes_rated = true;
 }
 
-void CreditLedger::Bill(const std::string& lease_id, const Use& used) {
+void CreditLedger::SettleGrants(const Rates& rates, Account* account) {
+  if (account->device_time_rated) {
+    account->granted.device_time =
+        Regrant(account->granted.device_time, account->billed.device_time,
+                rates.device_time);
+  }
+  if (account->bytes_rated) {
+    account->granted.bytes = static_cast<uint64_t>(
+        Regrant(Signed(account->granted.bytes), Signed(account->billed.bytes),
+                rates.bytes));
+  }
+}
+
+void CreditLedger::Bill(const std::string& lease_id, const Use& used,
+                        const Rates& rates) {
   const auto found = accounts_.find(lease_id);
   if (found == accounts_.end()) return;
   Account& account = found->second;
@@ -171,6 +201,7 @@ void CreditLedger::Bill(const std::string& lease_id, const Use& used) {
       total.bytes += used.bytes - account.billed.bytes;
       account.billed.bytes = used.bytes;
     }
+    if (account.closed) SettleGrants(rates, &account);
   });
 }
 
@@ -280,22 +311,59 @@ void CreditLedger::Describe(const std::string& lease_id,
   if (limits.limits_bytes()) credits->set_bytes(account->granted.bytes);
 }
 
-void CreditLedger::Close(const std::string& lease_id) {
+void CreditLedger::Close(const std::string& lease_id, const Rates& rates) {
   const auto found = accounts_.find(lease_id);
   if (found == accounts_.end()) return;
   Account& account = found->second;
-  Update(&account, [&] { account.closed = true; });
+  Update(&account, [&] {
+    account.closed = true;
+    SettleGrants(rates, &account);
+  });
 }
 
-void CreditLedger::Settle(const std::string& lease_id) {
-  Close(lease_id);
+void CreditLedger::Settle(const std::string& lease_id, const Rates& rates) {
+  Close(lease_id, rates);
   accounts_.erase(lease_id);
 }
 
-void CreditLedger::SettleWorker(const std::string& worker_id) {
-  for (auto& [lease_id, account] : accounts_) {
+void CreditLedger::Retire(const std::string& lease_id, absl::Duration now,
+                          const Rates& rates) {
+  const auto found = accounts_.find(lease_id);
+  if (found == accounts_.end() || found->second.retired) return;
+  Close(lease_id, rates);
+  found->second.retired = true;
+  retired_.emplace_back(now, lease_id);
+  ForgetRetired(now);
+}
+
+void CreditLedger::RetireWorker(const std::string& worker_id,
+                                absl::Duration now, RatesOf rates_of) {
+  std::vector<std::pair<std::string, std::string>> leases;
+  for (const auto& [lease_id, account] : accounts_) {
     if (account.worker_id != worker_id) continue;
-    Update(&account, [&account = account] { account.closed = true; });
+    leases.emplace_back(lease_id, account.tenant);
+  }
+  for (const auto& [lease_id, tenant] : leases) {
+    Retire(lease_id, now, rates_of(tenant));
+  }
+}
+
+void CreditLedger::ForgetRetired(absl::Duration now) {
+  while (!retired_.empty() && (retired_.size() > kMaxRetired ||
+                               now - retired_.front().first > kKeepRetired)) {
+    const auto found = accounts_.find(retired_.front().second);
+    if (found != accounts_.end() && found->second.retired) {
+      accounts_.erase(found);
+    }
+    retired_.pop_front();
+  }
+}
+
+void CreditLedger::SettleWorker(const std::string& worker_id,
+                                RatesOf rates_of) {
+  for (const auto& [lease_id, account] : accounts_) {
+    if (account.worker_id != worker_id) continue;
+    Close(lease_id, rates_of(account.tenant));
   }
   std::erase_if(accounts_, [&](const auto& entry) {
     return entry.second.worker_id == worker_id;

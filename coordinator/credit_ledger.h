@@ -2,22 +2,30 @@
 //
 // A tenant's credit is handed out to its leases in slices, by issuing them
 // again; what a lease has been granted and has not used counts as reserved, and
-// comes back when the lease ends. Workers report what a lease has used in all,
-// so a report that is lost or comes twice changes nothing: only growth is
-// billed, once, by whoever reports it first.
+// comes back when the lease ends, also to the rate that granted it, which is
+// owed what was used beyond that, then and later. Workers report what a lease
+// has used in all, so a report that is lost or comes twice changes nothing:
+// only growth is billed, once, by whoever reports it first.
 //
 // An account is opened with its lease. It stays, closed, until the worker has
-// reported the lease's end: the last steps may still be measured then.
+// reported the lease's end: the last steps may still be measured then. Where
+// nobody hears of the worker any more it is retired: kept for long, should the
+// worker come back after all, so that nothing is billed twice, or not at all.
 //
 // Not thread-safe; reads no clock.
 #ifndef COORDINATOR_CREDIT_LEDGER_H_
 #define COORDINATOR_CREDIT_LEDGER_H_
 
+#include <cstddef>
 #include <cstdint>
+#include <deque>
+#include <limits>
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 
+#include "absl/functional/function_ref.h"
 #include "absl/time/time.h"
 #include "common/lease/phase_times.h"
 #include "djinn/v1/lease.pb.h"
@@ -78,18 +86,28 @@ class CreditLedger {
     // Granted no faster than quotas allow: what is used beyond that is owed.
     bool device_time_rated = false;
     bool bytes_rated = false;
+    // This process awaits no word of it.
+    bool retired = false;
   };
+  // Retired accounts are kept so long, and the newest so many of them.
+  static constexpr absl::Duration kKeepRetired = absl::Hours(24);
+  static constexpr size_t kMaxRetired = 4096;
   // What such a quota allows now, in seconds or bytes.
   struct Rate {
-    // Shrinks by what is granted, and by what was used beyond it.
+    // Shrinks by what is granted, and by what was used beyond it; grows by what
+    // comes back.
     double* allowance = nullptr;
     // Of a lease.
     double slice = 0;
+    // What comes back makes no more of it than this.
+    double most = std::numeric_limits<double>::infinity();
   };
   struct Rates {
     std::optional<Rate> device_time;
     std::optional<Rate> bytes;
   };
+
+  using RatesOf = absl::FunctionRef<Rates(const std::string& tenant)>;
 
   // Without effect when the account is there.
   void Open(const std::string& lease_id, const std::string& tenant,
@@ -97,8 +115,9 @@ class CreditLedger {
   // The lease has been granted so much before, by another coordinator.
   void Adopt(const std::string& lease_id, const v1::LeaseCredits& granted);
   // The worker says what the lease has used in all. Device time that it does
-  // not say a phase of is of none.
-  void Bill(const std::string& lease_id, const Use& used);
+  // not say a phase of is of none. `rates`: the tenant's, here and below.
+  void Bill(const std::string& lease_id, const Use& used,
+            const Rates& rates = {});
   // Grants another slice when half of the last one is gone, as far as the
   // tenant's credit, and its rates if it has any, go. True when the lease may
   // use more than before.
@@ -108,11 +127,19 @@ class CreditLedger {
   void Describe(const std::string& lease_id, const CreditLimits& limits,
                 v1::LeaseClaims* claims) const;
   // The lease ended here: what is unused returns to the tenant.
-  void Close(const std::string& lease_id);
+  void Close(const std::string& lease_id, const Rates& rates = {});
   // Nothing more will be reported of it.
-  void Settle(const std::string& lease_id);
+  void Settle(const std::string& lease_id, const Rates& rates = {});
+  // The lease has ended, and nobody expects to hear more of it, or of any of
+  // the worker's. `now` is monotonic.
+  void Retire(const std::string& lease_id, absl::Duration now,
+              const Rates& rates = {});
+  void RetireWorker(const std::string& worker_id, absl::Duration now,
+                    RatesOf rates_of);
+  // Forgets those that were kept for long.
+  void ForgetRetired(absl::Duration now);
   // The worker's memory is gone: nothing more will be reported of its leases.
-  void SettleWorker(const std::string& worker_id);
+  void SettleWorker(const std::string& worker_id, RatesOf rates_of);
 
   // Null when there is none.
   const Account* Find(const std::string& lease_id) const;
@@ -132,6 +159,8 @@ class CreditLedger {
   // Keeps reserved_ true while the account changes.
   template <typename Change>
   void Update(Account* account, Change change);
+  // The account is closed: it was granted what it has used, no more or less.
+  static void SettleGrants(const Rates& rates, Account* account);
   static int64_t PeriodOf(const CreditLimits& limits, absl::Time now);
   // Credit comes anew with a period that begins when the last one has ended, or
   // later. So where its length changes, what counted in the period that was
@@ -143,6 +172,8 @@ class CreditLedger {
   std::map<std::string, Account> accounts_;
   // By tenant: of accounts that are open.
   std::map<std::string, Use> reserved_;
+  // When, the oldest first; those that were settled or opened again since, too.
+  std::deque<std::pair<absl::Duration, std::string>> retired_;
 };
 
 }  // namespace djinn::coordinator

@@ -1,5 +1,13 @@
 #include "coordinator/credit_ledger.h"
 
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
 #include "common/net/proto_duration.h"
 #include "gtest/gtest.h"
 
@@ -99,9 +107,35 @@ TEST_F(CreditLedgerTest, ALostWorkersLeasesAreSettled) {
   ledger_.Open("c", "red", "w1");
   EXPECT_TRUE(TopUp("a"));
   EXPECT_TRUE(TopUp("c"));
-  ledger_.SettleWorker("w0");
+  ledger_.SettleWorker(
+      "w0", [](const std::string&) { return CreditLedger::Rates(); });
   EXPECT_EQ(ledger_.accounts().size(), 1u);
   EXPECT_EQ(ledger_.Reserved("red").device_time, absl::Seconds(2));
+}
+
+TEST_F(CreditLedgerTest, WhatWasBilledIsKnownOfTheNewestThatAreRetired) {
+  absl::Duration now;
+  TopUp("a");
+  ledger_.RetireWorker(
+      "w0", now, [](const std::string&) { return CreditLedger::Rates(); });
+  EXPECT_EQ(ledger_.Reserved("red"), Use());
+  ledger_.Bill("a", {absl::Seconds(1), 0});
+  EXPECT_EQ(Used(), absl::Seconds(1));
+  // What comes back is not forgotten with them.
+  ledger_.Open("b", "red", "w0");
+  for (size_t i = 0; i < CreditLedger::kMaxRetired; ++i) {
+    const std::string id = absl::StrCat("l", i);
+    ledger_.Open(id, "red", "w1");
+    ledger_.Retire(id, now);
+  }
+  EXPECT_EQ(ledger_.Find("a"), nullptr);
+  EXPECT_NE(ledger_.Find("b"), nullptr);
+  EXPECT_EQ(ledger_.accounts().size(), CreditLedger::kMaxRetired + 1);
+  now += CreditLedger::kKeepRetired;
+  ledger_.ForgetRetired(now);
+  EXPECT_EQ(ledger_.accounts().size(), CreditLedger::kMaxRetired + 1);
+  ledger_.ForgetRetired(now + absl::Seconds(1));
+  EXPECT_EQ(ledger_.accounts().size(), 1u);
 }
 
 TEST_F(CreditLedgerTest, CreditComesAnewWithAPeriod) {
@@ -226,6 +260,165 @@ TEST_F(CreditLedgerTest, WhatWasUsedBeyondAnotherCoordinatorsGrantIsOwed) {
   ledger_.TopUp("a", {.device_time_rated = true}, now_,
                 {.device_time = CreditLedger::Rate{&allowance, 0.5}});
   EXPECT_EQ(allowance, -3);
+}
+
+TEST_F(CreditLedgerTest, ARateGetsBackWhatIsUnusedAndIsOwedTheRest) {
+  double allowance = 5;
+  const CreditLedger::Rates rates = {.device_time =
+                                         CreditLedger::Rate{&allowance, 2}};
+  const auto open = [&](const char* lease) {
+    ledger_.Open(lease, "red", "w0");
+    ledger_.TopUp(lease, {.device_time_rated = true}, now_, rates);
+    ledger_.Bill(lease, {absl::Seconds(0.5), 0}, rates);
+  };
+  open("c");
+  EXPECT_EQ(allowance, 3);
+  ledger_.Close("c", rates);
+  EXPECT_EQ(allowance, 4.5);
+  // Its last step is measured after its end; said twice, it is taken once.
+  ledger_.Bill("c", {absl::Seconds(4), 0}, rates);
+  ledger_.Bill("c", {absl::Seconds(4), 0}, rates);
+  EXPECT_EQ(allowance, 1);
+  ledger_.Settle("c", rates);
+  EXPECT_EQ(allowance, 1);
+  // What is above a lease's grants when it ends, too.
+  open("d");
+  ledger_.Bill("d", {absl::Seconds(9), 0}, rates);
+  ledger_.Settle("d", rates);
+  EXPECT_EQ(allowance, 1 - 9);
+  // No more comes back than there may be at most.
+  allowance = 5;
+  open("e");
+  allowance = 4.75;
+  ledger_.SettleWorker("w0", [&](const std::string&) {
+    return CreditLedger::Rates{
+        .device_time = CreditLedger::Rate{&allowance, 2, /*most=*/5}};
+  });
+  EXPECT_EQ(allowance, 5);
+}
+
+// Leases of one tenant come, take turns while they have credit, and end, some
+// with a turn that is reported later.
+class RatedLeases {
+ public:
+  static constexpr double kRate = 0.5;
+  static constexpr double kTurn = 3;
+
+  RatedLeases(int seed, double most) : draws_(seed), most_(most) {}
+
+  void Step() {
+    const double passed = Draw();
+    time_ += passed;
+    allowance_ = std::min(allowance_ + kRate * passed, most_);
+    switch (std::uniform_int_distribution(0, 3)(draws_)) {
+      case 0: {
+        const std::string id = absl::StrCat(next_++);
+        ledger_.Open(id, "red", "w0");
+        leases_[id];
+        break;
+      }
+      case 1:
+        if (Lease* const lease = Any(); lease != nullptr) {
+          lease->ended = true;
+          ledger_.Close(last_, Rates());
+        }
+        break;
+      default:
+        TakeTurn();
+    }
+    for (auto& [id, lease] : leases_) {
+      if (!lease.ended) ledger_.TopUp(id, kLimits, absl::UnixEpoch(), Rates());
+    }
+    most_in_flight_ = std::max(most_in_flight_, leases_.size());
+    // The oldest that has ended is measured.
+    for (auto& [id, lease] : leases_) {
+      if (!lease.ended) continue;
+      Settle(id, lease);
+      leases_.erase(id);
+      break;
+    }
+  }
+  void EndAll() {
+    for (auto& [id, lease] : leases_) Settle(id, lease);
+    leases_.clear();
+  }
+
+  double allowance() const { return allowance_; }
+  double time() const { return time_; }
+  double used() const { return used_; }
+  size_t most_in_flight() const { return most_in_flight_; }
+
+ private:
+  static constexpr CreditLimits kLimits = {.device_time_rated = true};
+  struct Lease {
+    absl::Duration used;
+    bool ended = false;
+  };
+  CreditLedger::Rates Rates() {
+    return {.device_time = CreditLedger::Rate{&allowance_, 1, most_}};
+  }
+  double Draw() { return std::uniform_real_distribution(0.0, 1.0)(draws_); }
+  Lease* Any() {
+    std::vector<std::string> open;
+    for (const auto& [id, lease] : leases_) {
+      if (!lease.ended) open.push_back(id);
+    }
+    if (open.empty()) return nullptr;
+    last_ =
+        open[std::uniform_int_distribution<size_t>(0, open.size() - 1)(draws_)];
+    return &leases_.at(last_);
+  }
+  void TakeTurn() {
+    Lease* const lease = Any();
+    if (lease == nullptr ||
+        lease->used >= ledger_.Find(last_)->granted.device_time) {
+      return;
+    }
+    const absl::Duration turn = absl::Seconds(kTurn * Draw());
+    lease->used += turn;
+    used_ += absl::ToDoubleSeconds(turn);
+    if (Draw() < 0.3) {
+      // It ends in this turn.
+      lease->ended = true;
+      ledger_.Close(last_, Rates());
+    } else {
+      ledger_.Bill(last_, {lease->used, 0}, Rates());
+    }
+  }
+  void Settle(const std::string& id, const Lease& lease) {
+    ledger_.Bill(id, {lease.used, 0}, Rates());
+    ledger_.Settle(id, Rates());
+  }
+
+  std::mt19937 draws_;
+  const double most_;
+  CreditLedger ledger_;
+  std::map<std::string, Lease> leases_;
+  std::string last_;
+  int next_ = 0;
+  double allowance_ = 2;
+  double time_ = 0;
+  double used_ = 0;
+  size_t most_in_flight_ = 0;
+};
+
+TEST(RatedLeasesTest, UseIsBoundedAndNothingIsLost) {
+  for (int seed = 0; seed < 200; ++seed) {
+    RatedLeases bounded(seed, /*most=*/2);
+    RatedLeases unbounded(seed, std::numeric_limits<double>::infinity());
+    for (int i = 0; i < 300; ++i) {
+      bounded.Step();
+      unbounded.Step();
+      ASSERT_LE(bounded.used(),
+                RatedLeases::kRate * bounded.time() + 2 +
+                    RatedLeases::kTurn * bounded.most_in_flight() + 1e-6)
+          << "seed " << seed << ", step " << i;
+    }
+    unbounded.EndAll();
+    ASSERT_NEAR(unbounded.allowance() + unbounded.used(),
+                2 + RatedLeases::kRate * unbounded.time(), 1e-6)
+        << "seed " << seed;
+  }
 }
 
 TEST_F(CreditLedgerTest, PhasesAddUpToDeviceTime) {

@@ -21,6 +21,9 @@ Lease* LeaseTable::Add(Lease lease) {
   by_session_[added->session_id].insert(added->id);
   by_worker_[added->worker_id].insert(added->id);
   by_tenant_[added->tenant].insert(added->id);
+  if (added->promised_bytes > 0) {
+    promising_[added->worker_id].insert(added->id);
+  }
   leases_[added->id] = std::move(owned);
   return added;
 }
@@ -34,6 +37,7 @@ void LeaseTable::Remove(const std::string& id) {
   EraseFrom(&by_session_, lease->session_id, lease->id);
   EraseFrom(&by_worker_, lease->worker_id, lease->id);
   EraseFrom(&by_tenant_, lease->tenant, lease->id);
+  EraseFrom(&promising_, lease->worker_id, lease->id);
 }
 
 Lease* LeaseTable::Find(const std::string& id) {
@@ -78,6 +82,21 @@ std::vector<Lease*> LeaseTable::OfWorker(const std::string& worker_id) const {
 
 std::vector<Lease*> LeaseTable::OfTenant(const std::string& tenant) const {
   return Of(by_tenant_, tenant);
+}
+
+size_t LeaseTable::CountOfWorker(const std::string& worker_id) const {
+  const auto found = by_worker_.find(worker_id);
+  return found == by_worker_.end() ? 0 : found->second.size();
+}
+
+std::vector<Lease*> LeaseTable::PromisingOfWorker(
+    const std::string& worker_id) const {
+  return Of(promising_, worker_id);
+}
+
+void LeaseTable::EndPromise(Lease* lease) {
+  lease->promised_bytes = 0;
+  EraseFrom(&promising_, lease->worker_id, lease->id);
 }
 
 }  // namespace djinn::coordinator

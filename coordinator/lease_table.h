@@ -97,6 +97,11 @@ class LeaseTable {
   std::vector<Lease*> OfSession(const std::string& session_id) const;
   std::vector<Lease*> OfWorker(const std::string& worker_id) const;
   std::vector<Lease*> OfTenant(const std::string& tenant) const;
+  size_t CountOfWorker(const std::string& worker_id) const;
+  // Of the worker's, those with promised bytes.
+  std::vector<Lease*> PromisingOfWorker(const std::string& worker_id) const;
+  // What it promised counts no more.
+  void EndPromise(Lease* lease);
   const std::map<std::string, std::unique_ptr<Lease>>& all() const {
     return leases_;
   }
@@ -109,6 +114,8 @@ class LeaseTable {
   Index by_session_;
   Index by_worker_;
   Index by_tenant_;
+  // By worker: those with promised bytes.
+  Index promising_;
 };
 
 }  // namespace djinn::coordinator

@@ -6,8 +6,23 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/log/log.h"
 
 namespace djinn::coordinator {
+
+bool Session::MayLog(absl::Duration now) {
+  if (!logged_events.Take(now)) {
+    ++unlogged_events;
+    return false;
+  }
+  if (unlogged_events > 0) {
+    log::Info("lines about a session were left out",
+              {{"session", log::ShortId(id)},
+               {"tenant", tenant},
+               {"lines", std::exchange(unlogged_events, 0)}});
+  }
+  return true;
+}
 
 Session* SessionTable::Add(Session session) {
   auto owned = std::make_unique<Session>(std::move(session));

@@ -157,6 +157,12 @@ struct Session {
   // one that was.
   TokenBucket logged_refusals{8, 1};
   uint64_t unlogged_refusals = 0;
+  // The same of lines about its streams and leases, of which a client has as
+  // many as it likes. Each virtual device's first lease has room.
+  TokenBucket logged_events{256, 4};
+  uint64_t unlogged_events = 0;
+  // Whether there may be another such line.
+  bool MayLog(absl::Duration now);
   // How the work of virtual devices was cut into stages, the newest last, each
   // structure's once, a few of them; and into parts of a batch last.
   std::map<uint32_t, std::deque<v1::StagePlan>> stage_plans;

@@ -8,6 +8,7 @@
 #include "common/lease/lease_verifier.h"
 #include "common/net/proto_duration.h"
 #include "common/net/server_address.h"
+#include "common/saturating.h"
 #include "common/status_macros.h"
 #include "coordinator/run_inquiries.h"
 #include "coordinator/violation.h"
@@ -54,6 +55,19 @@ absl::Status CheckText(absl::string_view what, absl::string_view text) {
 }
 
 }  // namespace
+
+const std::vector<ContentKey>& Worker::ContentsBySize(
+    const std::string& tenant) {
+  const auto [sorted, added] = by_size.try_emplace(tenant);
+  const auto all = contents.find(tenant);
+  if (!added || all == contents.end()) return sorted->second;
+  sorted->second.assign(all->second.begin(), all->second.end());
+  std::sort(sorted->second.begin(), sorted->second.end(),
+            [](const ContentKey& a, const ContentKey& b) {
+              return a.second > b.second;
+            });
+  return sorted->second;
+}
 
 absl::Status WorkerRegistry::Check(const v1::WorkerState& report) {
   if (report.worker_id().empty()) return Violation("no worker id");
@@ -139,6 +153,7 @@ void WorkerRegistry::Apply(const v1::WorkerState& report, absl::Duration now,
   worker->free_bytes = report.free_bytes();
   worker->queued_runs = report.queued_runs();
   worker->contents.clear();
+  worker->by_size.clear();
   worker->content_bytes = 0;
   worker->content_count = static_cast<uint32_t>(report.contents_size());
   for (const v1::HeldContent& content : report.contents()) {
@@ -255,7 +270,10 @@ void WorkerRegistry::SetHeld(
     gone.insert(before.session_id);
   }
   worker->held = std::move(held);
+  worker->held_bytes.clear();
   for (const auto& [lease_id, now] : worker->held) {
+    uint64_t& bytes = worker->held_bytes[now.tenant];
+    bytes = SaturatingSum(bytes, now.storage_bytes);
     gone.erase(now.session_id);
     with_session_[now.session_id].insert(worker);
   }
@@ -303,6 +321,7 @@ std::vector<Worker*> WorkerRegistry::Overdue(absl::Duration now) {
 void WorkerRegistry::MarkLost(Worker* worker) {
   worker->state = v1::WorkerInfo::LOST;
   worker->contents.clear();
+  worker->by_size.clear();
   worker->content_bytes = 0;
   worker->content_count = 0;
   SetHeld({}, worker);

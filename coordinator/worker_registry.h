@@ -24,6 +24,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/hash.h"
+#include "coordinator/token_bucket.h"
 #include "coordinator/waker.h"
 #include "djinn/v1/admin.pb.h"
 #include "djinn/v1/placement.pb.h"
@@ -66,6 +67,8 @@ struct Worker {
   uint32_t queued_runs = 0;
   // By tenant.
   absl::flat_hash_map<std::string, absl::flat_hash_set<ContentKey>> contents;
+  // Of these, those that were asked for since the last report.
+  absl::flat_hash_map<std::string, std::vector<ContentKey>> by_size;
   uint64_t content_bytes = 0;
   uint32_t content_count = 0;
   struct Runs {
@@ -89,6 +92,8 @@ struct Worker {
   std::vector<Ran> ran;
   // By lease id. What the registry's index has: changed by it alone.
   absl::flat_hash_map<std::string, Held> held;
+  // What of it is of each tenant, as the worker says.
+  absl::flat_hash_map<std::string, uint64_t> held_bytes;
   // Unset when it is lost.
   std::optional<v1::MemoryUse> memory;
   v1::CacheUse plan_cache;
@@ -144,6 +149,12 @@ struct Worker {
   // billed. Once that is kept, the worker is told and forgets them; their
   // accounts go when it has.
   std::map<std::string, uint64_t> settling;
+
+  // What it has of the tenant, the largest first; until the next report.
+  const std::vector<ContentKey>& ContentsBySize(const std::string& tenant);
+
+  // That it cannot be left is said now and then, not at each attempt.
+  TokenBucket logged_drains{2, 1.0 / 60};
 
   bool connected() const { return stream != 0; }
   bool usable() const { return connected() && state == v1::WorkerInfo::ACTIVE; }

@@ -163,5 +163,33 @@ TEST_F(WorkerRegistryTest, OnlyWhatIsNewIsUntold) {
   EXPECT_THAT(worker->untold, UnorderedElementsAre("g"));
 }
 
+TEST_F(WorkerRegistryTest, ContentsAreSortedOnceForEachReport) {
+  v1::WorkerState state = State("w0", {});
+  const auto add = [&](const char* tenant, uint64_t size) {
+    v1::HeldContent* const content = state.add_contents();
+    content->set_tenant(tenant);
+    content->set_hash_high(size);
+    content->set_size_bytes(size);
+  };
+  add("red", 1);
+  add("red", 3);
+  add("blue", 2);
+  Worker* const worker = Join(state);
+  const auto sizes = [&](const char* tenant) {
+    std::vector<uint64_t> sizes;
+    for (const ContentKey& key : worker->ContentsBySize(tenant)) {
+      sizes.push_back(key.second);
+    }
+    return sizes;
+  };
+  EXPECT_THAT(sizes("red"), ElementsAre(3, 1));
+  EXPECT_THAT(sizes("green"), IsEmpty());
+  add("red", 2);
+  registry_.Apply(state, absl::ZeroDuration(), worker);
+  EXPECT_THAT(sizes("red"), ElementsAre(3, 2, 1));
+  registry_.MarkLost(worker);
+  EXPECT_THAT(sizes("red"), IsEmpty());
+}
+
 }  // namespace
 }  // namespace djinn::coordinator

@@ -115,6 +115,11 @@ double* RateBudget::Allowance(const std::string& tenant) {
   return found == states_.end() ? nullptr : &found->second.allowance;
 }
 
+double RateBudget::Most(const std::string& tenant) const {
+  const auto found = states_.find(tenant);
+  return found == states_.end() ? 0 : Full(found->second);
+}
+
 double RateBudget::Slice(const std::string& tenant) const {
   const auto found = states_.find(tenant);
   if (found == states_.end()) return 0;

@@ -68,8 +68,10 @@ class RateBudget {
   void Advance(absl::Duration now, const std::map<std::string, double>& used);
 
   // Null for a tenant without such a quota. What is granted of it is to be
-  // subtracted.
+  // subtracted; what comes back is to be added, up to Most().
   double* Allowance(const std::string& tenant);
+  // What the allowance grows to; 0 for a tenant without such a quota.
+  double Most(const std::string& tenant) const;
   // What one lease is granted at a time.
   double Slice(const std::string& tenant) const;
   // As shared out last; zeros for a tenant without such a quota.
