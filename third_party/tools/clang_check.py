@@ -50,10 +50,10 @@ def commands_of(graph, clang, external, out):
             continue
         kept, skip = [], False
         for argument in arguments[1:]:
-            # Where outputs go, and what only GCC knows: its precompiled headers, too.
+            # Where outputs go, and what only GCC knows.
             if skip:
                 skip = False
-            elif argument in ("-MF", "-o", "-include"):
+            elif argument in ("-MF", "-o"):
                 skip = True
             elif argument not in ("-MD", "-c", source,
                                   "-fno-canonical-system-headers",

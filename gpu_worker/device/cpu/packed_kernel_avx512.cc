@@ -1,13 +1,20 @@
-// Compiled with -mavx512f -mfma where the target is x86-64.
+// Compiled for these instructions where the target is x86-64. Not by options of
+// its target: with those, GCC takes no precompiled headers
+// (third_party/precompiled).
+#if defined(__x86_64__) && !defined(__clang__)
+#pragma GCC target("avx512f,fma")
+#define HAS_INSTRUCTIONS
+#endif
+
 #include "gpu_worker/device/cpu/packed_kernel.h"
 
-#ifdef __AVX512F__
+#ifdef HAS_INSTRUCTIONS
 #include "gpu_worker/device/cpu/packed_kernel_tiles.h"
 #endif
 
 namespace djinn::worker {
 
-#ifdef __AVX512F__
+#ifdef HAS_INSTRUCTIONS
 
 const PackedKernel* Avx512PackedKernel() {
   static constexpr PackedKernel kKernel = KernelOf<Vector16>("AVX-512");
