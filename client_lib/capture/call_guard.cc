@@ -167,7 +167,7 @@ std::string CallGuard(const std::string& key,
       // Code may ask what made it; another node may be where that one was.
       const std::shared_ptr<torch::autograd::Node> node = tensor.grad_fn();
       Put(node.get(), &guard);
-      Put(node->sequence_nr(), &guard);
+      if (node != nullptr) Put(node->sequence_nr(), &guard);
     }
   }
   return guard;

@@ -16,7 +16,7 @@ std::string WhoSeesEveryCall();
 
 // Hooks of autograd's own node of the tensor, which see or change gradients
 // that pass it: its grad_fn's, or those of the node that adds up a leaf's
-// gradient. Not those of the tensor. No node is made.
+// gradient. Not those of the tensor. A leaf is given none for it.
 size_t HooksOfNode(const at::Tensor& tensor);
 
 // Equal for calls that are alike: `key`, the thread's modes, the arguments'

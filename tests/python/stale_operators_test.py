@@ -89,7 +89,8 @@ class StaleOperatorsTest(StaleAnswersCase):
     # Operators with kernels in Python --------------------------------------------------------
 
     def test_operators_defined_in_python(self):
-        operator, overload = torch.ops.djinn_test_stale.scale, torch.ops.djinn_test_stale.scale.default
+        operator = torch.ops.djinn_test_stale.scale
+        overload = operator.default
         why = "it calls djinn_test_stale::scale, which has a kernel in Python"
         self.check_refused(lambda x: torch.ops.djinn_test_stale.scale(x), why)
         self.check_refused(lambda x: operator(x), why)

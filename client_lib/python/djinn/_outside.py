@@ -33,41 +33,60 @@ _NAMES = {
     codecs: "open",
     decimal: "Decimal getcontext localcontext",
     faulthandler: "is_enabled",
-    gc: "collect get_count get_debug get_freeze_count get_objects get_referents get_referrers get_stats "
-    "get_threshold is_finalized is_tracked isenabled",
+    gc: (
+        "collect get_count get_debug get_freeze_count get_objects get_referents get_referrers "
+        "get_stats get_threshold is_finalized is_tracked isenabled"
+    ),
     inspect: "findsource getcomments getsource getsourcelines trace",
     io: "FileIO open_code",
-    os: "access confstr cpu_count ctermid eventfd_read fdopen fpathconf fstat fstatvfs fwalk get_blocking "
-    "get_exec_path get_inheritable get_terminal_size getcwd getcwdb getegid geteuid getgid getgrouplist "
-    "getgroups getloadavg getlogin getpgid getpgrp getpid getppid getpriority getrandom getresgid "
-    "getresuid getsid getuid getxattr isatty listdir listxattr lseek lstat open pathconf popen pread "
-    "preadv read readlink readv scandir sched_getaffinity sched_getparam sched_getscheduler stat statvfs "
-    "sysconf system tcgetpgrp times ttyname umask uname urandom wait wait3 wait4 waitid waitpid walk",
-    os.path: "abspath exists expanduser getatime getctime getmtime getsize isdir isfile islink ismount "
-    "lexists realpath relpath samefile sameopenfile",
+    os: (
+        "access confstr cpu_count ctermid eventfd_read fdopen fpathconf fstat fstatvfs fwalk "
+        "get_blocking get_exec_path get_inheritable get_terminal_size getcwd getcwdb getegid "
+        "geteuid getgid getgrouplist getgroups getloadavg getlogin getpgid getpgrp getpid getppid "
+        "getpriority getrandom getresgid getresuid getsid getuid getxattr isatty listdir "
+        "listxattr lseek lstat open pathconf popen pread preadv read readlink readv scandir "
+        "sched_getaffinity sched_getparam sched_getscheduler stat statvfs sysconf system "
+        "tcgetpgrp times ttyname umask uname urandom wait wait3 wait4 waitid waitpid walk"
+    ),
+    os.path: (
+        "abspath exists expanduser getatime getctime getmtime getsize isdir isfile islink ismount "
+        "lexists realpath relpath samefile sameopenfile"
+    ),
     random: "Random SystemRandom getstate",
     secrets: "randbelow token_bytes token_hex token_urlsafe",
-    sys: "_current_exceptions _current_frames call_tracing exc_info exception "
-    "get_asyncgen_hooks get_coroutine_origin_tracking_depth get_int_max_str_digits getallocatedblocks "
-    "getdlopenflags getprofile getrecursionlimit getrefcount getsizeof getswitchinterval gettrace "
-    "is_finalizing",
-    threading: "active_count current_thread enumerate excepthook get_ident get_native_id getprofile "
-    "gettrace main_thread stack_size",
-    time: "asctime clock_gettime clock_gettime_ns ctime gmtime localtime monotonic monotonic_ns "
-    "perf_counter perf_counter_ns process_time process_time_ns strftime thread_time thread_time_ns time "
-    "time_ns",
-    torch: "from_file get_num_interop_threads get_printoptions get_rng_state initial_seed load seed "
-    "set_rng_state",
-    torch.accelerator: "get_memory_info max_memory_allocated max_memory_reserved memory_allocated "
-    "memory_reserved memory_stats",
+    sys: (
+        "_current_exceptions _current_frames call_tracing exc_info exception get_asyncgen_hooks "
+        "get_coroutine_origin_tracking_depth get_int_max_str_digits getallocatedblocks "
+        "getdlopenflags getprofile getrecursionlimit getrefcount getsizeof getswitchinterval "
+        "gettrace is_finalizing"
+    ),
+    threading: (
+        "active_count current_thread enumerate excepthook get_ident get_native_id getprofile "
+        "gettrace main_thread stack_size"
+    ),
+    time: (
+        "asctime clock_gettime clock_gettime_ns ctime gmtime localtime monotonic monotonic_ns "
+        "perf_counter perf_counter_ns process_time process_time_ns strftime thread_time "
+        "thread_time_ns time time_ns"
+    ),
+    torch: (
+        "from_file get_num_interop_threads get_printoptions get_rng_state initial_seed load seed "
+        "set_rng_state"
+    ),
+    torch.accelerator: (
+        "get_memory_info max_memory_allocated max_memory_reserved memory_allocated "
+        "memory_reserved memory_stats"
+    ),
     torch.jit: "load",
     torch._tensor_str: "PRINT_OPTS",
     torch.utils.data: "get_worker_info",
     traceback: "extract_stack format_exc format_stack walk_stack",
     uuid: "getnode uuid1 uuid4",
     weakref: "getweakrefcount getweakrefs",
-    _numpy: "DataSource fromfile fromregex genfromtxt get_printoptions getbufsize geterr geterrcall load "
-    "loadtxt memmap",
+    _numpy: (
+        "DataSource fromfile fromregex genfromtxt get_printoptions getbufsize geterr geterrcall "
+        "load loadtxt memmap"
+    ),
     _numpy and _numpy.random: "RandomState SeedSequence default_rng get_state",
 }
 # By id.
@@ -80,11 +99,11 @@ _UNWATCHED = {
 }
 # What reads files, talks to other processes or asks the machine: nothing of these is watched.
 _PACKAGES = frozenset(
-    "asyncio bz2 configparser ctypes dbm fcntl fileinput ftplib getpass gettext glob grp gzip imaplib "
-    "linecache locale lzma mailbox mmap multiprocessing netrc nntplib nt pathlib pipes pkgutil poplib pty "
-    "pwd readline resource runpy select selectors shelve shutil signal smtplib socket "
-    "socketserver spwd sqlite3 ssl subprocess tarfile telnetlib tempfile termios timeit tracemalloc tty "
-    "wave webbrowser xmlrpc zipapp zipfile zipimport".split()
+    "asyncio bz2 configparser ctypes dbm fcntl fileinput ftplib getpass gettext glob grp gzip "
+    "imaplib linecache locale lzma mailbox mmap multiprocessing netrc nntplib nt pathlib pipes "
+    "pkgutil poplib pty pwd readline resource runpy select selectors shelve shutil signal "
+    "smtplib socket socketserver spwd sqlite3 ssl subprocess tarfile telnetlib tempfile termios "
+    "timeit tracemalloc tty wave webbrowser xmlrpc zipapp zipfile zipimport".split()
 )
 _MODULES = ("http.client", "http.server", "importlib.metadata", "importlib.resources")
 _MODULES += ("torch.hub", "urllib.request", "urllib.robotparser", "xml.etree.ElementTree")

@@ -110,7 +110,10 @@ class Watch:
             [(id(reference), id(kind), id(held)) for reference, kind, held in self._references],
             [(id(cell), id(thing)) for cell, thing in self._cells],
             [(id(sequence), index, id(thing)) for sequence, index, thing in self._elements],
-            [(id(one), n, [(i, id(thing)) for i, thing in things]) for one, n, things in self._lists],
+            [
+                (id(one), length, [(index, id(thing)) for index, thing in things])
+                for one, length, things in self._lists
+            ],
             [(id(mapping), [id(key) for key in keys]) for mapping, keys in self._keys],
             [(id(mapping), [id(key) for key in keys]) for mapping, keys, _ in self._orders],
             [(id(collection), length) for collection, length in self._lengths],
