@@ -10,6 +10,8 @@
 #include <c10/core/ScalarTypeToTypeMeta.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/csrc/autograd/anomaly_mode.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/variable.h>
 
 #include "absl/container/flat_hash_map.h"
 #include "client_lib/capture/remote_tensor.h"
@@ -105,6 +107,15 @@ std::string WhoSeesEveryCall() {
   return "";
 }
 
+size_t HooksOfNode(const at::Tensor& tensor) {
+  if (!tensor.defined() || !tensor.requires_grad()) return 0;
+  const std::shared_ptr<torch::autograd::Node> node =
+      tensor.is_leaf() ? torch::autograd::impl::try_get_grad_accumulator(tensor)
+                       : tensor.grad_fn();
+  if (node == nullptr) return 0;
+  return node->pre_hooks().size() + node->post_hooks().size();
+}
+
 std::string CallGuard(const std::string& key,
                       const std::vector<at::Tensor>& arguments,
                       const std::vector<at::Tensor>& parameters) {
@@ -120,7 +131,8 @@ std::string CallGuard(const std::string& key,
     if (!IsRemote(tensor) || !tensor.has_storage() ||
         at::isTensorSubclassLike(tensor) ||
         tensor._fw_grad(/*level=*/0).defined() ||
-        StorageOf(tensor) == nullptr || tensor.has_names()) {
+        StorageOf(tensor) == nullptr || tensor.has_names() ||
+        HooksOfNode(tensor) != 0) {
       return "";
     }
     Put(tensor.device().index(), &guard);
@@ -147,7 +159,16 @@ std::string CallGuard(const std::string& key,
     if (!tensor.defined()) continue;
     if (tensor.has_storage()) Put(MemoryOf(tensor), &guard);
     PutGeometry(tensor, &guard);
-    if (tensor._fw_grad(/*level=*/0).defined() || tensor.has_names()) return "";
+    if (tensor._fw_grad(/*level=*/0).defined() || tensor.has_names() ||
+        HooksOfNode(tensor) != 0) {
+      return "";
+    }
+    if (tensor.requires_grad() && !tensor.is_leaf()) {
+      // Code may ask what made it; another node may be where that one was.
+      const std::shared_ptr<torch::autograd::Node> node = tensor.grad_fn();
+      Put(node.get(), &guard);
+      if (node != nullptr) Put(node->sequence_nr(), &guard);
+    }
   }
   return guard;
 }

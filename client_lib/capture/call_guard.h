@@ -14,10 +14,16 @@ namespace djinn::capture {
 // carried out unseen. Empty: nobody.
 std::string WhoSeesEveryCall();
 
+// Hooks of autograd's own node of the tensor, which see or change gradients
+// that pass it: its grad_fn's, or those of the node that adds up a leaf's
+// gradient. Not those of the tensor. A leaf is given none for it.
+size_t HooksOfNode(const at::Tensor& tensor);
+
 // Equal for calls that are alike: `key`, the thread's modes, the arguments'
 // metadata, which of them share memory or are the same tensor, the parameters'
-// identity and metadata. Empty when an argument is no remote tensor, has names,
-// or others have to see every call of it, so that there is no such call.
+// identity, metadata and where they come from. Empty when an argument is no
+// remote tensor, has names, or others have to see every call of it, and when a
+// node of one has hooks, so that there is no such call.
 std::string CallGuard(const std::string& key,
                       const std::vector<at::Tensor>& arguments,
                       const std::vector<at::Tensor>& parameters);

@@ -32,7 +32,8 @@ bool SameTensors(const TensorPlan& a, const TensorPlan& b) {
 bool SameParts(const RecordingPart& a, const RecordingPart& b) {
   const auto same_slot = [](const RecordingPart::Slot& x,
                             const RecordingPart::Slot& y) {
-    return x.source == y.source && x.index == y.index && x.dies == y.dies;
+    return x.source == y.source && x.index == y.index && x.output == y.output &&
+           x.dies == y.dies;
   };
   const auto same_value = [](const ScalarValue& x, const ScalarValue& y) {
     return x.size == y.size && std::memcmp(x.bytes, y.bytes, x.size) == 0;

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <mutex>
 
+#include "client_lib/capture/call_guard.h"
 #include "client_lib/capture/remote_generator.h"
 
 namespace djinn::capture {
@@ -30,7 +31,8 @@ uint32_t HooksOf(const at::Tensor& tensor) {
   namespace impl = torch::autograd::impl;
   if (impl::get_autograd_meta(tensor) == nullptr) return 0;
   return static_cast<uint32_t>(impl::hooks(tensor).size() +
-                               (impl::post_acc_grad_hooks(tensor) != nullptr));
+                               (impl::post_acc_grad_hooks(tensor) != nullptr) +
+                               HooksOfNode(tensor));
 }
 
 }  // namespace

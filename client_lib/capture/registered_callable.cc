@@ -132,11 +132,17 @@ class RegisteredCallable::Impl {
     const std::string call_guard =
         capture::CallGuard(key, arguments, parameters);
     if (call_guard.empty()) {
+      if (HasHooksOfNodes(arguments) || HasHooksOfNodes(parameters)) {
+        return Refuse("a node of autograd's has hooks");
+      }
       return Refuse(
           "an argument is a tensor of this process, or a wrapped or named one");
     }
     if (NeedsGraph(arguments)) {
       return Refuse("autograd may need the graph of an argument");
+    }
+    if (LeadsToGraph(parameters)) {
+      return Refuse("it refers to a tensor that has a graph behind it");
     }
     std::string guard =
         call_guard + capture::GradientGuard(arguments, parameters);
@@ -369,6 +375,22 @@ class RegisteredCallable::Impl {
            absl::c_any_of(arguments, [](const at::Tensor& tensor) {
              return tensor.requires_grad();
            });
+  }
+
+  // Whether a graph that was made before is gone through, or made longer: which
+  // values it keeps is not known. Those of leaves begin here.
+  static bool LeadsToGraph(const Tensors& parameters) {
+    return at::GradMode::is_enabled() &&
+           absl::c_any_of(parameters, [](const at::Tensor& tensor) {
+             return tensor.defined() && tensor.requires_grad() &&
+                    !tensor.is_leaf();
+           });
+  }
+
+  static bool HasHooksOfNodes(const Tensors& tensors) {
+    return absl::c_any_of(tensors, [](const at::Tensor& tensor) {
+      return capture::HooksOfNode(tensor) != 0;
+    });
   }
 
   static std::unique_ptr<CapturedCall> Stop() {

@@ -135,6 +135,60 @@ class StaleArgumentsTest(StaleAnswersCase):
 
         self.check(function, lambda: setattr(q, "grad", p.grad.view(4)))
 
+    def test_graphs_that_were_there_before(self):
+        def step_of(device):
+            weight = torch.ones(4).to(device).requires_grad_()
+            weight.grad = torch.zeros_like(weight)
+            kept = weight * 3
+
+            def step(x):
+                weight.grad.zero_()
+                (kept * 1).sum().backward(retain_graph=True)
+                return (weight.grad * x).detach()
+
+            return step, kept
+
+        (local, kept), (function, remote) = step_of("cpu"), step_of(self.device)
+        compiled, x = djinn.compile(function), torch.randn(4)
+        for _ in range(2):
+            for _ in range(4):
+                torch.testing.assert_close(compiled(x.to(self.device)).cpu(), local(x))
+            kept.mul_(5)
+            remote.mul_(5)
+        self.assertEqual(compiled.statistics()["replays"], 0)
+        self.assertIn("has a graph behind it", compiled.statistics()["refusal"])
+        # Without gradients it is what it is.
+        with torch.no_grad():
+            made = lambda x: x * (2 if remote.grad_fn.name() == "MulBackward0" else 3)  # noqa: E731
+            self.check(made, lambda: remote.add_(1))
+
+    def test_hooks_of_nodes(self):
+        for late in (False, True):
+            weight = torch.ones(4, device=self.device, requires_grad=True)
+            node = weight.view_as(weight).grad_fn.next_functions[0][0]
+            factor = 2.0
+
+            def hook(*_):
+                weight.grad.mul_(factor)
+
+            def step(x):
+                weight.grad = None
+                (weight * x).sum().backward()
+                return weight.grad.detach().clone()
+
+            compiled, ones = djinn.compile(step), torch.ones(4, device=self.device)
+            if not late:
+                node.register_hook(hook)
+            for _ in range(5):
+                compiled(ones)
+            self.assertEqual(compiled.statistics()["replays"] > 0, late)
+            if late:
+                node.register_hook(hook)
+            self.assertEqual(compiled(ones).tolist(), [2] * 4)
+            factor = 3.0
+            self.assertEqual(compiled(ones).tolist(), [3] * 4)
+            self.assertIn("has hooks", compiled.statistics()["refusal"])
+
     # Arguments and modes ----------------------------------------------------------
 
     def test_keys_of_dictionaries_as_arguments(self):

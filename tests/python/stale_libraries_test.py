@@ -1,20 +1,32 @@
 """Registered callables: what libraries and the process keep changes, and no answer is stale."""
 
 import builtins
+import configparser
+import contextlib
 import datetime
 import decimal
 import functools
+import gc
+import glob
+import gzip
+import linecache
 import logging
 import mimetypes
 import os
+import pathlib
+import random
 import secrets
+import subprocess
 import sys
+import tempfile
 import threading
 import time
 import types
 import unittest.mock
 import uuid
+from pathlib import Path
 
+import numpy
 import torch
 import torch.nn.functional as F
 import transformers
@@ -160,11 +172,55 @@ class StaleLibrariesTest(StaleAnswersCase):
             (lambda x: x * (torch.default_generator.initial_seed() % 3), "initial_seed"),
             (lambda x: x * logging.getLogger("djinn_test").getEffectiveLevel(), "logging.getLogger"),
             (lambda x: x * len(uuid.uuid4().hex), "uuid.uuid4"),
+            (lambda x: x * sys.getswitchinterval(), "sys.getswitchinterval"),
+            (lambda x: x * gc.get_threshold()[0], "gc.get_threshold"),
+            (lambda x: x * (2 if numpy.geterr()["over"] == "warn" else 3), "numpy.geterr"),
+            (lambda x: x * numpy.random.default_rng().random(), "numpy.random.default_rng"),
+            (lambda x: x * torch._tensor_str.PRINT_OPTS.precision, "torch._tensor_str.PRINT_OPTS"),
+            (lambda x: x * len(threading.main_thread().name), "threading.main_thread"),
+            (lambda x: x * random.Random(3).random(), "random.Random"),
         ]:
             with self.subTest(what):
                 self.check_refused(function, what)
         # What is logged is nobody's concern but the program's.
         self.warm(lambda x: (log.debug("a"), logging.getLogger("b").debug("c"), x * 2)[2])
+
+    def test_what_reads_files_is_refused(self):
+        path = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()), "scale")
+        path.write_text("2")
+        name = str(path)
+
+        def configured(x):
+            parser = configparser.ConfigParser()
+            parser.read(name)
+            return x * len(parser.sections())
+
+        def unpacked(x):
+            with gzip.open(name) as file:
+                return x * (file is None)
+
+        for function, what in [
+            (lambda x: x * float(pathlib.Path(name).read_text()), "pathlib.Path"),
+            (lambda x: x * float(Path(name).read_text()), "pathlib.Path"),
+            (lambda x: x * float(numpy.loadtxt(name)), "numpy.loadtxt"),
+            (lambda x: x * numpy.fromfile(name, dtype=numpy.uint8)[0], "numpy.fromfile"),
+            (configured, "configparser.ConfigParser"),
+            (lambda x: x * float(subprocess.check_output(["cat", name])), "subprocess.check_output"),
+            (lambda x: x * len(glob.glob(name)), "glob.glob"),
+            (lambda x: x * len(linecache.getlines(name)), "linecache.getlines"),
+            (unpacked, "gzip.open"),
+        ]:
+            with self.subTest(what):
+                compiled = djinn.compile(function)
+                with contextlib.suppress(gzip.BadGzipFile):
+                    compiled(torch.randn(4).to(self.device))
+                self.assertIn(f"it uses {what}", compiled.statistics()["refusal"])
+        # Paths by themselves are plain values, and one of the program's may be called so.
+        self.warm(lambda x: x * len(os.path.join("a", "b")))
+        mine = types.ModuleType("glob")
+        exec("def glob():\n    return 2.0", mine.__dict__)
+        function = mine.glob
+        self.warm(lambda x: x * function())
 
     def test_levels_of_loggers(self):
         parent, log = logging.getLogger("djinn_test"), logging.getLogger("djinn_test.a")

@@ -110,12 +110,10 @@ class _SilentEnvironment(Environment):
         super()._look_at_import(statement, names)
 
     def _look_at_attributes(self, thing):
-        if thing is not self._root():
+        if thing is self._root():
+            self._look_at_attributes_of(self._root, thing)
+        else:
             super()._look_at_attributes(thing)
-            return
-        # It must be free to go.
-        self._look_at_class(type(thing))
-        self._look_at_items(thing.__dict__)
 
 
 def _nothing():

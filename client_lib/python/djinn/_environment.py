@@ -3,31 +3,31 @@
 It is watched, as _watch.py says. What cannot be watched is refused.
 """
 
+import abc
 import builtins
 import collections
 import collections.abc
+import copy
+import dataclasses
 import datetime
-import decimal
 import functools
-import gc
 import importlib
 import inspect
 import logging
 import os
 import re
-import secrets
 import struct
 import sys
 import threading
-import time
 import types
-import uuid
 import weakref
 
 import torch
 
 from djinn._debug import ModulePaths
 from djinn._names import names_in
+from djinn._operators import OPERATORS, WHAT_CHANGES_OPERATORS, find_operators, implementations_of
+from djinn._outside import Unwatchable, check_what_is_asked
 from djinn._stable import (
     BOUND,
     OF_PYBIND11,
@@ -74,38 +74,20 @@ _BOUNDLESS = {
         "inspect.stack()": inspect.stack,
     }.items()
 }
-# Whose results depend on what is not watched, by id.
-_UNWATCHED = {
-    id(getattr(module, name)): f"{module.__name__}.{name}"
-    for module, names in {
-        builtins: "id input open",
-        decimal: "Decimal getcontext localcontext",
-        gc: "get_count get_objects get_stats isenabled",
-        os: "access cpu_count fstat getcwd getcwdb getloadavg getpid listdir lstat open read readlink "
-        "scandir stat times urandom walk",
-        os.path: "abspath exists getatime getctime getmtime getsize isdir isfile islink lexists realpath",
-        secrets: "randbelow token_bytes token_hex token_urlsafe",
-        sys: "exc_info getrecursionlimit getrefcount gettrace",
-        threading: "active_count current_thread enumerate get_ident get_native_id",
-        time: "clock_gettime clock_gettime_ns ctime gmtime localtime monotonic monotonic_ns perf_counter "
-        "perf_counter_ns process_time process_time_ns strftime thread_time thread_time_ns time time_ns",
-        torch: "get_num_interop_threads get_rng_state initial_seed load seed set_rng_state",
-        uuid: "uuid1 uuid4",
-    }.items()
-    for name in names.split()
-}
-# Attributes for which this is so, whatever they are of.
-_UNWATCHED_ATTRIBUTES = frozenset(("_version", "data_ptr", "initial_seed"))
+# Attributes whose values are not watched, whatever they are of.
+_UNWATCHED_ATTRIBUTES = frozenset(("__subclasses__", "_version", "data_ptr", "initial_seed"))
 _OF_LOGGERS = frozenset(("getEffectiveLevel", "hasHandlers", "isEnabledFor", "level"))
 # What sets the state of a generator, which may have it already: nothing is seen then.
 _SEEDING = frozenset(("manual_seed", "seed", "set_state"))
-# And those for which it is so where the code names these as well, by id.
+# What has unwatched results where the code names these as well, by id.
 _UNWATCHED_TOGETHER = {
     id(datetime.date): ("datetime.date", frozenset(("today",))),
     id(datetime.datetime): ("datetime.datetime", frozenset(("now", "today", "utcnow"))),
     id(logging.getLogger): ("logging.getLogger", _OF_LOGGERS),
 }
-_NAMED = frozenset((*_BOUNDLESS, *_UNWATCHED, *_UNWATCHED_TOGETHER))
+# Through which objects are made of classes that nobody names, by id.
+_CONSTRUCTING = frozenset(map(id, (type, copy.copy, copy.deepcopy, dataclasses.replace)))
+_NAMED = frozenset((*_BOUNDLESS, *_UNWATCHED_TOGETHER, *_CONSTRUCTING))
 # What functions of the standard library read, by id.
 _READS = {id(os.getenv): os.environ, id(os.getenvb): os.environb}
 # Of a class' attributes, those that say how it was made.
@@ -136,10 +118,6 @@ _COLLECTIONS = frozenset((dict, collections.OrderedDict, list, set))
 _MAX_THINGS = 100_000
 
 
-class Unwatchable(Exception):
-    """The function refers to something whose changes would not be seen."""
-
-
 class Environment(Watch):
     """What `function` refers to, as it is now."""
 
@@ -163,6 +141,10 @@ class Environment(Watch):
         # What is not watched where one of these is named, too.
         self._together = []
         self._calls_any_class = False
+        # Classes that methods of theirs are given, and may call: so may be what derives from them.
+        self._given_classes = set()
+        # Whether code names any to which others may be registered, so that isinstance() differs.
+        self._asks_abstract_classes = False
         self._weakly = []
         # Of this process: what a call does to one is seen by its state.
         self.generators = []
@@ -170,13 +152,18 @@ class Environment(Watch):
         for hooks in _GLOBAL_HOOKS:
             self._look_at_items(hooks)
         self._look_at_pending(seen)
-        constructed = 0
-        while self._calls_any_class and constructed < len(self._classes):
-            classes = list(self._classes.values())
-            for kind in classes[constructed:]:
+        constructed = set()
+        while kinds := [
+            kind
+            for number, kind in self._classes.items()
+            if number not in constructed and self._may_be_called(kind)
+        ]:
+            for kind in kinds:
                 self._look_at_constructors(kind)
-            constructed = len(classes)
+            constructed.update(map(id, kinds))
             self._look_at_pending(seen)
+        if self._asks_abstract_classes:
+            self._value_reads.append((abc.get_cache_token,))
         if not set(map(id, self._weakly)) <= set(map(id, self.tensors)):
             raise Unwatchable("it refers weakly to a tensor, which cannot be watched")
         for name in sorted(_SEEDING & self._attributes_named if self.generators else ()):
@@ -185,11 +172,18 @@ class Environment(Watch):
             for name in sorted(attributes & self._attributes_named):
                 raise Unwatchable(f"it uses {what} and {name}, whose results are not watched")
         del self._pending, self._seen_modules, self._classes, self._weakly
-        del self._collections, self._attributes_named, self._together
+        del self._collections, self._attributes_named, self._together, self._given_classes
+
+    def _may_be_called(self, kind):
+        return self._calls_any_class or not self._given_classes.isdisjoint(
+            (*kind.__mro__, *type(kind).__mro__)
+        )
 
     def _look_at_pending(self, seen):
         while self._pending:
             thing = self._pending.pop()
+            if id(thing) in _CONSTRUCTING:
+                self._calls_any_class = True
             if id(thing) in _UNWATCHED_TOGETHER:
                 self._together.append(_UNWATCHED_TOGETHER[id(thing)])
             if id(thing) in seen:
@@ -204,6 +198,8 @@ class Environment(Watch):
         """It was looked at, and is referred to by something else, too."""
 
     def _look_at(self, thing):
+        check_what_is_asked(thing)
+        self._asks_abstract_classes |= isinstance(thing, abc.ABCMeta)
         if isinstance(thing, torch.Tensor):
             self._look_at_tensor(thing)
         elif isinstance(thing, logging.Logger):
@@ -214,8 +210,6 @@ class Environment(Watch):
         elif id(thing) in _BOUNDLESS:
             what = _BOUNDLESS[id(thing)]
             raise Unwatchable(f"it uses {what}, through which it may refer to anything")
-        elif id(thing) in _UNWATCHED:
-            raise Unwatchable(f"it uses {_UNWATCHED[id(thing)]}, whose results are not watched")
         elif isinstance(thing, BOUND):
             self._look_at_owner(thing)
         elif isinstance(thing, weakref.ref):
@@ -237,6 +231,9 @@ class Environment(Watch):
         elif isinstance(thing, type):
             self._look_at_class(thing)
             self._look_at_constructors(thing)
+        elif isinstance(thing, OPERATORS):
+            self._look_at_operator(thing)
+            self._look_at_object(thing)
         elif isinstance(thing, types.ModuleType):
             if not is_stable_module(thing):
                 raise Unwatchable(f"it refers to the module {thing.__name__} as a whole")
@@ -285,12 +282,15 @@ class Environment(Watch):
             and what_holds_the_state(kind) is object
             and hasattr(thing, "__dict__")
         ):
-            # It must be free to go: only its attributes are kept.
-            self._references.append((reference, kind))
-            self._look_at_class(kind)
-            self._look_at_items(thing.__dict__)
+            self._look_at_attributes_of(reference, thing)
         else:
             raise Unwatchable(f"it refers weakly to a {kind.__name__}, which cannot be watched")
+
+    def _look_at_attributes_of(self, reference, thing):
+        """`reference` leads to it; it must be free to go: only its attributes are kept."""
+        self._references.append((reference, type(thing), thing.__dict__))
+        self._look_at_class(type(thing))
+        self._look_at_items(thing.__dict__)
 
     def _look_at_logger(self, logger):
         """At what it lets pass: code may do more where somebody listens."""
@@ -303,6 +303,7 @@ class Environment(Watch):
 
     def _look_at_tensor(self, tensor):
         self.tensors.append(tensor)
+        self._kinds_of_tensors.append(type(tensor))
         if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
             self._look_at_class(type(tensor))
         for name in ("_backward_hooks", "_post_accumulate_grad_hooks"):
@@ -312,18 +313,21 @@ class Environment(Watch):
             self._hooks.append((tensor, name, hooks))
             if hooks is not None:
                 self._look_at_items(hooks)
-        self._look_at_items(vars(tensor))
+        self._look_at_dictionary_of(tensor)
 
     def _look_at_function(self, function):
         if is_stable_function(function):
-            self._pending += [
-                thing for thing in contents_of(function) if not is_a_librarys(thing, inside=True)
-            ]
+            for thing in contents_of(function):
+                if not is_a_librarys(thing, inside=True):
+                    self._pending.append(thing)
+                elif type(thing) in (dict, list):
+                    # As the functions are that a singledispatch chooses from.
+                    self._look_at_librarys_collection(thing)
             return
         for name in ("__code__", "__defaults__", "__kwdefaults__"):
             self._attributes.append((function, name, getattr(function, name)))
         self._pending += [function.__defaults__, function.__kwdefaults__]
-        self._look_at_items(function.__dict__)
+        self._look_at_dictionary_of(function)
         for cell in function.__closure__ or ():
             try:
                 contents = cell.cell_contents
@@ -341,7 +345,7 @@ class Environment(Watch):
         for name in sorted(_UNWATCHED_ATTRIBUTES & names.attributes):
             raise Unwatchable(f"it reads {name}, which is not watched")
         self._attributes_named |= names.attributes
-        if "type" in names.globals or "__class__" in names.attributes:
+        if "__class__" in names.attributes:
             self._calls_any_class = True
         variables, standard = function.__globals__, function.__builtins__
         # Modules are not looked through, but for the attributes that may be meant.
@@ -366,6 +370,7 @@ class Environment(Watch):
         if (id(module), names) in self._seen_modules:
             return
         self._seen_modules.add((id(module), names))
+        self._look_at_kind_of(module)
         if names.searches:
             how = min(names.searches)
             raise Unwatchable(f"it looks through the module {module.__name__} ({how})")
@@ -385,6 +390,10 @@ class Environment(Watch):
             else:
                 self._look_at_item(contents, name)
 
+    def _look_at_kind_of(self, module):
+        self._objects.append(module)
+        self._kinds_of_objects.append(type(module))
+
     def _look_at_librarys_module(self, module, names, *, trusted=False):
         """At what is named there: another thing may be put in its place.
 
@@ -393,6 +402,9 @@ class Environment(Watch):
         if (id(module), names) in self._seen_modules:
             return
         self._seen_modules.add((id(module), names))
+        self._look_at_kind_of(module)
+        if not trusted:
+            find_operators(module, names.attributes)
         contents = module.__dict__
         for name in names.attributes:
             thing = contents.get(name)
@@ -418,10 +430,22 @@ class Environment(Watch):
         elif trusted:
             if isinstance(thing, _OF_LIBRARIES):
                 self._look_at_librarys_collection(thing)
+        elif isinstance(thing, OPERATORS):
+            self._look_at_operator(thing)
         else:
             thing = _READS.get(id(thing), thing)
+            check_what_is_asked(thing)
+            # An alias of typing's stands for it.
+            kind = getattr(thing, "__origin__", thing)
+            self._asks_abstract_classes |= isinstance(kind, abc.ABCMeta)
             if id(thing) in _NAMED or isinstance(thing, (*_OF_LIBRARIES, set, logging.Logger)):
                 self._pending.append(thing)
+
+    def _look_at_operator(self, operator):
+        """At what a program has given it in Python."""
+        self._value_reads += WHAT_CHANGES_OPERATORS
+        for implementation in implementations_of(operator):
+            self._pending.append(implementation)
 
     def _look_at_librarys_collection(self, collection):
         """At the places in it, and at what a program has put there."""
@@ -434,11 +458,12 @@ class Environment(Watch):
                 self._elements.append((collection, index, thing))
                 self._look_at_librarys_content(thing)
         elif isinstance(collection, dict):
-            self._keys.append((collection, tuple(collection)))
-            for key, thing in collection.items():
+            for key in self._look_at_keys(collection):
+                self._asks_abstract_classes |= isinstance(key, abc.ABCMeta)
+                thing = dict.get(collection, key)
                 self._items.append((collection, key, thing))
                 self._look_at_librarys_content(thing)
-        else:
+        if type(collection) is not list and type(collection) not in _MAPPINGS:
             # As transformers' interfaces are, which hold some themselves and some in a class.
             self._look_at_class(type(collection))
             for thing in list(getattr(collection, "__dict__", {}).values()):
@@ -469,13 +494,15 @@ class Environment(Watch):
         if is_stable_class(kind):
             self._look_at_librarys_class(kind)
             return
-        self._attributes.append((kind, "__bases__", kind.__bases__))
+        self._attributes += [(kind, "__bases__", kind.__bases__), (kind, "__class__", type(kind))]
         for one in (type(kind), *kind.__bases__):
             self._look_at_class(one)
+        if issubclass(kind, type) or any(map(_is_given_its_class, kind.__dict__.items())):
+            self._given_classes.add(kind)
         self._lengths.append((kind.__dict__, len(kind.__dict__)))
         for name, member in list(kind.__dict__.items()):
             if name in _CONSTRUCTORS:
-                self._items.append((kind.__dict__, name, member))
+                self._class_items.append((kind.__dict__, name, member))
             elif name not in _OF_MAKING:
                 self._look_at_item(kind.__dict__, name)
 
@@ -519,32 +546,63 @@ class Environment(Watch):
         self._kinds_of_objects.append(type(thing))
         self._look_at_class(type(thing))
         if isinstance(getattr(thing, "__dict__", None), dict):
-            self._look_at_items(thing.__dict__)
+            self._look_at_dictionary_of(thing)
+
+    def _look_at_dictionary_of(self, owner):
+        """Another dictionary may be put in its place."""
+        contents = owner.__dict__
+        self._owners.append(owner)
+        self._dictionaries.append(contents)
+        self._look_at_items(contents)
 
     def _look_at_items(self, dictionary):
-        if not dictionary and type(dictionary) in _COLLECTIONS:
+        if type(dictionary) in _COLLECTIONS and not dictionary:
             self._empty.append(dictionary)
             return
-        keys = tuple(dictionary)
-        self._keys.append((dictionary, keys))
-        for key in keys:
+        for key in self._look_at_keys(dictionary):
             if not is_value(key):
                 self._pending.append(key)
             self._look_at_item(dictionary, key)
 
-    def _look_at_item(self, mapping, key):
-        thing = mapping[key]
-        if is_value(thing):
-            self._value_items.append((mapping, key))
+    def _look_at_keys(self, dictionary):
+        kind = type(dictionary)
+        if kind in _MAPPINGS:
+            keys = tuple(dictionary)
+            self._keys.append((dictionary, keys))
         else:
-            self._items.append((mapping, key, thing))
+            # A class of one's own may iterate in another way.
+            ordered = issubclass(kind, collections.OrderedDict)
+            iterate = (collections.OrderedDict if ordered else dict).__iter__
+            keys = tuple(iterate(dictionary))
+            self._orders.append((dictionary, keys, iterate))
+        return keys
+
+    def _look_at_item(self, mapping, key):
+        is_dictionary = isinstance(mapping, dict)
+        thing = dict.get(mapping, key) if is_dictionary else mapping[key]
+        if is_value(thing):
+            (self._value_items if is_dictionary else self._value_class_items).append((mapping, key))
+        else:
+            items = self._items if is_dictionary else self._class_items
+            items.append((mapping, key, thing))
             self._pending.append(_READS.get(id(thing), thing))
 
     def _look_at_elements(self, sequence):
         if not isinstance(sequence, list):
-            self._pending += [thing for thing in sequence if not is_value(thing)]
+            things = tuple.__iter__(sequence)
+            self._pending += [thing for thing in things if not is_value(thing)]
             return
-        if not sequence and type(sequence) is list:
+        if type(sequence) is not list:
+            things = []
+            for index, thing in enumerate(list.__iter__(sequence)):
+                if is_value(thing):
+                    self._value_reads.append((list.__getitem__, sequence, index))
+                else:
+                    things.append((index, thing))
+                    self._pending.append(thing)
+            self._lists.append((sequence, list.__len__(sequence), things))
+            return
+        if not sequence:
             self._empty.append(sequence)
             return
         self._lengths.append((sequence, len(sequence)))
@@ -556,12 +614,22 @@ class Environment(Watch):
                 self._pending.append(thing)
 
     def _look_at_set(self, collection):
-        if not all(map(is_value, collection)):
+        kind = type(collection)
+        iterate = next(base for base in _SETS if issubclass(kind, base)).__iter__
+        keys = tuple(iterate(collection))
+        if not all(map(is_value, keys)):
             raise Unwatchable("it refers to a set of objects, which cannot be watched")
-        if not collection and type(collection) is set:
+        if not keys and kind is set:
             self._empty.append(collection)
+        elif kind in _SETS:
+            self._keys.append((collection, keys))
         else:
-            self._keys.append((collection, tuple(collection)))
+            self._orders.append((collection, keys, iterate))
+
+
+def _is_given_its_class(member):
+    name, thing = member
+    return isinstance(thing, classmethod) or name == "__class_getitem__"
 
 
 def what_holds_the_state(kind):

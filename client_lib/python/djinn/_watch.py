@@ -50,22 +50,32 @@ class Watch:
         # Tensors, each once.
         self.tensors = []
         # Each entry says what must be as it was; see changed().
-        self._items = []  # (mapping, key, thing)
+        self._items = []  # (dictionary, key, thing)
+        self._class_items = []  # (what is in a class, key, thing)
         self._attributes = []  # (object, name, thing)
         self._objects = []
         self._kinds_of_objects = []
+        self._kinds_of_tensors = []
+        self._owners = []  # Of a __dict__
+        self._dictionaries = []  # Those
         self._members = []  # (class, what is in it)
-        self._references = []  # (weak reference, its object's class)
+        self._references = []  # (weak reference, its object's class, and __dict__)
         self._cells = []  # (cell, thing)
         self._elements = []  # (list, index, thing)
+        # Lists of the program's classes: (list, length, (index, thing) of each thing)
+        self._lists = []
         self._keys = []  # (mapping or set, its keys in order)
+        # The same of the program's classes: (mapping or set, its keys, what iterates it)
+        self._orders = []
         self._lengths = []  # (collection, length)
         self._empty = []  # Collections
         self._hooks = []  # (tensor, attribute, hooks)
         # Where plain values are, which are part of the key.
-        self._value_items = []  # (mapping, key)
+        self._value_items = []  # (dictionary, key)
+        self._value_class_items = []  # (what is in a class, key)
         self._value_elements = []  # (list, index)
         self._value_cells = []
+        self._value_reads = []  # (function, what it is called with)
         self._kinds = None
         self._places = None
         # Of the values, those of which equal ones may not be the same.
@@ -74,8 +84,9 @@ class Watch:
     def holds(self, place):
         """Whether this object, list or dictionary is part of it."""
         if self._places is None:
-            places = self._objects + [reference() for reference, _ in self._references]
+            places = self._objects + [reference() for reference, _, _ in self._references]
             places += [one for one, _ in self._keys + self._lengths] + self._empty
+            places += [one for one, _, _ in self._orders + self._lists]
             self._places = frozenset(map(id, places))
         return id(place) in self._places
 
@@ -89,21 +100,30 @@ class Watch:
 
     def _identity(self):
         return (
-            [id(tensor) for tensor in self.tensors],
+            [(id(tensor), id(kind)) for tensor, kind in zip(self.tensors, self._kinds_of_tensors)],
             [(id(mapping), key, id(thing)) for mapping, key, thing in self._items],
+            [(id(kind), key, id(thing)) for kind, key, thing in self._class_items],
             [(id(owner), name, id(thing)) for owner, name, thing in self._attributes],
-            [(id(thing), id(type(thing))) for thing in self._objects],
+            [(id(one), id(kind)) for one, kind in zip(self._objects, self._kinds_of_objects)],
+            [(id(one), id(held)) for one, held in zip(self._owners, self._dictionaries)],
             [(id(kind), [id(member) for member in members]) for kind, members in self._members],
-            [(id(reference), id(kind)) for reference, kind in self._references],
+            [(id(reference), id(kind), id(held)) for reference, kind, held in self._references],
             [(id(cell), id(thing)) for cell, thing in self._cells],
             [(id(sequence), index, id(thing)) for sequence, index, thing in self._elements],
+            [
+                (id(one), length, [(index, id(thing)) for index, thing in things])
+                for one, length, things in self._lists
+            ],
             [(id(mapping), [id(key) for key in keys]) for mapping, keys in self._keys],
+            [(id(mapping), [id(key) for key in keys]) for mapping, keys, _ in self._orders],
             [(id(collection), length) for collection, length in self._lengths],
             [id(collection) for collection in self._empty],
             [(id(tensor), name, id(hooks)) for tensor, name, hooks in self._hooks],
             [(id(mapping), key) for mapping, key in self._value_items],
+            [(id(kind), key) for kind, key in self._value_class_items],
             [(id(sequence), index) for sequence, index in self._value_elements],
             [id(cell) for cell in self._value_cells],
+            [(id(function), *map(id, args)) for function, *args in self._value_reads],
         )
 
     def changed(self):
@@ -111,9 +131,16 @@ class Watch:
         if any(self._empty):
             return True
         for mapping, key, thing in self._items:
-            if mapping.get(key) is not thing:
+            if _get(mapping, key) is not thing:
                 return True
-        if not all(map(operator.is_, map(type, self._objects), self._kinds_of_objects)):
+        for kind, key, thing in self._class_items:
+            if kind.get(key) is not thing:
+                return True
+        if not (
+            all(map(operator.is_, map(type, self._objects), self._kinds_of_objects))
+            and all(map(operator.is_, map(type, self.tensors), self._kinds_of_tensors))
+            and all(map(operator.is_, map(_dictionary_of, self._owners), self._dictionaries))
+        ):
             return True
         for kind, members in self._members:
             if len(kind.__dict__) != len(members) or not all(
@@ -131,14 +158,24 @@ class Watch:
                 return True
             if not all(map(operator.is_, mapping, keys)) and any(map(_is_other, mapping, keys)):
                 return True
-        for reference, kind in self._references:
-            if type(reference()) is not kind:
+        for mapping, keys, iterate in self._orders:
+            now = tuple(iterate(mapping))
+            if len(now) != len(keys) or any(map(_is_other, now, keys)):
+                return True
+        for reference, kind, held in self._references:
+            thing = reference()
+            if type(thing) is not kind or thing.__dict__ is not held:
                 return True
         for cell, thing in self._cells:
             if cell.cell_contents is not thing:
                 return True
         for sequence, index, thing in self._elements:
             if sequence[index] is not thing:
+                return True
+        for sequence, length, things in self._lists:
+            if _count(sequence) != length:
+                return True
+            if any(_element(sequence, index) is not thing for index, thing in things):
                 return True
         for tensor, name, hooks in self._hooks:
             if getattr(tensor, name) is not hooks:
@@ -150,9 +187,11 @@ class Watch:
 
         None when one of them is no plain value any more.
         """
-        values = [mapping.get(key) for mapping, key in self._value_items]
+        values = [_get(mapping, key) for mapping, key in self._value_items]
+        values += [kind.get(key) for kind, key in self._value_class_items]
         values += [sequence[index] for sequence, index in self._value_elements]
         values += [cell.cell_contents for cell in self._value_cells]
+        values += [function(*args) for function, *args in self._value_reads]
         kinds = tuple(map(type, values))
         if kinds != self._kinds:
             if not all(map(is_value_type, kinds)):
@@ -163,6 +202,11 @@ class Watch:
         return tuple(values), kinds, details
 
 
+# What classes of the program's may do in another way is not asked of them.
+_get = dict.get
+_count = list.__len__
+_element = list.__getitem__
+_dictionary_of = operator.attrgetter("__dict__")
 _EQUAL_TO_OTHERS = (float, complex, range)
 
 
