@@ -239,7 +239,6 @@ class StaleLibrariesTest(StaleAnswersCase):
             (lambda x: x * sys.getswitchinterval(), "sys.getswitchinterval"),
             (lambda x: x * gc.get_threshold()[0], "gc.get_threshold"),
             (lambda x: x * (2 if numpy.geterr()["over"] == "warn" else 3), "numpy.geterr"),
-            (lambda x: x * numpy.random.default_rng().random(), "numpy.random.default_rng"),
             (lambda x: x * torch._tensor_str.PRINT_OPTS.precision, "torch._tensor_str.PRINT_OPTS"),
             (lambda x: x * len(threading.main_thread().name), "threading.main_thread"),
             (lambda x: x * random.Random(3).random(), "random.Random"),
@@ -276,7 +275,8 @@ class StaleLibrariesTest(StaleAnswersCase):
         ]:
             with self.subTest(what):
                 compiled = djinn.compile(function)
-                with contextlib.suppress(gzip.BadGzipFile):
+                # What is there is nothing that they read.
+                with contextlib.suppress(gzip.BadGzipFile, configparser.Error):
                     compiled(torch.randn(4).to(self.device))
                 self.assertIn(f"it uses {what}", compiled.statistics()["refusal"])
         # Paths by themselves are plain values, and one of the program's may be called so.
