@@ -107,6 +107,14 @@ class RegisteredCallablesTest(RegisteredCase):
         self.assert_replays(compiled, x)
         self.assertGreater(x._version, version)
 
+    def test_sizes_in_results_stay_sizes(self):
+        compiled = djinn.compile(lambda x: (x * 2, {"all": x.shape, "some": [x.shape[1:]]}))
+        self.warm(compiled, self.on(2, 3))
+        _, sizes = self.assert_replays(compiled, self.on(2, 3))
+        self.assertEqual(sizes, {"all": (2, 3), "some": [(3,)]})
+        for size in (sizes["all"], sizes["some"][0]):
+            self.assertIs(type(size), torch.Size)
+
     def test_a_failure_poisons_the_outputs_and_no_more(self):
         table = self.on(4, 2)
 

@@ -102,8 +102,12 @@ def _builder_of(thing, leaves, environment, given, seen):
 
     That takes an iterator of leaves, and the places given.
     """
+    # torch.Size is taken apart as a tuple, and would become one.
     flat, spec = _pytree.tree_flatten(
-        thing, is_leaf=lambda part: id(part) in given.numbers or is_cache(part)
+        thing,
+        is_leaf=lambda part: (
+            id(part) in given.numbers or type(part) is torch.Size or is_cache(part)
+        ),
     )
     parts = []
     for leaf in flat:
