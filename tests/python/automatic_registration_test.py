@@ -6,6 +6,7 @@ import logging
 import random
 import sys
 import threading
+import time
 import types
 import weakref
 
@@ -31,6 +32,11 @@ class Silent(torch.nn.Module):
         return -x if negative else x
 
 
+class Negates(Silent):
+    def forward(self, x):
+        return -super().forward(x)
+
+
 class Prints(Silent):
     def forward(self, x):
         print("called")
@@ -46,6 +52,27 @@ class Logs(Silent):
 class Draws(Silent):
     def forward(self, x):
         return super().forward(x) * random.random()
+
+
+class Keeps(Silent):
+    def __init__(self):
+        super().__init__()
+        self.time = time
+
+    def forward(self, x):
+        self.time.sleep(0)
+        return super().forward(x)
+
+
+def logs_within():
+    import logging as logs
+
+    class Within(Silent):
+        def forward(self, x):
+            logs.info("called")
+            return super().forward(x)
+
+    return Within()
 
 
 class Counts(Silent):
@@ -215,11 +242,24 @@ class AutomaticRegistrationTest(RemoteCase):
         self.assertEqual(module(x).cpu().tolist(), torch.zeros(4, 8).tolist())
 
     @torch.no_grad()
+    def test_another_class(self):
+        module = Silent().to(self.device)
+        x = torch.randn(4, 8).to(self.device)
+        for _ in range(8):
+            result = module(x)
+        self.assertGreater(self.statistics(module)["replays"], 0)
+        module.__class__ = Negates
+        for _ in range(3):
+            self.assertTrue(torch.equal(module(x).cpu(), -result.cpu()))
+
+    @torch.no_grad()
     def test_what_would_be_missed(self):
         for kind, why in [
             (Prints, "print"),
             (Logs, "Logger"),
             (Draws, "random"),
+            (Keeps, "time of time"),
+            (logs_within, "logging of logging"),
             (Counts, "changes what it refers to"),
             (Appends, "changes what it refers to"),
         ]:

@@ -58,6 +58,65 @@ class StaleLibrariesTest(StaleAnswersCase):
         self.check(lambda x: x * tanh.scale, self.patch(torch.nn.Tanh, "scale", 3.0))
         self.check(lambda x: x * max(1, 2), self.patch(builtins, "max", lambda *_: 7))
 
+    def test_modules_however_they_are_reached(self):
+        def within():
+            import os
+
+            return lambda x: x * float(os.environ["DJINN_TEST_SCALE"])
+
+        def nested():
+            import os
+
+            return lambda x: (lambda: x * float(os.environ["DJINN_TEST_SCALE"]))()
+
+        class Holder:
+            of_class = os
+
+            def __init__(self):
+                self.os = os
+                self.F = F
+
+            def step(self, x):
+                return x * float(self.os.environ["DJINN_TEST_SCALE"])
+
+        holder, modules = Holder(), [os]
+
+        def scaled(x, module):
+            return x * float(module.getenv("DJINN_TEST_SCALE"))
+
+        self.enterContext(unittest.mock.patch.dict(os.environ))
+        for name, function in {
+            "an enclosing function's import": within(),
+            "the same, within another one": nested(),
+            "a default": lambda x, module=os: x * float(module.environ["DJINN_TEST_SCALE"]),
+            "an attribute": holder.step,
+            "an attribute of a class": lambda x: scaled(x, Holder.of_class),
+            "an element": lambda x: scaled(x, modules[0]),
+            "part of a partial": functools.partial(scaled, module=os),
+        }.items():
+            with self.subTest(name):
+                os.environ["DJINN_TEST_SCALE"] = "2"
+                self.check(function, lambda: os.environ.update(DJINN_TEST_SCALE="3"))
+        self.check(lambda x: holder.F.mish(x), self.patch(F, "mish", lambda x: x * 7))
+        functional = F
+        self.check(lambda x: functional.silu(x), self.patch(F, "silu", lambda x: x * 7))
+
+    def test_clocks_and_files_of_modules_however_they_are_reached(self):
+        import time as clocks
+
+        class Holder:
+            time = clocks
+
+        holder, modules = types.SimpleNamespace(os=os), {"os": os}
+        for function, what in [
+            (lambda x: x * (2 if clocks.time() else 3), "time.time"),
+            (lambda x: x * (2 if Holder.time.time() else 3), "time.time"),
+            (lambda x: x * (2 if holder.os.path.exists("/x") else 3), "posixpath.exists"),
+            (lambda x: x * len(modules["os"].getcwd()), "os.getcwd"),
+        ]:
+            with self.subTest(what):
+                self.check_refused(function, what)
+
     def test_what_replaced_them_is_looked_through(self):
         scale = 2.0
 

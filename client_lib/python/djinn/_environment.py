@@ -25,7 +25,7 @@ import weakref
 import torch
 
 from djinn._debug import ModulePaths
-from djinn._names import names_in
+from djinn._names import Names, names_in
 from djinn._operators import OPERATORS, WHAT_CHANGES_OPERATORS, find_operators, implementations_of
 from djinn._outside import Unwatchable, check_what_is_asked
 from djinn._stable import (
@@ -138,6 +138,9 @@ class Environment(Watch):
         # Libraries' own.
         self._collections = {}
         self._attributes_named = set()
+        self._attributes_sought = set()
+        # Libraries' modules that are kept somewhere, for whatever code comes by them.
+        self._modules_kept = []
         # What is not watched where one of these is named, too.
         self._together = []
         self._calls_any_class = False
@@ -153,14 +156,20 @@ class Environment(Watch):
             self._look_at_items(hooks)
         self._look_at_pending(seen)
         constructed = set()
-        while kinds := [
-            kind
-            for number, kind in self._classes.items()
-            if number not in constructed and self._may_be_called(kind)
-        ]:
+        kept = (0, 0, 0)
+        while True:
+            kinds = [
+                kind
+                for number, kind in self._classes.items()
+                if number not in constructed and self._may_be_called(kind)
+            ]
             for kind in kinds:
                 self._look_at_constructors(kind)
             constructed.update(map(id, kinds))
+            if not kinds:
+                if kept == (kept := self._count_of_kept()):
+                    break
+                self._look_at_modules_kept()
             self._look_at_pending(seen)
         if self._asks_abstract_classes:
             self._value_reads.append((abc.get_cache_token,))
@@ -173,6 +182,7 @@ class Environment(Watch):
                 raise Unwatchable(f"it uses {what} and {name}, whose results are not watched")
         del self._pending, self._seen_modules, self._classes, self._weakly
         del self._collections, self._attributes_named, self._together, self._given_classes
+        del self._attributes_sought, self._modules_kept
 
     def _may_be_called(self, kind):
         return self._calls_any_class or not self._given_classes.isdisjoint(
@@ -235,8 +245,7 @@ class Environment(Watch):
             self._look_at_operator(thing)
             self._look_at_object(thing)
         elif isinstance(thing, types.ModuleType):
-            if not is_stable_module(thing):
-                raise Unwatchable(f"it refers to the module {thing.__name__} as a whole")
+            self._look_at_kept_module(thing)
         elif isinstance(thing, functools._lru_cache_wrapper):
             if not is_a_librarys(inspect.unwrap(thing)):
                 raise Unwatchable("it refers to a cache of calls, which cannot be watched")
@@ -324,6 +333,7 @@ class Environment(Watch):
                     # As the functions are that a singledispatch chooses from.
                     self._look_at_librarys_collection(thing)
             return
+        names = names_in(function.__code__)
         for name in ("__code__", "__defaults__", "__kwdefaults__"):
             self._attributes.append((function, name, getattr(function, name)))
         self._pending += [function.__defaults__, function.__kwdefaults__]
@@ -337,14 +347,18 @@ class Environment(Watch):
                 self._value_cells.append(cell)
             else:
                 self._cells.append((cell, contents))
-                self._pending.append(contents)
-        self._look_at_names(function)
+                if isinstance(contents, types.ModuleType):
+                    # It is named as one among the globals is.
+                    self._look_at_module(contents, names)
+                else:
+                    self._pending.append(contents)
+        self._look_at_names(function, names)
 
-    def _look_at_names(self, function):
-        names = names_in(function.__code__)
+    def _look_at_names(self, function, names):
         for name in sorted(_UNWATCHED_ATTRIBUTES & names.attributes):
             raise Unwatchable(f"it reads {name}, which is not watched")
         self._attributes_named |= names.attributes
+        self._attributes_sought |= names.sought_attributes
         if "__class__" in names.attributes:
             self._calls_any_class = True
         variables, standard = function.__globals__, function.__builtins__
@@ -393,6 +407,26 @@ class Environment(Watch):
     def _look_at_kind_of(self, module):
         self._objects.append(module)
         self._kinds_of_objects.append(type(module))
+
+    def _look_at_kept_module(self, module):
+        """One that is an attribute, an element, a default: any code may take it from there."""
+        if not is_stable_module(module):
+            raise Unwatchable(f"it refers to the module {module.__name__} as a whole")
+        self._modules_kept.append(module)
+
+    def _look_at_modules_kept(self):
+        """At all in them that has a name which any code uses."""
+        nothing = frozenset()
+        attributes = frozenset(self._attributes_named)
+        sought = frozenset(self._attributes_sought)
+        names = Names(nothing, nothing, attributes, sought, nothing, nothing)
+        for module in self._modules_kept:
+            self._look_at_module(module, names)
+
+    def _count_of_kept(self):
+        if not self._modules_kept:
+            return 0, 0, 0
+        return len(self._modules_kept), len(self._attributes_named), len(self._attributes_sought)
 
     def _look_at_librarys_module(self, module, names, *, trusted=False):
         """At what is named there: another thing may be put in its place.
