@@ -14,7 +14,12 @@ from djinn import _load
 
 _djinn = _load.load()
 
-from djinn import _automatic, _device_module, _safetensors  # noqa: E402  (needs the library)
+from djinn import (  # noqa: E402  (needs the library)
+    _automatic,
+    _device_module,
+    _higher_order,
+    _safetensors,
+)
 from djinn._automatic import registered_modules, set_automatic_registration  # noqa: E402
 from djinn._capture import capture  # noqa: E402
 from djinn._compile import compile, register_model  # noqa: E402
@@ -47,6 +52,7 @@ from djinn._transfers import AsyncRead, on_upload_progress, read_async  # noqa: 
 from djinn._urgency import Urgency, set_urgency, urgency  # noqa: E402
 
 _device_module.register()
+_higher_order.teach()
 _safetensors.teach()
 _automatic.begin()
 

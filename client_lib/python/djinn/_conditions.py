@@ -156,6 +156,9 @@ class Questions(TorchFunctionMode):
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
+        if torch.compiler.is_compiling():
+            # It is traced itself there, and is to see the operators that come of it.
+            return func(*args, **kwargs)
         if func in _READS:
             return self._read(func, args, kwargs)
         is_pure = func in _PURE and "out" not in kwargs
