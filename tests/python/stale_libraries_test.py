@@ -210,6 +210,7 @@ class StaleLibrariesTest(StaleAnswersCase):
         now, clock = datetime.datetime, time.time
         generator = torch.Generator()
         log = logging.getLogger("djinn_test")
+        module = torch.get_device_module(self.device)
         for function, what in [
             (lambda x: x * (2 if threading.current_thread().name == "a" else 3), "threading.current_thread"),
             (lambda x: x * (threading.get_ident() % 2), "threading.get_ident"),
@@ -231,6 +232,10 @@ class StaleLibrariesTest(StaleAnswersCase):
             (lambda x: x * (torch.default_generator.initial_seed() % 3), "initial_seed"),
             (lambda x: x * logging.getLogger("djinn_test").getEffectiveLevel(), "logging.getLogger"),
             (lambda x: x * len(uuid.uuid4().hex), "uuid.uuid4"),
+            (lambda x: x * (module.memory_allocated() > 0), "memory_allocated"),
+            (lambda x: x * (torch.accelerator.memory_allocated() > 0), "memory_allocated"),
+            (lambda x: x * (torch.remote_accelerator.mem_get_info()[0] > 0), "mem_get_info"),
+            (lambda x: x * (djinn.statistics() is not None), "statistics"),
             (lambda x: x * sys.getswitchinterval(), "sys.getswitchinterval"),
             (lambda x: x * gc.get_threshold()[0], "gc.get_threshold"),
             (lambda x: x * (2 if numpy.geterr()["over"] == "warn" else 3), "numpy.geterr"),

@@ -24,6 +24,7 @@ import weakref
 
 import torch
 
+from djinn import _device_module
 from djinn._debug import ModulePaths
 from djinn._names import Names, names_in
 from djinn._operators import OPERATORS, WHAT_CHANGES_OPERATORS, find_operators, implementations_of
@@ -106,6 +107,8 @@ _GLOBAL_HOOKS = [
 _MAPPINGS = (dict, collections.OrderedDict, collections.defaultdict)
 _SEQUENCES = (list, tuple)
 _SETS = (set, frozenset)
+# Modules that are part of a library's by another package's name.
+_UNDER_OTHER_NAMES = (os.path, _device_module)
 # Collections in a library's modules that are looked into.
 _OF_LIBRARIES = (list, collections.abc.Mapping)
 _OF_ATTRIBUTES_ONLY = (object, types.SimpleNamespace)
@@ -450,7 +453,8 @@ class Environment(Watch):
             else:
                 self._items.append((contents, name, thing))
                 # What it uses itself is not what is meant.
-                if thing is os.path or package_of_module(thing) == package_of_module(module):
+                same = package_of_module(thing) == package_of_module(module)
+                if same or thing in _UNDER_OTHER_NAMES:
                     self._look_at_librarys_module(thing, names, trusted=trusted)
 
     def _look_at_librarys_item(self, contents, name, trusted):

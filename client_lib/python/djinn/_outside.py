@@ -20,6 +20,7 @@ import weakref
 
 import torch
 
+from djinn import _device_module, _session
 from djinn._stable import is_stable_class, is_stable_function
 
 
@@ -28,6 +29,10 @@ class Unwatchable(Exception):
 
 
 _numpy = sys.modules.get("numpy")
+_OF_MEMORY = (
+    "max_memory_allocated max_memory_reserved memory_allocated memory_reserved memory_stats "
+    "reset_accumulated_memory_stats reset_peak_memory_stats "
+)
 _NAMES = {
     builtins: "id input open",
     codecs: "open",
@@ -73,10 +78,12 @@ _NAMES = {
         "from_file get_num_interop_threads get_printoptions get_rng_state initial_seed load seed "
         "set_rng_state"
     ),
-    torch.accelerator: (
-        "get_memory_info max_memory_allocated max_memory_reserved memory_allocated "
-        "memory_reserved memory_stats"
+    torch.accelerator: _OF_MEMORY + "get_memory_info",
+    _device_module: (
+        _OF_MEMORY + "get_rng_state get_rng_state_all mem_get_info seed_all set_rng_state "
+        "set_rng_state_all"
     ),
+    _session: "is_connected root_errors statistics synchronous_calls where_is",
     torch.jit: "load",
     torch._tensor_str: "PRINT_OPTS",
     torch.utils.data: "get_worker_info",
