@@ -18,6 +18,47 @@ class Squares(torch.utils.data.Dataset):
         return torch.tensor([float(index * index)])
 
 
+class CpuTest(unittest.TestCase):
+    """What works without djinn works with it."""
+
+    def test_data_parallel(self):
+        module = torch.nn.Linear(2, 1)
+        x = torch.ones(3, 2)
+        self.assertTrue(torch.equal(torch.nn.DataParallel(module)(x), module(x)))
+        self.assertEqual(list(torch.nn.DataParallel(module).state_dict()),
+                         ["module.weight", "module.bias"])
+
+    def test_a_default_process_group(self):
+        run_program(
+            """
+            import os, tempfile, torch, djinn
+            import torch.distributed as dist
+            with tempfile.TemporaryDirectory() as folder:
+                dist.init_process_group(
+                    init_method=f"file://{folder}/group", rank=0, world_size=1)
+                x = torch.ones(2)
+                dist.all_reduce(x)
+                dist.all_reduce(x, group=dist.new_group([0]))
+                assert x.tolist() == [1, 1]
+                dist.destroy_process_group()
+            """
+        )
+
+
+class DataParallelTest(RemoteCase):
+    def test_of_a_module_on_the_device(self):
+        module = torch.nn.Linear(2, 1)
+        expected = module(torch.ones(3, 2)).detach()
+        later = torch.nn.DataParallel(module)
+        later.to(self.device)
+        x = torch.ones(3, 2, device=self.device)
+        for one in (later, torch.nn.DataParallel(module, device_ids=[0])):
+            self.assert_same(one(x).detach(), expected)
+        for devices in (None, [0, 1]):
+            with self.assertRaisesRegex(RuntimeError, "give it one device"):
+                torch.nn.DataParallel(module, device_ids=devices)
+
+
 class ThreadsTest(RemoteCase):
     def test_sixteen_threads(self):
         shared = torch.arange(64.0, device=self.device)

@@ -18,6 +18,7 @@ from djinn import (  # noqa: E402  (needs the library)
     _automatic,
     _device_module,
     _higher_order,
+    _processors,
     _safetensors,
 )
 from djinn._automatic import registered_modules, set_automatic_registration  # noqa: E402
@@ -53,6 +54,7 @@ from djinn._urgency import Urgency, set_urgency, urgency  # noqa: E402
 
 _device_module.register()
 _higher_order.teach()
+_processors.leave_alone()
 _safetensors.teach()
 _automatic.begin()
 
