@@ -126,7 +126,8 @@ absl::StatusOr<std::shared_ptr<Session>> Open(const ConnectOptions& options) {
   if (coordinator.empty()) {
     return MakeError(absl::StatusCode::kFailedPrecondition, "NO_SESSION",
                      "no Djinn session is open and no coordinator is known: "
-                     "call djinn::Connect() or set DJINN_COORDINATOR");
+                     "call djinn::Connect() (djinn.connect() or "
+                     "djinn.local() in Python) or set DJINN_COORDINATOR");
   }
   DJINN_ASSIGN_OR_RETURN(const std::string token, TokenOf(options));
   SessionOptions session_options;
@@ -223,7 +224,8 @@ absl::StatusOr<Urgency> SetUrgency(const Urgency& urgency) {
   }
   if (session == nullptr || said == nullptr) {
     return MakeError(absl::StatusCode::kFailedPrecondition, "NO_SESSION",
-                     "no Djinn session is open: call djinn::Connect()");
+                     "no Djinn session is open: call djinn::Connect() "
+                     "(djinn.connect() or djinn.local() in Python)");
   }
   DJINN_ASSIGN_OR_RETURN(const v1::Urgency before, said->Set(std::move(asked)));
   return FromProto(before);

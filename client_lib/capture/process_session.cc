@@ -38,7 +38,8 @@ absl::StatusOr<std::shared_ptr<Session>> OpenDefault() {
   }
   if (factory == nullptr) {
     return MakeError(absl::StatusCode::kFailedPrecondition, "NO_SESSION",
-                     "no Djinn session is open: call djinn::Connect()");
+                     "no Djinn session is open: call djinn::Connect() "
+                     "(djinn.connect() or djinn.local() in Python)");
   }
   DJINN_ASSIGN_OR_RETURN(std::shared_ptr<Session> session, factory());
   DJINN_RETURN_IF_ERROR(SetSession(session));

@@ -55,6 +55,19 @@ class ErrorsTest(RemoteCase):
             with self.subTest(call=call.__code__.co_firstlineno):
                 self.assert_same_error(call)
 
+    def test_sparse_tensors_are_refused_in_a_sentence(self):
+        table = torch.nn.Embedding(5, 3, sparse=True).to(self.device)
+        rows = table(torch.tensor([1, 2], device=self.device))
+        for call, what in (
+            (lambda: rows.sum().backward(), "Embedding with sparse=True"),
+            (lambda: torch.zeros(2, device=self.device, layout=torch.sparse_coo), "aten::"),
+            (lambda: torch.eye(2).to_sparse_csr().to(self.device)._nnz(), "aten::"),
+        ):
+            with self.assertRaisesRegex(NotImplementedError, "are strided") as raised:
+                call()
+            self.assertIn(what, str(raised.exception))
+            self.assertLess(len(str(raised.exception)), 200)
+
     def test_mixed_devices(self):
         with self.assertRaisesRegex(RuntimeError, "cpu.*remote_accelerator|remote_accelerator.*cpu"):
             torch.ones(2, device=self.device) + torch.ones(2)

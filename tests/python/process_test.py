@@ -264,11 +264,11 @@ class EndingTest(unittest.TestCase):
             try:
                 torch.ones(2, device="remote_accelerator")
             except djinn.Error as error:
-                print(error.reason)
+                print(error.reason, "djinn.connect()" in str(error))
             """,
             DJINN_COORDINATOR="",
         )
-        self.assertEqual(program.stdout, "NO_SESSION\n")
+        self.assertEqual(program.stdout, "NO_SESSION True\n")
 
     def test_connected_by_the_environment(self):
         with djinn.local(worker_threads=1) as cluster:

@@ -20,6 +20,7 @@ from djinn import (  # noqa: E402  (needs the library)
     _higher_order,
     _processors,
     _safetensors,
+    _sparse,
 )
 from djinn._automatic import registered_modules, set_automatic_registration  # noqa: E402
 from djinn._capture import capture  # noqa: E402
@@ -56,6 +57,7 @@ _device_module.register()
 _higher_order.teach()
 _processors.leave_alone()
 _safetensors.teach()
+_sparse.refuse()
 _automatic.begin()
 
 __all__ = [

@@ -29,8 +29,10 @@ class Unwatchable(Exception):
 
 
 _numpy = sys.modules.get("numpy")
-_OF_MEMORY = "max_memory_allocated max_memory_reserved memory_allocated memory_reserved memory_stats "
-_OF_MEMORY += "reset_accumulated_memory_stats reset_peak_memory_stats "
+_OF_MEMORY = (
+    "max_memory_allocated max_memory_reserved memory_allocated memory_reserved memory_stats "
+    "reset_accumulated_memory_stats reset_peak_memory_stats "
+)
 _NAMES = {
     builtins: "id input open",
     codecs: "open",
@@ -77,8 +79,10 @@ _NAMES = {
         "set_rng_state"
     ),
     torch.accelerator: _OF_MEMORY + "get_memory_info",
-    _device_module: _OF_MEMORY + "get_rng_state get_rng_state_all mem_get_info seed_all set_rng_state "
-    "set_rng_state_all",
+    _device_module: (
+        _OF_MEMORY + "get_rng_state get_rng_state_all mem_get_info seed_all set_rng_state "
+        "set_rng_state_all"
+    ),
     _session: "is_connected root_errors statistics synchronous_calls where_is",
     torch.jit: "load",
     torch._tensor_str: "PRINT_OPTS",
