@@ -6,6 +6,7 @@
 #include "common/error.h"
 #include "common/lease/lease_verifier.h"
 #include "coordinator/cluster_fixture.h"
+#include "coordinator/session_table.h"
 #include "coordinator/testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
