@@ -1,232 +1,393 @@
-// What sessions and workers share: grants and ends of leases, and time. Of the
-// rest of the cluster
-//   cluster_sessions.cc has the streams of sessions,
-//   cluster_workers.cc those of workers, and what a report means,
-//   cluster_leases.cc requests and returns of leases, issues and use,
-//   cluster_placement.cc the choice of workers, the waiting line and cordons,
-//   cluster_migration.cc ways to other workers,
-//   cluster_stages.cc the cuts of virtual devices that span workers,
-//   cluster_phases.cc what workers are told of their graphs,
-//   cluster_queue.cc tenants' queues, and stops of them,
-//   cluster_quota.cc quotas and rates,
-//   cluster_reclaim.cc who gives back what is borrowed,
-//   cluster_tenants.cc tenants that come, change and go,
-//   cluster_demand.cc what the scaler asks,
-//   cluster_jobs.cc what ran, as it is recorded,
-//   cluster_state.cc what outlives the process,
-//   cluster_admin.cc and cluster_explain.cc the views for operators,
-//   cluster_runs.cc those of single runs, which workers are asked for,
-//   cluster_metrics.cc what is scraped.
+// Takes the lock, and calls the concern. What the cluster does is in
+//   cluster_state.h         the tables, and their lock,
+//   cluster_notices.h       what sessions and workers are told,
+//   cluster_fleet.h         what decisions see of workers,
+//   cluster_line.h          who waits for a worker, and in which order,
+//   cluster_phases.h        what workers are told of their graphs,
+//   cluster_demand_meter.h  what the scaler asks,
+//   cluster_credits.h       credits and rates of leases,
+//   cluster_persistence.h   what outlives the process,
+//   cluster_leases.h        the life of a lease,
+//   cluster_quota.h         which leases fit quotas,
+//   cluster_views.h         what operators see,
+//   cluster_reclaim.h       who gives back what is borrowed,
+//   cluster_placement.h     the choice of workers,
+//   cluster_migration.h     ways to other workers,
+//   cluster_moves.h         who goes there, and when,
+//   cluster_sessions.h      the streams of sessions,
+//   cluster_requests.h      requests and returns of leases,
+//   cluster_stages.h        the cuts of virtual devices that span workers,
+//   cluster_usage.h         reports of leases' use,
+//   cluster_adoption.h      leases that workers report and nobody knows,
+//   cluster_jobs.h          what ran, as it is recorded,
+//   cluster_workers.h       the streams of workers,
+//   cluster_tenants.h       tenants that come, change and go,
+//   cluster_explain.h       why virtual devices are where they are,
+//   cluster_queue.h         tenants' queues, and stops of them,
+//   cluster_runs.h          single runs, which workers are asked for,
+//   cluster_scrape.h        what is scraped.
+// None includes one below it here.
 #include "coordinator/cluster.h"
 
+#include <utility>
+
 #include "common/error.h"
-#include "common/log/log.h"
-#include "common/retry_after.h"
+#include "common/metrics/exposition.h"
+#include "common/mutex.h"
+#include "common/status_macros.h"
+#include "coordinator/cluster_credits.h"
+#include "coordinator/cluster_demand.h"
+#include "coordinator/cluster_demand_meter.h"
+#include "coordinator/cluster_explain.h"
+#include "coordinator/cluster_jobs.h"
+#include "coordinator/cluster_line.h"
+#include "coordinator/cluster_migration.h"
+#include "coordinator/cluster_moves.h"
+#include "coordinator/cluster_persistence.h"
+#include "coordinator/cluster_placement.h"
+#include "coordinator/cluster_queue.h"
+#include "coordinator/cluster_quota.h"
+#include "coordinator/cluster_requests.h"
+#include "coordinator/cluster_runs.h"
+#include "coordinator/cluster_scrape.h"
+#include "coordinator/cluster_sessions.h"
+#include "coordinator/cluster_stages.h"
+#include "coordinator/cluster_state.h"
+#include "coordinator/cluster_tenants.h"
+#include "coordinator/cluster_views.h"
+#include "coordinator/cluster_workers.h"
+#include "coordinator/stage_planner.h"
+#include "coordinator/waker.h"
 
 namespace djinn::coordinator {
 
 Cluster::Cluster(const Config* config, Tenants* tenants, Clock* clock,
                  RandomSource* random)
-    : config_(*config),
-      tenants_(tenants),
-      clock_(clock),
-      random_(random),
-      begin_(clock->Monotonic()),
-      workers_(config->worker_timeout),
-      keys_(random, config->lease_key_lifetime,
-            2 * (config->lease_valid_for + config->lease_grace_period)),
-      losses_(config->reclaim_loss_limit),
-      reservation_(config->line_patience),
-      draws_(random->NonZero64()),
-      jobs_(config->recorded_jobs) {
-  MutexLock lock(&mu_);
-  keys_.Update(clock_->Now(), saves_ + 1);
-  cohorts_ = config->cohorts;
-  ConfigureQuotas();
+    : state_(std::make_unique<ClusterState>(config, tenants, clock, random)) {
+  MutexLock lock(&state_->mu);
+  state_->keys.Update(clock->Now(), state_->saves + 1);
+  quota::Configure(*state_);
 }
 
-void Cluster::Touch(Worker* worker, Wakes* wakes) {
-  worker->dirty = true;
-  wakes->Add(worker->waker);
+Cluster::~Cluster() = default;
+
+absl::StatusOr<StreamId> Cluster::Attach(const Tenant& tenant,
+                                         const v1::OpenSession& open,
+                                         std::shared_ptr<Waker> waker) {
+  DJINN_ASSIGN_OR_RETURN(const uint32_t version, sessions::CheckOpen(open));
+  Wakes wakes;
+  MutexLock lock(&state_->mu);
+  return sessions::Attach(*state_, tenant, open, version, std::move(waker),
+                          &wakes);
 }
 
-v1::LeaseGranted Cluster::GrantOf(const Lease& lease) {
-  v1::LeaseGranted granted;
-  granted.set_virtual_device(lease.device.virtual_device);
-  granted.set_member(lease.device.member);
-  granted.set_placement_reason(lease.placement_reason);
-  v1::Lease* const out = granted.mutable_lease();
-  out->set_lease_id(lease.id);
-  out->set_token(lease.issue.SerializeAsString());
-  out->set_session_epoch(lease.epoch);
-  out->set_worker_id(lease.worker_id);
-  out->set_worker_incarnation(lease.incarnation);
-  const Worker& worker = *workers_.Find(lease.worker_id);
-  out->set_worker_address(worker.address);
-  out->set_shared_memory_socket(worker.shared_memory_socket);
-  return granted;
+absl::Status Cluster::RequestLease(const StreamId& session,
+                                   const v1::LeaseRequest& request) {
+  DJINN_ASSIGN_OR_RETURN(PendingLease asked, requests::Parse(request));
+  Wakes wakes;
+  MutexLock lock(&state_->mu);
+  return requests::Request(*state_, session, request, std::move(asked), &wakes);
 }
 
-void Cluster::Grant(Lease* lease, Wakes* wakes) {
-  lease->state = Lease::State::kGranted;
-  // An adopted one was not listed yet.
-  if (lease->issue_number == 0) Issue(lease);
-  Session* const session = sessions_.Find(lease->session_id);
-  session->pending.erase(lease->device);
-  session->returning.erase(lease->device);
-  v1::SessionResponse response;
-  *response.mutable_granted() = GrantOf(*lease);
-  Send(std::move(response), session, wakes);
-  if (!session->MayLog(clock_->Monotonic())) return;
-  log::Info("lease granted", {{"lease", lease->id},
-                              {"session", log::ShortId(session->id)},
-                              {"worker", lease->worker_id}});
+absl::Status Cluster::SetUrgency(const StreamId& id,
+                                 const v1::Urgency& urgency) {
+  DJINN_RETURN_IF_ERROR(sessions::CheckUrgency(urgency));
+  Wakes wakes;
+  MutexLock lock(&state_->mu);
+  DJINN_ASSIGN_OR_RETURN(Session* const session, state_->FindOpenSession(id));
+  sessions::TakeUrgency(*state_, urgency, session, &wakes);
+  return absl::OkStatus();
 }
 
-void Cluster::Drop(const std::string& session_id, Worker* worker,
-                   Wakes* wakes) {
-  worker->drops.emplace(session_id, 0);
-  Touch(worker, wakes);
+absl::Status Cluster::NoteMigration(const StreamId& session,
+                                    const v1::MigrationOutcome& outcome) {
+  DJINN_RETURN_IF_ERROR(migration::CheckOutcome(outcome));
+  Wakes wakes;
+  MutexLock lock(&state_->mu);
+  return migration::NoteOutcome(*state_, session, outcome, &wakes);
 }
 
-void Cluster::EndLease(Lease* lease, absl::string_view reason, Wakes* wakes,
-                       absl::string_view for_tenant) {
-  if (lease->migrating()) {
-    return DropMigration(
-        lease,
-        MakeError(absl::StatusCode::kUnavailable, reason,
-                  "the lease at worker " + lease->worker_id + " has ended"),
-        wakes);
-  }
-  Session* const session = sessions_.Find(lease->session_id);
-  if (lease->state == Lease::State::kOffered) {
-    // The client never saw it: look for another worker.
-    PendingLease& pending = session->pending.at(lease->device);
-    pending.lease_id.clear();
-    pending.obstacle = MakeError(
-        absl::StatusCode::kUnavailable, reason,
-        "the lease offered at worker " + lease->worker_id + " has ended");
-    JoinLine(lease->device, session);
-  } else {
-    v1::SessionResponse response;
-    response.mutable_ended()->set_lease_id(lease->id);
-    response.mutable_ended()->set_reason(std::string(reason));
-    Send(std::move(response), session, wakes);
-    session->lost_leases[lease->device] = {
-        lease->id,           lease->worker_id,
-        std::string(reason), std::string(for_tenant),
-        LostWith(*lease),    clock_->Monotonic()};
-  }
-  log::Warning("lease ended", {{"lease", lease->id},
-                               {"session", log::ShortId(session->id)},
-                               {"worker", lease->worker_id},
-                               {"reason", reason}});
-  RemoveLease(lease->id);
+absl::Status Cluster::ReturnLease(const StreamId& session,
+                                  const v1::LeaseReturn& returned) {
+  Wakes wakes;
+  MutexLock lock(&state_->mu);
+  return requests::Return(*state_, session, returned, &wakes);
 }
 
-void Cluster::EndLeasesOf(Worker* worker, absl::string_view reason,
-                          Wakes* wakes) {
-  for (Lease* lease : leases_.OfWorker(worker->id)) {
-    EndLease(lease, reason, wakes);
-  }
+bool Cluster::NoteStructure(const StreamId& session,
+                            absl::string_view fingerprint, SharedWork work,
+                            SharedWork shown) {
+  Wakes wakes;
+  MutexLock lock(&state_->mu);
+  return sessions::NoteStructure(*state_, session, fingerprint, std::move(work),
+                                 std::move(shown), &wakes);
 }
 
-size_t Cluster::PlaceInLine(scheduler::WaitingLine::Ticket ticket,
-                            absl::Duration now, LinePlaces* places) {
-  if (!places->has_value()) *places = line_.PlacesNow(now, PrecedenceInLine());
-  return (*places)->at(ticket);
+std::optional<StageMembers> Cluster::MembersForStages(const StreamId& session,
+                                                      uint32_t virtual_device) {
+  MutexLock lock(&state_->mu);
+  return stages::MembersOf(*state_, session, virtual_device);
 }
 
-void Cluster::ExpirePending(Session* session, absl::Duration now,
-                            LinePlaces* places, Wakes* wakes) {
-  for (auto it = session->pending.begin(); it != session->pending.end();) {
-    auto& [device, pending] = *it;
-    if (pending.deadline > now) {
-      ++it;
-      continue;
-    }
-    absl::Status why = pending.obstacle;
-    if (const Lease* lease = leases_.Find(pending.lease_id)) {
-      why = MakeError(absl::StatusCode::kUnavailable, "WORKER_UNRESPONSIVE",
-                      "worker " + lease->worker_id +
-                          " did not acknowledge the lease in time",
-                      {{"worker", lease->worker_id}});
-      const std::string worker_id = lease->worker_id;
-      RemoveLease(lease->id);
-      // It may have acted on it already.
-      LeaveWorker(session->id, worker_id, wakes);
-    }
-    if (pending.ticket != 0) {
-      const auto wait =
-          line_.WaitAt(PlaceInLine(pending.ticket, now, places), now);
-      if (wait.has_value()) why = WithRetryAfter(std::move(why), *wait);
-    }
-    LeaveLine(&pending);
-    Refuse(why, device, session, wakes);
-    it = session->pending.erase(it);
-  }
+v1::StagePlan Cluster::StagesInForce(const StreamId& session,
+                                     uint32_t virtual_device,
+                                     const std::string& fingerprint) {
+  MutexLock lock(&state_->mu);
+  return stages::InForce(*state_, session, virtual_device, fingerprint);
+}
+
+void Cluster::AnswerStages(const StreamId& session, v1::StageAnswer answer) {
+  Wakes wakes;
+  MutexLock lock(&state_->mu);
+  stages::Answer(*state_, session, std::move(answer), &wakes);
+}
+
+void Cluster::Close(const StreamId& session) {
+  Wakes wakes;
+  MutexLock lock(&state_->mu);
+  sessions::Close(*state_, session, &wakes);
+}
+
+void Cluster::Detach(const StreamId& session) {
+  MutexLock lock(&state_->mu);
+  sessions::Detach(*state_, session);
+}
+
+absl::StatusOr<std::optional<v1::SessionResponse>> Cluster::NextResponse(
+    const StreamId& session) {
+  MutexLock lock(&state_->mu);
+  return sessions::NextResponse(*state_, session);
+}
+
+absl::StatusOr<StreamId> Cluster::Join(const v1::WorkerState& report,
+                                       std::shared_ptr<Waker> waker) {
+  Wakes wakes;
+  MutexLock lock(&state_->mu);
+  return workers::Join(*state_, report, std::move(waker), &wakes);
+}
+
+absl::Status Cluster::Report(const StreamId& worker,
+                             const v1::WorkerState& report) {
+  DJINN_RETURN_IF_ERROR(WorkerRegistry::Check(report));
+  Wakes wakes;
+  MutexLock lock(&state_->mu);
+  return workers::Report(*state_, worker, report, &wakes);
+}
+
+void Cluster::Leave(const StreamId& worker) {
+  MutexLock lock(&state_->mu);
+  workers::Leave(*state_, worker);
+}
+
+absl::StatusOr<std::optional<v1::DesiredState>> Cluster::NextDesiredState(
+    const StreamId& worker) {
+  MutexLock lock(&state_->mu);
+  return workers::NextDesiredState(*state_, worker);
 }
 
 void Cluster::Tick() {
   Wakes wakes;
-  MutexLock lock(&mu_);
-  const absl::Duration now = clock_->Monotonic();
-  for (Worker* worker : workers_.Overdue(now)) {
-    metrics_.recoveries.Add({"worker_lost"});
-    log::Warning("worker lost", {{"worker", worker->id},
-                                 {"silence", now - worker->last_report}});
-    NoteServesOn(now, worker);
-    for (const Lease* lease : leases_.OfWorker(worker->id)) {
-      // Should it come back, it must not go on with what has ended.
-      worker->drops.emplace(lease->session_id, 0);
-    }
-    EndLeasesOf(worker, "WORKER_LOST", &wakes);
-    wakes.Add(worker->waker);
-    workers_.MarkLost(worker);
-    RefreshFleet(*worker);
-  }
-  for (const std::string& worker_id : workers_.Forget(now)) {
-    // Should it come back, what was billed is known.
-    ledger_.RetireWorker(
-        worker_id, now,
-        [this](const std::string& tenant)
-            ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return RatesOf(tenant); });
-  }
-  ledger_.ForgetRetired(now);
-  keys_.Update(clock_->Now(), saves_ + 1);
-  if (now >= restored_until_) SettleForgotten();
-  AdvanceRates(&wakes);
+  ClusterState& state = *state_;
+  MutexLock lock(&state.mu);
+  const absl::Duration now = state.clock->Monotonic();
+  workers::LoseSilent(state, now, &wakes);
+  state.keys.Update(state.clock->Now(), state.saves + 1);
+  if (now >= state.restored_until) persistence::SettleForgotten(state);
+  credits::AdvanceRates(state, &wakes);
   // Workers may have told of leases from before a restart.
-  DrainStopped(&wakes);
-  RetryUnplaced(&wakes);
-  ExpireMigrations(now, &wakes);
-  Rebalance(now, &wakes);
-  AdvanceDrains(now, &wakes);
-  for (Session* session : sessions_.TimedOut(now)) {
-    EndSession(session, "timed out", &wakes);
+  queues::DrainStopped(state, &wakes);
+  placement::RetryUnplaced(state, &wakes);
+  migration::Expire(state, now, &wakes);
+  moves::Rebalance(state, now, &wakes);
+  moves::AdvanceDrains(state, now, &wakes);
+  for (Session* session : state.sessions.TimedOut(now)) {
+    sessions::End(state, session, "timed out", &wakes);
   }
-  inquiries_.Expire(now, &wakes);
-  LinePlaces places;
-  for (const auto& [id, session] : sessions_.all()) {
-    ExpirePending(session.get(), now, &places, &wakes);
-    TellUrgency(session.get(), &wakes);
+  state.inquiries.Expire(now, &wakes);
+  line::Places places;
+  for (const auto& [id, session] : state.sessions.all()) {
+    requests::Expire(state, session.get(), now, &places, &wakes);
+    sessions::TellUrgency(state, session.get(), &wakes);
   }
-  for (const auto& [id, worker] : workers_.all()) {
-    if (now - worker->last_sent >= config_.heartbeat_interval) {
-      wakes.Add(worker->waker);
-    }
-  }
+  workers::SendHeartbeats(state, now, &wakes);
 }
 
 void Cluster::Stop() {
   Wakes wakes;
-  MutexLock lock(&mu_);
-  stopping_ = true;
-  inquiries_.End(MakeError(absl::StatusCode::kUnavailable,
-                           "COORDINATOR_STOPPING", "the coordinator stops"),
-                 &wakes);
-  for (const auto& [id, session] : sessions_.all()) wakes.Add(session->waker);
-  for (const auto& [id, worker] : workers_.all()) wakes.Add(worker->waker);
+  ClusterState& state = *state_;
+  MutexLock lock(&state.mu);
+  state.stopping = true;
+  state.inquiries.End(
+      MakeError(absl::StatusCode::kUnavailable, "COORDINATOR_STOPPING",
+                "the coordinator stops"),
+      &wakes);
+  for (const auto& [id, session] : state.sessions.all()) {
+    wakes.Add(session->waker);
+  }
+  for (const auto& [id, worker] : state.workers.all()) wakes.Add(worker->waker);
+}
+
+v1::ReloadConfigResponse Cluster::SetTenants(std::vector<Tenant> tenants,
+                                             std::vector<Cohort> cohorts) {
+  Wakes wakes;
+  MutexLock lock(&state_->mu);
+  return tenants::Set(*state_, std::move(tenants), std::move(cohorts), &wakes);
+}
+
+v1::ReloadConfigResponse Cluster::SetTenants(std::vector<Tenant> tenants) {
+  return SetTenants(std::move(tenants), {});
+}
+
+std::map<std::string, std::string> Cluster::Save() {
+  return persistence::Save(*state_);
+}
+
+void Cluster::NoteKept() {
+  Wakes wakes;
+  MutexLock lock(&state_->mu);
+  persistence::NoteKept(*state_, &wakes);
+}
+
+absl::Status Cluster::Restore(const std::map<std::string, std::string>& state) {
+  return persistence::Restore(*state_, state);
+}
+
+Page<v1::WorkerInfo> Cluster::Workers(const PageRange& range) {
+  MutexLock lock(&state_->mu);
+  return views::Workers(*state_, range);
+}
+
+Page<v1::SessionInfo> Cluster::Sessions(const PageRange& range) {
+  MutexLock lock(&state_->mu);
+  return views::Sessions(*state_, range);
+}
+
+Page<v1::TenantInfo> Cluster::TenantInfos(const PageRange& range) {
+  MutexLock lock(&state_->mu);
+  return views::TenantInfos(*state_, range);
+}
+
+Page<v1::LeaseInfo> Cluster::Leases(const PageRange& range) {
+  MutexLock lock(&state_->mu);
+  return views::Leases(*state_, range);
+}
+
+absl::StatusOr<v1::WorkerInfo> Cluster::GetWorker(const std::string& id) {
+  MutexLock lock(&state_->mu);
+  return views::GetWorker(*state_, id);
+}
+
+absl::StatusOr<v1::SessionInfo> Cluster::GetSession(const std::string& id) {
+  MutexLock lock(&state_->mu);
+  return views::GetSession(*state_, id);
+}
+
+absl::StatusOr<v1::TenantInfo> Cluster::GetTenant(const std::string& name) {
+  MutexLock lock(&state_->mu);
+  return views::GetTenant(*state_, name);
+}
+
+absl::StatusOr<v1::LeaseInfo> Cluster::GetLease(const std::string& id) {
+  MutexLock lock(&state_->mu);
+  return views::GetLease(*state_, id);
+}
+
+absl::StatusOr<v1::SessionExplanation> Cluster::ExplainSession(
+    const std::string& id) {
+  MutexLock lock(&state_->mu);
+  return explain::ExplainSession(*state_, id);
+}
+
+absl::StatusOr<v1::TenantExplanation> Cluster::ExplainTenant(
+    const std::string& name) {
+  MutexLock lock(&state_->mu);
+  return explain::ExplainTenant(*state_, name);
+}
+
+void Cluster::ListRuns(const std::string& session_id, RunsCallback done) {
+  runs::List(*state_, session_id, std::move(done));
+}
+
+void Cluster::ExplainRun(const v1::ExplainRunRequest& request,
+                         ExplainRunCallback done) {
+  runs::Explain(*state_, request, std::move(done));
+}
+
+absl::StatusOr<v1::TryPlacementResponse> Cluster::TryPlacement(
+    const v1::TryPlacementRequest& request) {
+  MutexLock lock(&state_->mu);
+  return explain::TryPlacement(*state_, request);
+}
+
+absl::StatusOr<v1::WorkerInfo> Cluster::CordonWorker(const std::string& id,
+                                                     bool cordoned,
+                                                     bool drain) {
+  Wakes wakes;
+  MutexLock lock(&state_->mu);
+  return moves::Cordon(*state_, id, cordoned, drain, &wakes);
+}
+
+absl::StatusOr<v1::MigrateSessionResponse> Cluster::MigrateSession(
+    const v1::MigrateSessionRequest& request) {
+  Wakes wakes;
+  MutexLock lock(&state_->mu);
+  return moves::MigrateSession(*state_, request, &wakes);
+}
+
+absl::StatusOr<v1::TryQuotaResponse> Cluster::TryQuota(
+    const v1::TryQuotaRequest& request) {
+  MutexLock lock(&state_->mu);
+  return quota::Try(*state_, request);
+}
+
+absl::StatusOr<v1::QueueInfo> Cluster::StopQueue(const std::string& tenant,
+                                                 bool drain) {
+  Wakes wakes;
+  MutexLock lock(&state_->mu);
+  return queues::Stop(*state_, tenant, drain, &wakes);
+}
+
+absl::StatusOr<v1::QueueInfo> Cluster::ResumeQueue(const std::string& tenant) {
+  Wakes wakes;
+  MutexLock lock(&state_->mu);
+  return queues::Resume(*state_, tenant, &wakes);
+}
+
+absl::StatusOr<v1::QueueInfo> Cluster::GetQueue(const std::string& tenant) {
+  MutexLock lock(&state_->mu);
+  return queues::Get(*state_, tenant);
+}
+
+Page<v1::QueueInfo> Cluster::Queues(const PageRange& range) {
+  MutexLock lock(&state_->mu);
+  return queues::List(*state_, range);
+}
+
+absl::StatusOr<Page<v1::RecordedJob>> Cluster::RecordedJobs(
+    const PageRange& range) {
+  MutexLock lock(&state_->mu);
+  return jobs::Recorded(*state_, range);
+}
+
+absl::StatusOr<ClusterDemand> Cluster::Demand() {
+  MutexLock lock(&state_->mu);
+  return demand::Demand(*state_);
+}
+
+void Cluster::Collect(Exposition* out) {
+  state_->metrics.Collect(out);
+  MutexLock lock(&state_->mu);
+  scrape::Collect(*state_, out);
+}
+
+void Cluster::CountRejection(const std::string& tenant,
+                             const absl::Status& why) {
+  state_->metrics.CountRejection(tenant, why);
+}
+
+void Cluster::DescribePlans(absl::Span<v1::GraphInfo> graphs) {
+  MutexLock lock(&state_->mu);
+  views::DescribePlans(*state_, graphs);
 }
 
 }  // namespace djinn::coordinator

@@ -6,6 +6,7 @@
 #include "coordinator/cluster_fixture.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "scheduler/placement/work.h"
 
 namespace djinn::coordinator {
 namespace {

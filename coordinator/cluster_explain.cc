@@ -1,17 +1,39 @@
-// Why virtual devices are where they are, and what holds the others.
+#include "coordinator/cluster_explain.h"
+
 #include <algorithm>
-#include <map>
+#include <cstdint>
+#include <memory>
 #include <utility>
 
+#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "common/error.h"
 #include "common/log/log.h"
 #include "common/net/proto_duration.h"
 #include "common/status_macros.h"
-#include "coordinator/cluster.h"
+#include "coordinator/cluster_fleet.h"
+#include "coordinator/cluster_placement.h"
+#include "coordinator/cluster_quota.h"
+#include "coordinator/cluster_reclaim.h"
+#include "coordinator/cluster_views.h"
+#include "coordinator/credit_ledger.h"
+#include "coordinator/kept_decision.h"
 #include "coordinator/message_wait.h"
+#include "coordinator/queue_stops.h"
+#include "coordinator/tenants.h"
+#include "coordinator/unknown.h"
+#include "coordinator/work_table.h"
+#include "coordinator/worker_registry.h"
+#include "djinn/v1/notes.pb.h"
+#include "djinn/v1/placement.pb.h"
+#include "scheduler/placement/placement.h"
+#include "scheduler/placement/policy.h"
+#include "scheduler/placement/request.h"
+#include "scheduler/semantics/meaning.h"
 
-namespace djinn::coordinator {
+namespace djinn::coordinator::explain {
 namespace {
 
 // Of a tenant's devices that something holds.
@@ -50,10 +72,9 @@ void SetGate(const absl::Status& why, absl::string_view unblocked_by,
   gate->set_unblocked_by(std::string(unblocked_by));
 }
 
-}  // namespace
-
-void Cluster::Describe(const KeptDecision& kept,
-                       v1::PlacementDecision* decision) {
+void DescribeDecision(ClusterState& state, const KeptDecision& kept,
+                      v1::PlacementDecision* decision)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
   const scheduler::Decision& made = *kept.decision;
   decision->set_policy(std::string(made.policy));
   decision->set_policy_source(kept.policy_source);
@@ -62,29 +83,32 @@ void Cluster::Describe(const KeptDecision& kept,
   decision->set_worker_id(made.worker_id);
   decision->set_reason(made.reason);
   for (const scheduler::Considered& worker : made.considered) {
-    coordinator::Describe(worker, decision->add_candidates());
+    Describe(worker, decision->add_candidates());
   }
   decision->set_worker_count(static_cast<uint32_t>(made.worker_count));
   decision->set_looked_at(static_cast<uint32_t>(made.looked_at));
-  *decision->mutable_age() = ToProtoDuration(clock_->Monotonic() - kept.time);
+  *decision->mutable_age() =
+      ToProtoDuration(state.clock->Monotonic() - kept.time);
 }
 
-void Cluster::Explain(const PendingLease& pending, const std::string& tenant,
-                      LinePlaces* places, v1::DeviceExplanation* device) {
-  const absl::Duration now = clock_->Monotonic();
+void Explain(ClusterState& state, const PendingLease& pending,
+             const std::string& tenant, line::Places* places,
+             v1::DeviceExplanation* device)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
+  const absl::Duration now = state.clock->Monotonic();
   *device->mutable_waited() = ToProtoDuration(now - pending.asked);
   *device->mutable_refused_in() =
       ToProtoDuration(std::max(pending.deadline - now, absl::ZeroDuration()));
   if (pending.decision.decision != nullptr) {
-    Describe(pending.decision, device->mutable_decision());
+    DescribeDecision(state, pending.decision, device->mutable_decision());
   }
   if (pending.ticket != 0) {
-    device->set_place_in_line(
-        static_cast<uint32_t>(PlaceInLine(pending.ticket, now, places)));
-    device->set_line_length(static_cast<uint32_t>(line_.size()));
+    device->set_place_in_line(static_cast<uint32_t>(
+        line::PlaceOf(state, pending.ticket, now, places)));
+    device->set_line_length(static_cast<uint32_t>(state.line.size()));
   }
   v1::PlacementGate* const gate = device->mutable_gate();
-  if (const Lease* lease = leases_.Find(pending.lease_id)) {
+  if (const Lease* lease = state.leases.Find(pending.lease_id)) {
     device->set_lease_id(lease->id);
     device->set_state(v1::LeaseInfo::OFFERED);
     gate->set_reason("WORKER_ACKNOWLEDGEMENT");
@@ -97,7 +121,7 @@ void Cluster::Explain(const PendingLease& pending, const std::string& tenant,
     SetGate(pending.obstacle, ResumeCommand(tenant), gate);
     return;
   }
-  if (RoomIsOnItsWay(pending)) {
+  if (reclaim::RoomIsOnItsWay(state, pending)) {
     SetGate(pending.obstacle,
             absl::StrCat("a report of ", pending.room.worker_id,
                          ", where others give back what they borrowed"),
@@ -117,17 +141,19 @@ void Cluster::Explain(const PendingLease& pending, const std::string& tenant,
   SetGate(pending.obstacle, unblocked_by, gate);
 }
 
-void Cluster::Explain(const Lease& lease, v1::DeviceExplanation* device) {
+void Explain(ClusterState& state, const Lease& lease,
+             v1::DeviceExplanation* device)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
   v1::LeaseInfo info;
-  Describe(lease, &info);
+  views::Describe(state, lease, &info);
   device->set_lease_id(lease.id);
   device->set_state(info.state());
   if (info.has_given_way()) *device->mutable_given_way() = info.given_way();
   if (lease.decision.decision != nullptr) {
-    Describe(lease.decision, device->mutable_decision());
+    DescribeDecision(state, lease.decision, device->mutable_decision());
   }
   if (!lease.out_of_credit) {
-    const Worker::Held* const held = HeldFor(lease);
+    const Worker::Held* const held = state.HeldFor(lease);
     if (held != nullptr && held->wait.has_value() &&
         !DescribeWait(*held->wait, device->mutable_gate())) {
       device->clear_gate();
@@ -138,18 +164,21 @@ void Cluster::Explain(const Lease& lease, v1::DeviceExplanation* device) {
   gate->set_reason("OUT_OF_CREDIT");
   gate->set_message(absl::StrCat("runs wait: tenant ", lease.tenant,
                                  " has no credit left for this lease"));
-  gate->set_unblocked_by(CreditUnblockedBy(lease));
+  gate->set_unblocked_by(CreditUnblockedBy(state, lease));
 }
 
-void Cluster::Explain(const LostLease& lost, const std::string& tenant,
-                      v1::DeviceExplanation* device) {
+// Adds what became of the tenant's lease before, which holds the device as
+// long as it has no other.
+void Explain(ClusterState& state, const LostLease& lost,
+             const std::string& tenant, v1::DeviceExplanation* device)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
   v1::LostLease* const out = device->mutable_lost_lease();
   out->set_lease_id(lost.lease_id);
   out->set_worker_id(lost.worker_id);
   out->set_reason(lost.reason);
   out->set_for_tenant(lost.for_tenant);
   *out->mutable_lost() = ToProtoDuration(lost.lost);
-  *out->mutable_age() = ToProtoDuration(clock_->Monotonic() - lost.ended);
+  *out->mutable_age() = ToProtoDuration(state.clock->Monotonic() - lost.ended);
   if (!device->lease_id().empty() || device->has_gate()) return;
   v1::PlacementGate* const gate = device->mutable_gate();
   gate->set_reason(lost.reason);
@@ -159,17 +188,21 @@ void Cluster::Explain(const LostLease& lost, const std::string& tenant,
                               : absl::StrCat(": tenant ", lost.for_tenant,
                                              " took back what is its own")));
   gate->set_unblocked_by(
-      queue_stops_.Find(tenant) != nullptr
+      state.queue_stops.Find(tenant) != nullptr
           ? ResumeCommand(tenant)
           : "the client, which asks for another one when it uses the device");
 }
 
-std::string Cluster::CreditUnblockedBy(const Lease& lease) {
-  const auto tenant = tenants_->Find(lease.tenant);
+}  // namespace
+
+std::string CreditUnblockedBy(ClusterState& state, const Lease& lease) {
+  const auto tenant = state.tenants->Find(lease.tenant);
   if (tenant == nullptr) return "its tenant in the configuration";
   const CreditLimits& credits = tenant->credits;
-  if (const CreditLedger::Account* const account = ledger_.Find(lease.id)) {
-    const Use used = ledger_.UsedNow(lease.tenant, credits, clock_->Now());
+  if (const CreditLedger::Account* const account =
+          state.ledger.Find(lease.id)) {
+    const Use used =
+        state.ledger.UsedNow(lease.tenant, credits, state.clock->Now());
     if (credits.device_time_rated &&
         account->billed.device_time >= account->granted.device_time &&
         used.device_time <
@@ -187,26 +220,27 @@ std::string Cluster::CreditUnblockedBy(const Lease& lease) {
              : "more credits in the configuration";
 }
 
-std::vector<v1::DeviceExplanation> Cluster::ExplainDevices(
-    const Session& session, LinePlaces* places) {
+std::vector<v1::DeviceExplanation> ExplainDevices(ClusterState& state,
+                                                  const Session& session,
+                                                  line::Places* places) {
   std::map<MemberId, v1::DeviceExplanation> devices;
   for (const auto& [device, pending] : session.pending) {
-    Explain(pending, session.tenant, places, &devices[device]);
+    Explain(state, pending, session.tenant, places, &devices[device]);
   }
-  for (const Lease* lease : leases_.OfSession(session.id)) {
+  for (const Lease* lease : state.leases.OfSession(session.id)) {
     if (session.pending.contains(lease->device) || lease->migrating()) {
       continue;
     }
-    Explain(*lease, &devices[lease->device]);
+    Explain(state, *lease, &devices[lease->device]);
   }
   for (const auto& [device, lost] : session.lost_leases) {
-    Explain(lost, session.tenant, &devices[device]);
+    Explain(state, lost, session.tenant, &devices[device]);
   }
   for (const Migration& migration : session.migrations) {
     const auto device = devices.find({migration.virtual_device, 0});
     if (device == devices.end()) continue;
     device->second.clear_migration();
-    Describe(migration, device->second.mutable_migration());
+    views::Describe(state, migration, device->second.mutable_migration());
   }
   for (const auto& [number, plans] : session.stage_plans) {
     const auto device = devices.find({number, 0});
@@ -230,39 +264,20 @@ std::vector<v1::DeviceExplanation> Cluster::ExplainDevices(
   return in_order;
 }
 
-absl::StatusOr<v1::SessionExplanation> Cluster::ExplainSession(
-    const std::string& id) {
-  MutexLock lock(&mu_);
-  const Session* const session = FindForOperator(id);
-  if (session == nullptr) return SessionUnknown(id);
-  v1::SessionExplanation explanation;
-  explanation.set_session_id(log::ShortId(session->id));
-  explanation.set_tenant(session->tenant);
-  const PolicyChoice choice =
-      PolicyFor("", session->policy, tenants_->Find(session->tenant).get());
-  explanation.set_policy(std::string(choice.policy->name()));
-  explanation.set_policy_source(choice.source);
-  LinePlaces places;
-  for (v1::DeviceExplanation& device : ExplainDevices(*session, &places)) {
-    *explanation.add_devices() = std::move(device);
-  }
-  return explanation;
-}
-
-std::map<std::string, v1::TenantStanding> Cluster::Standings() {
+std::map<std::string, v1::TenantStanding> Standings(ClusterState& state) {
   std::map<std::string, v1::TenantStanding> standings;
-  const Tenants::Snapshot tenants = tenants_->all();
+  const Tenants::Snapshot tenants = state.tenants->all();
   absl::Duration all_used;
   for (const auto& [name, tenant] : *tenants) {
     v1::TenantStanding& standing = standings[name];
     standing.set_tenant(name);
     standing.set_weight(tenant->weight);
-    const auto used = ledger_.tenants().find(name);
-    if (used == ledger_.tenants().end()) continue;
+    const auto used = state.ledger.tenants().find(name);
+    if (used == state.ledger.tenants().end()) continue;
     used->second.used.AddTo(standing.mutable_used());
     all_used += used->second.used.device_time;
   }
-  for (const auto& [id, session] : sessions_.all()) {
+  for (const auto& [id, session] : state.sessions.all()) {
     const auto standing = standings.find(session->tenant);
     if (standing == standings.end()) continue;
     standing->second.set_session_count(standing->second.session_count() + 1);
@@ -271,7 +286,7 @@ std::map<std::string, v1::TenantStanding> Cluster::Standings() {
       standing->second.set_waiting_count(standing->second.waiting_count() + 1);
     }
   }
-  for (const auto& [id, lease] : leases_.all()) {
+  for (const auto& [id, lease] : state.leases.all()) {
     const auto standing = standings.find(lease->tenant);
     if (standing == standings.end()) continue;
     standing->second.set_lease_count(standing->second.lease_count() + 1);
@@ -292,25 +307,43 @@ std::map<std::string, v1::TenantStanding> Cluster::Standings() {
   return standings;
 }
 
-absl::StatusOr<v1::TenantExplanation> Cluster::ExplainTenant(
-    const std::string& name) {
-  const std::shared_ptr<const Tenant> tenant = tenants_->Find(name);
-  if (tenant == nullptr) {
-    return MakeError(absl::StatusCode::kNotFound, "TENANT_UNKNOWN",
-                     absl::StrCat("there is no \"", name, "\""));
-  }
-  MutexLock lock(&mu_);
-  v1::TenantExplanation explanation;
-  explanation.set_tenant(name);
-  const PolicyChoice choice = PolicyFor("", "", tenant.get());
+absl::StatusOr<v1::SessionExplanation> ExplainSession(ClusterState& state,
+                                                      const std::string& id) {
+  const Session* const session = state.FindForOperator(id);
+  if (session == nullptr) return SessionUnknown(id);
+  v1::SessionExplanation explanation;
+  explanation.set_session_id(log::ShortId(session->id));
+  explanation.set_tenant(session->tenant);
+  const placement::PolicyChoice choice = placement::PolicyFor(
+      state, "", session->policy, state.tenants->Find(session->tenant).get());
   explanation.set_policy(std::string(choice.policy->name()));
   explanation.set_policy_source(choice.source);
-  LinePlaces places;
-  for (const auto& [place, session] : sessions_.in_order()) {
+  line::Places places;
+  for (v1::DeviceExplanation& device :
+       ExplainDevices(state, *session, &places)) {
+    *explanation.add_devices() = std::move(device);
+  }
+  return explanation;
+}
+
+absl::StatusOr<v1::TenantExplanation> ExplainTenant(ClusterState& state,
+                                                    const std::string& name) {
+  const std::shared_ptr<const Tenant> tenant = state.tenants->Find(name);
+  if (tenant == nullptr) {
+    return Unknown("TENANT", name);
+  }
+  v1::TenantExplanation explanation;
+  explanation.set_tenant(name);
+  const placement::PolicyChoice choice =
+      placement::PolicyFor(state, "", "", tenant.get());
+  explanation.set_policy(std::string(choice.policy->name()));
+  explanation.set_policy_source(choice.source);
+  line::Places places;
+  for (const auto& [place, session] : state.sessions.in_order()) {
     if (session->tenant != name) continue;
     if (explanation.held_size() == kMaxHeld) break;
     for (const v1::DeviceExplanation& device :
-         ExplainDevices(*session, &places)) {
+         ExplainDevices(state, *session, &places)) {
       if (!device.has_gate() || explanation.held_size() == kMaxHeld) continue;
       v1::TenantExplanation::Held* const held = explanation.add_held();
       held->set_session_id(log::ShortId(session->id));
@@ -318,21 +351,21 @@ absl::StatusOr<v1::TenantExplanation> Cluster::ExplainTenant(
       *held->mutable_gate() = device.gate();
     }
   }
-  for (auto& [other, standing] : Standings()) {
+  for (auto& [other, standing] : Standings(state)) {
     *explanation.add_standings() = std::move(standing);
   }
-  if (const QueueStops::Stop* const stop = queue_stops_.Find(name)) {
+  if (const QueueStops::Stop* const stop = state.queue_stops.Find(name)) {
     *explanation.mutable_queue_stop() = QueueStops::Describe(*stop);
   }
   return explanation;
 }
 
-absl::StatusOr<v1::TryPlacementResponse> Cluster::TryPlacement(
-    const v1::TryPlacementRequest& request) {
-  const std::shared_ptr<const Tenant> tenant = tenants_->Find(request.tenant());
+absl::StatusOr<v1::TryPlacementResponse> TryPlacement(
+    ClusterState& state, const v1::TryPlacementRequest& request) {
+  const std::shared_ptr<const Tenant> tenant =
+      state.tenants->Find(request.tenant());
   if (tenant == nullptr) {
-    return MakeError(absl::StatusCode::kNotFound, "TENANT_UNKNOWN",
-                     absl::StrCat("there is no \"", request.tenant(), "\""));
+    return Unknown("TENANT", request.tenant());
   }
   if (!v1::Phase_IsValid(request.phase())) {
     return MakeError(absl::StatusCode::kInvalidArgument, "PHASE_UNKNOWN",
@@ -341,34 +374,35 @@ absl::StatusOr<v1::TryPlacementResponse> Cluster::TryPlacement(
   if (!request.policy().empty()) {
     DJINN_RETURN_IF_ERROR(scheduler::FindPolicy(request.policy()).status());
   }
-  MutexLock lock(&mu_);
   Session nobody;
   nobody.tenant = tenant->name;
   const Session* session = &nobody;
   if (!request.session_id().empty()) {
-    session = FindForOperator(request.session_id());
+    session = state.FindForOperator(request.session_id());
     if (session == nullptr || session->tenant != tenant->name) {
       return SessionUnknown(request.session_id());
     }
   }
   PendingLease pending;
   pending.needed_bytes = pending.asked_bytes = request.asked_bytes();
-  const PolicyChoice choice =
-      PolicyFor(request.policy(), session->policy, tenant.get());
-  const SharedWork work = WorkOf(*session);
-  scheduler::Request asked = RequestFor(*session, pending, tenant.get(), work);
+  const placement::PolicyChoice choice = placement::PolicyFor(
+      state, request.policy(), session->policy, tenant.get());
+  const SharedWork work = state.WorkOf(*session);
+  scheduler::Request asked =
+      placement::RequestFor(state, *session, pending, tenant.get(), work);
   if (request.phase() != v1::PHASE_UNSPECIFIED) {
     asked.phase = static_cast<semantics::Phase>(request.phase());
   }
-  const auto decision =
-      std::make_shared<const scheduler::Decision>(scheduler::Place(
-          asked, FreshFleet(), *choice.policy, works_.factors(), &draws_));
+  const auto decision = std::make_shared<const scheduler::Decision>(
+      scheduler::Place(asked, fleet::Fresh(state), *choice.policy,
+                       state.works.factors(), &state.draws));
   v1::TryPlacementResponse response;
-  Describe({decision, choice.source, clock_->Monotonic()},
-           response.mutable_decision());
-  const absl::Status limit = LimitObstacle(*tenant, pending.needed_bytes);
-  const absl::Status quota = QuotaObstacle(*tenant);
-  if (queue_stops_.Find(tenant->name) != nullptr) {
+  DescribeDecision(state, {decision, choice.source, state.clock->Monotonic()},
+                   response.mutable_decision());
+  const absl::Status limit =
+      quota::LimitObstacle(*tenant, pending.needed_bytes);
+  const absl::Status quota = quota::Obstacle(state, *tenant);
+  if (state.queue_stops.Find(tenant->name) != nullptr) {
     SetGate(QueueStopped(tenant->name), ResumeCommand(tenant->name),
             response.mutable_gate());
   } else if (!limit.ok()) {
@@ -382,4 +416,4 @@ absl::StatusOr<v1::TryPlacementResponse> Cluster::TryPlacement(
   return response;
 }
 
-}  // namespace djinn::coordinator
+}  // namespace djinn::coordinator::explain

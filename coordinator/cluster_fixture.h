@@ -8,9 +8,22 @@
 
 #include "common/clock.h"
 #include "common/lease/lease_verifier.h"
+#include "common/metrics/exposition.h"
 #include "common/random.h"
 #include "coordinator/cluster.h"
+#include "coordinator/cluster_demand.h"
+#include "coordinator/config.h"
+#include "coordinator/stage_planner.h"
+#include "coordinator/tenants.h"
 #include "coordinator/testing.h"
+#include "coordinator/waker.h"
+#include "djinn/v1/admin.pb.h"
+#include "djinn/v1/placement.pb.h"
+#include "djinn/v1/queue.pb.h"
+#include "djinn/v1/quota.pb.h"
+#include "djinn/v1/runs.pb.h"
+#include "djinn/v1/session.pb.h"
+#include "djinn/v1/worker_registry.pb.h"
 #include "gtest/gtest.h"
 
 namespace djinn::coordinator {

@@ -1,13 +1,20 @@
-// What ran, by what workers report.
-#include <algorithm>
+#include "coordinator/cluster_jobs.h"
 
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
 #include "absl/strings/escaping.h"
+#include "absl/time/time.h"
 #include "common/error.h"
 #include "common/net/proto_duration.h"
-#include "coordinator/cluster.h"
+#include "coordinator/session_table.h"
+#include "coordinator/work_table.h"
+#include "djinn/v1/notes.pb.h"
 #include "scheduler/placement/work.h"
 
-namespace djinn::coordinator {
+namespace djinn::coordinator::jobs {
 namespace {
 
 // Of a structure that ran so often: all of it, under the class and the phase
@@ -33,14 +40,15 @@ void FillWork(const scheduler::Work& work, uint64_t runs,
   job->set_calls(runs * calls);
 }
 
-}  // namespace
-
-const Session* Cluster::RunnerOf(const Worker& worker,
-                                 const std::string& fingerprint) {
+// Whose runs of the structure the worker's last report tells of: of several
+// sessions that defined it, the one whose use grew most. Null when none did.
+const Session* RunnerOf(ClusterState& state, const Worker& worker,
+                        const std::string& fingerprint)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
   const Session* runner = nullptr;
   absl::Duration most = -absl::InfiniteDuration();
   for (const auto& [lease_id, held] : worker.held) {
-    const Session* const session = sessions_.Find(held.session_id);
+    const Session* const session = state.sessions.Find(held.session_id);
     if (session == nullptr || held.grown <= most ||
         !session->structures.contains(StructureKey(fingerprint))) {
       continue;
@@ -51,11 +59,13 @@ const Session* Cluster::RunnerOf(const Worker& worker,
   return runner;
 }
 
-void Cluster::RecordJobs(const Worker& worker) {
-  if (!jobs_.records()) return;
-  const absl::Duration at = clock_->Monotonic() - begin_;
+}  // namespace
+
+void Record(ClusterState& state, const Worker& worker) {
+  if (!state.jobs.records()) return;
+  const absl::Duration at = state.clock->Monotonic() - state.begin;
   for (const Worker::Ran& ran : worker.ran) {
-    const Session* const runner = RunnerOf(worker, ran.fingerprint);
+    const Session* const runner = RunnerOf(state, worker, ran.fingerprint);
     // Of a session that has ended meanwhile, or of an earlier coordinator's.
     if (runner == nullptr) continue;
     v1::RecordedJob job;
@@ -68,22 +78,21 @@ void Cluster::RecordJobs(const Worker& worker) {
     *job.mutable_device_time() = ToProtoDuration(ran.time);
     job.set_content_bytes(worker.graphs.at(ran.fingerprint).content_bytes);
     if (const SharedWork work =
-            works_.OfStructureTo(runner->tenant, ran.fingerprint)) {
+            state.works.OfStructureTo(runner->tenant, ran.fingerprint)) {
       FillWork(*work, ran.runs, &job);
     }
-    jobs_.Add(std::move(job));
+    state.jobs.Add(std::move(job));
   }
 }
 
-absl::StatusOr<Page<v1::RecordedJob>> Cluster::RecordedJobs(
-    const PageRange& range) {
-  MutexLock lock(&mu_);
-  if (!jobs_.records()) {
+absl::StatusOr<Page<v1::RecordedJob>> Recorded(ClusterState& state,
+                                               const PageRange& range) {
+  if (!state.jobs.records()) {
     return MakeError(absl::StatusCode::kFailedPrecondition, "NOT_RECORDING",
                      "the configuration's recorded_jobs is 0: nothing that ran "
                      "is kept");
   }
-  return jobs_.List(range);
+  return state.jobs.List(range);
 }
 
-}  // namespace djinn::coordinator
+}  // namespace djinn::coordinator::jobs

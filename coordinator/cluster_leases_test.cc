@@ -4,6 +4,7 @@
 #include "common/metrics/exposition.h"
 #include "common/net/proto_duration.h"
 #include "coordinator/cluster_fixture.h"
+#include "djinn/v1/coordinator_state.pb.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/unknown_field_set.h"
 #include "gtest/gtest.h"

@@ -1,228 +1,35 @@
-// What operators' monitoring scrapes.
 #include "coordinator/cluster_metrics.h"
 
-#include <algorithm>
-#include <map>
-#include <string>
-
-#include "absl/strings/ascii.h"
 #include "common/error.h"
-#include "common/lease/phase_times.h"
-#include "common/lease/priority_class.h"
-#include "coordinator/cluster.h"
 
 namespace djinn::coordinator {
-namespace {
 
-constexpr char kNominal[] = "djinn_tenant_quota_nominal";
-constexpr char kNominalHelp[] =
-    "What the configuration grants; worker_* at each worker.";
-constexpr char kUsage[] = "djinn_tenant_usage";
-constexpr char kUsageHelp[] =
-    "What the tenant has now, at all workers together.";
-
-// As the gate that operators see.
-std::string PendingReason(const PendingLease& pending) {
-  return pending.lease_id.empty()
-             ? absl::AsciiStrToLower(ErrorReason(pending.obstacle))
-             : "worker_acknowledgement";
-}
-
-void CollectWorker(const Worker& worker, absl::Duration now, Exposition* out) {
-  for (const auto state : {v1::WorkerInfo::ACTIVE, v1::WorkerInfo::LOST}) {
-    out->Gauge(
-        "djinn_worker_state", "1 for the state that the worker is in.",
-        worker.state == state,
-        {{"worker", worker.id},
-         {"state", absl::AsciiStrToLower(v1::WorkerInfo::State_Name(state))}});
-  }
-  out->Gauge("djinn_worker_report_age_seconds", "Since its last report.",
-             absl::ToDoubleSeconds(now - worker.last_report),
-             {{"worker", worker.id}});
-}
-
-void CollectQuota(const Tenant& tenant, const std::string& label,
-                  Exposition* out) {
-  const auto nominal = [&](const char* resource, double value) {
-    out->Gauge(kNominal, kNominalHelp, value,
-               {{"tenant", label}, {"resource", resource}});
-  };
-  nominal("sessions", tenant.max_sessions);
-  nominal("worker_memory_bytes",
-          static_cast<double>(tenant.totals.memory_bytes()));
-  const v1::TenantLimits& totals = tenant.totals;
-  if (totals.has_content_bytes()) {
-    nominal("worker_content_bytes",
-            static_cast<double>(totals.content_bytes()));
-  }
-  if (totals.has_storage_bytes()) {
-    nominal("worker_storage_bytes",
-            static_cast<double>(totals.storage_bytes()));
-  }
-  if (totals.has_cache_bytes()) {
-    nominal("worker_cache_bytes", static_cast<double>(totals.cache_bytes()));
-  }
-  nominal("worker_outstanding_messages", tenant.totals.max_outstanding());
-  nominal("worker_outstanding_bytes",
-          static_cast<double>(tenant.totals.max_outstanding_bytes()));
-}
-
-void CollectUse(const Use& used, const std::string& label, Exposition* out) {
-  out->Counter("djinn_tenant_bytes_total",
-               "Bytes that the tenant's leases have moved, both ways.",
-               static_cast<double>(used.bytes), {{"tenant", label}});
-  for (int i = 0; i < PhaseTimes::kPhases; ++i) {
-    const auto phase = static_cast<v1::Phase>(i);
-    const absl::Duration time = used.phases.of(phase);
-    if (time == absl::ZeroDuration() && phase != v1::PHASE_UNSPECIFIED) {
-      continue;
-    }
-    out->Counter("djinn_tenant_device_seconds_total",
-                 "Device time that the tenant's leases have used.",
-                 absl::ToDoubleSeconds(time),
-                 {{"tenant", label}, {"phase", PhaseName(phase)}});
-  }
-}
-
-void CollectQuotas(const v1::TenantInfo& info, const std::string& label,
-                   Exposition* out) {
-  out->Gauge("djinn_tenant_weighted_share_ratio",
-             "What it borrows of its cohort's quota, over its weight.",
-             info.weighted_share(), {{"tenant", label}});
-  for (const v1::ResourceQuota& quota : info.quotas()) {
-    const auto gauge = [&](const char* name, const char* help, double value) {
-      out->Gauge(name, help, value,
-                 {{"tenant", label}, {"resource", quota.resource()}});
-    };
-    gauge(kNominal, kNominalHelp, quota.nominal());
-    gauge(kUsage, kUsageHelp, quota.used());
-    if (quota.has_borrowing_limit()) {
-      gauge("djinn_tenant_quota_borrow_limit",
-            "What it may borrow beyond its nominal quota.",
-            quota.borrowing_limit());
-    }
-    if (quota.has_lending_limit()) {
-      gauge("djinn_tenant_quota_lend_limit",
-            "What others may borrow of its nominal quota.",
-            quota.lending_limit());
-    }
-  }
-}
-
-}  // namespace
-
-void Cluster::CountRejection(const std::string& tenant,
-                             const absl::Status& why) {
+void ClusterMetrics::CountRejection(const std::string& tenant,
+                                    const absl::Status& why) {
   const std::string reason = ErrorReason(why);
-  metrics_.rejections.Add(
-      {metrics_.tenants.For(tenant), reason.empty() ? "UNKNOWN" : reason});
+  rejections.Add({tenants.For(tenant), reason.empty() ? "UNKNOWN" : reason});
 }
 
-void Cluster::Collect(Exposition* out) {
-  metrics_.attempts.Collect(out);
-  metrics_.rejections.Collect(out);
-  metrics_.recoveries.Collect(out);
-  const auto recoveries = [&](const char* kind, const DurationHistogram& took) {
+void ClusterMetrics::Collect(Exposition* out) {
+  attempts.Collect(out);
+  rejections.Collect(out);
+  recoveries.Collect(out);
+  const auto took = [&](const char* kind, const DurationHistogram& durations) {
     out->Histogram("djinn_recovery_duration_seconds",
                    "From a peer's going away until it was taken up again.",
-                   took, {{"kind", kind}});
+                   durations, {{"kind", kind}});
   };
-  recoveries("session_attached_again", metrics_.attached_again);
-  recoveries("worker_restarted", metrics_.worker_restarts);
-  metrics_.migrations.Collect(out);
-  metrics_.preemptions.Collect(out);
-  metrics_.returned_leases.Collect(out);
+  took("session_attached_again", attached_again);
+  took("worker_restarted", worker_restarts);
+  migrations.Collect(out);
+  preemptions.Collect(out);
+  returned_leases.Collect(out);
   out->Histogram("djinn_migration_pause_seconds",
                  "How long a program's calls waited for its virtual device to "
                  "be at another worker.",
-                 metrics_.migration_pauses);
+                 migration_pauses);
   out->Histogram("djinn_scheduling_decision_seconds",
-                 "Time to choose a worker, or to find none.",
-                 metrics_.decisions);
-  MutexLock lock(&mu_);
-  const absl::Duration now = clock_->Monotonic();
-  for (const auto& [id, worker] : workers_.all()) {
-    CollectWorker(*worker, now, out);
-  }
-  out->Counter("djinn_preemption_lost_device_seconds_total",
-               "Device time that sessions had used which ended for others to "
-               "have their quota.",
-               lost_device_seconds_);
-  CollectTenants(out);
-  CollectDemand(out);
-}
-
-std::string Cluster::ClassOf(const std::string& session_id) {
-  const Session* const session = sessions_.Find(session_id);
-  if (session == nullptr) return PriorityClassName({});
-  const auto tenant = tenants_->Find(session->tenant);
-  return PriorityClassName(
-      tenant == nullptr ? session->urgency.priority_class()
-                        : Allowed(*tenant, session->urgency).priority_class());
-}
-
-void Cluster::CollectTenants(Exposition* out) {
-  const Tenants::Snapshot tenants = tenants_->all();
-  auto sums = SumTenants();
-  for (const auto& [name, configured] : *tenants) {
-    const Tenant& tenant = *configured;
-    const std::string label = metrics_.tenants.For(name);
-    CollectQuota(tenant, label, out);
-    v1::TenantInfo info;
-    Describe(tenant, sums[name], &info);
-    const auto usage = [&](const char* resource, double value) {
-      out->Gauge(kUsage, kUsageHelp, value,
-                 {{"tenant", label}, {"resource", resource}});
-    };
-    usage("sessions", info.session_count());
-    usage("leases", info.lease_count());
-    usage("storage_bytes", static_cast<double>(info.storage_bytes()));
-    usage("content_bytes", static_cast<double>(info.content_bytes()));
-    usage("cache_bytes", static_cast<double>(info.use().caches().size_bytes()));
-    usage("outstanding_messages", info.use().outstanding());
-    usage("outstanding_bytes",
-          static_cast<double>(info.use().outstanding_bytes()));
-    CollectQuotas(info, label, out);
-    out->Gauge("djinn_queue_stopped",
-               "Tenants of which nobody gets a new lease.",
-               queue_stops_.Find(name) != nullptr, {{"tenant", label}});
-    const auto used = ledger_.tenants().find(name);
-    CollectUse(used == ledger_.tenants().end() ? Use() : used->second.used,
-               label, out);
-  }
-  // Counters do not fall: not for those that are gone, nor where they are
-  // summed up with others.
-  for (const auto& [name, tenant] : ledger_.tenants()) {
-    if (tenants->contains(name)) continue;
-    CollectUse(tenant.used, metrics_.tenants.For(name), out);
-  }
-  for (const auto& [id, worker] : workers_.all()) {
-    for (const auto& [lease_id, held] : worker->held) {
-      out->Gauge("djinn_pending_runs", "Runs received and not completed.",
-                 held.use.queued_runs(),
-                 {{"tenant", metrics_.tenants.For(held.tenant)},
-                  {"priority_class", ClassOf(held.session_id)},
-                  {"reason", held.out_of_credit ? "out_of_credit" : "queued"}});
-    }
-  }
-  // A virtual device whose lease is asked for and not granted.
-  const absl::Duration now = clock_->Monotonic();
-  std::map<std::string, absl::Duration> longest;
-  for (const auto& [id, session] : sessions_.all()) {
-    const std::string label = metrics_.tenants.For(session->tenant);
-    absl::Duration& age = longest[label];
-    for (const auto& [device, pending] : session->pending) {
-      age = std::max(age, now - pending.asked);
-      out->Gauge("djinn_pending_leases",
-                 "Virtual devices that wait for a worker, by what for.", 1,
-                 {{"tenant", label}, {"reason", PendingReason(pending)}});
-    }
-  }
-  for (const auto& [tenant, age] : longest) {
-    out->Gauge("djinn_oldest_pending_age_seconds",
-               "How long the tenant's work has waited that waits longest.",
-               absl::ToDoubleSeconds(age), {{"tenant", tenant}});
-  }
+                 "Time to choose a worker, or to find none.", decisions);
 }
 
 }  // namespace djinn::coordinator

@@ -3,7 +3,12 @@
 #ifndef COORDINATOR_CLUSTER_METRICS_H_
 #define COORDINATOR_CLUSTER_METRICS_H_
 
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
 #include "common/metrics/duration_histogram.h"
+#include "common/metrics/exposition.h"
 #include "common/metrics/labelled_counter.h"
 #include "common/metrics/tenant_labels.h"
 
@@ -11,6 +16,11 @@ namespace djinn::coordinator {
 
 // Thread-safe.
 struct ClusterMetrics {
+  // As Cluster::CountRejection().
+  void CountRejection(const std::string& tenant, const absl::Status& why);
+  // Adds all but the labels.
+  void Collect(Exposition* out);
+
   TenantLabels tenants;
   DurationHistogram decisions{absl::Microseconds(10)};
   LabelledCounter attempts{"djinn_scheduling_attempts_total",

@@ -8,7 +8,9 @@
 #include "common/metrics/exposition.h"
 #include "common/net/proto_duration.h"
 #include "coordinator/cluster_fixture.h"
+#include "coordinator/work_table.h"
 #include "gmock/gmock.h"
+#include "scheduler/placement/work.h"
 
 namespace djinn::coordinator {
 namespace {

@@ -1,14 +1,16 @@
-// What workers are told of the work that their graphs are, and of what these
-// keep.
+#include "coordinator/cluster_phases.h"
+
 #include <cstddef>
-#include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_set.h"
-#include "coordinator/cluster.h"
+#include "coordinator/cluster_notices.h"
+#include "coordinator/work_table.h"
+#include "djinn/v1/notes.pb.h"
+#include "scheduler/placement/work.h"
 
-namespace djinn::coordinator {
+namespace djinn::coordinator::phases {
 namespace {
 
 // In one message to a worker, but for what else there is of the last graph.
@@ -26,12 +28,12 @@ bool IsKnown(const v1::GraphPhase& phase) {
   return phase.phase() != v1::PHASE_UNSPECIFIED || phase.cache_slots_size() > 0;
 }
 
-}  // namespace
-
-std::vector<v1::GraphPhase> Cluster::PhasesOfGraph(
-    const std::string& fingerprint) {
+// What is known, first of what it shows by itself, then of each tenant.
+std::vector<v1::GraphPhase> PhasesOfGraph(ClusterState& state,
+                                          const std::string& fingerprint)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
   std::vector<v1::GraphPhase> phases;
-  const auto* const structure = works_.FindStructure(fingerprint);
+  const auto* const structure = state.works.FindStructure(fingerprint);
   if (structure == nullptr) return phases;
   if (structure->shown != nullptr) {
     v1::GraphPhase shown = ToGraphPhase(*structure->shown);
@@ -54,33 +56,40 @@ std::vector<v1::GraphPhase> Cluster::PhasesOfGraph(
   return phases;
 }
 
-void Cluster::NotePhasesToTell(Worker* worker, Wakes* wakes) {
+}  // namespace
+
+void NoteUntold(ClusterState& state, Worker* worker, Wakes* wakes) {
   // What is not known yet comes back when it is.
-  absl::erase_if(worker->untold, [&](const std::string& fingerprint) {
-    return PhasesOfGraph(fingerprint).empty();
-  });
-  if (!worker->untold.empty()) Touch(worker, wakes);
+  absl::erase_if(worker->untold,
+                 [&](const std::string& fingerprint)
+                     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
+                       return PhasesOfGraph(state, fingerprint).empty();
+                     });
+  if (!worker->untold.empty()) notices::Touch(worker, wakes);
 }
 
-void Cluster::TellPhases(Worker* worker, v1::DesiredState* desired) {
-  absl::erase_if(worker->untold, [&](const std::string& fingerprint) {
-    if (desired->graph_phases_size() >= kMaxPhasesAtOnce) return false;
-    for (v1::GraphPhase& known : PhasesOfGraph(fingerprint)) {
-      known.set_fingerprint(fingerprint);
-      *desired->add_graph_phases() = std::move(known);
-    }
-    return true;
-  });
+void List(ClusterState& state, Worker* worker, v1::DesiredState* desired) {
+  absl::erase_if(
+      worker->untold,
+      [&](const std::string& fingerprint)
+          ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
+            if (desired->graph_phases_size() >= kMaxPhasesAtOnce) return false;
+            for (v1::GraphPhase& known : PhasesOfGraph(state, fingerprint)) {
+              known.set_fingerprint(fingerprint);
+              *desired->add_graph_phases() = std::move(known);
+            }
+            return true;
+          });
   // The rest in the next message, at once.
   if (!worker->untold.empty()) worker->dirty = true;
 }
 
-void Cluster::TellPhase(const std::string& fingerprint, Wakes* wakes) {
+void Tell(ClusterState& state, const std::string& fingerprint, Wakes* wakes) {
   // One that has not reported it yet hears of it when it does.
-  for (Worker* const worker : workers_.WithGraph(fingerprint)) {
+  for (Worker* const worker : state.workers.WithGraph(fingerprint)) {
     worker->untold.insert(fingerprint);
-    Touch(worker, wakes);
+    notices::Touch(worker, wakes);
   }
 }
 
-}  // namespace djinn::coordinator
+}  // namespace djinn::coordinator::phases

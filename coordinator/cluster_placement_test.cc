@@ -6,8 +6,10 @@
 #include "common/error.h"
 #include "common/net/proto_duration.h"
 #include "coordinator/cluster_fixture.h"
+#include "coordinator/work_table.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "scheduler/placement/work.h"
 
 namespace djinn::coordinator {
 namespace {

@@ -1,41 +1,39 @@
-// Tenants' queues as operators see, stop and resume them.
+#include "coordinator/cluster_queue.h"
+
 #include <algorithm>
+#include <cstdint>
 #include <map>
-#include <optional>
-#include <string>
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/time/time.h"
 #include "common/error.h"
 #include "common/log/log.h"
 #include "common/net/proto_duration.h"
-#include "coordinator/cluster.h"
+#include "coordinator/cluster_explain.h"
+#include "coordinator/cluster_leases.h"
+#include "coordinator/cluster_line.h"
+#include "coordinator/cluster_notices.h"
+#include "coordinator/cluster_placement.h"
+#include "coordinator/cluster_quota.h"
+#include "coordinator/lease_table.h"
+#include "coordinator/queue_stops.h"
+#include "coordinator/session_table.h"
+#include "coordinator/unknown.h"
+#include "djinn/v1/admin.pb.h"
 
-namespace djinn::coordinator {
+namespace djinn::coordinator::queues {
 namespace {
 
-absl::Status TenantUnknown(const std::string& name) {
-  return MakeError(absl::StatusCode::kNotFound, "TENANT_UNKNOWN",
-                   absl::StrCat("there is no \"", name, "\""));
-}
-
-}  // namespace
-
-void Cluster::SetAside(PendingLease* pending, const std::string& tenant) {
-  LeaveLine(pending);
-  // No worker is looked for, nor room kept at one.
-  pending->decision = {};
-  pending->room = {};
-  pending->obstacle = QueueStopped(tenant);
-}
-
-void Cluster::ForEachUnplaced(
-    const std::string& tenant,
-    absl::FunctionRef<void(MemberId, Session*)> visit) {
+// Calls it for the tenant's requests without a worker, the oldest first.
+void ForEachUnplaced(ClusterState& state, const std::string& tenant,
+                     absl::FunctionRef<void(MemberId, Session*)> visit)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
   using Asked = std::pair<absl::Duration, std::pair<std::string, MemberId>>;
   std::vector<Asked> unplaced;
-  for (const auto& [id, session] : sessions_.all()) {
+  for (const auto& [id, session] : state.sessions.all()) {
     if (session->tenant != tenant) continue;
     for (const auto& [device, pending] : session->pending) {
       if (!pending.lease_id.empty()) continue;
@@ -44,108 +42,18 @@ void Cluster::ForEachUnplaced(
   }
   std::sort(unplaced.begin(), unplaced.end());
   for (const auto& [asked, whose] : unplaced) {
-    visit(whose.second, sessions_.Find(whose.first));
+    visit(whose.second, state.sessions.Find(whose.first));
   }
 }
 
-void Cluster::DrainStopped(Wakes* wakes) {
-  for (const auto& [tenant, stop] : queue_stops_.all()) {
-    if (!stop.drain) continue;
-    std::vector<std::string> ends;
-    for (const Lease* lease : leases_.OfTenant(tenant)) {
-      ends.push_back(lease->id);
-    }
-    for (const std::string& id : ends) {
-      Lease* const lease = leases_.Find(id);
-      // It has gone with the one that it was to replace.
-      if (lease == nullptr) continue;
-      const std::string session_id = lease->session_id;
-      const std::string worker_id = lease->worker_id;
-      if (Lease* const to = leases_.FindMigration(*lease)) {
-        DropMigration(to, QueueStopped(tenant), wakes);
-      }
-      if (!lease->migrating() && lease->state == Lease::State::kGranted) {
-        sessions_.Find(session_id)->returning.insert(lease->device);
-      }
-      EndLease(lease, "QUEUE_STOPPED", wakes);
-      LeaveWorker(session_id, worker_id, wakes);
-    }
-  }
-}
-
-absl::StatusOr<v1::QueueInfo> Cluster::StopQueue(const std::string& tenant,
-                                                 bool drain) {
-  if (tenants_->Find(tenant) == nullptr) return TenantUnknown(tenant);
-  Wakes wakes;
-  MutexLock lock(&mu_);
-  queue_stops_.Add(tenant, drain, clock_->Now());
-  log::Info(drain ? "queue stopped and drained" : "queue stopped",
-            {{"tenant", tenant}});
-  // What was offered and not taken yet is asked for again by this.
-  DrainStopped(&wakes);
-  ForEachUnplaced(tenant, [&](MemberId device, Session* session)
-                              ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-                                LeaveUnplaced(device, QueueStopped(tenant),
-                                              session, &wakes);
-                              });
-  // What it waited for, and what it had, is for others.
-  RetryUnplaced(&wakes);
-  return DescribeQueues()[tenant];
-}
-
-absl::StatusOr<v1::QueueInfo> Cluster::ResumeQueue(const std::string& tenant) {
-  Wakes wakes;
-  MutexLock lock(&mu_);
-  const bool stopped = queue_stops_.Remove(tenant);
-  if (!stopped && tenants_->Find(tenant) == nullptr) {
-    return TenantUnknown(tenant);
-  }
-  if (stopped) {
-    log::Info("queue resumed", {{"tenant", tenant}});
-    ForEachUnplaced(
-        tenant, [&](MemberId device,
-                    Session* session) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-          session->pending.at(device).obstacle =
-              MakeError(absl::StatusCode::kUnavailable, "WAITS_IN_LINE",
-                        "its queue was resumed, and it was not tried yet");
-          JoinLine(device, session);
-        });
-    RetryUnplaced(&wakes);
-  }
-  v1::QueueInfo info = DescribeQueues()[tenant];
-  info.set_tenant(tenant);
-  return info;
-}
-
-std::map<std::string, v1::QueueInfo> Cluster::DescribeQueues() {
-  std::map<std::string, v1::QueueInfo> queues;
-  for (auto& [name, standing] : Standings()) {
-    v1::QueueInfo& info = queues[name];
-    *info.mutable_standing() = std::move(standing);
-    const auto tenant = tenants_->Find(name);
-    if (tenant == nullptr) continue;
-    v1::TenantInfo quotas;
-    DescribeQuota(*tenant, &quotas);
-    info.set_cohort(quotas.cohort());
-    info.set_weighted_share(quotas.weighted_share());
-  }
-  for (const auto& [name, stop] : queue_stops_.all()) {
-    *queues[name].mutable_stop() = QueueStops::Describe(stop);
-  }
-  for (auto& [name, info] : queues) {
-    info.set_tenant(name);
-    info.set_line_length(static_cast<uint32_t>(line_.size()));
-  }
-  DescribeWaiting(&queues);
-  return queues;
-}
-
-void Cluster::DescribeWaiting(std::map<std::string, v1::QueueInfo>* queues) {
-  const absl::Duration now = clock_->Monotonic();
-  LinePlaces places;
+void DescribeWaiting(ClusterState& state,
+                     std::map<std::string, v1::QueueInfo>* queues)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
+  const absl::Duration now = state.clock->Monotonic();
+  line::Places places;
   std::map<std::string, std::map<std::string, uint32_t>> reasons;
   std::map<std::string, absl::Duration> oldest;
-  for (const auto& [id, session] : sessions_.all()) {
+  for (const auto& [id, session] : state.sessions.all()) {
     const auto found = queues->find(session->tenant);
     if (found == queues->end()) continue;
     v1::QueueInfo& info = found->second;
@@ -155,8 +63,8 @@ void Cluster::DescribeWaiting(std::map<std::string, v1::QueueInfo>* queues) {
       absl::Duration& wait = oldest[session->tenant];
       wait = std::max(wait, now - pending.asked);
       if (pending.ticket == 0) continue;
-      const auto place =
-          static_cast<uint32_t>(PlaceInLine(pending.ticket, now, &places));
+      const auto place = static_cast<uint32_t>(
+          line::PlaceOf(state, pending.ticket, now, &places));
       if (info.first_place() == 0 || place < info.first_place()) {
         info.set_first_place(place);
       }
@@ -173,9 +81,112 @@ void Cluster::DescribeWaiting(std::map<std::string, v1::QueueInfo>* queues) {
   }
 }
 
-Page<v1::QueueInfo> Cluster::Queues(const PageRange& range) {
-  MutexLock lock(&mu_);
-  std::map<std::string, v1::QueueInfo> queues = DescribeQueues();
+// Of all tenants, and of those that are stopped, by name.
+std::map<std::string, v1::QueueInfo> DescribeAll(ClusterState& state)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
+  std::map<std::string, v1::QueueInfo> queues;
+  for (auto& [name, standing] : explain::Standings(state)) {
+    v1::QueueInfo& info = queues[name];
+    *info.mutable_standing() = std::move(standing);
+    const auto tenant = state.tenants->Find(name);
+    if (tenant == nullptr) continue;
+    v1::TenantInfo quotas;
+    quota::Describe(state, *tenant, &quotas);
+    info.set_cohort(quotas.cohort());
+    info.set_weighted_share(quotas.weighted_share());
+  }
+  for (const auto& [name, stop] : state.queue_stops.all()) {
+    *queues[name].mutable_stop() = QueueStops::Describe(stop);
+  }
+  for (auto& [name, info] : queues) {
+    info.set_tenant(name);
+    info.set_line_length(static_cast<uint32_t>(state.line.size()));
+  }
+  DescribeWaiting(state, &queues);
+  return queues;
+}
+
+}  // namespace
+
+void DrainStopped(ClusterState& state, Wakes* wakes) {
+  for (const auto& [tenant, stop] : state.queue_stops.all()) {
+    if (!stop.drain) continue;
+    std::vector<std::string> ends;
+    for (const Lease* lease : state.leases.OfTenant(tenant)) {
+      ends.push_back(lease->id);
+    }
+    for (const std::string& id : ends) {
+      Lease* const lease = state.leases.Find(id);
+      // It has gone with the one that it was to replace.
+      if (lease == nullptr) continue;
+      const std::string session_id = lease->session_id;
+      const std::string worker_id = lease->worker_id;
+      if (Lease* const to = state.leases.FindMigration(*lease)) {
+        leases::DropMigration(state, to, QueueStopped(tenant), wakes);
+      }
+      if (!lease->migrating() && lease->state == Lease::State::kGranted) {
+        state.sessions.Find(session_id)->returning.insert(lease->device);
+      }
+      leases::End(state, lease, "QUEUE_STOPPED", wakes);
+      notices::LeaveWorker(state, session_id, worker_id, wakes);
+    }
+  }
+}
+
+absl::StatusOr<v1::QueueInfo> Stop(ClusterState& state,
+                                   const std::string& tenant, bool drain,
+                                   Wakes* wakes) {
+  if (state.tenants->Find(tenant) == nullptr) return Unknown("TENANT", tenant);
+  state.queue_stops.Add(tenant, drain, state.clock->Now());
+  log::Info(drain ? "queue stopped and drained" : "queue stopped",
+            {{"tenant", tenant}});
+  // What was offered and not taken yet is asked for again by this.
+  DrainStopped(state, wakes);
+  ForEachUnplaced(state, tenant,
+                  [&](MemberId device, Session* session)
+                      ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
+                        line::LeaveUnplaced(state, device, QueueStopped(tenant),
+                                            session, wakes);
+                      });
+  // What it waited for, and what it had, is for others.
+  placement::RetryUnplaced(state, wakes);
+  return DescribeAll(state)[tenant];
+}
+
+absl::StatusOr<v1::QueueInfo> Resume(ClusterState& state,
+                                     const std::string& tenant, Wakes* wakes) {
+  const bool stopped = state.queue_stops.Remove(tenant);
+  if (!stopped && state.tenants->Find(tenant) == nullptr) {
+    return Unknown("TENANT", tenant);
+  }
+  if (stopped) {
+    log::Info("queue resumed", {{"tenant", tenant}});
+    ForEachUnplaced(
+        state, tenant,
+        [&](MemberId device, Session* session)
+            ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
+              session->pending.at(device).obstacle =
+                  MakeError(absl::StatusCode::kUnavailable, "WAITS_IN_LINE",
+                            "its queue was resumed, and it was not tried yet");
+              line::Join(state, device, session);
+            });
+    placement::RetryUnplaced(state, wakes);
+  }
+  v1::QueueInfo info = DescribeAll(state)[tenant];
+  info.set_tenant(tenant);
+  return info;
+}
+
+absl::StatusOr<v1::QueueInfo> Get(ClusterState& state,
+                                  const std::string& tenant) {
+  std::map<std::string, v1::QueueInfo> queues = DescribeAll(state);
+  const auto found = queues.find(tenant);
+  if (found == queues.end()) return Unknown("TENANT", tenant);
+  return std::move(found->second);
+}
+
+Page<v1::QueueInfo> List(ClusterState& state, const PageRange& range) {
+  std::map<std::string, v1::QueueInfo> queues = DescribeAll(state);
   const auto slice = Slice(queues, range);
   Page<v1::QueueInfo> page;
   page.last_key = slice.last_key;
@@ -183,12 +194,4 @@ Page<v1::QueueInfo> Cluster::Queues(const PageRange& range) {
   return page;
 }
 
-absl::StatusOr<v1::QueueInfo> Cluster::GetQueue(const std::string& tenant) {
-  MutexLock lock(&mu_);
-  std::map<std::string, v1::QueueInfo> queues = DescribeQueues();
-  const auto found = queues.find(tenant);
-  if (found == queues.end()) return TenantUnknown(tenant);
-  return std::move(found->second);
-}
-
-}  // namespace djinn::coordinator
+}  // namespace djinn::coordinator::queues

@@ -3,6 +3,7 @@
 #include "common/net/proto_duration.h"
 #include "coordinator/cluster_fixture.h"
 #include "gmock/gmock.h"
+#include "scheduler/quota/rate_budget.h"
 
 namespace djinn::coordinator {
 namespace {

@@ -1,6 +1,8 @@
-// Who gives back what is borrowed: quota, and the room at a worker that goes
-// with it.
+#include "coordinator/cluster_reclaim.h"
+
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <map>
 #include <set>
 #include <string>
@@ -8,16 +10,28 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "common/error.h"
 #include "common/lease/priority_class.h"
 #include "common/log/log.h"
 #include "common/saturating.h"
-#include "coordinator/cluster.h"
+#include "coordinator/cluster_credits.h"
+#include "coordinator/cluster_fleet.h"
+#include "coordinator/cluster_leases.h"
+#include "coordinator/cluster_notices.h"
+#include "coordinator/cluster_quota.h"
+#include "coordinator/urgency.h"
+#include "coordinator/worker_registry.h"
+#include "djinn/v1/lease.pb.h"
+#include "scheduler/quota/quota_tree.h"
+#include "scheduler/quota/reclaim_losses.h"
 #include "scheduler/quota/room.h"
+#include "scheduler/quota/victims.h"
+#include "scheduler/semantics/meaning.h"
 
-namespace djinn::coordinator {
+namespace djinn::coordinator::reclaim {
 namespace {
 
 using scheduler::Amounts;
@@ -26,26 +40,30 @@ using scheduler::kReclaimRetry;
 using scheduler::ReclaimLosses;
 using scheduler::Victim;
 
-}  // namespace
-
-v1::PriorityClass Cluster::ClassGivingWay(const Session& session) const {
-  const auto tenant = tenants_->Find(session.tenant);
+v1::PriorityClass ClassGivingWay(const ClusterState& state,
+                                 const Session& session)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
+  const auto tenant = state.tenants->Find(session.tenant);
   const v1::PriorityClass declared =
-      tenant == nullptr ? session.urgency.priority_class()
-                        : Allowed(*tenant, session.urgency).priority_class();
+      tenant == nullptr
+          ? session.urgency.priority_class()
+          : AllowedUrgency(*tenant, session.urgency).priority_class();
   // As workers rank its runs.
   return !IsDeclared(declared) && session.phase == semantics::Phase::kTraining
              ? v1::PRIORITY_CLASS_BATCH
              : EffectiveClass(declared);
 }
 
-std::vector<Victim> Cluster::VictimsOf(const std::string& tenant) {
-  const absl::Duration now = clock_->Monotonic();
+// The tenant's.
+std::vector<Victim> VictimsOf(ClusterState& state, const std::string& tenant)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
+  const absl::Duration now = state.clock->Monotonic();
   std::map<std::pair<std::string, std::string>, Victim> found;
-  for (const Lease* lease : leases_.OfTenant(tenant)) {
+  for (const Lease* lease : state.leases.OfTenant(tenant)) {
     // One that a virtual device goes to holds nothing that could be reclaimed,
     // as long as it can stay where it is.
-    if (lease->migrating() && leases_.Find(lease->migrates_from) != nullptr) {
+    if (lease->migrating() &&
+        state.leases.Find(lease->migrates_from) != nullptr) {
       continue;
     }
     found.try_emplace({lease->session_id, lease->worker_id});
@@ -55,24 +73,26 @@ std::vector<Victim> Cluster::VictimsOf(const std::string& tenant) {
     std::tie(victim.session_id, victim.worker_id) = place;
     victim.tenant = tenant;
     absl::Duration age;
-    for (const Lease* lease : leases_.OfSession(victim.session_id)) {
+    for (const Lease* lease : state.leases.OfSession(victim.session_id)) {
       if (lease->worker_id != victim.worker_id) continue;
       age = std::max(age, now - lease->created);
-      victim.lost += LostWith(*lease);
-      victim.bytes = SaturatingSum(victim.bytes, PromisedBytes(*lease));
+      victim.lost += credits::DeviceTimeOf(state, *lease);
+      victim.bytes =
+          SaturatingSum(victim.bytes, fleet::PromisedBytes(state, *lease));
       const auto give = [&](const Lease& one) {
         for (size_t i = 0; i < scheduler::kResources; ++i) {
           victim.quota[i] += one.quota[i];
         }
       };
       give(*lease);
-      const Lease* const to = leases_.FindMigration(*lease);
+      const Lease* const to = state.leases.FindMigration(*lease);
       if (to != nullptr && to->worker_id != victim.worker_id) give(*to);
     }
-    victim.rank = {age < config_.reclaim_spares_for,
-                   ClassGivingWay(*sessions_.Find(victim.session_id)),
-                   victim.lost, age};
-    const Worker& worker = *workers_.Find(victim.worker_id);
+    victim.rank = {
+        age < state.config.reclaim_spares_for,
+        ClassGivingWay(state, *state.sessions.Find(victim.session_id)),
+        victim.lost, age};
+    const Worker& worker = *state.workers.Find(victim.worker_id);
     for (const auto& [lease_id, held] : worker.held) {
       if (held.session_id != victim.session_id) continue;
       const uint64_t contents =
@@ -85,119 +105,88 @@ std::vector<Victim> Cluster::VictimsOf(const std::string& tenant) {
   return victims;
 }
 
-absl::Duration Cluster::LostWith(const Lease& lease) const {
-  const CreditLedger::Account* const account = ledger_.Find(lease.id);
-  return account == nullptr ? absl::ZeroDuration()
-                            : account->billed.device_time;
-}
-
-void Cluster::Evict(const std::vector<Victim>& victims, const Tenant& preemptor,
-                    Wakes* wakes) {
-  // A session that loses several workers at once returns once.
-  std::set<std::string> returning;
-  for (const Victim& victim : victims) {
-    Session* const session = sessions_.Find(victim.session_id);
-    const bool returns =
-        session->returns < kMaxReturns || returning.contains(victim.session_id);
-    const bool lost_device = Evict(victim, preemptor, returns, wakes);
-    if (returns && lost_device && returning.insert(victim.session_id).second) {
-      ++session->returns;
-    }
-  }
-  scheduler::NoteLosses(victims, &losses_, clock_->Monotonic());
-}
-
-bool Cluster::Evict(const Victim& victim, const Tenant& preemptor, bool returns,
-                    Wakes* wakes) {
-  metrics_.preemptions.Add({metrics_.tenants.For(preemptor.name),
-                            metrics_.tenants.For(victim.tenant),
-                            "reclaim_nominal"});
-  lost_device_seconds_ += absl::ToDoubleSeconds(victim.lost);
+// False: no virtual device lost its worker, all were on their way elsewhere.
+// `returns`: those go first of their tenant when they ask for another one.
+bool Evict(ClusterState& state, const Victim& victim, const Tenant& preemptor,
+           bool returns, Wakes* wakes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
+  state.metrics.preemptions.Add({state.metrics.tenants.For(preemptor.name),
+                                 state.metrics.tenants.For(victim.tenant),
+                                 "reclaim_nominal"});
+  state.lost_device_seconds += absl::ToDoubleSeconds(victim.lost);
   log::Warning("quota reclaimed", {{"tenant", preemptor.name},
                                    {"from", victim.tenant},
                                    {"session", log::ShortId(victim.session_id)},
                                    {"worker", victim.worker_id},
                                    {"lost", victim.lost}});
-  Session* const session = sessions_.Find(victim.session_id);
+  Session* const session = state.sessions.Find(victim.session_id);
   bool lost_device = false;
   // All that the session has there.
   std::vector<std::string> ends;
-  for (const Lease* lease : leases_.OfSession(victim.session_id)) {
+  for (const Lease* lease : state.leases.OfSession(victim.session_id)) {
     if (lease->worker_id == victim.worker_id) ends.push_back(lease->id);
   }
   for (const std::string& lease_id : ends) {
-    Lease* const lease = leases_.Find(lease_id);
+    Lease* const lease = state.leases.Find(lease_id);
     if (lease == nullptr) continue;
     if (!lease->migrating()) {
       lost_device = true;
       if (returns) session->returning.insert(lease->device);
     }
     // Its way elsewhere ends with it: what it held there would be borrowed on.
-    if (Lease* const to = leases_.FindMigration(*lease)) {
-      DropMigration(
-          to,
+    if (Lease* const to = state.leases.FindMigration(*lease)) {
+      leases::DropMigration(
+          state, to,
           MakeError(absl::StatusCode::kResourceExhausted, "QUOTA_RECLAIMED",
                     "tenant " + victim.tenant + " gives back what it borrowed"),
           wakes);
     }
-    EndLease(lease, "QUOTA_RECLAIMED", wakes, preemptor.name);
+    leases::End(state, lease, "QUOTA_RECLAIMED", wakes, preemptor.name);
   }
-  Drop(victim.session_id, workers_.Find(victim.worker_id), wakes);
+  notices::Drop(victim.session_id, state.workers.Find(victim.worker_id), wakes);
   return lost_device;
 }
 
-std::vector<Victim> Cluster::ChooseVictims(
+// Their leases at their workers end, for the other tenant to have its own.
+void Evict(ClusterState& state, const std::vector<Victim>& victims,
+           const Tenant& preemptor, Wakes* wakes)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
+  // A session that loses several workers at once returns once.
+  std::set<std::string> returning;
+  for (const Victim& victim : victims) {
+    Session* const session = state.sessions.Find(victim.session_id);
+    const bool returns =
+        session->returns < kMaxReturns || returning.contains(victim.session_id);
+    const bool lost_device = Evict(state, victim, preemptor, returns, wakes);
+    if (returns && lost_device && returning.insert(victim.session_id).second) {
+      ++session->returns;
+    }
+  }
+  scheduler::NoteLosses(victims, &state.losses, state.clock->Monotonic());
+}
+
+// As scheduler::ChooseVictims(); says for what the request waits if what it
+// wants back is put off.
+std::vector<Victim> ChooseVictims(
+    ClusterState& state,
     absl::FunctionRef<std::vector<Victim>(const ReclaimLosses::Allowance&)>
         choose,
-    PendingLease* pending) {
-  const absl::Duration now = clock_->Monotonic();
+    PendingLease* pending) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
+  const absl::Duration now = state.clock->Monotonic();
   scheduler::ChosenVictims chosen =
-      scheduler::ChooseVictims(choose, &losses_, now);
+      scheduler::ChooseVictims(choose, &state.losses, now);
   if (!chosen.put_off.empty()) {
     pending->put_off = absl::StrCat(
         "time: by what others took back, tenant ", chosen.put_off, " has lost ",
-        absl::FormatDuration(losses_.Lost(chosen.put_off, now)),
+        absl::FormatDuration(state.losses.Lost(chosen.put_off, now)),
         " of device time in the last minute, of ",
-        absl::FormatDuration(losses_.limit()), " that it may lose");
+        absl::FormatDuration(state.losses.limit()), " that it may lose");
     pending->next_reclaim = now + kReclaimRetry;
   }
   return std::move(chosen.victims);
 }
 
-absl::Status Cluster::ReclaimQuota(const Tenant& tenant, PendingLease* pending,
-                                   Wakes* wakes) {
-  const Amounts asked = LeaseQuota(tenant);
-  const auto breach = quotas_.Check(tenant.name, asked);
-  if (!breach.has_value()) return absl::OkStatus();
-  std::vector<Victim> victims;
-  if (pending->put_off.empty()) {
-    victims = ChooseVictims(
-        [&](const ReclaimLosses::Allowance& allowance)
-            ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-              return scheduler::VictimsForQuota(
-                  tenant.name, asked,
-                  [&](const std::string& from) ABSL_EXCLUSIVE_LOCKS_REQUIRED(
-                      mu_) { return VictimsOf(from); },
-                  allowance, &quotas_);
-            },
-        pending);
-  }
-  if (victims.empty()) return QuotaExceeded(tenant, *breach);
-  Evict(victims, tenant, wakes);
-  return absl::OkStatus();
-}
-
-bool Cluster::RoomIsOnItsWay(const PendingLease& pending) {
-  const Worker* const worker = workers_.Find(pending.room.worker_id);
-  if (worker == nullptr || !worker->usable()) return false;
-  return std::any_of(pending.room.session_ids.begin(),
-                     pending.room.session_ids.end(),
-                     [&](const std::string& session_id) {
-                       return worker->drops.contains(session_id);
-                     });
-}
-
-uint64_t Cluster::SharedContents(const Worker& worker) {
+// What sessions at the worker count more of contents than it holds.
+uint64_t SharedContents(const Worker& worker) {
   uint64_t all_contents = 0;
   for (const auto& [lease_id, held] : worker.held) {
     all_contents =
@@ -213,46 +202,86 @@ uint64_t Cluster::SharedContents(const Worker& worker) {
   return all_contents - std::min(all_contents, used_contents);
 }
 
-void Cluster::ReclaimRoom(MemberId device, const Tenant& tenant,
-                          const scheduler::Request& request, Session* session,
-                          Wakes* wakes) {
+}  // namespace
+
+absl::Status TakeQuota(ClusterState& state, const Tenant& tenant,
+                       PendingLease* pending, Wakes* wakes) {
+  const Amounts asked = LeaseQuota(tenant);
+  const auto breach = state.quotas.Check(tenant.name, asked);
+  if (!breach.has_value()) return absl::OkStatus();
+  std::vector<Victim> victims;
+  if (pending->put_off.empty()) {
+    victims = ChooseVictims(
+        state,
+        [&](const ReclaimLosses::Allowance& allowance)
+            ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
+              return scheduler::VictimsForQuota(
+                  tenant.name, asked,
+                  [&](const std::string& from) ABSL_EXCLUSIVE_LOCKS_REQUIRED(
+                      state.mu) { return VictimsOf(state, from); },
+                  allowance, &state.quotas);
+            },
+        pending);
+  }
+  if (victims.empty()) return quota::Exceeded(tenant, *breach);
+  Evict(state, victims, tenant, wakes);
+  return absl::OkStatus();
+}
+
+void TakeRoom(ClusterState& state, MemberId device, const Tenant& tenant,
+              const scheduler::Request& request, Session* session,
+              Wakes* wakes) {
   PendingLease& pending = session->pending.at(device);
-  const absl::Duration now = clock_->Monotonic();
-  if (RoomIsOnItsWay(pending) || now < pending.next_reclaim ||
-      now < next_room_look_) {
+  const absl::Duration now = state.clock->Monotonic();
+  if (RoomIsOnItsWay(state, pending) || now < pending.next_reclaim ||
+      now < state.next_room_look) {
     return;
   }
   const Amounts asked = scheduler::MemoryOf(LeaseQuota(tenant));
-  const scheduler::Fleet& fleet = FreshFleet();
+  const scheduler::Fleet& fleet = fleet::Fresh(state);
   scheduler::VictimsByWorker by_worker;
-  for (const auto& [name, other] : *tenants_->all()) {
-    if (!quotas_.MayTakeBack(tenant.name, name, asked)) continue;
-    for (Victim& victim : VictimsOf(name)) {
+  for (const auto& [name, other] : *state.tenants->all()) {
+    if (!state.quotas.MayTakeBack(tenant.name, name, asked)) continue;
+    for (Victim& victim : VictimsOf(state, name)) {
       std::vector<Victim>& there = by_worker[victim.worker_id];
       there.push_back(std::move(victim));
     }
   }
   const std::vector<Victim> victims = ChooseVictims(
+      state,
       [&](const ReclaimLosses::Allowance& allowance)
-          ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+          ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
             return scheduler::VictimsAtOneWorker(
-                tenant.name, asked, request, by_worker, fleet, works_.factors(),
-                [&](const std::string& worker_id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(
-                    mu_) { return SharedContents(*workers_.Find(worker_id)); },
-                allowance, &quotas_);
+                tenant.name, asked, request, by_worker, fleet,
+                state.works.factors(),
+                [&](const std::string& worker_id)
+                    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
+                      return SharedContents(*state.workers.Find(worker_id));
+                    },
+                allowance, &state.quotas);
           },
       &pending);
   // Everybody's leases were looked at: no more than a quarter of the time.
-  const absl::Duration end = clock_->Monotonic();
-  next_room_look_ = end + 3 * (end - now);
+  const absl::Duration end = state.clock->Monotonic();
+  state.next_room_look = end + 3 * (end - now);
   pending.next_reclaim = end + kReclaimRetry;
   if (victims.empty()) return;
   pending.room = {victims.front().worker_id, {}};
   for (const Victim& victim : victims) {
     pending.room.session_ids.push_back(victim.session_id);
   }
-  reservation_.Keep(pending.ticket, pending.room.worker_id);
-  Evict(victims, tenant, wakes);
+  state.reservation.Keep(pending.ticket, pending.room.worker_id);
+  Evict(state, victims, tenant, wakes);
 }
 
-}  // namespace djinn::coordinator
+bool RoomIsOnItsWay(ClusterState& state, const PendingLease& pending) {
+  const Worker* const worker = state.workers.Find(pending.room.worker_id);
+  if (worker == nullptr || !worker->usable()) return false;
+  return std::any_of(pending.room.session_ids.begin(),
+                     pending.room.session_ids.end(),
+                     [&](const std::string& session_id) {
+                       return worker->drops.contains(session_id);
+                     });
+}
+
+}  // namespace djinn::coordinator::reclaim

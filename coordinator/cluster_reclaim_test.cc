@@ -5,6 +5,7 @@
 #include "common/net/proto_duration.h"
 #include "coordinator/cluster_reclaim_fixture.h"
 #include "gmock/gmock.h"
+#include "scheduler/placement/work.h"
 
 namespace djinn::coordinator {
 namespace {

@@ -1,35 +1,53 @@
-// Single runs, which only their workers know: asked for, and put beside what is
-// known of their leases.
+#include "coordinator/cluster_runs.h"
+
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <tuple>
 #include <utility>
+#include <vector>
 
+#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/error.h"
 #include "common/log/log.h"
 #include "common/status_macros.h"
-#include "coordinator/cluster.h"
+#include "coordinator/cluster_explain.h"
+#include "coordinator/cluster_line.h"
+#include "coordinator/cluster_notices.h"
+#include "coordinator/lease_table.h"
 #include "coordinator/run_gate.h"
+#include "coordinator/run_inquiries.h"
+#include "coordinator/run_name.h"
+#include "coordinator/session_table.h"
+#include "coordinator/unknown.h"
+#include "coordinator/waker.h"
+#include "coordinator/worker_registry.h"
+#include "djinn/v1/placement.pb.h"
+#include "djinn/v1/runs.pb.h"
+#include "djinn/v1/worker_registry.pb.h"
 
-namespace djinn::coordinator {
+namespace djinn::coordinator::runs {
+namespace {
 
-absl::Status Cluster::AskRuns(const std::string& id,
-                              const std::optional<MemberId>& device,
-                              RunInquiries::Done done) {
+// Asks the workers on which the session has leases, of one device if one is
+// named. Not OK: `done` is not called.
+absl::Status Ask(ClusterState& state, const std::string& id,
+                 const std::optional<MemberId>& device, RunInquiries::Done done)
+    ABSL_LOCKS_EXCLUDED(state.mu) {
   Wakes wakes;
-  MutexLock lock(&mu_);
-  if (stopping_) {
+  MutexLock lock(&state.mu);
+  if (state.stopping) {
     return MakeError(absl::StatusCode::kUnavailable, "COORDINATOR_STOPPING",
                      "the coordinator stops");
   }
-  const Session* const session = FindForOperator(id);
+  const Session* const session = state.FindForOperator(id);
   if (session == nullptr) return SessionUnknown(id);
   std::map<std::string, Worker*> workers;
-  for (const Lease* lease : leases_.OfSession(session->id)) {
+  for (const Lease* lease : state.leases.OfSession(session->id)) {
     if (device.has_value() && lease->device != *device) continue;
-    workers.emplace(lease->worker_id, workers_.Find(lease->worker_id));
+    workers.emplace(lease->worker_id, state.workers.Find(lease->worker_id));
   }
   if (workers.empty()) {
     return MakeError(
@@ -42,15 +60,17 @@ absl::Status Cluster::AskRuns(const std::string& id,
   for (const auto& [worker_id, worker] : workers) {
     asked.push_back({worker_id, worker->usable()});
   }
-  DJINN_RETURN_IF_ERROR(inquiries_.Ask(session->id, asked, clock_->Monotonic(),
-                                       std::move(done), &wakes));
-  for (const auto& [worker_id, worker] : workers) Touch(worker, &wakes);
+  DJINN_RETURN_IF_ERROR(state.inquiries.Ask(
+      session->id, asked, state.clock->Monotonic(), std::move(done), &wakes));
+  for (const auto& [worker_id, worker] : workers) {
+    notices::Touch(worker, &wakes);
+  }
   return absl::OkStatus();
 }
 
-void Cluster::Describe(const v1::RunRecord& record,
-                       const v1::LeaseRuns& of_lease, const Lease& lease,
-                       v1::RunInfo* run) {
+void DescribeRun(ClusterState& state, const v1::RunRecord& record,
+                 const v1::LeaseRuns& of_lease, const Lease& lease,
+                 v1::RunInfo* run) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
   run->set_run(RunNameOf(lease.device, record.number()));
   run->set_session_id(log::ShortId(lease.session_id));
   run->set_tenant(lease.tenant);
@@ -60,18 +80,23 @@ void Cluster::Describe(const v1::RunRecord& record,
   run->set_worker_id(lease.worker_id);
   *run->mutable_record() = record;
   v1::PlacementGate gate;
-  if (DescribeRunGate(record,
-                      {.lease = &of_lease,
-                       .tenant = lease.tenant,
-                       .credit_unblocked_by = CreditUnblockedBy(lease)},
-                      &gate)) {
+  if (DescribeRunGate(
+          record,
+          {.lease = &of_lease,
+           .tenant = lease.tenant,
+           .credit_unblocked_by = explain::CreditUnblockedBy(state, lease)},
+          &gate)) {
     *run->mutable_gate() = std::move(gate);
   }
 }
 
-absl::StatusOr<v1::ListRunsResponse> Cluster::GatherRuns(
-    const std::string& id, const RunInquiries::Answers& answers) {
-  const Session* const session = FindForOperator(id);
+// Those of leases that are still there; why the first worker is silent if all
+// are.
+absl::StatusOr<v1::ListRunsResponse> Gather(
+    ClusterState& state, const std::string& id,
+    const RunInquiries::Answers& answers)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
+  const Session* const session = state.FindForOperator(id);
   if (session == nullptr) return SessionUnknown(id);
   v1::ListRunsResponse response;
   absl::Status silent;
@@ -86,7 +111,7 @@ absl::StatusOr<v1::ListRunsResponse> Cluster::GatherRuns(
     }
     for (const v1::LeaseRuns& of_lease : answer->leases()) {
       // A worker speaks for its own leases alone, and of who was asked about.
-      const Lease* const lease = leases_.Find(of_lease.lease_id());
+      const Lease* const lease = state.leases.Find(of_lease.lease_id());
       if (lease == nullptr || lease->worker_id != worker_id ||
           lease->session_id != session->id) {
         continue;
@@ -94,7 +119,7 @@ absl::StatusOr<v1::ListRunsResponse> Cluster::GatherRuns(
       response.set_more_waiting(response.more_waiting() +
                                 of_lease.more_waiting());
       for (const v1::RunRecord& record : of_lease.runs()) {
-        Describe(record, of_lease, *lease, response.add_runs());
+        DescribeRun(state, record, of_lease, *lease, response.add_runs());
       }
     }
   }
@@ -114,23 +139,12 @@ absl::StatusOr<v1::ListRunsResponse> Cluster::GatherRuns(
   return response;
 }
 
-void Cluster::ListRuns(const std::string& id, RunsCallback done) {
-  const absl::Status asked = AskRuns(
-      id, std::nullopt, [this, id, done](const RunInquiries::Answers& answers) {
-        absl::StatusOr<v1::ListRunsResponse> response;
-        {
-          MutexLock lock(&mu_);
-          response = GatherRuns(id, answers);
-        }
-        done(std::move(response));
-      });
-  if (!asked.ok()) done(asked);
-}
-
-absl::StatusOr<v1::RunExplanation> Cluster::ExplainFound(
-    const std::string& id, const RunName& name, const std::string& text,
-    const RunInquiries::Answers& answers) {
-  DJINN_ASSIGN_OR_RETURN(v1::ListRunsResponse all, GatherRuns(id, answers));
+// `text`: the name as it was asked.
+absl::StatusOr<v1::RunExplanation> ExplainFound(
+    ClusterState& state, const std::string& id, const RunName& name,
+    const std::string& text, const RunInquiries::Answers& answers)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
+  DJINN_ASSIGN_OR_RETURN(v1::ListRunsResponse all, Gather(state, id, answers));
   std::vector<v1::RunInfo*> found;
   for (v1::RunInfo& run : *all.mutable_runs()) {
     const MemberId device{run.virtual_device(), run.member()};
@@ -139,7 +153,7 @@ absl::StatusOr<v1::RunExplanation> Cluster::ExplainFound(
       found.push_back(&run);
     }
   }
-  const Session* const session = FindForOperator(id);
+  const Session* const session = state.FindForOperator(id);
   if (session == nullptr) return SessionUnknown(id);
   const std::string short_id = log::ShortId(session->id);
   if (found.size() > 1) {
@@ -167,8 +181,9 @@ absl::StatusOr<v1::RunExplanation> Cluster::ExplainFound(
   }
   v1::RunExplanation explanation;
   *explanation.mutable_run() = std::move(*found.front());
-  LinePlaces places;
-  for (v1::DeviceExplanation& device : ExplainDevices(*session, &places)) {
+  line::Places places;
+  for (v1::DeviceExplanation& device :
+       explain::ExplainDevices(state, *session, &places)) {
     if (device.virtual_device() == explanation.run().virtual_device() &&
         device.member() == explanation.run().member()) {
       *explanation.mutable_device() = std::move(device);
@@ -177,23 +192,39 @@ absl::StatusOr<v1::RunExplanation> Cluster::ExplainFound(
   return explanation;
 }
 
-void Cluster::ExplainRun(const v1::ExplainRunRequest& request,
-                         ExplainRunCallback done) {
-  const absl::StatusOr<RunName> name = ParseRunName(request.run());
-  if (!name.ok()) return done(name.status());
+}  // namespace
+
+void List(ClusterState& state, const std::string& id, ListDone done) {
   const absl::Status asked =
-      AskRuns(request.session_id(), name->device,
-              [this, done, request,
-               name = *name](const RunInquiries::Answers& answers) {
-                absl::StatusOr<v1::RunExplanation> explanation;
-                {
-                  MutexLock lock(&mu_);
-                  explanation = ExplainFound(request.session_id(), name,
-                                             request.run(), answers);
-                }
-                done(std::move(explanation));
-              });
+      Ask(state, id, std::nullopt,
+          [&state, id, done](const RunInquiries::Answers& answers) {
+            absl::StatusOr<v1::ListRunsResponse> response;
+            {
+              MutexLock lock(&state.mu);
+              response = Gather(state, id, answers);
+            }
+            done(std::move(response));
+          });
   if (!asked.ok()) done(asked);
 }
 
-}  // namespace djinn::coordinator
+void Explain(ClusterState& state, const v1::ExplainRunRequest& request,
+             ExplainDone done) {
+  const absl::StatusOr<RunName> name = ParseRunName(request.run());
+  if (!name.ok()) return done(name.status());
+  const absl::Status asked =
+      Ask(state, request.session_id(), name->device,
+          [&state, done, request,
+           name = *name](const RunInquiries::Answers& answers) {
+            absl::StatusOr<v1::RunExplanation> explanation;
+            {
+              MutexLock lock(&state.mu);
+              explanation = ExplainFound(state, request.session_id(), name,
+                                         request.run(), answers);
+            }
+            done(std::move(explanation));
+          });
+  if (!asked.ok()) done(asked);
+}
+
+}  // namespace djinn::coordinator::runs

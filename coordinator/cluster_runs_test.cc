@@ -6,6 +6,7 @@
 #include "common/error.h"
 #include "common/log/log.h"
 #include "coordinator/cluster_fixture.h"
+#include "coordinator/run_inquiries.h"
 
 namespace djinn::coordinator {
 namespace {

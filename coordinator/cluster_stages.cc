@@ -1,15 +1,19 @@
-// Virtual devices whose work is cut for their members: into stages, or along
-// the batch.
+#include "coordinator/cluster_stages.h"
+
 #include <algorithm>
-#include <cstdint>
+#include <cstddef>
 #include <deque>
-#include <optional>
-#include <string>
 #include <utility>
 
-#include "coordinator/cluster.h"
+#include "coordinator/cluster_limits.h"
+#include "coordinator/cluster_notices.h"
+#include "coordinator/lease_table.h"
+#include "coordinator/session_table.h"
+#include "coordinator/worker_registry.h"
+#include "scheduler/placement/fleet.h"
+#include "scheduler/placement/stages.h"
 
-namespace djinn::coordinator {
+namespace djinn::coordinator::stages {
 namespace {
 
 // Answers that a session has not fetched yet; it asks again.
@@ -20,19 +24,20 @@ constexpr size_t kMaxPlans = 4;
 
 }  // namespace
 
-std::optional<StageMembers> Cluster::MembersForStages(const StreamId& id,
-                                                      uint32_t virtual_device) {
+std::optional<StageMembers> MembersOf(ClusterState& state, const StreamId& id,
+                                      uint32_t virtual_device) {
   StageMembers members;
-  MutexLock lock(&mu_);
-  Session* const session = FindSession(id);
+  Session* const session = state.FindSession(id);
   if (session == nullptr) return std::nullopt;
-  if (!session->stage_questions.Take(clock_->Monotonic())) return std::nullopt;
+  if (!session->stage_questions.Take(state.clock->Monotonic())) {
+    return std::nullopt;
+  }
   for (uint32_t member = 0; member < kMaxMembers; ++member) {
     const Lease* const lease =
-        leases_.FindDevice(session->id, {virtual_device, member});
+        state.leases.FindDevice(session->id, {virtual_device, member});
     if (lease == nullptr || lease->state != Lease::State::kGranted) continue;
     const scheduler::Fleet::Member* const worker =
-        fleet_.Find(lease->worker_id);
+        state.fleet.Find(lease->worker_id);
     if (worker == nullptr) continue;
     scheduler::StageWorker stage_worker;
     stage_worker.device = worker->facts.device;
@@ -48,7 +53,7 @@ std::optional<StageMembers> Cluster::MembersForStages(const StreamId& id,
   }
   // What was measured between them says more than what a worker was told.
   for (size_t i = 0; i < members.workers.size(); ++i) {
-    const Worker* const worker = workers_.Find(members.worker_ids[i]);
+    const Worker* const worker = state.workers.Find(members.worker_ids[i]);
     if (worker == nullptr) continue;
     std::optional<uint64_t> slowest;
     for (const std::string& other : members.worker_ids) {
@@ -59,15 +64,13 @@ std::optional<StageMembers> Cluster::MembersForStages(const StreamId& id,
     if (!slowest.has_value()) continue;
     members.workers[i].link_bytes_per_second = static_cast<double>(*slowest);
   }
-  members.factors = works_.factors();
+  members.factors = state.works.factors();
   return members;
 }
 
-v1::StagePlan Cluster::StagesInForce(const StreamId& id,
-                                     uint32_t virtual_device,
-                                     const std::string& fingerprint) {
-  MutexLock lock(&mu_);
-  Session* const session = FindSession(id);
+v1::StagePlan InForce(ClusterState& state, const StreamId& id,
+                      uint32_t virtual_device, const std::string& fingerprint) {
+  Session* const session = state.FindSession(id);
   if (session == nullptr) return {};
   const auto plans = session->stage_plans.find(virtual_device);
   if (plans == session->stage_plans.end()) return {};
@@ -78,10 +81,9 @@ v1::StagePlan Cluster::StagesInForce(const StreamId& id,
   return {};
 }
 
-void Cluster::AnswerStages(const StreamId& id, v1::StageAnswer answer) {
-  Wakes wakes;
-  MutexLock lock(&mu_);
-  Session* const session = FindSession(id);
+void Answer(ClusterState& state, const StreamId& id, v1::StageAnswer answer,
+            Wakes* wakes) {
+  Session* const session = state.FindSession(id);
   if (session == nullptr) return;
   size_t waiting = 0;
   for (const v1::SessionResponse& response : session->outbox) {
@@ -103,7 +105,7 @@ void Cluster::AnswerStages(const StreamId& id, v1::StageAnswer answer) {
   }
   v1::SessionResponse response;
   *response.mutable_stages() = std::move(answer);
-  Send(std::move(response), session, &wakes);
+  notices::Send(std::move(response), session, wakes);
 }
 
-}  // namespace djinn::coordinator
+}  // namespace djinn::coordinator::stages

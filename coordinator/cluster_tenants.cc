@@ -1,13 +1,22 @@
-// Tenants that come, change and go while the cluster runs.
+#include "coordinator/cluster_tenants.h"
+
 #include <algorithm>
+#include <string>
 #include <utility>
 
+#include "absl/status/status.h"
 #include "absl/strings/match.h"
+#include "absl/time/time.h"
 #include "common/error.h"
-#include "common/log/log.h"
-#include "coordinator/cluster.h"
+#include "coordinator/cluster_credits.h"
+#include "coordinator/cluster_line.h"
+#include "coordinator/cluster_notices.h"
+#include "coordinator/cluster_quota.h"
+#include "coordinator/cluster_sessions.h"
+#include "coordinator/session_table.h"
+#include "scheduler/quota/quota_tree.h"
 
-namespace djinn::coordinator {
+namespace djinn::coordinator::tenants {
 namespace {
 
 bool Same(const Tenant& a, const Tenant& b) {
@@ -36,85 +45,43 @@ std::vector<Cohort> CohortsOf(const std::string& name,
   return around;
 }
 
-}  // namespace
-
-v1::ReloadConfigResponse Cluster::SetTenants(std::vector<Tenant> tenants,
-                                             std::vector<Cohort> cohorts) {
-  Wakes wakes;
-  MutexLock lock(&mu_);
-  v1::ReloadConfigResponse changes;
-  const Tenants::Snapshot before = tenants_->all();
-  const std::vector<std::string> sharing = SharingTenants();
-  const std::vector<std::string> batching = BatchingTenants();
-  tenants_->Replace(std::move(tenants));
-  const std::vector<Cohort> cohorts_before =
-      std::exchange(cohorts_, std::move(cohorts));
-  ConfigureQuotas();
-  for (const auto& [name, tenant] : *tenants_->all()) {
-    const auto old = before->find(name);
-    if (old == before->end()) {
-      changes.add_added_tenants(name);
-    } else if (!Same(*tenant, *old->second)) {
-      changes.add_changed_tenants(name);
-      ApplyTenant(*tenant, &wakes);
-    } else if (CohortsOf(tenant->cohort, cohorts_) !=
-               CohortsOf(tenant->cohort, cohorts_before)) {
-      changes.add_changed_tenants(name);
-    }
-  }
-  for (const auto& [name, tenant] : *before) {
-    if (tenants_->Find(name) != nullptr) continue;
-    changes.add_removed_tenants(name);
-    RemoveTenant(name, &wakes);
-  }
-  if (SharingTenants() != sharing || BatchingTenants() != batching) {
-    // Those who have none of their leases, too: contents outlive leases.
-    for (const auto& [id, worker] : workers_.all()) Touch(worker.get(), &wakes);
-  }
-  return changes;
-}
-
-std::vector<std::string> Cluster::TenantsThat(bool Tenant::* agree) const {
-  std::vector<std::string> names;
-  for (const auto& [name, tenant] : *tenants_->all()) {
-    if (tenant.get()->*agree) names.push_back(name);
-  }
-  return names;
-}
-
-void Cluster::ApplyTenant(const Tenant& tenant, Wakes* wakes) {
-  for (const auto& [id, lease] : leases_.all()) {
+void Apply(ClusterState& state, const Tenant& tenant, Wakes* wakes)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
+  for (const auto& [id, lease] : state.leases.all()) {
     if (lease->tenant != tenant.name) continue;
     lease->limits = tenant.limits;
     lease->tenant_limits = tenant.totals;
     // One that it may go to counts no more than before.
     if (!lease->migrating() || lease->quota != scheduler::Amounts()) {
-      quotas_.Give(tenant.name, lease->quota);
+      state.quotas.Give(tenant.name, lease->quota);
       lease->quota = LeaseQuota(tenant);
-      quotas_.Take(tenant.name, lease->quota);
+      state.quotas.Take(tenant.name, lease->quota);
     }
-    TopUp(id, tenant);
+    credits::TopUp(state, id, tenant);
     lease->reissue_time = absl::InfinitePast();
-    Touch(workers_.Find(lease->worker_id), wakes);
+    notices::Touch(state.workers.Find(lease->worker_id), wakes);
   }
   // The highest class that they may ask for may be another.
-  for (const auto& [id, session] : sessions_.all()) {
-    if (session->tenant == tenant.name) ChangePlaces(session.get());
+  for (const auto& [id, session] : state.sessions.all()) {
+    if (session->tenant == tenant.name) {
+      line::ChangePlaces(state, session.get());
+    }
   }
 }
 
-void Cluster::RemoveTenant(const std::string& name, Wakes* wakes) {
+void Remove(ClusterState& state, const std::string& name, Wakes* wakes)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
   std::vector<Session*> sessions;
-  for (const auto& [id, session] : sessions_.all()) {
+  for (const auto& [id, session] : state.sessions.all()) {
     if (session->tenant == name) sessions.push_back(session.get());
   }
   for (Session* session : sessions) {
     if (session->stream == 0) {
-      EndSession(session, "its tenant was removed", wakes);
+      sessions::End(state, session, "its tenant was removed", wakes);
       continue;
     }
     // Its stream is told why, and takes it along.
-    ReleaseSession(session, "its tenant was removed", wakes);
+    sessions::Release(state, session, "its tenant was removed", wakes);
     session->end =
         MakeError(absl::StatusCode::kUnauthenticated, "TOKEN_UNKNOWN",
                   "tenant " + name + " is not configured any more");
@@ -122,4 +89,45 @@ void Cluster::RemoveTenant(const std::string& name, Wakes* wakes) {
   }
 }
 
-}  // namespace djinn::coordinator
+}  // namespace
+
+v1::ReloadConfigResponse Set(ClusterState& state, std::vector<Tenant> tenants,
+                             std::vector<Cohort> cohorts, Wakes* wakes) {
+  v1::ReloadConfigResponse changes;
+  const Tenants::Snapshot before = state.tenants->all();
+  const std::vector<std::string> sharing =
+      state.tenants->NamesThat(&Tenant::share_contents);
+  const std::vector<std::string> batching =
+      state.tenants->NamesThat(&Tenant::batch_with_others);
+  state.tenants->Replace(std::move(tenants));
+  const std::vector<Cohort> cohorts_before =
+      std::exchange(state.cohorts, std::move(cohorts));
+  quota::Configure(state);
+  for (const auto& [name, tenant] : *state.tenants->all()) {
+    const auto old = before->find(name);
+    if (old == before->end()) {
+      changes.add_added_tenants(name);
+    } else if (!Same(*tenant, *old->second)) {
+      changes.add_changed_tenants(name);
+      Apply(state, *tenant, wakes);
+    } else if (CohortsOf(tenant->cohort, state.cohorts) !=
+               CohortsOf(tenant->cohort, cohorts_before)) {
+      changes.add_changed_tenants(name);
+    }
+  }
+  for (const auto& [name, tenant] : *before) {
+    if (state.tenants->Find(name) != nullptr) continue;
+    changes.add_removed_tenants(name);
+    Remove(state, name, wakes);
+  }
+  if (state.tenants->NamesThat(&Tenant::share_contents) != sharing ||
+      state.tenants->NamesThat(&Tenant::batch_with_others) != batching) {
+    // Those who have none of their leases, too: contents outlive leases.
+    for (const auto& [id, worker] : state.workers.all()) {
+      notices::Touch(worker.get(), wakes);
+    }
+  }
+  return changes;
+}
+
+}  // namespace djinn::coordinator::tenants

@@ -9,6 +9,7 @@
 #include "common/lease/lease_verifier.h"
 #include "common/metrics/exposition.h"
 #include "coordinator/cluster_fixture.h"
+#include "coordinator/session_table.h"
 #include "coordinator/testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

@@ -13,10 +13,12 @@
 #include "common/net/channel_options.h"
 #include "common/net/grpc_status.h"
 #include "common/version.h"
+#include "coordinator/run_inquiries.h"
 #include "coordinator/testing.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/unknown_field_set.h"
 #include "gtest/gtest.h"
+#include "scheduler/placement/work.h"
 
 namespace djinn::coordinator {
 namespace {

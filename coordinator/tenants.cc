@@ -66,4 +66,13 @@ std::shared_ptr<const Tenant> Tenants::Find(absl::string_view name) const {
   return found == tenants->end() ? nullptr : found->second;
 }
 
+std::vector<std::string> Tenants::NamesThat(bool Tenant::* agree) const {
+  std::vector<std::string> names;
+  const Snapshot tenants = all();
+  for (const auto& [name, tenant] : *tenants) {
+    if (tenant.get()->*agree) names.push_back(name);
+  }
+  return names;
+}
+
 }  // namespace djinn::coordinator

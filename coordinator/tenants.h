@@ -104,6 +104,9 @@ class Tenants {
 
   Snapshot all() const;
 
+  // The names of those that agree to it, in order.
+  std::vector<std::string> NamesThat(bool Tenant::* agree) const;
+
  private:
   mutable Mutex mu_;
   Snapshot tenants_ ABSL_GUARDED_BY(mu_);

@@ -1,25 +1,30 @@
-// What operators see.
+#include "coordinator/cluster_views.h"
+
 #include <algorithm>
+#include <cstddef>
+#include <memory>
 #include <set>
 
 #include "absl/strings/escaping.h"
-#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "common/error.h"
 #include "common/log/log.h"
 #include "common/net/proto_duration.h"
 #include "common/saturating.h"
-#include "coordinator/cluster.h"
+#include "coordinator/cluster_quota.h"
+#include "coordinator/credit_ledger.h"
+#include "coordinator/queue_stops.h"
+#include "coordinator/unknown.h"
+#include "coordinator/urgency.h"
+#include "djinn/v1/lease.pb.h"
+#include "djinn/v1/notes.pb.h"
+#include "djinn/v1/placement.pb.h"
 
-namespace djinn::coordinator {
+namespace djinn::coordinator::views {
 namespace {
 
 // As SessionInfo.migrations says.
 constexpr size_t kShownMigrations = 8;
-
-absl::Status Unknown(absl::string_view what, absl::string_view name) {
-  return MakeError(absl::StatusCode::kNotFound, absl::StrCat(what, "_UNKNOWN"),
-                   absl::StrCat("there is no \"", name, "\""));
-}
 
 void Add(const v1::StorageUse& use, v1::StorageUse* sum) {
   sum->set_count(sum->count() + use.count());
@@ -43,9 +48,37 @@ void Add(const v1::SessionUse& use, v1::SessionUse* sum) {
   sum->mutable_models()->MergeFrom(use.models());
 }
 
+void DescribeCredits(ClusterState& state, const Tenant& tenant,
+                     v1::TenantCredits* credits)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
+  if (tenant.credits.device_time.has_value()) {
+    *credits->mutable_granted()->mutable_device_time() =
+        ToProtoDuration(*tenant.credits.device_time);
+  }
+  if (tenant.credits.bytes.has_value()) {
+    credits->mutable_granted()->set_bytes(*tenant.credits.bytes);
+  }
+  state.ledger.UsedNow(tenant.name, tenant.credits, state.clock->Now())
+      .AddTo(credits->mutable_used());
+  state.ledger.Reserved(tenant.name).AddTo(credits->mutable_reserved());
+}
+
+template <typename Info, typename Map>
+Page<Info> DescribePage(ClusterState& state, const Map& map,
+                        const PageRange& range)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
+  const Page<typename Map::const_iterator> slice = Slice(map, range);
+  Page<Info> page;
+  page.last_key = slice.last_key;
+  for (const auto& entry : slice.items) {
+    Describe(state, *entry->second, &page.items.emplace_back());
+  }
+  return page;
+}
+
 }  // namespace
 
-void Cluster::Describe(const Worker& worker, v1::WorkerInfo* info) {
+void Describe(ClusterState& state, const Worker& worker, v1::WorkerInfo* info) {
   info->set_worker_id(worker.id);
   info->set_state(worker.state);
   info->set_incarnation(worker.incarnation);
@@ -64,9 +97,9 @@ void Cluster::Describe(const Worker& worker, v1::WorkerInfo* info) {
   }
   info->set_session_count(static_cast<uint32_t>(sessions.size()));
   *info->mutable_report_age() =
-      ToProtoDuration(clock_->Monotonic() - worker.last_report);
+      ToProtoDuration(state.clock->Monotonic() - worker.last_report);
   info->set_lease_count(
-      static_cast<uint32_t>(leases_.OfWorker(worker.id).size()));
+      static_cast<uint32_t>(state.leases.OfWorker(worker.id).size()));
   info->set_protocol_version(worker.protocol_version);
   if (worker.speed.flops_per_second() > 0) {
     *info->mutable_speed() = worker.speed;
@@ -85,8 +118,8 @@ void Cluster::Describe(const Worker& worker, v1::WorkerInfo* info) {
       info->add_phases(static_cast<v1::Phase>(phase));
     }
   }
-  info->set_cordoned(cordoned_.contains(worker.id));
-  info->set_draining(draining_.contains(worker.id));
+  info->set_cordoned(state.cordoned.contains(worker.id));
+  info->set_draining(state.draining.contains(worker.id));
   info->set_busy_share(worker.busy_share);
   if (!worker.memory.has_value()) return;
   *info->mutable_memory() = *worker.memory;
@@ -96,14 +129,8 @@ void Cluster::Describe(const Worker& worker, v1::WorkerInfo* info) {
   *info->mutable_executed() = worker.executed;
 }
 
-const Worker::Held* Cluster::HeldFor(const Lease& lease) {
-  const Worker* const worker = workers_.Find(lease.worker_id);
-  if (worker == nullptr) return nullptr;
-  const auto found = worker->held.find(lease.id);
-  return found == worker->held.end() ? nullptr : &found->second;
-}
-
-void Cluster::Describe(const Session& session, v1::SessionInfo* info) {
+void Describe(ClusterState& state, const Session& session,
+              v1::SessionInfo* info) {
   info->set_session_id(log::ShortId(session.id));
   info->set_tenant(session.tenant);
   info->set_program(session.program);
@@ -119,17 +146,17 @@ void Cluster::Describe(const Session& session, v1::SessionInfo* info) {
     }
   }
   // A session whose tenant was just removed has none.
-  if (const auto tenant = tenants_->Find(session.tenant)) {
+  if (const auto tenant = state.tenants->Find(session.tenant)) {
     *info->mutable_limits() = tenant->limits;
-    *info->mutable_urgency() = Allowed(*tenant, session.urgency);
+    *info->mutable_urgency() = AllowedUrgency(*tenant, session.urgency);
   }
   const size_t count = session.migrations.size();
   for (size_t i = count - std::min(count, kShownMigrations); i < count; ++i) {
-    Describe(session.migrations[i], info->add_migrations());
+    Describe(state, session.migrations[i], info->add_migrations());
   }
-  for (const Lease* lease : leases_.OfSession(session.id)) {
+  for (const Lease* lease : state.leases.OfSession(session.id)) {
     info->add_lease_ids(lease->id);
-    const Worker::Held* const held = HeldFor(*lease);
+    const Worker::Held* const held = state.HeldFor(*lease);
     if (held == nullptr) continue;
     info->set_storage_count(info->storage_count() + held->storage_count);
     info->set_storage_bytes(info->storage_bytes() + held->storage_bytes);
@@ -137,10 +164,12 @@ void Cluster::Describe(const Session& session, v1::SessionInfo* info) {
   }
 }
 
-absl::flat_hash_map<std::string, Cluster::TenantSums> Cluster::SumTenants() {
+absl::flat_hash_map<std::string, TenantSums> SumTenants(ClusterState& state) {
   absl::flat_hash_map<std::string, TenantSums> sums;
-  for (const auto& [id, lease] : leases_.all()) ++sums[lease->tenant].leases;
-  for (const auto& [id, worker] : workers_.all()) {
+  for (const auto& [id, lease] : state.leases.all()) {
+    ++sums[lease->tenant].leases;
+  }
+  for (const auto& [id, worker] : state.workers.all()) {
     for (const auto& [lease_id, held] : worker->held) {
       TenantSums& sum = sums[held.tenant];
       sum.storage_bytes += held.storage_bytes;
@@ -155,8 +184,8 @@ absl::flat_hash_map<std::string, Cluster::TenantSums> Cluster::SumTenants() {
   return sums;
 }
 
-void Cluster::Describe(const Tenant& tenant, const TenantSums& sums,
-                       v1::TenantInfo* info) {
+void Describe(ClusterState& state, const Tenant& tenant, const TenantSums& sums,
+              v1::TenantInfo* info) {
   info->set_tenant(tenant.name);
   *info->mutable_limits() = tenant.limits;
   info->set_max_sessions(tenant.max_sessions);
@@ -167,42 +196,30 @@ void Cluster::Describe(const Tenant& tenant, const TenantSums& sums,
     info->set_model_bytes(tenant.totals.model_bytes());
   }
   info->set_placement_policy(tenant.placement.policy.empty()
-                                 ? config_.placement_policy
+                                 ? state.config.placement_policy
                                  : tenant.placement.policy);
   info->mutable_required_capabilities()->Assign(
       tenant.placement.required.begin(), tenant.placement.required.end());
   info->set_session_count(
-      static_cast<uint32_t>(sessions_.CountOfTenant(tenant.name)));
+      static_cast<uint32_t>(state.sessions.CountOfTenant(tenant.name)));
   info->set_lease_count(sums.leases);
-  Describe(tenant, info->mutable_credits());
-  if (const QueueStops::Stop* const stop = queue_stops_.Find(tenant.name)) {
+  DescribeCredits(state, tenant, info->mutable_credits());
+  if (const QueueStops::Stop* const stop =
+          state.queue_stops.Find(tenant.name)) {
     *info->mutable_queue_stop() = QueueStops::Describe(*stop);
   }
   info->set_weight(tenant.weight);
   info->set_max_priority_class(tenant.max_priority_class);
   info->set_share_contents(tenant.share_contents);
   info->set_batch_with_others(tenant.batch_with_others);
-  DescribeQuota(tenant, info);
+  quota::Describe(state, tenant, info);
   info->set_storage_bytes(sums.storage_bytes);
   info->set_content_bytes(sums.content_bytes);
   if (sums.use.has_value()) *info->mutable_use() = *sums.use;
 }
 
-void Cluster::Describe(const Tenant& tenant, v1::TenantCredits* credits) {
-  if (tenant.credits.device_time.has_value()) {
-    *credits->mutable_granted()->mutable_device_time() =
-        ToProtoDuration(*tenant.credits.device_time);
-  }
-  if (tenant.credits.bytes.has_value()) {
-    credits->mutable_granted()->set_bytes(*tenant.credits.bytes);
-  }
-  ledger_.UsedNow(tenant.name, tenant.credits, clock_->Now())
-      .AddTo(credits->mutable_used());
-  ledger_.Reserved(tenant.name).AddTo(credits->mutable_reserved());
-}
-
-void Cluster::Describe(const Lease& lease, v1::LeaseInfo* info) {
-  const Worker::Held* const held = HeldFor(lease);
+void Describe(ClusterState& state, const Lease& lease, v1::LeaseInfo* info) {
+  const Worker::Held* const held = state.HeldFor(lease);
   info->set_lease_id(lease.id);
   info->set_session_id(log::ShortId(lease.session_id));
   info->set_tenant(lease.tenant);
@@ -211,16 +228,17 @@ void Cluster::Describe(const Lease& lease, v1::LeaseInfo* info) {
   info->set_virtual_device(lease.device.virtual_device);
   info->set_member(lease.device.member);
   info->set_session_epoch(lease.epoch);
-  *info->mutable_age() = ToProtoDuration(clock_->Monotonic() - lease.created);
+  *info->mutable_age() =
+      ToProtoDuration(state.clock->Monotonic() - lease.created);
   info->set_placement_reason(lease.placement_reason);
   *info->mutable_limits() = lease.limits;
   info->set_out_of_credit(lease.out_of_credit);
-  if (const CreditLedger::Account* account = ledger_.Find(lease.id)) {
+  if (const CreditLedger::Account* account = state.ledger.Find(lease.id)) {
     account->billed.AddTo(info->mutable_lease_use());
   }
   v1::LeaseClaims claims;
-  if (const auto tenant = tenants_->Find(lease.tenant)) {
-    ledger_.Describe(lease.id, tenant->credits, &claims);
+  if (const auto tenant = state.tenants->Find(lease.tenant)) {
+    state.ledger.Describe(lease.id, tenant->credits, &claims);
   }
   if (claims.has_credits()) *info->mutable_credits() = claims.credits();
   if (lease.state == Lease::State::kOffered) {
@@ -236,98 +254,98 @@ void Cluster::Describe(const Lease& lease, v1::LeaseInfo* info) {
   }
 }
 
-template <typename Info, typename Map>
-Page<Info> Cluster::DescribePage(const Map& map, const PageRange& range) {
-  const Page<typename Map::const_iterator> slice = Slice(map, range);
-  Page<Info> page;
-  page.last_key = slice.last_key;
-  for (const auto& entry : slice.items) {
-    Describe(*entry->second, &page.items.emplace_back());
+void Describe(ClusterState& state, const Migration& migration,
+              v1::MigrationInfo* info) {
+  info->set_virtual_device(migration.virtual_device);
+  info->set_from_worker_id(migration.from_worker_id);
+  info->set_to_worker_id(migration.to_worker_id);
+  info->set_reason(migration.reason);
+  info->set_state(migration.state);
+  *info->mutable_age() =
+      ToProtoDuration(state.clock->Monotonic() - migration.decided);
+  if (migration.terms.has_value()) {
+    v1::MigrationTerms* const terms = info->mutable_terms();
+    terms->set_stay_seconds(migration.terms->stay_seconds);
+    terms->set_go_seconds(migration.terms->go_seconds);
+    terms->set_state_bytes(migration.terms->state_bytes);
+    terms->set_transfer_seconds(migration.terms->transfer_seconds);
   }
-  return page;
+  if (migration.state == v1::MigrationInfo::FAILED) {
+    info->set_failure_reason(ErrorReason(migration.failure));
+    info->set_failure(std::string(migration.failure.message()));
+  }
+  if (migration.state != v1::MigrationInfo::DONE) return;
+  info->set_storage_count(migration.outcome.storage_count());
+  info->set_moved_bytes(migration.outcome.moved_bytes());
+  info->set_held_bytes(migration.outcome.held_bytes());
+  *info->mutable_paused() = migration.outcome.paused();
 }
 
-Page<v1::WorkerInfo> Cluster::Workers(const PageRange& range) {
-  MutexLock lock(&mu_);
-  return DescribePage<v1::WorkerInfo>(workers_.all(), range);
+Page<v1::WorkerInfo> Workers(ClusterState& state, const PageRange& range) {
+  return DescribePage<v1::WorkerInfo>(state, state.workers.all(), range);
 }
 
-Page<v1::SessionInfo> Cluster::Sessions(const PageRange& range) {
-  MutexLock lock(&mu_);
-  return DescribePage<v1::SessionInfo>(sessions_.in_order(), range);
+Page<v1::SessionInfo> Sessions(ClusterState& state, const PageRange& range) {
+  return DescribePage<v1::SessionInfo>(state, state.sessions.in_order(), range);
 }
 
-Page<v1::TenantInfo> Cluster::TenantInfos(const PageRange& range) {
-  MutexLock lock(&mu_);
-  const Tenants::Snapshot tenants = tenants_->all();
-  auto sums = SumTenants();
+Page<v1::TenantInfo> TenantInfos(ClusterState& state, const PageRange& range) {
+  const Tenants::Snapshot tenants = state.tenants->all();
+  auto sums = SumTenants(state);
   const auto slice = Slice(*tenants, range);
   Page<v1::TenantInfo> page;
   page.last_key = slice.last_key;
   for (const auto& entry : slice.items) {
-    Describe(*entry->second, sums[entry->first], &page.items.emplace_back());
+    Describe(state, *entry->second, sums[entry->first],
+             &page.items.emplace_back());
   }
   return page;
 }
 
-Page<v1::LeaseInfo> Cluster::Leases(const PageRange& range) {
-  MutexLock lock(&mu_);
-  return DescribePage<v1::LeaseInfo>(leases_.all(), range);
+Page<v1::LeaseInfo> Leases(ClusterState& state, const PageRange& range) {
+  return DescribePage<v1::LeaseInfo>(state, state.leases.all(), range);
 }
 
-absl::StatusOr<v1::WorkerInfo> Cluster::GetWorker(const std::string& id) {
-  MutexLock lock(&mu_);
-  const Worker* const worker = workers_.Find(id);
+absl::StatusOr<v1::WorkerInfo> GetWorker(ClusterState& state,
+                                         const std::string& id) {
+  const Worker* const worker = state.workers.Find(id);
   if (worker == nullptr) return Unknown("WORKER", id);
   v1::WorkerInfo info;
-  Describe(*worker, &info);
+  Describe(state, *worker, &info);
   return info;
 }
 
-const Session* Cluster::FindForOperator(const std::string& id) {
-  const Session* const session = sessions_.FindByPrefix(id);
-  return session != nullptr &&
-                 (id == session->id || id == log::ShortId(session->id))
-             ? session
-             : nullptr;
-}
-
-absl::Status Cluster::SessionUnknown(const std::string& id) {
-  return Unknown("SESSION", log::ShortId(id));
-}
-
-absl::StatusOr<v1::SessionInfo> Cluster::GetSession(const std::string& id) {
-  MutexLock lock(&mu_);
-  const Session* const session = FindForOperator(id);
+absl::StatusOr<v1::SessionInfo> GetSession(ClusterState& state,
+                                           const std::string& id) {
+  const Session* const session = state.FindForOperator(id);
   if (session == nullptr) return SessionUnknown(id);
   v1::SessionInfo info;
-  Describe(*session, &info);
+  Describe(state, *session, &info);
   return info;
 }
 
-absl::StatusOr<v1::TenantInfo> Cluster::GetTenant(const std::string& name) {
-  const std::shared_ptr<const Tenant> tenant = tenants_->Find(name);
+absl::StatusOr<v1::TenantInfo> GetTenant(ClusterState& state,
+                                         const std::string& name) {
+  const std::shared_ptr<const Tenant> tenant = state.tenants->Find(name);
   if (tenant == nullptr) return Unknown("TENANT", name);
-  MutexLock lock(&mu_);
   v1::TenantInfo info;
-  Describe(*tenant, SumTenants()[name], &info);
+  Describe(state, *tenant, SumTenants(state)[name], &info);
   return info;
 }
 
-absl::StatusOr<v1::LeaseInfo> Cluster::GetLease(const std::string& id) {
-  MutexLock lock(&mu_);
-  const Lease* const lease = leases_.Find(id);
+absl::StatusOr<v1::LeaseInfo> GetLease(ClusterState& state,
+                                       const std::string& id) {
+  const Lease* const lease = state.leases.Find(id);
   if (lease == nullptr) return Unknown("LEASE", id);
   v1::LeaseInfo info;
-  Describe(*lease, &info);
+  Describe(state, *lease, &info);
   return info;
 }
 
-void Cluster::DescribePlans(absl::Span<v1::GraphInfo> graphs) {
-  MutexLock lock(&mu_);
+void DescribePlans(ClusterState& state, absl::Span<v1::GraphInfo> graphs) {
   for (v1::GraphInfo& graph : graphs) {
     const std::string fingerprint = absl::HexStringToBytes(graph.fingerprint());
-    for (const Worker* const worker : workers_.WithGraph(fingerprint)) {
+    for (const Worker* const worker : state.workers.WithGraph(fingerprint)) {
       const Worker::Runs& runs = worker->graphs.at(fingerprint);
       graph.set_run_count(graph.run_count() + runs.count);
       graph.add_worker_ids(worker->id);
@@ -337,4 +355,4 @@ void Cluster::DescribePlans(absl::Span<v1::GraphInfo> graphs) {
   }
 }
 
-}  // namespace djinn::coordinator
+}  // namespace djinn::coordinator::views

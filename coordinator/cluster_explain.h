@@ -1,0 +1,51 @@
+// Why virtual devices are where they are, and what holds the others.
+#ifndef COORDINATOR_CLUSTER_EXPLAIN_H_
+#define COORDINATOR_CLUSTER_EXPLAIN_H_
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/mutex.h"
+#include "coordinator/cluster_line.h"
+#include "coordinator/cluster_state.h"
+#include "coordinator/lease_table.h"
+#include "coordinator/session_table.h"
+#include "djinn/v1/admin.pb.h"
+#include "djinn/v1/queue.pb.h"
+
+namespace djinn::coordinator::explain {
+
+// What the lease waits for, which is out of credit.
+std::string CreditUnblockedBy(ClusterState& state, const Lease& lease)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
+
+// Those that have a lease, ask for one, or have lost one, in order.
+std::vector<v1::DeviceExplanation> ExplainDevices(ClusterState& state,
+                                                  const Session& session,
+                                                  line::Places* places)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
+
+// Of all tenants, by name.
+std::map<std::string, v1::TenantStanding> Standings(ClusterState& state)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
+
+// As Cluster::ExplainSession().
+absl::StatusOr<v1::SessionExplanation> ExplainSession(ClusterState& state,
+                                                      const std::string& id)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
+
+// As Cluster::ExplainTenant().
+absl::StatusOr<v1::TenantExplanation> ExplainTenant(ClusterState& state,
+                                                    const std::string& name)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
+
+// As Cluster::TryPlacement().
+absl::StatusOr<v1::TryPlacementResponse> TryPlacement(
+    ClusterState& state, const v1::TryPlacementRequest& request)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
+
+}  // namespace djinn::coordinator::explain
+
+#endif  // COORDINATOR_CLUSTER_EXPLAIN_H_

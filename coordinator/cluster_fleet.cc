@@ -1,0 +1,131 @@
+#include "coordinator/cluster_fleet.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/hash/hash.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "common/saturating.h"
+#include "scheduler/semantics/roofline.h"
+
+namespace djinn::coordinator::fleet {
+namespace {
+
+// Of runs on a worker that has not reported any.
+constexpr double kSecondsPerRun = 5e-3;
+// A session that has not brought what it announced by then will not.
+constexpr absl::Duration kPromiseTime = absl::Seconds(30);
+
+// "cuda:0" is of the kind "cuda".
+std::string KindOf(const std::string& device) {
+  return device.substr(0, device.find(':'));
+}
+
+semantics::DeviceSpeed SpeedOf(const Worker& worker) {
+  return {worker.speed.flops_per_second(), worker.speed.bytes_per_second(),
+          worker.speed.seconds_per_call()};
+}
+
+// PromisedBytes() of all the worker's leases: no tenant's more than its
+// sessions may hold there together.
+uint64_t PromisedAt(ClusterState& state, const Worker& worker)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
+  struct OfTenant {
+    uint64_t promised = 0;
+    uint64_t most = 0;
+  };
+  absl::flat_hash_map<absl::string_view, OfTenant> tenants;
+  for (Lease* lease : state.leases.PromisingOfWorker(worker.id)) {
+    if (state.clock->Monotonic() - lease->created > kPromiseTime) {
+      state.leases.EndPromise(lease);
+      continue;
+    }
+    OfTenant& of = tenants[lease->tenant];
+    of.promised = SaturatingSum(of.promised, PromisedBytes(state, *lease));
+    of.most = std::max(of.most, lease->tenant_limits.memory_bytes());
+  }
+  uint64_t promised = 0;
+  for (const auto& [tenant, of] : tenants) {
+    const auto held = worker.held_bytes.find(tenant);
+    const uint64_t has = held == worker.held_bytes.end() ? 0 : held->second;
+    promised = SaturatingSum(
+        promised, std::min(of.promised, of.most - std::min(of.most, has)));
+  }
+  return promised;
+}
+
+}  // namespace
+
+scheduler::StateKey KeyOf(const std::string& tenant, const ContentKey& key) {
+  return absl::HashOf(tenant, key.first.high, key.first.low, key.second);
+}
+
+uint64_t PromisedBytes(ClusterState& state, const Lease& lease) {
+  if (state.clock->Monotonic() - lease.created > kPromiseTime) return 0;
+  const Worker::Held* const held = state.HeldFor(lease);
+  const uint64_t brought = held == nullptr ? 0 : held->storage_bytes;
+  return lease.promised_bytes - std::min(lease.promised_bytes, brought);
+}
+
+void Refresh(ClusterState& state, const Worker& worker) {
+  if (!worker.usable()) {
+    state.fleet.Remove(worker.id);
+    return;
+  }
+  scheduler::WorkerFacts facts;
+  facts.id = worker.id;
+  facts.device = KindOf(worker.device);
+  facts.memory_bytes = worker.memory_bytes;
+  facts.leases = static_cast<uint32_t>(state.leases.CountOfWorker(worker.id));
+  // The worker counts what it would evict as free.
+  facts.available_bytes =
+      worker.free_bytes -
+      std::min(worker.free_bytes, PromisedAt(state, worker));
+  facts.queued_runs = worker.queued_runs;
+  facts.queued_seconds =
+      worker.queued_runs *
+      (worker.seconds_per_run > 0 ? worker.seconds_per_run : kSecondsPerRun);
+  facts.busy_share = worker.busy_share;
+  facts.speed = SpeedOf(worker);
+  facts.price_per_second = worker.price_per_hour / 3600;
+  facts.link_bytes_per_second =
+      static_cast<double>(worker.link_bytes_per_second);
+  facts.client_bytes_per_second =
+      static_cast<double>(worker.client_bytes_per_second);
+  facts.capabilities = worker.capabilities;
+  facts.phases = worker.phases;
+  facts.cordoned = state.cordoned.contains(worker.id);
+  state.fleet.Put(std::move(facts));
+}
+
+const scheduler::Fleet& Fresh(ClusterState& state) {
+  for (const std::string& worker_id : std::exchange(state.stale, {})) {
+    if (const Worker* const worker = state.workers.Find(worker_id)) {
+      Refresh(state, *worker);
+    }
+  }
+  return state.fleet;
+}
+
+bool Absorb(ClusterState& state, const Worker& worker) {
+  const scheduler::Fleet::Member* const before = Fresh(state).Find(worker.id);
+  const bool known = before != nullptr;
+  const uint64_t available = known ? before->facts.available_bytes : 0;
+  absl::flat_hash_set<scheduler::StateKey> held;
+  for (const auto& [tenant, contents] : worker.contents) {
+    for (const ContentKey& key : contents) held.insert(KeyOf(tenant, key));
+  }
+  Refresh(state, worker);
+  state.fleet.SetHeld(worker.id, std::move(held));
+  for (const Worker::Ran& ran : worker.ran) {
+    state.works.Learn(ran.fingerprint, KindOf(worker.device), SpeedOf(worker),
+                      ran.runs, ran.time);
+  }
+  return !known ||
+         state.fleet.Find(worker.id)->facts.available_bytes > available;
+}
+
+}  // namespace djinn::coordinator::fleet

@@ -1,0 +1,25 @@
+// What ran, by what workers report, as it is recorded.
+#ifndef COORDINATOR_CLUSTER_JOBS_H_
+#define COORDINATOR_CLUSTER_JOBS_H_
+
+#include "absl/status/statusor.h"
+#include "common/mutex.h"
+#include "coordinator/cluster_state.h"
+#include "coordinator/page.h"
+#include "coordinator/worker_registry.h"
+#include "djinn/v1/admin.pb.h"
+
+namespace djinn::coordinator::jobs {
+
+// Keeps what the report says of runs, if that is kept.
+void Record(ClusterState& state, const Worker& worker)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
+
+// As Cluster::RecordedJobs().
+absl::StatusOr<Page<v1::RecordedJob>> Recorded(ClusterState& state,
+                                               const PageRange& range)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
+
+}  // namespace djinn::coordinator::jobs
+
+#endif  // COORDINATOR_CLUSTER_JOBS_H_

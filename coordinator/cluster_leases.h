@@ -1,0 +1,80 @@
+// The life of a lease, but for who asks for it: made, signed, granted, ended.
+//
+// Also that of the lease which a virtual device is to go over to: it ends with
+// the one in use, and that one goes on when it ends.
+#ifndef COORDINATOR_CLUSTER_LEASES_H_
+#define COORDINATOR_CLUSTER_LEASES_H_
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "common/mutex.h"
+#include "coordinator/cluster_state.h"
+#include "coordinator/lease_table.h"
+#include "coordinator/session_table.h"
+#include "coordinator/tenants.h"
+#include "coordinator/waker.h"
+#include "coordinator/worker_registry.h"
+#include "djinn/v1/lease.pb.h"
+#include "djinn/v1/session.pb.h"
+
+namespace djinn::coordinator::leases {
+
+// A lease there for the session's virtual device, not added yet.
+Lease Make(ClusterState& state, const Worker& worker, MemberId device,
+           const Tenant* tenant, Session* session)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
+
+// The lease counts against its tenant's quota.
+Lease* Add(ClusterState& state, Lease lease)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
+
+// Signs the lease anew, as it is now.
+void Issue(ClusterState& state, Lease* lease)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
+
+// What a lease that a worker reports says. Unauthenticated (LEASE_UNKNOWN)
+// when one of our keys should have signed it and did not.
+absl::StatusOr<v1::LeaseClaims> ReportedClaims(const ClusterState& state,
+                                               const v1::SignedLease& lease)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
+
+// The worker knows the lease, which is offered, or was adopted: the client
+// hears of it.
+void Grant(ClusterState& state, Lease* lease, Wakes* wakes)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
+
+// What the client is told of it.
+v1::LeaseGranted GrantOf(ClusterState& state, const Lease& lease)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
+
+// Closes its account, too; nobody is told.
+void Remove(ClusterState& state, const std::string& lease_id)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
+
+// Tells the session, and removes it. `for_tenant` took back its own.
+void End(ClusterState& state, Lease* lease, absl::string_view reason,
+         Wakes* wakes, absl::string_view for_tenant = "")
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
+
+// Ends what is left of leases at a worker that is lost or restarted.
+void EndAt(ClusterState& state, Worker* worker, absl::string_view reason,
+           Wakes* wakes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
+
+// The virtual device stays where it is: the lease that it was to go over to
+// ends.
+void DropMigration(ClusterState& state, Lease* to, const absl::Status& why,
+                   Wakes* wakes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
+
+// How the way to the lease ended, which is kept for operators, and counted. OK:
+// the virtual device has gone over to it.
+void EndMigrationRecord(ClusterState& state, const std::string& lease_id,
+                        v1::MigrationOutcome outcome, absl::Status failure,
+                        Session* session)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
+
+}  // namespace djinn::coordinator::leases
+
+#endif  // COORDINATOR_CLUSTER_LEASES_H_

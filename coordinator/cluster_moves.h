@@ -1,0 +1,46 @@
+// Which virtual devices go to other workers: because their work is another,
+// because there is a better place, because a worker drains, because an operator
+// says so.
+#ifndef COORDINATOR_CLUSTER_MOVES_H_
+#define COORDINATOR_CLUSTER_MOVES_H_
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/mutex.h"
+#include "coordinator/cluster_state.h"
+#include "coordinator/session_table.h"
+#include "coordinator/waker.h"
+#include "coordinator/work_table.h"
+#include "djinn/v1/admin.pb.h"
+
+namespace djinn::coordinator::moves {
+
+// The session defined a structure with this work: it may be another phase,
+// which another worker is better for.
+void NotePhase(ClusterState& state, const SharedWork& work, Session* session,
+               Wakes* wakes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
+
+// Looks for better places, for some leases in turn.
+void Rebalance(ClusterState& state, absl::Duration now, Wakes* wakes)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
+
+// Has leases go from the workers that drain.
+void AdvanceDrains(ClusterState& state, absl::Duration now, Wakes* wakes)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
+
+// As Cluster::CordonWorker().
+absl::StatusOr<v1::WorkerInfo> Cordon(ClusterState& state,
+                                      const std::string& id, bool cordoned,
+                                      bool drain, Wakes* wakes)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
+
+// As Cluster::MigrateSession().
+absl::StatusOr<v1::MigrateSessionResponse> MigrateSession(
+    ClusterState& state, const v1::MigrateSessionRequest& request, Wakes* wakes)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
+
+}  // namespace djinn::coordinator::moves
+
+#endif  // COORDINATOR_CLUSTER_MOVES_H_

@@ -1,0 +1,45 @@
+// What the peers of the cluster are told: messages to sessions, and hints that
+// a worker is to hear of its state soon. Below all other concerns.
+#ifndef COORDINATOR_CLUSTER_NOTICES_H_
+#define COORDINATOR_CLUSTER_NOTICES_H_
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "common/mutex.h"
+#include "coordinator/cluster_state.h"
+#include "coordinator/lease_table.h"
+#include "coordinator/session_table.h"
+#include "coordinator/waker.h"
+#include "coordinator/worker_registry.h"
+#include "djinn/v1/session.pb.h"
+
+namespace djinn::coordinator::notices {
+
+// Sends to a session; kept for its next stream if it has none now.
+void Send(v1::SessionResponse response, Session* session, Wakes* wakes);
+
+// Tells the session why its request for a lease is refused; counted.
+void Refuse(ClusterState& state, const absl::Status& why, MemberId device,
+            Session* session, Wakes* wakes)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
+
+// Has the worker told soon.
+void Touch(Worker* worker, Wakes* wakes);
+
+// Drops the session at the worker by name.
+void Drop(const std::string& session_id, Worker* worker, Wakes* wakes);
+
+// A lease of the session has ended that was the worker's. If nobody of the
+// session is there any more, it forgets the session.
+void LeaveWorker(ClusterState& state, const std::string& session_id,
+                 const std::string& worker_id, Wakes* wakes)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
+
+// The lease is new: the session's other workers are to hear of its worker.
+void TouchPeers(ClusterState& state, const Lease& lease, Wakes* wakes)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
+
+}  // namespace djinn::coordinator::notices
+
+#endif  // COORDINATOR_CLUSTER_NOTICES_H_

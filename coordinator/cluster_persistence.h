@@ -1,0 +1,41 @@
+// What outlives the process.
+#ifndef COORDINATOR_CLUSTER_PERSISTENCE_H_
+#define COORDINATOR_CLUSTER_PERSISTENCE_H_
+
+#include <map>
+#include <string>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "common/mutex.h"
+#include "coordinator/cluster_state.h"
+#include "coordinator/waker.h"
+
+namespace djinn::coordinator::persistence {
+
+// As Cluster::Save(). Takes the lock itself, and encodes what was learnt
+// without it.
+std::map<std::string, std::string> Save(ClusterState& state)
+    ABSL_LOCKS_EXCLUDED(state.mu);
+
+// As Cluster::NoteKept().
+void NoteKept(ClusterState& state, Wakes* wakes)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
+
+// As Cluster::Restore(). Takes the lock itself, once all is read.
+absl::Status Restore(ClusterState& state,
+                     const std::map<std::string, std::string>& saved)
+    ABSL_LOCKS_EXCLUDED(state.mu);
+
+// Gives back what these hold of quotas.
+void ForgetRestored(ClusterState& state,
+                    absl::FunctionRef<bool(const RestoredLease&)> which)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
+
+// Nobody will tell any more of what an earlier process granted: gives it up.
+void SettleForgotten(ClusterState& state)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
+
+}  // namespace djinn::coordinator::persistence
+
+#endif  // COORDINATOR_CLUSTER_PERSISTENCE_H_

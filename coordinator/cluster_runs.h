@@ -1,0 +1,30 @@
+// Single runs, which only their workers know: asked for, and put beside what is
+// known of their leases.
+#ifndef COORDINATOR_CLUSTER_RUNS_H_
+#define COORDINATOR_CLUSTER_RUNS_H_
+
+#include <functional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "common/mutex.h"
+#include "coordinator/cluster_state.h"
+#include "djinn/v1/admin.pb.h"
+
+namespace djinn::coordinator::runs {
+
+using ListDone = std::function<void(absl::StatusOr<v1::ListRunsResponse>)>;
+using ExplainDone = std::function<void(absl::StatusOr<v1::RunExplanation>)>;
+
+// As Cluster::ListRuns(). Takes the lock itself, also when the workers have
+// answered.
+void List(ClusterState& state, const std::string& session_id, ListDone done)
+    ABSL_LOCKS_EXCLUDED(state.mu);
+
+// As Cluster::ExplainRun(), likewise.
+void Explain(ClusterState& state, const v1::ExplainRunRequest& request,
+             ExplainDone done) ABSL_LOCKS_EXCLUDED(state.mu);
+
+}  // namespace djinn::coordinator::runs
+
+#endif  // COORDINATOR_CLUSTER_RUNS_H_

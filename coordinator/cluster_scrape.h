@@ -1,0 +1,17 @@
+// What operators' monitoring scrapes of the state that the cluster has anyway.
+#ifndef COORDINATOR_CLUSTER_SCRAPE_H_
+#define COORDINATOR_CLUSTER_SCRAPE_H_
+
+#include "common/metrics/exposition.h"
+#include "common/mutex.h"
+#include "coordinator/cluster_state.h"
+
+namespace djinn::coordinator::scrape {
+
+// As Cluster::Collect(), but for what was counted.
+void Collect(ClusterState& state, Exposition* out)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
+
+}  // namespace djinn::coordinator::scrape
+
+#endif  // COORDINATOR_CLUSTER_SCRAPE_H_
