@@ -152,8 +152,10 @@ TEST_F(ClusterMigrationTest, AFailureLeavesItWhereItIs) {
 }
 
 TEST_F(ClusterMigrationTest, TheLeaseThatIsLeftBesideAnotherEnds) {
+  ASSERT_TRUE(cluster_->CordonWorker("w1", true, false).ok());
   const v1::Lease other = Grant(session_, 1, here_, &w0_);
   ASSERT_EQ(other.worker_id(), "w0");
+  ASSERT_TRUE(cluster_->CordonWorker("w1", false, false).ok());
   v1::MigrateSessionRequest request;
   request.set_session_id(session_.owner);
   request.set_virtual_device(0);

@@ -116,8 +116,7 @@ class CreditLedger {
   void Adopt(const std::string& lease_id, const v1::LeaseCredits& granted);
   // The worker says what the lease has used in all. Device time that it does
   // not say a phase of is of none. `rates`: the tenant's, here and below.
-  void Bill(const std::string& lease_id, const Use& used,
-            const Rates& rates = {});
+  void Bill(const std::string& lease_id, const Use& used, const Rates& rates);
   // Grants another slice when half of the last one is gone, as far as the
   // tenant's credit, and its rates if it has any, go. True when the lease may
   // use more than before.
@@ -127,13 +126,13 @@ class CreditLedger {
   void Describe(const std::string& lease_id, const CreditLimits& limits,
                 v1::LeaseClaims* claims) const;
   // The lease ended here: what is unused returns to the tenant.
-  void Close(const std::string& lease_id, const Rates& rates = {});
+  void Close(const std::string& lease_id, const Rates& rates);
   // Nothing more will be reported of it.
-  void Settle(const std::string& lease_id, const Rates& rates = {});
+  void Settle(const std::string& lease_id, const Rates& rates);
   // The lease has ended, and nobody expects to hear more of it, or of any of
   // the worker's. `now` is monotonic.
   void Retire(const std::string& lease_id, absl::Duration now,
-              const Rates& rates = {});
+              const Rates& rates);
   void RetireWorker(const std::string& worker_id, absl::Duration now,
                     RatesOf rates_of);
   // Forgets those that were kept for long.

@@ -45,9 +45,9 @@ TEST_F(CreditLedgerTest, HandsOutSlices) {
   EXPECT_EQ(ledger_.Find("a")->granted.bytes, 4 * kMiB);
   EXPECT_FALSE(TopUp("a"));
   // Half of it must be gone.
-  ledger_.Bill("a", {absl::Seconds(1), 0});
+  ledger_.Bill("a", {absl::Seconds(1), 0}, {});
   EXPECT_FALSE(TopUp("a"));
-  ledger_.Bill("a", {absl::Seconds(1.5), 0});
+  ledger_.Bill("a", {absl::Seconds(1.5), 0}, {});
   EXPECT_TRUE(TopUp("a"));
   EXPECT_EQ(Granted("a"), absl::Seconds(3.5));
   EXPECT_EQ(ledger_.Reserved("red").device_time, absl::Seconds(2));
@@ -59,12 +59,12 @@ TEST_F(CreditLedgerTest, NeverGrantsMoreThanThereIs) {
   absl::Duration used;
   while (TopUp("a")) {
     used = Granted("a");
-    ledger_.Bill("a", {used, 0});
+    ledger_.Bill("a", {used, 0}, {});
   }
   EXPECT_EQ(used, absl::Seconds(32));
   EXPECT_FALSE(TopUp("b"));
   // A step that ran beyond it is billed.
-  ledger_.Bill("a", {absl::Seconds(40), 0});
+  ledger_.Bill("a", {absl::Seconds(40), 0}, {});
   EXPECT_EQ(Used(), absl::Seconds(40));
   EXPECT_FALSE(TopUp("a"));
   // More credit helps, once there is more than was used.
@@ -74,14 +74,14 @@ TEST_F(CreditLedgerTest, NeverGrantsMoreThanThereIs) {
 }
 
 TEST_F(CreditLedgerTest, BillsGrowthOnce) {
-  ledger_.Bill("a", {absl::Seconds(3), 10});
-  ledger_.Bill("a", {absl::Seconds(3), 10});
+  ledger_.Bill("a", {absl::Seconds(3), 10}, {});
+  ledger_.Bill("a", {absl::Seconds(3), 10}, {});
   // An older report.
-  ledger_.Bill("a", {absl::Seconds(1), 20});
+  ledger_.Bill("a", {absl::Seconds(1), 20}, {});
   const Use used = ledger_.tenants().at("red").used;
   EXPECT_EQ(used.device_time, absl::Seconds(3));
   EXPECT_EQ(used.bytes, 20u);
-  ledger_.Bill("unknown", {absl::Seconds(9), 9});
+  ledger_.Bill("unknown", {absl::Seconds(9), 9}, {});
   EXPECT_EQ(ledger_.tenants().size(), 1u);
 }
 
@@ -91,14 +91,14 @@ TEST_F(CreditLedgerTest, TheUnusedReturnsWhenALeaseEnds) {
   EXPECT_TRUE(TopUp("b"));
   EXPECT_FALSE(TopUp("b"));
   EXPECT_EQ(ledger_.Reserved("red").device_time, absl::Seconds(2));
-  ledger_.Bill("a", {absl::Milliseconds(100), 0});
-  ledger_.Close("a");
+  ledger_.Bill("a", {absl::Milliseconds(100), 0}, {});
+  ledger_.Close("a", {});
   EXPECT_EQ(ledger_.Reserved("red").device_time, absl::Seconds(1));
   // Its last steps are billed all the same.
-  ledger_.Bill("a", {absl::Milliseconds(300), 0});
+  ledger_.Bill("a", {absl::Milliseconds(300), 0}, {});
   EXPECT_EQ(Used(), absl::Milliseconds(300));
   EXPECT_EQ(ledger_.Reserved("red").device_time, absl::Seconds(1));
-  ledger_.Settle("a");
+  ledger_.Settle("a", {});
   EXPECT_EQ(ledger_.Find("a"), nullptr);
   EXPECT_EQ(Used(), absl::Milliseconds(300));
 }
@@ -119,14 +119,14 @@ TEST_F(CreditLedgerTest, WhatWasBilledIsKnownOfTheNewestThatAreRetired) {
   ledger_.RetireWorker(
       "w0", now, [](const std::string&) { return CreditLedger::Rates(); });
   EXPECT_EQ(ledger_.Reserved("red"), Use());
-  ledger_.Bill("a", {absl::Seconds(1), 0});
+  ledger_.Bill("a", {absl::Seconds(1), 0}, {});
   EXPECT_EQ(Used(), absl::Seconds(1));
   // What comes back is not forgotten with them.
   ledger_.Open("b", "red", "w0");
   for (size_t i = 0; i < CreditLedger::kMaxRetired; ++i) {
     const std::string id = absl::StrCat("l", i);
     ledger_.Open(id, "red", "w1");
-    ledger_.Retire(id, now);
+    ledger_.Retire(id, now, {});
   }
   EXPECT_EQ(ledger_.Find("a"), nullptr);
   EXPECT_NE(ledger_.Find("b"), nullptr);
@@ -140,12 +140,12 @@ TEST_F(CreditLedgerTest, WhatWasBilledIsKnownOfTheNewestThatAreRetired) {
 
 TEST_F(CreditLedgerTest, CreditComesAnewWithAPeriod) {
   limits_.period = absl::Hours(24);
-  while (TopUp("a")) ledger_.Bill("a", {Granted("a"), 0});
+  while (TopUp("a")) ledger_.Bill("a", {Granted("a"), 0}, {});
   now_ += absl::Hours(24);
   EXPECT_EQ(Used(), absl::ZeroDuration());
   EXPECT_TRUE(TopUp("a"));
   EXPECT_EQ(Granted("a"), absl::Seconds(34));
-  ledger_.Bill("a", {absl::Seconds(33), 0});
+  ledger_.Bill("a", {absl::Seconds(33), 0}, {});
   EXPECT_EQ(Used(), absl::Seconds(1));
   EXPECT_EQ(ledger_.tenants().at("red").used.device_time, absl::Seconds(33));
 }
@@ -154,7 +154,7 @@ TEST_F(CreditLedgerTest, AClockThatStepsBackBringsNoCredit) {
   limits_.period = absl::Hours(24);
   now_ = absl::UnixEpoch() + absl::Hours(24 * 50);
   const auto use_up = [&] {
-    while (TopUp("a")) ledger_.Bill("a", {Granted("a"), 0});
+    while (TopUp("a")) ledger_.Bill("a", {Granted("a"), 0}, {});
   };
   use_up();
   EXPECT_EQ(Used(), absl::Seconds(32));
@@ -175,7 +175,7 @@ TEST_F(CreditLedgerTest, AnotherLengthOfPeriodsBringsNoCreditByItself) {
   // At 15:00.
   now_ = absl::UnixEpoch() + absl::Hours(24 * 50 + 15);
   const auto use_up = [&] {
-    while (TopUp("a")) ledger_.Bill("a", {Granted("a"), 0});
+    while (TopUp("a")) ledger_.Bill("a", {Granted("a"), 0}, {});
   };
   limits_.period = absl::Hours(24);
   use_up();
@@ -199,7 +199,7 @@ TEST_F(CreditLedgerTest, AnotherLengthOfPeriodsBringsNoCreditByItself) {
 TEST_F(CreditLedgerTest, WhatCountedInAPeriodThatHasEndedDoesNotCount) {
   now_ = absl::UnixEpoch() + absl::Hours(24 * 50 + 15);
   limits_.period = absl::Hours(24);
-  while (TopUp("a")) ledger_.Bill("a", {Granted("a"), 0});
+  while (TopUp("a")) ledger_.Bill("a", {Granted("a"), 0}, {});
   now_ += absl::Hours(24);
   limits_.period = absl::Hours(12);
   EXPECT_EQ(Used(), absl::ZeroDuration());
@@ -207,11 +207,11 @@ TEST_F(CreditLedgerTest, WhatCountedInAPeriodThatHasEndedDoesNotCount) {
 }
 
 TEST_F(CreditLedgerTest, UseBeforeThereWereCreditsDoesNotCountInAPeriod) {
-  ledger_.Bill("a", {absl::Seconds(100), 0});
+  ledger_.Bill("a", {absl::Seconds(100), 0}, {});
   limits_.period = absl::Hours(24);
   EXPECT_EQ(Used(), absl::ZeroDuration());
   EXPECT_TRUE(TopUp("a"));
-  ledger_.Bill("a", {absl::Seconds(101), 0});
+  ledger_.Bill("a", {absl::Seconds(101), 0}, {});
   EXPECT_EQ(Used(), absl::Seconds(1));
 }
 
@@ -247,7 +247,7 @@ TEST_F(CreditLedgerTest, TakesUpWhatAnotherCoordinatorGranted) {
   *credits.mutable_device_time() = ToProtoDuration(absl::Seconds(10));
   ledger_.Adopt("a", credits);
   EXPECT_EQ(ledger_.Reserved("red").device_time, absl::Seconds(10));
-  ledger_.Bill("a", {absl::Seconds(8), 0});
+  ledger_.Bill("a", {absl::Seconds(8), 0}, {});
   EXPECT_EQ(ledger_.Reserved("red").device_time, absl::Seconds(2));
 }
 
@@ -255,7 +255,7 @@ TEST_F(CreditLedgerTest, WhatWasUsedBeyondAnotherCoordinatorsGrantIsOwed) {
   v1::LeaseCredits credits;
   *credits.mutable_device_time() = ToProtoDuration(absl::Seconds(1));
   ledger_.Adopt("a", credits);
-  ledger_.Bill("a", {absl::Seconds(9), 0});
+  ledger_.Bill("a", {absl::Seconds(9), 0}, {});
   double allowance = 5;
   ledger_.TopUp("a", {.device_time_rated = true}, now_,
                 {.device_time = CreditLedger::Rate{&allowance, 0.5}});
@@ -424,13 +424,13 @@ TEST(RatedLeasesTest, UseIsBoundedAndNothingIsLost) {
 TEST_F(CreditLedgerTest, PhasesAddUpToDeviceTime) {
   Use use{absl::Seconds(3), 0};
   use.phases.Add(v1::PHASE_TRAINING, absl::Seconds(2));
-  ledger_.Bill("a", use);
+  ledger_.Bill("a", use, {});
   // One that is said to have shrunk pays for no other.
   use.device_time = absl::Seconds(5);
   use.phases = {};
   use.phases.Add(v1::PHASE_TRAINING, absl::Seconds(1));
   use.phases.Add(v1::PHASE_FORWARD, absl::Seconds(9));
-  ledger_.Bill("a", use);
+  ledger_.Bill("a", use, {});
   const Use billed = ledger_.tenants().at("red").used;
   EXPECT_EQ(billed.phases.of(v1::PHASE_TRAINING), absl::Seconds(2));
   EXPECT_EQ(billed.phases.of(v1::PHASE_FORWARD), absl::Seconds(2));
@@ -444,12 +444,12 @@ TEST_F(CreditLedgerTest, WhatWasUsedInAPeriodIsKnownByPhase) {
   TopUp("a");
   Use use{absl::Seconds(1), 0};
   use.phases.Add(v1::PHASE_FORWARD, absl::Seconds(1));
-  ledger_.Bill("a", use);
+  ledger_.Bill("a", use, {});
   now_ += absl::Hours(24);
   TopUp("a");
   use.device_time = absl::Seconds(4);
   use.phases.Add(v1::PHASE_TRAINING, absl::Seconds(3));
-  ledger_.Bill("a", use);
+  ledger_.Bill("a", use, {});
   const PhaseTimes now = ledger_.UsedNow("red", limits_, now_).phases;
   EXPECT_EQ(now.of(v1::PHASE_FORWARD), absl::ZeroDuration());
   EXPECT_EQ(now.of(v1::PHASE_TRAINING), absl::Seconds(3));
@@ -463,7 +463,7 @@ TEST_F(CreditLedgerTest, WhatIsOlderThanPhasesIsOfNone) {
 
 TEST_F(CreditLedgerTest, IsRestored) {
   EXPECT_TRUE(TopUp("a"));
-  ledger_.Bill("a", {absl::Seconds(1), 5});
+  ledger_.Bill("a", {absl::Seconds(1), 5}, {});
   CreditLedger other;
   for (const auto& [tenant, state] : ledger_.tenants()) {
     other.Restore(tenant, state);

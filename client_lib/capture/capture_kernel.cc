@@ -80,7 +80,8 @@ absl::string_view MemoKey(const OperatorInfo& info, Arguments arguments,
   buffer->clear();
   AppendMisfits(info, arguments, buffer);
   if (!info.reals_shape && buffer->empty()) return call.bytes();
-  buffer->append(call.bytes().data(), call.bytes().size());
+  // The bytes say themselves where they end.
+  buffer->insert(0, call.bytes().data(), call.bytes().size());
   if (!info.reals_shape) return *buffer;
   for (const double value : call.floats()) {
     buffer->append(reinterpret_cast<const char*>(&value), sizeof(value));

@@ -58,9 +58,11 @@ void* LooseAddress() {
 // are addresses is told so when they are needed; and in a forked child somebody
 // may have the lock for ever.
 void* AddressFor(RemoteStorage* storage, size_t bytes) {
+  // It may throw: before there is a range that somebody has to give back.
+  char* const first = FirstAddress();
   AddressRange& range = storage->address_range();
   return !IsForkedChild() && Ranges().Take(bytes, &range)
-             ? FirstAddress() + range.begin()
+             ? first + range.begin()
              : LooseAddress();
 }
 

@@ -155,15 +155,15 @@ struct ReadWork {
   std::shared_ptr<ReadWait> wait;
 };
 
-// Of a copy between devices: keeps the source's value on its worker, where the
-// destination's worker fetches it.
-// When the value moves, among others of the session: as in v1::Offer.
+// When a value moves, among others of the session: as in v1::Offer.
 struct OfferRank {
   // 0: of no round in particular.
   uint64_t round = 0;
   // Infinite: not known.
   double remaining_seconds = std::numeric_limits<double>::infinity();
 };
+// Of a copy between devices: keeps the source's value on its worker, where the
+// destination's worker fetches it.
 struct OfferWork {
   uint64_t version;
   std::string ticket;

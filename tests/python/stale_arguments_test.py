@@ -157,10 +157,15 @@ class StaleArgumentsTest(StaleAnswersCase):
             remote.mul_(5)
         self.assertEqual(compiled.statistics()["replays"], 0)
         self.assertIn("has a graph behind it", compiled.statistics()["refusal"])
+
         # Without gradients it is what it is.
+        @torch.enable_grad()
+        def add():
+            remote.add_(1)
+
         with torch.no_grad():
             made = lambda x: x * (2 if remote.grad_fn.name() == "MulBackward0" else 3)  # noqa: E731
-            self.check(made, lambda: remote.add_(1))
+            self.check(made, add)
 
     def test_hooks_of_nodes(self):
         for late in (False, True):

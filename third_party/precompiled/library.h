@@ -1,11 +1,13 @@
-// What most of our sources include, parsed once by `./djinn setup` (GCC's precompiled
-// headers) instead of in each of a thousand compilations, where it is a quarter of the
-// time. No source includes this file: `./djinn` has the result put before each in the
-// ordinary build, and only there, so a source still includes what it uses: sanitizers,
-// release builds and `./djinn check clang` see when it does not.
+// What most of our sources include, parsed once by `./djinn setup` (GCC's
+// precompiled headers) instead of in each of a thousand compilations, where it
+// is a quarter of the time. No source includes this file: `./djinn` has the
+// result put before each in the ordinary build, and only there, so a source
+// still includes what it uses: sanitizers, release builds and `./djinn check
+// clang` see when it does not.
 //
-// Only what is cheap to have read: GCC instantiates at the end of every source what the
-// inline functions in here need, used or not. PyTorch's headers cost more than they save.
+// Only what is cheap to have read: GCC instantiates at the end of every source
+// what the inline functions in here need, used or not. PyTorch's headers cost
+// more than they save.
 #define DJINN_PRECOMPILED_LIBRARY
 
 #include <algorithm>

@@ -5,8 +5,6 @@
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
-#include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "c10/core/InferenceMode.h"
 #include "common/status_macros.h"
@@ -60,25 +58,6 @@ absl::Status RunOwn(const PackedCall& call, const PackedMatrix* packed,
 
 }  // namespace
 
-namespace {
-
-// Attention sees to it that nobody else is given what it promises to itself.
-absl::Status CheckMade(const CpuCall& call, const NodeInput& input) {
-  for (const uint32_t slot : call.operand_slots) {
-    const auto* const buffer =
-        slot < input.slots.size()
-            ? static_cast<const TorchBuffer*>(input.slots[slot].get())
-            : nullptr;
-    if (buffer != nullptr && buffer->unmade() != nullptr) {
-      return absl::InternalError(
-          absl::StrCat("slot ", slot, " has bytes that nobody has written"));
-    }
-  }
-  return absl::OkStatus();
-}
-
-}  // namespace
-
 CpuCall::CpuCall(TorchCall plain)
     : TorchCall(std::move(plain)), guard(MakeValueGuard(op.schema())) {}
 
@@ -114,7 +93,6 @@ absl::Status TorchProgram::Execute(uint32_t node, const NodeInput& input,
         input, tiers_, &call.choices->attention, &clock_, results);
     if (done.has_value()) return *done;
   }
-  if (input.fast) DJINN_RETURN_IF_ERROR(CheckMade(call, input));
   if (!call.append.has_value()) return ExecuteAsIs(node, input, results);
   bool appended = false;
   // Whatever keeps it from being appended, the plain call does without.

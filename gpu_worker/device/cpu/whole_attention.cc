@@ -407,8 +407,8 @@ void AttentionStep::Promise(std::shared_ptr<const AttentionParts> parts,
   for (const int64_t size : result_.sizes) {
     elements *= static_cast<uint64_t>(size);
   }
-  // Nobody is to read it; who did would not read what others left there.
-  auto buffer = std::make_shared<TorchBuffer>(ZeroedStorage(elements * 4));
+  auto buffer =
+      std::make_shared<TorchBuffer>(UninitialisedStorage(elements * 4));
   buffer->SetUnmade(std::move(parts));
   results->push_back({std::move(buffer), result_});
 }

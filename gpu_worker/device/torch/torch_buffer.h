@@ -19,6 +19,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "c10/core/Storage.h"
+#include "c10/util/Exception.h"
 #include "common/mutex.h"
 #include "common/srg/structure.h"
 #include "gpu_worker/device/device.h"
@@ -35,8 +36,8 @@ class DerivedFromBytes {
 };
 
 // What bytes would be made of that nobody writes: a mark for the calls of one
-// device that know what to do with it, and see to it that nobody else gets the
-// buffer.
+// device that know what to do with it. Whoever else gets the buffer cannot read
+// it.
 class Unmade {
  public:
   virtual ~Unmade() = default;
@@ -74,13 +75,15 @@ class TorchBuffer final : public Buffer {
   uint64_t size_bytes() const override { return size_bytes_; }
 
   // With the bytes together; throws c10::Error when there is no memory to move
-  // them to.
+  // them to, or nobody has written them.
   const c10::Storage& storage() const {
+    CheckMade();
     if (apart()) MoveTogether();
     return storage_;
   }
   // Likewise. Null for a buffer without bytes.
   char* data() const {
+    CheckMade();
     if (apart()) MoveTogether();
     return data_;
   }
@@ -135,6 +138,10 @@ class TorchBuffer final : public Buffer {
     std::unique_ptr<PitchRoom> room ABSL_GUARDED_BY(mu);
   };
 
+  // Others' bytes may have been there.
+  void CheckMade() const {
+    TORCH_CHECK(unmade_ == nullptr, "bytes that nobody has written are read");
+  }
   void MoveTogether() const;
 
   // Stay once the bytes lie together; until then under Spread::mu.
