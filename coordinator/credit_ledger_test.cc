@@ -472,7 +472,7 @@ TEST_F(CreditLedgerTest, IsRestored) {
     other.Restore(lease, state);
   }
   EXPECT_EQ(other.Reserved("red"), ledger_.Reserved("red"));
-  other.Bill("a", {absl::Seconds(1.5), 5});
+  other.Bill("a", {absl::Seconds(1.5), 5}, {});
   EXPECT_EQ(other.UsedNow("red", limits_, now_).device_time,
             absl::Seconds(1.5));
 }
