@@ -458,6 +458,13 @@ TEST_F(AutomaticMigrationTest, APhaseGoesToTheWorkerThatIsKeptForIt) {
   // More of the same phase is no news.
   cluster_->NoteStructure(session_, "token 2",
                           WorkOf(semantics::Phase::kLlmDecode));
+  // Nor is what the program does between steps, that was found beside a prompt.
+  auto between = std::make_shared<scheduler::Work>();
+  between->Add({semantics::OpClass::kReduction,
+                semantics::Phase::kLlmPrefill,
+                {100, 0, 0},
+                1});
+  cluster_->NoteStructure(session_, "next token", std::move(between));
   EXPECT_FALSE(IsAsked());
   EXPECT_THAT(Workers(), ElementsAre("w1"));
   // The next prompt, told again, goes back.

@@ -11,6 +11,22 @@ namespace {
 // Weighs phases against each other where no device is meant.
 constexpr semantics::DeviceSpeed kReference = {1e13, 1e12, 0};
 
+bool IsOfModels(semantics::OpClass op_class) {
+  using semantics::OpClass;
+  switch (op_class) {
+    case OpClass::kMatmul:
+    case OpClass::kConvolution:
+    case OpClass::kAttention:
+    case OpClass::kRecurrent:
+    case OpClass::kLoss:
+    case OpClass::kOptimizer:
+    case OpClass::kBackward:
+      return true;
+    default:
+      return false;
+  }
+}
+
 }  // namespace
 
 absl::string_view PhaseName(semantics::Phase phase) {
@@ -50,14 +66,17 @@ void Work::Add(const Work& other) {
 
 semantics::Phase Work::phase() const {
   std::array<double, semantics::kPhaseCount> seconds = {};
+  bool of_model = false;
   for (const Part& part : parts_) {
+    of_model = of_model || IsOfModels(part.op_class);
     seconds[static_cast<size_t>(part.phase)] +=
         RooflineSeconds(part, kReference);
   }
   // What is known of some of it counts for all.
   const auto most = std::max_element(seconds.begin() + 1, seconds.end());
-  return *most > 0 ? static_cast<semantics::Phase>(most - seconds.begin())
-                   : semantics::Phase::kUnspecified;
+  return of_model && *most > 0
+             ? static_cast<semantics::Phase>(most - seconds.begin())
+             : semantics::Phase::kUnspecified;
 }
 
 bool IsKnown(const semantics::DeviceSpeed& speed) {

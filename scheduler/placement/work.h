@@ -37,7 +37,10 @@ class Work {
   bool empty() const { return parts_.empty(); }
   // One for each class and phase: 160 at most.
   const std::vector<Part>& parts() const { return parts_; }
-  // Of most of the work whose phase is known; unspecified without any.
+  // Of most of the work whose phase is known; unspecified without any, and
+  // where there is nothing that only models do: what a program does between a
+  // model's steps has the phase of what it was found beside first, and may be
+  // beside another one the next time.
   semantics::Phase phase() const;
   // Of one structure: the slots that are caches of keys and values, ascending.
   // A sum of several has none.

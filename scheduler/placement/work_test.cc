@@ -42,6 +42,15 @@ TEST(WorkTest, AStructureSaysWhichSlotsAreCaches) {
   EXPECT_THAT(sum.cache_slots(), IsEmpty());
 }
 
+TEST(WorkTest, WhatIsDoneBetweenStepsIsOfNoPhase) {
+  Work work;
+  work.Add({OpClass::kReduction, Phase::kLlmPrefill, {100, 0, 0}, 1});
+  work.Add({OpClass::kLayout, Phase::kLlmPrefill, {0, 10, 0}, 1});
+  EXPECT_EQ(work.phase(), Phase::kUnspecified);
+  work.Add({OpClass::kMatmul, Phase::kUnspecified, {1, 0, 0}, 1});
+  EXPECT_EQ(work.phase(), Phase::kLlmPrefill);
+}
+
 TEST(WorkTest, ItsPhaseIsThatOfMostOfIt) {
   Work work;
   EXPECT_EQ(work.phase(), Phase::kUnspecified);
