@@ -90,6 +90,11 @@ v1::Phase PhaseOf(GraphStore* store, const std::string& fingerprint) {
   return store->Get(absl::BytesToHexString(fingerprint))->meaning().phase();
 }
 
+// Of its one call.
+semantics::Phase PhaseOf(const std::shared_ptr<const scheduler::Work>& work) {
+  return work->parts().at(0).phase;
+}
+
 TEST(GraphStoreTest, PiecesOfOneProgramExplainEachOther) {
   // Another session's program tells nothing.
   GraphStore store(1 << 20);
@@ -110,16 +115,16 @@ TEST(GraphStoreTest, WhatAProgramShowsIsItsTenantsAlone) {
   store.Add("blue", Piece(true), {}, &blue).value();
   const std::string piece = store.Add("blue", Piece(false), {}, &blue).value();
   EXPECT_EQ(PhaseOf(&store, piece), v1::PHASE_LLM_DECODE);
-  EXPECT_EQ(store.WorksOf("blue", piece).own->phase(),
+  EXPECT_EQ(PhaseOf(store.WorksOf("blue", piece).own),
             semantics::Phase::kLlmDecode);
   EXPECT_EQ(store.WorksOf("blue", piece).shown, nullptr);
   EXPECT_EQ(store.WorksOf("red", piece).own, nullptr);
 
   // It is nothing of the kind to another tenant, nor to who asks for none.
   store.Add("red", Piece(false), {}, &red).value();
-  EXPECT_EQ(store.WorksOf("red", piece).own->phase(),
+  EXPECT_EQ(PhaseOf(store.WorksOf("red", piece).own),
             semantics::Phase::kUnspecified);
-  EXPECT_EQ(store.WorksOf("red", piece).shown->phase(),
+  EXPECT_EQ(PhaseOf(store.WorksOf("red", piece).shown),
             semantics::Phase::kUnspecified);
   EXPECT_EQ(PhaseOf(&store, piece), v1::PHASE_UNSPECIFIED);
   for (const v1::GraphInfo& listed : store.List().items) {
@@ -128,13 +133,13 @@ TEST(GraphStoreTest, WhatAProgramShowsIsItsTenantsAlone) {
                   ? v1::PHASE_UNSPECIFIED
                   : v1::PHASE_LLM_DECODE);
   }
-  EXPECT_EQ(store.WorksOf("blue", piece).own->phase(),
+  EXPECT_EQ(PhaseOf(store.WorksOf("blue", piece).own),
             semantics::Phase::kLlmDecode);
 
   // Whoever comes later finds out for itself, and what all may know stays.
   store.Add("red", Piece(true), {}, &red).value();
   store.Add("red", Piece(false), {}, &red).value();
-  EXPECT_EQ(store.WorksOf("red", piece).own->phase(),
+  EXPECT_EQ(PhaseOf(store.WorksOf("red", piece).own),
             semantics::Phase::kLlmDecode);
   EXPECT_EQ(PhaseOf(&store, piece), v1::PHASE_UNSPECIFIED);
   const auto shown = store.WorksOf("red", piece).shown;
