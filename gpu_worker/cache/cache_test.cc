@@ -351,6 +351,41 @@ TEST(ContentCacheIdleTest, SaysHowLongWhatGaveWayWasNotUsed) {
   EXPECT_EQ(cache.idle_before_evict().sum(), absl::Seconds(13));
 }
 
+TEST_F(ContentCacheTest, WhatPassesGoesOnce) {
+  Insert("a", 1, 100);
+  cache_.LetPass("b", {1, 0}, 100);
+  EXPECT_TRUE(Has("a", 1, 100));
+  Insert("a", 2, 100);
+  cache_.LetPass("a", {2, 0}, 100);
+  EXPECT_FALSE(Has("a", 2, 100));
+  EXPECT_EQ(device_.live_bytes(), 100u);
+  EXPECT_EQ(cache_.stats().passed, 1u);
+  EXPECT_EQ(cache_.stats().evictions, 0u);
+  // Another tenant's does not stay for that.
+  Insert("b", 2, 100);
+  cache_.LetPass("b", {2, 0}, 100);
+  EXPECT_FALSE(Has("b", 2, 100));
+  // It is worth its memory now.
+  Insert("a", 2, 100);
+  cache_.LetPass("a", {2, 0}, 100);
+  EXPECT_TRUE(Has("a", 2, 100));
+}
+
+TEST_F(ContentCacheTest, WhatIsWantedDoesNotPass) {
+  const std::shared_ptr<Buffer> used = Insert("a", 1, 100);
+  cache_.LetPass("a", {1, 0}, 100);
+  EXPECT_TRUE(Has("a", 1, 100));
+  Insert("a", 2, 100);
+  cache_.Find("a", {2, 0}, 100);
+  cache_.LetPass("a", {2, 0}, 100);
+  EXPECT_TRUE(Has("a", 2, 100));
+  cache_.SetSharing({"a", "b"});
+  cache_.Adopt("b", {3, 0}, Insert("a", 3, 100));
+  cache_.LetPass("a", {3, 0}, 100);
+  EXPECT_TRUE(Has("a", 3, 100));
+  EXPECT_EQ(cache_.stats().passed, 0u);
+}
+
 TEST_F(ContentCacheTest, EvictsFirstWhatIsSoonBackPerByte) {
   Insert("a", 1, 100, absl::Seconds(10));
   Insert("a", 2, 1000, absl::Seconds(20));  // dear, but large

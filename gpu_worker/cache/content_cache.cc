@@ -125,6 +125,7 @@ std::shared_ptr<Buffer> ContentCache::Insert(const std::string& tenant,
   entry->buffer = buffer;
   entry->tenants = {tenant};
   entry->sample = sample;
+  entry->returned = passed_.contains({tenant, {hash, size_bytes}});
   looks_[{size_bytes, sample}].push_back(entry.get());
   entry->cost_per_byte = PerByte(cost, *buffer);
   Use(entry.get());
@@ -214,6 +215,26 @@ void ContentCache::EvictIdle(uint64_t bytes) {
   }
 }
 
+void ContentCache::LetPass(const std::string& tenant, const ContentHash& hash,
+                           uint64_t size_bytes) {
+  Evicted evicted;
+  MutexLock lock(&mu_);
+  Entry* const entry = Of(tenant, {hash, size_bytes});
+  if (entry == nullptr || entry->uses > 1 || entry->returned ||
+      entry->tenants.size() > 1 || !IsSoleOwner(entry->buffer)) {
+    return;
+  }
+  ++stats_.passed;
+  CountSent(tenant, -1);
+  entry->tenants.clear();
+  Remove(entry, &evicted);
+  passed_order_.emplace_back(tenant, Key(hash, size_bytes));
+  passed_.insert(passed_order_.back());
+  if (passed_order_.size() <= kMaxPassed) return;
+  passed_.erase(passed_order_.front());
+  passed_order_.pop_front();
+}
+
 bool ContentCache::MakePlace(const std::string& tenant, Evicted* evicted) {
   const size_t share = std::max<size_t>(max_contents_ / 2, 1);
   const auto sent = sent_.find(tenant);
@@ -249,17 +270,22 @@ bool ContentCache::EvictSentBy(const std::string& tenant, Evicted* evicted) {
 
 void ContentCache::LetGo(const std::string& tenant, Entry* entry,
                          Evicted* evicted) {
-  ++revision_;
   const bool was_sender = entry->tenants.front() == tenant;
   if (was_sender) CountSent(tenant, -1);
   entry->tenants.erase(absl::c_find(entry->tenants, tenant));
   if (!entry->tenants.empty()) {
     if (was_sender) CountSent(entry->tenants.front(), 1);
+    ++revision_;
     return;
   }
   ++stats_.evictions;
   idle_before_evict_.Observe(clock_->Monotonic() - entry->used);
   floor_ = std::max(floor_, entry->place.first);
+  Remove(entry, evicted);
+}
+
+void ContentCache::Remove(Entry* entry, Evicted* evicted) {
+  ++revision_;
   order_.erase({entry->place, entry});
   const uint64_t size_bytes = entry->buffer->size_bytes();
   const auto look = looks_.find({size_bytes, entry->sample});

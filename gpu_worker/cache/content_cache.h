@@ -23,6 +23,7 @@
 #define GPU_WORKER_CACHE_CONTENT_CACHE_H_
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <set>
 #include <string>
@@ -52,6 +53,8 @@ class ContentCache {
     uint64_t hits = 0;
     uint64_t misses = 0;
     uint64_t evictions = 0;
+    // Let go before their room was needed: they only passed.
+    uint64_t passed = 0;
     // Another tenant's content, after a proof. Part of the hits.
     uint64_t adoptions = 0;
     // Now here; what tenants share counts once.
@@ -117,6 +120,11 @@ class ContentCache {
 
   // Forgets idle contents until `bytes` are free or none is left.
   void EvictIdle(uint64_t bytes);
+  // Forgets a content of the tenant's that only passes through
+  // (passing_contents.h): if it is idle, nobody else's, and nobody asked for it
+  // again. If it comes again soon, it stays.
+  void LetPass(const std::string& tenant, const ContentHash& hash,
+               uint64_t size_bytes);
 
   std::vector<Content> List() const;
   Stats stats() const;
@@ -137,6 +145,8 @@ class ContentCache {
     // Seconds.
     double cost_per_byte = 0;
     uint64_t uses = 0;
+    // It had passed, and came again.
+    bool returned = false;
     // In order_: its value, and when it was used last.
     std::pair<double, uint64_t> place;
     absl::Duration used;
@@ -146,6 +156,9 @@ class ContentCache {
   using Evicted = std::vector<std::unique_ptr<Entry>>;
   // Size and sample.
   using Look = std::pair<uint64_t, uint64_t>;
+  // What passed, of whom.
+  using Passed = std::pair<std::string, Key>;
+  static constexpr size_t kMaxPassed = 4096;
 
   static double PerByte(absl::Duration cost, const Buffer& buffer);
   Entry* Of(const std::string& tenant, const Key& key) const
@@ -161,6 +174,9 @@ class ContentCache {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The tenant has the idle entry no more; if nobody has, it goes.
   void LetGo(const std::string& tenant, Entry* entry, Evicted* evicted)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Takes the entry, which is nobody's any more, out of the tables.
+  void Remove(Entry* entry, Evicted* evicted)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void CountSent(const std::string& tenant, int by)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -183,6 +199,9 @@ class ContentCache {
   absl::flat_hash_set<std::string> sharing_ ABSL_GUARDED_BY(mu_);
   Stats stats_ ABSL_GUARDED_BY(mu_);
   uint64_t revision_ ABSL_GUARDED_BY(mu_) = 0;
+  // The latest, and in the order in which they passed.
+  absl::flat_hash_set<Passed> passed_ ABSL_GUARDED_BY(mu_);
+  std::deque<Passed> passed_order_ ABSL_GUARDED_BY(mu_);
   // By the tenant that sent them.
   absl::flat_hash_map<std::string, size_t> sent_ ABSL_GUARDED_BY(mu_);
 };

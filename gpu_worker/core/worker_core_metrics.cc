@@ -75,6 +75,9 @@ void WorkerCore::CollectMemory(Exposition* out) const {
   const ContentCache::Stats contents = contents_.stats();
   const GraphCache::Stats plans = graphs_.stats();
   CollectCache("content", contents, out);
+  out->Counter("djinn_cache_evictions_total", "Entries that gave way.",
+               static_cast<double>(contents.passed),
+               {{"cache", "content"}, {"reason", "passing"}});
   CollectCache("plan", plans, out);
   if (options_.store != nullptr) CollectDisk(out);
   const ContentProofs::Stats proofs = proofs_.stats();

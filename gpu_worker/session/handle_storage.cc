@@ -141,7 +141,11 @@ absl::Status Session::HandleFree(const v1::Free& free) {
                                     ", which does not exist any more"));
     }
   }
-  for (const uint64_t id : free.storages()) storages_.Remove(id);
+  for (const uint64_t id : free.storages()) {
+    const std::shared_ptr<Buffer> buffer = storages_.Find(id)->buffer;
+    storages_.Remove(id);
+    if (buffer != nullptr) uploads_.NoteFreed(*buffer);
+  }
   return absl::OkStatus();
 }
 

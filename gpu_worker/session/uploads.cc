@@ -56,7 +56,8 @@ Uploads::Uploads(const SessionEnvironment* environment, std::string tenant,
       tenant_(std::move(tenant)),
       inline_bytes_(inline_bytes),
       traffic_(traffic),
-      callbacks_(std::move(callbacks)) {}
+      callbacks_(std::move(callbacks)),
+      passing_(environment->clock) {}
 
 Uploads::~Uploads() = default;
 
@@ -68,6 +69,9 @@ void Uploads::Forget() {
 
 absl::Status Uploads::Receive() {
   const uint64_t bytes = transfer_.size_bytes();
+  if (const std::optional<ContentHash> passing = passing_.MakeWay(bytes)) {
+    environment_.contents->LetPass(tenant_, *passing, bytes);
+  }
   DeviceMemory* const memory = environment_.memory;
   absl::StatusOr<Reservation> reservation =
       memory->Reserve(MemoryClass::kTransfers, tenant_, bytes);
@@ -121,9 +125,18 @@ absl::StatusOr<std::shared_ptr<Buffer>> Uploads::Finish() {
       tenant_, hash, std::move(buffer),
       environment_.clock->Monotonic() - incoming->started, sample);
   // A full cache keeps nothing more.
-  if (!IsSoleOwner(buffer)) KeepOnDisk(hash, /*found=*/false);
+  if (!IsSoleOwner(buffer)) {
+    KeepOnDisk(hash, /*found=*/false);
+    passing_.NoteUploaded(hash, buffer.get());
+  }
   environment_.contents_changed();
   return buffer;
+}
+
+void Uploads::NoteFreed(const Buffer& buffer) {
+  if (Keeps(buffer.size_bytes())) {
+    passing_.NoteFreed(&buffer, buffer.size_bytes());
+  }
 }
 
 void Uploads::OnStream(StreamWay way, bool resumed, v1::WorkerHello* hello) {

@@ -16,9 +16,9 @@
 // was resumed meanwhile; and what still comes of an upload that was given up is
 // ignored.
 //
-// Find(), GoOn(), Receive(), Finish() and Forget() belong to whoever carries
-// out the session; everything else may be called by any thread, at any time.
-// Nothing is called back with a lock held.
+// Find(), GoOn(), Receive(), Finish(), NoteFreed() and Forget() belong to
+// whoever carries out the session; everything else may be called by any thread,
+// at any time. Nothing is called back with a lock held.
 #ifndef GPU_WORKER_SESSION_UPLOADS_H_
 #define GPU_WORKER_SESSION_UPLOADS_H_
 
@@ -38,6 +38,7 @@
 #include "djinn/v1/execution.pb.h"
 #include "gpu_worker/device/device.h"
 #include "gpu_worker/memory/ledger.h"
+#include "gpu_worker/session/passing_contents.h"
 #include "gpu_worker/session/session_environment.h"
 #include "gpu_worker/session/storage_table.h"
 #include "gpu_worker/session/traffic.h"
@@ -95,6 +96,8 @@ class Uploads {
   // The bytes; DEADLINE_EXCEEDED (TRANSFER_TIMEOUT) when they did not come,
   // and what the device says.
   absl::StatusOr<std::shared_ptr<Buffer>> Finish();
+  // The session has freed a storage that had the buffer.
+  void NoteFreed(const Buffer& buffer);
   // Whether so many that came are kept as a content, if there is a place.
   bool Keeps(uint64_t bytes) const { return bytes > inline_bytes_; }
   // Gives up the one that is under way, if any.
@@ -174,8 +177,9 @@ class Uploads {
   Traffic* const traffic_;
   const Callbacks callbacks_;
 
-  // The one under way; of whoever carries out the session.
+  // The one under way, and those before; of whoever carries out the session.
   v1::Transfer transfer_;
+  PassingContents passing_;
 
   mutable Mutex mu_;
   StreamWay way_ ABSL_GUARDED_BY(mu_) = StreamWay::kLocal;

@@ -132,6 +132,31 @@ TEST_F(UploadsTest, WhatCameOnceIsHeldFromThenOn) {
   EXPECT_EQ(Make("blue")->Find(Announce(1, bytes_), true).held, nullptr);
 }
 
+TEST_F(UploadsTest, AnUploadTakesThePlaceOfOneThatPassed) {
+  FakeDevice device(256 << 20);
+  Ledger ledger(256 << 20);
+  DeviceMemory memory(&device, &ledger);
+  environment_.memory = &memory;
+  ContentCache contents(100, &clock_);
+  environment_.contents = &contents;
+  const std::unique_ptr<Uploads> uploads = Make();
+  std::string bytes(PassingContents::kKeptBytes / 2 + kBulkChunkBytes, 'b');
+  const auto bring = [&](uint64_t id) {
+    bytes[0] = static_cast<char>(id);
+    EXPECT_EQ(uploads->Find(Announce(id, bytes), true).held, nullptr);
+    EXPECT_TRUE(uploads->Receive().ok());
+    Send(uploads.get(), id, bytes);
+    return *uploads->Finish();
+  };
+  const std::shared_ptr<Buffer> kept = bring(1);
+  uploads->NoteFreed(*bring(2));
+  EXPECT_EQ(device.live_bytes(), 2 * bytes.size());
+  bring(3);
+  EXPECT_EQ(device.live_bytes(), 2 * bytes.size());
+  EXPECT_EQ(contents.stats().passed, 1u);
+  EXPECT_NE(uploads->Find(Announce(4, bytes), true).held, nullptr);
+}
+
 TEST_F(UploadsTest, BytesThatCouldHaveComeInlineAreNoContent) {
   const std::unique_ptr<Uploads> uploads = Make();
   const std::string few(kInlineBytes, 'f');
