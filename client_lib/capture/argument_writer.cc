@@ -214,12 +214,19 @@ class Writer {
     return {value.real(), value.imag()};
   }
 
+  int64_t Integer(const c10::Scalar& scalar) const {
+    TORCH_CHECK_NOT_IMPLEMENTED(
+        !scalar.isUnsigned(), info_.name, " has the number ", scalar.toUInt64(),
+        ", and numbers of 2**63 or more cannot be sent to a worker");
+    return scalar.toLong();
+  }
+
   void WriteScalar(const c10::Scalar& scalar) {
     // Booleans first: they are integral too.
     if (scalar.isBoolean()) {
       call_.AddBoolean(scalar.toBool());
     } else if (scalar.isIntegral(/*includeBool=*/false)) {
-      call_.AddInteger(scalar.toLong());
+      call_.AddInteger(Integer(scalar));
     } else if (scalar.isFloatingPoint()) {
       call_.AddReal(scalar.toDouble());
     } else {
@@ -234,7 +241,7 @@ class Writer {
       if (scalar.isBoolean()) {
         scalars.emplace_back(scalar.toBool());
       } else if (scalar.isIntegral(/*includeBool=*/false)) {
-        scalars.emplace_back(scalar.toLong());
+        scalars.emplace_back(Integer(scalar));
       } else if (scalar.isFloatingPoint()) {
         scalars.emplace_back(scalar.toDouble());
       } else {

@@ -109,9 +109,13 @@ std::string WhoSeesEveryCall() {
 
 size_t HooksOfNode(const at::Tensor& tensor) {
   if (!tensor.defined() || !tensor.requires_grad()) return 0;
-  const std::shared_ptr<torch::autograd::Node> node =
-      tensor.is_leaf() ? torch::autograd::impl::try_get_grad_accumulator(tensor)
-                       : tensor.grad_fn();
+  // As it is: a view that was written to would be given another one first,
+  // without hooks, or refused.
+  const std::shared_ptr<torch::autograd::Node> accumulator =
+      torch::autograd::impl::try_get_grad_accumulator(tensor);
+  const torch::autograd::Node* const node =
+      tensor.is_leaf() ? accumulator.get()
+                       : torch::autograd::impl::grad_fn_unsafe(tensor);
   if (node == nullptr) return 0;
   return node->pre_hooks().size() + node->post_hooks().size();
 }
@@ -165,7 +169,13 @@ std::string CallGuard(const std::string& key,
     }
     if (tensor.requires_grad() && !tensor.is_leaf()) {
       // Code may ask what made it; another node may be where that one was.
-      const std::shared_ptr<torch::autograd::Node> node = tensor.grad_fn();
+      std::shared_ptr<torch::autograd::Node> node;
+      try {
+        node = tensor.grad_fn();
+      } catch (const c10::Error&) {
+        // A view whose memory was written to, which no code may ask.
+        return "";
+      }
       Put(node.get(), &guard);
       if (node != nullptr) Put(node->sequence_nr(), &guard);
     }

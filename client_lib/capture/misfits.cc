@@ -46,7 +46,7 @@ void AppendMisfits(const OperatorInfo& info,
   if (!info.takes_numbers) return;
   for (size_t i = 0; i < arguments.size(); ++i) {
     if (info.arguments[i].kind != ArgumentKind::kScalar ||
-        !arguments[i].isScalar()) {
+        !(arguments[i].isScalar() || arguments[i].isUnsigned())) {
       continue;
     }
     const c10::Scalar number = arguments[i].toScalar();

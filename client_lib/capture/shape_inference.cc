@@ -11,6 +11,7 @@
 #include <optional>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "client_lib/capture/remote_tensor.h"
@@ -59,17 +60,20 @@ std::vector<size_t> LengthsOf(const OperatorInfo& info, size_t total) {
 // operand stood still. PyTorch does not where the device is another.
 void ConvertAsCpu(const OperatorInfo& info, torch::jit::Stack* arguments) {
   if (!info.structured() || !info.handle.hasTag(at::Tag::pointwise)) return;
+  const bool stands_still =
+      absl::c_any_of(*arguments, [](const c10::IValue& argument) {
+        return argument.isTensor() && argument.toTensor().defined() &&
+               !argument.toTensor().is_non_overlapping_and_dense();
+      });
+  if (!stands_still) return;
   TypePromotion promotion;
-  bool stands_still = false;
   for (const c10::IValue& argument : *arguments) {
     if (argument.isScalar()) {
       promotion.Add(argument.toScalar());
     } else if (argument.isTensor() && argument.toTensor().defined()) {
       promotion.Add(argument.toTensor());
-      stands_still |= !argument.toTensor().is_non_overlapping_and_dense();
     }
   }
-  if (!stands_still) return;
   const c10::ScalarType common = promotion.Result();
   for (c10::IValue& argument : *arguments) {
     if (!argument.isTensor() || !argument.toTensor().defined()) continue;

@@ -55,6 +55,18 @@ class ErrorsTest(RemoteCase):
             with self.subTest(call=call.__code__.co_firstlineno):
                 self.assert_same_error(call)
 
+    def test_numbers_that_no_int64_holds(self):
+        number = 2**64 - 1
+        for dtype in (torch.uint8, torch.int64, torch.float32):
+            values = torch.tensor([1, 2, 3], dtype=dtype)
+            remote = values.to(self.device)
+            self.assertTrue(torch.equal((remote + number).cpu(), values + number))
+            self.assertTrue(torch.equal((remote * number).cpu(), values * number))
+            with self.assertRaisesRegex(
+                    NotImplementedError, r"eq has the number 18446744073709551615, and "
+                    r"numbers of 2\*\*63 or more cannot be sent to a worker"):
+                remote == number
+
     def test_sparse_tensors_are_refused_in_a_sentence(self):
         table = torch.nn.Embedding(5, 3, sparse=True).to(self.device)
         rows = table(torch.tensor([1, 2], device=self.device))
