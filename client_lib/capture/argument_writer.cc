@@ -6,6 +6,7 @@
 #include <cstring>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "client_lib/capture/backend.h"
 #include "client_lib/capture/copy.h"
@@ -215,8 +216,10 @@ class Writer {
   }
 
   int64_t Integer(const c10::Scalar& scalar) const {
+    // Every integer that is not negative counts as unsigned.
     TORCH_CHECK_NOT_IMPLEMENTED(
-        !scalar.isUnsigned(), info_.name, " has the number ", scalar.toUInt64(),
+        !scalar.isUnsigned() || std::in_range<int64_t>(scalar.toUInt64()),
+        info_.name, " has the number ", scalar.toUInt64(),
         ", and numbers of 2**63 or more cannot be sent to a worker");
     return scalar.toLong();
   }

@@ -12,15 +12,16 @@ namespace {
 
 // Fits every type, which is nearly always so and soon found out.
 bool IsSmall(const c10::Scalar& number) {
-  constexpr int64_t kMost = 127;  // of the smallest type
+  constexpr int8_t kMost = 127;  // of the smallest type
   if (number.isBoolean()) return true;
   if (number.isFloatingPoint()) {
     const double value = number.toDouble();
     return value >= 0 && value <= kMost;
   }
-  if (number.isComplex() || number.isUnsigned()) return false;
-  const int64_t value = number.toLong();
-  return value >= -kMost && value <= kMost;
+  if (number.isComplex()) return false;
+  // Every integer that is not negative counts as unsigned.
+  if (number.isUnsigned()) return number.toUInt64() <= kMost;
+  return number.toLong() >= -kMost;
 }
 
 bool Fits(c10::ScalarType type, const c10::Scalar& number) {

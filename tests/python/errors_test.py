@@ -63,7 +63,7 @@ class ErrorsTest(RemoteCase):
             self.assertTrue(torch.equal((remote + number).cpu(), values + number))
             self.assertTrue(torch.equal((remote * number).cpu(), values * number))
             with self.assertRaisesRegex(
-                    NotImplementedError, r"eq has the number 18446744073709551615, and "
+                    NotImplementedError, r"eq.Scalar has the number 18446744073709551615, and "
                     r"numbers of 2\*\*63 or more cannot be sent to a worker"):
                 remote == number
 
