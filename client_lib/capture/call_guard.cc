@@ -168,16 +168,19 @@ std::string CallGuard(const std::string& key,
       return "";
     }
     if (tensor.requires_grad() && !tensor.is_leaf()) {
-      // Code may ask what made it; another node may be where that one was.
-      std::shared_ptr<torch::autograd::Node> node;
-      try {
-        node = tensor.grad_fn();
-      } catch (const c10::Error&) {
-        // A view whose memory was written to, which no code may ask.
-        return "";
-      }
-      Put(node.get(), &guard);
+      // Code may ask what made it; another node may be where that one was. A
+      // view that was written to gets its next one when it is asked: until then
+      // its version tells.
+      const torch::autograd::Node* const node =
+          torch::autograd::impl::grad_fn_unsafe(tensor);
+      Put(node, &guard);
       if (node != nullptr) Put(node->sequence_nr(), &guard);
+      const auto* const view =
+          torch::autograd::impl::get_view_autograd_meta(tensor);
+      if (view != nullptr && view->has_bw_view() &&
+          view->get_attr_version() != tensor._version()) {
+        Put(tensor._version(), &guard);
+      }
     }
   }
   return guard;

@@ -6,6 +6,9 @@
 #include <algorithm>
 #include <limits>
 #include <utility>
+#include <variant>
+
+#include "absl/algorithm/container.h"
 
 namespace djinn::random_programs {
 namespace {
@@ -201,6 +204,11 @@ Slot Composer::PickSlotPartner(int other) {
 
 int Composer::Call(const std::string& name, std::vector<Argument> positional,
                    Named named) {
+  const auto is_missing = [](const Argument& argument) {
+    const auto* const slot = std::get_if<Slot>(&argument);
+    return slot != nullptr && slot->index == kNoTensor;
+  };
+  if (absl::c_any_of(positional, is_missing)) return kNoTensor;
   Step step;
   step.op = FindOperator(name);
   const auto& formals = step.op->schema().arguments();

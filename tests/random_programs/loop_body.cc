@@ -21,10 +21,10 @@ void MakeGrowth(Composer& c, Body* body) {
   });
   if (!grown.has_value()) return;
   const int64_t dim = c.Int(0, c.tensor(*grown).dim() - 1);
-  const int longer = c.Call(
-      "cat", {SlotList{{*grown, c.Call("narrow", {Slot{*grown}, Value(dim),
-                                                  Value(0), Value(1)})}},
-              Value(dim)});
+  const int more =
+      c.Call("narrow", {Slot{*grown}, Value(dim), Value(0), Value(1)});
+  if (more == kNoTensor) return;
+  const int longer = c.Call("cat", {SlotList{{*grown, more}}, Value(dim)});
   if (longer != kNoTensor) body->carried[*grown] = longer;
 }
 
