@@ -5,6 +5,7 @@
 #include <deque>
 #include <utility>
 
+#include "coordinator/cluster_fleet.h"
 #include "coordinator/cluster_limits.h"
 #include "coordinator/cluster_notices.h"
 #include "coordinator/lease_table.h"
@@ -32,12 +33,12 @@ std::optional<StageMembers> MembersOf(ClusterState& state, const StreamId& id,
   if (!session->stage_questions.Take(state.clock->Monotonic())) {
     return std::nullopt;
   }
+  const scheduler::Fleet& known = fleet::Fresh(state);
   for (uint32_t member = 0; member < kMaxMembers; ++member) {
     const Lease* const lease =
         state.leases.FindDevice(session->id, {virtual_device, member});
     if (lease == nullptr || lease->state != Lease::State::kGranted) continue;
-    const scheduler::Fleet::Member* const worker =
-        state.fleet.Find(lease->worker_id);
+    const scheduler::Fleet::Member* const worker = known.Find(lease->worker_id);
     if (worker == nullptr) continue;
     scheduler::StageWorker stage_worker;
     stage_worker.device = worker->facts.device;
