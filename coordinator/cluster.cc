@@ -77,8 +77,7 @@ absl::StatusOr<StreamId> Cluster::Attach(const Tenant& tenant,
   DJINN_ASSIGN_OR_RETURN(const uint32_t version, sessions::CheckOpen(open));
   Wakes wakes;
   MutexLock lock(&state_->mu);
-  return sessions::Attach(*state_, tenant, open, version, std::move(waker),
-                          &wakes);
+  return sessions::Attach(*state_, tenant, open, version, waker, &wakes);
 }
 
 absl::Status Cluster::RequestLease(const StreamId& session,
@@ -109,6 +108,7 @@ absl::Status Cluster::NoteMigration(const StreamId& session,
 
 absl::Status Cluster::ReturnLease(const StreamId& session,
                                   const v1::LeaseReturn& returned) {
+  DJINN_RETURN_IF_ERROR(requests::CheckReturn(returned));
   Wakes wakes;
   MutexLock lock(&state_->mu);
   return requests::Return(*state_, session, returned, &wakes);
@@ -119,8 +119,9 @@ bool Cluster::NoteStructure(const StreamId& session,
                             SharedWork shown) {
   Wakes wakes;
   MutexLock lock(&state_->mu);
-  return sessions::NoteStructure(*state_, session, fingerprint, std::move(work),
-                                 std::move(shown), &wakes);
+  // Not moved: what the table does not keep goes without the lock.
+  return sessions::NoteStructure(*state_, session, fingerprint, work, shown,
+                                 &wakes);
 }
 
 std::optional<StageMembers> Cluster::MembersForStages(const StreamId& session,
@@ -139,7 +140,7 @@ v1::StagePlan Cluster::StagesInForce(const StreamId& session,
 void Cluster::AnswerStages(const StreamId& session, v1::StageAnswer answer) {
   Wakes wakes;
   MutexLock lock(&state_->mu);
-  stages::Answer(*state_, session, std::move(answer), &wakes);
+  stages::Answer(*state_, session, &answer, &wakes);
 }
 
 void Cluster::Close(const StreamId& session) {
@@ -161,9 +162,10 @@ absl::StatusOr<std::optional<v1::SessionResponse>> Cluster::NextResponse(
 
 absl::StatusOr<StreamId> Cluster::Join(const v1::WorkerState& report,
                                        std::shared_ptr<Waker> waker) {
+  DJINN_ASSIGN_OR_RETURN(const uint32_t version, workers::CheckJoin(report));
   Wakes wakes;
   MutexLock lock(&state_->mu);
-  return workers::Join(*state_, report, std::move(waker), &wakes);
+  return workers::Join(*state_, report, version, waker, &wakes);
 }
 
 absl::Status Cluster::Report(const StreamId& worker,
@@ -315,6 +317,7 @@ void Cluster::ExplainRun(const v1::ExplainRunRequest& request,
 
 absl::StatusOr<v1::TryPlacementResponse> Cluster::TryPlacement(
     const v1::TryPlacementRequest& request) {
+  DJINN_RETURN_IF_ERROR(explain::CheckTry(request));
   MutexLock lock(&state_->mu);
   return explain::TryPlacement(*state_, request);
 }
@@ -322,6 +325,7 @@ absl::StatusOr<v1::TryPlacementResponse> Cluster::TryPlacement(
 absl::StatusOr<v1::WorkerInfo> Cluster::CordonWorker(const std::string& id,
                                                      bool cordoned,
                                                      bool drain) {
+  DJINN_RETURN_IF_ERROR(moves::CheckCordon(cordoned, drain));
   Wakes wakes;
   MutexLock lock(&state_->mu);
   return moves::Cordon(*state_, id, cordoned, drain, &wakes);

@@ -5,14 +5,12 @@
 #include <memory>
 #include <utility>
 
-#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "common/error.h"
 #include "common/log/log.h"
 #include "common/net/proto_duration.h"
-#include "common/status_macros.h"
 #include "coordinator/cluster_fleet.h"
 #include "coordinator/cluster_placement.h"
 #include "coordinator/cluster_quota.h"
@@ -360,19 +358,22 @@ absl::StatusOr<v1::TenantExplanation> ExplainTenant(ClusterState& state,
   return explanation;
 }
 
+absl::Status CheckTry(const v1::TryPlacementRequest& request) {
+  if (!v1::Phase_IsValid(request.phase())) {
+    return MakeError(absl::StatusCode::kInvalidArgument, "PHASE_UNKNOWN",
+                     absl::StrCat("there is no phase ", request.phase()));
+  }
+  return request.policy().empty()
+             ? absl::OkStatus()
+             : scheduler::FindPolicy(request.policy()).status();
+}
+
 absl::StatusOr<v1::TryPlacementResponse> TryPlacement(
     ClusterState& state, const v1::TryPlacementRequest& request) {
   const std::shared_ptr<const Tenant> tenant =
       state.tenants->Find(request.tenant());
   if (tenant == nullptr) {
     return Unknown("TENANT", request.tenant());
-  }
-  if (!v1::Phase_IsValid(request.phase())) {
-    return MakeError(absl::StatusCode::kInvalidArgument, "PHASE_UNKNOWN",
-                     absl::StrCat("there is no phase ", request.phase()));
-  }
-  if (!request.policy().empty()) {
-    DJINN_RETURN_IF_ERROR(scheduler::FindPolicy(request.policy()).status());
   }
   Session nobody;
   nobody.tenant = tenant->name;

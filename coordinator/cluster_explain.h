@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/mutex.h"
 #include "coordinator/cluster_line.h"
@@ -41,7 +42,10 @@ absl::StatusOr<v1::TenantExplanation> ExplainTenant(ClusterState& state,
                                                     const std::string& name)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
-// As Cluster::TryPlacement().
+// InvalidArgument (PHASE_UNKNOWN, POLICY_UNKNOWN).
+absl::Status CheckTry(const v1::TryPlacementRequest& request);
+
+// As Cluster::TryPlacement(), of a request that was checked.
 absl::StatusOr<v1::TryPlacementResponse> TryPlacement(
     ClusterState& state, const v1::TryPlacementRequest& request)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);

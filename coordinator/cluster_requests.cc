@@ -112,13 +112,17 @@ absl::Status Request(ClusterState& state, const StreamId& id,
   return absl::OkStatus();
 }
 
+absl::Status CheckReturn(const v1::LeaseReturn& returned) {
+  const size_t size = returned.lease_id().size();
+  if (size == 0 || size > kMaxLeaseId) {
+    return Violation(absl::StrCat("a lease's id of ", size, " bytes"));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Return(ClusterState& state, const StreamId& id,
                     const v1::LeaseReturn& returned, Wakes* wakes) {
   const std::string& lease_id = returned.lease_id();
-  if (lease_id.empty() || lease_id.size() > kMaxLeaseId) {
-    return Violation(
-        absl::StrCat("a lease's id of ", lease_id.size(), " bytes"));
-  }
   DJINN_ASSIGN_OR_RETURN(Session* const session, state.FindOpenSession(id));
   if (!absl::c_linear_search(session->returned_leases, lease_id)) {
     session->returned_leases.push_back(lease_id);

@@ -24,7 +24,10 @@ absl::Status Request(ClusterState& state, const StreamId& session,
                      const v1::LeaseRequest& request, PendingLease asked,
                      Wakes* wakes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
-// As Cluster::ReturnLease().
+// InvalidArgument (PROTOCOL_VIOLATION) for an id that cannot be a lease's.
+absl::Status CheckReturn(const v1::LeaseReturn& returned);
+
+// As Cluster::ReturnLease(), of a message that was checked.
 absl::Status Return(ClusterState& state, const StreamId& session,
                     const v1::LeaseReturn& returned, Wakes* wakes)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);

@@ -82,7 +82,7 @@ v1::StagePlan InForce(ClusterState& state, const StreamId& id,
   return {};
 }
 
-void Answer(ClusterState& state, const StreamId& id, v1::StageAnswer answer,
+void Answer(ClusterState& state, const StreamId& id, v1::StageAnswer* answer,
             Wakes* wakes) {
   Session* const session = state.FindSession(id);
   if (session == nullptr) return;
@@ -91,21 +91,21 @@ void Answer(ClusterState& state, const StreamId& id, v1::StageAnswer answer,
     waiting += response.has_stages() ? 1 : 0;
   }
   if (waiting >= kMaxAnswers) return;
-  if (answer.has_batch()) {
-    session->batch_plans[answer.virtual_device()] = answer;
+  if (answer->has_batch()) {
+    session->batch_plans[answer->virtual_device()] = *answer;
   } else {
     std::deque<v1::StagePlan>& plans =
-        session->stage_plans[answer.virtual_device()];
+        session->stage_plans[answer->virtual_device()];
     // What was cut stays so where no new plan is found.
     std::erase_if(plans, [&](const v1::StagePlan& plan) {
-      return plan.fingerprint() == answer.plan().fingerprint() &&
-             (plan.stages().empty() || !answer.plan().stages().empty());
+      return plan.fingerprint() == answer->plan().fingerprint() &&
+             (plan.stages().empty() || !answer->plan().stages().empty());
     });
-    plans.push_back(answer.plan());
+    plans.push_back(answer->plan());
     if (plans.size() > kMaxPlans) plans.pop_front();
   }
   v1::SessionResponse response;
-  *response.mutable_stages() = std::move(answer);
+  *response.mutable_stages() = std::move(*answer);
   notices::Send(std::move(response), session, wakes);
 }
 

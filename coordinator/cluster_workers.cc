@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstdint>
 #include <set>
 #include <string>
 #include <utility>
@@ -106,12 +105,14 @@ void ListPeers(ClusterState& state, const Worker& worker,
 
 }  // namespace
 
+absl::StatusOr<uint32_t> CheckJoin(const v1::WorkerState& report) {
+  return NegotiateProtocol(OwnProtocolWindow(), report.protocol(), "worker");
+}
+
 absl::StatusOr<StreamId> Join(ClusterState& state,
-                              const v1::WorkerState& report,
-                              std::shared_ptr<Waker> waker, Wakes* wakes) {
-  DJINN_ASSIGN_OR_RETURN(
-      const uint32_t version,
-      NegotiateProtocol(OwnProtocolWindow(), report.protocol(), "worker"));
+                              const v1::WorkerState& report, uint32_t version,
+                              const std::shared_ptr<Waker>& waker,
+                              Wakes* wakes) {
   if (state.stopping) {
     return MakeError(absl::StatusCode::kUnavailable, "COORDINATOR_STOPPING",
                      "the coordinator stops; dial again");
@@ -121,7 +122,7 @@ absl::StatusOr<StreamId> Join(ClusterState& state,
       WorkerRegistry::Joined joined,
       state.workers.Join(report, stream, waker, state.clock->Monotonic()));
   wakes->Add(std::move(joined.replaced));
-  wakes->Add(std::move(waker));
+  wakes->Add(waker);
   Worker* const worker = joined.worker;
   worker->protocol_version = version;
   log::Info(joined.restarted ? "worker restarted" : "worker joined",
