@@ -1,4 +1,5 @@
-// Takes the lock, and calls the concern. What the cluster does is in
+// Takes the lock, unless the concern does so itself, and calls it. What the
+// cluster does is in
 //   cluster_state.h         the tables, and their lock,
 //   cluster_notices.h       what sessions and workers are told,
 //   cluster_fleet.h         what decisions see of workers,

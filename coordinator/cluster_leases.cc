@@ -9,6 +9,7 @@
 #include "common/log/log.h"
 #include "common/net/proto_duration.h"
 #include "coordinator/cluster_credits.h"
+#include "coordinator/cluster_fleet.h"
 #include "coordinator/cluster_line.h"
 #include "coordinator/cluster_notices.h"
 #include "coordinator/urgency.h"
@@ -132,8 +133,7 @@ void Remove(ClusterState& state, const std::string& lease_id) {
     std::swap(to->quota, lease->quota);
   }
   state.quotas.Give(lease->tenant, lease->quota);
-  // Where many end at once it is looked at once.
-  state.stale.insert(lease->worker_id);
+  fleet::PutOff(state, lease->worker_id);
   state.leases.Remove(lease_id);
   state.untried = true;
 }
