@@ -194,6 +194,7 @@ void Cluster::Tick() {
   MutexLock lock(&state.mu);
   const absl::Duration now = state.clock->Monotonic();
   workers::LoseSilent(state, now, &wakes);
+  state.ledger.ForgetRetired(now);
   state.keys.Update(state.clock->Now(), state.saves + 1);
   if (now >= state.restored_until) persistence::SettleForgotten(state);
   credits::AdvanceRates(state, &wakes);

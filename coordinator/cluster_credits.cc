@@ -71,6 +71,14 @@ void SettleWorker(ClusterState& state, const std::string& worker_id) {
                      state.mu) { return RatesOf(state, tenant); });
 }
 
+void RetireWorker(ClusterState& state, const std::string& worker_id) {
+  state.ledger.RetireWorker(worker_id, state.clock->Monotonic(),
+                            [&](const std::string& tenant)
+                                ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
+                                  return RatesOf(state, tenant);
+                                });
+}
+
 bool TopUp(ClusterState& state, const std::string& lease_id,
            const Tenant& tenant) {
   return state.ledger.TopUp(lease_id, tenant.credits, state.clock->Now(),

@@ -193,14 +193,8 @@ void LoseSilent(ClusterState& state, absl::Duration now, Wakes* wakes) {
     fleet::Refresh(state, *worker);
   }
   for (const std::string& worker_id : state.workers.Forget(now)) {
-    // Should it come back, what was billed is known.
-    state.ledger.RetireWorker(worker_id, now,
-                              [&](const std::string& tenant)
-                                  ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
-                                    return credits::RatesOf(state, tenant);
-                                  });
+    credits::RetireWorker(state, worker_id);
   }
-  state.ledger.ForgetRetired(now);
 }
 
 void SendHeartbeats(ClusterState& state, absl::Duration now, Wakes* wakes) {

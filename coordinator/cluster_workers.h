@@ -35,7 +35,8 @@ absl::Status Report(ClusterState& state, const StreamId& worker,
 void Leave(ClusterState& state, const StreamId& worker)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
-// Ends what there is of workers that have not reported for too long.
+// Ends what there is of workers that have not reported for too long, and
+// forgets those that were lost long ago.
 void LoseSilent(ClusterState& state, absl::Duration now, Wakes* wakes)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
