@@ -32,6 +32,7 @@
 
 #include <utility>
 
+#include "absl/time/time.h"
 #include "common/error.h"
 #include "common/metrics/exposition.h"
 #include "common/mutex.h"
@@ -57,8 +58,13 @@
 #include "coordinator/cluster_tenants.h"
 #include "coordinator/cluster_views.h"
 #include "coordinator/cluster_workers.h"
+#include "coordinator/lease_table.h"
+#include "coordinator/session_table.h"
 #include "coordinator/stage_planner.h"
+#include "coordinator/tenants.h"
 #include "coordinator/waker.h"
+#include "coordinator/work_table.h"
+#include "coordinator/worker_registry.h"
 
 namespace djinn::coordinator {
 

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "coordinator/cluster_notices.h"
-#include "coordinator/page.h"
 #include "coordinator/worker_registry.h"
+#include "scheduler/quota/rate_budget.h"
 
 namespace djinn::coordinator::credits {
 

@@ -28,6 +28,7 @@
 #include "coordinator/work_table.h"
 #include "coordinator/worker_registry.h"
 #include "djinn/v1/admin.pb.h"
+#include "djinn/v1/types.pb.h"
 #include "scheduler/placement/filters.h"
 #include "scheduler/placement/fleet.h"
 #include "scheduler/placement/migration.h"

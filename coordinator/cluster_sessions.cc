@@ -30,6 +30,7 @@
 #include "coordinator/violation.h"
 #include "coordinator/worker_registry.h"
 #include "djinn/v1/admin.pb.h"
+#include "djinn/v1/notes.pb.h"
 #include "scheduler/placement/fleet.h"
 #include "scheduler/placement/phase_weights.h"
 #include "scheduler/placement/work.h"
