@@ -202,7 +202,7 @@ void Cluster::Tick() {
   workers::LoseSilent(state, now, &wakes);
   state.ledger.ForgetRetired(now);
   state.keys.Update(state.clock->Now(), state.saves + 1);
-  if (now >= state.restored_until) persistence::SettleForgotten(state);
+  if (now >= state.restored_until) persistence::GiveUpRestored(state);
   credits::AdvanceRates(state, &wakes);
   // Workers may have told of leases from before a restart.
   queues::DrainStopped(state, &wakes);

@@ -402,14 +402,14 @@ absl::StatusOr<v1::TryPlacementResponse> TryPlacement(
                    response.mutable_decision());
   const absl::Status limit =
       quota::LimitObstacle(*tenant, pending.needed_bytes);
-  const absl::Status quota = quota::Obstacle(state, *tenant);
+  const absl::Status breach = quota::Obstacle(state, *tenant);
   if (state.queue_stops.Find(tenant->name) != nullptr) {
     SetGate(QueueStopped(tenant->name), ResumeCommand(tenant->name),
             response.mutable_gate());
   } else if (!limit.ok()) {
     SetGate(limit, kLimitUnblockedBy, response.mutable_gate());
-  } else if (!quota.ok()) {
-    SetGate(quota, kQuotaUnblockedBy, response.mutable_gate());
+  } else if (!breach.ok()) {
+    SetGate(breach, kQuotaUnblockedBy, response.mutable_gate());
   } else if (!decision->obstacle.ok()) {
     SetGate(decision->obstacle, decision->unblocked_by,
             response.mutable_gate());

@@ -333,7 +333,7 @@ void ForgetRestored(ClusterState& state,
   }
 }
 
-void SettleForgotten(ClusterState& state) {
+void GiveUpRestored(ClusterState& state) {
   state.restored_until = absl::InfiniteDuration();
   state.awaited.clear();
   ForgetRestored(state, [](const RestoredLease&) { return true; });

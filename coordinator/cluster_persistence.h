@@ -32,8 +32,8 @@ void ForgetRestored(ClusterState& state,
                     absl::FunctionRef<bool(const RestoredLease&)> which)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
-// Nobody will tell any more of what an earlier process granted: gives it up.
-void SettleForgotten(ClusterState& state)
+// Nobody will tell any more of what an earlier process granted.
+void GiveUpRestored(ClusterState& state)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
 }  // namespace djinn::coordinator::persistence
