@@ -46,9 +46,7 @@ v1::PriorityClass ClassGivingWay(const ClusterState& state,
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
   const auto tenant = state.tenants->Find(session.tenant);
   const v1::PriorityClass declared =
-      tenant == nullptr
-          ? session.urgency.priority_class()
-          : AllowedUrgency(*tenant, session.urgency).priority_class();
+      AllowedUrgency(tenant.get(), session.urgency).priority_class();
   // As workers rank its runs.
   return !IsDeclared(declared) && session.phase == semantics::Phase::kTraining
              ? v1::PRIORITY_CLASS_BATCH
