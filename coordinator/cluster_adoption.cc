@@ -186,9 +186,7 @@ void Adopt(ClusterState& state, const v1::SignedLease& reported, Worker* worker,
         // The other one's worker was here first.
         if (const Lease* const other =
                 state.leases.FindDevice(session->id, device)) {
-          const std::string other_worker = other->worker_id;
-          leases::Remove(state, other->id);
-          notices::LeaveWorker(state, session->id, other_worker, wakes);
+          leases::Withdraw(state, *other, wakes);
         }
       }
     }

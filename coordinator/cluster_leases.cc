@@ -49,6 +49,16 @@ Lease* Add(ClusterState& state, Lease lease) {
   return state.leases.Add(std::move(lease));
 }
 
+const Lease* Offer(ClusterState& state, Lease lease, Worker* worker,
+                   Wakes* wakes) {
+  const Lease* const added = Add(state, std::move(lease));
+  credits::Open(state, *added);
+  fleet::Refresh(state, *worker);
+  notices::Touch(worker, wakes);
+  notices::TouchPeers(state, *added, wakes);
+  return added;
+}
+
 void Issue(ClusterState& state, Lease* lease) {
   const absl::Time now = state.clock->Now();
   // Workers' clocks may differ from ours by as much as a lease lives.
@@ -138,6 +148,13 @@ void Remove(ClusterState& state, const std::string& lease_id) {
   state.untried = true;
 }
 
+void Withdraw(ClusterState& state, const Lease& lease, Wakes* wakes) {
+  const std::string session_id = lease.session_id;
+  const std::string worker_id = lease.worker_id;
+  Remove(state, lease.id);
+  notices::LeaveWorker(state, session_id, worker_id, wakes);
+}
+
 void End(ClusterState& state, Lease* lease, absl::string_view reason,
          Wakes* wakes, absl::string_view for_tenant) {
   if (lease->migrating()) {
@@ -198,9 +215,7 @@ void DropMigration(ClusterState& state, Lease* to, const absl::Status& why,
     response.mutable_ended()->set_reason(ErrorReason(why));
     notices::Send(std::move(response), session, wakes);
   }
-  const std::string worker_id = to->worker_id;
-  Remove(state, to->id);
-  notices::LeaveWorker(state, session->id, worker_id, wakes);
+  Withdraw(state, *to, wakes);
 }
 
 void EndMigrationRecord(ClusterState& state, const std::string& lease_id,

@@ -31,6 +31,11 @@ Lease Make(ClusterState& state, const Worker& worker, MemberId device,
 Lease* Add(ClusterState& state, Lease lease)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
+// A new lease at the worker, which is to hear of it, as are the session's other
+// workers.
+const Lease* Offer(ClusterState& state, Lease lease, Worker* worker,
+                   Wakes* wakes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
+
 // Signs the lease anew, as it is now.
 void Issue(ClusterState& state, Lease* lease)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
@@ -52,6 +57,10 @@ v1::LeaseGranted GrantOf(ClusterState& state, const Lease& lease)
 
 // Closes its account, too; nobody is told.
 void Remove(ClusterState& state, const std::string& lease_id)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
+
+// Removes it, and has its worker hear of that.
+void Withdraw(ClusterState& state, const Lease& lease, Wakes* wakes)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
 // Tells the session, and removes it. `for_tenant` took back its own.

@@ -16,8 +16,6 @@
 #include "common/log/log.h"
 #include "common/net/proto_duration.h"
 #include "common/status_macros.h"
-#include "coordinator/cluster_credits.h"
-#include "coordinator/cluster_fleet.h"
 #include "coordinator/cluster_leases.h"
 #include "coordinator/cluster_limits.h"
 #include "coordinator/cluster_notices.h"
@@ -197,9 +195,7 @@ void Settle(ClusterState& state, Lease* to, Lease* from, Session* session,
   }
   // One takes the other's place.
   std::swap(to->quota, from->quota);
-  const std::string worker_id = from->worker_id;
-  leases::Remove(state, from->id);
-  notices::LeaveWorker(state, session->id, worker_id, wakes);
+  leases::Withdraw(state, *from, wakes);
 }
 
 }  // namespace
@@ -249,11 +245,7 @@ absl::StatusOr<Migration*> Start(ClusterState& state, Lease* from,
                                   {"to", worker->id},
                                   {"lease", lease.id},
                                   {"reason", reason}});
-  const Lease* const to = leases::Add(state, std::move(lease));
-  credits::Open(state, *to);
-  fleet::Refresh(state, *worker);
-  notices::Touch(worker, wakes);
-  notices::TouchPeers(state, *to, wakes);
+  const Lease* const to = leases::Offer(state, std::move(lease), worker, wakes);
   Migration& migration = AddMigration(session);
   migration.virtual_device = from->device.virtual_device;
   migration.from_worker_id = from->worker_id;
@@ -331,9 +323,7 @@ absl::Status NoteOutcome(ClusterState& state, const StreamId& id,
     early.outcome = KeptNumbers(outcome);
     early.decided = state.clock->Monotonic();
     if (outcome.has_failure() || from == nullptr) return absl::OkStatus();
-    const std::string worker_id = from->worker_id;
-    leases::Remove(state, from->id);
-    notices::LeaveWorker(state, session->id, worker_id, wakes);
+    leases::Withdraw(state, *from, wakes);
     return absl::OkStatus();
   }
   if (outcome.has_failure()) {
@@ -354,9 +344,7 @@ absl::Status NoteOutcome(ClusterState& state, const StreamId& id,
     response.mutable_ended()->set_lease_id(outcome.to_lease_id());
     response.mutable_ended()->set_reason("WORKER_LOST");
     notices::Send(std::move(response), session, wakes);
-    const std::string worker_id = from->worker_id;
-    leases::Remove(state, from->id);
-    notices::LeaveWorker(state, session->id, worker_id, wakes);
+    leases::Withdraw(state, *from, wakes);
   }
   return absl::OkStatus();
 }

@@ -13,7 +13,6 @@
 #include "absl/types/span.h"
 #include "common/error.h"
 #include "common/log/log.h"
-#include "coordinator/cluster_credits.h"
 #include "coordinator/cluster_fleet.h"
 #include "coordinator/cluster_leases.h"
 #include "coordinator/cluster_line.h"
@@ -259,11 +258,7 @@ void TryPlace(ClusterState& state, MemberId device, Session* session,
                                 {"policy", decision->policy},
                                 {"reason", lease.placement_reason}});
   }
-  const Lease* const added = leases::Add(state, std::move(lease));
-  credits::Open(state, *added);
-  fleet::Refresh(state, *worker);
-  notices::Touch(worker, wakes);
-  notices::TouchPeers(state, *added, wakes);
+  leases::Offer(state, std::move(lease), worker, wakes);
 }
 
 void RetryUnplaced(ClusterState& state, Wakes* wakes) {

@@ -167,9 +167,7 @@ absl::Status Return(ClusterState& state, const StreamId& id,
     return absl::OkStatus();
   }
   session->lost_leases.erase(lease->device);
-  const std::string worker_id = lease->worker_id;
-  leases::Remove(state, lease_id);
-  notices::LeaveWorker(state, session->id, worker_id, wakes);
+  leases::Withdraw(state, *lease, wakes);
   return absl::OkStatus();
 }
 
@@ -187,10 +185,8 @@ void Expire(ClusterState& state, Session* session, absl::Duration now,
                       "worker " + lease->worker_id +
                           " did not acknowledge the lease in time",
                       {{"worker", lease->worker_id}});
-      const std::string worker_id = lease->worker_id;
-      leases::Remove(state, lease->id);
-      // It may have acted on it already.
-      notices::LeaveWorker(state, session->id, worker_id, wakes);
+      // The worker may have acted on it already.
+      leases::Withdraw(state, *lease, wakes);
     }
     if (pending.ticket != 0) {
       const auto wait = state.line.WaitAt(
