@@ -15,6 +15,7 @@
 #include "coordinator/cluster_leases.h"
 #include "coordinator/cluster_limits.h"
 #include "coordinator/cluster_notices.h"
+#include "coordinator/cluster_persistence.h"
 #include "coordinator/cluster_placement.h"
 #include "coordinator/lease_table.h"
 #include "coordinator/violation.h"
@@ -133,8 +134,7 @@ absl::Status Return(ClusterState& state, const StreamId& id,
   if (const auto found = state.restored.find(lease_id);
       found != state.restored.end() &&
       found->second.lease.session_id() == session->id) {
-    state.quotas.Give(found->second.tenant, found->second.quota);
-    state.restored.erase(found);
+    persistence::TakeRestored(state, lease_id);
   }
   Lease* const lease = state.leases.Find(lease_id);
   // One that was not granted yet the client cannot know.
