@@ -92,7 +92,9 @@ absl::Status Cluster::RequestLease(const StreamId& session,
   DJINN_ASSIGN_OR_RETURN(PendingLease asked, requests::Parse(request));
   Wakes wakes;
   MutexLock lock(&state_->mu);
-  return requests::Request(*state_, session, request, std::move(asked), &wakes);
+  return requests::Request(*state_, session,
+                           {request.virtual_device(), request.member()},
+                           std::move(asked), &wakes);
 }
 
 absl::Status Cluster::SetUrgency(const StreamId& id,

@@ -17,7 +17,6 @@
 #include "coordinator/cluster_notices.h"
 #include "coordinator/cluster_persistence.h"
 #include "coordinator/cluster_placement.h"
-#include "coordinator/lease_table.h"
 #include "coordinator/violation.h"
 #include "scheduler/fairness/waiting_line.h"
 
@@ -72,16 +71,13 @@ absl::StatusOr<PendingLease> Parse(const v1::LeaseRequest& request) {
   return PendingFrom(request);
 }
 
-absl::Status Request(ClusterState& state, const StreamId& id,
-                     const v1::LeaseRequest& request, PendingLease asked,
-                     Wakes* wakes) {
-  const MemberId device{request.virtual_device(), request.member()};
+absl::Status Request(ClusterState& state, const StreamId& id, MemberId device,
+                     PendingLease asked, Wakes* wakes) {
   DJINN_ASSIGN_OR_RETURN(Session* const session, state.FindOpenSession(id));
   if (session->outbox.size() >= kMaxOutbox) {
     return Violation("asks for leases without reading the answers");
   }
-  if (const absl::Status policy =
-          placement::CheckPolicy(request.placement_policy());
+  if (const absl::Status policy = placement::CheckPolicy(asked.policy);
       !policy.ok()) {
     notices::Refuse(state, policy, device, session, wakes);
     return absl::OkStatus();
