@@ -312,8 +312,9 @@ absl::StatusOr<v1::SessionExplanation> ExplainSession(ClusterState& state,
   v1::SessionExplanation explanation;
   explanation.set_session_id(log::ShortId(session->id));
   explanation.set_tenant(session->tenant);
-  const placement::PolicyChoice choice = placement::PolicyFor(
-      state, "", session->policy, state.tenants->Find(session->tenant).get());
+  const placement::PolicyChoice choice =
+      placement::PolicyFor(state.config, "", session->policy,
+                           state.tenants->Find(session->tenant).get());
   explanation.set_policy(std::string(choice.policy->name()));
   explanation.set_policy_source(choice.source);
   line::Places places;
@@ -333,7 +334,7 @@ absl::StatusOr<v1::TenantExplanation> ExplainTenant(ClusterState& state,
   v1::TenantExplanation explanation;
   explanation.set_tenant(name);
   const placement::PolicyChoice choice =
-      placement::PolicyFor(state, "", "", tenant.get());
+      placement::PolicyFor(state.config, "", "", tenant.get());
   explanation.set_policy(std::string(choice.policy->name()));
   explanation.set_policy_source(choice.source);
   line::Places places;
@@ -387,7 +388,7 @@ absl::StatusOr<v1::TryPlacementResponse> TryPlacement(
   PendingLease pending;
   pending.needed_bytes = pending.asked_bytes = request.asked_bytes();
   const placement::PolicyChoice choice = placement::PolicyFor(
-      state, request.policy(), session->policy, tenant.get());
+      state.config, request.policy(), session->policy, tenant.get());
   const SharedWork work = state.WorkOf(*session);
   scheduler::Request asked =
       placement::RequestFor(state, *session, pending, tenant.get(), work);

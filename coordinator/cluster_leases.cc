@@ -109,7 +109,8 @@ void Grant(ClusterState& state, Lease* lease, Wakes* wakes) {
   session->pending.erase(lease->device);
   session->returning.erase(lease->device);
   v1::SessionResponse response;
-  *response.mutable_granted() = GrantOf(state, *lease);
+  *response.mutable_granted() =
+      GrantOf(*state.workers.Find(lease->worker_id), *lease);
   notices::Send(std::move(response), session, wakes);
   if (!session->MayLog(state.clock->Monotonic())) return;
   log::Info("lease granted", {{"lease", lease->id},
@@ -117,7 +118,7 @@ void Grant(ClusterState& state, Lease* lease, Wakes* wakes) {
                               {"worker", lease->worker_id}});
 }
 
-v1::LeaseGranted GrantOf(ClusterState& state, const Lease& lease) {
+v1::LeaseGranted GrantOf(const Worker& worker, const Lease& lease) {
   v1::LeaseGranted granted;
   granted.set_virtual_device(lease.device.virtual_device);
   granted.set_member(lease.device.member);
@@ -128,7 +129,6 @@ v1::LeaseGranted GrantOf(ClusterState& state, const Lease& lease) {
   out->set_session_epoch(lease.epoch);
   out->set_worker_id(lease.worker_id);
   out->set_worker_incarnation(lease.incarnation);
-  const Worker& worker = *state.workers.Find(lease.worker_id);
   out->set_worker_address(worker.address);
   out->set_shared_memory_socket(worker.shared_memory_socket);
   return granted;
@@ -207,7 +207,7 @@ void DropMigration(ClusterState& state, Lease* to, const absl::Status& why,
                                     {"to", to->worker_id},
                                     {"lease", to->id},
                                     {"error", why}});
-  EndMigrationRecord(state, to->id, {}, why, session);
+  EndMigrationRecord(to->id, {}, why, session, &state.metrics);
   if (to->state == Lease::State::kGranted) {
     // It may be there already.
     v1::SessionResponse response;
@@ -218,18 +218,17 @@ void DropMigration(ClusterState& state, Lease* to, const absl::Status& why,
   Withdraw(state, *to, wakes);
 }
 
-void EndMigrationRecord(ClusterState& state, const std::string& lease_id,
+void EndMigrationRecord(const std::string& lease_id,
                         v1::MigrationOutcome outcome, absl::Status failure,
-                        Session* session) {
+                        Session* session, ClusterMetrics* metrics) {
   for (Migration& migration : session->migrations) {
     if (migration.lease_id != lease_id) continue;
     migration.state =
         failure.ok() ? v1::MigrationInfo::DONE : v1::MigrationInfo::FAILED;
-    state.metrics.migrations.Add(
+    metrics->migrations.Add(
         {migration.reason, failure.ok() ? "done" : "failed"});
     if (failure.ok()) {
-      state.metrics.migration_pauses.Observe(
-          FromProtoDuration(outcome.paused()));
+      metrics->migration_pauses.Observe(FromProtoDuration(outcome.paused()));
     }
     migration.outcome = std::move(outcome);
     migration.failure = std::move(failure);

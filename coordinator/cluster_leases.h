@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "common/mutex.h"
+#include "coordinator/cluster_metrics.h"
 #include "coordinator/cluster_state.h"
 #include "coordinator/lease_table.h"
 #include "coordinator/session_table.h"
@@ -51,9 +52,8 @@ absl::StatusOr<v1::LeaseClaims> ReportedClaims(const ClusterState& state,
 void Grant(ClusterState& state, Lease* lease, Wakes* wakes)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
-// What the client is told of it.
-v1::LeaseGranted GrantOf(ClusterState& state, const Lease& lease)
-    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
+// What the client is told of the lease at the worker.
+v1::LeaseGranted GrantOf(const Worker& worker, const Lease& lease);
 
 // Closes its account, too; nobody is told.
 void Remove(ClusterState& state, const std::string& lease_id)
@@ -79,10 +79,9 @@ void DropMigration(ClusterState& state, Lease* to, const absl::Status& why,
 
 // How the way to the lease ended, which is kept for operators, and counted. OK:
 // the virtual device has gone over to it.
-void EndMigrationRecord(ClusterState& state, const std::string& lease_id,
+void EndMigrationRecord(const std::string& lease_id,
                         v1::MigrationOutcome outcome, absl::Status failure,
-                        Session* session)
-    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
+                        Session* session, ClusterMetrics* metrics);
 
 }  // namespace djinn::coordinator::leases
 

@@ -150,7 +150,7 @@ absl::StatusOr<KeptDecision> Place(ClusterState& state, const Lease& from,
     return link == worker->links.end() ? 0 : static_cast<double>(link->second);
   };
   const placement::PolicyChoice choice =
-      placement::PolicyFor(state, "", session.policy, tenant);
+      placement::PolicyFor(state.config, "", session.policy, tenant);
   KeptDecision kept = placement::Decide(state, request, choice);
   DJINN_RETURN_IF_ERROR(kept.decision->obstacle);
   if (const scheduler::Fleet::Member* const here =
@@ -211,7 +211,7 @@ absl::StatusOr<Migration*> Start(ClusterState& state, Lease* from,
   if (from->state != Lease::State::kGranted) {
     return Precondition("NO_LEASE", "the virtual device has no worker yet");
   }
-  if (placement::Spans(state, *session, from->device.virtual_device)) {
+  if (state.leases.Spans(session->id, from->device.virtual_device)) {
     return Precondition("SPANS_WORKERS", "the virtual device spans workers");
   }
   if (state.leases.FindMigration(*from) != nullptr) {
@@ -268,7 +268,8 @@ void AskClient(ClusterState& state, Lease* to, Wakes* wakes) {
   to->state = Lease::State::kGranted;
   v1::SessionResponse response;
   response.mutable_migrate()->set_from_lease_id(to->migrates_from);
-  *response.mutable_migrate()->mutable_to() = leases::GrantOf(state, *to);
+  *response.mutable_migrate()->mutable_to() =
+      leases::GrantOf(*state.workers.Find(to->worker_id), *to);
   notices::Send(std::move(response), session, wakes);
   for (Migration& migration : session->migrations) {
     if (migration.lease_id == to->id) {
@@ -335,8 +336,8 @@ absl::Status NoteOutcome(ClusterState& state, const StreamId& id,
     to->state = Lease::State::kOffered;
     leases::DropMigration(state, to, KeptFailure(outcome.failure()), wakes);
   } else if (expected) {
-    leases::EndMigrationRecord(state, to->id, KeptNumbers(outcome),
-                               absl::OkStatus(), session);
+    leases::EndMigrationRecord(to->id, KeptNumbers(outcome), absl::OkStatus(),
+                               session, &state.metrics);
     Settle(state, to, from, session, wakes);
   } else if (to == nullptr && from != nullptr) {
     // The lease that it went over to has ended meanwhile.

@@ -85,7 +85,8 @@ absl::Status Request(ClusterState& state, const StreamId& id, MemberId device,
   const Lease* const lease = state.leases.FindDevice(session->id, device);
   if (lease != nullptr && lease->state == Lease::State::kGranted) {
     v1::SessionResponse response;
-    *response.mutable_granted() = leases::GrantOf(state, *lease);
+    *response.mutable_granted() =
+        leases::GrantOf(*state.workers.Find(lease->worker_id), *lease);
     notices::Send(std::move(response), session, wakes);
     return absl::OkStatus();
   }
