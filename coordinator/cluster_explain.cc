@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <utility>
 
@@ -262,49 +263,6 @@ std::vector<v1::DeviceExplanation> ExplainDevices(ClusterState& state,
   return in_order;
 }
 
-std::map<std::string, v1::TenantStanding> Standings(ClusterState& state) {
-  std::map<std::string, v1::TenantStanding> standings;
-  const Tenants::Snapshot tenants = state.tenants->all();
-  absl::Duration all_used;
-  for (const auto& [name, tenant] : *tenants) {
-    v1::TenantStanding& standing = standings[name];
-    standing.set_tenant(name);
-    standing.set_weight(tenant->weight);
-    const auto used = state.ledger.tenants().find(name);
-    if (used == state.ledger.tenants().end()) continue;
-    used->second.used.AddTo(standing.mutable_used());
-    all_used += used->second.used.device_time;
-  }
-  for (const auto& [id, session] : state.sessions.all()) {
-    const auto standing = standings.find(session->tenant);
-    if (standing == standings.end()) continue;
-    standing->second.set_session_count(standing->second.session_count() + 1);
-    for (const auto& [device, pending] : session->pending) {
-      if (!pending.lease_id.empty()) continue;
-      standing->second.set_waiting_count(standing->second.waiting_count() + 1);
-    }
-  }
-  for (const auto& [id, lease] : state.leases.all()) {
-    const auto standing = standings.find(lease->tenant);
-    if (standing == standings.end()) continue;
-    standing->second.set_lease_count(standing->second.lease_count() + 1);
-  }
-  double all_weights = 0;
-  for (const auto& [name, standing] : standings) {
-    if (standing.lease_count() > 0) all_weights += standing.weight();
-  }
-  for (auto& [name, standing] : standings) {
-    if (standing.lease_count() > 0) {
-      standing.set_fair_share(standing.weight() / all_weights);
-    }
-    if (all_used > absl::ZeroDuration()) {
-      standing.set_device_time_share(absl::FDivDuration(
-          FromProtoDuration(standing.used().device_time()), all_used));
-    }
-  }
-  return standings;
-}
-
 absl::StatusOr<v1::SessionExplanation> ExplainSession(ClusterState& state,
                                                       const std::string& id) {
   const Session* const session = state.FindForOperator(id);
@@ -350,7 +308,7 @@ absl::StatusOr<v1::TenantExplanation> ExplainTenant(ClusterState& state,
       *held->mutable_gate() = device.gate();
     }
   }
-  for (auto& [other, standing] : Standings(state)) {
+  for (auto& [other, standing] : views::Standings(state)) {
     *explanation.add_standings() = std::move(standing);
   }
   if (const QueueStops::Stop* const stop = state.queue_stops.Find(name)) {

@@ -2,7 +2,6 @@
 #ifndef COORDINATOR_CLUSTER_EXPLAIN_H_
 #define COORDINATOR_CLUSTER_EXPLAIN_H_
 
-#include <map>
 #include <string>
 #include <vector>
 
@@ -14,7 +13,6 @@
 #include "coordinator/lease_table.h"
 #include "coordinator/session_table.h"
 #include "djinn/v1/admin.pb.h"
-#include "djinn/v1/queue.pb.h"
 
 namespace djinn::coordinator::explain {
 
@@ -26,10 +24,6 @@ std::string CreditUnblockedBy(ClusterState& state, const Lease& lease)
 std::vector<v1::DeviceExplanation> ExplainDevices(ClusterState& state,
                                                   const Session& session,
                                                   line::Places* places)
-    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
-
-// Of all tenants, by name.
-std::map<std::string, v1::TenantStanding> Standings(ClusterState& state)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
 // As Cluster::ExplainSession().
