@@ -1,4 +1,5 @@
-// Takes the lock, and calls the concern. What the cluster does is in
+// Takes the lock, unless the concern does so itself, and calls it. What the
+// cluster does is in
 //   cluster_state.h         the tables, and their lock,
 //   cluster_notices.h       what sessions and workers are told,
 //   cluster_fleet.h         what decisions see of workers,
@@ -31,6 +32,7 @@
 
 #include <utility>
 
+#include "absl/time/time.h"
 #include "common/error.h"
 #include "common/metrics/exposition.h"
 #include "common/mutex.h"
@@ -56,8 +58,13 @@
 #include "coordinator/cluster_tenants.h"
 #include "coordinator/cluster_views.h"
 #include "coordinator/cluster_workers.h"
+#include "coordinator/lease_table.h"
+#include "coordinator/session_table.h"
 #include "coordinator/stage_planner.h"
+#include "coordinator/tenants.h"
 #include "coordinator/waker.h"
+#include "coordinator/work_table.h"
+#include "coordinator/worker_registry.h"
 
 namespace djinn::coordinator {
 
@@ -77,8 +84,7 @@ absl::StatusOr<StreamId> Cluster::Attach(const Tenant& tenant,
   DJINN_ASSIGN_OR_RETURN(const uint32_t version, sessions::CheckOpen(open));
   Wakes wakes;
   MutexLock lock(&state_->mu);
-  return sessions::Attach(*state_, tenant, open, version, std::move(waker),
-                          &wakes);
+  return sessions::Attach(*state_, tenant, open, version, waker, &wakes);
 }
 
 absl::Status Cluster::RequestLease(const StreamId& session,
@@ -86,7 +92,9 @@ absl::Status Cluster::RequestLease(const StreamId& session,
   DJINN_ASSIGN_OR_RETURN(PendingLease asked, requests::Parse(request));
   Wakes wakes;
   MutexLock lock(&state_->mu);
-  return requests::Request(*state_, session, request, std::move(asked), &wakes);
+  return requests::Request(*state_, session,
+                           {request.virtual_device(), request.member()},
+                           std::move(asked), &wakes);
 }
 
 absl::Status Cluster::SetUrgency(const StreamId& id,
@@ -109,6 +117,7 @@ absl::Status Cluster::NoteMigration(const StreamId& session,
 
 absl::Status Cluster::ReturnLease(const StreamId& session,
                                   const v1::LeaseReturn& returned) {
+  DJINN_RETURN_IF_ERROR(requests::CheckReturn(returned));
   Wakes wakes;
   MutexLock lock(&state_->mu);
   return requests::Return(*state_, session, returned, &wakes);
@@ -119,8 +128,9 @@ bool Cluster::NoteStructure(const StreamId& session,
                             SharedWork shown) {
   Wakes wakes;
   MutexLock lock(&state_->mu);
-  return sessions::NoteStructure(*state_, session, fingerprint, std::move(work),
-                                 std::move(shown), &wakes);
+  // Not moved: what the table does not keep goes without the lock.
+  return sessions::NoteStructure(*state_, session, fingerprint, work, shown,
+                                 &wakes);
 }
 
 std::optional<StageMembers> Cluster::MembersForStages(const StreamId& session,
@@ -139,7 +149,7 @@ v1::StagePlan Cluster::StagesInForce(const StreamId& session,
 void Cluster::AnswerStages(const StreamId& session, v1::StageAnswer answer) {
   Wakes wakes;
   MutexLock lock(&state_->mu);
-  stages::Answer(*state_, session, std::move(answer), &wakes);
+  stages::Answer(*state_, session, &answer, &wakes);
 }
 
 void Cluster::Close(const StreamId& session) {
@@ -161,9 +171,10 @@ absl::StatusOr<std::optional<v1::SessionResponse>> Cluster::NextResponse(
 
 absl::StatusOr<StreamId> Cluster::Join(const v1::WorkerState& report,
                                        std::shared_ptr<Waker> waker) {
+  DJINN_ASSIGN_OR_RETURN(const uint32_t version, workers::CheckJoin(report));
   Wakes wakes;
   MutexLock lock(&state_->mu);
-  return workers::Join(*state_, report, std::move(waker), &wakes);
+  return workers::Join(*state_, report, version, waker, &wakes);
 }
 
 absl::Status Cluster::Report(const StreamId& worker,
@@ -191,8 +202,9 @@ void Cluster::Tick() {
   MutexLock lock(&state.mu);
   const absl::Duration now = state.clock->Monotonic();
   workers::LoseSilent(state, now, &wakes);
+  state.ledger.ForgetRetired(now);
   state.keys.Update(state.clock->Now(), state.saves + 1);
-  if (now >= state.restored_until) persistence::SettleForgotten(state);
+  if (now >= state.restored_until) persistence::GiveUpRestored(state);
   credits::AdvanceRates(state, &wakes);
   // Workers may have told of leases from before a restart.
   queues::DrainStopped(state, &wakes);
@@ -315,6 +327,7 @@ void Cluster::ExplainRun(const v1::ExplainRunRequest& request,
 
 absl::StatusOr<v1::TryPlacementResponse> Cluster::TryPlacement(
     const v1::TryPlacementRequest& request) {
+  DJINN_RETURN_IF_ERROR(explain::CheckTry(request));
   MutexLock lock(&state_->mu);
   return explain::TryPlacement(*state_, request);
 }
@@ -322,6 +335,7 @@ absl::StatusOr<v1::TryPlacementResponse> Cluster::TryPlacement(
 absl::StatusOr<v1::WorkerInfo> Cluster::CordonWorker(const std::string& id,
                                                      bool cordoned,
                                                      bool drain) {
+  DJINN_RETURN_IF_ERROR(moves::CheckCordon(cordoned, drain));
   Wakes wakes;
   MutexLock lock(&state_->mu);
   return moves::Cordon(*state_, id, cordoned, drain, &wakes);

@@ -13,6 +13,7 @@
 #include "coordinator/cluster_limits.h"
 #include "coordinator/cluster_line.h"
 #include "coordinator/cluster_notices.h"
+#include "coordinator/cluster_persistence.h"
 #include "coordinator/credit_ledger.h"
 #include "coordinator/lease_table.h"
 #include "coordinator/session_table.h"
@@ -186,9 +187,7 @@ void Adopt(ClusterState& state, const v1::SignedLease& reported, Worker* worker,
         // The other one's worker was here first.
         if (const Lease* const other =
                 state.leases.FindDevice(session->id, device)) {
-          const std::string other_worker = other->worker_id;
-          leases::Remove(state, other->id);
-          notices::LeaveWorker(state, session->id, other_worker, wakes);
+          leases::Withdraw(state, *other, wakes);
         }
       }
     }
@@ -207,11 +206,8 @@ void Adopt(ClusterState& state, const v1::SignedLease& reported, Worker* worker,
   lease.limits = tenant->limits;
   lease.tenant_limits = tenant->totals;
   lease.placement_reason = "adopted from the worker";
-  if (const auto restored = state.restored.find(lease.id);
-      restored != state.restored.end()) {
-    lease.placement_reason = restored->second.lease.placement_reason();
-    state.quotas.Give(restored->second.tenant, restored->second.quota);
-    state.restored.erase(restored);
+  if (const auto restored = persistence::TakeRestored(state, lease.id)) {
+    lease.placement_reason = restored->lease.placement_reason();
   }
   lease.created = state.clock->Monotonic();
   lease.state = Lease::State::kGranted;

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "coordinator/cluster_notices.h"
-#include "coordinator/page.h"
 #include "coordinator/worker_registry.h"
+#include "scheduler/quota/rate_budget.h"
 
 namespace djinn::coordinator::credits {
 
@@ -69,6 +69,14 @@ void SettleWorker(ClusterState& state, const std::string& worker_id) {
   state.ledger.SettleWorker(
       worker_id, [&](const std::string& tenant) ABSL_EXCLUSIVE_LOCKS_REQUIRED(
                      state.mu) { return RatesOf(state, tenant); });
+}
+
+void RetireWorker(ClusterState& state, const std::string& worker_id) {
+  state.ledger.RetireWorker(worker_id, state.clock->Monotonic(),
+                            [&](const std::string& tenant)
+                                ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
+                                  return RatesOf(state, tenant);
+                                });
 }
 
 bool TopUp(ClusterState& state, const std::string& lease_id,

@@ -44,6 +44,11 @@ CreditLedger::Rates RatesOfLease(ClusterState& state,
 void SettleWorker(ClusterState& state, const std::string& worker_id)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
+// The same of a worker that is forgotten: should it come back, what was billed
+// is known.
+void RetireWorker(ClusterState& state, const std::string& worker_id)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
+
 // Grants the lease more, as far as credit and rate go. Whether there was more.
 bool TopUp(ClusterState& state, const std::string& lease_id,
            const Tenant& tenant) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);

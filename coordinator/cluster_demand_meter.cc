@@ -7,10 +7,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "common/error.h"
-#include "common/lease/phase_times.h"
 #include "coordinator/lease_table.h"
 #include "coordinator/work_table.h"
 #include "djinn/v1/admin.pb.h"
+#include "scheduler/placement/work.h"
 #include "scheduler/scaling/demand.h"
 #include "scheduler/semantics/meaning.h"
 

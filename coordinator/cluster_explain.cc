@@ -2,17 +2,16 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <utility>
 
-#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "common/error.h"
 #include "common/log/log.h"
 #include "common/net/proto_duration.h"
-#include "common/status_macros.h"
 #include "coordinator/cluster_fleet.h"
 #include "coordinator/cluster_placement.h"
 #include "coordinator/cluster_quota.h"
@@ -264,49 +263,6 @@ std::vector<v1::DeviceExplanation> ExplainDevices(ClusterState& state,
   return in_order;
 }
 
-std::map<std::string, v1::TenantStanding> Standings(ClusterState& state) {
-  std::map<std::string, v1::TenantStanding> standings;
-  const Tenants::Snapshot tenants = state.tenants->all();
-  absl::Duration all_used;
-  for (const auto& [name, tenant] : *tenants) {
-    v1::TenantStanding& standing = standings[name];
-    standing.set_tenant(name);
-    standing.set_weight(tenant->weight);
-    const auto used = state.ledger.tenants().find(name);
-    if (used == state.ledger.tenants().end()) continue;
-    used->second.used.AddTo(standing.mutable_used());
-    all_used += used->second.used.device_time;
-  }
-  for (const auto& [id, session] : state.sessions.all()) {
-    const auto standing = standings.find(session->tenant);
-    if (standing == standings.end()) continue;
-    standing->second.set_session_count(standing->second.session_count() + 1);
-    for (const auto& [device, pending] : session->pending) {
-      if (!pending.lease_id.empty()) continue;
-      standing->second.set_waiting_count(standing->second.waiting_count() + 1);
-    }
-  }
-  for (const auto& [id, lease] : state.leases.all()) {
-    const auto standing = standings.find(lease->tenant);
-    if (standing == standings.end()) continue;
-    standing->second.set_lease_count(standing->second.lease_count() + 1);
-  }
-  double all_weights = 0;
-  for (const auto& [name, standing] : standings) {
-    if (standing.lease_count() > 0) all_weights += standing.weight();
-  }
-  for (auto& [name, standing] : standings) {
-    if (standing.lease_count() > 0) {
-      standing.set_fair_share(standing.weight() / all_weights);
-    }
-    if (all_used > absl::ZeroDuration()) {
-      standing.set_device_time_share(absl::FDivDuration(
-          FromProtoDuration(standing.used().device_time()), all_used));
-    }
-  }
-  return standings;
-}
-
 absl::StatusOr<v1::SessionExplanation> ExplainSession(ClusterState& state,
                                                       const std::string& id) {
   const Session* const session = state.FindForOperator(id);
@@ -314,8 +270,9 @@ absl::StatusOr<v1::SessionExplanation> ExplainSession(ClusterState& state,
   v1::SessionExplanation explanation;
   explanation.set_session_id(log::ShortId(session->id));
   explanation.set_tenant(session->tenant);
-  const placement::PolicyChoice choice = placement::PolicyFor(
-      state, "", session->policy, state.tenants->Find(session->tenant).get());
+  const placement::PolicyChoice choice =
+      placement::PolicyFor(state.config, "", session->policy,
+                           state.tenants->Find(session->tenant).get());
   explanation.set_policy(std::string(choice.policy->name()));
   explanation.set_policy_source(choice.source);
   line::Places places;
@@ -335,7 +292,7 @@ absl::StatusOr<v1::TenantExplanation> ExplainTenant(ClusterState& state,
   v1::TenantExplanation explanation;
   explanation.set_tenant(name);
   const placement::PolicyChoice choice =
-      placement::PolicyFor(state, "", "", tenant.get());
+      placement::PolicyFor(state.config, "", "", tenant.get());
   explanation.set_policy(std::string(choice.policy->name()));
   explanation.set_policy_source(choice.source);
   line::Places places;
@@ -351,7 +308,7 @@ absl::StatusOr<v1::TenantExplanation> ExplainTenant(ClusterState& state,
       *held->mutable_gate() = device.gate();
     }
   }
-  for (auto& [other, standing] : Standings(state)) {
+  for (auto& [other, standing] : views::Standings(state)) {
     *explanation.add_standings() = std::move(standing);
   }
   if (const QueueStops::Stop* const stop = state.queue_stops.Find(name)) {
@@ -360,19 +317,22 @@ absl::StatusOr<v1::TenantExplanation> ExplainTenant(ClusterState& state,
   return explanation;
 }
 
+absl::Status CheckTry(const v1::TryPlacementRequest& request) {
+  if (!v1::Phase_IsValid(request.phase())) {
+    return MakeError(absl::StatusCode::kInvalidArgument, "PHASE_UNKNOWN",
+                     absl::StrCat("there is no phase ", request.phase()));
+  }
+  return request.policy().empty()
+             ? absl::OkStatus()
+             : scheduler::FindPolicy(request.policy()).status();
+}
+
 absl::StatusOr<v1::TryPlacementResponse> TryPlacement(
     ClusterState& state, const v1::TryPlacementRequest& request) {
   const std::shared_ptr<const Tenant> tenant =
       state.tenants->Find(request.tenant());
   if (tenant == nullptr) {
     return Unknown("TENANT", request.tenant());
-  }
-  if (!v1::Phase_IsValid(request.phase())) {
-    return MakeError(absl::StatusCode::kInvalidArgument, "PHASE_UNKNOWN",
-                     absl::StrCat("there is no phase ", request.phase()));
-  }
-  if (!request.policy().empty()) {
-    DJINN_RETURN_IF_ERROR(scheduler::FindPolicy(request.policy()).status());
   }
   Session nobody;
   nobody.tenant = tenant->name;
@@ -386,7 +346,7 @@ absl::StatusOr<v1::TryPlacementResponse> TryPlacement(
   PendingLease pending;
   pending.needed_bytes = pending.asked_bytes = request.asked_bytes();
   const placement::PolicyChoice choice = placement::PolicyFor(
-      state, request.policy(), session->policy, tenant.get());
+      state.config, request.policy(), session->policy, tenant.get());
   const SharedWork work = state.WorkOf(*session);
   scheduler::Request asked =
       placement::RequestFor(state, *session, pending, tenant.get(), work);
@@ -401,14 +361,14 @@ absl::StatusOr<v1::TryPlacementResponse> TryPlacement(
                    response.mutable_decision());
   const absl::Status limit =
       quota::LimitObstacle(*tenant, pending.needed_bytes);
-  const absl::Status quota = quota::Obstacle(state, *tenant);
+  const absl::Status breach = quota::Obstacle(state, *tenant);
   if (state.queue_stops.Find(tenant->name) != nullptr) {
     SetGate(QueueStopped(tenant->name), ResumeCommand(tenant->name),
             response.mutable_gate());
   } else if (!limit.ok()) {
     SetGate(limit, kLimitUnblockedBy, response.mutable_gate());
-  } else if (!quota.ok()) {
-    SetGate(quota, kQuotaUnblockedBy, response.mutable_gate());
+  } else if (!breach.ok()) {
+    SetGate(breach, kQuotaUnblockedBy, response.mutable_gate());
   } else if (!decision->obstacle.ok()) {
     SetGate(decision->obstacle, decision->unblocked_by,
             response.mutable_gate());

@@ -2,10 +2,10 @@
 #ifndef COORDINATOR_CLUSTER_EXPLAIN_H_
 #define COORDINATOR_CLUSTER_EXPLAIN_H_
 
-#include <map>
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/mutex.h"
 #include "coordinator/cluster_line.h"
@@ -13,7 +13,6 @@
 #include "coordinator/lease_table.h"
 #include "coordinator/session_table.h"
 #include "djinn/v1/admin.pb.h"
-#include "djinn/v1/queue.pb.h"
 
 namespace djinn::coordinator::explain {
 
@@ -27,10 +26,6 @@ std::vector<v1::DeviceExplanation> ExplainDevices(ClusterState& state,
                                                   line::Places* places)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
-// Of all tenants, by name.
-std::map<std::string, v1::TenantStanding> Standings(ClusterState& state)
-    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
-
 // As Cluster::ExplainSession().
 absl::StatusOr<v1::SessionExplanation> ExplainSession(ClusterState& state,
                                                       const std::string& id)
@@ -41,7 +36,10 @@ absl::StatusOr<v1::TenantExplanation> ExplainTenant(ClusterState& state,
                                                     const std::string& name)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
-// As Cluster::TryPlacement().
+// InvalidArgument (PHASE_UNKNOWN, POLICY_UNKNOWN).
+absl::Status CheckTry(const v1::TryPlacementRequest& request);
+
+// As Cluster::TryPlacement(), of a request that was checked.
 absl::StatusOr<v1::TryPlacementResponse> TryPlacement(
     ClusterState& state, const v1::TryPlacementRequest& request)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);

@@ -101,6 +101,10 @@ void Refresh(ClusterState& state, const Worker& worker) {
   state.fleet.Put(std::move(facts));
 }
 
+void PutOff(ClusterState& state, const std::string& worker_id) {
+  state.stale.insert(worker_id);
+}
+
 const scheduler::Fleet& Fresh(ClusterState& state) {
   for (const std::string& worker_id : std::exchange(state.stale, {})) {
     if (const Worker* const worker = state.workers.Find(worker_id)) {

@@ -1,5 +1,5 @@
-// What decisions see of workers: kept beside the registry, and brought up to
-// date by whoever changes a worker or its leases.
+// What decisions see of workers: kept beside the registry. Whoever changes a
+// worker or its leases brings it up to date, or puts that off until Fresh().
 #ifndef COORDINATOR_CLUSTER_FLEET_H_
 #define COORDINATOR_CLUSTER_FLEET_H_
 
@@ -26,7 +26,12 @@ uint64_t PromisedBytes(ClusterState& state, const Lease& lease)
 void Refresh(ClusterState& state, const Worker& worker)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
-// The same after a report; learns from it, too. Whether the worker may now
+// The same once it matters: where many leases end at once the worker is looked
+// at once.
+void PutOff(ClusterState& state, const std::string& worker_id)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
+
+// As Refresh(), after a report; learns from it, too. Whether the worker may now
 // take what it could not before.
 bool Absorb(ClusterState& state, const Worker& worker)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);

@@ -13,6 +13,7 @@
 #include "coordinator/work_table.h"
 #include "djinn/v1/notes.pb.h"
 #include "scheduler/placement/work.h"
+#include "scheduler/semantics/operators.h"
 
 namespace djinn::coordinator::jobs {
 namespace {

@@ -9,6 +9,7 @@
 #include "common/log/log.h"
 #include "common/net/proto_duration.h"
 #include "coordinator/cluster_credits.h"
+#include "coordinator/cluster_fleet.h"
 #include "coordinator/cluster_line.h"
 #include "coordinator/cluster_notices.h"
 #include "coordinator/urgency.h"
@@ -46,6 +47,16 @@ Lease* Add(ClusterState& state, Lease lease) {
   }
   state.quotas.Take(lease.tenant, lease.quota);
   return state.leases.Add(std::move(lease));
+}
+
+const Lease* Offer(ClusterState& state, Lease lease, Worker* worker,
+                   Wakes* wakes) {
+  const Lease* const added = Add(state, std::move(lease));
+  credits::Open(state, *added);
+  fleet::Refresh(state, *worker);
+  notices::Touch(worker, wakes);
+  notices::TouchPeers(state, *added, wakes);
+  return added;
 }
 
 void Issue(ClusterState& state, Lease* lease) {
@@ -98,7 +109,8 @@ void Grant(ClusterState& state, Lease* lease, Wakes* wakes) {
   session->pending.erase(lease->device);
   session->returning.erase(lease->device);
   v1::SessionResponse response;
-  *response.mutable_granted() = GrantOf(state, *lease);
+  *response.mutable_granted() =
+      GrantOf(*state.workers.Find(lease->worker_id), *lease);
   notices::Send(std::move(response), session, wakes);
   if (!session->MayLog(state.clock->Monotonic())) return;
   log::Info("lease granted", {{"lease", lease->id},
@@ -106,7 +118,7 @@ void Grant(ClusterState& state, Lease* lease, Wakes* wakes) {
                               {"worker", lease->worker_id}});
 }
 
-v1::LeaseGranted GrantOf(ClusterState& state, const Lease& lease) {
+v1::LeaseGranted GrantOf(const Worker& worker, const Lease& lease) {
   v1::LeaseGranted granted;
   granted.set_virtual_device(lease.device.virtual_device);
   granted.set_member(lease.device.member);
@@ -117,7 +129,6 @@ v1::LeaseGranted GrantOf(ClusterState& state, const Lease& lease) {
   out->set_session_epoch(lease.epoch);
   out->set_worker_id(lease.worker_id);
   out->set_worker_incarnation(lease.incarnation);
-  const Worker& worker = *state.workers.Find(lease.worker_id);
   out->set_worker_address(worker.address);
   out->set_shared_memory_socket(worker.shared_memory_socket);
   return granted;
@@ -132,10 +143,16 @@ void Remove(ClusterState& state, const std::string& lease_id) {
     std::swap(to->quota, lease->quota);
   }
   state.quotas.Give(lease->tenant, lease->quota);
-  // Where many end at once it is looked at once.
-  state.stale.insert(lease->worker_id);
+  fleet::PutOff(state, lease->worker_id);
   state.leases.Remove(lease_id);
   state.untried = true;
+}
+
+void Withdraw(ClusterState& state, const Lease& lease, Wakes* wakes) {
+  const std::string session_id = lease.session_id;
+  const std::string worker_id = lease.worker_id;
+  Remove(state, lease.id);
+  notices::LeaveWorker(state, session_id, worker_id, wakes);
 }
 
 void End(ClusterState& state, Lease* lease, absl::string_view reason,
@@ -190,7 +207,7 @@ void DropMigration(ClusterState& state, Lease* to, const absl::Status& why,
                                     {"to", to->worker_id},
                                     {"lease", to->id},
                                     {"error", why}});
-  EndMigrationRecord(state, to->id, {}, why, session);
+  EndMigrationRecord(to->id, {}, why, session, &state.metrics);
   if (to->state == Lease::State::kGranted) {
     // It may be there already.
     v1::SessionResponse response;
@@ -198,23 +215,20 @@ void DropMigration(ClusterState& state, Lease* to, const absl::Status& why,
     response.mutable_ended()->set_reason(ErrorReason(why));
     notices::Send(std::move(response), session, wakes);
   }
-  const std::string worker_id = to->worker_id;
-  Remove(state, to->id);
-  notices::LeaveWorker(state, session->id, worker_id, wakes);
+  Withdraw(state, *to, wakes);
 }
 
-void EndMigrationRecord(ClusterState& state, const std::string& lease_id,
+void EndMigrationRecord(const std::string& lease_id,
                         v1::MigrationOutcome outcome, absl::Status failure,
-                        Session* session) {
+                        Session* session, ClusterMetrics* metrics) {
   for (Migration& migration : session->migrations) {
     if (migration.lease_id != lease_id) continue;
     migration.state =
         failure.ok() ? v1::MigrationInfo::DONE : v1::MigrationInfo::FAILED;
-    state.metrics.migrations.Add(
+    metrics->migrations.Add(
         {migration.reason, failure.ok() ? "done" : "failed"});
     if (failure.ok()) {
-      state.metrics.migration_pauses.Observe(
-          FromProtoDuration(outcome.paused()));
+      metrics->migration_pauses.Observe(FromProtoDuration(outcome.paused()));
     }
     migration.outcome = std::move(outcome);
     migration.failure = std::move(failure);

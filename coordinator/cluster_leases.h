@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "common/mutex.h"
+#include "coordinator/cluster_metrics.h"
 #include "coordinator/cluster_state.h"
 #include "coordinator/lease_table.h"
 #include "coordinator/session_table.h"
@@ -31,6 +32,11 @@ Lease Make(ClusterState& state, const Worker& worker, MemberId device,
 Lease* Add(ClusterState& state, Lease lease)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
+// A new lease at the worker, which is to hear of it, as are the session's other
+// workers.
+const Lease* Offer(ClusterState& state, Lease lease, Worker* worker,
+                   Wakes* wakes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
+
 // Signs the lease anew, as it is now.
 void Issue(ClusterState& state, Lease* lease)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
@@ -46,12 +52,15 @@ absl::StatusOr<v1::LeaseClaims> ReportedClaims(const ClusterState& state,
 void Grant(ClusterState& state, Lease* lease, Wakes* wakes)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
-// What the client is told of it.
-v1::LeaseGranted GrantOf(ClusterState& state, const Lease& lease)
-    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
+// What the client is told of the lease at the worker.
+v1::LeaseGranted GrantOf(const Worker& worker, const Lease& lease);
 
 // Closes its account, too; nobody is told.
 void Remove(ClusterState& state, const std::string& lease_id)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
+
+// Removes it, and has its worker hear of that.
+void Withdraw(ClusterState& state, const Lease& lease, Wakes* wakes)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
 // Tells the session, and removes it. `for_tenant` took back its own.
@@ -70,10 +79,9 @@ void DropMigration(ClusterState& state, Lease* to, const absl::Status& why,
 
 // How the way to the lease ended, which is kept for operators, and counted. OK:
 // the virtual device has gone over to it.
-void EndMigrationRecord(ClusterState& state, const std::string& lease_id,
+void EndMigrationRecord(const std::string& lease_id,
                         v1::MigrationOutcome outcome, absl::Status failure,
-                        Session* session)
-    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
+                        Session* session, ClusterMetrics* metrics);
 
 }  // namespace djinn::coordinator::leases
 

@@ -64,16 +64,12 @@ void LeaveUnplaced(ClusterState& state, MemberId device,
 
 int ClassOf(const Session& session, const Tenant* tenant) {
   return EffectiveClass(
-      tenant == nullptr
-          ? session.urgency.priority_class()
-          : AllowedUrgency(*tenant, session.urgency).priority_class());
+      AllowedUrgency(tenant, session.urgency).priority_class());
 }
 
 void ChangePlaces(ClusterState& state, Session* session) {
   const auto tenant = state.tenants->Find(session->tenant);
-  const v1::Urgency urgency = tenant == nullptr
-                                  ? session->urgency
-                                  : AllowedUrgency(*tenant, session->urgency);
+  const v1::Urgency urgency = AllowedUrgency(tenant.get(), session->urgency);
   const absl::Duration within = urgency.has_run_deadline()
                                     ? FromProtoDuration(urgency.run_deadline())
                                     : absl::InfiniteDuration();

@@ -92,6 +92,27 @@ TEST_F(ClusterMembersTest, StagesGoByTheLinksThatWereMeasured) {
   EXPECT_EQ(info.links(1).worker_id(), "w7");
 }
 
+TEST_F(ClusterMembersTest, StagesGetTheRoomThatEndedLeasesHadPromised) {
+  const v1::SessionResponse second = Ask(0, 1);
+  ASSERT_TRUE(second.has_granted());
+  const auto room = [&] {
+    return cluster_->MembersForStages(session_, 0)
+        .value()
+        .workers.at(1)
+        .available_bytes;
+  };
+  EXPECT_EQ(room(), w1_.free_bytes());
+  // The other tenant's goes to the second member's worker.
+  const std::string first_worker = first_.granted().lease().worker_id();
+  ASSERT_TRUE(cluster_->CordonWorker(first_worker, true, false).ok());
+  const StreamId other = Open("blue");
+  ASSERT_TRUE(
+      cluster_->RequestLease(other, TestLeaseRequest(0, 7, 1 << 20)).ok());
+  EXPECT_EQ(room(), w1_.free_bytes() - (1 << 20));
+  cluster_->Close(other);
+  EXPECT_EQ(room(), w1_.free_bytes());
+}
+
 TEST_F(ClusterMembersTest, WhatWasCutLastIsExplained) {
   ASSERT_TRUE(Ask(0, 1).has_granted());
   v1::StageAnswer stages;

@@ -18,7 +18,7 @@ namespace djinn::coordinator {
 struct ClusterMetrics {
   // As Cluster::CountRejection().
   void CountRejection(const std::string& tenant, const absl::Status& why);
-  // Adds all but the labels.
+  // Adds all of it to a scrape.
   void Collect(Exposition* out);
 
   TenantLabels tenants;

@@ -16,8 +16,6 @@
 #include "common/log/log.h"
 #include "common/net/proto_duration.h"
 #include "common/status_macros.h"
-#include "coordinator/cluster_credits.h"
-#include "coordinator/cluster_fleet.h"
 #include "coordinator/cluster_leases.h"
 #include "coordinator/cluster_limits.h"
 #include "coordinator/cluster_notices.h"
@@ -28,6 +26,7 @@
 #include "coordinator/work_table.h"
 #include "coordinator/worker_registry.h"
 #include "djinn/v1/admin.pb.h"
+#include "djinn/v1/types.pb.h"
 #include "scheduler/placement/filters.h"
 #include "scheduler/placement/fleet.h"
 #include "scheduler/placement/migration.h"
@@ -151,7 +150,7 @@ absl::StatusOr<KeptDecision> Place(ClusterState& state, const Lease& from,
     return link == worker->links.end() ? 0 : static_cast<double>(link->second);
   };
   const placement::PolicyChoice choice =
-      placement::PolicyFor(state, "", session.policy, tenant);
+      placement::PolicyFor(state.config, "", session.policy, tenant);
   KeptDecision kept = placement::Decide(state, request, choice);
   DJINN_RETURN_IF_ERROR(kept.decision->obstacle);
   if (const scheduler::Fleet::Member* const here =
@@ -196,9 +195,7 @@ void Settle(ClusterState& state, Lease* to, Lease* from, Session* session,
   }
   // One takes the other's place.
   std::swap(to->quota, from->quota);
-  const std::string worker_id = from->worker_id;
-  leases::Remove(state, from->id);
-  notices::LeaveWorker(state, session->id, worker_id, wakes);
+  leases::Withdraw(state, *from, wakes);
 }
 
 }  // namespace
@@ -214,7 +211,7 @@ absl::StatusOr<Migration*> Start(ClusterState& state, Lease* from,
   if (from->state != Lease::State::kGranted) {
     return Precondition("NO_LEASE", "the virtual device has no worker yet");
   }
-  if (placement::Spans(state, *session, from->device.virtual_device)) {
+  if (state.leases.Spans(session->id, from->device.virtual_device)) {
     return Precondition("SPANS_WORKERS", "the virtual device spans workers");
   }
   if (state.leases.FindMigration(*from) != nullptr) {
@@ -248,11 +245,7 @@ absl::StatusOr<Migration*> Start(ClusterState& state, Lease* from,
                                   {"to", worker->id},
                                   {"lease", lease.id},
                                   {"reason", reason}});
-  const Lease* const to = leases::Add(state, std::move(lease));
-  credits::Open(state, *to);
-  fleet::Refresh(state, *worker);
-  notices::Touch(worker, wakes);
-  notices::TouchPeers(state, *to, wakes);
+  const Lease* const to = leases::Offer(state, std::move(lease), worker, wakes);
   Migration& migration = AddMigration(session);
   migration.virtual_device = from->device.virtual_device;
   migration.from_worker_id = from->worker_id;
@@ -275,7 +268,8 @@ void AskClient(ClusterState& state, Lease* to, Wakes* wakes) {
   to->state = Lease::State::kGranted;
   v1::SessionResponse response;
   response.mutable_migrate()->set_from_lease_id(to->migrates_from);
-  *response.mutable_migrate()->mutable_to() = leases::GrantOf(state, *to);
+  *response.mutable_migrate()->mutable_to() =
+      leases::GrantOf(*state.workers.Find(to->worker_id), *to);
   notices::Send(std::move(response), session, wakes);
   for (Migration& migration : session->migrations) {
     if (migration.lease_id == to->id) {
@@ -330,9 +324,7 @@ absl::Status NoteOutcome(ClusterState& state, const StreamId& id,
     early.outcome = KeptNumbers(outcome);
     early.decided = state.clock->Monotonic();
     if (outcome.has_failure() || from == nullptr) return absl::OkStatus();
-    const std::string worker_id = from->worker_id;
-    leases::Remove(state, from->id);
-    notices::LeaveWorker(state, session->id, worker_id, wakes);
+    leases::Withdraw(state, *from, wakes);
     return absl::OkStatus();
   }
   if (outcome.has_failure()) {
@@ -344,8 +336,8 @@ absl::Status NoteOutcome(ClusterState& state, const StreamId& id,
     to->state = Lease::State::kOffered;
     leases::DropMigration(state, to, KeptFailure(outcome.failure()), wakes);
   } else if (expected) {
-    leases::EndMigrationRecord(state, to->id, KeptNumbers(outcome),
-                               absl::OkStatus(), session);
+    leases::EndMigrationRecord(to->id, KeptNumbers(outcome), absl::OkStatus(),
+                               session, &state.metrics);
     Settle(state, to, from, session, wakes);
   } else if (to == nullptr && from != nullptr) {
     // The lease that it went over to has ended meanwhile.
@@ -353,9 +345,7 @@ absl::Status NoteOutcome(ClusterState& state, const StreamId& id,
     response.mutable_ended()->set_lease_id(outcome.to_lease_id());
     response.mutable_ended()->set_reason("WORKER_LOST");
     notices::Send(std::move(response), session, wakes);
-    const std::string worker_id = from->worker_id;
-    leases::Remove(state, from->id);
-    notices::LeaveWorker(state, session->id, worker_id, wakes);
+    leases::Withdraw(state, *from, wakes);
   }
   return absl::OkStatus();
 }

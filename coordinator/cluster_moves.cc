@@ -6,7 +6,6 @@
 #include <optional>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "common/error.h"
 #include "common/log/log.h"
 #include "coordinator/cluster_fleet.h"
@@ -105,13 +104,17 @@ void AdvanceDrains(ClusterState& state, absl::Duration now, Wakes* wakes) {
   }
 }
 
-absl::StatusOr<v1::WorkerInfo> Cordon(ClusterState& state,
-                                      const std::string& id, bool cordoned,
-                                      bool drain, Wakes* wakes) {
+absl::Status CheckCordon(bool cordoned, bool drain) {
   if (drain && !cordoned) {
     return MakeError(absl::StatusCode::kInvalidArgument, "DRAIN_NEEDS_CORDON",
                      "a worker that gets new leases is not drained");
   }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<v1::WorkerInfo> Cordon(ClusterState& state,
+                                      const std::string& id, bool cordoned,
+                                      bool drain, Wakes* wakes) {
   const Worker* const worker = state.workers.Find(id);
   // What is kept away from one that is gone for good can be let come again.
   if (worker == nullptr && (cordoned || !state.cordoned.contains(id))) {

@@ -6,6 +6,7 @@
 
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/mutex.h"
@@ -30,7 +31,10 @@ void Rebalance(ClusterState& state, absl::Duration now, Wakes* wakes)
 void AdvanceDrains(ClusterState& state, absl::Duration now, Wakes* wakes)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
-// As Cluster::CordonWorker().
+// InvalidArgument (DRAIN_NEEDS_CORDON).
+absl::Status CheckCordon(bool cordoned, bool drain);
+
+// As Cluster::CordonWorker(), of what was checked.
 absl::StatusOr<v1::WorkerInfo> Cordon(ClusterState& state,
                                       const std::string& id, bool cordoned,
                                       bool drain, Wakes* wakes)

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <deque>
-#include <optional>
 #include <utility>
 #include <vector>
 
@@ -321,19 +320,26 @@ absl::Status Restore(ClusterState& state,
   return absl::OkStatus();
 }
 
-void ForgetRestored(ClusterState& state,
-                    absl::FunctionRef<bool(const RestoredLease&)> which) {
-  for (auto it = state.restored.begin(); it != state.restored.end();) {
-    if (!which(it->second)) {
-      ++it;
-      continue;
-    }
-    state.quotas.Give(it->second.tenant, it->second.quota);
-    it = state.restored.erase(it);
-  }
+std::optional<RestoredLease> TakeRestored(ClusterState& state,
+                                          const std::string& lease_id) {
+  const auto found = state.restored.find(lease_id);
+  if (found == state.restored.end()) return std::nullopt;
+  RestoredLease restored = std::move(found->second);
+  state.restored.erase(found);
+  state.quotas.Give(restored.tenant, restored.quota);
+  return restored;
 }
 
-void SettleForgotten(ClusterState& state) {
+void ForgetRestored(ClusterState& state,
+                    absl::FunctionRef<bool(const RestoredLease&)> which) {
+  std::vector<std::string> ids;
+  for (const auto& [id, restored] : state.restored) {
+    if (which(restored)) ids.push_back(id);
+  }
+  for (const std::string& id : ids) TakeRestored(state, id);
+}
+
+void GiveUpRestored(ClusterState& state) {
   state.restored_until = absl::InfiniteDuration();
   state.awaited.clear();
   ForgetRestored(state, [](const RestoredLease&) { return true; });

@@ -3,6 +3,7 @@
 #define COORDINATOR_CLUSTER_PERSISTENCE_H_
 
 #include <map>
+#include <optional>
 #include <string>
 
 #include "absl/functional/function_ref.h"
@@ -27,13 +28,19 @@ absl::Status Restore(ClusterState& state,
                      const std::map<std::string, std::string>& saved)
     ABSL_LOCKS_EXCLUDED(state.mu);
 
-// Gives back what these hold of quotas.
+// The lease of an earlier process is known now, or over: it holds nothing of a
+// quota any more. Nothing when there is none.
+std::optional<RestoredLease> TakeRestored(ClusterState& state,
+                                          const std::string& lease_id)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
+
+// The same for all of which that is so.
 void ForgetRestored(ClusterState& state,
                     absl::FunctionRef<bool(const RestoredLease&)> which)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
-// Nobody will tell any more of what an earlier process granted: gives it up.
-void SettleForgotten(ClusterState& state)
+// Nobody will tell any more of what an earlier process granted.
+void GiveUpRestored(ClusterState& state)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
 }  // namespace djinn::coordinator::persistence

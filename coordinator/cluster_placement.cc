@@ -13,7 +13,6 @@
 #include "absl/types/span.h"
 #include "common/error.h"
 #include "common/log/log.h"
-#include "coordinator/cluster_credits.h"
 #include "coordinator/cluster_fleet.h"
 #include "coordinator/cluster_leases.h"
 #include "coordinator/cluster_line.h"
@@ -93,13 +92,13 @@ absl::Status CheckPolicy(const std::string& name) {
   return name.empty() ? absl::OkStatus() : scheduler::FindPolicy(name).status();
 }
 
-PolicyChoice PolicyFor(const ClusterState& state, const std::string& of_request,
+PolicyChoice PolicyFor(const Config& config, const std::string& of_request,
                        const std::string& of_session, const Tenant* tenant) {
   const std::pair<const std::string*, const char*> wishes[] = {
       {&of_request, "request"},
       {&of_session, "session"},
       {tenant == nullptr ? nullptr : &tenant->placement.policy, "tenant"},
-      {&state.config.placement_policy, "cluster"}};
+      {&config.placement_policy, "cluster"}};
   for (const auto& [name, source] : wishes) {
     if (name == nullptr || name->empty()) continue;
     // Names were checked when they came.
@@ -145,17 +144,6 @@ scheduler::Request RequestFor(ClusterState& state, const Session& session,
   return request;
 }
 
-bool Spans(ClusterState& state, const Session& session,
-           uint32_t virtual_device) {
-  for (const Lease* lease : state.leases.OfSession(session.id)) {
-    if (lease->device.virtual_device == virtual_device &&
-        lease->device.member > 0) {
-      return true;
-    }
-  }
-  return false;
-}
-
 KeptDecision Decide(ClusterState& state, const scheduler::Request& request,
                     const PolicyChoice& choice) {
   const absl::Duration start = state.clock->Monotonic();
@@ -188,7 +176,7 @@ void TryPlace(ClusterState& state, MemberId device, Session* session,
     return;
   }
   const PolicyChoice choice =
-      PolicyFor(state, pending.policy, session->policy, tenant.get());
+      PolicyFor(state.config, pending.policy, session->policy, tenant.get());
   const SharedWork work = state.WorkOf(*session);
   scheduler::Request request =
       RequestFor(state, *session, pending, tenant.get(), work);
@@ -259,11 +247,7 @@ void TryPlace(ClusterState& state, MemberId device, Session* session,
                                 {"policy", decision->policy},
                                 {"reason", lease.placement_reason}});
   }
-  const Lease* const added = leases::Add(state, std::move(lease));
-  credits::Open(state, *added);
-  fleet::Refresh(state, *worker);
-  notices::Touch(worker, wakes);
-  notices::TouchPeers(state, *added, wakes);
+  leases::Offer(state, std::move(lease), worker, wakes);
 }
 
 void RetryUnplaced(ClusterState& state, Wakes* wakes) {

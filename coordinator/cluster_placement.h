@@ -2,12 +2,12 @@
 #ifndef COORDINATOR_CLUSTER_PLACEMENT_H_
 #define COORDINATOR_CLUSTER_PLACEMENT_H_
 
-#include <cstdint>
 #include <string>
 
 #include "absl/status/status.h"
 #include "common/mutex.h"
 #include "coordinator/cluster_state.h"
+#include "coordinator/config.h"
 #include "coordinator/kept_decision.h"
 #include "coordinator/lease_table.h"
 #include "coordinator/session_table.h"
@@ -30,7 +30,7 @@ struct PolicyChoice {
 absl::Status CheckPolicy(const std::string& name);
 
 // `tenant` may be null.
-PolicyChoice PolicyFor(const ClusterState& state, const std::string& of_request,
+PolicyChoice PolicyFor(const Config& config, const std::string& of_request,
                        const std::string& of_session, const Tenant* tenant);
 
 // Asks for no more than a lease of the tenant may hold. Of contents that are
@@ -40,10 +40,6 @@ PolicyChoice PolicyFor(const ClusterState& state, const std::string& of_request,
 scheduler::Request RequestFor(ClusterState& state, const Session& session,
                               const PendingLease& pending, const Tenant* tenant,
                               const SharedWork& work)
-    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
-
-// The virtual device has several workers, or is about to.
-bool Spans(ClusterState& state, const Session& session, uint32_t virtual_device)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
 // Where the request goes, or why nowhere, as it is kept; counted.

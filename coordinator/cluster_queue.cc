@@ -12,12 +12,12 @@
 #include "common/error.h"
 #include "common/log/log.h"
 #include "common/net/proto_duration.h"
-#include "coordinator/cluster_explain.h"
 #include "coordinator/cluster_leases.h"
 #include "coordinator/cluster_line.h"
 #include "coordinator/cluster_notices.h"
 #include "coordinator/cluster_placement.h"
 #include "coordinator/cluster_quota.h"
+#include "coordinator/cluster_views.h"
 #include "coordinator/lease_table.h"
 #include "coordinator/queue_stops.h"
 #include "coordinator/session_table.h"
@@ -85,7 +85,7 @@ void DescribeWaiting(ClusterState& state,
 std::map<std::string, v1::QueueInfo> DescribeAll(ClusterState& state)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
   std::map<std::string, v1::QueueInfo> queues;
-  for (auto& [name, standing] : explain::Standings(state)) {
+  for (auto& [name, standing] : views::Standings(state)) {
     v1::QueueInfo& info = queues[name];
     *info.mutable_standing() = std::move(standing);
     const auto tenant = state.tenants->Find(name);

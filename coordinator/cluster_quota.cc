@@ -16,6 +16,7 @@
 #include "coordinator/configured_quotas.h"
 #include "coordinator/quota_trial.h"
 #include "coordinator/unknown.h"
+#include "scheduler/quota/rate_budget.h"
 
 namespace djinn::coordinator::quota {
 

@@ -25,6 +25,7 @@
 #include "coordinator/urgency.h"
 #include "coordinator/worker_registry.h"
 #include "djinn/v1/lease.pb.h"
+#include "scheduler/placement/fleet.h"
 #include "scheduler/quota/quota_tree.h"
 #include "scheduler/quota/reclaim_losses.h"
 #include "scheduler/quota/room.h"
@@ -45,9 +46,7 @@ v1::PriorityClass ClassGivingWay(const ClusterState& state,
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
   const auto tenant = state.tenants->Find(session.tenant);
   const v1::PriorityClass declared =
-      tenant == nullptr
-          ? session.urgency.priority_class()
-          : AllowedUrgency(*tenant, session.urgency).priority_class();
+      AllowedUrgency(tenant.get(), session.urgency).priority_class();
   // As workers rank its runs.
   return !IsDeclared(declared) && session.phase == semantics::Phase::kTraining
              ? v1::PRIORITY_CLASS_BATCH
@@ -238,7 +237,7 @@ void TakeRoom(ClusterState& state, MemberId device, const Tenant& tenant,
     return;
   }
   const Amounts asked = scheduler::MemoryOf(LeaseQuota(tenant));
-  const scheduler::Fleet& fleet = fleet::Fresh(state);
+  const scheduler::Fleet& workers = fleet::Fresh(state);
   scheduler::VictimsByWorker by_worker;
   for (const auto& [name, other] : *state.tenants->all()) {
     if (!state.quotas.MayTakeBack(tenant.name, name, asked)) continue;
@@ -252,7 +251,7 @@ void TakeRoom(ClusterState& state, MemberId device, const Tenant& tenant,
       [&](const ReclaimLosses::Allowance& allowance)
           ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
             return scheduler::VictimsAtOneWorker(
-                tenant.name, asked, request, by_worker, fleet,
+                tenant.name, asked, request, by_worker, workers,
                 state.works.factors(),
                 [&](const std::string& worker_id)
                     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {

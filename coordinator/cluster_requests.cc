@@ -15,8 +15,8 @@
 #include "coordinator/cluster_leases.h"
 #include "coordinator/cluster_limits.h"
 #include "coordinator/cluster_notices.h"
+#include "coordinator/cluster_persistence.h"
 #include "coordinator/cluster_placement.h"
-#include "coordinator/lease_table.h"
 #include "coordinator/violation.h"
 #include "scheduler/fairness/waiting_line.h"
 
@@ -71,16 +71,13 @@ absl::StatusOr<PendingLease> Parse(const v1::LeaseRequest& request) {
   return PendingFrom(request);
 }
 
-absl::Status Request(ClusterState& state, const StreamId& id,
-                     const v1::LeaseRequest& request, PendingLease asked,
-                     Wakes* wakes) {
-  const MemberId device{request.virtual_device(), request.member()};
+absl::Status Request(ClusterState& state, const StreamId& id, MemberId device,
+                     PendingLease asked, Wakes* wakes) {
   DJINN_ASSIGN_OR_RETURN(Session* const session, state.FindOpenSession(id));
   if (session->outbox.size() >= kMaxOutbox) {
     return Violation("asks for leases without reading the answers");
   }
-  if (const absl::Status policy =
-          placement::CheckPolicy(request.placement_policy());
+  if (const absl::Status policy = placement::CheckPolicy(asked.policy);
       !policy.ok()) {
     notices::Refuse(state, policy, device, session, wakes);
     return absl::OkStatus();
@@ -88,7 +85,8 @@ absl::Status Request(ClusterState& state, const StreamId& id,
   const Lease* const lease = state.leases.FindDevice(session->id, device);
   if (lease != nullptr && lease->state == Lease::State::kGranted) {
     v1::SessionResponse response;
-    *response.mutable_granted() = leases::GrantOf(state, *lease);
+    *response.mutable_granted() =
+        leases::GrantOf(*state.workers.Find(lease->worker_id), *lease);
     notices::Send(std::move(response), session, wakes);
     return absl::OkStatus();
   }
@@ -112,13 +110,17 @@ absl::Status Request(ClusterState& state, const StreamId& id,
   return absl::OkStatus();
 }
 
+absl::Status CheckReturn(const v1::LeaseReturn& returned) {
+  const size_t size = returned.lease_id().size();
+  if (size == 0 || size > kMaxLeaseId) {
+    return Violation(absl::StrCat("a lease's id of ", size, " bytes"));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Return(ClusterState& state, const StreamId& id,
                     const v1::LeaseReturn& returned, Wakes* wakes) {
   const std::string& lease_id = returned.lease_id();
-  if (lease_id.empty() || lease_id.size() > kMaxLeaseId) {
-    return Violation(
-        absl::StrCat("a lease's id of ", lease_id.size(), " bytes"));
-  }
   DJINN_ASSIGN_OR_RETURN(Session* const session, state.FindOpenSession(id));
   if (!absl::c_linear_search(session->returned_leases, lease_id)) {
     session->returned_leases.push_back(lease_id);
@@ -129,8 +131,7 @@ absl::Status Return(ClusterState& state, const StreamId& id,
   if (const auto found = state.restored.find(lease_id);
       found != state.restored.end() &&
       found->second.lease.session_id() == session->id) {
-    state.quotas.Give(found->second.tenant, found->second.quota);
-    state.restored.erase(found);
+    persistence::TakeRestored(state, lease_id);
   }
   Lease* const lease = state.leases.Find(lease_id);
   // One that was not granted yet the client cannot know.
@@ -163,9 +164,7 @@ absl::Status Return(ClusterState& state, const StreamId& id,
     return absl::OkStatus();
   }
   session->lost_leases.erase(lease->device);
-  const std::string worker_id = lease->worker_id;
-  leases::Remove(state, lease_id);
-  notices::LeaveWorker(state, session->id, worker_id, wakes);
+  leases::Withdraw(state, *lease, wakes);
   return absl::OkStatus();
 }
 
@@ -183,10 +182,8 @@ void Expire(ClusterState& state, Session* session, absl::Duration now,
                       "worker " + lease->worker_id +
                           " did not acknowledge the lease in time",
                       {{"worker", lease->worker_id}});
-      const std::string worker_id = lease->worker_id;
-      leases::Remove(state, lease->id);
-      // It may have acted on it already.
-      notices::LeaveWorker(state, session->id, worker_id, wakes);
+      // The worker may have acted on it already.
+      leases::Withdraw(state, *lease, wakes);
     }
     if (pending.ticket != 0) {
       const auto wait = state.line.WaitAt(

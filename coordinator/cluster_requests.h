@@ -8,6 +8,7 @@
 #include "common/mutex.h"
 #include "coordinator/cluster_line.h"
 #include "coordinator/cluster_state.h"
+#include "coordinator/lease_table.h"
 #include "coordinator/session_table.h"
 #include "coordinator/stream_id.h"
 #include "coordinator/waker.h"
@@ -21,10 +22,13 @@ absl::StatusOr<PendingLease> Parse(const v1::LeaseRequest& request);
 
 // As Cluster::RequestLease(), with what it asks for.
 absl::Status Request(ClusterState& state, const StreamId& session,
-                     const v1::LeaseRequest& request, PendingLease asked,
-                     Wakes* wakes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
+                     MemberId device, PendingLease asked, Wakes* wakes)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
-// As Cluster::ReturnLease().
+// InvalidArgument (PROTOCOL_VIOLATION) for an id that cannot be a lease's.
+absl::Status CheckReturn(const v1::LeaseReturn& returned);
+
+// As Cluster::ReturnLease(), of a message that was checked.
 absl::Status Return(ClusterState& state, const StreamId& session,
                     const v1::LeaseReturn& returned, Wakes* wakes)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);

@@ -126,9 +126,7 @@ std::string ClassOf(ClusterState& state, const std::string& session_id)
   if (session == nullptr) return PriorityClassName({});
   const auto tenant = state.tenants->Find(session->tenant);
   return PriorityClassName(
-      tenant == nullptr
-          ? session->urgency.priority_class()
-          : AllowedUrgency(*tenant, session->urgency).priority_class());
+      AllowedUrgency(tenant.get(), session->urgency).priority_class());
 }
 
 void CollectTenants(ClusterState& state, Exposition* out)

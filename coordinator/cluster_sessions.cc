@@ -30,6 +30,7 @@
 #include "coordinator/violation.h"
 #include "coordinator/worker_registry.h"
 #include "djinn/v1/admin.pb.h"
+#include "djinn/v1/notes.pb.h"
 #include "scheduler/placement/fleet.h"
 #include "scheduler/placement/phase_weights.h"
 #include "scheduler/placement/work.h"
@@ -105,7 +106,8 @@ absl::Status CheckUrgency(const v1::Urgency& urgency) {
 
 absl::StatusOr<StreamId> Attach(ClusterState& state, const Tenant& owner,
                                 const v1::OpenSession& open, uint32_t version,
-                                std::shared_ptr<Waker> waker, Wakes* wakes) {
+                                const std::shared_ptr<Waker>& waker,
+                                Wakes* wakes) {
   const std::string& resume = open.resume_session_id();
   if (state.stopping) return Stopping();
   // As it is now: the stream may have begun before a change.
@@ -177,7 +179,7 @@ absl::StatusOr<StreamId> Attach(ClusterState& state, const Tenant& owner,
   TakeUrgency(state, open.urgency(), session, wakes);
   session->state = v1::SessionInfo::ATTACHED;
   session->stream = ++state.last_stream;
-  session->waker = std::move(waker);
+  session->waker = waker;
   session->protocol_version = version;
   session->greeted = false;
   wakes->Add(session->waker);

@@ -31,7 +31,8 @@ absl::Status CheckUrgency(const v1::Urgency& urgency);
 // As Cluster::Attach(), of a message that was checked.
 absl::StatusOr<StreamId> Attach(ClusterState& state, const Tenant& tenant,
                                 const v1::OpenSession& open, uint32_t version,
-                                std::shared_ptr<Waker> waker, Wakes* wakes)
+                                const std::shared_ptr<Waker>& waker,
+                                Wakes* wakes)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
 // Its leases tell their workers, if it is another one than before: at once,

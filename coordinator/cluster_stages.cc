@@ -5,6 +5,7 @@
 #include <deque>
 #include <utility>
 
+#include "coordinator/cluster_fleet.h"
 #include "coordinator/cluster_limits.h"
 #include "coordinator/cluster_notices.h"
 #include "coordinator/lease_table.h"
@@ -32,12 +33,12 @@ std::optional<StageMembers> MembersOf(ClusterState& state, const StreamId& id,
   if (!session->stage_questions.Take(state.clock->Monotonic())) {
     return std::nullopt;
   }
+  const scheduler::Fleet& known = fleet::Fresh(state);
   for (uint32_t member = 0; member < kMaxMembers; ++member) {
     const Lease* const lease =
         state.leases.FindDevice(session->id, {virtual_device, member});
     if (lease == nullptr || lease->state != Lease::State::kGranted) continue;
-    const scheduler::Fleet::Member* const worker =
-        state.fleet.Find(lease->worker_id);
+    const scheduler::Fleet::Member* const worker = known.Find(lease->worker_id);
     if (worker == nullptr) continue;
     scheduler::StageWorker stage_worker;
     stage_worker.device = worker->facts.device;
@@ -81,7 +82,7 @@ v1::StagePlan InForce(ClusterState& state, const StreamId& id,
   return {};
 }
 
-void Answer(ClusterState& state, const StreamId& id, v1::StageAnswer answer,
+void Answer(ClusterState& state, const StreamId& id, v1::StageAnswer* answer,
             Wakes* wakes) {
   Session* const session = state.FindSession(id);
   if (session == nullptr) return;
@@ -90,21 +91,21 @@ void Answer(ClusterState& state, const StreamId& id, v1::StageAnswer answer,
     waiting += response.has_stages() ? 1 : 0;
   }
   if (waiting >= kMaxAnswers) return;
-  if (answer.has_batch()) {
-    session->batch_plans[answer.virtual_device()] = answer;
+  if (answer->has_batch()) {
+    session->batch_plans[answer->virtual_device()] = *answer;
   } else {
     std::deque<v1::StagePlan>& plans =
-        session->stage_plans[answer.virtual_device()];
+        session->stage_plans[answer->virtual_device()];
     // What was cut stays so where no new plan is found.
     std::erase_if(plans, [&](const v1::StagePlan& plan) {
-      return plan.fingerprint() == answer.plan().fingerprint() &&
-             (plan.stages().empty() || !answer.plan().stages().empty());
+      return plan.fingerprint() == answer->plan().fingerprint() &&
+             (plan.stages().empty() || !answer->plan().stages().empty());
     });
-    plans.push_back(answer.plan());
+    plans.push_back(answer->plan());
     if (plans.size() > kMaxPlans) plans.pop_front();
   }
   v1::SessionResponse response;
-  *response.mutable_stages() = std::move(answer);
+  *response.mutable_stages() = std::move(*answer);
   notices::Send(std::move(response), session, wakes);
 }
 

@@ -28,9 +28,9 @@ v1::StagePlan InForce(ClusterState& state, const StreamId& session,
                       uint32_t virtual_device, const std::string& fingerprint)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
-// As Cluster::AnswerStages().
+// As Cluster::AnswerStages(); takes out of the answer what is sent.
 void Answer(ClusterState& state, const StreamId& session,
-            v1::StageAnswer answer, Wakes* wakes)
+            v1::StageAnswer* answer, Wakes* wakes)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
 }  // namespace djinn::coordinator::stages

@@ -1,9 +1,11 @@
 // What the cluster knows: its tables, and the one lock that guards them.
 //
 // The cluster's rules are functions over this, one header for each concern
-// (cluster.cc lists them). They take the state with its lock held; whoever
-// holds it may keep pointers into the tables, as Session* and Worker*, until
-// their entries are removed.
+// (cluster.cc lists them). Most take the state with its lock held; those that
+// have more to do besides, Save() and Restore() in cluster_persistence.h and
+// all in cluster_runs.h, take the lock themselves. Whoever holds it may keep
+// pointers into the tables, as Session* and Worker*, until their entries are
+// removed.
 #ifndef COORDINATOR_CLUSTER_STATE_H_
 #define COORDINATOR_CLUSTER_STATE_H_
 

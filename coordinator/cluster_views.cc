@@ -7,6 +7,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "common/error.h"
 #include "common/log/log.h"
 #include "common/net/proto_duration.h"
@@ -182,6 +183,49 @@ absl::flat_hash_map<std::string, TenantSums> SumTenants(ClusterState& state) {
     }
   }
   return sums;
+}
+
+std::map<std::string, v1::TenantStanding> Standings(ClusterState& state) {
+  std::map<std::string, v1::TenantStanding> standings;
+  const Tenants::Snapshot tenants = state.tenants->all();
+  absl::Duration all_used;
+  for (const auto& [name, tenant] : *tenants) {
+    v1::TenantStanding& standing = standings[name];
+    standing.set_tenant(name);
+    standing.set_weight(tenant->weight);
+    const auto used = state.ledger.tenants().find(name);
+    if (used == state.ledger.tenants().end()) continue;
+    used->second.used.AddTo(standing.mutable_used());
+    all_used += used->second.used.device_time;
+  }
+  for (const auto& [id, session] : state.sessions.all()) {
+    const auto standing = standings.find(session->tenant);
+    if (standing == standings.end()) continue;
+    standing->second.set_session_count(standing->second.session_count() + 1);
+    for (const auto& [device, pending] : session->pending) {
+      if (!pending.lease_id.empty()) continue;
+      standing->second.set_waiting_count(standing->second.waiting_count() + 1);
+    }
+  }
+  for (const auto& [id, lease] : state.leases.all()) {
+    const auto standing = standings.find(lease->tenant);
+    if (standing == standings.end()) continue;
+    standing->second.set_lease_count(standing->second.lease_count() + 1);
+  }
+  double all_weights = 0;
+  for (const auto& [name, standing] : standings) {
+    if (standing.lease_count() > 0) all_weights += standing.weight();
+  }
+  for (auto& [name, standing] : standings) {
+    if (standing.lease_count() > 0) {
+      standing.set_fair_share(standing.weight() / all_weights);
+    }
+    if (all_used > absl::ZeroDuration()) {
+      standing.set_device_time_share(absl::FDivDuration(
+          FromProtoDuration(standing.used().device_time()), all_used));
+    }
+  }
+  return standings;
 }
 
 void Describe(ClusterState& state, const Tenant& tenant, const TenantSums& sums,

@@ -3,6 +3,7 @@
 #define COORDINATOR_CLUSTER_VIEWS_H_
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 
@@ -17,6 +18,7 @@
 #include "coordinator/tenants.h"
 #include "coordinator/worker_registry.h"
 #include "djinn/v1/admin.pb.h"
+#include "djinn/v1/queue.pb.h"
 #include "djinn/v1/usage.pb.h"
 
 namespace djinn::coordinator::views {
@@ -38,6 +40,11 @@ void Describe(ClusterState& state, const Session& session,
 
 // By name, in one pass over what there is; none for those that have nothing.
 absl::flat_hash_map<std::string, TenantSums> SumTenants(ClusterState& state)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
+
+// What tenants use and what they are entitled to, side by side; all of them, by
+// name.
+std::map<std::string, v1::TenantStanding> Standings(ClusterState& state)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
 void Describe(ClusterState& state, const Tenant& tenant, const TenantSums& sums,

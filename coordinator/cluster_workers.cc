@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstdint>
 #include <set>
 #include <string>
 #include <utility>
@@ -106,12 +105,14 @@ void ListPeers(ClusterState& state, const Worker& worker,
 
 }  // namespace
 
+absl::StatusOr<uint32_t> CheckJoin(const v1::WorkerState& report) {
+  return NegotiateProtocol(OwnProtocolWindow(), report.protocol(), "worker");
+}
+
 absl::StatusOr<StreamId> Join(ClusterState& state,
-                              const v1::WorkerState& report,
-                              std::shared_ptr<Waker> waker, Wakes* wakes) {
-  DJINN_ASSIGN_OR_RETURN(
-      const uint32_t version,
-      NegotiateProtocol(OwnProtocolWindow(), report.protocol(), "worker"));
+                              const v1::WorkerState& report, uint32_t version,
+                              const std::shared_ptr<Waker>& waker,
+                              Wakes* wakes) {
   if (state.stopping) {
     return MakeError(absl::StatusCode::kUnavailable, "COORDINATOR_STOPPING",
                      "the coordinator stops; dial again");
@@ -121,7 +122,7 @@ absl::StatusOr<StreamId> Join(ClusterState& state,
       WorkerRegistry::Joined joined,
       state.workers.Join(report, stream, waker, state.clock->Monotonic()));
   wakes->Add(std::move(joined.replaced));
-  wakes->Add(std::move(waker));
+  wakes->Add(waker);
   Worker* const worker = joined.worker;
   worker->protocol_version = version;
   log::Info(joined.restarted ? "worker restarted" : "worker joined",
@@ -192,14 +193,8 @@ void LoseSilent(ClusterState& state, absl::Duration now, Wakes* wakes) {
     fleet::Refresh(state, *worker);
   }
   for (const std::string& worker_id : state.workers.Forget(now)) {
-    // Should it come back, what was billed is known.
-    state.ledger.RetireWorker(worker_id, now,
-                              [&](const std::string& tenant)
-                                  ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
-                                    return credits::RatesOf(state, tenant);
-                                  });
+    credits::RetireWorker(state, worker_id);
   }
-  state.ledger.ForgetRetired(now);
 }
 
 void SendHeartbeats(ClusterState& state, absl::Duration now, Wakes* wakes) {

@@ -2,6 +2,7 @@
 #ifndef COORDINATOR_CLUSTER_WORKERS_H_
 #define COORDINATOR_CLUSTER_WORKERS_H_
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 
@@ -16,10 +17,13 @@
 
 namespace djinn::coordinator::workers {
 
-// As Cluster::Join().
+// The protocol's version that both sides speak.
+absl::StatusOr<uint32_t> CheckJoin(const v1::WorkerState& report);
+
+// As Cluster::Join(), of a report that was checked.
 absl::StatusOr<StreamId> Join(ClusterState& state,
-                              const v1::WorkerState& report,
-                              std::shared_ptr<Waker> waker, Wakes* wakes)
+                              const v1::WorkerState& report, uint32_t version,
+                              const std::shared_ptr<Waker>& waker, Wakes* wakes)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
 // As Cluster::Report(), of a report that WorkerRegistry::Check() let pass.
@@ -31,7 +35,8 @@ absl::Status Report(ClusterState& state, const StreamId& worker,
 void Leave(ClusterState& state, const StreamId& worker)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
-// Ends what there is of workers that have not reported for too long.
+// Ends what there is of workers that have not reported for too long, and
+// forgets those that were lost long ago.
 void LoseSilent(ClusterState& state, absl::Duration now, Wakes* wakes)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 

@@ -84,6 +84,17 @@ std::vector<Lease*> LeaseTable::OfTenant(const std::string& tenant) const {
   return Of(by_tenant_, tenant);
 }
 
+bool LeaseTable::Spans(const std::string& session_id,
+                       uint32_t virtual_device) const {
+  for (const Lease* lease : OfSession(session_id)) {
+    if (lease->device.virtual_device == virtual_device &&
+        lease->device.member > 0) {
+      return true;
+    }
+  }
+  return false;
+}
+
 size_t LeaseTable::CountOfWorker(const std::string& worker_id) const {
   const auto found = by_worker_.find(worker_id);
   return found == by_worker_.end() ? 0 : found->second.size();

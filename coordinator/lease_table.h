@@ -97,6 +97,8 @@ class LeaseTable {
   std::vector<Lease*> OfSession(const std::string& session_id) const;
   std::vector<Lease*> OfWorker(const std::string& worker_id) const;
   std::vector<Lease*> OfTenant(const std::string& tenant) const;
+  // The virtual device has several workers, or is about to.
+  bool Spans(const std::string& session_id, uint32_t virtual_device) const;
   size_t CountOfWorker(const std::string& worker_id) const;
   // Of the worker's, those with promised bytes.
   std::vector<Lease*> PromisingOfWorker(const std::string& worker_id) const;

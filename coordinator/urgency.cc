@@ -28,4 +28,8 @@ v1::Urgency AllowedUrgency(const Tenant& tenant, const v1::Urgency& asked) {
   return allowed;
 }
 
+v1::Urgency AllowedUrgency(const Tenant* tenant, const v1::Urgency& asked) {
+  return tenant == nullptr ? asked : AllowedUrgency(*tenant, asked);
+}
+
 }  // namespace djinn::coordinator

@@ -13,6 +13,8 @@ v1::Urgency KnownUrgency(const v1::Urgency& said);
 
 // What counts of it for the tenant's sessions.
 v1::Urgency AllowedUrgency(const Tenant& tenant, const v1::Urgency& asked);
+// The same; null, whose tenant is not configured: as it was asked.
+v1::Urgency AllowedUrgency(const Tenant* tenant, const v1::Urgency& asked);
 
 }  // namespace djinn::coordinator
 
