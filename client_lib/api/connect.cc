@@ -233,6 +233,8 @@ absl::StatusOr<Urgency> SetUrgency(const Urgency& urgency) {
 
 bool IsConnected() { return capture::CurrentSession() != nullptr; }
 
+bool WasForkedFromSession() { return IsForkedChild(); }
+
 c10::Device Device(int index) {
   return c10::Device(c10::DeviceType::PrivateUse1,
                      static_cast<c10::DeviceIndex>(index));

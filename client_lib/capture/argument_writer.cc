@@ -166,6 +166,7 @@ class Writer {
       WriteScalarTensor(tensor);
       return;
     }
+    RefuseNames(info_, tensor);
     const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
     Operand operand;
     operand.storage = OwnStorageOf(tensor);
@@ -261,6 +262,12 @@ class Writer {
 };
 
 }  // namespace
+
+void RefuseNames(const OperatorInfo& info, const at::Tensor& tensor) {
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      !tensor.has_names(), info.name,
+      " has a named tensor, which remote devices do not support");
+}
 
 std::shared_ptr<VirtualDevice> DeviceOfCall(
     const OperatorInfo& info, c10::ArrayRef<c10::IValue> arguments) {

@@ -20,6 +20,9 @@ namespace djinn::capture {
 std::shared_ptr<VirtualDevice> DeviceOfCall(
     const OperatorInfo& info, c10::ArrayRef<c10::IValue> arguments);
 
+// Throws when the tensor's dimensions have names, which get lost.
+void RefuseNames(const OperatorInfo& info, const at::Tensor& tensor);
+
 // Replaces index tensors on the CPU by uploaded copies.
 void PlaceOperands(const OperatorInfo& info,
                    const std::shared_ptr<VirtualDevice>& device,

@@ -31,6 +31,7 @@
 #include "client_lib/capture/shape_memo.h"
 #include "client_lib/capture/shape_only.h"
 #include "client_lib/capture/shape_only_call.h"
+#include "client_lib/capture/tensors_of.h"
 #include "client_lib/capture/throw_status.h"
 #include "client_lib/capture/written_outputs.h"
 #include "client_lib/session/debug_flags.h"
@@ -317,8 +318,20 @@ class Capture {
           info_.operator_id,
           MemoKey(info_, arguments(), scratch_.call, &scratch_.key), {});
     }
+    if (info_.writes_by_others) RaiseVersions();
     Record();
     Replace(stack_, count_, ReturnedArguments(info_, arguments()));
+  }
+
+  // Of what is written, for what autograd has saved of it. Throws where nobody
+  // may write.
+  void RaiseVersions() {
+    for (size_t i = 0; i < count_; ++i) {
+      if (info_.arguments[i].access == kReads) continue;
+      ForEachTensor(arguments()[i], [](const at::Tensor& tensor) {
+        tensor.unsafeGetTensorImpl()->bump_version();
+      });
+    }
   }
 
   // Whether an equal call has passed the check before. The scratch call holds
@@ -342,6 +355,10 @@ void RunView(const OperatorInfo& info, torch::jit::Stack* stack) {
   TORCH_CHECK_NOT_IMPLEMENTED(info.reentry != c10::DispatchKey::Undefined,
                               info.name,
                               " is a view that remote devices do not support");
+  for (const c10::IValue& argument : ArgumentsOf(info, *stack)) {
+    ForEachTensor(argument,
+                  [&](const at::Tensor& tensor) { RefuseNames(info, tensor); });
+  }
   at::AutoDispatchBelowADInplaceOrView below_autograd;
   info.handle.callBoxedForDispatchKey(info.reentry, *stack);
 }

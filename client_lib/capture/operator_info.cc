@@ -102,6 +102,19 @@ bool RealsDecideShape(const std::string& name) {
          absl::StrContains(name, "upsample");
 }
 
+bool WritesByOthers(const c10::OperatorHandle& op, bool is_out) {
+  const c10::FunctionSchema& schema = op.schema();
+  if (op.hasKernelForDispatchKey(c10::DispatchKey::ADInplaceOrView) ||
+      !(is_out ? absl::StartsWith(schema.name(), "aten::")
+               : absl::StartsWith(schema.name(), "aten::_foreach_"))) {
+    return false;
+  }
+  return absl::c_any_of(schema.arguments(), [](const c10::Argument& argument) {
+    return IsWritten(argument) &&
+           KindOf(argument.real_type()) == ArgumentKind::kTensorList;
+  });
+}
+
 c10::DispatchKey ReentryKey(const c10::OperatorHandle& op) {
   for (const c10::DispatchKey key :
        {c10::DispatchKey::CompositeExplicitAutogradNonFunctional,
@@ -164,6 +177,7 @@ OperatorInfo::OperatorInfo(const c10::OperatorHandle& op) : handle(op) {
   may_draw = may_draw || op.hasTag(at::Tag::nondeterministic_seeded);
   is_custom = !absl::StartsWith(name, "aten::");
   if (writes && !is_custom) output_rules = OutputRulesOf(op);
+  writes_by_others = WritesByOthers(op, is_out);
   filling = FindFilling(schema);
   takes_numbers = absl::c_any_of(arguments, [](const ArgumentInfo& argument) {
     return argument.kind == ArgumentKind::kScalar;

@@ -62,7 +62,10 @@ struct OperatorInfo {
   std::vector<bool> returns_list;
   bool fresh_results = false;  // at least one return is fresh
   bool writes = false;         // the schema marks an argument as written
-  bool is_view = false;        // a return aliases an argument without a write
+  // On the CPU it writes a list's tensors by other operators, which raise their
+  // versions; its own kernel does not.
+  bool writes_by_others = false;
+  bool is_view = false;  // a return aliases an argument without a write
   // Has out= arguments, and returns nothing else.
   bool is_out = false;
   // What PyTorch checks of the tensors it writes: see output_rules.h.

@@ -77,6 +77,12 @@ void DropHandle(void* context) {
 
 void DropNothing(void*) {}
 
+// PyTorch hands on what is negative.
+void CheckStorageSize(uint64_t bytes) {
+  TORCH_CHECK(std::in_range<int64_t>(bytes), "Storage size ",
+              static_cast<int64_t>(bytes), " is negative or too large");
+}
+
 c10::DataPtr MakeDataPtr(StoragePtr storage, size_t bytes) {
   const c10::Device device(
       c10::DeviceType::PrivateUse1,
@@ -89,6 +95,7 @@ c10::DataPtr MakeDataPtr(StoragePtr storage, size_t bytes) {
 class ZeroMemoryAllocator : public c10::DeviceAllocator {
  public:
   c10::DataPtr allocate(size_t bytes) override {
+    CheckStorageSize(bytes);
     if (ShapeOnlyScope::Active()) return ShapeOnlyPointer(CurrentDeviceIndex());
     const std::shared_ptr<VirtualDevice> device =
         ValueOrThrow(DeviceOfProcess(CurrentDeviceIndex()));
@@ -211,6 +218,7 @@ at::Tensor NewRemoteTensor(const std::shared_ptr<VirtualDevice>& device,
 }
 
 void ResizeStorage(const c10::Storage& storage, uint64_t size_bytes) {
+  CheckStorageSize(size_bytes);
   RemoteStorage* const remote = StorageOf(storage);
   if (remote != nullptr) {
     const uint64_t before = remote->size_bytes();

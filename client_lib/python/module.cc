@@ -203,6 +203,7 @@ void BindSession(py::module_& module) {
     python::RaiseIfError(status);
   });
   module.def("is_connected", &IsConnected);
+  module.def("was_forked_from_session", &WasForkedFromSession);
   module.def("set_fast_execution", [](bool fast) {
     SetExecutionMode(fast ? ExecutionMode::kFast : ExecutionMode::kStrict);
   });

@@ -135,6 +135,35 @@ class AutogradTest(RemoteCase):
         with self.assertRaisesRegex(KeyError, "from a hook"):
             (x * 2).sum().backward()
 
+    def test_writes_to_lists_are_seen_by_who_saved_what_they_write(self):
+        def backward_after(write):
+            x = torch.ones(3, device=self.device, requires_grad=True)
+            y = x.exp()
+            with torch.no_grad():
+                write(y)
+            y.sum().backward()
+
+        for write in (
+            lambda y: torch._foreach_mul_([y], 10.0),
+            lambda y: torch._foreach_zero_([y]),
+            lambda y: torch.split_copy(torch.ones(3, device=self.device), 3, out=[y]),
+        ):
+            with self.assertRaisesRegex(RuntimeError, "modified by an inplace operation"):
+                backward_after(write)
+        # The steps of optimizers write so.
+        layers = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 1)).to(self.device)
+        step = torch.optim.Adam(layers.parameters()).step
+        out = layers(torch.ones(1, 2, device=self.device))
+        out.sum().backward(retain_graph=True)
+        step()
+        with self.assertRaisesRegex(RuntimeError, "modified by an inplace operation"):
+            out.sum().backward()
+        # Nobody writes to what inference made.
+        with torch.inference_mode():
+            made = torch.ones(3, device=self.device)
+        with self.assertRaisesRegex(RuntimeError, "Inplace update to inference tensor"):
+            torch._foreach_mul_([made], 2.0)
+
     def test_anomaly_mode(self):
         x = torch.tensor([-1.0], device=self.device, requires_grad=True)
         with warnings.catch_warnings():

@@ -67,6 +67,22 @@ class ErrorsTest(RemoteCase):
                     r"numbers of 2\*\*63 or more cannot be sent to a worker"):
                 remote == number
 
+    def test_storages_have_no_negative_size(self):
+        for device in ("cpu", self.device):
+            values = torch.zeros(3, device=device)
+            with self.assertRaises(RuntimeError):
+                values.untyped_storage().resize_(-1)
+            self.assertEqual(values.untyped_storage().nbytes(), 12)
+            with self.assertRaises(RuntimeError):
+                torch.UntypedStorage(-1, device=device)
+
+    def test_named_tensors_are_refused_in_a_sentence(self):
+        named = torch.ones(2, 3, device=self.device).rename("N", "C")
+        for call in (lambda: named + 1, lambda: named.sum(), lambda: named.select(0, 1)):
+            with self.assertRaisesRegex(NotImplementedError, "has a named tensor"):
+                call()
+        self.assertEqual((named.rename(None) + 1).sum().item(), 12)
+
     def test_sparse_tensors_are_refused_in_a_sentence(self):
         table = torch.nn.Embedding(5, 3, sparse=True).to(self.device)
         rows = table(torch.tensor([1, 2], device=self.device))

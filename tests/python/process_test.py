@@ -172,6 +172,28 @@ class ThreadsTest(RemoteCase):
             ["True", "AFTER_FORK True", "AFTER_FORK True", "AFTER_FORK", "3.0", "0", "True", "2.0", ""],
         )
 
+    def test_a_child_forked_before_any_session_has_its_own(self):
+        program = run_program(
+            """
+            import os, sys, torch, djinn
+            child = os.fork()
+            if child == 0:
+                try:
+                    with djinn.local(worker_threads=1):
+                        rows = torch.ones(3, 2, device="remote_accelerator")
+                        torch.nn.functional.embedding(torch.tensor([7]).to(rows.device), rows)
+                except djinn.Error as error:
+                    print("index out of range" in str(error))
+                print(djinn.is_connected())
+                djinn.local(worker_threads=1)
+                print(torch.ones(2, device="remote_accelerator").sum().item())
+                sys.stdout.flush()
+                sys.exit(0)
+            print(os.waitpid(child, 0)[1])
+            """
+        )
+        self.assertEqual(program.stdout, "True\nFalse\n2.0\n0\n")
+
     def test_a_cluster_has_workers_but_not_any_number(self):
         program = run_program(
             """

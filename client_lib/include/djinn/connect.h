@@ -111,6 +111,10 @@ DJINN_API absl::Status Close(absl::Duration deadline = absl::Seconds(30));
 
 DJINN_API bool IsConnected();
 
+// Whether this process was forked from one that had opened a session, and so
+// can open none: calls return FailedPrecondition (AFTER_FORK).
+DJINN_API bool WasForkedFromSession();
+
 // The device to hand to PyTorch: "remote_accelerator:index".
 DJINN_API c10::Device Device(int index = 0);
 

@@ -14,9 +14,6 @@ _djinn.set_error_factory(_errors.from_fields)
 # How long the end of the program waits for what is still outstanding.
 _EXIT_DEADLINE = 10.0
 
-# Forked children inherit the session's handle but not the session.
-_owner = os.getpid()
-
 
 def connect(
     coordinator=None,
@@ -164,7 +161,7 @@ class LocalCluster:
 
     def __exit__(self, *raised):
         # A forked child that leaves the block leaves its parent's cluster alone.
-        if os.getpid() == _owner:
+        if not _djinn.was_forked_from_session():
             self.close()
 
 
@@ -204,7 +201,7 @@ _embedded = None
 
 @atexit.register
 def _close_at_exit():
-    if os.getpid() != _owner:
+    if _djinn.was_forked_from_session():
         return
     try:
         _djinn.close(_EXIT_DEADLINE)
