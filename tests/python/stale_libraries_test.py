@@ -137,6 +137,46 @@ class StaleLibrariesTest(StaleAnswersCase):
         part = functools.partial(replacement)
         self.check(torch.vmap(part), change)
 
+    def test_what_programs_put_on_tensors(self):
+        scale = 2.0
+
+        def change():
+            nonlocal scale
+            scale += 1
+
+        def scaled(self):
+            return torch.mul(self, scale)
+
+        self.patch(torch.Tensor, "scaled", scaled)()
+        self.check(lambda x: x.scaled(), change)
+        self.check(lambda x: getattr(x, "sca" + "led")(), change)
+        self.check(lambda x: x.scaled(), self.patch(torch.Tensor, "scaled", lambda self: self * 7))
+        weight = torch.nn.Parameter(torch.ones(1))
+        self.patch(torch.nn.Parameter, "factor", property(lambda self: scale))()
+        self.check(lambda x: x * weight.factor, change)
+        self.check(lambda x: x * weight.factor, self.patch(torch.nn.Parameter, "factor", 9.0))
+        self.check(lambda x: x * weight.factor, self.patch(torch.nn.Parameter, "factor", 7))
+        # In the place of PyTorch's own methods, whichever class has them.
+        for name, function, replacement in (
+            ("relu", lambda x: x.relu(), scaled),
+            ("norm", lambda x: x.norm(), scaled),
+            ("__mul__", lambda x: x * 2, lambda self, other: scaled(self)),
+            ("__pow__", lambda x: x**2, lambda self, other: scaled(self)),
+            ("__rsub__", lambda x: 1 - x, lambda self, other: scaled(self)),
+            ("__neg__", lambda x: -x, scaled),
+            ("__len__", lambda x: torch.mul(x, len(x)), lambda self: 3),
+        ):
+            with self.subTest(name):
+                self.check(function, self.patch(torch.Tensor, name, replacement))
+                self.doCleanups()
+        calls = []
+        self.patch(torch.Tensor, "counted", lambda self: (calls.append(1), self * 2)[1])()
+        self.check_refused(lambda x: x.counted(), "changes what it refers to")
+        self.assertEqual(len(calls), 4)
+        # What no code uses does no harm.
+        self.patch(torch.Tensor, "shown", lambda self: print(open(os.devnull), self))()
+        self.warm(lambda x: x.relu() * 2)
+
     def test_a_global_named_like_a_builtin(self):
         variables = {"__builtins__": builtins, "__name__": "shadows"}
         function = types.FunctionType((lambda x: x * min(1, 2)).__code__, variables)

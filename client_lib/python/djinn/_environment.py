@@ -34,6 +34,7 @@ from djinn._stable import (
     OF_PYBIND11,
     contents_of,
     is_a_librarys,
+    is_a_librarys_throughout,
     is_anybodys,
     is_changeable,
     is_stable_class,
@@ -98,6 +99,11 @@ _OF_MAKING = frozenset(
     "_abc_impl".split()
 )
 _CONSTRUCTORS = frozenset(("__init__", "__new__", "__init_subclass__"))
+# Of the classes of tensors, what is in them, and what of PyTorch's was when djinn came.
+_OF_TENSORS = [
+    (contents, {name: one for name, one in contents.items() if is_a_librarys_throughout(one)})
+    for contents in (torch.Tensor.__dict__, torch.nn.Parameter.__dict__)
+]
 _GLOBAL_HOOKS = [
     hooks
     for module in (torch.nn.modules.module, sys.modules[torch.optim.Optimizer.__module__])
@@ -142,6 +148,8 @@ class Environment(Watch):
         self._collections = {}
         self._attributes_named = set()
         self._attributes_sought = set()
+        # Whether code looks up attributes that it does not name.
+        self._searches = False
         # Libraries' modules that are kept somewhere, for whatever code comes by them.
         self._modules_kept = []
         # What is not watched where one of these is named, too.
@@ -155,11 +163,16 @@ class Environment(Watch):
         # Of this process: what a call does to one is seen by its state.
         self.generators = []
         self._pending = [function]
+        # Those are looked at by the names that code uses.
+        self._classes.update((id(kind), kind) for kind in (torch.Tensor, torch.nn.Parameter))
+        self._members_of_tensors = set()
+        self._lengths += [(contents, len(contents)) for contents, _ in _OF_TENSORS]
+        self._put_on_tensors = [_names_that_differ(*pair) for pair in _OF_TENSORS]
         for hooks in _GLOBAL_HOOKS:
             self._look_at_items(hooks)
         self._look_at_pending(seen)
         constructed = set()
-        kept = (0, 0, 0)
+        named = None
         while True:
             kinds = [
                 kind
@@ -170,9 +183,10 @@ class Environment(Watch):
                 self._look_at_constructors(kind)
             constructed.update(map(id, kinds))
             if not kinds:
-                if kept == (kept := self._count_of_kept()):
+                if named == (named := self._count_of_named()):
                     break
                 self._look_at_modules_kept()
+                self._look_at_classes_of_tensors()
             self._look_at_pending(seen)
         if self._asks_abstract_classes:
             self._value_reads.append((abc.get_cache_token,))
@@ -186,6 +200,7 @@ class Environment(Watch):
         del self._pending, self._seen_modules, self._classes, self._weakly
         del self._collections, self._attributes_named, self._together, self._given_classes
         del self._attributes_sought, self._modules_kept
+        del self._members_of_tensors, self._put_on_tensors
 
     def _may_be_called(self, kind):
         return self._calls_any_class or not self._given_classes.isdisjoint(
@@ -362,6 +377,7 @@ class Environment(Watch):
             raise Unwatchable(f"it reads {name}, which is not watched")
         self._attributes_named |= names.attributes
         self._attributes_sought |= names.sought_attributes
+        self._searches |= bool(names.searches)
         if "__class__" in names.attributes:
             self._calls_any_class = True
         variables, standard = function.__globals__, function.__builtins__
@@ -426,10 +442,27 @@ class Environment(Watch):
         for module in self._modules_kept:
             self._look_at_module(module, names)
 
-    def _count_of_kept(self):
-        if not self._modules_kept:
-            return 0, 0, 0
-        return len(self._modules_kept), len(self._attributes_named), len(self._attributes_sought)
+    def _count_of_named(self):
+        named = len(self._attributes_named), len(self._attributes_sought), self._searches
+        return len(self._modules_kept), *named
+
+    def _look_at_classes_of_tensors(self):
+        """At what a program has put there, but for what no code is going to use."""
+        for (contents, own), names in zip(_OF_TENSORS, self._put_on_tensors):
+            if not self._searches:
+                # What takes the place of PyTorch's is used by libraries, too.
+                names = {n for n in names if n in own or hasattr(torch._C.TensorBase, n)}
+            for name in sorted(names | self._attributes_named & contents.keys()):
+                if (id(contents), name) in self._members_of_tensors:
+                    continue
+                self._members_of_tensors.add((id(contents), name))
+                member = contents.get(name)
+                if is_value(member):
+                    self._value_class_items.append((contents, name))
+                    continue
+                self._class_items.append((contents, name, member))
+                if member is not own.get(name) and not is_a_librarys(member):
+                    self._pending.append(member)
 
     def _look_at_librarys_module(self, module, names, *, trusted=False):
         """At what is named there: another thing may be put in its place.
@@ -663,6 +696,11 @@ class Environment(Watch):
             self._keys.append((collection, keys))
         else:
             self._orders.append((collection, keys, iterate))
+
+
+def _names_that_differ(contents, former):
+    names = {name for name, thing in contents.items() if thing is not former.get(name, former)}
+    return names | former.keys() - contents.keys()
 
 
 def _is_given_its_class(member):

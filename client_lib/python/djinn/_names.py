@@ -7,6 +7,25 @@ import typing
 
 # Builtins whose second argument is an attribute's name.
 _TAKE_NAMES = frozenset(("getattr", "hasattr", "setattr", "delattr"))
+# Methods that operators and builtins call without naming them.
+_OF_OPERATORS = {
+    "+": "add", "-": "sub", "*": "mul", "/": "truediv", "//": "floordiv", "%": "mod",
+    "**": "pow", "@": "matmul", "&": "and", "|": "or", "^": "xor", "<<": "lshift",
+    ">>": "rshift",
+}  # fmt: skip
+_OF_INSTRUCTIONS = {
+    "UNARY_NEGATIVE": "__neg__",
+    "UNARY_POSITIVE": "__pos__",
+    "CONTAINS_OP": "__contains__",
+    "GET_ITER": "__iter__",
+    "UNPACK_SEQUENCE": "__iter__",
+    "UNPACK_EX": "__iter__",
+    "CALL_FUNCTION_EX": "__iter__",
+    "LIST_EXTEND": "__iter__",
+    "FORMAT_VALUE": "__format__",
+}
+_OF_BUILTINS = {name: f"__{name}__" for name in ("abs", "format", "hash", "len", "reversed")}
+_OF_BUILTINS.update(dict.fromkeys(("enumerate", "iter", "list", "map", "tuple", "zip"), "__iter__"))
 # What gives all attributes of a thing, or some whose names are not looked for here.
 _TAKE_EVERYTHING = frozenset(("vars", "dir", "__dict__", "getmembers", "attrgetter"))
 
@@ -61,6 +80,8 @@ def names_in(code):
         match instruction.opname:
             case "LOAD_GLOBAL" | "LOAD_NAME":
                 names.globals.add(name)
+                if name in _OF_BUILTINS:
+                    names.attributes.add(_OF_BUILTINS[name])
                 if name in _TAKE_NAMES:
                     sought = _name_given(instructions, place)
                     if sought is None:
@@ -79,6 +100,11 @@ def names_in(code):
             case "IMPORT_NAME":
                 level, members = (before.argval for before in instructions[place - 2 : place])
                 names.imports.add(Import(level, name, members or ()))
+            case "BINARY_OP":
+                method = _OF_OPERATORS[instruction.argrepr.removesuffix("=")]
+                names.attributes.update(f"__{kind}{method}__" for kind in ("", "r", "i"))
+            case other if other in _OF_INSTRUCTIONS:
+                names.attributes.add(_OF_INSTRUCTIONS[other])
     names.searches.update(_TAKE_EVERYTHING & (names.globals | names.attributes))
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
