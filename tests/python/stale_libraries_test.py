@@ -14,6 +14,8 @@ import logging
 import mimetypes
 import os
 import pathlib
+import pickle
+import pydoc
 import random
 import secrets
 import subprocess
@@ -116,6 +118,26 @@ class StaleLibrariesTest(StaleAnswersCase):
         ]:
             with self.subTest(what):
                 self.check_refused(function, what)
+
+    def test_attributes_of_libraries_classes(self):
+        distribution, normal = torch.distributions.Distribution, torch.distributions.Normal
+        self.addCleanup(distribution.set_default_validate_args, distribution._validate_args)
+        distribution.set_default_validate_args(True)
+        # Of another class, so that only the function's name leads to ReLU.
+        layer = torch.nn.Tanhshrink()
+        layer.inplace = False
+        self.check(
+            lambda x: x * (2 if torch.distributions.Normal._validate_args else 3),
+            lambda: distribution.set_default_validate_args(False),
+        )
+        self.check(
+            lambda x: x * (2 if torch.distributions.Normal._validate_args else 3),
+            self.patch(normal, "_validate_args", True),
+        )
+        self.check(
+            lambda x: torch.nn.ReLU.forward(layer, x),
+            self.patch(torch.nn.ReLU, "forward", lambda self, x: x * 7),
+        )
 
     def test_what_replaced_them_is_looked_through(self):
         scale = 2.0
@@ -244,12 +266,31 @@ class StaleLibrariesTest(StaleAnswersCase):
                     # It is looked through, too.
                     check(function, replace)
 
+    def test_switches_that_libraries_keep(self):
+        cudnn, future = torch.backends.cudnn, torch.__future__
+        swaps = future.get_swap_module_params_on_conversion
+        overwrites = future.get_overwrite_module_params_on_conversion
+        for read, write in (
+            (lambda: torch.backends.cudnn.allow_tf32, lambda on: setattr(cudnn, "allow_tf32", on)),
+            (lambda: torch.is_warn_always_enabled(), torch.set_warn_always),
+            (
+                lambda: torch.__future__.get_swap_module_params_on_conversion(),
+                future.set_swap_module_params_on_conversion,
+            ),
+            (lambda: swaps(), future.set_swap_module_params_on_conversion),
+            (lambda: overwrites(), future.set_overwrite_module_params_on_conversion),
+        ):
+            self.addCleanup(write, read())
+            write(False)
+            self.check(lambda x: x * (2 if read() else 3), lambda: write(True))
+
     # What cannot be watched -----------------------------------------------------------
 
     def test_states_of_the_process_are_refused(self):
         now, clock = datetime.datetime, time.time
         generator = torch.Generator()
         log = logging.getLogger("djinn_test")
+        scale = pickle.dumps(2.0)
         module = torch.get_device_module(self.device)
         for function, what in [
             (lambda x: x * (2 if threading.current_thread().name == "a" else 3), "threading.current_thread"),
@@ -271,6 +312,9 @@ class StaleLibrariesTest(StaleAnswersCase):
             (lambda x: x * (generator.initial_seed() % 3), "initial_seed"),
             (lambda x: x * (torch.default_generator.initial_seed() % 3), "initial_seed"),
             (lambda x: x * logging.getLogger("djinn_test").getEffectiveLevel(), "logging.getLogger"),
+            (lambda x: x * (1 + len(logging.getLogger().handlers)), "logging.getLogger and handlers"),
+            (lambda x: x * pickle.loads(scale), "_pickle.loads"),
+            (lambda x: x * len(pydoc.locate("sys.argv")), "pydoc.locate"),
             (lambda x: x * len(uuid.uuid4().hex), "uuid.uuid4"),
             (lambda x: x * (module.memory_allocated() > 0), "memory_allocated"),
             (lambda x: x * (torch.accelerator.memory_allocated() > 0), "memory_allocated"),
@@ -336,5 +380,12 @@ class StaleLibrariesTest(StaleAnswersCase):
         ):
             parent.setLevel(logging.INFO)
             self.check(function, lambda: parent.setLevel(logging.DEBUG))
+        handler = logging.NullHandler()
+        self.addCleanup(parent.removeHandler, handler)
+        self.addCleanup(setattr, log, "propagate", True)
+        self.check(lambda x: x * (1 + len(parent.handlers)), lambda: parent.addHandler(handler))
+        self.check(
+            lambda x: x * (2 if log.propagate else 3), lambda: setattr(log, "propagate", False)
+        )
         enabled = lambda x: x * (2 if log.isEnabledFor(logging.DEBUG) else 3)  # noqa: E731
         self.check(enabled, lambda: logging.disable(logging.DEBUG))

@@ -332,11 +332,13 @@ class StaleObjectsTest(StaleAnswersCase):
         self.check_refused(lambda x: x * everything()["SCALE"], "it uses globals()")
 
     def test_the_environment_of_the_process(self):
-        get = os.environ.get
+        get, expand = os.environ.get, os.path.expandvars
         for read in (
             lambda: os.environ["DJINN_TEST_SCALE"],
             lambda: os.getenv("DJINN_TEST_SCALE"),
             lambda: get("DJINN_TEST_SCALE"),
+            lambda: os.path.expandvars("$DJINN_TEST_SCALE"),
+            lambda: expand("$DJINN_TEST_SCALE"),
         ):
             with unittest.mock.patch.dict(os.environ, DJINN_TEST_SCALE="2"):
                 change = lambda: os.environ.update(DJINN_TEST_SCALE="3")  # noqa: E731

@@ -78,7 +78,9 @@ _BOUNDLESS = {
 }
 # Attributes whose values are not watched, whatever they are of.
 _UNWATCHED_ATTRIBUTES = frozenset(("__subclasses__", "_version", "data_ptr", "initial_seed"))
-_OF_LOGGERS = frozenset(("getEffectiveLevel", "hasHandlers", "isEnabledFor", "level"))
+_OF_LOGGERS = frozenset(
+    "disabled filters getEffectiveLevel handlers hasHandlers isEnabledFor level propagate".split()
+)
 # What sets the state of a generator, which may have it already: nothing is seen then.
 _SEEDING = frozenset(("manual_seed", "seed", "set_state"))
 # What has unwatched results where the code names these as well, by id.
@@ -89,9 +91,24 @@ _UNWATCHED_TOGETHER = {
 }
 # Through which objects are made of classes that nobody names, by id.
 _CONSTRUCTING = frozenset(map(id, (type, copy.copy, copy.deepcopy, dataclasses.replace)))
-_NAMED = frozenset((*_BOUNDLESS, *_UNWATCHED_TOGETHER, *_CONSTRUCTING))
+# Whose answers are plain values, to be asked for at every look, by id.
+_ASKED = frozenset(
+    map(
+        id,
+        (
+            torch.is_warn_always_enabled,
+            torch.__future__.get_overwrite_module_params_on_conversion,
+            torch.__future__.get_swap_module_params_on_conversion,
+        ),
+    )
+)
 # What functions of the standard library read, by id.
-_READS = {id(os.getenv): os.environ, id(os.getenvb): os.environb}
+_READS = {
+    id(os.getenv): os.environ,
+    id(os.getenvb): os.environb,
+    id(os.path.expandvars): os.environ,
+}
+_NAMED = frozenset((*_BOUNDLESS, *_UNWATCHED_TOGETHER, *_CONSTRUCTING, *_ASKED, *_READS))
 # Of a class' attributes, those that say how it was made.
 _OF_MAKING = frozenset(
     "__abstractmethods__ __annotations__ __dataclass_fields__ __dataclass_params__ __dict__ "
@@ -113,6 +130,9 @@ _GLOBAL_HOOKS = [
 _MAPPINGS = (dict, collections.OrderedDict, collections.defaultdict)
 _SEQUENCES = (list, tuple)
 _SETS = (set, frozenset)
+# Modules of torch.backends, and the classes that all modules are of.
+_WITH_SWITCHES = torch.backends.PropModule
+_OF_MODULES = _WITH_SWITCHES.__mro__
 # Modules that are part of a library's by another package's name.
 _UNDER_OTHER_NAMES = (os.path, _device_module)
 # Collections in a library's modules that are looked into.
@@ -249,6 +269,10 @@ class Environment(Watch):
             self._look_at_attributes(thing)
         elif isinstance(thing, types.MethodType):
             self._pending += [thing.__self__, thing.__func__]
+        elif id(thing) in _ASKED:
+            self._value_reads.append((thing,))
+        elif id(thing) in _READS:
+            self._pending.append(_READS[id(thing)])
         elif isinstance(thing, types.FunctionType):
             self._look_at_function(thing)
         elif isinstance(thing, (staticmethod, classmethod)):
@@ -323,8 +347,13 @@ class Environment(Watch):
         """At what it lets pass: code may do more where somebody listens."""
         while logger is not None:
             contents = vars(logger)
-            self._value_items += [(contents, "level"), (contents, "disabled")]
+            self._value_items += [(contents, name) for name in ("level", "disabled", "propagate")]
             self._items.append((contents, "parent", logger.parent))
+            for name in ("handlers", "filters"):
+                things = contents[name]
+                self._items.append((contents, name, things))
+                self._lengths.append((things, len(things)))
+                self._elements += [(things, index, thing) for index, thing in enumerate(things)]
             self._value_items.append((vars(logger.manager), "_disable"))
             logger = logger.parent
 
@@ -476,6 +505,8 @@ class Environment(Watch):
         if not trusted:
             find_operators(module, names.attributes)
         contents = module.__dict__
+        if isinstance(module, _WITH_SWITCHES):
+            self._look_at_switches(module, names)
         for name in names.attributes:
             thing = contents.get(name)
             if name not in contents:
@@ -483,12 +514,38 @@ class Environment(Watch):
                     self._items.append((contents, name, None))
             elif not isinstance(thing, types.ModuleType):
                 self._look_at_librarys_item(contents, name, trusted)
+                if isinstance(thing, type) and not trusted:
+                    self._look_at_librarys_attributes(thing, names)
             else:
                 self._items.append((contents, name, thing))
                 # What it uses itself is not what is meant.
                 same = package_of_module(thing) == package_of_module(module)
                 if same or thing in _UNDER_OTHER_NAMES:
                     self._look_at_librarys_module(thing, names, trusted=trusted)
+
+    def _look_at_switches(self, module, names):
+        """That it asks PyTorch for, as torch.backends.cudnn.allow_tf32 is."""
+        for name in names.attributes:
+            if any(name in vars(kind) for kind in type(module).__mro__[: -len(_OF_MODULES)]):
+                if is_value(getattr(module, name)):
+                    self._value_reads.append((getattr, module, name))
+
+    def _look_at_librarys_attributes(self, kind, names):
+        """At those of the class that are named."""
+        for name in names.attributes:
+            if not any(name in vars(base) for base in kind.__mro__):
+                continue
+            for base in filter(is_changeable, kind.__mro__):
+                contents = base.__dict__
+                member = contents.get(name)
+                if name in contents and is_value(member):
+                    self._value_class_items.append((contents, name))
+                elif name not in _OF_MAKING:
+                    self._class_items.append((contents, name, member))
+                    if not is_a_librarys(member):
+                        self._pending.append(member)
+                if name in contents:
+                    break
 
     def _look_at_librarys_item(self, contents, name, trusted):
         thing = contents[name]
@@ -504,7 +561,6 @@ class Environment(Watch):
         elif isinstance(thing, OPERATORS):
             self._look_at_operator(thing)
         else:
-            thing = _READS.get(id(thing), thing)
             check_what_is_asked(thing)
             # An alias of typing's stands for it.
             kind = getattr(thing, "__origin__", thing)
@@ -656,7 +712,7 @@ class Environment(Watch):
         else:
             items = self._items if is_dictionary else self._class_items
             items.append((mapping, key, thing))
-            self._pending.append(_READS.get(id(thing), thing))
+            self._pending.append(thing)
 
     def _look_at_elements(self, sequence):
         if not isinstance(sequence, list):
