@@ -26,7 +26,7 @@ import torch
 
 from djinn import _device_module
 from djinn._debug import ModulePaths
-from djinn._names import Names, names_in
+from djinn._names import Enclosing, Import, Names, names_in
 from djinn._operators import OPERATORS, WHAT_CHANGES_OPERATORS, find_operators, implementations_of
 from djinn._outside import Unwatchable, check_what_is_asked
 from djinn._stable import (
@@ -400,6 +400,7 @@ class Environment(Watch):
                 else:
                     self._pending.append(contents)
         self._look_at_names(function, names)
+        self._look_at_what_is_handed_on(function, names)
 
     def _look_at_names(self, function, names):
         for name in sorted(_UNWATCHED_ATTRIBUTES & names.attributes):
@@ -424,6 +425,24 @@ class Environment(Watch):
                 self._look_at_item(variables, name)
         for statement in names.imports:
             self._look_at_import(statement.resolve(variables), names)
+
+    def _look_at_what_is_handed_on(self, function, names):
+        """At modules among that: whoever is given one may take anything from it."""
+        enclosing = dict(zip(function.__code__.co_freevars, function.__closure__ or ()))
+        for beginning, *attributes in names.handed_on:
+            name = beginning.name
+            if isinstance(beginning, Import):
+                thing = sys.modules.get(beginning.resolve(function.__globals__).name)
+            elif isinstance(beginning, Enclosing):
+                thing = enclosing[name].cell_contents if name in enclosing else None
+            else:
+                thing = function.__globals__.get(name)
+            for attribute in attributes:
+                if not isinstance(thing, types.ModuleType):
+                    break
+                thing = thing.__dict__.get(attribute)
+            if isinstance(thing, types.ModuleType):
+                self._look_at_kept_module(thing)
 
     def _look_at_module(self, module, names):
         if is_stable_module(module):
@@ -467,7 +486,7 @@ class Environment(Watch):
         nothing = frozenset()
         attributes = frozenset(self._attributes_named)
         sought = frozenset(self._attributes_sought)
-        names = Names(nothing, nothing, attributes, sought, nothing, nothing)
+        names = Names(nothing, nothing, attributes, sought, nothing, nothing, nothing)
         for module in self._modules_kept:
             self._look_at_module(module, names)
 
