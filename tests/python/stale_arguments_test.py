@@ -3,6 +3,7 @@
 import math
 
 import torch
+from torch.nn.utils import parametrize
 
 import djinn
 from tests.python.stale_answers_case import StaleAnswersCase
@@ -301,6 +302,27 @@ class StaleArgumentsTest(StaleAnswersCase):
         self.assertEqual(step.statistics()["replays"], before)
         step(ones)
         self.assertEqual(step.statistics()["replays"], before + 1)
+
+    @torch.no_grad()
+    def test_parametrizations_that_are_cached(self):
+        class Doubled(torch.nn.Module):
+            def forward(self, weight):
+                return weight * 2
+
+        net = torch.nn.Linear(4, 4).to(self.device)
+        parametrize.register_parametrization(net, "weight", Doubled())
+        compiled = self.warm(net)
+        before = compiled.statistics()["replays"]
+        x = torch.randn(4).to(self.device)
+        with parametrize.cached():
+            first = compiled(x).cpu()
+            net.parametrizations.weight.original.add_(1)
+            # As it was computed first.
+            torch.testing.assert_close(compiled(x).cpu(), first)
+        self.assertEqual(compiled.statistics()["replays"], before)
+        self.assertIn("parametrizations are cached", compiled.statistics()["refusal"])
+        self.assertFalse(torch.equal(compiled(x).cpu(), first))
+        self.assertEqual(compiled.statistics()["replays"], before + 1)
 
     def test_settings_of_torch_that_choose_no_operator(self):
         self.addCleanup(torch.set_num_threads, torch.get_num_threads())

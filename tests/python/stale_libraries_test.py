@@ -14,6 +14,8 @@ import logging
 import mimetypes
 import os
 import pathlib
+import pickle
+import pydoc
 import random
 import secrets
 import subprocess
@@ -117,6 +119,26 @@ class StaleLibrariesTest(StaleAnswersCase):
             with self.subTest(what):
                 self.check_refused(function, what)
 
+    def test_attributes_of_libraries_classes(self):
+        distribution, normal = torch.distributions.Distribution, torch.distributions.Normal
+        self.addCleanup(distribution.set_default_validate_args, distribution._validate_args)
+        distribution.set_default_validate_args(True)
+        # Of another class, so that only the function's name leads to ReLU.
+        layer = torch.nn.Tanhshrink()
+        layer.inplace = False
+        self.check(
+            lambda x: x * (2 if torch.distributions.Normal._validate_args else 3),
+            lambda: distribution.set_default_validate_args(False),
+        )
+        self.check(
+            lambda x: x * (2 if torch.distributions.Normal._validate_args else 3),
+            self.patch(normal, "_validate_args", True),
+        )
+        self.check(
+            lambda x: torch.nn.ReLU.forward(layer, x),
+            self.patch(torch.nn.ReLU, "forward", lambda self, x: x * 7),
+        )
+
     def test_what_replaced_them_is_looked_through(self):
         scale = 2.0
 
@@ -136,6 +158,46 @@ class StaleLibrariesTest(StaleAnswersCase):
         self.check(torch.no_grad()(replacement), change)
         part = functools.partial(replacement)
         self.check(torch.vmap(part), change)
+
+    def test_what_programs_put_on_tensors(self):
+        scale = 2.0
+
+        def change():
+            nonlocal scale
+            scale += 1
+
+        def scaled(self):
+            return torch.mul(self, scale)
+
+        self.patch(torch.Tensor, "scaled", scaled)()
+        self.check(lambda x: x.scaled(), change)
+        self.check(lambda x: getattr(x, "sca" + "led")(), change)
+        self.check(lambda x: x.scaled(), self.patch(torch.Tensor, "scaled", lambda self: self * 7))
+        weight = torch.nn.Parameter(torch.ones(1))
+        self.patch(torch.nn.Parameter, "factor", property(lambda self: scale))()
+        self.check(lambda x: x * weight.factor, change)
+        self.check(lambda x: x * weight.factor, self.patch(torch.nn.Parameter, "factor", 9.0))
+        self.check(lambda x: x * weight.factor, self.patch(torch.nn.Parameter, "factor", 7))
+        # In the place of PyTorch's own methods, whichever class has them.
+        for name, function, replacement in (
+            ("relu", lambda x: x.relu(), scaled),
+            ("norm", lambda x: x.norm(), scaled),
+            ("__mul__", lambda x: x * 2, lambda self, other: scaled(self)),
+            ("__pow__", lambda x: x**2, lambda self, other: scaled(self)),
+            ("__rsub__", lambda x: 1 - x, lambda self, other: scaled(self)),
+            ("__neg__", lambda x: -x, scaled),
+            ("__len__", lambda x: torch.mul(x, len(x)), lambda self: 3),
+        ):
+            with self.subTest(name):
+                self.check(function, self.patch(torch.Tensor, name, replacement))
+                self.doCleanups()
+        calls = []
+        self.patch(torch.Tensor, "counted", lambda self: (calls.append(1), self * 2)[1])()
+        self.check_refused(lambda x: x.counted(), "changes what it refers to")
+        self.assertEqual(len(calls), 4)
+        # What no code uses does no harm.
+        self.patch(torch.Tensor, "shown", lambda self: print(open(os.devnull), self))()
+        self.warm(lambda x: x.relu() * 2)
 
     def test_a_global_named_like_a_builtin(self):
         variables = {"__builtins__": builtins, "__name__": "shadows"}
@@ -204,12 +266,31 @@ class StaleLibrariesTest(StaleAnswersCase):
                     # It is looked through, too.
                     check(function, replace)
 
+    def test_switches_that_libraries_keep(self):
+        cudnn, future = torch.backends.cudnn, torch.__future__
+        swaps = future.get_swap_module_params_on_conversion
+        overwrites = future.get_overwrite_module_params_on_conversion
+        for read, write in (
+            (lambda: torch.backends.cudnn.allow_tf32, lambda on: setattr(cudnn, "allow_tf32", on)),
+            (lambda: torch.is_warn_always_enabled(), torch.set_warn_always),
+            (
+                lambda: torch.__future__.get_swap_module_params_on_conversion(),
+                future.set_swap_module_params_on_conversion,
+            ),
+            (lambda: swaps(), future.set_swap_module_params_on_conversion),
+            (lambda: overwrites(), future.set_overwrite_module_params_on_conversion),
+        ):
+            self.addCleanup(write, read())
+            write(False)
+            self.check(lambda x: x * (2 if read() else 3), lambda: write(True))
+
     # What cannot be watched -----------------------------------------------------------
 
     def test_states_of_the_process_are_refused(self):
         now, clock = datetime.datetime, time.time
         generator = torch.Generator()
         log = logging.getLogger("djinn_test")
+        scale = pickle.dumps(2.0)
         module = torch.get_device_module(self.device)
         for function, what in [
             (lambda x: x * (2 if threading.current_thread().name == "a" else 3), "threading.current_thread"),
@@ -231,6 +312,9 @@ class StaleLibrariesTest(StaleAnswersCase):
             (lambda x: x * (generator.initial_seed() % 3), "initial_seed"),
             (lambda x: x * (torch.default_generator.initial_seed() % 3), "initial_seed"),
             (lambda x: x * logging.getLogger("djinn_test").getEffectiveLevel(), "logging.getLogger"),
+            (lambda x: x * (1 + len(logging.getLogger().handlers)), "logging.getLogger and handlers"),
+            (lambda x: x * pickle.loads(scale), "_pickle.loads"),
+            (lambda x: x * len(pydoc.locate("sys.argv")), "pydoc.locate"),
             (lambda x: x * len(uuid.uuid4().hex), "uuid.uuid4"),
             (lambda x: x * (module.memory_allocated() > 0), "memory_allocated"),
             (lambda x: x * (torch.accelerator.memory_allocated() > 0), "memory_allocated"),
@@ -296,5 +380,12 @@ class StaleLibrariesTest(StaleAnswersCase):
         ):
             parent.setLevel(logging.INFO)
             self.check(function, lambda: parent.setLevel(logging.DEBUG))
+        handler = logging.NullHandler()
+        self.addCleanup(parent.removeHandler, handler)
+        self.addCleanup(setattr, log, "propagate", True)
+        self.check(lambda x: x * (1 + len(parent.handlers)), lambda: parent.addHandler(handler))
+        self.check(
+            lambda x: x * (2 if log.propagate else 3), lambda: setattr(log, "propagate", False)
+        )
         enabled = lambda x: x * (2 if log.isEnabledFor(logging.DEBUG) else 3)  # noqa: E731
         self.check(enabled, lambda: logging.disable(logging.DEBUG))

@@ -7,6 +7,7 @@ import functools
 import gc
 import importlib
 import importlib.util
+import inspect
 import operator
 import os
 import pathlib
@@ -294,6 +295,61 @@ class StaleObjectsTest(StaleAnswersCase):
         self.check_refused(lambda x: x * vars(settings)["scale"], f"{why} (vars)")
         self.check_refused(lambda x: x * settings.__dict__["scale"], f"{why} (__dict__)")
         self.check_refused(lambda x: x * operator.attrgetter(name)(settings), f"{why} (attrgetter)")
+        for function, how in (
+            (lambda x: x * settings.__getattribute__(name), "__getattribute__"),
+            (lambda x: x * inspect.getattr_static(settings, name), "getattr_static"),
+            (lambda x: x * len(operator.methodcaller("__dir__")(settings)), "methodcaller"),
+        ):
+            self.check_refused(function, f"{why} ({how})")
+        # Whoever has the module itself may take anything from it.
+        scale_of = lambda module: module.scale  # noqa: E731
+        package = types.ModuleType("djinn_test_package")
+        package.settings = enclosing = settings
+
+        def matches(x):
+            match settings:
+                case types.ModuleType(scale=scale):
+                    return x * scale
+
+        def renames(x):
+            module = settings
+            return x * scale_of(module)
+
+        def imports(x):
+            import djinn_test_settings as module
+
+            return x * scale_of(module)
+
+        def imports_from_a_package(x):
+            from djinn_test_package import settings as module
+
+            return x * scale_of(module)
+
+        self.enterContext(unittest.mock.patch.dict(sys.modules, djinn_test_package=package))
+        for function in (
+            imports,
+            imports_from_a_package,
+            lambda x: x * float("{0.scale}".format(settings)),
+            lambda x: x * scale_of(settings),
+            lambda x: x * scale_of(package.settings),
+            lambda x: x * scale_of(enclosing),
+            lambda x: x * [settings][0].scale,
+            matches,
+            renames,
+        ):
+            self.check_refused(function, "it refers to the module djinn_test_settings as a whole")
+
+        def asks(x):
+            module = settings
+            import djinn_test_settings
+
+            scale = djinn_test_settings.scale
+            return x * module.scale * scale if settings is not None and enclosing else x
+
+        self.check(asks, lambda: setattr(settings, "scale", 4.0))
+        self.enterContext(unittest.mock.patch.dict(os.environ, DJINN_TEST_SCALE="2"))
+        scaled = lambda module: float(module.getenv("DJINN_TEST_SCALE"))  # noqa: E731
+        self.check(lambda x: x * scaled(os), lambda: os.environ.update(DJINN_TEST_SCALE="3"))
         # Of other things they do no harm.
         holder = Holder(2.0)
         self.check(lambda x: x * getattr(holder, name), lambda: setattr(holder, "scale", 3.0))
@@ -332,11 +388,13 @@ class StaleObjectsTest(StaleAnswersCase):
         self.check_refused(lambda x: x * everything()["SCALE"], "it uses globals()")
 
     def test_the_environment_of_the_process(self):
-        get = os.environ.get
+        get, expand = os.environ.get, os.path.expandvars
         for read in (
             lambda: os.environ["DJINN_TEST_SCALE"],
             lambda: os.getenv("DJINN_TEST_SCALE"),
             lambda: get("DJINN_TEST_SCALE"),
+            lambda: os.path.expandvars("$DJINN_TEST_SCALE"),
+            lambda: expand("$DJINN_TEST_SCALE"),
         ):
             with unittest.mock.patch.dict(os.environ, DJINN_TEST_SCALE="2"):
                 change = lambda: os.environ.update(DJINN_TEST_SCALE="3")  # noqa: E731

@@ -9,6 +9,7 @@ import sys
 import threading
 
 import torch
+from torch.nn.utils import parametrize
 from torch.utils import _pytree
 from torch.utils._device import DeviceContext
 
@@ -256,6 +257,9 @@ class CompiledCallable:
         modes = _modes()
         if modes is None:
             self._refusal = "a mode or a trace sees every call"
+            return None
+        if parametrize._cache_enabled:
+            self._refusal = "parametrizations are cached: their results outlast the call"
             return None
         try:
             environment, values = self._surroundings()

@@ -26,7 +26,7 @@ import torch
 
 from djinn import _device_module
 from djinn._debug import ModulePaths
-from djinn._names import Names, names_in
+from djinn._names import Enclosing, Import, Names, names_in
 from djinn._operators import OPERATORS, WHAT_CHANGES_OPERATORS, find_operators, implementations_of
 from djinn._outside import Unwatchable, check_what_is_asked
 from djinn._stable import (
@@ -34,6 +34,7 @@ from djinn._stable import (
     OF_PYBIND11,
     contents_of,
     is_a_librarys,
+    is_a_librarys_throughout,
     is_anybodys,
     is_changeable,
     is_stable_class,
@@ -77,7 +78,9 @@ _BOUNDLESS = {
 }
 # Attributes whose values are not watched, whatever they are of.
 _UNWATCHED_ATTRIBUTES = frozenset(("__subclasses__", "_version", "data_ptr", "initial_seed"))
-_OF_LOGGERS = frozenset(("getEffectiveLevel", "hasHandlers", "isEnabledFor", "level"))
+_OF_LOGGERS = frozenset(
+    "disabled filters getEffectiveLevel handlers hasHandlers isEnabledFor level propagate".split()
+)
 # What sets the state of a generator, which may have it already: nothing is seen then.
 _SEEDING = frozenset(("manual_seed", "seed", "set_state"))
 # What has unwatched results where the code names these as well, by id.
@@ -88,9 +91,24 @@ _UNWATCHED_TOGETHER = {
 }
 # Through which objects are made of classes that nobody names, by id.
 _CONSTRUCTING = frozenset(map(id, (type, copy.copy, copy.deepcopy, dataclasses.replace)))
-_NAMED = frozenset((*_BOUNDLESS, *_UNWATCHED_TOGETHER, *_CONSTRUCTING))
+# Whose answers are plain values, to be asked for at every look, by id.
+_ASKED = frozenset(
+    map(
+        id,
+        (
+            torch.is_warn_always_enabled,
+            torch.__future__.get_overwrite_module_params_on_conversion,
+            torch.__future__.get_swap_module_params_on_conversion,
+        ),
+    )
+)
 # What functions of the standard library read, by id.
-_READS = {id(os.getenv): os.environ, id(os.getenvb): os.environb}
+_READS = {
+    id(os.getenv): os.environ,
+    id(os.getenvb): os.environb,
+    id(os.path.expandvars): os.environ,
+}
+_NAMED = frozenset((*_BOUNDLESS, *_UNWATCHED_TOGETHER, *_CONSTRUCTING, *_ASKED, *_READS))
 # Of a class' attributes, those that say how it was made.
 _OF_MAKING = frozenset(
     "__abstractmethods__ __annotations__ __dataclass_fields__ __dataclass_params__ __dict__ "
@@ -98,6 +116,11 @@ _OF_MAKING = frozenset(
     "_abc_impl".split()
 )
 _CONSTRUCTORS = frozenset(("__init__", "__new__", "__init_subclass__"))
+# Of the classes of tensors, what is in them, and what of PyTorch's was when djinn came.
+_OF_TENSORS = [
+    (contents, {name: one for name, one in contents.items() if is_a_librarys_throughout(one)})
+    for contents in (torch.Tensor.__dict__, torch.nn.Parameter.__dict__)
+]
 _GLOBAL_HOOKS = [
     hooks
     for module in (torch.nn.modules.module, sys.modules[torch.optim.Optimizer.__module__])
@@ -107,6 +130,9 @@ _GLOBAL_HOOKS = [
 _MAPPINGS = (dict, collections.OrderedDict, collections.defaultdict)
 _SEQUENCES = (list, tuple)
 _SETS = (set, frozenset)
+# Modules of torch.backends, and the classes that all modules are of.
+_WITH_SWITCHES = torch.backends.PropModule
+_OF_MODULES = _WITH_SWITCHES.__mro__
 # Modules that are part of a library's by another package's name.
 _UNDER_OTHER_NAMES = (os.path, _device_module)
 # Collections in a library's modules that are looked into.
@@ -142,6 +168,8 @@ class Environment(Watch):
         self._collections = {}
         self._attributes_named = set()
         self._attributes_sought = set()
+        # Whether code looks up attributes that it does not name.
+        self._searches = False
         # Libraries' modules that are kept somewhere, for whatever code comes by them.
         self._modules_kept = []
         # What is not watched where one of these is named, too.
@@ -155,11 +183,16 @@ class Environment(Watch):
         # Of this process: what a call does to one is seen by its state.
         self.generators = []
         self._pending = [function]
+        # Those are looked at by the names that code uses.
+        self._classes.update((id(kind), kind) for kind in (torch.Tensor, torch.nn.Parameter))
+        self._members_of_tensors = set()
+        self._lengths += [(contents, len(contents)) for contents, _ in _OF_TENSORS]
+        self._put_on_tensors = [_names_that_differ(*pair) for pair in _OF_TENSORS]
         for hooks in _GLOBAL_HOOKS:
             self._look_at_items(hooks)
         self._look_at_pending(seen)
         constructed = set()
-        kept = (0, 0, 0)
+        named = None
         while True:
             kinds = [
                 kind
@@ -170,9 +203,10 @@ class Environment(Watch):
                 self._look_at_constructors(kind)
             constructed.update(map(id, kinds))
             if not kinds:
-                if kept == (kept := self._count_of_kept()):
+                if named == (named := self._count_of_named()):
                     break
                 self._look_at_modules_kept()
+                self._look_at_classes_of_tensors()
             self._look_at_pending(seen)
         if self._asks_abstract_classes:
             self._value_reads.append((abc.get_cache_token,))
@@ -186,6 +220,7 @@ class Environment(Watch):
         del self._pending, self._seen_modules, self._classes, self._weakly
         del self._collections, self._attributes_named, self._together, self._given_classes
         del self._attributes_sought, self._modules_kept
+        del self._members_of_tensors, self._put_on_tensors
 
     def _may_be_called(self, kind):
         return self._calls_any_class or not self._given_classes.isdisjoint(
@@ -234,6 +269,10 @@ class Environment(Watch):
             self._look_at_attributes(thing)
         elif isinstance(thing, types.MethodType):
             self._pending += [thing.__self__, thing.__func__]
+        elif id(thing) in _ASKED:
+            self._value_reads.append((thing,))
+        elif id(thing) in _READS:
+            self._pending.append(_READS[id(thing)])
         elif isinstance(thing, types.FunctionType):
             self._look_at_function(thing)
         elif isinstance(thing, (staticmethod, classmethod)):
@@ -308,8 +347,13 @@ class Environment(Watch):
         """At what it lets pass: code may do more where somebody listens."""
         while logger is not None:
             contents = vars(logger)
-            self._value_items += [(contents, "level"), (contents, "disabled")]
+            self._value_items += [(contents, name) for name in ("level", "disabled", "propagate")]
             self._items.append((contents, "parent", logger.parent))
+            for name in ("handlers", "filters"):
+                things = contents[name]
+                self._items.append((contents, name, things))
+                self._lengths.append((things, len(things)))
+                self._elements += [(things, index, thing) for index, thing in enumerate(things)]
             self._value_items.append((vars(logger.manager), "_disable"))
             logger = logger.parent
 
@@ -356,12 +400,14 @@ class Environment(Watch):
                 else:
                     self._pending.append(contents)
         self._look_at_names(function, names)
+        self._look_at_what_is_handed_on(function, names)
 
     def _look_at_names(self, function, names):
         for name in sorted(_UNWATCHED_ATTRIBUTES & names.attributes):
             raise Unwatchable(f"it reads {name}, which is not watched")
         self._attributes_named |= names.attributes
         self._attributes_sought |= names.sought_attributes
+        self._searches |= bool(names.searches)
         if "__class__" in names.attributes:
             self._calls_any_class = True
         variables, standard = function.__globals__, function.__builtins__
@@ -379,6 +425,24 @@ class Environment(Watch):
                 self._look_at_item(variables, name)
         for statement in names.imports:
             self._look_at_import(statement.resolve(variables), names)
+
+    def _look_at_what_is_handed_on(self, function, names):
+        """At modules among that: whoever is given one may take anything from it."""
+        enclosing = dict(zip(function.__code__.co_freevars, function.__closure__ or ()))
+        for beginning, *attributes in names.handed_on:
+            name = beginning.name
+            if isinstance(beginning, Import):
+                thing = sys.modules.get(beginning.resolve(function.__globals__).name)
+            elif isinstance(beginning, Enclosing):
+                thing = enclosing[name].cell_contents if name in enclosing else None
+            else:
+                thing = function.__globals__.get(name)
+            for attribute in attributes:
+                if not isinstance(thing, types.ModuleType):
+                    break
+                thing = thing.__dict__.get(attribute)
+            if isinstance(thing, types.ModuleType):
+                self._look_at_kept_module(thing)
 
     def _look_at_module(self, module, names):
         if is_stable_module(module):
@@ -422,14 +486,31 @@ class Environment(Watch):
         nothing = frozenset()
         attributes = frozenset(self._attributes_named)
         sought = frozenset(self._attributes_sought)
-        names = Names(nothing, nothing, attributes, sought, nothing, nothing)
+        names = Names(nothing, nothing, attributes, sought, nothing, nothing, nothing)
         for module in self._modules_kept:
             self._look_at_module(module, names)
 
-    def _count_of_kept(self):
-        if not self._modules_kept:
-            return 0, 0, 0
-        return len(self._modules_kept), len(self._attributes_named), len(self._attributes_sought)
+    def _count_of_named(self):
+        named = len(self._attributes_named), len(self._attributes_sought), self._searches
+        return len(self._modules_kept), *named
+
+    def _look_at_classes_of_tensors(self):
+        """At what a program has put there, but for what no code is going to use."""
+        for (contents, own), names in zip(_OF_TENSORS, self._put_on_tensors):
+            if not self._searches:
+                # What takes the place of PyTorch's is used by libraries, too.
+                names = {n for n in names if n in own or hasattr(torch._C.TensorBase, n)}
+            for name in sorted(names | self._attributes_named & contents.keys()):
+                if (id(contents), name) in self._members_of_tensors:
+                    continue
+                self._members_of_tensors.add((id(contents), name))
+                member = contents.get(name)
+                if is_value(member):
+                    self._value_class_items.append((contents, name))
+                    continue
+                self._class_items.append((contents, name, member))
+                if member is not own.get(name) and not is_a_librarys(member):
+                    self._pending.append(member)
 
     def _look_at_librarys_module(self, module, names, *, trusted=False):
         """At what is named there: another thing may be put in its place.
@@ -443,6 +524,8 @@ class Environment(Watch):
         if not trusted:
             find_operators(module, names.attributes)
         contents = module.__dict__
+        if isinstance(module, _WITH_SWITCHES):
+            self._look_at_switches(module, names)
         for name in names.attributes:
             thing = contents.get(name)
             if name not in contents:
@@ -450,12 +533,38 @@ class Environment(Watch):
                     self._items.append((contents, name, None))
             elif not isinstance(thing, types.ModuleType):
                 self._look_at_librarys_item(contents, name, trusted)
+                if isinstance(thing, type) and not trusted:
+                    self._look_at_librarys_attributes(thing, names)
             else:
                 self._items.append((contents, name, thing))
                 # What it uses itself is not what is meant.
                 same = package_of_module(thing) == package_of_module(module)
                 if same or thing in _UNDER_OTHER_NAMES:
                     self._look_at_librarys_module(thing, names, trusted=trusted)
+
+    def _look_at_switches(self, module, names):
+        """That it asks PyTorch for, as torch.backends.cudnn.allow_tf32 is."""
+        for name in names.attributes:
+            if any(name in vars(kind) for kind in type(module).__mro__[: -len(_OF_MODULES)]):
+                if is_value(getattr(module, name)):
+                    self._value_reads.append((getattr, module, name))
+
+    def _look_at_librarys_attributes(self, kind, names):
+        """At those of the class that are named."""
+        for name in names.attributes:
+            if not any(name in vars(base) for base in kind.__mro__):
+                continue
+            for base in filter(is_changeable, kind.__mro__):
+                contents = base.__dict__
+                member = contents.get(name)
+                if name in contents and is_value(member):
+                    self._value_class_items.append((contents, name))
+                elif name not in _OF_MAKING:
+                    self._class_items.append((contents, name, member))
+                    if not is_a_librarys(member):
+                        self._pending.append(member)
+                if name in contents:
+                    break
 
     def _look_at_librarys_item(self, contents, name, trusted):
         thing = contents[name]
@@ -471,7 +580,6 @@ class Environment(Watch):
         elif isinstance(thing, OPERATORS):
             self._look_at_operator(thing)
         else:
-            thing = _READS.get(id(thing), thing)
             check_what_is_asked(thing)
             # An alias of typing's stands for it.
             kind = getattr(thing, "__origin__", thing)
@@ -623,7 +731,7 @@ class Environment(Watch):
         else:
             items = self._items if is_dictionary else self._class_items
             items.append((mapping, key, thing))
-            self._pending.append(_READS.get(id(thing), thing))
+            self._pending.append(thing)
 
     def _look_at_elements(self, sequence):
         if not isinstance(sequence, list):
@@ -663,6 +771,11 @@ class Environment(Watch):
             self._keys.append((collection, keys))
         else:
             self._orders.append((collection, keys, iterate))
+
+
+def _names_that_differ(contents, former):
+    names = {name for name, thing in contents.items() if thing is not former.get(name, former)}
+    return names | former.keys() - contents.keys()
 
 
 def _is_given_its_class(member):

@@ -7,8 +7,35 @@ import typing
 
 # Builtins whose second argument is an attribute's name.
 _TAKE_NAMES = frozenset(("getattr", "hasattr", "setattr", "delattr"))
+# Methods that operators and builtins call without naming them.
+_OF_OPERATORS = {
+    "+": "add", "-": "sub", "*": "mul", "/": "truediv", "//": "floordiv", "%": "mod",
+    "**": "pow", "@": "matmul", "&": "and", "|": "or", "^": "xor", "<<": "lshift",
+    ">>": "rshift",
+}  # fmt: skip
+_OF_INSTRUCTIONS = {
+    "UNARY_NEGATIVE": "__neg__",
+    "UNARY_POSITIVE": "__pos__",
+    "CONTAINS_OP": "__contains__",
+    "GET_ITER": "__iter__",
+    "UNPACK_SEQUENCE": "__iter__",
+    "UNPACK_EX": "__iter__",
+    "CALL_FUNCTION_EX": "__iter__",
+    "LIST_EXTEND": "__iter__",
+    "FORMAT_VALUE": "__format__",
+}
+_OF_BUILTINS = {name: f"__{name}__" for name in ("abs", "format", "hash", "len", "reversed")}
+_OF_BUILTINS.update(dict.fromkeys(("enumerate", "iter", "list", "map", "tuple", "zip"), "__iter__"))
 # What gives all attributes of a thing, or some whose names are not looked for here.
-_TAKE_EVERYTHING = frozenset(("vars", "dir", "__dict__", "getmembers", "attrgetter"))
+_TAKE_EVERYTHING = frozenset(
+    "__dict__ __getattribute__ attrgetter dir getattr_static getmembers methodcaller vars".split()
+)
+_GLOBALS = ("LOAD_GLOBAL", "LOAD_NAME")
+_ENCLOSING = ("LOAD_DEREF", "LOAD_CLASSDEREF")
+# Between a module, or its import, and what is then done with it.
+_LEAD_ON = ("LOAD_ATTR", "LOAD_METHOD", "SWAP", "POP_TOP")
+# What follows where a thing is only asked whether it is there, or an attribute of it is set.
+_LEAVE_IT = ("POP_JUMP_", "JUMP_IF_FALSE_OR_POP", "UNARY_NOT", "STORE_ATTR", "DELETE_ATTR")
 
 
 class Import(typing.NamedTuple):
@@ -38,6 +65,18 @@ class Import(typing.NamedTuple):
         return names + [f"{self.name}.{member}" for member in self.members]
 
 
+class Global(typing.NamedTuple):
+    """A global of this name."""
+
+    name: str
+
+
+class Enclosing(typing.NamedTuple):
+    """A variable of this name of an enclosing function."""
+
+    name: str
+
+
 class Names(typing.NamedTuple):
     """What code, or code in it, names."""
 
@@ -49,6 +88,9 @@ class Names(typing.NamedTuple):
     imports: frozenset
     # What looks up attributes that the code does not name.
     searches: frozenset
+    # What is used otherwise than by its attributes, each as (where it begins, attributes...):
+    # at a Global, a variable of an Enclosing function, or an Import of a module.
+    handed_on: frozenset
 
 
 @functools.lru_cache(maxsize=4096)
@@ -61,6 +103,8 @@ def names_in(code):
         match instruction.opname:
             case "LOAD_GLOBAL" | "LOAD_NAME":
                 names.globals.add(name)
+                if name in _OF_BUILTINS:
+                    names.attributes.add(_OF_BUILTINS[name])
                 if name in _TAKE_NAMES:
                     sought = _name_given(instructions, place)
                     if sought is None:
@@ -79,12 +123,69 @@ def names_in(code):
             case "IMPORT_NAME":
                 level, members = (before.argval for before in instructions[place - 2 : place])
                 names.imports.add(Import(level, name, members or ()))
+            case "BINARY_OP":
+                method = _OF_OPERATORS[instruction.argrepr.removesuffix("=")]
+                names.attributes.update(f"__{kind}{method}__" for kind in ("", "r", "i"))
+            case other if other in _OF_INSTRUCTIONS:
+                names.attributes.add(_OF_INSTRUCTIONS[other])
+    names.handed_on.update(_handed_on(instructions))
     names.searches.update(_TAKE_EVERYTHING & (names.globals | names.attributes))
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
             for ours, inner in zip(names, names_in(constant)):
                 ours |= inner
     return Names(*map(frozenset, names))
+
+
+def _handed_on(instructions):
+    """What Names says of it, in code without the code in it."""
+    found = set()
+    # What local variables were set to.
+    local = {}
+    imported = ()
+    for place, instruction in enumerate(instructions):
+        if instruction.opname in _GLOBALS:
+            path = (Global(instruction.argval),)
+        elif instruction.opname in _ENCLOSING:
+            path = (Enclosing(instruction.argval),)
+        elif instruction.opname in ("IMPORT_NAME", "IMPORT_FROM"):
+            imported = path = _imported(instructions, place, imported)
+        elif instruction.opname == "LOAD_FAST" and instruction.argval in local:
+            path = local[instruction.argval]
+        else:
+            continue
+        at = place + 1
+        while instructions[at].opname in _LEAD_ON:
+            if instructions[at].opname.startswith("LOAD_"):
+                path = *path, instructions[at].argval
+            at += 1
+        before, after = instructions[place - 1], instructions[at]
+        if after.opname == "STORE_FAST":
+            local[after.argval] = path
+        elif instruction.opname.startswith("IMPORT_") or after.opname.startswith(_LEAVE_IT):
+            continue
+        elif any(one.opname == "IS_OP" for one in instructions[at + 1 : at + 2]):
+            continue
+        elif place and before.opname in _GLOBALS and before.argval in _TAKE_NAMES:
+            # As getattr() is given it: by which name is looked for by itself.
+            continue
+        else:
+            found.add(path)
+    return found
+
+
+def _imported(instructions, place, before):
+    """What the instruction there brings in; `before` is what the last one brought in."""
+    instruction = instructions[place]
+    if instruction.opname == "IMPORT_NAME":
+        level, members = (one.argval for one in instructions[place - 2 : place])
+        # Without members it is the package, of which others are then taken one by one.
+        name = instruction.argval if members else instruction.argval.partition(".")[0]
+        return (Import(level, name, members or ()),)
+    statement, *attributes = before
+    if statement.members:
+        attributes = []
+    return statement, *attributes, instruction.argval
 
 
 def _name_given(instructions, place):

@@ -104,13 +104,14 @@ _UNWATCHED = {
     for name in names.split()
     if name in vars(module)
 }
-# What reads files, talks to other processes or asks the machine: nothing of these is watched.
+# What reads files, talks to other processes, asks the machine, or finds things by names in
+# data: nothing of these is watched.
 _PACKAGES = frozenset(
     "asyncio bz2 configparser ctypes dbm fcntl fileinput ftplib getpass gettext glob grp gzip "
     "imaplib linecache locale lzma mailbox mmap multiprocessing netrc nntplib nt pathlib pipes "
-    "pkgutil poplib pty pwd readline resource runpy select selectors shelve shutil signal "
-    "smtplib socket socketserver spwd sqlite3 ssl subprocess tarfile telnetlib tempfile termios "
-    "timeit tracemalloc tty wave webbrowser xmlrpc zipapp zipfile zipimport".split()
+    "pickle pkgutil poplib pty pwd pydoc readline resource runpy select selectors shelve "
+    "shutil signal smtplib socket socketserver spwd sqlite3 ssl subprocess tarfile telnetlib "
+    "tempfile termios timeit tracemalloc tty wave webbrowser xmlrpc zipapp zipfile zipimport".split()
 )
 _MODULES = ("http.client", "http.server", "importlib.metadata", "importlib.resources")
 _MODULES += ("torch.hub", "urllib.request", "urllib.robotparser", "xml.etree.ElementTree")

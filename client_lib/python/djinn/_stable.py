@@ -146,6 +146,17 @@ def is_a_librarys(thing, *, inside=False):
     return is_stable_class(type(thing))
 
 
+def is_a_librarys_throughout(thing, within=()):
+    """The same of functions that hold other ones, themselves among them, at any depth."""
+    if not isinstance(thing, types.FunctionType):
+        return is_a_librarys(thing)
+    within = (*within, thing)
+    return is_stable_function(thing) and all(
+        any(content is one for one in within) or is_a_librarys_throughout(content, within)
+        for content in contents_of(thing)
+    )
+
+
 def contents_of(function):
     """What its closure holds."""
     contents = []
