@@ -18,4 +18,12 @@ export PYTHONDONTWRITEBYTECODE=1
 # Nothing here may look for a model or a GPU elsewhere.
 export HF_HUB_OFFLINE=1 CUDA_VISIBLE_DEVICES=
 cd "$root"
+# Python is not instrumented, and forgets what it does not free: the sanitizer's runtime
+# has to come first, with what throws beside it, and looks for no leaks.
+runtime=$(ldd "$root/client_lib/python/package/djinn/_djinn.so" |
+  awk '/libasan|libstdc/ { print $3 }' | sort)
+if [[ $runtime == *libasan* ]]; then
+  export ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
+  exec env LD_PRELOAD="${runtime//$'\n'/ }" "$folder/bin/python" -m tests.python.run "$@"
+fi
 exec "$folder/bin/python" -m tests.python.run "$@"
