@@ -109,15 +109,16 @@ std::string WhoSeesEveryCall() {
 
 size_t HooksOfNode(const at::Tensor& tensor) {
   if (!tensor.defined() || !tensor.requires_grad()) return 0;
+  const auto count = [](const torch::autograd::Node* node) -> size_t {
+    if (node == nullptr) return 0;
+    return node->pre_hooks().size() + node->post_hooks().size();
+  };
+  if (tensor.is_leaf()) {
+    return count(torch::autograd::impl::try_get_grad_accumulator(tensor).get());
+  }
   // As it is: a view that was written to would be given another one first,
   // without hooks, or refused.
-  const std::shared_ptr<torch::autograd::Node> accumulator =
-      torch::autograd::impl::try_get_grad_accumulator(tensor);
-  const torch::autograd::Node* const node =
-      tensor.is_leaf() ? accumulator.get()
-                       : torch::autograd::impl::grad_fn_unsafe(tensor);
-  if (node == nullptr) return 0;
-  return node->pre_hooks().size() + node->post_hooks().size();
+  return count(torch::autograd::impl::grad_fn_unsafe(tensor));
 }
 
 std::string CallGuard(const std::string& key,

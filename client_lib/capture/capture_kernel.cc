@@ -356,8 +356,7 @@ void RunView(const OperatorInfo& info, torch::jit::Stack* stack) {
                               info.name,
                               " is a view that remote devices do not support");
   for (const c10::IValue& argument : ArgumentsOf(info, *stack)) {
-    ForEachTensor(argument,
-                  [&](const at::Tensor& tensor) { RefuseNames(info, tensor); });
+    if (argument.isTensor()) RefuseNames(info, argument.toTensor());
   }
   at::AutoDispatchBelowADInplaceOrView below_autograd;
   info.handle.callBoxedForDispatchKey(info.reentry, *stack);

@@ -13,6 +13,13 @@
 namespace djinn::worker {
 namespace {
 
+void CollectEvictions(const char* cache, const char* reason, uint64_t count,
+                      Exposition* out) {
+  out->Counter("djinn_cache_evictions_total", "Entries that gave way.",
+               static_cast<double>(count),
+               {{"cache", cache}, {"reason", reason}});
+}
+
 template <typename Stats>
 void CollectCache(const char* cache, const Stats& stats, Exposition* out) {
   const auto requests = [&](const char* result, uint64_t count) {
@@ -22,9 +29,7 @@ void CollectCache(const char* cache, const Stats& stats, Exposition* out) {
   };
   requests("hit", stats.hits);
   requests("miss", stats.misses);
-  out->Counter("djinn_cache_evictions_total", "Entries that gave way.",
-               static_cast<double>(stats.evictions),
-               {{"cache", cache}, {"reason", "capacity"}});
+  CollectEvictions(cache, "capacity", stats.evictions, out);
 }
 
 void CollectExecution(const ExecutionCounters& counters, Exposition* out) {
@@ -75,9 +80,7 @@ void WorkerCore::CollectMemory(Exposition* out) const {
   const ContentCache::Stats contents = contents_.stats();
   const GraphCache::Stats plans = graphs_.stats();
   CollectCache("content", contents, out);
-  out->Counter("djinn_cache_evictions_total", "Entries that gave way.",
-               static_cast<double>(contents.passed),
-               {{"cache", "content"}, {"reason", "passing"}});
+  CollectEvictions("content", "passing", contents.passed, out);
   CollectCache("plan", plans, out);
   if (options_.store != nullptr) CollectDisk(out);
   const ContentProofs::Stats proofs = proofs_.stats();

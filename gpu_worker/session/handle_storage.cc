@@ -142,9 +142,9 @@ absl::Status Session::HandleFree(const v1::Free& free) {
     }
   }
   for (const uint64_t id : free.storages()) {
-    const std::shared_ptr<Buffer> buffer = storages_.Find(id)->buffer;
-    storages_.Remove(id);
+    const Buffer* const buffer = storages_.Find(id)->buffer.get();
     if (buffer != nullptr) uploads_.NoteFreed(*buffer);
+    storages_.Remove(id);
   }
   return absl::OkStatus();
 }

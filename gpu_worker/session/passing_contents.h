@@ -42,7 +42,7 @@ class PassingContents {
 
   // An upload of the session became this content.
   void NoteUploaded(const ContentHash& hash, const Buffer* buffer);
-  // The session has freed a storage that had the buffer, a content or none.
+  // The session frees a storage that has the buffer, a content or none.
   void NoteFreed(const Buffer* buffer, uint64_t size_bytes);
   // Another upload is to be received: the content, of the same size, whose
   // place it should take.

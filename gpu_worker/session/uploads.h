@@ -96,7 +96,7 @@ class Uploads {
   // The bytes; DEADLINE_EXCEEDED (TRANSFER_TIMEOUT) when they did not come,
   // and what the device says.
   absl::StatusOr<std::shared_ptr<Buffer>> Finish();
-  // The session has freed a storage that had the buffer.
+  // The session frees a storage that has the buffer.
   void NoteFreed(const Buffer& buffer);
   // Whether so many that came are kept as a content, if there is a place.
   bool Keeps(uint64_t bytes) const { return bytes > inline_bytes_; }
