@@ -68,4 +68,8 @@ void RegisterAutocast() {
   (void)registered;
 }
 
+bool CastsParts() {
+  return at::autocast::is_autocast_enabled(at::kPrivateUse1);
+}
+
 }  // namespace djinn::capture

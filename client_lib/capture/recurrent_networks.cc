@@ -22,6 +22,7 @@
 #include <utility>
 #include <vector>
 
+#include "client_lib/capture/autocast.h"
 #include "client_lib/capture/differentiated.h"
 
 namespace djinn::capture {
@@ -258,8 +259,9 @@ NetworkResult Network(Kind kind, const Sequence& sequence, Tensor input,
   return result;
 }
 
-bool NeedsGradient(TensorList tensors) {
-  return std::any_of(tensors.begin(), tensors.end(), IsDifferentiated);
+bool NeedsParts(TensorList tensors) {
+  return CastsParts() ||
+         std::any_of(tensors.begin(), tensors.end(), IsDifferentiated);
 }
 
 // Full sequences --------------------------------------------------------------
@@ -282,8 +284,7 @@ std::tuple<Tensor, Tensor, Tensor> Lstm(const Tensor& input, TensorList hx,
                                         bool train, bool bidirectional,
                                         bool batch_first) {
   TORCH_CHECK(hx.size() == 2, "lstm expects two hidden states");
-  if (!NeedsGradient(input) && !NeedsGradient(hx) &&
-      !NeedsGradient(parameters)) {
+  if (!NeedsParts(input) && !NeedsParts(hx) && !NeedsParts(parameters)) {
     at::AutoDispatchBelowADInplaceOrView below_autograd;
     return at::lstm(input, hx, parameters, biases, layers, dropout, train,
                     bidirectional, batch_first);
@@ -300,8 +301,7 @@ std::tuple<Tensor, Tensor> OneState(const Tensor& input, const Tensor& hx,
                                     TensorList parameters, bool biases,
                                     int64_t layers, double dropout, bool train,
                                     bool bidirectional, bool batch_first) {
-  if (!NeedsGradient(input) && !NeedsGradient(hx) &&
-      !NeedsGradient(parameters)) {
+  if (!NeedsParts(input) && !NeedsParts(hx) && !NeedsParts(parameters)) {
     at::AutoDispatchBelowADInplaceOrView below_autograd;
     constexpr auto kWhole = kKind == Kind::kGru ? &at::_ops::gru_input::call
                             : kKind == Kind::kTanh
@@ -369,8 +369,8 @@ std::tuple<Tensor, Tensor> LstmCell(const Tensor& input, TensorList hx,
                            input_bias.value_or(Tensor()),
                            hidden_bias.value_or(Tensor()),
                            {}};
-  if (!NeedsGradient({input, hx[0], hx[1], input_weight, hidden_weight,
-                      weights.input_bias, weights.hidden_bias})) {
+  if (!NeedsParts({input, hx[0], hx[1], input_weight, hidden_weight,
+                   weights.input_bias, weights.hidden_bias})) {
     at::AutoDispatchBelowADInplaceOrView below_autograd;
     return at::lstm_cell(input, hx, input_weight, hidden_weight, input_bias,
                          hidden_bias);
@@ -390,8 +390,8 @@ Tensor GruCell(const Tensor& input, const Tensor& hx,
                            input_bias.value_or(Tensor()),
                            hidden_bias.value_or(Tensor()),
                            {}};
-  if (!NeedsGradient({input, hx, input_weight, hidden_weight,
-                      weights.input_bias, weights.hidden_bias})) {
+  if (!NeedsParts({input, hx, input_weight, hidden_weight, weights.input_bias,
+                   weights.hidden_bias})) {
     at::AutoDispatchBelowADInplaceOrView below_autograd;
     return at::gru_cell(input, hx, input_weight, hidden_weight, input_bias,
                         hidden_bias);

@@ -19,6 +19,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client_lib/capture/attention.h"
+#include "client_lib/capture/autocast.h"
 #include "client_lib/capture/capture_kernel.h"
 #include "client_lib/capture/custom_operators.h"
 #include "client_lib/capture/differentiated.h"
@@ -34,7 +35,7 @@ namespace {
 using torch::jit::Stack;
 
 // Composites that a worker runs better, and a reader understands better, in one
-// piece. They are split only where a gradient needs their parts.
+// piece. They are split only where a gradient or autocast needs their parts.
 const std::set<std::string>& KeptWhole() {
   static const auto* const names = new std::set<std::string>{
       "aten::linear",
@@ -141,12 +142,12 @@ bool MakesView(const c10::OperatorHandle& op, const Stack& stack) {
 }
 
 // Above a composite that is kept whole: split it into parts when a gradient is
-// asked for, or when they do better than the whole.
+// asked for, when they are what is cast, or when they do better than the whole.
 void SplitForGradient(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                       Stack* stack) {
   const size_t arguments = op.schema().arguments().size();
   if (NeedsGradient(*stack, arguments) || IsLazy(*stack, arguments) ||
-      MakesView(op, *stack)) {
+      MakesView(op, *stack) || CastsParts()) {
     op.callBoxedForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd,
                                *stack);
     return;

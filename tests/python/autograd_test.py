@@ -189,6 +189,32 @@ class AutogradTest(RemoteCase):
             self.assertEqual(actual.dtype, dtype)
             self.assert_close(actual, expected, atol=0.05, rtol=0.05)
 
+    def test_autocast_casts_the_parts_of_what_is_otherwise_sent_whole(self):
+        rows = torch.randn(4, 4, generator=torch.Generator().manual_seed(3)) * 3
+        lstm = torch.nn.LSTM(4, 3)
+        targets = torch.arange(4)
+        for gradients in (False, True):
+            remote = rows.to(self.device).requires_grad_(gradients)
+            remote_lstm = copy.deepcopy(lstm).requires_grad_(gradients).to(self.device)
+            with torch.autocast(self.device.type, dtype=torch.bfloat16):
+                scores = remote @ remote.t()
+                loss = torch.nn.functional.cross_entropy(scores, targets.to(self.device))
+                summed = torch.einsum("ij,kj->ik", remote, remote)
+                outputs, _ = remote_lstm(remote[:, None])
+                outputs_of_half, _ = remote_lstm(remote[:, None].bfloat16())
+            self.assertEqual(loss.dtype, torch.float32)
+            # It says itself in which precision it normalises.
+            probabilities = scores.detach().cpu().log_softmax(1)
+            self.assertEqual(probabilities.dtype, torch.bfloat16)
+            expected = torch.nn.functional.nll_loss(probabilities.float(), targets)
+            self.assert_close(loss.detach(), expected)
+            self.assertEqual(summed.dtype, torch.bfloat16)
+            self.assert_close(summed.detach(), scores.detach().cpu())
+            with torch.no_grad():
+                wanted, _ = lstm(rows[:, None])
+            for outputs in (outputs, outputs_of_half):
+                self.assert_close(outputs.detach().float(), wanted, atol=0.02, rtol=0.02)
+
     def test_autocast_is_off_by_default_and_nests(self):
         a = torch.ones(2, 2, device=self.device)
         with torch.autocast(self.device.type, dtype=torch.bfloat16):
