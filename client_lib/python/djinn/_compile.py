@@ -57,6 +57,9 @@ class CompiledCallable:
         self._answers = {}
         self._lock = threading.Lock()
         self._refusal = ""
+        # Calls that are not looked at, after so many in succession that were in vain.
+        self._calls_to_wait = 0
+        self._calls_in_vain = 0
 
     def __call__(self, *args, **kwargs):
         prepared = self._prepare(args, kwargs)
@@ -73,6 +76,7 @@ class CompiledCallable:
             call = (answers.key, *call[1:])
         found = self._callable.replay(*call)
         if found is not None:
+            self._calls_in_vain = 0
             recording, outputs = found
             form = forms.get(recording)
             if form is None:
@@ -148,6 +152,7 @@ class CompiledCallable:
             self._reading = {}
             self._answers = {}
             self._refusal = ""
+            self._calls_to_wait = self._calls_in_vain = 0
         self._callable.forget()
 
     def _capture_asking(self, prepared, answers, args, kwargs):
@@ -211,15 +216,23 @@ class CompiledCallable:
             raise
         if self._refusal:
             self._callable.abandon()
+            self._wait()
             return result, False
         with self._lock:
             recording = self._callable.end(outputs)
             if recording:
+                self._calls_in_vain = 0
                 self._forms[recording] = form
                 self._recorded += 1
                 if len(self._forms) > self._most_forms:
                     self._drop_forms()
         return result, not recording
+
+    def _wait(self):
+        """After a call that was refused here: looking around takes longer than many functions."""
+        self._calls_in_vain += 1
+        doublings = self._calls_in_vain - _CALLS_IN_VAIN
+        self._calls_to_wait = min(2**doublings, _MOST_CALLS_TO_WAIT) if doublings > 0 else 0
 
     def _drop_forms(self):
         """Of recordings that are not going to be found any more; the lock is held."""
@@ -261,10 +274,14 @@ class CompiledCallable:
         if parametrize._cache_enabled:
             self._refusal = "parametrizations are cached: their results outlast the call"
             return None
+        if self._calls_to_wait:
+            self._calls_to_wait -= 1
+            return None
         try:
             environment, values = self._surroundings()
         except Exception as error:  # whatever user code in properties may raise
             self._refusal = str(error)
+            self._wait()
             return None
         if not kwargs and all(type(arg) is torch.Tensor for arg in args):
             tensors, form, places = list(args), len(args), ()
@@ -373,6 +390,9 @@ _numbers = iter(range(1, 1 << 62))
 _MAX_KEYS = 1024
 _MAX_CLASSES = 64
 _MAX_WARM_UP_CALLS = 8
+# Calls that may be refused in succession before others wait, and how many wait at most.
+_CALLS_IN_VAIN = 4
+_MOST_CALLS_TO_WAIT = 64
 # How it begins what the session says of a call that does.
 _READS_A_VALUE = "it reads a value from the device"
 # Of one function, before it is looked for those that are not needed any more.

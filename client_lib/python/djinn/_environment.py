@@ -29,6 +29,12 @@ from djinn._debug import ModulePaths
 from djinn._names import Enclosing, Import, Names, names_in
 from djinn._operators import OPERATORS, WHAT_CHANGES_OPERATORS, find_operators, implementations_of
 from djinn._outside import Unwatchable, check_what_is_asked
+from djinn._receivers import (
+    classes_of,
+    is_method_of_receiver,
+    keeps_object_of,
+    leads_elsewhere,
+)
 from djinn._stable import (
     BOUND,
     OF_PYBIND11,
@@ -172,6 +178,9 @@ class Environment(Watch):
         self._searches = False
         # Libraries' modules that are kept somewhere, for whatever code comes by them.
         self._modules_kept = []
+        # Those that nothing but methods of theirs refers to so far, by id.
+        self._receivers = {}
+        self._members_of_receivers = set()
         # What is not watched where one of these is named, too.
         self._together = []
         self._calls_any_class = False
@@ -207,6 +216,8 @@ class Environment(Watch):
                     break
                 self._look_at_modules_kept()
                 self._look_at_classes_of_tensors()
+                for receiver in list(self._receivers.values()):
+                    self._look_at_receiver(receiver)
             self._look_at_pending(seen)
         if self._asks_abstract_classes:
             self._value_reads.append((abc.get_cache_token,))
@@ -221,6 +232,7 @@ class Environment(Watch):
         del self._collections, self._attributes_named, self._together, self._given_classes
         del self._attributes_sought, self._modules_kept
         del self._members_of_tensors, self._put_on_tensors
+        del self._receivers, self._members_of_receivers
 
     def _may_be_called(self, kind):
         return self._calls_any_class or not self._given_classes.isdisjoint(
@@ -268,7 +280,7 @@ class Environment(Watch):
             self._pending += [thing.func, thing.args, thing.keywords]
             self._look_at_attributes(thing)
         elif isinstance(thing, types.MethodType):
-            self._pending += [thing.__self__, thing.__func__]
+            self._look_at_method(thing)
         elif id(thing) in _ASKED:
             self._value_reads.append((thing,))
         elif id(thing) in _READS:
@@ -317,6 +329,41 @@ class Environment(Watch):
         """Of a builtin function or method, as `{}.get`."""
         if not is_anybodys(function.__self__):
             self._pending.append(function.__self__)
+
+    def _look_at_method(self, method):
+        receiver = method.__self__
+        self._pending.append(method.__func__)
+        if not is_method_of_receiver(method):
+            self._pending.append(receiver)
+        elif id(receiver) not in self._receivers:
+            self._receivers[id(receiver)] = receiver
+            self._objects.append(receiver)
+            self._kinds_of_objects.append(type(receiver))
+            self._owners.append(receiver)
+            self._dictionaries.append(receiver.__dict__)
+            self._look_at_keys(receiver.__dict__)
+            for kind in classes_of(receiver):
+                self._attributes.append((kind, "__bases__", kind.__bases__))
+                self._members.append((kind, tuple(kind.__dict__.values())))
+
+    def _look_at_receiver(self, receiver):
+        """At all of it that has a name which any code uses."""
+        if self._searches or leads_elsewhere(self._attributes_named):
+            self._pending.append(receiver)
+            return
+        for name in sorted(self._attributes_named):
+            if (id(receiver), name) in self._members_of_receivers:
+                continue
+            self._members_of_receivers.add((id(receiver), name))
+            holder = next((k for k in classes_of(receiver) if name in k.__dict__), None)
+            if holder is not None:
+                member = holder.__dict__[name]
+                if not is_value(member):
+                    self._pending.append(member)
+                if not keeps_object_of(member):
+                    self._pending.append(receiver)
+            if name in receiver.__dict__:
+                self._look_at_item(receiver.__dict__, name)
 
     def _look_at_reference(self, reference):
         thing = reference()
@@ -492,7 +539,7 @@ class Environment(Watch):
 
     def _count_of_named(self):
         named = len(self._attributes_named), len(self._attributes_sought), self._searches
-        return len(self._modules_kept), *named
+        return len(self._modules_kept), len(self._receivers), *named
 
     def _look_at_classes_of_tensors(self):
         """At what a program has put there, but for what no code is going to use."""

@@ -34,6 +34,7 @@ _GLOBALS = ("LOAD_GLOBAL", "LOAD_NAME")
 _ENCLOSING = ("LOAD_DEREF", "LOAD_CLASSDEREF")
 # Between a module, or its import, and what is then done with it.
 _LEAD_ON = ("LOAD_ATTR", "LOAD_METHOD", "SWAP", "POP_TOP")
+_USE_ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD", "STORE_ATTR", "DELETE_ATTR")
 # What follows where a thing is only asked whether it is there, or an attribute of it is set.
 _LEAVE_IT = ("POP_JUMP_", "JUMP_IF_FALSE_OR_POP", "UNARY_NOT", "STORE_ATTR", "DELETE_ATTR")
 
@@ -135,6 +136,26 @@ def names_in(code):
             for ours, inner in zip(names, names_in(constant)):
                 ours |= inner
     return Names(*map(frozenset, names))
+
+
+@functools.lru_cache(maxsize=4096)
+def keeps_its_object(code):
+    """Whether a method uses its object for nothing but attributes that it names."""
+    names = names_in(code)
+    if not code.co_argcount or names.searches or "locals" in names.globals:
+        return False
+    receiver = code.co_varnames[0]
+    # Of what inner functions do with it nothing is known.
+    if receiver in code.co_cellvars:
+        return False
+    instructions = [i for i in dis.get_instructions(code) if i.opname != "EXTENDED_ARG"]
+    for place, instruction in enumerate(instructions):
+        if instruction.opcode not in dis.haslocal or instruction.argval != receiver:
+            continue
+        after = instructions[place + 1].opname
+        if instruction.opname != "LOAD_FAST" or after not in _USE_ATTRIBUTES:
+            return False
+    return True
 
 
 def _handed_on(instructions):

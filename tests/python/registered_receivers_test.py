@@ -1,0 +1,192 @@
+"""djinn.compile() of a method: what of its object calls depend on."""
+
+import time
+
+import torch
+
+import djinn
+from djinn import _environment
+from tests.python.registered_case import RegisteredCase
+
+
+class Trainer:
+    """Has a log and a clock, which its step does not use."""
+
+    factor = 2.0
+
+    def __init__(self, device):
+        self.layer = torch.nn.Linear(4, 4).to(device)
+        self.rate = 0.5
+        self.log = []
+
+    def step(self, x):
+        return self.scaled(x) * self.rate
+
+    def scaled(self, x):
+        return self.layer(x) * self.factor
+
+    def run(self, x):
+        begin = time.perf_counter()
+        self.log.append(self.step(x))
+        return time.perf_counter() - begin
+
+
+class OneTrainer(Trainer):
+    pass
+
+
+def scale_of(trainer, x):
+    return x * trainer.rate
+
+
+class Revealing(Trainer):
+    def given_away(self, x):
+        return scale_of(self, x)
+
+    def through_a_method(self, x):
+        return self.step.__self__.step(x)
+
+    def by_its_class(self, x):
+        return x * self.__class__.factor
+
+    def in_an_inner_function(self, x):
+        return [self.step(x) for _ in range(1)][0]
+
+    def by_a_name(self, x, name="factor"):
+        return x * getattr(self, name)
+
+    def among_local_variables(self, x):
+        return x * locals()["self"].rate
+
+    def as_another_variable(self, x):
+        other = self
+        return x * other.rate
+
+
+class RegisteredReceiversTest(RegisteredCase):
+    def setUp(self):
+        super().setUp()
+        self.enterContext(torch.no_grad())
+
+    def test_what_it_has_besides_is_left_alone(self):
+        trainer = OneTrainer(self.device)
+        compiled = djinn.compile(trainer.step)
+        self.warm(compiled, self.on(2, 4))
+        for number in range(3):
+            trainer.log.append(number)
+            x = self.on(2, 4)
+            self.assert_same(self.assert_replays(compiled, x), trainer.step(x).cpu())
+
+    def test_what_its_code_names_is_watched(self):
+        trainer = OneTrainer(self.device)
+        compiled = djinn.compile(trainer.step)
+        x = self.on(2, 4)
+
+        def change(how):
+            self.warm(compiled, x)
+            self.assert_replays(compiled, x)
+            before = compiled(x).cpu()
+            how()
+            expected = trainer.step(x).cpu()
+            self.assertFalse(torch.equal(before, expected))
+            self.assert_same(self.assert_no_replay(compiled, x), expected)
+
+        change(lambda: setattr(trainer, "rate", 0.25))
+        change(lambda: setattr(trainer, "layer", torch.nn.Linear(4, 4).to(self.device)))
+        change(lambda: setattr(Trainer, "factor", 3.0))
+        change(lambda: setattr(OneTrainer, "factor", 5.0))
+        change(lambda: setattr(trainer, "factor", 7.0))
+        change(lambda: delattr(trainer, "factor"))
+        change(lambda: setattr(OneTrainer, "scaled", lambda self, x: self.layer(x) - 1))
+        change(lambda: setattr(trainer, "scaled", lambda x: x + 1))
+        change(lambda: delattr(trainer, "scaled"))
+        change(lambda: setattr(OneTrainer, "rate", property(lambda self: 11.0)))
+        del OneTrainer.rate
+        change(lambda: setattr(trainer, "__dict__", {"layer": trainer.layer, "rate": 13.0}))
+        change(lambda: setattr(trainer, "__class__", Revealing))
+        self.addCleanup(setattr, Trainer, "factor", 2.0)
+        del OneTrainer.factor, OneTrainer.scaled
+
+    def test_what_comes_when_a_value_is_another_is_watched(self):
+        class Late:
+            has_more = False
+
+            def step(self, x):
+                return x * self.more if self.has_more else x + 1
+
+        late = Late()
+        compiled = djinn.compile(late.step)
+        x = self.on(3)
+        self.warm(compiled, x)
+        late.more = 2.0
+        late.has_more = True
+        self.warm(compiled, x)
+        self.assert_same(self.assert_replays(compiled, x), x.cpu() * 2)
+        late.more = 3.0
+        self.assert_same(compiled(x), x.cpu() * 3)
+
+    def test_what_gets_hold_of_all_of_it_has_all_looked_at(self):
+        x = self.on(2, 4)
+        for name in ("given_away", "through_a_method", "by_its_class", "in_an_inner_function",
+                     "among_local_variables", "as_another_variable", "by_a_name"):
+            with self.subTest(name):
+                why = self.refusal(getattr(Revealing(self.device), name), x)
+                self.assertIn("perf_counter", why)
+
+    def test_classes_that_say_themselves_what_attributes_there_are(self):
+        class Wrapped(Trainer):
+            def __getattr__(self, name):
+                return 1.0
+
+        self.assertIn("perf_counter", self.refusal(Wrapped(self.device).step, self.on(2, 4)))
+
+    def test_who_is_refused_again_and_again_is_not_looked_at_every_time(self):
+        looks = []
+        look = _environment.Environment._look_at_everything
+
+        def count(environment, function):
+            looks.append(function)
+            look(environment, function)
+
+        _environment.Environment._look_at_everything = count
+        self.addCleanup(setattr, _environment.Environment, "_look_at_everything", look)
+        log = []
+        grows = [True]
+
+        def timed(x):
+            return x + 1 if time.perf_counter() else x
+
+        def counted(x):
+            if grows[0]:
+                log.append(1)
+            return x + 1
+
+        x = self.on(3)
+        for function in (timed, counted):
+            compiled = djinn.compile(function)
+            looks.clear()
+            for _ in range(1000):
+                compiled(x)
+            self.assertLess(len(looks), 40)
+            self.assertGreater(len(looks), 12)
+        self.assertEqual(len(log), 1000)
+        # What does so no longer is found out in time.
+        grows[0] = False
+        for _ in range(70):
+            compiled(x)
+        self.assert_replays(compiled, x)
+
+    def test_a_few_refusals_between_others_make_nobody_wait(self):
+        rates = [1.0]
+
+        def function(x, grows=False):
+            if grows:
+                rates.append(1.0)
+            return x * rates[0]
+
+        compiled = djinn.compile(function)
+        x = self.on(3)
+        for _ in range(5):
+            self.warm(compiled, x)
+            self.assert_replays(compiled, x)
+            compiled(x, grows=True)
