@@ -380,7 +380,15 @@ void RemoteDevice::WaitOrReceive(CondVar* changed,
     if (received || done() || !failure_.ok()) return;
   }
   ++plain_waiters_;
-  WaitUntil(changed, &mu_, deadline);
+  if (connected_) {
+    // Nobody may be receiving: the role stays lent for a moment.
+    ClientStream* const stream = EnterStream();
+    mu_.Unlock();
+    stream->Recall();
+    mu_.Lock();
+    LeaveStream();
+  }
+  if (!done() && failure_.ok()) WaitUntil(changed, &mu_, deadline);
   --plain_waiters_;
 }
 

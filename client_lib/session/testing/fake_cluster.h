@@ -76,18 +76,21 @@ class FakeCoordinator {
   CoordinatorEvents* events_ ABSL_GUARDED_BY(mu_) = nullptr;
 };
 
-// Of SendTogether(). Thread-safe.
+// Of streams after SendTogether(). Thread-safe.
 class MessageGroups {
  public:
   void Begin();
   bool begun() const;
   void Add(size_t messages);
   std::vector<size_t> sizes() const;
+  void AddRecall();
+  int recalls() const;
 
  private:
   mutable Mutex mu_;
   bool begun_ ABSL_GUARDED_BY(mu_) = false;
   std::vector<size_t> sizes_ ABSL_GUARDED_BY(mu_);
+  int recalls_ ABSL_GUARDED_BY(mu_) = 0;
 };
 
 // Leases are called "lease-N" for device N and lead to the worker of that
@@ -99,10 +102,13 @@ class FakeCluster {
   // Opens a session; once.
   std::unique_ptr<Session> Open(SessionOptions options = {});
 
-  // Streams opened from now on prefer several messages at once, as gRPC's do.
+  // Streams opened from now on prefer several messages at once, and bulk passes
+  // by those who attend, as with gRPC.
   void SendTogether();
   // What was sent at once since then: how many messages each time.
   std::vector<size_t> groups() const { return groups_->sizes(); }
+  // How often one was told to receive by itself since then.
+  int recalls() const { return groups_->recalls(); }
 
   FakeCoordinator& coordinator() { return *coordinator_; }
   // Exists before the lease does. The first kWorkers devices have one.
