@@ -78,8 +78,8 @@ class _SilentEnvironment(Environment):
         super()._look_at(thing)
 
     def _meet_again(self, thing):
-        # What holds it would be held here: it could never go.
-        if thing is self._root():
+        # What holds it would be held here: it could never go. There may be none.
+        if thing is not None and thing is self._root():
             raise Unwatchable("it refers to itself, and would be kept alive")
 
     def _look_at_reference(self, reference):
