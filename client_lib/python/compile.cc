@@ -21,7 +21,11 @@ std::vector<at::Tensor> TensorsOf(const py::list& list) {
   std::vector<at::Tensor> tensors;
   tensors.reserve(list.size());
   for (const py::handle item : list) {
-    if (!THPVariable_Check(item.ptr())) throw py::type_error("not a tensor");
+    // isinstance() would believe what an object says of its class.
+    if (!PyType_IsSubtype(Py_TYPE(item.ptr()),
+                          reinterpret_cast<PyTypeObject*>(THPVariableClass))) {
+      throw py::type_error("not a tensor");
+    }
     tensors.push_back(THPVariable_Unpack(item.ptr()));
   }
   return tensors;

@@ -1,5 +1,6 @@
 """Modules that are registered by themselves: which ones, and that nothing is lost by it."""
 
+import enum
 import functools
 import gc
 import logging
@@ -35,6 +36,18 @@ class Silent(torch.nn.Module):
 class Negates(Silent):
     def forward(self, x):
         return -super().forward(x)
+
+
+class Scale(enum.Enum):
+    TWO = 2
+
+    def twice(self):
+        return self.value * 2
+
+
+class TakesAnEnum(Silent):
+    def forward(self, x, scale):
+        return super().forward(x) * scale.twice()
 
 
 class Prints(Silent):
@@ -221,6 +234,13 @@ class AutomaticRegistrationTest(RemoteCase):
         self.assertIsNone(self.statistics(module.layers[0]))
         # Another argument is another call.
         self.check_calls(module, 10, negative=True)
+
+    @torch.no_grad()
+    def test_a_class_that_an_argument_brings_along(self):
+        module = TakesAnEnum().to(self.device)
+        for _ in range(8):
+            module(torch.randn(4, 8).to(self.device), Scale.TWO)
+        self.assertGreater(self.statistics(module)["replays"], 0, self.statistics(module))
 
     @torch.no_grad()
     def test_what_changes_is_seen(self):

@@ -142,14 +142,14 @@ class RegisteredReceiversTest(RegisteredCase):
 
     def test_who_is_refused_again_and_again_is_not_looked_at_every_time(self):
         looks = []
-        look = _environment.Environment._look_at_everything
+        look = _environment.Environment.__init__
 
-        def count(environment, function):
-            looks.append(function)
-            look(environment, function)
+        def count(environment, *args):
+            looks.append(environment)
+            look(environment, *args)
 
-        _environment.Environment._look_at_everything = count
-        self.addCleanup(setattr, _environment.Environment, "_look_at_everything", look)
+        _environment.Environment.__init__ = count
+        self.addCleanup(setattr, _environment.Environment, "__init__", look)
         log = []
         grows = [True]
 

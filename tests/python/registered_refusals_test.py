@@ -1,5 +1,7 @@
 """djinn.compile(): what is refused, and what is left of a call that fails."""
 
+import weakref
+
 import torch
 
 import djinn
@@ -33,6 +35,16 @@ class RegisteredRefusalsTest(RegisteredCase):
         self.assertIn("tensor of this process", self.refusal(lambda x: x + 1, here))
         self.assertIn("argument is a object", self.refusal(lambda x, y: x + 1, x, object()))
         self.assertIn("the metadata of a tensor", self.refusal(lambda x: x.t_(), self.on(2, 3)))
+
+    def test_what_says_that_it_is_something_else(self):
+        class Disguised:
+            __class__ = property(lambda self: torch.Tensor)
+
+        x = self.on(4)
+        weight, disguised = self.on(4), Disguised()
+        for thing in (weakref.proxy(weight), disguised):
+            why = self.refusal(lambda x: x if thing is None else x + 1, x)
+            self.assertIn("that says it is a Tensor", why)
 
     def test_refusals_say_which_operator_and_line(self):
         here = torch.ones(4)

@@ -240,6 +240,44 @@ class StaleObjectsTest(StaleAnswersCase):
 
             self.check(lambda x: x * (2 if str(chosen) == text else 3), replace)
 
+    def test_what_is_none_and_what_is_not_there(self):
+        module, options = types.ModuleType("settings"), type("Options", (), {})
+        for owner, function in (
+            (module, lambda x: x * (2.0 if hasattr(module, "late") else 3.0)),
+            (options, lambda x: x * (2.0 if hasattr(options, "late") else 3.0)),
+            (torch.nn.ReLU, lambda x: x * (2.0 if hasattr(torch.nn.ReLU, "late") else 3.0)),
+            (torch.Tensor, lambda x: x * (2.0 if hasattr(x, "late") else 3.0)),
+        ):
+            with self.subTest(owner):
+                self.check(function, lambda: setattr(owner, "late", None))
+                self.check(function, lambda: delattr(owner, "late"))
+
+    def test_deleters_of_properties(self):
+        scale = [2.0]
+
+        class Box:
+            def drop(self):
+                self.kept = scale[0]
+
+            value = property(lambda self: 1.0, None, drop)
+
+        def function(x):
+            box = Box()
+            del box.value
+            return x * box.kept
+
+        self.check(function, lambda: scale.__setitem__(0, 3.0))
+
+    def test_named_tuples_and_slices(self):
+        Pair = collections.namedtuple("Pair", "scale part")
+        pair = Pair(2.0, slice(0, 2))
+        holder = Holder(pair)
+
+        def function(x):
+            return x[holder.scale.part] * holder.scale.scale
+
+        self.check(function, lambda: setattr(holder, "scale", Pair(3.0, slice(1, 3))))
+
     def test_a_hook_in_another_ones_place(self):
         weight = torch.nn.Parameter(torch.ones(4, device=self.device))
         handles = [weight.register_hook(lambda gradient: gradient * 2)]

@@ -12,8 +12,8 @@ import torch
 
 from djinn import _session
 from djinn._compile import CompiledCallable
-from djinn._environment import Environment, Unwatchable
-from djinn._names import names_in
+from djinn._environment import Checks, Environment
+from djinn._outside import Unwatchable
 from djinn._stable import is_stable_class, is_stable_function, is_stable_module
 
 # Calls of a module before it is looked at, and refusals without a call carried out again
@@ -54,17 +54,10 @@ class _Forward:
 Environment.transparent[_Forward] = "module"
 
 
-class _SilentEnvironment(Environment):
-    """What a module refers to; unwatchable if its code may do more than call operators."""
+class _OnlyOperators(Checks):
+    """Refuses code that may do more than call operators."""
 
-    def __init__(self, function):
-        # What an argument brings along has no module that is to be free.
-        self._root = _nothing
-        if isinstance(function, _Forward):
-            self._root = weakref.ref(function.module)
-        super().__init__(function)
-
-    def _look_at(self, thing):
+    def check(self, thing):
         if isinstance(thing, (logging.Logger, logging.Handler, io.IOBase)):
             raise Unwatchable(f"it refers to a {type(thing).__name__}, whose work would be missed")
         if isinstance(thing, types.BuiltinFunctionType):
@@ -75,49 +68,23 @@ class _SilentEnvironment(Environment):
                 _check_package(thing.__qualname__, thing.__module__)
         elif not isinstance(thing, (type, types.ModuleType)) and is_stable_class(type(thing)):
             _check_package(f"a {type(thing).__name__}", type(thing).__module__)
-        super()._look_at(thing)
 
-    def _meet_again(self, thing):
-        # What holds it would be held here: it could never go.
-        if thing is self._root():
-            raise Unwatchable("it refers to itself, and would be kept alive")
+    def check_code(self, function, names):
+        for name in sorted(names.globals):
+            if name not in function.__globals__ and name in _EFFECTS:
+                raise Unwatchable(f"it uses {name}, which would not happen again")
+        if names.assigned_globals:
+            name = min(names.assigned_globals)
+            raise Unwatchable(f"it assigns the global {name}, which would not happen again")
 
-    def _look_at_reference(self, reference):
-        # It is looked at as it is, and not held.
-        if reference() is None or reference() is not self._root():
-            super()._look_at_reference(reference)
-
-    def _look_at_function(self, function):
-        if not is_stable_function(function):
-            names = names_in(function.__code__)
-            for name in sorted(names.globals):
-                if name not in function.__globals__ and name in _EFFECTS:
-                    raise Unwatchable(f"it uses {name}, which would not happen again")
-            if names.assigned_globals:
-                name = min(names.assigned_globals)
-                raise Unwatchable(f"it assigns the global {name}, which would not happen again")
-        super()._look_at_function(function)
-
-    def _look_at_module(self, module, names):
+    def check_module(self, module):
         if is_stable_module(module):
             _check_package(module.__name__, module.__name__)
-        super()._look_at_module(module, names)
 
-    def _look_at_import(self, statement, names):
+    def check_import(self, statement):
         module = sys.modules.get(statement.name)
         if not isinstance(module, types.ModuleType) or not is_stable_module(module):
             raise Unwatchable(f"it imports {statement.name}, whose work would be missed")
-        super()._look_at_import(statement, names)
-
-    def _look_at_attributes(self, thing):
-        if thing is self._root():
-            self._look_at_attributes_of(self._root, thing)
-        else:
-            super()._look_at_attributes(thing)
-
-
-def _nothing():
-    return None
 
 
 def _check_package(what, module):
@@ -125,6 +92,14 @@ def _check_package(what, module):
     package = (module or "").partition(".")[0]
     if package in _PACKAGES_WITH_EFFECTS:
         raise Unwatchable(f"it refers to {what} of {package}, whose work would be missed")
+
+
+class _SilentEnvironment(Environment):
+    """What a module refers to, or what an argument brings along; it does not hold the module."""
+
+    def __init__(self, function):
+        free = weakref.ref(function.module) if isinstance(function, _Forward) else None
+        super().__init__(function, _OnlyOperators(), free)
 
 
 class _AutomaticCallable(CompiledCallable):

@@ -16,10 +16,11 @@ from torch.utils._device import DeviceContext
 from djinn import _capture, _djinn
 from djinn._caches import OpenedCaches, Unopenable, describe_value, is_cache
 from djinn._conditions import Answers, Questions, can_be_asked, describe
-from djinn._environment import Environment, Unwatchable
+from djinn._environment import Environment
 from djinn._errors import Error
 from djinn._outputs import Given, take_apart
-from djinn._watch import detail, is_value
+from djinn._outside import Unwatchable
+from djinn._values import detail, is_value
 
 
 class CompiledCallable:

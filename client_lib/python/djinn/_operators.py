@@ -10,7 +10,7 @@ OPERATORS = (torch._ops.OpOverloadPacket, torch._ops.OpOverload)
 # Kernels in Python, each as "namespace/name.overload/key", but not what they are.
 _kernels = torch.library._impls
 # Calls whose values are others when operators are given something.
-WHAT_CHANGES_OPERATORS = ((len, _kernels), (len, OPDEFS))
+_WHAT_CHANGES_OPERATORS = ((len, _kernels), (len, OPDEFS))
 # PyTorch's own, whose code is taken as it is.
 _OF_TORCH = frozenset(("aten", "prim", "prims"))
 
@@ -30,8 +30,13 @@ def _namespaces():
     return {name.partition("::")[0] for name in torch._C._dispatch_get_all_op_names()}
 
 
-def implementations_of(operator):
-    """What to look at of it; raises Unwatchable where something cannot be."""
+def watch_operator(watch, operator):
+    """What a program has given it in Python, which is to be looked at, too.
+
+    Raises Unwatchable where something of that cannot be.
+    """
+    for read in _WHAT_CHANGES_OPERATORS:
+        watch.add_read(*read)
     packet = getattr(operator, "_overloadpacket", operator)
     name = packet._qualified_op_name
     namespace, _, short = name.partition("::")

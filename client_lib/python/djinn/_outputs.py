@@ -7,7 +7,7 @@ import torch
 from torch.utils import _pytree
 
 from djinn._caches import contents_of, copies_of, fill, is_as_it_was, is_cache
-from djinn._watch import is_value
+from djinn._values import is_value
 
 
 class _Unrepeatable(Exception):

@@ -4,47 +4,13 @@ Tensors are listed, plain values are read anew at every look, and of everything 
 checked that it is where it was.
 """
 
-import math
 import operator
 
-import torch
-
-from djinn._stable import is_stable_class
-
-VALUES = (
-    bool,
-    int,
-    float,
-    complex,
-    str,
-    bytes,
-    type(None),
-    type(Ellipsis),
-    type(NotImplemented),
-    range,
-    torch.dtype,
-    torch.device,
-    torch.layout,
-    torch.memory_format,
-    torch.Size,
-)
-_VALUE_TYPES = frozenset(VALUES)
-
-
-def is_value(thing):
-    """Whether it can be compared by value, and is no tensor."""
-    return type(thing) in _VALUE_TYPES or is_value_type(type(thing))
-
-
-def is_value_type(kind):
-    """Whether what is of it has nothing but a value."""
-    if kind in _VALUE_TYPES:
-        return True
-    return issubclass(kind, VALUES) and not kind.__dictoffset__ and is_stable_class(kind)
+from djinn._values import ABSENT, EQUAL_TO_OTHERS, detail, is_other_key, is_value_type
 
 
 class Watch:
-    """Places and what was there; whoever makes it fills its lists."""
+    """Places and what was there; whoever makes it adds them one by one."""
 
     def __init__(self):
         # Tensors, each once.
@@ -80,6 +46,91 @@ class Watch:
         self._places = None
         # Of the values, those of which equal ones may not be the same.
         self._unequal = ()
+
+    # What must stay as it is ----------------------------------------------------------
+
+    def add_tensor(self, tensor):
+        self.tensors.append(tensor)
+        self._kinds_of_tensors.append(type(tensor))
+
+    def add_hooks(self, tensor, name):
+        """Those of the tensor's attribute, which it returns."""
+        hooks = getattr(tensor, name)
+        self._hooks.append((tensor, name, hooks))
+        return hooks
+
+    def add_class_of(self, thing):
+        self._objects.append(thing)
+        self._kinds_of_objects.append(type(thing))
+
+    def add_dictionary_of(self, owner):
+        """Its __dict__, which it returns: another one may be put in its place."""
+        contents = owner.__dict__
+        self._owners.append(owner)
+        self._dictionaries.append(contents)
+        return contents
+
+    def add_attribute(self, owner, name, thing):
+        self._attributes.append((owner, name, thing))
+
+    def add_members(self, kind):
+        """Of a class: all of them, in order."""
+        self._members.append((kind, tuple(kind.__dict__.values())))
+
+    def add_reference(self, reference, thing):
+        """A weak one that leads to `thing`, which is not held."""
+        self._references.append((reference, type(thing), thing.__dict__))
+
+    def add_item(self, mapping, key, thing):
+        """Of a dictionary; ABSENT if it has none of this key."""
+        self._items.append((mapping, key, thing))
+
+    def add_class_item(self, contents, key, thing):
+        """The same in what is in a class."""
+        self._class_items.append((contents, key, thing))
+
+    def add_cell(self, cell, thing):
+        self._cells.append((cell, thing))
+
+    def add_element(self, sequence, index, thing):
+        self._elements.append((sequence, index, thing))
+
+    def add_list(self, sequence, things):
+        """Of a class of the program's; `things`: those watched, each as (index, thing)."""
+        self._lists.append((sequence, _count(sequence), things))
+
+    def add_keys(self, collection, keys):
+        self._keys.append((collection, keys))
+
+    def add_order(self, collection, keys, iterate):
+        """The same where the collection may iterate in another way than `iterate`."""
+        self._orders.append((collection, keys, iterate))
+
+    def add_length(self, collection):
+        self._lengths.append((collection, len(collection)))
+
+    def add_empty(self, collection):
+        self._empty.append(collection)
+
+    # Where plain values are -----------------------------------------------------------
+
+    def add_value_item(self, mapping, key):
+        self._value_items.append((mapping, key))
+
+    def add_value_class_item(self, contents, key):
+        self._value_class_items.append((contents, key))
+
+    def add_value_element(self, sequence, index):
+        self._value_elements.append((sequence, index))
+
+    def add_value_cell(self, cell):
+        self._value_cells.append(cell)
+
+    def add_read(self, function, *args):
+        """What `function` returns, called with these."""
+        self._value_reads.append((function, *args))
+
+    # What has become of it ------------------------------------------------------------
 
     def holds(self, place):
         """Whether this object, list or dictionary is part of it."""
@@ -131,10 +182,10 @@ class Watch:
         if any(self._empty):
             return True
         for mapping, key, thing in self._items:
-            if _get(mapping, key) is not thing:
+            if _get(mapping, key, ABSENT) is not thing:
                 return True
         for kind, key, thing in self._class_items:
-            if kind.get(key) is not thing:
+            if kind.get(key, ABSENT) is not thing:
                 return True
         if not (
             all(map(operator.is_, map(type, self._objects), self._kinds_of_objects))
@@ -156,11 +207,11 @@ class Watch:
         for mapping, keys in self._keys:
             if len(mapping) != len(keys):
                 return True
-            if not all(map(operator.is_, mapping, keys)) and any(map(_is_other, mapping, keys)):
+            if not all(map(operator.is_, mapping, keys)) and any(map(is_other_key, mapping, keys)):
                 return True
         for mapping, keys, iterate in self._orders:
             now = tuple(iterate(mapping))
-            if len(now) != len(keys) or any(map(_is_other, now, keys)):
+            if len(now) != len(keys) or any(map(is_other_key, now, keys)):
                 return True
         for reference, kind, held in self._references:
             thing = reference()
@@ -185,10 +236,10 @@ class Watch:
     def values(self):
         """Every plain value with its type: 1, 1.0 and True are not the same.
 
-        None when one of them is no plain value any more.
+        None when one of them is no plain value any more, or gone.
         """
-        values = [_get(mapping, key) for mapping, key in self._value_items]
-        values += [kind.get(key) for kind, key in self._value_class_items]
+        values = [_get(mapping, key, ABSENT) for mapping, key in self._value_items]
+        values += [kind.get(key, ABSENT) for kind, key in self._value_class_items]
         values += [sequence[index] for sequence, index in self._value_elements]
         values += [cell.cell_contents for cell in self._value_cells]
         values += [function(*args) for function, *args in self._value_reads]
@@ -197,7 +248,7 @@ class Watch:
             if not all(map(is_value_type, kinds)):
                 return None
             self._kinds = kinds
-            self._unequal = [i for i, kind in enumerate(kinds) if issubclass(kind, _EQUAL_TO_OTHERS)]
+            self._unequal = [i for i, kind in enumerate(kinds) if issubclass(kind, EQUAL_TO_OTHERS)]
         details = tuple([detail(values[i]) for i in self._unequal])
         return tuple(values), kinds, details
 
@@ -207,26 +258,3 @@ _get = dict.get
 _count = list.__len__
 _element = list.__getitem__
 _dictionary_of = operator.attrgetter("__dict__")
-_EQUAL_TO_OTHERS = (float, complex, range)
-
-
-def detail(value):
-    """What distinguishes plain values of one type that are equal: 0.0 and -0.0, or ranges."""
-    if isinstance(value, float):
-        return math.copysign(1, value)
-    if isinstance(value, complex):
-        return math.copysign(1, value.real), math.copysign(1, value.imag)
-    if isinstance(value, range):
-        return value.start, value.stop, value.step
-    return None
-
-
-def _is_other(one, another):
-    """Of two keys that are different objects, whether they may not stand for one another."""
-    if one is another:
-        return False
-    if type(one) is not type(another):
-        return True
-    if type(one) is tuple:
-        return len(one) != len(another) or any(map(_is_other, one, another))
-    return not is_value(one) or one != another or detail(one) != detail(another)

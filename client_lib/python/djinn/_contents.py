@@ -1,0 +1,119 @@
+"""How dictionaries, lists and sets are watched: their keys, their order, what is in them.
+
+What is in a collection and no plain value is to be looked through, too: each function returns
+the list of that, but for those that say what else they return.
+"""
+
+import collections
+
+from djinn._outside import Unwatchable
+from djinn._values import is_value
+
+MAPPINGS = (dict, collections.OrderedDict, collections.defaultdict)
+SEQUENCES = (list, tuple)
+SETS = (set, frozenset)
+# Whose truth is that they are not empty.
+COLLECTIONS = frozenset((dict, collections.OrderedDict, list, set))
+
+
+def watch_dictionary_of(watch, owner):
+    """Its __dict__, and what is in it."""
+    return watch_items(watch, watch.add_dictionary_of(owner))
+
+
+def watch_items(watch, dictionary):
+    if type(dictionary) in COLLECTIONS and not dictionary:
+        watch.add_empty(dictionary)
+        return []
+    found = []
+    for key in watch_keys(watch, dictionary):
+        if not is_value(key):
+            found.append(key)
+        thing = dict.get(dictionary, key)
+        if is_value(thing):
+            watch.add_value_item(dictionary, key)
+        else:
+            watch.add_item(dictionary, key, thing)
+            found.append(thing)
+    return found
+
+
+def watch_item(watch, dictionary, key):
+    thing = dict.get(dictionary, key)
+    if is_value(thing):
+        watch.add_value_item(dictionary, key)
+        return []
+    watch.add_item(dictionary, key, thing)
+    return [thing]
+
+
+def watch_class_item(watch, contents, key):
+    """In what is in a class."""
+    thing = contents[key]
+    if is_value(thing):
+        watch.add_value_class_item(contents, key)
+        return []
+    watch.add_class_item(contents, key, thing)
+    return [thing]
+
+
+def watch_keys(watch, dictionary):
+    """That there are no others; returns them."""
+    kind = type(dictionary)
+    if kind in MAPPINGS:
+        keys = tuple(dictionary)
+        watch.add_keys(dictionary, keys)
+    else:
+        # A class of one's own may iterate in another way.
+        ordered = issubclass(kind, collections.OrderedDict)
+        iterate = (collections.OrderedDict if ordered else dict).__iter__
+        keys = tuple(iterate(dictionary))
+        watch.add_order(dictionary, keys, iterate)
+    return keys
+
+
+def watch_elements(watch, sequence):
+    """Of a list or tuple."""
+    if not isinstance(sequence, list):
+        return [thing for thing in tuple.__iter__(sequence) if not is_value(thing)]
+    if type(sequence) is not list:
+        return _watch_elements_of_ones_own(watch, sequence)
+    if not sequence:
+        watch.add_empty(sequence)
+        return []
+    watch.add_length(sequence)
+    found = []
+    for index, thing in enumerate(sequence):
+        if is_value(thing):
+            watch.add_value_element(sequence, index)
+        else:
+            watch.add_element(sequence, index, thing)
+            found.append(thing)
+    return found
+
+
+def _watch_elements_of_ones_own(watch, sequence):
+    """A class that derives from list may have its elements seen in another way."""
+    things = []
+    for index, thing in enumerate(list.__iter__(sequence)):
+        if is_value(thing):
+            watch.add_read(list.__getitem__, sequence, index)
+        else:
+            things.append((index, thing))
+    watch.add_list(sequence, things)
+    return [thing for _, thing in things]
+
+
+def watch_set(watch, collection):
+    """Of plain values alone: nothing else is found in it."""
+    kind = type(collection)
+    iterate = next(base for base in SETS if issubclass(kind, base)).__iter__
+    keys = tuple(iterate(collection))
+    if not all(map(is_value, keys)):
+        raise Unwatchable("it refers to a set of objects, which cannot be watched")
+    if not keys and kind is set:
+        watch.add_empty(collection)
+    elif kind in SETS:
+        watch.add_keys(collection, keys)
+    else:
+        watch.add_order(collection, keys, iterate)

@@ -1,0 +1,110 @@
+"""Functions of the program's: what they hold, and what their code names."""
+
+import sys
+import types
+
+from djinn._contents import watch_dictionary_of, watch_item
+from djinn._names import Enclosing, Import, Names, names_in
+from djinn._outside import Unwatchable
+from djinn._stable import is_stable_function
+from djinn._values import ABSENT, is_value
+
+# Attributes whose values are not watched, whatever they are of.
+_UNWATCHED_ATTRIBUTES = frozenset(("__subclasses__", "_version", "data_ptr", "initial_seed"))
+_NO_NAMES = Names(*[frozenset()] * len(Names._fields))
+
+
+class Functions:
+    """Adds to `watch` what of functions must stay, and to `pending` what they refer to.
+
+    `libraries` looks at those that a library has, `modules` at modules that code names;
+    `checks` may refuse one.
+    """
+
+    def __init__(self, watch, pending, libraries, modules, checks):
+        self._watch = watch
+        self._pending = pending
+        self._libraries = libraries
+        self._modules = modules
+        self._checks = checks
+        # What any of them names.
+        self.attributes = set()
+        self._sought_attributes = set()
+        # Whether code looks up attributes that it does not name.
+        self.searches = False
+
+    def look_at(self, function):
+        if is_stable_function(function):
+            self._libraries.look_at_function(function)
+            return
+        names = names_in(function.__code__)
+        self._checks.check_code(function, names)
+        for name in ("__code__", "__defaults__", "__kwdefaults__"):
+            self._watch.add_attribute(function, name, getattr(function, name))
+        self._pending.things += [function.__defaults__, function.__kwdefaults__]
+        self._pending.things += watch_dictionary_of(self._watch, function)
+        for cell in function.__closure__ or ():
+            self._look_at_cell(cell, names)
+        self._look_at_names(function, names)
+        self._look_at_what_is_handed_on(function, names)
+
+    def names(self):
+        """The attributes that any of them names, as Names."""
+        return _NO_NAMES._replace(
+            attributes=frozenset(self.attributes),
+            sought_attributes=frozenset(self._sought_attributes),
+        )
+
+    def count_of_named(self):
+        """Which only grows: by it is seen whether there are more names."""
+        return len(self.attributes), len(self._sought_attributes), self.searches
+
+    def _look_at_cell(self, cell, names):
+        try:
+            contents = cell.cell_contents
+        except ValueError:
+            raise Unwatchable("a variable that it refers to is not set yet") from None
+        if is_value(contents):
+            self._watch.add_value_cell(cell)
+            return
+        self._watch.add_cell(cell, contents)
+        if isinstance(contents, types.ModuleType):
+            # It is named as one among the globals is.
+            self._modules.look_at(contents, names)
+        else:
+            self._pending.things.append(contents)
+
+    def _look_at_names(self, function, names):
+        for name in sorted(_UNWATCHED_ATTRIBUTES & names.attributes):
+            raise Unwatchable(f"it reads {name}, which is not watched")
+        self.attributes |= names.attributes
+        self._sought_attributes |= names.sought_attributes
+        self.searches |= bool(names.searches)
+        variables, standard = function.__globals__, function.__builtins__
+        for name in names.globals:
+            if name in variables:
+                self._modules.look_at_item(variables, name, names)
+                continue
+            self._watch.add_item(variables, name, ABSENT)
+            if name in standard:
+                self._pending.things += watch_item(self._watch, standard, name)
+        for statement in names.imports:
+            self._modules.look_at_import(statement.resolve(variables), names)
+
+    def _look_at_what_is_handed_on(self, function, names):
+        """At modules among that: whoever is given one may take anything from it."""
+        enclosing = dict(zip(function.__code__.co_freevars, function.__closure__ or ()))
+        for beginning, *attributes in names.handed_on:
+            name = beginning.name
+            if isinstance(beginning, Import):
+                thing = sys.modules.get(beginning.resolve(function.__globals__).name)
+            elif isinstance(beginning, Enclosing):
+                thing = enclosing[name].cell_contents if name in enclosing else None
+            else:
+                thing = function.__globals__.get(name)
+            for attribute in attributes:
+                if not isinstance(thing, types.ModuleType):
+                    break
+                thing = thing.__dict__.get(attribute)
+            if isinstance(thing, types.ModuleType):
+                self._modules.keep(thing)

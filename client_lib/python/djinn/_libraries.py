@@ -1,0 +1,205 @@
+"""What is looked at in libraries, whose code is taken as it is: what a program may put there.
+
+That is at what code names in their modules and classes, which another thing may take the place
+of, and in the collections and switches that they keep for programs to change.
+"""
+
+import abc
+import collections
+import inspect
+import logging
+import os
+import sys
+import types
+
+import torch
+
+from djinn import _device_module
+from djinn._classes import OF_MAKING
+from djinn._contents import MAPPINGS, watch_items, watch_keys
+from djinn._names import names_in
+from djinn._operators import OPERATORS, find_operators, watch_operator
+from djinn._outside import check_what_is_asked
+from djinn._special import SPECIAL
+from djinn._stable import (
+    contents_of,
+    is_a_librarys,
+    is_changeable,
+    is_stable_function,
+    package_of_module,
+)
+from djinn._values import ABSENT, is_value
+
+_GLOBAL_HOOKS = [
+    hooks
+    for module in (torch.nn.modules.module, sys.modules[torch.optim.Optimizer.__module__])
+    for name, hooks in vars(module).items()
+    if name.startswith("_global_") and isinstance(hooks, dict)
+]
+# Modules of torch.backends, and the classes that all modules are of.
+_WITH_SWITCHES = torch.backends.PropModule
+_OF_MODULES = _WITH_SWITCHES.__mro__
+# Modules that are part of a library's by another package's name.
+_UNDER_OTHER_NAMES = (os.path, _device_module)
+# Collections in a library's modules that are looked into.
+_COLLECTIONS = (list, collections.abc.Mapping)
+
+
+class Libraries:
+    """Adds to `watch` what of libraries must stay, and to `pending` what programs put there."""
+
+    def __init__(self, watch, pending):
+        self._watch = watch
+        self._pending = pending
+        # Modules, each with the names by which it was looked at, and by whose code.
+        self._seen_modules = set()
+        self._seen_collections = {}
+        # Whether code names any class to which others may be registered, so that
+        # isinstance() differs.
+        self.asks_abstract_classes = False
+        for hooks in _GLOBAL_HOOKS:
+            pending.things += watch_items(watch, hooks)
+
+    def look_at_module(self, module, names, *, trusted=False):
+        """At what is named there: another thing may be put in its place.
+
+        `trusted`: a library's own code names it.
+        """
+        if (id(module), names, trusted) in self._seen_modules:
+            return
+        self._seen_modules.add((id(module), names, trusted))
+        self._watch.add_class_of(module)
+        if not trusted:
+            find_operators(module, names.attributes)
+        contents = module.__dict__
+        if isinstance(module, _WITH_SWITCHES):
+            self._look_at_switches(module, names)
+        for name in names.attributes:
+            thing = contents.get(name)
+            if name not in contents:
+                if name in names.sought_attributes:
+                    self._watch.add_item(contents, name, ABSENT)
+            elif not isinstance(thing, types.ModuleType):
+                self._look_at_item(contents, name, trusted)
+                if isinstance(thing, type) and not trusted:
+                    self._look_at_attributes(thing, names)
+            else:
+                self._watch.add_item(contents, name, thing)
+                # What it uses itself is not what is meant.
+                same = package_of_module(thing) == package_of_module(module)
+                if same or thing in _UNDER_OTHER_NAMES:
+                    self.look_at_module(thing, names, trusted=trusted)
+
+    def look_at_function(self, function):
+        """At what a library's function holds, which may be a program's."""
+        for thing in contents_of(function):
+            if not is_a_librarys(thing, inside=True):
+                self._pending.things.append(thing)
+            elif type(thing) in (dict, list):
+                # As the functions are that a singledispatch chooses from.
+                self._look_at_collection(thing)
+
+    def look_at_class(self, kind):
+        """Methods may have been replaced, or be later."""
+        if not is_changeable(kind):
+            return
+        self._watch.add_members(kind)
+        self._pending.kinds += kind.__bases__
+        for member in kind.__dict__.values():
+            if not is_a_librarys(member):
+                self._pending.things.append(member)
+        if issubclass(kind, collections.abc.Mapping):
+            for name, member in kind.__dict__.items():
+                if isinstance(member, (dict, list)) and name not in OF_MAKING:
+                    self._look_at_collection(member)
+        if issubclass(kind, torch.nn.Module):
+            forward = inspect.unwrap(kind.__dict__.get("forward"))
+            if isinstance(forward, types.FunctionType) and is_stable_function(forward):
+                self._look_at_names(forward)
+
+    def _look_at_names(self, function):
+        """At what a library's own function names, as F.relu."""
+        names = names_in(function.__code__)
+        variables = function.__globals__
+        for name in names.globals & variables.keys():
+            thing = variables[name]
+            if isinstance(thing, types.ModuleType):
+                self._watch.add_item(variables, name, thing)
+                self.look_at_module(thing, names, trusted=True)
+            else:
+                self._look_at_item(variables, name, trusted=True)
+
+    def _look_at_item(self, contents, name, trusted):
+        thing = contents[name]
+        if is_value(thing):
+            self._watch.add_value_item(contents, name)
+            return
+        self._watch.add_item(contents, name, thing)
+        if not is_a_librarys(thing):
+            self._pending.things.append(thing)
+        elif trusted:
+            if isinstance(thing, _COLLECTIONS):
+                self._look_at_collection(thing)
+        elif isinstance(thing, OPERATORS):
+            self._pending.things += watch_operator(self._watch, thing)
+        else:
+            check_what_is_asked(thing)
+            # An alias of typing's stands for it.
+            kind = getattr(thing, "__origin__", thing)
+            self.asks_abstract_classes |= isinstance(kind, abc.ABCMeta)
+            if id(thing) in SPECIAL or isinstance(thing, (*_COLLECTIONS, set, logging.Logger)):
+                self._pending.things.append(thing)
+
+    def _look_at_attributes(self, kind, names):
+        """At those of the class that are named."""
+        for name in names.attributes:
+            is_there = any(name in vars(base) for base in kind.__mro__)
+            if not is_there and name not in names.sought_attributes:
+                continue
+            for base in filter(is_changeable, kind.__mro__):
+                contents = base.__dict__
+                member = contents.get(name, ABSENT)
+                if is_value(member):
+                    self._watch.add_value_class_item(contents, name)
+                elif name not in OF_MAKING:
+                    self._watch.add_class_item(contents, name, member)
+                    if member is not ABSENT and not is_a_librarys(member):
+                        self._pending.things.append(member)
+                if name in contents:
+                    break
+
+    def _look_at_switches(self, module, names):
+        """That it asks PyTorch for, as torch.backends.cudnn.allow_tf32 is."""
+        for name in names.attributes:
+            if any(name in vars(kind) for kind in type(module).__mro__[: -len(_OF_MODULES)]):
+                if is_value(getattr(module, name)):
+                    self._watch.add_read(getattr, module, name)
+
+    def _look_at_collection(self, collection):
+        """At the places in it, and at what a program has put there."""
+        if id(collection) in self._seen_collections:
+            return
+        self._seen_collections[id(collection)] = collection
+        if isinstance(collection, list):
+            self._watch.add_length(collection)
+            for index, thing in enumerate(collection):
+                self._watch.add_element(collection, index, thing)
+                self._look_at_content(thing)
+        elif isinstance(collection, dict):
+            for key in watch_keys(self._watch, collection):
+                self.asks_abstract_classes |= isinstance(key, abc.ABCMeta)
+                thing = dict.get(collection, key)
+                self._watch.add_item(collection, key, thing)
+                self._look_at_content(thing)
+        if type(collection) is not list and type(collection) not in MAPPINGS:
+            # As transformers' interfaces are, which hold some themselves and some in a class.
+            self._pending.kinds.append(type(collection))
+            for thing in list(getattr(collection, "__dict__", {}).values()):
+                if isinstance(thing, (dict, list)):
+                    self._look_at_collection(thing)
+
+    def _look_at_content(self, thing):
+        if isinstance(thing, _COLLECTIONS):
+            self._look_at_collection(thing)
+        elif not is_value(thing) and not is_a_librarys(thing):
+            self._pending.things.append(thing)

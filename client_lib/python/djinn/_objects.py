@@ -1,0 +1,144 @@
+"""Objects: their class, their attributes and, where they are collections, what is in them.
+
+Those of classes that keep more in C than this are refused.
+"""
+
+import collections
+import struct
+import types
+import weakref
+
+import torch
+
+from djinn._contents import (
+    COLLECTIONS,
+    MAPPINGS,
+    SEQUENCES,
+    SETS,
+    watch_dictionary_of,
+    watch_elements,
+    watch_items,
+    watch_set,
+)
+from djinn._outside import Unwatchable
+from djinn._stable import OF_PYBIND11, is_changeable, package_of
+from djinn._values import VALUES
+
+_OF_ATTRIBUTES_ONLY = (object, types.SimpleNamespace)
+_STATES = frozenset((*MAPPINGS, *SEQUENCES, *SETS, *_OF_ATTRIBUTES_ONLY, *VALUES))
+# Whose objects in C++ have nothing that calls would find changed.
+_OF_CALLS = ("torch", "djinn")
+_POINTER = struct.calcsize("P")
+
+
+class Objects:
+    """Adds to `watch` what of objects must stay, and to `pending` what they consist of.
+
+    `free`: a weak reference to the one that must be free to go, or None.
+    """
+
+    def __init__(self, watch, pending, free):
+        self._watch = watch
+        self._pending = pending
+        self._free = free
+        # Tensors that weak references lead to.
+        self._weakly = []
+
+    def is_to_be_free(self, thing):
+        return self._free is not None and thing is self._free()
+
+    def look_at(self, thing):
+        kind = type(thing)
+        state = _what_holds_the_state(kind)
+        if state in MAPPINGS:
+            if state is collections.defaultdict:
+                self._watch.add_attribute(thing, "default_factory", thing.default_factory)
+                self._pending.things.append(thing.default_factory)
+            self._pending.things += watch_items(self._watch, thing)
+        elif state in SEQUENCES:
+            self._pending.things += watch_elements(self._watch, thing)
+        elif state in SETS:
+            watch_set(self._watch, thing)
+        elif state in _OF_ATTRIBUTES_ONLY or state in VALUES:
+            pass
+        elif issubclass(state, torch._C.ScriptObject) or package_of(state) not in _OF_CALLS:
+            raise Unwatchable(f"it refers to a {kind.__name__}, which cannot be watched")
+        if kind not in COLLECTIONS and kind is not tuple:
+            self.look_at_attributes(thing)
+
+    def look_at_attributes(self, thing):
+        if self.is_to_be_free(thing):
+            self._look_at_attributes_of(self._free, thing)
+            return
+        self._watch.add_class_of(thing)
+        self._pending.kinds.append(type(thing))
+        if isinstance(getattr(thing, "__dict__", None), dict):
+            self._pending.things += watch_dictionary_of(self._watch, thing)
+
+    def look_at_reference(self, reference):
+        """A weak one: what it leads to is not held."""
+        thing = reference()
+        if thing is None:
+            return  # and stays so
+        if self.is_to_be_free(thing):
+            return  # looked at as it is
+        if isinstance(thing, torch.Tensor):
+            self._weakly.append(thing)
+            return
+        kind = type(thing)
+        if isinstance(thing, (type, types.FunctionType)):
+            self._pending.things.append(thing)
+        elif (
+            type(reference) in (weakref.ref, weakref.KeyedRef)
+            and _what_holds_the_state(kind) is object
+            and hasattr(thing, "__dict__")
+        ):
+            self._look_at_attributes_of(reference, thing)
+        else:
+            raise Unwatchable(f"it refers weakly to a {kind.__name__}, which cannot be watched")
+
+    def check_references(self):
+        """Raises Unwatchable where a weak one leads to a tensor that nothing else leads to."""
+        if not set(map(id, self._weakly)) <= set(map(id, self._watch.tensors)):
+            raise Unwatchable("it refers weakly to a tensor, which cannot be watched")
+
+    def _look_at_attributes_of(self, reference, thing):
+        """`reference` leads to it; it must be free to go: only its attributes are kept."""
+        self._watch.add_reference(reference, thing)
+        self._pending.kinds.append(type(thing))
+        self._pending.things += watch_items(self._watch, thing.__dict__)
+
+
+def look_at_logger(watch, logger):
+    """At what it lets pass: code may do more where somebody listens."""
+    while logger is not None:
+        contents = vars(logger)
+        for name in ("level", "disabled", "propagate"):
+            watch.add_value_item(contents, name)
+        watch.add_item(contents, "parent", logger.parent)
+        for name in ("handlers", "filters"):
+            things = contents[name]
+            watch.add_item(contents, name, things)
+            watch.add_length(things)
+            for index, thing in enumerate(things):
+                watch.add_element(things, index, thing)
+        watch.add_value_item(vars(logger.manager), "_disable")
+        logger = logger.parent
+
+
+def _what_holds_the_state(kind):
+    """The class whose instances have more than attributes in a __dict__: those of `kind` do."""
+    while kind is not object and kind not in _STATES and is_changeable(kind):
+        base = kind.__base__
+        if package_of(base) == OF_PYBIND11:
+            return kind
+        size = kind.__basicsize__ - base.__basicsize__
+        # Where a dictionary is not before the object.
+        if not base.__dictoffset__ and (kind.__dictoffset__ > 0 or kind.__itemsize__):
+            size -= _POINTER * bool(kind.__dictoffset__)
+        if not base.__weakrefoffset__:
+            size -= _POINTER * bool(kind.__weakrefoffset__)
+        if size or kind.__itemsize__ != base.__itemsize__:
+            return kind
+        kind = base
+    return kind

@@ -1,0 +1,113 @@
+"""What is not looked through as other things are, because of what it is.
+
+Some of it refuses a function that refers to it, some of it says what else is to be looked at.
+"""
+
+import builtins
+import collections
+import copy
+import dataclasses
+import datetime
+import importlib
+import inspect
+import logging
+import os
+import re
+import sys
+import threading
+import types
+
+import torch
+
+from djinn._debug import ModulePaths
+from djinn._outside import Unwatchable
+
+# What calls of operators cannot depend on, or only by being another one.
+OPAQUE = (
+    ModulePaths,
+    logging.Handler,
+    re.Pattern,
+    torch.Generator,
+    torch.utils.hooks.RemovableHandle,
+    type(threading.Lock()),
+    type(threading.RLock()),
+    types.WrapperDescriptorType,
+    types.MethodDescriptorType,
+    types.ClassMethodDescriptorType,
+    types.GetSetDescriptorType,
+    types.MemberDescriptorType,
+    # Of a named tuple's fields.
+    collections._tuplegetter,
+)
+# Through which code may come to anything, by id.
+_BOUNDLESS = {
+    id(thing): name
+    for name, thing in {
+        "globals()": builtins.globals,
+        "eval()": builtins.eval,
+        "exec()": builtins.exec,
+        "__import__()": builtins.__import__,
+        "importlib.import_module()": importlib.import_module,
+        "importlib.__import__()": importlib.__import__,
+        "sys.modules": sys.modules,
+        "sys._getframe()": sys._getframe,
+        "inspect.currentframe()": inspect.currentframe,
+        "inspect.stack()": inspect.stack,
+    }.items()
+}
+_OF_LOGGERS = frozenset(
+    "disabled filters getEffectiveLevel handlers hasHandlers isEnabledFor level propagate".split()
+)
+# What sets the state of a generator, which may have it already: nothing is seen then.
+_SEEDING = frozenset(("manual_seed", "seed", "set_state"))
+# What has unwatched results where the code names these as well, by id.
+_UNWATCHED_TOGETHER = {
+    id(datetime.date): ("datetime.date", frozenset(("today",))),
+    id(datetime.datetime): ("datetime.datetime", frozenset(("now", "today", "utcnow"))),
+    id(logging.getLogger): ("logging.getLogger", _OF_LOGGERS),
+}
+# Through which objects are made of classes that nobody names, by id.
+_CONSTRUCTING = frozenset(map(id, (type, copy.copy, copy.deepcopy, dataclasses.replace)))
+# Whose answers are plain values, to be asked for at every look, by id.
+ASKED = frozenset(
+    map(
+        id,
+        (
+            torch.is_warn_always_enabled,
+            torch.__future__.get_overwrite_module_params_on_conversion,
+            torch.__future__.get_swap_module_params_on_conversion,
+        ),
+    )
+)
+# What functions of the standard library read, by id.
+READS = {
+    id(os.getenv): os.environ,
+    id(os.getenvb): os.environb,
+    id(os.path.expandvars): os.environ,
+}
+# All that is told by its id.
+SPECIAL = frozenset((*_BOUNDLESS, *_UNWATCHED_TOGETHER, *_CONSTRUCTING, *ASKED, *READS))
+
+
+def check_bounds(thing):
+    """Raises Unwatchable where code may come to anything through it."""
+    if id(thing) in _BOUNDLESS:
+        what = _BOUNDLESS[id(thing)]
+        raise Unwatchable(f"it uses {what}, through which it may refer to anything")
+
+
+def make_any_class(seen):
+    """Whether, of things by id, some make objects of classes that nobody names."""
+    return any(number in seen for number in _CONSTRUCTING)
+
+
+def check_together(seen, generators, attributes):
+    """Raises Unwatchable where code names attributes that are not watched of things it refers to.
+
+    `seen`: all of those, by id; `generators`: those of this process among them.
+    """
+    for name in sorted(_SEEDING & attributes if generators else ()):
+        raise Unwatchable(f"it refers to a generator of this process, and uses {name}")
+    for number, (what, unwatched) in _UNWATCHED_TOGETHER.items():
+        for name in sorted(unwatched & attributes if number in seen else ()):
+            raise Unwatchable(f"it uses {what} and {name}, whose results are not watched")

@@ -1,0 +1,65 @@
+"""Tensors that a function refers to, and what a program has put on their classes."""
+
+import torch
+
+from djinn._contents import watch_dictionary_of, watch_items
+from djinn._stable import is_a_librarys, is_a_librarys_throughout
+from djinn._values import ABSENT, is_value
+
+# Of the classes of tensors, what is in them, and what of PyTorch's was when djinn came.
+_OF_TENSORS = [
+    (contents, {name: one for name, one in contents.items() if is_a_librarys_throughout(one)})
+    for contents in (torch.Tensor.__dict__, torch.nn.Parameter.__dict__)
+]
+
+
+class Tensors:
+    """Adds to `watch` tensors and what of their classes must stay, to `pending` what is on them."""
+
+    def __init__(self, watch, pending):
+        self._watch = watch
+        self._pending = pending
+        self._put_there = [_names_that_differ(*pair) for pair in _OF_TENSORS]
+        self._seen_members = set()
+        for contents, _ in _OF_TENSORS:
+            watch.add_length(contents)
+
+    def look_at(self, tensor):
+        self._watch.add_tensor(tensor)
+        if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
+            self._pending.kinds.append(type(tensor))
+        for name in ("_backward_hooks", "_post_accumulate_grad_hooks"):
+            if name == "_post_accumulate_grad_hooks" and not tensor.is_leaf:
+                continue
+            hooks = self._watch.add_hooks(tensor, name)
+            if hooks is not None:
+                self._pending.things += watch_items(self._watch, hooks)
+        self._pending.things += watch_dictionary_of(self._watch, tensor)
+
+    def look_at_classes(self, attributes, searches):
+        """At what a program has put there, but for what no code is going to use.
+
+        That names `attributes`; `searches`: it looks up others, too.
+        """
+        for (contents, own), names in zip(_OF_TENSORS, self._put_there):
+            if not searches:
+                # What takes the place of PyTorch's is used by libraries, too.
+                names = {n for n in names if n in own or hasattr(torch._C.TensorBase, n)}
+            for name in sorted(names | attributes & contents.keys()):
+                if (id(contents), name) in self._seen_members:
+                    continue
+                self._seen_members.add((id(contents), name))
+                member = contents.get(name, ABSENT)
+                if is_value(member):
+                    self._watch.add_value_class_item(contents, name)
+                    continue
+                self._watch.add_class_item(contents, name, member)
+                if member is ABSENT or member is own.get(name):
+                    continue
+                if not is_a_librarys(member):
+                    self._pending.things.append(member)
+
+
+def _names_that_differ(contents, former):
+    names = {name for name, thing in contents.items() if thing is not former.get(name, former)}
+    return names | former.keys() - contents.keys()
