@@ -112,14 +112,15 @@ def compiled(threads):
 
 
 @contextlib.contextmanager
-def djinn(threads, mode="strict", shared_memory=True):
+def djinn(threads, mode="strict", shared_memory=True, registered=False):
     if not shared_memory:
         os.environ["DJINN_SHARED_MEMORY"] = "0"
     import djinn as package
 
     with package.local(workers=1, worker_threads=threads):
         package.set_execution_mode(mode)
-        workloads = Workloads(package.device())
+        how = {"register": package.compile} if registered else {}
+        workloads = Workloads(package.device(), **how)
         yield (lambda method, *args: getattr(workloads, method)(*args),
                "this tree, " + package.where_is(0).transport)
 
@@ -247,6 +248,7 @@ PEERS = {
     "torch.compile": compiled,
     "Djinn, strict": djinn,
     "Djinn, fast": lambda threads: djinn(threads, "fast"),
+    "Djinn, fast, registered": lambda threads: djinn(threads, "fast", registered=True),
     "Djinn, fast, gRPC": lambda threads: djinn(threads, "fast", shared_memory=False),
     "torch RPC, uv": lambda threads: torch_rpc(threads, ["uv"]),
     "torch RPC, shm": lambda threads: torch_rpc(threads, ["shm"]),

@@ -27,8 +27,8 @@ PACKAGE = ROOT / "bazel-bin/client_lib/python/package"
 ENVIRONMENTS = {"mycelya-torch, mock": "mycelya-torch", "Ray actor": "ray",
                 "PyTriton": "nvidia-pytriton"}
 PEERS = ("local eager", "torch.compile", "Djinn, strict", "Djinn, fast",
-         "Djinn, fast, gRPC", "torch RPC, uv", "torch RPC, shm", "mycelya-torch, mock",
-         "Ray actor", "PyTriton")
+         "Djinn, fast, registered", "Djinn, fast, gRPC", "torch RPC, uv", "torch RPC, shm",
+         "mycelya-torch, mock", "Ray actor", "PyTriton")
 # What is no peer here, and why.
 ABSENT = {"skytorch 0.1.0": "not installed: it reaches workers through a Kubernetes "
                             "cluster alone"}

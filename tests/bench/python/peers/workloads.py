@@ -49,7 +49,8 @@ class Decoder(nn.Module):
 
 
 class Workloads:
-    def __init__(self, device, compiled=False, inference=True):
+    def __init__(self, device, compiled=False, inference=True, register=lambda function: function):
+        """`register`: what the training step and the encoder are called through."""
         torch.manual_seed(0)
         self.device = device
         self.number = torch.zeros(1).to(device)
@@ -57,6 +58,8 @@ class Workloads:
             nn.Linear(784, 128), nn.ReLU(), nn.Linear(128, 10)).to(device)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.05)
         self.compiled = compiled
+        self._register = register
+        self._train = register(self._train_on)
         # torch.compile freezes weights without gradients, not in inference mode; some
         # devices cannot be used in it.
         self._without_graph = (
@@ -68,12 +71,14 @@ class Workloads:
             return (self.number + value).cpu()
 
     def step(self, inputs, labels):
-        loss = nn.functional.cross_entropy(
-            self.model(inputs.to(self.device)), labels.to(self.device))
+        return self._train(inputs.to(self.device), labels.to(self.device)).cpu()
+
+    def _train_on(self, inputs, labels):
+        loss = nn.functional.cross_entropy(self.model(inputs), labels)
         self.optimizer.zero_grad()
         loss.backward()
         self.optimizer.step()
-        return loss.detach().cpu()
+        return loss.detach()
 
     def encode(self, ids):
         if self._encoder is None:
@@ -86,6 +91,7 @@ class Workloads:
                 torch._inductor.config.freezing = True
                 # Each shape its own code: what it does best.
                 self._encoder = torch.compile(self._encoder, dynamic=False)
+            self._encoder = self._register(self._encoder)
         with self._without_graph():
             ids = ids.to(self.device)
             hidden = self._encoder(input_ids=ids, attention_mask=torch.ones_like(ids))
