@@ -1,5 +1,7 @@
 """djinn.compile() of a method: what of its object calls depend on."""
 
+import abc
+import copy
 import time
 
 import torch
@@ -49,9 +51,6 @@ class Revealing(Trainer):
     def by_its_class(self, x):
         return x * self.__class__.factor
 
-    def in_an_inner_function(self, x):
-        return [self.step(x) for _ in range(1)][0]
-
     def by_a_name(self, x, name="factor"):
         return x * getattr(self, name)
 
@@ -61,6 +60,43 @@ class Revealing(Trainer):
     def as_another_variable(self, x):
         other = self
         return x * other.rate
+
+    def as_a_methods(self, x):
+        return copy.deepcopy(self.step)(x)
+
+    def as_a_formatted_methods(self, x):
+        return x * len(f"{self.step}")
+
+    def by_what_every_object_has(self, x):
+        return x * self.__getstate__()["rate"]
+
+    def given_away_by_an_inner_function(self, x):
+        return [scale_of(self, x) for _ in range(1)][0]
+
+
+class Doubling:
+    def scaled(self, x):
+        return super().scaled(x) * 2
+
+
+class Regularised(abc.ABC):
+    weights = (1.0, 2.0)
+
+    @abc.abstractmethod
+    def scaled(self, x):
+        """Of a trainer."""
+
+    @torch.no_grad()
+    def regularised(self, x):
+        return sum(weight * self.scaled(x) for weight in self.weights)
+
+
+class Mixed(Doubling, Trainer, Regularised):
+    def step(self, x):
+        self.steps = getattr(self, "steps", 1)
+        result = self.regularised(x) * (self.rate if hasattr(self, "rate") else 1.0)
+        result += super().step(x)
+        return result
 
 
 class RegisteredReceiversTest(RegisteredCase):
@@ -107,6 +143,80 @@ class RegisteredReceiversTest(RegisteredCase):
         self.addCleanup(setattr, Trainer, "factor", 2.0)
         del OneTrainer.factor, OneTrainer.scaled
 
+    def test_mixins_inner_functions_and_super(self):
+        for kind, name in ((Trainer, "factor"), (Trainer, "scaled"), (Trainer, "step"),
+                           (Doubling, "scaled"), (Regularised, "weights")):
+            self.addCleanup(setattr, kind, name, kind.__dict__[name])
+        trainer = Mixed(self.device)
+        compiled = djinn.compile(trainer.step)
+        x = self.on(2, 4)
+        for how in (
+            lambda: setattr(trainer, "rate", 0.25),
+            lambda: setattr(Trainer, "factor", 3.0),
+            lambda: setattr(Regularised, "weights", (1.0, 3.0)),
+            lambda: setattr(Doubling, "scaled", lambda self, x: x * 3),
+            lambda: setattr(Trainer, "scaled", lambda self, x: x * 5),
+            lambda: setattr(Trainer, "step", lambda self, x: x * 7),
+        ):
+            self.warm(compiled, x)
+            self.assert_replays(compiled, x)
+            how()
+            self.assert_same(self.assert_no_replay(compiled, x), trainer.step(x).cpu())
+
+    def test_counters_elsewhere_change_nothing(self):
+        trainer = OneTrainer(self.device)
+        compiled = djinn.compile(trainer.step)
+        self.warm(compiled, self.on(2, 4))
+        for number in range(3):
+            OneTrainer.calls = number
+            setattr(trainer, f"call_{number}", number)
+            self.assert_replays(compiled, self.on(2, 4))
+        del OneTrainer.calls
+
+    def test_descriptors_of_ones_own(self):
+        class Scaled(property):
+            factor = 2.0
+
+            def __get__(self, instance, owner=None):
+                return super().__get__(instance, owner) * self.factor
+
+        class Owner:
+            rate = Scaled(lambda self: 3.0)
+
+            def step(self, x):
+                return x * self.rate
+
+        owner = Owner()
+        compiled = djinn.compile(owner.step)
+        x = self.on(3)
+        self.warm(compiled, x)
+        self.assert_same(self.assert_replays(compiled, x), x.cpu() * 6)
+        Owner.__dict__["rate"].factor = 4.0
+        self.assert_same(compiled(x), x.cpu() * 12)
+
+    def test_a_value_that_another_thread_changes_meanwhile(self):
+        trainer = OneTrainer(self.device)
+        compiled = djinn.compile(trainer.step)
+        x = self.on(2, 4)
+        registered = compiled._callable
+
+        class Disturbed:
+            def __getattr__(self, name):
+                return getattr(registered, name)
+
+            def begin(self, *call):
+                trainer.rate = 2.0
+                return registered.begin(*call)
+
+        compiled._callable = Disturbed()
+        for _ in range(3):
+            trainer.rate = 1.0
+            compiled(x)
+        compiled._callable = registered
+        trainer.rate = 1.0
+        for _ in range(4):
+            self.assert_same(compiled(x), trainer.step(x).cpu())
+
     def test_what_comes_when_a_value_is_another_is_watched(self):
         class Late:
             has_more = False
@@ -127,8 +237,10 @@ class RegisteredReceiversTest(RegisteredCase):
 
     def test_what_gets_hold_of_all_of_it_has_all_looked_at(self):
         x = self.on(2, 4)
-        for name in ("given_away", "through_a_method", "by_its_class", "in_an_inner_function",
-                     "among_local_variables", "as_another_variable", "by_a_name"):
+        for name in ("given_away", "through_a_method", "by_its_class", "by_a_name",
+                     "among_local_variables", "as_another_variable", "as_a_methods",
+                     "as_a_formatted_methods", "by_what_every_object_has",
+                     "given_away_by_an_inner_function"):
             with self.subTest(name):
                 why = self.refusal(getattr(Revealing(self.device), name), x)
                 self.assertIn("perf_counter", why)
@@ -170,6 +282,12 @@ class RegisteredReceiversTest(RegisteredCase):
             self.assertLess(len(looks), 40)
             self.assertGreater(len(looks), 12)
         self.assertEqual(len(log), 1000)
+        grows[0] = False
+        # Who asks for it does not wait.
+        self.assertGreater(compiled.warm_up(x)["replays"], 0)
+        grows[0] = True
+        for _ in range(100):
+            compiled(x)
         # What does so no longer is found out in time.
         grows[0] = False
         for _ in range(70):

@@ -370,6 +370,21 @@ class StaleLibrariesTest(StaleAnswersCase):
         function = mine.glob
         self.warm(lambda x: x * function())
 
+    def test_paths_that_are_kept_and_not_asked_about_files(self):
+        class Options:
+            folder = Path("somewhere")
+            clip = 2.0
+
+        options = Options()
+        self.check(lambda x: x * options.clip, lambda: setattr(options, "clip", 3.0))
+        self.check(
+            lambda x: x * len(options.folder.name),
+            lambda: setattr(options, "folder", Path("elsewhere/a")),
+        )
+        self.check_refused(
+            lambda x: x * (2 if options.folder.exists() else 3), "it refers to a path, and uses exists"
+        )
+
     def test_levels_of_loggers(self):
         parent, log = logging.getLogger("djinn_test"), logging.getLogger("djinn_test.a")
         self.addCleanup(parent.setLevel, parent.level)

@@ -67,7 +67,7 @@ class CompiledCallable:
         if prepared is None:
             return self._function(*args, **kwargs)
         # Another thread may find another one meanwhile, or none.
-        environment, call, places = prepared
+        environment, call, places, values = prepared
         forms = self._forms
         answers = None
         if call[0] in self._reading:
@@ -93,7 +93,7 @@ class CompiledCallable:
                     _make_room(self._reading, _MAX_KEYS)
                     self._reading[call[0]] = True
             return result
-        return self._capture_asking((environment, call, places), answers, args, kwargs)
+        return self._capture_asking((environment, call, places, values), answers, args, kwargs)
 
     def __set_name__(self, owner, name):
         qualified_name = getattr(self._function, "__qualname__", None)
@@ -129,6 +129,7 @@ class CompiledCallable:
         """
         for _ in range(_MAX_WARM_UP_CALLS):
             before = self.statistics()
+            self._calls_to_wait = 0
             self(*args, **kwargs)
             after = self.statistics()
             if after["replays"] > before["replays"]:
@@ -157,7 +158,7 @@ class CompiledCallable:
         self._callable.forget()
 
     def _capture_asking(self, prepared, answers, args, kwargs):
-        _, call, _ = prepared
+        _, call, _, _ = prepared
         questions = Questions(answers, *call[1:])
 
         def function(*args, **kwargs):
@@ -195,7 +196,7 @@ class CompiledCallable:
 
     def _capture(self, prepared, args, kwargs, function, is_as_expected=lambda: True):
         """What the function returns, and whether the session refused the recording."""
-        environment, _, places = prepared
+        environment, _, places, values = prepared
         try:
             given = Given(places)
             before = self._world(prepared, args, kwargs)
@@ -210,6 +211,9 @@ class CompiledCallable:
                 self._refusal = f"it returns a {lost.__name__}"
             elif changed or before != self._world(prepared, args, kwargs):
                 self._refusal = "it changes what it refers to, or its arguments"
+            elif before[0] != values:
+                # The call is known by them.
+                self._refusal = "what it refers to was changed while it was called"
             elif not is_as_expected():
                 self._refusal = "calls that should be alike are not"
         except BaseException:
@@ -230,10 +234,12 @@ class CompiledCallable:
         return result, not recording
 
     def _wait(self):
-        """After a call that was refused here: looking around takes longer than many functions."""
+        """After a call that was in vain: looking around takes longer than many functions."""
         self._calls_in_vain += 1
         doublings = self._calls_in_vain - _CALLS_IN_VAIN
-        self._calls_to_wait = min(2**doublings, _MOST_CALLS_TO_WAIT) if doublings > 0 else 0
+        # Those that are carried out again may be among them.
+        most = _MOST_GOOD_CALLS_TO_WAIT if self._callable.statistics()[0] else _MOST_CALLS_TO_WAIT
+        self._calls_to_wait = min(2**doublings, most) if doublings > 0 else 0
 
     def _drop_forms(self):
         """Of recordings that are not going to be found any more; the lock is held."""
@@ -244,7 +250,7 @@ class CompiledCallable:
 
     def _world(self, prepared, args, kwargs):
         """What a call must leave as it is, besides what is on devices."""
-        environment, (_, tensors, _), places = prepared
+        environment, (_, tensors, _), places, _ = prepared
         leaves, spec = _pytree.tree_flatten((args, kwargs), is_leaf=is_cache)
         things = [(id(leaf), leaf if is_value(leaf) else None) for leaf in leaves]
         classes = {type(leaf) for leaf in leaves if isinstance(leaf, enum.Enum)}
@@ -264,7 +270,7 @@ class CompiledCallable:
         )
 
     def _prepare(self, args, kwargs):
-        """The environment, the call, and the places that it is given.
+        """The environment, the call, the places that it is given, and values in the environment.
 
         The call: its key, tensors given, tensors used besides. None if it cannot be registered.
         """
@@ -281,36 +287,34 @@ class CompiledCallable:
         try:
             environment, values = self._surroundings()
         except Exception as error:  # whatever user code in properties may raise
-            self._refusal = str(error)
-            self._wait()
-            return None
+            return self._refuse(str(error))
         if not kwargs and all(type(arg) is torch.Tensor for arg in args):
             tensors, form, places = list(args), len(args), ()
         else:
             try:
                 tensors, form, places = self._flatten(args, kwargs)
             except Unwatchable as error:
-                self._refusal = str(error)
-                return None
+                return self._refuse(str(error))
         if any(map(environment.holds, places)):
-            self._refusal = "an argument is a cache that the function refers to"
-            return None
+            return self._refuse("an argument is a cache that the function refers to")
         if any(tensor.requires_grad and any(_count_of_hooks(tensor)) for tensor in tensors):
-            self._refusal = "an argument has hooks"
-            return None
+            return self._refuse("an argument has hooks")
         marks = ()
         if any(map(vars, tensors)):
             marks = tuple(map(_attributes_of, tensors))
             if None in marks:
-                self._refusal = "an argument has attributes that are no plain values"
-                return None
+                return self._refuse("an argument has attributes that are no plain values")
         combination = (form, marks, environment.number, values, modes, _settings())
         key = self._keys.get(combination)
         if key is None:
             with self._lock:
                 _make_room(self._keys, _MAX_KEYS)
                 key = self._keys.setdefault(combination, str(next(_numbers)))
-        return environment, (key, tensors, environment.tensors), places
+        return environment, (key, tensors, environment.tensors), places, values
+
+    def _refuse(self, why):
+        self._refusal = why
+        self._wait()
 
     def _surroundings(self):
         environment = self._environment
@@ -393,7 +397,7 @@ _MAX_CLASSES = 64
 _MAX_WARM_UP_CALLS = 8
 # Calls that may be refused in succession before others wait, and how many wait at most.
 _CALLS_IN_VAIN = 4
-_MOST_CALLS_TO_WAIT = 64
+_MOST_CALLS_TO_WAIT, _MOST_GOOD_CALLS_TO_WAIT = 64, 8
 # How it begins what the session says of a call that does.
 _READS_A_VALUE = "it reads a value from the device"
 # Of one function, before it is looked for those that are not needed any more.

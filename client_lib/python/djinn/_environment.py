@@ -21,7 +21,7 @@ from djinn._operators import OPERATORS, watch_operator
 from djinn._outside import Unwatchable, check_what_is_asked
 from djinn._receivers import Receivers
 from djinn._special import ASKED, OPAQUE, READS, check_bounds, check_together, make_any_class
-from djinn._stable import BOUND, is_a_librarys, is_anybodys
+from djinn._stable import BOUND, is_a_librarys, is_anybodys, is_stable_class
 from djinn._tensors import Tensors
 from djinn._values import is_value
 from djinn._watch import Watch
@@ -152,6 +152,10 @@ class _Search:
         elif is_value(thing) or isinstance(thing, OPAQUE):
             if isinstance(thing, torch.Generator) and thing.device.type == "cpu":
                 self.generators.append(thing)
+            if isinstance(thing, logging.Handler):
+                self._watch.add_value_item(vars(thing), "level")
+            if not is_value(thing) and not is_stable_class(type(thing)):
+                self._objects.look_at_attributes(thing)
         elif isinstance(thing, BOUND):
             # A builtin function or method, as `{}.get`.
             if not is_anybodys(thing.__self__):
@@ -173,11 +177,12 @@ class _Search:
             self._functions.look_at(thing)
         elif isinstance(thing, (staticmethod, classmethod)):
             things.append(thing.__func__)
+            self._look_at_descriptor(thing)
         elif isinstance(thing, slice):
             things += [thing.start, thing.stop, thing.step]
         elif isinstance(thing, property):
-            self._pending.kinds.append(type(thing))
             things += [thing.fget, thing.fset, thing.fdel]
+            self._look_at_descriptor(thing)
         elif isinstance(thing, type):
             self._classes.look_at(thing)
             self._classes.look_at_constructors(thing)
@@ -191,3 +196,8 @@ class _Search:
                 raise Unwatchable("it refers to a cache of calls, which cannot be watched")
         else:
             self._objects.look_at(thing)
+
+    def _look_at_descriptor(self, thing):
+        """At what a program's class of them has besides."""
+        if not is_stable_class(type(thing)):
+            self._objects.look_at_attributes(thing)

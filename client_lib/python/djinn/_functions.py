@@ -4,13 +4,16 @@ import sys
 import types
 
 from djinn._contents import watch_dictionary_of, watch_item
-from djinn._names import Enclosing, Import, Names, names_in
+from djinn._names import Enclosing, Import, Names, loads_enclosing, names_in
 from djinn._outside import Unwatchable
 from djinn._stable import is_stable_function
 from djinn._values import ABSENT, is_value
 
 # Attributes whose values are not watched, whatever they are of.
-_UNWATCHED_ATTRIBUTES = frozenset(("__subclasses__", "_version", "data_ptr", "initial_seed"))
+_UNWATCHED_ATTRIBUTES = frozenset(
+    "__globals__ __subclasses__ _version ag_frame cr_frame data_ptr gi_frame initial_seed "
+    "tb_frame".split()
+)
 _NO_NAMES = Names(*[frozenset()] * len(Names._fields))
 
 
@@ -43,8 +46,12 @@ class Functions:
             self._watch.add_attribute(function, name, getattr(function, name))
         self._pending.things += [function.__defaults__, function.__kwdefaults__]
         self._pending.things += watch_dictionary_of(self._watch, function)
-        for cell in function.__closure__ or ():
-            self._look_at_cell(cell, names)
+        for name, cell in zip(function.__code__.co_freevars, function.__closure__ or ()):
+            if name == "__class__" and not loads_enclosing(function.__code__, name):
+                # For super(), which goes on from there in the classes of an object.
+                self._watch.add_cell(cell, cell.cell_contents)
+            else:
+                self._look_at_cell(cell, names)
         self._look_at_names(function, names)
         self._look_at_what_is_handed_on(function, names)
 

@@ -34,7 +34,7 @@ _GLOBALS = ("LOAD_GLOBAL", "LOAD_NAME")
 _ENCLOSING = ("LOAD_DEREF", "LOAD_CLASSDEREF")
 # Between a module, or its import, and what is then done with it.
 _LEAD_ON = ("LOAD_ATTR", "LOAD_METHOD", "SWAP", "POP_TOP")
-_USE_ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD", "STORE_ATTR", "DELETE_ATTR")
+_HAVE_VARIABLES = frozenset((*dis.haslocal, *dis.hasfree))
 # What follows where a thing is only asked whether it is there, or an attribute of it is set.
 _LEAVE_IT = ("POP_JUMP_", "JUMP_IF_FALSE_OR_POP", "UNARY_NOT", "STORE_ATTR", "DELETE_ATTR")
 
@@ -94,11 +94,19 @@ class Names(typing.NamedTuple):
     handed_on: frozenset
 
 
+class ObjectUses(typing.NamedTuple):
+    """What a method does with its object, where that is no more than to use attributes."""
+
+    named: frozenset
+    # Of these, those that are not just called, set or deleted.
+    taken: frozenset
+
+
 @functools.lru_cache(maxsize=4096)
 def names_in(code):
     """Its Names."""
     names = Names(*(set() for _ in Names._fields))
-    instructions = [i for i in dis.get_instructions(code) if i.opname != "EXTENDED_ARG"]
+    instructions = _instructions_of(code)
     for place, instruction in enumerate(instructions):
         name = instruction.argval
         match instruction.opname:
@@ -131,31 +139,80 @@ def names_in(code):
                 names.attributes.add(_OF_INSTRUCTIONS[other])
     names.handed_on.update(_handed_on(instructions))
     names.searches.update(_TAKE_EVERYTHING & (names.globals | names.attributes))
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            for ours, inner in zip(names, names_in(constant)):
-                ours |= inner
+    for inner in _code_in(code):
+        for ours, others in zip(names, names_in(inner)):
+            ours |= others
     return Names(*map(frozenset, names))
 
 
 @functools.lru_cache(maxsize=4096)
-def keeps_its_object(code):
-    """Whether a method uses its object for nothing but attributes that it names."""
+def uses_of_object(code):
+    """The ObjectUses of a method's code; None where it may do more with its object."""
     names = names_in(code)
-    if not code.co_argcount or names.searches or "locals" in names.globals:
-        return False
-    receiver = code.co_varnames[0]
-    # Of what inner functions do with it nothing is known.
-    if receiver in code.co_cellvars:
-        return False
-    instructions = [i for i in dis.get_instructions(code) if i.opname != "EXTENDED_ARG"]
+    if not code.co_argcount or names.searches or "locals" in names.globals | names.attributes:
+        return None
+    uses = ObjectUses(set(), set())
+    if not _add_uses(code, code.co_varnames[0], uses):
+        return None
+    if "super" in names.globals:
+        # Which is not followed to what is then done with it.
+        uses.named.update(names.attributes)
+        uses.taken.update(_attributes_taken(code))
+    return ObjectUses(*map(frozenset, uses))
+
+
+def _add_uses(code, variable, uses):
+    """Those of the object in this variable; False: more may be done with it."""
+    instructions = _instructions_of(code)
     for place, instruction in enumerate(instructions):
-        if instruction.opcode not in dis.haslocal or instruction.argval != receiver:
+        if instruction.argval != variable or instruction.opcode not in _HAVE_VARIABLES:
             continue
-        after = instructions[place + 1].opname
-        if instruction.opname != "LOAD_FAST" or after not in _USE_ATTRIBUTES:
+        if instruction.opname in ("LOAD_CLOSURE", "MAKE_CELL"):
+            continue  # for code in it
+        if instruction.opname not in ("LOAD_DEREF", "LOAD_FAST"):
             return False
-    return True
+        before, after = instructions[place - 1], instructions[place + 1]
+        if after.opname == "COPY" and after.arg == 1:
+            after = instructions[place + 2]  # of self.count += 1
+        if after.opname in ("LOAD_METHOD", "STORE_ATTR", "DELETE_ATTR"):
+            uses.named.add(after.argval)
+        elif after.opname == "LOAD_ATTR":
+            uses.named.add(after.argval)
+            uses.taken.add(after.argval)
+        elif place and before.opname == "LOAD_GLOBAL" and before.argval in ("getattr", "hasattr"):
+            name = _name_given(instructions, place - 1)
+            if name is None:
+                return False
+            uses.named.add(name)
+            uses.taken.add(name)
+        else:
+            return False
+    return all(
+        _add_uses(inner, variable, uses)
+        for inner in _code_in(code)
+        if variable in inner.co_freevars
+    )
+
+
+def _attributes_taken(code):
+    taken = {i.argval for i in _instructions_of(code) if i.opname == "LOAD_ATTR"}
+    return taken.union(*map(_attributes_taken, _code_in(code)))
+
+
+def loads_enclosing(code, variable):
+    """Whether code, or code in it, has the value of a variable of an enclosing function."""
+    return any(
+        instruction.opname in _ENCLOSING and instruction.argval == variable
+        for instruction in _instructions_of(code)
+    ) or any(loads_enclosing(inner, variable) for inner in _code_in(code))
+
+
+def _instructions_of(code):
+    return [i for i in dis.get_instructions(code) if i.opname != "EXTENDED_ARG"]
+
+
+def _code_in(code):
+    return [constant for constant in code.co_consts if isinstance(constant, types.CodeType)]
 
 
 def _handed_on(instructions):

@@ -70,8 +70,11 @@ class Objects:
         if self.is_to_be_free(thing):
             self._look_at_attributes_of(self._free, thing)
             return
+        kind = type(thing)
+        if any(isinstance(vars(base).get("__dict__"), property) for base in kind.__mro__):
+            raise Unwatchable(f"it refers to a {kind.__name__}, whose __dict__ is not its own")
         self._watch.add_class_of(thing)
-        self._pending.kinds.append(type(thing))
+        self._pending.kinds.append(kind)
         if isinstance(getattr(thing, "__dict__", None), dict):
             self._pending.things += watch_dictionary_of(self._watch, thing)
 
@@ -122,6 +125,8 @@ def look_at_logger(watch, logger):
             watch.add_length(things)
             for index, thing in enumerate(things):
                 watch.add_element(things, index, thing)
+                if name == "handlers":
+                    watch.add_value_item(vars(thing), "level")
         watch.add_value_item(vars(logger.manager), "_disable")
         logger = logger.parent
 

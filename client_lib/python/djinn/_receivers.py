@@ -4,17 +4,30 @@ As long as all code that has such an object uses no more than attributes of it b
 what it has besides, such as a log or a clock, is nothing that calls depend on.
 """
 
+import abc
 import types
+import typing
 
-from djinn._contents import watch_item, watch_keys
-from djinn._names import keeps_its_object
+import torch
+
+from djinn._contents import watch_item
+from djinn._names import uses_of_object
 from djinn._stable import is_stable_class
-from djinn._values import is_value
+from djinn._values import ABSENT, is_value
 
+# Classes of the standard library whose objects have no more attributes than others.
+_PLAIN = (abc.ABC, typing.Generic, object)
 # By these a class says itself what attributes there are.
 _SAY_ATTRIBUTES = ("__delattr__", "__getattr__", "__getattribute__", "__setattr__", "__slots__")
-# By which code comes from a method, or from the object, to what it does not name.
-_LEAD_ELSEWHERE = frozenset(("__class__", "__self__"))
+_SAY_VALUES = ("__get__", "__set__", "__delete__")
+# By which a method of every object comes to what is not named.
+_OF_OBJECT = frozenset(dir(object)) | {"__dict__"}
+# By which code comes from a method, or from its frame, to the object.
+_LEAD_BACK = frozenset(("__closure__", "__self__", "__traceback__", "cell_contents"))
+# Builtins whose calls are understood, where no other global has the name.
+_BUILTINS = frozenset(("getattr", "hasattr", "super"))
+# What torch.no_grad() and its like make of a function: they call it.
+_IN_CONTEXT = torch.no_grad()(lambda: None).__code__
 
 
 class Receivers:
@@ -28,77 +41,112 @@ class Receivers:
         self._pending = pending
         # By id, which is theirs as long as they are watched.
         self._receivers = {}
+        self._classes = set()
+        # What code names of any of them, and what it does not just call.
+        self._named = set()
+        self._taken = set()
         self._seen_members = set()
 
     def look_at_method(self, method):
         """A bound one."""
         receiver = method.__self__
         self._pending.things.append(method.__func__)
-        if not (_keeps_its_object(method.__func__) and _is_plain(type(receiver))):
+        if not (_is_plain(type(receiver)) and self._follow(method.__func__)):
             self._pending.things.append(receiver)
         elif id(receiver) not in self._receivers:
             self._receivers[id(receiver)] = receiver
             self._watch.add_class_of(receiver)
-            watch_keys(self._watch, self._watch.add_dictionary_of(receiver))
+            self._watch.add_dictionary_of(receiver)
             for kind in _classes_of(receiver):
-                self._watch.add_attribute(kind, "__bases__", kind.__bases__)
-                self._watch.add_members(kind)
+                if kind not in self._classes:
+                    self._classes.add(kind)
+                    self._watch.add_attribute(kind, "__bases__", kind.__bases__)
+                    for name in _SAY_ATTRIBUTES:
+                        self._watch.add_class_item(kind.__dict__, name, ABSENT)
 
     def count(self):
-        return len(self._receivers)
+        """Which only grows: by it is seen whether there is more to look at."""
+        return len(self._receivers), len(self._named), len(self._taken)
 
     def look_at_named(self, attributes, searches):
-        """At all in them that has one of these names, which are those that any code uses.
+        """At all in them that code names of them.
 
-        `searches`: it looks up others, too.
+        Any code names `attributes`; `searches`: it looks up others, too.
         """
-        if searches or not _LEAD_ELSEWHERE.isdisjoint(attributes):
+        if searches or attributes & _LEAD_BACK or self._named & _OF_OBJECT:
             self._pending.things += self._receivers.values()
             return
         for receiver in self._receivers.values():
-            for name in sorted(attributes):
+            for name in sorted(self._named):
                 if (id(receiver), name) not in self._seen_members:
                     self._seen_members.add((id(receiver), name))
                     self._look_at_member(receiver, name)
+            # A method that goes elsewhere takes it along.
+            if any(_has_method(receiver, name) for name in self._taken):
+                self._pending.things.append(receiver)
 
     def _look_at_member(self, receiver, name):
         contents = vars(receiver)
         if name in contents:
             self._pending.things += watch_item(self._watch, contents, name)
+        else:
+            self._watch.add_item(contents, name, ABSENT)
+        # super() comes to those behind the first that has it.
         for kind in _classes_of(receiver):
-            if name not in kind.__dict__:
+            member = kind.__dict__.get(name, ABSENT)
+            if is_value(member):
+                self._watch.add_value_class_item(kind.__dict__, name)
                 continue
-            member = kind.__dict__[name]
-            if not is_value(member):
+            self._watch.add_class_item(kind.__dict__, name, member)
+            if member is not ABSENT:
                 self._pending.things.append(member)
-            if not _keeps_object_of(member):
-                self._pending.things.append(receiver)
-            return
+                if not self._keeps_object(member):
+                    self._pending.things.append(receiver)
+
+    def _keeps_object(self, member):
+        """Whether what is in its class does no more with an object than use named attributes."""
+        if type(member) is types.FunctionType:
+            return self._follow(member)
+        if type(member) is property:
+            return all(map(self._follow, filter(None, (member.fget, member.fset, member.fdel))))
+        if type(member) is staticmethod:
+            return True
+        return not any(hasattr(type(member), name) for name in _SAY_VALUES)
+
+    def _follow(self, function):
+        """Takes note of what a method uses of its object; False: that may be anything."""
+        function = _without_context(function)
+        if type(function) is not types.FunctionType:
+            return False
+        uses = uses_of_object(function.__code__)
+        if uses is None or not _BUILTINS.isdisjoint(function.__globals__):
+            return False
+        self._named |= uses.named
+        self._taken |= uses.taken
+        return True
 
 
 def _classes_of(receiver):
     """Those that a program may change."""
-    return type(receiver).__mro__[:-1]
+    return [kind for kind in type(receiver).__mro__ if kind not in _PLAIN]
 
 
-def _keeps_object_of(member):
-    """Whether what is in its class does no more with an object than use named attributes."""
-    if isinstance(member, types.FunctionType):
-        return _keeps_its_object(member)
-    if isinstance(member, property):
-        return all(map(_keeps_its_object, filter(None, (member.fget, member.fset, member.fdel))))
-    return isinstance(member, staticmethod) or not hasattr(type(member), "__get__")
+def _has_method(receiver, name):
+    return any(type(k.__dict__.get(name)) is types.FunctionType for k in _classes_of(receiver))
 
 
-def _keeps_its_object(function):
-    return isinstance(function, types.FunctionType) and keeps_its_object(function.__code__)
+def _without_context(function):
+    if getattr(function, "__code__", None) is _IN_CONTEXT:
+        return dict(zip(_IN_CONTEXT.co_freevars, function.__closure__))["func"].cell_contents
+    return function
 
 
 def _is_plain(kind):
-    *classes, last = kind.__mro__
-    return last is object and all(
-        type(one) is type
+    return all(
+        one in _PLAIN
+        or type(one) in (type, abc.ABCMeta)
         and not is_stable_class(one)
         and not any(name in one.__dict__ for name in _SAY_ATTRIBUTES)
-        for one in classes
+        and type(one.__dict__.get("__dict__")) in (types.NoneType, types.GetSetDescriptorType)
+        for one in kind.__mro__
     )

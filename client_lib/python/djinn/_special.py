@@ -12,6 +12,7 @@ import importlib
 import inspect
 import logging
 import os
+import pathlib
 import re
 import sys
 import threading
@@ -26,6 +27,7 @@ from djinn._outside import Unwatchable
 OPAQUE = (
     ModulePaths,
     logging.Handler,
+    pathlib.PurePath,
     re.Pattern,
     torch.Generator,
     torch.utils.hooks.RemovableHandle,
@@ -52,6 +54,7 @@ _BOUNDLESS = {
         "sys.modules": sys.modules,
         "sys._getframe()": sys._getframe,
         "inspect.currentframe()": inspect.currentframe,
+        "inspect.getmodule()": inspect.getmodule,
         "inspect.stack()": inspect.stack,
     }.items()
 }
@@ -66,6 +69,8 @@ _UNWATCHED_TOGETHER = {
     id(datetime.datetime): ("datetime.datetime", frozenset(("now", "today", "utcnow"))),
     id(logging.getLogger): ("logging.getLogger", _OF_LOGGERS),
 }
+# Of a path, what asks about files.
+_OF_FILES = frozenset(dir(pathlib.Path)) - frozenset(dir(pathlib.PurePath))
 # Through which objects are made of classes that nobody names, by id.
 _CONSTRUCTING = frozenset(map(id, (type, copy.copy, copy.deepcopy, dataclasses.replace)))
 # Whose answers are plain values, to be asked for at every look, by id.
@@ -108,6 +113,9 @@ def check_together(seen, generators, attributes):
     """
     for name in sorted(_SEEDING & attributes if generators else ()):
         raise Unwatchable(f"it refers to a generator of this process, and uses {name}")
+    if any(isinstance(thing, pathlib.Path) for thing in seen.values()):
+        for name in sorted(_OF_FILES & attributes):
+            raise Unwatchable(f"it refers to a path, and uses {name}, which is not watched")
     for number, (what, unwatched) in _UNWATCHED_TOGETHER.items():
         for name in sorted(unwatched & attributes if number in seen else ()):
             raise Unwatchable(f"it uses {what} and {name}, whose results are not watched")

@@ -247,8 +247,9 @@ class Watch:
         if kinds != self._kinds:
             if not all(map(is_value_type, kinds)):
                 return None
-            self._kinds = kinds
             self._unequal = [i for i, kind in enumerate(kinds) if issubclass(kind, EQUAL_TO_OTHERS)]
+            # Behind what goes with it: another thread may be looking.
+            self._kinds = kinds
         details = tuple([detail(values[i]) for i in self._unequal])
         return tuple(values), kinds, details
 
