@@ -28,6 +28,12 @@ class Trainer:
         self._optimizer.step()
         return loss.detach()
 
+    def replays(self):
+        return self._step.statistics()["replays"]
+
+    def refusal(self):
+        return self._step.statistics()["refusal"]
+
     def train(self, number):
         """The median step's seconds, and all losses; other examples in every step."""
         generator = torch.Generator().manual_seed(100 + number)
@@ -70,4 +76,6 @@ def _measure(device, rounds, mode, registered):
     row.checked = f"losses within {largest:.1g}"
     if not largest <= 1e-5:
         row.error = f"losses differ by {largest:.3g}"
+    elif registered and not remote.replays():
+        row.error = f"not carried out again: {remote.refusal()}"
     return row
