@@ -380,7 +380,7 @@ void RemoteDevice::WaitOrReceive(CondVar* changed,
     if (received || done() || !failure_.ok()) return;
   }
   ++plain_waiters_;
-  if (connected_) {
+  if (connected_ && attending_ == 0) {
     // Nobody may be receiving: the role stays lent for a moment.
     ClientStream* const stream = EnterStream();
     mu_.Unlock();

@@ -281,7 +281,8 @@ class CompiledCallable:
         if parametrize._cache_enabled:
             self._refusal = "parametrizations are cached: their results outlast the call"
             return None
-        if self._calls_to_wait:
+        # Below 0 where threads count at the same time.
+        if self._calls_to_wait > 0:
             self._calls_to_wait -= 1
             return None
         try:

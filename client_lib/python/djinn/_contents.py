@@ -29,12 +29,7 @@ def watch_items(watch, dictionary):
     for key in watch_keys(watch, dictionary):
         if not is_value(key):
             found.append(key)
-        thing = dict.get(dictionary, key)
-        if is_value(thing):
-            watch.add_value_item(dictionary, key)
-        else:
-            watch.add_item(dictionary, key, thing)
-            found.append(thing)
+        found += watch_item(watch, dictionary, key)
     return found
 
 
