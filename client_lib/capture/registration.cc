@@ -143,7 +143,7 @@ bool MakesView(const c10::OperatorHandle& op, const Stack& stack) {
 
 // Above a composite that is kept whole: split it into parts when a gradient is
 // asked for, when they are what is cast, or when they do better than the whole.
-void SplitForGradient(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
+void SplitWhereNeeded(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                       Stack* stack) {
   const size_t arguments = op.schema().arguments().size();
   if (NeedsGradient(*stack, arguments) || IsLazy(*stack, arguments) ||
@@ -311,7 +311,7 @@ class Registrar {
         local.c_str(),
         name == "aten::dropout"
             ? torch::CppFunction::makeFromBoxedFunction<&SplitDropout>()
-            : torch::CppFunction::makeFromBoxedFunction<&SplitForGradient>());
+            : torch::CppFunction::makeFromBoxedFunction<&SplitWhereNeeded>());
   }
 
   // Lists of scalars that are all the same, as the steps of an optimiser's

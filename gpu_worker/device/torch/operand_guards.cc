@@ -361,7 +361,7 @@ absl::Status CheckMedian(const NamedArguments& arguments) {
   const int64_t rank = static_cast<int64_t>(self->sizes.size());
   const int64_t dim = *given < 0 ? *given + rank : *given;
   if (dim < 0 || dim >= rank || self->sizes[dim] < 2 ||
-      self->strides[dim] != 0) {
+      self->strides[dim] != 0 || IsEmpty(self->sizes)) {
     return absl::OkStatus();
   }
   return Misfit("self", *self,
