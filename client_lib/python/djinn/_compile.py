@@ -1,6 +1,5 @@
 """Registered callables: capture a function once, then carry its calls out as a whole."""
 
-import collections
 import ctypes
 import enum
 import functools
@@ -14,13 +13,14 @@ from torch.utils import _pytree
 from torch.utils._device import DeviceContext
 
 from djinn import _capture, _djinn
-from djinn._caches import OpenedCaches, Unopenable, describe_value, is_cache
+from djinn._arguments import Arguments, Unread
+from djinn._caches import describe_value, is_cache
 from djinn._conditions import Answers, Questions, can_be_asked, describe
 from djinn._environment import Environment
 from djinn._errors import Error
 from djinn._outputs import Given, take_apart
 from djinn._outside import Unwatchable
-from djinn._values import detail, is_value
+from djinn._values import is_value
 
 
 class CompiledCallable:
@@ -38,8 +38,7 @@ class CompiledCallable:
         # Counts the environments that were not like the one before, which each has as
         # its number.
         self._environments = 0
-        # Of the classes of enums and caches among arguments.
-        self._classes = {}
+        self._arguments = Arguments(self.environment_type, _numbers)
         # A short key for every combination of values that was met.
         self._keys = {}
         # How to give the outputs of a recording their form. Whoever finds a
@@ -85,6 +84,8 @@ class CompiledCallable:
                     form = self._forms.get(recording) or self._former_forms[recording]
             return form(outputs, places)
         if not self._callable.begin(*call):
+            if self._callable.statistics()[2] == _NEVER_ALIKE:
+                self._wait()
             return self._function(*args, **kwargs)
         if answers is None:
             result, is_refused = self._capture(prepared, args, kwargs, self._function)
@@ -149,7 +150,7 @@ class CompiledCallable:
             # Who has found a recording of these holds the forms, if they are not the last.
             self._former_forms, self._forms = self._forms, {}
             self._environment = None
-            self._classes = {}
+            self._arguments = Arguments(self.environment_type, _numbers)
             self._keys = {}
             self._reading = {}
             self._answers = {}
@@ -261,7 +262,7 @@ class CompiledCallable:
             spec,
             things,
             [_attributes_of(tensor) for tensor in tensors],
-            [self._look_at_class(kind) for kind in classes],
+            [self._arguments.look_at_class(kind) for kind in classes],
             # Hooks in one dictionary are one hook to C++.
             [_count_of_hooks(tensor) for tensor in tensors],
             random.getstate(),
@@ -293,7 +294,9 @@ class CompiledCallable:
             tensors, form, places = list(args), len(args), ()
         else:
             try:
-                tensors, form, places = self._flatten(args, kwargs)
+                tensors, form, places = self._arguments.take_apart(
+                    *environment.unread.leave_out(args, kwargs)
+                )
             except Unwatchable as error:
                 return self._refuse(str(error))
         if any(map(environment.holds, places)):
@@ -329,6 +332,7 @@ class CompiledCallable:
 
     def _look_around(self):
         environment = self.environment_type(self._function)
+        environment.unread = Unread(self._function)
         with self._lock:
             before = self._environment
             if before is None or not environment.is_like(before):
@@ -336,48 +340,6 @@ class CompiledCallable:
             environment.number = self._environments
             self._environment = environment
         return environment
-
-    def _flatten(self, args, kwargs):
-        leaves, spec = _pytree.tree_flatten((args, kwargs), is_leaf=is_cache)
-        tensors, values = [], []
-        caches = None
-        for leaf in leaves:
-            if type(leaf) in _TENSORS:
-                tensors.append(leaf)
-                values.append(type(leaf))
-            elif is_value(leaf):
-                values.append(describe_value(leaf))
-            elif isinstance(leaf, enum.Enum):
-                values.append((leaf, *self._look_at_class(type(leaf))))
-            elif is_cache(leaf):
-                caches = caches or OpenedCaches()
-                values.append(self._open(leaf, caches, tensors))
-            else:
-                raise Unwatchable(f"an argument is a {type(leaf).__name__}")
-        places = caches.places if caches else ()
-        if places and caches.are_met_in((args, kwargs)):
-            raise Unwatchable("an argument is a part of a cache")
-        return tensors, (spec, _kinds_of_keys(spec), tuple(values)), places
-
-    def _open(self, cache, caches, tensors):
-        try:
-            return caches.open(cache, tensors, self._look_at_class)
-        except Unopenable as error:
-            raise Unwatchable(f"an argument is a {type(cache).__name__}, and {error}") from None
-
-    def _look_at_class(self, kind):
-        """What its members have and do, as part of the key."""
-        environment = self._classes.get(kind)
-        if environment is None or environment.changed() or environment.values() is None:
-            environment = self.environment_type(kind)
-            if environment.tensors:
-                raise Unwatchable(f"an argument is a {kind.__name__}, which refers to tensors")
-            environment.number = next(_numbers)
-            with self._lock:
-                self._classes.pop(kind, None)
-                _make_room(self._classes, _MAX_CLASSES)
-                self._classes[kind] = environment
-        return environment.number, environment.values()
 
 
 def _name_of(function):
@@ -389,18 +351,17 @@ def _name_of(function):
 
 Environment.transparent[CompiledCallable] = "_function"
 
-# Those whose class says all that there is to say of them.
-_TENSORS = (torch.Tensor, torch.nn.Parameter)
 # Numbers are never used again: recordings outlive the dictionaries of keys.
 _numbers = iter(range(1, 1 << 62))
 _MAX_KEYS = 1024
-_MAX_CLASSES = 64
 _MAX_WARM_UP_CALLS = 8
 # Calls that may be refused in succession before others wait, and how many wait at most.
 _CALLS_IN_VAIN = 4
 _MOST_CALLS_TO_WAIT, _MOST_GOOD_CALLS_TO_WAIT = 64, 8
 # How it begins what the session says of a call that does.
 _READS_A_VALUE = "it reads a value from the device"
+# What it says where too many calls were like none before.
+_NEVER_ALIKE = "no call was like an earlier one"
 # Of one function, before it is looked for those that are not needed any more.
 _MIN_FORMS = 64
 
@@ -409,19 +370,6 @@ def _make_room(known, most):
     """For one more of so many: what was met first goes."""
     while len(known) >= most:
         del known[next(iter(known))]
-
-
-def _kinds_of_keys(spec):
-    """Of the dictionaries in it: {1: x}, {1.0: x} and {True: x} are equal, as are other keys."""
-    keys = ()
-    if spec.type in (dict, collections.OrderedDict):
-        keys = spec.context
-    elif spec.type is collections.defaultdict:
-        keys = spec.context[1]
-    if not all(map(is_value, keys)):
-        raise Unwatchable("an argument is a dictionary with keys that are no plain values")
-    kinds = tuple((type(key), detail(key)) for key in keys)
-    return kinds + tuple(kind for child in spec.children() for kind in _kinds_of_keys(child))
 
 
 def _attributes_of(tensor):

@@ -30,6 +30,7 @@ _OF_BUILTINS.update(dict.fromkeys(("enumerate", "iter", "list", "map", "tuple", 
 _TAKE_EVERYTHING = frozenset(
     "__dict__ __getattribute__ attrgetter dir getattr_static getmembers methodcaller vars".split()
 )
+_MAY_READ_LOCALS = frozenset(("eval", "exec", "f_locals", "locals"))
 _GLOBALS = ("LOAD_GLOBAL", "LOAD_NAME")
 _ENCLOSING = ("LOAD_DEREF", "LOAD_CLASSDEREF")
 # Between a module, or its import, and what is then done with it.
@@ -159,6 +160,21 @@ def uses_of_object(code):
         uses.named.update(names.attributes)
         uses.taken.update(_attributes_taken(code))
     return ObjectUses(*map(frozenset, uses))
+
+
+@functools.lru_cache(maxsize=4096)
+def unread_parameters(code):
+    """The names of those whose values the code does not have; variadic ones are none."""
+    names = names_in(code)
+    if names.searches or not _MAY_READ_LOCALS.isdisjoint(names.globals | names.attributes):
+        return frozenset()
+    parameters = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    read = {
+        instruction.argval
+        for instruction in _instructions_of(code)
+        if instruction.opcode in _HAVE_VARIABLES and instruction.opname != "STORE_FAST"
+    }
+    return frozenset(parameters) - read
 
 
 def _add_uses(code, variable, uses):

@@ -1,0 +1,120 @@
+"""Arguments of a registered callable: tensors, and what its calls are known by besides."""
+
+import collections
+import enum
+import threading
+import types
+
+import torch
+from torch.utils import _pytree
+
+from djinn._caches import OpenedCaches, Unopenable, describe_value, is_cache
+from djinn._names import unread_parameters
+from djinn._outside import Unwatchable
+from djinn._values import detail, is_value
+
+# Those whose class says all that there is to say of them.
+_TENSORS = (torch.Tensor, torch.nn.Parameter)
+_MAX_CLASSES = 64
+
+
+class Arguments:
+    """Takes apart what calls are given.
+
+    `environment_type` says what the class of an argument refers to; `numbers` are never
+    given twice.
+    """
+
+    def __init__(self, environment_type, numbers):
+        self._environment_type = environment_type
+        self._numbers = numbers
+        # Of enums and caches: what they refer to.
+        self._classes = {}
+        self._lock = threading.Lock()
+
+    def take_apart(self, args, kwargs):
+        """The tensors, what tells the rest from others, and the places of caches.
+
+        Raises Unwatchable.
+        """
+        leaves, spec = _pytree.tree_flatten((args, kwargs), is_leaf=is_cache)
+        tensors, values = [], []
+        caches = None
+        for leaf in leaves:
+            if type(leaf) in _TENSORS:
+                tensors.append(leaf)
+                values.append(type(leaf))
+            elif is_value(leaf):
+                values.append(describe_value(leaf))
+            elif isinstance(leaf, enum.Enum):
+                values.append((leaf, *self.look_at_class(type(leaf))))
+            elif is_cache(leaf):
+                caches = caches or OpenedCaches()
+                values.append(self._open(leaf, caches, tensors))
+            else:
+                raise Unwatchable(f"an argument is a {type(leaf).__name__}")
+        places = caches.places if caches else ()
+        if places and caches.are_met_in((args, kwargs)):
+            raise Unwatchable("an argument is a part of a cache")
+        return tensors, (spec, _kinds_of_keys(spec), tuple(values)), places
+
+    def look_at_class(self, kind):
+        """What its members have and do, as part of the key."""
+        environment = self._classes.get(kind)
+        if environment is None or environment.changed() or environment.values() is None:
+            environment = self._environment_type(kind)
+            if environment.tensors:
+                raise Unwatchable(f"an argument is a {kind.__name__}, which refers to tensors")
+            environment.number = next(self._numbers)
+            with self._lock:
+                self._classes.pop(kind, None)
+                while len(self._classes) >= _MAX_CLASSES:
+                    del self._classes[next(iter(self._classes))]
+                self._classes[kind] = environment
+        return environment.number, environment.values()
+
+    def _open(self, cache, caches, tensors):
+        try:
+            return caches.open(cache, tensors, self.look_at_class)
+        except Unopenable as error:
+            raise Unwatchable(f"an argument is a {type(cache).__name__}, and {error}") from None
+
+
+class Unread:
+    """The parameters of a function that its code has no use for, as a step's `batch_index`."""
+
+    def __init__(self, function):
+        bound = type(function) is types.MethodType
+        function = function.__func__ if bound else function
+        self._positions, self._names = (), frozenset()
+        if type(function) is types.FunctionType:
+            code = function.__code__
+            self._names = unread_parameters(code)
+            given = code.co_varnames[bound : code.co_argcount]
+            self._positions = [i for i, name in enumerate(given) if name in self._names]
+
+    def leave_out(self, args, kwargs):
+        """Plain values for them tell no call from another."""
+        if not self._names:
+            return args, kwargs
+        read = list(args)
+        for i in self._positions:
+            if i < len(read) and is_value(read[i]):
+                read[i] = None
+        return tuple(read), {
+            name: None if name in self._names and is_value(value) else value
+            for name, value in kwargs.items()
+        }
+
+
+def _kinds_of_keys(spec):
+    """Of the dictionaries in it: {1: x}, {1.0: x} and {True: x} are equal, as are other keys."""
+    keys = ()
+    if spec.type in (dict, collections.OrderedDict):
+        keys = spec.context
+    elif spec.type is collections.defaultdict:
+        keys = spec.context[1]
+    if not all(map(is_value, keys)):
+        raise Unwatchable("an argument is a dictionary with keys that are no plain values")
+    kinds = tuple((type(key), detail(key)) for key in keys)
+    return kinds + tuple(kind for child in spec.children() for kind in _kinds_of_keys(child))

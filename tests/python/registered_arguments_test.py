@@ -1,0 +1,154 @@
+"""djinn.compile(): which arguments tell calls apart."""
+
+import functools
+
+import torch
+
+import djinn
+from tests.python.registered_case import RegisteredCase
+
+
+class Trainer:
+    def __init__(self, device):
+        self.layer = torch.nn.Linear(3, 3).to(device)
+
+    def step(self, x, batch_index, *, epoch=0):
+        return self.layer(x)
+
+
+def unread(x, count, *more, epoch=0, **others):
+    return x + 1
+
+
+def written(x, count):
+    count = 2  # noqa: F841
+    return x * 2
+
+
+def _keeping_arguments(function):
+    @functools.wraps(function)
+    def wrapper(*args, **kwargs):
+        return function(*args, **kwargs) * len(args)
+
+    return wrapper
+
+
+class RegisteredArgumentsTest(RegisteredCase):
+    def assert_tells_apart(self, function):
+        """With a number as the second argument."""
+        compiled = djinn.compile(function)
+        x = self.on(3)
+        for _ in range(4):
+            compiled(x.clone(), 1)
+        self.assert_replays(compiled, x, 1)
+        result = self.assert_no_replay(compiled, x, 2)
+        torch.testing.assert_close(result.cpu(), function(x, 2).cpu())
+
+    def assert_is_alike(self, function, *calls):
+        compiled = djinn.compile(function)
+        for args, kwargs in calls[:4]:
+            compiled(*args, **kwargs)
+        for args, kwargs in calls[4:]:
+            before = compiled.statistics()["replays"]
+            result = compiled(*args, **kwargs)
+            self.assertEqual(compiled.statistics()["replays"], before + 1, compiled.statistics())
+            torch.testing.assert_close(result.cpu(), function(*args, **kwargs).cpu())
+
+    def test_numbers_that_are_not_read_tell_nothing(self):
+        self.assert_is_alike(unread, *[((self.on(3), i), {}) for i in range(10)])
+        self.assert_is_alike(written, *[((self.on(3), i), {}) for i in range(10)])
+        self.assert_is_alike(unread, *[((self.on(3),), {"count": i}) for i in range(10)])
+        self.assert_is_alike(unread, *[((self.on(3), "a"), {"epoch": i}) for i in range(10)])
+
+    def test_of_a_method(self):
+        trainer = Trainer(self.device)
+        calls = [((self.on(2, 3), i), {"epoch": -i}) for i in range(10)]
+        with torch.no_grad():
+            self.assert_is_alike(trainer.step, *calls)
+
+    def test_what_has_no_parameter_of_its_own_is_read(self):
+        self.assert_tells_apart(lambda x, *counts: x + 1)
+        self.assert_tells_apart(_keeping_arguments(unread))
+        compiled = djinn.compile(unread)
+        x = self.on(3)
+        for i in range(4):
+            compiled(x.clone(), 1, 5, another=6)
+        before = compiled.statistics()["replays"]
+        compiled(x, 2, 5, another=6)
+        self.assertEqual(compiled.statistics()["replays"], before + 1)
+        compiled(x, 1, 6, another=6)
+        compiled(x, 1, 5, another=7)
+        self.assertEqual(compiled.statistics()["replays"], before + 1)
+
+    def test_numbers_that_are_read_tell_calls_apart(self):
+        def in_a_loop(x, count):
+            for _ in range(count):
+                x = x + 1
+            return x
+
+        def inside(x, count):
+            return (lambda: x + count)()
+
+        def among_all(x, count):
+            return x + locals()["count"]
+
+        def evaluated(x, count):
+            return x + (lambda names: names["count"])(locals())
+
+        def enlarged(x, count):
+            count += 1
+            return x * count
+
+        def branched(x, count):
+            if count > 1:
+                return x + 1
+            return x - 1
+
+        def returned(x, count):
+            return x + sum([count for _ in range(2)])
+
+        for function in (
+            in_a_loop, inside, among_all, evaluated, enlarged, branched, returned
+        ):  # fmt: skip
+            with self.subTest(function.__name__):
+                self.assert_tells_apart(function)
+
+    def test_another_code_may_read_it(self):
+        def function(x, count):
+            return x + 1
+
+        def other(x, count):
+            return x + count
+
+        compiled = djinn.compile(function)
+        x = self.on(3)
+        for i in range(6):
+            compiled(x.clone(), i)
+        self.assertGreater(compiled.statistics()["replays"], 0)
+        function.__code__ = other.__code__
+        for i in range(6):
+            result = compiled(x, i)
+            torch.testing.assert_close(result.cpu(), x.cpu() + i)
+
+    def test_tensors_that_are_not_read_are_given_all_the_same(self):
+        compiled = djinn.compile(lambda x, other: x + 1)
+        x = self.on(3)
+        for _ in range(4):
+            compiled(x.clone(), self.on(2))
+        self.assert_replays(compiled, x, self.on(2))
+        # As long as they are on the device.
+        self.assert_no_replay(compiled, x, torch.ones(2))
+
+    def test_calls_that_are_never_alike_are_soon_left_alone(self):
+        compiled = djinn.compile(lambda x, count: x + count)
+        x = self.on(3)
+        for i in range(80):
+            compiled(x, i)
+        looked_at = []
+        surroundings = compiled._surroundings
+        compiled._surroundings = lambda: (looked_at.append(1), surroundings())[1]
+        for i in range(80, 400):
+            result = compiled(x, i)
+        torch.testing.assert_close(result.cpu(), x.cpu() + 399)
+        self.assertLess(len(looked_at), 20)
+        self.assertEqual(compiled.statistics()["refusal"], "no call was like an earlier one")
