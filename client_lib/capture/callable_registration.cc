@@ -10,6 +10,7 @@
 #include <string>
 #include <variant>
 
+#include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "client_lib/capture/lane.h"
@@ -115,7 +116,6 @@ class Pins {
       const at::Tensor& parameter = parameters[source.parameter];
       const at::Tensor tensor = gradient ? parameter.grad() : parameter;
       if (!HoldStorage(tensor, kept[i].get())) return false;
-      if (gradient) written_gradients_.push_back(tensor);
     }
     return true;
   }
@@ -126,27 +126,38 @@ class Pins {
     return StorageOf(storages_.back()) == expected;
   }
 
-  const Tensors& gradients() const { return written_gradients_; }
-
  private:
   std::vector<c10::Storage> storages_;
-  Tensors written_gradients_;
   StoragePtr generator_;
 };
 
-// Whether the arguments' storages are such as the recording can be given.
+const RemoteStorage* StorageOfGradient(const at::Tensor& parameter) {
+  const at::Tensor& gradient = parameter.grad();
+  return IsRemote(gradient) && gradient.has_storage() ? StorageOf(gradient)
+                                                      : nullptr;
+}
+
+// Whether the storages of arguments and gradients are such as the recording can
+// be given.
 bool Fits(const CallableRegistration& registration, const Tensors& arguments,
-          Pins* pins, std::vector<RemoteStorage*>* given) {
-  for (size_t i = 0; i < registration.given_arguments.size(); ++i) {
-    const at::Tensor& argument = arguments[registration.given_arguments[i]];
-    RemoteStorage* const storage = StorageOf(argument);
-    const RemoteStorage* const same = registration.given[i].get();
+          const Tensors& parameters, Pins* pins,
+          std::vector<RemoteStorage*>* given) {
+  const auto fits = [&](const at::Tensor& tensor) {
+    if (!IsRemote(tensor) || !tensor.has_storage()) return false;
+    RemoteStorage* const storage = StorageOf(tensor);
+    const RemoteStorage* const same = registration.given[given->size()].get();
     if (same != nullptr && same != storage) return false;
     for (const StoragePtr& kept : registration.recording->kept) {
       if (kept.get() == storage) return false;
     }
-    if (!pins->HoldStorage(argument, storage)) return false;
     given->push_back(storage);
+    return pins->HoldStorage(tensor, storage);
+  };
+  for (const uint32_t argument : registration.given_arguments) {
+    if (!fits(arguments[argument])) return false;
+  }
+  for (const uint32_t parameter : registration.given_gradients) {
+    if (!fits(parameters[parameter].grad())) return false;
   }
   return true;
 }
@@ -300,11 +311,22 @@ absl::Status Complete(const CapturedCall& ended,
       registration->written_arguments.push_back(i);
     }
   }
+  // With a parameter that is its own gradient, which is one count for both.
+  absl::flat_hash_set<const RemoteStorage*> counted;
   for (uint32_t i = 0; i < ended.parameters.size(); ++i) {
     const at::Tensor& parameter = ended.parameters[i];
     if (IsRemote(parameter) && parameter.has_storage() &&
         written.contains(StorageOf(parameter))) {
       registration->written_parameters.push_back(i);
+      counted.insert(StorageOf(parameter));
+    }
+  }
+  for (uint32_t i = 0; i < ended.parameters.size(); ++i) {
+    const at::Tensor& gradient = ended.gradients_before[i];
+    if (IsRemote(gradient) && gradient.has_storage() &&
+        written.contains(StorageOf(gradient)) &&
+        !counted.contains(StorageOf(gradient))) {
+      registration->written_gradients.push_back(i);
     }
   }
   return absl::OkStatus();
@@ -319,17 +341,40 @@ void NumberNodes(uint64_t count) {
 
 }  // namespace
 
+std::vector<uint32_t> GradientsToGive(const CallableRegistration& before,
+                                      const Tensors& parameters) {
+  std::vector<uint32_t> gradients = before.given_gradients;
+  bool differ = !gradients.empty();
+  for (size_t i = 0; i < before.kept.size(); ++i) {
+    const CallableRegistration::Kept& kept = before.kept[i];
+    if (kept.source != CallableRegistration::Kept::Source::kGradient) continue;
+    gradients.push_back(kept.parameter);
+    differ |= StorageOfGradient(parameters[kept.parameter]) !=
+              before.recording->kept[i].get();
+  }
+  if (!differ) return {};
+  std::sort(gradients.begin(), gradients.end());
+  return gradients;
+}
+
 absl::StatusOr<std::shared_ptr<CallableRegistration>> Register(
     const CapturedCall& ended, const Tensors& outputs) {
   const auto registration = std::make_shared<CallableRegistration>();
   std::vector<RemoteStorage*> given;
   for (uint32_t i = 0; i < ended.arguments.size(); ++i) {
     RemoteStorage* const storage = StorageOf(ended.arguments[i]);
-    if (std::find(given.begin(), given.end(), storage) != given.end()) {
-      continue;
-    }
+    if (absl::c_linear_search(given, storage)) continue;
     given.push_back(storage);
     registration->given_arguments.push_back(i);
+    registration->given.emplace_back(storage);
+  }
+  for (const uint32_t i : ended.given_gradients) {
+    const at::Tensor& gradient = ended.gradients_before[i];
+    if (!IsRemote(gradient) || !gradient.has_storage()) continue;
+    RemoteStorage* const storage = StorageOf(gradient);
+    if (absl::c_linear_search(given, storage)) continue;
+    given.push_back(storage);
+    registration->given_gradients.push_back(i);
     registration->given.emplace_back(storage);
   }
   std::vector<RemoteStorage*> made;
@@ -382,6 +427,7 @@ bool SameCalls(const CallableRegistration& a, const CallableRegistration& b) {
     return x.first == y.first && SameTensors(x.second, y.second);
   };
   return a.device == b.device && a.given_arguments == b.given_arguments &&
+         a.given_gradients == b.given_gradients &&
          std::equal(a.recording->kept.begin(), a.recording->kept.end(),
                     b.recording->kept.begin(), b.recording->kept.end(),
                     same_storage) &&
@@ -400,7 +446,7 @@ absl::StatusOr<Tensors> CarryOut(const CallableRegistration& registration,
   Pins pins;
   std::vector<RemoteStorage*> given;
   if (!pins.Hold(registration, parameters) ||
-      !Fits(registration, arguments, &pins, &given)) {
+      !Fits(registration, arguments, parameters, &pins, &given)) {
     return MakeError(absl::StatusCode::kFailedPrecondition, "STALE_RECORDING",
                      "the call is on other storages");
   }
@@ -418,6 +464,10 @@ absl::StatusOr<Tensors> CarryOut(const CallableRegistration& registration,
   for (const TensorPlan& plan : registration.outputs) {
     outputs.push_back(MakeTensor(plan, arguments, storages));
   }
+  // Before others take their place.
+  for (const uint32_t i : registration.written_gradients) {
+    BumpVersion(parameters[i].grad());
+  }
   for (const auto& [parameter, plan] : registration.gradients) {
     parameters[parameter].mutable_grad() =
         MakeTensor(plan, arguments, storages);
@@ -428,7 +478,6 @@ absl::StatusOr<Tensors> CarryOut(const CallableRegistration& registration,
   for (const uint32_t i : registration.written_parameters) {
     BumpVersion(parameters[i]);
   }
-  for (const at::Tensor& gradient : pins.gradients()) BumpVersion(gradient);
   NumberNodes(registration.nodes);
   return outputs;
 }

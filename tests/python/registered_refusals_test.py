@@ -33,7 +33,7 @@ class RegisteredRefusalsTest(RegisteredCase):
             self.refusal(lambda x: x + torch.rand(4, generator=generator, device=device), x),
         )
         self.assertIn("tensor of this process", self.refusal(lambda x: x + 1, here))
-        self.assertIn("argument is a object", self.refusal(lambda x, y: x + 1, x, object()))
+        self.assertIn("argument is a object", self.refusal(lambda x, y: (y, x + 1)[1], x, object()))
         self.assertIn("the metadata of a tensor", self.refusal(lambda x: x.t_(), self.on(2, 3)))
 
     def test_what_says_that_it_is_something_else(self):

@@ -11,6 +11,7 @@ import glob
 import gzip
 import linecache
 import logging
+import math
 import mimetypes
 import os
 import pathlib
@@ -178,6 +179,13 @@ class StaleLibrariesTest(StaleAnswersCase):
         self.check(lambda x: x * weight.factor, change)
         self.check(lambda x: x * weight.factor, self.patch(torch.nn.Parameter, "factor", 9.0))
         self.check(lambda x: x * weight.factor, self.patch(torch.nn.Parameter, "factor", 7))
+
+        def entered(x):
+            with x as y:
+                pass
+            return y
+
+        scaled_with = lambda self, other: scaled(self)  # noqa: E731
         # In the place of PyTorch's own methods, whichever class has them.
         for name, function, replacement in (
             ("relu", lambda x: x.relu(), scaled),
@@ -187,10 +195,24 @@ class StaleLibrariesTest(StaleAnswersCase):
             ("__rsub__", lambda x: 1 - x, lambda self, other: scaled(self)),
             ("__neg__", lambda x: -x, scaled),
             ("__len__", lambda x: torch.mul(x, len(x)), lambda self: 3),
+            ("__divmod__", lambda x: divmod(x, 2), scaled_with),
+            ("__round__", lambda x: round(x), scaled),
+            ("__trunc__", lambda x: math.trunc(x), scaled),
+            ("__enter__", entered, scaled),
         ):
             with self.subTest(name):
+                for missing in {name, "__exit__"} - set(dir(torch.Tensor)):
+                    self.patch(torch.Tensor, missing, lambda self, *_: torch.add(self, 1))()
                 self.check(function, self.patch(torch.Tensor, name, replacement))
                 self.doCleanups()
+        self.patch(torch.Tensor, "shift", 2.0)()
+
+        def matched(x, count):
+            match x:
+                case torch.Tensor(shift=shift):
+                    return x * shift
+
+        self.check(lambda x: matched(x, 0), self.patch(torch.Tensor, "shift", 3.0))
         calls = []
         self.patch(torch.Tensor, "counted", lambda self: (calls.append(1), self * 2)[1])()
         self.check_refused(lambda x: x.counted(), "changes what it refers to")

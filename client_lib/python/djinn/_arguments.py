@@ -81,30 +81,60 @@ class Arguments:
 
 
 class Unread:
-    """The parameters of a function that its code has no use for, as a step's `batch_index`."""
+    """The parameters of a function that its code has no use for, as a step's `batch_index`.
+
+    None: there are none of whom that is known.
+    """
 
     def __init__(self, function):
-        bound = type(function) is types.MethodType
-        function = function.__func__ if bound else function
         self._positions, self._names = (), frozenset()
+        bound = 0
+        while True:
+            if type(function) is types.MethodType:
+                function, bound = function.__func__, bound + 1
+            elif getattr(function, "__code__", None) in _FORWARDING:
+                place = function.__code__.co_freevars.index("func")
+                function = function.__closure__[place].cell_contents
+            else:
+                break
         if type(function) is types.FunctionType:
             code = function.__code__
-            self._names = unread_parameters(code)
+            unread = unread_parameters(code)
             given = code.co_varnames[bound : code.co_argcount]
-            self._positions = [i for i, name in enumerate(given) if name in self._names]
+            self._positions = [i for i, name in enumerate(given) if name in unread]
+            # Others of the same names may be among the variadic ones.
+            self._names = unread - set(code.co_varnames[: code.co_posonlyargcount])
 
     def leave_out(self, args, kwargs):
-        """Plain values for them tell no call from another."""
-        if not self._names:
-            return args, kwargs
-        read = list(args)
-        for i in self._positions:
-            if i < len(read) and is_value(read[i]):
-                read[i] = None
-        return tuple(read), {
-            name: None if name in self._names and is_value(value) else value
-            for name, value in kwargs.items()
-        }
+        """What is given for them, if there is no tensor in it, tells no call from another."""
+        if self._positions:
+            args = list(args)
+            for i in self._positions:
+                if i < len(args) and not _has_tensors(args[i]):
+                    args[i] = None
+            args = tuple(args)
+        if kwargs and self._names:
+            kwargs = {
+                name: None if name in self._names and not _has_tensors(value) else value
+                for name, value in kwargs.items()
+            }
+        return args, kwargs
+
+
+def _forwards(decorator):
+    """The code that the decorator puts before a function: it hands on all that it is given."""
+    return decorator(lambda: None).__code__
+
+
+# Those of torch.no_grad() and its like, and of torch.autocast().
+_FORWARDING = (_forwards(torch.no_grad()), _forwards(torch.autocast("cpu")))
+
+
+def _has_tensors(thing):
+    if is_value(thing):
+        return False
+    leaves = _pytree.tree_leaves(thing, is_leaf=is_cache)
+    return any(isinstance(leaf, torch.Tensor) or is_cache(leaf) for leaf in leaves)
 
 
 def _kinds_of_keys(spec):

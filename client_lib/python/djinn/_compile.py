@@ -60,8 +60,10 @@ class CompiledCallable:
         # Calls that are not looked at, after so many in succession that were in vain.
         self._calls_to_wait = 0
         self._calls_in_vain = 0
+        # Those that were left alone since the last that might have been captured.
+        self._calls_unasked = 0
 
-    def __call__(self, *args, **kwargs):
+    def __call__(self, /, *args, **kwargs):
         prepared = self._prepare(args, kwargs)
         if prepared is None:
             return self._function(*args, **kwargs)
@@ -83,9 +85,10 @@ class CompiledCallable:
                 with self._lock:
                     form = self._forms.get(recording) or self._former_forms[recording]
             return form(outputs, places)
-        if not self._callable.begin(*call):
+        unasked, self._calls_unasked = self._calls_unasked, 0
+        if not self._callable.begin(*call, unasked):
             if self._callable.statistics()[2] == _NEVER_ALIKE:
-                self._wait()
+                self._wait(_MOST_GOOD_CALLS_TO_WAIT)  # There may be some in between.
             return self._function(*args, **kwargs)
         if answers is None:
             result, is_refused = self._capture(prepared, args, kwargs, self._function)
@@ -118,7 +121,7 @@ class CompiledCallable:
             "refusal": self._refusal or refusal,
         }
 
-    def warm_up(self, *args, **kwargs):
+    def warm_up(self, /, *args, **kwargs):
         """Calls the function with these arguments until such a call is carried out as a whole.
 
         Eight times at most; each is a call in earnest: a training step trains, a generator
@@ -234,12 +237,14 @@ class CompiledCallable:
                     self._drop_forms()
         return result, not recording
 
-    def _wait(self):
+    def _wait(self, most=None):
         """After a call that was in vain: looking around takes longer than many functions."""
         self._calls_in_vain += 1
         doublings = self._calls_in_vain - _CALLS_IN_VAIN
-        # Those that are carried out again may be among them.
-        most = _MOST_GOOD_CALLS_TO_WAIT if self._callable.statistics()[0] else _MOST_CALLS_TO_WAIT
+        if most is None:
+            # Those that are carried out again may be among them.
+            replays = self._callable.statistics()[0]
+            most = _MOST_GOOD_CALLS_TO_WAIT if replays else _MOST_CALLS_TO_WAIT
         self._calls_to_wait = min(2**doublings, most) if doublings > 0 else 0
 
     def _drop_forms(self):
@@ -285,6 +290,7 @@ class CompiledCallable:
         # Below 0 where threads count at the same time.
         if self._calls_to_wait > 0:
             self._calls_to_wait -= 1
+            self._calls_unasked += 1
             return None
         try:
             environment, values = self._surroundings()
@@ -332,7 +338,7 @@ class CompiledCallable:
 
     def _look_around(self):
         environment = self.environment_type(self._function)
-        environment.unread = Unread(self._function)
+        environment.unread = Unread(None if environment.reads_variables else self._function)
         with self._lock:
             before = self._environment
             if before is None or not environment.is_like(before):

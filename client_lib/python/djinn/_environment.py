@@ -20,7 +20,15 @@ from djinn._objects import Objects, look_at_logger
 from djinn._operators import OPERATORS, watch_operator
 from djinn._outside import Unwatchable, check_what_is_asked
 from djinn._receivers import Receivers
-from djinn._special import ASKED, OPAQUE, READS, check_bounds, check_together, make_any_class
+from djinn._special import (
+    ASKED,
+    OPAQUE,
+    READS,
+    check_bounds,
+    check_together,
+    make_any_class,
+    may_read_variables,
+)
 from djinn._stable import BOUND, is_a_librarys, is_anybodys, is_stable_class
 from djinn._tensors import Tensors
 from djinn._values import is_value
@@ -61,6 +69,8 @@ class Environment(Watch):
         search.look_through(function)
         # Of this process: what a call does to one is seen by its state.
         self.generators = search.generators
+        # Whether some of its code may come to the variables of its callers.
+        self.reads_variables = search.reads_variables
 
 
 class _Pending:
@@ -77,6 +87,7 @@ class _Search:
 
     def __init__(self, watch, transparent, checks, free):
         self.generators = []
+        self.reads_variables = False
         self._watch = watch
         self._transparent = transparent
         self._checks = checks
@@ -109,6 +120,9 @@ class _Search:
             self._watch.add_read(abc.get_cache_token)
         self._objects.check_references()
         check_together(self._seen, self.generators, functions.attributes)
+        self.reads_variables = functions.searches or may_read_variables(
+            self._seen, functions.attributes
+        )
 
     def _count(self):
         """Which only grows: by it is seen whether there is more to look at."""

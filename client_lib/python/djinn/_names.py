@@ -23,8 +23,12 @@ _OF_INSTRUCTIONS = {
     "CALL_FUNCTION_EX": "__iter__",
     "LIST_EXTEND": "__iter__",
     "FORMAT_VALUE": "__format__",
+    "FOR_ITER": "__next__",
 }
-_OF_BUILTINS = {name: f"__{name}__" for name in ("abs", "format", "hash", "len", "reversed")}
+_OF_BUILTINS = {
+    name: f"__{name}__"
+    for name in "abs ceil divmod floor format hash len next reversed round trunc".split()
+}
 _OF_BUILTINS.update(dict.fromkeys(("enumerate", "iter", "list", "map", "tuple", "zip"), "__iter__"))
 # What gives all attributes of a thing, or some whose names are not looked for here.
 _TAKE_EVERYTHING = frozenset(
@@ -127,12 +131,19 @@ def names_in(code):
                 names.assigned_globals.add(name)
             case "LOAD_ATTR" | "LOAD_METHOD" | "IMPORT_FROM":
                 names.attributes.add(name)
+                if name in ("ceil", "floor", "trunc"):
+                    names.attributes.add(_OF_BUILTINS[name])  # of the module math
             case "STORE_ATTR" | "DELETE_ATTR":
                 names.attributes.add(name)
                 names.sought_attributes.add(name)
             case "IMPORT_NAME":
                 level, members = (before.argval for before in instructions[place - 2 : place])
                 names.imports.add(Import(level, name, members or ()))
+            case "BEFORE_WITH":
+                names.attributes.update(("__enter__", "__exit__"))
+            case "MATCH_CLASS":
+                # Behind the names that are given, of attributes; others the class says.
+                names.attributes.update(instructions[place - 1].argval, ("__match_args__",))
             case "BINARY_OP":
                 method = _OF_OPERATORS[instruction.argrepr.removesuffix("=")]
                 names.attributes.update(f"__{kind}{method}__" for kind in ("", "r", "i"))
@@ -164,11 +175,13 @@ def uses_of_object(code):
 
 @functools.lru_cache(maxsize=4096)
 def unread_parameters(code):
-    """The names of those whose values the code does not have; variadic ones are none."""
+    """The names of those whose values no instruction of the code has; variadic ones are none."""
     names = names_in(code)
     if names.searches or not _MAY_READ_LOCALS.isdisjoint(names.globals | names.attributes):
         return frozenset()
-    parameters = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    parameters = list(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
+    if "__class__" in code.co_freevars:
+        parameters = parameters[1:]  # which super() has
     read = {
         instruction.argval
         for instruction in _instructions_of(code)

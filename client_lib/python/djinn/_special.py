@@ -16,6 +16,7 @@ import pathlib
 import re
 import sys
 import threading
+import traceback
 import types
 
 import torch
@@ -90,8 +91,29 @@ READS = {
     id(os.getenvb): os.environb,
     id(os.path.expandvars): os.environ,
 }
+_numpy = sys.modules.get("numpy")
+# Through which code comes to the variables of whoever calls it, by id.
+_READ_VARIABLES = frozenset(
+    id(vars(module)[name])
+    for module, names in {
+        builtins: "locals vars",
+        inspect: "getinnerframes getouterframes",
+        sys: "setprofile settrace",
+        threading: "setprofile settrace",
+        torch._jit_internal: "createResolutionCallbackFromFrame",
+        torch.jit: "script",
+        traceback: "StackSummary TracebackException walk_tb",
+        _numpy: "bmat c_ r_",
+    }.items()
+    if module is not None
+    for name in names.split()
+    if name in vars(module)
+)
+_OF_VARIABLES = frozenset(("__traceback__", "f_locals"))
 # All that is told by its id.
-SPECIAL = frozenset((*_BOUNDLESS, *_UNWATCHED_TOGETHER, *_CONSTRUCTING, *ASKED, *READS))
+SPECIAL = frozenset(
+    (*_BOUNDLESS, *_UNWATCHED_TOGETHER, *_CONSTRUCTING, *ASKED, *READS, *_READ_VARIABLES)
+)
 
 
 def check_bounds(thing):
@@ -104,6 +126,11 @@ def check_bounds(thing):
 def make_any_class(seen):
     """Whether, of things by id, some make objects of classes that nobody names."""
     return any(number in seen for number in _CONSTRUCTING)
+
+
+def may_read_variables(seen, attributes):
+    """Whether code may come to the variables of whoever calls it, by what it names."""
+    return not _OF_VARIABLES.isdisjoint(attributes) or not _READ_VARIABLES.isdisjoint(seen)
 
 
 def check_together(seen, generators, attributes):
