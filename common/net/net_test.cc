@@ -1,5 +1,3 @@
-#include <sanitizer/lsan_interface.h>
-
 #include "common/error.h"
 #include "common/message_scan.h"
 #include "common/net/bearer.h"
@@ -15,11 +13,6 @@
 #include "gmock/gmock.h"
 #include "grpcpp/generic/generic_stub.h"
 #include "gtest/gtest.h"
-
-// Of the hosts that it has read, when the process ends.
-extern "C" const char* __lsan_default_suppressions() {
-  return "leak:libcares.so";
-}
 
 namespace djinn {
 namespace {

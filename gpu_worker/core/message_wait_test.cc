@@ -46,9 +46,6 @@ class MessageWaitTest : public WorkerCoreTest {
   bool WaitsFor(Wait::For what, const std::string& session = "s1") {
     return WaitUntil([&] { return WaitOf(session).what() == what; });
   }
-  bool Runs(uint32_t runs) {
-    return WaitUntil([&] { return core_->Snapshot().queued_runs() == runs; });
-  }
   static srg::Structure Fill() {
     FakeStructure s;
     s.FillInPlace(s.Bound(), 2);
@@ -318,7 +315,7 @@ TEST_F(MessageWaitTest, WhatWentFirstWaitsForRoom) {
     ++nodes;
     if (nodes == 3) {
       run("quick");
-      EXPECT_TRUE(Runs(2));
+      EXPECT_TRUE(WaitReceived(2, clients["quick"].get()));
       before = WaitOf("quick");
     }
     clock_.Advance(absl::Seconds(1));
