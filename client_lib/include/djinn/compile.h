@@ -34,8 +34,8 @@
 //   are, is_training(), which tensors their registered parameters and buffers
 //   are, and the members of PyTorch's own layers, such as Linear's weight;
 // - of these tensors, and those of CompileOptions::parameters and
-//   read_parameters: which they are, what is said above of arguments, in which
-//   memory they are, and the same of their gradients;
+//   read_parameters: which they are, what is said above of arguments, and in
+//   which memory they are; their gradients may be others each time;
 // - of the thread: gradient and inference mode, autocast, default dtype, the
 //   settings that choose operators, and what CompileOptions::key returns.
 //
