@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "absl/algorithm/container.h"
@@ -55,26 +56,47 @@ std::vector<size_t> LengthsOf(const OperatorInfo& info, size_t total) {
   return lengths;
 }
 
-// The CPU's elementwise kernels first copy operands of another type than the
-// one they compute in, and a copy steps over every dimension where an expanded
+// Whether a number among the arguments takes part in the type that an operator
+// computes in: others, as `alpha`, are converted to it.
+bool IsOperand(const c10::Argument& argument) {
+  static const auto* const names = new absl::flat_hash_set<std::string>{
+      "exponent", "max", "min", "other", "self"};
+  return names->contains(argument.name());
+}
+
+// Whether an elementwise operator's result tells nothing of how the CPU steps
+// over its operands: its kernels first copy those of another type than the one
+// they compute in, and a copy steps over every dimension where an expanded
 // operand stood still. PyTorch does not where the device is another.
-void ConvertAsCpu(const OperatorInfo& info, torch::jit::Stack* arguments) {
-  if (!info.structured() || !info.handle.hasTag(at::Tag::pointwise)) return;
-  const bool stands_still =
-      absl::c_any_of(*arguments, [](const c10::IValue& argument) {
-        return argument.isTensor() && argument.toTensor().defined() &&
-               !argument.toTensor().is_non_overlapping_and_dense();
-      });
-  if (!stands_still) return;
+bool MayBeCopied(const OperatorInfo& info, const torch::jit::Stack& arguments) {
+  return info.structured() &&
+         (info.handle.hasTag(at::Tag::pointwise) ||
+          info.name == "aten::mse_loss" ||
+          info.name == "aten::smooth_l1_loss") &&
+         absl::c_any_of(arguments, [](const c10::IValue& argument) {
+           return argument.isTensor() && argument.toTensor().defined() &&
+                  !argument.toTensor().is_non_overlapping_and_dense();
+         });
+}
+
+// The type that operands have in common.
+c10::ScalarType CommonType(const OperatorInfo& info,
+                           const torch::jit::Stack& arguments) {
   TypePromotion promotion;
-  for (const c10::IValue& argument : *arguments) {
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const c10::IValue& argument = arguments[i];
     if (argument.isScalar()) {
-      promotion.Add(argument.toScalar());
+      if (IsOperand(info.handle.schema().arguments()[i])) {
+        promotion.Add(argument.toScalar());
+      }
     } else if (argument.isTensor() && argument.toTensor().defined()) {
       promotion.Add(argument.toTensor());
     }
   }
-  const c10::ScalarType common = promotion.Result();
+  return promotion.Result();
+}
+
+void CopyAsCpu(c10::ScalarType common, torch::jit::Stack* arguments) {
   for (c10::IValue& argument : *arguments) {
     if (!argument.isTensor() || !argument.toTensor().defined()) continue;
     const at::Tensor& tensor = argument.toTensor();
@@ -82,6 +104,28 @@ void ConvertAsCpu(const OperatorInfo& info, torch::jit::Stack* arguments) {
     const ResultMeta copy = EmptyLike(tensor.scalar_type(), tensor);
     argument = NewRemoteTensor(nullptr, copy.sizes, copy.strides, copy.dtype);
   }
+}
+
+// The operator on tensors that have no data.
+void Reenter(const OperatorInfo& info, torch::jit::Stack* stack) {
+  ShapeOnlyScope scope(info.structured());
+  at::AutoDispatchBelowADInplaceOrView below_autograd;
+  if (!MayBeCopied(info, *stack)) {
+    info.handle.callBoxedForDispatchKey(info.reentry, *stack);
+    return;
+  }
+  c10::ScalarType common = CommonType(info, *stack);
+  if (c10::isIntegralType(common, /*includeBool=*/true)) {
+    // Many compute in floating point all the same: their results say so.
+    torch::jit::Stack results = *stack;
+    info.handle.callBoxedForDispatchKey(info.reentry, results);
+    if (const c10::ScalarType type = results.front().toTensor().scalar_type();
+        c10::isFloatingType(type)) {
+      common = type;
+    }
+  }
+  CopyAsCpu(common, stack);
+  info.handle.callBoxedForDispatchKey(info.reentry, *stack);
 }
 
 // What a product is added to. PyTorch's meta function leaves it to the kernels
@@ -115,12 +159,7 @@ InferredResults FromReentry(const OperatorInfo& info,
     });
   }
   torch::jit::Stack stack(arguments.begin(), arguments.end());
-  {
-    ShapeOnlyScope scope(info.structured());
-    at::AutoDispatchBelowADInplaceOrView below_autograd;
-    ConvertAsCpu(info, &stack);
-    info.handle.callBoxedForDispatchKey(info.reentry, stack);
-  }
+  Reenter(info, &stack);
   InferredResults inferred;
   size_t aliases = 0;
   // A view of fresh memory, as a copy that keeps its source's place.
@@ -253,13 +292,15 @@ InferredResults InferResults(const OperatorInfo& info,
   if (info.rule != nullptr) {
     InferredResults inferred;
     inferred.results = (*info.rule)(arguments);
-    inferred.lengths = LengthsOf(info, inferred.results.size());
-    const bool known =
-        std::all_of(inferred.results.begin(), inferred.results.end(),
-                    [](const ResultMeta& meta) { return meta.known; });
-    inferred.outcome = known ? InferredResults::Outcome::kKnown
-                             : InferredResults::Outcome::kUnknown;
-    return inferred;
+    if (!inferred.results.empty()) {
+      inferred.lengths = LengthsOf(info, inferred.results.size());
+      const bool known =
+          std::all_of(inferred.results.begin(), inferred.results.end(),
+                      [](const ResultMeta& meta) { return meta.known; });
+      inferred.outcome = known ? InferredResults::Outcome::kKnown
+                               : InferredResults::Outcome::kUnknown;
+      return inferred;
+    }
   }
   if (info.reentry == c10::DispatchKey::Undefined && !info.is_custom) return {};
   try {

@@ -35,8 +35,8 @@ Results Unary(const CallArguments& args, bool floating) {
   CheckSizes(selves.size(), selves.size());
   Results results;
   for (const at::Tensor& self : selves) {
-    results.push_back(
-        Elementwise(Computed(self.scalar_type(), floating), {Describe(self)}));
+    const ScalarType common = Computed(self.scalar_type(), floating);
+    results.push_back(Elementwise(common, {Describe(self)}, common));
   }
   return results;
 }

@@ -36,7 +36,8 @@ Results FloatingOnly(const CallArguments& args) {
 
 Results IntegersToFloating(const CallArguments& args) {
   const at::Tensor& self = args.Tensor(0);
-  return {Elementwise(FloatingOrDefault(self.scalar_type()), {Describe(self)})};
+  const ScalarType common = FloatingOrDefault(self.scalar_type());
+  return {Elementwise(common, {Describe(self)}, common)};
 }
 
 Results FloatingLikeSelf(const CallArguments& args) {
@@ -229,17 +230,18 @@ Results WhereScalars(const CallArguments& args) {
 
 // The kernel that is given a result like its first operand, and lets it be
 // resized if that does not fit.
-ResultMeta LikeFirst(ScalarType dtype, const at::Tensor& first,
-                     const at::Tensor& second) {
-  ResultMeta result = Elementwise(dtype, {Describe(first), Describe(second)});
-  if (result.sizes == first.sizes()) result = EmptyLike(dtype, first);
+ResultMeta LikeFirst(const at::Tensor& first, const at::Tensor& second,
+                     std::optional<ScalarType> common = std::nullopt) {
+  ResultMeta result = Elementwise(first.scalar_type(),
+                                  {Describe(first), Describe(second)}, common);
+  if (result.sizes == first.sizes()) result = EmptyLike(result.dtype, first);
   return result;
 }
 
 Results PreluKernel(const CallArguments& args) {
   const at::Tensor& self = args.Tensor(0);
   CheckSameType("prelu", {self, args.Tensor(1)});
-  return {LikeFirst(self.scalar_type(), self, args.Tensor(1))};
+  return {LikeFirst(self, args.Tensor(1))};
 }
 
 Results PreluKernelBackward(const CallArguments& args) {
@@ -250,6 +252,18 @@ Results PreluKernelBackward(const CallArguments& args) {
   const ResultMeta result = Elementwise(
       self.scalar_type(), {Describe(self), Describe(weight), Describe(grad)});
   return {result, result};
+}
+
+// Whole exponents are added to those of floating-point numbers, by a kernel of
+// its own. With others it is a product.
+Results Ldexp(const CallArguments& args) {
+  const at::Tensor& self = args.Tensor(0);
+  const at::Tensor& other = args.Tensor(1);
+  if (!c10::isFloatingType(self.scalar_type()) ||
+      !c10::isIntegralType(other.scalar_type(), /*includeBool=*/true)) {
+    return {};
+  }
+  return {LikeFirst(self, other)};
 }
 
 // Gradients that iterate over (grad, self), in either order.
@@ -302,7 +316,8 @@ Results NativeDropout(const CallArguments& args) {
 // Multiplied by the mask, then by a floating-point number.
 Results NativeDropoutBackward(const CallArguments& args) {
   const ResultMeta product = Binary(args.Tensor(0), args.Tensor(1));
-  return {Elementwise(FloatingOrDefault(product.dtype), {product, Number()})};
+  const ScalarType common = FloatingOrDefault(product.dtype);
+  return {Elementwise(common, {product, Number()}, common)};
 }
 
 // ---- Losses ----
@@ -354,7 +369,11 @@ Results HuberLoss(const CallArguments& args) {
   TORCH_CHECK(args.Real(3) > 0,
               "huber_loss does not support non-positive values for delta.");
   const ScalarType common = Promote(input, target);
-  return Reduced(LikeFirst(common, input, target), args.Integer(2));
+  TORCH_CHECK(c10::canCast(common, input.scalar_type()), "result type ",
+              c10::toString(common),
+              " can't be cast to the desired output type ",
+              c10::toString(input.scalar_type()));
+  return Reduced(LikeFirst(input, target, common), args.Integer(2));
 }
 
 // The noise is an argument.
@@ -439,6 +458,7 @@ void AddPointwiseRules(RuleTable* table) {
   table->Add({"aten::binary_cross_entropy_with_logits"},
              BinaryCrossEntropyWithLogits);
   table->Add({"aten::huber_loss"}, HuberLoss);
+  table->Add({"aten::ldexp.Tensor"}, Ldexp);
   table->Add({"aten::rrelu_with_noise"}, RreluWithNoise);
   table->Add({"aten::mse_loss_backward", "aten::huber_loss_backward",
               "aten::smooth_l1_loss_backward"},

@@ -193,6 +193,22 @@ TEST(PointwiseRulesTest, Losses) {
   }
 }
 
+TEST(PointwiseRulesTest, LossesOfTwoTypesAreOfTheInputs) {
+  for (const auto& [x, y] : Pairs(at::kHalf, at::kBFloat16)) {
+    CheckRule("aten::huber_loss", {x, y, 0});
+    CheckRule("aten::huber_loss", {x, y, 1});
+  }
+  CheckRejected("aten::huber_loss", {Make({3}, at::kLong), Make({3}), 0});
+}
+
+TEST(PointwiseRulesTest, WholeExponents) {
+  for (ScalarType exponent : {at::kByte, at::kInt, at::kLong}) {
+    for (const auto& [x, y] : Pairs(at::kFloat, exponent)) {
+      CheckRule("aten::ldexp.Tensor", {x, y});
+    }
+  }
+}
+
 TEST(PointwiseRulesTest, RejectWhatTheKernelsReject) {
   const at::Tensor x = Make({2, 3}), y = Make({4});
   CheckRejected("aten::where.self", {x, x, x});

@@ -35,8 +35,9 @@ struct ResultMeta {
 };
 
 // Result metadata of one call, in return order with lists flattened; returns
-// that alias a written argument are left out. Throws c10::Error where PyTorch
-// would for the same arguments, as far as metadata tells.
+// that alias a written argument are left out. None where PyTorch's own function
+// knows the call after all. Throws c10::Error where PyTorch would for the same
+// arguments, as far as metadata tells.
 //
 // `arguments` are all arguments of the schema, in order, defaults included.
 using ShapeRule = std::function<std::vector<ResultMeta>(
