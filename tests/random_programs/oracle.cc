@@ -219,21 +219,15 @@ class WriteScope {
   void Keep(const at::Tensor& tensor) {
     const c10::Storage& storage = tensor.storage();
     const auto* bytes = static_cast<const char*>(storage.data());
-    kept_.emplace_back(storage, std::string(bytes, storage.nbytes()));
+    // A resize that failed leaves a size without memory.
+    kept_.emplace_back(storage, bytes == nullptr
+                                    ? std::string()
+                                    : std::string(bytes, storage.nbytes()));
   }
 
   std::vector<std::pair<c10::Storage, std::string>> kept_;
   std::vector<std::pair<at::Tensor, at::Tensor>> gradients_;
 };
-
-// Those of dimensions that are never stepped over mean nothing.
-std::vector<int64_t> StridesOf(const at::Tensor& tensor) {
-  std::vector<int64_t> strides = tensor.strides().vec();
-  for (size_t d = 0; d < strides.size(); ++d) {
-    if (tensor.size(d) == 1) strides[d] = 1;
-  }
-  return strides;
-}
 
 }  // namespace
 
@@ -242,7 +236,7 @@ Facts FactsOf(const at::Tensor& tensor) {
   return {.defined = true,
           .dtype = tensor.scalar_type(),
           .sizes = tensor.sizes().vec(),
-          .strides = StridesOf(tensor),
+          .strides = tensor.strides().vec(),
           .offset = tensor.storage_offset(),
           .requires_grad = tensor.requires_grad(),
           .is_leaf = tensor.is_leaf(),
