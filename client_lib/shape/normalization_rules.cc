@@ -158,9 +158,13 @@ Results NativeGroupNormBackward(const CallArguments& args) {
 // The format that the kernel writes: the input's own if it is contiguous in
 // one, else the one that its strides suggest.
 ResultMeta BatchNormOutput(const at::Tensor& input) {
-  return InFormat(input.scalar_type(), input.sizes(),
-                  input.is_contiguous() ? MemoryFormat::Contiguous
-                                        : input.suggest_memory_format());
+  MemoryFormat format = input.suggest_memory_format();
+  for (const MemoryFormat own :
+       {MemoryFormat::ChannelsLast3d, MemoryFormat::ChannelsLast,
+        MemoryFormat::Contiguous}) {
+    if (input.is_contiguous(own)) format = own;
+  }
+  return InFormat(input.scalar_type(), input.sizes(), format);
 }
 
 struct BatchNorm {

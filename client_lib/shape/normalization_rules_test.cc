@@ -69,6 +69,16 @@ TEST(NormalizationRulesTest, GroupNorm) {
             {half, Make({4}), Make({4}), 2, 4, 5, 2, 1e-5});
 }
 
+TEST(NormalizationRulesTest, BatchNormOfDimensionsOfOneElement) {
+  for (const std::vector<int64_t>& strides : std::vector<std::vector<int64_t>>{
+           {1, 1, 60, 2}, {6, 1, 1, 2}, {8, 1, 5, 2}, {4, 2, 2, 1}}) {
+    const at::Tensor x =
+        Make({200}).as_strided({strides[0] == 1 ? 1 : 2, 2, 1, 2}, strides);
+    CheckRule("aten::batch_norm",
+              {x, None(), None(), None(), None(), true, 0.1, 1e-5, false});
+  }
+}
+
 TEST(NormalizationRulesTest, BatchNorm) {
   for (const std::vector<int64_t>& sizes : std::vector<std::vector<int64_t>>{
            {2, 4}, {2, 4, 5}, {2, 4, 3, 5}, {2, 4, 2, 3, 5}}) {

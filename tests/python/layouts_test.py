@@ -52,6 +52,7 @@ ONE.update({
     "add, out": lambda x: _into(torch.add, torch.float64)(x, x),
     "all": lambda x: x.all(-1),
     "amax": lambda x: x.amax(0, keepdim=True),
+    "batch_norm": lambda x: F.batch_norm(x, None, None, training=True),
     "clamp": lambda x: x.clamp(0.5, 1.5),
     "compare": lambda x: x > 0.5,
     "convert": lambda x: x.double(),

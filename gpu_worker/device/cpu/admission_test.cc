@@ -208,6 +208,14 @@ TEST_F(AdmissionTest, OperandsOfAttentionFitEachOther) {
       forward(at::randn({2, 4, 5, 1}).expand({2, 4, 5, 8}), key, key),
       "rows of argument query");
 
+  // Where it would write dense rows into something else.
+  const at::Tensor mixed =
+      at::randn({200}).as_strided({2, 4, 5, 8}, {40, 1, 8, 1});
+  ExpectMalformed(forward(mixed, key, key), "argument query");
+  const at::Tensor one_head = mixed.slice(1, 0, 1),
+                   one_key = key.slice(1, 0, 1);
+  EXPECT_TRUE(Compile(forward(one_head, one_key, one_key)).ok());
+
   EXPECT_TRUE(Compile(backward(query, query, sums)).ok());
   ExpectMalformed(backward(query.slice(2, 0, 4), query, sums),
                   "argument grad_out");

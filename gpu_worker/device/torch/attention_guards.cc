@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "ATen/ExpandUtils.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "common/srg/structure.h"
@@ -10,6 +11,20 @@
 
 namespace djinn::worker {
 namespace {
+
+// The kernel writes rows that are dense into a result that is laid out as the
+// query is. Where heads or rows of the query lie in steps of 1, as its columns
+// do, that result has others, and what it holds stays as it was found.
+absl::Status CheckQueryLayout(const View& query) {
+  if (query->sizes.size() != 4 || query->sizes.back() < 2 ||
+      query->strides.back() != 1) {
+    return absl::OkStatus();  // not for that kernel
+  }
+  if (at::infer_dense_strides(query->sizes, query->strides).back() == 1) {
+    return absl::OkStatus();
+  }
+  return Misfit("query", *query, "not have columns that lie in one another");
+}
 
 // The kernel walks keys and values by the query's batch and heads and by each
 // other's rows, and along rows by single steps.
@@ -47,7 +62,7 @@ absl::Status CheckFusedAttention(const NamedArguments& arguments,
         name, *view,
         absl::StrCat("be of the type of ", Describe("query", *query)));
   }
-  if (!backward) return absl::OkStatus();
+  if (!backward) return CheckQueryLayout(query);
   DJINN_RETURN_IF_ERROR(SameSizes(arguments, "grad_out", "query"));
   DJINN_RETURN_IF_ERROR(SameSizes(arguments, "out", "query"));
   const View sums = arguments.View("logsumexp");
@@ -71,6 +86,9 @@ absl::Status CheckFusedAttention(const NamedArguments& arguments,
 
 // Grouped heads are counted by dividing by those of the keys.
 absl::Status CheckAttention(const NamedArguments& arguments) {
+  if (const View query = arguments.View("query")) {
+    DJINN_RETURN_IF_ERROR(CheckQueryLayout(query));
+  }
   const View key = arguments.View("key");
   const View value = arguments.View("value");
   if (!key.has_value() || !value.has_value() || key->sizes.size() < 2 ||
