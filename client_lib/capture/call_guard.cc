@@ -121,6 +121,12 @@ size_t HooksOfNode(const at::Tensor& tensor) {
   return count(torch::autograd::impl::grad_fn_unsafe(tensor));
 }
 
+std::string GeometryOf(const at::TensorBase& tensor) {
+  std::string geometry;
+  PutGeometry(tensor, &geometry);
+  return geometry;
+}
+
 std::string CallGuard(const std::string& key,
                       const std::vector<at::Tensor>& arguments,
                       const std::vector<at::Tensor>& parameters) {

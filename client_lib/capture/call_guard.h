@@ -19,6 +19,10 @@ std::string WhoSeesEveryCall();
 // gradient. Not those of the tensor. A leaf is given none for it.
 size_t HooksOfNode(const at::Tensor& tensor);
 
+// Equal for tensors of the same type, sizes, strides and so on, and of bases
+// that are alike.
+std::string GeometryOf(const at::TensorBase& tensor);
+
 // Equal for calls that are alike: `key`, the thread's modes, the arguments'
 // metadata, which of them share memory or are the same tensor, the parameters'
 // identity, metadata and where they come from. Empty when an argument is no

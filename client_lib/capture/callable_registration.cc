@@ -147,9 +147,7 @@ bool Fits(const CallableRegistration& registration, const Tensors& arguments,
     RemoteStorage* const storage = StorageOf(tensor);
     const RemoteStorage* const same = registration.given[given->size()].get();
     if (same != nullptr && same != storage) return false;
-    for (const StoragePtr& kept : registration.recording->kept) {
-      if (kept.get() == storage) return false;
-    }
+    if (registration.kept_storages.contains(storage)) return false;
     given->push_back(storage);
     return pins->HoldStorage(tensor, storage);
   };
@@ -305,14 +303,16 @@ absl::Status Complete(const CapturedCall& ended,
         SourceOf(ended, recording, i, generator);
     if (!source.ok()) return source.status();
     registration->kept.push_back(*source);
+    registration->kept_storages.insert(recording.kept[i].get());
   }
+  // Whose memory a gradient may be in: that is one count for both.
+  absl::flat_hash_set<const RemoteStorage*> counted;
   for (uint32_t i = 0; i < ended.arguments.size(); ++i) {
     if (written.contains(StorageOf(ended.arguments[i]))) {
       registration->written_arguments.push_back(i);
+      counted.insert(StorageOf(ended.arguments[i]));
     }
   }
-  // With a parameter that is its own gradient, which is one count for both.
-  absl::flat_hash_set<const RemoteStorage*> counted;
   for (uint32_t i = 0; i < ended.parameters.size(); ++i) {
     const at::Tensor& parameter = ended.parameters[i];
     if (IsRemote(parameter) && parameter.has_storage() &&
@@ -361,9 +361,10 @@ absl::StatusOr<std::shared_ptr<CallableRegistration>> Register(
     const CapturedCall& ended, const Tensors& outputs) {
   const auto registration = std::make_shared<CallableRegistration>();
   std::vector<RemoteStorage*> given;
+  absl::flat_hash_set<const RemoteStorage*> is_given;
   for (uint32_t i = 0; i < ended.arguments.size(); ++i) {
     RemoteStorage* const storage = StorageOf(ended.arguments[i]);
-    if (absl::c_linear_search(given, storage)) continue;
+    if (!is_given.insert(storage).second) continue;
     given.push_back(storage);
     registration->given_arguments.push_back(i);
     registration->given.emplace_back(storage);
@@ -372,7 +373,7 @@ absl::StatusOr<std::shared_ptr<CallableRegistration>> Register(
     const at::Tensor& gradient = ended.gradients_before[i];
     if (!IsRemote(gradient) || !gradient.has_storage()) continue;
     RemoteStorage* const storage = StorageOf(gradient);
-    if (absl::c_linear_search(given, storage)) continue;
+    if (!is_given.insert(storage).second) continue;
     given.push_back(storage);
     registration->given_gradients.push_back(i);
     registration->given.emplace_back(storage);

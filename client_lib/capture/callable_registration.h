@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/statusor.h"
 #include "client_lib/capture/host_effects.h"
 #include "client_lib/capture/outside_operators.h"
@@ -60,6 +61,7 @@ struct CallableRegistration {
     uint32_t parameter = 0;
   };
   std::vector<Kept> kept;
+  absl::flat_hash_set<const RemoteStorage*> kept_storages;
   // How many nodes of autograd the call numbered in its thread.
   uint64_t nodes = 0;
   // Two calls in succession gave it: until then it is not carried out.
@@ -86,10 +88,10 @@ struct CapturedCall {
   uint64_t next_node = 0;
 };
 
-// Of what parameters a call like an earlier one has other gradients than that
-// one kept using: it is to be given them, as it is given arguments. So are
-// micro-batches whose gradients add up, after the optimizer has dropped the
-// earlier ones.
+// The parameters whose gradients a call like an earlier one is to be given, as
+// it is given arguments: all that the earlier one used, once one of them is
+// another; none before. So it is with micro-batches whose gradients add up,
+// after the optimizer has dropped the earlier ones.
 std::vector<uint32_t> GradientsToGive(
     const CallableRegistration& before,
     const std::vector<at::Tensor>& parameters);

@@ -37,14 +37,22 @@ uint32_t HooksOf(const at::Tensor& tensor) {
 
 }  // namespace
 
-OutsideOperators::OutsideOperators(const std::vector<at::Tensor>& arguments)
+OutsideOperators::OutsideOperators(const std::vector<at::Tensor>& arguments,
+                                   const std::vector<at::Tensor>& gradients)
     : remote_settings_(SettingsOfRemoteGenerators()),
       local_state_(StateOfLocalGenerator()) {
   arguments_.reserve(arguments.size());
   for (const at::Tensor& tensor : arguments) {
     arguments_.push_back(
         {tensor.storage(), GradientOf(tensor), HooksOf(tensor)});
+    Keep(arguments_.back().gradient);
   }
+  for (const at::Tensor& gradient : gradients) Keep(gradient);
+}
+
+void OutsideOperators::Keep(const at::Tensor& gradient) {
+  if (!gradient.defined() || !gradient.has_storage()) return;
+  gradients_.push_back({gradient, gradient.storage(), GeometryOf(gradient)});
 }
 
 std::string OutsideOperators::WhatChanged(
@@ -61,6 +69,14 @@ std::string OutsideOperators::WhatChanged(
     }
     if (HooksOf(tensor) != before.hooks) {
       return "it gives an argument hooks";
+    }
+  }
+  for (const Gradient& before : gradients_) {
+    if (!before.tensor.storage().is_alias_of(before.storage)) {
+      return "it gives a gradient other memory";
+    }
+    if (GeometryOf(before.tensor) != before.geometry) {
+      return "it changes the metadata of a gradient";
     }
   }
   if (SettingsOfRemoteGenerators() != remote_settings_) {

@@ -1,6 +1,7 @@
 // What a function that is being registered may do to what is there before and
 // after without calling an operator, so that nobody else sees it: give an
-// argument other memory or another gradient, seed a generator or set its state.
+// argument other memory or another gradient, or a gradient other memory, seed a
+// generator or set its state.
 // None of it would happen again when its calls are carried out without it.
 #ifndef CLIENT_LIB_CAPTURE_OUTSIDE_OPERATORS_H_
 #define CLIENT_LIB_CAPTURE_OUTSIDE_OPERATORS_H_
@@ -17,9 +18,11 @@ namespace djinn::capture {
 class OutsideOperators {
  public:
   OutsideOperators() = default;
-  // Keeps the arguments' memory and gradients, so that nothing else takes their
-  // place.
-  explicit OutsideOperators(const std::vector<at::Tensor>& arguments);
+  // `gradients`: of what the function refers to; undefined where there is none.
+  // Keeps the arguments' memory and gradients, and those gradients' memory, so
+  // that nothing else takes their place.
+  OutsideOperators(const std::vector<at::Tensor>& arguments,
+                   const std::vector<at::Tensor>& gradients);
 
   // What is not as it was, for people; empty when all is.
   std::string WhatChanged(const std::vector<at::Tensor>& arguments) const;
@@ -33,8 +36,17 @@ class OutsideOperators {
     at::Tensor gradient;
     uint32_t hooks = 0;
   };
+  // A gradient that is there before, whosever it is afterwards.
+  struct Gradient {
+    at::Tensor tensor;
+    c10::Storage storage;
+    std::string geometry;
+  };
+
+  void Keep(const at::Tensor& gradient);
 
   std::vector<Argument> arguments_;
+  std::vector<Gradient> gradients_;
   uint64_t remote_settings_ = 0;
   // Of the default generator of this process.
   at::Tensor local_state_;

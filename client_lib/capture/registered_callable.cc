@@ -201,12 +201,15 @@ class RegisteredCallable::Impl {
     } else if (failed_before) {
       // It may have used gradients and dropped them, which kept ones cannot be.
       for (uint32_t i = 0; i < parameters.size(); ++i) {
-        if (begun->gradients_before[i].defined()) {
+        const at::Tensor& gradient = begun->gradients_before[i];
+        if (capture::IsRemote(gradient) && gradient.has_storage() &&
+            capture::OwnStorageOf(gradient)->device() == begun->device) {
           begun->given_gradients.push_back(i);
         }
       }
     }
-    begun->outside_before = capture::OutsideOperators(arguments);
+    begun->outside_before =
+        capture::OutsideOperators(arguments, begun->gradients_before);
     ForgetCasts();
     capture::ThrowIfError(begun->device->StartRecording(begun->lane));
     begun->effects =

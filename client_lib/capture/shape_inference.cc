@@ -292,7 +292,7 @@ InferredResults InferResults(const OperatorInfo& info,
   if (info.rule != nullptr) {
     InferredResults inferred;
     inferred.results = (*info.rule)(arguments);
-    if (!inferred.results.empty()) {
+    if (!inferred.results.empty() || info.returns_list.empty()) {
       inferred.lengths = LengthsOf(info, inferred.results.size());
       const bool known =
           std::all_of(inferred.results.begin(), inferred.results.end(),

@@ -35,9 +35,10 @@ struct ResultMeta {
 };
 
 // Result metadata of one call, in return order with lists flattened; returns
-// that alias a written argument are left out. None where PyTorch's own function
-// knows the call after all. Throws c10::Error where PyTorch would for the same
-// arguments, as far as metadata tells.
+// that alias a written argument are left out. None, of an operator that returns
+// some, where PyTorch's own function knows the call after all. Throws
+// c10::Error where PyTorch would for the same arguments, as far as metadata
+// tells.
 //
 // `arguments` are all arguments of the schema, in order, defaults included.
 using ShapeRule = std::function<std::vector<ResultMeta>(

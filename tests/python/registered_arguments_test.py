@@ -230,7 +230,10 @@ class RegisteredArgumentsTest(RegisteredCase):
         torch.testing.assert_close(result.cpu(), x.cpu() + 299)
         self.assertLess(len(looked_at), 40)
         self.assertEqual(compiled.statistics()["refusal"], "no call was like an earlier one")
+        # But for who asks for it.
+        self.assertGreater(compiled.warm_up(x, 1000)["replays"], 0)
         # Whatever waits, one in some hundreds is looked at in earnest.
+        before = compiled.statistics()["replays"]
         for _ in range(330):
             compiled(x, 0)
-        self.assertGreater(compiled.statistics()["replays"], 0)
+        self.assertGreater(compiled.statistics()["replays"], before)

@@ -128,6 +128,97 @@ class RegisteredGradientsTest(RegisteredCase):
                 self.assertEqual(one, other)
                 self.assertEqual(weights[0].grad.tolist(), weights[1].grad.tolist())
 
+    def test_gradients_that_are_given_other_memory(self):
+        def of_gradients(net, x):
+            loss = net(x).square().mean()
+            parameters = list(net.parameters())
+            for parameter, gradient in zip(parameters, torch.autograd.grad(loss, parameters)):
+                parameter.grad.data = gradient
+            return loss.detach()
+
+        def of_what_it_made(net, x):
+            net.weight.grad.data = x * 2
+            return x + 1
+
+        def of_an_argument(net, x):
+            net.weight.grad.data = x
+            return x + 1
+
+        def of_what_it_drops(net, x):
+            net.weight.grad.data = x * 2
+            net.weight.grad = None
+            return x + 1
+
+        def without_a_gradient(net, x):
+            net.weight.grad.requires_grad_(not net.weight.grad.requires_grad)
+            return x + 1
+
+        for function in (
+            of_gradients, of_what_it_made, of_an_argument, of_what_it_drops, without_a_gradient
+        ):  # fmt: skip
+            with self.subTest(function.__name__):
+                nets = [torch.nn.Linear(3, 3).to(self.device)]
+                nets.append(copy.deepcopy(nets[0]))
+                compiled = djinn.compile(lambda x, function=function, net=nets[0]: function(net, x))
+                for _ in range(8):
+                    for net in nets:
+                        if net.weight.grad is None:
+                            for parameter in net.parameters():
+                                parameter.grad = torch.zeros_like(parameter)
+                    x = self.on(3, 3)
+                    self.assertEqual(compiled(x).tolist(), function(nets[1], x).tolist())
+                    for one, other in zip(nets[0].parameters(), nets[1].parameters()):
+                        for ours, theirs in ((one.grad, other.grad),):
+                            self.assertEqual(ours is None, theirs is None)
+                            if ours is not None:
+                                self.assertEqual(ours.tolist(), theirs.tolist())
+                                self.assertEqual(ours.requires_grad, theirs.requires_grad)
+                self.assertEqual(compiled.statistics()["replays"], 0)
+                self.assertIn("a gradient", compiled.statistics()["refusal"])
+
+    def test_a_gradient_that_is_an_argument_is_counted_once(self):
+        def function(gradient, x):
+            gradient.add_(x)
+            return x + 1
+
+        weights = [torch.ones(3, device=self.device, requires_grad=True) for _ in range(2)]
+        compiled = djinn.compile(lambda g, x: (weights[0].grad, function(g, x))[1])
+        for weight in weights:
+            weight.grad = torch.zeros(3, device=self.device)
+        for _ in range(6):
+            x = self.on(3)
+            self.assertEqual(
+                compiled(weights[0].grad, x).tolist(), function(weights[1].grad, x).tolist()
+            )
+            self.assertEqual(weights[0].grad.tolist(), weights[1].grad.tolist())
+            self.assertEqual(weights[0].grad._version, weights[1].grad._version)
+        self.assertGreater(compiled.statistics()["replays"], 0)
+
+    def test_gradients_that_are_not_used_are_nobodys_concern(self):
+        net, other = (torch.nn.Linear(4, 2).to(self.device) for _ in range(2))
+        here = torch.nn.Linear(4, 2)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        other(self.on(3, 4)).sum().backward()
+        here(torch.ones(3, 4)).sum().backward()
+
+        def add(x):
+            loss = net(x).square().mean()
+            loss.backward()
+            return loss.detach()
+
+        def step(x):
+            assert net is not other is not here
+            loss = add(x)
+            optimizer.step()
+            optimizer.zero_grad()
+            return loss
+
+        compiled = djinn.compile(step)
+        for _ in range(20):
+            add(self.on(3, 4))
+            compiled(self.on(3, 4))
+        self.assertGreater(compiled.statistics()["replays"], 10, compiled.statistics())
+
     def test_what_uses_gradients_and_replaces_them(self):
         trainers = self.trainers()
         for trainer in trainers:

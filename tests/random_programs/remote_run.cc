@@ -416,7 +416,6 @@ class RemoteRun {
     return std::nullopt;
   }
 
-  // How far a backward pass came that raised cannot be known.
   // An inference tensor that was given the data of one that is none: PyTorch
   // makes no views of it, which some operators' parts are on the CPU. Sent
   // whole, they need none.
@@ -424,6 +423,7 @@ class RemoteRun {
     return absl::StrContains(error, "tensors do not track version counter");
   }
 
+  // How far a backward pass came that raised cannot be known.
   void EndAfter(const Step& step) {
     MutexLock lock(&mu_);
     over_ |= IsBackward(step);

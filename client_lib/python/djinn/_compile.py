@@ -133,7 +133,7 @@ class CompiledCallable:
         """
         for _ in range(_MAX_WARM_UP_CALLS):
             before = self.statistics()
-            self._calls_to_wait = 0
+            self._calls_to_wait, self._calls_unasked = 0, _WANTED
             self(*args, **kwargs)
             after = self.statistics()
             if after["replays"] > before["replays"]:
@@ -361,6 +361,8 @@ Environment.transparent[CompiledCallable] = "_function"
 _numbers = iter(range(1, 1 << 62))
 _MAX_KEYS = 1024
 _MAX_WARM_UP_CALLS = 8
+# As many calls were left alone that the next is captured, whatever those before were like.
+_WANTED = 1 << 20
 # Calls that may be refused in succession before others wait, and how many wait at most.
 _CALLS_IN_VAIN = 4
 _MOST_CALLS_TO_WAIT, _MOST_GOOD_CALLS_TO_WAIT = 64, 8

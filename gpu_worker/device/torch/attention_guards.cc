@@ -13,8 +13,8 @@ namespace djinn::worker {
 namespace {
 
 // The kernel writes rows that are dense into a result that is laid out as the
-// query is. Where heads or rows of the query lie in steps of 1, as its columns
-// do, that result has others, and what it holds stays as it was found.
+// query is. Where another dimension of the query has steps of 1, as its columns
+// do, that result has other rows, and what it holds stays as it was found.
 absl::Status CheckQueryLayout(const View& query) {
   if (query->sizes.size() != 4 || query->sizes.back() < 2 ||
       query->strides.back() != 1) {
@@ -86,6 +86,7 @@ absl::Status CheckFusedAttention(const NamedArguments& arguments,
 
 // Grouped heads are counted by dividing by those of the keys.
 absl::Status CheckAttention(const NamedArguments& arguments) {
+  // Whether it comes to that kernel is known when it runs.
   if (const View query = arguments.View("query")) {
     DJINN_RETURN_IF_ERROR(CheckQueryLayout(query));
   }
