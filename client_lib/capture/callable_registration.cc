@@ -10,7 +10,6 @@
 #include <string>
 #include <variant>
 
-#include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "client_lib/capture/lane.h"

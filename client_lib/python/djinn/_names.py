@@ -34,7 +34,6 @@ _OF_BUILTINS.update(dict.fromkeys(("enumerate", "iter", "list", "map", "tuple", 
 _TAKE_EVERYTHING = frozenset(
     "__dict__ __getattribute__ attrgetter dir getattr_static getmembers methodcaller vars".split()
 )
-_MAY_READ_LOCALS = frozenset(("eval", "exec", "f_locals", "locals"))
 _GLOBALS = ("LOAD_GLOBAL", "LOAD_NAME")
 _ENCLOSING = ("LOAD_DEREF", "LOAD_CLASSDEREF")
 # Between a module, or its import, and what is then done with it.
@@ -175,10 +174,10 @@ def uses_of_object(code):
 
 @functools.lru_cache(maxsize=4096)
 def unread_parameters(code):
-    """The names of those whose values no instruction of the code has; variadic ones are none."""
-    names = names_in(code)
-    if names.searches or not _MAY_READ_LOCALS.isdisjoint(names.globals | names.attributes):
-        return frozenset()
+    """The names of those whose values no instruction of the code has; variadic ones are none.
+
+    By frames, as locals() does, any of them may be read all the same.
+    """
     parameters = list(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
     if "__class__" in code.co_freevars:
         parameters = parameters[1:]  # which super() has

@@ -212,6 +212,15 @@ TEST_F(AdmissionTest, OperandsOfAttentionFitEachOther) {
   const at::Tensor mixed =
       at::randn({200}).as_strided({2, 4, 5, 8}, {40, 1, 8, 1});
   ExpectMalformed(forward(mixed, key, key), "argument query");
+  ExpectMalformed(
+      forward(at::randn({200}).as_strided({2, 4, 5, 8}, {1, 40, 8, 1}), key,
+              key),
+      "argument query");
+  ExpectMalformed(
+      tester_.Encode("aten::scaled_dot_product_attention", "",
+                     {mixed, key, key, IValue(), 0.0, false, IValue(), true},
+                     {query}),
+      "argument query");
   const at::Tensor one_head = mixed.slice(1, 0, 1),
                    one_key = key.slice(1, 0, 1);
   EXPECT_TRUE(Compile(forward(one_head, one_key, one_key)).ok());
