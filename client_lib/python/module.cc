@@ -17,6 +17,7 @@
 #include "client_lib/python/cost.h"
 #include "client_lib/python/debug.h"
 #include "client_lib/python/errors.h"
+#include "client_lib/python/places.h"
 #include "client_lib/python/profile.h"
 #include "client_lib/python/transfers.h"
 #include "client_lib/python/urgency.h"
@@ -262,6 +263,7 @@ PYBIND11_MODULE(_djinn, module) {
   python::BindCompile(module);
   python::BindCost(module);
   python::BindDebug(module);
+  python::BindPlaces(module);
   python::BindProfile(module);
   python::BindTransfers(module);
   python::BindUrgency(module);

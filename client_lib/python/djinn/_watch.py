@@ -4,9 +4,30 @@ Tensors are listed, plain values are read anew at every look, and of everything 
 checked that it is where it was.
 """
 
-import operator
-
+from djinn._djinn import places
 from djinn._values import ABSENT, EQUAL_TO_OTHERS, detail, is_other_key, is_value_type
+
+
+class Values:
+    """Plain values with their types: 1, 1.0 and True are not the same."""
+
+    __slots__ = ("all", "kinds", "_details", "_hash")
+
+    def __init__(self, values, kinds, details):
+        self.all = values
+        self.kinds = kinds
+        self._details = details
+        self._hash = hash((values, kinds, details))
+
+    def __hash__(self):
+        return self._hash
+
+    def __eq__(self, other):
+        if self is other:
+            return True
+        if type(other) is not Values or self._hash != other._hash:
+            return False
+        return (self.kinds, self.all, self._details) == (other.kinds, other.all, other._details)
 
 
 class Watch:
@@ -16,7 +37,8 @@ class Watch:
         # Tensors, each once.
         self.tensors = []
         # Each entry says what must be as it was; see changed().
-        self._items = []  # (dictionary, key, thing)
+        # id of a dictionary -> (it, keys, things): each is gone to once.
+        self._items = {}
         self._class_items = []  # (what is in a class, key, thing)
         self._attributes = []  # (object, name, thing)
         self._objects = []
@@ -42,10 +64,8 @@ class Watch:
         self._value_elements = []  # (list, index)
         self._value_cells = []
         self._value_reads = []  # (function, what it is called with)
-        self._kinds = None
+        self._last_values = None
         self._places = None
-        # Of the values, those of which equal ones may not be the same.
-        self._unequal = ()
 
     # What must stay as it is ----------------------------------------------------------
 
@@ -83,7 +103,9 @@ class Watch:
 
     def add_item(self, mapping, key, thing):
         """Of a dictionary; ABSENT if it has none of this key."""
-        self._items.append((mapping, key, thing))
+        _, keys, things = self._items.setdefault(id(mapping), (mapping, [], []))
+        keys.append(key)
+        things.append(thing)
 
     def add_class_item(self, contents, key, thing):
         """The same in what is in a class."""
@@ -152,7 +174,7 @@ class Watch:
     def _identity(self):
         return (
             [(id(tensor), id(kind)) for tensor, kind in zip(self.tensors, self._kinds_of_tensors)],
-            [(id(mapping), key, id(thing)) for mapping, key, thing in self._items],
+            [(place, keys, [*map(id, things)]) for place, (_, keys, things) in self._items.items()],
             [(id(kind), key, id(thing)) for kind, key, thing in self._class_items],
             [(id(owner), name, id(thing)) for owner, name, thing in self._attributes],
             [(id(one), id(kind)) for one, kind in zip(self._objects, self._kinds_of_objects)],
@@ -179,35 +201,23 @@ class Watch:
 
     def changed(self):
         """Whether something else has taken the place of something."""
-        if any(self._empty):
+        if not (
+            places.are_empty(self._empty)
+            and places.hold_items(self._items, ABSENT)
+            and places.hold_members(self._members)
+            and places.are_of(self._objects, self._kinds_of_objects)
+            and places.are_of(self.tensors, self._kinds_of_tensors)
+            and places.hold_dictionaries(self._owners, self._dictionaries)
+            and places.hold_attributes(self._attributes)
+            and places.hold_attributes(self._hooks)
+            and places.hold_keys(self._keys, is_other_key)
+        ):
             return True
-        for mapping, key, thing in self._items:
-            if _get(mapping, key, ABSENT) is not thing:
-                return True
         for kind, key, thing in self._class_items:
             if kind.get(key, ABSENT) is not thing:
                 return True
-        if not (
-            all(map(operator.is_, map(type, self._objects), self._kinds_of_objects))
-            and all(map(operator.is_, map(type, self.tensors), self._kinds_of_tensors))
-            and all(map(operator.is_, map(_dictionary_of, self._owners), self._dictionaries))
-        ):
-            return True
-        for kind, members in self._members:
-            if len(kind.__dict__) != len(members) or not all(
-                map(operator.is_, kind.__dict__.values(), members)
-            ):
-                return True
-        for owner, name, thing in self._attributes:
-            if getattr(owner, name) is not thing:
-                return True
         for collection, length in self._lengths:
             if len(collection) != length:
-                return True
-        for mapping, keys in self._keys:
-            if len(mapping) != len(keys):
-                return True
-            if not all(map(operator.is_, mapping, keys)) and any(map(is_other_key, mapping, keys)):
                 return True
         for mapping, keys, iterate in self._orders:
             now = tuple(iterate(mapping))
@@ -228,34 +238,32 @@ class Watch:
                 return True
             if any(_element(sequence, index) is not thing for index, thing in things):
                 return True
-        for tensor, name, hooks in self._hooks:
-            if getattr(tensor, name) is not hooks:
-                return True
         return False
 
     def values(self):
-        """Every plain value with its type: 1, 1.0 and True are not the same.
-
-        None when one of them is no plain value any more, or gone.
-        """
-        values = [_get(mapping, key, ABSENT) for mapping, key in self._value_items]
-        values += [kind.get(key, ABSENT) for kind, key in self._value_class_items]
-        values += [sequence[index] for sequence, index in self._value_elements]
-        values += [cell.cell_contents for cell in self._value_cells]
-        values += [function(*args) for function, *args in self._value_reads]
+        """Every plain value; None when one of them is no plain value any more, or gone."""
+        last = self._last_values
+        others = [kind.get(key, ABSENT) for kind, key in self._value_class_items]
+        others += [sequence[index] for sequence, index in self._value_elements]
+        others += [cell.cell_contents for cell in self._value_cells]
+        others += [function(*args) for function, *args in self._value_reads]
+        # Mostly they are the very objects that they were.
+        if last is not None and places.hold_values(
+            self._value_items, others, last.all, last.kinds, ABSENT
+        ):
+            return last
+        values = (*places.values_of(self._value_items, ABSENT), *others)
         kinds = tuple(map(type, values))
-        if kinds != self._kinds:
-            if not all(map(is_value_type, kinds)):
-                return None
-            self._unequal = [i for i, kind in enumerate(kinds) if issubclass(kind, EQUAL_TO_OTHERS)]
-            # Behind what goes with it: another thread may be looking.
-            self._kinds = kinds
-        details = tuple([detail(values[i]) for i in self._unequal])
-        return tuple(values), kinds, details
+        if not all(map(is_value_type, kinds)):
+            return None
+        details = tuple(
+            [detail(value) for value in values if isinstance(value, EQUAL_TO_OTHERS)]
+        )
+        # Another thread may be looking, and finds either.
+        self._last_values = Values(values, kinds, details)
+        return self._last_values
 
 
 # What classes of the program's may do in another way is not asked of them.
-_get = dict.get
 _count = list.__len__
 _element = list.__getitem__
-_dictionary_of = operator.attrgetter("__dict__")

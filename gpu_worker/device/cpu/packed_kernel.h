@@ -70,12 +70,15 @@ struct ColumnsProduct {
 struct PackedKernel {
   const char* name;
   int64_t panel_width;
-  // Rows that are best multiplied with a panel at once; they stay in the
-  // processor's second cache. Before all other rows get theirs.
-  int64_t (*rows_at_once)(int64_t depth);
+  // Rows that are multiplied side by side.
+  int64_t tile_rows;
   void (*multiply)(const PanelProduct& product);
   void (*multiply_columns)(const ColumnsProduct& product);
 };
+
+// Rows that are best multiplied with a panel before all others are: they stay
+// in the processor's second cache.
+int64_t RowsAtOnce(const PackedKernel& kernel, int64_t depth);
 
 // The fastest that this processor can run; null when there is none, as on other
 // architectures.

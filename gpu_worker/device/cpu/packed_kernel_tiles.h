@@ -12,8 +12,6 @@
 namespace djinn::worker {
 namespace {
 
-// Elements of rows that stay in the second cache.
-constexpr int64_t kElementsAtOnce = int64_t{1} << 18;
 constexpr int64_t kCacheLine = 64;
 
 struct Vector16 {
@@ -64,22 +62,30 @@ void MultiplyTile(const Tile& tile) {
   const float* panel = tile.panel;
   const char* next = tile.next;
   const int64_t next_step = tile.next_step;
-  for (int64_t i = tile.depth; i > 0; --i) {
-    const V left = *reinterpret_cast<const V*>(panel);
-    const V right = *reinterpret_cast<const V*>(panel + kWidth);
-    __builtin_prefetch(next, /*rw=*/0, /*locality=*/2);
-    __builtin_prefetch(next + kCacheLine, /*rw=*/0, /*locality=*/2);
+  const auto add = [&](int64_t step) __attribute__((always_inline)) {
+    const float* const columns = panel + step * 2 * kWidth;
+    const V left = *reinterpret_cast<const V*>(columns);
+    const V right = *reinterpret_cast<const V*>(columns + kWidth);
+    __builtin_prefetch(next + step * next_step, /*rw=*/0, /*locality=*/2);
+    __builtin_prefetch(next + step * next_step + kCacheLine, /*rw=*/0,
+                       /*locality=*/2);
 #pragma GCC unroll 16
     for (int row = 0; row < kRows; ++row) {
-      const float factor = groups[row / 3][row % 3 * stride];
+      const float factor = groups[row / 3][row % 3 * stride + step];
       sums[row][0] += factor * left;
       sums[row][1] += factor * right;
     }
+  };
+  // Two steps at a time: the counting takes places that products could.
+  for (int64_t left = tile.depth / 2; left > 0; --left) {
+    add(0);
+    add(1);
 #pragma GCC unroll 4
-    for (int group = 0; group < kGroups; ++group) ++groups[group];
-    panel += 2 * kWidth;
-    next += next_step;
+    for (int group = 0; group < kGroups; ++group) groups[group] += 2;
+    panel += 2 * 2 * kWidth;
+    next += 2 * next_step;
   }
+  if (tile.depth % 2 > 0) add(0);
   if (tile.begins && tile.bias != nullptr) {
     const V left = *reinterpret_cast<const V*>(tile.bias);
     const V right = *reinterpret_cast<const V*>(tile.bias + kWidth);
@@ -109,13 +115,6 @@ template <typename Vector, int kRows>
 void MultiplyUpTo(int64_t rows, const Tile& tile) {
   if (rows == kRows) return MultiplyTile<Vector, kRows>(tile);
   if constexpr (kRows > 1) MultiplyUpTo<Vector, kRows - 1>(rows, tile);
-}
-
-template <typename Vector>
-int64_t RowsAtOnce(int64_t depth) {
-  const int64_t rows = kElementsAtOnce / depth;
-  const int64_t tiles = rows / Vector::kMaxRows;
-  return (tiles > 0 ? tiles : 1) * Vector::kMaxRows;
 }
 
 // One block of the depth, that is multiplied with all rows before the next one
@@ -293,7 +292,7 @@ void MultiplyColumns(const ColumnsProduct& product) {
 
 template <typename Vector>
 constexpr PackedKernel KernelOf(const char* name) {
-  return {name, 2 * Vector::kWidth, &RowsAtOnce<Vector>, &MultiplyPanel<Vector>,
+  return {name, 2 * Vector::kWidth, Vector::kMaxRows, &MultiplyPanel<Vector>,
           &MultiplyColumns<Vector>};
 }
 

@@ -138,7 +138,6 @@ void PackedMatrix::Multiply(const float* rows, int64_t row_stride,
   product.kernel = &kernel_;
   product.panels = panels();
   product.panel_elements = width * layout_.depth;
-  product.rows_at_once = kernel_.rows_at_once(layout_.depth);
   product.whole = {.rows = rows,
                    .row_stride = row_stride,
                    .row_count = row_count,
@@ -161,8 +160,11 @@ void PackedMatrix::Multiply(const float* rows, int64_t row_stride,
     product.last_result = last.data() + width;
   }
 
+  // Blocks of rows as large as each other, so that threads have as much to do.
+  const int64_t most_rows = RowsAtOnce(kernel_, layout_.depth);
   const int64_t row_blocks =
-      (row_count + product.rows_at_once - 1) / product.rows_at_once;
+      std::max<int64_t>((row_count + most_rows - 1) / most_rows, 1);
+  product.rows_at_once = (row_count + row_blocks - 1) / row_blocks;
   const int64_t pieces = row_blocks * product.panels;
   if (GOMP_parallel != nullptr) {
     product.threads = static_cast<int>(

@@ -1,0 +1,228 @@
+#include "client_lib/python/places.h"
+
+#include <pybind11/pybind11.h>
+
+namespace djinn::python {
+namespace {
+
+namespace py = pybind11;
+
+// Borrowed; an entry is a tuple of at least this many.
+PyObject* Part(PyObject* entry, Py_ssize_t index) {
+  if (!PyTuple_Check(entry) || PyTuple_GET_SIZE(entry) <= index) {
+    throw py::type_error("not a place");
+  }
+  return PyTuple_GET_ITEM(entry, index);
+}
+
+// What dict.get() returns, borrowed: whatever the class of a dictionary says.
+PyObject* ItemOf(PyObject* dictionary, PyObject* key, PyObject* absent) {
+  if (!PyDict_Check(dictionary)) throw py::type_error("not a dictionary");
+  PyObject* const item = PyDict_GetItemWithError(dictionary, key);
+  if (item != nullptr) return item;
+  if (PyErr_Occurred() != nullptr) throw py::error_already_set();
+  return absent;
+}
+
+bool IsTrue(py::handle thing) {
+  const int is_true = PyObject_IsTrue(thing.ptr());
+  if (is_true < 0) throw py::error_already_set();
+  return is_true == 1;
+}
+
+// Whether all collections are empty.
+bool AreEmpty(const py::list& collections) {
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(collections.ptr()); ++i) {
+    if (IsTrue(PyList_GET_ITEM(collections.ptr(), i))) return false;
+  }
+  return true;
+}
+
+// Whether dictionaries have what they had; `items` has for each (dictionary,
+// keys, things).
+bool HoldItems(const py::dict& items, py::handle absent) {
+  Py_ssize_t position = 0;
+  PyObject* entry = nullptr;
+  while (PyDict_Next(items.ptr(), &position, /*key=*/nullptr, &entry) != 0) {
+    PyObject* const keys = Part(entry, 1);
+    PyObject* const things = Part(entry, 2);
+    if (!PyList_Check(keys) || !PyList_Check(things) ||
+        PyList_GET_SIZE(keys) != PyList_GET_SIZE(things)) {
+      throw py::type_error("not a place");
+    }
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(keys); ++i) {
+      if (ItemOf(Part(entry, 0), PyList_GET_ITEM(keys, i), absent.ptr()) !=
+          PyList_GET_ITEM(things, i)) {
+        return false;
+      }
+    }
+  }
+  return true;
+}
+
+// What is in a class, whatever its metaclass says.
+py::object ContentsOf(PyTypeObject* kind) {
+#if PY_VERSION_HEX >= 0x030C0000
+  return py::reinterpret_steal<py::object>(PyType_GetDict(kind));
+#else
+  return py::reinterpret_borrow<py::object>(kind->tp_dict);
+#endif
+}
+
+// Whether classes have the members that they had, in order; of (class,
+// members).
+bool HoldMembers(const py::list& classes) {
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(classes.ptr()); ++i) {
+    PyObject* const entry = PyList_GET_ITEM(classes.ptr(), i);
+    PyObject* const kind = Part(entry, 0);
+    PyObject* const members = Part(entry, 1);
+    if (!PyType_Check(kind) || !PyTuple_Check(members)) {
+      throw py::type_error("not a class and its members");
+    }
+    const py::object held = ContentsOf(reinterpret_cast<PyTypeObject*>(kind));
+    PyObject* const contents = held.ptr();
+    if (PyDict_GET_SIZE(contents) != PyTuple_GET_SIZE(members)) return false;
+    Py_ssize_t position = 0, index = 0;
+    PyObject* member = nullptr;
+    while (PyDict_Next(contents, &position, /*key=*/nullptr, &member) != 0) {
+      if (member != PyTuple_GET_ITEM(members, index++)) return false;
+    }
+  }
+  return true;
+}
+
+// Whether dictionaries have the very values that they had, and `others` are
+// those behind them; places are (dictionary, key).
+bool HoldValues(const py::list& places, const py::list& others,
+                const py::tuple& values, const py::tuple& kinds,
+                py::handle absent) {
+  const Py_ssize_t count = PyList_GET_SIZE(places.ptr());
+  const Py_ssize_t total = count + PyList_GET_SIZE(others.ptr());
+  if (PyTuple_GET_SIZE(values.ptr()) != total ||
+      PyTuple_GET_SIZE(kinds.ptr()) != total) {
+    return false;
+  }
+  for (Py_ssize_t i = 0; i < total; ++i) {
+    PyObject* now = nullptr;
+    if (i < count) {
+      PyObject* const place = PyList_GET_ITEM(places.ptr(), i);
+      now = ItemOf(Part(place, 0), Part(place, 1), absent.ptr());
+    } else {
+      now = PyList_GET_ITEM(others.ptr(), i - count);
+    }
+    if (now != PyTuple_GET_ITEM(values.ptr(), i) ||
+        reinterpret_cast<PyObject*>(Py_TYPE(now)) !=
+            PyTuple_GET_ITEM(kinds.ptr(), i)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+py::tuple ValuesOf(const py::list& places, py::handle absent) {
+  const Py_ssize_t count = PyList_GET_SIZE(places.ptr());
+  py::tuple values(static_cast<size_t>(count));
+  for (Py_ssize_t i = 0; i < count; ++i) {
+    PyObject* const place = PyList_GET_ITEM(places.ptr(), i);
+    PyObject* const value =
+        ItemOf(Part(place, 0), Part(place, 1), absent.ptr());
+    PyTuple_SET_ITEM(values.ptr(), i, Py_NewRef(value));
+  }
+  return values;
+}
+
+// Whether objects, in order, are of these classes.
+bool AreOf(const py::list& objects, const py::list& classes) {
+  const Py_ssize_t count = PyList_GET_SIZE(objects.ptr());
+  if (PyList_GET_SIZE(classes.ptr()) != count) return false;
+  for (Py_ssize_t i = 0; i < count; ++i) {
+    if (reinterpret_cast<PyObject*>(Py_TYPE(PyList_GET_ITEM(
+            objects.ptr(), i))) != PyList_GET_ITEM(classes.ptr(), i)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// Whether attributes are what they were; of (object, name, thing).
+bool HoldAttributes(const py::list& attributes) {
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(attributes.ptr()); ++i) {
+    PyObject* const attribute = PyList_GET_ITEM(attributes.ptr(), i);
+    PyObject* const thing = Part(attribute, 2);
+    const py::object now = py::reinterpret_steal<py::object>(
+        PyObject_GetAttr(Part(attribute, 0), Part(attribute, 1)));
+    if (!now) throw py::error_already_set();
+    if (now.ptr() != thing) return false;
+  }
+  return true;
+}
+
+// Whether each owner, in order, has its __dict__ yet.
+bool HoldDictionaries(const py::list& owners, const py::list& dictionaries) {
+  static PyObject* const name = PyUnicode_InternFromString("__dict__");
+  const Py_ssize_t count = PyList_GET_SIZE(owners.ptr());
+  if (PyList_GET_SIZE(dictionaries.ptr()) != count) return false;
+  for (Py_ssize_t i = 0; i < count; ++i) {
+    const py::object now = py::reinterpret_steal<py::object>(
+        PyObject_GetAttr(PyList_GET_ITEM(owners.ptr(), i), name));
+    if (!now) throw py::error_already_set();
+    if (now.ptr() != PyList_GET_ITEM(dictionaries.ptr(), i)) return false;
+  }
+  return true;
+}
+
+bool HasKeys(PyObject* mapping, PyObject* keys, py::handle is_other_key) {
+  const Py_ssize_t length = PyObject_Size(mapping);
+  if (length < 0) throw py::error_already_set();
+  if (length != PyTuple_GET_SIZE(keys)) return false;
+  Py_ssize_t index = 0;
+  if (PyDict_CheckExact(mapping)) {
+    Py_ssize_t position = 0;
+    PyObject* key = nullptr;
+    while (index < length &&
+           PyDict_Next(mapping, &position, &key, /*value=*/nullptr) != 0 &&
+           key == PyTuple_GET_ITEM(keys, index)) {
+      ++index;
+    }
+    if (index == length) return true;
+  }
+  // Its own order, and equal keys that are other objects.
+  index = 0;
+  for (const py::handle key : py::reinterpret_borrow<py::object>(mapping)) {
+    if (index == length) return false;
+    PyObject* const before = PyTuple_GET_ITEM(keys, index++);
+    if (key.ptr() != before && IsTrue(is_other_key(key, py::handle(before)))) {
+      return false;
+    }
+  }
+  return index == length;
+}
+
+// Whether mappings or sets have the keys that they had, in order; of (mapping
+// or set, keys).
+bool HoldKeys(const py::list& collections, py::handle is_other_key) {
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(collections.ptr()); ++i) {
+    PyObject* const collection = PyList_GET_ITEM(collections.ptr(), i);
+    PyObject* const keys = Part(collection, 1);
+    if (!PyTuple_Check(keys)) throw py::type_error("not a place");
+    if (!HasKeys(Part(collection, 0), keys, is_other_key)) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+void BindPlaces(py::module_& module) {
+  py::module_ places = module.def_submodule("places");
+  places.def("are_empty", &AreEmpty);
+  places.def("hold_items", &HoldItems);
+  places.def("hold_members", &HoldMembers);
+  places.def("hold_values", &HoldValues);
+  places.def("values_of", &ValuesOf);
+  places.def("are_of", &AreOf);
+  places.def("hold_attributes", &HoldAttributes);
+  places.def("hold_dictionaries", &HoldDictionaries);
+  places.def("hold_keys", &HoldKeys);
+}
+
+}  // namespace djinn::python
