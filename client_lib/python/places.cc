@@ -69,23 +69,30 @@ py::object ContentsOf(PyTypeObject* kind) {
 #endif
 }
 
-// Whether classes have the members that they had, in order; of (class,
+// Whether classes have the members that they had, in order; of (class, names,
 // members).
 bool HoldMembers(const py::list& classes) {
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(classes.ptr()); ++i) {
     PyObject* const entry = PyList_GET_ITEM(classes.ptr(), i);
     PyObject* const kind = Part(entry, 0);
-    PyObject* const members = Part(entry, 1);
-    if (!PyType_Check(kind) || !PyTuple_Check(members)) {
+    PyObject* const names = Part(entry, 1);
+    PyObject* const members = Part(entry, 2);
+    if (!PyType_Check(kind) || !PyTuple_Check(names) ||
+        !PyTuple_Check(members) ||
+        PyTuple_GET_SIZE(names) != PyTuple_GET_SIZE(members)) {
       throw py::type_error("not a class and its members");
     }
     const py::object held = ContentsOf(reinterpret_cast<PyTypeObject*>(kind));
-    PyObject* const contents = held.ptr();
-    if (PyDict_GET_SIZE(contents) != PyTuple_GET_SIZE(members)) return false;
+    if (PyDict_GET_SIZE(held.ptr()) != PyTuple_GET_SIZE(members)) return false;
     Py_ssize_t position = 0, index = 0;
+    PyObject* name = nullptr;
     PyObject* member = nullptr;
-    while (PyDict_Next(contents, &position, /*key=*/nullptr, &member) != 0) {
-      if (member != PyTuple_GET_ITEM(members, index++)) return false;
+    while (PyDict_Next(held.ptr(), &position, &name, &member) != 0) {
+      if (name != PyTuple_GET_ITEM(names, index) ||
+          member != PyTuple_GET_ITEM(members, index)) {
+        return false;
+      }
+      ++index;
     }
   }
   return true;

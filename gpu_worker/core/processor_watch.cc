@@ -6,15 +6,13 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdint>
-#include <cstring>
 #include <string>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "common/log/log.h"
+#include "common/leave_processor.h"
 
 namespace djinn::worker {
 namespace {
@@ -50,25 +48,7 @@ class LinuxProcessorThread final : public ProcessorThread {
     return absl::Nanoseconds(nanoseconds);
   }
 
-  void Leave() override {
-    cpu_set_t allowed;
-    const int processor = sched_getcpu();
-    if (processor < 0 || processor >= CPU_SETSIZE ||
-        sched_getaffinity(0, sizeof(allowed), &allowed) != 0) {
-      return;
-    }
-    cpu_set_t others = allowed;
-    CPU_CLR(processor, &others);
-    if (CPU_COUNT(&others) == 0 ||
-        sched_setaffinity(0, sizeof(others), &others) != 0) {
-      return;
-    }
-    if (sched_setaffinity(0, sizeof(allowed), &allowed) != 0) {
-      log::Warning("the executor may not use one of its processors any more",
-                   {{"processor", absl::StrCat(processor)},
-                    {"error", std::strerror(errno)}});
-    }
-  }
+  void Leave() override { LeaveProcessor(); }
 
  private:
   const int schedstat_;

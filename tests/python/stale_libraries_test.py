@@ -61,6 +61,30 @@ class StaleLibrariesTest(StaleAnswersCase):
         self.check(lambda x: x * tanh.scale, self.patch(torch.nn.Tanh, "scale", 3.0))
         self.check(lambda x: x * max(1, 2), self.patch(builtins, "max", lambda *_: 7))
 
+    def test_a_member_under_another_name(self):
+        gelu = torch.nn.GELU()
+
+        def rename():
+            # As many members, in the same order.
+            forward = torch.nn.GELU.__dict__["forward"]
+            later = {
+                name: member
+                for name, member in vars(torch.nn.GELU).items()
+                if list(vars(torch.nn.GELU)).index(name) > list(vars(torch.nn.GELU)).index("forward")
+            }
+            self.addCleanup(setattr, torch.nn.GELU, "forward", forward)
+            del torch.nn.GELU.forward
+            torch.nn.GELU.another_forward = forward
+            self.addCleanup(delattr, torch.nn.GELU, "another_forward")
+            for name, member in later.items():
+                delattr(torch.nn.GELU, name)
+                setattr(torch.nn.GELU, name, member)
+
+        compiled = self.warm(gelu)
+        rename()
+        with self.assertRaises(NotImplementedError):
+            compiled(torch.randn(4).to(self.device))
+
     def test_modules_however_they_are_reached(self):
         def within():
             import os

@@ -46,7 +46,7 @@ class Watch:
         self._kinds_of_tensors = []
         self._owners = []  # Of a __dict__
         self._dictionaries = []  # Those
-        self._members = []  # (class, what is in it)
+        self._members = []  # (class, the names in it, what they stand for)
         self._references = []  # (weak reference, its object's class, and __dict__)
         self._cells = []  # (cell, thing)
         self._elements = []  # (list, index, thing)
@@ -95,7 +95,7 @@ class Watch:
 
     def add_members(self, kind):
         """Of a class: all of them, in order."""
-        self._members.append((kind, tuple(kind.__dict__.values())))
+        self._members.append((kind, tuple(kind.__dict__), tuple(kind.__dict__.values())))
 
     def add_reference(self, reference, thing):
         """A weak one that leads to `thing`, which is not held."""
@@ -179,7 +179,7 @@ class Watch:
             [(id(owner), name, id(thing)) for owner, name, thing in self._attributes],
             [(id(one), id(kind)) for one, kind in zip(self._objects, self._kinds_of_objects)],
             [(id(one), id(held)) for one, held in zip(self._owners, self._dictionaries)],
-            [(id(kind), [id(member) for member in members]) for kind, members in self._members],
+            [(id(kind), names, [*map(id, members)]) for kind, names, members in self._members],
             [(id(reference), id(kind), id(held)) for reference, kind, held in self._references],
             [(id(cell), id(thing)) for cell, thing in self._cells],
             [(id(sequence), index, id(thing)) for sequence, index, thing in self._elements],
@@ -201,21 +201,22 @@ class Watch:
 
     def changed(self):
         """Whether something else has taken the place of something."""
-        if not (
-            places.are_empty(self._empty)
-            and places.hold_items(self._items, ABSENT)
-            and places.hold_members(self._members)
-            and places.are_of(self._objects, self._kinds_of_objects)
-            and places.are_of(self.tensors, self._kinds_of_tensors)
-            and places.hold_dictionaries(self._owners, self._dictionaries)
-            and places.hold_attributes(self._attributes)
-            and places.hold_attributes(self._hooks)
-            and places.hold_keys(self._keys, is_other_key)
-        ):
+        if not (places.are_empty(self._empty) and places.hold_items(self._items, ABSENT)):
             return True
+        # Before attributes, of which a class may make what it likes.
         for kind, key, thing in self._class_items:
             if kind.get(key, ABSENT) is not thing:
                 return True
+        if not (
+            places.are_of(self._objects, self._kinds_of_objects)
+            and places.are_of(self.tensors, self._kinds_of_tensors)
+            and places.hold_dictionaries(self._owners, self._dictionaries)
+            and places.hold_members(self._members)
+            and places.hold_attributes(self._attributes)
+            and places.hold_keys(self._keys, is_other_key)
+            and places.hold_attributes(self._hooks)
+        ):
+            return True
         for collection, length in self._lengths:
             if len(collection) != length:
                 return True
@@ -259,9 +260,10 @@ class Watch:
         details = tuple(
             [detail(value) for value in values if isinstance(value, EQUAL_TO_OTHERS)]
         )
-        # Another thread may be looking, and finds either.
-        self._last_values = Values(values, kinds, details)
-        return self._last_values
+        now = Values(values, kinds, details)
+        # Another thread may look at the same time; which is kept does not matter.
+        self._last_values = now
+        return now
 
 
 # What classes of the program's may do in another way is not asked of them.

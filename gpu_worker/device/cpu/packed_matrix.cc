@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ATen/Parallel.h"
+#include "gpu_worker/device/cpu/apart.h"
 
 // The runtime that libtorch's own kernels use, where it has it.
 extern "C" {
@@ -42,6 +43,7 @@ struct Product {
   std::unique_ptr<float[]> scratch;
   int64_t scratch_elements = 0;
   int threads = 1;
+  Apart apart;
   Stretch stretches[kMaxThreads];
 
   void Multiply(int64_t piece, int thread) const {
@@ -66,6 +68,7 @@ struct Product {
   }
 
   void Run(int thread) {
+    if (threads > 1) apart.Begin(thread);
     for (int i = 0; i < threads; ++i) {
       Stretch& stretch = stretches[(thread + i) % threads];
       for (;;) {

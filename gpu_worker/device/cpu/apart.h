@@ -1,0 +1,47 @@
+// Keeps the threads of a parallel loop on different processors.
+//
+// OpenMP's threads wait for each other at the end of every loop, and spin
+// first. Where Linux woke one on the processor of another, which it does while
+// a third (a client that is about to sleep) has the other processor, the second
+// spins in the first one's way: until the scheduler's balancing separates them,
+// four milliseconds later, every product takes as long as the spinning.
+#ifndef GPU_WORKER_DEVICE_CPU_APART_H_
+#define GPU_WORKER_DEVICE_CPU_APART_H_
+
+#include <atomic>
+
+#include "absl/time/time.h"
+
+namespace djinn::worker {
+
+// When one thread should leave the processor of another; for that thread alone.
+class ApartWatch {
+ public:
+  // At the beginning of its share. `together`: on that processor. True: it
+  // should leave.
+  bool Note(bool together, absl::Duration now);
+
+  // Between two moves; doubled, up to the second, by every one that did not
+  // help, as where there is no other processor.
+  static constexpr absl::Duration kMinPause = absl::Milliseconds(1);
+  static constexpr absl::Duration kMaxPause = absl::Seconds(1);
+
+ private:
+  bool moved_ = false;  // the last time
+  absl::Duration pause_ = kMinPause;
+  absl::Duration not_before_ = -absl::InfiniteDuration();
+};
+
+// One loop.
+class Apart {
+ public:
+  // By each thread that begins its share; 0 is the one that began the loop.
+  void Begin(int thread);
+
+ private:
+  std::atomic<int> first_{-1};  // the processor of thread 0
+};
+
+}  // namespace djinn::worker
+
+#endif  // GPU_WORKER_DEVICE_CPU_APART_H_
