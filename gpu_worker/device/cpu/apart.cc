@@ -9,6 +9,16 @@
 #include "common/leave_processor.h"
 
 namespace djinn::worker {
+namespace {
+
+// That this process may use.
+int CountProcessors() {
+  cpu_set_t allowed;
+  if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0) return 1;
+  return CPU_COUNT(&allowed);
+}
+
+}  // namespace
 
 bool ApartWatch::Note(bool together, absl::Duration now) {
   if (!together) {
@@ -23,7 +33,9 @@ bool ApartWatch::Note(bool together, absl::Duration now) {
   return true;
 }
 
-void Apart::Begin(int thread) {
+void Apart::Begin(int thread, int threads) {
+  static const int processors = CountProcessors();
+  if (threads < 2 || threads > processors) return;
   const int processor = sched_getcpu();
   if (thread == 0) {
     first_.store(processor, std::memory_order_relaxed);

@@ -32,11 +32,12 @@ class ApartWatch {
   absl::Duration not_before_ = -absl::InfiniteDuration();
 };
 
-// One loop.
+// One loop. Without effect where it has more threads than there are processors.
 class Apart {
  public:
-  // By each thread that begins its share; 0 is the one that began the loop.
-  void Begin(int thread);
+  // By each of `threads` that begins its share; 0 is the one that began the
+  // loop.
+  void Begin(int thread, int threads);
 
  private:
   std::atomic<int> first_{-1};  // the processor of thread 0

@@ -42,10 +42,11 @@ TEST(ApartWatchTest, LeavesAtOnceWhereItHelpedTheLastTime) {
 TEST(ApartTest, ThreadsOnOneProcessorComeThroughIt) {
   // Wherever this thread is: it stands for both.
   Apart apart;
-  apart.Begin(1);
-  apart.Begin(0);
-  apart.Begin(1);
-  apart.Begin(1);
+  apart.Begin(1, 2);
+  apart.Begin(0, 2);
+  apart.Begin(1, 2);
+  apart.Begin(1, 2);
+  apart.Begin(1, 1 << 20);
 }
 
 }  // namespace

@@ -68,7 +68,7 @@ struct Product {
   }
 
   void Run(int thread) {
-    if (threads > 1) apart.Begin(thread);
+    apart.Begin(thread, threads);
     for (int i = 0; i < threads; ++i) {
       Stretch& stretch = stretches[(thread + i) % threads];
       for (;;) {
