@@ -21,6 +21,10 @@ namespace djinn::worker {
 namespace {
 
 constexpr int kMaxThreads = 64;
+// Multiplications, some 50 microseconds of one thread: where a product takes
+// less, to have its threads on two processors gains less than to get them
+// there.
+constexpr int64_t kWorthParting = int64_t{1} << 21;
 
 // One product, in pieces: some rows times a panel. Each thread has a stretch of
 // neighbouring pieces, so that it reads the weight from front to back; who is
@@ -43,6 +47,7 @@ struct Product {
   std::unique_ptr<float[]> scratch;
   int64_t scratch_elements = 0;
   int threads = 1;
+  bool parts_threads = false;
   Apart apart;
   Stretch stretches[kMaxThreads];
 
@@ -68,7 +73,7 @@ struct Product {
   }
 
   void Run(int thread) {
-    apart.Begin(thread, threads);
+    if (parts_threads) apart.Begin(thread, threads);
     for (int i = 0; i < threads; ++i) {
       Stretch& stretch = stretches[(thread + i) % threads];
       for (;;) {
@@ -173,6 +178,8 @@ void PackedMatrix::Multiply(const float* rows, int64_t row_stride,
     product.threads = static_cast<int>(
         std::min<int64_t>({at::get_num_threads(), kMaxThreads, pieces}));
   }
+  product.parts_threads =
+      row_count * layout_.depth * layout_.width >= kWorthParting;
   if (order.parts > 1) {
     product.scratch_elements =
         std::min(row_count, product.rows_at_once) * width;
