@@ -2,6 +2,7 @@
 
 #include <sched.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -28,6 +29,19 @@ void LeaveProcessor() {
                  {{"processor", absl::StrCat(processor)},
                   {"error", std::strerror(errno)}});
   }
+}
+
+bool LeavePace::Note(bool crowded, absl::Duration now) {
+  if (!crowded) {
+    if (moved_) pause_ = min_pause_;
+    moved_ = false;
+    return false;
+  }
+  if (now < not_before_) return false;
+  if (moved_) pause_ = std::min(2 * pause_, kMaxPause);
+  moved_ = true;
+  not_before_ = now + pause_;
+  return true;
 }
 
 }  // namespace djinn

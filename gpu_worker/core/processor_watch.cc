@@ -5,7 +5,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstdint>
 #include <string>
 
@@ -74,16 +73,7 @@ bool ProcessorWatch::NoteTurn(absl::Duration now) {
   const std::optional<absl::Duration> before = waited_;
   waited_ = thread_->Waited();
   if (!before.has_value() || !waited_.has_value()) return false;
-  if (*waited_ - *before <= kTurns * kTolerated) {
-    if (moved_) pause_ = kMinPause;
-    moved_ = false;
-    return false;
-  }
-  if (now < not_before_) return false;
-  if (moved_) pause_ = std::min(2 * pause_, kMaxPause);
-  moved_ = true;
-  not_before_ = now + pause_;
-  return true;
+  return pace_.Note(*waited_ - *before > kTurns * kTolerated, now);
 }
 
 }  // namespace djinn::worker

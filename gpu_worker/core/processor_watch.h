@@ -13,6 +13,7 @@
 #include <optional>
 
 #include "absl/time/time.h"
+#include "common/leave_processor.h"
 
 namespace djinn::worker {
 
@@ -49,19 +50,15 @@ class ProcessorWatch {
   // More than that, per turn, is worth a move: what it costs to wake a thread
   // on an idle processor every time.
   static constexpr absl::Duration kTolerated = absl::Microseconds(25);
-  // Between two moves; doubled, up to the second, by every one that did not
-  // help.
+  // Between two moves, as LeavePace has it.
   static constexpr absl::Duration kMinPause = absl::Milliseconds(2);
-  static constexpr absl::Duration kMaxPause = absl::Seconds(1);
 
  private:
   ProcessorThread* const thread_;
   int processor_ = -1;
   int turns_ = 0;                         // on that
   std::optional<absl::Duration> waited_;  // before those
-  bool moved_ = false;                    // at the last look
-  absl::Duration pause_ = kMinPause;
-  absl::Duration not_before_ = -absl::InfiniteDuration();
+  LeavePace pace_{kMinPause};
 };
 
 }  // namespace djinn::worker

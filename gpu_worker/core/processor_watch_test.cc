@@ -70,13 +70,13 @@ TEST_F(ProcessorWatchTest, LeavesLessOftenWhereThatDoesNotHelp) {
 }
 
 TEST_F(ProcessorWatchTest, IsPatientNoLongerOnceItHelped) {
-  const absl::Duration length = ProcessorWatch::kMaxPause;
+  const absl::Duration length = LeavePace::kMaxPause;
   for (int i = 0; i < 20; ++i) Turns(many_, length);
   EXPECT_EQ(left_, 20);
   Turns(few_);
   Turns(many_);
   EXPECT_EQ(left_, 20);  // the long pause is not over
-  now_ += ProcessorWatch::kMaxPause;
+  now_ += LeavePace::kMaxPause;
   Turns(many_);
   EXPECT_EQ(left_, 21);
   Turns(few_);

@@ -66,17 +66,13 @@ class StaleLibrariesTest(StaleAnswersCase):
 
         def rename():
             # As many members, in the same order.
-            forward = torch.nn.GELU.__dict__["forward"]
-            later = {
-                name: member
-                for name, member in vars(torch.nn.GELU).items()
-                if list(vars(torch.nn.GELU)).index(name) > list(vars(torch.nn.GELU)).index("forward")
-            }
+            members = list(vars(torch.nn.GELU).items())
+            forward = torch.nn.GELU.forward
             self.addCleanup(setattr, torch.nn.GELU, "forward", forward)
             del torch.nn.GELU.forward
             torch.nn.GELU.another_forward = forward
             self.addCleanup(delattr, torch.nn.GELU, "another_forward")
-            for name, member in later.items():
+            for name, member in members[members.index(("forward", forward)) + 1 :]:
                 delattr(torch.nn.GELU, name)
                 setattr(torch.nn.GELU, name, member)
 

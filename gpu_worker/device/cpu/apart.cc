@@ -2,7 +2,6 @@
 
 #include <sched.h>
 
-#include <algorithm>
 #include <chrono>
 
 #include "absl/time/time.h"
@@ -10,6 +9,8 @@
 
 namespace djinn::worker {
 namespace {
+
+constexpr absl::Duration kMinPause = absl::Milliseconds(1);
 
 // That this process may use.
 int CountProcessors() {
@@ -20,19 +21,6 @@ int CountProcessors() {
 
 }  // namespace
 
-bool ApartWatch::Note(bool together, absl::Duration now) {
-  if (!together) {
-    if (moved_) pause_ = kMinPause;
-    moved_ = false;
-    return false;
-  }
-  if (now < not_before_) return false;
-  if (moved_) pause_ = std::min(2 * pause_, kMaxPause);
-  moved_ = true;
-  not_before_ = now + pause_;
-  return true;
-}
-
 void Apart::Begin(int thread, int threads) {
   static const int processors = CountProcessors();
   if (threads < 2 || threads > processors) return;
@@ -41,11 +29,11 @@ void Apart::Begin(int thread, int threads) {
     first_.store(processor, std::memory_order_relaxed);
     return;
   }
-  thread_local ApartWatch watch;
+  thread_local LeavePace pace(kMinPause);
   const bool together = processor == first_.load(std::memory_order_relaxed);
   const absl::Duration now =
       absl::FromChrono(std::chrono::steady_clock::now().time_since_epoch());
-  if (watch.Note(together, now)) LeaveProcessor();
+  if (pace.Note(together, now)) LeaveProcessor();
 }
 
 }  // namespace djinn::worker

@@ -1,7 +1,7 @@
 // Keeps the threads of a parallel loop on different processors.
 //
 // OpenMP's threads wait for each other at the end of every loop, and spin
-// first. Where Linux woke one on the processor of another, which it does while
+// first. Where Linux woke one on the processor of another, as it may while
 // a third (a client that is about to sleep) has the other processor, the second
 // spins in the first one's way: until the scheduler's balancing separates them,
 // four milliseconds later, every product takes as long as the spinning.
@@ -10,27 +10,7 @@
 
 #include <atomic>
 
-#include "absl/time/time.h"
-
 namespace djinn::worker {
-
-// When one thread should leave the processor of another; for that thread alone.
-class ApartWatch {
- public:
-  // At the beginning of its share. `together`: on that processor. True: it
-  // should leave.
-  bool Note(bool together, absl::Duration now);
-
-  // Between two moves; doubled, up to the second, by every one that did not
-  // help, as where there is no other processor.
-  static constexpr absl::Duration kMinPause = absl::Milliseconds(1);
-  static constexpr absl::Duration kMaxPause = absl::Seconds(1);
-
- private:
-  bool moved_ = false;  // the last time
-  absl::Duration pause_ = kMinPause;
-  absl::Duration not_before_ = -absl::InfiniteDuration();
-};
 
 // One loop. Without effect where it has more threads than there are processors.
 class Apart {

@@ -21,9 +21,8 @@ namespace djinn::worker {
 namespace {
 
 constexpr int kMaxThreads = 64;
-// Multiplications, some 50 microseconds of one thread: where a product takes
-// less, to have its threads on two processors gains less than to get them
-// there.
+// Multiplications, some 50 microseconds of one thread: the threads of a product
+// that takes less stay where they are, since a move takes some ten itself.
 constexpr int64_t kWorthParting = int64_t{1} << 21;
 
 // One product, in pieces: some rows times a panel. Each thread has a stretch of
@@ -141,6 +140,7 @@ void PackedMatrix::Multiply(const float* rows, int64_t row_stride,
                             int64_t row_count, const float* bias,
                             const SumOrder& order, float* result) const {
   used_.store(true, std::memory_order_relaxed);
+  if (row_count == 0) return;
   const int64_t width = kernel_.panel_width;
   Product product;
   product.kernel = &kernel_;
@@ -170,8 +170,7 @@ void PackedMatrix::Multiply(const float* rows, int64_t row_stride,
 
   // Blocks of rows as large as each other, so that threads have as much to do.
   const int64_t most_rows = RowsAtOnce(kernel_, layout_.depth);
-  const int64_t row_blocks =
-      std::max<int64_t>((row_count + most_rows - 1) / most_rows, 1);
+  const int64_t row_blocks = (row_count + most_rows - 1) / most_rows;
   product.rows_at_once = (row_count + row_blocks - 1) / row_blocks;
   const int64_t pieces = row_blocks * product.panels;
   if (GOMP_parallel != nullptr) {

@@ -103,6 +103,12 @@ TEST(PackedMatrixTest, MultipliesEveryShape) {
   }
 }
 
+TEST(PackedMatrixTest, WritesNothingOfNoRows) {
+  for (const PackedKernel* kernel : Kernels()) {
+    Multiply(*kernel, {.rows = 0, .depth = 40, .width = 40, .threads = 2});
+  }
+}
+
 TEST(PackedMatrixTest, TakesAnyLayoutOfItsOperands) {
   for (const PackedKernel* kernel : Kernels()) {
     for (const bool transposed : {false, true}) {
