@@ -15,5 +15,17 @@ TEST(TrialPaceTest, RestsAfterATrial) {
   EXPECT_TRUE(pace.IsDue(due));
 }
 
+TEST(TrialPaceTest, TheFirstTrialsFollowEachOther) {
+  TrialPace pace;
+  const absl::Duration half = TrialPace::kUnpaced / 2;
+  pace.Took(absl::ZeroDuration(), half);
+  EXPECT_TRUE(pace.IsDue(half));
+  pace.Took(half, 2 * half);
+  EXPECT_TRUE(pace.IsDue(2 * half));
+  pace.Took(2 * half, 3 * half);
+  EXPECT_FALSE(pace.IsDue(3 * half));
+  EXPECT_TRUE(pace.IsDue(3 * half + TrialPace::kRest * half));
+}
+
 }  // namespace
 }  // namespace djinn::worker
