@@ -22,6 +22,7 @@
 #include "client_lib/capture/custom_operators.h"
 #include "client_lib/capture/default_dtype.h"
 #include "client_lib/capture/equal_scalars.h"
+#include "client_lib/capture/host_call.h"
 #include "client_lib/capture/lane.h"
 #include "client_lib/capture/limited_inference.h"
 #include "client_lib/capture/misfits.h"
@@ -151,6 +152,16 @@ class Capture {
     }
   }
 
+  // For a call that is about to be recorded. `result`, of those that may be
+  // known: what it makes or overwrites.
+  template <typename Result>
+  std::optional<HostWrite> OnHost(Result result) {
+    if (ABSL_PREDICT_TRUE(info_.host_use == HostUse::kNone)) {
+      return std::nullopt;
+    }
+    return HostWrite::OfCall(info_, arguments(), result(), device_.get());
+  }
+
   // Whether the worker is known to have the operator.
   bool IsTaken() const { return !info_.is_custom || IsTakenBy(info_, device_); }
 
@@ -235,9 +246,11 @@ class Capture {
     }
     std::vector<at::Tensor> made;
     if (!IsTaken()) made = tensors;
+    std::optional<HostWrite> host = OnHost([&] { return tensors.at(0); });
     std::vector<c10::IValue> results =
         PackReturns(info_, inferred.lengths, std::move(tensors));
     Record(made);
+    if (host.has_value()) std::move(*host).Keep();
     Replace(stack_, count_, std::move(results));
   }
 
@@ -319,7 +332,10 @@ class Capture {
           MemoKey(info_, arguments(), scratch_.call, &scratch_.key), {});
     }
     if (info_.writes_by_others) RaiseVersions();
+    std::optional<HostWrite> host =
+        OnHost([&] { return arguments()[0].toTensor(); });
     Record();
+    if (host.has_value()) std::move(*host).Keep();
     Replace(stack_, count_, ReturnedArguments(info_, arguments()));
   }
 

@@ -6,8 +6,10 @@
 #include <ATen/ops/empty_strided.h>
 
 #include <memory>
+#include <optional>
 
 #include "client_lib/capture/capture_kernel.h"
+#include "client_lib/capture/host_call.h"
 #include "client_lib/capture/lane.h"
 #include "client_lib/capture/mixed_devices.h"
 #include "client_lib/capture/operator_info.h"
@@ -39,12 +41,18 @@ at::Tensor PlainCpu(const at::Tensor& source, c10::ScalarType data_type) {
   return source.to(data_type).resolve_conj().resolve_neg();
 }
 
-void UploadWhole(const at::Tensor& bytes, RemoteStorage* storage) {
+// `bytes` has the layout of the destination, which is all of its storage.
+void UploadWhole(const at::Tensor& bytes, const at::Tensor& destination) {
+  RemoteStorage* const storage = OwnStorageOf(destination);
+  VirtualDevice* const device = storage->device().get();
+  std::optional<HostWrite> host =
+      HostWrite::OfUpload(bytes, destination, device);
   auto owner = std::make_shared<const at::Tensor>(bytes);
   const absl::string_view view(static_cast<const char*>(bytes.const_data_ptr()),
                                bytes.numel() * bytes.element_size());
-  ThrowIfError(storage->device()->Upload(CurrentLane(), storage,
-                                         {view, std::move(owner)}));
+  ThrowIfError(
+      device->Upload(CurrentLane(), storage, {view, std::move(owner)}));
+  if (host.has_value()) std::move(*host).Keep();
 }
 
 }  // namespace
@@ -70,14 +78,14 @@ void CopyToRemote(const at::Tensor& source, const at::Tensor& destination) {
                                    plain.options());
       laid_out.copy_(plain);
     }
-    UploadWhole(laid_out, storage);
+    UploadWhole(laid_out, destination);
     return;
   }
   const at::Tensor contiguous = plain.contiguous();
   const at::Tensor temporary =
       NewRemoteTensor(storage->device(), contiguous.sizes(),
                       contiguous.strides(), contiguous.scalar_type());
-  UploadWhole(contiguous, StorageOf(temporary));
+  UploadWhole(contiguous, temporary);
   RecordCopy(temporary, destination);
 }
 

@@ -179,6 +179,7 @@ OperatorInfo::OperatorInfo(const c10::OperatorHandle& op) : handle(op) {
   if (writes && !is_custom) output_rules = OutputRulesOf(op);
   writes_by_others = WritesByOthers(op, is_out);
   filling = FindFilling(schema);
+  host_use = HostUseOf(schema);
   takes_numbers = absl::c_any_of(arguments, [](const ArgumentInfo& argument) {
     return argument.kind == ArgumentKind::kScalar;
   });

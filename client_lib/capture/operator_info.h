@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "client_lib/capture/host_use.h"
 #include "client_lib/capture/output_rules.h"
 #include "client_lib/session/call.h"
 #include "client_lib/shape/shape_rules.h"
@@ -100,6 +101,8 @@ struct OperatorInfo {
   // each: the overload that takes one for all, with the same results; null when
   // there is none. Set after all are made.
   const OperatorInfo* with_one_scalar = nullptr;
+  // Whether this process can carry it out beside the worker.
+  HostUse host_use = HostUse::kNone;
   // PyTorch splits it into others; there is no kernel to capture it.
   bool is_split = false;
 

@@ -115,6 +115,10 @@ class RecordingDevice : public VirtualDevice {
                                                          uint64_t) override {
     return absl::UnimplementedError("a recorder has no values");
   }
+  uint64_t VersionOf(const RemoteStorage&) override { return 0; }
+  HostValuePtr FindHostValue(const StorageAt&) override { return nullptr; }
+  void KeepHostValue(const StorageAt&, absl::Span<const StorageAt>,
+                     HostValuePtr, bool) override {}
   absl::Status StartRecording(uint32_t) override {
     return absl::UnimplementedError("a recorder carries nothing out again");
   }

@@ -171,6 +171,7 @@ py::dict StatisticsAsDict() {
   all["uploads_inline"] = statistics.uploads_inline;
   all["uploads_sent"] = statistics.uploads_sent;
   all["uploads_already_held"] = statistics.uploads_already_held;
+  all["reads_answered_here"] = statistics.reads_answered_here;
   all["device_copies"] = statistics.device_copies;
   all["values_made_again"] = statistics.values_made_again;
   all["bytes_not_fetched"] = statistics.bytes_not_fetched;

@@ -84,6 +84,10 @@ void ReadPredictor::OnRead(uint32_t lane, uint64_t storage_id,
   }
 }
 
+void ReadPredictor::OnAnswered(uint32_t lane) {
+  *PositionOf(lane) = Start(lane);
+}
+
 uint64_t* ReadPredictor::PositionOf(uint32_t lane) {
   // Lanes come and go with threads: what is forgotten is learnt anew.
   if (positions_.size() >= kMaxLanes && !positions_.contains(lane)) {

@@ -51,6 +51,8 @@ class ReadPredictor {
   // The lane reads the storage; what it records next begins anew.
   void OnRead(uint32_t lane, uint64_t storage_id, const srg::TensorView& view,
               uint64_t bytes);
+  // The lane has a value without asking for it; likewise.
+  void OnAnswered(uint32_t lane);
 
  private:
   struct Write {

@@ -271,6 +271,7 @@ void RemoteDevice::AddStatistics(Statistics* sum) const {
   sum->uploads_inline += statistics_.uploads_inline;
   sum->uploads_sent += statistics_.uploads_sent;
   sum->uploads_already_held += statistics_.uploads_already_held;
+  sum->reads_answered_here += statistics_.reads_answered_here;
   sum->device_copies += statistics_.device_copies;
   sum->bytes_up += statistics_.bytes_up;
   sum->bytes_down += statistics_.bytes_down;

@@ -30,6 +30,7 @@
 #include "client_lib/session/call_sites.h"
 #include "client_lib/session/dead_list.h"
 #include "client_lib/session/device_profile.h"
+#include "client_lib/session/host_values.h"
 #include "client_lib/session/message_log.h"
 #include "client_lib/session/migration.h"
 #include "client_lib/session/part_reads.h"
@@ -123,6 +124,11 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   absl::StatusOr<std::unique_ptr<PendingRead>> StartRead(
       uint32_t lane, RemoteStorage* storage, const srg::TensorView& view,
       void* destination, uint64_t bytes, Caller caller = Caller::kDirect);
+  uint64_t VersionOf(const RemoteStorage& storage);
+  HostValuePtr FindHostValue(const StorageAt& storage);
+  void KeepHostValue(const StorageAt& written,
+                     absl::Span<const StorageAt> operands, HostValuePtr value,
+                     bool readable);
   absl::Status StartRecording(uint32_t lane);
   absl::StatusOr<std::shared_ptr<const Recording>> FinishRecording(
       uint32_t lane, absl::Span<RemoteStorage* const> given,
@@ -294,11 +300,18 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   // Reads.
   class ReadHandle;
   static void Notify(const ReadTable::Callbacks& callbacks);
+  // Whether it is a read of one element that this process can tell: then it is
+  // in `destination`.
+  absl::StatusOr<bool> AnswerFromHost(uint32_t lane,
+                                      const RemoteStorage& storage,
+                                      const srg::TensorView& view,
+                                      void* destination, uint64_t bytes,
+                                      Caller caller);
   // Replaces `wait` by that of a foreseen read, or of one of the whole storage.
   absl::Status IssueRead(uint32_t lane, RemoteStorage* storage,
                          const srg::TensorView& view,
                          std::shared_ptr<ReadWait>* wait, Caller caller);
-  static StorageVersion VersionOf(const RemoteStorage& storage) {
+  static StorageVersion VersionAt(const RemoteStorage& storage) {
     return {storage.id(), storage.version_, storage.size_bytes()};
   }
   // Fulfils the wait if the storage's bytes are here; false otherwise.
@@ -604,6 +617,7 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   CondVar streaming_changed_;
   ReadPredictor predictor_ ABSL_GUARDED_BY(mu_);
   PartReads part_reads_ ABSL_GUARDED_BY(mu_);
+  HostValues host_values_ ABSL_GUARDED_BY(mu_);
   CallSiteLog call_sites_ ABSL_GUARDED_BY(mu_);
   // root_errors counts apart.
   Statistics statistics_ ABSL_GUARDED_BY(mu_);

@@ -65,6 +65,8 @@ void RemoteDevice::OnMessage(v1::ControlResponse response) {
     MutexLock lock(&mu_);
     if (ABSL_PREDICT_FALSE(going_over_)) return;
     arrived_ = arrived;
+    // What was computed here may derive from what failed there.
+    if (!root_error.ok()) host_values_.Clear();
     violation = Take(&response);
     // They are the program's: not for a thread that waits, whose locks they may
     // take.

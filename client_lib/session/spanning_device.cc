@@ -361,6 +361,21 @@ absl::StatusOr<std::unique_ptr<PendingRead>> SpanningDevice::StartRead(
   return read;
 }
 
+uint64_t SpanningDevice::VersionOf(const RemoteStorage& storage) {
+  return first_->VersionOf(storage);
+}
+
+HostValuePtr SpanningDevice::FindHostValue(const StorageAt& storage) {
+  return spans() ? nullptr : first_->FindHostValue(storage);
+}
+
+void SpanningDevice::KeepHostValue(const StorageAt& written,
+                                   absl::Span<const StorageAt> operands,
+                                   HostValuePtr value, bool readable) {
+  if (spans()) return;
+  first_->KeepHostValue(written, operands, std::move(value), readable);
+}
+
 absl::StatusOr<std::vector<StoragePtr>> SpanningDevice::Replay(
     uint32_t lane, const std::shared_ptr<const Recording>& recording,
     absl::Span<RemoteStorage* const> given) {

@@ -94,6 +94,11 @@ class SpanningDevice final : public VirtualDevice {
   absl::StatusOr<std::unique_ptr<PendingRead>> StartRead(
       uint32_t lane, RemoteStorage* storage, const srg::TensorView& view,
       void* destination, uint64_t bytes) override;
+  uint64_t VersionOf(const RemoteStorage& storage) override;
+  HostValuePtr FindHostValue(const StorageAt& storage) override;
+  void KeepHostValue(const StorageAt& written,
+                     absl::Span<const StorageAt> operands, HostValuePtr value,
+                     bool readable) override;
   absl::Status StartRecording(uint32_t lane) override;
   absl::StatusOr<std::shared_ptr<const Recording>> FinishRecording(
       uint32_t lane, absl::Span<RemoteStorage* const> given,

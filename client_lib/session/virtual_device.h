@@ -71,8 +71,30 @@ class PendingRead {
   virtual void OnReady(std::function<void()> callback) = 0;
 };
 
+// All bytes of a small storage.
+using HostBytes = std::shared_ptr<const std::string>;
+
+// What a small storage held at one version, which this process can tell, too:
+// see host_values.h. Thread-safe.
+class HostValue {
+ public:
+  virtual ~HostValue() = default;
+  // All of its bytes, computed now, perhaps; null where that fails. Called
+  // without locks.
+  virtual HostBytes Bytes() const = 0;
+};
+using HostValuePtr = std::shared_ptr<const HostValue>;
+
+struct StorageAt {
+  const RemoteStorage* storage = nullptr;
+  uint64_t version = 0;
+};
+
 class VirtualDevice : public std::enable_shared_from_this<VirtualDevice> {
  public:
+  // Of a storage whose value may be kept here.
+  static constexpr uint64_t kMaxHostValueBytes = 16384;
+
   virtual ~VirtualDevice() = default;
 
   virtual int index() const = 0;
@@ -133,6 +155,22 @@ class VirtualDevice : public std::enable_shared_from_this<VirtualDevice> {
   virtual absl::StatusOr<std::unique_ptr<PendingRead>> StartRead(
       uint32_t lane, RemoteStorage* storage, const srg::TensorView& view,
       void* destination, uint64_t bytes) = 0;
+
+  // How often the storage was written to, as far as that was recorded. What
+  // writes to one that was never written to, and is neither an upload nor the
+  // call that makes it, fills it with zeros first, which counts.
+  virtual uint64_t VersionOf(const RemoteStorage& storage) = 0;
+  // What it holds; null where KeepHostValue() was not told lately. A device
+  // that spans workers knows nothing.
+  virtual HostValuePtr FindHostValue(const StorageAt& storage) = 0;
+  // Says what the caller's call or upload wrote: `value` is all that the
+  // storage holds at that version, and follows from what the operands hold at
+  // theirs. A read of one element is answered from there if it is `readable`.
+  // Without effect where one of them has another version by now, since another
+  // thread wrote to it.
+  virtual void KeepHostValue(const StorageAt& written,
+                             absl::Span<const StorageAt> operands,
+                             HostValuePtr value, bool readable) = 0;
 
   // Keeps what the lane records from here on, too. FailedPrecondition
   // (ALREADY_RECORDING) if that is so already.
