@@ -18,7 +18,7 @@ struct Statistics {
   // Structures for which the worker already had a compiled plan.
   uint64_t plan_cache_hits = 0;
   uint64_t reads = 0;
-  // Of these, those of values that this process had computed, too.
+  // Of these, those that this process told by itself, without the worker.
   uint64_t reads_answered_here = 0;
   // Uploads by the way they took.
   uint64_t uploads_inline = 0;

@@ -2,7 +2,7 @@
 // none for kRest times as long. A program with many shapes (a decoder has one
 // at every position) would otherwise spend its time on trials for seconds. The
 // first ones of a worker, kUnpaced altogether, follow each other: a program
-// with few shapes has them behind itself after some dozen runs.
+// with few shapes has them behind itself after some hundred runs.
 //
 // Thread-safe.
 #ifndef GPU_WORKER_DEVICE_CPU_TRIAL_PACE_H_
