@@ -260,13 +260,15 @@ std::optional<HostWrite> HostWrite::OfCall(const OperatorInfo& info,
       !srg::CoversStorage(ViewOf(result), OwnStorageOf(result)->size_bytes())) {
     return std::nullopt;
   }
-  HostWrite write(result, /*is_birth=*/!overwrites, device);
   auto value = std::make_shared<Result>(info, result);
-  Taker taker(device, value.get(), &write.operands_);
+  std::vector<StorageAt> operands;
+  Taker taker(device, value.get(), &operands);
   for (const c10::IValue& argument : arguments.slice(overwrites ? 1 : 0)) {
     if (overwrites && IsAlias(result, argument)) return std::nullopt;
     if (!taker.Take(argument)) return std::nullopt;
   }
+  HostWrite write(result, /*is_birth=*/!overwrites, device);
+  write.operands_ = std::move(operands);
   write.value_ = std::move(value);
   write.readable_ = true;
   return write;
