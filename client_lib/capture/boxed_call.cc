@@ -42,12 +42,17 @@ std::vector<c10::IValue> FunctionalArguments(const OperatorInfo& info,
                                              Arguments arguments) {
   std::vector<c10::IValue> inputs;
   const at::Tensor* out = nullptr;
+  const int type_argument = info.output_rules.type_argument;
   for (size_t i = 0; i < arguments.size(); ++i) {
     if (!info.arguments[i].is_out) {
       inputs.push_back(arguments[i]);
     } else if (out == nullptr && arguments[i].isTensor()) {
       out = &arguments[i].toTensor();
     }
+  }
+  // Outputs come last.
+  if (type_argument >= 0 && out != nullptr && inputs[type_argument].isNone()) {
+    inputs[type_argument] = out->scalar_type();
   }
   if (info.functional_is_factory && out != nullptr) {
     inputs.emplace_back(out->scalar_type());

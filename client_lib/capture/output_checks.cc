@@ -113,6 +113,12 @@ void CheckOverlap(const OperatorInfo& info,
 void CheckOut(const OperatorInfo& info, c10::ArrayRef<c10::IValue> arguments,
               const at::Tensor& out, const ResultMeta& result) {
   const c10::ScalarType type = out.scalar_type();
+  if (info.output_rules.truth) {
+    TORCH_CHECK(type == c10::ScalarType::Bool || type == c10::ScalarType::Byte,
+                info.handle.schema().name().substr(sizeof("aten::") - 1),
+                " only supports bool tensor for result, got: ", type);
+    return;
+  }
   // abs() alone gives a real result that a complex output takes.
   const bool widens =
       c10::isComplexType(type) && !c10::isComplexType(result.dtype);

@@ -154,6 +154,22 @@ bool KeepsType(const c10::FunctionSchema& schema, const std::string& base) {
          (base == "lerp" && schema.overload_name() == "Tensor_out");
 }
 
+// Of those that compute in an output's type if none is said: not of what
+// PyTorch generates from a functional form, whose type it is.
+int TypeArgument(const c10::OperatorHandle& op, const std::string& base) {
+  static const auto* const names = new absl::flat_hash_set<std::string>{
+      "cumprod", "cumsum", "nansum", "prod", "sum"};
+  if (!names->contains(base) ||
+      op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd)) {
+    return -1;
+  }
+  const c10::FunctionSchema& schema = op.schema();
+  for (size_t i = 0; i < schema.arguments().size(); ++i) {
+    if (schema.arguments()[i].name() == "dtype") return static_cast<int>(i);
+  }
+  return -1;
+}
+
 }  // namespace
 
 OutputRules OutputRulesOf(const c10::OperatorHandle& op) {
@@ -183,6 +199,10 @@ OutputRules OutputRulesOf(const c10::OperatorHandle& op) {
   }
   rules.exact_type = KeepsType(schema, base);
   rules.own_type = base == "cumsum" || base == "cumprod";
+  if (is_out) rules.type_argument = TypeArgument(op, base);
+  rules.truth = base == "all" || base == "any";
+  rules.counts_elements = base == "arange" || base == "linspace" ||
+                          base == "logspace" || base == "range";
   rules.leaves_integers = schema.name() == "aten::nan_to_num_";
   rules.leaves_reals = schema.name() == "aten::conj_physical_";
   rules.copies_integers =

@@ -28,6 +28,13 @@ struct OutputRules {
   bool exact_type = false;
   // In place, it computes in the type of what it writes.
   bool own_type = false;
+  // The argument that says in which type it computes: by default that of an
+  // output. -1: none.
+  int type_argument = -1;
+  // Writes truth values, to an output of bool or uint8.
+  bool truth = false;
+  // An output with as many elements as the result keeps its sizes.
+  bool counts_elements = false;
   // In place, nothing happens to integers, or to what is not complex.
   bool leaves_integers = false;
   bool leaves_reals = false;

@@ -146,9 +146,29 @@ Results ScalarAndTensor(const CallArguments& args) {
   return {Elementwise(common, {Number(), Describe(other)}, common)};
 }
 
-Results ShiftByScalar(const CallArguments& args) {
-  const at::Tensor& self = args.Tensor(0);
-  return {Elementwise(self.scalar_type(), {Describe(self), Number()})};
+// `kernel` is PyTorch's name of it.
+Results Shifted(const char* kernel, Results results) {
+  const ScalarType type = results[0].dtype;
+  TORCH_CHECK_NOT_IMPLEMENTED(c10::isIntegralType(type, /*includeBool=*/false),
+                              '"', kernel, "\" not implemented for '",
+                              c10::toString(type), "'");
+  return results;
+}
+
+Results LeftShift(const CallArguments& args) {
+  return Shifted("lshift_cpu", BinaryPromoting(args));
+}
+
+Results LeftShiftByScalar(const CallArguments& args) {
+  return Shifted("lshift_cpu", TensorAndScalar(args));
+}
+
+Results RightShift(const CallArguments& args) {
+  return Shifted("rshift_cpu", BinaryPromoting(args));
+}
+
+Results RightShiftByScalar(const CallArguments& args) {
+  return Shifted("rshift_cpu", TensorAndScalar(args));
 }
 
 Results Rsub(const CallArguments& args) {
@@ -424,11 +444,11 @@ void AddPointwiseRules(RuleTable* table) {
 
   table->Add({"aten::rsub.Tensor"}, Rsub);
   table->Add({"aten::rsub.Scalar"}, RsubScalar);
-  table->Add({"aten::floor_divide", "aten::__lshift__.Tensor",
-              "aten::__rshift__.Tensor"},
-             BinaryPromoting);
-  table->Add({"aten::__lshift__.Scalar", "aten::__rshift__.Scalar"},
-             ShiftByScalar);
+  table->Add({"aten::floor_divide"}, BinaryPromoting);
+  table->Add({"aten::__lshift__.Tensor"}, LeftShift);
+  table->Add({"aten::__lshift__.Scalar"}, LeftShiftByScalar);
+  table->Add({"aten::__rshift__.Tensor"}, RightShift);
+  table->Add({"aten::__rshift__.Scalar"}, RightShiftByScalar);
   table->Add({"aten::remainder.Scalar_Tensor"}, ScalarAndTensor);
   table->Add({"aten::remainder.Scalar", "aten::floor_divide.Scalar"},
              TensorAndScalar);

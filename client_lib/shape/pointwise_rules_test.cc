@@ -69,6 +69,8 @@ TEST(PointwiseRulesTest, BinaryOperatorsPromote) {
     CheckRule("aten::rsub.Scalar", {x, 2.5});
     CheckRule("aten::rsub.Scalar", {x, 2});
     CheckRule("aten::__lshift__.Scalar", {x, 1});
+    CheckRule("aten::__rshift__.Scalar", {x, 1});
+    CheckRule("aten::__lshift__.Scalar", {x.to(at::kBool), 1});
     CheckRule("aten::remainder.Scalar_Tensor", {2.5, x});
     CheckRule("aten::remainder.Scalar", {x, 2.5});
   }
@@ -216,6 +218,8 @@ TEST(PointwiseRulesTest, RejectWhatTheKernelsReject) {
   CheckRejected("aten::rsub.Tensor", {x, y});
   CheckRejected("aten::rsub.Tensor", {Make({2}, at::kBool), Make({2})});
   CheckRejected("aten::relu", {Make({2}, at::kBool)});
+  CheckRejected("aten::__lshift__.Scalar", {Make({2}), 1});
+  CheckRejected("aten::__rshift__.Tensor", {Make({2}), Make({2}, at::kLong)});
   CheckRejected("aten::hardswish", {Make({2}, at::kLong)});
   CheckRejected("aten::complex", {x, Make({2, 3}, at::kDouble)});
   CheckRejected("aten::dropout", {x, 1.5, true});
