@@ -19,7 +19,7 @@ namespace djinn::bench {
 namespace {
 
 constexpr int kChannels = 16;
-constexpr int kReportEvery = 100;
+constexpr int kReportEvery = 20;
 
 // One session with one lease, and nothing to do. Streams end with the process.
 struct IdleSession {
