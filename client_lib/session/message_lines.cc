@@ -21,8 +21,10 @@ std::string Describe(const v1::Install& install) {
     return absl::StrCat("upload ", install.transfer().transfer_id(), " of ",
                         install.transfer().size_bytes(), " bytes to ", storage);
   }
-  return absl::StrCat("upload of ", install.inline_value().size(), " bytes to ",
-                      storage);
+  return absl::StrCat("upload of ",
+                      install.has_content() ? install.content().size()
+                                            : install.inline_value().size(),
+                      " bytes to ", storage);
 }
 
 std::string Describe(const v1::Ordered& message) {

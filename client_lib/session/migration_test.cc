@@ -100,6 +100,42 @@ TEST_F(MigrationTest, WhatWasAskedBeforeIsAnsweredHere) {
   ExpectGood();
 }
 
+TEST_F(MigrationTest, UploadsAskWhoeverTakesThem) {
+  constexpr size_t kSize = 100'000;
+  here().TakeContents(1 << 20);
+  there().TakeContents(1 << 20);
+  Begin();
+  const auto upload = [&](char fill) {
+    const std::string bytes(kSize, fill);
+    const StoragePtr storage = device_->NewStorage(kSize);
+    EXPECT_TRUE(device_->Upload(0, storage.get(), {bytes, nullptr}).ok());
+    return storage;
+  };
+  const auto ways = [](const FakeWorker& worker) {
+    std::string ways;
+    for (const v1::Ordered& message : worker.received()) {
+      if (message.install().has_content()) ways += 'c';
+      if (message.install().has_transfer()) ways += 't';
+    }
+    return ways;
+  };
+  here().Pause();
+  const StoragePtr before = upload('b');
+  cluster_.coordinator().AskToMigrate("lease-0", 1, 10);
+  // It is not known yet what the other one takes.
+  StoragePtr meanwhile;
+  std::thread program([&] { meanwhile = upload('m'); });
+  here().Resume();
+  EXPECT_FALSE(cluster_.coordinator().WaitOutcome().has_failure());
+  program.join();
+  const StoragePtr after = upload('a');
+  EXPECT_TRUE(device_->Synchronize().ok());
+  EXPECT_EQ(ways(here()), "c");
+  EXPECT_EQ(ways(there()), "tc");
+  EXPECT_TRUE(session_->Close(absl::Seconds(10)).ok());
+  ExpectGood();
+}
+
 TEST_F(MigrationTest, ThereAndBackAgain) {
   Begin();
   for (int i = 0; i < 6; ++i) {

@@ -45,6 +45,7 @@
 #include "client_lib/session/session_entry.h"
 #include "client_lib/session/structure_history.h"
 #include "client_lib/session/structure_table.h"
+#include "client_lib/session/unasked_uploads.h"
 #include "client_lib/session/upload_progress.h"
 #include "client_lib/session/upload_table.h"
 #include "client_lib/session/virtual_device.h"
@@ -94,6 +95,8 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
     VirtualDevice* owner = nullptr;
     // Room to ask for on the worker.
     uint64_t needed_bytes = 0;
+    // What the owner's live storages take there. Of the owner.
+    const std::atomic<int64_t>* used_bytes = nullptr;
     // Called without locks when it fails by itself: before anybody sees that,
     // and once more then, for members that came in between.
     std::function<void(const absl::Status& failure)> on_failure;
@@ -350,6 +353,8 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   // Transfers.
   absl::Status QueueInstall(uint32_t lane, RemoteStorage* storage,
                             InstallWork install, Caller caller);
+  // As UnaskedUploads::Take().
+  bool GoesUnasked(uint64_t size, uint64_t sample, Caller caller);
   // Whether an upload is announced with its hash; otherwise it is hashed while
   // it is sent, or when the worker asks.
   bool HashesFirst(uint64_t size) const;
@@ -591,6 +596,7 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   // It has on this stream, which has not ended.
   bool connected_ ABSL_GUARDED_BY(mu_) = false;
   uint64_t connection_ ABSL_GUARDED_BY(mu_) = 0;  // counts these
+  bool near_ ABSL_GUARDED_BY(mu_) = false;        // the last stream's peer is
   // The stream ended by itself: another may go on.
   bool broken_ ABSL_GUARDED_BY(mu_) = false;
   absl::Status break_cause_ ABSL_GUARDED_BY(mu_);
@@ -608,6 +614,7 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   // Whoever makes callbacks due calls them, without the lock.
   ReadTable reads_ ABSL_GUARDED_BY(mu_);
   UploadTable uploads_ ABSL_GUARDED_BY(mu_);
+  UnaskedUploads unasked_ ABSL_GUARDED_BY(mu_);
   // Threads that receive by themselves while they wait, or are about to, and
   // those that cannot.
   int attending_ ABSL_GUARDED_BY(mu_) = 0;

@@ -214,6 +214,7 @@ v1::ClientHello RemoteDevice::HelloFor(const v1::Lease& lease) const {
   hello.set_session_epoch(lease.session_epoch());
   hello.set_lease_token(lease.token());
   hello.set_worker_incarnation(lease.worker_incarnation());
+  hello.add_features(v1::CLIENT_FEATURE_HELD);
   return hello;
 }
 
@@ -242,6 +243,7 @@ absl::Status RemoteDevice::TryOpen(absl::Duration timeout) {
     closed_ = broken_ = hello_received_ = false;
     stream_ = std::move(owned);
     placement_.transport = std::string(stream->transport());
+    near_ = stream->is_near();
   }
   stream->Start(this);
   // A refusal arrives as the stream's end, which says more.
@@ -311,9 +313,11 @@ absl::Status RemoteDevice::ApplyHello(const v1::ControlResponse& response) {
     log_.GrowWindow(response.window());
   } else {
     log_.SetWindow(response.window());
+    unasked_.Begin(hello);
     inline_bytes_.store(limits_.inline_bytes(), std::memory_order_relaxed);
   }
   features_ = WorkerFeatures::Of(hello);
+  unasked_.Hear(response);
   welcomed_ = connected_ = true;
   ++connection_;
   connection_changed_.SignalAll();

@@ -188,6 +188,20 @@ void RemoteDevice::Encode(const Work& work, InstallWork& install,
   v1::Install* const message = request->mutable_ordered()->mutable_install();
   message->set_storage(work.storage->id());
   message->set_base_version(install.base_version);
+  if (install.unasked.has_value()) {
+    const uint64_t size = install.unasked->size();
+    MutexLock lock(&mu_);
+    if (size > sender_limits_.inline_bytes()) {
+      message->set_content(*std::move(install.unasked));
+      ++statistics_.uploads_sent;
+    } else {
+      // It goes to another worker than was thought.
+      message->set_inline_value(*std::move(install.unasked));
+      unasked_.Complete(size);
+      ++statistics_.uploads_inline;
+    }
+    return;
+  }
   const uint64_t size = install.source.bytes.size();
   const bool fits = size <= sender_limits_.inline_bytes();
   bool hash_follows = false;

@@ -167,10 +167,12 @@ absl::Status RemoteDevice::EnterOther(std::unique_ptr<SessionEntry>* entry) {
   v1::Lease lease;
   v1::Pull state;
   v1::SessionLimits limits;
+  bool unasked = false;
   {
     MutexLock lock(&mu_);
     lease = migration_->request.to().lease();
     limits = limits_;
+    unasked = unasked_.under_way_bytes() > 0;
     state.set_worker_id(lease_.worker_id());
     state.set_worker_incarnation(lease_.worker_incarnation());
     state.set_ticket(migration_->ticket);
@@ -214,7 +216,8 @@ absl::Status RemoteDevice::EnterOther(std::unique_ptr<SessionEntry>* entry) {
     // What was recorded already must fit there, too.
     if (hello->limits().inline_bytes() < limits.inline_bytes() ||
         hello->limits().max_outstanding_bytes() <
-            limits.max_outstanding_bytes()) {
+            limits.max_outstanding_bytes() ||
+        (unasked && !WorkerFeatures::Of(*hello).contents)) {
       return Declined("LIMITS_TOO_LOW",
                       "the other worker takes smaller messages");
     }
@@ -256,6 +259,7 @@ absl::Status RemoteDevice::GoOver(const SessionEntry::Entered& entered) {
     // The order begins anew there, with what entered.
     log_ = MessageLog();
     log_.SetWindow(entered.window);
+    unasked_.Begin(entered.hello);
     log_.Append(entered.enter, entered.enter->ordered().ByteSizeLong(),
                 /*ends_work=*/false);
     log_.MarkSent();

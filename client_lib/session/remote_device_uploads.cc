@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "client_lib/session/debug_flags.h"
 #include "client_lib/session/fork_guard.h"
 #include "client_lib/session/remote_device.h"
 #include "client_lib/session/wait.h"
@@ -17,7 +18,10 @@ constexpr size_t kQuietMessages = 16;
 constexpr uint64_t kQuietBytes = 256 << 10;
 
 // Smaller ones are hashed sooner than it takes to say the hash by itself.
-constexpr uint64_t kLeastHashedLater = 2 << 20;
+constexpr uint64_t kLeastHashedLater = uint64_t{2} << 20;
+
+// Of a worker's memory, what has to be left for uploads to go unasked.
+constexpr uint64_t kSpareShare = 8;
 
 // Counts the chunks of an upload that somebody may still read.
 struct Release {
@@ -88,11 +92,23 @@ absl::Status RemoteDevice::Upload(uint32_t lane, RemoteStorage* storage,
   }
   if (size <= inline_bytes_.load(std::memory_order_relaxed)) {
     auto copy = std::make_shared<std::string>(source.bytes);
-    InstallWork small{0, {*copy, copy}, nullptr};
+    InstallWork small;
+    small.source = {*copy, copy};
     return QueueInstall(lane, storage, std::move(small), caller);
   }
-  InstallWork install{0, std::move(source), nullptr};
-  install.sample = SampleContent(install.source.bytes);
+  InstallWork install;
+  install.sample = SampleContent(source.bytes);
+  if (GoesUnasked(size, install.sample, caller)) {
+    install.unasked.emplace(source.bytes);
+    absl::Status status =
+        QueueInstall(lane, storage, std::move(install), caller);
+    if (!status.ok()) {
+      MutexLock lock(&mu_);
+      unasked_.Complete(size);
+    }
+    return status;
+  }
+  install.source = std::move(source);
   if (HashesFirst(size)) {
     install.hash = HashContent(install.source.bytes.data(), size);
   }
@@ -104,6 +120,23 @@ absl::Status RemoteDevice::Upload(uint32_t lane, RemoteStorage* storage,
   return UploadLarge(lane, storage, std::move(install), caller);
 }
 
+bool RemoteDevice::GoesUnasked(uint64_t size, uint64_t sample, Caller caller) {
+  // A device that spans workers looks for room until one takes it; who watches,
+  // and who debugs, is told when it is there.
+  if (caller != Caller::kDirect || UploadProgress(size).watched() ||
+      debug::Has(debug::kEager)) {
+    return false;
+  }
+  // What was recorded, and will be made before it comes, counts already.
+  const uint64_t memory = memory_bytes();
+  const int64_t used = role_.used_bytes->load(std::memory_order_relaxed);
+  const bool fits =
+      used < 0 || static_cast<uint64_t>(used) <= memory - memory / kSpareShare;
+  MutexLock lock(&mu_);
+  // It is not known what the next worker takes.
+  return !near_ && migration_ == nullptr && unasked_.Take(size, sample, fits);
+}
+
 bool RemoteDevice::HashesFirst(uint64_t size) const {
   MutexLock lock(&mu_);
   return size < kLeastHashedLater || !features_.late_hashes ||
@@ -112,8 +145,9 @@ bool RemoteDevice::HashesFirst(uint64_t size) const {
 
 absl::Status RemoteDevice::QueueInstall(uint32_t lane, RemoteStorage* storage,
                                         InstallWork install, Caller caller) {
-  const bool small = install.wait == nullptr;
-  const size_t footprint = small ? install.source.bytes.size() : 0;
+  const bool copied = install.wait == nullptr;
+  const bool unasked = install.unasked.has_value();
+  const size_t footprint = install.copied_bytes();
   bool wakes = true;
   {
     MutexLock lock(&mu_);
@@ -124,13 +158,14 @@ absl::Status RemoteDevice::QueueInstall(uint32_t lane, RemoteStorage* storage,
     QueueSegments(sealed);
     install.base_version = recorder_.StampWrite(storage);
     Queue({lane, StoragePtr(storage), footprint, std::move(install)},
-          /*needs_lease=*/!small);
+          /*needs_lease=*/!copied);
     // A small one alone can wait for what uses it, unless somebody waits for
     // the room that it takes.
-    wakes = queue_.size() >= kQuietMessages || queued_bytes_ >= kQuietBytes ||
-            !sealed.empty() || window_waiters_ > 0;
+    wakes = unasked || queue_.size() >= kQuietMessages ||
+            queued_bytes_ >= kQuietBytes || !sealed.empty() ||
+            window_waiters_ > 0;
   }
-  if (!small) {
+  if (!copied) {
     SendNow();
   } else if (wakes) {
     wakeup_.Set();

@@ -80,8 +80,8 @@ struct Outcome {
   Statistics statistics;
 };
 
-// What the worker asks about large uploads.
-enum class Asks { kNothing, kHashes, kProofs };
+// What the worker asks about large uploads; it takes what it can unasked.
+enum class Asks { kNothing, kHashes, kProofs, kUnasked };
 
 Outcome RunCutAt(Cut where, bool together, Asks asks, int n) {
   Outcome outcome;
@@ -97,6 +97,7 @@ Outcome RunCutAt(Cut where, bool together, Asks asks, int n) {
   worker.AnswerMetadata(metadata);
   if (asks == Asks::kHashes) worker.AskForHashes();
   if (asks == Asks::kProofs) worker.AskForProofs();
+  if (asks == Asks::kUnasked) worker.TakeContents(4 << 20);
   if (n > 0) worker.CutAt(where, n);
   {
     const auto session = cluster.Open();
@@ -159,7 +160,7 @@ INSTANTIATE_TEST_SUITE_P(
                                      Cut::kBeforeOut, Cut::kAfterOut),
                      testing::Bool(),
                      testing::Values(Asks::kNothing, Asks::kHashes,
-                                     Asks::kProofs)));
+                                     Asks::kProofs, Asks::kUnasked)));
 
 class ResumeTest : public testing::Test {
  protected:

@@ -59,6 +59,7 @@ std::shared_ptr<RemoteDevice> SpanningDevice::NewMember(int member,
   role.member = member;
   role.owner = this;
   role.needed_bytes = needed_bytes;
+  role.used_bytes = &used_[member];
   role.on_failure = [weak = weak_from_this(),
                      member](const absl::Status& failure) {
     const auto device = std::static_pointer_cast<SpanningDevice>(weak.lock());

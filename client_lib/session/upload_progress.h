@@ -21,6 +21,7 @@ class UploadProgress {
 
   explicit UploadProgress(uint64_t total_bytes);
 
+  bool watched() const { return callback_ != nullptr; }
   // Says so unless nobody watches, or little has moved since. What is sent a
   // second time is not said again. Calls out.
   void Sent(uint64_t done_bytes);

@@ -121,10 +121,11 @@ class VirtualDevice : public std::enable_shared_from_this<VirtualDevice> {
       uint32_t lane, Call* call) = 0;
 
   // Replaces the storage's whole contents. `source.bytes` must be exactly its
-  // size. Small sources are copied; for large ones the call returns when the
-  // worker holds the bytes already or every reference to them is dropped, so
-  // the caller may change them afterwards. ResourceExhausted when the worker
-  // has no room.
+  // size. Small sources are copied, and those that go unasked
+  // (unasked_uploads.h); for others the call returns when the worker holds the
+  // bytes already or every reference to them is dropped, so the caller may
+  // change them afterwards. ResourceExhausted when the worker has no room; for
+  // what was copied that is an error of the storage.
   virtual absl::Status Upload(uint32_t lane, RemoteStorage* storage,
                               SharedBytes source) = 0;
 

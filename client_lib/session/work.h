@@ -134,12 +134,21 @@ struct ReplayWork {
   std::vector<StoragePtr> held;
 };
 struct InstallWork {
-  uint64_t base_version;
+  uint64_t base_version = 0;
   SharedBytes source;
-  std::shared_ptr<UploadWait> wait;  // null: the source is a small copy
+  // Null: the source is a small copy, or there is `unasked`.
+  std::shared_ptr<UploadWait> wait;
   // Of a large source; the hash may follow.
   uint64_t sample = 0;
   std::optional<ContentHash> hash;
+  // In the place of a source: a copy that goes unasked (unasked_uploads.h).
+  std::optional<std::string> unasked;
+
+  size_t copied_bytes() const {
+    return unasked.has_value() ? unasked->size()
+           : wait == nullptr   ? source.bytes.size()
+                               : 0;
+  }
 };
 struct SeedWork {
   uint64_t base_version;

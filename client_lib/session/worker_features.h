@@ -16,6 +16,8 @@ struct WorkerFeatures {
   bool late_hashes = false;
   // Several runs of one structure, to be repeated.
   bool places = false;
+  // Uploads that come inside their message, unasked.
+  bool contents = false;
 
   static WorkerFeatures Of(const v1::WorkerHello& hello) {
     const auto has = [&](v1::WorkerFeature feature) {
@@ -26,7 +28,8 @@ struct WorkerFeatures {
             .meters = has(v1::WORKER_FEATURE_METER),
             .models = has(v1::WORKER_FEATURE_MODELS),
             .late_hashes = has(v1::WORKER_FEATURE_LATE_HASH),
-            .places = has(v1::WORKER_FEATURE_PLACES)};
+            .places = has(v1::WORKER_FEATURE_PLACES),
+            .contents = has(v1::WORKER_FEATURE_CONTENT)};
   }
 };
 

@@ -96,6 +96,9 @@ class ClientStream : public Attendable {
  public:
   // What carries it, for people: "gRPC", "shared memory".
   virtual absl::string_view transport() const = 0;
+  // Whether a round trip takes less than the copies of a tensor that a message
+  // makes, and chunks do not.
+  virtual bool is_near() const { return false; }
 
   // `receiver` must outlive the stream.
   virtual void Start(ClientStreamReceiver* receiver) = 0;
@@ -150,6 +153,10 @@ class WorkerStream : public Attendable {
 // Payload of one bulk chunk, every transport: so small that the sender's
 // checksum, the network and the receiver's copy of a middling tensor overlap.
 inline constexpr size_t kBulkChunkBytes = size_t{256} << 10;
+
+// What may come inside a message unasked (v1::Install.content), at most: copies
+// that cost less than the round trips that they spare, unless the peer is_near().
+inline constexpr size_t kMaxContentBytes = size_t{2} << 20;
 
 }  // namespace djinn
 

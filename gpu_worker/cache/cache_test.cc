@@ -294,6 +294,21 @@ TEST_F(ContentCacheTest, MayHaveWhatLooksLikeWhatATenantHas) {
   EXPECT_FALSE(cache_.MayHave("b", 8, 11));
 }
 
+TEST_F(ContentCacheTest, ListsHowWhatATenantHasLooks) {
+  const absl::Duration cost = absl::Seconds(1);
+  Insert("a", 1, 8, cost, 11);
+  Insert("a", 2, 8, cost, 11);
+  Insert("a", 3, 9, cost);
+  Insert("a", 4, 100, cost, 12);
+  Insert("b", 5, 8, cost, 13);
+  using Look = ContentCache::Look;
+  EXPECT_THAT(cache_.Looks("a", 99),
+              UnorderedElementsAre(Look{8, 11}, Look{9, 0}));
+  EXPECT_THAT(cache_.Looks("b", 8), UnorderedElementsAre(Look{8, 13}));
+  EXPECT_TRUE(cache_.Looks("c", 99).empty());
+  EXPECT_EQ(cache_.stats().misses, 0u);
+}
+
 TEST_F(ContentCacheTest, OffersToOthersWhatTenantsShare) {
   const std::shared_ptr<Buffer> a = Insert("a", 1, 8);
   const std::shared_ptr<Buffer> b = Insert("b", 1, 8);

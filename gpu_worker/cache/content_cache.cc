@@ -92,6 +92,19 @@ bool ContentCache::MayHave(const std::string& tenant, uint64_t size_bytes,
   return false;
 }
 
+std::vector<ContentCache::Look> ContentCache::Looks(const std::string& tenant,
+                                                    uint64_t most_bytes) const {
+  std::vector<Look> looks;
+  MutexLock lock(&mu_);
+  for (const auto& [look, entries] : looks_) {
+    const bool has = absl::c_any_of(entries, [&](const Entry* entry) {
+      return absl::c_linear_search(entry->tenants, tenant);
+    });
+    if (has && look.size_bytes <= most_bytes) looks.push_back(look);
+  }
+  return looks;
+}
+
 std::shared_ptr<Buffer> ContentCache::Find(const std::string& tenant,
                                            const ContentHash& hash,
                                            uint64_t size_bytes) {

@@ -63,6 +63,17 @@ class ContentCache {
     // Bytes that no storage shares.
     uint64_t idle_bytes = 0;
   };
+  // How a content looks, at a glance; no sample: nobody said one.
+  struct Look {
+    uint64_t size_bytes = 0;
+    uint64_t sample = 0;
+
+    friend bool operator==(const Look&, const Look&) = default;
+    template <typename H>
+    friend H AbslHashValue(H h, const Look& look) {
+      return H::combine(std::move(h), look.size_bytes, look.sample);
+    }
+  };
   // Contents of one hash and length that are looked at for another tenant.
   static constexpr size_t kMaxCandidates = 4;
 
@@ -105,6 +116,9 @@ class ContentCache {
   // FindShared(). Its miss becomes a hit.
   void Adopt(const std::string& tenant, const ContentHash& hash,
              const std::shared_ptr<Buffer>& buffer);
+
+  // What the tenant has looks like this, of that which has no more bytes.
+  std::vector<Look> Looks(const std::string& tenant, uint64_t most_bytes) const;
 
   // What the tenant has, for whoever keeps it elsewhere; counts nothing.
   std::shared_ptr<Buffer> Peek(const std::string& tenant,
@@ -154,8 +168,6 @@ class ContentCache {
   using Key = std::pair<ContentHash, uint64_t>;
   using Entries = std::vector<std::unique_ptr<Entry>>;
   using Evicted = std::vector<std::unique_ptr<Entry>>;
-  // Size and sample.
-  using Look = std::pair<uint64_t, uint64_t>;
   // What passed, of whom.
   using Passed = std::pair<std::string, Key>;
   static constexpr size_t kMaxPassed = 4096;

@@ -414,6 +414,17 @@ bool ContentStore::HasOfSize(const std::string& tenant,
   return found != tenants_.end() && found->second.sizes.contains(size_bytes);
 }
 
+std::vector<uint64_t> ContentStore::Sizes(const std::string& tenant) const {
+  std::vector<uint64_t> sizes;
+  MutexLock lock(&mu_);
+  const auto found = tenants_.find(tenant);
+  if (found == tenants_.end()) return sizes;
+  for (const auto& [size_bytes, count] : found->second.sizes) {
+    sizes.push_back(size_bytes);
+  }
+  return sizes;
+}
+
 std::shared_ptr<ContentLoad> ContentStore::Load(const std::string& tenant,
                                                 const ContentHash& hash,
                                                 std::shared_ptr<Buffer> buffer,

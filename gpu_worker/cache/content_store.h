@@ -131,6 +131,8 @@ class ContentStore {
            uint64_t size_bytes) const;
   // Whether any content of the tenant's has the size.
   bool HasOfSize(const std::string& tenant, uint64_t size_bytes) const;
+  // The sizes of the tenant's contents, each once.
+  std::vector<uint64_t> Sizes(const std::string& tenant) const;
 
   // Writes what is due, reads what was asked for; false when there is nothing.
   bool WriteOne();

@@ -49,6 +49,7 @@ class TestClient : public ClientStreamReceiver {
     MutexLock lock(&mu_);
     completed_ = std::max(completed_, message.completed_sequence());
     if (message.has_window()) window_ = message.window();
+    if (message.has_content_room()) content_room_ = message.content_room();
     if (message.has_hello()) hellos_.push_back(message.hello());
     const uint64_t number = message.reply_number();
     if (number != 0 && number <= handled_) {
@@ -257,6 +258,15 @@ class TestClient : public ClientStreamReceiver {
     install->mutable_transfer()->set_sample(
         sample.value_or(SampleContent(bytes)));
     install->mutable_transfer()->set_provable(true);
+    return Send(std::move(message));
+  }
+  // The bytes come with the message.
+  uint64_t InstallContent(uint64_t storage, const std::string& bytes) {
+    v1::Ordered message;
+    v1::Install* install = message.mutable_install();
+    install->set_storage(storage);
+    install->set_base_version(versions_[storage]++);
+    install->set_content(bytes);
     return Send(std::move(message));
   }
   // The same with a hash that follows.
@@ -476,6 +486,10 @@ class TestClient : public ClientStreamReceiver {
     MutexLock lock(&mu_);
     return window_;
   }
+  uint64_t content_room() {
+    MutexLock lock(&mu_);
+    return content_room_;
+  }
   v1::WorkerHello last_hello() {
     MutexLock lock(&mu_);
     return hellos_.back();
@@ -528,6 +542,7 @@ class TestClient : public ClientStreamReceiver {
   std::map<uint64_t, uint64_t> bulk_received_ ABSL_GUARDED_BY(mu_);
   std::vector<v1::WorkerHello> hellos_ ABSL_GUARDED_BY(mu_);
   v1::Window window_ ABSL_GUARDED_BY(mu_);
+  uint64_t content_room_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t completed_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t handled_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t acknowledged_ ABSL_GUARDED_BY(mu_) = 0;

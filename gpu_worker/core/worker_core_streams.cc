@@ -182,10 +182,15 @@ absl::Status WorkerCore::Admit(uint64_t key, const v1::ClientHello& hello) {
   answer.add_features(v1::WORKER_FEATURE_MODELS);
   answer.add_features(v1::WORKER_FEATURE_LATE_HASH);
   answer.add_features(v1::WORKER_FEATURE_PLACES);
+  answer.add_features(v1::WORKER_FEATURE_CONTENT);
   if (options_.speed.flops_per_second() > 0) {
     *answer.mutable_speed() = options_.speed;
   }
   answer.set_numerics(options_.numerics);
+  if (!hello.has_resume() &&
+      absl::c_linear_search(hello.features(), v1::CLIENT_FEATURE_HELD)) {
+    session->SayHeld(&answer);
+  }
   answer.set_generator_bytes(static_cast<uint32_t>(generator_bytes));
   session->Attach(connection->stream(), stream_number, std::move(answer),
                   hello.resume().acknowledged_reply(), connection->way());

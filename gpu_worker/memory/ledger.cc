@@ -118,6 +118,14 @@ uint64_t CappedMemory::used() const {
   return All();
 }
 
+uint64_t CappedMemory::RoomForContents() const {
+  const auto left = [](uint64_t limit, uint64_t used) {
+    return limit - std::min(used, limit);
+  };
+  MutexLock lock(&mu_);
+  return std::min(left(limits_.all, All()), left(limits_.contents, used_[0]));
+}
+
 CappedMemory::Part CappedMemory::PartOf(StorageClass storage_class) {
   switch (storage_class) {
     case StorageClass::kContent:
@@ -223,6 +231,11 @@ QuotaShare QuotaShare::Split(uint64_t bytes) {
   bytes_ -= bytes;
   ++quota_->Of(class_).count;
   return part;
+}
+
+uint64_t SessionQuota::RoomForContents() const {
+  const uint64_t room = memory_.RoomForContents();
+  return tenant_ == nullptr ? room : std::min(room, tenant_->RoomForContents());
 }
 
 absl::StatusOr<QuotaShare> SessionQuota::Reserve(uint64_t bytes,

@@ -184,6 +184,8 @@ class CappedMemory {
 
   uint64_t limit() const;
   uint64_t used() const;
+  // What a storage that shares a content could have.
+  uint64_t RoomForContents() const;
 
  private:
   // What is used of the parts: contents, all else, caches.
@@ -278,6 +280,8 @@ class SessionQuota {
 
   uint64_t limit() const { return memory_.limit(); }
   uint64_t used() const { return memory_.used(); }
+  // As CappedMemory, of the tenant, too.
+  uint64_t RoomForContents() const;
   ClassUse used(StorageClass storage_class) const;
 
  private:

@@ -258,6 +258,20 @@ TEST(SessionQuotaTest, TheTenantsCapsHoldForAllItsSessions) {
   EXPECT_EQ(tenant.used(), 0u);
 }
 
+TEST(SessionQuotaTest, RoomForContentsIsTheLeastOfWhatEachCapLeaves) {
+  TenantQuota tenant({.all = 100, .contents = 50});
+  SessionQuota a({.all = 90}, &tenant), b({.all = 80, .contents = 40}, &tenant);
+  EXPECT_EQ(a.RoomForContents(), 50u);
+  EXPECT_EQ(b.RoomForContents(), 40u);
+  QuotaShare weight = *a.Reserve(30, kContent), other = *a.Reserve(45, kOwn);
+  EXPECT_EQ(a.RoomForContents(), 15u);
+  EXPECT_EQ(b.RoomForContents(), 20u);
+  // Limits may be lowered below what is used.
+  tenant.SetLimits({.all = 10});
+  EXPECT_EQ(b.RoomForContents(), 0u);
+  EXPECT_EQ(SessionQuota({}).RoomForContents(), MemoryLimits::kUnlimited);
+}
+
 TEST(SessionQuotaTest, WhatIsNotKeptIsAsItWasWhateverTheCapsAre) {
   TenantQuota tenant;
   SessionQuota quota({.all = 100, .contents = 60}, &tenant);

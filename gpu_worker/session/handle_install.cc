@@ -1,11 +1,12 @@
 // Install: bytes inside the message (a generator's state among them), a
-// generator's seed, or a transfer whose bytes come on Bulk. For bytes from
-// another worker see handle_pull.cc.
+// generator's seed, a content, or a transfer whose bytes come on Bulk. For
+// bytes from another worker see handle_pull.cc.
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/error.h"
 #include "common/status_macros.h"
+#include "common/transport/stream.h"
 #include "gpu_worker/session/session.h"
 #include "gpu_worker/session/violation.h"
 
@@ -44,6 +45,13 @@ absl::Status Session::HandleInstall(uint64_t sequence,
       return Violation(absl::StrCat("pulls ", install.pull().size_bytes(),
                                     " bytes to storage ", install.storage()));
     }
+  } else if (install.has_content()) {
+    const uint64_t bytes = install.content().size();
+    if (bytes <= limits_.inline_bytes() || bytes > kMaxContentBytes) {
+      return Violation(absl::StrCat(
+          "a content of ", bytes, " bytes in a message, where more than ",
+          limits_.inline_bytes(), " and at most ", kMaxContentBytes, " go"));
+    }
   } else if (install.inline_value().size() > limits_.inline_bytes()) {
     return Violation(absl::StrCat(install.inline_value().size(),
                                   " bytes inline, at most ",
@@ -61,20 +69,43 @@ absl::Status Session::HandleInstall(uint64_t sequence,
   }
   const absl::Status status =
       seeds ? storage_memory_.Seed(install.seed().value(), storage)
-      : install.has_pull()
-          ? InstallPull(sequence, install, storage)
+      : install.has_pull() ? InstallPull(sequence, install, storage)
+      : install.has_content()
+          ? InstallContent(install.content(), storage)
           : storage_memory_.Install(install.inline_value(), storage);
   if (!status.ok()) {
     RootError error = errors_.MakePoison(status, {.sequence = sequence});
     if (birth) {
       storage->size_bytes = install.has_pull() ? install.pull().size_bytes()
-                                               : install.inline_value().size();
+                            : install.has_content()
+                                ? install.content().size()
+                                : install.inline_value().size();
     }
     // A generator that has a state keeps it.
     if (!storage->generator || storage->buffer == nullptr) {
       storage->poison = error;
     }
   }
+  return absl::OkStatus();
+}
+
+absl::Status Session::NoGenerator(uint64_t bytes) const {
+  return MakeError(
+      absl::StatusCode::kInvalidArgument, "INVALID_GENERATOR",
+      absl::StrCat("a generator's state of ", bytes, " bytes, at most ",
+                   limits_.inline_bytes(), " go inline as they must"));
+}
+
+absl::Status Session::InstallContent(const std::string& bytes,
+                                     Storage* storage) {
+  if (storage->generator) return NoGenerator(bytes.size());
+  QuotaChange change(&quota_, &storage->quota);
+  DJINN_RETURN_IF_ERROR(change.To(bytes.size(), StorageClass::kContent));
+  DJINN_ASSIGN_OR_RETURN(std::shared_ptr<Buffer> buffer, uploads_.Take(bytes));
+  change.Keep();
+  storage->size_bytes = bytes.size();
+  storage->size_known = true;
+  TakeUploaded(std::move(buffer), storage);
   return absl::OkStatus();
 }
 
@@ -96,6 +127,7 @@ void Session::TakeFound(const Upload& upload, Uploads::Found found) {
   if (!Park(upload) || !found.question.has_value()) return;
   v1::ControlResponse response;
   response.set_completed_sequence(upload.sequence - 1);
+  SayRoom(&response);
   *response.mutable_transfer() = *std::move(found.question);
   response.mutable_transfer()->set_transfer_id(upload.transfer_id);
   outbox_.Push(std::move(response));
@@ -116,10 +148,7 @@ void Session::DecideUpload(Upload upload, std::shared_ptr<Buffer> held) {
   absl::Status room;
   if (storage->generator) {
     // Checked before the storage changes, so the bytes must be here.
-    room = MakeError(absl::StatusCode::kInvalidArgument, "INVALID_GENERATOR",
-                     absl::StrCat("a generator's state of ", upload.size_bytes,
-                                  " bytes, at most ", limits_.inline_bytes(),
-                                  " go inline as they must"));
+    room = NoGenerator(upload.size_bytes);
   } else if (held != nullptr) {
     room = quota_.Resize(&storage->quota, upload.size_bytes,
                          StorageClass::kContent);
@@ -152,6 +181,7 @@ void Session::DecideUpload(Upload upload, std::shared_ptr<Buffer> held) {
   if (!Park(upload)) return;
   decision->set_send(true);
   response.set_completed_sequence(upload.sequence - 1);
+  SayRoom(&response);
   outbox_.Push(std::move(response));
 }
 

@@ -128,6 +128,7 @@ absl::Status Session::HandleRead(uint64_t sequence, const v1::Read& read) {
   }
   reply->set_bulk_bytes(value->bytes.size());
   response.set_completed_sequence(sequence - 1);
+  SayRoom(&response);
   AddTiming(&response);
   outbox_.Push(std::move(response), read.transfer_id(), *std::move(value));
   return absl::OkStatus();

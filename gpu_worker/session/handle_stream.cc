@@ -30,6 +30,8 @@ void Session::Attach(WorkerStream* stream, uint64_t number,
                      v1::WorkerHello hello, uint64_t acknowledged_reply,
                      StreamWay way) {
   outbox_.Acknowledge(acknowledged_reply);
+  takes_unasked_ = uploads_.TakesUnasked();
+  const uint64_t room = RoomForContents();
   std::vector<v1::ControlResponse> news(1);
   // Held over both: what is said between them would be neither in the hello nor
   // on the new stream.
@@ -40,6 +42,8 @@ void Session::Attach(WorkerStream* stream, uint64_t number,
   inbox_.Grant(account_->Share(limits_));
   news[0].set_completed_sequence(announced_);
   *news[0].mutable_window() = inbox_.window();
+  reported_room_ = room;
+  news[0].set_content_room(room);
   hello.set_received_sequence(inbox_.received());
   uploads_.OnStream(way, resumed, &hello);
   if (need_.has_value() && !need_->supply.has_value()) {

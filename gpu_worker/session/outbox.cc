@@ -124,6 +124,9 @@ void Outbox::PushNews(v1::ControlResponse news) {
       if (!news.has_window() && waiting_.back()->has_window()) {
         *news.mutable_window() = waiting_.back()->window();
       }
+      if (!news.has_content_room() && waiting_.back()->has_content_room()) {
+        news.set_content_room(waiting_.back()->content_room());
+      }
       bytes_ -= CostOf(*waiting_.back());
       waiting_.pop_back();
     }

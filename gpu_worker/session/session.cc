@@ -1,10 +1,12 @@
 #include "gpu_worker/session/session.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/log/log.h"
 #include "common/status_macros.h"
+#include "gpu_worker/memory/device_memory.h"
 #include "gpu_worker/session/violation.h"
 
 namespace djinn::worker {
@@ -12,6 +14,13 @@ namespace {
 
 // A client cannot make the log grow without bound by failing.
 constexpr uint64_t kLoggedErrors = 100;
+
+// What one session may have on its way unasked, at most, and of the room that
+// there is: others may take some of it meanwhile. Rounded down, so that it need
+// not be said all the time, nor tells what others do.
+constexpr uint64_t kMaxContentsUnderWay = uint64_t{32} << 20;
+constexpr uint64_t kRoomPart = 4;
+constexpr uint64_t kRoomStep = uint64_t{1} << 20;
 
 }  // namespace
 
@@ -298,6 +307,7 @@ void Session::Complete(uint64_t sequence) {
         *response.mutable_window() = window;
         reported_window_ = window;
       }
+      SayRoom(&response);
     }
     if (ABSL_PREDICT_FALSE(profile_ != nullptr) && response.has_read()) {
       AddTiming(&response);
@@ -317,7 +327,23 @@ void Session::Complete(uint64_t sequence) {
   // What had no reply went to a stream that is no more.
   v1::ControlResponse again;
   again.set_completed_sequence(sequence);
+  SayRoom(&again);
   outbox_.PushNews(std::move(again));
+}
+
+uint64_t Session::RoomForContents() const {
+  if (!takes_unasked_) return 0;
+  const Ledger::Usage device = environment_.memory->ledger()->usage();
+  const uint64_t room =
+      std::min(device.limit - device.used, quota_.RoomForContents());
+  return std::min(room / kRoomPart / kRoomStep * kRoomStep,
+                  kMaxContentsUnderWay);
+}
+
+void Session::SayRoom(v1::ControlResponse* response) {
+  const uint64_t room = RoomForContents();
+  if (reported_room_.exchange(room, std::memory_order_relaxed) == room) return;
+  response->set_content_room(room);
 }
 
 void Session::Fail(absl::Status status) {

@@ -128,6 +128,8 @@ class Session {
   // without effect.
   void Attach(WorkerStream* stream, uint64_t number, v1::WorkerHello hello,
               uint64_t acknowledged_reply, StreamWay way = StreamWay::kLocal);
+  // Says in a hello what the tenant has here.
+  void SayHeld(v1::WorkerHello* hello) const { uploads_.SayHeld(hello); }
   // The stream is not used any more when it returns.
   void Detach(const WorkerStream* stream, uint64_t number);
   void OnRoom() { outbox_.OnRoom(); }
@@ -384,6 +386,13 @@ class Session {
   void GoOnEntering(uint64_t sequence, const StateArrival::Next& next);
   StateArrival::Next TakeFetched();
 
+  absl::Status InstallContent(const std::string& bytes, Storage* storage);
+  // Of a generator's state that does not come inline.
+  absl::Status NoGenerator(uint64_t bytes) const;
+  // As ControlResponse.content_room.
+  uint64_t RoomForContents() const;
+  // In a response that says how far the session has come, if it has changed.
+  void SayRoom(v1::ControlResponse* response);
   // Whether its storage may have the bytes: nobody has work done for what the
   // session may not have.
   bool MayHave(const Upload& upload) const;
@@ -517,9 +526,12 @@ class Session {
   LookedAt looked_at_;
   RootErrors errors_;
   std::vector<v1::ControlResponse> replies_;
-  // What the client was told: completed sequence and window.
+  // What the client was told: completed sequence, window, and room.
   uint64_t reported_ = 0;
   v1::Window reported_window_;
+  std::atomic<uint64_t> reported_room_{0};
+  // Since its last stream came.
+  std::atomic<bool> takes_unasked_{false};
   // Of the message being carried out: 0 when they are paid for, or wait again.
   uint64_t message_bytes_ = 0;
   bool message_counts_ = false;

@@ -6,6 +6,7 @@
 #include "common/clock.h"
 #include "common/content_proof.h"
 #include "common/error.h"
+#include "common/status_macros.h"
 #include "gpu_worker/cache/content_cache.h"
 #include "gpu_worker/cache/content_proofs.h"
 #include "gpu_worker/cache/content_store.h"
@@ -28,8 +29,7 @@ struct Uploads::Incoming {
 
   const uint64_t id;
   const uint64_t size_bytes;
-  std::shared_ptr<Buffer> buffer;
-  std::shared_ptr<Reservation> reservation;
+  Room room;
   // What the client says; it may say so after the last byte.
   std::optional<ContentHash> claimed;
   State state = State::kReceiving;
@@ -67,8 +67,7 @@ void Uploads::Forget() {
   incoming_ = nullptr;
 }
 
-absl::Status Uploads::Receive() {
-  const uint64_t bytes = transfer_.size_bytes();
+absl::StatusOr<Uploads::Room> Uploads::MakeRoom(uint64_t bytes) {
   if (const std::optional<ContentHash> passing = passing_.MakeWay(bytes)) {
     environment_.contents->LetPass(tenant_, *passing, bytes);
   }
@@ -79,11 +78,17 @@ absl::Status Uploads::Receive() {
       reservation.ok() ? memory->device()->AllocateUnset(bytes)
                        : reservation.status();
   if (!buffer.ok()) return buffer.status();
+  Room room;
+  room.reservation = std::make_shared<Reservation>(*std::move(reservation));
+  room.buffer = DeviceMemory::Track(*std::move(buffer), room.reservation);
+  return room;
+}
+
+absl::Status Uploads::Receive() {
+  const uint64_t bytes = transfer_.size_bytes();
+  DJINN_ASSIGN_OR_RETURN(Room room, MakeRoom(bytes));
   auto incoming = std::make_shared<Incoming>(transfer_.transfer_id(), bytes);
-  incoming->reservation =
-      std::make_shared<Reservation>(*std::move(reservation));
-  incoming->buffer =
-      DeviceMemory::Track(*std::move(buffer), incoming->reservation);
+  incoming->room = std::move(room);
   incoming->started = incoming->last_chunk = environment_.clock->Monotonic();
   MutexLock lock(&mu_);
   if (!transfer_.hash_follows()) {
@@ -105,9 +110,7 @@ absl::StatusOr<std::shared_ptr<Buffer>> Uploads::Finish() {
     incoming = std::move(incoming_);
   }
   // Nobody else touches it any more, though who came last may still hold it.
-  std::shared_ptr<Buffer> buffer = std::move(incoming->buffer);
-  const std::shared_ptr<Reservation> reservation =
-      std::move(incoming->reservation);
+  Room room = std::move(incoming->room);
   if (incoming->state == Incoming::State::kFailed) return incoming->failure;
   // The bytes are what they are, not what was announced: a program may write to
   // them while they are sent.
@@ -117,20 +120,48 @@ absl::StatusOr<std::shared_ptr<Buffer>> Uploads::Finish() {
   // A cache has room for so many, whatever their size; clients send less than
   // that inline.
   if (!Keeps(incoming->size_bytes)) {
-    reservation->MoveTo(MemoryClass::kStorages);
-    return buffer;
+    room.reservation->MoveTo(MemoryClass::kStorages);
+    return std::move(room.buffer);
   }
-  reservation->MoveTo(MemoryClass::kContents);
-  buffer = environment_.contents->Insert(
-      tenant_, hash, std::move(buffer),
-      environment_.clock->Monotonic() - incoming->started, sample);
+  return Keep(std::move(room), hash, sample, incoming->started);
+}
+
+std::shared_ptr<Buffer> Uploads::Keep(Room room, const ContentHash& hash,
+                                      uint64_t sample, absl::Duration started) {
+  const uint64_t bytes = room.buffer->size_bytes();
+  room.reservation->MoveTo(MemoryClass::kContents);
+  std::shared_ptr<Buffer> buffer = environment_.contents->Insert(
+      tenant_, hash, std::move(room.buffer),
+      environment_.clock->Monotonic() - started, sample);
   // A full cache keeps nothing more.
   if (!IsSoleOwner(buffer)) {
-    KeepOnDisk(hash, /*found=*/false);
+    KeepOnDisk(hash, bytes, /*found=*/false);
     passing_.NoteUploaded(hash, buffer.get());
   }
   environment_.contents_changed();
   return buffer;
+}
+
+absl::StatusOr<std::shared_ptr<Buffer>> Uploads::Take(
+    const std::string& bytes) {
+  const absl::Duration started = environment_.clock->Monotonic();
+  const ContentHash hash = HashContent(bytes.data(), bytes.size());
+  if (std::shared_ptr<Buffer> held =
+          environment_.contents->Find(tenant_, hash, bytes.size())) {
+    KeepOnDisk(hash, bytes.size(), /*found=*/true);
+    return held;
+  }
+  DJINN_ASSIGN_OR_RETURN(Room room, MakeRoom(bytes.size()));
+  DJINN_RETURN_IF_ERROR(
+      environment_.memory->device()->Write(room.buffer.get(), 0, bytes));
+  // What it took to get them is mostly their way here.
+  const uint64_t rate =
+      way() == StreamWay::kNetwork ? environment_.uploads->BytesPerSecond() : 0;
+  const absl::Duration moved =
+      rate == 0 ? absl::ZeroDuration()
+                : absl::Seconds(static_cast<double>(bytes.size()) /
+                                static_cast<double>(rate));
+  return Keep(std::move(room), hash, SampleContent(bytes), started - moved);
 }
 
 void Uploads::NoteFreed(const Buffer& buffer) {
@@ -187,8 +218,8 @@ absl::Status Uploads::ReceiveBulk(uint64_t transfer_id, uint64_t offset,
   uint64_t at = offset;
   for (absl::string_view piece : pieces) {
     if (!written.ok()) break;
-    written =
-        environment_.memory->device()->Write(incoming->buffer.get(), at, piece);
+    written = environment_.memory->device()->Write(incoming->room.buffer.get(),
+                                                   at, piece);
     at += piece.size();
   }
   {
@@ -256,7 +287,7 @@ absl::Status Uploads::HashWhatIsHere(Incoming* incoming) {
     }
     const absl::StatusOr<SharedBytes> bytes =
         environment_.memory->device()->HostRange(
-            incoming->buffer, incoming->hashed, here - incoming->hashed);
+            incoming->room.buffer, incoming->hashed, here - incoming->hashed);
     read = bytes.status();
     if (read.ok()) incoming->hasher.Add(bytes->bytes);
     MutexLock lock(&mu_);

@@ -12,13 +12,15 @@
 // under the hash that this worker made of it, whichever was said: it is another
 // one where the program wrote to the bytes meanwhile.
 //
+// What comes inside a message, unasked, is taken as a whole: Take().
+//
 // Of two chunks that are the same the second is a violation, unless the stream
 // was resumed meanwhile; and what still comes of an upload that was given up is
 // ignored.
 //
-// Find(), GoOn(), Receive(), Finish(), NoteFreed() and Forget() belong to
-// whoever carries out the session; everything else may be called by any thread,
-// at any time. Nothing is called back with a lock held.
+// Find(), GoOn(), Receive(), Finish(), Take(), NoteFreed() and Forget() belong
+// to whoever carries out the session; everything else may be called by any
+// thread, at any time. Nothing is called back with a lock held.
 #ifndef GPU_WORKER_SESSION_UPLOADS_H_
 #define GPU_WORKER_SESSION_UPLOADS_H_
 
@@ -96,6 +98,9 @@ class Uploads {
   // The bytes; DEADLINE_EXCEEDED (TRANSFER_TIMEOUT) when they did not come,
   // and what the device says.
   absl::StatusOr<std::shared_ptr<Buffer>> Finish();
+  // The bytes of a message, as what came otherwise is. RESOURCE_EXHAUSTED, or
+  // what the device says.
+  absl::StatusOr<std::shared_ptr<Buffer>> Take(const std::string& bytes);
   // The session frees a storage that has the buffer.
   void NoteFreed(const Buffer& buffer);
   // Whether so many that came are kept as a content, if there is a place.
@@ -104,6 +109,11 @@ class Uploads {
   void Forget();
 
   // --- Any thread.
+  // Says what the tenant has here that could come unasked.
+  void SayHeld(v1::WorkerHello* hello) const;
+  // Whether anything is to come unasked. Of those who share contents, nothing:
+  // they learn by no way but a proof what is here.
+  bool TakesUnasked() const;
   // A stream brings what comes now, after another one if it `resumed`. Says in
   // `hello` what is here of an upload under way; its time-out begins anew.
   void OnStream(StreamWay way, bool resumed, v1::WorkerHello* hello);
@@ -143,6 +153,19 @@ class Uploads {
   // Bytes on their way.
   struct Incoming;
 
+  // Room for an upload of so many bytes.
+  struct Room {
+    std::shared_ptr<Reservation> reservation;
+    std::shared_ptr<Buffer> buffer;
+  };
+  absl::StatusOr<Room> MakeRoom(uint64_t bytes);
+  // What came, as the buffer to use.
+  std::shared_ptr<Buffer> Keep(Room room, const ContentHash& hash,
+                               uint64_t sample, absl::Duration started);
+  StreamWay way() const {
+    MutexLock lock(&mu_);
+    return way_;
+  }
   Found Look(bool fits);
   // Whether the tenant may have the bytes of an upload whose hash follows, or
   // another tenant.
@@ -156,7 +179,7 @@ class Uploads {
   std::shared_ptr<Buffer> FinishLoad(Search* search);
   std::shared_ptr<Buffer> FinishProof(Search* search);
   // The tenant has the content: it may be worth keeping on disk.
-  void KeepOnDisk(const ContentHash& hash, bool found);
+  void KeepOnDisk(const ContentHash& hash, uint64_t bytes, bool found);
 
   // Takes note of a chunk before it is written: it came over the network, or
   // within the machine, which says nothing of the link.

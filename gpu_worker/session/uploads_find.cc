@@ -12,7 +12,9 @@
 #include <memory>
 #include <utility>
 
+#include "absl/container/flat_hash_set.h"
 #include "common/clock.h"
+#include "common/transport/stream.h"
 #include "gpu_worker/cache/content_cache.h"
 #include "gpu_worker/cache/content_proofs.h"
 #include "gpu_worker/cache/content_store.h"
@@ -38,9 +40,33 @@ bool Uploads::Search::settled() const {
                                 : hash.has_value() || hash_late;
 }
 
-void Uploads::KeepOnDisk(const ContentHash& hash, bool found) {
+void Uploads::KeepOnDisk(const ContentHash& hash, uint64_t bytes, bool found) {
   if (environment_.store == nullptr) return;
-  environment_.store->Keep(tenant_, hash, transfer_.size_bytes(), found);
+  environment_.store->Keep(tenant_, hash, bytes, found);
+}
+
+bool Uploads::TakesUnasked() const {
+  return !environment_.contents->Shares(tenant_);
+}
+
+void Uploads::SayHeld(v1::WorkerHello* hello) const {
+  if (!TakesUnasked()) return;
+  v1::HeldContents* const held = hello->mutable_held();
+  absl::flat_hash_set<uint64_t> sizes;
+  for (const ContentCache::Look& look :
+       environment_.contents->Looks(tenant_, kMaxContentBytes)) {
+    if (look.sample != 0) {
+      held->add_samples(look.sample);
+    } else {
+      sizes.insert(look.size_bytes);
+    }
+  }
+  if (environment_.store != nullptr) {
+    for (const uint64_t size_bytes : environment_.store->Sizes(tenant_)) {
+      if (size_bytes <= kMaxContentBytes) sizes.insert(size_bytes);
+    }
+  }
+  held->mutable_sizes()->Add(sizes.begin(), sizes.end());
 }
 
 void Uploads::Await(std::unique_ptr<Search> search) {
@@ -68,7 +94,7 @@ Uploads::Found Uploads::Look(bool fits) {
   found.held = environment_.contents->Find(tenant_, HashOf(transfer_),
                                            transfer_.size_bytes());
   if (found.held != nullptr) {
-    KeepOnDisk(HashOf(transfer_), /*found=*/true);
+    KeepOnDisk(HashOf(transfer_), transfer_.size_bytes(), /*found=*/true);
   } else if (fits) {
     found.waits = StartLoad();
     if (!found.waits) return AskForProof();
@@ -171,7 +197,7 @@ std::shared_ptr<Buffer> Uploads::FinishProof(Search* search) {
   const ContentHash hash = HashOf(transfer_);
   environment_.proofs->CountProven();
   environment_.contents->Adopt(tenant_, hash, held);
-  KeepOnDisk(hash, /*found=*/false);
+  KeepOnDisk(hash, transfer_.size_bytes(), /*found=*/false);
   environment_.contents_changed();
   return held;
 }

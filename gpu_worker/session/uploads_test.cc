@@ -157,6 +157,22 @@ TEST_F(UploadsTest, AnUploadTakesThePlaceOfOneThatPassed) {
   EXPECT_NE(uploads->Find(Announce(4, bytes), true).held, nullptr);
 }
 
+TEST_F(UploadsTest, WhatComesUnaskedIsKeptAsWhatWasAskedFor) {
+  const std::unique_ptr<Uploads> uploads = Make();
+  const std::shared_ptr<Buffer> buffer = *uploads->Take(bytes_);
+  EXPECT_TRUE(BytesOf(buffer) == bytes_);
+  EXPECT_EQ(changes_, 1);
+  EXPECT_EQ(uploads->Find(Announce(1, bytes_), true).held, buffer);
+  EXPECT_TRUE(contents_.MayHave("red", bytes_.size(), SampleContent(bytes_)));
+  // Once more it takes nothing.
+  EXPECT_EQ(*uploads->Take(bytes_), buffer);
+  EXPECT_EQ(ledger_.usage().used, bytes_.size());
+  // Without room nothing is left of it.
+  EXPECT_EQ(ErrorReason(uploads->Take(std::string(9 << 20, 'x')).status()),
+            "DEVICE_MEMORY");
+  EXPECT_EQ(ledger_.usage().used, bytes_.size());
+}
+
 TEST_F(UploadsTest, BytesThatCouldHaveComeInlineAreNoContent) {
   const std::unique_ptr<Uploads> uploads = Make();
   const std::string few(kInlineBytes, 'f');

@@ -42,6 +42,9 @@ constexpr int kMaxRounds = 5;
 constexpr int64_t kPromptTokens = 16;
 constexpr DecoderShape kShape = {.layers = 4, .width = 256, .heads = 4};
 constexpr uint64_t kSeed = 17;
+// Less than the network holds on its way.
+constexpr int kTensors = 10;
+constexpr int64_t kElements = 10'240;
 // Losses; tokens are equal.
 constexpr double kTolerance = 1e-6;
 
@@ -94,6 +97,32 @@ Program TrainOn(at::Device device) {
   };
 }
 
+// Tensors too large to go inside a message as they are, of other bytes each
+// time: what is moved before a model is used, or a batch of images.
+Program MoveTo(at::Device device) {
+  return [device](int round) {
+    at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(
+        static_cast<uint64_t>(round + 3));
+    std::vector<int64_t> sums;
+    Outcome outcome;
+    for (int i = 0; i < kTimes; ++i) {
+      std::vector<at::Tensor> tensors;
+      for (int k = 0; k < kTensors; ++k) {
+        tensors.push_back(at::randint(1000, {kElements}, generator, at::kLong));
+      }
+      const double start = WallNow();
+      at::Tensor sum = tensors[0].to(device).sum();
+      for (int k = 1; k < kTensors; ++k) {
+        sum = sum.add(tensors[k].to(device).sum());
+      }
+      sums.push_back(sum.item<int64_t>());
+      outcome.seconds.push_back(WallNow() - start);
+    }
+    outcome.values = at::tensor(sums);
+    return outcome;
+  };
+}
+
 class DistanceBenchmark : public Benchmark {
  public:
   explicit DistanceBenchmark(const Options& options)
@@ -141,6 +170,12 @@ class DistanceBenchmark : public Benchmark {
       measured =
           MeasureProgram("MLP 784-128-10, a training step", "losses",
                          TrainOn(at::kCPU), TrainOn(Device()), &network, rows);
+    }
+    if (measured.ok()) {
+      measured = MeasureProgram(
+          absl::StrFormat("%d tensors of %d KiB moved and used", kTensors,
+                          kElements * sizeof(int64_t) / 1024),
+          "sums", MoveTo(at::kCPU), MoveTo(Device()), &network, rows);
     }
     network.Heal();
     const absl::Status closed = Close();

@@ -218,7 +218,7 @@ void ReportTraffic(const std::vector<Statistics>& statistics,
   count("structures defined", &Statistics::structures_defined);
   count("found in the plan cache", &Statistics::plan_cache_hits);
   count("uploads inside messages", &Statistics::uploads_inline);
-  count("uploads sent apart", &Statistics::uploads_sent);
+  count("larger uploads sent", &Statistics::uploads_sent);
   count("found in the content cache", &Statistics::uploads_already_held);
   count("synchronous calls", &Statistics::synchronous_calls);
   out << "  synchronous calls by operator: " << FormatSynchronousCalls()

@@ -20,7 +20,8 @@ struct Statistics {
   uint64_t reads = 0;
   // Of these, those that this process told by itself, without the worker.
   uint64_t reads_answered_here = 0;
-  // Uploads by the way they took.
+  // Uploads by the way they took: small ones; those whose bytes were sent,
+  // asked for or not; and those whose bytes the worker had.
   uint64_t uploads_inline = 0;
   uint64_t uploads_sent = 0;
   uint64_t uploads_already_held = 0;

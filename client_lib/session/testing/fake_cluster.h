@@ -3,6 +3,7 @@
 #ifndef CLIENT_LIB_SESSION_TESTING_FAKE_CLUSTER_H_
 #define CLIENT_LIB_SESSION_TESTING_FAKE_CLUSTER_H_
 
+#include <atomic>
 #include <deque>
 #include <map>
 #include <memory>
@@ -81,6 +82,8 @@ class MessageGroups {
  public:
   void Begin();
   bool begun() const;
+  void BeNear() { near_ = true; }
+  bool near() const { return near_; }
   void Add(size_t messages);
   std::vector<size_t> sizes() const;
   void AddRecall();
@@ -91,6 +94,7 @@ class MessageGroups {
   bool begun_ ABSL_GUARDED_BY(mu_) = false;
   std::vector<size_t> sizes_ ABSL_GUARDED_BY(mu_);
   int recalls_ ABSL_GUARDED_BY(mu_) = 0;
+  std::atomic<bool> near_{false};
 };
 
 // Leases are called "lease-N" for device N and lead to the worker of that
@@ -105,6 +109,8 @@ class FakeCluster {
   // Streams opened from now on prefer several messages at once, and bulk passes
   // by those who attend, as with gRPC.
   void SendTogether();
+  // Workers of streams opened from now on are near.
+  void BeNear();
   // What was sent at once since then: how many messages each time.
   std::vector<size_t> groups() const { return groups_->sizes(); }
   // How often one was told to receive by itself since then.

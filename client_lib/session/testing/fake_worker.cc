@@ -57,6 +57,13 @@ void FakeWorker::TakeNoLateHashes() {
   takes_late_hashes_ = false;
 }
 
+void FakeWorker::TakeContents(uint64_t room, v1::HeldContents held) {
+  MutexLock lock(&mu_);
+  takes_contents_ = true;
+  content_room_ = room;
+  held_ = std::move(held);
+}
+
 void FakeWorker::TakeNoPlaces() {
   MutexLock lock(&mu_);
   takes_places_ = false;

@@ -62,7 +62,11 @@ class FakeWorker {
   // Is of a build that takes no hash later than its transfer, from the next
   // Hello on.
   void TakeNoLateHashes();
-  // Likewise, and remembers one run of each structure.
+  // Takes contents unasked from the next Hello on, which says that the tenant
+  // has these; says with everything that it has room for so many bytes.
+  void TakeContents(uint64_t room, v1::HeldContents held = {});
+  // Is of a build that remembers one run of each structure, from the next
+  // Hello on.
   void TakeNoPlaces();
   // The next run poisons what it writes, under this error id.
   void FailNextRun(uint64_t error_id);
@@ -305,6 +309,9 @@ class FakeWorker {
   bool takes_late_hashes_ ABSL_GUARDED_BY(mu_) = true;
   bool takes_places_ ABSL_GUARDED_BY(mu_) = true;
   bool ask_for_hashes_ ABSL_GUARDED_BY(mu_) = false;
+  bool takes_contents_ ABSL_GUARDED_BY(mu_) = false;
+  uint64_t content_room_ ABSL_GUARDED_BY(mu_) = 0;
+  v1::HeldContents held_ ABSL_GUARDED_BY(mu_);
   // Transfers announced without a hash that were answered, and the hashes.
   std::set<uint64_t> unhashed_ ABSL_GUARDED_BY(mu_);
   std::map<uint64_t, ContentHash> hashes_ ABSL_GUARDED_BY(mu_);

@@ -162,6 +162,10 @@ void FakeWorker::HandleHello(const v1::ClientHello& hello) {
     welcome->add_features(v1::WORKER_FEATURE_LATE_HASH);
   }
   if (takes_places_) welcome->add_features(v1::WORKER_FEATURE_PLACES);
+  if (takes_contents_) {
+    welcome->add_features(v1::WORKER_FEATURE_CONTENT);
+    *welcome->mutable_held() = held_;
+  }
   if (hello.has_resume()) {
     ++resumes_;
     if (hello.resume().sent_sequence() < last_sequence_) {
@@ -225,6 +229,7 @@ void FakeWorker::SendReply(const Reply& reply) {
     response->mutable_window()->set_bytes(done_bytes_ +
                                           limits_.max_outstanding_bytes());
   }
+  if (takes_contents_) response->set_content_room(content_room_);
   Pass([&](WorkerStream* stream) { stream->Send(response); });
   if (reply.value == nullptr) return;
   // The last chunk first: they come in any order.

@@ -67,6 +67,14 @@ bool FakeWorker::CarryInstall(const v1::Ordered& message) {
     Storage& storage = Written(install.storage(), install.base_version());
     storage.poison = 0;
     if (install.has_inline_value()) storage.bytes = install.inline_value();
+    if (install.has_content()) {
+      storage.bytes = install.content();
+      if (!takes_contents_) Violation("a content that nobody asked for");
+      if (storage.bytes.size() <= limits_.inline_bytes() ||
+          storage.bytes.size() > kMaxContentBytes) {
+        Violation("a content of the wrong size");
+      }
+    }
     // Nobody fetches anything here.
     if (install.has_pull()) {
       storage.bytes.assign(install.pull().size_bytes(), 'p');

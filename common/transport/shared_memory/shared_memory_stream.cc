@@ -77,6 +77,7 @@ class SharedMemoryClient : public ClientStream {
         end_(SharedSide::kClient, options, std::move(wake)) {}
 
   absl::string_view transport() const override { return "shared memory"; }
+  bool is_near() const override { return true; }
   void Start(ClientStreamReceiver* receiver) override {
     handler_ = std::make_unique<Handler<v1::ControlResponse>>(receiver);
     end_.Start(std::move(open_), handler_.get());

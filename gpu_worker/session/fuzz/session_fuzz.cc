@@ -35,6 +35,7 @@ using fuzz::Require;
 constexpr uint64_t kDeviceBytes = 1 << 20;
 constexpr char kWorkerId[] = "w0";
 constexpr uint64_t kIncarnation = 7;
+constexpr size_t kInlineBytes = 4096;
 
 // Fetches from this worker, and from no other.
 class LocalPulls : public PullSource {
@@ -92,6 +93,7 @@ class Client {
         return RepairRun(message->mutable_run());
       case v1::Ordered::kInstall:
         RepairPull(message->mutable_install());
+        RepairContent(message->mutable_install());
         return message->mutable_install()->set_base_version(
             versions_[message->install().storage()]);
       case v1::Ordered::kOffer:
@@ -241,6 +243,13 @@ class Client {
     install->mutable_pull()->mutable_ticket()->resize(OfferTable::kTicketBytes);
   }
 
+  // More than goes inline.
+  static void RepairContent(v1::Install* install) {
+    if (!install->has_content()) return;
+    std::string* const value = install->mutable_content();
+    if (value->size() <= kInlineBytes) value->resize(kInlineBytes + 1);
+  }
+
   void RepairRun(v1::Run* run) {
     const auto found = structures_.find(run->structure_id());
     if (found == structures_.end()) return;
@@ -326,7 +335,7 @@ class Harness {
     limits.set_memory_bytes(kDeviceBytes / 2);
     limits.set_max_outstanding(64);
     limits.set_max_outstanding_bytes(1 << 20);
-    limits.set_inline_bytes(4096);
+    limits.set_inline_bytes(kInlineBytes);
     limits.set_max_structures(8);
     int failures = 0;
     const auto account = std::make_shared<TenantAccount>();
