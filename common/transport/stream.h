@@ -155,7 +155,8 @@ class WorkerStream : public Attendable {
 inline constexpr size_t kBulkChunkBytes = size_t{256} << 10;
 
 // What may come inside a message unasked (v1::Install.content), at most: copies
-// that cost less than the round trips that they spare, unless the peer is_near().
+// that cost less than the round trips that they spare, unless the peer
+// is_near().
 inline constexpr size_t kMaxContentBytes = size_t{2} << 20;
 
 }  // namespace djinn
