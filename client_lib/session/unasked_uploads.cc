@@ -28,7 +28,7 @@ void UnaskedUploads::Begin(const v1::WorkerHello& hello) {
 
 void UnaskedUploads::Hear(const v1::ControlResponse& response) {
   if (!response.has_content_room() ||
-      (!response.has_hello() && response.completed_sequence() <= heard_at_)) {
+      (!response.has_hello() && response.completed_sequence() < heard_at_)) {
     return;
   }
   room_bytes_ = response.content_room();

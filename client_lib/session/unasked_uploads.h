@@ -30,7 +30,9 @@ class UnaskedUploads {
   // On a worker where the session begins, or goes on: what was uploaded before
   // has come along then, and what is under way goes there.
   void Begin(const v1::WorkerHello& hello);
-  // The worker's word. What it says again after its hello is older than that.
+  // The worker's word. It may be news at the same sequence, as where an upload
+  // that waits for its bytes has taken its room; what the worker says again
+  // after its hello is older than that.
   void Hear(const v1::ControlResponse& response);
   // An upload was carried out that was under way, or did not get there.
   void Complete(uint64_t size_bytes) { under_way_bytes_ -= size_bytes; }

@@ -74,10 +74,15 @@ TEST_F(UnaskedUploadsTest, ThereHasToBeRoomBesidesWhatIsUnderWay) {
   uploads_.Hear(Room(2 * kSize, 5));
   EXPECT_TRUE(Take(kSize, 4));
   EXPECT_FALSE(Take(kSize, 5));
-  // Responses that were said again.
+  // A response that was said again.
   uploads_.Hear(Room(9 * kSize, 4));
-  uploads_.Hear(Room(9 * kSize, 5));
   EXPECT_FALSE(Take(kSize, 6));
+  // What is carried out next has taken its room.
+  uploads_.Hear(Room(kSize, 5));
+  uploads_.Complete(kSize);
+  EXPECT_FALSE(Take(kSize, 8));
+  uploads_.Hear(Room(2 * kSize, 5));
+  EXPECT_TRUE(Take(kSize, 9));
   // Nothing new of it.
   v1::ControlResponse silent;
   silent.set_completed_sequence(6);

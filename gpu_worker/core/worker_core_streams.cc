@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "common/error.h"
 #include "common/log/log.h"
