@@ -2,11 +2,12 @@
 
     common <- scheduler <- {coordinator, gpu_worker};  common <- client_lib
 
-and that the middles know neither gRPC nor torch (docs/architecture.md). Reads
-the build graph with one query; builds nothing. Prints each broken rule with a
-path that shows it, and then exits 1.
+that the middles know neither gRPC nor torch (docs/architecture.md), and that
+dependencies between the subfolders of each folder form no cycle. Tests and what
+only tests use may depend on anything. Reads the build graph with two queries and
+builds nothing. Prints each broken rule with a path that shows it, then exits 1.
 
-usage: check_dependencies.py [GRAPH]   GRAPH: a saved query output, for tests
+usage: check_dependencies.py
 """
 
 import collections
@@ -16,6 +17,11 @@ import sys
 
 _QUERY = ["bazel", "query", "--noshow_progress", "--noimplicit_deps", "--notool_deps",
           "--output=graph", "--nograph:factored", "deps(//...)"]
+
+_TEST_QUERY = ["bazel", "query", "--noshow_progress",
+               "attr(testonly, 1, //...) union kind('_test rule', //...)"]
+
+_FOLDERS = ("common", "scheduler", "coordinator", "gpu_worker", "client_lib")
 
 _MIDDLES = ("//client_lib/session", "//gpu_worker/plan", "//gpu_worker/memory",
             "//gpu_worker/cache", "//gpu_worker/queue", "//gpu_worker/session",
@@ -92,22 +98,71 @@ def broken_rules(edges):
     return broken
 
 
-def main(arguments):
-    if arguments:
-        with open(arguments[0]) as graph:
-            text = graph.read()
-    else:
-        text = subprocess.run(_QUERY, check=True, stdout=subprocess.PIPE,
-                              stderr=subprocess.DEVNULL, universal_newlines=True).stdout
-    edges = read_graph(text)
+def package_of(label):
+    return label.partition(":")[0]
+
+
+def package_cycles(edges, test_targets):
+    """One cycle of subfolders for each folder that has any, as text."""
+    packages = collections.defaultdict(set)
+    for start, targets in edges.items():
+        for target in targets:
+            if start in test_targets or target in test_targets:
+                continue
+            a, b = package_of(start), package_of(target)
+            if a != b and a.startswith("//"):
+                packages[a].add(b)
+    cycles = []
+    for folder in _FOLDERS:
+        root = "//" + folder
+        inside = {p: sorted(t for t in packages[p] if in_folder(t, (root,)))
+                  for p in sorted(packages) if in_folder(p, (root,))}
+        cycle = find_cycle(inside)
+        if cycle:
+            cycles.append("subfolders of %s form no cycle: %s" % (folder, " -> ".join(cycle)))
+    return cycles
+
+
+def find_cycle(edges):
+    """A path whose last element is its first, or None."""
+    done = set()
+    for start in edges:
+        path, stack = [], [(start, iter(edges.get(start, ())))]
+        on_path = {start}
+        path.append(start)
+        while stack:
+            node, targets = stack[-1]
+            target = next(targets, None)
+            if target is None:
+                stack.pop()
+                path.pop()
+                on_path.discard(node)
+                done.add(node)
+            elif target in on_path:
+                return path[path.index(target):] + [target]
+            elif target not in done:
+                stack.append((target, iter(edges.get(target, ()))))
+                path.append(target)
+                on_path.add(target)
+    return None
+
+
+def run_query(command):
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE,
+                          stderr=subprocess.DEVNULL, universal_newlines=True).stdout
+
+
+def main():
+    edges = read_graph(run_query(_QUERY))
     if not edges:
         print("the build graph is empty")
         return 1
-    broken = broken_rules(edges)
+    test_targets = set(run_query(_TEST_QUERY).split())
+    broken = broken_rules(edges) + package_cycles(edges, test_targets)
     for line in broken:
         print(line)
     return 1 if broken else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

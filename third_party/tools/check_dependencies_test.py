@@ -3,9 +3,13 @@ import unittest
 from third_party.tools import check_dependencies
 
 
+def graph(*edges):
+    text = "\n".join('  "%s" -> "%s"' % edge for edge in edges)
+    return check_dependencies.read_graph(text)
+
+
 def broken(*edges):
-    graph = "\n".join('  "%s" -> "%s"' % edge for edge in edges)
-    return check_dependencies.broken_rules(check_dependencies.read_graph(graph))
+    return check_dependencies.broken_rules(graph(*edges))
 
 
 class CheckDependenciesTest(unittest.TestCase):
@@ -30,6 +34,24 @@ class CheckDependenciesTest(unittest.TestCase):
 
     def test_names_are_not_prefixes(self):
         self.assertEqual(broken(("//common_tools:x", "//coordinator:c")), [])
+
+    def test_a_cycle_of_subfolders_is_found_and_shown(self):
+        edges = graph(("//coordinator/rpc:a", "//coordinator/tables:b"),
+                      ("//coordinator/tables:c", "//coordinator/leases:d"),
+                      ("//coordinator/leases:d", "//coordinator/rpc:e"))
+        self.assertEqual(check_dependencies.package_cycles(edges, set()),
+                         ["subfolders of coordinator form no cycle: //coordinator/leases -> "
+                          "//coordinator/rpc -> //coordinator/tables -> //coordinator/leases"])
+
+    def test_what_only_tests_use_may_depend_on_anything(self):
+        edges = graph(("//common/net:server", "//common/base:error"),
+                      ("//common/base:error_test", "//common/net:server"))
+        self.assertEqual(
+            check_dependencies.package_cycles(edges, {"//common/base:error_test"}), [])
+
+    def test_targets_of_one_package_may_depend_on_each_other(self):
+        edges = graph(("//common/base:error", "//common/base:clock"))
+        self.assertEqual(check_dependencies.package_cycles(edges, set()), [])
 
 
 if __name__ == "__main__":
