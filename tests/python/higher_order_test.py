@@ -3,7 +3,7 @@
 import torch
 
 import djinn
-from tests.python.registered_case import RegisteredCase
+from tests.python.callables.registered_case import RegisteredCase
 
 
 class Sine(torch.autograd.Function):

@@ -9,7 +9,7 @@ import typing
 import torch
 
 import djinn
-from tests.python.stale_answers_case import StaleAnswersCase
+from tests.python.callables.stale_answers_case import StaleAnswersCase
 
 library = torch.library.Library("djinn_test_stale", "DEF")
 library.define("scale(Tensor x) -> Tensor")

@@ -10,7 +10,7 @@ import weakref
 import torch
 
 import djinn
-from tests.python.stale_answers_case import StaleAnswersCase
+from tests.python.callables.stale_answers_case import StaleAnswersCase
 
 # A module of the program's own.
 settings = types.ModuleType("djinn_test_contents")

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 
 import djinn
-from tests.python.registered_case import RegisteredCase
+from tests.python.callables.registered_case import RegisteredCase
 
 
 class RegisteredCallablesTest(RegisteredCase):

@@ -6,7 +6,7 @@ import torch
 from torch.nn.utils import parametrize
 
 import djinn
-from tests.python.stale_answers_case import StaleAnswersCase
+from tests.python.callables.stale_answers_case import StaleAnswersCase
 
 
 class StaleArgumentsTest(StaleAnswersCase):

@@ -5,7 +5,7 @@ import weakref
 import torch
 
 import djinn
-from tests.python.registered_case import RegisteredCase
+from tests.python.callables.registered_case import RegisteredCase
 
 
 class RegisteredRefusalsTest(RegisteredCase):

@@ -35,7 +35,7 @@ import torch.nn.functional as F
 import transformers
 
 import djinn
-from tests.python.stale_answers_case import StaleAnswersCase
+from tests.python.callables.stale_answers_case import StaleAnswersCase
 
 
 class StaleLibrariesTest(StaleAnswersCase):

@@ -12,7 +12,7 @@ import transformers
 from transformers.models.wav2vec2 import modeling_wav2vec2
 
 import djinn
-from tests.python.registered_case import RegisteredCase
+from tests.python.callables.registered_case import RegisteredCase
 
 
 class RegisteredChangesTest(RegisteredCase):

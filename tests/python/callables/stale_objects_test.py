@@ -22,7 +22,7 @@ import weakref
 import torch
 
 import djinn
-from tests.python.stale_answers_case import StaleAnswersCase
+from tests.python.callables.stale_answers_case import StaleAnswersCase
 
 SCALE = 2.0
 

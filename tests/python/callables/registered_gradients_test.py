@@ -5,7 +5,7 @@ import copy
 import torch
 
 import djinn
-from tests.python.registered_case import RegisteredCase
+from tests.python.callables.registered_case import RegisteredCase
 
 
 class Trainer:

@@ -8,7 +8,7 @@ import torch
 
 import djinn
 from djinn import _environment
-from tests.python.registered_case import RegisteredCase
+from tests.python.callables.registered_case import RegisteredCase
 
 
 class Trainer:

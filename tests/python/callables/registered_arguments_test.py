@@ -7,7 +7,7 @@ import numpy
 import torch
 
 import djinn
-from tests.python.registered_case import RegisteredCase
+from tests.python.callables.registered_case import RegisteredCase
 
 
 class Trainer:
