@@ -1,19 +1,18 @@
-// Who is about to come: for whom runs that may share a step should wait.
+// Predicts which sessions are about to arrive with runs that could join a
+// batch, and how long a run should wait for them.
 //
-// A program that generates goes round in a loop: it reads what its last run
-// made, and comes with the next one. So a session whose runs followed one
-// another alike is expected where the next one began every time, at the
-// products that it shares there (its place), as long after the turn of its last
-// run as it took lately. To wait for it delays whoever waits; to miss it costs
-// one more passage through all that a step shares, which is what the place is
-// worth. Nobody waits longer than that, which is the ski-rental bound: the
-// device idles for no more than what it would do twice otherwise.
+// A generating program loops: it reads the result of its last run and sends the
+// next one. A session whose runs followed each other regularly is expected at
+// the products that it shares (its place), as long after its last turn as it
+// recently took. Waiting delays the sessions that wait; missing an arrival
+// costs one more pass over the shared weights, which is the worth of the place.
+// The wait never exceeds that worth (the ski-rental bound): the device idles no
+// longer than the extra pass would take.
 //
-// Nobody is expected who was irregular or is too slow for what the place is
-// worth; and who has not come in time is not expected any more, until it
-// comes. Nothing but a run puts that off: a session's other turns, which may
-// cost it next to nothing, are part of its pause. A session that is alone waits
-// for nobody.
+// A session is not expected when it was irregular, or when its pauses exceed
+// the worth of the place. A session that did not arrive in time is not expected
+// until it arrives again. Only a run moves the expected time; a session's other
+// turns count as part of its pause. A session that is alone does not wait.
 //
 // Pure logic: reads no clock, not thread-safe.
 #ifndef SCHEDULER_BATCHING_COMPANY_FORECAST_H_
@@ -34,47 +33,49 @@ namespace djinn::scheduler {
 
 class CompanyForecast {
  public:
-  // What those have in common who share a step.
+  // Names the products that the sessions of a batch share.
   using Place = uint64_t;
 
-  // A session that went on from a place to the same one kRegular times in
-  // succession is expected there again, after the longest of its last kKept
-  // pauses, kLateness times as long, and kSlack.
+  // A session that went from one place to the same next place kRegular times in
+  // a row is expected there again. Its arrival is due after kLateness times the
+  // longest of its last kKept pauses, plus kSlack.
   static constexpr size_t kRegular = 2;
   static constexpr size_t kKept = 4;
   static constexpr double kLateness = 1.25;
   static constexpr absl::Duration kSlack = absl::Microseconds(200);
-  // Places that a session is remembered to have gone on from.
+  // Number of places per session whose successors are remembered.
   static constexpr size_t kPlacesOfSession = 8;
-  // A place is worth the least of what so many steps took last: one of many
-  // rows takes far longer than a step would that nobody joins.
+  // The worth of a place is the least of its last kWorths step times, because a
+  // step of many rows takes far longer than one that no other session joins.
   static constexpr size_t kWorths = 8;
-  // Whose worth is known; beyond that all are forgotten.
+  // Most places whose worth is kept; beyond that, all are forgotten.
   static constexpr size_t kPlaces = 4096;
-  // Sessions that are looked at to see how long to wait.
+  // Most sessions that WaitUntil() looks at.
   static constexpr size_t kLooks = 256;
 
-  // A run of the session begins at the place, and has been there since `at`.
+  // Notes that a run of the session arrived at the place at time `at`.
   void Came(uint64_t key, Place place, absl::Duration at);
-  // The session's turn is over. Of no effect for one without such a run.
+  // Notes that the session's turn ended. Does nothing without a noted run.
   void Ended(uint64_t key, absl::Duration now);
-  // The session is gone.
+  // Forgets the session.
   void Forget(uint64_t key);
-  // What the runs of a step that began there took for what they share.
+  // Notes how long the shared products of a step at the place took.
   void NoteWorth(Place place, absl::Duration took);
 
-  // Where the session's next run begins; nothing when it is not regular.
+  // Returns the place where the session's next run begins; nothing when the
+  // session is irregular.
   std::optional<Place> NextOf(uint64_t key) const;
 
-  // By when everybody who is worth it will have come to the place, of those for
-  // whom `may_come` holds, which it does not for who has come; `now` or earlier
-  // when there is nobody. The device might have gone on at `since`.
+  // Returns the time by which all sessions that are worth waiting for will have
+  // arrived at the place, among those for which `may_come` holds; it must not
+  // hold for sessions that have arrived. Returns `now` or earlier when there is
+  // none. `since` is the time from which the device could have continued.
   absl::Duration WaitUntil(Place place, absl::Duration since,
                            absl::Duration now,
                            absl::FunctionRef<bool(uint64_t)> may_come);
 
  private:
-  // From one place to the next.
+  // A session's repeated move from one place to the next.
   struct Passage {
     Place from = 0;
     Place to = 0;
@@ -91,21 +92,21 @@ class CompanyForecast {
   };
   struct Session {
     absl::InlinedVector<Passage, 2> passages;
-    // Of its last run.
+    // Place of its last run.
     Place place = 0;
-    // When the turn of its last run ended; nothing while that goes on.
+    // End of the turn of its last run; nothing while the turn lasts.
     std::optional<absl::Duration> ended;
-    // By when it comes, where it is expected.
+    // Time by which it arrives, where it is expected.
     absl::Duration due;
   };
 
   static const Passage* FindRegular(const Session& session);
   static Passage* FindOrAdd(Session* session, Place from);
-  // Not expected any more.
+  // Stops expecting the session.
   void Dismiss(uint64_t key, const Session& session);
 
   absl::flat_hash_map<uint64_t, Session> sessions_;
-  // By the place where they are expected.
+  // Expected sessions by place.
   absl::flat_hash_map<Place, absl::flat_hash_set<uint64_t>> expected_;
   absl::flat_hash_map<Place, Worth> worth_;
 };

@@ -1,8 +1,8 @@
-// Whether a run can still be done by its deadline; workers and the simulator go
-// by it alike.
+// Judges whether a run can still end by its deadline. Workers and the simulator
+// use the same rule.
 //
-// All of it is what is known: what nobody knows to take long is expected to
-// take nothing, so what is judged to be late would be late even so.
+// The rule only uses known times: work of unknown length counts as 0. A run
+// that is judged late would therefore be late in any case.
 #ifndef SCHEDULER_FAIRNESS_DEADLINE_RULE_H_
 #define SCHEDULER_FAIRNESS_DEADLINE_RULE_H_
 
@@ -16,27 +16,28 @@ namespace djinn::scheduler {
 
 enum class DeadlineVerdict {
   kInTime,
-  // It is over.
+  // The deadline has passed.
   kMissed,
-  // The run would be done behind it.
+  // The run would end after its deadline.
   kWouldBeLate,
 };
-// Of a run that is expected to take so long, or 0 when that is not known, once
-// what takes `ahead` is done.
+// Judges a run that starts after `ahead` and is expected to take `expected`, or
+// 0 when its length is unknown.
 DeadlineVerdict JudgeDeadline(absl::Duration deadline, absl::Duration expected,
                               absl::Duration ahead, absl::Duration now);
 
-// The session in service, and by when its step is expected to be done.
+// The session in service, and the time at which its step is expected to end.
 struct InService {
   uint64_t key = 0;
   absl::Duration until;
 };
-// What is done before the session's step, at least, if it waits.
+// Returns the least time that passes before the session's step begins, if the
+// session waits.
 absl::Duration Ahead(const FairQueue& queue, uint64_t key,
                      const std::optional<InService>& in_service,
                      absl::Duration now);
-// If the session waits with a step that is known to be late: what is done
-// before it, at least.
+// Returns the least time that passes before the session's step begins, if the
+// session waits with a step that is certain to be late; otherwise nothing.
 std::optional<absl::Duration> LateBehind(
     const FairQueue& queue, uint64_t key, const FairQueue::Work& work,
     const std::optional<InService>& in_service, absl::Duration now);

@@ -1,54 +1,56 @@
-// Whose turn it is: shares devices among tenants by weight, and a tenant's part
-// among its sessions.
+// Decides whose turn it is on a device: shares the device among tenants by
+// weight, and each tenant's share among its sessions.
 //
-// Between tenants: virtual device-seconds. c(T), the device time that tenant T
-// was charged over its weight, is what the waiting tenants are ordered by; the
-// least goes next. A session is charged what its step is expected to take when
-// it is taken, and what it took when it is done. A tenant that begins to wait
-// starts at V at least, where V is the greatest c that any tenant was taken at,
-// or had when nothing was left to do: idling earns nothing (start-time fair
-// queueing, Goyal et al. 1996; the counters of VTC, Sheng et al. 2024).
-// Within a tenant: the higher priority, then the earlier deadline, then the
-// session that used less time among those of its priority, then who waits
-// longer. So sixteen sessions get what one gets, and none starves another one
-// of equal urgency.
+// Between tenants: c(T) is the device time that tenant T was charged, divided
+// by its weight. The waiting tenant with the least c is next. A session is
+// charged the expected time of its step when the step is taken, and the
+// measured time when the step is done. A tenant that begins to wait starts at V
+// at least, where V is the greatest c at which any tenant was taken, or the
+// greatest c of all when the queue ran empty. Idling therefore earns nothing
+// (start-time fair queueing, Goyal et al. 1996; the counters of VTC, Sheng et
+// al. 2024).
 //
-// Preemption. A step that is in service may give way between two of its parts
-// (MayPreempt). As Take(), that only ever serves the tenant that is next, so
-// the proof below holds, with as many steps in service as give way at a time.
-// Of one priority, who goes first has an earlier deadline or is short where the
-// other is long, and who is short gives way to nobody who is not: steps of one
-// priority in service at a time have earlier and earlier deadlines, and then
-// are short, with earlier and earlier deadlines.
+// Within a tenant: higher priority first, then the earlier deadline, then the
+// session that used less time among those of its priority, then the one that
+// has waited longer. Sixteen sessions of a tenant together get what one session
+// would get, and no session starves another one of equal priority.
 //
-// Bound. Let one step be in service at a time, L(T) be the longest step of
+// Preemption. A step in service may yield between two of its nodes
+// (MayPreempt). Like Take(), preemption only ever serves the tenant that is
+// next, so the proof below holds, with as many steps in service as have yielded
+// at a time. Within one priority, the preempting step has an earlier deadline,
+// or is short while the other is long; a short step yields only to short steps.
+//
+// Bound. Let one step be in service at a time. Let L(T) be the longest step of
 // tenant T, w(T) its weight, and S(T) the device time that T got between two
 // moments at which nothing is in service. If A and B wait at every decision
-// between them, then
+// between these moments, then
 //     |S(A)/w(A) - S(B)/w(B)| <= L(A)/w(A) + L(B)/w(B).
-// Proof. V never falls. (1) Who waits has c >= V: it began so, and V only
-// moves up to the least c among those that wait, or while nobody does. (2)
-// Every c(T) <= V + L(T)/w(T): a tenant is taken at c(T) <= V, for then V moves
-// up to it, and is charged one step at most until it is taken again. Hence c(A)
-// - c(B) lies between -L(B)/w(B) and L(A)/w(A) at either moment. While both
-// wait, nothing but being served changes their c; so S(A)/w(A) - S(B)/w(B) is
-// how much c(A) - c(B) has changed, at most from one end of that interval to
-// the other. With D steps in service at a time, a tenant may be charged D steps
-// beyond V, or get back D - 1 that were expected: if both wait all the while,
-// the bound is 2D - 1 times as large, and L counts expected times, too.
+// Proof. V never falls. (1) A waiting tenant has c >= V: it began so, and V
+// only moves up to the least c among the waiting tenants, or moves while none
+// waits. (2) Every c(T) <= V + L(T)/w(T): a tenant is taken at c(T) <= V,
+// because V moves up to it, and is charged one step at most until it is taken
+// again. Hence c(A) - c(B) lies between -L(B)/w(B) and L(A)/w(A) at either
+// moment. While both wait, only service changes their c, so
+// S(A)/w(A) - S(B)/w(B) equals the change of c(A) - c(B), which is at most the
+// width of that interval. With D steps in service at a time, a tenant may be
+// charged D steps beyond V, or be refunded D - 1 expected ones: if both wait
+// throughout, the bound is 2D - 1 times as large, and L counts expected times
+// as well.
 //
-// Company. A session in service may be joined by others that wait, out of their
-// turn (FindCompany): they share one step, of which each is charged its part.
-// V does not move for them. While somebody waits who is not of the company, a
-// tenant joins only if c(T) <= V + l(T)/w(T), with l(T) what all its sessions
-// were charged for their last turn: then (2) becomes c(T) <= V + 2 L(T)/w(T),
-// L being of a tenant's part of a turn, and the bound is twice as large at most
-// for whoever joins. A tenant further ahead joins where all do who have had
-// less. While nobody else waits all may join, and what puts a tenant further
-// ahead than a turn is forgotten: nobody waited for it.
+// Batches. Waiting sessions may join a session in service out of their turn
+// (FindCompany): they share one step, and each is charged its part. V does not
+// move for them. While a session waits that is not in the batch, a tenant joins
+// only if c(T) <= V + l(T)/w(T), where l(T) is what all its sessions were
+// charged for their last turn. Then (2) becomes c(T) <= V + 2 L(T)/w(T), L
+// being a tenant's part of a turn, and the bound is at most twice as large for
+// a joining tenant. A tenant further ahead joins only where every tenant joins
+// that has had less. While no other session waits, all may join, and the queue
+// forgets what puts a tenant further ahead than one turn.
 //
-// Every operation but FindCompany() and Ahead() takes O(log n) of tenants and
-// of one tenant's sessions. Pure logic: reads no clock, not thread-safe.
+// Cost: O(log n) in tenants and in one tenant's sessions for every operation
+// except FindCompany() and Ahead(). Pure logic: reads no clock, not
+// thread-safe.
 #ifndef SCHEDULER_FAIRNESS_FAIR_QUEUE_H_
 #define SCHEDULER_FAIRNESS_FAIR_QUEUE_H_
 
@@ -71,123 +73,129 @@ namespace djinn::scheduler {
 
 class FairQueue {
  public:
-  // Of a session, from 0; higher is sooner.
+  // Number of priorities of a session. Priorities count from 0; higher is
+  // sooner.
   static constexpr int kPriorities = 4;
-  // What a step is charged at least, so that everybody's turn ends.
+  // The least charge of a step. It makes every turn end.
   static constexpr absl::Duration kLeastCharge = absl::Microseconds(1);
 
-  // How long steps of a kind are: among sessions of one priority a short one
-  // need not wait for the end of a long one.
+  // Whether steps of a kind are short or long. Among sessions of one priority,
+  // a short step need not wait for the end of a long one.
   enum class Pace { kUnknown, kShort, kLong };
 
   // A session's next step.
   struct Work {
-    // When it should be done, by any clock.
+    // Time by which the step should be done, on any one clock.
     absl::Duration deadline = absl::InfiniteDuration();
-    // What it will take, as far as that is known. Of no effect on who gets how
-    // much while one step is in service at a time.
+    // Expected device time; 0 when unknown. Does not change the tenants' shares
+    // while one step is in service at a time.
     absl::Duration expected;
-    // Of no effect on whose turn is next, but by MayPreempt().
+    // Affects MayPreempt() only, never whose turn is next.
     Pace pace = Pace::kUnknown;
   };
 
-  // A new session of the tenant, whose weight is a positive number from now on.
+  // Adds a session of the tenant and sets the tenant's weight (positive).
   void Join(uint64_t key, absl::string_view tenant, double weight,
             int priority);
-  // Also while it is in service: it is charged when it is done.
+  // Removes the session. One in service is charged when it is done.
   void Leave(uint64_t key);
-  // Without effect for a tenant without sessions.
+  // Does nothing for a tenant without sessions.
   void SetWeight(absl::string_view tenant, double weight);
   void SetPriority(uint64_t key, int priority);
-  // Of what the session does whenever it is in service, from now on. Unknown
-  // keys are ignored.
+  // Sets the pace of the session's steps from now on. Ignores unknown keys.
   void SetPace(uint64_t key, Pace pace);
 
-  // The session has work: this, from now on, if it waits already. When it is in
-  // service, it will wait again after Done(). Unknown keys are ignored. True
-  // when it has begun to wait, or to be short.
+  // Says that the session has `work`. Replaces the work of a session that
+  // waits; a session in service waits again after Done(). Ignores unknown keys.
+  // Returns true when the session has begun to wait, or when its step became
+  // short.
   bool MakeRunnable(uint64_t key, const Work& work);
 
   bool empty() const { return waiting_.empty(); }
   bool in_service() const { return in_service_ > 0; }
-  // The session whose turn is next. Not empty.
+  // Returns the session whose turn is next. Requires !empty().
   uint64_t Next() const { return waiting_.top()->waiting.top()->key; }
-  // Takes it into service. Not empty.
+  // Takes the next session into service. Requires !empty().
   uint64_t Take();
-  // What goes before the session's step if nobody comes any more: what is
-  // expected of the steps of its tenant's sessions that are more urgent, and of
-  // one step of each tenant that has had less. Nothing when it does not wait.
-  // Looks at kLooks of them.
+  // Returns the expected time of all steps before the session's own, if no
+  // session arrives any more: the steps of its tenant's sessions that precede
+  // it, and one step of each tenant that has had less. Returns 0 when the
+  // session does not wait. Looks at kLooks sessions at most.
   absl::Duration Ahead(uint64_t key) const;
-  // The session's step goes on, and has taken `used` so far: from now on that
-  // counts.
+  // Charges the session `used`, the time that its unfinished step took so far.
   void Charge(uint64_t key, absl::Duration used);
-  // Whether a step gives way: TakePreempting(), and Done() of that one, before
-  // it goes on. Never against the shares of tenants, and only where it helps:
-  // who goes first is of the tenant that is next.
+  // Why a step yields, or does not. When it yields, the caller calls
+  // TakePreempting() and Done() for the preempting session before the step goes
+  // on. Preemption never works against the tenants' shares: the preempting
+  // session belongs to the tenant that is next.
   enum class Preemption {
-    // Nobody waits who is more urgent.
+    // No session waits that may preempt.
     kNone,
-    // Somebody does, whose tenant has had more, or whom the end of the step is
-    // soon enough for.
+    // A session of higher precedence waits, but its tenant has had more, or its
+    // deadline allows it to wait for the end of the step.
     kLater,
-    // The next one has a higher priority.
+    // The next session has a higher priority.
     kHigherPriority,
-    // It is the same tenant's, of the same priority, and has a deadline, before
-    // the step's own, that it misses if it begins when the step ends. Nobody
-    // goes first of a short step by that who is not short, too: it ends soon.
+    // The next session has the same tenant and priority, and a deadline before
+    // the step's own that it would miss if it began when the step ends. Only a
+    // short step preempts a short one for this reason.
     kDeadline,
-    // It has the same priority and is short, where the step is long; perhaps
-    // not who is next in its tenant, but the next of those that are short.
+    // The preempting session has the same priority and a short step, and the
+    // step in service is long. The preempting session is the next one with a
+    // short step in its tenant, which may not be the next one of all.
     kShort,
   };
-  // Whether it says that somebody goes first.
+  // Returns whether the verdict makes the step yield.
   static bool GivesWay(Preemption asked) {
     return asked != Preemption::kNone && asked != Preemption::kLater;
   }
-  // Of the step of one session, or of several that share one, each of which is
-  // charged what it took so far; it is expected to end at `end` by the clock of
-  // deadlines. Who goes first is more urgent than all of them.
+  // Judges the step that the sessions `keys` share, each of which was charged
+  // what the step took so far. The step is expected to end at `end` on the
+  // clock of deadlines. A preempting session precedes all of `keys`.
   Preemption MayPreempt(absl::Span<const uint64_t> keys,
                         absl::Duration end) const;
-  // Takes who goes first into service, as just said by MayPreempt().
+  // Takes the preempting session into service. `why` is the verdict that
+  // MayPreempt() just returned.
   uint64_t TakePreempting(Preemption why);
 
-  // Who may be taken into service beside a session.
+  // The sessions that may be taken into service together with another one.
   struct Company {
     struct Member {
       uint64_t key = 0;
-      // Its tenant is further ahead than a turn. Such ones come last, and may
-      // be taken as long as all before them are.
+      // True when its tenant is further ahead than one turn. Such sessions come
+      // last, and one of them may be taken only when all before it are.
       bool ahead = false;
     };
     std::vector<Member> members;
-    // Somebody waits who is not of it.
+    // True when a session waits that is not in the batch.
     bool contested = false;
   };
-  // Sessions that wait for which `suits` holds, `most` at most, and none of a
-  // lower priority: those whose tenants have had least first; while it is
-  // contested, nobody who is ahead. Looks at kLooks sessions. `key` is in
-  // service, or next and then one of them.
+  // Returns up to `most` waiting sessions for which `suits` holds and whose
+  // priority is not lower than that of `key`, ordered by how little their
+  // tenants have had. Leaves out sessions that are ahead while the batch is
+  // contested. Looks at kLooks sessions. `key` is in service, or next; when it
+  // is next, the result includes it.
   static constexpr size_t kLooks = 256;
   Company FindCompany(uint64_t key, absl::FunctionRef<bool(uint64_t)> suits,
                       size_t most) const;
-  // Takes one of them; false when it does not wait any more. `contested` is
-  // said when all have been chosen: also where a member was left out.
+  // Takes one session of a batch into service. Returns false when it no longer
+  // waits. `contested` says whether any waiting session was left out once all
+  // were chosen.
   bool TakeBeside(uint64_t key, bool contested);
 
-  // The session's step took `used`; it has more work, or none.
+  // Ends the session's step, which took `used`. `more` is the session's next
+  // work, if it has any.
   void Done(uint64_t key, absl::Duration used, const std::optional<Work>& more);
 
-  // Of a session that has joined.
+  // Returns the priority of a session that has joined.
   int priority(uint64_t key) const { return sessions_.at(key)->priority; }
-  // Of two that have joined.
+  // Returns whether two sessions that have joined belong to one tenant.
   bool SameTenant(uint64_t a, uint64_t b) const {
     return sessions_.at(a)->tenant == sessions_.at(b)->tenant;
   }
-  // Of the tenant; 0 for one that is not known.
+  // Returns the number of the tenant's sessions; 0 for an unknown tenant.
   size_t session_count(absl::string_view tenant) const;
-  // Tenants that are remembered.
+  // Returns the number of tenants that the queue remembers.
   size_t tenant_count() const { return tenants_.size(); }
 
  private:
@@ -197,20 +205,20 @@ class FairQueue {
     Tenant* tenant = nullptr;
     int priority = 0;
     Work work;
-    // Of what waits behind the step in service.
+    // The work that waits behind the step in service.
     Work next;
-    // What it used, in nanoseconds, and the start it got for idling.
+    // Nanoseconds of use, including the start value it got after idling.
     double used = 0;
     uint64_t turn = 0;
     size_t place = kNowhere;
-    // Among those of its tenant that wait with short steps.
+    // Index in Tenant::waiting_short.
     size_t short_place = kNowhere;
-    // Whenever it is in service.
+    // Pace of its steps in service.
     Pace pace = Pace::kUnknown;
     bool in_service = false;
     bool waits_again = false;
     bool left = false;
-    // Taken as company, while nobody else waited.
+    // True when it joined a batch while no other session waited.
     bool uncontested = false;
     double charged = 0;
   };
@@ -224,16 +232,16 @@ class FairQueue {
     uint64_t turn = 0;
     size_t place = kNowhere;
     size_t sessions = 0;
-    // Those in service; what they were charged since there were none before,
-    // and c(T) then.
+    // Number of sessions in service, what they were charged since there was
+    // none, and c(T) at that moment.
     size_t in_service = 0;
     double turn_charge = 0;
     double charged_before = 0;
-    // By priority: `used` of the session taken last, at which one starts that
-    // begins to wait.
+    // By priority: `used` of the session taken last. A session that begins to
+    // wait starts there.
     std::array<double, kPriorities> start = {};
     IndexedHeap<Session, &Session::place, SessionBefore> waiting;
-    // Those of them with short steps.
+    // The waiting sessions with short steps.
     IndexedHeap<Session, &Session::short_place, SessionBefore> waiting_short;
   };
   struct TenantBefore {
@@ -242,18 +250,19 @@ class FairQueue {
   static constexpr size_t kNowhere = static_cast<size_t>(-1);
   static constexpr size_t kMinForget = 64;
 
-  // Takes a session that waits into service.
+  // Takes a waiting session into service.
   void Serve(Session* session);
-  // Of its step, in service, all that it took.
+  // Charges all that the session's step in service took.
   void ChargeStep(Session* session, absl::Duration used);
   void Wait(Session* session, const Work& work);
-  // It waits already. Whether it has become short.
+  // Replaces the work of a waiting session. Returns whether its step became
+  // short.
   static bool WaitWith(Session* session, const Work& work);
-  // Takes it out of its tenant's line.
+  // Removes the session from its tenant's heaps.
   static void Remove(Session* session);
-  // As Take(), of this session.
+  // Does what Take() does, for this session.
   uint64_t TakeNow(Session* session);
-  // Takes it out of the line.
+  // Removes the session from the queue of waiting sessions.
   void Withdraw(Session* session);
   void Erase(Session* session);
   // Drops tenants without sessions that have no debt left.
@@ -263,7 +272,7 @@ class FairQueue {
   absl::flat_hash_map<std::string, std::unique_ptr<Tenant>> tenants_;
   size_t forget_at_ = kMinForget;
   IndexedHeap<Tenant, &Tenant::place, TenantBefore> waiting_;
-  // V.
+  // V of the file comment, in nanoseconds.
   double start_ = 0;
   size_t in_service_ = 0;
   uint64_t next_turn_ = 1;

@@ -1,8 +1,9 @@
-// A binary heap of objects that know where they are in it, so that any of them
-// can be moved or taken out in O(log n). Steady use allocates nothing.
+// A binary heap of objects that store their own position, so that any object
+// can be moved or removed in O(log n). Steady use allocates nothing.
 //
-// `Index` is a member of the objects that the heap sets; `Before` orders them
-// strictly. Objects are not owned, and outlive their stay.
+// `Index` is the member of the objects in which the heap stores the position.
+// `Before` is a strict order. The heap does not own its objects; they must
+// outlive their time in it.
 #ifndef SCHEDULER_FAIRNESS_INDEXED_HEAP_H_
 #define SCHEDULER_FAIRNESS_INDEXED_HEAP_H_
 
@@ -15,14 +16,14 @@ namespace djinn::scheduler {
 template <typename T, size_t T::* Index, typename Before>
 class IndexedHeap {
  public:
-  // Where an object is that is in no heap.
+  // The position of an object that is in no heap.
   static constexpr size_t kOutside = static_cast<size_t>(-1);
 
   bool empty() const { return items_.empty(); }
-  // The first one. Not empty.
+  // Returns the first object. Requires !empty().
   T* top() const { return items_.front(); }
 
-  // All, in no order.
+  // Returns all objects in no particular order.
   const std::vector<T*>& items() const { return items_; }
 
   static bool Contains(const T& item) { return item.*Index != kOutside; }
@@ -42,7 +43,7 @@ class IndexedHeap {
     Moved(last);
   }
 
-  // What its place depends on has changed.
+  // Restores the order after the object's sort key changed.
   void Moved(T* item) {
     SiftUp(item->*Index);
     SiftDown(item->*Index);

@@ -1,11 +1,12 @@
-// How often, and for how long, a turn gives way to more urgent ones; to whom,
-// FairQueue::MayPreempt() says. Workers and the simulator go by it alike.
+// Limits how often and for how long a turn yields. FairQueue::MayPreempt()
+// decides to which session it yields. Workers and the simulator use the same
+// rule.
 //
-// A turn gives way kMost times. Each time others go first until kLongest is
-// over, when the one under way is carried to its end; then the turn goes on by
-// a node at least before it is asked again. So it ends, whoever comes however
-// often: of a turn of n nodes, what goes first begins at n - 1 edges or kMost,
-// whichever is less, and within kLongest of each.
+// A turn yields at most kMost times. Each time, other sessions preempt it until
+// kLongest has passed; the preempting step that is then executing runs to its
+// end. After that the turn executes at least one node before it is asked again.
+// Every turn therefore ends, however many sessions preempt it: a turn of n
+// nodes yields at min(n - 1, kMost) edges, for kLongest plus one step at each.
 #ifndef SCHEDULER_FAIRNESS_PREEMPTION_RULE_H_
 #define SCHEDULER_FAIRNESS_PREEMPTION_RULE_H_
 
@@ -13,32 +14,33 @@
 
 namespace djinn::scheduler {
 
-// Of one turn.
+// The state of the rule for one turn.
 class PreemptionRule {
  public:
   static constexpr int kMost = 64;
   static constexpr absl::Duration kLongest = absl::Seconds(1);
-  // How often it is looked whether a turn has had enough by now.
+  // Interval at which the executor checks whether a turn should yield.
   static constexpr absl::Duration kLookEvery = absl::Milliseconds(1);
 
   enum class Verdict {
-    // To whoever the queue says.
+    // The turn may yield to the session that the queue names.
     kMay,
-    // Behind its next node.
+    // The turn executes its next node first.
     kGoesOn,
-    // It goes on to its end.
+    // The turn runs to its end.
     kNoMore,
   };
-  // Whether it gives way, or goes on doing so, having done so for `away`
-  // without a node of its own.
+  // Returns whether the turn may yield now. `away` is how long it has yielded
+  // since its last node.
   Verdict Ask(absl::Duration away) const {
     if (away >= kLongest) return Verdict::kGoesOn;
     if (cramped_ || times_ >= kMost) return Verdict::kNoMore;
     return Verdict::kMay;
   }
-  // It did, and goes on.
+  // Notes that the turn yielded and now continues.
   void GaveWay() { ++times_; }
-  // Who went first lacked memory that the turn holds.
+  // Notes that the preempting session lacked memory that the turn holds. The
+  // turn yields no more.
   void PutOff() { cramped_ = true; }
 
   int times() const { return times_; }

@@ -1,14 +1,14 @@
-// What runs may be expected to take, by structure: a session's at a worker, or
-// in the simulator all of a worker's, by program.
+// Predicts how long runs take, by structure. A worker keeps one per session;
+// the simulator keeps one per worker, by program.
 //
-// The shortest of the last few counts, since what is refused for it is never
-// measured. For the same reason it is trusted for a while only: then a run goes
-// on and is measured anew. The first run of a structure, which has its plan
-// made, says nothing.
+// The prediction is the shortest of the last kLast times: a run that is refused
+// because of its prediction is never measured, so the prediction must not be
+// too long. For the same reason a prediction expires after kTrusted, and the
+// next run is measured again. The first run of a structure does not count,
+// because it includes making the plan.
 //
-// As large as what was noted and not forgotten: who notes sees to that.
-//
-// Not thread-safe.
+// The table holds every structure that was noted and not forgotten; its owner
+// bounds it. Not thread-safe.
 #ifndef SCHEDULER_FAIRNESS_RUN_TIMES_H_
 #define SCHEDULER_FAIRNESS_RUN_TIMES_H_
 
@@ -26,17 +26,17 @@ class RunTimes {
   static constexpr size_t kLast = 4;
   static constexpr absl::Duration kTrusted = absl::Seconds(10);
 
-  // A run of the structure took so long, and ended now.
+  // Notes that a run of the structure took `took` and ended at `now`.
   void Note(uint64_t structure, absl::Duration took, absl::Duration now);
   void Forget(uint64_t structure) { entries_.erase(structure); }
   void Clear() { entries_.clear(); }
 
-  // 0 when it is not known.
+  // Returns the predicted time of a run; 0 when it is unknown.
   absl::Duration Expected(uint64_t structure, absl::Duration now) const;
 
  private:
   struct Entry {
-    // All but the first.
+    // Number of times noted, without the first run.
     uint64_t count = 0;
     bool has_first = false;
     std::array<absl::Duration, kLast> last;

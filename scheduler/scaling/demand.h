@@ -1,10 +1,10 @@
-// How many devices the work that comes in keeps busy.
+// Computes how many devices the arriving work would keep busy.
 //
-// Demand is counted where work arrives, not where it is done: what is served
-// cannot exceed what there is, however much more is asked for. It is the device
-// time of what arrives in a second, over the last minute; what is queued, over
-// the minute in which it should be gone; and one device for each virtual device
-// that finds no worker.
+// Demand is counted where work arrives, not where it is served, because served
+// work cannot exceed the existing devices. It is the sum of the device time
+// that arrives per second, averaged over the last minute; the queued device
+// time, divided by the minute in which it should drain; and one device for each
+// virtual device that finds no worker.
 //
 // Pure: times are the caller's. Not thread-safe.
 #ifndef SCHEDULER_SCALING_DEMAND_H_
@@ -17,19 +17,19 @@
 
 namespace djinn::scheduler {
 
-// By phase; unspecified for work of which nothing is known.
+// Amounts by phase; PHASE_UNSPECIFIED holds work of unknown phase.
 using PhaseAmounts = std::array<double, semantics::kPhaseCount>;
 
 inline constexpr absl::Duration kDemandWindow = absl::Minutes(1);
 
-// A decaying average of device time a second.
+// A decaying average of arriving device time per second.
 class ArrivalMeter {
  public:
-  // Work that takes so long on a device arrived. Times never fall.
+  // Notes that work of this device time arrived. `now` never decreases.
   void Add(semantics::Phase phase, absl::Duration device_time,
            absl::Duration now);
-  // Devices that this keeps busy. Counts for less than a window as if it had
-  // been so all the while before.
+  // Returns the number of devices that the arrivals keep busy. Before one
+  // window has passed, the average is over the time since the first arrival.
   PhaseAmounts Rates(absl::Duration now) const;
 
  private:
@@ -39,20 +39,21 @@ class ArrivalMeter {
   bool begun_ = false;
 };
 
-// What is known at one moment.
+// The inputs of Demand() at one moment.
 struct DemandInputs {
   PhaseAmounts arrival_rates = {};
-  // Device time of what waits at the workers, in seconds.
+  // Device time of the work that waits at workers, in seconds.
   PhaseAmounts queued_seconds = {};
-  // Virtual devices that no worker could take.
+  // Number of virtual devices that wait for a worker.
   PhaseAmounts waiting_devices = {};
 };
 
-// Devices.
+// Returns the demand in devices, by phase.
 PhaseAmounts Demand(const DemandInputs& inputs);
 
-// Workers for so much demand, each busy for `utilisation` (above 0) of its
-// time; not fewer than `kept`, those that hold state of sessions.
+// Returns the number of workers for this demand when each is busy for the
+// fraction `utilisation` (above 0) of its time; at least `kept`, the number of
+// workers that hold state of sessions.
 int DesiredWorkers(double demand, double utilisation, int kept);
 
 }  // namespace djinn::scheduler
