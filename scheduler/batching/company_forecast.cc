@@ -54,7 +54,7 @@ void CompanyForecast::Ended(uint64_t key, absl::Duration now) {
   const auto found = sessions_.find(key);
   if (found == sessions_.end()) return;
   Session& session = found->second;
-  // Nor is it expected once more where it did not come.
+  // A session that did not arrive is not expected there again.
   if (session.ended.has_value()) return;
   session.ended = now;
   const Passage* const passage = FindRegular(session);

@@ -6,7 +6,7 @@ absl::Duration Ahead(const FairQueue& queue, uint64_t key,
                      const std::optional<InService>& in_service,
                      absl::Duration now) {
   absl::Duration ahead = queue.Ahead(key);
-  // Who is in service goes on first, unless it gives way.
+  // The session in service continues first, unless it yields.
   if (in_service.has_value() && in_service->until > now &&
       in_service->key != key &&
       queue.priority(key) <= queue.priority(in_service->key) &&

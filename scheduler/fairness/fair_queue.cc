@@ -79,7 +79,7 @@ void FairQueue::SetPriority(uint64_t key, int priority) {
   const auto found = sessions_.find(key);
   if (found == sessions_.end() || found->second->priority == priority) return;
   Session* const session = found->second.get();
-  // What it used says nothing among those of another priority.
+  // Its use is not comparable with that of another priority.
   session->priority = priority;
   session->used = session->tenant->start[priority];
   if (session->place != kNowhere) session->tenant->waiting.Moved(session);

@@ -12,7 +12,7 @@ namespace djinn::scheduler {
 
 namespace {
 
-// With fewer the guess of a wait says nothing.
+// With fewer served requests a prediction means nothing.
 constexpr double kLeastServed = 0.5;
 
 }  // namespace
@@ -105,7 +105,7 @@ std::vector<WaitingLine::Ticket> WaitingLine::Front(
     }
   };
   std::vector<Ticket> front;
-  // Of those that had turns in more urgent classes, with these.
+  // Includes the tickets that had turns in higher classes.
   absl::flat_hash_map<std::string, double> virtual_times;
   for (const auto& [urgency, tenants] : line_) {
     std::vector<Next> all;

@@ -1,10 +1,11 @@
-// Which workers a decision looks at: the one that is kept for the request,
-// those that hold some of the state, and a few drawn from all.
+// Chooses the workers that a placement decision looks at: the worker reserved
+// for the request, workers that hold some of its state, and a few drawn at
+// random.
 //
-// Two drawn ones are exponentially better than one (Mitzenmacher 2001, used by
+// Two random candidates are exponentially better than one (Mitzenmacher 2001;
 // Sparrow, SOSP '13); a few more make up for different devices. Looking at all
-// would cost time in proportion to the cluster, and would send everybody to the
-// same worker between two of its reports.
+// workers would cost time in proportion to the cluster, and would send every
+// request to the same worker between two of its reports.
 #ifndef SCHEDULER_PLACEMENT_CANDIDATES_H_
 #define SCHEDULER_PLACEMENT_CANDIDATES_H_
 
@@ -21,30 +22,30 @@ namespace djinn::scheduler {
 
 using Randomness = std::mt19937_64;
 
-// Below `bound`, which is not 0.
+// Returns a random number below `bound`, which is not 0.
 uint64_t Draw(Randomness* random, uint64_t bound);
 
-// Yields each worker of the fleet once: first the one that is kept for the
-// request, if any, and up to kMaxHolders that hold some of the state, the
-// largest piece first, then the others in a random order.
-// What it takes is in proportion to what it yields.
+// Iterates over the workers of the fleet, each once: first the worker reserved
+// for the request, then up to kMaxHolders that hold some of the state, the
+// largest piece first, then the others in random order.
+// The cost is proportional to the number of workers returned.
 class CandidateWalk {
  public:
   static constexpr size_t kMaxHolders = 16;
 
   struct Candidate {
     const Fleet::Member* member = nullptr;
-    // Comes first.
+    // True for the reserved worker and for holders of state.
     bool first = false;
   };
 
-  // All outlive the walk; the fleet stays as it is meanwhile.
+  // All arguments must outlive the walk, and the fleet must not change.
   CandidateWalk(const Fleet* fleet, const Request& request, Randomness* random);
 
-  // Null at the end.
+  // Returns the next candidate; its member is null at the end.
   Candidate Next();
-  // Candidates of a decision, unless all of them fall: those that come first,
-  // and `draws` others.
+  // Returns how many candidates a decision looks at unless all are filtered
+  // out: the reserved worker, the holders, and `draws` others.
   size_t WorthLooking(size_t draws) const { return first_.size() + draws; }
 
  private:
@@ -55,8 +56,7 @@ class CandidateWalk {
   std::vector<const Fleet::Member*> first_;
   absl::flat_hash_set<const Fleet::Member*> seen_;
   size_t next_first_ = 0;
-  // A shuffle of places in the fleet, begun: those that are not where they
-  // were.
+  // State of a partial shuffle of the fleet: positions that were exchanged.
   size_t shuffled_ = 0;
   absl::flat_hash_map<size_t, size_t> moved_;
 };

@@ -1,4 +1,4 @@
-// What keeps a worker from being chosen, whatever the policy.
+// Hard conditions that exclude a worker from a placement, whatever the policy.
 #ifndef SCHEDULER_PLACEMENT_FILTERS_H_
 #define SCHEDULER_PLACEMENT_FILTERS_H_
 
@@ -19,13 +19,14 @@ struct Drop {
   std::string reason;
 };
 
-// The first filter that the worker does not pass. Memory comes behind what no
-// room would help: who falls for it would be suitable. Who falls for being kept
-// for another request, which comes last, has the room, too.
+// Returns the first filter that the worker fails, or nothing. The memory filter
+// comes after all that free memory would not help, so a worker that fails it is
+// otherwise suitable. The filter "kept" (reserved for another request) comes
+// last, so a worker that fails it has enough memory.
 std::optional<Drop> Filter(const Request& request, const WorkerFacts& worker,
                            const Terms& terms);
 
-// "90.9 MB"
+// Formats a size for people, such as "90.9 MB".
 std::string DescribeBytes(uint64_t bytes);
 
 }  // namespace djinn::scheduler

@@ -1,9 +1,10 @@
-// The workers that a decision can choose from, and who holds what.
+// The workers that a placement can choose from, and which state each one holds.
 //
-// Made for many workers: one is found, drawn, changed or removed in constant
-// time, and who holds a piece of state without looking at the others.
+// The table scales to many workers: finding, drawing, changing and removing a
+// worker take constant time, and so does finding the holders of a piece of
+// state.
 //
-// Not thread-safe. Pointers to members stay valid until their removal.
+// Not thread-safe. Pointers to members stay valid until the member is removed.
 #ifndef SCHEDULER_PLACEMENT_FLEET_H_
 #define SCHEDULER_PLACEMENT_FLEET_H_
 
@@ -23,34 +24,35 @@
 
 namespace djinn::scheduler {
 
-// Names a piece of a tenant's state: the hash of whatever identifies it. Two
-// that clash cost a worse choice, nothing else.
+// A hash that names a piece of a tenant's state. A collision only leads to a
+// worse choice.
 using StateKey = uint64_t;
 
-// What is known of one worker when a decision is made.
+// The facts about one worker that a decision uses.
 struct WorkerFacts {
   std::string id;
-  // "cpu", "cuda": devices of a kind share what was learnt of operators.
+  // Kind of device, "cpu" or "cuda". Devices of a kind share learned operator
+  // costs.
   std::string device;
   uint64_t memory_bytes = 0;
-  // Free, or held by what would give way, and promised to nobody.
+  // Bytes that are free or evictable, and not promised to a session.
   uint64_t available_bytes = 0;
-  // Received and not completed, and how long they will take.
+  // Runs received and not completed, and their predicted time in seconds.
   uint32_t queued_runs = 0;
   double queued_seconds = 0;
-  // Of all sessions.
+  // Number of leases of all sessions.
   uint32_t leases = 0;
-  // Share of the last minute in which the device was busy.
+  // Fraction of the last minute in which the device was busy, 0 to 1.
   double busy_share = 0;
-  // Zeros: not known.
+  // All zeros when unknown.
   semantics::DeviceSpeed speed;
   double price_per_second = 0;
-  // As the worker is configured. 0: not known.
+  // Configured link speed; 0 when unknown.
   double link_bytes_per_second = 0;
-  // What clients' uploads moved over it lately. 0: none did.
+  // Measured speed of recent uploads from clients; 0 without any.
   double client_bytes_per_second = 0;
   std::vector<std::string> capabilities;
-  // Bit N stands for phase N; 0 for all phases.
+  // Bit N stands for phase N; 0 means all phases.
   uint32_t phases = 0;
   bool cordoned = false;
 };
@@ -60,31 +62,32 @@ class Fleet {
   struct Member {
     WorkerFacts facts;
     absl::flat_hash_set<StateKey> held;
-    // Its place among all().
+    // Its index in all().
     size_t place = 0;
   };
 
-  // Adds a worker, or replaces what is known of it; what it holds stays.
+  // Adds a worker, or replaces its facts and keeps the state that it holds.
   void Put(WorkerFacts facts);
-  // Replaces what a worker of the fleet holds.
+  // Replaces the state that a worker of the fleet holds.
   void SetHeld(absl::string_view id, absl::flat_hash_set<StateKey> held);
-  // The same, piece by piece.
+  // Adds or removes one piece of state.
   void Hold(absl::string_view id, StateKey key);
   void Release(absl::string_view id, StateKey key);
-  // Changes what is known of a worker of the fleet, but id and memory.
+  // Lets `change` modify the facts of a worker of the fleet, except its id and
+  // memory.
   void Update(absl::string_view id,
               absl::FunctionRef<void(WorkerFacts* facts)> change) {
     change(&members_.at(id)->facts);
   }
   void Remove(absl::string_view id);
 
-  // Null when there is none.
+  // Returns the worker, or null.
   const Member* Find(absl::string_view id) const;
-  // In no particular order.
+  // Returns all workers in no particular order.
   const std::vector<Member*>& all() const { return all_; }
   size_t size() const { return all_.size(); }
   absl::Span<Member* const> Holders(StateKey key) const;
-  // Of all workers; 0 without any.
+  // Returns the largest memory of any worker, in bytes; 0 without workers.
   uint64_t largest_memory() const {
     return memories_.empty() ? 0 : memories_.rbegin()->first;
   }
@@ -96,7 +99,7 @@ class Fleet {
   absl::flat_hash_map<std::string, std::unique_ptr<Member>> members_;
   std::vector<Member*> all_;
   absl::flat_hash_map<StateKey, std::vector<Member*>> holders_;
-  // How many workers have so much memory.
+  // Number of workers by memory size.
   std::map<uint64_t, int> memories_;
 };
 

@@ -1,20 +1,20 @@
-// Whether a virtual device should go on at another worker.
+// Decides whether a virtual device should migrate to another worker.
 //
-// What it does in the time to come is what it did last, over and over:
+// The model assumes that the device repeats its recent work for the horizon:
 //
 //   stay = horizon
-//   go   = horizon × (queue there + compute there) ÷ (queue here + compute
+//   go   = horizon x (queue there + compute there) / (queue here + compute
 //   here)
-//          + state ÷ link + setup
+//          + state / link + setup
 //
-// where the link is the one from here to there as it was measured, or else as
-// it was configured.
+// where the link is the measured one from here to there, or else the configured
+// one.
 //
-// It goes if that is sooner by a margin, so that what is uncertain moves
-// nothing to and fro; and, whatever it costs, from where it should not be.
-// Prefill and decode on different workers are a case of it: what decides is
-// what the new phase takes on either (the rule is llm-d's and Splitwise's, with
-// the horizon in the place of the tokens to come).
+// The device migrates if `go` is smaller than `stay` by a margin, so that
+// uncertainty does not move it back and forth. A device that a filter excludes
+// from its worker migrates at any cost. Prefill and decode on different workers
+// are a special case: the new phase's time on either worker decides (the rule
+// of llm-d and Splitwise, with the horizon in place of the remaining tokens).
 #ifndef SCHEDULER_PLACEMENT_MIGRATION_H_
 #define SCHEDULER_PLACEMENT_MIGRATION_H_
 
@@ -26,13 +26,13 @@ namespace djinn::scheduler {
 
 struct MigrationOptions {
   double horizon_seconds = 60;
-  // Streams, structures that are defined again.
+  // Time to open streams and to define structures again.
   double setup_seconds = 0.5;
   double margin = 0.25;
 };
 
 struct MigrationTerms {
-  // Infinite where it should not be.
+  // Infinite when a filter excludes the device from its worker.
   double stay_seconds = 0;
   double go_seconds = 0;
   uint64_t state_bytes = 0;
@@ -40,8 +40,9 @@ struct MigrationTerms {
   bool pays = false;
 };
 
-// `there.missing_bytes` has to move. `fit`: a filter lets it be where it is.
-// Nothing pays while its work is not known.
+// Compares staying with migrating; `there.missing_bytes` have to move. `fit`
+// says that no filter excludes the device from its present worker. Without
+// known work no migration pays.
 MigrationTerms WeighMigration(const Terms& here, bool fit, const Terms& there,
                               const MigrationOptions& options = {});
 

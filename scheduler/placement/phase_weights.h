@@ -1,9 +1,9 @@
-// Work whose phases count by the time that they took.
+// Weights a session's work by the time that its phases took.
 //
-// Structures say what one run of each is. A program reads one prompt and then
-// makes hundreds of tokens by the same structure, or looks at one image and
-// writes about it: what bounds a device in the phase in which the program
-// spends its time is what should choose the device, arithmetic or memory.
+// A structure describes one run. A program reads one prompt and then generates
+// hundreds of tokens with the same structure. The phase in which the program
+// spends its time should choose the device, by arithmetic or by memory
+// bandwidth.
 #ifndef SCHEDULER_PLACEMENT_PHASE_WEIGHTS_H_
 #define SCHEDULER_PLACEMENT_PHASE_WEIGHTS_H_
 
@@ -16,15 +16,15 @@
 
 namespace djinn::scheduler {
 
-// By phase.
+// Seconds by phase.
 using PhaseSeconds = std::array<double, semantics::kPhaseCount>;
 
-// `work` is one run of each structure, and its phases took so long on a device
-// of that kind and speed. The result is predicted to take there as long as
-// `work` is, in all, and in each phase a part of that as large as it had of the
-// measured time. A phase took one run at least; so did what is of no phase,
-// whatever was measured: what runs before its phase is known is measured as
-// that. `work` itself where nothing was measured, or the speed is not known.
+// Returns `work`, which is one run of each structure, scaled by phase so that
+// its predicted total time stays and each phase has its share of the `measured`
+// time on a device of this kind and speed. Each phase counts as one run at
+// least. Work of unknown phase always counts as one run, because runs are
+// measured as unknown until their phase is found. Returns `work` unchanged when
+// nothing was measured or the speed is unknown.
 Work WeighByTime(const Work& work, const PhaseSeconds& measured,
                  const semantics::DeviceSpeed& speed, absl::string_view device,
                  const semantics::CostFactors& factors);

@@ -1,13 +1,13 @@
-// Chooses the worker for one virtual device of a session, and keeps why.
+// Chooses the worker for one virtual device of a session, and records why.
 //
 // Steps: look at candidates (candidates.h); compute each one's terms (terms.h);
-// drop those that a filter holds back (filters.h), and, if any worker has no
-// lease of this session yet, those that have; take the one with the lowest
-// score of the policy (policy.h); among equals the one that is done first, then
-// the one with more free memory, then the smaller id. When all that were looked
-// at fall, more are drawn.
+// drop those that a filter excludes (filters.h) and, while any worker has no
+// lease of this session, those that have one; take the one with the lowest
+// score of the policy (policy.h). Ties go to the earlier finish, then to more
+// free memory, then to the smaller id. When all candidates are dropped, more
+// are drawn.
 //
-// Pure: no clock, no state; randomness is the caller's.
+// Pure: no clock and no state; the caller provides the randomness.
 #ifndef SCHEDULER_PLACEMENT_PLACEMENT_H_
 #define SCHEDULER_PLACEMENT_PLACEMENT_H_
 
@@ -27,13 +27,13 @@
 namespace djinn::scheduler {
 
 struct PlacementOptions {
-  // Workers drawn besides those that hold state.
+  // Number of workers drawn at random besides the holders of state.
   size_t draws = 8;
-  // Looked at in vain before the decision gives up for now.
+  // Most candidates that one decision looks at.
   size_t max_looked_at = 256;
 };
 
-// A worker that was looked at.
+// A candidate, as the decision saw it.
 struct Considered {
   std::string worker_id;
   bool holder = false;
@@ -41,27 +41,28 @@ struct Considered {
   uint64_t available_bytes = 0;
   Terms terms;
   double score = 0;
-  // Empty when it passed all filters; otherwise as Drop, or "reach" or
-  // "spread".
+  // Name of the filter that it failed (see Drop), "reach" or "spread"; empty
+  // when it passed all.
   absl::string_view dropped_by;
   std::string drop_reason;
 };
 
 struct Decision {
   absl::string_view policy;
-  // Empty when there is none.
+  // Empty when no worker was chosen.
   std::string worker_id;
-  // For people: "holds 90.9 MB of 90.9 MB asked; 0 queued runs, 1 lease".
+  // Human-readable: "holds 90.9 MB of 90.9 MB asked; 0 queued runs, 1 lease".
   std::string reason;
-  // Why there is none. Worth trying again: Unavailable (NO_WORKER, NO_SUITABLE_
-  // WORKER) without any, or when none is fit for this; Unavailable
-  // (WAITS_IN_LINE) when the one that is fit is kept for another request;
-  // ResourceExhausted (NO_CAPACITY) when none has the memory now. Not worth it:
-  // FailedPrecondition (TOO_LARGE) when none will ever have it.
+  // Why no worker was chosen. Errors that may pass: Unavailable (NO_WORKER,
+  // NO_SUITABLE_WORKER) without any worker, or any suitable one; Unavailable
+  // (WAITS_IN_LINE) when the suitable one is reserved for another request;
+  // ResourceExhausted (NO_CAPACITY) when none has the memory now. Permanent:
+  // FailedPrecondition (TOO_LARGE) when no worker will ever have the memory.
   absl::Status obstacle;
-  // What would change that, for people; empty when there is a worker.
+  // What would remove the obstacle, human-readable; empty when a worker was
+  // chosen.
   std::string unblocked_by;
-  // The best first, dropped ones last.
+  // All candidates, the best first and dropped ones last.
   std::vector<Considered> considered;
   uint64_t asked_bytes = 0;
   semantics::Phase phase = semantics::Phase::kUnspecified;

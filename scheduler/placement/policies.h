@@ -1,4 +1,4 @@
-// The policies that are always there, each in a file of its own.
+// Declares the built-in policies, each of which has a file of its own.
 #ifndef SCHEDULER_PLACEMENT_POLICIES_H_
 #define SCHEDULER_PLACEMENT_POLICIES_H_
 

@@ -1,12 +1,12 @@
-// How the workers that could take a request are ranked.
+// Ranks the workers that could take a request.
 //
-// A policy is a file with a class and a line that registers it. It may live
-// anywhere: whoever links a library with
+// A policy is a file with a class and a line that registers it. It may be
+// defined anywhere. A program that links a library with
 //
 //   const bool registered = RegisterPolicy(std::make_unique<MyPolicy>());
 //
-// (as alwayslink: nothing else refers to it) can name it in a configuration, a
-// session, a request and a simulation.
+// (declared alwayslink, since nothing else refers to it) can name the policy in
+// a configuration, a session, a request and a simulation.
 #ifndef SCHEDULER_PLACEMENT_POLICY_H_
 #define SCHEDULER_PLACEMENT_POLICY_H_
 
@@ -20,23 +20,26 @@
 
 namespace djinn::scheduler {
 
-// Stateless, so that any thread may ask it.
+// Interface of a policy. Stateless, so that any thread may call it.
 class Policy {
  public:
   virtual ~Policy() = default;
-  // "minimize_latency"
+  // The name in configurations, such as "minimize_latency".
   virtual absl::string_view name() const = 0;
-  // Lower is better. Among equals the one that is done first wins.
+  // Returns the score of a worker; lower is better. Ties go to the earlier
+  // finish.
   virtual double Score(const Terms& terms) const = 0;
 };
 
 inline constexpr absl::string_view kDefaultPolicy = "minimize_latency";
 
-// False, and nothing happens, when the name is taken. Thread-safe.
+// Registers a policy. Returns false and does nothing when its name is taken.
+// Thread-safe.
 bool RegisterPolicy(std::unique_ptr<Policy> policy);
-// InvalidArgument (POLICY_UNKNOWN) names those there are. What is found stays.
+// Returns the policy; the pointer stays valid. InvalidArgument (POLICY_UNKNOWN)
+// lists the registered names.
 absl::StatusOr<const Policy*> FindPolicy(absl::string_view name);
-// In order.
+// Returns all registered names, sorted.
 std::vector<std::string> PolicyNames();
 
 }  // namespace djinn::scheduler

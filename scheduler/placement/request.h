@@ -1,4 +1,4 @@
-// What is to be placed: one virtual device of a session.
+// A placement request: one virtual device of a session that needs a worker.
 #ifndef SCHEDULER_PLACEMENT_REQUEST_H_
 #define SCHEDULER_PLACEMENT_REQUEST_H_
 
@@ -16,37 +16,37 @@
 namespace djinn::scheduler {
 
 struct Request {
-  // What the session is about to upload.
+  // Bytes that the session is about to upload.
   uint64_t asked_bytes = 0;
-  // Of that, what may be somewhere already.
+  // The part of these bytes that workers may already hold.
   struct State {
     StateKey key = 0;
     uint64_t bytes = 0;
   };
   std::vector<State> state;
-  // What the session does; null when nothing is known. Outlives the decision.
+  // The session's work; null when unknown. Must outlive the decision.
   const Work* work = nullptr;
-  // Of most of it.
+  // The phase of most of the work.
   semantics::Phase phase = semantics::Phase::kUnspecified;
-  // What a worker must have: its device's kind, or a capability.
+  // Requirements: each is a kind of device or a capability.
   std::vector<std::string> required;
-  // Leases that the session has, by worker.
+  // Number of leases of the session, by worker.
   absl::flat_hash_map<std::string, uint32_t> session_leases;
-  // Workers that the session's client could not reach lately.
+  // Workers that the session's client recently could not reach.
   absl::flat_hash_set<std::string> unreached;
-  // Why a worker cannot take this session now, whatever it has: "has to forget
-  // the session first"; empty when it can. May be unset.
+  // Returns why a worker cannot take this session now regardless of its room,
+  // such as "has to forget the session first"; empty when it can. May be unset.
   std::function<std::string(const std::string& worker_id)> barred;
-  // Workers that are kept for others in line, and why, for people: "is kept for
-  // the first in line". This request does not get them.
+  // Workers that are reserved for other requests, with a human-readable reason.
+  // This request does not get them.
   absl::flat_hash_map<std::string, absl::string_view> kept_for_others;
-  // The worker that is kept for this one, which is looked at, and why: "as the
-  // first in line". Empty: none.
+  // The worker that is reserved for this request, and a human-readable reason.
+  // Empty when there is none.
   std::string kept_for_this;
   absl::string_view kept_because;
-  // Bytes per second that the worker saw of what came to it from where the
-  // state is now; 0 when nothing did. Unset when the state comes from a client:
-  // then what clients' uploads moved counts.
+  // Returns the measured bytes per second from the present holder of the state
+  // to the worker; 0 when unmeasured. Unset when the state comes from a client;
+  // then the speed of client uploads counts.
   std::function<double(const std::string& worker_id)> measured_link;
 };
 

@@ -1,20 +1,21 @@
-// Room for the first in line.
+// Reserves room for the first request in the queue (EASY backfilling, Lifka
+// 1995).
 //
-// Who asks for much would wait for as long as others, who ask for less, take
-// whatever becomes free. So once the first of those that wait for room has
-// waited for as long as the line is patient, one worker is kept for it: the one
-// reservation of EASY backfilling (Lifka 1995). Nobody else gets that worker
-// but who is of a more urgent class; all others are free to everybody. It ends
-// when whom it is for has got a worker, that one or another, or does not wait
-// for room any more. So one worker is kept at most, and for nobody for longer
-// than a request may wait.
+// A request for much memory would wait for as long as smaller requests take all
+// memory that becomes free. Once the first request that waits for room has
+// waited for the configured patience, one worker is reserved for it. Only
+// requests of a higher priority class may still get that worker; all other
+// workers stay free to every request. The reservation ends when its request got
+// any worker, or no longer waits for room. At most one worker is reserved, for
+// at most as long as a request may wait.
 //
-// Kept is, of the workers where it would fit if nobody else were there, the one
-// with most room now: how long those stay who are there nobody knows.
+// The reserved worker is the one with most available room among the workers on
+// which the request would fit if they were empty, because it is unknown how
+// long the present leases stay.
 //
-// Besides, room that others had to give up for somebody in the line is kept for
-// that one, whoever else comes and however urgent: they gave it up for nobody
-// else. That ends likewise, or when the worker is gone or cordoned.
+// In addition, room that leases gave up for a waiting request (reclaim) is kept
+// for that request, whatever the priority of others. That reservation ends in
+// the same way, or when the worker is gone or cordoned.
 //
 // Pure logic, not thread-safe.
 #ifndef SCHEDULER_PLACEMENT_RESERVATION_H_
@@ -37,45 +38,46 @@ namespace djinn::scheduler {
 class Reservation {
  public:
   using Ticket = WaitingLine::Ticket;
-  // One that waits for room on a worker, and for nothing else.
+  // A request that only waits for room on a worker.
   struct Waiter {
-    // As in the line: greater goes first.
+    // Greater is first, as in the queue.
     int urgency = 0;
     absl::Duration since;
   };
-  // Nothing when the ticket does not wait for room.
+  // Returns the waiting request, or nothing when it does not wait for room.
   using Waits = absl::FunctionRef<std::optional<Waiter>(Ticket ticket)>;
-  // What a ticket asks for that waits for room.
+  // Returns the placement request of a ticket that waits for room.
   using RequestOf = absl::FunctionRef<Request(Ticket ticket)>;
 
   explicit Reservation(absl::Duration patience) : patience_(patience) {}
 
-  // Who is the first that one is kept for; 0 while none is.
+  // Returns the request that has the reservation; 0 without one.
   Ticket ticket() const { return ticket_; }
-  // Empty while none is.
+  // Returns the reserved worker; empty without one.
   const std::string& worker_id() const { return worker_id_; }
 
-  // Others give up room there for the ticket, which is in the line. What was
-  // kept for it before is others'.
+  // Reserves the room that other leases give up on this worker for the waiting
+  // request. Ends a previous reservation of the same kind.
   void Keep(Ticket ticket, const std::string& worker_id);
-  // Says in a request what is kept, for it or for another one. `ticket` is 0
-  // when it is not in the line.
+  // Writes all reservations into a placement request. `ticket` is 0 when the
+  // request is not in the queue.
   void Apply(Ticket ticket, int urgency, Request* request) const;
-  // When those of the line were tried that are in `order`, the first in front:
-  // keeps a worker for the first that waits for room, if it is time. One that
-  // is kept is given up when it is not wanted any more, and exchanged for
-  // another one when it is no longer fit.
+  // Updates the reservation after the requests in `order` were tried, the first
+  // one in front: reserves a worker for the first that waits for room, if it
+  // has waited long enough. Ends a reservation that is no longer needed, and
+  // replaces a worker that is no longer suitable.
   void Review(absl::Span<const Ticket> order, Waits waits, RequestOf request_of,
               const Fleet& fleet, absl::Duration now);
-  // The ticket has left the line, with a worker or without. Whether one was
-  // kept for it: others may have that now.
+  // Ends the reservations of a request that left the queue. Returns whether
+  // there was one, so that other requests can be tried.
   bool Lift(Ticket ticket);
 
  private:
-  // Where nothing is fit for the first, the next one's turn is.
+  // How many requests from the front may get the reservation when no worker is
+  // suitable for those before them.
   static constexpr int kMostChoices = 4;
 
-  // The worker to be kept for the request; null when none is fit.
+  // Returns the worker to reserve for the request; null when none is suitable.
   static const Fleet::Member* Choose(const Request& request,
                                      const Fleet& fleet);
 
@@ -84,7 +86,7 @@ class Reservation {
   int urgency_ = 0;
   uint64_t asked_bytes_ = 0;
   std::string worker_id_;
-  // Where others gave up room for a ticket.
+  // Workers on which room was given up, by request.
   absl::flat_hash_map<Ticket, std::string> given_up_;
 };
 

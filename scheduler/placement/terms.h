@@ -1,4 +1,5 @@
-// What a policy weighs, for one worker. As PlacementTerms in placement.proto.
+// The terms that a policy weighs for one worker, as PlacementTerms in
+// placement.proto.
 #ifndef SCHEDULER_PLACEMENT_TERMS_H_
 #define SCHEDULER_PLACEMENT_TERMS_H_
 
@@ -14,8 +15,8 @@ struct Terms {
   double queue_seconds = 0;
   uint64_t missing_bytes = 0;
   double transfer_seconds = 0;
-  // Of the link that they are reckoned with: measured, or as the worker says.
-  // 0: neither, and a usual one is assumed.
+  // Speed of the link behind transfer_seconds: measured or configured. 0 when
+  // neither is known and a typical link is assumed.
   double link_bytes_per_second = 0;
   bool link_measured = false;
   double compute_seconds = 0;
@@ -23,13 +24,13 @@ struct Terms {
   double cost = 0;
   double load = 0;
 
-  // For how long the request keeps the worker.
+  // Returns how long the request occupies the worker.
   double occupied_seconds() const { return transfer_seconds + compute_seconds; }
-  // Until it is done.
+  // Returns the time until the request is finished.
   double finish_seconds() const { return queue_seconds + occupied_seconds(); }
 };
 
-// `held_bytes` of what is asked for are there.
+// Computes the terms of a worker that holds `held_bytes` of the asked bytes.
 Terms ComputeTerms(const Request& request, const WorkerFacts& worker,
                    uint64_t held_bytes, const semantics::CostFactors& factors);
 

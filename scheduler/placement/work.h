@@ -1,5 +1,5 @@
-// What a session does once through, as its structures say: operations and bytes
-// by class of operators and phase.
+// The work of one pass through a session's structures: operations and bytes by
+// class of operators and phase.
 #ifndef SCHEDULER_PLACEMENT_WORK_H_
 #define SCHEDULER_PLACEMENT_WORK_H_
 
@@ -15,7 +15,7 @@
 
 namespace djinn::scheduler {
 
-// "llm_decode"; "unknown" for what is unspecified.
+// Returns the name of a phase, such as "llm_decode"; "unknown" for unspecified.
 absl::string_view PhaseName(semantics::Phase phase);
 
 class Work {
@@ -28,22 +28,22 @@ class Work {
   };
 
   Work() = default;
-  // One run of the structure that the meaning is about.
+  // The work of one run of the structure that `meaning` describes.
   Work(const srg::Structure& structure, const semantics::Meaning& meaning);
 
   void Add(const Part& part);
   void Add(const Work& other);
 
   bool empty() const { return parts_.empty(); }
-  // One for each class and phase: 160 at most.
+  // Returns one part for each class and phase, at most 160.
   const std::vector<Part>& parts() const { return parts_; }
-  // Of most of the work whose phase is known; unspecified without any, and
-  // where there is nothing that only models do: what a program does between a
-  // model's steps has the phase of what it was found beside first, and may be
-  // beside another one the next time.
+  // Returns the phase of most of the work whose phase is known. Returns
+  // unspecified without any, and for work that no model operator marks: calls
+  // between a model's steps got the phase of the step beside which they were
+  // found first, and may be beside another one the next time.
   semantics::Phase phase() const;
-  // Of one structure: the slots that are caches of keys and values, ascending.
-  // A sum of several has none.
+  // Returns the slots of one structure that are key/value caches, ascending. A
+  // sum of several structures has none.
   const std::vector<uint32_t>& cache_slots() const { return cache_slots_; }
   void SetCacheSlots(std::vector<uint32_t> slots) {
     cache_slots_ = std::move(slots);
@@ -54,15 +54,18 @@ class Work {
   std::vector<uint32_t> cache_slots_;
 };
 
-// What a device can do is known. Without that nothing takes time on it.
+// Returns whether the speed of a device is known. Without it, all predicted
+// times are 0.
 bool IsKnown(const semantics::DeviceSpeed& speed);
 
-// Time at best, by the roofline; 0 when the speed is not known.
+// Returns the least time in seconds, by the roofline; 0 when the speed is
+// unknown.
 double RooflineSeconds(const Work::Part& part,
                        const semantics::DeviceSpeed& speed);
 double RooflineSeconds(const Work& work, const semantics::DeviceSpeed& speed);
 
-// The same with what was learnt of such operators on devices of this kind.
+// Returns the roofline time corrected by the learned factors of such operators
+// on this kind of device.
 double PredictSeconds(const Work& work, const semantics::DeviceSpeed& speed,
                       absl::string_view device,
                       const semantics::CostFactors& factors);

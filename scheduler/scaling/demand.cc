@@ -8,7 +8,7 @@ namespace {
 
 // Below this what has come says little about what comes every second.
 constexpr absl::Duration kLeastHistory = absl::Seconds(1);
-// So that a sum of rounded parts is no reason for another worker.
+// Keeps the rounding of a sum from asking for another worker.
 constexpr double kRounding = 1e-9;
 
 }  // namespace
