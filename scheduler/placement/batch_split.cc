@@ -10,7 +10,8 @@
 namespace djinn::scheduler {
 namespace {
 
-// Of the search for the least time: as exact as numbers are.
+// Number of halvings in the search for the least time, which exhausts the
+// precision of a double.
 constexpr int kHalvings = 100;
 
 // The workers' times by rows.
@@ -30,7 +31,8 @@ int64_t RowsWithin(const Times& times, double seconds, int64_t rows) {
   return static_cast<int64_t>((seconds - cost.fixed) / cost.row);
 }
 
-// How many rows each does, so that the slowest is done as early as can be.
+// Returns the number of rows for each worker so that the slowest finishes as
+// early as possible.
 std::vector<int64_t> Share(const std::vector<Times>& workers, int64_t rows,
                            double at_most) {
   double least = 0;

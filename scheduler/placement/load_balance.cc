@@ -1,7 +1,6 @@
-// Where the device is least busy: its share of the last minute, and what the
-// queue and the request will add to the next one.
-//
-// Least loaded first, on measured time instead of a count of connections.
+// Chooses the least busy device: its busy fraction of the last minute, plus
+// what its queue and the request add to the next one. This is
+// least-loaded-first, on measured time instead of a connection count.
 #include "scheduler/placement/policies.h"
 
 namespace djinn::scheduler {

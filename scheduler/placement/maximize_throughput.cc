@@ -1,11 +1,13 @@
-// Where the sum of the squared queues grows least: (q + p)^2 - q^2 = p (2q + p)
-// seconds squared, for a queue q and a request that keeps the worker for p.
+// Chooses the worker whose squared queue grows least: (q + p)^2 - q^2 = p (2q +
+// p) seconds squared, for a queue q and a request that occupies the worker for
+// p.
 //
-// The greedy rule for the L2 norm of loads on unrelated machines (Awerbuch,
-// Azar, Grove, Kao, Krishnan, Vitter, FOCS 1995), a constant from the best
-// there is without knowing what comes. Against minimize_latency it weighs p
-// more: a fast device waits for work that gains by it, and state is not copied
-// to a worker only because its queue is a little shorter.
+// This is the greedy rule for the L2 norm of loads on unrelated machines
+// (Awerbuch, Azar, Grove, Kao, Krishnan, Vitter, FOCS 1995), which is a
+// constant factor from the optimum without knowledge of the future. Compared
+// with minimize_latency it weighs p more: a fast device waits for work that
+// gains by it, and state is not copied to a worker only because its queue is a
+// little shorter.
 #include "scheduler/placement/policies.h"
 
 namespace djinn::scheduler {

@@ -12,7 +12,8 @@
 namespace djinn::scheduler {
 namespace {
 
-// What one more message a micro-batch is worth, which nothing here counts.
+// Relative gain that justifies the messages of one more micro-batch, which the
+// cost model does not include.
 constexpr double kNearly = 0.05;
 
 // The stages' times by rows, and what is not theirs.
@@ -24,11 +25,12 @@ struct Pipeline {
     RowCost all() const { return compute + transfer; }
   };
   std::vector<Stage> stages;
-  // What brings what is given whole to its stages, and outputs to the first
-  // worker: once, for all micro-batches.
+  // Cost that occurs once for all micro-batches: bringing whole inputs to their
+  // stages, and outputs to the first worker.
   RowCost once;
 
-  // Of `rows` in `count` micro-batches, the largest of which sets the pace.
+  // Returns the time of `rows` in `count` micro-batches; the largest one sets
+  // the pace.
   double Seconds(int64_t rows, int64_t count) const {
     const int64_t most = (rows + count - 1) / count;
     double sum = 0;
@@ -88,7 +90,7 @@ Pipeline PipelineOf(const semantics::Frame& frame, const CallCosts& costs,
   return pipeline;
 }
 
-// How many micro-batches: the fewest that take nearly as little as can be.
+// Returns the least number of micro-batches whose time is nearly the best.
 int64_t FindCount(const Pipeline& pipeline, int64_t rows) {
   const int64_t most = std::min(rows, kMaxMicroBatches);
   double least = pipeline.Seconds(rows, 1);
@@ -100,7 +102,7 @@ int64_t FindCount(const Pipeline& pipeline, int64_t rows) {
   return count;
 }
 
-// Of the worker that does it soonest by itself; 0 if none has room.
+// Returns the time of the fastest single worker; 0 if none has room.
 double AloneSeconds(const CallCosts& costs, const RowWork& work,
                     uint64_t weight_bytes) {
   double least = 0;

@@ -1,16 +1,15 @@
-// Cuts the rows of a structure into micro-batches that go through its stages
-// one behind the other, so that one run of it keeps several workers busy though
+// Cuts the rows of a structure into micro-batches that pass through its stages
+// one behind the other. One run thereby keeps several workers busy although
 // each has only a part of the weights: a pipeline as in GPipe (NeurIPS'19).
 //
-// The rows are known to be independent (scheduler/semantics/batch_cut.h), and
-// the stages are those of stages.h, where all nodes of one can be carried out
-// before any of the next. What a run is given is on the first worker, and what
-// leaves it is put together there.
+// The rows must be independent (scheduler/semantics/batch_cut.h). The stages
+// are those of stages.h, where all nodes of a stage can execute before any node
+// of the next. The inputs of a run are on the first worker, and its outputs are
+// joined there.
 //
-// With stage times tᵢ(n) of n rows, k micro-batches of N rows take
-//   Σ tᵢ(N/k) + (k - 1) max tᵢ(N/k),
-// and bring the outputs back. k is the least that comes within 5 % of what any
-// k takes.
+// With stage times tᵢ(n) of n rows, k micro-batches of N rows take Σ tᵢ(N/k) +
+// (k - 1) max tᵢ(N/k), plus the transfer of the outputs. k is the least count
+// whose time is within 5 % of the best.
 #ifndef SCHEDULER_PLACEMENT_MICRO_BATCHES_H_
 #define SCHEDULER_PLACEMENT_MICRO_BATCHES_H_
 
@@ -33,11 +32,11 @@ struct MicroBatches {
     double compute_seconds = 0;
     double transfer_seconds = 0;
   };
-  // In the order of the rows, of which they have as equal shares as can be. At
-  // least two, or none: it does not pay, or cannot be done, and `problem` says
-  // why.
+  // The micro-batches in the order of the rows, as equal as possible. There are
+  // at least two, or none when micro-batches do not pay or are impossible;
+  // `problem` then says why.
   std::vector<Part> parts;
-  // At least two, where there are parts.
+  // At least two stages when there are parts.
   StagePlan stages;
   // A run in micro-batches, in one piece through the same stages, and on the
   // fastest worker that has room for all of it; 0 where it was not looked at,

@@ -1,8 +1,8 @@
-// Where the device time costs least: price * (transfer + computing), in the
-// unit of the prices.
+// Chooses the worker with the least cost of device time: price * (transfer +
+// computing), in the unit of the prices.
 //
-// Waiting costs nothing: requests queue up for a cheap device. Work of which
-// nothing is known counts one second, so that the cheapest hour wins.
+// Waiting costs nothing, so requests queue up for a cheap device. Unknown work
+// counts as one second, so that the lowest price wins.
 #include "scheduler/placement/policies.h"
 
 namespace djinn::scheduler {

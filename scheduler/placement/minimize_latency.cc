@@ -1,7 +1,8 @@
-// Where the request is done first: queue + transfer + computing, in seconds.
+// Chooses the worker that finishes the request first: queue + transfer +
+// computing, in seconds.
 //
-// Minimum completion time (Ibarra and Kim, J. ACM 1977), with the time by the
-// roofline instead of a table.
+// This is minimum completion time (Ibarra and Kim, J. ACM 1977), with the
+// roofline's time instead of a table.
 #include "scheduler/placement/policies.h"
 
 namespace djinn::scheduler {

@@ -1,4 +1,5 @@
-// Prefers whoever has least to fetch, and cares for nothing else.
+// A policy defined outside the library: it prefers the worker that lacks the
+// fewest bytes.
 #include "scheduler/placement/policy.h"
 
 namespace outside {

@@ -23,7 +23,7 @@ Work WeighByTime(const Work& work, const PhaseSeconds& measured,
         RooflineSeconds(part, speed) *
         factors.Factor(part.op_class, part.phase, device);
   }
-  // How often each phase ran, of which it is one run that is given.
+  // Number of runs of each phase; `work` holds one run of each.
   PhaseSeconds weights;
   weights.fill(1);
   double all_once = 0, all = 0;

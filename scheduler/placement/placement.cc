@@ -34,7 +34,8 @@ Considered Consider(const Request& request,
     }
   }
   out.holder = out.held_bytes > 0;
-  // It asks for less than the pieces together, when it may not hold them all.
+  // The request may ask for less than the pieces together, when it may not hold
+  // them all.
   out.held_bytes = std::min(out.held_bytes, request.asked_bytes);
   out.terms = ComputeTerms(request, facts, out.held_bytes, factors);
   out.score = policy.Score(out.terms);

@@ -79,7 +79,7 @@ bool Reservation::Lift(Ticket ticket) {
 
 const Fleet::Member* Reservation::Choose(const Request& request,
                                          const Fleet& fleet) {
-  // Nothing is missing where nobody is.
+  // The terms of an empty worker.
   constexpr Terms kEmpty;
   const Fleet::Member* best = nullptr;
   for (const Fleet::Member* const member : fleet.all()) {

@@ -1,5 +1,5 @@
-// What calls and transfers take by the rows of a batch that they are about:
-// so much however few these are, and as much again for each of them.
+// Models the cost of calls and transfers as a function of the number of rows: a
+// fixed part plus a part for each row.
 #ifndef SCHEDULER_PLACEMENT_ROW_COST_H_
 #define SCHEDULER_PLACEMENT_ROW_COST_H_
 
@@ -17,22 +17,23 @@
 
 namespace djinn::scheduler {
 
-// What is to be carried out on some of its rows at a time. Everything is
-// somebody else's.
+// A structure whose batch is to be divided. The struct owns nothing that it
+// refers to.
 struct RowWork {
   // `meaning`, `cut` and `stages` are about it.
   const srg::Structure& structure;
   const semantics::Meaning& meaning;
   const semantics::BatchCut& cut;
-  // The slots that come anew in every run; other bound ones stay.
+  // Slots whose contents are new in every run; other bound slots stay.
   absl::Span<const uint32_t> given;
-  // Those that leave it.
+  // Slots that leave the structure.
   absl::Span<const uint32_t> outputs;
-  // At least one. Where one says nothing of its speed, all count as equal.
+  // At least one worker. When one of them has no known speed, all count as
+  // equal.
   absl::Span<const StageWorker> workers;
   const semantics::CostFactors& factors;
-  // How all of it would be cut into stages for these workers, as PlanStages()
-  // says.
+  // The cut of the whole structure into stages for these workers, from
+  // PlanStages().
   const absl::StatusOr<StagePlan>& stages;
 };
 
@@ -52,17 +53,17 @@ struct RowCost {
   }
 };
 
-// What a structure's calls take at a worker, by the roofline with factors
-// learnt. The time is taken to grow evenly from what a call takes however few
-// its rows are (reading weights, what works on no rows) to what it takes for
-// all of them: a chord of the roofline, which is never below it.
+// Predicts the time of a structure's calls at a worker, by the roofline with
+// learned factors. The time grows linearly from the part that is independent of
+// rows (reading weights, calls without rows) to the time of all rows. This
+// chord of the roofline is never below it.
 class CallCosts {
  public:
   // `frame` is of the work's structure. Both must outlive it.
   CallCosts(const semantics::Frame& frame, const RowWork& work);
 
   RowCost OfNode(int node, const StageWorker& worker) const;
-  // Of all nodes.
+  // Returns the cost of all nodes.
   RowCost OfAll(const StageWorker& worker) const;
   // Bytes of the slot's value.
   RowCost BytesOf(uint32_t slot) const;
@@ -70,7 +71,7 @@ class CallCosts {
  private:
   const semantics::Frame& frame_;
   const RowWork& work_;
-  // How fast they are, all of them.
+  // True when the speed of every worker is known.
   const bool known_;
 };
 

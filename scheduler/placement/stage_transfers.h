@@ -1,4 +1,5 @@
-// What moves between the stages of a cut in every run, and what waits for it.
+// Finds the values that move between the stages of a cut in every run, and how
+// much of the run waits for each.
 #ifndef SCHEDULER_PLACEMENT_STAGE_TRANSFERS_H_
 #define SCHEDULER_PLACEMENT_STAGE_TRANSFERS_H_
 
@@ -19,29 +20,29 @@ struct StageTransfer {
   uint32_t slot = 0;
   uint64_t size_bytes = 0;
   double seconds = 0;
-  // From when it has come to the end of the run, at least: the longest way, by
-  // nodes and what crosses between them, from the nodes of `to` that read it.
+  // Least time from the arrival of the value to the end of the run: the longest
+  // path, over nodes and transfers, from the nodes of `to` that read it.
   double remaining_seconds = 0;
 };
 
-// How a structure was cut.
+// The cut of a structure, by node and stage.
 struct CutNodes {
-  // By node: the stage, and how long it takes there.
+  // By node: its stage, and its time there in seconds.
   absl::Span<const uint32_t> stage;
   absl::Span<const double> seconds;
-  // By stage: bytes per second of what comes to it.
+  // By stage: bytes per second of the link into it.
   absl::Span<const double> link;
 };
 
-// By node: how long a run still takes from its beginning on, at least: the
-// longest way to the end. `edges` are those of the structure's meaning.
+// Returns, by node, the least time from its start to the end of the run: the
+// longest path. `edges` are those of the structure's meaning.
 std::vector<double> RemainingSeconds(absl::Span<const semantics::Edge> edges,
                                      const CutNodes& cut);
 
-// As MovesBefore() has them, the most critical first; each value once for every
-// stage that reads it and does not make it. `remaining` is as above. Values of
-// slots that are kept by a stage do not move, as everything that uses them is
-// there.
+// Returns the transfers in the order of MovesBefore(), the most critical first:
+// each value once for every stage that reads it and does not produce it.
+// `remaining` comes from RemainingSeconds(). Values of slots that a stage keeps
+// do not move, since all nodes that use them are there.
 std::vector<StageTransfer> FindTransfers(
     const semantics::Frame& frame,
     absl::Span<const semantics::SlotMeaning> slots, const CutNodes& cut,

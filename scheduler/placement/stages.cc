@@ -72,7 +72,7 @@ class Units {
     const std::vector<uint32_t> kept = Kept(node);
     int unit = node == 0 ? -1 : unit_of_node_.back();
     if (!kept.empty()) {
-      // With the largest that has a unit; a new one if none has.
+      // Joins the unit of the largest weight that has one, or a new unit.
       unit = -1;
       int least = count_;
       int most = -1;
@@ -141,8 +141,8 @@ class Units {
   std::vector<Crossing> crossings_;
 };
 
-// What the stretches [first, last] of units fetch from the others, by first and
-// last.
+// The bytes that stretches [first, last] of units fetch from the others, by
+// first and last.
 class Inputs {
  public:
   explicit Inputs(const Units& units)
@@ -153,7 +153,7 @@ class Inputs {
       int before;  // the consumer before; -1 for the first
     };
     std::vector<std::vector<Use>> uses(count_);
-    // Of each unit's values, the last one before it that uses them.
+    // A value of a unit, and the last earlier unit that uses it.
     struct Made {
       uint64_t bytes;
       int last_before;
@@ -207,7 +207,7 @@ class Inputs {
 struct Best {
   double bottleneck = std::numeric_limits<double>::infinity();
   double crossed = 0;
-  // Where the last worker's stage begins; its end if it has none.
+  // Begin of the last worker's stage; its end if that worker has none.
   int begin = 0;
 
   bool IsBetterThan(const Best& other) const {
@@ -371,7 +371,7 @@ class Search {
   const semantics::Meaning& meaning_;
   const absl::Span<const StageWorker> workers_;
   const semantics::CostFactors& factors_;
-  // How fast they are, all of them.
+  // True when the speed of every worker is known.
   const bool known_;
   const Inputs inputs_;
   std::vector<std::vector<double>> seconds_;  // by worker, before each unit
@@ -379,7 +379,8 @@ class Search {
   std::vector<uint64_t> room_;                // by worker
 };
 
-// Which node is where, what is kept where, and what moves between.
+// Writes into the plan which node is where, what each stage keeps, and what
+// moves between stages.
 void Bind(const srg::Structure& structure, const semantics::Meaning& meaning,
           const Units& units, const Search& search,
           absl::Span<const Search::Placed> placed, StagePlan* plan) {
@@ -444,7 +445,7 @@ absl::StatusOr<StagePlan> PlanStages(const srg::Structure& structure,
   Search search(units, meaning, workers, factors);
   const std::vector<Search::Placed> before = search.InForce(in_force);
   for (const Search::Placed& each : before) {
-    // What it keeps is not missing there.
+    // The stage's own weights take no further room there.
     search.AddRoom(each.stage.worker, each.stage.weight_bytes);
   }
   std::vector<Search::Placed> placed = search.Cut();

@@ -1,17 +1,17 @@
-// Cuts a structure into stages for several workers, so that runs of it that
-// follow one another are carried out side by side: a pipeline.
+// Cuts a structure into stages for several workers, so that consecutive runs
+// execute side by side: a pipeline.
 //
-// Weights are placed, and nodes follow them: a node runs where its largest
-// weight is, and one without any where the node before it runs. Nodes that
-// weights tie together are a *unit*; units stand in the order in which the
-// structure first comes to their weights, and a stage is a stretch of them. So
-// the backward pass of a layer stays with its forward pass. A node that needs
-// weights of several units at once (a fused optimizer step, say) lets nobody
-// cut between them.
+// Weights are placed, and nodes follow them: a node executes where its largest
+// weight is, and a node without weights executes where the node before it does.
+// Nodes that share weights form a *unit*; units stand in the order in which the
+// structure first uses their weights, and a stage is a stretch of units. The
+// backward pass of a layer therefore stays with its forward pass. A node that
+// needs weights of several units at once, such as a fused optimizer step,
+// forbids a cut between them.
 //
-// What is minimised is the time of the slowest stage, by the roofline with
-// factors learnt, and what it fetches from other stages over its link; among
-// equals, what crosses at all. The search is the linear partition of pipeline
+// The cut minimises the time of the slowest stage, by the roofline with learned
+// factors, plus what it fetches from other stages over its link; ties go to
+// fewer transferred bytes. The search is the linear partition of pipeline
 // planners (PipeDream, SOSP'19) with unequal workers.
 #ifndef SCHEDULER_PLACEMENT_STAGES_H_
 #define SCHEDULER_PLACEMENT_STAGES_H_
@@ -30,14 +30,14 @@
 
 namespace djinn::scheduler {
 
-// Of workers that say nothing of their speed, or of their link.
+// The assumed speed of workers that report no speed or no link.
 inline constexpr semantics::DeviceSpeed kReferenceSpeed = {1e11, 1e10, 1e-5};
 inline constexpr double kReferenceLink = 1e9;
-// What a cut must gain.
+// The least relative gain of a cut.
 inline constexpr double kCutMargin = 0.1;
 
 struct StageWorker {
-  // As in WorkerFacts.
+  // Kind of device, as in WorkerFacts.
   std::string device;
   semantics::DeviceSpeed speed;
   double link_bytes_per_second = 0;
@@ -49,20 +49,22 @@ struct StagePlan {
     uint32_t worker = 0;  // index
     uint32_t node_count = 0;
     uint64_t weight_bytes = 0;
-    // What comes from other stages in every run.
+    // Bytes that arrive from other stages in every run.
     uint64_t input_bytes = 0;
     double compute_seconds = 0;
     double transfer_seconds = 0;
 
     double seconds() const { return compute_seconds + transfer_seconds; }
   };
-  // In order, none empty. One alone: a cut does not pay.
+  // The stages in order, none empty. A single stage means that a cut does not
+  // pay.
   std::vector<Stage> stages;
-  // For each node the stage that carries it out.
+  // By node: the stage that executes it.
   std::vector<uint32_t> stage_of_node;
-  // For each node how long a run still takes from its beginning on, at least.
+  // By node: the least time from its start to the end of the run.
   std::vector<double> remaining_of_node;
-  // What the stages' input_bytes are made of, the most critical first.
+  // The transfers that add up to the stages' input_bytes, the most critical
+  // first.
   std::vector<StageTransfer> transfers;
   // For each slot the worker that keeps it; -1: it comes and goes with the run.
   std::vector<int> worker_of_slot;

@@ -1,9 +1,8 @@
-// Which of several values that are to move between workers goes first: by this
-// a plan lists what moves between its stages, and a worker sends what others
-// fetch of it.
+// Orders values that are to move between workers. A plan lists its transfers in
+// this order, and a worker sends the values that others fetch in it.
 //
-// List scheduling by the critical path: of what can be done now, that goes
-// first which the rest of the run waits longest behind.
+// This is list scheduling by the critical path: of the transfers that are
+// possible now, the one that the rest of the run waits longest for is first.
 #ifndef SCHEDULER_PLACEMENT_TRANSFER_ORDER_H_
 #define SCHEDULER_PLACEMENT_TRANSFER_ORDER_H_
 
@@ -18,13 +17,13 @@ namespace djinn::scheduler {
 inline constexpr size_t kTransfersAtOnce = 4;
 
 struct TransferRank {
-  // Of what is repeated the earlier goes first, however critical the later is:
-  // otherwise what comes again and again would hold what came before.
+  // The repetition. An earlier one is first, however critical a later one is;
+  // otherwise a frequent transfer would hold up those before it.
   uint64_t round = 0;
-  // How long the round still takes once the value has come, at least. Of what
-  // nobody knows that it can wait, nobody lets it.
+  // Least time that the round still takes once the value has arrived. Infinite
+  // when unknown, so that such a value does not wait.
   double remaining_seconds = std::numeric_limits<double>::infinity();
-  // In which they were made known.
+  // The order in which transfers were announced.
   uint64_t number = 0;
 };
 

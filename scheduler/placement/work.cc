@@ -72,7 +72,7 @@ semantics::Phase Work::phase() const {
     seconds[static_cast<size_t>(part.phase)] +=
         RooflineSeconds(part, kReference);
   }
-  // What is known of some of it counts for all.
+  // The known part of the work decides for all of it.
   const auto most = std::max_element(seconds.begin() + 1, seconds.end());
   return of_model && *most > 0
              ? static_cast<semantics::Phase>(most - seconds.begin())

@@ -1,4 +1,4 @@
-// What quota_tree.h promises, over random trees and random asks.
+// Checks the promises of quota_tree.h over random trees and random requests.
 #include <algorithm>
 #include <cstdint>
 #include <map>
@@ -92,7 +92,7 @@ class Case {
       asked[i] = Draw(60);
       own &= Used(tenant, i) + asked[i] <= tenant.quotas[i].nominal;
     }
-    // What is a tenant's own it gets, from those who borrow.
+    // A tenant gets its nominal quota back from borrowers.
     for (int turns = 0; own && tree_.Check(tenant.tenant, asked); ++turns) {
       ASSERT_LT(turns, 1000);
       const std::optional<std::string> from =
@@ -141,7 +141,7 @@ class Case {
         }
         debts[RootOf(tenant.cohort)] += borrowed - lent;
       }
-      // What no tenant lends is cohorts' own.
+      // Borrowed amounts that no tenant lends belong to cohorts.
       std::map<std::string, int64_t> own;
       for (const CohortQuota& cohort : cohorts_) {
         if (!cohort.quotas[i].limited()) continue;

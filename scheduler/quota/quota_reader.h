@@ -26,11 +26,11 @@ namespace djinn::scheduler {
 void CheckCohortName(ConfigMap* map, absl::string_view key,
                      const std::string& name);
 
-// Who has a quota.
+// A tenant or cohort that has a quota.
 struct QuotaOwner {
   // A tenant has to say how much is its own.
   bool needs_nominal = false;
-  // It can borrow and lend; otherwise why not.
+  // True when it can borrow and lend; otherwise the reason why it cannot.
   bool has_neighbours = false;
   const char* alone = "";
 };

@@ -152,7 +152,7 @@ std::optional<QuotaTree::Breach> QuotaTree::Check(absl::string_view tenant,
     const int64_t used = node->used[i];
     const int64_t ever = Potential(*node, i);
     const bool may_wait = used + asked[i] <= ever;
-    // What waiting does not help is the better answer.
+    // A breach that waiting does not resolve is the better answer.
     if (breach.has_value() && (may_wait || !breach->may_wait)) continue;
     breach = {
         static_cast<Resource>(i),

@@ -1,15 +1,16 @@
-// Who may have how much: quotas of tenants that lend what they do not use.
+// Quotas of tenants that lend each other what they do not use, in Kueue's
+// terms.
 //
-// The words and the rules are Kueue's. A tenant's nominal quota is its own,
-// whatever others do. Tenants under one root, its cohort, lend each other the
-// rest of theirs: at most lendingLimit of each, and nobody takes more than
-// borrowingLimit beyond its nominal quota. Cohorts nest by their names: "lab"
-// is the parent of "lab/vision". A tenant without a cohort borrows nothing.
+// A tenant's nominal quota is always its own. Tenants under one root, its
+// cohort, lend each other the unused rest of theirs: at most lendingLimit of
+// each, and no tenant borrows more than borrowingLimit. Cohorts nest by their
+// names: "lab" is the parent of "lab/vision". A tenant without a cohort borrows
+// nothing.
 //
-// A cohort may have a quota, too: its nominal quota is nobody's, and lent to
-// whoever is in it; its limits are of what all in it together lend to the
-// cohorts around it, and borrow from there. Without one it has nothing of its
-// own and no limits.
+// A cohort may have a quota, too. Its nominal quota belongs to no tenant and is
+// lent to all nodes in the cohort. Its limits apply to what all nodes in it
+// together lend to, and borrow from, the cohorts around it. A cohort without a
+// quota has no amounts of its own and no limits.
 //
 // For a node n, with children below a cohort:
 //     guaranteed(n) = nominal(n) - lendingLimit(n), at least 0: never lent
@@ -19,20 +20,21 @@
 //                    + min(available(parent),
 //                          nominal - guaranteed + borrowingLimit
 //                          - max(0, used - guaranteed))
-// What is lent and not given back keeps a lender from its own: Reclaim() then
-// says from whom to take it. That is somebody in the innermost cohort that is
-// short, since what one cohort keeps to itself would not help another one.
+// Lent amounts that are not given back keep a lender from its own quota.
+// Reclaim() then names the tenant from which to take them. It chooses in the
+// innermost cohort that is short, since what one cohort keeps to itself would
+// not help another one.
 //
-// Who goes first among those that ask is who has the lesser share: of the
-// resources asked for, the largest part of what the cohort can lend that the
-// node uses beyond its nominal quota, over its weight. Only what is asked for
-// counts (unlike DRF's dominant share): a sibling that is greedy for another
-// resource makes nobody wait. Shares are compared from the root down. Likewise
-// who has the greatest share gives back first.
+// Among requests, the tenant with the smaller share is first. Its share is the
+// greatest ratio, over the asked resources, of the use beyond its nominal quota
+// to what the cohort can lend, divided by its weight. Only asked resources
+// count (unlike DRF's dominant share), so that a sibling that is greedy for
+// another resource delays no request. Shares are compared from the root down.
+// The tenant with the greatest share gives back first.
 //
-// Amounts are whole numbers, so that what is lent is what is borrowed, exactly.
-// Operations take as long as the tree is deep; Reclaim() and Lent() look at the
-// children of each cohort on the way. Pure logic, not thread-safe.
+// Amounts are integers, so that lent and borrowed amounts are equal exactly.
+// Operations cost O(depth); Reclaim() and Lent() also visit the children of
+// each cohort on the path. Pure logic, not thread-safe.
 #ifndef SCHEDULER_QUOTA_QUOTA_TREE_H_
 #define SCHEDULER_QUOTA_QUOTA_TREE_H_
 
@@ -52,7 +54,7 @@
 
 namespace djinn::scheduler {
 
-// What quotas are of.
+// The resources that quotas limit.
 enum class Resource : size_t {
   kMemoryBytes,
   // Parts of it: for contents, for caches, and for all other storages.
@@ -68,7 +70,7 @@ absl::string_view ResourceName(Resource resource);
 using Amounts = std::array<int64_t, kResources>;
 
 struct Quota {
-  // Amounts without a quota are this large, and lent to nobody.
+  // The amount of a resource without a quota. It is never lent.
   static constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max() / 4;
 
   int64_t nominal = kUnlimited;
@@ -98,20 +100,21 @@ struct CohortQuota {
 
 class QuotaTree {
  public:
-  // What keeps an ask from being granted.
+  // The reason why a request exceeds a quota.
   struct Breach {
     Resource resource = Resource::kMemoryBytes;
-    // What the tenant may have, now or ever; what it has; what it wants more.
+    // The limit of the tenant (now, or ever), its use, and the asked amount.
     int64_t limit = 0;
     int64_t used = 0;
     int64_t asked = 0;
-    // It would fit if others gave back what is borrowed.
+    // True when the request would fit if borrowers gave back what they
+    // borrowed.
     bool may_wait = false;
   };
 
-  // Replaces quotas; what is used stays. One entry for each tenant, and at most
-  // one for each cohort. A cohort at the root has nobody to lend to or borrow
-  // from: its limits mean nothing.
+  // Replaces all quotas and keeps the recorded use. Takes one entry for each
+  // tenant and at most one for each cohort. The limits of a root cohort have no
+  // effect, because it has no cohort to lend to or borrow from.
   void Configure(const std::vector<TenantQuota>& tenants,
                  const std::vector<CohortQuota>& cohorts = {});
 
@@ -119,43 +122,45 @@ class QuotaTree {
   // configured has no limits.
   std::optional<Breach> Check(absl::string_view tenant,
                               const Amounts& asked) const;
-  // What the tenant has is more, or less, from now on; whether it fits is
-  // Check()'s business.
+  // Records that the tenant uses these amounts more, or less. Does not check
+  // the quota; Check() does.
   void Take(const std::string& tenant, const Amounts& amounts);
   void Give(const std::string& tenant, const Amounts& amounts);
 
-  // From whom to take back what keeps the ask from fitting into the tenant's
-  // nominal quota: the tenant of its cohort with the greatest share that
-  // borrows what is short, but for those that are spared. Nobody when the ask
-  // exceeds the nominal quota, or fits.
+  // Returns the tenant from which to reclaim so that the request fits into the
+  // tenant's nominal quota: the tenant of its cohort with the greatest share
+  // that borrows the missing resource, except those in `spared`. Returns
+  // nothing when the request exceeds the nominal quota, or fits.
   std::optional<std::string> Reclaim(
       absl::string_view tenant, const Amounts& asked,
       const std::set<std::string>& spared = {}) const;
-  // Whether `from` borrows, of a resource that is asked for and that `tenant`
-  // has a quota of, what is lent to it at least in part by those that `tenant`
-  // would borrow from; and the ask lies within the tenant's nominal quota.
-  // Whatever else keeps the ask from being granted, such as room at a worker,
-  // may then be taken from there.
+  // Returns whether `from` borrows an asked resource that is lent to it at
+  // least in part by the nodes from which `tenant` would borrow, while the
+  // request lies within the tenant's nominal quota. In that case other
+  // obstacles of the request, such as room at a worker, may be removed by
+  // reclaiming from `from`.
   bool MayTakeBack(absl::string_view tenant, absl::string_view from,
                    const Amounts& asked) const;
 
-  // Of the memory that is asked for, what `tenant` has a quota of: all of it,
-  // or those parts of it. More room at a worker is not its own to take back.
+  // Returns the part of the asked memory for which `tenant` has a quota. The
+  // tenant may not reclaim more room than that at a worker.
   int64_t MemoryWithQuota(absl::string_view tenant, const Amounts& asked) const;
 
-  // Shares as they would be, from the root down: who has less goes first.
+  // Returns the shares that the request would lead to, from the root down. Less
+  // is first.
   std::vector<double> Precedence(absl::string_view tenant,
                                  const Amounts& asked) const;
 
-  // Of the whole tenant, over all resources.
+  // Returns the tenant's dominant share over all resources.
   double Share(absl::string_view tenant) const;
   int64_t Used(absl::string_view tenant, Resource resource) const;
-  // What it could be granted more with nothing taken back from others; not less
-  // than 0.
+  // Returns the amount that the tenant could be granted without reclaiming; not
+  // less than 0.
   int64_t Free(absl::string_view tenant, Resource resource) const;
-  // Of what the tenant uses, what is others'; of what is its own, what others
-  // use: in each cohort each lender's part in proportion to what it has to
-  // lend, a cohort's own quota and cohorts in it among them.
+  // Borrowed() returns the part of the tenant's use that belongs to others;
+  // Lent() returns the part of its nominal quota that others use. In each
+  // cohort, each lender counts in proportion to what it has to lend; a cohort's
+  // own quota and the cohorts in it are lenders, too.
   int64_t Borrowed(absl::string_view tenant, Resource resource) const;
   int64_t Lent(absl::string_view tenant, Resource resource) const;
 
@@ -167,18 +172,19 @@ class QuotaTree {
     // A cohort's with what its children can lend.
     Quotas quotas;
     Amounts used = {};
-    // Of a cohort, without its children's.
+    // The cohort's own quota, without its children's.
     Amounts own = {};
     std::vector<Node*> children;
   };
 
   static int64_t Guaranteed(const Node& node, size_t resource);
-  // Of what it uses, what counts at its parent.
+  // Returns the part of the node's use that counts at its parent.
   static int64_t UsedOfParent(const Node& node, size_t resource);
   static int64_t Available(const Node& node, size_t resource);
   // Were nothing used anywhere.
   static int64_t Potential(const Node& node, size_t resource);
-  // With `more` beyond what is used, over the resources that `asked` has.
+  // Returns the node's share with `more` in addition to its use, over the
+  // resources in `asked`.
   static double ShareOf(const Node& node, const Amounts& more,
                         const Amounts& asked);
   static int64_t Beyond(const Node& node, size_t resource) {
@@ -189,9 +195,10 @@ class QuotaTree {
   // resource, from the node down; null when only those borrow that are spared.
   static const Node* Borrower(const Node& node, const Amounts& resource,
                               const std::set<std::string>& spared);
-  // What the node can still lend to its parent.
+  // Returns the amount that the node can still lend to its parent.
   static int64_t Spare(const Node& node, size_t resource);
-  // What its parent's other children, and those that these lend to, use of it.
+  // Returns the amount of the node that its siblings, and the nodes to which
+  // these lend, use.
   static int64_t LentBy(const Node& node, size_t resource);
   static void Change(Node* node, size_t resource, int64_t amount);
 

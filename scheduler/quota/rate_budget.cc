@@ -10,7 +10,7 @@ namespace {
 
 // A rate counts half after so long.
 constexpr absl::Duration kHalfLife = absl::Seconds(2);
-// Who waited for credit so recently wants more.
+// A tenant that waited for credit this recently counts as wanting more.
 constexpr absl::Duration kMemory = absl::Seconds(5);
 // A lender keeps so much more than it used lately, that it may grow.
 constexpr double kHeadroom = 1.25;
@@ -102,7 +102,8 @@ void RateBudget::Advance(absl::Duration now,
   auto share = shares.begin();
   for (auto& [name, state] : states_) {
     state.share = *share++;
-    // Its own that nobody borrows it has, too, should it begin.
+    // A tenant may also use its own rate that no other tenant borrows, should
+    // it begin.
     const double rate =
         state.tenant.quota.nominal - state.share.lent + state.share.borrowed;
     state.allowance = std::min(

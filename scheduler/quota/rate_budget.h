@@ -1,12 +1,12 @@
-// How much of a resource each tenant may be granted now, where its quota is a
-// rate: device-seconds, or bytes, per second.
+// Limits how much of a resource each tenant may be granted now, where its quota
+// is a rate: device-seconds, or bytes, per second.
 //
 // A tenant's allowance grows with time at the rate that its cohort leaves it
 // (scheduler/quota/rate_shares.h) and shrinks by what its leases are granted.
-// It keeps the growth of kBurst at most: over any time T a tenant is granted no
-// more than its rate times T + kBurst, and what it did not use long ago is
-// gone. Demand is what was used lately, unless a lease waits for credit: then
-// the tenant wants all it can get.
+// It holds at most the growth of kBurst: over any time T a tenant is granted no
+// more than its rate times T + kBurst, and unused allowance expires. The demand
+// of a tenant is its recent use, unless one of its leases waits for credit:
+// then the tenant wants all it can get.
 //
 // Not thread-safe; reads no clock.
 #ifndef SCHEDULER_QUOTA_RATE_BUDGET_H_
@@ -25,14 +25,15 @@ namespace djinn::scheduler {
 class RateBudget {
  public:
   static constexpr absl::Duration kBurst = absl::Seconds(10);
-  // Rates are shared out anew so often.
+  // The interval at which rates are shared again.
   static constexpr absl::Duration kInterval = absl::Milliseconds(100);
 
-  // What one lease is granted of device time at a time, in seconds.
+  // The device time, in seconds, that one lease is granted at a time.
   static constexpr double kMinSeconds = 0.02;
   static constexpr double kMaxSeconds = 60;
 
-  // What one lease is granted at a time: the least, and the most, of the unit.
+  // Sets the least and the most that one lease is granted at a time, in the
+  // unit of the resource.
   RateBudget(double min_slice, double max_slice)
       : min_slice_(min_slice), max_slice_(max_slice) {}
 
@@ -52,16 +53,18 @@ class RateBudget {
   // No tenant has such a quota.
   bool empty() const { return states_.empty(); }
 
-  // As Advance() would share out now if the tenant had this quota, by name.
-  // What a tenant without one uses is not known: as if it wanted all.
+  // Returns the shares, by tenant, that Advance() would compute now if the
+  // tenant had this quota. A tenant that has no quota so far counts as wanting
+  // all.
   std::map<std::string, RateShare> Try(const Tenant& changed,
                                        absl::Duration now) const;
-  // What it would have if it wanted all it may have.
+  // Returns the share that the tenant would get if it wanted all that it may
+  // have.
   RateShare TryAll(const Tenant& changed, absl::Duration now) const;
 
   // A lease of the tenant waits for credit.
   void NoteWaiting(const std::string& tenant, absl::Duration now);
-  // Whether it is time to Advance().
+  // Returns whether it is time to call Advance().
   bool Due(absl::Duration now) const { return now - last_ >= kInterval; }
   // Shares out what has become free since the last time. `used`: what each
   // tenant has used in all.
@@ -70,13 +73,14 @@ class RateBudget {
   // Null for a tenant without such a quota. What is granted of it is to be
   // subtracted; what comes back is to be added, up to Most().
   double* Allowance(const std::string& tenant);
-  // What the allowance grows to; 0 for a tenant without such a quota.
+  // Returns the cap of the allowance; 0 for a tenant without such a quota.
   double Most(const std::string& tenant) const;
-  // What one lease is granted at a time.
+  // Returns the amount that one lease is granted at a time.
   double Slice(const std::string& tenant) const;
-  // As shared out last; zeros for a tenant without such a quota.
+  // Returns the latest share; zeros for a tenant without such a quota.
   RateShare ShareOf(const std::string& tenant) const;
-  // What it borrows of all that could be lent under its root, over its weight.
+  // Returns the borrowed part of all that could be lent under the tenant's
+  // root, divided by its weight.
   double WeightedShareOf(const std::string& tenant) const;
   // A second, lately.
   double RateOf(const std::string& tenant) const;

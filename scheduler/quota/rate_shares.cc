@@ -12,13 +12,13 @@ namespace {
 struct Node {
   std::vector<Node*> children;
   double weight = 1;
-  // What it can still lend, and what it still wants, all below it together, as
-  // far as its limits go.
+  // The rate that the node and all nodes below it can still lend, and still
+  // want, within its limits.
   double spare = 0;
   double wanted = 0;
   // Null for a cohort.
   RateShare* share = nullptr;
-  // Of a cohort: what it can still lend of its own rate.
+  // The part of a cohort's own rate that it can still lend.
   double own = 0;
   double borrowing_limit = std::numeric_limits<double>::infinity();
   double lending_limit = std::numeric_limits<double>::infinity();
@@ -34,7 +34,8 @@ double Borrow(Node* node, double amount) {
   } else {
     double weights = 0;
     for (const Node* child : node->children) weights += child->weight;
-    // Who wants least for its weight first: it leaves the rest to the others.
+    // The node that wants least for its weight is first: it leaves the rest to
+    // the others.
     std::sort(node->children.begin(), node->children.end(),
               [](const Node* a, const Node* b) {
                 return a->wanted / a->weight < b->wanted / b->weight;
@@ -65,7 +66,7 @@ void Lend(Node* node, double amount) {
   node->own -= part * node->own;
 }
 
-// What is below the cohort goes to those below it first.
+// Gives spare rate below the cohort to nodes below it first.
 void ShareOut(Node* cohort) {
   cohort->spare = cohort->own;
   for (Node* const child : cohort->children) {

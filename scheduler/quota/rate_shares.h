@@ -1,21 +1,20 @@
-// How fast tenants may use a resource, such as device-seconds or bytes per
-// second, lent and borrowed as quota_tree.h says of amounts, but shared out
-// anew whenever demand changes.
+// Shares rates of a resource, such as device-seconds or bytes per second, among
+// tenants. Rates are lent and borrowed by the rules of quota_tree.h, and shared
+// again whenever demand changes.
 //
-// Everybody gets what it wants of its nominal rate. What is left of it, as far
-// as it may be lent, goes to those of the same cohort that want more, by
-// weight, and to none of them beyond its borrowing limit or its demand. Cohorts
-// nest by their names: what a cohort's own do not want goes on to its parent,
-// where the cohort itself lends and borrows beside the parent's tenants, by its
-// weight; what it gets there is shared out inside likewise. So a cohort is a
-// lender only when nobody inside wants more, what is lent is what is borrowed,
-// nothing that may be lent is left while anybody under the same root wants it
-// and may borrow it, and a lender that wants its own again has it the next
-// time.
+// Every tenant gets what it wants of its nominal rate. The rest, as far as it
+// may be lent, goes to tenants of the same cohort that want more, by weight,
+// but to none beyond its borrowing limit or its demand. Cohorts nest by their
+// names: rate that no tenant of a cohort wants goes on to its parent, where the
+// cohort lends and borrows beside the parent's tenants, by its weight, and
+// shares what it gets there inside by the same rule. A cohort therefore lends
+// only when no tenant inside wants more; the lent rate equals the borrowed
+// rate; no lendable rate is left while a tenant under the same root wants it
+// and may borrow it; and a lender that wants its own rate again has it at the
+// next sharing.
 //
-// A cohort may have a rate, too, which is nobody's: whoever is in it borrows
-// it. Its limits are of what goes to the cohorts around it, and comes from
-// there.
+// A cohort may have a rate of its own, which its members borrow. Its limits
+// apply to what it lends to, and borrows from, the cohorts around it.
 //
 // A pure function.
 #ifndef SCHEDULER_QUOTA_RATE_SHARES_H_
@@ -30,7 +29,7 @@
 
 namespace djinn::scheduler {
 
-// Of the resource, per second.
+// A quota in units of the resource per second.
 struct RateQuota {
   double nominal = 0;
   std::optional<double> borrowing_limit;
@@ -40,11 +39,12 @@ struct RateQuota {
 };
 
 struct RateDemand {
-  // As TenantQuota's; empty: none, and nothing is lent or borrowed.
+  // The cohort, as in TenantQuota; empty for none, without lending or
+  // borrowing.
   std::string cohort;
   RateQuota quota;
   double weight = 1;
-  // What the tenant would use; may be infinite.
+  // The rate that the tenant would use; may be infinite.
   double demand = std::numeric_limits<double>::infinity();
 };
 
@@ -56,19 +56,19 @@ struct CohortRate {
 };
 
 struct RateShare {
-  // Of its nominal rate, and beyond it.
+  // The part within its nominal rate, and the part beyond it.
   double own = 0;
   double borrowed = 0;
-  // Of its nominal rate, to others.
+  // The part of its nominal rate that others use.
   double lent = 0;
   // All that could be lent under the root of its cohort, were nothing used and
   // had cohorts no limits.
   double lendable = 0;
 };
 
-// Of all tenants, in their order. `cohorts` has at most one entry for each; a
-// cohort without one has no rate, no limits, and weight 1. The limits of a
-// cohort at the root mean nothing.
+// Returns the shares of all tenants, in the order of `demands`. `cohorts` has
+// at most one entry for each cohort; a cohort without one has no rate, no
+// limits, and weight 1. The limits of a root cohort have no effect.
 std::vector<RateShare> ShareRates(absl::Span<const RateDemand> demands,
                                   absl::Span<const CohortRate> cohorts = {});
 
