@@ -245,8 +245,11 @@ def config_keys(program):
     keys = []
     for line in text.splitlines():
         role, path, kind, default, needed = line.split("\t")
-        if kind == "list":
+        limit = re.fullmatch(r"(.*\.quota\.\w+)\.(nominalQuota|borrowingLimit|lendingLimit)", path)
+        if kind == "list" or (limit and limit.group(2) != "nominalQuota"):
             continue
+        if limit:
+            path, kind, default = limit.group(1), f"quota ({kind})", ""
         shown = ("required" if needed == "required" else
                  f"`{_value(kind, default)}`" if default else "none")
         keys.append((role, path, kind, shown))

@@ -2,7 +2,7 @@
 
     common <- scheduler <- {coordinator, gpu_worker};  common <- client_lib
 
-and that the middles know neither gRPC nor torch (docs/architecture.md). Reads
+and that the middles know neither gRPC nor torch (docs/design/architecture.md). Reads
 the build graph with one query; builds nothing. Prints each broken rule with a
 path that shows it, and then exits 1.
 
