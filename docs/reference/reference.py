@@ -154,7 +154,9 @@ def metrics_page(texts):
 
 # --- reasons of errors ---
 
-_REASON = re.compile(r'"([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)"')
+_REASON = re.compile(
+    r'(?:"([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)")|'
+    r'(?:StatusCode::k\w+,|Declined\(|set_reason\()\s*"([A-Z]{4,})"')
 # Literals of this form that name something else: variables, modes, tables of SQL.
 _NO_REASON = re.compile(r"DJINN_|OMP_|GOMP_|TSI_|PHASE_|GRPC_|TORCH_|KMP_|MKL_|CUDA_|LD_|"
                         r"UNARY_|PRIORITY_CLASS_|XDG_|NVIDIA_|OPENBLAS_|DATA_TYPE_|ATEN_|DNNL_")
@@ -162,7 +164,7 @@ _NO_REASON = re.compile(r"DJINN_|OMP_|GOMP_|TSI_|PHASE_|GRPC_|TORCH_|KMP_|MKL_|C
 
 def _code(text, start):
     """The status code of the call around a reason, if it names one before."""
-    begin = max(text.rfind(end, 0, start) for end in ";{}")
+    begin = max(text.rfind(end, 0, start) for end in ";{}") + 1
     codes = re.findall(r"StatusCode::k(\w+)", text[begin:start])
     if not codes and re.search(r"LimitExceeded\(\s*$|CappedMemory\(\s*$", text[:start]):
         return "RESOURCE_EXHAUSTED"
@@ -173,25 +175,38 @@ def _snake(name):
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).upper()
 
 
+def _text_behind(text, start):
+    """The first text with words behind a reason in the same statement; "" without one."""
+    for match in re.finditer(r'((?:"(?:[^"\\]|\\.)*"\s*)+)(.)|;', text[start:start + 500]):
+        if match.group(0) == ";":
+            return ""
+        said = literal(match.group(1))
+        if re.search(r"[a-z] ?[a-z]{2}", said):
+            before = text[start:start + match.start()]
+            parts = "StrCat(" in before and match.group(2) == ","
+            return ("… " if re.search(r"StrCat\([^\"]+,\s*$", before) else "") + said.strip() + (
+                "…" if parts else "")
+    return ""
+
+
 def reasons(texts):
     """{reason: (codes, folders, text)}"""
     found = {}
     for path, text in sorted(texts.items()):
         for match in _REASON.finditer(text):
-            reason = match.group(1)
+            reason = match.group(1) or match.group(2)
+            start = match.start(1) - 1 if match.group(1) else match.start(2) - 1
             if _NO_REASON.match(reason) or re.search(
-                    r"(getenv|Environment|Variable|Execute)\(\s*$", text[:match.start()]):
+                    r"(getenv|Environment|Variable|Execute)\(\s*$", text[:start]):
                 continue
             known = found.setdefault(reason, (set(), set(), []))
-            code = _code(text, match.start())
+            code = _code(text, start)
             if code:
                 known[0].add(code)
             known[1].add(path.split("/")[0])
-            rest = re.match(
-                r'\s*,\s*(?:absl::StrCat\(\s*)?((?:"(?:[^"\\]|\\.)*"\s*)+)', text[match.end():])
-            said = literal(rest.group(1)) if rest else ""
-            if said and not _REASON.fullmatch(f'"{said}"'):
-                known[2].append(said + ("…" if "StrCat" in rest.group(0) else ""))
+            said = _text_behind(text, match.end())
+            if said:
+                known[2].append(said)
     # A helper gives all of its reasons one code.
     for path, text in sorted(texts.items()):
         for helper in re.finditer(
