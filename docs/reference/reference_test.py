@@ -31,11 +31,11 @@ class ReferenceTest(unittest.TestCase):
 
     def test_finds_reasons_with_their_codes(self):
         texts = {"common/a.cc": 'return MakeError(absl::StatusCode::kNotFound, "NO_A",\n'
-                                ' absl::StrCat("no a ", 1));\n'
+                                ' absl::StrCat("no such a ", 1));\n'
                                 'return LimitExceeded("A_MEMORY", "many as", 1, 2, 3);\n'
                                 'getenv("SOME_VARIABLE");'}
         self.assertEqual(reference.reasons(texts), {
-            "NO_A": ({"NOT_FOUND"}, {"common"}, ["no a…"]),
+            "NO_A": ({"NOT_FOUND"}, {"common"}, ["no such a…"]),
             "A_MEMORY": ({"RESOURCE_EXHAUSTED"}, {"common"}, ["many as"]),
         })
 
