@@ -265,10 +265,25 @@ def config_keys(program):
             continue
         if limit:
             path, kind, default = limit.group(1), f"quota ({kind})", ""
-        shown = ("required" if needed == "required" else
+        # A group that is absent needs no keys; each map of a list is there.
+        group = re.match(r"(.*[^\]])\.\w+$", path)
+        shown = (f"with `{group.group(1)}`" if needed == "required" and group else
+                 "required" if needed == "required" else
                  f"`{_value(kind, default)}`" if default else "none")
         keys.append((role, path, kind, shown))
-    return keys
+    return _grouped(keys)
+
+
+def _grouped(keys):
+    """Puts keys of one group behind each other, in the order in which groups begin."""
+    places = {}
+    for role, path, _, _ in keys:
+        parts = path.split(".")
+        for depth in range(1, len(parts) + 1):
+            places.setdefault((role, *parts[:depth]), len(places))
+    return sorted(keys, key=lambda key: [
+        places[(key[0], *key[1].split(".")[:depth])]
+        for depth in range(1, len(key[1].split(".")) + 1)])
 
 
 def means_of(page):
