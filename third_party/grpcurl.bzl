@@ -1,4 +1,4 @@
-"""grpcurl, for the test of the recipes in docs/operating.md.
+"""grpcurl, for the test of the recipes in docs/operator/observe.md.
 
 Its folder is $DJINN_GRPCURL, which `./djinn test` sets once it has built it. A build
 does not need it, so without it the target is empty and the test says what to do.

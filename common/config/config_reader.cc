@@ -23,6 +23,9 @@ struct Document {
   std::string folder;
   std::vector<std::string> errors;
   std::shared_ptr<MapNode> root;
+  // Not null where keys are listed and nothing is read.
+  std::vector<ConfigKey>* keys = nullptr;
+  bool present = false;
 
   void Note(int line, absl::string_view path, absl::string_view what) {
     std::string text = name;
@@ -113,6 +116,7 @@ Entry* Ask(MapNode* node, absl::string_view key) {
 }  // namespace
 
 bool ConfigMap::Has(absl::string_view key) const {
+  if (node_->document->keys != nullptr) return node_->document->present;
   return Ask(node_.get(), key) != nullptr;
 }
 
@@ -121,6 +125,21 @@ void ConfigMap::Error(absl::string_view key, absl::string_view what) {
   const int line =
       found == node_->entries.end() ? node_->line : found->second.line;
   node_->document->Note(line, node_->PathOf(key), what);
+}
+
+bool ConfigMap::Listed(absl::string_view key, absl::string_view type,
+                       absl::string_view fallback, bool required) const {
+  std::vector<ConfigKey>* const keys = node_->document->keys;
+  if (keys == nullptr) return false;
+  std::string path = node_->PathOf(key);
+  for (const ConfigKey& known : *keys) {
+    if (known.path == path) return true;
+  }
+  keys->push_back({.path = std::move(path),
+                   .type = std::string(type),
+                   .fallback = std::string(fallback),
+                   .required = required});
+  return true;
 }
 
 const std::string* ConfigMap::Scalar(absl::string_view key,
@@ -136,11 +155,13 @@ const std::string* ConfigMap::Scalar(absl::string_view key,
 
 std::string ConfigMap::String(absl::string_view key,
                               absl::string_view fallback) {
+  if (Listed(key, "text", fallback)) return std::string(fallback);
   const std::string* const text = Scalar(key, "text");
   return text == nullptr ? std::string(fallback) : *text;
 }
 
 std::string ConfigMap::RequiredString(absl::string_view key) {
+  if (Listed(key, "text", "", /*required=*/true)) return "";
   const size_t errors = node_->document->errors.size();
   std::string text = String(key, "");
   if (text.empty() && node_->document->errors.size() == errors) {
@@ -150,6 +171,9 @@ std::string ConfigMap::RequiredString(absl::string_view key) {
 }
 
 bool ConfigMap::Bool(absl::string_view key, bool fallback) {
+  if (Listed(key, "true or false", fallback ? "true" : "false")) {
+    return fallback;
+  }
   constexpr absl::string_view kExpected = "true or false";
   const std::string* const text = Scalar(key, kExpected);
   if (text == nullptr) return fallback;
@@ -161,6 +185,7 @@ bool ConfigMap::Bool(absl::string_view key, bool fallback) {
 
 uint64_t ConfigMap::UInt(absl::string_view key, uint64_t fallback, uint64_t min,
                          uint64_t max) {
+  if (Listed(key, "whole number", absl::StrCat(fallback))) return fallback;
   const std::string* const text = Scalar(key, "a whole number");
   if (text == nullptr) return fallback;
   uint64_t value;
@@ -177,6 +202,7 @@ uint64_t ConfigMap::UInt(absl::string_view key, uint64_t fallback, uint64_t min,
 
 double ConfigMap::Number(absl::string_view key, double fallback, double min,
                          double max) {
+  if (Listed(key, "number", absl::StrCat(fallback))) return fallback;
   constexpr absl::string_view kExpected = "a number from 0 on";
   const std::string* const text = Scalar(key, kExpected);
   if (text == nullptr) return fallback;
@@ -194,6 +220,7 @@ double ConfigMap::Number(absl::string_view key, double fallback, double min,
 
 absl::Duration ConfigMap::Duration(absl::string_view key,
                                    absl::Duration fallback) {
+  if (Listed(key, "duration", absl::FormatDuration(fallback))) return fallback;
   constexpr absl::string_view kExpected = "a duration such as 30s";
   const std::string* const text = Scalar(key, kExpected);
   if (text == nullptr) return fallback;
@@ -207,6 +234,7 @@ absl::Duration ConfigMap::Duration(absl::string_view key,
 }
 
 uint64_t ConfigMap::Size(absl::string_view key, uint64_t fallback) {
+  if (Listed(key, "size", absl::StrCat(fallback))) return fallback;
   const std::string* const text = Scalar(key, "a size such as 2GiB");
   if (text == nullptr) return fallback;
   const absl::StatusOr<uint64_t> value = ParseSize(*text);
@@ -216,20 +244,24 @@ uint64_t ConfigMap::Size(absl::string_view key, uint64_t fallback) {
 }
 
 std::string ConfigMap::Path(absl::string_view key) {
+  if (Listed(key, "file or folder", "")) return "";
   const std::string path = String(key, "");
   if (path.empty() || path[0] == '/') return path;
   return absl::StrCat(node_->document->folder, "/", path);
 }
 
 std::string ConfigMap::RequiredPath(absl::string_view key) {
+  if (Listed(key, "file or folder", "", /*required=*/true)) return "listed";
   return RequiredString(key).empty() ? "" : Path(key);
 }
 
 std::string ConfigMap::RequiredSecret(absl::string_view key) {
+  if (Listed(key, "file with a token", "", /*required=*/true)) return "";
   return RequiredString(key).empty() ? "" : Secret(key);
 }
 
 std::string ConfigMap::Secret(absl::string_view key) {
+  if (Listed(key, "file with a token", "")) return "";
   const std::string path = Path(key);
   if (path.empty()) return "";
   absl::StatusOr<std::string> token = ReadToken(path);
@@ -250,6 +282,11 @@ ConfigMap ConfigMap::Map(absl::string_view key) {
 
 std::vector<ConfigMap> ConfigMap::Maps(absl::string_view key) {
   std::vector<ConfigMap> maps;
+  if (Listed(key, "list", "")) {
+    maps.push_back(ConfigMap(config_internal::MakeMap(
+        node_->document, node_->PathOf(key) + "[]", YAML::Node(), 0)));
+    return maps;
+  }
   Entry* const entry = Ask(node_.get(), key);
   if (entry == nullptr) return maps;
   if (!entry->value.IsSequence()) {
@@ -269,6 +306,7 @@ std::vector<ConfigMap> ConfigMap::Maps(absl::string_view key) {
 
 std::vector<std::string> ConfigMap::Strings(absl::string_view key) {
   std::vector<std::string> strings;
+  if (Listed(key, "list of words", "")) return strings;
   Entry* const entry = Ask(node_.get(), key);
   if (entry == nullptr) return strings;
   if (!entry->value.IsSequence()) {
@@ -314,6 +352,13 @@ ConfigReader ConfigReader::FromText(const std::string& text,
   }
   reader.document_->root =
       config_internal::MakeMap(reader.document_.get(), "", node, 1);
+  return reader;
+}
+
+ConfigReader ConfigReader::ForKeys(bool present, std::vector<ConfigKey>* keys) {
+  ConfigReader reader = FromText("", "");
+  reader.document_->keys = keys;
+  reader.document_->present = present;
   return reader;
 }
 

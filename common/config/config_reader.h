@@ -30,6 +30,14 @@ struct Document;
 struct MapNode;
 }  // namespace config_internal
 
+// One key that a program asks for.
+struct ConfigKey {
+  std::string path;      // "tenants[].limits.memory"
+  std::string type;      // "size", "duration", "list of words", ...
+  std::string fallback;  // As YAML has it; empty if there is none.
+  bool required = false;
+};
+
 // One map of the document; an absent optional map reads as empty. A copy means
 // the same map.
 class ConfigMap {
@@ -70,6 +78,9 @@ class ConfigMap {
 
   // The scalar under `key`, or null when absent or (noted) no scalar.
   const std::string* Scalar(absl::string_view key, absl::string_view expected);
+  // Notes the key if the reader lists keys; otherwise returns false.
+  bool Listed(absl::string_view key, absl::string_view type,
+              absl::string_view fallback, bool required = false) const;
 
   std::shared_ptr<config_internal::MapNode> node_;
 };
@@ -81,6 +92,11 @@ class ConfigReader {
   // `name` stands for the file in errors; paths are relative to `folder`.
   static ConfigReader FromText(const std::string& text, const std::string& name,
                                const std::string& folder = ".");
+
+  // A reader that appends each key that the program asks for to `keys`, once,
+  // and returns the defaults. Each list of maps has one map. Has() returns
+  // `present`: a program asks for some keys only where others are there.
+  static ConfigReader ForKeys(bool present, std::vector<ConfigKey>* keys);
 
   ConfigMap root();
 

@@ -9,6 +9,8 @@
 namespace djinn {
 namespace {
 
+using ::testing::Contains;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -166,6 +168,33 @@ TEST(ConfigReaderTest, Sizes) {
   for (const char* text : {"", "GiB", "1XB", "-1", "1e30TB", "1.2.3"}) {
     EXPECT_FALSE(ParseSize(text).ok()) << text;
   }
+}
+
+TEST(ConfigReaderTest, ListsTheKeysThatAProgramAsksFor) {
+  const auto list = [](bool present) {
+    std::vector<ConfigKey> keys;
+    ConfigReader reader = ConfigReader::ForKeys(present, &keys);
+    ConfigMap root = reader.root();
+    EXPECT_EQ(root.Duration("timeout", absl::Seconds(30)), absl::Seconds(30));
+    root.RequiredSecret("token_file");
+    if (root.Has("bytes")) root.Size("bytes", 0);
+    for (ConfigMap& tenant : root.Maps("tenants")) {
+      tenant.Map("limits").UInt("count", 7);
+      tenant.Map("limits").UInt("count", 8);
+    }
+    std::vector<std::string> lines;
+    for (const ConfigKey& key : keys) {
+      lines.push_back(key.path + " " + key.type + " " + key.fallback +
+                      (key.required ? " required" : ""));
+    }
+    return lines;
+  };
+  EXPECT_THAT(
+      list(false),
+      ElementsAre("timeout duration 30s",
+                  "token_file file with a token  required", "tenants list ",
+                  "tenants[].limits.count whole number 7"));
+  EXPECT_THAT(list(true), Contains("bytes size 0"));
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 // What a structure means: patterns, phases, residency, cost, edges, stages.
 //
 // A pure function of the structure and of what its session's earlier structures
-// showed; docs/semantics.md has the rules.
+// showed; docs/design/semantics.md has the rules.
 #ifndef SCHEDULER_SEMANTICS_ANALYSIS_H_
 #define SCHEDULER_SEMANTICS_ANALYSIS_H_
 

@@ -60,7 +60,7 @@ class MlpStepBenchmark : public Benchmark {
     if (options_.device != "cpu") {
       return absl::UnimplementedError(
           "PyTorch takes no gradients on a local GPU in a process that has "
-          "Djinn's device (docs/python.md)");
+          "Djinn's device (docs/user/limits.md)");
     }
     for (const int threads : {1, options_.threads}) {
       at::set_num_threads(threads);

@@ -2,7 +2,7 @@
 
 Whatever the machine does meanwhile, nothing here depends on it: all work waits at the
 worker before any of it begins, and times are compared by the bound that
-docs/scheduling.md gives, with the longest turn that there was.
+docs/design/scheduling.md gives, with the longest turn that there was.
 """
 
 import json

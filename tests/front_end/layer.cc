@@ -50,7 +50,7 @@ struct Argument {
   bool keyword_only = false;
 };
 
-// What names an operator's schema, as docs/protocol_execution.md describes it,
+// What names an operator's schema, as docs/design/protocols.md describes it,
 // for arguments that are not written and one result.
 uint64_t SchemaHash(const std::string& name, const std::string& overload,
                     const std::vector<Argument>& arguments) {

@@ -1,4 +1,4 @@
-"""The simulations in docs/scheduling.md print what it says."""
+"""The simulations in docs/design/simulator.md print what it says."""
 import os
 import pathlib
 import re
@@ -23,7 +23,7 @@ class DocsSimulationsTest(unittest.TestCase):
     def test_simulations_print_what_the_page_says(self):
         here = pathlib.Path.cwd()
         path = f"{here}/coordinator/ctl:{os.environ['PATH']}"
-        shown = list(commands(pathlib.Path("docs/scheduling.md").read_text()))
+        shown = list(commands(pathlib.Path("docs/design/simulator.md").read_text()))
         self.assertGreater(len(shown), 5)
         with tempfile.TemporaryDirectory() as directory:
             os.symlink(here / "scheduler", pathlib.Path(directory) / "scheduler")

@@ -1,4 +1,4 @@
-"""The metrics of real processes are well-formed, and are those of docs/operating.md."""
+"""The metrics of real processes are well-formed, and are those of the reference."""
 
 import os
 import re
@@ -9,7 +9,6 @@ import unittest
 import urllib.error
 import urllib.request
 
-from tests.operating import recipes
 from tests.operating.cluster import PATIENCE, Cluster, eventually
 
 _TYPE = re.compile(r"^# TYPE (\w+) (\w+)$", re.MULTILINE)
@@ -117,8 +116,8 @@ class MonitoringTest(unittest.TestCase):
 
     def documented(self):
         """name -> (labels, type, roles)"""
-        with open("docs/operating.md") as file:
-            text = recipes.section(file.read(), "Metrics")
+        with open("docs/reference/metrics.md") as file:
+            text = file.read()
         return {name: (set(filter(None, (labels or "").split(","))), kind,
                        set(roles.split(", ")))
                 for name, labels, kind, roles in _ROW.findall(text)}

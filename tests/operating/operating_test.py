@@ -1,4 +1,4 @@
-"""What docs/operating.md shows of grpcurl holds, and djinnctl shows what is there.
+"""The recipes of docs/operator/observe.md hold, and djinnctl shows what is there.
 
 Runs the cluster of `./djinn up`: a coordinator and two CPU workers on loopback. The
 recipes are run as they stand in the document: first on a cluster that nobody has used
@@ -39,7 +39,7 @@ class ClusterTest(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls):
-        with open("docs/operating.md") as file:
+        with open("docs/operator/observe.md") as file:
             cls.document = file.read()
         cls.recipes = recipes.recipes(recipes.section(cls.document, cls.section))
         cls.folder = tempfile.TemporaryDirectory()
@@ -64,7 +64,8 @@ class ClusterTest(unittest.TestCase):
 
     @classmethod
     def make_certificates(cls):
-        section = recipes.section(cls.document, "Encryption")
+        with open("docs/operator/secure.md") as file:
+            section = recipes.section(file.read(), "Encryption")
         commands = section.split("```sh\n")[1].split("```\n")[0]
         subprocess.run(
             ["bash", "-euo", "pipefail", "-c", commands], cwd=cls.folder.name, check=True,

@@ -10,7 +10,7 @@ OVERLOADS_NEEDED = 0.98
 
 
 def read_exceptions(page):
-    """What docs/operator_coverage.md lists: (operator, dtype, variant) -> reason.
+    """What docs/user/operator-coverage.md lists: (operator, dtype, variant) -> reason.
 
     Rows of the table below "## Not covered": operator, dtypes, variants, reason;
     `*` stands for all.

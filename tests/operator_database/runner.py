@@ -33,7 +33,7 @@ DTYPES = ("float32", "float64", "bfloat16", "int64", "bool", "complex64")
 QUICK_DTYPES = ("float32",)
 QUICK_SAMPLES = 3
 
-_COVERAGE_PAGE = "docs/operator_coverage.md"
+_COVERAGE_PAGE = "docs/user/operator-coverage.md"
 
 
 def name_of(op):

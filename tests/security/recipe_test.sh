@@ -1,5 +1,5 @@
 #!/bin/bash
-# Carries out the recipe in docs/operating.md#encryption: its commands make the
+# Executes the recipe in docs/operator/secure.md: its commands make the
 # certificates, its files configure a cluster, its environment reaches that.
 set -euo pipefail
 root=$TEST_SRCDIR/djinn
@@ -10,7 +10,7 @@ block() {
   awk -v wanted="$1" '
     /^## / { inside = /^## Encryption/ }
     inside && /^```/ { if (open) { open = 0 } else { open = 1; ++seen; next } }
-    inside && open && seen == wanted' "$root/docs/operating.md"
+    inside && open && seen == wanted' "$root/docs/operator/secure.md"
 }
 
 fail() {

@@ -13,7 +13,7 @@ from tests.semantics.zoo import PROGRAMS
 transformers.logging.set_verbosity_error()
 
 # What is reached at least, in precision and recall: of patterns, modalities and phases.
-# docs/semantics.md says what is missed.
+# docs/benchmarks/data/semantics.txt lists what is missed.
 _LEAST = (0.99, 0.99, 0.99)
 _LEAST_HELD_OUT = (0.98, 0.99, 0.98)
 # By each family alone, so that no total hides it.

@@ -1,4 +1,4 @@
-// grpcurl, which the recipes of docs/operating.md use, and what it is made from.
+// grpcurl, which the recipes of docs/operator/observe.md use, and what it is made from.
 // `./djinn test` builds it; go.sum holds the only contents that we accept.
 module djinn/third_party/grpcurl
 

@@ -2,7 +2,7 @@
 
     common <- scheduler <- {coordinator, gpu_worker};  common <- client_lib
 
-that the middles know neither gRPC nor torch (docs/architecture.md), and that
+and that the middles know neither gRPC nor torch (docs/design/architecture.md), and that
 dependencies between the subfolders of each folder form no cycle. Tests and what
 only tests use may depend on anything. Reads the build graph with two queries and
 builds nothing. Prints each broken rule with a path that shows it, then exits 1.

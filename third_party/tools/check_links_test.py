@@ -20,7 +20,10 @@ class CheckLinksTest(unittest.TestCase):
 
     def test_the_projects_pages(self):
         pages = {}
-        for name in ["README.md"] + [f"docs/{name}" for name in sorted(os.listdir("docs"))]:
+        names = ["README.md"] + [os.path.join(folder, name)
+                                 for folder, _, files in os.walk("docs", followlinks=True)
+                                 for name in files if name.endswith(".md")]
+        for name in names:
             with open(name, encoding="utf-8") as file:
                 pages[name] = file.read()
         self.assertGreater(len(pages), 10)

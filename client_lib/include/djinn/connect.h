@@ -85,11 +85,10 @@ struct ConnectOptions {
   // Of single virtual devices, by index. One that the coordinator does not have
   // is InvalidArgument (POLICY_UNKNOWN), the device's failure.
   std::map<int, std::string> device_placement_policies;
-  // On how many workers single virtual devices are to be, by index: 1 to 16.
-  // What such a device repeats is cut into stages, one for each worker, if that
-  // pays, and consecutive runs go through them side by side
-  // (docs/scheduling.md). Where the cluster has fewer workers to give, it has
-  // those. Other devices have one worker, as long as it has room.
+  // The number of workers of single virtual devices, by index: 1 to 16. Graphs
+  // that such a device repeats are cut into stages, one for each worker, if
+  // that pays (docs/design/multi-worker.md). A cluster with fewer workers gives
+  // those. Other devices have one worker as long as it has room.
   std::map<int, int> device_workers;
   // Of the session's runs, until SetUrgency() says otherwise.
   Urgency urgency;

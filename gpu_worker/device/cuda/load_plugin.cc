@@ -100,7 +100,7 @@ absl::StatusOr<std::unique_ptr<Device>> LoadCudaDevice(
         options.ordinal,
         absl::StrCat("PyTorch's CUDA half, ", torch,
                      ", was not loaded: ", LinkerError(),
-                     " (docs/operating.md says which wheels bring it)"));
+                     " (docs/operator/deploy.md says which wheels bring it)"));
   }
   return LoadDevicePlugin(plugin, options);
 }

@@ -51,7 +51,7 @@ class Trainer:
 def measure(device, local_device, rounds):
     if local_device != "cpu":
         raise NotImplementedError("PyTorch takes no gradients on a local GPU in a process "
-                                  "that has Djinn's device: docs/python.md")
+                                  "that has Djinn's device: docs/user/limits.md")
     rows = []
     for mode in ("strict", "fast"):
         djinn.set_execution_mode(mode)

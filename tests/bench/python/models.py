@@ -169,7 +169,7 @@ def _measure(make, device, local_device, rounds, row):
 
 def _measure_training(device, local_device, rounds, row):
     # In a process that has Djinn's device PyTorch takes no gradients on another
-    # accelerator: docs/python.md.
+    # accelerator: docs/user/limits.md.
     alone = subprocess.run(
         [sys.executable, "-m", "tests.bench.python.gpt2_training", local_device, str(rounds)],
         stdout=subprocess.PIPE, check=True, text=True, timeout=300)

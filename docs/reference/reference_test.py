@@ -1,0 +1,51 @@
+"""The pages of docs/reference are what the code says."""
+
+import os
+import unittest
+
+from docs.reference import reference
+
+
+class ReferenceTest(unittest.TestCase):
+
+    def test_pages_equal_the_code(self):
+        root = os.path.dirname(os.path.realpath("djinn"))
+        found = reference.differences(root, os.path.abspath("docs/reference/config_keys"))
+        self.assertEqual(found, [], "\n" + "\n".join(found))
+
+    def test_finds_each_form_of_a_metric(self):
+        texts = {
+            "coordinator/a.h": 'LabelledCounter a_{"djinn_a_total",\n "A" " b.", {"x", "y"}};',
+            "gpu_worker/b.cc": 'constexpr char kName[] = "djinn_b";\n'
+                               'out->Gauge(kName, "Bees.", f(1, 2), {{"tenant", t(a)}});\n'
+                               'out->Histogram("djinn_c_seconds", "Sees.", d);',
+            "common/d.cc": 'const auto g = [&](const char* name, const char* help, double v) {\n'
+                           '  out->Gauge(name, help, v, {{"k", r}}); };\n g("djinn_d", "Dee.", 1);',
+        }
+        self.assertEqual(reference.metrics(texts), {
+            "djinn_a_total": ["counter", "A b.", {"x", "y"}, {"coordinator"}],
+            "djinn_b": ["gauge", "Bees.", {"tenant"}, {"worker"}],
+            "djinn_c_seconds": ["histogram", "Sees.", set(), {"worker"}],
+            "djinn_d": ["gauge", "Dee.", {"k"}, {"coordinator", "worker"}],
+        })
+
+    def test_finds_reasons_with_their_codes(self):
+        texts = {"common/a.cc": 'return MakeError(absl::StatusCode::kNotFound, "NO_A",\n'
+                                ' absl::StrCat("no such a ", 1));\n'
+                                'return LimitExceeded("A_MEMORY", "many as", 1, 2, 3);\n'
+                                'getenv("SOME_VARIABLE");'}
+        self.assertEqual(reference.reasons(texts), {
+            "NO_A": ({"NOT_FOUND"}, {"common"}, ["no such a…"]),
+            "A_MEMORY": ({"RESOURCE_EXHAUSTED"}, {"common"}, ["many as"]),
+        })
+
+    def test_keeps_explanations_and_names_missing_ones(self):
+        page, missing = reference.configuration_page(
+            [("worker", "a", "size", "`1GiB`"), ("worker", "b.c", "text", "none")],
+            reference.means_of("## Worker\n| `a` | x | y | the a, `1` \\| 2 |\n"))
+        self.assertIn("| `a` | size | `1GiB` | the a, `1` \\| 2 |", page)
+        self.assertEqual(missing, ["worker: b.c"])
+
+
+if __name__ == "__main__":
+    unittest.main()
