@@ -74,8 +74,8 @@ void Adopt(ClusterState& state, const v1::SignedLease& reported, Worker* worker,
   v1::LeaseClaims record = UncheckedClaims(reported);
   // What has ended here it is being told of; signatures take long to check.
   if (state.leases.Find(record.lease_id()) != nullptr ||
-      worker->drops.contains(record.session_id()) ||
-      worker->closing.contains(record.lease_id()) ||
+      worker->drops.Contains(record.session_id()) ||
+      worker->closing.Contains(record.lease_id()) ||
       worker->settling.contains(record.lease_id())) {
     return;
   }
@@ -84,7 +84,7 @@ void Adopt(ClusterState& state, const v1::SignedLease& reported, Worker* worker,
       account != nullptr && account->closed &&
       account->worker_id == worker->id) {
     // An earlier process ended it.
-    worker->closing.emplace(record.lease_id(), 0);
+    worker->closing.Add(record.lease_id());
     passed->insert(record.session_id());
     return;
   }
@@ -108,7 +108,7 @@ void Adopt(ClusterState& state, const v1::SignedLease& reported, Worker* worker,
   // Whoever else of the session is there stays.
   const auto pass = [&](const Session& of)
                         ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
-                          worker->closing.emplace(record.lease_id(), 0);
+                          worker->closing.Add(record.lease_id());
                           passed->insert(of.id);
                         };
   Session* session = state.sessions.Find(record.session_id());
@@ -226,8 +226,8 @@ void Adopt(ClusterState& state, const v1::SignedLease& reported, Worker* worker,
   state.ledger.Adopt(adopted->id, record.credits());
   EndOlder(state, *adopted, wakes);
   leases::Issue(state, adopted);
-  notices::Touch(worker, wakes);
-  notices::TouchPeers(state, *adopted, wakes);
+  notices::List(adopted, worker, wakes);
+  notices::ListPeers(state, *adopted, wakes);
   // The client may have asked for it while nobody knew of it.
   if (session->pending.contains(device) && !adopted->migrating()) {
     line::Leave(state, &session->pending.at(device));

@@ -26,7 +26,7 @@ void Close(ClusterState& state, const Lease& lease) {
     // The worker never heard of it.
     state.ledger.Settle(lease.id, RatesOfLease(state, lease.id));
   } else {
-    worker->closing.emplace(lease.id, 0);
+    worker->closing.Add(lease.id);
   }
 }
 
@@ -117,8 +117,7 @@ void AdvanceRates(ClusterState& state, Wakes* wakes) {
         !TopUp(state, lease->id, *tenant)) {
       continue;
     }
-    lease->reissue_time = absl::InfinitePast();
-    notices::Touch(state.workers.Find(lease->worker_id), wakes);
+    notices::IssueAgain(state, lease, wakes);
   }
 }
 

@@ -46,7 +46,8 @@ void Absorb(ClusterState& state, Worker* worker) {
                        ran.time, now);
   }
   scheduler::PhaseAmounts queued = {};
-  for (const auto& [lease_id, held] : worker->held) {
+  for (const std::string& lease_id : worker->queueing) {
+    const Worker::Held& held = worker->held.at(lease_id);
     const Session* const session = state.sessions.Find(held.session_id);
     if (session == nullptr) continue;
     queued[PhaseOf(state.WorkOf(*session))] +=

@@ -49,8 +49,7 @@ uint64_t PromisedAt(ClusterState& state, const Worker& worker)
   }
   uint64_t promised = 0;
   for (const auto& [tenant, of] : tenants) {
-    const auto held = worker.held_bytes.find(tenant);
-    const uint64_t has = held == worker.held_bytes.end() ? 0 : held->second;
+    const uint64_t has = worker.HeldBytesOf(tenant);
     promised = SaturatingSum(
         promised, std::min(of.promised, of.most - std::min(of.most, has)));
   }

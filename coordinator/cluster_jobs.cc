@@ -41,14 +41,16 @@ void FillWork(const scheduler::Work& work, uint64_t runs,
   job->set_calls(runs * calls);
 }
 
-// Whose runs of the structure the worker's last report tells of: of several
-// sessions that defined it, the one whose use grew most. Null when none did.
+// Returns the session whose runs of the structure the worker's last report
+// describes: of the sessions that defined it, the one whose use grew most. Null
+// when the report names no session that did.
 const Session* RunnerOf(ClusterState& state, const Worker& worker,
                         const std::string& fingerprint)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
   const Session* runner = nullptr;
   absl::Duration most = -absl::InfiniteDuration();
-  for (const auto& [lease_id, held] : worker.held) {
+  for (const std::string& lease_id : worker.changed) {
+    const Worker::Held& held = worker.held.at(lease_id);
     const Session* const session = state.sessions.Find(held.session_id);
     if (session == nullptr || held.grown <= most ||
         !session->structures.contains(StructureKey(fingerprint))) {

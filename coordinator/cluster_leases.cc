@@ -51,11 +51,11 @@ Lease* Add(ClusterState& state, Lease lease) {
 
 const Lease* Offer(ClusterState& state, Lease lease, Worker* worker,
                    Wakes* wakes) {
-  const Lease* const added = Add(state, std::move(lease));
+  Lease* const added = Add(state, std::move(lease));
   credits::Open(state, *added);
   fleet::Refresh(state, *worker);
-  notices::Touch(worker, wakes);
-  notices::TouchPeers(state, *added, wakes);
+  notices::List(added, worker, wakes);
+  notices::ListPeers(state, *added, wakes);
   return added;
 }
 

@@ -49,8 +49,18 @@ void Touch(Worker* worker, Wakes* wakes) {
   wakes->Add(worker->waker);
 }
 
+void List(Lease* lease, Worker* worker, Wakes* wakes) {
+  worker->unlisted.insert(lease->id);
+  Touch(worker, wakes);
+}
+
+void IssueAgain(ClusterState& state, Lease* lease, Wakes* wakes) {
+  lease->reissue_time = absl::InfinitePast();
+  List(lease, state.workers.Find(lease->worker_id), wakes);
+}
+
 void Drop(const std::string& session_id, Worker* worker, Wakes* wakes) {
-  worker->drops.emplace(session_id, 0);
+  worker->drops.Add(session_id);
   Touch(worker, wakes);
 }
 
@@ -65,10 +75,19 @@ void LeaveWorker(ClusterState& state, const std::string& session_id,
   Drop(session_id, worker, wakes);
 }
 
-void TouchPeers(ClusterState& state, const Lease& lease, Wakes* wakes) {
-  for (const Lease* other : state.leases.OfSession(lease.session_id)) {
-    if (other->worker_id != lease.worker_id) {
-      Touch(state.workers.Find(other->worker_id), wakes);
+void ListPeers(ClusterState& state, const Lease& lease, Wakes* wakes) {
+  Worker* const worker = state.workers.Find(lease.worker_id);
+  for (const Lease* lease_elsewhere :
+       state.leases.OfSession(lease.session_id)) {
+    Worker* const other = state.workers.Find(lease_elsewhere->worker_id);
+    if (other == worker) continue;
+    if (!worker->KnowsPeer(*other)) {
+      worker->new_peers.insert(other->id);
+      Touch(worker, wakes);
+    }
+    if (!other->KnowsPeer(*worker)) {
+      other->new_peers.insert(worker->id);
+      Touch(other, wakes);
     }
   }
 }

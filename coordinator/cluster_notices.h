@@ -27,6 +27,14 @@ void Refuse(ClusterState& state, const absl::Status& why, MemberId device,
 // Has the worker told soon.
 void Touch(Worker* worker, Wakes* wakes);
 
+// Lists the lease to its worker in the next message.
+void List(Lease* lease, Worker* worker, Wakes* wakes);
+
+// Issues the lease again and lists it to its worker in the next message: its
+// limits, credits or priority have changed.
+void IssueAgain(ClusterState& state, Lease* lease, Wakes* wakes)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
+
 // Drops the session at the worker by name.
 void Drop(const std::string& session_id, Worker* worker, Wakes* wakes);
 
@@ -36,8 +44,9 @@ void LeaveWorker(ClusterState& state, const std::string& session_id,
                  const std::string& worker_id, Wakes* wakes)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
-// The lease is new: the session's other workers are to hear of its worker.
-void TouchPeers(ClusterState& state, const Lease& lease, Wakes* wakes)
+// Lists the new lease's worker to the session's other workers as a peer, and
+// those to it.
+void ListPeers(ClusterState& state, const Lease& lease, Wakes* wakes)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
 }  // namespace djinn::coordinator::notices

@@ -196,11 +196,12 @@ std::map<std::string, std::string> Save(ClusterState& state) {
 void NoteKept(ClusterState& state, Wakes* wakes) {
   state.keys.NoteKept(state.saves);
   for (const auto& [id, worker] : state.workers.all()) {
-    for (const auto& [lease_id, save] : worker->settling) {
-      if (save > state.kept_saves && save <= state.saves) {
-        notices::Touch(worker.get(), wakes);
-      }
-    }
+    const bool may_settle = std::any_of(
+        worker->settling.begin(), worker->settling.end(),
+        [&](const auto& entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
+          return entry.second.revision == 0 && entry.second.save <= state.saves;
+        });
+    if (may_settle) notices::Touch(worker.get(), wakes);
   }
   state.kept_saves = state.saves;
 }
@@ -347,7 +348,7 @@ void GiveUpRestored(ClusterState& state) {
   for (const auto& [lease_id, account] : state.ledger.accounts()) {
     const Worker* const worker = state.workers.Find(account.worker_id);
     if (state.leases.Find(lease_id) == nullptr && !account.retired &&
-        (worker == nullptr || !(worker->closing.contains(lease_id) ||
+        (worker == nullptr || !(worker->closing.Contains(lease_id) ||
                                 worker->settling.contains(lease_id)))) {
       forgotten.push_back(lease_id);
     }

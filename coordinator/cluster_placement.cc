@@ -137,7 +137,7 @@ scheduler::Request RequestFor(ClusterState& state, const Session& session,
   // While it still has to forget the session, it cannot serve it anew.
   request.barred = [workers = &state.workers,
                     &session](const std::string& worker_id) {
-    return workers->Find(worker_id)->drops.contains(session.id)
+    return workers->Find(worker_id)->drops.Contains(session.id)
                ? "has to forget the session first"
                : "";
   };

@@ -92,8 +92,8 @@ std::vector<Victim> VictimsOf(ClusterState& state, const std::string& tenant)
         ClassGivingWay(state, *state.sessions.Find(victim.session_id)),
         victim.lost, age};
     const Worker& worker = *state.workers.Find(victim.worker_id);
-    for (const auto& [lease_id, held] : worker.held) {
-      if (held.session_id != victim.session_id) continue;
+    for (const std::string& lease_id : worker.LeasesOf(victim.session_id)) {
+      const Worker::Held& held = worker.held.at(lease_id);
       const uint64_t contents =
           std::min(held.use.contents().size_bytes(), held.storage_bytes);
       victim.bytes = SaturatingSum(victim.bytes, held.storage_bytes - contents);
@@ -279,7 +279,7 @@ bool RoomIsOnItsWay(ClusterState& state, const PendingLease& pending) {
   return std::any_of(pending.room.session_ids.begin(),
                      pending.room.session_ids.end(),
                      [&](const std::string& session_id) {
-                       return worker->drops.contains(session_id);
+                       return worker->drops.Contains(session_id);
                      });
 }
 

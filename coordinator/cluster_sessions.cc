@@ -211,8 +211,7 @@ void TellUrgency(ClusterState& state, Session* session, Wakes* wakes) {
   }
   session->urgency_untold = false;
   for (Lease* lease : state.leases.OfSession(session->id)) {
-    lease->reissue_time = absl::InfinitePast();
-    notices::Touch(state.workers.Find(lease->worker_id), wakes);
+    notices::IssueAgain(state, lease, wakes);
   }
 }
 
@@ -282,8 +281,8 @@ void Release(ClusterState& state, Session* session, absl::string_view why,
     leases::Remove(state, lease->id);
   }
   for (Worker* const worker : state.workers.WithSession(session->id)) {
-    for (const auto& [lease_id, held] : worker->held) {
-      if (held.session_id == session->id && held.tenant == session->tenant) {
+    for (const std::string& lease_id : worker->LeasesOf(session->id)) {
+      if (worker->held.at(lease_id).tenant == session->tenant) {
         notices::Drop(session->id, worker, wakes);
         break;
       }

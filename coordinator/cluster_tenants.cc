@@ -58,8 +58,7 @@ void Apply(ClusterState& state, const Tenant& tenant, Wakes* wakes)
       state.quotas.Take(tenant.name, lease->quota);
     }
     credits::TopUp(state, id, tenant);
-    lease->reissue_time = absl::InfinitePast();
-    notices::Touch(state.workers.Find(lease->worker_id), wakes);
+    notices::IssueAgain(state, lease.get(), wakes);
   }
   // The highest class that they may ask for may be another.
   for (const auto& [id, session] : state.sessions.all()) {

@@ -1,8 +1,10 @@
 #include "coordinator/cluster_usage.h"
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
+#include "absl/container/btree_set.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -31,8 +33,7 @@ void BillHeld(ClusterState& state, const std::string& lease_id,
   const std::shared_ptr<const Tenant> tenant =
       state.tenants->Find(lease->tenant);
   if (tenant != nullptr && credits::TopUp(state, lease_id, *tenant)) {
-    lease->reissue_time = absl::InfinitePast();
-    notices::Touch(worker, wakes);
+    notices::IssueAgain(state, lease, wakes);
   }
 }
 
@@ -43,8 +44,10 @@ void EndReported(ClusterState& state, const v1::EndedLease& ended,
       leases::ReportedClaims(state, ended.lease());
   if (!claims.ok() || claims->worker_id() != worker->id ||
       claims->worker_incarnation() != worker->incarnation) {
-    log::Warning("the use of a lease is not believed",
-                 {{"worker", worker->id}, {"status", claims.status()}});
+    log::Warning(
+        "rejected the reported use of a lease: not signed for "
+        "this worker",
+        {{"worker", worker->id}, {"status", claims.status()}});
     return;
   }
   const std::string& lease_id = claims->lease_id();
@@ -69,49 +72,62 @@ void EndReported(ClusterState& state, const v1::EndedLease& ended,
   }
   credits::Bill(state, lease_id, Use::From(ended.use()));
   if (ended.measuring()) {
-    worker->closing.emplace(lease_id, 0);
+    worker->closing.Add(lease_id);
     return;
   }
   state.ledger.Close(lease_id, credits::RatesOfLease(state, lease_id));
-  worker->closing.erase(lease_id);
-  worker->settling.try_emplace(lease_id, state.saves + 1);
+  worker->closing.Remove(lease_id);
+  worker->settling.try_emplace(lease_id, Worker::Settling{state.saves + 1});
 }
 
 }  // namespace
 
 void Absorb(ClusterState& state, const v1::WorkerState& report, Worker* worker,
             Wakes* wakes) {
-  for (const auto& [lease_id, held] : worker->held) {
-    BillHeld(state, lease_id, held, worker, wakes);
+  // Those that wait for credit are named once, and may get some at any time.
+  absl::btree_set<std::string> leases = worker->out_of_credit;
+  leases.insert(worker->changed.begin(), worker->changed.end());
+  for (const std::string& lease_id : leases) {
+    BillHeld(state, lease_id, worker->held.at(lease_id), worker, wakes);
   }
-  absl::flat_hash_set<std::string> reported, measuring;
+  if (report.complete()) worker->measuring.clear();
+  for (const std::string& lease_id : report.forgotten_lease_ids()) {
+    worker->measuring.erase(lease_id);
+  }
+  absl::flat_hash_set<std::string> reported;
   for (const v1::EndedLease& ended : report.ended_leases()) {
     const std::string lease_id = UncheckedClaims(ended.lease()).lease_id();
     reported.insert(lease_id);
     if (ended.measuring()) {
-      measuring.insert(lease_id);
-    } else if (worker->settling.contains(lease_id) &&
-               state.leases.Find(lease_id) == nullptr) {
-      // Billed in full: it is reported until the worker has heard so, and to
-      // check its signature again and again would hold up everybody.
-      continue;
+      worker->measuring.insert(lease_id);
+    } else {
+      worker->measuring.erase(lease_id);
+      if (worker->settling.contains(lease_id) &&
+          state.leases.Find(lease_id) == nullptr) {
+        // It is billed in full, and its signature was checked.
+        continue;
+      }
     }
     EndReported(state, ended, worker, wakes);
   }
-  std::erase_if(worker->settling,
-                [&](const auto& entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
-                  if (reported.contains(entry.first)) return false;
-                  state.ledger.Settle(
-                      entry.first, credits::RatesOfLease(state, entry.first));
-                  return true;
-                });
-  // It has been told to end these, and knows nothing of them.
+  const uint64_t applied = report.applied_revision();
   std::erase_if(
-      worker->closing,
+      worker->settling,
       [&](const auto& entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
-        const auto& [lease_id, revision] = entry;
-        if (revision == 0 || revision > report.applied_revision() ||
-            worker->held.contains(lease_id) || measuring.contains(lease_id)) {
+        const auto& [lease_id, settling] = entry;
+        const bool told = settling.revision > 0 && settling.revision <= applied;
+        if (!told && (!report.complete() || reported.contains(lease_id))) {
+          return false;
+        }
+        state.ledger.Settle(lease_id, credits::RatesOfLease(state, lease_id));
+        return true;
+      });
+  // The worker has applied their end and knows nothing of them.
+  worker->closing.RemoveApplied(
+      applied,
+      [&](const std::string& lease_id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
+        if (worker->held.contains(lease_id) ||
+            worker->measuring.contains(lease_id)) {
           return false;
         }
         state.ledger.Settle(lease_id, credits::RatesOfLease(state, lease_id));

@@ -6,7 +6,6 @@
 #include <string>
 #include <utility>
 
-#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
@@ -34,26 +33,36 @@ namespace djinn::coordinator::workers {
 namespace {
 
 // As DesiredState.drop_lease_ids in worker_registry.proto says.
-constexpr int kMaxDroppedLeases = 4096;
+constexpr size_t kMaxDropped = 4096;
+// In one message: about half a MiB.
+constexpr int kMaxListedLeases = 1024;
 
 absl::Status DialAgain(absl::string_view why) {
   return MakeError(absl::StatusCode::kUnavailable, "STREAM_REPLACED", why);
 }
 
-// What a report means for leases and drops.
+// Grants the offered leases that the worker has acknowledged.
+void Acknowledge(ClusterState& state, uint64_t applied, Worker* worker,
+                 Wakes* wakes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
+  while (!worker->unacknowledged.empty() &&
+         worker->unacknowledged.front().first <= applied) {
+    Lease* const lease =
+        state.leases.Find(worker->unacknowledged.front().second);
+    worker->unacknowledged.pop_front();
+    if (lease == nullptr || lease->state != Lease::State::kOffered) continue;
+    if (lease->migrating()) {
+      migration::AskClient(state, lease, wakes);
+    } else {
+      leases::Grant(state, lease, wakes);
+    }
+  }
+}
+
+// Applies what a report says of leases and drops.
 void Absorb(ClusterState& state, const v1::WorkerState& report, Worker* worker,
             Wakes* wakes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
   const uint64_t applied = report.applied_revision();
-  for (Lease* lease : state.leases.OfWorker(worker->id)) {
-    if (lease->state == Lease::State::kOffered && lease->listed_revision > 0 &&
-        lease->listed_revision <= applied) {
-      if (lease->migrating()) {
-        migration::AskClient(state, lease, wakes);
-      } else {
-        leases::Grant(state, lease, wakes);
-      }
-    }
-  }
+  Acknowledge(state, applied, worker, wakes);
   std::set<std::string> passed;
   for (const v1::HeldSession& held : report.sessions()) {
     adoption::Adopt(state, held.lease(), worker, &passed, wakes);
@@ -67,14 +76,10 @@ void Absorb(ClusterState& state, const v1::WorkerState& report, Worker* worker,
   if (state.inquiries.Take(worker->id, report, wakes)) {
     notices::Touch(worker, wakes);
   }
-  const size_t forgotten = std::erase_if(worker->drops, [&](const auto& drop) {
-    const auto& [session_id, revision] = drop;
-    return revision > 0 && revision <= applied &&
-           std::none_of(worker->held.begin(), worker->held.end(),
-                        [&](const auto& held) {
-                          return held.second.session_id == session_id;
-                        });
-  });
+  const size_t forgotten =
+      worker->drops.RemoveApplied(applied, [&](const std::string& session_id) {
+        return !worker->of_session.contains(session_id);
+      });
   const bool improved = fleet::Absorb(state, *worker);
   demand::Absorb(state, worker);
   phases::NoteUntold(state, worker, wakes);
@@ -84,23 +89,77 @@ void Absorb(ClusterState& state, const v1::WorkerState& report, Worker* worker,
   }
 }
 
-// The workers that sessions of this one use besides it.
-void ListPeers(ClusterState& state, const Worker& worker,
-               v1::DesiredState* desired)
+// Prepares a new stream: all leases are to be listed, with all peers, and this
+// worker to those that know it by another address.
+void ListEverything(ClusterState& state, Worker* worker, Wakes* wakes)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
-  absl::flat_hash_set<std::string> listed = {worker.id};
-  absl::flat_hash_set<std::string> sessions;
-  for (const Lease* own : state.leases.OfWorker(worker.id)) {
-    if (!sessions.insert(own->session_id).second) continue;
-    for (const Lease* lease : state.leases.OfSession(own->session_id)) {
-      if (!listed.insert(lease->worker_id).second) continue;
-      const Worker* const other = state.workers.Find(lease->worker_id);
-      v1::Peer* const peer = desired->add_peers();
-      peer->set_worker_id(other->id);
-      peer->set_incarnation(other->incarnation);
-      peer->set_address(other->address);
+  for (Lease* lease : state.leases.OfWorker(worker->id)) {
+    notices::List(lease, worker, wakes);
+    notices::ListPeers(state, *lease, wakes);
+  }
+  for (const auto& [id, other] : state.workers.all()) {
+    if (!other->told_peers.contains(worker->id) || other->KnowsPeer(*worker)) {
+      continue;
+    }
+    other->new_peers.insert(worker->id);
+    notices::Touch(other.get(), wakes);
+  }
+}
+
+// Issues the worker's leases again that are due. Looks at all of them, and so
+// does it once in a heartbeat interval.
+void IssueDue(ClusterState& state, absl::Duration now, Worker* worker)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
+  if (now < worker->next_reissue) return;
+  worker->next_reissue = now + state.config.heartbeat_interval;
+  const absl::Time wall = state.clock->Now();
+  for (const Lease* lease : state.leases.OfWorker(worker->id)) {
+    if (lease->reissue_time <= wall) worker->unlisted.insert(lease->id);
+  }
+}
+
+void AddLeases(ClusterState& state, Worker* worker, v1::DesiredState* desired)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
+  const absl::Time wall = state.clock->Now();
+  while (!worker->unlisted.empty() &&
+         desired->leases_size() < kMaxListedLeases) {
+    Lease* const lease = state.leases.Find(*worker->unlisted.begin());
+    worker->unlisted.erase(worker->unlisted.begin());
+    if (lease == nullptr) continue;
+    if (lease->reissue_time <= wall) leases::Issue(state, lease);
+    *desired->add_leases() = lease->issue;
+    if (lease->state == Lease::State::kOffered) {
+      worker->unacknowledged.emplace_back(worker->revision, lease->id);
     }
   }
+}
+
+void AddPeers(ClusterState& state, Worker* worker, v1::DesiredState* desired)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
+  for (const std::string& id : std::exchange(worker->new_peers, {})) {
+    const Worker* const other = state.workers.Find(id);
+    if (other == nullptr) continue;
+    worker->told_peers[id] = {other->incarnation, other->address};
+    v1::Peer* const peer = desired->add_peers();
+    peer->set_worker_id(id);
+    peer->set_incarnation(other->incarnation);
+    peer->set_address(other->address);
+  }
+}
+
+void AddEnds(ClusterState& state, Worker* worker, v1::DesiredState* desired)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
+  for (auto& [lease_id, settling] : worker->settling) {
+    if (settling.revision > 0 || settling.save > state.kept_saves) continue;
+    settling.revision = worker->revision;
+    desired->add_settled_lease_ids(lease_id);
+  }
+  worker->drops.TellNew(
+      worker->revision, kMaxDropped,
+      [&](const std::string& id) { desired->add_drop_session_ids(id); });
+  worker->closing.TellNew(
+      worker->revision, kMaxDropped,
+      [&](const std::string& id) { desired->add_drop_lease_ids(id); });
 }
 
 }  // namespace
@@ -136,13 +195,11 @@ absl::StatusOr<StreamId> Join(ClusterState& state,
     state.metrics.worker_restarts.Observe(joined.silence);
     leases::EndAt(state, worker, "WORKER_RESTARTED", wakes);
     // What its former process measured last is lost with it.
-    worker->closing.clear();
+    worker->closing.Clear();
     worker->settling.clear();
     credits::SettleWorker(state, worker->id);
   }
-  for (Lease* lease : state.leases.OfWorker(worker->id)) {
-    lease->listed_revision = 0;
-  }
+  ListEverything(state, worker, wakes);
   Absorb(state, report, worker, wakes);
   // The first report tells of all that there is.
   state.awaited.erase(worker->id);
@@ -163,6 +220,10 @@ absl::Status Report(ClusterState& state, const StreamId& id,
         absl::StrCat("a report of ", report.worker_id(), " with revision ",
                      report.applied_revision(), " on the stream of ",
                      worker->id, ", where the last one is ", worker->revision));
+  }
+  if (report.acknowledgement()) {
+    Acknowledge(state, report.applied_revision(), worker, wakes);
+    return absl::OkStatus();
   }
   state.workers.Apply(report, state.clock->Monotonic(), worker);
   Absorb(state, report, worker, wakes);
@@ -185,7 +246,7 @@ void LoseSilent(ClusterState& state, absl::Duration now, Wakes* wakes) {
     demand::NoteServesOn(state, now, worker);
     for (const Lease* lease : state.leases.OfWorker(worker->id)) {
       // Should it come back, it must not go on with what has ended.
-      worker->drops.emplace(lease->session_id, 0);
+      worker->drops.Add(lease->session_id);
     }
     leases::EndAt(state, worker, "WORKER_LOST", wakes);
     wakes->Add(worker->waker);
@@ -223,16 +284,10 @@ absl::StatusOr<std::optional<v1::DesiredState>> NextDesiredState(
     desired.set_protocol_version(worker->protocol_version);
   }
   state.keys.List(&desired);
-  const absl::Time wall = state.clock->Now();
-  for (Lease* lease : state.leases.OfWorker(worker->id)) {
-    if (lease->listed_revision == 0) lease->listed_revision = worker->revision;
-    if (lease->reissue_time <= wall) leases::Issue(state, lease);
-    *desired.add_leases() = lease->issue;
-  }
-  for (const auto& [lease_id, save] : worker->settling) {
-    if (save <= state.kept_saves) desired.add_settled_lease_ids(lease_id);
-  }
-  ListPeers(state, *worker, &desired);
+  IssueDue(state, now, worker);
+  AddLeases(state, worker, &desired);
+  AddPeers(state, worker, &desired);
+  AddEnds(state, worker, &desired);
   for (std::string& tenant :
        state.tenants->NamesThat(&Tenant::share_contents)) {
     desired.add_sharing_tenants(std::move(tenant));
@@ -243,15 +298,9 @@ absl::StatusOr<std::optional<v1::DesiredState>> NextDesiredState(
   }
   phases::List(state, worker, &desired);
   state.inquiries.List(worker->id, &desired);
-  for (auto& [session_id, revision] : worker->drops) {
-    if (revision == 0) revision = worker->revision;
-    desired.add_drop_session_ids(session_id);
-  }
-  for (auto& [lease_id, revision] : worker->closing) {
-    if (desired.drop_lease_ids_size() == kMaxDroppedLeases) break;
-    if (revision == 0) revision = worker->revision;
-    desired.add_drop_lease_ids(lease_id);
-  }
+  // What did not fit follows at once.
+  worker->dirty |= !worker->unlisted.empty() || worker->drops.HasUntold() ||
+                   worker->closing.HasUntold();
   return desired;
 }
 

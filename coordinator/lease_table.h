@@ -67,8 +67,6 @@ struct Lease {
   State state = State::kOffered;
   // An earlier process made it.
   bool adopted = false;
-  // The revision of the worker's stream that first listed it; 0 before that.
-  uint64_t listed_revision = 0;
   // Its runs wait for credit, by the worker's last report.
   bool out_of_credit = false;
   // The lease whose virtual device is asked to use this one instead; empty once

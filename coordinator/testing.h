@@ -48,6 +48,7 @@ inline v1::WorkerState TestWorker(const std::string& id,
   state.set_device("fake");
   state.set_memory_bytes(uint64_t{8} << 30);
   state.set_free_bytes(uint64_t{8} << 30);
+  state.set_complete(true);
   return state;
 }
 

@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "absl/strings/str_cat.h"
 #include "common/error.h"
 #include "common/lease/lease_verifier.h"
 #include "common/net/proto_duration.h"
 #include "common/net/server_address.h"
-#include "common/saturating.h"
 #include "common/status_macros.h"
 #include "coordinator/run_inquiries.h"
 #include "coordinator/violation.h"
@@ -48,6 +48,12 @@ void ApplyExecuted(const v1::ExecutionUse& executed, absl::Duration passed,
   worker->seconds_per_run += weight * (seconds - worker->seconds_per_run);
 }
 
+v1::WorkerState NothingHeld() {
+  v1::WorkerState report;
+  report.set_complete(true);
+  return report;
+}
+
 absl::Status CheckText(absl::string_view what, absl::string_view text) {
   if (text.size() <= kMaxText) return absl::OkStatus();
   return Violation(absl::StrCat(what, " of ", text.size(), " bytes: at most ",
@@ -55,6 +61,26 @@ absl::Status CheckText(absl::string_view what, absl::string_view text) {
 }
 
 }  // namespace
+
+const absl::btree_set<std::string>& Worker::LeasesOf(
+    const std::string& session_id) const {
+  static const auto* const kNone = new absl::btree_set<std::string>();
+  const auto found = of_session.find(session_id);
+  return found == of_session.end() ? *kNone : found->second;
+}
+
+bool Worker::KnowsPeer(const Worker& other) const {
+  const auto told = told_peers.find(other.id);
+  return told != told_peers.end() &&
+         told->second == std::pair(other.incarnation, other.address);
+}
+
+uint64_t Worker::HeldBytesOf(absl::string_view tenant) const {
+  const auto found = held_bytes.find(tenant);
+  if (found == held_bytes.end()) return 0;
+  constexpr uint64_t kMost = std::numeric_limits<uint64_t>::max();
+  return absl::Uint128Low64(std::min<absl::uint128>(found->second, kMost));
+}
 
 const std::vector<ContentKey>& Worker::ContentsBySize(
     const std::string& tenant) {
@@ -72,6 +98,7 @@ const std::vector<ContentKey>& Worker::ContentsBySize(
 absl::Status WorkerRegistry::Check(const v1::WorkerState& report) {
   if (report.worker_id().empty()) return Violation("no worker id");
   if (report.incarnation() == 0) return Violation("no incarnation");
+  if (report.acknowledgement()) return absl::OkStatus();
   DJINN_RETURN_IF_ERROR(CheckText("a worker id", report.worker_id()));
   DJINN_RETURN_IF_ERROR(CheckText("an address", report.address()));
   DJINN_RETURN_IF_ERROR(CheckText("a device", report.device()));
@@ -104,6 +131,9 @@ absl::StatusOr<WorkerRegistry::Joined> WorkerRegistry::Join(
     const v1::WorkerState& report, uint64_t stream,
     std::shared_ptr<Waker> waker, absl::Duration now) {
   DJINN_RETURN_IF_ERROR(Check(report));
+  if (!report.complete()) {
+    return Violation("the first report of a stream is not complete");
+  }
   std::unique_ptr<Worker>& slot = workers_[report.worker_id()];
   Joined joined;
   if (slot == nullptr) {
@@ -119,7 +149,7 @@ absl::StatusOr<WorkerRegistry::Joined> WorkerRegistry::Join(
     }
     joined.restarted = true;
     joined.silence = now - slot->last_report;
-    slot->drops.clear();
+    slot->drops.Clear();
     slot->served_phases = 0;
     ForgetWork(slot.get());
   }
@@ -133,8 +163,11 @@ absl::StatusOr<WorkerRegistry::Joined> WorkerRegistry::Join(
   worker->revision = 0;
   worker->dirty = true;
   // What was said on an earlier stream may never have arrived.
-  for (auto& [session_id, revision] : worker->drops) revision = 0;
-  for (auto& [lease_id, revision] : worker->closing) revision = 0;
+  worker->unacknowledged.clear();
+  worker->told_peers.clear();
+  worker->drops.Restart();
+  worker->closing.Restart();
+  for (auto& [lease_id, settling] : worker->settling) settling.revision = 0;
   for (const auto& [fingerprint, runs] : worker->graphs) {
     worker->untold.insert(fingerprint);
   }
@@ -176,27 +209,7 @@ void WorkerRegistry::Apply(const v1::WorkerState& report, absl::Duration now,
   for (const int phase : report.phases()) {
     if (v1::Phase_IsValid(phase)) worker->phases |= 1u << phase;
   }
-  absl::flat_hash_map<std::string, Worker::Held> holds;
-  for (const v1::HeldSession& session : report.sessions()) {
-    const v1::LeaseClaims lease = UncheckedClaims(session.lease());
-    Worker::Held& held = holds[lease.lease_id()];
-    held.session_id = lease.session_id();
-    held.tenant = lease.tenant();
-    held.storage_count = session.storage_count();
-    held.storage_bytes = session.storage_bytes();
-    held.attached = session.attached();
-    held.use = session.use();
-    held.lease_use = session.lease_use();
-    held.out_of_credit = session.out_of_credit();
-    held.grown = FromProtoDuration(session.lease_use().device_time());
-    const auto before = worker->held.find(lease.lease_id());
-    if (before != worker->held.end()) {
-      held.grown -= FromProtoDuration(before->second.lease_use.device_time());
-    }
-    if (session.has_given_way()) held.given_way = session.given_way();
-    if (session.has_wait()) held.wait = session.wait();
-  }
-  SetHeld(std::move(holds), worker);
+  ApplyHeld(report, worker);
   worker->memory = report.memory();
   worker->plan_cache = report.plan_cache();
   worker->content_cache = report.content_cache();
@@ -263,25 +276,65 @@ void WorkerRegistry::Unlist(const std::string& fingerprint, Worker* worker) {
   if (found->second.empty()) with_graph_.erase(found);
 }
 
-void WorkerRegistry::SetHeld(
-    absl::flat_hash_map<std::string, Worker::Held> held, Worker* worker) {
-  absl::flat_hash_set<std::string> gone;
-  for (const auto& [lease_id, before] : worker->held) {
-    gone.insert(before.session_id);
+void WorkerRegistry::ApplyHeld(const v1::WorkerState& report, Worker* worker) {
+  worker->changed.clear();
+  absl::flat_hash_set<std::string> released(report.released_lease_ids().begin(),
+                                            report.released_lease_ids().end());
+  if (report.complete()) {
+    for (const auto& [lease_id, held] : worker->held) released.insert(lease_id);
   }
-  worker->held = std::move(held);
-  worker->held_bytes.clear();
-  for (const auto& [lease_id, now] : worker->held) {
-    uint64_t& bytes = worker->held_bytes[now.tenant];
-    bytes = SaturatingSum(bytes, now.storage_bytes);
-    gone.erase(now.session_id);
-    with_session_[now.session_id].insert(worker);
+  for (const v1::HeldSession& session : report.sessions()) {
+    const v1::LeaseClaims lease = UncheckedClaims(session.lease());
+    released.erase(lease.lease_id());
+    Worker::Held held;
+    held.session_id = lease.session_id();
+    held.tenant = lease.tenant();
+    held.storage_count = session.storage_count();
+    held.storage_bytes = session.storage_bytes();
+    held.attached = session.attached();
+    held.use = session.use();
+    held.lease_use = session.lease_use();
+    held.out_of_credit = session.out_of_credit();
+    if (session.has_given_way()) held.given_way = session.given_way();
+    if (session.has_wait()) held.wait = session.wait();
+    worker->changed.push_back(lease.lease_id());
+    SetHeld(lease.lease_id(), std::move(held), worker);
   }
-  for (const std::string& session_id : gone) {
-    const auto found = with_session_.find(session_id);
-    found->second.erase(worker);
-    if (found->second.empty()) with_session_.erase(found);
+  for (const std::string& lease_id : released) RemoveHeld(lease_id, worker);
+}
+
+void WorkerRegistry::SetHeld(const std::string& lease_id, Worker::Held held,
+                             Worker* worker) {
+  held.grown = FromProtoDuration(held.lease_use.device_time());
+  if (const auto before = worker->held.find(lease_id);
+      before != worker->held.end()) {
+    held.grown -= FromProtoDuration(before->second.lease_use.device_time());
+    RemoveHeld(lease_id, worker);
   }
+  worker->held_bytes[held.tenant] += held.storage_bytes;
+  worker->of_session[held.session_id].insert(lease_id);
+  with_session_[held.session_id].insert(worker);
+  if (held.out_of_credit) worker->out_of_credit.insert(lease_id);
+  if (held.use.queued_runs() > 0) worker->queueing.insert(lease_id);
+  worker->held.insert_or_assign(lease_id, std::move(held));
+}
+
+void WorkerRegistry::RemoveHeld(const std::string& lease_id, Worker* worker) {
+  const auto found = worker->held.find(lease_id);
+  if (found == worker->held.end()) return;
+  const Worker::Held& held = found->second;
+  worker->held_bytes[held.tenant] -= held.storage_bytes;
+  worker->out_of_credit.erase(lease_id);
+  worker->queueing.erase(lease_id);
+  const auto leases = worker->of_session.find(held.session_id);
+  leases->second.erase(lease_id);
+  if (leases->second.empty()) {
+    worker->of_session.erase(leases);
+    const auto workers = with_session_.find(held.session_id);
+    workers->second.erase(worker);
+    if (workers->second.empty()) with_session_.erase(workers);
+  }
+  worker->held.erase(found);
 }
 
 const WorkerRegistry::Workers& WorkerRegistry::Indexed(
@@ -324,7 +377,7 @@ void WorkerRegistry::MarkLost(Worker* worker) {
   worker->by_size.clear();
   worker->content_bytes = 0;
   worker->content_count = 0;
-  SetHeld({}, worker);
+  ApplyHeld(NothingHeld(), worker);
   worker->memory.reset();
   worker->queued_runs = 0;
   ForgetWork(worker);

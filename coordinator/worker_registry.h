@@ -2,13 +2,15 @@
 //
 // A worker joins with its first report, is ACTIVE while reports come in time,
 // LOST after that, and forgotten long after. Its stream may break and come back
-// in between. Level-based: every report replaces what the last one said.
+// in between. A complete report replaces everything that was known of the
+// worker's leases; any other report names only the leases that have changed.
 //
 // Not thread-safe: the cluster's lock guards it.
 #ifndef COORDINATOR_WORKER_REGISTRY_H_
 #define COORDINATOR_WORKER_REGISTRY_H_
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -21,9 +23,11 @@
 #include "absl/container/btree_set.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
+#include "absl/numeric/int128.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/hash.h"
+#include "coordinator/orders.h"
 #include "coordinator/token_bucket.h"
 #include "coordinator/waker.h"
 #include "djinn/v1/admin.pb.h"
@@ -47,7 +51,7 @@ struct Worker {
     bool attached = false;
     v1::SessionUse use;
     v1::LeaseUse lease_use;
-    // Device time, since the report before.
+    // Device time that the last report which names the lease adds.
     absl::Duration grown;
     bool out_of_credit = false;
     // Unset: its runs never gave way.
@@ -90,10 +94,18 @@ struct Worker {
     absl::Duration time;
   };
   std::vector<Ran> ran;
-  // By lease id. What the registry's index has: changed by it alone.
+  // Leases in force there, by id. Only the registry, which indexes them,
+  // changes this map and the five members below.
   absl::flat_hash_map<std::string, Held> held;
-  // What of it is of each tenant, as the worker says.
-  absl::flat_hash_map<std::string, uint64_t> held_bytes;
+  // The leases that the last report named.
+  std::vector<std::string> changed;
+  // Of `held`: the leases of each session, those whose runs wait for credit,
+  // and those with queued runs.
+  absl::flat_hash_map<std::string, absl::btree_set<std::string>> of_session;
+  absl::btree_set<std::string> out_of_credit;
+  absl::btree_set<std::string> queueing;
+  // Storage bytes by tenant; a worker may report any number for each lease.
+  absl::flat_hash_map<std::string, absl::uint128> held_bytes;
   // Unset when it is lost.
   std::optional<v1::MemoryUse> memory;
   v1::CacheUse plan_cache;
@@ -138,19 +150,45 @@ struct Worker {
   absl::Duration last_sent;
   // The worker should hear something before the next heartbeat.
   bool dirty = true;
+  // Leases that the next messages list, and when all leases are next searched
+  // for those that are due to be issued again.
+  std::set<std::string> unlisted;
+  absl::Duration next_reissue = -absl::InfiniteDuration();
+  // Offered leases that this stream has listed, each with its revision, until
+  // the worker acknowledges it. Revisions do not fall.
+  std::deque<std::pair<uint64_t, std::string>> unacknowledged;
+  // Workers that the next message lists as peers, and the incarnation and
+  // address of those that this stream has listed.
+  std::set<std::string> new_peers;
+  std::map<std::string, std::pair<uint64_t, std::string>> told_peers;
 
-  // Sessions it must forget, each with the revision that first said so on this
-  // stream (0: not said yet). An entry goes when the worker carried that out.
-  std::map<std::string, uint64_t> drops;
-  // Leases that ended here and that it may honour still, each likewise: it must
-  // end them, and their final use is awaited.
-  std::map<std::string, uint64_t> closing;
-  // Leases whose final use it reports, each with the first save that has it
-  // billed. Once that is kept, the worker is told and forgets them; their
-  // accounts go when it has.
-  std::map<std::string, uint64_t> settling;
+  // Sessions that it must forget. An entry goes when the worker has applied
+  // that and reports no lease of the session.
+  Orders drops;
+  // Leases that ended here and that it may still honour. An entry goes when
+  // the worker has applied that and has reported the lease's final use.
+  Orders closing;
+  // Of the ended leases that it reports, those whose use may still grow.
+  absl::flat_hash_set<std::string> measuring;
+  // Leases whose final use it has reported. Once a save that has it billed is
+  // kept, the worker is told and forgets the lease; then its account goes.
+  struct Settling {
+    // The first save that has it billed.
+    uint64_t save = 0;
+    // The revision that told the worker; 0: this stream has not told it.
+    uint64_t revision = 0;
+  };
+  std::map<std::string, Settling> settling;
 
-  // What it has of the tenant, the largest first; until the next report.
+  // Returns the session's leases among `held`.
+  const absl::btree_set<std::string>& LeasesOf(
+      const std::string& session_id) const;
+  // Returns whether this stream has listed the other worker as it is now.
+  bool KnowsPeer(const Worker& other) const;
+  // Returns the storage bytes of the tenant's sessions there.
+  uint64_t HeldBytesOf(absl::string_view tenant) const;
+  // Returns the tenant's contents there, the largest first. Valid until the
+  // next report.
   const std::vector<ContentKey>& ContentsBySize(const std::string& tenant);
 
   // That it cannot be left is said now and then, not at each attempt.
@@ -176,12 +214,14 @@ class WorkerRegistry {
   explicit WorkerRegistry(absl::Duration timeout) : timeout_(timeout) {}
 
   // InvalidArgument (PROTOCOL_VIOLATION) for a report without identity or
-  // address, or with texts that are too long to be kept.
+  // address, or with texts that are too long to be kept. An acknowledgement
+  // needs an identity alone.
   static absl::Status Check(const v1::WorkerState& report);
 
   // Binds a new stream to the worker and applies its first report. Errors: as
-  // Check()'s; AlreadyExists (WORKER_ID_IN_USE) when another process with this
-  // id is connected and has reported in time.
+  // Check()'s, also for a report that is not complete; AlreadyExists
+  // (WORKER_ID_IN_USE) when another process with this id is connected and has
+  // reported in time.
   absl::StatusOr<Joined> Join(const v1::WorkerState& report, uint64_t stream,
                               std::shared_ptr<Waker> waker, absl::Duration now);
 
@@ -213,8 +253,8 @@ class WorkerRegistry {
   using Workers = absl::btree_set<Worker*, ById>;
   // Those whose last report has the graph, found without looking at the others.
   const Workers& WithGraph(const std::string& fingerprint) const;
-  // Likewise those whose last report has a lease of the session, whosever it
-  // says that it is.
+  // Those that hold a lease of the session by their reports, whatever tenant
+  // they say that it has.
   const Workers& WithSession(const std::string& session_id) const;
 
  private:
@@ -223,8 +263,11 @@ class WorkerRegistry {
                  Worker* worker);
   void ForgetWork(Worker* worker);
   void Unlist(const std::string& fingerprint, Worker* worker);
-  void SetHeld(absl::flat_hash_map<std::string, Worker::Held> held,
-               Worker* worker);
+  void ApplyHeld(const v1::WorkerState& report, Worker* worker);
+  // Adds or replaces one lease.
+  void SetHeld(const std::string& lease_id, Worker::Held held, Worker* worker);
+  // Does nothing when the worker does not hold the lease.
+  void RemoveHeld(const std::string& lease_id, Worker* worker);
 
   static const Workers& Indexed(
       const absl::flat_hash_map<std::string, Workers>& index,

@@ -25,6 +25,7 @@ class WorkerRegistryTest : public testing::Test {
     state.set_worker_id(id);
     state.set_incarnation(incarnation);
     state.set_address("host:1");
+    state.set_complete(true);
     for (const std::string& graph : graphs) {
       state.add_graphs()->set_fingerprint(graph);
     }
