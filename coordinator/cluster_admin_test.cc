@@ -7,6 +7,10 @@
 #include "absl/strings/str_cat.h"
 #include "common/error.h"
 #include "coordinator/cluster_fixture.h"
+#include "coordinator/cluster_requests.h"
+#include "coordinator/cluster_sessions.h"
+#include "coordinator/cluster_views.h"
+#include "coordinator/cluster_workers.h"
 #include "coordinator/testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -30,26 +34,26 @@ TEST_F(ClusterAdminTest, OperatorsSeeNumbersButNoSecrets) {
   const StreamId worker = Join(w0_);
   const StreamId session = Open("red");
   Grant(session, 0, worker, &w0_);
-  EXPECT_TRUE(cluster_->NoteStructure(session, "fingerprint"));
-  EXPECT_FALSE(cluster_->NoteStructure(session, "fingerprint"));
+  EXPECT_TRUE(sessions::NoteStructure(*cluster_, session, "fingerprint"));
+  EXPECT_FALSE(sessions::NoteStructure(*cluster_, session, "fingerprint"));
 
-  const v1::SessionInfo info = cluster_->Sessions().items[0];
+  const v1::SessionInfo info = views::Sessions(*cluster_, {}).items[0];
   EXPECT_EQ(info.session_id(), session.owner.substr(0, 8));
   EXPECT_EQ(info.structure_count(), 1u);
   EXPECT_EQ(info.storage_bytes(), 100u);
   EXPECT_THAT(info.lease_ids(), SizeIs(1));
-  EXPECT_EQ(cluster_->Workers().items[0].session_count(), 1u);
-  EXPECT_EQ(cluster_->Workers().items[0].content_bytes(), 1000u);
+  EXPECT_EQ(views::Workers(*cluster_, {}).items[0].session_count(), 1u);
+  EXPECT_EQ(views::Workers(*cluster_, {}).items[0].content_bytes(), 1000u);
   std::vector<v1::GraphInfo> graphs(2);
   graphs[0].set_fingerprint("66");  // "f"
   graphs[1].set_fingerprint("67");
-  cluster_->DescribePlans(absl::MakeSpan(graphs));
+  views::DescribePlans(*cluster_, absl::MakeSpan(graphs));
   EXPECT_EQ(graphs[0].run_count(), 5u);
   EXPECT_EQ(graphs[0].content_bytes(), 4000u);
   EXPECT_THAT(graphs[0].worker_ids(), ElementsAre("w0"));
   EXPECT_EQ(graphs[1].run_count(), 0u);
   EXPECT_THAT(graphs[1].worker_ids(), IsEmpty());
-  const v1::TenantInfo red = cluster_->TenantInfos().items[1];
+  const v1::TenantInfo red = views::TenantInfos(*cluster_, {}).items[1];
   EXPECT_EQ(red.tenant(), "red");
   EXPECT_EQ(red.session_count(), 1u);
   EXPECT_EQ(red.lease_count(), 1u);
@@ -87,10 +91,10 @@ TEST_F(ClusterAdminTest, OperatorsSeeWhatWorkersReport) {
     held->mutable_use()->add_models()->set_name(state->worker_id());
   }
   w1.mutable_sessions(0)->set_attached(false);
-  ASSERT_TRUE(cluster_->Report(first, w0_).ok());
-  ASSERT_TRUE(cluster_->Report(second, w1).ok());
+  ASSERT_TRUE(workers::Report(*cluster_, first, w0_).ok());
+  ASSERT_TRUE(workers::Report(*cluster_, second, w1).ok());
 
-  const v1::WorkerInfo worker = cluster_->GetWorker("w0").value();
+  const v1::WorkerInfo worker = views::GetWorker(*cluster_, "w0").value();
   EXPECT_EQ(worker.memory().storage_bytes(), 7u);
   EXPECT_EQ(worker.plan_cache().hits(), 8u);
   EXPECT_EQ(worker.content_cache().misses(), 9u);
@@ -99,7 +103,8 @@ TEST_F(ClusterAdminTest, OperatorsSeeWhatWorkersReport) {
   EXPECT_EQ(worker.protocol_version(), kMaxProtocolVersion);
 
   // A session and its tenant: all workers together.
-  const v1::SessionInfo info = cluster_->GetSession(session.owner).value();
+  const v1::SessionInfo info =
+      views::GetSession(*cluster_, session.owner).value();
   EXPECT_EQ(info.use().contents().count(), 2u);
   EXPECT_EQ(info.use().contents().size_bytes(), 2000u);
   EXPECT_EQ(info.use().storages().size_bytes(), 40u);
@@ -117,39 +122,42 @@ TEST_F(ClusterAdminTest, OperatorsSeeWhatWorkersReport) {
   EXPECT_EQ(info.use().models_size(), 2);
   EXPECT_EQ(info.limits().memory_bytes(), uint64_t{1} << 30);
   EXPECT_EQ(info.session_epoch(), 1u);
-  EXPECT_EQ(cluster_->GetTenant("red")->use().contents().size_bytes(), 2000u);
-  EXPECT_FALSE(cluster_->GetTenant("blue")->has_use());
+  EXPECT_EQ(views::GetTenant(*cluster_, "red")->use().contents().size_bytes(),
+            2000u);
+  EXPECT_FALSE(views::GetTenant(*cluster_, "blue")->has_use());
 
   // A lease: its worker alone.
-  const v1::LeaseInfo used = cluster_->GetLease(LeaseId(w0_)).value();
+  const v1::LeaseInfo used = views::GetLease(*cluster_, LeaseId(w0_)).value();
   EXPECT_EQ(used.state(), v1::LeaseInfo::IN_USE);
   EXPECT_EQ(used.worker_id(), "w0");
   EXPECT_EQ(used.incarnation(), w0_.incarnation());
   EXPECT_EQ(used.use().contents().size_bytes(), 1000u);
   EXPECT_EQ(used.limits().max_structures(), 16u);
   EXPECT_THAT(used.placement_reason(), Not(IsEmpty()));
-  const v1::LeaseInfo idle = cluster_->GetLease(LeaseId(w1)).value();
+  const v1::LeaseInfo idle = views::GetLease(*cluster_, LeaseId(w1)).value();
   EXPECT_EQ(idle.state(), v1::LeaseInfo::GRANTED);
   EXPECT_FALSE(idle.has_use());
 
   // Of a lost worker nothing is known.
   clock_.Advance(config_.worker_timeout + absl::Seconds(1));
-  cluster_->Tick();
-  EXPECT_FALSE(cluster_->GetWorker("w0")->has_memory());
-  EXPECT_FALSE(cluster_->GetWorker("w0")->has_plan_cache());
+  coordinator::Tick(*cluster_);
+  EXPECT_FALSE(views::GetWorker(*cluster_, "w0")->has_memory());
+  EXPECT_FALSE(views::GetWorker(*cluster_, "w0")->has_plan_cache());
 }
 
 TEST_F(ClusterAdminTest, OperatorsSeeWhatWaits) {
   const StreamId session = Open("red");
-  ASSERT_TRUE(cluster_->RequestLease(session, TestLeaseRequest(3)).ok());
-  EXPECT_THAT(cluster_->Sessions().items[0].pending_virtual_devices(),
+  ASSERT_TRUE(requests::Request(*cluster_, session, TestLeaseRequest(3)).ok());
+  EXPECT_THAT(views::Sessions(*cluster_, {}).items[0].pending_virtual_devices(),
               ElementsAre(3));
   const StreamId worker = Join(w0_);
-  ASSERT_THAT(cluster_->Leases().items, SizeIs(1));
-  EXPECT_EQ(cluster_->Leases().items[0].state(), v1::LeaseInfo::OFFERED);
+  ASSERT_THAT(views::Leases(*cluster_, {}).items, SizeIs(1));
+  EXPECT_EQ(views::Leases(*cluster_, {}).items[0].state(),
+            v1::LeaseInfo::OFFERED);
   CarryOut(worker, &w0_);
-  EXPECT_EQ(cluster_->Leases().items[0].state(), v1::LeaseInfo::GRANTED);
-  EXPECT_THAT(cluster_->Sessions().items[0].pending_virtual_devices(),
+  EXPECT_EQ(views::Leases(*cluster_, {}).items[0].state(),
+            v1::LeaseInfo::GRANTED);
+  EXPECT_THAT(views::Sessions(*cluster_, {}).items[0].pending_virtual_devices(),
               IsEmpty());
 }
 
@@ -162,13 +170,14 @@ TEST_F(ClusterAdminTest, SessionsAreListedOldestFirst) {
     v1::OpenSession open = TestOpen();
     open.set_program(absl::StrCat(i));
     opened.push_back(open.program());
-    ASSERT_TRUE(
-        cluster_->Attach(roomy, open, std::make_shared<CountingWaker>()).ok());
+    ASSERT_TRUE(sessions::Attach(*cluster_, roomy, open,
+                                 std::make_shared<CountingWaker>())
+                    .ok());
   }
   std::vector<std::string> listed;
   PageRange range{.max_items = 1000};
   do {
-    const Page<v1::SessionInfo> page = cluster_->Sessions(range);
+    const Page<v1::SessionInfo> page = views::Sessions(*cluster_, range);
     EXPECT_LE(page.items.size(), 1000u);
     for (const v1::SessionInfo& info : page.items) {
       listed.push_back(info.program());
@@ -180,11 +189,11 @@ TEST_F(ClusterAdminTest, SessionsAreListedOldestFirst) {
 
 TEST_F(ClusterAdminTest, OperatorsGetASessionByItsShortenedId) {
   const StreamId session = Open("red");
-  EXPECT_TRUE(cluster_->GetSession(session.owner).ok());
-  EXPECT_TRUE(cluster_->GetSession(session.owner.substr(0, 8)).ok());
+  EXPECT_TRUE(views::GetSession(*cluster_, session.owner).ok());
+  EXPECT_TRUE(views::GetSession(*cluster_, session.owner.substr(0, 8)).ok());
   for (const std::string& id : {session.owner.substr(0, 7), std::string(),
                                 session.owner.substr(0, 8) + "-"}) {
-    EXPECT_EQ(ErrorReason(cluster_->GetSession(id).status()),
+    EXPECT_EQ(ErrorReason(views::GetSession(*cluster_, id).status()),
               "SESSION_UNKNOWN");
   }
 }

@@ -13,11 +13,11 @@
 
 namespace djinn::coordinator::adoption {
 
-// Takes over a lease that a worker reports and nobody knows, except its
-// limits, which are the configuration's, and tenants that are not in there.
-// Of two of one virtual device the newer one stays. One that has ended the
-// worker is told of. `passed`: sessions that have left the worker, as far as
-// this lease goes.
+// Takes over a lease that a worker reports and the cluster does not know. Its
+// limits come from the configuration. Of two leases of one virtual device the
+// newer one stays. The worker is told to end a lease that has ended, and to
+// drop a session whose tenant is not configured. Adds to `passed` the sessions
+// whose lease ends so.
 void Adopt(ClusterState& state, const v1::SignedLease& reported, Worker* worker,
            std::set<std::string>* passed, Wakes* wakes)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);

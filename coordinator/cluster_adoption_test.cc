@@ -7,7 +7,13 @@
 #include "common/error.h"
 #include "common/lease/lease_signer.h"
 #include "common/lease/lease_verifier.h"
+#include "coordinator/cluster_explain.h"
 #include "coordinator/cluster_fixture.h"
+#include "coordinator/cluster_operations.h"
+#include "coordinator/cluster_persistence.h"
+#include "coordinator/cluster_requests.h"
+#include "coordinator/cluster_views.h"
+#include "coordinator/cluster_workers.h"
 #include "coordinator/testing.h"
 #include "djinn/v1/coordinator_state.pb.h"
 #include "gmock/gmock.h"
@@ -29,9 +35,10 @@ TEST_F(ClusterAdoptionTest, RestartedCoordinatorAdoptsAndRenews) {
   Restart();
   w0_.set_applied_revision(0);
   worker = Join(w0_);
-  ASSERT_THAT(cluster_->Sessions().items, SizeIs(1));
-  EXPECT_EQ(cluster_->Sessions().items[0].state(), v1::SessionInfo::ADOPTED);
-  EXPECT_EQ(cluster_->Sessions().items[0].tenant(), "red");
+  ASSERT_THAT(views::Sessions(*cluster_, {}).items, SizeIs(1));
+  EXPECT_EQ(views::Sessions(*cluster_, {}).items[0].state(),
+            v1::SessionInfo::ADOPTED);
+  EXPECT_EQ(views::Sessions(*cluster_, {}).items[0].tenant(), "red");
   const v1::DesiredState desired = *Desired(worker);
   EXPECT_THAT(desired.drop_session_ids(), IsEmpty());
   ASSERT_THAT(desired.leases(), SizeIs(1));
@@ -43,8 +50,9 @@ TEST_F(ClusterAdoptionTest, RestartedCoordinatorAdoptsAndRenews) {
   EXPECT_EQ(ErrorReason(Attach("blue", session.owner).status()),
             "SESSION_OF_OTHER_TENANT");
   session = Open("red", session.owner);
-  EXPECT_EQ(cluster_->Sessions().items[0].state(), v1::SessionInfo::ATTACHED);
-  ASSERT_TRUE(cluster_->RequestLease(session, TestLeaseRequest(0)).ok());
+  EXPECT_EQ(views::Sessions(*cluster_, {}).items[0].state(),
+            v1::SessionInfo::ATTACHED);
+  ASSERT_TRUE(requests::Request(*cluster_, session, TestLeaseRequest(0)).ok());
   EXPECT_EQ(Next(session)->granted().lease().lease_id(), lease.lease_id());
 }
 
@@ -57,8 +65,8 @@ TEST_F(ClusterAdoptionTest, AdoptedSessionThatNobodyClaimsIsDropped) {
   worker = Join(w0_);
   Desired(worker);
   clock_.Advance(config_.session_timeout);
-  ASSERT_TRUE(cluster_->Report(worker, w0_).ok());
-  cluster_->Tick();
+  ASSERT_TRUE(workers::Report(*cluster_, worker, w0_).ok());
+  coordinator::Tick(*cluster_);
   EXPECT_THAT(Desired(worker)->drop_session_ids(), ElementsAre(session.owner));
 }
 
@@ -71,12 +79,12 @@ TEST_F(ClusterAdoptionTest, ClientMayComeBackBeforeItsWorker) {
   EXPECT_EQ(ErrorReason(Attach("blue", session.owner).status()),
             "SESSION_OF_OTHER_TENANT");
   // Its request finds the lease that the worker then tells of.
-  ASSERT_TRUE(cluster_->RequestLease(session, TestLeaseRequest(0)).ok());
+  ASSERT_TRUE(requests::Request(*cluster_, session, TestLeaseRequest(0)).ok());
   w0_.set_applied_revision(0);
   Join(w0_);
   EXPECT_EQ(Next(session)->granted().lease().lease_id(), lease.lease_id());
   EXPECT_EQ(Next(session), std::nullopt);
-  EXPECT_THAT(cluster_->Leases().items, SizeIs(1));
+  EXPECT_THAT(views::Leases(*cluster_, {}).items, SizeIs(1));
 }
 
 TEST_F(ClusterAdoptionTest, SessionOfATenantThatIsNoMoreIsDroppedNotAdopted) {
@@ -86,12 +94,11 @@ TEST_F(ClusterAdoptionTest, SessionOfATenantThatIsNoMoreIsDroppedNotAdopted) {
   const StreamId blue = Open("blue");
   Grant(blue, 0, worker, &w0_);
   Tenants without_red({TestTenant("blue")});
-  cluster_ =
-      std::make_unique<Cluster>(&config_, &without_red, &clock_, &random_);
+  cluster_ = MakeCluster(&config_, &without_red, &clock_, &random_);
   w0_.set_applied_revision(0);
   worker = Join(w0_);
-  ASSERT_THAT(cluster_->Sessions().items, SizeIs(1));
-  EXPECT_EQ(cluster_->Sessions().items[0].tenant(), "blue");
+  ASSERT_THAT(views::Sessions(*cluster_, {}).items, SizeIs(1));
+  EXPECT_EQ(views::Sessions(*cluster_, {}).items[0].tenant(), "blue");
   CarryOut(worker, &w0_);
   ASSERT_THAT(w0_.sessions(), SizeIs(1));
   EXPECT_EQ(UncheckedClaims(w0_.sessions(0).lease()).session_id(), blue.owner);
@@ -127,7 +134,7 @@ TEST_F(ClusterAdoptionTest, AdoptionBeyondTheLimitLeavesNoRoomForNewSessions) {
   Restart();
   w0_.set_applied_revision(0);
   Join(w0_);
-  EXPECT_THAT(cluster_->Sessions().items, SizeIs(5));
+  EXPECT_THAT(views::Sessions(*cluster_, {}).items, SizeIs(5));
   EXPECT_EQ(ErrorReason(Attach("red").status()), "TOO_MANY_SESSIONS");
   Open("red", fifth.session_id());
 }
@@ -140,7 +147,7 @@ TEST_F(ClusterAdoptionTest, LeaseOfAnotherTenantsSessionIsNotAdopted) {
   Open("blue", session.owner);
   w0_.set_applied_revision(0);
   worker = Join(w0_);
-  EXPECT_THAT(cluster_->Leases().items, IsEmpty());
+  EXPECT_THAT(views::Leases(*cluster_, {}).items, IsEmpty());
   EXPECT_THAT(Desired(worker)->drop_session_ids(), IsEmpty());
 }
 
@@ -153,26 +160,26 @@ class ReboundDeviceTest : public ClusterTest {
 
   ReboundDeviceTest() {
     there_ = Join(w1_);
-    EXPECT_TRUE(cluster_->CordonWorker("w1", true, false).ok());
+    EXPECT_TRUE(operations::Cordon(*cluster_, "w1", true, false).ok());
     here_ = Join(w0_);
     session_ = Open("red");
     old_ = Grant(session_, 0, here_, &w0_);
-    with_old_ = cluster_->Save();
-    EXPECT_TRUE(cluster_->CordonWorker("w1", false, false).ok());
+    with_old_ = persistence::Save(*cluster_);
+    EXPECT_TRUE(operations::Cordon(*cluster_, "w1", false, false).ok());
     clock_.Advance(config_.worker_timeout + absl::Seconds(1));
-    EXPECT_EQ(cluster_->Report(there_, w1_), absl::OkStatus());
-    cluster_->Tick();
+    EXPECT_EQ(workers::Report(*cluster_, there_, w1_), absl::OkStatus());
+    coordinator::Tick(*cluster_);
     EXPECT_EQ(Next(session_)->ended().reason(), "WORKER_LOST");
     new_ = Grant(session_, 0, there_, &w1_);
     EXPECT_GT(new_.session_epoch(), old_.session_epoch());
-    with_new_ = cluster_->Save();
+    with_new_ = persistence::Save(*cluster_);
   }
 
   // Nothing is restored where nothing was saved.
   void StartAnew(const Saved& saved) {
     Restart();
     if (!saved.empty()) {
-      EXPECT_EQ(cluster_->Restore(saved), absl::OkStatus());
+      EXPECT_EQ(persistence::Restore(*cluster_, saved), absl::OkStatus());
     }
     w0_.set_applied_revision(0);
     w1_.set_applied_revision(0);
@@ -185,10 +192,12 @@ class ReboundDeviceTest : public ClusterTest {
     ExpectTheNewOne();
   }
   void ExpectTheNewOne() {
-    ASSERT_THAT(cluster_->Leases().items, SizeIs(1));
-    EXPECT_FALSE(
-        cluster_->ExplainSession(session_.owner)->devices(0).has_lost_lease());
-    EXPECT_EQ(cluster_->Leases().items[0].lease_id(), new_.lease_id());
+    ASSERT_THAT(views::Leases(*cluster_, {}).items, SizeIs(1));
+    EXPECT_FALSE(explain::ExplainSession(*cluster_, session_.owner)
+                     ->devices(0)
+                     .has_lost_lease());
+    EXPECT_EQ(views::Leases(*cluster_, {}).items[0].lease_id(),
+              new_.lease_id());
     EXPECT_THAT(Desired(there_)->drop_session_ids(), IsEmpty());
     EXPECT_THAT(Desired(here_)->drop_session_ids(),
                 ElementsAre(session_.owner));
@@ -196,7 +205,7 @@ class ReboundDeviceTest : public ClusterTest {
     while (const auto next = Next(back)) {
       EXPECT_EQ(next->ended().lease_id(), old_.lease_id());
     }
-    ASSERT_TRUE(cluster_->RequestLease(back, TestLeaseRequest(0)).ok());
+    ASSERT_TRUE(requests::Request(*cluster_, back, TestLeaseRequest(0)).ok());
     EXPECT_EQ(Next(back)->granted().lease().lease_id(), new_.lease_id());
   }
 
@@ -240,11 +249,11 @@ TEST_F(ReboundDeviceTest, TheNewerLeaseStaysWhereTheStoreIsOlder) {
 TEST_F(ReboundDeviceTest, WhatTheStoreKnowsToHaveEndedIsNotAdopted) {
   StartAnew(with_new_);
   here_ = Join(w0_);
-  EXPECT_THAT(cluster_->Leases().items, IsEmpty());
+  EXPECT_THAT(views::Leases(*cluster_, {}).items, IsEmpty());
   EXPECT_THAT(Desired(here_)->drop_session_ids(), ElementsAre(session_.owner));
   // Nor is a client that asks meanwhile given it.
   const StreamId back = Open("red", session_.owner);
-  ASSERT_TRUE(cluster_->RequestLease(back, TestLeaseRequest(0)).ok());
+  ASSERT_TRUE(requests::Request(*cluster_, back, TestLeaseRequest(0)).ok());
   EXPECT_EQ(Next(back), std::nullopt);
   there_ = Join(w1_);
   EXPECT_EQ(Next(back)->granted().lease().lease_id(), new_.lease_id());
@@ -257,7 +266,7 @@ TEST_F(ReboundDeviceTest, WhatCameAfterTheLastWriteIsAdopted) {
   for (const Saved& saved : {with_old_, with_new_}) {
     StartAnew(saved);
     there_ = Join(w1_);
-    EXPECT_THAT(cluster_->Leases().items, SizeIs(2));
+    EXPECT_THAT(views::Leases(*cluster_, {}).items, SizeIs(2));
     EXPECT_THAT(Desired(there_)->drop_session_ids(), IsEmpty());
   }
 }
@@ -275,7 +284,7 @@ TEST_F(ReboundDeviceTest, ALeaseOfAnotherDeviceKeepsItsWorker) {
   both.set_applied_revision(0);
   there_ = Join(w1_);
   here_ = Join(both);
-  EXPECT_THAT(cluster_->Leases().items, SizeIs(2));
+  EXPECT_THAT(views::Leases(*cluster_, {}).items, SizeIs(2));
   EXPECT_THAT(Desired(here_)->drop_session_ids(), IsEmpty());
 }
 
@@ -283,7 +292,7 @@ TEST_F(ReboundDeviceTest, AClientThatWasGivenTheOlderOneIsTold) {
   StartAnew({});
   here_ = Join(w0_);
   const StreamId back = Open("red", session_.owner);
-  ASSERT_TRUE(cluster_->RequestLease(back, TestLeaseRequest(0)).ok());
+  ASSERT_TRUE(requests::Request(*cluster_, back, TestLeaseRequest(0)).ok());
   EXPECT_EQ(Next(back)->granted().lease().lease_id(), old_.lease_id());
   there_ = Join(w1_);
   const v1::LeaseEnded ended = Next(back)->ended();
@@ -300,7 +309,7 @@ TEST_F(ReboundDeviceTest, WhoWaitsForWorkersDoesNotKnowAllLeases) {
   };
   EXPECT_TRUE(knows_all(with_old_));
   StartAnew(with_old_);
-  EXPECT_FALSE(knows_all(cluster_->Save()));
+  EXPECT_FALSE(knows_all(persistence::Save(*cluster_)));
 }
 
 TEST_F(ReboundDeviceTest, WhatAnIncompleteStoreDoesNotListIsAdopted) {
@@ -308,7 +317,7 @@ TEST_F(ReboundDeviceTest, WhatAnIncompleteStoreDoesNotListIsAdopted) {
   // what it does not list may live all the same.
   StartAnew({});
   there_ = Join(w1_);
-  const Saved incomplete = cluster_->Save();
+  const Saved incomplete = persistence::Save(*cluster_);
   v1::LeaseClaims claims = UncheckedClaims(w1_.sessions(0).lease());
   claims.set_lease_id("member");
   claims.set_member(1);
@@ -317,7 +326,7 @@ TEST_F(ReboundDeviceTest, WhatAnIncompleteStoreDoesNotListIsAdopted) {
   *w0_.mutable_sessions(0)->mutable_lease() = Signed(claims, incomplete);
   StartAnew(incomplete);
   here_ = Join(w0_);
-  EXPECT_THAT(cluster_->Leases().items, SizeIs(1));
+  EXPECT_THAT(views::Leases(*cluster_, {}).items, SizeIs(1));
   EXPECT_THAT(Desired(here_)->drop_session_ids(), IsEmpty());
 }
 
@@ -330,8 +339,8 @@ TEST_F(ReboundDeviceTest, WhatTheClientGotHereStays) {
   const v1::Lease here = Grant(back, 0, free, &w2);
   here_ = Join(w0_);
   there_ = Join(w1_);
-  ASSERT_THAT(cluster_->Leases().items, SizeIs(1));
-  EXPECT_EQ(cluster_->Leases().items[0].lease_id(), here.lease_id());
+  ASSERT_THAT(views::Leases(*cluster_, {}).items, SizeIs(1));
+  EXPECT_EQ(views::Leases(*cluster_, {}).items[0].lease_id(), here.lease_id());
   EXPECT_THAT(Desired(there_)->drop_session_ids(), ElementsAre(back.owner));
   EXPECT_EQ(Next(back), std::nullopt);
 }

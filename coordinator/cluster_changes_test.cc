@@ -6,6 +6,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "coordinator/cluster_fixture.h"
+#include "coordinator/cluster_requests.h"
+#include "coordinator/cluster_sessions.h"
+#include "coordinator/cluster_tenants.h"
+#include "coordinator/cluster_views.h"
+#include "coordinator/cluster_workers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -22,18 +27,19 @@ class ClusterChangesTest : public ClusterTest {
 
   ClusterChangesTest() {
     config_.tenants[0].max_sessions = 2000;
-    cluster_->SetTenants(config_.tenants);
+    tenants::Set(*cluster_, config_.tenants);
     worker_ = Join(w0_);
     EXPECT_TRUE(Desired(worker_).has_value());
   }
 
   StreamId OpenAndAsk() {
     const StreamId session = Open("red");
-    EXPECT_TRUE(cluster_->RequestLease(session, TestLeaseRequest(0)).ok());
+    EXPECT_TRUE(
+        requests::Request(*cluster_, session, TestLeaseRequest(0)).ok());
     return session;
   }
   void Acknowledge(uint64_t revision) {
-    EXPECT_EQ(cluster_->Report(worker_, Acknowledgement(revision)),
+    EXPECT_EQ(workers::Report(*cluster_, worker_, Acknowledgement(revision)),
               absl::OkStatus());
   }
   static v1::WorkerState Acknowledgement(uint64_t revision) {
@@ -63,7 +69,8 @@ class ClusterChangesTest : public ClusterTest {
       leases_.push_back(desired.leases(0));
       Acknowledge(revision_);
       EXPECT_TRUE(Next(sessions.back())->has_granted());
-      EXPECT_EQ(cluster_->Report(worker_, Change({leases_.back()}, revision_)),
+      EXPECT_EQ(workers::Report(*cluster_, worker_,
+                                Change({leases_.back()}, revision_)),
                 absl::OkStatus());
     }
     return sessions;
@@ -105,13 +112,14 @@ TEST_F(ClusterChangesTest, LeaseIsIssuedAgainBeforeItExpires) {
   for (absl::Duration passed; passed < due;
        passed += config_.heartbeat_interval) {
     clock_.Advance(config_.heartbeat_interval);
-    EXPECT_EQ(cluster_->Report(worker_, Change({}, revision_)),
+    EXPECT_EQ(workers::Report(*cluster_, worker_, Change({}, revision_)),
               absl::OkStatus());
   }
   size_t listed = 0;
   while (const auto desired = Desired(worker_)) {
     listed += desired->leases_size();
-    EXPECT_EQ(cluster_->Report(worker_, Acknowledgement(desired->revision())),
+    EXPECT_EQ(workers::Report(*cluster_, worker_,
+                              Acknowledgement(desired->revision())),
               absl::OkStatus());
   }
   EXPECT_EQ(listed, size_t{kSessions});
@@ -119,7 +127,7 @@ TEST_F(ClusterChangesTest, LeaseIsIssuedAgainBeforeItExpires) {
 
 TEST_F(ClusterChangesTest, EndedSessionIsNamedOnce) {
   const std::vector<StreamId> sessions = OpenAll(kSessions);
-  cluster_->Close(sessions[7]);
+  sessions::Close(*cluster_, sessions[7]);
   const auto desired = Desired(worker_);
   ASSERT_TRUE(desired.has_value());
   EXPECT_THAT(desired->drop_session_ids(), ElementsAre(sessions[7].owner));
@@ -131,19 +139,19 @@ TEST_F(ClusterChangesTest, EndedSessionIsNamedOnce) {
   EXPECT_THAT(next->drop_session_ids(), IsEmpty());
   // Until the worker reports it released, the worker gets no lease of it.
   v1::WorkerState report = Change({}, next->revision());
-  EXPECT_EQ(cluster_->Report(worker_, report), absl::OkStatus());
-  EXPECT_EQ(cluster_->GetWorker("w0")->session_count(), kSessions);
+  EXPECT_EQ(workers::Report(*cluster_, worker_, report), absl::OkStatus());
+  EXPECT_EQ(views::GetWorker(*cluster_, "w0")->session_count(), kSessions);
   report.add_released_lease_ids(UncheckedClaims(leases_[7]).lease_id());
-  EXPECT_EQ(cluster_->Report(worker_, report), absl::OkStatus());
-  EXPECT_EQ(cluster_->GetWorker("w0")->session_count(), kSessions - 1);
+  EXPECT_EQ(workers::Report(*cluster_, worker_, report), absl::OkStatus());
+  EXPECT_EQ(views::GetWorker(*cluster_, "w0")->session_count(), kSessions - 1);
 }
 
 TEST_F(ClusterChangesTest, NewStreamListsEverythingAgain) {
   const std::vector<StreamId> sessions = OpenAll(kSessions);
-  cluster_->Close(sessions[0]);
+  sessions::Close(*cluster_, sessions[0]);
   EXPECT_TRUE(Desired(worker_).has_value());
   // The message is lost with the stream.
-  cluster_->Leave(worker_);
+  workers::Leave(*cluster_, worker_);
   v1::WorkerState report = TestWorker("w0");
   for (const v1::SignedLease& lease : leases_) Hold(lease, &report);
   worker_ = Join(report);
@@ -157,7 +165,7 @@ TEST_F(ClusterChangesTest, NewStreamListsEverythingAgain) {
 TEST_F(ClusterChangesTest, MoreLeasesThanFitOneMessageFollowAtOnce) {
   constexpr int kMany = 1100;
   OpenAll(kMany);
-  cluster_->Leave(worker_);
+  workers::Leave(*cluster_, worker_);
   v1::WorkerState report = TestWorker("w0");
   for (const v1::SignedLease& lease : leases_) Hold(lease, &report);
   worker_ = Join(report);
@@ -176,7 +184,7 @@ TEST_F(ClusterChangesTest, SettledUseIsToldOnce) {
   const std::string lease_id = UncheckedClaims(leases_[0]).lease_id();
   *report.add_ended_leases()->mutable_lease() = leases_[0];
   report.add_released_lease_ids(lease_id);
-  EXPECT_EQ(cluster_->Report(worker_, report), absl::OkStatus());
+  EXPECT_EQ(workers::Report(*cluster_, worker_, report), absl::OkStatus());
   Keep();
   const auto desired = Desired(worker_);
   ASSERT_TRUE(desired.has_value());
@@ -188,9 +196,10 @@ TEST_F(ClusterChangesTest, SettledUseIsToldOnce) {
 TEST_F(ClusterChangesTest, FirstReportOfAStreamMustBeComplete) {
   v1::WorkerState report = TestWorker("w1");
   report.set_complete(false);
-  EXPECT_EQ(
-      cluster_->Join(report, std::make_shared<CountingWaker>()).status().code(),
-      absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(workers::Join(*cluster_, report, std::make_shared<CountingWaker>())
+                .status()
+                .code(),
+            absl::StatusCode::kInvalidArgument);
 }
 
 }  // namespace

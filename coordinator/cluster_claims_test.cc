@@ -3,7 +3,13 @@
 #include <utility>
 #include <vector>
 
+#include "coordinator/cluster_explain.h"
 #include "coordinator/cluster_reclaim_fixture.h"
+#include "coordinator/cluster_requests.h"
+#include "coordinator/cluster_sessions.h"
+#include "coordinator/cluster_tenants.h"
+#include "coordinator/cluster_views.h"
+#include "coordinator/cluster_workers.h"
 #include "gmock/gmock.h"
 
 namespace djinn::coordinator {
@@ -22,23 +28,23 @@ class ClusterClaimsTest : public ClusterTest {
   void Limit(uint64_t each, uint64_t together) {
     config_.tenants[0].limits.set_memory_bytes(each);
     config_.tenants[0].totals.set_memory_bytes(together);
-    cluster_->SetTenants(config_.tenants);
+    tenants::Set(*cluster_, config_.tenants);
   }
   void AskFor(const StreamId& session, uint64_t contents, uint64_t needed = 0,
               uint32_t device = 0) {
     v1::LeaseRequest request = TestLeaseRequest(device, ++hash_, contents);
     request.set_needed_bytes(needed);
-    EXPECT_EQ(cluster_->RequestLease(session, request), absl::OkStatus());
+    EXPECT_EQ(requests::Request(*cluster_, session, request), absl::OkStatus());
   }
   v1::DeviceExplanation Explain(const StreamId& session, int device = 0) {
-    return cluster_->ExplainSession(session.owner)->devices(device);
+    return explain::ExplainSession(*cluster_, session.owner)->devices(device);
   }
   // The worker that somebody else who asks for so much would get.
   std::string OthersGet(uint64_t bytes) {
     const StreamId session = Open("blue");
     AskFor(session, bytes);
     const std::string worker_id = Explain(session).decision().worker_id();
-    cluster_->Close(session);
+    sessions::Close(*cluster_, session);
     return worker_id;
   }
 
@@ -58,7 +64,7 @@ TEST_F(ClusterClaimsTest, WhatALeaseMayNeverHoldIsRefusedAtOnce) {
   EXPECT_EQ(answer->refused().message(),
             "a lease of tenant red may have 16777216 memory_bytes, has 0 and "
             "asks for 8589934592 more");
-  EXPECT_THAT(cluster_->Leases().items, IsEmpty());
+  EXPECT_THAT(views::Leases(*cluster_, {}).items, IsEmpty());
   EXPECT_EQ(OthersGet(kGiB), "w0");
   AskFor(session, 0, 16 * kMiB);
   EXPECT_EQ(Explain(session).decision().worker_id(), "w0");
@@ -79,12 +85,12 @@ TEST_F(ClusterClaimsTest, AnOverflowingNeedIsRefused) {
 
 TEST_F(ClusterClaimsTest, ALimitThatBecomesLessEndsTheWait) {
   w0_.set_free_bytes(10);
-  ASSERT_TRUE(cluster_->Report(worker_, w0_).ok());
+  ASSERT_TRUE(workers::Report(*cluster_, worker_, w0_).ok());
   const StreamId session = Open("red");
   AskFor(session, 0, kGiB);
   EXPECT_EQ(Explain(session).gate().reason(), "NO_CAPACITY");
   Limit(16 * kMiB, 64 * kMiB);
-  cluster_->Tick();
+  coordinator::Tick(*cluster_);
   EXPECT_EQ(Next(session)->refused().reason(), "QUOTA_EXCEEDED");
 }
 
@@ -102,7 +108,7 @@ TEST_F(ClusterClaimsTest, ContentsClaimNoMoreThanALeaseMayHold) {
 
 TEST_F(ClusterClaimsTest, ATenantClaimsNoMoreThanItsSessionsMayHoldTogether) {
   w0_.set_free_bytes(kGiB);
-  ASSERT_TRUE(cluster_->Report(worker_, w0_).ok());
+  ASSERT_TRUE(workers::Report(*cluster_, worker_, w0_).ok());
   Limit(256 * kMiB, 320 * kMiB);
   const StreamId session = Open("red");
   for (uint32_t device = 0; device < 3; ++device) {
@@ -114,14 +120,14 @@ TEST_F(ClusterClaimsTest, ATenantClaimsNoMoreThanItsSessionsMayHoldTogether) {
   CarryOut(worker_, &w0_);
   w0_.mutable_sessions(0)->set_storage_bytes(256 * kMiB);
   w0_.set_free_bytes(768 * kMiB);
-  ASSERT_TRUE(cluster_->Report(worker_, w0_).ok());
+  ASSERT_TRUE(workers::Report(*cluster_, worker_, w0_).ok());
   EXPECT_EQ(OthersGet(704 * kMiB), "w0");
   EXPECT_EQ(OthersGet(705 * kMiB), "");
 }
 
 TEST_F(ClusterClaimsTest, APromiseEndsWithItsLease) {
   w0_.set_free_bytes(kGiB);
-  ASSERT_TRUE(cluster_->Report(worker_, w0_).ok());
+  ASSERT_TRUE(workers::Report(*cluster_, worker_, w0_).ok());
   const StreamId session = Open("red");
   AskFor(session, kGiB);
   CarryOut(worker_, &w0_);
@@ -130,7 +136,7 @@ TEST_F(ClusterClaimsTest, APromiseEndsWithItsLease) {
   EXPECT_EQ(OthersGet(kGiB), "");
   v1::LeaseReturn returned;
   returned.set_lease_id(granted->granted().lease().lease_id());
-  ASSERT_TRUE(cluster_->ReturnLease(session, returned).ok());
+  ASSERT_TRUE(requests::Return(*cluster_, session, returned).ok());
   EXPECT_EQ(OthersGet(kGiB), "w0");
 }
 
@@ -139,9 +145,10 @@ TEST_F(ClusterClaimsTest, ADryRunKnowsTheLimit) {
   v1::TryPlacementRequest request;
   request.set_tenant("red");
   request.set_asked_bytes(16 * kMiB);
-  EXPECT_FALSE(cluster_->TryPlacement(request)->has_gate());
+  EXPECT_FALSE(explain::TryPlacement(*cluster_, request)->has_gate());
   request.set_asked_bytes(17 * kMiB);
-  const v1::TryPlacementResponse response = *cluster_->TryPlacement(request);
+  const v1::TryPlacementResponse response =
+      *explain::TryPlacement(*cluster_, request);
   EXPECT_EQ(response.gate().reason(), "QUOTA_EXCEEDED");
   EXPECT_THAT(response.gate().unblocked_by(), HasSubstr("a larger limit"));
 }
@@ -154,7 +161,7 @@ class ClusterLenderTest : public ClusterReclaimTest {
     config_.tenants[2].quotas[0].nominal = 7 * kGiB;
     Lend(0, 1);
     w0_.set_free_bytes(4 * kGiB);
-    EXPECT_EQ(cluster_->Report(worker_, w0_), absl::OkStatus());
+    EXPECT_EQ(workers::Report(*cluster_, worker_, w0_), absl::OkStatus());
   }
 };
 
@@ -177,14 +184,14 @@ TEST_F(ClusterLenderTest, TakesBackNoMoreThanThePartThatItHasAQuotaOf) {
     std::swap(tenant.quotas[0], tenant.quotas[kContents]);
     tenant.limits.set_content_bytes(100 * kMiB);
   }
-  cluster_->SetTenants(config_.tenants);
+  tenants::Set(*cluster_, config_.tenants);
   const StreamId borrower = Fill("red", 1 << 30);
   w0_.set_free_bytes(0);
-  ASSERT_TRUE(cluster_->Report(worker_, w0_).ok());
+  ASSERT_TRUE(workers::Report(*cluster_, worker_, w0_).ok());
   const StreamId lender = OpenAndAsk("blue", 101 * kMiB);
   EXPECT_EQ(Explain(lender).gate().reason(), "NO_CAPACITY");
   EXPECT_EQ(Next(borrower), std::nullopt);
-  cluster_->Close(lender);
+  sessions::Close(*cluster_, lender);
   clock_.Advance(absl::Seconds(1));
   OpenAndAsk("blue", 100 * kMiB);
   EXPECT_TRUE(Lost(borrower));

@@ -13,35 +13,38 @@ namespace djinn::coordinator::credits {
 using scheduler::RateBudget;
 
 void Open(ClusterState& state, const Lease& lease) {
-  state.ledger.Open(lease.id, lease.tenant, lease.worker_id);
+  state.billing.ledger.Open(lease.id, lease.tenant, lease.worker_id);
   if (const auto tenant = state.tenants->Find(lease.tenant)) {
     TopUp(state, lease.id, *tenant);
   }
 }
 
 void Close(ClusterState& state, const Lease& lease) {
-  state.ledger.Close(lease.id, RatesOfLease(state, lease.id));
+  state.billing.ledger.Close(lease.id, RatesOfLease(state, lease.id));
   Worker* const worker = state.workers.Find(lease.worker_id);
   if (lease.issue_number == 0 || worker == nullptr) {
     // The worker never heard of it.
-    state.ledger.Settle(lease.id, RatesOfLease(state, lease.id));
+    state.billing.ledger.Settle(lease.id, RatesOfLease(state, lease.id));
   } else {
-    worker->closing.Add(lease.id);
+    worker->ends.closing.Add(lease.id);
   }
 }
 
 void Bill(ClusterState& state, const std::string& lease_id, const Use& used) {
-  const CreditLedger::Account* const account = state.ledger.Find(lease_id);
+  const CreditLedger::Account* const account =
+      state.billing.ledger.Find(lease_id);
   if (account == nullptr) return;
   const absl::Duration before = account->billed.device_time;
-  state.ledger.Bill(lease_id, used, RatesOf(state, account->tenant));
-  state.line.Charge(account->tenant,
-                    absl::ToDoubleSeconds(account->billed.device_time - before),
-                    state.clock->Monotonic());
+  state.billing.ledger.Bill(lease_id, used, RatesOf(state, account->tenant));
+  state.queue.line.Charge(
+      account->tenant,
+      absl::ToDoubleSeconds(account->billed.device_time - before),
+      state.clock->Monotonic());
 }
 
 absl::Duration DeviceTimeOf(const ClusterState& state, const Lease& lease) {
-  const CreditLedger::Account* const account = state.ledger.Find(lease.id);
+  const CreditLedger::Account* const account =
+      state.billing.ledger.Find(lease.id);
   return account == nullptr ? absl::ZeroDuration()
                             : account->billed.device_time;
 }
@@ -54,43 +57,48 @@ CreditLedger::Rates RatesOf(ClusterState& state, const std::string& tenant) {
     return CreditLedger::Rate{allowance, budget->Slice(tenant),
                               budget->Most(tenant)};
   };
-  return {.device_time = rate_of(&state.device_rates),
-          .bytes = rate_of(&state.byte_rates)};
+  return {.device_time = rate_of(&state.billing.device_rates),
+          .bytes = rate_of(&state.billing.byte_rates)};
 }
 
 CreditLedger::Rates RatesOfLease(ClusterState& state,
                                  const std::string& lease_id) {
-  const CreditLedger::Account* const account = state.ledger.Find(lease_id);
+  const CreditLedger::Account* const account =
+      state.billing.ledger.Find(lease_id);
   return account == nullptr ? CreditLedger::Rates()
                             : RatesOf(state, account->tenant);
 }
 
 void SettleWorker(ClusterState& state, const std::string& worker_id) {
-  state.ledger.SettleWorker(
+  state.billing.ledger.SettleWorker(
       worker_id, [&](const std::string& tenant) ABSL_EXCLUSIVE_LOCKS_REQUIRED(
                      state.mu) { return RatesOf(state, tenant); });
 }
 
 void RetireWorker(ClusterState& state, const std::string& worker_id) {
-  state.ledger.RetireWorker(worker_id, state.clock->Monotonic(),
-                            [&](const std::string& tenant)
-                                ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
-                                  return RatesOf(state, tenant);
-                                });
+  state.billing.ledger.RetireWorker(
+      worker_id, state.clock->Monotonic(),
+      [&](const std::string& tenant) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
+        return RatesOf(state, tenant);
+      });
 }
 
 bool TopUp(ClusterState& state, const std::string& lease_id,
            const Tenant& tenant) {
-  return state.ledger.TopUp(lease_id, tenant.credits, state.clock->Now(),
-                            RatesOf(state, tenant.name));
+  return state.billing.ledger.TopUp(lease_id, tenant.credits,
+                                    state.clock->Now(),
+                                    RatesOf(state, tenant.name));
 }
 
 void AdvanceRates(ClusterState& state, Wakes* wakes) {
   const absl::Duration now = state.clock->Monotonic();
-  if (state.device_rates.empty() && state.byte_rates.empty()) return;
-  if (!state.device_rates.Due(now) && !state.byte_rates.Due(now)) return;
+  if (state.billing.device_rates.empty() && state.billing.byte_rates.empty())
+    return;
+  if (!state.billing.device_rates.Due(now) &&
+      !state.billing.byte_rates.Due(now))
+    return;
   std::map<std::string, double> seconds, bytes;
-  for (const auto& [name, tenant] : state.ledger.tenants()) {
+  for (const auto& [name, tenant] : state.billing.ledger.tenants()) {
     seconds[name] = absl::ToDoubleSeconds(tenant.used.device_time);
     bytes[name] = static_cast<double>(tenant.used.bytes);
   }
@@ -98,18 +106,18 @@ void AdvanceRates(ClusterState& state, Wakes* wakes) {
   for (const auto& [id, lease] : state.leases.all()) {
     if (!lease->out_of_credit) continue;
     waiting.push_back(lease.get());
-    const CreditLedger::Account* const account = state.ledger.Find(id);
+    const CreditLedger::Account* const account = state.billing.ledger.Find(id);
     if (account == nullptr) continue;
     // Of which of the two.
     if (account->billed.device_time >= account->granted.device_time) {
-      state.device_rates.NoteWaiting(lease->tenant, now);
+      state.billing.device_rates.NoteWaiting(lease->tenant, now);
     }
     if (account->billed.bytes >= account->granted.bytes) {
-      state.byte_rates.NoteWaiting(lease->tenant, now);
+      state.billing.byte_rates.NoteWaiting(lease->tenant, now);
     }
   }
-  state.device_rates.Advance(now, seconds);
-  state.byte_rates.Advance(now, bytes);
+  state.billing.device_rates.Advance(now, seconds);
+  state.billing.byte_rates.Advance(now, bytes);
   for (Lease* lease : waiting) {
     const auto tenant = state.tenants->Find(lease->tenant);
     if (tenant == nullptr ||

@@ -36,47 +36,8 @@ uint32_t PhasesAt(ClusterState& state, const Worker& worker)
   return phases;
 }
 
-}  // namespace
-
-void Absorb(ClusterState& state, Worker* worker) {
-  const absl::Duration now = state.clock->Monotonic();
-  for (const Worker::Ran& ran : worker->ran) {
-    state.arrivals.Add(static_cast<semantics::Phase>(
-                           PhaseOf(state.works.OfStructure(ran.fingerprint))),
-                       ran.time, now);
-  }
-  scheduler::PhaseAmounts queued = {};
-  for (const std::string& lease_id : worker->queueing) {
-    const Worker::Held& held = worker->held.at(lease_id);
-    const Session* const session = state.sessions.Find(held.session_id);
-    if (session == nullptr) continue;
-    queued[PhaseOf(state.WorkOf(*session))] +=
-        held.use.queued_runs() * worker->seconds_per_run;
-  }
-  // What the queue grew by has arrived, too; what it fell by is among the runs.
-  for (size_t phase = 0; phase < queued.size(); ++phase) {
-    state.arrivals.Add(
-        static_cast<semantics::Phase>(phase),
-        absl::Seconds(queued[phase] - worker->queued_seconds[phase]), now);
-  }
-  worker->queued_seconds = queued;
-}
-
-uint32_t PhaseBit(const ClusterState& state, const Session& session) {
-  static_assert(semantics::kPhaseCount <= 32);
-  return 1u << PhaseOf(state.WorkOf(session));
-}
-
-void NoteServesOn(ClusterState& state, absl::Duration now, Worker* worker) {
-  uint32_t phases = PhasesAt(state, *worker);
-  // What it was to drop when it was here last it may still have.
-  if (!worker->drops.empty()) phases |= worker->served_phases;
-  worker->served_phases = phases;
-  worker->serves_until =
-      now + state.config.lease_valid_for + state.config.lease_grace_period;
-}
-
-absl::StatusOr<ClusterDemand> Demand(ClusterState& state) {
+absl::StatusOr<ClusterDemand> Measure(ClusterState& state)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
   const absl::Duration now = state.clock->Monotonic();
   if (now - state.begin < state.config.worker_timeout) {
     return Blind(absl::StrCat("the coordinator began ",
@@ -85,7 +46,7 @@ absl::StatusOr<ClusterDemand> Demand(ClusterState& state) {
   }
   ClusterDemand demand;
   scheduler::DemandInputs inputs;
-  inputs.arrival_rates = state.arrivals.Rates(now);
+  inputs.arrival_rates = state.known.arrivals.Rates(now);
   const auto keep = [&demand](uint32_t phases) {
     for (size_t phase = 0; phase < semantics::kPhaseCount; ++phase) {
       demand.kept_workers[phase] += phases >> phase & 1;
@@ -104,14 +65,14 @@ absl::StatusOr<ClusterDemand> Demand(ClusterState& state) {
     }
     keep(PhasesAt(state, *worker));
     for (size_t phase = 0; phase < inputs.queued_seconds.size(); ++phase) {
-      inputs.queued_seconds[phase] += worker->queued_seconds[phase];
+      inputs.queued_seconds[phase] += worker->load.queued_seconds[phase];
     }
   }
-  for (const auto& [worker_id, phases] : state.awaited) keep(phases);
-  for (const auto& [ticket, unplaced] : state.unplaced) {
+  for (const auto& [worker_id, phases] : state.earlier.workers) keep(phases);
+  for (const auto& [ticket, unplaced] : state.queue.unplaced) {
     const auto& [session_id, device] = unplaced;
     const Session& session = *state.sessions.Find(session_id);
-    const PendingLease& pending = session.pending.at(device);
+    const PendingLease& pending = session.devices.pending.at(device);
     // What waits for quota would not get another worker.
     if (pending.decision.decision == nullptr && !WaitsInLine(pending)) continue;
     ++inputs.waiting_devices[PhaseOf(state.WorkOf(session))];
@@ -120,9 +81,55 @@ absl::StatusOr<ClusterDemand> Demand(ClusterState& state) {
   return demand;
 }
 
+}  // namespace
+
+void Absorb(ClusterState& state, Worker* worker) {
+  const absl::Duration now = state.clock->Monotonic();
+  for (const Worker::Ran& ran : worker->load.ran) {
+    state.known.arrivals.Add(
+        static_cast<semantics::Phase>(
+            PhaseOf(state.known.works.OfStructure(ran.fingerprint))),
+        ran.time, now);
+  }
+  scheduler::PhaseAmounts queued = {};
+  for (const std::string& lease_id : worker->leases.queueing) {
+    const Worker::Held& held = worker->leases.held.at(lease_id);
+    const Session* const session = state.sessions.Find(held.session_id);
+    if (session == nullptr) continue;
+    queued[PhaseOf(state.WorkOf(*session))] +=
+        held.use.queued_runs() * worker->load.seconds_per_run;
+  }
+  // What the queue grew by has arrived, too; what it fell by is among the runs.
+  for (size_t phase = 0; phase < queued.size(); ++phase) {
+    state.known.arrivals.Add(
+        static_cast<semantics::Phase>(phase),
+        absl::Seconds(queued[phase] - worker->load.queued_seconds[phase]), now);
+  }
+  worker->load.queued_seconds = queued;
+}
+
+uint32_t PhaseBit(const ClusterState& state, const Session& session) {
+  static_assert(semantics::kPhaseCount <= 32);
+  return 1u << PhaseOf(state.WorkOf(session));
+}
+
+void NoteServesOn(ClusterState& state, absl::Duration now, Worker* worker) {
+  uint32_t phases = PhasesAt(state, *worker);
+  // What it was to drop when it was here last it may still have.
+  if (!worker->ends.drops.empty()) phases |= worker->served_phases;
+  worker->served_phases = phases;
+  worker->serves_until =
+      now + state.config.lease_valid_for + state.config.lease_grace_period;
+}
+
+absl::StatusOr<ClusterDemand> Demand(ClusterState& state) {
+  MutexLock lock(&state.mu);
+  return Measure(state);
+}
+
 void Collect(ClusterState& state, Exposition* out) {
-  const absl::StatusOr<ClusterDemand> demand = Demand(state);
-  // Whoever scales by these must not take what is not known for nothing.
+  const absl::StatusOr<ClusterDemand> demand = Measure(state);
+  // A scaler must not take unknown demand for none.
   if (!demand.ok()) return;
   for (size_t phase = 0; phase < demand->devices.size(); ++phase) {
     const std::string name(

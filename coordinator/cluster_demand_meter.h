@@ -28,9 +28,9 @@ uint32_t PhaseBit(const ClusterState& state, const Session& session)
 void NoteServesOn(ClusterState& state, absl::Duration now, Worker* worker)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
-// As Cluster::Demand().
+// Unavailable (DEMAND_UNKNOWN) until everything that it needs is known.
 absl::StatusOr<ClusterDemand> Demand(ClusterState& state)
-    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
+    ABSL_LOCKS_EXCLUDED(state.mu);
 
 // Adds it to a scrape, as far as it is known.
 void Collect(ClusterState& state, Exposition* out)

@@ -3,7 +3,12 @@
 #include <memory>
 #include <string>
 
+#include "coordinator/cluster_demand_meter.h"
 #include "coordinator/cluster_fixture.h"
+#include "coordinator/cluster_persistence.h"
+#include "coordinator/cluster_scrape.h"
+#include "coordinator/cluster_sessions.h"
+#include "coordinator/cluster_views.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "scheduler/placement/work.h"
@@ -23,23 +28,24 @@ class ServesOnTest : public ClusterTest {
                semantics::Phase::kLlmDecode,
                {1'000'000'000, 0, 0},
                1});
-    cluster_->NoteStructure(session_, "decode", std::move(work));
+    sessions::NoteStructure(*cluster_, session_, "decode", std::move(work));
     Grant(session_, 0, worker_, &w0_);
   }
   void Lose() {
     clock_.Advance(config_.worker_timeout + absl::Seconds(1));
-    cluster_->Tick();
-    EXPECT_EQ(cluster_->GetWorker("w0")->state(), v1::WorkerInfo::LOST);
+    coordinator::Tick(*cluster_);
+    EXPECT_EQ(views::GetWorker(*cluster_, "w0")->state(), v1::WorkerInfo::LOST);
   }
   // -1: nothing is known.
   int Kept() {
-    const absl::StatusOr<ClusterDemand> demand = cluster_->Demand();
+    const absl::StatusOr<ClusterDemand> demand = demand::Demand(*cluster_);
     return demand.ok() ? demand->all_kept_workers : -1;
   }
   void RestartWithState() {
-    const std::map<std::string, std::string> state = cluster_->Save();
+    const std::map<std::string, std::string> state =
+        persistence::Save(*cluster_);
     Restart();
-    EXPECT_EQ(cluster_->Restore(state), absl::OkStatus());
+    EXPECT_EQ(persistence::Restore(*cluster_, state), absl::OkStatus());
     w0_.set_applied_revision(0);
     clock_.Advance(config_.worker_timeout);
   }
@@ -51,7 +57,7 @@ class ServesOnTest : public ClusterTest {
 
 TEST_F(ServesOnTest, OneThatIsLostIsKeptWhileItMayServe) {
   Lose();
-  const ClusterDemand demand = *cluster_->Demand();
+  const ClusterDemand demand = *demand::Demand(*cluster_);
   EXPECT_EQ(demand.all_kept_workers, 1);
   EXPECT_EQ(
       demand.kept_workers[static_cast<size_t>(semantics::Phase::kLlmDecode)],
@@ -59,11 +65,11 @@ TEST_F(ServesOnTest, OneThatIsLostIsKeptWhileItMayServe) {
   EXPECT_EQ(
       demand.kept_workers[static_cast<size_t>(semantics::Phase::kTraining)], 0);
   Exposition exposition;
-  cluster_->Collect(&exposition);
+  scrape::Collect(*cluster_, &exposition);
   EXPECT_THAT(exposition.Text(),
               HasSubstr("desired_workers{phase=\"llm_decode\"} 1\n"));
   clock_.Advance(life_ - absl::Seconds(1));
-  cluster_->Tick();
+  coordinator::Tick(*cluster_);
   EXPECT_EQ(Kept(), 1);
   clock_.Advance(absl::Seconds(1));
   EXPECT_EQ(Kept(), 0);
@@ -73,15 +79,15 @@ TEST_F(ServesOnTest, HoweverLongThatIs) {
   config_.lease_grace_period = absl::Hours(3);
   Lose();
   clock_.Advance(absl::Hours(2));
-  cluster_->Tick();
+  coordinator::Tick(*cluster_);
   EXPECT_EQ(Kept(), 1);
   clock_.Advance(absl::Hours(2));
-  cluster_->Tick();
-  EXPECT_EQ(cluster_->Workers().items.size(), 0u);
+  coordinator::Tick(*cluster_);
+  EXPECT_EQ(views::Workers(*cluster_, {}).items.size(), 0u);
 }
 
 TEST_F(ServesOnTest, OneWithoutLeasesHasNothingToServe) {
-  cluster_->Close(session_);
+  sessions::Close(*cluster_, session_);
   CarryOut(worker_, &w0_);
   Lose();
   EXPECT_EQ(Kept(), 0);
@@ -112,7 +118,7 @@ TEST_F(ServesOnTest, WhoeverIsAwaitedAfterARestartIsKept) {
   EXPECT_EQ(Kept(), 1);
   // Its client is cut off from us as well.
   clock_.Advance(config_.session_timeout);
-  cluster_->Tick();
+  coordinator::Tick(*cluster_);
   EXPECT_EQ(Kept(), 1);
   // It has nothing but what it is to forget.
   worker_ = Join(w0_);
@@ -123,17 +129,17 @@ TEST_F(ServesOnTest, WhoeverHasComeIsKeptForItsLeases) {
   RestartWithState();
   worker_ = Join(w0_);
   EXPECT_EQ(Kept(), 1);
-  cluster_->Close(Open("red", session_.owner));
+  sessions::Close(*cluster_, Open("red", session_.owner));
   EXPECT_EQ(Kept(), 0);
 }
 
 TEST_F(ServesOnTest, NobodyIsAwaitedForEver) {
   RestartWithState();
   clock_.Advance(life_ - config_.worker_timeout - absl::Seconds(1));
-  cluster_->Tick();
+  coordinator::Tick(*cluster_);
   EXPECT_EQ(Kept(), 1);
   clock_.Advance(absl::Seconds(1));
-  cluster_->Tick();
+  coordinator::Tick(*cluster_);
   EXPECT_EQ(Kept(), 0);
 }
 

@@ -12,13 +12,14 @@
 #include "common/error.h"
 #include "common/log/log.h"
 #include "common/net/proto_duration.h"
+#include "common/status_macros.h"
 #include "coordinator/cluster_fleet.h"
 #include "coordinator/cluster_placement.h"
 #include "coordinator/cluster_quota.h"
 #include "coordinator/cluster_reclaim.h"
 #include "coordinator/cluster_views.h"
 #include "coordinator/credit_ledger.h"
-#include "coordinator/kept_decision.h"
+#include "coordinator/lease_table.h"
 #include "coordinator/message_wait.h"
 #include "coordinator/queue_stops.h"
 #include "coordinator/tenants.h"
@@ -104,7 +105,7 @@ void Explain(ClusterState& state, const PendingLease& pending,
   if (pending.ticket != 0) {
     device->set_place_in_line(static_cast<uint32_t>(
         line::PlaceOf(state, pending.ticket, now, places)));
-    device->set_line_length(static_cast<uint32_t>(state.line.size()));
+    device->set_line_length(static_cast<uint32_t>(state.queue.line.size()));
   }
   v1::PlacementGate* const gate = device->mutable_gate();
   if (const Lease* lease = state.leases.Find(pending.lease_id)) {
@@ -187,7 +188,7 @@ void Explain(ClusterState& state, const LostLease& lost,
                               : absl::StrCat(": tenant ", lost.for_tenant,
                                              " took back what is its own")));
   gate->set_unblocked_by(
-      state.queue_stops.Find(tenant) != nullptr
+      state.queue.stops.Find(tenant) != nullptr
           ? ResumeCommand(tenant)
           : "the client, which asks for another one when it uses the device");
 }
@@ -199,9 +200,9 @@ std::string CreditUnblockedBy(ClusterState& state, const Lease& lease) {
   if (tenant == nullptr) return "its tenant in the configuration";
   const CreditLimits& credits = tenant->credits;
   if (const CreditLedger::Account* const account =
-          state.ledger.Find(lease.id)) {
+          state.billing.ledger.Find(lease.id)) {
     const Use used =
-        state.ledger.UsedNow(lease.tenant, credits, state.clock->Now());
+        state.billing.ledger.UsedNow(lease.tenant, credits, state.clock->Now());
     if (credits.device_time_rated &&
         account->billed.device_time >= account->granted.device_time &&
         used.device_time <
@@ -223,31 +224,31 @@ std::vector<v1::DeviceExplanation> ExplainDevices(ClusterState& state,
                                                   const Session& session,
                                                   line::Places* places) {
   std::map<MemberId, v1::DeviceExplanation> devices;
-  for (const auto& [device, pending] : session.pending) {
+  for (const auto& [device, pending] : session.devices.pending) {
     Explain(state, pending, session.tenant, places, &devices[device]);
   }
   for (const Lease* lease : state.leases.OfSession(session.id)) {
-    if (session.pending.contains(lease->device) || lease->migrating()) {
+    if (session.devices.pending.contains(lease->device) || lease->migrating()) {
       continue;
     }
     Explain(state, *lease, &devices[lease->device]);
   }
-  for (const auto& [device, lost] : session.lost_leases) {
+  for (const auto& [device, lost] : session.devices.lost) {
     Explain(state, lost, session.tenant, &devices[device]);
   }
-  for (const Migration& migration : session.migrations) {
+  for (const Migration& migration : session.devices.migrations) {
     const auto device = devices.find({migration.virtual_device, 0});
     if (device == devices.end()) continue;
     device->second.clear_migration();
     views::Describe(state, migration, device->second.mutable_migration());
   }
-  for (const auto& [number, plans] : session.stage_plans) {
+  for (const auto& [number, plans] : session.plans.stages) {
     const auto device = devices.find({number, 0});
     if (device != devices.end()) {
       *device->second.mutable_stages() = plans.back();
     }
   }
-  for (const auto& [number, answer] : session.batch_plans) {
+  for (const auto& [number, answer] : session.plans.batches) {
     const auto device = devices.find({number, 0});
     if (device == devices.end()) continue;
     *device->second.mutable_batch() = answer.batch();
@@ -265,6 +266,7 @@ std::vector<v1::DeviceExplanation> ExplainDevices(ClusterState& state,
 
 absl::StatusOr<v1::SessionExplanation> ExplainSession(ClusterState& state,
                                                       const std::string& id) {
+  MutexLock lock(&state.mu);
   const Session* const session = state.FindForOperator(id);
   if (session == nullptr) return SessionUnknown(id);
   v1::SessionExplanation explanation;
@@ -285,6 +287,7 @@ absl::StatusOr<v1::SessionExplanation> ExplainSession(ClusterState& state,
 
 absl::StatusOr<v1::TenantExplanation> ExplainTenant(ClusterState& state,
                                                     const std::string& name) {
+  MutexLock lock(&state.mu);
   const std::shared_ptr<const Tenant> tenant = state.tenants->Find(name);
   if (tenant == nullptr) {
     return Unknown("TENANT", name);
@@ -311,7 +314,7 @@ absl::StatusOr<v1::TenantExplanation> ExplainTenant(ClusterState& state,
   for (auto& [other, standing] : views::Standings(state)) {
     *explanation.add_standings() = std::move(standing);
   }
-  if (const QueueStops::Stop* const stop = state.queue_stops.Find(name)) {
+  if (const QueueStops::Stop* const stop = state.queue.stops.Find(name)) {
     *explanation.mutable_queue_stop() = QueueStops::Describe(*stop);
   }
   return explanation;
@@ -329,6 +332,8 @@ absl::Status CheckTry(const v1::TryPlacementRequest& request) {
 
 absl::StatusOr<v1::TryPlacementResponse> TryPlacement(
     ClusterState& state, const v1::TryPlacementRequest& request) {
+  DJINN_RETURN_IF_ERROR(CheckTry(request));
+  MutexLock lock(&state.mu);
   const std::shared_ptr<const Tenant> tenant =
       state.tenants->Find(request.tenant());
   if (tenant == nullptr) {
@@ -355,14 +360,14 @@ absl::StatusOr<v1::TryPlacementResponse> TryPlacement(
   }
   const auto decision = std::make_shared<const scheduler::Decision>(
       scheduler::Place(asked, fleet::Fresh(state), *choice.policy,
-                       state.works.factors(), &state.draws));
+                       state.known.works.factors(), &state.known.draws));
   v1::TryPlacementResponse response;
   DescribeDecision(state, {decision, choice.source, state.clock->Monotonic()},
                    response.mutable_decision());
   const absl::Status limit =
       quota::LimitObstacle(*tenant, pending.needed_bytes);
   const absl::Status breach = quota::Obstacle(state, *tenant);
-  if (state.queue_stops.Find(tenant->name) != nullptr) {
+  if (state.queue.stops.Find(tenant->name) != nullptr) {
     SetGate(QueueStopped(tenant->name), ResumeCommand(tenant->name),
             response.mutable_gate());
   } else if (!limit.ok()) {

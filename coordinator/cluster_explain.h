@@ -26,23 +26,24 @@ std::vector<v1::DeviceExplanation> ExplainDevices(ClusterState& state,
                                                   line::Places* places)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
-// As Cluster::ExplainSession().
+// Errors: NotFound (SESSION_UNKNOWN).
 absl::StatusOr<v1::SessionExplanation> ExplainSession(ClusterState& state,
                                                       const std::string& id)
-    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
+    ABSL_LOCKS_EXCLUDED(state.mu);
 
-// As Cluster::ExplainTenant().
+// Errors: NotFound (TENANT_UNKNOWN).
 absl::StatusOr<v1::TenantExplanation> ExplainTenant(ClusterState& state,
                                                     const std::string& name)
-    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
+    ABSL_LOCKS_EXCLUDED(state.mu);
 
 // InvalidArgument (PHASE_UNKNOWN, POLICY_UNKNOWN).
 absl::Status CheckTry(const v1::TryPlacementRequest& request);
 
-// As Cluster::TryPlacement(), of a request that was checked.
+// Decides where a session of this kind would be placed, and changes nothing.
+// Errors: as Admin.TryPlacement in admin.proto.
 absl::StatusOr<v1::TryPlacementResponse> TryPlacement(
     ClusterState& state, const v1::TryPlacementRequest& request)
-    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
+    ABSL_LOCKS_EXCLUDED(state.mu);
 
 }  // namespace djinn::coordinator::explain
 

@@ -12,6 +12,11 @@
 #include "common/random.h"
 #include "coordinator/cluster.h"
 #include "coordinator/cluster_demand.h"
+#include "coordinator/cluster_persistence.h"
+#include "coordinator/cluster_requests.h"
+#include "coordinator/cluster_sessions.h"
+#include "coordinator/cluster_state.h"
+#include "coordinator/cluster_workers.h"
 #include "coordinator/config.h"
 #include "coordinator/stage_planner.h"
 #include "coordinator/tenants.h"
@@ -41,19 +46,18 @@ class ClusterTest : public testing::Test {
   // Another coordinator process: nothing in memory.
   void Restart() {
     cluster_.reset();
-    cluster_ =
-        std::make_unique<Cluster>(&config_, &tenants_, &clock_, &random_);
+    cluster_ = MakeCluster(&config_, &tenants_, &clock_, &random_);
   }
 
   // What it knows is where another process would find it.
   void Keep() {
-    cluster_->Save();
-    cluster_->NoteKept();
+    persistence::Save(*cluster_);
+    persistence::NoteKept(*cluster_);
   }
 
   absl::StatusOr<StreamId> Attach(const std::string& tenant,
                                   const std::string& resume = "") {
-    return cluster_->Attach(*tenants_.Find(tenant), TestOpen(resume),
+    return sessions::Attach(*cluster_, *tenants_.Find(tenant), TestOpen(resume),
                             std::make_shared<CountingWaker>());
   }
   // Attaches and reads the greeting.
@@ -64,19 +68,19 @@ class ClusterTest : public testing::Test {
     return *id;
   }
   std::optional<v1::SessionResponse> Next(const StreamId& id) {
-    auto next = cluster_->NextResponse(id);
+    auto next = sessions::NextResponse(*cluster_, id);
     EXPECT_TRUE(next.ok()) << next.status();
     return next.ok() ? *next : std::nullopt;
   }
 
   StreamId Join(const v1::WorkerState& state) {
     const absl::StatusOr<StreamId> id =
-        cluster_->Join(state, std::make_shared<CountingWaker>());
+        workers::Join(*cluster_, state, std::make_shared<CountingWaker>());
     EXPECT_TRUE(id.ok()) << id.status();
     return *id;
   }
   std::optional<v1::DesiredState> Desired(const StreamId& id) {
-    auto next = cluster_->NextDesiredState(id);
+    auto next = workers::NextDesiredState(*cluster_, id);
     EXPECT_TRUE(next.ok()) << next.status();
     return next.ok() ? *next : std::nullopt;
   }
@@ -104,7 +108,7 @@ class ClusterTest : public testing::Test {
         }
       }
     }
-    EXPECT_EQ(cluster_->Report(id, *state), absl::OkStatus());
+    EXPECT_EQ(workers::Report(*cluster_, id, *state), absl::OkStatus());
   }
   static void Hold(const v1::SignedLease& lease, v1::WorkerState* state) {
     for (v1::HeldSession& held : *state->mutable_sessions()) {
@@ -122,7 +126,8 @@ class ClusterTest : public testing::Test {
   }
   v1::Lease Grant(const StreamId& session, uint32_t device,
                   const StreamId& worker, v1::WorkerState* state) {
-    EXPECT_TRUE(cluster_->RequestLease(session, TestLeaseRequest(device)).ok());
+    EXPECT_TRUE(
+        requests::Request(*cluster_, session, TestLeaseRequest(device)).ok());
     CarryOut(worker, state);
     const std::optional<v1::SessionResponse> next = Next(session);
     EXPECT_TRUE(next.has_value() && next->has_granted());
@@ -138,7 +143,7 @@ class ClusterTest : public testing::Test {
   Tenants tenants_{config_.tenants};
   FakeClock clock_;
   FakeRandomSource random_;
-  std::unique_ptr<Cluster> cluster_;
+  std::unique_ptr<ClusterState> cluster_;
   v1::WorkerState w0_ = TestWorker("w0");
 };
 

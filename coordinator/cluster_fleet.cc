@@ -25,8 +25,9 @@ std::string KindOf(const std::string& device) {
 }
 
 semantics::DeviceSpeed SpeedOf(const Worker& worker) {
-  return {worker.speed.flops_per_second(), worker.speed.bytes_per_second(),
-          worker.speed.seconds_per_call()};
+  return {worker.facts.speed.flops_per_second(),
+          worker.facts.speed.bytes_per_second(),
+          worker.facts.speed.seconds_per_call()};
 }
 
 // PromisedBytes() of all the worker's leases: no tenant's more than its
@@ -71,46 +72,47 @@ uint64_t PromisedBytes(ClusterState& state, const Lease& lease) {
 
 void Refresh(ClusterState& state, const Worker& worker) {
   if (!worker.usable()) {
-    state.fleet.Remove(worker.id);
+    state.known.fleet.Remove(worker.id);
     return;
   }
   scheduler::WorkerFacts facts;
   facts.id = worker.id;
-  facts.device = KindOf(worker.device);
-  facts.memory_bytes = worker.memory_bytes;
+  facts.device = KindOf(worker.facts.device);
+  facts.memory_bytes = worker.facts.memory_bytes;
   facts.leases = static_cast<uint32_t>(state.leases.CountOfWorker(worker.id));
   // The worker counts what it would evict as free.
   facts.available_bytes =
-      worker.free_bytes -
-      std::min(worker.free_bytes, PromisedAt(state, worker));
-  facts.queued_runs = worker.queued_runs;
+      worker.facts.free_bytes -
+      std::min(worker.facts.free_bytes, PromisedAt(state, worker));
+  facts.queued_runs = worker.facts.queued_runs;
   facts.queued_seconds =
-      worker.queued_runs *
-      (worker.seconds_per_run > 0 ? worker.seconds_per_run : kSecondsPerRun);
-  facts.busy_share = worker.busy_share;
+      worker.facts.queued_runs * (worker.load.seconds_per_run > 0
+                                      ? worker.load.seconds_per_run
+                                      : kSecondsPerRun);
+  facts.busy_share = worker.load.busy_share;
   facts.speed = SpeedOf(worker);
-  facts.price_per_second = worker.price_per_hour / 3600;
+  facts.price_per_second = worker.facts.price_per_hour / 3600;
   facts.link_bytes_per_second =
-      static_cast<double>(worker.link_bytes_per_second);
+      static_cast<double>(worker.facts.link_bytes_per_second);
   facts.client_bytes_per_second =
-      static_cast<double>(worker.client_bytes_per_second);
-  facts.capabilities = worker.capabilities;
-  facts.phases = worker.phases;
-  facts.cordoned = state.cordoned.contains(worker.id);
-  state.fleet.Put(std::move(facts));
+      static_cast<double>(worker.facts.client_bytes_per_second);
+  facts.capabilities = worker.facts.capabilities;
+  facts.phases = worker.facts.phases;
+  facts.cordoned = state.moves.cordoned.contains(worker.id);
+  state.known.fleet.Put(std::move(facts));
 }
 
 void PutOff(ClusterState& state, const std::string& worker_id) {
-  state.stale.insert(worker_id);
+  state.known.stale.insert(worker_id);
 }
 
 const scheduler::Fleet& Fresh(ClusterState& state) {
-  for (const std::string& worker_id : std::exchange(state.stale, {})) {
+  for (const std::string& worker_id : std::exchange(state.known.stale, {})) {
     if (const Worker* const worker = state.workers.Find(worker_id)) {
       Refresh(state, *worker);
     }
   }
-  return state.fleet;
+  return state.known.fleet;
 }
 
 bool Absorb(ClusterState& state, const Worker& worker) {
@@ -118,17 +120,17 @@ bool Absorb(ClusterState& state, const Worker& worker) {
   const bool known = before != nullptr;
   const uint64_t available = known ? before->facts.available_bytes : 0;
   absl::flat_hash_set<scheduler::StateKey> held;
-  for (const auto& [tenant, contents] : worker.contents) {
+  for (const auto& [tenant, contents] : worker.cache.contents) {
     for (const ContentKey& key : contents) held.insert(KeyOf(tenant, key));
   }
   Refresh(state, worker);
-  state.fleet.SetHeld(worker.id, std::move(held));
-  for (const Worker::Ran& ran : worker.ran) {
-    state.works.Learn(ran.fingerprint, KindOf(worker.device), SpeedOf(worker),
-                      ran.runs, ran.time);
+  state.known.fleet.SetHeld(worker.id, std::move(held));
+  for (const Worker::Ran& ran : worker.load.ran) {
+    state.known.works.Learn(ran.fingerprint, KindOf(worker.facts.device),
+                            SpeedOf(worker), ran.runs, ran.time);
   }
   return !known ||
-         state.fleet.Find(worker.id)->facts.available_bytes > available;
+         state.known.fleet.Find(worker.id)->facts.available_bytes > available;
 }
 
 }  // namespace djinn::coordinator::fleet

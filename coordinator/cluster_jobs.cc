@@ -49,11 +49,11 @@ const Session* RunnerOf(ClusterState& state, const Worker& worker,
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
   const Session* runner = nullptr;
   absl::Duration most = -absl::InfiniteDuration();
-  for (const std::string& lease_id : worker.changed) {
-    const Worker::Held& held = worker.held.at(lease_id);
+  for (const std::string& lease_id : worker.leases.changed) {
+    const Worker::Held& held = worker.leases.held.at(lease_id);
     const Session* const session = state.sessions.Find(held.session_id);
     if (session == nullptr || held.grown <= most ||
-        !session->structures.contains(StructureKey(fingerprint))) {
+        !session->work.structures.contains(StructureKey(fingerprint))) {
       continue;
     }
     runner = session;
@@ -67,7 +67,7 @@ const Session* RunnerOf(ClusterState& state, const Worker& worker,
 void Record(ClusterState& state, const Worker& worker) {
   if (!state.jobs.records()) return;
   const absl::Duration at = state.clock->Monotonic() - state.begin;
-  for (const Worker::Ran& ran : worker.ran) {
+  for (const Worker::Ran& ran : worker.load.ran) {
     const Session* const runner = RunnerOf(state, worker, ran.fingerprint);
     // Of a session that has ended meanwhile, or of an earlier coordinator's.
     if (runner == nullptr) continue;
@@ -79,9 +79,9 @@ void Record(ClusterState& state, const Worker& worker) {
     job.set_worker_id(worker.id);
     job.set_runs(ran.runs);
     *job.mutable_device_time() = ToProtoDuration(ran.time);
-    job.set_content_bytes(worker.graphs.at(ran.fingerprint).content_bytes);
+    job.set_content_bytes(worker.load.graphs.at(ran.fingerprint).content_bytes);
     if (const SharedWork work =
-            state.works.OfStructureTo(runner->tenant, ran.fingerprint)) {
+            state.known.works.OfStructureTo(runner->tenant, ran.fingerprint)) {
       FillWork(*work, ran.runs, &job);
     }
     state.jobs.Add(std::move(job));
@@ -90,6 +90,7 @@ void Record(ClusterState& state, const Worker& worker) {
 
 absl::StatusOr<Page<v1::RecordedJob>> Recorded(ClusterState& state,
                                                const PageRange& range) {
+  MutexLock lock(&state.mu);
   if (!state.jobs.records()) {
     return MakeError(absl::StatusCode::kFailedPrecondition, "NOT_RECORDING",
                      "the configuration's recorded_jobs is 0: nothing that ran "

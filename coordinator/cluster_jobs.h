@@ -15,10 +15,10 @@ namespace djinn::coordinator::jobs {
 void Record(ClusterState& state, const Worker& worker)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
-// As Cluster::RecordedJobs().
+// Returns a page of recorded jobs. FailedPrecondition (NOT_RECORDING).
 absl::StatusOr<Page<v1::RecordedJob>> Recorded(ClusterState& state,
                                                const PageRange& range)
-    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
+    ABSL_LOCKS_EXCLUDED(state.mu);
 
 }  // namespace djinn::coordinator::jobs
 

@@ -1,9 +1,13 @@
 // What is kept of what ran.
+#include "coordinator/cluster_jobs.h"
+
 #include <string>
 
 #include "common/error.h"
 #include "common/net/proto_duration.h"
 #include "coordinator/cluster_fixture.h"
+#include "coordinator/cluster_sessions.h"
+#include "coordinator/cluster_workers.h"
 #include "gmock/gmock.h"
 #include "scheduler/placement/work.h"
 
@@ -35,7 +39,7 @@ class ClusterJobsTest : public ClusterTest {
               semantics::Phase::kLlmDecode,
               {5, 1, 1},
               4});
-    cluster_->NoteStructure(session, kGraph,
+    sessions::NoteStructure(*cluster_, session, kGraph,
                             std::make_shared<const scheduler::Work>(work));
     return session;
   }
@@ -53,17 +57,18 @@ class ClusterJobsTest : public ClusterTest {
            ->mutable_lease_use()
            ->mutable_device_time() = ToProtoDuration(used[i]);
     }
-    EXPECT_TRUE(cluster_->Report(worker_, w0_).ok());
+    EXPECT_TRUE(workers::Report(*cluster_, worker_, w0_).ok());
   }
   std::vector<v1::RecordedJob> Jobs() {
-    return cluster_->RecordedJobs({})->items;
+    return jobs::Recorded(*cluster_, {})->items;
   }
 
   StreamId worker_;
 };
 
 TEST_F(ClusterJobsTest, NothingIsKeptUnlessAskedFor) {
-  EXPECT_EQ(ErrorReason(cluster_->RecordedJobs({}).status()), "NOT_RECORDING");
+  EXPECT_EQ(ErrorReason(jobs::Recorded(*cluster_, {}).status()),
+            "NOT_RECORDING");
 }
 
 TEST_F(ClusterJobsTest, KeepsRunsWithTheirWorkAndTime) {
@@ -116,10 +121,10 @@ TEST_F(ClusterJobsTest, KeepsTheNewestInPages) {
   for (int i = 1; i <= 5; ++i) {
     Report(i, absl::Seconds(i), {absl::Seconds(i)});
   }
-  const Page<v1::RecordedJob> first = *cluster_->RecordedJobs({"", 2});
+  const Page<v1::RecordedJob> first = *jobs::Recorded(*cluster_, {"", 2});
   ASSERT_THAT(first.items, SizeIs(2));
   const Page<v1::RecordedJob> second =
-      *cluster_->RecordedJobs({first.last_key, 2});
+      *jobs::Recorded(*cluster_, {first.last_key, 2});
   ASSERT_THAT(second.items, SizeIs(1));
   EXPECT_EQ(second.last_key, "");
 }

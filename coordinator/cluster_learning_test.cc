@@ -4,7 +4,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/net/proto_duration.h"
+#include "coordinator/cluster_explain.h"
 #include "coordinator/cluster_fixture.h"
+#include "coordinator/cluster_persistence.h"
+#include "coordinator/cluster_requests.h"
+#include "coordinator/cluster_sessions.h"
+#include "coordinator/cluster_tenants.h"
+#include "coordinator/cluster_workers.h"
 #include "coordinator/work_table.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -38,7 +44,7 @@ class ClusterLearningTest : public ClusterTest {
 
   void RestartWith(const State& state) {
     Restart();
-    EXPECT_EQ(cluster_->Restore(state), absl::OkStatus());
+    EXPECT_EQ(persistence::Restore(*cluster_, state), absl::OkStatus());
     dear_ = MakeWorker("dear", "cuda:0", 5, 1e12);
     dear_id_ = Join(dear_);
     Join(MakeWorker("cheap", "cpu", 1, 1e11));
@@ -57,8 +63,9 @@ class ClusterLearningTest : public ClusterTest {
                        const std::string& resume = "") {
     v1::OpenSession open = TestOpen(resume);
     open.set_program(program);
-    const absl::StatusOr<StreamId> id = cluster_->Attach(
-        *tenants_.Find(tenant), open, std::make_shared<CountingWaker>());
+    const absl::StatusOr<StreamId> id =
+        sessions::Attach(*cluster_, *tenants_.Find(tenant), open,
+                         std::make_shared<CountingWaker>());
     EXPECT_TRUE(id.ok()) << id.status();
     EXPECT_TRUE(Next(*id)->has_opened());
     return *id;
@@ -67,8 +74,8 @@ class ClusterLearningTest : public ClusterTest {
   void Run(const std::string& tenant, const std::string& program,
            uint64_t flops = 1'000'000'000'000) {
     const StreamId session = OpenProgram(tenant, program);
-    cluster_->NoteStructure(session, "s", MakeWork(flops));
-    cluster_->Close(session);
+    sessions::NoteStructure(*cluster_, session, "s", MakeWork(flops));
+    sessions::Close(*cluster_, session);
   }
   // The dear worker took so long for each run of what takes a second at best.
   void Measure(absl::Duration time) {
@@ -77,19 +84,19 @@ class ClusterLearningTest : public ClusterTest {
     graph->set_run_count(graph->run_count() + 1);
     *graph->mutable_device_time() =
         ToProtoDuration(FromProtoDuration(graph->device_time()) + time);
-    EXPECT_EQ(cluster_->Report(dear_id_, dear_), absl::OkStatus());
+    EXPECT_EQ(workers::Report(*cluster_, dear_id_, dear_), absl::OkStatus());
   }
   // Where the first lease of a session goes, and why.
   v1::PlacementDecision FirstLease(const std::string& tenant,
                                    const std::string& program) {
     const StreamId session = OpenProgram(tenant, program);
-    EXPECT_EQ(cluster_->RequestLease(session, TestLeaseRequest(0)),
+    EXPECT_EQ(requests::Request(*cluster_, session, TestLeaseRequest(0)),
               absl::OkStatus());
-    const auto explanation = cluster_->ExplainSession(session.owner);
+    const auto explanation = explain::ExplainSession(*cluster_, session.owner);
     EXPECT_TRUE(explanation.ok()) << explanation.status();
     v1::PlacementDecision decision = explanation->devices(0).decision();
     decision.clear_age();
-    cluster_->Close(session);
+    sessions::Close(*cluster_, session);
     return decision;
   }
   std::string Place(const std::string& tenant = "red",
@@ -107,12 +114,12 @@ TEST_F(ClusterLearningTest, AProgramIsPlacedByItsHistoryAfterARestart) {
   const v1::PlacementDecision before = FirstLease("red", "train");
   EXPECT_EQ(before.worker_id(), "dear");
   EXPECT_EQ(before.phase(), v1::PHASE_LLM_DECODE);
-  const State state = cluster_->Save();
+  const State state = persistence::Save(*cluster_);
   RestartWith(state);
   EXPECT_EQ(FirstLease("red", "train").SerializeAsString(),
             before.SerializeAsString());
   // And after the one that follows.
-  RestartWith(cluster_->Save());
+  RestartWith(persistence::Save(*cluster_));
   EXPECT_EQ(Place(), "dear");
   RestartWith({});
   EXPECT_EQ(Place(), "cheap");
@@ -123,7 +130,7 @@ TEST_F(ClusterLearningTest, WhatDevicesTakeIsKnownAfterARestart) {
   Measure(absl::Seconds(9));
   const v1::PlacementDecision before = FirstLease("red", "train");
   EXPECT_EQ(before.worker_id(), "cheap");
-  RestartWith(cluster_->Save());
+  RestartWith(persistence::Save(*cluster_));
   EXPECT_EQ(FirstLease("red", "train").SerializeAsString(),
             before.SerializeAsString());
 }
@@ -131,14 +138,15 @@ TEST_F(ClusterLearningTest, WhatDevicesTakeIsKnownAfterARestart) {
 TEST_F(ClusterLearningTest, WhatTheLastSessionDidCounts) {
   const StreamId session = OpenProgram("red", "train");
   for (const char* structure : {"s", "t"}) {
-    cluster_->NoteStructure(session, structure, MakeWork(1'000'000'000'000));
+    sessions::NoteStructure(*cluster_, session, structure,
+                            MakeWork(1'000'000'000'000));
   }
-  cluster_->Close(session);
+  sessions::Close(*cluster_, session);
   EXPECT_EQ(FirstLease("red", "train").phase(), v1::PHASE_LLM_DECODE);
   const StreamId last = OpenProgram("red", "train");
-  cluster_->NoteStructure(last, "u",
+  sessions::NoteStructure(*cluster_, last, "u",
                           MakeWork(1, semantics::Phase::kLlmPrefill));
-  cluster_->Close(last);
+  sessions::Close(*cluster_, last);
   EXPECT_EQ(FirstLease("red", "train").phase(), v1::PHASE_LLM_PREFILL);
 }
 
@@ -169,8 +177,9 @@ class ClusterPhaseTimesTest : public ClusterTest {
   StreamId OpenProgram() {
     v1::OpenSession open = TestOpen("");
     open.set_program("generate");
-    const absl::StatusOr<StreamId> id = cluster_->Attach(
-        *tenants_.Find("red"), open, std::make_shared<CountingWaker>());
+    const absl::StatusOr<StreamId> id =
+        sessions::Attach(*cluster_, *tenants_.Find("red"), open,
+                         std::make_shared<CountingWaker>());
     EXPECT_TRUE(id.ok()) << id.status();
     EXPECT_TRUE(Next(*id)->has_opened());
     return *id;
@@ -178,14 +187,15 @@ class ClusterPhaseTimesTest : public ClusterTest {
   // A prompt of 0.1 s and tokens of 0.05 s each, which took so long.
   void Generate(absl::Duration tokens) {
     const StreamId session = OpenProgram();
-    EXPECT_EQ(cluster_->RequestLease(session, TestLeaseRequest(0)),
+    EXPECT_EQ(requests::Request(*cluster_, session, TestLeaseRequest(0)),
               absl::OkStatus());
     CarryOut(arithmetic_id_, &arithmetic_);
     ASSERT_EQ(arithmetic_.sessions_size(), 1);
-    cluster_->NoteStructure(
-        session, "prompt",
+    sessions::NoteStructure(
+        *cluster_, session, "prompt",
         MakeWork(1'000'000'000'000, semantics::Phase::kLlmPrefill));
-    cluster_->NoteStructure(session, "token", Reading(5'000'000'000));
+    sessions::NoteStructure(*cluster_, session, "token",
+                            Reading(5'000'000'000));
     v1::LeaseUse* const use =
         arithmetic_.mutable_sessions(0)->mutable_lease_use();
     const auto add = [&](v1::Phase phase, absl::Duration time) {
@@ -197,18 +207,19 @@ class ClusterPhaseTimesTest : public ClusterTest {
     add(v1::PHASE_LLM_DECODE, tokens);
     *use->mutable_device_time() =
         ToProtoDuration(absl::Milliseconds(100) + tokens);
-    EXPECT_EQ(cluster_->Report(arithmetic_id_, arithmetic_), absl::OkStatus());
-    cluster_->Close(session);
+    EXPECT_EQ(workers::Report(*cluster_, arithmetic_id_, arithmetic_),
+              absl::OkStatus());
+    sessions::Close(*cluster_, session);
     CarryOut(arithmetic_id_, &arithmetic_);
   }
   std::string Place() {
     const StreamId session = OpenProgram();
-    EXPECT_EQ(cluster_->RequestLease(session, TestLeaseRequest(0)),
+    EXPECT_EQ(requests::Request(*cluster_, session, TestLeaseRequest(0)),
               absl::OkStatus());
-    const auto explanation = cluster_->ExplainSession(session.owner);
+    const auto explanation = explain::ExplainSession(*cluster_, session.owner);
     EXPECT_TRUE(explanation.ok()) << explanation.status();
     const std::string worker = explanation->devices(0).decision().worker_id();
-    cluster_->Close(session);
+    sessions::Close(*cluster_, session);
     return worker;
   }
 
@@ -229,34 +240,38 @@ TEST_F(ClusterPhaseTimesTest, OneThatWritesMuchGoesWhereMemoryIs) {
 TEST_F(ClusterLearningTest, ASessionThatBeganEarlierIsNoWholeOne) {
   const StreamId session = OpenProgram("red", "train");
   for (const char* structure : {"s", "t"}) {
-    cluster_->NoteStructure(session, structure, MakeWork(1'000'000'000'000));
+    sessions::NoteStructure(*cluster_, session, structure,
+                            MakeWork(1'000'000'000'000));
   }
-  RestartWith(cluster_->Save());
+  RestartWith(persistence::Save(*cluster_));
   const StreamId resumed = OpenProgram("red", "train", session.owner);
-  cluster_->NoteStructure(resumed, "u",
+  sessions::NoteStructure(*cluster_, resumed, "u",
                           MakeWork(1, semantics::Phase::kLlmPrefill));
-  cluster_->Close(resumed);
+  sessions::Close(*cluster_, resumed);
   EXPECT_EQ(FirstLease("red", "train").phase(), v1::PHASE_LLM_DECODE);
 }
 
 TEST_F(ClusterLearningTest, TenantsDoNotSeeEachOthersHistory) {
   Run("red", "train");
-  RestartWith(cluster_->Save());
+  RestartWith(persistence::Save(*cluster_));
   EXPECT_EQ(Place("red", "train"), "dear");
   EXPECT_EQ(Place("blue", "train"), "cheap");
 }
 
 TEST_F(ClusterLearningTest, TheHistoryOfATenantThatIsGoneGoes) {
   Run("blue", "train");
-  const State state = cluster_->Save();
+  const State state = persistence::Save(*cluster_);
   EXPECT_THAT(state, Contains(Key("program/4/blue/train")));
-  cluster_->SetTenants({TestTenant("red")});
+  tenants::Set(*cluster_, {TestTenant("red")});
   RestartWith(state);
-  EXPECT_THAT(cluster_->Save(), Not(Contains(Key("program/4/blue/train"))));
+  EXPECT_THAT(persistence::Save(*cluster_),
+              Not(Contains(Key("program/4/blue/train"))));
 }
 
 TEST_F(ClusterLearningTest, WhatReportsTeachIsSavedNowAndThen) {
-  const auto saved = [&] { return cluster_->Save().at("factors/cuda"); };
+  const auto saved = [&] {
+    return persistence::Save(*cluster_).at("factors/cuda");
+  };
   Run("red", "train");
   Measure(absl::Seconds(2));
   const std::string first = saved();
@@ -268,7 +283,7 @@ TEST_F(ClusterLearningTest, WhatReportsTeachIsSavedNowAndThen) {
   // Unless there is no other time to.
   Measure(absl::Seconds(4));
   EXPECT_EQ(saved(), second);
-  cluster_->Stop();
+  coordinator::Stop(*cluster_);
   EXPECT_NE(saved(), second);
 }
 
@@ -276,7 +291,7 @@ TEST_F(ClusterLearningTest, HistoryThatMakesRoomIsNotSaved) {
   for (size_t i = 0; i <= WorkTable::kMaxPrograms; ++i) {
     Run("red", absl::StrCat(i));
   }
-  const State state = cluster_->Save();
+  const State state = persistence::Save(*cluster_);
   EXPECT_THAT(state, Not(Contains(Key("program/3/red/0"))));
   EXPECT_THAT(state, Contains(Key("program/3/red/1")));
 }
@@ -284,13 +299,14 @@ TEST_F(ClusterLearningTest, HistoryThatMakesRoomIsNotSaved) {
 TEST_F(ClusterLearningTest, WhatCannotBeReadIsLearntAgain) {
   Run("red", "train");
   Run("red", "serve");
-  State state = cluster_->Save();
+  State state = persistence::Save(*cluster_);
   state["program/3/red/train"] = "\xff";
   state["factors/cuda"] = "\xff";
   RestartWith(state);
   EXPECT_EQ(Place("red", "train"), "cheap");
   EXPECT_EQ(Place("red", "serve"), "dear");
-  EXPECT_THAT(cluster_->Save(), Not(Contains(Key("program/3/red/train"))));
+  EXPECT_THAT(persistence::Save(*cluster_),
+              Not(Contains(Key("program/3/red/train"))));
   Run("red", "train");
   EXPECT_EQ(Place("red", "train"), "dear");
 }

@@ -20,14 +20,14 @@ namespace djinn::coordinator::leases {
 Lease Make(ClusterState& state, const Worker& worker, MemberId device,
            const Tenant* tenant, Session* session) {
   if (device.member > 0 ||
-      !session->bound_devices.insert(device.virtual_device).second) {
-    ++session->epoch;
+      !session->devices.bound.insert(device.virtual_device).second) {
+    ++session->devices.epoch;
   }
   Lease lease;
   lease.id = absl::BytesToHexString(state.random->Bytes(8));
   lease.session_id = session->id;
   lease.tenant = session->tenant;
-  lease.epoch = session->epoch;
+  lease.epoch = session->devices.epoch;
   lease.device = device;
   lease.worker_id = worker.id;
   lease.incarnation = worker.incarnation;
@@ -45,7 +45,7 @@ Lease* Add(ClusterState& state, Lease lease) {
   if (tenant != nullptr && !lease.migrating()) {
     lease.quota = LeaseQuota(*tenant);
   }
-  state.quotas.Take(lease.tenant, lease.quota);
+  state.quotas.tree.Take(lease.tenant, lease.quota);
   return state.leases.Add(std::move(lease));
 }
 
@@ -82,7 +82,7 @@ void Issue(ClusterState& state, Lease* lease) {
   *claims.mutable_tenant_limits() = lease->tenant_limits;
   claims.set_migrates_from(lease->migrates_from);
   if (const auto tenant = state.tenants->Find(lease->tenant)) {
-    state.ledger.Describe(lease->id, tenant->credits, &claims);
+    state.billing.ledger.Describe(lease->id, tenant->credits, &claims);
     claims.set_weight(tenant->weight);
     *claims.mutable_urgency() = AllowedUrgency(
         *tenant, state.sessions.Find(lease->session_id)->urgency);
@@ -95,7 +95,7 @@ absl::StatusOr<v1::LeaseClaims> ReportedClaims(const ClusterState& state,
                                                const v1::SignedLease& lease) {
   // Without keys of an earlier process there is only the worker's word, which
   // the join token vouches for.
-  if (state.first_process && !state.keys.Knows(lease.key_id())) {
+  if (state.earlier.none && !state.keys.Knows(lease.key_id())) {
     return UncheckedClaims(lease);
   }
   return state.keys.Verify(lease);
@@ -106,8 +106,8 @@ void Grant(ClusterState& state, Lease* lease, Wakes* wakes) {
   // An adopted one was not listed yet.
   if (lease->issue_number == 0) Issue(state, lease);
   Session* const session = state.sessions.Find(lease->session_id);
-  session->pending.erase(lease->device);
-  session->returning.erase(lease->device);
+  session->devices.pending.erase(lease->device);
+  session->devices.returning.erase(lease->device);
   v1::SessionResponse response;
   *response.mutable_granted() =
       GrantOf(*state.workers.Find(lease->worker_id), *lease);
@@ -129,8 +129,8 @@ v1::LeaseGranted GrantOf(const Worker& worker, const Lease& lease) {
   out->set_session_epoch(lease.epoch);
   out->set_worker_id(lease.worker_id);
   out->set_worker_incarnation(lease.incarnation);
-  out->set_worker_address(worker.address);
-  out->set_shared_memory_socket(worker.shared_memory_socket);
+  out->set_worker_address(worker.facts.address);
+  out->set_shared_memory_socket(worker.facts.shared_memory_socket);
   return granted;
 }
 
@@ -142,10 +142,10 @@ void Remove(ClusterState& state, const std::string& lease_id) {
     // Of the two of its virtual device the other one counts now.
     std::swap(to->quota, lease->quota);
   }
-  state.quotas.Give(lease->tenant, lease->quota);
+  state.quotas.tree.Give(lease->tenant, lease->quota);
   fleet::PutOff(state, lease->worker_id);
   state.leases.Remove(lease_id);
-  state.untried = true;
+  state.queue.untried = true;
 }
 
 void Withdraw(ClusterState& state, const Lease& lease, Wakes* wakes) {
@@ -167,7 +167,7 @@ void End(ClusterState& state, Lease* lease, absl::string_view reason,
   Session* const session = state.sessions.Find(lease->session_id);
   if (lease->state == Lease::State::kOffered) {
     // The client never saw it: look for another worker.
-    PendingLease& pending = session->pending.at(lease->device);
+    PendingLease& pending = session->devices.pending.at(lease->device);
     pending.lease_id.clear();
     pending.obstacle = MakeError(
         absl::StatusCode::kUnavailable, reason,
@@ -178,12 +178,13 @@ void End(ClusterState& state, Lease* lease, absl::string_view reason,
     response.mutable_ended()->set_lease_id(lease->id);
     response.mutable_ended()->set_reason(std::string(reason));
     notices::Send(std::move(response), session, wakes);
-    session->lost_leases[lease->device] = {lease->id,
-                                           lease->worker_id,
-                                           std::string(reason),
-                                           std::string(for_tenant),
-                                           credits::DeviceTimeOf(state, *lease),
-                                           state.clock->Monotonic()};
+    session->devices.lost[lease->device] = {
+        lease->id,
+        lease->worker_id,
+        std::string(reason),
+        std::string(for_tenant),
+        credits::DeviceTimeOf(state, *lease),
+        state.clock->Monotonic()};
   }
   log::Warning("lease ended", {{"lease", lease->id},
                                {"session", log::ShortId(session->id)},
@@ -221,7 +222,7 @@ void DropMigration(ClusterState& state, Lease* to, const absl::Status& why,
 void EndMigrationRecord(const std::string& lease_id,
                         v1::MigrationOutcome outcome, absl::Status failure,
                         Session* session, ClusterMetrics* metrics) {
-  for (Migration& migration : session->migrations) {
+  for (Migration& migration : session->devices.migrations) {
     if (migration.lease_id != lease_id) continue;
     migration.state =
         failure.ok() ? v1::MigrationInfo::DONE : v1::MigrationInfo::FAILED;

@@ -4,6 +4,12 @@
 #include "common/metrics/exposition.h"
 #include "common/net/proto_duration.h"
 #include "coordinator/cluster_fixture.h"
+#include "coordinator/cluster_persistence.h"
+#include "coordinator/cluster_requests.h"
+#include "coordinator/cluster_scrape.h"
+#include "coordinator/cluster_sessions.h"
+#include "coordinator/cluster_views.h"
+#include "coordinator/cluster_workers.h"
 #include "djinn/v1/coordinator_state.pb.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/unknown_field_set.h"
@@ -22,8 +28,7 @@ class ClusterLeasesTest : public ClusterTest {
   void Limit(const CreditLimits& credits) {
     for (Tenant& tenant : config_.tenants) tenant.credits = credits;
     limited_ = std::make_unique<Tenants>(config_.tenants);
-    cluster_ =
-        std::make_unique<Cluster>(&config_, limited_.get(), &clock_, &random_);
+    cluster_ = MakeCluster(&config_, limited_.get(), &clock_, &random_);
   }
   void Use(absl::Duration device_time, uint64_t bytes) {
     v1::LeaseUse* const use = w0_.mutable_sessions(0)->mutable_lease_use();
@@ -39,7 +44,7 @@ class ClusterLeasesTest : public ClusterTest {
     return UncheckedClaims(desired->leases(0));
   }
   void Report(const StreamId& worker) {
-    EXPECT_TRUE(cluster_->Report(worker, w0_).ok());
+    EXPECT_TRUE(workers::Report(*cluster_, worker, w0_).ok());
   }
   // The session's lease ends at the worker, too.
   void EndThere(absl::Duration device_time, bool measuring) {
@@ -52,11 +57,13 @@ class ClusterLeasesTest : public ClusterTest {
   }
   absl::Duration UsedBy(const std::string& tenant) {
     return FromProtoDuration(
-        cluster_->GetTenant(tenant)->credits().used().device_time());
+        views::GetTenant(*cluster_, tenant)->credits().used().device_time());
   }
   absl::Duration ReservedBy(const std::string& tenant) {
-    return FromProtoDuration(
-        cluster_->GetTenant(tenant)->credits().reserved().device_time());
+    return FromProtoDuration(views::GetTenant(*cluster_, tenant)
+                                 ->credits()
+                                 .reserved()
+                                 .device_time());
   }
 
   // Every tenant has this rate of device time.
@@ -66,7 +73,7 @@ class ClusterLeasesTest : public ClusterTest {
     }
     Limit({.device_time_rated = true});
     clock_.Advance(absl::Seconds(1));
-    cluster_->Tick();
+    coordinator::Tick(*cluster_);
   }
   // A session with one lease, which is away again after as long; its use is
   // known when it has ended. Returns what it was granted.
@@ -80,7 +87,7 @@ class ClusterLeasesTest : public ClusterTest {
     // A worker begins nothing without credit.
     if (granted == absl::ZeroDuration()) used = absl::ZeroDuration();
     clock_.Advance(took);
-    cluster_->Close(session);
+    sessions::Close(*cluster_, session);
     w0_.set_applied_revision(Desired(worker)->revision());
     EndThere(used, /*measuring=*/false);
     Report(worker);
@@ -88,7 +95,7 @@ class ClusterLeasesTest : public ClusterTest {
     w0_.set_applied_revision(Desired(worker)->revision());
     w0_.clear_ended_leases();
     Report(worker);
-    cluster_->Tick();
+    coordinator::Tick(*cluster_);
     return granted;
   }
 
@@ -100,16 +107,16 @@ class ClusterLeasesTest : public ClusterTest {
 TEST_F(ClusterLeasesTest, WhoWaitsLongestForAWorkerIsKnown) {
   const auto age = [this](const std::string& value) {
     Exposition exposition;
-    cluster_->Collect(&exposition);
+    scrape::Collect(*cluster_, &exposition);
     return exposition.Text().find(
                "djinn_oldest_pending_age_seconds{tenant=\"red\"} " + value +
                "\n") != std::string::npos;
   };
   const StreamId session = Open("red");
   EXPECT_TRUE(age("0"));
-  EXPECT_TRUE(cluster_->RequestLease(session, TestLeaseRequest(0)).ok());
+  EXPECT_TRUE(requests::Request(*cluster_, session, TestLeaseRequest(0)).ok());
   clock_.Advance(absl::Seconds(2));
-  EXPECT_TRUE(cluster_->RequestLease(session, TestLeaseRequest(1)).ok());
+  EXPECT_TRUE(requests::Request(*cluster_, session, TestLeaseRequest(1)).ok());
   clock_.Advance(absl::Seconds(1));
   EXPECT_TRUE(age("3"));
 }
@@ -117,7 +124,7 @@ TEST_F(ClusterLeasesTest, WhoWaitsLongestForAWorkerIsKnown) {
 TEST_F(ClusterLeasesTest, TheWorkerCanCheckWhatItIsTold) {
   const StreamId worker = Join(w0_);
   const StreamId session = Open("red");
-  ASSERT_TRUE(cluster_->RequestLease(session, TestLeaseRequest(3)).ok());
+  ASSERT_TRUE(requests::Request(*cluster_, session, TestLeaseRequest(3)).ok());
   const v1::DesiredState desired = *Desired(worker);
   ASSERT_THAT(desired.lease_keys(), SizeIs(1));
   LeaseVerifier verifier;
@@ -153,22 +160,23 @@ TEST_F(ClusterLeasesTest, WhatAClientAddsToItsUrgencyIsNotSigned) {
   v1::OpenSession open = TestOpen();
   open.mutable_urgency()->set_priority_class(v1::PRIORITY_CLASS_BATCH);
   add(open.mutable_urgency());
-  const StreamId session = *cluster_->Attach(*tenants_.Find("red"), open,
-                                             std::make_shared<CountingWaker>());
+  const StreamId session =
+      *sessions::Attach(*cluster_, *tenants_.Find("red"), open,
+                        std::make_shared<CountingWaker>());
   EXPECT_TRUE(Next(session)->has_opened());
   Grant(session, 0, worker, &w0_);
   EXPECT_LT(w0_.sessions(0).lease().ByteSizeLong(), 1000u);
   v1::Urgency urgency = open.urgency();
   urgency.mutable_run_deadline()->set_seconds(3);
   add(urgency.mutable_run_deadline());
-  ASSERT_TRUE(cluster_->SetUrgency(session, urgency).ok());
+  ASSERT_TRUE(sessions::SetUrgency(*cluster_, session, urgency).ok());
   const v1::DesiredState desired = *Desired(worker);
   EXPECT_LT(desired.ByteSizeLong(), 2000u);
   const v1::Urgency signed_urgency =
       UncheckedClaims(desired.leases(0)).urgency();
   EXPECT_EQ(signed_urgency.priority_class(), v1::PRIORITY_CLASS_BATCH);
   EXPECT_EQ(signed_urgency.run_deadline().seconds(), 3);
-  for (const auto& [key, value] : cluster_->Save()) {
+  for (const auto& [key, value] : persistence::Save(*cluster_)) {
     EXPECT_LT(value.size(), 1000u) << key;
   }
 }
@@ -181,17 +189,17 @@ TEST_F(ClusterLeasesTest, AnUrgencyThatChangesAllTheTimeIsSignedNowAndThen) {
   size_t told = 0;
   for (int i = 1; i <= 100; ++i) {
     urgency.mutable_run_deadline()->set_seconds(i);
-    ASSERT_TRUE(cluster_->SetUrgency(session, urgency).ok());
+    ASSERT_TRUE(sessions::SetUrgency(*cluster_, session, urgency).ok());
     told += Desired(worker).has_value() ? 1 : 0;
   }
   EXPECT_GT(told, 1u);
   EXPECT_LE(told, 8u);
   // The last one comes, too.
   clock_.Advance(absl::Milliseconds(250));
-  cluster_->Tick();
+  coordinator::Tick(*cluster_);
   EXPECT_EQ(Listed(worker)->urgency().run_deadline().seconds(), 100);
   clock_.Advance(absl::Milliseconds(250));
-  cluster_->Tick();
+  coordinator::Tick(*cluster_);
   EXPECT_EQ(Desired(worker), std::nullopt);
 }
 
@@ -201,7 +209,7 @@ TEST_F(ClusterLeasesTest, RotatesKeysWithAnOverlap) {
   const std::string first = Desired(worker)->lease_keys(0).key_id();
   clock_.Advance(config_.lease_key_lifetime);
   Report(worker);
-  cluster_->Tick();
+  coordinator::Tick(*cluster_);
   v1::DesiredState desired = *Desired(worker);
   ASSERT_THAT(desired.lease_keys(), SizeIs(2));
   EXPECT_EQ(desired.lease_keys(0).key_id(), first);
@@ -209,11 +217,11 @@ TEST_F(ClusterLeasesTest, RotatesKeysWithAnOverlap) {
   const std::string second = desired.lease_keys(1).key_id();
   Keep();
   const StreamId session = Open("red");
-  ASSERT_TRUE(cluster_->RequestLease(session, TestLeaseRequest(0)).ok());
+  ASSERT_TRUE(requests::Request(*cluster_, session, TestLeaseRequest(0)).ok());
   EXPECT_EQ(Desired(worker)->leases(0).key_id(), second);
   clock_.Advance(2 * (config_.lease_valid_for + config_.lease_grace_period));
   Report(worker);
-  cluster_->Tick();
+  coordinator::Tick(*cluster_);
   desired = *Desired(worker);
   ASSERT_THAT(desired.lease_keys(), SizeIs(1));
   EXPECT_EQ(desired.lease_keys(0).key_id(), second);
@@ -227,9 +235,9 @@ TEST_F(ClusterLeasesTest, ANewKeySignsOnceItIsKept) {
   const std::string first = Desired(worker)->lease_keys(0).key_id();
   clock_.Advance(config_.lease_key_lifetime);
   Report(worker);
-  cluster_->Tick();
+  coordinator::Tick(*cluster_);
   // It is not known whether this one reaches the disk.
-  cluster_->Save();
+  persistence::Save(*cluster_);
   Grant(session, 0, worker, &w0_);
   EXPECT_EQ(w0_.sessions(0).lease().key_id(), first);
   // However long that takes, the first one stays.
@@ -237,21 +245,21 @@ TEST_F(ClusterLeasesTest, ANewKeySignsOnceItIsKept) {
       2 * (config_.lease_valid_for + config_.lease_grace_period);
   clock_.Advance(overlap);
   Report(worker);
-  cluster_->Tick();
+  coordinator::Tick(*cluster_);
   v1::DesiredState desired = *Desired(worker);
   EXPECT_EQ(desired.leases(0).key_id(), first);
   ASSERT_THAT(desired.lease_keys(), SizeIs(2));
   const std::string second = desired.lease_keys(1).key_id();
-  cluster_->NoteKept();
+  persistence::NoteKept(*cluster_);
   clock_.Advance(overlap / 2);
   Report(worker);
-  cluster_->Tick();
+  coordinator::Tick(*cluster_);
   desired = *Desired(worker);
   EXPECT_EQ(desired.leases(0).key_id(), second);
   EXPECT_THAT(desired.retired_lease_key_ids(), IsEmpty());
   clock_.Advance(overlap / 2);
   Report(worker);
-  cluster_->Tick();
+  coordinator::Tick(*cluster_);
   EXPECT_THAT(Desired(worker)->retired_lease_key_ids(), ElementsAre(first));
 }
 
@@ -277,7 +285,7 @@ TEST_F(ClusterLeasesTest, CreditIsGrantedInSlicesAndReserved) {
   EXPECT_EQ(FromProtoDuration(claims.credits().device_time()),
             absl::Seconds(3.5));
   EXPECT_FALSE(claims.credits().has_bytes());
-  const v1::LeaseInfo info = cluster_->Leases().items[0];
+  const v1::LeaseInfo info = views::Leases(*cluster_, {}).items[0];
   EXPECT_EQ(FromProtoDuration(info.lease_use().device_time()),
             absl::Seconds(1.5));
   EXPECT_EQ(info.lease_use().bytes(), 9u);
@@ -294,7 +302,7 @@ TEST_F(ClusterLeasesTest, OperatorsSeeThatALeaseIsOutOfCredit) {
   w0_.mutable_sessions(0)->set_out_of_credit(true);
   Report(worker);
   EXPECT_EQ(Listed(worker), std::nullopt);
-  EXPECT_TRUE(cluster_->Leases().items[0].out_of_credit());
+  EXPECT_TRUE(views::Leases(*cluster_, {}).items[0].out_of_credit());
 }
 
 TEST_F(ClusterLeasesTest, TheUnusedComesBackAndTheLastStepsAreBilled) {
@@ -305,7 +313,7 @@ TEST_F(ClusterLeasesTest, TheUnusedComesBackAndTheLastStepsAreBilled) {
   lease_ = w0_.sessions(0).lease();
   Use(absl::Milliseconds(100), 0);
   Report(worker);
-  cluster_->Close(session);
+  sessions::Close(*cluster_, session);
   EXPECT_EQ(ReservedBy("red"), absl::ZeroDuration());
   w0_.set_applied_revision(Desired(worker)->revision());
   EndThere(absl::Milliseconds(300), /*measuring=*/true);
@@ -342,7 +350,7 @@ TEST_F(ClusterLeasesTest, LeasesThatAreReturnedBesideAnotherMintNoCredit) {
   for (int i = 0; i < 40; ++i) {
     v1::LeaseReturn returned;
     returned.set_lease_id(Grant(session, 0, worker, &w0_).lease_id());
-    EXPECT_EQ(cluster_->ReturnLease(session, returned), absl::OkStatus());
+    EXPECT_EQ(requests::Return(*cluster_, session, returned), absl::OkStatus());
     // Whatever the worker may honour at a time was granted once.
     EXPECT_THAT(w0_.sessions(), SizeIs(2));
   }
@@ -358,7 +366,7 @@ TEST_F(ClusterLeasesTest, AWorkerThatGoesOnWithWhatHasEndedChangesNothing) {
   Grant(session, 1, worker, &w0_);
   v1::LeaseReturn returned;
   returned.set_lease_id(Grant(session, 0, worker, &w0_).lease_id());
-  EXPECT_EQ(cluster_->ReturnLease(session, returned), absl::OkStatus());
+  EXPECT_EQ(requests::Return(*cluster_, session, returned), absl::OkStatus());
   // As one of an older build does: nothing is adopted, or signed for it.
   for (int i = 0; i < 3; ++i) {
     clock_.Advance(config_.heartbeat_interval);
@@ -367,7 +375,7 @@ TEST_F(ClusterLeasesTest, AWorkerThatGoesOnWithWhatHasEndedChangesNothing) {
     EXPECT_THAT(desired->leases(), SizeIs(1));
     w0_.set_applied_revision(desired->revision());
     Report(worker);
-    EXPECT_THAT(cluster_->Leases().items, SizeIs(1));
+    EXPECT_THAT(views::Leases(*cluster_, {}).items, SizeIs(1));
     EXPECT_EQ(ReservedBy("red"), absl::Seconds(2));
   }
 }
@@ -414,7 +422,7 @@ TEST_F(ClusterLeasesTest, NobodyBillsAnotherWorkersLease) {
   Join(other);
   EXPECT_EQ(UsedBy("red"), absl::ZeroDuration());
   EXPECT_EQ(ReservedBy("red"), absl::Seconds(2));
-  EXPECT_FALSE(cluster_->Leases().items[0].out_of_credit());
+  EXPECT_FALSE(views::Leases(*cluster_, {}).items[0].out_of_credit());
   Use(absl::Seconds(1), 0);
   Report(worker);
   EXPECT_EQ(UsedBy("red"), absl::Seconds(1));
@@ -428,7 +436,7 @@ TEST_F(ClusterLeasesTest, ALeaseThatEndedAtTheWorkerEndsForTheClient) {
   EndThere(absl::Seconds(1), false);
   Report(worker);
   EXPECT_EQ(Next(session)->ended().reason(), "LEASE_EXPIRED");
-  EXPECT_THAT(cluster_->Leases().items, IsEmpty());
+  EXPECT_THAT(views::Leases(*cluster_, {}).items, IsEmpty());
   EXPECT_EQ(UsedBy("red"), absl::Seconds(1));
 }
 
@@ -462,8 +470,8 @@ TEST_F(ClusterLeasesTest, WhatOurKeyDidNotSignIsNotAdopted) {
   *ended->mutable_lease() = forged;
   ended->mutable_use()->mutable_device_time()->set_seconds(1000);
   Report(worker);
-  EXPECT_THAT(cluster_->Leases().items, SizeIs(1));
-  EXPECT_THAT(cluster_->Sessions().items, SizeIs(1));
+  EXPECT_THAT(views::Leases(*cluster_, {}).items, SizeIs(1));
+  EXPECT_THAT(views::Sessions(*cluster_, {}).items, SizeIs(1));
   EXPECT_EQ(UsedBy("blue"), absl::ZeroDuration());
 }
 
@@ -472,19 +480,20 @@ TEST_F(ClusterLeasesTest, ALeaseOfAnotherWorkerIsNotAdopted) {
   Grant(Open("red"), 0, worker, &w0_);
   v1::WorkerState w1 = TestWorker("w1");
   *w1.add_sessions() = w0_.sessions(0);
-  cluster_->Leave(worker);
+  workers::Leave(*cluster_, worker);
   Restart();
   Join(w1);
-  EXPECT_THAT(cluster_->Leases().items, IsEmpty());
+  EXPECT_THAT(views::Leases(*cluster_, {}).items, IsEmpty());
 }
 
 // Another process with what the last one saved.
 class RestoredClusterTest : public ClusterLeasesTest {
  protected:
   void RestartWithState() {
-    const std::map<std::string, std::string> state = cluster_->Save();
+    const std::map<std::string, std::string> state =
+        persistence::Save(*cluster_);
     Restart();
-    ASSERT_TRUE(cluster_->Restore(state).ok());
+    ASSERT_TRUE(persistence::Restore(*cluster_, state).ok());
     w0_.set_applied_revision(0);
   }
 };
@@ -493,9 +502,10 @@ TEST_F(RestoredClusterTest, KnowsSessionsAndLeases) {
   StreamId worker = Join(w0_);
   const StreamId session = Open("red");
   const v1::Lease lease = Grant(session, 0, worker, &w0_);
-  const std::string why = cluster_->Leases().items[0].placement_reason();
+  const std::string why =
+      views::Leases(*cluster_, {}).items[0].placement_reason();
   RestartWithState();
-  const v1::SessionInfo info = cluster_->Sessions().items[0];
+  const v1::SessionInfo info = views::Sessions(*cluster_, {}).items[0];
   EXPECT_EQ(info.state(), v1::SessionInfo::DETACHED);
   EXPECT_EQ(info.tenant(), "red");
   EXPECT_EQ(info.program(), "test");
@@ -503,12 +513,12 @@ TEST_F(RestoredClusterTest, KnowsSessionsAndLeases) {
   EXPECT_EQ(ErrorReason(Attach("blue", session.owner).status()),
             "SESSION_OF_OTHER_TENANT");
   worker = Join(w0_);
-  ASSERT_THAT(cluster_->Leases().items, SizeIs(1));
-  EXPECT_EQ(cluster_->Leases().items[0].placement_reason(), why);
+  ASSERT_THAT(views::Leases(*cluster_, {}).items, SizeIs(1));
+  EXPECT_EQ(views::Leases(*cluster_, {}).items[0].placement_reason(), why);
   // The client goes on with the token it has: the key is the same.
   EXPECT_EQ(UncheckedClaims(Desired(worker)->leases(0)).issue(), 2u);
   const StreamId back = Open("red", session.owner);
-  ASSERT_TRUE(cluster_->RequestLease(back, TestLeaseRequest(0)).ok());
+  ASSERT_TRUE(requests::Request(*cluster_, back, TestLeaseRequest(0)).ok());
   EXPECT_EQ(Next(back)->granted().lease().lease_id(), lease.lease_id());
 }
 
@@ -535,7 +545,7 @@ TEST_F(RestoredClusterTest, DoesNotBillTwiceWhatWasSettled) {
   const StreamId session = Open("red");
   Grant(session, 0, worker, &w0_);
   lease_ = w0_.sessions(0).lease();
-  cluster_->Close(session);
+  sessions::Close(*cluster_, session);
   EndThere(absl::Seconds(3), false);
   Report(worker);
   // The worker has not heard that it is settled.
@@ -551,31 +561,31 @@ TEST_F(RestoredClusterTest, BillsWhatAKillTookBack) {
   const StreamId session = Open("red");
   Grant(session, 0, worker, &w0_);
   lease_ = w0_.sessions(0).lease();
-  const std::map<std::string, std::string> state = cluster_->Save();
-  cluster_->NoteKept();
-  cluster_->Close(session);
+  const std::map<std::string, std::string> state = persistence::Save(*cluster_);
+  persistence::NoteKept(*cluster_);
+  sessions::Close(*cluster_, session);
   EndThere(absl::Seconds(3), false);
   Report(worker);
   EXPECT_EQ(UsedBy("red"), absl::Seconds(3));
   // Killed before the next write; the worker was told nothing yet.
   EXPECT_THAT(Desired(worker)->settled_lease_ids(), IsEmpty());
   Restart();
-  ASSERT_TRUE(cluster_->Restore(state).ok());
+  ASSERT_TRUE(persistence::Restore(*cluster_, state).ok());
   w0_.set_applied_revision(0);
   Join(w0_);
   EXPECT_EQ(UsedBy("red"), absl::Seconds(3));
 }
 
 TEST_F(RestoredClusterTest, BillsALeaseThatCameAndWentAfterTheLastSave) {
-  const std::map<std::string, std::string> state = cluster_->Save();
+  const std::map<std::string, std::string> state = persistence::Save(*cluster_);
   const StreamId worker = Join(w0_);
   const StreamId session = Open("red");
   Grant(session, 0, worker, &w0_);
   lease_ = w0_.sessions(0).lease();
-  cluster_->Close(session);
+  sessions::Close(*cluster_, session);
   EndThere(absl::Seconds(3), false);
   Restart();
-  ASSERT_TRUE(cluster_->Restore(state).ok());
+  ASSERT_TRUE(persistence::Restore(*cluster_, state).ok());
   w0_.set_applied_revision(0);
   StreamId back = Join(w0_);
   EXPECT_EQ(UsedBy("red"), absl::Seconds(3));
@@ -588,9 +598,9 @@ TEST_F(RestoredClusterTest, BillsALeaseThatCameAndWentAfterTheLastSave) {
   EXPECT_THAT(Desired(back)->settled_lease_ids(), SizeIs(1));
   w0_.clear_ended_leases();
   Report(back);
-  EXPECT_EQ(
-      cluster_->Save().count("account/" + UncheckedClaims(lease_).lease_id()),
-      0u);
+  EXPECT_EQ(persistence::Save(*cluster_).count(
+                "account/" + UncheckedClaims(lease_).lease_id()),
+            0u);
 }
 
 TEST_F(RestoredClusterTest, BillsWhatIsNewOnceItHasGivenUpWaiting) {
@@ -602,7 +612,7 @@ TEST_F(RestoredClusterTest, BillsWhatIsNewOnceItHasGivenUpWaiting) {
   Report(worker);
   RestartWithState();
   clock_.Advance(config_.lease_valid_for + config_.lease_grace_period);
-  cluster_->Tick();
+  coordinator::Tick(*cluster_);
   EndThere(absl::Seconds(3), false);
   Join(w0_);
   EXPECT_EQ(UsedBy("red"), absl::Seconds(3));
@@ -617,9 +627,9 @@ TEST_F(RestoredClusterTest, BillsNothingUnknownOnceItHasForgottenTheLease) {
   Report(worker);
   RestartWithState();
   clock_.Advance(config_.lease_valid_for + config_.lease_grace_period);
-  cluster_->Tick();
+  coordinator::Tick(*cluster_);
   clock_.Advance(CreditLedger::kKeepRetired + absl::Seconds(1));
-  cluster_->Tick();
+  coordinator::Tick(*cluster_);
   // Its account is gone: what of its use was billed is not known any more.
   EndThere(absl::Seconds(3), false);
   Join(w0_);
@@ -638,12 +648,12 @@ TEST_F(RestoredClusterTest, AWorkerThatWasAwayForLongIsBilledOnce) {
     lease_ = w0_.sessions(0).lease();
     Use(absl::Seconds(100), 0);
     Report(worker);
-    cluster_->Leave(worker);
+    workers::Leave(*cluster_, worker);
     for (int i = 0; i < 70; ++i) {
       clock_.Advance(absl::Minutes(1));
-      cluster_->Tick();
+      coordinator::Tick(*cluster_);
     }
-    ASSERT_FALSE(cluster_->GetWorker("w0").ok());
+    ASSERT_FALSE(views::GetWorker(*cluster_, "w0").ok());
     // The lease ended there meanwhile.
     EndThere(absl::Seconds(105), false);
     w0_.set_applied_revision(0);
@@ -661,7 +671,7 @@ TEST_F(RestoredClusterTest, BelievesNoWorkerWithoutASignature) {
   w0_.mutable_sessions(0)->mutable_lease()->set_key_id("0123456789abcdef");
   RestartWithState();
   const StreamId worker = Join(w0_);
-  EXPECT_THAT(cluster_->Leases().items, IsEmpty());
+  EXPECT_THAT(views::Leases(*cluster_, {}).items, IsEmpty());
   EXPECT_THAT(Desired(worker)->drop_session_ids(), IsEmpty());
 }
 
@@ -669,23 +679,24 @@ TEST_F(RestoredClusterTest, ForgetsLeasesThatNobodyReports) {
   Limit({.device_time = absl::Seconds(32)});
   Grant(Open("red"), 0, Join(w0_), &w0_);
   RestartWithState();
-  cluster_->Tick();
-  EXPECT_EQ(cluster_->Save().count("account/" + LeaseId(w0_)), 1u);
+  coordinator::Tick(*cluster_);
+  EXPECT_EQ(persistence::Save(*cluster_).count("account/" + LeaseId(w0_)), 1u);
   clock_.Advance(config_.lease_valid_for + config_.lease_grace_period);
-  cluster_->Tick();
-  EXPECT_EQ(cluster_->Save().count("lease/" + LeaseId(w0_)), 0u);
+  coordinator::Tick(*cluster_);
+  EXPECT_EQ(persistence::Save(*cluster_).count("lease/" + LeaseId(w0_)), 0u);
   EXPECT_EQ(ReservedBy("red"), absl::ZeroDuration());
   // What was billed is known for longer.
-  EXPECT_EQ(cluster_->Save().count("account/" + LeaseId(w0_)), 1u);
+  EXPECT_EQ(persistence::Save(*cluster_).count("account/" + LeaseId(w0_)), 1u);
   clock_.Advance(CreditLedger::kKeepRetired + absl::Seconds(1));
-  cluster_->Tick();
-  EXPECT_EQ(cluster_->Save().count("account/" + LeaseId(w0_)), 0u);
+  coordinator::Tick(*cluster_);
+  EXPECT_EQ(persistence::Save(*cluster_).count("account/" + LeaseId(w0_)), 0u);
 }
 
 TEST_F(RestoredClusterTest, RefusesWhatItCannotRead) {
   for (const char* key : {"session/x", "key/1", "account/a", "tenant/t"}) {
     Restart();
-    const absl::Status status = cluster_->Restore({{key, "\xff"}});
+    const absl::Status status =
+        persistence::Restore(*cluster_, {{key, "\xff"}});
     EXPECT_EQ(ErrorReason(status), "STORE_CORRUPT") << key;
     EXPECT_NE(status.message().find(key), std::string::npos);
   }
@@ -693,9 +704,9 @@ TEST_F(RestoredClusterTest, RefusesWhatItCannotRead) {
   v1::StoredKey stored;
   stored.set_seed("short");
   Restart();
-  EXPECT_EQ(
-      ErrorReason(cluster_->Restore({{"key/1", stored.SerializeAsString()}})),
-      "STORE_CORRUPT");
+  EXPECT_EQ(ErrorReason(persistence::Restore(
+                *cluster_, {{"key/1", stored.SerializeAsString()}})),
+            "STORE_CORRUPT");
 }
 
 }  // namespace

@@ -28,24 +28,24 @@ void SetAside(ClusterState& state, PendingLease* pending,
 }  // namespace
 
 void Join(ClusterState& state, MemberId device, Session* session) {
-  PendingLease& pending = session->pending.at(device);
-  if (state.queue_stops.Find(session->tenant) != nullptr) {
+  PendingLease& pending = session->devices.pending.at(device);
+  if (state.queue.stops.Find(session->tenant) != nullptr) {
     return SetAside(state, &pending, session->tenant);
   }
   if (pending.ticket != 0) return;
-  pending.ticket =
-      state.line.Join({.tenant = session->tenant,
-                       .returns = session->returning.contains(device)},
-                      state.clock->Monotonic());
-  state.unplaced.emplace(pending.ticket, std::pair(session->id, device));
+  pending.ticket = state.queue.line.Join(
+      {.tenant = session->tenant,
+       .returns = session->devices.returning.contains(device)},
+      state.clock->Monotonic());
+  state.queue.unplaced.emplace(pending.ticket, std::pair(session->id, device));
   ChangePlaces(state, session);
 }
 
 void Leave(ClusterState& state, PendingLease* pending) {
   // What was kept for it may be others' now.
-  if (state.reservation.Lift(pending->ticket)) state.untried = true;
-  state.line.Leave(pending->ticket, state.clock->Monotonic());
-  state.unplaced.erase(pending->ticket);
+  if (state.queue.reservation.Lift(pending->ticket)) state.queue.untried = true;
+  state.queue.line.Leave(pending->ticket, state.clock->Monotonic());
+  state.queue.unplaced.erase(pending->ticket);
   pending->ticket = 0;
 }
 
@@ -53,12 +53,12 @@ void LeaveUnplaced(ClusterState& state, MemberId device,
                    const absl::Status& obstacle, Session* session,
                    Wakes* wakes) {
   if (device.member == 0) {
-    session->pending.at(device).obstacle = obstacle;
+    session->devices.pending.at(device).obstacle = obstacle;
     Join(state, device, session);
     return;
   }
-  Leave(state, &session->pending.at(device));
-  session->pending.erase(device);
+  Leave(state, &session->devices.pending.at(device));
+  session->devices.pending.erase(device);
   notices::Refuse(state, obstacle, device, session, wakes);
 }
 
@@ -73,15 +73,15 @@ void ChangePlaces(ClusterState& state, Session* session) {
   const absl::Duration within = urgency.has_run_deadline()
                                     ? FromProtoDuration(urgency.run_deadline())
                                     : absl::InfiniteDuration();
-  for (const auto& [device, pending] : session->pending) {
-    state.line.Change(pending.ticket, ClassOf(*session, tenant.get()),
-                      pending.asked + within);
+  for (const auto& [device, pending] : session->devices.pending) {
+    state.queue.line.Change(pending.ticket, ClassOf(*session, tenant.get()),
+                            pending.asked + within);
   }
 }
 
 scheduler::WaitingLine::Precedence PrecedenceNow(const ClusterState& state) {
   return [tenants = state.tenants->all(),
-          quotas = &state.quotas](const std::string& name) {
+          quotas = &state.quotas.tree](const std::string& name) {
     const auto tenant = tenants->find(name);
     return quotas->Precedence(name, tenant == tenants->end()
                                         ? scheduler::Amounts()
@@ -92,7 +92,7 @@ scheduler::WaitingLine::Precedence PrecedenceNow(const ClusterState& state) {
 size_t PlaceOf(ClusterState& state, scheduler::WaitingLine::Ticket ticket,
                absl::Duration now, Places* places) {
   if (!places->has_value()) {
-    *places = state.line.PlacesNow(now, PrecedenceNow(state));
+    *places = state.queue.line.PlacesNow(now, PrecedenceNow(state));
   }
   return (*places)->at(ticket);
 }

@@ -7,7 +7,12 @@
 #include "common/error.h"
 #include "common/metrics/exposition.h"
 #include "common/net/proto_duration.h"
+#include "coordinator/cluster_explain.h"
 #include "coordinator/cluster_fixture.h"
+#include "coordinator/cluster_requests.h"
+#include "coordinator/cluster_sessions.h"
+#include "coordinator/cluster_tenants.h"
+#include "coordinator/cluster_workers.h"
 #include "gmock/gmock.h"
 
 namespace djinn::coordinator {
@@ -28,9 +33,9 @@ class ClusterLineTest : public ClusterTest {
   }
   // Asks for a worker with room for so much.
   void Wait(const StreamId& session, uint64_t bytes = 700) {
-    EXPECT_EQ(
-        cluster_->RequestLease(session, TestLeaseRequest(0, ++hash_, bytes)),
-        absl::OkStatus());
+    EXPECT_EQ(requests::Request(*cluster_, session,
+                                TestLeaseRequest(0, ++hash_, bytes)),
+              absl::OkStatus());
   }
   StreamId OpenAndWait(const std::string& tenant, uint64_t bytes = 700) {
     const StreamId session = Open(tenant);
@@ -39,7 +44,7 @@ class ClusterLineTest : public ClusterTest {
   }
   // What that session had is free again, and somebody has it.
   void Free(const StreamId& session) {
-    cluster_->Close(session);
+    sessions::Close(*cluster_, session);
     CarryOut(worker_, &w0_);
     CarryOut(worker_, &w0_);
   }
@@ -48,7 +53,7 @@ class ClusterLineTest : public ClusterTest {
     return next.has_value() && next->has_granted();
   }
   v1::DeviceExplanation Explain(const StreamId& session) {
-    return cluster_->ExplainSession(session.owner)->devices(0);
+    return explain::ExplainSession(*cluster_, session.owner)->devices(0);
   }
   void SetClass(const StreamId& session, v1::PriorityClass priority_class,
                 absl::Duration deadline = absl::ZeroDuration()) {
@@ -57,7 +62,7 @@ class ClusterLineTest : public ClusterTest {
     if (deadline > absl::ZeroDuration()) {
       *urgency.mutable_run_deadline() = ToProtoDuration(deadline);
     }
-    EXPECT_TRUE(cluster_->SetUrgency(session, urgency).ok());
+    EXPECT_TRUE(sessions::SetUrgency(*cluster_, session, urgency).ok());
   }
 
   StreamId worker_, holder_;
@@ -85,7 +90,7 @@ TEST_F(ClusterLineTest, TheMoreUrgentGoesFirst) {
   EXPECT_EQ(Explain(second).place_in_line(), 1u);
   // What its tenant may not ask for does not count.
   config_.tenants[0].max_priority_class = v1::PRIORITY_CLASS_BATCH;
-  cluster_->SetTenants(config_.tenants);
+  tenants::Set(*cluster_, config_.tenants);
   const StreamId third = OpenAndWait("red");
   SetClass(third, v1::PRIORITY_CLASS_REALTIME);
   EXPECT_EQ(Explain(third).place_in_line(), 3u);
@@ -115,7 +120,7 @@ TEST_F(ClusterLineTest, DeviceTimeCountsAndIsForgotten) {
   EXPECT_TRUE(Has(working));
   *other.mutable_sessions(0)->mutable_lease_use()->mutable_device_time() =
       ToProtoDuration(absl::Seconds(60));
-  ASSERT_TRUE(cluster_->Report(w1, other).ok());
+  ASSERT_TRUE(workers::Report(*cluster_, w1, other).ok());
   EXPECT_EQ(Explain(red).place_in_line(), 1u);
   EXPECT_EQ(Explain(blue).place_in_line(), 2u);
 }
@@ -126,11 +131,11 @@ TEST_F(ClusterLineTest, AnotherHighestClassChangesPlaces) {
   SetClass(red, v1::PRIORITY_CLASS_REALTIME);
   EXPECT_EQ(Explain(red).place_in_line(), 1u);
   config_.tenants[0].max_priority_class = v1::PRIORITY_CLASS_BATCH;
-  cluster_->SetTenants(config_.tenants);
+  tenants::Set(*cluster_, config_.tenants);
   EXPECT_EQ(Explain(red).place_in_line(), 2u);
   EXPECT_EQ(Explain(blue).place_in_line(), 1u);
   config_.tenants[0].max_priority_class = v1::PRIORITY_CLASS_REALTIME;
-  cluster_->SetTenants(config_.tenants);
+  tenants::Set(*cluster_, config_.tenants);
   EXPECT_EQ(Explain(red).place_in_line(), 1u);
 }
 
@@ -150,9 +155,9 @@ TEST_F(ClusterLineTest, AWorkerIsKeptForTheFirstThatHasWaitedForLong) {
   EXPECT_EQ(Explain(before).gate().reason(), "WORKER_ACKNOWLEDGEMENT");
   clock_.Advance(absl::Milliseconds(1));
   CarryOut(worker_, &w0_);
-  cluster_->Tick();
+  coordinator::Tick(*cluster_);
   // Since when the worker is kept, what it asks for is looked at anew.
-  cluster_->Tick();
+  coordinator::Tick(*cluster_);
   EXPECT_EQ(Explain(large).gate().reason(), "NO_CAPACITY");
   EXPECT_THAT(Explain(large).gate().unblocked_by(),
               HasSubstr("more on w0, which is kept for it as the first in "
@@ -166,7 +171,8 @@ TEST_F(ClusterLineTest, AWorkerIsKeptForTheFirstThatHasWaitedForLong) {
   v1::TryPlacementRequest asked;
   asked.set_tenant("red");
   asked.set_asked_bytes(150);
-  EXPECT_EQ(cluster_->TryPlacement(asked)->gate().reason(), "WAITS_IN_LINE");
+  EXPECT_EQ(explain::TryPlacement(*cluster_, asked)->gate().reason(),
+            "WAITS_IN_LINE");
   // Another worker is free to everybody.
   v1::WorkerState other = TestWorker("w1");
   other.set_free_bytes(200);
@@ -177,10 +183,10 @@ TEST_F(ClusterLineTest, AWorkerIsKeptForTheFirstThatHasWaitedForLong) {
   const StreamId urgent = OpenAndWait("red", 190);
   EXPECT_EQ(Explain(urgent).gate().reason(), "WAITS_IN_LINE");
   SetClass(urgent, v1::PRIORITY_CLASS_REALTIME);
-  cluster_->Tick();
+  coordinator::Tick(*cluster_);
   EXPECT_EQ(Explain(urgent).gate().reason(), "WORKER_ACKNOWLEDGEMENT");
-  cluster_->Close(urgent);
-  cluster_->Close(before);
+  sessions::Close(*cluster_, urgent);
+  sessions::Close(*cluster_, before);
   Free(holder_);
   EXPECT_TRUE(Has(large));
   // Nothing is kept any more.
@@ -191,15 +197,15 @@ TEST_F(ClusterLineTest, AWorkerIsKeptForTheFirstThatHasWaitedForLong) {
 TEST_F(ClusterLineTest, WhatWasKeptForWhoIsRefusedIsOthers) {
   const StreamId large = OpenAndWait("blue", 900);
   clock_.Advance(config_.line_patience);
-  ASSERT_TRUE(cluster_->Report(worker_, w0_).ok());
-  cluster_->Tick();
+  ASSERT_TRUE(workers::Report(*cluster_, worker_, w0_).ok());
+  coordinator::Tick(*cluster_);
   const StreamId small = OpenAndWait("red", 100);
   EXPECT_EQ(Explain(small).gate().reason(), "WAITS_IN_LINE");
   clock_.Advance(config_.lease_request_timeout - config_.line_patience);
-  ASSERT_TRUE(cluster_->Report(worker_, w0_).ok());
-  cluster_->Tick();
+  ASSERT_TRUE(workers::Report(*cluster_, worker_, w0_).ok());
+  coordinator::Tick(*cluster_);
   EXPECT_TRUE(Next(large)->has_refused());
-  cluster_->Tick();
+  coordinator::Tick(*cluster_);
   EXPECT_EQ(Explain(small).gate().reason(), "WORKER_ACKNOWLEDGEMENT");
 }
 
@@ -210,14 +216,14 @@ TEST_F(ClusterLineTest, NothingIsKeptForWhoWaitsForQuota) {
     tenant.quotas[0].nominal = int64_t{1} << 30;
   }
   config_.tenants.push_back(TestTenant("green"));
-  cluster_->SetTenants(config_.tenants);
+  tenants::Set(*cluster_, config_.tenants);
   const StreamId other = OpenAndWait("blue", 100);
   EXPECT_EQ(Explain(other).gate().reason(), "WORKER_ACKNOWLEDGEMENT");
   const StreamId waits = OpenAndWait("red", 900);
   EXPECT_EQ(Explain(waits).gate().reason(), "QUOTA_EXCEEDED");
   clock_.Advance(config_.line_patience);
   CarryOut(worker_, &w0_);
-  cluster_->Tick();
+  coordinator::Tick(*cluster_);
   EXPECT_EQ(Explain(waits).gate().reason(), "QUOTA_EXCEEDED");
   EXPECT_EQ(Explain(OpenAndWait("green", 100)).gate().reason(),
             "WORKER_ACKNOWLEDGEMENT");
@@ -226,7 +232,7 @@ TEST_F(ClusterLineTest, NothingIsKeptForWhoWaitsForQuota) {
 TEST_F(ClusterLineTest, WhoComesDoesNotTakeWhatOthersWaitFor) {
   const StreamId red = OpenAndWait("red");
   // A lease has ended, and nobody was tried since.
-  cluster_->Close(holder_);
+  sessions::Close(*cluster_, holder_);
   const StreamId blue = OpenAndWait("blue");
   // Blue goes first: it had nothing. So it is not that it came late.
   EXPECT_EQ(Explain(blue).gate().reason(), "WORKER_ACKNOWLEDGEMENT");
@@ -237,9 +243,9 @@ TEST_F(ClusterLineTest, WhoComesDoesNotTakeWhatOthersWaitFor) {
 
 TEST_F(ClusterLineTest, ALongLineIsNotTriedBecauseSomebodyComes) {
   config_.tenants[0].max_sessions = 100;
-  cluster_->SetTenants(config_.tenants);
+  tenants::Set(*cluster_, config_.tenants);
   for (int i = 0; i < 70; ++i) OpenAndWait("red");
-  cluster_->Close(holder_);
+  sessions::Close(*cluster_, holder_);
   const StreamId late = OpenAndWait("blue");
   EXPECT_EQ(Explain(late).gate().reason(), "WAITS_IN_LINE");
   EXPECT_EQ(Explain(late).gate().message(), "70 others wait for a worker");
@@ -254,11 +260,11 @@ TEST_F(ClusterLineTest, ALongLineIsNotTriedBecauseSomebodyComes) {
 
 TEST_F(ClusterLineTest, WhoGoesOrIsRefusedLeavesTheLine) {
   const StreamId gone = OpenAndWait("red"), refused = OpenAndWait("blue");
-  cluster_->Close(gone);
+  sessions::Close(*cluster_, gone);
   EXPECT_EQ(Explain(refused).line_length(), 1u);
   clock_.Advance(config_.lease_request_timeout);
-  ASSERT_TRUE(cluster_->Report(worker_, w0_).ok());
-  cluster_->Tick();
+  ASSERT_TRUE(workers::Report(*cluster_, worker_, w0_).ok());
+  coordinator::Tick(*cluster_);
   const auto response = Next(refused);
   EXPECT_EQ(response->refused().reason(), "NO_CAPACITY");
   // Nobody got one: nobody knows.
@@ -279,19 +285,19 @@ class SlowClock : public FakeClock {
 
 TEST_F(ClusterLineTest, ReportsDoNotHaveAllTheTimeGoIntoTheLine) {
   SlowClock slow;
-  cluster_ = std::make_unique<Cluster>(&config_, &tenants_, &slow, &random_);
+  cluster_ = MakeCluster(&config_, &tenants_, &slow, &random_);
   w0_ = TestWorker("w0");
   w0_.set_free_bytes(100);
   worker_ = Join(w0_);
   const StreamId waits = OpenAndWait("red");
   slow.cost = absl::Milliseconds(10);
   w0_.set_free_bytes(200);
-  ASSERT_TRUE(cluster_->Report(worker_, w0_).ok());
+  ASSERT_TRUE(workers::Report(*cluster_, worker_, w0_).ok());
   slow.cost = absl::ZeroDuration();
   w0_.set_free_bytes(1000);
-  ASSERT_TRUE(cluster_->Report(worker_, w0_).ok());
+  ASSERT_TRUE(workers::Report(*cluster_, worker_, w0_).ok());
   EXPECT_EQ(Explain(waits).gate().reason(), "NO_CAPACITY");
-  cluster_->Tick();
+  coordinator::Tick(*cluster_);
   EXPECT_EQ(Explain(waits).gate().reason(), "WORKER_ACKNOWLEDGEMENT");
 }
 
@@ -305,8 +311,8 @@ TEST_F(ClusterLineTest, WhoIsRefusedIsToldWhenToAskAgain) {
   Free(holder_);
   EXPECT_TRUE(Has(served));
   clock_.Advance(absl::Seconds(4));
-  ASSERT_TRUE(cluster_->Report(worker_, w0_).ok());
-  cluster_->Tick();
+  ASSERT_TRUE(workers::Report(*cluster_, worker_, w0_).ok());
+  coordinator::Tick(*cluster_);
   // One in ten seconds, and it is the first.
   const double seconds = absl::ToDoubleSeconds(
       FromProtoDuration(Next(refused)->refused().retry_after()));
@@ -316,7 +322,7 @@ TEST_F(ClusterLineTest, WhoIsRefusedIsToldWhenToAskAgain) {
 // More than are tried at once.
 TEST_F(ClusterLineTest, WhoComesWhileALongLineIsTriedGoesBehindIt) {
   config_.tenants[0].max_sessions = 300;
-  cluster_->SetTenants(config_.tenants);
+  tenants::Set(*cluster_, config_.tenants);
   std::vector<StreamId> waiting;
   for (int i = 0; i < 200; ++i) waiting.push_back(OpenAndWait("red"));
   v1::WorkerState other = TestWorker("w1");
@@ -333,7 +339,7 @@ TEST_F(ClusterLineTest, WhoComesWhileALongLineIsTriedGoesBehindIt) {
   // There is room for it.
   waiting.push_back(OpenAndWait("red"));
   EXPECT_EQ(in_line(), left + 1);
-  cluster_->Tick();
+  coordinator::Tick(*cluster_);
   EXPECT_EQ(in_line(), 0);
 }
 

@@ -1,7 +1,16 @@
 // Virtual devices that span workers.
 #include "common/error.h"
 #include "common/metrics/exposition.h"
+#include "coordinator/cluster_explain.h"
 #include "coordinator/cluster_fixture.h"
+#include "coordinator/cluster_operations.h"
+#include "coordinator/cluster_requests.h"
+#include "coordinator/cluster_scrape.h"
+#include "coordinator/cluster_sessions.h"
+#include "coordinator/cluster_stages.h"
+#include "coordinator/cluster_tenants.h"
+#include "coordinator/cluster_views.h"
+#include "coordinator/cluster_workers.h"
 #include "gmock/gmock.h"
 
 namespace djinn::coordinator {
@@ -25,7 +34,8 @@ class ClusterMembersTest : public ClusterTest {
     v1::LeaseRequest request = TestLeaseRequest(device);
     request.set_member(member);
     request.set_needed_bytes(needed_bytes);
-    EXPECT_EQ(cluster_->RequestLease(session_, request), absl::OkStatus());
+    EXPECT_EQ(requests::Request(*cluster_, session_, request),
+              absl::OkStatus());
     CarryOut(one_, &w0_);
     CarryOut(two_, &w1_);
     return Next(session_).value_or(v1::SessionResponse());
@@ -35,7 +45,8 @@ class ClusterMembersTest : public ClusterTest {
     v1::LeaseReturn returned;
     returned.set_lease_id(lease_id);
     returned.set_unreachable(unreachable);
-    EXPECT_EQ(cluster_->ReturnLease(session_, returned), absl::OkStatus());
+    EXPECT_EQ(requests::Return(*cluster_, session_, returned),
+              absl::OkStatus());
   }
 
   v1::WorkerState w1_ = TestWorker("w1");
@@ -55,11 +66,11 @@ TEST_F(ClusterMembersTest, EachMemberHasAWorkerOfItsOwn) {
   EXPECT_EQ(Ask(0, 1).granted().lease().lease_id(),
             second.granted().lease().lease_id());
   const v1::LeaseInfo info =
-      *cluster_->GetLease(second.granted().lease().lease_id());
+      *views::GetLease(*cluster_, second.granted().lease().lease_id());
   EXPECT_EQ(info.virtual_device(), 0u);
   EXPECT_EQ(info.member(), 1u);
   const v1::SessionExplanation explained =
-      *cluster_->ExplainSession(session_.owner);
+      *explain::ExplainSession(*cluster_, session_.owner);
   ASSERT_EQ(explained.devices_size(), 2);
   EXPECT_EQ(explained.devices(0).member(), 0u);
   EXPECT_EQ(explained.devices(1).member(), 1u);
@@ -76,16 +87,16 @@ TEST_F(ClusterMembersTest, StagesGoByTheLinksThatWereMeasured) {
   add("w0", 300, &w1_);
   // Not one of the device's.
   add("w7", 5, &w1_);
-  ASSERT_EQ(cluster_->Report(one_, w0_), absl::OkStatus());
-  ASSERT_EQ(cluster_->Report(two_, w1_), absl::OkStatus());
-  const auto members = cluster_->MembersForStages(session_, 0);
+  ASSERT_EQ(workers::Report(*cluster_, one_, w0_), absl::OkStatus());
+  ASSERT_EQ(workers::Report(*cluster_, two_, w1_), absl::OkStatus());
+  const auto members = stages::MembersOf(*cluster_, session_, 0);
   ASSERT_TRUE(members.has_value());
   ASSERT_EQ(members->worker_ids.size(), 2u);
   for (size_t i = 0; i < 2; ++i) {
     EXPECT_EQ(members->workers[i].link_bytes_per_second,
               members->worker_ids[i] == "w0" ? 1000 : 300);
   }
-  const v1::WorkerInfo info = *cluster_->GetWorker("w1");
+  const v1::WorkerInfo info = *views::GetWorker(*cluster_, "w1");
   ASSERT_EQ(info.links_size(), 2);
   EXPECT_EQ(info.links(0).worker_id(), "w0");
   EXPECT_EQ(info.links(0).bytes_per_second(), 300u);
@@ -96,7 +107,7 @@ TEST_F(ClusterMembersTest, StagesGetTheRoomThatEndedLeasesHadPromised) {
   const v1::SessionResponse second = Ask(0, 1);
   ASSERT_TRUE(second.has_granted());
   const auto room = [&] {
-    return cluster_->MembersForStages(session_, 0)
+    return stages::MembersOf(*cluster_, session_, 0)
         .value()
         .workers.at(1)
         .available_bytes;
@@ -104,12 +115,13 @@ TEST_F(ClusterMembersTest, StagesGetTheRoomThatEndedLeasesHadPromised) {
   EXPECT_EQ(room(), w1_.free_bytes());
   // The other tenant's goes to the second member's worker.
   const std::string first_worker = first_.granted().lease().worker_id();
-  ASSERT_TRUE(cluster_->CordonWorker(first_worker, true, false).ok());
+  ASSERT_TRUE(operations::Cordon(*cluster_, first_worker, true, false).ok());
   const StreamId other = Open("blue");
   ASSERT_TRUE(
-      cluster_->RequestLease(other, TestLeaseRequest(0, 7, 1 << 20)).ok());
+      requests::Request(*cluster_, other, TestLeaseRequest(0, 7, 1 << 20))
+          .ok());
   EXPECT_EQ(room(), w1_.free_bytes() - (1 << 20));
-  cluster_->Close(other);
+  sessions::Close(*cluster_, other);
   EXPECT_EQ(room(), w1_.free_bytes());
 }
 
@@ -120,11 +132,11 @@ TEST_F(ClusterMembersTest, WhatWasCutLastIsExplained) {
   v1::StageAnswer batch;
   batch.mutable_batch()->set_problem("no parts");
   for (const v1::StageAnswer& answer : {stages, batch}) {
-    cluster_->AnswerStages(session_, answer);
+    stages::Answer(*cluster_, session_, answer);
     EXPECT_TRUE(Next(session_).value_or(v1::SessionResponse()).has_stages());
   }
   const v1::SessionExplanation explained =
-      *cluster_->ExplainSession(session_.owner);
+      *explain::ExplainSession(*cluster_, session_.owner);
   ASSERT_EQ(explained.devices_size(), 2);
   EXPECT_EQ(explained.devices(0).stages().problem(), "no stages");
   EXPECT_EQ(explained.devices(0).batch().problem(), "no parts");
@@ -133,9 +145,9 @@ TEST_F(ClusterMembersTest, WhatWasCutLastIsExplained) {
   v1::StageAnswer both;
   both.mutable_plan()->add_stages()->set_worker_id("w0");
   both.mutable_batch()->add_parts()->set_rows(3);
-  cluster_->AnswerStages(session_, both);
+  stages::Answer(*cluster_, session_, both);
   const v1::DeviceExplanation device =
-      cluster_->ExplainSession(session_.owner)->devices(0);
+      explain::ExplainSession(*cluster_, session_.owner)->devices(0);
   EXPECT_EQ(device.stages().stages(0).worker_id(), "w0");
   EXPECT_EQ(device.batch().parts(0).rows(), 3u);
 }
@@ -146,11 +158,12 @@ TEST_F(ClusterMembersTest, WhatWasCutIsRememberedForTheNextQuestion) {
     v1::StageAnswer told;
     told.mutable_plan()->set_fingerprint(fingerprint);
     for (int i = 0; i < stages; ++i) told.mutable_plan()->add_stages();
-    cluster_->AnswerStages(session_, told);
+    stages::Answer(*cluster_, session_, told);
     EXPECT_TRUE(Next(session_).value_or(v1::SessionResponse()).has_stages());
   };
   const auto stages = [&](const std::string& fingerprint, uint32_t device = 0) {
-    return cluster_->StagesInForce(session_, device, fingerprint).stages_size();
+    return stages::InForce(*cluster_, session_, device, fingerprint)
+        .stages_size();
   };
   answer("aa", 2);
   answer("bb", 3);
@@ -164,7 +177,7 @@ TEST_F(ClusterMembersTest, WhatWasCutIsRememberedForTheNextQuestion) {
   answer("aa", 0);
   EXPECT_EQ(stages("aa"), 1);
   const v1::SessionExplanation explained =
-      *cluster_->ExplainSession(session_.owner);
+      *explain::ExplainSession(*cluster_, session_.owner);
   EXPECT_EQ(explained.devices(0).stages().fingerprint(), "aa");
   EXPECT_EQ(explained.devices(0).stages().stages_size(), 0);
   // A few are remembered.
@@ -180,15 +193,16 @@ TEST_F(ClusterMembersTest, WithoutAWorkerItIsRefusedAtOnce) {
   EXPECT_EQ(third.refused().member(), 2u);
   EXPECT_FALSE(third.refused().reason().empty());
   // Another virtual device waits, as ever.
-  EXPECT_EQ(
-      cluster_->GetSession(session_.owner)->pending_virtual_devices_size(), 0);
+  EXPECT_EQ(views::GetSession(*cluster_, session_.owner)
+                ->pending_virtual_devices_size(),
+            0);
 }
 
 TEST_F(ClusterMembersTest, RoomIsNeededThere) {
   Tenant tenant = TestTenant("red");
   tenant.limits.set_memory_bytes(uint64_t{16} << 30);
   tenant.totals.set_memory_bytes(uint64_t{16} << 30);
-  cluster_->SetTenants({tenant, TestTenant("blue")});
+  tenants::Set(*cluster_, {tenant, TestTenant("blue")});
   const v1::SessionResponse second = Ask(0, 1, uint64_t{9} << 30);
   ASSERT_TRUE(second.has_refused());
   EXPECT_TRUE(Ask(0, 1, uint64_t{7} << 30).has_granted());
@@ -198,7 +212,7 @@ TEST_F(ClusterMembersTest, QuotaRefusesAtOnce) {
   Tenant tenant = TestTenant("red");
   tenant.quotas[static_cast<size_t>(scheduler::Resource::kMemoryBytes)]
       .nominal = 1 << 30;  // what the first lease takes
-  cluster_->SetTenants({tenant, TestTenant("blue")});
+  tenants::Set(*cluster_, {tenant, TestTenant("blue")});
   const v1::SessionResponse second = Ask(0, 1);
   ASSERT_TRUE(second.has_refused());
   EXPECT_EQ(second.refused().reason(), "QUOTA_EXCEEDED");
@@ -208,8 +222,9 @@ TEST_F(ClusterMembersTest, ItStaysWhereItIs) {
   ASSERT_TRUE(Ask(0, 1).has_granted());
   v1::MigrateSessionRequest request;
   request.set_session_id(session_.owner);
-  EXPECT_EQ(ErrorReason(cluster_->MigrateSession(request).status()),
-            "SPANS_WORKERS");
+  EXPECT_EQ(
+      ErrorReason(operations::MigrateSession(*cluster_, request).status()),
+      "SPANS_WORKERS");
 }
 
 TEST_F(ClusterMembersTest, OthersOfTheSessionGoAndItIsSaidThatItStays) {
@@ -219,9 +234,9 @@ TEST_F(ClusterMembersTest, OthersOfTheSessionGoAndItIsSaidThatItStays) {
   v1::MigrateSessionRequest request;
   request.set_session_id(session_.owner);
   request.set_virtual_device(1);
-  ASSERT_TRUE(cluster_->MigrateSession(request).ok());
+  ASSERT_TRUE(operations::MigrateSession(*cluster_, request).ok());
   request.clear_virtual_device();
-  const auto response = cluster_->MigrateSession(request);
+  const auto response = operations::MigrateSession(*cluster_, request);
   ASSERT_TRUE(response.ok()) << response.status();
   ASSERT_EQ(response->migrations_size(), 1);
   EXPECT_EQ(response->migrations(0).virtual_device(), 2u);
@@ -234,8 +249,9 @@ TEST_F(ClusterMembersTest, OthersOfTheSessionGoAndItIsSaidThatItStays) {
   EXPECT_EQ(response->failures(1).virtual_device(), 1u);
   EXPECT_EQ(response->failures(1).reason(), "ALREADY_MIGRATING");
   // None goes: what the first one stays for is the answer.
-  EXPECT_EQ(ErrorReason(cluster_->MigrateSession(request).status()),
-            "SPANS_WORKERS");
+  EXPECT_EQ(
+      ErrorReason(operations::MigrateSession(*cluster_, request).status()),
+      "SPANS_WORKERS");
 }
 
 TEST_F(ClusterMembersTest, ARestartedCoordinatorAdoptsTheMembers) {
@@ -255,15 +271,15 @@ TEST_F(ClusterMembersTest, WhatIsGivenBackMakesRoom) {
   Tenant tenant = TestTenant("red");
   tenant.quotas[static_cast<size_t>(scheduler::Resource::kMemoryBytes)]
       .nominal = uint64_t{2} << 30;  // what two leases take
-  cluster_->SetTenants({tenant, TestTenant("blue")});
+  tenants::Set(*cluster_, {tenant, TestTenant("blue")});
   const v1::SessionResponse second = Ask(0, 1);
   ASSERT_TRUE(second.has_granted());
   EXPECT_EQ(Ask(0, 2).refused().reason(), "QUOTA_EXCEEDED");
   Return(second.granted().lease().lease_id());
-  EXPECT_EQ(
-      ErrorReason(
-          cluster_->GetLease(second.granted().lease().lease_id()).status()),
-      "LEASE_UNKNOWN");
+  EXPECT_EQ(ErrorReason(
+                views::GetLease(*cluster_, second.granted().lease().lease_id())
+                    .status()),
+            "LEASE_UNKNOWN");
   // Its worker has to forget the session first.
   EXPECT_EQ(Ask(0, 1).refused().reason(), "NO_SUITABLE_WORKER");
   const v1::SessionResponse again = Ask(0, 1);
@@ -273,9 +289,10 @@ TEST_F(ClusterMembersTest, WhatIsGivenBackMakesRoom) {
             second.granted().lease().lease_id());
   EXPECT_GT(again.granted().lease().session_epoch(),
             second.granted().lease().session_epoch());
-  EXPECT_TRUE(cluster_->GetLease(first_.granted().lease().lease_id()).ok());
+  EXPECT_TRUE(
+      views::GetLease(*cluster_, first_.granted().lease().lease_id()).ok());
   Exposition metrics;
-  cluster_->Collect(&metrics);
+  scrape::Collect(*cluster_, &metrics);
   EXPECT_THAT(metrics.Text(),
               HasSubstr("djinn_returned_leases_total{why=\"unused\"} 1\n"));
 }
@@ -288,7 +305,8 @@ TEST_F(ClusterMembersTest, AnotherWorkerComesBeforeTheOneThatWasNotReached) {
   const auto ask = [&] {
     v1::LeaseRequest request = TestLeaseRequest(0);
     request.set_member(1);
-    EXPECT_EQ(cluster_->RequestLease(session_, request), absl::OkStatus());
+    EXPECT_EQ(requests::Request(*cluster_, session_, request),
+              absl::OkStatus());
     CarryOut(one_, &w0_);
     CarryOut(two_, &w1_);
     CarryOut(three, &w2);
@@ -310,10 +328,10 @@ TEST_F(ClusterMembersTest, OnlyItsOwnLeasesASessionGivesBack) {
   for (const StreamId& other : {blue, red}) {
     v1::LeaseReturn returned;
     returned.set_lease_id(own);
-    EXPECT_EQ(cluster_->ReturnLease(other, returned), absl::OkStatus());
+    EXPECT_EQ(requests::Return(*cluster_, other, returned), absl::OkStatus());
     EXPECT_FALSE(Next(other).has_value());
   }
-  EXPECT_TRUE(cluster_->GetLease(own).ok());
+  EXPECT_TRUE(views::GetLease(*cluster_, own).ok());
   CarryOut(one_, &w0_);
   EXPECT_EQ(w0_.sessions_size(), 1);
   // One that never was; and the same again.
@@ -325,7 +343,7 @@ TEST_F(ClusterMembersTest, OnlyItsOwnLeasesASessionGivesBack) {
   for (const std::string& id : {std::string(), std::string(65, 'x')}) {
     v1::LeaseReturn returned;
     returned.set_lease_id(id);
-    EXPECT_EQ(ErrorReason(cluster_->ReturnLease(session_, returned)),
+    EXPECT_EQ(ErrorReason(requests::Return(*cluster_, session_, returned)),
               "PROTOCOL_VIOLATION");
   }
 }
@@ -339,18 +357,18 @@ TEST_F(ClusterMembersTest, ALeaseThatAnotherDeviceLeavesAtItsWorkerStaysGone) {
   Return(third.lease_id());
   StreamId worker = at_w0 ? one_ : two_;
   // The worker keeps the session, and ends the lease, as soon as it hears that.
-  EXPECT_EQ(cluster_->Report(worker, state), absl::OkStatus());
-  EXPECT_FALSE(cluster_->GetLease(third.lease_id()).ok());
+  EXPECT_EQ(workers::Report(*cluster_, worker, state), absl::OkStatus());
+  EXPECT_FALSE(views::GetLease(*cluster_, third.lease_id()).ok());
   const std::optional<v1::DesiredState> desired = Desired(worker);
   EXPECT_THAT(desired->drop_lease_ids(), ElementsAre(third.lease_id()));
   EXPECT_THAT(desired->drop_session_ids(), IsEmpty());
   // It is told until it has, on another stream again.
   state.set_applied_revision(0);
   worker = Join(state);
-  EXPECT_FALSE(cluster_->GetLease(third.lease_id()).ok());
+  EXPECT_FALSE(views::GetLease(*cluster_, third.lease_id()).ok());
   CarryOut(worker, &state);
   EXPECT_EQ(state.sessions_size(), 1);
-  EXPECT_TRUE(cluster_->GetLease(second.lease_id()).ok());
+  EXPECT_TRUE(views::GetLease(*cluster_, second.lease_id()).ok());
   clock_.Advance(config_.heartbeat_interval);
   EXPECT_THAT(Desired(worker)->drop_lease_ids(), IsEmpty());
 }
@@ -363,15 +381,15 @@ TEST_F(ClusterMembersTest, ARestartedCoordinatorDoesNotKeepWhatIsGivenBack) {
     session_ = Open("red", session_.owner);
     Return(second.lease_id());
     if (!worker_first) two_ = Join(w1_);
-    EXPECT_FALSE(cluster_->GetLease(second.lease_id()).ok());
+    EXPECT_FALSE(views::GetLease(*cluster_, second.lease_id()).ok());
     EXPECT_THAT(Desired(two_)->drop_session_ids(), ElementsAre(session_.owner));
   }
 }
 
 TEST_F(ClusterMembersTest, AMemberBeyondTheLastIsAViolation) {
   v1::LeaseRequest request = TestLeaseRequest(0);
-  request.set_member(Cluster::kMaxMembers);
-  EXPECT_EQ(ErrorReason(cluster_->RequestLease(session_, request)),
+  request.set_member(kMaxMembers);
+  EXPECT_EQ(ErrorReason(requests::Request(*cluster_, session_, request)),
             "PROTOCOL_VIOLATION");
 }
 

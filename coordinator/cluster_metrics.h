@@ -16,7 +16,7 @@ namespace djinn::coordinator {
 
 // Thread-safe.
 struct ClusterMetrics {
-  // As Cluster::CountRejection().
+  // Counts a refusal. `tenant` is empty when nobody knows it.
   void CountRejection(const std::string& tenant, const absl::Status& why);
   // Adds all of it to a scrape.
   void Collect(Exposition* out);

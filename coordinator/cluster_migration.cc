@@ -20,7 +20,7 @@
 #include "coordinator/cluster_limits.h"
 #include "coordinator/cluster_notices.h"
 #include "coordinator/cluster_placement.h"
-#include "coordinator/kept_decision.h"
+#include "coordinator/lease_table.h"
 #include "coordinator/tenants.h"
 #include "coordinator/violation.h"
 #include "coordinator/work_table.h"
@@ -87,7 +87,7 @@ bool HasEnded(const Migration& migration) {
 
 // The oldest that ended make room: those under way have yet to be counted.
 Migration& AddMigration(Session* session) {
-  std::deque<Migration>& kept = session->migrations;
+  std::deque<Migration>& kept = session->devices.migrations;
   if (absl::c_count_if(kept, HasEnded) >=
       static_cast<ptrdiff_t>(kMaxEndedMigrations)) {
     kept.erase(absl::c_find_if(kept, HasEnded));
@@ -125,8 +125,9 @@ absl::StatusOr<KeptDecision> Place(ClusterState& state, const Lease& from,
                                    const Session& session, const Tenant* tenant,
                                    scheduler::MigrationTerms* terms)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
-  const SharedWork work = session.phase_work != nullptr ? session.phase_work
-                                                        : state.WorkOf(session);
+  const SharedWork work = session.work.phase_work != nullptr
+                              ? session.work.phase_work
+                              : state.WorkOf(session);
   const PendingLease carried = StateOf(state, from);
   scheduler::Request request =
       placement::RequestFor(state, session, carried, tenant, work);
@@ -146,15 +147,17 @@ absl::StatusOr<KeptDecision> Place(ClusterState& state, const Lease& from,
           ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) -> double {
     const Worker* const worker = state.workers.Find(worker_id);
     if (worker == nullptr) return 0;
-    const auto link = worker->links.find(from.worker_id);
-    return link == worker->links.end() ? 0 : static_cast<double>(link->second);
+    const auto link = worker->facts.links.find(from.worker_id);
+    return link == worker->facts.links.end()
+               ? 0
+               : static_cast<double>(link->second);
   };
   const placement::PolicyChoice choice =
       placement::PolicyFor(state.config, "", session.policy, tenant);
   KeptDecision kept = placement::Decide(state, request, choice);
   DJINN_RETURN_IF_ERROR(kept.decision->obstacle);
   if (const scheduler::Fleet::Member* const here =
-          state.fleet.Find(from.worker_id)) {
+          state.known.fleet.Find(from.worker_id)) {
     // Without itself: what it has queued comes along.
     scheduler::WorkerFacts facts = here->facts;
     facts.leases -= std::min(facts.leases, 1u);
@@ -166,7 +169,7 @@ absl::StatusOr<KeptDecision> Place(ClusterState& state, const Lease& from,
     request.barred = nullptr;
     request.kept_for_others.clear();
     const scheduler::Terms stay = scheduler::ComputeTerms(
-        request, facts, request.asked_bytes, state.works.factors());
+        request, facts, request.asked_bytes, state.known.works.factors());
     *terms = scheduler::WeighMigration(
         stay, !scheduler::Filter(request, facts, stay).has_value(),
         kept.decision->considered.front().terms);
@@ -188,7 +191,7 @@ void Settle(ClusterState& state, Lease* to, Lease* from, Session* session,
     if (tenant != nullptr && to->quota == scheduler::Amounts()) {
       // The other one was never adopted.
       to->quota = LeaseQuota(*tenant);
-      state.quotas.Take(to->tenant, to->quota);
+      state.quotas.tree.Take(to->tenant, to->quota);
     }
     return;
   }
@@ -270,7 +273,7 @@ void AskClient(ClusterState& state, Lease* to, Wakes* wakes) {
   *response.mutable_migrate()->mutable_to() =
       leases::GrantOf(*state.workers.Find(to->worker_id), *to);
   notices::Send(std::move(response), session, wakes);
-  for (Migration& migration : session->migrations) {
+  for (Migration& migration : session->devices.migrations) {
     if (migration.lease_id == to->id) {
       migration.state = v1::MigrationInfo::UNDER_WAY;
     }
@@ -288,7 +291,10 @@ absl::Status CheckOutcome(const v1::MigrationOutcome& outcome) {
 }
 
 absl::Status NoteOutcome(ClusterState& state, const StreamId& id,
-                         const v1::MigrationOutcome& outcome, Wakes* wakes) {
+                         const v1::MigrationOutcome& outcome) {
+  DJINN_RETURN_IF_ERROR(CheckOutcome(outcome));
+  Wakes wakes;
+  MutexLock lock(&state.mu);
   DJINN_ASSIGN_OR_RETURN(Session* const session, state.FindOpenSession(id));
   const auto own = [&](const std::string& lease_id)
                        ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) -> Lease* {
@@ -302,11 +308,11 @@ absl::Status NoteOutcome(ClusterState& state, const StreamId& id,
   Lease* const to = own(outcome.to_lease_id());
   const bool expected =
       to != nullptr && to->migrates_from == outcome.from_lease_id();
-  const bool known =
-      std::any_of(session->migrations.begin(), session->migrations.end(),
-                  [&](const Migration& migration) {
-                    return migration.lease_id == outcome.to_lease_id();
-                  });
+  const bool known = std::any_of(
+      session->devices.migrations.begin(), session->devices.migrations.end(),
+      [&](const Migration& migration) {
+        return migration.lease_id == outcome.to_lease_id();
+      });
   if (to == nullptr && !known) {
     // Decided by an earlier process: its worker has yet to tell of the lease,
     // and is to find here what became of it.
@@ -323,7 +329,7 @@ absl::Status NoteOutcome(ClusterState& state, const StreamId& id,
     early.outcome = KeptNumbers(outcome);
     early.decided = state.clock->Monotonic();
     if (outcome.has_failure() || from == nullptr) return absl::OkStatus();
-    leases::Withdraw(state, *from, wakes);
+    leases::Withdraw(state, *from, &wakes);
     return absl::OkStatus();
   }
   if (outcome.has_failure()) {
@@ -333,18 +339,18 @@ absl::Status NoteOutcome(ClusterState& state, const StreamId& id,
     }
     // It has given that one up: nothing to tell.
     to->state = Lease::State::kOffered;
-    leases::DropMigration(state, to, KeptFailure(outcome.failure()), wakes);
+    leases::DropMigration(state, to, KeptFailure(outcome.failure()), &wakes);
   } else if (expected) {
     leases::EndMigrationRecord(to->id, KeptNumbers(outcome), absl::OkStatus(),
                                session, &state.metrics);
-    Settle(state, to, from, session, wakes);
+    Settle(state, to, from, session, &wakes);
   } else if (to == nullptr && from != nullptr) {
     // The lease that it went over to has ended meanwhile.
     v1::SessionResponse response;
     response.mutable_ended()->set_lease_id(outcome.to_lease_id());
     response.mutable_ended()->set_reason("WORKER_LOST");
-    notices::Send(std::move(response), session, wakes);
-    leases::Withdraw(state, *from, wakes);
+    notices::Send(std::move(response), session, &wakes);
+    leases::Withdraw(state, *from, &wakes);
   }
   return absl::OkStatus();
 }

@@ -18,7 +18,6 @@
 #include "coordinator/cluster_state.h"
 #include "coordinator/lease_table.h"
 #include "coordinator/session_table.h"
-#include "coordinator/stream_id.h"
 #include "coordinator/waker.h"
 #include "djinn/v1/session.pb.h"
 
@@ -43,10 +42,12 @@ void AskClient(ClusterState& state, Lease* to, Wakes* wakes)
 // InvalidArgument (PROTOCOL_VIOLATION) for ids that cannot be leases'.
 absl::Status CheckOutcome(const v1::MigrationOutcome& outcome);
 
-// As Cluster::NoteMigration(), of an outcome that was checked.
+// Notes how the session executed a MigrationRequest. Leases that are not its
+// own, and outcomes that are known, change nothing. InvalidArgument
+// (PROTOCOL_VIOLATION) for ids that cannot be leases'.
 absl::Status NoteOutcome(ClusterState& state, const StreamId& session,
-                         const v1::MigrationOutcome& outcome, Wakes* wakes)
-    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
+                         const v1::MigrationOutcome& outcome)
+    ABSL_LOCKS_EXCLUDED(state.mu);
 
 // Ends those that took too long.
 void Expire(ClusterState& state, absl::Duration now, Wakes* wakes)

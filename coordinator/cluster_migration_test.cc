@@ -1,4 +1,6 @@
 // Virtual devices that go on at other workers, with the streams played by hand.
+#include "coordinator/cluster_migration.h"
+
 #include <memory>
 #include <string>
 #include <vector>
@@ -7,7 +9,16 @@
 #include "common/error.h"
 #include "common/metrics/exposition.h"
 #include "common/net/proto_duration.h"
+#include "coordinator/cluster_explain.h"
 #include "coordinator/cluster_fixture.h"
+#include "coordinator/cluster_operations.h"
+#include "coordinator/cluster_persistence.h"
+#include "coordinator/cluster_requests.h"
+#include "coordinator/cluster_scrape.h"
+#include "coordinator/cluster_sessions.h"
+#include "coordinator/cluster_tenants.h"
+#include "coordinator/cluster_views.h"
+#include "coordinator/cluster_workers.h"
 #include "coordinator/work_table.h"
 #include "gmock/gmock.h"
 #include "scheduler/placement/work.h"
@@ -40,7 +51,7 @@ class ClusterMigrationTest : public ClusterTest {
     v1::MigrateSessionRequest request;
     request.set_session_id(session_.owner);
     request.set_to_worker_id(to);
-    return cluster_->MigrateSession(request);
+    return operations::MigrateSession(*cluster_, request);
   }
   // Asked for and acknowledged: what the client is told.
   v1::MigrationRequest AskedToMigrate(const std::string& to = "") {
@@ -72,23 +83,24 @@ class ClusterMigrationTest : public ClusterTest {
     return outcome;
   }
   void Note(const v1::MigrationOutcome& outcome) {
-    EXPECT_EQ(cluster_->NoteMigration(session_, outcome), absl::OkStatus());
+    EXPECT_EQ(migration::NoteOutcome(*cluster_, session_, outcome),
+              absl::OkStatus());
   }
   // Where the leases are, in order.
   std::vector<std::string> Workers() {
     std::vector<std::string> workers;
-    for (const v1::LeaseInfo& lease : cluster_->Leases().items) {
+    for (const v1::LeaseInfo& lease : views::Leases(*cluster_, {}).items) {
       workers.push_back(lease.worker_id());
     }
     return workers;
   }
   v1::MigrationInfo Last() {
-    const auto info = cluster_->GetSession(session_.owner);
+    const auto info = views::GetSession(*cluster_, session_.owner);
     return info->migrations(info->migrations_size() - 1);
   }
   std::string Metrics() {
     Exposition out;
-    cluster_->Collect(&out);
+    scrape::Collect(*cluster_, &out);
     return out.Text();
   }
 
@@ -126,7 +138,7 @@ TEST_F(ClusterMigrationTest, TheLeaseThatIsUsedStays) {
   const std::optional<v1::DesiredState> desired = Desired(there_);
   EXPECT_EQ(UncheckedClaims(desired->leases(0)).migrates_from(), "");
   // Asked again by a client that attached again, the device is where it is.
-  ASSERT_TRUE(cluster_->RequestLease(session_, TestLeaseRequest(0)).ok());
+  ASSERT_TRUE(requests::Request(*cluster_, session_, TestLeaseRequest(0)).ok());
   EXPECT_EQ(Next(session_)->granted().lease().worker_id(), "w1");
   // Said twice, it is the same.
   Note(OutcomeOf(request));
@@ -152,39 +164,39 @@ TEST_F(ClusterMigrationTest, AFailureLeavesItWhereItIs) {
 }
 
 TEST_F(ClusterMigrationTest, TheLeaseThatIsLeftBesideAnotherEnds) {
-  ASSERT_TRUE(cluster_->CordonWorker("w1", true, false).ok());
+  ASSERT_TRUE(operations::Cordon(*cluster_, "w1", true, false).ok());
   const v1::Lease other = Grant(session_, 1, here_, &w0_);
   ASSERT_EQ(other.worker_id(), "w0");
-  ASSERT_TRUE(cluster_->CordonWorker("w1", false, false).ok());
+  ASSERT_TRUE(operations::Cordon(*cluster_, "w1", false, false).ok());
   v1::MigrateSessionRequest request;
   request.set_session_id(session_.owner);
   request.set_virtual_device(0);
-  ASSERT_TRUE(cluster_->MigrateSession(request).ok());
+  ASSERT_TRUE(operations::MigrateSession(*cluster_, request).ok());
   CarryOut(there_, &w1_);
   Note(OutcomeOf(TakeRequest()));
   // One report that was on its way.
-  EXPECT_EQ(cluster_->Report(here_, w0_), absl::OkStatus());
+  EXPECT_EQ(workers::Report(*cluster_, here_, w0_), absl::OkStatus());
   CarryOut(here_, &w0_);
   ASSERT_EQ(w0_.sessions_size(), 1);
   EXPECT_EQ(LeaseId(w0_), other.lease_id());
   // So it does not come back when the one that is used is lost.
-  cluster_->Leave(there_);
+  workers::Leave(*cluster_, there_);
   clock_.Advance(config_.worker_timeout / 2);
   CarryOut(here_, &w0_);
   clock_.Advance(config_.worker_timeout / 2 + absl::Seconds(1));
   CarryOut(here_, &w0_);
-  cluster_->Tick();
+  coordinator::Tick(*cluster_);
   EXPECT_THAT(Workers(), ElementsAre("w0"));
 }
 
 TEST_F(ClusterMigrationTest, AWayThatFailedBesideAnotherLeaseMayBeTriedAgain) {
-  ASSERT_TRUE(cluster_->CordonWorker("w0", true, false).ok());
+  ASSERT_TRUE(operations::Cordon(*cluster_, "w0", true, false).ok());
   ASSERT_EQ(Grant(session_, 1, there_, &w1_).worker_id(), "w1");
   v1::MigrateSessionRequest migrate;
   migrate.set_session_id(session_.owner);
   migrate.set_virtual_device(0);
-  for (int i = 0; i < 2 * static_cast<int>(Cluster::kMaxVirtualDevices); ++i) {
-    const auto started = cluster_->MigrateSession(migrate);
+  for (int i = 0; i < 2 * static_cast<int>(kMaxVirtualDevices); ++i) {
+    const auto started = operations::MigrateSession(*cluster_, migrate);
     ASSERT_TRUE(started.ok()) << started.status();
     CarryOut(there_, &w1_);
     Note(FailureOf(TakeRequest()));
@@ -208,13 +220,14 @@ TEST_F(ClusterMigrationTest, LittleOfWhatAClientSaysIsKept) {
   Note(outcome);
   EXPECT_EQ(Last().failure_reason(), std::string(64, 'R'));
   EXPECT_EQ(Last().failure(), text.substr(0, 499));
-  EXPECT_LT(cluster_->GetSession(session_.owner)->ByteSizeLong(), 2000u);
+  EXPECT_LT(views::GetSession(*cluster_, session_.owner)->ByteSizeLong(),
+            2000u);
   outcome.set_to_lease_id(std::string(65, 'x'));
-  EXPECT_EQ(ErrorReason(cluster_->NoteMigration(session_, outcome)),
+  EXPECT_EQ(ErrorReason(migration::NoteOutcome(*cluster_, session_, outcome)),
             "PROTOCOL_VIOLATION");
   outcome.set_to_lease_id("x");
   outcome.set_from_lease_id(std::string(65, 'x'));
-  EXPECT_EQ(ErrorReason(cluster_->NoteMigration(session_, outcome)),
+  EXPECT_EQ(ErrorReason(migration::NoteOutcome(*cluster_, session_, outcome)),
             "PROTOCOL_VIOLATION");
 }
 
@@ -224,17 +237,19 @@ TEST_F(ClusterMigrationTest, WhatCannotBeIsRefused) {
   v1::MigrateSessionRequest request;
   request.set_session_id(session_.owner);
   request.set_virtual_device(5);
-  EXPECT_EQ(ErrorReason(cluster_->MigrateSession(request).status()),
-            "NO_LEASE");
+  EXPECT_EQ(
+      ErrorReason(operations::MigrateSession(*cluster_, request).status()),
+      "NO_LEASE");
   request.set_session_id("0123");
-  EXPECT_EQ(ErrorReason(cluster_->MigrateSession(request).status()),
-            "SESSION_UNKNOWN");
+  EXPECT_EQ(
+      ErrorReason(operations::MigrateSession(*cluster_, request).status()),
+      "SESSION_UNKNOWN");
   ASSERT_TRUE(Migrate().ok());
   EXPECT_EQ(ErrorReason(Migrate().status()), "ALREADY_MIGRATING");
 }
 
 TEST_F(ClusterMigrationTest, ACordonedWorkerIsNoPlaceToGo) {
-  ASSERT_TRUE(cluster_->CordonWorker("w1", true, false).ok());
+  ASSERT_TRUE(operations::Cordon(*cluster_, "w1", true, false).ok());
   EXPECT_EQ(ErrorReason(Migrate().status()), "NO_SUITABLE_WORKER");
   EXPECT_THAT(Workers(), ElementsAre("w0"));
 }
@@ -243,7 +258,7 @@ TEST_F(ClusterMigrationTest, AWorkerThatIsLostOnTheWayEndsIt) {
   const v1::MigrationRequest request = AskedToMigrate();
   clock_.Advance(config_.worker_timeout + absl::Seconds(1));
   CarryOut(here_, &w0_);
-  cluster_->Tick();
+  coordinator::Tick(*cluster_);
   EXPECT_THAT(Workers(), ElementsAre("w0"));
   EXPECT_EQ(Last().failure_reason(), "WORKER_LOST");
   // The client may have gone there: it is told.
@@ -257,7 +272,7 @@ TEST_F(ClusterMigrationTest, AClientThatWentWhereNobodyIsHasNothing) {
   const v1::MigrationRequest request = AskedToMigrate();
   clock_.Advance(config_.worker_timeout + absl::Seconds(1));
   CarryOut(here_, &w0_);
-  cluster_->Tick();
+  coordinator::Tick(*cluster_);
   EXPECT_TRUE(Next(session_)->has_ended());
   Note(OutcomeOf(request));
   EXPECT_TRUE(Workers().empty());
@@ -269,7 +284,7 @@ TEST_F(ClusterMigrationTest, AWorkerThatIsLostWhenAllIsElsewhereIsNotMissed) {
   const v1::MigrationRequest request = AskedToMigrate();
   clock_.Advance(config_.worker_timeout + absl::Seconds(1));
   CarryOut(there_, &w1_);
-  cluster_->Tick();
+  coordinator::Tick(*cluster_);
   EXPECT_EQ(Next(session_)->ended().lease_id(), lease_.lease_id());
   Note(OutcomeOf(request));
   EXPECT_THAT(Workers(), ElementsAre("w1"));
@@ -279,18 +294,18 @@ TEST_F(ClusterMigrationTest, AWorkerThatDoesNotAnswerEndsIt) {
   ASSERT_TRUE(Migrate().ok());
   clock_.Advance(config_.lease_request_timeout);
   CarryOut(here_, &w0_);
-  cluster_->Tick();
+  coordinator::Tick(*cluster_);
   EXPECT_THAT(Workers(), ElementsAre("w0"));
   EXPECT_EQ(Last().state(), v1::MigrationInfo::FAILED);
   EXPECT_FALSE(Next(session_).has_value());
 }
 
 TEST_F(ClusterMigrationTest, AClientThatIsAwayIsNotAsked) {
-  cluster_->Detach(session_);
+  sessions::Detach(*cluster_, session_);
   EXPECT_EQ(ErrorReason(Migrate().status()), "SESSION_DETACHED");
   session_ = Open("red", session_.owner);
   ASSERT_TRUE(Migrate().ok());
-  cluster_->Detach(session_);
+  sessions::Detach(*cluster_, session_);
   CarryOut(there_, &w1_);
   EXPECT_THAT(Workers(), ElementsAre("w0"));
   EXPECT_EQ(Last().failure_reason(), "SESSION_DETACHED");
@@ -301,9 +316,9 @@ TEST_F(ClusterMigrationTest, OneThatRestartsHearsFromTheClientHowItEnded) {
     SCOPED_TRACE(went);
     const v1::MigrationRequest request = AskedToMigrate();
     CarryOut(here_, &w0_);
-    const auto saved = cluster_->Save();
+    const auto saved = persistence::Save(*cluster_);
     Restart();
-    ASSERT_TRUE(cluster_->Restore(saved).ok());
+    ASSERT_TRUE(persistence::Restore(*cluster_, saved).ok());
     here_ = Join(w0_);
     there_ = Join(w1_);
     EXPECT_EQ(Workers().size(), 2u);
@@ -350,9 +365,10 @@ TEST_F(ClusterMigrationTest, OneThatRestartsMayHearFromTheClientFirst) {
 }
 
 TEST_F(ClusterMigrationTest, ADrainedWorkerIsLeftByAll) {
-  EXPECT_EQ(ErrorReason(cluster_->CordonWorker("w0", false, true).status()),
-            "DRAIN_NEEDS_CORDON");
-  const auto info = cluster_->CordonWorker("w0", true, true);
+  EXPECT_EQ(
+      ErrorReason(operations::Cordon(*cluster_, "w0", false, true).status()),
+      "DRAIN_NEEDS_CORDON");
+  const auto info = operations::Cordon(*cluster_, "w0", true, true);
   EXPECT_TRUE(info->cordoned());
   EXPECT_TRUE(info->draining());
   CarryOut(there_, &w1_);
@@ -361,46 +377,50 @@ TEST_F(ClusterMigrationTest, ADrainedWorkerIsLeftByAll) {
   // It says no, and is asked again later.
   Note(FailureOf(first));
   CarryOut(there_, &w1_);
-  cluster_->Tick();
+  coordinator::Tick(*cluster_);
   EXPECT_EQ(Workers().size(), 1u);
   clock_.Advance(absl::Seconds(2));
   CarryOut(here_, &w0_);
   CarryOut(there_, &w1_);
-  cluster_->Tick();
+  coordinator::Tick(*cluster_);
   CarryOut(there_, &w1_);
   Note(OutcomeOf(TakeRequest()));
   EXPECT_THAT(Workers(), ElementsAre("w1"));
-  const auto saved = cluster_->Save();
-  EXPECT_FALSE(cluster_->CordonWorker("w0", false, false)->draining());
+  const auto saved = persistence::Save(*cluster_);
+  EXPECT_FALSE(operations::Cordon(*cluster_, "w0", false, false)->draining());
   Restart();
-  ASSERT_TRUE(cluster_->Restore(saved).ok());
+  ASSERT_TRUE(persistence::Restore(*cluster_, saved).ok());
   Join(TestWorker("w0"));
-  EXPECT_TRUE(cluster_->GetWorker("w0")->draining());
+  EXPECT_TRUE(views::GetWorker(*cluster_, "w0")->draining());
 }
 
 TEST_F(ClusterMigrationTest, AWorkerThatIsGoneIsUncordonedByItsName) {
-  ASSERT_TRUE(cluster_->CordonWorker("w1", true, true).ok());
-  cluster_->Leave(there_);
+  ASSERT_TRUE(operations::Cordon(*cluster_, "w1", true, true).ok());
+  workers::Leave(*cluster_, there_);
   clock_.Advance(absl::Hours(2));
-  cluster_->Tick();
-  cluster_->Tick();
-  ASSERT_EQ(ErrorReason(cluster_->GetWorker("w1").status()), "WORKER_UNKNOWN");
-  const auto saved = cluster_->Save();
+  coordinator::Tick(*cluster_);
+  coordinator::Tick(*cluster_);
+  ASSERT_EQ(ErrorReason(views::GetWorker(*cluster_, "w1").status()),
+            "WORKER_UNKNOWN");
+  const auto saved = persistence::Save(*cluster_);
   // It can be neither cordoned nor drained now.
-  EXPECT_EQ(ErrorReason(cluster_->CordonWorker("w1", true, false).status()),
-            "WORKER_UNKNOWN");
-  EXPECT_EQ(ErrorReason(cluster_->CordonWorker("w1", true, true).status()),
-            "WORKER_UNKNOWN");
-  const auto info = cluster_->CordonWorker("w1", false, false);
+  EXPECT_EQ(
+      ErrorReason(operations::Cordon(*cluster_, "w1", true, false).status()),
+      "WORKER_UNKNOWN");
+  EXPECT_EQ(
+      ErrorReason(operations::Cordon(*cluster_, "w1", true, true).status()),
+      "WORKER_UNKNOWN");
+  const auto info = operations::Cordon(*cluster_, "w1", false, false);
   ASSERT_TRUE(info.ok()) << info.status();
   EXPECT_EQ(info->worker_id(), "w1");
-  EXPECT_EQ(ErrorReason(cluster_->CordonWorker("w1", false, false).status()),
-            "WORKER_UNKNOWN");
+  EXPECT_EQ(
+      ErrorReason(operations::Cordon(*cluster_, "w1", false, false).status()),
+      "WORKER_UNKNOWN");
   EXPECT_TRUE(saved.contains("worker/w1"));
-  EXPECT_FALSE(cluster_->Save().contains("worker/w1"));
+  EXPECT_FALSE(persistence::Save(*cluster_).contains("worker/w1"));
   Join(TestWorker("w1"));
-  EXPECT_FALSE(cluster_->GetWorker("w1")->cordoned());
-  EXPECT_FALSE(cluster_->GetWorker("w1")->draining());
+  EXPECT_FALSE(views::GetWorker(*cluster_, "w1")->cordoned());
+  EXPECT_FALSE(views::GetWorker(*cluster_, "w1")->draining());
 }
 
 TEST_F(ClusterMigrationTest, OnlyTheLeaseThatStaysCountsForTheQuota) {
@@ -408,11 +428,11 @@ TEST_F(ClusterMigrationTest, OnlyTheLeaseThatStaysCountsForTheQuota) {
   // Of one lease.
   const auto memory = static_cast<double>(tenants[0].limits.memory_bytes());
   tenants[0].quotas[0].nominal = memory;
-  cluster_->SetTenants(tenants);
+  tenants::Set(*cluster_, tenants);
   const v1::MigrationRequest request = AskedToMigrate();
-  EXPECT_EQ(cluster_->GetTenant("red")->quotas(0).used(), memory);
+  EXPECT_EQ(views::GetTenant(*cluster_, "red")->quotas(0).used(), memory);
   Note(OutcomeOf(request));
-  EXPECT_EQ(cluster_->GetTenant("red")->quotas(0).used(), memory);
+  EXPECT_EQ(views::GetTenant(*cluster_, "red")->quotas(0).used(), memory);
 }
 
 // Workers with a speed, each kept for a phase, if any.
@@ -442,12 +462,12 @@ class AutomaticMigrationTest : public ClusterMigrationTest {
 
 TEST_F(AutomaticMigrationTest, APhaseGoesToTheWorkerThatIsKeptForIt) {
   Begin(1e12, 1e12, v1::PHASE_LLM_PREFILL, v1::PHASE_LLM_DECODE);
-  cluster_->NoteStructure(session_, "weights",
+  sessions::NoteStructure(*cluster_, session_, "weights",
                           WorkOf(semantics::Phase::kForward));
-  cluster_->NoteStructure(session_, "prompt",
+  sessions::NoteStructure(*cluster_, session_, "prompt",
                           WorkOf(semantics::Phase::kLlmPrefill));
   EXPECT_FALSE(IsAsked());
-  cluster_->NoteStructure(session_, "token",
+  sessions::NoteStructure(*cluster_, session_, "token",
                           WorkOf(semantics::Phase::kLlmDecode));
   CarryOut(there_, &w1_);
   const v1::MigrationRequest request = TakeRequest();
@@ -456,7 +476,7 @@ TEST_F(AutomaticMigrationTest, APhaseGoesToTheWorkerThatIsKeptForIt) {
   EXPECT_EQ(Last().terms().state_bytes(), 100u);
   Note(OutcomeOf(request));
   // More of the same phase is no news.
-  cluster_->NoteStructure(session_, "token 2",
+  sessions::NoteStructure(*cluster_, session_, "token 2",
                           WorkOf(semantics::Phase::kLlmDecode));
   // Nor is what the program does between steps, that was found beside a prompt.
   auto between = std::make_shared<scheduler::Work>();
@@ -464,12 +484,13 @@ TEST_F(AutomaticMigrationTest, APhaseGoesToTheWorkerThatIsKeptForIt) {
                 semantics::Phase::kLlmPrefill,
                 {100, 0, 0},
                 1});
-  cluster_->NoteStructure(session_, "next token", std::move(between));
+  sessions::NoteStructure(*cluster_, session_, "next token",
+                          std::move(between));
   EXPECT_FALSE(IsAsked());
   EXPECT_THAT(Workers(), ElementsAre("w1"));
   // The next prompt, told again, goes back.
   CarryOut(here_, &w0_);
-  cluster_->NoteStructure(session_, "prompt",
+  sessions::NoteStructure(*cluster_, session_, "prompt",
                           WorkOf(semantics::Phase::kLlmPrefill));
   CarryOut(here_, &w0_);
   EXPECT_EQ(TakeRequest().to().lease().worker_id(), "w0");
@@ -477,16 +498,16 @@ TEST_F(AutomaticMigrationTest, APhaseGoesToTheWorkerThatIsKeptForIt) {
 
 TEST_F(AutomaticMigrationTest, APhaseStaysWhereItIsDoneAsSoon) {
   Begin(1e12, 1e12);
-  cluster_->NoteStructure(session_, "prompt",
+  sessions::NoteStructure(*cluster_, session_, "prompt",
                           WorkOf(semantics::Phase::kLlmPrefill));
-  cluster_->NoteStructure(session_, "token",
+  sessions::NoteStructure(*cluster_, session_, "token",
                           WorkOf(semantics::Phase::kLlmDecode));
   EXPECT_FALSE(IsAsked());
 }
 
 TEST_F(AutomaticMigrationTest, APhaseGoesWhereItIsDoneSooner) {
   Begin(1e11, 1e12);
-  cluster_->NoteStructure(session_, "token",
+  sessions::NoteStructure(*cluster_, session_, "token",
                           WorkOf(semantics::Phase::kLlmDecode));
   CarryOut(there_, &w1_);
   TakeRequest();
@@ -501,18 +522,18 @@ TEST_F(AutomaticMigrationTest, TheLinkThatWasMeasuredDecides) {
     w1_.clear_links();
     w1_.add_links()->set_worker_id(from);
     w1_.mutable_links(0)->set_bytes_per_second(rate);
-    ASSERT_EQ(cluster_->Report(there_, w1_), absl::OkStatus());
+    ASSERT_EQ(workers::Report(*cluster_, there_, w1_), absl::OkStatus());
   };
   // The hundred bytes that it holds would take longer than it gains by them,
   // though the link is said to be fast.
   w1_.set_link_bytes_per_second(1'000'000'000);
   measure("w0", 1);
-  cluster_->NoteStructure(session_, "token",
+  sessions::NoteStructure(*cluster_, session_, "token",
                           WorkOf(semantics::Phase::kLlmDecode));
   EXPECT_FALSE(IsAsked());
   // What comes from others says nothing of this way.
   measure("w7", 1);
-  cluster_->NoteStructure(session_, "prompt",
+  sessions::NoteStructure(*cluster_, session_, "prompt",
                           WorkOf(semantics::Phase::kLlmPrefill));
   CarryOut(there_, &w1_);
   TakeRequest();
@@ -524,14 +545,14 @@ TEST_F(AutomaticMigrationTest, TheLinkThatDecidedIsExplained) {
   w1_.set_link_bytes_per_second(1'000'000'000);
   w1_.add_links()->set_worker_id("w0");
   w1_.mutable_links(0)->set_bytes_per_second(50);
-  ASSERT_EQ(cluster_->Report(there_, w1_), absl::OkStatus());
-  cluster_->NoteStructure(session_, "token",
+  ASSERT_EQ(workers::Report(*cluster_, there_, w1_), absl::OkStatus());
+  sessions::NoteStructure(*cluster_, session_, "token",
                           WorkOf(semantics::Phase::kLlmDecode));
   CarryOut(there_, &w1_);
   const v1::MigrationRequest request = TakeRequest();
   EXPECT_DOUBLE_EQ(Last().terms().transfer_seconds(), 2);
   Note(OutcomeOf(request));
-  const auto explained = cluster_->ExplainSession(session_.owner);
+  const auto explained = explain::ExplainSession(*cluster_, session_.owner);
   ASSERT_TRUE(explained.ok()) << explained.status();
   ASSERT_EQ(explained->devices_size(), 1);
   const v1::PlacementCandidate& there =
@@ -544,7 +565,7 @@ TEST_F(AutomaticMigrationTest, TheLinkThatDecidedIsExplained) {
 
 TEST_F(AutomaticMigrationTest, ABetterWorkerIsFoundInTime) {
   Begin(1e11, 1e11);
-  cluster_->NoteStructure(session_, "token",
+  sessions::NoteStructure(*cluster_, session_, "token",
                           WorkOf(semantics::Phase::kLlmDecode));
   EXPECT_FALSE(IsAsked());
   // It joins; nothing goes before it has stayed for a minute.
@@ -555,7 +576,7 @@ TEST_F(AutomaticMigrationTest, ABetterWorkerIsFoundInTime) {
     CarryOut(here_, &w0_);
     CarryOut(there_, &w1_);
     CarryOut(third, &better);
-    cluster_->Tick();
+    coordinator::Tick(*cluster_);
     CarryOut(third, &better);
   };
   pass(absl::Seconds(6));
@@ -567,17 +588,17 @@ TEST_F(AutomaticMigrationTest, ABetterWorkerIsFoundInTime) {
 
 TEST_F(AutomaticMigrationTest, WhoLetsAWorkerHaveLeasesAgainMovesNone) {
   Begin(1e11, 1e11);
-  cluster_->NoteStructure(session_, "token",
+  sessions::NoteStructure(*cluster_, session_, "token",
                           WorkOf(semantics::Phase::kLlmDecode));
   clock_.Advance(absl::Minutes(2));
   CarryOut(here_, &w0_);
   w1_ = Fast("w1", 1e12, {});
   CarryOut(there_, &w1_);
-  ASSERT_TRUE(cluster_->CordonWorker("w1", true, false).ok());
-  ASSERT_TRUE(cluster_->CordonWorker("w1", false, false).ok());
+  ASSERT_TRUE(operations::Cordon(*cluster_, "w1", true, false).ok());
+  ASSERT_TRUE(operations::Cordon(*cluster_, "w1", false, false).ok());
   EXPECT_FALSE(IsAsked());
   // In its own time it goes.
-  cluster_->Tick();
+  coordinator::Tick(*cluster_);
   EXPECT_TRUE(IsAsked());
   EXPECT_EQ(Last().reason(), "policy");
 }
@@ -585,7 +606,7 @@ TEST_F(AutomaticMigrationTest, WhoLetsAWorkerHaveLeasesAgainMovesNone) {
 TEST_F(AutomaticMigrationTest, NothingGoesUnlessItIsWanted) {
   Begin(1e11, 1e12);
   config_.automatic_migration = false;
-  cluster_->NoteStructure(session_, "token",
+  sessions::NoteStructure(*cluster_, session_, "token",
                           WorkOf(semantics::Phase::kLlmDecode));
   EXPECT_FALSE(IsAsked());
 }
@@ -596,11 +617,11 @@ class ManyMigrationsTest : public ClusterMigrationTest {
   static constexpr uint32_t kDevices = 12;
 
   ManyMigrationsTest() {
-    EXPECT_TRUE(cluster_->CordonWorker("w1", true, false).ok());
+    EXPECT_TRUE(operations::Cordon(*cluster_, "w1", true, false).ok());
     for (uint32_t device = 1; device < kDevices; ++device) {
       Grant(session_, device, here_, &w0_);
     }
-    EXPECT_TRUE(cluster_->CordonWorker("w1", false, false).ok());
+    EXPECT_TRUE(operations::Cordon(*cluster_, "w1", false, false).ok());
     EXPECT_EQ(Migrate()->migrations_size(), static_cast<int>(kDevices));
     CarryOut(there_, &w1_);
     CarryOut(here_, &w0_);
@@ -624,7 +645,7 @@ TEST_F(ManyMigrationsTest, AllThatAreUnderWayAtOnceAreCounted) {
           R"(djinn_migrations_total{reason="operator",result="done"} 12)"));
   EXPECT_THAT(Metrics(),
               testing::HasSubstr("djinn_migration_pause_seconds_count 12\n"));
-  const auto info = cluster_->GetSession(session_.owner);
+  const auto info = views::GetSession(*cluster_, session_.owner);
   ASSERT_EQ(info->migrations_size(), 8);
   EXPECT_EQ(Last().state(), v1::MigrationInfo::DONE);
   EXPECT_EQ(Last().virtual_device(), kDevices - 1);
@@ -668,7 +689,7 @@ TEST_F(ManyMigrationsTest, OfThoseThatEndedSomeAreKept) {
       Metrics(),
       testing::HasSubstr(
           R"(djinn_migrations_total{reason="operator",result="done"} 132)"));
-  EXPECT_EQ(cluster_->GetSession(session_.owner)->migrations_size(), 8);
+  EXPECT_EQ(views::GetSession(*cluster_, session_.owner)->migrations_size(), 8);
 }
 
 TEST_F(ClusterMigrationTest, NobodyComesFromWhereNobodyIsYet) {
@@ -685,7 +706,7 @@ TEST_F(ClusterMigrationTest, NobodyComesFromWhereNobodyIsYet) {
 TEST_F(ClusterMigrationTest, AnotherSessionsLeasesAreNotItsOwn) {
   const v1::MigrationRequest request = AskedToMigrate();
   const StreamId other = Open("red");
-  EXPECT_EQ(cluster_->NoteMigration(other, OutcomeOf(request)),
+  EXPECT_EQ(migration::NoteOutcome(*cluster_, other, OutcomeOf(request)),
             absl::OkStatus());
   EXPECT_EQ(Workers().size(), 2u);
 }

@@ -31,20 +31,6 @@ void Rebalance(ClusterState& state, absl::Duration now, Wakes* wakes)
 void AdvanceDrains(ClusterState& state, absl::Duration now, Wakes* wakes)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
-// InvalidArgument (DRAIN_NEEDS_CORDON).
-absl::Status CheckCordon(bool cordoned, bool drain);
-
-// As Cluster::CordonWorker(), of what was checked.
-absl::StatusOr<v1::WorkerInfo> Cordon(ClusterState& state,
-                                      const std::string& id, bool cordoned,
-                                      bool drain, Wakes* wakes)
-    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
-
-// As Cluster::MigrateSession().
-absl::StatusOr<v1::MigrateSessionResponse> MigrateSession(
-    ClusterState& state, const v1::MigrateSessionRequest& request, Wakes* wakes)
-    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
-
 }  // namespace djinn::coordinator::moves
 
 #endif  // COORDINATOR_CLUSTER_MOVES_H_

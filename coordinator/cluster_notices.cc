@@ -12,8 +12,8 @@
 namespace djinn::coordinator::notices {
 
 void Send(v1::SessionResponse response, Session* session, Wakes* wakes) {
-  session->outbox.push_back(std::move(response));
-  wakes->Add(session->waker);
+  session->link.outbox.push_back(std::move(response));
+  wakes->Add(session->link.waker);
 }
 
 void Refuse(ClusterState& state, const absl::Status& why, MemberId device,
@@ -31,26 +31,27 @@ void Refuse(ClusterState& state, const absl::Status& why, MemberId device,
   }
   Send(std::move(response), session, wakes);
   state.metrics.CountRejection(session->tenant, why);
-  if (!session->logged_refusals.Take(state.clock->Monotonic())) {
-    ++session->unlogged_refusals;
+  if (!session->pace.logged_refusals.Take(state.clock->Monotonic())) {
+    ++session->pace.unlogged_refusals;
     return;
   }
-  log::Warning("lease refused", {{"session", log::ShortId(session->id)},
-                                 {"tenant", session->tenant},
-                                 {"device", device.virtual_device},
-                                 {"member", device.member},
-                                 {"unlogged_before",
-                                  std::exchange(session->unlogged_refusals, 0)},
-                                 {"error", why}});
+  log::Warning(
+      "lease refused",
+      {{"session", log::ShortId(session->id)},
+       {"tenant", session->tenant},
+       {"device", device.virtual_device},
+       {"member", device.member},
+       {"unlogged_before", std::exchange(session->pace.unlogged_refusals, 0)},
+       {"error", why}});
 }
 
 void Touch(Worker* worker, Wakes* wakes) {
-  worker->dirty = true;
-  wakes->Add(worker->waker);
+  worker->link.dirty = true;
+  wakes->Add(worker->link.waker);
 }
 
 void List(Lease* lease, Worker* worker, Wakes* wakes) {
-  worker->unlisted.insert(lease->id);
+  worker->link.unlisted.insert(lease->id);
   Touch(worker, wakes);
 }
 
@@ -60,7 +61,7 @@ void IssueAgain(ClusterState& state, Lease* lease, Wakes* wakes) {
 }
 
 void Drop(const std::string& session_id, Worker* worker, Wakes* wakes) {
-  worker->drops.Add(session_id);
+  worker->ends.drops.Add(session_id);
   Touch(worker, wakes);
 }
 
@@ -82,11 +83,11 @@ void ListPeers(ClusterState& state, const Lease& lease, Wakes* wakes) {
     Worker* const other = state.workers.Find(lease_elsewhere->worker_id);
     if (other == worker) continue;
     if (!worker->KnowsPeer(*other)) {
-      worker->new_peers.insert(other->id);
+      worker->link.new_peers.insert(other->id);
       Touch(worker, wakes);
     }
     if (!other->KnowsPeer(*worker)) {
-      other->new_peers.insert(worker->id);
+      other->link.new_peers.insert(worker->id);
       Touch(other, wakes);
     }
   }

@@ -61,7 +61,7 @@ CreditLedger::Tenant TenantFrom(const v1::StoredTenant& stored) {
   return tenant;
 }
 
-// By which the tenant's allowance is below nothing.
+// Returns by how much the tenant's allowance is below zero.
 double OwedOf(const std::string& tenant, scheduler::RateBudget* budget) {
   const double* const allowance = budget->Allowance(tenant);
   return allowance == nullptr ? 0 : std::max(0.0, -*allowance);
@@ -70,7 +70,7 @@ double OwedOf(const std::string& tenant, scheduler::RateBudget* budget) {
 template <typename Message>
 using Named = std::vector<std::pair<std::string, Message>>;
 
-// Each entry's name and message under the prefix.
+// Returns the name and message of each entry under the prefix.
 template <typename Message>
 absl::StatusOr<Named<Message>> ReadEach(
     const std::map<std::string, std::string>& state, absl::string_view prefix) {
@@ -85,15 +85,15 @@ absl::StatusOr<Named<Message>> ReadEach(
   return entries;
 }
 
-// Adds all but what was learnt of work.
+// Adds everything but the tuning cache.
 void SaveAllElse(ClusterState& state, std::map<std::string, std::string>* saved)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
   const auto put = [&](const char* prefix, const std::string& name,
                        const auto& message) {
     (*saved)[absl::StrCat(prefix, name)] = message.SerializeAsString();
   };
-  ++state.saves;
-  for (const auto& [name, tenant] : state.ledger.tenants()) {
+  ++state.saving.saves;
+  for (const auto& [name, tenant] : state.billing.ledger.tenants()) {
     v1::StoredTenant stored;
     tenant.used.AddTo(stored.mutable_used());
     tenant.before_period.AddTo(stored.mutable_used_before_period());
@@ -104,27 +104,27 @@ void SaveAllElse(ClusterState& state, std::map<std::string, std::string>* saved)
                               ? absl::ZeroDuration()
                               : *tenant.period_length);
     }
-    stored.set_owed_device_seconds(OwedOf(name, &state.device_rates));
-    stored.set_owed_bytes(OwedOf(name, &state.byte_rates));
+    stored.set_owed_device_seconds(OwedOf(name, &state.billing.device_rates));
+    stored.set_owed_bytes(OwedOf(name, &state.billing.byte_rates));
     put(kTenant, name, stored);
   }
   for (const auto& [id, session] : state.sessions.all()) {
     v1::StoredSession stored;
     stored.set_tenant(session->tenant);
     stored.set_program(session->program);
-    stored.set_session_epoch(session->epoch);
+    stored.set_session_epoch(session->devices.epoch);
     *stored.mutable_urgency() = session->urgency;
     *stored.mutable_open_time() = ToProtoTimestamp(session->open_time);
-    for (const uint32_t device : session->bound_devices) {
+    for (const uint32_t device : session->devices.bound) {
       stored.add_bound_devices(device);
     }
     // While workers are waited for, some may bring what is not known yet.
-    stored.set_all_leases_known(session->all_leases_known &&
-                                state.restored_until ==
+    stored.set_all_leases_known(session->devices.all_leases_known &&
+                                state.earlier.until ==
                                     absl::InfiniteDuration());
     put(kSession, id, stored);
   }
-  for (const auto& [id, restored] : state.restored) {
+  for (const auto& [id, restored] : state.earlier.leases) {
     put(kLease, id, restored.lease);
   }
   for (const auto& [id, lease] : state.leases.all()) {
@@ -133,7 +133,7 @@ void SaveAllElse(ClusterState& state, std::map<std::string, std::string>* saved)
     stored.set_placement_reason(lease->placement_reason);
     put(kLease, id, stored);
   }
-  for (const auto& [id, account] : state.ledger.accounts()) {
+  for (const auto& [id, account] : state.billing.ledger.accounts()) {
     v1::StoredAccount stored;
     stored.set_tenant(account.tenant);
     stored.set_worker_id(account.worker_id);
@@ -144,13 +144,13 @@ void SaveAllElse(ClusterState& state, std::map<std::string, std::string>* saved)
     stored.set_bytes_rated(account.bytes_rated);
     put(kAccount, id, stored);
   }
-  for (const std::string& id : state.cordoned) {
+  for (const std::string& id : state.moves.cordoned) {
     v1::StoredWorker stored;
     stored.set_cordoned(true);
-    stored.set_draining(state.draining.contains(id));
+    stored.set_draining(state.moves.draining.contains(id));
     put(kWorker, id, stored);
   }
-  for (const auto& [tenant, stop] : state.queue_stops.all()) {
+  for (const auto& [tenant, stop] : state.queue.stops.all()) {
     put(kQueue, tenant, QueueStops::Save(stop));
   }
   for (const LeaseKeys::Key& key : state.keys.keys()) {
@@ -165,15 +165,140 @@ void SaveAllElse(ClusterState& state, std::map<std::string, std::string>* saved)
   }
 }
 
-// That, when it is to be encoded anew.
+// Returns the tuning cache when it is due to be encoded again.
 std::optional<WorkTable::Learnt> LearntToSave(ClusterState& state)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
   const absl::Duration now = state.clock->Monotonic();
   // There may be no other time to.
-  if (now < state.next_learnt && !state.stopping) return std::nullopt;
-  std::optional<WorkTable::Learnt> learnt = state.works.TakeLearnt();
-  if (learnt.has_value()) state.next_learnt = now + kLearntInterval;
+  if (now < state.saving.next_learnt && !state.stopping) return std::nullopt;
+  std::optional<WorkTable::Learnt> learnt = state.known.works.TakeLearnt();
+  if (learnt.has_value()) state.saving.next_learnt = now + kLearntInterval;
   return learnt;
+}
+
+// Everything that an earlier process saved, decoded.
+struct Saved {
+  std::deque<LeaseKeys::Key> keys;
+  Named<v1::StoredTenant> tenants;
+  Named<v1::StoredAccount> accounts;
+  Named<v1::StoredWorker> workers;
+  Named<v1::StoredQueue> queues;
+  Named<v1::StoredLease> leases;
+  Named<v1::StoredSession> sessions;
+  WorkTable::Learnt learnt;
+};
+
+absl::StatusOr<Saved> Read(const std::map<std::string, std::string>& state) {
+  Saved saved;
+  DJINN_ASSIGN_OR_RETURN(const auto keys, ReadEach<v1::StoredKey>(state, kKey));
+  for (const auto& [name, stored] : keys) {
+    absl::StatusOr<LeaseSigner> signer = LeaseSigner::FromSeed(stored.seed());
+    if (!signer.ok()) return Corrupt(kKey + name);
+    saved.keys.push_back({*std::move(signer),
+                          absl::FromUnixSeconds(stored.since_time().seconds()),
+                          /*save=*/0});
+  }
+  DJINN_ASSIGN_OR_RETURN(saved.tenants,
+                         ReadEach<v1::StoredTenant>(state, kTenant));
+  DJINN_ASSIGN_OR_RETURN(saved.accounts,
+                         ReadEach<v1::StoredAccount>(state, kAccount));
+  DJINN_ASSIGN_OR_RETURN(saved.workers,
+                         ReadEach<v1::StoredWorker>(state, kWorker));
+  DJINN_ASSIGN_OR_RETURN(saved.queues,
+                         ReadEach<v1::StoredQueue>(state, kQueue));
+  DJINN_ASSIGN_OR_RETURN(saved.leases,
+                         ReadEach<v1::StoredLease>(state, kLease));
+  DJINN_ASSIGN_OR_RETURN(saved.sessions,
+                         ReadEach<v1::StoredSession>(state, kSession));
+  saved.learnt = DecodeLearnt(state);
+  return saved;
+}
+
+// Rated tenants start with nothing, less what they owe: what an earlier process
+// granted last may not have been saved, and a full allowance at every restart
+// would be granted again and again.
+void RestoreAllowances(ClusterState& state,
+                       const Named<v1::StoredTenant>& tenants)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
+  for (const auto& [name, tenant] : *state.tenants->all()) {
+    if (double* const seconds = state.billing.device_rates.Allowance(name)) {
+      *seconds = 0;
+    }
+    if (double* const bytes = state.billing.byte_rates.Allowance(name)) {
+      *bytes = 0;
+    }
+  }
+  for (const auto& [name, stored] : tenants) {
+    if (double* const seconds = state.billing.device_rates.Allowance(name)) {
+      *seconds -= stored.owed_device_seconds();
+    }
+    if (double* const bytes = state.billing.byte_rates.Allowance(name)) {
+      *bytes -= stored.owed_bytes();
+    }
+  }
+}
+
+void RestoreAccounts(ClusterState& state, const Saved& saved)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
+  for (const auto& [name, stored] : saved.tenants) {
+    state.billing.ledger.Restore(name, TenantFrom(stored));
+  }
+  for (const auto& [id, stored] : saved.accounts) {
+    state.billing.ledger.Restore(
+        id, CreditLedger::Account{stored.tenant(), stored.worker_id(),
+                                  Use::From(stored.granted()),
+                                  Use::From(stored.billed()), stored.closed(),
+                                  stored.device_time_rated(),
+                                  stored.bytes_rated()});
+  }
+}
+
+void RestoreSession(ClusterState& state, const std::string& id,
+                    const v1::StoredSession& stored)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
+  // The workers of a session without tenant are told when they report it.
+  if (state.tenants->Find(stored.tenant()) == nullptr) return;
+  Session session;
+  session.id = id;
+  session.tenant = stored.tenant();
+  session.program = stored.program();
+  session.began_earlier = true;
+  session.devices.epoch = stored.session_epoch();
+  session.urgency = KnownUrgency(stored.urgency());
+  session.open_time = FromProtoTimestamp(stored.open_time());
+  session.devices.bound = {stored.bound_devices().begin(),
+                           stored.bound_devices().end()};
+  session.devices.all_leases_known = stored.all_leases_known();
+  if (session.devices.all_leases_known) {
+    session.devices.kept =
+        Session::Kept{session.devices.epoch, session.devices.bound};
+  }
+  // Its client has as long as after any break.
+  session.state = v1::SessionInfo::DETACHED;
+  session.deadline = state.clock->Monotonic() + state.config.session_timeout;
+  state.sessions.Add(std::move(session));
+}
+
+void RestoreLease(ClusterState& state, const std::string& id,
+                  const v1::StoredLease& stored)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
+  RestoredLease& restored = state.earlier.leases[id];
+  restored.lease = stored;
+  const Session* const session = state.sessions.Find(stored.session_id());
+  const auto tenant =
+      session == nullptr ? nullptr : state.tenants->Find(session->tenant);
+  if (tenant == nullptr) return;
+  if (const CreditLedger::Account* const account =
+          state.billing.ledger.Find(id)) {
+    restored.worker_id = account->worker_id;
+  }
+  state.earlier.workers[restored.worker_id] |=
+      demand::PhaseBit(state, *session);
+  // Both leases of a virtual device that was migrating count: only their
+  // workers know that it was.
+  restored.tenant = tenant->name;
+  restored.quota = LeaseQuota(*tenant);
+  state.quotas.tree.Take(restored.tenant, restored.quota);
 }
 
 }  // namespace
@@ -193,170 +318,51 @@ std::map<std::string, std::string> Save(ClusterState& state) {
   return saved;
 }
 
-void NoteKept(ClusterState& state, Wakes* wakes) {
-  state.keys.NoteKept(state.saves);
+void NoteKept(ClusterState& state) {
+  Wakes wakes;
+  MutexLock lock(&state.mu);
+  state.keys.NoteKept(state.saving.saves);
   for (const auto& [id, worker] : state.workers.all()) {
     const bool may_settle = std::any_of(
-        worker->settling.begin(), worker->settling.end(),
+        worker->ends.settling.begin(), worker->ends.settling.end(),
         [&](const auto& entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
-          return entry.second.revision == 0 && entry.second.save <= state.saves;
+          return entry.second.revision == 0 &&
+                 entry.second.save <= state.saving.saves;
         });
-    if (may_settle) notices::Touch(worker.get(), wakes);
+    if (may_settle) notices::Touch(worker.get(), &wakes);
   }
-  state.kept_saves = state.saves;
+  state.saving.kept = state.saving.saves;
 }
 
 absl::Status Restore(ClusterState& state,
-                     const std::map<std::string, std::string>& saved) {
-  // All of it is read before anything of it counts.
-  std::deque<LeaseKeys::Key> keys;
-  DJINN_ASSIGN_OR_RETURN(const auto stored_keys,
-                         ReadEach<v1::StoredKey>(saved, kKey));
-  for (const auto& [name, stored] : stored_keys) {
-    absl::StatusOr<LeaseSigner> signer = LeaseSigner::FromSeed(stored.seed());
-    if (!signer.ok()) return Corrupt(kKey + name);
-    keys.push_back({*std::move(signer),
-                    absl::FromUnixSeconds(stored.since_time().seconds()),
-                    /*save=*/0});
-  }
-  DJINN_ASSIGN_OR_RETURN(const auto tenants,
-                         ReadEach<v1::StoredTenant>(saved, kTenant));
-  DJINN_ASSIGN_OR_RETURN(const auto accounts,
-                         ReadEach<v1::StoredAccount>(saved, kAccount));
-  DJINN_ASSIGN_OR_RETURN(const auto workers,
-                         ReadEach<v1::StoredWorker>(saved, kWorker));
-  DJINN_ASSIGN_OR_RETURN(const auto queues,
-                         ReadEach<v1::StoredQueue>(saved, kQueue));
-  DJINN_ASSIGN_OR_RETURN(const auto leases,
-                         ReadEach<v1::StoredLease>(saved, kLease));
-  DJINN_ASSIGN_OR_RETURN(const auto sessions,
-                         ReadEach<v1::StoredSession>(saved, kSession));
-  WorkTable::Learnt learnt = DecodeLearnt(saved);
-  std::erase_if(learnt.programs, [&](const auto& program) {
+                     const std::map<std::string, std::string>& entries) {
+  // Everything is read before any of it counts.
+  DJINN_ASSIGN_OR_RETURN(Saved saved, Read(entries));
+  std::erase_if(saved.learnt.programs, [&](const auto& program) {
     return state.tenants->Find(program->tenant) == nullptr;
   });
   MutexLock lock(&state.mu);
-  state.first_process = false;
-  const absl::Duration now = state.clock->Monotonic();
-  state.restored_until =
-      now + state.config.lease_valid_for + state.config.lease_grace_period;
-  state.works.Restore(std::move(learnt));
-  if (!keys.empty()) state.keys.Restore(std::move(keys));
-  state.keys.Update(state.clock->Now(), state.saves + 1);
-  for (const auto& [name, stored] : tenants) {
-    state.ledger.Restore(name, TenantFrom(stored));
+  state.earlier.none = false;
+  state.earlier.until = state.clock->Monotonic() +
+                        state.config.lease_valid_for +
+                        state.config.lease_grace_period;
+  state.known.works.Restore(std::move(saved.learnt));
+  if (!saved.keys.empty()) state.keys.Restore(std::move(saved.keys));
+  state.keys.Update(state.clock->Now(), state.saving.saves + 1);
+  if (!entries.empty()) RestoreAllowances(state, saved.tenants);
+  RestoreAccounts(state, saved);
+  for (const auto& [id, stored] : saved.workers) {
+    if (stored.cordoned()) state.moves.cordoned.insert(id);
+    if (stored.draining()) state.moves.draining.insert(id);
   }
-  if (!saved.empty()) {
-    // What it was granted last may not have been kept: whoever could have a
-    // full allowance by a restart would have it again and again.
-    for (const auto& [name, tenant] : *state.tenants->all()) {
-      if (double* const seconds = state.device_rates.Allowance(name)) {
-        *seconds = 0;
-      }
-      if (double* const bytes = state.byte_rates.Allowance(name)) *bytes = 0;
-    }
-    for (const auto& [name, stored] : tenants) {
-      if (double* const seconds = state.device_rates.Allowance(name)) {
-        *seconds -= stored.owed_device_seconds();
-      }
-      if (double* const bytes = state.byte_rates.Allowance(name)) {
-        *bytes -= stored.owed_bytes();
-      }
-    }
+  for (const auto& [tenant, stored] : saved.queues) {
+    state.queue.stops.Restore(tenant, stored);
   }
-  for (const auto& [id, stored] : accounts) {
-    state.ledger.Restore(
-        id, CreditLedger::Account{stored.tenant(), stored.worker_id(),
-                                  Use::From(stored.granted()),
-                                  Use::From(stored.billed()), stored.closed(),
-                                  stored.device_time_rated(),
-                                  stored.bytes_rated()});
+  for (const auto& [id, stored] : saved.sessions) {
+    RestoreSession(state, id, stored);
   }
-  for (const auto& [id, stored] : workers) {
-    if (stored.cordoned()) state.cordoned.insert(id);
-    if (stored.draining()) state.draining.insert(id);
-  }
-  for (const auto& [tenant, stored] : queues) {
-    state.queue_stops.Restore(tenant, stored);
-  }
-  for (const auto& [id, stored] : sessions) {
-    // Its workers are told when they report it.
-    if (state.tenants->Find(stored.tenant()) == nullptr) continue;
-    Session session;
-    session.id = id;
-    session.tenant = stored.tenant();
-    session.program = stored.program();
-    session.began_earlier = true;
-    session.epoch = stored.session_epoch();
-    session.urgency = KnownUrgency(stored.urgency());
-    session.open_time = FromProtoTimestamp(stored.open_time());
-    session.bound_devices = {stored.bound_devices().begin(),
-                             stored.bound_devices().end()};
-    session.all_leases_known = stored.all_leases_known();
-    if (session.all_leases_known) {
-      session.kept = Session::Kept{session.epoch, session.bound_devices};
-    }
-    // Its client has as long as after any break.
-    session.state = v1::SessionInfo::DETACHED;
-    session.deadline = now + state.config.session_timeout;
-    state.sessions.Add(std::move(session));
-  }
-  for (const auto& [id, stored] : leases) {
-    RestoredLease& restored = state.restored[id];
-    restored.lease = stored;
-    const Session* const session = state.sessions.Find(stored.session_id());
-    const auto tenant =
-        session == nullptr ? nullptr : state.tenants->Find(session->tenant);
-    if (tenant == nullptr) continue;
-    if (const CreditLedger::Account* const account = state.ledger.Find(id)) {
-      restored.worker_id = account->worker_id;
-    }
-    state.awaited[restored.worker_id] |= demand::PhaseBit(state, *session);
-    // Two of one virtual device that was on its way count both, for once: what
-    // says so is at their workers.
-    restored.tenant = tenant->name;
-    restored.quota = LeaseQuota(*tenant);
-    state.quotas.Take(restored.tenant, restored.quota);
-  }
+  for (const auto& [id, stored] : saved.leases) RestoreLease(state, id, stored);
   return absl::OkStatus();
-}
-
-std::optional<RestoredLease> TakeRestored(ClusterState& state,
-                                          const std::string& lease_id) {
-  const auto found = state.restored.find(lease_id);
-  if (found == state.restored.end()) return std::nullopt;
-  RestoredLease restored = std::move(found->second);
-  state.restored.erase(found);
-  state.quotas.Give(restored.tenant, restored.quota);
-  return restored;
-}
-
-void ForgetRestored(ClusterState& state,
-                    absl::FunctionRef<bool(const RestoredLease&)> which) {
-  std::vector<std::string> ids;
-  for (const auto& [id, restored] : state.restored) {
-    if (which(restored)) ids.push_back(id);
-  }
-  for (const std::string& id : ids) TakeRestored(state, id);
-}
-
-void GiveUpRestored(ClusterState& state) {
-  state.restored_until = absl::InfiniteDuration();
-  state.awaited.clear();
-  ForgetRestored(state, [](const RestoredLease&) { return true; });
-  std::vector<std::string> forgotten;
-  for (const auto& [lease_id, account] : state.ledger.accounts()) {
-    const Worker* const worker = state.workers.Find(account.worker_id);
-    if (state.leases.Find(lease_id) == nullptr && !account.retired &&
-        (worker == nullptr || !(worker->closing.Contains(lease_id) ||
-                                worker->settling.contains(lease_id)))) {
-      forgotten.push_back(lease_id);
-    }
-  }
-  for (const std::string& lease_id : forgotten) {
-    state.ledger.Retire(lease_id, state.clock->Monotonic(),
-                        credits::RatesOfLease(state, lease_id));
-  }
 }
 
 }  // namespace djinn::coordinator::persistence

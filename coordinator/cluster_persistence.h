@@ -14,34 +14,24 @@
 
 namespace djinn::coordinator::persistence {
 
-// As Cluster::Save(). Takes the lock itself, and encodes what was learnt
-// without it.
+// Returns everything that another process needs to go on, by the keys of
+// coordinator_state.proto. The tuning cache is up to ten seconds old, unless
+// the cluster has stopped; it is encoded without the lock.
 std::map<std::string, std::string> Save(ClusterState& state)
     ABSL_LOCKS_EXCLUDED(state.mu);
 
-// As Cluster::NoteKept().
-void NoteKept(ClusterState& state, Wakes* wakes)
-    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
+// Notes that what Save() returned last is where another process will find it.
+// Only then are workers told that their reports are settled, and do new keys
+// begin to sign.
+void NoteKept(ClusterState& state) ABSL_LOCKS_EXCLUDED(state.mu);
 
-// As Cluster::Restore(). Takes the lock itself, once all is read.
+// Applies what an earlier process saved; called before the first stream. From
+// then on only leases that its keys signed are believed. DataLoss
+// (STORE_CORRUPT) names an entry that cannot be read, unless it is part of the
+// tuning cache, which is left out.
 absl::Status Restore(ClusterState& state,
-                     const std::map<std::string, std::string>& saved)
+                     const std::map<std::string, std::string>& entries)
     ABSL_LOCKS_EXCLUDED(state.mu);
-
-// The lease of an earlier process is known now, or over: it holds nothing of a
-// quota any more. Nothing when there is none.
-std::optional<RestoredLease> TakeRestored(ClusterState& state,
-                                          const std::string& lease_id)
-    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
-
-// The same for all of which that is so.
-void ForgetRestored(ClusterState& state,
-                    absl::FunctionRef<bool(const RestoredLease&)> which)
-    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
-
-// Nobody will tell any more of what an earlier process granted.
-void GiveUpRestored(ClusterState& state)
-    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
 }  // namespace djinn::coordinator::persistence
 

@@ -33,7 +33,7 @@ std::vector<v1::GraphPhase> PhasesOfGraph(ClusterState& state,
                                           const std::string& fingerprint)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
   std::vector<v1::GraphPhase> phases;
-  const auto* const structure = state.works.FindStructure(fingerprint);
+  const auto* const structure = state.known.works.FindStructure(fingerprint);
   if (structure == nullptr) return phases;
   if (structure->shown != nullptr) {
     v1::GraphPhase shown = ToGraphPhase(*structure->shown);
@@ -60,17 +60,17 @@ std::vector<v1::GraphPhase> PhasesOfGraph(ClusterState& state,
 
 void NoteUntold(ClusterState& state, Worker* worker, Wakes* wakes) {
   // What is not known yet comes back when it is.
-  absl::erase_if(worker->untold,
+  absl::erase_if(worker->load.untold,
                  [&](const std::string& fingerprint)
                      ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
                        return PhasesOfGraph(state, fingerprint).empty();
                      });
-  if (!worker->untold.empty()) notices::Touch(worker, wakes);
+  if (!worker->load.untold.empty()) notices::Touch(worker, wakes);
 }
 
 void List(ClusterState& state, Worker* worker, v1::DesiredState* desired) {
   absl::erase_if(
-      worker->untold,
+      worker->load.untold,
       [&](const std::string& fingerprint)
           ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
             if (desired->graph_phases_size() >= kMaxPhasesAtOnce) return false;
@@ -81,13 +81,13 @@ void List(ClusterState& state, Worker* worker, v1::DesiredState* desired) {
             return true;
           });
   // The rest in the next message, at once.
-  if (!worker->untold.empty()) worker->dirty = true;
+  if (!worker->load.untold.empty()) worker->link.dirty = true;
 }
 
 void Tell(ClusterState& state, const std::string& fingerprint, Wakes* wakes) {
   // One that has not reported it yet hears of it when it does.
   for (Worker* const worker : state.workers.WithGraph(fingerprint)) {
-    worker->untold.insert(fingerprint);
+    worker->load.untold.insert(fingerprint);
     notices::Touch(worker, wakes);
   }
 }

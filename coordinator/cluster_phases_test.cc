@@ -9,6 +9,11 @@
 #include "common/metrics/exposition.h"
 #include "common/net/proto_duration.h"
 #include "coordinator/cluster_fixture.h"
+#include "coordinator/cluster_persistence.h"
+#include "coordinator/cluster_scrape.h"
+#include "coordinator/cluster_sessions.h"
+#include "coordinator/cluster_views.h"
+#include "coordinator/cluster_workers.h"
 #include "coordinator/work_table.h"
 #include "gmock/gmock.h"
 #include "scheduler/placement/work.h"
@@ -37,7 +42,7 @@ class ClusterPhasesTest : public ClusterTest {
   }
   void Define(const std::string& fingerprint, semantics::Phase phase,
               std::vector<uint32_t> caches = {}) {
-    cluster_->NoteStructure(session_, fingerprint,
+    sessions::NoteStructure(*cluster_, session_, fingerprint,
                             WorkOf(phase, std::move(caches)));
   }
   void Report(const std::string& fingerprint, uint64_t runs) {
@@ -51,7 +56,7 @@ class ClusterPhasesTest : public ClusterTest {
     graph->set_run_count(runs);
     Report();
   }
-  void Report() { EXPECT_TRUE(cluster_->Report(worker_, w0_).ok()); }
+  void Report() { EXPECT_TRUE(workers::Report(*cluster_, worker_, w0_).ok()); }
   // The worker is told at once, and of this many.
   std::vector<v1::GraphPhase> Told() {
     const std::optional<v1::DesiredState> desired = Desired(worker_);
@@ -74,7 +79,7 @@ class ClusterPhasesTest : public ClusterTest {
   }
   std::string Metrics() {
     Exposition exposition;
-    cluster_->Collect(&exposition);
+    scrape::Collect(*cluster_, &exposition);
     return exposition.Text();
   }
   static std::string Line(const std::string& phase, const std::string& value) {
@@ -129,11 +134,11 @@ TEST_F(ClusterPhasesTest, WhatATenantsProgramShowsIsSaidOfThatOneAlone) {
   EXPECT_THAT(told[0].tenants(), ElementsAre("red"));
   // To the other tenant it is what it shows by itself, which is nothing.
   const StreamId blue = Open("blue");
-  cluster_->NoteStructure(blue, "g", WorkOf(Phase::kUnspecified),
+  sessions::NoteStructure(*cluster_, blue, "g", WorkOf(Phase::kUnspecified),
                           WorkOf(Phase::kUnspecified));
   EXPECT_TRUE(Told().empty());
   // Another program of that tenant shows more.
-  cluster_->NoteStructure(blue, "g", WorkOf(Phase::kLlmDecode, {1}),
+  sessions::NoteStructure(*cluster_, blue, "g", WorkOf(Phase::kLlmDecode, {1}),
                           WorkOf(Phase::kForward));
   told = Told();
   ASSERT_EQ(told.size(), 3u);
@@ -235,7 +240,8 @@ TEST_F(ClusterPhasesTest, TenantsAreBilledByPhase) {
   EXPECT_THAT(metrics, HasSubstr(Line("llm_decode", "2")));
   EXPECT_THAT(metrics, HasSubstr(Line("training", "7")));
   EXPECT_THAT(metrics, HasSubstr(Line("unknown", "0.5")));
-  const v1::LeaseUse used = cluster_->GetTenant("red")->credits().used();
+  const v1::LeaseUse used =
+      views::GetTenant(*cluster_, "red")->credits().used();
   EXPECT_EQ(used.phases_size(), 3);
   EXPECT_EQ(PhaseTimes(used.phases()).total(),
             FromProtoDuration(used.device_time()));
@@ -243,9 +249,9 @@ TEST_F(ClusterPhasesTest, TenantsAreBilledByPhase) {
 
 TEST_F(ClusterPhasesTest, ARestartForgetsNoPhase) {
   Use(absl::Seconds(2), absl::Seconds(3), absl::Seconds(6));
-  const auto state = cluster_->Save();
+  const auto state = persistence::Save(*cluster_);
   Restart();
-  ASSERT_TRUE(cluster_->Restore(state).ok());
+  ASSERT_TRUE(persistence::Restore(*cluster_, state).ok());
   EXPECT_THAT(Metrics(), HasSubstr(Line("training", "3")));
   w0_.set_applied_revision(0);
   worker_ = Join(w0_);

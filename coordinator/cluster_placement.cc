@@ -39,18 +39,18 @@ constexpr size_t kMaxPolicyName = 64;
 // These were: a worker is kept for the first in line, if it is time.
 void ReviewReservation(ClusterState& state, absl::Span<const Ticket> tried)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
-  const std::string before = state.reservation.worker_id();
+  const std::string before = state.queue.reservation.worker_id();
   const auto find =
       [&state](Ticket ticket) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
-        const auto& [session_id, device] = state.unplaced.at(ticket);
+        const auto& [session_id, device] = state.queue.unplaced.at(ticket);
         Session* const session = state.sessions.Find(session_id);
-        return std::pair(session, &session->pending.at(device));
+        return std::pair(session, &session->devices.pending.at(device));
       };
-  state.reservation.Review(
+  state.queue.reservation.Review(
       tried,
       [&](Ticket ticket) ABSL_EXCLUSIVE_LOCKS_REQUIRED(
           state.mu) -> std::optional<scheduler::Reservation::Waiter> {
-        if (!state.unplaced.contains(ticket)) return std::nullopt;
+        if (!state.queue.unplaced.contains(ticket)) return std::nullopt;
         const auto [session, pending] = find(ticket);
         if (ErrorReason(pending->obstacle) != "NO_CAPACITY") {
           return std::nullopt;
@@ -70,13 +70,13 @@ void ReviewReservation(ClusterState& state, absl::Span<const Ticket> tried)
         return request;
       },
       fleet::Fresh(state), state.clock->Monotonic());
-  if (state.reservation.ticket() == 0 ||
-      state.reservation.worker_id() == before) {
+  if (state.queue.reservation.ticket() == 0 ||
+      state.queue.reservation.worker_id() == before) {
     return;
   }
-  const Session& session = *find(state.reservation.ticket()).first;
+  const Session& session = *find(state.queue.reservation.ticket()).first;
   log::Info("worker kept for the first in line",
-            {{"worker", state.reservation.worker_id()},
+            {{"worker", state.queue.reservation.worker_id()},
              {"session", log::ShortId(session.id)},
              {"tenant", session.tenant}});
 }
@@ -129,11 +129,11 @@ scheduler::Request RequestFor(ClusterState& state, const Session& session,
     ++request.session_leases[lease->worker_id];
   }
   const absl::Duration now = state.clock->Monotonic();
-  for (const auto& [worker_id, until] : session.unreached) {
+  for (const auto& [worker_id, until] : session.devices.unreached) {
     if (now < until) request.unreached.insert(worker_id);
   }
-  state.reservation.Apply(pending.ticket, line::ClassOf(session, tenant),
-                          &request);
+  state.queue.reservation.Apply(pending.ticket, line::ClassOf(session, tenant),
+                                &request);
   // While it still has to forget the session, it cannot serve it anew.
   request.barred = [workers = &state.workers,
                     &session](const std::string& worker_id) {
@@ -149,7 +149,7 @@ KeptDecision Decide(ClusterState& state, const scheduler::Request& request,
   const absl::Duration start = state.clock->Monotonic();
   auto decision = std::make_shared<scheduler::Decision>(
       scheduler::Place(request, fleet::Fresh(state), *choice.policy,
-                       state.works.factors(), &state.draws));
+                       state.known.works.factors(), &state.known.draws));
   state.metrics.decisions.Observe(state.clock->Monotonic() - start);
   if (decision->considered.size() > kMaxKept) {
     decision->considered.resize(kMaxKept);
@@ -157,31 +157,21 @@ KeptDecision Decide(ClusterState& state, const scheduler::Request& request,
   return {std::move(decision), choice.source, start};
 }
 
-void TryPlace(ClusterState& state, MemberId device, Session* session,
-              Wakes* wakes) {
-  PendingLease& pending = session->pending.at(device);
-  const absl::Duration start = state.clock->Monotonic();
-  // Known until it is looked for again.
-  if (start >= pending.next_reclaim) pending.put_off.clear();
-  if (state.queue_stops.Find(session->tenant) != nullptr) {
-    state.metrics.attempts.Add({"queue_stopped"});
-    line::LeaveUnplaced(state, device, QueueStopped(session->tenant), session,
-                        wakes);
-    return;
-  }
-  const std::shared_ptr<const Tenant> tenant =
-      state.tenants->Find(session->tenant);
-  if (tenant != nullptr &&
-      !quota::MayFit(state, device, *tenant, session, wakes)) {
-    return;
-  }
+namespace {
+
+// Decides on a worker for the pending request, and keeps the decision with it.
+// Returns what was decided from; `work` and the session outlive it.
+scheduler::Request DecideFor(ClusterState& state, MemberId device,
+                             const Tenant* tenant, const SharedWork& work,
+                             Session* session)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
+  PendingLease& pending = session->devices.pending.at(device);
   const PolicyChoice choice =
-      PolicyFor(state.config, pending.policy, session->policy, tenant.get());
-  const SharedWork work = state.WorkOf(*session);
+      PolicyFor(state.config, pending.policy, session->policy, tenant);
   scheduler::Request request =
-      RequestFor(state, *session, pending, tenant.get(), work);
+      RequestFor(state, *session, pending, tenant, work);
   if (device.member > 0) {
-    // Its room is what is wanted, and that of its other workers has been used.
+    // It needs room that the device's other workers do not have.
     request.barred =
         [&state, device, session,
          busy = std::move(request.barred)](const std::string& worker_id)
@@ -196,6 +186,62 @@ void TryPlace(ClusterState& state, MemberId device, Session* session,
     };
   }
   pending.decision = Decide(state, request, choice);
+  return request;
+}
+
+// Offers a lease at the worker that was decided on.
+void OfferAt(ClusterState& state, MemberId device,
+             const scheduler::Decision& decision, const Tenant* tenant,
+             Session* session, Wakes* wakes)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
+  PendingLease& pending = session->devices.pending.at(device);
+  const absl::Duration start = state.clock->Monotonic();
+  state.queue.line.Serve(pending.ticket, start);
+  line::Leave(state, &pending);
+  state.queue.line.Charge(session->tenant, scheduler::WaitingLine::kTurn,
+                          start);
+  Worker* const worker = state.workers.Find(decision.worker_id);
+  Lease lease = leases::Make(state, *worker, device, tenant, session);
+  lease.placement_reason = decision.reason;
+  lease.decision = pending.decision;
+  lease.promised_bytes = decision.considered.front().terms.missing_bytes;
+  pending.lease_id = lease.id;
+  if (session->MayLog(start)) {
+    log::Info("lease offered", {{"lease", lease.id},
+                                {"session", log::ShortId(session->id)},
+                                {"tenant", session->tenant},
+                                {"device", device.virtual_device},
+                                {"member", device.member},
+                                {"worker", worker->id},
+                                {"policy", decision.policy},
+                                {"reason", lease.placement_reason}});
+  }
+  leases::Offer(state, std::move(lease), worker, wakes);
+}
+
+}  // namespace
+
+void TryPlace(ClusterState& state, MemberId device, Session* session,
+              Wakes* wakes) {
+  PendingLease& pending = session->devices.pending.at(device);
+  const absl::Duration start = state.clock->Monotonic();
+  // Known until it is looked for again.
+  if (start >= pending.next_reclaim) pending.put_off.clear();
+  if (state.queue.stops.Find(session->tenant) != nullptr) {
+    state.metrics.attempts.Add({"queue_stopped"});
+    line::LeaveUnplaced(state, device, QueueStopped(session->tenant), session,
+                        wakes);
+    return;
+  }
+  const std::shared_ptr<const Tenant> tenant =
+      state.tenants->Find(session->tenant);
+  if (tenant != nullptr &&
+      !quota::MayFit(state, device, *tenant, session, wakes)) {
+    return;
+  }
+  const SharedWork work = state.WorkOf(*session);
+  const scheduler::Request request =
+      DecideFor(state, device, tenant.get(), work, session);
   const std::shared_ptr<const scheduler::Decision> decision =
       pending.decision.decision;
   const bool placed = !decision->worker_id.empty();
@@ -206,7 +252,7 @@ void TryPlace(ClusterState& state, MemberId device, Session* session,
     // Waiting will not help.
     line::Leave(state, &pending);
     const absl::Status why = decision->obstacle;
-    session->pending.erase(device);
+    session->devices.pending.erase(device);
     notices::Refuse(state, why, device, session, wakes);
     return;
   }
@@ -228,54 +274,36 @@ void TryPlace(ClusterState& state, MemberId device, Session* session,
       return line::LeaveUnplaced(state, device, free, session, wakes);
     }
   }
-  state.line.Serve(pending.ticket, start);
-  line::Leave(state, &pending);
-  state.line.Charge(session->tenant, scheduler::WaitingLine::kTurn, start);
-  Worker* const worker = state.workers.Find(decision->worker_id);
-  Lease lease = leases::Make(state, *worker, device, tenant.get(), session);
-  lease.placement_reason = decision->reason;
-  lease.decision = pending.decision;
-  lease.promised_bytes = decision->considered.front().terms.missing_bytes;
-  pending.lease_id = lease.id;
-  if (session->MayLog(start)) {
-    log::Info("lease offered", {{"lease", lease.id},
-                                {"session", log::ShortId(session->id)},
-                                {"tenant", session->tenant},
-                                {"device", device.virtual_device},
-                                {"member", device.member},
-                                {"worker", worker->id},
-                                {"policy", decision->policy},
-                                {"reason", lease.placement_reason}});
-  }
-  leases::Offer(state, std::move(lease), worker, wakes);
+  OfferAt(state, device, *decision, tenant.get(), session, wakes);
 }
 
 void RetryUnplaced(ClusterState& state, Wakes* wakes) {
-  state.untried = false;
-  if (state.line.empty()) return;
+  state.queue.untried = false;
+  if (state.queue.line.empty()) return;
   const absl::Duration start = state.clock->Monotonic();
-  const size_t waited = state.line.size();
-  const std::vector<Ticket> tried = state.line.Try(
+  const size_t waited = state.queue.line.size();
+  const std::vector<Ticket> tried = state.queue.line.Try(
       start, line::PrecedenceNow(state),
       [&](Ticket ticket) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
         // It may have been refused because of another one.
-        const auto unplaced = state.unplaced.find(ticket);
-        if (unplaced == state.unplaced.end()) return true;
+        const auto unplaced = state.queue.unplaced.find(ticket);
+        if (unplaced == state.queue.unplaced.end()) return true;
         const auto [session_id, device] = unplaced->second;
         TryPlace(state, device, state.sessions.Find(session_id), wakes);
-        return !state.unplaced.contains(ticket);
+        return !state.queue.unplaced.contains(ticket);
       });
   // Where there was room for some there may be for those behind them, too, who
   // go before whoever comes meanwhile.
-  state.untried = tried.size() < waited && state.line.size() < waited;
+  state.queue.untried =
+      tried.size() < waited && state.queue.line.size() < waited;
   ReviewReservation(state, tried);
   const absl::Duration end = state.clock->Monotonic();
-  state.next_retry = end + 3 * (end - start);
+  state.queue.next_retry = end + 3 * (end - start);
 }
 
 void RetryInTime(ClusterState& state, Wakes* wakes) {
-  if (state.clock->Monotonic() < state.next_retry) {
-    state.untried = true;
+  if (state.clock->Monotonic() < state.queue.next_retry) {
+    state.queue.untried = true;
   } else {
     RetryUnplaced(state, wakes);
   }

@@ -8,7 +8,6 @@
 #include "common/mutex.h"
 #include "coordinator/cluster_state.h"
 #include "coordinator/config.h"
-#include "coordinator/kept_decision.h"
 #include "coordinator/lease_table.h"
 #include "coordinator/session_table.h"
 #include "coordinator/tenants.h"

@@ -5,7 +5,17 @@
 
 #include "common/error.h"
 #include "common/net/proto_duration.h"
+#include "coordinator/cluster_demand_meter.h"
+#include "coordinator/cluster_explain.h"
 #include "coordinator/cluster_fixture.h"
+#include "coordinator/cluster_operations.h"
+#include "coordinator/cluster_persistence.h"
+#include "coordinator/cluster_requests.h"
+#include "coordinator/cluster_scrape.h"
+#include "coordinator/cluster_sessions.h"
+#include "coordinator/cluster_tenants.h"
+#include "coordinator/cluster_views.h"
+#include "coordinator/cluster_workers.h"
 #include "coordinator/work_table.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -44,8 +54,9 @@ class ClusterPlacementTest : public ClusterTest {
                     const std::string& tenant = "red") {
     v1::OpenSession open = TestOpen();
     open.set_placement_policy(policy);
-    const absl::StatusOr<StreamId> id = cluster_->Attach(
-        *tenants_.Find(tenant), open, std::make_shared<CountingWaker>());
+    const absl::StatusOr<StreamId> id =
+        sessions::Attach(*cluster_, *tenants_.Find(tenant), open,
+                         std::make_shared<CountingWaker>());
     EXPECT_TRUE(id.ok()) << id.status();
     EXPECT_TRUE(Next(*id)->has_opened());
     return *id;
@@ -54,10 +65,10 @@ class ClusterPlacementTest : public ClusterTest {
            const std::string& policy = "", uint64_t size = 0) {
     v1::LeaseRequest request = TestLeaseRequest(device, 1, size);
     request.set_placement_policy(policy);
-    EXPECT_EQ(cluster_->RequestLease(session, request), absl::OkStatus());
+    EXPECT_EQ(requests::Request(*cluster_, session, request), absl::OkStatus());
   }
   v1::DeviceExplanation Explain(const StreamId& session, int device = 0) {
-    const auto explanation = cluster_->ExplainSession(session.owner);
+    const auto explanation = explain::ExplainSession(*cluster_, session.owner);
     EXPECT_TRUE(explanation.ok()) << explanation.status();
     EXPECT_GT(explanation->devices_size(), device);
     return explanation->devices(device);
@@ -67,7 +78,7 @@ class ClusterPlacementTest : public ClusterTest {
     for (Tenant& each : tenants) {
       if (each.name == tenant) each.placement = wish;
     }
-    cluster_->SetTenants(std::move(tenants));
+    tenants::Set(*cluster_, std::move(tenants));
   }
 };
 
@@ -90,23 +101,22 @@ TEST_F(ClusterPlacementTest, LosingAWorkerLooksAtEachOfItsLeasesOnce) {
   tenants_.Replace(config_.tenants);
   CountingClock clock;
   const auto lose = [&](int sessions) {
-    cluster_ = std::make_unique<Cluster>(&config_, &tenants_, &clock, &random_);
+    cluster_ = MakeCluster(&config_, &tenants_, &clock, &random_);
     v1::WorkerState state = TestWorker("w0");
     const StreamId worker = Join(state);
     for (int i = 0; i < sessions; ++i) {
       const StreamId session = Open("red");
-      for (uint32_t device = 0; device < Cluster::kMaxVirtualDevices;
-           ++device) {
+      for (uint32_t device = 0; device < kMaxVirtualDevices; ++device) {
         // With something that it has yet to bring.
         Ask(session, device, "", 1);
       }
     }
     EXPECT_THAT(Desired(worker)->leases(),
-                SizeIs(sessions * Cluster::kMaxVirtualDevices));
+                SizeIs(sessions * kMaxVirtualDevices));
     clock.Advance(config_.worker_timeout + absl::Seconds(1));
     const int before = clock.looks();
-    cluster_->Tick();
-    EXPECT_THAT(cluster_->Leases().items, IsEmpty());
+    coordinator::Tick(*cluster_);
+    EXPECT_THAT(views::Leases(*cluster_, {}).items, IsEmpty());
     return clock.looks() - before;
   };
   // Each looking at all that are left, it would be 64 times as many.
@@ -127,7 +137,7 @@ TEST_F(ClusterPlacementTest, WhatAPlaceIsWorthIsSeenOnceItIsFree) {
   EXPECT_EQ(Next(session), std::nullopt);
   v1::LeaseReturn returned;
   returned.set_lease_id(lease);
-  EXPECT_EQ(cluster_->ReturnLease(session, returned), absl::OkStatus());
+  EXPECT_EQ(requests::Return(*cluster_, session, returned), absl::OkStatus());
   CarryOut(worker, &full);
   CarryOut(worker, &full);
   EXPECT_TRUE(Next(session)->has_granted());
@@ -136,7 +146,7 @@ TEST_F(ClusterPlacementTest, WhatAPlaceIsWorthIsSeenOnceItIsFree) {
 // Who guesses a hash is not to learn whether others have such bytes.
 TEST_F(ClusterPlacementTest, OthersContentsNeitherShowNorDraw) {
   for (Tenant& tenant : config_.tenants) tenant.share_contents = true;
-  cluster_->SetTenants(config_.tenants);
+  tenants::Set(*cluster_, config_.tenants);
   v1::WorkerState warm = TestWorker("warm");
   AddContent("red", 1, 1'000'000'000, &warm);
   const StreamId worker = Join(warm);
@@ -157,10 +167,10 @@ TEST_F(ClusterPlacementTest, OthersContentsNeitherShowNorDraw) {
   ASSERT_TRUE(granted.has_value() && granted->has_granted());
   EXPECT_THAT(granted->granted().placement_reason(),
               testing::Not(HasSubstr("holds")));
-  cluster_->Close(session);
+  sessions::Close(*cluster_, session);
   // It has proven there that it has them.
   AddContent("blue", 1, 1'000'000'000, &warm);
-  ASSERT_EQ(cluster_->Report(worker, warm), absl::OkStatus());
+  ASSERT_EQ(workers::Report(*cluster_, worker, warm), absl::OkStatus());
   const StreamId again = Open("blue");
   Ask(again, 0, "", 1'000'000'000);
   CarryOut(worker, &warm);
@@ -174,7 +184,7 @@ TEST_F(ClusterPlacementTest, TheNearestWishCounts) {
   const auto decided = [&](const StreamId& session, const std::string& policy) {
     Ask(session, 0, policy);
     const v1::PlacementDecision decision = Explain(session).decision();
-    cluster_->Close(session);
+    sessions::Close(*cluster_, session);
     return decision.policy() + " of the " + decision.policy_source();
   };
   EXPECT_EQ(decided(Open("red"), ""), "minimize_latency of the cluster");
@@ -185,8 +195,9 @@ TEST_F(ClusterPlacementTest, TheNearestWishCounts) {
             "minimize_cost of the session");
   EXPECT_EQ(decided(OpenWith("minimize_cost"), "maximize_throughput"),
             "maximize_throughput of the request");
-  EXPECT_EQ(cluster_->GetTenant("red")->placement_policy(), "load_balance");
-  EXPECT_EQ(cluster_->GetTenant("blue")->placement_policy(),
+  EXPECT_EQ(views::GetTenant(*cluster_, "red")->placement_policy(),
+            "load_balance");
+  EXPECT_EQ(views::GetTenant(*cluster_, "blue")->placement_policy(),
             "minimize_latency");
 }
 
@@ -198,23 +209,24 @@ TEST_F(ClusterPlacementTest, AnUnknownPolicyIsRefusedAndChangesNothing) {
                                      std::make_shared<CountingWaker>())
                             .status()),
             "POLICY_UNKNOWN");
-  EXPECT_THAT(cluster_->Sessions().items, IsEmpty());
+  EXPECT_THAT(views::Sessions(*cluster_, {}).items, IsEmpty());
   const StreamId session = Open("red");
   v1::LeaseRequest request = TestLeaseRequest(0);
   request.set_placement_policy("best");
   // The session goes on.
-  EXPECT_TRUE(cluster_->RequestLease(session, request).ok());
+  EXPECT_TRUE(requests::Request(*cluster_, session, request).ok());
   const auto refusal = Next(session);
   ASSERT_TRUE(refusal.has_value());
   EXPECT_EQ(refusal->refused().reason(), "POLICY_UNKNOWN");
-  EXPECT_THAT(cluster_->ExplainSession(session.owner)->devices(), IsEmpty());
+  EXPECT_THAT(explain::ExplainSession(*cluster_, session.owner)->devices(),
+              IsEmpty());
 }
 
 TEST_F(ClusterPlacementTest, MoneyAndSpeedComeFromTheWorkers) {
   Join(Priced("dear", 20, 1e12));
   Join(Priced("cheap", 1, 1e11));
   const StreamId thrifty = OpenWith("minimize_cost");
-  cluster_->NoteStructure(thrifty, "fingerprint", MakeWork(1e10));
+  sessions::NoteStructure(*cluster_, thrifty, "fingerprint", MakeWork(1e10));
   Ask(thrifty, 0);
   const v1::PlacementDecision saved = Explain(thrifty).decision();
   EXPECT_EQ(saved.worker_id(), "cheap");
@@ -224,7 +236,7 @@ TEST_F(ClusterPlacementTest, MoneyAndSpeedComeFromTheWorkers) {
   EXPECT_DOUBLE_EQ(saved.candidates(0).terms().cost(), 0.1 / 3600);
   EXPECT_DOUBLE_EQ(saved.candidates(1).terms().cost(), 0.01 * 20 / 3600);
   const StreamId hurried = OpenWith("minimize_latency");
-  cluster_->NoteStructure(hurried, "fingerprint", MakeWork(1e10));
+  sessions::NoteStructure(*cluster_, hurried, "fingerprint", MakeWork(1e10));
   Ask(hurried, 0);
   EXPECT_EQ(Explain(hurried).decision().worker_id(), "dear");
 }
@@ -232,11 +244,11 @@ TEST_F(ClusterPlacementTest, MoneyAndSpeedComeFromTheWorkers) {
 TEST_F(ClusterPlacementTest, AProgramsNextSessionIsKnownFromTheFirst) {
   Join(Priced("fast", 0, 1e12));
   const StreamId first = Open("red");
-  cluster_->NoteStructure(first, "a", MakeWork(1e9));
-  cluster_->NoteStructure(first, "b", MakeWork(1e9));
+  sessions::NoteStructure(*cluster_, first, "a", MakeWork(1e9));
+  sessions::NoteStructure(*cluster_, first, "b", MakeWork(1e9));
   // Defined before: adds nothing.
-  cluster_->NoteStructure(first, "b", MakeWork(1e9));
-  cluster_->Close(first);
+  sessions::NoteStructure(*cluster_, first, "b", MakeWork(1e9));
+  sessions::Close(*cluster_, first);
   const StreamId next = Open("red");
   Ask(next, 0);
   EXPECT_DOUBLE_EQ(
@@ -252,13 +264,13 @@ TEST_F(ClusterPlacementTest, WhatRunsTakeCorrectsTheRoofline) {
   v1::WorkerState state = Priced("w0", 0, 1e12);
   const StreamId worker = Join(state);
   const StreamId session = Open("red");
-  cluster_->NoteStructure(session, "fingerprint", MakeWork(1e10));
+  sessions::NoteStructure(*cluster_, session, "fingerprint", MakeWork(1e10));
   v1::HeldGraph* const graph = state.add_graphs();
   graph->set_fingerprint("fingerprint");
   graph->set_run_count(100);
   *graph->mutable_device_time() = ToProtoDuration(absl::Seconds(3));
   clock_.Advance(absl::Seconds(1));
-  ASSERT_TRUE(cluster_->Report(worker, state).ok());
+  ASSERT_TRUE(workers::Report(*cluster_, worker, state).ok());
   Ask(session, 0);
   // 10 ms by the roofline, 30 ms measured.
   const v1::PlacementTerms terms =
@@ -285,7 +297,7 @@ TEST_F(ClusterPlacementTest, TheLinkIsMeasuredByWhatClientsUpload) {
   EXPECT_DOUBLE_EQ(decision.candidates(1).terms().transfer_seconds(), 1);
   // It was lately, and is no more.
   far.clear_client_bytes_per_second();
-  ASSERT_TRUE(cluster_->Report(worker, far).ok());
+  ASSERT_TRUE(workers::Report(*cluster_, worker, far).ok());
   Ask(second, 0, "", 1'000'000);
   EXPECT_EQ(Explain(second).decision().worker_id(), "far");
   EXPECT_FALSE(
@@ -301,7 +313,7 @@ TEST_F(ClusterPlacementTest, LoadComesFromBusyTime) {
       ToProtoDuration(absl::Seconds(4));
   busy.mutable_executed()->set_runs(8);
   busy.set_queued_runs(2);
-  ASSERT_TRUE(cluster_->Report(worker, busy).ok());
+  ASSERT_TRUE(workers::Report(*cluster_, worker, busy).ok());
   const StreamId session = OpenWith("load_balance");
   Ask(session, 0);
   const v1::PlacementDecision decision = Explain(session).decision();
@@ -316,7 +328,7 @@ TEST_F(ClusterPlacementTest, CordonedWorkersGetNoNewLeases) {
   const StreamId worker = Join(w0_);
   const StreamId session = Open("red");
   Grant(session, 0, worker, &w0_);
-  ASSERT_TRUE(cluster_->CordonWorker("w0", true, false)->cordoned());
+  ASSERT_TRUE(operations::Cordon(*cluster_, "w0", true, false)->cordoned());
   Ask(session, 1);
   const v1::DeviceExplanation device = Explain(session, 1);
   EXPECT_EQ(device.gate().reason(), "NO_SUITABLE_WORKER");
@@ -324,16 +336,17 @@ TEST_F(ClusterPlacementTest, CordonedWorkersGetNoNewLeases) {
   EXPECT_EQ(device.decision().candidates(0).dropped_by(), "cordon");
   // The lease that was there goes on, a restart forgets nothing.
   EXPECT_EQ(Explain(session, 0).state(), v1::LeaseInfo::GRANTED);
-  const auto saved = cluster_->Save();
+  const auto saved = persistence::Save(*cluster_);
   EXPECT_THAT(saved, testing::Contains(testing::Key("worker/w0")));
-  EXPECT_FALSE(cluster_->CordonWorker("w0", false, false)->cordoned());
+  EXPECT_FALSE(operations::Cordon(*cluster_, "w0", false, false)->cordoned());
   EXPECT_EQ(Explain(session, 1).gate().reason(), "WORKER_ACKNOWLEDGEMENT");
-  EXPECT_EQ(ErrorReason(cluster_->CordonWorker("w9", true, false).status()),
-            "WORKER_UNKNOWN");
+  EXPECT_EQ(
+      ErrorReason(operations::Cordon(*cluster_, "w9", true, false).status()),
+      "WORKER_UNKNOWN");
   Restart();
-  ASSERT_TRUE(cluster_->Restore(saved).ok());
+  ASSERT_TRUE(persistence::Restore(*cluster_, saved).ok());
   Join(TestWorker("w0"));
-  EXPECT_TRUE(cluster_->GetWorker("w0")->cordoned());
+  EXPECT_TRUE(views::GetWorker(*cluster_, "w0")->cordoned());
 }
 
 TEST_F(ClusterPlacementTest, RequiredCapabilitiesFollowTheTenant) {
@@ -347,7 +360,7 @@ TEST_F(ClusterPlacementTest, RequiredCapabilitiesFollowTheTenant) {
   EXPECT_THAT(Explain(session).gate().message(), HasSubstr("lacks cuda"));
   Join(big);
   EXPECT_EQ(Explain(session).decision().worker_id(), "big");
-  EXPECT_THAT(cluster_->GetTenant("red")->required_capabilities(),
+  EXPECT_THAT(views::GetTenant(*cluster_, "red")->required_capabilities(),
               ElementsAre("cuda", "bfloat16"));
 }
 
@@ -356,14 +369,15 @@ TEST_F(ClusterPlacementTest, WorkersKeptForAPhaseGetNoOtherWork) {
   decoder.add_phases(v1::PHASE_LLM_DECODE);
   Join(decoder);
   const StreamId trainer = Open("red");
-  cluster_->NoteStructure(trainer, "training",
+  sessions::NoteStructure(*cluster_, trainer, "training",
                           MakeWork(1e9, semantics::Phase::kTraining));
   Ask(trainer, 0);
   EXPECT_EQ(Explain(trainer).decision().candidates(0).dropped_by(), "phase");
   v1::TryPlacementRequest request;
   request.set_tenant("blue");
   request.set_phase(v1::PHASE_LLM_DECODE);
-  EXPECT_EQ(cluster_->TryPlacement(request)->decision().worker_id(), "decoder");
+  EXPECT_EQ(explain::TryPlacement(*cluster_, request)->decision().worker_id(),
+            "decoder");
 }
 
 // Between two reports, what was announced counts as taken.
@@ -374,10 +388,11 @@ TEST_F(ClusterPlacementTest, PromisedMemoryIsNotPromisedTwice) {
   Ask(first, 0, "", 700);
   EXPECT_EQ(Explain(first).decision().worker_id(), "w0");
   const StreamId second = Open("red");
-  ASSERT_TRUE(cluster_->RequestLease(second, TestLeaseRequest(0, 2, 700)).ok());
+  ASSERT_TRUE(
+      requests::Request(*cluster_, second, TestLeaseRequest(0, 2, 700)).ok());
   EXPECT_EQ(Explain(second).gate().reason(), "NO_CAPACITY");
   EXPECT_EQ(Explain(second).gate().unblocked_by(), "400 B more on w0");
-  cluster_->Close(first);
+  sessions::Close(*cluster_, first);
   CarryOut(worker, &w0_);
   EXPECT_EQ(Explain(second).decision().worker_id(), "w0");
 }
@@ -389,18 +404,18 @@ TEST_F(ClusterPlacementTest, OnlyReportsThatMayHelpAreReasonToTryAgain) {
   Ask(Open("red"), 0, "", 2000);
   const auto attempts = [this] {
     Exposition exposition;
-    cluster_->Collect(&exposition);
+    scrape::Collect(*cluster_, &exposition);
     const std::string text = exposition.Text();
     const size_t at = text.find("result=\"no_capacity\"} ");
     return text.substr(at, text.find('\n', at) - at);
   };
   const std::string before = attempts();
-  ASSERT_TRUE(cluster_->Report(worker, w0_).ok());
+  ASSERT_TRUE(workers::Report(*cluster_, worker, w0_).ok());
   w0_.set_free_bytes(500);
-  ASSERT_TRUE(cluster_->Report(worker, w0_).ok());
+  ASSERT_TRUE(workers::Report(*cluster_, worker, w0_).ok());
   EXPECT_EQ(attempts(), before);
   w0_.set_free_bytes(1500);
-  ASSERT_TRUE(cluster_->Report(worker, w0_).ok());
+  ASSERT_TRUE(workers::Report(*cluster_, worker, w0_).ok());
   EXPECT_NE(attempts(), before);
 }
 
@@ -408,16 +423,18 @@ TEST_F(ClusterPlacementTest, ADryRunChangesNothing) {
   v1::TryPlacementRequest request;
   request.set_tenant("red");
   request.set_asked_bytes(1 << 20);
-  EXPECT_EQ(cluster_->TryPlacement(request)->gate().reason(), "NO_WORKER");
+  EXPECT_EQ(explain::TryPlacement(*cluster_, request)->gate().reason(),
+            "NO_WORKER");
   Join(w0_);
-  const v1::TryPlacementResponse response = *cluster_->TryPlacement(request);
+  const v1::TryPlacementResponse response =
+      *explain::TryPlacement(*cluster_, request);
   EXPECT_FALSE(response.has_gate());
   EXPECT_EQ(response.decision().worker_id(), "w0");
   EXPECT_EQ(response.decision().looked_at(), 1u);
-  EXPECT_THAT(cluster_->Leases().items, IsEmpty());
-  EXPECT_THAT(cluster_->Sessions().items, IsEmpty());
+  EXPECT_THAT(views::Leases(*cluster_, {}).items, IsEmpty());
+  EXPECT_THAT(views::Sessions(*cluster_, {}).items, IsEmpty());
   const auto refusal = [&] {
-    return ErrorReason(cluster_->TryPlacement(request).status());
+    return ErrorReason(explain::TryPlacement(*cluster_, request).status());
   };
   request.set_policy("best");
   EXPECT_EQ(refusal(), "POLICY_UNKNOWN");
@@ -435,12 +452,13 @@ TEST_F(ClusterPlacementTest, ATenantIsExplainedBesideItsPeers) {
   const StreamId worker = Join(w0_);
   const StreamId session = Open("red");
   Grant(session, 0, worker, &w0_);
-  cluster_->CordonWorker("w0", true, false).status().IgnoreError();
+  operations::Cordon(*cluster_, "w0", true, false).status().IgnoreError();
   Ask(session, 1);
   *w0_.mutable_sessions(0)->mutable_lease_use()->mutable_device_time() =
       ToProtoDuration(absl::Seconds(5));
-  ASSERT_TRUE(cluster_->Report(worker, w0_).ok());
-  const v1::TenantExplanation explanation = *cluster_->ExplainTenant("red");
+  ASSERT_TRUE(workers::Report(*cluster_, worker, w0_).ok());
+  const v1::TenantExplanation explanation =
+      *explain::ExplainTenant(*cluster_, "red");
   ASSERT_THAT(explanation.held(), SizeIs(1));
   EXPECT_EQ(explanation.held(0).virtual_device(), 1u);
   EXPECT_EQ(explanation.held(0).gate().reason(), "NO_SUITABLE_WORKER");
@@ -453,9 +471,9 @@ TEST_F(ClusterPlacementTest, ATenantIsExplainedBesideItsPeers) {
   EXPECT_EQ(explanation.standings(1).lease_count(), 1u);
   EXPECT_EQ(explanation.standings(1).waiting_count(), 1u);
   EXPECT_EQ(explanation.standings(1).device_time_share(), 1);
-  EXPECT_EQ(ErrorReason(cluster_->ExplainTenant("green").status()),
+  EXPECT_EQ(ErrorReason(explain::ExplainTenant(*cluster_, "green").status()),
             "TENANT_UNKNOWN");
-  EXPECT_EQ(ErrorReason(cluster_->ExplainSession("nobody").status()),
+  EXPECT_EQ(ErrorReason(explain::ExplainSession(*cluster_, "nobody").status()),
             "SESSION_UNKNOWN");
 }
 
@@ -467,9 +485,9 @@ TEST_F(ClusterPlacementTest, WhoWentFirstIsExplained) {
   v1::GivenWay* const given_way = w0_.mutable_sessions(0)->mutable_given_way();
   given_way->set_count(2);
   given_way->set_last_tenant("blue");
-  EXPECT_TRUE(cluster_->Report(worker, w0_).ok());
+  EXPECT_TRUE(workers::Report(*cluster_, worker, w0_).ok());
   EXPECT_EQ(Explain(session).given_way().count(), 2u);
-  EXPECT_EQ(cluster_->GetLease(LeaseId(w0_))->given_way().last_tenant(),
+  EXPECT_EQ(views::GetLease(*cluster_, LeaseId(w0_))->given_way().last_tenant(),
             "blue");
 }
 
@@ -479,7 +497,7 @@ TEST_F(ClusterPlacementTest, RunsOutOfCreditAreExplained) {
   Grant(session, 0, worker, &w0_);
   EXPECT_FALSE(Explain(session).has_gate());
   w0_.mutable_sessions(0)->set_out_of_credit(true);
-  ASSERT_TRUE(cluster_->Report(worker, w0_).ok());
+  ASSERT_TRUE(workers::Report(*cluster_, worker, w0_).ok());
   EXPECT_EQ(Explain(session).gate().reason(), "OUT_OF_CREDIT");
   EXPECT_EQ(Explain(session).gate().unblocked_by(),
             "more credits in the configuration");
@@ -492,7 +510,7 @@ double Of(const ClusterDemand& demand, semantics::Phase phase) {
 
 class ClusterDemandTest : public ClusterPlacementTest {
  protected:
-  absl::StatusOr<ClusterDemand> Demand() { return cluster_->Demand(); }
+  absl::StatusOr<ClusterDemand> Demand() { return demand::Demand(*cluster_); }
   // Lets a heartbeat pass in which the worker did so much for the session.
   void Work(const StreamId& worker, absl::Duration device_time, uint64_t runs,
             uint32_t queued) {
@@ -507,7 +525,7 @@ class ClusterDemandTest : public ClusterPlacementTest {
     w0_.mutable_executed()->set_runs(graph->run_count());
     w0_.set_queued_runs(queued);
     w0_.mutable_sessions(0)->mutable_use()->set_queued_runs(queued);
-    ASSERT_TRUE(cluster_->Report(worker, w0_).ok());
+    ASSERT_TRUE(workers::Report(*cluster_, worker, w0_).ok());
   }
 };
 
@@ -519,14 +537,14 @@ TEST_F(ClusterDemandTest, NothingIsKnownAtFirst) {
   clock_.Advance(config_.worker_timeout / 2 + absl::Seconds(1));
   EXPECT_THAT(std::string(Demand().status().message()),
               HasSubstr("worker w0 has not reported for 6s"));
-  ASSERT_TRUE(cluster_->Report(worker, w0_).ok());
+  ASSERT_TRUE(workers::Report(*cluster_, worker, w0_).ok());
   EXPECT_TRUE(Demand().ok());
 }
 
 TEST_F(ClusterDemandTest, DevicesWithoutAWorkerAreDemand) {
   clock_.Advance(config_.worker_timeout);
   const StreamId session = Open("red");
-  cluster_->NoteStructure(session, "decode", MakeWork(1e9));
+  sessions::NoteStructure(*cluster_, session, "decode", MakeWork(1e9));
   Ask(session, 0);
   Ask(session, 1);
   EXPECT_EQ(Of(*Demand(), semantics::Phase::kLlmDecode), 2);
@@ -537,7 +555,7 @@ TEST_F(ClusterDemandTest, DevicesWithoutAWorkerAreDemand) {
 TEST_F(ClusterDemandTest, WhatArrivesCountsAlsoWhenItIsNotServed) {
   const StreamId worker = Join(w0_);
   const StreamId session = Open("red");
-  cluster_->NoteStructure(session, "decode", MakeWork(1e9));
+  sessions::NoteStructure(*cluster_, session, "decode", MakeWork(1e9));
   Grant(session, 0, worker, &w0_);
   // The device does all it can: 2 s in 2 s, 0.1 s a run. 20 more runs wait.
   for (int i = 0; i < 60; ++i) {
@@ -557,7 +575,7 @@ TEST_F(ClusterDemandTest, WhatArrivesCountsAlsoWhenItIsNotServed) {
 TEST_F(ClusterDemandTest, MetricsSayItOrNothing) {
   const auto scrape = [this] {
     Exposition exposition;
-    cluster_->Collect(&exposition);
+    scrape::Collect(*cluster_, &exposition);
     return exposition.Text();
   };
   EXPECT_THAT(scrape(), testing::Not(HasSubstr("djinn_scale")));

@@ -17,6 +17,7 @@
 #include "coordinator/cluster_notices.h"
 #include "coordinator/cluster_placement.h"
 #include "coordinator/cluster_quota.h"
+#include "coordinator/cluster_tenants.h"
 #include "coordinator/cluster_views.h"
 #include "coordinator/lease_table.h"
 #include "coordinator/queue_stops.h"
@@ -35,7 +36,7 @@ void ForEachUnplaced(ClusterState& state, const std::string& tenant,
   std::vector<Asked> unplaced;
   for (const auto& [id, session] : state.sessions.all()) {
     if (session->tenant != tenant) continue;
-    for (const auto& [device, pending] : session->pending) {
+    for (const auto& [device, pending] : session->devices.pending) {
       if (!pending.lease_id.empty()) continue;
       unplaced.push_back({pending.asked, {id, device}});
     }
@@ -57,7 +58,7 @@ void DescribeWaiting(ClusterState& state,
     const auto found = queues->find(session->tenant);
     if (found == queues->end()) continue;
     v1::QueueInfo& info = found->second;
-    for (const auto& [device, pending] : session->pending) {
+    for (const auto& [device, pending] : session->devices.pending) {
       if (!pending.lease_id.empty()) continue;
       ++reasons[session->tenant][ErrorReason(pending.obstacle)];
       absl::Duration& wait = oldest[session->tenant];
@@ -95,12 +96,12 @@ std::map<std::string, v1::QueueInfo> DescribeAll(ClusterState& state)
     info.set_cohort(quotas.cohort());
     info.set_weighted_share(quotas.weighted_share());
   }
-  for (const auto& [name, stop] : state.queue_stops.all()) {
+  for (const auto& [name, stop] : state.queue.stops.all()) {
     *queues[name].mutable_stop() = QueueStops::Describe(stop);
   }
   for (auto& [name, info] : queues) {
     info.set_tenant(name);
-    info.set_line_length(static_cast<uint32_t>(state.line.size()));
+    info.set_line_length(static_cast<uint32_t>(state.queue.line.size()));
   }
   DescribeWaiting(state, &queues);
   return queues;
@@ -108,54 +109,32 @@ std::map<std::string, v1::QueueInfo> DescribeAll(ClusterState& state)
 
 }  // namespace
 
-void DrainStopped(ClusterState& state, Wakes* wakes) {
-  for (const auto& [tenant, stop] : state.queue_stops.all()) {
-    if (!stop.drain) continue;
-    std::vector<std::string> ends;
-    for (const Lease* lease : state.leases.OfTenant(tenant)) {
-      ends.push_back(lease->id);
-    }
-    for (const std::string& id : ends) {
-      Lease* const lease = state.leases.Find(id);
-      // It has gone with the one that it was to replace.
-      if (lease == nullptr) continue;
-      const std::string session_id = lease->session_id;
-      const std::string worker_id = lease->worker_id;
-      if (Lease* const to = state.leases.FindMigration(*lease)) {
-        leases::DropMigration(state, to, QueueStopped(tenant), wakes);
-      }
-      if (!lease->migrating() && lease->state == Lease::State::kGranted) {
-        state.sessions.Find(session_id)->returning.insert(lease->device);
-      }
-      leases::End(state, lease, "QUEUE_STOPPED", wakes);
-      notices::LeaveWorker(state, session_id, worker_id, wakes);
-    }
-  }
-}
-
 absl::StatusOr<v1::QueueInfo> Stop(ClusterState& state,
-                                   const std::string& tenant, bool drain,
-                                   Wakes* wakes) {
+                                   const std::string& tenant, bool drain) {
+  Wakes wakes;
+  MutexLock lock(&state.mu);
   if (state.tenants->Find(tenant) == nullptr) return Unknown("TENANT", tenant);
-  state.queue_stops.Add(tenant, drain, state.clock->Now());
+  state.queue.stops.Add(tenant, drain, state.clock->Now());
   log::Info(drain ? "queue stopped and drained" : "queue stopped",
             {{"tenant", tenant}});
   // What was offered and not taken yet is asked for again by this.
-  DrainStopped(state, wakes);
+  tenants::DrainStopped(state, &wakes);
   ForEachUnplaced(state, tenant,
                   [&](MemberId device, Session* session)
                       ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
                         line::LeaveUnplaced(state, device, QueueStopped(tenant),
-                                            session, wakes);
+                                            session, &wakes);
                       });
   // What it waited for, and what it had, is for others.
-  placement::RetryUnplaced(state, wakes);
+  placement::RetryUnplaced(state, &wakes);
   return DescribeAll(state)[tenant];
 }
 
 absl::StatusOr<v1::QueueInfo> Resume(ClusterState& state,
-                                     const std::string& tenant, Wakes* wakes) {
-  const bool stopped = state.queue_stops.Remove(tenant);
+                                     const std::string& tenant) {
+  Wakes wakes;
+  MutexLock lock(&state.mu);
+  const bool stopped = state.queue.stops.Remove(tenant);
   if (!stopped && state.tenants->Find(tenant) == nullptr) {
     return Unknown("TENANT", tenant);
   }
@@ -165,12 +144,12 @@ absl::StatusOr<v1::QueueInfo> Resume(ClusterState& state,
         state, tenant,
         [&](MemberId device, Session* session)
             ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
-              session->pending.at(device).obstacle =
+              session->devices.pending.at(device).obstacle =
                   MakeError(absl::StatusCode::kUnavailable, "WAITS_IN_LINE",
                             "its queue was resumed, and it was not tried yet");
               line::Join(state, device, session);
             });
-    placement::RetryUnplaced(state, wakes);
+    placement::RetryUnplaced(state, &wakes);
   }
   v1::QueueInfo info = DescribeAll(state)[tenant];
   info.set_tenant(tenant);
@@ -179,6 +158,7 @@ absl::StatusOr<v1::QueueInfo> Resume(ClusterState& state,
 
 absl::StatusOr<v1::QueueInfo> Get(ClusterState& state,
                                   const std::string& tenant) {
+  MutexLock lock(&state.mu);
   std::map<std::string, v1::QueueInfo> queues = DescribeAll(state);
   const auto found = queues.find(tenant);
   if (found == queues.end()) return Unknown("TENANT", tenant);
@@ -186,6 +166,7 @@ absl::StatusOr<v1::QueueInfo> Get(ClusterState& state,
 }
 
 Page<v1::QueueInfo> List(ClusterState& state, const PageRange& range) {
+  MutexLock lock(&state.mu);
   std::map<std::string, v1::QueueInfo> queues = DescribeAll(state);
   const auto slice = Slice(queues, range);
   Page<v1::QueueInfo> page;

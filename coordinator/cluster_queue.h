@@ -13,29 +13,25 @@
 
 namespace djinn::coordinator::queues {
 
-// Ends what leases there are of tenants whose queues are drained.
-void DrainStopped(ClusterState& state, Wakes* wakes)
-    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
-
-// As Cluster::StopQueue().
+// Stops the tenant's queue: no request of it gets a lease. With `drain` its
+// leases end, too. Errors: NotFound (TENANT_UNKNOWN).
 absl::StatusOr<v1::QueueInfo> Stop(ClusterState& state,
-                                   const std::string& tenant, bool drain,
-                                   Wakes* wakes)
-    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
+                                   const std::string& tenant, bool drain)
+    ABSL_LOCKS_EXCLUDED(state.mu);
 
-// As Cluster::ResumeQueue().
+// Errors: NotFound (TENANT_UNKNOWN).
 absl::StatusOr<v1::QueueInfo> Resume(ClusterState& state,
-                                     const std::string& tenant, Wakes* wakes)
-    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
+                                     const std::string& tenant)
+    ABSL_LOCKS_EXCLUDED(state.mu);
 
-// As Cluster::GetQueue().
+// Errors: NotFound (TENANT_UNKNOWN).
 absl::StatusOr<v1::QueueInfo> Get(ClusterState& state,
                                   const std::string& tenant)
-    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
+    ABSL_LOCKS_EXCLUDED(state.mu);
 
-// As Cluster::Queues().
+// Returns a page of queues, by tenant.
 Page<v1::QueueInfo> List(ClusterState& state, const PageRange& range)
-    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
+    ABSL_LOCKS_EXCLUDED(state.mu);
 
 }  // namespace djinn::coordinator::queues
 

@@ -1,12 +1,22 @@
 // Tenants' queues: what a stop holds, drains and survives, and what operators
 // see of it.
+#include "coordinator/cluster_queue.h"
+
 #include <string>
 #include <vector>
 
 #include "common/error.h"
 #include "common/metrics/exposition.h"
 #include "common/net/proto_duration.h"
+#include "coordinator/cluster_explain.h"
 #include "coordinator/cluster_fixture.h"
+#include "coordinator/cluster_operations.h"
+#include "coordinator/cluster_persistence.h"
+#include "coordinator/cluster_requests.h"
+#include "coordinator/cluster_scrape.h"
+#include "coordinator/cluster_tenants.h"
+#include "coordinator/cluster_views.h"
+#include "coordinator/cluster_workers.h"
 #include "gmock/gmock.h"
 
 namespace djinn::coordinator {
@@ -23,8 +33,8 @@ using ::testing::SizeIs;
 class ClusterQueueTest : public ClusterTest {
  protected:
   void Ask(const StreamId& session, uint32_t device = 0, uint64_t bytes = 100) {
-    EXPECT_EQ(cluster_->RequestLease(session,
-                                     TestLeaseRequest(device, ++hash_, bytes)),
+    EXPECT_EQ(requests::Request(*cluster_, session,
+                                TestLeaseRequest(device, ++hash_, bytes)),
               absl::OkStatus());
   }
   StreamId OpenAndAsk(const std::string& tenant, uint64_t bytes = 100) {
@@ -37,21 +47,21 @@ class ClusterQueueTest : public ClusterTest {
     return next.has_value() && next->has_granted();
   }
   v1::DeviceExplanation Explain(const StreamId& session, int device = 0) {
-    return cluster_->ExplainSession(session.owner)->devices(device);
+    return explain::ExplainSession(*cluster_, session.owner)->devices(device);
   }
   v1::QueueInfo Stop(const std::string& tenant, bool drain = false) {
-    const auto info = cluster_->StopQueue(tenant, drain);
+    const auto info = queues::Stop(*cluster_, tenant, drain);
     EXPECT_TRUE(info.ok()) << info.status();
     return info.value_or(v1::QueueInfo());
   }
   v1::QueueInfo Resume(const std::string& tenant) {
-    const auto info = cluster_->ResumeQueue(tenant);
+    const auto info = queues::Resume(*cluster_, tenant);
     EXPECT_TRUE(info.ok()) << info.status();
     return info.value_or(v1::QueueInfo());
   }
   std::string Metrics() {
     Exposition exposition;
-    cluster_->Collect(&exposition);
+    scrape::Collect(*cluster_, &exposition);
     return exposition.Text();
   }
 
@@ -73,7 +83,7 @@ TEST_F(ClusterQueueTest, AStoppedTenantGetsNoNewLeaseAndKeepsThoseItHas) {
             "an operator: djinnctl resume queue red");
   EXPECT_EQ(waits.place_in_line(), 0u);
   EXPECT_FALSE(waits.has_decision());
-  cluster_->Tick();
+  coordinator::Tick(*cluster_);
   EXPECT_EQ(Explain(runs, 0).state(), v1::LeaseInfo::GRANTED);
   EXPECT_EQ(Explain(runs, 1).gate().reason(), "QUEUE_STOPPED");
   // Others go on.
@@ -90,8 +100,8 @@ TEST_F(ClusterQueueTest, WhoseWaitEndsMeanwhileIsRefusedForIt) {
   Stop("red");
   const StreamId session = OpenAndAsk("red");
   clock_.Advance(config_.lease_request_timeout);
-  ASSERT_TRUE(cluster_->Report(worker_, w0_).ok());
-  cluster_->Tick();
+  ASSERT_TRUE(workers::Report(*cluster_, worker_, w0_).ok());
+  coordinator::Tick(*cluster_);
   const v1::LeaseRefused refused = Next(session)->refused();
   EXPECT_EQ(refused.code(), static_cast<int>(absl::StatusCode::kUnavailable));
   EXPECT_EQ(refused.reason(), "QUEUE_STOPPED");
@@ -109,13 +119,13 @@ TEST_F(ClusterQueueTest, AFurtherMemberIsRefusedAtOnce) {
   Stop("red");
   v1::LeaseRequest request = TestLeaseRequest(0);
   request.set_member(1);
-  ASSERT_TRUE(cluster_->RequestLease(session, request).ok());
+  ASSERT_TRUE(requests::Request(*cluster_, session, request).ok());
   EXPECT_EQ(Next(session)->refused().reason(), "QUEUE_STOPPED");
 }
 
 TEST_F(ClusterQueueTest, WhoWaitsAlreadyIsSetAsideAndComesBackInOrder) {
   w0_.set_free_bytes(0);
-  ASSERT_TRUE(cluster_->Report(worker_, w0_).ok());
+  ASSERT_TRUE(workers::Report(*cluster_, worker_, w0_).ok());
   const StreamId first = OpenAndAsk("red");
   clock_.Advance(absl::Seconds(1));
   const StreamId second = OpenAndAsk("red");
@@ -143,8 +153,8 @@ TEST_F(ClusterQueueTest, ADrainEndsLeasesAndTheirSessionsWait) {
   Grant(other, 0, worker_, &w0_);
   EXPECT_TRUE(Stop("red", /*drain=*/true).stop().drain());
   EXPECT_EQ(Next(session)->ended().reason(), "QUEUE_STOPPED");
-  EXPECT_EQ(cluster_->GetTenant("red")->lease_count(), 0u);
-  EXPECT_EQ(cluster_->GetTenant("blue")->lease_count(), 1u);
+  EXPECT_EQ(views::GetTenant(*cluster_, "red")->lease_count(), 0u);
+  EXPECT_EQ(views::GetTenant(*cluster_, "blue")->lease_count(), 1u);
   // Its worker forgets it.
   EXPECT_THAT(Desired(worker_)->drop_session_ids(), ElementsAre(session.owner));
   const v1::DeviceExplanation lost = Explain(session);
@@ -165,7 +175,7 @@ TEST_F(ClusterQueueTest, ADrainWithdrawsWhatIsOffered) {
   EXPECT_EQ(Explain(session).gate().reason(), "WORKER_ACKNOWLEDGEMENT");
   Stop("red", /*drain=*/true);
   EXPECT_EQ(Explain(session).gate().reason(), "QUEUE_STOPPED");
-  EXPECT_THAT(cluster_->Leases().items, IsEmpty());
+  EXPECT_THAT(views::Leases(*cluster_, {}).items, IsEmpty());
   CarryOut(worker_, &w0_);
   EXPECT_FALSE(Next(session).has_value());
 }
@@ -178,11 +188,13 @@ TEST_F(ClusterQueueTest, ADrainTakesWaysToOtherWorkersAlong) {
   v1::MigrateSessionRequest request;
   request.set_session_id(session.owner);
   request.set_to_worker_id("w1");
-  ASSERT_TRUE(cluster_->MigrateSession(request).ok());
-  ASSERT_THAT(cluster_->Leases().items, SizeIs(2));
+  ASSERT_TRUE(operations::MigrateSession(*cluster_, request).ok());
+  ASSERT_THAT(views::Leases(*cluster_, {}).items, SizeIs(2));
   Stop("red", /*drain=*/true);
-  EXPECT_THAT(cluster_->Leases().items, IsEmpty());
-  EXPECT_EQ(cluster_->GetSession(session.owner)->migrations(0).failure_reason(),
+  EXPECT_THAT(views::Leases(*cluster_, {}).items, IsEmpty());
+  EXPECT_EQ(views::GetSession(*cluster_, session.owner)
+                ->migrations(0)
+                .failure_reason(),
             "QUEUE_STOPPED");
   EXPECT_THAT(Desired(worker_)->drop_session_ids(), ElementsAre(session.owner));
   EXPECT_THAT(Desired(other)->drop_session_ids(), ElementsAre(session.owner));
@@ -192,48 +204,50 @@ TEST_F(ClusterQueueTest, AStopOutlivesTheProcessAndDrainsWhatIsAdopted) {
   const StreamId session = Open("red");
   Grant(session, 0, worker_, &w0_);
   Stop("red");
-  const auto held = cluster_->Save();
+  const auto held = persistence::Save(*cluster_);
   EXPECT_THAT(held, Contains(Key("queue/red")));
   Restart();
-  ASSERT_TRUE(cluster_->Restore(held).ok());
-  EXPECT_TRUE(cluster_->GetTenant("red")->has_queue_stop());
-  EXPECT_FALSE(cluster_->GetTenant("red")->queue_stop().drain());
+  ASSERT_TRUE(persistence::Restore(*cluster_, held).ok());
+  EXPECT_TRUE(views::GetTenant(*cluster_, "red")->has_queue_stop());
+  EXPECT_FALSE(views::GetTenant(*cluster_, "red")->queue_stop().drain());
   worker_ = Join(w0_);
-  cluster_->Tick();
-  EXPECT_EQ(cluster_->GetTenant("red")->lease_count(), 1u);
+  coordinator::Tick(*cluster_);
+  EXPECT_EQ(views::GetTenant(*cluster_, "red")->lease_count(), 1u);
   Stop("red", /*drain=*/true);
-  const auto drained = cluster_->Save();
+  const auto drained = persistence::Save(*cluster_);
   // The worker has not heard of it.
   Restart();
-  ASSERT_TRUE(cluster_->Restore(drained).ok());
+  ASSERT_TRUE(persistence::Restore(*cluster_, drained).ok());
   worker_ = Join(w0_);
-  cluster_->Tick();
-  EXPECT_EQ(cluster_->GetTenant("red")->lease_count(), 0u);
+  coordinator::Tick(*cluster_);
+  EXPECT_EQ(views::GetTenant(*cluster_, "red")->lease_count(), 0u);
   Resume("red");
-  EXPECT_THAT(cluster_->Save(), Not(Contains(Key("queue/red"))));
+  EXPECT_THAT(persistence::Save(*cluster_), Not(Contains(Key("queue/red"))));
 }
 
 TEST_F(ClusterQueueTest, AStopThatCannotBeReadIsNotStartedFrom) {
-  EXPECT_EQ(ErrorReason(cluster_->Restore({{"queue/red", "\xff"}})),
-            "STORE_CORRUPT");
+  EXPECT_EQ(
+      ErrorReason(persistence::Restore(*cluster_, {{"queue/red", "\xff"}})),
+      "STORE_CORRUPT");
 }
 
 TEST_F(ClusterQueueTest, ATenantThatIsGoneStaysStoppedUntilItIsResumed) {
-  EXPECT_EQ(ErrorReason(cluster_->StopQueue("green", false).status()),
+  EXPECT_EQ(ErrorReason(queues::Stop(*cluster_, "green", false).status()),
             "TENANT_UNKNOWN");
-  EXPECT_EQ(ErrorReason(cluster_->ResumeQueue("green").status()),
+  EXPECT_EQ(ErrorReason(queues::Resume(*cluster_, "green").status()),
             "TENANT_UNKNOWN");
-  EXPECT_EQ(ErrorReason(cluster_->GetQueue("green").status()),
+  EXPECT_EQ(ErrorReason(queues::Get(*cluster_, "green").status()),
             "TENANT_UNKNOWN");
   Stop("red");
-  cluster_->SetTenants({TestTenant("blue")});
-  EXPECT_TRUE(cluster_->GetQueue("red")->has_stop());
-  EXPECT_FALSE(cluster_->GetQueue("red")->has_standing());
-  cluster_->SetTenants({TestTenant("blue"), TestTenant("red")});
+  tenants::Set(*cluster_, {TestTenant("blue")});
+  EXPECT_TRUE(queues::Get(*cluster_, "red")->has_stop());
+  EXPECT_FALSE(queues::Get(*cluster_, "red")->has_standing());
+  tenants::Set(*cluster_, {TestTenant("blue"), TestTenant("red")});
   EXPECT_EQ(Explain(OpenAndAsk("red")).gate().reason(), "QUEUE_STOPPED");
-  cluster_->SetTenants({TestTenant("blue")});
+  tenants::Set(*cluster_, {TestTenant("blue")});
   EXPECT_EQ(Resume("red").tenant(), "red");
-  EXPECT_EQ(ErrorReason(cluster_->GetQueue("red").status()), "TENANT_UNKNOWN");
+  EXPECT_EQ(ErrorReason(queues::Get(*cluster_, "red").status()),
+            "TENANT_UNKNOWN");
 }
 
 TEST_F(ClusterQueueTest, ResumingWhatIsNotStoppedChangesNothing) {
@@ -243,15 +257,15 @@ TEST_F(ClusterQueueTest, ResumingWhatIsNotStoppedChangesNothing) {
 TEST_F(ClusterQueueTest, OperatorsSeeWhatWaitsAndForHowLong) {
   config_.tenants[0].weight = 3;
   config_.tenants[0].cohort = "lab";
-  cluster_->SetTenants(config_.tenants);
+  tenants::Set(*cluster_, config_.tenants);
   const StreamId runs = Open("red");
   Grant(runs, 0, worker_, &w0_);
   w0_.set_free_bytes(0);
-  ASSERT_TRUE(cluster_->Report(worker_, w0_).ok());
+  ASSERT_TRUE(workers::Report(*cluster_, worker_, w0_).ok());
   Ask(runs, 1);
   clock_.Advance(absl::Seconds(2));
   const StreamId other = OpenAndAsk("blue");
-  const Page<v1::QueueInfo> page = cluster_->Queues();
+  const Page<v1::QueueInfo> page = queues::List(*cluster_, {});
   ASSERT_THAT(page.items, SizeIs(2));
   EXPECT_EQ(page.items[0].tenant(), "blue");
   const v1::QueueInfo& red = page.items[1];
@@ -268,10 +282,10 @@ TEST_F(ClusterQueueTest, OperatorsSeeWhatWaitsAndForHowLong) {
   EXPECT_EQ(red.standing().lease_count(), 1u);
   EXPECT_EQ(red.standing().waiting_count(), 1u);
   EXPECT_EQ(red.standing().fair_share(), 1);
-  EXPECT_EQ(cluster_->GetQueue("red")->SerializeAsString(),
+  EXPECT_EQ(queues::Get(*cluster_, "red")->SerializeAsString(),
             red.SerializeAsString());
   // A page ends where it is told to.
-  const Page<v1::QueueInfo> first = cluster_->Queues({.max_items = 1});
+  const Page<v1::QueueInfo> first = queues::List(*cluster_, {.max_items = 1});
   EXPECT_EQ(first.last_key, "blue");
   EXPECT_THAT(first.items, SizeIs(1));
 }
@@ -279,14 +293,16 @@ TEST_F(ClusterQueueTest, OperatorsSeeWhatWaitsAndForHowLong) {
 TEST_F(ClusterQueueTest, ATenantsExplanationAndAPlacementNameTheStop) {
   Stop("red", /*drain=*/true);
   OpenAndAsk("red");
-  const v1::TenantExplanation explanation = *cluster_->ExplainTenant("red");
+  const v1::TenantExplanation explanation =
+      *explain::ExplainTenant(*cluster_, "red");
   EXPECT_TRUE(explanation.queue_stop().drain());
   ASSERT_THAT(explanation.held(), SizeIs(1));
   EXPECT_EQ(explanation.held(0).gate().reason(), "QUEUE_STOPPED");
-  EXPECT_FALSE(cluster_->ExplainTenant("blue")->has_queue_stop());
+  EXPECT_FALSE(explain::ExplainTenant(*cluster_, "blue")->has_queue_stop());
   v1::TryPlacementRequest asked;
   asked.set_tenant("red");
-  const v1::TryPlacementResponse placement = *cluster_->TryPlacement(asked);
+  const v1::TryPlacementResponse placement =
+      *explain::TryPlacement(*cluster_, asked);
   EXPECT_EQ(placement.gate().reason(), "QUEUE_STOPPED");
   EXPECT_EQ(placement.gate().unblocked_by(),
             "an operator: djinnctl resume queue red");
@@ -314,16 +330,16 @@ TEST_F(ClusterQueueTest, NothingIsTakenBackForWhoIsStopped) {
     tenant.cohort = "lab";
     tenant.quotas[0].nominal = int64_t{1} << 30;
   }
-  cluster_->SetTenants(config_.tenants);
+  tenants::Set(*cluster_, config_.tenants);
   const StreamId borrower = Open("blue");
   Grant(borrower, 0, worker_, &w0_);
   Grant(borrower, 1, worker_, &w0_);
   Stop("red");
   OpenAndAsk("red");
-  cluster_->Tick();
-  EXPECT_EQ(cluster_->GetTenant("blue")->lease_count(), 2u);
+  coordinator::Tick(*cluster_);
+  EXPECT_EQ(views::GetTenant(*cluster_, "blue")->lease_count(), 2u);
   Resume("red");
-  EXPECT_EQ(cluster_->GetTenant("blue")->lease_count(), 0u)
+  EXPECT_EQ(views::GetTenant(*cluster_, "blue")->lease_count(), 0u)
       << "both are of one session";
 }
 

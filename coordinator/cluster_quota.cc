@@ -32,10 +32,10 @@ absl::Duration UntilFree(ClusterState& state, const std::string& tenant)
   absl::Duration next = absl::InfiniteDuration();
   for (const Lease* lease : state.leases.OfTenant(tenant)) {
     const Session* const session = state.sessions.Find(lease->session_id);
-    if (session->stream == 0) next = std::min(next, session->deadline);
+    if (session->link.number == 0) next = std::min(next, session->deadline);
   }
-  for (const auto& [id, restored] : state.restored) {
-    if (restored.tenant == tenant) next = std::min(next, state.restored_until);
+  for (const auto& [id, restored] : state.earlier.leases) {
+    if (restored.tenant == tenant) next = std::min(next, state.earlier.until);
   }
   return next - state.clock->Monotonic();
 }
@@ -43,27 +43,29 @@ absl::Duration UntilFree(ClusterState& state, const std::string& tenant)
 }  // namespace
 
 void Configure(ClusterState& state) {
-  ConfiguredQuotas configured = QuotasOf(*state.tenants->all(), state.cohorts);
+  ConfiguredQuotas configured =
+      QuotasOf(*state.tenants->all(), state.quotas.cohorts);
   for (const scheduler::TenantQuota& tenant : configured.tenants) {
-    state.line.SetWeight(tenant.tenant, tenant.weight);
+    state.queue.line.SetWeight(tenant.tenant, tenant.weight);
   }
-  state.quotas.Configure(configured.tenants, configured.cohorts);
-  state.device_rates.Configure(std::move(configured.device_rates.tenants),
-                               std::move(configured.device_rates.cohorts));
-  state.byte_rates.Configure(std::move(configured.byte_rates.tenants),
-                             std::move(configured.byte_rates.cohorts));
+  state.quotas.tree.Configure(configured.tenants, configured.cohorts);
+  state.billing.device_rates.Configure(
+      std::move(configured.device_rates.tenants),
+      std::move(configured.device_rates.cohorts));
+  state.billing.byte_rates.Configure(std::move(configured.byte_rates.tenants),
+                                     std::move(configured.byte_rates.cohorts));
 }
 
 bool MayFit(ClusterState& state, MemberId device, const Tenant& tenant,
             Session* session, Wakes* wakes) {
-  PendingLease& pending = session->pending.at(device);
+  PendingLease& pending = session->devices.pending.at(device);
   absl::Status why = LimitObstacle(tenant, pending.needed_bytes);
   bool may_wait = false;
   if (why.ok()) {
     const scheduler::Amounts asked = LeaseQuota(tenant);
-    const auto breach = state.quotas.Check(tenant.name, asked);
+    const auto breach = state.quotas.tree.Check(tenant.name, asked);
     if (!breach.has_value() ||
-        state.quotas.Reclaim(tenant.name, asked).has_value()) {
+        state.quotas.tree.Reclaim(tenant.name, asked).has_value()) {
       return true;
     }
     why = Exceeded(tenant, *breach);
@@ -81,7 +83,7 @@ bool MayFit(ClusterState& state, MemberId device, const Tenant& tenant,
     return false;
   }
   line::Leave(state, &pending);
-  session->pending.erase(device);
+  session->devices.pending.erase(device);
   notices::Refuse(state, why, device, session, wakes);
   return false;
 }
@@ -103,9 +105,9 @@ absl::Status LimitObstacle(const Tenant& tenant, uint64_t needed_bytes) {
 
 absl::Status Obstacle(const ClusterState& state, const Tenant& tenant) {
   const scheduler::Amounts asked = LeaseQuota(tenant);
-  const auto breach = state.quotas.Check(tenant.name, asked);
+  const auto breach = state.quotas.tree.Check(tenant.name, asked);
   if (!breach.has_value() ||
-      state.quotas.Reclaim(tenant.name, asked).has_value()) {
+      state.quotas.tree.Reclaim(tenant.name, asked).has_value()) {
     return absl::OkStatus();
   }
   return Exceeded(tenant, *breach);
@@ -128,13 +130,13 @@ absl::Status Exceeded(const Tenant& tenant,
 void Describe(ClusterState& state, const Tenant& tenant, v1::TenantInfo* info) {
   info->set_cohort(tenant.cohort);
   info->set_weighted_share(
-      std::max({state.quotas.Share(tenant.name),
-                state.device_rates.WeightedShareOf(tenant.name),
-                state.byte_rates.WeightedShareOf(tenant.name)}));
+      std::max({state.quotas.tree.Share(tenant.name),
+                state.billing.device_rates.WeightedShareOf(tenant.name),
+                state.billing.byte_rates.WeightedShareOf(tenant.name)}));
   for (size_t i = 0; i < scheduler::kResources; ++i) {
     if (!tenant.quotas[i].limited()) continue;
     *info->add_quotas() =
-        DescribeAmount(state.quotas, tenant.name,
+        DescribeAmount(state.quotas.tree, tenant.name,
                        static_cast<scheduler::Resource>(i), tenant.quotas[i]);
   }
   const auto add_rate = [&](const char* resource,
@@ -145,28 +147,29 @@ void Describe(ClusterState& state, const Tenant& tenant, v1::TenantInfo* info) {
         DescribeRate(resource, *rate, budget.RateOf(tenant.name),
                      budget.ShareOf(tenant.name));
   };
-  add_rate(kDeviceRate, tenant.device_rate, state.device_rates);
-  add_rate(kByteRate, tenant.byte_rate, state.byte_rates);
+  add_rate(kDeviceRate, tenant.device_rate, state.billing.device_rates);
+  add_rate(kByteRate, tenant.byte_rate, state.billing.byte_rates);
 }
 
 absl::StatusOr<v1::TryQuotaResponse> Try(ClusterState& state,
                                          const v1::TryQuotaRequest& request) {
+  MutexLock lock(&state.mu);
   const Tenants::Snapshot tenants = state.tenants->all();
   const auto tenant = tenants->find(request.tenant());
   if (tenant == tenants->end()) {
     return Unknown("TENANT", request.tenant());
   }
   DJINN_RETURN_IF_ERROR(CheckTriedQuota(request, *tenant->second));
-  const ConfiguredQuotas configured = QuotasOf(*tenants, state.cohorts);
+  const ConfiguredQuotas configured = QuotasOf(*tenants, state.quotas.cohorts);
   if (request.resource() == kDeviceRate) {
     return TryRate(request, *tenant->second, configured.device_rates,
-                   state.device_rates, state.clock->Monotonic());
+                   state.billing.device_rates, state.clock->Monotonic());
   }
   if (request.resource() == kByteRate) {
     return TryRate(request, *tenant->second, configured.byte_rates,
-                   state.byte_rates, state.clock->Monotonic());
+                   state.billing.byte_rates, state.clock->Monotonic());
   }
-  return TryAmount(request, configured, state.quotas);
+  return TryAmount(request, configured, state.quotas.tree);
 }
 
 }  // namespace djinn::coordinator::quota

@@ -44,10 +44,11 @@ absl::Status Exceeded(const Tenant& tenant,
 void Describe(ClusterState& state, const Tenant& tenant, v1::TenantInfo* info)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
-// As Cluster::TryQuota().
+// Says what the quota rules would decide, and changes nothing. Errors: as
+// Admin.TryQuota in admin.proto.
 absl::StatusOr<v1::TryQuotaResponse> Try(ClusterState& state,
                                          const v1::TryQuotaRequest& request)
-    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
+    ABSL_LOCKS_EXCLUDED(state.mu);
 
 }  // namespace djinn::coordinator::quota
 

@@ -1,7 +1,18 @@
 // What quotas do to leases: breaches, borrowing, reclaiming, rates.
 #include "common/metrics/exposition.h"
 #include "common/net/proto_duration.h"
+#include "coordinator/cluster_demand_meter.h"
+#include "coordinator/cluster_explain.h"
 #include "coordinator/cluster_fixture.h"
+#include "coordinator/cluster_migration.h"
+#include "coordinator/cluster_operations.h"
+#include "coordinator/cluster_persistence.h"
+#include "coordinator/cluster_requests.h"
+#include "coordinator/cluster_scrape.h"
+#include "coordinator/cluster_sessions.h"
+#include "coordinator/cluster_tenants.h"
+#include "coordinator/cluster_views.h"
+#include "coordinator/cluster_workers.h"
 #include "gmock/gmock.h"
 #include "scheduler/quota/rate_budget.h"
 
@@ -23,17 +34,18 @@ class ClusterQuotaTest : public ClusterTest {
     config_.tenants[0].quotas[0].nominal = red * kGiB;
     config_.tenants[1].quotas[0].nominal = blue * kGiB;
     for (Tenant& tenant : config_.tenants) tenant.cohort = "lab";
-    cluster_->SetTenants(config_.tenants);
+    tenants::Set(*cluster_, config_.tenants);
   }
   // Asks for a lease; what the session hears once the worker has carried out
   // what it was told.
   std::optional<v1::SessionResponse> Ask(const StreamId& session) {
-    EXPECT_TRUE(cluster_->RequestLease(session, TestLeaseRequest(0)).ok());
+    EXPECT_TRUE(
+        requests::Request(*cluster_, session, TestLeaseRequest(0)).ok());
     CarryOut(worker_, &w0_);
     return Next(session);
   }
   v1::ResourceQuota MemoryOf(const std::string& tenant) {
-    return cluster_->GetTenant(tenant)->quotas(0);
+    return views::GetTenant(*cluster_, tenant)->quotas(0);
   }
 
   StreamId worker_ = Join(w0_);
@@ -41,7 +53,7 @@ class ClusterQuotaTest : public ClusterTest {
 
 TEST_F(ClusterQuotaTest, ABreachIsRefusedAndSaysByHowMuch) {
   config_.tenants[0].quotas[0].nominal = 3 * kGiB / 2;
-  cluster_->SetTenants(config_.tenants);
+  tenants::Set(*cluster_, config_.tenants);
   EXPECT_TRUE(Ask(Open("red"))->has_granted());
   const v1::LeaseRefused refused = Ask(Open("red"))->refused();
   EXPECT_EQ(refused.code(),
@@ -58,10 +70,11 @@ TEST_F(ClusterQuotaTest, ABreachIsRefusedAndSaysByHowMuch) {
 TEST_F(ClusterQuotaTest, ADryRunNamesItBeforeTheWorkers) {
   v1::TryPlacementRequest request;
   request.set_tenant("red");
-  EXPECT_FALSE(cluster_->TryPlacement(request)->has_gate());
+  EXPECT_FALSE(explain::TryPlacement(*cluster_, request)->has_gate());
   config_.tenants[0].quotas[0].nominal = kGiB / 2;
-  cluster_->SetTenants(config_.tenants);
-  const v1::TryPlacementResponse response = *cluster_->TryPlacement(request);
+  tenants::Set(*cluster_, config_.tenants);
+  const v1::TryPlacementResponse response =
+      *explain::TryPlacement(*cluster_, request);
   EXPECT_EQ(response.gate().reason(), "QUOTA_EXCEEDED");
   EXPECT_EQ(response.decision().worker_id(), "w0");
 }
@@ -70,7 +83,7 @@ TEST_F(ClusterQuotaTest, MessagesCountToo) {
   config_.tenants[0]
       .quotas[static_cast<size_t>(scheduler::Resource::kOutstandingMessages)]
       .nominal = 300;
-  cluster_->SetTenants(config_.tenants);
+  tenants::Set(*cluster_, config_.tenants);
   EXPECT_TRUE(Ask(Open("red"))->has_granted());
   EXPECT_THAT(Ask(Open("red"))->refused().message(),
               testing::HasSubstr("300 outstanding_messages, has 256"));
@@ -87,7 +100,7 @@ TEST_F(ClusterQuotaTest, PartsOfTheMemoryAreQuotasOfTheirOwn) {
   // Without a limit of its own, a session's storages may have all.
   config_.tenants[0].limits.clear_storage_bytes();
   config_.tenants[0].quotas[kStorage].borrowing_limit = kGiB / 4;
-  cluster_->SetTenants(config_.tenants);
+  tenants::Set(*cluster_, config_.tenants);
   const v1::LeaseRefused refused = Ask(Open("red"))->refused();
   EXPECT_EQ(refused.reason(), "QUOTA_EXCEEDED");
   EXPECT_EQ(refused.message(),
@@ -95,7 +108,7 @@ TEST_F(ClusterQuotaTest, PartsOfTheMemoryAreQuotasOfTheirOwn) {
             "1073741824 more");
   // With one it fits, and what red borrows of them is blue's again.
   config_.tenants[0].limits.set_storage_bytes(3 * kGiB / 4);
-  cluster_->SetTenants(config_.tenants);
+  tenants::Set(*cluster_, config_.tenants);
   const StreamId borrower = Open("red");
   EXPECT_TRUE(Ask(borrower)->has_granted());
   EXPECT_EQ(MemoryOf("red").resource(), "storage_bytes");
@@ -106,29 +119,29 @@ TEST_F(ClusterQuotaTest, PartsOfTheMemoryAreQuotasOfTheirOwn) {
 
 TEST_F(ClusterQuotaTest, WhatEndsIsFreeAgain) {
   config_.tenants[0].quotas[0].nominal = kGiB;
-  cluster_->SetTenants(config_.tenants);
+  tenants::Set(*cluster_, config_.tenants);
   const StreamId first = Open("red");
   EXPECT_TRUE(Ask(first)->has_granted());
   EXPECT_TRUE(Ask(Open("red"))->has_refused());
-  cluster_->Close(first);
+  sessions::Close(*cluster_, first);
   EXPECT_EQ(MemoryOf("red").used(), 0);
   EXPECT_TRUE(Ask(Open("red"))->has_granted());
 }
 
 TEST_F(ClusterQuotaTest, WhoIsAwaySaysWhenThereIsQuotaAgain) {
   config_.tenants[0].quotas[0].nominal = kGiB;
-  cluster_->SetTenants(config_.tenants);
+  tenants::Set(*cluster_, config_.tenants);
   const StreamId first = Open("red");
   EXPECT_TRUE(Ask(first)->has_granted());
   EXPECT_FALSE(Ask(Open("red"))->refused().has_retry_after());
-  cluster_->Detach(first);
+  sessions::Detach(*cluster_, first);
   clock_.Advance(absl::Seconds(10));
   const v1::LeaseRefused refused = Ask(Open("red"))->refused();
   EXPECT_EQ(FromProtoDuration(refused.retry_after()),
             config_.session_timeout - absl::Seconds(10));
   // More than it may ever have.
   config_.tenants[0].quotas[0].nominal = kGiB - 1;
-  cluster_->SetTenants(config_.tenants);
+  tenants::Set(*cluster_, config_.tenants);
   EXPECT_FALSE(Ask(Open("red"))->refused().has_retry_after());
 }
 
@@ -141,15 +154,15 @@ TEST_F(ClusterQuotaTest, WhatIsBorrowedIsReclaimed) {
   EXPECT_TRUE(Ask(second)->has_granted());
   EXPECT_EQ(MemoryOf("red").borrowed(), kGiB);
   EXPECT_EQ(MemoryOf("blue").lent(), kGiB);
-  EXPECT_GT(cluster_->GetTenant("red")->weighted_share(), 0);
-  EXPECT_EQ(cluster_->GetTenant("blue")->weighted_share(), 0);
+  EXPECT_GT(views::GetTenant(*cluster_, "red")->weighted_share(), 0);
+  EXPECT_EQ(views::GetTenant(*cluster_, "blue")->weighted_share(), 0);
 
   EXPECT_TRUE(Ask(Open("blue"))->has_granted());
   // Of two that lose nothing the younger one gave way.
   EXPECT_EQ(Next(first), std::nullopt);
   EXPECT_EQ(Next(second)->ended().reason(), "QUOTA_RECLAIMED");
   Exposition exposition;
-  cluster_->Collect(&exposition);
+  scrape::Collect(*cluster_, &exposition);
   EXPECT_THAT(
       exposition.Text(),
       HasSubstr("djinn_preemptions_total{preemptor_tenant=\"blue\","
@@ -169,7 +182,7 @@ TEST_F(ClusterQuotaTest, ACohortsQuotaChangesWhileItRuns) {
   cohorts[0].name = "lab";
   cohorts[0].quotas[0].nominal = kGiB;
   v1::ReloadConfigResponse changes =
-      cluster_->SetTenants(config_.tenants, cohorts);
+      tenants::Set(*cluster_, config_.tenants, cohorts);
   EXPECT_THAT(changes.changed_tenants(), ElementsAre("blue", "green", "red"));
   for (int i = 0; i < 2; ++i) EXPECT_TRUE(Ask(Open("red"))->has_granted());
   EXPECT_EQ(MemoryOf("red").borrowed(), kGiB);
@@ -178,16 +191,18 @@ TEST_F(ClusterQuotaTest, ACohortsQuotaChangesWhileItRuns) {
   EXPECT_TRUE(Ask(third)->has_granted());
   EXPECT_EQ(MemoryOf("blue").lent(), 0);
   // The same again changes nothing.
-  EXPECT_THAT(cluster_->SetTenants(config_.tenants, cohorts).changed_tenants(),
-              testing::IsEmpty());
+  EXPECT_THAT(
+      tenants::Set(*cluster_, config_.tenants, cohorts).changed_tenants(),
+      testing::IsEmpty());
   cohorts[0].weight = 2;
-  EXPECT_THAT(cluster_->SetTenants(config_.tenants, cohorts).changed_tenants(),
-              ElementsAre("blue", "red"));
+  EXPECT_THAT(
+      tenants::Set(*cluster_, config_.tenants, cohorts).changed_tenants(),
+      ElementsAre("blue", "red"));
   // Without it red has too much, and keeps it until somebody asks.
-  EXPECT_THAT(cluster_->SetTenants(config_.tenants).changed_tenants(),
+  EXPECT_THAT(tenants::Set(*cluster_, config_.tenants).changed_tenants(),
               ElementsAre("blue", "red"));
   EXPECT_EQ(MemoryOf("red").used(), 2 * kGiB);
-  cluster_->Close(third);
+  sessions::Close(*cluster_, third);
   EXPECT_TRUE(Ask(Open("blue"))->has_granted());
   EXPECT_EQ(MemoryOf("red").used(), kGiB);
 }
@@ -206,7 +221,7 @@ TEST_F(ClusterQuotaTest, WhoLosesLeastDeviceTimeGivesWay) {
     *held.mutable_lease_use()->mutable_device_time() =
         ToProtoDuration(absl::Seconds(young ? 90 : 2));
   }
-  EXPECT_EQ(cluster_->Report(worker_, w0_), absl::OkStatus());
+  EXPECT_EQ(workers::Report(*cluster_, worker_, w0_), absl::OkStatus());
 
   EXPECT_TRUE(Ask(Open("blue"))->has_granted());
   EXPECT_EQ(Next(second), std::nullopt);
@@ -225,12 +240,12 @@ TEST_F(ClusterQuotaTest, WhereASessionGoesNothingIsReclaimed) {
   const StreamId there = Join(w1);
   v1::MigrateSessionRequest migrate;
   migrate.set_session_id(first.owner);
-  EXPECT_TRUE(cluster_->MigrateSession(migrate).ok());
+  EXPECT_TRUE(operations::MigrateSession(*cluster_, migrate).ok());
   CarryOut(there, &w1);
   EXPECT_TRUE(Next(first)->has_migrate());
 
   const StreamId blue = Open("blue");
-  EXPECT_TRUE(cluster_->RequestLease(blue, TestLeaseRequest(0)).ok());
+  EXPECT_TRUE(requests::Request(*cluster_, blue, TestLeaseRequest(0)).ok());
   CarryOut(worker_, &w0_);
   CarryOut(there, &w1);
   EXPECT_TRUE(Next(blue)->has_granted());
@@ -249,12 +264,12 @@ TEST_F(ClusterQuotaTest, TheWayOfWhoGivesWayEndsWithIt) {
   const StreamId there = Join(w1);
   v1::MigrateSessionRequest migrate;
   migrate.set_session_id(second.owner);
-  EXPECT_TRUE(cluster_->MigrateSession(migrate).ok());
+  EXPECT_TRUE(operations::MigrateSession(*cluster_, migrate).ok());
   CarryOut(there, &w1);
   const v1::MigrationRequest request = Next(second)->migrate();
 
   const StreamId blue = Open("blue");
-  EXPECT_TRUE(cluster_->RequestLease(blue, TestLeaseRequest(0)).ok());
+  EXPECT_TRUE(requests::Request(*cluster_, blue, TestLeaseRequest(0)).ok());
   CarryOut(worker_, &w0_);
   CarryOut(there, &w1);
   EXPECT_TRUE(Next(blue)->has_granted());
@@ -266,7 +281,7 @@ TEST_F(ClusterQuotaTest, TheWayOfWhoGivesWayEndsWithIt) {
   v1::MigrationOutcome done;
   done.set_from_lease_id(request.from_lease_id());
   done.set_to_lease_id(request.to().lease().lease_id());
-  EXPECT_TRUE(cluster_->NoteMigration(second, done).ok());
+  EXPECT_TRUE(migration::NoteOutcome(*cluster_, second, done).ok());
   EXPECT_EQ(MemoryOf("red").used(), kGiB);
   EXPECT_EQ(MemoryOf("blue").used(), kGiB);
 }
@@ -279,22 +294,22 @@ TEST_F(ClusterQuotaTest, OneOfTwoLeasesOfADeviceCountsAtEveryMoment) {
   const StreamId there = Join(w1);
   v1::MigrateSessionRequest migrate;
   migrate.set_session_id(session.owner);
-  EXPECT_TRUE(cluster_->MigrateSession(migrate).ok());
+  EXPECT_TRUE(operations::MigrateSession(*cluster_, migrate).ok());
   CarryOut(there, &w1);
   const v1::MigrationRequest request = Next(session)->migrate();
   EXPECT_EQ(MemoryOf("red").used(), kGiB);
-  cluster_->SetTenants(config_.tenants);
+  tenants::Set(*cluster_, config_.tenants);
   EXPECT_EQ(MemoryOf("red").used(), kGiB);
   // The worker that it comes from is gone first.
-  cluster_->Leave(worker_);
+  workers::Leave(*cluster_, worker_);
   Join(TestWorker("w0", 2));
   EXPECT_EQ(MemoryOf("red").used(), kGiB);
   v1::MigrationOutcome done;
   done.set_from_lease_id(request.from_lease_id());
   done.set_to_lease_id(request.to().lease().lease_id());
-  EXPECT_TRUE(cluster_->NoteMigration(session, done).ok());
+  EXPECT_TRUE(migration::NoteOutcome(*cluster_, session, done).ok());
   EXPECT_EQ(MemoryOf("red").used(), kGiB);
-  cluster_->Close(session);
+  sessions::Close(*cluster_, session);
   EXPECT_EQ(MemoryOf("red").used(), 0);
 }
 
@@ -303,14 +318,16 @@ TEST_F(ClusterQuotaTest, OneOfTwoLeasesOfADeviceCountsAtEveryMoment) {
 class RestoredQuotaTest : public ClusterQuotaTest {
  protected:
   void RestartWithState() {
-    const std::map<std::string, std::string> state = cluster_->Save();
+    const std::map<std::string, std::string> state =
+        persistence::Save(*cluster_);
     Restart();
-    ASSERT_TRUE(cluster_->Restore(state).ok());
+    ASSERT_TRUE(persistence::Restore(*cluster_, state).ok());
     w0_.set_applied_revision(0);
     there_ = Join(w1_);
   }
   std::optional<v1::SessionResponse> AskThere(const StreamId& session) {
-    EXPECT_TRUE(cluster_->RequestLease(session, TestLeaseRequest(0)).ok());
+    EXPECT_TRUE(
+        requests::Request(*cluster_, session, TestLeaseRequest(0)).ok());
     CarryOut(there_, &w1_);
     return Next(session);
   }
@@ -321,7 +338,7 @@ class RestoredQuotaTest : public ClusterQuotaTest {
 
 TEST_F(RestoredQuotaTest, WhatNobodyToldOfYetCounts) {
   config_.tenants[0].quotas[0].nominal = kGiB;
-  cluster_->SetTenants(config_.tenants);
+  tenants::Set(*cluster_, config_.tenants);
   const StreamId session = Open("red");
   EXPECT_TRUE(Ask(session)->has_granted());
   RestartWithState();
@@ -330,13 +347,13 @@ TEST_F(RestoredQuotaTest, WhatNobodyToldOfYetCounts) {
   // Nor twice, when its worker tells.
   worker_ = Join(w0_);
   EXPECT_EQ(MemoryOf("red").used(), kGiB);
-  cluster_->Close(Open("red", session.owner));
+  sessions::Close(*cluster_, Open("red", session.owner));
   EXPECT_EQ(MemoryOf("red").used(), 0);
 }
 
 TEST_F(RestoredQuotaTest, WhatIsGivenUpDoesNot) {
   config_.tenants[0].quotas[0].nominal = 2 * kGiB;
-  cluster_->SetTenants(config_.tenants);
+  tenants::Set(*cluster_, config_.tenants);
   const StreamId session = Open("red");
   EXPECT_TRUE(Ask(session)->has_granted());
   // Its worker comes back without it.
@@ -345,21 +362,21 @@ TEST_F(RestoredQuotaTest, WhatIsGivenUpDoesNot) {
   EXPECT_EQ(MemoryOf("red").used(), kGiB);
   Join(w0_);
   EXPECT_EQ(MemoryOf("red").used(), 0);
-  ASSERT_TRUE(cluster_->CordonWorker("w0", true, false).ok());
+  ASSERT_TRUE(operations::Cordon(*cluster_, "w0", true, false).ok());
   // Its session ends.
   EXPECT_TRUE(AskThere(Open("red"))->has_granted());
   const StreamId last = Open("red");
   EXPECT_TRUE(AskThere(last)->has_granted());
   w1_.clear_sessions();
-  const std::map<std::string, std::string> state = cluster_->Save();
+  const std::map<std::string, std::string> state = persistence::Save(*cluster_);
   Restart();
-  ASSERT_TRUE(cluster_->Restore(state).ok());
+  ASSERT_TRUE(persistence::Restore(*cluster_, state).ok());
   EXPECT_EQ(MemoryOf("red").used(), 2 * kGiB);
-  cluster_->Close(Open("red", last.owner));
+  sessions::Close(*cluster_, Open("red", last.owner));
   EXPECT_EQ(MemoryOf("red").used(), kGiB);
   // Nobody comes.
   clock_.Advance(config_.lease_valid_for + config_.lease_grace_period);
-  cluster_->Tick();
+  coordinator::Tick(*cluster_);
   EXPECT_EQ(MemoryOf("red").used(), 0);
 }
 
@@ -372,7 +389,7 @@ TEST_F(RestoredQuotaTest, WhatCannotBeTakenBackYetIsWaitedFor) {
   EXPECT_EQ(AskThere(blue), std::nullopt);
   EXPECT_EQ(MemoryOf("blue").used(), 0);
   worker_ = Join(w0_);
-  cluster_->Tick();
+  coordinator::Tick(*cluster_);
   CarryOut(worker_, &w0_);
   CarryOut(there_, &w1_);
   EXPECT_TRUE(Next(blue)->has_granted());
@@ -385,15 +402,15 @@ TEST_F(RestoredQuotaTest, WhoWaitsForWhatIsTakenBackNeedsNoOtherWorker) {
   EXPECT_TRUE(Ask(Open("red"))->has_granted());
   RestartWithState();
   clock_.Advance(config_.worker_timeout);
-  EXPECT_EQ(cluster_->Report(there_, w1_), absl::OkStatus());
+  EXPECT_EQ(workers::Report(*cluster_, there_, w1_), absl::OkStatus());
   const StreamId blue = Open("blue");
   EXPECT_EQ(AskThere(blue), std::nullopt);
   const v1::DeviceExplanation waits =
-      cluster_->ExplainSession(blue.owner)->devices(0);
+      explain::ExplainSession(*cluster_, blue.owner)->devices(0);
   EXPECT_EQ(waits.gate().reason(), "QUOTA_EXCEEDED");
   EXPECT_THAT(waits.gate().unblocked_by(), HasSubstr("quota"));
   EXPECT_FALSE(waits.has_decision());
-  const absl::StatusOr<ClusterDemand> demand = cluster_->Demand();
+  const absl::StatusOr<ClusterDemand> demand = demand::Demand(*cluster_);
   ASSERT_TRUE(demand.ok()) << demand.status();
   EXPECT_THAT(demand->devices, testing::Each(0));
 }
@@ -402,8 +419,9 @@ TEST_F(ClusterQuotaTest, TheLeastUrgentGivesWay) {
   Lend(1, 1);
   v1::OpenSession open = TestOpen();
   open.mutable_urgency()->set_priority_class(v1::PRIORITY_CLASS_BATCH);
-  const StreamId batch = *cluster_->Attach(*tenants_.Find("red"), open,
-                                           std::make_shared<CountingWaker>());
+  const StreamId batch =
+      *sessions::Attach(*cluster_, *tenants_.Find("red"), open,
+                        std::make_shared<CountingWaker>());
   EXPECT_TRUE(Next(batch)->has_opened());
   EXPECT_TRUE(Ask(batch)->has_granted());
   clock_.Advance(absl::Seconds(1));
@@ -425,16 +443,16 @@ TEST_F(ClusterQuotaTest, WhoMayBorrowWaitsUntilThereIsSomething) {
   EXPECT_EQ(Ask(late), std::nullopt);
   clock_.Advance(config_.lease_request_timeout);
   CarryOut(worker_, &w0_);
-  cluster_->Tick();
+  coordinator::Tick(*cluster_);
   EXPECT_EQ(Next(late)->refused().message(),
             "tenant red may have 1073741824 memory_bytes for now, has "
             "1073741824 and asks for 1073741824 more");
 
   const StreamId waiting = Open("red");
   EXPECT_EQ(Ask(waiting), std::nullopt);
-  cluster_->Close(lender);
+  sessions::Close(*cluster_, lender);
   CarryOut(worker_, &w0_);
-  cluster_->Tick();
+  coordinator::Tick(*cluster_);
   CarryOut(worker_, &w0_);
   EXPECT_TRUE(Next(waiting)->has_granted());
 }
@@ -444,7 +462,7 @@ TEST_F(ClusterQuotaTest, QuotasAreReloaded) {
   EXPECT_TRUE(Ask(Open("red"))->has_granted());
   EXPECT_TRUE(Ask(Open("red"))->has_granted());
   config_.tenants[0].cohort = "";
-  EXPECT_THAT(cluster_->SetTenants(config_.tenants).changed_tenants(),
+  EXPECT_THAT(tenants::Set(*cluster_, config_.tenants).changed_tenants(),
               ElementsAre("red"));
   // What runs goes on.
   EXPECT_EQ(MemoryOf("red").used(), 2 * kGiB);
@@ -465,7 +483,7 @@ TEST_F(ClusterQuotaTest, DeviceTimeIsGrantedAsFastAsTheQuotaAllows) {
   Tenant& red = config_.tenants[0];
   red.device_rate = {.nominal = 0.5};
   red.credits.device_time_rated = true;
-  cluster_->SetTenants(config_.tenants);
+  tenants::Set(*cluster_, config_.tenants);
   EXPECT_TRUE(Ask(Open("red"))->has_granted());
   const auto granted = [&] {
     return FromProtoDuration(
@@ -480,31 +498,31 @@ TEST_F(ClusterQuotaTest, DeviceTimeIsGrantedAsFastAsTheQuotaAllows) {
       *held->mutable_lease_use()->mutable_device_time() =
           ToProtoDuration(granted());
       held->set_out_of_credit(true);
-      EXPECT_TRUE(cluster_->Report(worker_, w0_).ok());
+      EXPECT_TRUE(workers::Report(*cluster_, worker_, w0_).ok());
       clock_.Advance(RateBudget::kInterval);
-      cluster_->Tick();
+      coordinator::Tick(*cluster_);
       CarryOut(worker_, &w0_);
     }
     return absl::ToDoubleSeconds(granted() - before);
   };
   pass(60);
   EXPECT_NEAR(pass(60), 30, 1);
-  EXPECT_NEAR(cluster_->GetTenant("red")->quotas(0).used(), 0.5, 0.05);
+  EXPECT_NEAR(views::GetTenant(*cluster_, "red")->quotas(0).used(), 0.5, 0.05);
   // A step that took longer than there was credit is owed.
   *w0_.mutable_sessions(0)->mutable_lease_use()->mutable_device_time() =
       ToProtoDuration(granted() + absl::Seconds(10));
-  EXPECT_TRUE(cluster_->Report(worker_, w0_).ok());
+  EXPECT_TRUE(workers::Report(*cluster_, worker_, w0_).ok());
   const absl::Duration before = granted();
   for (int i = 0; i < 190; ++i) {
     clock_.Advance(RateBudget::kInterval);
-    cluster_->Tick();
+    coordinator::Tick(*cluster_);
     CarryOut(worker_, &w0_);
   }
   EXPECT_LE(granted(), before + absl::Seconds(10));
   // Without the quota, nothing limits it.
   red.device_rate.reset();
   red.credits.device_time_rated = false;
-  cluster_->SetTenants(config_.tenants);
+  tenants::Set(*cluster_, config_.tenants);
   CarryOut(worker_, &w0_);
   EXPECT_FALSE(UncheckedClaims(w0_.sessions(0).lease()).has_credits());
 }
@@ -513,7 +531,7 @@ TEST_F(ClusterQuotaTest, BytesAreGrantedAsFastAsTheQuotaAllows) {
   Tenant& red = config_.tenants[0];
   red.byte_rate = {.nominal = 1e6};
   red.credits.bytes_rated = true;
-  cluster_->SetTenants(config_.tenants);
+  tenants::Set(*cluster_, config_.tenants);
   EXPECT_TRUE(Ask(Open("red"))->has_granted());
   const auto granted = [&] {
     return UncheckedClaims(w0_.sessions(0).lease()).credits().bytes();
@@ -524,17 +542,19 @@ TEST_F(ClusterQuotaTest, BytesAreGrantedAsFastAsTheQuotaAllows) {
   const auto pass = [&](double seconds) {
     for (int i = 0; i < 10 * seconds; ++i) {
       clock_.Advance(RateBudget::kInterval);
-      cluster_->Tick();
+      coordinator::Tick(*cluster_);
       CarryOut(worker_, &w0_);
     }
   };
   // An upload is carried to its end, and paid before anything else moves.
   w0_.mutable_sessions(0)->mutable_lease_use()->set_bytes(60'000'000);
   w0_.mutable_sessions(0)->set_out_of_credit(true);
-  EXPECT_TRUE(cluster_->Report(worker_, w0_).ok());
-  EXPECT_EQ(cluster_->ExplainTenant("red")->held(0).gate().unblocked_by(),
-            "time: its quota of bytes_per_second grants more");
-  EXPECT_EQ(cluster_->GetLease(LeaseId(w0_))->credits().bytes(), 60'000'000u);
+  EXPECT_TRUE(workers::Report(*cluster_, worker_, w0_).ok());
+  EXPECT_EQ(
+      explain::ExplainTenant(*cluster_, "red")->held(0).gate().unblocked_by(),
+      "time: its quota of bytes_per_second grants more");
+  EXPECT_EQ(views::GetLease(*cluster_, LeaseId(w0_))->credits().bytes(),
+            60'000'000u);
   pass(45);
   EXPECT_EQ(granted(), 60'000'000u);
   pass(10);
@@ -544,14 +564,14 @@ TEST_F(ClusterQuotaTest, BytesAreGrantedAsFastAsTheQuotaAllows) {
     const uint64_t before = granted();
     for (int i = 0; i < 600; ++i) {
       w0_.mutable_sessions(0)->mutable_lease_use()->set_bytes(granted());
-      EXPECT_TRUE(cluster_->Report(worker_, w0_).ok());
+      EXPECT_TRUE(workers::Report(*cluster_, worker_, w0_).ok());
       pass(0.1);
     }
     return static_cast<double>(granted() - before);
   };
   use();  // and what it had not taken before
   EXPECT_NEAR(use(), 60e6, 2e6);
-  const v1::ResourceQuota quota = cluster_->GetTenant("red")->quotas(0);
+  const v1::ResourceQuota quota = views::GetTenant(*cluster_, "red")->quotas(0);
   EXPECT_EQ(quota.resource(), "bytes_per_second");
   EXPECT_NEAR(quota.used(), 1e6, 1e5);
 }
@@ -562,7 +582,7 @@ class RestartedRateTest : public ClusterQuotaTest {
   RestartedRateTest() {
     config_.tenants[0].device_rate = {.nominal = 0.5};
     config_.tenants[0].credits.device_time_rated = true;
-    cluster_->SetTenants(config_.tenants);
+    tenants::Set(*cluster_, config_.tenants);
     EXPECT_TRUE(Ask(Open("red"))->has_granted());
   }
   absl::Duration Granted() {
@@ -574,20 +594,20 @@ class RestartedRateTest : public ClusterQuotaTest {
     v1::HeldSession* const held = w0_.mutable_sessions(0);
     *held->mutable_lease_use()->mutable_device_time() = ToProtoDuration(used);
     held->set_out_of_credit(true);
-    EXPECT_EQ(cluster_->Report(worker_, w0_), absl::OkStatus());
+    EXPECT_EQ(workers::Report(*cluster_, worker_, w0_), absl::OkStatus());
     Pass(absl::ZeroDuration());
   }
   void Pass(absl::Duration time) {
     for (absl::Duration passed; passed <= time;
          passed += RateBudget::kInterval) {
       if (time > absl::ZeroDuration()) clock_.Advance(RateBudget::kInterval);
-      cluster_->Tick();
+      coordinator::Tick(*cluster_);
       CarryOut(worker_, &w0_);
     }
   }
   void RestartFrom(const std::map<std::string, std::string>& saved) {
     Restart();
-    ASSERT_EQ(cluster_->Restore(saved), absl::OkStatus());
+    ASSERT_EQ(persistence::Restore(*cluster_, saved), absl::OkStatus());
     w0_.set_applied_revision(0);
     worker_ = Join(w0_);
     Pass(absl::ZeroDuration());
@@ -595,10 +615,10 @@ class RestartedRateTest : public ClusterQuotaTest {
 };
 
 TEST_F(RestartedRateTest, ItsBurstsAreNotGrantedAgain) {
-  const auto saved = cluster_->Save();
+  const auto saved = persistence::Save(*cluster_);
   const absl::Duration before = Granted();
   for (int i = 0; i < 20; ++i) {
-    RestartFrom(i % 2 == 0 ? saved : cluster_->Save());
+    RestartFrom(i % 2 == 0 ? saved : persistence::Save(*cluster_));
     Use(Granted());
   }
   EXPECT_EQ(Granted(), before);
@@ -611,7 +631,7 @@ TEST_F(RestartedRateTest, WhatIsOwedIsOwedAfterwards) {
   // owed.
   Use(Granted() + absl::Seconds(10));
   const absl::Duration before = Granted();
-  RestartFrom(cluster_->Save());
+  RestartFrom(persistence::Save(*cluster_));
   Pass(absl::Seconds(10));
   EXPECT_EQ(Granted(), before);
   Pass(absl::Seconds(3));
@@ -619,7 +639,7 @@ TEST_F(RestartedRateTest, WhatIsOwedIsOwedAfterwards) {
 }
 
 TEST_F(RestartedRateTest, WhatWasUsedMeanwhileIsOwed) {
-  const auto saved = cluster_->Save();
+  const auto saved = persistence::Save(*cluster_);
   const absl::Duration used = Granted() + absl::Seconds(10);
   *w0_.mutable_sessions(0)->mutable_lease_use()->mutable_device_time() =
       ToProtoDuration(used);
@@ -638,19 +658,19 @@ TEST_F(ClusterQuotaTest, WhoLacksDeviceTimeBorrowsNoBytes) {
     tenant.byte_rate = {.nominal = 1e6};
     tenant.credits.device_time_rated = tenant.credits.bytes_rated = true;
   }
-  cluster_->SetTenants(config_.tenants);
+  tenants::Set(*cluster_, config_.tenants);
   EXPECT_TRUE(Ask(Open("red"))->has_granted());
   for (int i = 0; i < 50; ++i) {
     v1::HeldSession* const held = w0_.mutable_sessions(0);
     *held->mutable_lease_use()->mutable_device_time() =
         UncheckedClaims(held->lease()).credits().device_time();
     held->set_out_of_credit(true);
-    EXPECT_TRUE(cluster_->Report(worker_, w0_).ok());
+    EXPECT_TRUE(workers::Report(*cluster_, worker_, w0_).ok());
     clock_.Advance(RateBudget::kInterval);
-    cluster_->Tick();
+    coordinator::Tick(*cluster_);
     CarryOut(worker_, &w0_);
   }
-  const v1::TenantInfo red = *cluster_->GetTenant("red");
+  const v1::TenantInfo red = *views::GetTenant(*cluster_, "red");
   ASSERT_THAT(red.quotas(), SizeIs(2));
   EXPECT_EQ(red.quotas(0).resource(), "device_seconds_per_second");
   EXPECT_NEAR(red.quotas(0).borrowed(), 0.5, 0.01);
@@ -664,7 +684,7 @@ TEST_F(ClusterQuotaTest, WhatIsTakenASecondIsLentInTheInnerCohortFirst) {
     tenant.device_rate = {.nominal = 0.5};
     tenant.credits.device_time_rated = true;
   }
-  cluster_->SetTenants(config_.tenants);
+  tenants::Set(*cluster_, config_.tenants);
   EXPECT_TRUE(Ask(Open("red"))->has_granted());
   EXPECT_TRUE(Ask(Open("blue"))->has_granted());
   for (int i = 0; i < 50; ++i) {
@@ -673,14 +693,15 @@ TEST_F(ClusterQuotaTest, WhatIsTakenASecondIsLentInTheInnerCohortFirst) {
           UncheckedClaims(held.lease()).credits().device_time();
       held.set_out_of_credit(true);
     }
-    EXPECT_TRUE(cluster_->Report(worker_, w0_).ok());
+    EXPECT_TRUE(workers::Report(*cluster_, worker_, w0_).ok());
     clock_.Advance(RateBudget::kInterval);
-    cluster_->Tick();
+    coordinator::Tick(*cluster_);
     CarryOut(worker_, &w0_);
   }
   // Green's, which idles.
-  EXPECT_NEAR(cluster_->GetTenant("red")->quotas(0).borrowed(), 0.5, 0.01);
-  EXPECT_EQ(cluster_->GetTenant("blue")->quotas(0).borrowed(), 0);
+  EXPECT_NEAR(views::GetTenant(*cluster_, "red")->quotas(0).borrowed(), 0.5,
+              0.01);
+  EXPECT_EQ(views::GetTenant(*cluster_, "blue")->quotas(0).borrowed(), 0);
 }
 
 }  // namespace

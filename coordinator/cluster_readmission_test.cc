@@ -2,6 +2,8 @@
 #include <string>
 
 #include "coordinator/cluster_reclaim_fixture.h"
+#include "coordinator/cluster_sessions.h"
+#include "coordinator/cluster_workers.h"
 #include "gmock/gmock.h"
 
 namespace djinn::coordinator {
@@ -51,7 +53,7 @@ TEST_F(ClusterReadmissionTest, ItGoesFirstOfItsTenantBehindTheLender) {
   Settle();
   EXPECT_TRUE(Has(lender));
   EXPECT_EQ(Next(victim_), std::nullopt);
-  cluster_->Close(lender);
+  sessions::Close(*cluster_, lender);
   Settle();
   EXPECT_TRUE(Has(victim_));
   EXPECT_EQ(Next(waits_), std::nullopt);
@@ -61,9 +63,9 @@ TEST_F(ClusterReadmissionTest, ItIsNotBeforeAMoreUrgentClass) {
   Reclaim();
   v1::Urgency urgency;
   urgency.set_priority_class(v1::PRIORITY_CLASS_REALTIME);
-  ASSERT_TRUE(cluster_->SetUrgency(waits_, urgency).ok());
+  ASSERT_TRUE(sessions::SetUrgency(*cluster_, waits_, urgency).ok());
   EXPECT_LT(Place(waits_), Place(victim_));
-  ASSERT_TRUE(cluster_->SetUrgency(victim_, urgency).ok());
+  ASSERT_TRUE(sessions::SetUrgency(*cluster_, victim_, urgency).ok());
   EXPECT_LT(Place(victim_), Place(waits_));
 }
 
@@ -74,13 +76,13 @@ TEST_F(ClusterReadmissionTest, ItGoesFirstThreeTimes) {
     EXPECT_EQ(Place(victim_) < Place(waits_), times <= 3);
     Settle();
     EXPECT_TRUE(Has(lender));
-    cluster_->Close(lender);
+    sessions::Close(*cluster_, lender);
     Settle();
     EXPECT_TRUE(Has(times <= 3 ? victim_ : waits_));
     if (times > 3) break;
     HeldBy(victim_, &w0_)->set_storage_bytes(1000);
     w0_.set_free_bytes(0);
-    ASSERT_TRUE(cluster_->Report(worker_, w0_).ok());
+    ASSERT_TRUE(workers::Report(*cluster_, worker_, w0_).ok());
   }
   EXPECT_THAT(Metrics(), HasSubstr(Preemptions(4)));
 }
@@ -91,8 +93,8 @@ TEST_F(ClusterReadmissionTest, ItGoesFirstUntilItHasAWorker) {
   EXPECT_TRUE(Has(lender));
   // Its request is refused; it asks again.
   clock_.Advance(config_.lease_request_timeout);
-  ASSERT_TRUE(cluster_->Report(worker_, w0_).ok());
-  cluster_->Tick();
+  ASSERT_TRUE(workers::Report(*cluster_, worker_, w0_).ok());
+  coordinator::Tick(*cluster_);
   EXPECT_TRUE(Next(victim_)->has_refused());
   EXPECT_TRUE(Next(waits_)->has_refused());
   Ask(waits_, 900);
@@ -107,8 +109,8 @@ TEST_F(ClusterReadmissionTest, OneReclaimIsEnough) {
   const auto pass = [&] {
     for (int i = 0; i < 4; ++i) {
       clock_.Advance(absl::Seconds(1));
-      ASSERT_TRUE(cluster_->Report(worker_, w0_).ok());
-      cluster_->Tick();
+      ASSERT_TRUE(workers::Report(*cluster_, worker_, w0_).ok());
+      coordinator::Tick(*cluster_);
     }
   };
   pass();

@@ -48,7 +48,8 @@ v1::PriorityClass ClassGivingWay(const ClusterState& state,
   const v1::PriorityClass declared =
       AllowedUrgency(tenant.get(), session.urgency).priority_class();
   // As workers rank its runs.
-  return !IsDeclared(declared) && session.phase == semantics::Phase::kTraining
+  return !IsDeclared(declared) &&
+                 session.work.phase == semantics::Phase::kTraining
              ? v1::PRIORITY_CLASS_BATCH
              : EffectiveClass(declared);
 }
@@ -93,7 +94,7 @@ std::vector<Victim> VictimsOf(ClusterState& state, const std::string& tenant)
         victim.lost, age};
     const Worker& worker = *state.workers.Find(victim.worker_id);
     for (const std::string& lease_id : worker.LeasesOf(victim.session_id)) {
-      const Worker::Held& held = worker.held.at(lease_id);
+      const Worker::Held& held = worker.leases.held.at(lease_id);
       const uint64_t contents =
           std::min(held.use.contents().size_bytes(), held.storage_bytes);
       victim.bytes = SaturatingSum(victim.bytes, held.storage_bytes - contents);
@@ -111,7 +112,7 @@ bool Evict(ClusterState& state, const Victim& victim, const Tenant& preemptor,
   state.metrics.preemptions.Add({state.metrics.tenants.For(preemptor.name),
                                  state.metrics.tenants.For(victim.tenant),
                                  "reclaim_nominal"});
-  state.lost_device_seconds += absl::ToDoubleSeconds(victim.lost);
+  state.quotas.lost_device_seconds += absl::ToDoubleSeconds(victim.lost);
   log::Warning("quota reclaimed", {{"tenant", preemptor.name},
                                    {"from", victim.tenant},
                                    {"session", log::ShortId(victim.session_id)},
@@ -129,7 +130,7 @@ bool Evict(ClusterState& state, const Victim& victim, const Tenant& preemptor,
     if (lease == nullptr) continue;
     if (!lease->migrating()) {
       lost_device = true;
-      if (returns) session->returning.insert(lease->device);
+      if (returns) session->devices.returning.insert(lease->device);
     }
     // Its way elsewhere ends with it: what it held there would be borrowed on.
     if (Lease* const to = state.leases.FindMigration(*lease)) {
@@ -153,14 +154,15 @@ void Evict(ClusterState& state, const std::vector<Victim>& victims,
   std::set<std::string> returning;
   for (const Victim& victim : victims) {
     Session* const session = state.sessions.Find(victim.session_id);
-    const bool returns =
-        session->returns < kMaxReturns || returning.contains(victim.session_id);
+    const bool returns = session->devices.returns < kMaxReturns ||
+                         returning.contains(victim.session_id);
     const bool lost_device = Evict(state, victim, preemptor, returns, wakes);
     if (returns && lost_device && returning.insert(victim.session_id).second) {
-      ++session->returns;
+      ++session->devices.returns;
     }
   }
-  scheduler::NoteLosses(victims, &state.losses, state.clock->Monotonic());
+  scheduler::NoteLosses(victims, &state.quotas.losses,
+                        state.clock->Monotonic());
 }
 
 // As scheduler::ChooseVictims(); says for what the request waits if what it
@@ -172,13 +174,13 @@ std::vector<Victim> ChooseVictims(
     PendingLease* pending) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
   const absl::Duration now = state.clock->Monotonic();
   scheduler::ChosenVictims chosen =
-      scheduler::ChooseVictims(choose, &state.losses, now);
+      scheduler::ChooseVictims(choose, &state.quotas.losses, now);
   if (!chosen.put_off.empty()) {
     pending->put_off = absl::StrCat(
         "time: by what others took back, tenant ", chosen.put_off, " has lost ",
-        absl::FormatDuration(state.losses.Lost(chosen.put_off, now)),
+        absl::FormatDuration(state.quotas.losses.Lost(chosen.put_off, now)),
         " of device time in the last minute, of ",
-        absl::FormatDuration(state.losses.limit()), " that it may lose");
+        absl::FormatDuration(state.quotas.losses.limit()), " that it may lose");
     pending->next_reclaim = now + kReclaimRetry;
   }
   return std::move(chosen.victims);
@@ -187,15 +189,15 @@ std::vector<Victim> ChooseVictims(
 // What sessions at the worker count more of contents than it holds.
 uint64_t SharedContents(const Worker& worker) {
   uint64_t all_contents = 0;
-  for (const auto& [lease_id, held] : worker.held) {
+  for (const auto& [lease_id, held] : worker.leases.held) {
     all_contents =
         SaturatingSum(all_contents, held.use.contents().size_bytes());
   }
   uint64_t used_contents = 0;
-  if (worker.memory.has_value()) {
-    used_contents = worker.memory->content_bytes() -
-                    std::min(worker.memory->content_bytes(),
-                             worker.memory->idle_content_bytes());
+  if (worker.facts.memory.has_value()) {
+    used_contents = worker.facts.memory->content_bytes() -
+                    std::min(worker.facts.memory->content_bytes(),
+                             worker.facts.memory->idle_content_bytes());
   }
   // Several sessions count what they share, each wholly.
   return all_contents - std::min(all_contents, used_contents);
@@ -206,7 +208,7 @@ uint64_t SharedContents(const Worker& worker) {
 absl::Status TakeQuota(ClusterState& state, const Tenant& tenant,
                        PendingLease* pending, Wakes* wakes) {
   const Amounts asked = LeaseQuota(tenant);
-  const auto breach = state.quotas.Check(tenant.name, asked);
+  const auto breach = state.quotas.tree.Check(tenant.name, asked);
   if (!breach.has_value()) return absl::OkStatus();
   std::vector<Victim> victims;
   if (pending->put_off.empty()) {
@@ -218,7 +220,7 @@ absl::Status TakeQuota(ClusterState& state, const Tenant& tenant,
                   tenant.name, asked,
                   [&](const std::string& from) ABSL_EXCLUSIVE_LOCKS_REQUIRED(
                       state.mu) { return VictimsOf(state, from); },
-                  allowance, &state.quotas);
+                  allowance, &state.quotas.tree);
             },
         pending);
   }
@@ -230,17 +232,17 @@ absl::Status TakeQuota(ClusterState& state, const Tenant& tenant,
 void TakeRoom(ClusterState& state, MemberId device, const Tenant& tenant,
               const scheduler::Request& request, Session* session,
               Wakes* wakes) {
-  PendingLease& pending = session->pending.at(device);
+  PendingLease& pending = session->devices.pending.at(device);
   const absl::Duration now = state.clock->Monotonic();
   if (RoomIsOnItsWay(state, pending) || now < pending.next_reclaim ||
-      now < state.next_room_look) {
+      now < state.queue.next_room_look) {
     return;
   }
   const Amounts asked = scheduler::MemoryOf(LeaseQuota(tenant));
   const scheduler::Fleet& workers = fleet::Fresh(state);
   scheduler::VictimsByWorker by_worker;
   for (const auto& [name, other] : *state.tenants->all()) {
-    if (!state.quotas.MayTakeBack(tenant.name, name, asked)) continue;
+    if (!state.quotas.tree.MayTakeBack(tenant.name, name, asked)) continue;
     for (Victim& victim : VictimsOf(state, name)) {
       std::vector<Victim>& there = by_worker[victim.worker_id];
       there.push_back(std::move(victim));
@@ -252,24 +254,24 @@ void TakeRoom(ClusterState& state, MemberId device, const Tenant& tenant,
           ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
             return scheduler::VictimsAtOneWorker(
                 tenant.name, asked, request, by_worker, workers,
-                state.works.factors(),
+                state.known.works.factors(),
                 [&](const std::string& worker_id)
                     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
                       return SharedContents(*state.workers.Find(worker_id));
                     },
-                allowance, &state.quotas);
+                allowance, &state.quotas.tree);
           },
       &pending);
   // Everybody's leases were looked at: no more than a quarter of the time.
   const absl::Duration end = state.clock->Monotonic();
-  state.next_room_look = end + 3 * (end - now);
+  state.queue.next_room_look = end + 3 * (end - now);
   pending.next_reclaim = end + kReclaimRetry;
   if (victims.empty()) return;
   pending.room = {victims.front().worker_id, {}};
   for (const Victim& victim : victims) {
     pending.room.session_ids.push_back(victim.session_id);
   }
-  state.reservation.Keep(pending.ticket, pending.room.worker_id);
+  state.queue.reservation.Keep(pending.ticket, pending.room.worker_id);
   Evict(state, victims, tenant, wakes);
 }
 
@@ -279,7 +281,7 @@ bool RoomIsOnItsWay(ClusterState& state, const PendingLease& pending) {
   return std::any_of(pending.room.session_ids.begin(),
                      pending.room.session_ids.end(),
                      [&](const std::string& session_id) {
-                       return worker->drops.Contains(session_id);
+                       return worker->ends.drops.Contains(session_id);
                      });
 }
 

@@ -28,12 +28,12 @@ class ClusterReclaimTest : public ClusterTest {
     config_.tenants[0].quotas[0].nominal = red * kGiB;
     config_.tenants[1].quotas[0].nominal = blue * kGiB;
     config_.tenants[0].cohort = config_.tenants[1].cohort = "lab";
-    cluster_->SetTenants(config_.tenants);
+    tenants::Set(*cluster_, config_.tenants);
   }
   void Ask(const StreamId& session, uint64_t bytes) {
-    EXPECT_EQ(
-        cluster_->RequestLease(session, TestLeaseRequest(0, ++hash_, bytes)),
-        absl::OkStatus());
+    EXPECT_EQ(requests::Request(*cluster_, session,
+                                TestLeaseRequest(0, ++hash_, bytes)),
+              absl::OkStatus());
   }
   StreamId OpenAndAsk(const std::string& tenant, uint64_t bytes) {
     const StreamId session = Open(tenant);
@@ -48,7 +48,7 @@ class ClusterReclaimTest : public ClusterTest {
     EXPECT_TRUE(Has(session));
     HeldBy(session, state)->set_storage_bytes(bytes);
     state->set_free_bytes(state->free_bytes() - bytes);
-    EXPECT_EQ(cluster_->Report(worker, *state), absl::OkStatus());
+    EXPECT_EQ(workers::Report(*cluster_, worker, *state), absl::OkStatus());
     return session;
   }
   StreamId Fill(const std::string& tenant, uint64_t bytes) {
@@ -67,7 +67,7 @@ class ClusterReclaimTest : public ClusterTest {
   void Work(const StreamId& session, absl::Duration device_time) {
     *HeldBy(session, &w0_)->mutable_lease_use()->mutable_device_time() =
         ToProtoDuration(device_time);
-    EXPECT_EQ(cluster_->Report(worker_, w0_), absl::OkStatus());
+    EXPECT_EQ(workers::Report(*cluster_, worker_, w0_), absl::OkStatus());
   }
   // The worker drops what it is told to, and has so much free then.
   void DropAndReport(uint64_t free_bytes) {
@@ -84,11 +84,11 @@ class ClusterReclaimTest : public ClusterTest {
     return next.has_value() && next->ended().reason() == "QUOTA_RECLAIMED";
   }
   v1::DeviceExplanation Explain(const StreamId& session) {
-    return cluster_->ExplainSession(session.owner)->devices(0);
+    return explain::ExplainSession(*cluster_, session.owner)->devices(0);
   }
   std::string Metrics() {
     Exposition exposition;
-    cluster_->Collect(&exposition);
+    scrape::Collect(*cluster_, &exposition);
     return exposition.Text();
   }
 

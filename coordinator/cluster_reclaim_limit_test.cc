@@ -2,6 +2,8 @@
 #include <string>
 
 #include "coordinator/cluster_reclaim_fixture.h"
+#include "coordinator/cluster_sessions.h"
+#include "coordinator/cluster_workers.h"
 #include "gmock/gmock.h"
 
 namespace djinn::coordinator {
@@ -32,20 +34,20 @@ class ClusterReclaimLimitTest : public ClusterReclaimTest {
     CarryOut(worker_, &w0_);
     EXPECT_TRUE(Has(lender));
     w0_.set_free_bytes(0);
-    EXPECT_EQ(cluster_->Report(worker_, w0_), absl::OkStatus());
+    EXPECT_EQ(workers::Report(*cluster_, worker_, w0_), absl::OkStatus());
     return lender;
   }
   void Pass(absl::Duration time) {
     for (; time > absl::ZeroDuration(); time -= absl::Seconds(5)) {
       clock_.Advance(absl::Seconds(5));
-      ASSERT_TRUE(cluster_->Report(worker_, w0_).ok());
-      cluster_->Tick();
+      ASSERT_TRUE(workers::Report(*cluster_, worker_, w0_).ok());
+      coordinator::Tick(*cluster_);
     }
   }
   void DeclareBatch(const StreamId& session) {
     v1::Urgency urgency;
     urgency.set_priority_class(v1::PRIORITY_CLASS_BATCH);
-    EXPECT_TRUE(cluster_->SetUrgency(session, urgency).ok());
+    EXPECT_TRUE(sessions::SetUrgency(*cluster_, session, urgency).ok());
   }
 };
 
@@ -152,7 +154,7 @@ TEST_F(ClusterReclaimLimitTest, ReclaimsAndReadmissionsDoNotGoRoundAllTheTime) {
     DropAndReport(1000);
     CarryOut(worker_, &w0_);
     ASSERT_TRUE(Has(lender));
-    cluster_->Close(lender);
+    sessions::Close(*cluster_, lender);
     DropAndReport(1000);
     CarryOut(worker_, &w0_);
     ASSERT_TRUE(Has(victim));

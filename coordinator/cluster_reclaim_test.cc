@@ -3,7 +3,15 @@
 #include <string>
 
 #include "common/net/proto_duration.h"
+#include "coordinator/cluster_explain.h"
+#include "coordinator/cluster_operations.h"
+#include "coordinator/cluster_persistence.h"
 #include "coordinator/cluster_reclaim_fixture.h"
+#include "coordinator/cluster_requests.h"
+#include "coordinator/cluster_sessions.h"
+#include "coordinator/cluster_tenants.h"
+#include "coordinator/cluster_views.h"
+#include "coordinator/cluster_workers.h"
 #include "gmock/gmock.h"
 #include "scheduler/placement/work.h"
 
@@ -61,15 +69,15 @@ TEST_F(ClusterReclaimTest, WhatWouldHelpNowhereIsNotTaken) {
   w1.set_memory_bytes(uint64_t{8} << 30);
   const StreamId a = Fill("red", 600);
   w0_.set_free_bytes(0);
-  ASSERT_TRUE(cluster_->Report(worker_, w0_).ok());
+  ASSERT_TRUE(workers::Report(*cluster_, worker_, w0_).ok());
   const StreamId other = Join(w1);
   const StreamId b = Fill("red", 500, other, &w1);
   const StreamId lender = OpenAndAsk("blue", 800);
   for (int i = 0; i < 5; ++i) {
     clock_.Advance(absl::Seconds(1));
-    ASSERT_TRUE(cluster_->Report(worker_, w0_).ok());
-    ASSERT_TRUE(cluster_->Report(other, w1).ok());
-    cluster_->Tick();
+    ASSERT_TRUE(workers::Report(*cluster_, worker_, w0_).ok());
+    ASSERT_TRUE(workers::Report(*cluster_, other, w1).ok());
+    coordinator::Tick(*cluster_);
   }
   EXPECT_EQ(Next(a), std::nullopt);
   EXPECT_EQ(Next(b), std::nullopt);
@@ -85,14 +93,14 @@ TEST_F(ClusterReclaimTest, NobodyElseGivesWayBeforeTheWorkerHasReported) {
   for (int i = 0; i < 3; ++i) {
     clock_.Advance(absl::Seconds(2));
     // Of a time before it was told.
-    ASSERT_TRUE(cluster_->Report(worker_, w0_).ok());
-    cluster_->Tick();
+    ASSERT_TRUE(workers::Report(*cluster_, worker_, w0_).ok());
+    coordinator::Tick(*cluster_);
   }
   EXPECT_EQ(Next(b), std::nullopt);
   // It has dropped the session, but others have taken the room meanwhile.
   DropAndReport(100);
   clock_.Advance(absl::Seconds(1));
-  cluster_->Tick();
+  coordinator::Tick(*cluster_);
   EXPECT_TRUE(Lost(b));
   DropAndReport(600);
   CarryOut(worker_, &w0_);
@@ -106,14 +114,14 @@ TEST_F(ClusterReclaimTest, TheRoomIsForNobodyElse) {
   const auto urgent = [&](const StreamId& session) {
     v1::Urgency urgency;
     urgency.set_priority_class(v1::PRIORITY_CLASS_REALTIME);
-    EXPECT_TRUE(cluster_->SetUrgency(session, urgency).ok());
+    EXPECT_TRUE(sessions::SetUrgency(*cluster_, session, urgency).ok());
   };
   urgent(waits);
   w0_.set_free_bytes(1000);
   // Before it has dropped anybody.
-  ASSERT_TRUE(cluster_->Report(worker_, w0_).ok());
+  ASSERT_TRUE(workers::Report(*cluster_, worker_, w0_).ok());
   EXPECT_EQ(Explain(lender).gate().reason(), "WORKER_ACKNOWLEDGEMENT");
-  cluster_->Tick();
+  coordinator::Tick(*cluster_);
   // What is left is everybody's again.
   EXPECT_EQ(Explain(waits).gate().reason(), "WORKER_ACKNOWLEDGEMENT");
   EXPECT_EQ(Explain(OpenAndAsk("green", 400)).gate().reason(), "NO_CAPACITY");
@@ -124,16 +132,16 @@ TEST_F(ClusterReclaimTest, WhoComesMeanwhileWaits) {
   Fill("red", 500);
   const StreamId lender = OpenAndAsk("blue", 800);
   w0_.set_free_bytes(500);
-  ASSERT_TRUE(cluster_->Report(worker_, w0_).ok());
+  ASSERT_TRUE(workers::Report(*cluster_, worker_, w0_).ok());
   const StreamId late = OpenAndAsk("green", 100);
-  cluster_->Tick();
+  coordinator::Tick(*cluster_);
   EXPECT_EQ(Explain(late).gate().reason(), "WAITS_IN_LINE");
   EXPECT_EQ(Explain(late).gate().message(),
             "worker w0, which has the memory, is kept for whom others gave up "
             "room there");
   // Its request ends, and what was kept with it.
-  cluster_->Close(lender);
-  cluster_->Tick();
+  sessions::Close(*cluster_, lender);
+  coordinator::Tick(*cluster_);
   EXPECT_EQ(Explain(late).gate().reason(), "WORKER_ACKNOWLEDGEMENT");
 }
 
@@ -147,7 +155,7 @@ TEST_F(ClusterReclaimTest, OnlyWhatIsItsOwnIsTakenBack) {
   CarryOut(worker_, &w0_);
   EXPECT_TRUE(Has(own));
   w0_.set_free_bytes(0);
-  ASSERT_TRUE(cluster_->Report(worker_, w0_).ok());
+  ASSERT_TRUE(workers::Report(*cluster_, worker_, w0_).ok());
   // Blue would borrow, too.
   const StreamId beyond = OpenAndAsk("blue", 400);
   EXPECT_EQ(Explain(beyond).gate().reason(), "NO_CAPACITY");
@@ -155,13 +163,13 @@ TEST_F(ClusterReclaimTest, OnlyWhatIsItsOwnIsTakenBack) {
   // And red has borrowed nothing.
   Lend(1, 2);
   clock_.Advance(absl::Seconds(1));
-  cluster_->Tick();
+  coordinator::Tick(*cluster_);
   EXPECT_EQ(Next(borrower), std::nullopt);
   Lend(0, 2);
-  cluster_->Tick();
+  coordinator::Tick(*cluster_);
   EXPECT_EQ(Next(borrower), std::nullopt);
   clock_.Advance(absl::Seconds(1));
-  cluster_->Tick();
+  coordinator::Tick(*cluster_);
   EXPECT_TRUE(Lost(borrower));
 }
 
@@ -169,7 +177,7 @@ TEST_F(ClusterReclaimTest, WithoutAQuotaOfMemoryNoneIsTakenBack) {
   config_.tenants[1].quotas[0] = {};
   config_.tenants[2].quotas[0].nominal = 3 * kGiB;
   config_.tenants[2].cohort = "lab";
-  cluster_->SetTenants(config_.tenants);
+  tenants::Set(*cluster_, config_.tenants);
   const StreamId borrower = Fill("red", 1000);
   EXPECT_EQ(Explain(OpenAndAsk("blue", 400)).gate().reason(), "NO_CAPACITY");
   EXPECT_EQ(Next(borrower), std::nullopt);
@@ -177,7 +185,7 @@ TEST_F(ClusterReclaimTest, WithoutAQuotaOfMemoryNoneIsTakenBack) {
 
 TEST_F(ClusterReclaimTest, WhereItMayNotGoNothingIsTaken) {
   const StreamId borrower = Fill("red", 1000);
-  ASSERT_TRUE(cluster_->CordonWorker("w0", true, false).ok());
+  ASSERT_TRUE(operations::Cordon(*cluster_, "w0", true, false).ok());
   v1::WorkerState w1 = TestWorker("w1");
   w1.set_free_bytes(10);
   Join(w1);
@@ -206,10 +214,10 @@ TEST_F(ClusterReclaimTest, WhoHasJustBegunIsSpared) {
   const StreamId old = Fill("red", 500);
   Work(old, absl::Seconds(90));
   clock_.Advance(config_.reclaim_spares_for - absl::Seconds(1));
-  ASSERT_TRUE(cluster_->Report(worker_, w0_).ok());
+  ASSERT_TRUE(workers::Report(*cluster_, worker_, w0_).ok());
   const StreamId young = Fill("red", 500);
   clock_.Advance(absl::Seconds(1));
-  ASSERT_TRUE(cluster_->Report(worker_, w0_).ok());
+  ASSERT_TRUE(workers::Report(*cluster_, worker_, w0_).ok());
   OpenAndAsk("blue", 400);
   EXPECT_TRUE(Lost(old));
   EXPECT_EQ(Next(young), std::nullopt);
@@ -217,7 +225,7 @@ TEST_F(ClusterReclaimTest, WhoHasJustBegunIsSpared) {
   DropAndReport(0);
   EXPECT_EQ(Next(young), std::nullopt);
   clock_.Advance(absl::Seconds(1));
-  cluster_->Tick();
+  coordinator::Tick(*cluster_);
   EXPECT_TRUE(Lost(young));
 }
 
@@ -228,7 +236,7 @@ TEST_F(ClusterReclaimTest, UndeclaredTrainingGivesWayAsBatchWork) {
             semantics::Phase::kTraining,
             {1000, 10, 2},
             3});
-  cluster_->NoteStructure(trains, "step",
+  sessions::NoteStructure(*cluster_, trains, "step",
                           std::make_shared<const scheduler::Work>(work));
   Work(trains, absl::Seconds(90));
   OpenAndAsk("blue", 400);
@@ -243,11 +251,11 @@ TEST_F(ClusterReclaimTest, WhoDeclaresItsTrainingUrgentStays) {
             semantics::Phase::kTraining,
             {1000, 10, 2},
             3});
-  cluster_->NoteStructure(trains, "step",
+  sessions::NoteStructure(*cluster_, trains, "step",
                           std::make_shared<const scheduler::Work>(work));
   v1::Urgency urgency;
   urgency.set_priority_class(v1::PRIORITY_CLASS_REALTIME);
-  EXPECT_TRUE(cluster_->SetUrgency(trains, urgency).ok());
+  EXPECT_TRUE(sessions::SetUrgency(*cluster_, trains, urgency).ok());
   Work(serves, absl::Seconds(90));
   OpenAndAsk("blue", 400);
   EXPECT_TRUE(Lost(serves));
@@ -273,7 +281,7 @@ TEST_F(ClusterReclaimTest, WhatWasLostIsExplained) {
   EXPECT_EQ(device.lost_lease().for_tenant(), "blue");
   EXPECT_EQ(FromProtoDuration(device.lost_lease().lost()), absl::Seconds(12));
   EXPECT_EQ(FromProtoDuration(device.lost_lease().age()), absl::Seconds(3));
-  EXPECT_EQ(cluster_->ExplainTenant("red")->held(0).gate().reason(),
+  EXPECT_EQ(explain::ExplainTenant(*cluster_, "red")->held(0).gate().reason(),
             "QUOTA_RECLAIMED");
   // It has another one, and then gives that back.
   v1::WorkerState w1 = TestWorker("w1");
@@ -287,14 +295,15 @@ TEST_F(ClusterReclaimTest, WhatWasLostIsExplained) {
   EXPECT_EQ(device.lost_lease().lease_id(), lease_id);
   v1::LeaseReturn returned;
   returned.set_lease_id(granted->granted().lease().lease_id());
-  EXPECT_TRUE(cluster_->ReturnLease(borrower, returned).ok());
-  EXPECT_EQ(cluster_->ExplainSession(borrower.owner)->devices_size(), 0);
+  EXPECT_TRUE(requests::Return(*cluster_, borrower, returned).ok());
+  EXPECT_EQ(explain::ExplainSession(*cluster_, borrower.owner)->devices_size(),
+            0);
 }
 
 TEST_F(ClusterReclaimTest, WhoLosesItsWorkerSeesThat) {
   const StreamId session = Fill("green", 100);
   clock_.Advance(config_.worker_timeout + absl::Seconds(1));
-  cluster_->Tick();
+  coordinator::Tick(*cluster_);
   EXPECT_EQ(Next(session)->ended().reason(), "WORKER_LOST");
   EXPECT_EQ(Explain(session).gate().message(),
             "the lease at worker w0 has ended");
@@ -308,15 +317,15 @@ TEST_F(ClusterReclaimTest, InVainNobodyLosesAnything) {
   const StreamId away = Fill("red", 100);
   v1::WorkerState w1 = TestWorker("w1");
   StreamId there = Join(w1);
-  ASSERT_TRUE(cluster_->CordonWorker("w0", true, false).ok());
+  ASSERT_TRUE(operations::Cordon(*cluster_, "w0", true, false).ok());
   const StreamId near = Fill("red", 100, there, &w1);
-  ASSERT_TRUE(cluster_->CordonWorker("w0", false, false).ok());
+  ASSERT_TRUE(operations::Cordon(*cluster_, "w0", false, false).ok());
   config_.tenants[1].limits.set_memory_bytes(2 * kGiB);
   Lend(0, 2);
-  const std::map<std::string, std::string> state = cluster_->Save();
+  const std::map<std::string, std::string> state = persistence::Save(*cluster_);
   Restart();
-  cluster_->SetTenants(config_.tenants);
-  ASSERT_TRUE(cluster_->Restore(state).ok());
+  tenants::Set(*cluster_, config_.tenants);
+  ASSERT_TRUE(persistence::Restore(*cluster_, state).ok());
   w1.set_applied_revision(0);
   there = Join(w1);
   const StreamId again = Open("red", near.owner);
@@ -324,13 +333,13 @@ TEST_F(ClusterReclaimTest, InVainNobodyLosesAnything) {
   EXPECT_EQ(Explain(lender).gate().reason(), "QUOTA_EXCEEDED");
   CarryOut(there, &w1);
   EXPECT_EQ(Next(again), std::nullopt);
-  EXPECT_EQ(cluster_->GetTenant("red")->lease_count(), 1u);
+  EXPECT_EQ(views::GetTenant(*cluster_, "red")->lease_count(), 1u);
   // When the other worker has told, both give way.
   w0_.set_applied_revision(0);
   worker_ = Join(w0_);
-  cluster_->Tick();
+  coordinator::Tick(*cluster_);
   EXPECT_TRUE(Lost(again));
-  EXPECT_EQ(cluster_->GetTenant("red")->lease_count(), 0u);
+  EXPECT_EQ(views::GetTenant(*cluster_, "red")->lease_count(), 0u);
 }
 
 // What a worker says of the session's next message.
@@ -343,9 +352,10 @@ class MessageWaitTest : public ClusterReclaimTest {
   v1::PlacementGate Gate(v1::MessageWait::For what) {
     wait_.set_what(what);
     *HeldBy(session_, &w0_)->mutable_wait() = wait_;
-    EXPECT_EQ(cluster_->Report(worker_, w0_), absl::OkStatus());
-    EXPECT_EQ(cluster_->ExplainTenant("green")->held(0).gate().reason(),
-              Explain(session_).gate().reason());
+    EXPECT_EQ(workers::Report(*cluster_, worker_, w0_), absl::OkStatus());
+    EXPECT_EQ(
+        explain::ExplainTenant(*cluster_, "green")->held(0).gate().reason(),
+        Explain(session_).gate().reason());
     return Explain(session_).gate();
   }
 
@@ -400,11 +410,11 @@ TEST_F(MessageWaitTest, CreditIsMissingBeforeAllElse) {
 TEST_F(MessageWaitTest, WhatNobodyKnowsHoldsNothing) {
   wait_.set_what(static_cast<v1::MessageWait::For>(99));
   *HeldBy(session_, &w0_)->mutable_wait() = wait_;
-  ASSERT_TRUE(cluster_->Report(worker_, w0_).ok());
+  ASSERT_TRUE(workers::Report(*cluster_, worker_, w0_).ok());
   EXPECT_FALSE(Explain(session_).has_gate());
   wait_.set_served_tenant(std::string(1000, 't'));
   *HeldBy(session_, &w0_)->mutable_wait() = wait_;
-  EXPECT_FALSE(cluster_->Report(worker_, w0_).ok());
+  EXPECT_FALSE(workers::Report(*cluster_, worker_, w0_).ok());
 }
 
 }  // namespace

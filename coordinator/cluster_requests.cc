@@ -15,8 +15,8 @@
 #include "coordinator/cluster_leases.h"
 #include "coordinator/cluster_limits.h"
 #include "coordinator/cluster_notices.h"
-#include "coordinator/cluster_persistence.h"
 #include "coordinator/cluster_placement.h"
+#include "coordinator/cluster_restored.h"
 #include "coordinator/violation.h"
 #include "scheduler/fairness/waiting_line.h"
 
@@ -50,8 +50,6 @@ PendingLease PendingFrom(const v1::LeaseRequest& request) {
   return pending;
 }
 
-}  // namespace
-
 absl::StatusOr<PendingLease> Parse(const v1::LeaseRequest& request) {
   const MemberId device{request.virtual_device(), request.member()};
   if (device.virtual_device >= kMaxVirtualDevices) {
@@ -71,45 +69,6 @@ absl::StatusOr<PendingLease> Parse(const v1::LeaseRequest& request) {
   return PendingFrom(request);
 }
 
-absl::Status Request(ClusterState& state, const StreamId& id, MemberId device,
-                     PendingLease asked, Wakes* wakes) {
-  DJINN_ASSIGN_OR_RETURN(Session* const session, state.FindOpenSession(id));
-  if (session->outbox.size() >= kMaxOutbox) {
-    return Violation("asks for leases without reading the answers");
-  }
-  if (const absl::Status policy = placement::CheckPolicy(asked.policy);
-      !policy.ok()) {
-    notices::Refuse(state, policy, device, session, wakes);
-    return absl::OkStatus();
-  }
-  const Lease* const lease = state.leases.FindDevice(session->id, device);
-  if (lease != nullptr && lease->state == Lease::State::kGranted) {
-    v1::SessionResponse response;
-    *response.mutable_granted() =
-        leases::GrantOf(*state.workers.Find(lease->worker_id), *lease);
-    notices::Send(std::move(response), session, wakes);
-    return absl::OkStatus();
-  }
-  if (session->pending.contains(device)) return absl::OkStatus();
-  asked.asked = state.clock->Monotonic();
-  asked.deadline = asked.asked + state.config.lease_request_timeout;
-  session->pending.emplace(device, std::move(asked));
-  if (!state.untried || state.line.empty() ||
-      state.queue_stops.Find(session->tenant) != nullptr) {
-    placement::TryPlace(state, device, session, wakes);
-    return absl::OkStatus();
-  }
-  // What has become free meanwhile is for those who waited for it.
-  session->pending.at(device).obstacle =
-      MakeError(absl::StatusCode::kUnavailable, "WAITS_IN_LINE",
-                absl::StrCat(state.line.size(), " others wait for a worker"));
-  line::Join(state, device, session);
-  if (state.line.size() <= scheduler::WaitingLine::kMaxTriedAtOnce) {
-    placement::RetryUnplaced(state, wakes);
-  }
-  return absl::OkStatus();
-}
-
 absl::Status CheckReturn(const v1::LeaseReturn& returned) {
   const size_t size = returned.lease_id().size();
   if (size == 0 || size > kMaxLeaseId) {
@@ -118,20 +77,68 @@ absl::Status CheckReturn(const v1::LeaseReturn& returned) {
   return absl::OkStatus();
 }
 
+}  // namespace
+
+absl::Status Request(ClusterState& state, const StreamId& id,
+                     const v1::LeaseRequest& request) {
+  DJINN_ASSIGN_OR_RETURN(PendingLease asked, Parse(request));
+  const MemberId device{request.virtual_device(), request.member()};
+  Wakes wakes;
+  MutexLock lock(&state.mu);
+  DJINN_ASSIGN_OR_RETURN(Session* const session, state.FindOpenSession(id));
+  if (session->link.outbox.size() >= kMaxOutbox) {
+    return Violation("asks for leases without reading the answers");
+  }
+  if (const absl::Status policy = placement::CheckPolicy(asked.policy);
+      !policy.ok()) {
+    notices::Refuse(state, policy, device, session, &wakes);
+    return absl::OkStatus();
+  }
+  const Lease* const lease = state.leases.FindDevice(session->id, device);
+  if (lease != nullptr && lease->state == Lease::State::kGranted) {
+    v1::SessionResponse response;
+    *response.mutable_granted() =
+        leases::GrantOf(*state.workers.Find(lease->worker_id), *lease);
+    notices::Send(std::move(response), session, &wakes);
+    return absl::OkStatus();
+  }
+  if (session->devices.pending.contains(device)) return absl::OkStatus();
+  asked.asked = state.clock->Monotonic();
+  asked.deadline = asked.asked + state.config.lease_request_timeout;
+  session->devices.pending.emplace(device, std::move(asked));
+  if (!state.queue.untried || state.queue.line.empty() ||
+      state.queue.stops.Find(session->tenant) != nullptr) {
+    placement::TryPlace(state, device, session, &wakes);
+    return absl::OkStatus();
+  }
+  // What has become free meanwhile is for those who waited for it.
+  session->devices.pending.at(device).obstacle = MakeError(
+      absl::StatusCode::kUnavailable, "WAITS_IN_LINE",
+      absl::StrCat(state.queue.line.size(), " others wait for a worker"));
+  line::Join(state, device, session);
+  if (state.queue.line.size() <= scheduler::WaitingLine::kMaxTriedAtOnce) {
+    placement::RetryUnplaced(state, &wakes);
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Return(ClusterState& state, const StreamId& id,
-                    const v1::LeaseReturn& returned, Wakes* wakes) {
+                    const v1::LeaseReturn& returned) {
+  DJINN_RETURN_IF_ERROR(CheckReturn(returned));
+  Wakes wakes;
+  MutexLock lock(&state.mu);
   const std::string& lease_id = returned.lease_id();
   DJINN_ASSIGN_OR_RETURN(Session* const session, state.FindOpenSession(id));
-  if (!absl::c_linear_search(session->returned_leases, lease_id)) {
-    session->returned_leases.push_back(lease_id);
+  if (!absl::c_linear_search(session->devices.returned, lease_id)) {
+    session->devices.returned.push_back(lease_id);
   }
-  if (session->returned_leases.size() > kMaxReturnedLeases) {
-    session->returned_leases.pop_front();
+  if (session->devices.returned.size() > kMaxReturnedLeases) {
+    session->devices.returned.pop_front();
   }
-  if (const auto found = state.restored.find(lease_id);
-      found != state.restored.end() &&
+  if (const auto found = state.earlier.leases.find(lease_id);
+      found != state.earlier.leases.end() &&
       found->second.lease.session_id() == session->id) {
-    persistence::TakeRestored(state, lease_id);
+    restored::Take(state, lease_id);
   }
   Lease* const lease = state.leases.Find(lease_id);
   // One that was not granted yet the client cannot know.
@@ -141,9 +148,9 @@ absl::Status Return(ClusterState& state, const StreamId& id,
   }
   if (returned.unreachable()) {
     const absl::Duration now = state.clock->Monotonic();
-    std::erase_if(session->unreached,
+    std::erase_if(session->devices.unreached,
                   [&](const auto& entry) { return entry.second <= now; });
-    session->unreached[lease->worker_id] = now + kUnreachedTime;
+    session->devices.unreached[lease->worker_id] = now + kUnreachedTime;
   }
   state.metrics.returned_leases.Add(
       {returned.unreachable() ? "unreachable" : "unused"});
@@ -157,20 +164,21 @@ absl::Status Return(ClusterState& state, const StreamId& id,
       MakeError(absl::StatusCode::kAborted, "LEASE_RETURNED",
                 "the client gave the virtual device's lease back");
   if (Lease* const to = state.leases.FindMigration(*lease)) {
-    leases::DropMigration(state, to, why, wakes);
+    leases::DropMigration(state, to, why, &wakes);
   }
   if (lease->migrating()) {
-    leases::DropMigration(state, lease, why, wakes);
+    leases::DropMigration(state, lease, why, &wakes);
     return absl::OkStatus();
   }
-  session->lost_leases.erase(lease->device);
-  leases::Withdraw(state, *lease, wakes);
+  session->devices.lost.erase(lease->device);
+  leases::Withdraw(state, *lease, &wakes);
   return absl::OkStatus();
 }
 
 void Expire(ClusterState& state, Session* session, absl::Duration now,
             line::Places* places, Wakes* wakes) {
-  for (auto it = session->pending.begin(); it != session->pending.end();) {
+  for (auto it = session->devices.pending.begin();
+       it != session->devices.pending.end();) {
     auto& [device, pending] = *it;
     if (pending.deadline > now) {
       ++it;
@@ -186,13 +194,13 @@ void Expire(ClusterState& state, Session* session, absl::Duration now,
       leases::Withdraw(state, *lease, wakes);
     }
     if (pending.ticket != 0) {
-      const auto wait = state.line.WaitAt(
+      const auto wait = state.queue.line.WaitAt(
           line::PlaceOf(state, pending.ticket, now, places), now);
       if (wait.has_value()) why = WithRetryAfter(std::move(why), *wait);
     }
     line::Leave(state, &pending);
     notices::Refuse(state, why, device, session, wakes);
-    it = session->pending.erase(it);
+    it = session->devices.pending.erase(it);
   }
 }
 

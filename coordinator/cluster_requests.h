@@ -10,28 +10,24 @@
 #include "coordinator/cluster_state.h"
 #include "coordinator/lease_table.h"
 #include "coordinator/session_table.h"
-#include "coordinator/stream_id.h"
 #include "coordinator/waker.h"
 #include "djinn/v1/session.pb.h"
 
 namespace djinn::coordinator::requests {
 
-// What the request asks for. InvalidArgument (PROTOCOL_VIOLATION) where it is
-// not as Cluster::RequestLease() says.
-absl::StatusOr<PendingLease> Parse(const v1::LeaseRequest& request);
-
-// As Cluster::RequestLease(), with what it asks for.
+// Takes a lease request; the answer comes through sessions::NextResponse().
+// InvalidArgument (PROTOCOL_VIOLATION) for a device beyond kMaxVirtualDevices,
+// a member beyond kMaxMembers, or more than kMaxContentHints contents.
 absl::Status Request(ClusterState& state, const StreamId& session,
-                     MemberId device, PendingLease asked, Wakes* wakes)
-    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
+                     const v1::LeaseRequest& request)
+    ABSL_LOCKS_EXCLUDED(state.mu);
 
-// InvalidArgument (PROTOCOL_VIOLATION) for an id that cannot be a lease's.
-absl::Status CheckReturn(const v1::LeaseReturn& returned);
-
-// As Cluster::ReturnLease(), of a message that was checked.
+// Takes a lease back that the session has no use for. Leases that are not its
+// own, or have ended, change nothing. InvalidArgument (PROTOCOL_VIOLATION) for
+// an id that cannot be a lease's.
 absl::Status Return(ClusterState& state, const StreamId& session,
-                    const v1::LeaseReturn& returned, Wakes* wakes)
-    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
+                    const v1::LeaseReturn& returned)
+    ABSL_LOCKS_EXCLUDED(state.mu);
 
 // Refuses those of the session's requests that have waited for too long.
 void Expire(ClusterState& state, Session* session, absl::Duration now,

@@ -16,12 +16,13 @@ namespace djinn::coordinator::runs {
 using ListDone = std::function<void(absl::StatusOr<v1::ListRunsResponse>)>;
 using ExplainDone = std::function<void(absl::StatusOr<v1::RunExplanation>)>;
 
-// As Cluster::ListRuns(). Takes the lock itself, also when the workers have
-// answered.
+// Asks the session's workers for its runs. Calls `done` once they have answered
+// or had time to: once, from any thread, without locks, perhaps before this
+// returns.
 void List(ClusterState& state, const std::string& session_id, ListDone done)
     ABSL_LOCKS_EXCLUDED(state.mu);
 
-// As Cluster::ExplainRun(), likewise.
+// Asks the run's worker for the run. Calls `done` as List() does.
 void Explain(ClusterState& state, const v1::ExplainRunRequest& request,
              ExplainDone done) ABSL_LOCKS_EXCLUDED(state.mu);
 

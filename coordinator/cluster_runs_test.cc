@@ -1,11 +1,16 @@
 // Runs that operators ask for: whom the cluster asks, and what it makes of the
 // answers.
+#include "coordinator/cluster_runs.h"
+
 #include <optional>
 #include <string>
 
 #include "common/error.h"
 #include "common/log/log.h"
 #include "coordinator/cluster_fixture.h"
+#include "coordinator/cluster_operations.h"
+#include "coordinator/cluster_sessions.h"
+#include "coordinator/cluster_workers.h"
 #include "coordinator/run_inquiries.h"
 
 namespace djinn::coordinator {
@@ -36,7 +41,7 @@ class ClusterRunsTest : public ClusterTest {
   }
   List ListRuns(const std::string& session) {
     auto list = std::make_shared<Pending<v1::ListRunsResponse>>();
-    cluster_->ListRuns(session, Into(list));
+    runs::List(*cluster_, session, Into(list));
     return list;
   }
   Explanation ExplainRun(const std::string& run) {
@@ -44,7 +49,7 @@ class ClusterRunsTest : public ClusterTest {
     request.set_session_id(log::ShortId(session_.owner));
     request.set_run(run);
     auto explanation = std::make_shared<Pending<v1::RunExplanation>>();
-    cluster_->ExplainRun(request, Into(explanation));
+    runs::Explain(*cluster_, request, Into(explanation));
     return explanation;
   }
   template <typename Response>
@@ -81,7 +86,7 @@ class ClusterRunsTest : public ClusterTest {
         runs->set_more_waiting(2);
       }
     }
-    EXPECT_EQ(cluster_->Report(worker, state), absl::OkStatus());
+    EXPECT_EQ(workers::Report(*cluster_, worker, state), absl::OkStatus());
   }
 
   StreamId session_;
@@ -134,10 +139,10 @@ TEST_F(ClusterRunsTest, AWorkerThatNeverAnswersIsNamedInTime) {
   // It reports, but is of an older build.
   CarryOut(worker_, &w0_);
   clock_.Advance(RunInquiries::kPatience - absl::Milliseconds(1));
-  cluster_->Tick();
+  coordinator::Tick(*cluster_);
   EXPECT_FALSE(list->answer.has_value());
   clock_.Advance(absl::Milliseconds(1));
-  cluster_->Tick();
+  coordinator::Tick(*cluster_);
   EXPECT_EQ(Reason(list), "WORKER_SILENT");
   EXPECT_EQ(list->answer->status().code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_NE(list->answer->status().message().find("worker w0"),
@@ -145,7 +150,7 @@ TEST_F(ClusterRunsTest, AWorkerThatNeverAnswersIsNamedInTime) {
 }
 
 TEST_F(ClusterRunsTest, AWorkerThatIsAwayIsNamedAtOnce) {
-  cluster_->Leave(worker_);
+  workers::Leave(*cluster_, worker_);
   const List list = ListRuns(session_.owner);
   EXPECT_EQ(Reason(list), "WORKER_LOST");
   EXPECT_EQ(list->answer->status().code(), absl::StatusCode::kUnavailable);
@@ -154,7 +159,7 @@ TEST_F(ClusterRunsTest, AWorkerThatIsAwayIsNamedAtOnce) {
 TEST_F(ClusterRunsTest, AStreamThatBreaksInBetweenIsTakenUp) {
   const List list = ListRuns(session_.owner);
   EXPECT_EQ(Desired(worker_)->runs_questions_size(), 1);
-  cluster_->Leave(worker_);
+  workers::Leave(*cluster_, worker_);
   worker_ = Join(w0_);
   Report(worker_, w0_, {3});
   ASSERT_TRUE(list->answer.has_value());
@@ -165,13 +170,13 @@ TEST_F(ClusterRunsTest, ASilentWorkerDoesNotHideTheOthers) {
   v1::WorkerState other = TestWorker("w1");
   const StreamId second = Join(other);
   // The first one has no room for more.
-  ASSERT_TRUE(cluster_->CordonWorker("w0", true, false).ok());
+  ASSERT_TRUE(operations::Cordon(*cluster_, "w0", true, false).ok());
   Grant(session_, 1, second, &other);
   const List list = ListRuns(session_.owner);
   Report(worker_, w0_, {3});
   EXPECT_FALSE(list->answer.has_value());
   clock_.Advance(RunInquiries::kPatience);
-  cluster_->Tick();
+  coordinator::Tick(*cluster_);
   ASSERT_TRUE(list->answer.has_value());
   ASSERT_TRUE(list->answer->ok()) << list->answer->status();
   EXPECT_EQ((*list->answer)->runs_size(), 1);
@@ -231,7 +236,7 @@ TEST_F(ClusterRunsTest, ANameThatIsNoneIsRefusedAtOnce) {
 TEST_F(ClusterRunsTest, AWorkerSpeaksForItsOwnLeasesAlone) {
   v1::WorkerState other = TestWorker("w1");
   const StreamId second = Join(other);
-  ASSERT_TRUE(cluster_->CordonWorker("w0", true, false).ok());
+  ASSERT_TRUE(operations::Cordon(*cluster_, "w0", true, false).ok());
   Grant(session_, 1, second, &other);
   const List list = ListRuns(session_.owner);
   // It tells of the other one's lease as if it were its own.
@@ -259,14 +264,14 @@ TEST_F(ClusterRunsTest, WhatIsSaidOfAnotherSessionIsLeftOut) {
 TEST_F(ClusterRunsTest, ASessionThatEndsMeanwhileIsUnknown) {
   const Explanation explanation = ExplainRun("0:3");
   const v1::WorkerState before = w0_;
-  cluster_->Close(session_);
+  sessions::Close(*cluster_, session_);
   Report(worker_, before, {3});
   EXPECT_EQ(Reason(explanation), "SESSION_UNKNOWN");
 }
 
 TEST_F(ClusterRunsTest, WhoStillWaitsIsToldThatTheCoordinatorStops) {
   const List list = ListRuns(session_.owner);
-  cluster_->Stop();
+  coordinator::Stop(*cluster_);
   EXPECT_EQ(Reason(list), "COORDINATOR_STOPPING");
   EXPECT_EQ(Reason(ListRuns(session_.owner)), "COORDINATOR_STOPPING");
 }
@@ -274,7 +279,7 @@ TEST_F(ClusterRunsTest, WhoStillWaitsIsToldThatTheCoordinatorStops) {
 TEST_F(ClusterRunsTest, AnAnswerThatIsTooMuchEndsTheStream) {
   v1::WorkerState state = w0_;
   for (int i = 0; i < 100; ++i) state.add_runs_answers();
-  EXPECT_EQ(ErrorReason(cluster_->Report(worker_, state)),
+  EXPECT_EQ(ErrorReason(workers::Report(*cluster_, worker_, state)),
             "PROTOCOL_VIOLATION");
 }
 

@@ -154,19 +154,20 @@ void CollectTenants(ClusterState& state, Exposition* out)
     CollectQuotas(info, label, out);
     out->Gauge("djinn_queue_stopped",
                "Tenants of which nobody gets a new lease.",
-               state.queue_stops.Find(name) != nullptr, {{"tenant", label}});
-    const auto used = state.ledger.tenants().find(name);
-    CollectUse(used == state.ledger.tenants().end() ? Use() : used->second.used,
+               state.queue.stops.Find(name) != nullptr, {{"tenant", label}});
+    const auto used = state.billing.ledger.tenants().find(name);
+    CollectUse(used == state.billing.ledger.tenants().end() ? Use()
+                                                            : used->second.used,
                label, out);
   }
   // Counters do not fall: not for those that are gone, nor where they are
   // summed up with others.
-  for (const auto& [name, tenant] : state.ledger.tenants()) {
+  for (const auto& [name, tenant] : state.billing.ledger.tenants()) {
     if (tenants->contains(name)) continue;
     CollectUse(tenant.used, state.metrics.tenants.For(name), out);
   }
   for (const auto& [id, worker] : state.workers.all()) {
-    for (const auto& [lease_id, held] : worker->held) {
+    for (const auto& [lease_id, held] : worker->leases.held) {
       out->Gauge("djinn_pending_runs", "Runs received and not completed.",
                  held.use.queued_runs(),
                  {{"tenant", state.metrics.tenants.For(held.tenant)},
@@ -180,7 +181,7 @@ void CollectTenants(ClusterState& state, Exposition* out)
   for (const auto& [id, session] : state.sessions.all()) {
     const std::string label = state.metrics.tenants.For(session->tenant);
     absl::Duration& age = longest[label];
-    for (const auto& [device, pending] : session->pending) {
+    for (const auto& [device, pending] : session->devices.pending) {
       age = std::max(age, now - pending.asked);
       out->Gauge("djinn_pending_leases",
                  "Virtual devices that wait for a worker, by what for.", 1,
@@ -197,6 +198,8 @@ void CollectTenants(ClusterState& state, Exposition* out)
 }  // namespace
 
 void Collect(ClusterState& state, Exposition* out) {
+  state.metrics.Collect(out);
+  MutexLock lock(&state.mu);
   const absl::Duration now = state.clock->Monotonic();
   for (const auto& [id, worker] : state.workers.all()) {
     CollectWorker(*worker, now, out);
@@ -204,7 +207,7 @@ void Collect(ClusterState& state, Exposition* out) {
   out->Counter("djinn_preemption_lost_device_seconds_total",
                "Device time that sessions had used which ended for others to "
                "have their quota.",
-               state.lost_device_seconds);
+               state.quotas.lost_device_seconds);
   CollectTenants(state, out);
   demand::Collect(state, out);
 }

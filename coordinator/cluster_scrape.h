@@ -8,9 +8,9 @@
 
 namespace djinn::coordinator::scrape {
 
-// As Cluster::Collect(), but for what was counted.
+// Adds to a scrape what the cluster knows and has counted.
 void Collect(ClusterState& state, Exposition* out)
-    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
+    ABSL_LOCKS_EXCLUDED(state.mu);
 
 }  // namespace djinn::coordinator::scrape
 

@@ -21,9 +21,9 @@
 #include "coordinator/cluster_line.h"
 #include "coordinator/cluster_moves.h"
 #include "coordinator/cluster_notices.h"
-#include "coordinator/cluster_persistence.h"
 #include "coordinator/cluster_phases.h"
 #include "coordinator/cluster_placement.h"
+#include "coordinator/cluster_restored.h"
 #include "coordinator/credit_ledger.h"
 #include "coordinator/lease_table.h"
 #include "coordinator/urgency.h"
@@ -56,7 +56,8 @@ SharedWork WorkDone(const ClusterState& state, const Session& session)
   // Where it was longest: of each phase only one worker's time is comparable.
   const CreditLedger::Account* most = nullptr;
   for (const Lease* lease : state.leases.OfSession(session.id)) {
-    const CreditLedger::Account* const account = state.ledger.Find(lease->id);
+    const CreditLedger::Account* const account =
+        state.billing.ledger.Find(lease->id);
     if (account == nullptr) continue;
     if (most == nullptr ||
         account->billed.device_time > most->billed.device_time) {
@@ -64,20 +65,28 @@ SharedWork WorkDone(const ClusterState& state, const Session& session)
     }
   }
   const scheduler::Fleet::Member* const worker =
-      most == nullptr ? nullptr : state.fleet.Find(most->worker_id);
-  if (worker == nullptr) return session.work;
+      most == nullptr ? nullptr : state.known.fleet.Find(most->worker_id);
+  if (worker == nullptr) return session.work.sum;
   scheduler::PhaseSeconds seconds;
   for (size_t phase = 0; phase < seconds.size(); ++phase) {
     seconds[phase] = absl::ToDoubleSeconds(
         most->billed.phases.of(static_cast<v1::Phase>(phase)));
   }
-  return std::make_shared<scheduler::Work>(
-      scheduler::WeighByTime(*session.work, seconds, worker->facts.speed,
-                             worker->facts.device, state.works.factors()));
+  return std::make_shared<scheduler::Work>(scheduler::WeighByTime(
+      *session.work.sum, seconds, worker->facts.speed, worker->facts.device,
+      state.known.works.factors()));
 }
 
-}  // namespace
+// InvalidArgument (PROTOCOL_VIOLATION) for a deadline that is not positive.
+absl::Status CheckUrgency(const v1::Urgency& urgency) {
+  if (urgency.has_run_deadline() &&
+      FromProtoDuration(urgency.run_deadline()) <= absl::ZeroDuration()) {
+    return Violation("a run_deadline that is not positive");
+  }
+  return absl::OkStatus();
+}
 
+// Returns the protocol version that both sides speak.
 absl::StatusOr<uint32_t> CheckOpen(const v1::OpenSession& open) {
   DJINN_ASSIGN_OR_RETURN(
       const uint32_t version,
@@ -96,18 +105,57 @@ absl::StatusOr<uint32_t> CheckOpen(const v1::OpenSession& open) {
   return version;
 }
 
-absl::Status CheckUrgency(const v1::Urgency& urgency) {
-  if (urgency.has_run_deadline() &&
-      FromProtoDuration(urgency.run_deadline()) <= absl::ZeroDuration()) {
-    return Violation("a run_deadline that is not positive");
+// Adds the session that a client opens, or that it resumes after this process
+// has restarted.
+absl::StatusOr<Session*> AddSession(ClusterState& state, const Tenant& tenant,
+                                    const v1::OpenSession& open)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
+  const std::string& resume = open.resume_session_id();
+  if (state.sessions.Ended(tenant.name, resume)) {
+    return MakeError(absl::StatusCode::kFailedPrecondition, "SESSION_EXPIRED",
+                     "the session has ended and its storages are gone; open a "
+                     "new one");
   }
-  return absl::OkStatus();
+  const size_t count = state.sessions.CountOfTenant(tenant.name);
+  if (count >= tenant.max_sessions) {
+    const absl::Status refused = WithQuotaFailure(
+        MakeError(absl::StatusCode::kResourceExhausted, "TOO_MANY_SESSIONS",
+                  absl::StrCat("tenant ", tenant.name, " has ", count,
+                               " sessions, its limit is ", tenant.max_sessions),
+                  {{"limit", absl::StrCat(tenant.max_sessions)},
+                   {"used", absl::StrCat(count)}}),
+        tenant.name);
+    // One too many may have to go before there is room for another.
+    if (count > tenant.max_sessions) return refused;
+    return WithRetryAfter(refused, state.sessions.NextTimeout(tenant.name) -
+                                       state.clock->Monotonic());
+  }
+  const v1::PriorityClass asked = open.urgency().priority_class();
+  if (resume.empty() && asked > tenant.max_priority_class) {
+    return MakeError(
+        absl::StatusCode::kPermissionDenied, "PRIORITY_NOT_ALLOWED",
+        absl::StrCat("sessions of tenant ", tenant.name, " may have priority ",
+                     PriorityClassName(tenant.max_priority_class), " at most, ",
+                     PriorityClassName(asked), " was asked"));
+  }
+  Session added;
+  // A client that outlived the coordinator keeps its id.
+  added.id = resume.empty() ? state.random->HexId() : resume;
+  added.began_earlier = !resume.empty();
+  added.devices.all_leases_known = resume.empty();
+  added.tenant = tenant.name;
+  added.open_time = state.clock->Now();
+  return state.sessions.Add(std::move(added));
 }
 
+}  // namespace
+
 absl::StatusOr<StreamId> Attach(ClusterState& state, const Tenant& owner,
-                                const v1::OpenSession& open, uint32_t version,
-                                const std::shared_ptr<Waker>& waker,
-                                Wakes* wakes) {
+                                const v1::OpenSession& open,
+                                const std::shared_ptr<Waker>& waker) {
+  DJINN_ASSIGN_OR_RETURN(const uint32_t version, CheckOpen(open));
+  Wakes wakes;
+  MutexLock lock(&state.mu);
   const std::string& resume = open.resume_session_id();
   if (state.stopping) return Stopping();
   // As it is now: the stream may have begun before a change.
@@ -119,77 +167,50 @@ absl::StatusOr<StreamId> Attach(ClusterState& state, const Tenant& owner,
   Session* session = resume.empty() ? nullptr : state.sessions.Find(resume);
   if (session != nullptr && !session->end.ok()) {
     // Its tenant was away meanwhile. The stream before finds itself replaced.
-    wakes->Add(std::move(session->waker));
+    wakes.Add(std::move(session->link.waker));
     state.sessions.Remove(resume);
     session = nullptr;
   }
-  if (session != nullptr && session->tenant != tenant->name) {
+  if (session == nullptr) {
+    DJINN_ASSIGN_OR_RETURN(session, AddSession(state, *tenant, open));
+  } else if (session->tenant != tenant->name) {
     return MakeError(absl::StatusCode::kPermissionDenied,
                      "SESSION_OF_OTHER_TENANT",
                      "the session belongs to another tenant");
-  }
-  if (session == nullptr && state.sessions.Ended(tenant->name, resume)) {
-    return MakeError(absl::StatusCode::kFailedPrecondition, "SESSION_EXPIRED",
-                     "the session has ended and its storages are gone; open a "
-                     "new one");
-  }
-  if (session == nullptr) {
-    const size_t count = state.sessions.CountOfTenant(tenant->name);
-    if (count >= tenant->max_sessions) {
-      const absl::Status refused = WithQuotaFailure(
-          MakeError(
-              absl::StatusCode::kResourceExhausted, "TOO_MANY_SESSIONS",
-              absl::StrCat("tenant ", tenant->name, " has ", count,
-                           " sessions, its limit is ", tenant->max_sessions),
-              {{"limit", absl::StrCat(tenant->max_sessions)},
-               {"used", absl::StrCat(count)}}),
-          tenant->name);
-      // One too many may have to go before there is room for another.
-      if (count > tenant->max_sessions) return refused;
-      return WithRetryAfter(refused, state.sessions.NextTimeout(tenant->name) -
-                                         state.clock->Monotonic());
-    }
-    const v1::PriorityClass asked = open.urgency().priority_class();
-    if (resume.empty() && asked > tenant->max_priority_class) {
-      return MakeError(
-          absl::StatusCode::kPermissionDenied, "PRIORITY_NOT_ALLOWED",
-          absl::StrCat("sessions of tenant ", tenant->name,
-                       " may have priority ",
-                       PriorityClassName(tenant->max_priority_class),
-                       " at most, ", PriorityClassName(asked), " was asked"));
-    }
-    Session added;
-    // A client that outlived the coordinator keeps its id.
-    added.id = resume.empty() ? state.random->HexId() : resume;
-    added.began_earlier = !resume.empty();
-    added.all_leases_known = resume.empty();
-    added.tenant = tenant->name;
-    added.open_time = state.clock->Now();
-    session = state.sessions.Add(std::move(added));
-  } else if (session->stream == 0) {
+  } else if (session->link.number == 0) {
     const absl::Duration left =
         session->deadline - state.config.session_timeout;
     state.metrics.attached_again.Observe(state.clock->Monotonic() - left);
   }
   if (!resume.empty()) state.metrics.recoveries.Add({"session_attached_again"});
   // An older stream asks for its next message and finds itself replaced.
-  wakes->Add(std::move(session->waker));
+  wakes.Add(std::move(session->link.waker));
   session->program = open.program();
   session->policy = open.placement_policy();
-  TakeUrgency(state, open.urgency(), session, wakes);
+  TakeUrgency(state, open.urgency(), session, &wakes);
   session->state = v1::SessionInfo::ATTACHED;
-  session->stream = ++state.last_stream;
-  session->waker = waker;
-  session->protocol_version = version;
-  session->greeted = false;
-  wakes->Add(session->waker);
+  session->link.number = ++state.last_stream;
+  session->link.waker = waker;
+  session->link.protocol_version = version;
+  session->link.greeted = false;
+  wakes.Add(session->link.waker);
   if (session->MayLog(state.clock->Monotonic())) {
     log::Info("session attached", {{"session", log::ShortId(session->id)},
                                    {"tenant", session->tenant},
                                    {"program", session->program},
                                    {"resumed", !resume.empty()}});
   }
-  return StreamId{session->id, session->stream};
+  return StreamId{session->id, session->link.number};
+}
+
+absl::Status SetUrgency(ClusterState& state, const StreamId& id,
+                        const v1::Urgency& urgency) {
+  DJINN_RETURN_IF_ERROR(CheckUrgency(urgency));
+  Wakes wakes;
+  MutexLock lock(&state.mu);
+  DJINN_ASSIGN_OR_RETURN(Session* const session, state.FindOpenSession(id));
+  TakeUrgency(state, urgency, session, &wakes);
+  return absl::OkStatus();
 }
 
 void TakeUrgency(ClusterState& state, const v1::Urgency& said, Session* session,
@@ -206,7 +227,7 @@ void TakeUrgency(ClusterState& state, const v1::Urgency& said, Session* session,
 
 void TellUrgency(ClusterState& state, Session* session, Wakes* wakes) {
   if (!session->urgency_untold ||
-      !session->urgencies.Take(state.clock->Monotonic())) {
+      !session->pace.urgencies.Take(state.clock->Monotonic())) {
     return;
   }
   session->urgency_untold = false;
@@ -217,45 +238,50 @@ void TellUrgency(ClusterState& state, Session* session, Wakes* wakes) {
 
 bool NoteStructure(ClusterState& state, const StreamId& id,
                    absl::string_view fingerprint, SharedWork work,
-                   SharedWork shown, Wakes* wakes) {
+                   SharedWork shown) {
+  Wakes wakes;
+  MutexLock lock(&state.mu);
   Session* const session = state.FindSession(id);
   if (session == nullptr || !session->end.ok()) return false;
   if (work != nullptr) {
-    if (state.works.AddStructure(session->tenant, std::string(fingerprint),
-                                 work, std::move(shown))) {
-      phases::Tell(state, std::string(fingerprint), wakes);
+    if (state.known.works.AddStructure(session->tenant,
+                                       std::string(fingerprint), work, shown)) {
+      phases::Tell(state, std::string(fingerprint), &wakes);
     }
-    moves::NotePhase(state, work, session, wakes);
+    moves::NotePhase(state, work, session, &wakes);
   }
   const uint64_t key = StructureKey(fingerprint);
-  if (session->structures.size() >= kMaxCountedStructures) {
-    return !session->structures.contains(key);
+  if (session->work.structures.size() >= kMaxCountedStructures) {
+    return !session->work.structures.contains(key);
   }
-  if (!session->structures.insert(key).second) return false;
+  if (!session->work.structures.insert(key).second) return false;
   if (work != nullptr) {
     auto sum = std::make_shared<scheduler::Work>(*work);
     // It is of no structure.
     sum->SetCacheSlots({});
-    if (session->work != nullptr) sum->Add(*session->work);
-    session->work = std::move(sum);
-    state.works.NoteProgram({session->tenant, session->program, session->work,
-                             ++session->work_structures});
+    if (session->work.sum != nullptr) sum->Add(*session->work.sum);
+    session->work.sum = std::move(sum);
+    state.known.works.NoteProgram({session->tenant, session->program,
+                                   session->work.sum, ++session->work.count});
   }
   return true;
 }
 
-void Close(ClusterState& state, const StreamId& id, Wakes* wakes) {
+void Close(ClusterState& state, const StreamId& id) {
+  Wakes wakes;
+  MutexLock lock(&state.mu);
   Session* const session = state.FindSession(id);
   if (session == nullptr) return;
-  if (session->work != nullptr && !session->began_earlier) {
-    state.works.NoteEnded({session->tenant, session->program,
-                           WorkDone(state, *session),
-                           session->work_structures});
+  if (session->work.sum != nullptr && !session->began_earlier) {
+    state.known.works.NoteEnded({session->tenant, session->program,
+                                 WorkDone(state, *session),
+                                 session->work.count});
   }
-  End(state, session, "closed", wakes);
+  End(state, session, "closed", &wakes);
 }
 
 void Detach(ClusterState& state, const StreamId& id) {
+  MutexLock lock(&state.mu);
   Session* const session = state.FindSession(id);
   if (session == nullptr) return;
   if (!session->end.ok()) {
@@ -263,8 +289,8 @@ void Detach(ClusterState& state, const StreamId& id) {
     return;
   }
   session->state = v1::SessionInfo::DETACHED;
-  session->stream = 0;
-  session->waker = nullptr;
+  session->link.number = 0;
+  session->link.waker = nullptr;
   session->deadline = state.clock->Monotonic() + state.config.session_timeout;
   if (!session->MayLog(state.clock->Monotonic())) return;
   log::Info("session detached", {{"session", log::ShortId(session->id)},
@@ -282,15 +308,16 @@ void Release(ClusterState& state, Session* session, absl::string_view why,
   }
   for (Worker* const worker : state.workers.WithSession(session->id)) {
     for (const std::string& lease_id : worker->LeasesOf(session->id)) {
-      if (worker->held.at(lease_id).tenant == session->tenant) {
+      if (worker->leases.held.at(lease_id).tenant == session->tenant) {
         notices::Drop(session->id, worker, wakes);
         break;
       }
     }
   }
-  for (auto& [device, pending] : session->pending) line::Leave(state, &pending);
-  session->pending.clear();
-  persistence::ForgetRestored(state, [&](const RestoredLease& restored) {
+  for (auto& [device, pending] : session->devices.pending)
+    line::Leave(state, &pending);
+  session->devices.pending.clear();
+  restored::Forget(state, [&](const RestoredLease& restored) {
     return restored.lease.session_id() == session->id;
   });
 }
@@ -303,6 +330,7 @@ void End(ClusterState& state, Session* session, absl::string_view why,
 
 absl::StatusOr<std::optional<v1::SessionResponse>> NextResponse(
     ClusterState& state, const StreamId& id) {
+  MutexLock lock(&state.mu);
   if (state.stopping) return Stopping();
   Session* const session = state.FindSession(id);
   if (session == nullptr) return ClusterState::Replaced();
@@ -312,21 +340,21 @@ absl::StatusOr<std::optional<v1::SessionResponse>> NextResponse(
     return end;
   }
   v1::SessionResponse response;
-  if (!session->greeted) {
-    session->greeted = true;
+  if (!session->link.greeted) {
+    session->link.greeted = true;
     v1::SessionOpened* const opened = response.mutable_opened();
     opened->set_session_id(session->id);
     opened->set_tenant(session->tenant);
-    opened->set_protocol_version(session->protocol_version);
+    opened->set_protocol_version(session->link.protocol_version);
     opened->set_takes_lease_returns(true);
     if (const auto tenant = state.tenants->Find(session->tenant)) {
       opened->set_max_priority_class(tenant->max_priority_class);
     }
     return response;
   }
-  if (session->outbox.empty()) return std::nullopt;
-  response = std::move(session->outbox.front());
-  session->outbox.pop_front();
+  if (session->link.outbox.empty()) return std::nullopt;
+  response = std::move(session->link.outbox.front());
+  session->link.outbox.pop_front();
   return response;
 }
 

@@ -12,7 +12,6 @@
 #include "common/mutex.h"
 #include "coordinator/cluster_state.h"
 #include "coordinator/session_table.h"
-#include "coordinator/stream_id.h"
 #include "coordinator/tenants.h"
 #include "coordinator/waker.h"
 #include "coordinator/work_table.h"
@@ -21,55 +20,56 @@
 
 namespace djinn::coordinator::sessions {
 
-// Whether the message may be. The protocol's version that both sides speak.
-absl::StatusOr<uint32_t> CheckOpen(const v1::OpenSession& open);
-
-// InvalidArgument (PROTOCOL_VIOLATION) for a deadline that is not in the
-// future.
-absl::Status CheckUrgency(const v1::Urgency& urgency);
-
-// As Cluster::Attach(), of a message that was checked.
+// Opens a session or attaches to one again; an older stream of it ends. `waker`
+// is woken when NextResponse() may have something. Errors: as Session.Attach in
+// session.proto.
 absl::StatusOr<StreamId> Attach(ClusterState& state, const Tenant& tenant,
-                                const v1::OpenSession& open, uint32_t version,
-                                const std::shared_ptr<Waker>& waker,
-                                Wakes* wakes)
-    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
+                                const v1::OpenSession& open,
+                                const std::shared_ptr<Waker>& waker)
+    ABSL_LOCKS_EXCLUDED(state.mu);
 
-// Its leases tell their workers, if it is another one than before: at once,
-// or, where it changes all the time, soon.
+// Sets the session's priority from now on. InvalidArgument (PROTOCOL_VIOLATION)
+// for a deadline that is not positive.
+absl::Status SetUrgency(ClusterState& state, const StreamId& session,
+                        const v1::Urgency& urgency)
+    ABSL_LOCKS_EXCLUDED(state.mu);
+
+// Issues the session's leases again if the priority differs from the one
+// before: at once, or soon where it changes all the time.
 void TakeUrgency(ClusterState& state, const v1::Urgency& said, Session* session,
                  Wakes* wakes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
-// The same of what is untold yet.
+// Issues the session's leases again if TakeUrgency() has put that off.
 void TellUrgency(ClusterState& state, Session* session, Wakes* wakes)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
-// As Cluster::NoteStructure().
+// Notes that the session defined a graph, and the work that the graph is to the
+// session's tenant (null: unknown). `shown`: the work that the graph shows by
+// itself (null: unknown). Returns true when the session had not defined it
+// before.
 bool NoteStructure(ClusterState& state, const StreamId& session,
                    absl::string_view fingerprint, SharedWork work,
-                   SharedWork shown, Wakes* wakes)
-    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
+                   SharedWork shown) ABSL_LOCKS_EXCLUDED(state.mu);
 
-// As Cluster::Close().
-void Close(ClusterState& state, const StreamId& session, Wakes* wakes)
-    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
+// Ends the session.
+void Close(ClusterState& state, const StreamId& session)
+    ABSL_LOCKS_EXCLUDED(state.mu);
 
-// As Cluster::Detach().
+// Notes that the stream broke; the session waits for its time-out.
 void Detach(ClusterState& state, const StreamId& session)
-    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
+    ABSL_LOCKS_EXCLUDED(state.mu);
 
-// Ends the session's leases everywhere.
+// Ends all leases of the session.
 void Release(ClusterState& state, Session* session, absl::string_view why,
              Wakes* wakes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
-// The same, and forgets the session.
+// Ends all leases of the session and forgets it.
 void End(ClusterState& state, Session* session, absl::string_view why,
          Wakes* wakes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
-// As Cluster::NextResponse().
+// Returns the next message to send, if there is one. A status ends the stream.
 absl::StatusOr<std::optional<v1::SessionResponse>> NextResponse(
-    ClusterState& state, const StreamId& session)
-    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
+    ClusterState& state, const StreamId& session) ABSL_LOCKS_EXCLUDED(state.mu);
 
 }  // namespace djinn::coordinator::sessions
 

@@ -27,10 +27,11 @@ constexpr size_t kMaxPlans = 4;
 
 std::optional<StageMembers> MembersOf(ClusterState& state, const StreamId& id,
                                       uint32_t virtual_device) {
+  MutexLock lock(&state.mu);
   StageMembers members;
   Session* const session = state.FindSession(id);
   if (session == nullptr) return std::nullopt;
-  if (!session->stage_questions.Take(state.clock->Monotonic())) {
+  if (!session->pace.stage_questions.Take(state.clock->Monotonic())) {
     return std::nullopt;
   }
   const scheduler::Fleet& known = fleet::Fresh(state);
@@ -41,9 +42,10 @@ std::optional<StageMembers> MembersOf(ClusterState& state, const StreamId& id,
     const scheduler::Fleet::Member* const worker = known.Find(lease->worker_id);
     if (worker == nullptr) continue;
     scheduler::StageWorker stage_worker;
-    stage_worker.device = worker->facts.device;
-    stage_worker.speed = worker->facts.speed;
-    stage_worker.link_bytes_per_second = worker->facts.link_bytes_per_second;
+    stage_worker.facts.device = worker->facts.device;
+    stage_worker.facts.speed = worker->facts.speed;
+    stage_worker.facts.link_bytes_per_second =
+        worker->facts.link_bytes_per_second;
     // The first member has all of it already.
     if (member > 0) {
       stage_worker.available_bytes = worker->facts.available_bytes;
@@ -58,23 +60,24 @@ std::optional<StageMembers> MembersOf(ClusterState& state, const StreamId& id,
     if (worker == nullptr) continue;
     std::optional<uint64_t> slowest;
     for (const std::string& other : members.worker_ids) {
-      const auto link = worker->links.find(other);
-      if (link == worker->links.end()) continue;
+      const auto link = worker->facts.links.find(other);
+      if (link == worker->facts.links.end()) continue;
       slowest = std::min(slowest.value_or(link->second), link->second);
     }
     if (!slowest.has_value()) continue;
     members.workers[i].link_bytes_per_second = static_cast<double>(*slowest);
   }
-  members.factors = state.works.factors();
+  members.factors = state.known.works.factors();
   return members;
 }
 
 v1::StagePlan InForce(ClusterState& state, const StreamId& id,
                       uint32_t virtual_device, const std::string& fingerprint) {
+  MutexLock lock(&state.mu);
   Session* const session = state.FindSession(id);
   if (session == nullptr) return {};
-  const auto plans = session->stage_plans.find(virtual_device);
-  if (plans == session->stage_plans.end()) return {};
+  const auto plans = session->plans.stages.find(virtual_device);
+  if (plans == session->plans.stages.end()) return {};
   for (const v1::StagePlan& plan : plans->second) {
     const bool cut = !plan.stages().empty();
     if (cut && plan.fingerprint() == fingerprint) return plan;
@@ -82,20 +85,21 @@ v1::StagePlan InForce(ClusterState& state, const StreamId& id,
   return {};
 }
 
-void Answer(ClusterState& state, const StreamId& id, v1::StageAnswer* answer,
-            Wakes* wakes) {
+void Answer(ClusterState& state, const StreamId& id, v1::StageAnswer* answer) {
+  Wakes wakes;
+  MutexLock lock(&state.mu);
   Session* const session = state.FindSession(id);
   if (session == nullptr) return;
   size_t waiting = 0;
-  for (const v1::SessionResponse& response : session->outbox) {
+  for (const v1::SessionResponse& response : session->link.outbox) {
     waiting += response.has_stages() ? 1 : 0;
   }
   if (waiting >= kMaxAnswers) return;
   if (answer->has_batch()) {
-    session->batch_plans[answer->virtual_device()] = *answer;
+    session->plans.batches[answer->virtual_device()] = *answer;
   } else {
     std::deque<v1::StagePlan>& plans =
-        session->stage_plans[answer->virtual_device()];
+        session->plans.stages[answer->virtual_device()];
     // What was cut stays so where no new plan is found.
     std::erase_if(plans, [&](const v1::StagePlan& plan) {
       return plan.fingerprint() == answer->plan().fingerprint() &&
@@ -106,7 +110,7 @@ void Answer(ClusterState& state, const StreamId& id, v1::StageAnswer* answer,
   }
   v1::SessionResponse response;
   *response.mutable_stages() = std::move(*answer);
-  notices::Send(std::move(response), session, wakes);
+  notices::Send(std::move(response), session, &wakes);
 }
 
 }  // namespace djinn::coordinator::stages

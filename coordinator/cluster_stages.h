@@ -10,28 +10,31 @@
 #include "common/mutex.h"
 #include "coordinator/cluster_state.h"
 #include "coordinator/stage_planner.h"
-#include "coordinator/stream_id.h"
 #include "coordinator/waker.h"
 #include "djinn/v1/placement.pb.h"
 #include "djinn/v1/session.pb.h"
 
 namespace djinn::coordinator::stages {
 
-// As Cluster::MembersForStages().
+// Returns the members of the virtual device that have their leases, and what
+// was learnt of devices; nothing when the session is gone or asks too often: it
+// will ask again.
 std::optional<StageMembers> MembersOf(ClusterState& state,
                                       const StreamId& session,
                                       uint32_t virtual_device)
-    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
+    ABSL_LOCKS_EXCLUDED(state.mu);
 
-// As Cluster::StagesInForce().
+// Returns the last plan that the virtual device was given for the graph, by its
+// fingerprint in hex; a plan without stages when there is none.
 v1::StagePlan InForce(ClusterState& state, const StreamId& session,
                       uint32_t virtual_device, const std::string& fingerprint)
-    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
+    ABSL_LOCKS_EXCLUDED(state.mu);
 
-// As Cluster::AnswerStages(); takes out of the answer what is sent.
+// Keeps the plan, for operators and for the next question, and sends it unless
+// the session leaves too many messages unread. Takes out of `answer` what is
+// sent.
 void Answer(ClusterState& state, const StreamId& session,
-            v1::StageAnswer* answer, Wakes* wakes)
-    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
+            v1::StageAnswer* answer) ABSL_LOCKS_EXCLUDED(state.mu);
 
 }  // namespace djinn::coordinator::stages
 

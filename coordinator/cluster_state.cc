@@ -15,20 +15,21 @@ ClusterState::ClusterState(const Config* config, Tenants* tenants, Clock* clock,
       workers(config->worker_timeout),
       keys(random, config->lease_key_lifetime,
            2 * (config->lease_valid_for + config->lease_grace_period)),
-      cohorts(config->cohorts),
-      losses(config->reclaim_loss_limit),
-      reservation(config->line_patience),
-      draws(random->NonZero64()),
+      quotas(config->cohorts, config->reclaim_loss_limit),
+      queue(config->line_patience),
+      known(random->NonZero64()),
       jobs(config->recorded_jobs) {}
 
 Session* ClusterState::FindSession(const StreamId& id) {
   Session* const session = sessions.Find(id.owner);
-  return session != nullptr && session->stream == id.stream ? session : nullptr;
+  return session != nullptr && session->link.number == id.stream ? session
+                                                                 : nullptr;
 }
 
 Worker* ClusterState::FindWorker(const StreamId& id) {
   Worker* const worker = workers.Find(id.owner);
-  return worker != nullptr && worker->stream == id.stream ? worker : nullptr;
+  return worker != nullptr && worker->link.number == id.stream ? worker
+                                                               : nullptr;
 }
 
 absl::StatusOr<Session*> ClusterState::FindOpenSession(const StreamId& id) {
@@ -54,14 +55,14 @@ const Session* ClusterState::FindForOperator(const std::string& id) {
 const Worker::Held* ClusterState::HeldFor(const Lease& lease) {
   const Worker* const worker = workers.Find(lease.worker_id);
   if (worker == nullptr) return nullptr;
-  const auto found = worker->held.find(lease.id);
-  return found == worker->held.end() ? nullptr : &found->second;
+  const auto found = worker->leases.held.find(lease.id);
+  return found == worker->leases.held.end() ? nullptr : &found->second;
 }
 
 SharedWork ClusterState::WorkOf(const Session& session) const {
-  return session.work != nullptr
-             ? session.work
-             : works.OfProgram(session.tenant, session.program);
+  return session.work.sum != nullptr
+             ? session.work.sum
+             : known.works.OfProgram(session.tenant, session.program);
 }
 
 }  // namespace djinn::coordinator

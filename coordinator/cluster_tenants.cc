@@ -3,16 +3,20 @@
 #include <algorithm>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/time/time.h"
 #include "common/error.h"
 #include "coordinator/cluster_credits.h"
+#include "coordinator/cluster_leases.h"
 #include "coordinator/cluster_line.h"
 #include "coordinator/cluster_notices.h"
 #include "coordinator/cluster_quota.h"
 #include "coordinator/cluster_sessions.h"
+#include "coordinator/lease_table.h"
+#include "coordinator/queue_stops.h"
 #include "coordinator/session_table.h"
 #include "scheduler/quota/quota_tree.h"
 
@@ -53,9 +57,9 @@ void Apply(ClusterState& state, const Tenant& tenant, Wakes* wakes)
     lease->tenant_limits = tenant.totals;
     // One that it may go to counts no more than before.
     if (!lease->migrating() || lease->quota != scheduler::Amounts()) {
-      state.quotas.Give(tenant.name, lease->quota);
+      state.quotas.tree.Give(tenant.name, lease->quota);
       lease->quota = LeaseQuota(tenant);
-      state.quotas.Take(tenant.name, lease->quota);
+      state.quotas.tree.Take(tenant.name, lease->quota);
     }
     credits::TopUp(state, id, tenant);
     notices::IssueAgain(state, lease.get(), wakes);
@@ -75,7 +79,7 @@ void Remove(ClusterState& state, const std::string& name, Wakes* wakes)
     if (session->tenant == name) sessions.push_back(session.get());
   }
   for (Session* session : sessions) {
-    if (session->stream == 0) {
+    if (session->link.number == 0) {
       sessions::End(state, session, "its tenant was removed", wakes);
       continue;
     }
@@ -84,14 +88,16 @@ void Remove(ClusterState& state, const std::string& name, Wakes* wakes)
     session->end =
         MakeError(absl::StatusCode::kUnauthenticated, "TOKEN_UNKNOWN",
                   "tenant " + name + " is not configured any more");
-    wakes->Add(session->waker);
+    wakes->Add(session->link.waker);
   }
 }
 
 }  // namespace
 
 v1::ReloadConfigResponse Set(ClusterState& state, std::vector<Tenant> tenants,
-                             std::vector<Cohort> cohorts, Wakes* wakes) {
+                             std::vector<Cohort> cohorts) {
+  Wakes wakes;
+  MutexLock lock(&state.mu);
   v1::ReloadConfigResponse changes;
   const Tenants::Snapshot before = state.tenants->all();
   const std::vector<std::string> sharing =
@@ -100,7 +106,7 @@ v1::ReloadConfigResponse Set(ClusterState& state, std::vector<Tenant> tenants,
       state.tenants->NamesThat(&Tenant::batch_with_others);
   state.tenants->Replace(std::move(tenants));
   const std::vector<Cohort> cohorts_before =
-      std::exchange(state.cohorts, std::move(cohorts));
+      std::exchange(state.quotas.cohorts, std::move(cohorts));
   quota::Configure(state);
   for (const auto& [name, tenant] : *state.tenants->all()) {
     const auto old = before->find(name);
@@ -108,8 +114,8 @@ v1::ReloadConfigResponse Set(ClusterState& state, std::vector<Tenant> tenants,
       changes.add_added_tenants(name);
     } else if (!Same(*tenant, *old->second)) {
       changes.add_changed_tenants(name);
-      Apply(state, *tenant, wakes);
-    } else if (CohortsOf(tenant->cohort, state.cohorts) !=
+      Apply(state, *tenant, &wakes);
+    } else if (CohortsOf(tenant->cohort, state.quotas.cohorts) !=
                CohortsOf(tenant->cohort, cohorts_before)) {
       changes.add_changed_tenants(name);
     }
@@ -117,16 +123,41 @@ v1::ReloadConfigResponse Set(ClusterState& state, std::vector<Tenant> tenants,
   for (const auto& [name, tenant] : *before) {
     if (state.tenants->Find(name) != nullptr) continue;
     changes.add_removed_tenants(name);
-    Remove(state, name, wakes);
+    Remove(state, name, &wakes);
   }
   if (state.tenants->NamesThat(&Tenant::share_contents) != sharing ||
       state.tenants->NamesThat(&Tenant::batch_with_others) != batching) {
     // Those who have none of their leases, too: contents outlive leases.
     for (const auto& [id, worker] : state.workers.all()) {
-      notices::Touch(worker.get(), wakes);
+      notices::Touch(worker.get(), &wakes);
     }
   }
   return changes;
+}
+
+void DrainStopped(ClusterState& state, Wakes* wakes) {
+  for (const auto& [tenant, stop] : state.queue.stops.all()) {
+    if (!stop.drain) continue;
+    std::vector<std::string> ends;
+    for (const Lease* lease : state.leases.OfTenant(tenant)) {
+      ends.push_back(lease->id);
+    }
+    for (const std::string& id : ends) {
+      Lease* const lease = state.leases.Find(id);
+      // It has gone with the one that it was to replace.
+      if (lease == nullptr) continue;
+      const std::string session_id = lease->session_id;
+      const std::string worker_id = lease->worker_id;
+      if (Lease* const to = state.leases.FindMigration(*lease)) {
+        leases::DropMigration(state, to, QueueStopped(tenant), wakes);
+      }
+      if (!lease->migrating() && lease->state == Lease::State::kGranted) {
+        state.sessions.Find(session_id)->returning.insert(lease->device);
+      }
+      leases::End(state, lease, "QUEUE_STOPPED", wakes);
+      notices::LeaveWorker(state, session_id, worker_id, wakes);
+    }
+  }
 }
 
 }  // namespace djinn::coordinator::tenants

@@ -9,6 +9,13 @@
 #include "common/lease/lease_verifier.h"
 #include "common/metrics/exposition.h"
 #include "coordinator/cluster_fixture.h"
+#include "coordinator/cluster_requests.h"
+#include "coordinator/cluster_scrape.h"
+#include "coordinator/cluster_sessions.h"
+#include "coordinator/cluster_state.h"
+#include "coordinator/cluster_tenants.h"
+#include "coordinator/cluster_views.h"
+#include "coordinator/cluster_workers.h"
 #include "coordinator/session_table.h"
 #include "coordinator/testing.h"
 #include "gmock/gmock.h"
@@ -35,15 +42,15 @@ TEST_F(ClusterTest, RefusesAWrongWindow) {
   v1::OpenSession open = TestOpen();
   open.mutable_protocol()->set_min(5);
   open.mutable_protocol()->set_max(6);
-  EXPECT_EQ(
-      ErrorReason(
-          cluster_->Attach(*tenants_.Find("red"), open, nullptr).status()),
-      "PROTOCOL_WINDOW");
+  EXPECT_EQ(ErrorReason(sessions::Attach(*cluster_, *tenants_.Find("red"), open,
+                                         nullptr)
+                            .status()),
+            "PROTOCOL_WINDOW");
   w0_.mutable_protocol()->set_min(kMaxProtocolVersion + 1);
   w0_.mutable_protocol()->set_max(kMaxProtocolVersion + 1);
-  EXPECT_EQ(ErrorReason(cluster_->Join(w0_, nullptr).status()),
+  EXPECT_EQ(ErrorReason(workers::Join(*cluster_, w0_, nullptr).status()),
             "PROTOCOL_WINDOW");
-  EXPECT_THAT(cluster_->Workers().items, IsEmpty());
+  EXPECT_THAT(views::Workers(*cluster_, {}).items, IsEmpty());
 }
 
 TEST_F(ClusterTest, RefusesNamesThatAreTooLong) {
@@ -69,7 +76,8 @@ TEST_F(ClusterTest, RefusesWhatAWorkerSaysAtTooGreatLength) {
   const std::string much(10'000, 'x');
   const auto join = [&](const v1::WorkerState& state) {
     const absl::Status status =
-        cluster_->Join(state, std::make_shared<CountingWaker>()).status();
+        workers::Join(*cluster_, state, std::make_shared<CountingWaker>())
+            .status();
     EXPECT_LT(status.message().size(), 1000u);
     return ErrorReason(status);
   };
@@ -80,11 +88,12 @@ TEST_F(ClusterTest, RefusesWhatAWorkerSaysAtTooGreatLength) {
   state = w0_;
   state.add_capabilities(much);
   EXPECT_EQ(join(state), "PROTOCOL_VIOLATION");
-  EXPECT_THAT(cluster_->Workers().items, IsEmpty());
+  EXPECT_THAT(views::Workers(*cluster_, {}).items, IsEmpty());
   // It could say so later.
   const StreamId worker = Join(w0_);
   w0_.set_address(much + ":1");
-  EXPECT_EQ(ErrorReason(cluster_->Report(worker, w0_)), "PROTOCOL_VIOLATION");
+  EXPECT_EQ(ErrorReason(workers::Report(*cluster_, worker, w0_)),
+            "PROTOCOL_VIOLATION");
 }
 
 TEST_F(ClusterTest, LogsRefusalsNowAndThen) {
@@ -94,7 +103,7 @@ TEST_F(ClusterTest, LogsRefusalsNowAndThen) {
     for (int i = 0; i < asks; ++i) {
       v1::LeaseRequest request = TestLeaseRequest(0);
       request.set_placement_policy("none");
-      EXPECT_TRUE(cluster_->RequestLease(session, request).ok());
+      EXPECT_TRUE(requests::Request(*cluster_, session, request).ok());
       EXPECT_TRUE(Next(session)->has_refused());
     }
     const std::string log = testing::internal::GetCapturedStderr();
@@ -120,9 +129,10 @@ TEST_F(ClusterTest, LogsWhatAClientDoesWithItsLeasesNowAndThen) {
     for (int i = 0; i < times; ++i) {
       v1::LeaseReturn returned;
       returned.set_lease_id(Grant(session, 0, worker, &w0_).lease_id());
-      EXPECT_EQ(cluster_->ReturnLease(session, returned), absl::OkStatus());
+      EXPECT_EQ(requests::Return(*cluster_, session, returned),
+                absl::OkStatus());
       CarryOut(worker, &w0_);
-      cluster_->Detach(session);
+      sessions::Detach(*cluster_, session);
       session = Open("red", session.owner);
     }
     return testing::internal::GetCapturedStderr();
@@ -147,7 +157,7 @@ TEST_F(ClusterTest, WorkerKnowsTheLeaseBeforeTheClient) {
   const StreamId session = Open("red");
   const StreamId worker = Join(w0_);
   EXPECT_THAT(Desired(worker)->leases(), IsEmpty());
-  ASSERT_TRUE(cluster_->RequestLease(session, TestLeaseRequest(0)).ok());
+  ASSERT_TRUE(requests::Request(*cluster_, session, TestLeaseRequest(0)).ok());
   EXPECT_EQ(Next(session), std::nullopt);
 
   const v1::DesiredState desired = *Desired(worker);
@@ -165,11 +175,11 @@ TEST_F(ClusterTest, WorkerKnowsTheLeaseBeforeTheClient) {
   EXPECT_FALSE(record.has_credits());
   // An older acknowledgement is not enough.
   w0_.set_applied_revision(desired.revision() - 1);
-  ASSERT_TRUE(cluster_->Report(worker, w0_).ok());
+  ASSERT_TRUE(workers::Report(*cluster_, worker, w0_).ok());
   EXPECT_EQ(Next(session), std::nullopt);
 
   w0_.set_applied_revision(desired.revision());
-  ASSERT_TRUE(cluster_->Report(worker, w0_).ok());
+  ASSERT_TRUE(workers::Report(*cluster_, worker, w0_).ok());
   const v1::LeaseGranted granted = Next(session)->granted();
   EXPECT_EQ(granted.lease().lease_id(), record.lease_id());
   EXPECT_EQ(granted.lease().token(), desired.leases(0).SerializeAsString());
@@ -177,23 +187,23 @@ TEST_F(ClusterTest, WorkerKnowsTheLeaseBeforeTheClient) {
   EXPECT_EQ(granted.lease().worker_incarnation(), w0_.incarnation());
   EXPECT_EQ(granted.lease().session_epoch(), 1u);
   // Asking again gives the same lease.
-  ASSERT_TRUE(cluster_->RequestLease(session, TestLeaseRequest(0)).ok());
+  ASSERT_TRUE(requests::Request(*cluster_, session, TestLeaseRequest(0)).ok());
   EXPECT_EQ(Next(session)->granted().lease().lease_id(), record.lease_id());
 }
 
 TEST_F(ClusterTest, RequestWaitsForAWorkerUntilItsDeadline) {
   const StreamId session = Open("red");
-  ASSERT_TRUE(cluster_->RequestLease(session, TestLeaseRequest(0)).ok());
+  ASSERT_TRUE(requests::Request(*cluster_, session, TestLeaseRequest(0)).ok());
   clock_.Advance(config_.lease_request_timeout - absl::Milliseconds(1));
-  cluster_->Tick();
+  coordinator::Tick(*cluster_);
   EXPECT_EQ(Next(session), std::nullopt);
   clock_.Advance(absl::Milliseconds(1));
-  cluster_->Tick();
+  coordinator::Tick(*cluster_);
   const v1::LeaseRefused refused = Next(session)->refused();
   EXPECT_EQ(refused.reason(), "NO_WORKER");
   EXPECT_EQ(refused.code(), static_cast<int>(absl::StatusCode::kUnavailable));
   // A later request meets a worker that came late.
-  ASSERT_TRUE(cluster_->RequestLease(session, TestLeaseRequest(0)).ok());
+  ASSERT_TRUE(requests::Request(*cluster_, session, TestLeaseRequest(0)).ok());
   const StreamId worker = Join(w0_);
   CarryOut(worker, &w0_);
   EXPECT_TRUE(Next(session)->has_granted());
@@ -202,7 +212,7 @@ TEST_F(ClusterTest, RequestWaitsForAWorkerUntilItsDeadline) {
 TEST_F(ClusterTest, WhatCanNeverFitIsRefusedAtOnce) {
   config_.tenants[0].limits.set_memory_bytes(~uint64_t{0});
   config_.tenants[0].totals.set_memory_bytes(~uint64_t{0});
-  cluster_->SetTenants(config_.tenants);
+  tenants::Set(*cluster_, config_.tenants);
   Join(w0_);
   const StreamId session = Open("red");
   ASSERT_TRUE(
@@ -213,17 +223,17 @@ TEST_F(ClusterTest, WhatCanNeverFitIsRefusedAtOnce) {
   v1::LeaseRequest overflowing = TestLeaseRequest(0, 7, ~uint64_t{0});
   *overflowing.add_contents() = overflowing.contents(0);
   overflowing.mutable_contents(1)->set_hash_low(8);
-  ASSERT_TRUE(cluster_->RequestLease(session, overflowing).ok());
+  ASSERT_TRUE(requests::Request(*cluster_, session, overflowing).ok());
   EXPECT_EQ(Next(session)->refused().reason(), "TOO_LARGE");
 }
 
 TEST_F(ClusterTest, SilentWorkerMeansRefusalAndCleanUp) {
   const StreamId session = Open("red");
   const StreamId worker = Join(w0_);
-  ASSERT_TRUE(cluster_->RequestLease(session, TestLeaseRequest(0)).ok());
+  ASSERT_TRUE(requests::Request(*cluster_, session, TestLeaseRequest(0)).ok());
   EXPECT_THAT(Desired(worker)->leases(), SizeIs(1));
   clock_.Advance(config_.lease_request_timeout);
-  cluster_->Tick();
+  coordinator::Tick(*cluster_);
   EXPECT_EQ(Next(session)->refused().reason(), "WORKER_UNRESPONSIVE");
   const v1::DesiredState desired = *Desired(worker);
   EXPECT_THAT(desired.leases(), IsEmpty());
@@ -238,7 +248,8 @@ TEST_F(ClusterTest, PlacementSeesOnlyTheTenantsContents) {
   const StreamId stream1 = Join(w1);
   const StreamId session = Open("red");
   ASSERT_TRUE(
-      cluster_->RequestLease(session, TestLeaseRequest(0, 7, 90'900'000)).ok());
+      requests::Request(*cluster_, session, TestLeaseRequest(0, 7, 90'900'000))
+          .ok());
   CarryOut(stream1, &w1);
   const v1::LeaseGranted granted = Next(session)->granted();
   EXPECT_EQ(granted.lease().worker_id(), "w1");
@@ -251,10 +262,10 @@ TEST_F(ClusterTest, ContentsCountOnce) {
   const StreamId worker = Join(w0_);
   const StreamId session = Open("red");
   v1::LeaseRequest request = TestLeaseRequest(0, 7, 90'900'000);
-  while (request.contents_size() < Cluster::kMaxContentHints) {
+  while (request.contents_size() < kMaxContentHints) {
     *request.add_contents() = request.contents(0);
   }
-  ASSERT_EQ(cluster_->RequestLease(session, request), absl::OkStatus());
+  ASSERT_EQ(requests::Request(*cluster_, session, request), absl::OkStatus());
   CarryOut(worker, &w0_);
   EXPECT_THAT(Next(session)->granted().placement_reason(),
               HasSubstr("holds 90.9 MB of 90.9 MB asked"));
@@ -263,10 +274,10 @@ TEST_F(ClusterTest, ContentsCountOnce) {
 TEST_F(ClusterTest, TooManyContentsAreAViolation) {
   const StreamId session = Open("red");
   v1::LeaseRequest request = TestLeaseRequest(0);
-  for (int i = 0; i <= Cluster::kMaxContentHints; ++i) {
+  for (int i = 0; i <= kMaxContentHints; ++i) {
     request.add_contents()->set_hash_low(i);
   }
-  const absl::Status status = cluster_->RequestLease(session, request);
+  const absl::Status status = requests::Request(*cluster_, session, request);
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(ErrorReason(status), "PROTOCOL_VIOLATION");
   EXPECT_THAT(status.message(), HasSubstr("65 contents: at most 64"));
@@ -277,8 +288,8 @@ TEST_F(ClusterTest, TwoDevicesOfASessionUseTwoWorkers) {
   const StreamId stream0 = Join(w0_);
   const StreamId stream1 = Join(w1);
   const StreamId session = Open("red");
-  ASSERT_TRUE(cluster_->RequestLease(session, TestLeaseRequest(0)).ok());
-  ASSERT_TRUE(cluster_->RequestLease(session, TestLeaseRequest(1)).ok());
+  ASSERT_TRUE(requests::Request(*cluster_, session, TestLeaseRequest(0)).ok());
+  ASSERT_TRUE(requests::Request(*cluster_, session, TestLeaseRequest(1)).ok());
   CarryOut(stream0, &w0_);
   CarryOut(stream1, &w1);
   EXPECT_EQ(Next(session)->granted().lease().worker_id(), "w0");
@@ -292,12 +303,12 @@ TEST_F(ClusterTest, WorkersHearOfThoseThatTheirSessionsUseBesides) {
   const StreamId stream1 = Join(w1);
   const StreamId stream2 = Join(w2);
   const StreamId session = Open("red");
-  ASSERT_TRUE(cluster_->RequestLease(session, TestLeaseRequest(0)).ok());
+  ASSERT_TRUE(requests::Request(*cluster_, session, TestLeaseRequest(0)).ok());
   EXPECT_EQ(Desired(stream0)->peers_size(), 0);
   EXPECT_EQ(Desired(stream1)->peers_size(), 0);
   EXPECT_EQ(Desired(stream2)->peers_size(), 0);
   // Both hear of it at once: who has the older lease may be asked first.
-  ASSERT_TRUE(cluster_->RequestLease(session, TestLeaseRequest(1)).ok());
+  ASSERT_TRUE(requests::Request(*cluster_, session, TestLeaseRequest(1)).ok());
   const std::optional<v1::DesiredState> first = Desired(stream0);
   const std::optional<v1::DesiredState> second = Desired(stream1);
   ASSERT_TRUE(first.has_value() && second.has_value());
@@ -311,7 +322,7 @@ TEST_F(ClusterTest, WorkersHearOfThoseThatTheirSessionsUseBesides) {
   EXPECT_FALSE(Desired(stream2).has_value());
   // Nor do other sessions' workers.
   const StreamId other = Open("red");
-  ASSERT_TRUE(cluster_->RequestLease(other, TestLeaseRequest(0)).ok());
+  ASSERT_TRUE(requests::Request(*cluster_, other, TestLeaseRequest(0)).ok());
   EXPECT_EQ(Desired(stream2)->peers_size(), 0);
 }
 
@@ -319,20 +330,20 @@ TEST_F(ClusterTest, CloseDropsAtOnceUntilTheWorkerSaysItIsGone) {
   const StreamId worker = Join(w0_);
   const StreamId session = Open("red");
   Grant(session, 0, worker, &w0_);
-  cluster_->Close(session);
-  EXPECT_THAT(cluster_->Sessions().items, IsEmpty());
-  EXPECT_THAT(cluster_->Leases().items, IsEmpty());
+  sessions::Close(*cluster_, session);
+  EXPECT_THAT(views::Sessions(*cluster_, {}).items, IsEmpty());
+  EXPECT_THAT(views::Leases(*cluster_, {}).items, IsEmpty());
   v1::DesiredState desired = *Desired(worker);
   EXPECT_THAT(desired.leases(), IsEmpty());
   EXPECT_THAT(desired.drop_session_ids(), ElementsAre(session.owner));
   // A report that still shows it, from before, revives nothing.
-  ASSERT_TRUE(cluster_->Report(worker, w0_).ok());
-  EXPECT_THAT(cluster_->Sessions().items, IsEmpty());
+  ASSERT_TRUE(workers::Report(*cluster_, worker, w0_).ok());
+  EXPECT_THAT(views::Sessions(*cluster_, {}).items, IsEmpty());
   clock_.Advance(config_.heartbeat_interval);
   EXPECT_THAT(Desired(worker)->drop_session_ids(), SizeIs(1));
   w0_.clear_sessions();
   w0_.set_applied_revision(desired.revision());
-  ASSERT_TRUE(cluster_->Report(worker, w0_).ok());
+  ASSERT_TRUE(workers::Report(*cluster_, worker, w0_).ok());
   clock_.Advance(config_.heartbeat_interval);
   EXPECT_THAT(Desired(worker)->drop_session_ids(), IsEmpty());
 }
@@ -341,35 +352,36 @@ TEST_F(ClusterTest, BrokenStreamMayComeBackBeforeTheTimeOut) {
   const StreamId worker = Join(w0_);
   const StreamId session = Open("red");
   const v1::Lease lease = Grant(session, 0, worker, &w0_);
-  cluster_->Detach(session);
-  EXPECT_EQ(cluster_->Sessions().items[0].state(), v1::SessionInfo::DETACHED);
+  sessions::Detach(*cluster_, session);
+  EXPECT_EQ(views::Sessions(*cluster_, {}).items[0].state(),
+            v1::SessionInfo::DETACHED);
   clock_.Advance(config_.session_timeout - absl::Seconds(1));
-  ASSERT_TRUE(cluster_->Report(worker, w0_).ok());
-  cluster_->Tick();
+  ASSERT_TRUE(workers::Report(*cluster_, worker, w0_).ok());
+  coordinator::Tick(*cluster_);
   const StreamId again = Open("red", session.owner);
   EXPECT_EQ(again.owner, session.owner);
   Exposition exposition;
-  cluster_->Collect(&exposition);
+  scrape::Collect(*cluster_, &exposition);
   EXPECT_THAT(exposition.Text(),
               HasSubstr(absl::StrCat(
                   "djinn_recovery_duration_seconds_sum{kind=\"session"
                   "_attached_again\"} ",
                   absl::ToInt64Seconds(config_.session_timeout) - 1, "\n")));
   clock_.Advance(config_.session_timeout);
-  ASSERT_TRUE(cluster_->Report(worker, w0_).ok());
-  cluster_->Tick();
-  EXPECT_EQ(cluster_->Leases().items[0].lease_id(), lease.lease_id());
+  ASSERT_TRUE(workers::Report(*cluster_, worker, w0_).ok());
+  coordinator::Tick(*cluster_);
+  EXPECT_EQ(views::Leases(*cluster_, {}).items[0].lease_id(), lease.lease_id());
 }
 
 TEST_F(ClusterTest, DetachedSessionTimesOut) {
   const StreamId worker = Join(w0_);
   const StreamId session = Open("red");
   Grant(session, 0, worker, &w0_);
-  cluster_->Detach(session);
+  sessions::Detach(*cluster_, session);
   clock_.Advance(config_.session_timeout);
-  ASSERT_TRUE(cluster_->Report(worker, w0_).ok());
-  cluster_->Tick();
-  EXPECT_THAT(cluster_->Sessions().items, IsEmpty());
+  ASSERT_TRUE(workers::Report(*cluster_, worker, w0_).ok());
+  coordinator::Tick(*cluster_);
+  EXPECT_THAT(views::Sessions(*cluster_, {}).items, IsEmpty());
   EXPECT_THAT(Desired(worker)->drop_session_ids(), ElementsAre(session.owner));
 }
 
@@ -377,10 +389,10 @@ TEST_F(ClusterTest, EndedSessionIsNotResumed) {
   const StreamId worker = Join(w0_);
   const StreamId session = Open("red");
   Grant(session, 0, worker, &w0_);
-  cluster_->Detach(session);
+  sessions::Detach(*cluster_, session);
   clock_.Advance(config_.session_timeout);
-  ASSERT_TRUE(cluster_->Report(worker, w0_).ok());
-  cluster_->Tick();
+  ASSERT_TRUE(workers::Report(*cluster_, worker, w0_).ok());
+  coordinator::Tick(*cluster_);
   absl::Status status = Attach("red", session.owner).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(ErrorReason(status), "SESSION_EXPIRED");
@@ -389,13 +401,13 @@ TEST_F(ClusterTest, EndedSessionIsNotResumed) {
   EXPECT_THAT(w0_.sessions(), IsEmpty());
   EXPECT_EQ(ErrorReason(Attach("red", session.owner).status()),
             "SESSION_EXPIRED");
-  EXPECT_THAT(cluster_->Sessions().items, IsEmpty());
+  EXPECT_THAT(views::Sessions(*cluster_, {}).items, IsEmpty());
   // One that never had a lease has lost nothing.
   const StreamId fresh = Open("red");
-  cluster_->Detach(fresh);
+  sessions::Detach(*cluster_, fresh);
   clock_.Advance(config_.session_timeout);
-  cluster_->Tick();
-  EXPECT_THAT(cluster_->Sessions().items, IsEmpty());
+  coordinator::Tick(*cluster_);
+  EXPECT_THAT(views::Sessions(*cluster_, {}).items, IsEmpty());
   EXPECT_EQ(Open("red", fresh.owner).owner, fresh.owner);
   // A coordinator that restarted cannot know.
   Restart();
@@ -409,13 +421,13 @@ TEST_F(ClusterTest, EndedSessionIsNotAdopted) {
   // Its worker is away for so long that nobody remembers it.
   for (const absl::Duration away : {config_.worker_timeout, absl::Hours(24)}) {
     clock_.Advance(away + absl::Seconds(1));
-    cluster_->Tick();
+    coordinator::Tick(*cluster_);
   }
-  ASSERT_THAT(cluster_->Workers().items, IsEmpty());
-  cluster_->Close(session);
+  ASSERT_THAT(views::Workers(*cluster_, {}).items, IsEmpty());
+  sessions::Close(*cluster_, session);
   w0_.set_applied_revision(0);
   const StreamId back = Join(w0_);
-  EXPECT_THAT(cluster_->Sessions().items, IsEmpty());
+  EXPECT_THAT(views::Sessions(*cluster_, {}).items, IsEmpty());
   EXPECT_THAT(Desired(back)->drop_session_ids(), ElementsAre(session.owner));
 }
 
@@ -442,15 +454,17 @@ TEST(SessionTableTest, RemembersTheNewestEndsOfEachTenant) {
 TEST_F(ClusterTest, NewStreamReplacesAHalfOpenOne) {
   const auto old_waker = std::make_shared<CountingWaker>();
   const StreamId old =
-      cluster_->Attach(*tenants_.Find("red"), TestOpen(), old_waker).value();
+      sessions::Attach(*cluster_, *tenants_.Find("red"), TestOpen(), old_waker)
+          .value();
   const int wakes = old_waker->count;
   const StreamId now = Open("red", old.owner);
   EXPECT_EQ(old_waker->count, wakes + 1);
-  EXPECT_EQ(cluster_->NextResponse(old).status().code(),
+  EXPECT_EQ(sessions::NextResponse(*cluster_, old).status().code(),
             absl::StatusCode::kAborted);
   // The old stream's end does not detach the session.
-  cluster_->Detach(old);
-  EXPECT_EQ(cluster_->Sessions().items[0].state(), v1::SessionInfo::ATTACHED);
+  sessions::Detach(*cluster_, old);
+  EXPECT_EQ(views::Sessions(*cluster_, {}).items[0].state(),
+            v1::SessionInfo::ATTACHED);
   EXPECT_EQ(Next(now), std::nullopt);
 }
 
@@ -467,36 +481,38 @@ TEST_F(ClusterTest, LostWorkerEndsLeasesAndForgetsThemWhenItReturns) {
   const StreamId session = Open("red");
   const v1::Lease lease = Grant(session, 0, worker, &w0_);
   clock_.Advance(config_.worker_timeout + absl::Milliseconds(1));
-  cluster_->Tick();
-  EXPECT_EQ(cluster_->Workers().items[0].state(), v1::WorkerInfo::LOST);
+  coordinator::Tick(*cluster_);
+  EXPECT_EQ(views::Workers(*cluster_, {}).items[0].state(),
+            v1::WorkerInfo::LOST);
   const v1::LeaseEnded ended = Next(session)->ended();
   EXPECT_EQ(ended.lease_id(), lease.lease_id());
   EXPECT_EQ(ended.reason(), "WORKER_LOST");
-  EXPECT_EQ(ErrorReason(cluster_->NextDesiredState(worker).status()),
+  EXPECT_EQ(ErrorReason(workers::NextDesiredState(*cluster_, worker).status()),
             "STREAM_REPLACED");
 
   w0_.set_applied_revision(0);
   const StreamId back = Join(w0_);
-  EXPECT_EQ(cluster_->Workers().items[0].state(), v1::WorkerInfo::ACTIVE);
-  EXPECT_THAT(cluster_->Leases().items, IsEmpty());
+  EXPECT_EQ(views::Workers(*cluster_, {}).items[0].state(),
+            v1::WorkerInfo::ACTIVE);
+  EXPECT_THAT(views::Leases(*cluster_, {}).items, IsEmpty());
   // Until it forgot the session, it is no candidate for it.
-  ASSERT_TRUE(cluster_->RequestLease(session, TestLeaseRequest(0)).ok());
-  EXPECT_THAT(cluster_->Leases().items, IsEmpty());
+  ASSERT_TRUE(requests::Request(*cluster_, session, TestLeaseRequest(0)).ok());
+  EXPECT_THAT(views::Leases(*cluster_, {}).items, IsEmpty());
   CarryOut(back, &w0_);
-  ASSERT_THAT(cluster_->Leases().items, SizeIs(1));
-  EXPECT_EQ(cluster_->Leases().items[0].session_epoch(), 2u);
+  ASSERT_THAT(views::Leases(*cluster_, {}).items, SizeIs(1));
+  EXPECT_EQ(views::Leases(*cluster_, {}).items[0].session_epoch(), 2u);
 }
 
 TEST_F(ClusterTest, RestartedWorkerEndsItsLeases) {
   const StreamId worker = Join(w0_);
   const StreamId session = Open("red");
   Grant(session, 0, worker, &w0_);
-  cluster_->Leave(worker);
+  workers::Leave(*cluster_, worker);
   clock_.Advance(absl::Seconds(2));
   Join(TestWorker("w0", 2));
   EXPECT_EQ(Next(session)->ended().reason(), "WORKER_RESTARTED");
   Exposition exposition;
-  cluster_->Collect(&exposition);
+  scrape::Collect(*cluster_, &exposition);
   EXPECT_THAT(exposition.Text(),
               HasSubstr("djinn_recovery_duration_seconds_sum{"
                         "kind=\"worker_restarted\"} 2\n"));
@@ -505,8 +521,8 @@ TEST_F(ClusterTest, RestartedWorkerEndsItsLeases) {
 TEST_F(ClusterTest, OfferedLeaseMovesToAnotherWorker) {
   const StreamId worker = Join(w0_);
   const StreamId session = Open("red");
-  ASSERT_TRUE(cluster_->RequestLease(session, TestLeaseRequest(0)).ok());
-  cluster_->Leave(worker);
+  ASSERT_TRUE(requests::Request(*cluster_, session, TestLeaseRequest(0)).ok());
+  workers::Leave(*cluster_, worker);
   v1::WorkerState w1 = TestWorker("w1");
   const StreamId stream1 = Join(w1);
   v1::WorkerState busy = TestWorker("w0", 2);
@@ -519,12 +535,12 @@ TEST_F(ClusterTest, OfferedLeaseMovesToAnotherWorker) {
 TEST_F(ClusterTest, WorkerIdInUse) {
   const StreamId worker = Join(w0_);
   const absl::Status refused =
-      cluster_->Join(TestWorker("w0", 2), nullptr).status();
+      workers::Join(*cluster_, TestWorker("w0", 2), nullptr).status();
   EXPECT_EQ(ErrorReason(refused), "WORKER_ID_IN_USE");
   EXPECT_EQ(refused.code(), absl::StatusCode::kAlreadyExists);
   // The same process may dial again before its old stream is known to be dead.
   Join(w0_);
-  EXPECT_FALSE(cluster_->NextDesiredState(worker).ok());
+  EXPECT_FALSE(workers::NextDesiredState(*cluster_, worker).ok());
   // A stream that is silent too long protects nothing.
   clock_.Advance(config_.worker_timeout + absl::Milliseconds(1));
   Join(TestWorker("w0", 2));
@@ -532,24 +548,25 @@ TEST_F(ClusterTest, WorkerIdInUse) {
 
 TEST_F(ClusterTest, ReportsOfOthersAndOfTheFutureAreViolations) {
   const StreamId worker = Join(w0_);
-  EXPECT_EQ(ErrorReason(cluster_->Report(worker, TestWorker("w1"))),
+  EXPECT_EQ(ErrorReason(workers::Report(*cluster_, worker, TestWorker("w1"))),
             "PROTOCOL_VIOLATION");
   w0_.set_applied_revision(99);
-  EXPECT_EQ(ErrorReason(cluster_->Report(worker, w0_)), "PROTOCOL_VIOLATION");
+  EXPECT_EQ(ErrorReason(workers::Report(*cluster_, worker, w0_)),
+            "PROTOCOL_VIOLATION");
   v1::WorkerState no_address = TestWorker("w2");
   no_address.clear_address();
-  EXPECT_EQ(ErrorReason(cluster_->Join(no_address, nullptr).status()),
+  EXPECT_EQ(ErrorReason(workers::Join(*cluster_, no_address, nullptr).status()),
             "PROTOCOL_VIOLATION");
 }
 
 TEST_F(ClusterTest, HeartbeatsWhenNothingChanges) {
   const auto waker = std::make_shared<CountingWaker>();
-  const StreamId worker = cluster_->Join(w0_, waker).value();
+  const StreamId worker = workers::Join(*cluster_, w0_, waker).value();
   EXPECT_EQ(Desired(worker)->protocol_version(), kMaxProtocolVersion);
   EXPECT_EQ(Desired(worker), std::nullopt);
   const int wakes = waker->count;
   clock_.Advance(config_.heartbeat_interval);
-  cluster_->Tick();
+  coordinator::Tick(*cluster_);
   EXPECT_EQ(waker->count, wakes + 1);
   const v1::DesiredState beat = *Desired(worker);
   EXPECT_EQ(beat.revision(), 2u);
@@ -562,20 +579,21 @@ TEST_F(ClusterTest, RequestsWithoutReadingAnswersEnd) {
   Grant(session, 0, worker, &w0_);
   absl::Status status;
   for (int i = 0; i < 1000 && status.ok(); ++i) {
-    status = cluster_->RequestLease(session, TestLeaseRequest(0));
+    status = requests::Request(*cluster_, session, TestLeaseRequest(0));
   }
   EXPECT_EQ(ErrorReason(status), "PROTOCOL_VIOLATION");
-  EXPECT_EQ(ErrorReason(cluster_->RequestLease(session, TestLeaseRequest(64))),
-            "PROTOCOL_VIOLATION");
+  EXPECT_EQ(
+      ErrorReason(requests::Request(*cluster_, session, TestLeaseRequest(64))),
+      "PROTOCOL_VIOLATION");
 }
 
 TEST_F(ClusterTest, StopEndsStreamsWithAReason) {
   const StreamId worker = Join(w0_);
   const StreamId session = Open("red");
-  cluster_->Stop();
-  EXPECT_EQ(cluster_->NextResponse(session).status().code(),
+  coordinator::Stop(*cluster_);
+  EXPECT_EQ(sessions::NextResponse(*cluster_, session).status().code(),
             absl::StatusCode::kUnavailable);
-  EXPECT_EQ(cluster_->NextDesiredState(worker).status().code(),
+  EXPECT_EQ(workers::NextDesiredState(*cluster_, worker).status().code(),
             absl::StatusCode::kUnavailable);
   EXPECT_EQ(Attach("red").status().code(), absl::StatusCode::kUnavailable);
 }

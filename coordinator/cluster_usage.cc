@@ -24,7 +24,8 @@ void BillHeld(ClusterState& state, const std::string& lease_id,
               const Worker::Held& held, Worker* worker, Wakes* wakes)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
   // What it names is its word alone: it speaks of its own leases.
-  const CreditLedger::Account* const account = state.ledger.Find(lease_id);
+  const CreditLedger::Account* const account =
+      state.billing.ledger.Find(lease_id);
   if (account == nullptr || account->worker_id != worker->id) return;
   credits::Bill(state, lease_id, Use::From(held.lease_use));
   Lease* const lease = state.leases.Find(lease_id);
@@ -52,7 +53,8 @@ void EndReported(ClusterState& state, const v1::EndedLease& ended,
   }
   const std::string& lease_id = claims->lease_id();
   // Without a key that is known the claims are its word, too.
-  if (const CreditLedger::Account* const account = state.ledger.Find(lease_id);
+  if (const CreditLedger::Account* const account =
+          state.billing.ledger.Find(lease_id);
       account != nullptr && account->worker_id != worker->id) {
     return;
   }
@@ -65,19 +67,20 @@ void EndReported(ClusterState& state, const v1::EndedLease& ended,
   // An account stays until its worker reports the lease no more. So one that an
   // earlier process did not keep is of a lease that came after its last save;
   // unless this process gave up waiting for it.
-  const bool waits = state.restored_until != absl::InfiniteDuration();
-  if ((state.first_process || waits) &&
-      state.ledger.Find(lease_id) == nullptr) {
-    state.ledger.Open(lease_id, claims->tenant(), worker->id);
+  const bool waits = state.earlier.until != absl::InfiniteDuration();
+  if ((state.earlier.none || waits) &&
+      state.billing.ledger.Find(lease_id) == nullptr) {
+    state.billing.ledger.Open(lease_id, claims->tenant(), worker->id);
   }
   credits::Bill(state, lease_id, Use::From(ended.use()));
   if (ended.measuring()) {
-    worker->closing.Add(lease_id);
+    worker->ends.closing.Add(lease_id);
     return;
   }
-  state.ledger.Close(lease_id, credits::RatesOfLease(state, lease_id));
-  worker->closing.Remove(lease_id);
-  worker->settling.try_emplace(lease_id, Worker::Settling{state.saves + 1});
+  state.billing.ledger.Close(lease_id, credits::RatesOfLease(state, lease_id));
+  worker->ends.closing.Remove(lease_id);
+  worker->ends.settling.try_emplace(lease_id,
+                                    Worker::Settling{state.saving.saves + 1});
 }
 
 }  // namespace
@@ -85,24 +88,24 @@ void EndReported(ClusterState& state, const v1::EndedLease& ended,
 void Absorb(ClusterState& state, const v1::WorkerState& report, Worker* worker,
             Wakes* wakes) {
   // Those that wait for credit are named once, and may get some at any time.
-  absl::btree_set<std::string> leases = worker->out_of_credit;
-  leases.insert(worker->changed.begin(), worker->changed.end());
+  absl::btree_set<std::string> leases = worker->leases.out_of_credit;
+  leases.insert(worker->leases.changed.begin(), worker->leases.changed.end());
   for (const std::string& lease_id : leases) {
-    BillHeld(state, lease_id, worker->held.at(lease_id), worker, wakes);
+    BillHeld(state, lease_id, worker->leases.held.at(lease_id), worker, wakes);
   }
-  if (report.complete()) worker->measuring.clear();
+  if (report.complete()) worker->ends.measuring.clear();
   for (const std::string& lease_id : report.forgotten_lease_ids()) {
-    worker->measuring.erase(lease_id);
+    worker->ends.measuring.erase(lease_id);
   }
   absl::flat_hash_set<std::string> reported;
   for (const v1::EndedLease& ended : report.ended_leases()) {
     const std::string lease_id = UncheckedClaims(ended.lease()).lease_id();
     reported.insert(lease_id);
     if (ended.measuring()) {
-      worker->measuring.insert(lease_id);
+      worker->ends.measuring.insert(lease_id);
     } else {
-      worker->measuring.erase(lease_id);
-      if (worker->settling.contains(lease_id) &&
+      worker->ends.measuring.erase(lease_id);
+      if (worker->ends.settling.contains(lease_id) &&
           state.leases.Find(lease_id) == nullptr) {
         // It is billed in full, and its signature was checked.
         continue;
@@ -112,25 +115,27 @@ void Absorb(ClusterState& state, const v1::WorkerState& report, Worker* worker,
   }
   const uint64_t applied = report.applied_revision();
   std::erase_if(
-      worker->settling,
+      worker->ends.settling,
       [&](const auto& entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
         const auto& [lease_id, settling] = entry;
         const bool told = settling.revision > 0 && settling.revision <= applied;
         if (!told && (!report.complete() || reported.contains(lease_id))) {
           return false;
         }
-        state.ledger.Settle(lease_id, credits::RatesOfLease(state, lease_id));
+        state.billing.ledger.Settle(lease_id,
+                                    credits::RatesOfLease(state, lease_id));
         return true;
       });
   // The worker has applied their end and knows nothing of them.
-  worker->closing.RemoveApplied(
+  worker->ends.closing.RemoveApplied(
       applied,
       [&](const std::string& lease_id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
-        if (worker->held.contains(lease_id) ||
-            worker->measuring.contains(lease_id)) {
+        if (worker->leases.held.contains(lease_id) ||
+            worker->ends.measuring.contains(lease_id)) {
           return false;
         }
-        state.ledger.Settle(lease_id, credits::RatesOfLease(state, lease_id));
+        state.billing.ledger.Settle(lease_id,
+                                    credits::RatesOfLease(state, lease_id));
         return true;
       });
 }

@@ -59,9 +59,9 @@ void DescribeCredits(ClusterState& state, const Tenant& tenant,
   if (tenant.credits.bytes.has_value()) {
     credits->mutable_granted()->set_bytes(*tenant.credits.bytes);
   }
-  state.ledger.UsedNow(tenant.name, tenant.credits, state.clock->Now())
+  state.billing.ledger.UsedNow(tenant.name, tenant.credits, state.clock->Now())
       .AddTo(credits->mutable_used());
-  state.ledger.Reserved(tenant.name).AddTo(credits->mutable_reserved());
+  state.billing.ledger.Reserved(tenant.name).AddTo(credits->mutable_reserved());
 }
 
 template <typename Info, typename Map>
@@ -83,17 +83,17 @@ void Describe(ClusterState& state, const Worker& worker, v1::WorkerInfo* info) {
   info->set_worker_id(worker.id);
   info->set_state(worker.state);
   info->set_incarnation(worker.incarnation);
-  info->set_address(worker.address);
-  info->set_shared_memory_socket(worker.shared_memory_socket);
-  info->set_device(worker.device);
-  info->set_memory_bytes(worker.memory_bytes);
-  info->set_free_bytes(worker.free_bytes);
-  info->set_queued_runs(worker.queued_runs);
-  info->set_content_count(worker.content_count);
-  info->set_content_bytes(worker.content_bytes);
-  info->set_graph_count(static_cast<uint32_t>(worker.graphs.size()));
+  info->set_address(worker.facts.address);
+  info->set_shared_memory_socket(worker.facts.shared_memory_socket);
+  info->set_device(worker.facts.device);
+  info->set_memory_bytes(worker.facts.memory_bytes);
+  info->set_free_bytes(worker.facts.free_bytes);
+  info->set_queued_runs(worker.facts.queued_runs);
+  info->set_content_count(worker.cache.content_count);
+  info->set_content_bytes(worker.cache.content_bytes);
+  info->set_graph_count(static_cast<uint32_t>(worker.load.graphs.size()));
   std::set<absl::string_view> sessions;
-  for (const auto& [lease_id, held] : worker.held) {
+  for (const auto& [lease_id, held] : worker.leases.held) {
     sessions.insert(held.session_id);
   }
   info->set_session_count(static_cast<uint32_t>(sessions.size()));
@@ -101,33 +101,33 @@ void Describe(ClusterState& state, const Worker& worker, v1::WorkerInfo* info) {
       ToProtoDuration(state.clock->Monotonic() - worker.last_report);
   info->set_lease_count(
       static_cast<uint32_t>(state.leases.OfWorker(worker.id).size()));
-  info->set_protocol_version(worker.protocol_version);
-  if (worker.speed.flops_per_second() > 0) {
-    *info->mutable_speed() = worker.speed;
+  info->set_protocol_version(worker.link.protocol_version);
+  if (worker.facts.speed.flops_per_second() > 0) {
+    *info->mutable_speed() = worker.facts.speed;
   }
-  info->set_price_per_hour(worker.price_per_hour);
-  info->set_link_bytes_per_second(worker.link_bytes_per_second);
-  for (const auto& [worker_id, bytes_per_second] : worker.links) {
+  info->set_price_per_hour(worker.facts.price_per_hour);
+  info->set_link_bytes_per_second(worker.facts.link_bytes_per_second);
+  for (const auto& [worker_id, bytes_per_second] : worker.facts.links) {
     v1::PeerLink* const link = info->add_links();
     link->set_worker_id(worker_id);
     link->set_bytes_per_second(bytes_per_second);
   }
-  info->mutable_capabilities()->Assign(worker.capabilities.begin(),
-                                       worker.capabilities.end());
+  info->mutable_capabilities()->Assign(worker.facts.capabilities.begin(),
+                                       worker.facts.capabilities.end());
   for (int phase = 0; phase < v1::Phase_ARRAYSIZE; ++phase) {
-    if ((worker.phases >> phase & 1) != 0) {
+    if ((worker.facts.phases >> phase & 1) != 0) {
       info->add_phases(static_cast<v1::Phase>(phase));
     }
   }
-  info->set_cordoned(state.cordoned.contains(worker.id));
-  info->set_draining(state.draining.contains(worker.id));
-  info->set_busy_share(worker.busy_share);
-  if (!worker.memory.has_value()) return;
-  *info->mutable_memory() = *worker.memory;
-  *info->mutable_plan_cache() = worker.plan_cache;
-  *info->mutable_content_cache() = worker.content_cache;
-  if (worker.disk.has_value()) *info->mutable_disk() = *worker.disk;
-  *info->mutable_executed() = worker.executed;
+  info->set_cordoned(state.moves.cordoned.contains(worker.id));
+  info->set_draining(state.moves.draining.contains(worker.id));
+  info->set_busy_share(worker.load.busy_share);
+  if (!worker.facts.memory.has_value()) return;
+  *info->mutable_memory() = *worker.facts.memory;
+  *info->mutable_plan_cache() = worker.facts.plan_cache;
+  *info->mutable_content_cache() = worker.facts.content_cache;
+  if (worker.facts.disk.has_value()) *info->mutable_disk() = *worker.facts.disk;
+  *info->mutable_executed() = worker.facts.executed;
 }
 
 void Describe(ClusterState& state, const Session& session,
@@ -136,11 +136,11 @@ void Describe(ClusterState& state, const Session& session,
   info->set_tenant(session.tenant);
   info->set_program(session.program);
   info->set_state(session.state);
-  info->set_session_epoch(session.epoch);
-  info->set_structure_count(session.structures.size());
+  info->set_session_epoch(session.devices.epoch);
+  info->set_structure_count(session.work.structures.size());
   info->set_placement_policy(session.policy);
   *info->mutable_open_time() = ToProtoTimestamp(session.open_time);
-  for (const auto& [device, pending] : session.pending) {
+  for (const auto& [device, pending] : session.devices.pending) {
     // A further member never waits.
     if (device.member == 0) {
       info->add_pending_virtual_devices(device.virtual_device);
@@ -151,9 +151,9 @@ void Describe(ClusterState& state, const Session& session,
     *info->mutable_limits() = tenant->limits;
     *info->mutable_urgency() = AllowedUrgency(*tenant, session.urgency);
   }
-  const size_t count = session.migrations.size();
+  const size_t count = session.devices.migrations.size();
   for (size_t i = count - std::min(count, kShownMigrations); i < count; ++i) {
-    Describe(state, session.migrations[i], info->add_migrations());
+    Describe(state, session.devices.migrations[i], info->add_migrations());
   }
   for (const Lease* lease : state.leases.OfSession(session.id)) {
     info->add_lease_ids(lease->id);
@@ -171,13 +171,13 @@ absl::flat_hash_map<std::string, TenantSums> SumTenants(ClusterState& state) {
     ++sums[lease->tenant].leases;
   }
   for (const auto& [id, worker] : state.workers.all()) {
-    for (const auto& [lease_id, held] : worker->held) {
+    for (const auto& [lease_id, held] : worker->leases.held) {
       TenantSums& sum = sums[held.tenant];
       sum.storage_bytes += held.storage_bytes;
       if (!sum.use.has_value()) sum.use.emplace();
       Add(held.use, &*sum.use);
     }
-    for (const auto& [tenant, contents] : worker->contents) {
+    for (const auto& [tenant, contents] : worker->cache.contents) {
       TenantSums& sum = sums[tenant];
       for (const ContentKey& key : contents) sum.content_bytes += key.second;
     }
@@ -193,8 +193,8 @@ std::map<std::string, v1::TenantStanding> Standings(ClusterState& state) {
     v1::TenantStanding& standing = standings[name];
     standing.set_tenant(name);
     standing.set_weight(tenant->weight);
-    const auto used = state.ledger.tenants().find(name);
-    if (used == state.ledger.tenants().end()) continue;
+    const auto used = state.billing.ledger.tenants().find(name);
+    if (used == state.billing.ledger.tenants().end()) continue;
     used->second.used.AddTo(standing.mutable_used());
     all_used += used->second.used.device_time;
   }
@@ -202,7 +202,7 @@ std::map<std::string, v1::TenantStanding> Standings(ClusterState& state) {
     const auto standing = standings.find(session->tenant);
     if (standing == standings.end()) continue;
     standing->second.set_session_count(standing->second.session_count() + 1);
-    for (const auto& [device, pending] : session->pending) {
+    for (const auto& [device, pending] : session->devices.pending) {
       if (!pending.lease_id.empty()) continue;
       standing->second.set_waiting_count(standing->second.waiting_count() + 1);
     }
@@ -249,7 +249,7 @@ void Describe(ClusterState& state, const Tenant& tenant, const TenantSums& sums,
   info->set_lease_count(sums.leases);
   DescribeCredits(state, tenant, info->mutable_credits());
   if (const QueueStops::Stop* const stop =
-          state.queue_stops.Find(tenant.name)) {
+          state.queue.stops.Find(tenant.name)) {
     *info->mutable_queue_stop() = QueueStops::Describe(*stop);
   }
   info->set_weight(tenant.weight);
@@ -277,12 +277,13 @@ void Describe(ClusterState& state, const Lease& lease, v1::LeaseInfo* info) {
   info->set_placement_reason(lease.placement_reason);
   *info->mutable_limits() = lease.limits;
   info->set_out_of_credit(lease.out_of_credit);
-  if (const CreditLedger::Account* account = state.ledger.Find(lease.id)) {
+  if (const CreditLedger::Account* account =
+          state.billing.ledger.Find(lease.id)) {
     account->billed.AddTo(info->mutable_lease_use());
   }
   v1::LeaseClaims claims;
   if (const auto tenant = state.tenants->Find(lease.tenant)) {
-    state.ledger.Describe(lease.id, tenant->credits, &claims);
+    state.billing.ledger.Describe(lease.id, tenant->credits, &claims);
   }
   if (claims.has_credits()) *info->mutable_credits() = claims.credits();
   if (lease.state == Lease::State::kOffered) {
@@ -326,14 +327,17 @@ void Describe(ClusterState& state, const Migration& migration,
 }
 
 Page<v1::WorkerInfo> Workers(ClusterState& state, const PageRange& range) {
+  MutexLock lock(&state.mu);
   return DescribePage<v1::WorkerInfo>(state, state.workers.all(), range);
 }
 
 Page<v1::SessionInfo> Sessions(ClusterState& state, const PageRange& range) {
+  MutexLock lock(&state.mu);
   return DescribePage<v1::SessionInfo>(state, state.sessions.in_order(), range);
 }
 
 Page<v1::TenantInfo> TenantInfos(ClusterState& state, const PageRange& range) {
+  MutexLock lock(&state.mu);
   const Tenants::Snapshot tenants = state.tenants->all();
   auto sums = SumTenants(state);
   const auto slice = Slice(*tenants, range);
@@ -347,11 +351,13 @@ Page<v1::TenantInfo> TenantInfos(ClusterState& state, const PageRange& range) {
 }
 
 Page<v1::LeaseInfo> Leases(ClusterState& state, const PageRange& range) {
+  MutexLock lock(&state.mu);
   return DescribePage<v1::LeaseInfo>(state, state.leases.all(), range);
 }
 
 absl::StatusOr<v1::WorkerInfo> GetWorker(ClusterState& state,
                                          const std::string& id) {
+  MutexLock lock(&state.mu);
   const Worker* const worker = state.workers.Find(id);
   if (worker == nullptr) return Unknown("WORKER", id);
   v1::WorkerInfo info;
@@ -361,6 +367,7 @@ absl::StatusOr<v1::WorkerInfo> GetWorker(ClusterState& state,
 
 absl::StatusOr<v1::SessionInfo> GetSession(ClusterState& state,
                                            const std::string& id) {
+  MutexLock lock(&state.mu);
   const Session* const session = state.FindForOperator(id);
   if (session == nullptr) return SessionUnknown(id);
   v1::SessionInfo info;
@@ -370,6 +377,7 @@ absl::StatusOr<v1::SessionInfo> GetSession(ClusterState& state,
 
 absl::StatusOr<v1::TenantInfo> GetTenant(ClusterState& state,
                                          const std::string& name) {
+  MutexLock lock(&state.mu);
   const std::shared_ptr<const Tenant> tenant = state.tenants->Find(name);
   if (tenant == nullptr) return Unknown("TENANT", name);
   v1::TenantInfo info;
@@ -379,6 +387,7 @@ absl::StatusOr<v1::TenantInfo> GetTenant(ClusterState& state,
 
 absl::StatusOr<v1::LeaseInfo> GetLease(ClusterState& state,
                                        const std::string& id) {
+  MutexLock lock(&state.mu);
   const Lease* const lease = state.leases.Find(id);
   if (lease == nullptr) return Unknown("LEASE", id);
   v1::LeaseInfo info;
@@ -387,10 +396,11 @@ absl::StatusOr<v1::LeaseInfo> GetLease(ClusterState& state,
 }
 
 void DescribePlans(ClusterState& state, absl::Span<v1::GraphInfo> graphs) {
+  MutexLock lock(&state.mu);
   for (v1::GraphInfo& graph : graphs) {
     const std::string fingerprint = absl::HexStringToBytes(graph.fingerprint());
     for (const Worker* const worker : state.workers.WithGraph(fingerprint)) {
-      const Worker::Runs& runs = worker->graphs.at(fingerprint);
+      const Worker::Runs& runs = worker->load.graphs.at(fingerprint);
       graph.set_run_count(graph.run_count() + runs.count);
       graph.add_worker_ids(worker->id);
       graph.set_content_bytes(

@@ -56,45 +56,45 @@ void Describe(ClusterState& state, const Lease& lease, v1::LeaseInfo* info)
 void Describe(ClusterState& state, const Migration& migration,
               v1::MigrationInfo* info) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
-// As Cluster::Workers().
+// Returns a page of workers, by id.
 Page<v1::WorkerInfo> Workers(ClusterState& state, const PageRange& range)
-    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
+    ABSL_LOCKS_EXCLUDED(state.mu);
 
-// As Cluster::Sessions().
+// Returns a page of sessions, the oldest first.
 Page<v1::SessionInfo> Sessions(ClusterState& state, const PageRange& range)
-    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
+    ABSL_LOCKS_EXCLUDED(state.mu);
 
-// As Cluster::TenantInfos().
+// Returns a page of tenants, by name.
 Page<v1::TenantInfo> TenantInfos(ClusterState& state, const PageRange& range)
-    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
+    ABSL_LOCKS_EXCLUDED(state.mu);
 
-// As Cluster::Leases().
+// Returns a page of leases, by id.
 Page<v1::LeaseInfo> Leases(ClusterState& state, const PageRange& range)
-    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
+    ABSL_LOCKS_EXCLUDED(state.mu);
 
-// As Cluster::GetWorker().
+// Errors: NotFound (WORKER_UNKNOWN).
 absl::StatusOr<v1::WorkerInfo> GetWorker(ClusterState& state,
                                          const std::string& id)
-    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
+    ABSL_LOCKS_EXCLUDED(state.mu);
 
-// As Cluster::GetSession().
+// Takes the id or its shortened form. Errors: NotFound (SESSION_UNKNOWN).
 absl::StatusOr<v1::SessionInfo> GetSession(ClusterState& state,
                                            const std::string& id)
-    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
+    ABSL_LOCKS_EXCLUDED(state.mu);
 
-// As Cluster::GetTenant().
+// Errors: NotFound (TENANT_UNKNOWN).
 absl::StatusOr<v1::TenantInfo> GetTenant(ClusterState& state,
                                          const std::string& name)
-    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
+    ABSL_LOCKS_EXCLUDED(state.mu);
 
-// As Cluster::GetLease().
+// Errors: NotFound (LEASE_UNKNOWN).
 absl::StatusOr<v1::LeaseInfo> GetLease(ClusterState& state,
                                        const std::string& id)
-    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
+    ABSL_LOCKS_EXCLUDED(state.mu);
 
-// As Cluster::DescribePlans().
+// Adds to the graphs what workers report of them: runs, and which have a plan.
 void DescribePlans(ClusterState& state, absl::Span<v1::GraphInfo> graphs)
-    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
+    ABSL_LOCKS_EXCLUDED(state.mu);
 
 }  // namespace djinn::coordinator::views
 

@@ -21,9 +21,9 @@
 #include "coordinator/cluster_leases.h"
 #include "coordinator/cluster_migration.h"
 #include "coordinator/cluster_notices.h"
-#include "coordinator/cluster_persistence.h"
 #include "coordinator/cluster_phases.h"
 #include "coordinator/cluster_placement.h"
+#include "coordinator/cluster_restored.h"
 #include "coordinator/cluster_usage.h"
 #include "coordinator/lease_table.h"
 #include "coordinator/violation.h"
@@ -44,11 +44,11 @@ absl::Status DialAgain(absl::string_view why) {
 // Grants the offered leases that the worker has acknowledged.
 void Acknowledge(ClusterState& state, uint64_t applied, Worker* worker,
                  Wakes* wakes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
-  while (!worker->unacknowledged.empty() &&
-         worker->unacknowledged.front().first <= applied) {
+  while (!worker->link.unacknowledged.empty() &&
+         worker->link.unacknowledged.front().first <= applied) {
     Lease* const lease =
-        state.leases.Find(worker->unacknowledged.front().second);
-    worker->unacknowledged.pop_front();
+        state.leases.Find(worker->link.unacknowledged.front().second);
+    worker->link.unacknowledged.pop_front();
     if (lease == nullptr || lease->state != Lease::State::kOffered) continue;
     if (lease->migrating()) {
       migration::AskClient(state, lease, wakes);
@@ -76,15 +76,15 @@ void Absorb(ClusterState& state, const v1::WorkerState& report, Worker* worker,
   if (state.inquiries.Take(worker->id, report, wakes)) {
     notices::Touch(worker, wakes);
   }
-  const size_t forgotten =
-      worker->drops.RemoveApplied(applied, [&](const std::string& session_id) {
-        return !worker->of_session.contains(session_id);
+  const size_t forgotten = worker->ends.drops.RemoveApplied(
+      applied, [&](const std::string& session_id) {
+        return !worker->leases.of_session.contains(session_id);
       });
   const bool improved = fleet::Absorb(state, *worker);
   demand::Absorb(state, worker);
   phases::NoteUntold(state, worker, wakes);
   jobs::Record(state, *worker);
-  if (improved || forgotten > 0 || state.untried) {
+  if (improved || forgotten > 0 || state.queue.untried) {
     placement::RetryInTime(state, wakes);
   }
 }
@@ -98,10 +98,11 @@ void ListEverything(ClusterState& state, Worker* worker, Wakes* wakes)
     notices::ListPeers(state, *lease, wakes);
   }
   for (const auto& [id, other] : state.workers.all()) {
-    if (!other->told_peers.contains(worker->id) || other->KnowsPeer(*worker)) {
+    if (!other->link.told_peers.contains(worker->id) ||
+        other->KnowsPeer(*worker)) {
       continue;
     }
-    other->new_peers.insert(worker->id);
+    other->link.new_peers.insert(worker->id);
     notices::Touch(other.get(), wakes);
   }
 }
@@ -110,68 +111,69 @@ void ListEverything(ClusterState& state, Worker* worker, Wakes* wakes)
 // does it once in a heartbeat interval.
 void IssueDue(ClusterState& state, absl::Duration now, Worker* worker)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
-  if (now < worker->next_reissue) return;
-  worker->next_reissue = now + state.config.heartbeat_interval;
+  if (now < worker->link.next_reissue) return;
+  worker->link.next_reissue = now + state.config.heartbeat_interval;
   const absl::Time wall = state.clock->Now();
   for (const Lease* lease : state.leases.OfWorker(worker->id)) {
-    if (lease->reissue_time <= wall) worker->unlisted.insert(lease->id);
+    if (lease->reissue_time <= wall) worker->link.unlisted.insert(lease->id);
   }
 }
 
 void AddLeases(ClusterState& state, Worker* worker, v1::DesiredState* desired)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
   const absl::Time wall = state.clock->Now();
-  while (!worker->unlisted.empty() &&
+  while (!worker->link.unlisted.empty() &&
          desired->leases_size() < kMaxListedLeases) {
-    Lease* const lease = state.leases.Find(*worker->unlisted.begin());
-    worker->unlisted.erase(worker->unlisted.begin());
+    Lease* const lease = state.leases.Find(*worker->link.unlisted.begin());
+    worker->link.unlisted.erase(worker->link.unlisted.begin());
     if (lease == nullptr) continue;
     if (lease->reissue_time <= wall) leases::Issue(state, lease);
     *desired->add_leases() = lease->issue;
     if (lease->state == Lease::State::kOffered) {
-      worker->unacknowledged.emplace_back(worker->revision, lease->id);
+      worker->link.unacknowledged.emplace_back(worker->link.revision,
+                                               lease->id);
     }
   }
 }
 
 void AddPeers(ClusterState& state, Worker* worker, v1::DesiredState* desired)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
-  for (const std::string& id : std::exchange(worker->new_peers, {})) {
+  for (const std::string& id : std::exchange(worker->link.new_peers, {})) {
     const Worker* const other = state.workers.Find(id);
     if (other == nullptr) continue;
-    worker->told_peers[id] = {other->incarnation, other->address};
+    worker->link.told_peers[id] = {other->incarnation, other->facts.address};
     v1::Peer* const peer = desired->add_peers();
     peer->set_worker_id(id);
     peer->set_incarnation(other->incarnation);
-    peer->set_address(other->address);
+    peer->set_address(other->facts.address);
   }
 }
 
 void AddEnds(ClusterState& state, Worker* worker, v1::DesiredState* desired)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
-  for (auto& [lease_id, settling] : worker->settling) {
-    if (settling.revision > 0 || settling.save > state.kept_saves) continue;
-    settling.revision = worker->revision;
+  for (auto& [lease_id, settling] : worker->ends.settling) {
+    if (settling.revision > 0 || settling.save > state.saving.kept) continue;
+    settling.revision = worker->link.revision;
     desired->add_settled_lease_ids(lease_id);
   }
-  worker->drops.TellNew(
-      worker->revision, kMaxDropped,
+  worker->ends.drops.TellNew(
+      worker->link.revision, kMaxDropped,
       [&](const std::string& id) { desired->add_drop_session_ids(id); });
-  worker->closing.TellNew(
-      worker->revision, kMaxDropped,
+  worker->ends.closing.TellNew(
+      worker->link.revision, kMaxDropped,
       [&](const std::string& id) { desired->add_drop_lease_ids(id); });
 }
 
 }  // namespace
 
-absl::StatusOr<uint32_t> CheckJoin(const v1::WorkerState& report) {
-  return NegotiateProtocol(OwnProtocolWindow(), report.protocol(), "worker");
-}
-
 absl::StatusOr<StreamId> Join(ClusterState& state,
-                              const v1::WorkerState& report, uint32_t version,
-                              const std::shared_ptr<Waker>& waker,
-                              Wakes* wakes) {
+                              const v1::WorkerState& report,
+                              const std::shared_ptr<Waker>& waker) {
+  DJINN_ASSIGN_OR_RETURN(
+      const uint32_t version,
+      NegotiateProtocol(OwnProtocolWindow(), report.protocol(), "worker"));
+  Wakes wakes;
+  MutexLock lock(&state.mu);
   if (state.stopping) {
     return MakeError(absl::StatusCode::kUnavailable, "COORDINATOR_STOPPING",
                      "the coordinator stops; dial again");
@@ -180,57 +182,61 @@ absl::StatusOr<StreamId> Join(ClusterState& state,
   DJINN_ASSIGN_OR_RETURN(
       WorkerRegistry::Joined joined,
       state.workers.Join(report, stream, waker, state.clock->Monotonic()));
-  wakes->Add(std::move(joined.replaced));
-  wakes->Add(waker);
+  wakes.Add(std::move(joined.replaced));
+  wakes.Add(waker);
   Worker* const worker = joined.worker;
-  worker->protocol_version = version;
+  worker->link.protocol_version = version;
   log::Info(joined.restarted ? "worker restarted" : "worker joined",
             {{"worker", worker->id},
-             {"address", worker->address},
-             {"device", worker->device},
+             {"address", worker->facts.address},
+             {"device", worker->facts.device},
              {"incarnation", absl::Hex(worker->incarnation)},
              {"sessions", report.sessions_size()}});
   if (joined.restarted) {
     state.metrics.recoveries.Add({"worker_restarted"});
     state.metrics.worker_restarts.Observe(joined.silence);
-    leases::EndAt(state, worker, "WORKER_RESTARTED", wakes);
+    leases::EndAt(state, worker, "WORKER_RESTARTED", &wakes);
     // What its former process measured last is lost with it.
-    worker->closing.Clear();
-    worker->settling.clear();
+    worker->ends.closing.Clear();
+    worker->ends.settling.clear();
     credits::SettleWorker(state, worker->id);
   }
-  ListEverything(state, worker, wakes);
-  Absorb(state, report, worker, wakes);
+  ListEverything(state, worker, &wakes);
+  Absorb(state, report, worker, &wakes);
   // The first report tells of all that there is.
-  state.awaited.erase(worker->id);
-  persistence::ForgetRestored(state, [&](const RestoredLease& restored) {
+  state.earlier.workers.erase(worker->id);
+  restored::Forget(state, [&](const RestoredLease& restored) {
     return restored.worker_id == worker->id;
   });
   return StreamId{worker->id, stream};
 }
 
 absl::Status Report(ClusterState& state, const StreamId& id,
-                    const v1::WorkerState& report, Wakes* wakes) {
+                    const v1::WorkerState& report) {
+  DJINN_RETURN_IF_ERROR(WorkerRegistry::Check(report));
+  Wakes wakes;
+  MutexLock lock(&state.mu);
   Worker* const worker = state.FindWorker(id);
   if (worker == nullptr) return DialAgain("this stream was replaced");
   if (report.worker_id() != worker->id ||
       report.incarnation() != worker->incarnation ||
-      report.applied_revision() > worker->revision) {
-    return Violation(
-        absl::StrCat("a report of ", report.worker_id(), " with revision ",
-                     report.applied_revision(), " on the stream of ",
-                     worker->id, ", where the last one is ", worker->revision));
+      report.applied_revision() > worker->link.revision) {
+    return Violation(absl::StrCat(
+        "a report of ", report.worker_id(), " with revision ",
+        report.applied_revision(), " on the stream of ", worker->id,
+        ", where the last one is ", worker->link.revision));
   }
   if (report.acknowledgement()) {
-    Acknowledge(state, report.applied_revision(), worker, wakes);
+    Acknowledge(state, report.applied_revision(), worker, &wakes);
     return absl::OkStatus();
   }
   state.workers.Apply(report, state.clock->Monotonic(), worker);
-  Absorb(state, report, worker, wakes);
+  Absorb(state, report, worker, &wakes);
   return absl::OkStatus();
 }
 
 void Leave(ClusterState& state, const StreamId& id) {
+  MutexLock lock(&state.mu);
   Worker* const worker = state.FindWorker(id);
   if (worker == nullptr) return;
   state.workers.Disconnect(worker);
@@ -246,10 +252,10 @@ void LoseSilent(ClusterState& state, absl::Duration now, Wakes* wakes) {
     demand::NoteServesOn(state, now, worker);
     for (const Lease* lease : state.leases.OfWorker(worker->id)) {
       // Should it come back, it must not go on with what has ended.
-      worker->drops.Add(lease->session_id);
+      worker->ends.drops.Add(lease->session_id);
     }
     leases::EndAt(state, worker, "WORKER_LOST", wakes);
-    wakes->Add(worker->waker);
+    wakes->Add(worker->link.waker);
     state.workers.MarkLost(worker);
     fleet::Refresh(state, *worker);
   }
@@ -260,28 +266,29 @@ void LoseSilent(ClusterState& state, absl::Duration now, Wakes* wakes) {
 
 void SendHeartbeats(ClusterState& state, absl::Duration now, Wakes* wakes) {
   for (const auto& [id, worker] : state.workers.all()) {
-    if (now - worker->last_sent >= state.config.heartbeat_interval) {
-      wakes->Add(worker->waker);
+    if (now - worker->link.last_sent >= state.config.heartbeat_interval) {
+      wakes->Add(worker->link.waker);
     }
   }
 }
 
 absl::StatusOr<std::optional<v1::DesiredState>> NextDesiredState(
     ClusterState& state, const StreamId& id) {
+  MutexLock lock(&state.mu);
   if (state.stopping) return DialAgain("the coordinator stops; dial again");
   Worker* const worker = state.FindWorker(id);
   if (worker == nullptr) return DialAgain("this stream was replaced");
   const absl::Duration now = state.clock->Monotonic();
-  if (!worker->dirty &&
-      now - worker->last_sent < state.config.heartbeat_interval) {
+  if (!worker->link.dirty &&
+      now - worker->link.last_sent < state.config.heartbeat_interval) {
     return std::nullopt;
   }
-  worker->dirty = false;
-  worker->last_sent = now;
+  worker->link.dirty = false;
+  worker->link.last_sent = now;
   v1::DesiredState desired;
-  desired.set_revision(++worker->revision);
-  if (worker->revision == 1) {
-    desired.set_protocol_version(worker->protocol_version);
+  desired.set_revision(++worker->link.revision);
+  if (worker->link.revision == 1) {
+    desired.set_protocol_version(worker->link.protocol_version);
   }
   state.keys.List(&desired);
   IssueDue(state, now, worker);
@@ -299,8 +306,9 @@ absl::StatusOr<std::optional<v1::DesiredState>> NextDesiredState(
   phases::List(state, worker, &desired);
   state.inquiries.List(worker->id, &desired);
   // What did not fit follows at once.
-  worker->dirty |= !worker->unlisted.empty() || worker->drops.HasUntold() ||
-                   worker->closing.HasUntold();
+  worker->link.dirty |= !worker->link.unlisted.empty() ||
+                        worker->ends.drops.HasUntold() ||
+                        worker->ends.closing.HasUntold();
   return desired;
 }
 

@@ -11,29 +11,28 @@
 #include "absl/time/time.h"
 #include "common/mutex.h"
 #include "coordinator/cluster_state.h"
-#include "coordinator/stream_id.h"
 #include "coordinator/waker.h"
 #include "djinn/v1/worker_registry.pb.h"
 
 namespace djinn::coordinator::workers {
 
-// The protocol's version that both sides speak.
-absl::StatusOr<uint32_t> CheckJoin(const v1::WorkerState& report);
-
-// As Cluster::Join(), of a report that was checked.
+// Binds a worker's new stream with its first report. `waker` is woken when
+// NextDesiredState() may have something. Errors: as WorkerRegistry.Synchronize
+// in worker_registry.proto.
 absl::StatusOr<StreamId> Join(ClusterState& state,
-                              const v1::WorkerState& report, uint32_t version,
-                              const std::shared_ptr<Waker>& waker, Wakes* wakes)
-    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
+                              const v1::WorkerState& report,
+                              const std::shared_ptr<Waker>& waker)
+    ABSL_LOCKS_EXCLUDED(state.mu);
 
-// As Cluster::Report(), of a report that WorkerRegistry::Check() let pass.
+// Applies a report. InvalidArgument (PROTOCOL_VIOLATION) when it is another
+// worker's, acknowledges what was never sent, or is not usable.
 absl::Status Report(ClusterState& state, const StreamId& worker,
-                    const v1::WorkerState& report, Wakes* wakes)
-    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
+                    const v1::WorkerState& report)
+    ABSL_LOCKS_EXCLUDED(state.mu);
 
-// As Cluster::Leave().
+// Ends the stream; the worker stays.
 void Leave(ClusterState& state, const StreamId& worker)
-    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
+    ABSL_LOCKS_EXCLUDED(state.mu);
 
 // Ends what there is of workers that have not reported for too long, and
 // forgets those that were lost long ago.
@@ -44,10 +43,10 @@ void LoseSilent(ClusterState& state, absl::Duration now, Wakes* wakes)
 void SendHeartbeats(ClusterState& state, absl::Duration now, Wakes* wakes)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
-// As Cluster::NextDesiredState().
+// Returns the next message, if something changed or a heartbeat is due. A
+// status ends the stream.
 absl::StatusOr<std::optional<v1::DesiredState>> NextDesiredState(
-    ClusterState& state, const StreamId& worker)
-    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
+    ClusterState& state, const StreamId& worker) ABSL_LOCKS_EXCLUDED(state.mu);
 
 }  // namespace djinn::coordinator::workers
 

@@ -7,13 +7,14 @@
 #include "absl/strings/str_join.h"
 #include "common/error.h"
 #include "common/log/log.h"
+#include "coordinator/cluster_tenants.h"
 #include "coordinator/pending_settings.h"
 
 namespace djinn::coordinator {
 
 ConfigReloader::ConfigReloader(const Config* running,
                                std::function<absl::StatusOr<Config>()> read,
-                               Cluster* cluster, Clock* clock)
+                               ClusterState* cluster, Clock* clock)
     : running_(*running),
       read_(std::move(read)),
       cluster_(cluster),
@@ -35,8 +36,8 @@ absl::StatusOr<v1::ReloadConfigResponse> ConfigReloader::Reload() {
                      config.status().message());
   }
   const std::vector<std::string> pending = PendingSettings(running_, *config);
-  v1::ReloadConfigResponse changes = cluster_->SetTenants(
-      std::move(config->tenants), std::move(config->cohorts));
+  v1::ReloadConfigResponse changes = tenants::Set(
+      *cluster_, std::move(config->tenants), std::move(config->cohorts));
   changes.mutable_pending_settings()->Assign(pending.begin(), pending.end());
   log::Info("configuration reloaded",
             {{"added", changes.added_tenants_size()},

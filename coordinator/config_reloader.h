@@ -16,7 +16,7 @@
 #include "common/clock.h"
 #include "common/metrics/exposition.h"
 #include "common/mutex.h"
-#include "coordinator/cluster.h"
+#include "coordinator/cluster_state.h"
 #include "coordinator/config.h"
 #include "djinn/v1/admin.pb.h"
 
@@ -27,8 +27,8 @@ class ConfigReloader {
   // `read` reads the configuration anew; `running` is what the coordinator goes
   // by. All pointers outlive this.
   ConfigReloader(const Config* running,
-                 std::function<absl::StatusOr<Config>()> read, Cluster* cluster,
-                 Clock* clock);
+                 std::function<absl::StatusOr<Config>()> read,
+                 ClusterState* cluster, Clock* clock);
 
   // What changed, and what did not although the file says so.
   // FailedPrecondition (BAD_CONFIG) says everything that is wrong.
@@ -39,7 +39,7 @@ class ConfigReloader {
  private:
   const Config& running_;
   const std::function<absl::StatusOr<Config>()> read_;
-  Cluster* const cluster_;
+  ClusterState* const cluster_;
   Clock* const clock_;
 
   // Held for a whole reload.

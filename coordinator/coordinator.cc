@@ -7,6 +7,9 @@
 #include "common/log/log.h"
 #include "common/metrics/process_metrics.h"
 #include "common/status_macros.h"
+#include "coordinator/cluster_demand_meter.h"
+#include "coordinator/cluster_persistence.h"
+#include "coordinator/cluster_scrape.h"
 #include "coordinator/store/memory_store.h"
 #include "coordinator/store/sqlite_store.h"
 
@@ -29,15 +32,15 @@ Coordinator::Coordinator(Config config, Clock* clock, RandomSource* random,
       period_(std::min(kMaxTick, config_.heartbeat_interval / 4)),
       clock_(clock, tick ? kMaxLateTicks * period_ : absl::InfiniteDuration()),
       tenants_(config_.tenants),
-      cluster_(&config_, &tenants_, &clock_, random),
-      reloader_(&config_, std::move(read_config), &cluster_, clock),
+      cluster_(MakeCluster(&config_, &tenants_, &clock_, random)),
+      reloader_(&config_, std::move(read_config), cluster_.get(), clock),
       graphs_(config_.graph_store_bytes),
       intake_(&graphs_),
-      sessions_(&tenants_, &cluster_, &graphs_, &intake_),
-      workers_(config_.join_token, &cluster_),
-      admin_(config_.admin_token, &cluster_, &graphs_, &reloader_),
+      sessions_(&tenants_, cluster_.get(), &graphs_, &intake_),
+      workers_(config_.join_token, cluster_.get()),
+      admin_(config_.admin_token, cluster_.get(), &graphs_, &reloader_),
       scaler_(Scaler(config_.scaler.target_utilisation,
-                     [this] { return cluster_.Demand(); })) {}
+                     [this] { return demand::Demand(*cluster_); })) {}
 
 absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Start(
     Config config, Clock* clock, RandomSource* random,
@@ -75,12 +78,12 @@ absl::Status Coordinator::OpenState(Clock* clock, RandomSource* random) {
       keeper_, StateKeeper::Open(store_.get(), clock, random->HexId()));
   if (store_->persistent()) {
     DJINN_ASSIGN_OR_RETURN(const StateKeeper::State state, keeper_->Read());
-    DJINN_RETURN_IF_ERROR(cluster_.Restore(state));
+    DJINN_RETURN_IF_ERROR(persistence::Restore(*cluster_, state));
     log::Info("state restored",
               {{"entries", state.size()}, {"term", keeper_->term()}});
   }
-  keeper_->Start([this] { return cluster_.Save(); },
-                 [this] { cluster_.NoteKept(); });
+  keeper_->Start([this] { return persistence::Save(*cluster_); },
+                 [this] { persistence::NoteKept(*cluster_); });
   // A key must be kept before anything is signed with it.
   return keeper_->Write();
 }
@@ -104,18 +107,19 @@ absl::Status Coordinator::StartMonitoring() {
   MonitoringOptions options;
   options.address = config_.monitoring.listen;
   options.insecure = config_.monitoring.insecure;
-  options.sources = {ProcessMetrics("coordinator"),
-                     [this](Exposition* out) { cluster_.Collect(out); },
-                     [this](Exposition* out) { call_metrics_.Collect(out); },
-                     [this](Exposition* out) { keeper_->Collect(out); },
-                     [this](Exposition* out) { reloader_.Collect(out); },
-                     [this](Exposition* out) {
-                       const GraphStore::Stats stats = graphs_.stats();
-                       out->Gauge("djinn_graphs", "Structures kept.",
-                                  static_cast<double>(stats.graphs));
-                       out->Gauge("djinn_graph_store_bytes", "What they take.",
-                                  static_cast<double>(stats.bytes));
-                     }};
+  options.sources = {
+      ProcessMetrics("coordinator"),
+      [this](Exposition* out) { scrape::Collect(*cluster_, out); },
+      [this](Exposition* out) { call_metrics_.Collect(out); },
+      [this](Exposition* out) { keeper_->Collect(out); },
+      [this](Exposition* out) { reloader_.Collect(out); },
+      [this](Exposition* out) {
+        const GraphStore::Stats stats = graphs_.stats();
+        out->Gauge("djinn_graphs", "Structures kept.",
+                   static_cast<double>(stats.graphs));
+        out->Gauge("djinn_graph_store_bytes", "What they take.",
+                   static_cast<double>(stats.bytes));
+      }};
   options.readiness = [this] {
     MutexLock lock(&mu_);
     return std::vector<ReadinessCheck>{
@@ -137,7 +141,7 @@ void Coordinator::Stop() {
   }
   if (ticker_.joinable()) ticker_.join();
   if (server_ == nullptr) return;
-  cluster_.Stop();
+  coordinator::Stop(*cluster_);
   server_->Shutdown(kStopGrace);
   // Its streams go on for ever: they get no grace.
   if (scaler_server_ != nullptr) {
@@ -153,7 +157,7 @@ void Coordinator::TickUntilStopped() {
       if (!stopping_) stopped_.WaitWithTimeout(&mu_, period_);
       if (stopping_) return;
     }
-    cluster_.Tick();
+    coordinator::Tick(*cluster_);
     if (const absl::Duration left_out = clock_.TakeLeftOut();
         left_out > absl::ZeroDuration()) {
       log::Warning("stood still: nobody is late for that", {{"for", left_out}});

@@ -15,7 +15,7 @@
 #include "common/net/monitoring_server.h"
 #include "common/net/server.h"
 #include "common/random.h"
-#include "coordinator/cluster.h"
+#include "coordinator/cluster_state.h"
 #include "coordinator/config.h"
 #include "coordinator/config_reloader.h"
 #include "coordinator/graph_intake.h"
@@ -53,7 +53,7 @@ class Coordinator {
   std::string monitoring_address() const {
     return monitoring_ == nullptr ? "" : monitoring_->address();
   }
-  Cluster* cluster() { return &cluster_; }
+  ClusterState* cluster() { return cluster_.get(); }
   ConfigReloader* reloader() { return &reloader_; }
 
   // Ends every stream with a reason, then the server. Sessions and leases live
@@ -73,7 +73,7 @@ class Coordinator {
   const absl::Duration period_;
   RunningClock clock_;
   Tenants tenants_;
-  Cluster cluster_;
+  const std::unique_ptr<ClusterState> cluster_;
   ConfigReloader reloader_;
   std::unique_ptr<Store> store_;
   std::unique_ptr<StateKeeper> keeper_;

@@ -13,6 +13,9 @@
 #include "common/net/channel_options.h"
 #include "common/net/grpc_status.h"
 #include "common/version.h"
+#include "coordinator/cluster_scrape.h"
+#include "coordinator/cluster_sessions.h"
+#include "coordinator/cluster_views.h"
 #include "coordinator/run_inquiries.h"
 #include "coordinator/testing.h"
 #include "gmock/gmock.h"
@@ -122,7 +125,7 @@ class CoordinatorTest : public testing::Test {
     return response;
   }
   std::vector<v1::SessionInfo> Sessions() {
-    return coordinator_->cluster()->Sessions().items;
+    return views::Sessions(*coordinator_->cluster(), {}).items;
   }
 
   Config config_ = TestConfig();
@@ -290,7 +293,7 @@ TEST_F(CoordinatorTest, AStructureThatIsTooLargeIsLeftOut) {
   ASSERT_TRUE(graphs.ok()) << graphs.status();
   EXPECT_THAT(graphs->graphs(), SizeIs(1));
   Exposition out;
-  coordinator_->cluster()->Collect(&out);
+  scrape::Collect(*coordinator_->cluster(), &out);
   EXPECT_THAT(out.Text(), HasSubstr("djinn_rejections_total{tenant=\"red\","
                                     "reason=\"STRUCTURE_TOO_LARGE\"} 1\n"));
 }
@@ -346,8 +349,8 @@ TEST_F(CoordinatorTest, WhatWasLearntIsInTheStateFile) {
   config_.placement_policy = "minimize_cost";
   Restart();
   const auto open = [&] {
-    return coordinator_->cluster()->Attach(TestTenant("red"), TestOpen(),
-                                           std::make_shared<SilentWaker>());
+    return sessions::Attach(*coordinator_->cluster(), TestTenant("red"),
+                            TestOpen(), std::make_shared<SilentWaker>());
   };
   const auto join = [&] {
     // An hour of the first costs less, but not the work.
@@ -372,7 +375,7 @@ TEST_F(CoordinatorTest, WhatWasLearntIsInTheStateFile) {
                                       ->devices(0)
                                       .decision()
                                       .worker_id();
-    coordinator_->cluster()->Close(session);
+    sessions::Close(*coordinator_->cluster(), session);
     return worker_id;
   };
   join();
@@ -382,7 +385,7 @@ TEST_F(CoordinatorTest, WhatWasLearntIsInTheStateFile) {
              semantics::Phase::kForward,
              {1'000'000'000'000, 0, 0},
              1});
-  coordinator_->cluster()->NoteStructure(*open(), "s", work);
+  sessions::NoteStructure(*coordinator_->cluster(), *open(), "s", work);
   EXPECT_EQ(place(), "fast");
   Restart();
   join();
@@ -606,7 +609,7 @@ TEST_F(RunsCallTest, IsAnsweredByTheWorker) {
 TEST_F(RunsCallTest, NamesAWorkerThatDoesNotAnswer) {
   Call();
   clock_.Advance(RunInquiries::kPatience);
-  coordinator_->cluster()->Tick();
+  coordinator::Tick(*coordinator_->cluster());
   const absl::Status status = Answer().status();
   EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_EQ(ErrorReason(status), "WORKER_SILENT");

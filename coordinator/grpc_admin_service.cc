@@ -9,6 +9,13 @@
 #include "common/net/grpc_status.h"
 #include "common/status_macros.h"
 #include "common/version.h"
+#include "coordinator/cluster_explain.h"
+#include "coordinator/cluster_jobs.h"
+#include "coordinator/cluster_operations.h"
+#include "coordinator/cluster_queue.h"
+#include "coordinator/cluster_quota.h"
+#include "coordinator/cluster_runs.h"
+#include "coordinator/cluster_views.h"
 #include "coordinator/page.h"
 
 namespace djinn::coordinator {
@@ -70,7 +77,9 @@ Reactor* GrpcAdminService::ListWorkers(Context* context,
   return Answer(context, [&] {
     return AnswerPage(
         "workers", *request,
-        [&](const PageRange& range) { return cluster_->Workers(range); },
+        [&](const PageRange& range) {
+          return views::Workers(*cluster_, range);
+        },
         out->mutable_workers(), out);
   });
 }
@@ -79,7 +88,7 @@ Reactor* GrpcAdminService::GetWorker(Context* context,
                                      const v1::GetWorkerRequest* request,
                                      v1::WorkerInfo* out) {
   return Answer(context, [&] {
-    return AnswerOne(cluster_->GetWorker(request->worker_id()), out);
+    return AnswerOne(views::GetWorker(*cluster_, request->worker_id()), out);
   });
 }
 
@@ -89,7 +98,9 @@ Reactor* GrpcAdminService::ListSessions(Context* context,
   return Answer(context, [&] {
     return AnswerPage(
         "sessions", *request,
-        [&](const PageRange& range) { return cluster_->Sessions(range); },
+        [&](const PageRange& range) {
+          return views::Sessions(*cluster_, range);
+        },
         out->mutable_sessions(), out);
   });
 }
@@ -98,7 +109,7 @@ Reactor* GrpcAdminService::GetSession(Context* context,
                                       const v1::GetSessionRequest* request,
                                       v1::SessionInfo* out) {
   return Answer(context, [&] {
-    return AnswerOne(cluster_->GetSession(request->session_id()), out);
+    return AnswerOne(views::GetSession(*cluster_, request->session_id()), out);
   });
 }
 
@@ -108,7 +119,9 @@ Reactor* GrpcAdminService::ListTenants(Context* context,
   return Answer(context, [&] {
     return AnswerPage(
         "tenants", *request,
-        [&](const PageRange& range) { return cluster_->TenantInfos(range); },
+        [&](const PageRange& range) {
+          return views::TenantInfos(*cluster_, range);
+        },
         out->mutable_tenants(), out);
   });
 }
@@ -117,7 +130,7 @@ Reactor* GrpcAdminService::GetTenant(Context* context,
                                      const v1::GetTenantRequest* request,
                                      v1::TenantInfo* out) {
   return Answer(context, [&] {
-    return AnswerOne(cluster_->GetTenant(request->tenant()), out);
+    return AnswerOne(views::GetTenant(*cluster_, request->tenant()), out);
   });
 }
 
@@ -127,7 +140,7 @@ Reactor* GrpcAdminService::ListLeases(Context* context,
   return Answer(context, [&] {
     return AnswerPage(
         "leases", *request,
-        [&](const PageRange& range) { return cluster_->Leases(range); },
+        [&](const PageRange& range) { return views::Leases(*cluster_, range); },
         out->mutable_leases(), out);
   });
 }
@@ -136,7 +149,7 @@ Reactor* GrpcAdminService::GetLease(Context* context,
                                     const v1::GetLeaseRequest* request,
                                     v1::LeaseInfo* out) {
   return Answer(context, [&] {
-    return AnswerOne(cluster_->GetLease(request->lease_id()), out);
+    return AnswerOne(views::GetLease(*cluster_, request->lease_id()), out);
   });
 }
 
@@ -148,7 +161,7 @@ Reactor* GrpcAdminService::ListGraphs(Context* context,
         "graphs", *request,
         [&](const PageRange& range) {
           Page<v1::GraphInfo> page = graphs_->List(range);
-          cluster_->DescribePlans(absl::MakeSpan(page.items));
+          views::DescribePlans(*cluster_, absl::MakeSpan(page.items));
           return page;
         },
         out->mutable_graphs(), out);
@@ -160,7 +173,7 @@ Reactor* GrpcAdminService::GetGraph(Context* context,
                                     v1::GraphInfo* out) {
   return Answer(context, [&] {
     absl::StatusOr<v1::GraphInfo> graph = graphs_->Get(request->fingerprint());
-    if (graph.ok()) cluster_->DescribePlans(absl::MakeSpan(&*graph, 1));
+    if (graph.ok()) views::DescribePlans(*cluster_, absl::MakeSpan(&*graph, 1));
     return AnswerOne(std::move(graph), out);
   });
 }
@@ -169,7 +182,8 @@ Reactor* GrpcAdminService::ExplainSession(
     Context* context, const v1::ExplainSessionRequest* request,
     v1::SessionExplanation* out) {
   return Answer(context, [&] {
-    return AnswerOne(cluster_->ExplainSession(request->session_id()), out);
+    return AnswerOne(explain::ExplainSession(*cluster_, request->session_id()),
+                     out);
   });
 }
 
@@ -177,7 +191,7 @@ Reactor* GrpcAdminService::ExplainTenant(
     Context* context, const v1::ExplainTenantRequest* request,
     v1::TenantExplanation* out) {
   return Answer(context, [&] {
-    return AnswerOne(cluster_->ExplainTenant(request->tenant()), out);
+    return AnswerOne(explain::ExplainTenant(*cluster_, request->tenant()), out);
   });
 }
 
@@ -190,11 +204,10 @@ Reactor* GrpcAdminService::ListRuns(Context* context,
     return reactor;
   }
   // gRPC keeps all of these until the call is finished, cancelled or not.
-  cluster_->ListRuns(
-      request->session_id(),
-      [reactor, out](absl::StatusOr<v1::ListRunsResponse> runs) {
-        reactor->Finish(ToGrpcStatus(AnswerOne(std::move(runs), out)));
-      });
+  runs::List(*cluster_, request->session_id(),
+             [reactor, out](absl::StatusOr<v1::ListRunsResponse> runs) {
+               reactor->Finish(ToGrpcStatus(AnswerOne(std::move(runs), out)));
+             });
   return reactor;
 }
 
@@ -207,8 +220,9 @@ Reactor* GrpcAdminService::ExplainRun(Context* context,
     return reactor;
   }
   // As in ListRuns().
-  cluster_->ExplainRun(
-      *request, [reactor, out](absl::StatusOr<v1::RunExplanation> explanation) {
+  runs::Explain(
+      *cluster_, *request,
+      [reactor, out](absl::StatusOr<v1::RunExplanation> explanation) {
         reactor->Finish(ToGrpcStatus(AnswerOne(std::move(explanation), out)));
       });
   return reactor;
@@ -218,15 +232,15 @@ Reactor* GrpcAdminService::TryPlacement(Context* context,
                                         const v1::TryPlacementRequest* request,
                                         v1::TryPlacementResponse* out) {
   return Answer(context, [&] {
-    return AnswerOne(cluster_->TryPlacement(*request), out);
+    return AnswerOne(explain::TryPlacement(*cluster_, *request), out);
   });
 }
 
 Reactor* GrpcAdminService::TryQuota(Context* context,
                                     const v1::TryQuotaRequest* request,
                                     v1::TryQuotaResponse* out) {
-  return Answer(context,
-                [&] { return AnswerOne(cluster_->TryQuota(*request), out); });
+  return Answer(
+      context, [&] { return AnswerOne(quota::Try(*cluster_, *request), out); });
 }
 
 Reactor* GrpcAdminService::ListQueues(Context* context,
@@ -235,7 +249,7 @@ Reactor* GrpcAdminService::ListQueues(Context* context,
   return Answer(context, [&] {
     return AnswerPage(
         "queues", *request,
-        [&](const PageRange& range) { return cluster_->Queues(range); },
+        [&](const PageRange& range) { return queues::List(*cluster_, range); },
         out->mutable_queues(), out);
   });
 }
@@ -244,7 +258,7 @@ Reactor* GrpcAdminService::GetQueue(Context* context,
                                     const v1::GetQueueRequest* request,
                                     v1::QueueInfo* out) {
   return Answer(context, [&] {
-    return AnswerOne(cluster_->GetQueue(request->tenant()), out);
+    return AnswerOne(queues::Get(*cluster_, request->tenant()), out);
   });
 }
 
@@ -252,8 +266,8 @@ Reactor* GrpcAdminService::StopQueue(Context* context,
                                      const v1::StopQueueRequest* request,
                                      v1::QueueInfo* out) {
   return Answer(context, [&] {
-    return AnswerOne(cluster_->StopQueue(request->tenant(), request->drain()),
-                     out);
+    return AnswerOne(
+        queues::Stop(*cluster_, request->tenant(), request->drain()), out);
   });
 }
 
@@ -261,7 +275,7 @@ Reactor* GrpcAdminService::ResumeQueue(Context* context,
                                        const v1::ResumeQueueRequest* request,
                                        v1::QueueInfo* out) {
   return Answer(context, [&] {
-    return AnswerOne(cluster_->ResumeQueue(request->tenant()), out);
+    return AnswerOne(queues::Resume(*cluster_, request->tenant()), out);
   });
 }
 
@@ -278,10 +292,9 @@ Reactor* GrpcAdminService::CordonWorker(Context* context,
                                         const v1::CordonWorkerRequest* request,
                                         v1::WorkerInfo* out) {
   return Answer(context, [&] {
-    return AnswerOne(
-        cluster_->CordonWorker(request->worker_id(), request->cordoned(),
-                               request->drain()),
-        out);
+    return AnswerOne(operations::Cordon(*cluster_, request->worker_id(),
+                                        request->cordoned(), request->drain()),
+                     out);
   });
 }
 
@@ -289,7 +302,7 @@ Reactor* GrpcAdminService::MigrateSession(
     Context* context, const v1::MigrateSessionRequest* request,
     v1::MigrateSessionResponse* out) {
   return Answer(context, [&] {
-    return AnswerOne(cluster_->MigrateSession(*request), out);
+    return AnswerOne(operations::MigrateSession(*cluster_, *request), out);
   });
 }
 
@@ -299,7 +312,9 @@ Reactor* GrpcAdminService::ListRecordedJobs(
   return Answer(context, [&] {
     return AnswerPage(
         "recorded jobs", *request,
-        [&](const PageRange& range) { return cluster_->RecordedJobs(range); },
+        [&](const PageRange& range) {
+          return jobs::Recorded(*cluster_, range);
+        },
         out->mutable_jobs(), out);
   });
 }

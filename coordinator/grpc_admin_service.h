@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
-#include "coordinator/cluster.h"
+#include "coordinator/cluster_state.h"
 #include "coordinator/config_reloader.h"
 #include "coordinator/graph_store.h"
 #include "djinn/v1/admin.grpc.pb.h"
@@ -18,7 +18,7 @@ namespace djinn::coordinator {
 class GrpcAdminService : public v1::Admin::CallbackService {
  public:
   // All must outlive the server that this is registered with.
-  GrpcAdminService(std::string admin_token, Cluster* cluster,
+  GrpcAdminService(std::string admin_token, ClusterState* cluster,
                    GraphStore* graphs, ConfigReloader* reloader)
       : admin_token_(std::move(admin_token)),
         cluster_(cluster),
@@ -119,7 +119,7 @@ class GrpcAdminService : public v1::Admin::CallbackService {
                                    Handle handle);
 
   const std::string admin_token_;
-  Cluster* const cluster_;
+  ClusterState* const cluster_;
   GraphStore* const graphs_;
   ConfigReloader* const reloader_;
 };

@@ -11,10 +11,15 @@
 #include "absl/strings/str_cat.h"
 #include "common/error.h"
 #include "common/log/log.h"
+#include "common/mutex.h"
 #include "common/net/bearer.h"
 #include "common/net/raw_message.h"
 #include "common/status_macros.h"
 #include "coordinator/batch_planner.h"
+#include "coordinator/cluster_migration.h"
+#include "coordinator/cluster_requests.h"
+#include "coordinator/cluster_sessions.h"
+#include "coordinator/cluster_stages.h"
 #include "coordinator/stage_planner.h"
 #include "coordinator/stream_reactor.h"
 #include "coordinator/violation.h"
@@ -49,7 +54,7 @@ class AttachReactor : public StreamReactor<Request, Response>,
                       public std::enable_shared_from_this<AttachReactor> {
  public:
   AttachReactor(grpc::CallbackServerContext* context,
-                std::shared_ptr<const Tenant> tenant, Cluster* cluster,
+                std::shared_ptr<const Tenant> tenant, ClusterState* cluster,
                 GraphStore* graphs, GraphIntake* intake)
       : StreamReactor(context),
         tenant_(std::move(tenant)),
@@ -84,10 +89,10 @@ class AttachReactor : public StreamReactor<Request, Response>,
   absl::StatusOr<Then> OnRequest(Request* request) override {
     if (request->has_open()) {
       if (open_) return Violation("a second open message");
-      absl::StatusOr<StreamId> id =
-          cluster_->Attach(*tenant_, request->open(), shared_from_this());
+      absl::StatusOr<StreamId> id = sessions::Attach(
+          *cluster_, *tenant_, request->open(), shared_from_this());
       if (!id.ok()) {
-        cluster_->CountRejection(tenant_->name, id.status());
+        cluster_->metrics.CountRejection(tenant_->name, id.status());
         return id.status();
       }
       {
@@ -101,26 +106,29 @@ class AttachReactor : public StreamReactor<Request, Response>,
     if (!open_) return Violation("the first message must be open");
     switch (request->message_case()) {
       case Request::kLease:
-        DJINN_RETURN_IF_ERROR(cluster_->RequestLease(*id_, request->lease()));
+        DJINN_RETURN_IF_ERROR(
+            requests::Request(*cluster_, *id_, request->lease()));
         return Then::kReadOn;
       case Request::kUrgency:
-        DJINN_RETURN_IF_ERROR(cluster_->SetUrgency(*id_, request->urgency()));
+        DJINN_RETURN_IF_ERROR(
+            sessions::SetUrgency(*cluster_, *id_, request->urgency()));
         return Then::kReadOn;
       case Request::kStructure:
         return TakeStructure(request);
       case Request::kMigrated:
         DJINN_RETURN_IF_ERROR(
-            cluster_->NoteMigration(*id_, request->migrated()));
+            migration::NoteOutcome(*cluster_, *id_, request->migrated()));
         return Then::kReadOn;
       case Request::kReturned:
-        DJINN_RETURN_IF_ERROR(cluster_->ReturnLease(*id_, request->returned()));
+        DJINN_RETURN_IF_ERROR(
+            requests::Return(*cluster_, *id_, request->returned()));
         return Then::kReadOn;
       case Request::kClose: {
         {
           MutexLock lock(&mu_);
           closing_ = true;
         }
-        cluster_->Close(*id_);
+        sessions::Close(*cluster_, *id_);
         End(absl::OkStatus());
         return Then::kWaitForReadOn;
       }
@@ -131,7 +139,7 @@ class AttachReactor : public StreamReactor<Request, Response>,
 
   // The structure is not taken in: what is lost is what it would have taught.
   void LeaveOut(const absl::Status& why) {
-    cluster_->CountRejection(tenant_->name, why);
+    cluster_->metrics.CountRejection(tenant_->name, why);
     if (std::exchange(left_out_, true)) return;
     log::Warning("structures are left out",
                  {{"session", log::ShortId(id_->owner)},
@@ -144,7 +152,7 @@ class AttachReactor : public StreamReactor<Request, Response>,
     std::function<void(const v1::Structure&, const std::string&)> answer =
         [](const v1::Structure&, const std::string&) {};
     if (request->has_stages()) {
-      if (request->stages().virtual_device() >= Cluster::kMaxVirtualDevices) {
+      if (request->stages().virtual_device() >= kMaxVirtualDevices) {
         return Violation(absl::StrCat("stages of virtual device ",
                                       request->stages().virtual_device()));
       }
@@ -152,17 +160,17 @@ class AttachReactor : public StreamReactor<Request, Response>,
                    const v1::Structure& structure,
                    const std::string& fingerprint) {
         std::optional<StageMembers> members =
-            cluster_->MembersForStages(*id_, stages.virtual_device());
+            stages::MembersOf(*cluster_, *id_, stages.virtual_device());
         if (!members.has_value()) return;
         if (!stages.has_recording()) {
           members->in_force =
-              cluster_->StagesInForce(*id_, stages.virtual_device(),
-                                      absl::BytesToHexString(fingerprint));
+              stages::InForce(*cluster_, *id_, stages.virtual_device(),
+                              absl::BytesToHexString(fingerprint));
         }
         const auto plan =
             stages.has_recording() ? AnswerBatchRequest : AnswerStageRequest;
-        cluster_->AnswerStages(*id_,
-                               plan(stages, structure, fingerprint, *members));
+        stages::Answer(*cluster_, *id_,
+                       plan(stages, structure, fingerprint, *members));
       };
     }
     auto done = [this, self = shared_from_this(), answer = std::move(answer)](
@@ -170,7 +178,8 @@ class AttachReactor : public StreamReactor<Request, Response>,
                     const absl::StatusOr<std::string>& fingerprint) {
       if (fingerprint.ok()) {
         GraphStore::Works works = graphs_->WorksOf(tenant_->name, *fingerprint);
-        if (cluster_->NoteStructure(*id_, *fingerprint, std::move(works.own),
+        if (sessions::NoteStructure(*cluster_, *id_, *fingerprint,
+                                    std::move(works.own),
                                     std::move(works.shown))) {
           graphs_->CountDefinition(*fingerprint);
         }
@@ -195,11 +204,11 @@ class AttachReactor : public StreamReactor<Request, Response>,
   absl::StatusOr<std::optional<Response>> Next() override
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     if (!id_.has_value() || closing_) return std::nullopt;
-    return cluster_->NextResponse(*id_);
+    return sessions::NextResponse(*cluster_, *id_);
   }
 
   void OnClosed() override {
-    if (open_) cluster_->Detach(*id_);
+    if (open_) sessions::Detach(*cluster_, *id_);
   }
 
   std::string PeerName() const override {
@@ -209,7 +218,7 @@ class AttachReactor : public StreamReactor<Request, Response>,
   }
 
   const std::shared_ptr<const Tenant> tenant_;
-  Cluster* const cluster_;
+  ClusterState* const cluster_;
   GraphStore* const graphs_;
   GraphIntake* const intake_;
   // The structures that this stream defined.
@@ -235,7 +244,7 @@ RawStream* GrpcSessionService::Attach(grpc::CallbackServerContext* context) {
       token.ok() ? tenants_->Authenticate(*token) : Found(token.status());
   if (!tenant.ok()) {
     log::Warning("session refused: unknown token", {{"peer", context->peer()}});
-    cluster_->CountRejection("", tenant.status());
+    cluster_->metrics.CountRejection("", tenant.status());
     return new RefusedStream(tenant.status());
   }
   return StreamReactor<Request, Response>::Begin(

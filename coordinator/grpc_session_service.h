@@ -2,7 +2,7 @@
 #ifndef COORDINATOR_GRPC_SESSION_SERVICE_H_
 #define COORDINATOR_GRPC_SESSION_SERVICE_H_
 
-#include "coordinator/cluster.h"
+#include "coordinator/cluster_state.h"
 #include "coordinator/graph_intake.h"
 #include "coordinator/graph_store.h"
 #include "coordinator/tenants.h"
@@ -15,7 +15,7 @@ class GrpcSessionService
     : public v1::Session::WithRawCallbackMethod_Attach<v1::Session::Service> {
  public:
   // All must outlive the server that this is registered with.
-  GrpcSessionService(const Tenants* tenants, Cluster* cluster,
+  GrpcSessionService(const Tenants* tenants, ClusterState* cluster,
                      GraphStore* graphs, GraphIntake* intake)
       : tenants_(tenants),
         cluster_(cluster),
@@ -27,7 +27,7 @@ class GrpcSessionService
 
  private:
   const Tenants* const tenants_;
-  Cluster* const cluster_;
+  ClusterState* const cluster_;
   GraphStore* const graphs_;
   GraphIntake* const intake_;
 };

@@ -8,8 +8,10 @@
 #include "absl/strings/str_cat.h"
 #include "common/error.h"
 #include "common/log/log.h"
+#include "common/mutex.h"
 #include "common/net/bearer.h"
 #include "common/status_macros.h"
+#include "coordinator/cluster_workers.h"
 #include "coordinator/stream_reactor.h"
 
 namespace djinn::coordinator {
@@ -22,18 +24,19 @@ class SynchronizeReactor
     : public StreamReactor<Request, Response>,
       public std::enable_shared_from_this<SynchronizeReactor> {
  public:
-  SynchronizeReactor(grpc::CallbackServerContext* context, Cluster* cluster)
+  SynchronizeReactor(grpc::CallbackServerContext* context,
+                     ClusterState* cluster)
       : StreamReactor(context), cluster_(cluster) {}
 
  private:
   absl::StatusOr<Then> OnRequest(Request* request) override {
     if (joined_) {
-      DJINN_RETURN_IF_ERROR(cluster_->Report(*id_, *request));
+      DJINN_RETURN_IF_ERROR(workers::Report(*cluster_, *id_, *request));
       return Then::kReadOn;
     }
     worker_id_ = request->worker_id();
-    DJINN_ASSIGN_OR_RETURN(StreamId id,
-                           cluster_->Join(*request, shared_from_this()));
+    DJINN_ASSIGN_OR_RETURN(
+        StreamId id, workers::Join(*cluster_, *request, shared_from_this()));
     {
       MutexLock lock(&mu_);
       id_ = std::move(id);
@@ -45,11 +48,11 @@ class SynchronizeReactor
 
   absl::StatusOr<std::optional<Response>> Next() override {
     if (!id_.has_value()) return std::nullopt;
-    return cluster_->NextDesiredState(*id_);
+    return workers::NextDesiredState(*cluster_, *id_);
   }
 
   void OnClosed() override {
-    if (joined_) cluster_->Leave(*id_);
+    if (joined_) workers::Leave(*cluster_, *id_);
   }
 
   std::string PeerName() const override {
@@ -57,7 +60,7 @@ class SynchronizeReactor
                               : absl::StrCat("worker ", worker_id_);
   }
 
-  Cluster* const cluster_;
+  ClusterState* const cluster_;
   // Written once, under mu_, by the thread that reads.
   std::optional<StreamId> id_;
   bool joined_ = false;

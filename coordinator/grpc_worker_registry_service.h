@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-#include "coordinator/cluster.h"
+#include "coordinator/cluster_state.h"
 #include "djinn/v1/worker_registry.grpc.pb.h"
 
 namespace djinn::coordinator {
@@ -17,7 +17,7 @@ class GrpcWorkerRegistryService
           v1::WorkerRegistry::Service> {
  public:
   // `cluster` must outlive the server that this is registered with.
-  GrpcWorkerRegistryService(std::string join_token, Cluster* cluster)
+  GrpcWorkerRegistryService(std::string join_token, ClusterState* cluster)
       : join_token_(std::move(join_token)), cluster_(cluster) {}
 
   grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Synchronize(
@@ -25,7 +25,7 @@ class GrpcWorkerRegistryService
 
  private:
   const std::string join_token_;
-  Cluster* const cluster_;
+  ClusterState* const cluster_;
 };
 
 }  // namespace djinn::coordinator

@@ -18,13 +18,22 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "coordinator/kept_decision.h"
 #include "djinn/v1/lease.pb.h"
 #include "djinn/v1/session.pb.h"
 #include "djinn/v1/worker_registry.pb.h"
+#include "scheduler/placement/placement.h"
 #include "scheduler/quota/quota_tree.h"
 
 namespace djinn::coordinator {
+
+struct KeptDecision {
+  // Null when there was none.
+  std::shared_ptr<const scheduler::Decision> decision;
+  // Who asked for its policy: "request", "session", "tenant" or "cluster".
+  const char* policy_source = "";
+  // Monotonic.
+  absl::Duration time;
+};
 
 // One worker of a virtual device: the first or only one, or another that the
 // device spans.

@@ -11,15 +11,15 @@
 namespace djinn::coordinator {
 
 bool Session::MayLog(absl::Duration now) {
-  if (!logged_events.Take(now)) {
-    ++unlogged_events;
+  if (!pace.logged_events.Take(now)) {
+    ++pace.unlogged_events;
     return false;
   }
-  if (unlogged_events > 0) {
+  if (pace.unlogged_events > 0) {
     log::Info("lines about a session were left out",
               {{"session", log::ShortId(id)},
                {"tenant", tenant},
-               {"lines", std::exchange(unlogged_events, 0)}});
+               {"lines", std::exchange(pace.unlogged_events, 0)}});
   }
   return true;
 }
@@ -40,7 +40,7 @@ void SessionTable::Remove(const std::string& id) {
   const auto others = of_tenant_.find(found->second->tenant);
   others->second.erase(found->second.get());
   if (others->second.empty()) of_tenant_.erase(others);
-  if (!found->second->bound_devices.empty()) {
+  if (!found->second->devices.bound.empty()) {
     EndedIds& ended = ended_of_tenant_[found->second->tenant];
     if (ended.all.insert(id).second) ended.oldest_first.push_back(id);
     if (ended.oldest_first.size() > kMaxEnded) {
@@ -81,7 +81,7 @@ absl::Duration SessionTable::NextTimeout(const std::string& tenant) const {
   const auto found = of_tenant_.find(tenant);
   if (found == of_tenant_.end()) return next;
   for (const Session* session : found->second) {
-    if (session->stream == 0) next = std::min(next, session->deadline);
+    if (session->link.number == 0) next = std::min(next, session->deadline);
   }
   return next;
 }
@@ -89,7 +89,7 @@ absl::Duration SessionTable::NextTimeout(const std::string& tenant) const {
 std::vector<Session*> SessionTable::TimedOut(absl::Duration now) const {
   std::vector<Session*> result;
   for (const auto& [id, session] : sessions_) {
-    if (session->stream == 0 && session->deadline <= now) {
+    if (session->link.number == 0 && session->deadline <= now) {
       result.push_back(session.get());
     }
   }

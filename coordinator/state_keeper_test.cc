@@ -1,6 +1,7 @@
 #include "coordinator/state_keeper.h"
 
 #include "common/error.h"
+#include "common/mutex.h"
 #include "coordinator/store/memory_store.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

@@ -2,11 +2,20 @@
 #ifndef COORDINATOR_WAKER_H_
 #define COORDINATOR_WAKER_H_
 
+#include <cstdint>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
 namespace djinn::coordinator {
+
+// A session or worker as one of its streams sees it. Calls with the id of a
+// stream that was replaced do nothing or return Aborted.
+struct StreamId {
+  std::string owner;
+  uint64_t stream = 0;
+};
 
 // Implemented by whoever owns a stream: it then asks the cluster for its next
 // message. One call may stand for many changes, and for none.

@@ -33,19 +33,20 @@ void ApplyExecuted(const v1::ExecutionUse& executed, absl::Duration passed,
                    Worker* worker) {
   const absl::Duration busy =
       std::max(FromProtoDuration(executed.device_time()) -
-                   FromProtoDuration(worker->executed.device_time()),
+                   FromProtoDuration(worker->facts.executed.device_time()),
                absl::ZeroDuration());
   if (passed > absl::ZeroDuration()) {
     const double weight = 1 - std::exp(-absl::FDivDuration(passed, kWindow));
     const double share = std::min(absl::FDivDuration(busy, passed), 1.0);
-    worker->busy_share += weight * (share - worker->busy_share);
+    worker->load.busy_share += weight * (share - worker->load.busy_share);
   }
-  if (executed.runs() <= worker->executed.runs()) return;
+  if (executed.runs() <= worker->facts.executed.runs()) return;
   const double seconds =
       absl::ToDoubleSeconds(busy) /
-      static_cast<double>(executed.runs() - worker->executed.runs());
-  const double weight = worker->seconds_per_run > 0 ? kRunWeight : 1;
-  worker->seconds_per_run += weight * (seconds - worker->seconds_per_run);
+      static_cast<double>(executed.runs() - worker->facts.executed.runs());
+  const double weight = worker->load.seconds_per_run > 0 ? kRunWeight : 1;
+  worker->load.seconds_per_run +=
+      weight * (seconds - worker->load.seconds_per_run);
 }
 
 v1::WorkerState NothingHeld() {
@@ -65,28 +66,28 @@ absl::Status CheckText(absl::string_view what, absl::string_view text) {
 const absl::btree_set<std::string>& Worker::LeasesOf(
     const std::string& session_id) const {
   static const auto* const kNone = new absl::btree_set<std::string>();
-  const auto found = of_session.find(session_id);
-  return found == of_session.end() ? *kNone : found->second;
+  const auto found = leases.of_session.find(session_id);
+  return found == leases.of_session.end() ? *kNone : found->second;
 }
 
 bool Worker::KnowsPeer(const Worker& other) const {
-  const auto told = told_peers.find(other.id);
-  return told != told_peers.end() &&
-         told->second == std::pair(other.incarnation, other.address);
+  const auto told = link.told_peers.find(other.id);
+  return told != link.told_peers.end() &&
+         told->second == std::pair(other.incarnation, other.facts.address);
 }
 
 uint64_t Worker::HeldBytesOf(absl::string_view tenant) const {
-  const auto found = held_bytes.find(tenant);
-  if (found == held_bytes.end()) return 0;
+  const auto found = leases.held_bytes.find(tenant);
+  if (found == leases.held_bytes.end()) return 0;
   constexpr uint64_t kMost = std::numeric_limits<uint64_t>::max();
   return absl::Uint128Low64(std::min<absl::uint128>(found->second, kMost));
 }
 
 const std::vector<ContentKey>& Worker::ContentsBySize(
     const std::string& tenant) {
-  const auto [sorted, added] = by_size.try_emplace(tenant);
-  const auto all = contents.find(tenant);
-  if (!added || all == contents.end()) return sorted->second;
+  const auto [sorted, added] = cache.by_size.try_emplace(tenant);
+  const auto all = cache.contents.find(tenant);
+  if (!added || all == cache.contents.end()) return sorted->second;
   sorted->second.assign(all->second.begin(), all->second.end());
   std::sort(sorted->second.begin(), sorted->second.end(),
             [](const ContentKey& a, const ContentKey& b) {
@@ -141,35 +142,36 @@ absl::StatusOr<WorkerRegistry::Joined> WorkerRegistry::Join(
     slot->id = report.worker_id();
   } else if (slot->incarnation != report.incarnation()) {
     if (slot->connected() && now - slot->last_report <= timeout_) {
-      return MakeError(
-          absl::StatusCode::kAlreadyExists, "WORKER_ID_IN_USE",
-          absl::StrCat("worker id \"", report.worker_id(),
-                       "\" is in use by a live worker at ", slot->address),
-          {{"worker", report.worker_id()}});
+      return MakeError(absl::StatusCode::kAlreadyExists, "WORKER_ID_IN_USE",
+                       absl::StrCat("worker id \"", report.worker_id(),
+                                    "\" is in use by a live worker at ",
+                                    slot->facts.address),
+                       {{"worker", report.worker_id()}});
     }
     joined.restarted = true;
     joined.silence = now - slot->last_report;
-    slot->drops.Clear();
+    slot->ends.drops.Clear();
     slot->served_phases = 0;
     ForgetWork(slot.get());
   }
   Worker* const worker = slot.get();
   joined.worker = worker;
-  joined.replaced = std::move(worker->waker);
+  joined.replaced = std::move(worker->link.waker);
   worker->incarnation = report.incarnation();
   worker->state = v1::WorkerInfo::ACTIVE;
-  worker->stream = stream;
-  worker->waker = std::move(waker);
-  worker->revision = 0;
-  worker->dirty = true;
+  worker->link.number = stream;
+  worker->link.waker = std::move(waker);
+  worker->link.revision = 0;
+  worker->link.dirty = true;
   // What was said on an earlier stream may never have arrived.
-  worker->unacknowledged.clear();
-  worker->told_peers.clear();
-  worker->drops.Restart();
-  worker->closing.Restart();
-  for (auto& [lease_id, settling] : worker->settling) settling.revision = 0;
-  for (const auto& [fingerprint, runs] : worker->graphs) {
-    worker->untold.insert(fingerprint);
+  worker->link.unacknowledged.clear();
+  worker->link.told_peers.clear();
+  worker->ends.drops.Restart();
+  worker->ends.closing.Restart();
+  for (auto& [lease_id, settling] : worker->ends.settling)
+    settling.revision = 0;
+  for (const auto& [fingerprint, runs] : worker->load.graphs) {
+    worker->load.untold.insert(fingerprint);
   }
   Apply(report, now, worker);
   return joined;
@@ -179,58 +181,59 @@ void WorkerRegistry::Apply(const v1::WorkerState& report, absl::Duration now,
                            Worker* worker) {
   ApplyWork(report, now, worker);
   worker->last_report = now;
-  worker->address = report.address();
-  worker->shared_memory_socket = report.shared_memory_socket();
-  worker->device = report.device();
-  worker->memory_bytes = report.memory_bytes();
-  worker->free_bytes = report.free_bytes();
-  worker->queued_runs = report.queued_runs();
-  worker->contents.clear();
-  worker->by_size.clear();
-  worker->content_bytes = 0;
-  worker->content_count = static_cast<uint32_t>(report.contents_size());
+  worker->facts.address = report.address();
+  worker->facts.shared_memory_socket = report.shared_memory_socket();
+  worker->facts.device = report.device();
+  worker->facts.memory_bytes = report.memory_bytes();
+  worker->facts.free_bytes = report.free_bytes();
+  worker->facts.queued_runs = report.queued_runs();
+  worker->cache.contents.clear();
+  worker->cache.by_size.clear();
+  worker->cache.content_bytes = 0;
+  worker->cache.content_count = static_cast<uint32_t>(report.contents_size());
   for (const v1::HeldContent& content : report.contents()) {
-    worker->contents[content.tenant()].insert(
+    worker->cache.contents[content.tenant()].insert(
         {ContentHash{content.hash_high(), content.hash_low()},
          content.size_bytes()});
-    worker->content_bytes += content.size_bytes();
+    worker->cache.content_bytes += content.size_bytes();
   }
-  worker->speed = report.speed();
-  worker->price_per_hour = report.price_per_hour();
-  worker->link_bytes_per_second = report.link_bytes_per_second();
-  worker->client_bytes_per_second = report.client_bytes_per_second();
-  worker->links.clear();
+  worker->facts.speed = report.speed();
+  worker->facts.price_per_hour = report.price_per_hour();
+  worker->facts.link_bytes_per_second = report.link_bytes_per_second();
+  worker->facts.client_bytes_per_second = report.client_bytes_per_second();
+  worker->facts.links.clear();
   for (const v1::PeerLink& link : report.links()) {
-    worker->links[link.worker_id()] = link.bytes_per_second();
+    worker->facts.links[link.worker_id()] = link.bytes_per_second();
   }
-  worker->capabilities.assign(report.capabilities().begin(),
-                              report.capabilities().end());
-  worker->phases = 0;
+  worker->facts.capabilities.assign(report.capabilities().begin(),
+                                    report.capabilities().end());
+  worker->facts.phases = 0;
   for (const int phase : report.phases()) {
-    if (v1::Phase_IsValid(phase)) worker->phases |= 1u << phase;
+    if (v1::Phase_IsValid(phase)) worker->facts.phases |= 1u << phase;
   }
   ApplyHeld(report, worker);
-  worker->memory = report.memory();
-  worker->plan_cache = report.plan_cache();
-  worker->content_cache = report.content_cache();
-  worker->disk.reset();
-  if (report.has_disk()) worker->disk = report.disk();
-  worker->executed = report.executed();
+  worker->facts.memory = report.memory();
+  worker->facts.plan_cache = report.plan_cache();
+  worker->facts.content_cache = report.content_cache();
+  worker->facts.disk.reset();
+  if (report.has_disk()) worker->facts.disk = report.disk();
+  worker->facts.executed = report.executed();
 }
 
 void WorkerRegistry::ApplyWork(const v1::WorkerState& report,
                                absl::Duration now, Worker* worker) {
-  if (worker->reported) {
+  if (worker->load.reported) {
     ApplyExecuted(report.executed(), now - worker->last_report, worker);
   }
-  const auto before = std::exchange(worker->graphs, {});
-  worker->ran.clear();
+  const auto before = std::exchange(worker->load.graphs, {});
+  worker->load.ran.clear();
   size_t stayed = 0;
   for (const v1::HeldGraph& graph : report.graphs()) {
     const auto found = before.find(graph.fingerprint());
     const bool known = found != before.end();
     const Worker::Runs old = known ? found->second : Worker::Runs();
-    const auto [it, added] = worker->graphs.try_emplace(graph.fingerprint());
+    const auto [it, added] =
+        worker->load.graphs.try_emplace(graph.fingerprint());
     Worker::Runs& runs = it->second;
     runs = {graph.run_count(), FromProtoDuration(graph.device_time()),
             graph.content_bytes()};
@@ -241,47 +244,48 @@ void WorkerRegistry::ApplyWork(const v1::WorkerState& report,
     }
     // Counting anew, it is another plan.
     if (!known || runs.count < old.count) {
-      worker->untold.insert(graph.fingerprint());
+      worker->load.untold.insert(graph.fingerprint());
     }
-    if (!worker->reported) continue;
+    if (!worker->load.reported) continue;
     if (runs.count > old.count && runs.device_time >= old.device_time) {
-      worker->ran.push_back({graph.fingerprint(), runs.count - old.count,
-                             runs.device_time - old.device_time});
+      worker->load.ran.push_back({graph.fingerprint(), runs.count - old.count,
+                                  runs.device_time - old.device_time});
     }
   }
-  worker->reported = true;
+  worker->load.reported = true;
   if (stayed == before.size()) return;
   for (const auto& [fingerprint, runs] : before) {
-    if (!worker->graphs.contains(fingerprint)) Unlist(fingerprint, worker);
+    if (!worker->load.graphs.contains(fingerprint)) Unlist(fingerprint, worker);
   }
 }
 
 void WorkerRegistry::ForgetWork(Worker* worker) {
-  for (const auto& [fingerprint, runs] : worker->graphs) {
+  for (const auto& [fingerprint, runs] : worker->load.graphs) {
     Unlist(fingerprint, worker);
   }
-  worker->graphs.clear();
-  worker->ran.clear();
-  worker->executed.Clear();
-  worker->busy_share = 0;
-  worker->seconds_per_run = 0;
-  worker->queued_seconds = {};
-  worker->reported = false;
+  worker->load.graphs.clear();
+  worker->load.ran.clear();
+  worker->facts.executed.Clear();
+  worker->load.busy_share = 0;
+  worker->load.seconds_per_run = 0;
+  worker->load.queued_seconds = {};
+  worker->load.reported = false;
 }
 
 void WorkerRegistry::Unlist(const std::string& fingerprint, Worker* worker) {
-  worker->untold.erase(fingerprint);
+  worker->load.untold.erase(fingerprint);
   const auto found = with_graph_.find(fingerprint);
   found->second.erase(worker);
   if (found->second.empty()) with_graph_.erase(found);
 }
 
 void WorkerRegistry::ApplyHeld(const v1::WorkerState& report, Worker* worker) {
-  worker->changed.clear();
+  worker->leases.changed.clear();
   absl::flat_hash_set<std::string> released(report.released_lease_ids().begin(),
                                             report.released_lease_ids().end());
   if (report.complete()) {
-    for (const auto& [lease_id, held] : worker->held) released.insert(lease_id);
+    for (const auto& [lease_id, held] : worker->leases.held)
+      released.insert(lease_id);
   }
   for (const v1::HeldSession& session : report.sessions()) {
     const v1::LeaseClaims lease = UncheckedClaims(session.lease());
@@ -297,7 +301,7 @@ void WorkerRegistry::ApplyHeld(const v1::WorkerState& report, Worker* worker) {
     held.out_of_credit = session.out_of_credit();
     if (session.has_given_way()) held.given_way = session.given_way();
     if (session.has_wait()) held.wait = session.wait();
-    worker->changed.push_back(lease.lease_id());
+    worker->leases.changed.push_back(lease.lease_id());
     SetHeld(lease.lease_id(), std::move(held), worker);
   }
   for (const std::string& lease_id : released) RemoveHeld(lease_id, worker);
@@ -306,35 +310,35 @@ void WorkerRegistry::ApplyHeld(const v1::WorkerState& report, Worker* worker) {
 void WorkerRegistry::SetHeld(const std::string& lease_id, Worker::Held held,
                              Worker* worker) {
   held.grown = FromProtoDuration(held.lease_use.device_time());
-  if (const auto before = worker->held.find(lease_id);
-      before != worker->held.end()) {
+  if (const auto before = worker->leases.held.find(lease_id);
+      before != worker->leases.held.end()) {
     held.grown -= FromProtoDuration(before->second.lease_use.device_time());
     RemoveHeld(lease_id, worker);
   }
-  worker->held_bytes[held.tenant] += held.storage_bytes;
-  worker->of_session[held.session_id].insert(lease_id);
+  worker->leases.held_bytes[held.tenant] += held.storage_bytes;
+  worker->leases.of_session[held.session_id].insert(lease_id);
   with_session_[held.session_id].insert(worker);
-  if (held.out_of_credit) worker->out_of_credit.insert(lease_id);
-  if (held.use.queued_runs() > 0) worker->queueing.insert(lease_id);
-  worker->held.insert_or_assign(lease_id, std::move(held));
+  if (held.out_of_credit) worker->leases.out_of_credit.insert(lease_id);
+  if (held.use.queued_runs() > 0) worker->leases.queueing.insert(lease_id);
+  worker->leases.held.insert_or_assign(lease_id, std::move(held));
 }
 
 void WorkerRegistry::RemoveHeld(const std::string& lease_id, Worker* worker) {
-  const auto found = worker->held.find(lease_id);
-  if (found == worker->held.end()) return;
+  const auto found = worker->leases.held.find(lease_id);
+  if (found == worker->leases.held.end()) return;
   const Worker::Held& held = found->second;
-  worker->held_bytes[held.tenant] -= held.storage_bytes;
-  worker->out_of_credit.erase(lease_id);
-  worker->queueing.erase(lease_id);
-  const auto leases = worker->of_session.find(held.session_id);
+  worker->leases.held_bytes[held.tenant] -= held.storage_bytes;
+  worker->leases.out_of_credit.erase(lease_id);
+  worker->leases.queueing.erase(lease_id);
+  const auto leases = worker->leases.of_session.find(held.session_id);
   leases->second.erase(lease_id);
   if (leases->second.empty()) {
-    worker->of_session.erase(leases);
+    worker->leases.of_session.erase(leases);
     const auto workers = with_session_.find(held.session_id);
     workers->second.erase(worker);
     if (workers->second.empty()) with_session_.erase(workers);
   }
-  worker->held.erase(found);
+  worker->leases.held.erase(found);
 }
 
 const WorkerRegistry::Workers& WorkerRegistry::Indexed(
@@ -356,8 +360,8 @@ const WorkerRegistry::Workers& WorkerRegistry::WithSession(
 }
 
 void WorkerRegistry::Disconnect(Worker* worker) {
-  worker->stream = 0;
-  worker->waker = nullptr;
+  worker->link.number = 0;
+  worker->link.waker = nullptr;
 }
 
 std::vector<Worker*> WorkerRegistry::Overdue(absl::Duration now) {
@@ -373,15 +377,15 @@ std::vector<Worker*> WorkerRegistry::Overdue(absl::Duration now) {
 
 void WorkerRegistry::MarkLost(Worker* worker) {
   worker->state = v1::WorkerInfo::LOST;
-  worker->contents.clear();
-  worker->by_size.clear();
-  worker->content_bytes = 0;
-  worker->content_count = 0;
+  worker->cache.contents.clear();
+  worker->cache.by_size.clear();
+  worker->cache.content_bytes = 0;
+  worker->cache.content_count = 0;
   ApplyHeld(NothingHeld(), worker);
-  worker->memory.reset();
-  worker->queued_runs = 0;
+  worker->facts.memory.reset();
+  worker->facts.queued_runs = 0;
   ForgetWork(worker);
-  worker->free_bytes = 0;
+  worker->facts.free_bytes = 0;
   Disconnect(worker);
 }
 

@@ -10,193 +10,20 @@
 #define COORDINATOR_WORKER_REGISTRY_H_
 
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <memory>
-#include <optional>
-#include <set>
 #include <string>
-#include <utility>
 #include <vector>
 
-#include "absl/container/btree_map.h"
 #include "absl/container/btree_set.h"
 #include "absl/container/flat_hash_map.h"
-#include "absl/container/flat_hash_set.h"
-#include "absl/numeric/int128.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "common/hash.h"
-#include "coordinator/orders.h"
-#include "coordinator/token_bucket.h"
 #include "coordinator/waker.h"
-#include "djinn/v1/admin.pb.h"
-#include "djinn/v1/placement.pb.h"
-#include "djinn/v1/usage.pb.h"
+#include "coordinator/worker.h"
 #include "djinn/v1/worker_registry.pb.h"
-#include "scheduler/scaling/demand.h"
 
 namespace djinn::coordinator {
-
-// Hash and size: what names a content within a tenant.
-using ContentKey = std::pair<ContentHash, uint64_t>;
-
-struct Worker {
-  struct Held {
-    std::string session_id;
-    std::string tenant;
-    uint64_t storage_count = 0;
-    uint64_t storage_bytes = 0;
-    // A client's stream uses the lease.
-    bool attached = false;
-    v1::SessionUse use;
-    v1::LeaseUse lease_use;
-    // Device time that the last report which names the lease adds.
-    absl::Duration grown;
-    bool out_of_credit = false;
-    // Unset: its runs never gave way.
-    std::optional<v1::GivenWay> given_way;
-    // Unset: its next message waits for nothing, or it has none.
-    std::optional<v1::MessageWait> wait;
-  };
-
-  std::string id;
-  uint64_t incarnation = 0;
-  std::string address;
-  // Empty when there is none.
-  std::string shared_memory_socket;
-  std::string device;
-  uint64_t memory_bytes = 0;
-  uint64_t free_bytes = 0;
-  uint32_t queued_runs = 0;
-  // By tenant.
-  absl::flat_hash_map<std::string, absl::flat_hash_set<ContentKey>> contents;
-  // Of these, those that were asked for since the last report.
-  absl::flat_hash_map<std::string, std::vector<ContentKey>> by_size;
-  uint64_t content_bytes = 0;
-  uint32_t content_count = 0;
-  struct Runs {
-    uint64_t count = 0;
-    absl::Duration device_time;
-    uint64_t content_bytes = 0;
-  };
-  // By fingerprint.
-  absl::flat_hash_map<std::string, Runs> graphs;
-  // Of these, whose phase it is to be told, or which it is not yet known
-  // whether it can be told: all on a new stream, then those that it began to
-  // count since.
-  absl::flat_hash_set<std::string> untold;
-  // Of these, what was new in the last report; nothing in the first of a
-  // process, which sums up what nobody saw.
-  struct Ran {
-    std::string fingerprint;
-    uint64_t runs = 0;
-    absl::Duration time;
-  };
-  std::vector<Ran> ran;
-  // Leases in force there, by id. Only the registry, which indexes them,
-  // changes this map and the five members below.
-  absl::flat_hash_map<std::string, Held> held;
-  // The leases that the last report named.
-  std::vector<std::string> changed;
-  // Of `held`: the leases of each session, those whose runs wait for credit,
-  // and those with queued runs.
-  absl::flat_hash_map<std::string, absl::btree_set<std::string>> of_session;
-  absl::btree_set<std::string> out_of_credit;
-  absl::btree_set<std::string> queueing;
-  // Storage bytes by tenant; a worker may report any number for each lease.
-  absl::flat_hash_map<std::string, absl::uint128> held_bytes;
-  // Unset when it is lost.
-  std::optional<v1::MemoryUse> memory;
-  v1::CacheUse plan_cache;
-  v1::CacheUse content_cache;
-  // Unset: none is used.
-  std::optional<v1::DiskUse> disk;
-  v1::ExecutionUse executed;
-  v1::DeviceSpeed speed;
-  double price_per_hour = 0;
-  uint64_t link_bytes_per_second = 0;
-  // Measured, of clients' uploads; 0: not known.
-  uint64_t client_bytes_per_second = 0;
-  // Measured, by the worker at the other end.
-  absl::btree_map<std::string, uint64_t> links;
-  std::vector<std::string> capabilities;
-  // Bit N stands for phase N; 0 for all.
-  uint32_t phases = 0;
-  // Of the last minute, by its reports: the share in which the device was busy,
-  // and how long a run took; 0 as long as there was none.
-  double busy_share = 0;
-  double seconds_per_run = 0;
-  // Device time of what its sessions have queued there, by phase.
-  scheduler::PhaseAmounts queued_seconds = {};
-  // This process of it has reported before.
-  bool reported = false;
-
-  // When it was lost last it had leases, on which it may serve its sessions:
-  // the phases of their work, bit N for phase N, and until when, monotonic.
-  uint32_t served_phases = 0;
-  absl::Duration serves_until;
-
-  v1::WorkerInfo::State state = v1::WorkerInfo::ACTIVE;
-  // Monotonic.
-  absl::Duration last_report;
-
-  // The open stream's number; 0 when there is none.
-  uint64_t stream = 0;
-  std::shared_ptr<Waker> waker;
-  uint32_t protocol_version = 0;
-  // Of the last DesiredState sent on the stream.
-  uint64_t revision = 0;
-  absl::Duration last_sent;
-  // The worker should hear something before the next heartbeat.
-  bool dirty = true;
-  // Leases that the next messages list, and when all leases are next searched
-  // for those that are due to be issued again.
-  std::set<std::string> unlisted;
-  absl::Duration next_reissue = -absl::InfiniteDuration();
-  // Offered leases that this stream has listed, each with its revision, until
-  // the worker acknowledges it. Revisions do not fall.
-  std::deque<std::pair<uint64_t, std::string>> unacknowledged;
-  // Workers that the next message lists as peers, and the incarnation and
-  // address of those that this stream has listed.
-  std::set<std::string> new_peers;
-  std::map<std::string, std::pair<uint64_t, std::string>> told_peers;
-
-  // Sessions that it must forget. An entry goes when the worker has applied
-  // that and reports no lease of the session.
-  Orders drops;
-  // Leases that ended here and that it may still honour. An entry goes when
-  // the worker has applied that and has reported the lease's final use.
-  Orders closing;
-  // Of the ended leases that it reports, those whose use may still grow.
-  absl::flat_hash_set<std::string> measuring;
-  // Leases whose final use it has reported. Once a save that has it billed is
-  // kept, the worker is told and forgets the lease; then its account goes.
-  struct Settling {
-    // The first save that has it billed.
-    uint64_t save = 0;
-    // The revision that told the worker; 0: this stream has not told it.
-    uint64_t revision = 0;
-  };
-  std::map<std::string, Settling> settling;
-
-  // Returns the session's leases among `held`.
-  const absl::btree_set<std::string>& LeasesOf(
-      const std::string& session_id) const;
-  // Returns whether this stream has listed the other worker as it is now.
-  bool KnowsPeer(const Worker& other) const;
-  // Returns the storage bytes of the tenant's sessions there.
-  uint64_t HeldBytesOf(absl::string_view tenant) const;
-  // Returns the tenant's contents there, the largest first. Valid until the
-  // next report.
-  const std::vector<ContentKey>& ContentsBySize(const std::string& tenant);
-
-  // That it cannot be left is said now and then, not at each attempt.
-  TokenBucket logged_drains{2, 1.0 / 60};
-
-  bool connected() const { return stream != 0; }
-  bool usable() const { return connected() && state == v1::WorkerInfo::ACTIVE; }
-};
 
 class WorkerRegistry {
  public:

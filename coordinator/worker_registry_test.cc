@@ -152,16 +152,16 @@ TEST_F(WorkerRegistryTest, WhoIsLostOrRestartsHasNoSessions) {
 
 TEST_F(WorkerRegistryTest, OnlyWhatIsNewIsUntold) {
   Worker* const worker = Join(State("a", {"g", "h"}));
-  EXPECT_THAT(worker->untold, UnorderedElementsAre("g", "h"));
-  worker->untold.clear();
+  EXPECT_THAT(worker->load.untold, UnorderedElementsAre("g", "h"));
+  worker->load.untold.clear();
   registry_.Apply(State("a", {"g", "h", "i"}), {}, worker);
-  EXPECT_THAT(worker->untold, UnorderedElementsAre("i"));
+  EXPECT_THAT(worker->load.untold, UnorderedElementsAre("i"));
   registry_.Apply(State("a", {"g", "h"}), {}, worker);
-  EXPECT_THAT(worker->untold, IsEmpty());
+  EXPECT_THAT(worker->load.untold, IsEmpty());
   // On another stream it heard nothing yet.
   registry_.Disconnect(worker);
   Join(State("a", {"g"}));
-  EXPECT_THAT(worker->untold, UnorderedElementsAre("g"));
+  EXPECT_THAT(worker->load.untold, UnorderedElementsAre("g"));
 }
 
 TEST_F(WorkerRegistryTest, ContentsAreSortedOnceForEachReport) {
