@@ -10,8 +10,8 @@
 #include "common/daemon/daemon.h"
 #include "common/random.h"
 #include "common/status_macros.h"
-#include "coordinator/config.h"
-#include "coordinator/coordinator.h"
+#include "coordinator/config/config.h"
+#include "coordinator/server/coordinator.h"
 
 namespace djinn::coordinator {
 namespace {

@@ -29,7 +29,7 @@
 namespace djinn::worker {
 namespace {
 
-// Grants one lease and remembers the last state.
+// Grants one lease and remembers what the worker has reported of itself.
 class FakeCoordinator : public v1::WorkerRegistry::Service {
  public:
   grpc::Status Synchronize(
@@ -45,7 +45,7 @@ class FakeCoordinator : public v1::WorkerRegistry::Service {
     while (stream->Read(&state)) {
       {
         MutexLock lock(&mu);
-        last = state;
+        Merge(state);
         changed.SignalAll();
       }
       if (revision > 0) continue;
@@ -87,6 +87,20 @@ class FakeCoordinator : public v1::WorkerRegistry::Service {
   std::string lease_token ABSL_GUARDED_BY(mu);
 
  private:
+  // There is one lease, so the leases of a report replace those before.
+  void Merge(const v1::WorkerState& state) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
+    if (state.acknowledgement()) {
+      last.set_applied_revision(state.applied_revision());
+      return;
+    }
+    const v1::WorkerState before = last;
+    last = state;
+    if (!state.complete() && state.sessions().empty() &&
+        state.released_lease_ids().empty()) {
+      *last.mutable_sessions() = before.sessions();
+    }
+  }
+
   LeaseAuthority authority_;
 };
 

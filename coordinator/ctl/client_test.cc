@@ -11,9 +11,9 @@
 #include "common/net/channel_options.h"
 #include "common/random.h"
 #include "common/version.h"
-#include "coordinator/coordinator.h"
+#include "coordinator/server/coordinator.h"
 #include "coordinator/ctl/exit_status.h"
-#include "coordinator/testing.h"
+#include "coordinator/testing/testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

@@ -7,7 +7,10 @@
 #include "common/mutex.h"
 #include "common/net/grpc_status.h"
 #include "common/net/server.h"
-#include "coordinator/cluster_fixture.h"
+#include "coordinator/cluster/placement/demand_meter.h"
+#include "coordinator/cluster/sessions.h"
+#include "coordinator/cluster/workers.h"
+#include "coordinator/testing/cluster_fixture.h"
 #include "gmock/gmock.h"
 #include "grpcpp/grpcpp.h"
 #include "gtest/gtest.h"
@@ -36,7 +39,7 @@ class GrpcScalerServiceTest : public ClusterTest {
   ~GrpcScalerServiceTest() override { server_->Shutdown(absl::ZeroDuration()); }
 
   absl::StatusOr<ClusterDemand> Look() {
-    absl::StatusOr<ClusterDemand> demand = cluster_->Demand();
+    absl::StatusOr<ClusterDemand> demand = demand::Demand(*cluster_);
     MutexLock lock(&mu_);
     ++looks_;
     looked_.SignalAll();
@@ -76,14 +79,14 @@ TEST_F(GrpcScalerServiceTest, AStreamDoesNotEndWhatServesOn) {
   const StreamId session = Open("red");
   Grant(session, 0, worker, &w0_);
   clock_.Advance(config_.worker_timeout);
-  EXPECT_EQ(cluster_->Report(worker, w0_), absl::OkStatus());
+  EXPECT_EQ(workers::Report(*cluster_, worker, w0_), absl::OkStatus());
 
   grpc::ClientContext context;
   const auto stream = stub_->StreamIsActive(&context, ScaledObjectRef());
   AwaitLooks();
   // The worker is cut off, but may serve its sessions.
   clock_.Advance(config_.worker_timeout + absl::Seconds(1));
-  cluster_->Tick();
+  coordinator::Tick(*cluster_);
   AwaitLooks();
   EXPECT_TRUE(IsActive());
   // Its session goes on at another one.
@@ -92,13 +95,13 @@ TEST_F(GrpcScalerServiceTest, AStreamDoesNotEndWhatServesOn) {
   worker = Join(w1);
   Grant(session, 0, worker, &w1);
   AwaitLooks();
-  cluster_->Close(session);
+  sessions::Close(*cluster_, session);
   CarryOut(worker, &w1);
   AwaitLooks();
   EXPECT_TRUE(IsActive());
   clock_.Advance(config_.lease_valid_for + config_.lease_grace_period);
   AwaitLooks();
-  EXPECT_EQ(cluster_->Report(worker, w1), absl::OkStatus());
+  EXPECT_EQ(workers::Report(*cluster_, worker, w1), absl::OkStatus());
   AwaitLooks();
   EXPECT_FALSE(IsActive());
   End();

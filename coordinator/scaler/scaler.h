@@ -18,7 +18,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "coordinator/cluster_demand.h"
+#include "coordinator/cluster/placement/demand.h"
 #include "keda/externalscaler.pb.h"
 
 namespace djinn::coordinator {

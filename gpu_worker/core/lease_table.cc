@@ -1,6 +1,7 @@
 #include "gpu_worker/core/lease_table.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "absl/strings/str_cat.h"
 #include "common/constant_time.h"
@@ -81,6 +82,7 @@ void LeaseTable::Add(const v1::SignedLease& issue,
   }
   lease.issue = issue;
   lease.claims = claims;
+  of_session_[claims.session_id()].insert(claims.lease_id());
   lease.meter->SetCredits(claims);
   const absl::Duration most =
       FromProtoTimestamp(claims.expire_time()) - now.wall;
@@ -114,6 +116,7 @@ absl::Status LeaseTable::Renew(const v1::SignedLease& issue,
                      " is known, or another session's"));
   }
   Add(issue, claims, now);
+  leases_.at(claims.lease_id()).listing = listing_;
   return absl::OkStatus();
 }
 
@@ -134,12 +137,12 @@ absl::StatusOr<const Lease*> LeaseTable::Present(const v1::SignedLease& issue,
     return Unknown("the lease is another one under the same id");
   }
   uint64_t newest_epoch = claims.session_epoch();
-  for (const auto& [id, lease] : leases_) {
-    if (lease.claims.session_id() != session_id ||
-        lease.claims.virtual_device() != claims.virtual_device()) {
-      continue;
+  if (HasSession(session_id)) {
+    for (const std::string& lease_id : of_session_.at(session_id)) {
+      const v1::LeaseClaims& other = leases_.at(lease_id).claims;
+      if (other.virtual_device() != claims.virtual_device()) continue;
+      newest_epoch = std::max(newest_epoch, other.session_epoch());
     }
-    newest_epoch = std::max(newest_epoch, lease.claims.session_epoch());
   }
   if (epoch != claims.session_epoch() || epoch < newest_epoch) {
     return MakeError(absl::StatusCode::kFailedPrecondition, "STALE_EPOCH",
@@ -153,31 +156,55 @@ absl::StatusOr<const Lease*> LeaseTable::Present(const v1::SignedLease& issue,
   return &lease;
 }
 
+void LeaseTable::BeginListing() {
+  ++listing_;
+  renewed_ = {-absl::InfiniteDuration(), absl::InfinitePast()};
+}
+
+absl::Duration LeaseTable::Renewed(const Lease& lease,
+                                   absl::Duration valid_for) const {
+  if (lease.listing != listing_) return -absl::InfiniteDuration();
+  const absl::Duration most =
+      FromProtoTimestamp(lease.claims.expire_time()) - renewed_.wall;
+  return renewed_.monotonic + std::min(valid_for, most);
+}
+
+absl::Duration LeaseTable::InForceUntil(const Lease& lease) const {
+  return std::max(lease.in_force,
+                  Renewed(lease, FromProtoDuration(lease.claims.valid_for())));
+}
+
+absl::Duration LeaseTable::EndOf(const Lease& lease) const {
+  return std::max(lease.ends,
+                  Renewed(lease, FromProtoDuration(lease.claims.valid_for()) +
+                                     FromProtoDuration(lease.claims.grace())));
+}
+
+Lease LeaseTable::Take(std::map<std::string, Lease>::iterator lease) {
+  NoteEnd(lease->second.claims);
+  const auto others = of_session_.find(lease->second.claims.session_id());
+  others->second.erase(lease->first);
+  if (others->second.empty()) of_session_.erase(others);
+  Lease taken = std::move(lease->second);
+  leases_.erase(lease);
+  return taken;
+}
+
 std::vector<Lease> LeaseTable::TakeExpired(const LeaseTime& now) {
   Forget(now.wall);
   std::vector<Lease> taken;
   for (auto lease = leases_.begin(); lease != leases_.end();) {
-    if (lease->second.ends > now.monotonic) {
-      ++lease;
-      continue;
-    }
-    NoteEnd(lease->second.claims);
-    taken.push_back(std::move(lease->second));
-    lease = leases_.erase(lease);
+    const auto next = std::next(lease);
+    if (EndOf(lease->second) <= now.monotonic) taken.push_back(Take(lease));
+    lease = next;
   }
   return taken;
 }
 
 std::vector<Lease> LeaseTable::TakeSession(const std::string& session_id) {
   std::vector<Lease> taken;
-  for (auto lease = leases_.begin(); lease != leases_.end();) {
-    if (lease->second.claims.session_id() != session_id) {
-      ++lease;
-      continue;
-    }
-    NoteEnd(lease->second.claims);
-    taken.push_back(std::move(lease->second));
-    lease = leases_.erase(lease);
+  while (HasSession(session_id)) {
+    taken.push_back(Take(leases_.find(*of_session_.at(session_id).begin())));
   }
   return taken;
 }
@@ -185,10 +212,7 @@ std::vector<Lease> LeaseTable::TakeSession(const std::string& session_id) {
 std::vector<Lease> LeaseTable::TakeLease(const std::string& lease_id) {
   std::vector<Lease> taken;
   const auto lease = leases_.find(lease_id);
-  if (lease == leases_.end()) return taken;
-  NoteEnd(lease->second.claims);
-  taken.push_back(std::move(lease->second));
-  leases_.erase(lease);
+  if (lease != leases_.end()) taken.push_back(Take(lease));
   return taken;
 }
 
@@ -218,10 +242,7 @@ void LeaseTable::ForgetFirst() {
 }
 
 bool LeaseTable::HasSession(const std::string& session_id) const {
-  for (const auto& [id, lease] : leases_) {
-    if (lease.claims.session_id() == session_id) return true;
-  }
-  return false;
+  return of_session_.contains(session_id);
 }
 
 const Lease* LeaseTable::Find(const std::string& lease_id) const {

@@ -5,7 +5,9 @@
 // presents it; both bring what the coordinator signed, checked before it gets
 // here. It ages by this worker's own clock from its receipt, so a coordinator
 // that is away changes nothing else; no issue counts beyond the time that it
-// names itself. One that ended never comes back.
+// names itself. One that ended never comes back. A listing is what one stream
+// of the coordinator names; RenewListed() renews all of its leases in constant
+// time.
 //
 // Not thread-safe; reads no clock.
 #ifndef GPU_WORKER_CORE_LEASE_TABLE_H_
@@ -40,9 +42,12 @@ struct Lease {
   v1::LeaseClaims claims;
   // The issue that a client presented last.
   v1::SignedLease presented;
-  // Monotonic: until when sessions may begin, and until when they may stay.
+  // Monotonic, by the receipt of this issue: until when sessions may begin, and
+  // until when they may stay. A later renewal extends both (LeaseTable).
   absl::Duration in_force;
   absl::Duration ends;
+  // The listing that named it last; 0: no listing did, a client presented it.
+  uint64_t listing = 0;
   std::shared_ptr<LeaseMeter> meter;
 };
 
@@ -83,6 +88,16 @@ class LeaseTable {
                                        const std::string& session_id,
                                        uint64_t epoch, const LeaseTime& now);
 
+  // Starts the listing of a new stream: only the leases that Renew() names from
+  // now on are renewed with it.
+  void BeginListing();
+  // Renews all leases of the current listing, up to the time that their newest
+  // issues name.
+  void RenewListed(const LeaseTime& now) { renewed_ = now; }
+  // Monotonic: until when sessions of the lease may begin, and may stay.
+  absl::Duration InForceUntil(const Lease& lease) const;
+  absl::Duration EndOf(const Lease& lease) const;
+
   // Removes and returns leases that ended.
   std::vector<Lease> TakeExpired(const LeaseTime& now);
   std::vector<Lease> TakeSession(const std::string& session_id);
@@ -102,6 +117,10 @@ class LeaseTable {
   bool Ended(const v1::LeaseClaims& claims) const;
   void Add(const v1::SignedLease& issue, const v1::LeaseClaims& claims,
            const LeaseTime& now);
+  // Returns when the current listing's last renewal ends, if the lease is part
+  // of it: `valid_for` after it, within what the issue allows.
+  absl::Duration Renewed(const Lease& lease, absl::Duration valid_for) const;
+  Lease Take(std::map<std::string, Lease>::iterator lease);
   void NoteEnd(const v1::LeaseClaims& claims);
   void Forget(absl::Time now);
   void ForgetFirst();
@@ -110,6 +129,10 @@ class LeaseTable {
   const uint64_t incarnation_;
   Traffic* const total_;
   std::map<std::string, Lease> leases_;
+  // By session: the ids of its leases; none is empty.
+  absl::flat_hash_map<std::string, std::set<std::string>> of_session_;
+  uint64_t listing_ = 1;
+  LeaseTime renewed_ = {-absl::InfiniteDuration(), absl::InfinitePast()};
   struct End {
     // Of the newest issue.
     absl::Time issue;

@@ -164,8 +164,7 @@ absl::StatusOr<v1::LeaseClaims> WorkerCore::ClaimsOf(
   v1::LeaseClaims claims = UncheckedClaims(issue);
   {
     MutexLock lock(&mu_);
-    // Nearly always: renewals every heartbeat, and clients that resume with an
-    // issue whose key may be retired by now.
+    // Clients resume with an issue whose key may be retired by now.
     if (leases_.Has(issue, claims)) return claims;
   }
   return verifier_.Verify(issue);
@@ -233,6 +232,9 @@ void WorkerCore::Apply(const v1::DesiredState& desired) {
   {
     MutexLock lock(&mu_);
     const LeaseTime now = Now();
+    // A new stream names all leases again.
+    if (desired.revision() == 1) leases_.BeginListing();
+    leases_.RenewListed(now);
     for (int i = 0; i < desired.leases_size(); ++i) {
       if (!claims[i].ok()) {
         refused.push_back(claims[i].status());
@@ -271,7 +273,9 @@ void WorkerCore::Apply(const v1::DesiredState& desired) {
         return settled.contains(lease.lease_id);
       });
     }
-    housekeeping_.Signal();
+    // A report answers them.
+    changed |= !runs_questions_.empty();
+    if (!ended.empty()) housekeeping_.Signal();
   }
   for (const uint64_t queue_key : runnable) MakeRunnable(queue_key);
   for (const std::shared_ptr<Session>& session : ended) {

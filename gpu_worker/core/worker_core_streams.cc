@@ -207,7 +207,7 @@ absl::StatusOr<std::shared_ptr<Session>> WorkerCore::FindOrMakeSession(
       return MakeError(absl::StatusCode::kFailedPrecondition, "SESSION_LOST",
                        "this worker holds nothing of the session any more");
     }
-    if (lease.in_force <= clock_->Monotonic()) {
+    if (leases_.InForceUntil(lease) <= clock_->Monotonic()) {
       return MakeError(absl::StatusCode::kUnauthenticated, "LEASE_EXPIRED",
                        "the coordinator is away, and in the lease's grace "
                        "period no session begins");

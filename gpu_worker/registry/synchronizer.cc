@@ -5,6 +5,7 @@
 
 #include "common/log/log.h"
 #include "common/net/protocol_version.h"
+#include "gpu_worker/registry/report_changes.h"
 
 namespace djinn::worker {
 
@@ -22,7 +23,7 @@ Synchronizer::~Synchronizer() { Stop(); }
 
 void Synchronizer::NotifyChange() {
   MutexLock lock(&mu_);
-  dirty_ = true;
+  changed_at_ = std::min(changed_at_, absl::Now());
   changed_.SignalAll();
 }
 
@@ -53,6 +54,7 @@ void Synchronizer::Run() {
       stream_ = stream.get();
       reading_ = true;
       applied_revision_ = 0;
+      changed_at_ = absl::InfiniteFuture();
     }
     const bool joined = Serve(stream.get());
     {
@@ -83,36 +85,56 @@ void Synchronizer::Backoff(absl::Duration delay) {
   }
 }
 
+Synchronizer::Next Synchronizer::WaitForNext(absl::Time due,
+                                             absl::Time earliest,
+                                             uint64_t acknowledged) {
+  MutexLock lock(&mu_);
+  for (;;) {
+    if (!reading_ || stopping_) return Next::kEnd;
+    const absl::Time now = absl::Now();
+    const absl::Time report =
+        std::max(earliest, std::min(due, changed_at_ + options_.debounce));
+    if (now >= report) {
+      changed_at_ = absl::InfiniteFuture();
+      return Next::kReport;
+    }
+    // A client learns of its lease after it.
+    if (applied_revision_ != acknowledged) return Next::kAcknowledge;
+    changed_.WaitWithTimeout(&mu_, report - now);
+  }
+}
+
 bool Synchronizer::Serve(RegistryStream* stream) {
   std::thread reader([this, stream] { ReadAll(stream); });
+  ReportChanges changes;
+  v1::WorkerState identity;
+  uint64_t acknowledged = 0;
+  absl::Time due = absl::InfinitePast();
+  absl::Time earliest = absl::InfinitePast();
   for (;;) {
-    uint64_t revision;
+    const Next next = WaitForNext(due, earliest, acknowledged);
+    if (next == Next::kEnd) break;
     {
       MutexLock lock(&mu_);
-      if (!reading_ || stopping_) break;
-      dirty_ = false;
-      revision = applied_revision_;
+      acknowledged = applied_revision_;
+    }
+    if (next == Next::kAcknowledge) {
+      identity.set_applied_revision(acknowledged);
+      if (!stream->Write(identity)) break;
+      continue;
     }
     const absl::Time begin = absl::Now();
-    v1::WorkerState state = snapshot_();
-    state.set_applied_revision(revision);
-    if (!stream->Write(state)) break;
-    // A large state that changes all the time must not keep both sides busy.
-    const absl::Duration debounce =
-        std::max(options_.debounce, 10 * (absl::Now() - begin));
-    const absl::Time heartbeat = absl::Now() + options_.heartbeat_interval;
-    MutexLock lock(&mu_);
-    while (reading_ && !stopping_ && !dirty_ && absl::Now() < heartbeat) {
-      changed_.WaitWithTimeout(&mu_, heartbeat - absl::Now());
-    }
-    // An acknowledgement does not wait: a client learns its lease after it.
-    if (dirty_ && applied_revision_ == revision) {
-      const absl::Time settled = absl::Now() + debounce;
-      while (reading_ && !stopping_ && applied_revision_ == revision &&
-             absl::Now() < settled) {
-        changed_.WaitWithTimeout(&mu_, settled - absl::Now());
-      }
-    }
+    v1::WorkerState report = snapshot_();
+    changes.Reduce(&report);
+    report.set_applied_revision(acknowledged);
+    identity.set_worker_id(report.worker_id());
+    identity.set_incarnation(report.incarnation());
+    identity.set_acknowledgement(true);
+    if (!stream->Write(report)) break;
+    const absl::Time end = absl::Now();
+    due = end + options_.heartbeat_interval;
+    // Reports take at most a tenth of the time, however much there is.
+    earliest = std::min(due, end + 10 * (end - begin));
   }
   stream->Cancel();
   reader.join();
@@ -122,6 +144,7 @@ bool Synchronizer::Serve(RegistryStream* stream) {
 
 void Synchronizer::ReadAll(RegistryStream* stream) {
   v1::DesiredState desired;
+  uint64_t last = 0;
   while (stream->Read(&desired)) {
     if (desired.protocol_version() != 0 &&
         (desired.protocol_version() < kMinProtocolVersion ||
@@ -130,11 +153,16 @@ void Synchronizer::ReadAll(RegistryStream* stream) {
                  {{"version", desired.protocol_version()}});
       break;
     }
+    if (last > 0 && desired.revision() != last + 1) {
+      log::Error("a message of the coordinator is missing; dialing again",
+                 {{"revision", desired.revision()}, {"last", last}});
+      break;
+    }
+    last = desired.revision();
     apply_(desired);
     MutexLock lock(&mu_);
     if (applied_revision_ == 0) log::Info("coordinator joined");
-    applied_revision_ = desired.revision();
-    dirty_ = true;
+    applied_revision_ = last;
     changed_.SignalAll();
   }
   MutexLock lock(&mu_);

@@ -1,13 +1,14 @@
-// Keeps this worker and the coordinator informed about each other, for ever.
+// Keeps this worker and the coordinator informed of each other until Stop().
 //
-// Story: a thread connects, sends the whole state at once, then every heartbeat
-// interval and soon after a change; another reads what the coordinator wants
-// and carries it out before acknowledging its revision. When the stream ends,
-// for whatever reason, it connects again with backoff and jitter. A coordinator
-// that is away changes nothing here; leases age by themselves.
+// One thread connects and sends a complete report at once, then what has
+// changed, every heartbeat interval and soon after a change. Another thread
+// reads what the coordinator wants, applies it, and has its revision
+// acknowledged at once, without a report. When the stream ends, the first
+// thread connects again with backoff and jitter. A coordinator that is away
+// changes nothing here; leases age by themselves.
 //
-// Knows no gRPC: RegistryConnector is implemented in grpc_registry.h and by the
-// test.
+// This file knows no gRPC: grpc_registry.h and the test implement
+// RegistryConnector.
 #ifndef GPU_WORKER_REGISTRY_SYNCHRONIZER_H_
 #define GPU_WORKER_REGISTRY_SYNCHRONIZER_H_
 
@@ -48,7 +49,7 @@ class RegistryConnector {
 
 struct SynchronizerOptions {
   absl::Duration heartbeat_interval = absl::Seconds(2);
-  // A change waits this long for others that come with it.
+  // How long a change waits for others before it is reported.
   absl::Duration debounce = absl::Milliseconds(20);
   absl::Duration min_backoff = absl::Milliseconds(100);
   absl::Duration max_backoff = absl::Seconds(5);
@@ -59,19 +60,20 @@ class Synchronizer {
   using SnapshotFunction = std::function<v1::WorkerState()>;
   using ApplyFunction = std::function<void(const v1::DesiredState&)>;
 
-  // Starts at once. `connector` and `random` outlive this; the functions are
-  // called from its threads, without locks.
+  // Starts at once. `connector` and `random` outlive this. Its threads call the
+  // functions, without locks; `snapshot` returns everything that there is to
+  // report.
   Synchronizer(SynchronizerOptions options, RegistryConnector* connector,
                RandomSource* random, SnapshotFunction snapshot,
                ApplyFunction apply);
   // As Stop().
   ~Synchronizer();
 
-  // The state changed. Any thread; never blocks.
+  // Has a report sent soon. Any thread may call it; it does not wait.
   void NotifyChange();
   // Whether the coordinator has answered on the stream that is open.
   bool joined() const;
-  // Ends the stream and the threads. Once.
+  // Ends the stream and the threads. May be called once.
   void Stop();
 
  private:
@@ -79,6 +81,10 @@ class Synchronizer {
   // One stream's life. Returns whether the coordinator took part in it.
   bool Serve(RegistryStream* stream);
   void ReadAll(RegistryStream* stream);
+  // Waits until there is something to send. `due`: when the next report is due
+  // without a change; `earliest`: when it may follow the last one.
+  enum class Next { kEnd, kAcknowledge, kReport };
+  Next WaitForNext(absl::Time due, absl::Time earliest, uint64_t acknowledged);
   void Backoff(absl::Duration delay);
 
   const SynchronizerOptions options_;
@@ -90,7 +96,8 @@ class Synchronizer {
   mutable Mutex mu_;
   CondVar changed_;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
-  bool dirty_ ABSL_GUARDED_BY(mu_) = false;
+  // When the first change came that no report has; infinite: there is none.
+  absl::Time changed_at_ ABSL_GUARDED_BY(mu_) = absl::InfiniteFuture();
   bool reading_ ABSL_GUARDED_BY(mu_) = false;
   uint64_t applied_revision_ ABSL_GUARDED_BY(mu_) = 0;
   RegistryStream* stream_ ABSL_GUARDED_BY(mu_) = nullptr;

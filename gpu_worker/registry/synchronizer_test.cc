@@ -127,15 +127,51 @@ TEST_F(SynchronizerTest, SendsSoonAfterAChange) {
       [](const v1::WorkerState& state) { return state.queued_runs() == 7; }));
 }
 
-TEST_F(SynchronizerTest, AcknowledgesWhatItHasCarriedOut) {
+TEST_F(SynchronizerTest, AppliedRevisionIsAcknowledgedWithoutAReport) {
   auto synchronizer = Make(absl::Hours(1));
+  EXPECT_TRUE(registry_.Wait([](const v1::WorkerState&) { return true; }));
   v1::DesiredState desired;
   desired.set_revision(3);
   desired.set_protocol_version(2);
   registry_.Say(desired);
   EXPECT_TRUE(registry_.Wait([this](const v1::WorkerState& state) {
-    return state.applied_revision() == 3 && applied_ == 3;
+    return state.applied_revision() == 3 && applied_ == 3 &&
+           state.acknowledgement() && !state.complete();
   }));
+}
+
+TEST_F(SynchronizerTest, EveryStreamBeginsWithACompleteReport) {
+  auto synchronizer = Make(absl::Hours(1));
+  const auto complete = [](const v1::WorkerState& state) {
+    return state.complete();
+  };
+  EXPECT_TRUE(registry_.Wait(complete));
+  {
+    MutexLock lock(&registry_.mu);
+    registry_.states.clear();
+  }
+  queued_ = 1;
+  synchronizer->NotifyChange();
+  EXPECT_TRUE(registry_.Wait([](const v1::WorkerState& state) {
+    return state.queued_runs() == 1 && !state.complete();
+  }));
+  registry_.Break();
+  EXPECT_TRUE(registry_.Wait(complete));
+}
+
+TEST_F(SynchronizerTest, MissingMessageEndsTheStream) {
+  auto synchronizer = Make(absl::Hours(1));
+  v1::DesiredState desired;
+  desired.set_revision(1);
+  registry_.Say(desired);
+  desired.set_revision(3);
+  registry_.Say(desired);
+  MutexLock lock(&registry_.mu);
+  for (int i = 0; i < 200 && registry_.opened < 2; ++i) {
+    registry_.changed.WaitWithTimeout(&registry_.mu, absl::Milliseconds(20));
+  }
+  EXPECT_GE(registry_.opened, 2);
+  EXPECT_EQ(applied_, 1u);
 }
 
 TEST_F(SynchronizerTest, ComesBackAfterEveryLoss) {

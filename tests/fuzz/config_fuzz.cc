@@ -9,7 +9,7 @@
 #include "common/error.h"
 #include "common/fuzz/require.h"
 #include "common/log/log.h"
-#include "coordinator/config.h"
+#include "coordinator/config/config.h"
 #include "gpu_worker/config.h"
 
 namespace djinn {

@@ -1,0 +1,63 @@
+#include "coordinator/admin/config_reloader.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_join.h"
+#include "common/error.h"
+#include "common/log/log.h"
+#include "coordinator/cluster/tenants.h"
+#include "coordinator/config/pending_settings.h"
+
+namespace djinn::coordinator {
+
+ConfigReloader::ConfigReloader(const Config* running,
+                               std::function<absl::StatusOr<Config>()> read,
+                               ClusterState* cluster, Clock* clock)
+    : running_(*running),
+      read_(std::move(read)),
+      cluster_(cluster),
+      clock_(clock),
+      success_time_(clock->Now()) {}
+
+absl::StatusOr<v1::ReloadConfigResponse> ConfigReloader::Reload() {
+  MutexLock reloading(&reloading_mu_);
+  absl::StatusOr<Config> config = read_();
+  {
+    MutexLock lock(&mu_);
+    successful_ = config.ok();
+    if (config.ok()) success_time_ = clock_->Now();
+  }
+  if (!config.ok()) {
+    log::Error("configuration not reloaded: nothing changed",
+               {{"status", config.status()}});
+    return MakeError(absl::StatusCode::kFailedPrecondition, "BAD_CONFIG",
+                     config.status().message());
+  }
+  const std::vector<std::string> pending = PendingSettings(running_, *config);
+  v1::ReloadConfigResponse changes = tenants::Set(
+      *cluster_, std::move(config->tenants), std::move(config->cohorts));
+  changes.mutable_pending_settings()->Assign(pending.begin(), pending.end());
+  log::Info("configuration reloaded",
+            {{"added", changes.added_tenants_size()},
+             {"changed", changes.changed_tenants_size()},
+             {"removed", changes.removed_tenants_size()}});
+  if (!pending.empty()) {
+    log::Warning("settings count when the coordinator starts again",
+                 {{"settings", absl::StrJoin(pending, " ")}});
+  }
+  return changes;
+}
+
+void ConfigReloader::Collect(Exposition* out) const {
+  MutexLock lock(&mu_);
+  out->Gauge("djinn_config_last_reload_successful",
+             "1 unless the configuration was wrong when it was read last.",
+             successful_ ? 1 : 0);
+  out->Gauge("djinn_config_last_reload_success_timestamp_seconds",
+             "When the configuration in use was read, since 1970.",
+             absl::ToDoubleSeconds(success_time_ - absl::UnixEpoch()));
+}
+
+}  // namespace djinn::coordinator

@@ -1,0 +1,54 @@
+// Reads the configuration again while the coordinator runs.
+//
+// Tenants and cohorts count from then on, with all that is said of them;
+// everything else counts when the coordinator starts again. A configuration
+// that is wrong in any part changes nothing.
+//
+// Thread-safe; one reload at a time.
+#ifndef COORDINATOR_ADMIN_CONFIG_RELOADER_H_
+#define COORDINATOR_ADMIN_CONFIG_RELOADER_H_
+
+#include <functional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/clock.h"
+#include "common/metrics/exposition.h"
+#include "common/mutex.h"
+#include "coordinator/config/config.h"
+#include "coordinator/tables/cluster_state.h"
+#include "djinn/v1/admin.pb.h"
+
+namespace djinn::coordinator {
+
+class ConfigReloader {
+ public:
+  // `read` reads the configuration anew; `running` is what the coordinator goes
+  // by. All pointers outlive this.
+  ConfigReloader(const Config* running,
+                 std::function<absl::StatusOr<Config>()> read,
+                 ClusterState* cluster, Clock* clock);
+
+  // What changed, and what did not although the file says so.
+  // FailedPrecondition (BAD_CONFIG) says everything that is wrong.
+  absl::StatusOr<v1::ReloadConfigResponse> Reload();
+
+  void Collect(Exposition* out) const;
+
+ private:
+  const Config& running_;
+  const std::function<absl::StatusOr<Config>()> read_;
+  ClusterState* const cluster_;
+  Clock* const clock_;
+
+  // Held for a whole reload.
+  Mutex reloading_mu_;
+  mutable Mutex mu_;
+  bool successful_ ABSL_GUARDED_BY(mu_) = true;
+  absl::Time success_time_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace djinn::coordinator
+
+#endif  // COORDINATOR_ADMIN_CONFIG_RELOADER_H_

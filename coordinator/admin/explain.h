@@ -1,0 +1,50 @@
+// Why virtual devices are where they are, and what holds the others.
+#ifndef COORDINATOR_ADMIN_EXPLAIN_H_
+#define COORDINATOR_ADMIN_EXPLAIN_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/mutex.h"
+#include "coordinator/cluster/leases/line.h"
+#include "coordinator/tables/cluster_state.h"
+#include "coordinator/tables/lease_table.h"
+#include "coordinator/tables/session_table.h"
+#include "djinn/v1/admin.pb.h"
+
+namespace djinn::coordinator::explain {
+
+// What the lease waits for, which is out of credit.
+std::string CreditUnblockedBy(ClusterState& state, const Lease& lease)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
+
+// Those that have a lease, ask for one, or have lost one, in order.
+std::vector<v1::DeviceExplanation> ExplainDevices(ClusterState& state,
+                                                  const Session& session,
+                                                  line::Places* places)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
+
+// Errors: NotFound (SESSION_UNKNOWN).
+absl::StatusOr<v1::SessionExplanation> ExplainSession(ClusterState& state,
+                                                      const std::string& id)
+    ABSL_LOCKS_EXCLUDED(state.mu);
+
+// Errors: NotFound (TENANT_UNKNOWN).
+absl::StatusOr<v1::TenantExplanation> ExplainTenant(ClusterState& state,
+                                                    const std::string& name)
+    ABSL_LOCKS_EXCLUDED(state.mu);
+
+// InvalidArgument (PHASE_UNKNOWN, POLICY_UNKNOWN).
+absl::Status CheckTry(const v1::TryPlacementRequest& request);
+
+// Decides where a session of this kind would be placed, and changes nothing.
+// Errors: as Admin.TryPlacement in admin.proto.
+absl::StatusOr<v1::TryPlacementResponse> TryPlacement(
+    ClusterState& state, const v1::TryPlacementRequest& request)
+    ABSL_LOCKS_EXCLUDED(state.mu);
+
+}  // namespace djinn::coordinator::explain
+
+#endif  // COORDINATOR_ADMIN_EXPLAIN_H_

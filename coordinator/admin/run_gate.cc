@@ -1,0 +1,119 @@
+#include "coordinator/admin/run_gate.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "common/net/proto_duration.h"
+#include "coordinator/admin/message_wait.h"
+
+namespace djinn::coordinator {
+namespace {
+
+// Runs may take microseconds, or minutes.
+std::string Text(const google::protobuf::Duration& duration) {
+  const absl::Duration time = FromProtoDuration(duration);
+  return absl::FormatDuration(absl::Trunc(time, time < absl::Seconds(1)
+                                                    ? absl::Microseconds(1)
+                                                    : absl::Milliseconds(1)));
+}
+
+// As MessageWait has it; unspecified where that knows no such thing.
+v1::MessageWait::For WaitOf(v1::RunGate gate) {
+  switch (gate) {
+    case v1::RUN_GATE_TENANT:
+    case v1::RUN_GATE_OTHER_TENANTS:
+    case v1::RUN_GATE_WORKER:
+      return v1::MessageWait::TURN;
+    case v1::RUN_GATE_COMPANY:
+      return v1::MessageWait::COMPANY;
+    case v1::RUN_GATE_BYTES:
+      return v1::MessageWait::BYTES;
+    case v1::RUN_GATE_CONTENT:
+      return v1::MessageWait::CONTENT;
+    case v1::RUN_GATE_VALUE:
+      return v1::MessageWait::VALUE;
+    case v1::RUN_GATE_STRUCTURE:
+      return v1::MessageWait::STRUCTURE;
+    case v1::RUN_GATE_ROOM:
+      return v1::MessageWait::ROOM;
+    default:
+      return v1::MessageWait::FOR_UNSPECIFIED;
+  }
+}
+
+struct Held {
+  std::string reason;
+  // "has waited 1.5s" for this.
+  std::string what;
+  std::string unblocked_by;
+};
+
+Held HeldBy(v1::RunGate gate, const RunSurroundings& around) {
+  switch (gate) {
+    case v1::RUN_GATE_SESSION:
+      return {"WAITS_FOR_SESSION",
+              "for what its session is at: messages before it are carried out",
+              "the end of these"};
+    case v1::RUN_GATE_PLAN:
+      return {"WAITS_FOR_PLAN",
+              "for the plan of a structure that its session defined",
+              "the worker, which makes it"};
+    case v1::RUN_GATE_REPLIES:
+      return {"WAITS_FOR_REPLIES",
+              "for its client to take replies, of which no more are kept",
+              "its client, which takes them"};
+    case v1::RUN_GATE_CREDIT:
+      return {"OUT_OF_CREDIT",
+              absl::StrCat("for credit: tenant ", around.tenant,
+                           " has none left for this lease"),
+              around.credit_unblocked_by};
+    default:
+      break;
+  }
+  // Said of the same moment, if both agree; else what is known in general.
+  v1::MessageWait wait = around.lease->wait();
+  const v1::MessageWait::For what = WaitOf(gate);
+  if (wait.what() != what) {
+    wait.Clear();
+    wait.set_what(what);
+  }
+  WaitTexts texts = TextsOf(wait);
+  return {absl::StrCat("WAITS_FOR_", v1::MessageWait::For_Name(what)),
+          std::move(texts.what), std::move(texts.unblocked_by)};
+}
+
+}  // namespace
+
+bool DescribeRunGate(const v1::RunRecord& run, const RunSurroundings& around,
+                     v1::PlacementGate* gate) {
+  if (run.state() == v1::RunRecord::IN_SERVICE && run.has_goes_first()) {
+    const v1::RunPreemption& first = run.goes_first();
+    gate->set_reason("GAVE_WAY");
+    gate->set_message(
+        absl::StrCat("it has stood still for ", Text(first.time()),
+                     ": session ", first.session_id(), " of tenant ",
+                     first.tenant(), " goes first, by ", first.reason()));
+    gate->set_unblocked_by("the end of that turn, after a second as a rule");
+    return true;
+  }
+  if (run.state() != v1::RunRecord::WAITING) return false;
+  // A turn that is given to nobody who lacks credit may not be known as that.
+  const bool broke = around.lease->out_of_credit() &&
+                     WaitOf(run.gate()) == v1::MessageWait::TURN;
+  Held held = HeldBy(broke ? v1::RUN_GATE_CREDIT : run.gate(), around);
+  if (held.what.empty()) return false;
+  const uint32_t ahead = run.messages_ahead();
+  gate->set_reason(std::move(held.reason));
+  gate->set_message(absl::StrCat(
+      ahead == 0 ? ""
+                 : absl::StrCat(ahead, ahead == 1 ? " message" : " messages",
+                                " of its session ", ahead == 1 ? "is" : "are",
+                                " ahead of it; "),
+      ahead == 0 ? "it has waited " : "its session has kept it waiting ",
+      Text(run.gate_time()), " ", held.what));
+  gate->set_unblocked_by(std::move(held.unblocked_by));
+  return true;
+}
+
+}  // namespace djinn::coordinator

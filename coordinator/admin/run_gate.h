@@ -1,0 +1,27 @@
+// What a worker says that holds a run, for people.
+#ifndef COORDINATOR_ADMIN_RUN_GATE_H_
+#define COORDINATOR_ADMIN_RUN_GATE_H_
+
+#include <string>
+
+#include "djinn/v1/placement.pb.h"
+#include "djinn/v1/runs.pb.h"
+#include "djinn/v1/worker_registry.pb.h"
+
+namespace djinn::coordinator {
+
+struct RunSurroundings {
+  // What was said of its lease at the same moment.
+  const v1::LeaseRuns* lease = nullptr;
+  std::string tenant;
+  // What would give it credit.
+  std::string credit_unblocked_by;
+};
+
+// False when nothing holds it: it goes on, or is over.
+bool DescribeRunGate(const v1::RunRecord& run, const RunSurroundings& around,
+                     v1::PlacementGate* gate);
+
+}  // namespace djinn::coordinator
+
+#endif  // COORDINATOR_ADMIN_RUN_GATE_H_

@@ -1,0 +1,31 @@
+// Single runs, which only their workers know: asked for, and put beside what is
+// known of their leases.
+#ifndef COORDINATOR_ADMIN_RUNS_H_
+#define COORDINATOR_ADMIN_RUNS_H_
+
+#include <functional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "common/mutex.h"
+#include "coordinator/tables/cluster_state.h"
+#include "djinn/v1/admin.pb.h"
+
+namespace djinn::coordinator::runs {
+
+using ListDone = std::function<void(absl::StatusOr<v1::ListRunsResponse>)>;
+using ExplainDone = std::function<void(absl::StatusOr<v1::RunExplanation>)>;
+
+// Asks the session's workers for its runs. Calls `done` once they have answered
+// or had time to: once, from any thread, without locks, perhaps before this
+// returns.
+void List(ClusterState& state, const std::string& session_id, ListDone done)
+    ABSL_LOCKS_EXCLUDED(state.mu);
+
+// Asks the run's worker for the run. Calls `done` as List() does.
+void Explain(ClusterState& state, const v1::ExplainRunRequest& request,
+             ExplainDone done) ABSL_LOCKS_EXCLUDED(state.mu);
+
+}  // namespace djinn::coordinator::runs
+
+#endif  // COORDINATOR_ADMIN_RUNS_H_

@@ -1,0 +1,17 @@
+// What operators' monitoring scrapes of the state that the cluster has anyway.
+#ifndef COORDINATOR_ADMIN_SCRAPE_H_
+#define COORDINATOR_ADMIN_SCRAPE_H_
+
+#include "common/metrics/exposition.h"
+#include "common/mutex.h"
+#include "coordinator/tables/cluster_state.h"
+
+namespace djinn::coordinator::scrape {
+
+// Adds to a scrape what the cluster knows and has counted.
+void Collect(ClusterState& state, Exposition* out)
+    ABSL_LOCKS_EXCLUDED(state.mu);
+
+}  // namespace djinn::coordinator::scrape
+
+#endif  // COORDINATOR_ADMIN_SCRAPE_H_

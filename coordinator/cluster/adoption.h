@@ -1,0 +1,27 @@
+// Leases that workers report and nobody knows: this process may have restarted.
+#ifndef COORDINATOR_CLUSTER_ADOPTION_H_
+#define COORDINATOR_CLUSTER_ADOPTION_H_
+
+#include <set>
+#include <string>
+
+#include "common/mutex.h"
+#include "coordinator/tables/cluster_state.h"
+#include "coordinator/tables/waker.h"
+#include "coordinator/tables/worker_registry.h"
+#include "djinn/v1/lease.pb.h"
+
+namespace djinn::coordinator::adoption {
+
+// Takes over a lease that a worker reports and the cluster does not know. Its
+// limits come from the configuration. Of two leases of one virtual device the
+// newer one stays. The worker is told to end a lease that has ended, and to
+// drop a session whose tenant is not configured. Adds to `passed` the sessions
+// whose lease ends so.
+void Adopt(ClusterState& state, const v1::SignedLease& reported, Worker* worker,
+           std::set<std::string>* passed, Wakes* wakes)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
+
+}  // namespace djinn::coordinator::adoption
+
+#endif  // COORDINATOR_CLUSTER_ADOPTION_H_

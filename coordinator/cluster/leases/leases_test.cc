@@ -1,0 +1,713 @@
+// Issues of leases, their keys, and what leases use.
+#include "common/error.h"
+#include "common/lease/lease_verifier.h"
+#include "common/metrics/exposition.h"
+#include "common/net/proto_duration.h"
+#include "coordinator/admin/scrape.h"
+#include "coordinator/admin/views.h"
+#include "coordinator/cluster/requests.h"
+#include "coordinator/cluster/sessions.h"
+#include "coordinator/cluster/workers.h"
+#include "coordinator/persistence/persistence.h"
+#include "coordinator/testing/cluster_fixture.h"
+#include "djinn/v1/coordinator_state.pb.h"
+#include "gmock/gmock.h"
+#include "google/protobuf/unknown_field_set.h"
+#include "gtest/gtest.h"
+
+namespace djinn::coordinator {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+class ClusterLeasesTest : public ClusterTest {
+ protected:
+  // Every tenant has this credit.
+  void Limit(const CreditLimits& credits) {
+    for (Tenant& tenant : config_.tenants) tenant.credits = credits;
+    limited_ = std::make_unique<Tenants>(config_.tenants);
+    cluster_ = MakeCluster(&config_, limited_.get(), &clock_, &random_);
+  }
+  void Use(absl::Duration device_time, uint64_t bytes) {
+    v1::LeaseUse* const use = w0_.mutable_sessions(0)->mutable_lease_use();
+    *use->mutable_device_time() = ToProtoDuration(device_time);
+    use->set_bytes(bytes);
+  }
+  // What the worker is told of its only lease, if it is told something.
+  std::optional<v1::LeaseClaims> Listed(const StreamId& worker) {
+    const std::optional<v1::DesiredState> desired = Desired(worker);
+    if (!desired.has_value()) return std::nullopt;
+    revision_ = desired->revision();
+    EXPECT_THAT(desired->leases(), SizeIs(1));
+    return UncheckedClaims(desired->leases(0));
+  }
+  void Report(const StreamId& worker) {
+    EXPECT_TRUE(workers::Report(*cluster_, worker, w0_).ok());
+  }
+  // The session's lease ends at the worker, too.
+  void EndThere(absl::Duration device_time, bool measuring) {
+    w0_.clear_ended_leases();
+    v1::EndedLease* const ended = w0_.add_ended_leases();
+    *ended->mutable_lease() = lease_;
+    *ended->mutable_use()->mutable_device_time() = ToProtoDuration(device_time);
+    ended->set_measuring(measuring);
+    w0_.clear_sessions();
+  }
+  absl::Duration UsedBy(const std::string& tenant) {
+    return FromProtoDuration(
+        views::GetTenant(*cluster_, tenant)->credits().used().device_time());
+  }
+  absl::Duration ReservedBy(const std::string& tenant) {
+    return FromProtoDuration(views::GetTenant(*cluster_, tenant)
+                                 ->credits()
+                                 .reserved()
+                                 .device_time());
+  }
+
+  // Every tenant has this rate of device time.
+  void SetRate(double nominal) {
+    for (Tenant& tenant : config_.tenants) {
+      tenant.device_rate = scheduler::RateQuota{.nominal = nominal};
+    }
+    Limit({.device_time_rated = true});
+    clock_.Advance(absl::Seconds(1));
+    coordinator::Tick(*cluster_);
+  }
+  // A session with one lease, which is away again after as long; its use is
+  // known when it has ended. Returns what it was granted.
+  absl::Duration RunProgram(const StreamId& worker, absl::Duration used,
+                            absl::Duration took) {
+    const StreamId session = Open("red");
+    Grant(session, 0, worker, &w0_);
+    lease_ = w0_.sessions(0).lease();
+    const absl::Duration granted =
+        FromProtoDuration(UncheckedClaims(lease_).credits().device_time());
+    // A worker begins nothing without credit.
+    if (granted == absl::ZeroDuration()) used = absl::ZeroDuration();
+    clock_.Advance(took);
+    sessions::Close(*cluster_, session);
+    w0_.set_applied_revision(Desired(worker)->revision());
+    EndThere(used, /*measuring=*/false);
+    Report(worker);
+    Keep();
+    w0_.set_applied_revision(Desired(worker)->revision());
+    w0_.clear_ended_leases();
+    Report(worker);
+    coordinator::Tick(*cluster_);
+    return granted;
+  }
+
+  std::unique_ptr<Tenants> limited_;
+  uint64_t revision_ = 0;
+  v1::SignedLease lease_;
+};
+
+TEST_F(ClusterLeasesTest, WhoWaitsLongestForAWorkerIsKnown) {
+  const auto age = [this](const std::string& value) {
+    Exposition exposition;
+    scrape::Collect(*cluster_, &exposition);
+    return exposition.Text().find(
+               "djinn_oldest_pending_age_seconds{tenant=\"red\"} " + value +
+               "\n") != std::string::npos;
+  };
+  const StreamId session = Open("red");
+  EXPECT_TRUE(age("0"));
+  EXPECT_TRUE(requests::Request(*cluster_, session, TestLeaseRequest(0)).ok());
+  clock_.Advance(absl::Seconds(2));
+  EXPECT_TRUE(requests::Request(*cluster_, session, TestLeaseRequest(1)).ok());
+  clock_.Advance(absl::Seconds(1));
+  EXPECT_TRUE(age("3"));
+}
+
+TEST_F(ClusterLeasesTest, TheWorkerCanCheckWhatItIsTold) {
+  const StreamId worker = Join(w0_);
+  const StreamId session = Open("red");
+  ASSERT_TRUE(requests::Request(*cluster_, session, TestLeaseRequest(3)).ok());
+  const v1::DesiredState desired = *Desired(worker);
+  ASSERT_THAT(desired.lease_keys(), SizeIs(1));
+  LeaseVerifier verifier;
+  ASSERT_TRUE(verifier.Learn(desired.lease_keys(0)).ok());
+  const absl::StatusOr<v1::LeaseClaims> claims =
+      verifier.Verify(desired.leases(0));
+  ASSERT_TRUE(claims.ok()) << claims.status();
+  EXPECT_EQ(claims->tenant(), "red");
+  EXPECT_EQ(claims->virtual_device(), 3u);
+}
+
+TEST_F(ClusterLeasesTest, IsIssuedAgainLongBeforeItExpires) {
+  const StreamId worker = Join(w0_);
+  Grant(Open("red"), 0, worker, &w0_);
+  const absl::Duration life =
+      config_.lease_valid_for + config_.lease_grace_period;
+  clock_.Advance(config_.heartbeat_interval);
+  EXPECT_EQ(Listed(worker)->issue(), 1u);
+  clock_.Advance(life / 2);
+  Report(worker);
+  const v1::LeaseClaims claims = *Listed(worker);
+  EXPECT_EQ(claims.issue(), 2u);
+  EXPECT_EQ(claims.expire_time().seconds() - claims.issue_time().seconds(),
+            absl::ToInt64Seconds(2 * life));
+}
+
+TEST_F(ClusterLeasesTest, WhatAClientAddsToItsUrgencyIsNotSigned) {
+  const auto add = [](google::protobuf::Message* message) {
+    message->GetReflection()->MutableUnknownFields(message)->AddLengthDelimited(
+        99, std::string(1 << 20, 'x'));
+  };
+  const StreamId worker = Join(w0_);
+  v1::OpenSession open = TestOpen();
+  open.mutable_urgency()->set_priority_class(v1::PRIORITY_CLASS_BATCH);
+  add(open.mutable_urgency());
+  const StreamId session =
+      *sessions::Attach(*cluster_, *tenants_.Find("red"), open,
+                        std::make_shared<CountingWaker>());
+  EXPECT_TRUE(Next(session)->has_opened());
+  Grant(session, 0, worker, &w0_);
+  EXPECT_LT(w0_.sessions(0).lease().ByteSizeLong(), 1000u);
+  v1::Urgency urgency = open.urgency();
+  urgency.mutable_run_deadline()->set_seconds(3);
+  add(urgency.mutable_run_deadline());
+  ASSERT_TRUE(sessions::SetUrgency(*cluster_, session, urgency).ok());
+  const v1::DesiredState desired = *Desired(worker);
+  EXPECT_LT(desired.ByteSizeLong(), 2000u);
+  const v1::Urgency signed_urgency =
+      UncheckedClaims(desired.leases(0)).urgency();
+  EXPECT_EQ(signed_urgency.priority_class(), v1::PRIORITY_CLASS_BATCH);
+  EXPECT_EQ(signed_urgency.run_deadline().seconds(), 3);
+  for (const auto& [key, value] : persistence::Save(*cluster_)) {
+    EXPECT_LT(value.size(), 1000u) << key;
+  }
+}
+
+TEST_F(ClusterLeasesTest, AnUrgencyThatChangesAllTheTimeIsSignedNowAndThen) {
+  const StreamId worker = Join(w0_);
+  const StreamId session = Open("red");
+  Grant(session, 0, worker, &w0_);
+  v1::Urgency urgency;
+  size_t told = 0;
+  for (int i = 1; i <= 100; ++i) {
+    urgency.mutable_run_deadline()->set_seconds(i);
+    ASSERT_TRUE(sessions::SetUrgency(*cluster_, session, urgency).ok());
+    told += Desired(worker).has_value() ? 1 : 0;
+  }
+  EXPECT_GT(told, 1u);
+  EXPECT_LE(told, 8u);
+  // The last one comes, too.
+  clock_.Advance(absl::Milliseconds(250));
+  coordinator::Tick(*cluster_);
+  EXPECT_EQ(Listed(worker)->urgency().run_deadline().seconds(), 100);
+  clock_.Advance(absl::Milliseconds(250));
+  coordinator::Tick(*cluster_);
+  EXPECT_EQ(Desired(worker), std::nullopt);
+}
+
+TEST_F(ClusterLeasesTest, RotatesKeysWithAnOverlap) {
+  Keep();
+  const StreamId worker = Join(w0_);
+  const std::string first = Desired(worker)->lease_keys(0).key_id();
+  clock_.Advance(config_.lease_key_lifetime);
+  Report(worker);
+  coordinator::Tick(*cluster_);
+  v1::DesiredState desired = *Desired(worker);
+  ASSERT_THAT(desired.lease_keys(), SizeIs(2));
+  EXPECT_EQ(desired.lease_keys(0).key_id(), first);
+  EXPECT_THAT(desired.retired_lease_key_ids(), IsEmpty());
+  const std::string second = desired.lease_keys(1).key_id();
+  Keep();
+  const StreamId session = Open("red");
+  ASSERT_TRUE(requests::Request(*cluster_, session, TestLeaseRequest(0)).ok());
+  EXPECT_EQ(Desired(worker)->leases(0).key_id(), second);
+  clock_.Advance(2 * (config_.lease_valid_for + config_.lease_grace_period));
+  Report(worker);
+  coordinator::Tick(*cluster_);
+  desired = *Desired(worker);
+  ASSERT_THAT(desired.lease_keys(), SizeIs(1));
+  EXPECT_EQ(desired.lease_keys(0).key_id(), second);
+  EXPECT_THAT(desired.retired_lease_key_ids(), ElementsAre(first));
+}
+
+TEST_F(ClusterLeasesTest, ANewKeySignsOnceItIsKept) {
+  Keep();
+  const StreamId worker = Join(w0_);
+  const StreamId session = Open("red");
+  const std::string first = Desired(worker)->lease_keys(0).key_id();
+  clock_.Advance(config_.lease_key_lifetime);
+  Report(worker);
+  coordinator::Tick(*cluster_);
+  // It is not known whether this one reaches the disk.
+  persistence::Save(*cluster_);
+  Grant(session, 0, worker, &w0_);
+  EXPECT_EQ(w0_.sessions(0).lease().key_id(), first);
+  // However long that takes, the first one stays.
+  const absl::Duration overlap =
+      2 * (config_.lease_valid_for + config_.lease_grace_period);
+  clock_.Advance(overlap);
+  Report(worker);
+  coordinator::Tick(*cluster_);
+  v1::DesiredState desired = *Desired(worker);
+  EXPECT_EQ(desired.leases(0).key_id(), first);
+  ASSERT_THAT(desired.lease_keys(), SizeIs(2));
+  const std::string second = desired.lease_keys(1).key_id();
+  persistence::NoteKept(*cluster_);
+  clock_.Advance(overlap / 2);
+  Report(worker);
+  coordinator::Tick(*cluster_);
+  desired = *Desired(worker);
+  EXPECT_EQ(desired.leases(0).key_id(), second);
+  EXPECT_THAT(desired.retired_lease_key_ids(), IsEmpty());
+  clock_.Advance(overlap / 2);
+  Report(worker);
+  coordinator::Tick(*cluster_);
+  EXPECT_THAT(Desired(worker)->retired_lease_key_ids(), ElementsAre(first));
+}
+
+TEST_F(ClusterLeasesTest, CreditIsGrantedInSlicesAndReserved) {
+  Limit({.device_time = absl::Seconds(32)});
+  const StreamId worker = Join(w0_);
+  Grant(Open("red"), 0, worker, &w0_);
+  EXPECT_EQ(UncheckedClaims(w0_.sessions(0).lease())
+                .credits()
+                .device_time()
+                .seconds(),
+            2);
+  EXPECT_EQ(ReservedBy("red"), absl::Seconds(2));
+  Use(absl::Seconds(1), 7);
+  Report(worker);
+  EXPECT_EQ(UsedBy("red"), absl::Seconds(1));
+  EXPECT_EQ(Listed(worker), std::nullopt);
+  Use(absl::Seconds(1.5), 9);
+  Report(worker);
+  // At once, not with the next heartbeat.
+  const v1::LeaseClaims claims = *Listed(worker);
+  EXPECT_EQ(claims.issue(), 2u);
+  EXPECT_EQ(FromProtoDuration(claims.credits().device_time()),
+            absl::Seconds(3.5));
+  EXPECT_FALSE(claims.credits().has_bytes());
+  const v1::LeaseInfo info = views::Leases(*cluster_, {}).items[0];
+  EXPECT_EQ(FromProtoDuration(info.lease_use().device_time()),
+            absl::Seconds(1.5));
+  EXPECT_EQ(info.lease_use().bytes(), 9u);
+  EXPECT_EQ(FromProtoDuration(info.credits().device_time()),
+            absl::Seconds(3.5));
+  EXPECT_EQ(UsedBy("blue"), absl::ZeroDuration());
+}
+
+TEST_F(ClusterLeasesTest, OperatorsSeeThatALeaseIsOutOfCredit) {
+  Limit({.device_time = absl::Seconds(1)});
+  const StreamId worker = Join(w0_);
+  Grant(Open("red"), 0, worker, &w0_);
+  Use(absl::Seconds(1), 0);
+  w0_.mutable_sessions(0)->set_out_of_credit(true);
+  Report(worker);
+  EXPECT_EQ(Listed(worker), std::nullopt);
+  EXPECT_TRUE(views::Leases(*cluster_, {}).items[0].out_of_credit());
+}
+
+TEST_F(ClusterLeasesTest, TheUnusedComesBackAndTheLastStepsAreBilled) {
+  Limit({.device_time = absl::Seconds(32)});
+  const StreamId worker = Join(w0_);
+  const StreamId session = Open("red");
+  Grant(session, 0, worker, &w0_);
+  lease_ = w0_.sessions(0).lease();
+  Use(absl::Milliseconds(100), 0);
+  Report(worker);
+  sessions::Close(*cluster_, session);
+  EXPECT_EQ(ReservedBy("red"), absl::ZeroDuration());
+  w0_.set_applied_revision(Desired(worker)->revision());
+  EndThere(absl::Milliseconds(300), /*measuring=*/true);
+  Report(worker);
+  EXPECT_EQ(UsedBy("red"), absl::Milliseconds(300));
+  EndThere(absl::Milliseconds(500), /*measuring=*/false);
+  Report(worker);
+  EXPECT_EQ(UsedBy("red"), absl::Milliseconds(500));
+  // It is told when that is kept, and reports it until then.
+  clock_.Advance(config_.heartbeat_interval);
+  EXPECT_THAT(Desired(worker)->settled_lease_ids(), IsEmpty());
+  Report(worker);
+  EXPECT_EQ(UsedBy("red"), absl::Milliseconds(500));
+  // What was final is looked at once.
+  EndThere(absl::Milliseconds(900), /*measuring=*/false);
+  Report(worker);
+  EXPECT_EQ(UsedBy("red"), absl::Milliseconds(500));
+  Keep();
+  EXPECT_THAT(Desired(worker)->settled_lease_ids(),
+              ElementsAre(UncheckedClaims(lease_).lease_id()));
+  // The worker forgets it.
+  w0_.clear_ended_leases();
+  Report(worker);
+  clock_.Advance(config_.heartbeat_interval);
+  EXPECT_THAT(Desired(worker)->settled_lease_ids(), IsEmpty());
+  EXPECT_EQ(UsedBy("red"), absl::Milliseconds(500));
+}
+
+TEST_F(ClusterLeasesTest, LeasesThatAreReturnedBesideAnotherMintNoCredit) {
+  Limit({.device_time = absl::Seconds(32)});
+  const StreamId worker = Join(w0_);
+  const StreamId session = Open("red");
+  Grant(session, 1, worker, &w0_);
+  for (int i = 0; i < 40; ++i) {
+    v1::LeaseReturn returned;
+    returned.set_lease_id(Grant(session, 0, worker, &w0_).lease_id());
+    EXPECT_EQ(requests::Return(*cluster_, session, returned), absl::OkStatus());
+    // Whatever the worker may honour at a time was granted once.
+    EXPECT_THAT(w0_.sessions(), SizeIs(2));
+  }
+  CarryOut(worker, &w0_);
+  EXPECT_THAT(w0_.sessions(), SizeIs(1));
+  EXPECT_EQ(ReservedBy("red"), absl::Seconds(2));
+}
+
+TEST_F(ClusterLeasesTest, AWorkerThatGoesOnWithWhatHasEndedChangesNothing) {
+  Limit({.device_time = absl::Seconds(32)});
+  StreamId worker = Join(w0_);
+  const StreamId session = Open("red");
+  Grant(session, 1, worker, &w0_);
+  v1::LeaseReturn returned;
+  returned.set_lease_id(Grant(session, 0, worker, &w0_).lease_id());
+  EXPECT_EQ(requests::Return(*cluster_, session, returned), absl::OkStatus());
+  // As one of an older build does: nothing is adopted, or signed for it.
+  for (int i = 0; i < 3; ++i) {
+    clock_.Advance(config_.heartbeat_interval);
+    const std::optional<v1::DesiredState> desired = Desired(worker);
+    EXPECT_THAT(desired->drop_lease_ids(), ElementsAre(returned.lease_id()));
+    EXPECT_THAT(desired->leases(), SizeIs(1));
+    w0_.set_applied_revision(desired->revision());
+    Report(worker);
+    EXPECT_THAT(views::Leases(*cluster_, {}).items, SizeIs(1));
+    EXPECT_EQ(ReservedBy("red"), absl::Seconds(2));
+  }
+}
+
+TEST_F(ClusterLeasesTest, WhatLeasesThatEndedUsedBeyondARateIsOwed) {
+  SetRate(0.1);
+  const StreamId worker = Join(w0_);
+  for (int i = 0; i < 20; ++i) {
+    RunProgram(worker, absl::Seconds(9), absl::Seconds(9));
+    clock_.Advance(absl::Seconds(1));
+  }
+  // In 200 seconds at that rate, ten at once, and one turn.
+  EXPECT_LE(UsedBy("red"), absl::Seconds(20 + 1 + 9));
+}
+
+TEST_F(ClusterLeasesTest, WhatLeasesThatEndedLeftOfARateIsThere) {
+  SetRate(0.5);
+  const StreamId worker = Join(w0_);
+  for (int i = 0; i < 60; ++i) {
+    EXPECT_EQ(RunProgram(worker, absl::Milliseconds(1), absl::Seconds(0.2)),
+              absl::Seconds(0.5));
+  }
+}
+
+TEST_F(ClusterLeasesTest, NobodyBillsAnotherWorkersLease) {
+  Limit({.device_time = absl::Seconds(32)});
+  const StreamId worker = Join(w0_);
+  const StreamId session = Open("red");
+  const v1::Lease lease = Grant(session, 0, worker, &w0_);
+  v1::LeaseClaims claims;
+  claims.set_lease_id(lease.lease_id());
+  claims.set_session_id(session.owner);
+  claims.set_tenant("red");
+  claims.set_worker_id("w1");
+  claims.set_worker_incarnation(1);
+  v1::WorkerState other = TestWorker("w1");
+  v1::HeldSession* const held = other.add_sessions();
+  held->mutable_lease()->set_claims(claims.SerializeAsString());
+  held->mutable_lease_use()->mutable_device_time()->set_seconds(1000);
+  held->set_out_of_credit(true);
+  v1::EndedLease* const ended = other.add_ended_leases();
+  *ended->mutable_lease() = held->lease();
+  *ended->mutable_use() = held->lease_use();
+  Join(other);
+  EXPECT_EQ(UsedBy("red"), absl::ZeroDuration());
+  EXPECT_EQ(ReservedBy("red"), absl::Seconds(2));
+  EXPECT_FALSE(views::Leases(*cluster_, {}).items[0].out_of_credit());
+  Use(absl::Seconds(1), 0);
+  Report(worker);
+  EXPECT_EQ(UsedBy("red"), absl::Seconds(1));
+}
+
+TEST_F(ClusterLeasesTest, ALeaseThatEndedAtTheWorkerEndsForTheClient) {
+  const StreamId worker = Join(w0_);
+  const StreamId session = Open("red");
+  Grant(session, 0, worker, &w0_);
+  lease_ = w0_.sessions(0).lease();
+  EndThere(absl::Seconds(1), false);
+  Report(worker);
+  EXPECT_EQ(Next(session)->ended().reason(), "LEASE_EXPIRED");
+  EXPECT_THAT(views::Leases(*cluster_, {}).items, IsEmpty());
+  EXPECT_EQ(UsedBy("red"), absl::Seconds(1));
+}
+
+TEST_F(ClusterLeasesTest, ARestartedCoordinatorGoesOnWithWhatWasGranted) {
+  Limit({.device_time = absl::Seconds(32)});
+  StreamId worker = Join(w0_);
+  Grant(Open("red"), 0, worker, &w0_);
+  Use(absl::Seconds(1), 0);
+  Limit({.device_time = absl::Seconds(32)});
+  w0_.set_applied_revision(0);
+  worker = Join(w0_);
+  EXPECT_EQ(UsedBy("red"), absl::Seconds(1));
+  EXPECT_EQ(ReservedBy("red"), absl::Seconds(1));
+  EXPECT_EQ(FromProtoDuration(Listed(worker)->credits().device_time()),
+            absl::Seconds(2));
+}
+
+TEST_F(ClusterLeasesTest, WhatOurKeyDidNotSignIsNotAdopted) {
+  const StreamId worker = Join(w0_);
+  const StreamId session = Open("red");
+  Grant(session, 0, worker, &w0_);
+  // Another tenant is to pay, in another session.
+  v1::SignedLease forged = w0_.sessions(0).lease();
+  v1::LeaseClaims claims = UncheckedClaims(forged);
+  claims.set_lease_id("forged");
+  claims.set_tenant("blue");
+  claims.set_session_id(std::string(32, 'f'));
+  forged.set_claims(claims.SerializeAsString());
+  Hold(forged, &w0_);
+  v1::EndedLease* const ended = w0_.add_ended_leases();
+  *ended->mutable_lease() = forged;
+  ended->mutable_use()->mutable_device_time()->set_seconds(1000);
+  Report(worker);
+  EXPECT_THAT(views::Leases(*cluster_, {}).items, SizeIs(1));
+  EXPECT_THAT(views::Sessions(*cluster_, {}).items, SizeIs(1));
+  EXPECT_EQ(UsedBy("blue"), absl::ZeroDuration());
+}
+
+TEST_F(ClusterLeasesTest, ALeaseOfAnotherWorkerIsNotAdopted) {
+  const StreamId worker = Join(w0_);
+  Grant(Open("red"), 0, worker, &w0_);
+  v1::WorkerState w1 = TestWorker("w1");
+  *w1.add_sessions() = w0_.sessions(0);
+  workers::Leave(*cluster_, worker);
+  Restart();
+  Join(w1);
+  EXPECT_THAT(views::Leases(*cluster_, {}).items, IsEmpty());
+}
+
+// Another process with what the last one saved.
+class RestoredClusterTest : public ClusterLeasesTest {
+ protected:
+  void RestartWithState() {
+    const std::map<std::string, std::string> state =
+        persistence::Save(*cluster_);
+    Restart();
+    ASSERT_TRUE(persistence::Restore(*cluster_, state).ok());
+    w0_.set_applied_revision(0);
+  }
+};
+
+TEST_F(RestoredClusterTest, KnowsSessionsAndLeases) {
+  StreamId worker = Join(w0_);
+  const StreamId session = Open("red");
+  const v1::Lease lease = Grant(session, 0, worker, &w0_);
+  const std::string why =
+      views::Leases(*cluster_, {}).items[0].placement_reason();
+  RestartWithState();
+  const v1::SessionInfo info = views::Sessions(*cluster_, {}).items[0];
+  EXPECT_EQ(info.state(), v1::SessionInfo::DETACHED);
+  EXPECT_EQ(info.tenant(), "red");
+  EXPECT_EQ(info.program(), "test");
+  EXPECT_EQ(info.session_epoch(), 1u);
+  EXPECT_EQ(ErrorReason(Attach("blue", session.owner).status()),
+            "SESSION_OF_OTHER_TENANT");
+  worker = Join(w0_);
+  ASSERT_THAT(views::Leases(*cluster_, {}).items, SizeIs(1));
+  EXPECT_EQ(views::Leases(*cluster_, {}).items[0].placement_reason(), why);
+  // The client goes on with the token it has: the key is the same.
+  EXPECT_EQ(UncheckedClaims(Desired(worker)->leases(0)).issue(), 2u);
+  const StreamId back = Open("red", session.owner);
+  ASSERT_TRUE(requests::Request(*cluster_, back, TestLeaseRequest(0)).ok());
+  EXPECT_EQ(Next(back)->granted().lease().lease_id(), lease.lease_id());
+}
+
+TEST_F(RestoredClusterTest, SignsWithTheSameKey) {
+  const std::string key = Desired(Join(w0_))->lease_keys(0).key_id();
+  RestartWithState();
+  EXPECT_EQ(Desired(Join(w0_))->lease_keys(0).key_id(), key);
+}
+
+TEST_F(RestoredClusterTest, BillsOnlyWhatIsNew) {
+  StreamId worker = Join(w0_);
+  Grant(Open("red"), 0, worker, &w0_);
+  Use(absl::Seconds(2), 10);
+  Report(worker);
+  RestartWithState();
+  EXPECT_EQ(UsedBy("red"), absl::Seconds(2));
+  Use(absl::Seconds(5), 10);
+  Join(w0_);
+  EXPECT_EQ(UsedBy("red"), absl::Seconds(5));
+}
+
+TEST_F(RestoredClusterTest, DoesNotBillTwiceWhatWasSettled) {
+  const StreamId worker = Join(w0_);
+  const StreamId session = Open("red");
+  Grant(session, 0, worker, &w0_);
+  lease_ = w0_.sessions(0).lease();
+  sessions::Close(*cluster_, session);
+  EndThere(absl::Seconds(3), false);
+  Report(worker);
+  // The worker has not heard that it is settled.
+  RestartWithState();
+  const StreamId back = Join(w0_);
+  EXPECT_EQ(UsedBy("red"), absl::Seconds(3));
+  Keep();
+  EXPECT_THAT(Desired(back)->settled_lease_ids(), SizeIs(1));
+}
+
+TEST_F(RestoredClusterTest, BillsWhatAKillTookBack) {
+  const StreamId worker = Join(w0_);
+  const StreamId session = Open("red");
+  Grant(session, 0, worker, &w0_);
+  lease_ = w0_.sessions(0).lease();
+  const std::map<std::string, std::string> state = persistence::Save(*cluster_);
+  persistence::NoteKept(*cluster_);
+  sessions::Close(*cluster_, session);
+  EndThere(absl::Seconds(3), false);
+  Report(worker);
+  EXPECT_EQ(UsedBy("red"), absl::Seconds(3));
+  // Killed before the next write; the worker was told nothing yet.
+  EXPECT_THAT(Desired(worker)->settled_lease_ids(), IsEmpty());
+  Restart();
+  ASSERT_TRUE(persistence::Restore(*cluster_, state).ok());
+  w0_.set_applied_revision(0);
+  Join(w0_);
+  EXPECT_EQ(UsedBy("red"), absl::Seconds(3));
+}
+
+TEST_F(RestoredClusterTest, BillsALeaseThatCameAndWentAfterTheLastSave) {
+  const std::map<std::string, std::string> state = persistence::Save(*cluster_);
+  const StreamId worker = Join(w0_);
+  const StreamId session = Open("red");
+  Grant(session, 0, worker, &w0_);
+  lease_ = w0_.sessions(0).lease();
+  sessions::Close(*cluster_, session);
+  EndThere(absl::Seconds(3), false);
+  Restart();
+  ASSERT_TRUE(persistence::Restore(*cluster_, state).ok());
+  w0_.set_applied_revision(0);
+  StreamId back = Join(w0_);
+  EXPECT_EQ(UsedBy("red"), absl::Seconds(3));
+  // Once, however often it is reported, and whoever comes next.
+  Report(back);
+  RestartWithState();
+  back = Join(w0_);
+  EXPECT_EQ(UsedBy("red"), absl::Seconds(3));
+  Keep();
+  EXPECT_THAT(Desired(back)->settled_lease_ids(), SizeIs(1));
+  w0_.clear_ended_leases();
+  Report(back);
+  EXPECT_EQ(persistence::Save(*cluster_).count(
+                "account/" + UncheckedClaims(lease_).lease_id()),
+            0u);
+}
+
+TEST_F(RestoredClusterTest, BillsWhatIsNewOnceItHasGivenUpWaiting) {
+  StreamId worker = Join(w0_);
+  const StreamId session = Open("red");
+  Grant(session, 0, worker, &w0_);
+  lease_ = w0_.sessions(0).lease();
+  Use(absl::Seconds(2), 0);
+  Report(worker);
+  RestartWithState();
+  clock_.Advance(config_.lease_valid_for + config_.lease_grace_period);
+  coordinator::Tick(*cluster_);
+  EndThere(absl::Seconds(3), false);
+  Join(w0_);
+  EXPECT_EQ(UsedBy("red"), absl::Seconds(3));
+}
+
+TEST_F(RestoredClusterTest, BillsNothingUnknownOnceItHasForgottenTheLease) {
+  StreamId worker = Join(w0_);
+  const StreamId session = Open("red");
+  Grant(session, 0, worker, &w0_);
+  lease_ = w0_.sessions(0).lease();
+  Use(absl::Seconds(2), 0);
+  Report(worker);
+  RestartWithState();
+  clock_.Advance(config_.lease_valid_for + config_.lease_grace_period);
+  coordinator::Tick(*cluster_);
+  clock_.Advance(CreditLedger::kKeepRetired + absl::Seconds(1));
+  coordinator::Tick(*cluster_);
+  // Its account is gone: what of its use was billed is not known any more.
+  EndThere(absl::Seconds(3), false);
+  Join(w0_);
+  EXPECT_EQ(UsedBy("red"), absl::Seconds(2));
+}
+
+TEST_F(RestoredClusterTest, AWorkerThatWasAwayForLongIsBilledOnce) {
+  // By a first process, and by one with state.
+  for (const bool restored : {false, true}) {
+    cluster_.reset();
+    w0_ = TestWorker("w0");
+    Restart();
+    if (restored) RestartWithState();
+    StreamId worker = Join(w0_);
+    Grant(Open("red"), 0, worker, &w0_);
+    lease_ = w0_.sessions(0).lease();
+    Use(absl::Seconds(100), 0);
+    Report(worker);
+    workers::Leave(*cluster_, worker);
+    for (int i = 0; i < 70; ++i) {
+      clock_.Advance(absl::Minutes(1));
+      coordinator::Tick(*cluster_);
+    }
+    ASSERT_FALSE(views::GetWorker(*cluster_, "w0").ok());
+    // The lease ended there meanwhile.
+    EndThere(absl::Seconds(105), false);
+    w0_.set_applied_revision(0);
+    worker = Join(w0_);
+    EXPECT_EQ(UsedBy("red"), absl::Seconds(105));
+    RestartWithState();
+    Join(w0_);
+    EXPECT_EQ(UsedBy("red"), absl::Seconds(105));
+  }
+}
+
+TEST_F(RestoredClusterTest, BelievesNoWorkerWithoutASignature) {
+  Grant(Open("red"), 0, Join(w0_), &w0_);
+  // Signed by nobody that it knows.
+  w0_.mutable_sessions(0)->mutable_lease()->set_key_id("0123456789abcdef");
+  RestartWithState();
+  const StreamId worker = Join(w0_);
+  EXPECT_THAT(views::Leases(*cluster_, {}).items, IsEmpty());
+  EXPECT_THAT(Desired(worker)->drop_session_ids(), IsEmpty());
+}
+
+TEST_F(RestoredClusterTest, ForgetsLeasesThatNobodyReports) {
+  Limit({.device_time = absl::Seconds(32)});
+  Grant(Open("red"), 0, Join(w0_), &w0_);
+  RestartWithState();
+  coordinator::Tick(*cluster_);
+  EXPECT_EQ(persistence::Save(*cluster_).count("account/" + LeaseId(w0_)), 1u);
+  clock_.Advance(config_.lease_valid_for + config_.lease_grace_period);
+  coordinator::Tick(*cluster_);
+  EXPECT_EQ(persistence::Save(*cluster_).count("lease/" + LeaseId(w0_)), 0u);
+  EXPECT_EQ(ReservedBy("red"), absl::ZeroDuration());
+  // What was billed is known for longer.
+  EXPECT_EQ(persistence::Save(*cluster_).count("account/" + LeaseId(w0_)), 1u);
+  clock_.Advance(CreditLedger::kKeepRetired + absl::Seconds(1));
+  coordinator::Tick(*cluster_);
+  EXPECT_EQ(persistence::Save(*cluster_).count("account/" + LeaseId(w0_)), 0u);
+}
+
+TEST_F(RestoredClusterTest, RefusesWhatItCannotRead) {
+  for (const char* key : {"session/x", "key/1", "account/a", "tenant/t"}) {
+    Restart();
+    const absl::Status status =
+        persistence::Restore(*cluster_, {{key, "\xff"}});
+    EXPECT_EQ(ErrorReason(status), "STORE_CORRUPT") << key;
+    EXPECT_NE(status.message().find(key), std::string::npos);
+  }
+  // A key that is too short.
+  v1::StoredKey stored;
+  stored.set_seed("short");
+  Restart();
+  EXPECT_EQ(ErrorReason(persistence::Restore(
+                *cluster_, {{"key/1", stored.SerializeAsString()}})),
+            "STORE_CORRUPT");
+}
+
+}  // namespace
+}  // namespace djinn::coordinator

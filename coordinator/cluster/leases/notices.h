@@ -1,0 +1,54 @@
+// What the peers of the cluster are told: messages to sessions, and hints that
+// a worker is to hear of its state soon. Below all other concerns.
+#ifndef COORDINATOR_CLUSTER_LEASES_NOTICES_H_
+#define COORDINATOR_CLUSTER_LEASES_NOTICES_H_
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "common/mutex.h"
+#include "coordinator/tables/cluster_state.h"
+#include "coordinator/tables/lease_table.h"
+#include "coordinator/tables/session_table.h"
+#include "coordinator/tables/waker.h"
+#include "coordinator/tables/worker_registry.h"
+#include "djinn/v1/session.pb.h"
+
+namespace djinn::coordinator::notices {
+
+// Sends to a session; kept for its next stream if it has none now.
+void Send(v1::SessionResponse response, Session* session, Wakes* wakes);
+
+// Tells the session why its request for a lease is refused; counted.
+void Refuse(ClusterState& state, const absl::Status& why, MemberId device,
+            Session* session, Wakes* wakes)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
+
+// Has the worker told soon.
+void Touch(Worker* worker, Wakes* wakes);
+
+// Lists the lease to its worker in the next message.
+void List(Lease* lease, Worker* worker, Wakes* wakes);
+
+// Issues the lease again and lists it to its worker in the next message: its
+// limits, credits or priority have changed.
+void IssueAgain(ClusterState& state, Lease* lease, Wakes* wakes)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
+
+// Drops the session at the worker by name.
+void Drop(const std::string& session_id, Worker* worker, Wakes* wakes);
+
+// A lease of the session has ended that was the worker's. If nobody of the
+// session is there any more, it forgets the session.
+void LeaveWorker(ClusterState& state, const std::string& session_id,
+                 const std::string& worker_id, Wakes* wakes)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
+
+// Lists the new lease's worker to the session's other workers as a peer, and
+// those to it.
+void ListPeers(ClusterState& state, const Lease& lease, Wakes* wakes)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
+
+}  // namespace djinn::coordinator::notices
+
+#endif  // COORDINATOR_CLUSTER_LEASES_NOTICES_H_

@@ -1,0 +1,31 @@
+// Leases of an earlier process that no worker has reported yet. They hold their
+// tenants' quota until they are adopted or forgotten.
+#ifndef COORDINATOR_CLUSTER_LEASES_RESTORED_H_
+#define COORDINATOR_CLUSTER_LEASES_RESTORED_H_
+
+#include <optional>
+#include <string>
+
+#include "absl/functional/function_ref.h"
+#include "common/mutex.h"
+#include "coordinator/tables/cluster_state.h"
+
+namespace djinn::coordinator::restored {
+
+// Removes the lease, which is known now or has ended, and gives back its quota.
+// Returns nothing when there is no such lease.
+std::optional<RestoredLease> Take(ClusterState& state,
+                                  const std::string& lease_id)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
+
+// Removes all leases for which `which` returns true.
+void Forget(ClusterState& state,
+            absl::FunctionRef<bool(const RestoredLease&)> which)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
+
+// Stops waiting for workers to report what an earlier process granted.
+void GiveUp(ClusterState& state) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
+
+}  // namespace djinn::coordinator::restored
+
+#endif  // COORDINATOR_CLUSTER_LEASES_RESTORED_H_

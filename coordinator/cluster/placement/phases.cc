@@ -1,0 +1,95 @@
+#include "coordinator/cluster/placement/phases.h"
+
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_set.h"
+#include "coordinator/cluster/leases/notices.h"
+#include "coordinator/tables/work_table.h"
+#include "djinn/v1/notes.pb.h"
+#include "scheduler/placement/work.h"
+
+namespace djinn::coordinator::phases {
+namespace {
+
+// In one message to a worker, but for what else there is of the last graph.
+constexpr int kMaxPhasesAtOnce = 1024;
+
+v1::GraphPhase ToGraphPhase(const scheduler::Work& work) {
+  v1::GraphPhase phase;
+  phase.set_phase(static_cast<v1::Phase>(work.phase()));
+  phase.mutable_cache_slots()->Assign(work.cache_slots().begin(),
+                                      work.cache_slots().end());
+  return phase;
+}
+
+bool IsKnown(const v1::GraphPhase& phase) {
+  return phase.phase() != v1::PHASE_UNSPECIFIED || phase.cache_slots_size() > 0;
+}
+
+// What is known, first of what it shows by itself, then of each tenant.
+std::vector<v1::GraphPhase> PhasesOfGraph(ClusterState& state,
+                                          const std::string& fingerprint)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
+  std::vector<v1::GraphPhase> phases;
+  const auto* const structure = state.known.works.FindStructure(fingerprint);
+  if (structure == nullptr) return phases;
+  if (structure->shown != nullptr) {
+    v1::GraphPhase shown = ToGraphPhase(*structure->shown);
+    if (IsKnown(shown)) phases.push_back(std::move(shown));
+  }
+  // Tenants to whom it is the same are named together.
+  const size_t first = phases.size();
+  std::vector<SharedWork> unlike;
+  for (const auto& [tenant, work] : structure->own) {
+    size_t kind = 0;
+    while (kind < unlike.size() && !AreAlike(unlike[kind], work)) ++kind;
+    if (kind == unlike.size()) {
+      v1::GraphPhase own = ToGraphPhase(*work);
+      if (!IsKnown(own)) continue;
+      unlike.push_back(work);
+      phases.push_back(std::move(own));
+    }
+    phases[first + kind].add_tenants(tenant);
+  }
+  return phases;
+}
+
+}  // namespace
+
+void NoteUntold(ClusterState& state, Worker* worker, Wakes* wakes) {
+  // What is not known yet comes back when it is.
+  absl::erase_if(worker->load.untold,
+                 [&](const std::string& fingerprint)
+                     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
+                       return PhasesOfGraph(state, fingerprint).empty();
+                     });
+  if (!worker->load.untold.empty()) notices::Touch(worker, wakes);
+}
+
+void List(ClusterState& state, Worker* worker, v1::DesiredState* desired) {
+  absl::erase_if(
+      worker->load.untold,
+      [&](const std::string& fingerprint)
+          ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
+            if (desired->graph_phases_size() >= kMaxPhasesAtOnce) return false;
+            for (v1::GraphPhase& known : PhasesOfGraph(state, fingerprint)) {
+              known.set_fingerprint(fingerprint);
+              *desired->add_graph_phases() = std::move(known);
+            }
+            return true;
+          });
+  // The rest in the next message, at once.
+  if (!worker->load.untold.empty()) worker->link.dirty = true;
+}
+
+void Tell(ClusterState& state, const std::string& fingerprint, Wakes* wakes) {
+  // One that has not reported it yet hears of it when it does.
+  for (Worker* const worker : state.workers.WithGraph(fingerprint)) {
+    worker->load.untold.insert(fingerprint);
+    notices::Touch(worker, wakes);
+  }
+}
+
+}  // namespace djinn::coordinator::phases

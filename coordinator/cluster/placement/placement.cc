@@ -1,0 +1,312 @@
+#include "coordinator/cluster/placement/placement.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "common/error.h"
+#include "common/log/log.h"
+#include "coordinator/cluster/leases/fleet.h"
+#include "coordinator/cluster/leases/leases.h"
+#include "coordinator/cluster/leases/line.h"
+#include "coordinator/cluster/leases/notices.h"
+#include "coordinator/cluster/quota/quota.h"
+#include "coordinator/cluster/quota/reclaim.h"
+#include "coordinator/tables/queue_stops.h"
+#include "coordinator/tables/worker_registry.h"
+#include "scheduler/fairness/waiting_line.h"
+#include "scheduler/placement/placement.h"
+#include "scheduler/placement/reservation.h"
+
+namespace djinn::coordinator::placement {
+
+using Ticket = scheduler::WaitingLine::Ticket;
+
+namespace {
+
+// Of a decision, for operators.
+constexpr size_t kMaxKept = 32;
+// More than any policy's name has.
+constexpr size_t kMaxPolicyName = 64;
+
+// These were: a worker is kept for the first in line, if it is time.
+void ReviewReservation(ClusterState& state, absl::Span<const Ticket> tried)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
+  const std::string before = state.queue.reservation.worker_id();
+  const auto find =
+      [&state](Ticket ticket) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
+        const auto& [session_id, device] = state.queue.unplaced.at(ticket);
+        Session* const session = state.sessions.Find(session_id);
+        return std::pair(session, &session->devices.pending.at(device));
+      };
+  state.queue.reservation.Review(
+      tried,
+      [&](Ticket ticket) ABSL_EXCLUSIVE_LOCKS_REQUIRED(
+          state.mu) -> std::optional<scheduler::Reservation::Waiter> {
+        if (!state.queue.unplaced.contains(ticket)) return std::nullopt;
+        const auto [session, pending] = find(ticket);
+        if (ErrorReason(pending->obstacle) != "NO_CAPACITY") {
+          return std::nullopt;
+        }
+        const auto tenant = state.tenants->Find(session->tenant);
+        return scheduler::Reservation::Waiter{
+            line::ClassOf(*session, tenant.get()), pending->asked};
+      },
+      [&](Ticket ticket) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
+        const auto [session, pending] = find(ticket);
+        const auto tenant = state.tenants->Find(session->tenant);
+        const SharedWork work = state.WorkOf(*session);
+        scheduler::Request request =
+            RequestFor(state, *session, *pending, tenant.get(), work);
+        // It would not outlive this, and how long it takes does not matter.
+        request.work = nullptr;
+        return request;
+      },
+      fleet::Fresh(state), state.clock->Monotonic());
+  if (state.queue.reservation.ticket() == 0 ||
+      state.queue.reservation.worker_id() == before) {
+    return;
+  }
+  const Session& session = *find(state.queue.reservation.ticket()).first;
+  log::Info("worker kept for the first in line",
+            {{"worker", state.queue.reservation.worker_id()},
+             {"session", log::ShortId(session.id)},
+             {"tenant", session.tenant}});
+}
+
+}  // namespace
+
+absl::Status CheckPolicy(const std::string& name) {
+  if (name.size() > kMaxPolicyName) {
+    return MakeError(
+        absl::StatusCode::kInvalidArgument, "POLICY_UNKNOWN",
+        absl::StrCat("a placement policy's name of ", name.size(), " bytes"));
+  }
+  return name.empty() ? absl::OkStatus() : scheduler::FindPolicy(name).status();
+}
+
+PolicyChoice PolicyFor(const Config& config, const std::string& of_request,
+                       const std::string& of_session, const Tenant* tenant) {
+  const std::pair<const std::string*, const char*> wishes[] = {
+      {&of_request, "request"},
+      {&of_session, "session"},
+      {tenant == nullptr ? nullptr : &tenant->placement.policy, "tenant"},
+      {&config.placement_policy, "cluster"}};
+  for (const auto& [name, source] : wishes) {
+    if (name == nullptr || name->empty()) continue;
+    // Names were checked when they came.
+    return {*scheduler::FindPolicy(*name), source};
+  }
+  return {*scheduler::FindPolicy(scheduler::kDefaultPolicy), "cluster"};
+}
+
+scheduler::Request RequestFor(ClusterState& state, const Session& session,
+                              const PendingLease& pending, const Tenant* tenant,
+                              const SharedWork& work) {
+  scheduler::Request request;
+  request.asked_bytes = pending.asked_bytes;
+  if (tenant != nullptr) {
+    request.asked_bytes = std::min(request.asked_bytes, LeaseMemory(*tenant));
+  }
+  // Also of a tenant that shares contents: who has not proven that it has the
+  // bytes is not to learn here that somebody has them.
+  for (const ContentKey& key : pending.contents) {
+    request.state.push_back({fleet::KeyOf(session.tenant, key), key.second});
+  }
+  if (work != nullptr) {
+    request.work = work.get();
+    request.phase = work->phase();
+  }
+  if (tenant != nullptr) request.required = tenant->placement.required;
+  for (const Lease* lease : state.leases.OfSession(session.id)) {
+    ++request.session_leases[lease->worker_id];
+  }
+  const absl::Duration now = state.clock->Monotonic();
+  for (const auto& [worker_id, until] : session.devices.unreached) {
+    if (now < until) request.unreached.insert(worker_id);
+  }
+  state.queue.reservation.Apply(pending.ticket, line::ClassOf(session, tenant),
+                                &request);
+  // While it still has to forget the session, it cannot serve it anew.
+  request.barred = [workers = &state.workers,
+                    &session](const std::string& worker_id) {
+    return workers->Find(worker_id)->drops.Contains(session.id)
+               ? "has to forget the session first"
+               : "";
+  };
+  return request;
+}
+
+KeptDecision Decide(ClusterState& state, const scheduler::Request& request,
+                    const PolicyChoice& choice) {
+  const absl::Duration start = state.clock->Monotonic();
+  auto decision = std::make_shared<scheduler::Decision>(
+      scheduler::Place(request, fleet::Fresh(state), *choice.policy,
+                       state.known.works.factors(), &state.known.draws));
+  state.metrics.decisions.Observe(state.clock->Monotonic() - start);
+  if (decision->considered.size() > kMaxKept) {
+    decision->considered.resize(kMaxKept);
+  }
+  return {std::move(decision), choice.source, start};
+}
+
+namespace {
+
+// Decides on a worker for the pending request, and keeps the decision with it.
+// Returns what was decided from; `work` and the session outlive it.
+scheduler::Request DecideFor(ClusterState& state, MemberId device,
+                             const Tenant* tenant, const SharedWork& work,
+                             Session* session)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
+  PendingLease& pending = session->devices.pending.at(device);
+  const PolicyChoice choice =
+      PolicyFor(state.config, pending.policy, session->policy, tenant);
+  scheduler::Request request =
+      RequestFor(state, *session, pending, tenant, work);
+  if (device.member > 0) {
+    // It needs room that the device's other workers do not have.
+    request.barred =
+        [&state, device, session,
+         busy = std::move(request.barred)](const std::string& worker_id)
+            ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) -> std::string {
+      for (const Lease* lease : state.leases.OfSession(session->id)) {
+        if (lease->worker_id == worker_id &&
+            lease->device.virtual_device == device.virtual_device) {
+          return "has a part of the virtual device";
+        }
+      }
+      return busy(worker_id);
+    };
+  }
+  pending.decision = Decide(state, request, choice);
+  return request;
+}
+
+// Offers a lease at the worker that was decided on.
+void OfferAt(ClusterState& state, MemberId device,
+             const scheduler::Decision& decision, const Tenant* tenant,
+             Session* session, Wakes* wakes)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
+  PendingLease& pending = session->devices.pending.at(device);
+  const absl::Duration start = state.clock->Monotonic();
+  state.queue.line.Serve(pending.ticket, start);
+  line::Leave(state, &pending);
+  state.queue.line.Charge(session->tenant, scheduler::WaitingLine::kTurn,
+                          start);
+  Worker* const worker = state.workers.Find(decision.worker_id);
+  Lease lease = leases::Make(state, *worker, device, tenant, session);
+  lease.placement_reason = decision.reason;
+  lease.decision = pending.decision;
+  lease.promised_bytes = decision.considered.front().terms.missing_bytes;
+  pending.lease_id = lease.id;
+  if (session->MayLog(start)) {
+    log::Info("lease offered", {{"lease", lease.id},
+                                {"session", log::ShortId(session->id)},
+                                {"tenant", session->tenant},
+                                {"device", device.virtual_device},
+                                {"member", device.member},
+                                {"worker", worker->id},
+                                {"policy", decision.policy},
+                                {"reason", lease.placement_reason}});
+  }
+  leases::Offer(state, std::move(lease), worker, wakes);
+}
+
+}  // namespace
+
+void TryPlace(ClusterState& state, MemberId device, Session* session,
+              Wakes* wakes) {
+  PendingLease& pending = session->devices.pending.at(device);
+  const absl::Duration start = state.clock->Monotonic();
+  // Known until it is looked for again.
+  if (start >= pending.next_reclaim) pending.put_off.clear();
+  if (state.queue.stops.Find(session->tenant) != nullptr) {
+    state.metrics.attempts.Add({"queue_stopped"});
+    line::LeaveUnplaced(state, device, QueueStopped(session->tenant), session,
+                        wakes);
+    return;
+  }
+  const std::shared_ptr<const Tenant> tenant =
+      state.tenants->Find(session->tenant);
+  if (tenant != nullptr &&
+      !quota::MayFit(state, device, *tenant, session, wakes)) {
+    return;
+  }
+  const SharedWork work = state.WorkOf(*session);
+  const scheduler::Request request =
+      DecideFor(state, device, tenant.get(), work, session);
+  const std::shared_ptr<const scheduler::Decision> decision =
+      pending.decision.decision;
+  const bool placed = !decision->worker_id.empty();
+  state.metrics.attempts.Add(
+      {placed ? "placed"
+              : absl::AsciiStrToLower(ErrorReason(decision->obstacle))});
+  if (absl::IsFailedPrecondition(decision->obstacle)) {
+    // Waiting will not help.
+    line::Leave(state, &pending);
+    const absl::Status why = decision->obstacle;
+    session->devices.pending.erase(device);
+    notices::Refuse(state, why, device, session, wakes);
+    return;
+  }
+  if (!placed) {
+    line::LeaveUnplaced(state, device, decision->obstacle, session, wakes);
+    if (device.member == 0 && tenant != nullptr &&
+        ErrorReason(decision->obstacle) == "NO_CAPACITY") {
+      reclaim::TakeRoom(state, device, *tenant, request, session, wakes);
+    }
+    return;
+  }
+  if (tenant != nullptr) {
+    // It may be a lease's of which nobody has told since a restart.
+    const absl::Status free =
+        reclaim::TakeQuota(state, *tenant, &pending, wakes);
+    if (!free.ok()) {
+      // It waits for quota, not for the worker that was found.
+      pending.decision = {};
+      return line::LeaveUnplaced(state, device, free, session, wakes);
+    }
+  }
+  OfferAt(state, device, *decision, tenant.get(), session, wakes);
+}
+
+void RetryUnplaced(ClusterState& state, Wakes* wakes) {
+  state.queue.untried = false;
+  if (state.queue.line.empty()) return;
+  const absl::Duration start = state.clock->Monotonic();
+  const size_t waited = state.queue.line.size();
+  const std::vector<Ticket> tried = state.queue.line.Try(
+      start, line::PrecedenceNow(state),
+      [&](Ticket ticket) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
+        // It may have been refused because of another one.
+        const auto unplaced = state.queue.unplaced.find(ticket);
+        if (unplaced == state.queue.unplaced.end()) return true;
+        const auto [session_id, device] = unplaced->second;
+        TryPlace(state, device, state.sessions.Find(session_id), wakes);
+        return !state.queue.unplaced.contains(ticket);
+      });
+  // Where there was room for some there may be for those behind them, too, who
+  // go before whoever comes meanwhile.
+  state.queue.untried =
+      tried.size() < waited && state.queue.line.size() < waited;
+  ReviewReservation(state, tried);
+  const absl::Duration end = state.clock->Monotonic();
+  state.queue.next_retry = end + 3 * (end - start);
+}
+
+void RetryInTime(ClusterState& state, Wakes* wakes) {
+  if (state.clock->Monotonic() < state.queue.next_retry) {
+    state.queue.untried = true;
+  } else {
+    RetryUnplaced(state, wakes);
+  }
+}
+
+}  // namespace djinn::coordinator::placement

@@ -1,0 +1,708 @@
+// What quotas do to leases: breaches, borrowing, reclaiming, rates.
+#include "common/metrics/exposition.h"
+#include "common/net/proto_duration.h"
+#include "coordinator/admin/explain.h"
+#include "coordinator/admin/operations.h"
+#include "coordinator/admin/scrape.h"
+#include "coordinator/admin/views.h"
+#include "coordinator/cluster/placement/demand_meter.h"
+#include "coordinator/cluster/placement/migration.h"
+#include "coordinator/cluster/requests.h"
+#include "coordinator/cluster/sessions.h"
+#include "coordinator/cluster/tenants.h"
+#include "coordinator/cluster/workers.h"
+#include "coordinator/persistence/persistence.h"
+#include "coordinator/testing/cluster_fixture.h"
+#include "gmock/gmock.h"
+#include "scheduler/quota/rate_budget.h"
+
+namespace djinn::coordinator {
+namespace {
+
+using scheduler::RateBudget;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+
+constexpr int64_t kGiB = int64_t{1} << 30;
+
+// A lease of either tenant takes 1 GiB.
+class ClusterQuotaTest : public ClusterTest {
+ protected:
+  // Red's and blue's quota of memory, as they lend to each other.
+  void Lend(int64_t red, int64_t blue) {
+    config_.tenants[0].quotas[0].nominal = red * kGiB;
+    config_.tenants[1].quotas[0].nominal = blue * kGiB;
+    for (Tenant& tenant : config_.tenants) tenant.cohort = "lab";
+    tenants::Set(*cluster_, config_.tenants);
+  }
+  // Asks for a lease; what the session hears once the worker has carried out
+  // what it was told.
+  std::optional<v1::SessionResponse> Ask(const StreamId& session) {
+    EXPECT_TRUE(
+        requests::Request(*cluster_, session, TestLeaseRequest(0)).ok());
+    CarryOut(worker_, &w0_);
+    return Next(session);
+  }
+  v1::ResourceQuota MemoryOf(const std::string& tenant) {
+    return views::GetTenant(*cluster_, tenant)->quotas(0);
+  }
+
+  StreamId worker_ = Join(w0_);
+};
+
+TEST_F(ClusterQuotaTest, ABreachIsRefusedAndSaysByHowMuch) {
+  config_.tenants[0].quotas[0].nominal = 3 * kGiB / 2;
+  tenants::Set(*cluster_, config_.tenants);
+  EXPECT_TRUE(Ask(Open("red"))->has_granted());
+  const v1::LeaseRefused refused = Ask(Open("red"))->refused();
+  EXPECT_EQ(refused.code(),
+            static_cast<int>(absl::StatusCode::kResourceExhausted));
+  EXPECT_EQ(refused.reason(), "QUOTA_EXCEEDED");
+  EXPECT_EQ(refused.message(),
+            "tenant red may have 1610612736 memory_bytes, has 1073741824 and "
+            "asks for 1073741824 more");
+  EXPECT_EQ(MemoryOf("red").used(), kGiB);
+  // Blue has no quota.
+  EXPECT_TRUE(Ask(Open("blue"))->has_granted());
+}
+
+TEST_F(ClusterQuotaTest, ADryRunNamesItBeforeTheWorkers) {
+  v1::TryPlacementRequest request;
+  request.set_tenant("red");
+  EXPECT_FALSE(explain::TryPlacement(*cluster_, request)->has_gate());
+  config_.tenants[0].quotas[0].nominal = kGiB / 2;
+  tenants::Set(*cluster_, config_.tenants);
+  const v1::TryPlacementResponse response =
+      *explain::TryPlacement(*cluster_, request);
+  EXPECT_EQ(response.gate().reason(), "QUOTA_EXCEEDED");
+  EXPECT_EQ(response.decision().worker_id(), "w0");
+}
+
+TEST_F(ClusterQuotaTest, MessagesCountToo) {
+  config_.tenants[0]
+      .quotas[static_cast<size_t>(scheduler::Resource::kOutstandingMessages)]
+      .nominal = 300;
+  tenants::Set(*cluster_, config_.tenants);
+  EXPECT_TRUE(Ask(Open("red"))->has_granted());
+  EXPECT_THAT(Ask(Open("red"))->refused().message(),
+              testing::HasSubstr("300 outstanding_messages, has 256"));
+}
+
+TEST_F(ClusterQuotaTest, PartsOfTheMemoryAreQuotasOfTheirOwn) {
+  constexpr auto kStorage =
+      static_cast<size_t>(scheduler::Resource::kStorageBytes);
+  for (Tenant& tenant : config_.tenants) {
+    tenant.cohort = "lab";
+    tenant.quotas[kStorage].nominal = kGiB / 2;
+    tenant.limits.set_storage_bytes(kGiB / 2);
+  }
+  // Without a limit of its own, a session's storages may have all.
+  config_.tenants[0].limits.clear_storage_bytes();
+  config_.tenants[0].quotas[kStorage].borrowing_limit = kGiB / 4;
+  tenants::Set(*cluster_, config_.tenants);
+  const v1::LeaseRefused refused = Ask(Open("red"))->refused();
+  EXPECT_EQ(refused.reason(), "QUOTA_EXCEEDED");
+  EXPECT_EQ(refused.message(),
+            "tenant red may have 805306368 storage_bytes, has 0 and asks for "
+            "1073741824 more");
+  // With one it fits, and what red borrows of them is blue's again.
+  config_.tenants[0].limits.set_storage_bytes(3 * kGiB / 4);
+  tenants::Set(*cluster_, config_.tenants);
+  const StreamId borrower = Open("red");
+  EXPECT_TRUE(Ask(borrower)->has_granted());
+  EXPECT_EQ(MemoryOf("red").resource(), "storage_bytes");
+  EXPECT_EQ(MemoryOf("red").borrowed(), kGiB / 4);
+  EXPECT_TRUE(Ask(Open("blue"))->has_granted());
+  EXPECT_EQ(Next(borrower)->ended().reason(), "QUOTA_RECLAIMED");
+}
+
+TEST_F(ClusterQuotaTest, WhatEndsIsFreeAgain) {
+  config_.tenants[0].quotas[0].nominal = kGiB;
+  tenants::Set(*cluster_, config_.tenants);
+  const StreamId first = Open("red");
+  EXPECT_TRUE(Ask(first)->has_granted());
+  EXPECT_TRUE(Ask(Open("red"))->has_refused());
+  sessions::Close(*cluster_, first);
+  EXPECT_EQ(MemoryOf("red").used(), 0);
+  EXPECT_TRUE(Ask(Open("red"))->has_granted());
+}
+
+TEST_F(ClusterQuotaTest, WhoIsAwaySaysWhenThereIsQuotaAgain) {
+  config_.tenants[0].quotas[0].nominal = kGiB;
+  tenants::Set(*cluster_, config_.tenants);
+  const StreamId first = Open("red");
+  EXPECT_TRUE(Ask(first)->has_granted());
+  EXPECT_FALSE(Ask(Open("red"))->refused().has_retry_after());
+  sessions::Detach(*cluster_, first);
+  clock_.Advance(absl::Seconds(10));
+  const v1::LeaseRefused refused = Ask(Open("red"))->refused();
+  EXPECT_EQ(FromProtoDuration(refused.retry_after()),
+            config_.session_timeout - absl::Seconds(10));
+  // More than it may ever have.
+  config_.tenants[0].quotas[0].nominal = kGiB - 1;
+  tenants::Set(*cluster_, config_.tenants);
+  EXPECT_FALSE(Ask(Open("red"))->refused().has_retry_after());
+}
+
+TEST_F(ClusterQuotaTest, WhatIsBorrowedIsReclaimed) {
+  Lend(1, 1);
+  const StreamId first = Open("red");
+  const StreamId second = Open("red");
+  EXPECT_TRUE(Ask(first)->has_granted());
+  clock_.Advance(absl::Seconds(1));
+  EXPECT_TRUE(Ask(second)->has_granted());
+  EXPECT_EQ(MemoryOf("red").borrowed(), kGiB);
+  EXPECT_EQ(MemoryOf("blue").lent(), kGiB);
+  EXPECT_GT(views::GetTenant(*cluster_, "red")->weighted_share(), 0);
+  EXPECT_EQ(views::GetTenant(*cluster_, "blue")->weighted_share(), 0);
+
+  EXPECT_TRUE(Ask(Open("blue"))->has_granted());
+  // Of two that lose nothing the younger one gave way.
+  EXPECT_EQ(Next(first), std::nullopt);
+  EXPECT_EQ(Next(second)->ended().reason(), "QUOTA_RECLAIMED");
+  Exposition exposition;
+  scrape::Collect(*cluster_, &exposition);
+  EXPECT_THAT(
+      exposition.Text(),
+      HasSubstr("djinn_preemptions_total{preemptor_tenant=\"blue\","
+                "victim_tenant=\"red\",reason=\"reclaim_nominal\"} 1\n"));
+  EXPECT_EQ(MemoryOf("red").borrowed(), 0);
+  EXPECT_EQ(MemoryOf("blue").used(), kGiB);
+  EXPECT_THAT(w0_.sessions(), SizeIs(2));
+  // Nothing is left to borrow, and nothing to take back.
+  EXPECT_EQ(Ask(second), std::nullopt);
+}
+
+TEST_F(ClusterQuotaTest, ACohortsQuotaChangesWhileItRuns) {
+  config_.tenants.push_back(TestTenant("green"));
+  Lend(1, 1);
+  config_.tenants[2].cohort.clear();
+  std::vector<Cohort> cohorts(1);
+  cohorts[0].name = "lab";
+  cohorts[0].quotas[0].nominal = kGiB;
+  v1::ReloadConfigResponse changes =
+      tenants::Set(*cluster_, config_.tenants, cohorts);
+  EXPECT_THAT(changes.changed_tenants(), ElementsAre("blue", "green", "red"));
+  for (int i = 0; i < 2; ++i) EXPECT_TRUE(Ask(Open("red"))->has_granted());
+  EXPECT_EQ(MemoryOf("red").borrowed(), kGiB);
+  // Blue has its own beside what is the cohort's.
+  const StreamId third = Open("blue");
+  EXPECT_TRUE(Ask(third)->has_granted());
+  EXPECT_EQ(MemoryOf("blue").lent(), 0);
+  // The same again changes nothing.
+  EXPECT_THAT(
+      tenants::Set(*cluster_, config_.tenants, cohorts).changed_tenants(),
+      testing::IsEmpty());
+  cohorts[0].weight = 2;
+  EXPECT_THAT(
+      tenants::Set(*cluster_, config_.tenants, cohorts).changed_tenants(),
+      ElementsAre("blue", "red"));
+  // Without it red has too much, and keeps it until somebody asks.
+  EXPECT_THAT(tenants::Set(*cluster_, config_.tenants).changed_tenants(),
+              ElementsAre("blue", "red"));
+  EXPECT_EQ(MemoryOf("red").used(), 2 * kGiB);
+  sessions::Close(*cluster_, third);
+  EXPECT_TRUE(Ask(Open("blue"))->has_granted());
+  EXPECT_EQ(MemoryOf("red").used(), kGiB);
+}
+
+TEST_F(ClusterQuotaTest, WhoLosesLeastDeviceTimeGivesWay) {
+  Lend(1, 1);
+  const StreamId first = Open("red");
+  const StreamId second = Open("red");
+  EXPECT_TRUE(Ask(first)->has_granted());
+  clock_.Advance(absl::Seconds(1));
+  EXPECT_TRUE(Ask(second)->has_granted());
+  // The younger one has worked more.
+  for (v1::HeldSession& held : *w0_.mutable_sessions()) {
+    const bool young =
+        UncheckedClaims(held.lease()).session_id() == second.owner;
+    *held.mutable_lease_use()->mutable_device_time() =
+        ToProtoDuration(absl::Seconds(young ? 90 : 2));
+  }
+  EXPECT_EQ(workers::Report(*cluster_, worker_, w0_), absl::OkStatus());
+
+  EXPECT_TRUE(Ask(Open("blue"))->has_granted());
+  EXPECT_EQ(Next(second), std::nullopt);
+  EXPECT_EQ(Next(first)->ended().reason(), "QUOTA_RECLAIMED");
+}
+
+TEST_F(ClusterQuotaTest, WhereASessionGoesNothingIsReclaimed) {
+  Lend(1, 1);
+  const StreamId first = Open("red");
+  const StreamId second = Open("red");
+  EXPECT_TRUE(Ask(first)->has_granted());
+  clock_.Advance(absl::Seconds(1));
+  EXPECT_TRUE(Ask(second)->has_granted());
+  clock_.Advance(absl::Seconds(1));
+  v1::WorkerState w1 = TestWorker("w1");
+  const StreamId there = Join(w1);
+  v1::MigrateSessionRequest migrate;
+  migrate.set_session_id(first.owner);
+  EXPECT_TRUE(operations::MigrateSession(*cluster_, migrate).ok());
+  CarryOut(there, &w1);
+  EXPECT_TRUE(Next(first)->has_migrate());
+
+  const StreamId blue = Open("blue");
+  EXPECT_TRUE(requests::Request(*cluster_, blue, TestLeaseRequest(0)).ok());
+  CarryOut(worker_, &w0_);
+  CarryOut(there, &w1);
+  EXPECT_TRUE(Next(blue)->has_granted());
+  EXPECT_EQ(Next(first), std::nullopt);
+  EXPECT_EQ(Next(second)->ended().reason(), "QUOTA_RECLAIMED");
+}
+
+TEST_F(ClusterQuotaTest, TheWayOfWhoGivesWayEndsWithIt) {
+  Lend(1, 1);
+  const StreamId first = Open("red");
+  const StreamId second = Open("red");
+  EXPECT_TRUE(Ask(first)->has_granted());
+  clock_.Advance(absl::Seconds(1));
+  EXPECT_TRUE(Ask(second)->has_granted());
+  v1::WorkerState w1 = TestWorker("w1");
+  const StreamId there = Join(w1);
+  v1::MigrateSessionRequest migrate;
+  migrate.set_session_id(second.owner);
+  EXPECT_TRUE(operations::MigrateSession(*cluster_, migrate).ok());
+  CarryOut(there, &w1);
+  const v1::MigrationRequest request = Next(second)->migrate();
+
+  const StreamId blue = Open("blue");
+  EXPECT_TRUE(requests::Request(*cluster_, blue, TestLeaseRequest(0)).ok());
+  CarryOut(worker_, &w0_);
+  CarryOut(there, &w1);
+  EXPECT_TRUE(Next(blue)->has_granted());
+  const v1::LeaseEnded ended = Next(second)->ended();
+  EXPECT_EQ(ended.lease_id(), request.to().lease().lease_id());
+  EXPECT_EQ(ended.reason(), "QUOTA_RECLAIMED");
+  EXPECT_EQ(Next(second)->ended().lease_id(), request.from_lease_id());
+  // The client was there before it heard.
+  v1::MigrationOutcome done;
+  done.set_from_lease_id(request.from_lease_id());
+  done.set_to_lease_id(request.to().lease().lease_id());
+  EXPECT_TRUE(migration::NoteOutcome(*cluster_, second, done).ok());
+  EXPECT_EQ(MemoryOf("red").used(), kGiB);
+  EXPECT_EQ(MemoryOf("blue").used(), kGiB);
+}
+
+TEST_F(ClusterQuotaTest, OneOfTwoLeasesOfADeviceCountsAtEveryMoment) {
+  Lend(1, 1);
+  const StreamId session = Open("red");
+  EXPECT_TRUE(Ask(session)->has_granted());
+  v1::WorkerState w1 = TestWorker("w1");
+  const StreamId there = Join(w1);
+  v1::MigrateSessionRequest migrate;
+  migrate.set_session_id(session.owner);
+  EXPECT_TRUE(operations::MigrateSession(*cluster_, migrate).ok());
+  CarryOut(there, &w1);
+  const v1::MigrationRequest request = Next(session)->migrate();
+  EXPECT_EQ(MemoryOf("red").used(), kGiB);
+  tenants::Set(*cluster_, config_.tenants);
+  EXPECT_EQ(MemoryOf("red").used(), kGiB);
+  // The worker that it comes from is gone first.
+  workers::Leave(*cluster_, worker_);
+  Join(TestWorker("w0", 2));
+  EXPECT_EQ(MemoryOf("red").used(), kGiB);
+  v1::MigrationOutcome done;
+  done.set_from_lease_id(request.from_lease_id());
+  done.set_to_lease_id(request.to().lease().lease_id());
+  EXPECT_TRUE(migration::NoteOutcome(*cluster_, session, done).ok());
+  EXPECT_EQ(MemoryOf("red").used(), kGiB);
+  sessions::Close(*cluster_, session);
+  EXPECT_EQ(MemoryOf("red").used(), 0);
+}
+
+// Another process has the state of the first one, and its workers come back one
+// by one.
+class RestoredQuotaTest : public ClusterQuotaTest {
+ protected:
+  void RestartWithState() {
+    const std::map<std::string, std::string> state =
+        persistence::Save(*cluster_);
+    Restart();
+    ASSERT_TRUE(persistence::Restore(*cluster_, state).ok());
+    w0_.set_applied_revision(0);
+    there_ = Join(w1_);
+  }
+  std::optional<v1::SessionResponse> AskThere(const StreamId& session) {
+    EXPECT_TRUE(
+        requests::Request(*cluster_, session, TestLeaseRequest(0)).ok());
+    CarryOut(there_, &w1_);
+    return Next(session);
+  }
+
+  v1::WorkerState w1_ = TestWorker("w1");
+  StreamId there_;
+};
+
+TEST_F(RestoredQuotaTest, WhatNobodyToldOfYetCounts) {
+  config_.tenants[0].quotas[0].nominal = kGiB;
+  tenants::Set(*cluster_, config_.tenants);
+  const StreamId session = Open("red");
+  EXPECT_TRUE(Ask(session)->has_granted());
+  RestartWithState();
+  EXPECT_EQ(MemoryOf("red").used(), kGiB);
+  EXPECT_EQ(AskThere(Open("red"))->refused().reason(), "QUOTA_EXCEEDED");
+  // Nor twice, when its worker tells.
+  worker_ = Join(w0_);
+  EXPECT_EQ(MemoryOf("red").used(), kGiB);
+  sessions::Close(*cluster_, Open("red", session.owner));
+  EXPECT_EQ(MemoryOf("red").used(), 0);
+}
+
+TEST_F(RestoredQuotaTest, WhatIsGivenUpDoesNot) {
+  config_.tenants[0].quotas[0].nominal = 2 * kGiB;
+  tenants::Set(*cluster_, config_.tenants);
+  const StreamId session = Open("red");
+  EXPECT_TRUE(Ask(session)->has_granted());
+  // Its worker comes back without it.
+  w0_.clear_sessions();
+  RestartWithState();
+  EXPECT_EQ(MemoryOf("red").used(), kGiB);
+  Join(w0_);
+  EXPECT_EQ(MemoryOf("red").used(), 0);
+  ASSERT_TRUE(operations::Cordon(*cluster_, "w0", true, false).ok());
+  // Its session ends.
+  EXPECT_TRUE(AskThere(Open("red"))->has_granted());
+  const StreamId last = Open("red");
+  EXPECT_TRUE(AskThere(last)->has_granted());
+  w1_.clear_sessions();
+  const std::map<std::string, std::string> state = persistence::Save(*cluster_);
+  Restart();
+  ASSERT_TRUE(persistence::Restore(*cluster_, state).ok());
+  EXPECT_EQ(MemoryOf("red").used(), 2 * kGiB);
+  sessions::Close(*cluster_, Open("red", last.owner));
+  EXPECT_EQ(MemoryOf("red").used(), kGiB);
+  // Nobody comes.
+  clock_.Advance(config_.lease_valid_for + config_.lease_grace_period);
+  coordinator::Tick(*cluster_);
+  EXPECT_EQ(MemoryOf("red").used(), 0);
+}
+
+TEST_F(RestoredQuotaTest, WhatCannotBeTakenBackYetIsWaitedFor) {
+  Lend(1, 1);
+  EXPECT_TRUE(Ask(Open("red"))->has_granted());
+  EXPECT_TRUE(Ask(Open("red"))->has_granted());
+  RestartWithState();
+  const StreamId blue = Open("blue");
+  EXPECT_EQ(AskThere(blue), std::nullopt);
+  EXPECT_EQ(MemoryOf("blue").used(), 0);
+  worker_ = Join(w0_);
+  coordinator::Tick(*cluster_);
+  CarryOut(worker_, &w0_);
+  CarryOut(there_, &w1_);
+  EXPECT_TRUE(Next(blue)->has_granted());
+  EXPECT_EQ(MemoryOf("red").used(), kGiB);
+}
+
+TEST_F(RestoredQuotaTest, WhoWaitsForWhatIsTakenBackNeedsNoOtherWorker) {
+  Lend(1, 1);
+  EXPECT_TRUE(Ask(Open("red"))->has_granted());
+  EXPECT_TRUE(Ask(Open("red"))->has_granted());
+  RestartWithState();
+  clock_.Advance(config_.worker_timeout);
+  EXPECT_EQ(workers::Report(*cluster_, there_, w1_), absl::OkStatus());
+  const StreamId blue = Open("blue");
+  EXPECT_EQ(AskThere(blue), std::nullopt);
+  const v1::DeviceExplanation waits =
+      explain::ExplainSession(*cluster_, blue.owner)->devices(0);
+  EXPECT_EQ(waits.gate().reason(), "QUOTA_EXCEEDED");
+  EXPECT_THAT(waits.gate().unblocked_by(), HasSubstr("quota"));
+  EXPECT_FALSE(waits.has_decision());
+  const absl::StatusOr<ClusterDemand> demand = demand::Demand(*cluster_);
+  ASSERT_TRUE(demand.ok()) << demand.status();
+  EXPECT_THAT(demand->devices, testing::Each(0));
+}
+
+TEST_F(ClusterQuotaTest, TheLeastUrgentGivesWay) {
+  Lend(1, 1);
+  v1::OpenSession open = TestOpen();
+  open.mutable_urgency()->set_priority_class(v1::PRIORITY_CLASS_BATCH);
+  const StreamId batch =
+      *sessions::Attach(*cluster_, *tenants_.Find("red"), open,
+                        std::make_shared<CountingWaker>());
+  EXPECT_TRUE(Next(batch)->has_opened());
+  EXPECT_TRUE(Ask(batch)->has_granted());
+  clock_.Advance(absl::Seconds(1));
+  const StreamId usual = Open("red");
+  EXPECT_TRUE(Ask(usual)->has_granted());
+  EXPECT_TRUE(Ask(Open("blue"))->has_granted());
+  EXPECT_EQ(Next(batch)->ended().reason(), "QUOTA_RECLAIMED");
+  EXPECT_EQ(Next(usual), std::nullopt);
+}
+
+TEST_F(ClusterQuotaTest, WhoMayBorrowWaitsUntilThereIsSomething) {
+  Lend(1, 1);
+  const StreamId first = Open("red");
+  EXPECT_TRUE(Ask(first)->has_granted());
+  const StreamId lender = Open("blue");
+  EXPECT_TRUE(Ask(lender)->has_granted());
+  // In vain, it hears why.
+  const StreamId late = Open("red");
+  EXPECT_EQ(Ask(late), std::nullopt);
+  clock_.Advance(config_.lease_request_timeout);
+  CarryOut(worker_, &w0_);
+  coordinator::Tick(*cluster_);
+  EXPECT_EQ(Next(late)->refused().message(),
+            "tenant red may have 1073741824 memory_bytes for now, has "
+            "1073741824 and asks for 1073741824 more");
+
+  const StreamId waiting = Open("red");
+  EXPECT_EQ(Ask(waiting), std::nullopt);
+  sessions::Close(*cluster_, lender);
+  CarryOut(worker_, &w0_);
+  coordinator::Tick(*cluster_);
+  CarryOut(worker_, &w0_);
+  EXPECT_TRUE(Next(waiting)->has_granted());
+}
+
+TEST_F(ClusterQuotaTest, QuotasAreReloaded) {
+  Lend(1, 1);
+  EXPECT_TRUE(Ask(Open("red"))->has_granted());
+  EXPECT_TRUE(Ask(Open("red"))->has_granted());
+  config_.tenants[0].cohort = "";
+  EXPECT_THAT(tenants::Set(*cluster_, config_.tenants).changed_tenants(),
+              ElementsAre("red"));
+  // What runs goes on.
+  EXPECT_EQ(MemoryOf("red").used(), 2 * kGiB);
+  EXPECT_TRUE(Ask(Open("red"))->has_refused());
+  EXPECT_TRUE(Ask(Open("blue"))->has_granted());
+}
+
+TEST_F(ClusterQuotaTest, WhatAWorkerReportsCounts) {
+  EXPECT_TRUE(Ask(Open("red"))->has_granted());
+  Restart();
+  Lend(1, 0);
+  w0_.set_applied_revision(0);
+  worker_ = Join(w0_);
+  EXPECT_EQ(MemoryOf("red").used(), kGiB);
+}
+
+TEST_F(ClusterQuotaTest, DeviceTimeIsGrantedAsFastAsTheQuotaAllows) {
+  Tenant& red = config_.tenants[0];
+  red.device_rate = {.nominal = 0.5};
+  red.credits.device_time_rated = true;
+  tenants::Set(*cluster_, config_.tenants);
+  EXPECT_TRUE(Ask(Open("red"))->has_granted());
+  const auto granted = [&] {
+    return FromProtoDuration(
+        UncheckedClaims(w0_.sessions(0).lease()).credits().device_time());
+  };
+  EXPECT_EQ(granted(), absl::Milliseconds(500));
+  // It uses at once whatever it gets.
+  const auto pass = [&](int seconds) {
+    const absl::Duration before = granted();
+    for (int i = 0; i < 10 * seconds; ++i) {
+      v1::HeldSession* const held = w0_.mutable_sessions(0);
+      *held->mutable_lease_use()->mutable_device_time() =
+          ToProtoDuration(granted());
+      held->set_out_of_credit(true);
+      EXPECT_TRUE(workers::Report(*cluster_, worker_, w0_).ok());
+      clock_.Advance(RateBudget::kInterval);
+      coordinator::Tick(*cluster_);
+      CarryOut(worker_, &w0_);
+    }
+    return absl::ToDoubleSeconds(granted() - before);
+  };
+  pass(60);
+  EXPECT_NEAR(pass(60), 30, 1);
+  EXPECT_NEAR(views::GetTenant(*cluster_, "red")->quotas(0).used(), 0.5, 0.05);
+  // A step that took longer than there was credit is owed.
+  *w0_.mutable_sessions(0)->mutable_lease_use()->mutable_device_time() =
+      ToProtoDuration(granted() + absl::Seconds(10));
+  EXPECT_TRUE(workers::Report(*cluster_, worker_, w0_).ok());
+  const absl::Duration before = granted();
+  for (int i = 0; i < 190; ++i) {
+    clock_.Advance(RateBudget::kInterval);
+    coordinator::Tick(*cluster_);
+    CarryOut(worker_, &w0_);
+  }
+  EXPECT_LE(granted(), before + absl::Seconds(10));
+  // Without the quota, nothing limits it.
+  red.device_rate.reset();
+  red.credits.device_time_rated = false;
+  tenants::Set(*cluster_, config_.tenants);
+  CarryOut(worker_, &w0_);
+  EXPECT_FALSE(UncheckedClaims(w0_.sessions(0).lease()).has_credits());
+}
+
+TEST_F(ClusterQuotaTest, BytesAreGrantedAsFastAsTheQuotaAllows) {
+  Tenant& red = config_.tenants[0];
+  red.byte_rate = {.nominal = 1e6};
+  red.credits.bytes_rated = true;
+  tenants::Set(*cluster_, config_.tenants);
+  EXPECT_TRUE(Ask(Open("red"))->has_granted());
+  const auto granted = [&] {
+    return UncheckedClaims(w0_.sessions(0).lease()).credits().bytes();
+  };
+  EXPECT_EQ(granted(), 1000000u);
+  EXPECT_FALSE(
+      UncheckedClaims(w0_.sessions(0).lease()).credits().has_device_time());
+  const auto pass = [&](double seconds) {
+    for (int i = 0; i < 10 * seconds; ++i) {
+      clock_.Advance(RateBudget::kInterval);
+      coordinator::Tick(*cluster_);
+      CarryOut(worker_, &w0_);
+    }
+  };
+  // An upload is carried to its end, and paid before anything else moves.
+  w0_.mutable_sessions(0)->mutable_lease_use()->set_bytes(60'000'000);
+  w0_.mutable_sessions(0)->set_out_of_credit(true);
+  EXPECT_TRUE(workers::Report(*cluster_, worker_, w0_).ok());
+  EXPECT_EQ(
+      explain::ExplainTenant(*cluster_, "red")->held(0).gate().unblocked_by(),
+      "time: its quota of bytes_per_second grants more");
+  EXPECT_EQ(views::GetLease(*cluster_, LeaseId(w0_))->credits().bytes(),
+            60'000'000u);
+  pass(45);
+  EXPECT_EQ(granted(), 60'000'000u);
+  pass(10);
+  EXPECT_GT(granted(), 60'000'000u);
+  // It uses at once whatever it gets.
+  const auto use = [&] {
+    const uint64_t before = granted();
+    for (int i = 0; i < 600; ++i) {
+      w0_.mutable_sessions(0)->mutable_lease_use()->set_bytes(granted());
+      EXPECT_TRUE(workers::Report(*cluster_, worker_, w0_).ok());
+      pass(0.1);
+    }
+    return static_cast<double>(granted() - before);
+  };
+  use();  // and what it had not taken before
+  EXPECT_NEAR(use(), 60e6, 2e6);
+  const v1::ResourceQuota quota = views::GetTenant(*cluster_, "red")->quotas(0);
+  EXPECT_EQ(quota.resource(), "bytes_per_second");
+  EXPECT_NEAR(quota.used(), 1e6, 1e5);
+}
+
+// A coordinator that ends again and again, whose tenant may use half a device.
+class RestartedRateTest : public ClusterQuotaTest {
+ protected:
+  RestartedRateTest() {
+    config_.tenants[0].device_rate = {.nominal = 0.5};
+    config_.tenants[0].credits.device_time_rated = true;
+    tenants::Set(*cluster_, config_.tenants);
+    EXPECT_TRUE(Ask(Open("red"))->has_granted());
+  }
+  absl::Duration Granted() {
+    return FromProtoDuration(
+        UncheckedClaims(w0_.sessions(0).lease()).credits().device_time());
+  }
+  // The worker has used so much; it takes what there is to have.
+  void Use(absl::Duration used) {
+    v1::HeldSession* const held = w0_.mutable_sessions(0);
+    *held->mutable_lease_use()->mutable_device_time() = ToProtoDuration(used);
+    held->set_out_of_credit(true);
+    EXPECT_EQ(workers::Report(*cluster_, worker_, w0_), absl::OkStatus());
+    Pass(absl::ZeroDuration());
+  }
+  void Pass(absl::Duration time) {
+    for (absl::Duration passed; passed <= time;
+         passed += RateBudget::kInterval) {
+      if (time > absl::ZeroDuration()) clock_.Advance(RateBudget::kInterval);
+      coordinator::Tick(*cluster_);
+      CarryOut(worker_, &w0_);
+    }
+  }
+  void RestartFrom(const std::map<std::string, std::string>& saved) {
+    Restart();
+    ASSERT_EQ(persistence::Restore(*cluster_, saved), absl::OkStatus());
+    w0_.set_applied_revision(0);
+    worker_ = Join(w0_);
+    Pass(absl::ZeroDuration());
+  }
+};
+
+TEST_F(RestartedRateTest, ItsBurstsAreNotGrantedAgain) {
+  const auto saved = persistence::Save(*cluster_);
+  const absl::Duration before = Granted();
+  for (int i = 0; i < 20; ++i) {
+    RestartFrom(i % 2 == 0 ? saved : persistence::Save(*cluster_));
+    Use(Granted());
+  }
+  EXPECT_EQ(Granted(), before);
+  Pass(absl::Seconds(1));
+  EXPECT_GT(Granted(), before);
+}
+
+TEST_F(RestartedRateTest, WhatIsOwedIsOwedAfterwards) {
+  // 10 s beyond what it was granted: with 4.5 s of its burst left, 5.5 s are
+  // owed.
+  Use(Granted() + absl::Seconds(10));
+  const absl::Duration before = Granted();
+  RestartFrom(persistence::Save(*cluster_));
+  Pass(absl::Seconds(10));
+  EXPECT_EQ(Granted(), before);
+  Pass(absl::Seconds(3));
+  EXPECT_GT(Granted(), before);
+}
+
+TEST_F(RestartedRateTest, WhatWasUsedMeanwhileIsOwed) {
+  const auto saved = persistence::Save(*cluster_);
+  const absl::Duration used = Granted() + absl::Seconds(10);
+  *w0_.mutable_sessions(0)->mutable_lease_use()->mutable_device_time() =
+      ToProtoDuration(used);
+  w0_.mutable_sessions(0)->set_out_of_credit(true);
+  RestartFrom(saved);
+  Pass(absl::Seconds(19));
+  EXPECT_LE(Granted(), used);
+  Pass(absl::Seconds(3));
+  EXPECT_GT(Granted(), used);
+}
+
+TEST_F(ClusterQuotaTest, WhoLacksDeviceTimeBorrowsNoBytes) {
+  for (Tenant& tenant : config_.tenants) {
+    tenant.cohort = "lab";
+    tenant.device_rate = {.nominal = 0.5};
+    tenant.byte_rate = {.nominal = 1e6};
+    tenant.credits.device_time_rated = tenant.credits.bytes_rated = true;
+  }
+  tenants::Set(*cluster_, config_.tenants);
+  EXPECT_TRUE(Ask(Open("red"))->has_granted());
+  for (int i = 0; i < 50; ++i) {
+    v1::HeldSession* const held = w0_.mutable_sessions(0);
+    *held->mutable_lease_use()->mutable_device_time() =
+        UncheckedClaims(held->lease()).credits().device_time();
+    held->set_out_of_credit(true);
+    EXPECT_TRUE(workers::Report(*cluster_, worker_, w0_).ok());
+    clock_.Advance(RateBudget::kInterval);
+    coordinator::Tick(*cluster_);
+    CarryOut(worker_, &w0_);
+  }
+  const v1::TenantInfo red = *views::GetTenant(*cluster_, "red");
+  ASSERT_THAT(red.quotas(), SizeIs(2));
+  EXPECT_EQ(red.quotas(0).resource(), "device_seconds_per_second");
+  EXPECT_NEAR(red.quotas(0).borrowed(), 0.5, 0.01);
+  EXPECT_EQ(red.quotas(1).borrowed(), 0);
+}
+
+TEST_F(ClusterQuotaTest, WhatIsTakenASecondIsLentInTheInnerCohortFirst) {
+  config_.tenants.push_back(TestTenant("green"));
+  for (Tenant& tenant : config_.tenants) {
+    tenant.cohort = tenant.name == "blue" ? "lab" : "lab/vision";
+    tenant.device_rate = {.nominal = 0.5};
+    tenant.credits.device_time_rated = true;
+  }
+  tenants::Set(*cluster_, config_.tenants);
+  EXPECT_TRUE(Ask(Open("red"))->has_granted());
+  EXPECT_TRUE(Ask(Open("blue"))->has_granted());
+  for (int i = 0; i < 50; ++i) {
+    for (v1::HeldSession& held : *w0_.mutable_sessions()) {
+      *held.mutable_lease_use()->mutable_device_time() =
+          UncheckedClaims(held.lease()).credits().device_time();
+      held.set_out_of_credit(true);
+    }
+    EXPECT_TRUE(workers::Report(*cluster_, worker_, w0_).ok());
+    clock_.Advance(RateBudget::kInterval);
+    coordinator::Tick(*cluster_);
+    CarryOut(worker_, &w0_);
+  }
+  // Green's, which idles.
+  EXPECT_NEAR(views::GetTenant(*cluster_, "red")->quotas(0).borrowed(), 0.5,
+              0.01);
+  EXPECT_EQ(views::GetTenant(*cluster_, "blue")->quotas(0).borrowed(), 0);
+}
+
+}  // namespace
+}  // namespace djinn::coordinator

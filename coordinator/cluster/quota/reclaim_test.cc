@@ -1,0 +1,421 @@
+// Who gives back what is borrowed: quota, room at a worker, and for whom.
+#include <memory>
+#include <string>
+
+#include "common/net/proto_duration.h"
+#include "coordinator/admin/explain.h"
+#include "coordinator/admin/operations.h"
+#include "coordinator/admin/views.h"
+#include "coordinator/cluster/requests.h"
+#include "coordinator/cluster/sessions.h"
+#include "coordinator/cluster/tenants.h"
+#include "coordinator/cluster/workers.h"
+#include "coordinator/persistence/persistence.h"
+#include "coordinator/testing/reclaim_fixture.h"
+#include "gmock/gmock.h"
+#include "scheduler/placement/work.h"
+
+namespace djinn::coordinator {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+TEST_F(ClusterReclaimTest, AFullWorkersMemoryIsTakenBackFromWhoLosesLeast) {
+  const StreamId idle = Fill("red", 500), busy = Fill("red", 500);
+  Work(idle, absl::Seconds(2));
+  Work(busy, absl::Seconds(90));
+  const StreamId lender = OpenAndAsk("blue", 400);
+  EXPECT_TRUE(Lost(idle));
+  EXPECT_EQ(Next(busy), std::nullopt);
+  EXPECT_EQ(Explain(lender).gate().reason(), "NO_CAPACITY");
+  EXPECT_EQ(Explain(lender).gate().unblocked_by(),
+            "a report of w0, where others give back what they borrowed");
+  DropAndReport(500);
+  CarryOut(worker_, &w0_);
+  EXPECT_TRUE(Has(lender));
+  EXPECT_EQ(Next(busy), std::nullopt);
+  EXPECT_THAT(Metrics(),
+              HasSubstr("djinn_preemption_lost_device_seconds_total 2\n"));
+  EXPECT_THAT(Metrics(),
+              HasSubstr("djinn_preemptions_total{preemptor_tenant=\"blue\","
+                        "victim_tenant=\"red\",reason=\"reclaim_nominal\"} "
+                        "1\n"));
+}
+
+TEST_F(ClusterReclaimTest, TwoOfOneWorkerMayBeNeeded) {
+  const StreamId a = Fill("red", 500), b = Fill("red", 500);
+  const StreamId lender = OpenAndAsk("blue", 800);
+  EXPECT_TRUE(Lost(a));
+  EXPECT_TRUE(Lost(b));
+  DropAndReport(1000);
+  CarryOut(worker_, &w0_);
+  EXPECT_TRUE(Has(lender));
+}
+
+TEST_F(ClusterReclaimTest, OneThatHoldsEnoughGoesBeforeSeveral) {
+  const StreamId large = Fill("red", 600), small = Fill("red", 300),
+                 tiny = Fill("red", 100);
+  Work(large, absl::Seconds(5));
+  OpenAndAsk("blue", 350);
+  EXPECT_TRUE(Lost(large));
+  EXPECT_EQ(Next(small), std::nullopt);
+  EXPECT_EQ(Next(tiny), std::nullopt);
+}
+
+TEST_F(ClusterReclaimTest, WhatWouldHelpNowhereIsNotTaken) {
+  v1::WorkerState w1 = TestWorker("w1");
+  w1.set_free_bytes(500);
+  w1.set_memory_bytes(uint64_t{8} << 30);
+  const StreamId a = Fill("red", 600);
+  w0_.set_free_bytes(0);
+  ASSERT_TRUE(workers::Report(*cluster_, worker_, w0_).ok());
+  const StreamId other = Join(w1);
+  const StreamId b = Fill("red", 500, other, &w1);
+  const StreamId lender = OpenAndAsk("blue", 800);
+  for (int i = 0; i < 5; ++i) {
+    clock_.Advance(absl::Seconds(1));
+    ASSERT_TRUE(workers::Report(*cluster_, worker_, w0_).ok());
+    ASSERT_TRUE(workers::Report(*cluster_, other, w1).ok());
+    coordinator::Tick(*cluster_);
+  }
+  EXPECT_EQ(Next(a), std::nullopt);
+  EXPECT_EQ(Next(b), std::nullopt);
+  EXPECT_EQ(Explain(lender).gate().reason(), "NO_CAPACITY");
+  EXPECT_THAT(Explain(lender).gate().unblocked_by(), HasSubstr("more on w"));
+}
+
+TEST_F(ClusterReclaimTest, NobodyElseGivesWayBeforeTheWorkerHasReported) {
+  const StreamId a = Fill("red", 500), b = Fill("red", 500);
+  Work(b, absl::Seconds(90));
+  const StreamId lender = OpenAndAsk("blue", 400);
+  EXPECT_TRUE(Lost(a));
+  for (int i = 0; i < 3; ++i) {
+    clock_.Advance(absl::Seconds(2));
+    // Of a time before it was told.
+    ASSERT_TRUE(workers::Report(*cluster_, worker_, w0_).ok());
+    coordinator::Tick(*cluster_);
+  }
+  EXPECT_EQ(Next(b), std::nullopt);
+  // It has dropped the session, but others have taken the room meanwhile.
+  DropAndReport(100);
+  clock_.Advance(absl::Seconds(1));
+  coordinator::Tick(*cluster_);
+  EXPECT_TRUE(Lost(b));
+  DropAndReport(600);
+  CarryOut(worker_, &w0_);
+  EXPECT_TRUE(Has(lender));
+}
+
+TEST_F(ClusterReclaimTest, TheRoomIsForNobodyElse) {
+  Fill("red", 1000);
+  const StreamId waits = OpenAndAsk("green", 300);
+  const StreamId lender = OpenAndAsk("blue", 400);
+  const auto urgent = [&](const StreamId& session) {
+    v1::Urgency urgency;
+    urgency.set_priority_class(v1::PRIORITY_CLASS_REALTIME);
+    EXPECT_TRUE(sessions::SetUrgency(*cluster_, session, urgency).ok());
+  };
+  urgent(waits);
+  w0_.set_free_bytes(1000);
+  // Before it has dropped anybody.
+  ASSERT_TRUE(workers::Report(*cluster_, worker_, w0_).ok());
+  EXPECT_EQ(Explain(lender).gate().reason(), "WORKER_ACKNOWLEDGEMENT");
+  coordinator::Tick(*cluster_);
+  // What is left is everybody's again.
+  EXPECT_EQ(Explain(waits).gate().reason(), "WORKER_ACKNOWLEDGEMENT");
+  EXPECT_EQ(Explain(OpenAndAsk("green", 400)).gate().reason(), "NO_CAPACITY");
+}
+
+TEST_F(ClusterReclaimTest, WhoComesMeanwhileWaits) {
+  Fill("red", 500);
+  Fill("red", 500);
+  const StreamId lender = OpenAndAsk("blue", 800);
+  w0_.set_free_bytes(500);
+  ASSERT_TRUE(workers::Report(*cluster_, worker_, w0_).ok());
+  const StreamId late = OpenAndAsk("green", 100);
+  coordinator::Tick(*cluster_);
+  EXPECT_EQ(Explain(late).gate().reason(), "WAITS_IN_LINE");
+  EXPECT_EQ(Explain(late).gate().message(),
+            "worker w0, which has the memory, is kept for whom others gave up "
+            "room there");
+  // Its request ends, and what was kept with it.
+  sessions::Close(*cluster_, lender);
+  coordinator::Tick(*cluster_);
+  EXPECT_EQ(Explain(late).gate().reason(), "WORKER_ACKNOWLEDGEMENT");
+}
+
+TEST_F(ClusterReclaimTest, OnlyWhatIsItsOwnIsTakenBack) {
+  config_.tenants.push_back(TestTenant("pool"));
+  config_.tenants[3].quotas[0].nominal = 4 * kGiB;
+  config_.tenants[3].cohort = "lab";
+  Lend(0, 1);
+  const StreamId borrower = Fill("red", 800);
+  const StreamId own = OpenAndAsk("blue", 200);
+  CarryOut(worker_, &w0_);
+  EXPECT_TRUE(Has(own));
+  w0_.set_free_bytes(0);
+  ASSERT_TRUE(workers::Report(*cluster_, worker_, w0_).ok());
+  // Blue would borrow, too.
+  const StreamId beyond = OpenAndAsk("blue", 400);
+  EXPECT_EQ(Explain(beyond).gate().reason(), "NO_CAPACITY");
+  EXPECT_EQ(Next(borrower), std::nullopt);
+  // And red has borrowed nothing.
+  Lend(1, 2);
+  clock_.Advance(absl::Seconds(1));
+  coordinator::Tick(*cluster_);
+  EXPECT_EQ(Next(borrower), std::nullopt);
+  Lend(0, 2);
+  coordinator::Tick(*cluster_);
+  EXPECT_EQ(Next(borrower), std::nullopt);
+  clock_.Advance(absl::Seconds(1));
+  coordinator::Tick(*cluster_);
+  EXPECT_TRUE(Lost(borrower));
+}
+
+TEST_F(ClusterReclaimTest, WithoutAQuotaOfMemoryNoneIsTakenBack) {
+  config_.tenants[1].quotas[0] = {};
+  config_.tenants[2].quotas[0].nominal = 3 * kGiB;
+  config_.tenants[2].cohort = "lab";
+  tenants::Set(*cluster_, config_.tenants);
+  const StreamId borrower = Fill("red", 1000);
+  EXPECT_EQ(Explain(OpenAndAsk("blue", 400)).gate().reason(), "NO_CAPACITY");
+  EXPECT_EQ(Next(borrower), std::nullopt);
+}
+
+TEST_F(ClusterReclaimTest, WhereItMayNotGoNothingIsTaken) {
+  const StreamId borrower = Fill("red", 1000);
+  ASSERT_TRUE(operations::Cordon(*cluster_, "w0", true, false).ok());
+  v1::WorkerState w1 = TestWorker("w1");
+  w1.set_free_bytes(10);
+  Join(w1);
+  EXPECT_EQ(Explain(OpenAndAsk("blue", 400)).gate().reason(), "NO_CAPACITY");
+  EXPECT_EQ(Next(borrower), std::nullopt);
+}
+
+TEST_F(ClusterReclaimTest, WhatOthersShareBecomesFreeWithAllOfThem) {
+  const StreamId a = Fill("red", 500), b = Fill("red", 500);
+  for (const StreamId& session : {a, b}) {
+    HeldBy(session, &w0_)
+        ->mutable_use()
+        ->mutable_contents()
+        ->set_size_bytes(400);
+  }
+  w0_.mutable_memory()->set_content_bytes(450);
+  w0_.mutable_memory()->set_idle_content_bytes(50);
+  Work(b, absl::Seconds(1));
+  // Either of them would leave 100.
+  OpenAndAsk("blue", 300);
+  EXPECT_TRUE(Lost(a));
+  EXPECT_TRUE(Lost(b));
+}
+
+TEST_F(ClusterReclaimTest, WhoHasJustBegunIsSpared) {
+  const StreamId old = Fill("red", 500);
+  Work(old, absl::Seconds(90));
+  clock_.Advance(config_.reclaim_spares_for - absl::Seconds(1));
+  ASSERT_TRUE(workers::Report(*cluster_, worker_, w0_).ok());
+  const StreamId young = Fill("red", 500);
+  clock_.Advance(absl::Seconds(1));
+  ASSERT_TRUE(workers::Report(*cluster_, worker_, w0_).ok());
+  OpenAndAsk("blue", 400);
+  EXPECT_TRUE(Lost(old));
+  EXPECT_EQ(Next(young), std::nullopt);
+  // But if there is nobody else it gives way.
+  DropAndReport(0);
+  EXPECT_EQ(Next(young), std::nullopt);
+  clock_.Advance(absl::Seconds(1));
+  coordinator::Tick(*cluster_);
+  EXPECT_TRUE(Lost(young));
+}
+
+TEST_F(ClusterReclaimTest, UndeclaredTrainingGivesWayAsBatchWork) {
+  const StreamId trains = Fill("red", 500), serves = Fill("red", 500);
+  scheduler::Work work;
+  work.Add({semantics::OpClass::kMatmul,
+            semantics::Phase::kTraining,
+            {1000, 10, 2},
+            3});
+  sessions::NoteStructure(*cluster_, trains, "step",
+                          std::make_shared<const scheduler::Work>(work));
+  Work(trains, absl::Seconds(90));
+  OpenAndAsk("blue", 400);
+  EXPECT_TRUE(Lost(trains));
+  EXPECT_EQ(Next(serves), std::nullopt);
+}
+
+TEST_F(ClusterReclaimTest, WhoDeclaresItsTrainingUrgentStays) {
+  const StreamId trains = Fill("red", 500), serves = Fill("red", 500);
+  scheduler::Work work;
+  work.Add({semantics::OpClass::kMatmul,
+            semantics::Phase::kTraining,
+            {1000, 10, 2},
+            3});
+  sessions::NoteStructure(*cluster_, trains, "step",
+                          std::make_shared<const scheduler::Work>(work));
+  v1::Urgency urgency;
+  urgency.set_priority_class(v1::PRIORITY_CLASS_REALTIME);
+  EXPECT_TRUE(sessions::SetUrgency(*cluster_, trains, urgency).ok());
+  Work(serves, absl::Seconds(90));
+  OpenAndAsk("blue", 400);
+  EXPECT_TRUE(Lost(serves));
+  EXPECT_EQ(Next(trains), std::nullopt);
+}
+
+TEST_F(ClusterReclaimTest, WhatWasLostIsExplained) {
+  const StreamId borrower = Fill("red", 1000);
+  Work(borrower, absl::Seconds(12));
+  const std::string lease_id = LeaseId(w0_);
+  OpenAndAsk("blue", 400);
+  EXPECT_TRUE(Lost(borrower));
+  clock_.Advance(absl::Seconds(3));
+  v1::DeviceExplanation device = Explain(borrower);
+  EXPECT_EQ(device.lease_id(), "");
+  EXPECT_EQ(device.gate().reason(), "QUOTA_RECLAIMED");
+  EXPECT_EQ(device.gate().message(),
+            "the lease at worker w0 has ended: tenant blue took back what is "
+            "its own");
+  EXPECT_EQ(device.lost_lease().lease_id(), lease_id);
+  EXPECT_EQ(device.lost_lease().worker_id(), "w0");
+  EXPECT_EQ(device.lost_lease().reason(), "QUOTA_RECLAIMED");
+  EXPECT_EQ(device.lost_lease().for_tenant(), "blue");
+  EXPECT_EQ(FromProtoDuration(device.lost_lease().lost()), absl::Seconds(12));
+  EXPECT_EQ(FromProtoDuration(device.lost_lease().age()), absl::Seconds(3));
+  EXPECT_EQ(explain::ExplainTenant(*cluster_, "red")->held(0).gate().reason(),
+            "QUOTA_RECLAIMED");
+  // It has another one, and then gives that back.
+  v1::WorkerState w1 = TestWorker("w1");
+  const StreamId other = Join(w1);
+  Ask(borrower, 1 << 20);
+  CarryOut(other, &w1);
+  const auto granted = Next(borrower);
+  ASSERT_TRUE(granted.has_value() && granted->has_granted());
+  device = Explain(borrower);
+  EXPECT_FALSE(device.has_gate());
+  EXPECT_EQ(device.lost_lease().lease_id(), lease_id);
+  v1::LeaseReturn returned;
+  returned.set_lease_id(granted->granted().lease().lease_id());
+  EXPECT_TRUE(requests::Return(*cluster_, borrower, returned).ok());
+  EXPECT_EQ(explain::ExplainSession(*cluster_, borrower.owner)->devices_size(),
+            0);
+}
+
+TEST_F(ClusterReclaimTest, WhoLosesItsWorkerSeesThat) {
+  const StreamId session = Fill("green", 100);
+  clock_.Advance(config_.worker_timeout + absl::Seconds(1));
+  coordinator::Tick(*cluster_);
+  EXPECT_EQ(Next(session)->ended().reason(), "WORKER_LOST");
+  EXPECT_EQ(Explain(session).gate().message(),
+            "the lease at worker w0 has ended");
+  EXPECT_EQ(Explain(session).lost_lease().reason(), "WORKER_LOST");
+  EXPECT_EQ(Explain(session).lost_lease().for_tenant(), "");
+}
+
+// A lender that needs two GiB at once of a borrower that has one where it can
+// be taken from, and one where nobody told of it since a restart.
+TEST_F(ClusterReclaimTest, InVainNobodyLosesAnything) {
+  const StreamId away = Fill("red", 100);
+  v1::WorkerState w1 = TestWorker("w1");
+  StreamId there = Join(w1);
+  ASSERT_TRUE(operations::Cordon(*cluster_, "w0", true, false).ok());
+  const StreamId near = Fill("red", 100, there, &w1);
+  ASSERT_TRUE(operations::Cordon(*cluster_, "w0", false, false).ok());
+  config_.tenants[1].limits.set_memory_bytes(2 * kGiB);
+  Lend(0, 2);
+  const std::map<std::string, std::string> state = persistence::Save(*cluster_);
+  Restart();
+  tenants::Set(*cluster_, config_.tenants);
+  ASSERT_TRUE(persistence::Restore(*cluster_, state).ok());
+  w1.set_applied_revision(0);
+  there = Join(w1);
+  const StreamId again = Open("red", near.owner);
+  const StreamId lender = OpenAndAsk("blue", 100);
+  EXPECT_EQ(Explain(lender).gate().reason(), "QUOTA_EXCEEDED");
+  CarryOut(there, &w1);
+  EXPECT_EQ(Next(again), std::nullopt);
+  EXPECT_EQ(views::GetTenant(*cluster_, "red")->lease_count(), 1u);
+  // When the other worker has told, both give way.
+  w0_.set_applied_revision(0);
+  worker_ = Join(w0_);
+  coordinator::Tick(*cluster_);
+  EXPECT_TRUE(Lost(again));
+  EXPECT_EQ(views::GetTenant(*cluster_, "red")->lease_count(), 0u);
+}
+
+// What a worker says of the session's next message.
+class MessageWaitTest : public ClusterReclaimTest {
+ protected:
+  MessageWaitTest() {
+    session_ = Fill("green", 100);
+    *wait_.mutable_waited() = ToProtoDuration(absl::Milliseconds(2300));
+  }
+  v1::PlacementGate Gate(v1::MessageWait::For what) {
+    wait_.set_what(what);
+    *HeldBy(session_, &w0_)->mutable_wait() = wait_;
+    EXPECT_EQ(workers::Report(*cluster_, worker_, w0_), absl::OkStatus());
+    EXPECT_EQ(
+        explain::ExplainTenant(*cluster_, "green")->held(0).gate().reason(),
+        Explain(session_).gate().reason());
+    return Explain(session_).gate();
+  }
+
+  StreamId session_;
+  v1::MessageWait wait_;
+};
+
+TEST_F(MessageWaitTest, ForItsTurnSaysWhoIsServed) {
+  EXPECT_FALSE(Explain(session_).has_gate());
+  v1::PlacementGate gate = Gate(v1::MessageWait::TURN);
+  EXPECT_EQ(gate.reason(), "WAITS_FOR_TURN");
+  EXPECT_EQ(gate.message(), "its next message has waited 2.3s for its turn");
+  wait_.set_served_tenant("blue");
+  wait_.set_served_session_id("1a2b3c4d");
+  *wait_.mutable_ahead() = ToProtoDuration(absl::Milliseconds(1250));
+  EXPECT_EQ(Gate(v1::MessageWait::TURN).message(),
+            "its next message has waited 2.3s for its turn: session 1a2b3c4d "
+            "of tenant blue is served, 1.25s of work are ahead");
+}
+
+TEST_F(MessageWaitTest, ForEverythingElseToo) {
+  wait_.set_worker_id("w7");
+  const auto expect = [&](v1::MessageWait::For what, const std::string& reason,
+                          const std::string& text, const std::string& until) {
+    const v1::PlacementGate gate = Gate(what);
+    EXPECT_EQ(gate.reason(), reason);
+    EXPECT_EQ(gate.message(), "its next message has waited 2.3s " + text);
+    EXPECT_THAT(gate.unblocked_by(), HasSubstr(until));
+  };
+  expect(v1::MessageWait::BYTES, "WAITS_FOR_BYTES",
+         "for what its client uploads", "its client");
+  expect(v1::MessageWait::VALUE, "WAITS_FOR_VALUE",
+         "for a value from worker w7", "worker w7");
+  expect(v1::MessageWait::STRUCTURE, "WAITS_FOR_STRUCTURE",
+         "for a structure whose plan is gone", "its client");
+  expect(v1::MessageWait::CONTENT, "WAITS_FOR_CONTENT",
+         "for a content on the worker's disk", "the disk");
+  expect(v1::MessageWait::ROOM, "WAITS_FOR_ROOM",
+         "for memory that runs beside it hold", "the end of these runs");
+  expect(v1::MessageWait::COMPANY, "WAITS_FOR_COMPANY",
+         "for runs of other sessions to share products with", "such a run");
+  wait_.clear_worker_id();
+  EXPECT_THAT(Gate(v1::MessageWait::VALUE).message(),
+              HasSubstr("from another worker"));
+}
+
+TEST_F(MessageWaitTest, CreditIsMissingBeforeAllElse) {
+  HeldBy(session_, &w0_)->set_out_of_credit(true);
+  EXPECT_EQ(Gate(v1::MessageWait::TURN).reason(), "OUT_OF_CREDIT");
+}
+
+TEST_F(MessageWaitTest, WhatNobodyKnowsHoldsNothing) {
+  wait_.set_what(static_cast<v1::MessageWait::For>(99));
+  *HeldBy(session_, &w0_)->mutable_wait() = wait_;
+  ASSERT_TRUE(workers::Report(*cluster_, worker_, w0_).ok());
+  EXPECT_FALSE(Explain(session_).has_gate());
+  wait_.set_served_tenant(std::string(1000, 't'));
+  *HeldBy(session_, &w0_)->mutable_wait() = wait_;
+  EXPECT_FALSE(workers::Report(*cluster_, worker_, w0_).ok());
+}
+
+}  // namespace
+}  // namespace djinn::coordinator

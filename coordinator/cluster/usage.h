@@ -1,0 +1,19 @@
+// What workers report of leases' use.
+#ifndef COORDINATOR_CLUSTER_USAGE_H_
+#define COORDINATOR_CLUSTER_USAGE_H_
+
+#include "common/mutex.h"
+#include "coordinator/tables/cluster_state.h"
+#include "coordinator/tables/waker.h"
+#include "coordinator/tables/worker_registry.h"
+#include "djinn/v1/worker_registry.pb.h"
+
+namespace djinn::coordinator::usage {
+
+// What a report says of leases' use.
+void Absorb(ClusterState& state, const v1::WorkerState& report, Worker* worker,
+            Wakes* wakes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
+
+}  // namespace djinn::coordinator::usage
+
+#endif  // COORDINATOR_CLUSTER_USAGE_H_

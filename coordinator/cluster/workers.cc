@@ -1,0 +1,315 @@
+#include "coordinator/cluster/workers.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "common/error.h"
+#include "common/log/log.h"
+#include "common/net/protocol_version.h"
+#include "common/status_macros.h"
+#include "coordinator/cluster/adoption.h"
+#include "coordinator/cluster/jobs.h"
+#include "coordinator/cluster/leases/credits.h"
+#include "coordinator/cluster/leases/fleet.h"
+#include "coordinator/cluster/leases/leases.h"
+#include "coordinator/cluster/leases/notices.h"
+#include "coordinator/cluster/leases/restored.h"
+#include "coordinator/cluster/placement/demand_meter.h"
+#include "coordinator/cluster/placement/migration.h"
+#include "coordinator/cluster/placement/phases.h"
+#include "coordinator/cluster/placement/placement.h"
+#include "coordinator/cluster/usage.h"
+#include "coordinator/tables/lease_table.h"
+#include "coordinator/tables/violation.h"
+#include "coordinator/tables/worker_registry.h"
+
+namespace djinn::coordinator::workers {
+namespace {
+
+// As DesiredState.drop_lease_ids in worker_registry.proto says.
+constexpr size_t kMaxDropped = 4096;
+// In one message: about half a MiB.
+constexpr int kMaxListedLeases = 1024;
+
+absl::Status DialAgain(absl::string_view why) {
+  return MakeError(absl::StatusCode::kUnavailable, "STREAM_REPLACED", why);
+}
+
+// Grants the offered leases that the worker has acknowledged.
+void Acknowledge(ClusterState& state, uint64_t applied, Worker* worker,
+                 Wakes* wakes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
+  while (!worker->link.unacknowledged.empty() &&
+         worker->link.unacknowledged.front().first <= applied) {
+    Lease* const lease =
+        state.leases.Find(worker->link.unacknowledged.front().second);
+    worker->link.unacknowledged.pop_front();
+    if (lease == nullptr || lease->state != Lease::State::kOffered) continue;
+    if (lease->migrating()) {
+      migration::AskClient(state, lease, wakes);
+    } else {
+      leases::Grant(state, lease, wakes);
+    }
+  }
+}
+
+// Applies what a report says of leases and drops.
+void Absorb(ClusterState& state, const v1::WorkerState& report, Worker* worker,
+            Wakes* wakes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
+  const uint64_t applied = report.applied_revision();
+  Acknowledge(state, applied, worker, wakes);
+  std::set<std::string> passed;
+  for (const v1::HeldSession& held : report.sessions()) {
+    adoption::Adopt(state, held.lease(), worker, &passed, wakes);
+  }
+  // Only now is it known which of them have another lease there.
+  for (const std::string& session_id : passed) {
+    notices::LeaveWorker(state, session_id, worker->id, wakes);
+  }
+  usage::Absorb(state, report, worker, wakes);
+  // Nobody asks that any more.
+  if (state.inquiries.Take(worker->id, report, wakes)) {
+    notices::Touch(worker, wakes);
+  }
+  const size_t forgotten = worker->ends.drops.RemoveApplied(
+      applied, [&](const std::string& session_id) {
+        return !worker->leases.of_session.contains(session_id);
+      });
+  const bool improved = fleet::Absorb(state, *worker);
+  demand::Absorb(state, worker);
+  phases::NoteUntold(state, worker, wakes);
+  jobs::Record(state, *worker);
+  if (improved || forgotten > 0 || state.queue.untried) {
+    placement::RetryInTime(state, wakes);
+  }
+}
+
+// Prepares a new stream: all leases are to be listed, with all peers, and this
+// worker to those that know it by another address.
+void ListEverything(ClusterState& state, Worker* worker, Wakes* wakes)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
+  for (Lease* lease : state.leases.OfWorker(worker->id)) {
+    notices::List(lease, worker, wakes);
+    notices::ListPeers(state, *lease, wakes);
+  }
+  for (const auto& [id, other] : state.workers.all()) {
+    if (!other->link.told_peers.contains(worker->id) ||
+        other->KnowsPeer(*worker)) {
+      continue;
+    }
+    other->link.new_peers.insert(worker->id);
+    notices::Touch(other.get(), wakes);
+  }
+}
+
+// Issues the worker's leases again that are due. Looks at all of them, and so
+// does it once in a heartbeat interval.
+void IssueDue(ClusterState& state, absl::Duration now, Worker* worker)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
+  if (now < worker->link.next_reissue) return;
+  worker->link.next_reissue = now + state.config.heartbeat_interval;
+  const absl::Time wall = state.clock->Now();
+  for (const Lease* lease : state.leases.OfWorker(worker->id)) {
+    if (lease->reissue_time <= wall) worker->link.unlisted.insert(lease->id);
+  }
+}
+
+void AddLeases(ClusterState& state, Worker* worker, v1::DesiredState* desired)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
+  const absl::Time wall = state.clock->Now();
+  while (!worker->link.unlisted.empty() &&
+         desired->leases_size() < kMaxListedLeases) {
+    Lease* const lease = state.leases.Find(*worker->link.unlisted.begin());
+    worker->link.unlisted.erase(worker->link.unlisted.begin());
+    if (lease == nullptr) continue;
+    if (lease->reissue_time <= wall) leases::Issue(state, lease);
+    *desired->add_leases() = lease->issue;
+    if (lease->state == Lease::State::kOffered) {
+      worker->link.unacknowledged.emplace_back(worker->link.revision,
+                                               lease->id);
+    }
+  }
+}
+
+void AddPeers(ClusterState& state, Worker* worker, v1::DesiredState* desired)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
+  for (const std::string& id : std::exchange(worker->link.new_peers, {})) {
+    const Worker* const other = state.workers.Find(id);
+    if (other == nullptr) continue;
+    worker->link.told_peers[id] = {other->incarnation, other->facts.address};
+    v1::Peer* const peer = desired->add_peers();
+    peer->set_worker_id(id);
+    peer->set_incarnation(other->incarnation);
+    peer->set_address(other->facts.address);
+  }
+}
+
+void AddEnds(ClusterState& state, Worker* worker, v1::DesiredState* desired)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
+  for (auto& [lease_id, settling] : worker->ends.settling) {
+    if (settling.revision > 0 || settling.save > state.saving.kept) continue;
+    settling.revision = worker->link.revision;
+    desired->add_settled_lease_ids(lease_id);
+  }
+  worker->ends.drops.TellNew(
+      worker->link.revision, kMaxDropped,
+      [&](const std::string& id) { desired->add_drop_session_ids(id); });
+  worker->ends.closing.TellNew(
+      worker->link.revision, kMaxDropped,
+      [&](const std::string& id) { desired->add_drop_lease_ids(id); });
+}
+
+}  // namespace
+
+absl::StatusOr<StreamId> Join(ClusterState& state,
+                              const v1::WorkerState& report,
+                              const std::shared_ptr<Waker>& waker) {
+  DJINN_ASSIGN_OR_RETURN(
+      const uint32_t version,
+      NegotiateProtocol(OwnProtocolWindow(), report.protocol(), "worker"));
+  Wakes wakes;
+  MutexLock lock(&state.mu);
+  if (state.stopping) {
+    return MakeError(absl::StatusCode::kUnavailable, "COORDINATOR_STOPPING",
+                     "the coordinator stops; dial again");
+  }
+  const uint64_t stream = ++state.last_stream;
+  DJINN_ASSIGN_OR_RETURN(
+      WorkerRegistry::Joined joined,
+      state.workers.Join(report, stream, waker, state.clock->Monotonic()));
+  wakes.Add(std::move(joined.replaced));
+  wakes.Add(waker);
+  Worker* const worker = joined.worker;
+  worker->link.protocol_version = version;
+  log::Info(joined.restarted ? "worker restarted" : "worker joined",
+            {{"worker", worker->id},
+             {"address", worker->facts.address},
+             {"device", worker->facts.device},
+             {"incarnation", absl::Hex(worker->incarnation)},
+             {"sessions", report.sessions_size()}});
+  if (joined.restarted) {
+    state.metrics.recoveries.Add({"worker_restarted"});
+    state.metrics.worker_restarts.Observe(joined.silence);
+    leases::EndAt(state, worker, "WORKER_RESTARTED", &wakes);
+    // What its former process measured last is lost with it.
+    worker->ends.closing.Clear();
+    worker->ends.settling.clear();
+    credits::SettleWorker(state, worker->id);
+  }
+  ListEverything(state, worker, &wakes);
+  Absorb(state, report, worker, &wakes);
+  // The first report tells of all that there is.
+  state.earlier.workers.erase(worker->id);
+  restored::Forget(state, [&](const RestoredLease& restored) {
+    return restored.worker_id == worker->id;
+  });
+  return StreamId{worker->id, stream};
+}
+
+absl::Status Report(ClusterState& state, const StreamId& id,
+                    const v1::WorkerState& report) {
+  DJINN_RETURN_IF_ERROR(WorkerRegistry::Check(report));
+  Wakes wakes;
+  MutexLock lock(&state.mu);
+  Worker* const worker = state.FindWorker(id);
+  if (worker == nullptr) return DialAgain("this stream was replaced");
+  if (report.worker_id() != worker->id ||
+      report.incarnation() != worker->incarnation ||
+      report.applied_revision() > worker->link.revision) {
+    return Violation(absl::StrCat(
+        "a report of ", report.worker_id(), " with revision ",
+        report.applied_revision(), " on the stream of ", worker->id,
+        ", where the last one is ", worker->link.revision));
+  }
+  if (report.acknowledgement()) {
+    Acknowledge(state, report.applied_revision(), worker, &wakes);
+    return absl::OkStatus();
+  }
+  state.workers.Apply(report, state.clock->Monotonic(), worker);
+  Absorb(state, report, worker, &wakes);
+  return absl::OkStatus();
+}
+
+void Leave(ClusterState& state, const StreamId& id) {
+  MutexLock lock(&state.mu);
+  Worker* const worker = state.FindWorker(id);
+  if (worker == nullptr) return;
+  state.workers.Disconnect(worker);
+  fleet::Refresh(state, *worker);
+  log::Info("worker disconnected", {{"worker", worker->id}});
+}
+
+void LoseSilent(ClusterState& state, absl::Duration now, Wakes* wakes) {
+  for (Worker* worker : state.workers.Overdue(now)) {
+    state.metrics.recoveries.Add({"worker_lost"});
+    log::Warning("worker lost", {{"worker", worker->id},
+                                 {"silence", now - worker->last_report}});
+    demand::NoteServesOn(state, now, worker);
+    for (const Lease* lease : state.leases.OfWorker(worker->id)) {
+      // Should it come back, it must not go on with what has ended.
+      worker->ends.drops.Add(lease->session_id);
+    }
+    leases::EndAt(state, worker, "WORKER_LOST", wakes);
+    wakes->Add(worker->link.waker);
+    state.workers.MarkLost(worker);
+    fleet::Refresh(state, *worker);
+  }
+  for (const std::string& worker_id : state.workers.Forget(now)) {
+    credits::RetireWorker(state, worker_id);
+  }
+}
+
+void SendHeartbeats(ClusterState& state, absl::Duration now, Wakes* wakes) {
+  for (const auto& [id, worker] : state.workers.all()) {
+    if (now - worker->link.last_sent >= state.config.heartbeat_interval) {
+      wakes->Add(worker->link.waker);
+    }
+  }
+}
+
+absl::StatusOr<std::optional<v1::DesiredState>> NextDesiredState(
+    ClusterState& state, const StreamId& id) {
+  MutexLock lock(&state.mu);
+  if (state.stopping) return DialAgain("the coordinator stops; dial again");
+  Worker* const worker = state.FindWorker(id);
+  if (worker == nullptr) return DialAgain("this stream was replaced");
+  const absl::Duration now = state.clock->Monotonic();
+  if (!worker->link.dirty &&
+      now - worker->link.last_sent < state.config.heartbeat_interval) {
+    return std::nullopt;
+  }
+  worker->link.dirty = false;
+  worker->link.last_sent = now;
+  v1::DesiredState desired;
+  desired.set_revision(++worker->link.revision);
+  if (worker->link.revision == 1) {
+    desired.set_protocol_version(worker->link.protocol_version);
+  }
+  state.keys.List(&desired);
+  IssueDue(state, now, worker);
+  AddLeases(state, worker, &desired);
+  AddPeers(state, worker, &desired);
+  AddEnds(state, worker, &desired);
+  for (std::string& tenant :
+       state.tenants->NamesThat(&Tenant::share_contents)) {
+    desired.add_sharing_tenants(std::move(tenant));
+  }
+  for (std::string& tenant :
+       state.tenants->NamesThat(&Tenant::batch_with_others)) {
+    desired.add_batching_tenants(std::move(tenant));
+  }
+  phases::List(state, worker, &desired);
+  state.inquiries.List(worker->id, &desired);
+  // What did not fit follows at once.
+  worker->link.dirty |= !worker->link.unlisted.empty() ||
+                        worker->ends.drops.HasUntold() ||
+                        worker->ends.closing.HasUntold();
+  return desired;
+}
+
+}  // namespace djinn::coordinator::workers

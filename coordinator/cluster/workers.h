@@ -1,0 +1,53 @@
+// Worker streams, and what a report means. Above all that learns from reports.
+#ifndef COORDINATOR_CLUSTER_WORKERS_H_
+#define COORDINATOR_CLUSTER_WORKERS_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/mutex.h"
+#include "coordinator/tables/cluster_state.h"
+#include "coordinator/tables/waker.h"
+#include "djinn/v1/worker_registry.pb.h"
+
+namespace djinn::coordinator::workers {
+
+// Binds a worker's new stream with its first report. `waker` is woken when
+// NextDesiredState() may have something. Errors: as WorkerRegistry.Synchronize
+// in worker_registry.proto.
+absl::StatusOr<StreamId> Join(ClusterState& state,
+                              const v1::WorkerState& report,
+                              const std::shared_ptr<Waker>& waker)
+    ABSL_LOCKS_EXCLUDED(state.mu);
+
+// Applies a report. InvalidArgument (PROTOCOL_VIOLATION) when it is another
+// worker's, acknowledges what was never sent, or is not usable.
+absl::Status Report(ClusterState& state, const StreamId& worker,
+                    const v1::WorkerState& report)
+    ABSL_LOCKS_EXCLUDED(state.mu);
+
+// Ends the stream; the worker stays.
+void Leave(ClusterState& state, const StreamId& worker)
+    ABSL_LOCKS_EXCLUDED(state.mu);
+
+// Ends what there is of workers that have not reported for too long, and
+// forgets those that were lost long ago.
+void LoseSilent(ClusterState& state, absl::Duration now, Wakes* wakes)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
+
+// Wakes those that a heartbeat is due for.
+void SendHeartbeats(ClusterState& state, absl::Duration now, Wakes* wakes)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
+
+// Returns the next message, if something changed or a heartbeat is due. A
+// status ends the stream.
+absl::StatusOr<std::optional<v1::DesiredState>> NextDesiredState(
+    ClusterState& state, const StreamId& worker) ABSL_LOCKS_EXCLUDED(state.mu);
+
+}  // namespace djinn::coordinator::workers
+
+#endif  // COORDINATOR_CLUSTER_WORKERS_H_

@@ -1,0 +1,33 @@
+// Quotas of tenants and cohorts as the configuration has them, in the forms in
+// which they are reckoned with.
+#ifndef COORDINATOR_CONFIG_CONFIGURED_QUOTAS_H_
+#define COORDINATOR_CONFIG_CONFIGURED_QUOTAS_H_
+
+#include <vector>
+
+#include "coordinator/config/tenants.h"
+#include "scheduler/quota/quota_tree.h"
+#include "scheduler/quota/rate_budget.h"
+#include "scheduler/quota/rate_shares.h"
+
+namespace djinn::coordinator {
+
+struct ConfiguredRates {
+  // Those that have one.
+  std::vector<scheduler::RateBudget::Tenant> tenants;
+  std::vector<scheduler::CohortRate> cohorts;
+};
+
+struct ConfiguredQuotas {
+  std::vector<scheduler::TenantQuota> tenants;
+  std::vector<scheduler::CohortQuota> cohorts;
+  ConfiguredRates device_rates;
+  ConfiguredRates byte_rates;
+};
+
+ConfiguredQuotas QuotasOf(const Tenants::Map& tenants,
+                          const std::vector<Cohort>& cohorts);
+
+}  // namespace djinn::coordinator
+
+#endif  // COORDINATOR_CONFIG_CONFIGURED_QUOTAS_H_

@@ -1,0 +1,19 @@
+// What a configuration that is read while the coordinator runs cannot change.
+#ifndef COORDINATOR_CONFIG_PENDING_SETTINGS_H_
+#define COORDINATOR_CONFIG_PENDING_SETTINGS_H_
+
+#include <string>
+#include <vector>
+
+#include "coordinator/config/config.h"
+
+namespace djinn::coordinator {
+
+// Names of the settings, by their keys in the file, that `read` says otherwise
+// than `running`, tenants apart: they count when the coordinator starts again.
+std::vector<std::string> PendingSettings(const Config& running,
+                                         const Config& read);
+
+}  // namespace djinn::coordinator
+
+#endif  // COORDINATOR_CONFIG_PENDING_SETTINGS_H_

@@ -1,0 +1,79 @@
+#include "coordinator/graphs/graph_intake.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/error.h"
+#include "common/tenant_turns.h"
+
+namespace djinn::coordinator {
+
+GraphIntake::GraphIntake(GraphStore* store, uint64_t max_bytes)
+    : store_(store), max_bytes_(max_bytes), thread_([this] { Work(); }) {}
+
+GraphIntake::~GraphIntake() {
+  {
+    MutexLock lock(&mu_);
+    stopping_ = true;
+    changed_.SignalAll();
+  }
+  thread_.join();
+}
+
+absl::Status GraphIntake::Submit(std::string tenant, v1::Structure structure,
+                                 v1::StructureNotes notes,
+                                 std::shared_ptr<semantics::Program> program,
+                                 Done done) {
+  const uint64_t bytes = structure.SpaceUsedLong() + notes.SpaceUsedLong();
+  MutexLock lock(&mu_);
+  const auto known = tenants_.find(tenant);
+  const uint64_t own = known == tenants_.end() ? 0 : known->second.bytes;
+  // Who has much leaves room for who has nothing yet.
+  if (own + bytes > max_bytes_ - bytes_) {
+    return MakeError(
+        absl::StatusCode::kResourceExhausted, "STRUCTURES_QUEUED",
+        absl::StrCat(
+            "a structure that takes ", bytes, " bytes: ", bytes_, " of ",
+            max_bytes_, " are queued, ", own,
+            " of them the tenant's, which may have as much as is free"));
+  }
+  bytes_ += bytes;
+  Tenant& of_tenant = tenants_[std::move(tenant)];
+  of_tenant.bytes += bytes;
+  of_tenant.queue.push_back({std::move(structure), std::move(notes),
+                             std::move(program), std::move(done), bytes});
+  changed_.Signal();
+  return absl::OkStatus();
+}
+
+void GraphIntake::Work() {
+  const auto waits = [](const Tenant& tenant) { return !tenant.queue.empty(); };
+  for (;;) {
+    Item item;
+    std::string tenant;
+    {
+      MutexLock lock(&mu_);
+      Tenants::iterator next;
+      while ((next = NextInTurn(tenants_, last_, waits)) == tenants_.end() &&
+             !stopping_) {
+        changed_.Wait(&mu_);
+      }
+      if (stopping_) return;
+      tenant = last_ = next->first;
+      item = std::move(next->second.queue.front());
+      next->second.queue.pop_front();
+    }
+    const absl::StatusOr<std::string> added =
+        store_->Add(tenant, item.structure, item.notes, item.program.get());
+    {
+      MutexLock lock(&mu_);
+      bytes_ -= item.bytes;
+      const auto of_tenant = tenants_.find(tenant);
+      of_tenant->second.bytes -= item.bytes;
+      if (of_tenant->second.bytes == 0) tenants_.erase(of_tenant);
+    }
+    item.done(item.structure, added);
+  }
+}
+
+}  // namespace djinn::coordinator

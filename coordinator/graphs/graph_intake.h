@@ -1,0 +1,85 @@
+// Takes structures off the streams' threads: one thread checks, stores and
+// analyses them. Tenants take turns, structure by structure; each tenant's are
+// dealt with in the order they came.
+#ifndef COORDINATOR_GRAPHS_GRAPH_INTAKE_H_
+#define COORDINATOR_GRAPHS_GRAPH_INTAKE_H_
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "absl/status/statusor.h"
+#include "common/mutex.h"
+#include "coordinator/graphs/graph_store.h"
+#include "djinn/v1/notes.pb.h"
+#include "djinn/v1/srg.pb.h"
+
+namespace djinn::coordinator {
+
+// Thread-safe.
+class GraphIntake {
+ public:
+  // Called on the intake's thread with the structure, and its fingerprint or
+  // what was wrong.
+  using Done = std::function<void(const v1::Structure&,
+                                  const absl::StatusOr<std::string>&)>;
+
+  // `store` must outlive the intake. `max_bytes` bounds what is queued, as it
+  // is in memory: parsed, a message may have many times its bytes. Of that, a
+  // tenant may have as much as it leaves free: half of it alone, a third beside
+  // another that has as much as it may.
+  explicit GraphIntake(GraphStore* store,
+                       uint64_t max_bytes = uint64_t{256} << 20);
+  // Drops what was not begun, without calling its `done`.
+  ~GraphIntake();
+  GraphIntake(const GraphIntake&) = delete;
+  GraphIntake& operator=(const GraphIntake&) = delete;
+
+  // Never blocks. Each stream submits one structure and reads its next message
+  // only after `done`. ResourceExhausted (STRUCTURES_QUEUED) when the queue has
+  // no room for another one of the tenant's; then `done` is not called.
+  // `program` is what the stream defined before; only the intake uses it.
+  absl::Status Submit(std::string tenant, v1::Structure structure,
+                      v1::StructureNotes notes,
+                      std::shared_ptr<semantics::Program> program, Done done);
+
+ private:
+  struct Item {
+    v1::Structure structure;
+    v1::StructureNotes notes;
+    std::shared_ptr<semantics::Program> program;
+    Done done;
+    uint64_t bytes = 0;
+  };
+
+  struct Tenant {
+    std::deque<Item> queue;
+    // Of these, and of the one that is dealt with.
+    uint64_t bytes = 0;
+  };
+  // By name: whose turn it is follows from who had the last one.
+  using Tenants = std::map<std::string, Tenant, std::less<>>;
+
+  void Work();
+
+  GraphStore* const store_;
+  const uint64_t max_bytes_;
+  Mutex mu_;
+  CondVar changed_;
+  // Those that have bytes.
+  Tenants tenants_ ABSL_GUARDED_BY(mu_);
+  // Of all of them.
+  uint64_t bytes_ ABSL_GUARDED_BY(mu_) = 0;
+  // Whose turn it was.
+  std::string last_ ABSL_GUARDED_BY(mu_);
+  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
+  std::thread thread_;
+};
+
+}  // namespace djinn::coordinator
+
+#endif  // COORDINATOR_GRAPHS_GRAPH_INTAKE_H_

@@ -1,0 +1,140 @@
+#include "coordinator/graphs/graph_intake.h"
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
+#include "common/error.h"
+#include "common/patience.h"
+#include "coordinator/testing/testing.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace djinn::coordinator {
+namespace {
+
+// Of a structure as it is queued.
+uint64_t BytesOf(int64_t size) {
+  return TestStructure(size).SpaceUsedLong() +
+         v1::StructureNotes().SpaceUsedLong();
+}
+
+TEST(GraphIntakeTest, WhatTheQueueHasNoRoomForIsRefused) {
+  GraphStore store(1 << 20);
+  // One, and nearly another.
+  GraphIntake intake(&store, 2 * BytesOf(3) - 1);
+  absl::Notification begun, go_on, second;
+  ASSERT_TRUE(intake
+                  .Submit("red", TestStructure(3), {}, nullptr,
+                          [&](const v1::Structure& structure,
+                              const absl::StatusOr<std::string>& first) {
+                            EXPECT_EQ(structure.SerializeAsString(),
+                                      TestStructure(3).SerializeAsString());
+                            EXPECT_TRUE(first.ok());
+                            begun.Notify();
+                            go_on.WaitForNotificationWithTimeout(
+                                Patience::kLong);
+                          })
+                  .ok());
+  for (Patience patience; !begun.HasBeenNotified();) patience.Yield();
+  // The first one is through; another one waits.
+  ASSERT_TRUE(
+      intake
+          .Submit("red", TestStructure(4), {}, nullptr,
+                  [&](const v1::Structure&,
+                      const absl::StatusOr<std::string>&) { second.Notify(); })
+          .ok());
+  const absl::Status refused = intake.Submit(
+      "red", TestStructure(5), {}, nullptr,
+      [](const v1::Structure&, const absl::StatusOr<std::string>&) { FAIL(); });
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(ErrorReason(refused), "STRUCTURES_QUEUED");
+  go_on.Notify();
+  for (Patience patience; !second.HasBeenNotified();) patience.Yield();
+  EXPECT_EQ(store.List().items.size(), 2u);
+}
+
+// Holds the intake's thread at a first structure of nobody else's, until told.
+class BusyIntake {
+ public:
+  BusyIntake(GraphIntake* intake, const std::string& tenant) {
+    EXPECT_TRUE(intake
+                    ->Submit(tenant, TestStructure(1), {}, nullptr,
+                             [this](const v1::Structure&,
+                                    const absl::StatusOr<std::string>&) {
+                               begun_.Notify();
+                               go_on_.WaitForNotificationWithTimeout(
+                                   Patience::kLong);
+                             })
+                    .ok());
+    for (Patience patience; !begun_.HasBeenNotified();) patience.Yield();
+  }
+  void GoOn() { go_on_.Notify(); }
+
+ private:
+  absl::Notification begun_, go_on_;
+};
+
+TEST(GraphIntakeTest, TenantsTakeTurns) {
+  GraphStore store(1 << 20);
+  std::vector<std::string> order;
+  absl::Notification all;
+  GraphIntake intake(&store);
+  BusyIntake busy(&intake, "green");
+  const auto submit = [&](const std::string& tenant, int64_t size) {
+    EXPECT_TRUE(intake
+                    .Submit(tenant, TestStructure(size), {}, nullptr,
+                            [&, tenant](const v1::Structure&,
+                                        const absl::StatusOr<std::string>&) {
+                              order.push_back(tenant);
+                              if (order.size() == 6) all.Notify();
+                            })
+                    .ok());
+  };
+  for (int64_t i = 0; i < 4; ++i) submit("red", 10 + i);
+  submit("blue", 20);
+  submit("yellow", 30);
+  busy.GoOn();
+  for (Patience patience; !all.HasBeenNotified();) patience.Yield();
+  EXPECT_THAT(order, testing::ElementsAre("red", "yellow", "blue", "red", "red",
+                                          "red"));
+}
+
+TEST(GraphIntakeTest, ATenantLeavesRoomForOthers) {
+  GraphStore store(1 << 20);
+  const uint64_t each = BytesOf(100);
+  int done = 0;
+  absl::Notification all;
+  GraphIntake intake(&store, 6 * each);
+  BusyIntake busy(&intake, "green");
+  const auto submit = [&](const std::string& tenant) {
+    return intake.Submit(
+        tenant, TestStructure(100), {}, nullptr,
+        [&](const v1::Structure&, const absl::StatusOr<std::string>&) {
+          if (++done == 6) all.Notify();
+        });
+  };
+  // Half of it.
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(submit("red").ok()) << i;
+  const absl::Status refused = submit("red");
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(ErrorReason(refused), "STRUCTURES_QUEUED");
+  EXPECT_THAT(refused.message(),
+              testing::HasSubstr(absl::StrCat(3 * each, " of ", 6 * each,
+                                              " are queued, ", 3 * each,
+                                              " of them the tenant's")));
+  // As much as the other one leaves.
+  EXPECT_TRUE(submit("blue").ok());
+  EXPECT_TRUE(submit("blue").ok());
+  EXPECT_FALSE(submit("red").ok());
+  EXPECT_EQ(ErrorReason(submit("blue")), "STRUCTURES_QUEUED");
+  EXPECT_TRUE(submit("yellow").ok());
+  busy.GoOn();
+  for (Patience patience; !all.HasBeenNotified();) patience.Yield();
+  // What is dealt with is queued no more.
+  for (Patience patience; !submit("red").ok();) patience.Yield();
+}
+
+}  // namespace
+}  // namespace djinn::coordinator

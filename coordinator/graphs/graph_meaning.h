@@ -1,0 +1,28 @@
+// What the analysis found of a structure, as the Admin service shows it.
+#ifndef COORDINATOR_GRAPHS_GRAPH_MEANING_H_
+#define COORDINATOR_GRAPHS_GRAPH_MEANING_H_
+
+#include "djinn/v1/notes.pb.h"
+#include "djinn/v1/semantics.pb.h"
+#include "djinn/v1/srg.pb.h"
+#include "scheduler/semantics/meaning.h"
+
+namespace djinn::coordinator {
+
+v1::GraphMeaning ToProto(const semantics::Meaning& meaning);
+
+// Only the fields that concern the whole graph.
+v1::GraphMeaning Summary(const v1::GraphMeaning& meaning);
+
+// Lets what a program said of the structure's calls decide where the structure
+// does not (scheduler/semantics/hints.h). `meaning` is what ToProto() made of
+// the structure's; the notes fit it.
+void ApplyHints(const v1::Structure& structure, const v1::StructureNotes& notes,
+                v1::GraphMeaning* meaning);
+
+// Whether each node's phase and modality are known.
+bool IsComplete(const semantics::Meaning& meaning);
+
+}  // namespace djinn::coordinator
+
+#endif  // COORDINATOR_GRAPHS_GRAPH_MEANING_H_

@@ -1,0 +1,19 @@
+// A structure's calls as operators read them.
+#ifndef COORDINATOR_GRAPHS_GRAPH_NODES_H_
+#define COORDINATOR_GRAPHS_GRAPH_NODES_H_
+
+#include "djinn/v1/admin.pb.h"
+#include "djinn/v1/notes.pb.h"
+#include "djinn/v1/srg.pb.h"
+
+namespace djinn::coordinator {
+
+// Appends a node for each call of the structure, with what the notes say about
+// it. Both were checked.
+void DescribeNodes(const v1::Structure& structure,
+                   const v1::StructureNotes& notes,
+                   google::protobuf::RepeatedPtrField<v1::GraphNode>* nodes);
+
+}  // namespace djinn::coordinator
+
+#endif  // COORDINATOR_GRAPHS_GRAPH_NODES_H_

@@ -1,0 +1,165 @@
+// The structures that sessions defined, under the coordinator's own hash, and
+// what they were found to mean.
+//
+// A structure is of the tenants that define it. When the store exceeds its
+// size, the tenant with the greatest share of it lets go of what it defined
+// least recently (common/tenant_order.h), and a structure of nobody goes.
+// Notes are of the tenant that sent them, count for it alone and go with its
+// hold: no tenant can make another's share greater.
+//
+// What a structure means is found for each tenant that holds it, with the help
+// of what else the tenant's session defined; it counts for that tenant alone,
+// and goes with its hold. Once several tenants have defined the structure, what
+// is shown to all is what it shows by itself. Hints in the notes decide only
+// what Get() shows beyond what was found, and count as long as one tenant alone
+// has defined the structure. So what a tenant is shown is never what another
+// one's program or hints said, and what is learnt of all tenants' work knows no
+// hints.
+//
+// Thread-safe. Decoding, hashing and analysis happen outside the lock.
+#ifndef COORDINATOR_GRAPHS_GRAPH_STORE_H_
+#define COORDINATOR_GRAPHS_GRAPH_STORE_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "common/mutex.h"
+#include "common/srg/validate.h"
+#include "common/tenant_order.h"
+#include "coordinator/tables/page.h"
+#include "djinn/v1/admin.pb.h"
+#include "djinn/v1/notes.pb.h"
+#include "djinn/v1/srg.pb.h"
+#include "scheduler/placement/work.h"
+#include "scheduler/semantics/meaning.h"
+#include "scheduler/semantics/program.h"
+
+namespace djinn::coordinator {
+
+class GraphStore {
+ public:
+  // `max_bytes` bounds the encodings of structures, notes and meanings.
+  explicit GraphStore(uint64_t max_bytes, srg::StructureCaps caps = {})
+      : max_bytes_(max_bytes), caps_(caps), order_({.bytes = max_bytes}) {}
+
+  // Checks and keeps a structure; returns its fingerprint (32 bytes). Errors:
+  // as srg::FromProto() and srg::Validate(); InvalidArgument (MALFORMED_NOTES).
+  // Notes take the place of earlier ones, unless there are none.
+  //
+  // A structure is analysed once for each tenant, and again only as long as
+  // something of it is unknown: `program` is what its session defined before,
+  // and learns of it. It may be null, and is not used by two threads at a time.
+  // Once more, by itself, when a second tenant defines it.
+  absl::StatusOr<std::string> Add(absl::string_view tenant,
+                                  const v1::Structure& structure,
+                                  const v1::StructureNotes& notes = {},
+                                  semantics::Program* program = nullptr);
+  // What one run of it does.
+  struct Works {
+    // As the tenant uses it; null when the tenant does not hold it.
+    std::shared_ptr<const scheduler::Work> own;
+    // As the structure shows by itself; null as long as one tenant alone has
+    // defined it.
+    std::shared_ptr<const scheduler::Work> shown;
+  };
+  Works WorksOf(absl::string_view tenant, const std::string& fingerprint);
+  // One more session defined it.
+  void CountDefinition(const std::string& fingerprint);
+
+  struct Stats {
+    uint64_t graphs = 0;
+    // Of the encodings of structures and notes, and of what was found in them.
+    uint64_t bytes = 0;
+  };
+  Stats stats();
+
+  // In order of fingerprints; without structures and what workers say, and of
+  // meanings only what concerns the whole graph.
+  Page<v1::GraphInfo> List(const PageRange& range = {});
+  // By lower-case hex, or a unique prefix of at least 8 digits; with structure
+  // and nodes, and with what hints say; without what workers say. As the only
+  // tenant uses it that has defined it, or as it shows by itself. NotFound
+  // (GRAPH_UNKNOWN), InvalidArgument (PREFIX_AMBIGUOUS).
+  absl::StatusOr<v1::GraphInfo> Get(absl::string_view hex);
+
+ private:
+  struct Found {
+    // Serialised: the size counts, the contents hardly ever matter.
+    std::string meaning;
+    v1::GraphMeaning summary;
+    bool complete = false;  // nothing of the meaning is unknown
+    std::shared_ptr<const scheduler::Work> work;
+  };
+  struct Entry {
+    // Serialised, likewise.
+    std::string encoding;
+    std::string notes;  // likewise
+    std::string notes_by;
+    // By tenant that holds it.
+    std::map<std::string, Found, std::less<>> found;
+    bool shared = false;  // several tenants have defined it
+    // What it shows by itself, once it is shared; without `meaning`, which
+    // Get() finds again.
+    Found shown;
+
+    // What it counts for a tenant that holds it.
+    uint64_t BytesFor(absl::string_view tenant) const {
+      const auto own = found.find(tenant);
+      return encoding.size() +
+             (own == found.end() ? 0 : own->second.meaning.size()) +
+             (tenant == notes_by ? notes.size() : 0);
+    }
+    uint32_t node_count = 0;
+    uint32_t slot_count = 0;
+    uint64_t definition_count = 0;
+    uint64_t ordinal = 0;
+    std::string hex;
+    TenantOrder<Entry>::Holders holders;
+  };
+  // By fingerprint in hex.
+  using Entries = std::map<std::string, Entry, std::less<>>;
+
+  // What is to be looked for in a structure.
+  struct Unknown {
+    bool own = false;    // something of what it is to the tenant
+    bool shown = false;  // what it shows by itself
+  };
+  // Inserts or renews an entry.
+  Unknown Insert(absl::string_view tenant, const std::string& hex,
+                 const srg::Structure& structure, std::string encoding,
+                 const v1::StructureNotes& notes);
+  void KeepMeaning(absl::string_view tenant,
+                   const semantics::Program::Finding& finding);
+  void KeepShown(const std::string& hex, const srg::Structure& structure);
+  // Without `meaning`.
+  static Found ToFound(const srg::Structure& structure,
+                       const semantics::Meaning& meaning,
+                       const v1::GraphMeaning& message);
+  // What is known without asking whose it is.
+  static const Found* ShownOf(const Entry& entry);
+  // What it counts for its holders has changed.
+  void CountAnew(Entry* entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void DropNotes(Entry* entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Until the size fits again.
+  void MakeRoom() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Copies what is serialised, with what is `shown`, and whether it is shared.
+  absl::StatusOr<v1::GraphInfo> Find(absl::string_view hex, Entry* copy);
+  static v1::GraphInfo Describe(const Entries::value_type& item);
+
+  const uint64_t max_bytes_;
+  const srg::StructureCaps caps_;
+  Mutex mu_;
+  Entries entries_ ABSL_GUARDED_BY(mu_);
+  TenantOrder<Entry> order_ ABSL_GUARDED_BY(mu_);
+  uint64_t bytes_ ABSL_GUARDED_BY(mu_) = 0;
+  // Of the graph that was new last.
+  uint64_t ordinal_ ABSL_GUARDED_BY(mu_) = 0;
+};
+
+}  // namespace djinn::coordinator
+
+#endif  // COORDINATOR_GRAPHS_GRAPH_STORE_H_

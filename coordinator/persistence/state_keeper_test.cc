@@ -1,0 +1,150 @@
+#include "coordinator/persistence/state_keeper.h"
+
+#include "common/error.h"
+#include "common/mutex.h"
+#include "coordinator/persistence/memory_store.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace djinn::coordinator {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Pair;
+using ::testing::UnorderedElementsAre;
+
+// A store whose disk can fail.
+class FailingStore : public MemoryStore {
+ public:
+  absl::StatusOr<uint64_t> Commit(absl::Span<const Write> writes) override {
+    if (full) {
+      return MakeError(absl::StatusCode::kResourceExhausted, "STORE_FULL",
+                       "no room");
+    }
+    writes_seen += writes.size();
+    return MemoryStore::Commit(writes);
+  }
+  bool full = false;
+  size_t writes_seen = 0;
+};
+
+class StateKeeperTest : public testing::Test {
+ protected:
+  StateKeeperTest()
+      : keeper_(StateKeeper::Open(&store_, &clock_, "a").value()) {}
+
+  // Starts without letting the thread write by itself: time stands still.
+  void Start() {
+    keeper_->Start([this] {
+      MutexLock lock(&mu_);
+      return state_;
+    });
+  }
+  void Set(const std::string& key, const std::string& value) {
+    MutexLock lock(&mu_);
+    state_[key] = value;
+  }
+
+  FakeClock clock_;
+  FailingStore store_;
+  Mutex mu_;
+  StateKeeper::State state_ ABSL_GUARDED_BY(mu_);
+  std::unique_ptr<StateKeeper> keeper_;
+};
+
+TEST_F(StateKeeperTest, WritesWhatChanged) {
+  Set("a", "1");
+  Set("b", "1");
+  Start();
+  ASSERT_TRUE(keeper_->Write().ok());
+  EXPECT_THAT(*keeper_->Read(),
+              UnorderedElementsAre(Pair("a", "1"), Pair("b", "1")));
+  const size_t before = store_.writes_seen;
+  ASSERT_TRUE(keeper_->Write().ok());
+  EXPECT_EQ(store_.writes_seen, before);
+  Set("a", "2");
+  {
+    MutexLock lock(&mu_);
+    state_.erase("b");
+  }
+  ASSERT_TRUE(keeper_->Write().ok());
+  EXPECT_EQ(store_.writes_seen, before + 2);
+  EXPECT_THAT(*keeper_->Read(), UnorderedElementsAre(Pair("a", "2")));
+}
+
+TEST_F(StateKeeperTest, WritesByItselfAndWhenItStops) {
+  Start();
+  Set("a", "1");
+  for (int i = 0; i < 1000 && keeper_->Read()->empty(); ++i) {
+    absl::SleepFor(absl::Milliseconds(10));
+  }
+  EXPECT_THAT(*keeper_->Read(), UnorderedElementsAre(Pair("a", "1")));
+  Set("b", "1");
+  keeper_->Stop();
+  EXPECT_EQ(store_.Get("b")->size(), 1u);
+}
+
+TEST_F(StateKeeperTest, CatchesUpAfterAFailure) {
+  Start();
+  ASSERT_TRUE(keeper_->Write().ok());
+  store_.full = true;
+  Set("a", "1");
+  EXPECT_EQ(ErrorReason(keeper_->Write()), "STORE_FULL");
+  for (int i = 0; i < 1000 && keeper_->failure().empty(); ++i) {
+    absl::SleepFor(absl::Milliseconds(10));
+  }
+  EXPECT_EQ(keeper_->failure(), "no room");
+  Exposition out;
+  keeper_->Collect(&out);
+  EXPECT_THAT(out.Text(),
+              HasSubstr("djinn_store_writes_total{result=\"store_full\"}"));
+  EXPECT_THAT(out.Text(),
+              HasSubstr("djinn_coordinator_leader_transitions_total 1\n"));
+  store_.full = false;
+  keeper_->Stop();
+  EXPECT_EQ(keeper_->failure(), "");
+  EXPECT_EQ(store_.Get("a")->at(0).value, "1");
+}
+
+TEST_F(StateKeeperTest, SaysWhatIsKeptAndNothingElse) {
+  // What was asked for last, and what of that was said to be kept.
+  std::string asked, kept;
+  keeper_->Start(
+      [&] {
+        MutexLock lock(&mu_);
+        if (state_.contains("a")) asked = state_["a"];
+        return state_;
+      },
+      [&] {
+        MutexLock lock(&mu_);
+        kept = asked;
+      });
+  const auto is_kept = [&] {
+    MutexLock lock(&mu_);
+    return kept;
+  };
+  Set("a", "1");
+  ASSERT_TRUE(keeper_->Write().ok());
+  EXPECT_EQ(is_kept(), "1");
+  store_.full = true;
+  Set("a", "2");
+  EXPECT_FALSE(keeper_->Write().ok());
+  EXPECT_EQ(is_kept(), "1");
+  store_.full = false;
+  keeper_->Stop();
+  EXPECT_EQ(is_kept(), "2");
+}
+
+TEST_F(StateKeeperTest, TheNextProcessHasAnotherTerm) {
+  EXPECT_EQ(keeper_->term(), 1u);
+  EXPECT_EQ(ErrorReason(StateKeeper::Open(&store_, &clock_, "b").status()),
+            "STORE_LEASE_HELD");
+  clock_.Advance(absl::Minutes(1));
+  EXPECT_EQ((*StateKeeper::Open(&store_, &clock_, "b"))->term(), 2u);
+  // Who lost it writes no more.
+  Start();
+  EXPECT_EQ(ErrorReason(keeper_->Write()), "STORE_LEASE_HELD");
+}
+
+}  // namespace
+}  // namespace djinn::coordinator

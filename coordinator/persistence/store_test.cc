@@ -1,0 +1,274 @@
+// What every store does, and what the one in a file does when its process, its
+// disk or its file lets it down.
+#include "coordinator/persistence/store.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sqlite3.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "common/error.h"
+#include "coordinator/persistence/memory_store.h"
+#include "coordinator/persistence/sqlite_store.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace djinn::coordinator {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+std::string NewPath() {
+  static int files = 0;
+  const std::string path =
+      absl::StrCat(testing::TempDir(), "/store", getpid(), "_", ++files, ".db");
+  unlink(path.c_str());
+  return path;
+}
+
+std::vector<std::string> Keys(Store* store, const std::string& prefix = "") {
+  std::vector<std::string> keys;
+  const std::vector<Store::Entry> entries = store->Get(prefix).value();
+  for (const Store::Entry& entry : entries) {
+    keys.push_back(entry.key);
+  }
+  return keys;
+}
+
+absl::StatusOr<uint64_t> Put(Store* store, const std::string& key,
+                             const std::string& value,
+                             std::optional<uint64_t> expected = {}) {
+  const Store::Write write = {key, value, expected};
+  return store->PutIf({&write, 1});
+}
+
+// Both implementations.
+class StoreTest : public testing::TestWithParam<bool> {
+ protected:
+  StoreTest() {
+    if (GetParam()) {
+      auto opened = SqliteStore::Open({NewPath()});
+      EXPECT_TRUE(opened.ok()) << opened.status();
+      store_ = *std::move(opened);
+    } else {
+      store_ = std::make_unique<MemoryStore>();
+    }
+  }
+  std::unique_ptr<Store> store_;
+};
+
+TEST_P(StoreTest, KeepsValuesByPrefixInOrder) {
+  EXPECT_THAT(Keys(store_.get()), IsEmpty());
+  for (const char* key : {"b/2", "a", "b/1", "c", "b"}) {
+    ASSERT_TRUE(Put(store_.get(), key, absl::StrCat("of ", key)).ok());
+  }
+  EXPECT_THAT(Keys(store_.get()), ElementsAre("a", "b", "b/1", "b/2", "c"));
+  EXPECT_THAT(Keys(store_.get(), "b/"), ElementsAre("b/1", "b/2"));
+  EXPECT_EQ(store_->Get("b/2")->at(0).value, "of b/2");
+  // Bytes, not text.
+  const std::string bytes("\0\xff'\n", 4);
+  ASSERT_TRUE(Put(store_.get(), "\xff", bytes).ok());
+  EXPECT_EQ(store_->Get("\xff")->at(0).value, bytes);
+  ASSERT_TRUE(Put(store_.get(), "empty", "").ok());
+  EXPECT_EQ(store_->Get("empty")->at(0).value, "");
+}
+
+TEST_P(StoreTest, PutsOnlyIfVersionsAreAsExpected) {
+  const uint64_t first = Put(store_.get(), "a", "1", 0).value();
+  EXPECT_EQ(store_->Get("a")->at(0).version, first);
+  EXPECT_EQ(ErrorReason(Put(store_.get(), "a", "2", 0).status()),
+            "STORE_CONFLICT");
+  const uint64_t second = Put(store_.get(), "a", "2", first).value();
+  EXPECT_GT(second, first);
+  EXPECT_EQ(ErrorReason(Put(store_.get(), "a", "3", first).status()),
+            "STORE_CONFLICT");
+  EXPECT_EQ(store_->Get("a")->at(0).value, "2");
+}
+
+TEST_P(StoreTest, AllOrNothing) {
+  ASSERT_TRUE(Put(store_.get(), "a", "1").ok());
+  const std::vector<Store::Write> writes = {
+      {"new", "x", 0}, {"a", std::nullopt, {}}, {"missing", "y", 7}};
+  const absl::Status status = store_->PutIf(writes).status();
+  EXPECT_EQ(ErrorReason(status), "STORE_CONFLICT");
+  EXPECT_NE(status.message().find("missing"), std::string::npos);
+  EXPECT_THAT(Keys(store_.get()), ElementsAre("a"));
+  const std::vector<Store::Write> good = {{"new", "x", 0},
+                                          {"a", std::nullopt, {}}};
+  ASSERT_TRUE(store_->PutIf(good).ok());
+  EXPECT_THAT(Keys(store_.get()), ElementsAre("new"));
+  // Removing what is not there is no error.
+  ASSERT_TRUE(store_->PutIf({good[1]}).ok());
+}
+
+TEST_P(StoreTest, RefusesKeysThatAreNone) {
+  EXPECT_EQ(ErrorReason(Put(store_.get(), "", "x").status()), "STORE_BAD_KEY");
+  const std::vector<Store::Write> twice = {{"a", "1", {}}, {"a", "2", {}}};
+  EXPECT_EQ(ErrorReason(store_->PutIf(twice).status()), "STORE_BAD_KEY");
+  EXPECT_THAT(Keys(store_.get()), IsEmpty());
+}
+
+TEST_P(StoreTest, ALeaseHasOneHolderAndTermsGrow) {
+  const absl::Time now = absl::FromUnixSeconds(1'800'000'000);
+  const absl::Duration ttl = absl::Seconds(10);
+  EXPECT_EQ(store_->Acquire("leader", "a", now, ttl)->term, 1u);
+  const absl::Status held = store_->Acquire("leader", "b", now, ttl).status();
+  EXPECT_EQ(ErrorReason(held), "STORE_LEASE_HELD");
+  EXPECT_NE(held.message().find("held by a until"), std::string::npos);
+  // Renewed, it keeps its term.
+  const auto renewed = store_->Acquire("leader", "a", now + ttl / 2, ttl);
+  EXPECT_EQ(renewed->term, 1u);
+  EXPECT_EQ(renewed->expiry, now + ttl * 1.5);
+  EXPECT_EQ(
+      ErrorReason(store_->Acquire("leader", "b", now + ttl, ttl).status()),
+      "STORE_LEASE_HELD");
+  EXPECT_EQ(store_->Acquire("leader", "b", now + ttl * 1.5, ttl)->term, 2u);
+  EXPECT_EQ(store_->Acquire("other", "b", now, ttl)->term, 1u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Stores, StoreTest, testing::Bool(),
+                         [](const auto& info) {
+                           return info.param ? "Sqlite" : "Memory";
+                         });
+
+// How the child says that it has written `i`.
+void Say(int fd, int i) {
+  const std::string line = absl::StrCat(i, "\n");
+  if (write(fd, line.data(), line.size()) < 0) _exit(3);
+}
+
+TEST(SqliteStoreTest, SurvivesAKillInTheMiddleOfWriting) {
+  const std::string path = NewPath();
+  int said = 0;
+  for (int round = 0; round < 5; ++round) {
+    int pipe_fds[2];
+    ASSERT_EQ(pipe(pipe_fds), 0);
+    const pid_t child = fork();
+    if (child == 0) {
+      // Pairs of keys that must agree, as fast as it goes.
+      auto store = SqliteStore::Open({path});
+      if (!store.ok()) _exit(1);
+      for (int i = said + 1;; ++i) {
+        const std::string value = absl::StrCat(i);
+        const std::vector<Store::Write> writes = {
+            {"a", value, {}},
+            {"b", value, {}},
+            {absl::StrCat("many/", i % 100), std::string(10000, 'x'), {}}};
+        if (!(*store)->PutIf(writes).ok()) _exit(2);
+        Say(pipe_fds[1], i);
+      }
+    }
+    close(pipe_fds[1]);
+    std::string output;
+    char buffer[256];
+    // Until it has written a few more, then no later than it is.
+    const int enough = said + 20 + 7 * round;
+    while (said < enough) {
+      const ssize_t size = read(pipe_fds[0], buffer, sizeof(buffer));
+      ASSERT_GT(size, 0) << "the child ended";
+      output.append(buffer, static_cast<size_t>(size));
+      for (size_t end; (end = output.find('\n')) != std::string::npos;) {
+        ASSERT_TRUE(absl::SimpleAtoi(output.substr(0, end), &said));
+        output.erase(0, end + 1);
+      }
+    }
+    ASSERT_EQ(kill(child, SIGKILL), 0);
+    int status;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    ASSERT_TRUE(WIFSIGNALED(status));
+    close(pipe_fds[0]);
+    auto store = SqliteStore::Open({path});
+    ASSERT_TRUE(store.ok()) << store.status();
+    const std::string a = (*store)->Get("a")->at(0).value;
+    EXPECT_EQ(a, (*store)->Get("b")->at(0).value);
+    int kept = 0;
+    ASSERT_TRUE(absl::SimpleAtoi(a, &kept));
+    // Everything that it said, and at most what it was about to say.
+    EXPECT_GE(kept, said);
+    said = kept;
+  }
+}
+
+TEST(SqliteStoreTest, LeasesEndWithTheProcessThatHeldThem) {
+  const std::string path = NewPath();
+  const absl::Time now = absl::FromUnixSeconds(1'800'000'000);
+  {
+    auto store = SqliteStore::Open({path}).value();
+    EXPECT_EQ(store->Acquire("leader", "a", now, absl::Hours(1))->term, 1u);
+  }
+  auto store = SqliteStore::Open({path}).value();
+  EXPECT_EQ(store->Acquire("leader", "b", now, absl::Hours(1))->term, 2u);
+}
+
+TEST(SqliteStoreTest, BelongsToOneProcess) {
+  const std::string path = NewPath();
+  auto store = SqliteStore::Open({path});
+  ASSERT_TRUE(store.ok());
+  const pid_t child = fork();
+  if (child == 0) {
+    const absl::Status status = SqliteStore::Open({path}).status();
+    _exit(ErrorReason(status) == "STORE_LOCKED" ? 0 : 1);
+  }
+  int status;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+}
+
+TEST(SqliteStoreTest, AFullDiskIsAnErrorAndLosesNothing) {
+  SqliteOptions options = {NewPath()};
+  options.max_bytes = 200'000;
+  auto store = SqliteStore::Open(options).value();
+  ASSERT_TRUE(Put(store.get(), "small", "x").ok());
+  const absl::Status full =
+      Put(store.get(), "large", std::string(1 << 20, 'x')).status();
+  EXPECT_EQ(full.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(ErrorReason(full), "STORE_FULL");
+  EXPECT_THAT(Keys(store.get()), ElementsAre("small"));
+  // What fits still goes in.
+  EXPECT_TRUE(Put(store.get(), "other", "y").ok());
+}
+
+TEST(SqliteStoreTest, IsForItsOwnerOnly) {
+  const std::string path = NewPath();
+  const auto store = SqliteStore::Open({path});
+  ASSERT_TRUE(store.ok());
+  struct stat info{};
+  ASSERT_EQ(stat(path.c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0600u);
+}
+
+TEST(SqliteStoreTest, RefusesWhatIsNoStoreOfItsOwn) {
+  std::string path = NewPath();
+  std::ofstream(path) << std::string(10000, 'x');
+  EXPECT_EQ(ErrorReason(SqliteStore::Open({path}).status()), "STORE_CORRUPT");
+  EXPECT_EQ(
+      ErrorReason(SqliteStore::Open({testing::TempDir() + "/none/x"}).status()),
+      "STORE_UNUSABLE");
+  path = NewPath();
+  {
+    ASSERT_TRUE(SqliteStore::Open({path}).ok());
+  }
+  sqlite3* database = nullptr;
+  ASSERT_EQ(sqlite3_open(path.c_str(), &database), SQLITE_OK);
+  ASSERT_EQ(sqlite3_exec(database, "PRAGMA user_version = 99", nullptr, nullptr,
+                         nullptr),
+            SQLITE_OK);
+  sqlite3_close(database);
+  const absl::Status newer = SqliteStore::Open({path}).status();
+  EXPECT_EQ(ErrorReason(newer), "STORE_SCHEMA");
+  EXPECT_NE(newer.message().find("schema 99"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace djinn::coordinator

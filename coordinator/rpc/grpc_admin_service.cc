@@ -1,0 +1,322 @@
+#include "coordinator/rpc/grpc_admin_service.h"
+
+#include <iterator>
+#include <utility>
+
+#include "absl/types/span.h"
+#include "common/error.h"
+#include "common/net/bearer.h"
+#include "common/net/grpc_status.h"
+#include "common/status_macros.h"
+#include "common/version.h"
+#include "coordinator/admin/explain.h"
+#include "coordinator/admin/operations.h"
+#include "coordinator/admin/queues.h"
+#include "coordinator/admin/runs.h"
+#include "coordinator/admin/views.h"
+#include "coordinator/cluster/jobs.h"
+#include "coordinator/cluster/quota/quota.h"
+#include "coordinator/tables/page.h"
+
+namespace djinn::coordinator {
+namespace {
+
+using Context = grpc::CallbackServerContext;
+using Reactor = grpc::ServerUnaryReactor;
+
+// Answers a List request with the page that `list` makes of its range.
+template <typename Request, typename Response, typename Item, typename List>
+absl::Status AnswerPage(absl::string_view name, const Request& request,
+                        List list,
+                        google::protobuf::RepeatedPtrField<Item>* items,
+                        Response* out) {
+  DJINN_ASSIGN_OR_RETURN(
+      const PageRange range,
+      ParsePageRange(name, request.page_size(), request.page_token()));
+  DJINN_ASSIGN_OR_RETURN(Page<Item> page,
+                         absl::StatusOr<Page<Item>>(list(range)));
+  items->Assign(std::make_move_iterator(page.items.begin()),
+                std::make_move_iterator(page.items.end()));
+  out->set_next_page_token(MakePageToken(name, page.last_key));
+  return absl::OkStatus();
+}
+
+template <typename Item>
+absl::Status AnswerOne(absl::StatusOr<Item> item, Item* out) {
+  if (item.ok()) *out = *std::move(item);
+  return item.status();
+}
+
+}  // namespace
+
+template <typename Handle>
+Reactor* GrpcAdminService::Answer(Context* context, Handle handle) {
+  Reactor* const reactor = context->DefaultReactor();
+  absl::Status status = CheckToken(*context);
+  if (status.ok()) status = handle();
+  reactor->Finish(ToGrpcStatus(status));
+  return reactor;
+}
+
+absl::Status GrpcAdminService::CheckToken(const Context& context) const {
+  DJINN_ASSIGN_OR_RETURN(const std::string token, ExtractBearer(context));
+  if (TokensEqual(token, admin_token_)) return absl::OkStatus();
+  return MakeError(absl::StatusCode::kUnauthenticated, "TOKEN_UNKNOWN",
+                   "not the admin token");
+}
+
+Reactor* GrpcAdminService::ReloadConfig(
+    Context* context, const v1::ReloadConfigRequest* /*request*/,
+    v1::ReloadConfigResponse* out) {
+  return Answer(context, [&] { return AnswerOne(reloader_->Reload(), out); });
+}
+
+Reactor* GrpcAdminService::ListWorkers(Context* context,
+                                       const v1::ListWorkersRequest* request,
+                                       v1::ListWorkersResponse* out) {
+  return Answer(context, [&] {
+    return AnswerPage(
+        "workers", *request,
+        [&](const PageRange& range) {
+          return views::Workers(*cluster_, range);
+        },
+        out->mutable_workers(), out);
+  });
+}
+
+Reactor* GrpcAdminService::GetWorker(Context* context,
+                                     const v1::GetWorkerRequest* request,
+                                     v1::WorkerInfo* out) {
+  return Answer(context, [&] {
+    return AnswerOne(views::GetWorker(*cluster_, request->worker_id()), out);
+  });
+}
+
+Reactor* GrpcAdminService::ListSessions(Context* context,
+                                        const v1::ListSessionsRequest* request,
+                                        v1::ListSessionsResponse* out) {
+  return Answer(context, [&] {
+    return AnswerPage(
+        "sessions", *request,
+        [&](const PageRange& range) {
+          return views::Sessions(*cluster_, range);
+        },
+        out->mutable_sessions(), out);
+  });
+}
+
+Reactor* GrpcAdminService::GetSession(Context* context,
+                                      const v1::GetSessionRequest* request,
+                                      v1::SessionInfo* out) {
+  return Answer(context, [&] {
+    return AnswerOne(views::GetSession(*cluster_, request->session_id()), out);
+  });
+}
+
+Reactor* GrpcAdminService::ListTenants(Context* context,
+                                       const v1::ListTenantsRequest* request,
+                                       v1::ListTenantsResponse* out) {
+  return Answer(context, [&] {
+    return AnswerPage(
+        "tenants", *request,
+        [&](const PageRange& range) {
+          return views::TenantInfos(*cluster_, range);
+        },
+        out->mutable_tenants(), out);
+  });
+}
+
+Reactor* GrpcAdminService::GetTenant(Context* context,
+                                     const v1::GetTenantRequest* request,
+                                     v1::TenantInfo* out) {
+  return Answer(context, [&] {
+    return AnswerOne(views::GetTenant(*cluster_, request->tenant()), out);
+  });
+}
+
+Reactor* GrpcAdminService::ListLeases(Context* context,
+                                      const v1::ListLeasesRequest* request,
+                                      v1::ListLeasesResponse* out) {
+  return Answer(context, [&] {
+    return AnswerPage(
+        "leases", *request,
+        [&](const PageRange& range) { return views::Leases(*cluster_, range); },
+        out->mutable_leases(), out);
+  });
+}
+
+Reactor* GrpcAdminService::GetLease(Context* context,
+                                    const v1::GetLeaseRequest* request,
+                                    v1::LeaseInfo* out) {
+  return Answer(context, [&] {
+    return AnswerOne(views::GetLease(*cluster_, request->lease_id()), out);
+  });
+}
+
+Reactor* GrpcAdminService::ListGraphs(Context* context,
+                                      const v1::ListGraphsRequest* request,
+                                      v1::ListGraphsResponse* out) {
+  return Answer(context, [&] {
+    return AnswerPage(
+        "graphs", *request,
+        [&](const PageRange& range) {
+          Page<v1::GraphInfo> page = graphs_->List(range);
+          views::DescribePlans(*cluster_, absl::MakeSpan(page.items));
+          return page;
+        },
+        out->mutable_graphs(), out);
+  });
+}
+
+Reactor* GrpcAdminService::GetGraph(Context* context,
+                                    const v1::GetGraphRequest* request,
+                                    v1::GraphInfo* out) {
+  return Answer(context, [&] {
+    absl::StatusOr<v1::GraphInfo> graph = graphs_->Get(request->fingerprint());
+    if (graph.ok()) views::DescribePlans(*cluster_, absl::MakeSpan(&*graph, 1));
+    return AnswerOne(std::move(graph), out);
+  });
+}
+
+Reactor* GrpcAdminService::ExplainSession(
+    Context* context, const v1::ExplainSessionRequest* request,
+    v1::SessionExplanation* out) {
+  return Answer(context, [&] {
+    return AnswerOne(explain::ExplainSession(*cluster_, request->session_id()),
+                     out);
+  });
+}
+
+Reactor* GrpcAdminService::ExplainTenant(
+    Context* context, const v1::ExplainTenantRequest* request,
+    v1::TenantExplanation* out) {
+  return Answer(context, [&] {
+    return AnswerOne(explain::ExplainTenant(*cluster_, request->tenant()), out);
+  });
+}
+
+Reactor* GrpcAdminService::ListRuns(Context* context,
+                                    const v1::ListRunsRequest* request,
+                                    v1::ListRunsResponse* out) {
+  Reactor* const reactor = context->DefaultReactor();
+  if (absl::Status status = CheckToken(*context); !status.ok()) {
+    reactor->Finish(ToGrpcStatus(status));
+    return reactor;
+  }
+  // gRPC keeps all of these until the call is finished, cancelled or not.
+  runs::List(*cluster_, request->session_id(),
+             [reactor, out](absl::StatusOr<v1::ListRunsResponse> runs) {
+               reactor->Finish(ToGrpcStatus(AnswerOne(std::move(runs), out)));
+             });
+  return reactor;
+}
+
+Reactor* GrpcAdminService::ExplainRun(Context* context,
+                                      const v1::ExplainRunRequest* request,
+                                      v1::RunExplanation* out) {
+  Reactor* const reactor = context->DefaultReactor();
+  if (absl::Status status = CheckToken(*context); !status.ok()) {
+    reactor->Finish(ToGrpcStatus(status));
+    return reactor;
+  }
+  // As in ListRuns().
+  runs::Explain(
+      *cluster_, *request,
+      [reactor, out](absl::StatusOr<v1::RunExplanation> explanation) {
+        reactor->Finish(ToGrpcStatus(AnswerOne(std::move(explanation), out)));
+      });
+  return reactor;
+}
+
+Reactor* GrpcAdminService::TryPlacement(Context* context,
+                                        const v1::TryPlacementRequest* request,
+                                        v1::TryPlacementResponse* out) {
+  return Answer(context, [&] {
+    return AnswerOne(explain::TryPlacement(*cluster_, *request), out);
+  });
+}
+
+Reactor* GrpcAdminService::TryQuota(Context* context,
+                                    const v1::TryQuotaRequest* request,
+                                    v1::TryQuotaResponse* out) {
+  return Answer(
+      context, [&] { return AnswerOne(quota::Try(*cluster_, *request), out); });
+}
+
+Reactor* GrpcAdminService::ListQueues(Context* context,
+                                      const v1::ListQueuesRequest* request,
+                                      v1::ListQueuesResponse* out) {
+  return Answer(context, [&] {
+    return AnswerPage(
+        "queues", *request,
+        [&](const PageRange& range) { return queues::List(*cluster_, range); },
+        out->mutable_queues(), out);
+  });
+}
+
+Reactor* GrpcAdminService::GetQueue(Context* context,
+                                    const v1::GetQueueRequest* request,
+                                    v1::QueueInfo* out) {
+  return Answer(context, [&] {
+    return AnswerOne(queues::Get(*cluster_, request->tenant()), out);
+  });
+}
+
+Reactor* GrpcAdminService::StopQueue(Context* context,
+                                     const v1::StopQueueRequest* request,
+                                     v1::QueueInfo* out) {
+  return Answer(context, [&] {
+    return AnswerOne(
+        queues::Stop(*cluster_, request->tenant(), request->drain()), out);
+  });
+}
+
+Reactor* GrpcAdminService::ResumeQueue(Context* context,
+                                       const v1::ResumeQueueRequest* request,
+                                       v1::QueueInfo* out) {
+  return Answer(context, [&] {
+    return AnswerOne(queues::Resume(*cluster_, request->tenant()), out);
+  });
+}
+
+Reactor* GrpcAdminService::GetVersion(Context* context,
+                                      const v1::GetVersionRequest* /*request*/,
+                                      v1::VersionInfo* out) {
+  return Answer(context, [&] {
+    out->set_version(kVersion);
+    return absl::OkStatus();
+  });
+}
+
+Reactor* GrpcAdminService::CordonWorker(Context* context,
+                                        const v1::CordonWorkerRequest* request,
+                                        v1::WorkerInfo* out) {
+  return Answer(context, [&] {
+    return AnswerOne(operations::Cordon(*cluster_, request->worker_id(),
+                                        request->cordoned(), request->drain()),
+                     out);
+  });
+}
+
+Reactor* GrpcAdminService::MigrateSession(
+    Context* context, const v1::MigrateSessionRequest* request,
+    v1::MigrateSessionResponse* out) {
+  return Answer(context, [&] {
+    return AnswerOne(operations::MigrateSession(*cluster_, *request), out);
+  });
+}
+
+Reactor* GrpcAdminService::ListRecordedJobs(
+    Context* context, const v1::ListRecordedJobsRequest* request,
+    v1::ListRecordedJobsResponse* out) {
+  return Answer(context, [&] {
+    return AnswerPage(
+        "recorded jobs", *request,
+        [&](const PageRange& range) {
+          return jobs::Recorded(*cluster_, range);
+        },
+        out->mutable_jobs(), out);
+  });
+}
+
+}  // namespace djinn::coordinator

@@ -1,0 +1,255 @@
+#include "coordinator/rpc/grpc_session_service.h"
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "common/error.h"
+#include "common/log/log.h"
+#include "common/mutex.h"
+#include "common/net/bearer.h"
+#include "common/net/raw_message.h"
+#include "common/status_macros.h"
+#include "coordinator/cluster/placement/batch_planner.h"
+#include "coordinator/cluster/placement/migration.h"
+#include "coordinator/cluster/placement/stage_planner.h"
+#include "coordinator/cluster/placement/stages.h"
+#include "coordinator/cluster/requests.h"
+#include "coordinator/cluster/sessions.h"
+#include "coordinator/rpc/stream_reactor.h"
+#include "coordinator/tables/violation.h"
+
+namespace djinn::coordinator {
+namespace {
+
+using Request = v1::SessionRequest;
+using Response = v1::SessionResponse;
+
+// Of a message without a structure: the largest, a lease request with all its
+// hints, or an outcome with its error, have a few thousand.
+constexpr size_t kMaxMessageBytes = 64 << 10;
+// Of one with a structure and its notes. The caps on structures bound counts
+// and not bytes: by them alone one might have gigabytes. A kilobyte for each of
+// the most nodes there may be is several times what nodes have.
+constexpr size_t kMaxStructureBytes = 4 << 20;
+
+// Whether the message begins with a structure, as one written in the order of
+// its fields does.
+bool BeginsWithStructure(const grpc::ByteBuffer& bytes) {
+  constexpr uint8_t kTag = Request::kStructureFieldNumber << 3 | 2;
+  std::vector<grpc::Slice> slices;
+  if (!bytes.Dump(&slices).ok()) return false;
+  for (const grpc::Slice& slice : slices) {
+    if (slice.size() > 0) return *slice.begin() == kTag;
+  }
+  return false;
+}
+
+class AttachReactor : public StreamReactor<Request, Response>,
+                      public std::enable_shared_from_this<AttachReactor> {
+ public:
+  AttachReactor(grpc::CallbackServerContext* context,
+                std::shared_ptr<const Tenant> tenant, ClusterState* cluster,
+                GraphStore* graphs, GraphIntake* intake)
+      : StreamReactor(context),
+        tenant_(std::move(tenant)),
+        cluster_(cluster),
+        graphs_(graphs),
+        intake_(intake) {}
+
+ private:
+  absl::StatusOr<Then> OnBytes(grpc::ByteBuffer* bytes) override {
+    const size_t size = bytes->Length();
+    if (open_ && size > kMaxStructureBytes && BeginsWithStructure(*bytes)) {
+      bytes->Clear();
+      LeaveOut(MakeError(absl::StatusCode::kResourceExhausted,
+                         "STRUCTURE_TOO_LARGE",
+                         absl::StrCat("a structure of ", size,
+                                      " bytes: at most ", kMaxStructureBytes)));
+      return Then::kReadOn;
+    }
+    Request request;
+    if (size <= kMaxStructureBytes) {
+      DJINN_RETURN_IF_ERROR(ParseRawMessage(bytes, &request));
+    }
+    if (size > kMaxMessageBytes && !request.has_structure()) {
+      bytes->Clear();
+      return Violation(absl::StrCat("a message of ", size,
+                                    " bytes that is no structure: at most ",
+                                    kMaxMessageBytes, " are allowed"));
+    }
+    return OnRequest(&request);
+  }
+
+  absl::StatusOr<Then> OnRequest(Request* request) override {
+    if (request->has_open()) {
+      if (open_) return Violation("a second open message");
+      absl::StatusOr<StreamId> id = sessions::Attach(
+          *cluster_, *tenant_, request->open(), shared_from_this());
+      if (!id.ok()) {
+        cluster_->metrics.CountRejection(tenant_->name, id.status());
+        return id.status();
+      }
+      {
+        MutexLock lock(&mu_);
+        id_ = *std::move(id);
+      }
+      open_ = true;
+      Pump();
+      return Then::kReadOn;
+    }
+    if (!open_) return Violation("the first message must be open");
+    switch (request->message_case()) {
+      case Request::kLease:
+        DJINN_RETURN_IF_ERROR(
+            requests::Request(*cluster_, *id_, request->lease()));
+        return Then::kReadOn;
+      case Request::kUrgency:
+        DJINN_RETURN_IF_ERROR(
+            sessions::SetUrgency(*cluster_, *id_, request->urgency()));
+        return Then::kReadOn;
+      case Request::kStructure:
+        return TakeStructure(request);
+      case Request::kMigrated:
+        DJINN_RETURN_IF_ERROR(
+            migration::NoteOutcome(*cluster_, *id_, request->migrated()));
+        return Then::kReadOn;
+      case Request::kReturned:
+        DJINN_RETURN_IF_ERROR(
+            requests::Return(*cluster_, *id_, request->returned()));
+        return Then::kReadOn;
+      case Request::kClose: {
+        {
+          MutexLock lock(&mu_);
+          closing_ = true;
+        }
+        sessions::Close(*cluster_, *id_);
+        End(absl::OkStatus());
+        return Then::kWaitForReadOn;
+      }
+      default:
+        return Violation("an empty message");
+    }
+  }
+
+  // The structure is not taken in: what is lost is what it would have taught.
+  void LeaveOut(const absl::Status& why) {
+    cluster_->metrics.CountRejection(tenant_->name, why);
+    if (std::exchange(left_out_, true)) return;
+    log::Warning("structures are left out",
+                 {{"session", log::ShortId(id_->owner)},
+                  {"tenant", tenant_->name},
+                  {"error", why}});
+  }
+
+  absl::StatusOr<Then> TakeStructure(Request* request) {
+    // On the intake's thread, once the stream goes on: a plan takes time.
+    std::function<void(const v1::Structure&, const std::string&)> answer =
+        [](const v1::Structure&, const std::string&) {};
+    if (request->has_stages()) {
+      if (request->stages().virtual_device() >= kMaxVirtualDevices) {
+        return Violation(absl::StrCat("stages of virtual device ",
+                                      request->stages().virtual_device()));
+      }
+      answer = [this, stages = request->stages()](
+                   const v1::Structure& structure,
+                   const std::string& fingerprint) {
+        std::optional<StageMembers> members =
+            stages::MembersOf(*cluster_, *id_, stages.virtual_device());
+        if (!members.has_value()) return;
+        if (!stages.has_recording()) {
+          members->in_force =
+              stages::InForce(*cluster_, *id_, stages.virtual_device(),
+                              absl::BytesToHexString(fingerprint));
+        }
+        const auto plan =
+            stages.has_recording() ? AnswerBatchRequest : AnswerStageRequest;
+        stages::Answer(*cluster_, *id_,
+                       plan(stages, structure, fingerprint, *members));
+      };
+    }
+    auto done = [this, self = shared_from_this(), answer = std::move(answer)](
+                    const v1::Structure& structure,
+                    const absl::StatusOr<std::string>& fingerprint) {
+      if (fingerprint.ok()) {
+        GraphStore::Works works = graphs_->WorksOf(tenant_->name, *fingerprint);
+        if (sessions::NoteStructure(*cluster_, *id_, *fingerprint,
+                                    std::move(works.own),
+                                    std::move(works.shown))) {
+          graphs_->CountDefinition(*fingerprint);
+        }
+        ReadOn();
+        answer(structure, *fingerprint);
+      } else {
+        log::Warning("structure refused",
+                     {{"session", log::ShortId(id_->owner)},
+                      {"tenant", tenant_->name},
+                      {"error", fingerprint.status()}});
+        End(fingerprint.status());
+      }
+    };
+    const absl::Status taken = intake_->Submit(
+        tenant_->name, std::move(*request->mutable_structure()),
+        std::move(*request->mutable_notes()), program_, std::move(done));
+    if (taken.ok()) return Then::kWaitForReadOn;
+    LeaveOut(taken);
+    return Then::kReadOn;
+  }
+
+  absl::StatusOr<std::optional<Response>> Next() override
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    if (!id_.has_value() || closing_) return std::nullopt;
+    return sessions::NextResponse(*cluster_, *id_);
+  }
+
+  void OnClosed() override {
+    if (open_) sessions::Detach(*cluster_, *id_);
+  }
+
+  std::string PeerName() const override {
+    return open_ ? absl::StrCat("session ", log::ShortId(id_->owner),
+                                " of tenant ", tenant_->name)
+                 : absl::StrCat("a client of tenant ", tenant_->name);
+  }
+
+  const std::shared_ptr<const Tenant> tenant_;
+  ClusterState* const cluster_;
+  GraphStore* const graphs_;
+  GraphIntake* const intake_;
+  // The structures that this stream defined.
+  const std::shared_ptr<semantics::Program> program_ =
+      std::make_shared<semantics::Program>();
+  // Written once, under mu_, by the thread that reads; so that thread, and
+  // those it leads to, may read it without.
+  std::optional<StreamId> id_;
+  bool open_ = false;
+  // LeaveOut() was called. Only the thread that reads uses it.
+  bool left_out_ = false;
+  // What the cluster says of a session it no longer knows is not for a client
+  // that closed it.
+  bool closing_ ABSL_GUARDED_BY(mu_) = false;
+};
+
+}  // namespace
+
+RawStream* GrpcSessionService::Attach(grpc::CallbackServerContext* context) {
+  absl::StatusOr<std::string> token = ExtractBearer(*context);
+  using Found = absl::StatusOr<std::shared_ptr<const Tenant>>;
+  const Found tenant =
+      token.ok() ? tenants_->Authenticate(*token) : Found(token.status());
+  if (!tenant.ok()) {
+    log::Warning("session refused: unknown token", {{"peer", context->peer()}});
+    cluster_->metrics.CountRejection("", tenant.status());
+    return new RefusedStream(tenant.status());
+  }
+  return StreamReactor<Request, Response>::Begin(
+      std::make_shared<AttachReactor>(context, *tenant, cluster_, graphs_,
+                                      intake_));
+}
+
+}  // namespace djinn::coordinator

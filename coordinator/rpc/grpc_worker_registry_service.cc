@@ -1,0 +1,87 @@
+#include "coordinator/rpc/grpc_worker_registry_service.h"
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/error.h"
+#include "common/log/log.h"
+#include "common/mutex.h"
+#include "common/net/bearer.h"
+#include "common/status_macros.h"
+#include "coordinator/cluster/workers.h"
+#include "coordinator/rpc/stream_reactor.h"
+
+namespace djinn::coordinator {
+namespace {
+
+using Request = v1::WorkerState;
+using Response = v1::DesiredState;
+
+class SynchronizeReactor
+    : public StreamReactor<Request, Response>,
+      public std::enable_shared_from_this<SynchronizeReactor> {
+ public:
+  SynchronizeReactor(grpc::CallbackServerContext* context,
+                     ClusterState* cluster)
+      : StreamReactor(context), cluster_(cluster) {}
+
+ private:
+  absl::StatusOr<Then> OnRequest(Request* request) override {
+    if (joined_) {
+      DJINN_RETURN_IF_ERROR(workers::Report(*cluster_, *id_, *request));
+      return Then::kReadOn;
+    }
+    worker_id_ = request->worker_id();
+    DJINN_ASSIGN_OR_RETURN(
+        StreamId id, workers::Join(*cluster_, *request, shared_from_this()));
+    {
+      MutexLock lock(&mu_);
+      id_ = std::move(id);
+    }
+    joined_ = true;
+    Pump();
+    return Then::kReadOn;
+  }
+
+  absl::StatusOr<std::optional<Response>> Next() override {
+    if (!id_.has_value()) return std::nullopt;
+    return workers::NextDesiredState(*cluster_, *id_);
+  }
+
+  void OnClosed() override {
+    if (joined_) workers::Leave(*cluster_, *id_);
+  }
+
+  std::string PeerName() const override {
+    return worker_id_.empty() ? "a worker"
+                              : absl::StrCat("worker ", worker_id_);
+  }
+
+  ClusterState* const cluster_;
+  // Written once, under mu_, by the thread that reads.
+  std::optional<StreamId> id_;
+  bool joined_ = false;
+  // As the first message says.
+  std::string worker_id_;
+};
+
+}  // namespace
+
+RawStream* GrpcWorkerRegistryService::Synchronize(
+    grpc::CallbackServerContext* context) {
+  const absl::StatusOr<std::string> token = ExtractBearer(*context);
+  if (!token.ok() || !TokensEqual(*token, join_token_)) {
+    log::Warning("worker refused: unknown token", {{"peer", context->peer()}});
+    return new RefusedStream(
+        token.ok() ? MakeError(absl::StatusCode::kUnauthenticated,
+                               "TOKEN_UNKNOWN", "not the join token")
+                   : token.status());
+  }
+  return StreamReactor<Request, Response>::Begin(
+      std::make_shared<SynchronizeReactor>(context, cluster_));
+}
+
+}  // namespace djinn::coordinator

@@ -1,0 +1,198 @@
+// The server's end of a bidirectional stream: reads one message at a time, and
+// sends what its owner has to say whenever it is woken.
+//
+// Messages are parsed here and not by gRPC: one that is none ends the stream
+// with a status, and the log says so.
+//
+// It keeps itself alive from Begin() until gRPC is done with it; others may
+// hold it longer as a Waker, which then does nothing. One read, one write and
+// no queue of its own: memory per idle stream is this object.
+#ifndef COORDINATOR_RPC_STREAM_REACTOR_H_
+#define COORDINATOR_RPC_STREAM_REACTOR_H_
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "common/log/log.h"
+#include "common/mutex.h"
+#include "common/net/grpc_status.h"
+#include "common/net/raw_message.h"
+#include "common/status_macros.h"
+#include "coordinator/tables/violation.h"
+#include "coordinator/tables/waker.h"
+#include "grpcpp/alarm.h"
+#include "grpcpp/server_context.h"
+#include "grpcpp/support/byte_buffer.h"
+#include "grpcpp/support/server_callback.h"
+
+namespace djinn::coordinator {
+
+// A stream whose first message does not come ends: until then nobody else
+// watches it.
+inline constexpr std::chrono::seconds kFirstMessageTimeout{10};
+
+using RawStream = grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>;
+
+template <typename Request, typename Response>
+class StreamReactor : public RawStream, public Waker {
+ public:
+  // `context` is the call's.
+  explicit StreamReactor(grpc::CallbackServerContext* context)
+      : context_(context) {}
+
+  // To be called once, by the RPC's handler, which returns the result.
+  static StreamReactor* Begin(std::shared_ptr<StreamReactor> reactor) {
+    StreamReactor* const raw = reactor.get();
+    // The alarm keeps its function, so that must not own the reactor.
+    raw->first_message_alarm_.Set(
+        std::chrono::system_clock::now() + kFirstMessageTimeout,
+        [weak = std::weak_ptr<StreamReactor>(reactor)](bool expired) {
+          const std::shared_ptr<StreamReactor> self = weak.lock();
+          if (expired && self != nullptr) self->OnSilence();
+        });
+    raw->self_ = std::move(reactor);
+    raw->ReadOn();
+    return raw;
+  }
+
+  void Wake() final { Pump(); }
+
+ protected:
+  // What to do after a message.
+  enum class Then { kReadOn, kWaitForReadOn };
+
+  // A message came, and is parsed, unless who overrides this thinks otherwise.
+  // Calls do not overlap. A status ends the stream.
+  virtual absl::StatusOr<Then> OnBytes(grpc::ByteBuffer* bytes) {
+    Request request;
+    DJINN_RETURN_IF_ERROR(ParseRawMessage(bytes, &request));
+    return OnRequest(&request);
+  }
+  virtual absl::StatusOr<Then> OnRequest(Request* request) = 0;
+  // The next message to send, if any; a status ends the stream. May take locks
+  // behind the stream's, under which nobody calls Wake() or End().
+  virtual absl::StatusOr<std::optional<Response>> Next()
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) = 0;
+  // The stream is over. Called once.
+  virtual void OnClosed() = 0;
+  // Who the peer says it is, for the log. Called by the thread that reads.
+  virtual std::string PeerName() const = 0;
+
+  // Reads the next message, unless the stream has ended.
+  void ReadOn() {
+    MutexLock lock(&mu_);
+    if (!ending_) StartRead(&request_);
+  }
+
+  // Ends the stream once the write in progress is through. The first call
+  // counts.
+  void End(absl::Status status) {
+    MutexLock lock(&mu_);
+    EndLocked(std::move(status));
+  }
+
+  // Sends what there is, unless a write is in progress, which will.
+  void Pump() {
+    MutexLock lock(&mu_);
+    if (ending_ || writing_) return;
+    absl::StatusOr<std::optional<Response>> next = Next();
+    if (!next.ok()) {
+      EndLocked(std::move(next).status());
+    } else if (next->has_value()) {
+      response_ = ToRawMessage(**next);
+      writing_ = true;
+      StartWrite(&response_);
+    }
+  }
+
+  Mutex mu_;
+
+ private:
+  void OnReadDone(bool ok) final {
+    if (!ok) {
+      // The peer is done, or gone.
+      End(absl::OkStatus());
+      return;
+    }
+    {
+      MutexLock lock(&mu_);
+      heard_ = true;
+    }
+    const absl::StatusOr<Then> then = OnBytes(&request_);
+    if (!then.ok()) {
+      log::Warning("stream ended for its peer's message",
+                   {{"name", PeerName()},
+                    {"peer", context_->peer()},
+                    {"error", then.status()}});
+      End(then.status());
+    } else if (*then == Then::kReadOn) {
+      ReadOn();
+    }
+  }
+
+  void OnWriteDone(bool ok) final {
+    {
+      MutexLock lock(&mu_);
+      writing_ = false;
+      response_.Clear();
+      if (ending_) {
+        Finish(ToGrpcStatus(end_status_));
+        return;
+      }
+      if (!ok) {
+        EndLocked(absl::OkStatus());
+        return;
+      }
+    }
+    Pump();
+  }
+
+  void OnCancel() final { End(absl::CancelledError("cancelled")); }
+
+  void OnDone() final {
+    OnClosed();
+    self_.reset();  // May delete this.
+  }
+
+  void OnSilence() {
+    MutexLock lock(&mu_);
+    if (heard_ || ending_) return;
+    log::Warning("stream ended: the first message never came",
+                 {{"peer", context_->peer()}});
+    EndLocked(Violation("the first message never came"));
+  }
+
+  void EndLocked(absl::Status status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    if (ending_) return;
+    ending_ = true;
+    end_status_ = std::move(status);
+    if (!writing_) Finish(ToGrpcStatus(end_status_));
+  }
+
+  grpc::CallbackServerContext* const context_;
+  grpc::ByteBuffer request_;
+  grpc::ByteBuffer response_;
+  grpc::Alarm first_message_alarm_;
+  bool heard_ ABSL_GUARDED_BY(mu_) = false;
+  bool writing_ ABSL_GUARDED_BY(mu_) = false;
+  bool ending_ ABSL_GUARDED_BY(mu_) = false;
+  absl::Status end_status_ ABSL_GUARDED_BY(mu_);
+  std::shared_ptr<StreamReactor> self_;
+};
+
+// Ends a stream that never began.
+class RefusedStream : public RawStream {
+ public:
+  explicit RefusedStream(const absl::Status& status) {
+    Finish(ToGrpcStatus(status));
+  }
+  void OnDone() final { delete this; }
+};
+
+}  // namespace djinn::coordinator
+
+#endif  // COORDINATOR_RPC_STREAM_REACTOR_H_

@@ -1,0 +1,168 @@
+#include "coordinator/server/coordinator.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/memory/memory.h"
+#include "common/log/log.h"
+#include "common/metrics/process_metrics.h"
+#include "common/status_macros.h"
+#include "coordinator/admin/scrape.h"
+#include "coordinator/cluster/placement/demand_meter.h"
+#include "coordinator/persistence/memory_store.h"
+#include "coordinator/persistence/persistence.h"
+#include "coordinator/persistence/sqlite_store.h"
+
+namespace djinn::coordinator {
+namespace {
+
+// How long streams may take to hear why they end.
+constexpr absl::Duration kStopGrace = absl::Seconds(1);
+// No time-out needs to take effect more precisely.
+constexpr absl::Duration kMaxTick = absl::Milliseconds(200);
+// A process that has not looked at its clock for so many of them stood still:
+// busy machines are late by less.
+constexpr int kMaxLateTicks = 4;
+
+}  // namespace
+
+Coordinator::Coordinator(Config config, Clock* clock, RandomSource* random,
+                         ReadConfigFunction read_config, bool tick)
+    : config_(std::move(config)),
+      period_(std::min(kMaxTick, config_.heartbeat_interval / 4)),
+      clock_(clock, tick ? kMaxLateTicks * period_ : absl::InfiniteDuration()),
+      tenants_(config_.tenants),
+      cluster_(MakeCluster(&config_, &tenants_, &clock_, random)),
+      reloader_(&config_, std::move(read_config), cluster_.get(), clock),
+      graphs_(config_.graph_store_bytes),
+      intake_(&graphs_),
+      sessions_(&tenants_, cluster_.get(), &graphs_, &intake_),
+      workers_(config_.join_token, cluster_.get()),
+      admin_(config_.admin_token, cluster_.get(), &graphs_, &reloader_),
+      scaler_(Scaler(config_.scaler.target_utilisation,
+                     [this] { return demand::Demand(*cluster_); })) {}
+
+absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Start(
+    Config config, Clock* clock, RandomSource* random,
+    ReadConfigFunction read_config, bool tick) {
+  auto coordinator = absl::WrapUnique(new Coordinator(
+      std::move(config), clock, random, std::move(read_config), tick));
+  DJINN_RETURN_IF_ERROR(coordinator->OpenState(clock, random));
+  ServerOptions options;
+  options.address = coordinator->config_.listen;
+  options.tls = coordinator->config_.tls;
+  options.insecure = coordinator->config_.insecure;
+  options.services = {&coordinator->sessions_, &coordinator->workers_,
+                      &coordinator->admin_};
+  options.health_services = {"djinn.v1.Session", "djinn.v1.WorkerRegistry",
+                             "djinn.v1.Admin"};
+  options.admin_token = coordinator->config_.admin_token;
+  options.call_metrics = &coordinator->call_metrics_;
+  DJINN_ASSIGN_OR_RETURN(coordinator->server_, Server::Start(options));
+  DJINN_RETURN_IF_ERROR(coordinator->StartScaler());
+  DJINN_RETURN_IF_ERROR(coordinator->StartMonitoring());
+  if (tick) {
+    coordinator->ticker_ =
+        std::thread([raw = coordinator.get()] { raw->TickUntilStopped(); });
+  }
+  return coordinator;
+}
+
+absl::Status Coordinator::OpenState(Clock* clock, RandomSource* random) {
+  if (config_.state_file.empty()) {
+    store_ = std::make_unique<MemoryStore>();
+  } else {
+    DJINN_ASSIGN_OR_RETURN(store_, SqliteStore::Open({config_.state_file}));
+  }
+  DJINN_ASSIGN_OR_RETURN(
+      keeper_, StateKeeper::Open(store_.get(), clock, random->HexId()));
+  if (store_->persistent()) {
+    DJINN_ASSIGN_OR_RETURN(const StateKeeper::State state, keeper_->Read());
+    DJINN_RETURN_IF_ERROR(persistence::Restore(*cluster_, state));
+    log::Info("state restored",
+              {{"entries", state.size()}, {"term", keeper_->term()}});
+  }
+  keeper_->Start([this] { return persistence::Save(*cluster_); },
+                 [this] { persistence::NoteKept(*cluster_); });
+  // A key must be kept before anything is signed with it.
+  return keeper_->Write();
+}
+
+absl::Status Coordinator::StartScaler() {
+  if (config_.scaler.listen.empty()) return absl::OkStatus();
+  ServerOptions options;
+  options.address = config_.scaler.listen;
+  options.tls = config_.tls;
+  options.insecure = config_.scaler.insecure;
+  options.services = {&scaler_};
+  options.health_services = {"externalscaler.ExternalScaler"};
+  options.call_metrics = &call_metrics_;
+  DJINN_ASSIGN_OR_RETURN(scaler_server_, Server::Start(options));
+  log::Info("scaler serves", {{"address", scaler_server_->address()}});
+  return absl::OkStatus();
+}
+
+absl::Status Coordinator::StartMonitoring() {
+  if (config_.monitoring.listen.empty()) return absl::OkStatus();
+  MonitoringOptions options;
+  options.address = config_.monitoring.listen;
+  options.insecure = config_.monitoring.insecure;
+  options.sources = {
+      ProcessMetrics("coordinator"),
+      [this](Exposition* out) { scrape::Collect(*cluster_, out); },
+      [this](Exposition* out) { call_metrics_.Collect(out); },
+      [this](Exposition* out) { keeper_->Collect(out); },
+      [this](Exposition* out) { reloader_.Collect(out); },
+      [this](Exposition* out) {
+        const GraphStore::Stats stats = graphs_.stats();
+        out->Gauge("djinn_graphs", "Structures kept.",
+                   static_cast<double>(stats.graphs));
+        out->Gauge("djinn_graph_store_bytes", "What they take.",
+                   static_cast<double>(stats.bytes));
+      }};
+  options.readiness = [this] {
+    MutexLock lock(&mu_);
+    return std::vector<ReadinessCheck>{
+        {"serving", stopping_ ? "the coordinator stops" : ""},
+        {"store", keeper_->failure()}};
+  };
+  DJINN_ASSIGN_OR_RETURN(monitoring_,
+                         MonitoringServer::Start(std::move(options)));
+  return absl::OkStatus();
+}
+
+Coordinator::~Coordinator() { Stop(); }
+
+void Coordinator::Stop() {
+  {
+    MutexLock lock(&mu_);
+    stopping_ = true;
+    stopped_.SignalAll();
+  }
+  if (ticker_.joinable()) ticker_.join();
+  if (server_ == nullptr) return;
+  coordinator::Stop(*cluster_);
+  server_->Shutdown(kStopGrace);
+  // Its streams go on for ever: they get no grace.
+  if (scaler_server_ != nullptr) {
+    scaler_server_->Shutdown(absl::ZeroDuration());
+  }
+  keeper_->Stop();
+}
+
+void Coordinator::TickUntilStopped() {
+  for (;;) {
+    {
+      MutexLock lock(&mu_);
+      if (!stopping_) stopped_.WaitWithTimeout(&mu_, period_);
+      if (stopping_) return;
+    }
+    coordinator::Tick(*cluster_);
+    if (const absl::Duration left_out = clock_.TakeLeftOut();
+        left_out > absl::ZeroDuration()) {
+      log::Warning("stood still: nobody is late for that", {{"for", left_out}});
+    }
+  }
+}
+
+}  // namespace djinn::coordinator

@@ -1,0 +1,102 @@
+// A running coordinator: the cluster's state, its services on one address, and
+// the thread that lets time pass.
+#ifndef COORDINATOR_SERVER_COORDINATOR_H_
+#define COORDINATOR_SERVER_COORDINATOR_H_
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "absl/status/statusor.h"
+#include "common/clock.h"
+#include "common/mutex.h"
+#include "common/net/call_metrics.h"
+#include "common/net/monitoring_server.h"
+#include "common/net/server.h"
+#include "common/random.h"
+#include "coordinator/admin/config_reloader.h"
+#include "coordinator/config/config.h"
+#include "coordinator/config/tenants.h"
+#include "coordinator/graphs/graph_intake.h"
+#include "coordinator/graphs/graph_store.h"
+#include "coordinator/persistence/state_keeper.h"
+#include "coordinator/persistence/store.h"
+#include "coordinator/rpc/grpc_admin_service.h"
+#include "coordinator/rpc/grpc_session_service.h"
+#include "coordinator/rpc/grpc_worker_registry_service.h"
+#include "coordinator/scaler/grpc_scaler_service.h"
+#include "coordinator/server/running_clock.h"
+#include "coordinator/tables/cluster_state.h"
+
+namespace djinn::coordinator {
+
+class Coordinator {
+ public:
+  // Serves until Stop(). `clock` and `random` must outlive it. Errors: as
+  // Server::Start(), MonitoringServer::Start() and the store's. With `tick`
+  // false time stands still until the caller ticks the cluster: for tests with
+  // a fake clock.
+  // `read_config` reads the configuration again, for ReloadConfig().
+  using ReadConfigFunction = std::function<absl::StatusOr<Config>()>;
+  static absl::StatusOr<std::unique_ptr<Coordinator>> Start(
+      Config config, Clock* clock, RandomSource* random,
+      ReadConfigFunction read_config, bool tick = true);
+
+  ~Coordinator();
+  Coordinator(const Coordinator&) = delete;
+  Coordinator& operator=(const Coordinator&) = delete;
+
+  // Where clients and workers reach it.
+  const std::string& address() const { return server_->address(); }
+  // Where its monitoring port is; empty when none is configured.
+  std::string monitoring_address() const {
+    return monitoring_ == nullptr ? "" : monitoring_->address();
+  }
+  ClusterState* cluster() { return cluster_.get(); }
+  ConfigReloader* reloader() { return &reloader_; }
+
+  // Ends every stream with a reason, then the server. Sessions and leases live
+  // on at the workers, for another coordinator to adopt.
+  void Stop();
+
+ private:
+  Coordinator(Config config, Clock* clock, RandomSource* random,
+              ReadConfigFunction read_config, bool tick);
+  absl::Status OpenState(Clock* clock, RandomSource* random);
+  void TickUntilStopped();
+  absl::Status StartMonitoring();
+  absl::Status StartScaler();
+
+  const Config config_;
+  // How often the cluster is ticked.
+  const absl::Duration period_;
+  RunningClock clock_;
+  Tenants tenants_;
+  const std::unique_ptr<ClusterState> cluster_;
+  ConfigReloader reloader_;
+  std::unique_ptr<Store> store_;
+  std::unique_ptr<StateKeeper> keeper_;
+  GraphStore graphs_;
+  GraphIntake intake_;
+  GrpcSessionService sessions_;
+  GrpcWorkerRegistryService workers_;
+  GrpcAdminService admin_;
+  CallMetrics call_metrics_;
+  // After the services it serves: it ends first.
+  std::unique_ptr<Server> server_;
+  GrpcScalerService scaler_;
+  // Null when none is configured.
+  std::unique_ptr<Server> scaler_server_;
+
+  Mutex mu_;
+  CondVar stopped_;
+  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
+  std::thread ticker_;
+  // Last: it looks at all the others. Null when none is configured.
+  std::unique_ptr<MonitoringServer> monitoring_;
+};
+
+}  // namespace djinn::coordinator
+
+#endif  // COORDINATOR_SERVER_COORDINATOR_H_

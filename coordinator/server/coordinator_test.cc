@@ -1,0 +1,692 @@
+// The services over real gRPC, with a fake clock: what the wire adds to the
+// cluster's rules.
+#include "coordinator/server/coordinator.h"
+
+#include <memory>
+#include <string>
+#include <thread>
+#include <tuple>
+
+#include "common/error.h"
+#include "common/lease/lease_verifier.h"
+#include "common/net/bearer.h"
+#include "common/net/channel_options.h"
+#include "common/net/grpc_status.h"
+#include "common/version.h"
+#include "coordinator/admin/scrape.h"
+#include "coordinator/admin/views.h"
+#include "coordinator/cluster/sessions.h"
+#include "coordinator/tables/run_inquiries.h"
+#include "coordinator/testing/testing.h"
+#include "gmock/gmock.h"
+#include "google/protobuf/unknown_field_set.h"
+#include "gtest/gtest.h"
+#include "scheduler/placement/work.h"
+
+namespace djinn::coordinator {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+
+// A stream under test; every call ends by the context's deadline.
+template <typename Request, typename Response>
+class Stream {
+ public:
+  template <typename Open>
+  Stream(const std::string& token, Open open) {
+    context_.set_deadline(std::chrono::system_clock::now() +
+                          std::chrono::seconds(60));
+    if (!token.empty()) PutBearer(token, &context_);
+    stream_ = open(&context_);
+  }
+  ~Stream() {
+    if (stream_ == nullptr) return;
+    context_.TryCancel();
+    Finish().IgnoreError();
+  }
+
+  void Send(const Request& request) { stream_->Write(request); }
+  Response Read() {
+    Response response;
+    EXPECT_TRUE(stream_->Read(&response));
+    return response;
+  }
+  absl::Status Finish() {
+    Response ignored;
+    while (stream_->Read(&ignored)) {
+    }
+    const absl::Status status = FromGrpcStatus(stream_->Finish());
+    stream_ = nullptr;
+    return status;
+  }
+
+ private:
+  grpc::ClientContext context_;
+  std::unique_ptr<grpc::ClientReaderWriterInterface<Request, Response>> stream_;
+};
+
+class SilentWaker : public Waker {
+ public:
+  void Wake() override {}
+};
+
+using SessionStream = Stream<v1::SessionRequest, v1::SessionResponse>;
+using WorkerStream = Stream<v1::WorkerState, v1::DesiredState>;
+
+class CoordinatorTest : public testing::Test {
+ protected:
+  CoordinatorTest() { Restart(); }
+
+  void Restart(bool tick = false) {
+    if (coordinator_ != nullptr) {
+      config_.listen = coordinator_->address();
+      // It lets go of its state file.
+      coordinator_.reset();
+    }
+    auto started = Coordinator::Start(
+        config_, &clock_, &random_,
+        [this]() -> absl::StatusOr<Config> { return next_config_; }, tick);
+    ASSERT_TRUE(started.ok()) << started.status();
+    coordinator_ = *std::move(started);
+    channel_ = MakeChannel(coordinator_->address()).value();
+    sessions_ = v1::Session::NewStub(channel_);
+    workers_ = v1::WorkerRegistry::NewStub(channel_);
+    admin_ = v1::Admin::NewStub(channel_);
+  }
+
+  std::unique_ptr<SessionStream> Attach(const std::string& token) {
+    return std::make_unique<SessionStream>(
+        token, [&](auto* context) { return sessions_->Attach(context); });
+  }
+  std::unique_ptr<SessionStream> Open(const std::string& token,
+                                      std::string* session_id) {
+    auto stream = Attach(token);
+    v1::SessionRequest request;
+    *request.mutable_open() = TestOpen(*session_id);
+    stream->Send(request);
+    *session_id = stream->Read().opened().session_id();
+    return stream;
+  }
+  std::unique_ptr<WorkerStream> Synchronize(const std::string& token) {
+    return std::make_unique<WorkerStream>(
+        token, [&](auto* context) { return workers_->Synchronize(context); });
+  }
+  template <typename Response, typename Request, typename Method>
+  absl::StatusOr<Response> Ask(Method method, const Request& request,
+                               const std::string& token = "admin-token") {
+    grpc::ClientContext context;
+    PutBearer(token, &context);
+    Response response;
+    const absl::Status status =
+        FromGrpcStatus(((*admin_).*method)(&context, request, &response));
+    if (!status.ok()) return status;
+    return response;
+  }
+  std::vector<v1::SessionInfo> Sessions() {
+    return views::Sessions(*coordinator_->cluster(), {}).items;
+  }
+
+  Config config_ = TestConfig();
+  // What a reload finds.
+  absl::StatusOr<Config> next_config_ = TestConfig();
+  FakeClock clock_;
+  FakeRandomSource random_;
+  std::unique_ptr<Coordinator> coordinator_;
+  std::shared_ptr<grpc::Channel> channel_;
+  std::unique_ptr<v1::Session::Stub> sessions_;
+  std::unique_ptr<v1::WorkerRegistry::Stub> workers_;
+  std::unique_ptr<v1::Admin::Stub> admin_;
+};
+
+v1::SessionRequest AskLease(uint32_t device) {
+  v1::SessionRequest request;
+  *request.mutable_lease() = TestLeaseRequest(device);
+  return request;
+}
+
+TEST_F(CoordinatorTest, LeaseFromRequestToGrant) {
+  v1::WorkerState state = TestWorker("w0");
+  auto worker = Synchronize("join-token");
+  worker->Send(state);
+  EXPECT_EQ(worker->Read().revision(), 1u);
+
+  std::string session_id;
+  auto session = Open("red-token", &session_id);
+  session->Send(AskLease(0));
+  const v1::DesiredState desired = worker->Read();
+  ASSERT_THAT(desired.leases(), SizeIs(1));
+  state.set_applied_revision(desired.revision());
+  *state.add_sessions()->mutable_lease() = desired.leases(0);
+  worker->Send(state);
+  const v1::LeaseGranted granted = session->Read().granted();
+  EXPECT_EQ(granted.lease().token(), desired.leases(0).SerializeAsString());
+
+  v1::SessionRequest close;
+  close.mutable_close();
+  session->Send(close);
+  EXPECT_EQ(session->Finish(), absl::OkStatus());
+  EXPECT_TRUE(Sessions().empty());
+  EXPECT_THAT(worker->Read().drop_session_ids(), ElementsAre(session_id));
+}
+
+TEST_F(CoordinatorTest, WrongTokensAreTypedErrors) {
+  for (const char* token : {"", "red", "join-token"}) {
+    const absl::Status status = Attach(token)->Finish();
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnauthenticated);
+    EXPECT_EQ(ErrorReason(status), "TOKEN_UNKNOWN");
+  }
+  EXPECT_EQ(ErrorReason(Synchronize("red-token")->Finish()), "TOKEN_UNKNOWN");
+  EXPECT_EQ(ErrorReason(Ask<v1::ListWorkersResponse>(
+                            &v1::Admin::Stub::ListWorkers,
+                            v1::ListWorkersRequest(), "red-token")
+                            .status()),
+            "TOKEN_UNKNOWN");
+}
+
+TEST_F(CoordinatorTest, WrongWindowAndWrongOrder) {
+  auto window = Attach("red-token");
+  v1::SessionRequest request;
+  *request.mutable_open() = TestOpen();
+  request.mutable_open()->mutable_protocol()->set_min(9);
+  request.mutable_open()->mutable_protocol()->set_max(9);
+  window->Send(request);
+  EXPECT_EQ(ErrorReason(window->Finish()), "PROTOCOL_WINDOW");
+
+  auto order = Attach("red-token");
+  order->Send(AskLease(0));
+  EXPECT_EQ(ErrorReason(order->Finish()), "PROTOCOL_VIOLATION");
+
+  std::string session_id;
+  auto empty = Open("red-token", &session_id);
+  empty->Send(v1::SessionRequest());
+  EXPECT_EQ(ErrorReason(empty->Finish()), "PROTOCOL_VIOLATION");
+}
+
+TEST_F(CoordinatorTest, SessionOfAnotherTenant) {
+  std::string session_id;
+  auto red = Open("red-token", &session_id);
+  auto blue = Attach("blue-token");
+  v1::SessionRequest request;
+  *request.mutable_open() = TestOpen(session_id);
+  blue->Send(request);
+  EXPECT_EQ(ErrorReason(blue->Finish()), "SESSION_OF_OTHER_TENANT");
+  EXPECT_THAT(Sessions(), SizeIs(1));
+}
+
+TEST_F(CoordinatorTest, WorkerIdInUse) {
+  auto first = Synchronize("join-token");
+  first->Send(TestWorker("w0"));
+  first->Read();
+  auto second = Synchronize("join-token");
+  second->Send(TestWorker("w0", 2));
+  const absl::Status status = second->Finish();
+  EXPECT_EQ(status.code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_EQ(ErrorReason(status), "WORKER_ID_IN_USE");
+}
+
+TEST_F(CoordinatorTest, StructuresAreStoredAndCountedPerSession) {
+  std::string red_id, blue_id;
+  auto red = Open("red-token", &red_id);
+  auto blue = Open("blue-token", &blue_id);
+  v1::SessionRequest request;
+  *request.mutable_structure() = TestStructure(3);
+  for (auto* stream : {red.get(), red.get(), blue.get()}) {
+    stream->Send(request);
+  }
+  // Messages are dealt with in order: the end says that structures are through.
+  v1::SessionRequest close;
+  close.mutable_close();
+  for (auto* stream : {red.get(), blue.get()}) {
+    stream->Send(close);
+    EXPECT_EQ(stream->Finish(), absl::OkStatus());
+  }
+  const auto graphs = Ask<v1::ListGraphsResponse>(&v1::Admin::Stub::ListGraphs,
+                                                  v1::ListGraphsRequest());
+  ASSERT_TRUE(graphs.ok()) << graphs.status();
+  ASSERT_THAT(graphs->graphs(), SizeIs(1));
+  EXPECT_EQ(graphs->graphs(0).definition_count(), 2u);
+  v1::GetGraphRequest get;
+  get.set_fingerprint(graphs->graphs(0).fingerprint().substr(0, 8));
+  EXPECT_EQ(Ask<v1::GraphInfo>(&v1::Admin::Stub::GetGraph, get)
+                ->structure()
+                .nodes_size(),
+            1);
+}
+
+TEST_F(CoordinatorTest, AMessageThatIsTooLargeEndsItsStream) {
+  for (const size_t size : {size_t{65} << 10, size_t{5} << 20}) {
+    std::string id;
+    auto stream = Open("red-token", &id);
+    v1::SessionRequest close;
+    close.mutable_close();
+    close.GetReflection()->MutableUnknownFields(&close)->AddLengthDelimited(
+        99, std::string(size, 'x'));
+    stream->Send(close);
+    const absl::Status status = stream->Finish();
+    EXPECT_EQ(ErrorReason(status), "PROTOCOL_VIOLATION") << status;
+    EXPECT_THAT(std::string(status.message()),
+                HasSubstr("at most 65536 are allowed"));
+  }
+}
+
+TEST_F(CoordinatorTest, AStructureThatIsTooLargeIsLeftOut) {
+  std::string id;
+  auto stream = Open("red-token", &id);
+  v1::SessionRequest request;
+  *request.mutable_structure() = TestStructure(3);
+  request.mutable_notes()->add_notes()->set_location(std::string(4 << 20, 'x'));
+  request.mutable_notes()->add_note_of_node(1);
+  stream->Send(request);
+  // A program that has such structures runs on, and others of it are taken.
+  request.mutable_notes()->mutable_notes(0)->set_location(
+      std::string(1 << 20, 'x'));
+  *request.mutable_structure() = TestStructure(4);
+  stream->Send(request);
+  v1::SessionRequest close;
+  close.mutable_close();
+  stream->Send(close);
+  EXPECT_EQ(stream->Finish(), absl::OkStatus());
+  const auto graphs = Ask<v1::ListGraphsResponse>(&v1::Admin::Stub::ListGraphs,
+                                                  v1::ListGraphsRequest());
+  ASSERT_TRUE(graphs.ok()) << graphs.status();
+  EXPECT_THAT(graphs->graphs(), SizeIs(1));
+  Exposition out;
+  scrape::Collect(*coordinator_->cluster(), &out);
+  EXPECT_THAT(out.Text(), HasSubstr("djinn_rejections_total{tenant=\"red\","
+                                    "reason=\"STRUCTURE_TOO_LARGE\"} 1\n"));
+}
+
+TEST_F(CoordinatorTest, MalformedStructureEndsOnlyItsStream) {
+  std::string red_id, blue_id;
+  auto red = Open("red-token", &red_id);
+  auto blue = Open("blue-token", &blue_id);
+  v1::SessionRequest request;
+  *request.mutable_structure() = TestStructure(3);
+  request.mutable_structure()->mutable_nodes(0)->set_operator_index(7);
+  red->Send(request);
+  EXPECT_EQ(red->Finish().code(), absl::StatusCode::kInvalidArgument);
+  *request.mutable_structure() = TestStructure(3);
+  blue->Send(request);
+  v1::SessionRequest close;
+  close.mutable_close();
+  blue->Send(close);
+  EXPECT_EQ(blue->Finish(), absl::OkStatus());
+}
+
+TEST_F(CoordinatorTest, RestartLosesNothing) {
+  v1::WorkerState state = TestWorker("w0");
+  auto worker = Synchronize("join-token");
+  worker->Send(state);
+  worker->Read();
+  std::string session_id;
+  auto session = Open("red-token", &session_id);
+  session->Send(AskLease(0));
+  const v1::DesiredState desired = worker->Read();
+  *state.add_sessions()->mutable_lease() = desired.leases(0);
+  state.set_applied_revision(desired.revision());
+  worker->Send(state);
+  const std::string lease_id = session->Read().granted().lease().lease_id();
+
+  Restart();
+  EXPECT_EQ(worker->Finish().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(session->Finish().code(), absl::StatusCode::kUnavailable);
+  worker = Synchronize("join-token");
+  state.set_applied_revision(0);
+  worker->Send(state);
+  const v1::DesiredState adopted = worker->Read();
+  EXPECT_THAT(adopted.drop_session_ids(), SizeIs(0));
+  EXPECT_EQ(UncheckedClaims(adopted.leases(0)).lease_id(), lease_id);
+  const std::string before = session_id;
+  session = Open("red-token", &session_id);
+  EXPECT_EQ(session_id, before);
+  EXPECT_EQ(Sessions()[0].state(), v1::SessionInfo::ATTACHED);
+}
+
+TEST_F(CoordinatorTest, WhatWasLearntIsInTheStateFile) {
+  config_.state_file = testing::TempDir() + "/learnt.db";
+  config_.placement_policy = "minimize_cost";
+  Restart();
+  const auto open = [&] {
+    return sessions::Attach(*coordinator_->cluster(), TestTenant("red"),
+                            TestOpen(), std::make_shared<SilentWaker>());
+  };
+  const auto join = [&] {
+    // An hour of the first costs less, but not the work.
+    for (const auto& [id, price, speed] :
+         {std::tuple("cheap", 1, 1e11), std::tuple("fast", 5, 1e12)}) {
+      v1::WorkerState state = TestWorker(id);
+      state.set_price_per_hour(price);
+      state.mutable_speed()->set_flops_per_second(speed);
+      state.mutable_speed()->set_bytes_per_second(1e12);
+      ASSERT_TRUE(coordinator_->cluster()
+                      ->Join(state, std::make_shared<SilentWaker>())
+                      .ok());
+    }
+  };
+  const auto place = [&] {
+    const StreamId session = *open();
+    EXPECT_TRUE(coordinator_->cluster()
+                    ->RequestLease(session, TestLeaseRequest(0))
+                    .ok());
+    const std::string worker_id = coordinator_->cluster()
+                                      ->ExplainSession(session.owner)
+                                      ->devices(0)
+                                      .decision()
+                                      .worker_id();
+    sessions::Close(*coordinator_->cluster(), session);
+    return worker_id;
+  };
+  join();
+  EXPECT_EQ(place(), "cheap");
+  auto work = std::make_shared<scheduler::Work>();
+  work->Add({semantics::OpClass::kMatmul,
+             semantics::Phase::kForward,
+             {1'000'000'000'000, 0, 0},
+             1});
+  sessions::NoteStructure(*coordinator_->cluster(), *open(), "s", work);
+  EXPECT_EQ(place(), "fast");
+  Restart();
+  join();
+  EXPECT_EQ(place(), "fast");
+}
+
+TEST_F(CoordinatorTest, BrokenStreamTimesOut) {
+  // The break arrives when it arrives; the next tick then ends the session.
+  config_.session_timeout = absl::ZeroDuration();
+  Restart(/*tick=*/true);
+  auto worker = Synchronize("join-token");
+  v1::WorkerState state = TestWorker("w0");
+  worker->Send(state);
+  worker->Read();
+  std::string session_id;
+  auto session = Open("red-token", &session_id);
+  session->Send(AskLease(0));
+  state.set_applied_revision(worker->Read().revision());
+  worker->Send(state);
+  session->Read();
+  session.reset();
+  EXPECT_THAT(worker->Read().drop_session_ids(), ElementsAre(session_id));
+  EXPECT_TRUE(Sessions().empty());
+
+  auto late = Attach("red-token");
+  v1::SessionRequest request;
+  *request.mutable_open() = TestOpen(session_id);
+  late->Send(request);
+  const absl::Status expired = late->Finish();
+  EXPECT_EQ(expired.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(ErrorReason(expired), "SESSION_EXPIRED");
+}
+
+TEST_F(CoordinatorTest, AdminListsInPages) {
+  auto w0 = Synchronize("join-token");
+  w0->Send(TestWorker("w0"));
+  w0->Read();
+  auto w1 = Synchronize("join-token");
+  w1->Send(TestWorker("w1", 2));
+  w1->Read();
+  const auto list = [this](const v1::ListWorkersRequest& request) {
+    return Ask<v1::ListWorkersResponse>(&v1::Admin::Stub::ListWorkers, request);
+  };
+  v1::ListWorkersRequest request;
+  request.set_page_size(1);
+  auto page = list(request);
+  ASSERT_TRUE(page.ok()) << page.status();
+  ASSERT_THAT(page->workers(), SizeIs(1));
+  EXPECT_EQ(page->workers(0).worker_id(), "w0");
+  request.set_page_token(page->next_page_token());
+  page = list(request);
+  ASSERT_THAT(page->workers(), SizeIs(1));
+  EXPECT_EQ(page->workers(0).worker_id(), "w1");
+  EXPECT_EQ(page->next_page_token(), "");
+  request.set_page_size(-1);
+  EXPECT_EQ(ErrorReason(list(request).status()), "PAGE_SIZE_NEGATIVE");
+  v1::ListLeasesRequest other;
+  other.set_page_token(request.page_token());
+  EXPECT_EQ(ErrorReason(
+                Ask<v1::ListLeasesResponse>(&v1::Admin::Stub::ListLeases, other)
+                    .status()),
+            "PAGE_TOKEN_MALFORMED");
+}
+
+TEST_F(CoordinatorTest, AdminGetsAndLists) {
+  auto worker = Synchronize("join-token");
+  worker->Send(TestWorker("w0"));
+  worker->Read();
+  v1::GetWorkerRequest get;
+  get.set_worker_id("w0");
+  const auto info = Ask<v1::WorkerInfo>(&v1::Admin::Stub::GetWorker, get);
+  ASSERT_TRUE(info.ok()) << info.status();
+  EXPECT_EQ(info->device(), "fake");
+  EXPECT_EQ(info->state(), v1::WorkerInfo::ACTIVE);
+  get.set_worker_id("w1");
+  const absl::Status missing =
+      Ask<v1::WorkerInfo>(&v1::Admin::Stub::GetWorker, get).status();
+  EXPECT_EQ(missing.code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(ErrorReason(missing), "WORKER_UNKNOWN");
+
+  const auto tenants = Ask<v1::ListTenantsResponse>(
+      &v1::Admin::Stub::ListTenants, v1::ListTenantsRequest());
+  EXPECT_THAT(tenants->tenants(), SizeIs(2));
+  std::string session_id;
+  auto session = Open("red-token", &session_id);
+  v1::GetSessionRequest of;
+  of.set_session_id(session_id);
+  const auto shown = Ask<v1::SessionInfo>(&v1::Admin::Stub::GetSession, of);
+  ASSERT_TRUE(shown.ok()) << shown.status();
+  EXPECT_EQ(shown->session_id(), session_id.substr(0, 8));
+  EXPECT_EQ(shown->program(), "test");
+}
+
+TEST_F(CoordinatorTest, AQueueStaysStoppedUntilItIsResumed) {
+  config_.state_file = testing::TempDir() + "/stopped.db";
+  Restart();
+  v1::StopQueueRequest stop;
+  stop.set_tenant("green");
+  EXPECT_EQ(ErrorReason(
+                Ask<v1::QueueInfo>(&v1::Admin::Stub::StopQueue, stop).status()),
+            "TENANT_UNKNOWN");
+  stop.set_tenant("red");
+  stop.set_drain(true);
+  const auto stopped = Ask<v1::QueueInfo>(&v1::Admin::Stub::StopQueue, stop);
+  ASSERT_TRUE(stopped.ok()) << stopped.status();
+  EXPECT_TRUE(stopped->stop().drain());
+  Restart();
+  const auto queues = Ask<v1::ListQueuesResponse>(&v1::Admin::Stub::ListQueues,
+                                                  v1::ListQueuesRequest());
+  ASSERT_THAT(queues->queues(), SizeIs(2));
+  EXPECT_FALSE(queues->queues(0).has_stop());
+  EXPECT_TRUE(queues->queues(1).stop().drain());
+  v1::ResumeQueueRequest resume;
+  resume.set_tenant("red");
+  EXPECT_FALSE(
+      Ask<v1::QueueInfo>(&v1::Admin::Stub::ResumeQueue, resume)->has_stop());
+  v1::GetQueueRequest get;
+  get.set_tenant("red");
+  EXPECT_FALSE(Ask<v1::QueueInfo>(&v1::Admin::Stub::GetQueue, get)->has_stop());
+  EXPECT_EQ(ErrorReason(Ask<v1::QueueInfo>(&v1::Admin::Stub::StopQueue, stop,
+                                           "red-token")
+                            .status()),
+            "TOKEN_UNKNOWN");
+}
+
+TEST_F(CoordinatorTest, AQuotaIsTriedAndNotSet) {
+  v1::TryQuotaRequest request;
+  request.set_tenant("red");
+  request.set_resource("memory_bytes");
+  request.set_nominal(1 << 20);
+  const auto tried =
+      Ask<v1::TryQuotaResponse>(&v1::Admin::Stub::TryQuota, request);
+  ASSERT_TRUE(tried.ok()) << tried.status();
+  EXPECT_FALSE(tried->has_before());
+  EXPECT_EQ(tried->after().nominal(), 1 << 20);
+  v1::GetTenantRequest get;
+  get.set_tenant("red");
+  EXPECT_THAT(Ask<v1::TenantInfo>(&v1::Admin::Stub::GetTenant, get)->quotas(),
+              SizeIs(0));
+  request.set_resource("memory");
+  EXPECT_EQ(
+      ErrorReason(Ask<v1::TryQuotaResponse>(&v1::Admin::Stub::TryQuota, request)
+                      .status()),
+      "RESOURCE_UNKNOWN");
+  request.set_tenant("green");
+  EXPECT_EQ(
+      ErrorReason(Ask<v1::TryQuotaResponse>(&v1::Admin::Stub::TryQuota, request)
+                      .status()),
+      "TENANT_UNKNOWN");
+}
+
+TEST_F(CoordinatorTest, SaysWhichVersionItIs) {
+  const auto version = Ask<v1::VersionInfo>(&v1::Admin::Stub::GetVersion,
+                                            v1::GetVersionRequest());
+  ASSERT_TRUE(version.ok()) << version.status();
+  EXPECT_EQ(version->version(), kVersion);
+}
+
+// An operator's call that waits for a worker.
+class RunsCallTest : public CoordinatorTest {
+ protected:
+  RunsCallTest() {
+    state_ = TestWorker("w0");
+    worker_ = Synchronize("join-token");
+    worker_->Send(state_);
+    worker_->Read();
+    session_ = Open("red-token", &session_id_);
+    session_->Send(AskLease(0));
+    const v1::DesiredState desired = worker_->Read();
+    state_.set_applied_revision(desired.revision());
+    *state_.add_sessions()->mutable_lease() = desired.leases(0);
+    worker_->Send(state_);
+    session_->Read();
+  }
+  ~RunsCallTest() override {
+    if (caller_.joinable()) caller_.join();
+  }
+
+  // Returns when the worker is asked.
+  v1::RunsQuestion Call() {
+    caller_ = std::thread([this] {
+      v1::ListRunsRequest request;
+      request.set_session_id(session_id_);
+      answer_ = Ask<v1::ListRunsResponse>(&v1::Admin::Stub::ListRuns, request);
+    });
+    for (;;) {
+      const v1::DesiredState desired = worker_->Read();
+      if (desired.runs_questions_size() > 0) return desired.runs_questions(0);
+    }
+  }
+  absl::StatusOr<v1::ListRunsResponse> Answer() {
+    caller_.join();
+    return answer_;
+  }
+
+  v1::WorkerState state_;
+  std::unique_ptr<WorkerStream> worker_;
+  std::string session_id_;
+  std::unique_ptr<SessionStream> session_;
+  absl::StatusOr<v1::ListRunsResponse> answer_;
+  std::thread caller_;
+};
+
+TEST_F(RunsCallTest, IsAnsweredByTheWorker) {
+  const v1::RunsQuestion question = Call();
+  EXPECT_EQ(question.session_id(), session_id_);
+  // The other calls do not wait for it.
+  EXPECT_THAT(Sessions(), SizeIs(1));
+  v1::RunsAnswer* const answer = state_.add_runs_answers();
+  answer->set_question_id(question.question_id());
+  answer->add_leases()->set_lease_id(
+      UncheckedClaims(state_.sessions(0).lease()).lease_id());
+  answer->mutable_leases(0)->add_runs()->set_number(17);
+  worker_->Send(state_);
+  const absl::StatusOr<v1::ListRunsResponse> runs = Answer();
+  ASSERT_TRUE(runs.ok()) << runs.status();
+  ASSERT_THAT(runs->runs(), SizeIs(1));
+  EXPECT_EQ(runs->runs(0).run(), "0:17");
+}
+
+TEST_F(RunsCallTest, NamesAWorkerThatDoesNotAnswer) {
+  Call();
+  clock_.Advance(RunInquiries::kPatience);
+  coordinator::Tick(*coordinator_->cluster());
+  const absl::Status status = Answer().status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(ErrorReason(status), "WORKER_SILENT");
+  EXPECT_THAT(std::string(status.message()), HasSubstr("w0"));
+}
+
+TEST_F(RunsCallTest, EndsWithTheCoordinator) {
+  Call();
+  coordinator_->Stop();
+  EXPECT_EQ(ErrorReason(Answer().status()), "COORDINATOR_STOPPING");
+}
+
+TEST_F(RunsCallTest, NeedsTheAdminToken) {
+  v1::ListRunsRequest list;
+  list.set_session_id(session_id_);
+  v1::ExplainRunRequest explain;
+  explain.set_session_id(session_id_);
+  explain.set_run("17");
+  // Tenants are told nothing of runs, not even of their own.
+  for (const char* const token : {"red-token", "join-token"}) {
+    EXPECT_EQ(ErrorReason(Ask<v1::ListRunsResponse>(&v1::Admin::Stub::ListRuns,
+                                                    list, token)
+                              .status()),
+              "TOKEN_UNKNOWN");
+    EXPECT_EQ(ErrorReason(Ask<v1::RunExplanation>(&v1::Admin::Stub::ExplainRun,
+                                                  explain, token)
+                              .status()),
+              "TOKEN_UNKNOWN");
+  }
+}
+
+TEST_F(CoordinatorTest, AWrongConfigurationChangesNothing) {
+  next_config_ = MakeError(absl::StatusCode::kInvalidArgument, "BAD_CONFIG",
+                           "c.yaml:3: tenants: needs at least one");
+  const absl::Status status =
+      Ask<v1::ReloadConfigResponse>(&v1::Admin::Stub::ReloadConfig,
+                                    v1::ReloadConfigRequest())
+          .status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(ErrorReason(status), "BAD_CONFIG");
+  EXPECT_EQ(status.message(), "c.yaml:3: tenants: needs at least one");
+  Exposition out;
+  coordinator_->reloader()->Collect(&out);
+  EXPECT_NE(out.Text().find("djinn_config_last_reload_successful 0\n"),
+            std::string::npos);
+  std::string id;
+  Open("red-token", &id);
+  EXPECT_FALSE(id.empty());
+  EXPECT_EQ(ErrorReason(Ask<v1::ReloadConfigResponse>(
+                            &v1::Admin::Stub::ReloadConfig,
+                            v1::ReloadConfigRequest(), "red-token")
+                            .status()),
+            "TOKEN_UNKNOWN");
+}
+
+TEST_F(CoordinatorTest, TenantsComeAndGoWhileItRuns) {
+  std::string red;
+  const auto stream = Open("red-token", &red);
+  Config next = TestConfig();
+  next.tenants = {TestTenant("blue"), TestTenant("green")};
+  next.tenants[0].max_sessions = 1;
+  next.session_timeout += absl::Seconds(1);
+  next_config_ = next;
+  const absl::StatusOr<v1::ReloadConfigResponse> changes =
+      Ask<v1::ReloadConfigResponse>(&v1::Admin::Stub::ReloadConfig,
+                                    v1::ReloadConfigRequest());
+  ASSERT_TRUE(changes.ok()) << changes.status();
+  EXPECT_THAT(changes->added_tenants(), ElementsAre("green"));
+  EXPECT_THAT(changes->changed_tenants(), ElementsAre("blue"));
+  EXPECT_THAT(changes->removed_tenants(), ElementsAre("red"));
+  EXPECT_THAT(changes->pending_settings(), ElementsAre("session_timeout"));
+  EXPECT_EQ(ErrorReason(stream->Finish()), "TOKEN_UNKNOWN");
+  EXPECT_EQ(ErrorReason(Attach("red-token")->Finish()), "TOKEN_UNKNOWN");
+  std::string green;
+  Open("green-token", &green);
+  EXPECT_FALSE(green.empty());
+}
+
+}  // namespace
+}  // namespace djinn::coordinator

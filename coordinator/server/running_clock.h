@@ -1,0 +1,44 @@
+// A clock that leaves out the time in which this process stood still: stopped,
+// or on a machine that was. What it did not receive in that time it cannot hold
+// against those who sent it.
+//
+// A process that runs looks at its clock all the time; where it did not for
+// longer than `max_step`, it stood still, and no more than that has passed.
+//
+// Thread-safe.
+#ifndef COORDINATOR_SERVER_RUNNING_CLOCK_H_
+#define COORDINATOR_SERVER_RUNNING_CLOCK_H_
+
+#include "common/clock.h"
+#include "common/mutex.h"
+
+namespace djinn::coordinator {
+
+class RunningClock : public Clock {
+ public:
+  // `clock` must outlive it.
+  RunningClock(Clock* clock, absl::Duration max_step);
+
+  // As the clock's, nothing left out.
+  absl::Time Now() override;
+  absl::Duration Monotonic() override;
+  void Wait(CondVar* signal, Mutex* mu, absl::Duration timeout) override
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+
+  // What was left out since the last call.
+  absl::Duration TakeLeftOut();
+
+ private:
+  Clock* const clock_;
+  const absl::Duration max_step_;
+  Mutex mu_;
+  // When somebody looked last, by the clock.
+  absl::Duration last_ ABSL_GUARDED_BY(mu_);
+  absl::Duration left_out_ ABSL_GUARDED_BY(mu_);
+  // Of that, what TakeLeftOut() has returned.
+  absl::Duration taken_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace djinn::coordinator
+
+#endif  // COORDINATOR_SERVER_RUNNING_CLOCK_H_

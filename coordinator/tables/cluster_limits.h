@@ -1,0 +1,17 @@
+// How much a session may have or say at once.
+#ifndef COORDINATOR_TABLES_CLUSTER_LIMITS_H_
+#define COORDINATOR_TABLES_CLUSTER_LIMITS_H_
+
+#include <cstdint>
+
+namespace djinn::coordinator {
+
+inline constexpr uint32_t kMaxVirtualDevices = 64;
+// Workers that one of them spans.
+inline constexpr uint32_t kMaxMembers = 16;
+// As LeaseRequest.contents in session.proto says.
+inline constexpr int kMaxContentHints = 64;
+
+}  // namespace djinn::coordinator
+
+#endif  // COORDINATOR_TABLES_CLUSTER_LIMITS_H_

@@ -1,0 +1,60 @@
+// Pages of a list in the order of its keys, as AIP-158 has them: a page goes on
+// behind the last key of the one before, so that what comes and goes meanwhile
+// neither repeats nor hides anything else.
+#ifndef COORDINATOR_TABLES_PAGE_H_
+#define COORDINATOR_TABLES_PAGE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace djinn::coordinator {
+
+// Which part of a list is asked for; everything by default.
+struct PageRange {
+  // Exclusive; empty for the list's beginning. No key is empty.
+  std::string after;
+  // At least 1.
+  size_t max_items = std::numeric_limits<size_t>::max();
+};
+
+template <typename Item>
+struct Page {
+  std::vector<Item> items;
+  // Key of the last item when others follow, otherwise empty.
+  std::string last_key;
+};
+
+inline constexpr size_t kDefaultPageSize = 100;
+inline constexpr size_t kMaxPageSize = 1000;
+
+// What a List request asks for. `list` names the list: tokens of another one
+// are refused. InvalidArgument (PAGE_SIZE_NEGATIVE, PAGE_TOKEN_MALFORMED).
+absl::StatusOr<PageRange> ParsePageRange(absl::string_view list,
+                                         int32_t page_size,
+                                         const std::string& page_token);
+
+// The next_page_token behind `last_key`; empty for none.
+std::string MakePageToken(absl::string_view list, const std::string& last_key);
+
+// The entries of a std::map with strings as keys that lie in the range.
+template <typename Map>
+Page<typename Map::const_iterator> Slice(const Map& map,
+                                         const PageRange& range) {
+  Page<typename Map::const_iterator> page;
+  auto entry = map.upper_bound(range.after);
+  for (; entry != map.end() && page.items.size() < range.max_items; ++entry) {
+    page.items.push_back(entry);
+  }
+  if (entry != map.end()) page.last_key = page.items.back()->first;
+  return page;
+}
+
+}  // namespace djinn::coordinator
+
+#endif  // COORDINATOR_TABLES_PAGE_H_

@@ -1,0 +1,18 @@
+#include "coordinator/tables/unknown.h"
+
+#include "absl/strings/str_cat.h"
+#include "common/error.h"
+#include "common/log/log.h"
+
+namespace djinn::coordinator {
+
+absl::Status Unknown(absl::string_view what, absl::string_view name) {
+  return MakeError(absl::StatusCode::kNotFound, absl::StrCat(what, "_UNKNOWN"),
+                   absl::StrCat("there is no \"", name, "\""));
+}
+
+absl::Status SessionUnknown(const std::string& id) {
+  return Unknown("SESSION", log::ShortId(id));
+}
+
+}  // namespace djinn::coordinator

@@ -1,0 +1,42 @@
+// Lease requests that wait for a worker.
+//
+// Invariant: a pending request has a ticket exactly when it is in `unplaced`
+// and in `line`. Guarded by the cluster's lock.
+#ifndef COORDINATOR_TABLES_WAIT_QUEUE_H_
+#define COORDINATOR_TABLES_WAIT_QUEUE_H_
+
+#include <map>
+#include <string>
+#include <utility>
+
+#include "absl/time/time.h"
+#include "coordinator/tables/lease_table.h"
+#include "coordinator/tables/queue_stops.h"
+#include "scheduler/fairness/waiting_line.h"
+#include "scheduler/placement/reservation.h"
+
+namespace djinn::coordinator {
+
+struct WaitQueue {
+  explicit WaitQueue(absl::Duration patience) : reservation(patience) {}
+
+  // The order in which requests without an offered lease are tried, and whose
+  // they are: session and member.
+  scheduler::WaitingLine line;
+  std::map<scheduler::WaitingLine::Ticket, std::pair<std::string, MemberId>>
+      unplaced;
+  // The worker that is kept for the first of them.
+  scheduler::Reservation reservation;
+  // Tenants whose requests are not tried.
+  QueueStops stops;
+  // Something may have become free since they were tried.
+  bool untried = false;
+  // When reports may have them tried again.
+  absl::Duration next_retry;
+  // When room may be searched that others give back.
+  absl::Duration next_room_look;
+};
+
+}  // namespace djinn::coordinator
+
+#endif  // COORDINATOR_TABLES_WAIT_QUEUE_H_

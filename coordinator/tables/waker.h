@@ -1,0 +1,50 @@
+// How the cluster tells a stream that there may be something to send.
+#ifndef COORDINATOR_TABLES_WAKER_H_
+#define COORDINATOR_TABLES_WAKER_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace djinn::coordinator {
+
+// A session or worker as one of its streams sees it. Calls with the id of a
+// stream that was replaced do nothing or return Aborted.
+struct StreamId {
+  std::string owner;
+  uint64_t stream = 0;
+};
+
+// Implemented by whoever owns a stream: it then asks the cluster for its next
+// message. One call may stand for many changes, and for none.
+class Waker {
+ public:
+  virtual ~Waker() = default;
+  // Called from any thread, without the cluster's lock. Must not block.
+  virtual void Wake() = 0;
+};
+
+// Collects wakers under a lock and wakes them when it goes out of scope:
+// declare it before the lock.
+class Wakes {
+ public:
+  Wakes() = default;
+  ~Wakes() {
+    for (const auto& waker : wakers_) waker->Wake();
+  }
+  Wakes(const Wakes&) = delete;
+  Wakes& operator=(const Wakes&) = delete;
+
+  void Add(std::shared_ptr<Waker> waker) {
+    if (waker != nullptr) wakers_.push_back(std::move(waker));
+  }
+
+ private:
+  std::vector<std::shared_ptr<Waker>> wakers_;
+};
+
+}  // namespace djinn::coordinator
+
+#endif  // COORDINATOR_TABLES_WAKER_H_

@@ -1,0 +1,199 @@
+// What is known of work: of each structure's, of what programs did before, and
+// how long devices really take for it.
+//
+// A structure is to each tenant what that one's own sessions showed it to be.
+// Where none is meant, what all tenants agree on counts that defined it, or
+// what it shows by itself.
+//
+// Where there are more entries than the limits, the tenant with the most loses
+// what it told of least recently (common/tenant_order.h). Not thread-safe: the
+// cluster's lock guards it.
+#ifndef COORDINATOR_TABLES_WORK_TABLE_H_
+#define COORDINATOR_TABLES_WORK_TABLE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "common/tenant_order.h"
+#include "scheduler/placement/work.h"
+#include "scheduler/semantics/roofline.h"
+
+namespace djinn::coordinator {
+
+using SharedWork = std::shared_ptr<const scheduler::Work>;
+
+// Of one phase, with the same caches. Null is of none, without any.
+bool AreAlike(const SharedWork& a, const SharedWork& b);
+
+// A map that its tenants share: each has its part of the entries.
+template <typename Value>
+class TenantMap {
+ public:
+  explicit TenantMap(size_t max_entries,
+                     uint64_t max_bytes = std::numeric_limits<uint64_t>::max())
+      : max_entries_(max_entries),
+        max_bytes_(max_bytes),
+        order_({.items = max_entries, .bytes = max_bytes}) {}
+
+  // The entry is the tenant's, too, from now on. One that is several tenants'
+  // keeps its size.
+  void Put(absl::string_view tenant, absl::string_view key, Value value,
+           uint64_t bytes = 0) {
+    std::unique_ptr<Entry>& entry = entries_[key];
+    if (entry == nullptr) {
+      entry = std::make_unique<Entry>();
+      entry->key = std::string(key);
+    }
+    entry->value = std::move(value);
+    bytes_ += bytes - entry->bytes;
+    entry->bytes = bytes;
+    order_.Take(tenant, entry.get(), bytes);
+    const Entry* const newest = entry.get();
+    while (entries_.size() > max_entries_ || bytes_ > max_bytes_) {
+      const auto let_go = order_.Release(newest);
+      if (!let_go.has_value()) return;
+      if (!let_go->item->holders.empty()) continue;
+      bytes_ -= let_go->item->bytes;
+      entries_.erase(entries_.find(let_go->item->key));
+    }
+  }
+  // Null when there is none.
+  const Value* Find(absl::string_view key) const {
+    const auto found = entries_.find(key);
+    return found == entries_.end() ? nullptr : &found->second->value;
+  }
+  size_t size() const { return entries_.size(); }
+  std::vector<Value> Values() const {
+    std::vector<Value> values;
+    values.reserve(size());
+    for (const auto& [key, entry] : entries_) values.push_back(entry->value);
+    return values;
+  }
+
+ private:
+  struct Entry {
+    std::string key;
+    Value value;
+    uint64_t bytes = 0;
+    typename TenantOrder<Entry>::Holders holders;
+  };
+
+  const size_t max_entries_;
+  const uint64_t max_bytes_;
+  uint64_t bytes_ = 0;
+  absl::flat_hash_map<std::string, std::unique_ptr<Entry>> entries_;
+  TenantOrder<Entry> order_;
+};
+
+// Structures of all tenants, each with what it is to whom.
+class StructureWorks {
+ public:
+  struct Structure {
+    // By itself; null when nobody has said so.
+    SharedWork shown;
+    // By tenant.
+    std::map<std::string, SharedWork, std::less<>> own;
+    std::string fingerprint;
+    TenantOrder<Structure>::Holders holders;
+  };
+
+  // At most so many, each counted for every tenant that told of it.
+  explicit StructureWorks(size_t max_works)
+      : max_works_(max_works), order_({.items = max_works}) {}
+
+  // As WorkTable::AddStructure().
+  bool Put(const std::string& tenant, const std::string& fingerprint,
+           SharedWork own, SharedWork shown);
+  // Null when there is none.
+  const Structure* Find(absl::string_view fingerprint) const;
+
+ private:
+  const size_t max_works_;
+  size_t works_ = 0;
+  absl::flat_hash_map<std::string, std::unique_ptr<Structure>> structures_;
+  TenantOrder<Structure> order_;
+};
+
+class WorkTable {
+ public:
+  static constexpr size_t kMaxStructures = 1 << 16;
+  static constexpr size_t kMaxPrograms = 1 << 12;
+  static constexpr uint64_t kMaxProgramBytes = 4 << 20;
+
+  // What a session of a tenant's program did, in so many structures.
+  struct Program {
+    std::string tenant;
+    std::string name;
+    SharedWork work;
+    size_t structures = 0;
+  };
+  // All that is not told of again: clients define their structures anew.
+  struct Learnt {
+    std::vector<std::shared_ptr<const Program>> programs;
+    semantics::CostFactors factors;
+  };
+
+  // A session of the tenant defined it: what it is to that one, and what it
+  // shows by itself, which may be null where nobody knows. True when it is of
+  // another phase than before, to the tenant or by itself, or has other caches.
+  bool AddStructure(const std::string& tenant, const std::string& fingerprint,
+                    SharedWork own, SharedWork shown = nullptr) {
+    return structures_.Put(tenant, fingerprint, std::move(own),
+                           std::move(shown));
+  }
+  // What it is to each tenant; null when nothing is known.
+  const StructureWorks::Structure* FindStructure(
+      absl::string_view fingerprint) const {
+    return structures_.Find(fingerprint);
+  }
+  // To the tenant, as far as it told. Null when nothing is known.
+  SharedWork OfStructureTo(absl::string_view tenant,
+                           absl::string_view fingerprint) const;
+  // To nobody in particular. Null when nothing is known.
+  SharedWork OfStructure(absl::string_view fingerprint) const;
+
+  // A session did so much so far: one that is only beginning does not take the
+  // place of a whole one. Programs without a name have no history.
+  void NoteProgram(Program program);
+  // A session has closed, and did no more.
+  void NoteEnded(Program program);
+  // What to expect of the next one. Null when nothing is known.
+  SharedWork OfProgram(const std::string& tenant,
+                       const std::string& program) const;
+
+  // So many runs of the structure kept a device of the kind busy for so long.
+  // What it took beyond the roofline goes to every class of operators that has
+  // a tenth of the predicted time, alike.
+  void Learn(const std::string& fingerprint, const std::string& device,
+             const semantics::DeviceSpeed& speed, uint64_t runs,
+             absl::Duration time);
+  const semantics::CostFactors& factors() const { return factors_; }
+
+  // Takes up what another table had learnt, before anything else is learnt.
+  void Restore(Learnt learnt);
+  // Nothing when it is as it was at the last call.
+  std::optional<Learnt> TakeLearnt();
+
+ private:
+  StructureWorks structures_{kMaxStructures};
+  TenantMap<std::shared_ptr<const Program>> programs_{kMaxPrograms,
+                                                      kMaxProgramBytes};
+  semantics::CostFactors factors_;
+  // Since it was taken.
+  bool learnt_ = false;
+};
+
+}  // namespace djinn::coordinator
+
+#endif  // COORDINATOR_TABLES_WORK_TABLE_H_

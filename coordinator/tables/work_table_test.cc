@@ -1,0 +1,200 @@
+#include "coordinator/tables/work_table.h"
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+
+namespace djinn::coordinator {
+namespace {
+
+using semantics::OpClass;
+using semantics::Phase;
+
+SharedWork Products(uint64_t flops) {
+  auto work = std::make_shared<scheduler::Work>();
+  work->Add({OpClass::kMatmul, Phase::kForward, {flops, 0, 0}, 1});
+  return work;
+}
+
+TEST(TenantMapTest, ForgetsWhatWasToldLeastRecently) {
+  TenantMap<int> map(2);
+  map.Put("red", "a", 1);
+  map.Put("red", "b", 2);
+  map.Put("red", "a", 3);
+  EXPECT_EQ(*map.Find("a"), 3);
+  map.Put("red", "c", 4);
+  EXPECT_EQ(map.Find("b"), nullptr);
+  EXPECT_EQ(*map.Find("a"), 3);
+  EXPECT_EQ(*map.Find("c"), 4);
+  EXPECT_EQ(map.size(), 2u);
+}
+
+TEST(TenantMapTest, WhatAnotherTenantToldOfStays) {
+  TenantMap<int> map(4);
+  map.Put("red", "shared", 1);
+  map.Put("blue", "shared", 1);
+  for (int i = 0; i < 10; ++i) map.Put("red", absl::StrCat(i), i);
+  EXPECT_EQ(map.size(), 4u);
+  EXPECT_NE(map.Find("shared"), nullptr);
+  // Nobody's any more once the other has told of others, too.
+  for (int i = 20; i < 30; ++i) map.Put("blue", absl::StrCat(i), i);
+  EXPECT_EQ(map.Find("shared"), nullptr);
+  EXPECT_EQ(map.size(), 4u);
+}
+
+TEST(TenantMapTest, IsBoundInBytes) {
+  TenantMap<int> map(10, 100);
+  map.Put("blue", "mine", 1, 30);
+  map.Put("red", "a", 1, 40);
+  map.Put("red", "b", 2, 30);
+  EXPECT_EQ(map.size(), 3u);
+  // It has grown.
+  map.Put("red", "b", 3, 40);
+  EXPECT_EQ(map.Find("a"), nullptr);
+  EXPECT_EQ(*map.Find("b"), 3);
+  // What is gone counts no more.
+  map.Put("red", "c", 4, 30);
+  EXPECT_EQ(map.size(), 3u);
+  EXPECT_NE(map.Find("mine"), nullptr);
+}
+
+TEST(WorkTableTest, ATenantDoesNotCrowdOutWhatIsKnownOfAnother) {
+  WorkTable table;
+  const SharedWork mine = Products(1000);
+  table.AddStructure("blue", "mine", mine);
+  table.NoteProgram({"blue", "train", mine, 1});
+  const SharedWork junk = Products(1);
+  for (size_t i = 0; i < WorkTable::kMaxStructures + 10; ++i) {
+    table.AddStructure("red", absl::StrCat(i), junk);
+  }
+  for (size_t i = 0; i < WorkTable::kMaxPrograms + 10; ++i) {
+    table.NoteProgram({"red", absl::StrCat(i), junk, 1});
+  }
+  EXPECT_EQ(table.OfStructure("mine"), mine);
+  EXPECT_EQ(table.OfProgram("blue", "train"), mine);
+  EXPECT_EQ(table.OfStructure("0"), nullptr);
+  EXPECT_EQ(table.OfProgram("red", "0"), nullptr);
+}
+
+TEST(WorkTableTest, AStructureIsToEachTenantWhatThatOneTold) {
+  WorkTable table;
+  const SharedWork red = Products(1000);
+  EXPECT_TRUE(table.AddStructure("red", "s", red));
+  EXPECT_EQ(table.OfStructure("s"), red);
+  EXPECT_EQ(table.OfStructureTo("red", "s"), red);
+  EXPECT_EQ(table.OfStructureTo("blue", "s"), nullptr);
+  EXPECT_EQ(table.OfStructureTo("red", "t"), nullptr);
+  EXPECT_EQ(table.FindStructure("t"), nullptr);
+  // They agree.
+  const SharedWork blue = Products(1000);
+  const SharedWork shown = std::make_shared<const scheduler::Work>();
+  EXPECT_TRUE(table.AddStructure("blue", "s", blue, shown));
+  EXPECT_FALSE(table.AddStructure("blue", "s", blue, shown));
+  EXPECT_EQ(table.OfStructureTo("blue", "s"), blue);
+  EXPECT_EQ(table.OfStructureTo("red", "s"), red);
+  EXPECT_EQ(table.OfStructure("s")->phase(), Phase::kForward);
+  // They do not: it is to all what it shows by itself.
+  auto training = std::make_shared<scheduler::Work>();
+  training->Add({OpClass::kMatmul, Phase::kTraining, {1000, 0, 0}, 1});
+  EXPECT_TRUE(table.AddStructure("blue", "s", training));
+  EXPECT_EQ(table.OfStructureTo("blue", "s"), training);
+  EXPECT_EQ(table.OfStructureTo("red", "s"), red);
+  EXPECT_EQ(table.OfStructure("s"), shown);
+  // Another cache is news, too.
+  auto keeps = std::make_shared<scheduler::Work>(*red);
+  keeps->SetCacheSlots({1});
+  EXPECT_TRUE(table.AddStructure("red", "s", keeps));
+}
+
+TEST(WorkTableTest, ASharedStructureCountsForEachTenant) {
+  StructureWorks works(4);
+  const SharedWork work = Products(1);
+  works.Put("blue", "shared", work, nullptr);
+  works.Put("red", "shared", work, nullptr);
+  works.Put("blue", "mine", work, nullptr);
+  for (int i = 0; i < 10; ++i) {
+    works.Put("red", absl::StrCat(i), work, nullptr);
+  }
+  // What one let go stays the other's.
+  ASSERT_NE(works.Find("shared"), nullptr);
+  EXPECT_EQ(works.Find("shared")->own.size(), 1u);
+  EXPECT_TRUE(works.Find("shared")->own.contains("blue"));
+  EXPECT_NE(works.Find("mine"), nullptr);
+  EXPECT_EQ(works.Find("7"), nullptr);
+  EXPECT_NE(works.Find("8"), nullptr);
+  EXPECT_NE(works.Find("9"), nullptr);
+}
+
+TEST(WorkTableTest, ASessionThatBeginsDoesNotHideAWholeOne) {
+  WorkTable table;
+  const SharedWork whole = Products(1000);
+  table.NoteProgram({"red", "train", whole, 3});
+  table.NoteProgram({"red", "train", Products(1), 1});
+  EXPECT_EQ(table.OfProgram("red", "train"), whole);
+  const SharedWork newer = Products(2000);
+  table.NoteProgram({"red", "train", newer, 3});
+  EXPECT_EQ(table.OfProgram("red", "train"), newer);
+}
+
+TEST(WorkTableTest, ASessionThatEndedWithLessIsTheLastOne) {
+  WorkTable table;
+  table.NoteProgram({"red", "train", Products(1000), 3});
+  const SharedWork less = Products(1);
+  table.NoteEnded({"red", "train", less, 1});
+  EXPECT_EQ(table.OfProgram("red", "train"), less);
+}
+
+TEST(WorkTableTest, ProgramsAreOfATenantAndHaveNames) {
+  WorkTable table;
+  table.NoteProgram({"red", "", Products(1), 1});
+  table.NoteProgram({"red", "train", Products(1), 1});
+  EXPECT_EQ(table.OfProgram("red", ""), nullptr);
+  EXPECT_EQ(table.OfProgram("blue", "train"), nullptr);
+  EXPECT_EQ(table.OfProgram("redt", "rain"), nullptr);
+}
+
+TEST(WorkTableTest, LearnsFromWhatIsMostOfTheTime) {
+  WorkTable table;
+  auto work = std::make_shared<scheduler::Work>();
+  work->Add({OpClass::kMatmul, Phase::kForward, {950, 0, 0}, 1});
+  work->Add({OpClass::kLayout, Phase::kForward, {50, 0, 0}, 1});
+  table.AddStructure("red", "s", work);
+  const semantics::DeviceSpeed speed = {1000, 1000, 0};
+  // One second by the roofline; it took three.
+  table.Learn("s", "cpu", speed, 10, absl::Seconds(30));
+  EXPECT_NEAR(table.factors().Factor(OpClass::kMatmul, Phase::kForward, "cpu"),
+              3, 1e-9);
+  EXPECT_EQ(table.factors().Factor(OpClass::kLayout, Phase::kForward, "cpu"),
+            1);
+  EXPECT_EQ(table.factors().Factor(OpClass::kMatmul, Phase::kForward, "cuda"),
+            1);
+  // These say nothing.
+  table.Learn("unknown", "cpu", speed, 1, absl::Hours(1));
+  table.Learn("s", "cpu", speed, 0, absl::Hours(1));
+  table.Learn("s", "cpu", {}, 1, absl::Hours(1));
+  EXPECT_NEAR(table.factors().Factor(OpClass::kMatmul, Phase::kForward, "cpu"),
+              3, 1e-9);
+}
+
+TEST(WorkTableTest, HandsOutWhatItLearntWhenThatHasChanged) {
+  WorkTable table;
+  EXPECT_FALSE(table.TakeLearnt().has_value());
+  table.AddStructure("red", "s", Products(1000));
+  EXPECT_FALSE(table.TakeLearnt().has_value());
+  table.NoteProgram({"red", "train", Products(1000), 1});
+  EXPECT_EQ(table.TakeLearnt()->programs.size(), 1u);
+  EXPECT_FALSE(table.TakeLearnt().has_value());
+  table.Learn("s", "cpu", {1000, 1000, 0}, 1, absl::Seconds(3));
+  std::optional<WorkTable::Learnt> learnt = table.TakeLearnt();
+  ASSERT_TRUE(learnt.has_value());
+  EXPECT_FALSE(table.TakeLearnt().has_value());
+  WorkTable after;
+  after.Restore(*std::move(learnt));
+  EXPECT_EQ(after.OfProgram("red", "train"), table.OfProgram("red", "train"));
+  EXPECT_EQ(after.factors().Factor(OpClass::kMatmul, Phase::kForward, "cpu"),
+            table.factors().Factor(OpClass::kMatmul, Phase::kForward, "cpu"));
+  // Another one may ask for it.
+  EXPECT_TRUE(after.TakeLearnt().has_value());
+}
+
+}  // namespace
+}  // namespace djinn::coordinator

@@ -1,0 +1,228 @@
+// What the cluster knows of one worker, in parts by concern.
+//
+// Guarded by the cluster's lock.
+#ifndef COORDINATOR_TABLES_WORKER_H_
+#define COORDINATOR_TABLES_WORKER_H_
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/container/btree_map.h"
+#include "absl/container/btree_set.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/numeric/int128.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "common/hash.h"
+#include "coordinator/tables/orders.h"
+#include "coordinator/tables/token_bucket.h"
+#include "coordinator/tables/waker.h"
+#include "djinn/v1/admin.pb.h"
+#include "djinn/v1/placement.pb.h"
+#include "djinn/v1/usage.pb.h"
+#include "djinn/v1/worker_registry.pb.h"
+#include "scheduler/scaling/demand.h"
+
+namespace djinn::coordinator {
+
+// Hash and size: what names a content within a tenant.
+using ContentKey = std::pair<ContentHash, uint64_t>;
+
+// What the worker said of itself in its last report.
+struct ReportedFacts {
+  std::string address;
+  // Empty when there is none.
+  std::string shared_memory_socket;
+  std::string device;
+  uint64_t memory_bytes = 0;
+  uint64_t free_bytes = 0;
+  uint32_t queued_runs = 0;
+  // Unset when the worker is lost.
+  std::optional<v1::MemoryUse> memory;
+  v1::CacheUse plan_cache;
+  v1::CacheUse content_cache;
+  // Unset: the worker keeps no contents on disk.
+  std::optional<v1::DiskUse> disk;
+  v1::ExecutionUse executed;
+  v1::DeviceSpeed speed;
+  double price_per_hour = 0;
+  uint64_t link_bytes_per_second = 0;
+  // Measured over clients' uploads; 0: not known.
+  uint64_t client_bytes_per_second = 0;
+  // By the worker at the other end, measured.
+  absl::btree_map<std::string, uint64_t> links;
+  std::vector<std::string> capabilities;
+  // Bit N stands for phase N; 0 for all.
+  uint32_t phases = 0;
+};
+
+// The contents that the worker has.
+struct ReportedContents {
+  // By tenant.
+  absl::flat_hash_map<std::string, absl::flat_hash_set<ContentKey>> contents;
+  // The largest first, for tenants that were asked for since the last report.
+  absl::flat_hash_map<std::string, std::vector<ContentKey>> by_size;
+  uint64_t content_bytes = 0;
+  uint32_t content_count = 0;
+};
+
+// What the worker executes.
+struct WorkerLoad {
+  struct Runs {
+    uint64_t count = 0;
+    absl::Duration device_time;
+    uint64_t content_bytes = 0;
+  };
+  // By fingerprint.
+  absl::flat_hash_map<std::string, Runs> graphs;
+  // Graphs whose phase the worker must be told, or may have to be once the
+  // phase is known: all on a new stream, then those that it began to count
+  // since.
+  absl::flat_hash_set<std::string> untold;
+  // The runs that the last report added; none in the first report of a process,
+  // which sums up what happened before.
+  struct Ran {
+    std::string fingerprint;
+    uint64_t runs = 0;
+    absl::Duration time;
+  };
+  std::vector<Ran> ran;
+  // Over the last minute: the share of time in which the device was busy, and
+  // the seconds that a run took; 0 until there was one.
+  double busy_share = 0;
+  double seconds_per_run = 0;
+  // Device time of the runs that its sessions have queued there, by phase.
+  scheduler::PhaseAmounts queued_seconds = {};
+  // This process of the worker has reported before.
+  bool reported = false;
+};
+
+// The leases in force at the worker, by its reports. Only the registry, which
+// indexes them, changes this.
+struct HeldLeases {
+  struct Held {
+    std::string session_id;
+    std::string tenant;
+    uint64_t storage_count = 0;
+    uint64_t storage_bytes = 0;
+    // A client's stream uses the lease.
+    bool attached = false;
+    v1::SessionUse use;
+    v1::LeaseUse lease_use;
+    // Device time that the last report which names the lease adds.
+    absl::Duration grown;
+    bool out_of_credit = false;
+    // Unset: its runs never yielded.
+    std::optional<v1::GivenWay> given_way;
+    // Unset: its next message waits for nothing, or it has none.
+    std::optional<v1::MessageWait> wait;
+  };
+
+  // By lease id.
+  absl::flat_hash_map<std::string, Held> held;
+  // The leases that the last report named.
+  std::vector<std::string> changed;
+  // Of `held`: the leases of each session, those whose runs wait for credit,
+  // and those with queued runs.
+  absl::flat_hash_map<std::string, absl::btree_set<std::string>> of_session;
+  absl::btree_set<std::string> out_of_credit;
+  absl::btree_set<std::string> queueing;
+  // Storage bytes by tenant; a worker may report any number for each lease.
+  absl::flat_hash_map<std::string, absl::uint128> held_bytes;
+};
+
+// The worker's stream, and what the next messages on it must say.
+struct WorkerLink {
+  // 0 when there is no stream.
+  uint64_t number = 0;
+  std::shared_ptr<Waker> waker;
+  uint32_t protocol_version = 0;
+  // The revision of the last DesiredState that was sent, and when.
+  uint64_t revision = 0;
+  absl::Duration last_sent;
+  // The worker should hear something before the next heartbeat.
+  bool dirty = true;
+  // Leases that the next messages list, and when all leases are next searched
+  // for those that are due to be issued again.
+  std::set<std::string> unlisted;
+  absl::Duration next_reissue = -absl::InfiniteDuration();
+  // Offered leases that this stream has listed, each with its revision, until
+  // the worker acknowledges it. Revisions do not fall.
+  std::deque<std::pair<uint64_t, std::string>> unacknowledged;
+  // Workers that the next message lists as peers, and the incarnation and
+  // address of those that this stream has listed.
+  std::set<std::string> new_peers;
+  std::map<std::string, std::pair<uint64_t, std::string>> told_peers;
+};
+
+// Sessions and leases that have ended here and may live on at the worker.
+struct WorkerEnds {
+  // Sessions that it must forget. An entry goes when the worker has applied
+  // that and reports no lease of the session.
+  Orders drops;
+  // Leases that ended here and that it may still honour. An entry goes when
+  // the worker has applied that and has reported the lease's final use.
+  Orders closing;
+  // Of the ended leases that it reports, those whose use may still grow.
+  absl::flat_hash_set<std::string> measuring;
+  // Leases whose final use it has reported. Once a save that has it billed is
+  // kept, the worker is told and forgets the lease; then its account goes.
+  struct Settling {
+    // The first save that has it billed.
+    uint64_t save = 0;
+    // The revision that told the worker; 0: this stream has not told it.
+    uint64_t revision = 0;
+  };
+  std::map<std::string, Settling> settling;
+};
+
+struct Worker {
+  using Held = HeldLeases::Held;
+  using Ran = WorkerLoad::Ran;
+  using Runs = WorkerLoad::Runs;
+  using Settling = WorkerEnds::Settling;
+
+  // Returns the session's leases among those held.
+  const absl::btree_set<std::string>& LeasesOf(
+      const std::string& session_id) const;
+  // Returns whether this stream has listed the other worker as it is now.
+  bool KnowsPeer(const Worker& other) const;
+  // Returns the storage bytes of the tenant's sessions there.
+  uint64_t HeldBytesOf(absl::string_view tenant) const;
+  // Returns the tenant's contents there, the largest first. Valid until the
+  // next report.
+  const std::vector<ContentKey>& ContentsBySize(const std::string& tenant);
+  bool connected() const { return link.number != 0; }
+  bool usable() const { return connected() && state == v1::WorkerInfo::ACTIVE; }
+
+  std::string id;
+  uint64_t incarnation = 0;
+  v1::WorkerInfo::State state = v1::WorkerInfo::ACTIVE;
+  // Monotonic.
+  absl::Duration last_report;
+  // When it was lost last it had leases, on which it may serve its sessions:
+  // the phases of their work, bit N for phase N, and until when, monotonic.
+  uint32_t served_phases = 0;
+  absl::Duration serves_until;
+  // Paces the log line that leases cannot leave it.
+  TokenBucket logged_drains{2, 1.0 / 60};
+
+  ReportedFacts facts;
+  ReportedContents cache;
+  WorkerLoad load;
+  HeldLeases leases;
+  WorkerLink link;
+  WorkerEnds ends;
+};
+
+}  // namespace djinn::coordinator
+
+#endif  // COORDINATOR_TABLES_WORKER_H_

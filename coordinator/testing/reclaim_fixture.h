@@ -1,0 +1,101 @@
+// A cluster in which a tenant borrows what another one takes back.
+#ifndef COORDINATOR_TESTING_RECLAIM_FIXTURE_H_
+#define COORDINATOR_TESTING_RECLAIM_FIXTURE_H_
+
+#include <cstdint>
+#include <string>
+
+#include "common/metrics/exposition.h"
+#include "common/net/proto_duration.h"
+#include "coordinator/testing/cluster_fixture.h"
+#include "gtest/gtest.h"
+
+namespace djinn::coordinator {
+
+// Red borrows from blue, a GiB of quota with each lease, and fills w0; green is
+// none of their cohort.
+class ClusterReclaimTest : public ClusterTest {
+ protected:
+  ClusterReclaimTest() {
+    config_.tenants.push_back(TestTenant("green"));
+    Lend(0, 3);
+    w0_.set_free_bytes(1000);
+    worker_ = Join(w0_);
+  }
+  static constexpr int64_t kGiB = int64_t{1} << 30;
+
+  void Lend(int64_t red, int64_t blue) {
+    config_.tenants[0].quotas[0].nominal = red * kGiB;
+    config_.tenants[1].quotas[0].nominal = blue * kGiB;
+    config_.tenants[0].cohort = config_.tenants[1].cohort = "lab";
+    tenants::Set(*cluster_, config_.tenants);
+  }
+  void Ask(const StreamId& session, uint64_t bytes) {
+    EXPECT_EQ(requests::Request(*cluster_, session,
+                                TestLeaseRequest(0, ++hash_, bytes)),
+              absl::OkStatus());
+  }
+  StreamId OpenAndAsk(const std::string& tenant, uint64_t bytes) {
+    const StreamId session = Open(tenant);
+    Ask(session, bytes);
+    return session;
+  }
+  // A session that holds so much at the worker, which has it less.
+  StreamId Fill(const std::string& tenant, uint64_t bytes,
+                const StreamId& worker, v1::WorkerState* state) {
+    const StreamId session = OpenAndAsk(tenant, bytes);
+    CarryOut(worker, state);
+    EXPECT_TRUE(Has(session));
+    HeldBy(session, state)->set_storage_bytes(bytes);
+    state->set_free_bytes(state->free_bytes() - bytes);
+    EXPECT_EQ(workers::Report(*cluster_, worker, *state), absl::OkStatus());
+    return session;
+  }
+  StreamId Fill(const std::string& tenant, uint64_t bytes) {
+    return Fill(tenant, bytes, worker_, &w0_);
+  }
+  static v1::HeldSession* HeldBy(const StreamId& session,
+                                 v1::WorkerState* state) {
+    for (v1::HeldSession& held : *state->mutable_sessions()) {
+      if (UncheckedClaims(held.lease()).session_id() == session.owner) {
+        return &held;
+      }
+    }
+    ADD_FAILURE() << "the worker does not hold " << session.owner;
+    return state->mutable_sessions(0);
+  }
+  void Work(const StreamId& session, absl::Duration device_time) {
+    *HeldBy(session, &w0_)->mutable_lease_use()->mutable_device_time() =
+        ToProtoDuration(device_time);
+    EXPECT_EQ(workers::Report(*cluster_, worker_, w0_), absl::OkStatus());
+  }
+  // The worker drops what it is told to, and has so much free then.
+  void DropAndReport(uint64_t free_bytes) {
+    w0_.set_free_bytes(free_bytes);
+    CarryOut(worker_, &w0_);
+  }
+  bool Has(const StreamId& session) {
+    const auto next = Next(session);
+    return next.has_value() && next->has_granted();
+  }
+  // The session's last lease was taken back.
+  bool Lost(const StreamId& session) {
+    const auto next = Next(session);
+    return next.has_value() && next->ended().reason() == "QUOTA_RECLAIMED";
+  }
+  v1::DeviceExplanation Explain(const StreamId& session) {
+    return explain::ExplainSession(*cluster_, session.owner)->devices(0);
+  }
+  std::string Metrics() {
+    Exposition exposition;
+    scrape::Collect(*cluster_, &exposition);
+    return exposition.Text();
+  }
+
+  StreamId worker_;
+  uint64_t hash_ = 0;
+};
+
+}  // namespace djinn::coordinator
+
+#endif  // COORDINATOR_TESTING_RECLAIM_FIXTURE_H_
