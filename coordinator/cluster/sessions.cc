@@ -86,11 +86,9 @@ absl::Status CheckUrgency(const v1::Urgency& urgency) {
   return absl::OkStatus();
 }
 
-// Returns the protocol version that both sides speak.
-absl::StatusOr<uint32_t> CheckOpen(const v1::OpenSession& open) {
-  DJINN_ASSIGN_OR_RETURN(
-      const uint32_t version,
-      NegotiateProtocol(OwnProtocolWindow(), open.protocol(), "client"));
+absl::Status CheckOpen(const v1::OpenSession& open) {
+  DJINN_RETURN_IF_ERROR(
+      CheckProtocolVersion(open.protocol_version(), "client"));
   const std::string& resume = open.resume_session_id();
   if (!resume.empty() && !IsSessionId(resume)) {
     return Violation("resume_session_id is not a session id");
@@ -101,8 +99,7 @@ absl::StatusOr<uint32_t> CheckOpen(const v1::OpenSession& open) {
                                   " are allowed"));
   }
   DJINN_RETURN_IF_ERROR(placement::CheckPolicy(open.placement_policy()));
-  DJINN_RETURN_IF_ERROR(CheckUrgency(open.urgency()));
-  return version;
+  return CheckUrgency(open.urgency());
 }
 
 // Adds the session that a client opens, or that it resumes after this process
@@ -153,7 +150,7 @@ absl::StatusOr<Session*> AddSession(ClusterState& state, const Tenant& tenant,
 absl::StatusOr<StreamId> Attach(ClusterState& state, const Tenant& owner,
                                 const v1::OpenSession& open,
                                 const std::shared_ptr<Waker>& waker) {
-  DJINN_ASSIGN_OR_RETURN(const uint32_t version, CheckOpen(open));
+  DJINN_RETURN_IF_ERROR(CheckOpen(open));
   Wakes wakes;
   MutexLock lock(&state.mu);
   const std::string& resume = open.resume_session_id();
@@ -191,7 +188,6 @@ absl::StatusOr<StreamId> Attach(ClusterState& state, const Tenant& owner,
   session->state = v1::SessionInfo::ATTACHED;
   session->link.number = ++state.last_stream;
   session->link.waker = waker;
-  session->link.protocol_version = version;
   session->link.greeted = false;
   wakes.Add(session->link.waker);
   if (session->MayLog(state.clock->Monotonic())) {
@@ -345,8 +341,6 @@ absl::StatusOr<std::optional<v1::SessionResponse>> NextResponse(
     v1::SessionOpened* const opened = response.mutable_opened();
     opened->set_session_id(session->id);
     opened->set_tenant(session->tenant);
-    opened->set_protocol_version(session->link.protocol_version);
-    opened->set_takes_lease_returns(true);
     if (const auto tenant = state.tenants->Find(session->tenant)) {
       opened->set_max_priority_class(tenant->max_priority_class);
     }

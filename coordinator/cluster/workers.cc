@@ -169,9 +169,8 @@ void AddEnds(ClusterState& state, Worker* worker, v1::DesiredState* desired)
 absl::StatusOr<StreamId> Join(ClusterState& state,
                               const v1::WorkerState& report,
                               const std::shared_ptr<Waker>& waker) {
-  DJINN_ASSIGN_OR_RETURN(
-      const uint32_t version,
-      NegotiateProtocol(OwnProtocolWindow(), report.protocol(), "worker"));
+  DJINN_RETURN_IF_ERROR(
+      CheckProtocolVersion(report.protocol_version(), "worker"));
   Wakes wakes;
   MutexLock lock(&state.mu);
   if (state.stopping) {
@@ -185,7 +184,6 @@ absl::StatusOr<StreamId> Join(ClusterState& state,
   wakes.Add(std::move(joined.replaced));
   wakes.Add(waker);
   Worker* const worker = joined.worker;
-  worker->link.protocol_version = version;
   log::Info(joined.restarted ? "worker restarted" : "worker joined",
             {{"worker", worker->id},
              {"address", worker->facts.address},
@@ -287,9 +285,6 @@ absl::StatusOr<std::optional<v1::DesiredState>> NextDesiredState(
   worker->link.last_sent = now;
   v1::DesiredState desired;
   desired.set_revision(++worker->link.revision);
-  if (worker->link.revision == 1) {
-    desired.set_protocol_version(worker->link.protocol_version);
-  }
   state.keys.List(&desired);
   IssueDue(state, now, worker);
   AddLeases(state, worker, &desired);

@@ -109,7 +109,6 @@ struct SessionLink {
   // 0 when there is no stream.
   uint64_t number = 0;
   std::shared_ptr<Waker> waker;
-  uint32_t protocol_version = 0;
   // SessionOpened was sent on this stream.
   bool greeted = false;
   // Follows it. At most a few messages per virtual device: a device has one

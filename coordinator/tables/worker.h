@@ -144,7 +144,6 @@ struct WorkerLink {
   // 0 when there is no stream.
   uint64_t number = 0;
   std::shared_ptr<Waker> waker;
-  uint32_t protocol_version = 0;
   // The revision of the last DesiredState that was sent, and when.
   uint64_t revision = 0;
   absl::Duration last_sent;

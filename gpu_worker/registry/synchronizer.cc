@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "common/log/log.h"
-#include "common/net/protocol_version.h"
 #include "gpu_worker/registry/report_changes.h"
 
 namespace djinn::worker {
@@ -146,13 +145,6 @@ void Synchronizer::ReadAll(RegistryStream* stream) {
   v1::DesiredState desired;
   uint64_t last = 0;
   while (stream->Read(&desired)) {
-    if (desired.protocol_version() != 0 &&
-        (desired.protocol_version() < kMinProtocolVersion ||
-         desired.protocol_version() > kMaxProtocolVersion)) {
-      log::Error("the coordinator chose a protocol version that is not ours",
-                 {{"version", desired.protocol_version()}});
-      break;
-    }
     if (last > 0 && desired.revision() != last + 1) {
       log::Error("a message of the coordinator is missing; dialing again",
                  {{"revision", desired.revision()}, {"last", last}});
