@@ -11,7 +11,7 @@
 #include "ATen/Parallel.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "client_lib/examples/sentence_similarity/encoder_service.h"
+#include "client_lib/examples/sentence_similarity/encoder.h"
 #include "common/status_macros.h"
 #include "djinn/djinn.h"
 #include "tests/bench/benchmark.h"
@@ -23,7 +23,7 @@
 namespace djinn::bench {
 namespace {
 
-using examples::EncoderService;
+using examples::Encoder;
 
 constexpr double kTolerance = 1e-5;
 
@@ -60,7 +60,7 @@ class EncoderBenchmark : public Benchmark {
   absl::Status MeasureAlone() override {
     at::set_num_threads(options_.threads);
     for (const Shape& shape : kShapes) {
-      std::unique_ptr<EncoderService>& service = local_[ModelOf(shape)];
+      std::unique_ptr<Encoder>& service = local_[ModelOf(shape)];
       if (service == nullptr) {
         DJINN_ASSIGN_OR_RETURN(service, Load(shape, LocalDevice(options_)));
       }
@@ -78,7 +78,7 @@ class EncoderBenchmark : public Benchmark {
     at::set_num_threads(options_.threads);
     // One at a time; from the second on it is the same model once more.
     Model loaded;
-    std::unique_ptr<EncoderService> service;
+    std::unique_ptr<Encoder> service;
     for (const Shape& shape : kShapes) {
       const Statistics before = GetStatistics();
       const double start = WallNow();
@@ -114,16 +114,16 @@ class EncoderBenchmark : public Benchmark {
   }
 
  private:
-  absl::StatusOr<std::unique_ptr<EncoderService>> Load(
+  absl::StatusOr<std::unique_ptr<Encoder>> Load(
       const Shape& shape, at::Device device) const {
-    return EncoderService::Load({.model_folder = options_.model_folder,
+    return Encoder::Load({.model_folder = options_.model_folder,
                                  .device = device,
                                  .max_tokens = shape.tokens,
                                  .passes = shape.passes});
   }
 
   // Other sentences in every call of every round.
-  static absl::StatusOr<Encoded> Encode(const EncoderService& service,
+  static absl::StatusOr<Encoded> Encode(const Encoder& service,
                                         const Shape& shape, int round) {
     Encoded encoded;
     for (int call = 0; call < shape.calls_per_round; ++call) {
@@ -159,9 +159,9 @@ class EncoderBenchmark : public Benchmark {
     }
   }
 
-  absl::Status MeasureShape(const Shape& shape, const EncoderService& service,
+  absl::Status MeasureShape(const Shape& shape, const Encoder& service,
                             const Encoded& first, Row* row) {
-    EncoderService& local = *local_[ModelOf(shape)];
+    Encoder& local = *local_[ModelOf(shape)];
     Agreement agreement;
     const auto compare = [&](const Encoded& expected, const Encoded& actual) {
       for (size_t i = 0; i < expected.embeddings.size(); ++i) {
@@ -230,7 +230,7 @@ class EncoderBenchmark : public Benchmark {
   }
 
   const Options options_;
-  std::map<Model, std::unique_ptr<EncoderService>> local_;
+  std::map<Model, std::unique_ptr<Encoder>> local_;
   std::map<const Shape*, Series> alone_;
 };
 

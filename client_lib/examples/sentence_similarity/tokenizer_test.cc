@@ -1,6 +1,8 @@
-#include "client_lib/examples/sentence_similarity/wordpiece.h"
+#include "client_lib/examples/sentence_similarity/tokenizer.h"
 
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "gmock/gmock.h"
@@ -24,6 +26,33 @@ WordPieceTokenizer Tokenizer() {
   auto tokenizer = WordPieceTokenizer::FromVocabulary(kVocabulary);
   EXPECT_TRUE(tokenizer.ok()) << tokenizer.status();
   return *std::move(tokenizer);
+}
+
+TEST(SplitIntoWordsTest, WordsAreThoseOfBert) {
+  const std::pair<absl::string_view, std::vector<std::string>> cases[] = {
+      {"", {}},
+      {" \t\r\n\u00a0\u3000", {}},
+      {"a b\tc\nd\u00a0e\u2003f\u2028g", {"a", "b", "c", "d", "e", "f", "g"}},
+      {"CAFÉ Ångström İO ΌΔΟΣ Ёлка",
+       {"cafe", "angstrom", "io", "οδοσ", "елка"}},
+      {"e\u0301clair", {"eclair"}},
+      {"don't $5.00 …¿a_b?",
+       {"don", "'", "t", "$", "5", ".", "00", "…", "¿", "a", "_", "b", "?"}},
+      // Symbols beyond ASCII are not punctuation.
+      {"1€ x≈y 🙂🙂", {"1€", "x≈y", "🙂🙂"}},
+      {"ab北京cd\U00020000", {"ab", "北", "京", "cd", "\U00020000"}},
+      {"ガタ", {"カタ"}},
+      // One syllable, three letters of three bytes each.
+      {"한", {"\u1112\u1161\u11ab"}},
+      {absl::string_view("a\0b\u200bc\u00add\ufeffe\ufffdf\ue000g\x7fh", 24),
+       {"abcdefgh"}},
+      // Not UTF-8; a surrogate, an overlong slash, a number beyond Unicode.
+      {"a\xff\xc3(b\xe4\xba", {"a", "(", "b"}},
+      {"a\xed\xa0\x80\xc0\xaf\xf4\x90\x80\x80z", {"az"}},
+  };
+  for (const auto& [text, words] : cases) {
+    EXPECT_EQ(SplitIntoWords(text), words) << text;
+  }
 }
 
 TEST(WordPieceTest, SurroundsTheTextWithStartAndEnd) {
@@ -59,12 +88,6 @@ TEST(WordPieceTest, SpecialTokensWrittenInTheTextAreText) {
   EXPECT_THAT(Tokenizer().Encode("[SEP]", 16), ElementsAre(2, 10, 12, 11, 3));
 }
 
-TEST(WordPieceTest, BareContinuationMarkIsAWordOfItsOwn) {
-  EXPECT_EQ(Tokenizer().vocabulary_size(), 16);
-  // "#" is punctuation, so "##" never reaches the vocabulary as one word.
-  EXPECT_THAT(Tokenizer().Encode("##", 16), ElementsAre(2, 1, 1, 3));
-}
-
 TEST(WordPieceTest, VocabularyMayComeFromWindows) {
   auto tokenizer = WordPieceTokenizer::FromVocabulary(
       "[PAD]\r\n[UNK]\r\n[CLS]\r\n[SEP]\r\nhug\r\n");
@@ -74,11 +97,11 @@ TEST(WordPieceTest, VocabularyMayComeFromWindows) {
 
 TEST(WordPieceTest, BadVocabularyIsRefusedWithTheReason) {
   const std::pair<std::string, std::string> cases[] = {
-      {"", "line 1 is empty"},
-      {"[PAD]\n\n[UNK]", "line 2 is empty"},
+      {"", "empty or repeated: \"\""},
+      {"[PAD]\n\n[UNK]", "empty or repeated: \"\""},
       {"[PAD]\n[UNK]\n[CLS]\n", "[SEP] is missing"},
-      {"a\n##a\nb\n##a", "line 4 repeats \"##a\""},
-      {"a\na", "line 2 repeats \"a\""},
+      {"a\n##a\nb\n##a", "empty or repeated: \"a\", id 4"},
+      {"a\na", "empty or repeated: \"a\", id 2"},
   };
   for (const auto& [vocabulary, complaint] : cases) {
     SCOPED_TRACE(complaint);
