@@ -1,7 +1,10 @@
-#include "coordinator/ctl/quota_report.h"
+#include "coordinator/ctl/reports.h"
 
+#include <algorithm>
 #include <cstdint>
+#include <map>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -10,11 +13,30 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "common/config/config_reader.h"
+#include "common/net/proto_duration.h"
 #include "common/status_macros.h"
 #include "coordinator/ctl/table.h"
 
 namespace djinn::ctl {
 namespace {
+
+// "1.2GB (15%)".
+std::string OfAll(uint64_t used, uint64_t all) {
+  if (all == 0) return FormatBytes(used);
+  return absl::StrFormat(
+      "%s (%.0f%%)", FormatBytes(used),
+      100 * static_cast<double>(used) / static_cast<double>(all));
+}
+
+// Returns a table with the rows of the greatest values first.
+std::string Sorted(Row header, std::vector<std::pair<double, Row>> rows) {
+  std::stable_sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) {
+    return a.first > b.first;
+  });
+  std::vector<Row> table = {std::move(header)};
+  for (auto& [value, row] : rows) table.push_back(std::move(row));
+  return FormatTable(table);
+}
 
 bool IsInBytes(absl::string_view resource) {
   return absl::StrContains(resource, "bytes");
@@ -40,14 +62,13 @@ const v1::ResourceQuota* FindQuota(const v1::TenantInfo& tenant,
   return nullptr;
 }
 
-// What the flag says; nothing for "none".
-absl::StatusOr<std::optional<double>> Limit(const Command& command,
-                                            absl::string_view flag,
-                                            std::optional<double> before) {
-  if (!command.Has(flag)) return before;
-  const std::string text = command.Flag(flag);
-  if (text == "none") return std::nullopt;
-  DJINN_ASSIGN_OR_RETURN(const double limit, Amount(command.resource, text));
+// Returns the flag's amount, nothing for "none", or `before` without the flag.
+absl::StatusOr<std::optional<double>> Limit(
+    const Command& command, const std::optional<std::string>& flag,
+    std::optional<double> before) {
+  if (!flag.has_value()) return before;
+  if (*flag == "none") return std::nullopt;
+  DJINN_ASSIGN_OR_RETURN(const double limit, Amount(command.resource, *flag));
   return std::optional(limit);
 }
 
@@ -66,13 +87,73 @@ std::string Names(const google::protobuf::RepeatedPtrField<std::string>& names,
 
 }  // namespace
 
+std::string TopWorkers(const v1::ListWorkersResponse& workers) {
+  std::vector<std::pair<double, Row>> rows;
+  for (const v1::WorkerInfo& worker : workers.workers()) {
+    // A lost one has no numbers.
+    const bool known = worker.has_memory();
+    const uint64_t used = worker.memory_bytes() -
+                          std::min(worker.memory_bytes(), worker.free_bytes());
+    rows.push_back(
+        {known ? worker.busy_share() : -1,
+         {worker.worker_id(),
+          known ? absl::StrFormat("%.0f%%", 100 * worker.busy_share()) : "-",
+          known ? OfAll(used, worker.memory_bytes()) : "-",
+          known ? absl::StrCat(worker.queued_runs()) : "-",
+          absl::StrCat(worker.lease_count()),
+          known ? absl::StrCat(worker.session_count()) : "-"}});
+  }
+  return Sorted({"WORKER", "BUSY", "MEMORY", "QUEUED", "LEASES", "SESSIONS"},
+                std::move(rows));
+}
+
+std::string TopTenants(const v1::ListTenantsResponse& before,
+                       const v1::ListTenantsResponse& after,
+                       absl::Duration passed) {
+  std::map<std::string, const v1::LeaseUse*> used_before;
+  for (const v1::TenantInfo& tenant : before.tenants()) {
+    used_before[tenant.tenant()] = &tenant.credits().used();
+  }
+  const double seconds = absl::ToDoubleSeconds(passed);
+  std::vector<std::pair<double, Row>> rows;
+  for (const v1::TenantInfo& tenant : after.tenants()) {
+    const auto found = used_before.find(tenant.tenant());
+    const v1::LeaseUse& used = tenant.credits().used();
+    double devices = 0, bytes = 0;
+    const bool known = found != used_before.end() && seconds > 0;
+    if (known) {
+      const v1::LeaseUse& then = *found->second;
+      // Credits may have begun a new period in between.
+      devices = std::max(
+          0.0, absl::ToDoubleSeconds(FromProtoDuration(used.device_time()) -
+                                     FromProtoDuration(then.device_time())) /
+                   seconds);
+      bytes = static_cast<double>(used.bytes() -
+                                  std::min(used.bytes(), then.bytes())) /
+              seconds;
+    }
+    rows.push_back(
+        {known ? devices : -1,
+         {tenant.tenant(), known ? absl::StrFormat("%.2f", devices) : "-",
+          known ? absl::StrCat(FormatBytes(static_cast<uint64_t>(bytes)), "/s")
+                : "-",
+          FormatBytes(tenant.storage_bytes()),
+          absl::StrCat(tenant.use().queued_runs()),
+          absl::StrCat(tenant.lease_count()),
+          absl::StrCat(tenant.session_count())}});
+  }
+  return Sorted(
+      {"TENANT", "DEVICES", "MOVED", "STORAGE", "QUEUED", "LEASES", "SESSIONS"},
+      std::move(rows));
+}
+
 absl::StatusOr<v1::TryQuotaRequest> TriedQuota(const Command& command,
                                                const v1::TenantInfo& tenant) {
   v1::TryQuotaRequest request;
   request.set_tenant(command.name);
   request.set_resource(command.resource);
   DJINN_ASSIGN_OR_RETURN(const double nominal,
-                         Amount(command.resource, command.Flag("nominal")));
+                         Amount(command.resource, command.nominal));
   request.set_nominal(nominal);
   std::optional<double> borrowing, lending;
   if (const auto* const before = FindQuota(tenant, command.resource)) {
@@ -80,8 +161,9 @@ absl::StatusOr<v1::TryQuotaRequest> TriedQuota(const Command& command,
     if (before->has_lending_limit()) lending = before->lending_limit();
   }
   DJINN_ASSIGN_OR_RETURN(borrowing,
-                         Limit(command, "borrowing_limit", borrowing));
-  DJINN_ASSIGN_OR_RETURN(lending, Limit(command, "lending_limit", lending));
+                         Limit(command, command.borrowing_limit, borrowing));
+  DJINN_ASSIGN_OR_RETURN(lending,
+                         Limit(command, command.lending_limit, lending));
   if (borrowing.has_value()) request.set_borrowing_limit(*borrowing);
   if (lending.has_value()) request.set_lending_limit(*lending);
   return request;
