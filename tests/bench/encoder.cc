@@ -1,9 +1,13 @@
 // A real sentence encoder, moved to the device as a program would move it.
+#include "client_lib/examples/sentence_similarity/encoder.h"
+
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <iterator>
 #include <map>
 #include <memory>
+#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,14 +15,12 @@
 #include "ATen/Parallel.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "client_lib/examples/sentence_similarity/encoder.h"
 #include "common/status_macros.h"
 #include "djinn/djinn.h"
 #include "tests/bench/benchmark.h"
 #include "tests/bench/check.h"
-#include "tests/bench/format.h"
-#include "tests/bench/sentences.h"
-#include "tests/bench/stopwatch.h"
+#include "tests/bench/report.h"
+#include "tests/bench/statistics.h"
 
 namespace djinn::bench {
 namespace {
@@ -44,6 +46,29 @@ Model ModelOf(const Shape& shape) { return {shape.passes, shape.tokens}; }
 // Calls after which a worker has made its choices and, in fast mode, packed the
 // weights.
 constexpr int kSettlingCalls = 60;
+
+constexpr const char* kWords[] = {
+    "the",    "cat",   "outside", "man",   "plays", "guitar", "new",   "movie",
+    "great",  "woman", "watches", "dog",   "in",    "garden", "river", "train",
+    "late",   "city",  "people",  "water", "house", "small",  "music", "night",
+    "reads",  "book",  "about",   "war",   "old",   "school", "north", "island",
+    "market", "price", "rises",   "after", "rain",  "light",  "green", "field",
+};
+
+// Returns the same sentences for the same seed, each of at least `words`
+// tokens, so that an encoder that cuts off there sees exactly as many.
+std::vector<std::string> MakeSentences(uint64_t seed, size_t sentences,
+                                       size_t words) {
+  std::mt19937_64 generator(seed);
+  std::vector<std::string> made(sentences);
+  for (std::string& sentence : made) {
+    for (size_t i = 0; i < words; ++i) {
+      absl::StrAppend(&sentence, i == 0 ? "" : " ",
+                      kWords[generator() % std::size(kWords)]);
+    }
+  }
+  return made;
+}
 
 // Embeddings and what they took.
 struct Encoded {
@@ -114,12 +139,12 @@ class EncoderBenchmark : public Benchmark {
   }
 
  private:
-  absl::StatusOr<std::unique_ptr<Encoder>> Load(
-      const Shape& shape, at::Device device) const {
+  absl::StatusOr<std::unique_ptr<Encoder>> Load(const Shape& shape,
+                                                at::Device device) const {
     return Encoder::Load({.model_folder = options_.model_folder,
-                                 .device = device,
-                                 .max_tokens = shape.tokens,
-                                 .passes = shape.passes});
+                          .device = device,
+                          .max_tokens = shape.tokens,
+                          .passes = shape.passes});
   }
 
   // Other sentences in every call of every round.

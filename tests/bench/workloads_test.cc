@@ -1,10 +1,10 @@
 // What is measured must be able to tell a right result from a stale one.
+#include "tests/bench/workloads.h"
+
 #include "ATen/TensorOperators.h"
 #include "ATen/ops/ones.h"
 #include "ATen/ops/tensor.h"
 #include "gtest/gtest.h"
-#include "tests/bench/chain.h"
-#include "tests/bench/mlp.h"
 
 namespace djinn::bench {
 namespace {

@@ -1,11 +1,14 @@
-#include "tests/bench/chain.h"
+#include "tests/bench/workloads.h"
 
+#include <optional>
 #include <utility>
+#include <vector>
 
 #include "ATen/CPUGeneratorImpl.h"
 #include "ATen/TensorOperators.h"
 #include "ATen/core/Generator.h"
 #include "ATen/ops/add.h"
+#include "ATen/ops/cross_entropy_loss.h"
 #include "ATen/ops/eye.h"
 #include "ATen/ops/gelu.h"
 #include "ATen/ops/layer_norm.h"
@@ -14,10 +17,17 @@
 #include "ATen/ops/mul.h"
 #include "ATen/ops/outer.h"
 #include "ATen/ops/rand.h"
+#include "ATen/ops/randn.h"
 #include "ATen/ops/reciprocal.h"
+#include "ATen/ops/relu.h"
 #include "ATen/ops/sign.h"
 #include "ATen/ops/zeros.h"
 #include "c10/core/InferenceMode.h"
+#include "djinn/compile.h"
+#include "torch/nn/modules/container/sequential.h"
+#include "torch/nn/modules/linear.h"
+#include "torch/optim/sgd.h"
+#include "torch/utils.h"
 
 namespace djinn::bench {
 namespace {
@@ -115,7 +125,40 @@ at::Tensor RandomMirror(int64_t size, const at::Generator& generator) {
          at::outer(normal, normal) * (2 / normal.square().sum());
 }
 
+class Network : public torch::nn::Module {
+ public:
+  Network() {
+    hidden_ =
+        register_module("hidden", torch::nn::Linear(kMlpInputs, kMlpHidden));
+    output_ =
+        register_module("output", torch::nn::Linear(kMlpHidden, kMlpClasses));
+  }
+
+  at::Tensor forward(const at::Tensor& inputs) {
+    return output_(at::relu(hidden_(inputs)));
+  }
+
+ private:
+  torch::nn::Linear hidden_ = nullptr;
+  torch::nn::Linear output_ = nullptr;
+};
+
+// Made on the CPU, whose random numbers the weights are.
+std::shared_ptr<Network> MakeNetwork(const at::Device& device) {
+  torch::manual_seed(5);
+  auto network = std::make_shared<Network>();
+  network->to(device);
+  return network;
+}
+
 }  // namespace
+
+at::Tensor RandomNormal(at::IntArrayRef sizes, double deviation,
+                        uint64_t seed) {
+  const at::Generator generator =
+      at::make_generator<at::CPUGeneratorImpl>(seed);
+  return at::randn(sizes, generator, at::kFloat).mul_(deviation);
+}
 
 ChainOperands MakeChainOperands(const at::Device& device, bool gradients) {
   const auto move = [&](const at::Tensor& tensor) {
@@ -153,5 +196,52 @@ at::Tensor MakeChainStart(int round, const at::Device& device, bool gradients) {
 }
 
 absl::Span<const Chain> Chains() { return kChains; }
+
+class Mlp::Impl {
+ public:
+  Impl(const at::Device& device, bool registered)
+      : device_(device),
+        network_(MakeNetwork(device)),
+        optimizer_(network_->parameters(), torch::optim::SGDOptions(0.05)) {
+    if (!registered) return;
+    registered_.emplace(
+        [this](const std::vector<at::Tensor>& examples) {
+          return std::vector<at::Tensor>{Train(examples[0], examples[1])};
+        },
+        CompileOptions{.parameters = network_->parameters()});
+  }
+
+  float Step(const at::Tensor& inputs, const at::Tensor& labels) {
+    if (registered_.has_value()) {
+      return (*registered_)({inputs.to(device_), labels.to(device_)})[0]
+          .item<float>();
+    }
+    return Train(inputs.to(device_), labels.to(device_)).item<float>();
+  }
+
+ private:
+  at::Tensor Train(const at::Tensor& inputs, const at::Tensor& labels) {
+    optimizer_.zero_grad();
+    const at::Tensor loss =
+        at::cross_entropy_loss(network_->forward(inputs), labels);
+    loss.backward();
+    optimizer_.step();
+    return loss.detach();
+  }
+
+  const at::Device device_;
+  const std::shared_ptr<Network> network_;
+  torch::optim::SGD optimizer_;
+  std::optional<CompiledFunction> registered_;
+};
+
+Mlp::Mlp(const at::Device& device, bool registered)
+    : impl_(std::make_unique<Impl>(device, registered)) {}
+
+Mlp::~Mlp() = default;
+
+float Mlp::Step(const at::Tensor& inputs, const at::Tensor& labels) {
+  return impl_->Step(inputs, labels);
+}
 
 }  // namespace djinn::bench

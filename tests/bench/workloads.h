@@ -1,15 +1,18 @@
-// Chains of small operators: 10,000 calls, each on the result of the one
-// before, then a read of the last result.
-#ifndef TESTS_BENCH_CHAIN_H_
-#define TESTS_BENCH_CHAIN_H_
+// A chain of operators, and a small network that is being trained.
+#ifndef TESTS_BENCH_WORKLOADS_H_
+#define TESTS_BENCH_WORKLOADS_H_
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "ATen/core/Tensor.h"
 #include "absl/types/span.h"
 
 namespace djinn::bench {
+
+// Returns normally distributed values on the CPU, the same for the same seed.
+at::Tensor RandomNormal(at::IntArrayRef sizes, double deviation, uint64_t seed);
 
 inline constexpr int64_t kChainSteps = 10'000;
 // Of every link of a chain.
@@ -51,6 +54,27 @@ struct Chain {
 // add, mul, mm, gelu, linear, layer_norm and views.
 absl::Span<const Chain> Chains();
 
+inline constexpr int64_t kMlpInputs = 784;
+inline constexpr int64_t kMlpHidden = 128;
+inline constexpr int64_t kMlpClasses = 10;
+
+// Starts from the same weights wherever it lives. Not thread-safe.
+class Mlp {
+ public:
+  // `registered`: its step is a registered callable (djinn::CompiledFunction).
+  explicit Mlp(const at::Device& device, bool registered = false);
+  ~Mlp();
+
+  // One step of SGD on these examples, which are on the CPU; returns the loss
+  // before it, read back.
+  float Step(const at::Tensor& inputs, const at::Tensor& labels);
+
+ private:
+  class Impl;
+
+  const std::unique_ptr<Impl> impl_;
+};
+
 }  // namespace djinn::bench
 
-#endif  // TESTS_BENCH_CHAIN_H_
+#endif  // TESTS_BENCH_WORKLOADS_H_
