@@ -26,7 +26,9 @@ cc_library(
 """
 
 def _python_extension_impl(repository_ctx):
-    headers = repository_ctx.path("/usr/include/python3.11")
+    headers = repository_ctx.path(
+        repository_ctx.os.environ.get("DJINN_PYTHON_HEADERS", "/usr/include/python3.11"),
+    )
     if not headers.get_child("Python.h").exists:
         fail("Python's headers are missing: run ./djinn setup")
     site = repository_ctx.os.environ.get("DJINN_SITE", "")
@@ -40,6 +42,6 @@ def _python_extension_impl(repository_ctx):
 python_extension = repository_rule(
     implementation = _python_extension_impl,
     doc = "Declares @python_extension, headers and link options.",
-    environ = ["DJINN_SITE"],
+    environ = ["DJINN_PYTHON_HEADERS", "DJINN_SITE"],
     local = True,
 )

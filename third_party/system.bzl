@@ -51,6 +51,11 @@ cc_library(
     linkopts = ["-lyaml-cpp"],
 )
 
+# Headers alone.
+cc_library(
+    name = "cli11",
+)
+
 # Debian builds spdlog against its own libfmt.
 cc_library(
     name = "spdlog",

@@ -259,12 +259,12 @@ TEST_F(ProfileRecorderTest, TracesThreadsAndWorkersOnOneTimeLine) {
   const std::string trace = recorder_.End().ChromeTrace();
   EXPECT_THAT(trace, HasSubstr(R"("name":"worker w\"0, device 0")"));
   EXPECT_THAT(trace, HasSubstr(R"("name":"request")"));
-  EXPECT_THAT(trace, HasSubstr(R"("tid":42,"ts":3.000,"dur":4.000)"));
+  EXPECT_THAT(trace, HasSubstr(R"("tid":42,"ts":3.0,"dur":4.0)"));
   EXPECT_THAT(
       trace,
       HasSubstr(
-          R"x("name":"aten::mm (packed)","pid":4294967296,"tid":0,"ts":5.000,)x"
-          R"("dur":8.000)"));
+          R"x("name":"aten::mm (packed)","pid":4294967296,"tid":0,"ts":5.0,)x"
+          R"("dur":8.0)"));
   EXPECT_EQ(std::count(trace.begin(), trace.end(), '{'),
             std::count(trace.begin(), trace.end(), '}'));
 }

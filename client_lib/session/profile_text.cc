@@ -1,13 +1,16 @@
-// A profile for people, and for chrome://tracing.
+// A profile as human-readable tables, and for chrome://tracing.
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "djinn/profile.h"
+#include "nlohmann/json.hpp"
 
 namespace djinn {
 namespace {
@@ -27,48 +30,43 @@ absl::Duration Median(std::vector<absl::Duration> times) {
   return *middle;
 }
 
-std::string Quoted(absl::string_view text) {
-  std::string quoted = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') {
-      quoted += {'\\', c};
-    } else if (static_cast<unsigned char>(c) < 0x20) {
-      absl::StrAppendFormat(&quoted, "\\u%04x", static_cast<int>(c));
-    } else {
-      quoted += c;
-    }
-  }
-  return quoted + "\"";
-}
+using Json = nlohmann::ordered_json;
 
-// Writes events one after another.
+// Collects the events of a trace.
 class Trace {
  public:
   void Name(absl::string_view what, int64_t process, int64_t thread,
             absl::string_view name) {
-    Begin();
-    absl::StrAppendFormat(
-        &json_,
-        R"({"ph":"M","name":"%s","pid":%d,"tid":%d,"args":{"name":%s}})", what,
-        process, thread, Quoted(name));
+    events_.push_back({{"ph", "M"},
+                       {"name", std::string(what)},
+                       {"pid", process},
+                       {"tid", thread},
+                       {"args", {{"name", std::string(name)}}}});
   }
-  // Microseconds, as the format wants them.
   void Slice(int64_t process, int64_t thread, absl::string_view name,
              absl::Duration began, absl::Duration took) {
-    Begin();
-    absl::StrAppendFormat(
-        &json_,
-        R"({"ph":"X","name":%s,"pid":%d,"tid":%d,"ts":%.3f,"dur":%.3f})",
-        Quoted(name), process, thread, absl::ToDoubleMicroseconds(began),
-        absl::ToDoubleMicroseconds(took));
+    events_.push_back({{"ph", "X"},
+                       {"name", std::string(name)},
+                       {"pid", process},
+                       {"tid", thread},
+                       {"ts", Microseconds(began)},
+                       {"dur", Microseconds(took)}});
   }
-  std::string Finish() && { return std::move(json_) + "\n]}\n"; }
+  std::string Finish() && {
+    const Json trace = {{"displayTimeUnit", "ns"},
+                        {"traceEvents", std::move(events_)}};
+    return trace.dump(/*indent=*/-1, /*indent_char=*/' ',
+                      /*ensure_ascii=*/false, Json::error_handler_t::replace) +
+           "\n";
+  }
 
  private:
-  void Begin() { json_ += std::exchange(first_, false) ? "\n" : ",\n"; }
+  // Rounded to nanoseconds.
+  static double Microseconds(absl::Duration time) {
+    return std::round(absl::ToDoubleNanoseconds(time)) / 1000;
+  }
 
-  std::string json_ = R"({"displayTimeUnit":"ns","traceEvents":[)";
-  bool first_ = true;
+  Json events_ = Json::array();
 };
 
 }  // namespace

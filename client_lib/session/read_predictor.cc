@@ -44,7 +44,8 @@ const ReadPredictor::Prediction* ReadPredictor::OnOutput(uint32_t lane,
 }
 
 void ReadPredictor::NoteWrite(const Write& write) {
-  writes_[write_count_++ % kMaxWrites] = write;
+  writes_.push_front(write);
+  if (writes_.size() > kMaxWrites) writes_.pop_back();
 }
 
 const ReadPredictor::Prediction* ReadPredictor::Predict(uint64_t position,
@@ -68,9 +69,7 @@ void ReadPredictor::OnRead(uint32_t lane, uint64_t storage_id,
                            const srg::TensorView& view, uint64_t bytes) {
   *PositionOf(lane) = Start(lane);
   if (bytes > kMaxBytes) return;
-  const size_t remembered = std::min(write_count_, kMaxWrites);
-  for (size_t age = 1; age <= remembered; ++age) {
-    const Write& write = writes_[(write_count_ - age) % kMaxWrites];
+  for (const Write& write : writes_) {
     if (write.storage_id != storage_id) continue;
     if (predictions_.size() >= kMaxPositions) predictions_.clear();
     Prediction& prediction = predictions_[write.position];

@@ -11,8 +11,8 @@
 #ifndef CLIENT_LIB_SESSION_READ_PREDICTOR_H_
 #define CLIENT_LIB_SESSION_READ_PREDICTOR_H_
 
-#include <array>
 #include <cstdint>
+#include <deque>
 
 #include "absl/container/flat_hash_map.h"
 #include "client_lib/session/segment.h"
@@ -66,9 +66,8 @@ class ReadPredictor {
   const Prediction* Predict(uint64_t position, size_t touches);
 
   absl::flat_hash_map<uint32_t, uint64_t> positions_;  // by lane
-  // A ring of what calls wrote last.
-  std::array<Write, kMaxWrites> writes_;
-  size_t write_count_ = 0;
+  // What calls wrote, the last one first; at most kMaxWrites.
+  std::deque<Write> writes_;
   absl::flat_hash_map<uint64_t, Prediction> predictions_;  // by position
 };
 

@@ -35,7 +35,7 @@
 namespace djinn {
 
 // Segments in the order in which they must be sent.
-using SealedSegments = absl::InlinedVector<Segment*, 4>;
+using SealedSegments = std::vector<Segment*>;
 
 class SegmentRecorder {
  public:

@@ -133,7 +133,7 @@ ResultMeta Contiguous(ScalarType dtype, IntArrayRef sizes) {
   }
   ResultMeta meta;
   meta.dtype = dtype;
-  meta.sizes = DimVector(sizes);
+  meta.sizes.assign(sizes.begin(), sizes.end());
   meta.strides = ContiguousStrides(sizes);
   return meta;
 }
@@ -252,9 +252,10 @@ ResultMeta Squeeze(ResultMeta meta, int64_t dim) {
 
 ResultMeta ColumnMajor(ScalarType dtype, IntArrayRef sizes) {
   const int64_t rank = sizes.size();
-  DimVector swapped(sizes);
-  std::swap(swapped[rank - 2], swapped[rank - 1]);
-  return Transpose(Contiguous(dtype, swapped), rank - 2, rank - 1);
+  ResultMeta swapped = Contiguous(dtype, sizes);
+  std::swap(swapped.sizes[rank - 2], swapped.sizes[rank - 1]);
+  swapped.strides = ContiguousStrides(swapped.sizes);
+  return Transpose(std::move(swapped), rank - 2, rank - 1);
 }
 
 ResultMeta Transpose(ResultMeta meta, int64_t first, int64_t second) {

@@ -10,8 +10,8 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
-#include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -28,7 +28,7 @@ struct BulkFrame {
   uint64_t offset = 0;
   std::optional<uint32_t> crc32c;
   // In order; views of the pieces that were parsed.
-  absl::InlinedVector<absl::string_view, 8> payload;
+  std::vector<absl::string_view> payload;
   uint64_t payload_bytes = 0;
 };
 

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "absl/strings/ascii.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/config/config_reader.h"
@@ -16,31 +15,17 @@
 #include "coordinator/ctl/drawing.h"
 #include "coordinator/ctl/explanation.h"
 #include "coordinator/ctl/output.h"
-#include "coordinator/ctl/quota_report.h"
 #include "coordinator/ctl/recording.h"
-#include "coordinator/ctl/run_explanation.h"
+#include "coordinator/ctl/reports.h"
 #include "coordinator/ctl/table.h"
-#include "coordinator/ctl/top.h"
 
 namespace djinn::ctl {
 namespace {
 
 using Stub = v1::Admin::StubInterface;
 
-// Of a terminal: the cursor to its corner, and what is there away.
+// Moves a terminal's cursor to the corner and clears the screen.
 constexpr char kClear[] = "\x1b[H\x1b[2J";
-
-// A number that a flag may have.
-absl::StatusOr<int> NumberOf(const Command& command, absl::string_view flag,
-                             int least) {
-  int number = 0;
-  if (!absl::SimpleAtoi(command.Flag(flag), &number) || number < least) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--", flag, ": expected a number from ", least,
-                     " on, got \"", command.Flag(flag), "\""));
-  }
-  return number;
-}
 
 template <typename Item>
 Row HeaderFor(const Command& command, const Item& item) {
@@ -63,14 +48,13 @@ Row CellsFor(const Command& command, const Item& item) {
 absl::StatusOr<v1::TryPlacementRequest> PlacementOf(const Command& command) {
   v1::TryPlacementRequest request;
   request.set_tenant(command.name);
-  if (command.Has("size")) {
-    DJINN_ASSIGN_OR_RETURN(const uint64_t size,
-                           ParseSize(command.Flag("size")));
+  if (!command.size.empty()) {
+    DJINN_ASSIGN_OR_RETURN(const uint64_t size, ParseSize(command.size));
     request.set_asked_bytes(size);
   }
-  request.set_policy(command.Flag("policy"));
-  request.set_session_id(command.Flag("session"));
-  const std::string name = command.Flag("phase");
+  request.set_policy(command.policy);
+  request.set_session_id(command.session);
+  const std::string& name = command.phase;
   v1::Phase phase = v1::PHASE_UNSPECIFIED;
   if (!name.empty() &&
       !v1::Phase_Parse("PHASE_" + absl::AsciiStrToUpper(name), &phase)) {
@@ -169,14 +153,8 @@ absl::Status Client::PrintOne(const Command& command, const Item& item) {
 
 absl::Status Client::PrintOne(const Command& command,
                               const v1::GraphInfo& graph) {
-  std::string text;
-  if (command.output == "dot") {
-    DJINN_ASSIGN_OR_RETURN(text, ToDot(graph));
-  } else if (command.output == "svg") {
-    DJINN_ASSIGN_OR_RETURN(text, ToSvg(graph));
-  } else {
-    return PrintOne<v1::GraphInfo>(command, graph);
-  }
+  if (command.output != "dot") return PrintOne<v1::GraphInfo>(command, graph);
+  DJINN_ASSIGN_OR_RETURN(const std::string text, ToDot(graph));
   terminal_.print(text);
   return absl::OkStatus();
 }
@@ -232,14 +210,8 @@ absl::Status Client::Describe(const Command& command) {
 }
 
 absl::Status Client::Watch(const Command& command) {
-  DJINN_ASSIGN_OR_RETURN(const absl::Duration interval, IntervalOf(command));
-  // For ever, unless it is said how often.
-  int count = 0;
-  if (command.Has("count")) {
-    DJINN_ASSIGN_OR_RETURN(count, NumberOf(command, "count", 1));
-  }
-  for (int round = 0; count == 0 || round < count; ++round) {
-    if (round > 0) terminal_.sleep(interval);
+  for (int round = 0; command.count == 0 || round < command.count; ++round) {
+    if (round > 0) terminal_.sleep(command.interval);
     if (terminal_.clears) {
       terminal_.print(kClear);
     } else if (round > 0) {
@@ -251,7 +223,6 @@ absl::Status Client::Watch(const Command& command) {
 }
 
 absl::Status Client::Top(const Command& command) {
-  DJINN_ASSIGN_OR_RETURN(const absl::Duration interval, IntervalOf(command));
   if (command.kind == "worker") {
     DJINN_ASSIGN_OR_RETURN(
         const auto workers,
@@ -263,9 +234,9 @@ absl::Status Client::Top(const Command& command) {
   const Method<v1::ListTenantsRequest, v1::ListTenantsResponse> list =
       &Stub::ListTenants;
   DJINN_ASSIGN_OR_RETURN(const auto before, ListAll(list));
-  terminal_.sleep(interval);
+  terminal_.sleep(command.interval);
   DJINN_ASSIGN_OR_RETURN(const auto after, ListAll(list));
-  terminal_.print(TopTenants(before, after, interval));
+  terminal_.print(TopTenants(before, after, command.interval));
   return absl::OkStatus();
 }
 
@@ -300,11 +271,6 @@ absl::Status Client::ExplainRun(const Command& command) {
 
 absl::Status Client::Explain(const Command& command) {
   if (command.kind == "placement") return TryPlacement(command);
-  for (const char* flag : {"size", "policy", "phase", "session"}) {
-    if (!command.Has(flag)) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("--", flag, " is of explain placement"));
-  }
   if (command.kind == "run") return ExplainRun(command);
   if (command.kind == "session") {
     v1::SessionExplanation explanation;
@@ -342,11 +308,8 @@ absl::Status Client::Cordon(const Command& command) {
 absl::Status Client::Migrate(const Command& command) {
   v1::MigrateSessionRequest request;
   request.set_session_id(command.name);
-  request.set_to_worker_id(command.Flag("to"));
-  if (command.Has("device")) {
-    DJINN_ASSIGN_OR_RETURN(const int device, NumberOf(command, "device", 0));
-    request.set_virtual_device(static_cast<uint32_t>(device));
-  }
+  request.set_to_worker_id(command.to);
+  if (command.device.has_value()) request.set_virtual_device(*command.device);
   v1::MigrateSessionResponse response;
   DJINN_RETURN_IF_ERROR(Call(&Stub::MigrateSession, request, &response));
   Print(command, response, Detail(response));
@@ -358,7 +321,7 @@ absl::Status Client::Queue(const Command& command) {
   if (command.verb == "stop") {
     v1::StopQueueRequest request;
     request.set_tenant(command.name);
-    request.set_drain(command.IsSet("drain"));
+    request.set_drain(command.drain);
     DJINN_RETURN_IF_ERROR(Call(&Stub::StopQueue, request, &info));
   } else {
     v1::ResumeQueueRequest request;

@@ -1,54 +1,68 @@
-// What djinnctl is asked to do: its command line, checked.
-//
-//   VERB [KIND [NAME [RESOURCE]]] [FLAGS]
-//
-// Flags may stand anywhere, with dashes or underscores in their names. Kinds
-// may be singular or plural.
+// The command line of djinnctl, checked, and how djinnctl ends.
 #ifndef COORDINATOR_CTL_COMMAND_LINE_H_
 #define COORDINATOR_CTL_COMMAND_LINE_H_
 
-#include <map>
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "common/net/tls_files.h"
 
 namespace djinn::ctl {
 
+// VERB [KIND [NAME [RESOURCE]]] [FLAGS]. Flags stand anywhere, with dashes or
+// underscores in their names; kinds are singular or plural.
 struct Command {
+  // "help" stands for --help.
   std::string verb;
+  std::string help;
   // Singular: "worker".
   std::string kind;
-  // The object's, or a file's.
+  // Name of the object, or of a file.
   std::string name;
-  // Of `quota set`.
+  // The resource of `quota set`.
   std::string resource;
-  // "table", "wide", "json", "yaml", "dot" or "svg".
+  // "table", "wide", "json", "yaml" or "dot".
   std::string output = "table";
-  // Those given, by name with underscores.
-  std::map<std::string, std::string, std::less<>> flags;
 
-  bool Has(absl::string_view flag) const {
-    return flags.find(flag) != flags.end();
-  }
-  // Empty when it was not given.
-  std::string Flag(absl::string_view flag) const;
-  // Of a flag that takes no value, or true and false.
-  bool IsSet(absl::string_view flag, bool fallback = false) const;
+  // The connection, from flags or the environment.
+  std::string coordinator = "127.0.0.1:7070";
+  std::string token_file;
+  ChannelTls tls;
+  bool insecure = false;
+
+  // Assumptions of `explain placement`; `simulate` has a policy, too.
+  std::string policy, size, phase, session;
+  bool preemption = true;
+  // Destination and virtual device of `migrate`.
+  std::string to;
+  std::optional<uint32_t> device;
+  bool drain = false;
+  // Amounts of `quota set`. An absent limit stays as the tenant has it.
+  std::string nominal;
+  std::optional<std::string> borrowing_limit, lending_limit;
+  absl::Duration interval = absl::Seconds(2);
+  // Looks of `watch`; 0 stands for no end.
+  int count = 0;
+  // `version` asks no coordinator.
+  bool client = false;
 };
 
-// `arguments` are without the program's name. InvalidArgument says what is
-// wrong. `--help` anywhere is the verb "help".
-absl::StatusOr<Command> ParseCommand(const std::vector<std::string>& arguments);
+// `arguments` are without the program's name. InvalidArgument names the
+// mistake.
+absl::StatusOr<Command> ParseCommand(std::vector<std::string> arguments);
 
-// How often a command repeats itself, of its flag `interval`: "2s", or seconds;
-// at least 100 ms.
-absl::StatusOr<absl::Duration> IntervalOf(const Command& command);
+inline constexpr int kRefused = 1;
+inline constexpr int kWrongCommandLine = 2;
+inline constexpr int kUnreachable = 3;
 
-// All commands and flags, for people.
-std::string Usage();
+// Returns 0 for OK, kRefused for a coordinator's answer, kUnreachable where
+// none answered.
+int ExitStatus(const absl::Status& status);
 
 }  // namespace djinn::ctl
 

@@ -9,7 +9,6 @@
 #include "absl/time/time.h"
 #include "common/lease/phase_times.h"
 #include "common/lease/priority_class.h"
-#include "coordinator/ctl/names.h"
 #include "coordinator/ctl/table.h"
 
 namespace djinn::ctl {

@@ -14,15 +14,12 @@ namespace djinn::ctl {
 // Nodes that a picture may have.
 inline constexpr int kMaxDrawnNodes = 2000;
 
+// Returns the graph in the language of Graphviz.
+//
 // `info` is an answer to GetGraph. FailedPrecondition (GRAPH_TOO_LARGE) above
 // kMaxDrawnNodes, with what else to do; Internal (GRAPH_MALFORMED) for an
 // answer that does not fit together.
-
-// In the language of Graphviz.
 absl::StatusOr<std::string> ToDot(const v1::GraphInfo& info);
-
-// Laid out in layers: each node below all that it reads from.
-absl::StatusOr<std::string> ToSvg(const v1::GraphInfo& info);
 
 }  // namespace djinn::ctl
 

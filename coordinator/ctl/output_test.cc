@@ -1,5 +1,7 @@
 #include "coordinator/ctl/output.h"
 
+#include <yaml-cpp/yaml.h>
+
 #include <limits>
 #include <string>
 
@@ -37,24 +39,25 @@ TEST(OutputTest, YamlHasFieldsInOrderAndListsInBlocks) {
               queues { tenant: "blue" }
             )pb")),
             R"(queues:
-- tenant: red
-  stop:
-    drain: true
-    stop_time: "1970-01-01T12:00:00Z"
-  oldest_wait: "1.500s"
-  first_place: 0
-  line_length: 2
-  waiting:
-  - reason: QUEUE_STOPPED
-    count: 2
-  cohort: ""
-  weighted_share: 0.25
-- tenant: blue
-  first_place: 0
-  line_length: 0
-  waiting: []
-  cohort: ""
-  weighted_share: 0
+  - tenant: "red"
+    stop:
+      drain: true
+      stop_time: "1970-01-01T12:00:00Z"
+    oldest_wait: "1.500s"
+    first_place: 0
+    line_length: 2
+    waiting:
+      - reason: "QUEUE_STOPPED"
+        count: 2
+    cohort: ""
+    weighted_share: 0.25
+  - tenant: "blue"
+    first_place: 0
+    line_length: 0
+    waiting:
+      []
+    cohort: ""
+    weighted_share: 0
 next_page_token: ""
 )");
 }
@@ -74,29 +77,20 @@ TEST(OutputTest, YamlHasScalarsOfAllKinds) {
   )pb"));
   for (const char* line :
        {"state: ACTIVE\n", "incarnation: 18446744073709551615\n",
-        "free_bytes: 9007199254740993\n", "capabilities:\n- cuda\n- \"1e3\"\n",
-        "phases:\n- PHASE_LLM_DECODE\n", "cordoned: true\n", "memory:\n  ",
-        "busy_share: 0.5\n"}) {
+        "free_bytes: 9007199254740993\n", "- \"cuda\"\n  - \"1e3\"\n",
+        "- PHASE_LLM_DECODE\n", "cordoned: true\n", "busy_share: 0.5\n"}) {
     EXPECT_THAT(text, HasSubstr(line));
   }
   EXPECT_THAT(text, Not(HasSubstr("disk")));
 }
 
-TEST(OutputTest, YamlTakesNoTextForSomethingElse) {
+TEST(OutputTest, YamlKeepsEveryText) {
   v1::TenantInfo info;
-  const auto tenant = [&](const std::string& name) {
+  for (const char* name :
+       {"team-a/b_c.d", "No", "null", "12", "a: b", "-", "say \"x\"\n\t", ""}) {
     info.set_tenant(name);
-    const std::string text = ToYaml(info);
-    return text.substr(0, text.find('\n'));
-  };
-  EXPECT_EQ(tenant("team-a/b_c.d"), "tenant: team-a/b_c.d");
-  EXPECT_EQ(tenant("No"), "tenant: \"No\"");
-  EXPECT_EQ(tenant("null"), "tenant: \"null\"");
-  EXPECT_EQ(tenant("12"), "tenant: \"12\"");
-  EXPECT_EQ(tenant("a: b"), "tenant: \"a: b\"");
-  EXPECT_EQ(tenant("-"), "tenant: \"-\"");
-  EXPECT_EQ(tenant("say \"x\"\n"), "tenant: \"say \\\"x\\\"\\u000a\"");
-  EXPECT_EQ(tenant(""), "tenant: \"\"");
+    EXPECT_EQ(YAML::Load(ToYaml(info))["tenant"].as<std::string>(), name);
+  }
 }
 
 TEST(OutputTest, YamlHasNumbersThatAreNone) {
@@ -105,7 +99,7 @@ TEST(OutputTest, YamlHasNumbersThatAreNone) {
   EXPECT_THAT(ToYaml(info), HasSubstr("weighted_share: .inf\n"));
 }
 
-TEST(OutputTest, NothingIsAnEmptyMap) {
+TEST(OutputTest, MessageWithoutFieldsIsAnEmptyMap) {
   EXPECT_EQ(ToYaml(v1::GetVersionRequest()), "{}\n");
 }
 

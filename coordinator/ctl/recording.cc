@@ -1,66 +1,57 @@
 #include "coordinator/ctl/recording.h"
 
+#include <yaml-cpp/yaml.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <map>
 #include <utility>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 #include "common/net/proto_duration.h"
-#include "coordinator/ctl/names.h"
+#include "coordinator/ctl/table.h"
 #include "scheduler/placement/work.h"
 #include "scheduler/semantics/roofline.h"
 
 namespace djinn::ctl {
 namespace {
 
-// As YAML reads it back, whatever is in it.
-std::string Quoted(absl::string_view text) {
-  std::string quoted = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') {
-      quoted += '\\';
-      quoted += c;
-    } else if (absl::ascii_iscntrl(static_cast<unsigned char>(c))) {
-      absl::StrAppendFormat(&quoted, "\\x%02x", static_cast<unsigned char>(c));
-    } else {
-      quoted += c;
-    }
-  }
-  return quoted + "\"";
-}
-
-std::string Number(double value) { return absl::StrFormat("%.9g", value); }
-
 bool HasSpeed(const v1::WorkerInfo& worker) {
   return worker.speed().flops_per_second() > 0 &&
          worker.speed().bytes_per_second() > 0;
 }
 
-std::string Describe(const v1::WorkerInfo& worker) {
-  std::vector<std::string> phases;
-  for (const int phase : worker.phases()) {
-    phases.push_back(Name(static_cast<v1::Phase>(phase)));
-  }
-  std::string text = absl::StrCat(
-      "  - name: ", Quoted(worker.worker_id()),
-      "\n    device: ", Quoted(worker.device()),
-      "\n    memory: ", worker.memory_bytes(),
-      "\n    flops_per_second: ", Number(worker.speed().flops_per_second()),
-      "\n    bytes_per_second: ", Number(worker.speed().bytes_per_second()),
-      "\n    seconds_per_call: ", Number(worker.speed().seconds_per_call()),
-      "\n    price_per_hour: ", Number(worker.price_per_hour()), "\n");
+// Emits a name that may be any text.
+void EmitText(const char* key, const std::string& text, YAML::Emitter* out) {
+  *out << YAML::Key << key << YAML::Value << YAML::DoubleQuoted << text;
+}
+
+template <typename Value>
+void EmitValue(const char* key, const Value& value, YAML::Emitter* out) {
+  *out << YAML::Key << key << YAML::Value << value;
+}
+
+void EmitWorker(const v1::WorkerInfo& worker, YAML::Emitter* out) {
+  *out << YAML::BeginMap;
+  EmitText("name", worker.worker_id(), out);
+  EmitText("device", worker.device(), out);
+  EmitValue("memory", worker.memory_bytes(), out);
+  EmitValue("flops_per_second", worker.speed().flops_per_second(), out);
+  EmitValue("bytes_per_second", worker.speed().bytes_per_second(), out);
+  EmitValue("seconds_per_call", worker.speed().seconds_per_call(), out);
+  EmitValue("price_per_hour", worker.price_per_hour(), out);
   if (worker.link_bytes_per_second() > 0) {
-    absl::StrAppend(
-        &text, "    link_bandwidth: ", worker.link_bytes_per_second(), "\n");
+    EmitValue("link_bandwidth", worker.link_bytes_per_second(), out);
   }
-  if (!phases.empty()) {
-    absl::StrAppend(&text, "    phases: [", absl::StrJoin(phases, ", "), "]\n");
+  if (worker.phases_size() > 0) {
+    *out << YAML::Key << "phases" << YAML::Value << YAML::Flow
+         << YAML::BeginSeq;
+    for (const int phase : worker.phases()) {
+      *out << Name(static_cast<v1::Phase>(phase));
+    }
+    *out << YAML::EndSeq;
   }
-  return text;
+  *out << YAML::EndMap;
 }
 
 // As the trace's reader has it.
@@ -94,23 +85,29 @@ JobWork WorkOf(const v1::RecordedJob& job, const v1::WorkerInfo& worker) {
 std::string TraceOf(const std::vector<v1::WorkerInfo>& workers,
                     const std::vector<v1::TenantInfo>& tenants,
                     const std::vector<v1::RecordedJob>& jobs) {
+  YAML::Emitter out;
+  out.SetDoublePrecision(9);
+  out << YAML::BeginMap << YAML::Key << "workers" << YAML::Value
+      << YAML::BeginSeq;
   std::map<std::string, const v1::WorkerInfo*> known;
-  std::string text = "workers:\n";
   for (const v1::WorkerInfo& worker : workers) {
     if (!HasSpeed(worker)) continue;
     known[worker.worker_id()] = &worker;
-    absl::StrAppend(&text, Describe(worker));
+    EmitWorker(worker, &out);
   }
-  // Jobs of tenants that are configured no more, too.
+  // Includes the tenants that are no longer configured.
   std::map<std::string, double> weights;
   for (const v1::RecordedJob& job : jobs) weights[job.tenant()] = 1;
   for (const v1::TenantInfo& tenant : tenants) {
     weights[tenant.tenant()] = tenant.weight();
   }
-  absl::StrAppend(&text, "tenants:\n");
+  out << YAML::EndSeq << YAML::Key << "tenants" << YAML::Value
+      << YAML::BeginSeq;
   for (const auto& [name, weight] : weights) {
-    absl::StrAppend(&text, "  - {name: ", Quoted(name),
-                    ", weight: ", Number(weight), "}\n");
+    out << YAML::Flow << YAML::BeginMap;
+    EmitText("name", name, &out);
+    EmitValue("weight", weight, &out);
+    out << YAML::EndMap;
   }
   // A program's state is its largest graph's.
   std::map<std::pair<std::string, std::string>, uint64_t> state_bytes;
@@ -119,7 +116,7 @@ std::string TraceOf(const std::vector<v1::WorkerInfo>& workers,
     bytes = std::max(bytes, job.content_bytes());
   }
   size_t left_out = 0;
-  absl::StrAppend(&text, "jobs:\n");
+  out << YAML::EndSeq << YAML::Key << "jobs" << YAML::Value << YAML::BeginSeq;
   for (const v1::RecordedJob& job : jobs) {
     const auto worker = known.find(job.worker_id());
     if (worker == known.end()) {
@@ -127,27 +124,31 @@ std::string TraceOf(const std::vector<v1::WorkerInfo>& workers,
       continue;
     }
     const JobWork work = WorkOf(job, *worker->second);
-    absl::StrAppend(&text, "  - {at: ",
-                    Number(absl::ToDoubleSeconds(FromProtoDuration(job.at()))),
-                    ", tenant: ", Quoted(job.tenant()));
+    out << YAML::Flow << YAML::BeginMap;
+    EmitValue("at", absl::ToDoubleSeconds(FromProtoDuration(job.at())), &out);
+    EmitText("tenant", job.tenant(), &out);
     const uint64_t state = state_bytes.at({job.tenant(), job.program()});
     if (state > 0) {
-      // A program without a name has one, too.
-      absl::StrAppend(&text, ", state: ", Quoted("program " + job.program()),
-                      ", state_size: ", state);
+      // A program without a name has a state, too.
+      EmitText("state", "program " + job.program(), &out);
+      EmitValue("state_size", state, &out);
     }
     if (job.phase() != v1::PHASE_UNSPECIFIED) {
-      absl::StrAppend(&text, ", phase: ", Name(job.phase()));
+      EmitValue("phase", Name(job.phase()), &out);
     }
     if (!job.op_class().empty()) {
-      absl::StrAppend(&text, ", class: ", job.op_class());
+      EmitValue("class", std::string(job.op_class()), &out);
     }
-    absl::StrAppend(&text, ", flops: ", Number(work.flops),
-                    ", bytes: ", Number(work.bytes),
-                    ", calls: ", Number(work.calls), "}  # ", job.runs(),
-                    " runs of ", job.fingerprint().substr(0, 12), " on ",
-                    worker->second->worker_id(), "\n");
+    EmitValue("flops", work.flops, &out);
+    EmitValue("bytes", work.bytes, &out);
+    EmitValue("calls", work.calls, &out);
+    out << YAML::EndMap
+        << YAML::Comment(absl::StrCat(job.runs(), " runs of ",
+                                      job.fingerprint().substr(0, 12), " on ",
+                                      worker->second->worker_id()));
   }
+  out << YAML::EndSeq << YAML::EndMap;
+  std::string text = absl::StrCat(out.c_str(), "\n");
   if (left_out > 0) {
     absl::StrAppend(
         &text, "# ", left_out,

@@ -5,15 +5,16 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 #include "common/status_macros.h"
 #include "coordinator/ctl/table.h"
+#include "nlohmann/json.hpp"
 #include "scheduler/placement/policy.h"
 #include "scheduler/simulator/simulator.h"
 
 namespace djinn::ctl {
 namespace {
 
+using Json = nlohmann::ordered_json;
 using scheduler::ClassResult;
 using scheduler::JobClass;
 using scheduler::SimulationResult;
@@ -90,73 +91,59 @@ Row TenantCells(const std::string& policy, const std::string& tenant,
           seconds(result.loans.lent_device_seconds)};
 }
 
-// As JSON reads it back, whatever is in it.
-std::string Quoted(absl::string_view text) {
-  std::string quoted = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') {
-      quoted += '\\';
-      quoted += c;
-    } else if (static_cast<unsigned char>(c) < 0x20) {
-      absl::StrAppendFormat(&quoted, "\\u%04x", static_cast<unsigned char>(c));
-    } else {
-      quoted += c;
-    }
-  }
-  return quoted + "\"";
+Json ToJson(const std::string& tenant, const TenantResult& result) {
+  return {{"tenant", tenant},
+          {"jobs", result.jobs},
+          {"finished", result.finished},
+          {"refused_by_quota", result.refused_by_quota},
+          {"waited_for_quota", result.waited_for_quota},
+          {"quota_wait_seconds", result.quota_wait_seconds},
+          {"credit_wait_seconds", result.credit_wait_seconds},
+          {"borrowed_byte_seconds", result.loans.borrowed_byte_seconds},
+          {"lent_byte_seconds", result.loans.lent_byte_seconds},
+          {"borrowed_device_seconds", result.loans.borrowed_device_seconds},
+          {"lent_device_seconds", result.loans.lent_device_seconds},
+          {"reclaimed", result.reclaimed},
+          {"lost_device_seconds", result.lost_device_seconds}};
 }
 
-std::string ToJson(const std::string& tenant, const TenantResult& result) {
-  return absl::StrFormat(
-      "{\"tenant\": %s, \"jobs\": %u, \"finished\": %u, "
-      "\"refused_by_quota\": %u, \"waited_for_quota\": %u, "
-      "\"quota_wait_seconds\": %g, \"credit_wait_seconds\": %g, "
-      "\"borrowed_byte_seconds\": %g, \"lent_byte_seconds\": %g, "
-      "\"borrowed_device_seconds\": %g, \"lent_device_seconds\": %g, "
-      "\"reclaimed\": %u, \"lost_device_seconds\": %g}",
-      Quoted(tenant), result.jobs, result.finished, result.refused_by_quota,
-      result.waited_for_quota, result.quota_wait_seconds,
-      result.credit_wait_seconds, result.loans.borrowed_byte_seconds,
-      result.loans.lent_byte_seconds, result.loans.borrowed_device_seconds,
-      result.loans.lent_device_seconds, result.reclaimed,
-      result.lost_device_seconds);
+Json ToJson(JobClass job_class, const ClassResult& result) {
+  return {{"class", std::string(scheduler::JobClassName(job_class))},
+          {"jobs", result.jobs},
+          {"finished", result.finished},
+          {"unplaced", result.unplaced},
+          {"late", result.late},
+          {"p50_latency_seconds", result.p50_latency_seconds},
+          {"p99_latency_seconds", result.p99_latency_seconds},
+          {"deadlines", result.deadlines},
+          {"attained", result.attained}};
 }
 
-std::string ToJson(JobClass job_class, const ClassResult& result) {
-  return absl::StrFormat(
-      "{\"class\": \"%s\", \"jobs\": %u, \"finished\": %u, "
-      "\"unplaced\": %u, \"late\": %u, \"p50_latency_seconds\": %g, "
-      "\"p99_latency_seconds\": %g, \"deadlines\": %u, \"attained\": %u}",
-      scheduler::JobClassName(job_class), result.jobs, result.finished,
-      result.unplaced, result.late, result.p50_latency_seconds,
-      result.p99_latency_seconds, result.deadlines, result.attained);
-}
-
-std::string ToJson(const std::string& policy, const scheduler::Trace& trace,
-                   const SimulationResult& result) {
-  std::vector<std::string> tenants;
-  for (size_t i = 0; i < result.tenants.size(); ++i) {
-    tenants.push_back(ToJson(trace.tenants[i].name, result.tenants[i]));
-  }
-  std::vector<std::string> classes;
+Json ToJson(const std::string& policy, const scheduler::Trace& trace,
+            const SimulationResult& result) {
+  Json json = {{"policy", policy},
+               {"finished", result.finished},
+               {"refused", result.refused},
+               {"mean_latency_seconds", result.mean_latency_seconds},
+               {"p99_latency_seconds", result.p99_latency_seconds},
+               {"interactive_p99_seconds", result.interactive_p99_seconds},
+               {"preemptions", result.preemptions},
+               {"makespan_seconds", result.makespan_seconds},
+               {"busy_seconds", result.busy_seconds},
+               {"cost", result.cost},
+               {"imbalance", result.imbalance},
+               {"moved_bytes", result.moved_bytes},
+               {"decisions", result.decisions},
+               {"looked_at", result.looked_at},
+               {"reservations", result.reservations},
+               {"classes", Json::array()}};
   for (const auto& [job_class, of_class] : result.classes) {
-    classes.push_back(ToJson(job_class, of_class));
+    json["classes"].push_back(ToJson(job_class, of_class));
   }
-  return absl::StrFormat(
-      "{\"policy\": \"%s\", \"finished\": %u, \"refused\": %u, "
-      "\"mean_latency_seconds\": %g, \"p99_latency_seconds\": %g, "
-      "\"interactive_p99_seconds\": %g, \"preemptions\": %u, "
-      "\"makespan_seconds\": %g, \"busy_seconds\": %g, \"cost\": %g, "
-      "\"imbalance\": %g, \"moved_bytes\": %u, \"decisions\": %u, "
-      "\"looked_at\": %u, \"reservations\": %u, \"classes\": [%s]%s}",
-      policy, result.finished, result.refused, result.mean_latency_seconds,
-      result.p99_latency_seconds, result.interactive_p99_seconds,
-      result.preemptions, result.makespan_seconds, result.busy_seconds,
-      result.cost, result.imbalance, result.moved_bytes, result.decisions,
-      result.looked_at, result.reservations, absl::StrJoin(classes, ", "),
-      tenants.empty() ? ""
-                      : absl::StrCat(", \"tenants\": [",
-                                     absl::StrJoin(tenants, ", "), "]"));
+  for (size_t i = 0; i < result.tenants.size(); ++i) {
+    json["tenants"].push_back(ToJson(trace.tenants[i].name, result.tenants[i]));
+  }
+  return json;
 }
 
 }  // namespace
@@ -172,7 +159,7 @@ absl::StatusOr<std::string> ShowSimulation(const scheduler::Trace& trace,
   std::vector<Row> classes = {{"POLICY", "CLASS", "JOBS", "FINISHED",
                                "UNPLACED", "LATE", "P50", "P99", "IN TIME"}};
   std::vector<Row> tenants = {kTenantTitles};
-  std::vector<std::string> objects;
+  Json objects = Json::array();
   for (const std::string& name : names) {
     DJINN_ASSIGN_OR_RETURN(const scheduler::Policy* const found,
                            scheduler::FindPolicy(name));
@@ -197,7 +184,7 @@ absl::StatusOr<std::string> ShowSimulation(const scheduler::Trace& trace,
     if (tenants.size() > 1) absl::StrAppend(&text, "\n", FormatTable(tenants));
     return text;
   }
-  return absl::StrCat("[", absl::StrJoin(objects, ",\n "), "]\n");
+  return objects.dump(1) + "\n";
 }
 
 }  // namespace djinn::ctl

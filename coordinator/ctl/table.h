@@ -1,4 +1,4 @@
-// Lays rows out in columns, as kubectl does.
+// Lays rows out in columns, as kubectl does, and formats the values in them.
 #ifndef COORDINATOR_CTL_TABLE_H_
 #define COORDINATOR_CTL_TABLE_H_
 
@@ -7,6 +7,9 @@
 #include <vector>
 
 #include "djinn/v1/admin.pb.h"
+#include "djinn/v1/notes.pb.h"
+#include "djinn/v1/semantics.pb.h"
+#include "djinn/v1/srg.pb.h"
 #include "google/protobuf/duration.pb.h"
 #include "google/protobuf/timestamp.pb.h"
 
@@ -66,6 +69,22 @@ Row WideCells(const v1::QueueInfo& info);
 
 Row Header(const v1::RunInfo&);
 Row Cells(const v1::RunInfo& info);
+
+// Enumerators in lower case, without their prefix: "llm_decode". A dash stands
+// for the unspecified one, a number for one that this build does not know.
+std::string Name(v1::Phase phase);
+std::string Name(v1::Modality modality);
+std::string Name(v1::Residency residency);
+std::string Name(v1::WorkloadClass workload_class);
+std::string Name(v1::TaskType task_type);
+
+// "float32[2,3]".
+std::string DescribeShape(
+    v1::DataType data_type,
+    const google::protobuf::RepeatedField<int64_t>& sizes);
+
+// "1.5M".
+std::string FormatCount(uint64_t count);
 
 }  // namespace djinn::ctl
 

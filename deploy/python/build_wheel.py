@@ -1,10 +1,10 @@
 """Packs what was built into a wheel that needs nothing but torch.
 
-usage: build_wheel.py --package FOLDER --programs FILE FILE --output FOLDER
+usage: build_wheel.py --package FOLDER --programs FILE... --output FOLDER
 
 The package has the Python files, the extension and libdjinn_client.so; the programs
-are the coordinator and the worker, which are packed beside the library, where
-djinn.local() looks for them. Shared libraries that others lack are bundled by
+are the coordinator and the worker, and a plug-in if there is one, which are packed beside
+the library, where djinn.local() looks for them. Shared libraries that others lack are bundled by
 auditwheel; torch's are found where pip installs them.
 """
 
@@ -119,7 +119,7 @@ def main():
     parser = argparse.ArgumentParser(usage=__doc__)
     for name in ("package", "output"):
         parser.add_argument(f"--{name}", type=pathlib.Path, required=True)
-    parser.add_argument("--programs", type=pathlib.Path, nargs=2, required=True)
+    parser.add_argument("--programs", type=pathlib.Path, nargs="+", required=True)
     print(build(parser.parse_args()))
 
 

@@ -12,8 +12,6 @@ namespace {
 
 // Of a failure's texts: PyTorch's may be long.
 constexpr size_t kMaxText = 500;
-// Arrivals that are kept room for when none waits any more.
-constexpr size_t kKeptArrivals = 64;
 
 // The first bytes of it, characters whole.
 void AssignText(absl::string_view text, std::string* out) {
@@ -36,36 +34,20 @@ void RunRecords::Define(uint64_t id, absl::string_view fingerprint) {
 }
 
 void RunRecords::Receive(const RunGates::Times& waited) {
-  if (arrival_count_ == arrivals_.size()) {
-    // A larger ring, from its first place on.
-    std::rotate(arrivals_.begin(),
-                arrivals_.begin() + static_cast<ptrdiff_t>(first_arrival_),
-                arrivals_.end());
-    first_arrival_ = 0;
-    arrivals_.resize(std::max<size_t>(4, 2 * arrivals_.size()));
-  }
-  arrivals_[(first_arrival_ + arrival_count_++) % arrivals_.size()] = waited;
+  arrivals_.push_back(waited);
 }
 
 void RunRecords::SetWaits(size_t place, const RunGates::Times& waited,
                           Record* record) const {
   // Nothing of one that was given up while it was about to begin.
-  if (place >= arrival_count_) {
+  if (place >= arrivals_.size()) {
     record->waits = {};
     return;
   }
-  const RunGates::Times& before =
-      arrivals_[(first_arrival_ + place) % arrivals_.size()];
+  const RunGates::Times& before = arrivals_[place];
   for (size_t i = 0; i < before.size(); ++i) {
     record->waits[i] = waited[i] - before[i];
   }
-}
-
-void RunRecords::DropArrivals(size_t but) {
-  arrival_count_ = std::min(arrival_count_, but);
-  if (arrival_count_ > 0 || arrivals_.size() <= kKeptArrivals) return;
-  std::vector<RunGates::Times>().swap(arrivals_);
-  first_arrival_ = 0;
 }
 
 void RunRecords::Fill(const Waiting& run, size_t place,
@@ -156,10 +138,7 @@ void RunRecords::Finish(const End& end, absl::Duration now) {
     if (failure->has_node()) record->node = failure->node();
   }
   KeepCurrent();
-  if (arrival_count_ == 0) return;
-  // It was the first.
-  first_arrival_ = (first_arrival_ + 1) % arrivals_.size();
-  DropArrivals(arrival_count_ - 1);
+  if (!arrivals_.empty()) arrivals_.pop_front();
 }
 
 void RunRecords::Abandon(absl::Span<const Waiting> waiting,
@@ -178,7 +157,7 @@ void RunRecords::Abandon(absl::Span<const Waiting> waiting,
     KeepCurrent();
   }
   if (serving_) std::swap(serving, *current());
-  DropArrivals(before);
+  arrivals_.resize(std::min(arrivals_.size(), before));
 }
 
 void RunRecords::DescribeOne(const Record& record, absl::Duration now,

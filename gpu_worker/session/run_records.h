@@ -14,6 +14,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
@@ -151,15 +152,10 @@ class RunRecords {
                           v1::RunRecord* out);
   void SetWaits(size_t place, const RunGates::Times& waited,
                 Record* record) const;
-  // All but the first so many.
-  void DropArrivals(size_t but);
 
   absl::flat_hash_map<uint64_t, Fingerprint> fingerprints_;
-  // What the session had waited when each came of those that are not over: a
-  // ring.
-  std::vector<RunGates::Times> arrivals_;
-  size_t first_arrival_ = 0;
-  size_t arrival_count_ = 0;
+  // The session's waiting times when each unfinished run arrived, in order.
+  std::deque<RunGates::Times> arrivals_;
   bool serving_ = false;
   // Those that are over, and current(): a ring, which grows until it is full.
   static constexpr size_t kPlaces = kOver + 1;

@@ -125,7 +125,10 @@ void AddPlaces(const Frame& frame, Regions* regions) {
            return regions->IsFree(node) && IsElementwise(frame, node) &&
                   !MakesFloats(frame, node);
          })) {
-      region.members.push_back({before, "embedding.places"});
+      // GCC 12 warns of the move of a short string, which push_back() needs.
+      Member& member = region.members.emplace_back();
+      member.node = before;
+      member.role = "embedding.places";
     }
     regions->Add(std::move(region));
   }

@@ -1,11 +1,14 @@
 #include "tests/bench/benchmark.h"
 
+#include <cstdint>
 #include <utility>
 
+#include "ATen/Parallel.h"
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
 #include "djinn/connect.h"
-#include "tests/bench/stopwatch.h"
+#include "tests/bench/statistics.h"
 
 namespace djinn::bench {
 
@@ -38,6 +41,28 @@ absl::Status MeasureRounds(int rounds, Side side) {
     DJINN_RETURN_IF_ERROR(side(round));
   }
   return absl::OkStatus();
+}
+
+absl::Status InSession(const ConnectOptions& connect,
+                       absl::FunctionRef<absl::Status()> work) {
+  DJINN_RETURN_IF_ERROR(Connect(connect));
+  absl::Status status = work();
+  status.Update(Close());
+  return status;
+}
+
+absl::Status WithDeviceOf(int workers, absl::FunctionRef<absl::Status()> work) {
+  EmbeddedClusterOptions options;
+  options.workers = workers;
+  options.worker_threads = 1;
+  options.worker_memory_bytes = uint64_t{2} << 30;
+  DJINN_ASSIGN_OR_RETURN(const auto cluster, EmbeddedCluster::Start(options));
+  ConnectOptions connect = cluster->connect_options();
+  connect.device_workers[0] = workers;
+  const int threads = at::get_num_threads();
+  at::set_num_threads(1);
+  const absl::Cleanup restore = [threads] { at::set_num_threads(threads); };
+  return InSession(connect, work);
 }
 
 absl::Status Interleave(int rounds, Side a, Side b) {

@@ -1,4 +1,4 @@
-// What the runner asks of a benchmark.
+// The interface of a benchmark, and what benchmarks share.
 #ifndef TESTS_BENCH_BENCHMARK_H_
 #define TESTS_BENCH_BENCHMARK_H_
 
@@ -11,8 +11,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "djinn/connect.h"
 #include "djinn/embedded_cluster.h"
-#include "tests/bench/row.h"
+#include "tests/bench/report.h"
 
 namespace djinn::bench {
 
@@ -26,6 +27,9 @@ struct Options {
   std::string device = "cpu";
   // Folder of the sentence encoder.
   std::string model_folder;
+  // Of the idle_sessions benchmark.
+  int idle_sessions = 3000;
+  int idle_workers = 1;
 };
 
 // Where local baselines run, and their name in a row.
@@ -46,7 +50,7 @@ class Benchmark {
 
   virtual absl::string_view name() const = 0;
 
-  // Whether Measure() is called with a session open, on a cluster of one
+  // Returns whether Measure() needs an open session, on a cluster of one
   // worker. Otherwise no cluster is alive.
   virtual bool needs_session() const { return true; }
 
@@ -61,13 +65,8 @@ class Benchmark {
 std::unique_ptr<Benchmark> MakePingPong(const Options& options);
 std::unique_ptr<Benchmark> MakeStartup(const Options& options);
 std::unique_ptr<Benchmark> MakeIdleSessions(const Options& options);
-std::unique_ptr<Benchmark> MakeThroughput(const Options& options);
 std::unique_ptr<Benchmark> MakeDecisions(const Options& options);
-std::unique_ptr<Benchmark> MakePlanLookup(const Options& options);
-std::unique_ptr<Benchmark> MakeAdmission(const Options& options);
-std::unique_ptr<Benchmark> MakeHitRate(const Options& options);
 std::unique_ptr<Benchmark> MakePipeline(const Options& options);
-std::unique_ptr<Benchmark> MakeStandstill(const Options& options);
 std::unique_ptr<Benchmark> MakeSharedRows(const Options& options);
 std::unique_ptr<Benchmark> MakeIteration(const Options& options);
 std::unique_ptr<Benchmark> MakeStages(const Options& options);
@@ -79,12 +78,46 @@ std::unique_ptr<Benchmark> MakeMlpStep(const Options& options);
 std::unique_ptr<Benchmark> MakeTransfer(const Options& options);
 std::unique_ptr<Benchmark> MakeTransferOverTcp(const Options& options);
 std::unique_ptr<Benchmark> MakeSecondStart(const Options& options);
+std::unique_ptr<Benchmark> MakeDecodeBatch(const Options& options);
+std::unique_ptr<Benchmark> MakeInteractive(const Options& options);
+std::unique_ptr<Benchmark> MakeDistance(const Options& options);
 
-// Carries out one round of one side of a comparison.
+// Parts of benchmarks that run in processes of their own: the runner's first
+// argument selects one. Each takes the arguments behind it, writes its result
+// to standard output and returns the exit status.
+
+// COORDINATOR TOKEN_FILE TRANSPORT SEED MEBIBYTES: connects, moves a model of
+// that size to the device, computes with it and prints the time, the bytes sent
+// and the result.
+inline constexpr char kLoadModel[] = "--load_model";
+int LoadModel(int argc, char** argv);
+
+// COORDINATOR TOKEN_FILE LAYERS: connects, moves the decoder to the device in
+// fast mode and prints "ready". For a line "PROMPT TOKENS" of its input it
+// reads a prompt of that many tokens and prints "prompt"; for the next line it
+// generates and prints each token's seconds, and the tokens.
+inline constexpr char kDecode[] = "--decode_session";
+int DecodeSession(int argc, char** argv);
+
+// COORDINATOR TOKEN_FILE CLASS: connects, prints "training" and trains until
+// its input ends. Prints "trained" and the steps if the losses are those of the
+// same training on the CPU, otherwise the error.
+inline constexpr char kTrain[] = "--train";
+int Train(int argc, char** argv);
+
+// Runs one round of one side of a comparison.
 using Side = absl::FunctionRef<absl::Status(int round)>;
 
 // Rounds 0, 1, ... of one side. Stops at the first error.
 absl::Status MeasureRounds(int rounds, Side side);
+
+// Connects, calls `work` and closes; returns the first error.
+absl::Status InSession(const ConnectOptions& connect,
+                       absl::FunctionRef<absl::Status()> work);
+
+// Calls `work` in a session whose device 0 spans so many workers of a thread
+// each, and whose device 1 is one of them. Local operators use one thread.
+absl::Status WithDeviceOf(int workers, absl::FunctionRef<absl::Status()> work);
 
 // The same of two sides in turn; they take turns at going first, too.
 absl::Status Interleave(int rounds, Side a, Side b);

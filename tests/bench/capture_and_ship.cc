@@ -12,9 +12,9 @@
 #include "common/status_macros.h"
 #include "djinn/djinn.h"
 #include "tests/bench/benchmark.h"
-#include "tests/bench/chain.h"
 #include "tests/bench/check.h"
-#include "tests/bench/stopwatch.h"
+#include "tests/bench/statistics.h"
+#include "tests/bench/workloads.h"
 
 namespace djinn::bench {
 namespace {

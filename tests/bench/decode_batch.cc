@@ -1,9 +1,7 @@
 // Eight programs of two tenants that generate with one model at the same time,
 // each at another position: with products shared, and without.
-#include "tests/bench/decode_batch.h"
 
 #include <algorithm>
-#include <cmath>
 #include <exception>
 #include <iostream>
 #include <memory>
@@ -17,13 +15,12 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/time/clock.h"
 #include "c10/core/InferenceMode.h"
 #include "common/status_macros.h"
 #include "djinn/djinn.h"
 #include "tests/bench/benchmark.h"
 #include "tests/bench/child_process.h"
-#include "tests/bench/stopwatch.h"
+#include "tests/bench/statistics.h"
 #include "tests/bench/tenant_cluster.h"
 #include "tests/models/decoder.h"
 
@@ -37,8 +34,6 @@ constexpr uint64_t kSeed = 11;
 // After which weights are packed and choices made.
 constexpr int kSettlingRounds = 3;
 constexpr int kMaxRounds = 7;
-// Bills are sums of what is rounded in many places.
-constexpr double kBillTolerance = 1e-3;
 
 int64_t PromptTokens(int session) { return 16 + 5 * session; }
 
@@ -125,56 +120,6 @@ class Side {
   }
   int different() const { return different_; }
 
-  // From here on Billed() counts: proofs of contents were billed before, which
-  // take a processor's time and not the device's.
-  absl::Status StartBill() {
-    absl::SleepFor(absl::Seconds(1));
-    DJINN_ASSIGN_OR_RETURN(
-        busy_before_,
-        cluster_->Metric("worker", "djinn_worker_device_busy_seconds_total"));
-    DJINN_ASSIGN_OR_RETURN(
-        executor_before_,
-        cluster_->Metric("worker", "djinn_worker_executor_seconds_total"));
-    DJINN_ASSIGN_OR_RETURN(
-        nobody_before_,
-        cluster_->Metric("worker", "djinn_worker_housekeeping_seconds_total"));
-    DJINN_ASSIGN_OR_RETURN(
-        billed_before_,
-        cluster_->Metric("coordinator", "djinn_tenant_device_seconds_total"));
-    return absl::OkStatus();
-  }
-  struct Bill {
-    // What tenants were billed over what the device was busy, once that is
-    // told; and over what its thread was at work, by reads of its own.
-    double to_busy = 0;
-    double to_executor = 0;
-    // With what it did for nobody, of what it was at work.
-    double accounted = 0;
-  };
-  absl::StatusOr<Bill> Billed() const {
-    double billed = 0, busy = 0;
-    for (int i = 0; i < 50; ++i) {
-      DJINN_ASSIGN_OR_RETURN(
-          busy,
-          cluster_->Metric("worker", "djinn_worker_device_busy_seconds_total"));
-      DJINN_ASSIGN_OR_RETURN(
-          billed,
-          cluster_->Metric("coordinator", "djinn_tenant_device_seconds_total"));
-      billed -= billed_before_;
-      busy -= busy_before_;
-      if (std::abs(billed / busy - 1) <= kBillTolerance) break;
-      absl::SleepFor(absl::Milliseconds(100));
-    }
-    DJINN_ASSIGN_OR_RETURN(
-        const double executor,
-        cluster_->Metric("worker", "djinn_worker_executor_seconds_total"));
-    DJINN_ASSIGN_OR_RETURN(
-        const double nobody,
-        cluster_->Metric("worker", "djinn_worker_housekeeping_seconds_total"));
-    const double worked = executor - executor_before_;
-    return Bill{billed / busy, billed / worked,
-                (billed + nobody - nobody_before_) / worked};
-  }
   absl::StatusOr<double> RunsOfAProduct() const {
     DJINN_ASSIGN_OR_RETURN(const double runs,
                            cluster_->Metric("worker", "djinn_batch_runs_sum"));
@@ -200,8 +145,6 @@ class Side {
   std::unique_ptr<TenantCluster> cluster_;
   std::vector<std::unique_ptr<ChildProcess>> programs_;
   int different_ = 0;
-  double busy_before_ = 0, executor_before_ = 0, billed_before_ = 0;
-  double nobody_before_ = 0;
 };
 
 class DecodeBatchBenchmark : public Benchmark {
@@ -227,7 +170,6 @@ class DecodeBatchBenchmark : public Benchmark {
       DJINN_RETURN_IF_ERROR(together->Generate(expected).status());
       DJINN_RETURN_IF_ERROR(apart->Generate(expected).status());
     }
-    DJINN_RETURN_IF_ERROR(together->StartBill());
     Row row;
     row.benchmark = std::string(name());
     row.variant = absl::StrFormat("%d sessions of 2 tenants, %d layers, fast",
@@ -245,28 +187,13 @@ class DecodeBatchBenchmark : public Benchmark {
         [&](int) { return measure(apart.get(), &*row.baseline); }));
     SetRatio(&row);
     DJINN_ASSIGN_OR_RETURN(const double runs, together->RunsOfAProduct());
-    DJINN_ASSIGN_OR_RETURN(const Side::Bill bill, together->Billed());
     row.numbers["runs_of_a_shared_product"] = runs;
-    row.numbers["billed_to_busy"] = bill.to_busy;
-    row.numbers["billed_to_executor"] = bill.to_executor;
-    row.notes.push_back(absl::StrFormat(
-        "%.1f runs share a product; tenants are billed %.4f of the busy time, "
-        "%.4f of what the executor was at work",
-        runs, bill.to_busy, bill.to_executor));
+    row.notes.push_back(absl::StrFormat("%.1f runs share a product", runs));
     row.checked =
         absl::StrFormat("%d sequences of %d tokens, equal to local ones",
                         2 * kSessions * (rounds_ + kSettlingRounds), kTokens);
     const int different = together->different() + apart->different();
     if (different > 0) row.error = absl::StrCat(different, " sequences differ");
-    if (std::abs(bill.to_busy - 1) > kBillTolerance) {
-      row.error = "bills do not add up to the busy time";
-    }
-    if (std::abs(bill.accounted - 1) > kBillTolerance) {
-      row.error = absl::StrFormat(
-          "bills and what is nobody's are %.4f of what the executor was at "
-          "work",
-          bill.accounted);
-    }
     rows->push_back(std::move(row));
     return absl::OkStatus();
   }
@@ -278,14 +205,7 @@ class DecodeBatchBenchmark : public Benchmark {
 
 absl::Status Serve(const ConnectOptions& options, int64_t layers) {
   at::set_num_threads(1);
-  absl::Status connected;
-  for (int i = 0; i < 30; ++i) {
-    connected = Connect(options);
-    if (connected.ok()) break;
-    // The cluster is not ready yet.
-    absl::SleepFor(absl::Milliseconds(200));
-  }
-  DJINN_RETURN_IF_ERROR(connected);
+  DJINN_RETURN_IF_ERROR(ConnectPatiently(options));
   SetExecutionMode(ExecutionMode::kFast);
   const c10::InferenceMode inference;
   const Decoder decoder({.layers = layers}, kSeed, Device());

@@ -1,5 +1,4 @@
-#include "tests/bench/distance.h"
-
+// A token and a training step of a program whose worker is far away.
 #include <stdlib.h>
 
 #include <algorithm>
@@ -22,10 +21,11 @@
 #include "c10/core/InferenceMode.h"
 #include "common/status_macros.h"
 #include "djinn/djinn.h"
+#include "tests/bench/benchmark.h"
 #include "tests/bench/check.h"
-#include "tests/bench/mlp.h"
-#include "tests/bench/stopwatch.h"
+#include "tests/bench/statistics.h"
 #include "tests/bench/tenant_cluster.h"
+#include "tests/bench/workloads.h"
 #include "tests/chaos/fault_proxy.h"
 #include "tests/models/decoder.h"
 
@@ -157,29 +157,29 @@ class DistanceBenchmark : public Benchmark {
                               .of_worker = absl::StrCat(
                                   "advertise: unix:", near,
                                   "\ndevice: {threads: ", threads_, "}\n")}));
-    ConnectOptions connect;
-    connect.coordinator = cluster->coordinator();
-    connect.token_file = cluster->token_file("one");
+    ConnectOptions connect = cluster->connect_options("one");
     connect.shared_memory = false;
-    DJINN_RETURN_IF_ERROR(Connect(connect));
     at::set_num_threads(threads_);
+    return InSession(connect, [&] { return MeasurePrograms(&network, rows); });
+  }
+
+  absl::Status MeasurePrograms(FaultProxy* network, std::vector<Row>* rows) {
     absl::Status measured =
         MeasureProgram("decoder of 4 layers, a token", "tokens",
-                       DecodeOn(at::kCPU), DecodeOn(Device()), &network, rows);
+                       DecodeOn(at::kCPU), DecodeOn(Device()), network, rows);
     if (measured.ok()) {
       measured =
           MeasureProgram("MLP 784-128-10, a training step", "losses",
-                         TrainOn(at::kCPU), TrainOn(Device()), &network, rows);
+                         TrainOn(at::kCPU), TrainOn(Device()), network, rows);
     }
     if (measured.ok()) {
       measured = MeasureProgram(
           absl::StrFormat("%d tensors of %d KiB moved and used", kTensors,
                           kElements * sizeof(int64_t) / 1024),
-          "sums", MoveTo(at::kCPU), MoveTo(Device()), &network, rows);
+          "sums", MoveTo(at::kCPU), MoveTo(Device()), network, rows);
     }
-    network.Heal();
-    const absl::Status closed = Close();
-    return measured.ok() ? closed : measured;
+    network->Heal();
+    return measured;
   }
 
   absl::Status MeasureProgram(const std::string& variant,

@@ -1,9 +1,13 @@
 // A real sentence encoder, moved to the device as a program would move it.
+#include "client_lib/examples/sentence_similarity/encoder.h"
+
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <iterator>
 #include <map>
 #include <memory>
+#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,19 +15,17 @@
 #include "ATen/Parallel.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "client_lib/examples/sentence_similarity/encoder_service.h"
 #include "common/status_macros.h"
 #include "djinn/djinn.h"
 #include "tests/bench/benchmark.h"
 #include "tests/bench/check.h"
-#include "tests/bench/format.h"
-#include "tests/bench/sentences.h"
-#include "tests/bench/stopwatch.h"
+#include "tests/bench/report.h"
+#include "tests/bench/statistics.h"
 
 namespace djinn::bench {
 namespace {
 
-using examples::EncoderService;
+using examples::Encoder;
 
 constexpr double kTolerance = 1e-5;
 
@@ -45,6 +47,29 @@ Model ModelOf(const Shape& shape) { return {shape.passes, shape.tokens}; }
 // weights.
 constexpr int kSettlingCalls = 60;
 
+constexpr const char* kWords[] = {
+    "the",    "cat",   "outside", "man",   "plays", "guitar", "new",   "movie",
+    "great",  "woman", "watches", "dog",   "in",    "garden", "river", "train",
+    "late",   "city",  "people",  "water", "house", "small",  "music", "night",
+    "reads",  "book",  "about",   "war",   "old",   "school", "north", "island",
+    "market", "price", "rises",   "after", "rain",  "light",  "green", "field",
+};
+
+// Returns the same sentences for the same seed, each of at least `words`
+// tokens, so that an encoder that cuts off there sees exactly as many.
+std::vector<std::string> MakeSentences(uint64_t seed, size_t sentences,
+                                       size_t words) {
+  std::mt19937_64 generator(seed);
+  std::vector<std::string> made(sentences);
+  for (std::string& sentence : made) {
+    for (size_t i = 0; i < words; ++i) {
+      absl::StrAppend(&sentence, i == 0 ? "" : " ",
+                      kWords[generator() % std::size(kWords)]);
+    }
+  }
+  return made;
+}
+
 // Embeddings and what they took.
 struct Encoded {
   std::vector<at::Tensor> embeddings;
@@ -60,7 +85,7 @@ class EncoderBenchmark : public Benchmark {
   absl::Status MeasureAlone() override {
     at::set_num_threads(options_.threads);
     for (const Shape& shape : kShapes) {
-      std::unique_ptr<EncoderService>& service = local_[ModelOf(shape)];
+      std::unique_ptr<Encoder>& service = local_[ModelOf(shape)];
       if (service == nullptr) {
         DJINN_ASSIGN_OR_RETURN(service, Load(shape, LocalDevice(options_)));
       }
@@ -78,7 +103,7 @@ class EncoderBenchmark : public Benchmark {
     at::set_num_threads(options_.threads);
     // One at a time; from the second on it is the same model once more.
     Model loaded;
-    std::unique_ptr<EncoderService> service;
+    std::unique_ptr<Encoder> service;
     for (const Shape& shape : kShapes) {
       const Statistics before = GetStatistics();
       const double start = WallNow();
@@ -114,16 +139,16 @@ class EncoderBenchmark : public Benchmark {
   }
 
  private:
-  absl::StatusOr<std::unique_ptr<EncoderService>> Load(
-      const Shape& shape, at::Device device) const {
-    return EncoderService::Load({.model_folder = options_.model_folder,
-                                 .device = device,
-                                 .max_tokens = shape.tokens,
-                                 .passes = shape.passes});
+  absl::StatusOr<std::unique_ptr<Encoder>> Load(const Shape& shape,
+                                                at::Device device) const {
+    return Encoder::Load({.model_folder = options_.model_folder,
+                          .device = device,
+                          .max_tokens = shape.tokens,
+                          .passes = shape.passes});
   }
 
   // Other sentences in every call of every round.
-  static absl::StatusOr<Encoded> Encode(const EncoderService& service,
+  static absl::StatusOr<Encoded> Encode(const Encoder& service,
                                         const Shape& shape, int round) {
     Encoded encoded;
     for (int call = 0; call < shape.calls_per_round; ++call) {
@@ -159,9 +184,9 @@ class EncoderBenchmark : public Benchmark {
     }
   }
 
-  absl::Status MeasureShape(const Shape& shape, const EncoderService& service,
+  absl::Status MeasureShape(const Shape& shape, const Encoder& service,
                             const Encoded& first, Row* row) {
-    EncoderService& local = *local_[ModelOf(shape)];
+    Encoder& local = *local_[ModelOf(shape)];
     Agreement agreement;
     const auto compare = [&](const Encoded& expected, const Encoded& actual) {
       for (size_t i = 0; i < expected.embeddings.size(); ++i) {
@@ -230,7 +255,7 @@ class EncoderBenchmark : public Benchmark {
   }
 
   const Options options_;
-  std::map<Model, std::unique_ptr<EncoderService>> local_;
+  std::map<Model, std::unique_ptr<Encoder>> local_;
   std::map<const Shape*, Series> alone_;
 };
 

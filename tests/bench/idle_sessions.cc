@@ -16,12 +16,12 @@
 #include "djinn/djinn.h"
 #include "tests/bench/benchmark.h"
 #include "tests/bench/child_process.h"
-#include "tests/bench/format.h"
+#include "tests/bench/report.h"
+#include "tests/bench/statistics.h"
 
 namespace djinn::bench {
 namespace {
 
-constexpr int kSessions = 3000;
 // Before measuring: what is made once, whatever the number of sessions.
 constexpr int kWarmUpSessions = 100;
 
@@ -57,8 +57,10 @@ class IdleSessionsBenchmark : public Benchmark {
   bool needs_session() const override { return false; }
 
   absl::Status Measure(std::vector<Row>* rows) override {
+    EmbeddedClusterOptions cluster_options = ClusterOptions(options_);
+    cluster_options.workers = options_.idle_workers;
     DJINN_ASSIGN_OR_RETURN(const auto cluster,
-                           EmbeddedCluster::Start(ClusterOptions(options_)));
+                           EmbeddedCluster::Start(cluster_options));
     DJINN_ASSIGN_OR_RETURN(const auto first,
                            OpenSessions(*cluster, kWarmUpSessions));
     const std::vector<std::pair<std::string, pid_t>> processes = {
@@ -68,21 +70,27 @@ class IdleSessionsBenchmark : public Benchmark {
     for (const auto& [what, pid] : processes) {
       DJINN_ASSIGN_OR_RETURN(before.emplace_back(), UsageOf(pid));
     }
-    DJINN_ASSIGN_OR_RETURN(const auto all, OpenSessions(*cluster, kSessions));
+    const int sessions = options_.idle_sessions;
+    const double start = WallNow();
+    DJINN_ASSIGN_OR_RETURN(const auto all, OpenSessions(*cluster, sessions));
+    const double seconds = WallNow() - start;
     for (size_t i = 0; i < processes.size(); ++i) {
       DJINN_ASSIGN_OR_RETURN(const Usage after, UsageOf(processes[i].second));
       const double bytes =
           static_cast<double>(after.resident_bytes - before[i].resident_bytes) /
-          kSessions;
+          sessions;
       const int64_t threads = after.threads - before[i].threads;
       Row row;
       row.benchmark = std::string(name());
-      row.variant = processes[i].first;
+      row.variant = absl::StrCat(processes[i].first, ", of ",
+                                 options_.idle_workers, " workers");
+      row.numbers["seconds_to_open"] = seconds;
       row.numbers["bytes_per_session"] = bytes;
       row.numbers["threads"] = static_cast<double>(threads);
-      row.notes.push_back(absl::StrFormat("%s a session, %d threads more",
-                                          FormatBytes(bytes), threads));
-      row.checked = absl::StrCat(kSessions, " sessions open at once");
+      row.notes.push_back(
+          absl::StrFormat("%s a session, %d threads more; opened in %s",
+                          FormatBytes(bytes), threads, FormatSeconds(seconds)));
+      row.checked = absl::StrCat(sessions, " sessions open at once");
       rows->push_back(std::move(row));
     }
     return absl::OkStatus();

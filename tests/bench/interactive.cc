@@ -1,7 +1,6 @@
 // Small requests of one tenant while another one trains on the same worker:
 // with runs that give way to them, and without, where both are of one class;
 // with a training that declares itself batch work, and with one that does not.
-#include "tests/bench/interactive.h"
 
 #include <algorithm>
 #include <atomic>
@@ -14,7 +13,6 @@
 #include <utility>
 #include <vector>
 
-#include "ATen/CPUGeneratorImpl.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -24,8 +22,9 @@
 #include "djinn/djinn.h"
 #include "tests/bench/benchmark.h"
 #include "tests/bench/child_process.h"
-#include "tests/bench/stopwatch.h"
+#include "tests/bench/statistics.h"
 #include "tests/bench/tenant_cluster.h"
+#include "tests/bench/workloads.h"
 #include "torch/torch.h"
 
 namespace djinn::bench {
@@ -51,20 +50,15 @@ constexpr absl::Duration kPause = absl::Milliseconds(7);
 // Until a change of class has come to the worker.
 constexpr absl::Duration kClassChange = absl::Milliseconds(500);
 
-at::Tensor Random(int64_t rows, int64_t columns, double deviation,
-                  uint64_t seed) {
-  at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(seed);
-  return at::randn({rows, columns}, generator, at::kFloat).mul_(deviation);
-}
-
 // The requests, all alike: two small layers and a read.
 class Requests {
  public:
   Requests()
-      : weight_(Random(256, 256, 0.1, 1).to(Device())),
-        row_(Random(1, 256, 1, 2).to(Device())) {
-    const at::Tensor weight = Random(256, 256, 0.1, 1);
-    expected_ = at::mm(at::relu(at::mm(Random(1, 256, 1, 2), weight)), weight);
+      : weight_(RandomNormal({256, 256}, 0.1, 1).to(Device())),
+        row_(RandomNormal({1, 256}, 1, 2).to(Device())) {
+    const at::Tensor weight = RandomNormal({256, 256}, 0.1, 1);
+    expected_ =
+        at::mm(at::relu(at::mm(RandomNormal({1, 256}, 1, 2), weight)), weight);
   }
 
   // Seconds of each.
@@ -121,18 +115,15 @@ class InteractiveBenchmark : public Benchmark {
     DJINN_ASSIGN_OR_RETURN(const std::string line,
                            ReadLinePatiently(training.get()));
     if (line != "training") return absl::InternalError(line);
-    ConnectOptions connect;
-    connect.coordinator = cluster->coordinator();
-    connect.token_file = cluster->token_file("asks");
-    DJINN_RETURN_IF_ERROR(Connect(connect));
-    const absl::Status measured = MeasureRequests(*cluster, declared, rows);
-    const absl::Status closed = Close();
+    const absl::Status measured =
+        InSession(cluster->connect_options("asks"),
+                  [&] { return MeasureRequests(*cluster, declared, rows); });
     training->EndInput();
     DJINN_ASSIGN_OR_RETURN(const std::string end,
                            ReadLinePatiently(training.get()));
     rows->back().notes.push_back(end);
     if (!absl::StartsWith(end, "trained")) rows->back().error = end;
-    return measured.ok() ? closed : measured;
+    return measured;
   }
 
   absl::Status MeasureRequests(const TenantCluster& cluster, bool declared,
@@ -191,10 +182,10 @@ class InteractiveBenchmark : public Benchmark {
 class Training {
  public:
   explicit Training(at::Device device)
-      : inputs_(Random(kExamples, kWidth, 1, 3).to(device)) {
+      : inputs_(RandomNormal({kExamples, kWidth}, 1, 3).to(device)) {
     for (int i = 0; i < kLayers; ++i) {
       weights_.push_back(
-          Random(kWidth, kWidth, 0.0625, 4 + static_cast<uint64_t>(i))
+          RandomNormal({kWidth, kWidth}, 0.0625, 4 + static_cast<uint64_t>(i))
               .to(device)
               .requires_grad_());
     }
@@ -221,14 +212,7 @@ class Training {
 };
 
 absl::Status RunTraining(const ConnectOptions& options) {
-  absl::Status connected;
-  for (int i = 0; i < 30; ++i) {
-    connected = Connect(options);
-    if (connected.ok()) break;
-    // The cluster is not ready yet.
-    absl::SleepFor(absl::Milliseconds(200));
-  }
-  DJINN_RETURN_IF_ERROR(connected);
+  DJINN_RETURN_IF_ERROR(ConnectPatiently(options));
   std::vector<float> losses;
   {
     Training training(Device());

@@ -15,9 +15,9 @@
 #include "djinn/djinn.h"
 #include "tests/bench/benchmark.h"
 #include "tests/bench/check.h"
-#include "tests/bench/format.h"
-#include "tests/bench/mlp.h"
-#include "tests/bench/stopwatch.h"
+#include "tests/bench/report.h"
+#include "tests/bench/statistics.h"
+#include "tests/bench/workloads.h"
 
 namespace djinn::bench {
 namespace {

@@ -5,15 +5,14 @@
 #include <thread>
 #include <vector>
 
-#include "ATen/CPUGeneratorImpl.h"
-#include "ATen/Parallel.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "c10/core/InferenceMode.h"
 #include "common/status_macros.h"
 #include "djinn/djinn.h"
 #include "tests/bench/benchmark.h"
-#include "tests/bench/stopwatch.h"
+#include "tests/bench/statistics.h"
+#include "tests/bench/workloads.h"
 #include "torch/torch.h"
 
 namespace djinn::bench {
@@ -29,23 +28,19 @@ constexpr int kMaxRounds = 7;
 // Until a structure that is used again has been cut.
 constexpr int kMaxWarmUps = 200;
 
-at::Tensor Random(at::IntArrayRef sizes, double deviation, uint64_t seed) {
-  at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(seed);
-  return at::randn(sizes, generator, at::kFloat).mul_(deviation);
-}
-
 class Network {
  public:
   explicit Network(at::Device device) : device_(device) {
     for (int i = 0; i < kLayers; ++i) {
       const int64_t in = i == 0 ? 3 : kChannels;
-      weights_.push_back(
-          Random({kChannels, in, 3, 3}, 0.06, 100 + static_cast<uint64_t>(i))
-              .to(device));
+      weights_.push_back(RandomNormal({kChannels, in, 3, 3}, 0.06,
+                                      100 + static_cast<uint64_t>(i))
+                             .to(device));
       biases_.push_back(
-          Random({kChannels}, 0.1, 200 + static_cast<uint64_t>(i)).to(device));
+          RandomNormal({kChannels}, 0.1, 200 + static_cast<uint64_t>(i))
+              .to(device));
     }
-    head_ = Random({10, kChannels}, 0.1, 300).to(device);
+    head_ = RandomNormal({10, kChannels}, 0.1, 300).to(device);
   }
 
   // Of the batch's parts, one after the other, read together.
@@ -68,7 +63,8 @@ class Network {
 };
 
 at::Tensor Batch(uint64_t seed) {
-  return Random({kParts * kImagesPerPart, 3, kImageSize, kImageSize}, 1, seed);
+  return RandomNormal({kParts * kImagesPerPart, 3, kImageSize, kImageSize}, 1,
+                      seed);
 }
 
 class PipelineBenchmark : public Benchmark {
@@ -80,21 +76,7 @@ class PipelineBenchmark : public Benchmark {
   bool needs_session() const override { return false; }
 
   absl::Status Measure(std::vector<Row>* rows) override {
-    EmbeddedClusterOptions cluster_options;
-    cluster_options.workers = kWorkers;
-    cluster_options.worker_threads = 1;
-    cluster_options.worker_memory_bytes = uint64_t{2} << 30;
-    DJINN_ASSIGN_OR_RETURN(const auto cluster,
-                           EmbeddedCluster::Start(cluster_options));
-    ConnectOptions connect = cluster->connect_options();
-    connect.device_workers[0] = kWorkers;
-    DJINN_RETURN_IF_ERROR(Connect(connect));
-    const int threads = at::get_num_threads();
-    at::set_num_threads(1);
-    const absl::Status measured = MeasureBoth(rows);
-    at::set_num_threads(threads);
-    const absl::Status closed = Close();
-    return measured.ok() ? closed : measured;
+    return WithDeviceOf(kWorkers, [&] { return MeasureBoth(rows); });
   }
 
  private:

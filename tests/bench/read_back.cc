@@ -1,10 +1,12 @@
-// How long a program waits for a small result: one operator and a read of what
-// it made, called as ever or as a registered callable, and a registered model
-// that hands on what it is given; beside a bare gRPC stream that carries as
-// many bytes.
+// The time until a program has a small result: one operator and a read of its
+// result, as plain calls or as a registered callable, and a registered callable
+// that copies its argument. Beside it, a bare gRPC stream with as many bytes
+// and a futex.
+#include <unistd.h>
+
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,7 +14,7 @@
 #include "ATen/ops/add.h"
 #include "ATen/ops/arange.h"
 #include "ATen/ops/clone.h"
-#include "absl/strings/match.h"
+#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "c10/core/InferenceMode.h"
@@ -20,9 +22,9 @@
 #include "djinn/djinn.h"
 #include "tests/bench/benchmark.h"
 #include "tests/bench/check.h"
-#include "tests/bench/futex_ping_pong.h"
-#include "tests/bench/ping_pong_peer.h"
-#include "tests/bench/stopwatch.h"
+#include "tests/bench/floors.h"
+#include "tests/bench/report.h"
+#include "tests/bench/statistics.h"
 
 namespace djinn::bench {
 namespace {
@@ -37,6 +39,72 @@ enum class Work {
   kNoOperation,  // a registered callable that copies its argument
 };
 
+constexpr int kTripsPerRound = 300;
+// A run of a small segment with a read, and one with some more values.
+constexpr size_t kMessageBytes[] = {200, 4096};
+
+std::string UnixAddress() {
+  return absl::StrCat("unix:/tmp/djinn-bench-", getpid(), ".sock");
+}
+
+// The floors of a round trip, without Djinn.
+class PingPongBenchmark : public Benchmark {
+ public:
+  explicit PingPongBenchmark(const Options& options) : options_(options) {}
+
+  absl::string_view name() const override { return "ping_pong"; }
+  bool needs_session() const override { return false; }
+
+  absl::Status Measure(std::vector<Row>* rows) override {
+    DJINN_ASSIGN_OR_RETURN(const auto tcp, GrpcPingPong::Start("127.0.0.1:0"));
+    DJINN_ASSIGN_OR_RETURN(const auto local,
+                           GrpcPingPong::Start(UnixAddress()));
+    DJINN_ASSIGN_OR_RETURN(const auto futex, FutexPingPong::Start());
+    for (const size_t bytes : kMessageBytes) {
+      const auto grpc = [bytes](GrpcPingPong* stream) {
+        return [bytes, stream](int count, std::vector<double>* seconds) {
+          return stream->Exchange(bytes, bytes, count, seconds);
+        };
+      };
+      const std::string size = FormatBytes(static_cast<double>(bytes));
+      DJINN_RETURN_IF_ERROR(
+          MeasureOne("gRPC, TCP, " + size, grpc(tcp.get()), rows));
+      DJINN_RETURN_IF_ERROR(
+          MeasureOne("gRPC, Unix socket, " + size, grpc(local.get()), rows));
+    }
+    return MeasureOne(
+        "futex of two processes",
+        [&](int count, std::vector<double>* seconds) {
+          return futex->Exchange(count, seconds);
+        },
+        rows);
+  }
+
+ private:
+  absl::Status MeasureOne(
+      const std::string& variant,
+      absl::FunctionRef<absl::Status(int, std::vector<double>*)> exchange,
+      std::vector<Row>* rows) {
+    Row row;
+    row.benchmark = std::string(name());
+    row.variant = variant;
+    row.baseline_name = "bare round trip";
+    row.baseline.emplace();
+    DJINN_RETURN_IF_ERROR(MeasureRounds(options_.rounds, [&](int) {
+      std::vector<double> warm_up, seconds;
+      DJINN_RETURN_IF_ERROR(exchange(kTripsPerRound / 10, &warm_up));
+      DJINN_RETURN_IF_ERROR(exchange(kTripsPerRound, &seconds));
+      row.baseline->AddRound(std::move(seconds));
+      return absl::OkStatus();
+    }));
+    row.checked = absl::StrCat(row.baseline->All().size(), " echoes");
+    rows->push_back(std::move(row));
+    return absl::OkStatus();
+  }
+
+  const Options options_;
+};
+
 class ReadBackBenchmark : public Benchmark {
  public:
   explicit ReadBackBenchmark(const Options& options) : options_(options) {}
@@ -44,20 +112,20 @@ class ReadBackBenchmark : public Benchmark {
   absl::string_view name() const override { return "read_back"; }
 
   absl::Status Measure(std::vector<Row>* rows) override {
-    DJINN_ASSIGN_OR_RETURN(const auto peer, PingPongPeer::Start());
+    DJINN_ASSIGN_OR_RETURN(const auto grpc, GrpcPingPong::Start(UnixAddress()));
     DJINN_ASSIGN_OR_RETURN(const auto futex, FutexPingPong::Start());
     for (const Work work :
          {Work::kOperator, Work::kRegistered, Work::kNoOperation}) {
       for (const int64_t elements : kResultElements) {
         DJINN_RETURN_IF_ERROR(
-            MeasureSize(elements, work, peer.get(), futex.get(), rows));
+            MeasureSize(elements, work, grpc.get(), futex.get(), rows));
       }
     }
     return absl::OkStatus();
   }
 
  private:
-  absl::Status MeasureSize(int64_t elements, Work work, PingPongPeer* peer,
+  absl::Status MeasureSize(int64_t elements, Work work, GrpcPingPong* grpc,
                            FutexPingPong* futex, std::vector<Row>* rows) {
     const bool registered = work != Work::kOperator;
     const bool copies = work == Work::kNoOperation;
@@ -104,15 +172,14 @@ class ReadBackBenchmark : public Benchmark {
     read_back(-1, &warm_up);
     const Statistics moved = read_back(-2, &warm_up);
     // A message each way carries what Djinn's carry.
-    const size_t up = moved.bytes_up / kReadsPerRound;
-    const size_t down = moved.bytes_down / kReadsPerRound;
+    const size_t up = std::max<size_t>(moved.bytes_up / kReadsPerRound, 8);
+    const size_t down = std::max<size_t>(moved.bytes_down / kReadsPerRound, 8);
     ExpectAtLeast("reads", moved.reads, kReadsPerRound, &error);
     ExpectAtLeast("bytes up of a read", up, 1, &error);
     ExpectAtLeast("bytes down of a read", down, elements * sizeof(float),
                   &error);
 
-    Series djinn, words;
-    std::map<std::string, Series> floors;
+    Series djinn, floor, words;
     DJINN_RETURN_IF_ERROR(Interleave(
         options_.rounds,
         [&](int round) {
@@ -122,18 +189,14 @@ class ReadBackBenchmark : public Benchmark {
           return absl::OkStatus();
         },
         [&](int) {
-          for (auto& [name, stream] : peer->streams()) {
-            if (!absl::StartsWith(name, "unix/")) continue;
-            std::vector<double> warm_up, seconds;
-            DJINN_RETURN_IF_ERROR(
-                stream->Exchange(up, down, kReadsPerRound / 10, &warm_up));
-            DJINN_RETURN_IF_ERROR(
-                stream->Exchange(up, down, kReadsPerRound, &seconds));
-            floors[name].AddRound(std::move(seconds));
-          }
-          std::vector<double> seconds;
-          DJINN_RETURN_IF_ERROR(futex->Exchange(kReadsPerRound, &seconds));
-          words.AddRound(std::move(seconds));
+          std::vector<double> warm_up, streamed, woken;
+          DJINN_RETURN_IF_ERROR(
+              grpc->Exchange(up, down, kReadsPerRound / 10, &warm_up));
+          DJINN_RETURN_IF_ERROR(
+              grpc->Exchange(up, down, kReadsPerRound, &streamed));
+          floor.AddRound(std::move(streamed));
+          DJINN_RETURN_IF_ERROR(futex->Exchange(kReadsPerRound, &woken));
+          words.AddRound(std::move(woken));
           return absl::OkStatus();
         }));
 
@@ -148,14 +211,8 @@ class ReadBackBenchmark : public Benchmark {
       error = absl::StrCat("not registered: ", model.statistics().refusal);
     }
     row.djinn = std::move(djinn);
-    for (auto& [name, series] : floors) {
-      if (row.baseline.has_value() && Median(row.baseline->RoundMedians()) <=
-                                          Median(series.RoundMedians())) {
-        continue;
-      }
-      row.baseline_name = absl::StrCat("bare gRPC stream, ", name);
-      row.baseline = series;
-    }
+    row.baseline_name = "bare gRPC stream";
+    row.baseline = std::move(floor);
     SetRatio(&row);
     row.numbers["bytes_up_per_read"] = static_cast<double>(up);
     row.numbers["bytes_down_per_read"] = static_cast<double>(down);
@@ -186,6 +243,10 @@ class ReadBackBenchmark : public Benchmark {
 };
 
 }  // namespace
+
+std::unique_ptr<Benchmark> MakePingPong(const Options& options) {
+  return std::make_unique<PingPongBenchmark>(options);
+}
 
 std::unique_ptr<Benchmark> MakeReadBack(const Options& options) {
   return std::make_unique<ReadBackBenchmark>(options);

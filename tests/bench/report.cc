@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <optional>
 #include <utility>
 
@@ -9,10 +10,23 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
-#include "tests/bench/format.h"
 
 namespace djinn::bench {
 namespace {
+
+// Three significant digits, no exponent.
+std::string ThreeDigits(double value) {
+  const double size = std::abs(value);
+  return absl::StrFormat("%.*f",
+                         size < 9.995   ? 2
+                         : size < 99.95 ? 1
+                                        : 0,
+                         value);
+}
+
+bool HasSamples(const std::optional<Series>& series) {
+  return series.has_value() && !series->empty();
+}
 
 using Cells = std::array<std::string, 7>;
 
@@ -111,6 +125,58 @@ nlohmann::json RowJson(const Row& row) {
 }
 
 }  // namespace
+
+std::string FormatSeconds(double seconds) {
+  const double size = std::abs(seconds);
+  if (size < 999.5e-9) return ThreeDigits(seconds * 1e9) + " ns";
+  if (size < 999.5e-6) return ThreeDigits(seconds * 1e6) + " us";
+  if (size < 999.5e-3) return ThreeDigits(seconds * 1e3) + " ms";
+  return ThreeDigits(seconds) + " s";
+}
+
+std::string FormatBytes(double bytes) {
+  if (bytes < 1024) return absl::StrFormat("%.0f B", bytes);
+  if (bytes < 1024 * 1024) return ThreeDigits(bytes / 1024) + " KiB";
+  return ThreeDigits(bytes / (1024 * 1024)) + " MiB";
+}
+
+std::string FormatRate(double bytes, double seconds) {
+  return ThreeDigits(bytes / seconds * 1e-9) + " GB/s";
+}
+
+void SetRatio(Row* row) {
+  if (!HasSamples(row->djinn) || !HasSamples(row->baseline)) return;
+  const Interval interleaved = PairedRatio(*row->djinn, *row->baseline);
+  row->ratio = interleaved;
+  if (!HasSamples(row->baseline_alone)) return;
+
+  const double beside = Median(row->baseline->RoundMedians());
+  const double alone = Median(row->baseline_alone->RoundMedians());
+  if (std::abs(beside - alone) <= kBaselineTolerance * alone) return;
+  const Interval to_alone = UnpairedRatio(*row->djinn, *row->baseline_alone);
+  row->ratio_to_alone = alone < beside;
+  if (row->ratio_to_alone) row->ratio = to_alone;
+  row->notes.push_back(absl::StrFormat(
+      "baseline: %s with no Djinn process alive (ratio %.2f), %s between "
+      "Djinn's rounds (ratio %.2f)",
+      FormatSeconds(alone), to_alone.median, FormatSeconds(beside),
+      interleaved.median));
+}
+
+Row GeometricMeanRow(const std::vector<const Row*>& rows) {
+  std::vector<double> low, median, high;
+  for (const Row* row : rows) {
+    low.push_back(row->ratio->low);
+    median.push_back(row->ratio->median);
+    high.push_back(row->ratio->high);
+  }
+  Row mean;
+  mean.benchmark = rows.front()->benchmark;
+  mean.ratio = Interval{.low = GeometricMean(low),
+                        .median = GeometricMean(median),
+                        .high = GeometricMean(high)};
+  return mean;
+}
 
 std::string FormatTable(const std::vector<Row>& rows) {
   std::vector<Cells> lines = {{"benchmark", "variant", "Djinn", "baseline",

@@ -5,8 +5,6 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/bench/format.h"
-#include "tests/bench/row.h"
 
 namespace djinn::bench {
 namespace {

@@ -29,12 +29,8 @@
 #include "djinn/djinn.h"
 #include "tests/bench/benchmark.h"
 #include "tests/bench/child_process.h"
-#include "tests/bench/decode_batch.h"
-#include "tests/bench/distance.h"
-#include "tests/bench/interactive.h"
 #include "tests/bench/machine.h"
 #include "tests/bench/report.h"
-#include "tests/bench/second_start.h"
 
 ABSL_FLAG(std::string, json, "",
           "file to write; empty for a new one among the temporary files");
@@ -43,6 +39,8 @@ ABSL_FLAG(int, threads, 2, "of the worker and of local runs");
 ABSL_FLAG(std::string, device, "cpu",
           "what the worker computes on: cpu, or cuda:N. Then local runs of "
           "encoder and decode do, too");
+ABSL_FLAG(int, sessions, 3000, "that idle_sessions opens");
+ABSL_FLAG(int, workers, 1, "of idle_sessions");
 ABSL_FLAG(std::string, model_dir, "",
           "folder of the sentence encoder; empty for the one built in");
 
@@ -59,11 +57,7 @@ constexpr Entry kBenchmarks[] = {
     {"ping_pong", MakePingPong},
     {"startup", MakeStartup},
     {"idle_sessions", MakeIdleSessions},
-    {"throughput", MakeThroughput},
     {"decisions", MakeDecisions},
-    {"plan_lookup", MakePlanLookup},
-    {"admission", MakeAdmission},
-    {"hit_rate", MakeHitRate},
     {"stages", MakeStages},
     {"capture_and_ship", MakeCaptureAndShip},
     {"read_back", MakeReadBack},
@@ -77,7 +71,6 @@ constexpr Entry kBenchmarks[] = {
     {"decode_batch", MakeDecodeBatch},
     {"interactive", MakeInteractive},
     {"distance", MakeDistance},
-    {"standstill", MakeStandstill},
     {"pipeline", MakePipeline},
     {"shared_rows", MakeSharedRows},
 };
@@ -190,6 +183,8 @@ int Main(const std::vector<std::string>& names) {
   options.threads = absl::GetFlag(FLAGS_threads);
   options.device = absl::GetFlag(FLAGS_device);
   options.model_folder = absl::GetFlag(FLAGS_model_dir);
+  options.idle_sessions = absl::GetFlag(FLAGS_sessions);
+  options.idle_workers = absl::GetFlag(FLAGS_workers);
   if (options.model_folder.empty()) options.model_folder = BuiltInModel();
   if (options.rounds < 1 || options.threads < 1) {
     Say("--rounds and --threads are at least 1");

@@ -1,14 +1,9 @@
 // Starting a program with a model that the worker has: a second process, a
 // second tenant that shares contents, and a worker that was killed and started
 // again with its disk, each beside the first start of the same model.
-#include "tests/bench/second_start.h"
-
-#include <signal.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <iostream>
 #include <map>
 #include <memory>
@@ -19,6 +14,7 @@
 
 #include "ATen/core/Tensor.h"
 #include "ATen/ops/empty.h"
+#include "absl/memory/memory.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -28,9 +24,10 @@
 #include "tests/bench/benchmark.h"
 #include "tests/bench/check.h"
 #include "tests/bench/child_process.h"
-#include "tests/bench/fill.h"
-#include "tests/bench/format.h"
-#include "tests/bench/stopwatch.h"
+#include "tests/bench/floors.h"
+#include "tests/bench/report.h"
+#include "tests/bench/statistics.h"
+#include "tests/bench/tenant_cluster.h"
 
 namespace djinn::bench {
 namespace {
@@ -52,78 +49,33 @@ struct Start {
   int64_t result = 0;
 };
 
-std::string Program(const char* package, const char* name) {
-  if (const char* const folder = std::getenv("DJINN_BIN_DIR")) {
-    return absl::StrCat(folder, "/", name);
-  }
-  return SiblingProgram(absl::StrCat("../../", package, "/", name));
-}
-
-void Write(const fs::path& file, const std::string& text) {
-  std::ofstream(file) << text;
-  fs::permissions(file, fs::perms::owner_read | fs::perms::owner_write);
-}
-
-// A coordinator with two tenants that share contents, and a worker with a disk,
-// which can be killed.
+// A coordinator with two tenants that share contents, and a worker with a disk.
 class TwoTenants {
  public:
   static absl::StatusOr<std::unique_ptr<TwoTenants>> Start(
       const Options& options) {
-    std::string folder =
-        (fs::temp_directory_path() / "djinn-bench-XXXXXX").string();
-    if (mkdtemp(folder.data()) == nullptr) {
-      return absl::InternalError("cannot make a folder");
-    }
-    std::unique_ptr<TwoTenants> cluster(new TwoTenants(folder));
-    for (const char* name : {"join", "admin", "a", "b"}) {
-      Write(cluster->folder_ / name, absl::StrCat("token-of-", name, "\n"));
-    }
-    const std::string tenant = "share_contents: true, limits: {memory: 4GiB}";
-    Write(cluster->folder_ / "coordinator.yaml",
-          absl::StrCat("listen: ", cluster->coordinator(),
-                       "\njoin_token_file: join\nadmin_token_file: admin"
-                       "\ntenants:\n  - {name: a, token_file: a, ",
-                       tenant, "}\n  - {name: b, token_file: b, ", tenant,
-                       "}\n"));
-    Write(cluster->folder_ / "worker.yaml",
-          absl::StrCat("worker_id: w0\nlisten: 127.0.0.1:0\ncoordinator: ",
-                       cluster->coordinator(),
-                       "\njoin_token_file: join\nshared_memory_socket: w0.shm"
-                       "\ndevice: {kind: cpu, memory: 8GiB, calibrate: false,"
-                       " threads: ",
-                       options.threads,
-                       "}\ncontent_disk: {directory: contents, limit: 8GiB}"
-                       "\n"));
     DJINN_ASSIGN_OR_RETURN(
-        cluster->coordinator_process_,
-        cluster->Run("coordinator", "djinn-coordinator", "coordinator.yaml"));
-    DJINN_RETURN_IF_ERROR(cluster->StartWorker());
-    return cluster;
-  }
-  ~TwoTenants() {
-    worker_.reset();
-    coordinator_process_.reset();
-    std::error_code ignored;
-    fs::remove_all(folder_, ignored);
-  }
-
-  // Once more after it was killed.
-  absl::Status StartWorker() {
-    if (worker_ != nullptr) kill(worker_->pid(), SIGKILL);
-    worker_.reset();
-    DJINN_ASSIGN_OR_RETURN(worker_,
-                           Run("gpu_worker", "djinn-worker", "worker.yaml"));
-    // Until somebody was served, the cluster is not ready.
-    absl::Status last;
-    for (int i = 0; i < 30; ++i) {
-      last = Load("a", kMemory, 0, 0).status();
-      if (last.ok()) return absl::OkStatus();
-      absl::SleepFor(absl::Milliseconds(200));
-    }
-    return last;
+        auto cluster,
+        TenantCluster::Start(
+            {.tenants = {"a", "b"},
+             .of_tenants = "share_contents: true, limits: {memory: 4GiB}",
+             .of_worker = absl::StrCat(
+                 "device: {kind: cpu, memory: 8GiB, calibrate: false, "
+                 "threads: ",
+                 options.threads,
+                 "}\ncontent_disk: {directory: contents, limit: 8GiB}\n")}));
+    auto started = absl::WrapUnique(new TwoTenants(std::move(cluster)));
+    DJINN_RETURN_IF_ERROR(started->AwaitReady());
+    return started;
   }
 
+  // Starts the worker again.
+  absl::Status RestartWorker() {
+    DJINN_RETURN_IF_ERROR(cluster_->StartWorker());
+    return AwaitReady();
+  }
+
+  // Runs LoadModel() in a process of its own.
   absl::StatusOr<bench::Start> Load(const std::string& tenant,
                                     const std::string& transport, uint64_t seed,
                                     int mebibytes) const {
@@ -131,9 +83,10 @@ class TwoTenants {
         const auto process,
         ChildProcess::Start(
             OwnProgram(),
-            {kLoadModel, coordinator(), (folder_ / tenant).string(), transport,
-             absl::StrCat(seed), absl::StrCat(mebibytes)}));
-    DJINN_ASSIGN_OR_RETURN(const std::string line, process->ReadLine());
+            {kLoadModel, cluster_->coordinator(), cluster_->token_file(tenant),
+             transport, absl::StrCat(seed), absl::StrCat(mebibytes)}));
+    DJINN_ASSIGN_OR_RETURN(const std::string line,
+                           ReadLinePatiently(process.get()));
     bench::Start start;
     std::istringstream words(line);
     if (!(words >> start.seconds >> start.bytes_up >> start.sent >>
@@ -144,12 +97,12 @@ class TwoTenants {
     return start;
   }
 
-  // Contents on disk, whole.
+  // Returns the number of whole contents on disk.
   size_t Kept() const {
     size_t files = 0;
     std::error_code ignored;
     for (const auto& entry :
-         fs::recursive_directory_iterator(folder_ / "contents", ignored)) {
+         fs::recursive_directory_iterator(contents(), ignored)) {
       const fs::path name = entry.path().filename();
       files += entry.is_regular_file(ignored) && name != "lock" &&
                name.extension() != ".part";
@@ -158,32 +111,26 @@ class TwoTenants {
   }
   void ForgetKept() const {
     std::error_code ignored;
-    for (const auto& entry :
-         fs::directory_iterator(folder_ / "contents", ignored)) {
+    for (const auto& entry : fs::directory_iterator(contents(), ignored)) {
       if (entry.is_directory()) fs::remove_all(entry.path(), ignored);
     }
   }
 
  private:
-  explicit TwoTenants(fs::path folder) : folder_(std::move(folder)) {}
-
-  std::string coordinator() const {
-    return absl::StrCat("unix:", (folder_ / "coordinator.sock").string());
+  explicit TwoTenants(std::unique_ptr<TenantCluster> cluster)
+      : cluster_(std::move(cluster)) {}
+  absl::Status AwaitReady() const {
+    absl::Status last;
+    for (int i = 0; i < 30; ++i) {
+      last = Load("a", kMemory, 0, 0).status();
+      if (last.ok()) break;
+      absl::SleepFor(absl::Milliseconds(200));
+    }
+    return last;
   }
-  // Its log goes to a file; it ends with its standard input.
-  absl::StatusOr<std::unique_ptr<ChildProcess>> Run(const char* package,
-                                                    const char* name,
-                                                    const char* config) const {
-    return ChildProcess::Start(
-        "/bin/sh", {"-c", "exec \"$0\" \"$1\" --lifeline_fd=0 2>>\"$2\"",
-                    Program(package, name),
-                    absl::StrCat("--config=", (folder_ / config).string()),
-                    (folder_ / (std::string(name) + ".log")).string()});
-  }
+  fs::path contents() const { return cluster_->folder() / "contents"; }
 
-  const fs::path folder_;
-  std::unique_ptr<ChildProcess> coordinator_process_;
-  std::unique_ptr<ChildProcess> worker_;
+  const std::unique_ptr<TenantCluster> cluster_;
 };
 
 class SecondStartBenchmark : public Benchmark {
@@ -242,11 +189,11 @@ class SecondStartBenchmark : public Benchmark {
     for (int i = 0; i < 300 && cluster_->Kept() < first.sent; ++i) {
       absl::SleepFor(absl::Milliseconds(100));
     }
-    DJINN_RETURN_IF_ERROR(cluster_->StartWorker());
+    DJINN_RETURN_IF_ERROR(cluster_->RestartWorker());
     DJINN_RETURN_IF_ERROR(again("restarted worker", "a"));
     // The next round's are others.
     cluster_->ForgetKept();
-    return cluster_->StartWorker();
+    return cluster_->RestartWorker();
   }
 
   absl::StatusOr<Start> Take(const std::string& which,

@@ -9,8 +9,6 @@
 #include <utility>
 #include <vector>
 
-#include "ATen/CPUGeneratorImpl.h"
-#include "ATen/Parallel.h"
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -19,7 +17,8 @@
 #include "djinn/djinn.h"
 #include "tests/bench/benchmark.h"
 #include "tests/bench/check.h"
-#include "tests/bench/stopwatch.h"
+#include "tests/bench/statistics.h"
+#include "tests/bench/workloads.h"
 #include "torch/torch.h"
 
 namespace djinn::bench {
@@ -39,23 +38,18 @@ constexpr Case kByRows = {3, 1024, 1024, "by rows"};
 constexpr Case kInStages = {4, 2048, 1024, "in micro-batches"};
 constexpr int kCallsPerRound = 3;
 constexpr int kMaxRounds = 9;
-// Until a call is carried out as a whole.
+// Calls until a call is replayed as a whole.
 constexpr int kMaxWarmUps = 200;
 // Fast mode may take sums in another order.
 constexpr double kTolerance = 2e-4;
-
-at::Tensor Random(at::IntArrayRef sizes, double deviation, uint64_t seed) {
-  at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(seed);
-  return at::randn(sizes, generator, at::kFloat).mul_(deviation);
-}
 
 class Layers {
  public:
   Layers(at::Device device, const Case& size) : device_(device) {
     const double deviation = 1 / std::sqrt(static_cast<double>(size.width));
     for (int i = 0; i < size.layers; ++i) {
-      weights_.push_back(Random({size.width, size.width}, deviation,
-                                100 + static_cast<uint64_t>(i))
+      weights_.push_back(RandomNormal({size.width, size.width}, deviation,
+                                      100 + static_cast<uint64_t>(i))
                              .to(device));
     }
     CompileOptions options;
@@ -94,35 +88,24 @@ class SharedRowsBenchmark : public Benchmark {
   bool needs_session() const override { return false; }
 
   absl::Status Measure(std::vector<Row>* rows) override {
-    EmbeddedClusterOptions cluster_options;
-    cluster_options.workers = kWorkers;
-    cluster_options.worker_threads = 1;
-    cluster_options.worker_memory_bytes = uint64_t{2} << 30;
-    DJINN_ASSIGN_OR_RETURN(const auto cluster,
-                           EmbeddedCluster::Start(cluster_options));
-    ConnectOptions connect = cluster->connect_options();
-    connect.device_workers[0] = kWorkers;
-    DJINN_RETURN_IF_ERROR(Connect(connect));
-    const int threads = at::get_num_threads();
-    at::set_num_threads(1);
-    SetExecutionMode(ExecutionMode::kFast);
-    const absl::Cleanup restore = [threads] {
+    const absl::Cleanup restore = [] {
       SetExecutionMode(ExecutionMode::kStrict);
-      at::set_num_threads(threads);
     };
-    absl::Status measured = MeasureBoth(kByRows, rows);
-    if (measured.ok()) measured = MeasureBoth(kInStages, rows);
-    const absl::Status closed = Close();
-    return measured.ok() ? closed : measured;
+    return WithDeviceOf(kWorkers, [&] {
+      SetExecutionMode(ExecutionMode::kFast);
+      absl::Status measured = MeasureBoth(kByRows, rows);
+      if (measured.ok()) measured = MeasureBoth(kInStages, rows);
+      return measured;
+    });
   }
 
  private:
-  // Until its calls are carried out as a whole.
+  // Calls until the calls are replayed as a whole.
   static absl::Status WarmUp(const std::function<void()>& call,
                              const Layers& layers) {
     for (int i = 0; layers.statistics().replays == 0; ++i) {
       if (i == kMaxWarmUps) {
-        return absl::InternalError(absl::StrCat("not carried out as a whole: ",
+        return absl::InternalError(absl::StrCat("not replayed as a whole: ",
                                                 layers.statistics().refusal));
       }
       call();
@@ -148,7 +131,7 @@ class SharedRowsBenchmark : public Benchmark {
     uint64_t seed = 1;
     const auto call = [&](Layers* of) {
       const at::Tensor input =
-          Random({measured.rows, measured.width}, 1, ++seed);
+          RandomNormal({measured.rows, measured.width}, 1, ++seed);
       const double start = WallNow();
       const at::Tensor result = of->Call(input);
       const double seconds = WallNow() - start;

@@ -16,7 +16,7 @@
 #include "djinn/djinn.h"
 #include "tests/bench/benchmark.h"
 #include "tests/bench/check.h"
-#include "tests/bench/stopwatch.h"
+#include "tests/bench/statistics.h"
 
 namespace djinn::bench {
 namespace {

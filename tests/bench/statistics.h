@@ -1,8 +1,8 @@
-// Numbers about repeated measurements.
+// Times, and numbers about repeated measurements.
 //
-// Machines are noisy, so nothing here takes a mean of times: a measurement is
-// repeated in rounds, each round has a median, and what is reported is the
-// median of those with the interval in which the true one lies.
+// Machines are noisy, so nothing here takes a mean of times. A measurement is
+// repeated in rounds, and each round has a median; a report has the median of
+// those, with the interval in which the true one lies.
 #ifndef TESTS_BENCH_STATISTICS_H_
 #define TESTS_BENCH_STATISTICS_H_
 
@@ -12,6 +12,28 @@
 #include "absl/types/span.h"
 
 namespace djinn::bench {
+
+// Seconds since some moment; only differences mean something.
+struct Times {
+  double wall = 0;
+  double thread_cpu = 0;   // Of the calling thread.
+  double process_cpu = 0;  // Of all threads of this process.
+
+  // Spent by the process outside the calling thread.
+  double other_threads_cpu() const { return process_cpu - thread_cpu; }
+};
+
+Times operator-(const Times& a, const Times& b);
+
+// The times now; readings to subtract must come from one thread.
+Times Now();
+
+// Only the wall, which costs less.
+double WallNow();
+
+// Lets threads that spin for a while after work (OpenMP's) go to sleep, so that
+// they do not slow down what is measured next.
+void Settle();
 
 // The value below which `percent` of the samples lie, interpolated between the
 // two nearest. `samples` must not be empty, in any order.

@@ -15,6 +15,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
 #include "common/status_macros.h"
 
 namespace djinn::bench {
@@ -76,6 +77,16 @@ absl::StatusOr<std::string> ReadLinePatiently(ChildProcess* process) {
   return line;
 }
 
+absl::Status ConnectPatiently(const ConnectOptions& options) {
+  absl::Status connected;
+  for (int i = 0; i < 30; ++i) {
+    connected = Connect(options);
+    if (connected.ok()) break;
+    absl::SleepFor(absl::Milliseconds(200));
+  }
+  return connected;
+}
+
 absl::StatusOr<std::unique_ptr<TenantCluster>> TenantCluster::Start(
     const Settings& settings) {
   std::string folder = (fs::temp_directory_path() / "djinn-bench-XXXXXX");
@@ -125,6 +136,13 @@ absl::Status TenantCluster::StartWorker() {
 
 std::string TenantCluster::coordinator() const {
   return absl::StrCat("unix:", (folder_ / "coordinator.sock").string());
+}
+
+ConnectOptions TenantCluster::connect_options(const std::string& tenant) const {
+  ConnectOptions options;
+  options.coordinator = coordinator();
+  options.token_file = token_file(tenant);
+  return options;
 }
 
 absl::StatusOr<double> TenantCluster::Metric(const std::string& process,

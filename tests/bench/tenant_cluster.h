@@ -1,6 +1,6 @@
-// A coordinator and a worker on this machine, with several tenants and whatever
-// settings a benchmark wants: what EmbeddedCluster does not offer. Its programs
-// are looked for in $DJINN_BIN_DIR, then where Bazel puts them.
+// A coordinator and a worker on this machine with several tenants and any
+// settings, which EmbeddedCluster does not offer. Its programs come from
+// $DJINN_BIN_DIR, or from where Bazel puts them.
 #ifndef TESTS_BENCH_TENANT_CLUSTER_H_
 #define TESTS_BENCH_TENANT_CLUSTER_H_
 
@@ -13,12 +13,16 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "djinn/connect.h"
 #include "tests/bench/child_process.h"
 
 namespace djinn::bench {
 
 // The next line of a program that takes its time: two minutes at most.
 absl::StatusOr<std::string> ReadLinePatiently(ChildProcess* process);
+
+// Connects to a cluster that may not be ready yet.
+absl::Status ConnectPatiently(const ConnectOptions& options);
 
 class TenantCluster {
  public:
@@ -40,12 +44,13 @@ class TenantCluster {
   absl::Status StartWorker();
 
   const std::filesystem::path& folder() const { return folder_; }
-  pid_t coordinator_pid() const { return coordinator_process_->pid(); }
   // What clients connect with.
   std::string coordinator() const;
   std::string token_file(const std::string& tenant) const {
     return (folder_ / tenant).string();
   }
+
+  ConnectOptions connect_options(const std::string& tenant) const;
 
   // Values of a metric's lines, added up, as "coordinator" or "worker" tells
   // them now.

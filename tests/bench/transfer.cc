@@ -17,10 +17,9 @@
 #include "djinn/djinn.h"
 #include "tests/bench/benchmark.h"
 #include "tests/bench/check.h"
-#include "tests/bench/fill.h"
-#include "tests/bench/format.h"
-#include "tests/bench/raw_socket_peer.h"
-#include "tests/bench/stopwatch.h"
+#include "tests/bench/floors.h"
+#include "tests/bench/report.h"
+#include "tests/bench/statistics.h"
 #include "tests/bench/tenant_cluster.h"
 
 namespace djinn::bench {
@@ -65,26 +64,21 @@ class TransferBenchmark : public Benchmark {
              .worker_listens = "127.0.0.1:0",
              .of_worker = absl::StrCat("device: {memory: 8GiB, threads: ",
                                        options_.threads, "}\n")}));
-    ConnectOptions connect;
-    connect.coordinator = cluster->coordinator();
-    connect.token_file = cluster->token_file("one");
+    ConnectOptions connect = cluster->connect_options("one");
     connect.shared_memory = false;
-    DJINN_RETURN_IF_ERROR(Connect(connect));
     transport_ = "TCP";
-    const absl::Status measured = MeasureSizes(rows);
-    const absl::Status closed = Close();
-    return measured.ok() ? closed : measured;
+    return InSession(connect, [&] { return MeasureSizes(rows); });
   }
 
   absl::Status MeasureSizes(std::vector<Row>* rows) {
-    DJINN_ASSIGN_OR_RETURN(const auto raw, RawSocketPeer::Start());
+    DJINN_ASSIGN_OR_RETURN(const auto raw, RawSocket::Start());
     for (const size_t size : kSizes) {
       DJINN_RETURN_IF_ERROR(MeasureSize(size, raw.get(), rows));
     }
     return absl::OkStatus();
   }
 
-  absl::Status MeasureSize(size_t size, RawSocketPeer* raw,
+  absl::Status MeasureSize(size_t size, RawSocket* raw,
                            std::vector<Row>* rows) {
     Transfers djinn, floor, ignored;
     std::string error;
@@ -98,10 +92,10 @@ class TransferBenchmark : public Benchmark {
     };
     const auto move_raw = [&](int round, Transfers* transfers) {
       const uint64_t seed = Seed(size, round);
-      DJINN_ASSIGN_OR_RETURN(const double up, raw->Upload(seed, size));
-      DJINN_ASSIGN_OR_RETURN(const double down, raw->Download(seed, size));
-      transfers->upload.AddRound({up});
-      transfers->download.AddRound({down});
+      for (Series* series : {&transfers->upload, &transfers->download}) {
+        DJINN_ASSIGN_OR_RETURN(const double seconds, raw->Move(seed, size));
+        series->AddRound({seconds});
+      }
       return absl::OkStatus();
     };
     DJINN_RETURN_IF_ERROR(move_remote(-1, &ignored));

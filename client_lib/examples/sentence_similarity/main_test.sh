@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs the program as a user would: what it prints, and how it fails.
+# Runs the program as a user would: its output, and its errors.
 set -euo pipefail
 
 program=client_lib/examples/sentence_similarity/sentence_similarity
@@ -18,7 +18,7 @@ expect_line() {
   grep -qxF -- "$line" <<<"$output" || fail "no line '$line' in: $output"
 }
 
-# expect_error TEXT COMMAND...: the command ends with status 1 and says so.
+# expect_error TEXT COMMAND...: the command ends with status 1 and prints the text.
 expect_error() {
   local text=$1 output status=0
   shift
@@ -29,21 +29,10 @@ expect_error() {
 
 expect_line '   1 and 4: 0.894' "$program" "$model"
 expect_line '   2  Good evening' "$program" "$model" 'Good day' 'Good evening'
-
-printf 'From a file\n\n  stripped \n' >"$TEST_TMPDIR/sentences.txt"
-expect_line '   3  stripped' \
-  "$program" "$model" --file="$TEST_TMPDIR/sentences.txt" 'From the command line'
-
 expect_error '--model_dir is missing' "$program"
 expect_error '/nowhere/config.json' "$program" --model_dir=/nowhere
-expect_error 'cannot read /nowhere.txt' "$program" "$model" --file=/nowhere.txt
 expect_error 'no_such_device' "$program" "$model" --device=no_such_device
 expect_error 'takes 2 to 512' "$program" "$model" --max_tokens=513
-
-# On a cluster of its own: every promise of the demo holds.
-expect_line 'Every process has ended. All checks passed.' \
-  "$program" "$model" --demo --warm_runs=3
-
-# Instead of on a cluster that is not there.
+expect_line 'All checks passed.' "$program" "$model" --demo --requests=3
 expect_error '/nowhere.token' "$program" "$model" \
   --coordinator=unix:/nowhere --token_file=/nowhere.token
