@@ -10,10 +10,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "client_lib/capture/backend.h"
-#include "client_lib/capture/capture_kernel.h"
-#include "client_lib/capture/copy.h"
-#include "client_lib/capture/process_session.h"
+#include "client_lib/capture/device/backend.h"
+#include "client_lib/capture/device/process_session.h"
+#include "client_lib/capture/kernel/capture_kernel.h"
+#include "client_lib/capture/kernel/copy.h"
 #include "client_lib/session/fork_guard.h"
 #include "client_lib/session/remote_session.h"
 #include "client_lib/session/storage_copies.h"

@@ -4,8 +4,8 @@
 #include <optional>
 #include <utility>
 
-#include "client_lib/capture/lane.h"
-#include "client_lib/capture/process_session.h"
+#include "client_lib/capture/device/lane.h"
+#include "client_lib/capture/device/process_session.h"
 #include "common/error.h"
 #include "common/mutex.h"
 #include "common/status_macros.h"

@@ -3,7 +3,7 @@
 #include <memory>
 #include <utility>
 
-#include "client_lib/capture/process_session.h"
+#include "client_lib/capture/device/process_session.h"
 #include "client_lib/session/profile_recorder.h"
 #include "common/error.h"
 #include "common/mutex.h"
