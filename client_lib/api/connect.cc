@@ -48,8 +48,8 @@ absl::StatusOr<std::string> TokenOf(const ConnectOptions& options) {
                                : options.token_file;
   if (file.empty()) {
     return MakeError(absl::StatusCode::kFailedPrecondition, "NO_TOKEN",
-                     "no token: set ConnectOptions::token or token_file, or "
-                     "DJINN_TOKEN_FILE");
+                     "no tenant token was given: set ConnectOptions::token or "
+                     "token_file, or DJINN_TOKEN_FILE");
   }
   return ReadToken(file);
 }
@@ -144,9 +144,9 @@ absl::StatusOr<std::shared_ptr<Session>> Open(const ConnectOptions& options) {
     }
     return MakeError(
         absl::StatusCode::kInvalidArgument, "BAD_DEVICE_WORKERS",
-        absl::StrCat(workers, " workers for device ", index,
-                     ": there are devices 0 to ",
-                     session_options.device_count - 1, ", of 1 to ",
+        absl::StrCat("cannot give device ", index, " ", workers,
+                     " workers: use a device from 0 to ",
+                     session_options.device_count - 1, " and 1 to ",
                      StorageCopies::kMaxMembers, " workers"));
   }
   session_options.device_workers = options.device_workers;

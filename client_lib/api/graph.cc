@@ -25,7 +25,7 @@ absl::StatusOr<std::string> ToText(const v1::GraphExport& graphs,
   if (status.ok()) return json;
   return MakeError(
       absl::StatusCode::kInternal, "EXPORT_NOT_JSON",
-      absl::StrCat("the graphs do not go into JSON: ", status.ToString()));
+      absl::StrCat("cannot write the graphs as JSON: ", status.ToString()));
 }
 
 }  // namespace

@@ -56,7 +56,7 @@ ProfileScope::~ProfileScope() {
 absl::StatusOr<Profile> ProfileScope::Finish() {
   DJINN_RETURN_IF_ERROR(status_);
   status_ = MakeError(absl::StatusCode::kFailedPrecondition, "PROFILE_ENDED",
-                      "the profile was finished before");
+                      "the profile has already been finished");
   open_ = false;
   ProfileRecorder& recorder = ProfileRecorder::Global();
   recorder.Stop();

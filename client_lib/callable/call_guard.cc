@@ -90,7 +90,7 @@ void PutThreadState(std::string* out) {
 
 }  // namespace
 
-std::string WhoSeesEveryCall() {
+std::string FindCallInterceptor() {
   if (c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::Tracer)) {
     return "a trace sees every call";
   }
@@ -107,7 +107,7 @@ std::string WhoSeesEveryCall() {
   return "";
 }
 
-size_t HooksOfNode(const at::Tensor& tensor) {
+size_t CountNodeHooks(const at::Tensor& tensor) {
   if (!tensor.defined() || !tensor.requires_grad()) return 0;
   const auto count = [](const torch::autograd::Node* node) -> size_t {
     if (node == nullptr) return 0;
@@ -143,7 +143,7 @@ std::string CallGuard(const std::string& key,
         at::isTensorSubclassLike(tensor) ||
         tensor._fw_grad(/*level=*/0).defined() ||
         StorageOf(tensor) == nullptr || tensor.has_names() ||
-        HooksOfNode(tensor) != 0) {
+        CountNodeHooks(tensor) != 0) {
       return "";
     }
     Put(tensor.device().index(), &guard);
@@ -171,7 +171,7 @@ std::string CallGuard(const std::string& key,
     if (tensor.has_storage()) Put(MemoryOf(tensor), &guard);
     PutGeometry(tensor, &guard);
     if (tensor._fw_grad(/*level=*/0).defined() || tensor.has_names() ||
-        HooksOfNode(tensor) != 0) {
+        CountNodeHooks(tensor) != 0) {
       return "";
     }
     if (tensor.requires_grad() && !tensor.is_leaf()) {

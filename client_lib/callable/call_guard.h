@@ -12,12 +12,12 @@ namespace djinn::capture {
 
 // Who wants to see every operator that this thread calls, so that none may be
 // carried out unseen. Empty: nobody.
-std::string WhoSeesEveryCall();
+std::string FindCallInterceptor();
 
 // Hooks of autograd's own node of the tensor, which see or change gradients
 // that pass it: its grad_fn's, or those of the node that adds up a leaf's
 // gradient. Not those of the tensor. A leaf is given none for it.
-size_t HooksOfNode(const at::Tensor& tensor);
+size_t CountNodeHooks(const at::Tensor& tensor);
 
 // Equal for tensors of the same type, sizes, strides and so on, and of bases
 // that are alike.

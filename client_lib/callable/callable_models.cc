@@ -12,7 +12,7 @@ namespace djinn::capture {
 namespace {
 
 // A budget may have got room: every so many calls that are held back ask.
-constexpr uint64_t kAsksAgain = 256;
+constexpr uint64_t kCallsPerRetry = 256;
 
 std::atomic<uint64_t> last_model_id{0};
 
@@ -28,9 +28,9 @@ CallableModels::~CallableModels() { Retain({}); }
 
 bool CallableModels::Admit(uint32_t lane,
                            const std::shared_ptr<VirtualDevice>& device,
-                           const std::vector<StoragePtr>& kept,
+                           const std::vector<StoragePtr>& captured,
                            std::vector<StoragePtr> all) {
-  if (kept.empty()) return true;
+  if (captured.empty()) return true;
   Ids wanted = IdsOf(all);
   std::shared_ptr<Model> model;
   {
@@ -38,8 +38,8 @@ bool CallableModels::Admit(uint32_t lane,
     model = ModelOn(device);
     if (model->known == wanted) return true;
     if (model->asking) return false;
-    if (model->refused == wanted && ++model->held_back % kAsksAgain != 0) {
-      return model->Knows(kept);
+    if (model->refused == wanted && ++model->held_back % kCallsPerRetry != 0) {
+      return model->Knows(captured);
     }
     model->asking = true;
   }
@@ -48,19 +48,21 @@ bool CallableModels::Admit(uint32_t lane,
   {
     MutexLock lock(&mu_);
     model->asking = false;
-    if (!model->gone) return Note(status, std::move(wanted), kept, model.get());
+    if (!model->gone)
+      return Note(status, std::move(wanted), captured, model.get());
   }
   device->ForgetModel(model->id);
   return false;
 }
 
 bool CallableModels::Note(const absl::Status& status, Ids wanted,
-                          const std::vector<StoragePtr>& kept, Model* model) {
+                          const std::vector<StoragePtr>& captured,
+                          Model* model) {
   if (absl::IsResourceExhausted(status)) {
     model->refused = std::move(wanted);
     model->held_back = 0;
     refusal_ = absl::StrCat(ErrorReason(status), ": ", status.message());
-    return model->Knows(kept);
+    return model->Knows(captured);
   }
   if (!status.ok()) return true;
   model->known = std::move(wanted);
@@ -69,8 +71,9 @@ bool CallableModels::Note(const absl::Status& status, Ids wanted,
   return true;
 }
 
-bool CallableModels::Model::Knows(const std::vector<StoragePtr>& kept) const {
-  return absl::c_all_of(kept, [this](const StoragePtr& storage) {
+bool CallableModels::Model::Knows(
+    const std::vector<StoragePtr>& captured) const {
+  return absl::c_all_of(captured, [this](const StoragePtr& storage) {
     return known.contains(storage->id());
   });
 }

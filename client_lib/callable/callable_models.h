@@ -36,7 +36,8 @@ class CallableModels {
   // then. False, too, while another thread asks. A device that fails is
   // nobody's refusal: the call will say so.
   bool Admit(uint32_t lane, const std::shared_ptr<VirtualDevice>& device,
-             const std::vector<StoragePtr>& kept, std::vector<StoragePtr> all);
+             const std::vector<StoragePtr>& captured,
+             std::vector<StoragePtr> all);
 
   // Why a worker refused the last one, for people; empty when it did not.
   std::string refusal() const;
@@ -58,14 +59,14 @@ class CallableModels {
     // Retain() left it out meanwhile.
     bool gone = false;
 
-    bool Knows(const std::vector<StoragePtr>& kept) const;
+    bool Knows(const std::vector<StoragePtr>& captured) const;
   };
 
   std::shared_ptr<Model> ModelOn(const std::shared_ptr<VirtualDevice>& device)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // What the worker answered; what Admit() is to say.
   bool Note(const absl::Status& status, Ids wanted,
-            const std::vector<StoragePtr>& kept, Model* model)
+            const std::vector<StoragePtr>& captured, Model* model)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const std::string name_;

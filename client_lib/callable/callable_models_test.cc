@@ -29,9 +29,9 @@ class CallableModelsTest : public testing::Test {
         device_->Upload(kLane, storage.get(), {"12345678", nullptr}).ok());
     return storage;
   }
-  bool Admit(const std::vector<StoragePtr>& kept,
+  bool Admit(const std::vector<StoragePtr>& captured,
              const std::vector<StoragePtr>& all) {
-    return models_->Admit(kLane, device_, kept, all);
+    return models_->Admit(kLane, device_, captured, all);
   }
   bool Admit(const std::vector<StoragePtr>& all) { return Admit(all, all); }
   // Times that the worker was asked, or told that one is gone.
@@ -57,7 +57,7 @@ class CallableModelsTest : public testing::Test {
   std::optional<CallableModels> models_;
 };
 
-TEST_F(CallableModelsTest, WhatTheWorkerKnowsItIsNotToldAgain) {
+TEST_F(CallableModelsTest, KnownModelIsNotSentAgain) {
   EXPECT_TRUE(Admit({a_}));
   EXPECT_TRUE(Admit({a_}));
   EXPECT_EQ(Asked(), 1);
@@ -67,12 +67,12 @@ TEST_F(CallableModelsTest, WhatTheWorkerKnowsItIsNotToldAgain) {
   EXPECT_EQ(Known(), 2);
 }
 
-TEST_F(CallableModelsTest, WhatKeepsNothingIsNoModel) {
+TEST_F(CallableModelsTest, CallableWithoutStoragesIsNoModel) {
   EXPECT_TRUE(Admit({}));
   EXPECT_EQ(Asked(), 0);
 }
 
-TEST_F(CallableModelsTest, ARefusedOneIsAskedForNowAndThen) {
+TEST_F(CallableModelsTest, RefusedModelIsRetriedAfter256Calls) {
   cluster_.worker().LimitModels(10);
   for (int i = 0; i < 256; ++i) EXPECT_FALSE(Admit({a_, b_}));
   EXPECT_EQ(Asked(), 1);
@@ -85,7 +85,7 @@ TEST_F(CallableModelsTest, ARefusedOneIsAskedForNowAndThen) {
   EXPECT_EQ(models_->refusal(), "");
 }
 
-TEST_F(CallableModelsTest, AnotherSetIsAskedForAtOnce) {
+TEST_F(CallableModelsTest, OtherStoragesAreAskedForAtOnce) {
   cluster_.worker().LimitModels(10);
   EXPECT_FALSE(Admit({a_, b_}));
   EXPECT_TRUE(Admit({a_}));
@@ -93,7 +93,7 @@ TEST_F(CallableModelsTest, AnotherSetIsAskedForAtOnce) {
   EXPECT_EQ(Known(), 1);
 }
 
-TEST_F(CallableModelsTest, WhatTheWorkerCountsAlreadyGoesOn) {
+TEST_F(CallableModelsTest, AdmittedStoragesStayAdmitted) {
   cluster_.worker().LimitModels(10);
   EXPECT_TRUE(Admit({a_}));
   // The other call's weights are too many; the first one's are not.
@@ -103,7 +103,7 @@ TEST_F(CallableModelsTest, WhatTheWorkerCountsAlreadyGoesOn) {
   EXPECT_EQ(Known(), 1);
 }
 
-TEST_F(CallableModelsTest, WithItsCallableItGoes) {
+TEST_F(CallableModelsTest, DestructionForgetsTheModel) {
   EXPECT_TRUE(Admit({a_}));
   models_.reset();
   EXPECT_TRUE(ReadByte(*device_, kLane, Uploaded()).ok());
@@ -111,7 +111,7 @@ TEST_F(CallableModelsTest, WithItsCallableItGoes) {
   EXPECT_TRUE(cluster_.worker().models().empty());
 }
 
-TEST_F(CallableModelsTest, OnDevicesThatAreNotUsedAnyMoreItGoes) {
+TEST_F(CallableModelsTest, RetainForgetsUnusedDevices) {
   EXPECT_TRUE(Admit({a_}));
   models_->Retain({device_.get()});
   EXPECT_EQ(Known(), 1);
@@ -124,7 +124,7 @@ TEST_F(CallableModelsTest, OnDevicesThatAreNotUsedAnyMoreItGoes) {
   EXPECT_EQ(Known(), 1);
 }
 
-TEST_F(CallableModelsTest, EachHasAnIdOfItsOwn) {
+TEST_F(CallableModelsTest, ModelsHaveDistinctIds) {
   EXPECT_TRUE(Admit({a_}));
   CallableModels others("head");
   EXPECT_TRUE(others.Admit(kLane, device_, {a_}, {a_}));
@@ -132,7 +132,7 @@ TEST_F(CallableModelsTest, EachHasAnIdOfItsOwn) {
 }
 
 // Nobody waits for another thread's question.
-TEST_F(CallableModelsTest, WhileItIsAskedForCallsAreMadeAsEver) {
+TEST_F(CallableModelsTest, ConcurrentCallIsNotAdmittedAndDoesNotWait) {
   EXPECT_TRUE(device_->Synchronize().ok());
   cluster_.worker().Pause();
   std::thread asks([this] { EXPECT_TRUE(Admit({a_, b_})); });
@@ -144,7 +144,7 @@ TEST_F(CallableModelsTest, WhileItIsAskedForCallsAreMadeAsEver) {
   EXPECT_EQ(Asked(), 1);
 }
 
-TEST_F(CallableModelsTest, OneThatIsLeftOutMeanwhileIsForgotten) {
+TEST_F(CallableModelsTest, ModelDroppedWhileAskingIsForgotten) {
   EXPECT_TRUE(device_->Synchronize().ok());
   cluster_.worker().Pause();
   std::thread asks([this] { EXPECT_FALSE(Admit({a_})); });
@@ -158,7 +158,7 @@ TEST_F(CallableModelsTest, OneThatIsLeftOutMeanwhileIsForgotten) {
 }
 
 // It is for the call to say what became of the device.
-TEST_F(CallableModelsTest, ALostWorkerRefusesNothing) {
+TEST_F(CallableModelsTest, LostWorkerIsNoRefusal) {
   cluster_.coordinator().EndLease("lease-0", "WORKER_LOST");
   EXPECT_TRUE(Admit({a_}));
   EXPECT_EQ(models_->refusal(), "");

@@ -52,19 +52,19 @@ bool SameParts(const RecordingPart& a, const RecordingPart& b) {
 }
 
 at::Tensor MakeTensor(const TensorPlan& plan, const Tensors& arguments,
-                      const std::vector<c10::Storage>& made) {
+                      const std::vector<c10::Storage>& created) {
   switch (plan.kind) {
     case TensorPlan::Kind::kUndefined:
       return at::Tensor();
     case TensorPlan::Kind::kArgument:
       return arguments[plan.index];
-    case TensorPlan::Kind::kMade:
+    case TensorPlan::Kind::kCreated:
       break;
   }
   if (plan.is_detached) {
     TensorPlan attached = plan;
     attached.is_detached = false;
-    const at::Tensor tensor = MakeTensor(attached, arguments, made);
+    const at::Tensor tensor = MakeTensor(attached, arguments, created);
     const c10::InferenceMode outside(false);
     return tensor.detach();
   }
@@ -73,7 +73,7 @@ at::Tensor MakeTensor(const TensorPlan& plan, const Tensors& arguments,
     mode.emplace(plan.is_inference);
   }
   at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
-      c10::Storage(made[plan.index]),
+      c10::Storage(created[plan.index]),
       c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
       c10::scalarTypeToTypeMeta(plan.data_type));
   tensor.unsafeGetTensorImpl()->set_sizes_and_strides(plan.sizes, plan.strides,
@@ -100,21 +100,21 @@ class Pins {
   // False when they are not the storages that the recording was made with.
   bool Hold(const CallableRegistration& registration,
             const Tensors& parameters) {
-    const std::vector<StoragePtr>& kept = registration.recording->kept;
-    for (size_t i = 0; i < kept.size(); ++i) {
-      const CallableRegistration::Kept& source = registration.kept[i];
-      if (source.source == CallableRegistration::Kept::Source::kGenerator) {
+    const std::vector<StoragePtr>& captured = registration.recording->kept;
+    for (size_t i = 0; i < captured.size(); ++i) {
+      const CallableRegistration::Captured& source = registration.captured[i];
+      if (source.source == CallableRegistration::Captured::Source::kGenerator) {
         // Sends the seed or state that it was given last.
         generator_ = GeneratorOf(*registration.device)
                          .StorageOn(registration.device, CurrentLane());
-        if (generator_.get() != kept[i].get()) return false;
+        if (generator_.get() != captured[i].get()) return false;
         continue;
       }
       const bool gradient =
-          source.source == CallableRegistration::Kept::Source::kGradient;
+          source.source == CallableRegistration::Captured::Source::kGradient;
       const at::Tensor& parameter = parameters[source.parameter];
       const at::Tensor tensor = gradient ? parameter.grad() : parameter;
-      if (!HoldStorage(tensor, kept[i].get())) return false;
+      if (!HoldStorage(tensor, captured[i].get())) return false;
     }
     return true;
   }
@@ -140,20 +140,20 @@ const RemoteStorage* StorageOfGradient(const at::Tensor& parameter) {
 // be given.
 bool Fits(const CallableRegistration& registration, const Tensors& arguments,
           const Tensors& parameters, Pins* pins,
-          std::vector<RemoteStorage*>* given) {
+          std::vector<RemoteStorage*>* inputs) {
   const auto fits = [&](const at::Tensor& tensor) {
     if (!IsRemote(tensor) || !tensor.has_storage()) return false;
     RemoteStorage* const storage = StorageOf(tensor);
-    const RemoteStorage* const same = registration.given[given->size()].get();
+    const RemoteStorage* const same = registration.inputs[inputs->size()].get();
     if (same != nullptr && same != storage) return false;
-    if (registration.kept_storages.contains(storage)) return false;
-    given->push_back(storage);
+    if (registration.captured_storages.contains(storage)) return false;
+    inputs->push_back(storage);
     return pins->HoldStorage(tensor, storage);
   };
-  for (const uint32_t argument : registration.given_arguments) {
+  for (const uint32_t argument : registration.input_arguments) {
     if (!fits(arguments[argument])) return false;
   }
-  for (const uint32_t parameter : registration.given_gradients) {
+  for (const uint32_t parameter : registration.input_gradients) {
     if (!fits(parameters[parameter].grad())) return false;
   }
   return true;
@@ -195,7 +195,7 @@ int ArgumentOf(const at::Tensor& tensor, const Tensors& arguments) {
 }
 
 absl::Status Plan(const at::Tensor& tensor, const Tensors& arguments,
-                  std::vector<RemoteStorage*>* made, TensorPlan* plan) {
+                  std::vector<RemoteStorage*>* created, TensorPlan* plan) {
   if (!tensor.defined()) return absl::OkStatus();
   if (const int argument = ArgumentOf(tensor, arguments); argument >= 0) {
     plan->kind = TensorPlan::Kind::kArgument;
@@ -208,11 +208,11 @@ absl::Status Plan(const at::Tensor& tensor, const Tensors& arguments,
   if (tensor.is_conj() || tensor.is_neg()) {
     return Refusal("it returns a tensor that is lazily conjugated or negated");
   }
-  plan->kind = TensorPlan::Kind::kMade;
+  plan->kind = TensorPlan::Kind::kCreated;
   RemoteStorage* const storage = StorageOf(tensor);
-  const auto found = std::find(made->begin(), made->end(), storage);
-  plan->index = static_cast<uint32_t>(found - made->begin());
-  if (found == made->end()) made->push_back(storage);
+  const auto found = std::find(created->begin(), created->end(), storage);
+  plan->index = static_cast<uint32_t>(found - created->begin());
+  if (found == created->end()) created->push_back(storage);
   plan->data_type = tensor.scalar_type();
   plan->sizes = c10::DimVector(tensor.sizes());
   plan->strides = c10::DimVector(tensor.strides());
@@ -225,11 +225,11 @@ absl::Status Plan(const at::Tensor& tensor, const Tensors& arguments,
 
 // The operator that uses what the recording keeps first, and where the program
 // called it, if it asked for call sites.
-std::string FirstUserOf(const Recording& recording, uint32_t kept) {
+std::string FirstUserOf(const Recording& recording, uint32_t captured) {
   for (const RecordingPart& part : recording.parts) {
     for (uint32_t slot = 0; slot < part.slots.size(); ++slot) {
       if (part.slots[slot].source != RecordingPart::Slot::Source::kKept ||
-          part.slots[slot].index != kept) {
+          part.slots[slot].index != captured) {
         continue;
       }
       for (size_t i = 0; i < part.structure.nodes.size(); ++i) {
@@ -247,32 +247,32 @@ std::string FirstUserOf(const Recording& recording, uint32_t kept) {
 
 // Where a kept storage comes from: only what is looked at before every call may
 // be named again.
-absl::StatusOr<CallableRegistration::Kept> SourceOf(
-    const CapturedCall& ended, const Recording& recording, uint32_t kept,
+absl::StatusOr<CallableRegistration::Captured> SourceOf(
+    const CapturedCall& ended, const Recording& recording, uint32_t captured,
     const StoragePtr& generator) {
-  const RemoteStorage* const storage = recording.kept[kept].get();
-  using Source = CallableRegistration::Kept::Source;
+  const RemoteStorage* const storage = recording.kept[captured].get();
+  using Source = CallableRegistration::Captured::Source;
   for (uint32_t i = 0; i < ended.parameters.size(); ++i) {
     const at::Tensor& parameter = ended.parameters[i];
     if (IsRemote(parameter) && parameter.has_storage() &&
         StorageOf(parameter) == storage) {
-      return CallableRegistration::Kept{Source::kParameter, i};
+      return CallableRegistration::Captured{Source::kParameter, i};
     }
     const at::Tensor& before = ended.gradients_before[i];
     if (!IsRemote(before) || StorageOf(before) != storage) continue;
     if (before.is_same(parameter.grad())) {
-      return CallableRegistration::Kept{Source::kGradient, i};
+      return CallableRegistration::Captured{Source::kGradient, i};
     }
     return Refusal(absl::StrCat("it uses a gradient and then replaces it",
-                                FirstUserOf(recording, kept)));
+                                FirstUserOf(recording, captured)));
   }
   if (generator.get() == storage) {
-    return CallableRegistration::Kept{Source::kGenerator, 0};
+    return CallableRegistration::Captured{Source::kGenerator, 0};
   }
   return Refusal(absl::StrCat(
-      "it uses a tensor, or a generator, that is neither an argument nor found "
-      "in what it refers to",
-      FirstUserOf(recording, kept)));
+      "it uses a tensor or a generator that is neither an argument nor one of "
+      "its parameters",
+      FirstUserOf(recording, captured)));
 }
 
 // What can only be said once the recording is there.
@@ -287,7 +287,7 @@ absl::Status Complete(const CapturedCall& ended,
       if (slot.source == RecordingPart::Slot::Source::kMade) continue;
       const RemoteStorage* const storage =
           slot.source == RecordingPart::Slot::Source::kGiven
-              ? registration->given[slot.index].get()
+              ? registration->inputs[slot.index].get()
               : recording.kept[slot.index].get();
       if (slot.writes > 0) written.insert(storage);
       draws |= part.structure.slots[i].kind == srg::Slot::Kind::kGenerator;
@@ -298,11 +298,11 @@ absl::Status Complete(const CapturedCall& ended,
     generator = GeneratorOf(*ended.device).StorageOn(ended.device, ended.lane);
   }
   for (uint32_t i = 0; i < recording.kept.size(); ++i) {
-    absl::StatusOr<CallableRegistration::Kept> source =
+    absl::StatusOr<CallableRegistration::Captured> source =
         SourceOf(ended, recording, i, generator);
     if (!source.ok()) return source.status();
-    registration->kept.push_back(*source);
-    registration->kept_storages.insert(recording.kept[i].get());
+    registration->captured.push_back(*source);
+    registration->captured_storages.insert(recording.kept[i].get());
   }
   // Whose memory a gradient may be in: that is one count for both.
   absl::flat_hash_set<const RemoteStorage*> counted;
@@ -340,15 +340,16 @@ void NumberNodes(uint64_t count) {
 
 }  // namespace
 
-std::vector<uint32_t> GradientsToGive(const CallableRegistration& before,
-                                      const Tensors& parameters) {
-  std::vector<uint32_t> gradients = before.given_gradients;
+std::vector<uint32_t> GradientInputs(const CallableRegistration& before,
+                                     const Tensors& parameters) {
+  std::vector<uint32_t> gradients = before.input_gradients;
   bool differ = !gradients.empty();
-  for (size_t i = 0; i < before.kept.size(); ++i) {
-    const CallableRegistration::Kept& kept = before.kept[i];
-    if (kept.source != CallableRegistration::Kept::Source::kGradient) continue;
-    gradients.push_back(kept.parameter);
-    differ |= StorageOfGradient(parameters[kept.parameter]) !=
+  for (size_t i = 0; i < before.captured.size(); ++i) {
+    const CallableRegistration::Captured& captured = before.captured[i];
+    if (captured.source != CallableRegistration::Captured::Source::kGradient)
+      continue;
+    gradients.push_back(captured.parameter);
+    differ |= StorageOfGradient(parameters[captured.parameter]) !=
               before.recording->kept[i].get();
   }
   if (!differ) return {};
@@ -359,25 +360,25 @@ std::vector<uint32_t> GradientsToGive(const CallableRegistration& before,
 absl::StatusOr<std::shared_ptr<CallableRegistration>> Register(
     const CapturedCall& ended, const Tensors& outputs) {
   const auto registration = std::make_shared<CallableRegistration>();
-  std::vector<RemoteStorage*> given;
-  absl::flat_hash_set<const RemoteStorage*> is_given;
+  std::vector<RemoteStorage*> inputs;
+  absl::flat_hash_set<const RemoteStorage*> is_input;
   for (uint32_t i = 0; i < ended.arguments.size(); ++i) {
     RemoteStorage* const storage = StorageOf(ended.arguments[i]);
-    if (!is_given.insert(storage).second) continue;
-    given.push_back(storage);
-    registration->given_arguments.push_back(i);
-    registration->given.emplace_back(storage);
+    if (!is_input.insert(storage).second) continue;
+    inputs.push_back(storage);
+    registration->input_arguments.push_back(i);
+    registration->inputs.emplace_back(storage);
   }
-  for (const uint32_t i : ended.given_gradients) {
+  for (const uint32_t i : ended.input_gradients) {
     const at::Tensor& gradient = ended.gradients_before[i];
     if (!IsRemote(gradient) || !gradient.has_storage()) continue;
     RemoteStorage* const storage = StorageOf(gradient);
-    if (!is_given.insert(storage).second) continue;
-    given.push_back(storage);
-    registration->given_gradients.push_back(i);
-    registration->given.emplace_back(storage);
+    if (!is_input.insert(storage).second) continue;
+    inputs.push_back(storage);
+    registration->input_gradients.push_back(i);
+    registration->inputs.emplace_back(storage);
   }
-  std::vector<RemoteStorage*> made;
+  std::vector<RemoteStorage*> created;
   absl::Status status;
   for (const at::Tensor& tensor : outputs) {
     TensorPlan& plan = registration->outputs.emplace_back();
@@ -387,10 +388,10 @@ absl::StatusOr<std::shared_ptr<CallableRegistration>> Register(
           Refusal("it returns a tensor that autograd may still need (return "
                   "it detached, or call under no_grad)"));
     }
-    status.Update(Plan(tensor, ended.arguments, &made, &plan));
+    status.Update(Plan(tensor, ended.arguments, &created, &plan));
   }
   // What a call returns is read soon, gradients are not.
-  const size_t awaited = made.size();
+  const size_t awaited = created.size();
   for (uint32_t i = 0; i < ended.parameters.size(); ++i) {
     const at::Tensor& parameter = ended.parameters[i];
     if (!parameter.defined() || !parameter.is_leaf()) continue;
@@ -402,12 +403,12 @@ absl::StatusOr<std::shared_ptr<CallableRegistration>> Register(
       status.Update(
           Refusal("a gradient that it leaves has a gradient of its own"));
     }
-    status.Update(Plan(gradient, {}, &made, &plan));
+    status.Update(Plan(gradient, {}, &created, &plan));
   }
   absl::StatusOr<std::shared_ptr<const Recording>> recording =
-      ended.device->FinishRecording(ended.lane, given, made, awaited);
-  if (!ended.effects->refusal().empty()) {
-    return Refusal(ended.effects->refusal());
+      ended.device->FinishRecording(ended.lane, inputs, created, awaited);
+  if (!ended.observer->refusal().empty()) {
+    return Refusal(ended.observer->refusal());
   }
   if (!status.ok()) return status;
   if (!recording.ok()) return recording.status();
@@ -426,8 +427,8 @@ bool SameCalls(const CallableRegistration& a, const CallableRegistration& b) {
   const auto same_gradient = [](const auto& x, const auto& y) {
     return x.first == y.first && SameTensors(x.second, y.second);
   };
-  return a.device == b.device && a.given_arguments == b.given_arguments &&
-         a.given_gradients == b.given_gradients &&
+  return a.device == b.device && a.input_arguments == b.input_arguments &&
+         a.input_gradients == b.input_gradients &&
          std::equal(a.recording->kept.begin(), a.recording->kept.end(),
                     b.recording->kept.begin(), b.recording->kept.end(),
                     same_storage) &&
@@ -440,23 +441,23 @@ bool SameCalls(const CallableRegistration& a, const CallableRegistration& b) {
                     b.gradients.end(), same_gradient);
 }
 
-absl::StatusOr<Tensors> CarryOut(const CallableRegistration& registration,
-                                 const Tensors& arguments,
-                                 const Tensors& parameters) {
+absl::StatusOr<Tensors> ReplayCall(const CallableRegistration& registration,
+                                   const Tensors& arguments,
+                                   const Tensors& parameters) {
   Pins pins;
-  std::vector<RemoteStorage*> given;
+  std::vector<RemoteStorage*> inputs;
   if (!pins.Hold(registration, parameters) ||
-      !Fits(registration, arguments, parameters, &pins, &given)) {
+      !Fits(registration, arguments, parameters, &pins, &inputs)) {
     return MakeError(absl::StatusCode::kFailedPrecondition, "STALE_RECORDING",
-                     "the call is on other storages");
+                     "the call uses other storages than the captured one");
   }
-  absl::StatusOr<std::vector<StoragePtr>> made =
-      registration.device->Replay(CurrentLane(), registration.recording, given);
-  if (!made.ok()) return made.status();
+  absl::StatusOr<std::vector<StoragePtr>> created = registration.device->Replay(
+      CurrentLane(), registration.recording, inputs);
+  if (!created.ok()) return created.status();
   std::vector<c10::Storage> storages;
-  storages.reserve(made->size());
-  for (size_t i = 0; i < made->size(); ++i) {
-    storages.push_back(WrapStorage(std::move((*made)[i]),
+  storages.reserve(created->size());
+  for (size_t i = 0; i < created->size(); ++i) {
+    storages.push_back(WrapStorage(std::move((*created)[i]),
                                    registration.recording->output_bytes[i]));
   }
   Tensors outputs;

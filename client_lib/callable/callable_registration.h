@@ -16,8 +16,7 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/statusor.h"
-#include "client_lib/callable/host_effects.h"
-#include "client_lib/callable/outside_operators.h"
+#include "client_lib/callable/side_effects.h"
 #include "client_lib/session/recording.h"
 #include "client_lib/session/virtual_device.h"
 
@@ -25,7 +24,7 @@ namespace djinn::capture {
 
 // A tensor that a call returns or leaves as a gradient.
 struct TensorPlan {
-  enum class Kind { kUndefined, kMade, kArgument };
+  enum class Kind { kUndefined, kCreated, kArgument };
   Kind kind = Kind::kUndefined;
   // Of the recording's outputs, or of the arguments.
   uint32_t index = 0;
@@ -44,24 +43,24 @@ struct CallableRegistration {
   std::shared_ptr<VirtualDevice> device;
   std::shared_ptr<const Recording> recording;
   // Which argument each given storage comes from.
-  std::vector<uint32_t> given_arguments;
+  std::vector<uint32_t> input_arguments;
   // The parameters whose gradients are given behind the arguments.
-  std::vector<uint32_t> given_gradients;
+  std::vector<uint32_t> input_gradients;
   // The storages of both; where not null they must be the same.
-  std::vector<StoragePtr> given;
+  std::vector<StoragePtr> inputs;
   std::vector<TensorPlan> outputs;
   std::vector<std::pair<uint32_t, TensorPlan>> gradients;  // by parameter
   std::vector<uint32_t> written_arguments;
   std::vector<uint32_t> written_parameters;
   std::vector<uint32_t> written_gradients;  // by parameter
   // Where each storage that the recording keeps comes from.
-  struct Kept {
+  struct Captured {
     enum class Source { kParameter, kGradient, kGenerator };
     Source source = Source::kParameter;
     uint32_t parameter = 0;
   };
-  std::vector<Kept> kept;
-  absl::flat_hash_set<const RemoteStorage*> kept_storages;
+  std::vector<Captured> captured;
+  absl::flat_hash_set<const RemoteStorage*> captured_storages;
   // How many nodes of autograd the call numbered in its thread.
   uint64_t nodes = 0;
   // Two calls in succession gave it: until then it is not carried out.
@@ -79,10 +78,10 @@ struct CapturedCall {
   std::vector<at::Tensor> arguments;
   std::vector<at::Tensor> parameters;
   std::vector<at::Tensor> gradients_before;
-  // See GradientsToGive().
-  std::vector<uint32_t> given_gradients;
-  OutsideOperators outside_before;
-  std::unique_ptr<HostEffects> effects;
+  // See GradientInputs().
+  std::vector<uint32_t> input_gradients;
+  SideEffectSnapshot before;
+  std::unique_ptr<SideEffectObserver> observer;
   OperatorObserver* outer_observer = nullptr;
   // What autograd was to number the thread's next node with.
   uint64_t next_node = 0;
@@ -92,9 +91,8 @@ struct CapturedCall {
 // it is given arguments: all that the earlier one used, once one of them is
 // another; none before. So it is with micro-batches whose gradients add up,
 // after the optimizer has dropped the earlier ones.
-std::vector<uint32_t> GradientsToGive(
-    const CallableRegistration& before,
-    const std::vector<at::Tensor>& parameters);
+std::vector<uint32_t> GradientInputs(const CallableRegistration& before,
+                                     const std::vector<at::Tensor>& parameters);
 
 // Ends the recording in every case. FailedPrecondition, with a text for people,
 // when the call cannot be carried out again.
@@ -108,7 +106,7 @@ bool SameCalls(const CallableRegistration& a, const CallableRegistration& b);
 // Autograd goes on numbering the thread's nodes as after the call.
 // FailedPrecondition (STALE_RECORDING) when it does not fit them, or what it
 // uses is gone.
-absl::StatusOr<std::vector<at::Tensor>> CarryOut(
+absl::StatusOr<std::vector<at::Tensor>> ReplayCall(
     const CallableRegistration& registration,
     const std::vector<at::Tensor>& arguments,
     const std::vector<at::Tensor>& parameters);

@@ -34,7 +34,7 @@ class CompiledFunction::Surroundings {
     Seen seen;
     seen.parameters = options_.parameters;
     // The bytes of the modules say themselves where they end.
-    modules_.Look(&seen.parameters, &seen.key);
+    modules_.Inspect(&seen.parameters, &seen.key);
     if (options_.read_parameters) {
       for (at::Tensor& tensor : options_.read_parameters()) {
         seen.parameters.push_back(std::move(tensor));
@@ -71,7 +71,7 @@ Tensors CompiledFunction::operator()(const Tensors& arguments) {
     // Of what it does to these, nothing would happen again.
     const Surroundings::Seen after = surroundings_->Look();
     if (after.key != seen.key) {
-      callable_.Abandon("it changes its modules, or what its key tells");
+      callable_.Abandon("it changes its modules, or the result of its key");
       return outputs;
     }
     if (!SameTensors(after.parameters, seen.parameters)) {
@@ -96,9 +96,8 @@ absl::Status CompiledFunction::WarmUp(const Tensors& arguments) {
     if (after.captures == before.captures) break;
   }
   const std::string refusal = statistics().refusal;
-  return MakeError(
-      absl::StatusCode::kFailedPrecondition, "NOT_REGISTRABLE",
-      refusal.empty() ? "no call was like the one before" : refusal);
+  return MakeError(absl::StatusCode::kFailedPrecondition, "NOT_REGISTRABLE",
+                   refusal.empty() ? "no call equals the one before" : refusal);
 }
 
 }  // namespace djinn

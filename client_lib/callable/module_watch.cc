@@ -92,11 +92,11 @@ Visit VisitOf(const Module& module) {
 
 ModuleWatch::ModuleWatch(Modules modules) : modules_(std::move(modules)) {
   for (const std::shared_ptr<Module>& module : modules_) {
-    TORCH_CHECK(module != nullptr, "a module of CompileOptions is null");
+    TORCH_CHECK(module != nullptr, "CompileOptions::modules has a null module");
   }
 }
 
-void ModuleWatch::Look(std::vector<at::Tensor>* tensors, std::string* key) {
+void ModuleWatch::Inspect(std::vector<at::Tensor>* tensors, std::string* key) {
   MutexLock lock(&mu_);
   if (known_.size() > seen_ + kMaxUnused) {
     absl::erase_if(known_, [](const auto& entry) {
@@ -105,12 +105,13 @@ void ModuleWatch::Look(std::vector<at::Tensor>* tensors, std::string* key) {
   }
   seen_ = 0;
   for (const std::shared_ptr<Module>& module : modules_) {
-    LookAt(module, tensors, key);
+    InspectModule(module, tensors, key);
   }
 }
 
-void ModuleWatch::LookAt(const std::shared_ptr<Module>& module,
-                         std::vector<at::Tensor>* tensors, std::string* key) {
+void ModuleWatch::InspectModule(const std::shared_ptr<Module>& module,
+                                std::vector<at::Tensor>* tensors,
+                                std::string* key) {
   ++seen_;
   const Known& known = Find(module);
   Put(known.number, key);
@@ -142,7 +143,7 @@ void ModuleWatch::LookAt(const std::shared_ptr<Module>& module,
     if (child == nullptr) {
       Put(uint64_t{0}, key);
     } else {
-      LookAt(child, tensors, key);
+      InspectModule(child, tensors, key);
     }
   }
 }

@@ -34,7 +34,7 @@ class ModuleWatch {
   // Appends the tensors that the modules hold now, and to `key` bytes that are
   // equal as long as they are the same modules in the same modes, with as many
   // tensors each.
-  void Look(std::vector<at::Tensor>* tensors, std::string* key);
+  void Inspect(std::vector<at::Tensor>* tensors, std::string* key);
 
  private:
   // Calls a visitor with the public tensors of a layer of PyTorch's.
@@ -47,8 +47,8 @@ class ModuleWatch {
     VisitMembers visit = nullptr;  // or null
   };
 
-  void LookAt(const std::shared_ptr<torch::nn::Module>& module,
-              std::vector<at::Tensor>* tensors, std::string* key)
+  void InspectModule(const std::shared_ptr<torch::nn::Module>& module,
+                     std::vector<at::Tensor>* tensors, std::string* key)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   const Known& Find(const std::shared_ptr<torch::nn::Module>& module)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

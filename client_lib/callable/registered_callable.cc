@@ -34,32 +34,32 @@ constexpr int kMaxFailures = 4;
 // Captures of calls that were not met before, more than there are calls that
 // were carried out again, before only every so many of them are captured: the
 // lengths of sequences, say, may return or not.
-constexpr int kMaxFruitless = 64;
-constexpr uint64_t kRarely = 256;
+constexpr int kMaxUnmatchedCaptures = 64;
+constexpr uint64_t kCallsPerRareCapture = 256;
 
 // This thread's.
 thread_local CapturedCall* capturing = nullptr;
 
 // What the recording keeps using, but for generators, which are no callable's
 // own. Storages that are gone are left out.
-std::vector<StoragePtr> KeptOf(const CallableRegistration& registration) {
-  std::vector<StoragePtr> kept;
-  for (size_t i = 0; i < registration.kept.size(); ++i) {
+std::vector<StoragePtr> CapturedOf(const CallableRegistration& registration) {
+  std::vector<StoragePtr> captured;
+  for (size_t i = 0; i < registration.captured.size(); ++i) {
     const StoragePtr& storage = registration.recording->kept[i];
-    if (registration.kept[i].source !=
-            CallableRegistration::Kept::Source::kGenerator &&
+    if (registration.captured[i].source !=
+            CallableRegistration::Captured::Source::kGenerator &&
         !storage->dead()) {
-      kept.push_back(storage);
+      captured.push_back(storage);
     }
   }
-  return kept;
+  return captured;
 }
 
 // Of parameters, which autocast keeps until its outermost block ends: one made
 // before would be a tensor that nobody named, and one made meanwhile a tensor
 // that stays. Without them a parameter is cast once more. Not where there are
 // gradients: through two casts they add up in another order than through one.
-void ForgetCasts() {
+void ClearCastCache() {
   if (!at::GradMode::is_enabled() &&
       at::autocast::is_autocast_cache_enabled() &&
       at::autocast::is_autocast_enabled(c10::DeviceType::PrivateUse1)) {
@@ -91,7 +91,7 @@ class RegisteredCallable::Impl {
                                const Tensors& parameters) {
     NoteWork();
     // Every operator is to be seen then.
-    if (debug::Has(debug::kEager) || !capture::WhoSeesEveryCall().empty()) {
+    if (debug::Has(debug::kEager) || !capture::FindCallInterceptor().empty()) {
       return std::nullopt;
     }
     if (capturing != nullptr) return std::nullopt;
@@ -99,44 +99,46 @@ class RegisteredCallable::Impl {
     if (guard.empty()) return std::nullopt;
     guard += capture::GradientGuard(arguments, parameters);
     std::shared_ptr<const CallableRegistration> registration;
-    bool counted = false;
+    bool admitted = false;
     {
       MutexLock lock(&mu_);
       const auto found = entries_.find(guard);
       if (found == entries_.end()) return std::nullopt;
       found->second.last_use = ++uses_;
       registration = found->second.registration;
-      counted = found->second.budget == Budget::kCounted;
+      admitted = found->second.budget == Budget::kAdmitted;
     }
     if (registration == nullptr || !registration->confirmed) {
       return std::nullopt;
     }
-    if (!counted && !Count(guard, registration)) return std::nullopt;
+    if (!admitted && !AdmitModel(guard, registration)) return std::nullopt;
     absl::StatusOr<Tensors> outputs =
-        capture::CarryOut(*registration, arguments, parameters);
+        capture::ReplayCall(*registration, arguments, parameters);
     if (ErrorReason(outputs.status()) == "STALE_RECORDING") return std::nullopt;
     capture::ThrowIfError(outputs.status());
     MutexLock lock(&mu_);
-    if (fruitless_ > 0) --fruitless_;
+    if (unmatched_captures_ > 0) --unmatched_captures_;
     ++statistics_.replays;
     return Result{registration->recording->number, *std::move(outputs)};
   }
 
   bool Begin(const std::string& key, const Tensors& arguments,
-             const Tensors& parameters, uint64_t unasked) {
+             const Tensors& parameters, uint64_t skipped_calls) {
     if (debug::Has(debug::kEager)) return Refuse("DJINN_EAGER is set");
-    if (std::string who = capture::WhoSeesEveryCall(); !who.empty()) {
+    if (std::string who = capture::FindCallInterceptor(); !who.empty()) {
       return Refuse(std::move(who));
     }
     if (capturing != nullptr) return false;
     const std::string call_guard =
         capture::CallGuard(key, arguments, parameters);
     if (call_guard.empty()) {
-      if (HasHooksOfNodes(arguments) || HasHooksOfNodes(parameters)) {
-        return Refuse("a node of autograd's has hooks");
+      if (HaveNodeHooks(arguments) || HaveNodeHooks(parameters)) {
+        return Refuse("an autograd node of an argument or parameter has hooks");
       }
       return Refuse(
-          "an argument is a tensor of this process, or a wrapped or named one");
+          "an argument is a tensor of this process, a wrapped tensor or a "
+          "named "
+          "tensor");
     }
     if (NeedsGraph(arguments)) {
       return Refuse("autograd may need the graph of an argument");
@@ -164,8 +166,8 @@ class RegisteredCallable::Impl {
                            found->second.registration != nullptr &&
                            !found->second.registration->confirmed;
       // A function whose calls are never alike is not captured every time.
-      if (!returns && !MayTry(unasked)) {
-        statistics_.refusal = "no call was like an earlier one";
+      if (!returns && !MayCapture(skipped_calls)) {
+        statistics_.refusal = "no call equals an earlier one";
         return false;
       }
       if (found != entries_.end()) {
@@ -181,7 +183,7 @@ class RegisteredCallable::Impl {
       }
     }
     if (first == nullptr) {
-      return Refuse("no argument or parameter says on which device it runs");
+      return Refuse("no argument or parameter is on a remote device");
     }
     auto begun = std::make_unique<CapturedCall>();
     begun->key = key;
@@ -197,50 +199,51 @@ class RegisteredCallable::Impl {
                                                      : at::Tensor());
     }
     if (before != nullptr) {
-      begun->given_gradients = capture::GradientsToGive(*before, parameters);
+      begun->input_gradients = capture::GradientInputs(*before, parameters);
     } else if (failed_before) {
       // It may have used gradients and dropped them, which kept ones cannot be.
       for (uint32_t i = 0; i < parameters.size(); ++i) {
         const at::Tensor& gradient = begun->gradients_before[i];
         if (capture::IsRemote(gradient) && gradient.has_storage() &&
             capture::OwnStorageOf(gradient)->device() == begun->device) {
-          begun->given_gradients.push_back(i);
+          begun->input_gradients.push_back(i);
         }
       }
     }
-    begun->outside_before =
-        capture::OutsideOperators(arguments, begun->gradients_before);
-    ForgetCasts();
+    begun->before =
+        capture::SideEffectSnapshot(arguments, begun->gradients_before);
+    ClearCastCache();
     capture::ThrowIfError(begun->device->StartRecording(begun->lane));
-    begun->effects =
-        std::make_unique<capture::HostEffects>(begun->device, begun->lane);
-    begun->outer_observer = capture::ExchangeObserver(begun->effects.get());
+    begun->observer = std::make_unique<capture::SideEffectObserver>(
+        begun->device, begun->lane);
+    begun->outer_observer = capture::ExchangeObserver(begun->observer.get());
     begun->next_node = at::sequence_number::peek();
     capturing = begun.release();
     return true;
   }
 
   uint64_t End(const Tensors& outputs) {
-    TORCH_CHECK(capturing != nullptr, "nothing is being captured");
+    TORCH_CHECK(
+        capturing != nullptr,
+        "this thread captures no call: Begin() must return true before End()");
     const std::unique_ptr<CapturedCall> ended = Stop();
     // Whatever is thrown, the lane goes on without being recorded.
     const absl::Cleanup finish = [&ended] {
       ended->device->DropRecording(ended->lane);
     };
-    ForgetCasts();
+    ClearCastCache();
     // What an operator did says more.
-    if (ended->effects->refusal().empty()) {
-      if (std::string what =
-              ended->outside_before.WhatChanged(ended->arguments);
+    if (ended->observer->refusal().empty()) {
+      if (std::string what = ended->before.FirstChange(ended->arguments);
           !what.empty()) {
         Fail(ended->guard, std::move(what));
         return 0;
       }
-      if (ended->outside_before.LocalGeneratorMoved()) {
+      if (ended->before.CpuGeneratorChanged()) {
         // The next call may be one during which no other thread draws.
         Refuse(
             "it seeds or draws from PyTorch's generator of this process, or "
-            "another thread does meanwhile");
+            "another thread did so during the call");
         return 0;
       }
     }
@@ -249,15 +252,16 @@ class RegisteredCallable::Impl {
       Fail(ended->guard, "it changes a mode, or the metadata of a tensor");
       return 0;
     }
-    absl::StatusOr<std::shared_ptr<CallableRegistration>> made =
+    absl::StatusOr<std::shared_ptr<CallableRegistration>> registered =
         capture::Register(*ended, outputs);
-    if (!made.ok()) {
-      Fail(ended->guard, std::string(made.status().message()));
+    if (!registered.ok()) {
+      Fail(ended->guard, std::string(registered.status().message()));
       return 0;
     }
-    const std::shared_ptr<CallableRegistration> registration = *std::move(made);
+    const std::shared_ptr<CallableRegistration> registration =
+        *std::move(registered);
     const uint64_t number = registration->recording->number;
-    Keep(ended->guard, registration);
+    Register(ended->guard, registration);
     models_.Retain(DevicesInUse());
     return number;
   }
@@ -275,8 +279,8 @@ class RegisteredCallable::Impl {
       MutexLock lock(&mu_);
       forgotten.swap(entries_);
       bytes_ = 0;
-      fruitless_ = 0;
-      left_alone_ = 0;
+      unmatched_captures_ = 0;
+      uncaptured_calls_ = 0;
       statistics_.refusal.clear();
     }
     models_.Retain({});
@@ -301,7 +305,7 @@ class RegisteredCallable::Impl {
   // Whether the worker counts what the entry's calls keep using.
   enum class Budget {
     kUnknown,
-    kCounted,
+    kAdmitted,
     kHeldBack,  // it has no room for it, or another thread asks
   };
   struct Entry {
@@ -314,8 +318,9 @@ class RegisteredCallable::Impl {
 
   // Has the worker count what the callable keeps using, before its first call
   // is carried out as a whole. False: this one is not to be.
-  bool Count(const std::string& guard,
-             const std::shared_ptr<const CallableRegistration>& registration) {
+  bool AdmitModel(
+      const std::string& guard,
+      const std::shared_ptr<const CallableRegistration>& registration) {
     // Carrying it out will say that it is stale.
     if (absl::c_any_of(
             registration->recording->kept,
@@ -330,7 +335,7 @@ class RegisteredCallable::Impl {
             entry.registration->device != registration->device) {
           continue;
         }
-        absl::c_move(KeptOf(*entry.registration), std::back_inserter(all));
+        absl::c_move(CapturedOf(*entry.registration), std::back_inserter(all));
       }
     }
     const auto before = [](const StoragePtr& a, const StoragePtr& b) {
@@ -343,14 +348,14 @@ class RegisteredCallable::Impl {
     all.erase(std::unique(all.begin(), all.end(), same), all.end());
     const bool admitted =
         models_.Admit(capture::CurrentLane(), registration->device,
-                      KeptOf(*registration), std::move(all));
+                      CapturedOf(*registration), std::move(all));
     MutexLock lock(&mu_);
     const auto found = entries_.find(guard);
     // Another thread may have captured it anew.
     if (found != entries_.end() && found->second.registration == registration) {
       Budget& budget = found->second.budget;
       if (admitted && budget == Budget::kHeldBack) statistics_.refusal.clear();
-      budget = admitted ? Budget::kCounted : Budget::kHeldBack;
+      budget = admitted ? Budget::kAdmitted : Budget::kHeldBack;
     }
     return admitted;
   }
@@ -366,23 +371,23 @@ class RegisteredCallable::Impl {
     return devices;
   }
 
-  void Keep(const std::string& guard,
-            const std::shared_ptr<CallableRegistration>& registration) {
+  void Register(const std::string& guard,
+                const std::shared_ptr<CallableRegistration>& registration) {
     MutexLock lock(&mu_);
-    Entry& entry = Take(guard, BytesOf(*registration->recording));
+    Entry& entry = FindOrAdd(guard, BytesOf(*registration->recording));
     const CallableRegistration* const before = entry.registration.get();
     if (before != nullptr && capture::SameCalls(*before, *registration)) {
       registration->confirmed = true;
-      for (size_t i = 0; i < registration->given.size(); ++i) {
+      for (size_t i = 0; i < registration->inputs.size(); ++i) {
         // What never changed may be used under another name, too.
-        if (registration->given[i].get() != before->given[i].get()) {
-          registration->given[i] = StoragePtr();
+        if (registration->inputs[i].get() != before->inputs[i].get()) {
+          registration->inputs[i] = StoragePtr();
         }
       }
       entry.failures = 0;
       statistics_.refusal.clear();
     } else if (before != nullptr && ++entry.failures >= kMaxFailures) {
-      statistics_.refusal = "calls that should be alike are not";
+      statistics_.refusal = "equal calls issued different operators";
     }
     entry.registration = registration;
     entry.budget = Budget::kUnknown;
@@ -406,9 +411,9 @@ class RegisteredCallable::Impl {
            });
   }
 
-  static bool HasHooksOfNodes(const Tensors& tensors) {
+  static bool HaveNodeHooks(const Tensors& tensors) {
     return absl::c_any_of(tensors, [](const at::Tensor& tensor) {
-      return capture::HooksOfNode(tensor) != 0;
+      return capture::CountNodeHooks(tensor) != 0;
     });
   }
 
@@ -428,7 +433,7 @@ class RegisteredCallable::Impl {
     {
       MutexLock lock(&mu_);
       statistics_.refusal = std::move(why);
-      Entry& entry = Take(guard, 0);
+      Entry& entry = FindOrAdd(guard, 0);
       entry.registration = nullptr;
       entry.budget = Budget::kUnknown;
       ++entry.failures;
@@ -438,19 +443,19 @@ class RegisteredCallable::Impl {
 
   // Whether a call that was not met before is to be captured, behind so many
   // others about which nobody asked.
-  bool MayTry(uint64_t unasked) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    if (fruitless_ < kMaxFruitless) {
-      ++fruitless_;
+  bool MayCapture(uint64_t skipped_calls) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    if (unmatched_captures_ < kMaxUnmatchedCaptures) {
+      ++unmatched_captures_;
       return true;
     }
-    left_alone_ += 1 + unasked;
-    if (left_alone_ < kRarely) return false;
-    left_alone_ = 0;
+    uncaptured_calls_ += 1 + skipped_calls;
+    if (uncaptured_calls_ < kCallsPerRareCapture) return false;
+    uncaptured_calls_ = 0;
     return true;
   }
 
   // The entry for what takes so many bytes, in the place of others if need be.
-  Entry& Take(const std::string& guard, size_t recording_bytes)
+  Entry& FindOrAdd(const std::string& guard, size_t recording_bytes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     Entry& entry = entries_[guard];
     entry.last_use = ++uses_;
@@ -459,12 +464,12 @@ class RegisteredCallable::Impl {
     bytes_ += entry.bytes;
     while (entries_.size() > kMaxRecordings ||
            (entries_.size() > kMinRecordings && bytes_ > kMaxBytes)) {
-      ForgetOldest();
+      EvictOldest();
     }
     return entry;
   }
 
-  void ForgetOldest() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+  void EvictOldest() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     const auto oldest = std::min_element(
         entries_.begin(), entries_.end(), [](const auto& a, const auto& b) {
           return a.second.last_use < b.second.last_use;
@@ -479,8 +484,8 @@ class RegisteredCallable::Impl {
   absl::flat_hash_map<std::string, Entry> entries_ ABSL_GUARDED_BY(mu_);
   uint64_t uses_ ABSL_GUARDED_BY(mu_) = 0;
   size_t bytes_ ABSL_GUARDED_BY(mu_) = 0;
-  int64_t fruitless_ ABSL_GUARDED_BY(mu_) = 0;
-  uint64_t left_alone_ ABSL_GUARDED_BY(mu_) = 0;
+  int64_t unmatched_captures_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t uncaptured_calls_ ABSL_GUARDED_BY(mu_) = 0;
   CompileStatistics statistics_ ABSL_GUARDED_BY(mu_);
 };
 
@@ -496,8 +501,9 @@ std::optional<RegisteredCallable::Result> RegisteredCallable::Replay(
 }
 
 bool RegisteredCallable::Begin(const std::string& key, const Tensors& arguments,
-                               const Tensors& parameters, uint64_t unasked) {
-  return impl_->Begin(key, arguments, parameters, unasked);
+                               const Tensors& parameters,
+                               uint64_t skipped_calls) {
+  return impl_->Begin(key, arguments, parameters, skipped_calls);
 }
 
 uint64_t RegisteredCallable::End(const Tensors& outputs) {

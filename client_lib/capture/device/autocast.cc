@@ -1,16 +1,14 @@
-#include "client_lib/capture/device/autocast.h"
-
 #include <ATen/autocast_mode.h>
 #include <torch/library.h>
 
 #include <memory>
 
-#include "client_lib/capture/device/keep_forever.h"
+#include "client_lib/capture/device/backend.h"
 
 namespace djinn::capture {
 namespace {
 
-// What PyTorch's macros name without a namespace.
+// PyTorch's macros use these names without a namespace.
 using at::DimnameList;
 using at::IntArrayRef;
 using at::Scalar;
@@ -18,7 +16,7 @@ using at::ScalarType;
 using at::Tensor;
 using at::autocast::CastPolicy;
 
-// Needed by binary_cross_entropy in half precision, as on other accelerators.
+// Refuses binary_cross_entropy in half precision, as every accelerator does.
 at::Tensor RefuseBinaryCrossEntropy(const at::Tensor&, const at::Tensor&,
                                     const std::optional<at::Tensor>&, int64_t) {
   TORCH_CHECK(false,
@@ -54,22 +52,14 @@ void RegisterLists(torch::Library& m) {
 }  // namespace
 
 void RegisterAutocast() {
-  static constexpr auto kKey = c10::DispatchKey::AutocastPrivateUse1;
-  static const bool registered = [] {
-    // All other operators: PyTorch registers nothing there, and the first one
-    // inside an autocast region would fail.
-    KeepForever(std::make_unique<torch::Library>(torch::Library::IMPL, "_",
-                                                 kKey, __FILE__, __LINE__))
-        .fallback(torch::CppFunction::makeFallthrough());
-    RegisterLists(KeepForever(std::make_unique<torch::Library>(
-        torch::Library::IMPL, "aten", kKey, __FILE__, __LINE__)));
-    return true;
-  }();
-  (void)registered;
-}
-
-bool CastsParts() {
-  return at::autocast::is_autocast_enabled(at::kPrivateUse1);
+  constexpr auto kKey = c10::DispatchKey::AutocastPrivateUse1;
+  // The fallthrough serves the operators that are on no list. PyTorch registers
+  // nothing for them, and the first one in an autocast region would fail.
+  KeepForever(std::make_unique<torch::Library>(torch::Library::IMPL, "_", kKey,
+                                               __FILE__, __LINE__))
+      .fallback(torch::CppFunction::makeFallthrough());
+  RegisterLists(KeepForever(std::make_unique<torch::Library>(
+      torch::Library::IMPL, "aten", kKey, __FILE__, __LINE__)));
 }
 
 }  // namespace djinn::capture

@@ -7,7 +7,6 @@
 
 #include <cstdlib>
 
-#include "client_lib/capture/device/autocast.h"
 #include "client_lib/capture/device/device_guard.h"
 #include "client_lib/capture/device/process_session.h"
 #include "client_lib/capture/device/remote_generator.h"
@@ -51,8 +50,8 @@ class Hooks : public at::PrivateUse1HooksInterface {
   at::Device getDeviceFromPtr(void*) const override {
     TORCH_CHECK(false, "remote memory has no address");
   }
-  // Being the process' accelerator, we are asked for every pinned allocation.
-  // There is no page-locked memory to give: ordinary memory serves.
+  // PyTorch asks the process' accelerator for every pinned allocation. This
+  // device has no page-locked memory, so it returns ordinary memory.
   at::Allocator* getPinnedMemoryAllocator() const override {
     return c10::GetCPUAllocator();
   }

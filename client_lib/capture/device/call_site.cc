@@ -131,7 +131,7 @@ uint32_t CurrentCallSite() {
   return site;
 }
 
-std::string DescribeThisPlace() { return Describe(Here()); }
+std::string DescribeCurrentCallSite() { return Describe(Here()); }
 
 }  // namespace capture
 }  // namespace djinn

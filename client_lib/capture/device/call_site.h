@@ -16,7 +16,7 @@ uint32_t CurrentCallSite();
 // ", called at ..., in module ..." of what this thread does now, also while
 // call sites are off: for what is rare. Calls out to the CallSiteSource. Empty
 // when nothing is known.
-std::string DescribeThisPlace();
+std::string DescribeCurrentCallSite();
 
 }  // namespace djinn::capture
 

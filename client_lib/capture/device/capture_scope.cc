@@ -9,8 +9,8 @@
 #include <memory>
 #include <utility>
 
-#include "client_lib/capture/device/capture_scope_fallback.h"
-#include "client_lib/capture/device/keep_forever.h"
+#include "client_lib/capture/device/backend.h"
+#include "client_lib/capture/device/operator_observer.h"
 
 namespace djinn {
 namespace {

@@ -106,8 +106,9 @@ const c10::impl::DeviceGuardImplInterface& DeviceGuard() {
 }
 
 void CheckDeviceIndex(c10::DeviceIndex index) {
-  TORCH_CHECK(index >= 0 && index < DeviceCount(), "no device ", DeviceName(),
-              ":", static_cast<int>(index), "; there are ", DeviceCount());
+  TORCH_CHECK(index >= 0 && index < DeviceCount(), "there is no device ",
+              DeviceName(), ":", static_cast<int>(index), ": this process has ",
+              DeviceCount(), " (DJINN_DEVICE_COUNT)");
 }
 
 }  // namespace djinn::capture

@@ -20,11 +20,11 @@ class MemoryCounter {
   // That of a device index; lives for ever.
   static MemoryCounter& Of(int device_index);
 
-  void Born(uint64_t bytes) {
+  void Created(uint64_t bytes) {
     storages_.Increase(1);
     bytes_.Increase(bytes);
   }
-  void Died(uint64_t bytes) {
+  void Released(uint64_t bytes) {
     storages_.Decrease(1);
     bytes_.Decrease(bytes);
   }

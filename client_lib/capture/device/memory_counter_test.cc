@@ -9,11 +9,11 @@ c10::CachingAllocator::Stat Bytes(const MemoryCounter& counter) {
   return counter.Statistics().allocated_bytes[0];
 }
 
-TEST(MemoryCounterTest, CountsWhatIsHeldAndThePeak) {
+TEST(MemoryCounterTest, CountsLiveBytesAndPeak) {
   MemoryCounter counter;
-  counter.Born(100);
-  counter.Born(50);
-  counter.Died(100);
+  counter.Created(100);
+  counter.Created(50);
+  counter.Released(100);
   EXPECT_EQ(Bytes(counter).current, 50);
   EXPECT_EQ(Bytes(counter).peak, 150);
   EXPECT_EQ(Bytes(counter).allocated, 150);
@@ -22,9 +22,9 @@ TEST(MemoryCounterTest, CountsWhatIsHeldAndThePeak) {
   EXPECT_EQ(counter.Statistics().allocation[0].peak, 2);
 }
 
-TEST(MemoryCounterTest, AResizeIsNoNewStorage) {
+TEST(MemoryCounterTest, ResizeCountsNoNewStorage) {
   MemoryCounter counter;
-  counter.Born(10);
+  counter.Created(10);
   counter.Resized(10, 30);
   EXPECT_EQ(Bytes(counter).current, 30);
   counter.Resized(30, 5);
@@ -32,11 +32,11 @@ TEST(MemoryCounterTest, AResizeIsNoNewStorage) {
   EXPECT_EQ(counter.Statistics().allocation[0].allocated, 1);
 }
 
-TEST(MemoryCounterTest, ResetsLeaveWhatIsHeld) {
+TEST(MemoryCounterTest, ResetKeepsLiveBytes) {
   MemoryCounter counter;
-  counter.Born(100);
-  counter.Died(100);
-  counter.Born(7);
+  counter.Created(100);
+  counter.Released(100);
+  counter.Created(7);
   counter.ResetPeaks();
   EXPECT_EQ(Bytes(counter).peak, 7);
   counter.ResetTotals();
@@ -45,12 +45,12 @@ TEST(MemoryCounterTest, ResetsLeaveWhatIsHeld) {
   EXPECT_EQ(Bytes(counter).current, 7);
 }
 
-TEST(MemoryCounterTest, DevicesCountApart) {
-  MemoryCounter::Of(0).Born(3);
+TEST(MemoryCounterTest, EachDeviceHasItsOwnCounter) {
+  MemoryCounter::Of(0).Created(3);
   EXPECT_EQ(Bytes(MemoryCounter::Of(0)).current, 3);
   EXPECT_EQ(Bytes(MemoryCounter::Of(1)).current, 0);
   EXPECT_EQ(&MemoryCounter::Of(1), &MemoryCounter::Of(1));
-  MemoryCounter::Of(0).Died(3);
+  MemoryCounter::Of(0).Released(3);
 }
 
 }  // namespace

@@ -78,14 +78,14 @@ StoragePtr RemoteGenerator::StorageOn(
   }
   // What the worker's own seeding makes of it, it knows itself.
   const uint64_t bytes = state.empty() ? CpuStateBytes() : state.size();
-  const bool anew =
+  const bool is_new =
       !storage || storage->device() != device || storage->size_bytes() != bytes;
-  if (anew) storage = device->NewStorage(bytes);
+  if (is_new) storage = device->NewStorage(bytes);
   // Also before a state: it is the seed that makes a storage a generator.
-  if (anew || state.empty()) {
+  if (is_new || state.empty()) {
     ThrowIfError(device->Seed(lane, storage.get(), seed));
   }
-  if (anew) {
+  if (is_new) {
     StoragePtr former = storage;
     {
       MutexLock lock(&mu_);
@@ -126,16 +126,17 @@ uint64_t RemoteGenerator::seed() {
 
 void RemoteGenerator::set_state(const c10::TensorImpl& new_state) {
   ++settings;
-  const uint64_t due = StateBytes();
-  if (due == kPhiloxStateBytes) return SetPhiloxState(new_state);
+  const uint64_t expected = StateBytes();
+  if (expected == kPhiloxStateBytes) return SetPhiloxState(new_state);
   // Takes what the CPU takes, older formats too, and complains as it does.
-  at::Generator taken = at::detail::createCPUGenerator();
-  taken.unsafeGetGeneratorImpl()->set_state(new_state);
-  std::string bytes = BytesOf(taken.get_state());
-  TORCH_CHECK(bytes.size() == due, "RNG state is wrong size: the worker's has ",
-              due, " bytes, this one ", bytes.size());
+  at::Generator parsed = at::detail::createCPUGenerator();
+  parsed.unsafeGetGeneratorImpl()->set_state(new_state);
+  std::string bytes = BytesOf(parsed.get_state());
+  TORCH_CHECK(bytes.size() == expected,
+              "RNG state has the wrong size: the worker's has ", expected,
+              " bytes, this one has ", bytes.size());
   MutexLock lock(&mu_);
-  seed_ = taken.current_seed();
+  seed_ = parsed.current_seed();
   state_ = std::move(bytes);
   ++setting_;
 }
@@ -177,7 +178,7 @@ c10::intrusive_ptr<c10::TensorImpl> RemoteGenerator::get_state() const {
 void RemoteGenerator::set_offset(uint64_t offset) {
   if (StateBytes() != kPhiloxStateBytes) {
     TORCH_CHECK_NOT_IMPLEMENTED(
-        offset == 0, "generators have an offset on GPU workers only");
+        offset == 0, "only the generators of GPU workers have an offset");
     return;
   }
   const at::Tensor state = at::Tensor(get_state());
@@ -207,7 +208,7 @@ RemoteGenerator* RemoteGenerator::clone_impl() const {
   return clone;
 }
 
-uint64_t SettingsOfRemoteGenerators() { return settings; }
+uint64_t RemoteGeneratorSettings() { return settings; }
 
 const at::Generator& DefaultRemoteGenerator(c10::DeviceIndex index) {
   static const std::vector<at::Generator>* const generators = [] {
@@ -219,7 +220,7 @@ const at::Generator& DefaultRemoteGenerator(c10::DeviceIndex index) {
     return list;
   }();
   TORCH_CHECK(index >= 0 && static_cast<size_t>(index) < generators->size(),
-              "no remote device ", static_cast<int>(index));
+              "there is no remote device ", static_cast<int>(index));
   return (*generators)[index];
 }
 

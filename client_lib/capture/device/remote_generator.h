@@ -75,7 +75,7 @@ class RemoteGenerator : public c10::GeneratorImpl {
 
 // How often this thread has seeded a remote generator or set its state: what a
 // registered callable does to one must be seen, as it would not happen again.
-uint64_t SettingsOfRemoteGenerators();
+uint64_t RemoteGeneratorSettings();
 
 // The default generator of a device index; lives for ever.
 const at::Generator& DefaultRemoteGenerator(c10::DeviceIndex index);

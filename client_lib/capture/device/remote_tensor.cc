@@ -33,8 +33,8 @@ char* FirstAddress() {
     void* reserved = mmap(nullptr, kReservedBytes, PROT_NONE,
                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     TORCH_CHECK(reserved != MAP_FAILED,
-                "cannot reserve address space for remote storages (is there a "
-                "limit on virtual memory?)");
+                "cannot reserve 32 TiB of address space for remote storages: "
+                "raise the limit on virtual memory (ulimit -v)");
     return static_cast<char*>(reserved);
   }();
   return base;
@@ -69,7 +69,7 @@ void* AddressFor(RemoteStorage* storage, size_t bytes) {
 void DropHandle(void* context) {
   // Runs on any thread, with any lock held, also at exit.
   auto* storage = static_cast<RemoteStorage*>(context);
-  MemoryCounter::Of(storage->device()->index()).Died(storage->size_bytes());
+  MemoryCounter::Of(storage->device()->index()).Released(storage->size_bytes());
   if (!IsForkedChild()) Ranges().Release(&storage->address_range());
   storage->device()->MarkDead(storage);
   storage->DropReference();
@@ -88,7 +88,7 @@ c10::DataPtr MakeDataPtr(StoragePtr storage, size_t bytes) {
       c10::DeviceType::PrivateUse1,
       static_cast<c10::DeviceIndex>(storage->device()->index()));
   void* const address = AddressFor(storage.get(), bytes);
-  MemoryCounter::Of(storage->device()->index()).Born(storage->size_bytes());
+  MemoryCounter::Of(storage->device()->index()).Created(storage->size_bytes());
   return c10::DataPtr(address, storage.release(), &DropHandle, device);
 }
 
@@ -188,8 +188,9 @@ RemoteStorage* StorageOf(const at::Tensor& tensor) {
 RemoteStorage* OwnStorageOf(const at::Tensor& tensor) {
   RemoteStorage* const storage = StorageOf(tensor);
   TORCH_CHECK(storage != nullptr, "a tensor on ", tensor.device(),
-              " was made from an address; remote memory has none that can be "
-              "used (is this torch.save in its old format?)");
+              " was made from an address, and remote memory has no usable "
+              "address: for torch.save(), use its default format, or move the "
+              "tensor to the CPU first");
   return storage;
 }
 

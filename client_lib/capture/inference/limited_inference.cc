@@ -1,10 +1,9 @@
-#include "client_lib/capture/inference/limited_inference.h"
-
 #include <algorithm>
 
 #include "absl/base/optimization.h"
 #include "client_lib/capture/inference/call_log.h"
 #include "client_lib/capture/inference/shape_breaker.h"
+#include "client_lib/capture/inference/shape_inference.h"
 #include "client_lib/session/debug_flags.h"
 
 namespace djinn::capture {
@@ -35,7 +34,7 @@ absl::string_view HowFound(const OperatorInfo& info, bool found) {
   }
   return info.reentry == c10::DispatchKey::Undefined
              ? "nothing: there is neither a rule nor a kernel to re-enter"
-             : "nothing: no rule, and PyTorch's own function does not know";
+             : "nothing: there is no rule, and PyTorch's own function failed";
 }
 
 void Log(const OperatorInfo& info, absl::string_view how,

@@ -42,8 +42,8 @@ void ShapeBreaker::Try(uint32_t operator_id, absl::string_view name,
     if (failures != max_failures_) return;
   }
   log::Warning(
-      "the shapes of an operator's results are no longer inferred: "
-      "every new call of it waits for the worker",
+      "shape inference disabled for an operator; each new call of it waits for "
+      "the worker",
       {{"op", name}, {"failures", failures}, {"last_took", took}});
 }
 

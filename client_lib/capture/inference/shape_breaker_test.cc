@@ -30,7 +30,7 @@ class ShapeBreakerTest : public testing::Test {
   ShapeBreaker breaker_{&clock_, kLimit, 10};
 };
 
-TEST_F(ShapeBreakerTest, TenFailuresInSuccessionOpenItForThatOperator) {
+TEST_F(ShapeBreakerTest, TenConsecutiveFailuresDisableTheOperator) {
   testing::internal::CaptureStderr();
   TryOften(9, false);
   EXPECT_FALSE(breaker_.IsOpen(1));
@@ -41,19 +41,19 @@ TEST_F(ShapeBreakerTest, TenFailuresInSuccessionOpenItForThatOperator) {
               HasSubstr("op=aten::odd failures=10"));
 }
 
-TEST_F(ShapeBreakerTest, ASuccessBeginsTheCountAnew) {
+TEST_F(ShapeBreakerTest, SuccessResetsTheCount) {
   TryOften(9, false);
   Try(true, kLimit);
   TryOften(9, false);
   EXPECT_FALSE(breaker_.IsOpen(1));
 }
 
-TEST_F(ShapeBreakerTest, WhatTakesTooLongIsAFailure) {
+TEST_F(ShapeBreakerTest, SlowInferenceIsAFailure) {
   for (int i = 0; i < 10; ++i) Try(true, kLimit + absl::Milliseconds(1));
   EXPECT_TRUE(breaker_.IsOpen(1));
 }
 
-TEST_F(ShapeBreakerTest, AProgramsMistakeCountsForNothing) {
+TEST_F(ShapeBreakerTest, ExceptionIsNoFailure) {
   TryOften(9, false);
   EXPECT_THROW(breaker_.Try(1, "aten::odd",
                             []() -> bool { throw std::invalid_argument(""); }),
@@ -63,7 +63,7 @@ TEST_F(ShapeBreakerTest, AProgramsMistakeCountsForNothing) {
   EXPECT_TRUE(breaker_.IsOpen(1));
 }
 
-TEST_F(ShapeBreakerTest, NewLimitsCloseIt) {
+TEST_F(ShapeBreakerTest, NewLimitsEnableTheOperator) {
   TryOften(10, false);
   breaker_.SetLimits(kLimit, 2);
   EXPECT_FALSE(breaker_.IsOpen(1));

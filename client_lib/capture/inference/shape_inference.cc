@@ -17,6 +17,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "client_lib/capture/device/remote_tensor.h"
 #include "client_lib/capture/device/shape_only.h"
+#include "client_lib/capture/operators/boxed_call.h"
 #include "client_lib/shape/stride_inference.h"
 #include "client_lib/shape/type_promotion.h"
 
@@ -29,19 +30,6 @@ ResultMeta MetaOf(const at::Tensor& tensor) {
           .dtype = tensor.scalar_type(),
           .sizes = c10::DimVector(tensor.sizes()),
           .strides = c10::DimVector(tensor.strides())};
-}
-
-template <typename Visitor>
-void ForEachTensor(const c10::IValue& value, Visitor&& visit) {
-  if (value.isTensor()) {
-    visit(value.toTensor());
-  } else if (value.isTensorList()) {
-    for (const at::Tensor& tensor : value.toTensorList()) visit(tensor);
-  } else if (value.isList()) {
-    for (const c10::IValue& element : value.toListRef()) {
-      if (element.isTensor()) visit(element.toTensor());
-    }
-  }
 }
 
 // Lengths of the returns of an operator whose rule gave `total` tensors: at

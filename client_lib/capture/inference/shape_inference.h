@@ -35,6 +35,12 @@ struct InferredResults {
 InferredResults InferResults(const OperatorInfo& info,
                              c10::ArrayRef<c10::IValue> arguments);
 
+// As InferResults(), for calls that will be executed: respects the limits that
+// djinn/debug.h describes, and logs at the debug level "shape_inference".
+// Returns kUnknown for an operator whose inference was given up.
+InferredResults InferWithinLimits(const OperatorInfo& info,
+                                  c10::ArrayRef<c10::IValue> arguments);
+
 }  // namespace djinn::capture
 
 #endif  // CLIENT_LIB_CAPTURE_INFERENCE_SHAPE_INFERENCE_H_

@@ -15,7 +15,7 @@
 #include "client_lib/capture/device/throw_status.h"
 #include "client_lib/capture/kernel/copy.h"
 #include "client_lib/capture/kernel/mixed_devices.h"
-#include "client_lib/capture/operators/tensors_of.h"
+#include "client_lib/capture/operators/boxed_call.h"
 #include "common/torch/random_table.h"
 
 namespace djinn::capture {
@@ -276,7 +276,7 @@ std::shared_ptr<VirtualDevice> DeviceOfCall(
   for (size_t i = 0; i < arguments.size(); ++i) {
     const ArgumentInfo& argument = info.arguments[i];
     if (!IsTensorKind(argument.kind)) continue;
-    ForEachTensor(arguments[i], [&](const at::Tensor& tensor) {
+    ForEachDefinedTensor(arguments[i], [&](const at::Tensor& tensor) {
       if (tensor.is_cpu() &&
           (IsNumber(argument, tensor) || MayBePlaced(info, argument))) {
         return;
@@ -307,7 +307,7 @@ void PlaceOperands(const OperatorInfo& info,
   for (size_t i = 0; i < arguments.size(); ++i) {
     if (!MayBePlaced(info, info.arguments[i])) continue;
     bool has_indices = false;
-    ForEachTensor(arguments[i], [&](const at::Tensor& tensor) {
+    ForEachDefinedTensor(arguments[i], [&](const at::Tensor& tensor) {
       has_indices |= !IsRemote(tensor);
     });
     if (!has_indices) continue;

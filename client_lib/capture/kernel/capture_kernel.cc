@@ -19,7 +19,6 @@
 #include "client_lib/capture/device/shape_only.h"
 #include "client_lib/capture/device/throw_status.h"
 #include "client_lib/capture/inference/call_log.h"
-#include "client_lib/capture/inference/limited_inference.h"
 #include "client_lib/capture/inference/shape_inference.h"
 #include "client_lib/capture/inference/shape_memo.h"
 #include "client_lib/capture/kernel/argument_writer.h"
@@ -29,9 +28,7 @@
 #include "client_lib/capture/kernel/host_call.h"
 #include "client_lib/capture/kernel/shape_only_call.h"
 #include "client_lib/capture/operators/boxed_call.h"
-#include "client_lib/capture/operators/equal_scalars.h"
-#include "client_lib/capture/operators/misfits.h"
-#include "client_lib/capture/operators/tensors_of.h"
+#include "client_lib/capture/operators/scalars.h"
 #include "client_lib/capture/outputs/cpu_trial.h"
 #include "client_lib/capture/outputs/output_checks.h"
 #include "client_lib/capture/outputs/written_outputs.h"
@@ -80,7 +77,7 @@ void CountSynchronous(const OperatorInfo& info) {
 absl::string_view MemoKey(const OperatorInfo& info, Arguments arguments,
                           const Call& call, std::string* buffer) {
   buffer->clear();
-  AppendMisfits(info, arguments, buffer);
+  AppendOverflows(info, arguments, buffer);
   if (!info.reals_shape && buffer->empty()) return call.bytes();
   // The bytes say themselves where they end.
   buffer->insert(0, call.bytes().data(), call.bytes().size());
@@ -124,20 +121,20 @@ class Capture {
   Arguments arguments() const { return ArgumentsOf(info_, *stack_); }
 
   // `made`: the results of an operator that the worker may not know.
-  void Record(const std::vector<at::Tensor>& made = {}) {
+  void Record(const std::vector<at::Tensor>& created = {}) {
     const uint32_t flags = debug::Flags();
     if (ABSL_PREDICT_FALSE(flags != 0)) NoteSite();
-    const bool taken = BeginTaken();
+    const bool accepted = BeginUnaccepted();
     ThrowIfError(device_->Record(lane_, &scratch_.call));
     if (ABSL_PREDICT_FALSE((flags & debug::kEager) != 0)) {
       ThrowIfError(device_->Synchronize());
     }
-    if (!taken) AwaitTaken(made);
+    if (!accepted) AwaitAcceptance(created);
   }
 
   // Reads an element of what the call made or wrote: a refusal throws.
-  void AwaitTaken(const std::vector<at::Tensor>& made) {
-    std::vector<at::Tensor> written = made;
+  void AwaitAcceptance(const std::vector<at::Tensor>& created) {
+    std::vector<at::Tensor> written = created;
     for (size_t i = 0; i < count_; ++i) {
       if (info_.arguments[i].access != kReads && arguments()[i].isTensor()) {
         written.push_back(arguments()[i].toTensor());
@@ -147,7 +144,7 @@ class Capture {
       if (!tensor.defined() || tensor.numel() == 0) continue;
       CopyToCpu(tensor.as_strided({}, {}, tensor.storage_offset()),
                 at::empty({}, tensor.options().device(c10::kCPU)));
-      NoteTakenBy(info_, device_);
+      NoteAcceptedBy(info_, device_);
       return;
     }
   }
@@ -155,7 +152,7 @@ class Capture {
   // For a call that is about to be recorded. `result`, of those that may be
   // known: what it makes or overwrites.
   template <typename Result>
-  std::optional<HostWrite> OnHost(Result result) {
+  std::optional<HostWrite> ComputeLocally(Result result) {
     if (ABSL_PREDICT_TRUE(info_.host_use == HostUse::kNone)) {
       return std::nullopt;
     }
@@ -163,12 +160,14 @@ class Capture {
   }
 
   // Whether the worker is known to have the operator.
-  bool IsTaken() const { return !info_.is_custom || IsTakenBy(info_, device_); }
+  bool IsAccepted() const {
+    return !info_.is_custom || IsAcceptedBy(info_, device_);
+  }
 
   // The same; if it is not, the call begins a segment: a worker that does not
   // know an operator refuses the whole of it.
-  bool BeginTaken() {
-    if (IsTaken()) return true;
+  bool BeginUnaccepted() {
+    if (IsAccepted()) return true;
     ThrowIfError(device_->Synchronize());
     return false;
   }
@@ -225,7 +224,8 @@ class Capture {
   void RunFresh() {
     WriteArguments(info_, device_, lane_, arguments(), &scratch_.call);
     const InferredResults& inferred = Infer();
-    if (inferred.outcome == Outcome::kKnown && !IsTaken() && !ReturnsLists()) {
+    if (inferred.outcome == Outcome::kKnown && !IsAccepted() &&
+        !ReturnsLists()) {
       Replace(stack_, count_, RunSynchronously(inferred));
       return;
     }
@@ -244,13 +244,14 @@ class Capture {
     for (const ResultMeta& meta : inferred.results) {
       tensors.push_back(AddKnownResult(meta));
     }
-    std::vector<at::Tensor> made;
-    if (!IsTaken()) made = tensors;
-    std::optional<HostWrite> host = OnHost([&] { return tensors.at(0); });
+    std::vector<at::Tensor> created;
+    if (!IsAccepted()) created = tensors;
+    std::optional<HostWrite> host =
+        ComputeLocally([&] { return tensors.at(0); });
     std::vector<c10::IValue> results =
         PackReturns(info_, inferred.lengths, std::move(tensors));
-    Record(made);
-    if (host.has_value()) std::move(*host).Keep();
+    Record(created);
+    if (host.has_value()) std::move(*host).Store();
     Replace(stack_, count_, std::move(results));
   }
 
@@ -290,10 +291,10 @@ class Capture {
       scratch_.call.AddUnknownResult(storages.back().get());
     }
     NoteSite();
-    const bool taken = BeginTaken();
+    const bool accepted = BeginUnaccepted();
     const std::vector<ResultMetadata> metadata =
         ValueOrThrow(device_->RecordAndWait(lane_, &scratch_.call));
-    if (!taken) NoteTakenBy(info_, device_);
+    if (!accepted) NoteAcceptedBy(info_, device_);
     std::vector<c10::IValue> results;
     size_t next = 0;
     for (StoragePtr& storage : storages) {
@@ -322,7 +323,7 @@ class Capture {
   // Operators that return nothing but the arguments they write.
   void RunWriting() {
     WriteArguments(info_, device_, lane_, arguments(), &scratch_.call);
-    if (!KnownToBeRight()) {
+    if (!IsKnownValid()) {
       if (!OrAsCpu([&] { return PrepareOutputs(info_, stack_, CaptureCall); }))
         return;
       TryOnCpu(info_, arguments(), {});
@@ -334,9 +335,9 @@ class Capture {
     }
     if (info_.writes_by_others) RaiseVersions();
     std::optional<HostWrite> host =
-        OnHost([&] { return arguments()[0].toTensor(); });
+        ComputeLocally([&] { return arguments()[0].toTensor(); });
     Record();
-    if (host.has_value()) std::move(*host).Keep();
+    if (host.has_value()) std::move(*host).Store();
     Replace(stack_, count_, ReturnedArguments(info_, arguments()));
   }
 
@@ -345,7 +346,7 @@ class Capture {
   void RaiseVersions() {
     for (size_t i = 0; i < count_; ++i) {
       if (info_.arguments[i].access == kReads) continue;
-      ForEachTensor(arguments()[i], [](const at::Tensor& tensor) {
+      ForEachDefinedTensor(arguments()[i], [](const at::Tensor& tensor) {
         tensor.unsafeGetTensorImpl()->bump_version();
       });
     }
@@ -353,7 +354,7 @@ class Capture {
 
   // Whether an equal call has passed the check before. The scratch call holds
   // the arguments; the sizes of outputs are among them.
-  bool KnownToBeRight() {
+  bool IsKnownValid() {
     return scratch_.memo.Find(info_.operator_id,
                               MemoKey(info_, arguments(), scratch_.call,
                                       &scratch_.key)) != nullptr;
@@ -402,7 +403,7 @@ void ObserveCall(const OperatorInfo& info, torch::jit::Stack* stack) {
 }  // namespace
 
 void CaptureCall(const OperatorInfo& called, torch::jit::Stack* stack) {
-  const OperatorInfo& info = SayOnce(called, stack);
+  const OperatorInfo& info = CollapseEqualScalars(called, stack);
   if (ABSL_PREDICT_FALSE(
           (debug::Flags() & (debug::kInterception | debug::kProfile)) != 0) &&
       !ShapeOnlyScope::Active()) {

@@ -52,7 +52,7 @@ void UploadWhole(const at::Tensor& bytes, const at::Tensor& destination) {
                                bytes.numel() * bytes.element_size());
   ThrowIfError(
       device->Upload(CurrentLane(), storage, {view, std::move(owner)}));
-  if (host.has_value()) std::move(*host).Keep();
+  if (host.has_value()) std::move(*host).Store();
 }
 
 }  // namespace

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
-#include "client_lib/capture/device/keep_forever.h"
+#include "client_lib/capture/device/backend.h"
 #include "client_lib/capture/kernel/capture_kernel.h"
 #include "common/mutex.h"
 
@@ -26,9 +26,9 @@ class CustomOperators final {
       const auto found = infos_.find(op.operator_name());
       if (found != infos_.end()) return *found->second;
     }
-    auto made = std::make_unique<const OperatorInfo>(op);
+    auto info = std::make_unique<const OperatorInfo>(op);
     MutexLock lock(&mu_);
-    return *infos_.try_emplace(op.operator_name(), made.release())
+    return *infos_.try_emplace(op.operator_name(), info.release())
                 .first->second;
   }
 
@@ -38,17 +38,17 @@ class CustomOperators final {
     infos_.erase(name);
   }
 
-  bool IsTaken(uint32_t operator_id,
-               const std::shared_ptr<VirtualDevice>& device) {
+  bool IsAccepted(uint32_t operator_id,
+                  const std::shared_ptr<VirtualDevice>& device) {
     MutexLock lock(&mu_);
-    const auto found = taken_.find(operator_id);
-    return found != taken_.end() && found->second.contains(device);
+    const auto found = accepted_.find(operator_id);
+    return found != accepted_.end() && found->second.contains(device);
   }
 
-  void NoteTaken(uint32_t operator_id,
-                 const std::shared_ptr<VirtualDevice>& device) {
+  void NoteAccepted(uint32_t operator_id,
+                    const std::shared_ptr<VirtualDevice>& device) {
     MutexLock lock(&mu_);
-    Devices& devices = taken_[operator_id];
+    Devices& devices = accepted_[operator_id];
     std::erase_if(devices, [](const auto& known) { return known.expired(); });
     devices.insert(device);
   }
@@ -60,7 +60,7 @@ class CustomOperators final {
   absl::flat_hash_map<c10::OperatorName, const OperatorInfo*,
                       std::hash<c10::OperatorName>>
       infos_ ABSL_GUARDED_BY(mu_);
-  absl::flat_hash_map<uint32_t, Devices> taken_ ABSL_GUARDED_BY(mu_);
+  absl::flat_hash_map<uint32_t, Devices> accepted_ ABSL_GUARDED_BY(mu_);
 };
 
 CustomOperators& All() {
@@ -96,14 +96,14 @@ void RegisterCustomOperators() {
   (void)registered;
 }
 
-bool IsTakenBy(const OperatorInfo& info,
-               const std::shared_ptr<VirtualDevice>& device) {
-  return All().IsTaken(info.operator_id, device);
+bool IsAcceptedBy(const OperatorInfo& info,
+                  const std::shared_ptr<VirtualDevice>& device) {
+  return All().IsAccepted(info.operator_id, device);
 }
 
-void NoteTakenBy(const OperatorInfo& info,
-                 const std::shared_ptr<VirtualDevice>& device) {
-  All().NoteTaken(info.operator_id, device);
+void NoteAcceptedBy(const OperatorInfo& info,
+                    const std::shared_ptr<VirtualDevice>& device) {
+  All().NoteAccepted(info.operator_id, device);
 }
 
 }  // namespace djinn::capture

@@ -20,10 +20,10 @@ namespace djinn::capture {
 void RegisterCustomOperators();
 
 // Whether the device's worker has taken a call of the operator. Thread-safe.
-bool IsTakenBy(const OperatorInfo& info,
-               const std::shared_ptr<VirtualDevice>& device);
-void NoteTakenBy(const OperatorInfo& info,
-                 const std::shared_ptr<VirtualDevice>& device);
+bool IsAcceptedBy(const OperatorInfo& info,
+                  const std::shared_ptr<VirtualDevice>& device);
+void NoteAcceptedBy(const OperatorInfo& info,
+                    const std::shared_ptr<VirtualDevice>& device);
 
 }  // namespace djinn::capture
 

@@ -8,7 +8,7 @@
 #include <optional>
 #include <vector>
 
-#include "client_lib/capture/inference/limited_inference.h"
+#include "client_lib/capture/inference/shape_inference.h"
 #include "client_lib/capture/operators/output_rules.h"
 
 namespace djinn::capture {
@@ -108,8 +108,8 @@ void MakeDefaultDtypeExplicit(const OperatorInfo& info,
       converted, info.name, " would return ", *type,
       " because torch.get_default_dtype() is ",
       c10::typeMetaToScalarType(c10::get_default_dtype()),
-      "; of such operands this is not supported on remote devices: convert "
-      "them, or give a dtype");
+      "; remote devices do not support this for these operands: convert them "
+      "or pass a dtype");
 }
 
 }  // namespace djinn::capture

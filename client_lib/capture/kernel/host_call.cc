@@ -10,7 +10,7 @@
 #include <string>
 
 #include "client_lib/capture/device/remote_tensor.h"
-#include "client_lib/capture/outputs/run_on_cpu.h"
+#include "client_lib/capture/outputs/cpu_trial.h"
 #include "common/mutex.h"
 #include "common/srg/structure.h"
 
@@ -71,7 +71,7 @@ struct Operand {
   bool is_wrapped_number;
 
   // Undefined where the value cannot be told.
-  at::Tensor Make() const {
+  at::Tensor ToTensor() const {
     const HostBytes bytes = value->Bytes();
     if (bytes == nullptr || extent_bytes > bytes->size()) return at::Tensor();
     // No operator that makes something writes to it, and what one overwrites
@@ -152,7 +152,7 @@ class Result final : public HostValue {
       }
       c10::List<at::Tensor> tensors;
       for (const Operand& operand : argument.tensors) {
-        tensors.push_back(operand.Make());
+        tensors.push_back(operand.ToTensor());
         if (!tensors.get(tensors.size() - 1).defined()) return nullptr;
       }
       if (argument.is_list) {
@@ -163,12 +163,12 @@ class Result final : public HostValue {
     }
     RunOnCpu(info_, &stack);
     if (stack.size() != 1 || !stack[0].isTensor()) return nullptr;
-    const at::Tensor& made = stack[0].toTensor();
-    if (!layout_.IsOf(made) || made.storage().nbytes() != storage_bytes_) {
+    const at::Tensor& result = stack[0].toTensor();
+    if (!layout_.IsOf(result) || result.storage().nbytes() != storage_bytes_) {
       return nullptr;
     }
     return std::make_shared<const std::string>(
-        static_cast<const char*>(made.storage().data()), storage_bytes_);
+        static_cast<const char*>(result.storage().data()), storage_bytes_);
   }
 
   const OperatorInfo& info_;
@@ -183,13 +183,14 @@ class Result final : public HostValue {
 };
 
 // Takes what is known of the call's operands, one argument after the other.
-class Taker {
+class OperandCollector {
  public:
-  Taker(VirtualDevice* device, Result* result, std::vector<StorageAt>* named)
-      : device_(*device), result_(*result), named_(*named) {}
+  OperandCollector(VirtualDevice* device, Result* result,
+                   std::vector<StorageAt>* sources)
+      : device_(*device), result_(*result), sources_(*sources) {}
 
   // False where the argument is not known.
-  bool Take(const c10::IValue& value) {
+  bool Add(const c10::IValue& value) {
     // A real number among whole ones has the result be rounded somewhere.
     if (value.isDouble() || value.isComplexDouble() || value.isGenerator()) {
       return false;
@@ -202,9 +203,9 @@ class Taker {
     std::vector<Operand> tensors;
     if (is_list) {
       for (const at::Tensor& tensor : value.toTensorList()) {
-        if (!TakeTensor(tensor, &tensors)) return false;
+        if (!AddTensor(tensor, &tensors)) return false;
       }
-    } else if (!TakeTensor(value.toTensor(), &tensors)) {
+    } else if (!AddTensor(value.toTensor(), &tensors)) {
       return false;
     }
     result_.AddTensors(std::move(tensors), is_list);
@@ -212,7 +213,7 @@ class Taker {
   }
 
  private:
-  bool TakeTensor(const at::Tensor& tensor, std::vector<Operand>* tensors) {
+  bool AddTensor(const at::Tensor& tensor, std::vector<Operand>* tensors) {
     // A number of the CPU's comes as a tensor, too; who knows for how long it
     // stays what it is.
     if (!IsRemote(tensor) || !IsWhole(tensor) || !IsSmall(tensor)) return false;
@@ -222,7 +223,7 @@ class Taker {
     const StorageAt now{storage, device_.VersionOf(*storage)};
     HostValuePtr value = device_.FindHostValue(now);
     if (value == nullptr) return false;
-    named_.push_back(now);
+    sources_.push_back(now);
     tensors->push_back({std::move(value), Layout(tensor), *extent,
                         tensor.unsafeGetTensorImpl()->is_wrapped_number()});
     return true;
@@ -230,7 +231,7 @@ class Taker {
 
   VirtualDevice& device_;
   Result& result_;
-  std::vector<StorageAt>& named_;
+  std::vector<StorageAt>& sources_;
 };
 
 bool IsAlias(const at::Tensor& written, const c10::IValue& other) {
@@ -262,10 +263,10 @@ std::optional<HostWrite> HostWrite::OfCall(const OperatorInfo& info,
   }
   auto value = std::make_shared<Result>(info, result);
   std::vector<StorageAt> operands;
-  Taker taker(device, value.get(), &operands);
+  OperandCollector collector(device, value.get(), &operands);
   for (const c10::IValue& argument : arguments.slice(overwrites ? 1 : 0)) {
     if (overwrites && IsAlias(result, argument)) return std::nullopt;
-    if (!taker.Take(argument)) return std::nullopt;
+    if (!collector.Add(argument)) return std::nullopt;
   }
   HostWrite write(result, /*is_birth=*/!overwrites, device);
   write.operands_ = std::move(operands);

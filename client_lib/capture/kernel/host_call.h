@@ -39,7 +39,7 @@ class HostWrite {
                                            const at::Tensor& destination,
                                            VirtualDevice* device);
 
-  void Keep() && {
+  void Store() && {
     device_.KeepHostValue(written_, operands_, std::move(value_), readable_);
   }
 

@@ -62,7 +62,7 @@ class HostCallTest : public CaptureTest {
     at::Tensor remote = New(host.sizes(), host.scalar_type());
     std::optional<HostWrite> write =
         HostWrite::OfUpload(host, remote, device_.get());
-    if (write.has_value()) std::move(*write).Keep();
+    if (write.has_value()) std::move(*write).Store();
     return remote;
   }
   bool Call(const char* name, const char* overload,
@@ -75,7 +75,7 @@ class HostCallTest : public CaptureTest {
     std::optional<HostWrite> write =
         HostWrite::OfCall(*info, arguments, result, device_.get());
     if (!write.has_value()) return false;
-    std::move(*write).Keep();
+    std::move(*write).Store();
     return true;
   }
   std::vector<int64_t> Longs(const at::Tensor& tensor) {
@@ -91,7 +91,7 @@ class HostCallTest : public CaptureTest {
   std::vector<std::unique_ptr<const OperatorInfo>> infos_;
 };
 
-TEST_F(HostCallTest, FollowsFromUploads) {
+TEST_F(HostCallTest, ComputesFromUploads) {
   const at::Tensor mask = Uploaded(torch::tensor({1, 2, 3, 4}, at::kLong));
   EXPECT_FALSE(device_->readable_);
   const at::Tensor sum = New({}), more = New({4}), twice = New({});
@@ -105,7 +105,7 @@ TEST_F(HostCallTest, FollowsFromUploads) {
   EXPECT_THAT(Longs(twice), ElementsAre(20));
 }
 
-TEST_F(HostCallTest, SeesViewsAndOverwrites) {
+TEST_F(HostCallTest, FollowsViewsAndOverwrites) {
   const at::Tensor mask = Uploaded(torch::tensor({1, 2, 3, 4}, at::kLong));
   const at::Tensor part = mask.as_strided({2}, {2}, 1), copy = New({2});
   EXPECT_TRUE(Call("aten::copy_", "", {copy, part, false}, copy));
@@ -117,7 +117,7 @@ TEST_F(HostCallTest, SeesViewsAndOverwrites) {
   EXPECT_EQ(device_->VersionOf(*OwnStorageOf(copy)), 3u);
 }
 
-TEST_F(HostCallTest, WhatIsNotTold) {
+TEST_F(HostCallTest, UnsuitableCallsAreNotComputedLocally) {
   const at::Tensor mask = Uploaded(torch::tensor({1, 2, 3, 4}, at::kLong));
   const at::Tensor unknown = New({4}), result = New({4});
   const std::vector<c10::IValue> sum = {mask.expand({1000, 4}), c10::IValue()};
@@ -133,7 +133,7 @@ TEST_F(HostCallTest, WhatIsNotTold) {
   EXPECT_FALSE(Call("aten::eq", "Scalar", {reals, 1}, New({4}, at::kBool)));
 }
 
-TEST_F(HostCallTest, AViewBehindTheEndOfTheBytesIsNotRead) {
+TEST_F(HostCallTest, ViewBeyondTheBytesYieldsNoValue) {
   const at::Tensor mask = Uploaded(torch::tensor({1, 2}, at::kLong));
   const at::Tensor sum = New({});
   EXPECT_TRUE(Call("aten::sum", "",
@@ -147,7 +147,7 @@ TEST_F(HostCallTest, AViewBehindTheEndOfTheBytesIsNotRead) {
   EXPECT_THAT(Longs(other), ElementsAre());
 }
 
-TEST_F(HostCallTest, AsManyCallsAsItIsWorth) {
+TEST_F(HostCallTest, ChainEndsAfter32Calls) {
   at::Tensor value = Uploaded(torch::tensor({1}, at::kLong));
   int calls = 0;
   for (; calls < 100; ++calls) {

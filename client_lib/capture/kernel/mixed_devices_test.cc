@@ -18,7 +18,7 @@ using ::testing::IsEmpty;
 
 using MixedDevicesTest = CaptureTest;
 
-TEST_F(MixedDevicesTest, RefusesMixedDevices) {
+TEST_F(MixedDevicesTest, OperandsOnSeveralDevicesThrow) {
   const c10::InferenceMode inference;
   at::Tensor a = Remote({2, 3});
   const auto refused = [](const char* text, auto call) {
@@ -52,7 +52,7 @@ TEST_F(MixedDevicesTest, RefusesMixedDevices) {
   EXPECT_THROW(at::add(a, other), c10::Error);
 }
 
-TEST_F(MixedDevicesTest, WholeStoragesGoFromDeviceToDevice) {
+TEST_F(MixedDevicesTest, CopyBetweenDevicesSendsWholeStorages) {
   const c10::InferenceMode inference;
   const std::shared_ptr<RecordingDevice> other = session_->Recorder(1);
   const at::Device there("remote_accelerator:1");
@@ -83,7 +83,7 @@ TEST_F(MixedDevicesTest, WholeStoragesGoFromDeviceToDevice) {
   EXPECT_EQ(other->copies().back(), 24u);
 }
 
-TEST_F(MixedDevicesTest, AStrictSessionRefusesCopiesBetweenDevices) {
+TEST_F(MixedDevicesTest, StrictSessionRefusesCopiesBetweenDevices) {
   const c10::InferenceMode inference;
   const at::Device there("remote_accelerator:1");
   const at::Tensor x = Remote({2});

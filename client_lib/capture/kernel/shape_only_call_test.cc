@@ -20,7 +20,7 @@ using ::testing::Not;
 
 using ShapeOnlyCallTest = CaptureTest;
 
-TEST_F(ShapeOnlyCallTest, KeepsCompositesWholeWithoutGradient) {
+TEST_F(ShapeOnlyCallTest, CompositeIsCapturedWholeWithoutGradient) {
   const c10::InferenceMode inference;
   at::Tensor x = Remote({2, 5, 8}), w = Remote({3, 8}), bias = Remote({3});
   ExpectSameMetadata(at::linear(x, w, bias), at::zeros({2, 5, 3}));
@@ -34,7 +34,7 @@ TEST_F(ShapeOnlyCallTest, KeepsCompositesWholeWithoutGradient) {
 
 // The CPU's matrix products take a lazy conjugation as it is: other bits than
 // of a matrix that was conjugated before.
-TEST_F(ShapeOnlyCallTest, SplitsCompositesOfLazyOperands) {
+TEST_F(ShapeOnlyCallTest, CompositeOfLazyOperandsIsSplit) {
   const at::NoGradGuard no_gradient;
   const at::Tensor x =
       at::empty({3, 4}, at::dtype(at::kComplexFloat).device(device_));
@@ -42,7 +42,7 @@ TEST_F(ShapeOnlyCallTest, SplitsCompositesOfLazyOperands) {
   EXPECT_THAT(recorder_->TakeNames(), ElementsAre("aten::mm"));
 }
 
-TEST_F(ShapeOnlyCallTest, SplitsCompositesForAGradient) {
+TEST_F(ShapeOnlyCallTest, CompositeIsSplitForAGradient) {
   at::Tensor x = Remote({5, 8}), w = Remote({3, 8}).requires_grad_();
   at::Tensor y = at::linear(x, w);
   EXPECT_TRUE(y.requires_grad());
@@ -52,7 +52,7 @@ TEST_F(ShapeOnlyCallTest, SplitsCompositesForAGradient) {
   EXPECT_EQ(w.grad().device(), device_);
 }
 
-TEST_F(ShapeOnlyCallTest, EinsumOfOneOperandIsAViewOfIt) {
+TEST_F(ShapeOnlyCallTest, EinsumOfOneOperandIsAView) {
   const at::NoGradGuard no_grad;
   at::Tensor a = Remote({3, 4});
   const at::Tensor view = at::einsum("ij->ji", {a});
@@ -63,14 +63,14 @@ TEST_F(ShapeOnlyCallTest, EinsumOfOneOperandIsAViewOfIt) {
   EXPECT_THAT(recorder_->TakeNames(), ElementsAre("aten::einsum"));
 }
 
-TEST_F(ShapeOnlyCallTest, AMaskThatDoesNotBroadcastIsRefusedAtTheCall) {
+TEST_F(ShapeOnlyCallTest, MaskThatDoesNotBroadcastThrows) {
   const c10::InferenceMode inference;
   const at::Tensor x = Remote({2, 3, 4, 8}), mask = Remote({5, 4});
   EXPECT_THROW(at::scaled_dot_product_attention(x, x, x, mask), c10::Error);
   at::scaled_dot_product_attention(x, x, x, mask.slice(0, 0, 4));
 }
 
-TEST_F(ShapeOnlyCallTest, MatchesCpuMetadataOnAnEncoderBlock) {
+TEST_F(ShapeOnlyCallTest, EncoderBlockHasTheCpusMetadata) {
   const c10::InferenceMode inference;
   const auto block = [](at::Device device) {
     const auto options = at::TensorOptions(device);

@@ -1,4 +1,4 @@
-// Arguments and results of a call as the dispatcher's boxed kernels have them.
+// Helpers for the arguments and results of a call on the dispatcher's stack.
 #ifndef CLIENT_LIB_CAPTURE_OPERATORS_BOXED_CALL_H_
 #define CLIENT_LIB_CAPTURE_OPERATORS_BOXED_CALL_H_
 
@@ -15,7 +15,7 @@ namespace djinn::capture {
 
 using Arguments = c10::ArrayRef<c10::IValue>;
 
-// Those on top of the stack. Valid until it changes.
+// Returns the arguments on top of the stack. They are valid until it changes.
 inline Arguments ArgumentsOf(const OperatorInfo& info,
                              const torch::jit::Stack& stack) {
   const size_t count = info.arguments.size();
@@ -26,18 +26,40 @@ inline Arguments ArgumentsOf(const OperatorInfo& info,
 void Replace(torch::jit::Stack* stack, size_t count,
              std::vector<c10::IValue> results);
 
-// What an operator returns that hands back arguments it wrote.
+// Returns the results of an operator that returns arguments that it wrote.
 std::vector<c10::IValue> ReturnedArguments(const OperatorInfo& info,
                                            Arguments arguments);
 
-// Packs tensors into returns, lists as lists.
+// Packs `tensors` into returns. `lengths` has the number of tensors of each
+// return, which is 1 unless the return is a list.
 std::vector<c10::IValue> PackReturns(const OperatorInfo& info,
                                      const std::vector<size_t>& lengths,
                                      std::vector<at::Tensor> tensors);
 
-// The arguments of the functional form of an operator that writes.
+// Returns the arguments for info.functional of a call of `info`.
 std::vector<c10::IValue> FunctionalArguments(const OperatorInfo& info,
                                              Arguments arguments);
+
+// Calls `visit(const at::Tensor&)` for each tensor in an argument: the argument
+// itself, or the elements of a list. Tensors may be undefined.
+template <typename Visitor>
+void ForEachTensor(const c10::IValue& value, Visitor&& visit) {
+  if (value.isTensor()) {
+    visit(value.toTensor());
+  } else if (value.isList()) {
+    for (const c10::IValue& element : value.toListRef()) {
+      if (element.isTensor()) visit(element.toTensor());
+    }
+  }
+}
+
+// As above, without undefined tensors.
+template <typename Visitor>
+void ForEachDefinedTensor(const c10::IValue& value, Visitor&& visit) {
+  ForEachTensor(value, [&](const at::Tensor& tensor) {
+    if (tensor.defined()) visit(tensor);
+  });
+}
 
 }  // namespace djinn::capture
 

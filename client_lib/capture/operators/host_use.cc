@@ -12,7 +12,7 @@ namespace {
 
 // Whatever their overloads. None of them rounds, draws or depends on a mode, as
 // long as all numbers are whole.
-const absl::flat_hash_set<std::string>& Makers() {
+const absl::flat_hash_set<std::string>& ExactOperators() {
   static const auto* const names = new absl::flat_hash_set<std::string>{
       "aten::add",
       "aten::all",
@@ -77,8 +77,8 @@ HostUse HostUseOf(const c10::FunctionSchema& schema) {
         return argument.alias_info() != nullptr &&
                argument.alias_info()->isWrite();
       });
-  return !writes && Makers().contains(schema.name()) ? HostUse::kMakes
-                                                     : HostUse::kNone;
+  return !writes && ExactOperators().contains(schema.name()) ? HostUse::kReturns
+                                                             : HostUse::kNone;
 }
 
 }  // namespace djinn::capture

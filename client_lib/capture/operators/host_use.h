@@ -12,7 +12,7 @@ namespace djinn::capture {
 // What the values of its operands tell, where they are whole numbers.
 enum class HostUse : uint8_t {
   kNone,
-  kMakes,       // its one result, and it writes nothing
+  kReturns,     // its one result, and it writes nothing
   kOverwrites,  // its first argument, all of it
 };
 

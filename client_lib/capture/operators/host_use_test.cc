@@ -12,23 +12,23 @@ HostUse UseOf(const char* name, const char* overload) {
       c10::Dispatcher::singleton().findSchemaOrThrow(name, overload).schema());
 }
 
-TEST(HostUseTest, WhatMakesOneTensorAndWritesNothing) {
-  EXPECT_EQ(UseOf("aten::all", ""), HostUse::kMakes);
-  EXPECT_EQ(UseOf("aten::all", "dim"), HostUse::kMakes);
-  EXPECT_EQ(UseOf("aten::eq", "Scalar"), HostUse::kMakes);
-  EXPECT_EQ(UseOf("aten::add", "Tensor"), HostUse::kMakes);
-  EXPECT_EQ(UseOf("aten::cat", ""), HostUse::kMakes);
-  EXPECT_EQ(UseOf("aten::ones_like", ""), HostUse::kMakes);
-  EXPECT_EQ(UseOf("aten::max", ""), HostUse::kMakes);
+TEST(HostUseTest, OperatorThatReturnsOneTensorAndWritesNothing) {
+  EXPECT_EQ(UseOf("aten::all", ""), HostUse::kReturns);
+  EXPECT_EQ(UseOf("aten::all", "dim"), HostUse::kReturns);
+  EXPECT_EQ(UseOf("aten::eq", "Scalar"), HostUse::kReturns);
+  EXPECT_EQ(UseOf("aten::add", "Tensor"), HostUse::kReturns);
+  EXPECT_EQ(UseOf("aten::cat", ""), HostUse::kReturns);
+  EXPECT_EQ(UseOf("aten::ones_like", ""), HostUse::kReturns);
+  EXPECT_EQ(UseOf("aten::max", ""), HostUse::kReturns);
 }
 
-TEST(HostUseTest, WhatOverwritesItsFirstArgument) {
+TEST(HostUseTest, OperatorThatOverwritesItsFirstArgument) {
   EXPECT_EQ(UseOf("aten::copy_", ""), HostUse::kOverwrites);
   EXPECT_EQ(UseOf("aten::fill_", "Scalar"), HostUse::kOverwrites);
   EXPECT_EQ(UseOf("aten::zero_", ""), HostUse::kOverwrites);
 }
 
-TEST(HostUseTest, NothingElse) {
+TEST(HostUseTest, OtherOperatorsAreExcluded) {
   EXPECT_EQ(UseOf("aten::add", "out"), HostUse::kNone);
   EXPECT_EQ(UseOf("aten::add_", "Tensor"), HostUse::kNone);
   EXPECT_EQ(UseOf("aten::max", "dim"), HostUse::kNone);

@@ -199,7 +199,7 @@ OperatorInfo::OperatorInfo(const c10::OperatorHandle& op) : handle(op) {
     } else if (fresh_results && returns_argument) {
       refusal = absl::StrCat(name,
                              " returns both an argument that it writes and a "
-                             "fresh tensor, which remote devices do not have");
+                             "new tensor, which remote devices do not support");
     }
   }
 }

@@ -3,10 +3,13 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/EmptyTensor.h>
 #include <ATen/MemoryOverlap.h>
+#include <ATen/Parallel.h>
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/List.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/record_function.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
@@ -18,14 +21,47 @@
 #include "absl/strings/match.h"
 #include "absl/strings/string_view.h"
 #include "client_lib/capture/device/remote_tensor.h"
-#include "client_lib/capture/operators/misfits.h"
-#include "client_lib/capture/outputs/run_on_cpu.h"
+#include "client_lib/capture/operators/boxed_call.h"
+#include "client_lib/capture/operators/scalars.h"
 #include "client_lib/shape/stride_inference.h"
+
+// What libtorch's OpenMP and MKL, where it has them, count threads by.
+extern "C" {
+__attribute__((weak)) void omp_set_num_threads(int count);
+__attribute__((weak)) int MKL_Set_Num_Threads_Local(int count);
+}
 
 namespace djinn::capture {
 namespace {
 
-using Arguments = c10::ArrayRef<c10::IValue>;
+class SilentWarnings final : public c10::WarningHandler {
+ public:
+  void process(const c10::Warning&) override {}
+};
+
+// One thread for the kernels of this thread. Otherwise a trial in a thread of
+// autograd's would give it compute threads of its own, and OpenMP slows down
+// all of a process that has more of them than cores.
+class OneThread {
+ public:
+  // PyTorch gives every thread its count at the first question.
+  OneThread() : count_(at::get_num_threads()) {
+    if (omp_set_num_threads != nullptr) omp_set_num_threads(1);
+    if (MKL_Set_Num_Threads_Local != nullptr) {
+      mkl_ = MKL_Set_Num_Threads_Local(1);
+    }
+  }
+  ~OneThread() {
+    if (omp_set_num_threads != nullptr) omp_set_num_threads(count_);
+    if (MKL_Set_Num_Threads_Local != nullptr) MKL_Set_Num_Threads_Local(mkl_);
+  }
+  OneThread(const OneThread&) = delete;
+  OneThread& operator=(const OneThread&) = delete;
+
+ private:
+  const int count_;
+  int mkl_ = 0;
+};
 
 // Of operands and results together.
 constexpr int64_t kMostElements = 4096;
@@ -35,17 +71,6 @@ constexpr int64_t kSmallSize = 2;
 // Attempts of dtypes that ended in errors which say nothing about them.
 constexpr int kMostAttempts = 4;
 constexpr size_t kMostEntries = 16384;
-
-template <typename Visitor>
-void ForEachTensor(const c10::IValue& value, Visitor&& visit) {
-  if (value.isTensor()) {
-    visit(value.toTensor());
-  } else if (value.isList()) {
-    for (const c10::IValue& element : value.toListRef()) {
-      if (element.isTensor()) visit(element.toTensor());
-    }
-  }
-}
 
 // Whether the call means the same for other sizes: no number in it is one.
 bool IsOfAnySize(const OperatorInfo& info) {
@@ -143,13 +168,13 @@ class StandIns {
  private:
   at::Tensor Of(const at::Tensor& tensor) {
     if (!IsRemote(tensor)) return tensor;
-    at::Tensor& made = tensors_[tensor.unsafeGetTensorImpl()];
-    if (made.defined()) return made;
-    made = size_ == Size::kExact ? Exact(tensor) : Small(tensor);
+    at::Tensor& copy = tensors_[tensor.unsafeGetTensorImpl()];
+    if (copy.defined()) return copy;
+    copy = size_ == Size::kExact ? Exact(tensor) : Small(tensor);
     if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) {
-      made.unsafeGetTensorImpl()->set_wrapped_number(true);
+      copy.unsafeGetTensorImpl()->set_wrapped_number(true);
     }
-    return made;
+    return copy;
   }
 
   static at::Tensor Small(const at::Tensor& tensor) {
@@ -222,7 +247,7 @@ std::string KeyOf(const OperatorInfo& info, Arguments arguments) {
     }
   }
   key.push_back('|');
-  AppendMisfits(info, arguments, &key);
+  AppendOverflows(info, arguments, &key);
   return key;
 }
 
@@ -266,7 +291,7 @@ void TryToDraw(const OperatorInfo& info, const InferredResults& inferred) {
 
 // Whether the kernel may write beside an output that repeats elements, or whose
 // matrices do not lie one behind the other: here, too.
-bool MayWriteBeside(const OperatorInfo& info, Arguments arguments) {
+bool MayWriteOutOfBounds(const OperatorInfo& info, Arguments arguments) {
   const bool triangle = absl::StartsWith(info.name, "aten::tri");
   for (size_t i = 0; i < arguments.size(); ++i) {
     if (!info.arguments[i].is_out || !arguments[i].isTensor()) continue;
@@ -280,6 +305,21 @@ bool MayWriteBeside(const OperatorInfo& info, Arguments arguments) {
 }
 
 }  // namespace
+
+void RunOnCpu(const OperatorInfo& info, torch::jit::Stack* stack) {
+  const OneThread one_thread;
+  SilentWarnings silent;
+  const c10::WarningUtils::WarningHandlerGuard quiet(&silent);
+  const at::DisableRecordFunctionGuard unprofiled;
+  const c10::impl::ExcludeDispatchKeyGuard uncast(
+      c10::autocast_dispatch_keyset);
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  // Kernels that return several outputs refer to them after the stack has let
+  // go of its own.
+  const torch::jit::Stack held = *stack;
+  info.handle.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU),
+                              stack);
+}
 
 void TryOnCpu(const OperatorInfo& info, Arguments arguments,
               const InferredResults& inferred) {
@@ -311,7 +351,7 @@ void TryOnCpu(const OperatorInfo& info, Arguments arguments,
 
 void ThrowAsCpu(const OperatorInfo& info, Arguments arguments) {
   // Of other sizes the error might be another.
-  if (MayWriteBeside(info, arguments) || !IsTried(info) ||
+  if (MayWriteOutOfBounds(info, arguments) || !IsTried(info) ||
       SizeOfStandIns(info, arguments,
                      /*result_elements=*/0) != Size::kExact) {
     return;

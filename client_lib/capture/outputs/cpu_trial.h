@@ -1,16 +1,18 @@
-// Whether the CPU takes a call at all. Its kernels refuse dtypes one by one and
-// no schema says which, so the kernel itself is asked: it runs on small CPU
-// tensors of zeros that stand for the operands, and only its errors count.
-// Workers compute on CPUs; on them the same error would come with the read.
+// Executes calls on CPU tensors in this process, to learn whether the CPU
+// accepts them and what they compute.
 //
-// A kernel that took some dtypes is not asked again by the same thread. Never
-// asked are: calls with large operands whose sizes cannot be changed without
-// changing the call, draws without a generator of their own, and kernels that
-// trust the values of their operands.
+// A CPU kernel refuses some dtypes, and no schema says which. TryOnCpu() runs
+// the kernel on small CPU tensors of zeros, which stand in for the operands,
+// and raises its error at the call; otherwise the error would come with a later
+// read. A thread tries each operator once for each combination of dtypes. It
+// does not try a call whose operands are large and whose sizes cannot be
+// reduced without changing the call, a random draw without a generator
+// argument, or a kernel that trusts the values of its operands.
 #ifndef CLIENT_LIB_CAPTURE_OUTPUTS_CPU_TRIAL_H_
 #define CLIENT_LIB_CAPTURE_OUTPUTS_CPU_TRIAL_H_
 
 #include <ATen/core/ivalue.h>
+#include <ATen/core/stack.h>
 #include <c10/util/ArrayRef.h>
 
 #include "client_lib/capture/inference/shape_inference.h"
@@ -18,13 +20,18 @@
 
 namespace djinn::capture {
 
-// Throws the CPU's error about dtypes and sizes, or that it lacks the operator.
-// Others may come from the zeros, and are left to the worker.
+// Executes a call on CPU tensors, on one thread, without warnings, profilers,
+// autocast or autograd. Replaces the arguments on the stack by the results.
+// Throws what the kernel throws.
+void RunOnCpu(const OperatorInfo& info, torch::jit::Stack* stack);
+
+// Throws the CPU's error about dtypes, sizes or a missing kernel. Ignores other
+// errors: they may be due to the zeros, and the worker reports them.
 void TryOnCpu(const OperatorInfo& info, c10::ArrayRef<c10::IValue> arguments,
               const InferredResults& inferred);
 
-// For a call known to be wrong: throws the CPU's own error, if the CPU refuses
-// it here, too.
+// Throws the CPU's own error for a call that is known to be wrong, if the CPU
+// refuses it as well.
 void ThrowAsCpu(const OperatorInfo& info, c10::ArrayRef<c10::IValue> arguments);
 
 }  // namespace djinn::capture

@@ -65,10 +65,11 @@ void CheckTriangle(const at::Tensor& self, const at::Tensor& written) {
   }
   at::assert_no_internal_overlap(written);
   // PyTorch would write beside it.
-  TORCH_CHECK(HasEvenSteps(written),
-              "unsupported operation: the matrices of the written-to tensor do "
-              "not lie one behind the other. Please clone() the tensor before "
-              "performing the operation.");
+  TORCH_CHECK(
+      HasEvenSteps(written),
+      "unsupported operation: the matrices of the written-to tensor are "
+      "not evenly spaced in memory. Please clone() the tensor before "
+      "performing the operation.");
 }
 
 }  // namespace

@@ -7,7 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include "client_lib/capture/inference/limited_inference.h"
 #include "client_lib/capture/inference/shape_inference.h"
 #include "client_lib/capture/operators/boxed_call.h"
 #include "client_lib/capture/outputs/output_checks.h"
@@ -31,8 +30,8 @@ class WrittenOutputs {
     } else {
       TORCH_CHECK_NOT_IMPLEMENTED(
           !info_.is_out, info_.name,
-          " has no functional counterpart by which its result's shape could "
-          "be known");
+          " has no functional counterpart from which its result's shape could "
+          "be inferred");
     }
     if (!info_.output_rules.elementwise || CopiesIntegers()) {
       CheckOverlap(info_, arguments());

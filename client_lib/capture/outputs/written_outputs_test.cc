@@ -21,7 +21,7 @@ using ::testing::Not;
 
 using WrittenOutputsTest = CaptureTest;
 
-TEST_F(WrittenOutputsTest, RaisesErrorsAboutOutputsAtTheCall) {
+TEST_F(WrittenOutputsTest, InvalidOutputThrowsAtTheCall) {
   const c10::InferenceMode inference;
   at::Tensor base = Remote({4, 3}), one = Remote({1}), counts;
   counts = at::empty({3, 3}, at::TensorOptions(device_).dtype(at::kLong));
@@ -69,7 +69,7 @@ TEST_F(WrittenOutputsTest, RaisesErrorsAboutOutputsAtTheCall) {
   refused("single memory location", [&] { spread.tril_(); });
   refused("single memory location", [&] { spread.triu_(1); });
   refused("single memory location", [&] { at::triu_out(spread, sides); });
-  refused("one behind the other", [&] { at::tril_out(swapped, sides); });
+  refused("not evenly spaced", [&] { at::tril_out(swapped, sides); });
   refused("single memory location", [&] { many.addr_(x[0], x[1]); });
   refused("single memory location", [&] { at::addr_out(next, x, x[0], x[1]); });
   refused("single memory location", [&] { at::softmax_out(many, x, 1); });
@@ -143,7 +143,7 @@ TEST_F(WrittenOutputsTest, RunningStatisticsAreWrittenInTrainingOnly) {
   }
 }
 
-TEST_F(WrittenOutputsTest, OperatorsThatWriteAndReturnFreshTensors) {
+TEST_F(WrittenOutputsTest, OperatorMayWriteAndReturnNewTensors) {
   const c10::InferenceMode inference;
   const uint64_t synchronous = SynchronousCalls().size();
   const auto run = [](at::Device device) {
@@ -177,7 +177,7 @@ TEST_F(WrittenOutputsTest, OperatorsThatWriteAndReturnFreshTensors) {
   EXPECT_EQ(mixed, 3u);
 }
 
-TEST_F(WrittenOutputsTest, ResizedOutputsAreLaidOutAsTheCpuDoes) {
+TEST_F(WrittenOutputsTest, ResizedOutputsHaveTheCpusStrides) {
   const c10::InferenceMode inference;
   const auto run = [](at::Device device) {
     const at::Tensor x = at::empty({2, 4}, at::TensorOptions(device)).t();
@@ -196,7 +196,7 @@ TEST_F(WrittenOutputsTest, ResizedOutputsAreLaidOutAsTheCpuDoes) {
   for (size_t i = 0; i < cpu.size(); ++i) ExpectSameMetadata(remote[i], cpu[i]);
 }
 
-TEST_F(WrittenOutputsTest, SizesOutputsByFactoriesCompositesAndLists) {
+TEST_F(WrittenOutputsTest, OutputsOfFactoriesCompositesAndListsAreSized) {
   const c10::InferenceMode inference;
   const uint64_t synchronous = SynchronousCalls().size();
   const auto run = [](at::Device device) {

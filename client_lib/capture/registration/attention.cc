@@ -1,10 +1,10 @@
-#include "client_lib/capture/registration/attention.h"
-
 #include <ATen/native/transformers/attention.h>
 #include <ATen/native/transformers/sdp_utils_cpp.h>
 #include <ATen/ops/_fused_sdp_choice_native.h>
 
 #include <optional>
+
+#include "client_lib/capture/registration/native_kernels.h"
 
 namespace djinn::capture {
 namespace {

@@ -42,10 +42,10 @@ std::string ErrorOf(const std::function<void()>& call) {
   }
 }
 
-TEST_F(CaptureTest, EveryOverloadHasADecision) {
+TEST_F(CaptureTest, EveryOverloadIsRegistered) {
   const RegistrationCounts& counts = RegisterOperators();
   EXPECT_GT(counts.captured, 2000u);
-  EXPECT_EQ(counts.kept_whole, 24u);
+  EXPECT_EQ(counts.captured_whole, 24u);
 }
 
 TEST_F(CaptureTest, RecordsOneNodePerCallAndNoneForViews) {
@@ -72,7 +72,7 @@ void ExpectApart(const at::Tensor& a, const at::Tensor& b) {
               RangeOf(b).second <= RangeOf(a).first);
 }
 
-TEST_F(CaptureTest, NoTwoTensorsShareAddressesHoweverManyWereMade) {
+TEST_F(CaptureTest, LiveTensorsNeverShareAddresses) {
   const at::Tensor kept = Remote({1024});
   // More than there are addresses, three times over.
   for (int i = 0; i < 100; ++i) {
@@ -100,7 +100,7 @@ TEST_F(CaptureTest, NoTwoTensorsShareAddressesHoweverManyWereMade) {
             huge().storage().data_ptr().get());
 }
 
-TEST_F(CaptureTest, ViewsChangedInPlaceAreNoNodes) {
+TEST_F(CaptureTest, InPlaceViewChangesRecordNoNode) {
   const c10::InferenceMode inference;
   at::Tensor a = Remote({4, 6});
   a.t_().unsqueeze_(0).squeeze_().unsqueeze_(1).squeeze_(1).transpose_(0, 1);
@@ -123,7 +123,7 @@ TEST_F(CaptureTest, AutogradThreadsUseTheCallersLane) {
   EXPECT_NE(other[0].lane, calls[0].lane);
 }
 
-TEST_F(CaptureTest, TrainsAModuleWithoutAskingTheWorker) {
+TEST_F(CaptureTest, TrainingStepMakesNoSynchronousCall) {
   torch::nn::Linear layer(8, 3);
   layer->to(device_);
   EXPECT_EQ(layer->weight.device(), device_);
@@ -197,7 +197,7 @@ TEST_F(CaptureTest, RaisesDtypeErrorsAtTheCall) {
 }
 
 // Kernels of several outputs refer to them when they return.
-TEST_F(CaptureTest, TriesCallsWithSeveralOutputs) {
+TEST_F(CaptureTest, CpuTrialAcceptsSeveralOutputs) {
   const c10::InferenceMode inference;
   for (const at::ScalarType type : {at::kLong, at::kFloat, at::kDouble}) {
     for (const int64_t size : {1, 3, 5}) {
@@ -212,7 +212,7 @@ TEST_F(CaptureTest, TriesCallsWithSeveralOutputs) {
   }
 }
 
-TEST_F(CaptureTest, ATrialLeavesTheProcessAlone) {
+TEST_F(CaptureTest, CpuTrialDoesNotDrawFromTheDefaultGenerator) {
   const c10::InferenceMode inference;
   const at::Tensor state = at::detail::getDefaultCPUGenerator().get_state();
   at::Tensor x = Remote({4});
@@ -225,7 +225,7 @@ TEST_F(CaptureTest, ATrialLeavesTheProcessAlone) {
       at::equal(state, at::detail::getDefaultCPUGenerator().get_state()));
 }
 
-TEST_F(CaptureTest, LazyBitsAreResolvedByACopy) {
+TEST_F(CaptureTest, CopyResolvesLazyBits) {
   const auto run = [](at::Device device) {
     const at::Tensor x =
         at::zeros({2, 3}, at::TensorOptions(device).dtype(at::kComplexFloat));
@@ -264,7 +264,7 @@ TEST_F(CaptureTest, ConvertedOperandsAreLaidOutAsOnTheCpu) {
   }
 }
 
-TEST_F(CaptureTest, CopiesThatKeepAnOffsetAreLeftToTheWorker) {
+TEST_F(CaptureTest, ResultWithAnOffsetIsComputedSynchronously) {
   const c10::InferenceMode inference;
   const at::Tensor x = Remote({4, 3});
   const uint64_t before = SynchronousCalls()["aten::select_scatter"];
@@ -274,7 +274,7 @@ TEST_F(CaptureTest, CopiesThatKeepAnOffsetAreLeftToTheWorker) {
   EXPECT_EQ(SynchronousCalls()["aten::select_scatter"], before + 1);
 }
 
-TEST_F(CaptureTest, DropoutOfNothingReturnsItsInputAlsoAfterAnother) {
+TEST_F(CaptureTest, DropoutWithProbabilityZeroReturnsItsInput) {
   const c10::InferenceMode inference;
   const at::Tensor x = Remote({2, 4});
   for (const bool dropped : {true, false, true}) {
@@ -283,7 +283,7 @@ TEST_F(CaptureTest, DropoutOfNothingReturnsItsInputAlsoAfterAnother) {
   }
 }
 
-TEST_F(CaptureTest, DataDependentShapesAreAskedFor) {
+TEST_F(CaptureTest, DataDependentShapeIsComputedSynchronously) {
   const c10::InferenceMode inference;
   const uint64_t before = SynchronousCalls()["aten::nonzero"];
   at::Tensor found = at::nonzero(Remote({4}));
@@ -300,7 +300,7 @@ TEST_F(CaptureTest, ReadsMoveOnlyTheView) {
   EXPECT_EQ(recorder_->reads().back(), 4u);
 }
 
-TEST_F(CaptureTest, UploadsWholeTensorsAndPassesScalarsAlong) {
+TEST_F(CaptureTest, UploadsTensorsAndInlinesScalars) {
   const c10::InferenceMode inference;
   at::Tensor a = at::ones({10, 10}).to(device_);
   EXPECT_EQ(recorder_->uploads(), (std::vector<uint64_t>{400}));
@@ -328,7 +328,7 @@ TEST_F(CaptureTest, RandomCallsNameTheSeededGenerator) {
   EXPECT_EQ(recorder_->seeds(), (std::vector<uint64_t>{7}));
 }
 
-TEST_F(CaptureTest, AGeneratorsStateIsSentWithTheNextDraw) {
+TEST_F(CaptureTest, GeneratorStateIsSentWithTheNextDraw) {
   const c10::InferenceMode inference;
   at::Generator generator =
       at::detail::getPrivateUse1Hooks().getNewGenerator(0);
@@ -348,7 +348,7 @@ TEST_F(CaptureTest, AGeneratorsStateIsSentWithTheNextDraw) {
   EXPECT_EQ(recorder_->uploads().size(), 1u);
 }
 
-TEST_F(CaptureTest, AGeneratorIsSetWhileItsSeedIsSent) {
+TEST_F(CaptureTest, GeneratorSetDuringSeedTakesEffectAtTheNextDraw) {
   const c10::InferenceMode inference;
   at::Generator generator =
       at::detail::getPrivateUse1Hooks().getNewGenerator(0);
@@ -372,7 +372,7 @@ TEST_F(CaptureTest, AGeneratorIsSetWhileItsSeedIsSent) {
   EXPECT_EQ(recorder_->uploads().size(), 2u);
 }
 
-TEST_F(CaptureTest, WhoDrawsWhileTheSeedIsSentDrawsAfterIt) {
+TEST_F(CaptureTest, ConcurrentDrawWaitsForTheSeed) {
   at::Generator generator =
       at::detail::getPrivateUse1Hooks().getNewGenerator(0);
   generator.set_current_seed(1);
@@ -397,7 +397,7 @@ TEST_F(CaptureTest, WhoDrawsWhileTheSeedIsSentDrawsAfterIt) {
   EXPECT_EQ(calls[0].node.arguments.back(), calls[1].node.arguments.back());
 }
 
-TEST_F(CaptureTest, WhatIsNoStateOfAGeneratorIsRefusedAtOnce) {
+TEST_F(CaptureTest, InvalidGeneratorStateThrows) {
   at::Generator generator =
       at::detail::getPrivateUse1Hooks().getNewGenerator(0);
   EXPECT_THROW(generator.set_state(at::zeros({5056}, at::kByte)), c10::Error);
@@ -406,7 +406,7 @@ TEST_F(CaptureTest, WhatIsNoStateOfAGeneratorIsRefusedAtOnce) {
   EXPECT_EQ(generator.current_seed(), c10::default_rng_seed_val);
 }
 
-TEST_F(CaptureTest, OnAGpuAGeneratorsStateIsASeedAndAnOffset) {
+TEST_F(CaptureTest, GpuGeneratorStateIsSeedAndOffset) {
   const c10::InferenceMode inference;
   recorder_->SetGeneratorBytes(16);
   at::Generator generator =
@@ -430,7 +430,7 @@ TEST_F(CaptureTest, OnAGpuAGeneratorsStateIsASeedAndAnOffset) {
   EXPECT_EQ(generator.current_seed(), 9u);
 }
 
-TEST_F(CaptureTest, ADroppedGeneratorIsFreed) {
+TEST_F(CaptureTest, DestroyedGeneratorReleasesItsStorage) {
   const c10::InferenceMode inference;
   const at::Tensor a = Remote({4});
   {
@@ -442,7 +442,7 @@ TEST_F(CaptureTest, ADroppedGeneratorIsFreed) {
   EXPECT_EQ(recorder_->dead(), 2);
 }
 
-TEST_F(CaptureTest, ScopeSendsFactoriesWithoutADeviceAway) {
+TEST_F(CaptureTest, ScopeChoosesTheDeviceOfFactories) {
   at::Tensor outside = at::zeros({2});
   {
     CaptureScope scope(1);
@@ -459,7 +459,7 @@ TEST_F(CaptureTest, ScopeSendsFactoriesWithoutADeviceAway) {
   EXPECT_TRUE(at::zeros({2}).is_cpu());
 }
 
-TEST_F(CaptureTest, ALostDeviceThrowsItsRootError) {
+TEST_F(CaptureTest, LostDeviceThrowsItsRootError) {
   const c10::InferenceMode inference;
   at::Tensor a = Remote({2});
   recorder_->Fail(absl::UnavailableError("worker w1 is gone"));
@@ -472,7 +472,7 @@ TEST_F(CaptureTest, ALostDeviceThrowsItsRootError) {
   }
 }
 
-TEST_F(CaptureTest, WithoutASessionTheErrorSaysWhatToDo) {
+TEST_F(CaptureTest, CallWithoutSessionNamesConnect) {
   TakeSession();
   try {
     Remote({2});

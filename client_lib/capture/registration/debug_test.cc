@@ -76,7 +76,7 @@ class DebugTest : public testing::Test {
   std::shared_ptr<RecordingDevice> recorder_;
 };
 
-TEST_F(DebugTest, CallsKnowTheirPlaceOnlyIfAsked) {
+TEST_F(DebugTest, CallSitesAreRecordedOnlyIfEnabled) {
   const at::NoGradGuard no_grad;
   SetCallSiteSource([] { return location; });
   location = "model.py:12";
@@ -100,7 +100,7 @@ TEST_F(DebugTest, CallsKnowTheirPlaceOnlyIfAsked) {
                              "aten::relu at model.py:13 in ", "none"}));
 }
 
-TEST_F(DebugTest, ABackwardCallHasThePlaceOfItsForwardCall) {
+TEST_F(DebugTest, BackwardCallHasTheForwardCallSite) {
   SetCallSiteSource([] { return location; });
   debug::Set(debug::kCallSites, debug::kCallSites);
   at::Tensor x = Remote({3}).requires_grad_();
@@ -125,7 +125,7 @@ TEST_F(DebugTest, ABackwardCallHasThePlaceOfItsForwardCall) {
               Not(HasSubstr("aten::mul.Tensor at the backward of second")));
 }
 
-TEST_F(DebugTest, APhaseIsTheLanesWithItsBackwardPass) {
+TEST_F(DebugTest, PhaseAppliesToTheLaneAndItsBackwardPass) {
   at::Tensor x = Remote({3}).requires_grad_();
   TakeSites();
   const auto phases = [&] {
@@ -188,7 +188,7 @@ TEST_F(DebugTest, ShapeInferenceLogsWhereShapesComeFrom) {
   }
 }
 
-TEST_F(DebugTest, AnOperatorWhoseInferenceTakesTooLongIsWaitedFor) {
+TEST_F(DebugTest, SlowInferenceDisablesItForTheOperator) {
   const at::NoGradGuard no_grad;
   // Everything takes longer.
   ShapeBreaker::Global().SetLimits(-absl::InfiniteDuration(), 2);
@@ -208,7 +208,7 @@ TEST_F(DebugTest, AnOperatorWhoseInferenceTakesTooLongIsWaitedFor) {
               HasSubstr("op=aten::atan failures=2"));
 }
 
-TEST_F(DebugTest, ShapesThatDependOnDataAreNoFailures) {
+TEST_F(DebugTest, DataDependentShapesCountAsNoFailure) {
   const at::NoGradGuard no_grad;
   const at::Tensor a = Remote({6, 2});
   const at::Tensor mask = Remote({6}, at::kBool);

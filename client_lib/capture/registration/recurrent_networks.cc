@@ -1,5 +1,3 @@
-#include "client_lib/capture/registration/recurrent_networks.h"
-
 #include <ATen/TensorOperators.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
@@ -22,8 +20,8 @@
 #include <utility>
 #include <vector>
 
-#include "client_lib/capture/device/autocast.h"
-#include "client_lib/capture/registration/differentiated.h"
+#include "client_lib/capture/registration/native_kernels.h"
+#include "client_lib/capture/registration/whole_kernel.h"
 
 namespace djinn::capture {
 namespace {

@@ -18,15 +18,10 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "client_lib/capture/device/autocast.h"
 #include "client_lib/capture/kernel/capture_kernel.h"
 #include "client_lib/capture/kernel/custom_operators.h"
 #include "client_lib/capture/operators/operator_info.h"
-#include "client_lib/capture/registration/attention.h"
-#include "client_lib/capture/registration/differentiated.h"
-#include "client_lib/capture/registration/histogram_kernel.h"
 #include "client_lib/capture/registration/native_kernels.h"
-#include "client_lib/capture/registration/recurrent_networks.h"
 #include "client_lib/capture/registration/whole_kernel.h"
 
 namespace djinn::capture {
@@ -36,7 +31,7 @@ using torch::jit::Stack;
 
 // Composites that a worker runs better, and a reader understands better, in one
 // piece. They are split only where a gradient or autocast needs their parts.
-const std::set<std::string>& KeptWhole() {
+const std::set<std::string>& CapturedWhole() {
   static const auto* const names = new std::set<std::string>{
       "aten::linear",
       "aten::matmul",
@@ -225,6 +220,32 @@ bool IsFactoryOf(const std::vector<std::string>& types,
                     types.begin() + static_cast<ptrdiff_t>(inputs.size()));
 }
 
+// Captures aten::histc. PyTorch's CUDA kernel counts integers and its CPU
+// kernel refuses them, and programs such as transformers' experts call it for
+// integers on every device but the CPU. This kernel counts them as doubles,
+// exactly.
+class HistogramKernel : public c10::OperatorKernel {
+ public:
+  // `info` lives for the rest of the process.
+  explicit HistogramKernel(const OperatorInfo* info) : info_(info) {}
+
+  void operator()(const c10::OperatorHandle&, c10::DispatchKeySet,
+                  Stack* stack) {
+    c10::IValue& counted = torch::jit::peek(*stack, 0, 4);
+    const c10::ScalarType type = counted.toTensor().scalar_type();
+    if (!c10::isIntegralType(type, /*includeBool=*/false)) {
+      CaptureCall(*info_, stack);
+      return;
+    }
+    counted = counted.toTensor().to(c10::kDouble);
+    CaptureCall(*info_, stack);
+    stack->back() = stack->back().toTensor().to(type);
+  }
+
+ private:
+  const OperatorInfo* const info_;
+};
+
 class Registrar {
  public:
   Registrar()
@@ -258,7 +279,7 @@ class Registrar {
       if (!absl::StartsWith(name.name, "aten::")) continue;
       if (native.contains(toString(name))) continue;
       const auto op = c10::Dispatcher::singleton().findOp(name);
-      if (op.has_value() && op->hasSchema()) Decide(*op);
+      if (op.has_value() && op->hasSchema()) RegisterOverload(*op);
     }
     MatchFunctionals();
     MatchScalars();
@@ -268,10 +289,10 @@ class Registrar {
   const RegistrationCounts& counts() const { return counts_; }
 
  private:
-  static torch::CppFunction KernelOf(const std::string& name, bool kept,
+  static torch::CppFunction KernelOf(const std::string& name, bool whole,
                                      const OperatorInfo* info) {
     using torch::CppFunction;
-    if (kept) {
+    if (whole) {
       return CppFunction::makeFromBoxedFunctor(
           std::make_unique<WholeKernel>(info));
     }
@@ -283,12 +304,12 @@ class Registrar {
         std::make_unique<CaptureKernel>(info));
   }
 
-  void Decide(const c10::OperatorHandle& op) {
+  void RegisterOverload(const c10::OperatorHandle& op) {
     const std::string name = toString(op.operator_name());
     const bool implicit =
         op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
-    const bool kept = implicit && KeptWhole().contains(name);
-    if (LeftToComposite().contains(name) || (implicit && !kept) ||
+    const bool whole = implicit && CapturedWhole().contains(name);
+    if (LeftToComposite().contains(name) || (implicit && !whole) ||
         (!ReturnsTensors(op.schema()) && HasComposite(op))) {
       ++counts_.composite;
       if (implicit && ReturnsTensors(op.schema())) {
@@ -302,10 +323,10 @@ class Registrar {
     OperatorInfo& info = infos_.emplace_back(op);
     by_base_[op.schema().name()].push_back(&info);
     const std::string local = name.substr(std::string("aten::").size());
-    backend_.impl(local.c_str(), KernelOf(name, kept, &info));
+    backend_.impl(local.c_str(), KernelOf(name, whole, &info));
     ++counts_.captured;
-    if (!kept) return;
-    ++counts_.kept_whole;
+    if (!whole) return;
+    ++counts_.captured_whole;
     if (has_own_split_.contains(name)) return;
     autograd_.impl(
         local.c_str(),
@@ -383,9 +404,9 @@ class Registrar {
 const RegistrationCounts& RegisterOperators() {
   // Leaked: the dispatcher outlives static destructors.
   static const Registrar* const registrar = [] {
-    auto* made = new Registrar;
-    made->Run();
-    return made;
+    auto* created = new Registrar;
+    created->Run();
+    return created;
   }();
   return registrar->counts();
 }

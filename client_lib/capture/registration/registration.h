@@ -10,7 +10,7 @@ namespace djinn::capture {
 struct RegistrationCounts {
   size_t native = 0;    // typed kernels
   size_t captured = 0;  // boxed capture
-  size_t kept_whole =
+  size_t captured_whole =
       0;                 // of those: composites captured whole without gradient
   size_t composite = 0;  // left to PyTorch's own composite, which splits them
 };

@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "client_lib/capture/device/backend.h"
-#include "client_lib/capture/device/capture_scope_fallback.h"
+#include "client_lib/capture/device/operator_observer.h"
 #include "client_lib/capture/device/process_session.h"
 #include "client_lib/capture/registration/registration.h"
 #include "client_lib/capture/testing/recording_session.h"

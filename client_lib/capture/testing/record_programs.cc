@@ -11,7 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client_lib/capture/device/backend.h"
-#include "client_lib/capture/device/capture_scope_fallback.h"
+#include "client_lib/capture/device/operator_observer.h"
 #include "client_lib/capture/device/process_session.h"
 #include "client_lib/capture/kernel/capture_kernel.h"
 #include "client_lib/capture/registration/registration.h"
@@ -37,10 +37,10 @@ Tensors Forward() {
   model->to(Remote());
   const torch::NoGradGuard no_grad;
   // Larger than what goes inside messages.
-  Tensors kept = {torch::randn({80, 20}).to(Remote())};
-  kept.push_back(model->forward(kept[0]));
-  (void)kept.back().select(0, 3).cpu();
-  return kept;
+  Tensors results = {torch::randn({80, 20}).to(Remote())};
+  results.push_back(model->forward(results[0]));
+  (void)results.back().select(0, 3).cpu();
+  return results;
 }
 
 Tensors Training() {
@@ -48,7 +48,7 @@ Tensors Training() {
   model->to(Remote());
   torch::optim::SGD sgd(model->parameters(),
                         torch::optim::SGDOptions(0.1).momentum(0.9));
-  Tensors kept;
+  Tensors results;
   for (int step = 0; step < 3; ++step) {
     sgd.zero_grad();
     auto loss = torch::nn::functional::cross_entropy(
@@ -56,10 +56,10 @@ Tensors Training() {
         torch::randint(0, 5, {4}).to(Remote()));
     loss.backward();
     sgd.step();
-    kept.push_back(loss.detach());
+    results.push_back(loss.detach());
   }
-  (void)kept.back().cpu();
-  return kept;
+  (void)results.back().cpu();
+  return results;
 }
 
 Tensors Encoder() {
@@ -69,9 +69,9 @@ Tensors Encoder() {
           .dropout(0));
   layer->to(Remote());
   const torch::NoGradGuard no_grad;
-  Tensors kept = {layer->forward(torch::randn({6, 1, 8}).to(Remote()))};
-  (void)kept[0].cpu();
-  return kept;
+  Tensors results = {layer->forward(torch::randn({6, 1, 8}).to(Remote()))};
+  (void)results[0].cpu();
+  return results;
 }
 
 Tensors Views() {
@@ -107,7 +107,7 @@ void Record(const std::string& folder, const std::string& name,
   torch::manual_seed(1);
   fuzz::SessionInput input;
   {
-    const Tensors kept = program();
+    const Tensors results = program();
     TORCH_CHECK(DeviceOfProcess(0).value()->Synchronize().ok());
     int structures = 0;
     for (v1::Ordered& message : cluster.worker().received()) {

@@ -1,4 +1,4 @@
-#include "client_lib/capture/operators/misfits.h"
+#include "client_lib/capture/operators/scalars.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/zeros.h>
@@ -14,20 +14,20 @@
 namespace djinn::capture {
 namespace {
 
-// Whether the call's key has marks, of add() of the tensors times the number.
+// Returns the marks in the key of add(tensors[0], tensors[1], alpha=number).
 std::string MarksOf(const std::vector<at::Tensor>& tensors,
                     const c10::Scalar& number) {
   static const OperatorInfo* const info = new OperatorInfo(
       c10::Dispatcher::singleton().findSchemaOrThrow("aten::add", "Tensor"));
   std::string key = "call";
-  AppendMisfits(*info, {tensors[0], tensors[1], number}, &key);
+  AppendOverflows(*info, {tensors[0], tensors[1], number}, &key);
   return key.substr(4);
 }
 
-at::Tensor Of(c10::ScalarType type) { return at::zeros({2}, type); }
+at::Tensor Zeros(c10::ScalarType type) { return at::zeros({2}, type); }
 
-TEST(MisfitsTest, OfEachTensorThatTheNumberDoesNotFit) {
-  const at::Tensor bytes = Of(at::kByte), floats = Of(at::kFloat);
+TEST(ScalarsTest, KeyHasAMarkForEachOverflow) {
+  const at::Tensor bytes = Zeros(at::kByte), floats = Zeros(at::kFloat);
   EXPECT_EQ(MarksOf({bytes, bytes}, 2), "");
   EXPECT_EQ(MarksOf({bytes, bytes}, 255), "");
   EXPECT_EQ(MarksOf({bytes, bytes}, 256).size(), 4u);
@@ -35,9 +35,9 @@ TEST(MisfitsTest, OfEachTensorThatTheNumberDoesNotFit) {
   EXPECT_NE(MarksOf({bytes, floats}, 256), MarksOf({floats, bytes}, 256));
 }
 
-TEST(MisfitsTest, OfNumbersOfEachKind) {
-  const at::Tensor bytes = Of(at::kByte), halves = Of(at::kHalf),
-                   floats = Of(at::kFloat), flags = Of(at::kBool);
+TEST(ScalarsTest, EveryKindOfNumberIsChecked) {
+  const at::Tensor bytes = Zeros(at::kByte), halves = Zeros(at::kHalf),
+                   floats = Zeros(at::kFloat), flags = Zeros(at::kBool);
   EXPECT_EQ(MarksOf({bytes, bytes}, true), "");
   EXPECT_EQ(MarksOf({bytes, bytes}, -1), "");
   EXPECT_NE(MarksOf({bytes, bytes}, -1.5), "");
@@ -49,12 +49,12 @@ TEST(MisfitsTest, OfNumbersOfEachKind) {
             "");
   EXPECT_EQ(MarksOf({flags, flags}, 300), "");
   EXPECT_NE(MarksOf({floats, floats}, c10::complex<double>(0, 1)), "");
-  EXPECT_NE(MarksOf({Of(at::kLong), Of(at::kLong)},
+  EXPECT_NE(MarksOf({Zeros(at::kLong), Zeros(at::kLong)},
                     std::numeric_limits<uint64_t>::max()),
             "");
 }
 
-TEST(MisfitsTest, ANumberIsRefusedInPyTorchsWords) {
+TEST(ScalarsTest, OverflowRaisesPyTorchsError) {
   EXPECT_NO_THROW(CheckFits(at::kByte, 255));
   try {
     CheckFits(at::kByte, 256);
