@@ -131,7 +131,7 @@ TEST_F(SideEffectsTest, LocalTensorIsRefusedUnlessItHoldsNumbers) {
   EXPECT_EQ(RefusalOf([&] { local.clone(); }),
             "aten::clone reads a tensor of this process");
   EXPECT_EQ(RefusalOf([&] { local.add_(1); }),
-            "aten::add_.Tensor writes a tensor of this process");
+            "aten::add_.Scalar writes a tensor of this process");
   EXPECT_EQ(RefusalOf([&] { at::add(x, at::ones({})); }), "");
 }
 
