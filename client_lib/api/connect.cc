@@ -10,10 +10,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "client_lib/capture/backend.h"
-#include "client_lib/capture/capture_kernel.h"
-#include "client_lib/capture/copy.h"
-#include "client_lib/capture/process_session.h"
+#include "client_lib/capture/device/backend.h"
+#include "client_lib/capture/device/process_session.h"
+#include "client_lib/capture/kernel/capture_kernel.h"
+#include "client_lib/capture/kernel/copy.h"
 #include "client_lib/session/fork_guard.h"
 #include "client_lib/session/remote_session.h"
 #include "client_lib/session/storage_copies.h"
@@ -48,8 +48,8 @@ absl::StatusOr<std::string> TokenOf(const ConnectOptions& options) {
                                : options.token_file;
   if (file.empty()) {
     return MakeError(absl::StatusCode::kFailedPrecondition, "NO_TOKEN",
-                     "no token: set ConnectOptions::token or token_file, or "
-                     "DJINN_TOKEN_FILE");
+                     "no tenant token was given: set ConnectOptions::token or "
+                     "token_file, or DJINN_TOKEN_FILE");
   }
   return ReadToken(file);
 }
@@ -144,9 +144,9 @@ absl::StatusOr<std::shared_ptr<Session>> Open(const ConnectOptions& options) {
     }
     return MakeError(
         absl::StatusCode::kInvalidArgument, "BAD_DEVICE_WORKERS",
-        absl::StrCat(workers, " workers for device ", index,
-                     ": there are devices 0 to ",
-                     session_options.device_count - 1, ", of 1 to ",
+        absl::StrCat("cannot give device ", index, " ", workers,
+                     " workers: use a device from 0 to ",
+                     session_options.device_count - 1, " and 1 to ",
                      StorageCopies::kMaxMembers, " workers"));
   }
   session_options.device_workers = options.device_workers;

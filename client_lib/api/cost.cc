@@ -4,8 +4,8 @@
 #include <optional>
 #include <utility>
 
-#include "client_lib/capture/lane.h"
-#include "client_lib/capture/process_session.h"
+#include "client_lib/capture/device/lane.h"
+#include "client_lib/capture/device/process_session.h"
 #include "common/error.h"
 #include "common/mutex.h"
 #include "common/status_macros.h"
@@ -62,8 +62,9 @@ absl::StatusOr<Cost> CostScope::Get() {
   const Moment& begin = state_->begin;
   // A session that was opened meanwhile counts from nothing.
   if (begin.session != nullptr && end->session != begin.session) {
-    return MakeError(absl::StatusCode::kFailedPrecondition, "SESSION_CLOSED",
-                     "the session whose cost was asked for is closed");
+    return MakeError(
+        absl::StatusCode::kFailedPrecondition, "SESSION_CLOSED",
+        "the session that was open when the scope began is closed");
   }
   DJINN_ASSIGN_OR_RETURN(const Cost before, Await(begin));
   DJINN_ASSIGN_OR_RETURN(Cost cost, Await(*end));

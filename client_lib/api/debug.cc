@@ -1,6 +1,6 @@
 #include "djinn/debug.h"
 
-#include "client_lib/capture/shape_breaker.h"
+#include "client_lib/capture/inference/shape_breaker.h"
 #include "client_lib/session/debug_flags.h"
 
 namespace djinn {

@@ -5,7 +5,7 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
-#include "client_lib/capture/process_session.h"
+#include "client_lib/capture/device/process_session.h"
 #include "client_lib/session/graph_recorder.h"
 #include "common/error.h"
 #include "common/status_macros.h"
@@ -25,7 +25,7 @@ absl::StatusOr<std::string> ToText(const v1::GraphExport& graphs,
   if (status.ok()) return json;
   return MakeError(
       absl::StatusCode::kInternal, "EXPORT_NOT_JSON",
-      absl::StrCat("the graphs do not go into JSON: ", status.ToString()));
+      absl::StrCat("cannot write the graphs as JSON: ", status.ToString()));
 }
 
 }  // namespace

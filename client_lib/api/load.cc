@@ -1,8 +1,8 @@
 // What happens when the library is loaded: the device becomes known to PyTorch
 // in this process. Nothing connects, starts a thread or forks.
-#include "client_lib/capture/backend.h"
-#include "client_lib/capture/capture_scope_fallback.h"
-#include "client_lib/capture/registration.h"
+#include "client_lib/capture/device/backend.h"
+#include "client_lib/capture/device/operator_observer.h"
+#include "client_lib/capture/registration/registration.h"
 
 namespace djinn {
 namespace {

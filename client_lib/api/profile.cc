@@ -3,7 +3,7 @@
 #include <memory>
 #include <utility>
 
-#include "client_lib/capture/process_session.h"
+#include "client_lib/capture/device/process_session.h"
 #include "client_lib/session/profile_recorder.h"
 #include "common/error.h"
 #include "common/mutex.h"
@@ -56,7 +56,7 @@ ProfileScope::~ProfileScope() {
 absl::StatusOr<Profile> ProfileScope::Finish() {
   DJINN_RETURN_IF_ERROR(status_);
   status_ = MakeError(absl::StatusCode::kFailedPrecondition, "PROFILE_ENDED",
-                      "the profile was finished before");
+                      "the profile has already been finished");
   open_ = false;
   ProfileRecorder& recorder = ProfileRecorder::Global();
   recorder.Stop();

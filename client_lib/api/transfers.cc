@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "client_lib/capture/lane.h"
-#include "client_lib/capture/remote_tensor.h"
+#include "client_lib/capture/device/lane.h"
+#include "client_lib/capture/device/remote_tensor.h"
 #include "client_lib/session/upload_progress.h"
 #include "common/error.h"
 #include "common/status_macros.h"
@@ -43,9 +43,12 @@ absl::StatusOr<PendingTensor> ReadAsync(const at::Tensor& tensor) {
   if (!capture::IsRemote(tensor)) {
     return MakeError(
         absl::StatusCode::kInvalidArgument, "NOT_REMOTE",
-        absl::StrCat("an asynchronous read is for a tensor of a remote device, "
-                     "not of ",
-                     tensor.defined() ? tensor.device().str() : "none"));
+        absl::StrCat("the tensor is ",
+                     tensor.defined()
+                         ? absl::StrCat("on ", tensor.device().str())
+                         : "undefined",
+                     ": an asynchronous read needs a tensor on a remote "
+                     "device"));
   }
   auto state = std::make_shared<PendingTensor::State>();
   state->value = at::empty(
@@ -53,8 +56,10 @@ absl::StatusOr<PendingTensor> ReadAsync(const at::Tensor& tensor) {
   if (tensor.numel() != 0) {
     RemoteStorage* const storage = capture::StorageOf(tensor);
     if (storage == nullptr) {
-      return MakeError(absl::StatusCode::kInvalidArgument, "NOT_REMOTE",
-                       "the tensor was made from an address");
+      return MakeError(
+          absl::StatusCode::kInvalidArgument, "NOT_REMOTE",
+          "the tensor was made from an address, and remote memory has no "
+          "usable address");
     }
     DJINN_ASSIGN_OR_RETURN(
         state->read,

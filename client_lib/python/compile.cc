@@ -1,4 +1,4 @@
-#include "client_lib/python/compile.h"
+#include "djinn/compile.h"
 
 #include <pybind11/stl.h>
 #include <torch/csrc/autograd/python_variable.h>
@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "djinn/compile.h"
+#include "client_lib/python/bindings.h"
 
 namespace djinn::python {
 namespace {
@@ -22,10 +22,10 @@ std::vector<at::Tensor> TensorsOf(const py::list& list) {
   std::vector<at::Tensor> tensors;
   tensors.reserve(list.size());
   for (const py::handle item : list) {
-    // isinstance() would believe what an object says of its class.
+    // isinstance() would trust the object's own __class__.
     if (!PyType_IsSubtype(Py_TYPE(item.ptr()),
                           reinterpret_cast<PyTypeObject*>(THPVariableClass))) {
-      throw py::type_error("not a tensor");
+      throw py::type_error("a registered callable takes tensors only");
     }
     tensors.push_back(THPVariable_Unpack(item.ptr()));
   }
@@ -34,12 +34,12 @@ std::vector<at::Tensor> TensorsOf(const py::list& list) {
 
 py::object Replay(RegisteredCallable& callable, const std::string& key,
                   const py::list& arguments, const py::list& parameters) {
-  const std::vector<at::Tensor> given = TensorsOf(arguments);
+  const std::vector<at::Tensor> inputs = TensorsOf(arguments);
   const std::vector<at::Tensor> used = TensorsOf(parameters);
   std::optional<RegisteredCallable::Result> result;
   {
     const py::gil_scoped_release release;
-    result = callable.Replay(key, given, used);
+    result = callable.Replay(key, inputs, used);
   }
   if (!result.has_value()) return py::none();
   py::list outputs;
@@ -59,11 +59,11 @@ void BindCompile(py::module_& module) {
       .def("begin",
            [](RegisteredCallable& callable, const std::string& key,
               const py::list& arguments, const py::list& parameters,
-              uint64_t unasked) {
-             const std::vector<at::Tensor> given = TensorsOf(arguments);
+              uint64_t skipped_calls) {
+             const std::vector<at::Tensor> inputs = TensorsOf(arguments);
              const std::vector<at::Tensor> used = TensorsOf(parameters);
              const py::gil_scoped_release release;
-             return callable.Begin(key, given, used, unasked);
+             return callable.Begin(key, inputs, used, skipped_calls);
            })
       .def("end",
            [](RegisteredCallable& callable, const py::list& outputs) {

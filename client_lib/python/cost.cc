@@ -1,20 +1,19 @@
-#include "client_lib/python/cost.h"
+#include "djinn/cost.h"
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "client_lib/python/errors.h"
-#include "djinn/cost.h"
+#include "client_lib/python/bindings.h"
 
 namespace djinn::python {
 
 namespace py = pybind11;
 
 void BindCost(py::module_& module) {
-  // Each may wait for a worker.
+  // These release the GIL, because each may wait for a worker.
   py::class_<CostScope>(module, "CostScope")
       .def(py::init<>(), py::call_guard<py::gil_scoped_release>())
       .def("close", &CostScope::Close, py::call_guard<py::gil_scoped_release>())
-      // Seconds, bytes up and down, runs.
+      // Returns (seconds, bytes up, bytes down, runs).
       .def("get", [](CostScope& scope) {
         absl::StatusOr<Cost> cost;
         {

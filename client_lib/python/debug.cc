@@ -1,4 +1,4 @@
-#include "client_lib/python/debug.h"
+#include "djinn/debug.h"
 
 #include <pybind11/stl.h>
 
@@ -12,8 +12,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "client_lib/python/errors.h"
-#include "djinn/debug.h"
+#include "client_lib/python/bindings.h"
 #include "djinn/graph.h"
 #include "djinn/hints.h"
 
@@ -22,8 +21,9 @@ namespace {
 
 namespace py = pybind11;
 
-// Folders whose lines are not the program's own. Set once, at import; never
-// freed, since threads may still issue calls while the interpreter ends.
+// The folders whose lines are not the program's own. Set once, at import, and
+// never freed, because threads may still issue calls while the interpreter
+// ends.
 const std::vector<std::string>* library_folders = nullptr;
 
 bool IsLibrary(absl::string_view file) {
@@ -41,8 +41,9 @@ std::string TextOf(PyObject* text) {
   return "?";
 }
 
-// The innermost line of this thread's that is the program's own: "model.py:12
-// in Net.forward". PyTorch's bindings have released the GIL.
+// Returns the innermost line of this thread that is the program's own, such as
+// "model.py:12 in Net.forward". It takes the GIL, which PyTorch's bindings have
+// released.
 std::string ProgramLine() {
   if (!Py_IsInitialized() || _Py_IsFinalizing()) return "";
   const py::gil_scoped_acquire acquire;

@@ -1,18 +1,17 @@
-#include "client_lib/python/errors.h"
-
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "client_lib/python/bindings.h"
 
 namespace djinn::python {
 namespace {
 
 namespace py = pybind11;
 
-// Makes an exception of (code, reason, error id, message, seconds until a retry
-// or None). Set once, at import;
-// never freed, since threads may still fail while the interpreter ends.
+// Creates an exception from (code, reason, error id, message, seconds until a
+// retry or None). Set once, at import, and never freed, because threads may
+// still fail while the interpreter ends.
 PyObject* factory = nullptr;
 
 [[noreturn]] void Raise(const Error& error) {
@@ -22,9 +21,9 @@ PyObject* factory = nullptr;
   throw py::error_already_set();
 }
 
-// Runs below PyTorch's Python bindings, which have released the GIL and hand
-// error_already_set to the caller, from autograd's threads too. An interpreter
-// that is ending gives the GIL to nobody else.
+// Runs below PyTorch's Python bindings, also on autograd's threads. The
+// bindings have released the GIL, and they raise error_already_set in the
+// caller. An interpreter that is ending grants the GIL to no other thread.
 void Translate(const Error& error) {
   if (factory == nullptr || !Py_IsInitialized() || _Py_IsFinalizing()) return;
   const py::gil_scoped_acquire acquire;

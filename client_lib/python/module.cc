@@ -1,5 +1,6 @@
-// The Python extension djinn._djinn: the public C++ API as Python sees it, and
-// Djinn's exceptions as Python's. The package's Python files give it its shape.
+// The Python extension djinn._djinn: binds the public C++ API and converts
+// Djinn's errors to Python exceptions. The package's Python files define the
+// interface that programs use.
 #include <ATen/Context.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
@@ -13,14 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "client_lib/python/compile.h"
-#include "client_lib/python/cost.h"
-#include "client_lib/python/debug.h"
-#include "client_lib/python/errors.h"
-#include "client_lib/python/places.h"
-#include "client_lib/python/profile.h"
-#include "client_lib/python/transfers.h"
-#include "client_lib/python/urgency.h"
+#include "client_lib/python/bindings.h"
 #include "djinn/djinn.h"
 
 namespace djinn {
@@ -28,7 +22,7 @@ namespace {
 
 namespace py = pybind11;
 
-// What Python gives and takes as seconds.
+// Python passes durations in seconds.
 absl::Duration Seconds(double seconds) { return absl::Seconds(seconds); }
 
 void OpenSession(const ConnectOptions& options) {
@@ -90,7 +84,7 @@ ConnectOptions OptionsFrom(const py::dict& arguments) {
                                entry("private_key_file"), entry("server_name"),
                                entry("worker_server_name")};
     } else {
-      throw py::type_error("unknown option " + name);
+      throw py::type_error("connect() has no option " + name);
     }
   }
   return options;
@@ -115,7 +109,7 @@ std::unique_ptr<EmbeddedCluster> StartCluster(
   return *std::move(cluster);
 }
 
-// Destroying a cluster waits for its processes: not with the GIL.
+// Destroying a cluster waits for its processes, so this releases the GIL.
 struct ReleaseAndDelete {
   void operator()(EmbeddedCluster* cluster) const {
     const py::gil_scoped_release release;

@@ -1,6 +1,6 @@
-#include "client_lib/python/places.h"
-
 #include <pybind11/pybind11.h>
+
+#include "client_lib/python/bindings.h"
 
 namespace djinn::python {
 namespace {

@@ -1,4 +1,4 @@
-#include "client_lib/python/profile.h"
+#include "djinn/profile.h"
 
 #include <pybind11/stl.h>
 
@@ -8,8 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "client_lib/python/errors.h"
-#include "djinn/profile.h"
+#include "client_lib/python/bindings.h"
 
 namespace djinn::python {
 namespace {

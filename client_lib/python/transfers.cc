@@ -1,4 +1,4 @@
-#include "client_lib/python/transfers.h"
+#include "djinn/transfers.h"
 
 #include <torch/csrc/autograd/python_variable.h>
 
@@ -9,21 +9,20 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
-#include "client_lib/python/errors.h"
+#include "client_lib/python/bindings.h"
 #include "common/mutex.h"
 #include "djinn/error.h"
-#include "djinn/transfers.h"
 
 namespace djinn::python {
 namespace {
 
 namespace py = pybind11;
 
-// The numbers of values that are here, on their way from the threads that bring
-// them, which never take the GIL, to the Python thread that calls back.
+// Passes the numbers of finished reads from the threads that finish them, which
+// never take the GIL, to the Python thread that runs the callbacks.
 class ReadyQueue {
  public:
-  // Never destroyed: values may come while the process ends.
+  // Never destroyed, because reads may finish while the process ends.
   static ReadyQueue& Get() {
     static ReadyQueue* const queue = new ReadyQueue;
     return *queue;
@@ -34,7 +33,7 @@ class ReadyQueue {
     numbers_.push_back(number);
     changed_.Signal();
   }
-  // Nothing once Stop() was called.
+  // Returns nullopt after Stop().
   std::optional<uint64_t> Pop() {
     MutexLock lock(&mu_);
     while (!stopped_ && numbers_.empty()) changed_.Wait(&mu_);
@@ -52,14 +51,14 @@ class ReadyQueue {
  private:
   Mutex mu_;
   CondVar changed_;
-  // As many as there are reads with a callback that are not done.
+  // Its size is bounded by the number of unfinished reads with a callback.
   std::deque<uint64_t> numbers_ ABSL_GUARDED_BY(mu_);
   bool stopped_ ABSL_GUARDED_BY(mu_) = false;
 };
 
 PendingTensor StartRead(const py::object& tensor) {
   if (!THPVariable_Check(tensor.ptr())) {
-    throw py::type_error("a tensor is expected");
+    throw py::type_error("read_async() needs a torch.Tensor");
   }
   const at::Tensor& value = THPVariable_Unpack(tensor.ptr());
   absl::StatusOr<PendingTensor> pending = absl::UnknownError("");
@@ -89,11 +88,11 @@ py::object WaitFor(const PendingTensor& pending,
   return py::reinterpret_steal<py::object>(THPVariable_Wrap(*value));
 }
 
-// Who is told about uploads; with the GIL.
+// The Python callback for upload progress. Guarded by the GIL.
 PyObject* progress = nullptr;
 
-// In the uploading thread, where PyTorch's bindings have released the GIL.
-void TellProgress(uint64_t done, uint64_t total) {
+// Runs on the uploading thread, where PyTorch's bindings have released the GIL.
+void ReportProgress(uint64_t done, uint64_t total) {
   if (!Py_IsInitialized() || _Py_IsFinalizing()) return;
   const py::gil_scoped_acquire acquire;
   if (progress == nullptr) return;
@@ -109,7 +108,7 @@ void SetProgress(const py::object& callback, uint64_t min_bytes) {
   Py_XDECREF(progress);
   progress = callback.is_none() ? nullptr : callback.inc_ref().ptr();
   const py::gil_scoped_release release;
-  SetUploadProgress(callback.is_none() ? nullptr : &TellProgress, min_bytes);
+  SetUploadProgress(callback.is_none() ? nullptr : &ReportProgress, min_bytes);
 }
 
 }  // namespace

@@ -1,5 +1,3 @@
-#include "client_lib/python/urgency.h"
-
 #include <pybind11/stl.h>
 
 #include <algorithm>
@@ -8,7 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "client_lib/python/errors.h"
+#include "client_lib/python/bindings.h"
 
 namespace djinn::python {
 namespace {
@@ -33,7 +31,8 @@ Priority PriorityNamed(const std::string& name) {
 }
 
 void BindUrgency(py::module_& module) {
-  // Seconds, or None for no deadline; returns what was said before.
+  // Takes the deadline in seconds, or None for no deadline. Returns the former
+  // urgency.
   module.def("set_urgency", [](const std::string& priority,
                                std::optional<double> run_deadline) {
     Urgency urgency;

@@ -230,7 +230,7 @@ TEST_F(ModulesTest, AFunctionThatChangesItsModulesIsCalledAsEver) {
   }
   EXPECT_EQ(toggles.statistics().replays, 0u);
   EXPECT_EQ(toggles.statistics().refusal,
-            "it changes its modules, or what its key tells");
+            "it changes its modules, or the result of its key");
   EXPECT_EQ(replaces.statistics().replays, 0u);
   EXPECT_EQ(replaces.statistics().refusal, "it replaces a tensor that it uses");
 }

@@ -115,7 +115,8 @@ class DJINN_API RegisteredCallable {
   // something is being captured already; the function is to be called as ever.
   // `unasked`: calls since the last Begin() for which it was not called.
   bool Begin(const std::string& key, const std::vector<at::Tensor>& arguments,
-             const std::vector<at::Tensor>& parameters, uint64_t unasked = 0);
+             const std::vector<at::Tensor>& parameters,
+             uint64_t skipped_calls = 0);
   // Ends it. Not 0: names the recording, with which `outputs` go.
   uint64_t End(const std::vector<at::Tensor>& outputs);
   // Ends it without a result: the function threw, or, with a refusal, did what

@@ -1,13 +1,18 @@
-"""Run PyTorch on GPUs that are somewhere else.
+"""Runs PyTorch programs on accelerators of other machines.
 
     import torch, djinn
 
     djinn.connect("127.0.0.1:7000", token_file="token")
-    y = (torch.randn(4, 4).to(djinn.device()) @ w).cpu()
+    y = (torch.randn(4, 4).to(djinn.device()) @ w.to(djinn.device())).cpu()
 
-The device is "remote_accelerator", or DJINN_DEVICE_NAME as it was when this was
-imported. A program that never connects gets a session at the first use of the
-device, from DJINN_COORDINATOR and DJINN_TOKEN_FILE.
+Tensors on the device behave like those on any other PyTorch device. Calls on them return
+before they are executed; reading a value waits for it. Calls raise djinn.Error if Djinn
+fails, and PyTorch's own errors if the call itself is wrong.
+
+The device's name is "remote_accelerator", or the value that DJINN_DEVICE_NAME had when this
+package was imported. A program that does not connect gets a session when it first uses the
+device, from DJINN_COORDINATOR and DJINN_TOKEN_FILE. All times are in seconds, and all sizes
+of memory in bytes. The functions may be called from any thread.
 """
 
 from djinn import _load

@@ -1,6 +1,6 @@
-"""What `import torch` runs once this package is installed.
+"""The entry point that `import torch` calls if this package is installed.
 
-A module of its own: torch may be imported by djinn, which is then not whole yet.
+It is a separate module, because djinn itself may be importing torch and be incomplete.
 """
 
 

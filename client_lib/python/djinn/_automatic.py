@@ -1,4 +1,4 @@
-"""Modules whose calls repeat, registered by themselves where nothing is lost by it."""
+"""Registers modules whose calls repeat, if their code has no side effects."""
 
 import io
 import logging
@@ -16,12 +16,12 @@ from djinn._environment import Checks, Environment
 from djinn._outside import Unwatchable
 from djinn._stable import is_stable_class, is_stable_function, is_stable_module
 
-# Calls of a module before it is looked at, and refusals without a call carried out again
-# in between after which it is left alone.
+# The number of calls before a module is registered, and the number of refusals without a
+# replay in between after which it is never tried again.
 _CALLS_BEFORE = 2
 _MAX_REFUSALS = 4
 
-# What comes with Python or NumPy, but for what does nothing that would be missed.
+# Packages of Python and NumPy whose functions may have side effects.
 _PACKAGES_WITH_EFFECTS = (sys.stdlib_module_names | {"numpy"}) - frozenset(
     "abc builtins collections copy dataclasses enum functools inspect itertools math operator "
     "re types typing warnings weakref _thread".split()
@@ -37,7 +37,7 @@ _thread = threading.local()
 
 
 class _Forward:
-    """Calls a module, and does not keep it alive."""
+    """Calls a module without keeping it alive."""
 
     def __init__(self, module):
         self._module = weakref.ref(module)
@@ -55,7 +55,7 @@ Environment.transparent[_Forward] = "module"
 
 
 class _OnlyOperators(Checks):
-    """Refuses code that may do more than call operators."""
+    """Refuses code that may have side effects."""
 
     def check(self, thing):
         if isinstance(thing, (logging.Logger, logging.Handler, io.IOBase)):
@@ -88,14 +88,14 @@ class _OnlyOperators(Checks):
 
 
 def _check_package(what, module):
-    """Refuses what may have an effect, or a state."""
+    """Refuses a thing of a package that may have side effects or state."""
     package = (module or "").partition(".")[0]
     if package in _PACKAGES_WITH_EFFECTS:
         raise Unwatchable(f"it refers to {what} of {package}, whose work would be missed")
 
 
 class _SilentEnvironment(Environment):
-    """What a module refers to, or what an argument brings along; it does not hold the module."""
+    """The environment of a module or an argument. It does not keep the module alive."""
 
     def __init__(self, function):
         free = weakref.ref(function.module) if isinstance(function, _Forward) else None
@@ -109,17 +109,17 @@ class _AutomaticCallable(CompiledCallable):
         try:
             return super()._look_around()
         except BaseException:
-            # What the last one holds may hold the module by now.
+            # The last environment may keep the module alive by now.
             self._environment = None
             raise
 
     def recorded(self):
-        """Calls captured that could be carried out again."""
+        """Returns the number of captured calls that can be replayed."""
         return self._recorded
 
 
 class _Repeating:
-    """A module, once it was called on a device."""
+    """The state of a module that was called on a device."""
 
     def __init__(self, module):
         self.module = weakref.ref(module)
@@ -147,7 +147,7 @@ class _Repeating:
         return result
 
 
-# By id, of those that live: modules may be equal, or not hashable.
+# The live modules by id, because modules may be equal or not hashable.
 _modules = {}
 
 
@@ -160,7 +160,7 @@ def _repeating_of(module):
 
 
 def _call(self, *args, **kwargs):
-    # Under another module's call, this one is part of it.
+    # A module that another module calls is part of that call.
     if (
         torch.is_grad_enabled()
         or getattr(_thread, "inside", False)
@@ -184,26 +184,27 @@ def _is_remote(args, kwargs):
 
 
 def set_automatic_registration(on):
-    """Whether modules whose calls repeat are registered as djinn.compile() does.
+    """Sets whether modules whose calls repeat are registered automatically.
 
-    That is for the outermost module called, with a tensor on the device, while gradients
-    are off. It is left as it is where djinn.compile() would be refused, and where its
-    code may do what would not happen again: it prints, logs, uses files, clocks or random
-    numbers of Python's. DJINN_AUTOMATIC_REGISTRATION=1 begins with it.
+    The registration is that of djinn.compile(). It applies to the outermost module that is
+    called with a tensor on the device while gradients are off. A module is not registered if
+    djinn.compile() would refuse it, or if its code may have side effects: it prints, logs, or
+    uses files, clocks or Python's random numbers. DJINN_AUTOMATIC_REGISTRATION=1 enables it
+    initially.
     """
     torch.nn.Module.__call__ = _call if on else _call_as_ever
 
 
 def begin():
-    """As the environment says."""
+    """Applies DJINN_AUTOMATIC_REGISTRATION."""
     value = os.environ.get("DJINN_AUTOMATIC_REGISTRATION", "0")
     if value not in ("0", "1"):
-        raise ImportError(f"DJINN_AUTOMATIC_REGISTRATION is {value!r}, must be 0 or 1")
+        raise ImportError(f"DJINN_AUTOMATIC_REGISTRATION is {value!r}: it must be 0 or 1")
     set_automatic_registration(value == "1")
 
 
 def registered_modules():
-    """The modules that were looked at, with the statistics of each; see djinn.compile()."""
+    """Returns (module, statistics) for each module that was tried; see djinn.compile()."""
     return [
         (module, repeating.callable.statistics())
         for repeating in list(_modules.values())

@@ -1,7 +1,7 @@
-"""Caches of transformers as arguments: looked through before a call, changed as it changes them.
+"""Caches of transformers as arguments of registered callables.
 
-A cache, its layers, and the lists and dictionaries in them are places: what a call leaves in a
-place goes to the same place of the cache that another call is given.
+A cache, its layers, and the lists and dictionaries in them are places. A call's changes to a
+place are repeated in the same place of the cache that a replayed call receives.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""Sends factory calls that name no device to a remote one."""
+"""Creates tensors on a remote device by default."""
 
 import contextlib
 import contextvars
@@ -10,10 +10,10 @@ from torch.utils._device import _device_constructors
 
 from djinn import _session
 
-# The innermost scope's device, of the current thread or asyncio task.
+# The device of the innermost scope in the current thread or asyncio task.
 _device = contextvars.ContextVar("djinn_capture_device", default=None)
 
-# Per thread: how many scopes are open in its tasks, and the mode they share.
+# For each thread: the number of open scopes in its tasks, and the mode that they share.
 _thread = threading.local()
 
 
@@ -28,7 +28,7 @@ class FactoriesGoRemote(TorchFunctionMode):
 
 
 def current_device():
-    """The device of the innermost scope, or None."""
+    """Returns the device of the innermost scope, or None."""
     return _device.get()
 
 
@@ -40,7 +40,7 @@ def _push_mode():
 
 
 def _pop_mode():
-    """Tasks of one thread leave in any order: the mode need not be the last."""
+    """Removes the mode, which need not be the last: tasks of one thread leave in any order."""
     _thread.scopes -= 1
     if _thread.scopes:
         return
@@ -53,10 +53,11 @@ def _pop_mode():
 
 @contextlib.contextmanager
 def capture(index=0):
-    """`with djinn.capture(): torch.randn(3)` makes a remote tensor.
+    """`with djinn.capture(): torch.randn(3)` creates a remote tensor.
 
-    Holds for the current thread and asyncio task; scopes nest. Tensors that exist
-    already stay where they are.
+    Within the block, factories that name no device create their tensor on virtual device
+    `index`. The scope applies to the current thread or asyncio task, and scopes nest. Calls
+    that name a device, and tensors that exist already, are unaffected.
     """
     _push_mode()
     outer = _device.set(_session.device(index))

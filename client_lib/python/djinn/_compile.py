@@ -1,4 +1,4 @@
-"""Registered callables: capture a function once, then carry its calls out as a whole."""
+"""Registered callables: captures a function once, and then replays its calls."""
 
 import ctypes
 import enum
@@ -24,7 +24,10 @@ from djinn._values import is_value
 
 
 class CompiledCallable:
-    """What djinn.compile() returns; called as the function is."""
+    """The result of djinn.compile(). It is called with the function's arguments.
+
+    Thread-safe as far as the function is.
+    """
 
     environment_type = Environment
 
@@ -33,41 +36,41 @@ class CompiledCallable:
         self._function = function
         self._callable = _djinn.RegisteredCallable(_name_of(function) if name is None else name)
         self._environment = None
-        # Whether it decorates a function in a class, which takes the object first.
+        # Whether it decorates a method, whose first argument is the object.
         self._is_method = False
-        # Counts the environments that were not like the one before, which each has as
-        # its number.
+        # Counts the environments that differ from the one before. Each has the count as its
+        # number.
         self._environments = 0
         self._arguments = Arguments(self.environment_type, _numbers)
-        # A short key for every combination of values that was met.
+        # A short key for every known combination of values.
         self._keys = {}
-        # How to give the outputs of a recording their form. Whoever finds a
-        # recording finds its form, if need be once it has the lock: one that is
-        # forgotten goes with a whole dictionary, in whose place another one comes.
+        # The functions that give the outputs of each recording their form. A thread that
+        # finds a recording finds its form, if necessary under the lock: forms are forgotten
+        # by replacing the whole dictionary.
         self._forms = {}
-        # Those that they took the place of, for whoever found one just before.
+        # The former dictionary, for a thread that found a recording just before.
         self._former_forms = {}
-        # How many of them there may be before it is seen which are forgotten.
+        # The number of forms above which those of forgotten recordings are dropped.
         self._most_forms = _MIN_FORMS
-        # Calls captured that could be carried out again.
+        # The number of captured calls that can be replayed.
         self._recorded = 0
-        # Keys of calls that read values, and for each size of their arguments where
-        # to begin to ask for them.
+        # The keys of calls that read values, and the first question for each size of their
+        # arguments.
         self._reading = {}
         self._answers = {}
         self._lock = threading.Lock()
         self._refusal = ""
-        # Calls that are not looked at, after so many in succession that were in vain.
+        # The number of next calls to skip, and of consecutive captures without a result.
         self._calls_to_wait = 0
         self._calls_in_vain = 0
-        # Those that were left alone since the last that might have been captured.
+        # The number of calls that were skipped since the last begin().
         self._calls_unasked = 0
 
     def __call__(self, /, *args, **kwargs):
         prepared = self._prepare(args, kwargs)
         if prepared is None:
             return self._function(*args, **kwargs)
-        # Another thread may find another one meanwhile, or none.
+        # Another thread may replace the dictionary in the meantime.
         environment, call, places, values = prepared
         forms = self._forms
         answers = None
@@ -88,7 +91,7 @@ class CompiledCallable:
         unasked, self._calls_unasked = self._calls_unasked, 0
         if not self._callable.begin(*call, unasked):
             if self._callable.statistics()[2] == _NEVER_ALIKE:
-                self._wait(_MOST_GOOD_CALLS_TO_WAIT)  # There may be some in between.
+                self._wait(_MOST_GOOD_CALLS_TO_WAIT)  # Some calls in between may recur.
             return self._function(*args, **kwargs)
         if answers is None:
             result, is_refused = self._capture(prepared, args, kwargs, self._function)
@@ -107,13 +110,14 @@ class CompiledCallable:
         if instance is None or not self._is_method:
             return self
         raise TypeError(
-            f"djinn.compile() of a method: {self._function.__name__} of "
-            f"{type(instance).__name__} knows no object yet. Compile the object instead, "
-            "djinn.compile(model), or the method that is bound to one"
+            f"djinn.compile() cannot decorate {self._function.__name__}, a method of "
+            f"{type(instance).__name__}: compile the object, djinn.compile(model), or its "
+            "bound method"
         )
 
     def statistics(self):
-        """Calls carried out again, calls captured, and why the last was refused."""
+        """Returns a dict of "replays" and "captures", the numbers of calls that were replayed and
+        captured, and "refusal", the reason why the last call was not registered, or ""."""
         replays, captures, refusal = self._callable.statistics()
         return {
             "replays": replays,
@@ -122,14 +126,13 @@ class CompiledCallable:
         }
 
     def warm_up(self, /, *args, **kwargs):
-        """Calls the function with these arguments until such a call is carried out as a whole.
+        """Calls the function with these arguments until a call is replayed, at most eight times.
 
-        Eight times at most; each is a call in earnest: a training step trains, a generator
-        draws. What a call changes of its arguments, the next one is given. That other
-        tensors may come in their place is known after a second warm-up, or call, with
-        others: until then one more call is captured. Returns
-        statistics(). Raises djinn.Error (NOT_REGISTRABLE), which says why, where no call
-        can be carried out so.
+        Each call has its full effect: a training step trains, and a generator draws. A call
+        receives the arguments as the one before left them. Tensors that were the same in all
+        captured calls are assumed to stay the same, so a call on other tensors is captured once
+        more unless another warm-up has used other tensors. Returns statistics(). Raises
+        djinn.Error with the reason NOT_REGISTRABLE, and the refusal, if no call was replayed.
         """
         for _ in range(_MAX_WARM_UP_CALLS):
             before = self.statistics()
@@ -139,18 +142,18 @@ class CompiledCallable:
             if after["replays"] > before["replays"]:
                 return after
             if after["captures"] == before["captures"]:
-                # Nothing is going to be found out by calling it again.
+                # Another call would not show anything new.
                 break
-        refusal = self.statistics()["refusal"] or "no call was like the one before"
+        refusal = self.statistics()["refusal"] or "no call equals the one before"
         raise Error(refusal, "FAILED_PRECONDITION", "NOT_REGISTRABLE")
 
     def forget(self):
-        """Has every call be captured anew: all that is known of earlier ones is dropped.
+        """Forgets every captured call, so that calls are captured again.
 
-        Workers are told that what these kept using is no model any more.
+        Workers stop counting the captured tensors as a model.
         """
         with self._lock:
-            # Who has found a recording of these holds the forms, if they are not the last.
+            # A thread that has found a recording of these holds their dictionary.
             self._former_forms, self._forms = self._forms, {}
             self._environment = None
             self._arguments = Arguments(self.environment_type, _numbers)
@@ -170,7 +173,7 @@ class CompiledCallable:
                 with questions:
                     return self._function(*args, **kwargs)
             finally:
-                # The recording is to know of none that would stay.
+                # The recording refuses tensors that stay alive.
                 questions.forget_tensors()
 
         result, _ = self._capture(prepared, args, kwargs, function, questions.is_as_expected)
@@ -178,7 +181,7 @@ class CompiledCallable:
         return result
 
     def _ask(self, call):
-        """What is known of the call by its questions' answers; None if it is to be left alone."""
+        """Returns the call's Answers, or None if the call must not be registered."""
         key, tensors, _ = call
         described = key, describe(tensors)
         with self._lock:
@@ -189,24 +192,24 @@ class CompiledCallable:
         try:
             known = answers.of(tensors)
         except RuntimeError:
-            # Whatever is wrong with the values, the function says it.
+            # The function itself reports what is wrong with the values.
             return None
         if known is None:
-            self._refusal = "the values that it reads are too many different ones"
+            self._refusal = "it reads too many different values"
         return known
 
     def _reads_values(self):
         return self._callable.statistics()[2].startswith(_READS_A_VALUE)
 
     def _capture(self, prepared, args, kwargs, function, is_as_expected=lambda: True):
-        """What the function returns, and whether the session refused the recording."""
+        """Returns the function's result, and whether the session refused the recording."""
         environment, _, places, values = prepared
         try:
             given = Given(places)
             before = self._world(prepared, args, kwargs)
             result = function(*args, **kwargs)
             outputs, form = take_apart(result, environment, given)
-            # What the call left behind, as an optimizer's state, is around the next.
+            # The call may create state that the next call refers to, such as an optimizer's.
             changed = environment.changed()
             self._refusal = ""
             if form is None:
@@ -216,10 +219,10 @@ class CompiledCallable:
             elif changed or before != self._world(prepared, args, kwargs):
                 self._refusal = "it changes what it refers to, or its arguments"
             elif before[0] != values:
-                # The call is known by them.
+                # These values are part of the key.
                 self._refusal = "what it refers to was changed while it was called"
             elif not is_as_expected():
-                self._refusal = "calls that should be alike are not"
+                self._refusal = "equal calls issued different operators"
         except BaseException:
             self._callable.abandon()
             raise
@@ -238,24 +241,24 @@ class CompiledCallable:
         return result, not recording
 
     def _wait(self, most=None):
-        """After a call that was in vain: looking around takes longer than many functions."""
+        """Skips calls after a fruitless capture: inspecting may take longer than the function."""
         self._calls_in_vain += 1
         doublings = self._calls_in_vain - _CALLS_IN_VAIN
         if most is None:
-            # Those that are carried out again may be among them.
+            # Calls that can be replayed may be among the skipped ones.
             replays = self._callable.statistics()[0]
             most = _MOST_GOOD_CALLS_TO_WAIT if replays else _MOST_CALLS_TO_WAIT
         self._calls_to_wait = min(2**doublings, most) if doublings > 0 else 0
 
     def _drop_forms(self):
-        """Of recordings that are not going to be found any more; the lock is held."""
+        """Drops the forms of forgotten recordings. The caller holds the lock."""
         forms = self._former_forms = self._forms
         self._forms = {number: forms[number] for number in self._callable.recordings()
                        if number in forms}
         self._most_forms = max(_MIN_FORMS, 2 * len(self._forms))
 
     def _world(self, prepared, args, kwargs):
-        """What a call must leave as it is, besides what is on devices."""
+        """Returns the state, besides that on devices, that a call must not change."""
         environment, (_, tensors, _), places, _ = prepared
         leaves, spec = _pytree.tree_flatten((args, kwargs), is_leaf=is_cache)
         things = [(id(leaf), leaf if is_value(leaf) else None) for leaf in leaves]
@@ -268,7 +271,7 @@ class CompiledCallable:
             things,
             [_attributes_of(tensor) for tensor in tensors],
             [self._arguments.look_at_class(kind) for kind in classes],
-            # Hooks in one dictionary are one hook to C++.
+            # To C++, all hooks in one dictionary are one hook.
             [_count_of_hooks(tensor) for tensor in tensors],
             random.getstate(),
             _state_of_numpy(numpy) if numpy else None,
@@ -276,9 +279,10 @@ class CompiledCallable:
         )
 
     def _prepare(self, args, kwargs):
-        """The environment, the call, the places that it is given, and values in the environment.
+        """Returns (environment, call, places among the arguments, values in the environment).
 
-        The call: its key, tensors given, tensors used besides. None if it cannot be registered.
+        The call is (key, input tensors, captured tensors). Returns None if it cannot be
+        registered.
         """
         modes = _modes()
         if modes is None:
@@ -287,14 +291,14 @@ class CompiledCallable:
         if parametrize._cache_enabled:
             self._refusal = "parametrizations are cached: their results outlast the call"
             return None
-        # Below 0 where threads count at the same time.
+        # It may be negative, because threads count without a lock.
         if self._calls_to_wait > 0:
             self._calls_to_wait -= 1
             self._calls_unasked += 1
             return None
         try:
             environment, values = self._surroundings()
-        except Exception as error:  # whatever user code in properties may raise
+        except Exception as error:  # Properties may raise any exception.
             return self._refuse(str(error))
         if not kwargs and all(type(arg) is torch.Tensor for arg in args):
             tensors, form, places = list(args), len(args), ()
@@ -349,7 +353,7 @@ class CompiledCallable:
 
 
 def _name_of(function):
-    """What operators see: a function's name, or a module's class."""
+    """Returns the name that operators see: a function's name, or a module's class."""
     return getattr(function, "__qualname__", None) or getattr(
         function, "__name__", type(function).__name__
     )
@@ -357,31 +361,32 @@ def _name_of(function):
 
 Environment.transparent[CompiledCallable] = "_function"
 
-# Numbers are never used again: recordings outlive the dictionaries of keys.
+# Numbers are never reused, because recordings outlive the dictionaries of keys.
 _numbers = iter(range(1, 1 << 62))
 _MAX_KEYS = 1024
 _MAX_WARM_UP_CALLS = 8
-# As many calls were left alone that the next is captured, whatever those before were like.
+# A number of skipped calls with which the next call is captured in any case.
 _WANTED = 1 << 20
-# Calls that may be refused in succession before others wait, and how many wait at most.
+# The number of consecutive refusals after which calls are skipped, and the largest number of
+# calls to skip, without and with replays.
 _CALLS_IN_VAIN = 4
 _MOST_CALLS_TO_WAIT, _MOST_GOOD_CALLS_TO_WAIT = 64, 8
-# How it begins what the session says of a call that does.
+# The beginning of the session's refusal of a call that reads a value.
 _READS_A_VALUE = "it reads a value from the device"
-# What it says where too many calls were like none before.
-_NEVER_ALIKE = "no call was like an earlier one"
-# Of one function, before it is looked for those that are not needed any more.
+# The refusal if too many calls differed from all earlier ones.
+_NEVER_ALIKE = "no call equals an earlier one"
+# The number of forms of one function that are kept without looking for forgotten ones.
 _MIN_FORMS = 64
 
 
 def _make_room(known, most):
-    """For one more of so many: what was met first goes."""
+    """Makes room for one more entry by removing the oldest ones."""
     while len(known) >= most:
         del known[next(iter(known))]
 
 
 def _attributes_of(tensor):
-    """Those that the program gave it; None if not all are plain values."""
+    """Returns the attributes that the program set, or None if one is not a plain value."""
     attributes = vars(tensor)
     if not all(map(is_value, attributes.values())):
         return None
@@ -396,7 +401,7 @@ def _count_of_hooks(tensor):
 
 
 def _class_that_is_lost(outputs, args, kwargs):
-    """Of a tensor that the call has made: where it is carried out as a whole it is a plain one."""
+    """Returns the class of a new tensor that a replay would return as a plain one, or None."""
     given = set(map(id, _pytree.tree_leaves((args, kwargs))))
     for tensor in outputs:
         if type(tensor) is not torch.Tensor and id(tensor) not in given:
@@ -405,22 +410,22 @@ def _class_that_is_lost(outputs, args, kwargs):
 
 
 def _state_of(generator):
-    """Of one of this process, to be compared; without an operator, as those are watched."""
+    """Returns the state of a local generator without calling an operator, which is observed."""
     state = generator.get_state()
     return ctypes.string_at(state.data_ptr(), state.numel())
 
 
 def _state_of_numpy(numpy):
-    """That of its random numbers, to be compared."""
+    """Returns the state of NumPy's random numbers."""
     state = numpy.random.get_state()
     if not isinstance(state, tuple):
-        # Of another generator than the usual one.
+        # The program uses another generator than the default one.
         return repr(state)
     return [part.tobytes() if isinstance(part, numpy.ndarray) else part for part in state]
 
 
 def _modes():
-    """The devices that factories go to; None if something else sees every call."""
+    """Returns the devices of factories, or None if another mode must see every call."""
     if torch._C._len_torch_dispatch_stack() or torch._C._get_tracing_state():
         return None
     count = torch._C._len_torch_function_stack()
@@ -439,16 +444,16 @@ def _modes():
 
 
 def _settings():
-    """Those that PyTorch's own Python code asks for, and keeps in Python."""
+    """Returns the settings that PyTorch's Python code keeps in Python."""
     einsum = torch.backends.opt_einsum
     return torch.backends.mha.get_fastpath_enabled(), einsum.enabled, einsum.strategy
 
 
 def compile(function):
-    """Registers a function or module whose calls repeat; returns what to call instead.
+    """Registers a function or module whose calls repeat, and returns what to call instead.
 
-    Its calls are captured; once two in succession were captured alike, further ones
-    are carried out on the worker as a whole, without its Python code running.
+    Its calls are captured. Once two consecutive calls have been captured with equal results,
+    later ones are replayed on the worker, and the function's Python code does not run.
 
         @djinn.compile
         def step(inputs, labels):
@@ -458,26 +463,29 @@ def compile(function):
             optimizer.step()
             return loss.detach()
 
-    The function must do nothing but call operators on one device, depending on its
-    arguments and on what it refers to: modules, optimizers, tensors and plain values in
-    its closure, its defaults and the globals that it names are looked through, and a
-    change of them, such as another learning rate or eval(), is another call. What Djinn
-    sees that it cannot repeat (a value that is read, a shape that depends on data, a
-    tensor of this process that is used) leaves the function to be called as ever;
-    statistics()["refusal"] says why. What it cannot see, such as a print, does not
-    happen again.
+    The function must only call operators on one device, and these must depend only on the
+    metadata of its arguments and on the objects that it refers to: modules, optimizers,
+    tensors and plain values in its closure, its defaults and the globals that it names. Djinn
+    inspects these before every call, and a change of them, such as another learning rate or
+    eval(), makes another call. If Djinn detects something that it cannot replay (a value that
+    is read, a shape that depends on data, a tensor of this process that is used), it calls the
+    function as if it were not registered, and statistics()["refusal"] gives the reason. Side
+    effects that it cannot detect, such as a print, do not happen in a replay.
+
+    Raises TypeError if `function` is not callable.
     """
     if not callable(function):
-        raise TypeError(f"djinn.compile() takes something callable, not {function!r}")
+        raise TypeError(f"djinn.compile() needs a callable, got {function!r}")
     return CompiledCallable(function)
 
 
 def register_model(model, name=None):
-    """Registers a module as compile() does, and under a name; returns what to call instead.
+    """Registers a module as compile() does, under a name, and returns what to call instead.
 
-    Operators see by it, in `djinnctl get models`, what the module keeps using on a worker.
-    Without one it is the module's class.
+    `djinnctl get models` shows the tensors that the module captures on a worker under this
+    name, which is the module's class by default. Raises TypeError if `model` is not a
+    torch.nn.Module.
     """
     if not isinstance(model, torch.nn.Module):
-        raise TypeError(f"djinn.register_model() takes a torch.nn.Module, not {model!r}")
+        raise TypeError(f"djinn.register_model() needs a torch.nn.Module, got {model!r}")
     return CompiledCallable(model, name)

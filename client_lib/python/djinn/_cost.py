@@ -1,18 +1,22 @@
-"""What pieces of a program cost."""
+"""Measures what a part of a program costs."""
 
 from djinn import _djinn
 
 
 class cost:
-    """What the calls of a block cost, as the workers measure and bill it.
+    """Measures the cost of a block's calls, with the figures by which workers bill the tenant.
 
         with djinn.cost() as cost:
             logits = model(tokens)
         print(cost.device_seconds, cost.bytes_up, cost.bytes_down, cost.runs)
 
-    All virtual devices and threads of the process count. Leaving the block waits for
-    nothing; asking for a figure waits until the workers have carried out what was
-    called in it. Blocks may overlap; those that follow each other add up.
+    The calls of all threads on all virtual devices count. Leaving the block does not wait;
+    reading a figure waits until the workers have executed the block's calls. Blocks may
+    overlap, and the costs of consecutive blocks add up.
+
+    Reading a figure raises RuntimeError before the block was entered, and djinn.Error, whose
+    reason is METER_UNSUPPORTED if a worker does not report its measurements, and
+    SESSION_CLOSED if the session that was open has ended.
     """
 
     def __init__(self):
@@ -29,26 +33,27 @@ class cost:
 
     def _get(self, index):
         if self._scope is None:
-            raise RuntimeError("the cost is not known: enter its block first")
+            raise RuntimeError("the cost is unknown: enter the block first")
         if self._figures is None:
             self._figures = self._scope.get()
         return self._figures[index]
 
     @property
     def device_seconds(self):
-        """How long devices worked for it, all together."""
+        """The time for which devices worked, summed over all devices."""
         return self._get(0)
 
     @property
     def bytes_up(self):
-        """Messages and values, from this process to the workers."""
+        """The bytes of messages and tensors from this process to the workers."""
         return self._get(1)
 
     @property
     def bytes_down(self):
+        """The bytes of messages and tensors from the workers to this process."""
         return self._get(2)
 
     @property
     def runs(self):
-        """Pieces of the program that the workers carried out."""
+        """The number of runs that the workers executed."""
         return self._get(3)

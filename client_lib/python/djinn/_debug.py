@@ -1,4 +1,4 @@
-"""Looking at what Djinn does with a program's calls."""
+"""Shows what Djinn does with a program's calls."""
 
 import os
 import pathlib
@@ -18,26 +18,28 @@ _djinn.set_library_folders(
 
 
 def set_debug_level(level):
-    """Logs one stage of what happens to calls, on stderr, for all threads.
+    """Logs one stage of the calls of all threads, on stderr.
 
-    "interception": every captured call with lane, operator and arguments' metadata;
-    "shape_inference": how each call's result shapes were found; "execution": what is
-    sent, plan hits and misses with the reason, replies; "off".
+    "interception" logs every captured call with its lane, operator and arguments' metadata,
+    "shape_inference" how the shapes of each call's results were found, and "execution" the
+    messages that are sent, whether the worker had a plan, and the replies. "off" logs nothing.
+    Raises ValueError for another level.
     """
     _djinn.set_debug_level(level)
 
 
 def set_shape_inference_limits(*, time=0.5, failures=10):
-    """When an operator is waited for because its result shapes are hard to find.
+    """Sets when shape inference is given up for an operator.
 
-    That is after `failures` calls in succession for which inference took longer than
-    `time` seconds or found nothing. Lets every operator begin anew.
+    That happens after `failures` consecutive calls for which inference took longer than
+    `time` seconds or failed. Each new call of the operator then waits for the worker.
+    Setting the limits enables inference for every operator again.
     """
     _djinn.set_shape_inference_limits(time, failures)
 
 
 class ModulePaths:
-    """Tells the library which module's forward runs, by its name in the outermost."""
+    """Tells the library the path, in the outermost module, of the module that runs."""
 
     def __init__(self):
         self._thread = threading.local()
@@ -51,12 +53,12 @@ class ModulePaths:
             handle.remove()
 
     def _enter(self, module, _):
-        # (module, its path, the names below a root, what the path was before).
+        # Each entry is (module, its path, the paths below a root, the former path).
         stack = self._thread.__dict__.setdefault("stack", [])
         names = stack[-1][2] if stack else {}
         path = names.get(id(module))
         if path is None:
-            # Outermost, or made on the way.
+            # The module is the outermost one, or was created during its call.
             root = type(module).__name__
             if stack:
                 root = f"{stack[-1][1]}.{root}"
@@ -69,7 +71,7 @@ class ModulePaths:
 
     def _leave(self, module, *_):
         stack = self._thread.__dict__.get("stack")
-        # A hook that failed before ours did not let it enter.
+        # If another hook failed before _enter, there is no entry for the module.
         if stack and stack[-1][0] is module:
             _djinn.exchange_module_path(stack.pop()[3])
 
@@ -78,9 +80,9 @@ _module_paths = None
 
 
 def set_call_sites(on=True):
-    """Whether errors of operators say which line and which module called them.
+    """Sets whether errors of operators name the line and the module that called them.
 
-    Some microseconds per call.
+    It costs a few microseconds for each call. DJINN_CALL_SITES=1 enables it initially.
     """
     global _module_paths
     _djinn.set_call_sites(on)

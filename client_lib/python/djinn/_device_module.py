@@ -1,4 +1,4 @@
-"""torch.remote_accelerator: what PyTorch and programs ask of a device's module."""
+"""The module torch.remote_accelerator, with the functions of every PyTorch device module."""
 
 import contextlib
 import functools
@@ -13,12 +13,12 @@ from djinn import _djinn
 _loaded_in = os.getpid()
 _NAME = torch._C._get_privateuse1_backend_name()
 
-# torch.utils.checkpoint keeps the random state of a device that says so.
+# torch.utils.checkpoint saves the random state of devices that are initialized.
 _initialized = True
 
 
 def _index(device=None, optional=True):
-    """The index that a device, a string, a number or nothing names."""
+    """Returns the index that a device, a string, a number or None names."""
     if device is None:
         if not optional:
             raise ValueError(f"a {_NAME} device is expected, got None")
@@ -33,7 +33,7 @@ def _index(device=None, optional=True):
 
 
 class _utils:
-    """torch.load looks here for the index that a location names."""
+    """torch.load asks this class for the index that a location names."""
 
     @staticmethod
     def _get_device_index(device, optional=False, allow_cpu=False):
@@ -49,7 +49,7 @@ def is_initialized():
 
 
 def init():
-    """Nothing to do: the session opens at the device's first use."""
+    """Does nothing: the session opens when the device is first used."""
 
 
 def device_count():
@@ -101,11 +101,11 @@ def get_device_name(device=None):
 
 
 def _lazy_init():
-    """There is nothing to do; PyTorch asks only devices that have one to wait."""
+    """Does nothing. PyTorch waits only for devices that have this function."""
 
 
 def synchronize(device=None):
-    """Waits for the device; never needed for correctness."""
+    """Waits until the device has executed everything. Results never depend on it."""
     torch._C._accelerator_synchronizeDevice(_index(device))
 
 
@@ -121,8 +121,8 @@ def is_bf16_supported(including_emulation=True):
     return True
 
 
-# Streams and events. There is one order of calls per device, so every stream is the
-# same one; an event that is waited for waits for all that was issued.
+# Streams and events. A device has one order of calls, so all streams are the same one, and
+# waiting for an event waits for everything that was issued.
 
 
 class Stream(torch.Stream):
@@ -131,7 +131,7 @@ class Stream(torch.Stream):
 
 
 class Event:
-    # A plain event: PyTorch compares events with no subclass of its own.
+    # PyTorch accepts plain events only, and no subclass.
     def __new__(cls, enable_timing=False, blocking=False, interprocess=False):
         return torch.Event(
             device=_NAME, enable_timing=enable_timing, blocking=blocking, interprocess=interprocess
@@ -151,11 +151,11 @@ def set_stream(stream):
 
 
 def stream(stream):
-    """Context manager for a stream, or for nothing when it is None."""
+    """Context manager for a stream. It does nothing if the stream is None."""
     return contextlib.nullcontext() if stream is None else stream
 
 
-# Memory: the sizes of the storages that this program holds.
+# Memory: the sizes, in bytes, of the storages that this program holds.
 
 
 def memory_stats(device=None):
@@ -187,12 +187,16 @@ def reset_accumulated_memory_stats(device=None):
 
 
 def mem_get_info(device=None):
-    """(free, total): what the worker lets this session hold, less what memory_allocated() says."""
+    """Returns (free, total) in bytes.
+
+    `total` is what the worker lets this session hold, and `free` is that less
+    memory_allocated().
+    """
     return torch.accelerator.get_memory_info(_index(device))
 
 
 def empty_cache():
-    """Nothing to do: the program's side caches nothing."""
+    """Does nothing: the client caches no memory."""
 
 
 # Random numbers.
@@ -206,7 +210,7 @@ def _default_generator(index):
 def _generator(device):
     index = _index(device)
     if not 0 <= index < device_count():
-        raise ValueError(f"no device {_NAME}:{index}; there are {device_count()}")
+        raise ValueError(f"there is no device {_NAME}:{index}: this process has {device_count()}")
     return _default_generator(index)
 
 
@@ -259,9 +263,9 @@ def __getattr__(name):
 
 
 def _pickle_through_zip(original):
-    """Makes a storage's __reduce__ write remote bytes in torch.save's present format.
+    """Makes a storage's __reduce__ write remote bytes in torch.save's default format.
 
-    The one that PyTorch uses there reads a device's memory by its address.
+    The format that PyTorch uses there reads a device's memory by its address.
     """
 
     @functools.wraps(original)
@@ -276,10 +280,10 @@ def _pickle_through_zip(original):
 
 
 def register():
-    """Makes this module torch.<name>, and gives tensors and modules its methods."""
+    """Registers this module as torch.<name>, and adds its methods to tensors and modules."""
     for storage in (torch.TypedStorage, torch.storage._StorageBase):
         storage.__reduce__ = _pickle_through_zip(storage.__reduce__)
-    # PyTorch's modules know the name from here, and go other ways without it.
+    # PyTorch's modules read the name from here, and behave differently without it.
     torch.utils.rename_privateuse1_backend(_NAME)
     torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
     torch._register_device_module(_NAME, sys.modules[__name__])

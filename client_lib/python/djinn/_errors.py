@@ -1,12 +1,13 @@
-"""What Djinn raises when Djinn, not the program's own call, is what fails."""
+"""The exceptions that Djinn raises if Djinn fails, and not the program's own call."""
 
 import torch
 
 
 class Error(RuntimeError):
-    """A lost worker, a closed session, a value whose computation failed earlier.
+    """A failure of Djinn: a worker was lost, the session was closed, or a value cannot be read
+    because its computation failed earlier.
 
-    Mistakes in the program's own call raise what they raise on any device.
+    Mistakes in the program's own call raise the same errors as on any other device.
     """
 
     def __init__(self, message, code="UNKNOWN", reason="", error_id="", retry_after=None):
@@ -15,11 +16,11 @@ class Error(RuntimeError):
         self.code = code
         #: UPPER_SNAKE_CASE, such as "WORKER_LOST" or "OPERATOR_FAILED".
         self.reason = reason
-        #: Names the root error: everything that failed because of it has the
-        #: same. Empty when no operator on a worker failed.
+        #: The id of the root error, which all failures that derive from it share. Empty if no
+        #: operator on a worker failed.
         self.error_id = error_id
-        #: Seconds after which it may be worth while to try again. None when that does
-        #: not help, or nobody knows when it will.
+        #: Seconds after which a retry may succeed. None if a retry does not help or the time is
+        #: unknown.
         self.retry_after = retry_after
 
     def __reduce__(self):
@@ -27,7 +28,7 @@ class Error(RuntimeError):
 
 
 class OutOfMemoryError(Error, torch.OutOfMemoryError):
-    """A worker's memory does not suffice."""
+    """A worker has too little memory. It is also a torch.OutOfMemoryError."""
 
 
 def from_fields(code, reason, error_id, message, retry_after):

@@ -1,4 +1,4 @@
-"""What workers may do to be fast."""
+"""Chooses whether workers may trade bit-exact results for speed."""
 
 from djinn import _djinn
 
@@ -6,10 +6,11 @@ _MODES = ("strict", "fast")
 
 
 def set_execution_mode(mode):
-    """"strict": PyTorch's own bits; "fast": sums may be taken in another order.
+    """Sets the mode of the calls that this process makes from now on.
 
-    For the whole process, and for what is sent from now on. DJINN_EXECUTION_MODE names
-    the mode to begin with; without it that is "strict".
+    In "strict" mode every operator returns the bits that PyTorch returns. In "fast" mode
+    workers may compute sums in another order. DJINN_EXECUTION_MODE sets the initial mode,
+    which is "strict" by default. Raises ValueError for another mode.
     """
     if mode not in _MODES:
         raise ValueError(f"execution mode {mode!r}: must be one of {', '.join(_MODES)}")
@@ -17,5 +18,5 @@ def set_execution_mode(mode):
 
 
 def execution_mode():
-    """The mode, "strict" or "fast"."""
+    """Returns the mode, "strict" or "fast"."""
     return _MODES[_djinn.fast_execution()]

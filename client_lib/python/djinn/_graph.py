@@ -1,4 +1,4 @@
-"""The graphs that calls make."""
+"""Exports the graphs of a program's calls."""
 
 import json
 
@@ -6,12 +6,16 @@ from djinn import _djinn
 
 
 def export_graph(function, *args, index=0, **kwargs):
-    """The graphs of all calls made for the device while `function(*args, **kwargs)` runs.
+    """Calls `function(*args, **kwargs)` and returns the graphs of all calls on the device.
 
-    A dict as djinn.v1.GraphExport (proto/djinn/v1/graph_export.proto) has it in JSON:
-    "pieces", a graph each for every stretch of calls that was sent at a time, in order of
-    first use. `djinnctl get graph FINGERPRINT` shows what the coordinator found out about
-    one. With `set_call_sites` the notes say where in the program its nodes were called.
-    Waits for the device before and after; calls of other threads count, too.
+    The result is a dict in the form of djinn.v1.GraphExport as JSON
+    (proto/djinn/v1/graph_export.proto). Its "pieces" have one graph for each part that was
+    sent at one time, in the order of first use. `djinnctl get graph FINGERPRINT` shows what
+    the coordinator knows about a graph. With set_call_sites() the notes name the places of
+    the calls. Calls of other threads are included, and the function waits for the device
+    before and after.
+
+    Raises djinn.Error, whose reason is EXPORT_RUNNING if another export runs, and
+    EXPORT_TOO_LARGE above 256 MiB.
     """
     return json.loads(_djinn.export_graph(lambda: function(*args, **kwargs), index))

@@ -1,18 +1,18 @@
-"""Teaches PyTorch's higher order operators (torch.cond, while_loop) of the key of captures.
+"""Makes PyTorch's higher-order operators (torch.cond, while_loop) pass the capture key.
 
-They have kernels for the keys that PyTorch knows, and raise at another one. What is to be
-seen by it are the operators that they call: they themselves are passed by.
+They have kernels for the dispatch keys that PyTorch knows, and raise an error for another
+one. The key's kernel observes the operators that they call, not the operators themselves.
 """
 
 import torch
 from torch import _ops
 
-# The one that capture_scope.cc uses.
+# The key that capture_scope.cc uses.
 _KEY = torch._C._dispatch_key_parse("TESTING_ONLY_GenericMode")
 
 
 def teach():
-    """Those that there are, and will be."""
+    """Registers the fallthrough for all present and future higher-order operators."""
     _ops._HIGHER_ORDER_OP_DEFAULT_FALLTHROUGH_DISPATCH_KEYS.append(_KEY)
     for operator in _ops._higher_order_ops.values():
         operator.fallthrough(_KEY)

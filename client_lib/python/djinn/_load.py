@@ -7,7 +7,7 @@ import pathlib
 
 import torch
 
-# Of libtorch's C++ interface, which the library was built against.
+# The version of libtorch's C++ interface that the library was built for.
 _TORCH_VERSION = "2.11"
 
 
@@ -19,14 +19,18 @@ def _library_path():
 
 
 def load():
-    """Returns the extension module; the device exists from then on."""
+    """Returns the extension module. The device exists from then on.
+
+    Raises ImportError if torch has another version, or the library cannot be loaded.
+    """
     if torch.__version__.split("+")[0].rsplit(".", 1)[0] != _TORCH_VERSION:
         raise ImportError(
-            f"djinn is built for torch {_TORCH_VERSION}, this is {torch.__version__}"
+            f"djinn is built for torch {_TORCH_VERSION}, but this is torch {torch.__version__}: "
+            f"install torch {_TORCH_VERSION}"
         )
     path = _library_path()
     try:
-        # Its symbols stay its own; what it needs of torch is loaded already.
+        # The library's symbols stay private. Torch, which it needs, is loaded already.
         ctypes.CDLL(path, mode=ctypes.RTLD_LOCAL)
     except OSError as error:
         raise ImportError(f"cannot load Djinn's client library: {error}") from error

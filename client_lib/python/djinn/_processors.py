@@ -1,7 +1,7 @@
-"""Leaves programs that use the CPU alone as they were, where PyTorch looks for accelerators.
+"""Keeps programs that use the CPU alone unchanged where PyTorch looks for accelerators.
 
-PyTorch takes any accelerator that it finds for one that parallel programs use by default.
-This one has no collectives, and a module is on it only where the program put it there.
+PyTorch assumes that parallel programs use any accelerator that it finds. This one has no
+collectives, and a module is on it only if the program put it there.
 """
 
 import functools
@@ -14,7 +14,7 @@ _NAME = _device_module._NAME
 
 
 def leave_alone():
-    """From now on."""
+    """Replaces the constructors that look for an accelerator."""
     torch.nn.DataParallel.__init__ = _knowing_its_module(torch.nn.DataParallel.__init__)
     if torch.distributed.is_available():
         config = torch.distributed.distributed_c10d.BackendConfig
@@ -27,16 +27,15 @@ def _knowing_its_module(original):
         if torch._utils._get_available_device_type() == _NAME:
             places = {tensor.device.type for tensor in (*module.parameters(), *module.buffers())}
             if device_ids is None and _NAME not in places:
-                # As where there is no accelerator.
+                # This is what PyTorch does without an accelerator.
                 torch.nn.Module.__init__(self)
                 self.module = module
                 self.device_ids = []
                 return
             if device_ids is None or len(device_ids) > 1:
                 raise RuntimeError(
-                    f"DataParallel copies a module to several devices by CUDA's broadcasts, which "
-                    f"there are not for {_NAME}: give it one device, device_ids=[0], or call the "
-                    "module itself"
+                    f"DataParallel broadcasts a module with CUDA, which {_NAME} does not support: "
+                    "pass one device, device_ids=[0], or call the module itself"
                 )
         original(self, module, device_ids, output_device, dim)
 

@@ -1,4 +1,4 @@
-"""Where a program's time goes, here and on the workers."""
+"""Measures where a program's time goes, in this process and on the workers."""
 
 from djinn import _djinn
 
@@ -13,10 +13,10 @@ class profile:
         print(profile.stage_table())
         profile.save_chrome_trace("trace.json")
 
-    Behind the block, which waits for the devices: `operators`, largest total first,
-    and `requests`, each a read that the program waited for with all that led to it,
-    its wall time in `stages` that are disjoint. Seconds. `dropped` counts what there was
-    no room for, `remarks` say what could not be measured. One profile at a time.
+    Leaving the block waits for the devices. The results are available afterwards; before,
+    reading them raises RuntimeError. All times are in seconds. A request is a read that the
+    program waited for, with all calls that led to it; its stages do not overlap. One profile
+    may run at a time: another one raises djinn.Error with the reason PROFILE_RUNNING.
     """
 
     def __init__(self):
@@ -33,58 +33,63 @@ class profile:
         try:
             self._profile = scope.finish()
         except Exception:
-            # The program's own says more.
+            # The program's own error is more informative.
             if error is None:
                 raise
 
     def _finished(self):
         if self._profile is None:
-            raise RuntimeError("the profile is not finished: leave its block first")
+            raise RuntimeError("the profile is not finished: leave the block first")
         return self._profile
 
     @property
     def operators(self):
-        """Dictionaries: name, mode, way ("plain", "packed", "failed"), calls,
-        total."""
+        """Dictionaries with name, mode, way ("plain", "packed", "failed"), calls and total,
+        sorted by total, largest first."""
         return self._finished().operators
 
     @property
     def requests(self):
-        """Dictionaries: device, thread, wall, stages (by name, in their order)."""
+        """Dictionaries with device, thread, wall, and stages by name, in their order."""
         return self._finished().requests
 
     @property
     def statistics(self):
-        """As get_profiler().get_stats()."""
+        """The same figures as get_profiler().get_stats()."""
         return self._finished().statistics
 
     @property
     def remarks(self):
+        """What could not be measured, and why."""
         return self._finished().remarks
 
     @property
     def dropped(self):
-        """By kind: requests, runs, nodes."""
+        """The numbers of requests, runs and nodes that were dropped for lack of room."""
         return self._finished().dropped
 
     def operator_table(self):
+        """Returns a human-readable table of operators."""
         return self._finished().operator_table()
 
     def stage_table(self):
+        """Returns a human-readable table of stages."""
         return self._finished().stage_table()
 
     def save_chrome_trace(self, path):
-        """Writes the time line of threads and workers, for chrome://tracing."""
+        """Writes the time line of threads and workers as JSON for chrome://tracing."""
         trace = self._finished().chrome_trace()
         with open(path, "w", encoding="utf-8") as file:
             file.write(trace)
 
 
 class Profiler:
+    """The process's profiler."""
+
     def get_stats(self):
-        """capture_ms and schedule_ms of all requests, execution_ms of all runs, and
-        cache_hit_rate, the share of runs whose plan the worker had: of the profile that
-        runs, as far as it has gathered, or of the last one."""
+        """Returns capture_ms and schedule_ms of all requests, execution_ms of all runs (all in
+        milliseconds), and cache_hit_rate, the share of runs whose plan the worker had. The
+        figures are those of the running profile so far, or of the last one."""
         return _djinn.profile_statistics()
 
 
@@ -92,5 +97,5 @@ _profiler = Profiler()
 
 
 def get_profiler():
-    """The process' profiler; it measures while a profile() block runs."""
+    """Returns the process's Profiler. It measures while a profile() block runs."""
     return _profiler

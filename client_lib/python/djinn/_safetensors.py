@@ -1,6 +1,7 @@
-"""safetensors' device=: its reader knows devices by a fixed list of names.
+"""Makes safetensors accept the device's name.
 
-A plain number it hands to PyTorch, where it means this backend's device.
+Its reader knows a fixed list of device names. It passes a number on to PyTorch, where it
+means a device of this backend.
 """
 
 import functools
@@ -20,7 +21,7 @@ def _as_number(device):
 
 
 def teach():
-    """Makes safetensors.safe_open take the device by its name; nothing without it."""
+    """Replaces safetensors.safe_open, if safetensors is installed."""
     try:
         import safetensors
         import safetensors.torch

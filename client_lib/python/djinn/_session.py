@@ -1,4 +1,4 @@
-"""Opening and closing this process' session, and what is known about it."""
+"""Opens and closes this process's session, and reports about it."""
 
 import atexit
 import os
@@ -11,7 +11,7 @@ from djinn import _djinn, _errors
 
 _djinn.set_error_factory(_errors.from_fields)
 
-# How long the end of the program waits for what is still outstanding.
+# The longest time for which the end of the program waits for outstanding work.
 _EXIT_DEADLINE = 10.0
 
 
@@ -34,91 +34,112 @@ def connect(
     device_placement_policies=None,
     device_workers=None,
 ):
-    """Opens the session; times are in seconds.
+    """Opens the session. A process has one session at a time.
 
-    What is not given comes from the environment (DJINN_COORDINATOR,
-    DJINN_TOKEN_FILE, DJINN_TLS_*) or has the C++ API's default. `tls` is a dict of
-    ca_file, certificate_file, private_key_file, server_name, worker_server_name.
+    An argument that is None is read from the environment (DJINN_COORDINATOR,
+    DJINN_TOKEN_FILE, DJINN_TLS_*) or has the default of djinn/connect.h.
 
-    With `strict_devices`, copies between virtual devices raise what PyTorch says of
-    operands on several devices; a text is added to that message.
+    coordinator: the coordinator's address, "host:port" or "unix:/path".
+    token, token_file: the tenant's token, or the file that contains it.
+    program: the name that operators of the cluster see.
+    tls: a dict with ca_file, certificate_file, private_key_file, server_name and
+        worker_server_name, all of them optional.
+    insecure: allows addresses without TLS that are not on this machine.
+    connect_timeout: the longest time to open the session and to get a worker.
+    operation_timeout: the longest wait for a worker without any progress.
+    resume_timeout: how long the client tries to reach a worker again after a connection
+        broke. After that the worker's tensors are lost.
+    bulk_channels: the number of connections to each worker that carry tensors.
+    strict_devices: if True or a text, a copy between two virtual devices raises PyTorch's
+        error for operands on several devices. The text is appended to the error.
+    priority, run_deadline: see djinn.set_urgency().
+    placement_policy: the policy that places the virtual devices: "minimize_latency",
+        "maximize_throughput", "minimize_cost", "load_balance", or another one that the
+        coordinator has. DJINN_PLACEMENT_POLICY takes precedence.
+    device_placement_policies: the policy of single devices, by index.
+    device_workers: the number of workers of single devices, by index, such as {0: 3}.
+        Repeated work on such a device is cut into stages, one for each worker, and
+        consecutive calls go through the stages side by side.
 
-    `priority` ("default", "batch", "interactive", "realtime") and `run_deadline`: see
-    djinn.set_urgency().
-
-    `placement_policy` names how the session's virtual devices are placed
-    ("minimize_latency", "maximize_throughput", "minimize_cost", "load_balance", or one
-    that the coordinator has besides), `device_placement_policies` that of some, by
-    index. DJINN_PLACEMENT_POLICY in the environment overrules both.
-
-    `device_workers` says on how many workers some virtual devices are to be, by index:
-    {0: 3}. What such a device repeats is cut into stages, one for each worker, and
-    consecutive calls go through them side by side.
+    Raises djinn.Error, whose reason is SESSION_OPEN if a session is open, NO_SESSION or
+    NO_TOKEN if no coordinator or token was given, and COORDINATOR_UNREACHABLE if the
+    coordinator did not answer in time. Raises TypeError for an unknown option, and
+    ValueError for an unknown priority.
     """
     given = {key: value for key, value in locals().items() if value is not None}
     _djinn.connect(**given)
 
 
 def close(deadline=30.0):
-    """Finishes outstanding work and ends the session; its tensors raise from then on.
+    """Waits for outstanding work, for at most `deadline` seconds, and ends the session.
 
-    Raises the first failure that no call has reported. Nothing happens when no
-    session is open.
+    Calls on the session's tensors raise djinn.Error from then on. Raises the first failure
+    that no call has reported, and djinn.Error with the code DEADLINE_EXCEEDED if work was
+    left. Has no effect if no session is open.
     """
     _djinn.close(deadline)
 
 
 def is_connected():
+    """Returns whether a session is open."""
     return _djinn.is_connected()
 
 
 def device(index=0):
-    """The device to hand to PyTorch."""
+    """Returns the torch.device of a virtual device."""
     return torch.device(torch._C._get_privateuse1_backend_name(), index)
 
 
 def synchronize(index=0):
-    """Waits until everything issued for the device has been carried out.
+    """Waits until the device has executed everything that was issued so far.
 
-    Never needed for correctness. Raises the first unreported failure.
+    Results never depend on this call. Raises the first unreported failure.
     """
     _djinn.synchronize(index)
 
 
 class Placement(NamedTuple):
+    """The worker of a virtual device."""
+
     worker_id: str
-    #: Why the coordinator chose it.
+    #: The coordinator's reason for choosing the worker.
     reason: str
-    #: What the worker lets this session hold.
+    #: The bytes that the worker lets this session hold.
     memory_bytes: int
-    #: How it is reached: "shared memory" on the same machine, or "gRPC".
+    #: The transport to the worker: "shared memory" on the same machine, or "gRPC".
     transport: str
 
 
 def where_is(index=0):
-    """Where the device runs; asks for a worker when it has none yet."""
+    """Returns the device's Placement. Waits for a worker if the device has none yet."""
     return Placement(*_djinn.where_is(index))
 
 
 def statistics():
-    """Counters since the session opened, by name; zeros when none is open."""
+    """Returns the counters of the open session by name, or zeros if none is open.
+
+    djinn/statistics.h describes them.
+    """
     return _djinn.statistics()
 
 
 def synchronous_calls():
-    """How often each operator had to be run at once and waited for."""
+    """Returns how often each operator was executed synchronously.
+
+    That is necessary if the shape of its result depends on data or is unknown to Djinn.
+    """
     return _djinn.synchronous_calls()
 
 
 def root_errors():
-    """Failures of operators on the session's workers, oldest first, at most 100."""
+    """Returns the failures of operators on the workers, oldest first, at most 100."""
     return _djinn.root_errors()
 
 
 class LocalCluster:
     """A coordinator and workers as child processes, with the session connected.
 
-    They end with close(), with a `with` block, or with this process.
+    The processes end with close(), at the end of a `with` block, or with this process.
     """
 
     def __init__(self, cluster):
@@ -126,24 +147,27 @@ class LocalCluster:
 
     @property
     def coordinator(self):
-        """Its address, for other programs' DJINN_COORDINATOR."""
+        """The coordinator's address, for DJINN_COORDINATOR in other programs."""
         return self._cluster.coordinator
 
     @property
     def token_file(self):
+        """The path of the tenant's token."""
         return self._cluster.token_file
 
     @property
     def admin_token_file(self):
-        """Token for the Admin service."""
+        """The path of the token for the Admin service."""
         return self._cluster.admin_token_file
 
     @property
     def coordinator_pid(self):
+        """The coordinator's process id."""
         return self._cluster.coordinator_pid
 
     @property
     def worker_pids(self):
+        """The workers' process ids, in the order of their worker ids."""
         return self._cluster.worker_pids
 
     def close(self):
@@ -160,7 +184,7 @@ class LocalCluster:
         return self
 
     def __exit__(self, *raised):
-        # A forked child that leaves the block leaves its parent's cluster alone.
+        # A forked child that leaves the block must not stop its parent's cluster.
         if not _djinn.was_forked_from_session():
             self.close()
 
@@ -175,11 +199,22 @@ def local(
     device_workers=None,
     start_timeout=60.0,
 ):
-    """Starts a cluster for this program alone, and connects to it.
+    """Starts a cluster for this program alone, connects to it, and returns a LocalCluster.
 
-    `worker_device`: what the workers compute on, "cpu" or a GPU's "cuda:0".
-    `operator_libraries`: paths of shared libraries with operators besides PyTorch's,
-    which the workers load. `device_workers`: see djinn.connect().
+        with djinn.local(workers=2):
+            model.to(djinn.device())
+
+    workers: the number of workers, 1 to 64.
+    worker_memory_bytes: the device memory of each worker.
+    worker_threads: the compute threads of each worker; 0 means as many as there are cores.
+    worker_device: the device of each worker, "cpu" or a GPU's "cuda:0".
+    operator_libraries: paths of shared libraries with custom operators, which the workers
+        load.
+    device_workers: see djinn.connect().
+    start_timeout: the longest time to start.
+
+    Raises djinn.Error with the code NOT_FOUND if a program is missing, and
+    DEADLINE_EXCEEDED if a process does not start in time.
     """
     global _embedded
     cluster = _djinn.start_cluster(
@@ -195,7 +230,7 @@ def local(
     return LocalCluster(cluster)
 
 
-# A program that drops local()'s result keeps its cluster.
+# Keeps the cluster of a program that drops local()'s result.
 _embedded = None
 
 

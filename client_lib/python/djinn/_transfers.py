@@ -1,4 +1,4 @@
-"""Values on their way between the program and a device."""
+"""Transfers values between the program and a device in the background."""
 
 import asyncio
 import atexit
@@ -11,7 +11,7 @@ from djinn import _djinn
 
 
 class _Notifier:
-    """Calls back, in a thread of its own, when values are here."""
+    """Runs callbacks on its own thread when values have arrived."""
 
     def __init__(self):
         self._lock = threading.Lock()
@@ -40,7 +40,7 @@ class _Notifier:
             del callback
 
     def _stop(self):
-        # Before the interpreter ends, while the thread can still be joined.
+        # This runs before the interpreter ends, while the thread can still be joined.
         _djinn.stop_ready()
         self._thread.join()
 
@@ -49,25 +49,30 @@ _notifier = _Notifier()
 
 
 class AsyncRead:
-    """A tensor's value on its way; also awaitable."""
+    """A tensor's value on its way to the CPU. It is awaitable.
+
+        read = djinn.read_async(scores)
+        prepare(next_batch)
+        local = read.result()  # or: await read
+    """
 
     def __init__(self, pending):
         self._pending = pending
 
     def done(self):
-        """Whether result() returns at once."""
+        """Returns whether result() would return at once."""
         return self._pending.ready()
 
     def result(self, timeout=None):
-        """The CPU tensor, the same one every time.
+        """Waits for the value and returns a contiguous CPU tensor, the same one every time.
 
-        Raises TimeoutError if it is not here after `timeout` seconds, and what
-        .cpu() would have raised.
+        Raises TimeoutError if the value has not arrived after `timeout` seconds, and
+        otherwise what .cpu() would have raised. None waits without a limit.
         """
         return self._pending.wait(timeout)
 
     def add_done_callback(self, function):
-        """Calls function(self) once the value or an error is here, on another thread."""
+        """Calls function(self) on another thread when the value or an error has arrived."""
         _notifier.add(self._pending, lambda: function(self))
 
     def __await__(self):
@@ -79,28 +84,30 @@ class AsyncRead:
                 if not here.done():
                     here.set_result(None)
 
-            def tell(_):
-                # A loop that is closed waits for nothing.
+            def wake_loop(_):
+                # A closed loop raises RuntimeError; nothing waits in it.
                 with contextlib.suppress(RuntimeError):
                     loop.call_soon_threadsafe(wake)
 
-            self.add_done_callback(tell)
+            self.add_done_callback(wake_loop)
             yield from here
         return self.result(0)
 
 
 def read_async(tensor):
-    """Asks for a remote tensor's value without waiting for it.
+    """Asks for a remote tensor's value and returns an AsyncRead without waiting.
 
-    It is the value at the call, whatever is written to the tensor afterwards.
+    The value is the one that the tensor has now; later writes do not change it. Raises
+    djinn.Error with the reason NOT_REMOTE for a tensor that is not on a remote device.
     """
     return AsyncRead(_djinn.read_async(tensor))
 
 
 def on_upload_progress(function, *, min_bytes=16 << 20):
-    """Calls function(done_bytes, total_bytes) while large tensors move to a worker.
+    """Calls function(done_bytes, total_bytes) while a tensor of `min_bytes` or more is uploaded.
 
-    About a hundred times each, in the thread that uploads, and at last with
-    done_bytes equal to total_bytes. It must not use a device. None: no more calls.
+    The function is called about a hundred times for each tensor, and at last with done_bytes
+    equal to total_bytes. It runs on the uploading thread, and must not use a device. None
+    ends the calls. The setting applies to the whole process, from the next upload on.
     """
     _djinn.set_upload_progress(function, min_bytes)

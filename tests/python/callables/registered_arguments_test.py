@@ -229,7 +229,7 @@ class RegisteredArgumentsTest(RegisteredCase):
             result = compiled(x, i)
         torch.testing.assert_close(result.cpu(), x.cpu() + 299)
         self.assertLess(len(looked_at), 40)
-        self.assertEqual(compiled.statistics()["refusal"], "no call was like an earlier one")
+        self.assertEqual(compiled.statistics()["refusal"], "no call equals an earlier one")
         # But for who asks for it.
         self.assertGreater(compiled.warm_up(x, 1000)["replays"], 0)
         # Whatever waits, one in some hundreds is looked at in earnest.

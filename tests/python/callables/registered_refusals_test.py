@@ -215,7 +215,7 @@ class RegisteredRefusalsTest(RegisteredCase):
         self.assert_same(self.assert_replays(inner, x), x.cpu() * 2)
 
     def test_what_is_not_callable(self):
-        with self.assertRaisesRegex(TypeError, "takes something callable"):
+        with self.assertRaisesRegex(TypeError, "needs a callable"):
             djinn.compile(3)
 
     def test_one_message_per_call(self):

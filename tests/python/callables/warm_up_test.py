@@ -120,5 +120,5 @@ class WarmUpTest(RemoteCase):
                 x = self.on(2, 4)
                 self.assertEqual(model.warm_up(x)["replays"], 1)
                 self.assert_same(model(x), net(x).cpu())
-        with self.assertRaisesRegex(TypeError, "takes a torch.nn.Module"):
+        with self.assertRaisesRegex(TypeError, "needs a torch.nn.Module"):
             djinn.register_model(masked, "layers")

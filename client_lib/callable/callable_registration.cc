@@ -1,0 +1,486 @@
+#include "client_lib/callable/callable_registration.h"
+
+#include <ATen/SequenceNumber.h>
+#include <c10/core/InferenceMode.h>
+#include <c10/core/ScalarTypeToTypeMeta.h>
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <variant>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/str_cat.h"
+#include "client_lib/capture/device/lane.h"
+#include "client_lib/capture/device/remote_generator.h"
+#include "client_lib/capture/device/remote_tensor.h"
+#include "client_lib/session/call_sites.h"
+#include "common/error.h"
+
+namespace djinn::capture {
+namespace {
+
+using Tensors = std::vector<at::Tensor>;
+
+bool SameTensors(const TensorPlan& a, const TensorPlan& b) {
+  return a.kind == b.kind && a.index == b.index && a.data_type == b.data_type &&
+         a.sizes == b.sizes && a.strides == b.strides && a.offset == b.offset &&
+         a.is_inference == b.is_inference && a.is_detached == b.is_detached;
+}
+
+bool SameParts(const RecordingPart& a, const RecordingPart& b) {
+  const auto same_slot = [](const RecordingPart::Slot& x,
+                            const RecordingPart::Slot& y) {
+    return x.source == y.source && x.index == y.index && x.output == y.output &&
+           x.dies == y.dies;
+  };
+  const auto same_value = [](const ScalarValue& x, const ScalarValue& y) {
+    return x.size == y.size && std::memcmp(x.bytes, y.bytes, x.size) == 0;
+  };
+  const auto same_bits = [](double x, double y) {
+    return std::memcmp(&x, &y, sizeof(x)) == 0;
+  };
+  return a.key == b.key &&
+         std::equal(a.slots.begin(), a.slots.end(), b.slots.begin(),
+                    b.slots.end(), same_slot) &&
+         std::equal(a.floats.begin(), a.floats.end(), b.floats.begin(),
+                    b.floats.end(), same_bits) &&
+         std::equal(a.scalar_tensors.begin(), a.scalar_tensors.end(),
+                    b.scalar_tensors.begin(), b.scalar_tensors.end(),
+                    same_value);
+}
+
+at::Tensor MakeTensor(const TensorPlan& plan, const Tensors& arguments,
+                      const std::vector<c10::Storage>& created) {
+  switch (plan.kind) {
+    case TensorPlan::Kind::kUndefined:
+      return at::Tensor();
+    case TensorPlan::Kind::kArgument:
+      return arguments[plan.index];
+    case TensorPlan::Kind::kCreated:
+      break;
+  }
+  if (plan.is_detached) {
+    TensorPlan attached = plan;
+    attached.is_detached = false;
+    const at::Tensor tensor = MakeTensor(attached, arguments, created);
+    const c10::InferenceMode outside(false);
+    return tensor.detach();
+  }
+  std::optional<c10::InferenceMode> mode;
+  if (plan.is_inference != c10::InferenceMode::is_enabled()) {
+    mode.emplace(plan.is_inference);
+  }
+  at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
+      c10::Storage(created[plan.index]),
+      c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
+      c10::scalarTypeToTypeMeta(plan.data_type));
+  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(plan.sizes, plan.strides,
+                                                      plan.offset);
+  return tensor;
+}
+
+// As an operator that writes in place does, for what autograd has saved.
+void BumpVersion(const at::Tensor& tensor) {
+  c10::TensorImpl* const impl = tensor.unsafeGetTensorImpl();
+  if (impl->version_counter().enabled()) impl->bump_version();
+}
+
+const RemoteGenerator& GeneratorOf(const VirtualDevice& device) {
+  return static_cast<const RemoteGenerator&>(
+      *DefaultRemoteGenerator(static_cast<c10::DeviceIndex>(device.index()))
+           .unsafeGetGeneratorImpl());
+}
+
+// What a recording keeps naming, held by the program's own handles: nothing of
+// it can die while it is bound anew.
+class Pins {
+ public:
+  // False when they are not the storages that the recording was made with.
+  bool Hold(const CallableRegistration& registration,
+            const Tensors& parameters) {
+    const std::vector<StoragePtr>& captured = registration.recording->kept;
+    for (size_t i = 0; i < captured.size(); ++i) {
+      const CallableRegistration::Captured& source = registration.captured[i];
+      if (source.source == CallableRegistration::Captured::Source::kGenerator) {
+        // Sends the seed or state that it was given last.
+        generator_ = GeneratorOf(*registration.device)
+                         .StorageOn(registration.device, CurrentLane());
+        if (generator_.get() != captured[i].get()) return false;
+        continue;
+      }
+      const bool gradient =
+          source.source == CallableRegistration::Captured::Source::kGradient;
+      const at::Tensor& parameter = parameters[source.parameter];
+      const at::Tensor tensor = gradient ? parameter.grad() : parameter;
+      if (!HoldStorage(tensor, captured[i].get())) return false;
+    }
+    return true;
+  }
+
+  bool HoldStorage(const at::Tensor& tensor, const RemoteStorage* expected) {
+    if (!IsRemote(tensor) || !tensor.has_storage()) return false;
+    storages_.push_back(tensor.storage());
+    return StorageOf(storages_.back()) == expected;
+  }
+
+ private:
+  std::vector<c10::Storage> storages_;
+  StoragePtr generator_;
+};
+
+const RemoteStorage* StorageOfGradient(const at::Tensor& parameter) {
+  const at::Tensor& gradient = parameter.grad();
+  return IsRemote(gradient) && gradient.has_storage() ? StorageOf(gradient)
+                                                      : nullptr;
+}
+
+// Whether the storages of arguments and gradients are such as the recording can
+// be given.
+bool Fits(const CallableRegistration& registration, const Tensors& arguments,
+          const Tensors& parameters, Pins* pins,
+          std::vector<RemoteStorage*>* inputs) {
+  const auto fits = [&](const at::Tensor& tensor) {
+    if (!IsRemote(tensor) || !tensor.has_storage()) return false;
+    RemoteStorage* const storage = StorageOf(tensor);
+    const RemoteStorage* const same = registration.inputs[inputs->size()].get();
+    if (same != nullptr && same != storage) return false;
+    if (registration.captured_storages.contains(storage)) return false;
+    inputs->push_back(storage);
+    return pins->HoldStorage(tensor, storage);
+  };
+  for (const uint32_t argument : registration.input_arguments) {
+    if (!fits(arguments[argument])) return false;
+  }
+  for (const uint32_t parameter : registration.input_gradients) {
+    if (!fits(parameters[parameter].grad())) return false;
+  }
+  return true;
+}
+
+bool Names(const srg::TensorListEntry& entry, uint32_t slot) {
+  const auto* const view = std::get_if<srg::TensorView>(&entry);
+  return view != nullptr && view->slot == slot;
+}
+
+bool Names(const srg::Node& node, uint32_t slot) {
+  if (node.implicit_generator_slot == slot) return true;
+  for (const srg::Argument& argument : node.arguments) {
+    if (const auto* view = std::get_if<srg::TensorView>(&argument)) {
+      if (view->slot == slot) return true;
+    } else if (const auto* generator =
+                   std::get_if<srg::GeneratorSlot>(&argument)) {
+      if (generator->slot == slot) return true;
+    } else if (const auto* list =
+                   std::get_if<std::vector<srg::TensorListEntry>>(&argument)) {
+      for (const srg::TensorListEntry& entry : *list) {
+        if (Names(entry, slot)) return true;
+      }
+    }
+  }
+  return false;
+}
+
+absl::Status Refusal(absl::string_view why) {
+  return MakeError(absl::StatusCode::kFailedPrecondition, "NOT_REGISTRABLE",
+                   why);
+}
+
+int ArgumentOf(const at::Tensor& tensor, const Tensors& arguments) {
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (arguments[i].is_same(tensor)) return static_cast<int>(i);
+  }
+  return -1;
+}
+
+absl::Status Plan(const at::Tensor& tensor, const Tensors& arguments,
+                  std::vector<RemoteStorage*>* created, TensorPlan* plan) {
+  if (!tensor.defined()) return absl::OkStatus();
+  if (const int argument = ArgumentOf(tensor, arguments); argument >= 0) {
+    plan->kind = TensorPlan::Kind::kArgument;
+    plan->index = static_cast<uint32_t>(argument);
+    return absl::OkStatus();
+  }
+  if (!IsRemote(tensor) || StorageOf(tensor) == nullptr) {
+    return Refusal("it returns a tensor of this process");
+  }
+  if (tensor.is_conj() || tensor.is_neg()) {
+    return Refusal("it returns a tensor that is lazily conjugated or negated");
+  }
+  plan->kind = TensorPlan::Kind::kCreated;
+  RemoteStorage* const storage = StorageOf(tensor);
+  const auto found = std::find(created->begin(), created->end(), storage);
+  plan->index = static_cast<uint32_t>(found - created->begin());
+  if (found == created->end()) created->push_back(storage);
+  plan->data_type = tensor.scalar_type();
+  plan->sizes = c10::DimVector(tensor.sizes());
+  plan->strides = c10::DimVector(tensor.strides());
+  plan->offset = tensor.storage_offset();
+  plan->is_inference = tensor.is_inference();
+  plan->is_detached = plan->is_inference &&
+                      tensor.unsafeGetTensorImpl()->version_counter().enabled();
+  return absl::OkStatus();
+}
+
+// The operator that uses what the recording keeps first, and where the program
+// called it, if it asked for call sites.
+std::string FirstUserOf(const Recording& recording, uint32_t captured) {
+  for (const RecordingPart& part : recording.parts) {
+    for (uint32_t slot = 0; slot < part.slots.size(); ++slot) {
+      if (part.slots[slot].source != RecordingPart::Slot::Source::kKept ||
+          part.slots[slot].index != captured) {
+        continue;
+      }
+      for (size_t i = 0; i < part.structure.nodes.size(); ++i) {
+        const srg::Node& node = part.structure.nodes[i];
+        if (!Names(node, slot)) continue;
+        const uint32_t site = part.sites.empty() ? 0 : part.sites[i];
+        return absl::StrCat(
+            ": ", part.structure.operators[node.operator_index].FullName(),
+            site == 0 ? "" : Describe(CallSiteTable::Global().Get(site)));
+      }
+    }
+  }
+  return "";
+}
+
+// Where a kept storage comes from: only what is looked at before every call may
+// be named again.
+absl::StatusOr<CallableRegistration::Captured> SourceOf(
+    const CapturedCall& ended, const Recording& recording, uint32_t captured,
+    const StoragePtr& generator) {
+  const RemoteStorage* const storage = recording.kept[captured].get();
+  using Source = CallableRegistration::Captured::Source;
+  for (uint32_t i = 0; i < ended.parameters.size(); ++i) {
+    const at::Tensor& parameter = ended.parameters[i];
+    if (IsRemote(parameter) && parameter.has_storage() &&
+        StorageOf(parameter) == storage) {
+      return CallableRegistration::Captured{Source::kParameter, i};
+    }
+    const at::Tensor& before = ended.gradients_before[i];
+    if (!IsRemote(before) || StorageOf(before) != storage) continue;
+    if (before.is_same(parameter.grad())) {
+      return CallableRegistration::Captured{Source::kGradient, i};
+    }
+    return Refusal(absl::StrCat("it uses a gradient and then replaces it",
+                                FirstUserOf(recording, captured)));
+  }
+  if (generator.get() == storage) {
+    return CallableRegistration::Captured{Source::kGenerator, 0};
+  }
+  return Refusal(absl::StrCat(
+      "it uses a tensor or a generator that is neither an argument nor one of "
+      "its parameters",
+      FirstUserOf(recording, captured)));
+}
+
+// What can only be said once the recording is there.
+absl::Status Complete(const CapturedCall& ended,
+                      CallableRegistration* registration) {
+  const Recording& recording = *registration->recording;
+  absl::flat_hash_set<const RemoteStorage*> written;
+  bool draws = false;
+  for (const RecordingPart& part : recording.parts) {
+    for (size_t i = 0; i < part.slots.size(); ++i) {
+      const RecordingPart::Slot& slot = part.slots[i];
+      if (slot.source == RecordingPart::Slot::Source::kMade) continue;
+      const RemoteStorage* const storage =
+          slot.source == RecordingPart::Slot::Source::kGiven
+              ? registration->inputs[slot.index].get()
+              : recording.kept[slot.index].get();
+      if (slot.writes > 0) written.insert(storage);
+      draws |= part.structure.slots[i].kind == srg::Slot::Kind::kGenerator;
+    }
+  }
+  StoragePtr generator;
+  if (draws) {
+    generator = GeneratorOf(*ended.device).StorageOn(ended.device, ended.lane);
+  }
+  for (uint32_t i = 0; i < recording.kept.size(); ++i) {
+    absl::StatusOr<CallableRegistration::Captured> source =
+        SourceOf(ended, recording, i, generator);
+    if (!source.ok()) return source.status();
+    registration->captured.push_back(*source);
+    registration->captured_storages.insert(recording.kept[i].get());
+  }
+  // Whose memory a gradient may be in: that is one count for both.
+  absl::flat_hash_set<const RemoteStorage*> counted;
+  for (uint32_t i = 0; i < ended.arguments.size(); ++i) {
+    if (written.contains(StorageOf(ended.arguments[i]))) {
+      registration->written_arguments.push_back(i);
+      counted.insert(StorageOf(ended.arguments[i]));
+    }
+  }
+  for (uint32_t i = 0; i < ended.parameters.size(); ++i) {
+    const at::Tensor& parameter = ended.parameters[i];
+    if (IsRemote(parameter) && parameter.has_storage() &&
+        written.contains(StorageOf(parameter))) {
+      registration->written_parameters.push_back(i);
+      counted.insert(StorageOf(parameter));
+    }
+  }
+  for (uint32_t i = 0; i < ended.parameters.size(); ++i) {
+    const at::Tensor& gradient = ended.gradients_before[i];
+    if (IsRemote(gradient) && gradient.has_storage() &&
+        written.contains(StorageOf(gradient)) &&
+        !counted.contains(StorageOf(gradient))) {
+      registration->written_gradients.push_back(i);
+    }
+  }
+  return absl::OkStatus();
+}
+
+// A backward pass goes through nodes that are ready by their numbers, which
+// each thread counts for itself. In a graph that several threads made, the
+// order of a sum depends on how far each had counted.
+void NumberNodes(uint64_t count) {
+  for (; count > 0; --count) at::sequence_number::get_and_increment();
+}
+
+}  // namespace
+
+std::vector<uint32_t> GradientInputs(const CallableRegistration& before,
+                                     const Tensors& parameters) {
+  std::vector<uint32_t> gradients = before.input_gradients;
+  bool differ = !gradients.empty();
+  for (size_t i = 0; i < before.captured.size(); ++i) {
+    const CallableRegistration::Captured& captured = before.captured[i];
+    if (captured.source != CallableRegistration::Captured::Source::kGradient)
+      continue;
+    gradients.push_back(captured.parameter);
+    differ |= StorageOfGradient(parameters[captured.parameter]) !=
+              before.recording->kept[i].get();
+  }
+  if (!differ) return {};
+  std::sort(gradients.begin(), gradients.end());
+  return gradients;
+}
+
+absl::StatusOr<std::shared_ptr<CallableRegistration>> Register(
+    const CapturedCall& ended, const Tensors& outputs) {
+  const auto registration = std::make_shared<CallableRegistration>();
+  std::vector<RemoteStorage*> inputs;
+  absl::flat_hash_set<const RemoteStorage*> is_input;
+  for (uint32_t i = 0; i < ended.arguments.size(); ++i) {
+    RemoteStorage* const storage = StorageOf(ended.arguments[i]);
+    if (!is_input.insert(storage).second) continue;
+    inputs.push_back(storage);
+    registration->input_arguments.push_back(i);
+    registration->inputs.emplace_back(storage);
+  }
+  for (const uint32_t i : ended.input_gradients) {
+    const at::Tensor& gradient = ended.gradients_before[i];
+    if (!IsRemote(gradient) || !gradient.has_storage()) continue;
+    RemoteStorage* const storage = StorageOf(gradient);
+    if (!is_input.insert(storage).second) continue;
+    inputs.push_back(storage);
+    registration->input_gradients.push_back(i);
+    registration->inputs.emplace_back(storage);
+  }
+  std::vector<RemoteStorage*> created;
+  absl::Status status;
+  for (const at::Tensor& tensor : outputs) {
+    TensorPlan& plan = registration->outputs.emplace_back();
+    if (tensor.defined() && tensor.requires_grad() &&
+        ArgumentOf(tensor, ended.arguments) < 0) {
+      status.Update(
+          Refusal("it returns a tensor that autograd may still need (return "
+                  "it detached, or call under no_grad)"));
+    }
+    status.Update(Plan(tensor, ended.arguments, &created, &plan));
+  }
+  // What a call returns is read soon, gradients are not.
+  const size_t awaited = created.size();
+  for (uint32_t i = 0; i < ended.parameters.size(); ++i) {
+    const at::Tensor& parameter = ended.parameters[i];
+    if (!parameter.defined() || !parameter.is_leaf()) continue;
+    const at::Tensor& gradient = parameter.grad();
+    if (gradient.is_same(ended.gradients_before[i])) continue;
+    TensorPlan& plan =
+        registration->gradients.emplace_back(i, TensorPlan()).second;
+    if (gradient.defined() && gradient.requires_grad()) {
+      status.Update(
+          Refusal("a gradient that it leaves has a gradient of its own"));
+    }
+    status.Update(Plan(gradient, {}, &created, &plan));
+  }
+  absl::StatusOr<std::shared_ptr<const Recording>> recording =
+      ended.device->FinishRecording(ended.lane, inputs, created, awaited);
+  if (!ended.observer->refusal().empty()) {
+    return Refusal(ended.observer->refusal());
+  }
+  if (!status.ok()) return status;
+  if (!recording.ok()) return recording.status();
+  registration->device = ended.device;
+  registration->nodes = at::sequence_number::peek() - ended.next_node;
+  registration->recording = *std::move(recording);
+  const absl::Status complete = Complete(ended, registration.get());
+  if (!complete.ok()) return complete;
+  return registration;
+}
+
+bool SameCalls(const CallableRegistration& a, const CallableRegistration& b) {
+  const auto same_storage = [](const StoragePtr& x, const StoragePtr& y) {
+    return x.get() == y.get();
+  };
+  const auto same_gradient = [](const auto& x, const auto& y) {
+    return x.first == y.first && SameTensors(x.second, y.second);
+  };
+  return a.device == b.device && a.input_arguments == b.input_arguments &&
+         a.input_gradients == b.input_gradients &&
+         std::equal(a.recording->kept.begin(), a.recording->kept.end(),
+                    b.recording->kept.begin(), b.recording->kept.end(),
+                    same_storage) &&
+         std::equal(a.recording->parts.begin(), a.recording->parts.end(),
+                    b.recording->parts.begin(), b.recording->parts.end(),
+                    SameParts) &&
+         std::equal(a.outputs.begin(), a.outputs.end(), b.outputs.begin(),
+                    b.outputs.end(), SameTensors) &&
+         std::equal(a.gradients.begin(), a.gradients.end(), b.gradients.begin(),
+                    b.gradients.end(), same_gradient);
+}
+
+absl::StatusOr<Tensors> ReplayCall(const CallableRegistration& registration,
+                                   const Tensors& arguments,
+                                   const Tensors& parameters) {
+  Pins pins;
+  std::vector<RemoteStorage*> inputs;
+  if (!pins.Hold(registration, parameters) ||
+      !Fits(registration, arguments, parameters, &pins, &inputs)) {
+    return MakeError(absl::StatusCode::kFailedPrecondition, "STALE_RECORDING",
+                     "the call uses other storages than the captured one");
+  }
+  absl::StatusOr<std::vector<StoragePtr>> created = registration.device->Replay(
+      CurrentLane(), registration.recording, inputs);
+  if (!created.ok()) return created.status();
+  std::vector<c10::Storage> storages;
+  storages.reserve(created->size());
+  for (size_t i = 0; i < created->size(); ++i) {
+    storages.push_back(WrapStorage(std::move((*created)[i]),
+                                   registration.recording->output_bytes[i]));
+  }
+  Tensors outputs;
+  outputs.reserve(registration.outputs.size());
+  for (const TensorPlan& plan : registration.outputs) {
+    outputs.push_back(MakeTensor(plan, arguments, storages));
+  }
+  // Before others take their place.
+  for (const uint32_t i : registration.written_gradients) {
+    BumpVersion(parameters[i].grad());
+  }
+  for (const auto& [parameter, plan] : registration.gradients) {
+    parameters[parameter].mutable_grad() =
+        MakeTensor(plan, arguments, storages);
+  }
+  for (const uint32_t i : registration.written_arguments) {
+    BumpVersion(arguments[i]);
+  }
+  for (const uint32_t i : registration.written_parameters) {
+    BumpVersion(parameters[i]);
+  }
+  NumberNodes(registration.nodes);
+  return outputs;
+}
+
+}  // namespace djinn::capture

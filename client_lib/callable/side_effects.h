@@ -1,0 +1,117 @@
+// Detects what a function does, while it is captured, besides calling operators
+// on its device. A replay does not run the function, so it would miss these
+// side effects; a function that has one is not registered.
+#ifndef CLIENT_LIB_CALLABLE_SIDE_EFFECTS_H_
+#define CLIENT_LIB_CALLABLE_SIDE_EFFECTS_H_
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "client_lib/capture/device/operator_observer.h"
+#include "client_lib/session/virtual_device.h"
+
+namespace djinn::capture {
+
+// Observes the operators that the function calls, and reports the first one
+// that reads or writes a tensor of this process, uses another device, or
+// changes the shape of a tensor that existed before. A tensor that the function
+// created in this process from numbers alone counts as these numbers. It also
+// reports what the session refuses to record, because it knows which operator
+// did that and where the program called it. Belongs to one thread.
+class SideEffectObserver : public OperatorObserver {
+ public:
+  // The function may call operators on `device` alone. This thread records them
+  // in `lane`.
+  SideEffectObserver(std::shared_ptr<VirtualDevice> device, uint32_t lane)
+      : device_(std::move(device)), lane_(lane) {}
+
+  void Before(const c10::OperatorHandle& op,
+              const torch::jit::Stack& stack) override;
+  void After(const c10::OperatorHandle& op,
+             const torch::jit::Stack& stack) override;
+
+  // Returns the first side effect, or an empty string.
+  const std::string& refusal() const { return refusal_; }
+
+ private:
+  // The geometry of a tensor before an operator wrote to it.
+  struct Geometry {
+    at::Tensor tensor;
+    c10::DimVector sizes;
+    c10::DimVector strides;
+    int64_t offset;
+    const c10::StorageImpl* storage;
+  };
+
+  void Refuse(const c10::OperatorHandle& op, const std::string& what);
+  void CheckArgument(const c10::OperatorHandle& op, const at::Tensor& tensor,
+                     bool written);
+  void NoteResult(const c10::OperatorHandle& op, const at::Tensor& tensor);
+  // Takes over the session's refusal. `op` is the operator that caused it, or
+  // null if none did.
+  void NoteSessionRefusal(const c10::OperatorHandle* op);
+
+  const std::shared_ptr<VirtualDevice> device_;
+  const uint32_t lane_;
+  std::string refusal_;
+  // The memory that the function allocated in this process. Holding it keeps
+  // other memory from getting the same address.
+  absl::flat_hash_map<const c10::StorageImpl*, c10::Storage> created_;
+  // The remote tensors that the function created; some may be released.
+  absl::flat_hash_map<const c10::TensorImpl*,
+                      c10::weak_intrusive_ptr<c10::TensorImpl>>
+      created_remote_;
+  // The tensors that the running operator writes.
+  std::vector<Geometry> written_;
+};
+
+// Remembers the state that the function can change without calling an operator:
+// the memory, gradients and hooks of its arguments, the memory and metadata of
+// gradients, and random generators. Belongs to the thread that created it.
+class SideEffectSnapshot {
+ public:
+  SideEffectSnapshot() = default;
+  // `gradients` are those of the tensors that the function refers to; some may
+  // be undefined. The snapshot holds the memory of all that it remembers, so
+  // that nothing else gets the same address.
+  SideEffectSnapshot(const std::vector<at::Tensor>& arguments,
+                     const std::vector<at::Tensor>& gradients);
+
+  // Returns a human-readable description of the first change, or an empty
+  // string.
+  std::string FirstChange(const std::vector<at::Tensor>& arguments) const;
+  // Whether PyTorch's default CPU generator has changed its state. Another
+  // thread may have done that.
+  bool CpuGeneratorChanged() const;
+
+ private:
+  struct Argument {
+    c10::Storage storage;
+    at::Tensor gradient;
+    uint32_t hooks = 0;
+  };
+  // A gradient that existed before, whichever tensor has it afterwards.
+  struct Gradient {
+    at::Tensor tensor;
+    c10::Storage storage;
+    std::string geometry;
+  };
+
+  void AddGradient(const at::Tensor& gradient);
+
+  std::vector<Argument> arguments_;
+  std::vector<Gradient> gradients_;
+  uint64_t remote_settings_ = 0;
+  // The state of PyTorch's default CPU generator.
+  at::Tensor cpu_state_;
+};
+
+}  // namespace djinn::capture
+
+#endif  // CLIENT_LIB_CALLABLE_SIDE_EFFECTS_H_

@@ -1,0 +1,65 @@
+#include "client_lib/capture/device/lane.h"
+
+#include <c10/core/AutogradState.h>
+#include <c10/core/InferenceMode.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
+
+#include <atomic>
+#include <memory>
+
+namespace djinn::capture {
+namespace {
+
+// A kind of our own: c10 only compares kinds, and carries every entry from a
+// caller's thread state to the autograd threads that work for it.
+constexpr auto kLaneKind = static_cast<c10::DebugInfoKind>(0xd1);
+
+class LaneInfo : public c10::DebugInfoBase {
+ public:
+  explicit LaneInfo(uint32_t lane) : lane(lane) {}
+  const uint32_t lane;
+  // The autograd threads read it, too.
+  std::atomic<v1::Phase> phase = v1::PHASE_UNSPECIFIED;
+};
+
+std::atomic<uint32_t> next_lane{1};
+
+LaneInfo* CurrentLaneInfo() {
+  if (c10::DebugInfoBase* info = c10::ThreadLocalDebugInfo::get(kLaneKind)) {
+    return static_cast<LaneInfo*>(info);
+  }
+  // Kept apart from the debug info, whose scopes (a profiler's, say) may drop
+  // our entry when they end.
+  thread_local std::shared_ptr<LaneInfo> own = std::make_shared<LaneInfo>(
+      next_lane.fetch_add(1, std::memory_order_relaxed));
+  c10::ThreadLocalDebugInfo::_push(kLaneKind, own);
+  return own.get();
+}
+
+// Backward passes of this thread run in it, as those of CPU tensors do: for a
+// device PyTorch would hand them to a thread of its own and wait, which takes
+// longer than to record them. Once, so that a program may decide otherwise; not
+// in inference mode, whose end would undo it.
+void KeepBackwardHere() {
+  thread_local bool done = false;
+  if (done || c10::InferenceMode::is_enabled()) return;
+  c10::AutogradState::get_tls_state().set_multithreading_enabled(false);
+  done = true;
+}
+
+}  // namespace
+
+uint32_t CurrentLane() {
+  KeepBackwardHere();
+  return CurrentLaneInfo()->lane;
+}
+
+v1::Phase LanePhase() {
+  return CurrentLaneInfo()->phase.load(std::memory_order_relaxed);
+}
+
+v1::Phase ExchangeLanePhase(v1::Phase phase) {
+  return CurrentLaneInfo()->phase.exchange(phase, std::memory_order_relaxed);
+}
+
+}  // namespace djinn::capture

@@ -1,0 +1,193 @@
+#include "client_lib/capture/kernel/copy.h"
+
+#include <ATen/ExpandUtils.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_strided.h>
+
+#include <memory>
+#include <optional>
+
+#include "client_lib/capture/device/lane.h"
+#include "client_lib/capture/device/remote_tensor.h"
+#include "client_lib/capture/device/throw_status.h"
+#include "client_lib/capture/kernel/capture_kernel.h"
+#include "client_lib/capture/kernel/host_call.h"
+#include "client_lib/capture/kernel/mixed_devices.h"
+#include "client_lib/capture/operators/operator_info.h"
+#include "client_lib/session/debug_flags.h"
+#include "client_lib/session/profile_recorder.h"
+
+namespace djinn::capture {
+namespace {
+
+// aten::copy_ as a call of its own; PyTorch's composite never reaches a kernel
+// under that name.
+const OperatorInfo& CopyOperator() {
+  static const OperatorInfo* const info = new OperatorInfo(
+      c10::Dispatcher::singleton().findSchemaOrThrow("aten::copy_", ""));
+  return *info;
+}
+
+void RecordCopy(const at::Tensor& source, const at::Tensor& destination) {
+  torch::jit::Stack stack;
+  stack.emplace_back(destination);
+  stack.emplace_back(source);
+  stack.emplace_back(false);
+  CaptureCall(CopyOperator(), &stack);
+}
+
+at::Tensor PlainCpu(const at::Tensor& source, c10::ScalarType data_type) {
+  return source.to(data_type).resolve_conj().resolve_neg();
+}
+
+// `bytes` has the layout of the destination, which is all of its storage.
+void UploadWhole(const at::Tensor& bytes, const at::Tensor& destination) {
+  RemoteStorage* const storage = OwnStorageOf(destination);
+  VirtualDevice* const device = storage->device().get();
+  std::optional<HostWrite> host =
+      HostWrite::OfUpload(bytes, destination, device);
+  auto owner = std::make_shared<const at::Tensor>(bytes);
+  const absl::string_view view(static_cast<const char*>(bytes.const_data_ptr()),
+                               bytes.numel() * bytes.element_size());
+  ThrowIfError(
+      device->Upload(CurrentLane(), storage, {view, std::move(owner)}));
+  if (host.has_value()) std::move(*host).Store();
+}
+
+}  // namespace
+
+uint32_t CopyOperatorId() { return CopyOperator().operator_id; }
+
+void CopyToRemote(const at::Tensor& source, const at::Tensor& destination) {
+  if (destination.numel() == 0) return;
+  if (source.dim() == 0) {
+    // A value inside the call, not a tensor of its own.
+    RecordCopy(PlainCpu(source, source.scalar_type()), destination);
+    return;
+  }
+  const at::Tensor plain = PlainCpu(source, destination.scalar_type());
+  const srg::TensorView view = ViewOf(destination);
+  RemoteStorage* const storage = OwnStorageOf(destination);
+  if (!view.conjugate && !view.negative &&
+      srg::CoversStorage(view, storage->size_bytes())) {
+    at::Tensor laid_out = plain;
+    if (plain.sizes() != destination.sizes() ||
+        plain.strides() != destination.strides()) {
+      laid_out = at::empty_strided(destination.sizes(), destination.strides(),
+                                   plain.options());
+      laid_out.copy_(plain);
+    }
+    UploadWhole(laid_out, destination);
+    return;
+  }
+  const at::Tensor contiguous = plain.contiguous();
+  const at::Tensor temporary =
+      NewRemoteTensor(storage->device(), contiguous.sizes(),
+                      contiguous.strides(), contiguous.scalar_type());
+  UploadWhole(contiguous, temporary);
+  RecordCopy(temporary, destination);
+}
+
+void CopyToCpu(const at::Tensor& source, const at::Tensor& destination) {
+  if (source.numel() == 0) return;
+  const bool direct = destination.scalar_type() == source.scalar_type() &&
+                      destination.sizes() == source.sizes() &&
+                      destination.is_contiguous() && !destination.is_conj() &&
+                      !destination.is_neg();
+  const at::Tensor host =
+      direct ? destination
+             : at::empty(source.sizes(),
+                         source.options().device(c10::kCPU).memory_format(
+                             c10::MemoryFormat::Contiguous));
+  RemoteStorage* const storage = OwnStorageOf(source);
+  ThrowIfError(storage->device()->Read(
+      CurrentLane(), storage, ViewOf(source), host.mutable_data_ptr(),
+      static_cast<uint64_t>(host.numel()) * host.element_size()));
+  if (!direct) destination.copy_(host);
+}
+
+namespace {
+
+// Two names of the very same elements: PyTorch copies nothing, and looks for no
+// overlap.
+bool IsSameData(const at::Tensor& source, const at::Tensor& destination) {
+  return source.is_alias_of(destination) &&
+         source.storage_offset() == destination.storage_offset() &&
+         source.sizes() == destination.sizes() &&
+         source.strides() == destination.strides() &&
+         source.scalar_type() == destination.scalar_type() &&
+         source.is_conj() == destination.is_conj() &&
+         source.is_neg() == destination.is_neg();
+}
+
+// Whether the tensor's elements are its storage's bytes, as they are.
+bool IsWholeStorage(const at::Tensor& tensor) {
+  const srg::TensorView view = ViewOf(tensor);
+  return !view.conjugate && !view.negative &&
+         srg::CoversStorage(view, OwnStorageOf(tensor)->size_bytes());
+}
+
+at::Tensor NewContiguous(const at::Tensor& place, const at::Tensor& like) {
+  return NewRemoteTensor(OwnStorageOf(place)->device(), like.sizes(),
+                         c10::TensorType::contiguousStridesOf(like.sizes()),
+                         like.scalar_type());
+}
+
+// From worker to worker go whole storages: what is not one becomes one there,
+// and is laid out here.
+void CopyBetweenDevices(const at::Tensor& source,
+                        const at::Tensor& destination) {
+  CheckCopyAllowed(source.device(), destination.device());
+  if (destination.numel() == 0) return;
+  at::Tensor sent = source;
+  if (!IsWholeStorage(source)) {
+    sent = NewContiguous(source, source);
+    RecordCopy(source, sent);
+  }
+  const bool direct = sent.scalar_type() == destination.scalar_type() &&
+                      sent.sizes() == destination.sizes() &&
+                      sent.strides() == destination.strides() &&
+                      IsWholeStorage(destination);
+  at::Tensor received = destination;
+  if (!direct) {
+    received =
+        NewRemoteTensor(OwnStorageOf(destination)->device(), sent.sizes(),
+                        sent.strides(), sent.scalar_type());
+  }
+  RemoteStorage* const storage = OwnStorageOf(received);
+  ThrowIfError(
+      storage->device()->CopyFrom(CurrentLane(), storage, OwnStorageOf(sent)));
+  if (debug::Has(debug::kEager)) {
+    ThrowIfError(storage->device()->Synchronize());
+  }
+  if (!direct) RecordCopy(received, destination);
+}
+
+at::Tensor Expand(const at::Tensor& source, c10::IntArrayRef sizes) {
+  if (source.sizes() == sizes) return source;
+  // The CPU's words for what does not fit.
+  const c10::DimVector common = at::infer_size_dimvector(sizes, source.sizes());
+  TORCH_CHECK(c10::IntArrayRef(common) == sizes, "output with shape ", sizes,
+              " doesn't match the broadcast shape ", c10::IntArrayRef(common));
+  return source.expand(sizes);
+}
+
+}  // namespace
+
+void CopyAny(const at::Tensor& source, const at::Tensor& destination) {
+  NoteWork();
+  const at::Tensor expanded = Expand(source, destination.sizes());
+  if (!IsRemote(destination)) {
+    CopyToCpu(expanded, destination);
+  } else if (!IsRemote(source)) {
+    CopyToRemote(expanded, destination);
+  } else if (source.device() != destination.device()) {
+    CopyBetweenDevices(source, destination);
+  } else if (destination.numel() > 0 && !IsSameData(source, destination)) {
+    // As it is: overlaps show only in an operand that is not expanded.
+    RecordCopy(source, destination);
+  }
+}
+
+}  // namespace djinn::capture

@@ -1,0 +1,363 @@
+#include "client_lib/capture/outputs/cpu_trial.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/EmptyTensor.h>
+#include <ATen/MemoryOverlap.h>
+#include <ATen/Parallel.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/List.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/record_function.h>
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <exception>
+#include <optional>
+#include <string>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/match.h"
+#include "absl/strings/string_view.h"
+#include "client_lib/capture/device/remote_tensor.h"
+#include "client_lib/capture/operators/boxed_call.h"
+#include "client_lib/capture/operators/scalars.h"
+#include "client_lib/shape/stride_inference.h"
+
+// What libtorch's OpenMP and MKL, where it has them, count threads by.
+extern "C" {
+__attribute__((weak)) void omp_set_num_threads(int count);
+__attribute__((weak)) int MKL_Set_Num_Threads_Local(int count);
+}
+
+namespace djinn::capture {
+namespace {
+
+class SilentWarnings final : public c10::WarningHandler {
+ public:
+  void process(const c10::Warning&) override {}
+};
+
+// One thread for the kernels of this thread. Otherwise a trial in a thread of
+// autograd's would give it compute threads of its own, and OpenMP slows down
+// all of a process that has more of them than cores.
+class OneThread {
+ public:
+  // PyTorch gives every thread its count at the first question.
+  OneThread() : count_(at::get_num_threads()) {
+    if (omp_set_num_threads != nullptr) omp_set_num_threads(1);
+    if (MKL_Set_Num_Threads_Local != nullptr) {
+      mkl_ = MKL_Set_Num_Threads_Local(1);
+    }
+  }
+  ~OneThread() {
+    if (omp_set_num_threads != nullptr) omp_set_num_threads(count_);
+    if (MKL_Set_Num_Threads_Local != nullptr) MKL_Set_Num_Threads_Local(mkl_);
+  }
+  OneThread(const OneThread&) = delete;
+  OneThread& operator=(const OneThread&) = delete;
+
+ private:
+  const int count_;
+  int mkl_ = 0;
+};
+
+// Of operands and results together.
+constexpr int64_t kMostElements = 4096;
+constexpr int64_t kMostSharedBytes = 65536;
+// Where operands are larger: 1 still broadcasts, and equal sizes stay equal.
+constexpr int64_t kSmallSize = 2;
+// Attempts of dtypes that ended in errors which say nothing about them.
+constexpr int kMostAttempts = 4;
+constexpr size_t kMostEntries = 16384;
+
+// Whether the call means the same for other sizes: no number in it is one.
+bool IsOfAnySize(const OperatorInfo& info) {
+  for (size_t i = 0; i < info.arguments.size(); ++i) {
+    const ArgumentKind kind = info.arguments[i].kind;
+    if (kind != ArgumentKind::kInteger && kind != ArgumentKind::kIntegerList) {
+      continue;
+    }
+    const std::string& name = info.handle.schema().arguments()[i].name();
+    if (name != "dim" && name != "dtype" && name != "memory_format" &&
+        name != "reduction" && name != "correction") {
+      return false;
+    }
+  }
+  return true;
+}
+
+bool IsTried(const OperatorInfo& info) {
+  // copy_ stands for what a copy became.
+  if (!absl::StartsWith(info.name, "aten::") || info.name == "aten::copy_") {
+    return false;
+  }
+  // Their errors are the values' fault, in the program's own words.
+  if (absl::StrContains(info.name, "assert")) return false;
+  bool takes_generator = false;
+  for (size_t i = 0; i < info.arguments.size(); ++i) {
+    takes_generator |= info.arguments[i].kind == ArgumentKind::kGenerator;
+    // Rows to swap, which LAPACK takes on trust; zero is none.
+    if (absl::StrContains(info.handle.schema().arguments()[i].name(),
+                          "pivots")) {
+      return false;
+    }
+  }
+  return takes_generator || !info.may_draw;
+}
+
+// The memory that a tensor spans, in elements.
+int64_t Extent(const at::Tensor& tensor) {
+  return static_cast<int64_t>(
+      at::detail::computeStorageNbytes(tensor.sizes(), tensor.strides(), 1));
+}
+
+// Whether there are stand-ins that are small enough: of the operands' own
+// sizes, or of smaller ones where the call means the same for them.
+enum class Size { kNone, kExact, kSmall };
+
+Size SizeOfStandIns(const OperatorInfo& info, Arguments arguments,
+                    int64_t result_elements) {
+  int64_t elements = result_elements, small = 0;
+  for (const c10::IValue& argument : arguments) {
+    ForEachTensor(argument, [&](const at::Tensor& tensor) {
+      if (!IsRemote(tensor)) return;
+      elements += Extent(tensor);
+      int64_t count = 1;
+      for (const int64_t size : tensor.sizes()) {
+        count *= std::min(size, kSmallSize);
+        if (count > kMostElements) break;
+      }
+      small += count;
+    });
+  }
+  if (elements <= kMostElements) return Size::kExact;
+  return small <= kMostElements && IsOfAnySize(info) ? Size::kSmall
+                                                     : Size::kNone;
+}
+
+// What stands for the operands of one call. A tensor that is given twice stays
+// one, and exact ones share memory as the operands do, unless that is large.
+class StandIns {
+ public:
+  explicit StandIns(Size size) : size_(size) {}
+
+  c10::IValue Of(const ArgumentInfo& info, const c10::IValue& value) {
+    if (info.kind == ArgumentKind::kGenerator) {
+      return at::make_generator<at::CPUGeneratorImpl>();
+    }
+    if (value.isDevice()) return c10::Device(c10::kCPU);
+    if (value.isTensor()) return Of(value.toTensor());
+    if (value.isTensorList()) {
+      c10::List<at::Tensor> list;
+      for (const at::Tensor& tensor : value.toTensorList()) {
+        list.push_back(Of(tensor));
+      }
+      return list;
+    }
+    if (info.kind != ArgumentKind::kTensorList || !value.isList()) return value;
+    c10::List<std::optional<at::Tensor>> list;
+    for (const c10::IValue& element : value.toListRef()) {
+      list.push_back(element.isTensor() ? std::optional(Of(element.toTensor()))
+                                        : std::nullopt);
+    }
+    return list;
+  }
+
+ private:
+  at::Tensor Of(const at::Tensor& tensor) {
+    if (!IsRemote(tensor)) return tensor;
+    at::Tensor& copy = tensors_[tensor.unsafeGetTensorImpl()];
+    if (copy.defined()) return copy;
+    copy = size_ == Size::kExact ? Exact(tensor) : Small(tensor);
+    if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) {
+      copy.unsafeGetTensorImpl()->set_wrapped_number(true);
+    }
+    return copy;
+  }
+
+  static at::Tensor Small(const at::Tensor& tensor) {
+    c10::DimVector sizes(tensor.sizes());
+    for (int64_t& size : sizes) size = std::min(size, kSmallSize);
+    return at::zeros(sizes, tensor.scalar_type());
+  }
+
+  at::Tensor Exact(const at::Tensor& tensor) {
+    const c10::StorageImpl* const storage =
+        tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
+    const auto bytes = static_cast<int64_t>(storage->nbytes());
+    if (bytes > kMostSharedBytes) {
+      return at::zeros({Extent(tensor)}, tensor.scalar_type())
+          .as_strided(tensor.sizes(), tensor.strides());
+    }
+    at::Tensor& shared = storages_[storage];
+    if (!shared.defined()) shared = at::zeros({bytes}, at::kByte);
+    return at::empty({0}, tensor.scalar_type())
+        .set_(shared.storage(), tensor.storage_offset(), tensor.sizes(),
+              tensor.strides());
+  }
+
+  const Size size_;
+  absl::flat_hash_map<const c10::TensorImpl*, at::Tensor> tensors_;
+  absl::flat_hash_map<const c10::StorageImpl*, at::Tensor> storages_;
+};
+
+torch::jit::Stack MakeStack(const OperatorInfo& info, Arguments arguments,
+                            Size size) {
+  StandIns stand_ins(size);
+  torch::jit::Stack stack;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    stack.push_back(stand_ins.Of(info.arguments[i], arguments[i]));
+  }
+  return stack;
+}
+
+char KindOf(const c10::Scalar& scalar) {
+  if (scalar.isBoolean()) return 'b';
+  if (scalar.isFloatingPoint()) return 'f';
+  return scalar.isComplex() ? 'c' : 'i';
+}
+
+// What a kernel's answer depends on: dtypes, ranks, emptiness, modes, and
+// whether numbers fit the type that it computes in.
+std::string KeyOf(const OperatorInfo& info, Arguments arguments) {
+  std::string key(reinterpret_cast<const char*>(&info.operator_id),
+                  sizeof(info.operator_id));
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const c10::IValue& value = arguments[i];
+    key.push_back('|');
+    if (value.isTensor() || value.isList()) {
+      ForEachTensor(value, [&](const at::Tensor& tensor) {
+        if (!tensor.defined()) return key.push_back('-');
+        key.push_back(static_cast<char>(tensor.scalar_type()));
+        key.push_back(static_cast<char>(tensor.dim()));
+        key.push_back(tensor.numel() == 0 ? 'e' : 'f');
+      });
+    } else if (value.isScalar() &&
+               info.arguments[i].kind == ArgumentKind::kScalar) {
+      key.push_back(KindOf(value.toScalar()));
+    } else if (value.isBool()) {
+      key.push_back(value.toBool() ? '1' : '0');
+    } else if (value.isString()) {
+      key += value.toStringRef();
+    } else if (value.isInt() &&
+               info.handle.schema().arguments()[i].name() == "dtype") {
+      key.push_back(static_cast<char>(value.toInt()));
+    }
+  }
+  key.push_back('|');
+  AppendOverflows(info, arguments, &key);
+  return key;
+}
+
+// Attempts by key; kMostAttempts when there is nothing more to learn. Per
+// thread, so without a lock; bounded by starting afresh.
+int& AttemptsOf(const OperatorInfo& info, Arguments arguments) {
+  thread_local absl::flat_hash_map<std::string, int> attempts;
+  if (attempts.size() >= kMostEntries) attempts.clear();
+  return attempts[KeyOf(info, arguments)];
+}
+
+// Not about the zeros, but about dtypes or, where they are the operands' own,
+// about sizes.
+bool IsAboutTheCall(const c10::Error& error, Size size) {
+  if (dynamic_cast<const c10::NotImplementedError*>(&error) != nullptr) {
+    return true;
+  }
+  const absl::string_view text = error.what_without_backtrace();
+  if (absl::StrContains(text, "type")) return true;
+  return size == Size::kExact &&
+         (absl::StrContains(text, "support") ||
+          absl::StrContains(text, "must match the size"));
+}
+
+// Factories that draw from the default generator draw as these do.
+void TryToDraw(const OperatorInfo& info, const InferredResults& inferred) {
+  const bool normal = absl::StartsWith(info.name, "aten::randn");
+  if (!normal && !absl::StartsWith(info.name, "aten::rand")) return;
+  if (inferred.results.size() != 1) return;
+  const at::Tensor value = at::zeros({1}, inferred.results[0].dtype);
+  const auto generator = at::make_generator<at::CPUGeneratorImpl>();
+  if (normal) {
+    value.normal_(0, 1, generator);
+  } else if (absl::StartsWith(info.name, "aten::randint") ||
+             absl::StartsWith(info.name, "aten::randperm")) {
+    value.random_(0, 1, generator);
+  } else {
+    value.uniform_(0, 1, generator);
+  }
+}
+
+// Whether the kernel may write beside an output that repeats elements, or whose
+// matrices do not lie one behind the other: here, too.
+bool MayWriteOutOfBounds(const OperatorInfo& info, Arguments arguments) {
+  const bool triangle = absl::StartsWith(info.name, "aten::tri");
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (!info.arguments[i].is_out || !arguments[i].isTensor()) continue;
+    const at::Tensor& out = arguments[i].toTensor();
+    if (at::has_internal_overlap(out) == at::MemOverlap::Yes ||
+        (triangle && out.dim() > 3)) {
+      return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+void RunOnCpu(const OperatorInfo& info, torch::jit::Stack* stack) {
+  const OneThread one_thread;
+  SilentWarnings silent;
+  const c10::WarningUtils::WarningHandlerGuard quiet(&silent);
+  const at::DisableRecordFunctionGuard unprofiled;
+  const c10::impl::ExcludeDispatchKeyGuard uncast(
+      c10::autocast_dispatch_keyset);
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  // Kernels that return several outputs refer to them after the stack has let
+  // go of its own.
+  const torch::jit::Stack held = *stack;
+  info.handle.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU),
+                              stack);
+}
+
+void TryOnCpu(const OperatorInfo& info, Arguments arguments,
+              const InferredResults& inferred) {
+  if (!IsTried(info)) {
+    TryToDraw(info, inferred);
+    return;
+  }
+  int& attempts = AttemptsOf(info, arguments);
+  if (attempts >= kMostAttempts) return;
+  int64_t result_elements = 0;
+  for (const ResultMeta& result : inferred.results) {
+    if (result.known && result.defined) result_elements += NumElements(result);
+  }
+  const Size size = SizeOfStandIns(info, arguments, result_elements);
+  if (size == Size::kNone) return;
+  try {
+    torch::jit::Stack stack = MakeStack(info, arguments, size);
+    RunOnCpu(info, &stack);
+    attempts = kMostAttempts;
+  } catch (const c10::Error& error) {
+    if (IsAboutTheCall(error, size)) throw;
+    ++attempts;
+  } catch (const std::exception& error) {
+    // How a number is refused that does not fit.
+    if (absl::StrContains(error.what(), "without overflow")) throw;
+    ++attempts;
+  }
+}
+
+void ThrowAsCpu(const OperatorInfo& info, Arguments arguments) {
+  // Of other sizes the error might be another.
+  if (MayWriteOutOfBounds(info, arguments) || !IsTried(info) ||
+      SizeOfStandIns(info, arguments,
+                     /*result_elements=*/0) != Size::kExact) {
+    return;
+  }
+  torch::jit::Stack stack = MakeStack(info, arguments, Size::kExact);
+  RunOnCpu(info, &stack);
+}
+
+}  // namespace djinn::capture

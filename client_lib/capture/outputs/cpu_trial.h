@@ -1,0 +1,39 @@
+// Executes calls on CPU tensors in this process, to learn whether the CPU
+// accepts them and what they compute.
+//
+// A CPU kernel refuses some dtypes, and no schema says which. TryOnCpu() runs
+// the kernel on small CPU tensors of zeros, which stand in for the operands,
+// and raises its error at the call; otherwise the error would come with a later
+// read. A thread tries each operator once for each combination of dtypes. It
+// does not try a call whose operands are large and whose sizes cannot be
+// reduced without changing the call, a random draw without a generator
+// argument, or a kernel that trusts the values of its operands.
+#ifndef CLIENT_LIB_CAPTURE_OUTPUTS_CPU_TRIAL_H_
+#define CLIENT_LIB_CAPTURE_OUTPUTS_CPU_TRIAL_H_
+
+#include <ATen/core/ivalue.h>
+#include <ATen/core/stack.h>
+#include <c10/util/ArrayRef.h>
+
+#include "client_lib/capture/inference/shape_inference.h"
+#include "client_lib/capture/operators/operator_info.h"
+
+namespace djinn::capture {
+
+// Executes a call on CPU tensors, on one thread, without warnings, profilers,
+// autocast or autograd. Replaces the arguments on the stack by the results.
+// Throws what the kernel throws.
+void RunOnCpu(const OperatorInfo& info, torch::jit::Stack* stack);
+
+// Throws the CPU's error about dtypes, sizes or a missing kernel. Ignores other
+// errors: they may be due to the zeros, and the worker reports them.
+void TryOnCpu(const OperatorInfo& info, c10::ArrayRef<c10::IValue> arguments,
+              const InferredResults& inferred);
+
+// Throws the CPU's own error for a call that is known to be wrong, if the CPU
+// refuses it as well.
+void ThrowAsCpu(const OperatorInfo& info, c10::ArrayRef<c10::IValue> arguments);
+
+}  // namespace djinn::capture
+
+#endif  // CLIENT_LIB_CAPTURE_OUTPUTS_CPU_TRIAL_H_

@@ -1,0 +1,202 @@
+#include "client_lib/capture/outputs/written_outputs.h"
+
+#include <ATen/EmptyTensor.h>
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "client_lib/capture/inference/shape_inference.h"
+#include "client_lib/capture/operators/boxed_call.h"
+#include "client_lib/capture/outputs/output_checks.h"
+#include "client_lib/shape/stride_inference.h"
+
+namespace djinn::capture {
+namespace {
+
+using Outcome = InferredResults::Outcome;
+
+class WrittenOutputs {
+ public:
+  WrittenOutputs(const OperatorInfo& info, torch::jit::Stack* stack,
+                 CaptureFunction capture)
+      : info_(info), stack_(stack), capture_(capture) {}
+
+  bool Prepare() {
+    if (info_.output_rules.elementwise) CheckOverlap(info_, arguments());
+    if (info_.functional != nullptr) {
+      if (!CheckAgainstFunctional()) return false;
+    } else {
+      TORCH_CHECK_NOT_IMPLEMENTED(
+          !info_.is_out, info_.name,
+          " has no functional counterpart from which its result's shape could "
+          "be inferred");
+    }
+    if (!info_.output_rules.elementwise || CopiesIntegers()) {
+      CheckOverlap(info_, arguments());
+    }
+    return true;
+  }
+
+ private:
+  Arguments arguments() const { return ArgumentsOf(info_, *stack_); }
+
+  bool CopiesIntegers() const {
+    return info_.output_rules.copies_integers &&
+           c10::isIntegralType(arguments()[0].toTensor().scalar_type(),
+                               /*includeBool=*/true);
+  }
+
+  // Infers what the functional form would return: the errors PyTorch raises,
+  // and the sizes that out= arguments must have. Returns false when the whole
+  // call has been carried out, because only the worker could tell.
+  bool CheckAgainstFunctional() {
+    const std::vector<at::Tensor> written = Written();
+    const std::vector<c10::IValue> inputs =
+        FunctionalArguments(info_, arguments());
+    const InferredResults inferred =
+        InferWithinLimits(*info_.functional, inputs);
+    if (inferred.outcome == Outcome::kUnknown && info_.is_out) {
+      RunThroughFunctional(inputs, written);
+      return false;
+    }
+    if (inferred.outcome == Outcome::kUnknown ||
+        inferred.results.size() != written.size()) {
+      return true;
+    }
+    if (SizesOutputItself(inferred, written)) {
+      for (size_t i = 0; i < written.size(); ++i) {
+        CheckOut(info_, arguments(), written[i], inferred.results[i]);
+      }
+      RunThroughFunctional(inputs, written);
+      return false;
+    }
+    const bool laid_out = info_.output_rules.laid_out;
+    for (size_t i = 0; i < written.size(); ++i) {
+      const ResultMeta& result = inferred.results[i];
+      if (!result.defined) continue;
+      if (!info_.is_out) {
+        CheckInPlace(info_, written[i], result);
+      } else if (inferred.outcome == Outcome::kViews) {
+        // What looks like a view when it is returned is copied here.
+        PrepareOut(written[i], EmptyLike(result.dtype, result), laid_out);
+      } else {
+        PrepareOut(written[i], result, laid_out);
+      }
+    }
+    return true;
+  }
+
+  // Whether the kernel would give an output its size. It then walks through
+  // memory as the operands lie, which shows in the last bits, and lets the
+  // output share theirs: as when it makes its result, and a copy is made after.
+  bool SizesOutputItself(const InferredResults& inferred,
+                         const std::vector<at::Tensor>& written) const {
+    if (!info_.is_out || !info_.output_rules.elementwise || Generated() ||
+        CopiesIntegers() || inferred.outcome != Outcome::kKnown) {
+      return false;
+    }
+    for (size_t i = 0; i < written.size(); ++i) {
+      if (inferred.results[i].defined &&
+          written[i].sizes() != c10::IntArrayRef(inferred.results[i].sizes)) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+  // PyTorch generates some from the functional form: they resize first, and
+  // neither convert nor lay out as the result is.
+  bool Generated() const {
+    return info_.handle.hasKernelForDispatchKey(
+        c10::DispatchKey::CompositeExplicitAutograd);
+  }
+
+  // The tensors that stand for the functional form's results.
+  std::vector<at::Tensor> Written() const {
+    std::vector<at::Tensor> written;
+    for (size_t i = 0; i < info_.arguments.size(); ++i) {
+      const ArgumentInfo& argument = info_.arguments[i];
+      if (argument.access == kReads || argument.is_out != info_.is_out) {
+        continue;
+      }
+      const c10::IValue& value = arguments()[i];
+      if (value.isTensor()) {
+        written.push_back(value.toTensor());
+      } else if (argument.is_out) {
+        for (const at::Tensor& tensor : value.toTensorList()) {
+          written.push_back(tensor);
+        }
+      }
+    }
+    return written;
+  }
+
+  // `laid_out`: an output that is resized gets the result's strides.
+  void PrepareOut(const at::Tensor& out, const ResultMeta& result,
+                  bool laid_out) {
+    const OutputRules& rules = info_.output_rules;
+    if (rules.counts_elements && out.numel() == NumElements(result)) return;
+    if (Generated() && !rules.truth) {
+      ResizeOut(out, result.sizes);
+      TORCH_CHECK(out.scalar_type() == result.dtype,
+                  "Expected out tensor to have dtype ",
+                  c10::scalarTypeToTypeMeta(result.dtype), ", but got ",
+                  out.dtype(), " instead");
+      return;
+    }
+    CheckOut(info_, arguments(), out, result);
+    if (ResizeOut(out, result.sizes) && laid_out) {
+      // Strides with gaps need more memory than the elements.
+      const auto extent = static_cast<int64_t>(
+          at::detail::computeStorageNbytes(result.sizes, result.strides, 1));
+      if (extent > out.numel()) out.resize_({extent});
+      out.unsafeGetTensorImpl()->set_sizes_and_strides(result.sizes,
+                                                       result.strides);
+    }
+  }
+
+  // Returns whether there was anything to do.
+  static bool ResizeOut(const at::Tensor& out, const c10::DimVector& sizes) {
+    if (out.sizes() == c10::IntArrayRef(sizes)) return false;
+    if (out.numel() != 0) {
+      TORCH_WARN(
+          "An output with one or more elements was resized since it had shape ",
+          out.sizes(), ", which does not match the required output shape ",
+          c10::IntArrayRef(sizes), ".");
+    }
+    out.resize_(sizes);
+    return true;
+  }
+
+  void RunThroughFunctional(const std::vector<c10::IValue>& inputs,
+                            const std::vector<at::Tensor>& written) {
+    torch::jit::Stack functional(inputs.begin(), inputs.end());
+    if (info_.functional->is_split) {
+      info_.functional->handle.callBoxed(functional);
+    } else {
+      capture_(*info_.functional, &functional);
+    }
+    std::vector<c10::IValue> returned = ReturnedArguments(info_, arguments());
+    for (size_t i = 0; i < written.size(); ++i) {
+      const at::Tensor result = functional[i].toTensor();
+      PrepareOut(written[i], Describe(result), /*laid_out=*/true);
+      written[i].copy_(result);
+    }
+    Replace(stack_, info_.arguments.size(), std::move(returned));
+  }
+
+  const OperatorInfo& info_;
+  torch::jit::Stack* const stack_;
+  const CaptureFunction capture_;
+};
+
+}  // namespace
+
+bool PrepareOutputs(const OperatorInfo& info, torch::jit::Stack* stack,
+                    CaptureFunction capture) {
+  return WrittenOutputs(info, stack, capture).Prepare();
+}
+
+}  // namespace djinn::capture

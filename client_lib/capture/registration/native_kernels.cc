@@ -1,0 +1,257 @@
+#include "client_lib/capture/registration/native_kernels.h"
+
+#include <ATen/EmptyTensor.h>
+#include <ATen/InferSize.h>
+#include <ATen/native/Resize.h>
+#include <ATen/ops/_linalg_check_errors_native.h>
+#include <ATen/ops/_new_zeros_with_same_feature_meta_native.h>
+#include <ATen/ops/_reshape_alias_native.h>
+#include <ATen/ops/all.h>
+#include <ATen/ops/as_strided_native.h>
+#include <ATen/ops/eq.h>
+#include <ATen/ops/is_set_to_native.h>
+#include <ATen/ops/unfold_native.h>
+#include <ATen/ops/view_as_complex_native.h>
+#include <ATen/ops/view_as_real_native.h>
+#include <ATen/ops/view_native.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/DeviceGuard.h>
+
+#include <cstring>
+
+#include "client_lib/capture/device/lane.h"
+#include "client_lib/capture/device/remote_tensor.h"
+#include "client_lib/capture/device/shape_only.h"
+#include "client_lib/capture/device/throw_status.h"
+#include "client_lib/capture/kernel/copy.h"
+
+namespace djinn::capture {
+namespace {
+
+constexpr c10::DispatchKeySet kKeys(c10::DispatchKey::PrivateUse1);
+
+c10::Device DeviceOrCurrent(std::optional<c10::Device> device) {
+  if (device.has_value() && device->has_index()) return *device;
+  return {c10::DeviceType::PrivateUse1,
+          static_cast<c10::DeviceIndex>(CurrentDeviceIndex())};
+}
+
+void CheckFactory(std::optional<c10::Layout> layout,
+                  std::optional<bool> pin_memory) {
+  TORCH_CHECK_NOT_IMPLEMENTED(!layout.has_value() || *layout == c10::kStrided,
+                              "remote devices have strided tensors only");
+  TORCH_CHECK(!pin_memory.value_or(false),
+              "Only dense CPU tensors can be pinned");
+}
+
+at::Tensor Empty(c10::SymIntArrayRef size, std::optional<c10::ScalarType> dtype,
+                 std::optional<c10::Layout> layout,
+                 std::optional<c10::Device> device,
+                 std::optional<bool> pin_memory,
+                 std::optional<c10::MemoryFormat> memory_format) {
+  CheckFactory(layout, pin_memory);
+  const c10::DeviceGuard guard(DeviceOrCurrent(device));
+  return at::detail::empty_generic(C10_AS_INTARRAYREF_SLOW(size),
+                                   RemoteAllocator(), kKeys,
+                                   c10::dtype_or_default(dtype), memory_format);
+}
+
+at::Tensor EmptyStrided(c10::SymIntArrayRef size, c10::SymIntArrayRef stride,
+                        std::optional<c10::ScalarType> dtype,
+                        std::optional<c10::Layout> layout,
+                        std::optional<c10::Device> device,
+                        std::optional<bool> pin_memory) {
+  CheckFactory(layout, pin_memory);
+  const c10::DeviceGuard guard(DeviceOrCurrent(device));
+  return at::detail::empty_strided_generic(
+      C10_AS_INTARRAYREF_SLOW(size), C10_AS_INTARRAYREF_SLOW(stride),
+      RemoteAllocator(), kKeys, c10::dtype_or_default(dtype));
+}
+
+// Where PyTorch hands out zeros without memory; here they get some when they
+// are first used.
+at::Tensor EfficientZeroTensor(c10::SymIntArrayRef size,
+                               std::optional<c10::ScalarType> dtype,
+                               std::optional<c10::Layout> layout,
+                               std::optional<c10::Device> device,
+                               std::optional<bool> pin_memory) {
+  return at::zeros_symint(size, dtype, layout, DeviceOrCurrent(device),
+                          pin_memory);
+}
+
+at::Tensor AsStrided(const at::Tensor& self, c10::SymIntArrayRef size,
+                     c10::SymIntArrayRef stride,
+                     std::optional<c10::SymInt> storage_offset) {
+  std::optional<int64_t> offset;
+  if (storage_offset.has_value()) {
+    offset = storage_offset->guard_int(__FILE__, __LINE__);
+  }
+  return at::native::as_strided_tensorimpl(self, C10_AS_INTARRAYREF_SLOW(size),
+                                           C10_AS_INTARRAYREF_SLOW(stride),
+                                           offset);
+}
+
+at::Tensor View(const at::Tensor& self, c10::SymIntArrayRef size) {
+  return at::native::view(self, C10_AS_INTARRAYREF_SLOW(size));
+}
+
+at::Tensor ReshapeAlias(const at::Tensor& self, c10::SymIntArrayRef size,
+                        c10::SymIntArrayRef stride) {
+  return at::native::_reshape_alias(self, C10_AS_INTARRAYREF_SLOW(size),
+                                    C10_AS_INTARRAYREF_SLOW(stride));
+}
+
+void GrowToFit(const c10::TensorImpl& impl) {
+  const size_t needed = at::detail::computeStorageNbytes(
+      impl.sizes(), impl.strides(), impl.dtype().itemsize(),
+      impl.storage_offset());
+  if (impl.numel() > 0 && needed > impl.unsafe_storage().nbytes()) {
+    ResizeStorage(impl.unsafe_storage(), needed);
+  }
+}
+
+const at::Tensor& Resize(const at::Tensor& self, c10::SymIntArrayRef size,
+                         std::optional<c10::MemoryFormat> memory_format) {
+  const c10::IntArrayRef sizes = C10_AS_INTARRAYREF_SLOW(size);
+  c10::TensorImpl* impl = self.unsafeGetTensorImpl();
+  if (self.sizes() != sizes) {
+    impl->set_sizes_contiguous(sizes);
+    GrowToFit(*impl);
+  }
+  if (memory_format.has_value()) {
+    TORCH_CHECK(*memory_format != c10::MemoryFormat::Preserve,
+                "Unsupported memory format", *memory_format);
+    impl->empty_tensor_restride(*memory_format);
+  }
+  return self;
+}
+
+at::Tensor& SetStorageAndView(at::Tensor& self, at::Storage source,
+                              c10::SymInt storage_offset,
+                              c10::SymIntArrayRef size,
+                              c10::SymIntArrayRef stride) {
+  const c10::IntArrayRef sizes = C10_AS_INTARRAYREF_SLOW(size);
+  TORCH_CHECK(source.device_type() == c10::DeviceType::PrivateUse1,
+              "cannot set a remote tensor to a storage on ", source.device());
+  c10::DimVector strides(C10_AS_INTARRAYREF_SLOW(stride));
+  if (strides.empty() && !sizes.empty()) {
+    strides = c10::TensorType::contiguousStridesOf(sizes);
+  }
+  c10::TensorImpl* impl = self.unsafeGetTensorImpl();
+  impl->set_storage_keep_dtype(std::move(source));
+  impl->set_sizes_and_strides(sizes, strides,
+                              storage_offset.guard_int(__FILE__, __LINE__));
+  GrowToFit(*impl);
+  return self;
+}
+
+at::Tensor& SetStorage(at::Tensor& self, at::Storage source) {
+  const int64_t elements =
+      static_cast<int64_t>(source.nbytes() / self.dtype().itemsize());
+  return SetStorageAndView(self, std::move(source), 0, {c10::SymInt(elements)},
+                           {c10::SymInt(1)});
+}
+
+at::Tensor& SetTensor(at::Tensor& self, const at::Tensor& source) {
+  TORCH_CHECK(self.dtype() == source.dtype(), "Could not set tensor of type ",
+              source.dtype(), " to a tensor of type ", self.dtype());
+  if (self.unsafeGetTensorImpl() == source.unsafeGetTensorImpl()) return self;
+  return SetStorageAndView(self, source.storage(), source.sym_storage_offset(),
+                           source.sym_sizes(), source.sym_strides());
+}
+
+// A storage of its own, empty.
+at::Tensor& SetEmpty(at::Tensor& self) {
+  const at::Tensor fresh =
+      Empty({c10::SymInt(0)}, self.scalar_type(), {}, self.device(), {}, {});
+  return SetTensor(self, fresh);
+}
+
+at::Tensor CopyFrom(const at::Tensor& self, const at::Tensor& destination,
+                    bool /*non_blocking*/) {
+  if (!ShapeOnlyScope::Active()) CopyAny(self, destination);
+  return destination;
+}
+
+at::Tensor CopyFromAndResize(const at::Tensor& self,
+                             const at::Tensor& destination) {
+  destination.resize_(self.sizes());
+  return CopyFrom(self, destination, /*non_blocking=*/false);
+}
+
+at::Scalar LocalScalarDense(const at::Tensor& self) {
+  if (ShapeOnlyScope::Active()) throw NoShape("aten::_local_scalar_dense");
+  at::Tensor host =
+      at::empty({}, at::TensorOptions(c10::kCPU).dtype(self.scalar_type()));
+  CopyToCpu(self.reshape({}), host);
+  return host.item();
+}
+
+// Looks at the error codes of a decomposition and throws, as on every device:
+// captured, it would fail on the worker, where nothing derives from it.
+void LinalgCheckErrors(const at::Tensor& info, c10::string_view name,
+                       bool is_matrix) {
+  if (ShapeOnlyScope::Active()) return;
+  at::native::_linalg_check_errors(info, name, is_matrix);
+}
+
+bool Equal(const at::Tensor& self, const at::Tensor& other) {
+  TORCH_CHECK(self.dtype() == other.dtype(),
+              "Expected all tensors to have the "
+              "same dtype, but found ",
+              self.dtype(), " and ", other.dtype());
+  if (self.sizes() != other.sizes()) return false;
+  return at::eq(self, other).all().item<bool>();
+}
+
+// Whether a padded batch could become a nested tensor, as layers of
+// transformers ask before they make one: remote devices have none, so they go
+// on as it is.
+bool FitsNestedTensor(const at::Tensor&, const at::Tensor&) { return false; }
+
+void RecordStream(at::Tensor& /*self*/, at::Stream /*stream*/) {}
+
+bool HasCompatibleShallowCopyType(const at::Tensor&, const at::Tensor&) {
+  return true;
+}
+
+}  // namespace
+
+std::set<std::string> RegisterNativeKernels(torch::Library* library) {
+  std::set<std::string> names;
+  const auto add = [&](const char* name, auto kernel) {
+    library->impl(name, std::move(kernel));
+    names.insert(std::string("aten::") + name);
+  };
+  add("empty.memory_format", TORCH_FN(Empty));
+  add("empty_strided", TORCH_FN(EmptyStrided));
+  add("_efficientzerotensor", TORCH_FN(EfficientZeroTensor));
+  add("as_strided", TORCH_FN(AsStrided));
+  add("view", TORCH_FN(View));
+  add("view.dtype", TORCH_FN(at::native::view_dtype));
+  add("_reshape_alias", TORCH_FN(ReshapeAlias));
+  add("view_as_real", TORCH_FN(at::native::view_as_real));
+  add("view_as_complex", TORCH_FN(at::native::view_as_complex));
+  add("unfold", TORCH_FN(at::native::unfold));
+  add("resize_", TORCH_FN(Resize));
+  add("set_.source_Storage", TORCH_FN(SetStorage));
+  add("set_.source_Storage_storage_offset", TORCH_FN(SetStorageAndView));
+  add("set_.source_Tensor", TORCH_FN(SetTensor));
+  add("set_", TORCH_FN(SetEmpty));
+  add("is_set_to", TORCH_FN(at::native::is_set_to));
+  add("_copy_from", TORCH_FN(CopyFrom));
+  add("_copy_from_and_resize", TORCH_FN(CopyFromAndResize));
+  add("_local_scalar_dense", TORCH_FN(LocalScalarDense));
+  add("equal", TORCH_FN(Equal));
+  add("_linalg_check_errors", TORCH_FN(LinalgCheckErrors));
+  add("_nested_tensor_from_mask_left_aligned", TORCH_FN(FitsNestedTensor));
+  // Of others, which are sent.
+  add("_new_zeros_with_same_feature_meta",
+      TORCH_FN(at::native::_new_zeros_with_same_feature_meta));
+  add("record_stream", TORCH_FN(RecordStream));
+  add("_has_compatible_shallow_copy_type",
+      TORCH_FN(HasCompatibleShallowCopyType));
+  return names;
+}
+
+}  // namespace djinn::capture

@@ -1,0 +1,414 @@
+#include "client_lib/capture/registration/registration.h"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/ops/bernoulli.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/zeros.h>
+#include <torch/library.h>
+
+#include <algorithm>
+#include <deque>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "client_lib/capture/kernel/capture_kernel.h"
+#include "client_lib/capture/kernel/custom_operators.h"
+#include "client_lib/capture/operators/operator_info.h"
+#include "client_lib/capture/registration/native_kernels.h"
+#include "client_lib/capture/registration/whole_kernel.h"
+
+namespace djinn::capture {
+namespace {
+
+using torch::jit::Stack;
+
+// Composites that a worker runs better, and a reader understands better, in one
+// piece. They are split only where a gradient or autocast needs their parts.
+const std::set<std::string>& CapturedWhole() {
+  static const auto* const names = new std::set<std::string>{
+      "aten::linear",
+      "aten::matmul",
+      "aten::einsum",
+      "aten::conv1d",
+      "aten::conv2d",
+      "aten::conv3d",
+      "aten::layer_norm",
+      "aten::group_norm",
+      "aten::rms_norm",
+      "aten::batch_norm",
+      "aten::softmax.int",
+      "aten::log_softmax.int",
+      "aten::dropout",
+      "aten::scaled_dot_product_attention",
+      "aten::lstm.input",
+      "aten::gru.input",
+      "aten::rnn_tanh.input",
+      "aten::rnn_relu.input",
+      "aten::lstm_cell",
+      "aten::gru_cell",
+      "aten::cross_entropy_loss",
+      "aten::linalg_eigvals",
+      // Their composites are not what CPU kernels compute, to the last bit.
+      "aten::silu_backward",
+      "aten::mish_backward",
+  };
+  return *names;
+}
+
+// Operators whose composite does the right thing on remote tensors: they end in
+// typed kernels or in captured operators. Captured whole they would return
+// uninitialised memory of the worker, or bring no benefit.
+const std::set<std::string>& LeftToComposite() {
+  static const auto* const names = new std::set<std::string>{
+      "aten::copy_",
+      "aten::_to_copy",
+      "aten::detach",
+      "aten::alias",
+      "aten::lift",
+      "aten::lift_fresh",
+      "aten::is_same_size",
+      "aten::set_data",
+      "aten::is_pinned",
+      "aten::_pin_memory",
+      "aten::pin_memory",
+      "aten::allclose",
+      "aten::empty_like",
+      "aten::new_empty",
+      "aten::new_empty_strided",
+      "aten::empty_permuted",
+      "aten::_resize_output_",
+      "aten::resize_as_",
+      "aten::_lazy_clone",
+      "aten::_chunk_cat",
+      "aten::_chunk_cat.out",
+      // Lengths stay on the CPU.
+      "aten::_pack_padded_sequence",
+      // Views changed in place: the client's own business.
+      "aten::as_strided_",
+      "aten::detach_",
+      "aten::squeeze_",
+      "aten::squeeze_.dim",
+      "aten::squeeze_.dims",
+      "aten::t_",
+      "aten::transpose_",
+      "aten::unsqueeze_",
+  };
+  return *names;
+}
+
+template <typename Predicate>
+bool AnyTensor(const Stack& stack, size_t count, Predicate holds) {
+  for (size_t i = stack.size() - count; i < stack.size(); ++i) {
+    const c10::IValue& value = stack[i];
+    if (value.isTensor()) {
+      if (holds(value.toTensor())) return true;
+    } else if (value.isTensorList()) {
+      for (const at::Tensor& tensor : value.toTensorList()) {
+        if (holds(tensor)) return true;
+      }
+    }
+  }
+  return false;
+}
+
+bool NeedsGradient(const Stack& stack, size_t count) {
+  return AnyTensor(stack, count, IsDifferentiated);
+}
+
+// Below autograd PyTorch would carry out a lazy conjugation or negation before
+// the composite; the CPU's parts see it and leave it to their matrix products.
+bool IsLazy(const Stack& stack, size_t count) {
+  return AnyTensor(stack, count, [](const at::Tensor& tensor) {
+    return tensor.defined() && (tensor.is_conj() || tensor.is_neg());
+  });
+}
+
+// Whether the call returns a view of its operand, which autograd must know of.
+bool MakesView(const c10::OperatorHandle& op, const Stack& stack) {
+  return op.schema().name() == "aten::einsum" &&
+         stack[stack.size() - 2].toTensorList().size() == 1;
+}
+
+// Above a composite that is kept whole: split it into parts when a gradient is
+// asked for, when they are what is cast, or when they do better than the whole.
+void SplitWhereNeeded(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
+                      Stack* stack) {
+  const size_t arguments = op.schema().arguments().size();
+  if (NeedsGradient(*stack, arguments) || IsLazy(*stack, arguments) ||
+      MakesView(op, *stack) || CastsParts()) {
+    op.callBoxedForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd,
+                               *stack);
+    return;
+  }
+  at::AutoDispatchBelowADInplaceOrView below_autograd;
+  op.redispatchBoxed(keys & c10::after_ADInplaceOrView_keyset, stack);
+}
+
+// PyTorch's dropout takes a fused path on foreign devices that CPU does not
+// take. These are the CPU's own steps, so that the numbers are the CPU's.
+at::Tensor DifferentiableDropout(const at::Tensor& input, double p,
+                                 bool train) {
+  if (p == 0 || !train || input.numel() == 0) return input;
+  if (p == 1) return input.mul(at::zeros({}, input.options()));
+  at::Tensor noise = at::empty_like(input).bernoulli_(1 - p);
+  noise.div_(1 - p);
+  return input.mul(noise);
+}
+
+void SplitDropout(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
+                  Stack* stack) {
+  if (!NeedsGradient(*stack, 3)) {
+    at::AutoDispatchBelowADInplaceOrView below_autograd;
+    op.redispatchBoxed(keys & c10::after_ADInplaceOrView_keyset, stack);
+    return;
+  }
+  const bool train = torch::jit::pop(*stack).toBool();
+  const double p = torch::jit::pop(*stack).toDouble();
+  const at::Tensor input = torch::jit::pop(*stack).toTensor();
+  TORCH_CHECK(p >= 0 && p <= 1,
+              "dropout probability has to be between 0 and 1, but got ", p);
+  stack->emplace_back(DifferentiableDropout(input, p, train));
+}
+
+// Whether every return is a tensor or a list of them.
+bool ReturnsTensors(const c10::FunctionSchema& schema) {
+  for (const c10::Argument& returned : schema.returns()) {
+    const c10::TypePtr& type = returned.real_type();
+    if (type->kind() == c10::TypeKind::TensorType) continue;
+    const auto* list = type->castRaw<c10::ListType>();
+    if (list == nullptr ||
+        list->getElementType()->kind() != c10::TypeKind::TensorType) {
+      return false;
+    }
+  }
+  return true;
+}
+
+bool HasComposite(const c10::OperatorHandle& op) {
+  return op.hasKernelForDispatchKey(
+             c10::DispatchKey::CompositeImplicitAutograd) ||
+         op.hasKernelForDispatchKey(
+             c10::DispatchKey::CompositeExplicitAutograd);
+}
+
+// Types of the arguments that are not outputs, to match an operator with its
+// functional form.
+std::vector<std::string> InputTypes(const c10::FunctionSchema& schema) {
+  std::vector<std::string> types;
+  for (const c10::Argument& argument : schema.arguments()) {
+    if (!argument.is_out()) types.push_back(argument.real_type()->str());
+  }
+  return types;
+}
+
+// Whether the inputs of one operator are those of another and, after them, what
+// every factory takes.
+bool IsFactoryOf(const std::vector<std::string>& types,
+                 const std::vector<std::string>& inputs) {
+  static const auto* const options = new std::vector<std::string>{
+      "ScalarType?", "Layout?", "Device?", "bool?"};
+  return types.size() == inputs.size() + options->size() &&
+         std::equal(inputs.begin(), inputs.end(), types.begin()) &&
+         std::equal(options->begin(), options->end(),
+                    types.begin() + static_cast<ptrdiff_t>(inputs.size()));
+}
+
+// Captures aten::histc. PyTorch's CUDA kernel counts integers and its CPU
+// kernel refuses them, and programs such as transformers' experts call it for
+// integers on every device but the CPU. This kernel counts them as doubles,
+// exactly.
+class HistogramKernel : public c10::OperatorKernel {
+ public:
+  // `info` lives for the rest of the process.
+  explicit HistogramKernel(const OperatorInfo* info) : info_(info) {}
+
+  void operator()(const c10::OperatorHandle&, c10::DispatchKeySet,
+                  Stack* stack) {
+    c10::IValue& counted = torch::jit::peek(*stack, 0, 4);
+    const c10::ScalarType type = counted.toTensor().scalar_type();
+    if (!c10::isIntegralType(type, /*includeBool=*/false)) {
+      CaptureCall(*info_, stack);
+      return;
+    }
+    counted = counted.toTensor().to(c10::kDouble);
+    CaptureCall(*info_, stack);
+    stack->back() = stack->back().toTensor().to(type);
+  }
+
+ private:
+  const OperatorInfo* const info_;
+};
+
+class Registrar {
+ public:
+  Registrar()
+      : backend_(torch::Library::IMPL, "aten", c10::DispatchKey::PrivateUse1,
+                 __FILE__, __LINE__),
+        autograd_(torch::Library::IMPL, "aten",
+                  c10::DispatchKey::AutogradPrivateUse1, __FILE__, __LINE__),
+        conjugate_(torch::Library::IMPL, "aten", c10::DispatchKey::Conjugate,
+                   __FILE__, __LINE__),
+        negative_(torch::Library::IMPL, "aten", c10::DispatchKey::Negative,
+                  __FILE__, __LINE__) {}
+
+  void Run() {
+    std::set<std::string> native = RegisterNativeKernels(&backend_);
+    native.merge(RegisterPackedNetworks(&backend_, &autograd_));
+    native.merge(RegisterAttentionChoice(&backend_));
+    has_own_split_ = RegisterRecurrentSplits(&autograd_);
+    counts_.native = native.size();
+    // Copies resolve lazy conjugation and negation themselves. PyTorch would
+    // clone first, which is a copy.
+    for (torch::Library* lazy : {&conjugate_, &negative_}) {
+      lazy->impl("_copy_from", torch::CppFunction::makeFallthrough());
+      lazy->impl("_copy_from_and_resize",
+                 torch::CppFunction::makeFallthrough());
+    }
+    // Its formula is missing; the answer does not need one.
+    autograd_.impl("_has_compatible_shallow_copy_type",
+                   torch::CppFunction::makeFallthrough());
+    for (const c10::OperatorName& name :
+         c10::Dispatcher::singleton().getAllOpNames()) {
+      if (!absl::StartsWith(name.name, "aten::")) continue;
+      if (native.contains(toString(name))) continue;
+      const auto op = c10::Dispatcher::singleton().findOp(name);
+      if (op.has_value() && op->hasSchema()) RegisterOverload(*op);
+    }
+    MatchFunctionals();
+    MatchScalars();
+    RegisterCustomOperators();
+  }
+
+  const RegistrationCounts& counts() const { return counts_; }
+
+ private:
+  static torch::CppFunction KernelOf(const std::string& name, bool whole,
+                                     const OperatorInfo* info) {
+    using torch::CppFunction;
+    if (whole) {
+      return CppFunction::makeFromBoxedFunctor(
+          std::make_unique<WholeKernel>(info));
+    }
+    if (name == "aten::histc") {
+      return CppFunction::makeFromBoxedFunctor(
+          std::make_unique<HistogramKernel>(info));
+    }
+    return CppFunction::makeFromBoxedFunctor(
+        std::make_unique<CaptureKernel>(info));
+  }
+
+  void RegisterOverload(const c10::OperatorHandle& op) {
+    const std::string name = toString(op.operator_name());
+    const bool implicit =
+        op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
+    const bool whole = implicit && CapturedWhole().contains(name);
+    if (LeftToComposite().contains(name) || (implicit && !whole) ||
+        (!ReturnsTensors(op.schema()) && HasComposite(op))) {
+      ++counts_.composite;
+      if (implicit && ReturnsTensors(op.schema())) {
+        // Known all the same, as somebody's functional form.
+        OperatorInfo& info = splits_.emplace_back(op);
+        info.is_split = true;
+        by_base_[op.schema().name()].push_back(&info);
+      }
+      return;
+    }
+    OperatorInfo& info = infos_.emplace_back(op);
+    by_base_[op.schema().name()].push_back(&info);
+    const std::string local = name.substr(std::string("aten::").size());
+    backend_.impl(local.c_str(), KernelOf(name, whole, &info));
+    ++counts_.captured;
+    if (!whole) return;
+    ++counts_.captured_whole;
+    if (has_own_split_.contains(name)) return;
+    autograd_.impl(
+        local.c_str(),
+        name == "aten::dropout"
+            ? torch::CppFunction::makeFromBoxedFunction<&SplitDropout>()
+            : torch::CppFunction::makeFromBoxedFunction<&SplitWhereNeeded>());
+  }
+
+  // Lists of scalars that are all the same, as the steps of an optimiser's
+  // parameters are, are said as one: see OperatorInfo::with_one_scalar.
+  void MatchScalars() {
+    for (OperatorInfo& info : infos_) {
+      const c10::FunctionSchema& schema = info.handle.schema();
+      if (schema.overload_name() != "ScalarList" || info.arguments.size() < 2 ||
+          info.arguments.front().kind != ArgumentKind::kTensorList ||
+          info.arguments.back().kind != ArgumentKind::kScalarList) {
+        continue;
+      }
+      std::vector<std::string> wanted = InputTypes(schema);
+      wanted.pop_back();
+      for (const OperatorInfo* candidate : by_base_[schema.name()]) {
+        const c10::FunctionSchema& other = candidate->handle.schema();
+        std::vector<std::string> types = InputTypes(other);
+        if (other.overload_name() != "Scalar" || candidate->is_split ||
+            types.empty() ||
+            candidate->arguments.back().kind != ArgumentKind::kScalar) {
+          continue;
+        }
+        types.pop_back();
+        if (types == wanted) info.with_one_scalar = candidate;
+      }
+    }
+  }
+
+  void MatchFunctionals() {
+    for (OperatorInfo& info : infos_) {
+      if (!info.writes) continue;
+      const c10::FunctionSchema& schema = info.handle.schema();
+      std::string base = schema.name();
+      if (!info.is_out && absl::EndsWith(base, "_")) base.pop_back();
+      const std::vector<std::string> wanted = InputTypes(schema);
+      for (OperatorInfo* candidate : by_base_[base]) {
+        if (candidate->is_view || candidate->is_out) continue;
+        // Statistics that both update.
+        if (candidate->writes && !(info.is_out && candidate->fresh_results)) {
+          continue;
+        }
+        const std::vector<std::string> types =
+            InputTypes(candidate->handle.schema());
+        const bool factory = info.is_out && IsFactoryOf(types, wanted);
+        if (types != wanted && !factory) continue;
+        info.functional = candidate;
+        info.functional_is_factory = factory;
+        // Rather an operator that is captured than one that is split.
+        if (!candidate->is_split) break;
+      }
+    }
+  }
+
+  torch::Library backend_;
+  torch::Library autograd_;
+  torch::Library conjugate_;
+  torch::Library negative_;
+  RegistrationCounts counts_;
+  // Kept whole, and split by kernels of their own.
+  std::set<std::string> has_own_split_;
+  // Kernels point into it.
+  std::deque<OperatorInfo> infos_;
+  std::deque<OperatorInfo> splits_;
+  absl::flat_hash_map<std::string, std::vector<OperatorInfo*>> by_base_;
+};
+
+}  // namespace
+
+const RegistrationCounts& RegisterOperators() {
+  // Leaked: the dispatcher outlives static destructors.
+  static const Registrar* const registrar = [] {
+    auto* created = new Registrar;
+    created->Run();
+    return created;
+  }();
+  return registrar->counts();
+}
+
+}  // namespace djinn::capture

@@ -1,0 +1,45 @@
+// The parts of the extension djinn._djinn. module.cc assembles them; each
+// function adds the classes and functions of one public header to `module`.
+#ifndef CLIENT_LIB_PYTHON_BINDINGS_H_
+#define CLIENT_LIB_PYTHON_BINDINGS_H_
+
+#include <pybind11/pybind11.h>
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "djinn/error.h"
+#include "djinn/urgency.h"
+
+namespace djinn::python {
+
+// Converts every djinn::Error that a PyTorch call throws in this process to a
+// Python exception. Python's `set_error_factory` sets the exceptions' class.
+void BindErrors(pybind11::module_& module);
+
+// Returns the exception object for an error. The caller holds the GIL.
+pybind11::object ExceptionOf(const Error& error);
+
+// Raises unless `status` is OK. The caller holds the GIL.
+void RaiseIfError(const absl::Status& status);
+
+void BindCompile(pybind11::module_& module);
+void BindCost(pybind11::module_& module);
+void BindDebug(pybind11::module_& module);
+void BindProfile(pybind11::module_& module);
+void BindTransfers(pybind11::module_& module);
+void BindUrgency(pybind11::module_& module);
+
+// Returns the priority of a name. Throws ValueError for an unknown one.
+Priority PriorityNamed(const std::string& name);
+
+// Adds the submodule `places`, for djinn/_watch.py. It compares, before each
+// call of a registered callable, thousands of places on which the callable
+// depends with their former contents. The lists and tuples passed to its
+// functions must not change during a call; the objects that they name may
+// change, and may raise exceptions.
+void BindPlaces(pybind11::module_& module);
+
+}  // namespace djinn::python
+
+#endif  // CLIENT_LIB_PYTHON_BINDINGS_H_
