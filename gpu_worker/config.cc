@@ -137,17 +137,7 @@ absl::StatusOr<WorkerConfig> ReadWorkerConfig(ConfigReader reader) {
   if (!cuda && config.packed_weight_memory > config.device_memory) {
     device.Error("packed_weight_memory", "at most memory");
   }
-  config.append_in_place = device.Bool("append_in_place", true);
-  config.whole_attention = device.Bool("whole_attention", true);
-  config.strict_products = device.Bool("strict_products", true);
-  config.thread_trials = device.Bool("thread_trials", true);
-  const std::string facts_file = device.Path("facts_file");
-  if (!facts_file.empty()) {
-    config.facts_file = std::filesystem::absolute(facts_file);
-    if (config.device_kind != "cpu") {
-      device.Error("facts_file", "of cpu devices alone");
-    }
-  }
+  config.fuse_attention = device.Bool("fuse_attention", true);
   const bool says_speed = device.Has("speed");
   config.calibrate = device.Bool("calibrate", !says_speed);
   if (says_speed) {
@@ -191,9 +181,6 @@ absl::StatusOr<WorkerConfig> ReadWorkerConfig(ConfigReader reader) {
   const std::string directory = disk.Path("directory");
   if (!directory.empty()) {
     config.content_disk_directory = std::filesystem::absolute(directory);
-    if (config.facts_file.empty() && config.device_kind == "cpu") {
-      config.facts_file = config.content_disk_directory + "/processor_facts";
-    }
   }
   config.content_disk_limit = disk.Size("limit", 0);
   if (directory.empty() != (config.content_disk_limit == 0)) {

@@ -33,14 +33,11 @@
 //     memory: 8GiB                    # 0: half of the machine's, or most of
 //                                     # what the GPU has free
 //     threads: 0                      # inside one operator; 0: one per core
-//     packed_weights: true            # and kernels of the worker's own
+//     packed_weights: true            # prepacked copies of weights in fast
+//                                     # mode, of cpu
 //     packed_weight_memory: 0         # for all; 0: a quarter of the memory
-//     append_in_place: true           # caches grow where they are
-//     whole_attention: true           # where a program spells it out
-//     strict_products: true           # own kernels where every bit counts
-//     thread_trials: true             # one thread where that is sooner
-//     facts_file: facts               # what is learnt of the processor; none:
-//                                     # in content_disk, if there is one
+//     fuse_attention: true            # in fast mode, where a program spells
+//                                     # it out
 //     calibrate: true                 # measure its speed at start
 //     speed:                          # what it is instead
 //       flops_per_second: 6e13
@@ -114,13 +111,8 @@ struct WorkerConfig {
   uint64_t device_memory = 0;
   int device_threads = 0;
   bool packed_weights = true;
-  bool append_in_place = true;
-  bool whole_attention = true;
-  bool strict_products = true;
-  bool thread_trials = true;
+  bool fuse_attention = true;
   bool graphs = true;
-  // Empty: nowhere.
-  std::string facts_file;
   uint64_t packed_weight_memory = 0;
   // Whether the caller of ReadWorkerConfig() is to measure `speed`, which is
   // then not given. It says what `numerics` are, too, as in WorkerHello.

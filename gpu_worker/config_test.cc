@@ -44,17 +44,6 @@ TEST_F(ConfigTest, ContentsAreKeptOnDiskWhereItSaysSo) {
               HasSubstr("needs a directory"));
 }
 
-TEST_F(ConfigTest, WhatIsLearntIsKeptBesideContentsOrWhereItSays) {
-  EXPECT_EQ(Read("{}")->facts_file, "");
-  const std::string disk = "\ncontent_disk: {directory: /kept, limit: 2GiB}";
-  EXPECT_EQ(Read("{}" + disk)->facts_file, "/kept/processor_facts");
-  EXPECT_EQ(Read("{facts_file: /other}" + disk)->facts_file, "/other");
-  EXPECT_EQ(Read("{kind: fake}" + disk)->facts_file, "");
-  EXPECT_EQ(Read("{facts_file: here}")->facts_file.front(), '/');
-  EXPECT_THAT(Complaint("{kind: fake, facts_file: here}"),
-              HasSubstr("of cpu devices alone"));
-}
-
 TEST_F(ConfigTest, BothSocketsPathsFit) {
   const std::string longest = "/" + std::string(101, 's');
   const absl::StatusOr<WorkerConfig> config =
@@ -75,36 +64,16 @@ TEST_F(ConfigTest, WeightsArePackedUnlessItSaysNot) {
   EXPECT_FALSE(config->packed_weights);
 }
 
-TEST_F(ConfigTest, CachesGrowInPlaceUnlessItSaysNot) {
-  EXPECT_TRUE(Read("{}")->append_in_place);
-  EXPECT_FALSE(Read("{append_in_place: false}")->append_in_place);
-  EXPECT_TRUE(Read("{}")->whole_attention);
-  EXPECT_FALSE(Read("{whole_attention: false}")->whole_attention);
-  EXPECT_THAT(Complaint("{append_in_place: often}"),
-              HasSubstr("device.append_in_place"));
+TEST_F(ConfigTest, AttentionIsFusedUnlessItSaysNot) {
+  EXPECT_TRUE(Read("{}")->fuse_attention);
+  EXPECT_FALSE(Read("{fuse_attention: false}")->fuse_attention);
+  EXPECT_THAT(Complaint("{fuse_attention: often}"),
+              HasSubstr("device.fuse_attention"));
 }
 
-TEST_F(ConfigTest, EveryTierCanBeLeftOut) {
-  absl::StatusOr<WorkerConfig> config = Read("{}");
-  ASSERT_TRUE(config.ok()) << config.status();
-  EXPECT_TRUE(config->strict_products);
-  EXPECT_TRUE(config->thread_trials);
-  EXPECT_TRUE(config->graphs);
-  config = Read("{strict_products: false}");
-  ASSERT_TRUE(config.ok()) << config.status();
-  EXPECT_FALSE(config->strict_products);
-  EXPECT_TRUE(config->thread_trials);
-  config = Read("{thread_trials: false}");
-  ASSERT_TRUE(config.ok()) << config.status();
-  EXPECT_TRUE(config->strict_products);
-  EXPECT_FALSE(config->thread_trials);
-  config = Read("{kind: \"cuda:0\", graphs: false}");
-  ASSERT_TRUE(config.ok()) << config.status();
-  EXPECT_FALSE(config->graphs);
-  EXPECT_THAT(Complaint("{thread_trials: often}"),
-              HasSubstr("device.thread_trials"));
-  EXPECT_THAT(Complaint("{strict_products: often}"),
-              HasSubstr("device.strict_products"));
+TEST_F(ConfigTest, GraphsAreOfCudaDevices) {
+  EXPECT_TRUE(Read("{}")->graphs);
+  EXPECT_FALSE(Read("{kind: \"cuda:0\", graphs: false}")->graphs);
   EXPECT_THAT(Complaint("{graphs: false}"), HasSubstr("cuda devices"));
 }
 

@@ -41,17 +41,14 @@ absl::StatusOr<std::unique_ptr<Device>> MakeDevice(const WorkerConfig& config) {
          .memory_bytes = config.device_memory,
          .graph_bytes = config.graph_memory,
          .graphs = config.graphs,
+         .fuse_attention = config.fuse_attention,
          .operator_libraries = config.operator_libraries});
   }
   return MakeCpuDevice({.memory_bytes = config.device_memory,
                         .threads = config.device_threads,
                         .packed_weights = config.packed_weights,
                         .packed_weight_bytes = config.packed_weight_memory,
-                        .append_in_place = config.append_in_place,
-                        .tiers = {.strict_products = config.strict_products,
-                                  .thread_trials = config.thread_trials,
-                                  .whole_attention = config.whole_attention},
-                        .facts_file = config.facts_file,
+                        .fuse_attention = config.fuse_attention,
                         .operator_libraries = config.operator_libraries});
 }
 

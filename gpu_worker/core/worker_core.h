@@ -47,7 +47,6 @@
 #include "gpu_worker/cache/graph_cache.h"
 #include "gpu_worker/core/lease_table.h"
 #include "gpu_worker/core/preemption.h"
-#include "gpu_worker/core/processor_watch.h"
 #include "gpu_worker/core/work_watch.h"
 #include "gpu_worker/core/worker_metrics.h"
 #include "gpu_worker/device/device.h"
@@ -292,8 +291,6 @@ class WorkerCore {
   };
 
   void RunExecutor();
-  // The executor waits until it is on another processor.
-  void Move(ProcessorThread* thread) ABSL_LOCKS_EXCLUDED(queue_mu_);
   // Takes whoever is next, perhaps not before others have come who share the
   // turn. Nothing when the executor is to stop.
   std::optional<Turn> TakeTurn();

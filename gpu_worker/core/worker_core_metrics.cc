@@ -204,10 +204,6 @@ void WorkerCore::Collect(Exposition* out) const {
   out->Histogram("djinn_batch_wait_seconds",
                  "How long a turn was put off for others to share it.",
                  metrics_.batch_waits);
-  out->Histogram("djinn_worker_processor_move_seconds",
-                 "How long the thread that carries out messages waited to get "
-                 "from a crowded processor to another.",
-                 metrics_.processor_moves);
   const PhaseTimes busy = metrics_.busy.Read();
   for (int i = 0; i < PhaseTimes::kPhases; ++i) {
     const auto phase = static_cast<v1::Phase>(i);

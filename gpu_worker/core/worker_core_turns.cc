@@ -9,7 +9,6 @@
 #include "common/lease/priority_class.h"
 #include "common/log/log.h"
 #include "gpu_worker/core/connection.h"
-#include "gpu_worker/core/processor_watch.h"
 #include "gpu_worker/core/shared_products_log.h"
 #include "gpu_worker/core/worker_core.h"
 #include "gpu_worker/plan/lockstep.h"
@@ -92,29 +91,11 @@ WorkerCore::Turn WorkerCore::TurnOf(uint64_t key) {
 }
 
 void WorkerCore::RunExecutor() {
-  const std::unique_ptr<ProcessorThread> thread = OwnProcessorThread();
-  ProcessorWatch watch(thread.get());
   {
     MutexLock lock(&queue_mu_);
     BeginWork(clock_->Monotonic());
   }
-  while (std::optional<Turn> turn = TakeTurn()) {
-    Serve(*std::move(turn));
-    if (watch.NoteTurn(clock_->Monotonic())) Move(thread.get());
-  }
-}
-
-void WorkerCore::Move(ProcessorThread* thread) {
-  const absl::Duration before = clock_->Monotonic();
-  {
-    MutexLock lock(&queue_mu_);
-    EndWork(before);
-  }
-  thread->Leave();
-  MutexLock lock(&queue_mu_);
-  const absl::Duration now = clock_->Monotonic();
-  BeginWork(now);
-  metrics_.processor_moves.Observe(now - before);
+  while (std::optional<Turn> turn = TakeTurn()) Serve(*std::move(turn));
 }
 
 std::optional<WorkerCore::Turn> WorkerCore::TakeTurn() {

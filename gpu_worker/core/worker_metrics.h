@@ -39,8 +39,6 @@ struct WorkerMetrics {
   CountHistogram batch_tenants;
   // Of turns for others to share them.
   DurationHistogram batch_waits{absl::Microseconds(250)};
-  // Of the executor, to another processor.
-  DurationHistogram processor_moves{absl::Microseconds(250)};
   // In which the device served sessions.
   PhaseCounters busy;
   // In which the executor was at work for nobody who is billed, and in which

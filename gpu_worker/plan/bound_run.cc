@@ -31,7 +31,7 @@ class Gaps {
 
   // `end` when there are no more.
   size_t next() const { return next_; }
-  // Of next(), from 0.
+  // The index of next(), from 0.
   int index() const { return index_; }
   void Advance() {
     const size_t from = index_ < 0 ? 0 : next_ + 1;
@@ -213,8 +213,8 @@ absl::Status BindRun(const v1::Run& message, const Plan* plan,
 Lifetimes LifetimesOf(const Plan& plan,
                       const std::vector<uint32_t>& final_slots) {
   Lifetimes lifetimes;
-  // What each node adds to what lives, less what the one before took away.
-  // Wide: a structure's sizes may add up to anything.
+  // The bytes that each node creates, less the bytes that the node before
+  // freed. The type is wide because a structure's sizes may add up to anything.
   std::vector<absl::int128> change(plan.steps().size() + 1, 0);
   for (size_t slot = 0; slot < plan.birth_bytes().size(); ++slot) {
     change[plan.facts().slots[slot].first_node] += plan.birth_bytes()[slot];

@@ -114,7 +114,7 @@ class RunExecution final : public OngoingRun {
     if (ABSL_PREDICT_FALSE(context_.edge != nullptr &&
                            context_.edge->wanted()) &&
         next_ > 0) {
-      // What goes first is not to pay for what was asked before it.
+      // The run that preempts this one does not pay for work asked before it.
       if (device_run_ != nullptr) SettleNodes();
       context_.edge->GiveWay(plan_.mean_device_time());
     }
@@ -457,22 +457,22 @@ class RunExecution final : public OngoingRun {
   RunMemory memory_;
   std::vector<NodeResult> results_;
   std::vector<std::string> scalar_tensors_;
-  // The node to be carried out next, and the end of those that are.
+  // The node to execute next, and the end of the nodes to execute.
   uint32_t next_ = 0;
   uint32_t end_ = 0;
   // Why none is.
   RootError refused_;
-  // Of a run that goes on beside others; the first from next_ on.
+  // The products of a run in lockstep, and the first from next_ on.
   std::vector<Product> products_;
   size_t next_product_ = 0;
   std::optional<NodeInput> staged_;
-  // Of the node being carried out, if it is timed.
+  // The way of the node being executed, if it is timed.
   NodeWay way_ = NodeWay::kPlain;
   std::vector<std::pair<uint32_t, srg::TensorView>> unknown_views_;
   // Where nodes go on when their calls have returned; null elsewhere.
   std::unique_ptr<DeviceRun> device_run_;
-  // Of such a run: whether nothing but what the structure says happened, and
-  // the nodes that failed at once or were left out.
+  // For such a run: whether only what the structure says happened, and the
+  // nodes that failed at once or were left out.
   bool plain_ = true;
   std::vector<uint32_t> not_done_;
   // The end of the nodes that were waited for.

@@ -419,7 +419,7 @@ TEST_F(ExecutorTest, FinalSlotsAreFreedAfterTheirLastUse) {
   EXPECT_TRUE(storages_.Used(run.bindings(1).storage()));
 }
 
-// What is born in a slot that is known to be a cache is paid for as one.
+// A value created in a slot that is known to be a cache is charged as one.
 TEST_F(ExecutorTest, CachesAreOfTheirOwnPart) {
   quota_.SetLimits({.all = 1 << 20, .storages = 100, .caches = 24});
   FakeStructure s;
@@ -477,7 +477,7 @@ TEST_F(ExecutorTest, ACacheThatIsKnownLaterIsCountedAnew) {
   EXPECT_TRUE(quota_.Reserve(1).ok());
 }
 
-// What is born and dies in the run is nothing that is kept.
+// A value created and released in the run is no cache.
 TEST_F(ExecutorTest, WhatARunDropsIsNoCache) {
   quota_.SetLimits({.all = 1 << 20, .caches = 8});
   FakeStructure s;

@@ -33,7 +33,7 @@ absl::flat_hash_map<uint32_t, RootError> SpreadLateFailures(
     if (failed != late.end() && failed->first == i) {
       error = (failed++)->second;
     } else if (std::binary_search(known.begin(), known.end(), i)) {
-      // What it should have made has an error of its own already.
+      // The node's results have an error of their own already.
       ForEachMade(node, [&](uint32_t slot) { worthless.erase(slot); });
       continue;
     } else {

@@ -21,7 +21,8 @@ class Lockstep {
         last_(members.size()),
         charged_until_(calls.now()) {
     for (size_t i = 0; i < members.size(); ++i) {
-      // What one has no room for waits until the others have given up theirs.
+      // A run without room for its values waits until the others have freed
+      // theirs.
       (members[i].run->cramped() ? cramped_ : going_).push_back(i);
     }
   }
@@ -50,13 +51,13 @@ class Lockstep {
   // The last node at which a run comes to a weight, by that and the kind.
   using LastPlaces =
       absl::flat_hash_map<std::pair<const Buffer*, uint64_t>, uint32_t>;
-  // What a member has in the product being carried out.
+  // A member's part in the product being executed.
   struct Part {
     size_t member;
     int64_t rows;
   };
 
-  // To the member's next product; false when there is none.
+  // Advances to the member's next product; false when there is none.
   bool Advance(size_t at) {
     const size_t member = going_[at];
     heads_[member] = members_[member].run->Advance();
@@ -75,14 +76,14 @@ class Lockstep {
     Charge(member);
   }
 
-  // What the time since the last charge was for.
+  // Charges the time since the last charge to the member.
   void Charge(size_t member) {
     const absl::Duration now = calls_.now();
     members_[member].used += now - charged_until_;
     charged_until_ = now;
   }
 
-  // Whether the member waits at another product, and will come to this one.
+  // Whether the member waits at another product and will come to this one.
   bool WillCome(size_t member, const Product& product) {
     const Product* const head = heads_[member];
     if (head->Joins(product)) return false;
@@ -96,8 +97,8 @@ class Lockstep {
     return found != last.end() && found->second > head->node;
   }
 
-  // One that nobody else will come to. Where everybody waits for somebody, the
-  // first.
+  // Returns a product that no other member will come to; the first where every
+  // member waits for another.
   const Product& ChooseProduct() {
     for (const size_t candidate : going_) {
       const Product& product = *heads_[candidate];
@@ -110,7 +111,7 @@ class Lockstep {
     return *heads_[going_.front()];
   }
 
-  // For all who wait at it.
+  // Executes the product for all members that wait at it.
   void CarryOutProduct(const Product product) {
     at_product_.clear();
     for (const size_t member : going_) {
@@ -147,7 +148,7 @@ class Lockstep {
     }
   }
 
-  // The joined call's time, by rows.
+  // Shares the joined call's time by rows.
   void Share() {
     joined_.clear();
     int64_t rows = 0;
@@ -156,7 +157,7 @@ class Lockstep {
       joined_.push_back(staged_[i].member);
       rows += staged_[i].rows;
     }
-    // Who was left out has only been looked at.
+    // No call was executed: the time went into the attempt.
     if (joined_.empty()) return Charge(staged_.front().member);
     const absl::Duration now = calls_.now();
     int64_t left = absl::ToInt64Nanoseconds(now - charged_until_);
@@ -177,16 +178,17 @@ class Lockstep {
   const absl::Span<LockstepMember> members_;
   OperatorLibrary* const library_;
   const LockstepCalls& calls_;
-  // Where each waits; null while it does not.
+  // The product that each member waits at; null while it does not wait.
   std::vector<const Product*> heads_;
-  // Made when somebody asks.
+  // Filled on demand.
   std::vector<LastPlaces> last_;
-  // Members with nodes left: those that go on, and those that will afterwards.
+  // Members with nodes left: those that advance now, and those that do so
+  // afterwards.
   std::vector<size_t> going_;
   std::vector<size_t> cramped_;
   absl::Duration charged_until_;
   absl::Duration products_;
-  // Of the product being carried out; kept for their memory.
+  // These belong to the product being executed, and are kept for their memory.
   std::vector<Part> at_product_;
   std::vector<Part> staged_;
   std::vector<JoinedCall> joined_calls_;

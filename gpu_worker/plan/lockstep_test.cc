@@ -15,7 +15,7 @@ class Weight : public Buffer {
   uint64_t size_bytes() const override { return 4; }
 };
 
-// What happens, in order, and a clock that every step moves on.
+// Records events in order, with a clock that every step advances.
 struct Story {
   std::vector<std::string> lines;
   absl::Duration now;

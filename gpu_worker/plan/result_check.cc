@@ -54,7 +54,8 @@ bool Dense(const srg::TensorView& view) {
          !view.negative;
 }
 
-// What to copy when there is no inferred layout: the same elements, contiguous.
+// Returns the layout to copy to when none was inferred: the same elements,
+// contiguous.
 srg::TensorView Contiguous(const srg::TensorView& view) {
   srg::TensorView contiguous = view;
   contiguous.storage_offset = 0;

@@ -67,7 +67,7 @@ void RunMemory::Bind() {
 
 void RunMemory::ReserveRoom() {
   if (lifetimes_.peak_bytes == 0) return;
-  // What stays is part of the most that lives at a time.
+  // Values that stay are part of the most that lives at a time.
   uint64_t cache_bytes = 0;
   for (uint32_t i = 0; i < slots_.size(); ++i) {
     if (run_.bindings[i].existing == nullptr &&

@@ -1,4 +1,4 @@
-// What Compile() refuses, and that nothing a peer can write crashes it.
+// Tests that Compile() refuses what it must, and that no input crashes it.
 #include <complex>
 #include <cstdint>
 #include <optional>

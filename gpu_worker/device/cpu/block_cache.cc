@@ -15,7 +15,7 @@ constexpr size_t kClassesPerDoubling = 8;
 // MADV_COLLAPSE, of Linux 6.1; older ones refuse it.
 constexpr int kCollapse = 25;
 
-// Of ordinary pages.
+// The size of ordinary pages.
 void* Map(size_t bytes) {
   constexpr size_t kAlignment = BlockCache::kHugePage;
   const size_t slack = bytes < kAlignment ? 0 : kAlignment;
@@ -41,7 +41,7 @@ void Unmap(const std::vector<std::pair<void*, size_t>>& blocks) {
 BlockCache::~BlockCache() { Shrink(0); }
 
 void BlockCache::MoveByKernel(void* begin, size_t bytes) {
-  // Whatever it says: they do with other pages.
+  // Ignores errors: the blocks keep their ordinary pages.
   for (size_t done = 0; done < bytes; done += kHugePage) {
     (void)madvise(static_cast<char*>(begin) + done, kHugePage, kCollapse);
   }
@@ -70,7 +70,7 @@ void BlockCache::MoveLasting(size_t most_bytes) {
 }
 
 size_t BlockCache::BlockBytes(size_t bytes) {
-  // Of the power of two that is not larger.
+  // Rounds up within the next smaller power of two.
   const size_t step = std::bit_floor(bytes) / kClassesPerDoubling;
   return (bytes + step - 1) / step * step;
 }

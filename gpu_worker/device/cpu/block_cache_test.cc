@@ -131,7 +131,7 @@ TEST(BlockCacheTest, WhatStaysIsMovedToHugePages) {
   void* const small = cache.Take(kMiB);
   cache.MoveLasting(kAny);
   EXPECT_TRUE(Moved()->empty());
-  // What came since may be gone soon.
+  // A newer block may be freed soon.
   void* const result = cache.Take(4 * kMiB);
   cache.MoveLasting(kAny);
   EXPECT_EQ(*Moved(), (std::vector{std::pair(weight, 6 * kMiB)}));

@@ -13,7 +13,6 @@
 #include "ATen/ops/zeros.h"
 #include "absl/time/time.h"
 #include "c10/core/InferenceMode.h"
-#include "gpu_worker/device/cpu/host_turn.h"
 
 namespace djinn::worker {
 namespace {
@@ -24,12 +23,9 @@ constexpr int kMaxTries = 10 * kTries;
 constexpr int64_t kMatrix = 384;
 constexpr int64_t kCopiedBytes = 32 << 20;
 constexpr int kCalls = 100;
-// Who starts together takes turns, as long as they all do this in.
-constexpr char kTurn[] = "djinn-calibration";
-constexpr absl::Duration kPatience = absl::Seconds(2);
 
-// How often the kernel gave a processor of this process to others, though it
-// had work for it.
+// Returns how often the kernel gave a processor of this process to others,
+// though the process had work for it.
 int64_t LostProcessors() {
   rusage usage = {};
   getrusage(RUSAGE_SELF, &usage);
@@ -83,14 +79,13 @@ absl::Duration BestTime(Clock* clock, const std::function<int64_t()>& losses,
   return std::max(counted > 0 ? best : best_of_all, absl::Nanoseconds(1));
 }
 
-// In a thread of its own: OpenMP keeps helpers for every thread that ever
-// needed some, and once they are more than the processors none of them spins
-// between operators any more, the executor's neither.
+// Measures in a thread of its own: OpenMP keeps helpers for every thread that
+// ever needed some, and once there are more helpers than processors none of
+// them spins between operators any more, the executor's neither.
 v1::DeviceSpeed MeasureCpuSpeed(Clock* clock) {
   v1::DeviceSpeed speed;
   std::thread([&] {
     at::init_num_threads();
-    const HostTurn turn(kTurn, kPatience);
     speed = Measure(clock);
   }).join();
   return speed;

@@ -15,12 +15,8 @@
 #include "common/error.h"
 #include "common/fresh_memory.h"
 #include "common/status_macros.h"
-#include "gpu_worker/device/cpu/facts_file.h"
-#include "gpu_worker/device/cpu/learnt_facts.h"
 #include "gpu_worker/device/cpu/memory_limit.h"
-#include "gpu_worker/device/cpu/numerics.h"
-#include "gpu_worker/device/cpu/packed_kernel.h"
-#include "gpu_worker/device/cpu/packed_weights.h"
+#include "gpu_worker/device/cpu/prepacked_linear.h"
 #include "gpu_worker/device/cpu/torch_operator_library.h"
 #include "gpu_worker/device/torch/custom_operators.h"
 #include "gpu_worker/device/torch/torch_buffer.h"
@@ -29,35 +25,17 @@
 namespace djinn::worker {
 namespace {
 
-// Of the memory, what room to append in takes at most.
-constexpr uint64_t kRoomsShare = 32;
-
 const TorchBuffer& Torch(const Buffer& buffer) {
   return static_cast<const TorchBuffer&>(buffer);
-}
-
-// Before somebody asks for its bytes who could not deal with an exception.
-absl::Status Gather(const Buffer& buffer) {
-  if (!Torch(buffer).apart()) return absl::OkStatus();
-  return CatchTorch("OUT_OF_MEMORY", [&] {
-    Torch(buffer).storage();
-    return absl::OkStatus();
-  });
 }
 
 class CpuDevice final : public Device {
  public:
   CpuDevice(uint64_t memory_bytes, CustomOperators custom,
-            std::shared_ptr<PackedWeights> weights,
-            std::shared_ptr<AppendRooms> rooms,
-            std::shared_ptr<LearntFacts> learnt,
-            std::unique_ptr<FactsFile> facts, CpuTiers tiers, Clock* clock)
+            std::shared_ptr<PrepackedLinear> prepacked, bool fuse_attention)
       : memory_bytes_(memory_bytes),
-        weights_(std::move(weights)),
-        rooms_(std::move(rooms)),
-        operators_(std::move(custom), weights_, rooms_, std::move(learnt),
-                   tiers, clock),
-        facts_(std::move(facts)) {}
+        prepacked_(std::move(prepacked)),
+        operators_(std::move(custom), prepacked_, fuse_attention) {}
 
   std::string name() const override { return "cpu"; }
   uint64_t memory_bytes() const override { return memory_bytes_; }
@@ -88,7 +66,6 @@ class CpuDevice final : public Device {
                      absl::string_view bytes) override {
     DJINN_RETURN_IF_ERROR(CheckWrite(*buffer, offset, bytes.size()));
     if (!bytes.empty()) {
-      DJINN_RETURN_IF_ERROR(Gather(*buffer));
       Torch(*buffer).WillBeWritten();
       char* const to = Torch(*buffer).data() + offset;
       PopulateForWrite(to, bytes.size());
@@ -99,7 +76,6 @@ class CpuDevice final : public Device {
 
   absl::StatusOr<SharedBytes> HostBytes(
       std::shared_ptr<Buffer> buffer) override {
-    DJINN_RETURN_IF_ERROR(Gather(*buffer));
     const absl::string_view bytes(Torch(*buffer).data(), buffer->size_bytes());
     return SharedBytes{bytes, std::move(buffer)};
   }
@@ -109,7 +85,6 @@ class CpuDevice final : public Device {
     DJINN_ASSIGN_OR_RETURN(const uint64_t extent,
                            ExtentInside(view, buffer->size_bytes()));
     if (extent == 0) return SharedBytes{absl::string_view(), buffer};
-    DJINN_RETURN_IF_ERROR(Gather(*buffer));
     if (IsPlainContiguous(view)) {
       const int64_t start =
           view.storage_offset * srg::ElementSize(view.data_type);
@@ -134,22 +109,12 @@ class CpuDevice final : public Device {
   OperatorLibrary* operators() override { return &operators_; }
 
   void SetSpareMemory(SpareMemory* spare) override {
-    weights_->SetSpareMemory(spare);
-    rooms_->SetSpareMemory(spare);
+    prepacked_->SetSpareMemory(spare);
   }
   uint64_t ReleaseSpareMemory(uint64_t bytes) override {
-    return weights_->Release(bytes);
+    return prepacked_->Release(bytes);
   }
-  void ReleaseUnusedMemory() override {
-    TidyTensorMemory();
-    if (facts_ != nullptr) facts_->Tick();
-  }
-
-  std::vector<std::pair<std::string, uint64_t>> Counts() const override {
-    const AppendRooms::Counts& counts = rooms_->counts();
-    return {{"appends_in_place", counts.in_place.load()},
-            {"append_rooms_lost", counts.lost.load()}};
-  }
+  void ReleaseUnusedMemory() override { TidyTensorMemory(); }
 
  private:
   template <typename MakeStorage>
@@ -163,11 +128,8 @@ class CpuDevice final : public Device {
   }
 
   const uint64_t memory_bytes_;
-  const std::shared_ptr<PackedWeights> weights_;
-  const std::shared_ptr<AppendRooms> rooms_;
+  const std::shared_ptr<PrepackedLinear> prepacked_;
   TorchOperatorLibrary operators_;
-  // Null: nothing is kept.
-  const std::unique_ptr<FactsFile> facts_;
 };
 
 uint64_t PhysicalMemoryBytes() {
@@ -196,29 +158,14 @@ absl::StatusOr<std::unique_ptr<Device>> MakeCpuDevice(
   }));
   DJINN_ASSIGN_OR_RETURN(CustomOperators custom,
                          LoadOperatorLibraries(options.operator_libraries));
-  const uint64_t packed_bytes = options.packed_weight_bytes > 0
-                                    ? options.packed_weight_bytes
-                                    : memory_bytes / 4;
-  std::shared_ptr<LearntFacts> learnt;
-  std::unique_ptr<FactsFile> facts;
-  const std::string numerics = options.facts_file.empty() ? "" : CpuNumerics();
-  if (!numerics.empty()) {
-    learnt = std::make_shared<LearntFacts>();
-    facts = std::make_unique<FactsFile>(
-        options.facts_file,
-        absl::StrCat(numerics, options.tiers.strict_products ? " " : " no ",
-                     "strict products,",
-                     options.tiers.thread_trials ? " " : " no ",
-                     "thread trials"),
-        learnt, options.clock);
+  uint64_t packed_bytes = 0;
+  if (options.packed_weights) {
+    packed_bytes = options.packed_weight_bytes > 0 ? options.packed_weight_bytes
+                                                   : memory_bytes / 4;
   }
   return std::make_unique<CpuDevice>(
       memory_bytes, std::move(custom),
-      std::make_shared<PackedWeights>(
-          options.packed_weights ? BestPackedKernel() : nullptr, packed_bytes),
-      std::make_shared<AppendRooms>(
-          options.append_in_place ? memory_bytes / kRoomsShare : 0),
-      std::move(learnt), std::move(facts), options.tiers, options.clock);
+      std::make_shared<PrepackedLinear>(packed_bytes), options.fuse_attention);
 }
 
 }  // namespace djinn::worker

@@ -1,4 +1,6 @@
-// PyTorch on the CPU as a worker's device: the default, and complete.
+// Makes PyTorch on the CPU a worker's device. Strict mode is PyTorch's own
+// operators with PyTorch's threads, bit for bit. Fast mode may use libtorch's
+// prepacked products and fused attention.
 #ifndef GPU_WORKER_DEVICE_CPU_CPU_DEVICE_H_
 #define GPU_WORKER_DEVICE_CPU_CPU_DEVICE_H_
 
@@ -8,8 +10,6 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "common/clock.h"
-#include "gpu_worker/device/cpu/cpu_tiers.h"
 #include "gpu_worker/device/device.h"
 
 namespace djinn::worker {
@@ -20,21 +20,14 @@ struct CpuDeviceOptions {
   uint64_t memory_bytes = 0;
   // Threads inside one operator; 0: one per core.
   int threads = 0;
-  // Whether runs that let it may multiply by packed forms of weights, and the
-  // most that these take; 0: a quarter of the memory.
+  // Whether runs in fast mode may multiply by prepacked copies of weights, and
+  // the most memory that these take; 0: a quarter of the memory.
   bool packed_weights = true;
   uint64_t packed_weight_bytes = 0;
-  // Whether tensors that programs append to may have room to grow where they
-  // are; a thirty-second of the memory at most.
-  bool append_in_place = true;
-  CpuTiers tiers;
-  // Where what is learnt of the processor is kept for the next process; empty:
-  // nowhere.
-  std::string facts_file;
+  // Whether runs in fast mode fuse attention that a program spells out.
+  bool fuse_attention = true;
   // Absolute paths of libraries with more operators: see custom_operators.h.
   std::vector<std::string> operator_libraries;
-  // Times ways to carry out an operator; outlives the device.
-  Clock* clock = Clock::Real();
 };
 
 // Sets process-wide state of PyTorch (thread count, allocator): a process makes

@@ -1,4 +1,4 @@
-// The CPU as what PyTorch's operators run on.
+// Makes the CPU a target of PyTorch's operators.
 #ifndef GPU_WORKER_DEVICE_CPU_CPU_TARGET_H_
 #define GPU_WORKER_DEVICE_CPU_CPU_TARGET_H_
 
@@ -6,7 +6,7 @@
 
 namespace djinn::worker {
 
-// Lives for ever.
+// The target lives as long as the process.
 const TorchTarget& CpuTarget();
 
 }  // namespace djinn::worker

@@ -1,4 +1,4 @@
-// What a node costs the executor beyond its operator: a chain of small
+// Measures the executor's time per node beyond its operator: a chain of small
 // operators as a run of a plan, beside the same calls made directly.
 #include <cstdlib>
 #include <memory>

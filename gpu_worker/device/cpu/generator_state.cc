@@ -15,13 +15,13 @@ namespace {
 constexpr uint32_t kWords = 624;
 struct StateLayout {
   uint64_t seed;
-  // Words of `words` not drawn yet, plus one.
+  // The number of words not drawn yet, plus one.
   int32_t left;
   int32_t seeded;
   // The next word to draw.
   uint64_t next;
   uint64_t words[kWords];
-  // The second of two normal samples, if it is left over.
+  // The second of two normal samples, if it was kept back.
   double normal_x;
   double normal_y;
   double normal_rho;

@@ -1,6 +1,6 @@
-// Random number generators as bytes in a buffer: PyTorch's own state blob of
-// its CPU generator (Mersenne twister, seed, the normal samples kept back), as
-// torch.get_rng_state() gives it.
+// Keeps random number generators as bytes in a buffer: PyTorch's state blob of
+// its CPU generator (Mersenne twister, seed, the normal sample kept back), as
+// torch.get_rng_state() returns it.
 #ifndef GPU_WORKER_DEVICE_CPU_GENERATOR_STATE_H_
 #define GPU_WORKER_DEVICE_CPU_GENERATOR_STATE_H_
 
@@ -13,14 +13,14 @@
 
 namespace djinn::worker {
 
-// The size of every state. May throw c10::Error.
+// Returns the size of every state. May throw c10::Error.
 uint64_t GeneratorStateBytes();
 
-// The state after manual_seed(seed). May throw c10::Error.
+// Returns the state after manual_seed(seed). May throw c10::Error.
 std::shared_ptr<Buffer> SeededState(uint64_t seed);
 
-// InvalidArgument (INVALID_GENERATOR) unless the bytes are a state that a
-// generator can be in. PyTorch's own check passes states with which the next
+// Returns InvalidArgument (INVALID_GENERATOR) unless the bytes are a state that
+// a generator can be in. PyTorch's own check passes states with which the next
 // draws read beyond the twister's words.
 absl::Status CheckGeneratorState(absl::string_view bytes);
 

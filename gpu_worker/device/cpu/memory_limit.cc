@@ -19,14 +19,14 @@ namespace {
 std::atomic<uint64_t> limit_bytes{UINT64_MAX};
 std::atomic<uint64_t> used_bytes{0};
 
-// With red zones around every tensor instead.
+// The sanitizer puts red zones around every tensor instead.
 #ifdef __SANITIZE_ADDRESS__
 constexpr bool kKeepsBlocks = false;
 #else
 constexpr bool kKeepsBlocks = true;
 #endif
 
-// To huge pages, which may take a millisecond or several each.
+// The most bytes moved at once: each huge page may take milliseconds.
 constexpr size_t kMovedAtATime = size_t{128} << 20;
 
 BlockCache* Blocks() {
@@ -34,18 +34,18 @@ BlockCache* Blocks() {
   return blocks;
 }
 
-// What may wait beside what is in use.
+// Returns how many bytes may wait beside those in use.
 uint64_t MostIdle() {
   const uint64_t limit = limit_bytes.load(std::memory_order_relaxed);
   const uint64_t used = used_bytes.load(std::memory_order_relaxed);
   return std::min(limit / 4, limit - std::min(limit, used));
 }
 
-// Null where there is none.
+// Null where the process has none.
 void* Allocate(size_t size) {
   if (!kKeepsBlocks || size < BlockCache::kLeastBytes) {
     void* const data = c10::alloc_cpu(size);
-    // What malloc really gave, since that is what Free() can ask for.
+    // Counts the size that malloc really gave, which Free() can ask for.
     if (data != nullptr) used_bytes += malloc_usable_size(data);
     return data;
   }
@@ -58,7 +58,7 @@ void* Allocate(size_t size) {
 
 void Free(void* data) {
   if (data == nullptr) return;
-  // Blocks begin a page.
+  // Blocks are aligned to pages.
   if (kKeepsBlocks && reinterpret_cast<uintptr_t>(data) % 4096 == 0) {
     if (const size_t size = Blocks()->Return(data, MostIdle()); size > 0) {
       used_bytes -= size;

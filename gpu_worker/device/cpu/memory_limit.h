@@ -1,6 +1,6 @@
-// A limit on the memory of PyTorch's CPU tensors. Without it an operator asked
-// for terabytes gets them from an overcommitting kernel, and the process dies
-// when it touches them.
+// Limits the memory of PyTorch's CPU tensors. Without the limit an operator
+// asked for terabytes gets them from an overcommitting kernel, and the process
+// dies when it touches them.
 #ifndef GPU_WORKER_DEVICE_CPU_MEMORY_LIMIT_H_
 #define GPU_WORKER_DEVICE_CPU_MEMORY_LIMIT_H_
 
@@ -13,10 +13,10 @@ namespace djinn::worker {
 // The first call must not run beside other uses of PyTorch.
 void SetTensorMemoryLimit(uint64_t bytes);
 
-// Large blocks of it wait for the next tensor when they are free
-// (block_cache.h): within the limit, together with what is in use, and up to a
-// quarter of it. This gives back what nobody needed since the last call, and
-// moves some of what has been in use since then to huge pages.
+// Gives back the free blocks (block_cache.h) that no tensor needed since the
+// last call, and moves some blocks that were in use since then to huge pages.
+// Free blocks wait within the limit, together with the memory in use, and take
+// a quarter of the limit at most.
 void TidyTensorMemory();
 
 }  // namespace djinn::worker

@@ -15,8 +15,8 @@
 #include "common/torch/schema_hash.h"
 #include "common/torch/unmarked_writes.h"
 #include "gpu_worker/device/cpu/cpu_device.h"
-#include "gpu_worker/device/torch/slots.h"
 #include "gpu_worker/device/torch/torch_buffer.h"
+#include "gpu_worker/device/torch/torch_call.h"
 #include "gtest/gtest.h"
 
 namespace djinn::worker {
@@ -326,9 +326,6 @@ bool SameBits(const at::Tensor& a, const at::Tensor& b) {
          std::memcmp(x.const_data_ptr(), y.const_data_ptr(), x.nbytes()) == 0;
 }
 
-ProgramTester::ProgramTester(Clock* clock)
-    : ProgramTester(CpuDeviceOptions{.clock = clock}) {}
-
 ProgramTester::ProgramTester(CpuDeviceOptions options) {
   if (options.memory_bytes == 0) options.memory_bytes = uint64_t{1} << 30;
   if (options.threads == 0) options.threads = 2;
@@ -369,8 +366,8 @@ CallOutcome ProgramTester::ExpectLikeEager(const std::string& name,
     stack.push_back(copier.Copy(argument));
   }
   const std::vector<c10::Storage> operands = OperandStorages(stack);
-  // What an operator with several outputs returns are references to arguments,
-  // which its boxing lets go of first.
+  // An operator with several outputs returns references to its arguments, which
+  // its boxing releases first.
   const Stack held = stack;
   op.callBoxed(&stack);
   const std::vector<at::Tensor> expected = FlattenResults(op.schema(), stack);

@@ -16,7 +16,6 @@
 #include "ATen/core/dispatch/Dispatcher.h"
 #include "ATen/core/stack.h"
 #include "absl/status/status.h"
-#include "common/clock.h"
 #include "common/srg/structure.h"
 #include "gpu_worker/device/cpu/cpu_device.h"
 #include "gpu_worker/device/device.h"
@@ -45,10 +44,8 @@ struct CallOutcome {
 
 class ProgramTester {
  public:
-  // `clock`, which outlives the tester, times ways to carry out an operator.
-  explicit ProgramTester(Clock* clock = Clock::Real());
-  // With two threads and a GiB where they do not say otherwise.
-  explicit ProgramTester(CpuDeviceOptions options);
+  // Uses two threads and a GiB where the options do not say otherwise.
+  explicit ProgramTester(CpuDeviceOptions options = {});
 
   Device* device() { return device_.get(); }
   OperatorLibrary* library() { return device_->operators(); }

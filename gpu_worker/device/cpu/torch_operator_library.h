@@ -6,42 +6,23 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
-#include "common/clock.h"
-#include "gpu_worker/device/cpu/cache_append.h"
-#include "gpu_worker/device/cpu/choice_table.h"
-#include "gpu_worker/device/cpu/cpu_tiers.h"
-#include "gpu_worker/device/cpu/joined_products.h"
-#include "gpu_worker/device/cpu/learnt_facts.h"
-#include "gpu_worker/device/cpu/packed_weights.h"
-#include "gpu_worker/device/cpu/product_table.h"
-#include "gpu_worker/device/cpu/trial_pace.h"
+#include "gpu_worker/device/cpu/prepacked_linear.h"
 #include "gpu_worker/device/operator_library.h"
 #include "gpu_worker/device/torch/custom_operators.h"
 
 namespace djinn::worker {
 
-struct CpuCall;
-
 // Thread-safe.
 class TorchOperatorLibrary final : public OperatorLibrary {
  public:
-  // `custom` run next to PyTorch's own. `weights` packs for programs, `rooms`
-  // has what they append to, `learnt`, which may be null, is where they keep
-  // what they learn. `clock` outlives this and all programs.
+  // `custom` run next to PyTorch's own. Programs in fast mode share
+  // `prepacked`, and fuse attention if they may.
   TorchOperatorLibrary(CustomOperators custom,
-                       std::shared_ptr<PackedWeights> weights,
-                       std::shared_ptr<AppendRooms> rooms,
-                       std::shared_ptr<LearntFacts> learnt, CpuTiers tiers,
-                       Clock* clock)
+                       std::shared_ptr<PrepackedLinear> prepacked,
+                       bool fuse_attention)
       : custom_(std::move(custom)),
-        tiers_(tiers),
-        weights_(std::move(weights)),
-        rooms_(std::move(rooms)),
-        learnt_(std::move(learnt)),
-        clock_(*clock),
-        choices_(learnt_),
-        products_(learnt_),
-        joined_(weights_, learnt_, tiers, clock) {}
+        prepacked_(std::move(prepacked)),
+        fuse_attention_(fuse_attention) {}
 
   absl::StatusOr<std::unique_ptr<CompiledProgram>> Compile(
       const srg::Structure& structure) override;
@@ -51,19 +32,9 @@ class TorchOperatorLibrary final : public OperatorLibrary {
   absl::Status CheckGenerator(absl::string_view state) override;
 
  private:
-  // The call's trial begins with what was found of such calls.
-  void StartFromLearnt(CpuCall* call);
-
   const CustomOperators custom_;
-  const CpuTiers tiers_;
-  const std::shared_ptr<PackedWeights> weights_;
-  const std::shared_ptr<AppendRooms> rooms_;
-  const std::shared_ptr<LearntFacts> learnt_;
-  const std::shared_ptr<TrialPace> pace_ = std::make_shared<TrialPace>();
-  Clock& clock_;
-  ChoiceTable choices_;
-  ProductTable products_;
-  JoinedProducts joined_;
+  const std::shared_ptr<PrepackedLinear> prepacked_;
+  const bool fuse_attention_;
 };
 
 }  // namespace djinn::worker

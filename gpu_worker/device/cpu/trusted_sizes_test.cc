@@ -94,7 +94,7 @@ class TrustedSizesTest : public testing::Test {
           good.slice(0, 0, 0), good[0]}) {
       ExpectBad(op, arguments, place, bad, "argument " + name + " ", overload);
     }
-    // Of which the program tells no view.
+    // The program names no view of a scalar.
     const at::Tensor scalar = at::zeros({}, good.options());
     scalar.unsafeGetTensorImpl()->set_wrapped_number(true);
     ExpectBad(op, arguments, place, scalar, "argument " + name + " ", overload);

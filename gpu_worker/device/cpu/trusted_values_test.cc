@@ -176,7 +176,7 @@ TEST_F(TrustedValuesTest, GradientsOfBags) {
   }
 }
 
-// Of each element by itself; for their mean the kernel looks.
+// The kernel checks the mean, but not single elements.
 TEST_F(TrustedValuesTest, ClassesOfALossBackward) {
   const Stack row = {
       at::randn({3}), at::randn({3, 5}), Longs({0, -100, 4}), IValue(), 0,
@@ -226,7 +226,7 @@ TEST_F(TrustedValuesTest, PlacesOfMaxima) {
 
 TEST_F(TrustedValuesTest, LabelsOfAnAlignment) {
   const at::Tensor scores = at::randn({6, 2, 5}).log_softmax(2);
-  // What is behind a row's length is padding.
+  // Elements behind a row's length are padding.
   ExpectGood("ctc_loss",
              {scores, Longs({1, 2, -1, 3, -1, kFar}).view({2, 3}), Ints{6, 5},
               Ints{2, 1}},
@@ -333,7 +333,7 @@ TEST_F(TrustedValuesTest, ScalesOfFilters) {
   }
 }
 
-// Of these the kernels' loops do not end in anybody's time.
+// With these values the kernels' loops hardly end.
 TEST_F(TrustedValuesTest, HowOftenALoopGoesRound) {
   const at::Tensor counts = at::full({3}, 5.0);
   ExpectBad("binomial", {counts, at::full({3}, 0.5), IValue()}, 0,

@@ -30,6 +30,7 @@ absl::StatusOr<std::unique_ptr<Device>> Make(
   device.graphs.max_bytes =
       options.graph_bytes > 0 ? options.graph_bytes : device.memory_bytes / 16;
   if (!options.graphs) device.graphs.max_graphs = 0;
+  device.fuse_attention = options.fuse_attention;
   return MakeStreamDevice(std::move(accelerator), std::move(custom), device);
 }
 

@@ -23,6 +23,8 @@ struct DevicePluginOptions {
   uint64_t graph_bytes = 0;
   // Whether any are recorded.
   bool graphs = true;
+  // Whether runs in fast mode fuse attention that a program spells out.
+  bool fuse_attention = true;
   // Absolute paths, as CpuDeviceOptions::operator_libraries.
   std::vector<std::string> operator_libraries;
 };

@@ -466,6 +466,13 @@ GraphBody RunGraph::MakeBody(const HeldGraph& graph) const {
       const auto scope = environment_.accelerator->EnterCompute();
       return std::make_shared<TorchBuffer>(std::move(storage));
     };
+    std::vector<std::pair<uint32_t, uint32_t>> ends;
+    for (uint32_t i = 0; i < structure_.nodes.size(); ++i) {
+      for (const uint32_t slot : last_uses_[i]) {
+        if (!stays[slot]) ends.emplace_back(i, slot);
+      }
+    }
+    std::sort(ends.begin(), ends.end());
     if (flags.defined()) flags.zero_();
     std::vector<NodeResult> results;
     for (uint32_t i = 0; i < structure_.nodes.size(); ++i) {
@@ -480,6 +487,7 @@ GraphBody RunGraph::MakeBody(const HeldGraph& graph) const {
       }
       results.clear();
       NodeInput input{slots, floats, scalar_tensors, fast};
+      input.run_ends = ends;
       DJINN_RETURN_IF_ERROR(run_node_(i, input, flags, &results));
       for (size_t r = 0; r < results.size(); ++r) {
         const std::optional<uint32_t> slot = SlotOf(node.results[r]);

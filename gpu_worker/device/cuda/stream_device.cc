@@ -147,9 +147,9 @@ class StreamDevice final : public Device {
         transfers_(accelerator_.get(), options.staging),
         target_(accelerator_.get(), &transfers_),
         graphs_(options.graphs),
-        library_(
-            {accelerator_.get(), &target_, &transfers_, &health_, &graphs_},
-            std::move(custom)) {}
+        library_({accelerator_.get(), &target_, &transfers_, &health_, &graphs_,
+                  options.fuse_attention},
+                 std::move(custom)) {}
 
   std::string name() const override { return accelerator_->name(); }
   uint64_t memory_bytes() const override { return memory_bytes_; }

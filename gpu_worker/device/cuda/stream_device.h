@@ -22,6 +22,8 @@ struct StreamDeviceOptions {
   uint64_t memory_bytes = 0;
   Staging::Options staging;
   GraphStore::Options graphs;
+  // Whether runs in fast mode fuse attention that a program spells out.
+  bool fuse_attention = true;
 };
 
 std::unique_ptr<Device> MakeStreamDevice(

@@ -1,6 +1,7 @@
 #include "gpu_worker/device/cuda/stream_program.h"
 
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "c10/core/InferenceMode.h"
@@ -60,10 +61,15 @@ StreamProgram::StreamProgram(StreamEnvironment environment,
   const absl::string_view never =
       recorded ? WhyNeverRecorded(structure, calls) : "";
   std::vector<uint32_t> draws = HolesThatDraw(calls);
+  std::vector<std::optional<AttentionStep>> steps(calls.size());
+  if (environment_.fuse_attention) {
+    steps = AttentionStep::Match(structure, calls, *environment_.target);
+  }
   calls_.reserve(calls.size());
   for (TorchCall& call : calls) {
     calls_.emplace_back(std::move(call));
     calls_.back().inferred = structure.nodes[calls_.size() - 1].results;
+    calls_.back().attention = std::move(steps[calls_.size() - 1]);
     if (calls_.back().checked.empty()) continue;
     calls_.back().flag = checked_nodes_.size();
     checked_nodes_.push_back(static_cast<uint32_t>(calls_.size() - 1));
@@ -91,6 +97,11 @@ absl::Status StreamProgram::RunNode(uint32_t node, const NodeInput& input,
                                     const at::Tensor& flags,
                                     std::vector<NodeResult>* results) const {
   const CheckedCall& call = calls_[node];
+  if (input.fast && call.attention.has_value()) {
+    const std::optional<absl::Status> done =
+        call.attention->Run(input, results);
+    if (done.has_value()) return *done;
+  }
   const size_t before = results->size();
   std::optional<IndexCheck> indices;
   if (!call.checked.empty()) {

@@ -17,6 +17,7 @@
 #include "gpu_worker/device/cuda/run_graph.h"
 #include "gpu_worker/device/cuda/transfers.h"
 #include "gpu_worker/device/operator_library.h"
+#include "gpu_worker/device/torch/attention_pass.h"
 #include "gpu_worker/device/torch/index_table.h"
 #include "gpu_worker/device/torch/torch_call.h"
 #include "gpu_worker/device/torch/torch_target.h"
@@ -30,6 +31,7 @@ struct StreamEnvironment {
   Transfers* transfers = nullptr;
   DeviceHealth* health = nullptr;
   GraphStore* graphs = nullptr;
+  bool fuse_attention = true;
 };
 
 struct CheckedCall : TorchCall {
@@ -44,6 +46,8 @@ struct CheckedCall : TorchCall {
   bool wants_aligned = false;
   // As the client inferred them.
   std::vector<srg::Result> inferred;
+  // The call's part in attention that fast mode may fuse.
+  std::optional<AttentionStep> attention;
 };
 
 // Immutable but for its graph. Errors of Execute() as RunCall()'s, and the

@@ -44,7 +44,7 @@ class FakeDevice : public Device {
   std::string name() const override { return "fake"; }
   uint64_t memory_bytes() const override { return memory_bytes_; }
   absl::StatusOr<std::shared_ptr<Buffer>> Allocate(uint64_t bytes) override;
-  // Something that nobody sent.
+  // Returns bytes that no test sent.
   absl::StatusOr<std::shared_ptr<Buffer>> AllocateUnset(
       uint64_t bytes) override;
   absl::StatusOr<std::shared_ptr<Buffer>> Clone(const Buffer& source,
@@ -65,7 +65,7 @@ class FakeDevice : public Device {
   void SetExecuteHook(std::function<absl::Status(const std::string&)> hook);
   absl::Status RunExecuteHook(const std::string& name);
 
-  // As a device that nobody can use any more.
+  // Makes the device unusable: every call then fails with `why`.
   void Break(absl::Status why);
   absl::Status Health() const override;
 

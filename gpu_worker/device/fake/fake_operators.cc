@@ -35,7 +35,7 @@ const absl::flat_hash_map<std::string, Signature>& Signatures() {
   return *signatures;
 }
 
-// Of one draw.
+// The most elements of one draw.
 constexpr int64_t kMaxDrawn = 1 << 20;
 
 // Elements of an operand that the operators can take, or -1.
@@ -97,7 +97,7 @@ absl::Status CheckNode(const srg::Structure& structure, const srg::Node& node) {
   return absl::OkStatus();
 }
 
-// Of a structure with fake::late.
+// A run of a structure with fake::late.
 class FakeRun : public DeviceRun {
  public:
   explicit FakeRun(FakeDevice* device) : device_(device) {}

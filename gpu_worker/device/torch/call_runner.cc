@@ -1,6 +1,8 @@
 #include "gpu_worker/device/torch/call_runner.h"
 
+#include <algorithm>
 #include <cstring>
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -11,12 +13,32 @@
 #include "common/error.h"
 #include "common/status_macros.h"
 #include "gpu_worker/device/torch/generator_scope.h"
-#include "gpu_worker/device/torch/node_result.h"
 #include "gpu_worker/device/torch/torch_buffer.h"
 #include "gpu_worker/device/torch/torch_error.h"
 
 namespace djinn::worker {
 namespace {
+
+bool IsPlain(const at::Tensor& tensor) {
+  return tensor.layout() == c10::kStrided && !tensor.is_quantized() &&
+         !tensor.is_nested() && !tensor._is_zerotensor() &&
+         tensor.has_storage();
+}
+
+// The view without its repeated elements: a stride of 0 says the same one
+// element again.
+srg::TensorView Distinct(const srg::TensorView& view) {
+  srg::TensorView distinct = view;
+  for (size_t i = 0; i < distinct.sizes.size(); ++i) {
+    if (distinct.strides[i] == 0 && distinct.sizes[i] > 1) {
+      distinct.sizes[i] = 1;
+    }
+  }
+  // Bytes are moved as they are.
+  distinct.conjugate = false;
+  distinct.negative = false;
+  return distinct;
+}
 
 absl::Status Failed(absl::string_view message) {
   return MakeError(absl::StatusCode::kInvalidArgument, kOperatorFailed,
@@ -93,11 +115,6 @@ class CallRunner {
              input_.floats[*call_.draws_unless_zero] == 0);
   }
 
-  bool TakesBlocks() const {
-    return call_.blocks == TorchCall::Blocks::kAlways ||
-           (call_.blocks == TorchCall::Blocks::kFast && input_.fast);
-  }
-
   absl::StatusOr<const TorchBuffer*> SlotBuffer(uint32_t slot) const {
     if (slot >= input_.slots.size() || input_.slots[slot] == nullptr) {
       return absl::InternalError(absl::StrCat("slot ", slot, " is empty"));
@@ -115,12 +132,6 @@ class CallRunner {
                          absl::StrCat("view ", srg::DescribeView(operand->view),
                                       " ends at byte ", operand->extent_bytes,
                                       " of ", buffer->size_bytes()));
-      }
-      if (!written && TakesBlocks()) {
-        if (const auto blocks = buffer->Apart()) {
-          at::Tensor tensor = MakeTensor(operand->view, *blocks);
-          if (tensor.defined()) return tensor;
-        }
       }
       at::Tensor tensor = MakeTensor(operand->view, buffer->storage());
       if (written) {
@@ -262,6 +273,61 @@ class CallRunner {
 };
 
 }  // namespace
+
+absl::Status ResultCollector::Add(const at::Tensor& tensor) {
+  NodeResult result;
+  if (!tensor.defined()) {
+    results_->push_back(std::move(result));
+    return absl::OkStatus();
+  }
+  if (!IsPlain(tensor) || !DescribeTensor(tensor, &result.view)) {
+    return MakeError(
+        absl::StatusCode::kUnimplemented, "UNSUPPORTED_RESULT",
+        absl::StrCat("the operator returned a tensor of type ",
+                     tensor.toString(), ", not a plain dense one"));
+  }
+  if (tensor.device() != target_.device()) {
+    return MakeError(
+        absl::StatusCode::kUnimplemented, "UNSUPPORTED_RESULT",
+        absl::StrCat("the operator returned a tensor on ",
+                     tensor.device().str(), ", not on the worker's device, ",
+                     target_.device().str()));
+  }
+  const c10::Storage& storage = tensor.storage();
+  c10::StorageImpl* const impl = storage.unsafeGetStorageImpl();
+  for (const uint32_t slot : operand_slots_) {
+    const auto& buffer = static_cast<const TorchBuffer&>(*slots_[slot]);
+    if (buffer.IsOver(impl)) {
+      result.buffer = slots_[slot];
+      result.aliased_slot = slot;
+      results_->push_back(std::move(result));
+      return absl::OkStatus();
+    }
+  }
+  const uint64_t bytes = storage.nbytes();
+  const bool shared =
+      std::find(fresh_.begin(), fresh_.end(), impl) != fresh_.end();
+  const bool dense =
+      tensor.is_non_overlapping_and_dense() && tensor.nbytes() == bytes;
+  if (!shared && (dense || srg::CoversStorage(Distinct(result.view), bytes))) {
+    if (uninitialised_ && bytes > 0) {
+      target_.FillWithZeros(storage);
+    }
+    fresh_.push_back(impl);
+    result.buffer = std::make_shared<TorchBuffer>(storage);
+  } else {
+    // Bytes that the result does not name may be another tenant's.
+    c10::Storage own = target_.Zeroed(bytes);
+    if (!uninitialised_ && tensor.numel() > 0) {
+      const srg::TensorView distinct = Distinct(result.view);
+      MakeTensor(distinct, own).copy_(MakeTensor(distinct, storage));
+    }
+    fresh_.push_back(impl);
+    result.buffer = std::make_shared<TorchBuffer>(std::move(own));
+  }
+  results_->push_back(std::move(result));
+  return absl::OkStatus();
+}
 
 absl::Status RunCall(const TorchCall& call, const TorchTarget& target,
                      const NodeInput& input, std::vector<NodeResult>* results,

@@ -1,5 +1,6 @@
 #include "gpu_worker/device/torch/call_template.h"
 
+#include <algorithm>
 #include <complex>
 #include <optional>
 #include <string>
@@ -359,6 +360,32 @@ absl::StatusOr<CallTemplate> BuildCallTemplate(
     if (builder.varies()) call.places.push_back(builder.TakePlace());
   }
   return call;
+}
+
+const Place* PlaceAt(const CallTemplate& call, uint32_t argument) {
+  for (const Place& place : call.places) {
+    if (place.argument == argument) return &place;
+  }
+  return nullptr;
+}
+
+bool HasPlainFloats(const srg::TensorView& view) {
+  return (view.data_type == srg::DataType::kFloat32 ||
+          view.data_type == srg::DataType::kFloat16 ||
+          view.data_type == srg::DataType::kBfloat16) &&
+         !view.conjugate && !view.negative &&
+         std::all_of(view.sizes.begin(), view.sizes.end(),
+                     [](int64_t size) { return size > 0; });
+}
+
+const Operand* FloatsAt(const CallTemplate& call, uint32_t argument) {
+  const Place* const place = PlaceAt(call, argument);
+  if (place == nullptr || place->written) return nullptr;
+  const auto* const source = std::get_if<TensorSource>(&place->source);
+  if (source == nullptr) return nullptr;
+  const auto* const operand = std::get_if<Operand>(source);
+  return operand != nullptr && HasPlainFloats(operand->view) ? operand
+                                                             : nullptr;
 }
 
 }  // namespace djinn::worker

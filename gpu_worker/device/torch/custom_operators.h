@@ -1,8 +1,8 @@
-// Operators that are not PyTorch's own: those that shared libraries, which the
-// worker's operator listed, register with TORCH_LIBRARY.
+// Loads operators that are not PyTorch's own from shared libraries, which
+// register them with TORCH_LIBRARY.
 //
-// Their kernels run in the worker's process on operands that a client chose:
-// whoever lists a library trusts it to check them.
+// Their kernels run in the worker's process on operands that a client chose. An
+// operator of a cluster who lists a library trusts it to check them.
 #ifndef GPU_WORKER_DEVICE_TORCH_CUSTOM_OPERATORS_H_
 #define GPU_WORKER_DEVICE_TORCH_CUSTOM_OPERATORS_H_
 
@@ -15,15 +15,16 @@
 namespace djinn::worker {
 
 struct CustomOperators {
-  // "example::twice.out".
+  // For example "example::twice.out".
   std::set<std::string> names;
   // File names of the libraries, for error texts.
   std::vector<std::string> libraries;
 };
 
-// Loads the libraries, for good. InvalidArgument (BAD_OPERATOR_LIBRARY) names
-// the path: not absolute, no regular file, not loadable, or without operators.
-// To be called before other threads use PyTorch.
+// Loads the libraries for the life of the process. Returns InvalidArgument
+// (BAD_OPERATOR_LIBRARY), which names the path, for a path that is not
+// absolute, is no regular file, cannot be loaded, or registers no operators.
+// Call it before other threads use PyTorch.
 absl::StatusOr<CustomOperators> LoadOperatorLibraries(
     const std::vector<std::string>& paths);
 

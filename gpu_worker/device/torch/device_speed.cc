@@ -28,8 +28,8 @@ constexpr uint32_t kShort = 2;
 constexpr uint32_t kLong = 6;
 constexpr uint32_t kShortSmall = 50;
 constexpr uint32_t kLongSmall = 250;
-// Of a matrix's side, and of a vector: from so many on, doubled until they take
-// long enough.
+// The sizes of a matrix's side and of a vector start here, and double until the
+// calls take long enough.
 constexpr int64_t kLeastSide = 512;
 constexpr int64_t kMostSide = 4096;
 constexpr int64_t kLeastElements = 1 << 21;
@@ -117,7 +117,7 @@ class Chain {
   std::vector<std::shared_ptr<Buffer>> slots_;
 };
 
-// What a call adds to a chain.
+// Returns the time that a call adds to a chain.
 absl::StatusOr<absl::Duration> TimePerCall(Device* device, Clock* clock,
                                            const char* op,
                                            const srg::Dimensions& sizes,

@@ -1,5 +1,5 @@
-// How fast a device is, measured as runs use it: through its interface alone,
-// so also where calls return before the device has done what they ask for.
+// Measures how fast a device is through its interface alone, as runs use it, so
+// also where calls return before their work is done.
 #ifndef GPU_WORKER_DEVICE_TORCH_DEVICE_SPEED_H_
 #define GPU_WORKER_DEVICE_TORCH_DEVICE_SPEED_H_
 
@@ -10,15 +10,15 @@
 
 namespace djinn::worker {
 
-// Rates of products of single-precision matrices, of reading and writing
-// memory that no cache holds, and the time of the smallest call. Each is what
-// further calls of a chain add to its time, so that the way there and back does
-// not count; the best of a few tries. Takes up to half a second, and an eighth
+// Measures the rates of products of single-precision matrices and of reading
+// and writing memory that no cache holds, and the time of the smallest call.
+// Each is the time that further calls add to a chain, so round trips do not
+// count, and the best of a few tries. Takes up to half a second and an eighth
 // of the device's memory.
 //
-// For a device that nobody else uses yet; the CPU has a measurement of its own
-// (device/cpu/calibration.h). Any error of the device; FailedPrecondition
-// (SPEED_NOT_MEASURED) where further calls add nothing.
+// Call it before the device is used otherwise; the CPU has a measurement of its
+// own (device/cpu/calibration.h). Returns any error of the device, or
+// FailedPrecondition (SPEED_NOT_MEASURED) where further calls add no time.
 absl::StatusOr<v1::DeviceSpeed> MeasureDeviceSpeed(Device* device,
                                                    Clock* clock);
 

@@ -33,7 +33,7 @@ GeneratorScope::~GeneratorScope() ABSL_NO_THREAD_SAFETY_ANALYSIS {
   try {
     SetState(generator_, outer_state_);
   } catch (...) {
-    // The state was this generator's own, so it is valid; and nobody draws
+    // The state was this generator's own, so it is valid; and no call draws
     // from it outside a scope.
   }
   DefaultGeneratorMutex().Unlock();

@@ -1,4 +1,4 @@
-// A generator in a given state for the length of one call.
+// Puts a generator into a given state for the length of one call.
 #ifndef GPU_WORKER_DEVICE_TORCH_GENERATOR_SCOPE_H_
 #define GPU_WORKER_DEVICE_TORCH_GENERATOR_SCOPE_H_
 
@@ -10,24 +10,25 @@
 
 namespace djinn::worker {
 
-// Load one way or the other, call, Store. A state that is not stored stays as
-// it was. One thread; under c10::InferenceMode.
+// Load the state one way or the other, call the operator, Store() the state. A
+// state that is not stored stays as it was. For one thread, under
+// c10::InferenceMode.
 class GeneratorScope {
  public:
   // `target` outlives the scope.
   explicit GeneratorScope(const TorchTarget& target) : target_(target) {}
-  // Takes the state out of the default generator again.
+  // Restores the default generator's own state.
   ~GeneratorScope();
   GeneratorScope(const GeneratorScope&) = delete;
   GeneratorScope& operator=(const GeneratorScope&) = delete;
 
-  // For a generator passed as an argument. InvalidArgument (INVALID_GENERATOR)
-  // when the buffer holds no state.
+  // Loads the state for a generator that is passed as an argument. Returns
+  // InvalidArgument (INVALID_GENERATOR) when the buffer holds no state.
   absl::Status Load(const TorchBuffer& state);
 
   // Puts the state into the process's default generator, for operators that
-  // draw from it unasked. Waits while another scope has done so. Errors as
-  // Load().
+  // draw from it implicitly. Waits while another scope uses that generator.
+  // Errors as Load().
   absl::Status LoadAsDefault(const TorchBuffer& state);
 
   const at::Generator& generator() const { return generator_; }
@@ -41,7 +42,8 @@ class GeneratorScope {
 
   const TorchTarget& target_;
   at::Generator generator_;
-  // Of the default generator, before the scope; undefined for an own one.
+  // The default generator's state before the scope; undefined for a thread's
+  // own generator.
   at::Tensor outer_state_;
   bool holds_default_ = false;
 };

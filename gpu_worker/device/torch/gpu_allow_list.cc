@@ -52,7 +52,7 @@ const NameSet& AllowedInternal() {
       "_batch_norm_with_update_functional", "_fused_dropout", "_fused_rms_norm",
       // Attention, forwards; without lengths of their own.
       "_fused_sdp_choice", "_scaled_dot_product_attention_math",
-      // Whose operands operand_guards.h compares.
+      // operand_guards.h compares the operands of these.
       "_native_multi_head_attention", "_transformer_encoder_layer_fwd",
       "_scaled_dot_product_flash_attention_for_cpu",
       "_scaled_dot_product_flash_attention_for_cpu_backward",

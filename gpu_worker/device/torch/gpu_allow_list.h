@@ -1,9 +1,9 @@
-// Which of the operators that may be sent to a worker
-// (common/torch/allow_list.h) its GPU carries out. A GPU serves several tenants
-// in one process, and kernels there trust what their operands hold: with others
-// they read and write memory of somebody else's, or assert, which ends
-// everybody's use of the GPU. What is not looked at before a call
-// (index_table.h) is therefore refused.
+// Says which of the operators that may be sent to a worker
+// (common/torch/allow_list.h) a GPU executes. A GPU serves several tenants in
+// one process, and its kernels trust their operands' values: with wrong values
+// they read and write other tenants' memory, or assert, which ends the
+// process's use of the GPU. Operators whose values are not checked before a
+// call (index_table.h) are therefore refused.
 #ifndef GPU_WORKER_DEVICE_TORCH_GPU_ALLOW_LIST_H_
 #define GPU_WORKER_DEVICE_TORCH_GPU_ALLOW_LIST_H_
 
@@ -12,11 +12,11 @@
 
 namespace djinn::worker {
 
-// PermissionDenied (OPERATOR_REFUSED) with operator and cause. Operators of
-// namespace aten whose names begin with an underscore, which PyTorch calls by
-// itself, are refused unless they are known to check what they are given; of
-// the others those whose kernels are known not to. Those of other namespaces
-// are the affair of whoever loaded them.
+// Returns PermissionDenied (OPERATOR_REFUSED) with operator and cause.
+// Operators of namespace aten whose names begin with an underscore, which
+// PyTorch calls itself, are refused unless they are known to check their
+// operands; the others are refused if their kernels are known not to. Operators
+// of other namespaces are allowed.
 absl::Status CheckAllowedOnGpu(const c10::FunctionSchema& schema);
 
 }  // namespace djinn::worker

@@ -40,7 +40,7 @@ at::Tensor Distinct(const at::Tensor& tensor) {
                  : tensor;
 }
 
-// What the values must not be less than.
+// Returns the least value that is allowed.
 int64_t LowestOf(IndexLowest lowest, int64_t bound) {
   switch (lowest) {
     case IndexLowest::kZero:
@@ -89,7 +89,7 @@ std::optional<int64_t> SizeAlong(const IndexArgument& argument,
   return sizes[dim];
 }
 
-// What the values must be less than; nothing where there is nothing to look at.
+// Returns the bound that values must be below; nothing where there is none.
 std::optional<int64_t> BoundOf(const IndexArgument& argument,
                                const torch::jit::Stack& stack) {
   const c10::IValue& of = stack[argument.of];

@@ -1,8 +1,8 @@
-// Looks at the indices of a call before its operator does. On a GPU without
-// waiting for it: those that are out of range are replaced by one that is in
-// it, so that nothing is read or written beside the operands and no kernel
-// asserts, and a flag says that there were some. Whoever waits for the run
-// reads it. On the host the call fails at once.
+// Checks the indices of a call before its operator runs. On a GPU the check
+// does not wait for the device: it replaces an index that is out of range by
+// one that is in range, so that no kernel asserts or reaches beside its
+// operands, and sets a flag. The thread that waits for the run reads the flag.
+// On the host the call fails at once.
 #ifndef GPU_WORKER_DEVICE_TORCH_INDEX_CHECK_H_
 #define GPU_WORKER_DEVICE_TORCH_INDEX_CHECK_H_
 
@@ -21,22 +21,22 @@
 
 namespace djinn::worker {
 
-// The failure of a call of `op` whose flag is set.
+// Returns the failure of a call of `op` whose flag is set.
 absl::Status IndexOutOfRange(absl::string_view op,
                              absl::Span<const IndexArgument> arguments);
 
 class IndexCheck final : public ArgumentCheck {
  public:
-  // `arguments`, which outlive this, are those of the calls' operator. `flag`
-  // is a boolean of the operands' device, which is set and never cleared.
+  // `arguments` are those of the calls' operator and outlive this. `flag` is a
+  // boolean on the operands' device, which is set and never cleared.
   IndexCheck(absl::Span<const IndexArgument> arguments, at::Tensor flag)
       : arguments_(arguments), flag_(std::move(flag)) {}
-  // Of calls of `op` on the host. Stateless.
+  // Checks calls of `op` on the host. Stateless.
   IndexCheck(absl::Span<const IndexArgument> arguments, std::string op)
       : arguments_(arguments), op_(std::move(op)) {}
 
-  // Fails (OPERATOR_FAILED) where it can be told without waiting: indices into
-  // nothing, and in tensors of the host.
+  // Fails (OPERATOR_FAILED) where that is known without waiting: for indices
+  // into an empty dimension, and indices in tensors of the host.
   absl::Status Check(torch::jit::Stack* arguments) override;
 
  private:
@@ -44,7 +44,7 @@ class IndexCheck final : public ArgumentCheck {
                              torch::jit::Stack* stack);
   absl::Status CheckPositions(const IndexArgument& argument,
                               torch::jit::Stack* stack);
-  // Values from `lowest` to less than `bound`, and `ignored`.
+  // Allows values from `lowest` to less than `bound`, and `ignored`.
   absl::Status CheckIndices(const IndexArgument& argument, int64_t bound,
                             std::optional<int64_t> ignored,
                             at::Tensor* indices);
@@ -53,10 +53,10 @@ class IndexCheck final : public ArgumentCheck {
   absl::Status CheckWeights(at::Tensor* rows);
   absl::Status CheckMask(const at::Tensor& self, const at::Tensor& source,
                          at::Tensor* mask);
-  // Sets the flag if any of `bad`, booleans, is true; an error if they are the
-  // host's.
+  // Sets the flag if any of `bad`, which are booleans, is true. Returns an
+  // error instead if they lie on the host.
   absl::Status Flag(const at::Tensor& bad);
-  // Makes bad values harmless in a copy of the distinct ones.
+  // Replaces bad values in a copy of the distinct elements.
   absl::Status Replace(const at::Tensor& bad, int64_t harmless,
                        const at::Tensor& distinct, at::Tensor* tensor);
 

@@ -240,7 +240,7 @@ TEST_F(IndexCheckTest, Repeats) {
   EXPECT_TRUE(
       Check(op, {x, Longs({int64_t{1} << 62, int64_t{1} << 62}), 0, IValue()})
           .flag);
-  // What a client says of the result's size is not believed.
+  // The check does not trust the result's size as the client states it.
   const Outcome outcome = Check(op, {x, Longs({0, 2}), 0, int64_t{1}});
   EXPECT_FALSE(outcome.flag);
   EXPECT_TRUE(outcome.stack[3].isNone());

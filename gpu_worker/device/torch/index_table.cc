@@ -109,8 +109,8 @@ constexpr IndexRule kRules[] = {
     {"_functional_assert_async", "self", Bound::kNonzero},
 };
 
-// Found by calling all operators with values out of range, on operands that
-// lie between pages that nobody may touch.
+// Found by calling all operators with values out of range, on operands between
+// protected pages.
 constexpr absl::string_view kTrustOnCpu[] = {
     "_embedding_bag_backward",
     "_embedding_bag_dense_backward",

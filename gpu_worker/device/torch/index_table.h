@@ -1,11 +1,11 @@
-// Which arguments of PyTorch's operators hold indices, or other values that its
-// CUDA kernels assert, and what bounds them. There such an assertion ends the
-// process's use of the GPU, for every tenant. Most of the CPU's kernels refuse
-// the same values by themselves; those of a few operators trust them.
+// Lists the arguments of PyTorch's operators that hold indices, or other values
+// that CUDA kernels assert, with their bounds. A failed assertion ends the
+// process's use of the GPU, for every tenant. Most CPU kernels check the same
+// values themselves; those of a few operators trust them.
 //
-// Operators whose CUDA kernels trust values that no rule here looks at are
-// refused instead (gpu_allow_list.h); what those of the CPU trust besides is
-// looked at operator by operator (value_guards.h).
+// Operators whose CUDA kernels trust values that no rule here covers are
+// refused (gpu_allow_list.h). Further values that CPU kernels trust are checked
+// operator by operator (value_guards.h).
 #ifndef GPU_WORKER_DEVICE_TORCH_INDEX_TABLE_H_
 #define GPU_WORKER_DEVICE_TORCH_INDEX_TABLE_H_
 
@@ -20,7 +20,7 @@
 
 namespace djinn::worker {
 
-// What the values are less than, said of the argument `of`.
+// The upper bound of the values, as a property of the argument `of`.
 enum class IndexBound : uint8_t {
   kAlong,       // the size along the argument "dim"; without one, all elements
   kAlongSizes,  // the same of a list of sizes
@@ -43,7 +43,7 @@ enum class IndexBound : uint8_t {
   kUnknown      // no values: a number that the operator is to find by itself
 };
 
-// What the values are not less than.
+// The lower bound of the values.
 enum class IndexLowest : uint8_t {
   kZero,
   kFromEnd,  // negative ones count from the end
@@ -51,21 +51,22 @@ enum class IndexLowest : uint8_t {
 };
 
 struct IndexRule {
-  // Without namespace, overload and the underscore of an in-place form.
+  // The name without namespace, overload and the underscore of an in-place
+  // form.
   absl::string_view op;
   absl::string_view argument;
   IndexBound bound;
   absl::string_view of = "";
   IndexLowest lowest = IndexLowest::kZero;
-  // An integer argument whose value is no index but allowed.
+  // An integer argument whose value is allowed though it is no index.
   absl::string_view ignored = "";
-  // Not where the operator has this argument.
+  // The rule does not hold where the operator has this argument.
   absl::string_view unless = "";
 };
 
 absl::Span<const IndexRule> IndexRules();
 
-// A rule in the places of a schema.
+// A rule with its arguments as positions in a schema.
 struct IndexArgument {
   IndexRule rule;
   size_t argument = 0;
@@ -74,15 +75,15 @@ struct IndexArgument {
   std::optional<size_t> ignored;
 };
 
-// What is to be looked at in calls of the operator; empty for most.
+// Returns the arguments to check in calls of the operator; empty for most.
 std::vector<IndexArgument> IndexArgumentsOf(const c10::FunctionSchema& schema);
 
-// The same on a CPU: empty for operators whose kernels there look by
-// themselves.
+// The same on a CPU: empty for operators whose CPU kernels check their
+// arguments.
 std::vector<IndexArgument> IndexArgumentsOnCpu(
     const c10::FunctionSchema& schema);
 
-// The operators of which it is not. Named as in IndexRule.
+// The operators whose CPU kernels do not. Named as in IndexRule.
 absl::Span<const absl::string_view> OperatorsThatTrustOnCpu();
 
 }  // namespace djinn::worker

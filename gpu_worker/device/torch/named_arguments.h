@@ -1,4 +1,4 @@
-// A call's arguments by name, for rules of single operators.
+// Finds a call's arguments by name, for rules of single operators.
 #ifndef GPU_WORKER_DEVICE_TORCH_NAMED_ARGUMENTS_H_
 #define GPU_WORKER_DEVICE_TORCH_NAMED_ARGUMENTS_H_
 
@@ -14,16 +14,17 @@
 
 namespace djinn::worker {
 
-// Both arguments of the constructor must outlive it. Values that only a run
-// knows are missing, as are those of another kind.
+// Both arguments of the constructor must outlive it. Getters return nothing for
+// values that only a run knows, and for values of another kind.
 class NamedArguments {
  public:
   NamedArguments(const c10::FunctionSchema& schema, const CallTemplate& call)
       : schema_(schema), call_(call) {}
 
-  // Of the tensor argument; of a scalar tensor one without dimensions.
+  // Returns the view of a tensor argument; a view without dimensions for a
+  // scalar tensor.
   std::optional<srg::TensorView> View(absl::string_view name) const;
-  // Of the list of tensors, those that are defined.
+  // Returns the views of the defined tensors of a list.
   std::vector<srg::TensorView> Views(absl::string_view name) const;
 
   std::optional<bool> Boolean(absl::string_view name) const;

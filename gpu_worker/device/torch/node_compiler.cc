@@ -15,7 +15,6 @@
 #include "common/torch/random_table.h"
 #include "common/torch/schema_hash.h"
 #include "gpu_worker/device/torch/operand_guards.h"
-#include "gpu_worker/device/torch/slots.h"
 #include "gpu_worker/device/torch/torch_error.h"
 #include "gpu_worker/device/torch/work_limit.h"
 
@@ -26,7 +25,8 @@ bool IsWritten(const c10::Argument& argument) {
   return argument.alias_info() != nullptr && argument.alias_info()->isWrite();
 }
 
-// Of an operator that PyTorch does not have, and no library registered.
+// Explains why an operator that PyTorch lacks and no library registered is
+// unknown.
 std::string WhyUnknown(const srg::Operator& op, const CustomOperators& custom) {
   if (absl::StartsWith(op.name, "aten::")) return "";
   if (custom.libraries.empty()) {

@@ -12,8 +12,8 @@
 
 namespace djinn::worker {
 
-// One call per node; those that make tensors make them on `device`. Errors as
-// OperatorLibrary::Compile().
+// Returns one call per node. Calls that make tensors make them on `device`.
+// Errors as OperatorLibrary::Compile().
 absl::StatusOr<std::vector<TorchCall>> CompileNodes(
     const srg::Structure& structure, const CustomOperators& custom,
     c10::Device device);

@@ -18,10 +18,8 @@
 #include "absl/types/span.h"
 #include "common/srg/structure.h"
 #include "common/status_macros.h"
-#include "gpu_worker/device/torch/attention_guards.h"
-#include "gpu_worker/device/torch/guard_checks.h"
+#include "gpu_worker/device/torch/fused_guards.h"
 #include "gpu_worker/device/torch/named_arguments.h"
-#include "gpu_worker/device/torch/optimizer_guards.h"
 #include "gpu_worker/device/torch/size_table.h"
 
 namespace djinn::worker {
@@ -494,7 +492,7 @@ constexpr NamedGuard kGuards[] = {
     {"rnn_relu", CheckRecurrence},
 };
 
-// Of kernels on a GPU alone.
+// Guards that only kernels on a GPU need.
 constexpr NamedGuard kGuardsOnGpu[] = {
     {"_fused_adam", CheckFusedAdamOnGpu},
     {"_fused_adam_", CheckFusedAdamOnGpu},

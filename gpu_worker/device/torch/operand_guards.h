@@ -1,13 +1,13 @@
-// Rules of operators whose kernels trust the sizes and strides of their
-// operands, which PyTorch checks in the composites above them, or nowhere:
-// broken, a kernel reads and writes beside its operands, which in a shared
-// process is other tenants' memory. What autograd sends keeps the rules.
+// Checks the sizes and strides of operands that kernels trust. PyTorch checks
+// them in the composites above these kernels, or nowhere. With wrong operands a
+// kernel reads and writes beside them, which in a shared process is other
+// tenants' memory. Calls that autograd makes keep the rules.
 //
-// Those that say only "as large as" and "dense" are a table (size_table.h).
-// They were found by calling every allowed operator with operands cut, grown
-// and expanded, between pages that nobody may touch; what needs several wrong
-// operands at once may have been missed. Kernels that trust their operands'
-// values are another matter (value_guards.h, index_table.h).
+// The rules "as large as" and "dense" are a table (size_table.h). They were
+// found by calling every allowed operator with operands cut, grown and
+// expanded, between protected pages; a kernel that fails only with several
+// wrong operands at once may have been missed. value_guards.h and index_table.h
+// check operands' values.
 #ifndef GPU_WORKER_DEVICE_TORCH_OPERAND_GUARDS_H_
 #define GPU_WORKER_DEVICE_TORCH_OPERAND_GUARDS_H_
 
@@ -17,11 +17,11 @@
 
 namespace djinn::worker {
 
-// InvalidArgument with a plain text that names the argument.
+// Returns InvalidArgument with a plain text that names the argument.
 absl::Status CheckOperands(const c10::FunctionSchema& schema,
                            const CallTemplate& call);
 
-// What kernels on a GPU trust besides.
+// Checks what kernels on a GPU trust besides.
 absl::Status CheckOperandsOnGpu(const c10::FunctionSchema& schema,
                                 const CallTemplate& call);
 

@@ -1,5 +1,5 @@
-// Which operands must have the sizes of which, and which must be dense, for
-// operators whose kernels walk one operand by another's sizes.
+// Lists which operands must have the sizes of which others, and which must be
+// dense, for operators whose kernels walk one operand by another's sizes.
 #ifndef GPU_WORKER_DEVICE_TORCH_SIZE_TABLE_H_
 #define GPU_WORKER_DEVICE_TORCH_SIZE_TABLE_H_
 
@@ -16,23 +16,34 @@
 
 namespace djinn::worker {
 
-// A size that may be any.
+// Stands for any size.
 constexpr int64_t kAnySize = -1;
 
-// InvalidArgument, a plain text, if the view's sizes are others. `fits` says
-// what it must fit: "argument self".
+// Returns InvalidArgument with a plain text if the view's sizes differ. `fits`
+// names what it must fit: "argument self".
 absl::Status CheckSizes(absl::string_view name, const srg::TensorView& view,
                         absl::Span<const int64_t> sizes,
                         absl::string_view fits);
 
-// InvalidArgument, a plain text, if the view counts more elements than lie
-// between its first and its last, as expanded ones do. What a kernel finds in
-// other layouts than it thinks is its caller's affair.
+// Returns InvalidArgument with a plain text if the view counts more elements
+// than lie between its first and its last, as expanded views do.
 absl::Status CheckDense(absl::string_view name, const srg::TensorView& view);
 
-// The rules of the table for `op`, a name without its namespace.
+// Checks the rules of the table for `op`, a name without its namespace.
 absl::Status CheckSizeTable(absl::string_view op,
                             const NamedArguments& arguments);
+
+using View = std::optional<srg::TensorView>;
+
+std::string Describe(absl::string_view name, const srg::TensorView& view);
+
+// Returns an error that says that the argument must ... `due`.
+absl::Status Misfit(absl::string_view name, const srg::TensorView& view,
+                    absl::string_view due);
+
+// Whether both arguments have the same sizes; OK, too, where one is not given.
+absl::Status SameSizes(const NamedArguments& arguments, absl::string_view a,
+                       absl::string_view b);
 
 }  // namespace djinn::worker
 

@@ -2,6 +2,7 @@
 
 #include <cstring>
 #include <optional>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "c10/core/CPUAllocator.h"
@@ -20,17 +21,15 @@ TorchBuffer::TorchBuffer(c10::Storage storage)
   storage_.unsafeGetStorageImpl()->set_resizable(false);
 }
 
-TorchBuffer::TorchBuffer(c10::Storage storage, const Pitch& pitch,
-                         std::unique_ptr<PitchRoom> room)
-    : storage_(std::move(storage)),
-      data_(static_cast<char*>(storage_.mutable_data())),
-      size_bytes_(pitch.blocks * pitch.block_bytes),
-      spread_(std::make_unique<Spread>()) {
-  storage_.unsafeGetStorageImpl()->set_resizable(false);
-  spread_->pitch = pitch;
-  MutexLock lock(&spread_->mu);
-  spread_->room = std::move(room);
-}
+TorchBuffer::TorchBuffer(c10::Device device, uint64_t bytes,
+                         std::shared_ptr<const Unmade> unmade)
+    : storage_(c10::make_intrusive<c10::StorageImpl>(
+          c10::StorageImpl::use_byte_size_t(), static_cast<int64_t>(bytes),
+          c10::DataPtr(nullptr, device), /*allocator=*/nullptr,
+          /*resizable=*/false)),
+      data_(nullptr),
+      size_bytes_(bytes),
+      unmade_(std::move(unmade)) {}
 
 TorchBuffer::~TorchBuffer() { delete derived(); }
 
@@ -42,52 +41,6 @@ DerivedFromBytes* TorchBuffer::SetDerived(
     return derived.release();
   }
   return present;
-}
-
-bool TorchBuffer::IsOver(const c10::StorageImpl* impl) const {
-  if (!apart()) return storage_.unsafeGetStorageImpl() == impl;
-  MutexLock lock(&spread_->mu);
-  return storage_.unsafeGetStorageImpl() == impl;
-}
-
-std::optional<TorchBuffer::Blocks> TorchBuffer::Apart() const {
-  if (!apart()) return std::nullopt;
-  MutexLock lock(&spread_->mu);
-  if (!spread_->apart.load(std::memory_order_relaxed)) return std::nullopt;
-  return Blocks{storage_, spread_->pitch};
-}
-
-std::unique_ptr<PitchRoom> TorchBuffer::TakeRoom() const {
-  if (!apart()) return nullptr;
-  MutexLock lock(&spread_->mu);
-  storage_ = c10::Storage();
-  data_ = nullptr;
-  size_bytes_ = 0;
-  spread_->apart.store(false, std::memory_order_release);
-  return std::move(spread_->room);
-}
-
-void TorchBuffer::MoveTogether() const {
-  std::unique_ptr<PitchRoom> room;
-  c10::Storage before;
-  {
-    MutexLock lock(&spread_->mu);
-    if (!spread_->apart.load(std::memory_order_relaxed)) return;
-    c10::Storage together = UninitialisedStorage(size_bytes_);
-    auto* to = static_cast<char*>(together.mutable_data());
-    const char* from = data_;
-    const Pitch& pitch = spread_->pitch;
-    for (uint64_t i = 0; i < pitch.blocks; ++i) {
-      std::memcpy(to, from, pitch.block_bytes);
-      to += pitch.block_bytes;
-      from += pitch.pitch_bytes;
-    }
-    before = std::exchange(storage_, std::move(together));
-    data_ = static_cast<char*>(storage_.mutable_data());
-    room = std::move(spread_->room);
-    spread_->apart.store(false, std::memory_order_release);
-  }
-  room->Lost();
 }
 
 c10::Storage UninitialisedStorage(uint64_t bytes) {
@@ -154,36 +107,6 @@ at::Tensor MakeTensor(const srg::TensorView& view,
   if (view.conjugate) impl->_set_conj(true);
   if (view.negative) impl->_set_neg(true);
   return tensor;
-}
-
-at::Tensor MakeTensor(const srg::TensorView& view,
-                      const TorchBuffer::Blocks& blocks) {
-  const auto element = static_cast<uint64_t>(srg::ElementSize(view.data_type));
-  if (blocks.pitch.block_bytes % element != 0 ||
-      blocks.pitch.pitch_bytes % element != 0) {
-    return at::Tensor();
-  }
-  const auto block = static_cast<int64_t>(blocks.pitch.block_bytes / element);
-  const auto pitch = static_cast<int64_t>(blocks.pitch.pitch_bytes / element);
-  srg::TensorView apart = view;
-  // A dimension leads from block to block, or all of them together stay within
-  // one.
-  int64_t within = view.storage_offset % block;
-  apart.storage_offset = view.storage_offset / block * pitch + within;
-  for (size_t d = 0; d < view.sizes.size(); ++d) {
-    const int64_t stride = view.strides[d];
-    if (view.sizes[d] == 0) return at::Tensor();
-    if (stride % block == 0) {
-      apart.strides[d] = stride / block * pitch;
-      continue;
-    }
-    int64_t way;
-    if (__builtin_mul_overflow(view.sizes[d] - 1, stride, &way) ||
-        __builtin_add_overflow(within, way, &within) || within >= block) {
-      return at::Tensor();
-    }
-  }
-  return MakeTensor(apart, blocks.storage);
 }
 
 bool DescribeTensor(const at::Tensor& tensor, srg::TensorView* view) {

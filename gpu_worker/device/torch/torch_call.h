@@ -3,6 +3,7 @@
 #ifndef GPU_WORKER_DEVICE_TORCH_TORCH_CALL_H_
 #define GPU_WORKER_DEVICE_TORCH_TORCH_CALL_H_
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -13,26 +14,31 @@
 
 namespace djinn::worker {
 
+using Slots = std::vector<uint32_t>;
+
+// Sorts the slots and drops repeated ones.
+inline void SortUnique(Slots* slots) {
+  std::sort(slots->begin(), slots->end());
+  slots->erase(std::unique(slots->begin(), slots->end()), slots->end());
+}
+
 struct TorchCall {
   explicit TorchCall(c10::OperatorHandle handle) : op(handle) {}
 
   c10::OperatorHandle op;
   CallTemplate call;
-  // Slots that tensor operands name, ascending, each once.
+  // The slots that tensor operands name, ascending, each once.
   std::vector<uint32_t> operand_slots;
-  // Positions of the schema's returns that are results: not aliases of written
-  // arguments.
+  // The positions of the schema's returns that are results, not aliases of
+  // written arguments.
   std::vector<uint32_t> returns;
   size_t result_count = 0;
   std::optional<uint32_t> implicit_generator_slot;
-  // Hole that holds a dropout probability whose being 0 means that the default
-  // generator is left alone.
+  // The hole that holds a dropout probability: the call does not draw from the
+  // default generator where that is 0.
   std::optional<uint32_t> draws_unless_zero;
-  // Returns memory that it has not written.
+  // Whether the operator returns memory that it has not written.
   bool uninitialised = false;
-  // Whether it takes operands whose bytes lie in blocks (TorchBuffer): never,
-  // in fast mode, always.
-  enum class Blocks { kNever, kFast, kAlways } blocks = Blocks::kNever;
 };
 
 }  // namespace djinn::worker

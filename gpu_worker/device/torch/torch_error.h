@@ -1,4 +1,4 @@
-// PyTorch's exceptions as statuses.
+// Turns PyTorch's exceptions into statuses.
 #ifndef GPU_WORKER_DEVICE_TORCH_TORCH_ERROR_H_
 #define GPU_WORKER_DEVICE_TORCH_TORCH_ERROR_H_
 
@@ -9,10 +9,11 @@
 
 namespace djinn::worker {
 
-// The exception being handled, to be called in a catch block: out of memory is
-// ResourceExhausted (OUT_OF_MEMORY), PyTorch's own internal errors and
-// exceptions of unknown kind are Internal, all others InvalidArgument, both
-// with `reason`. The text is PyTorch's without its C++ backtrace.
+// Returns the exception being handled as a status; call it in a catch block.
+// Out of memory is ResourceExhausted (OUT_OF_MEMORY), PyTorch's own internal
+// errors and exceptions of unknown kind are Internal, all others
+// InvalidArgument, both with `reason`. The text is PyTorch's without its C++
+// backtrace.
 absl::Status StatusOfCurrentException(absl::string_view reason);
 
 // Runs `body`, which returns a status and may throw.

@@ -1,6 +1,6 @@
-// Where PyTorch's operators run for a worker: the device of plain tensors, and
-// how a generator's state, which a session keeps in a buffer, gets into one of
-// PyTorch's generators and back.
+// Describes where PyTorch's operators run for a worker: the device of plain
+// tensors, and how a generator's state, which a session keeps in a buffer, gets
+// into one of PyTorch's generators and back.
 //
 // Thread-safe.
 #ifndef GPU_WORKER_DEVICE_TORCH_TORCH_TARGET_H_
@@ -24,17 +24,18 @@ class TorchTarget {
 
   c10::Device device() const { return device_; }
 
-  // Zero-filled memory of the device.
+  // Returns zero-filled memory of the device.
   virtual c10::Storage Zeroed(uint64_t bytes) const = 0;
   // Fills the storage, which has bytes, with zeros.
   virtual void FillWithZeros(const c10::Storage& storage) const = 0;
 
-  // A generator of the device for this thread's calls alone. Making one seeds
-  // it, which costs more than setting its state.
+  // Returns this thread's own generator of the device. Making one seeds it,
+  // which costs more than setting its state.
   virtual const at::Generator& ThreadGenerator() const = 0;
-  // That from which operators draw unasked.
+  // Returns the generator from which operators draw implicitly.
   virtual at::Generator DefaultGenerator() const = 0;
-  // The bytes of a generator's buffer, as generators of the device take them.
+  // Returns the bytes of a generator's buffer as generators of the device take
+  // them.
   virtual at::Tensor ReadState(const TorchBuffer& buffer) const = 0;
   // `state` has the buffer's size.
   virtual void WriteState(const TorchBuffer& buffer,

@@ -66,7 +66,8 @@ class NamedValues {
     return at::scalar_tensor(value->toScalar(), at::kDouble);
   }
 
-  // Of a list, or of a tensor's elements; nothing where there is neither.
+  // Returns the integers of a list or of a tensor's elements; nothing where the
+  // argument is neither.
   std::optional<Integers> List(absl::string_view name) const {
     const c10::IValue* const value = Find(name);
     if (value == nullptr) return std::nullopt;
@@ -302,7 +303,7 @@ absl::Status CheckSegmentReduce(const NamedValues& values) {
     if (!segments.defined()) continue;
     int64_t count = 0;
     DJINN_RETURN_IF_ERROR(CheckSegments(values, name, data, &count));
-    // Of the backward pass: what the one before returned, and its gradient.
+    // The backward pass takes the forward pass' result and its gradient.
     std::vector<int64_t> sizes = data.sizes().vec();
     sizes[segments.dim() - 1] = count;
     for (const absl::string_view given : {"grad", "output"}) {
@@ -356,8 +357,8 @@ absl::Status CheckTrials(const NamedValues& values) {
   return absl::OkStatus();
 }
 
-// What a kernel does for each element is a loop as long as a value says. So
-// many rounds in all take a core some seconds.
+// For each element a kernel runs a loop as long as a value says. So many rounds
+// in all take a core some seconds.
 constexpr double kMaxRounds = 1 << 30;
 
 absl::Status CheckRounds(absl::string_view argument, const at::Tensor& rounds) {
@@ -405,15 +406,15 @@ absl::Status CheckZeta(const NamedValues& values) {
 
 absl::Status CheckPolygamma(const NamedValues& values) {
   const at::Tensor self = values.Tensor("self");
-  // Those below are computed otherwise.
+  // Smaller orders are computed otherwise.
   if (!self.defined() || values.Integer("n").value_or(0) < 2) {
     return absl::OkStatus();
   }
   return CheckRounds("self", RoundsOfZeta(self));
 }
 
-// A place that is no number stays none when it is clipped or reflected, and is
-// in nobody's image. So does what overflows on its way there.
+// A position that is not a number stays one when it is clipped or reflected,
+// and lies in no image. So does a position that overflows on its way there.
 absl::Status CheckSamples(const NamedValues& values) {
   constexpr int64_t kBilinear = 0;
   constexpr int64_t kBorder = 1;

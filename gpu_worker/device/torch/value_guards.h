@@ -1,12 +1,11 @@
-// What PyTorch's kernels on the CPU trust in their operands, looked at before a
-// call: most check by themselves, those of a few operators do not, mostly
-// because only autograd calls them. A tenant may call them too, with other
-// values, and they read and write memory of somebody else's. Found by calling
-// the operators with values out of range, on operands between pages that nobody
-// may touch.
+// Checks values that PyTorch's CPU kernels trust, before a call. Most kernels
+// check them; those of a few operators do not, mostly because only autograd
+// calls them. A tenant may call them with other values, and they then read and
+// write other tenants' memory. The operators were found by calling all of them
+// with values out of range, on operands between protected pages.
 //
-// So are values that make a call last without end: nobody else has the device
-// until it is over.
+// Checks values, too, that make a call last without end: no other session has
+// the device until it is over.
 #ifndef GPU_WORKER_DEVICE_TORCH_VALUE_GUARDS_H_
 #define GPU_WORKER_DEVICE_TORCH_VALUE_GUARDS_H_
 
@@ -17,9 +16,9 @@
 
 namespace djinn::worker {
 
-// For calls of the operator on the CPU, in any thread; null where its kernel
-// needs no help, as for nearly all. Fails with OPERATOR_FAILED. The schema
-// outlives it.
+// Returns the check for calls of the operator on the CPU, in any thread; null
+// for nearly all operators, whose kernels check their operands. The check fails
+// with OPERATOR_FAILED. The schema outlives it.
 std::unique_ptr<ArgumentCheck> MakeValueGuard(
     const c10::FunctionSchema& schema);
 

@@ -25,8 +25,8 @@ struct Limits {
 constexpr Limits kCpu = {int64_t{1} << 34, 0x1p43};
 constexpr Limits kGpu = {int64_t{1} << 40, 0x1p50};
 
-// Of several elements of the view at least two are the same one. (Fewer bytes
-// than the elements have cannot hold them apart.)
+// Whether at least two elements of the view are the same one. (Fewer bytes than
+// the elements have cannot hold them apart.)
 bool Repeats(const srg::TensorView& view, int64_t elements) {
   const uint64_t end = srg::ExtentBytes(view).value_or(0);
   const auto size = static_cast<uint64_t>(srg::ElementSize(view.data_type));
@@ -35,8 +35,8 @@ bool Repeats(const srg::TensorView& view, int64_t elements) {
          static_cast<double>(end - std::min(begin, end));
 }
 
-// What an operator multiplies: each element of `outer`, or of its results, as
-// often as `inner` says of one of its operands.
+// The multiplications of an operator: each element of `outer`, or of its
+// results, as often as `inner` says of one of its operands.
 struct Product {
   absl::string_view op;
   absl::string_view operand;
@@ -65,7 +65,7 @@ constexpr Product kProducts[] = {
     {"aten::mm", "self", Product::Inner::kLast},
     {"aten::mv", "self", Product::Inner::kLast},
 };
-// Of every form of it.
+// The names of all its forms begin so.
 constexpr absl::string_view kAttention = "scaled_dot_product";
 constexpr Product kAttentionProduct = {"", "key", Product::Inner::kRows,
                                        "query"};

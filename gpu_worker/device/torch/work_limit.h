@@ -1,8 +1,8 @@
-// How much a call may compute that no memory bounds.
+// Limits the work of a call that memory does not bound.
 //
 // A view may repeat elements: one number, expanded, is a tensor of any size,
-// and a sum of it lasts as long. Nobody else has the device until the call is
-// over. What a call does with tensors that lie in memory is bounded by that.
+// and its sum takes as long. No other session has the device until the call is
+// over. Memory bounds the work on tensors that lie in memory.
 #ifndef GPU_WORKER_DEVICE_TORCH_WORK_LIMIT_H_
 #define GPU_WORKER_DEVICE_TORCH_WORK_LIMIT_H_
 
@@ -13,9 +13,9 @@
 
 namespace djinn::worker {
 
-// InvalidArgument with a plain text when an operand that repeats elements has
-// more of them, or when a product of such an operand multiplies more, than the
-// device does in a minute or so. The node passed srg::Validate().
+// Returns InvalidArgument with a plain text when an operand that repeats
+// elements has more of them, or a product of such an operand multiplies more,
+// than the device does in about a minute. The node passed srg::Validate().
 absl::Status CheckWork(const c10::FunctionSchema& schema, const srg::Node& node,
                        c10::Device device);
 

@@ -1,6 +1,6 @@
-// Attention that is spelled out: that it gives what its calls give, whichever
-// way it is carried out, and that nobody gets to see what is left out.
-#include "gpu_worker/device/cpu/whole_attention.h"
+// Fuses attention that a program spells out: tests that the result is the
+// calls' own, and that no value that is left out can be seen.
+#include "gpu_worker/device/torch/attention_pass.h"
 
 #include <algorithm>
 #include <cmath>
@@ -32,10 +32,9 @@ namespace {
 
 constexpr int64_t kHeads = 4, kTokens = 64, kWidth = 16;
 constexpr double kNothing = -std::numeric_limits<double>::infinity();
-// Runs after which all ways were tried.
-constexpr int kSettled = 40;
+constexpr int kRuns = 2;
 
-// A program of several calls, made as it is carried out eagerly.
+// A program of several calls, recorded while each is executed eagerly.
 class Calls {
  public:
   explicit Calls(ProgramTester* tester) : tester_(tester) {}
@@ -104,7 +103,7 @@ class Calls {
         if (node + 1 < structure_.nodes.size()) seen_[view.slot] = tensor;
       }
       slots[view.slot] = std::move(results[0].buffer);
-      // As an executor frees what nobody names any more.
+      // An executor frees slots behind the last node that names them.
       for (const auto& [last, slot] : ends) {
         if (last == node) slots[slot].reset();
       }
@@ -112,13 +111,13 @@ class Calls {
     return tensor;
   }
 
-  // Results of the last run that nobody wrote.
+  // Returns how many results of the last run were left unwritten.
   int unmade() const { return unmade_; }
-  // What the last run gave for a value that stayed.
+  // Returns the last run's result for a value that stayed.
   at::Tensor Seen(const at::Tensor& value) {
     return seen_[slot_of_.at(value.storage().unsafeGetStorageImpl())];
   }
-  // What the program is given as this.
+  // Replaces one of the program's inputs.
   void Replace(const at::Tensor& given, const at::Tensor& with) {
     Give(given, std::make_shared<TorchBuffer>(with.clone().storage()));
   }
@@ -200,7 +199,7 @@ class Calls {
   std::map<uint32_t, at::Tensor> seen_;
 };
 
-class WholeAttentionTest : public testing::Test {
+class AttentionPassTest : public testing::Test {
  protected:
   at::Tensor Random(std::vector<int64_t> sizes) {
     inputs_.push_back(at::randn(sizes));
@@ -210,10 +209,10 @@ class WholeAttentionTest : public testing::Test {
     return at::native::wrapped_scalar_tensor(value);
   }
 
-  // Runs it until all ways were tried.
+  // Expects the fused result, and as many values left out.
   void ExpectFused(Calls* calls, const at::Tensor& expected, int unmade) {
     calls->Compile();
-    for (int i = 0; i < kSettled; ++i) {
+    for (int i = 0; i < kRuns; ++i) {
       const auto result = calls->Run(/*fast=*/true);
       ASSERT_TRUE(result.ok()) << result.status();
       EXPECT_EQ(calls->unmade(), unmade);
@@ -242,7 +241,7 @@ class WholeAttentionTest : public testing::Test {
   at::Tensor mask_ = Random({2, 1, kTokens, kTokens});
 };
 
-TEST_F(WholeAttentionTest, ScaledMaskedSoftmaxOfHeads) {
+TEST_F(AttentionPassTest, ScaledMaskedSoftmaxOfHeads) {
   Calls calls(&tester_);
   at::Tensor x = calls.Call("aten::matmul", "", {q_, k_.transpose(-2, -1)});
   x = calls.Call("aten::div", "Tensor", {x, Number(4)});
@@ -252,7 +251,7 @@ TEST_F(WholeAttentionTest, ScaledMaskedSoftmaxOfHeads) {
   ExpectFused(&calls, x, 4);
 }
 
-TEST_F(WholeAttentionTest, OtherSpellings) {
+TEST_F(AttentionPassTest, OtherSpellings) {
   {
     // Batches of three dimensions, nothing between.
     const at::Tensor q = Random({8, kTokens, kWidth}),
@@ -287,7 +286,7 @@ TEST_F(WholeAttentionTest, OtherSpellings) {
   }
 }
 
-TEST_F(WholeAttentionTest, TheScaleIsTheRuns) {
+TEST_F(AttentionPassTest, TheScaleIsTheRuns) {
   Calls calls(&tester_);
   at::Tensor x = calls.Call("aten::matmul", "", {q_, k_.transpose(-2, -1)});
   x = calls.Call("aten::mul", "Tensor", {x, Number(0.25)});
@@ -299,21 +298,21 @@ TEST_F(WholeAttentionTest, TheScaleIsTheRuns) {
                                          sizeof(scale));
     const at::Tensor expected = at::matmul(
         at::softmax(at::matmul(q_, k_.transpose(-2, -1)) * scale, -1), v_);
-    for (int i = 0; i < kSettled; ++i) {
+    for (int i = 0; i < kRuns; ++i) {
       EXPECT_TRUE(at::allclose(*calls.Run(true), expected, 1e-4, 1e-5));
       EXPECT_EQ(calls.unmade(), 3);
     }
   }
 }
 
-TEST_F(WholeAttentionTest, OtherOperandsAreOtherAnswers) {
+TEST_F(AttentionPassTest, OtherOperandsAreOtherAnswers) {
   Calls calls(&tester_);
   at::Tensor x = calls.Call("aten::matmul", "", {q_, k_.transpose(-2, -1)});
   x = calls.Call("aten::add", "Tensor", {x, mask_, 1});
   x = calls.Call("aten::softmax", "int", {x, -1});
   x = calls.Call("aten::matmul", "", {x, v_});
   calls.Compile();
-  for (int i = 0; i < kSettled; ++i) {
+  for (int i = 0; i < kRuns; ++i) {
     const at::Tensor q = at::randn_like(q_), k = at::randn_like(k_),
                      v = at::randn_like(v_), mask = at::randn_like(mask_);
     calls.Replace(q_, q);
@@ -326,7 +325,7 @@ TEST_F(WholeAttentionTest, OtherOperandsAreOtherAnswers) {
   }
 }
 
-TEST_F(WholeAttentionTest, MaskedElementsAndRows) {
+TEST_F(AttentionPassTest, MaskedElementsAndRows) {
   // Rows that are masked altogether are no numbers, as softmax has it.
   for (const bool whole_row : {false, true}) {
     at::Tensor mask = at::zeros({kTokens, kTokens});
@@ -343,7 +342,7 @@ TEST_F(WholeAttentionTest, MaskedElementsAndRows) {
   }
 }
 
-TEST_F(WholeAttentionTest, WhatSomebodySeesIsMade) {
+TEST_F(AttentionPassTest, WhatSomebodySeesIsMade) {
   Calls calls(&tester_);
   const at::Tensor scores =
       calls.Call("aten::matmul", "", {q_, k_.transpose(-2, -1)});
@@ -361,7 +360,7 @@ TEST_F(WholeAttentionTest, WhatSomebodySeesIsMade) {
   EXPECT_EQ(calls.unmade(), 2);
 }
 
-TEST_F(WholeAttentionTest, WhatAnotherCallReadsIsMade) {
+TEST_F(AttentionPassTest, WhatAnotherCallReadsIsMade) {
   Calls calls(&tester_);
   const at::Tensor scores =
       calls.Call("aten::matmul", "", {q_, k_.transpose(-2, -1)});
@@ -371,7 +370,7 @@ TEST_F(WholeAttentionTest, WhatAnotherCallReadsIsMade) {
   ExpectPlain(&calls, mixed);
 }
 
-TEST_F(WholeAttentionTest, TheEndOfOneIsTheStartOfAnother) {
+TEST_F(AttentionPassTest, TheEndOfOneIsTheStartOfAnother) {
   const at::Tensor wide = Random({2, kHeads, kTokens, kTokens});
   Calls calls(&tester_);
   at::Tensor x = calls.Call("aten::matmul", "", {q_, k_.transpose(-2, -1)});
@@ -382,26 +381,25 @@ TEST_F(WholeAttentionTest, TheEndOfOneIsTheStartOfAnother) {
   ExpectFused(&calls, x, 2);
 }
 
-TEST_F(WholeAttentionTest, TheWeightsAreTheValues) {
+TEST_F(AttentionPassTest, TheWeightsAreTheValues) {
   Calls calls(&tester_);
   at::Tensor x = calls.Call("aten::matmul", "", {q_, k_.transpose(-2, -1)});
   x = calls.Call("aten::softmax", "int", {x, -1});
   ExpectPlain(&calls, calls.Call("aten::matmul", "", {x, x}));
 }
 
-TEST_F(WholeAttentionTest, WhatNobodyWroteIsRefusedToOthers) {
+TEST_F(AttentionPassTest, WhatNobodyWroteIsRefusedToOthers) {
   Calls calls(&tester_);
   const at::Tensor x = calls.Call("aten::relu", "", {q_});
   calls.Compile();
-  auto unmade =
-      std::make_shared<TorchBuffer>(ZeroedStorage(q_.storage().nbytes()));
-  unmade->SetUnmade(std::make_shared<AttentionParts>());
-  calls.Give(q_, unmade);
+  calls.Give(q_, std::make_shared<TorchBuffer>(
+                     c10::Device(c10::kCPU), q_.storage().nbytes(),
+                     std::make_shared<AttentionParts>()));
   EXPECT_THAT(calls.Run(/*fast=*/true).status().message(),
               testing::HasSubstr("nobody has written"));
 }
 
-TEST_F(WholeAttentionTest, WhatIsNoAttention) {
+TEST_F(AttentionPassTest, WhatIsNoAttention) {
   {
     // Softmax over the queries.
     Calls calls(&tester_);
@@ -437,7 +435,7 @@ TEST_F(WholeAttentionTest, WhatIsNoAttention) {
   }
 }
 
-TEST_F(WholeAttentionTest, AnyProgramOfItsCalls) {
+TEST_F(AttentionPassTest, AnyProgramOfItsCalls) {
   std::mt19937 random(1);
   const auto draw = [&random](size_t count) { return random() % count; };
   int unmade = 0;
@@ -481,10 +479,8 @@ TEST_F(WholeAttentionTest, AnyProgramOfItsCalls) {
   EXPECT_GT(unmade, 0);
 }
 
-TEST_F(WholeAttentionTest, CanBeSwitchedOff) {
-  auto device =
-      MakeCpuDevice({.threads = 1, .tiers = {.whole_attention = false}})
-          .value();
+TEST_F(AttentionPassTest, CanBeSwitchedOff) {
+  auto device = MakeCpuDevice({.threads = 1, .fuse_attention = false}).value();
   Calls calls(&tester_);
   at::Tensor x = calls.Call("aten::matmul", "", {q_, k_.transpose(-2, -1)});
   x = calls.Call("aten::softmax", "int", {x, -1});

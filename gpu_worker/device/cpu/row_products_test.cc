@@ -1,5 +1,5 @@
-// Products of several runs with one weight, through the operator library.
-#include "gpu_worker/device/cpu/joined_products.h"
+// Joins products of several runs with one weight, through the operator library.
+#include "gpu_worker/device/torch/row_products.h"
 
 #include <cmath>
 #include <limits>
@@ -22,12 +22,12 @@
 namespace djinn::worker {
 namespace {
 
-constexpr int64_t kIn = 192, kOut = 160;
+constexpr int64_t kIn = 512, kOut = 256;
 
-class JoinedProductsTest : public testing::Test {
+class RowProductsTest : public testing::Test {
  protected:
-  // A run of one product whose weight, the call's argument `weight`, lies in
-  // the same buffer as the others'.
+  // Adds a run of one product whose weight, the call's argument `weight`, lies
+  // in the same buffer as the others'.
   void Add(const std::string& name, torch::jit::Stack arguments, size_t weight,
            const at::Tensor& expected) {
     const c10::InferenceMode inference;
@@ -49,7 +49,7 @@ class JoinedProductsTest : public testing::Test {
         at::linear(rows, matrix_, bias_));
   }
 
-  // Which were joined.
+  // Returns which were joined.
   std::vector<bool> Execute() {
     std::vector<JoinedCall> calls;
     for (const auto& run : runs_) {
@@ -92,20 +92,19 @@ class JoinedProductsTest : public testing::Test {
   std::vector<std::unique_ptr<Run>> runs_;
 };
 
-TEST_F(JoinedProductsTest, EachGetsItsRowsOfTheProduct) {
+TEST_F(RowProductsTest, EachGetsItsRowsOfTheProduct) {
   AddLinear(at::randn({1, 1, kIn}));
   AddLinear(at::randn({3, kIn}));
   // Rows that lie apart.
   AddLinear(at::randn({2, 2 * kIn}).narrow(1, 5, kIn));
-  // However the product is carried out by now: plainly or by a packed weight,
-  // with one thread or more.
-  for (int i = 0; i < 60; ++i) {
+  // At first plainly, and later with a packed weight.
+  for (int i = 0; i < 10; ++i) {
     ASSERT_EQ(Execute(), std::vector<bool>(3, true));
     ExpectAllRight();
   }
 }
 
-TEST_F(JoinedProductsTest, TakesEveryKindOfProduct) {
+TEST_F(RowProductsTest, TakesEveryKindOfProduct) {
   const at::Tensor weight = at::randn({kIn, kOut});
   const auto rows = [] { return at::randn({2, kIn}); };
   for (int i = 0; i < 2; ++i) {
@@ -125,7 +124,7 @@ TEST_F(JoinedProductsTest, TakesEveryKindOfProduct) {
   ExpectAllRight();
 }
 
-TEST_F(JoinedProductsTest, ResultsAreInMemoryOfTheirOwn) {
+TEST_F(RowProductsTest, ResultsAreInMemoryOfTheirOwn) {
   for (int i = 0; i < 2; ++i) AddLinear(at::randn({1, kIn}));
   Execute();
   const at::Tensor first = Result(0).clone();
@@ -138,13 +137,13 @@ TEST_F(JoinedProductsTest, ResultsAreInMemoryOfTheirOwn) {
   EXPECT_TRUE(at::allclose(Result(1), second, 1e-4, 1e-4));
 }
 
-TEST_F(JoinedProductsTest, WhatIsNotFiniteStaysInItsRun) {
+TEST_F(RowProductsTest, WhatIsNotFiniteStaysInItsRun) {
   for (int i = 0; i < 3; ++i) AddLinear(at::randn({2, kIn}));
   at::Tensor broken = at::randn({2, kIn});
   broken[0][0] = std::numeric_limits<float>::quiet_NaN();
   broken[1][7] = std::numeric_limits<float>::infinity();
   AddLinear(broken);
-  for (int i = 0; i < 60; ++i) {
+  for (int i = 0; i < 10; ++i) {
     ASSERT_EQ(Execute(), std::vector<bool>(4, true));
     for (size_t run = 0; run < 3; ++run) {
       ASSERT_TRUE(at::allclose(Result(run), runs_[run]->expected, 1e-4, 1e-4));
@@ -153,36 +152,36 @@ TEST_F(JoinedProductsTest, WhatIsNotFiniteStaysInItsRun) {
   }
 }
 
-TEST_F(JoinedProductsTest, AnEqualBiasElsewhereIsTheSame) {
+TEST_F(RowProductsTest, EachRunHasItsOwnBias) {
   AddLinear(at::randn({1, kIn}));
   const at::Tensor rows = at::randn({1, kIn});
-  Add("aten::linear", {rows, matrix_, bias_.clone()}, 1,
-      at::linear(rows, matrix_, bias_));
-  EXPECT_EQ(Execute(), std::vector<bool>(2, true));
+  const at::Tensor other = at::randn({kOut});
+  Add("aten::linear", {rows, matrix_, other}, 1,
+      at::linear(rows, matrix_, other));
+  Add("aten::linear", {rows, matrix_, c10::IValue()}, 1,
+      at::linear(rows, matrix_));
+  EXPECT_EQ(Execute(), std::vector<bool>(3, true));
   ExpectAllRight();
 }
 
-TEST_F(JoinedProductsTest, WhoHasAnotherBiasIsLeftAlone) {
+TEST_F(RowProductsTest, AMissingOperandLeavesAllCallsUndone) {
   AddLinear(at::randn({1, kIn}));
-  const at::Tensor rows = at::randn({1, kIn});
-  const at::Tensor other = bias_.clone();
-  other[kOut - 1] = 3.0f;
-  Add("aten::linear", {rows, matrix_, other}, 1,
-      at::linear(rows, matrix_, other));
   AddLinear(at::randn({1, kIn}));
-  EXPECT_EQ(Execute(), (std::vector<bool>{true, false, true}));
+  runs_[1]->call.slots[0] = nullptr;
+  EXPECT_EQ(Execute(), std::vector<bool>(2, false));
 }
 
-TEST_F(JoinedProductsTest, OneAloneIsLeftAlone) {
+TEST_F(RowProductsTest, OneAloneIsLeftAlone) {
   AddLinear(at::randn({1, kIn}));
   EXPECT_EQ(Execute(), std::vector<bool>{false});
 }
 
-TEST_F(JoinedProductsTest, ListsWhatGains) {
-  AddLinear(at::randn({JoinedProducts::kMaxRows, kIn}));
+TEST_F(RowProductsTest, ListsWhatGains) {
+  AddLinear(at::randn({RowsByMatrix::kMaxJoinedRows, kIn}));
   ASSERT_EQ(runs_[0]->program->products().size(), 1u);
-  EXPECT_EQ(runs_[0]->program->products()[0].rows, JoinedProducts::kMaxRows);
-  AddLinear(at::randn({JoinedProducts::kMaxRows + 1, kIn}));
+  EXPECT_EQ(runs_[0]->program->products()[0].rows,
+            RowsByMatrix::kMaxJoinedRows);
+  AddLinear(at::randn({RowsByMatrix::kMaxJoinedRows + 1, kIn}));
   EXPECT_TRUE(runs_[1]->program->products().empty());
   weight_ = nullptr;
   const at::Tensor rows = at::randn({1, 64}), small = at::randn({64, 64});
@@ -190,8 +189,8 @@ TEST_F(JoinedProductsTest, ListsWhatGains) {
   EXPECT_TRUE(runs_[2]->program->products().empty());
 }
 
-TEST_F(JoinedProductsTest, CopiesOnlyWhatIsSmall) {
-  constexpr int64_t kMost = JoinedProducts::kMaxCopied;
+TEST_F(RowProductsTest, CopiesOnlyWhatIsSmall) {
+  constexpr int64_t kMost = RowsByMatrix::kMaxCopied;
   const auto add = [this](int64_t rows, int64_t depth, int64_t width) {
     weight_ = nullptr;
     const at::Tensor a = at::randn({rows, depth}),
@@ -205,7 +204,7 @@ TEST_F(JoinedProductsTest, CopiesOnlyWhatIsSmall) {
   EXPECT_FALSE(add(2, 1, kMost / 2));
 }
 
-TEST_F(JoinedProductsTest, OnlyEqualViewsOfAWeightAreAlike) {
+TEST_F(RowProductsTest, OnlyEqualViewsOfAWeightAreAlike) {
   AddLinear(at::randn({1, kIn}));
   AddLinear(at::randn({2, kIn}));
   const at::Tensor rows = at::randn({1, kIn}), half = matrix_.narrow(0, 0, 100);

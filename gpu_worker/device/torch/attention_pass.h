@@ -1,0 +1,84 @@
+// Fuses attention that a program spells out: products of queries and keys,
+// scaled, masked, put through softmax and multiplied with values become one
+// call of PyTorch's scaled_dot_product_attention, which never lays the scores
+// down in memory (FlashAttention: Dao et al., NeurIPS '22). It takes sums in
+// another order, so this is for fast mode alone. The pass is the same on every
+// device that PyTorch knows.
+//
+// Each call of such a chain but the last one returns a buffer without memory
+// that holds what the last call needs (AttentionParts). The last call executes
+// the whole chain.
+//
+// No other call reads the values within a chain, and they are destroyed in the
+// same run. Otherwise the chain is executed call by call. An error of a call
+// within the chain becomes the last call's. Queries and keys are kept until
+// then, so a later write copies them.
+#ifndef GPU_WORKER_DEVICE_TORCH_ATTENTION_PASS_H_
+#define GPU_WORKER_DEVICE_TORCH_ATTENTION_PASS_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "common/srg/structure.h"
+#include "gpu_worker/device/operator_library.h"
+#include "gpu_worker/device/torch/call_template.h"
+#include "gpu_worker/device/torch/torch_buffer.h"
+#include "gpu_worker/device/torch/torch_call.h"
+#include "gpu_worker/device/torch/torch_target.h"
+
+namespace djinn::worker {
+
+// The operands of a chain that its calls have met so far.
+struct AttentionParts final : Unmade {
+  struct Part {
+    Operand operand;
+    std::shared_ptr<Buffer> buffer;
+  };
+  // Queries, transposed keys, and masks that are added to the scores.
+  std::vector<Part> parts;
+};
+
+// One call's part in a chain. Immutable.
+class AttentionStep {
+ public:
+  // Fewer scores are not worth fusing.
+  static constexpr int64_t kMinScores = 1 << 14;
+
+  // Returns each node's part in a chain, or nothing for nodes that have none.
+  // `calls` are those of the structure. `target` outlives the steps.
+  static std::vector<std::optional<AttentionStep>> Match(
+      const srg::Structure& structure, const std::vector<TorchCall>& calls,
+      const TorchTarget& target);
+
+  // Executes the call, in fast mode: appends its result where that is OK.
+  // Returns nothing, with nothing done, where the call is to be executed as it
+  // is.
+  std::optional<absl::Status> Run(const NodeInput& input,
+                                  std::vector<NodeResult>* results) const;
+
+ private:
+  class Matcher;
+  struct Chain;
+
+  AttentionStep() = default;
+  std::optional<absl::Status> Extend(const NodeInput& input,
+                                     std::vector<NodeResult>* results) const;
+
+  std::shared_ptr<const Chain> chain_;
+  // The operands of the chain that this call brings.
+  std::vector<Operand> brings_;
+  // The slot of the value before this one; nothing for the first call.
+  std::optional<uint32_t> from_;
+  bool last_ = false;
+  // As the client inferred it.
+  srg::TensorView result_;
+  const TorchTarget* target_ = nullptr;
+};
+
+}  // namespace djinn::worker
+
+#endif  // GPU_WORKER_DEVICE_TORCH_ATTENTION_PASS_H_
