@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "common/config/config_reader.h"
-#include "coordinator/config.h"
+#include "coordinator/config/config.h"
 #include "gpu_worker/config.h"
 
 namespace djinn {
