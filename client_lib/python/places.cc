@@ -30,7 +30,7 @@ bool IsTrue(py::handle thing) {
   return is_true == 1;
 }
 
-// Whether all collections are empty.
+// Returns whether all collections are empty.
 bool AreEmpty(const py::list& collections) {
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(collections.ptr()); ++i) {
     if (IsTrue(PyList_GET_ITEM(collections.ptr(), i))) return false;
@@ -38,8 +38,8 @@ bool AreEmpty(const py::list& collections) {
   return true;
 }
 
-// Whether dictionaries have what they had; `items` has for each (dictionary,
-// keys, things).
+// Returns whether dictionaries have what they had; `items` has for each
+// (dictionary, keys, things).
 bool HoldItems(const py::dict& items, py::handle absent) {
   Py_ssize_t position = 0;
   PyObject* entry = nullptr;
@@ -69,8 +69,8 @@ py::object ContentsOf(PyTypeObject* kind) {
 #endif
 }
 
-// Whether classes have the members that they had, in order; of (class, names,
-// members).
+// Returns whether classes have the members that they had, in order; of (class,
+// names, members).
 bool HoldMembers(const py::list& classes) {
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(classes.ptr()); ++i) {
     PyObject* const entry = PyList_GET_ITEM(classes.ptr(), i);
@@ -98,8 +98,8 @@ bool HoldMembers(const py::list& classes) {
   return true;
 }
 
-// Whether dictionaries have the very values that they had, and `others` are
-// those behind them; places are (dictionary, key).
+// Returns whether dictionaries have the very values that they had, and `others`
+// are those behind them; places are (dictionary, key).
 bool HoldValues(const py::list& places, const py::list& others,
                 const py::tuple& values, const py::tuple& kinds,
                 py::handle absent) {
@@ -138,7 +138,7 @@ py::tuple ValuesOf(const py::list& places, py::handle absent) {
   return values;
 }
 
-// Whether objects, in order, are of these classes.
+// Returns whether objects, in order, are of these classes.
 bool AreOf(const py::list& objects, const py::list& classes) {
   const Py_ssize_t count = PyList_GET_SIZE(objects.ptr());
   if (PyList_GET_SIZE(classes.ptr()) != count) return false;
@@ -151,7 +151,7 @@ bool AreOf(const py::list& objects, const py::list& classes) {
   return true;
 }
 
-// Whether attributes are what they were; of (object, name, thing).
+// Returns whether attributes are what they were; of (object, name, thing).
 bool HoldAttributes(const py::list& attributes) {
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(attributes.ptr()); ++i) {
     PyObject* const attribute = PyList_GET_ITEM(attributes.ptr(), i);
@@ -164,7 +164,7 @@ bool HoldAttributes(const py::list& attributes) {
   return true;
 }
 
-// Whether each owner, in order, has its __dict__ yet.
+// Returns whether each owner, in order, has its __dict__ yet.
 bool HoldDictionaries(const py::list& owners, const py::list& dictionaries) {
   static PyObject* const name = PyUnicode_InternFromString("__dict__");
   const Py_ssize_t count = PyList_GET_SIZE(owners.ptr());
@@ -205,8 +205,8 @@ bool HasKeys(PyObject* mapping, PyObject* keys, py::handle is_other_key) {
   return index == length;
 }
 
-// Whether mappings or sets have the keys that they had, in order; of (mapping
-// or set, keys).
+// Returns whether mappings or sets have the keys that they had, in order; of
+// (mapping or set, keys).
 bool HoldKeys(const py::list& collections, py::handle is_other_key) {
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(collections.ptr()); ++i) {
     PyObject* const collection = PyList_GET_ITEM(collections.ptr(), i);
