@@ -61,12 +61,12 @@ TlsOptions TlsFromEnvironment() {
           FromEnvironment("DJINN_TLS_WORKER_SERVER_NAME")};
 }
 
-// What is known here of the session opened last.
+// State of the session that was opened last.
 struct LastSession {
   Mutex mu;
-  // The session's link keeps it.
+  // The session's link owns it.
   std::weak_ptr<SessionUrgency> urgency ABSL_GUARDED_BY(mu);
-  // When it was about to open.
+  // The counts just before the session was opened.
   ChannelPool::Counts channels ABSL_GUARDED_BY(mu);
 };
 LastSession& Last() {
@@ -108,9 +108,10 @@ std::string ProgramName(const ConnectOptions& options) {
   return name;
 }
 
-// Flushes a session that the program left open and says what was lost.
+// Closes a session that the program left open, and prints the failure if values
+// were lost.
 void CloseAtExit() {
-  // A forked child's session is its parent's.
+  // A forked child's session belongs to its parent.
   if (IsForkedChild()) return;
   const absl::Status status = Close(kExitDeadline);
   if (!status.ok()) {
@@ -151,7 +152,7 @@ absl::StatusOr<std::shared_ptr<Session>> Open(const ConnectOptions& options) {
   }
   session_options.device_workers = options.device_workers;
   session_options.copy_operator = capture::CopyOperatorId();
-  // An operator's wish more than the program's.
+  // The operator's choice takes precedence over the program's.
   std::string policy = FromEnvironment("DJINN_PLACEMENT_POLICY");
   if (policy.empty()) {
     policy = options.placement_policy;
@@ -179,8 +180,8 @@ absl::StatusOr<std::shared_ptr<Session>> Open(const ConnectOptions& options) {
   DJINN_ASSIGN_OR_RETURN(
       std::unique_ptr<Session> session,
       OpenSession(session_options, std::move(link), std::move(connector)));
-  // Registered late, so that it runs before the destructors of what PyTorch and
-  // gRPC made when they were loaded.
+  // Registered late, so that it runs before the destructors of static objects
+  // that PyTorch and gRPC created when they were loaded.
   static const int registered = std::atexit(&CloseAtExit);
   (void)registered;
   MutexLock lock(&Last().mu);
@@ -189,7 +190,7 @@ absl::StatusOr<std::shared_ptr<Session>> Open(const ConnectOptions& options) {
   return std::shared_ptr<Session>(std::move(session));
 }
 
-// A device used without Connect() opens a session from the environment.
+// A device that is used without Connect() opens a session from the environment.
 const bool default_factory_set = [] {
   capture::SetDefaultSessionFactory([] { return Open(ConnectOptions()); });
   return true;
@@ -260,7 +261,7 @@ Statistics GetStatistics() {
   Statistics statistics = session->statistics();
   MutexLock lock(&Last().mu);
   const ChannelPool::Counts& before = Last().channels;
-  // Behind those before: none of them ever falls.
+  // Read after `before`; no count ever decreases.
   const ChannelPool::Counts channels = WorkerChannels()->counts();
   statistics.connections_created = channels.created - before.created;
   statistics.connections_reused = channels.reused - before.reused;

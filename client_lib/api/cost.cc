@@ -13,10 +13,10 @@
 namespace djinn {
 namespace {
 
-// What the session that was open then, if one was, had used.
+// The usage at one moment of the session that was open then, if any.
 struct Moment {
   std::shared_ptr<Session> session;
-  // Null without a session.
+  // Null if no session was open.
   absl::StatusOr<std::unique_ptr<PendingCost>> used =
       std::unique_ptr<PendingCost>();
 };
@@ -57,10 +57,10 @@ absl::StatusOr<Cost> CostScope::Get() {
   const Moment* end = nullptr;
   {
     MutexLock lock(&state_->mu);
-    end = &*state_->end;  // does not change any more
+    end = &*state_->end;  // never changes again
   }
   const Moment& begin = state_->begin;
-  // A session that was opened meanwhile counts from nothing.
+  // A session that was opened in between starts at zero.
   if (begin.session != nullptr && end->session != begin.session) {
     return MakeError(
         absl::StatusCode::kFailedPrecondition, "SESSION_CLOSED",

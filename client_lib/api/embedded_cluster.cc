@@ -18,7 +18,7 @@ class EmbeddedCluster::Impl {
 
 absl::StatusOr<std::unique_ptr<EmbeddedCluster>> EmbeddedCluster::Start(
     const EmbeddedClusterOptions& options) {
-  // Its library's threads are the parent's, and not here.
+  // The library's threads exist in the parent only.
   if (IsForkedChild()) return AfterForkError();
   ClusterOptions cluster;
   cluster.workers = options.workers;
@@ -42,7 +42,7 @@ ConnectOptions EmbeddedCluster::connect_options() const {
   ConnectOptions options;
   options.coordinator = impl_->processes->coordinator_address();
   options.token_file = impl_->processes->token_file();
-  // Whatever cluster the environment describes, this is another one.
+  // The environment may describe another cluster.
   options.tls = TlsOptions();
   return options;
 }

@@ -34,7 +34,7 @@ absl::StatusOr<std::string> ExportGraph(const std::function<void()>& program,
                                         GraphFormat format, int index) {
   DJINN_ASSIGN_OR_RETURN(const std::shared_ptr<VirtualDevice> device,
                          capture::DeviceOfProcess(index));
-  // What was called before is no part of it.
+  // Calls that were made before are not part of the export.
   DJINN_RETURN_IF_ERROR(device->Synchronize());
   GraphRecorder& recorder = GraphRecorder::Global();
   DJINN_RETURN_IF_ERROR(recorder.Begin(index));

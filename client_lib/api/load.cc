@@ -1,5 +1,5 @@
-// What happens when the library is loaded: the device becomes known to PyTorch
-// in this process. Nothing connects, starts a thread or forks.
+// Registers the device with PyTorch when the library is loaded. Loading
+// connects to nothing, and starts neither a thread nor a process.
 #include "client_lib/capture/device/backend.h"
 #include "client_lib/capture/device/operator_observer.h"
 #include "client_lib/capture/registration/registration.h"

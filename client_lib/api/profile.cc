@@ -13,7 +13,8 @@
 namespace djinn {
 namespace {
 
-// The session's counters when the profile began, and those of the last one.
+// The session's counters when the open profile began, and the last profile's
+// hit rate.
 struct HitRate {
   Mutex mu;
   Statistics before ABSL_GUARDED_BY(mu);
@@ -27,7 +28,7 @@ HitRate& ProcessHitRate() {
 }
 
 double HitRateSince(const Statistics& before, const Statistics& now) {
-  // A session that was opened meanwhile counts from nothing.
+  // A session that was opened in between starts at zero.
   const Statistics from = now.runs < before.runs ? Statistics() : before;
   const uint64_t runs = now.runs - from.runs;
   if (runs == 0) return 0;

@@ -15,8 +15,8 @@ namespace djinn {
 
 struct PendingTensor::State {
   at::Tensor value;
-  // Null for a value without elements. Destroyed before the memory that it
-  // writes to.
+  // Null for a tensor without elements. Destroyed before `value`, to whose
+  // memory it writes.
   std::unique_ptr<PendingRead> read;
 };
 

@@ -39,13 +39,14 @@ void PutGeometry(const at::TensorBase& tensor, std::string* out) {
   if (tensor.is_view()) PutGeometry(tensor._base(), out);
 }
 
-// Equal for tensors that share memory; null when there is none to share.
+// Returns a value that is equal for tensors that share memory, or null if the
+// tensor has none.
 const void* MemoryOf(const at::Tensor& tensor) {
   if (!tensor.defined() || !tensor.has_storage()) return nullptr;
   return tensor.storage().data_ptr().get();
 }
 
-// What a thread's calls depend on besides their arguments.
+// Appends the thread's modes and settings on which calls depend.
 void PutThreadState(std::string* out) {
   const c10::AutogradState& autograd = c10::AutogradState::get_tls_state();
   for (const bool on :
@@ -56,7 +57,7 @@ void PutThreadState(std::string* out) {
         at::autocast::is_autocast_cache_enabled()}) {
     Put(on, out);
   }
-  // Whatever else an operator passes on its way, or leaves out.
+  // The dispatch keys that an operator passes, or that the thread excludes.
   const c10::impl::LocalDispatchKeySet keys =
       c10::impl::tls_local_dispatch_key_set();
   Put(keys.included_.raw_repr(), out);
@@ -73,7 +74,7 @@ void PutThreadState(std::string* out) {
        {settings.deterministicAlgorithms(),
         settings.deterministicAlgorithmsWarnOnly(),
         settings.deterministicFillUninitializedMemory(),
-        // Which way a composite takes.
+        // These choose the way that a composite takes.
         settings.userEnabledMathSDP(), settings.userEnabledFlashSDP(),
         settings.userEnabledMemEfficientSDP(), settings.userEnabledCuDNNSDP(),
         settings.userEnabledOverrideableSDP(),
@@ -82,7 +83,7 @@ void PutThreadState(std::string* out) {
         settings.deterministicCuDNN()}) {
     Put(on, out);
   }
-  // These choose no operator, but code may ask for them.
+  // These choose no operator, but the function may read them.
   Put(at::get_num_threads(), out);
   Put(settings.float32MatmulPrecision(), out);
   Put(CurrentDeviceIndex(), out);
@@ -116,8 +117,8 @@ size_t CountNodeHooks(const at::Tensor& tensor) {
   if (tensor.is_leaf()) {
     return count(torch::autograd::impl::try_get_grad_accumulator(tensor).get());
   }
-  // As it is: a view that was written to would be given another one first,
-  // without hooks, or refused.
+  // The node is read as it is. Asking a written view for its node would create
+  // another one without hooks, or throw.
   return count(torch::autograd::impl::grad_fn_unsafe(tensor));
 }
 
@@ -138,7 +139,7 @@ std::string CallGuard(const std::string& key,
   Put(arguments.size(), &guard);
   for (size_t i = 0; i < arguments.size(); ++i) {
     const at::Tensor& tensor = arguments[i];
-    // Of a transform's or a subclass' tensors others have to see every call.
+    // Tensors of transforms and subclasses must see every call themselves.
     if (!IsRemote(tensor) || !tensor.has_storage() ||
         at::isTensorSubclassLike(tensor) ||
         tensor._fw_grad(/*level=*/0).defined() ||
@@ -148,7 +149,8 @@ std::string CallGuard(const std::string& key,
     }
     Put(tensor.device().index(), &guard);
     PutGeometry(tensor, &guard);
-    // Which arguments share memory, and which are the same tensor.
+    // Put the first argument with the same memory, and the first that is the
+    // same tensor.
     size_t same_memory = 0;
     while (StorageOf(arguments[same_memory]) != StorageOf(tensor)) {
       ++same_memory;
@@ -157,7 +159,7 @@ std::string CallGuard(const std::string& key,
     while (!arguments[same_tensor].is_same(tensor)) ++same_tensor;
     Put(same_memory, &guard);
     Put(same_tensor, &guard);
-    // An argument may be what the function refers to, or only look the same.
+    // An argument may be one of the parameters, or only look like it.
     size_t same_parameter = 0;
     while (same_parameter < parameters.size() &&
            !parameters[same_parameter].is_same(tensor)) {
@@ -175,9 +177,10 @@ std::string CallGuard(const std::string& key,
       return "";
     }
     if (tensor.requires_grad() && !tensor.is_leaf()) {
-      // Code may ask what made it; another node may be where that one was. A
-      // view that was written to gets its next one when it is asked: until then
-      // its version tells.
+      // The function may read grad_fn, and a new node may have a former one's
+      // address, so the guard has its number as well. A view that was written
+      // gets its next node when it is asked for; until then its version
+      // distinguishes it.
       const torch::autograd::Node* const node =
           torch::autograd::impl::grad_fn_unsafe(tensor);
       Put(node, &guard);
@@ -197,7 +200,7 @@ std::string GradientGuard(const std::vector<at::Tensor>& arguments,
                           const std::vector<at::Tensor>& parameters) {
   std::string guard;
   std::vector<at::Tensor> gradients;
-  // The first of them in each memory.
+  // The position of the first gradient in each memory.
   absl::flat_hash_map<const void*, size_t> first_in;
   for (const std::vector<at::Tensor>* tensors : {&arguments, &parameters}) {
     for (const at::Tensor& tensor : *tensors) {
@@ -219,7 +222,7 @@ std::string GradientGuard(const std::vector<at::Tensor>& arguments,
     }
   }
   if (gradients.empty()) return guard;
-  // A gradient in the memory of something else is written where that is read.
+  // A gradient may share memory with an argument or a parameter.
   for (const std::vector<at::Tensor>* tensors : {&arguments, &parameters}) {
     for (size_t i = 0; i < tensors->size(); ++i) {
       const at::Tensor& tensor = (*tensors)[i];
@@ -234,7 +237,7 @@ std::string GradientGuard(const std::vector<at::Tensor>& arguments,
       }
       Put(same_tensor, &guard);
     }
-    // Where the arguments end.
+    // Delimits the arguments from the parameters.
     Put(tensors->size(), &guard);
   }
   return guard;

@@ -1,5 +1,6 @@
-// What decides whether a call of a registered callable is like an earlier one,
-// but for the identity of its arguments' storages.
+// Computes guards: strings that are equal for calls of a registered callable
+// that issue the same operators on the same metadata. The arguments' storages
+// may differ.
 #ifndef CLIENT_LIB_CALLABLE_CALL_GUARD_H_
 #define CLIENT_LIB_CALLABLE_CALL_GUARD_H_
 
@@ -10,30 +11,34 @@
 
 namespace djinn::capture {
 
-// Who wants to see every operator that this thread calls, so that none may be
-// carried out unseen. Empty: nobody.
+// Returns a human-readable description of what must see every operator that
+// this thread calls, such as a trace, or an empty string. While there is one,
+// no call is replayed.
 std::string FindCallInterceptor();
 
-// Hooks of autograd's own node of the tensor, which see or change gradients
-// that pass it: its grad_fn's, or those of the node that adds up a leaf's
-// gradient. Not those of the tensor. A leaf is given none for it.
+// Returns the number of hooks of the tensor's autograd node, which see or
+// change gradients that pass it: its grad_fn, or the node that accumulates a
+// leaf's gradient. Hooks of the tensor itself do not count. A leaf gets no node
+// for this.
 size_t CountNodeHooks(const at::Tensor& tensor);
 
-// Equal for tensors of the same type, sizes, strides and so on, and of bases
-// that are alike.
+// Returns a string that is equal for tensors of equal dtype, sizes, strides,
+// offset and flags whose bases are equal in the same way.
 std::string GeometryOf(const at::TensorBase& tensor);
 
-// Equal for calls that are alike: `key`, the thread's modes, the arguments'
-// metadata, which of them share memory or are the same tensor, the parameters'
-// identity, metadata and where they come from. Empty when an argument is no
-// remote tensor, has names, or others have to see every call of it, and when a
-// node of one has hooks, so that there is no such call.
+// Returns the guard of a call: `key`, the thread's modes, the arguments'
+// metadata, which of them share memory or are the same tensor, and the
+// parameters' identity, metadata and autograd nodes. Returns an empty string if
+// no equal call can exist: an argument is not a remote tensor, has names, is a
+// wrapped tensor or carries a tangent, or the node of an argument or parameter
+// has hooks.
 std::string CallGuard(const std::string& key,
                       const std::vector<at::Tensor>& arguments,
                       const std::vector<at::Tensor>& parameters);
 
-// Equal where these tensors' gradients are alike, and share memory with one
-// another, with the arguments and with the parameters in the same way.
+// Returns a string that is equal if the tensors' gradients have equal metadata
+// and share memory with each other, the arguments and the parameters in the
+// same way.
 std::string GradientGuard(const std::vector<at::Tensor>& arguments,
                           const std::vector<at::Tensor>& parameters);
 

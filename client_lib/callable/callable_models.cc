@@ -11,7 +11,7 @@
 namespace djinn::capture {
 namespace {
 
-// A budget may have got room: every so many calls that are held back ask.
+// A budget may have room again, so one of this many refused calls asks for it.
 constexpr uint64_t kCallsPerRetry = 256;
 
 std::atomic<uint64_t> last_model_id{0};

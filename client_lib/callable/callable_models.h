@@ -1,8 +1,8 @@
-// What one registered callable keeps using on each device, as the worker there
-// was told: where a tenant has a budget of models, its calls are carried out as
-// a whole only within that.
+// Registers, on each device's worker, the storages that one registered callable
+// captures. A worker counts them as a model against the tenant's budget, and
+// the callable's calls are replayed only within that budget.
 //
-// Thread-safe. Calls devices without holding its lock.
+// Thread-safe. It calls devices without holding its lock.
 #ifndef CLIENT_LIB_CALLABLE_CALLABLE_MODELS_H_
 #define CLIENT_LIB_CALLABLE_CALLABLE_MODELS_H_
 
@@ -22,27 +22,28 @@ namespace djinn::capture {
 
 class CallableModels {
  public:
-  // For operators.
+  // Operators see the model under `name`.
   explicit CallableModels(std::string name) : name_(std::move(name)) {}
-  // The workers forget them.
+  // Tells the workers to forget the models.
   ~CallableModels();
   CallableModels(const CallableModels&) = delete;
   CallableModels& operator=(const CallableModels&) = delete;
 
-  // Whether a call may be carried out as a whole that keeps using `kept`; none
-  // of the storages is gone. If the worker does not know `all` that the
-  // callable's calls on the device keep using, it is told, and waited for.
-  // What was refused is asked for again when it is something else, and now and
-  // then. False, too, while another thread asks. A device that fails is
-  // nobody's refusal: the call will say so.
+  // Returns whether a call that captures the storages `captured` may be
+  // replayed. If the worker does not know `all` storages that the callable
+  // captures on the device, this registers them and waits for the answer. A
+  // refused set is asked for again if it changes, and once in 256 calls.
+  // Returns false while another thread asks. Returns true if the device fails,
+  // because the call will report that. Every storage must be live.
   bool Admit(uint32_t lane, const std::shared_ptr<VirtualDevice>& device,
              const std::vector<StoragePtr>& captured,
              std::vector<StoragePtr> all);
 
-  // Why a worker refused the last one, for people; empty when it did not.
+  // Returns a human-readable reason for the last refusal, or an empty string if
+  // the last request was granted.
   std::string refusal() const;
 
-  // Forgets what is on other devices than these.
+  // Forgets the models on all other devices.
   void Retain(const absl::flat_hash_set<const VirtualDevice*>& devices);
 
  private:
@@ -50,13 +51,14 @@ class CallableModels {
   struct Model {
     std::shared_ptr<VirtualDevice> device;
     uint64_t id = 0;
-    // Of the storages that the worker knows of, and of what it refused last.
+    // The ids of the storages that the worker knows, and of those that it
+    // refused last.
     Ids known;
     Ids refused;
-    // Calls since then that would have asked for the same.
+    // The number of calls since the refusal that wanted the same storages.
     uint64_t held_back = 0;
     bool asking = false;
-    // Retain() left it out meanwhile.
+    // True if Retain() removed the model while it was being asked for.
     bool gone = false;
 
     bool Knows(const std::vector<StoragePtr>& captured) const;
@@ -64,14 +66,14 @@ class CallableModels {
 
   std::shared_ptr<Model> ModelOn(const std::shared_ptr<VirtualDevice>& device)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // What the worker answered; what Admit() is to say.
+  // Notes the worker's answer and returns Admit()'s result.
   bool Note(const absl::Status& status, Ids wanted,
             const std::vector<StoragePtr>& captured, Model* model)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const std::string name_;
   mutable Mutex mu_;
-  // What they say is guarded, too. Few: one, mostly.
+  // The lock guards the models' fields as well. There is usually one model.
   std::vector<std::shared_ptr<Model>> models_ ABSL_GUARDED_BY(mu_);
   std::string refusal_ ABSL_GUARDED_BY(mu_);
 };

@@ -34,7 +34,7 @@ class CallableModelsTest : public testing::Test {
     return models_->Admit(kLane, device_, captured, all);
   }
   bool Admit(const std::vector<StoragePtr>& all) { return Admit(all, all); }
-  // Times that the worker was asked, or told that one is gone.
+  // Returns how often the worker was asked, or told to forget a model.
   int Asked() {
     EXPECT_TRUE(device_->Synchronize().ok());
     int count = 0;
@@ -43,7 +43,7 @@ class CallableModelsTest : public testing::Test {
     }
     return count;
   }
-  // Of the only one there.
+  // Returns the number of storages of the worker's only model.
   int Known() {
     const auto models = cluster_.worker().models();
     EXPECT_EQ(models.size(), 1u);
@@ -96,7 +96,8 @@ TEST_F(CallableModelsTest, OtherStoragesAreAskedForAtOnce) {
 TEST_F(CallableModelsTest, AdmittedStoragesStayAdmitted) {
   cluster_.worker().LimitModels(10);
   EXPECT_TRUE(Admit({a_}));
-  // The other call's weights are too many; the first one's are not.
+  // The budget has no room for the other call's weights, but still holds the
+  // first one's.
   EXPECT_FALSE(Admit({b_}, {a_, b_}));
   EXPECT_TRUE(Admit({a_}, {a_, b_}));
   EXPECT_EQ(Asked(), 2);
@@ -119,7 +120,7 @@ TEST_F(CallableModelsTest, RetainForgetsUnusedDevices) {
   EXPECT_TRUE(ReadByte(*device_, kLane, Uploaded()).ok());
   EXPECT_EQ(Asked(), 2);
   EXPECT_TRUE(cluster_.worker().models().empty());
-  // When it comes back, it is asked for.
+  // A callable that is used on the device again asks again.
   EXPECT_TRUE(Admit({a_}));
   EXPECT_EQ(Known(), 1);
 }
@@ -131,7 +132,7 @@ TEST_F(CallableModelsTest, ModelsHaveDistinctIds) {
   EXPECT_EQ(cluster_.worker().models().size(), 2u);
 }
 
-// Nobody waits for another thread's question.
+// A call does not wait for another thread's request.
 TEST_F(CallableModelsTest, ConcurrentCallIsNotAdmittedAndDoesNotWait) {
   EXPECT_TRUE(device_->Synchronize().ok());
   cluster_.worker().Pause();
@@ -157,7 +158,7 @@ TEST_F(CallableModelsTest, ModelDroppedWhileAskingIsForgotten) {
   EXPECT_TRUE(cluster_.worker().models().empty());
 }
 
-// It is for the call to say what became of the device.
+// The call itself reports the failure of the device.
 TEST_F(CallableModelsTest, LostWorkerIsNoRefusal) {
   cluster_.coordinator().EndLease("lease-0", "WORKER_LOST");
   EXPECT_TRUE(Admit({a_}));

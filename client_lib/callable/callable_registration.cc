@@ -81,7 +81,8 @@ at::Tensor MakeTensor(const TensorPlan& plan, const Tensors& arguments,
   return tensor;
 }
 
-// As an operator that writes in place does, for what autograd has saved.
+// Raises the version as an in-place operator does, for tensors that autograd
+// has saved.
 void BumpVersion(const at::Tensor& tensor) {
   c10::TensorImpl* const impl = tensor.unsafeGetTensorImpl();
   if (impl->version_counter().enabled()) impl->bump_version();
@@ -93,18 +94,18 @@ const RemoteGenerator& GeneratorOf(const VirtualDevice& device) {
            .unsafeGetGeneratorImpl());
 }
 
-// What a recording keeps naming, held by the program's own handles: nothing of
-// it can die while it is bound anew.
+// Holds the storages that a recording names, by the program's own handles, so
+// that none is released while the recording is bound to new inputs.
 class Pins {
  public:
-  // False when they are not the storages that the recording was made with.
+  // Returns false if they are not the storages that the recording captured.
   bool Hold(const CallableRegistration& registration,
             const Tensors& parameters) {
     const std::vector<StoragePtr>& captured = registration.recording->kept;
     for (size_t i = 0; i < captured.size(); ++i) {
       const CallableRegistration::Captured& source = registration.captured[i];
       if (source.source == CallableRegistration::Captured::Source::kGenerator) {
-        // Sends the seed or state that it was given last.
+        // This sends the generator's last seed or state.
         generator_ = GeneratorOf(*registration.device)
                          .StorageOn(registration.device, CurrentLane());
         if (generator_.get() != captured[i].get()) return false;
@@ -136,8 +137,8 @@ const RemoteStorage* StorageOfGradient(const at::Tensor& parameter) {
                                                       : nullptr;
 }
 
-// Whether the storages of arguments and gradients are such as the recording can
-// be given.
+// Returns whether the recording can run on the storages of these arguments and
+// gradients.
 bool Fits(const CallableRegistration& registration, const Tensors& arguments,
           const Tensors& parameters, Pins* pins,
           std::vector<RemoteStorage*>* inputs) {
@@ -223,8 +224,8 @@ absl::Status Plan(const at::Tensor& tensor, const Tensors& arguments,
   return absl::OkStatus();
 }
 
-// The operator that uses what the recording keeps first, and where the program
-// called it, if it asked for call sites.
+// Returns the first operator that uses a captured storage and, if call sites
+// are on, where the program called it.
 std::string FirstUserOf(const Recording& recording, uint32_t captured) {
   for (const RecordingPart& part : recording.parts) {
     for (uint32_t slot = 0; slot < part.slots.size(); ++slot) {
@@ -245,8 +246,8 @@ std::string FirstUserOf(const Recording& recording, uint32_t captured) {
   return "";
 }
 
-// Where a kept storage comes from: only what is looked at before every call may
-// be named again.
+// Returns the source of a captured storage. It must be one that every call
+// checks.
 absl::StatusOr<CallableRegistration::Captured> SourceOf(
     const CapturedCall& ended, const Recording& recording, uint32_t captured,
     const StoragePtr& generator) {
@@ -275,7 +276,7 @@ absl::StatusOr<CallableRegistration::Captured> SourceOf(
       FirstUserOf(recording, captured)));
 }
 
-// What can only be said once the recording is there.
+// Fills in the fields that depend on the finished recording.
 absl::Status Complete(const CapturedCall& ended,
                       CallableRegistration* registration) {
   const Recording& recording = *registration->recording;
@@ -304,7 +305,8 @@ absl::Status Complete(const CapturedCall& ended,
     registration->captured.push_back(*source);
     registration->captured_storages.insert(recording.kept[i].get());
   }
-  // Whose memory a gradient may be in: that is one count for both.
+  // A gradient may share memory with an argument or parameter, and has the same
+  // version counter then.
   absl::flat_hash_set<const RemoteStorage*> counted;
   for (uint32_t i = 0; i < ended.arguments.size(); ++i) {
     if (written.contains(StorageOf(ended.arguments[i]))) {
@@ -331,9 +333,9 @@ absl::Status Complete(const CapturedCall& ended,
   return absl::OkStatus();
 }
 
-// A backward pass goes through nodes that are ready by their numbers, which
-// each thread counts for itself. In a graph that several threads made, the
-// order of a sum depends on how far each had counted.
+// Numbers autograd nodes as the captured call did. A backward pass processes
+// ready nodes by their numbers, which each thread counts for itself. In a graph
+// that several threads built, the order of a sum depends on these counts.
 void NumberNodes(uint64_t count) {
   for (; count > 0; --count) at::sequence_number::get_and_increment();
 }
@@ -390,7 +392,7 @@ absl::StatusOr<std::shared_ptr<CallableRegistration>> Register(
     }
     status.Update(Plan(tensor, ended.arguments, &created, &plan));
   }
-  // What a call returns is read soon, gradients are not.
+  // The program reads the call's outputs soon, but not the gradients.
   const size_t awaited = created.size();
   for (uint32_t i = 0; i < ended.parameters.size(); ++i) {
     const at::Tensor& parameter = ended.parameters[i];
@@ -465,7 +467,7 @@ absl::StatusOr<Tensors> ReplayCall(const CallableRegistration& registration,
   for (const TensorPlan& plan : registration.outputs) {
     outputs.push_back(MakeTensor(plan, arguments, storages));
   }
-  // Before others take their place.
+  // This precedes replacing the gradients.
   for (const uint32_t i : registration.written_gradients) {
     BumpVersion(parameters[i].grad());
   }

@@ -1,8 +1,8 @@
-// A call of a registered callable that can be carried out again: the session's
-// recording, and what is around it on this side, tensors and gradients.
+// A call of a registered callable that can be replayed: the session's
+// recording, with the tensors and gradients around it in this process.
 //
-// Made from a call that was captured; it counts once the next call gave the
-// same one. Immutable then.
+// It is created from a captured call and confirmed when the next call creates
+// an equal one. It is immutable from then on.
 #ifndef CLIENT_LIB_CALLABLE_CALLABLE_REGISTRATION_H_
 #define CLIENT_LIB_CALLABLE_CALLABLE_REGISTRATION_H_
 
@@ -22,38 +22,39 @@
 
 namespace djinn::capture {
 
-// A tensor that a call returns or leaves as a gradient.
+// Describes a tensor that a call returns or leaves as a gradient.
 struct TensorPlan {
   enum class Kind { kUndefined, kCreated, kArgument };
   Kind kind = Kind::kUndefined;
-  // Of the recording's outputs, or of the arguments.
+  // The position among the recording's outputs, or among the arguments.
   uint32_t index = 0;
   c10::ScalarType data_type = c10::ScalarType::Float;
   c10::DimVector sizes;
   c10::DimVector strides;
   int64_t offset = 0;
-  // Made in inference mode, in whichever the call is.
+  // True if the tensor was created in inference mode, whatever mode the call is
+  // in.
   bool is_inference = false;
-  // Detached outside of it since: what is done in place is counted, and may be
-  // done there.
+  // True if the tensor was detached outside of inference mode since. In-place
+  // changes of it are then allowed and raise its version.
   bool is_detached = false;
 };
 
 struct CallableRegistration {
   std::shared_ptr<VirtualDevice> device;
   std::shared_ptr<const Recording> recording;
-  // Which argument each given storage comes from.
+  // The argument from which each input storage comes.
   std::vector<uint32_t> input_arguments;
-  // The parameters whose gradients are given behind the arguments.
+  // The parameters whose gradients are inputs, after the arguments.
   std::vector<uint32_t> input_gradients;
-  // The storages of both; where not null they must be the same.
+  // The storages of both. An input that is not null must have this storage.
   std::vector<StoragePtr> inputs;
   std::vector<TensorPlan> outputs;
   std::vector<std::pair<uint32_t, TensorPlan>> gradients;  // by parameter
   std::vector<uint32_t> written_arguments;
   std::vector<uint32_t> written_parameters;
   std::vector<uint32_t> written_gradients;  // by parameter
-  // Where each storage that the recording keeps comes from.
+  // The source of each storage that the recording captures.
   struct Captured {
     enum class Source { kParameter, kGradient, kGenerator };
     Source source = Source::kParameter;
@@ -61,15 +62,15 @@ struct CallableRegistration {
   };
   std::vector<Captured> captured;
   absl::flat_hash_set<const RemoteStorage*> captured_storages;
-  // How many nodes of autograd the call numbered in its thread.
+  // The number of autograd nodes that the call numbered in its thread.
   uint64_t nodes = 0;
-  // Two calls in succession gave it: until then it is not carried out.
+  // True if two consecutive calls created it. It is not replayed before that.
   bool confirmed = false;
 };
 
-// A call that is being captured, or was.
+// A call that is being captured, or was captured.
 struct CapturedCall {
-  // See call_guard.h; with the gradients' behind the call's.
+  // See call_guard.h. `guard` is the call's guard followed by the gradients'.
   std::string key;
   std::string call_guard;
   std::string guard;
@@ -83,29 +84,31 @@ struct CapturedCall {
   SideEffectSnapshot before;
   std::unique_ptr<SideEffectObserver> observer;
   OperatorObserver* outer_observer = nullptr;
-  // What autograd was to number the thread's next node with.
+  // The number of the thread's next autograd node when the capture began.
   uint64_t next_node = 0;
 };
 
-// The parameters whose gradients a call like an earlier one is to be given, as
-// it is given arguments: all that the earlier one used, once one of them is
-// another; none before. So it is with micro-batches whose gradients add up,
-// after the optimizer has dropped the earlier ones.
+// Returns the parameters whose gradients become inputs of the next capture. If
+// one of the gradients that `before` captured was replaced, these are all
+// gradients that it used; otherwise there are none. This serves micro-batches
+// whose gradients accumulate after the optimizer has dropped the earlier ones.
 std::vector<uint32_t> GradientInputs(const CallableRegistration& before,
                                      const std::vector<at::Tensor>& parameters);
 
-// Ends the recording in every case. FailedPrecondition, with a text for people,
-// when the call cannot be carried out again.
+// Ends the recording in every case. Returns FailedPrecondition
+// (NOT_REGISTRABLE), with a human-readable reason, if the call cannot be
+// replayed.
 absl::StatusOr<std::shared_ptr<CallableRegistration>> Register(
     const CapturedCall& call, const std::vector<at::Tensor>& outputs);
 
-// Whether two calls did the same, on other given storages.
+// Returns whether both calls issued the same operators, possibly on other
+// inputs.
 bool SameCalls(const CallableRegistration& a, const CallableRegistration& b);
 
-// Carries it out on these tensors, and sets gradients: what the call returns.
-// Autograd goes on numbering the thread's nodes as after the call.
-// FailedPrecondition (STALE_RECORDING) when it does not fit them, or what it
-// uses is gone.
+// Replays the call on these tensors, sets gradients, and returns the call's
+// outputs. Autograd numbers the thread's next nodes as it did after the
+// captured call. Returns FailedPrecondition (STALE_RECORDING) if the recording
+// does not fit the tensors, or a storage that it captured was released.
 absl::StatusOr<std::vector<at::Tensor>> ReplayCall(
     const CallableRegistration& registration,
     const std::vector<at::Tensor>& arguments,

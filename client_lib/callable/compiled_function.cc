@@ -19,7 +19,7 @@ bool SameTensors(const Tensors& a, const Tensors& b) {
 
 }  // namespace
 
-// What is around a call, besides its arguments.
+// Reads what a call depends on besides its arguments.
 class CompiledFunction::Surroundings {
  public:
   struct Seen {
@@ -33,7 +33,7 @@ class CompiledFunction::Surroundings {
   Seen Look() {
     Seen seen;
     seen.parameters = options_.parameters;
-    // The bytes of the modules say themselves where they end.
+    // The modules' bytes delimit themselves.
     modules_.Inspect(&seen.parameters, &seen.key);
     if (options_.read_parameters) {
       for (at::Tensor& tensor : options_.read_parameters()) {
@@ -68,7 +68,7 @@ Tensors CompiledFunction::operator()(const Tensors& arguments) {
   Tensors outputs;
   try {
     outputs = function_(arguments);
-    // Of what it does to these, nothing would happen again.
+    // A replay would not repeat the changes that the function makes to these.
     const Surroundings::Seen after = surroundings_->Look();
     if (after.key != seen.key) {
       callable_.Abandon("it changes its modules, or the result of its key");
@@ -92,7 +92,7 @@ absl::Status CompiledFunction::WarmUp(const Tensors& arguments) {
     (*this)(arguments);
     const CompileStatistics after = statistics();
     if (after.replays > before.replays) return absl::OkStatus();
-    // Nothing is going to be found out by calling it again.
+    // Another call would not show anything new.
     if (after.captures == before.captures) break;
   }
   const std::string refusal = statistics().refusal;

@@ -11,12 +11,12 @@ namespace {
 
 using torch::nn::Module;
 
-// Known modules that are not in use any more, before those that are gone are
-// forgotten.
+// The number of known modules that are not in use, beyond which expired ones
+// are removed.
 constexpr size_t kMaxUnused = 64;
 
-// The parameters as they are, without names and copies being made of them: a
-// class may reach its base's protected members.
+// Gives access to a module's parameters without copying them and their names. A
+// derived class may access its base's protected members.
 struct Parameters : Module {
   static const torch::OrderedDict<std::string, at::Tensor>& Of(
       const Module& module) {
@@ -29,7 +29,7 @@ void Put(const T& value, std::string* out) {
   out->append(reinterpret_cast<const char*>(&value), sizeof(value));
 }
 
-// Whichever of them the class has.
+// Visits the tensors that the layer's class has.
 template <typename Layer>
 void VisitLayer(const Module& module, std::vector<const at::Tensor*>* found) {
   const auto& layer = static_cast<const Layer&>(module);
@@ -70,7 +70,7 @@ std::unordered_map<std::type_index, Visit> TableOf() {
   return {{typeid(Layers), &VisitLayer<Layers>}...};
 }
 
-// Null for classes of others.
+// Returns null for a class that is not one of PyTorch's layers.
 Visit VisitOf(const Module& module) {
   namespace nn = torch::nn;
   static const auto* const table = new std::unordered_map<std::type_index,
@@ -128,7 +128,7 @@ void ModuleWatch::InspectModule(const std::shared_ptr<Module>& module,
   if (known.visit != nullptr) {
     members_.clear();
     known.visit(*module, &members_);
-    // Each may be any of the registered ones, another tensor, or none.
+    // A member may be a registered tensor, another tensor, or undefined.
     for (const at::Tensor* const member : members_) {
       size_t same = first;
       while (same < registered && !(*tensors)[same].is_same(*member)) ++same;

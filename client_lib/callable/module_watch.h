@@ -1,11 +1,11 @@
-// What modules that a registered callable uses hold at a call, and what else of
-// them says which operators they call: the C++ side's counterpart of looking
-// through what a Python function refers to.
+// Reads, before each call of a registered callable, the state of the modules
+// that it uses. The Python package does the same for the objects that a Python
+// function refers to.
 //
-// Seen are, of the modules and all their submodules: which they are, whether
-// they are in training mode, their registered parameters and buffers, and the
-// public tensors of PyTorch's own layers, which a program may replace past the
-// registration (`linear->weight = other`).
+// For the modules and all their submodules, the state is their identity,
+// whether they are in training mode, their registered parameters and buffers,
+// and the public tensors of PyTorch's own layers, which a program may replace
+// without registering the new tensor (`linear->weight = other`).
 //
 // Thread-safe.
 #ifndef CLIENT_LIB_CALLABLE_MODULE_WATCH_H_
@@ -28,23 +28,23 @@ class ModuleWatch {
  public:
   using Modules = std::vector<std::shared_ptr<torch::nn::Module>>;
 
-  // Throws where there is none: it could be watched by nobody.
+  // Throws c10::Error if a module is null.
   explicit ModuleWatch(Modules modules);
 
-  // Appends the tensors that the modules hold now, and to `key` bytes that are
-  // equal as long as they are the same modules in the same modes, with as many
-  // tensors each.
+  // Appends the tensors that the modules hold now. Appends to `key` bytes that
+  // are equal as long as the modules, their modes and the number of tensors of
+  // each are the same.
   void Inspect(std::vector<at::Tensor>* tensors, std::string* key);
 
  private:
-  // Calls a visitor with the public tensors of a layer of PyTorch's.
+  // Appends the public tensors of a layer of PyTorch's.
   using VisitMembers = void (*)(const torch::nn::Module&,
                                 std::vector<const at::Tensor*>*);
   struct Known {
-    // Its address is no other module's while this is not expired.
+    // While this is not expired, no other module has the same address.
     std::weak_ptr<torch::nn::Module> module;
     uint64_t number = 0;
-    VisitMembers visit = nullptr;  // or null
+    VisitMembers visit = nullptr;  // null for other classes
   };
 
   void InspectModule(const std::shared_ptr<torch::nn::Module>& module,
@@ -58,9 +58,9 @@ class ModuleWatch {
   absl::flat_hash_map<const torch::nn::Module*, Known> known_
       ABSL_GUARDED_BY(mu_);
   uint64_t last_number_ ABSL_GUARDED_BY(mu_) = 0;
-  // Modules seen by the last Look().
+  // The number of modules that the last Inspect() visited.
   size_t seen_ ABSL_GUARDED_BY(mu_) = 0;
-  // Of one module; reused.
+  // A buffer for the members of one module.
   std::vector<const at::Tensor*> members_ ABSL_GUARDED_BY(mu_);
 };
 

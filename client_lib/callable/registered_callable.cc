@@ -29,19 +29,20 @@ using capture::CallableRegistration;
 using capture::CapturedCall;
 using Tensors = std::vector<at::Tensor>;
 
-// Captures of one key that came to nothing before it is given up.
+// The number of failed captures of one guard after which it is not captured
+// again.
 constexpr int kMaxFailures = 4;
-// Captures of calls that were not met before, more than there are calls that
-// were carried out again, before only every so many of them are captured: the
-// lengths of sequences, say, may return or not.
+// The number of captures without a match, in excess of replays, after which
+// only one in kCallsPerRareCapture new calls is captured. For example, the
+// lengths of sequences may or may not recur.
 constexpr int kMaxUnmatchedCaptures = 64;
 constexpr uint64_t kCallsPerRareCapture = 256;
 
-// This thread's.
+// The call that this thread captures, or null.
 thread_local CapturedCall* capturing = nullptr;
 
-// What the recording keeps using, but for generators, which are no callable's
-// own. Storages that are gone are left out.
+// Returns the live storages that the recording captures, without generators,
+// which belong to no callable.
 std::vector<StoragePtr> CapturedOf(const CallableRegistration& registration) {
   std::vector<StoragePtr> captured;
   for (size_t i = 0; i < registration.captured.size(); ++i) {
@@ -55,10 +56,11 @@ std::vector<StoragePtr> CapturedOf(const CallableRegistration& registration) {
   return captured;
 }
 
-// Of parameters, which autocast keeps until its outermost block ends: one made
-// before would be a tensor that nobody named, and one made meanwhile a tensor
-// that stays. Without them a parameter is cast once more. Not where there are
-// gradients: through two casts they add up in another order than through one.
+// Clears autocast's cache of cast parameters, which lives until its outermost
+// block ends. A cast from before the capture would be an unknown tensor, and
+// one from within it a tensor that stays. Casting a parameter again costs
+// little. The cache stays if gradients are recorded, because gradients through
+// two casts add up in another order than through one.
 void ClearCastCache() {
   if (!at::GradMode::is_enabled() &&
       at::autocast::is_autocast_cache_enabled() &&
@@ -67,7 +69,7 @@ void ClearCastCache() {
   }
 }
 
-// The memory that it takes, roughly.
+// Returns the approximate memory of the recording.
 size_t BytesOf(const Recording& recording) {
   size_t bytes = sizeof(recording);
   for (const RecordingPart& part : recording.parts) {
@@ -90,7 +92,7 @@ class RegisteredCallable::Impl {
   std::optional<Result> Replay(const std::string& key, const Tensors& arguments,
                                const Tensors& parameters) {
     NoteWork();
-    // Every operator is to be seen then.
+    // Every operator must be seen in these cases.
     if (debug::Has(debug::kEager) || !capture::FindCallInterceptor().empty()) {
       return std::nullopt;
     }
@@ -137,8 +139,7 @@ class RegisteredCallable::Impl {
       }
       return Refuse(
           "an argument is a tensor of this process, a wrapped tensor or a "
-          "named "
-          "tensor");
+          "named tensor");
     }
     if (NeedsGraph(arguments)) {
       return Refuse("autograd may need the graph of an argument");
@@ -156,7 +157,7 @@ class RegisteredCallable::Impl {
       if (found != entries_.end() && found->second.failures >= kMaxFailures) {
         return false;
       }
-      // Another capture would say nothing new.
+      // Another capture would give the same result.
       if (found != entries_.end() &&
           found->second.budget == Budget::kHeldBack) {
         statistics_.refusal = models_.refusal();
@@ -165,7 +166,7 @@ class RegisteredCallable::Impl {
       const bool returns = found != entries_.end() &&
                            found->second.registration != nullptr &&
                            !found->second.registration->confirmed;
-      // A function whose calls are never alike is not captured every time.
+      // This limits the captures of a function whose calls never recur.
       if (!returns && !MayCapture(skipped_calls)) {
         statistics_.refusal = "no call equals an earlier one";
         return false;
@@ -201,7 +202,8 @@ class RegisteredCallable::Impl {
     if (before != nullptr) {
       begun->input_gradients = capture::GradientInputs(*before, parameters);
     } else if (failed_before) {
-      // It may have used gradients and dropped them, which kept ones cannot be.
+      // The failed call may have used gradients and then dropped them. Such
+      // gradients must be inputs, because captured storages have to stay.
       for (uint32_t i = 0; i < parameters.size(); ++i) {
         const at::Tensor& gradient = begun->gradients_before[i];
         if (capture::IsRemote(gradient) && gradient.has_storage() &&
@@ -227,12 +229,12 @@ class RegisteredCallable::Impl {
         capturing != nullptr,
         "this thread captures no call: Begin() must return true before End()");
     const std::unique_ptr<CapturedCall> ended = Stop();
-    // Whatever is thrown, the lane goes on without being recorded.
+    // If anything throws, the lane stops recording.
     const absl::Cleanup finish = [&ended] {
       ended->device->DropRecording(ended->lane);
     };
     ClearCastCache();
-    // What an operator did says more.
+    // A refusal of an operator is more precise.
     if (ended->observer->refusal().empty()) {
       if (std::string what = ended->before.FirstChange(ended->arguments);
           !what.empty()) {
@@ -240,7 +242,8 @@ class RegisteredCallable::Impl {
         return 0;
       }
       if (ended->before.CpuGeneratorChanged()) {
-        // The next call may be one during which no other thread draws.
+        // During the next call no other thread may draw, so this is no failure
+        // of the guard.
         Refuse(
             "it seeds or draws from PyTorch's generator of this process, or "
             "another thread did so during the call");
@@ -274,7 +277,8 @@ class RegisteredCallable::Impl {
   }
 
   void Forget() {
-    absl::flat_hash_map<std::string, Entry> forgotten;  // without the lock
+    absl::flat_hash_map<std::string, Entry>
+        forgotten;  // destroyed without the lock
     {
       MutexLock lock(&mu_);
       forgotten.swap(entries_);
@@ -302,11 +306,12 @@ class RegisteredCallable::Impl {
   }
 
  private:
-  // Whether the worker counts what the entry's calls keep using.
+  // Returns whether the worker has admitted the storages that the entry's calls
+  // capture.
   enum class Budget {
     kUnknown,
     kAdmitted,
-    kHeldBack,  // it has no room for it, or another thread asks
+    kHeldBack,  // the budget has no room, or another thread asks
   };
   struct Entry {
     std::shared_ptr<const CallableRegistration> registration;
@@ -316,12 +321,12 @@ class RegisteredCallable::Impl {
     size_t bytes = 0;
   };
 
-  // Has the worker count what the callable keeps using, before its first call
-  // is carried out as a whole. False: this one is not to be.
+  // Registers the storages that the callable captures with the worker, before
+  // its first replay. Returns false if this call must not be replayed.
   bool AdmitModel(
       const std::string& guard,
       const std::shared_ptr<const CallableRegistration>& registration) {
-    // Carrying it out will say that it is stale.
+    // The replay will report that the recording is stale.
     if (absl::c_any_of(
             registration->recording->kept,
             [](const StoragePtr& storage) { return storage->dead(); })) {
@@ -351,7 +356,7 @@ class RegisteredCallable::Impl {
                       CapturedOf(*registration), std::move(all));
     MutexLock lock(&mu_);
     const auto found = entries_.find(guard);
-    // Another thread may have captured it anew.
+    // Another thread may have captured the call again.
     if (found != entries_.end() && found->second.registration == registration) {
       Budget& budget = found->second.budget;
       if (admitted && budget == Budget::kHeldBack) statistics_.refusal.clear();
@@ -379,7 +384,7 @@ class RegisteredCallable::Impl {
     if (before != nullptr && capture::SameCalls(*before, *registration)) {
       registration->confirmed = true;
       for (size_t i = 0; i < registration->inputs.size(); ++i) {
-        // What never changed may be used under another name, too.
+        // An input that was another storage this time may be any storage.
         if (registration->inputs[i].get() != before->inputs[i].get()) {
           registration->inputs[i] = StoragePtr();
         }
@@ -393,7 +398,8 @@ class RegisteredCallable::Impl {
     entry.budget = Budget::kUnknown;
   }
 
-  // Whether what is done with the arguments may belong to a graph around it.
+  // Returns whether results of the call may belong to an autograd graph that
+  // continues outside.
   static bool NeedsGraph(const Tensors& arguments) {
     return at::GradMode::is_enabled() &&
            absl::c_any_of(arguments, [](const at::Tensor& tensor) {
@@ -401,8 +407,9 @@ class RegisteredCallable::Impl {
            });
   }
 
-  // Whether a graph that was made before is gone through, or made longer: which
-  // values it keeps is not known. Those of leaves begin here.
+  // Returns whether the call may use or extend an autograd graph that existed
+  // before, whose saved values are unknown. The graphs of leaves begin in the
+  // call.
   static bool LeadsToGraph(const Tensors& parameters) {
     return at::GradMode::is_enabled() &&
            absl::c_any_of(parameters, [](const at::Tensor& tensor) {
@@ -441,8 +448,8 @@ class RegisteredCallable::Impl {
     models_.Retain(DevicesInUse());
   }
 
-  // Whether a call that was not met before is to be captured, behind so many
-  // others about which nobody asked.
+  // Returns whether a new call is captured, after `skipped_calls` for which
+  // this was not asked.
   bool MayCapture(uint64_t skipped_calls) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     if (unmatched_captures_ < kMaxUnmatchedCaptures) {
       ++unmatched_captures_;
@@ -454,7 +461,7 @@ class RegisteredCallable::Impl {
     return true;
   }
 
-  // The entry for what takes so many bytes, in the place of others if need be.
+  // Returns the guard's entry, now of this size. It may evict other entries.
   Entry& FindOrAdd(const std::string& guard, size_t recording_bytes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     Entry& entry = entries_[guard];
@@ -478,7 +485,7 @@ class RegisteredCallable::Impl {
     entries_.erase(oldest);
   }
 
-  // Has a lock of its own.
+  // This object has its own lock.
   capture::CallableModels models_;
   mutable Mutex mu_;
   absl::flat_hash_map<std::string, Entry> entries_ ABSL_GUARDED_BY(mu_);

@@ -86,8 +86,8 @@ class SideEffectSnapshot {
   // Returns a human-readable description of the first change, or an empty
   // string.
   std::string FirstChange(const std::vector<at::Tensor>& arguments) const;
-  // Whether PyTorch's default CPU generator has changed its state. Another
-  // thread may have done that.
+  // Returns whether PyTorch's default CPU generator has changed its state.
+  // Another thread may have done that.
   bool CpuGeneratorChanged() const;
 
  private:

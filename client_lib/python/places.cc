@@ -7,7 +7,8 @@ namespace {
 
 namespace py = pybind11;
 
-// Borrowed; an entry is a tuple of at least this many.
+// Returns a borrowed element of an entry, which must be a tuple with at least
+// `index` + 1 elements.
 PyObject* Part(PyObject* entry, Py_ssize_t index) {
   if (!PyTuple_Check(entry) || PyTuple_GET_SIZE(entry) <= index) {
     throw py::type_error("not a place");
@@ -15,7 +16,8 @@ PyObject* Part(PyObject* entry, Py_ssize_t index) {
   return PyTuple_GET_ITEM(entry, index);
 }
 
-// What dict.get() returns, borrowed: whatever the class of a dictionary says.
+// Returns the borrowed result of dict.get(), whatever methods the dictionary's
+// class has.
 PyObject* ItemOf(PyObject* dictionary, PyObject* key, PyObject* absent) {
   if (!PyDict_Check(dictionary)) throw py::type_error("not a dictionary");
   PyObject* const item = PyDict_GetItemWithError(dictionary, key);
@@ -30,7 +32,7 @@ bool IsTrue(py::handle thing) {
   return is_true == 1;
 }
 
-// Whether all collections are empty.
+// Returns whether all collections are empty.
 bool AreEmpty(const py::list& collections) {
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(collections.ptr()); ++i) {
     if (IsTrue(PyList_GET_ITEM(collections.ptr(), i))) return false;
@@ -38,8 +40,8 @@ bool AreEmpty(const py::list& collections) {
   return true;
 }
 
-// Whether dictionaries have what they had; `items` has for each (dictionary,
-// keys, things).
+// Returns whether dictionaries have their former items. `items` lists
+// (dictionary, keys, things).
 bool HoldItems(const py::dict& items, py::handle absent) {
   Py_ssize_t position = 0;
   PyObject* entry = nullptr;
@@ -60,7 +62,7 @@ bool HoldItems(const py::dict& items, py::handle absent) {
   return true;
 }
 
-// What is in a class, whatever its metaclass says.
+// Returns the contents of a class, whatever its metaclass says.
 py::object ContentsOf(PyTypeObject* kind) {
 #if PY_VERSION_HEX >= 0x030C0000
   return py::reinterpret_steal<py::object>(PyType_GetDict(kind));
@@ -69,8 +71,8 @@ py::object ContentsOf(PyTypeObject* kind) {
 #endif
 }
 
-// Whether classes have the members that they had, in order; of (class, names,
-// members).
+// Returns whether classes have their former members in the same order. The list
+// has (class, names, members).
 bool HoldMembers(const py::list& classes) {
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(classes.ptr()); ++i) {
     PyObject* const entry = PyList_GET_ITEM(classes.ptr(), i);
@@ -98,8 +100,8 @@ bool HoldMembers(const py::list& classes) {
   return true;
 }
 
-// Whether dictionaries have the very values that they had, and `others` are
-// those behind them; places are (dictionary, key).
+// Returns whether dictionaries have exactly their former values. `places` lists
+// (dictionary, key), and `others` has further values to compare after them.
 bool HoldValues(const py::list& places, const py::list& others,
                 const py::tuple& values, const py::tuple& kinds,
                 py::handle absent) {
@@ -138,7 +140,7 @@ py::tuple ValuesOf(const py::list& places, py::handle absent) {
   return values;
 }
 
-// Whether objects, in order, are of these classes.
+// Returns whether the objects are of these classes, in order.
 bool AreOf(const py::list& objects, const py::list& classes) {
   const Py_ssize_t count = PyList_GET_SIZE(objects.ptr());
   if (PyList_GET_SIZE(classes.ptr()) != count) return false;
@@ -151,7 +153,8 @@ bool AreOf(const py::list& objects, const py::list& classes) {
   return true;
 }
 
-// Whether attributes are what they were; of (object, name, thing).
+// Returns whether attributes have their former values. The list has (object,
+// name, thing).
 bool HoldAttributes(const py::list& attributes) {
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(attributes.ptr()); ++i) {
     PyObject* const attribute = PyList_GET_ITEM(attributes.ptr(), i);
@@ -164,7 +167,7 @@ bool HoldAttributes(const py::list& attributes) {
   return true;
 }
 
-// Whether each owner, in order, has its __dict__ yet.
+// Returns whether each owner still has its __dict__, in order.
 bool HoldDictionaries(const py::list& owners, const py::list& dictionaries) {
   static PyObject* const name = PyUnicode_InternFromString("__dict__");
   const Py_ssize_t count = PyList_GET_SIZE(owners.ptr());
@@ -193,7 +196,8 @@ bool HasKeys(PyObject* mapping, PyObject* keys, py::handle is_other_key) {
     }
     if (index == length) return true;
   }
-  // Its own order, and equal keys that are other objects.
+  // This compares any collection in its own order, and accepts equal keys that
+  // are other objects.
   index = 0;
   for (const py::handle key : py::reinterpret_borrow<py::object>(mapping)) {
     if (index == length) return false;
@@ -205,8 +209,8 @@ bool HasKeys(PyObject* mapping, PyObject* keys, py::handle is_other_key) {
   return index == length;
 }
 
-// Whether mappings or sets have the keys that they had, in order; of (mapping
-// or set, keys).
+// Returns whether mappings and sets have their former keys in the same order.
+// The list has (mapping or set, keys).
 bool HoldKeys(const py::list& collections, py::handle is_other_key) {
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(collections.ptr()); ++i) {
     PyObject* const collection = PyList_GET_ITEM(collections.ptr(), i);

@@ -51,7 +51,7 @@ class ReadyQueue {
  private:
   Mutex mu_;
   CondVar changed_;
-  // Its size is bounded by the number of unfinished reads with a callback.
+  // The queue is bounded by the number of unfinished reads with a callback.
   std::deque<uint64_t> numbers_ ABSL_GUARDED_BY(mu_);
   bool stopped_ ABSL_GUARDED_BY(mu_) = false;
 };

@@ -1,5 +1,5 @@
-// The CPU's fused kernels: scaled dot product attention, and what modules of
-// transformers take for inference.
+// Rules for the CPU's fused kernels: scaled dot product attention, and the
+// kernels that transformer modules use for inference.
 #include "client_lib/shape/rule_table.h"
 #include "client_lib/shape/stride_inference.h"
 #include "client_lib/shape/type_promotion.h"
@@ -9,7 +9,8 @@ namespace {
 
 using c10::ScalarType;
 
-// (batch, heads, rows, width) stored as (batch, rows, heads, width).
+// Returns sizes (batch, heads, rows, width) that are stored as (batch, rows,
+// heads, width).
 ResultMeta HeadsInside(ScalarType dtype, const at::Tensor& query,
                        int64_t width) {
   return Transpose(
@@ -31,7 +32,7 @@ Results FlashAttention(const CallArguments& args) {
   TORCH_CHECK(query.size(3) == value.size(3) && key.size(3) == value.size(3),
               "scaled_dot_product_attention_flash_attention: Q/K/V should have "
               "the same head size");
-  // The kernel would read beside them.
+  // The kernel would read out of bounds.
   TORCH_CHECK(key.size(2) == value.size(2), "key has ", key.size(2),
               " rows, value ", value.size(2));
   const ScalarType accumulate = query.scalar_type() == ScalarType::Double
@@ -50,7 +51,7 @@ Results FlashAttentionBackward(const CallArguments& args) {
   return {gradient(1), gradient(2), gradient(3)};
 }
 
-// Whether the projections of `embedding` columns fit the weights.
+// Checks that the weights project `embedding` columns.
 void CheckProjections(const at::Tensor& query, int64_t embedding, int64_t heads,
                       const at::Tensor& weight, const at::Tensor& bias,
                       const at::Tensor& out_weight) {

@@ -17,7 +17,8 @@ at::ScalarType Accumulates(at::ScalarType dtype) {
   return dtype == at::kDouble ? at::kDouble : at::kFloat;
 }
 
-// Heads as models make them: (batch, rows, heads * width) seen as heads.
+// Returns heads as models create them: (batch, rows, heads * width) viewed as
+// (batch, heads, rows, width).
 at::Tensor Heads(int64_t batch, int64_t heads, int64_t rows, int64_t width,
                  at::ScalarType dtype = at::kFloat) {
   return Make({batch, rows, heads * width}, dtype)
@@ -72,7 +73,7 @@ TEST(AttentionRulesTest, RejectWhatTheKernelRejects) {
   CheckRejected(kForward, {q.to(at::kLong), q.to(at::kLong), q.to(at::kLong)});
 }
 
-// The CPU's kernel would read beside the values.
+// The CPU's kernel would read beyond the values.
 TEST(AttentionRulesTest, AsManyValuesAsKeys) {
   const at::Tensor q = Heads(2, 4, 5, 8);
   EXPECT_THROW((*FindShapeRule(kForward))(

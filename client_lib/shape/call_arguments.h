@@ -1,4 +1,4 @@
-// The arguments of one boxed call, read by position in the types that shape
+// Reads the arguments of one boxed call by position, in the types that shape
 // rules need.
 #ifndef CLIENT_LIB_SHAPE_CALL_ARGUMENTS_H_
 #define CLIENT_LIB_SHAPE_CALL_ARGUMENTS_H_
@@ -17,13 +17,13 @@
 
 namespace djinn {
 
-// A view: the values must outlive it. Reading a position in a type that its
-// value does not have throws c10::Error.
+// Refers to the values, which must outlive it. Reading a value in a type that
+// it does not have throws c10::Error.
 class CallArguments {
  public:
   explicit CallArguments(c10::ArrayRef<c10::IValue> values) : values_(values) {}
 
-  // Neither None nor an undefined tensor.
+  // Returns whether the argument is neither None nor an undefined tensor.
   bool Has(size_t index) const {
     const c10::IValue& value = values_[index];
     return !value.isNone() &&
@@ -52,10 +52,11 @@ class CallArguments {
   c10::ArrayRef<c10::IValue> List(size_t index) const {
     return values_[index].toListRef();
   }
-  // Empty if the argument is None.
+  // Returns an empty list if the argument is None.
   c10::DimVector Integers(size_t index) const;
   std::vector<bool> Booleans(size_t index) const;
-  // The elements of a Tensor[] or Tensor?[]; undefined where None.
+  // Returns the elements of a Tensor[] or Tensor?[]. An element that is None
+  // becomes an undefined tensor.
   std::vector<at::Tensor> Tensors(size_t index) const;
 
  private:

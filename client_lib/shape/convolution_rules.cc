@@ -1,4 +1,5 @@
-// Convolutions, whole or as the one operator below them, and their gradients.
+// Rules for convolutions, whole and as the one operator below them, and their
+// gradients.
 #include <algorithm>
 #include <optional>
 #include <string>
@@ -16,7 +17,7 @@ using c10::DimVector;
 using c10::MemoryFormat;
 using c10::ScalarType;
 
-// One convolution over inputs with a batch dimension.
+// A convolution over inputs with a batch dimension.
 struct Convolution {
   ResultMeta input, weight;
   std::optional<ResultMeta> bias;
@@ -29,7 +30,7 @@ struct Convolution {
   }
 };
 
-// A single value stands for every spatial dimension.
+// Repeats a single value for every spatial dimension.
 DimVector Expanded(DimVector values, int64_t rank, const char* name) {
   if (values.size() == 1) values.resize(rank, values[0]);
   TORCH_CHECK(static_cast<int64_t>(values.size()) == rank, "expected ", name,
@@ -101,8 +102,9 @@ DimVector OutputSizes(const Convolution& conv) {
   return sizes;
 }
 
-// The CPU's convolutions of images write channels-last if the input or the
-// weight is; volumes only in oneDNN, which leaves doubles alone.
+// Returns the memory format of the output. The CPU's convolutions of images
+// write channels-last if the input or the weight is channels-last. Those of
+// volumes do so only in oneDNN, which does not support doubles.
 MemoryFormat Format(const ResultMeta& input, const ResultMeta& weight,
                     bool in_onednn) {
   const MemoryFormat formats[] = {SuggestFormat(input), SuggestFormat(weight)};
@@ -120,9 +122,9 @@ bool AllOnes(const DimVector& values) {
 
 enum class Threads { kOne, kSeveral };
 
-// Whether oneDNN takes the convolution: small ones of a single sample are
-// faster without, and so are, with one thread, those that are but products of
-// matrices.
+// Returns whether oneDNN computes the convolution. The CPU avoids it for small
+// convolutions of a single sample and, with one thread, for those that are only
+// matrix products, because they are faster without it.
 bool RunsInOneDnn(const Convolution& conv, Threads threads) {
   const auto& input = conv.input.sizes;
   const auto& weight = conv.weight.sizes;
@@ -150,7 +152,7 @@ bool RunsInOneDnn(const Convolution& conv, Threads threads) {
              20480;
 }
 
-// A convolution of sequences is one of images of height 1.
+// Treats a convolution of sequences as one of images of height 1.
 ResultMeta AsImage(const ResultMeta& sequence) {
   return Unsqueeze(sequence, 2);
 }
@@ -175,8 +177,8 @@ ResultMeta InSpatialFormat(ScalarType dtype, const DimVector& sizes,
   return Squeeze(InFormat(dtype, image, format), 2);
 }
 
-// The gradient of the weight. Outside oneDNN it is laid out as the weight
-// itself suggests, once that is in the format of the convolution.
+// Returns the gradient of the weight. Outside of oneDNN its strides are those
+// that the weight suggests, once the weight is in the convolution's format.
 ResultMeta WeightGradient(const Convolution& conv, Threads threads) {
   MemoryFormat format = FormatOf(conv, threads);
   const bool sequence = conv.spatial_rank() == 1;
@@ -187,7 +189,7 @@ ResultMeta WeightGradient(const Convolution& conv, Threads threads) {
   return InSpatialFormat(weight.dtype, conv.weight.sizes, format);
 }
 
-// Strides of dimensions that are never stepped over do not count.
+// Ignores the strides of dimensions of size 1.
 bool SameLayout(const ResultMeta& a, const ResultMeta& b) {
   if (NumElements(a) == 0) return true;
   for (size_t d = 0; d < a.sizes.size(); ++d) {
@@ -196,7 +198,8 @@ bool SameLayout(const ResultMeta& a, const ResultMeta& b) {
   return true;
 }
 
-// What `layout` gives for a number of threads, which is the worker's affair.
+// Returns the result of `layout` if it is the same for any number of threads,
+// and otherwise an unknown layout, because only the worker knows its threads.
 template <typename Layout>
 ResultMeta ForAnyThreads(Layout layout) {
   ResultMeta result = layout(Threads::kSeveral);
@@ -204,7 +207,7 @@ ResultMeta ForAnyThreads(Layout layout) {
   return result;
 }
 
-// Fresh memory of `sizes` in the format of the convolution.
+// Returns new memory of `sizes` in the convolution's format.
 ResultMeta InFormatOf(const Convolution& conv, const DimVector& sizes) {
   return ForAnyThreads([&](Threads threads) {
     return InSpatialFormat(conv.input.dtype, sizes, FormatOf(conv, threads));
@@ -238,7 +241,8 @@ Results ConvolutionRule(const CallArguments& args) {
   return {Output(conv)};
 }
 
-// The output of a whole convolution, whose input may lack the batch dimension.
+// Returns the output of a whole convolution, whose input may lack the batch
+// dimension.
 Results Batched(Convolution conv, const char* op) {
   const int64_t rank = conv.spatial_rank();
   const int64_t dims = conv.input.sizes.size();
@@ -255,7 +259,7 @@ void CheckRank(const Convolution& conv, int64_t rank) {
               " dimensions, but got ", conv.weight.sizes.size());
 }
 
-// conv1d, conv2d, conv3d.
+// The rule for conv1d, conv2d and conv3d.
 Results WholeConvolution(const CallArguments& args, int64_t rank) {
   Convolution conv = Read(args);
   CheckRank(conv, rank);
@@ -267,7 +271,7 @@ Results WholeConvolution(const CallArguments& args, int64_t rank) {
   return Batched(std::move(conv), "convolution");
 }
 
-// The same with a name for the padding.
+// The rule for convolutions whose padding is named.
 Results NamedPadding(const CallArguments& args, int64_t rank) {
   Convolution conv = Read(args);
   CheckRank(conv, rank);
@@ -281,7 +285,8 @@ Results NamedPadding(const CallArguments& args, int64_t rank) {
               "Invalid padding string: '", padding, "'");
   if (padding == "valid") return Batched(std::move(conv), "convolution");
 
-  // An odd total is padded by one more at the end, beforehand.
+  // If the total padding is odd, the input is first padded by one more at its
+  // end.
   const bool batched =
       static_cast<int64_t>(conv.input.sizes.size()) == rank + 2;
   if (!batched) conv.input = Unsqueeze(conv.input, 0);
@@ -304,7 +309,7 @@ Results NamedPadding(const CallArguments& args, int64_t rank) {
   return {batched ? output : Squeeze(output, 0)};
 }
 
-// conv_transpose1d, conv_transpose2d, conv_transpose3d.
+// The rule for conv_transpose1d, conv_transpose2d and conv_transpose3d.
 Results WholeTransposed(const CallArguments& args, int64_t rank) {
   Convolution conv = Read(args);
   CheckRank(conv, rank);
@@ -317,7 +322,8 @@ Results WholeTransposed(const CallArguments& args, int64_t rank) {
   return Batched(std::move(conv), "transposed convolution");
 }
 
-// (grad_input, grad_weight, grad_bias), each where asked for.
+// Returns (grad_input, grad_weight, grad_bias). A gradient that is not asked
+// for is undefined.
 Results ConvolutionBackward(const CallArguments& args) {
   const at::Tensor& grad = args.Tensor(0);
   Convolution conv;

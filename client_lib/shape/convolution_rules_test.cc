@@ -11,7 +11,7 @@ c10::IValue Same(int64_t value, int64_t rank) {
   return Ints(Sizes(rank, value));
 }
 
-// With one thread, kernels of size 1 take another way.
+// With one thread, kernels of size 1 are computed in another way.
 void CheckConvolution(const std::string& name,
                       std::vector<c10::IValue> arguments) {
   const size_t weight = name == "aten::convolution_backward" ? 2 : 1;
@@ -55,7 +55,7 @@ void ForEachCase(at::ScalarType dtype, Body body) {
   }
 }
 
-// Where nothing else is said, several threads run a convolution.
+// Tests run convolutions with several threads by default.
 class ConvolutionRulesTest : public ::testing::Test {
  protected:
   static void SetUpTestSuite() { at::set_num_threads(2); }
@@ -65,7 +65,8 @@ TEST_F(ConvolutionRulesTest, FollowInputAndWeight) {
   for (at::ScalarType dtype : {at::kFloat, at::kDouble, at::kBFloat16}) {
     ForEachCase(dtype, [&](const at::Tensor& input, const at::Tensor& weight,
                            int64_t groups, int64_t rank) {
-      // Whether oneDNN takes bfloat16 volumes depends on the processor.
+      // Returns whether oneDNN supports bfloat16 volumes depends on the
+      // processor.
       if (dtype == at::kBFloat16 && rank == 3) return;
       for (int64_t stride : {1, 2}) {
         for (int64_t dilation : {1, 2}) {

@@ -1,4 +1,4 @@
-// Operators that make tensors from numbers, and random draws.
+// Rules for operators that create tensors from numbers, and for random draws.
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -16,7 +16,7 @@ using c10::ScalarType;
 
 ScalarType DefaultType() { return c10::get_default_dtype_as_scalartype(); }
 
-// A window function's samples.
+// Returns the samples of a window function.
 Results Window(const CallArguments& args, size_t dtype_index) {
   TORCH_CHECK(args.Integer(0) >= 0,
               "window requires non-negative window_length, got window_length=",
@@ -29,7 +29,7 @@ Results Window(const CallArguments& args, size_t dtype_index) {
 }
 
 void AddWindowRules(RuleTable* table) {
-  // Each overload takes one number more before the dtype.
+  // Each overload takes one more number before the dtype.
   const std::vector<std::vector<std::string>> by_dtype_index = {
       {},
       {"aten::bartlett_window", "aten::blackman_window", "aten::hann_window",
@@ -75,7 +75,8 @@ Results ArangeStep(const CallArguments& args) {
                   args.DtypeIfAny(3));
 }
 
-// Unlike arange, `end` is within; the type is not inferred from the numbers.
+// The range includes `end`, unlike arange's, and the numbers do not decide the
+// dtype.
 Results RangeOf(const c10::Scalar& start, const c10::Scalar& end,
                 const c10::Scalar& step, ScalarType dtype) {
   at::native::arange_check_bounds(start, end, step);
@@ -97,15 +98,15 @@ Results RangeStep(const CallArguments& args) {
                  args.DtypeOr(3, DefaultType()));
 }
 
-// linspace(start, end, steps, ...) and logspace(start, end, steps, base, ...)
-// with tensors for bounds, of which PyTorch reads the values.
+// The rule for linspace(start, end, steps, ...) and logspace(start, end, steps,
+// base, ...) with tensors as bounds, whose values PyTorch reads.
 Results Spaced(const CallArguments& args, size_t dtype_index) {
   TORCH_CHECK(args.Integer(2) >= 0, "number of steps must be non-negative");
   return {
       Contiguous(args.DtypeOr(dtype_index, DefaultType()), {args.Integer(2)})};
 }
 
-// The same between numbers, of which complex ones show.
+// The same rule for bounds that are numbers. Complex ones decide the dtype.
 Results SpacedNumbers(const CallArguments& args, size_t dtype_index) {
   const bool complex = args.Scalar(0).isComplex() || args.Scalar(1).isComplex();
   const ScalarType dtype = args.DtypeOr(
@@ -132,7 +133,7 @@ Results EyeRectangle(const CallArguments& args) {
                      {args.Integer(0), args.Integer(1)})};
 }
 
-// Elements on and below the diagonal.
+// Returns the number of elements on and below the diagonal.
 int64_t TriangleSize(int64_t rows, int64_t columns, int64_t offset) {
   int64_t size = 0;
   for (int64_t row = 0; row < rows; ++row) {
@@ -164,7 +165,8 @@ Results NormalTensors(const CallArguments& args) {
                  Broadcast(args.Tensor(0).sizes(), args.Tensor(1).sizes()))};
 }
 
-// The size of the first operand, whatever the layouts.
+// The result is contiguous and has the first operand's sizes, whatever the
+// layouts.
 Results Binomial(const CallArguments& args) {
   CheckSameType("binomial", {args.Tensor(0), args.Tensor(1)});
   return ContiguousLikeFirst(args);

@@ -1,4 +1,4 @@
-// Fourier transforms, as MKL runs them on a CPU.
+// Rules for Fourier transforms, as MKL computes them on a CPU.
 #include <algorithm>
 #include <numeric>
 #include <vector>
@@ -17,8 +17,8 @@ bool SlowerIn(const DimVector& strides, int64_t left, int64_t right) {
   return strides[left] > strides[right];
 }
 
-// The transformed dimensions, slowest first; the last stays last if
-// `keep_last`.
+// Returns the transformed dimensions, slowest first. If `keep_last`, the last
+// one stays last.
 DimVector Sorted(const ResultMeta& self, DimVector dims, bool keep_last) {
   std::sort(dims.begin(), dims.end() - (keep_last ? 1 : 0),
             [&](int64_t left, int64_t right) {
@@ -27,8 +27,8 @@ DimVector Sorted(const ResultMeta& self, DimVector dims, bool keep_last) {
   return dims;
 }
 
-// The transformed dimensions come out contiguous in their order; around them
-// the others, in the order of the operand's strides.
+// The transformed dimensions are contiguous in their order. The others surround
+// them in the order of the operand's strides.
 ResultMeta Transform(const ResultMeta& self, ScalarType dtype,
                      const DimVector& sizes, const DimVector& dims) {
   const int64_t rank = self.sizes.size();
@@ -36,7 +36,8 @@ ResultMeta Transform(const ResultMeta& self, ScalarType dtype,
   for (int64_t dim : dims) transformed[dim] = true;
   DimVector order(rank);
   std::iota(order.begin(), order.end(), 0);
-  // The same algorithms as PyTorch's, since neither is stable.
+  // These are PyTorch's own algorithms. Neither is stable, so others could give
+  // another order.
   const auto batch_end =
       std::partition(order.begin(), order.end(),
                      [&](int64_t dim) { return !transformed[dim]; });

@@ -1,5 +1,5 @@
-// Functional operators over lists of tensors: each result is what the operator
-// gives for one element.
+// Rules for functional operators over lists of tensors: each result is the
+// operator's result for one element.
 #include <string>
 #include <utility>
 #include <vector>
@@ -56,12 +56,12 @@ ResultMeta OnePair(const at::Tensor& left, const at::Tensor& right,
   return Elementwise(common, {Describe(left), Describe(right)}, common);
 }
 
-// How a binary operator takes part in these rules.
+// The properties of a binary operator in these rules.
 struct BinaryOperator {
   const char* name;
-  // Integers give the default floating-point type.
+  // True if integers give the default floating-point dtype.
   bool floating = false;
-  // A scalar becomes a tensor of no dimensions, as a second operand.
+  // True if a scalar becomes a second operand without dimensions.
   bool scalar_is_operand = false;
 };
 
@@ -131,7 +131,7 @@ Results ListAndScalars(const BinaryOperator& op, const CallArguments& args) {
   return results;
 }
 
-// addcmul and addcdiv, whatever the factor is given as.
+// The rule for addcmul and addcdiv, in every form of the factor.
 Results Ternary(const CallArguments& args) {
   const auto selves = args.Tensors(0), first = args.Tensors(1),
              second = args.Tensors(2);
@@ -148,7 +148,7 @@ Results Ternary(const CallArguments& args) {
   return results;
 }
 
-// lerp with one weight for all elements of a tensor.
+// The rule for lerp with one weight for all elements of a tensor.
 Results LerpScalar(const CallArguments& args) {
   const auto selves = args.Tensors(0), ends = args.Tensors(1);
   CheckSizes(selves.size(), ends.size());

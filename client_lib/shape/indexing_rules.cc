@@ -1,4 +1,4 @@
-// Operators that pick, place, repeat or reorder elements.
+// Rules for operators that select, place, repeat or reorder elements.
 #include "c10/core/WrapDimMinimal.h"
 #include "client_lib/shape/rule_table.h"
 #include "client_lib/shape/stride_inference.h"
@@ -37,7 +37,7 @@ Results IndexSelect(const CallArguments& args) {
   return {Contiguous(self.scalar_type(), sizes)};
 }
 
-// A mask stands for as many indices as it has dimensions, which it must match.
+// Checks that each mask has the sizes of the dimensions that it indexes.
 void CheckMasks(const at::Tensor& self,
                 const std::vector<at::Tensor>& indices) {
   int64_t place = 0;
@@ -82,8 +82,8 @@ Results EmbeddingDenseBackward(const CallArguments& args) {
   return {Contiguous(grad.scalar_type(), {args.Integer(2), grad.size(-1)})};
 }
 
-// What the weight's rows have to be for the sums to be computed without noting
-// the bag of each index.
+// Returns whether the kernel can sum the weight's rows without noting the bag
+// of each index.
 bool SumsDirectly(const at::Tensor& weight, const at::Tensor& scale,
                   int64_t padding_index) {
   const ScalarType dtype = weight.scalar_type();
@@ -95,7 +95,7 @@ bool SumsDirectly(const at::Tensor& weight, const at::Tensor& scale,
 
 enum BagMode : int64_t { kSum = 0, kMean = 1, kMax = 2 };
 
-// (output, offset2bag, bag_size, max_indices) of a call whose arguments begin
+// Returns (output, offset2bag, bag_size, max_indices) for arguments that begin
 // with (weight, indices, offsets, scale_grad_by_freq, mode, sparse,
 // per_sample_weights, include_last_offset).
 Results EmbeddingBag(const CallArguments& args, int64_t padding_index,
@@ -119,7 +119,7 @@ Results EmbeddingBag(const CallArguments& args, int64_t padding_index,
               "include_last_offset: number of offset should be at least 1");
   const int64_t bags = offsets.size(0) - (include_last ? 1 : 0);
 
-  // Indices of either type are promoted to the wider of the two.
+  // Indices are promoted to the wider of the two dtypes.
   const ScalarType index_type =
       indices.scalar_type() == ScalarType::Long ||
               offsets.scalar_type() == ScalarType::Long
@@ -145,7 +145,7 @@ Results EmbeddingBagDenseBackward(const CallArguments& args) {
   return {Contiguous(grad.scalar_type(), {args.Integer(5), grad.size(1)})};
 }
 
-// As many elements as the mask selects, which only the worker knows.
+// The number of selected elements depends on the mask's values.
 Results MaskedSelect(const CallArguments& args) {
   const ScalarType mask = args.Tensor(1).scalar_type();
   TORCH_CHECK(mask == ScalarType::Bool || mask == ScalarType::Byte,
@@ -176,7 +176,8 @@ Results Flip(const CallArguments& args) {
   return {EmptyLike(self.scalar_type(), self)};
 }
 
-// A roll by one dimension joins two slices, whose common format the result has.
+// Rolling one dimension concatenates two slices, and the result has their
+// common format.
 ResultMeta RollOne(const ResultMeta& meta, int64_t shift, int64_t dim) {
   TORCH_CHECK_INDEX(!meta.sizes.empty(), "Dimension specified as ", dim,
                     " but tensor has no dimensions");
@@ -197,7 +198,7 @@ Results Roll(const CallArguments& args) {
   const DimVector shifts = args.Integers(1), dims = args.Integers(2);
   TORCH_CHECK(!shifts.empty(), "`shifts` required");
   if (dims.empty() && shifts.size() == 1) {
-    // As one long dimension.
+    // The tensor is rolled as one long dimension.
     if (meta.sizes.size() == 1 && NumElements(meta) == 0) return {meta};
     return {Contiguous(meta.dtype, meta.sizes)};
   }
@@ -211,7 +212,7 @@ Results Roll(const CallArguments& args) {
   return {meta};
 }
 
-// A quarter turn is a flip of one dimension, seen transposed.
+// A quarter turn flips one dimension and transposes the result.
 Results Rotate90(const CallArguments& args) {
   const at::Tensor& self = args.Tensor(0);
   const DimVector dims = args.Integers(2);
@@ -304,9 +305,9 @@ Results UnfoldCopy(const CallArguments& args) {
   return {Contiguous(self.scalar_type(), sizes)};
 }
 
-// The sizes of self indexed by tensors, some of which may be left out: theirs,
-// broadcast, in place of the dimensions they index, or in front if those are
-// not together.
+// Returns the sizes of self indexed by tensors, of which some may be undefined.
+// The broadcast sizes of the indices replace the dimensions that they index.
+// They come first if those dimensions are not adjacent.
 DimVector IndexedSizes(const at::Tensor& self,
                        const std::vector<at::Tensor>& indices) {
   TORCH_CHECK_INDEX(static_cast<int64_t>(indices.size()) <= self.dim(),

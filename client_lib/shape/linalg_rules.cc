@@ -1,4 +1,4 @@
-// Linear algebra and distances between points.
+// Rules for linear algebra and for distances between points.
 #include <algorithm>
 #include <cstdint>
 #include <utility>
@@ -38,7 +38,7 @@ DimVector WithMatrix(DimVector batch, int64_t rows, int64_t columns) {
   return batch;
 }
 
-// PyTorch's own leaves the check of the sizes to a kernel.
+// PyTorch's own function leaves the check of the sizes to a kernel.
 Results MatrixVector(const CallArguments& args) {
   const at::Tensor& matrix = args.Tensor(0);
   const at::Tensor& vector = args.Tensor(1);
@@ -66,7 +66,7 @@ Results SolveTriangular(const CallArguments& args) {
               "linalg.solve_triangular: Incompatible shapes of A and B");
   const DimVector batch = Broadcast(BatchSizes(a), BatchSizes(b));
   const DimVector sizes = WithMatrix(batch, b.size(-2), b.size(-1));
-  // A conjugated matrix is solved transposed rather than copied.
+  // A conjugated matrix is solved in transposed form instead of being copied.
   ResultMeta matrix = Describe(a);
   const bool expanded = IntArrayRef(batch) != BatchSizes(a);
   if (a.is_conj() && !expanded &&
@@ -199,7 +199,8 @@ Results IntegerProduct(const CallArguments& args) {
   return {Contiguous(ScalarType::Int, {left.size(0), right.size(1)})};
 }
 
-// Activations by packed or narrow weights, (rows, inner) x (columns, inner).
+// Multiplies activations by packed or narrow weights: (rows, inner) x (columns,
+// inner).
 Results NarrowProduct(const CallArguments& args) {
   const at::Tensor& left = args.Tensor(0);
   const at::Tensor& weight = args.Tensor(1);
@@ -207,8 +208,8 @@ Results NarrowProduct(const CallArguments& args) {
   return {Contiguous(left.scalar_type(), {left.size(0), weight.size(0)})};
 }
 
-// The sum over `summed` of the product of three operands, each with dimensions
-// of size 1 put in.
+// Sums the product of three operands over the dimensions `summed`. Each operand
+// gets dimensions of size 1 where it has none.
 Results Trilinear(const CallArguments& args) {
   DimVector sizes;
   for (size_t i = 0; i < 3; ++i) {
@@ -256,7 +257,7 @@ Results DistancesBackward(const CallArguments& args) {
   const at::Tensor& x2 = args.Tensor(2);
   const bool empty =
       x1.numel() == 0 || x2.numel() == 0 || args.Tensor(4).numel() == 0;
-  // Not even expanded then.
+  // An empty result is not even broadcast.
   if (empty) return {EmptyLike(x1.scalar_type(), x1)};
   return {Contiguous(x1.scalar_type(),
                      WithMatrix(Broadcast(BatchSizes(x1), BatchSizes(x2)),

@@ -5,7 +5,7 @@
 namespace djinn {
 namespace {
 
-// Well-conditioned: the identity, in several layouts.
+// Returns the identity, which is well-conditioned, in several layouts.
 std::vector<at::Tensor> Squares(at::ScalarType dtype) {
   const at::Tensor eye = at::eye(3, dtype);
   return {eye,
@@ -71,7 +71,7 @@ TEST(LinalgRulesTest, Products) {
   CheckRule("aten::_weight_int8pack_mm",
             {Make({3, 32}, at::kBFloat16), Make({16, 32}, at::kChar),
              Make({16}, at::kBFloat16)});
-  // As bilinear() calls it.
+  // These are the arguments of bilinear()'s call.
   CheckRule("aten::_trilinear",
             {Make({2, 3}), Make({5, 3, 4}), Make({2, 4}), Ints({1, 3}),
              Ints({0}), Ints({1, 2}), Ints({2, 3})});

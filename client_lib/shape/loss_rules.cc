@@ -1,4 +1,4 @@
-// Losses over classes and sequences, and their gradients.
+// Rules for losses over classes and sequences, and their gradients.
 #include <algorithm>
 #include <vector>
 
@@ -15,7 +15,8 @@ using c10::ScalarType;
 
 ResultMeta Scalar(ScalarType dtype) { return Contiguous(dtype, {}); }
 
-// One loss per sample, unless reduced or the target is of one sample alone.
+// Returns one loss for each sample, or a single one if it is reduced or the
+// target has no batch dimension.
 ResultMeta PerSample(const at::Tensor& input, const at::Tensor& target,
                      int64_t reduction) {
   if (reduction != at::Reduction::None || target.dim() == 0) {
@@ -24,7 +25,7 @@ ResultMeta PerSample(const at::Tensor& input, const at::Tensor& target,
   return Contiguous(input.scalar_type(), {target.size(0)});
 }
 
-// (samples, classes) or (classes), with a class for each sample.
+// The input is (samples, classes) or (classes), with one class for each sample.
 Results MultiMarginLoss(const CallArguments& args) {
   const at::Tensor& input = args.Tensor(0);
   const at::Tensor& target = args.Tensor(1);
@@ -40,7 +41,7 @@ Results MultiMarginLoss(const CallArguments& args) {
   return {PerSample(input, target, args.Integer(5))};
 }
 
-// A list of classes for each sample.
+// The target has a list of classes for each sample.
 Results MultilabelMarginLoss(const CallArguments& args) {
   const at::Tensor& input = args.Tensor(0);
   const at::Tensor& target = args.Tensor(1);
@@ -71,12 +72,13 @@ Results NllLoss2d(const CallArguments& args) {
           Scalar(input.scalar_type())};
 }
 
-// The gradient of the second argument, contiguous.
+// Returns the gradient of the second argument, which is contiguous.
 Results ContiguousGradient(const CallArguments& args) {
   return {Contiguous(args.Tensor(1).scalar_type(), args.Tensor(1).sizes())};
 }
 
-// Its lengths are integers; those of the other overload are data.
+// The lengths are integers in this overload. In the other one they are tensors,
+// whose values are data.
 Results CtcLoss(const CallArguments& args) {
   const at::Tensor& log_probabilities = args.Tensor(0);
   const DimVector input_lengths = args.Integers(2);
@@ -96,7 +98,8 @@ Results CtcLoss(const CallArguments& args) {
       Contiguous(dtype, {batch, log_probabilities.size(0), 2 * longest + 1})};
 }
 
-// The product of target and exp(-target * self), updated in place.
+// The gradient starts as the product of target and exp(-target * self), and is
+// updated in place.
 Results SoftMarginLossBackward(const CallArguments& args) {
   const at::Tensor& self = args.Tensor(1);
   const at::Tensor& target = args.Tensor(2);
@@ -107,7 +110,7 @@ Results SoftMarginLossBackward(const CallArguments& args) {
   return {Elementwise(dtype, {Describe(target), power})};
 }
 
-// The kernel writes no gradient that would not be contiguous.
+// The kernel writes contiguous gradients only.
 Results NllLoss2dBackward(const CallArguments& args) {
   const at::Tensor& self = args.Tensor(1);
   const ResultMeta gradient = EmptyLike(self.scalar_type(), self);

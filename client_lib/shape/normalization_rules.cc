@@ -1,4 +1,4 @@
-// Batch, layer and group normalisation, whole and in parts, and their
+// Rules for batch, layer and group normalization, whole and in parts, and their
 // gradients.
 #include <vector>
 
@@ -23,7 +23,7 @@ ResultMeta If(bool wanted, ResultMeta meta) {
   return wanted ? std::move(meta) : Undefined();
 }
 
-// The argument, or an undefined tensor.
+// Returns the argument, or an undefined tensor.
 at::Tensor Optional(const CallArguments& args, size_t index) {
   return args.Has(index) ? args.Tensor(index) : at::Tensor();
 }
@@ -33,7 +33,8 @@ bool IsReduced(const at::Tensor& tensor) {
          tensor.scalar_type() == ScalarType::Half;
 }
 
-// The type of statistics: half-precision inputs may come with float parameters.
+// Returns the dtype of statistics. Half-precision inputs may have float
+// parameters.
 ScalarType StatisticsType(const at::Tensor& input,
                           c10::ArrayRef<at::Tensor> parameters) {
   CheckFloating("normalization", input);
@@ -51,7 +52,7 @@ ScalarType StatisticsType(const at::Tensor& input,
 
 // ---- Layer normalisation ----
 
-// Checks, and returns the first normalised dimension.
+// Checks the arguments and returns the first normalized dimension.
 int64_t CheckLayerNorm(const at::Tensor& input, const DimVector& normalized,
                        c10::ArrayRef<at::Tensor> parameters) {
   const int64_t axis = input.dim() - static_cast<int64_t>(normalized.size());
@@ -155,8 +156,8 @@ Results NativeGroupNormBackward(const CallArguments& args) {
 
 // ---- Batch normalisation ----
 
-// The format that the kernel writes: the input's own if it is contiguous in
-// one, else the one that its strides suggest.
+// Returns the output in the format that the kernel writes: the input's own if
+// it is contiguous in one, otherwise the one that its strides suggest.
 ResultMeta BatchNormOutput(const at::Tensor& input) {
   MemoryFormat format = input.suggest_memory_format();
   for (const MemoryFormat own :
@@ -190,7 +191,7 @@ void CheckBatchNorm(const BatchNorm& norm) {
   }
 }
 
-// (output, save_mean, save_invstd); evaluation saves nothing.
+// Returns (output, save_mean, save_invstd). Evaluation saves nothing.
 Results BatchNormResults(const BatchNorm& norm) {
   const ScalarType type = norm.Statistics();
   const int64_t channels = norm.training ? norm.input.size(1) : 0;
@@ -213,7 +214,7 @@ Results NativeBatchNorm(const CallArguments& args) {
   return BatchNormResults(ReadBatchNorm(args));
 }
 
-// Without running statistics.
+// The overload without running statistics.
 Results NativeBatchNormAlone(const CallArguments& args) {
   BatchNorm norm;
   norm.input = args.Tensor(0);
@@ -233,7 +234,7 @@ Results NativeBatchNormEvaluating(const CallArguments& args) {
   return BatchNormResults(norm);
 }
 
-// Also returns the running statistics after the update.
+// The overload that also returns the updated running statistics.
 Results NativeBatchNormFunctional(const CallArguments& args) {
   Results results = NativeBatchNorm(args);
   results.push_back(EmptyLike(args.Tensor(3).scalar_type(), args.Tensor(3)));
@@ -247,7 +248,8 @@ Results WholeBatchNorm(const CallArguments& args) {
     CheckBatchNorm(norm);
     return {BatchNormResults(norm)[0]};
   }
-  // Nothing to normalise, nor to check: a copy, times weight[0], plus bias[0].
+  // An empty input is not checked. The result is a copy, times weight[0], plus
+  // bias[0].
   ResultMeta result = EmptyLike(norm.input.scalar_type(), norm.input);
   for (const at::Tensor& parameter : {norm.weight, norm.bias}) {
     if (parameter.defined()) {
@@ -278,7 +280,7 @@ Results BatchNormWithUpdate(const CallArguments& args) {
   return results;
 }
 
-// Also returns the running statistics after the update.
+// The overload that also returns the updated running statistics.
 Results BatchNormWithUpdateFunctional(const CallArguments& args) {
   Results results = BatchNormWithUpdate(args);
   results.push_back(EmptyLike(args.Tensor(3).scalar_type(), args.Tensor(3)));
@@ -319,7 +321,7 @@ Results BatchNormBackward(const CallArguments& args) {
 
 // ---- Weight normalisation ----
 
-// (weight, norms): the norm of each slice along `dim`.
+// Returns (weight, norms), with a norm for each slice along `dim`.
 Results WeightNorm(const CallArguments& args) {
   const at::Tensor& v = args.Tensor(0);
   const at::Tensor& g = args.Tensor(1);
@@ -330,7 +332,8 @@ Results WeightNorm(const CallArguments& args) {
   return {Contiguous(v.scalar_type(), v.sizes()), Contiguous(norm, g.sizes())};
 }
 
-// The gradients of the saved v and g, the second and third arguments.
+// Returns the gradients of the saved v and g, which are the second and third
+// arguments.
 Results WeightNormBackward(const CallArguments& args) {
   const at::Tensor& v = args.Tensor(1);
   const at::Tensor& g = args.Tensor(2);

@@ -1,4 +1,5 @@
-// Elementwise operators, and losses, which are elementwise with a reduction.
+// Rules for elementwise operators, and for losses, which are elementwise with a
+// reduction.
 #include "ATen/core/Reduction.h"
 #include "c10/core/DefaultDtype.h"
 #include "client_lib/shape/rule_table.h"
@@ -14,8 +15,8 @@ void CheckNotBool(const char* op, ScalarType dtype) {
   TORCH_CHECK(dtype != ScalarType::Bool, op, " is not supported for bool");
 }
 
-// A scalar operand, which TensorIterator sees as a tensor of no dimensions; its
-// type never forces a copy that shows.
+// Returns a scalar operand, which TensorIterator treats as a tensor without
+// dimensions. Its dtype never causes a copy that affects the result.
 ResultMeta Number() { return ResultMeta(); }
 
 Results LikeSelf(const CallArguments& args) {
@@ -55,7 +56,7 @@ Results Relu(const CallArguments& args) {
   return SameType(args);
 }
 
-// The magnitude or the phase of a complex number is real.
+// The magnitude or phase of a complex number is real.
 Results Abs(const CallArguments& args) {
   const at::Tensor& self = args.Tensor(0);
   CheckNotBool("abs", self.scalar_type());
@@ -78,7 +79,8 @@ Results Hardtanh(const CallArguments& args) {
   CheckNotBool("hardtanh", dtype);
   TORCH_CHECK(!c10::isComplexType(dtype), "clamp is not supported for complex");
   for (const size_t limit : {1, 2}) {
-    // Real ones vary from run to run.
+    // Floating-point limits differ from run to run, so only integers are
+    // checked.
     TORCH_CHECK(dtype != ScalarType::Byte ||
                     !args.Scalar(limit).isIntegral(false) ||
                     args.Scalar(limit).toLong() >= 0,
@@ -87,7 +89,8 @@ Results Hardtanh(const CallArguments& args) {
   return LikeSelf(args);
 }
 
-// Compares the magnitude with a number; for complex, of each part.
+// The kernel compares the magnitude with a number, separately for both parts of
+// a complex number.
 Results IsInfinite(const CallArguments& args) {
   const at::Tensor& self = args.Tensor(0);
   if (c10::isIntegralType(self.scalar_type(), /*includeBool=*/true)) {
@@ -102,7 +105,7 @@ Results IsInfinite(const CallArguments& args) {
   return {Elementwise(ScalarType::Bool, {magnitude, Number()})};
 }
 
-// Mantissas and exponents.
+// Returns mantissas and exponents.
 Results Frexp(const CallArguments& args) {
   const at::Tensor& self = args.Tensor(0);
   CheckFloating("frexp", self);
@@ -146,7 +149,7 @@ Results ScalarAndTensor(const CallArguments& args) {
   return {Elementwise(common, {Number(), Describe(other)}, common)};
 }
 
-// `kernel` is PyTorch's name of it.
+// `kernel` is PyTorch's name for it.
 Results Shifted(const char* kernel, Results results) {
   const ScalarType type = results[0].dtype;
   TORCH_CHECK_NOT_IMPLEMENTED(c10::isIntegralType(type, /*includeBool=*/false),
@@ -176,7 +179,7 @@ Results Rsub(const CallArguments& args) {
                   args.Tensor(1).scalar_type() != ScalarType::Bool,
               "Subtraction, the `-` operator, with a bool tensor is not "
               "supported.");
-  // Subtracts the first from the second.
+  // rsub subtracts the first operand from the second.
   return {Binary(args.Tensor(1), args.Tensor(0))};
 }
 
@@ -195,7 +198,7 @@ Results BinaryToBool(const CallArguments& args) {
                       Promote(left, right))};
 }
 
-// Operands of one type, which is the result's.
+// Operands must have one dtype, which is the result's.
 Results SameTypes(const CallArguments& args) {
   const at::Tensor& left = args.Tensor(0);
   const at::Tensor& right = args.Tensor(1);
@@ -223,7 +226,7 @@ Results Where(const CallArguments& args) {
                   Promote(args.Tensor(1), args.Tensor(2)))};
 }
 
-// A scalar branch adds a shape of no dimensions, which changes nothing.
+// A scalar branch has no dimensions, so it does not affect the result's sizes.
 ResultMeta WhereScalar(const at::Tensor& condition, const at::Tensor& branch,
                        ScalarType common) {
   return WhereOf(condition, branch, branch, common);
@@ -248,8 +251,8 @@ Results WhereScalars(const CallArguments& args) {
   return {Elementwise(common, {Describe(condition), Number()})};
 }
 
-// The kernel that is given a result like its first operand, and lets it be
-// resized if that does not fit.
+// The kernel receives a result like its first operand, and resizes it if its
+// sizes differ.
 ResultMeta LikeFirst(const at::Tensor& first, const at::Tensor& second,
                      std::optional<ScalarType> common = std::nullopt) {
   ResultMeta result = Elementwise(first.scalar_type(),
@@ -268,14 +271,14 @@ Results PreluKernelBackward(const CallArguments& args) {
   const at::Tensor& grad = args.Tensor(0);
   const at::Tensor& self = args.Tensor(1);
   const at::Tensor& weight = args.Tensor(2);
-  // Both results of one iteration over (self, weight, grad).
+  // One iteration over (self, weight, grad) computes both results.
   const ResultMeta result = Elementwise(
       self.scalar_type(), {Describe(self), Describe(weight), Describe(grad)});
   return {result, result};
 }
 
-// Whole exponents are added to those of floating-point numbers, by a kernel of
-// its own. With others it is a product.
+// A separate kernel adds integer exponents to floating-point numbers. Any other
+// combination is a product.
 Results Ldexp(const CallArguments& args) {
   const at::Tensor& self = args.Tensor(0);
   const at::Tensor& other = args.Tensor(1);
@@ -286,7 +289,7 @@ Results Ldexp(const CallArguments& args) {
   return {LikeFirst(self, other)};
 }
 
-// Gradients that iterate over (grad, self), in either order.
+// These gradients iterate over (grad, self), in either order.
 Results GradThenSelf(const CallArguments& args) { return SameTypes(args); }
 
 Results Complex(const CallArguments& args) {
@@ -307,7 +310,7 @@ void CheckProbability(double p) {
               "dropout probability has to be between 0 and 1, but got ", p);
 }
 
-// In evaluation the result is the input itself: its strides as they are.
+// In evaluation mode the result is the input itself, with its strides.
 Results Dropout(const CallArguments& args) {
   const at::Tensor& input = args.Tensor(0);
   const double p = args.Real(1);
@@ -333,7 +336,7 @@ Results NativeDropout(const CallArguments& args) {
   return {Elementwise(dtype, {Describe(input), mask}, dtype), mask};
 }
 
-// Multiplied by the mask, then by a floating-point number.
+// The gradient is multiplied by the mask, and then by a floating-point number.
 Results NativeDropoutBackward(const CallArguments& args) {
   const ResultMeta product = Binary(args.Tensor(0), args.Tensor(1));
   const ScalarType common = FloatingOrDefault(product.dtype);
@@ -367,7 +370,8 @@ Results BinaryCrossEntropyWithLogits(const CallArguments& args) {
   const at::Tensor& input = args.Tensor(0);
   const at::Tensor& target = args.Tensor(1);
   CheckFloating("log_sigmoid_forward", input);
-  // The loss is updated in place from 1 - target on, so it keeps that layout.
+  // The loss starts as 1 - target and is updated in place, so it keeps that
+  // layout.
   TORCH_CHECK(target.scalar_type() != ScalarType::Bool,
               "Subtraction with a bool tensor is not supported.");
   ResultMeta loss = EmptyLike(target.scalar_type(), target);
@@ -406,8 +410,8 @@ Results RreluWithNoise(const CallArguments& args) {
   return {Contiguous(self.scalar_type(), self.sizes())};
 }
 
-// The kernels are given a contiguous result of the input's sizes, which is
-// resized if those are not all.
+// The kernels receive a contiguous result with the input's sizes, and resize it
+// if operands broadcast to other sizes.
 Results LossBackward(const CallArguments& args) {
   const at::Tensor& grad = args.Tensor(0);
   const at::Tensor& self = args.Tensor(1);
@@ -464,7 +468,7 @@ void AddPointwiseRules(RuleTable* table) {
   table->Add({"aten::hardtanh_backward", "aten::hardswish_backward"},
              GradThenSelf);
 
-  // They look at values and return nothing.
+  // These operators check values and return nothing.
   table->Add({"aten::_assert_async", "aten::_assert_async.msg"},
              [](const CallArguments&) { return Results(); });
 

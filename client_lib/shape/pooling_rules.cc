@@ -1,4 +1,5 @@
-// Windows over images and volumes: pooling, padding, sampling, columns.
+// Rules for windows over images and volumes: pooling, padding, sampling and
+// columns.
 #include "client_lib/shape/rule_table.h"
 #include "client_lib/shape/stride_inference.h"
 #include "client_lib/shape/type_promotion.h"
@@ -10,7 +11,7 @@ using c10::DimVector;
 using c10::MemoryFormat;
 using c10::ScalarType;
 
-// The last `rank` sizes replaced by the wanted ones.
+// Replaces the last `rank` sizes by the output size.
 Results AdaptiveAveragePool(const CallArguments& args, int64_t rank) {
   const at::Tensor& self = args.Tensor(0);
   const DimVector wanted = args.Integers(1);
@@ -28,7 +29,7 @@ Results AdaptiveAveragePool(const CallArguments& args, int64_t rank) {
   CheckFloating("adaptive_avg_pool", self);
   DimVector sizes(self.sizes().slice(0, self.dim() - rank));
   sizes.append(wanted.begin(), wanted.end());
-  // Only images keep their format.
+  // Only images keep their memory format.
   return {InFormat(
       self.scalar_type(), sizes,
       rank == 2 ? self.suggest_memory_format() : MemoryFormat::Contiguous)};
@@ -42,15 +43,15 @@ Results AdaptiveAveragePool3d(const CallArguments& args) {
   return AdaptiveAveragePool(args, 3);
 }
 
-// The gradient is laid out like the input (the second argument).
+// The gradient has the format of the input, which is the second argument.
 Results GradientInSelfFormat(const CallArguments& args) {
   const at::Tensor& self = args.Tensor(1);
   return {
       InFormat(self.scalar_type(), self.sizes(), self.suggest_memory_format())};
 }
 
-// The kernels trust that the gradient has as many images and channels as the
-// input, and read and write beside them where it has not.
+// Checks that the gradient has as many images and channels as the input. The
+// kernels do not check it, and would read and write out of bounds.
 void CheckPooledGradient(const CallArguments& args, int64_t rank) {
   const at::Tensor& grad = args.Tensor(0);
   const at::Tensor& self = args.Tensor(1);
@@ -84,8 +85,8 @@ Results AdaptiveAveragePool3dBackward(const CallArguments& args) {
   return ContiguousGradient(args);
 }
 
-// A parameter given once for all dimensions, or one for each; `absent` if not
-// at all.
+// Returns a parameter for each dimension, of which the call has one for all,
+// one for each, or none; in the last case it is `absent`.
 DimVector PerDimension(const CallArguments& args, size_t index, size_t rank,
                        const DimVector& absent = {}) {
   DimVector values = args.Integers(index);
@@ -104,7 +105,7 @@ int64_t PooledSize(int64_t size, int64_t kernel, int64_t padding,
   const int64_t span = size + 2 * padding - dilation * (kernel - 1) - 1 +
                        (ceil_mode ? stride - 1 : 0);
   int64_t pooled = span / stride - (span % stride != 0 && span < 0 ? 1 : 0) + 1;
-  // The last window starts inside the input.
+  // The last window must start inside the input or its left padding.
   if (ceil_mode && (pooled - 1) * stride >= size + padding) --pooled;
   TORCH_CHECK(pooled > 0, "max_pool: Output size is too small");
   return pooled;
@@ -134,7 +135,7 @@ Results MaxPool3d(const CallArguments& args) {
           InFormat(ScalarType::Long, sizes, format)};
 }
 
-// The pooled dimensions take the wanted sizes.
+// Replaces the pooled dimensions by the output size.
 Results MaxUnpool(const CallArguments& args, int64_t rank) {
   const at::Tensor& self = args.Tensor(0);
   const at::Tensor& indices = args.Tensor(1);

@@ -1,4 +1,4 @@
-// Recurrent networks kept whole, and their cells.
+// Rules for recurrent networks that are captured whole, and for their cells.
 #include <string>
 #include <utility>
 #include <vector>
@@ -24,7 +24,8 @@ void CheckHidden(const at::Tensor& hidden, int64_t layers, bool bidirectional,
               batch, ", got ", hidden.sizes());
 }
 
-// The output of all steps: time first, seen batch first if so asked.
+// Returns the output of all steps. It is stored time first; if batch_first, it
+// is a view with the batch first.
 ResultMeta Sequence(const at::Tensor& input, int64_t width, bool batch_first) {
   TORCH_CHECK(input.dim() == 3, "RNN: expected a 3-D input, got ",
               input.sizes());
@@ -41,8 +42,8 @@ ResultMeta FinalState(const at::Tensor& hidden) {
   return Contiguous(hidden.scalar_type(), hidden.sizes());
 }
 
-// lstm(input, hx[], params[], has_biases, num_layers, dropout, train,
-// bidirectional, batch_first).
+// The rule for lstm(input, hx[], params[], has_biases, num_layers, dropout,
+// train, bidirectional, batch_first).
 Results Lstm(const CallArguments& args) {
   const at::Tensor& input = args.Tensor(0);
   const std::vector<at::Tensor> hidden = args.Tensors(1);
@@ -59,7 +60,7 @@ Results Lstm(const CallArguments& args) {
   return {output, FinalState(hidden[0]), FinalState(hidden[1])};
 }
 
-// gru and rnn: the same with one hidden state, given as a tensor.
+// The rule for gru and rnn, which have one hidden state as a tensor.
 Results OneState(const CallArguments& args) {
   const at::Tensor& input = args.Tensor(0);
   const at::Tensor& hidden = args.Tensor(1);

@@ -4,7 +4,7 @@
 namespace djinn {
 namespace {
 
-// Weights and biases of every layer and direction, for `gates` gates.
+// Returns weights and biases of every layer and direction, for `gates` gates.
 c10::List<at::Tensor> Parameters(int64_t gates, int64_t input, int64_t hidden,
                                  int64_t layers, bool bidirectional,
                                  at::ScalarType dtype) {

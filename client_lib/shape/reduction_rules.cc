@@ -1,4 +1,4 @@
-// Operators that reduce dimensions, all or some.
+// Rules for operators that reduce all or some dimensions.
 #include <algorithm>
 #include <vector>
 
@@ -13,10 +13,10 @@ namespace {
 using c10::DimVector;
 using c10::ScalarType;
 
-// Which dimensions `dims` names, checked; all of them if it is empty.
+// Checks `dims` and returns the dimensions that it names: all if it is empty.
 std::vector<bool> DimensionMask(int64_t rank, const DimVector& dims) {
   if (dims.empty()) return std::vector<bool>(rank, true);
-  // A tensor without dimensions counts as one with a dimension here.
+  // A tensor without dimensions counts as having one.
   std::vector<bool> mask(std::max<int64_t>(rank, 1), false);
   for (int64_t dim : dims) {
     const int64_t wrapped = c10::maybe_wrap_dim(dim, rank);
@@ -139,7 +139,7 @@ Results CountNonzero(const CallArguments& args) {
   return {Reduce(ScalarType::Long, args.Tensor(0), dims, /*keep=*/false)};
 }
 
-// Values and their indices along one dimension.
+// Returns values and their indices along one dimension.
 Results Selected(const at::Tensor& self, int64_t dim, bool keep) {
   const DimVector sizes = ReducedSizes(self, {dim}, keep);
   return {Contiguous(self.scalar_type(), sizes),
@@ -196,7 +196,7 @@ Results LogCumSumExp(const CallArguments& args) {
   return {Contiguous(self.scalar_type(), self.sizes())};
 }
 
-// One result for each segment along the axis.
+// Returns one result for each segment along the axis.
 Results SegmentReduce(const CallArguments& args) {
   const at::Tensor& data = args.Tensor(0);
   const int64_t axis = c10::maybe_wrap_dim(args.Integer(5), data.dim());
@@ -210,7 +210,7 @@ Results SegmentReduce(const CallArguments& args) {
   return {Contiguous(data.scalar_type(), sizes)};
 }
 
-// The gradient of the data, the third argument.
+// Returns the gradient of the data, which is the third argument.
 Results SegmentReduceBackward(const CallArguments& args) {
   return {Contiguous(args.Tensor(2).scalar_type(), args.Tensor(2).sizes())};
 }
@@ -228,7 +228,7 @@ Results Histogram(const CallArguments& args) {
           Contiguous(dtype, {args.Integer(1) + 1})};
 }
 
-// The given edges are returned themselves, or a dense copy of them.
+// The kernel returns the given edges, or a dense copy of them.
 Results HistogramWithEdges(const CallArguments& args) {
   const ScalarType dtype = args.Tensor(0).scalar_type();
   const at::Tensor& edges = args.Tensor(1);
@@ -240,8 +240,8 @@ Results HistogramWithEdges(const CallArguments& args) {
           Contiguous(dtype, {edges.numel()})};
 }
 
-// The innermost dimension of points has a coordinate for each dimension of the
-// histogram.
+// Checks that the innermost dimension has a coordinate for each dimension of
+// the histogram.
 void CheckPoints(const at::Tensor& self, size_t dimensions) {
   TORCH_CHECK(
       self.dim() >= 2 && self.size(-1) == static_cast<int64_t>(dimensions),

@@ -50,7 +50,8 @@ std::string Describe(const ResultMeta& meta) {
   return text.str();
 }
 
-// The same metadata without data, so that a rule that reads data crashes.
+// Returns a tensor with the same metadata and no data, so that a rule that
+// reads data crashes.
 at::Tensor WithoutData(const at::Tensor& tensor) {
   if (!tensor.defined()) return tensor;
   at::Tensor copy = at::empty_strided(tensor.sizes(), tensor.strides(),
@@ -90,10 +91,10 @@ c10::OperatorHandle FindOperator(const std::string& name) {
       dot == std::string::npos ? "" : name.substr(dot + 1).c_str());
 }
 
-// What one side answered: results as text, or an error.
+// The results of one side as text, or its error.
 struct Answer {
   std::vector<std::string> results;
-  // The strides alone, where a dimension is stepped over.
+  // The strides alone, for dimensions with more than one element.
   std::vector<std::vector<int64_t>> steps;
   std::string error;
 };
@@ -120,8 +121,8 @@ void AppendResults(const IValue& value, Answer* answer) {
 
 Answer Run(const c10::OperatorHandle& op, std::vector<IValue> stack) {
   Answer answer;
-  // Kernels that return several outputs refer to them after the stack has let
-  // go of its own.
+  // A kernel that returns several outputs uses them after the stack has
+  // released them.
   const std::vector<IValue> held = stack;
   try {
     op.callBoxed(stack);

@@ -1,4 +1,4 @@
-// The table under construction and the families that fill it.
+// The rule table under construction, and the families of rules that fill it.
 #ifndef CLIENT_LIB_SHAPE_RULE_TABLE_H_
 #define CLIENT_LIB_SHAPE_RULE_TABLE_H_
 
@@ -18,8 +18,8 @@ using Results = std::vector<ResultMeta>;
 
 class RuleTable {
  public:
-  // One rule, a callable from CallArguments to Results, for several operators.
-  // None of them may have a rule yet.
+  // Adds one rule, a callable from CallArguments to Results, for several
+  // operators that have no rule yet.
   template <typename Rule>
   void Add(std::initializer_list<std::string> names, Rule rule) {
     for (const std::string& name : names) {

@@ -1,8 +1,9 @@
-// What the results of an operator look like, from what its arguments look like:
-// a table for the operators that PyTorch's own shape functions do not cover.
+// A table of shape rules, for the operators that PyTorch's own shape functions
+// do not cover. A rule computes the metadata of an operator's results from the
+// metadata of its arguments.
 //
-// A rule gives what the CPU kernel gives: data type, sizes and strides. It
-// reads only metadata of tensor arguments, on whatever device they are, and
+// A rule returns what the CPU kernel returns: dtype, sizes and strides. It
+// reads only the metadata of tensor arguments, on whatever device they are, and
 // calls no operator on them.
 //
 // Thread-safe.
@@ -21,31 +22,32 @@
 
 namespace djinn {
 
-// A fresh, strided result: its storage offset is 0 and its storage ends with
-// its last element.
+// The metadata of a new, strided result. Its storage offset is 0, and its
+// storage ends with its last element.
 struct ResultMeta {
-  // False for a result that the call leaves undefined (an unwanted gradient).
+  // False if the call leaves the result undefined, as a gradient that is not
+  // asked for.
   bool defined = true;
-  // False where the layout depends on the worker as well: then nothing but
-  // `defined` counts.
+  // False if the layout depends on the worker. Only `defined` is valid then.
   bool known = true;
   c10::ScalarType dtype = c10::ScalarType::Undefined;
   c10::DimVector sizes;
   c10::DimVector strides;
 };
 
-// Result metadata of one call, in return order with lists flattened; returns
-// that alias a written argument are left out. None, of an operator that returns
-// some, where PyTorch's own function knows the call after all. Throws
-// c10::Error where PyTorch would for the same arguments, as far as metadata
-// tells.
+// Returns the metadata of the results of one call, in return order with lists
+// flattened, without returns that alias a written argument. Returns an empty
+// list for an operator with results if PyTorch's own function knows the call
+// after all. Throws c10::Error if PyTorch would throw for these arguments, as
+// far as metadata tell.
 //
-// `arguments` are all arguments of the schema, in order, defaults included.
+// `arguments` are all arguments of the schema, in order, with defaults.
 using ShapeRule = std::function<std::vector<ResultMeta>(
     c10::ArrayRef<c10::IValue> arguments)>;
 
-// The rule for an operator, or nullptr if it has none; lives for ever. `name`
-// is "aten::add.Tensor", or "aten::mm" for a default overload.
+// Returns the rule for an operator, which lives for the rest of the process, or
+// null if it has none. `name` is "aten::add.Tensor", or "aten::mm" for a
+// default overload.
 const ShapeRule* FindShapeRule(const std::string& name);
 
 }  // namespace djinn

@@ -28,8 +28,9 @@ DimVector ContiguousStrides(IntArrayRef sizes) {
   return strides;
 }
 
-// The order in which at::TensorIterator walks the dimensions, fastest first, by
-// the same insertion sort over the same, not always transitive, comparison.
+// The order in which at::TensorIterator visits the dimensions, fastest first.
+// It uses the same insertion sort with the same comparison, which is not always
+// transitive.
 class DimensionOrder {
  public:
   DimensionOrder(IntArrayRef shape, c10::ArrayRef<ResultMeta> operands)
@@ -43,7 +44,8 @@ class DimensionOrder {
   const DimVector& order() const { return order_; }
 
  private:
-  // Aligns to the right, with stride 0 where the operand is broadcast.
+  // Adds an operand, aligned to the right, with stride 0 for broadcast
+  // dimensions.
   void AddOperand(const ResultMeta& operand) {
     DimVector strides(shape_.size(), 0);
     const size_t offset = shape_.size() - operand.sizes.size();
@@ -54,7 +56,8 @@ class DimensionOrder {
     strides_.push_back(std::move(strides));
   }
 
-  // Positive: swap; negative: in order; 0: nothing tells.
+  // Returns a positive number to swap, a negative number if the dimensions are
+  // in order, and 0 if no operand decides.
   int Compare(int64_t first, int64_t second) const {
     for (const DimVector& strides : strides_) {
       if (strides[first] == 0 || strides[second] == 0) continue;
@@ -81,8 +84,8 @@ class DimensionOrder {
   DimVector order_;
 };
 
-// Dense strides for `sizes` whose dimensions from fastest to slowest are
-// `order`.
+// Returns dense strides for `sizes`. `order` lists the dimensions from fastest
+// to slowest.
 DimVector StridesInOrder(IntArrayRef sizes, const DimVector& order) {
   DimVector strides(sizes.size());
   int64_t next = 1;
@@ -93,8 +96,8 @@ DimVector StridesInOrder(IntArrayRef sizes, const DimVector& order) {
   return strides;
 }
 
-// The case in which every operand has the shape of the result and one layout
-// serves all; false if the general order has to be found.
+// Handles the case in which every operand has the result's shape and one layout
+// serves all. Returns false if the general order is needed.
 bool SharedLayout(IntArrayRef shape, c10::ArrayRef<ResultMeta> operands,
                   ResultMeta* result) {
   bool contiguous = true, channels_last = true, dense = true;
@@ -228,8 +231,8 @@ ResultMeta Elementwise(ScalarType dtype, c10::ArrayRef<ResultMeta> operands,
   if (SharedLayout(result.sizes, inputs, &result)) return result;
 
   const DimVector order = DimensionOrder(result.sizes, inputs).order();
-  // An order that is the plain one gives contiguous strides, which differ from
-  // computed ones where a size is 0.
+  // The plain order gives contiguous strides, which differ from computed ones
+  // if a size is 0.
   const bool plain = std::is_sorted(order.rbegin(), order.rend());
   result.strides = plain ? ContiguousStrides(result.sizes)
                          : StridesInOrder(result.sizes, order);

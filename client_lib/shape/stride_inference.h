@@ -1,5 +1,5 @@
-// How PyTorch lays out fresh results: contiguous, in a memory format, like
-// another tensor, or as its elementwise iterator would.
+// Computes the strides that PyTorch gives to new results: contiguous, in a
+// memory format, like another tensor, or as its elementwise iterator would.
 #ifndef CLIENT_LIB_SHAPE_STRIDE_INFERENCE_H_
 #define CLIENT_LIB_SHAPE_STRIDE_INFERENCE_H_
 
@@ -14,22 +14,22 @@
 
 namespace djinn {
 
-// The tensor's own metadata, whatever its strides.
+// Returns the tensor's own metadata, whatever its strides are.
 ResultMeta Describe(const at::Tensor& tensor);
 
 ResultMeta Contiguous(c10::ScalarType dtype, c10::IntArrayRef sizes);
 
-// `format` must not be Preserve. A channels-last format needs sizes of its
-// rank, as in PyTorch.
+// Returns metadata in a memory format, which must not be Preserve. A
+// channels-last format needs sizes of its rank, as in PyTorch.
 ResultMeta InFormat(c10::ScalarType dtype, c10::IntArrayRef sizes,
                     c10::MemoryFormat format);
 
-// Like at::empty_like() with its default format: the same strides if `like` is
-// dense, else dense strides in the same order.
+// Returns the metadata of at::empty_like() with its default format: the same
+// strides if `like` is dense, otherwise dense strides in the same order.
 ResultMeta EmptyLike(c10::ScalarType dtype, const ResultMeta& like);
 ResultMeta EmptyLike(c10::ScalarType dtype, const at::Tensor& like);
 
-// What at::Tensor::suggest_memory_format() says.
+// Returns the result of at::Tensor::suggest_memory_format().
 c10::MemoryFormat SuggestFormat(const ResultMeta& meta);
 
 int64_t NumElements(const ResultMeta& meta);
@@ -39,21 +39,22 @@ bool IsDense(const ResultMeta& meta);
 
 c10::DimVector Broadcast(c10::IntArrayRef left, c10::IntArrayRef right);
 
-// What at::TensorIterator allocates for an elementwise operator over
-// `operands`, in the order in which the operator adds them. Where `common` is
-// given, operands of another type are first copied to it, as on a CPU.
+// Returns the metadata of the result that at::TensorIterator allocates for an
+// elementwise operator over `operands`, in the order in which the operator adds
+// them. If `common` is given, operands of another dtype are first copied to it,
+// as on a CPU.
 ResultMeta Elementwise(c10::ScalarType dtype,
                        c10::ArrayRef<ResultMeta> operands,
                        std::optional<c10::ScalarType> common = std::nullopt);
 
-// The metadata with a dimension of size 1 put in, or taken out, at `dim`, as
-// unsqueeze() and squeeze() do it.
+// Inserts or removes a dimension of size 1 at `dim`, as unsqueeze() and
+// squeeze() do.
 ResultMeta Unsqueeze(ResultMeta meta, int64_t dim);
 ResultMeta Squeeze(ResultMeta meta, int64_t dim);
 ResultMeta Transpose(ResultMeta meta, int64_t first, int64_t second);
 
-// Batches of matrices (at least two dimensions) stored column after column, as
-// LAPACK writes them.
+// Returns batches of matrices (at least two dimensions) that are stored column
+// by column, as LAPACK writes them.
 ResultMeta ColumnMajor(c10::ScalarType dtype, c10::IntArrayRef sizes);
 
 }  // namespace djinn

@@ -1,4 +1,4 @@
-// PyTorch's type promotion, over tensors and scalars in any mixture.
+// PyTorch's type promotion over tensors and scalars.
 #ifndef CLIENT_LIB_SHAPE_TYPE_PROMOTION_H_
 #define CLIENT_LIB_SHAPE_TYPE_PROMOTION_H_
 
@@ -25,18 +25,18 @@ class TypePromotion {
   at::native::ResultTypeState state_;
 };
 
-// The type in which operators that promote integers compute.
+// Returns the dtype in which operators that promote integers compute.
 c10::ScalarType FloatingOrDefault(c10::ScalarType dtype);
 
-// The type in which sums and products of `dtype` come out.
+// Returns the dtype of sums and products of `dtype`.
 c10::ScalarType SumType(c10::ScalarType dtype);
 
-// Throws unless floating point (or complex, where `complex_too`), as kernels do
-// that are implemented for nothing else.
+// Throws unless the tensor is floating-point, or complex if `complex_too`, as
+// kernels do that support no other dtypes.
 void CheckFloating(const char* op, const at::Tensor& tensor,
                    bool complex_too = false);
 
-// Throws unless all defined tensors have the dtype of the first.
+// Throws unless all defined tensors have the dtype of the first one.
 void CheckSameType(const char* op, c10::ArrayRef<at::Tensor> tensors);
 
 }  // namespace djinn

@@ -26,9 +26,9 @@ std::atomic<CallSiteSource> source = nullptr;
 
 thread_local std::string module_path;
 
-// The sites of forward calls, by what PyTorch numbers its autograd nodes with:
-// the forward thread and a count in it. A node is numbered just before the call
-// that it belongs to comes here.
+// Remembers the sites of forward calls, by the number that PyTorch gives each
+// autograd node: the forward thread and a count in it. PyTorch numbers a node
+// just before the node's call is captured.
 class ForwardSites {
  public:
   static ForwardSites& Get() {
@@ -36,7 +36,8 @@ class ForwardSites {
     return *sites;
   }
 
-  // Of the node that was numbered last in this thread: its first call counts.
+  // Notes the site of the node that this thread numbered last. A node's first
+  // call counts.
   void NoteCall(uint32_t site) {
     const uint64_t next = at::sequence_number::peek();
     if (next == 0) return;
@@ -46,7 +47,7 @@ class ForwardSites {
                         site);
   }
 
-  // 0 when it is not known.
+  // Returns 0 if the site is unknown.
   uint32_t Find(const torch::autograd::Node& node) const {
     const Key key(node.thread_id(), node.sequence_nr());
     MutexLock lock(&mu_);
@@ -58,7 +59,8 @@ class ForwardSites {
   }
 
  private:
-  // Twice as many are kept at most: more than a forward pass has.
+  // At most twice as many sites are kept, which is more than one forward pass
+  // has.
   static constexpr size_t kMaxRecent = 1 << 17;
   using Key = std::pair<uint64_t, uint64_t>;
   using Sites = absl::flat_hash_map<Key, uint32_t>;
@@ -68,7 +70,7 @@ class ForwardSites {
   Sites older_ ABSL_GUARDED_BY(mu_);
 };
 
-// Asks no source: an autograd node's lock may be held here.
+// Calls no CallSiteSource, because the caller may hold an autograd node's lock.
 CallSite InBackward(const torch::autograd::Node& node) {
   const uint32_t forward = ForwardSites::Get().Find(node);
   if (forward == 0) return {absl::StrCat("the backward of ", node.name()), {}};
@@ -84,7 +86,7 @@ CallSite Here() {
   return {ask == nullptr ? std::string() : ask(), module_path};
 }
 
-// The site of a call of which nothing is known but its phase.
+// Returns the site of a call of which only the phase is known.
 uint32_t PhaseSite(v1::Phase phase) {
   static const auto* const sites = [] {
     auto* const all = new std::vector<uint32_t>;

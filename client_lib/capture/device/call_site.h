@@ -1,4 +1,4 @@
-// Where the call that is being captured was made, in the program's own terms.
+// Finds where the program made the call that is being captured.
 #ifndef CLIENT_LIB_CAPTURE_DEVICE_CALL_SITE_H_
 #define CLIENT_LIB_CAPTURE_DEVICE_CALL_SITE_H_
 
@@ -7,15 +7,15 @@
 
 namespace djinn::capture {
 
-// Its number in CallSiteTable, with the lane's phase; 0 when nothing is known.
-// In a backward pass the place is the forward call's. Asked for each call while
-// call sites are on or phases are named; the former calls out to the
-// CallSiteSource.
+// Returns the site's number in CallSiteTable, together with the lane's phase,
+// or 0 if nothing is known. A call of a backward pass has the site of its
+// forward call. The kernel calls this for each call while call sites or phases
+// are on; with call sites on it calls the CallSiteSource.
 uint32_t CurrentCallSite();
 
-// ", called at ..., in module ..." of what this thread does now, also while
-// call sites are off: for what is rare. Calls out to the CallSiteSource. Empty
-// when nothing is known.
+// Returns ", called at ..., in module ..." for the current call of this thread,
+// or an empty string if nothing is known. It works also while call sites are
+// off, and calls the CallSiteSource; use it on rare paths only.
 std::string DescribeCurrentCallSite();
 
 }  // namespace djinn::capture

@@ -15,17 +15,16 @@
 namespace djinn {
 namespace {
 
-// The one functionality key above all others that PyTorch leaves to whoever
-// switches it on for a thread; PyTorch itself uses it in tests of dispatch
-// only.
+// The only functionality key above all others that PyTorch leaves to
+// applications. PyTorch itself uses it in tests of the dispatcher only.
 constexpr c10::DispatchKey kScopeKey =
     c10::DispatchKey::TESTING_ONLY_GenericMode;
 
-// Device index of the innermost scope; -1 outside.
+// The device index of the innermost scope, or -1 outside of scopes.
 thread_local int scope_device = -1;
 thread_local capture::OperatorObserver* observer = nullptr;
 
-// The key is on while somebody needs it.
+// Includes the key while a scope is open or an observer is set.
 void SwitchKey() {
   c10::impl::tls_set_dispatch_key_included(
       kScopeKey, scope_device >= 0 || observer != nullptr);
@@ -39,8 +38,8 @@ bool HasTensor(const torch::jit::Stack& stack, size_t count) {
   return false;
 }
 
-// Sees every operator of the thread while a scope is open; changes only
-// factories: calls without tensors whose device argument is None.
+// Observes every operator of the thread while the key is included. It changes
+// factories only: calls without tensors whose device argument is None.
 void ScopeFallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const c10::impl::ExcludeDispatchKeyGuard below(kScopeKey);
   const c10::FunctionSchema& schema = op.schema();

@@ -18,7 +18,7 @@ void WaitFor(c10::DeviceIndex index) {
   ThrowIfError(ValueOrThrow(DeviceOfProcess(index))->Synchronize());
 }
 
-// What PyTorch keeps of an event from its first record() on.
+// PyTorch holds this for an event from the event's first record() on.
 struct Event {
   c10::DeviceIndex device;
   std::chrono::steady_clock::time_point time;

@@ -1,11 +1,11 @@
-// How PyTorch chooses devices, streams and events of this backend.
+// Tells PyTorch about devices, streams and events of this backend.
 //
-// A virtual device has one stream: the session's order of calls is the only
-// order, so every stream is the default one and to wait for another costs
-// nothing. An event that is waited for, or asked whether it has happened, waits
-// until the device has carried out everything issued so far; one with timing
-// waits when it is recorded, too, so that the time between two is that of the
-// work between them.
+// A virtual device has one stream, because the session's order of calls is the
+// only order. Every stream is therefore the default one, and waiting for
+// another stream costs nothing. Synchronizing or querying an event waits until
+// the device has executed everything that was issued so far. Recording an event
+// with timing waits as well, so that the time between two events is the time of
+// the work between them.
 #ifndef CLIENT_LIB_CAPTURE_DEVICE_DEVICE_GUARD_H_
 #define CLIENT_LIB_CAPTURE_DEVICE_DEVICE_GUARD_H_
 
@@ -14,10 +14,10 @@
 
 namespace djinn::capture {
 
-// The backend's guard; lives for ever.
+// Returns the backend's guard, which lives for the rest of the process.
 const c10::impl::DeviceGuardImplInterface& DeviceGuard();
 
-// Throws unless there is a device with this index.
+// Throws c10::Error unless 0 <= index < DeviceCount().
 void CheckDeviceIndex(c10::DeviceIndex index);
 
 }  // namespace djinn::capture

@@ -10,15 +10,16 @@
 namespace djinn::capture {
 namespace {
 
-// A kind of our own: c10 only compares kinds, and carries every entry from a
-// caller's thread state to the autograd threads that work for it.
+// A kind that c10 does not define. c10 compares kinds only, and copies every
+// entry of a caller's thread state to the autograd threads that work for the
+// caller.
 constexpr auto kLaneKind = static_cast<c10::DebugInfoKind>(0xd1);
 
 class LaneInfo : public c10::DebugInfoBase {
  public:
   explicit LaneInfo(uint32_t lane) : lane(lane) {}
   const uint32_t lane;
-  // The autograd threads read it, too.
+  // The autograd threads read this as well.
   std::atomic<v1::Phase> phase = v1::PHASE_UNSPECIFIED;
 };
 
@@ -28,18 +29,18 @@ LaneInfo* CurrentLaneInfo() {
   if (c10::DebugInfoBase* info = c10::ThreadLocalDebugInfo::get(kLaneKind)) {
     return static_cast<LaneInfo*>(info);
   }
-  // Kept apart from the debug info, whose scopes (a profiler's, say) may drop
-  // our entry when they end.
+  // The thread keeps its own reference, because scopes of the debug info, such
+  // as a profiler's, may drop the entry when they end.
   thread_local std::shared_ptr<LaneInfo> own = std::make_shared<LaneInfo>(
       next_lane.fetch_add(1, std::memory_order_relaxed));
   c10::ThreadLocalDebugInfo::_push(kLaneKind, own);
   return own.get();
 }
 
-// Backward passes of this thread run in it, as those of CPU tensors do: for a
-// device PyTorch would hand them to a thread of its own and wait, which takes
-// longer than to record them. Once, so that a program may decide otherwise; not
-// in inference mode, whose end would undo it.
+// Makes backward passes of this thread run in this thread, as those of CPU
+// tensors do. For a device PyTorch would hand them to another thread and wait,
+// which takes longer than recording them. This runs once, so that the program
+// can switch it back, and not in inference mode, whose end would undo it.
 void KeepBackwardHere() {
   thread_local bool done = false;
   if (done || c10::InferenceMode::is_enabled()) return;

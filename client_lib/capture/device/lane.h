@@ -1,6 +1,6 @@
-// Which lane the current thread issues into: one per thread, except that
-// PyTorch's autograd threads issue into the lane of the thread that called
-// backward(), because together they are one order of calls.
+// A lane is an ordered list of calls. Each thread has its own lane, except that
+// PyTorch's autograd threads use the lane of the thread that called backward(),
+// because their calls and that thread's form one order.
 #ifndef CLIENT_LIB_CAPTURE_DEVICE_LANE_H_
 #define CLIENT_LIB_CAPTURE_DEVICE_LANE_H_
 
@@ -10,12 +10,13 @@
 
 namespace djinn::capture {
 
-// Numbered from 1 in order of first use.
+// Returns the number of this thread's lane. Lanes are numbered from 1 in the
+// order of their first use.
 uint32_t CurrentLane();
 
-// What the lane's calls are for, as the program said last.
+// Returns the phase that the program set last for this lane.
 v1::Phase LanePhase();
-// Returns what it was.
+// Sets the phase of this lane and returns the former one.
 v1::Phase ExchangeLanePhase(v1::Phase phase);
 
 }  // namespace djinn::capture

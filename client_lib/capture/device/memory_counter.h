@@ -1,10 +1,11 @@
-// How much remote memory the program holds on a virtual device, as PyTorch's
-// memory statistics want it: the sizes of its live storages, whether or not the
-// worker has made them yet. Nothing is cached, so "reserved" equals
-// "allocated".
+// Counts the bytes of remote memory that the program holds on a virtual device,
+// in the form of PyTorch's memory statistics. It adds up the sizes of live
+// storages, whether or not the worker has created them yet. Nothing is cached,
+// so "reserved" equals "allocated".
 //
-// Thread-safe without locks; a storage's birth and death cost a few atomic
-// additions. Numbers read while other threads allocate may not fit together.
+// Thread-safe without locks: creating or releasing a storage costs a few atomic
+// additions. Numbers that are read while other threads allocate may be
+// inconsistent with each other.
 #ifndef CLIENT_LIB_CAPTURE_DEVICE_MEMORY_COUNTER_H_
 #define CLIENT_LIB_CAPTURE_DEVICE_MEMORY_COUNTER_H_
 
@@ -17,7 +18,8 @@ namespace djinn::capture {
 
 class MemoryCounter {
  public:
-  // That of a device index; lives for ever.
+  // Returns the counter of a device index, which lives for the rest of the
+  // process.
   static MemoryCounter& Of(int device_index);
 
   void Created(uint64_t bytes) {

@@ -13,7 +13,7 @@
 namespace djinn::capture {
 namespace {
 
-// Leaked: kernels may run during exit.
+// Never destroyed, because kernels may run during exit.
 struct State {
   // Serialises opening the default session, which talks to the coordinator.
   Mutex opening;
@@ -78,7 +78,8 @@ std::shared_ptr<Session> TakeSession() {
 }
 
 absl::StatusOr<std::shared_ptr<VirtualDevice>> DeviceOfProcess(int index) {
-  // First: a lock may be held for ever in a forked child.
+  // This check comes first, because a lock may be held for ever in a forked
+  // child.
   if (IsForkedChild()) return AfterForkError();
   std::shared_ptr<Session> session = CurrentSession();
   if (session == nullptr) {

@@ -1,7 +1,6 @@
-// The one open session of this process, as every kernel finds it.
-//
-// Opened explicitly (djinn::Connect) or, at the first use of the device, from
-// the environment (see djinn/connect.h). Thread-safe.
+// The process's one open session, as kernels find it. djinn::Connect() opens
+// it, or the first use of the device opens it from the environment (see
+// djinn/connect.h). Thread-safe.
 #ifndef CLIENT_LIB_CAPTURE_DEVICE_PROCESS_SESSION_H_
 #define CLIENT_LIB_CAPTURE_DEVICE_PROCESS_SESSION_H_
 
@@ -17,24 +16,28 @@ namespace djinn::capture {
 using SessionFactory =
     std::function<absl::StatusOr<std::shared_ptr<Session>>()>;
 
-// Called when the device is used while no session is open. Set once, at load.
+// Sets the function that opens a session if the device is used while none is
+// open. The library calls it once, when it is loaded.
 void SetDefaultSessionFactory(SessionFactory factory);
 
-// AlreadyExists (SESSION_OPEN) when one is open.
+// Makes `session` the open session. Returns AlreadyExists (SESSION_OPEN) if one
+// is open.
 absl::Status SetSession(std::shared_ptr<Session> session);
 
-// Null when none is open.
+// Returns the open session, or null.
 std::shared_ptr<Session> CurrentSession();
 
-// Takes the session out, for closing. Null when none is open.
+// Removes and returns the open session, so that the caller can close it.
+// Returns null if none is open.
 std::shared_ptr<Session> TakeSession();
 
-// Device `index` of the open session, opening the default one if need be.
-// FailedPrecondition (NO_SESSION) when there is none to open.
+// Returns device `index` of the open session; opens the default session first
+// if none is open. Returns FailedPrecondition (NO_SESSION) if there is none to
+// open.
 absl::StatusOr<std::shared_ptr<VirtualDevice>> DeviceOfProcess(int index);
 
-// Number of virtual devices; constant for the process. DJINN_DEVICE_COUNT, 16
-// unless set.
+// Returns the number of virtual devices, which is constant for the process:
+// DJINN_DEVICE_COUNT, between 1 and 127, or 16 if it is unset.
 int DeviceCount();
 
 }  // namespace djinn::capture

@@ -23,15 +23,15 @@ std::string BytesOf(const at::Tensor& state) {
                      state.nbytes());
 }
 
-// The size of a state: that of the CPU's, which a worker checks.
+// Returns the size of a CPU generator's state in bytes. A worker checks it.
 uint64_t CpuStateBytes() {
   static const uint64_t bytes =
       at::detail::createCPUGenerator().get_state().nbytes();
   return bytes;
 }
 
-// On a GPU a state is a seed and an offset, 64 bits each, as
-// torch.cuda.get_rng_state() gives it.
+// The size of a GPU generator's state in bytes: a seed and an offset of 64 bits
+// each, as in torch.cuda.get_rng_state().
 constexpr uint64_t kPhiloxStateBytes = 16;
 
 thread_local uint64_t settings = 0;
@@ -48,7 +48,8 @@ uint64_t StateBytesOf(VirtualDevice& device) {
 RemoteGenerator::RemoteGenerator(c10::DeviceIndex index)
     : c10::GeneratorImpl(c10::Device(c10::DeviceType::PrivateUse1, index),
                          c10::DispatchKeySet(c10::DispatchKey::PrivateUse1)),
-      // An unseeded generator draws what an unseeded CPU generator draws.
+      // An unseeded generator draws the same numbers as an unseeded CPU
+      // generator.
       seed_(c10::default_rng_seed_val) {}
 
 RemoteGenerator::~RemoteGenerator() {
@@ -57,13 +58,13 @@ RemoteGenerator::~RemoteGenerator() {
 
 StoragePtr RemoteGenerator::StorageOn(
     const std::shared_ptr<VirtualDevice>& device, uint32_t lane) const {
-  // Whoever had a lock when the process was forked never lets go of it here.
+  // A lock that another thread held at the fork stays locked in the child.
   if (IsForkedChild()) ThrowIfError(AfterForkError());
   {
     MutexLock lock(&mu_);
     if (IsSetOn(*device)) return storage_;
   }
-  // Others who draw meanwhile do so after it is sent.
+  // Other threads that draw wait here until the seed or state is sent.
   MutexLock sending(&sending_mu_);
   uint64_t setting, seed;
   std::string state;
@@ -76,12 +77,12 @@ StoragePtr RemoteGenerator::StorageOn(
     state = state_;
     storage = storage_;
   }
-  // What the worker's own seeding makes of it, it knows itself.
+  // The seed alone is sent; the worker derives the state from it.
   const uint64_t bytes = state.empty() ? CpuStateBytes() : state.size();
   const bool is_new =
       !storage || storage->device() != device || storage->size_bytes() != bytes;
   if (is_new) storage = device->NewStorage(bytes);
-  // Also before a state: it is the seed that makes a storage a generator.
+  // A state is sent after a seed, because seeding makes a storage a generator.
   if (is_new || state.empty()) {
     ThrowIfError(device->Seed(lane, storage.get(), seed));
   }
@@ -106,7 +107,8 @@ StoragePtr RemoteGenerator::StorageOn(
 void RemoteGenerator::set_current_seed(uint64_t seed) {
   ++settings;
   if (IsForkedChild()) {
-    // Nobody draws from it any more, and the lock may be held for ever.
+    // No call of a forked child draws from it, and the lock may be held for
+    // ever.
     seed_ = seed;
     return;
   }
@@ -128,7 +130,8 @@ void RemoteGenerator::set_state(const c10::TensorImpl& new_state) {
   ++settings;
   const uint64_t expected = StateBytes();
   if (expected == kPhiloxStateBytes) return SetPhiloxState(new_state);
-  // Takes what the CPU takes, older formats too, and complains as it does.
+  // The CPU's generator parses the state: it accepts older formats and raises
+  // PyTorch's errors.
   at::Generator parsed = at::detail::createCPUGenerator();
   parsed.unsafeGetGeneratorImpl()->set_state(new_state);
   std::string bytes = BytesOf(parsed.get_state());

@@ -1,8 +1,8 @@
-// PyTorch's random generator on a virtual device. Its state lives on the worker
-// as a hidden storage of the session; here there is only what it was last set
-// to, a seed or a state. That is remembered and sent with the next draw,
-// because at::manual_seed() visits every device, with the generator's lock
-// held, before any session may exist.
+// PyTorch's random generator on a virtual device. Its state lives on the
+// worker, as a hidden storage of the session. The client remembers only the
+// seed or state that was set last, and sends it with the next draw. It cannot
+// send it at once, because at::manual_seed() visits every device, with the
+// generator's lock held, before a session may exist.
 #ifndef CLIENT_LIB_CAPTURE_DEVICE_REMOTE_GENERATOR_H_
 #define CLIENT_LIB_CAPTURE_DEVICE_REMOTE_GENERATOR_H_
 
@@ -24,60 +24,66 @@ class RemoteGenerator : public c10::GeneratorImpl {
   explicit RemoteGenerator(c10::DeviceIndex index);
   ~RemoteGenerator() override;
 
-  // The storage with the generator's state on `device`, set if it has to be.
-  // Throws djinn::Error.
+  // Returns the storage with the generator's state on `device`, after sending
+  // the seed or state if necessary. Throws djinn::Error.
   StoragePtr StorageOn(const std::shared_ptr<VirtualDevice>& device,
                        uint32_t lane) const;
 
   void set_current_seed(uint64_t seed) override;
   uint64_t current_seed() const override;
   uint64_t seed() override;
-  // The state is that of PyTorch's generator for the worker's kind of device,
-  // bit for bit, so that one can be moved into the other: a tensor of bytes on
-  // the CPU. Both wait for the worker to be reached; reading waits for the
-  // draws recorded before, too. A new one counts from the next draw on.
+  // A state is a byte tensor on the CPU. It equals, bit for bit, the state of
+  // PyTorch's generator for the worker's kind of device, so that a state of
+  // either can be set in the other. Both functions wait until the worker is
+  // reached, and get_state() waits for the draws that were recorded before it.
+  // A new state applies from the next draw on.
   void set_state(const c10::TensorImpl& new_state) override;
   c10::intrusive_ptr<c10::TensorImpl> get_state() const override;
-  // The offset of a state on a GPU; elsewhere states have none, and these know
-  // 0 only, as generators are copied with it.
+  // The offset of a GPU generator's state. Other states have none: these
+  // functions accept and return 0 only, because PyTorch copies generators with
+  // them.
   void set_offset(uint64_t offset) override;
   uint64_t get_offset() const override;
 
  private:
   RemoteGenerator* clone_impl() const override;
-  // Of a state on its worker; waits until that was reached.
+  // Returns the size of a state on the generator's worker, after waiting until
+  // that was reached.
   uint64_t StateBytes() const;
   void SetPhiloxState(const c10::TensorImpl& state) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Whether storage_ is on `device` and has what was set last.
+  // Returns whether storage_ is on `device` and has received the last setting.
   bool IsSetOn(const VirtualDevice& device) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return storage_ && sent_ == setting_ && storage_->device().get() == &device;
   }
 
   // Held while the seed or state is sent, which may take long, so that no other
-  // thread draws before it is; nothing that runs below takes it. Never taken to
-  // set one: that is for the next draw then, and this one goes first.
+  // thread draws before it arrives. No code that runs while it is held takes it
+  // again. Setting a seed does not take it: the new seed applies to the next
+  // draw.
   mutable Mutex sending_mu_ ABSL_ACQUIRED_BEFORE(mu_);
-  // Nothing is called out to with it.
+  // This lock is not held during calls to the session.
   mutable Mutex mu_;
-  // Written with mu_, but for forked children.
+  // Written with mu_ held, except in forked children.
   std::atomic<uint64_t> seed_;
-  // Empty: the state is that of the seed.
+  // Empty if the state is that of seed_.
   std::string state_ ABSL_GUARDED_BY(mu_);
-  // The number of the setting that the above are.
+  // Counts the settings of seed_ and state_.
   uint64_t setting_ ABSL_GUARDED_BY(mu_) = 1;
-  // That of the one that storage_ was given last; 0: of none.
+  // The value of setting_ that storage_ received last, or 0.
   mutable uint64_t sent_ ABSL_GUARDED_BY(mu_) = 0;
-  // Replaced with both locks.
+  // Replaced with both locks held.
   mutable StoragePtr storage_ ABSL_GUARDED_BY(mu_);
 };
 
-// How often this thread has seeded a remote generator or set its state: what a
-// registered callable does to one must be seen, as it would not happen again.
+// Returns how often this thread has seeded a remote generator or set its state.
+// A registered callable must not do either, because a replay would not repeat
+// it.
 uint64_t RemoteGeneratorSettings();
 
-// The default generator of a device index; lives for ever.
+// Returns the default generator of a device index, which lives for the rest of
+// the process.
 const at::Generator& DefaultRemoteGenerator(c10::DeviceIndex index);
 
 }  // namespace djinn::capture

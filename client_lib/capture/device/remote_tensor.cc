@@ -22,9 +22,9 @@
 namespace djinn::capture {
 namespace {
 
-// Reserved, never backed.
+// Address space that is reserved and never backed by memory.
 constexpr size_t kReservedBytes = size_t{1} << 45;
-// The last of them are for what has no range of its own.
+// The part at the end for storages that get no address range of their own.
 constexpr size_t kLooseBytes = size_t{1} << 40;
 constexpr size_t kRangeBytes = kReservedBytes - kLooseBytes;
 
@@ -41,12 +41,12 @@ char* FirstAddress() {
 }
 
 AddressSpace& Ranges() {
-  // Tensors may die at exit.
+  // Never destroyed, because tensors may be destroyed at exit.
   static AddressSpace* const ranges = new AddressSpace(kRangeBytes);
   return *ranges;
 }
 
-// Repeats after 2^31 others.
+// Addresses repeat after 2^31 calls.
 void* LooseAddress() {
   static std::atomic<size_t> used{0};
   const size_t at =
@@ -54,11 +54,13 @@ void* LooseAddress() {
   return FirstAddress() + kRangeBytes + at % kLooseBytes;
 }
 
-// Nobody else's while the storage lives. Whoever asks for more bytes than there
-// are addresses is told so when they are needed; and in a forked child somebody
-// may have the lock for ever.
+// Returns an address that no other live storage has. A storage that is larger
+// than the address space shares a loose address; it fails when its bytes are
+// needed. A forked child uses loose addresses, because a lock may be held for
+// ever.
 void* AddressFor(RemoteStorage* storage, size_t bytes) {
-  // It may throw: before there is a range that somebody has to give back.
+  // This may throw, so it precedes taking a range that would have to be
+  // released.
   char* const first = FirstAddress();
   AddressRange& range = storage->address_range();
   return !IsForkedChild() && Ranges().Take(bytes, &range)
@@ -67,7 +69,7 @@ void* AddressFor(RemoteStorage* storage, size_t bytes) {
 }
 
 void DropHandle(void* context) {
-  // Runs on any thread, with any lock held, also at exit.
+  // This may run on any thread, with any lock held, and during exit.
   auto* storage = static_cast<RemoteStorage*>(context);
   MemoryCounter::Of(storage->device()->index()).Released(storage->size_bytes());
   if (!IsForkedChild()) Ranges().Release(&storage->address_range());
@@ -77,7 +79,7 @@ void DropHandle(void* context) {
 
 void DropNothing(void*) {}
 
-// PyTorch hands on what is negative.
+// PyTorch passes negative sizes on, as large unsigned ones.
 void CheckStorageSize(uint64_t bytes) {
   TORCH_CHECK(std::in_range<int64_t>(bytes), "Storage size ",
               static_cast<int64_t>(bytes), " is negative or too large");
@@ -142,7 +144,8 @@ class ZeroMemoryAllocator : public c10::DeviceAllocator {
   }
 };
 
-// To a range in which it has room; it keeps what it is.
+// Moves the storage to an address range of `bytes`. Its contents stay on the
+// worker.
 void Move(size_t bytes, c10::StorageImpl* storage) {
   c10::DataPtr& pointer = storage->_mutable_data_ptr_no_checks();
   auto* const remote = static_cast<RemoteStorage*>(pointer.get_context());

@@ -1,7 +1,8 @@
-// Remote tensors: plain c10::TensorImpls on zero-memory storages. The storage's
-// data pointer is an address in reserved, inaccessible address space that no
-// other living one has (so that identity and overlap checks work and a stray
-// native access faults at once); its context is the session's RemoteStorage.
+// Remote tensors are plain c10::TensorImpls whose storages have no memory. The
+// storage's data pointer is an address in reserved, inaccessible address space
+// that no other live storage has. Identity and overlap checks therefore work,
+// and a native access by mistake faults at once. The pointer's context is the
+// session's RemoteStorage.
 #ifndef CLIENT_LIB_CAPTURE_DEVICE_REMOTE_TENSOR_H_
 #define CLIENT_LIB_CAPTURE_DEVICE_REMOTE_TENSOR_H_
 
@@ -16,11 +17,11 @@
 
 namespace djinn::capture {
 
-// The backend's allocator: a storage on the thread's current device. In
-// shape-only mode the storage has no RemoteStorage.
+// Returns the backend's allocator. It creates storages on the thread's current
+// device; in shape-only mode they have no RemoteStorage.
 c10::Allocator* RemoteAllocator();
 
-// The thread's current device of this backend.
+// Returns the index of the thread's current device of this backend.
 int CurrentDeviceIndex();
 
 inline bool IsRemote(const at::Tensor& tensor) {
@@ -28,31 +29,33 @@ inline bool IsRemote(const at::Tensor& tensor) {
          tensor.device().type() == c10::DeviceType::PrivateUse1;
 }
 
-// The session's record of the tensor's storage; null for shape-only tensors.
+// Returns the session's record of the storage, or null for a shape-only tensor.
 RemoteStorage* StorageOf(const at::Tensor& tensor);
 RemoteStorage* StorageOf(const c10::Storage& storage);
 
-// The same for a call that is carried out. Throws when the tensor was made from
-// an address by somebody else (at::from_blob): nothing is there.
+// Returns the record for a call that will be executed. that will be executed.
+// Throws if the tensor was made from an address (at::from_blob), because there
+// is no remote memory behind it.
 RemoteStorage* OwnStorageOf(const at::Tensor& tensor);
 
-// A tensor on a storage of its own, of the extent that sizes and strides need.
-// In shape-only mode `device` is not looked at and may be null.
+// Creates a tensor with its own storage, as large as sizes and strides need. In
+// shape-only mode `device` is ignored and may be null.
 at::Tensor NewRemoteTensor(const std::shared_ptr<VirtualDevice>& device,
                            c10::IntArrayRef sizes, c10::IntArrayRef strides,
                            c10::ScalarType data_type);
 
-// Wraps a storage that the session made already.
+// Wraps a storage that the session has created.
 c10::Storage WrapStorage(StoragePtr storage, uint64_t size_bytes);
 
-// Grows or shrinks the storage here and, if it exists there, on the worker,
-// keeping the prefix. In shape-only mode only here.
+// Changes the size of the storage, in this process and, if the worker has
+// created it, on the worker. The common prefix of its bytes stays. In
+// shape-only mode only this process's record changes.
 void ResizeStorage(const c10::Storage& storage, uint64_t size_bytes);
 
-// Throws when the dtype cannot live on a remote device.
+// Throws if remote devices do not support the dtype.
 srg::DataType DataTypeOf(const at::Tensor& tensor);
 
-// The tensor's window onto its storage; the slot is not set.
+// Returns the tensor's view of its storage. The slot is not set.
 srg::TensorView ViewOf(const at::Tensor& tensor);
 
 }  // namespace djinn::capture

@@ -1,6 +1,6 @@
 // Shape-only mode: the thread re-enters PyTorch's own meta functions and
-// composites on remote tensors to learn a result's shape. Kernels then compute
-// metadata, record nothing and allocate nothing remote.
+// composites on remote tensors to infer a result's shape. Kernels then compute
+// metadata only: they record nothing and allocate nothing on a worker.
 #ifndef CLIENT_LIB_CAPTURE_DEVICE_SHAPE_ONLY_H_
 #define CLIENT_LIB_CAPTURE_DEVICE_SHAPE_ONLY_H_
 
@@ -9,8 +9,8 @@
 
 namespace djinn::capture {
 
-// Thrown inside shape-only mode by whatever has no shape without data or a
-// rule; never leaves capture.
+// Thrown in shape-only mode by a kernel that cannot infer a shape without data.
+// Capture catches it.
 class NoShape : public std::runtime_error {
  public:
   explicit NoShape(const std::string& operator_name)
@@ -19,15 +19,15 @@ class NoShape : public std::runtime_error {
 
 class ShapeOnlyScope {
  public:
-  // `structured`: entered through a structured meta function, which sizes its
-  // outputs before it calls the out= variant.
+  // `structured` says that a structured meta function was entered, which sizes
+  // its outputs before it calls the out= overload.
   explicit ShapeOnlyScope(bool structured);
   ~ShapeOnlyScope();
   ShapeOnlyScope(const ShapeOnlyScope&) = delete;
   ShapeOnlyScope& operator=(const ShapeOnlyScope&) = delete;
 
   static bool Active();
-  // Whether the innermost entry was through a structured meta function.
+  // Returns whether the innermost scope entered a structured meta function.
   static bool Structured();
 
  private:

@@ -1,4 +1,4 @@
-// From the Status world of the session to the exceptions of PyTorch kernels.
+// Converts the session's statuses to the exceptions that PyTorch kernels throw.
 #ifndef CLIENT_LIB_CAPTURE_DEVICE_THROW_STATUS_H_
 #define CLIENT_LIB_CAPTURE_DEVICE_THROW_STATUS_H_
 
@@ -9,7 +9,7 @@
 
 namespace djinn::capture {
 
-// Throws djinn::Error.
+// Throws djinn::Error, or the exception that the ErrorTranslator makes of it.
 [[noreturn]] void ThrowStatus(const absl::Status& status);
 
 inline void ThrowIfError(const absl::Status& status) {

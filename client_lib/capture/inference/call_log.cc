@@ -15,7 +15,7 @@
 namespace djinn::capture {
 namespace {
 
-// Longer lists are cut.
+// The number of elements of a list that are logged.
 constexpr size_t kMaxElements = 8;
 
 std::string DescribeMeta(c10::ScalarType type, c10::IntArrayRef sizes) {
@@ -52,7 +52,8 @@ std::string DescribeValue(const c10::IValue& value) {
   return text.str();
 }
 
-// "remote_accelerator:0"; empty for a call without remote tensors.
+// Returns, for example, "remote_accelerator:0", or an empty string for a call
+// without remote tensors.
 std::string DeviceOf(c10::ArrayRef<c10::IValue> arguments) {
   for (const c10::IValue& argument : arguments) {
     if (argument.isTensor() && IsRemote(argument.toTensor())) {

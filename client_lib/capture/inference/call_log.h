@@ -1,4 +1,5 @@
-// The log lines of the debug levels "interception" and "shape_inference".
+// Writes the log lines of the debug levels "interception" and
+// "shape_inference".
 #ifndef CLIENT_LIB_CAPTURE_INFERENCE_CALL_LOG_H_
 #define CLIENT_LIB_CAPTURE_INFERENCE_CALL_LOG_H_
 
@@ -13,7 +14,7 @@ namespace djinn::capture {
 
 void LogCall(const OperatorInfo& info, c10::ArrayRef<c10::IValue> arguments);
 
-// `how`: where the shapes came from.
+// `how` says how the shapes were found.
 void LogShape(const OperatorInfo& info, absl::string_view how,
               const InferredResults& inferred);
 

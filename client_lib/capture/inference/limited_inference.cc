@@ -11,8 +11,9 @@ namespace {
 
 using Outcome = InferredResults::Outcome;
 
-// An operator without either goes to the worker as a matter of course, and one
-// that returns lists cannot.
+// Returns whether inference of the operator can be given up. The worker is
+// always asked about an operator with neither a rule nor a kernel to re-enter,
+// and it cannot be asked about one that returns lists.
 bool MayBeGivenUp(const OperatorInfo& info) {
   const bool tries =
       info.rule != nullptr || info.reentry != c10::DispatchKey::Undefined;
@@ -20,8 +21,8 @@ bool MayBeGivenUp(const OperatorInfo& info) {
   return tries && std::find(lists.begin(), lists.end(), true) == lists.end();
 }
 
-// Not knowing is no failure then: the next call may be another, as an index of
-// integers after masks.
+// Returns whether an unknown shape is no failure of inference. The next call
+// may have a known one, such as an index of integers after an index of masks.
 bool MayDependOnData(const OperatorInfo& info) {
   return info.rule != nullptr ||
          info.handle.hasTag(at::Tag::dynamic_output_shape);

@@ -1,8 +1,9 @@
-// Keeps pathological shape inference from slowing a program down for ever: an
-// operator whose results' shapes take too long to find, or are not found, time
-// after time, is given up: the worker is asked instead.
+// Stops inferring the shapes of an operator's results after several consecutive
+// attempts that took too long or failed. New calls of that operator then wait
+// for the worker. This keeps pathological shape inference from slowing a
+// program down for ever.
 //
-// Thread-safe. Knows no PyTorch.
+// Thread-safe. Independent of PyTorch.
 #ifndef CLIENT_LIB_CAPTURE_INFERENCE_SHAPE_BREAKER_H_
 #define CLIENT_LIB_CAPTURE_INFERENCE_SHAPE_BREAKER_H_
 
@@ -19,22 +20,22 @@ namespace djinn::capture {
 
 class ShapeBreaker {
  public:
-  // The process' own.
+  // Returns the process's breaker.
   static ShapeBreaker& Global();
 
-  // `clock` must outlive this.
+  // `clock` must outlive this object.
   ShapeBreaker(Clock* clock, absl::Duration limit, int max_failures)
       : clock_(clock), limit_(limit), max_failures_(max_failures) {}
 
-  // Every operator begins anew.
+  // Sets the limits and enables inference for every operator.
   void SetLimits(absl::Duration limit, int max_failures);
 
-  // Whether the operator is given up.
+  // Returns whether inference was given up for the operator.
   bool IsOpen(uint32_t operator_id) const;
 
-  // Runs `infer`, which says whether it found the shapes, and counts. What
-  // took longer than the limit is a failure, though not an empty-handed one.
-  // What `infer` throws passes through, and is the program's mistake.
+  // Runs `infer`, which returns whether it found the shapes, and counts a
+  // failure if it did not or took longer than the limit. An exception of
+  // `infer` is the program's mistake: it passes through and does not count.
   void Try(uint32_t operator_id, absl::string_view name,
            absl::FunctionRef<bool()> infer);
 
@@ -43,7 +44,8 @@ class ShapeBreaker {
   mutable Mutex mu_;
   absl::Duration limit_ ABSL_GUARDED_BY(mu_);
   int max_failures_ ABSL_GUARDED_BY(mu_);
-  // Failures in succession, of operators whose last attempt was one.
+  // The number of consecutive failures, for each operator whose last attempt
+  // failed.
   absl::flat_hash_map<uint32_t, int> failures_ ABSL_GUARDED_BY(mu_);
 };
 

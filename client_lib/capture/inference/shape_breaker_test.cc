@@ -14,7 +14,7 @@ constexpr absl::Duration kLimit = absl::Milliseconds(500);
 
 class ShapeBreakerTest : public testing::Test {
  protected:
-  // Which takes so long.
+  // Makes one attempt that takes `took`.
   void Try(bool found, absl::Duration took = absl::ZeroDuration(),
            uint32_t op = 1) {
     breaker_.Try(op, "aten::odd", [&] {

@@ -32,8 +32,8 @@ ResultMeta MetaOf(const at::Tensor& tensor) {
           .strides = c10::DimVector(tensor.strides())};
 }
 
-// Lengths of the returns of an operator whose rule gave `total` tensors: at
-// most one return can be a list, whose length is what is left.
+// Returns the lengths of the returns of an operator whose rule gave `total`
+// tensors. At most one return can be a list; it has the tensors that are left.
 std::vector<size_t> LengthsOf(const OperatorInfo& info, size_t total) {
   std::vector<size_t> lengths;
   size_t single = 0;
@@ -44,18 +44,19 @@ std::vector<size_t> LengthsOf(const OperatorInfo& info, size_t total) {
   return lengths;
 }
 
-// Whether a number among the arguments takes part in the type that an operator
-// computes in: others, as `alpha`, are converted to it.
+// Returns whether a number with this argument's name takes part in type
+// promotion. Other numbers, such as `alpha`, are converted to the common type.
 bool IsOperand(const c10::Argument& argument) {
   static const auto* const names = new absl::flat_hash_set<std::string>{
       "exponent", "max", "min", "other", "self"};
   return names->contains(argument.name());
 }
 
-// Whether an elementwise operator's result tells nothing of how the CPU steps
-// over its operands: its kernels first copy those of another type than the one
-// they compute in, and a copy steps over every dimension where an expanded
-// operand stood still. PyTorch does not where the device is another.
+// Returns whether the CPU may copy an operand of an elementwise operator first.
+// Its kernels copy operands whose dtype is not the common one, and a copy has a
+// stride for every dimension, where an expanded operand has none. The result's
+// strides then follow the copies. PyTorch's meta functions do not copy for
+// another device.
 bool MayBeCopied(const OperatorInfo& info, const torch::jit::Stack& arguments) {
   return info.structured() &&
          (info.handle.hasTag(at::Tag::pointwise) ||
@@ -67,7 +68,7 @@ bool MayBeCopied(const OperatorInfo& info, const torch::jit::Stack& arguments) {
          });
 }
 
-// The type that operands have in common.
+// Returns the common dtype of the operands.
 c10::ScalarType CommonType(const OperatorInfo& info,
                            const torch::jit::Stack& arguments) {
   TypePromotion promotion;
@@ -94,7 +95,7 @@ void CopyAsCpu(c10::ScalarType common, torch::jit::Stack* arguments) {
   }
 }
 
-// The operator on tensors that have no data.
+// Runs the operator's meta function or composite on tensors without data.
 void Reenter(const OperatorInfo& info, torch::jit::Stack* stack) {
   ShapeOnlyScope scope(info.structured());
   at::AutoDispatchBelowADInplaceOrView below_autograd;
@@ -104,7 +105,8 @@ void Reenter(const OperatorInfo& info, torch::jit::Stack* stack) {
   }
   c10::ScalarType common = CommonType(info, *stack);
   if (c10::isIntegralType(common, /*includeBool=*/true)) {
-    // Many compute in floating point all the same: their results say so.
+    // Many operators compute integers in floating point; their results' dtype
+    // shows it.
     torch::jit::Stack results = *stack;
     info.handle.callBoxedForDispatchKey(info.reentry, results);
     if (const c10::ScalarType type = results.front().toTensor().scalar_type();
@@ -116,8 +118,8 @@ void Reenter(const OperatorInfo& info, torch::jit::Stack* stack) {
   info.handle.callBoxedForDispatchKey(info.reentry, *stack);
 }
 
-// What a product is added to. PyTorch's meta function leaves it to the kernels
-// whether that can be as large as the product.
+// Throws if the addend of a matrix product cannot be broadcast to the product.
+// PyTorch's meta function leaves this check to the kernels.
 void CheckAddend(const OperatorInfo& info, c10::ArrayRef<c10::IValue> arguments,
                  const ResultMeta& product) {
   if (info.name != "aten::addmm" && info.name != "aten::_addmm_activation") {
@@ -150,7 +152,8 @@ InferredResults FromReentry(const OperatorInfo& info,
   Reenter(info, &stack);
   InferredResults inferred;
   size_t aliases = 0;
-  // A view of fresh memory, as a copy that keeps its source's place.
+  // True if a result is a view of new memory, such as a copy that keeps its
+  // source's offset.
   bool offset = false;
   for (const c10::IValue& value : stack) {
     size_t length = 0;
@@ -176,12 +179,12 @@ InferredResults FromReentry(const OperatorInfo& info,
     inferred.outcome = InferredResults::Outcome::kViews;
     inferred.views.assign(stack.begin(), stack.end());
   }
-  // A mixture of views and fresh results is for the worker to sort out.
+  // If some results are views and others are not, the worker decides.
   return inferred;
 }
 
-// Copies of an operator's arguments for its own meta kernel: tensors of one
-// storage and dtype share one here, too.
+// Copies an operator's arguments to the meta device for the operator's own meta
+// kernel. Tensors that share a storage and a dtype share one there as well.
 class MetaArguments {
  public:
   c10::IValue operator()(const c10::IValue& value) {
@@ -238,7 +241,7 @@ class MetaArguments {
       copies_;
 };
 
-// By the operator's own kernel for meta tensors.
+// Infers by the operator's own kernel for meta tensors.
 InferredResults FromMeta(const OperatorInfo& info,
                          c10::ArrayRef<c10::IValue> arguments) {
   if (!info.handle.hasKernelForDispatchKey(c10::DispatchKey::Meta)) return {};
@@ -246,8 +249,8 @@ InferredResults FromMeta(const OperatorInfo& info,
   torch::jit::Stack stack;
   for (const c10::IValue& argument : arguments) stack.push_back(copy(argument));
   {
-    // Kernels that return what they wrote refer to it after the stack has let
-    // go of it.
+    // A kernel that returns the tensors that it wrote uses them after the stack
+    // has released them.
     const torch::jit::Stack held = stack;
     at::AutoDispatchBelowADInplaceOrView below_autograd;
     info.handle.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::Meta),
@@ -264,7 +267,7 @@ InferredResults FromMeta(const OperatorInfo& info,
       unusual |= tensor.defined() &&
                  (tensor.storage_offset() != 0 || copy.Has(tensor));
     });
-    // Not fresh memory: for the worker to sort out.
+    // The result is not new memory, so the worker decides.
     if (unusual) return {};
     inferred.lengths.push_back(length);
   }
@@ -276,7 +279,7 @@ InferredResults FromMeta(const OperatorInfo& info,
 
 InferredResults InferResults(const OperatorInfo& info,
                              c10::ArrayRef<c10::IValue> arguments) {
-  // A rule exists where re-entry fails or, worse, gives a wrong answer.
+  // A rule exists where re-entry fails or gives a wrong answer.
   if (info.rule != nullptr) {
     InferredResults inferred;
     inferred.results = (*info.rule)(arguments);
@@ -297,8 +300,8 @@ InferredResults InferResults(const OperatorInfo& info,
   } catch (const NoShape&) {
     return {};
   } catch (const c10::NotImplementedError&) {
-    // A composite came upon something that no remote device has; the worker may
-    // have it, or a better error.
+    // A composite called an operator that no remote device has. The worker may
+    // have it, or reports a better error.
     return {};
   }
 }

@@ -1,4 +1,4 @@
-// Finds the metadata of a call's results without running it.
+// Infers the metadata of a call's results without running it.
 #ifndef CLIENT_LIB_CAPTURE_INFERENCE_SHAPE_INFERENCE_H_
 #define CLIENT_LIB_CAPTURE_INFERENCE_SHAPE_INFERENCE_H_
 
@@ -14,30 +14,34 @@ namespace djinn::capture {
 
 struct InferredResults {
   enum class Outcome {
-    // `results` says what comes back.
+    // `results` describes every result.
     kKnown,
-    // Every result is a view of an operand: `views` are the results, and there
-    // is nothing to run.
+    // Every result is a view of an operand. `views` holds the results, and
+    // there is nothing to run.
     kViews,
-    // Only the worker can tell; `results`, if any, says which are undefined.
+    // Only the worker knows. `results`, if not empty, says which results are
+    // undefined.
     kUnknown,
   };
   Outcome outcome = Outcome::kUnknown;
-  // Flattened over lists, in return order.
+  // The results in return order, with lists flattened.
   std::vector<ResultMeta> results;
-  // Length of each list return, in return order; 1 for tensors.
+  // The number of tensors of each return, in return order: 1 unless it is a
+  // list.
   std::vector<size_t> lengths;
   std::vector<c10::IValue> views;
 };
 
-// Throws c10::Error when the call itself is wrong, as PyTorch would. No result
-// is an argument the operator writes. Thread-safe; enters shape-only mode.
+// Infers the results that are not arguments that the operator writes. Throws
+// c10::Error, as PyTorch would, if the call itself is wrong. Thread-safe;
+// enters shape-only mode.
 InferredResults InferResults(const OperatorInfo& info,
                              c10::ArrayRef<c10::IValue> arguments);
 
-// As InferResults(), for calls that will be executed: respects the limits that
-// djinn/debug.h describes, and logs at the debug level "shape_inference".
-// Returns kUnknown for an operator whose inference was given up.
+// Infers as InferResults() does, for calls that will be executed: respects the
+// limits that djinn/debug.h describes, and logs at the debug level
+// "shape_inference". Returns kUnknown for an operator whose inference was given
+// up.
 InferredResults InferWithinLimits(const OperatorInfo& info,
                                   c10::ArrayRef<c10::IValue> arguments);
 

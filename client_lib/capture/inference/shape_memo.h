@@ -1,4 +1,5 @@
-// What shapes earlier calls of a thread had, by their template bytes.
+// Remembers the shapes of a thread's earlier calls, by the calls' template
+// bytes.
 #ifndef CLIENT_LIB_CAPTURE_INFERENCE_SHAPE_MEMO_H_
 #define CLIENT_LIB_CAPTURE_INFERENCE_SHAPE_MEMO_H_
 
@@ -15,10 +16,12 @@
 
 namespace djinn::capture {
 
-// Bounded by starting afresh. Not thread-safe: each thread has its own.
+// The memo starts again from empty when it is full. It is not thread-safe: each
+// thread has its own.
 class ShapeMemo {
  public:
-  // Null when the call is new. Valid until the next Insert().
+  // Returns null if no equal call is known. The result is valid until the next
+  // Insert().
   const InferredResults* Find(uint32_t operator_id, absl::string_view bytes) {
     const auto found = entries_.find(Reference{operator_id, bytes});
     return found == entries_.end() ? nullptr : &found->second;

@@ -25,12 +25,14 @@ bool IsTensorKind(ArgumentKind kind) {
   return kind == ArgumentKind::kTensor || kind == ArgumentKind::kTensorList;
 }
 
-// A 0-dimensional CPU tensor that is read travels as a value.
+// Returns whether a CPU tensor is sent as a value: it has no dimensions and is
+// only read.
 bool IsNumber(const ArgumentInfo& argument, const at::Tensor& tensor) {
   return tensor.dim() == 0 && (argument.access & ~kReads) == 0;
 }
 
-// Whether CPU tensors among its elements are uploaded: index tensors.
+// Returns whether CPU tensors among the argument's elements are uploaded, as
+// indices are.
 bool MayBePlaced(const OperatorInfo& info, const ArgumentInfo& argument) {
   return info.takes_cpu_indices && argument.kind == ArgumentKind::kTensorList;
 }
@@ -184,8 +186,8 @@ class Writer {
     call_.AddTensor(operand);
   }
 
-  // A 0-dimensional CPU tensor travels as a value; PlaceOperands() saw to it
-  // that no other CPU tensor comes this far.
+  // Writes a CPU tensor without dimensions as a value. PlaceOperands() and
+  // DeviceOfCall() let no other CPU tensor reach this function.
   void WriteScalarTensor(const at::Tensor& tensor) {
     const at::Tensor plain = tensor.resolve_conj().resolve_neg();
     call_.AddScalarTensor(DataTypeOf(plain),
@@ -217,7 +219,7 @@ class Writer {
   }
 
   int64_t Integer(const c10::Scalar& scalar) const {
-    // Every integer that is not negative counts as unsigned.
+    // PyTorch treats every non-negative integer as unsigned.
     TORCH_CHECK_NOT_IMPLEMENTED(
         !scalar.isUnsigned() || std::in_range<int64_t>(scalar.toUInt64()),
         info_.name, " has the number ", scalar.toUInt64(),
@@ -226,7 +228,7 @@ class Writer {
   }
 
   void WriteScalar(const c10::Scalar& scalar) {
-    // Booleans first: they are integral too.
+    // Booleans come first, because they are integral as well.
     if (scalar.isBoolean()) {
       call_.AddBoolean(scalar.toBool());
     } else if (scalar.isIntegral(/*includeBool=*/false)) {

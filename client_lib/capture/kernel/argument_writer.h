@@ -1,4 +1,4 @@
-// Writes an operator's arguments into a session call.
+// Writes an operator's arguments into the session's form of a call.
 #ifndef CLIENT_LIB_CAPTURE_KERNEL_ARGUMENT_WRITER_H_
 #define CLIENT_LIB_CAPTURE_KERNEL_ARGUMENT_WRITER_H_
 
@@ -13,14 +13,15 @@
 
 namespace djinn::capture {
 
-// The device a call runs on: that of its remote operands, else the one its
-// device argument names, else the current one. Throws, as PyTorch does, when
-// operands are on several devices; CPU tensors may be numbers (0-dimensional
-// ones) and indices.
+// Returns the device that a call runs on: that of its remote operands,
+// otherwise the one that its device argument names, otherwise the current one.
+// Throws PyTorch's error if operands are on several devices. A CPU tensor
+// without dimensions, and one that is an index, may accompany remote operands.
 std::shared_ptr<VirtualDevice> DeviceOfCall(
     const OperatorInfo& info, c10::ArrayRef<c10::IValue> arguments);
 
-// Throws when the tensor's dimensions have names, which get lost.
+// Throws if the tensor's dimensions have names, because a worker would lose
+// them.
 void RefuseNames(const OperatorInfo& info, const at::Tensor& tensor);
 
 // Replaces index tensors on the CPU by uploaded copies.
@@ -29,8 +30,8 @@ void PlaceOperands(const OperatorInfo& info,
                    c10::ArrayRef<c10::IValue> arguments,
                    c10::IValue* mutable_arguments);
 
-// Begins `call` and adds every argument, and the implicit generator when the
-// call draws without naming one.
+// Begins `call` and adds every argument, and the default generator if the call
+// draws random numbers without naming a generator.
 void WriteArguments(const OperatorInfo& info,
                     const std::shared_ptr<VirtualDevice>& device, uint32_t lane,
                     c10::ArrayRef<c10::IValue> arguments, Call* call);

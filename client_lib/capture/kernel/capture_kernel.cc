@@ -43,7 +43,7 @@ namespace {
 
 using Outcome = InferredResults::Outcome;
 
-// What a thread reuses from call to call.
+// Buffers that a thread reuses for each call.
 struct Scratch {
   Call call;
   ShapeMemo memo;
@@ -71,15 +71,15 @@ void CountSynchronous(const OperatorInfo& info) {
   ++counter.counts[info.name];
 }
 
-// The call's template bytes, with the values of floating-point arguments where
-// those decide the shape, and which numbers fit no tensor's type: floats are
-// holes, so they are not in the bytes.
+// Returns the call's key in the memo: its template bytes, followed by the marks
+// of numbers that overflow a dtype and by the floating-point arguments if they
+// decide the shape. The template bytes hold no floating-point values.
 absl::string_view MemoKey(const OperatorInfo& info, Arguments arguments,
                           const Call& call, std::string* buffer) {
   buffer->clear();
   AppendOverflows(info, arguments, buffer);
   if (!info.reals_shape && buffer->empty()) return call.bytes();
-  // The bytes say themselves where they end.
+  // The template bytes delimit themselves.
   buffer->insert(0, call.bytes().data(), call.bytes().size());
   if (!info.reals_shape) return *buffer;
   for (const double value : call.floats()) {
@@ -88,7 +88,7 @@ absl::string_view MemoKey(const OperatorInfo& info, Arguments arguments,
   return *buffer;
 }
 
-// One call being captured.
+// Captures one call.
 class Capture {
  public:
   Capture(const OperatorInfo& info, torch::jit::Stack* stack)
@@ -120,7 +120,8 @@ class Capture {
  private:
   Arguments arguments() const { return ArgumentsOf(info_, *stack_); }
 
-  // `made`: the results of an operator that the worker may not know.
+  // Records the call. `created` holds its results if the worker may not know
+  // the operator.
   void Record(const std::vector<at::Tensor>& created = {}) {
     const uint32_t flags = debug::Flags();
     if (ABSL_PREDICT_FALSE(flags != 0)) NoteSite();
@@ -132,7 +133,8 @@ class Capture {
     if (!accepted) AwaitAcceptance(created);
   }
 
-  // Reads an element of what the call made or wrote: a refusal throws.
+  // Reads one element of a tensor that the call created or wrote, so that a
+  // worker that does not know the operator reports it here.
   void AwaitAcceptance(const std::vector<at::Tensor>& created) {
     std::vector<at::Tensor> written = created;
     for (size_t i = 0; i < count_; ++i) {
@@ -149,8 +151,9 @@ class Capture {
     }
   }
 
-  // For a call that is about to be recorded. `result`, of those that may be
-  // known: what it makes or overwrites.
+  // Prepares to compute the call's result in this process as well. Call it
+  // before the call is recorded. `result` returns the tensor that the call
+  // creates or overwrites; it is called only for suitable operators.
   template <typename Result>
   std::optional<HostWrite> ComputeLocally(Result result) {
     if (ABSL_PREDICT_TRUE(info_.host_use == HostUse::kNone)) {
@@ -159,13 +162,14 @@ class Capture {
     return HostWrite::OfCall(info_, arguments(), result(), device_.get());
   }
 
-  // Whether the worker is known to have the operator.
+  // Returns whether the device's worker is known to have the operator.
   bool IsAccepted() const {
     return !info_.is_custom || IsAcceptedBy(info_, device_);
   }
 
-  // The same; if it is not, the call begins a segment: a worker that does not
-  // know an operator refuses the whole of it.
+  // Returns IsAccepted(). If it is false, it sends everything before the call,
+  // so that the call begins a segment: a worker that does not know an operator
+  // refuses the operator's whole segment.
   bool BeginUnaccepted() {
     if (IsAccepted()) return true;
     ThrowIfError(device_->Synchronize());
@@ -182,20 +186,22 @@ class Capture {
     }
   }
 
-  // A check of the call; where it fails, the CPU's own words have precedence.
+  // Runs a check of the call. If it fails, the CPU's own error takes
+  // precedence.
   template <typename Check>
   auto OrAsCpu(Check check) {
     try {
       return check();
     } catch (const Error&) {
-      throw;  // Djinn's own
+      throw;  // An error of the session stays as it is.
     } catch (const c10::Error&) {
       ThrowAsCpu(info_, arguments());
       throw;
     }
   }
 
-  // The memo's answer or a new one. The scratch call holds the arguments.
+  // Returns the results of an equal call from the memo, or infers them. The
+  // scratch call holds the arguments.
   const InferredResults& Infer() {
     absl::string_view key =
         MemoKey(info_, arguments(), scratch_.call, &scratch_.key);
@@ -206,15 +212,15 @@ class Capture {
       }
       return *known;
     }
-    // Inference runs other kernels of this thread, which are shape-only and do
-    // not touch the scratch call. A meta kernel in Python may do anything.
+    // Inference runs shape-only kernels of this thread, which do not use the
+    // scratch call. A custom operator's meta kernel in Python may use it.
     unmemoised_ =
         OrAsCpu([&] { return InferWithinLimits(info_, arguments()); });
     if (info_.is_custom) {
       WriteArguments(info_, device_, lane_, arguments(), &scratch_.call);
       key = MemoKey(info_, arguments(), scratch_.call, &scratch_.key);
     }
-    // Views are tensors of this very call: not for the memo.
+    // Views refer to the tensors of this call, so the memo cannot hold them.
     if (unmemoised_.outcome == Outcome::kViews) return unmemoised_;
     TryOnCpu(info_, arguments(), unmemoised_);
     return *scratch_.memo.Insert(info_.operator_id, key,
@@ -272,11 +278,11 @@ class Capture {
     return tensor;
   }
 
-  // The last resort: the call alone in its segment, and a wait for what it
-  // returned.
+  // Executes the call at once, in its own segment, and waits for the metadata
+  // of its results. This is the last resort.
   std::vector<c10::IValue> RunSynchronously(const InferredResults& inferred) {
     if (inferred.outcome == Outcome::kUnknown) CountSynchronous(info_);
-    std::vector<StoragePtr> storages;  // null for what is undefined
+    std::vector<StoragePtr> storages;  // null for undefined results
     for (size_t i = 0; i < info_.returns_list.size(); ++i) {
       TORCH_CHECK_NOT_IMPLEMENTED(
           !info_.returns_list[i], info_.name,
@@ -320,14 +326,15 @@ class Capture {
     return tensor;
   }
 
-  // Operators that return nothing but the arguments they write.
+  // Captures operators that return only the arguments that they write.
   void RunWriting() {
     WriteArguments(info_, device_, lane_, arguments(), &scratch_.call);
     if (!IsKnownValid()) {
       if (!OrAsCpu([&] { return PrepareOutputs(info_, stack_, CaptureCall); }))
         return;
       TryOnCpu(info_, arguments(), {});
-      // Again: the check may have resized an output.
+      // The check may have resized an output, so the arguments are written
+      // again.
       WriteArguments(info_, device_, lane_, arguments(), &scratch_.call);
       scratch_.memo.Insert(
           info_.operator_id,
@@ -341,8 +348,8 @@ class Capture {
     Replace(stack_, count_, ReturnedArguments(info_, arguments()));
   }
 
-  // Of what is written, for what autograd has saved of it. Throws where nobody
-  // may write.
+  // Raises the versions of the written tensors, by which autograd detects that
+  // a saved tensor was changed. Throws if a tensor must not be written.
   void RaiseVersions() {
     for (size_t i = 0; i < count_; ++i) {
       if (info_.arguments[i].access == kReads) continue;
@@ -352,8 +359,8 @@ class Capture {
     }
   }
 
-  // Whether an equal call has passed the check before. The scratch call holds
-  // the arguments; the sizes of outputs are among them.
+  // Returns whether an equal call has passed the check before. The scratch call
+  // holds the arguments, and its key contains the outputs' sizes.
   bool IsKnownValid() {
     return scratch_.memo.Find(info_.operator_id,
                               MemoKey(info_, arguments(), scratch_.call,
@@ -380,7 +387,8 @@ void RunView(const OperatorInfo& info, torch::jit::Stack* stack) {
   info.handle.callBoxedForDispatchKey(info.reentry, *stack);
 }
 
-// Whether the result belongs on another device than the tensor it follows.
+// Returns whether a factory's result is on another device than the tensor that
+// it follows.
 bool LeavesDevice(const OperatorInfo& info, Arguments arguments) {
   if (!info.other_device.has_value() ||
       !arguments[*info.other_device].isDevice() || !arguments[0].isTensor()) {
@@ -393,7 +401,8 @@ bool LeavesDevice(const OperatorInfo& info, Arguments arguments) {
   return device != arguments[0].toTensor().device();
 }
 
-// What is asked to see every call sees this one.
+// Reports the call to the profile and to the log of the debug level
+// "interception".
 void ObserveCall(const OperatorInfo& info, torch::jit::Stack* stack) {
   NoteWork();
   if (!debug::Has(debug::kInterception)) return;
@@ -419,7 +428,7 @@ void CaptureCall(const OperatorInfo& called, torch::jit::Stack* stack) {
     RunView(info, stack);
   } else if (info.reentry != c10::DispatchKey::Undefined &&
              LeavesDevice(info, ArgumentsOf(info, *stack))) {
-    // Its composite asks that device.
+    // The composite calls the factory of the other device.
     at::AutoDispatchBelowADInplaceOrView below_autograd;
     info.handle.callBoxedForDispatchKey(info.reentry, *stack);
   } else if (ShapeOnlyScope::Active()) {

@@ -1,10 +1,11 @@
-// The boxed kernel that stands for an operator on remote tensors: it finds the
-// results' shapes without running anything, records the call and returns remote
-// tensors.
+// The boxed kernel that captures an operator's calls on remote tensors. It
+// infers the metadata of the results without running the operator, records the
+// call, and returns remote tensors.
 //
-// Shapes, in this order: memo of equal calls → re-entry into PyTorch's own meta
-// function or composite, in shape-only mode → rule table → one synchronous
-// execution on the worker, counted by operator.
+// It finds the metadata in the first of these that knows it: the memo of equal
+// calls, the rule table, PyTorch's own meta function or composite in shape-only
+// mode, and one synchronous execution on the worker, which is counted by
+// operator.
 #ifndef CLIENT_LIB_CAPTURE_KERNEL_CAPTURE_KERNEL_H_
 #define CLIENT_LIB_CAPTURE_KERNEL_CAPTURE_KERNEL_H_
 
@@ -21,13 +22,13 @@
 namespace djinn::capture {
 
 // Replaces the operator's arguments on the stack by its results. Thread-safe.
-// Throws c10::Error for mistakes in the call, djinn::Error for failures of the
-// remote side.
+// Throws c10::Error for a mistake in the call, and djinn::Error for a failure
+// of the session.
 void CaptureCall(const OperatorInfo& info, torch::jit::Stack* stack);
 
 class CaptureKernel : public c10::OperatorKernel {
  public:
-  // `info` lives for ever.
+  // `info` lives for the rest of the process.
   explicit CaptureKernel(const OperatorInfo* info) : info_(info) {}
 
   void operator()(const c10::OperatorHandle&, c10::DispatchKeySet,
@@ -39,8 +40,8 @@ class CaptureKernel : public c10::OperatorKernel {
   const OperatorInfo* const info_;
 };
 
-// Times each operator had to run synchronously because its result's shape
-// depends on data or has no rule. Since the process began.
+// Returns how often each operator was executed synchronously since the process
+// started, because its result's shape depends on data or has no rule.
 std::map<std::string, uint64_t> SynchronousCalls();
 
 }  // namespace djinn::capture

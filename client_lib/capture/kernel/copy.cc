@@ -21,8 +21,8 @@
 namespace djinn::capture {
 namespace {
 
-// aten::copy_ as a call of its own; PyTorch's composite never reaches a kernel
-// under that name.
+// Returns aten::copy_ as a captured operator. PyTorch's composite of that name
+// never reaches a captured kernel.
 const OperatorInfo& CopyOperator() {
   static const OperatorInfo* const info = new OperatorInfo(
       c10::Dispatcher::singleton().findSchemaOrThrow("aten::copy_", ""));
@@ -41,7 +41,8 @@ at::Tensor PlainCpu(const at::Tensor& source, c10::ScalarType data_type) {
   return source.to(data_type).resolve_conj().resolve_neg();
 }
 
-// `bytes` has the layout of the destination, which is all of its storage.
+// Uploads `bytes`, which has the layout of `destination`. The destination
+// covers its whole storage.
 void UploadWhole(const at::Tensor& bytes, const at::Tensor& destination) {
   RemoteStorage* const storage = OwnStorageOf(destination);
   VirtualDevice* const device = storage->device().get();
@@ -62,7 +63,7 @@ uint32_t CopyOperatorId() { return CopyOperator().operator_id; }
 void CopyToRemote(const at::Tensor& source, const at::Tensor& destination) {
   if (destination.numel() == 0) return;
   if (source.dim() == 0) {
-    // A value inside the call, not a tensor of its own.
+    // A single value is sent inside the call instead of as an upload.
     RecordCopy(PlainCpu(source, source.scalar_type()), destination);
     return;
   }
@@ -109,8 +110,8 @@ void CopyToCpu(const at::Tensor& source, const at::Tensor& destination) {
 
 namespace {
 
-// Two names of the very same elements: PyTorch copies nothing, and looks for no
-// overlap.
+// Returns whether both tensors name exactly the same elements. PyTorch then
+// copies nothing and checks no overlap.
 bool IsSameData(const at::Tensor& source, const at::Tensor& destination) {
   return source.is_alias_of(destination) &&
          source.storage_offset() == destination.storage_offset() &&
@@ -121,7 +122,7 @@ bool IsSameData(const at::Tensor& source, const at::Tensor& destination) {
          source.is_neg() == destination.is_neg();
 }
 
-// Whether the tensor's elements are its storage's bytes, as they are.
+// Returns whether the tensor's elements are exactly its storage's bytes.
 bool IsWholeStorage(const at::Tensor& tensor) {
   const srg::TensorView view = ViewOf(tensor);
   return !view.conjugate && !view.negative &&
@@ -134,8 +135,9 @@ at::Tensor NewContiguous(const at::Tensor& place, const at::Tensor& like) {
                          like.scalar_type());
 }
 
-// From worker to worker go whole storages: what is not one becomes one there,
-// and is laid out here.
+// Workers send whole storages to each other. A source that is not a whole
+// storage is first copied to one on its device, and the destination's device
+// copies the received storage into place.
 void CopyBetweenDevices(const at::Tensor& source,
                         const at::Tensor& destination) {
   CheckCopyAllowed(source.device(), destination.device());
@@ -166,7 +168,7 @@ void CopyBetweenDevices(const at::Tensor& source,
 
 at::Tensor Expand(const at::Tensor& source, c10::IntArrayRef sizes) {
   if (source.sizes() == sizes) return source;
-  // The CPU's words for what does not fit.
+  // Throws the CPU's error if the sizes cannot be broadcast.
   const c10::DimVector common = at::infer_size_dimvector(sizes, source.sizes());
   TORCH_CHECK(c10::IntArrayRef(common) == sizes, "output with shape ", sizes,
               " doesn't match the broadcast shape ", c10::IntArrayRef(common));
@@ -185,7 +187,8 @@ void CopyAny(const at::Tensor& source, const at::Tensor& destination) {
   } else if (source.device() != destination.device()) {
     CopyBetweenDevices(source, destination);
   } else if (destination.numel() > 0 && !IsSameData(source, destination)) {
-    // As it is: overlaps show only in an operand that is not expanded.
+    // The source is not expanded here, because only the original operand shows
+    // overlaps.
     RecordCopy(source, destination);
   }
 }

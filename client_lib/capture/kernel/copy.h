@@ -1,4 +1,4 @@
-// Copies between a remote device and everything else.
+// Copies between remote devices and the CPU, and between remote devices.
 #ifndef CLIENT_LIB_CAPTURE_KERNEL_COPY_H_
 #define CLIENT_LIB_CAPTURE_KERNEL_COPY_H_
 
@@ -8,18 +8,20 @@
 
 namespace djinn::capture {
 
-// aten::copy_ among the process' operators.
+// Returns the id of aten::copy_ in the process's operator table.
 uint32_t CopyOperatorId();
 
-// CPU to remote, with conversion of dtype and broadcasting as copy_ does.
-// Whole storages move as one upload; parts go through a temporary.
+// Copies from the CPU to a remote tensor, converting the dtype and broadcasting
+// as copy_ does. A destination that covers its storage is one upload; any other
+// is uploaded to a temporary and copied on the device.
 void CopyToRemote(const at::Tensor& source, const at::Tensor& destination);
 
-// Remote to CPU; waits for the value. Only the view's own bytes move.
+// Copies from a remote tensor to the CPU and waits for the value. Only the
+// bytes of the view are sent.
 void CopyToCpu(const at::Tensor& source, const at::Tensor& destination);
 
-// Any of these, or remote to remote, by the devices of the two. Between two
-// remote devices the bytes come through this process.
+// Copies between any two tensors of which at least one is remote. Between two
+// remote devices the bytes go from worker to worker.
 void CopyAny(const at::Tensor& source, const at::Tensor& destination);
 
 }  // namespace djinn::capture

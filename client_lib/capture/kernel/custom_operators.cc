@@ -16,10 +16,11 @@
 namespace djinn::capture {
 namespace {
 
-// What is known of each operator, by its name; made at its first call.
+// Holds the facts about each custom operator, by name, from its first call on.
 class CustomOperators final {
  public:
-  // Valid for ever: programs hold results of operators that are gone.
+  // The result is valid for the rest of the process, because programs keep
+  // results of operators that were deregistered.
   const OperatorInfo& Find(const c10::OperatorHandle& op) {
     {
       MutexLock lock(&mu_);
@@ -32,7 +33,8 @@ class CustomOperators final {
                 .first->second;
   }
 
-  // The next of this name may be another operator.
+  // Forgets an operator that was deregistered. The next one of that name may
+  // differ.
   void Forget(const c10::OperatorName& name) {
     MutexLock lock(&mu_);
     infos_.erase(name);

@@ -1,11 +1,11 @@
-// Operators of namespaces other than PyTorch's own, whenever they are
-// registered: those without a kernel for remote tensors are captured, and run
-// by a worker that loads a library with the same operator.
+// Captures operators outside of PyTorch's own namespace, whenever they are
+// registered, if they have no kernel for remote tensors. A worker that loads a
+// library with the same operator executes them.
 //
-// Shapes come from the operator's own kernel for meta tensors, in C++ or
-// Python; without one the call waits for the worker. The first call on a device
-// waits in any case: a worker that does not know the operator refuses it there
-// and then.
+// The operator's own kernel for meta tensors, in C++ or Python, infers its
+// shapes; without one each new call waits for the worker. The first call on a
+// device waits in any case, so that a worker that does not know the operator
+// refuses it there.
 #ifndef CLIENT_LIB_CAPTURE_KERNEL_CUSTOM_OPERATORS_H_
 #define CLIENT_LIB_CAPTURE_KERNEL_CUSTOM_OPERATORS_H_
 
@@ -16,10 +16,11 @@
 
 namespace djinn::capture {
 
-// Idempotent.
+// Registers the fallback kernel, once.
 void RegisterCustomOperators();
 
-// Whether the device's worker has taken a call of the operator. Thread-safe.
+// Returns whether the device's worker has accepted a call of the operator.
+// Thread-safe.
 bool IsAcceptedBy(const OperatorInfo& info,
                   const std::shared_ptr<VirtualDevice>& device);
 void NoteAcceptedBy(const OperatorInfo& info,

@@ -25,13 +25,14 @@ bool HasRealElement(const c10::IValue& list) {
   });
 }
 
-// Whether the type of the results may be the default's: none of the operands is
-// of real numbers, whose type would decide. A number beside tensors has none.
+// Returns whether the results' dtype may be the default one: no operand has a
+// floating-point or complex dtype, which would decide. A number beside tensors
+// does not decide.
 bool MayTakeDefault(const OperatorInfo& info, const c10::IValue* arguments) {
   for (size_t i = 0; i < info.arguments.size(); ++i) {
     const c10::IValue& argument = arguments[i];
     if (info.arguments[i].is_out) continue;
-    // Results are what is written then.
+    // The operator writes an argument, whose dtype decides.
     if (info.arguments[i].access != kReads) return false;
     if (argument.isTensor()) {
       const at::Tensor& tensor = argument.toTensor();
@@ -47,7 +48,8 @@ bool MayTakeDefault(const OperatorInfo& info, const c10::IValue* arguments) {
   return true;
 }
 
-// The type that the default gives the results; nothing if it gives them none.
+// Returns the dtype that the default gives the results, or nullopt if they do
+// not depend on it.
 std::optional<c10::ScalarType> TypeByDefault(const OperatorInfo& info,
                                              const c10::IValue* arguments) {
   const OperatorInfo& asked =
@@ -58,7 +60,8 @@ std::optional<c10::ScalarType> TypeByDefault(const OperatorInfo& info,
       inputs.push_back(arguments[i]);
     }
   }
-  // Factories' own arguments, which out= forms lack.
+  // The functional form may be a factory, whose additional arguments the out=
+  // form lacks.
   while (inputs.size() < asked.arguments.size()) inputs.emplace_back();
   const c10::ScalarType usual =
       c10::typeMetaToScalarType(c10::get_default_dtype());
@@ -87,7 +90,7 @@ void MakeDefaultDtypeExplicit(const OperatorInfo& info,
     *named = c10::IValue(*type);
     return;
   }
-  // As the kernel would convert them.
+  // Elementwise kernels convert their operands like this.
   const bool elementwise = OutputRulesOf(info.handle).elementwise;
   bool converted = false;
   for (size_t i = 0; i < info.arguments.size(); ++i) {

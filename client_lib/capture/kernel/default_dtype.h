@@ -1,7 +1,7 @@
-// torch.set_default_dtype(): workers always compute with PyTorch's usual
-// default, float32. Where the program has another one, what a call leaves to it
-// is said in the call itself: a factory's dtype, and the conversion of whole
-// numbers that become real ones.
+// Supports torch.set_default_dtype(). Workers always compute with PyTorch's
+// usual default, float32. If the program has set another one, a call that
+// depends on it is rewritten: a factory names its dtype, and integers that
+// become real numbers are converted explicitly.
 #ifndef CLIENT_LIB_CAPTURE_KERNEL_DEFAULT_DTYPE_H_
 #define CLIENT_LIB_CAPTURE_KERNEL_DEFAULT_DTYPE_H_
 
@@ -12,14 +12,14 @@
 
 namespace djinn::capture {
 
-// Whether calls mean to a worker what they mean here.
+// Returns whether calls mean the same to a worker and to this process.
 inline bool HasUsualDefaultDtype() {
   return c10::get_default_dtype() == caffe2::TypeMeta::Make<float>();
 }
 
 // Rewrites the call's arguments so that its results do not depend on the
-// default. May record calls, which convert operands, and throws c10::Error as
-// the call itself would, or where it cannot be said otherwise.
+// default dtype. It may record calls that convert operands. Throws c10::Error
+// as the call itself would, or if the call cannot be rewritten.
 void MakeDefaultDtypeExplicit(const OperatorInfo& info, c10::IValue* arguments);
 
 }  // namespace djinn::capture

@@ -17,7 +17,7 @@
 namespace djinn::capture {
 namespace {
 
-// Calls that a value may take to compute.
+// The largest number of calls that are executed to compute one value.
 constexpr int kMaxCalls = 32;
 
 bool IsWhole(const at::Tensor& tensor) {
@@ -25,14 +25,15 @@ bool IsWhole(const at::Tensor& tensor) {
          !tensor.is_neg();
 }
 
-// The storage, and the elements: an expanded tensor has more of these.
+// Checks the storage and the elements. An expanded tensor has more elements
+// than its storage.
 bool IsSmall(const at::Tensor& tensor) {
   constexpr auto kMost = VirtualDevice::kMaxHostValueBytes;
   return tensor.storage().nbytes() <= kMost &&
          static_cast<uint64_t>(tensor.numel()) * tensor.element_size() <= kMost;
 }
 
-// Where a tensor's elements are in the bytes of a storage.
+// Describes where a tensor's elements are in the bytes of a storage.
 struct Layout {
   explicit Layout(const at::Tensor& tensor)
       : sizes(tensor.sizes()),
@@ -63,19 +64,19 @@ class Uploaded final : public HostValue {
   const HostBytes bytes_;
 };
 
-// An operand: what it holds, and where.
+// An operand's value and its layout.
 struct Operand {
   HostValuePtr value;
   Layout layout;
   uint64_t extent_bytes;
   bool is_wrapped_number;
 
-  // Undefined where the value cannot be told.
+  // Computes the operand. Returns an undefined tensor if its value is unknown.
   at::Tensor ToTensor() const {
     const HostBytes bytes = value->Bytes();
     if (bytes == nullptr || extent_bytes > bytes->size()) return at::Tensor();
-    // No operator that makes something writes to it, and what one overwrites
-    // has a place of its own.
+    // The cast is safe: no operator here writes its operands, and a tensor that
+    // is overwritten gets its own memory in Compute().
     char* const first = const_cast<char*>(bytes->data());
     at::Tensor tensor = at::from_blob(
         first +
@@ -89,7 +90,8 @@ struct Operand {
   }
 };
 
-// What a call makes, or overwrites, once somebody wants to know.
+// The value of a tensor that a call creates or overwrites. It is computed when
+// it is first needed.
 class Result final : public HostValue {
  public:
   Result(const OperatorInfo& info, const at::Tensor& result)
@@ -102,12 +104,12 @@ class Result final : public HostValue {
       MutexLock lock(&mu_);
       if (is_computed_) return bytes_;
     }
-    // Another thread may compute the same.
+    // Another thread may compute the same value at the same time.
     HostBytes bytes;
     try {
       bytes = Compute();
     } catch (const std::exception&) {
-      // What is wrong with the call is the worker's to say.
+      // The worker reports what is wrong with the call.
     }
     MutexLock lock(&mu_);
     is_computed_ = true;
@@ -117,7 +119,8 @@ class Result final : public HostValue {
 
   int calls() const { return calls_; }
 
-  // Before anybody else has it: the call's arguments, one after the other.
+  // AddPlain() and AddTensors() add the call's arguments, in order, before
+  // another thread can use this object.
   void AddPlain(c10::IValue value) {
     arguments_.push_back({std::move(value), {}});
   }
@@ -137,7 +140,7 @@ class Result final : public HostValue {
     bool is_list = false;
   };
 
-  // Null where the result is not what was expected.
+  // Executes the call. Returns null if its result is not as expected.
   HostBytes Compute() const {
     const at::DisableRecordFunctionGuard unprofiled;
     torch::jit::Stack stack;
@@ -182,16 +185,16 @@ class Result final : public HostValue {
   mutable HostBytes bytes_ ABSL_GUARDED_BY(mu_);
 };
 
-// Takes what is known of the call's operands, one argument after the other.
+// Collects the values of a call's operands, one argument after the other.
 class OperandCollector {
  public:
   OperandCollector(VirtualDevice* device, Result* result,
                    std::vector<StorageAt>* sources)
       : device_(*device), result_(*result), sources_(*sources) {}
 
-  // False where the argument is not known.
+  // Adds an argument. Returns false if its value is unknown.
   bool Add(const c10::IValue& value) {
-    // A real number among whole ones has the result be rounded somewhere.
+    // A floating-point number would make the result depend on rounding.
     if (value.isDouble() || value.isComplexDouble() || value.isGenerator()) {
       return false;
     }
@@ -214,8 +217,8 @@ class OperandCollector {
 
  private:
   bool AddTensor(const at::Tensor& tensor, std::vector<Operand>* tensors) {
-    // A number of the CPU's comes as a tensor, too; who knows for how long it
-    // stays what it is.
+    // A CPU tensor is excluded, because the program may change it before the
+    // value is needed.
     if (!IsRemote(tensor) || !IsWhole(tensor) || !IsSmall(tensor)) return false;
     const absl::StatusOr<uint64_t> extent = srg::ExtentBytes(ViewOf(tensor));
     if (!extent.ok()) return false;

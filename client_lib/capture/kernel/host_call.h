@@ -1,12 +1,12 @@
-// What small calls on whole numbers and truth values make, as far as this
-// process can tell: it has the operands, and can carry out the same call when
-// somebody reads the result. A program reads such values, as `if mask.all():`
-// does, and goes on by the answer: it is here without a round trip
-// (HostValues). Whole numbers have the same bits wherever they are computed.
-// The worker carries out everything as ever.
+// Computes the results of small calls on integers and booleans in this process,
+// when the program reads them. A program often branches on such a value, as in
+// `if mask.all():`; computing it here saves a round trip. The worker executes
+// the call as well.
 //
-// Nothing depends on it: where an operand is not known, neither is the result.
-// What was written meanwhile by another thread makes both unknown.
+// This is possible because the process uploaded the operands, or computed them
+// from uploads, and because integers have the same bits wherever they are
+// computed. If the value of an operand is unknown, or another thread writes it
+// at the same time, the result is unknown, too, and the read asks the worker.
 #ifndef CLIENT_LIB_CAPTURE_KERNEL_HOST_CALL_H_
 #define CLIENT_LIB_CAPTURE_KERNEL_HOST_CALL_H_
 
@@ -23,18 +23,21 @@
 
 namespace djinn::capture {
 
-// What one call or upload is about to write: found before it is recorded, kept
-// afterwards, by the thread that makes it, which writes nothing in between. The
-// device and the arguments outlive it.
+// Describes the value that a call or an upload is about to write. The thread
+// that issues the call creates it before the call is recorded, calls Store()
+// afterwards, and writes nothing in between. The device and the arguments must
+// outlive it.
 class HostWrite {
  public:
-  // `info.host_use` is not kNone; `result`: what the call makes, or overwrites.
-  // Nothing where an operand is not known, or something is too large.
+  // Describes a call's value. `info.host_use` must not be kNone; `result` is
+  // the tensor that the call creates or overwrites. Returns nullopt if an
+  // operand's value is unknown or a tensor is too large.
   static std::optional<HostWrite> OfCall(const OperatorInfo& info,
                                          c10::ArrayRef<c10::IValue> arguments,
                                          const at::Tensor& result,
                                          VirtualDevice* device);
-  // `bytes` become all of the storage of `destination`.
+  // Describes an upload of `bytes`, which cover the whole storage of
+  // `destination`.
   static std::optional<HostWrite> OfUpload(const at::Tensor& bytes,
                                            const at::Tensor& destination,
                                            VirtualDevice* device);
@@ -50,7 +53,8 @@ class HostWrite {
   StorageAt written_;
   std::vector<StorageAt> operands_;
   HostValuePtr value_;
-  // Of a result. A program that reads an upload sees that the worker has it.
+  // True if reads may use the value. It is false for uploads, because a program
+  // that reads an upload checks that the worker received it.
   bool readable_ = false;
 };
 

@@ -1,4 +1,4 @@
-// What calls on known operands make.
+// Tests the results that calls on known operands are given in this process.
 #include "client_lib/capture/kernel/host_call.h"
 
 #include <torch/torch.h>
@@ -21,7 +21,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-// Takes everybody's word.
+// Accepts every value, without comparing versions.
 class TrustingDevice final : public RecordingDevice {
  public:
   TrustingDevice() : RecordingDevice(0) {}
@@ -68,7 +68,7 @@ class HostCallTest : public CaptureTest {
   bool Call(const char* name, const char* overload,
             const std::vector<c10::IValue>& arguments,
             const at::Tensor& result) {
-    // Values refer to it.
+    // Stored values refer to the operator's info.
     const auto* const info = new OperatorInfo(
         c10::Dispatcher::singleton().findSchemaOrThrow(name, overload));
     infos_.emplace_back(info);
@@ -110,7 +110,7 @@ TEST_F(HostCallTest, FollowsViewsAndOverwrites) {
   const at::Tensor part = mask.as_strided({2}, {2}, 1), copy = New({2});
   EXPECT_TRUE(Call("aten::copy_", "", {copy, part, false}, copy));
   EXPECT_THAT(Longs(copy), ElementsAre(2, 4));
-  // It was not born before: zeros count as a write.
+  // The storage had no contents before, so zeros count as a write.
   EXPECT_EQ(device_->VersionOf(*OwnStorageOf(copy)), 2u);
   EXPECT_TRUE(Call("aten::fill_", "Scalar", {copy, 7}, copy));
   EXPECT_THAT(Longs(copy), ElementsAre(7, 7));

@@ -10,7 +10,8 @@
 namespace djinn::capture {
 namespace {
 
-// Absent: the session is not strict.
+// Returns the session's text for mixed devices, or nullopt if the session is
+// not strict.
 std::optional<std::string> StrictText() {
   const std::shared_ptr<Session> session = CurrentSession();
   return session == nullptr ? std::nullopt : session->options().strict_devices;
@@ -30,8 +31,9 @@ std::string Behind(const std::optional<std::string>& text) {
 
 }  // namespace
 
-// Elementwise operators name two devices; others the argument that differs, and
-// the method as PyTorch's generated code calls it.
+// Elementwise operators name the two devices. Others name the argument whose
+// device differs, and the method under the name that PyTorch's generated code
+// uses.
 void ThrowMixedDevices(const OperatorInfo& info, size_t argument,
                        c10::Device common, c10::Device device) {
   const std::optional<std::string> text = StrictText();

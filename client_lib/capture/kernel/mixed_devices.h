@@ -1,5 +1,5 @@
-// What is said of operands on several devices: PyTorch's own words, and behind
-// them those of a session that is strict about it (ConnectOptions).
+// Raises PyTorch's own errors for operands on several devices, followed by the
+// text of ConnectOptions::strict_devices.
 #ifndef CLIENT_LIB_CAPTURE_KERNEL_MIXED_DEVICES_H_
 #define CLIENT_LIB_CAPTURE_KERNEL_MIXED_DEVICES_H_
 
@@ -9,12 +9,12 @@
 
 namespace djinn::capture {
 
-// The operator's operand at position `argument` is on `device`, those before it
-// on `common`.
+// Throws for the operand at position `argument`, which is on `device`; the
+// operands before it are on `common`.
 [[noreturn]] void ThrowMixedDevices(const OperatorInfo& info, size_t argument,
                                     c10::Device common, c10::Device device);
 
-// Throws when the open session wants no copies between its devices.
+// Throws if the open session does not allow copies between its devices.
 void CheckCopyAllowed(c10::Device source, c10::Device destination);
 
 }  // namespace djinn::capture

@@ -1,4 +1,4 @@
-// Operands of several devices, and copies between these.
+// Tests operands on several devices, and copies between devices.
 #include <torch/torch.h>
 
 #include <memory>
@@ -44,7 +44,7 @@ TEST_F(MixedDevicesTest, OperandsOnSeveralDevicesThrow) {
       "argument in method wrapper_remote_accelerator_mm)",
       [&] { at::mm(a, here.t()); });
   at::Tensor number = at::ones({});
-  EXPECT_THROW(at::add_out(number, a[0][0], 1), c10::Error);  // written
+  EXPECT_THROW(at::add_out(number, a[0][0], 1), c10::Error);  // written operand
   EXPECT_NO_THROW(at::add(a, at::ones({})));  // a 0-dimensional CPU tensor
   EXPECT_NO_THROW(a.mul(3));
   at::Tensor other =
@@ -76,7 +76,7 @@ TEST_F(MixedDevicesTest, CopyBetweenDevicesSendsWholeStorages) {
   recorded("converted there", {}, 96, {"aten::copy_"});
   at::empty({4, 6}, there).copy_(Remote({6}));
   recorded("grown there", {}, 24, {"aten::copy_"});
-  // Nothing of it crosses this process.
+  // No bytes go through this process.
   EXPECT_THAT(recorder_->reads(), IsEmpty());
   EXPECT_THAT(other->uploads(), IsEmpty());
   EXPECT_EQ(Remote({0, 3}).to(there).device(), there);

@@ -18,7 +18,7 @@ namespace {
 
 using Outcome = InferredResults::Outcome;
 
-// Whether there are tensors to read, and no elements in them.
+// Returns whether the call reads at least one tensor and all of them are empty.
 bool AllEmpty(const OperatorInfo& info, Arguments arguments) {
   bool any = false;
   for (size_t i = 0; i < arguments.size(); ++i) {
@@ -31,8 +31,8 @@ bool AllEmpty(const OperatorInfo& info, Arguments arguments) {
   return any;
 }
 
-// Sizes the empty tensors that a composite hands to its out= kernel to size. A
-// structured meta function has sized them before.
+// Sizes the empty outputs that a composite passes to an out= kernel. A
+// structured meta function has already sized its outputs.
 void SizeOutputs(const OperatorInfo& info, Arguments arguments) {
   if (ShapeOnlyScope::Structured()) return;
   std::vector<at::Tensor> outputs;
@@ -45,8 +45,8 @@ void SizeOutputs(const OperatorInfo& info, Arguments arguments) {
   if (!unsized) return;
   thread_local std::vector<const OperatorInfo*> asking;
   if (info.functional == nullptr || absl::c_linear_search(asking, &info)) {
-    // The functional form is the very composite that asks. Of nothing but empty
-    // tensors, an empty one is likely; the worker compares.
+    // The functional form is the composite that is being inferred. If all
+    // operands are empty, the output is probably empty; the worker checks that.
     if (!AllEmpty(info, arguments)) throw NoShape(info.name);
     return;
   }
@@ -67,7 +67,7 @@ void SizeOutputs(const OperatorInfo& info, Arguments arguments) {
   }
 }
 
-// A composite's step in place has to fit as well: a mask that is added.
+// Checks an in-place step of a composite, such as adding a mask.
 void CheckStepInPlace(const OperatorInfo& info, Arguments arguments) {
   if (info.is_out || info.functional == nullptr ||
       !info.output_rules.elementwise || !arguments[0].isTensor()) {

@@ -1,4 +1,4 @@
-// Calls in shape-only mode: results without a device, and no call recorded.
+// Executes calls in shape-only mode: they produce metadata and record nothing.
 #ifndef CLIENT_LIB_CAPTURE_KERNEL_SHAPE_ONLY_CALL_H_
 #define CLIENT_LIB_CAPTURE_KERNEL_SHAPE_ONLY_CALL_H_
 
@@ -8,9 +8,9 @@
 
 namespace djinn::capture {
 
-// Replaces the operator's arguments on the stack by results that have shapes
-// alone. Throws NoShape where these are not to be known without running it, and
-// c10::Error for mistakes in the call.
+// Replaces the operator's arguments on the stack by results that have metadata
+// only. Throws NoShape if the metadata depend on data, and c10::Error for a
+// mistake in the call.
 void ShapeOnlyCall(const OperatorInfo& info, torch::jit::Stack* stack);
 
 }  // namespace djinn::capture

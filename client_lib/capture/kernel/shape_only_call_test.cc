@@ -1,5 +1,5 @@
-// Shapes that PyTorch's own composites say, and what stands for them when they
-// are recorded.
+// Tests the shapes that PyTorch's composites infer, and which operators are
+// recorded for composites.
 #include <torch/torch.h>
 
 #include <vector>
@@ -32,8 +32,8 @@ TEST_F(ShapeOnlyCallTest, CompositeIsCapturedWholeWithoutGradient) {
                           "aten::softmax.int", "aten::matmul"));
 }
 
-// The CPU's matrix products take a lazy conjugation as it is: other bits than
-// of a matrix that was conjugated before.
+// The CPU's matrix products use a lazily conjugated matrix directly, which
+// gives other bits than conjugating it first.
 TEST_F(ShapeOnlyCallTest, CompositeOfLazyOperandsIsSplit) {
   const at::NoGradGuard no_gradient;
   const at::Tensor x =

@@ -50,7 +50,7 @@ std::vector<c10::IValue> FunctionalArguments(const OperatorInfo& info,
       out = &arguments[i].toTensor();
     }
   }
-  // Outputs come last.
+  // The outputs are the last arguments.
   if (type_argument >= 0 && out != nullptr && inputs[type_argument].isNone()) {
     inputs[type_argument] = out->scalar_type();
   }

@@ -53,7 +53,7 @@ void ForEachTensor(const c10::IValue& value, Visitor&& visit) {
   }
 }
 
-// As above, without undefined tensors.
+// Calls `visit` as above, but for defined tensors only.
 template <typename Visitor>
 void ForEachDefinedTensor(const c10::IValue& value, Visitor&& visit) {
   ForEachTensor(value, [&](const at::Tensor& tensor) {

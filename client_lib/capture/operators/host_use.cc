@@ -10,8 +10,8 @@
 namespace djinn::capture {
 namespace {
 
-// Whatever their overloads. None of them rounds, draws or depends on a mode, as
-// long as all numbers are whole.
+// These operators, in all their overloads, neither round nor draw random
+// numbers nor depend on a mode, as long as all numbers are integers.
 const absl::flat_hash_set<std::string>& ExactOperators() {
   static const auto* const names = new absl::flat_hash_set<std::string>{
       "aten::add",

@@ -1,5 +1,5 @@
-// Which operators this process can carry out beside the worker: see
-// host_call.h.
+// Classifies the operators whose results this process can compute beside the
+// worker: see host_call.h.
 #ifndef CLIENT_LIB_CAPTURE_OPERATORS_HOST_USE_H_
 #define CLIENT_LIB_CAPTURE_OPERATORS_HOST_USE_H_
 
@@ -9,11 +9,12 @@
 
 namespace djinn::capture {
 
-// What the values of its operands tell, where they are whole numbers.
+// Says which tensor follows from the values of the operands, if they are
+// integers.
 enum class HostUse : uint8_t {
   kNone,
-  kReturns,     // its one result, and it writes nothing
-  kOverwrites,  // its first argument, all of it
+  kReturns,     // its one result; it writes nothing
+  kOverwrites,  // its first argument, as a whole
 };
 
 HostUse HostUseOf(const c10::FunctionSchema& schema);

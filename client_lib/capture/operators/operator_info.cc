@@ -69,7 +69,8 @@ ArgumentKind KindOf(const c10::TypePtr& type) {
   }
 }
 
-// The argument that fills the first, in operators that fill by a number.
+// Returns the position of the number that fills the first argument, for
+// operators such as fill_ and masked_fill.
 std::optional<size_t> FindFilling(const c10::FunctionSchema& schema) {
   std::string base = schema.name();
   if (base.back() == '_') base.pop_back();
@@ -92,8 +93,8 @@ bool IsWritten(const c10::Argument& argument) {
 }
 
 // Operators whose floating-point arguments decide the result's shape, or
-// whether there is one: dropout returns its input when nothing is dropped, and
-// attention lays its result out as the kernel does that can drop or not.
+// whether there is a new result. Dropout returns its input if the probability
+// is 0, and attention has other strides with dropout than without.
 bool RealsDecideShape(const std::string& name) {
   return name == "aten::dropout" ||
          name == "aten::scaled_dot_product_attention" ||
@@ -189,7 +190,7 @@ OperatorInfo::OperatorInfo(const c10::OperatorHandle& op) : handle(op) {
                       absl::StartsWith(name, "aten::_index_put_impl") ||
                       absl::StartsWith(name, "aten::_unsafe_index");
   if (!writes) reentry = ReentryKey(op);
-  // Dropout's composite tells when it returns its input; a rule cannot.
+  // Dropout's composite shows whether it returns its input; a rule cannot.
   if (name != "aten::dropout") rule = FindShapeRule(name);
   if (!is_view) {
     const absl::Status allowed =

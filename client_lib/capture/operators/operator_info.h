@@ -1,5 +1,5 @@
-// What capture must know about one operator, worked out once when it is
-// registered, so that the kernel itself makes no decision twice.
+// Facts about one operator that capture needs. They are computed once, when the
+// operator is registered, so that a call decides nothing twice.
 #ifndef CLIENT_LIB_CAPTURE_OPERATORS_OPERATOR_INFO_H_
 #define CLIENT_LIB_CAPTURE_OPERATORS_OPERATOR_INFO_H_
 
@@ -19,8 +19,8 @@
 
 namespace djinn::capture {
 
-// How an argument is coded, from its schema's real type (an IValue alone does
-// not tell an empty list's element type).
+// Says how an argument is encoded. It follows from the schema's real type,
+// because an empty list as an IValue does not show its element type.
 enum class ArgumentKind : uint8_t {
   kTensor,
   kTensorList,
@@ -40,13 +40,14 @@ enum class ArgumentKind : uint8_t {
 
 struct ArgumentInfo {
   ArgumentKind kind = ArgumentKind::kUnsupported;
-  // Access when the argument is a tensor: kReads, kWrites, or kOverwrites when
+  // The access if the argument is a tensor: kReads, kWrites, or kOverwrites if
   // the operand covers its storage.
   uint8_t access = kReads;
-  // Set when the kernel writes the argument although the schema does not say
-  // so; takes the place of `access`, call by call.
+  // Set if the kernel writes the argument although the schema does not say so.
+  // It replaces `access` for each call.
   std::optional<UnmarkedWrite> unmarked;
-  // The schema's name begins with "out": resized to the result's sizes.
+  // The schema's name begins with "out", so the tensor is resized to the
+  // result.
   bool is_out = false;
 };
 
@@ -57,56 +58,60 @@ struct OperatorInfo {
   std::string name;  // "aten::add.Tensor"
   uint32_t operator_id = 0;
   std::vector<ArgumentInfo> arguments;
-  // Per return: the argument it is, or -1 when it is fresh.
+  // The argument that each return is, by position, or -1 for a return that is
+  // new.
   std::vector<int> returned_arguments;
-  // Per return: whether it is a list of tensors.
+  // True for each return that is a list of tensors.
   std::vector<bool> returns_list;
-  bool fresh_results = false;  // at least one return is fresh
+  bool fresh_results = false;  // at least one return is new
   bool writes = false;         // the schema marks an argument as written
-  // On the CPU it writes a list's tensors by other operators, which raise their
-  // versions; its own kernel does not.
+  // True if its CPU kernel writes the tensors of a list through other
+  // operators, which raise their versions. Its own kernel does not raise them.
   bool writes_by_others = false;
   bool is_view = false;  // a return aliases an argument without a write
-  // Has out= arguments, and returns nothing else.
+  // True if it has out= arguments and returns nothing else.
   bool is_out = false;
-  // What PyTorch checks of the tensors it writes: see output_rules.h.
+  // The checks that PyTorch makes of the written tensors: see output_rules.h.
   OutputRules output_rules;
-  // Of a factory that follows a tensor, as new_zeros: the argument that may
-  // name another device.
+  // The position of the argument that may name another device, in a factory
+  // that follows a tensor, such as new_zeros.
   std::optional<size_t> other_device;
-  // The argument by which the first one is filled: a number that must fit.
+  // The position of the number that fills the first argument and must fit its
+  // dtype.
   std::optional<size_t> filling;
-  // Has arguments that are a number of any type.
+  // True if it has arguments that are numbers of any type.
   bool takes_numbers = false;
-  // Floating-point arguments decide shapes, as in arange and upsample.
+  // True if floating-point arguments decide shapes, as in arange and upsample.
   bool reals_shape = false;
-  // Has a generator argument or carries PyTorch's random tag.
+  // True if it has a generator argument or PyTorch's tag for random operators.
   bool may_draw = false;
-  // Index tensors may live on the CPU, as CUDA allows.
+  // True if index tensors may be on the CPU, as on CUDA devices.
   bool takes_cpu_indices = false;
-  // Not of PyTorch's own namespace: see custom_operators.h.
+  // True if it is outside of PyTorch's own namespace: see custom_operators.h.
   bool is_custom = false;
-  // Non-empty: the call is refused with this text.
+  // The error of each call, or empty if calls are supported.
   std::string refusal;
-  // The kernel through which shapes are found; Undefined when there is none.
+  // The key of the kernel that infers shapes, or Undefined if there is none.
   c10::DispatchKey reentry = c10::DispatchKey::Undefined;
   const ShapeRule* rule = nullptr;
-  // For an in-place or out= operator: the overload that returns the same
-  // results afresh; null when there is none. Set after all are made.
+  // The overload that returns the results of an in-place or out= operator as
+  // new tensors, or null. The registrar sets it after creating all infos.
   const OperatorInfo* functional = nullptr;
-  // The functional form is a factory, which takes dtype, layout, device and
-  // pin_memory after what this one takes.
+  // True if the functional form is a factory, which takes dtype, layout, device
+  // and pin_memory in addition.
   bool functional_is_factory = false;
-  // For an operator on lists of tensors whose last argument is a number for
-  // each: the overload that takes one for all, with the same results; null when
-  // there is none. Set after all are made.
+  // The overload that takes one number for all tensors, if the last argument of
+  // this operator on lists has one number for each tensor. Null if there is
+  // none. The registrar sets it after creating all infos.
   const OperatorInfo* with_one_scalar = nullptr;
-  // Whether this process can carry it out beside the worker.
+  // The tensor of a call that this process can compute beside the worker, if
+  // any.
   HostUse host_use = HostUse::kNone;
-  // PyTorch splits it into others; there is no kernel to capture it.
+  // True if PyTorch splits it into other operators, so that no kernel captures
+  // it.
   bool is_split = false;
 
-  // Whether the reentry key is a structured operator's.
+  // Returns whether re-entry uses a structured operator's meta function.
   bool structured() const {
     return reentry == c10::DispatchKey::CompositeExplicitAutogradNonFunctional;
   }

@@ -9,14 +9,14 @@
 namespace djinn::capture {
 namespace {
 
-// "add" for aten::add.out and aten::add_.Tensor.
+// Returns, for example, "add" for aten::add.out and aten::add_.Tensor.
 std::string BaseName(const c10::FunctionSchema& schema) {
   std::string base = schema.name().substr(sizeof("aten::") - 1);
   if (base.back() == '_') base.pop_back();
   return base;
 }
 
-// Elementwise operators that PyTorch's own tag leaves out.
+// Elementwise operators that lack PyTorch's tag for them.
 bool IsUntaggedElementwise(const std::string& base) {
   static const auto* const names = new absl::flat_hash_set<std::string>{
       "__ilshift__",
@@ -64,7 +64,7 @@ bool IsUntaggedElementwise(const std::string& base) {
   return names->contains(base);
 }
 
-// Others that look for overlaps.
+// Other operators that check for overlaps.
 bool IsWrittenInOrder(const std::string& base) {
   static const auto* const names = new absl::flat_hash_set<std::string>{
       "_addmm_activation",
@@ -87,7 +87,7 @@ bool IsWrittenInOrder(const std::string& base) {
   return names->contains(base);
 }
 
-// Operators that write here while they read there.
+// Operators that read some elements after they have written others.
 bool IsWrittenOutOfOrder(const std::string& base) {
   static const auto* const names = new absl::flat_hash_set<std::string>{
       "_index_put_impl",
@@ -109,11 +109,11 @@ bool IsWrittenOutOfOrder(const std::string& base) {
   return names->contains(base);
 }
 
-// Of others, which look at what they begin with.
+// Returns the rule for operators that prepare their output from an argument.
 Sharing SharingOfOther(const std::string& base, const c10::Argument& argument) {
   const std::string& name = argument.name();
   if (base == "cross" || base == "linalg_cross") return Sharing::kNothing;
-  // The output begins as a copy of it, or takes its place.
+  // The output starts as a copy of this argument, or replaces it.
   const bool copied =
       (name == "self" && (base == "addbmm" || base == "addmv" ||
                           base == "baddbmm" || base == "msort")) ||
@@ -122,7 +122,7 @@ Sharing SharingOfOther(const std::string& base, const c10::Argument& argument) {
 }
 
 Sharing SharingOf(const std::string& base, const c10::Argument& argument) {
-  // Read before anything is written, or at their places.
+  // The kernel reads these before it writes, or at the same positions.
   const bool product =
       base == "mm" || base == "addmm" || base == "_addmm_activation";
   if (argument.name() == "value" || base == "mvlgamma" ||
@@ -134,14 +134,14 @@ Sharing SharingOf(const std::string& base, const c10::Argument& argument) {
   if (base == "gather" && argument.name() == "index") {
     return Sharing::kAllOrNothing;
   }
-  // Copied to the output first.
+  // The kernel copies this to the output first.
   const bool copied = argument.name() == "self" && base != "gather" &&
                       base != "index" && base != "index_select" &&
                       base != "take";
   return copied ? Sharing::kAllOrNothing : Sharing::kNothing;
 }
 
-// Operators of one tensor that do not convert to an output's type.
+// Unary operators that do not convert their result to the output's dtype.
 bool KeepsType(const c10::FunctionSchema& schema, const std::string& base) {
   static const auto* const names = new absl::flat_hash_set<std::string>{
       "abs",           "bitwise_not", "ceil",       "clamp_max", "clamp_min",
@@ -154,8 +154,9 @@ bool KeepsType(const c10::FunctionSchema& schema, const std::string& base) {
          (base == "lerp" && schema.overload_name() == "Tensor_out");
 }
 
-// Of those that compute in an output's type if none is said: not of what
-// PyTorch generates from a functional form, whose type it is.
+// Returns the dtype argument of operators that compute in the output's dtype by
+// default. Operators that PyTorch generates from a functional form compute in
+// the form's dtype.
 int TypeArgument(const c10::OperatorHandle& op, const std::string& base) {
   static const auto* const names = new absl::flat_hash_set<std::string>{
       "cumprod", "cumsum", "nansum", "prod", "sum"};
@@ -178,20 +179,21 @@ OutputRules OutputRulesOf(const c10::OperatorHandle& op) {
   const bool is_out = absl::c_any_of(
       schema.arguments(), [](const c10::Argument& a) { return a.is_out(); });
   OutputRules rules;
-  // The one tagged operator that fills its output when the base is 1.
+  // This operator has the tag, but fills its output if the base is 1.
   if (base == "pow" && schema.overload_name() == "Scalar_out") return rules;
   rules.elementwise =
       op.hasTag(at::Tag::pointwise) || IsUntaggedElementwise(base);
   if (rules.elementwise || IsWrittenInOrder(base) ||
       IsWrittenOutOfOrder(base)) {
-    // Written to expanded tensors, these only warn.
+    // These only warn if they write to an expanded tensor.
     rules.distinct_elements = base != "masked_fill" && base != "index_fill" &&
                               base != "index_put" && base != "_index_put_impl";
     for (const c10::Argument& argument : schema.arguments()) {
       rules.sharing.push_back(SharingOf(base, argument));
     }
   } else {
-    // PyTorch lets some write to expanded outputs, and others write beside.
+    // PyTorch lets some operators write to expanded outputs, and others write
+    // out of bounds.
     rules.distinct_elements = is_out || base == "addbmm" || base == "addr";
     for (const c10::Argument& argument : schema.arguments()) {
       rules.sharing.push_back(SharingOfOther(base, argument));
@@ -207,7 +209,7 @@ OutputRules OutputRulesOf(const c10::OperatorHandle& op) {
   rules.leaves_reals = schema.name() == "aten::conj_physical_";
   rules.copies_integers =
       base == "ceil" || base == "floor" || base == "round" || base == "trunc";
-  // Computed elsewhere, and copied to an output as it is then.
+  // These compute the result in other memory and copy it to the output.
   rules.laid_out = base != "cholesky" && !absl::StartsWith(base, "_fft_");
   return rules;
 }

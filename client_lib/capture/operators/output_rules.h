@@ -1,5 +1,5 @@
-// What PyTorch's kernels refuse about the tensors they write, other than by
-// shape, before they compute anything.
+// The conditions, other than shapes, under which PyTorch's kernels refuse the
+// tensors that they write.
 #ifndef CLIENT_LIB_CAPTURE_OPERATORS_OUTPUT_RULES_H_
 #define CLIENT_LIB_CAPTURE_OPERATORS_OUTPUT_RULES_H_
 
@@ -10,35 +10,35 @@
 
 namespace djinn::capture {
 
-// What memory outputs may have in common with an input.
+// Says how much memory an output may share with an input.
 enum class Sharing : uint8_t { kAny, kAllOrNothing, kNothing };
 
 struct OutputRules {
-  // An output's elements must lie in different places.
+  // True if an output's elements must be at distinct addresses.
   bool distinct_elements = false;
-  // Per argument.
+  // The rule for each argument.
   std::vector<Sharing> sharing;
-  // Element by element: an output that is an input as well keeps its size, and
-  // overlaps are looked for before an output takes the result's.
+  // True if the operator is elementwise. An output that is also an input then
+  // keeps its size, and overlaps are checked before an output is resized.
   bool elementwise = false;
-  // An output that is resized gets the strides of the functional form's result;
-  // otherwise it is contiguous.
+  // True if a resized output gets the strides of the functional form's result.
+  // Otherwise it becomes contiguous.
   bool laid_out = true;
-  // An output has the very type of the result.
+  // True if an output must have exactly the result's dtype.
   bool exact_type = false;
-  // In place, it computes in the type of what it writes.
+  // True if the in-place form computes in the dtype of the written tensor.
   bool own_type = false;
-  // The argument that says in which type it computes: by default that of an
-  // output. -1: none.
+  // The position of the argument that names the dtype to compute in, or -1. If
+  // that argument is None, the output's dtype is used.
   int type_argument = -1;
-  // Writes truth values, to an output of bool or uint8.
+  // True if it writes booleans, to an output of dtype bool or uint8.
   bool truth = false;
-  // An output with as many elements as the result keeps its sizes.
+  // True if an output with as many elements as the result keeps its sizes.
   bool counts_elements = false;
-  // In place, nothing happens to integers, or to what is not complex.
+  // True if the in-place form leaves integers, or real numbers, unchanged.
   bool leaves_integers = false;
   bool leaves_reals = false;
-  // Integers are copied to an output, which then has its size already.
+  // True if integers are copied to an output, which then already has its size.
   bool copies_integers = false;
 };
 

@@ -25,7 +25,8 @@
 #include "client_lib/capture/operators/scalars.h"
 #include "client_lib/shape/stride_inference.h"
 
-// What libtorch's OpenMP and MKL, where it has them, count threads by.
+// The functions by which libtorch's OpenMP and MKL set their thread counts. A
+// libtorch without one of them leaves the weak symbol null.
 extern "C" {
 __attribute__((weak)) void omp_set_num_threads(int count);
 __attribute__((weak)) int MKL_Set_Num_Threads_Local(int count);
@@ -39,12 +40,12 @@ class SilentWarnings final : public c10::WarningHandler {
   void process(const c10::Warning&) override {}
 };
 
-// One thread for the kernels of this thread. Otherwise a trial in a thread of
-// autograd's would give it compute threads of its own, and OpenMP slows down
-// all of a process that has more of them than cores.
+// Restricts kernels of this thread to one compute thread. Otherwise a trial on
+// an autograd thread would create compute threads for it, and OpenMP slows down
+// a process that has more compute threads than cores.
 class OneThread {
  public:
-  // PyTorch gives every thread its count at the first question.
+  // PyTorch initialises a thread's count when it is first queried.
   OneThread() : count_(at::get_num_threads()) {
     if (omp_set_num_threads != nullptr) omp_set_num_threads(1);
     if (MKL_Set_Num_Threads_Local != nullptr) {
@@ -63,16 +64,19 @@ class OneThread {
   int mkl_ = 0;
 };
 
-// Of operands and results together.
+// The largest number of elements of operands and results together.
 constexpr int64_t kMostElements = 4096;
 constexpr int64_t kMostSharedBytes = 65536;
-// Where operands are larger: 1 still broadcasts, and equal sizes stay equal.
+// The size that replaces larger ones: a size of 1 still broadcasts, and equal
+// sizes stay equal.
 constexpr int64_t kSmallSize = 2;
-// Attempts of dtypes that ended in errors which say nothing about them.
+// The number of attempts, for a combination of dtypes, that end in errors which
+// do not concern the dtypes.
 constexpr int kMostAttempts = 4;
 constexpr size_t kMostEntries = 16384;
 
-// Whether the call means the same for other sizes: no number in it is one.
+// Returns whether the call means the same for other sizes, because none of its
+// numbers is a size.
 bool IsOfAnySize(const OperatorInfo& info) {
   for (size_t i = 0; i < info.arguments.size(); ++i) {
     const ArgumentKind kind = info.arguments[i].kind;
@@ -89,16 +93,17 @@ bool IsOfAnySize(const OperatorInfo& info) {
 }
 
 bool IsTried(const OperatorInfo& info) {
-  // copy_ stands for what a copy became.
+  // A copy_ is captured for copies that CopyAny() has checked already.
   if (!absl::StartsWith(info.name, "aten::") || info.name == "aten::copy_") {
     return false;
   }
-  // Their errors are the values' fault, in the program's own words.
+  // The values cause the errors of assertions, and the program chose their
+  // texts.
   if (absl::StrContains(info.name, "assert")) return false;
   bool takes_generator = false;
   for (size_t i = 0; i < info.arguments.size(); ++i) {
     takes_generator |= info.arguments[i].kind == ArgumentKind::kGenerator;
-    // Rows to swap, which LAPACK takes on trust; zero is none.
+    // LAPACK trusts the row numbers in "pivots", and zero is not a valid one.
     if (absl::StrContains(info.handle.schema().arguments()[i].name(),
                           "pivots")) {
       return false;
@@ -107,14 +112,15 @@ bool IsTried(const OperatorInfo& info) {
   return takes_generator || !info.may_draw;
 }
 
-// The memory that a tensor spans, in elements.
+// Returns the number of elements between the tensor's first and last one.
 int64_t Extent(const at::Tensor& tensor) {
   return static_cast<int64_t>(
       at::detail::computeStorageNbytes(tensor.sizes(), tensor.strides(), 1));
 }
 
-// Whether there are stand-ins that are small enough: of the operands' own
-// sizes, or of smaller ones where the call means the same for them.
+// Says whether stand-ins that are small enough exist: with the operands' own
+// sizes (kExact), or with smaller ones if the call means the same for them
+// (kSmall).
 enum class Size { kNone, kExact, kSmall };
 
 Size SizeOfStandIns(const OperatorInfo& info, Arguments arguments,
@@ -137,8 +143,9 @@ Size SizeOfStandIns(const OperatorInfo& info, Arguments arguments,
                                                      : Size::kNone;
 }
 
-// What stands for the operands of one call. A tensor that is given twice stays
-// one, and exact ones share memory as the operands do, unless that is large.
+// Creates the stand-ins for the operands of one call. A tensor that is passed
+// twice has one stand-in, and exact stand-ins share memory as the operands do,
+// unless that memory is large.
 class StandIns {
  public:
   explicit StandIns(Size size) : size_(size) {}
@@ -219,8 +226,8 @@ char KindOf(const c10::Scalar& scalar) {
   return scalar.isComplex() ? 'c' : 'i';
 }
 
-// What a kernel's answer depends on: dtypes, ranks, emptiness, modes, and
-// whether numbers fit the type that it computes in.
+// Returns a key of all that a kernel's acceptance depends on: dtypes, ranks,
+// emptiness, modes, and whether numbers overflow a dtype.
 std::string KeyOf(const OperatorInfo& info, Arguments arguments) {
   std::string key(reinterpret_cast<const char*>(&info.operator_id),
                   sizeof(info.operator_id));
@@ -251,16 +258,17 @@ std::string KeyOf(const OperatorInfo& info, Arguments arguments) {
   return key;
 }
 
-// Attempts by key; kMostAttempts when there is nothing more to learn. Per
-// thread, so without a lock; bounded by starting afresh.
+// Returns the number of attempts for the call's key. It is kMostAttempts if
+// another attempt would show nothing new. Each thread has its own table, which
+// starts again from empty when it is full.
 int& AttemptsOf(const OperatorInfo& info, Arguments arguments) {
   thread_local absl::flat_hash_map<std::string, int> attempts;
   if (attempts.size() >= kMostEntries) attempts.clear();
   return attempts[KeyOf(info, arguments)];
 }
 
-// Not about the zeros, but about dtypes or, where they are the operands' own,
-// about sizes.
+// Returns whether the error concerns dtypes or, with exact stand-ins, sizes,
+// and not the values of the stand-ins.
 bool IsAboutTheCall(const c10::Error& error, Size size) {
   if (dynamic_cast<const c10::NotImplementedError*>(&error) != nullptr) {
     return true;
@@ -272,7 +280,8 @@ bool IsAboutTheCall(const c10::Error& error, Size size) {
           absl::StrContains(text, "must match the size"));
 }
 
-// Factories that draw from the default generator draw as these do.
+// Tries a factory that draws from the default generator, by a draw of the same
+// kind.
 void TryToDraw(const OperatorInfo& info, const InferredResults& inferred) {
   const bool normal = absl::StartsWith(info.name, "aten::randn");
   if (!normal && !absl::StartsWith(info.name, "aten::rand")) return;
@@ -289,8 +298,8 @@ void TryToDraw(const OperatorInfo& info, const InferredResults& inferred) {
   }
 }
 
-// Whether the kernel may write beside an output that repeats elements, or whose
-// matrices do not lie one behind the other: here, too.
+// Returns whether the CPU kernel may write out of bounds: to an output that
+// repeats elements, or whose matrices are not evenly spaced.
 bool MayWriteOutOfBounds(const OperatorInfo& info, Arguments arguments) {
   const bool triangle = absl::StartsWith(info.name, "aten::tri");
   for (size_t i = 0; i < arguments.size(); ++i) {
@@ -314,8 +323,8 @@ void RunOnCpu(const OperatorInfo& info, torch::jit::Stack* stack) {
   const c10::impl::ExcludeDispatchKeyGuard uncast(
       c10::autocast_dispatch_keyset);
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
-  // Kernels that return several outputs refer to them after the stack has let
-  // go of its own.
+  // A kernel that returns several outputs uses them after the stack has
+  // released them.
   const torch::jit::Stack held = *stack;
   info.handle.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU),
                               stack);
@@ -343,14 +352,14 @@ void TryOnCpu(const OperatorInfo& info, Arguments arguments,
     if (IsAboutTheCall(error, size)) throw;
     ++attempts;
   } catch (const std::exception& error) {
-    // How a number is refused that does not fit.
+    // This is the error for a number that overflows the dtype.
     if (absl::StrContains(error.what(), "without overflow")) throw;
     ++attempts;
   }
 }
 
 void ThrowAsCpu(const OperatorInfo& info, Arguments arguments) {
-  // Of other sizes the error might be another.
+  // Stand-ins of other sizes could cause another error.
   if (MayWriteOutOfBounds(info, arguments) || !IsTried(info) ||
       SizeOfStandIns(info, arguments,
                      /*result_elements=*/0) != Size::kExact) {

@@ -21,13 +21,14 @@ void CheckSharing(Sharing allowed, const at::Tensor& written,
   }
 }
 
-// index_put_() of a single value may go the way of masked_fill_(), which reads
-// it first.
+// index_put_() of a single value may be computed by masked_fill_(), which reads
+// the value first.
 bool IsReadFirst(const OperatorInfo& info, const at::Tensor& tensor) {
   return absl::StartsWith(info.name, "aten::index_put") && tensor.numel() == 1;
 }
 
-// Whether tril_() and triu_() write a batch where it is, not to a copy.
+// Returns whether tril_() and triu_() write to the batch itself and not to a
+// copy.
 bool IsWrittenInPlace(const at::Tensor& tensor) {
   if (tensor.dim() <= 3 || tensor.is_contiguous()) return true;
   int64_t stride = tensor.size(-1) * tensor.size(-2);
@@ -40,7 +41,7 @@ bool IsWrittenInPlace(const at::Tensor& tensor) {
   return true;
 }
 
-// Whether steps of one length lead from each matrix of a batch to the next.
+// Returns whether the matrices of a batch are evenly spaced.
 bool HasEvenSteps(const at::Tensor& tensor) {
   if (tensor.dim() <= 3) return true;
   int64_t stride = std::max<int64_t>(tensor.stride(-3), 1);
@@ -64,7 +65,7 @@ void CheckTriangle(const at::Tensor& self, const at::Tensor& written) {
     return;
   }
   at::assert_no_internal_overlap(written);
-  // PyTorch would write beside it.
+  // PyTorch would write out of bounds.
   TORCH_CHECK(
       HasEvenSteps(written),
       "unsupported operation: the matrices of the written-to tensor are "
@@ -120,7 +121,7 @@ void CheckOut(const OperatorInfo& info, c10::ArrayRef<c10::IValue> arguments,
                 " only supports bool tensor for result, got: ", type);
     return;
   }
-  // abs() alone gives a real result that a complex output takes.
+  // Only abs() has a real result that a complex output accepts.
   const bool widens =
       c10::isComplexType(type) && !c10::isComplexType(result.dtype);
   TORCH_CHECK(!info.output_rules.exact_type || type == result.dtype || widens,

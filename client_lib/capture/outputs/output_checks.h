@@ -1,5 +1,6 @@
-// The errors that PyTorch's kernels raise about the tensors they write, raised
-// at the call: on the worker they would come too late. Each throws c10::Error.
+// Raises, at the call, the errors that PyTorch's kernels raise about the
+// tensors that they write. A worker would report them too late. Each function
+// throws c10::Error.
 #ifndef CLIENT_LIB_CAPTURE_OUTPUTS_OUTPUT_CHECKS_H_
 #define CLIENT_LIB_CAPTURE_OUTPUTS_OUTPUT_CHECKS_H_
 
@@ -12,16 +13,16 @@
 
 namespace djinn::capture {
 
-// Elements that are written twice, or written while they are read.
+// Checks that no element is written twice, or written while it is read.
 void CheckOverlap(const OperatorInfo& info,
                   c10::ArrayRef<c10::IValue> arguments);
 
-// An out= tensor, before it takes the result's size, unless PyTorch generated
-// the operator from its functional form.
+// Checks an out= tensor before it is resized to the result. It does not apply
+// to operators that PyTorch generated from their functional form.
 void CheckOut(const OperatorInfo& info, c10::ArrayRef<c10::IValue> arguments,
               const at::Tensor& out, const ResultMeta& result);
 
-// A tensor that is written in place, by the result's size and type.
+// Checks the size and dtype of a tensor that is written in place.
 void CheckInPlace(const OperatorInfo& info, const at::Tensor& self,
                   const ResultMeta& result);
 

@@ -48,9 +48,9 @@ class WrittenOutputs {
                                /*includeBool=*/true);
   }
 
-  // Infers what the functional form would return: the errors PyTorch raises,
-  // and the sizes that out= arguments must have. Returns false when the whole
-  // call has been carried out, because only the worker could tell.
+  // Infers the results of the functional form, which gives the errors that
+  // PyTorch raises and the sizes of out= arguments. Returns false if only the
+  // worker could tell, after executing the whole call.
   bool CheckAgainstFunctional() {
     const std::vector<at::Tensor> written = Written();
     const std::vector<c10::IValue> inputs =
@@ -79,7 +79,8 @@ class WrittenOutputs {
       if (!info_.is_out) {
         CheckInPlace(info_, written[i], result);
       } else if (inferred.outcome == Outcome::kViews) {
-        // What looks like a view when it is returned is copied here.
+        // An operator whose functional form returns a view copies to its
+        // output.
         PrepareOut(written[i], EmptyLike(result.dtype, result), laid_out);
       } else {
         PrepareOut(written[i], result, laid_out);
@@ -88,9 +89,10 @@ class WrittenOutputs {
     return true;
   }
 
-  // Whether the kernel would give an output its size. It then walks through
-  // memory as the operands lie, which shows in the last bits, and lets the
-  // output share theirs: as when it makes its result, and a copy is made after.
+  // Returns whether the kernel would size an output. It would then compute in
+  // the order of its operands' memory, which affects the last bits, and the
+  // output could share their memory. The functional form does the same, and its
+  // result is copied.
   bool SizesOutputItself(const InferredResults& inferred,
                          const std::vector<at::Tensor>& written) const {
     if (!info_.is_out || !info_.output_rules.elementwise || Generated() ||
@@ -106,14 +108,15 @@ class WrittenOutputs {
     return false;
   }
 
-  // PyTorch generates some from the functional form: they resize first, and
-  // neither convert nor lay out as the result is.
+  // Returns whether PyTorch generated the operator from its functional form.
+  // Such an operator resizes its outputs first, does not convert its result,
+  // and does not keep its strides.
   bool Generated() const {
     return info_.handle.hasKernelForDispatchKey(
         c10::DispatchKey::CompositeExplicitAutograd);
   }
 
-  // The tensors that stand for the functional form's results.
+  // Returns the written tensors, in the order of the functional form's results.
   std::vector<at::Tensor> Written() const {
     std::vector<at::Tensor> written;
     for (size_t i = 0; i < info_.arguments.size(); ++i) {
@@ -133,7 +136,8 @@ class WrittenOutputs {
     return written;
   }
 
-  // `laid_out`: an output that is resized gets the result's strides.
+  // Checks and resizes an output. If `laid_out`, a resized output gets the
+  // result's strides.
   void PrepareOut(const at::Tensor& out, const ResultMeta& result,
                   bool laid_out) {
     const OutputRules& rules = info_.output_rules;
@@ -157,7 +161,7 @@ class WrittenOutputs {
     }
   }
 
-  // Returns whether there was anything to do.
+  // Returns whether the output had another size.
   static bool ResizeOut(const at::Tensor& out, const c10::DimVector& sizes) {
     if (out.sizes() == c10::IntArrayRef(sizes)) return false;
     if (out.numel() != 0) {

@@ -1,5 +1,5 @@
-// What a call that writes its arguments is looked at for before it is recorded:
-// the errors that PyTorch raises, and the sizes that out= arguments get.
+// Checks a call that writes its arguments before it is recorded: raises the
+// errors that PyTorch raises, and resizes out= arguments.
 #ifndef CLIENT_LIB_CAPTURE_OUTPUTS_WRITTEN_OUTPUTS_H_
 #define CLIENT_LIB_CAPTURE_OUTPUTS_WRITTEN_OUTPUTS_H_
 

@@ -1,5 +1,5 @@
-// Calls that write their arguments: errors at the call, and what outputs
-// become.
+// Tests calls that write their arguments: errors at the call, and the metadata
+// of outputs.
 #include <torch/torch.h>
 
 #include <string>
@@ -59,7 +59,8 @@ TEST_F(WrittenOutputsTest, InvalidOutputThrowsAtTheCall) {
           [&] { at::cat_out(base, {x, row.view({1, 3})}); });
   const at::Tensor sides = Remote({3, 2, 4, 4}), side = sides.narrow(1, 0, 1);
   at::Tensor swapped = Remote({2, 3, 4, 4}).transpose(0, 1);
-  // Not for want of a trial: dtypes and ranks that have passed.
+  // These dtypes and ranks have passed a CPU trial, so another check refuses
+  // the calls.
   at::Tensor fresh = sides.clone();
   fresh.tril_();
   at::tril_out(fresh, sides);
@@ -88,7 +89,7 @@ TEST_F(WrittenOutputsTest, InvalidOutputThrowsAtTheCall) {
   refused("without overflow", [&] { at::masked_fill(bytes, mask, 1e9); });
   refused("without overflow", [&] { bytes.fill_(300); });
   EXPECT_THAT(recorder_->TakeNames(), IsEmpty());
-  // What PyTorch allows.
+  // PyTorch allows these calls.
   many.tril_();
   sides.narrow(0, 0, 1).expand({3, 2, 4, 4}).triu_();
   swapped.tril_();
@@ -116,7 +117,8 @@ TEST_F(WrittenOutputsTest, OutArgumentsAreResized) {
   at::add_out(out, a, a);
   EXPECT_EQ(out.sizes(), a.sizes());
   EXPECT_EQ(recorder_->resizes(), (std::vector<uint64_t>{24}));
-  // A kernel that sizes its output walks through memory as the operands lie.
+  // A kernel that sizes its output computes in the order of its operands'
+  // memory.
   EXPECT_THAT(recorder_->TakeNames(),
               ElementsAre("aten::add.Tensor", "aten::copy_"));
   at::add_out(out, a, a);
@@ -187,7 +189,7 @@ TEST_F(WrittenOutputsTest, ResizedOutputsHaveTheCpusStrides) {
         at::empty({0}, at::TensorOptions(device).dtype(at::kBool));
     at::isnan_out(plain, x);
     EXPECT_THROW(at::isnan_out(strided, x), c10::Error);
-    // Resized before the error.
+    // PyTorch resizes the output before it throws.
     at::Tensor refused = at::empty({3}, at::TensorOptions(device));
     EXPECT_THROW(at::isnan_out(refused, x), c10::Error);
     return std::vector<at::Tensor>{strided, plain, refused};
@@ -212,7 +214,8 @@ TEST_F(WrittenOutputsTest, OutputsOfFactoriesCompositesAndListsAreSized) {
     at::linspace_out(out[3], 0, 1, 5);
     out.push_back(at::empty({0}, options.dtype(at::kComplexFloat)));
     at::conj_physical_out(out.back(), complex);
-    // Sized first, and not laid out as the functional form's result.
+    // This output is sized first, and does not get the functional form's
+    // strides.
     out.push_back(at::empty({0}, options.dtype(at::kComplexFloat)));
     at::_fft_c2c_out(out.back(), complex, {0}, 0, true);
     std::vector<at::Tensor> parts;
@@ -226,7 +229,7 @@ TEST_F(WrittenOutputsTest, OutputsOfFactoriesCompositesAndListsAreSized) {
                                      normalised[2], x, {}, {}, mean, var, true,
                                      0.1, 1e-5);
     out.insert(out.end(), normalised.begin(), normalised.end());
-    // Sized by an out= kernel within a composite.
+    // An out= kernel in the composite sizes this result.
     out.push_back(at::mvlgamma(x, 2));
     return out;
   };

@@ -15,13 +15,13 @@ int64_t ChooseAsCpu(const at::Tensor& query, const at::Tensor& key,
                     const at::Tensor& value, const OptionalTensor& mask,
                     double dropout, bool causal, std::optional<double> scale,
                     bool grouped) {
-  // The CPU's own choice divides by it.
+  // The CPU's own choice divides by the number of key heads.
   TORCH_CHECK(!grouped || key.dim() < 3 || key.size(-3) > 0,
               "scaled_dot_product_attention: grouped queries need keys with at "
               "least one head, got ",
               key.sizes());
-  // PyTorch asks for the mask's strides where the device is not the CPU: one
-  // that passes all else is left out of the question.
+  // PyTorch's check of the mask's strides applies to other devices than the CPU
+  // only. A mask that passes all other checks is left out.
   const sdp::sdp_params params{query,   key,    value,  mask,
                                dropout, causal, grouped};
   const bool passes = sdp::check_tensor_shapes(params, /*debug=*/false) &&

@@ -1,5 +1,5 @@
-// What capture records and returns, without any worker: names of the nodes,
-// metadata of the results, errors at the call.
+// Tests what capture records and returns, without a worker: operators, metadata
+// of results, and errors at the call.
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <torch/torch.h>
@@ -30,7 +30,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 
-// What the call throws, without the place in PyTorch.
+// Returns the error that the call throws, without PyTorch's backtrace.
 std::string ErrorOf(const std::function<void()>& call) {
   try {
     call();
@@ -60,7 +60,7 @@ TEST_F(CaptureTest, RecordsOneNodePerCallAndNoneForViews) {
   EXPECT_EQ(view.storage().data(), b.storage().data());
 }
 
-// As far as the addresses of a tensor's bytes go.
+// Returns the address range of the tensor's storage.
 std::pair<const char*, const char*> RangeOf(const at::Tensor& tensor) {
   const auto* const begin =
       static_cast<const char*>(tensor.storage().data_ptr().get());
@@ -74,13 +74,13 @@ void ExpectApart(const at::Tensor& a, const at::Tensor& b) {
 
 TEST_F(CaptureTest, LiveTensorsNeverShareAddresses) {
   const at::Tensor kept = Remote({1024});
-  // More than there are addresses, three times over.
+  // This takes more addresses than there are, three times over.
   for (int i = 0; i < 100; ++i) {
     const at::Tensor large = at::empty(
         {int64_t{1} << 40}, at::TensorOptions(device_).dtype(at::kByte));
     ExpectApart(kept, large);
   }
-  // Whoever grows may have to move.
+  // A storage that grows may have to move.
   const at::Tensor grows = Remote({4});
   const at::Tensor next = Remote({4});
   const void* const before = grows.storage().data_ptr().get();
@@ -91,7 +91,7 @@ TEST_F(CaptureTest, LiveTensorsNeverShareAddresses) {
   ExpectApart(grows, kept);
   EXPECT_EQ(grows.storage().nbytes(), 4000u);
   EXPECT_EQ(recorder_->dead(), 100);
-  // A number of bytes that nobody has is an address of its own, too.
+  // A size beyond the address space has its own address as well.
   const auto huge = [&] {
     return at::empty({int64_t{1} << 46},
                      at::TensorOptions(device_).dtype(at::kByte));
@@ -149,12 +149,12 @@ TEST_F(CaptureTest, RaisesShapeErrorsAtTheCall) {
   EXPECT_THROW(a.add_(Remote({7, 2, 3})), c10::Error);
   EXPECT_THROW(at::linear(a, Remote({4, 3}), Remote({5})), c10::Error);
   EXPECT_THROW(at::addmm(b, a, Remote({3, 5})), c10::Error);
-  // An addend with more dimensions than the product has.
+  // This addend has more dimensions than the product.
   EXPECT_THROW(at::addmm(Remote({1, 2, 5}), a, Remote({3, 5})), c10::Error);
   EXPECT_THAT(recorder_->TakeNames(), IsEmpty());
 }
 
-// What kernels refuse, and schemas do not say.
+// Kernels refuse these dtypes, and schemas do not say so.
 TEST_F(CaptureTest, RaisesDtypeErrorsAtTheCall) {
   const at::NoGradGuard no_grad;
   const auto program = [](at::Device device, at::ScalarType type) {
@@ -188,7 +188,7 @@ TEST_F(CaptureTest, RaisesDtypeErrorsAtTheCall) {
     for (size_t i = 0; i < here.size(); ++i) {
       SCOPED_TRACE(absl::StrCat(i, " ", c10::toString(type)));
       const std::string expected = ErrorOf(here[i]);
-      // Not only the first time.
+      // The second call finds the first one's memo.
       for (int time = 0; time < 2; ++time) {
         EXPECT_EQ(ErrorOf(there[i]), expected);
       }
@@ -196,7 +196,7 @@ TEST_F(CaptureTest, RaisesDtypeErrorsAtTheCall) {
   }
 }
 
-// Kernels of several outputs refer to them when they return.
+// Kernels with several outputs use them when they return.
 TEST_F(CaptureTest, CpuTrialAcceptsSeveralOutputs) {
   const c10::InferenceMode inference;
   for (const at::ScalarType type : {at::kLong, at::kFloat, at::kDouble}) {
@@ -361,7 +361,8 @@ TEST_F(CaptureTest, GeneratorSetDuringSeedTakesEffectAtTheNextDraw) {
   EXPECT_THAT(recorder_->seeds(), ElementsAre(1u, 2u));
   Remote({4}).normal_(0, 1, generator);
   EXPECT_EQ(recorder_->seeds().size(), 2u);
-  // A state likewise, which is sent after a seed if the storage is new.
+  // The same holds for a state, which is sent after a seed if the storage is
+  // new.
   const at::Tensor state = at::detail::createCPUGenerator(99).get_state();
   generator = at::detail::getPrivateUse1Hooks().getNewGenerator(0);
   generator.set_state(state);
@@ -438,7 +439,7 @@ TEST_F(CaptureTest, DestroyedGeneratorReleasesItsStorage) {
         at::detail::getPrivateUse1Hooks().getNewGenerator(0);
     a.clone().normal_(0, 1, generator);
   }
-  // The copy and the generator.
+  // The copy and the generator were released.
   EXPECT_EQ(recorder_->dead(), 2);
 }
 

@@ -1,5 +1,5 @@
-// Call sites, what the debug levels log, and limits of shape inference, as
-// capture sees them.
+// Tests call sites, the logs of the debug levels, and the limits of shape
+// inference.
 #include "djinn/debug.h"
 
 #include <torch/torch.h>
@@ -47,7 +47,7 @@ class DebugTest : public testing::Test {
   at::Tensor Remote(at::IntArrayRef sizes, at::ScalarType type = at::kFloat) {
     return at::empty(sizes, at::TensorOptions(device_).dtype(type));
   }
-  // What the calls since the last time are known by.
+  // Returns the sites of the calls since the last invocation.
   std::vector<std::string> TakeSites() {
     std::vector<std::string> sites;
     for (const RecordedCall& call : recorder_->TakeCalls()) {
@@ -190,14 +190,14 @@ TEST_F(DebugTest, ShapeInferenceLogsWhereShapesComeFrom) {
 
 TEST_F(DebugTest, SlowInferenceDisablesItForTheOperator) {
   const at::NoGradGuard no_grad;
-  // Everything takes longer.
+  // Every inference takes longer than this limit.
   ShapeBreaker::Global().SetLimits(-absl::InfiniteDuration(), 2);
   testing::internal::CaptureStderr();
   at::atan(Remote({7, 1}));
   at::atan(Remote({7, 2}));
   EXPECT_EQ(SynchronousCalls().count("aten::atan"), 0u);
   at::atan(Remote({7, 3}));
-  // What is known already stays known.
+  // The memo keeps known shapes.
   at::atan(Remote({7, 2}));
   EXPECT_EQ(SynchronousCalls().at("aten::atan"), 1u);
   const ShapeInferenceLimits limits;

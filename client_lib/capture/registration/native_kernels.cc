@@ -68,8 +68,8 @@ at::Tensor EmptyStrided(c10::SymIntArrayRef size, c10::SymIntArrayRef stride,
       RemoteAllocator(), kKeys, c10::dtype_or_default(dtype));
 }
 
-// Where PyTorch hands out zeros without memory; here they get some when they
-// are first used.
+// PyTorch returns zeros without memory here. This kernel's zeros get memory
+// when they are first used.
 at::Tensor EfficientZeroTensor(c10::SymIntArrayRef size,
                                std::optional<c10::ScalarType> dtype,
                                std::optional<c10::Layout> layout,
@@ -160,7 +160,7 @@ at::Tensor& SetTensor(at::Tensor& self, const at::Tensor& source) {
                            source.sym_sizes(), source.sym_strides());
 }
 
-// A storage of its own, empty.
+// Gives the tensor a new, empty storage.
 at::Tensor& SetEmpty(at::Tensor& self) {
   const at::Tensor fresh =
       Empty({c10::SymInt(0)}, self.scalar_type(), {}, self.device(), {}, {});
@@ -187,8 +187,8 @@ at::Scalar LocalScalarDense(const at::Tensor& self) {
   return host.item();
 }
 
-// Looks at the error codes of a decomposition and throws, as on every device:
-// captured, it would fail on the worker, where nothing derives from it.
+// Reads the error codes of a decomposition and throws, as on every device.
+// Captured, it would fail on the worker, and no later call would depend on it.
 void LinalgCheckErrors(const at::Tensor& info, c10::string_view name,
                        bool is_matrix) {
   if (ShapeOnlyScope::Active()) return;
@@ -204,9 +204,8 @@ bool Equal(const at::Tensor& self, const at::Tensor& other) {
   return at::eq(self, other).all().item<bool>();
 }
 
-// Whether a padded batch could become a nested tensor, as layers of
-// transformers ask before they make one: remote devices have none, so they go
-// on as it is.
+// Returns whether a padded batch could become a nested tensor. Transformer
+// layers ask this before they create one; remote devices have none.
 bool FitsNestedTensor(const at::Tensor&, const at::Tensor&) { return false; }
 
 void RecordStream(at::Tensor& /*self*/, at::Stream /*stream*/) {}
@@ -245,7 +244,7 @@ std::set<std::string> RegisterNativeKernels(torch::Library* library) {
   add("equal", TORCH_FN(Equal));
   add("_linalg_check_errors", TORCH_FN(LinalgCheckErrors));
   add("_nested_tensor_from_mask_left_aligned", TORCH_FN(FitsNestedTensor));
-  // Of others, which are sent.
+  // This composite calls operators that are captured.
   add("_new_zeros_with_same_feature_meta",
       TORCH_FN(at::native::_new_zeros_with_same_feature_meta));
   add("record_stream", TORCH_FN(RecordStream));

@@ -40,7 +40,7 @@ struct Options {
   bool bidirectional = false;
 };
 
-// Of one layer in one direction; undefined where there is none.
+// The weights of one layer in one direction; undefined if the network has none.
 struct Weights {
   Tensor FromInput(const Tensor& x) const {
     return at::linear(x, input, input_bias);
@@ -57,7 +57,7 @@ struct Weights {
   Tensor projection;
 };
 
-// `cell` is an LSTM's alone.
+// Only an LSTM has a `cell`.
 struct State {
   Tensor hidden, cell;
 
@@ -76,8 +76,9 @@ State Concatenate(const std::vector<State>& states) {
   return {at::cat(hidden, 0), cells.empty() ? Tensor() : at::cat(cells, 0)};
 }
 
-// Sums of gradients depend on the order of these calls, to the last bit.
-// `gates` is the input's part of them.
+// The order of these calls decides the order in which gradients are added, and
+// so their last bits. `gates` is the part of the gates that the input
+// contributes.
 State LstmStep(const Tensor& gates, const State& state,
                const Weights& weights) {
   Tensor sum = weights.FromHidden(state.hidden);
@@ -113,7 +114,7 @@ struct LayerResult {
   State last;
 };
 
-// All sequences of one length: (steps, batch, width).
+// Runs over sequences of equal length: (steps, batch, width).
 class FullSequence {
  public:
   LayerResult Run(Kind kind, const Tensor& input, const State& initial,
@@ -133,8 +134,8 @@ class FullSequence {
   }
 };
 
-// Sequences sorted by length, longest first, step by step in one tensor: the
-// first `sizes[i]` of them have a step i.
+// Runs over sequences that are sorted by length, longest first, and packed step
+// by step into one tensor: the first `sizes[i]` sequences have a step i.
 class PackedSequences {
  public:
   explicit PackedSequences(const Tensor& sizes) {
@@ -230,7 +231,7 @@ NetworkResult Network(Kind kind, const Sequence& sequence, Tensor input,
   const std::vector<Tensor> hidden = hx[0].unbind(0);
   const std::vector<Tensor> cells =
       lstm ? hx[1].unbind(0) : std::vector<Tensor>(hidden.size());
-  // An LSTM whose hidden state is narrower than its cells projects.
+  // An LSTM whose hidden state is narrower than its cells has projections.
   const std::vector<Weights> weights = Gather(
       parameters, options.biases, lstm && hx[0].size(2) != hx[1].size(2));
   const size_t directions = options.bidirectional ? 2 : 1;

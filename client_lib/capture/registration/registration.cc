@@ -29,8 +29,9 @@ namespace {
 
 using torch::jit::Stack;
 
-// Composites that a worker runs better, and a reader understands better, in one
-// piece. They are split only where a gradient or autocast needs their parts.
+// Composites that are captured whole, because a worker executes them better and
+// a reader of the graph understands them better. They are split only if a
+// gradient or autocast needs their parts.
 const std::set<std::string>& CapturedWhole() {
   static const auto* const names = new std::set<std::string>{
       "aten::linear",
@@ -55,16 +56,16 @@ const std::set<std::string>& CapturedWhole() {
       "aten::gru_cell",
       "aten::cross_entropy_loss",
       "aten::linalg_eigvals",
-      // Their composites are not what CPU kernels compute, to the last bit.
+      // These composites do not compute the same bits as the CPU's kernels.
       "aten::silu_backward",
       "aten::mish_backward",
   };
   return *names;
 }
 
-// Operators whose composite does the right thing on remote tensors: they end in
-// typed kernels or in captured operators. Captured whole they would return
-// uninitialised memory of the worker, or bring no benefit.
+// Operators whose composite is correct on remote tensors, because it ends in
+// typed kernels or captured operators. Captured whole they would return
+// uninitialised memory, or have no benefit.
 const std::set<std::string>& LeftToComposite() {
   static const auto* const names = new std::set<std::string>{
       "aten::copy_",
@@ -90,7 +91,7 @@ const std::set<std::string>& LeftToComposite() {
       "aten::_chunk_cat.out",
       // Lengths stay on the CPU.
       "aten::_pack_padded_sequence",
-      // Views changed in place: the client's own business.
+      // These change a view in place, which concerns only this process.
       "aten::as_strided_",
       "aten::detach_",
       "aten::squeeze_",
@@ -122,22 +123,25 @@ bool NeedsGradient(const Stack& stack, size_t count) {
   return AnyTensor(stack, count, IsDifferentiated);
 }
 
-// Below autograd PyTorch would carry out a lazy conjugation or negation before
-// the composite; the CPU's parts see it and leave it to their matrix products.
+// Below autograd, PyTorch would resolve a lazy conjugation or negation before
+// the composite. The composite's parts on the CPU pass it on to their matrix
+// products.
 bool IsLazy(const Stack& stack, size_t count) {
   return AnyTensor(stack, count, [](const at::Tensor& tensor) {
     return tensor.defined() && (tensor.is_conj() || tensor.is_neg());
   });
 }
 
-// Whether the call returns a view of its operand, which autograd must know of.
+// Returns whether the call returns a view of its operand, which autograd must
+// see.
 bool MakesView(const c10::OperatorHandle& op, const Stack& stack) {
   return op.schema().name() == "aten::einsum" &&
          stack[stack.size() - 2].toTensorList().size() == 1;
 }
 
-// Above a composite that is kept whole: split it into parts when a gradient is
-// asked for, when they are what is cast, or when they do better than the whole.
+// Runs above a composite that is captured whole. It splits the call if a
+// gradient is needed, if autocast casts the parts, or if the parts give other
+// bits than the whole.
 void SplitWhereNeeded(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                       Stack* stack) {
   const size_t arguments = op.schema().arguments().size();
@@ -151,8 +155,8 @@ void SplitWhereNeeded(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
   op.redispatchBoxed(keys & c10::after_ADInplaceOrView_keyset, stack);
 }
 
-// PyTorch's dropout takes a fused path on foreign devices that CPU does not
-// take. These are the CPU's own steps, so that the numbers are the CPU's.
+// PyTorch's dropout uses a fused kernel on devices other than the CPU. These
+// are the CPU's own steps, so the numbers are the CPU's.
 at::Tensor DifferentiableDropout(const at::Tensor& input, double p,
                                  bool train) {
   if (p == 0 || !train || input.numel() == 0) return input;
@@ -177,7 +181,7 @@ void SplitDropout(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
   stack->emplace_back(DifferentiableDropout(input, p, train));
 }
 
-// Whether every return is a tensor or a list of them.
+// Returns whether every return is a tensor or a list of tensors.
 bool ReturnsTensors(const c10::FunctionSchema& schema) {
   for (const c10::Argument& returned : schema.returns()) {
     const c10::TypePtr& type = returned.real_type();
@@ -198,8 +202,8 @@ bool HasComposite(const c10::OperatorHandle& op) {
              c10::DispatchKey::CompositeExplicitAutograd);
 }
 
-// Types of the arguments that are not outputs, to match an operator with its
-// functional form.
+// Returns the types of the arguments that are not outputs, to match an operator
+// with its functional form.
 std::vector<std::string> InputTypes(const c10::FunctionSchema& schema) {
   std::vector<std::string> types;
   for (const c10::Argument& argument : schema.arguments()) {
@@ -208,8 +212,8 @@ std::vector<std::string> InputTypes(const c10::FunctionSchema& schema) {
   return types;
 }
 
-// Whether the inputs of one operator are those of another and, after them, what
-// every factory takes.
+// Returns whether `types` are `inputs` followed by the options that every
+// factory takes.
 bool IsFactoryOf(const std::vector<std::string>& types,
                  const std::vector<std::string>& inputs) {
   static const auto* const options = new std::vector<std::string>{
@@ -265,13 +269,13 @@ class Registrar {
     has_own_split_ = RegisterRecurrentSplits(&autograd_);
     counts_.native = native.size();
     // Copies resolve lazy conjugation and negation themselves. PyTorch would
-    // clone first, which is a copy.
+    // clone first, and a clone is a copy.
     for (torch::Library* lazy : {&conjugate_, &negative_}) {
       lazy->impl("_copy_from", torch::CppFunction::makeFallthrough());
       lazy->impl("_copy_from_and_resize",
                  torch::CppFunction::makeFallthrough());
     }
-    // Its formula is missing; the answer does not need one.
+    // This operator has no derivative formula, and its result needs none.
     autograd_.impl("_has_compatible_shallow_copy_type",
                    torch::CppFunction::makeFallthrough());
     for (const c10::OperatorName& name :
@@ -313,7 +317,8 @@ class Registrar {
         (!ReturnsTensors(op.schema()) && HasComposite(op))) {
       ++counts_.composite;
       if (implicit && ReturnsTensors(op.schema())) {
-        // Known all the same, as somebody's functional form.
+        // It may be the functional form of another operator, so its info is
+        // created.
         OperatorInfo& info = splits_.emplace_back(op);
         info.is_split = true;
         by_base_[op.schema().name()].push_back(&info);
@@ -335,8 +340,9 @@ class Registrar {
             : torch::CppFunction::makeFromBoxedFunction<&SplitWhereNeeded>());
   }
 
-  // Lists of scalars that are all the same, as the steps of an optimiser's
-  // parameters are, are said as one: see OperatorInfo::with_one_scalar.
+  // Finds the overloads that take one number for all tensors. An optimizer's
+  // lists of equal numbers are captured as one: see
+  // OperatorInfo::with_one_scalar.
   void MatchScalars() {
     for (OperatorInfo& info : infos_) {
       const c10::FunctionSchema& schema = info.handle.schema();
@@ -370,7 +376,7 @@ class Registrar {
       const std::vector<std::string> wanted = InputTypes(schema);
       for (OperatorInfo* candidate : by_base_[base]) {
         if (candidate->is_view || candidate->is_out) continue;
-        // Statistics that both update.
+        // Both update running statistics.
         if (candidate->writes && !(info.is_out && candidate->fresh_results)) {
           continue;
         }
@@ -380,7 +386,7 @@ class Registrar {
         if (types != wanted && !factory) continue;
         info.functional = candidate;
         info.functional_is_factory = factory;
-        // Rather an operator that is captured than one that is split.
+        // A captured operator is preferred to one that is split.
         if (!candidate->is_split) break;
       }
     }
@@ -391,9 +397,9 @@ class Registrar {
   torch::Library conjugate_;
   torch::Library negative_;
   RegistrationCounts counts_;
-  // Kept whole, and split by kernels of their own.
+  // Composites that are captured whole and have their own split.
   std::set<std::string> has_own_split_;
-  // Kernels point into it.
+  // Kernels point into these deques.
   std::deque<OperatorInfo> infos_;
   std::deque<OperatorInfo> splits_;
   absl::flat_hash_map<std::string, std::vector<OperatorInfo*>> by_base_;
@@ -402,7 +408,7 @@ class Registrar {
 }  // namespace
 
 const RegistrationCounts& RegisterOperators() {
-  // Leaked: the dispatcher outlives static destructors.
+  // Never destroyed, because the dispatcher outlives static destructors.
   static const Registrar* const registrar = [] {
     auto* created = new Registrar;
     created->Run();

@@ -12,8 +12,8 @@ namespace {
 
 using Arguments = c10::ArrayRef<c10::IValue>;
 
-// Of a product with a matrix that requires a gradient, the CPU folds the other
-// operand into one matrix, even by a copy.
+// Returns whether the CPU would fold the larger operand of a product into one
+// matrix, by a copy if necessary, because the smaller one requires a gradient.
 bool FoldsOtherwise(const at::Tensor& first, const at::Tensor& second) {
   const bool first_is_larger = first.dim() >= second.dim();
   const at::Tensor& larger = first_is_larger ? first : second;
@@ -21,7 +21,7 @@ bool FoldsOtherwise(const at::Tensor& first, const at::Tensor& second) {
   if (larger.dim() < 3 || smaller.dim() > 2 || !smaller.requires_grad()) {
     return false;
   }
-  // Here it takes no copy, and is folded in any case.
+  // Folding takes no copy here, so the CPU folds in any case.
   return !(first_is_larger && larger.is_contiguous());
 }
 
@@ -41,7 +41,7 @@ bool AttentionDiffers(Arguments arguments) {
 
 WholeKernel::WholeKernel(const OperatorInfo* info)
     : info_(info), chooses_otherwise_([&]() -> Predicate {
-        // Linear's weight is as large transposed.
+        // A weight of linear has as many elements when it is transposed.
         if (info->name == "aten::matmul" || info->name == "aten::linear") {
           return &ProductDiffers;
         }

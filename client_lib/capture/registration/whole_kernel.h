@@ -14,10 +14,10 @@
 
 namespace djinn::capture {
 
-// Whether results that are computed from the tensor will be differentiated:
-// backward, because gradients are recorded and the tensor requires one, or
-// forward, because it carries a tangent (torch.autograd.forward_ad,
-// torch.func.jvp), whatever the gradient mode is.
+// Returns whether results that are computed from the tensor will be
+// differentiated: backward, because gradients are recorded and the tensor
+// requires one, or forward, because it carries a tangent
+// (torch.autograd.forward_ad, torch.func.jvp), whatever the gradient mode is.
 inline bool IsDifferentiated(const at::Tensor& tensor) {
   if (!tensor.defined()) return false;
   // There is one level of tangents; functorch wraps the others.
@@ -25,8 +25,8 @@ inline bool IsDifferentiated(const at::Tensor& tensor) {
          tensor._fw_grad(/*level=*/0).defined();
 }
 
-// Whether autocast casts the parts of a composite. Autocast has already ended
-// for a composite that is itself on its lists.
+// Returns whether autocast casts the parts of a composite. Autocast has already
+// ended for a composite that is itself on its lists.
 inline bool CastsParts() {
   return at::autocast::is_autocast_enabled(at::kPrivateUse1);
 }
@@ -47,7 +47,7 @@ class WholeKernel : public c10::OperatorKernel {
   using Predicate = bool (*)(c10::ArrayRef<c10::IValue> arguments);
 
   const OperatorInfo* const info_;
-  // Whether a worker would choose another way. Null if it never would.
+  // Decides whether a worker would choose another way. Null if it never would.
   const Predicate chooses_otherwise_;
 };
 

@@ -1,4 +1,4 @@
-// What tests of capture share: a session that records, without any worker.
+// A test fixture with a session that records calls, without a worker.
 #ifndef CLIENT_LIB_CAPTURE_TESTING_CAPTURE_FIXTURE_H_
 #define CLIENT_LIB_CAPTURE_TESTING_CAPTURE_FIXTURE_H_
 
@@ -37,7 +37,7 @@ class CaptureTest : public testing::Test {
   }
 };
 
-// What `call` returns must look the same as on the CPU.
+// Expects the same metadata as on the CPU.
 inline void ExpectSameMetadata(const at::Tensor& remote,
                                const at::Tensor& cpu) {
   EXPECT_EQ(remote.sizes(), cpu.sizes());

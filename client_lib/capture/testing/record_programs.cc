@@ -1,7 +1,8 @@
-// Writes down what a client sends for small programs, as inputs for the fuzz
-// targets: structures, whole sessions and bulk frames.
+// Writes the messages that a client sends for small programs, as inputs for the
+// fuzz targets: structures, whole sessions and bulk frames.
 //
-// usage: record_programs FOLDER, which has session/, structure/, bulk_frame/
+// Usage: record_programs FOLDER, which must have session/, structure/ and
+// bulk_frame/.
 #include <torch/torch.h>
 
 #include <cstdio>
@@ -36,7 +37,7 @@ Tensors Forward() {
   auto model = Mlp(0);
   model->to(Remote());
   const torch::NoGradGuard no_grad;
-  // Larger than what goes inside messages.
+  // This is larger than a message may carry inline.
   Tensors results = {torch::randn({80, 20}).to(Remote())};
   results.push_back(model->forward(results[0]));
   (void)results.back().select(0, 3).cpu();
@@ -124,7 +125,7 @@ void Record(const std::string& folder, const std::string& name,
       v1::BulkChunk* const chunk = input.add_steps()->mutable_chunk();
       chunk->set_transfer_id(install.transfer().transfer_id());
       chunk->set_payload(cluster.worker().contents(install.storage()));
-      // The first byte says how the frame is cut.
+      // The first byte says where the fuzz target cuts the frame.
       Write(absl::StrCat(folder, "/bulk_frame/", name),
             absl::StrCat(
                 "\x40",

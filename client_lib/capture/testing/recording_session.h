@@ -1,6 +1,6 @@
-// A session that computes nothing: it keeps every call as a node, answers reads
-// with zeros and metadata questions with one-element vectors. For tests of what
-// capture records.
+// A session that records calls and computes nothing, for tests of capture. It
+// keeps every call as a node, answers reads with zeros, and reports unknown
+// results as vectors of one element.
 #ifndef CLIENT_LIB_CAPTURE_TESTING_RECORDING_SESSION_H_
 #define CLIENT_LIB_CAPTURE_TESTING_RECORDING_SESSION_H_
 
@@ -147,13 +147,13 @@ class RecordingDevice : public VirtualDevice {
     return placement;
   }
 
-  // As if its worker computed on a GPU.
+  // Sets the size of generator states; 16 as if the worker computed on a GPU.
   void SetGeneratorBytes(uint64_t bytes) {
     MutexLock lock(&mu_);
     generator_bytes_ = bytes;
   }
 
-  // Called by the next Seed(), which goes on when it returns.
+  // Sets a function that the next Seed() calls before it returns.
   void OnNextSeed(std::function<void()> hook) {
     MutexLock lock(&mu_);
     on_seed_ = std::move(hook);
@@ -213,7 +213,7 @@ class RecordingSession : public Session {
     return devices_[index];
   }
   const SessionOptions& options() const override { return options_; }
-  // Before devices are used by other threads.
+  // Call this before other threads use devices.
   void BeStrict(std::optional<std::string> message) {
     options_.strict_devices = std::move(message);
   }

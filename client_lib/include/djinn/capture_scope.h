@@ -1,10 +1,14 @@
-// Sends factory calls that name no device to a remote one:
+// Creates tensors on a remote device by default. While a CaptureScope lives,
+// every factory call (torch::zeros, the constructor of a module) that names no
+// device creates its tensor on the scope's virtual device:
 //
 //   djinn::CaptureScope scope;
 //   auto model = torch::nn::Linear(4, 2);  // its parameters are remote
 //
-// Holds for the current thread; scopes nest. Tensors that exist already stay
-// where they are.
+// A scope applies to the thread that creates it, and must be destroyed on that
+// thread. Scopes nest: the innermost one counts. Calls that name a device, and
+// tensors that exist already, are unaffected. The scope itself neither connects
+// nor throws; the factory calls throw djinn::Error if there is no session.
 #ifndef CLIENT_LIB_INCLUDE_DJINN_CAPTURE_SCOPE_H_
 #define CLIENT_LIB_INCLUDE_DJINN_CAPTURE_SCOPE_H_
 

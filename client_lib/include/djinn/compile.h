@@ -1,5 +1,7 @@
-// Registered callables: a function is captured once, and from then on its calls
-// are carried out as a whole, as one or two messages, without its code running.
+// Registered callables. A function is captured while it runs. Once two
+// consecutive calls have been captured with equal results, later calls are
+// replayed: the client sends one or two messages, and the function's code does
+// not run.
 //
 //   djinn::CompiledFunction step(
 //       [&](const std::vector<at::Tensor>& in) {
@@ -12,46 +14,45 @@
 //       {.modules = {net.ptr()}});
 //   float loss = step({inputs, labels})[0].item<float>();
 //
-// djinn/compile_module.h has the short form for a module's forward alone.
+// djinn/compile_module.h has a short form for a module's forward function.
 //
-// The function must do nothing but call operators on one virtual device, which
-// ones must depend on its arguments' metadata alone, and its other inputs must
-// be tensors that are there before and after. What is seen to break this is
-// refused, with a reason, and the function is called as ever: a value that is
-// read or sent, a shape that depends on data, a tensor of this process that
-// an operator reads or writes, a tensor that was made and stays (other than a
-// parameter's gradient), a result that autograd still needs, an argument that
-// is given other memory, another gradient or hooks, a generator on a device, or
-// PyTorch's own of this process, that is seeded or set to another state than it
-// has. It is carried out
-// without being called only once two calls in succession were captured alike,
-// and as long as nothing of this changed, which is looked at before every call:
+// Requirements. The function must only call operators on one virtual device.
+// The operators must depend on the metadata of its arguments alone, and its
+// other inputs must be tensors that exist before and after the call. If Djinn
+// detects a violation, it gives a reason (CompileStatistics::refusal) and calls
+// the function as if it were not registered. It detects a value that is read or
+// uploaded, a shape that depends on data, an operator that reads or writes a
+// tensor of this process, a new tensor that stays (other than a parameter's
+// gradient), a result that autograd still needs, an argument that is given
+// other memory, another gradient or hooks, and a random generator that is
+// seeded or set to another state.
 //
-// - of the arguments: how many, sizes, strides, offsets, dtypes, requires_grad,
-//   the same of their gradients, which of them share memory or are one of the
-//   tensors below;
-// - of CompileOptions::modules and all their submodules: which objects they
-//   are, is_training(), which tensors their registered parameters and buffers
-//   are, and the members of PyTorch's own layers, such as Linear's weight;
-// - of these tensors, and those of CompileOptions::parameters and
-//   read_parameters: which they are, what is said above of arguments, and in
-//   which memory they are; their gradients may be others each time;
-// - of the thread: gradient and inference mode, autocast, default dtype, the
-//   settings that choose operators, and what CompileOptions::key returns.
+// Guards. Before every call, Djinn compares the following with the captured
+// calls, and replays a call only if all of it is equal:
 //
-// What values are in these tensors does not matter: they are read when the call
-// is carried out. All else the function takes from elsewhere cannot be seen
-// here, and must be told by `key`, or be left as it is: numbers and flags, as a
-// learning rate, a Dropout's probability or other options of a module; members
-// of the program's own module classes that are no registered parameter, buffer
-// or submodule, or are not what is registered any more; which way the function
-// goes. A tensor that the function starts to use instead is seen, and refused,
-// while it is captured only: name it by `read_parameters`.
+// - The arguments: their number, sizes, strides, offsets, dtypes and
+//   requires_grad, the same of their gradients, and which of them share memory
+//   or are one of the tensors below.
+// - CompileOptions::modules and all their submodules: their identity,
+//   is_training(), the identity of their registered parameters and buffers, and
+//   the tensor members of PyTorch's own layers, such as Linear's weight.
+// - These tensors and those of CompileOptions::parameters and read_parameters:
+//   their identity, memory and metadata. Their gradients may be other tensors
+//   each time.
+// - The thread: gradient mode, inference mode, autocast, default dtype,
+//   settings that choose operators, and the result of CompileOptions::key.
 //
-// What the function keeps using counts on the worker as a model, before the
-// first call that is carried out without being called. Where the tenant's
-// budget of models has no room for it, the function is called as ever, and the
-// refusal says so.
+// The values in these tensors may change: a replay reads them when it runs.
+// Djinn does not see anything else that the function uses: numbers such as a
+// learning rate or a Dropout's probability, members of the program's own module
+// classes that are not registered, and the branches that the function takes.
+// `key` must return another string when one of these changes. A tensor that the
+// function starts to use later is detected only while a call is captured;
+// return it from `read_parameters`.
+//
+// Budget. A worker counts the tensors that the function captures as a model,
+// before the first replay. If the tenant's budget of models has no room, the
+// function is called as if it were not registered, and the refusal says so.
 #ifndef CLIENT_LIB_INCLUDE_DJINN_COMPILE_H_
 #define CLIENT_LIB_INCLUDE_DJINN_COMPILE_H_
 
@@ -74,60 +75,69 @@ class Module;
 namespace djinn {
 
 struct CompileStatistics {
-  // Calls that were carried out without calling the function.
+  // The number of calls that were replayed without calling the function.
   uint64_t replays = 0;
-  // Calls that were captured, to be registered or compared.
+  // The number of calls that were captured, to be registered or compared.
   uint64_t captures = 0;
-  // Why the last call that could not be registered could not; empty when every
-  // one could.
+  // The reason, human-readable, why the last call was not registered, or an
+  // empty string.
   std::string refusal;
 };
 
-// What CompiledFunction and bindings to other languages are made of.
-// Thread-safe; a capture belongs to the thread that began it.
+// The part of a registered callable that bindings to other languages share with
+// CompiledFunction. It holds the captured calls but not the function: the
+// caller tries Replay(), and if that returns nothing, calls Begin(), the
+// function, and End() or Abandon().
+//
+// Thread-safe. A capture belongs to the thread that began it.
 class DJINN_API RegisteredCallable {
  public:
-  // Beyond so many different calls those used least recently are forgotten,
-  // where they together take more than so many bytes, or are too many.
+  // Least recently used calls are forgotten if there are more than
+  // kMaxRecordings, or more than kMinRecordings that take more than kMaxBytes
+  // together.
   static constexpr size_t kMinRecordings = 64;
   static constexpr size_t kMaxRecordings = 4096;
   static constexpr size_t kMaxBytes = 64 << 20;
 
-  // `name` is for operators, who see what the callable keeps using under it.
+  // Operators of the cluster see the captured tensors under `name`.
   explicit RegisteredCallable(std::string name = "");
   ~RegisteredCallable();
   RegisteredCallable(const RegisteredCallable&) = delete;
   RegisteredCallable& operator=(const RegisteredCallable&) = delete;
 
   struct Result {
-    // As End() returned it for the call that is repeated.
+    // The number that End() returned for the captured call.
     uint64_t recording = 0;
     std::vector<at::Tensor> outputs;
   };
 
-  // Carries the call out if one like it is registered. Throws as any call on
-  // the device does.
+  // Replays the call if an equal one is registered, and returns nullopt
+  // otherwise. `key` and `parameters` are as in CompileOptions. Throws
+  // djinn::Error, as any call on the device does.
   std::optional<Result> Replay(const std::string& key,
                                const std::vector<at::Tensor>& arguments,
                                const std::vector<at::Tensor>& parameters);
 
-  // Captures what this thread does from here on. False: there is no use, or
-  // something is being captured already; the function is to be called as ever.
-  // `unasked`: calls since the last Begin() for which it was not called.
+  // Starts to capture the calls of this thread. Returns false if capturing is
+  // useless or this thread captures already; the caller then calls the function
+  // without End(). `skipped_calls` is the number of calls since the last
+  // Begin() that the caller made without asking.
   bool Begin(const std::string& key, const std::vector<at::Tensor>& arguments,
              const std::vector<at::Tensor>& parameters,
              uint64_t skipped_calls = 0);
-  // Ends it. Not 0: names the recording, with which `outputs` go.
+  // Ends the capture. Returns the recording's number, by which the caller finds
+  // what belongs to `outputs`, or 0 if the call was not registered.
   uint64_t End(const std::vector<at::Tensor>& outputs);
-  // Ends it without a result: the function threw, or, with a refusal, did what
-  // cannot be repeated.
+  // Ends the capture without a result, because the function threw. With a
+  // refusal, it did something that cannot be replayed.
   void Abandon(const std::string& refusal = "");
 
-  // Forgets every recording, and what came to nothing: calls are captured anew.
-  // Calls that other threads make meanwhile may still be carried out.
+  // Forgets every recording and every failed attempt, so that calls are
+  // captured again. Calls of other threads that are in progress may still be
+  // replayed.
   void Forget();
 
-  // Which recordings are not forgotten: no others are going to be found.
+  // Returns the numbers of the recordings that Replay() may still return.
   std::vector<uint64_t> Recordings() const;
   CompileStatistics statistics() const;
 
@@ -137,29 +147,30 @@ class DJINN_API RegisteredCallable {
 };
 
 struct CompileOptions {
-  // Modules that the function uses, with all their submodules; not null. They
-  // are looked through before every call.
+  // The modules that the function uses; all their submodules are included. None
+  // may be null. They are inspected before every call.
   std::vector<std::shared_ptr<torch::nn::Module>> modules;
-  // Tensors that the function uses besides its arguments and modules, and which
-  // stay the same ones; what is in them, their gradients and their memory may
-  // change.
+  // Tensors that the function uses besides its arguments and modules. They must
+  // stay the same tensors; their values, gradients and memory may change.
   std::vector<at::Tensor> parameters;
-  // Likewise, which may be others at every call. Called before every call, and
-  // after one that is captured.
+  // Returns further such tensors, which may be others at every call. It is
+  // called before every call, and after one that is captured.
   std::function<std::vector<at::Tensor>()> read_parameters;
-  // Calls of one key are alike. Called as read_parameters.
+  // Returns a string that differs for calls that must not share a recording. It
+  // is called at the same times as read_parameters.
   std::function<std::string()> key;
-  // For operators, who see under it what the function keeps using on a worker.
+  // The name under which operators of the cluster see the captured tensors.
   std::string name;
 };
 
-// Thread-safe as far as the function is.
+// A function with its captured calls. As thread-safe as the function is.
+// Destroying it releases the recordings, and the workers forget the model.
 class DJINN_API CompiledFunction {
  public:
   using Function =
       std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)>;
-  // Of WarmUp(): a few may be used up by what only a first call does, as an
-  // optimizer that makes its state.
+  // The largest number of calls that WarmUp() makes. The first few may differ
+  // from later ones, for example while an optimizer creates its state.
   static constexpr int kMaxWarmUpCalls = 8;
 
   explicit CompiledFunction(Function function, CompileOptions options = {});
@@ -167,15 +178,17 @@ class DJINN_API CompiledFunction {
 
   std::vector<at::Tensor> operator()(const std::vector<at::Tensor>& arguments);
 
-  // Calls it with these arguments until such a call is carried out as a whole,
-  // kMaxWarmUpCalls times at most. Each is a call in earnest: a training step
-  // trains, a generator draws. What is given here is known as what may change
-  // only after another warm-up, or call, on other tensors: until then a call on
-  // others is captured once more. FailedPrecondition (NOT_REGISTRABLE) with the
-  // refusal when it is not, and is not going to be. Throws what a call throws.
+  // Calls the function with these arguments until a call is replayed, at most
+  // kMaxWarmUpCalls times. Each call has its full effect: a training step
+  // trains, and a generator draws. Storages that were the same in all captured
+  // calls are assumed to stay the same, so a call on other tensors is captured
+  // once more unless another warm-up has used other tensors.
+  //
+  // Returns FailedPrecondition (NOT_REGISTRABLE), with the refusal, if no call
+  // was replayed. Throws what a call throws.
   absl::Status WarmUp(const std::vector<at::Tensor>& arguments);
 
-  // Has every call be captured anew, as RegisteredCallable::Forget().
+  // Forgets every captured call: see RegisteredCallable::Forget().
   void Forget() { callable_.Forget(); }
 
   CompileStatistics statistics() const { return callable_.statistics(); }

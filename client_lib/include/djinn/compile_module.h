@@ -1,8 +1,12 @@
-// A module whose calls repeat, registered: see compile.h for what that means
-// and what it watches.
+// Registers the forward function of a module: see djinn/compile.h for what that
+// means, what is required, and what is compared before every call.
 //
 //   auto classify = djinn::Compile(net);  // a torch::nn::Linear, or your own
 //   auto scores = classify({images})[0];
+//
+// The result holds a reference to the module. Its calls throw c10::Error if the
+// number of arguments does not fit forward(), and otherwise whatever forward()
+// throws.
 #ifndef CLIENT_LIB_INCLUDE_DJINN_COMPILE_MODULE_H_
 #define CLIENT_LIB_INCLUDE_DJINN_COMPILE_MODULE_H_
 
@@ -54,7 +58,7 @@ std::vector<at::Tensor> ForwardOf(Module& module,
   return TensorsOf(module.forward(in[I]...));
 }
 
-// Whichever number of arguments it is given, if the module takes it.
+// Calls forward() with as many arguments as `in` has.
 template <typename Module, size_t count = 0>
 std::vector<at::Tensor> Forward(Module& module,
                                 const std::vector<at::Tensor>& in) {
@@ -71,9 +75,9 @@ std::vector<at::Tensor> Forward(Module& module,
 
 }  // namespace compile_internal
 
-// The module's forward, of eight tensors at most, which returns a tensor, or
-// tensors in a vector, a tuple or tuples of these. The module is watched beside
-// options.modules.
+// Registers the module's forward(), which takes at most eight tensors and
+// returns a tensor, a vector of tensors, or a tuple of these. The module is
+// inspected before every call, in addition to options.modules.
 template <typename Module>
 CompiledFunction Compile(std::shared_ptr<Module> module,
                          CompileOptions options = {})
@@ -87,7 +91,7 @@ CompiledFunction Compile(std::shared_ptr<Module> module,
       std::move(options));
 }
 
-// Of a holder such as torch::nn::Linear.
+// Registers the module of a holder such as torch::nn::Linear.
 template <typename Holder>
 CompiledFunction Compile(const Holder& holder, CompileOptions options = {})
   requires requires { holder.ptr()->is_training(); }
@@ -95,8 +99,8 @@ CompiledFunction Compile(const Holder& holder, CompileOptions options = {})
   return Compile(holder.ptr(), std::move(options));
 }
 
-// The same under a name that operators see what it keeps using on a worker by,
-// as a model.
+// Registers a module as Compile() does. Operators of the cluster see the
+// tensors that the function captures, as a model, under `name`.
 template <typename Module>
 CompiledFunction RegisterModel(std::string name, const Module& module) {
   CompileOptions options;

@@ -1,13 +1,24 @@
-// Opening and closing this process' session with a Djinn cluster.
+// Opens and closes this process's session with a Djinn cluster.
 //
-// A program that opens none gets one at the first use of the device, from the
-// environment: DJINN_COORDINATOR (a gRPC target, "host:port" or "unix:/path")
-// and DJINN_TOKEN_FILE (a file that holds the tenant's token), and TLS as
-// TlsOptions says.
-// DJINN_DEVICE_NAME (default "remote_accelerator") and DJINN_DEVICE_COUNT
-// (default 16) are read once, when the library is loaded.
+//   absl::Status status = djinn::Connect(
+//       {.coordinator = "10.0.0.1:7000", .token_file = "/run/djinn/token"});
+//   if (!status.ok()) return Fail(status);
+//   auto y = torch::mm(a.to(djinn::Device()), b.to(djinn::Device())).cpu();
+//   status = djinn::Close();  // returns the first failure nobody has seen
 //
-// One session per process at a time; thread-safe.
+// A process has one session at a time. It owns the remote tensors: after
+// Close(), calls on them throw djinn::Error. A program that does not connect
+// gets a session when it first uses the device, from the environment:
+// DJINN_COORDINATOR (a gRPC target, "host:port" or "unix:/path"),
+// DJINN_TOKEN_FILE (a file with the tenant's token), and the TLS variables that
+// TlsOptions names. The library reads DJINN_DEVICE_NAME (default
+// "remote_accelerator") and DJINN_DEVICE_COUNT (default 16) once, when it is
+// loaded.
+//
+// All functions are thread-safe. They return an absl::Status whose error has a
+// reason (djinn::Error::FromStatus() reads it); calls on tensors throw instead.
+// After a fork, a child of a process that had opened a session cannot use it or
+// open another one: functions return FailedPrecondition (AFTER_FORK).
 #ifndef CLIENT_LIB_INCLUDE_DJINN_CONNECT_H_
 #define CLIENT_LIB_INCLUDE_DJINN_CONNECT_H_
 
@@ -28,120 +39,135 @@
 
 namespace djinn {
 
-// Encryption of the connections to the coordinator and the workers, with PEM
-// files; those that change are read again while the session is open.
+// TLS for the connections to the coordinator and the workers. The files are
+// PEM. A file that changes is read again while the session is open.
 struct TlsOptions {
-  // The authorities that may have signed the servers' certificates. Empty: no
-  // TLS. DJINN_TLS_CA_FILE.
+  // The authorities that sign the servers' certificates. Empty means no TLS.
+  // Default: DJINN_TLS_CA_FILE.
   std::string ca_file;
-  // This program's own certificate with its chain, where servers ask for one.
-  // DJINN_TLS_CERTIFICATE_FILE, DJINN_TLS_PRIVATE_KEY_FILE.
+  // This program's own certificate with its chain, and its key, if servers ask
+  // for one. Defaults: DJINN_TLS_CERTIFICATE_FILE, DJINN_TLS_PRIVATE_KEY_FILE.
   std::string certificate_file;
   std::string private_key_file;
-  // Whom the coordinator's and the workers' certificates must name. Empty: the
-  // host in the address that is dialled, "localhost" for a Unix socket.
-  // DJINN_TLS_SERVER_NAME, DJINN_TLS_WORKER_SERVER_NAME.
+  // The names that the certificates of the coordinator and of the workers must
+  // have. Empty means the host of the dialled address, or "localhost" for a
+  // Unix socket. Defaults: DJINN_TLS_SERVER_NAME, DJINN_TLS_WORKER_SERVER_NAME.
   std::string server_name;
   std::string worker_server_name;
 };
 
 struct ConnectOptions {
-  // Where the coordinator listens. Empty: DJINN_COORDINATOR.
+  // The coordinator's address. Empty means DJINN_COORDINATOR.
   std::string coordinator;
-  // The tenant's token. Empty: read from token_file.
+  // The tenant's token. Empty means the contents of token_file.
   std::string token;
-  // Empty: DJINN_TOKEN_FILE.
+  // The file with the token. Empty means DJINN_TOKEN_FILE.
   std::string token_file;
-  // Shown to operators. Empty: the program's name.
+  // The name that operators of the cluster see. Empty means the program's name.
   std::string program;
-  // Absent: from the environment's variables that TlsOptions names.
+  // TLS settings. Absent means the environment variables that TlsOptions names.
   std::optional<TlsOptions> tls;
-  // Allows addresses other than Unix sockets and this host's loopback without
-  // TLS. Refused together with TLS.
+  // Allows addresses without TLS that are neither Unix sockets nor this host's
+  // loopback. It must be false if TLS is set.
   bool insecure = false;
-  // Bound on opening the session and on getting a worker.
+  // The longest time to open the session, and to get a worker for a device.
   absl::Duration connect_timeout = absl::Seconds(30);
-  // Bound on every wait for a worker.
+  // The longest wait for a worker without any progress.
   absl::Duration operation_timeout = absl::Minutes(10);
-  // How long a worker whose connection broke is tried to be reached again
-  // before its tensors are lost.
+  // The time for which the client tries to reach a worker again after a
+  // connection broke. After that the worker's tensors are lost.
   absl::Duration resume_timeout = absl::Seconds(10);
-  // Connections to each worker for tensors, from 1.
+  // The number of connections to each worker that carry tensors, at least 1.
   int bulk_channels = 2;
-  // Whether workers of this machine and user that offer it are reached over
-  // shared memory. False, or DJINN_SHARED_MEMORY=0: over gRPC, like all others.
+  // Allows shared memory for workers of this machine and user that offer it. If
+  // it is false, or DJINN_SHARED_MEMORY is 0, the client uses gRPC.
   bool shared_memory = true;
-  // Present: a copy from one virtual device to another raises what PyTorch says
-  // of operands on several devices, instead of moving bytes between workers.
-  // The text, if any, follows that message and those of operators whose
-  // operands are on several devices.
+  // If set, a copy between two virtual devices throws PyTorch's error for
+  // operands on several devices, instead of sending the bytes from worker to
+  // worker. The text, which may be empty, is appended to that error, and to the
+  // errors of other operators whose operands are on several devices.
   std::optional<std::string> strict_devices;
-  // How the session's virtual devices are placed: "minimize_latency",
-  // "maximize_throughput", "minimize_cost", "load_balance", or another policy
-  // that the coordinator has. Empty: as the tenant's configuration says.
-  // DJINN_PLACEMENT_POLICY, an operator's wish, counts more than this and the
-  // next.
+  // The policy that places the session's virtual devices: "minimize_latency",
+  // "maximize_throughput", "minimize_cost", "load_balance", or another one that
+  // the coordinator has. Empty means the policy in the tenant's configuration.
+  // The environment variable DJINN_PLACEMENT_POLICY takes precedence over this
+  // and the next field.
   std::string placement_policy;
-  // Of single virtual devices, by index. One that the coordinator does not have
-  // is InvalidArgument (POLICY_UNKNOWN), the device's failure.
+  // The policy of single virtual devices, by index. If the coordinator does not
+  // have it, calls on the device fail with InvalidArgument (POLICY_UNKNOWN).
   std::map<int, std::string> device_placement_policies;
-  // The number of workers of single virtual devices, by index: 1 to 16. Graphs
-  // that such a device repeats are cut into stages, one for each worker, if
-  // that pays (docs/design/multi-worker.md). A cluster with fewer workers gives
-  // those. Other devices have one worker as long as it has room.
+  // The number of workers, 1 to 16, of single virtual devices, by index.
+  // Repeated work on such a device is cut into stages, one for each worker, if
+  // that is faster, and consecutive runs go through the stages side by side
+  // (docs/design/multi-worker.md). If the cluster has fewer workers, the device gets
+  // those. Other devices have one worker while it has room.
   std::map<int, int> device_workers;
-  // Of the session's runs, until SetUrgency() says otherwise.
+  // The urgency of the session's runs, until SetUrgency() changes it.
   Urgency urgency;
 };
 
-// Opens the session. FailedPrecondition when no coordinator or token is given
-// or TLS cannot be agreed on, AlreadyExists when a session is open,
-// PermissionDenied (PRIORITY_NOT_ALLOWED) and InvalidArgument (BAD_URGENCY) as
-// SetUrgency() says, InvalidArgument (BAD_DEVICE_WORKERS), InvalidArgument
-// (POLICY_UNKNOWN) for a policy that the coordinator does not have,
-// Unauthenticated for a wrong token, Unavailable when nobody answers in time.
+// Opens the session. Blocks for at most connect_timeout. Errors:
+//
+// - AlreadyExists (SESSION_OPEN): a session is open.
+// - FailedPrecondition (NO_SESSION, NO_TOKEN): no coordinator or token was
+//   given.
+// - FailedPrecondition (SECRET_FILE, TLS_FILES): a file cannot be used.
+// - FailedPrecondition (INSECURE_ADDRESS): another host needs TLS.
+// - InvalidArgument (MALFORMED_ADDRESS): the coordinator's address is
+//   malformed.
+// - InvalidArgument (CONTRADICTION): TLS and `insecure` are both set.
+// - InvalidArgument (BAD_DEVICE_WORKERS, BAD_URGENCY): an option is out of
+//   range.
+// - InvalidArgument (POLICY_UNKNOWN): the coordinator lacks the policy.
+// - PermissionDenied (PRIORITY_NOT_ALLOWED): the tenant may not use the
+//   priority.
+// - Unauthenticated: the token is wrong.
+// - Unavailable (COORDINATOR_UNREACHABLE): no answer within connect_timeout.
 DJINN_API absl::Status Connect(const ConnectOptions& options = {});
 
-// Finishes outstanding work and ends the session; tensors of it raise from then
-// on. Returns the first failure that no call has reported, DeadlineExceeded
-// when work was left. OK when no session is open. Called at exit for a session
-// that is still open.
+// Waits until outstanding work is finished, for at most `deadline`, and ends
+// the session. Returns the first failure that no call has reported, or
+// DeadlineExceeded if work was left. Returns OK if no session is open. A
+// session that is still open when the process exits is closed with a deadline
+// of 10 s.
 DJINN_API absl::Status Close(absl::Duration deadline = absl::Seconds(30));
 
 DJINN_API bool IsConnected();
 
-// Whether this process was forked from one that had opened a session, and so
-// can open none: calls return FailedPrecondition (AFTER_FORK).
+// Returns whether this process was forked from one that had opened a session.
 DJINN_API bool WasForkedFromSession();
 
-// The device to hand to PyTorch: "remote_accelerator:index".
+// Returns the device for PyTorch calls: "remote_accelerator:index".
 DJINN_API c10::Device Device(int index = 0);
 
-// Waits until everything issued for the device so far has been carried out.
-// Never needed for correctness. Returns the first unreported failure.
+// Waits until the device has executed everything that was issued so far.
+// Results never depend on this call. Returns the first unreported failure.
 DJINN_API absl::Status Synchronize(int index = 0);
 
 struct Placement {
   std::string worker_id;
-  // Why the coordinator chose this worker.
+  // The coordinator's human-readable reason for choosing this worker.
   std::string reason;
-  // What the worker lets this session hold, in bytes.
+  // The bytes that the worker lets this session hold.
   uint64_t memory_bytes = 0;
-  // How it is reached: "shared memory" on the same machine, or "gRPC".
+  // The transport to the worker: "shared memory" or "gRPC".
   std::string transport;
 };
 
-// Where the device runs; asks for a worker when it has none yet.
+// Returns the worker of the device. It asks the coordinator for one, and waits,
+// if the device has none yet.
 DJINN_API absl::StatusOr<Placement> WhereIs(int index = 0);
 
-// Counters of the open session; zeros when none is open.
+// Returns the counters of the open session, or zeros if none is open.
 DJINN_API Statistics GetStatistics();
 
-// Failures of operators on the session's workers, oldest first, at most 100.
+// Returns the failures of operators on the session's workers, oldest first, at
+// most 100.
 DJINN_API std::vector<absl::Status> RootErrors();
 
-// How often each operator had to be run at once and waited for, because its
-// result's shape depends on data or is unknown to Djinn.
+// Returns how often each operator was executed synchronously, because its
+// result's shape depends on data or is unknown to Djinn. The counts start when
+// the process starts.
 DJINN_API std::map<std::string, uint64_t> SynchronousCalls();
 
 }  // namespace djinn

@@ -1,13 +1,15 @@
-// What a piece of a program's work costs, as its workers measure it and its
-// tenant is billed:
+// Measures what a part of a program costs, with the figures by which workers
+// bill the tenant:
 //
 //   djinn::CostScope scope;
 //   for (...) model(input).cpu();
-//   const djinn::Cost cost = *scope.Get();
+//   absl::StatusOr<djinn::Cost> cost = scope.Get();
 //
-// A scope is two questions of a few bytes to each worker that the session uses,
-// and changes nothing else. Scopes may overlap; costs of scopes that follow
-// each other add up to what their calls are billed, however they are cut.
+// A scope covers all calls of this process, on all virtual devices and in all
+// threads, between its construction and Close(). It sends two questions of a
+// few bytes to each worker that the session uses, and has no other effect.
+// Scopes may overlap. The costs of consecutive scopes add up to what their
+// calls are billed. All functions are thread-safe.
 #ifndef CLIENT_LIB_INCLUDE_DJINN_COST_H_
 #define CLIENT_LIB_INCLUDE_DJINN_COST_H_
 
@@ -21,33 +23,33 @@
 namespace djinn {
 
 struct Cost {
-  // Of all devices together.
+  // The time for which devices worked, summed over all devices.
   absl::Duration device_time;
-  // Messages and values, from this process to the workers and back.
+  // The bytes of messages and tensors, from this process to the workers and
+  // back.
   uint64_t bytes_up = 0;
   uint64_t bytes_down = 0;
-  // Pieces of the program that the workers carried out.
+  // The number of runs that the workers executed.
   uint64_t runs = 0;
 };
 
-// Of everything that this process calls while the scope is open, on all virtual
-// devices and in all threads. Thread-safe.
+// Measures the cost of the calls between its construction and Close().
 class DJINN_API CostScope {
  public:
-  // Opens it: calls made before do not count. Sends what was called so far;
-  // waits only where a device has no worker yet, or is on its way to another.
+  // Opens the scope. It sends all earlier calls first, so that they do not
+  // count. It waits only for a device that has no worker yet or is migrating.
   CostScope();
   ~CostScope();
   CostScope(const CostScope&) = delete;
   CostScope& operator=(const CostScope&) = delete;
 
-  // Closes it: calls made later do not count. Waits for no result; once closed,
-  // does nothing.
+  // Closes the scope: later calls do not count. It does not wait for results,
+  // and has no effect on a closed scope.
   void Close();
 
-  // Closes it, and waits until the workers have carried out what was called in
-  // it. Errors: FailedPrecondition (SESSION_CLOSED) when the session that was
-  // open has ended; a device's failure.
+  // Closes the scope, waits until the workers have executed its calls, and
+  // returns their cost. Errors: FailedPrecondition (SESSION_CLOSED) if the
+  // session that was open at the beginning has ended; the failure of a device.
   absl::StatusOr<Cost> Get();
 
  private:

@@ -1,5 +1,10 @@
-// Looking at what Djinn does with a program's calls. Process-wide; may be
-// changed at any time, from any thread. What is off costs nothing.
+// Shows what Djinn does with a program's calls:
+//
+//   djinn::SetDebugLevel(djinn::DebugLevel::kExecution);
+//   djinn::SetCallSites(true);  // errors name the line that made the call
+//
+// The settings apply to the whole process. Any thread may change them at any
+// time, and disabled ones cost nothing.
 #ifndef CLIENT_LIB_INCLUDE_DJINN_DEBUG_H_
 #define CLIENT_LIB_INCLUDE_DJINN_DEBUG_H_
 
@@ -10,31 +15,33 @@
 
 namespace djinn {
 
-// Each level logs one stage, one line per event on stderr. DJINN_DEBUG names
-// the level to begin with: interception, shape_inference, execution or off.
+// Chooses the stage that is logged, one line for each event, on stderr. The
+// environment variable DJINN_DEBUG sets the initial level: interception,
+// shape_inference, execution or off.
 enum class DebugLevel {
   kOff,
-  // Every captured call: lane, operator, arguments' metadata. Uploads and reads
-  // are no calls: kExecution shows them.
+  // Logs every captured call with its lane, operator and arguments' metadata.
+  // Uploads and reads are no calls; kExecution shows them.
   kInterception,
-  // How each call's result shapes were found, and why the worker was asked.
+  // Logs how the shapes of each call's results were found, and why the worker
+  // was asked.
   kShapeInference,
-  // What is sent, whether a plan was there and why not, what comes back.
+  // Logs the messages that are sent, whether a plan existed and why not, and
+  // the replies.
   kExecution,
 };
 DJINN_API void SetDebugLevel(DebugLevel level);
 
-// Whether calls remember where they were made: the error of an operator that
-// failed on a worker then says so. Some microseconds per call. DJINN_CALL_SITES
-// set to 1 begins with it.
+// Sets whether calls remember where the program made them. The error of an
+// operator that fails on a worker then names that place. It costs a few
+// microseconds for each call. DJINN_CALL_SITES=1 enables it initially.
 //
-// A C++ program's calls have no place of their own; they are known by the
-// ModuleScope around them. A call of a backward pass has the place of the
-// forward call that it derives from.
+// The place of a C++ call is the ModuleScope around it. A call of a backward
+// pass has the place of the forward call from which it derives.
 DJINN_API void SetCallSites(bool on);
 
-// Names the part of the program that makes the calls of this thread, such as a
-// module. Scopes nest: the names are joined by dots.
+// Names the part of the program, such as a module, that makes the calls of this
+// thread. Scopes nest, and their names are joined by dots.
 class DJINN_API ModuleScope {
  public:
   explicit ModuleScope(const std::string& name);
@@ -46,20 +53,22 @@ class DJINN_API ModuleScope {
   const std::string outer_;
 };
 
-// For bindings to other languages: the whole path at once, instead of what it
-// was, which is returned; and who knows the place of the current call, called
-// in the calling thread while call sites are on, and when a registered callable
-// is refused for what it calls.
+// The following two functions are for bindings to other languages.
+// ExchangeModulePath() sets this thread's whole path and returns the former
+// one. A CallSiteSource returns the place of the current call. It is called on
+// the calling thread, while call sites are on, and when a registered callable
+// is refused because of a call.
 DJINN_API std::string ExchangeModulePath(std::string path);
 using CallSiteSource = std::string (*)();
 DJINN_API void SetCallSiteSource(CallSiteSource source);
 
-// Result shapes are worked out in this process, without asking the worker. An
-// operator whose shapes took longer than `time`, or were not found, `failures`
-// times in succession, is waited for from then on, which is logged once and
-// counted in SynchronousCalls(). Setting the limits lets every operator begin
-// anew. Operators that return lists are not affected: they cannot be waited
-// for.
+// Limits of shape inference. The shapes of results are inferred in this
+// process, without asking the worker. If inference for an operator takes longer
+// than `time`, or fails, in `failures` consecutive calls, each new call of the
+// operator waits for the worker instead. This is logged once and counted in
+// SynchronousCalls(). Setting the limits enables inference for every operator
+// again. Operators that return lists are exempt, because the worker cannot be
+// asked about them.
 struct ShapeInferenceLimits {
   absl::Duration time = absl::Milliseconds(500);
   int failures = 10;

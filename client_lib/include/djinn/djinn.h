@@ -1,4 +1,5 @@
-// Djinn: run PyTorch on GPUs that are somewhere else.
+// Djinn runs PyTorch programs on accelerators of other machines. This header
+// includes the whole public API:
 //
 //   #include <djinn/djinn.h>
 //   #include <torch/torch.h>
@@ -7,6 +8,11 @@
 //                         .token_file = "token"}).ok());
 //   auto device = djinn::Device();  // "remote_accelerator:0"
 //   auto y = torch::mm(a.to(device), b.to(device)).cpu();
+//
+// Tensors on the device behave like those on any other PyTorch device. Calls on
+// them return before they are executed; reading a value waits for it. djinn::
+// functions return absl::Status; calls on tensors throw djinn::Error
+// (djinn/error.h) if Djinn fails, and c10::Error if the call itself is wrong.
 #ifndef CLIENT_LIB_INCLUDE_DJINN_DJINN_H_
 #define CLIENT_LIB_INCLUDE_DJINN_DJINN_H_
 

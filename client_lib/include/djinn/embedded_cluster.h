@@ -1,9 +1,13 @@
-// A whole cluster for one program: a coordinator and workers as child processes
-// of this one, on Unix sockets in a private folder.
+// Starts a whole cluster for one program: a coordinator and workers as child
+// processes, on Unix sockets in a private folder.
 //
-// The children end when this object is destroyed or when this process ends in
-// any way. Their programs are looked for in $DJINN_BIN_DIR, then beside this
-// library.
+//   auto cluster = djinn::EmbeddedCluster::Start({.workers = 2});
+//   if (!cluster.ok()) return Fail(cluster.status());
+//   absl::Status status = djinn::Connect((*cluster)->connect_options());
+//
+// The children end when the object is destroyed, and when this process ends for
+// any reason. Close the session first. The programs are searched for in
+// $DJINN_BIN_DIR, and then beside this library.
 #ifndef CLIENT_LIB_INCLUDE_DJINN_EMBEDDED_CLUSTER_H_
 #define CLIENT_LIB_INCLUDE_DJINN_EMBEDDED_CLUSTER_H_
 
@@ -22,27 +26,27 @@
 namespace djinn {
 
 struct EmbeddedClusterOptions {
-  // 1 to 64.
+  // The number of workers, 1 to 64.
   int workers = 1;
-  // Device memory of each worker.
+  // The device memory of each worker, in bytes.
   uint64_t worker_memory_bytes = uint64_t{8} << 30;
-  // Compute threads of each worker; 0: as many as there are cores.
+  // The compute threads of each worker; 0 means as many as there are cores.
   int worker_threads = 0;
-  // What each worker computes on, as `device.kind` of its configuration says
-  // it: "cpu", or "cuda:0", which all of them then share.
+  // The device of each worker, as `device.kind` in a worker's configuration:
+  // "cpu", or "cuda:0", which all workers then share.
   std::string worker_device = "cpu";
-  // Shared libraries with operators besides PyTorch's, which each worker loads:
-  // absolute paths.
+  // Absolute paths of shared libraries with custom operators. Each worker loads
+  // them.
   std::vector<std::string> operator_libraries;
-  // Bound on starting.
+  // The longest time to start.
   absl::Duration start_timeout = absl::Seconds(60);
 };
 
 class DJINN_API EmbeddedCluster {
  public:
-  // Returns when every worker has joined. NotFound when a program is missing,
-  // DeadlineExceeded, with the end of the children's logs, when one does not
-  // come up.
+  // Starts the processes and returns when every worker has joined. Returns
+  // NotFound if a program is missing, and DeadlineExceeded, with the end of the
+  // children's logs, if a process does not start in time.
   static absl::StatusOr<std::unique_ptr<EmbeddedCluster>> Start(
       const EmbeddedClusterOptions& options = {});
 
@@ -51,12 +55,13 @@ class DJINN_API EmbeddedCluster {
   EmbeddedCluster(const EmbeddedCluster&) = delete;
   EmbeddedCluster& operator=(const EmbeddedCluster&) = delete;
 
-  // What Connect() needs, here or in another process.
+  // Returns the options for Connect(), in this or another process.
   ConnectOptions connect_options() const;
-  // Token for the Admin service.
+  // Returns the path of the token for the Admin service.
   std::string admin_token_file() const;
   pid_t coordinator_pid() const;
-  // In the order of their ids, "worker-0" first.
+  // Returns the workers' process ids in the order of their worker ids,
+  // "worker-0" first.
   std::vector<pid_t> worker_pids() const;
 
  private:

@@ -1,8 +1,14 @@
-// What a PyTorch call on a remote tensor throws when Djinn, not PyTorch, is the
-// one that fails: a lost worker, a closed session, a full window, a value whose
-// computation failed earlier.
+// The exception that a PyTorch call on a remote tensor throws if Djinn fails: a
+// worker was lost, the session was closed, too much is outstanding, or a value
+// cannot be read because its computation failed earlier.
 //
-// Mistakes in the program's own call (wrong shapes or dtypes) throw plain
+//   try {
+//     scores = model->forward(images).cpu();
+//   } catch (const djinn::Error& error) {
+//     if (error.reason() == "WORKER_LOST") Reconnect();
+//   }
+//
+// Mistakes in the call itself, such as wrong shapes or dtypes, throw plain
 // c10::Error, as on any other device.
 #ifndef CLIENT_LIB_INCLUDE_DJINN_ERROR_H_
 #define CLIENT_LIB_INCLUDE_DJINN_ERROR_H_
@@ -28,17 +34,20 @@ class DJINN_API Error : public c10::Error {
         reason_(std::move(reason)),
         error_id_(std::move(error_id)) {}
 
-  // Any failure of the djinn:: functions, with its reason and error id.
+  // Converts the status of a djinn:: function to an error, with its reason and
+  // error id.
   static Error FromStatus(const absl::Status& status);
 
   const absl::Status& status() const { return status_; }
-  // UPPER_SNAKE_CASE, such as WORKER_LOST or OPERATOR_FAILED.
+  // Returns the reason in UPPER_SNAKE_CASE, such as WORKER_LOST or
+  // OPERATOR_FAILED.
   const std::string& reason() const { return reason_; }
-  // Names the root error; every failure that derives from it has the same id.
-  // Empty when the failure has no root error on a worker.
+  // Returns the id of the root error, which all failures that derive from it
+  // share. Returns an empty string if no root error on a worker caused the
+  // failure.
   const std::string& error_id() const { return error_id_; }
-  // When it may be worth while to try again, from when it failed. Nothing when
-  // trying again does not help, or nobody knows when it will.
+  // Returns the time after the failure when a retry may succeed, or nullopt if
+  // a retry does not help or the time is unknown.
   std::optional<absl::Duration> retry_after() const;
 
  private:
@@ -47,8 +56,9 @@ class DJINN_API Error : public c10::Error {
   std::string error_id_;
 };
 
-// Called with each Error before a PyTorch call throws it, in the calling
-// thread; it may throw something else instead. For bindings to other languages.
+// Called with each Error before a PyTorch call throws it, on the calling
+// thread. It may throw another exception instead. For bindings to other
+// languages.
 using ErrorTranslator = void (*)(const Error& error);
 DJINN_API void SetErrorTranslator(ErrorTranslator translator);
 

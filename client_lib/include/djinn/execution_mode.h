@@ -1,5 +1,6 @@
-// What workers may do to be fast. Process-wide; may be changed at any time,
-// from any thread, and goes with the calls that are made from then on.
+// Chooses whether workers may trade bit-exact results for speed. The mode
+// applies to the whole process. Any thread may change it at any time; it
+// applies to the calls that are made from then on.
 #ifndef CLIENT_LIB_INCLUDE_DJINN_EXECUTION_MODE_H_
 #define CLIENT_LIB_INCLUDE_DJINN_EXECUTION_MODE_H_
 
@@ -8,16 +9,16 @@
 namespace djinn {
 
 enum class ExecutionMode {
-  // Every operator gives the bits that PyTorch gives on a device like the
+  // Every operator returns the bits that PyTorch returns on a device like the
   // worker's, with the worker's number of threads.
   kStrict,
-  // Sums may be taken in another order where the worker measures that to be
-  // faster.
+  // Workers may compute sums in another order where that is faster, so results
+  // may differ in their last bits.
   kFast,
 };
 
-// DJINN_EXECUTION_MODE names the mode to begin with: strict (the default) or
-// fast.
+// Sets and returns the mode. The environment variable DJINN_EXECUTION_MODE sets
+// the initial one: strict (the default) or fast.
 DJINN_API void SetExecutionMode(ExecutionMode mode);
 DJINN_API ExecutionMode CurrentExecutionMode();
 

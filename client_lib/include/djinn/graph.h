@@ -1,4 +1,7 @@
-// The graphs that a program's calls make, for people and for other programs.
+// Exports the graphs of a program's calls, for tools and for reading:
+//
+//   absl::StatusOr<std::string> json = djinn::ExportGraph(
+//       [&] { model->forward(x); }, djinn::GraphFormat::kJson);
 #ifndef CLIENT_LIB_INCLUDE_DJINN_GRAPH_H_
 #define CLIENT_LIB_INCLUDE_DJINN_GRAPH_H_
 
@@ -11,21 +14,21 @@
 namespace djinn {
 
 enum class GraphFormat {
-  // A djinn.v1.GraphExport (proto/djinn/v1/graph_export.proto), serialised,
+  // A serialised djinn.v1.GraphExport (proto/djinn/v1/graph_export.proto).
   kBinary,
-  // or in protobuf's JSON.
+  // The same message in protobuf's JSON.
   kJson,
 };
 
-// Runs `program` and returns the graphs of all calls that were made for the
-// virtual device meanwhile, other threads' too. A graph is what was sent at a
-// time; `djinnctl get graph FINGERPRINT` shows what the coordinator found out
-// about it. Waits for the device before and after. With call sites on
-// (SetCallSites) the nodes say where in the program they were called.
+// Calls `program` and returns the graphs of all calls that any thread made for
+// virtual device `index` in the meantime. Each graph is the part that was sent
+// at one time; `djinnctl get graph FINGERPRINT` shows what the coordinator
+// knows about it. The function waits for the device before and after. If call
+// sites are on (SetCallSites()), the nodes name the places of their calls.
 //
-// The device's failures are returned. FailedPrecondition (EXPORT_RUNNING) while
-// another export runs; ResourceExhausted (EXPORT_TOO_LARGE) above 256 MiB. What
-// `program` throws passes through.
+// Returns the failure of the device; FailedPrecondition (EXPORT_RUNNING) if
+// another export runs; ResourceExhausted (EXPORT_TOO_LARGE) above 256 MiB.
+// Exceptions of `program` pass through.
 DJINN_API absl::StatusOr<std::string> ExportGraph(
     const std::function<void()>& program,
     GraphFormat format = GraphFormat::kBinary, int index = 0);

@@ -1,5 +1,8 @@
-// What a program knows about its calls and Djinn does not. Hints may improve a
-// decision, never change a result.
+// Hints: facts about a program's calls that Djinn cannot see. A hint may
+// improve a decision and never changes a result.
+//
+//   const djinn::PhaseScope phase(djinn::Phase::kLlmDecode);
+//   token = Decode(model, token);
 #ifndef CLIENT_LIB_INCLUDE_DJINN_HINTS_H_
 #define CLIENT_LIB_INCLUDE_DJINN_HINTS_H_
 
@@ -7,7 +10,7 @@
 
 namespace djinn {
 
-// What calls are for.
+// The purpose of calls.
 enum class Phase {
   kUnknown = 0,
   kForward = 1,
@@ -19,13 +22,13 @@ enum class Phase {
   kTraining = 7,
 };
 
-// The calls of this thread, and of the backward passes that it starts, are of
-// this phase from now on; returns what they were of. The coordinator is told
-// with each structure that is new, and shows it with the structure's nodes:
-// `djinnctl get graphs`.
+// Sets the phase of this thread's calls, and of the backward passes that it
+// starts, from now on. Returns the former phase. The client sends the phase to
+// the coordinator with each new graph, and `djinnctl get graphs` shows it.
 DJINN_API Phase SignalPhase(Phase phase);
 
-// Likewise, while it lives.
+// Sets the phase of this thread's calls while it lives. It must be destroyed on
+// the same thread.
 class PhaseScope {
  public:
   explicit PhaseScope(Phase phase) : outer_(SignalPhase(phase)) {}

@@ -1,17 +1,20 @@
-// Where a program's time goes, here and on the workers:
+// Measures where a program's time goes, in this process and on the workers:
 //
 //   djinn::ProfileScope scope;
 //   for (...) model(input).cpu();
-//   const djinn::Profile profile = *scope.Finish();
-//   puts(profile.StageTable().c_str());
+//   absl::StatusOr<djinn::Profile> profile = scope.Finish();
+//   if (profile.ok()) puts(profile->StageTable().c_str());
 //
-// A *request* begins with a thread's first call on a device after its last
-// request, and ends when a value that the thread reads is there. Its time is
-// cut into twelve stages, disjoint and without gaps. They follow what the
-// program waited for: where the worker executes while the program still
-// captures, that is capture; Profile::operators counts all that was executed.
+// A request begins with a thread's first call on a device after its last
+// request, and ends when a value that the thread reads has arrived. Its time is
+// divided into twelve stages without gaps or overlaps. The stages follow what
+// the program waited for: if the worker executes while the program still
+// captures, that time is capture. Profile::operators counts all that was
+// executed.
 //
-// While no scope is open, none of this is measured.
+// One scope may be open at a time, for all devices and threads of the process.
+// Nothing is measured while no scope is open. Durations are absl::Durations;
+// times are points on this process's monotonic clock.
 #ifndef CLIENT_LIB_INCLUDE_DJINN_PROFILE_H_
 #define CLIENT_LIB_INCLUDE_DJINN_PROFILE_H_
 
@@ -28,39 +31,40 @@
 namespace djinn {
 
 enum class Stage {
-  // The program's own time, with what captures its calls, until it asks for the
-  // value. Uploads, and shapes that are asked from the worker, are part of it.
+  // The program's own time and the capture of its calls, until it asks for the
+  // value. It includes uploads, and shapes that the worker is asked for.
   kCapture,
-  // Making messages of what was captured.
+  // Encoding messages from the captured calls.
   kEncode,
-  // Waiting here until they are handed to the transport.
+  // Waiting in this process until the messages are handed to the transport.
   kClientQueue,
-  // To the worker: serialisation, the network, and waking who receives.
+  // The way to the worker: serialisation, network, and waking the receiver.
   kTransit,
   kDecode,
-  // Admitting new structures, and finding the plans of known ones.
+  // Admitting new graphs, and finding the plans of known ones.
   kAdmission,
-  // Waiting for its turn on the worker.
+  // Waiting in the worker's queue.
   kWorkerQueue,
-  // Binding storages and checking; small uploads and births.
+  // Binding and checking storages; small uploads and new storages.
   kBind,
   kExecute,
-  // Reading the value out and making the reply of it.
+  // Reading the value and encoding the reply.
   kReply,
-  // Back again. Over gRPC with decoding, which cannot be seen apart there.
+  // The way back. Over gRPC it includes decoding, which cannot be measured
+  // separately there.
   kTransitBack,
-  // Decoding, waking the thread that waits, and copying the value.
+  // Decoding, waking the waiting thread, and copying the value.
   kHandOver,
 };
 inline constexpr size_t kStageCount = 12;
-// "capture", "client queue".
+// Returns the stage's name, such as "capture" or "client queue".
 DJINN_API const char* NameOf(Stage stage);
 
 struct RequestProfile {
   int device = 0;
-  // The system's number of the thread.
+  // The operating system's number of the thread.
   int64_t thread = 0;
-  // By this process' monotonic clock.
+  // Points on this process's monotonic clock.
   absl::Duration began;
   absl::Duration ended;
   std::array<absl::Duration, kStageCount> stages = {};
@@ -70,13 +74,13 @@ struct RequestProfile {
   }
 };
 
-// How a node was carried out.
+// The way in which a worker executed a node.
 enum class NodeWay {
   kPlain,
-  // By a kernel of the worker's own, with a packed copy of its weight or, of
-  // few rows, without.
+  // The worker's own kernel computed it, with a packed copy of the node's
+  // weight or, for few rows, without one.
   kPacked,
-  // It failed, or would have read what had failed.
+  // The node failed, or did not run because an input had failed.
   kFailed,
 };
 DJINN_API const char* NameOf(NodeWay way);
@@ -90,19 +94,20 @@ struct OperatorProfile {
 };
 
 struct NodeProfile {
-  // Into Profile::operators.
+  // The index in Profile::operators.
   uint32_t operator_index = 0;
   absl::Duration began;
   absl::Duration took;
 };
 
-// A run on a worker. Its clock is related to ours by the round trips of reads;
-// Profile::clock_uncertainty says how well.
+// A run on a worker. The worker's times are converted to this process's clock
+// by the round trips of reads; Profile::clock_uncertainty bounds the error.
 struct RunProfile {
   int device = 0;
   uint64_t sequence = 0;
   bool fast = false;
-  // When looking its plan up began, binding it, executing it, and its end.
+  // The times at which the worker began to look up the plan, to bind it, and to
+  // execute it, and at which it finished.
   absl::Duration looked_up;
   absl::Duration bound;
   absl::Duration started;
@@ -111,59 +116,63 @@ struct RunProfile {
 };
 
 struct ProfileStatistics {
-  // Of all requests.
+  // The sum over all requests.
   absl::Duration capture;
-  // From what was captured to what may be executed, network apart: encoding,
-  // both queues, admission, binding.
+  // The time between capture and execution, without the network: encoding, both
+  // queues, admission and binding.
   absl::Duration schedule;
-  // Of all runs on workers, waited for or not.
+  // The sum over all runs on workers, whether the program waited for them or
+  // not.
   absl::Duration execution;
-  // Runs whose plan the worker had, of all runs. 0 when there were none.
+  // The share of runs whose plan the worker had; 0 if there were no runs.
   double cache_hit_rate = 0;
 };
 
 struct Profile {
-  // Largest total first.
+  // Sorted by total time, largest first.
   std::vector<OperatorProfile> operators;
   std::vector<RequestProfile> requests;
   std::vector<RunProfile> runs;
-  // What there was no room for; a request without its times of the worker, as
-  // one that was asked before the profile began, counts as none.
+  // The numbers of entries that were dropped for lack of room. A request
+  // without the worker's times, such as one that began before the profile,
+  // counts as dropped.
   uint64_t dropped_requests = 0;
   uint64_t dropped_runs = 0;
   uint64_t dropped_nodes = 0;
-  // What could not be measured, and why.
+  // The figures that could not be measured, and why.
   std::vector<std::string> remarks;
-  // Of the worst device.
+  // The uncertainty of the worst device.
   absl::Duration clock_uncertainty;
   ProfileStatistics statistics;
-  // By device: its worker's id, empty where it was not used.
+  // The worker's id for each device index; empty for an unused device.
   std::vector<std::string> workers;
 
-  // For people. Operator, mode, way, calls, total, mean, share.
+  // Returns a human-readable table: operator, mode, way, calls, total, mean,
+  // share.
   DJINN_API std::string OperatorTable() const;
-  // Stage, mean, median, share; and the sum beside the wall time.
+  // Returns a human-readable table: stage, mean, median, share, and the sum
+  // beside the wall time.
   DJINN_API std::string StageTable() const;
-  // JSON for chrome://tracing: this process' threads and the workers' runs on
-  // one time line.
+  // Returns JSON for chrome://tracing, with this process's threads and the
+  // workers' runs on one time line.
   DJINN_API std::string ChromeTrace() const;
 };
 
-// Profiles all devices of this process while it lives. One at a time.
+// Profiles all devices of this process while it lives.
 class DJINN_API ProfileScope {
  public:
   ProfileScope();
-  // What was not asked for by Finish() is dropped.
+  // Drops the profile if Finish() was not called.
   ~ProfileScope();
   ProfileScope(const ProfileScope&) = delete;
   ProfileScope& operator=(const ProfileScope&) = delete;
 
-  // FailedPrecondition (PROFILE_RUNNING) when another scope was open.
+  // Returns FailedPrecondition (PROFILE_RUNNING) if another scope was open.
   const absl::Status& status() const { return status_; }
 
-  // Waits for every device, ends the profile and returns it; once.
-  // status(); FailedPrecondition (PROFILE_ENDED) the second time; a device's
-  // failure.
+  // Waits for every device, ends the profile and returns it. It may be called
+  // once. Returns the error of status(); FailedPrecondition (PROFILE_ENDED) the
+  // second time; the failure of a device.
   absl::StatusOr<Profile> Finish();
 
  private:
@@ -171,8 +180,8 @@ class DJINN_API ProfileScope {
   bool open_ = false;
 };
 
-// Of the profile that is open, as far as it has gathered, or else of the last
-// one; zeros before the first.
+// Returns the statistics of the open profile, as far as they are known,
+// otherwise those of the last profile, or zeros before the first.
 DJINN_API ProfileStatistics GetProfileStatistics();
 
 }  // namespace djinn

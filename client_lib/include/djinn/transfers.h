@@ -1,5 +1,9 @@
-// Values on their way between this program and a remote device, for programs
-// that do something else meanwhile.
+// Transfers values between this program and a remote device in the background,
+// so that the program can do something else meanwhile:
+//
+//   absl::StatusOr<djinn::PendingTensor> scores = djinn::ReadAsync(remote);
+//   Prepare(next);
+//   absl::StatusOr<at::Tensor> local = scores->Wait();
 #ifndef CLIENT_LIB_INCLUDE_DJINN_TRANSFERS_H_
 #define CLIENT_LIB_INCLUDE_DJINN_TRANSFERS_H_
 
@@ -16,23 +20,25 @@
 
 namespace djinn {
 
-// A tensor's value on its way to the CPU. Copies are the same value; when the
-// last one goes, it is given up. Thread-safe.
+// A tensor's value on its way to the CPU. Copies share the value, and the read
+// is given up when the last copy is destroyed. Thread-safe.
 class DJINN_API PendingTensor {
  public:
-  // Whether Wait() returns at once.
+  // Returns whether Wait() would return at once.
   bool Ready() const;
 
-  // A contiguous CPU tensor, the same one every time. The root error when an
-  // operator that it depends on has failed; DeadlineExceeded (VALUE_PENDING)
-  // when it is not here by then, and may be waited for again. Never waits
-  // longer than ConnectOptions::operation_timeout without anything moving.
+  // Waits for the value and returns a contiguous CPU tensor of the same sizes
+  // and dtype, the same one every time. Returns the root error if an operator
+  // on which the value depends has failed, and DeadlineExceeded (VALUE_PENDING)
+  // after `timeout`; the caller may then wait again. A wait without any
+  // progress ends after ConnectOptions::operation_timeout.
   absl::StatusOr<at::Tensor> Wait(
       absl::Duration timeout = absl::InfiniteDuration()) const;
 
-  // Calls `callback` once the value or an error is here: at once if it is,
-  // otherwise on a thread that other replies wait for. It must return soon, not
-  // throw, and use no device; better hand on to a thread of the program's own.
+  // Calls `callback` once, when the value or an error has arrived: at once if
+  // it has arrived already, otherwise on a thread that delivers other replies.
+  // The callback must return soon, not throw, and not use a device; it should
+  // hand longer work to a thread of the program.
   void OnReady(std::function<void()> callback) const;
 
  private:
@@ -44,15 +50,16 @@ class DJINN_API PendingTensor {
   std::shared_ptr<State> state_;
 };
 
-// Asks for the tensor's value as it is now: what is written to the tensor after
-// the call does not change it. InvalidArgument (NOT_REMOTE) for a tensor of
-// another device.
+// Asks for the value that the tensor has now. Later writes to the tensor do not
+// change it. Returns InvalidArgument (NOT_REMOTE) for a tensor that is not on a
+// remote device.
 DJINN_API absl::StatusOr<PendingTensor> ReadAsync(const at::Tensor& tensor);
 
-// Calls `progress` in the uploading thread while a tensor of `min_bytes` or
-// more moves to a worker: about a hundred times, then with done_bytes equal to
-// total_bytes when the worker has it. It must not throw nor use a device. Null:
-// no more calls. For the process; holds from the next upload on.
+// Sets the function that is called while a tensor of at least `min_bytes` is
+// uploaded: about a hundred times, and at last with done_bytes equal to
+// total_bytes, when the worker has it. It runs on the uploading thread, and
+// must neither throw nor use a device. Null ends the calls. The setting applies
+// to the whole process, from the next upload on.
 using UploadCallback =
     std::function<void(uint64_t done_bytes, uint64_t total_bytes)>;
 DJINN_API void SetUploadProgress(UploadCallback progress,

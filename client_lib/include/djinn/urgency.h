@@ -1,6 +1,12 @@
-// How urgent the session's runs are. It decides who goes first, also before a
-// run of another tenant's that is under way, but gives no tenant a larger
-// share; and it changes no result.
+// Sets how urgent the session's runs are:
+//
+//   absl::StatusOr<djinn::Urgency> before = djinn::SetUrgency(
+//       {.priority = djinn::Priority::kRealtime,
+//        .run_deadline = absl::Milliseconds(50)});
+//
+// The urgency decides the order in which runs execute. An urgent run may also
+// interrupt a running one of another tenant between two operators. The urgency
+// gives no tenant a larger share, and changes no result.
 #ifndef CLIENT_LIB_INCLUDE_DJINN_URGENCY_H_
 #define CLIENT_LIB_INCLUDE_DJINN_URGENCY_H_
 
@@ -10,9 +16,11 @@
 
 namespace djinn {
 
-// Higher is sooner. A tenant's configuration may allow less than the highest.
+// Higher priorities run sooner. A tenant's configuration may forbid the highest
+// ones.
 enum class Priority {
-  // Nothing is declared: as kInteractive, but training counts as kBatch.
+  // Nothing is declared: runs count as kInteractive, except that training
+  // counts as kBatch.
   kDefault = 0,
   kBatch = 1,
   kInteractive = 2,
@@ -21,21 +29,21 @@ enum class Priority {
 
 struct Urgency {
   Priority priority = Priority::kDefault;
-  // By when a run should be done, from when its worker received it. One whose
-  // turn comes later than that, or that cannot be done by then as far as runs
-  // of its structure tell, is not begun: what it would have written fails with
-  // DeadlineExceeded (RUN_DEADLINE_EXCEEDED, RUN_WOULD_BE_LATE). Of runs with
-  // one priority, the one with the earlier deadline goes first. Infinite: runs
-  // wait as long as it takes.
+  // The time, from a run's arrival at its worker, by which the run should be
+  // finished. A run is not started if its turn comes later, or if the times of
+  // earlier runs of its structure show that it would finish later. Its results
+  // then fail with DeadlineExceeded (RUN_DEADLINE_EXCEEDED or
+  // RUN_WOULD_BE_LATE). Among runs of one priority, the earlier deadline goes
+  // first. Infinite means that runs wait as long as necessary.
   absl::Duration run_deadline = absl::InfiniteDuration();
 };
 
-// Of the open session's runs, soon: its workers hear of it from the
-// coordinator, and the call does not wait for that. Returns what it was.
-// PermissionDenied (PRIORITY_NOT_ALLOWED) above what the tenant may use,
-// InvalidArgument (BAD_URGENCY) for a deadline that is not positive,
-// FailedPrecondition (NO_SESSION) when no session is open; then nothing
-// changes.
+// Sets the urgency of the open session's runs and returns the former one. The
+// call does not wait until the workers know it; the coordinator sends it to
+// them soon. Errors, after which nothing has changed: PermissionDenied
+// (PRIORITY_NOT_ALLOWED) if the tenant may not use the priority;
+// InvalidArgument (BAD_URGENCY) if the deadline is not positive;
+// FailedPrecondition (NO_SESSION) if no session is open.
 DJINN_API absl::StatusOr<Urgency> SetUrgency(const Urgency& urgency);
 
 }  // namespace djinn

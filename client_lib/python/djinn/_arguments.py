@@ -1,4 +1,4 @@
-"""Arguments of a registered callable: tensors, and what its calls are known by besides."""
+"""The arguments of a registered callable: its tensors, and the key of everything else."""
 
 import collections
 import enum
@@ -13,29 +13,29 @@ from djinn._names import unread_parameters
 from djinn._outside import Unwatchable
 from djinn._values import detail, is_value
 
-# Those whose class says all that there is to say of them.
+# Types of tensors that have no behaviour of their own.
 _TENSORS = (torch.Tensor, torch.nn.Parameter)
 _MAX_CLASSES = 64
 
 
 class Arguments:
-    """Takes apart what calls are given.
+    """Takes the arguments of calls apart.
 
-    `environment_type` says what the class of an argument refers to; `numbers` are never
-    given twice.
+    `environment_type` finds what the class of an argument refers to. `numbers` yields each
+    number once.
     """
 
     def __init__(self, environment_type, numbers):
         self._environment_type = environment_type
         self._numbers = numbers
-        # Of enums and caches: what they refer to.
+        # The environments of the classes of enums and caches.
         self._classes = {}
         self._lock = threading.Lock()
 
     def take_apart(self, args, kwargs):
-        """The tensors, what tells the rest from others, and the places of caches.
+        """Returns (tensors, key of the rest, places of caches).
 
-        Raises Unwatchable.
+        Raises Unwatchable if an argument cannot be compared.
         """
         leaves, spec = _pytree.tree_flatten((args, kwargs), is_leaf=is_cache)
         tensors, values = [], []
@@ -59,7 +59,7 @@ class Arguments:
         return tensors, (spec, _kinds_of_keys(spec), tuple(values)), places
 
     def look_at_class(self, kind):
-        """What its members have and do, as part of the key."""
+        """Returns the part of the key for what the members of a class have and do."""
         environment = self._classes.get(kind)
         if environment is None or environment.changed() or environment.values() is None:
             environment = self._environment_type(kind)
@@ -81,9 +81,9 @@ class Arguments:
 
 
 class Unread:
-    """The parameters of a function that its code has no use for, as a step's `batch_index`.
+    """The parameters that a function's code does not use, such as a step's `batch_index`.
 
-    None: there are none of whom that is known.
+    If `function` is None, no parameter is known to be unused.
     """
 
     def __init__(self, function):
@@ -102,11 +102,11 @@ class Unread:
             unread = unread_parameters(code)
             given = code.co_varnames[bound : code.co_argcount]
             self._positions = [i for i, name in enumerate(given) if name in unread]
-            # Others of the same names may be among the variadic ones.
+            # Variadic arguments may have the names of positional-only parameters.
             self._names = unread - set(code.co_varnames[: code.co_posonlyargcount])
 
     def leave_out(self, args, kwargs):
-        """What is given for them, if there is no tensor in it, tells no call from another."""
+        """Replaces unused arguments without tensors by None, so that they make no other call."""
         if self._positions:
             args = list(args)
             for i in self._positions:
@@ -122,11 +122,11 @@ class Unread:
 
 
 def _forwards(decorator):
-    """The code that the decorator puts before a function: it hands on all that it is given."""
+    """Returns the code of the wrapper of a decorator that passes all arguments on."""
     return decorator(lambda: None).__code__
 
 
-# Those of torch.no_grad() and its like, and of torch.autocast().
+# The wrappers of torch.no_grad() and similar decorators, and of torch.autocast().
 _FORWARDING = (_forwards(torch.no_grad()), _forwards(torch.autocast("cpu")))
 
 
@@ -138,7 +138,7 @@ def _has_tensors(thing):
 
 
 def _kinds_of_keys(spec):
-    """Of the dictionaries in it: {1: x}, {1.0: x} and {True: x} are equal, as are other keys."""
+    """Returns the types of the keys in dictionaries: {1: x}, {1.0: x} and {True: x} are equal."""
     keys = ()
     if spec.type in (dict, collections.OrderedDict):
         keys = spec.context

@@ -13,11 +13,11 @@ from djinn._values import detail, is_value
 
 
 class Unopenable(Exception):
-    """A cache holds something that is neither a tensor, a plain value nor a place."""
+    """A cache contains something that is neither a tensor, a plain value nor a place."""
 
 
 def is_cache(thing):
-    """Whether it is one of transformers' caches or their layers, of attributes only."""
+    """Returns whether a thing is a cache of transformers or a layer of one."""
     module = sys.modules.get("transformers.cache_utils")
     if module is None or type(thing).__module__ != module.__name__:
         return False
@@ -25,21 +25,21 @@ def is_cache(thing):
 
 
 def describe_value(value):
-    """Tells it from what is equal, but not the same: 1 from True, 0.0 from -0.0."""
+    """Returns a key that distinguishes equal values that differ: 1 and True, 0.0 and -0.0."""
     return type(value), value, detail(value)
 
 
 class OpenedCaches:
-    """The places of the caches among a call's arguments, each once, in order."""
+    """The places of the caches among a call's arguments, each one once, in order."""
 
     def __init__(self):
         self.places = []
         self._numbers = {}
 
     def open(self, thing, tensors, look_at_class):
-        """Says what is in it, but for its tensors, which it adds to `tensors`.
+        """Returns a key of the contents of `thing`, and adds its tensors to `tensors`.
 
-        `look_at_class` says of a class what its objects do.
+        `look_at_class` returns the key of a class.
         """
         if type(thing) is torch.Tensor:
             tensors.append(thing)
@@ -68,7 +68,7 @@ class OpenedCaches:
         return kind, look_at_class(kind) if kind is not dict else None, tuple(parts)
 
     def are_met_in(self, arguments):
-        """Whether a place is among the containers of the arguments, too."""
+        """Returns whether one of the places is also a container among the arguments."""
         met = []
 
         def is_leaf(thing):
@@ -81,17 +81,17 @@ class OpenedCaches:
 
 
 def contents_of(place):
-    """The list, or dictionary, of what is in it."""
+    """Returns the list or dictionary with the contents of a place."""
     return place if type(place) in (list, dict) else vars(place)
 
 
 def copies_of(places):
-    """What is in each of them now."""
+    """Returns copies of the contents of the places."""
     return [contents_of(place).copy() for place in places]
 
 
 def is_as_it_was(place, before):
-    """Whether the same is in it."""
+    """Returns whether a place has its former contents."""
     now = contents_of(place)
     if len(now) != len(before):
         return False
@@ -101,7 +101,7 @@ def is_as_it_was(place, before):
 
 
 def fill(place, contents):
-    """Puts them in, which is what the list or dictionary of its contents is then."""
+    """Replaces the contents of a place."""
     now = contents_of(place)
     if type(now) is list:
         now[:] = contents

@@ -1,6 +1,7 @@
-"""What a registered callable leaves: taken apart once, given its form at every call.
+"""The outputs of a registered callable: its result, and its changes to caches.
 
-That is what it returns, and what is new in the caches that it is given.
+A captured call's outputs are taken apart once into tensors and a form. Each replay gives the
+form to its own tensors.
 """
 
 import torch
@@ -11,11 +12,11 @@ from djinn._values import is_value
 
 
 class _Unrepeatable(Exception):
-    """The result has something that no other call can be given one like."""
+    """The outputs contain something that a replay cannot create again."""
 
 
 class Given:
-    """The places (_caches.py) that a call is given, with what is in them before it."""
+    """The places (_caches.py) among a call's arguments, with their contents before the call."""
 
     def __init__(self, places):
         self.places = places
@@ -23,7 +24,7 @@ class Given:
         self.numbers = {id(place): number for number, place in enumerate(places)}
 
     def changed(self):
-        """The numbers of those in which something else is now."""
+        """Returns the numbers of the places whose contents have changed."""
         return [
             number
             for number, (place, before) in enumerate(zip(self.places, self._before))
@@ -32,12 +33,11 @@ class Given:
 
 
 def take_apart(result, environment, given):
-    """The tensors that a call leaves, and what gives others of their kind their form.
+    """Returns (tensors, form) of a call's outputs, or (reason, None) if there is no form.
 
-    The form takes such tensors and the places of its call: it fills the places, and returns
-    a result. If there is something else in it than tensors, plain values, classes, what was
-    given, and caches of transformers that the call has made: why not, and None.
-    `environment`: what the function refers to.
+    The form is a function of such tensors and of the places of a call. It fills the places and
+    returns a result. The outputs may contain tensors, plain values, classes, arguments, and new
+    caches of transformers. `environment` is what the function refers to.
     """
     if type(result) is torch.Tensor and not given.places and not vars(result):
         return [result], _first
@@ -48,13 +48,13 @@ def take_apart(result, environment, given):
         build = _builder_of(result, leaves, environment, given, seen)
         fillings = []
         for number in changed:
-            # A copy: the place itself stands for what was given.
+            # This is a copy, because the place itself means the argument.
             contents = contents_of(given.places[number]).copy()
             fillings.append((number, _builder_of(contents, leaves, environment, given, seen)))
         attributes = [_attributes_of(leaf) for leaf in leaves]
     except _Unrepeatable as why:
         return str(why), None
-    # A tensor that is there twice stays one.
+    # A tensor that occurs twice is one output.
     tensors, numbers, places, marked = [], {}, [], []
     for place, leaf in enumerate(leaves):
         if isinstance(leaf, torch.Tensor):
@@ -64,7 +64,7 @@ def take_apart(result, environment, given):
                 if attributes[place]:
                     marked.append((len(tensors) - 1, attributes[place]))
             places.append((place, numbers[id(leaf)]))
-    # No tensor of this call may live on in the next ones.
+    # The form must not keep this call's tensors alive.
     constants = [None if isinstance(x, torch.Tensor) else x for x in leaves]
 
     def form(outputs, given_places):
@@ -75,7 +75,7 @@ def take_apart(result, environment, given):
             vars(outputs[number]).update(names)
         rest = iter(filled)
         made = build(rest, given_places)
-        # All of it is there before anything is put in.
+        # All contents are built before any place is filled.
         contents = [(number, part(rest, given_places)) for number, part in fillings]
         for number, new in contents:
             fill(given_places[number], new)
@@ -89,7 +89,7 @@ def _first(outputs, given_places):
 
 
 def _attributes_of(leaf):
-    """Those of a tensor that the call has made, as a mark that its address stays."""
+    """Returns the attributes of a new tensor, such as a mark that its address stays."""
     if not isinstance(leaf, torch.Tensor) or not vars(leaf):
         return None
     if not all(map(is_value, vars(leaf).values())):
@@ -98,11 +98,11 @@ def _attributes_of(leaf):
 
 
 def _builder_of(thing, leaves, environment, given, seen):
-    """Adds the leaves of `thing`; returns what makes one like it.
+    """Adds the leaves of `thing` and returns a function that builds an equal thing.
 
-    That takes an iterator of leaves, and the places given.
+    The function takes an iterator of leaves, and the places of the call.
     """
-    # torch.Size is taken apart as a tuple, and would become one.
+    # torch.Size would be taken apart as a tuple, and become one.
     flat, spec = _pytree.tree_flatten(
         thing,
         is_leaf=lambda part: (
@@ -117,7 +117,7 @@ def _builder_of(thing, leaves, environment, given, seen):
         elif id(leaf) in given.numbers:
             parts.append(_Place(given.numbers[id(leaf)]))
         elif is_cache(leaf):
-            # Its identity may be meant.
+            # The program may compare it by identity.
             if id(leaf) in seen or environment.holds(leaf):
                 raise _Unrepeatable(f"it returns a {type(leaf).__name__} that it did not make")
             seen.add(id(leaf))
@@ -137,7 +137,7 @@ def _next(rest, places):
 
 
 class _Place:
-    """What was given stays what it is."""
+    """Returns a function that returns the argument itself."""
 
     def __init__(self, number):
         self._number = number
@@ -147,7 +147,7 @@ class _Place:
 
 
 class _Object:
-    """Makes an object that consists of its attributes."""
+    """Returns a function that creates an object from its attributes."""
 
     def __init__(self, kind, attributes):
         self._kind = kind

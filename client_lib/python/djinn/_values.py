@@ -1,4 +1,4 @@
-"""Plain values: those that can be compared, and are no tensors."""
+"""Plain values: objects, other than tensors, that can be compared by value."""
 
 import math
 
@@ -24,26 +24,26 @@ VALUES = (
     torch.Size,
 )
 _VALUE_TYPES = frozenset(VALUES)
-# What is where there is nothing: None may be put there, too.
+# Stands for a missing thing, because None may be a value.
 ABSENT = type("_Absent", (), {"__slots__": ()})()
-# Of which those that are equal may not be the same: see detail().
+# Types whose equal values may differ: see detail().
 EQUAL_TO_OTHERS = (float, complex, range)
 
 
 def is_value(thing):
-    """Whether it can be compared by value, and is no tensor."""
+    """Returns whether a thing is a plain value."""
     return type(thing) in _VALUE_TYPES or is_value_type(type(thing))
 
 
 def is_value_type(kind):
-    """Whether what is of it has nothing but a value."""
+    """Returns whether the instances of a type are plain values."""
     if kind in _VALUE_TYPES:
         return True
     return issubclass(kind, VALUES) and not kind.__dictoffset__ and is_stable_class(kind)
 
 
 def detail(value):
-    """What distinguishes plain values of one type that are equal: 0.0 and -0.0, or ranges."""
+    """Returns what distinguishes equal plain values of one type, such as 0.0 and -0.0."""
     if isinstance(value, float):
         return math.copysign(1, value)
     if isinstance(value, complex):
@@ -54,7 +54,7 @@ def detail(value):
 
 
 def is_other_key(one, another):
-    """Of two keys that are different objects, whether they may not stand for one another."""
+    """Returns whether two keys that are different objects must not replace each other."""
     if one is another:
         return False
     if type(one) is not type(another):
