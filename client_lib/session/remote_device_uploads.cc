@@ -1,4 +1,5 @@
-// Uploads: what waits, and the bytes that move on Bulk.
+// Uploads of a device: values and eager uploads inside messages, and uploads
+// that ask first and send their bytes on Bulk.
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -13,7 +14,8 @@
 namespace djinn {
 namespace {
 
-// Small uploads that wait until something else wakes the sender, or so many.
+// Small uploads wait until something else wakes the sender, or they are so
+// many.
 constexpr size_t kQuietMessages = 16;
 constexpr uint64_t kQuietBytes = 256 << 10;
 
@@ -21,7 +23,7 @@ constexpr uint64_t kQuietBytes = 256 << 10;
 // this session is left.
 constexpr uint64_t kSpareShare = 8;
 
-// Counts the chunks of an upload that somebody may still read.
+// Counts the chunks of an upload that the transport may still read.
 struct Release {
   Mutex mu;
   CondVar changed;
@@ -59,8 +61,8 @@ std::shared_ptr<const void> Hold(std::shared_ptr<const void> owner,
   return holder;
 }
 
-// Waits until nobody reads the upload any more; false when no chunk was let go
-// of for as long as `patience`.
+// Waits until the transport has released every chunk. Returns false when it
+// released none for as long as `patience`.
 bool AwaitRelease(Release* release, absl::Duration patience, Clock* clock) {
   Deadline deadline(patience, clock);
   MutexLock lock(&release->mu);
@@ -151,8 +153,8 @@ absl::Status RemoteDevice::QueueInstall(uint32_t lane, RemoteStorage* storage,
     install.base_version = recorder_.StampWrite(storage);
     Queue({lane, StoragePtr(storage), footprint, std::move(install)},
           /*needs_lease=*/!copied);
-    // A small one alone can wait for what uses it, unless somebody waits for
-    // the room that it takes.
+    // A small upload can wait for its first use, unless a thread waits for the
+    // room that it takes.
     wakes = eager || queue_.size() >= kQuietMessages ||
             queued_bytes_ >= kQuietBytes || !sealed.empty() ||
             window_waiters_ > 0;
@@ -238,8 +240,8 @@ absl::Status RemoteDevice::SendTransfer(UploadWait* wait, SharedBytes source,
     size_t offset = 0;
     {
       MutexLock lock(&mu_);
-      // Not before the worker has the bytes: what the network loses must still
-      // be here.
+      // Until the worker has the bytes, the network may lose them, and they
+      // must be here to be sent again.
       status = Await(
           wait,
           [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
@@ -253,7 +255,7 @@ absl::Status RemoteDevice::SendTransfer(UploadWait* wait, SharedBytes source,
           });
       if (!status.ok() || wait->state == UploadWait::State::kOver) break;
       used = connection_;
-      // Chunks have fixed places; a part of one is sent again.
+      // Chunks have fixed places, so a chunk that came in part is sent again.
       if (wait->resume_at < size) {
         offset = wait->resume_at / kBulkChunkBytes * kBulkChunkBytes;
       } else {
