@@ -129,7 +129,11 @@ void AddCommonFlags(CLI::App* app, Command* command) {
     app->add_option(Spellings(name), *value, help)->envname(variable);
   };
   app->add_option("-o,--output", command->output,
-                  "table, wide, json or yaml; dot for one graph");
+                  "table, wide, json or yaml; dot for one graph")
+      // CLI11 takes the "=" of "-o=json" for a part of the value.
+      ->transform([](const std::string& value) {
+        return std::string(absl::StripPrefix(value, "="));
+      });
   add("coordinator", &command->coordinator, "DJINN_COORDINATOR",
       "address of the coordinator");
   add("token-file", &command->token_file, "DJINN_ADMIN_TOKEN_FILE",
@@ -252,8 +256,11 @@ absl::StatusOr<Command> ParseCommand(std::vector<std::string> arguments) {
     command.help = app.help();
     return command;
   } catch (const CLI::ParseError& error) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(error.what(), "; --help lists all commands"));
+    const std::vector<std::string> unknown = app.remaining();
+    return absl::InvalidArgumentError(absl::StrCat(
+        error.what(),
+        unknown.empty() ? "" : absl::StrCat(", not \"", unknown[0], "\""),
+        "; --help lists all commands"));
   }
   command.verb = app.get_subcommands().front()->get_name();
   const auto verb = std::find_if(

@@ -24,7 +24,7 @@ TEST(FillTest, AnotherSeedOrOneWrongByteIsSeen) {
 }
 
 TEST(GrpcPingPongTest, AnswersOnEveryAddress) {
-  for (const std::string address :
+  for (const std::string& address :
        {std::string("127.0.0.1:0"),
         absl::StrCat("unix:", testing::TempDir(), "/echo.sock")}) {
     const auto stream = GrpcPingPong::Start(address);

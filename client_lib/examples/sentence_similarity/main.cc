@@ -263,7 +263,6 @@ absl::Status RunDemo(const Sentences& sentences) {
                "remotely, on a worker that Djinn chose. The program "
                "differs\nonly in the device that it names.\n\n"
             << std::flush;
-  at::set_num_threads(at::get_num_threads());
   const auto local = RunOn(at::kCPU, requests);
   if (!local.ok()) return local.status();
   auto cluster = EmbeddedCluster::Start(
