@@ -70,11 +70,10 @@ struct RequestProfile {
   }
 };
 
-// How a node was carried out.
+// How a node was executed.
 enum class NodeWay {
   kPlain,
-  // By a kernel of the worker's own, with a packed copy of its weight or, of
-  // few rows, without.
+  // With a prepacked copy of its weight.
   kPacked,
   // It failed, or would have read what had failed.
   kFailed,
