@@ -1,6 +1,6 @@
-// What the worker's middle needs from the thing that holds memory and runs
-// operators. Implementations: cpu/ (PyTorch on the CPU), fake/ (plain memory
-// and a handful of operators, for tests), cuda (a plug-in).
+// The interface of a device, which holds memory and runs operators.
+// Implementations: cpu/ (PyTorch on the CPU), fake/ (plain memory and a handful
+// of operators, for tests), cuda (a plug-in).
 #ifndef GPU_WORKER_DEVICE_DEVICE_H_
 #define GPU_WORKER_DEVICE_DEVICE_H_
 
@@ -22,17 +22,17 @@ namespace djinn::worker {
 
 class OperatorLibrary;
 
-// A piece of device memory with a fixed size. Owned through shared_ptr; whoever
-// holds a reference may read it. It may be written only by a holder who is
-// alone (IsSoleOwner()): everybody else copies first.
+// A piece of device memory with a fixed size. Owned through shared_ptr: every
+// holder of a reference may read it. Only a lone holder (IsSoleOwner()) may
+// write it; others copy it first.
 class Buffer {
  public:
   virtual ~Buffer() = default;
   virtual uint64_t size_bytes() const = 0;
 };
 
-// Whether nobody else holds the buffer, so that `buffer`'s owner may write or
-// drop it. What former holders read happened before: use_count() alone orders
+// Whether `buffer` is the only reference, so that its owner may write or drop
+// the buffer. Reads of former holders happened before: use_count() alone orders
 // nothing. False for null.
 inline bool IsSoleOwner(const std::shared_ptr<Buffer>& buffer) {
   if (buffer.use_count() != 1) return false;
@@ -100,15 +100,15 @@ class Device {
 
   virtual OperatorLibrary* operators() = 0;
 
-  // Whether a node has been carried out when CompiledProgram::Execute()
-  // returns, so that clocks around it say how long it took.
+  // Whether a node is done when CompiledProgram::Execute() returns, so that
+  // clocks around the call measure it.
   virtual bool times_nodes() const { return false; }
 
-  // Not OK once the device can serve nobody any more in this process, whatever
-  // is asked of it: every call then fails with this. Cheap.
+  // Not OK once the device cannot be used any more in this process: every call
+  // then fails with this status. Cheap.
   virtual absl::Status Health() const { return absl::OkStatus(); }
 
-  // What it counts by itself, for operators of a cluster to see: names are
+  // Returns the device's own counters, for operators of a cluster. Names are
   // lower_snake_case and stay the same.
   virtual std::vector<std::pair<std::string, uint64_t>> Counts() const {
     return {};
@@ -121,9 +121,9 @@ class Device {
   // longest time first. Returns how many came free.
   virtual uint64_t ReleaseSpareMemory(uint64_t /*bytes*/) { return 0; }
 
-  // Called every some seconds, beside everything else: gives back to the system
-  // what it kept for the next buffer, and nobody needed since the last call,
-  // and may move what stays to where it is read sooner.
+  // Gives back to the system the memory that was kept for the next buffer and
+  // not needed since the last call, and may move lasting memory to where reads
+  // are faster. The worker calls it every few seconds, beside everything else.
   virtual void ReleaseUnusedMemory() {}
 };
 

@@ -29,11 +29,10 @@ struct NodeResult {
   std::optional<uint32_t> aliased_slot;
 };
 
-// How a node was carried out, for a profile.
+// How a node was executed, for a profile.
 enum class NodeWay : uint8_t {
   kPlain,
-  // By a kernel of the device's own, with a packed copy of its weight or
-  // without.
+  // With a prepacked copy of its weight.
   kPacked,
 };
 
@@ -49,13 +48,14 @@ struct NodeInput {
   absl::Span<const std::string> scalar_tensors;
   // Sums may be taken in another order than usual.
   bool fast = false;
-  // Whose run it is.
+  // The tenant of the run.
   const std::string* tenant = nullptr;
-  // Where not null: told how the node was carried out, unless plainly.
+  // Where not null: set to how the node was executed, unless plainly.
   NodeWay* way = nullptr;
-  // Of the run, where its program has such; null: Execute() waits.
+  // The device's part of the run, where its program has one; with null
+  // Execute() waits for the node.
   DeviceRun* run = nullptr;
-  // Slots that nobody names after this node: (node, slot).
+  // Slots that no node after this one names: (node, slot).
   absl::Span<const std::pair<uint32_t, uint32_t>> ends;
   // The same of all of the run, ascending.
   absl::Span<const std::pair<uint32_t, uint32_t>> run_ends;
@@ -93,24 +93,23 @@ class DeviceRun {
 
   // Waits for everything executed so far. Appends nodes that failed after their
   // calls had returned, ascending; what they returned and wrote is worthless.
-  // An error: nobody knows what was done since the last Settle(). May be called
-  // again after more nodes.
+  // After an error it is unknown what was done since the last Settle(). May be
+  // called again after more nodes.
   virtual absl::Status Settle(std::vector<LateFailure>* failures) = 0;
 
-  // It is over, and settled. `plain`: every node was carried out, none failed,
-  // and every result was its own memory, as the structure says it is.
+  // Ends a settled run. `plain` says that every node was executed, that none
+  // failed, and that every result was its own memory, as the structure says.
   virtual void End(bool /*plain*/) {}
 };
 
-// A node that multiplies rows with a matrix: each row of its result follows
-// from one of its rows, the matrix, and a bias for all rows, if there is one.
+// A node that multiplies rows by a matrix: each row of its result follows from
+// one of its rows, the matrix, and the node's bias, if it has one.
 struct RowProduct {
   uint32_t node = 0;
-  // Of the matrix.
+  // The matrix's.
   uint32_t weight_slot = 0;
   int64_t rows = 0;
-  // Products with one buffer's matrix are alike but for rows and bias when
-  // theirs is the same.
+  // Equal for products that name the same matrix in one buffer.
   uint64_t kind = 0;
 };
 
@@ -127,12 +126,11 @@ class CompiledProgram {
   virtual absl::Status Execute(uint32_t node, const NodeInput& input,
                                std::vector<NodeResult>* results) const = 0;
 
-  // For a run that begins; null where every node has been carried out when
-  // Execute() returns.
+  // Begins a run; null where every node is done when Execute() returns.
   virtual std::unique_ptr<DeviceRun> BeginRun() const { return nullptr; }
 
-  // Nodes that gain by being carried out together with others of the same
-  // matrix, ascending.
+  // Nodes that gain by being executed together with others of the same matrix,
+  // ascending.
   virtual absl::Span<const RowProduct> products() const { return {}; }
 };
 
@@ -161,9 +159,9 @@ class OperatorLibrary {
   virtual absl::StatusOr<std::unique_ptr<CompiledProgram>> Compile(
       const srg::Structure& structure) = 0;
 
-  // Carries products out as one: all name the same matrix in the same buffer,
-  // and are alike. Sets `done` of those that were, and appends their results;
-  // nothing happened to the others.
+  // Executes products as one: all name the same matrix in the same buffer. Sets
+  // `done` of those that were executed and appends their results; nothing
+  // happened to the others.
   virtual void ExecuteJoined(absl::Span<JoinedCall> /*calls*/) {}
 
   // The size of a generator's state.

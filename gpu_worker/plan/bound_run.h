@@ -47,7 +47,7 @@ struct BoundRun {
   bool same_final_slots = false;
 };
 
-// What a session remembers of a run of a structure.
+// The parts of a structure's run that a session remembers.
 struct RememberedRun {
   std::vector<uint64_t> storages;  // by slot
   std::vector<uint32_t> final_slots;
@@ -67,7 +67,8 @@ absl::Status BindRun(const v1::Run& message, const Plan* plan,
                      absl::Span<const RememberedRun> remembered,
                      const StorageTable& storages, BoundRun* run);
 
-// What the final slots of a run of the plan say; they are in range.
+// Returns the lifetimes that follow from the final slots of a run of the plan,
+// which are in range.
 Lifetimes LifetimesOf(const Plan& plan,
                       const std::vector<uint32_t>& final_slots);
 

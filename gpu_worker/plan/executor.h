@@ -1,4 +1,4 @@
-// Carries out one run of a plan on a session's storages.
+// Executes one run of a plan on a session's storages.
 //
 // Life of a run: everything the client said is checked first (CheckRun), and a
 // contradiction ends the session's stream with nothing changed. Then nodes run
@@ -41,7 +41,7 @@ void ExecuteRun(const Plan& plan, const BoundRun& run,
                 const Lifetimes& lifetimes, const RunContext& context,
                 v1::RunMetadata* metadata);
 
-// Those of the run's products whose weights exist before it, in order. The run
+// Returns the run's products whose weights exist before it, in order. The run
 // passed CheckRun().
 std::vector<OngoingRun::Product> ProductsOf(const Plan& plan,
                                             const BoundRun& run);

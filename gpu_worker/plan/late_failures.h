@@ -1,5 +1,5 @@
-// What becomes of a run whose nodes turn out to have failed after later ones
-// were carried out on what they made.
+// Spreads failures of nodes that become known only after later nodes were
+// executed on their results.
 #ifndef GPU_WORKER_PLAN_LATE_FAILURES_H_
 #define GPU_WORKER_PLAN_LATE_FAILURES_H_
 

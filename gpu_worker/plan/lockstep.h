@@ -1,11 +1,11 @@
-// Carries out runs of several sessions side by side, so that products with the
+// Executes runs of several sessions side by side, so that products with the
 // same weight become one: the weight is read once for all of them.
 //
-// Each run goes on by itself up to its next product, waits there for those that
-// will come to the same weight, and is then carried on with them. So runs need
-// not be of one structure: decoders at different positions differ in all but
-// their weights. A run sees nothing of the others: nodes are its own, a product
-// is one of rows, and what fails in one run is the end of that run alone.
+// Each run advances by itself up to its next product, waits there for the runs
+// that will come to the same weight, and continues with them. So runs need not
+// share a structure: decoders at different positions differ in all but their
+// weights. A run sees nothing of the others: its nodes are its own, a product
+// is one of rows, and a failure ends its own run alone.
 #ifndef GPU_WORKER_PLAN_LOCKSTEP_H_
 #define GPU_WORKER_PLAN_LOCKSTEP_H_
 
@@ -23,24 +23,23 @@ namespace djinn::worker {
 struct LockstepMember {
   // Begun.
   OngoingRun* run = nullptr;
-  // How much of the time was its own: of its nodes, and of what it shared by
-  // rows. Those of all members add up to what all took.
+  // The member's time: of its own nodes, and its part by rows of shared
+  // products. The times of all members add up to the whole time.
   absl::Duration used;
 };
 
 struct LockstepCalls {
   // Only grows.
   absl::FunctionRef<absl::Duration()> now;
-  // The member has no node left, as soon as that is so; to be finished. Once
-  // for each.
+  // Called once for each member, as soon as it has no node left; finishes it.
   absl::FunctionRef<void(size_t member)> done;
-  // Products of these members became one of so many rows.
+  // Called when products of these members became one of so many rows.
   absl::FunctionRef<void(absl::Span<const size_t> members, int64_t rows)>
       joined;
 };
 
-// Carries all out to their ends. Returns what the products took, which one more
-// run would have shared. One thread.
+// Executes all runs to their ends. Returns the time of the products, which one
+// more run would have shared. For one thread.
 absl::Duration CarryOutInLockstep(absl::Span<LockstepMember> members,
                                   OperatorLibrary* library,
                                   const LockstepCalls& calls);

@@ -1,5 +1,5 @@
-// What a run asks between two of its nodes: whether something more urgent goes
-// first. The run stays as it is meanwhile; nothing of it is lost or done again.
+// Lets a run yield between two of its nodes to a run of higher priority. The
+// run stays as it is meanwhile; nothing is lost or done again.
 #ifndef GPU_WORKER_PLAN_NODE_EDGE_H_
 #define GPU_WORKER_PLAN_NODE_EDGE_H_
 
@@ -16,8 +16,8 @@ class NodeEdge {
   // Whether GiveWay() may be of any use. Any thread.
   bool wanted() const { return wanted_.load(std::memory_order_relaxed); }
 
-  // In the executing thread: returns when what goes first has been carried out.
-  // `expected` is what the run takes as a rule.
+  // Called in the executing thread; returns when the preempting work is done.
+  // `expected` is the run's usual time.
   virtual void GiveWay(absl::Duration expected) = 0;
   // The worker's time without what it spent in GiveWay(): only grows.
   virtual absl::Duration OwnTime() const = 0;

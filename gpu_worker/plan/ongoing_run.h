@@ -1,9 +1,8 @@
-// A run that goes on node by node, when its caller says so: beside others
-// (lockstep.h).
+// A run that its caller advances node by node, beside others (lockstep.h).
 //
-// Life: made; Begin(); Advance() and one of the ways to carry out a product, in
-// turn, until Advance() returns null; Finish(). One that was not begun has
-// changed nothing.
+// Life: Begin(); Advance() and one of the ways to execute a product, in turn,
+// until Advance() returns null; Finish(). A run that was not begun has changed
+// nothing.
 //
 // Not thread-safe.
 #ifndef GPU_WORKER_PLAN_ONGOING_RUN_H_
@@ -20,12 +19,12 @@ namespace djinn::worker {
 
 class OngoingRun {
  public:
-  // A node that may be carried out as one with another run's.
+  // A node that may be executed as one with another run's.
   struct Product {
     uint32_t node = 0;
     int64_t rows = 0;
     uint32_t weight_slot = 0;
-    // What says whether two products are alike.
+    // Two products with equal weight and kind can be joined.
     const Buffer* weight = nullptr;
     uint64_t kind = 0;
 
@@ -40,18 +39,18 @@ class OngoingRun {
   virtual const std::vector<Product>& products() const = 0;
 
   virtual void Begin() = 0;
-  // Whether there was no room for all that it makes: it takes what comes free
-  // meanwhile, and should not go on while others hold theirs.
+  // Whether there was no room for all of the run's values: it takes memory that
+  // becomes free, and should not advance while other runs hold theirs.
   virtual bool cramped() const = 0;
 
-  // Carries out what comes before the next product, which it returns; null when
-  // no node is left, or the rest is left out. Valid until the next call.
+  // Executes the nodes before the next product, and returns that product; null
+  // when no node is left, or the rest is left out. Valid until the next call.
   virtual const Product* Advance() = 0;
-  // Carries that product out by itself.
+  // Executes that product by itself.
   virtual void RunProduct() = 0;
-  // Makes it ready to be joined. False when it failed, or is skipped: the run
-  // has gone on. Otherwise SettleProduct() is to follow, which carries it out
-  // by itself unless the call was done.
+  // Makes the product ready to be joined. Returns false when it failed or is
+  // skipped: the run has advanced. Otherwise SettleProduct() must follow, which
+  // executes the product by itself unless the call was done.
   virtual bool StageProduct(JoinedCall* call) = 0;
   virtual void SettleProduct(const JoinedCall& call) = 0;
 

@@ -29,7 +29,7 @@ namespace djinn::worker {
 
 class Plan {
  public:
-  // What the executor asks of a node on every run, gathered once.
+  // The facts of a node that the executor needs on every run, gathered once.
   struct Step {
     // Operands in order, pointing into the structure.
     std::vector<const srg::TensorView*> operands;
@@ -51,7 +51,7 @@ class Plan {
        srg::StructureFacts facts,
        absl::StatusOr<std::unique_ptr<CompiledProgram>> program);
 
-  // Of the structure as it was defined, whatever the size.
+  // Returns the fingerprint of the structure as it was defined, for any size.
   const std::string& fingerprint() const { return fingerprint_; }
   int64_t size() const { return size_; }
   // At this size.
@@ -71,7 +71,8 @@ class Plan {
   // From now on it shares the counters of another plan of its structure. Before
   // anybody runs it.
   void CountWith(const Plan& other) { counters_ = other.counters_; }
-  // Of the contents bound in the last run that said all of its bindings.
+  // Sets the bytes of the contents bound in the last run that named all of its
+  // bindings.
   void SetContentBytes(uint64_t bytes) const {
     counters_->content_bytes.store(bytes, std::memory_order_relaxed);
   }
@@ -84,7 +85,7 @@ class Plan {
   uint64_t runs() const {
     return counters_->runs.load(std::memory_order_relaxed);
   }
-  // What the runs of a tenant are.
+  // The kind of a tenant's runs.
   struct Kind {
     v1::Phase phase = v1::PHASE_UNSPECIFIED;
     // By slot, which are caches, that is, kept from run to run as what the next
@@ -96,14 +97,14 @@ class Plan {
   // Not by two threads at a time.
   void SetKind(v1::Phase phase, absl::Span<const uint32_t> cache_slots,
                absl::Span<const std::string> tenants = {}) const;
-  // Of no phase and without caches as long as nobody said so.
+  // Returns a kind without phase and caches until SetKind() says otherwise.
   Kind KindTo(absl::string_view tenant) const;
   // How long the device was busy with these runs.
   void AddDeviceTime(absl::Duration time) const {
     counters_->device_nanoseconds.fetch_add(absl::ToInt64Nanoseconds(time),
                                             std::memory_order_relaxed);
   }
-  // Of the runs before the one that goes on; 0 in the first.
+  // Returns the mean over the runs before the present one; 0 in the first.
   absl::Duration mean_device_time() const {
     return device_time() /
            static_cast<int64_t>(std::max<uint64_t>(2, runs()) - 1);
@@ -115,7 +116,7 @@ class Plan {
 
  private:
   struct Kinds {
-    // Of whom nothing else was said.
+    // The kind of tenants without their own.
     Kind others;
     absl::flat_hash_map<std::string, Kind> by_tenant;
   };
@@ -123,11 +124,11 @@ class Plan {
     std::atomic<uint64_t> runs{0};
     std::atomic<uint64_t> content_bytes{0};
     std::atomic<int64_t> device_nanoseconds{0};
-    // Null when nobody has said anything.
+    // Null until a kind is set.
     std::atomic<std::shared_ptr<const Kinds>> kinds;
   };
 
-  // What follows from the structure.
+  // Fills the facts that follow from the structure.
   void FillSteps();
 
   const std::string fingerprint_;
@@ -139,7 +140,7 @@ class Plan {
   std::vector<Step> steps_;
   std::vector<uint64_t> birth_bytes_;
   uint64_t estimated_bytes_ = 0;
-  // Of all sizes.
+  // Shared by the plans of all sizes.
   std::shared_ptr<Counters> counters_;
 };
 

@@ -1,4 +1,4 @@
-// What the runs of a session act on.
+// The environment of a session's runs.
 #ifndef GPU_WORKER_PLAN_RUN_CONTEXT_H_
 #define GPU_WORKER_PLAN_RUN_CONTEXT_H_
 

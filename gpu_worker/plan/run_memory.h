@@ -1,19 +1,19 @@
-// The memory of one run as its nodes find it: the buffer of every slot and what
-// pays for it.
+// Manages the memory of one run: the buffer of every slot and its reservation.
 //
-// What is born in the run is paid for at once, if there is room for the most of
-// it that lives at a time (Lifetimes): its part of that *room* goes with what
-// stays. Otherwise each is paid for as it comes, so that what fits runs. Before
-// a node its operands are filled, if nothing ever did, and what it writes is
-// copied if others share it; the results' memory is reserved before the call,
-// and made as large as they are after it.
+// All values that the run creates are reserved at once, if there is room for
+// the most of them that lives at a time (Lifetimes). A value that stays takes
+// its part of that *room* along. Otherwise each value is reserved when it is
+// created, so that whatever fits runs. Before a node its operands are filled,
+// if nothing filled them before, and operands that it writes are copied if
+// others share them. The memory of results is reserved before the call, and
+// corrected to their size after it.
 //
-// A slot that is known to be a cache is paid for as one, and what it is bound
-// to counts as one from then on.
+// A slot that is known to be a cache is charged as one, and the storage that it
+// is bound to counts as one from then on.
 //
 // Life: CheckExtents(), which changes nothing; Bind(); nodes in order;
 // Unbind(). In between the buffers are here and not in the storages, so that a
-// count of one means that nobody else shares them.
+// count of one means that no other storage shares them.
 //
 // Not thread-safe.
 #ifndef GPU_WORKER_PLAN_RUN_MEMORY_H_
@@ -81,20 +81,21 @@ class RunMemory {
   // The slot takes a result that was paid for with all that is born. False, and
   // nothing changed, where it was not, or is larger than was thought.
   bool TakePaid(uint32_t slot, std::shared_ptr<Buffer>* result);
-  // What is reserved for the call's `result` becomes so much; then it may be
-  // taken, with what pays for it.
+  // Corrects the reservation of the call's `result` to so many bytes; then it
+  // may be taken.
   absl::Status Pay(size_t result, uint64_t bytes);
   void Take(size_t result, uint32_t slot, std::shared_ptr<Buffer> buffer);
   // Nothing of a call that failed stays.
   void Drop(const srg::Node& call);
 
-  // What stays of the run, if all of it may be handed over at once: no slot is
-  // poisoned or too small, and all that is born is paid for. False otherwise.
+  // Lists the values that stay, if all of them may be handed over at once: no
+  // slot is poisoned or too small, and every value is reserved. False
+  // otherwise.
   bool ListKept(std::vector<KeptResult>* kept) const;
   // Fills a slot that is born and paid for.
   void Own(uint32_t slot, std::shared_ptr<Buffer> buffer, uint64_t bytes);
 
-  // Of the final slots, those that nobody names after the nodes up to this one.
+  // Returns the final slots that no node after this one names.
   absl::Span<const std::pair<uint32_t, uint32_t>> EndsUpTo(uint32_t node) const;
   absl::Span<const std::pair<uint32_t, uint32_t>> ends() const {
     return lifetimes_.ends;
@@ -113,14 +114,15 @@ class RunMemory {
   // Memory set aside for what will be there.
   struct Room {
     QuotaShare quota;
-    // Of `quota`, once there is one.
+    // The class of the bytes in `quota`, once there is one.
     StorageClass storage_class = StorageClass::kOwn;
     std::optional<Reservation> memory;
   };
 
   // For all that is born, if it fits.
   void ReserveRoom();
-  // What is born there, or becomes its own: what dies in the run is no cache.
+  // The class of values created in the slot. Values released in the run are no
+  // cache.
   StorageClass ClassOf(uint32_t slot) const {
     return caches_ != nullptr && (*caches_)[slot] && !slots_[slot].temporary
                ? StorageClass::kCache
@@ -136,7 +138,7 @@ class RunMemory {
   }
   absl::Status Fill(uint32_t slot);
   absl::Status CopyForWrite(uint32_t slot);
-  // What stays takes its part of the room along.
+  // A value that stays takes its part of the room along.
   void TakeFromRoom(uint32_t slot);
 
   const Plan& plan_;
@@ -148,12 +150,12 @@ class RunMemory {
   std::vector<Slot> slots_;
   std::vector<Storage> temporaries_;
   std::vector<std::shared_ptr<Buffer>> buffers_;
-  // What pays for all that is born, and is not yet an output's; of the quota,
-  // caches' part.
+  // The reservation of all created values that are not an output's yet, and the
+  // caches' part of the quota.
   Room room_;
   QuotaShare room_caches_;
   bool paid_ = false;
-  // By result of the call being carried out.
+  // By result of the call being executed.
   std::vector<Room> rooms_;
   // The first of lifetimes_.ends that is not freed.
   size_t next_end_ = 0;

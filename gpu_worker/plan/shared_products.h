@@ -1,9 +1,9 @@
-// Whether runs have so much in common that they should go on side by side
-// (lockstep.h).
+// Decides whether runs have so much in common that they should be executed side
+// by side (lockstep.h).
 //
-// A run that joins others waits for them, and they for it. That is worth it
-// where most of what can be joined is: one product in common would have a
-// decoder wait for all of a prompt whose last row goes through the same head.
+// A run that joins others waits for them, and they for it. That pays only where
+// most of the products are shared: with one common product a decoder would wait
+// for all of a prompt whose last row goes through the same head.
 #ifndef GPU_WORKER_PLAN_SHARED_PRODUCTS_H_
 #define GPU_WORKER_PLAN_SHARED_PRODUCTS_H_
 
@@ -21,14 +21,15 @@ class SharedProducts {
  public:
   using Products = absl::Span<const OngoingRun::Product>;
 
-  // Of the run that others may join.
+  // Takes the products of the run that others may join.
   explicit SharedProducts(Products products);
 
-  // Half of those of either run, at least, have one to join in the other.
+  // Whether at least half of the products of either run have one to join in the
+  // other.
   bool Suit(Products others) const;
 
  private:
-  // How many of the run's products are such a one.
+  // The number of the run's products by weight and kind.
   absl::flat_hash_map<std::pair<const Buffer*, uint64_t>, size_t> counts_;
   const size_t total_;
 };

@@ -74,11 +74,10 @@ struct RequestProfile {
   }
 };
 
-// The way in which a worker executed a node.
+// How a node was executed.
 enum class NodeWay {
   kPlain,
-  // The worker's own kernel computed it, with a packed copy of the node's
-  // weight or, for few rows, without one.
+  // With a prepacked copy of its weight.
   kPacked,
   // The node failed, or did not run because an input had failed.
   kFailed,

@@ -39,12 +39,8 @@ at::Tensor Reorder(const at::Tensor& weight) {
 at::Tensor Linear(const at::Tensor& rows, const at::Tensor& packed,
                   const std::optional<at::Tensor>& bias) {
   static const c10::OperatorHandle op = Operator("mkldnn::_linear_pointwise");
-  torch::jit::Stack stack = {rows,
-                             packed,
-                             bias,
-                             "none",
-                             c10::List<std::optional<at::Scalar>>(),
-                             ""};
+  torch::jit::Stack stack = {
+      rows, packed, bias, "none", c10::List<std::optional<at::Scalar>>(), ""};
   op.callBoxed(&stack);
   return stack[0].toTensor();
 }
@@ -218,7 +214,8 @@ std::shared_ptr<const PrepackedLinear::Packed> PrepackedLinear::Pack(
   const auto bytes = static_cast<uint64_t>(weight.numel()) * sizeof(float);
   const uint64_t taken = state_->bytes += bytes;
   auto packed = std::make_shared<Packed>(state_, bytes);
-  // Copies that no run used since this weight was first used are dropped for it.
+  // Copies that no run used since this weight was first used are dropped for
+  // it.
   if (taken > max_bytes_ &&
       ReleaseUsedBefore(first_used, taken - max_bytes_) < taken - max_bytes_) {
     return nullptr;

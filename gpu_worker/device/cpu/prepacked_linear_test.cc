@@ -76,9 +76,9 @@ class PrepackedLinearTest : public testing::Test {
     return program;
   }
   Program Linear() {
-    return Compile("aten::linear", "",
-                   {at::randn({kRows, kIn}), at::randn({kOut, kIn}),
-                    at::randn({kOut})});
+    return Compile(
+        "aten::linear", "",
+        {at::randn({kRows, kIn}), at::randn({kOut, kIn}), at::randn({kOut})});
   }
 
   // Runs the program in both modes; expects the fast result to be close to the
@@ -110,12 +110,11 @@ class PrepackedLinearTest : public testing::Test {
     return -1;
   }
   void Write(const Program& program) {
-    Program write = Compile("aten::mul_", "Scalar",
-                            {at::randn({kOut, kIn}), 2.0});
+    Program write =
+        Compile("aten::mul_", "Scalar", {at::randn({kOut, kIn}), 2.0});
     write.call.slots[0] = program.call.slots[kWeightSlot];
     std::vector<NodeResult> results;
-    ASSERT_TRUE(
-        write.compiled->Execute(0, write.call.input(), &results).ok());
+    ASSERT_TRUE(write.compiled->Execute(0, write.call.input(), &results).ok());
   }
 
   const std::string tenant_ = "tenant";

@@ -76,9 +76,9 @@ struct JoinedRows {
 };
 
 // Multiplies `rows` by the weight of the product, without its bias.
-using MultiplyRows = absl::FunctionRef<at::Tensor(
-    const RowsByMatrix& product, const NodeInput& input,
-    const at::Tensor& rows)>;
+using MultiplyRows = absl::FunctionRef<at::Tensor(const RowsByMatrix& product,
+                                                  const NodeInput& input,
+                                                  const at::Tensor& rows)>;
 at::Tensor MultiplyPlainly(const RowsByMatrix& product, const NodeInput& input,
                            const at::Tensor& rows);
 
