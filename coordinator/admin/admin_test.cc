@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/error.h"
 #include "coordinator/admin/views.h"
+#include "coordinator/cluster/cluster.h"
 #include "coordinator/cluster/requests.h"
 #include "coordinator/cluster/sessions.h"
 #include "coordinator/cluster/workers.h"

@@ -44,7 +44,7 @@ absl::StatusOr<v1::ReloadConfigResponse> ConfigReloader::Reload() {
              {"changed", changes.changed_tenants_size()},
              {"removed", changes.removed_tenants_size()}});
   if (!pending.empty()) {
-    log::Warning("settings count when the coordinator starts again",
+    log::Warning("settings need a restart to take effect",
                  {{"settings", absl::StrJoin(pending, " ")}});
   }
   return changes;
@@ -53,10 +53,10 @@ absl::StatusOr<v1::ReloadConfigResponse> ConfigReloader::Reload() {
 void ConfigReloader::Collect(Exposition* out) const {
   MutexLock lock(&mu_);
   out->Gauge("djinn_config_last_reload_successful",
-             "1 unless the configuration was wrong when it was read last.",
+             "1 unless the last reload of the configuration failed.",
              successful_ ? 1 : 0);
   out->Gauge("djinn_config_last_reload_success_timestamp_seconds",
-             "When the configuration in use was read, since 1970.",
+             "Unix time at which the configuration in force was read.",
              absl::ToDoubleSeconds(success_time_ - absl::UnixEpoch()));
 }
 

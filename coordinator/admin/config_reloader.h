@@ -24,14 +24,14 @@ namespace djinn::coordinator {
 
 class ConfigReloader {
  public:
-  // `read` reads the configuration anew; `running` is what the coordinator goes
-  // by. All pointers outlive this.
+  // `read` reads the configuration again; `running` is the one in force. All
+  // pointers outlive this.
   ConfigReloader(const Config* running,
                  std::function<absl::StatusOr<Config>()> read,
                  ClusterState* cluster, Clock* clock);
 
-  // What changed, and what did not although the file says so.
-  // FailedPrecondition (BAD_CONFIG) says everything that is wrong.
+  // Returns what changed, and what did not although the file says so.
+  // FailedPrecondition (BAD_CONFIG) names every fault.
   absl::StatusOr<v1::ReloadConfigResponse> Reload();
 
   void Collect(Exposition* out) const;

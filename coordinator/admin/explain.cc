@@ -36,7 +36,7 @@
 namespace djinn::coordinator::explain {
 namespace {
 
-// Of a tenant's devices that something holds.
+// Devices of a tenant that are held up, at most.
 constexpr int kMaxHeld = 100;
 constexpr absl::string_view kQuotaUnblockedBy =
     "sessions that end, or others of the cohort giving quota back";
@@ -252,7 +252,7 @@ std::vector<v1::DeviceExplanation> ExplainDevices(ClusterState& state,
     const auto device = devices.find({number, 0});
     if (device == devices.end()) continue;
     *device->second.mutable_batch() = answer.batch();
-    // What its micro-batches go through says more than what was cut besides.
+    // The stages of its micro-batches say more than other plans.
     if (answer.has_plan()) *device->second.mutable_stages() = answer.plan();
   }
   std::vector<v1::DeviceExplanation> in_order;

@@ -16,11 +16,12 @@
 
 namespace djinn::coordinator::explain {
 
-// What the lease waits for, which is out of credit.
+// Returns what would give credit to the lease, which has none.
 std::string CreditUnblockedBy(ClusterState& state, const Lease& lease)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
-// Those that have a lease, ask for one, or have lost one, in order.
+// Explains the devices that have a lease, ask for one, or have lost one, in
+// order.
 std::vector<v1::DeviceExplanation> ExplainDevices(ClusterState& state,
                                                   const Session& session,
                                                   line::Places* places)

@@ -1,4 +1,4 @@
-// What a worker says that a session's next message waits for, for people.
+// Describes what a session's next message waits for, in human-readable form.
 #ifndef COORDINATOR_ADMIN_MESSAGE_WAIT_H_
 #define COORDINATOR_ADMIN_MESSAGE_WAIT_H_
 

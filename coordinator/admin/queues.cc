@@ -82,7 +82,7 @@ void DescribeWaiting(ClusterState& state,
   }
 }
 
-// Of all tenants, and of those that are stopped, by name.
+// Describes the queues of all tenants, and of those that are stopped, by name.
 std::map<std::string, v1::QueueInfo> DescribeAll(ClusterState& state)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
   std::map<std::string, v1::QueueInfo> queues;
@@ -117,7 +117,7 @@ absl::StatusOr<v1::QueueInfo> Stop(ClusterState& state,
   state.queue.stops.Add(tenant, drain, state.clock->Now());
   log::Info(drain ? "queue stopped and drained" : "queue stopped",
             {{"tenant", tenant}});
-  // What was offered and not taken yet is asked for again by this.
+  // Leases that were offered and not taken yet become requests again.
   tenants::DrainStopped(state, &wakes);
   ForEachUnplaced(state, tenant,
                   [&](MemberId device, Session* session)
@@ -125,7 +125,7 @@ absl::StatusOr<v1::QueueInfo> Stop(ClusterState& state,
                         line::LeaveUnplaced(state, device, QueueStopped(tenant),
                                             session, &wakes);
                       });
-  // What it waited for, and what it had, is for others.
+  // Its workers are free for others.
   placement::RetryUnplaced(state, &wakes);
   return DescribeAll(state)[tenant];
 }

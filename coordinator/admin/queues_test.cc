@@ -12,6 +12,7 @@
 #include "coordinator/admin/operations.h"
 #include "coordinator/admin/scrape.h"
 #include "coordinator/admin/views.h"
+#include "coordinator/cluster/cluster.h"
 #include "coordinator/cluster/requests.h"
 #include "coordinator/cluster/tenants.h"
 #include "coordinator/cluster/workers.h"

@@ -18,7 +18,7 @@ std::string Text(const google::protobuf::Duration& duration) {
                                                     : absl::Milliseconds(1)));
 }
 
-// As MessageWait has it; unspecified where that knows no such thing.
+// Returns the gate as a MessageWait kind; unspecified where there is none.
 v1::MessageWait::For WaitOf(v1::RunGate gate) {
   switch (gate) {
     case v1::RUN_GATE_TENANT:
@@ -98,7 +98,8 @@ bool DescribeRunGate(const v1::RunRecord& run, const RunSurroundings& around,
     return true;
   }
   if (run.state() != v1::RunRecord::WAITING) return false;
-  // A turn that is given to nobody who lacks credit may not be known as that.
+  // A session without credit gets no turn, so it may be reported as waiting for
+  // one.
   const bool broke = around.lease->out_of_credit() &&
                      WaitOf(run.gate()) == v1::MessageWait::TURN;
   Held held = HeldBy(broke ? v1::RUN_GATE_CREDIT : run.gate(), around);

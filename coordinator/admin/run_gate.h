@@ -1,4 +1,4 @@
-// What a worker says that holds a run, for people.
+// Describes what holds up a run, in human-readable form.
 #ifndef COORDINATOR_ADMIN_RUN_GATE_H_
 #define COORDINATOR_ADMIN_RUN_GATE_H_
 
@@ -11,10 +11,10 @@
 namespace djinn::coordinator {
 
 struct RunSurroundings {
-  // What was said of its lease at the same moment.
+  // The report about its lease at the same moment.
   const v1::LeaseRuns* lease = nullptr;
   std::string tenant;
-  // What would give it credit.
+  // Describes what would give it credit.
   std::string credit_unblocked_by;
 };
 

@@ -1,6 +1,6 @@
-// How operators name a run of a session: "0:17" is run 17 of virtual device 0,
-// "2.1:5" run 5 of member 1 of virtual device 2, and "17" run 17 of whichever
-// device has one.
+// Names of runs, for operators: "0:17" is run 17 of virtual device 0, "2.1:5"
+// run 5 of member 1 of virtual device 2, and "17" run 17 of the device that has
+// one.
 #ifndef COORDINATOR_ADMIN_RUN_NAME_H_
 #define COORDINATOR_ADMIN_RUN_NAME_H_
 

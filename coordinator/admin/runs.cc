@@ -90,8 +90,8 @@ void DescribeRun(ClusterState& state, const v1::RunRecord& record,
   }
 }
 
-// Those of leases that are still there; why the first worker is silent if all
-// are.
+// Returns the runs of leases that are still there, or the failure of the first
+// worker if all failed.
 absl::StatusOr<v1::ListRunsResponse> Gather(
     ClusterState& state, const std::string& id,
     const RunInquiries::Answers& answers)
@@ -110,7 +110,8 @@ absl::StatusOr<v1::ListRunsResponse> Gather(
       continue;
     }
     for (const v1::LeaseRuns& of_lease : answer->leases()) {
-      // A worker speaks for its own leases alone, and of who was asked about.
+      // A worker speaks for its own leases alone, and of the session that was
+      // asked about.
       const Lease* const lease = state.leases.Find(of_lease.lease_id());
       if (lease == nullptr || lease->worker_id != worker_id ||
           lease->session_id != session->id) {

@@ -8,6 +8,7 @@
 #include "common/error.h"
 #include "common/log/log.h"
 #include "coordinator/admin/operations.h"
+#include "coordinator/cluster/cluster.h"
 #include "coordinator/cluster/sessions.h"
 #include "coordinator/cluster/workers.h"
 #include "coordinator/tables/run_inquiries.h"

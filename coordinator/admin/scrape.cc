@@ -31,7 +31,7 @@ constexpr char kUsage[] = "djinn_tenant_usage";
 constexpr char kUsageHelp[] =
     "What the tenant has now, at all workers together.";
 
-// As the gate that operators see.
+// The label of the gate that operators see.
 std::string PendingReason(const PendingLease& pending) {
   return pending.lease_id.empty()
              ? absl::AsciiStrToLower(ErrorReason(pending.obstacle))
@@ -41,14 +41,14 @@ std::string PendingReason(const PendingLease& pending) {
 void CollectWorker(const Worker& worker, absl::Duration now, Exposition* out) {
   for (const auto state : {v1::WorkerInfo::ACTIVE, v1::WorkerInfo::LOST}) {
     out->Gauge(
-        "djinn_worker_state", "1 for the state that the worker is in.",
+        "djinn_worker_state", "1 for the state of the worker.",
         worker.state == state,
         {{"worker", worker.id},
          {"state", absl::AsciiStrToLower(v1::WorkerInfo::State_Name(state))}});
   }
-  out->Gauge("djinn_worker_report_age_seconds", "Since its last report.",
-             absl::ToDoubleSeconds(now - worker.last_report),
-             {{"worker", worker.id}});
+  out->Gauge(
+      "djinn_worker_report_age_seconds", "Time since the worker's last report.",
+      absl::ToDoubleSeconds(now - worker.last_report), {{"worker", worker.id}});
 }
 
 void CollectQuota(const Tenant& tenant, const std::string& label,
@@ -78,9 +78,10 @@ void CollectQuota(const Tenant& tenant, const std::string& label,
 }
 
 void CollectUse(const Use& used, const std::string& label, Exposition* out) {
-  out->Counter("djinn_tenant_bytes_total",
-               "Bytes that the tenant's leases have moved, both ways.",
-               static_cast<double>(used.bytes), {{"tenant", label}});
+  out->Counter(
+      "djinn_tenant_bytes_total",
+      "Bytes that the tenant's leases have transferred, in both directions.",
+      static_cast<double>(used.bytes), {{"tenant", label}});
   for (int i = 0; i < PhaseTimes::kPhases; ++i) {
     const auto phase = static_cast<v1::Phase>(i);
     const absl::Duration time = used.phases.of(phase);
@@ -96,9 +97,10 @@ void CollectUse(const Use& used, const std::string& label, Exposition* out) {
 
 void CollectQuotas(const v1::TenantInfo& info, const std::string& label,
                    Exposition* out) {
-  out->Gauge("djinn_tenant_weighted_share_ratio",
-             "What it borrows of its cohort's quota, over its weight.",
-             info.weighted_share(), {{"tenant", label}});
+  out->Gauge(
+      "djinn_tenant_weighted_share_ratio",
+      "Quota that the tenant borrows from its cohort, divided by its weight.",
+      info.weighted_share(), {{"tenant", label}});
   for (const v1::ResourceQuota& quota : info.quotas()) {
     const auto gauge = [&](const char* name, const char* help, double value) {
       out->Gauge(name, help, value,
@@ -108,12 +110,12 @@ void CollectQuotas(const v1::TenantInfo& info, const std::string& label,
     gauge(kUsage, kUsageHelp, quota.used());
     if (quota.has_borrowing_limit()) {
       gauge("djinn_tenant_quota_borrow_limit",
-            "What it may borrow beyond its nominal quota.",
+            "Quota that the tenant may borrow beyond its nominal quota.",
             quota.borrowing_limit());
     }
     if (quota.has_lending_limit()) {
       gauge("djinn_tenant_quota_lend_limit",
-            "What others may borrow of its nominal quota.",
+            "Part of the tenant's nominal quota that others may borrow.",
             quota.lending_limit());
     }
   }
@@ -152,8 +154,7 @@ void CollectTenants(ClusterState& state, Exposition* out)
     usage("outstanding_bytes",
           static_cast<double>(info.use().outstanding_bytes()));
     CollectQuotas(info, label, out);
-    out->Gauge("djinn_queue_stopped",
-               "Tenants of which nobody gets a new lease.",
+    out->Gauge("djinn_queue_stopped", "1 while the tenant's queue is stopped.",
                state.queue.stops.Find(name) != nullptr, {{"tenant", label}});
     const auto used = state.billing.ledger.tenants().find(name);
     CollectUse(used == state.billing.ledger.tenants().end() ? Use()
@@ -184,13 +185,13 @@ void CollectTenants(ClusterState& state, Exposition* out)
     for (const auto& [device, pending] : session->devices.pending) {
       age = std::max(age, now - pending.asked);
       out->Gauge("djinn_pending_leases",
-                 "Virtual devices that wait for a worker, by what for.", 1,
+                 "Virtual devices that wait for a worker, by reason.", 1,
                  {{"tenant", label}, {"reason", PendingReason(pending)}});
     }
   }
   for (const auto& [tenant, age] : longest) {
     out->Gauge("djinn_oldest_pending_age_seconds",
-               "How long the tenant's work has waited that waits longest.",
+               "Age of the tenant's oldest pending work.",
                absl::ToDoubleSeconds(age), {{"tenant", tenant}});
   }
 }
@@ -204,10 +205,10 @@ void Collect(ClusterState& state, Exposition* out) {
   for (const auto& [id, worker] : state.workers.all()) {
     CollectWorker(*worker, now, out);
   }
-  out->Counter("djinn_preemption_lost_device_seconds_total",
-               "Device time that sessions had used which ended for others to "
-               "have their quota.",
-               state.quotas.lost_device_seconds);
+  out->Counter(
+      "djinn_preemption_lost_device_seconds_total",
+      "Device time that was lost with leases whose quota was taken back.",
+      state.quotas.lost_device_seconds);
   CollectTenants(state, out);
   demand::Collect(state, out);
 }

@@ -1,4 +1,4 @@
-// What operators' monitoring scrapes of the state that the cluster has anyway.
+// Describes the cluster's state to operators' monitoring.
 #ifndef COORDINATOR_ADMIN_SCRAPE_H_
 #define COORDINATOR_ADMIN_SCRAPE_H_
 

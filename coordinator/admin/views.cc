@@ -24,7 +24,7 @@
 namespace djinn::coordinator::views {
 namespace {
 
-// As SessionInfo.migrations says.
+// The limit of SessionInfo.migrations.
 constexpr size_t kShownMigrations = 8;
 
 void Add(const v1::StorageUse& use, v1::StorageUse* sum) {

@@ -1,4 +1,4 @@
-// What operators see of workers, sessions, tenants and leases.
+// Describes workers, sessions, tenants and leases to operators.
 #ifndef COORDINATOR_ADMIN_VIEWS_H_
 #define COORDINATOR_ADMIN_VIEWS_H_
 
@@ -23,7 +23,7 @@
 
 namespace djinn::coordinator::views {
 
-// What a tenant has at all workers together.
+// Sums of a tenant over all workers.
 struct TenantSums {
   uint32_t leases = 0;
   uint64_t storage_bytes = 0;
@@ -38,12 +38,11 @@ void Describe(ClusterState& state, const Worker& worker, v1::WorkerInfo* info)
 void Describe(ClusterState& state, const Session& session,
               v1::SessionInfo* info) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
-// By name, in one pass over what there is; none for those that have nothing.
+// Returns the sums by tenant, in one pass; none for tenants that have nothing.
 absl::flat_hash_map<std::string, TenantSums> SumTenants(ClusterState& state)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
-// What tenants use and what they are entitled to, side by side; all of them, by
-// name.
+// Returns for each tenant what it uses and what it is entitled to, by name.
 std::map<std::string, v1::TenantStanding> Standings(ClusterState& state)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 

@@ -30,7 +30,7 @@ bool IsOfThePast(ClusterState& state, const v1::LeaseClaims& reported,
   const Lease* const other = state.leases.FindDevice(
       session.id, {reported.virtual_device(), reported.member()});
   if (other == nullptr || other->id == reported.migrates_from()) return false;
-  // One that was made here the client asked for when it had no other.
+  // The client asked for a lease that was made here when it had no other.
   return !other->adopted || other->epoch >= reported.session_epoch();
 }
 
@@ -202,7 +202,7 @@ Session* AddSession(ClusterState& state, const v1::LeaseClaims& claims,
   const size_t count = state.sessions.CountOfTenant(tenant.name);
   if (count >= tenant.max_sessions) {
     // Absence of room is no order either: it stays, and new ones wait.
-    log::Warning("adopts a session beyond the tenant's limit",
+    log::Warning("adopted a session beyond the tenant's limit",
                  {{"session", log::ShortId(claims.session_id())},
                   {"tenant", tenant.name},
                   {"worker", worker.id},

@@ -1,4 +1,5 @@
-// Leases that workers report and nobody knows: this process may have restarted.
+// Adopts leases that workers report and the cluster does not know: this process
+// may have restarted.
 #ifndef COORDINATOR_CLUSTER_ADOPTION_H_
 #define COORDINATOR_CLUSTER_ADOPTION_H_
 

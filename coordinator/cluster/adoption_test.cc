@@ -10,6 +10,7 @@
 #include "coordinator/admin/explain.h"
 #include "coordinator/admin/operations.h"
 #include "coordinator/admin/views.h"
+#include "coordinator/cluster/cluster.h"
 #include "coordinator/cluster/requests.h"
 #include "coordinator/cluster/workers.h"
 #include "coordinator/persistence/persistence.h"

@@ -167,7 +167,9 @@ TEST_F(ClusterChangesTest, MoreLeasesThanFitOneMessageFollowAtOnce) {
   OpenAll(kMany);
   workers::Leave(*cluster_, worker_);
   v1::WorkerState report = TestWorker("w0");
-  for (const v1::SignedLease& lease : leases_) Hold(lease, &report);
+  for (const v1::SignedLease& lease : leases_) {
+    *report.add_sessions()->mutable_lease() = lease;
+  }
   worker_ = Join(report);
   int messages = 0, listed = 0;
   while (const auto desired = Desired(worker_)) {

@@ -14,6 +14,7 @@
 #include "coordinator/cluster/sessions.h"
 #include "coordinator/cluster/tenants.h"
 #include "coordinator/cluster/workers.h"
+#include "coordinator/tables/cluster_limits.h"
 #include "coordinator/tables/cluster_state.h"
 #include "coordinator/tables/session_table.h"
 #include "coordinator/testing/cluster_fixture.h"
@@ -53,8 +54,8 @@ TEST_F(ClusterTest, RefusesAnotherProtocolVersion) {
 TEST_F(ClusterTest, RefusesNamesThatAreTooLong) {
   v1::OpenSession open = TestOpen();
   const auto attach = [&] {
-    return cluster_
-        ->Attach(*tenants_.Find("red"), open, std::make_shared<CountingWaker>())
+    return sessions::Attach(*cluster_, *tenants_.Find("red"), open,
+                            std::make_shared<CountingWaker>())
         .status();
   };
   open.set_program(std::string(257, 'p'));
@@ -212,10 +213,9 @@ TEST_F(ClusterTest, WhatCanNeverFitIsRefusedAtOnce) {
   tenants::Set(*cluster_, config_.tenants);
   Join(w0_);
   const StreamId session = Open("red");
-  ASSERT_TRUE(
-      cluster_
-          ->RequestLease(session, TestLeaseRequest(0, 7, 10'000'000'000'000))
-          .ok());
+  ASSERT_TRUE(requests::Request(*cluster_, session,
+                                TestLeaseRequest(0, 7, 10'000'000'000'000))
+                  .ok());
   EXPECT_EQ(Next(session)->refused().reason(), "TOO_LARGE");
   v1::LeaseRequest overflowing = TestLeaseRequest(0, 7, ~uint64_t{0});
   *overflowing.add_contents() = overflowing.contents(0);
@@ -434,7 +434,7 @@ TEST(SessionTableTest, RemembersTheNewestEndsOfEachTenant) {
     Session session;
     session.id = std::to_string(id);
     session.tenant = tenant;
-    session.bound_devices.insert(0);
+    session.devices.bound.insert(0);
     table.Add(std::move(session));
     table.Remove(std::to_string(id));
   };

@@ -18,8 +18,8 @@
 namespace djinn::coordinator::jobs {
 namespace {
 
-// Of a structure that ran so often: all of it, under the class and the phase
-// that most of it has.
+// Describes the work of a graph that ran `runs` times: all of it, under the
+// class and the phase that most of it has.
 void FillWork(const scheduler::Work& work, uint64_t runs,
               v1::RecordedJob* job) {
   const scheduler::Work::Part* most = nullptr;
@@ -69,7 +69,7 @@ void Record(ClusterState& state, const Worker& worker) {
   const absl::Duration at = state.clock->Monotonic() - state.begin;
   for (const Worker::Ran& ran : worker.load.ran) {
     const Session* const runner = RunnerOf(state, worker, ran.fingerprint);
-    // Of a session that has ended meanwhile, or of an earlier coordinator's.
+    // The session has ended meanwhile, or an earlier coordinator had it.
     if (runner == nullptr) continue;
     v1::RecordedJob job;
     *job.mutable_at() = ToProtoDuration(at);

@@ -1,4 +1,4 @@
-// What ran, by what workers report, as it is recorded.
+// Records the runs that workers report.
 #ifndef COORDINATOR_CLUSTER_JOBS_H_
 #define COORDINATOR_CLUSTER_JOBS_H_
 
@@ -11,7 +11,7 @@
 
 namespace djinn::coordinator::jobs {
 
-// Keeps what the report says of runs, if that is kept.
+// Records the runs of the report, if runs are recorded.
 void Record(ClusterState& state, const Worker& worker)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 

@@ -10,6 +10,7 @@
 #include "coordinator/cluster/sessions.h"
 #include "coordinator/cluster/tenants.h"
 #include "coordinator/cluster/workers.h"
+#include "coordinator/tables/cluster_limits.h"
 #include "coordinator/testing/cluster_fixture.h"
 #include "gmock/gmock.h"
 

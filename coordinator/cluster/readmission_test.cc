@@ -1,6 +1,7 @@
 // Who lost a worker to a lender and asks for another one.
 #include <string>
 
+#include "coordinator/cluster/cluster.h"
 #include "coordinator/cluster/sessions.h"
 #include "coordinator/cluster/workers.h"
 #include "coordinator/testing/reclaim_fixture.h"

@@ -28,8 +28,7 @@ constexpr size_t kMaxOutbox = 4 * kMaxVirtualDevices;
 
 // Kept of each session; several for each of its virtual devices.
 constexpr size_t kMaxReturnedLeases = 4 * kMaxVirtualDevices;
-// How long a worker that was not reached comes last: a client that asks again
-// and again waits as long in the end.
+// How long a worker that was not reached is considered last.
 constexpr absl::Duration kUnreachedTime = absl::Minutes(5);
 
 PendingLease PendingFrom(const v1::LeaseRequest& request) {
@@ -111,7 +110,7 @@ absl::Status Request(ClusterState& state, const StreamId& id,
     placement::TryPlace(state, device, session, &wakes);
     return absl::OkStatus();
   }
-  // What has become free meanwhile is for those who waited for it.
+  // Workers that have become free meanwhile are for the requests that wait.
   session->devices.pending.at(device).obstacle = MakeError(
       absl::StatusCode::kUnavailable, "WAITS_IN_LINE",
       absl::StrCat(state.queue.line.size(), " others wait for a worker"));
@@ -141,7 +140,7 @@ absl::Status Return(ClusterState& state, const StreamId& id,
     restored::Take(state, lease_id);
   }
   Lease* const lease = state.leases.Find(lease_id);
-  // One that was not granted yet the client cannot know.
+  // The client cannot know a lease that was not granted yet.
   if (lease == nullptr || lease->session_id != session->id ||
       lease->state != Lease::State::kGranted) {
     return absl::OkStatus();

@@ -1,4 +1,4 @@
-// Leases as clients ask for them and give them back.
+// Handles clients' requests and returns of leases.
 #ifndef COORDINATOR_CLUSTER_REQUESTS_H_
 #define COORDINATOR_CLUSTER_REQUESTS_H_
 

@@ -38,10 +38,10 @@
 namespace djinn::coordinator::sessions {
 namespace {
 
-// Beyond these a session's definitions are no longer told apart.
+// Beyond this count a session's definitions are not told apart.
 constexpr size_t kMaxCountedStructures = 1 << 16;
-// Of OpenSession.program, as session.proto says: it is kept with the session,
-// in the store, and with what was learnt of its work.
+// The limit of OpenSession.program in session.proto: it is kept with the
+// session, in the store, and in the tuning cache.
 constexpr size_t kMaxProgram = 256;
 
 absl::Status Stopping() {
@@ -49,11 +49,12 @@ absl::Status Stopping() {
                    "the coordinator stops; attach again");
 }
 
-// What the session, which has some, did in all: its phases by the time that
-// they took.
+// Returns the work of a session that has some, its phases weighed by the time
+// that they took.
 SharedWork WorkDone(const ClusterState& state, const Session& session)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
-  // Where it was longest: of each phase only one worker's time is comparable.
+  // Takes the worker where it used most: times of different workers do not
+  // compare.
   const CreditLedger::Account* most = nullptr;
   for (const Lease* lease : state.leases.OfSession(session.id)) {
     const CreditLedger::Account* const account =
@@ -122,7 +123,7 @@ absl::StatusOr<Session*> AddSession(ClusterState& state, const Tenant& tenant,
                   {{"limit", absl::StrCat(tenant.max_sessions)},
                    {"used", absl::StrCat(count)}}),
         tenant.name);
-    // One too many may have to go before there is room for another.
+    // More than one session may have to end before there is room for another.
     if (count > tenant.max_sessions) return refused;
     return WithRetryAfter(refused, state.sessions.NextTimeout(tenant.name) -
                                        state.clock->Monotonic());
@@ -155,7 +156,7 @@ absl::StatusOr<StreamId> Attach(ClusterState& state, const Tenant& owner,
   MutexLock lock(&state.mu);
   const std::string& resume = open.resume_session_id();
   if (state.stopping) return Stopping();
-  // As it is now: the stream may have begun before a change.
+  // Looks the tenant up again: the stream may have begun before a change.
   const std::shared_ptr<const Tenant> tenant = state.tenants->Find(owner.name);
   if (tenant == nullptr) {
     return MakeError(absl::StatusCode::kUnauthenticated, "TOKEN_UNKNOWN",
@@ -163,7 +164,8 @@ absl::StatusOr<StreamId> Attach(ClusterState& state, const Tenant& owner,
   }
   Session* session = resume.empty() ? nullptr : state.sessions.Find(resume);
   if (session != nullptr && !session->end.ok()) {
-    // Its tenant was away meanwhile. The stream before finds itself replaced.
+    // The session has ended: its tenant was removed meanwhile. Its older stream
+    // finds itself replaced.
     wakes.Add(std::move(session->link.waker));
     state.sessions.Remove(resume);
     session = nullptr;
@@ -253,7 +255,7 @@ bool NoteStructure(ClusterState& state, const StreamId& id,
   if (!session->work.structures.insert(key).second) return false;
   if (work != nullptr) {
     auto sum = std::make_shared<scheduler::Work>(*work);
-    // It is of no structure.
+    // The sum belongs to no single graph.
     sum->SetCacheSlots({});
     if (session->work.sum != nullptr) sum->Add(*session->work.sum);
     session->work.sum = std::move(sum);

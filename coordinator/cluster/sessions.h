@@ -48,8 +48,8 @@ void TellUrgency(ClusterState& state, Session* session, Wakes* wakes)
 // itself (null: unknown). Returns true when the session had not defined it
 // before.
 bool NoteStructure(ClusterState& state, const StreamId& session,
-                   absl::string_view fingerprint, SharedWork work,
-                   SharedWork shown) ABSL_LOCKS_EXCLUDED(state.mu);
+                   absl::string_view fingerprint, SharedWork work = nullptr,
+                   SharedWork shown = nullptr) ABSL_LOCKS_EXCLUDED(state.mu);
 
 // Ends the session.
 void Close(ClusterState& state, const StreamId& session)

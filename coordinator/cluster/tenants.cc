@@ -55,7 +55,7 @@ void Apply(ClusterState& state, const Tenant& tenant, Wakes* wakes)
     if (lease->tenant != tenant.name) continue;
     lease->limits = tenant.limits;
     lease->tenant_limits = tenant.totals;
-    // One that it may go to counts no more than before.
+    // A lease that its virtual device migrates to counts no more than before.
     if (!lease->migrating() || lease->quota != scheduler::Amounts()) {
       state.quotas.tree.Give(tenant.name, lease->quota);
       lease->quota = LeaseQuota(tenant);
@@ -83,7 +83,7 @@ void Remove(ClusterState& state, const std::string& name, Wakes* wakes)
       sessions::End(state, session, "its tenant was removed", wakes);
       continue;
     }
-    // Its stream is told why, and takes it along.
+    // Its stream is told why, and removes it then.
     sessions::Release(state, session, "its tenant was removed", wakes);
     session->end =
         MakeError(absl::StatusCode::kUnauthenticated, "TOKEN_UNKNOWN",
@@ -127,7 +127,7 @@ v1::ReloadConfigResponse Set(ClusterState& state, std::vector<Tenant> tenants,
   }
   if (state.tenants->NamesThat(&Tenant::share_contents) != sharing ||
       state.tenants->NamesThat(&Tenant::batch_with_others) != batching) {
-    // Those who have none of their leases, too: contents outlive leases.
+    // Also workers without a lease of these tenants: contents outlive leases.
     for (const auto& [id, worker] : state.workers.all()) {
       notices::Touch(worker.get(), &wakes);
     }
@@ -144,7 +144,7 @@ void DrainStopped(ClusterState& state, Wakes* wakes) {
     }
     for (const std::string& id : ends) {
       Lease* const lease = state.leases.Find(id);
-      // It has gone with the one that it was to replace.
+      // The lease ended together with the lease that it was to replace.
       if (lease == nullptr) continue;
       const std::string session_id = lease->session_id;
       const std::string worker_id = lease->worker_id;
@@ -152,7 +152,8 @@ void DrainStopped(ClusterState& state, Wakes* wakes) {
         leases::DropMigration(state, to, QueueStopped(tenant), wakes);
       }
       if (!lease->migrating() && lease->state == Lease::State::kGranted) {
-        state.sessions.Find(session_id)->returning.insert(lease->device);
+        state.sessions.Find(session_id)
+            ->devices.returning.insert(lease->device);
       }
       leases::End(state, lease, "QUEUE_STOPPED", wakes);
       notices::LeaveWorker(state, session_id, worker_id, wakes);

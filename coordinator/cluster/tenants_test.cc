@@ -10,6 +10,7 @@
 #include "common/retry_after.h"
 #include "coordinator/admin/scrape.h"
 #include "coordinator/admin/views.h"
+#include "coordinator/cluster/cluster.h"
 #include "coordinator/cluster/requests.h"
 #include "coordinator/cluster/sessions.h"
 #include "coordinator/cluster/workers.h"

@@ -23,7 +23,7 @@ namespace {
 void BillHeld(ClusterState& state, const std::string& lease_id,
               const Worker::Held& held, Worker* worker, Wakes* wakes)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
-  // What it names is its word alone: it speaks of its own leases.
+  // The report is the worker's word alone: it speaks for its own leases.
   const CreditLedger::Account* const account =
       state.billing.ledger.Find(lease_id);
   if (account == nullptr || account->worker_id != worker->id) return;
@@ -46,13 +46,12 @@ void EndReported(ClusterState& state, const v1::EndedLease& ended,
   if (!claims.ok() || claims->worker_id() != worker->id ||
       claims->worker_incarnation() != worker->incarnation) {
     log::Warning(
-        "rejected the reported use of a lease: not signed for "
-        "this worker",
+        "rejected the reported use of a lease: not signed for this worker",
         {{"worker", worker->id}, {"status", claims.status()}});
     return;
   }
   const std::string& lease_id = claims->lease_id();
-  // Without a key that is known the claims are its word, too.
+  // Claims that no known key signed are the worker's word, too.
   if (const CreditLedger::Account* const account =
           state.billing.ledger.Find(lease_id);
       account != nullptr && account->worker_id != worker->id) {
@@ -61,7 +60,7 @@ void EndReported(ClusterState& state, const v1::EndedLease& ended,
   if (Lease* const lease = state.leases.Find(lease_id);
       lease != nullptr && lease->worker_id == worker->id &&
       lease->state == Lease::State::kGranted) {
-    // The worker gave it up while we were away for too long.
+    // The worker gave the lease up while the coordinator was away for too long.
     leases::End(state, lease, "LEASE_EXPIRED", wakes);
   }
   // An account stays until its worker reports the lease no more. So one that an
@@ -87,7 +86,8 @@ void EndReported(ClusterState& state, const v1::EndedLease& ended,
 
 void Absorb(ClusterState& state, const v1::WorkerState& report, Worker* worker,
             Wakes* wakes) {
-  // Those that wait for credit are named once, and may get some at any time.
+  // Leases that wait for credit are reported once, and may get credit at any
+  // time.
   absl::btree_set<std::string> leases = worker->leases.out_of_credit;
   leases.insert(worker->leases.changed.begin(), worker->leases.changed.end());
   for (const std::string& lease_id : leases) {

@@ -1,4 +1,4 @@
-// What workers report of leases' use.
+// Bills the use of leases that workers report.
 #ifndef COORDINATOR_CLUSTER_USAGE_H_
 #define COORDINATOR_CLUSTER_USAGE_H_
 
@@ -10,7 +10,7 @@
 
 namespace djinn::coordinator::usage {
 
-// What a report says of leases' use.
+// Bills what the report says, and settles leases that have ended.
 void Absorb(ClusterState& state, const v1::WorkerState& report, Worker* worker,
             Wakes* wakes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 

@@ -67,12 +67,12 @@ void Absorb(ClusterState& state, const v1::WorkerState& report, Worker* worker,
   for (const v1::HeldSession& held : report.sessions()) {
     adoption::Adopt(state, held.lease(), worker, &passed, wakes);
   }
-  // Only now is it known which of them have another lease there.
+  // Only now is it known which of the sessions have another lease there.
   for (const std::string& session_id : passed) {
     notices::LeaveWorker(state, session_id, worker->id, wakes);
   }
   usage::Absorb(state, report, worker, wakes);
-  // Nobody asks that any more.
+  // The question is answered: the worker is told to forget it.
   if (state.inquiries.Take(worker->id, report, wakes)) {
     notices::Touch(worker, wakes);
   }

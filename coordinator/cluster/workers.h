@@ -1,4 +1,4 @@
-// Worker streams, and what a report means. Above all that learns from reports.
+// Handles the streams of workers, and applies their reports.
 #ifndef COORDINATOR_CLUSTER_WORKERS_H_
 #define COORDINATOR_CLUSTER_WORKERS_H_
 
@@ -34,12 +34,12 @@ absl::Status Report(ClusterState& state, const StreamId& worker,
 void Leave(ClusterState& state, const StreamId& worker)
     ABSL_LOCKS_EXCLUDED(state.mu);
 
-// Ends what there is of workers that have not reported for too long, and
-// forgets those that were lost long ago.
+// Ends the leases of workers that have not reported for too long, and forgets
+// workers that were lost long ago.
 void LoseSilent(ClusterState& state, absl::Duration now, Wakes* wakes)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
-// Wakes those that a heartbeat is due for.
+// Wakes the streams for which a heartbeat is due.
 void SendHeartbeats(ClusterState& state, absl::Duration now, Wakes* wakes)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 

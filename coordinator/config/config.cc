@@ -20,7 +20,7 @@ constexpr uint64_t kMaxRecordedJobs = 100'000;
 // Clients send values up to this inside messages, whatever the limit, and give
 // up on a worker whose limit is lower.
 constexpr uint64_t kMinInlineBytes = 8 << 10;
-// One message is carried out while the next one travels.
+// One message is executed while the next one travels.
 constexpr uint64_t kMinOutstanding = 2;
 // Room for what surrounds the largest inline value, and for structures, which
 // count as a whole.
@@ -32,7 +32,7 @@ constexpr double kMaxWeight = 1000;
 
 constexpr absl::Duration kMinCreditPeriod = absl::Minutes(1);
 
-// Of the memory that `limits` have, the parts that have limits of their own.
+// Reads the limits of parts of the memory that `limits` has.
 template <typename Limits>
 void ReadMemoryParts(ConfigMap* map, Limits* limits) {
   if (limits->memory_bytes() == 0) {
@@ -172,7 +172,7 @@ Config::Scaler ReadScaler(ConfigMap map, bool encrypted) {
   return scaler;
 }
 
-// Of a tenant or a cohort.
+// Reads the quotas of a tenant or a cohort.
 template <typename Holder>
 void ReadAllQuotas(ConfigMap map, const scheduler::QuotaOwner& owner,
                    Holder* holder) {

@@ -135,10 +135,10 @@ struct Config {
     double target_utilisation = 0.7;
   };
   Scaler scaler;
-  // Whether virtual devices go on at other workers where that pays.
+  // Whether virtual devices migrate to other workers where that pays.
   bool automatic_migration = false;
   std::string placement_policy = std::string(scheduler::kDefaultPolicy);
-  // Of the past, kept for traces; 0: none.
+  // Jobs that are recorded for traces; 0: none.
   size_t recorded_jobs = 0;
   // Empty: none.
   std::string state_file;

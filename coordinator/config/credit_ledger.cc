@@ -45,14 +45,14 @@ int64_t Signed(uint64_t bytes) {
       std::min<uint64_t>(bytes, std::numeric_limits<int64_t>::max()));
 }
 
-// What there is of one resource for a lease.
+// One resource, as it stands for a lease.
 template <typename Amount>
 struct Purse {
-  // Of the tenant. Unset: the rate alone limits it, if there is one.
+  // The tenant's credit. Unset: the rate alone limits it, if there is one.
   std::optional<Amount> limit;
-  // Of that, what its leases have used or were granted.
+  // The part of it that its leases have used or were granted.
   Amount spoken_for{};
-  // What the lease has used.
+  // Used by the lease.
   Amount billed{};
   Amount min_slice{};
   Amount max_slice{};
@@ -60,7 +60,7 @@ struct Purse {
   bool was_rated = false;
 };
 
-// What the lease is granted in all from now on.
+// Returns what the lease is granted in all from now on.
 template <typename Amount>
 Amount GrantMore(Amount granted, const Purse<Amount>& purse) {
   if (!purse.limit.has_value() && !purse.rate.has_value()) return granted;
@@ -105,7 +105,7 @@ Amount Regrant(Amount granted, Amount billed,
   return billed;
 }
 
-// What was kept when nobody knew of phases is of none.
+// State that was saved without phases has none.
 void NameRest(Use* use) {
   use->phases = use->phases.GrownSince({}, use->device_time);
 }

@@ -1,4 +1,4 @@
-// What tenants' leases have used, and may use: device time and bytes.
+// Counts what tenants' leases have used and may use: device time and bytes.
 //
 // A tenant's credit is handed out to its leases in slices, by issuing them
 // again; what a lease has been granted and has not used counts as reserved, and
@@ -54,7 +54,7 @@ struct CreditLimits {
 struct Use {
   absl::Duration device_time;
   uint64_t bytes = 0;
-  // Of what was used: device_time by phases. Of what was granted, nothing.
+  // Of device_time, by phases, in a use; empty in a grant.
   PhaseTimes phases = {};
 
   static Use From(const v1::LeaseUse& use);
@@ -67,7 +67,7 @@ class CreditLedger {
   struct Tenant {
     // Since the ledger began.
     Use used;
-    // Of that, before the current period.
+    // The part before the current period.
     Use before_period;
     // Counted from 1970, in periods of this length. None is entered that begins
     // before it, whatever the clock says.
@@ -80,7 +80,7 @@ class CreditLedger {
     std::string worker_id;
     // What the lease may use in all; nothing is granted where nothing limits.
     Use granted;
-    // What of its use was billed.
+    // The part of its use that was billed.
     Use billed;
     bool closed = false;
     // Granted no faster than quotas allow: what is used beyond that is owed.
@@ -92,14 +92,14 @@ class CreditLedger {
   // Retired accounts are kept so long, and the newest so many of them.
   static constexpr absl::Duration kKeepRetired = absl::Hours(24);
   static constexpr size_t kMaxRetired = 4096;
-  // What such a quota allows now, in seconds or bytes.
+  // The amount that such a quota allows now, in seconds or bytes.
   struct Rate {
     // Shrinks by what is granted, and by what was used beyond it; grows by what
     // comes back.
     double* allowance = nullptr;
     // Of a lease.
     double slice = 0;
-    // What comes back makes no more of it than this.
+    // Returned credit raises the allowance to this at most.
     double most = std::numeric_limits<double>::infinity();
   };
   struct Rates {
@@ -109,7 +109,7 @@ class CreditLedger {
 
   using RatesOf = absl::FunctionRef<Rates(const std::string& tenant)>;
 
-  // Without effect when the account is there.
+  // Has no effect when the account exists.
   void Open(const std::string& lease_id, const std::string& tenant,
             const std::string& worker_id);
   // The lease has been granted so much before, by another coordinator.
@@ -129,8 +129,8 @@ class CreditLedger {
   void Close(const std::string& lease_id, const Rates& rates);
   // Nothing more will be reported of it.
   void Settle(const std::string& lease_id, const Rates& rates);
-  // The lease has ended, and nobody expects to hear more of it, or of any of
-  // the worker's. `now` is monotonic.
+  // Retires the account of an ended lease, or all accounts of a worker, of
+  // which no report is expected any more. `now` is monotonic.
   void Retire(const std::string& lease_id, absl::Duration now,
               const Rates& rates);
   void RetireWorker(const std::string& worker_id, absl::Duration now,
@@ -142,13 +142,13 @@ class CreditLedger {
 
   // Null when there is none.
   const Account* Find(const std::string& lease_id) const;
-  // What the tenant used in the current period.
+  // Returns what the tenant used in the current period.
   Use UsedNow(const std::string& tenant, const CreditLimits& limits,
               absl::Time now) const;
-  // What its leases were granted and have not used.
+  // Returns what its leases were granted and have not used.
   Use Reserved(const std::string& tenant) const;
 
-  // For whoever keeps them.
+  // All tenants and accounts, to be saved.
   const std::map<std::string, Tenant>& tenants() const { return tenants_; }
   const std::map<std::string, Account>& accounts() const { return accounts_; }
   void Restore(const std::string& tenant, Tenant state);

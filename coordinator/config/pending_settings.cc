@@ -11,7 +11,7 @@ std::vector<std::string> PendingSettings(const Config& running,
   };
   compare("listen", running.listen, read.listen);
   compare("insecure", running.insecure, read.insecure);
-  // Their contents are looked at while it runs; which files they are is not.
+  // The contents of these files are read while it runs; their names are not.
   compare("tls.certificate_file", running.tls.certificate_file,
           read.tls.certificate_file);
   compare("tls.private_key_file", running.tls.private_key_file,

@@ -1,4 +1,4 @@
-// What a configuration that is read while the coordinator runs cannot change.
+// Finds settings that a reload cannot change while the coordinator runs.
 #ifndef COORDINATOR_CONFIG_PENDING_SETTINGS_H_
 #define COORDINATOR_CONFIG_PENDING_SETTINGS_H_
 

@@ -80,8 +80,8 @@ void AddOther(const std::string& tenant, const v1::ResourceQuota& before,
   *change->mutable_after() = after;
 }
 
-// Whether the tenant, should it ask for all that is its own, would take it back
-// from the other one.
+// Returns whether the tenant would take back quota from the other one if it
+// asked for all of its own.
 bool TakesBack(const QuotaTree& tree, const scheduler::TenantQuota& tenant,
                const std::string& from, Resource resource) {
   const auto index = static_cast<size_t>(resource);

@@ -1,5 +1,5 @@
-// What another quota of one resource would do, with what is used now; and what
-// operators see of a quota.
+// Tries another quota of one resource against the current use, and describes
+// quotas to operators.
 //
 // Pure logic: nothing is changed.
 #ifndef COORDINATOR_CONFIG_QUOTA_TRIAL_H_
@@ -31,8 +31,8 @@ v1::ResourceQuota DescribeRate(absl::string_view resource,
                                const scheduler::RateQuota& quota, double used,
                                const scheduler::RateShare& share);
 
-// Whether the tenant's configuration could say so: InvalidArgument
-// (RESOURCE_UNKNOWN, BAD_QUOTA) names the key that is wrong, and why.
+// Checks a quota as the configuration would: InvalidArgument (RESOURCE_UNKNOWN,
+// BAD_QUOTA) names the key that is wrong, and why.
 absl::Status CheckTriedQuota(const v1::TryQuotaRequest& request,
                              const Tenant& tenant);
 

@@ -28,7 +28,7 @@ absl::Status GraphIntake::Submit(std::string tenant, v1::Structure structure,
   MutexLock lock(&mu_);
   const auto known = tenants_.find(tenant);
   const uint64_t own = known == tenants_.end() ? 0 : known->second.bytes;
-  // Who has much leaves room for who has nothing yet.
+  // A tenant with many bytes waiting leaves room for one with none.
   if (own + bytes > max_bytes_ - bytes_) {
     return MakeError(
         absl::StatusCode::kResourceExhausted, "STRUCTURES_QUEUED",

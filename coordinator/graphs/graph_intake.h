@@ -58,10 +58,10 @@ class GraphIntake {
 
   struct Tenant {
     std::deque<Item> queue;
-    // Of these, and of the one that is dealt with.
+    // Bytes of these, and of the graph that is being handled.
     uint64_t bytes = 0;
   };
-  // By name: whose turn it is follows from who had the last one.
+  // By tenant, in whose order they take turns.
   using Tenants = std::map<std::string, Tenant, std::less<>>;
 
   void Work();
@@ -70,11 +70,11 @@ class GraphIntake {
   const uint64_t max_bytes_;
   Mutex mu_;
   CondVar changed_;
-  // Those that have bytes.
+  // Tenants that have bytes waiting.
   Tenants tenants_ ABSL_GUARDED_BY(mu_);
-  // Of all of them.
+  // Bytes of all tenants.
   uint64_t bytes_ ABSL_GUARDED_BY(mu_) = 0;
-  // Whose turn it was.
+  // The tenant that had the last turn.
   std::string last_ ABSL_GUARDED_BY(mu_);
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   std::thread thread_;

@@ -91,7 +91,7 @@ void Convert(const std::vector<semantics::Stage>& stages,
   for (const auto& stage : stages) Convert(stage, out->add_stages());
 }
 
-// What hints are applied to: the nodes, and how long storages matter.
+// The nodes and storage lifetimes to which hints are applied.
 Meaning NodesAndSlots(const v1::GraphMeaning& message) {
   Meaning meaning;
   for (const v1::NodeMeaning& from : message.nodes()) {
@@ -115,7 +115,7 @@ std::vector<semantics::Hint> HintsOf(const v1::StructureNotes& notes) {
     semantics::Hint& hint = hints.emplace_back();
     if (index == 0) continue;
     const v1::CallNote& note = notes.notes(static_cast<int>(index) - 1);
-    // Of a newer client, a phase that is not known here says nothing.
+    // A phase that is not known here says nothing.
     if (v1::Phase_IsValid(note.phase())) {
       hint.phase = static_cast<semantics::Phase>(note.phase());
     }

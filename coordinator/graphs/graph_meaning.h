@@ -1,4 +1,4 @@
-// What the analysis found of a structure, as the Admin service shows it.
+// Describes the analysis of a graph, as the Admin service shows it.
 #ifndef COORDINATOR_GRAPHS_GRAPH_MEANING_H_
 #define COORDINATOR_GRAPHS_GRAPH_MEANING_H_
 
@@ -20,7 +20,7 @@ v1::GraphMeaning Summary(const v1::GraphMeaning& meaning);
 void ApplyHints(const v1::Structure& structure, const v1::StructureNotes& notes,
                 v1::GraphMeaning* meaning);
 
-// Whether each node's phase and modality are known.
+// Returns whether each node's phase and modality are known.
 bool IsComplete(const semantics::Meaning& meaning);
 
 }  // namespace djinn::coordinator

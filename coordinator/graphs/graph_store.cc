@@ -108,7 +108,7 @@ void GraphStore::KeepMeaning(absl::string_view tenant,
   found.meaning = message.SerializeAsString();
   MutexLock lock(&mu_);
   const auto at = entries_.find(finding.name);
-  // It has gone meanwhile, or is others'.
+  // The graph was removed meanwhile, or belongs to other tenants.
   if (at == entries_.end() || !at->second.holders.contains(tenant)) return;
   Entry& entry = at->second;
   Found& own = entry.found[std::string(tenant)];

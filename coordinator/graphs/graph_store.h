@@ -1,4 +1,4 @@
-// The structures that sessions defined, under the coordinator's own hash, and
+// Keeps the graphs that sessions defined, under the coordinator's own hash, and
 // what they were found to mean.
 //
 // A structure is of the tenants that define it. When the store exceeds its
@@ -58,21 +58,22 @@ class GraphStore {
                                   const v1::Structure& structure,
                                   const v1::StructureNotes& notes = {},
                                   semantics::Program* program = nullptr);
-  // What one run of it does.
+  // The work of one run.
   struct Works {
-    // As the tenant uses it; null when the tenant does not hold it.
+    // The work to the tenant; null when the tenant does not hold the graph.
     std::shared_ptr<const scheduler::Work> own;
-    // As the structure shows by itself; null as long as one tenant alone has
-    // defined it.
+    // The work that the graph shows by itself; null as long as one tenant alone
+    // has defined it.
     std::shared_ptr<const scheduler::Work> shown;
   };
   Works WorksOf(absl::string_view tenant, const std::string& fingerprint);
-  // One more session defined it.
+  // Notes that one more session defined the graph.
   void CountDefinition(const std::string& fingerprint);
 
   struct Stats {
     uint64_t graphs = 0;
-    // Of the encodings of structures and notes, and of what was found in them.
+    // Bytes of the encodings of graphs and notes, and of what was found in
+    // them.
     uint64_t bytes = 0;
   };
   Stats stats();
@@ -81,8 +82,8 @@ class GraphStore {
   // meanings only what concerns the whole graph.
   Page<v1::GraphInfo> List(const PageRange& range = {});
   // By lower-case hex, or a unique prefix of at least 8 digits; with structure
-  // and nodes, and with what hints say; without what workers say. As the only
-  // tenant uses it that has defined it, or as it shows by itself. NotFound
+  // and nodes, and with what hints say; without what workers say. Shows what
+  // the graph is to its only tenant, or what it shows by itself. NotFound
   // (GRAPH_UNKNOWN), InvalidArgument (PREFIX_AMBIGUOUS).
   absl::StatusOr<v1::GraphInfo> Get(absl::string_view hex);
 
@@ -99,14 +100,14 @@ class GraphStore {
     std::string encoding;
     std::string notes;  // likewise
     std::string notes_by;
-    // By tenant that holds it.
+    // By the tenant that holds it.
     std::map<std::string, Found, std::less<>> found;
     bool shared = false;  // several tenants have defined it
-    // What it shows by itself, once it is shared; without `meaning`, which
-    // Get() finds again.
+    // What the graph shows by itself, once it is shared; without `meaning`,
+    // which Get() finds again.
     Found shown;
 
-    // What it counts for a tenant that holds it.
+    // Bytes that a tenant that holds it is charged.
     uint64_t BytesFor(absl::string_view tenant) const {
       const auto own = found.find(tenant);
       return encoding.size() +
@@ -123,7 +124,7 @@ class GraphStore {
   // By fingerprint in hex.
   using Entries = std::map<std::string, Entry, std::less<>>;
 
-  // What is to be looked for in a structure.
+  // What the analysis searches in a graph.
   struct Unknown {
     bool own = false;    // something of what it is to the tenant
     bool shown = false;  // what it shows by itself
@@ -139,12 +140,12 @@ class GraphStore {
   static Found ToFound(const srg::Structure& structure,
                        const semantics::Meaning& meaning,
                        const v1::GraphMeaning& message);
-  // What is known without asking whose it is.
+  // Describes what is known of the graph whichever tenant asks.
   static const Found* ShownOf(const Entry& entry);
-  // What it counts for its holders has changed.
+  // Updates what its holders are charged.
   void CountAnew(Entry* entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void DropNotes(Entry* entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Until the size fits again.
+  // Removes graphs until the size fits again.
   void MakeRoom() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Copies what is serialised, with what is `shown`, and whether it is shared.
   absl::StatusOr<v1::GraphInfo> Find(absl::string_view hex, Entry* copy);
@@ -156,7 +157,7 @@ class GraphStore {
   Entries entries_ ABSL_GUARDED_BY(mu_);
   TenantOrder<Entry> order_ ABSL_GUARDED_BY(mu_);
   uint64_t bytes_ ABSL_GUARDED_BY(mu_) = 0;
-  // Of the graph that was new last.
+  // The number of the newest graph.
   uint64_t ordinal_ ABSL_GUARDED_BY(mu_) = 0;
 };
 

@@ -117,7 +117,7 @@ void ReadEach(const State& state, absl::string_view prefix,
        entry != state.end() && absl::StartsWith(entry->first, prefix);
        ++entry) {
     if (read(*entry)) continue;
-    log::Warning("what was learnt cannot be read: it is learnt again",
+    log::Warning("tuning cache entry is unreadable; left out",
                  {{"key", entry->first}});
   }
 }

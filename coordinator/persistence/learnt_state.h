@@ -1,4 +1,4 @@
-// What a WorkTable learnt, as it outlives the process, by the keys of
+// Encodes the tuning cache of a WorkTable, by the keys of
 // coordinator_state.proto.
 #ifndef COORDINATOR_PERSISTENCE_LEARNT_STATE_H_
 #define COORDINATOR_PERSISTENCE_LEARNT_STATE_H_
@@ -13,8 +13,9 @@ namespace djinn::coordinator {
 std::map<std::string, std::string> EncodeLearnt(
     const WorkTable::Learnt& learnt);
 
-// Of a state that has other entries, too. What cannot be read, or was counted
-// in another way, is left out with a line in the log: it is learnt again.
+// Decodes the tuning cache out of a state that has other entries, too. Leaves
+// out, with a line in the log, what cannot be read or was counted in another
+// way.
 WorkTable::Learnt DecodeLearnt(const std::map<std::string, std::string>& state);
 
 }  // namespace djinn::coordinator

@@ -256,7 +256,8 @@ void RestoreAccounts(ClusterState& state, const Saved& saved)
 void RestoreSession(ClusterState& state, const std::string& id,
                     const v1::StoredSession& stored)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
-  // The workers of a session without tenant are told when they report it.
+  // The workers of a session without tenant are told to drop it when they
+  // report it.
   if (state.tenants->Find(stored.tenant()) == nullptr) return;
   Session session;
   session.id = id;
@@ -273,7 +274,7 @@ void RestoreSession(ClusterState& state, const std::string& id,
     session.devices.kept =
         Session::Kept{session.devices.epoch, session.devices.bound};
   }
-  // Its client has as long as after any break.
+  // The client has as much time as after any break.
   session.state = v1::SessionInfo::DETACHED;
   session.deadline = state.clock->Monotonic() + state.config.session_timeout;
   state.sessions.Add(std::move(session));

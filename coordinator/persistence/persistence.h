@@ -1,4 +1,4 @@
-// What outlives the process.
+// Saves and restores cluster state.
 #ifndef COORDINATOR_PERSISTENCE_PERSISTENCE_H_
 #define COORDINATOR_PERSISTENCE_PERSISTENCE_H_
 

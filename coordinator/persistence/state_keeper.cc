@@ -131,9 +131,9 @@ void StateKeeper::Note(const absl::Status& status) {
   // Once for each kind of trouble.
   if (failure != failure_) {
     if (status.ok()) {
-      log::Info("the state is written again");
+      log::Info("the state is saved again");
     } else {
-      log::Error("the state cannot be written", {{"status", status}});
+      log::Error("cannot save the state", {{"status", status}});
     }
   }
   failure_ = std::move(failure);
@@ -145,16 +145,16 @@ std::string StateKeeper::failure() const {
 }
 
 void StateKeeper::Collect(Exposition* out) const {
-  out->Gauge("djinn_coordinator_leader", "1 while this process decides.", 1);
+  out->Gauge("djinn_coordinator_leader", "1 while this process is the leader.",
+             1);
   out->Gauge("djinn_coordinator_term",
-             "Grows with every process that had the store.",
+             "Leader term; grows with every process that acquires the store.",
              static_cast<double>(term_));
   out->Counter("djinn_coordinator_leader_transitions_total",
-               "How often another process came to decide.",
-               static_cast<double>(term_));
+               "Changes of the leader.", static_cast<double>(term_));
   writes_.Collect(out);
   out->Histogram("djinn_store_write_duration_seconds",
-                 "How long writes that succeeded took.", durations_);
+                 "Time of successful writes to the store.", durations_);
 }
 
 }  // namespace djinn::coordinator

@@ -219,7 +219,7 @@ Reactor* GrpcAdminService::ExplainRun(Context* context,
     reactor->Finish(ToGrpcStatus(status));
     return reactor;
   }
-  // As in ListRuns().
+  // gRPC keeps these as in ListRuns().
   runs::Explain(
       *cluster_, *request,
       [reactor, out](absl::StatusOr<v1::RunExplanation> explanation) {

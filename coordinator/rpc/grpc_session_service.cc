@@ -22,6 +22,7 @@
 #include "coordinator/cluster/requests.h"
 #include "coordinator/cluster/sessions.h"
 #include "coordinator/rpc/stream_reactor.h"
+#include "coordinator/tables/cluster_limits.h"
 #include "coordinator/tables/violation.h"
 
 namespace djinn::coordinator {
@@ -30,16 +31,16 @@ namespace {
 using Request = v1::SessionRequest;
 using Response = v1::SessionResponse;
 
-// Of a message without a structure: the largest, a lease request with all its
-// hints, or an outcome with its error, have a few thousand.
+// The limit of a message without a graph: the largest, a lease request with all
+// its hints or an outcome with its error, have a few thousand bytes.
 constexpr size_t kMaxMessageBytes = 64 << 10;
-// Of one with a structure and its notes. The caps on structures bound counts
-// and not bytes: by them alone one might have gigabytes. A kilobyte for each of
-// the most nodes there may be is several times what nodes have.
+// The limit of a message with a graph and its notes. The other limits of graphs
+// bound counts and not bytes. A kilobyte for each of the most nodes is several
+// times what nodes need.
 constexpr size_t kMaxStructureBytes = 4 << 20;
 
-// Whether the message begins with a structure, as one written in the order of
-// its fields does.
+// Returns whether the message begins with a graph, as one written in the order
+// of its fields does.
 bool BeginsWithStructure(const grpc::ByteBuffer& bytes) {
   constexpr uint8_t kTag = Request::kStructureFieldNumber << 3 | 2;
   std::vector<grpc::Slice> slices;
@@ -137,18 +138,18 @@ class AttachReactor : public StreamReactor<Request, Response>,
     }
   }
 
-  // The structure is not taken in: what is lost is what it would have taught.
+  // Leaves the graph out: placement does not learn from it.
   void LeaveOut(const absl::Status& why) {
     cluster_->metrics.CountRejection(tenant_->name, why);
     if (std::exchange(left_out_, true)) return;
-    log::Warning("structures are left out",
+    log::Warning("graphs are left out of learning",
                  {{"session", log::ShortId(id_->owner)},
                   {"tenant", tenant_->name},
                   {"error", why}});
   }
 
   absl::StatusOr<Then> TakeStructure(Request* request) {
-    // On the intake's thread, once the stream goes on: a plan takes time.
+    // Runs on the intake's thread after the stream goes on: a plan takes time.
     std::function<void(const v1::Structure&, const std::string&)> answer =
         [](const v1::Structure&, const std::string&) {};
     if (request->has_stages()) {
@@ -186,10 +187,9 @@ class AttachReactor : public StreamReactor<Request, Response>,
         ReadOn();
         answer(structure, *fingerprint);
       } else {
-        log::Warning("structure refused",
-                     {{"session", log::ShortId(id_->owner)},
-                      {"tenant", tenant_->name},
-                      {"error", fingerprint.status()}});
+        log::Warning("graph refused", {{"session", log::ShortId(id_->owner)},
+                                       {"tenant", tenant_->name},
+                                       {"error", fingerprint.status()}});
         End(fingerprint.status());
       }
     };
@@ -224,14 +224,14 @@ class AttachReactor : public StreamReactor<Request, Response>,
   // The structures that this stream defined.
   const std::shared_ptr<semantics::Program> program_ =
       std::make_shared<semantics::Program>();
-  // Written once, under mu_, by the thread that reads; so that thread, and
-  // those it leads to, may read it without.
+  // Written once, under mu_, by the thread that reads; that thread, and those
+  // that it starts, may read it without the lock.
   std::optional<StreamId> id_;
   bool open_ = false;
   // LeaveOut() was called. Only the thread that reads uses it.
   bool left_out_ = false;
-  // What the cluster says of a session it no longer knows is not for a client
-  // that closed it.
+  // A client that closed its session must not be told that the cluster does not
+  // know it.
   bool closing_ ABSL_GUARDED_BY(mu_) = false;
 };
 

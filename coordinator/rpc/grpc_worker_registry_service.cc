@@ -64,7 +64,7 @@ class SynchronizeReactor
   // Written once, under mu_, by the thread that reads.
   std::optional<StreamId> id_;
   bool joined_ = false;
-  // As the first message says.
+  // Set by the first message.
   std::string worker_id_;
 };
 

@@ -88,7 +88,7 @@ class ActivityStream : public grpc::ServerWriteReactor<IsActiveResponse> {
   void OnCancel() override {
     MutexLock lock(&mu_);
     cancelled_ = true;
-    // Of no effect when none is set.
+    // Has no effect when none is set.
     alarm_.Cancel();
   }
 

@@ -41,7 +41,7 @@ class GrpcScalerService
       const externalscaler::GetMetricsRequest* request,
       externalscaler::GetMetricsResponse* out) override;
 
-  // At a time. Each of them looks at all leases, while nobody else can.
+  // Streams at a time. Each of them reads all leases under the cluster's lock.
   static constexpr int kMaxStreams = 64;
 
  private:

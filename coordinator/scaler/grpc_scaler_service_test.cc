@@ -7,6 +7,7 @@
 #include "common/mutex.h"
 #include "common/net/grpc_status.h"
 #include "common/net/server.h"
+#include "coordinator/cluster/cluster.h"
 #include "coordinator/cluster/placement/demand_meter.h"
 #include "coordinator/cluster/sessions.h"
 #include "coordinator/cluster/workers.h"

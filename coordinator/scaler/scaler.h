@@ -1,5 +1,5 @@
-// What KEDA's external scaler answers: demand in devices, of one phase or of
-// all, and how many devices of demand a worker should have.
+// Answers KEDA's external scaler: demand in devices, of one phase or of all,
+// and how many devices of demand a worker should have.
 //
 // A ScaledObject's metadata may say
 //   phase: llm_decode           all phases together otherwise
@@ -34,7 +34,7 @@ class Scaler {
   // Errors of all: InvalidArgument (BAD_SCALED_OBJECT) for metadata that says
   // what it should not; of those that look at the demand, its own.
 
-  // Whether there is demand, or state to keep.
+  // Returns whether there is demand, or state to keep.
   absl::StatusOr<bool> IsActive(
       const externalscaler::ScaledObjectRef& object) const;
   absl::StatusOr<externalscaler::GetMetricSpecResponse> Spec(
@@ -44,7 +44,7 @@ class Scaler {
       const externalscaler::GetMetricsRequest& request) const;
 
  private:
-  // What the metadata says.
+  // The parsed metadata.
   struct Wish {
     // Absent: all.
     std::optional<size_t> phase;

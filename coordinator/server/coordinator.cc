@@ -8,6 +8,7 @@
 #include "common/metrics/process_metrics.h"
 #include "common/status_macros.h"
 #include "coordinator/admin/scrape.h"
+#include "coordinator/cluster/cluster.h"
 #include "coordinator/cluster/placement/demand_meter.h"
 #include "coordinator/persistence/memory_store.h"
 #include "coordinator/persistence/persistence.h"
@@ -16,7 +17,7 @@
 namespace djinn::coordinator {
 namespace {
 
-// How long streams may take to hear why they end.
+// How long streams have to end after they were told why.
 constexpr absl::Duration kStopGrace = absl::Seconds(1);
 // No time-out needs to take effect more precisely.
 constexpr absl::Duration kMaxTick = absl::Milliseconds(200);
@@ -115,9 +116,10 @@ absl::Status Coordinator::StartMonitoring() {
       [this](Exposition* out) { reloader_.Collect(out); },
       [this](Exposition* out) {
         const GraphStore::Stats stats = graphs_.stats();
-        out->Gauge("djinn_graphs", "Structures kept.",
+        out->Gauge("djinn_graphs", "Graphs in the graph store.",
                    static_cast<double>(stats.graphs));
-        out->Gauge("djinn_graph_store_bytes", "What they take.",
+        out->Gauge("djinn_graph_store_bytes",
+                   "Bytes of the graphs in the graph store.",
                    static_cast<double>(stats.bytes));
       }};
   options.readiness = [this] {
@@ -143,7 +145,7 @@ void Coordinator::Stop() {
   if (server_ == nullptr) return;
   coordinator::Stop(*cluster_);
   server_->Shutdown(kStopGrace);
-  // Its streams go on for ever: they get no grace.
+  // The scaler's streams never end by themselves: they get no grace.
   if (scaler_server_ != nullptr) {
     scaler_server_->Shutdown(absl::ZeroDuration());
   }
@@ -160,7 +162,8 @@ void Coordinator::TickUntilStopped() {
     coordinator::Tick(*cluster_);
     if (const absl::Duration left_out = clock_.TakeLeftOut();
         left_out > absl::ZeroDuration()) {
-      log::Warning("stood still: nobody is late for that", {{"for", left_out}});
+      log::Warning("process was suspended; deadlines extended",
+                   {{"for", left_out}});
     }
   }
 }

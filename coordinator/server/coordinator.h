@@ -47,9 +47,9 @@ class Coordinator {
   Coordinator(const Coordinator&) = delete;
   Coordinator& operator=(const Coordinator&) = delete;
 
-  // Where clients and workers reach it.
+  // The address at which clients and workers reach it.
   const std::string& address() const { return server_->address(); }
-  // Where its monitoring port is; empty when none is configured.
+  // The address of its monitoring port; empty: none is configured.
   std::string monitoring_address() const {
     return monitoring_ == nullptr ? "" : monitoring_->address();
   }
@@ -69,7 +69,7 @@ class Coordinator {
   absl::Status StartScaler();
 
   const Config config_;
-  // How often the cluster is ticked.
+  // The interval of Tick().
   const absl::Duration period_;
   RunningClock clock_;
   Tenants tenants_;
@@ -93,7 +93,7 @@ class Coordinator {
   CondVar stopped_;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   std::thread ticker_;
-  // Last: it looks at all the others. Null when none is configured.
+  // Declared last, as it reads all the others. Null when none is configured.
   std::unique_ptr<MonitoringServer> monitoring_;
 };
 

@@ -13,9 +13,13 @@
 #include "common/net/channel_options.h"
 #include "common/net/grpc_status.h"
 #include "common/version.h"
+#include "coordinator/admin/explain.h"
 #include "coordinator/admin/scrape.h"
 #include "coordinator/admin/views.h"
+#include "coordinator/cluster/cluster.h"
+#include "coordinator/cluster/requests.h"
 #include "coordinator/cluster/sessions.h"
+#include "coordinator/cluster/workers.h"
 #include "coordinator/tables/run_inquiries.h"
 #include "coordinator/testing/testing.h"
 #include "gmock/gmock.h"
@@ -359,21 +363,21 @@ TEST_F(CoordinatorTest, WhatWasLearntIsInTheStateFile) {
       state.set_price_per_hour(price);
       state.mutable_speed()->set_flops_per_second(speed);
       state.mutable_speed()->set_bytes_per_second(1e12);
-      ASSERT_TRUE(coordinator_->cluster()
-                      ->Join(state, std::make_shared<SilentWaker>())
+      ASSERT_TRUE(workers::Join(*coordinator_->cluster(), state,
+                                std::make_shared<SilentWaker>())
                       .ok());
     }
   };
   const auto place = [&] {
     const StreamId session = *open();
-    EXPECT_TRUE(coordinator_->cluster()
-                    ->RequestLease(session, TestLeaseRequest(0))
+    EXPECT_TRUE(requests::Request(*coordinator_->cluster(), session,
+                                  TestLeaseRequest(0))
                     .ok());
-    const std::string worker_id = coordinator_->cluster()
-                                      ->ExplainSession(session.owner)
-                                      ->devices(0)
-                                      .decision()
-                                      .worker_id();
+    const std::string worker_id =
+        explain::ExplainSession(*coordinator_->cluster(), session.owner)
+            ->devices(0)
+            .decision()
+            .worker_id();
     sessions::Close(*coordinator_->cluster(), session);
     return worker_id;
   };

@@ -19,23 +19,23 @@ class RunningClock : public Clock {
   // `clock` must outlive it.
   RunningClock(Clock* clock, absl::Duration max_step);
 
-  // As the clock's, nothing left out.
+  // Returns the wall time, from which nothing is left out.
   absl::Time Now() override;
   absl::Duration Monotonic() override;
   void Wait(CondVar* signal, Mutex* mu, absl::Duration timeout) override
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
 
-  // What was left out since the last call.
+  // Returns the time that was left out since the last call.
   absl::Duration TakeLeftOut();
 
  private:
   Clock* const clock_;
   const absl::Duration max_step_;
   Mutex mu_;
-  // When somebody looked last, by the clock.
+  // The clock's time of the last call.
   absl::Duration last_ ABSL_GUARDED_BY(mu_);
   absl::Duration left_out_ ABSL_GUARDED_BY(mu_);
-  // Of that, what TakeLeftOut() has returned.
+  // The part that TakeLeftOut() has returned.
   absl::Duration taken_ ABSL_GUARDED_BY(mu_);
 };
 

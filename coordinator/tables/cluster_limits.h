@@ -1,4 +1,4 @@
-// How much a session may have or say at once.
+// Limits on what a session may have or say at once.
 #ifndef COORDINATOR_TABLES_CLUSTER_LIMITS_H_
 #define COORDINATOR_TABLES_CLUSTER_LIMITS_H_
 
@@ -9,7 +9,7 @@ namespace djinn::coordinator {
 inline constexpr uint32_t kMaxVirtualDevices = 64;
 // Workers that one of them spans.
 inline constexpr uint32_t kMaxMembers = 16;
-// As LeaseRequest.contents in session.proto says.
+// The limit of LeaseRequest.contents in session.proto.
 inline constexpr int kMaxContentHints = 64;
 
 }  // namespace djinn::coordinator

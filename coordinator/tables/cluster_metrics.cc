@@ -16,8 +16,8 @@ void ClusterMetrics::Collect(Exposition* out) {
   recoveries.Collect(out);
   const auto took = [&](const char* kind, const DurationHistogram& durations) {
     out->Histogram("djinn_recovery_duration_seconds",
-                   "From a peer's going away until it was taken up again.",
-                   durations, {{"kind", kind}});
+                   "Time from the loss of a peer until it was back.", durations,
+                   {{"kind", kind}});
   };
   took("session_attached_again", attached_again);
   took("worker_restarted", worker_restarts);
@@ -25,11 +25,11 @@ void ClusterMetrics::Collect(Exposition* out) {
   preemptions.Collect(out);
   returned_leases.Collect(out);
   out->Histogram("djinn_migration_pause_seconds",
-                 "How long a program's calls waited for its virtual device to "
-                 "be at another worker.",
+                 "Time that a program's calls waited for a migration of its "
+                 "virtual device.",
                  migration_pauses);
   out->Histogram("djinn_scheduling_decision_seconds",
-                 "Time to choose a worker, or to find none.", decisions);
+                 "Time of a placement decision.", decisions);
 }
 
 }  // namespace djinn::coordinator

@@ -1,5 +1,4 @@
-// What the cluster counts for its operators, besides the state that it has
-// anyway.
+// Counters for operators, besides the state that the cluster has anyway.
 #ifndef COORDINATOR_TABLES_CLUSTER_METRICS_H_
 #define COORDINATOR_TABLES_CLUSTER_METRICS_H_
 
@@ -24,26 +23,27 @@ struct ClusterMetrics {
   TenantLabels tenants;
   DurationHistogram decisions{absl::Microseconds(10)};
   LabelledCounter attempts{"djinn_scheduling_attempts_total",
-                           "Tries to find a worker for a virtual device.",
+                           "Attempts to place a virtual device, by result.",
                            {"result"}};
   LabelledCounter rejections{"djinn_rejections_total",
                              "Requests refused, by error reason.",
                              {"tenant", "reason"}};
   LabelledCounter preemptions{
       "djinn_preemptions_total",
-      "Leases that ended for others to have their quota.",
+      "Leases that ended because their quota was taken back.",
       {"preemptor_tenant", "victim_tenant", "reason"}};
   LabelledCounter migrations{"djinn_migrations_total",
-                             "Ways of virtual devices to other workers.",
+                             "Virtual device migrations, by reason and result.",
                              {"reason", "result"}};
   LabelledCounter returned_leases{
-      "djinn_returned_leases_total", "Leases that clients gave back.", {"why"}};
+      "djinn_returned_leases_total", "Leases that clients returned.", {"why"}};
   DurationHistogram migration_pauses{absl::Milliseconds(1)};
-  LabelledCounter recoveries{"djinn_recoveries_total",
-                             "Peers lost, and what was taken up again.",
-                             {"kind"}};
-  // From a peer's going away, as far as that was seen, until it was there
-  // again: sessions' clients, and workers that restarted.
+  LabelledCounter recoveries{
+      "djinn_recoveries_total",
+      "Lost and recovered peers, leases and sessions, by kind.",
+      {"kind"}};
+  // Time from when a peer was last seen until it was back: sessions' clients,
+  // and workers that restarted.
   DurationHistogram attached_again;
   DurationHistogram worker_restarts;
 };

@@ -1,4 +1,4 @@
-// What ran lately, for operators who play it again.
+// Keeps the latest jobs, for operators who play them again.
 //
 // Keeps the newest jobs. Not thread-safe: the cluster's lock guards it.
 #ifndef COORDINATOR_TABLES_JOB_RECORDER_H_

@@ -28,7 +28,7 @@ bool LeaseKeys::Update(absl::Time now, uint64_t next_save) {
     Key key = {
         LeaseSigner::FromSeed(random_->Bytes(LeaseSigner::kSeedBytes)).value(),
         now, next_save};
-    log::Info("leases are signed with a new key", {{"key", key.signer.id()}});
+    log::Info("new lease signing key in use", {{"key", key.signer.id()}});
     Learn(key);
     keys_.push_back(std::move(key));
     changed = true;

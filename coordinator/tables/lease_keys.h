@@ -1,9 +1,9 @@
-// The keys that leases are signed with: the current one and the one before it.
+// Keeps the keys that sign leases: the current one and the one before it.
 //
-// A key signs for its lifetime; then another one takes over, once it is kept:
-// what it signed would mean nothing to the next process without it. The old one
-// is retired when every lease that it signed has been issued again or has
-// expired. Workers are told of all three kinds with every message.
+// A key signs for its lifetime; then another one takes over, once it is saved:
+// the next process could not verify its signatures otherwise. The old one is
+// retired when every lease that it signed has been issued again or has expired.
+// Workers are told of all three kinds with every message.
 //
 // Not thread-safe; reads no clock.
 #ifndef COORDINATOR_TABLES_LEASE_KEYS_H_
@@ -26,7 +26,7 @@ class LeaseKeys {
  public:
   struct Key {
     LeaseSigner signer;
-    // When it began to sign; now, as long as it is not kept.
+    // When it began to sign; the current time, as long as it is not saved.
     absl::Time since;
     // The first save that has it; 0: an earlier process kept it.
     uint64_t save = 0;
@@ -52,11 +52,13 @@ class LeaseKeys {
   const std::deque<Key>& keys() const { return keys_; }
   void List(v1::DesiredState* desired) const;
 
-  // Whether one of these keys, or one retired by this process, has the id.
+  // Returns whether one of these keys, or one retired by this process, has the
+  // id.
   bool Knows(const std::string& key_id) const {
     return verifier_.Knows(key_id);
   }
-  // As LeaseVerifier::Verify(), by the keys that Knows() knows.
+  // Verifies a lease as LeaseVerifier::Verify() does, by the keys that Knows()
+  // knows.
   absl::StatusOr<v1::LeaseClaims> Verify(const v1::SignedLease& lease) const {
     return verifier_.Verify(lease);
   }

@@ -29,14 +29,14 @@ namespace djinn::coordinator {
 struct KeptDecision {
   // Null when there was none.
   std::shared_ptr<const scheduler::Decision> decision;
-  // Who asked for its policy: "request", "session", "tenant" or "cluster".
+  // What set its policy: "request", "session", "tenant" or "cluster".
   const char* policy_source = "";
   // Monotonic.
   absl::Duration time;
 };
 
-// One worker of a virtual device: the first or only one, or another that the
-// device spans.
+// Names one replica of a virtual device: the first or only one, or another one
+// of a multi-worker device.
 struct MemberId {
   uint32_t virtual_device = 0;
   uint32_t member = 0;
@@ -54,7 +54,7 @@ struct Lease {
   // The newest, and which one it is; none before it is first listed. Secret.
   v1::SignedLease issue;
   uint64_t issue_number = 0;
-  // When the next one is due; at once when something in it has changed.
+  // When the next issue is due; at once when something in it has changed.
   absl::Time reissue_time = absl::InfinitePast();
   std::string session_id;
   std::string tenant;
@@ -64,12 +64,12 @@ struct Lease {
   uint64_t incarnation = 0;
   v1::SessionLimits limits;
   v1::TenantLimits tenant_limits;
-  // What it takes of its tenant's quota.
+  // The part of its tenant's quota that it holds.
   scheduler::Amounts quota = {};
   std::string placement_reason;
   // Null when it was adopted.
   KeptDecision decision;
-  // What the session said that it would upload and the worker does not have.
+  // Bytes that the session announced and the worker does not have.
   uint64_t promised_bytes = 0;
   // Monotonic.
   absl::Duration created;
@@ -107,9 +107,9 @@ class LeaseTable {
   // The virtual device has several workers, or is about to.
   bool Spans(const std::string& session_id, uint32_t virtual_device) const;
   size_t CountOfWorker(const std::string& worker_id) const;
-  // Of the worker's, those with promised bytes.
+  // Returns the worker's leases with promised bytes.
   std::vector<Lease*> PromisingOfWorker(const std::string& worker_id) const;
-  // What it promised counts no more.
+  // Stops counting the promised bytes of the lease.
   void EndPromise(Lease* lease);
   const std::map<std::string, std::unique_ptr<Lease>>& all() const {
     return leases_;
@@ -123,7 +123,7 @@ class LeaseTable {
   Index by_session_;
   Index by_worker_;
   Index by_tenant_;
-  // By worker: those with promised bytes.
+  // By worker: leases with promised bytes.
   Index promising_;
 };
 

@@ -15,7 +15,7 @@
 
 namespace djinn::coordinator {
 
-// Which part of a list is asked for; everything by default.
+// The part of a list that is asked for; everything by default.
 struct PageRange {
   // Exclusive; empty for the list's beginning. No key is empty.
   std::string after;
@@ -33,8 +33,8 @@ struct Page {
 inline constexpr size_t kDefaultPageSize = 100;
 inline constexpr size_t kMaxPageSize = 1000;
 
-// What a List request asks for. `list` names the list: tokens of another one
-// are refused. InvalidArgument (PAGE_SIZE_NEGATIVE, PAGE_TOKEN_MALFORMED).
+// Parses the range of a List request. `list` names the list: tokens of another
+// one are refused. InvalidArgument (PAGE_SIZE_NEGATIVE, PAGE_TOKEN_MALFORMED).
 absl::StatusOr<PageRange> ParsePageRange(absl::string_view list,
                                          int32_t page_size,
                                          const std::string& page_token);

@@ -1,5 +1,6 @@
-// Tenants of which nobody gets a new lease, because an operator stopped their
-// queues; also such as are not configured any more, since they may come again.
+// Tenants whose queues an operator stopped: none of their requests gets a
+// lease. Includes tenants that are not configured any more, since they may come
+// again.
 //
 // Not thread-safe: the cluster's lock guards it.
 #ifndef COORDINATOR_TABLES_QUEUE_STOPS_H_
@@ -25,8 +26,8 @@ class QueueStops {
     absl::Time since;
   };
 
-  // One that is stopped stays so since when it was; whether it drains is as it
-  // is said now.
+  // Stops the queue. A queue that is stopped keeps its time; whether it drains
+  // changes.
   void Add(const std::string& tenant, bool drain, absl::Time now);
   // False when it was not there.
   bool Remove(absl::string_view tenant);
@@ -35,7 +36,7 @@ class QueueStops {
   // By tenant.
   const std::map<std::string, Stop, std::less<>>& all() const { return stops_; }
 
-  // For operators, and to outlive the process.
+  // Describes the stop to operators, and encodes it to be saved.
   static v1::QueueStop Describe(const Stop& stop);
   static v1::StoredQueue Save(const Stop& stop);
   void Restore(const std::string& tenant, const v1::StoredQueue& stored);
@@ -44,9 +45,9 @@ class QueueStops {
   std::map<std::string, Stop, std::less<>> stops_;
 };
 
-// What requests of such a tenant wait for: Unavailable (QUEUE_STOPPED).
+// Returns what requests of such a tenant wait for: Unavailable (QUEUE_STOPPED).
 absl::Status QueueStopped(const std::string& tenant);
-// What an operator does about it.
+// What an operator can do about it.
 std::string ResumeCommand(absl::string_view tenant);
 
 }  // namespace djinn::coordinator

@@ -11,11 +11,11 @@
 namespace djinn::coordinator {
 namespace {
 
-// Of one report, which answers every question once.
+// The most answers in one report, which answers every question once.
 constexpr int kMaxAnswers = static_cast<int>(RunInquiries::kMost);
-// Of one session at one worker.
+// The most leases of one session at one worker.
 constexpr int kMaxLeases = 1024;
-// Of one lease: many more than a worker keeps.
+// The most runs of one lease: many more than a worker keeps.
 constexpr int kMaxRuns = 64;
 constexpr int kMaxParts = 64;
 constexpr size_t kMaxText = 4096;
@@ -73,7 +73,7 @@ absl::Status WorkerSilent(const std::string& worker_id) {
       absl::StatusCode::kDeadlineExceeded, "WORKER_SILENT",
       absl::StrCat("worker ", worker_id, " was asked and has not answered for ",
                    absl::FormatDuration(RunInquiries::kPatience),
-                   ": it is of an older build, busy, or about to be lost"),
+                   ": it is busy or about to be lost"),
       {{"worker", worker_id}});
 }
 
@@ -171,7 +171,7 @@ bool RunInquiries::Take(const std::string& worker_id,
                         const v1::WorkerState& report, Wakes* wakes) {
   for (const v1::RunsAnswer& answer : report.runs_answers()) {
     const auto found = inquiries_.find(answer.question_id());
-    // Another worker's, or one that was given up meanwhile.
+    // The question is another worker's, or was given up meanwhile.
     if (found == inquiries_.end() || !found->second->Awaits(worker_id)) {
       continue;
     }

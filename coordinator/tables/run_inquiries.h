@@ -1,5 +1,5 @@
-// What operators wait to hear of sessions' runs: which workers are asked, what
-// they have answered, and when that is given up.
+// Inquiries of operators about sessions' runs: which workers are asked, what
+// they have answered, and when an inquiry is given up.
 //
 // An inquiry is for one session and asks all workers that it names, once each.
 // It ends with the last answer, or at its deadline, whichever is first; then
@@ -32,7 +32,7 @@ class RunInquiries {
  public:
   // Operators that wait at a time.
   static constexpr size_t kMost = 64;
-  // How long workers have to answer, as ListRuns says.
+  // How long workers have to answer, as ListRuns documents.
   static constexpr absl::Duration kPatience = absl::Seconds(3);
 
   // By worker id; a failure is Unavailable (WORKER_LOST), DeadlineExceeded
@@ -51,16 +51,16 @@ class RunInquiries {
   // texts that are too long.
   static absl::Status Check(const v1::WorkerState& report);
 
-  // Asks these. Whoever is not connected counts as having failed; if none is,
-  // all of it is over. ResourceExhausted (TOO_MANY_QUESTIONS); then `done` is
-  // not called.
+  // Asks the workers. A worker that is not connected counts as having failed;
+  // if none is connected, the inquiry is over. ResourceExhausted
+  // (TOO_MANY_QUESTIONS); then `done` is not called.
   absl::Status Ask(std::string session_id, const std::vector<Asked>& workers,
                    absl::Duration now, Done done, Wakes* wakes);
 
   // Adds what the worker is asked.
   void List(const std::string& worker_id, v1::DesiredState* desired) const;
-  // Takes what the report answers. Whether it answers anything, of which the
-  // worker should be told that nobody asks any more.
+  // Takes the answers of a report. Returns whether it has any: the worker
+  // should be told then that the questions are answered.
   bool Take(const std::string& worker_id, const v1::WorkerState& report,
             Wakes* wakes);
   // Gives up those that have waited long enough; all.
@@ -73,7 +73,8 @@ class RunInquiries {
   class Inquiry;
   using Inquiries = std::map<uint64_t, std::shared_ptr<Inquiry>>;
 
-  // What is not answered failed for `why`. Returns the next one.
+  // Ends the inquiry: the workers that have not answered failed for `why`.
+  // Returns the next inquiry.
   template <typename Why>
   Inquiries::iterator Settle(Inquiries::iterator inquiry, Why why,
                              Wakes* wakes);

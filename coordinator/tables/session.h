@@ -47,7 +47,7 @@ struct PendingLease {
   absl::Status obstacle;
   // In the wait queue; 0: it is not there.
   scheduler::WaitingLine::Ticket ticket = 0;
-  // As LeaseRequest.placement_policy.
+  // The policy of LeaseRequest.placement_policy.
   std::string policy;
   // The last one.
   KeptDecision decision;
@@ -60,7 +60,7 @@ struct PendingLease {
     std::vector<std::string> session_ids;
   };
   Room room;
-  // When what could be taken back for it may be, if that waits for time.
+  // When quota may be taken back for it, if that waits for time.
   std::string put_off;
   // Monotonic: room to take back, and quota that was put off, are not searched
   // before.

@@ -16,7 +16,7 @@ bool Session::MayLog(absl::Duration now) {
     return false;
   }
   if (pace.unlogged_events > 0) {
-    log::Info("lines about a session were left out",
+    log::Info("log lines about a session were suppressed",
               {{"session", log::ShortId(id)},
                {"tenant", tenant},
                {"lines", std::exchange(pace.unlogged_events, 0)}});

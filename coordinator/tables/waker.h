@@ -1,4 +1,4 @@
-// How the cluster tells a stream that there may be something to send.
+// Wakes streams that may have something to send.
 #ifndef COORDINATOR_TABLES_WAKER_H_
 #define COORDINATOR_TABLES_WAKER_H_
 
@@ -17,7 +17,7 @@ struct StreamId {
   uint64_t stream = 0;
 };
 
-// Implemented by whoever owns a stream: it then asks the cluster for its next
+// Implemented by the owner of a stream, which then asks for the stream's next
 // message. One call may stand for many changes, and for none.
 class Waker {
  public:

@@ -1,9 +1,9 @@
-// What is known of work: of each structure's, of what programs did before, and
+// Keeps what is known of work: of each graph, of earlier runs of programs, and
 // how long devices really take for it.
 //
-// A structure is to each tenant what that one's own sessions showed it to be.
-// Where none is meant, what all tenants agree on counts that defined it, or
-// what it shows by itself.
+// A graph is to each tenant what the tenant's own sessions showed it to be.
+// Without a tenant, it is what all tenants that defined it agree on, or what it
+// shows by itself.
 //
 // Where there are more entries than the limits, the tenant with the most loses
 // what it told of least recently (common/tenant_order.h). Not thread-safe: the
@@ -33,10 +33,11 @@ namespace djinn::coordinator {
 
 using SharedWork = std::shared_ptr<const scheduler::Work>;
 
-// Of one phase, with the same caches. Null is of none, without any.
+// Returns whether both have the same phase and caches. Null has no phase and no
+// caches.
 bool AreAlike(const SharedWork& a, const SharedWork& b);
 
-// A map that its tenants share: each has its part of the entries.
+// A map that tenants share: each has its part of the entries.
 template <typename Value>
 class TenantMap {
  public:

@@ -16,19 +16,19 @@
 namespace djinn::coordinator {
 namespace {
 
-// Long enough for an operator to see that it was there.
+// Long enough for an operator to see that the worker was there.
 constexpr absl::Duration kForgetAfter = absl::Hours(1);
-// Of a Unix socket, a host with its port, an id: with room to spare. They are
-// listed to other workers, logged, and told to clients.
+// The limit of a socket's path, an address, an id, with room to spare. They are
+// listed to other workers, logged, and sent to clients.
 constexpr size_t kMaxText = 512;
 constexpr int kMaxCapabilities = 256;
-// Over which what devices do is averaged, and how much a report counts for the
-// time of a run.
+// The window over which the devices' work is averaged, and the weight of a
+// report in the time of a run.
 constexpr absl::Duration kWindow = absl::Minutes(1);
 constexpr double kRunWeight = 0.2;
 
-// What the device did since the report before. A worker's numbers may fall, if
-// it lies or its plan was made anew: then they say nothing.
+// Applies what the device did since the report before. A worker's numbers may
+// fall, if it lies or compiled its plan again: then they say nothing.
 void ApplyExecuted(const v1::ExecutionUse& executed, absl::Duration passed,
                    Worker* worker) {
   const absl::Duration busy =

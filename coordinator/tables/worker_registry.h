@@ -29,11 +29,12 @@ class WorkerRegistry {
  public:
   struct Joined {
     Worker* worker = nullptr;
-    // Another incarnation than the last time: it has forgotten everything.
+    // The worker has another incarnation than the last time: it has forgotten
+    // everything.
     bool restarted = false;
-    // Then: since that one's last report.
+    // If so: the time since that incarnation's last report.
     absl::Duration silence;
-    // The stream that the new one takes over from, if it was still open.
+    // The stream that the new one replaces, if it was still open.
     std::shared_ptr<Waker> replaced;
   };
 
@@ -78,14 +79,14 @@ class WorkerRegistry {
     }
   };
   using Workers = absl::btree_set<Worker*, ById>;
-  // Those whose last report has the graph, found without looking at the others.
+  // Returns the workers whose last report has the graph, in constant time.
   const Workers& WithGraph(const std::string& fingerprint) const;
-  // Those that hold a lease of the session by their reports, whatever tenant
-  // they say that it has.
+  // Returns the workers that hold a lease of the session by their reports,
+  // whatever tenant they report for it.
   const Workers& WithSession(const std::string& session_id) const;
 
  private:
-  // Of a report, what ran.
+  // Applies the runs of a report.
   void ApplyWork(const v1::WorkerState& report, absl::Duration now,
                  Worker* worker);
   void ForgetWork(Worker* worker);

@@ -43,13 +43,13 @@ class ClusterTest : public testing::Test {
  protected:
   ClusterTest() { Restart(); }
 
-  // Another coordinator process: nothing in memory.
+  // Starts another coordinator process, with nothing in memory.
   void Restart() {
     cluster_.reset();
     cluster_ = MakeCluster(&config_, &tenants_, &clock_, &random_);
   }
 
-  // What it knows is where another process would find it.
+  // Saves the state where another process would find it.
   void Keep() {
     persistence::Save(*cluster_);
     persistence::NoteKept(*cluster_);
@@ -84,7 +84,7 @@ class ClusterTest : public testing::Test {
     EXPECT_TRUE(next.ok()) << next.status();
     return next.ok() ? *next : std::nullopt;
   }
-  // The worker carries out what it is told: its next report holds the leases.
+  // Has the worker apply what it is told: its next report holds the leases.
   void CarryOut(const StreamId& id, v1::WorkerState* state) {
     const std::optional<v1::DesiredState> desired = Desired(id);
     if (!desired.has_value()) return;
@@ -134,7 +134,7 @@ class ClusterTest : public testing::Test {
     return next.has_value() ? next->granted().lease() : v1::Lease();
   }
 
-  // Of the first session that the worker holds.
+  // Returns the lease of the first session that the worker holds.
   static std::string LeaseId(const v1::WorkerState& state) {
     return UncheckedClaims(state.sessions(0).lease()).lease_id();
   }

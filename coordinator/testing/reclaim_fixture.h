@@ -7,6 +7,11 @@
 
 #include "common/metrics/exposition.h"
 #include "common/net/proto_duration.h"
+#include "coordinator/admin/explain.h"
+#include "coordinator/admin/scrape.h"
+#include "coordinator/cluster/requests.h"
+#include "coordinator/cluster/tenants.h"
+#include "coordinator/cluster/workers.h"
 #include "coordinator/testing/cluster_fixture.h"
 #include "gtest/gtest.h"
 
@@ -69,7 +74,7 @@ class ClusterReclaimTest : public ClusterTest {
         ToProtoDuration(device_time);
     EXPECT_EQ(workers::Report(*cluster_, worker_, w0_), absl::OkStatus());
   }
-  // The worker drops what it is told to, and has so much free then.
+  // Has the worker drop what it is told to, and report so many free bytes.
   void DropAndReport(uint64_t free_bytes) {
     w0_.set_free_bytes(free_bytes);
     CarryOut(worker_, &w0_);

@@ -128,7 +128,7 @@ TEST_F(StandstillTest, SessionsGoOnThroughItAndAfterIt) {
 
   EXPECT_TRUE(Eventually([&] {
     return absl::StrContains(ReadAll(cluster_->coordinator_log()),
-                             "stood still");
+                             "process was suspended");
   }));
   const AdminClient admin(cluster_->coordinator_address(),
                           cluster_->admin_token_file());

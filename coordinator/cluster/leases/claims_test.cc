@@ -5,6 +5,7 @@
 
 #include "coordinator/admin/explain.h"
 #include "coordinator/admin/views.h"
+#include "coordinator/cluster/cluster.h"
 #include "coordinator/cluster/requests.h"
 #include "coordinator/cluster/sessions.h"
 #include "coordinator/cluster/tenants.h"

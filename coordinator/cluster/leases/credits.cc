@@ -108,7 +108,7 @@ void AdvanceRates(ClusterState& state, Wakes* wakes) {
     waiting.push_back(lease.get());
     const CreditLedger::Account* const account = state.billing.ledger.Find(id);
     if (account == nullptr) continue;
-    // Of which of the two.
+    // Notes which of the two ran out.
     if (account->billed.device_time >= account->granted.device_time) {
       state.billing.device_rates.NoteWaiting(lease->tenant, now);
     }

@@ -1,5 +1,5 @@
-// What leases are granted of device time and bytes, by their tenants' credits
-// and rates, and what they are billed.
+// Grants device time and bytes to leases by their tenants' credits and rates,
+// and bills what they use.
 #ifndef COORDINATOR_CLUSTER_LEASES_CREDITS_H_
 #define COORDINATOR_CLUSTER_LEASES_CREDITS_H_
 
@@ -23,7 +23,7 @@ void Open(ClusterState& state, const Lease& lease)
 void Close(ClusterState& state, const Lease& lease)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
-// What the lease has used in all.
+// Returns the device time that the lease has used.
 void Bill(ClusterState& state, const std::string& lease_id, const Use& used)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
@@ -31,11 +31,13 @@ void Bill(ClusterState& state, const std::string& lease_id, const Use& used)
 absl::Duration DeviceTimeOf(const ClusterState& state, const Lease& lease)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
-// How fast its quotas let the tenant's leases use up what there is.
+// Returns how fast the tenant's quotas let its leases use device time and
+// bytes.
 CreditLedger::Rates RatesOf(ClusterState& state, const std::string& tenant)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
-// Those of the tenant that pays for the lease; none when nobody does.
+// Returns the rates of the tenant that pays for the lease; none when no tenant
+// does.
 CreditLedger::Rates RatesOfLease(ClusterState& state,
                                  const std::string& lease_id)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
@@ -44,8 +46,8 @@ CreditLedger::Rates RatesOfLease(ClusterState& state,
 void SettleWorker(ClusterState& state, const std::string& worker_id)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
-// The same of a worker that is forgotten: should it come back, what was billed
-// is known.
+// Retires the accounts of a worker that is forgotten: should it come back, what
+// was billed is known.
 void RetireWorker(ClusterState& state, const std::string& worker_id)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 

@@ -14,7 +14,7 @@
 namespace djinn::coordinator::fleet {
 namespace {
 
-// Of runs on a worker that has not reported any.
+// Assumed for runs on a worker that has not reported any.
 constexpr double kSecondsPerRun = 5e-3;
 // A session that has not brought what it announced by then will not.
 constexpr absl::Duration kPromiseTime = absl::Seconds(30);

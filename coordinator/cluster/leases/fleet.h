@@ -1,5 +1,6 @@
-// What decisions see of workers: kept beside the registry. Whoever changes a
-// worker or its leases brings it up to date, or puts that off until Fresh().
+// Keeps the fleet, which decisions see, beside the registry. A function that
+// changes a worker or its leases brings the fleet up to date, or puts that off
+// until Fresh().
 #ifndef COORDINATOR_CLUSTER_LEASES_FLEET_H_
 #define COORDINATOR_CLUSTER_LEASES_FLEET_H_
 
@@ -14,11 +15,11 @@
 
 namespace djinn::coordinator::fleet {
 
-// By which a decision knows a content of the tenant.
+// Returns the key by which a decision knows a content of the tenant.
 scheduler::StateKey KeyOf(const std::string& tenant, const ContentKey& key);
 
-// What the lease's session said that it would bring and has not yet, for as
-// long as that counts.
+// Returns the bytes that the lease's session announced and has not brought yet,
+// as long as they count.
 uint64_t PromisedBytes(ClusterState& state, const Lease& lease)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
@@ -26,17 +27,17 @@ uint64_t PromisedBytes(ClusterState& state, const Lease& lease)
 void Refresh(ClusterState& state, const Worker& worker)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
-// The same once it matters: where many leases end at once the worker is looked
-// at once.
+// Refreshes the worker when it matters: where many leases end at once, only
+// once.
 void PutOff(ClusterState& state, const std::string& worker_id)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
-// As Refresh(), after a report; learns from it, too. Whether the worker may now
-// take what it could not before.
+// Refreshes the worker after a report and learns from it. Returns whether the
+// worker may now take what it could not before.
 bool Absorb(ClusterState& state, const Worker& worker)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
-// What decisions are made from, with all that was put off.
+// Returns the fleet after everything that was put off.
 const scheduler::Fleet& Fresh(ClusterState& state)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 

@@ -40,7 +40,7 @@ Lease Make(ClusterState& state, const Worker& worker, MemberId device,
 }
 
 Lease* Add(ClusterState& state, Lease lease) {
-  // One of two of a virtual device, of which one will go, counts.
+  // Of the two leases of a migrating virtual device, one counts.
   const auto tenant = state.tenants->Find(lease.tenant);
   if (tenant != nullptr && !lease.migrating()) {
     lease.quota = LeaseQuota(*tenant);
@@ -93,8 +93,8 @@ void Issue(ClusterState& state, Lease* lease) {
 
 absl::StatusOr<v1::LeaseClaims> ReportedClaims(const ClusterState& state,
                                                const v1::SignedLease& lease) {
-  // Without keys of an earlier process there is only the worker's word, which
-  // the join token vouches for.
+  // There are no keys of an earlier process, only the worker's word, which the
+  // join token vouches for.
   if (state.earlier.none && !state.keys.Knows(lease.key_id())) {
     return UncheckedClaims(lease);
   }
@@ -139,7 +139,7 @@ void Remove(ClusterState& state, const std::string& lease_id) {
   if (lease == nullptr) return;
   credits::Close(state, *lease);
   if (Lease* const to = state.leases.FindMigration(*lease)) {
-    // Of the two of its virtual device the other one counts now.
+    // The other lease of its virtual device counts now.
     std::swap(to->quota, lease->quota);
   }
   state.quotas.tree.Give(lease->tenant, lease->quota);
@@ -210,7 +210,7 @@ void DropMigration(ClusterState& state, Lease* to, const absl::Status& why,
                                     {"error", why}});
   EndMigrationRecord(to->id, {}, why, session, &state.metrics);
   if (to->state == Lease::State::kGranted) {
-    // It may be there already.
+    // The client may use it already.
     v1::SessionResponse response;
     response.mutable_ended()->set_lease_id(to->id);
     response.mutable_ended()->set_reason(ErrorReason(why));

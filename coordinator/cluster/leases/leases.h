@@ -1,7 +1,7 @@
-// The life of a lease, but for who asks for it: made, signed, granted, ended.
+// The life of a lease after it was asked for: made, signed, granted, ended.
 //
-// Also that of the lease which a virtual device is to go over to: it ends with
-// the one in use, and that one goes on when it ends.
+// A lease that a virtual device migrates to ends with the lease in use; the
+// lease in use goes on when the other ends.
 #ifndef COORDINATOR_CLUSTER_LEASES_LEASES_H_
 #define COORDINATOR_CLUSTER_LEASES_LEASES_H_
 
@@ -37,12 +37,12 @@ Lease* Add(ClusterState& state, Lease lease)
 const Lease* Offer(ClusterState& state, Lease lease, Worker* worker,
                    Wakes* wakes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
-// Signs the lease anew, as it is now.
+// Issues the lease again, as it is now.
 void Issue(ClusterState& state, Lease* lease)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
-// What a lease that a worker reports says. Unauthenticated (LEASE_UNKNOWN)
-// when one of our keys should have signed it and did not.
+// Returns the claims of a lease that a worker reports. Unauthenticated
+// (LEASE_UNKNOWN) when one of our keys should have signed it and did not.
 absl::StatusOr<v1::LeaseClaims> ReportedClaims(const ClusterState& state,
                                                const v1::SignedLease& lease)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
@@ -52,10 +52,10 @@ absl::StatusOr<v1::LeaseClaims> ReportedClaims(const ClusterState& state,
 void Grant(ClusterState& state, Lease* lease, Wakes* wakes)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
-// What the client is told of the lease at the worker.
+// Returns the message that grants the lease to its client.
 v1::LeaseGranted GrantOf(const Worker& worker, const Lease& lease);
 
-// Closes its account, too; nobody is told.
+// Removes the lease and closes its account; no peer is told.
 void Remove(ClusterState& state, const std::string& lease_id)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
@@ -77,8 +77,8 @@ void EndAt(ClusterState& state, Worker* worker, absl::string_view reason,
 void DropMigration(ClusterState& state, Lease* to, const absl::Status& why,
                    Wakes* wakes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
-// How the way to the lease ended, which is kept for operators, and counted. OK:
-// the virtual device has gone over to it.
+// Records for operators how the migration to the lease ended, and counts it.
+// OK: the virtual device uses the lease.
 void EndMigrationRecord(const std::string& lease_id,
                         v1::MigrationOutcome outcome, absl::Status failure,
                         Session* session, ClusterMetrics* metrics);

@@ -14,7 +14,7 @@
 namespace djinn::coordinator::line {
 namespace {
 
-// The request of a stopped tenant is in nobody's way.
+// The request of a stopped tenant keeps no other one waiting.
 void SetAside(ClusterState& state, PendingLease* pending,
               const std::string& tenant)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
@@ -42,7 +42,7 @@ void Join(ClusterState& state, MemberId device, Session* session) {
 }
 
 void Leave(ClusterState& state, PendingLease* pending) {
-  // What was kept for it may be others' now.
+  // The worker that was kept for it is free for others now.
   if (state.queue.reservation.Lift(pending->ticket)) state.queue.untried = true;
   state.queue.line.Leave(pending->ticket, state.clock->Monotonic());
   state.queue.unplaced.erase(pending->ticket);

@@ -1,5 +1,5 @@
-// Who waits for a worker, and in which order. Who is tried when is
-// cluster_placement.h's business.
+// Orders requests that wait for a worker. placement.h decides when they are
+// tried.
 #ifndef COORDINATOR_CLUSTER_LEASES_LINE_H_
 #define COORDINATOR_CLUSTER_LEASES_LINE_H_
 
@@ -18,8 +18,8 @@
 
 namespace djinn::coordinator::line {
 
-// Where those stand that wait in line; unset until the first one is asked
-// about, since it takes long where many wait.
+// Positions in the wait queue; unset until the first one is asked for, since
+// computing them takes long where many wait.
 using Places = std::optional<scheduler::WaitingLine::Places>;
 
 // The pending request waits for a worker from now on, unless it does, or its
@@ -27,7 +27,7 @@ using Places = std::optional<scheduler::WaitingLine::Places>;
 void Join(ClusterState& state, MemberId device, Session* session)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
-// It does not any more, if it did.
+// Removes the request from the wait queue, if it is there.
 void Leave(ClusterState& state, PendingLease* pending)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
@@ -36,14 +36,15 @@ void LeaveUnplaced(ClusterState& state, MemberId device,
                    const absl::Status& obstacle, Session* session, Wakes* wakes)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
-// What counts there of its class. `tenant` may be null.
+// Returns the class by which the session is ordered. `tenant` may be null.
 int ClassOf(const Session& session, const Tenant* tenant);
 
-// Since when its session's urgency is another.
+// Moves the session's requests after its priority has changed.
 void ChangePlaces(ClusterState& state, Session* session)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
-// Who has the lesser share of what its cohort lends goes first.
+// Returns the precedence of tenants: a lesser share of what the cohort lends
+// comes first.
 scheduler::WaitingLine::Precedence PrecedenceNow(const ClusterState& state)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 

@@ -8,6 +8,7 @@
 #include "common/metrics/exposition.h"
 #include "common/net/proto_duration.h"
 #include "coordinator/admin/explain.h"
+#include "coordinator/cluster/cluster.h"
 #include "coordinator/cluster/requests.h"
 #include "coordinator/cluster/sessions.h"
 #include "coordinator/cluster/tenants.h"

@@ -70,7 +70,7 @@ void LeaveWorker(ClusterState& state, const std::string& session_id,
   Worker* const worker = state.workers.Find(worker_id);
   if (worker == nullptr) return;
   for (const Lease* lease : state.leases.OfSession(session_id)) {
-    // It is told of the lease that has ended.
+    // The worker is told of the lease that has ended.
     if (lease->worker_id == worker_id) return Touch(worker, wakes);
   }
   Drop(session_id, worker, wakes);

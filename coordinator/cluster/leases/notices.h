@@ -1,5 +1,5 @@
-// What the peers of the cluster are told: messages to sessions, and hints that
-// a worker is to hear of its state soon. Below all other concerns.
+// Notifications to the cluster's peers: messages to sessions, and what the next
+// message to a worker must say. The lowest of the rules.
 #ifndef COORDINATOR_CLUSTER_LEASES_NOTICES_H_
 #define COORDINATOR_CLUSTER_LEASES_NOTICES_H_
 
@@ -16,15 +16,15 @@
 
 namespace djinn::coordinator::notices {
 
-// Sends to a session; kept for its next stream if it has none now.
+// Sends to a session; keeps the message for its next stream if it has none now.
 void Send(v1::SessionResponse response, Session* session, Wakes* wakes);
 
-// Tells the session why its request for a lease is refused; counted.
+// Refuses the session's lease request, and counts that.
 void Refuse(ClusterState& state, const absl::Status& why, MemberId device,
             Session* session, Wakes* wakes)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
-// Has the worker told soon.
+// Sends the worker a message soon.
 void Touch(Worker* worker, Wakes* wakes);
 
 // Lists the lease to its worker in the next message.
@@ -38,8 +38,8 @@ void IssueAgain(ClusterState& state, Lease* lease, Wakes* wakes)
 // Drops the session at the worker by name.
 void Drop(const std::string& session_id, Worker* worker, Wakes* wakes);
 
-// A lease of the session has ended that was the worker's. If nobody of the
-// session is there any more, it forgets the session.
+// Notes that a lease of the session at the worker has ended. The worker must
+// forget the session if it has no other lease there.
 void LeaveWorker(ClusterState& state, const std::string& session_id,
                  const std::string& worker_id, Wakes* wakes)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);

@@ -29,7 +29,7 @@ absl::Status NotDivisible(absl::string_view why) {
   return MakeError(absl::StatusCode::kFailedPrecondition, "NOT_DIVISIBLE", why);
 }
 
-// Whether they are slots of the structure, each once and of the right kind.
+// Returns whether they are slots of the graph, each once and of the right kind.
 absl::Status CheckSlots(const srg::Structure& structure,
                         const std::vector<uint32_t>& slots, bool bound) {
   for (size_t i = 0; i < slots.size(); ++i) {

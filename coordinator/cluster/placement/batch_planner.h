@@ -10,7 +10,7 @@
 
 namespace djinn::coordinator {
 
-// As AnswerStageRequest(), where the request is about a recording.
+// Answers a request about a captured graph, as AnswerStageRequest() does.
 v1::StageAnswer AnswerBatchRequest(const v1::StageRequest& request,
                                    const v1::Structure& structure,
                                    absl::string_view fingerprint,

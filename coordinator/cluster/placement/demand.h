@@ -1,4 +1,4 @@
-// What the cluster is asked to do, in devices.
+// The demand on the cluster, in devices.
 #ifndef COORDINATOR_CLUSTER_PLACEMENT_DEMAND_H_
 #define COORDINATOR_CLUSTER_PLACEMENT_DEMAND_H_
 

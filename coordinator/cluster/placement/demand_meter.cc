@@ -73,7 +73,7 @@ absl::StatusOr<ClusterDemand> Measure(ClusterState& state)
     const auto& [session_id, device] = unplaced;
     const Session& session = *state.sessions.Find(session_id);
     const PendingLease& pending = session.devices.pending.at(device);
-    // What waits for quota would not get another worker.
+    // A request that waits for quota would not use another worker.
     if (pending.decision.decision == nullptr && !WaitsInLine(pending)) continue;
     ++inputs.waiting_devices[PhaseOf(state.WorkOf(session))];
   }
@@ -99,7 +99,8 @@ void Absorb(ClusterState& state, Worker* worker) {
     queued[PhaseOf(state.WorkOf(*session))] +=
         held.use.queued_runs() * worker->load.seconds_per_run;
   }
-  // What the queue grew by has arrived, too; what it fell by is among the runs.
+  // Growth of the queue has arrived, too; what left the queue is among the
+  // runs.
   for (size_t phase = 0; phase < queued.size(); ++phase) {
     state.known.arrivals.Add(
         static_cast<semantics::Phase>(phase),
@@ -115,7 +116,7 @@ uint32_t PhaseBit(const ClusterState& state, const Session& session) {
 
 void NoteServesOn(ClusterState& state, absl::Duration now, Worker* worker) {
   uint32_t phases = PhasesAt(state, *worker);
-  // What it was to drop when it was here last it may still have.
+  // It may still have the sessions that it was told to drop.
   if (!worker->ends.drops.empty()) phases |= worker->served_phases;
   worker->served_phases = phases;
   worker->serves_until =
@@ -134,16 +135,16 @@ void Collect(ClusterState& state, Exposition* out) {
   for (size_t phase = 0; phase < demand->devices.size(); ++phase) {
     const std::string name(
         scheduler::PhaseName(static_cast<semantics::Phase>(phase)));
-    out->Gauge("djinn_scale_demand_devices",
-               "Device-seconds of work that arrive in a second; none when that "
-               "is not known.",
-               demand->devices[phase], {{"phase", name}});
+    out->Gauge(
+        "djinn_scale_demand_devices",
+        "Device-seconds of work that arrive per second; absent while unknown.",
+        demand->devices[phase], {{"phase", name}});
   }
   for (size_t phase = 0; phase < demand->devices.size(); ++phase) {
     const std::string name(
         scheduler::PhaseName(static_cast<semantics::Phase>(phase)));
     out->Gauge("djinn_scale_desired_workers",
-               "Workers for that demand, those that hold sessions at least.",
+               "Workers for that demand, at least those that hold sessions.",
                scheduler::DesiredWorkers(demand->devices[phase],
                                          state.config.scaler.target_utilisation,
                                          demand->kept_workers[phase]),

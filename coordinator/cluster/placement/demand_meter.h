@@ -1,5 +1,5 @@
-// What the cluster is asked to do, by what workers report and sessions wait
-// for.
+// Measures the demand on the cluster, from workers' reports and waiting
+// sessions.
 #ifndef COORDINATOR_CLUSTER_PLACEMENT_DEMAND_METER_H_
 #define COORDINATOR_CLUSTER_PLACEMENT_DEMAND_METER_H_
 
@@ -16,11 +16,11 @@
 
 namespace djinn::coordinator::demand {
 
-// What the report says of work that came and waits.
+// Counts the work that the report says has arrived and waits.
 void Absorb(ClusterState& state, Worker* worker)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
-// Of the phase of its work: bit N for phase N.
+// Returns bit N when the session's work has phase N.
 uint32_t PhaseBit(const ClusterState& state, const Session& session)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 

@@ -7,6 +7,7 @@
 
 #include "coordinator/admin/scrape.h"
 #include "coordinator/admin/views.h"
+#include "coordinator/cluster/cluster.h"
 #include "coordinator/cluster/sessions.h"
 #include "coordinator/persistence/persistence.h"
 #include "coordinator/testing/cluster_fixture.h"

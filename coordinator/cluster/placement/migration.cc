@@ -44,11 +44,11 @@ constexpr size_t kMaxEndedMigrations = kMaxVirtualDevices;
 // A client that has not said how it ended by then has lost it.
 constexpr absl::Duration kMaxUnderWay = absl::Minutes(30);
 
-// Of what a client says why it stays.
+// Bytes kept of a client's reason for staying.
 constexpr size_t kMaxReason = 64;
 constexpr size_t kMaxFailure = 500;
 
-// Its first bytes, no character in part.
+// Returns the first bytes of the text, cut between characters.
 std::string Beginning(const std::string& text, size_t most) {
   size_t size = std::min(text.size(), most);
   const auto continues = [&](size_t at) {
@@ -58,7 +58,8 @@ std::string Beginning(const std::string& text, size_t most) {
   return text.substr(0, size);
 }
 
-// What of it is kept, for as long as the session lives.
+// Returns the part of the outcome that is kept for as long as the session
+// lives.
 absl::Status KeptFailure(const v1::ErrorDetail& failure) {
   v1::ErrorDetail code;
   code.set_code(failure.code());
@@ -95,15 +96,14 @@ Migration& AddMigration(Session* session) {
   return kept.emplace_back();
 }
 
-// What the virtual device holds, as far as its worker says.
+// Returns what the virtual device holds by its worker's report.
 PendingLease StateOf(ClusterState& state, const Lease& lease)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
   PendingLease carried;
   const Worker::Held* const held = state.HeldFor(lease);
   if (held == nullptr) return carried;
   carried.asked_bytes = held->storage_bytes;
-  // Which of its tenant's contents it shares the worker does not say: the
-  // largest that may be.
+  // The worker does not say which contents it shares: assumes the largest.
   const std::vector<ContentKey>& keys =
       state.workers.Find(lease.worker_id)->ContentsBySize(lease.tenant);
   uint64_t left = held->use.contents().size_bytes();
@@ -119,7 +119,7 @@ PendingLease StateOf(ClusterState& state, const Lease& lease)
   return carried;
 }
 
-// Where it would go; a decision with a worker, and whether that pays.
+// Decides where it would migrate to, and whether that pays.
 absl::StatusOr<KeptDecision> Place(ClusterState& state, const Lease& from,
                                    const std::string& to_worker,
                                    const Session& session, const Tenant* tenant,
@@ -158,7 +158,7 @@ absl::StatusOr<KeptDecision> Place(ClusterState& state, const Lease& from,
   DJINN_RETURN_IF_ERROR(kept.decision->obstacle);
   if (const scheduler::Fleet::Member* const here =
           state.known.fleet.Find(from.worker_id)) {
-    // Without itself: what it has queued comes along.
+    // Leaves out the session itself: its queue comes along.
     scheduler::WorkerFacts facts = here->facts;
     facts.leases -= std::min(facts.leases, 1u);
     if (const Worker::Held* const held = state.HeldFor(from);
@@ -195,7 +195,7 @@ void Settle(ClusterState& state, Lease* to, Lease* from, Session* session,
     }
     return;
   }
-  // One takes the other's place.
+  // The new lease takes the old one's quota.
   std::swap(to->quota, from->quota);
   leases::Withdraw(state, *from, wakes);
 }
@@ -303,7 +303,7 @@ absl::Status NoteOutcome(ClusterState& state, const StreamId& id,
                                                                 : nullptr;
   };
   Lease* from = own(outcome.from_lease_id());
-  // Nobody comes from where nobody is yet.
+  // A lease that is not granted yet is no lease to come from.
   if (from != nullptr && from->migrating()) from = nullptr;
   Lease* const to = own(outcome.to_lease_id());
   const bool expected =
@@ -337,7 +337,7 @@ absl::Status NoteOutcome(ClusterState& state, const StreamId& id,
     if (from != nullptr) {
       from->stays_until = state.clock->Monotonic() + kRetryTime;
     }
-    // It has given that one up: nothing to tell.
+    // The client has given that lease up: there is nothing to tell it.
     to->state = Lease::State::kOffered;
     leases::DropMigration(state, to, KeptFailure(outcome.failure()), &wakes);
   } else if (expected) {

@@ -18,10 +18,11 @@
 namespace djinn::coordinator::moves {
 namespace {
 
-// Of one worker that drains, at a time: its link serves all of them.
+// Migrations at a time from one worker that drains: its link serves all of
+// them.
 constexpr size_t kMaxFromOneWorker = 8;
-// How often better places are looked for, for how many leases; and how long one
-// stays at least.
+// How often better workers are searched, for how many leases; and how long a
+// lease stays at least.
 constexpr absl::Duration kRebalanceInterval = absl::Seconds(5);
 constexpr size_t kMaxRebalanced = 16;
 constexpr absl::Duration kSettleTime = absl::Minutes(1);
@@ -31,7 +32,7 @@ constexpr absl::Duration kSettleTime = absl::Minutes(1);
 void NotePhase(ClusterState& state, const SharedWork& work, Session* session,
                Wakes* wakes) {
   const semantics::Phase phase = work->phase();
-  // What most programs do between two phases.
+  // Most programs do forward passes between two phases.
   if (phase == semantics::Phase::kUnspecified ||
       phase == semantics::Phase::kForward || phase == session->work.phase) {
     return;
@@ -51,7 +52,7 @@ void Rebalance(ClusterState& state, absl::Duration now, Wakes* wakes) {
   if (!state.config.automatic_migration || now < state.moves.next_rebalance)
     return;
   state.moves.next_rebalance = now + kRebalanceInterval;
-  // One at a time: what it changes shows in the workers' reports.
+  // One lease at a time: the effect shows in the workers' reports.
   std::vector<Lease*> turn;
   for (const auto& [id, lease] : state.leases.all()) {
     if (id > state.moves.last_rebalanced) turn.push_back(lease.get());
@@ -98,7 +99,7 @@ void AdvanceDrains(ClusterState& state, absl::Duration now, Wakes* wakes) {
     if (stay == 0 || worker == nullptr || !worker->logged_drains.Take(now)) {
       continue;
     }
-    log::Info("leases cannot leave the worker that drains",
+    log::Info("leases cannot leave the draining worker",
               {{"worker", worker_id}, {"leases", stay}, {"first_error", why}});
   }
 }

@@ -1,6 +1,4 @@
-// Which virtual devices go to other workers: because their work is another,
-// because there is a better place, because a worker drains, because an operator
-// says so.
+// Decides which virtual devices to migrate: phase change, rebalancing, drain.
 #ifndef COORDINATOR_CLUSTER_PLACEMENT_MOVES_H_
 #define COORDINATOR_CLUSTER_PLACEMENT_MOVES_H_
 
@@ -18,16 +16,16 @@
 
 namespace djinn::coordinator::moves {
 
-// The session defined a structure with this work: it may be another phase,
-// which another worker is better for.
+// Notes that the session defined a graph with this work: another worker may be
+// better for its phase.
 void NotePhase(ClusterState& state, const SharedWork& work, Session* session,
                Wakes* wakes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
-// Looks for better places, for some leases in turn.
+// Searches better workers for some leases in turn.
 void Rebalance(ClusterState& state, absl::Duration now, Wakes* wakes)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
-// Has leases go from the workers that drain.
+// Migrates leases from the workers that drain.
 void AdvanceDrains(ClusterState& state, absl::Duration now, Wakes* wakes)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 

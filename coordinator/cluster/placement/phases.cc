@@ -13,7 +13,7 @@
 namespace djinn::coordinator::phases {
 namespace {
 
-// In one message to a worker, but for what else there is of the last graph.
+// The most phases in one message to a worker; the last graph may exceed it.
 constexpr int kMaxPhasesAtOnce = 1024;
 
 v1::GraphPhase ToGraphPhase(const scheduler::Work& work) {
@@ -28,7 +28,8 @@ bool IsKnown(const v1::GraphPhase& phase) {
   return phase.phase() != v1::PHASE_UNSPECIFIED || phase.cache_slots_size() > 0;
 }
 
-// What is known, first of what it shows by itself, then of each tenant.
+// Returns the known phases: first what the graph shows by itself, then what it
+// is to each tenant.
 std::vector<v1::GraphPhase> PhasesOfGraph(ClusterState& state,
                                           const std::string& fingerprint)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
@@ -59,7 +60,7 @@ std::vector<v1::GraphPhase> PhasesOfGraph(ClusterState& state,
 }  // namespace
 
 void NoteUntold(ClusterState& state, Worker* worker, Wakes* wakes) {
-  // What is not known yet comes back when it is.
+  // Tell() adds a graph again once its phase is known.
   absl::erase_if(worker->load.untold,
                  [&](const std::string& fingerprint)
                      ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
@@ -85,7 +86,7 @@ void List(ClusterState& state, Worker* worker, v1::DesiredState* desired) {
 }
 
 void Tell(ClusterState& state, const std::string& fingerprint, Wakes* wakes) {
-  // One that has not reported it yet hears of it when it does.
+  // A worker that has not reported the graph yet is told when it does.
   for (Worker* const worker : state.workers.WithGraph(fingerprint)) {
     worker->load.untold.insert(fingerprint);
     notices::Touch(worker, wakes);

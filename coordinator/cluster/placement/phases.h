@@ -1,5 +1,4 @@
-// What workers are told of the work that their graphs are, and of what these
-// keep.
+// Tells workers the phases of their graphs, and which slots hold caches.
 #ifndef COORDINATOR_CLUSTER_PLACEMENT_PHASES_H_
 #define COORDINATOR_CLUSTER_PLACEMENT_PHASES_H_
 

@@ -31,12 +31,13 @@ using Ticket = scheduler::WaitingLine::Ticket;
 
 namespace {
 
-// Of a decision, for operators.
+// Workers that are kept of a decision, for operators.
 constexpr size_t kMaxKept = 32;
 // More than any policy's name has.
 constexpr size_t kMaxPolicyName = 64;
 
-// These were: a worker is kept for the first in line, if it is time.
+// Keeps a worker for the first in the wait queue, if it is time. `tried`: the
+// requests that were tried.
 void ReviewReservation(ClusterState& state, absl::Span<const Ticket> tried)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
   const std::string before = state.queue.reservation.worker_id();
@@ -65,7 +66,8 @@ void ReviewReservation(ClusterState& state, absl::Span<const Ticket> tried)
         const SharedWork work = state.WorkOf(*session);
         scheduler::Request request =
             RequestFor(state, *session, *pending, tenant.get(), work);
-        // It would not outlive this, and how long it takes does not matter.
+        // The work would not outlive this call, and its duration does not
+        // matter.
         request.work = nullptr;
         return request;
       },
@@ -75,7 +77,7 @@ void ReviewReservation(ClusterState& state, absl::Span<const Ticket> tried)
     return;
   }
   const Session& session = *find(state.queue.reservation.ticket()).first;
-  log::Info("worker kept for the first in line",
+  log::Info("worker reserved for the first in the wait queue",
             {{"worker", state.queue.reservation.worker_id()},
              {"session", log::ShortId(session.id)},
              {"tenant", session.tenant}});
@@ -115,8 +117,9 @@ scheduler::Request RequestFor(ClusterState& state, const Session& session,
   if (tenant != nullptr) {
     request.asked_bytes = std::min(request.asked_bytes, LeaseMemory(*tenant));
   }
-  // Also of a tenant that shares contents: who has not proven that it has the
-  // bytes is not to learn here that somebody has them.
+  // Contents are looked up within the tenant even where it shares contents: a
+  // client that has not proven that it has the bytes must not learn here that
+  // they exist.
   for (const ContentKey& key : pending.contents) {
     request.state.push_back({fleet::KeyOf(session.tenant, key), key.second});
   }
@@ -134,10 +137,10 @@ scheduler::Request RequestFor(ClusterState& state, const Session& session,
   }
   state.queue.reservation.Apply(pending.ticket, line::ClassOf(session, tenant),
                                 &request);
-  // While it still has to forget the session, it cannot serve it anew.
+  // A worker that still has to forget the session cannot serve it again.
   request.barred = [workers = &state.workers,
                     &session](const std::string& worker_id) {
-    return workers->Find(worker_id)->drops.Contains(session.id)
+    return workers->Find(worker_id)->ends.drops.Contains(session.id)
                ? "has to forget the session first"
                : "";
   };
@@ -265,11 +268,11 @@ void TryPlace(ClusterState& state, MemberId device, Session* session,
     return;
   }
   if (tenant != nullptr) {
-    // It may be a lease's of which nobody has told since a restart.
+    // A restored lease that no worker has reported may still hold the quota.
     const absl::Status free =
         reclaim::TakeQuota(state, *tenant, &pending, wakes);
     if (!free.ok()) {
-      // It waits for quota, not for the worker that was found.
+      // The request waits for quota, not for the worker that was found.
       pending.decision = {};
       return line::LeaveUnplaced(state, device, free, session, wakes);
     }
@@ -285,15 +288,15 @@ void RetryUnplaced(ClusterState& state, Wakes* wakes) {
   const std::vector<Ticket> tried = state.queue.line.Try(
       start, line::PrecedenceNow(state),
       [&](Ticket ticket) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
-        // It may have been refused because of another one.
+        // The request may have been refused because of another one.
         const auto unplaced = state.queue.unplaced.find(ticket);
         if (unplaced == state.queue.unplaced.end()) return true;
         const auto [session_id, device] = unplaced->second;
         TryPlace(state, device, state.sessions.Find(session_id), wakes);
         return !state.queue.unplaced.contains(ticket);
       });
-  // Where there was room for some there may be for those behind them, too, who
-  // go before whoever comes meanwhile.
+  // Where some found room, those behind them may find room, too; they come
+  // before later requests.
   state.queue.untried =
       tried.size() < waited && state.queue.line.size() < waited;
   ReviewReservation(state, tried);

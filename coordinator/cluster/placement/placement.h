@@ -1,4 +1,4 @@
-// Which worker a virtual device gets, and when those that wait are tried again.
+// Chooses the worker of a virtual device, and tries waiting requests again.
 #ifndef COORDINATOR_CLUSTER_PLACEMENT_PLACEMENT_H_
 #define COORDINATOR_CLUSTER_PLACEMENT_PLACEMENT_H_
 
@@ -20,7 +20,7 @@ namespace djinn::coordinator::placement {
 
 struct PolicyChoice {
   const scheduler::Policy* policy = nullptr;
-  // As KeptDecision::policy_source.
+  // Named as in KeptDecision::policy_source.
   const char* source = "";
 };
 
@@ -41,7 +41,7 @@ scheduler::Request RequestFor(ClusterState& state, const Session& session,
                               const SharedWork& work)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
-// Where the request goes, or why nowhere, as it is kept; counted.
+// Decides where the request goes, or why nowhere. Counts the decision.
 KeptDecision Decide(ClusterState& state, const scheduler::Request& request,
                     const PolicyChoice& choice)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
@@ -55,8 +55,9 @@ void TryPlace(ClusterState& state, MemberId device, Session* session,
 void RetryUnplaced(ClusterState& state, Wakes* wakes)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
-// So does this, unless more than a quarter of the time would go into it: then
-// the next tick does. For what comes as often as there are workers.
+// Tries them as RetryUnplaced() does, unless that would take more than a
+// quarter of the time: then the next tick does. For events that every worker
+// causes.
 void RetryInTime(ClusterState& state, Wakes* wakes)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 

@@ -9,12 +9,14 @@
 #include "coordinator/admin/operations.h"
 #include "coordinator/admin/scrape.h"
 #include "coordinator/admin/views.h"
+#include "coordinator/cluster/cluster.h"
 #include "coordinator/cluster/placement/demand_meter.h"
 #include "coordinator/cluster/requests.h"
 #include "coordinator/cluster/sessions.h"
 #include "coordinator/cluster/tenants.h"
 #include "coordinator/cluster/workers.h"
 #include "coordinator/persistence/persistence.h"
+#include "coordinator/tables/cluster_limits.h"
 #include "coordinator/tables/work_table.h"
 #include "coordinator/testing/cluster_fixture.h"
 #include "gmock/gmock.h"
@@ -204,9 +206,8 @@ TEST_F(ClusterPlacementTest, TheNearestWishCounts) {
 TEST_F(ClusterPlacementTest, AnUnknownPolicyIsRefusedAndChangesNothing) {
   v1::OpenSession open = TestOpen();
   open.set_placement_policy("best");
-  EXPECT_EQ(ErrorReason(cluster_
-                            ->Attach(*tenants_.Find("red"), open,
-                                     std::make_shared<CountingWaker>())
+  EXPECT_EQ(ErrorReason(sessions::Attach(*cluster_, *tenants_.Find("red"), open,
+                                         std::make_shared<CountingWaker>())
                             .status()),
             "POLICY_UNKNOWN");
   EXPECT_THAT(views::Sessions(*cluster_, {}).items, IsEmpty());

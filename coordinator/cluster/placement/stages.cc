@@ -19,7 +19,7 @@ namespace {
 
 // Answers that a session has not fetched yet; it asks again.
 constexpr size_t kMaxAnswers = 8;
-// Of a virtual device, that are remembered; one that is forgotten is made anew
+// Plans that are remembered of a virtual device; a forgotten one is made again
 // when the session asks again.
 constexpr size_t kMaxPlans = 4;
 
@@ -42,10 +42,9 @@ std::optional<StageMembers> MembersOf(ClusterState& state, const StreamId& id,
     const scheduler::Fleet::Member* const worker = known.Find(lease->worker_id);
     if (worker == nullptr) continue;
     scheduler::StageWorker stage_worker;
-    stage_worker.facts.device = worker->facts.device;
-    stage_worker.facts.speed = worker->facts.speed;
-    stage_worker.facts.link_bytes_per_second =
-        worker->facts.link_bytes_per_second;
+    stage_worker.device = worker->facts.device;
+    stage_worker.speed = worker->facts.speed;
+    stage_worker.link_bytes_per_second = worker->facts.link_bytes_per_second;
     // The first member has all of it already.
     if (member > 0) {
       stage_worker.available_bytes = worker->facts.available_bytes;
@@ -54,7 +53,7 @@ std::optional<StageMembers> MembersOf(ClusterState& state, const StreamId& id,
     members.numbers.push_back(member);
     members.worker_ids.push_back(lease->worker_id);
   }
-  // What was measured between them says more than what a worker was told.
+  // A measured rate says more than the configured one.
   for (size_t i = 0; i < members.workers.size(); ++i) {
     const Worker* const worker = state.workers.Find(members.worker_ids[i]);
     if (worker == nullptr) continue;
@@ -85,7 +84,7 @@ v1::StagePlan InForce(ClusterState& state, const StreamId& id,
   return {};
 }
 
-void Answer(ClusterState& state, const StreamId& id, v1::StageAnswer* answer) {
+void Answer(ClusterState& state, const StreamId& id, v1::StageAnswer answer) {
   Wakes wakes;
   MutexLock lock(&state.mu);
   Session* const session = state.FindSession(id);
@@ -95,21 +94,21 @@ void Answer(ClusterState& state, const StreamId& id, v1::StageAnswer* answer) {
     waiting += response.has_stages() ? 1 : 0;
   }
   if (waiting >= kMaxAnswers) return;
-  if (answer->has_batch()) {
-    session->plans.batches[answer->virtual_device()] = *answer;
+  if (answer.has_batch()) {
+    session->plans.batches[answer.virtual_device()] = answer;
   } else {
     std::deque<v1::StagePlan>& plans =
-        session->plans.stages[answer->virtual_device()];
-    // What was cut stays so where no new plan is found.
+        session->plans.stages[answer.virtual_device()];
+    // The earlier plan stays where no new plan is found.
     std::erase_if(plans, [&](const v1::StagePlan& plan) {
-      return plan.fingerprint() == answer->plan().fingerprint() &&
-             (plan.stages().empty() || !answer->plan().stages().empty());
+      return plan.fingerprint() == answer.plan().fingerprint() &&
+             (plan.stages().empty() || !answer.plan().stages().empty());
     });
-    plans.push_back(answer->plan());
+    plans.push_back(answer.plan());
     if (plans.size() > kMaxPlans) plans.pop_front();
   }
   v1::SessionResponse response;
-  *response.mutable_stages() = std::move(*answer);
+  *response.mutable_stages() = std::move(answer);
   notices::Send(std::move(response), session, &wakes);
 }
 

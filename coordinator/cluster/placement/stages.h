@@ -31,10 +31,9 @@ v1::StagePlan InForce(ClusterState& state, const StreamId& session,
     ABSL_LOCKS_EXCLUDED(state.mu);
 
 // Keeps the plan, for operators and for the next question, and sends it unless
-// the session leaves too many messages unread. Takes out of `answer` what is
-// sent.
+// the session leaves too many messages unread.
 void Answer(ClusterState& state, const StreamId& session,
-            v1::StageAnswer* answer) ABSL_LOCKS_EXCLUDED(state.mu);
+            v1::StageAnswer answer) ABSL_LOCKS_EXCLUDED(state.mu);
 
 }  // namespace djinn::coordinator::stages
 

@@ -24,9 +24,9 @@ using scheduler::RateBudget;
 
 namespace {
 
-// Until something of what the tenant's leases hold of its quota is free at
-// the latest: a session whose client stays away times out, or what an earlier
-// process granted is given up. Infinite when nobody knows.
+// Returns when some of the tenant's quota is free at the latest: a session
+// whose client stays away times out, or what an earlier process granted is
+// given up. Infinite: not known.
 absl::Duration UntilFree(ClusterState& state, const std::string& tenant)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
   absl::Duration next = absl::InfiniteDuration();

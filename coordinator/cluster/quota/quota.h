@@ -18,29 +18,29 @@
 
 namespace djinn::coordinator::quota {
 
-// Takes up what tenants and cohorts say now.
+// Applies the configured quotas of tenants and cohorts.
 void Configure(ClusterState& state) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
-// Whether what the pending request needs lies within what a lease may hold,
-// and the tenant's quota has room for one, or would have if others gave back
-// what they borrow. If not, notes why, or refuses when waiting will not help.
+// Returns whether the pending request is within what a lease may hold, and the
+// tenant's quota has room for it, or would have if others gave back what they
+// borrow. If not, notes why, or refuses the request when waiting will not help.
 bool MayFit(ClusterState& state, MemberId device, const Tenant& tenant,
             Session* session, Wakes* wakes)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
-// What MayFit() would refuse of so much, whatever others have:
-// ResourceExhausted (QUOTA_EXCEEDED).
+// Returns why MayFit() refuses a request for so many bytes, however much is
+// free: ResourceExhausted (QUOTA_EXCEEDED).
 absl::Status LimitObstacle(const Tenant& tenant, uint64_t needed_bytes);
 
-// What it would note or refuse besides; OK when there is room.
+// Returns why else MayFit() returns false; OK when there is room.
 absl::Status Obstacle(const ClusterState& state, const Tenant& tenant)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
-// What is said of a breach: ResourceExhausted (QUOTA_EXCEEDED).
+// Returns the status for a breach: ResourceExhausted (QUOTA_EXCEEDED).
 absl::Status Exceeded(const Tenant& tenant,
                       const scheduler::QuotaTree::Breach& breach);
 
-// Adds the tenant's quotas, and what it has of them.
+// Adds the tenant's quotas and its use of them.
 void Describe(ClusterState& state, const Tenant& tenant, v1::TenantInfo* info)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 

@@ -5,6 +5,7 @@
 #include "coordinator/admin/operations.h"
 #include "coordinator/admin/scrape.h"
 #include "coordinator/admin/views.h"
+#include "coordinator/cluster/cluster.h"
 #include "coordinator/cluster/placement/demand_meter.h"
 #include "coordinator/cluster/placement/migration.h"
 #include "coordinator/cluster/requests.h"

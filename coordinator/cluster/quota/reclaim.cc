@@ -47,7 +47,7 @@ v1::PriorityClass ClassGivingWay(const ClusterState& state,
   const auto tenant = state.tenants->Find(session.tenant);
   const v1::PriorityClass declared =
       AllowedUrgency(tenant.get(), session.urgency).priority_class();
-  // As workers rank its runs.
+  // The class by which workers rank its runs.
   return !IsDeclared(declared) &&
                  session.work.phase == semantics::Phase::kTraining
              ? v1::PRIORITY_CLASS_BATCH
@@ -60,8 +60,8 @@ std::vector<Victim> VictimsOf(ClusterState& state, const std::string& tenant)
   const absl::Duration now = state.clock->Monotonic();
   std::map<std::pair<std::string, std::string>, Victim> found;
   for (const Lease* lease : state.leases.OfTenant(tenant)) {
-    // One that a virtual device goes to holds nothing that could be reclaimed,
-    // as long as it can stay where it is.
+    // A lease that a virtual device migrates to holds nothing that could be
+    // reclaimed.
     if (lease->migrating() &&
         state.leases.Find(lease->migrates_from) != nullptr) {
       continue;
@@ -132,7 +132,7 @@ bool Evict(ClusterState& state, const Victim& victim, const Tenant& preemptor,
       lost_device = true;
       if (returns) session->devices.returning.insert(lease->device);
     }
-    // Its way elsewhere ends with it: what it held there would be borrowed on.
+    // Its migration ends with it: the quota held there would stay borrowed.
     if (Lease* const to = state.leases.FindMigration(*lease)) {
       leases::DropMigration(
           state, to,
@@ -146,7 +146,7 @@ bool Evict(ClusterState& state, const Victim& victim, const Tenant& preemptor,
   return lost_device;
 }
 
-// Their leases at their workers end, for the other tenant to have its own.
+// Ends the victims' leases, for the other tenant to have its own quota.
 void Evict(ClusterState& state, const std::vector<Victim>& victims,
            const Tenant& preemptor, Wakes* wakes)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
@@ -165,8 +165,8 @@ void Evict(ClusterState& state, const std::vector<Victim>& victims,
                         state.clock->Monotonic());
 }
 
-// As scheduler::ChooseVictims(); says for what the request waits if what it
-// wants back is put off.
+// Chooses victims as scheduler::ChooseVictims() does. Notes what the request
+// waits for if taking quota back is put off.
 std::vector<Victim> ChooseVictims(
     ClusterState& state,
     absl::FunctionRef<std::vector<Victim>(const ReclaimLosses::Allowance&)>
@@ -186,7 +186,8 @@ std::vector<Victim> ChooseVictims(
   return std::move(chosen.victims);
 }
 
-// What sessions at the worker count more of contents than it holds.
+// Returns by how much the sessions at the worker count more contents than it
+// holds.
 uint64_t SharedContents(const Worker& worker) {
   uint64_t all_contents = 0;
   for (const auto& [lease_id, held] : worker.leases.held) {

@@ -1,5 +1,5 @@
-// Who gives back what is borrowed: quota, and the room at a worker that goes
-// with it.
+// Takes back what is borrowed: quota, and the room at a worker that goes with
+// it.
 #ifndef COORDINATOR_CLUSTER_QUOTA_RECLAIM_H_
 #define COORDINATOR_CLUSTER_QUOTA_RECLAIM_H_
 
@@ -14,8 +14,8 @@
 
 namespace djinn::coordinator::reclaim {
 
-// Takes back what the tenant needs for the pending request's lease, or, when
-// who has it cannot give it back now, nothing: ResourceExhausted
+// Takes back the quota that the tenant needs for the pending request's lease,
+// or nothing when the borrowers cannot give it back now: ResourceExhausted
 // (QUOTA_EXCEEDED).
 absl::Status TakeQuota(ClusterState& state, const Tenant& tenant,
                        PendingLease* pending, Wakes* wakes)

@@ -1,6 +1,7 @@
 // What tenants lose at most when others take back their own.
 #include <string>
 
+#include "coordinator/cluster/cluster.h"
 #include "coordinator/cluster/sessions.h"
 #include "coordinator/cluster/workers.h"
 #include "coordinator/testing/reclaim_fixture.h"
