@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "common/error.h"
-#include "gpu_worker/core/connection.h"
-#include "gpu_worker/core/lease_turn.h"
+#include "gpu_worker/streams/connection.h"
+#include "gpu_worker/leases/lease_turn.h"
 
 namespace djinn::worker {
 namespace {

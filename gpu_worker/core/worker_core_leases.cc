@@ -9,8 +9,8 @@
 #include "common/net/proto_duration.h"
 #include "common/net/protocol_version.h"
 #include "djinn/v1/usage.pb.h"
-#include "gpu_worker/core/connection.h"
-#include "gpu_worker/core/lease_turn.h"
+#include "gpu_worker/streams/connection.h"
+#include "gpu_worker/leases/lease_turn.h"
 #include "gpu_worker/core/worker_core.h"
 
 namespace djinn::worker {

@@ -7,7 +7,7 @@
 #include "absl/time/time.h"
 #include "common/lease/phase_times.h"
 #include "common/lease/priority_class.h"
-#include "gpu_worker/core/connection.h"
+#include "gpu_worker/streams/connection.h"
 #include "gpu_worker/core/worker_core.h"
 
 namespace djinn::worker {

@@ -8,8 +8,8 @@
 #include "common/log/log.h"
 #include "common/net/protocol_version.h"
 #include "common/status_macros.h"
-#include "gpu_worker/core/connection.h"
-#include "gpu_worker/core/lease_turn.h"
+#include "gpu_worker/streams/connection.h"
+#include "gpu_worker/leases/lease_turn.h"
 #include "gpu_worker/core/worker_core.h"
 
 namespace djinn::worker {

@@ -10,9 +10,9 @@
 #include "common/metrics/duration_histogram.h"
 #include "common/metrics/labelled_counter.h"
 #include "common/metrics/tenant_labels.h"
-#include "gpu_worker/core/phase_counters.h"
-#include "gpu_worker/core/request_counts.h"
-#include "gpu_worker/session/traffic.h"
+#include "gpu_worker/leases/phase_counters.h"
+#include "gpu_worker/session/request_counts.h"
+#include "gpu_worker/leases/traffic.h"
 
 namespace djinn::worker {
 

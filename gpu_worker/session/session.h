@@ -68,7 +68,7 @@
 #include "gpu_worker/session/storage_table.h"
 #include "gpu_worker/session/structure_table.h"
 #include "gpu_worker/session/tenant_account.h"
-#include "gpu_worker/session/traffic.h"
+#include "gpu_worker/leases/traffic.h"
 #include "gpu_worker/session/uploads.h"
 #include "scheduler/fairness/run_times.h"
 

@@ -1,4 +1,4 @@
-#include "gpu_worker/core/given_way.h"
+#include "gpu_worker/leases/given_way.h"
 
 #include <utility>
 

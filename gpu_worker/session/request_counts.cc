@@ -1,4 +1,4 @@
-#include "gpu_worker/core/request_counts.h"
+#include "gpu_worker/session/request_counts.h"
 
 namespace djinn::worker {
 

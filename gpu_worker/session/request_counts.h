@@ -2,8 +2,8 @@
 // atomic alone, what fails by a counter that locks.
 //
 // Thread-safe.
-#ifndef GPU_WORKER_CORE_REQUEST_COUNTS_H_
-#define GPU_WORKER_CORE_REQUEST_COUNTS_H_
+#ifndef GPU_WORKER_SESSION_REQUEST_COUNTS_H_
+#define GPU_WORKER_SESSION_REQUEST_COUNTS_H_
 
 #include <array>
 #include <atomic>
@@ -43,4 +43,4 @@ class RequestCounts {
 
 }  // namespace djinn::worker
 
-#endif  // GPU_WORKER_CORE_REQUEST_COUNTS_H_
+#endif  // GPU_WORKER_SESSION_REQUEST_COUNTS_H_

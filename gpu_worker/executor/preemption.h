@@ -10,8 +10,8 @@
 // way. So nothing that the thread does between two turns is nobody's.
 //
 // One executor thread, but for Look().
-#ifndef GPU_WORKER_CORE_PREEMPTION_H_
-#define GPU_WORKER_CORE_PREEMPTION_H_
+#ifndef GPU_WORKER_EXECUTOR_PREEMPTION_H_
+#define GPU_WORKER_EXECUTOR_PREEMPTION_H_
 
 #include <atomic>
 #include <cstdint>
@@ -26,7 +26,7 @@
 #include "common/metrics/exposition.h"
 #include "common/metrics/labelled_counter.h"
 #include "common/metrics/tenant_labels.h"
-#include "gpu_worker/core/given_way.h"
+#include "gpu_worker/leases/given_way.h"
 #include "gpu_worker/plan/node_edge.h"
 #include "scheduler/fairness/fair_queue.h"
 #include "scheduler/fairness/preemption_rule.h"
@@ -122,4 +122,4 @@ class Preemption final : public NodeEdge {
 
 }  // namespace djinn::worker
 
-#endif  // GPU_WORKER_CORE_PREEMPTION_H_
+#endif  // GPU_WORKER_EXECUTOR_PREEMPTION_H_

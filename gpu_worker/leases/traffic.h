@@ -4,8 +4,8 @@
 // again after a resume counts once, except bulk bytes that were under way.
 //
 // Thread-safe, without locks.
-#ifndef GPU_WORKER_SESSION_TRAFFIC_H_
-#define GPU_WORKER_SESSION_TRAFFIC_H_
+#ifndef GPU_WORKER_LEASES_TRAFFIC_H_
+#define GPU_WORKER_LEASES_TRAFFIC_H_
 
 #include <array>
 #include <atomic>
@@ -50,4 +50,4 @@ class Traffic {
 
 }  // namespace djinn::worker
 
-#endif  // GPU_WORKER_SESSION_TRAFFIC_H_
+#endif  // GPU_WORKER_LEASES_TRAFFIC_H_

@@ -1,4 +1,4 @@
-#include "gpu_worker/core/lease_meter.h"
+#include "gpu_worker/leases/lease_meter.h"
 
 #include <algorithm>
 

@@ -1,6 +1,6 @@
 // One client's stream, before and after its Hello.
-#ifndef GPU_WORKER_CORE_CONNECTION_H_
-#define GPU_WORKER_CORE_CONNECTION_H_
+#ifndef GPU_WORKER_STREAMS_CONNECTION_H_
+#define GPU_WORKER_STREAMS_CONNECTION_H_
 
 #include <cstdint>
 #include <memory>
@@ -113,4 +113,4 @@ class WorkerCore::Connection : public WorkerStreamReceiver {
 
 }  // namespace djinn::worker
 
-#endif  // GPU_WORKER_CORE_CONNECTION_H_
+#endif  // GPU_WORKER_STREAMS_CONNECTION_H_

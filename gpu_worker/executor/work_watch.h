@@ -3,8 +3,8 @@
 // can be compared.
 //
 // Not thread-safe.
-#ifndef GPU_WORKER_CORE_WORK_WATCH_H_
-#define GPU_WORKER_CORE_WORK_WATCH_H_
+#ifndef GPU_WORKER_EXECUTOR_WORK_WATCH_H_
+#define GPU_WORKER_EXECUTOR_WORK_WATCH_H_
 
 #include <optional>
 
@@ -34,4 +34,4 @@ class WorkWatch {
 
 }  // namespace djinn::worker
 
-#endif  // GPU_WORKER_CORE_WORK_WATCH_H_
+#endif  // GPU_WORKER_EXECUTOR_WORK_WATCH_H_

@@ -2,8 +2,8 @@
 // long, and to whom the last time.
 //
 // Thread-safe.
-#ifndef GPU_WORKER_CORE_GIVEN_WAY_H_
-#define GPU_WORKER_CORE_GIVEN_WAY_H_
+#ifndef GPU_WORKER_LEASES_GIVEN_WAY_H_
+#define GPU_WORKER_LEASES_GIVEN_WAY_H_
 
 #include <string>
 
@@ -40,4 +40,4 @@ class GivenWay {
 
 }  // namespace djinn::worker
 
-#endif  // GPU_WORKER_CORE_GIVEN_WAY_H_
+#endif  // GPU_WORKER_LEASES_GIVEN_WAY_H_

@@ -1,6 +1,6 @@
 // Device time by phases as the executor counts it. Thread-safe: atomics.
-#ifndef GPU_WORKER_CORE_PHASE_COUNTERS_H_
-#define GPU_WORKER_CORE_PHASE_COUNTERS_H_
+#ifndef GPU_WORKER_LEASES_PHASE_COUNTERS_H_
+#define GPU_WORKER_LEASES_PHASE_COUNTERS_H_
 
 #include <array>
 #include <atomic>
@@ -32,4 +32,4 @@ class PhaseCounters {
 
 }  // namespace djinn::worker
 
-#endif  // GPU_WORKER_CORE_PHASE_COUNTERS_H_
+#endif  // GPU_WORKER_LEASES_PHASE_COUNTERS_H_

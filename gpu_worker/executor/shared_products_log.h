@@ -2,8 +2,8 @@
 // how many.
 //
 // Not thread-safe.
-#ifndef GPU_WORKER_CORE_SHARED_PRODUCTS_LOG_H_
-#define GPU_WORKER_CORE_SHARED_PRODUCTS_LOG_H_
+#ifndef GPU_WORKER_EXECUTOR_SHARED_PRODUCTS_LOG_H_
+#define GPU_WORKER_EXECUTOR_SHARED_PRODUCTS_LOG_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -46,4 +46,4 @@ class SharedProductsLog {
 
 }  // namespace djinn::worker
 
-#endif  // GPU_WORKER_CORE_SHARED_PRODUCTS_LOG_H_
+#endif  // GPU_WORKER_EXECUTOR_SHARED_PRODUCTS_LOG_H_

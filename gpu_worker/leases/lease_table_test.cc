@@ -1,4 +1,4 @@
-#include "gpu_worker/core/lease_table.h"
+#include "gpu_worker/leases/lease_table.h"
 
 #include "absl/strings/str_cat.h"
 #include "common/error.h"

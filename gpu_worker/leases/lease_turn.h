@@ -1,6 +1,6 @@
 // What a lease says of its session's turns on the device.
-#ifndef GPU_WORKER_CORE_LEASE_TURN_H_
-#define GPU_WORKER_CORE_LEASE_TURN_H_
+#ifndef GPU_WORKER_LEASES_LEASE_TURN_H_
+#define GPU_WORKER_LEASES_LEASE_TURN_H_
 
 #include "absl/time/time.h"
 #include "common/lease/priority_class.h"
@@ -36,4 +36,4 @@ inline absl::Duration RunDeadlineOf(const v1::LeaseClaims& lease) {
 
 }  // namespace djinn::worker
 
-#endif  // GPU_WORKER_CORE_LEASE_TURN_H_
+#endif  // GPU_WORKER_LEASES_LEASE_TURN_H_

@@ -3,8 +3,8 @@
 // The executor asks before each step and adds what the step took; credits come
 // with the issues of the lease. What every step touches is an atomic: no lock,
 // no allocation. A step that began with credit may end beyond it.
-#ifndef GPU_WORKER_CORE_LEASE_METER_H_
-#define GPU_WORKER_CORE_LEASE_METER_H_
+#ifndef GPU_WORKER_LEASES_LEASE_METER_H_
+#define GPU_WORKER_LEASES_LEASE_METER_H_
 
 #include <atomic>
 #include <cstdint>
@@ -12,9 +12,9 @@
 
 #include "absl/time/time.h"
 #include "djinn/v1/lease.pb.h"
-#include "gpu_worker/core/given_way.h"
-#include "gpu_worker/core/phase_counters.h"
-#include "gpu_worker/session/traffic.h"
+#include "gpu_worker/leases/given_way.h"
+#include "gpu_worker/leases/phase_counters.h"
+#include "gpu_worker/leases/traffic.h"
 
 namespace djinn::worker {
 
@@ -69,4 +69,4 @@ class LeaseMeter {
 
 }  // namespace djinn::worker
 
-#endif  // GPU_WORKER_CORE_LEASE_METER_H_
+#endif  // GPU_WORKER_LEASES_LEASE_METER_H_

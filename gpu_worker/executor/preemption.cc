@@ -1,4 +1,4 @@
-#include "gpu_worker/core/preemption.h"
+#include "gpu_worker/executor/preemption.h"
 
 #include <optional>
 #include <utility>

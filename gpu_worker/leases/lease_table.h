@@ -8,8 +8,8 @@
 // names itself. One that ended never comes back.
 //
 // Not thread-safe; reads no clock.
-#ifndef GPU_WORKER_CORE_LEASE_TABLE_H_
-#define GPU_WORKER_CORE_LEASE_TABLE_H_
+#ifndef GPU_WORKER_LEASES_LEASE_TABLE_H_
+#define GPU_WORKER_LEASES_LEASE_TABLE_H_
 
 #include <cstdint>
 #include <map>
@@ -24,7 +24,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "djinn/v1/lease.pb.h"
-#include "gpu_worker/core/lease_meter.h"
+#include "gpu_worker/leases/lease_meter.h"
 
 namespace djinn::worker {
 
@@ -124,4 +124,4 @@ class LeaseTable {
 
 }  // namespace djinn::worker
 
-#endif  // GPU_WORKER_CORE_LEASE_TABLE_H_
+#endif  // GPU_WORKER_LEASES_LEASE_TABLE_H_
