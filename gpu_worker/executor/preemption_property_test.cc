@@ -16,8 +16,8 @@
 #include "absl/strings/str_cat.h"
 #include "common/clock.h"
 #include "common/metrics/tenant_labels.h"
-#include "gpu_worker/leases/given_way.h"
 #include "gpu_worker/executor/preemption.h"
+#include "gpu_worker/leases/given_way.h"
 #include "gtest/gtest.h"
 #include "scheduler/fairness/fair_queue.h"
 

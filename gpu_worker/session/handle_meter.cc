@@ -18,11 +18,11 @@ void Session::HandleMeter(uint64_t sequence) {
 v1::MeteredUse Session::UseSoFar() const {
   v1::MeteredUse use;
   use.set_device_nanoseconds(static_cast<uint64_t>(
-      absl::ToInt64Nanoseconds(callbacks_.device_time())));
-  use.set_received_bytes(traffic_->bytes(Traffic::kMessagesIn) +
-                         traffic_->bytes(Traffic::kBulkIn));
-  use.set_sent_bytes(traffic_->bytes(Traffic::kMessagesOut) +
-                     traffic_->bytes(Traffic::kBulkOut));
+      absl::ToInt64Nanoseconds(meter_->device_time())));
+  use.set_received_bytes(traffic_.bytes(Traffic::kMessagesIn) +
+                         traffic_.bytes(Traffic::kBulkIn));
+  use.set_sent_bytes(traffic_.bytes(Traffic::kMessagesOut) +
+                     traffic_.bytes(Traffic::kBulkOut));
   use.set_runs(runs_done_);
   return use;
 }

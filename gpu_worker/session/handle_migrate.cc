@@ -86,7 +86,7 @@ StateArrival::Next Session::TakeFetched() {
                : outcome.failure;
   }
   if (pulled.reservation != nullptr) {
-    traffic_->Add(Traffic::kMigratedIn, outcome.buffer->size_bytes());
+    traffic_.Add(Traffic::kMigratedIn, outcome.buffer->size_bytes());
   }
   return entering_->Take(std::move(outcome.buffer), pulled.reservation.get());
 }

@@ -45,7 +45,7 @@ absl::Status Session::HandleModel(uint64_t sequence,
   const absl::Status status =
       models_.Register(model.model_id(), model.name(), bytes);
   if (!status.ok()) {
-    environment_.refused(tenant_, status);
+    counts_.Refused(status);
     *registered->mutable_refused() =
         *errors_.Make(status, {.sequence = sequence});
   } else {

@@ -106,27 +106,30 @@ void Session::NoteRunTime(uint64_t structure, absl::Duration took) {
     MutexLock lock(&mu_);
     run_times_.Note(structure, took, now);
   }
-  callbacks_.in_time(now <= message_deadline_ ? RunInTime::kAttained
-                                              : RunInTime::kMissed);
+  NoteInTime(now <= message_deadline_ ? RunInTime::kAttained
+                                     : RunInTime::kMissed);
 }
 
-void Session::NoteRefusal(const absl::Status& why) const {
+void Session::NoteRefusal(const absl::Status& why) {
   if (why.code() != absl::StatusCode::kDeadlineExceeded) return;
   const bool predicted = ErrorReason(why) == "RUN_WOULD_BE_LATE";
-  callbacks_.in_time(predicted ? RunInTime::kRefused : RunInTime::kMissed);
-  environment_.refused(tenant_, why);
+  NoteInTime(predicted ? RunInTime::kRefused : RunInTime::kMissed);
+  counts_.Refused(why);
+}
+
+void Session::NoteInTime(RunInTime result) {
+  // A session that has ended is not counted.
+  if (!stopped_ || cancelled_) counts_.InTime(priority(), result);
 }
 
 void Session::NoteRunOver(const v1::RunMetadata& metadata,
                           absl::Duration arrived, absl::Duration now) {
-  RunOver over;
-  over.phase = phase();
-  if (metadata.has_error()) {
-    over.code = static_cast<absl::StatusCode>(metadata.error().code());
-  }
-  over.took = now - arrived;
-  callbacks_.run_over(over);
-  result_times_.NoteRun(over.phase, arrived);
+  counts_.RunOver(phase(),
+                  metadata.has_error()
+                      ? static_cast<absl::StatusCode>(metadata.error().code())
+                      : absl::StatusCode::kOk,
+                  now - arrived);
+  result_times_.NoteRun(phase(), arrived);
 }
 
 void Session::StepRefusal(absl::Duration ahead) {

@@ -83,7 +83,7 @@ void Session::NoteResult() {
   if (!result_times_.expects_result()) return;
   const std::optional<ResultTimes::Result> result =
       result_times_.NoteResult(environment_.clock->Monotonic());
-  if (result.has_value()) callbacks_.result(*result);
+  if (result.has_value()) counts_.Result(*result);
 }
 
 absl::Status Session::HandleRead(uint64_t sequence, const v1::Read& read) {

@@ -156,7 +156,7 @@ bool Session::ReceiveOrdered(v1::Ordered message) {
   {
     MutexLock lock(&mu_);
     if (cancelling_) {
-      traffic_->Add(Traffic::kMessagesIn, message.ByteSizeLong());
+      traffic_.Add(Traffic::kMessagesIn, message.ByteSizeLong());
     }
     if (OverLocked()) return false;
     const uint64_t before = inbox_.received();
@@ -195,7 +195,7 @@ void Session::Supply(v1::DefineStructure supply) {
           " bytes, at most ", limits_.max_outstanding_bytes(), " are allowed"));
     } else {
       supplied_ = id;
-      traffic_->Add(Traffic::kMessagesIn, supply.ByteSizeLong());
+      traffic_.Add(Traffic::kMessagesIn, supply.ByteSizeLong());
       need_->supply = std::move(supply);
     }
   }

@@ -26,7 +26,7 @@ constexpr uint64_t kRoomStep = uint64_t{1} << 20;
 
 Session::Session(const SessionEnvironment* environment, std::string session_id,
                  std::string tenant, std::shared_ptr<TenantAccount> account,
-                 std::shared_ptr<Traffic> traffic, v1::SessionLimits limits,
+                 std::shared_ptr<LeaseMeter> meter, v1::SessionLimits limits,
                  Callbacks callbacks)
     : environment_(*environment),
       session_id_(std::move(session_id)),
@@ -34,6 +34,9 @@ Session::Session(const SessionEnvironment* environment, std::string session_id,
       limits_(std::move(limits)),
       callbacks_(std::move(callbacks)),
       account_(std::move(account)),
+      meter_(std::move(meter)),
+      traffic_(*meter_->traffic()),
+      counts_(environment->metrics, tenant_),
       peer_(std::make_shared<const RunPeer>(
           RunPeer{tenant_, log::ShortId(session_id_)})),
       gates_(environment->served, std::shared_ptr<const ServedTime::Tenant>(
@@ -43,16 +46,24 @@ Session::Session(const SessionEnvironment* environment, std::string session_id,
       storage_memory_(environment_.memory, &quota_, tenant_),
       offers_(environment_.offers, &quota_, session_id_),
       pulls_(environment, session_id_, tenant_, SettledCallback()),
-      uploads_(environment, tenant_, limits_.inline_bytes(), traffic.get(),
-               {SettledCallback(), callbacks_.charge}),
+      uploads_(environment, tenant_, limits_.inline_bytes(), &traffic_,
+               {SettledCallback(), ProofCallback()}),
       models_(account_.get()),
       structures_(environment, tenant_, limits_.max_structures()),
       errors_(environment_.worker_id, tenant_, environment_.random),
-      traffic_(std::move(traffic)),
-      outbox_(environment_.outbox_bytes, traffic_.get(), environment_.clock,
+      outbox_(environment_.outbox_bytes, &traffic_, environment_.clock,
               SettledCallback()) {}
 
 Session::~Session() { Drop(); }
+
+std::function<void(absl::Duration)> Session::ProofCallback() {
+  // Others may call it when the session is gone.
+  return [meter = meter_, counts = counts_,
+          changed = environment_.contents_changed](absl::Duration used) mutable {
+    counts.Proof(used);
+    if (meter->Add(v1::PHASE_UNSPECIFIED, used)) changed();
+  };
+}
 
 bool Session::HasWork() const {
   if (outbox_.Full()) return false;
@@ -257,7 +268,7 @@ absl::Status Session::Handle(const v1::Ordered& message) {
 }
 
 void Session::Complete(uint64_t sequence) {
-  traffic_->Add(Traffic::kMessagesIn, message_bytes_);
+  traffic_.Add(Traffic::kMessagesIn, message_bytes_);
   CountStorages();
   structure_count_ = static_cast<uint32_t>(structures_.size());
   std::vector<v1::ControlResponse> responses;
@@ -418,12 +429,12 @@ void Session::Drop() {
 void Session::ForgetInbox() {
   const Inbox::Forgotten forgotten = inbox_.Clear();
   queued_runs_ -= forgotten.runs;
-  traffic_->Add(Traffic::kMessagesIn, forgotten.bytes);
+  traffic_.Add(Traffic::kMessagesIn, forgotten.bytes);
 }
 
 void Session::FreeState() {
   // Of a message that was begun and is not completed.
-  traffic_->Add(Traffic::kMessagesIn, std::exchange(message_bytes_, 0));
+  traffic_.Add(Traffic::kMessagesIn, std::exchange(message_bytes_, 0));
   offers_.Clear();
   entering_ = nullptr;
   pulls_.Forget();

@@ -62,59 +62,37 @@
 #include "gpu_worker/session/run_records.h"
 #include "gpu_worker/session/served_time.h"
 #include "gpu_worker/session/session_environment.h"
+#include "gpu_worker/session/session_metrics.h"
 #include "gpu_worker/session/session_profile.h"
 #include "gpu_worker/session/state_arrival.h"
 #include "gpu_worker/session/storage_memory.h"
 #include "gpu_worker/session/storage_table.h"
 #include "gpu_worker/session/structure_table.h"
 #include "gpu_worker/session/tenant_account.h"
+#include "gpu_worker/leases/lease_meter.h"
+#include "gpu_worker/leases/lease_turn.h"
 #include "gpu_worker/leases/traffic.h"
 #include "gpu_worker/session/uploads.h"
 #include "scheduler/fairness/run_times.h"
 
 namespace djinn::worker {
 
-// How a run with a deadline came out.
-enum class RunInTime {
-  // It was done by then.
-  kAttained,
-  // It was not, or its turn came later than that.
-  kMissed,
-  // It would not have been, and was not begun.
-  kRefused,
-};
-
 class Session {
  public:
-  struct RunOver {
-    v1::Phase phase = v1::PHASE_UNSPECIFIED;
-    absl::StatusCode code = absl::StatusCode::kOk;
-    // Since it arrived.
-    absl::Duration took;
-  };
   struct Callbacks {
     // There may be work again. May outlive the session.
     std::function<void()> runnable;
     // The client broke the protocol: close its stream with this status.
     std::function<void(absl::Status)> fail;
-    // Work was done for the session outside its steps.
-    std::function<void(absl::Duration)> charge;
-    // What the device has done for its lease so far.
-    std::function<absl::Duration()> device_time;
-    // Its runs are of another phase from this one on.
-    std::function<void(v1::Phase)> phase;
-    // A run with a deadline is over.
-    std::function<void(RunInTime)> in_time;
-    // A run is over, one that was not begun, too.
-    std::function<void(const RunOver&)> run_over;
-    // A program that generates reads a result.
-    std::function<void(const ResultTimes::Result&)> result;
+    // Its runs are of another phase, and perhaps priority, from this one on.
+    std::function<void()> phase;
   };
 
-  // `environment` outlives the session. What moves is counted in `traffic`.
+  // `environment` outlives the session. What the session uses outside its
+  // turns, and the bytes that move, are added to `meter`.
   Session(const SessionEnvironment* environment, std::string session_id,
           std::string tenant, std::shared_ptr<TenantAccount> account,
-          std::shared_ptr<Traffic> traffic, v1::SessionLimits limits,
+          std::shared_ptr<LeaseMeter> meter, v1::SessionLimits limits,
           Callbacks callbacks);
   ~Session();
 
@@ -170,15 +148,15 @@ class Session {
   // It is carried out from `now` on.
   void NoteBegun(absl::Duration now);
   // So many of its products were shared with runs of these.
-  void NoteCompany(uint64_t products,
-                   absl::Span<const std::shared_ptr<const RunPeer>> with);
+  void NoteBatch(uint64_t products,
+                 absl::Span<const std::shared_ptr<const RunPeer>> with);
   // The device was busy with it for so long.
   void EndRun(absl::Duration used);
 
   // The run that is carried out stood still for `away`, for `first` at least.
   // `reason` lives for ever.
-  void NoteGaveWay(const RunPeer& first, absl::string_view reason,
-                   absl::Duration away);
+  void NoteYield(const RunPeer& first, absl::string_view reason,
+                 absl::Duration away);
   // A turn is over. HasWork().
   bool EndTurn(absl::Duration now);
   // It is not served for want of credit; it has credit again.
@@ -222,9 +200,15 @@ class Session {
   // What its storages may take from now on, whatever the Hello said. Any
   // thread.
   void SetMemoryLimits(MemoryLimits limits) { quota_.SetLimits(limits); }
-  // How long runs that come from now on may wait until they begin, or fail.
-  void SetRunDeadline(absl::Duration deadline) {
-    run_deadline_ = absl::ToInt64Nanoseconds(deadline);
+  // The priority class that the lease declares, and how long runs that come
+  // from now on may wait until they begin, or fail.
+  void SetUrgency(v1::PriorityClass declared, absl::Duration run_deadline) {
+    declared_ = declared;
+    run_deadline_ = absl::ToInt64Nanoseconds(run_deadline);
+  }
+  // The effective priority class: as declared, or by the phase of its runs.
+  int priority() const {
+    return PriorityOf(declared_.load(std::memory_order_relaxed), phase());
   }
 
   // --- Numbers.
@@ -312,7 +296,8 @@ class Session {
   absl::Status CheckDeadline(uint64_t structure) const;
   // The run took so long. Counts and remembers it where it has a deadline.
   void NoteRunTime(uint64_t structure, absl::Duration took);
-  void NoteRefusal(const absl::Status& why) const;
+  void NoteRefusal(const absl::Status& why);
+  void NoteInTime(RunInTime result);
   void NoteRunOver(const v1::RunMetadata& metadata, absl::Duration arrived,
                    absl::Duration now);
   // It begins, was taken in vain, or is over.
@@ -326,6 +311,7 @@ class Session {
   v1::RunGate GateLocked(bool full) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // For what may be settled outside the session, at any time.
   std::function<void()> SettledCallback();
+  std::function<void(absl::Duration)> ProofCallback();
   // Step(); nothing: when is not worth a look at the clock, as for a Read or a
   // Free.
   bool StepAt(std::optional<absl::Duration> now);
@@ -357,7 +343,7 @@ class Session {
   // A run of this phase is about to begin.
   void NotePhase(v1::Phase phase) {
     if (phase_.exchange(phase, std::memory_order_relaxed) == phase) return;
-    callbacks_.phase(phase);
+    callbacks_.phase();
   }
   // Ends what began with running_ = true.
   void EndStep();
@@ -462,6 +448,9 @@ class Session {
   const v1::SessionLimits limits_;
   const Callbacks callbacks_;
   const std::shared_ptr<TenantAccount> account_;
+  const std::shared_ptr<LeaseMeter> meter_;
+  Traffic& traffic_;  // the meter's
+  SessionCounts counts_;
   const std::shared_ptr<const RunPeer> peer_;
 
   mutable Mutex mu_;
@@ -562,7 +551,8 @@ class Session {
   // Nanoseconds.
   std::atomic<int64_t> expected_{0};
 
-  const std::shared_ptr<Traffic> traffic_;
+  std::atomic<v1::PriorityClass> declared_{v1::PRIORITY_CLASS_UNSPECIFIED};
+
   Outbox outbox_;
 };
 

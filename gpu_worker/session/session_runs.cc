@@ -74,14 +74,14 @@ void Session::NoteBegun(absl::Duration now) {
   NoteRunBegins(begun_->item, phase(), now);
 }
 
-void Session::NoteCompany(
+void Session::NoteBatch(
     uint64_t products, absl::Span<const std::shared_ptr<const RunPeer>> with) {
   MutexLock lock(&mu_);
   runs_.Share(products, with);
 }
 
-void Session::NoteGaveWay(const RunPeer& first, absl::string_view reason,
-                          absl::Duration away) {
+void Session::NoteYield(const RunPeer& first, absl::string_view reason,
+                        absl::Duration away) {
   MutexLock lock(&mu_);
   runs_.GiveWay(first, reason, away);
 }

@@ -11,12 +11,12 @@
 #include "common/error.h"
 #include "common/mutex.h"
 #include "common/transport/stream.h"
-#include "gpu_worker/core/worker_core.h"
 #include "gpu_worker/session/session.h"
+#include "gpu_worker/streams/stream_table.h"
 
 namespace djinn::worker {
 
-class WorkerCore::Connection : public WorkerStreamReceiver {
+class StreamTable::Connection : public WorkerStreamReceiver {
  public:
   // What the connection serves once its Hello was accepted. The session stays
   // known until the connection goes, as it may be using the stream.
@@ -24,14 +24,14 @@ class WorkerCore::Connection : public WorkerStreamReceiver {
     std::shared_ptr<Session> session;
     // As Session::Attach() numbers streams.
     uint64_t stream_number = 0;
-    // Another connection resumed the session: what still comes is not heard.
+    // Another connection resumed the session: later messages are ignored.
     bool replaced = false;
   };
 
-  Connection(WorkerCore* core, uint64_t key,
+  Connection(StreamTable* table, uint64_t key,
              std::unique_ptr<WorkerStream> stream, StreamWay way,
              absl::Duration since)
-      : core_(core),
+      : table_(table),
         key_(key),
         way_(way),
         since_(since),
@@ -40,7 +40,7 @@ class WorkerCore::Connection : public WorkerStreamReceiver {
   void OnMessage(v1::ControlRequest message) override {
     const Service service = this->service();
     if (service.session == nullptr) {
-      core_->OnHello(key_, std::move(message));
+      table_->OnHello(key_, std::move(message));
     } else if (!service.replaced) {
       service.session->Receive(std::move(message));
     }
@@ -50,7 +50,7 @@ class WorkerCore::Connection : public WorkerStreamReceiver {
               absl::Span<const absl::string_view> pieces) override {
     const Service service = this->service();
     if (service.session == nullptr) {
-      core_->RequestClose(
+      table_->RequestClose(
           key_, MakeError(absl::StatusCode::kInvalidArgument,
                           "PROTOCOL_VIOLATION", "bytes before the hello"));
     } else if (!service.replaced) {
@@ -67,7 +67,9 @@ class WorkerCore::Connection : public WorkerStreamReceiver {
     if (service.session != nullptr) service.session->OnBulkRoom();
   }
 
-  void OnClosed(absl::Status status) override { core_->OnClosed(key_, status); }
+  void OnClosed(absl::Status status) override {
+    table_->OnClosed(key_, status);
+  }
 
   Service service() const {
     MutexLock lock(&mu_);
@@ -92,16 +94,16 @@ class WorkerCore::Connection : public WorkerStreamReceiver {
   StreamWay way() const { return way_; }
   absl::Duration since() const { return since_; }
 
-  // Guarded by the core's mutex.
+  // Guarded by the table's mutex.
   std::string lease_id;
   std::string session_id;
   bool hello_seen = false;
   bool close_requested = false;
-  // Attach() still uses it.
+  // StreamTable::Attach() still uses it.
   bool starting = true;
 
  private:
-  WorkerCore* const core_;
+  StreamTable* const table_;
   const uint64_t key_;
   const StreamWay way_;
   const absl::Duration since_;

@@ -328,6 +328,7 @@ class Harness {
     environment_.links = &links_;
     environment_.uploads = &uploads_;
     environment_.counters = &counters_;
+    environment_.metrics = &metrics_;
   }
 
   void Run(const fuzz::SessionInput& input) {
@@ -342,15 +343,13 @@ class Harness {
     {
       Session session(
           &environment_, "session", "tenant", account,
-          std::make_shared<Traffic>(), limits,
+          std::make_shared<LeaseMeter>(&traffic_), limits,
           {[] {},
            [&failures](absl::Status status) {
              Require(!status.ok(), "failures say why");
              ++failures;
            },
-           [](absl::Duration) {}, [] { return absl::Milliseconds(1); },
-           [](v1::Phase) {}, [](RunInTime) {}, [](const Session::RunOver&) {},
-           [](const ResultTimes::Result&) {}});
+           [] {}});
       Attach(&session, 0);
       for (const fuzz::Step& step : input.steps()) {
         Carry(step, &session);
@@ -425,6 +424,8 @@ class Harness {
   LocalPulls pulls_;
   LinkRates links_{&clock_};
   UploadRate uploads_{&clock_};
+  SessionMetrics metrics_;
+  Traffic traffic_;
   ExecutionCounters counters_;
   SessionEnvironment environment_;
   Client client_;

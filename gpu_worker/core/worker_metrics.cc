@@ -1,13 +1,10 @@
-// What operators' monitoring scrapes.
+// What operators' monitoring reads of a worker.
 #include <algorithm>
-#include <atomic>
 #include <map>
 #include <string>
 
 #include "absl/time/time.h"
-#include "common/lease/phase_times.h"
 #include "common/lease/priority_class.h"
-#include "gpu_worker/streams/connection.h"
 #include "gpu_worker/core/worker_core.h"
 
 namespace djinn::worker {
@@ -139,107 +136,59 @@ void WorkerCore::CollectMemory(Exposition* out) const {
              static_cast<double>(usage.pressure()), {{"worker", worker}});
 }
 
-void WorkerCore::CollectWaiting(Exposition* out) const {
-  const absl::Duration now = clock_->Monotonic();
-  std::map<std::string, absl::Duration> longest;
-  {
-    MutexLock lock(&queue_mu_);
-    for (const auto& [key, queued] : queued_) {
-      absl::Duration& age =
-          longest[metrics_.tenants.For(queued.session->tenant())];
-      age = std::max(age, now - std::min(queued.waits_since, now));
-    }
-  }
-  for (const auto& [tenant, age] : longest) {
+void WorkerCore::CollectSessions(Exposition* out) const {
+  for (const auto& [tenant, age] :
+       executor_.queue().OldestWaits(&metrics_.tenants)) {
     out->Gauge("djinn_oldest_pending_age_seconds",
                "How long the tenant's work has waited that waits longest.",
                absl::ToDoubleSeconds(age), {{"tenant", tenant}});
+  }
+  out->Counter("djinn_worker_unbilled_leases_total",
+               "Ended leases whose use was forgotten before the coordinator "
+               "had it billed: too many waited.",
+               static_cast<double>(leases_.unbilled()));
+  for (const auto& [lease_id, entry] : streams_.Sessions()) {
+    const std::string tenant = metrics_.tenants.For(entry.session->tenant());
+    out->Gauge("djinn_worker_sessions", "Sessions with state here.", 1,
+               {{"tenant", tenant},
+                {"state", entry.attached ? "attached" : "detached"}});
+    const v1::SessionUse use = entry.session->use();
+    out->Gauge("djinn_worker_models", "Models that are registered.",
+               use.model_count(), {{"tenant", tenant}});
+    out->Gauge("djinn_worker_model_bytes",
+               "What they had when they were registered.",
+               static_cast<double>(use.model_bytes()), {{"tenant", tenant}});
+    const std::optional<Lease> lease = leases_.Find(lease_id);
+    if (!lease.has_value()) continue;
+    out->Gauge(
+        "djinn_pending_runs", "Runs received and not completed.",
+        entry.session->queued_runs(),
+        {{"tenant", tenant},
+         {"priority_class",
+          PriorityClassName(lease->claims.urgency().priority_class())},
+         {"reason", lease->meter->waiting() ? "out_of_credit" : "queued"}});
   }
 }
 
 void WorkerCore::Collect(Exposition* out) const {
   CollectMemory(out);
   CollectExecution(counters_, out);
-  metrics_.rejections.Collect(out);
-  metrics_.recoveries.Collect(out);
-  out->Histogram("djinn_recovery_duration_seconds",
-                 "From a peer's going away until it was taken up again.",
-                 metrics_.resumed_streams, {{"kind", "stream_resumed"}});
-  metrics_.deadlines.Collect(out);
-  metrics_.requests.Collect(out);
-  out->Histogram("djinn_request_duration_seconds",
-                 "From a run's arrival to its end.", metrics_.request_duration);
-  out->Histogram("djinn_time_to_first_result_seconds",
-                 "From a prompt's arrival to the first value read behind it.",
-                 metrics_.first_result);
-  out->Histogram("djinn_inter_result_seconds",
-                 "From one value that a program which generates reads to the "
-                 "next one.",
-                 metrics_.next_result);
-  out->Histogram("djinn_start_prediction_error_seconds",
-                 "Between when a run was expected to begin, where that was "
-                 "known, and when it did.",
-                 metrics_.start_prediction_error);
+  metrics_.Collect(out);
+  executor_.Collect(out);
+  streams_.Collect(out);
+  CollectSessions(out);
   out->Histogram("djinn_state_idle_before_evict_seconds",
                  "How long ago contents that gave way had been used last.",
                  contents_.idle_before_evict());
-  CollectWaiting(out);
-  preemption_.Collect(out);
   for (const auto& [event, count] : device_->Counts()) {
     out->Counter("djinn_worker_device_events_total",
                  "What the device counts by itself.",
                  static_cast<double>(count), {{"event", event}});
   }
-  out->Histogram("djinn_queue_wait_seconds",
-                 "From a session's having work to its turn.",
-                 metrics_.queue_wait);
-  out->Histogram("djinn_worker_step_seconds",
-                 "What one turn of a session on the device took.",
-                 metrics_.steps);
-  out->Histogram("djinn_batch_runs",
-                 "Runs whose rows were multiplied by a weight together.",
-                 metrics_.batch_runs);
-  out->Histogram("djinn_batch_rows", "Their rows.", metrics_.batch_rows);
-  out->Histogram("djinn_batch_tenants", "Their tenants.",
-                 metrics_.batch_tenants);
-  out->Histogram("djinn_batch_wait_seconds",
-                 "How long a turn was put off for others to share it.",
-                 metrics_.batch_waits);
-  out->Histogram("djinn_worker_processor_move_seconds",
-                 "How long the thread that carries out messages waited to get "
-                 "from a crowded processor to another.",
-                 metrics_.processor_moves);
-  const PhaseTimes busy = metrics_.busy.Read();
-  for (int i = 0; i < PhaseTimes::kPhases; ++i) {
-    const auto phase = static_cast<v1::Phase>(i);
-    const absl::Duration time = busy.of(phase);
-    if (time == absl::ZeroDuration() && phase != v1::PHASE_UNSPECIFIED) {
-      continue;
-    }
-    out->Counter("djinn_worker_device_busy_seconds_total",
-                 "Time in which the device served sessions.",
-                 absl::ToDoubleSeconds(time), {{"phase", PhaseName(phase)}});
-  }
-  const auto seconds = [](const std::atomic<uint64_t>& nanoseconds) {
-    return static_cast<double>(nanoseconds.load(std::memory_order_relaxed)) *
-           1e-9;
-  };
-  out->Counter("djinn_worker_proof_seconds_total",
-               "Time in which contents were hashed for those who prove that "
-               "they have them.",
-               seconds(metrics_.proofs));
-  out->Counter("djinn_worker_housekeeping_seconds_total",
-               "Time in which the thread that carries out messages was at "
-               "work for nobody.",
-               seconds(metrics_.housekeeping));
-  out->Counter("djinn_worker_executor_seconds_total",
-               "Time in which the thread that carries out messages was at "
-               "work, from one wait to the next.",
-               absl::ToDoubleSeconds(ExecutorTime()));
   const auto transfer = [&](const char* path, const char* kind,
                             Traffic::Kind which) {
     out->Counter("djinn_transfer_bytes_total", "Bytes that moved.",
-                 static_cast<double>(metrics_.traffic.bytes(which)),
+                 static_cast<double>(traffic_.bytes(which)),
                  {{"path", path}, {"kind", kind}});
   };
   transfer("client_to_worker", "message", Traffic::kMessagesIn);
@@ -249,34 +198,6 @@ void WorkerCore::Collect(Exposition* out) const {
   transfer("worker_to_worker", "migration", Traffic::kMigratedIn);
   out->Gauge("djinn_worker_offers", "Values that wait for another worker.",
              static_cast<double>(offers_.offers()));
-  MutexLock lock(&mu_);
-  out->Gauge("djinn_worker_connections", "Streams of clients.",
-             static_cast<double>(connections_.size()));
-  out->Counter("djinn_worker_unbilled_leases_total",
-               "Ended leases whose use was forgotten before the coordinator "
-               "had it billed: too many waited.",
-               static_cast<double>(unbilled_leases_));
-  for (const auto& [lease_id, held] : sessions_) {
-    const std::string tenant = metrics_.tenants.For(held.session->tenant());
-    out->Gauge("djinn_worker_sessions", "Sessions with state here.", 1,
-               {{"tenant", tenant},
-                {"state", held.connection != 0 ? "attached" : "detached"}});
-    const v1::SessionUse use = held.session->use();
-    out->Gauge("djinn_worker_models", "Models that are registered.",
-               use.model_count(), {{"tenant", tenant}});
-    out->Gauge("djinn_worker_model_bytes",
-               "What they had when they were registered.",
-               static_cast<double>(use.model_bytes()), {{"tenant", tenant}});
-    out->Gauge(
-        "djinn_pending_runs", "Runs received and not completed.",
-        held.session->queued_runs(),
-        {{"tenant", tenant},
-         {"priority_class",
-          PriorityClassName(
-              leases_.Find(lease_id)->claims.urgency().priority_class())},
-         {"reason", leases_.Find(lease_id)->meter->waiting() ? "out_of_credit"
-                                                             : "queued"}});
-  }
 }
 
 }  // namespace djinn::worker
