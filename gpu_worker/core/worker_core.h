@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -36,6 +37,7 @@
 #include "gpu_worker/leases/lease_keeper.h"
 #include "gpu_worker/memory/device_memory.h"
 #include "gpu_worker/memory/spare_memory.h"
+#include "gpu_worker/plan/run_context.h"
 #include "gpu_worker/pull/link_rates.h"
 #include "gpu_worker/pull/offer_table.h"
 #include "gpu_worker/pull/peer_pulls.h"

@@ -148,7 +148,8 @@ void WorkerCore::CollectSessions(Exposition* out) const {
                "had it billed: too many waited.",
                static_cast<double>(leases_.unbilled()));
   for (const auto& [lease_id, entry] : streams_.Sessions()) {
-    const std::string tenant = metrics_.tenants.For(entry.session->tenant());
+    const std::string tenant =
+        metrics_.tenants.For(entry.session->who().tenant);
     out->Gauge("djinn_worker_sessions", "Sessions with state here.", 1,
                {{"tenant", tenant},
                 {"state", entry.attached ? "attached" : "detached"}});
@@ -162,7 +163,7 @@ void WorkerCore::CollectSessions(Exposition* out) const {
     if (!lease.has_value()) continue;
     out->Gauge(
         "djinn_pending_runs", "Runs received and not completed.",
-        entry.session->queued_runs(),
+        entry.session->next().queued_runs(),
         {{"tenant", tenant},
          {"priority_class",
           PriorityClassName(lease->claims.urgency().priority_class())},

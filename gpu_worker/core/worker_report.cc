@@ -60,7 +60,7 @@ void ReportExecuted(const ExecutionCounters& counters,
 uint64_t WorkerCore::CacheBytes() const {
   uint64_t bytes = 0;
   for (const auto& [lease_id, entry] : streams_.Sessions()) {
-    bytes += entry.session->cache_bytes();
+    bytes += entry.session->quota().used(StorageClass::kCache).bytes;
   }
   return bytes;
 }
@@ -82,14 +82,14 @@ void WorkerCore::ReportSessions(v1::WorkerState* state) const {
     if (found == sessions.end()) continue;
     const StreamTable::Entry& entry = found->second;
     v1::HeldSession* const held = state->mutable_sessions(static_cast<int>(i));
-    held->set_storage_count(entry.session->storage_count());
-    held->set_storage_bytes(entry.session->storage_bytes());
+    held->set_storage_count(entry.session->status().storages);
+    held->set_storage_bytes(entry.session->quota().used());
     held->set_attached(entry.attached);
     *held->mutable_use() = entry.session->use();
     if (auto wait = WaitOf(entry, now); wait.has_value()) {
       *held->mutable_wait() = *std::move(wait);
     }
-    queued_runs += entry.session->queued_runs();
+    queued_runs += entry.session->next().queued_runs();
   }
   state->set_queued_runs(queued_runs);
 }
@@ -112,7 +112,7 @@ void WorkerCore::AnswerRuns(v1::WorkerState* state) const {
       const absl::Duration now = clock_->Monotonic();
       v1::LeaseRuns* const runs = answer->add_leases();
       runs->set_lease_id(lease_id);
-      entry->session->DescribeRuns(runs);
+      entry->session->flow().DescribeRuns(runs);
       // It waits, and has got none since.
       runs->set_out_of_credit(lease->meter->waiting() &&
                               !lease->meter->HasCredit());

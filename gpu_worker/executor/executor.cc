@@ -76,26 +76,27 @@ bool Executor::ServeReady() {
 
 void Executor::Serve(Turn turn) {
   // A session that was cancelled ends without credit, too.
-  const bool waits = !turn.meter->HasCredit() && !turn.session->cancelled();
+  const bool waits =
+      !turn.meter->HasCredit() && !turn.session->status().cancelled;
   if (turn.meter->SetWaiting(waits)) {
     log::Info(waits ? "session waits for credit" : "session has credit again",
-              {{"session", log::ShortId(turn.session->session_id())},
-               {"tenant", turn.session->tenant()}});
+              {{"session", log::ShortId(turn.session->who().session_id)},
+               {"tenant", turn.session->who().tenant}});
     changed_();
   }
   if (waits) return ServeUnpaid(turn);
   Preemption::Step step{.key = turn.key,
-                        .tenant = &turn.session->tenant(),
+                        .tenant = &turn.session->who().tenant,
                         .given_way = turn.meter->given_way()};
   step.gave_way = [&turn](const Preemptor& first, const char* reason,
                           absl::Duration away) {
-    turn.session->NoteYield({first.tenant, log::ShortId(first.session_id)},
-                            reason, away);
+    turn.session->log().Yield({first.tenant, log::ShortId(first.session_id)},
+                              reason, away);
   };
   preemption_.Begin(&step);
   if (turn.refused_behind.has_value()) {
     ServeRefusal(turn, &step);
-  } else if (options_.max_batch_runs <= 1 || !turn.session->fast_run_next() ||
+  } else if (options_.max_batch_runs <= 1 || !turn.session->next().fast_run() ||
              !ServeBatch(turn, &step)) {
     ServeAlone(turn, step);
   }
@@ -103,12 +104,12 @@ void Executor::Serve(Turn turn) {
 }
 
 void Executor::ServeUnpaid(const Turn& turn) {
-  turn.session->NoteOutOfCredit(*turn.given);
+  turn.session->flow().NoteOutOfCredit(*turn.given);
   EndService(turn, *turn.given);
   queue_.EndUnused(turn);
   // Credit that came before the session was known to wait woke nothing.
   if (turn.meter->HasCredit()) {
-    turn.session->NoteCredit(*turn.given);
+    turn.session->log().EnterWithCredit(*turn.given);
     queue_.MakeRunnable(turn.key);
   }
   time_.KeepHouse();
@@ -119,7 +120,7 @@ void Executor::ServeRefusal(const Turn& turn, Preemption::Step* step) {
   turn.session->StepReadsAndFrees(kMessagesBehindRun);
   const absl::Duration used = preemption_.OwnTime() - step->start;
   preemption_.Settle(step->start + used);
-  Charge(turn, turn.session->phase(), used);
+  Charge(turn, turn.session->status().phase, used);
   EndTurn(turn, used);
 }
 
@@ -127,7 +128,7 @@ void Executor::ServeAlone(const Turn& turn, const Preemption::Step& step) {
   absl::Duration begins = clock_.Monotonic();
   metrics_.queue_wait.Observe(begins - turn.waits_since);
   Session* const session = turn.session.get();
-  v1::Phase phase = session->phase();
+  v1::Phase phase = session->status().phase;
   absl::Duration charged_until = step.start;
   absl::Duration now = step.start;
   int steps = 0;
@@ -137,14 +138,14 @@ void Executor::ServeAlone(const Turn& turn, const Preemption::Step& step) {
     begins = clock_.Monotonic();
     const absl::Duration before =
         std::exchange(now, preemption_.OwnTimeAt(begins));
-    if (session->phase() == phase) continue;
+    if (session->status().phase == phase) continue;
     // A run of another phase began.
     Charge(turn, phase, before - charged_until);
     charged_until = before;
-    phase = session->phase();
+    phase = session->status().phase;
   } while (++steps < kMaxSteps && now - step.start < kShortTurn &&
            session->HasWork() &&
-           !(options_.max_batch_runs > 1 && session->fast_run_next()));
+           !(options_.max_batch_runs > 1 && session->next().fast_run()));
   if (ran) {
     session->StepReadsAndFrees(kMessagesBehindRun);
     now = preemption_.OwnTime();
@@ -167,7 +168,8 @@ scheduler::FairQueue::Preemption Executor::TakePreempting(
 
 Preemptor Executor::ServePreempting() {
   Turn turn = std::exchange(preempting_, {});
-  Preemptor preemptor{turn.session->tenant(), turn.session->session_id()};
+  Preemptor preemptor{turn.session->who().tenant,
+                      turn.session->who().session_id};
   Serve(std::move(turn));
   queue_.EndPreempting();
   return preemptor;
@@ -194,7 +196,7 @@ bool Executor::ServeBatch(const Turn& leader, Preemption::Step* step) {
       queue_.FindBatch(leader, &contested);
   // A session that is alone goes the same way, so that others may be known to
   // come to the same products.
-  if (candidates.empty() && !queue_.MayBatch(leader.session->tenant())) {
+  if (candidates.empty() && !queue_.MayBatch(leader.session->who().tenant)) {
     return false;
   }
   Batch batch = BeginBatch(leader, candidates, contested, *step);
@@ -213,8 +215,8 @@ bool Executor::ServeBatch(const Turn& leader, Preemption::Step* step) {
   step->gave_way = [&batch](const Preemptor& first, const char* reason,
                             absl::Duration away) {
     for (const Turn& turn : batch.turns) {
-      turn.session->NoteYield({first.tenant, log::ShortId(first.session_id)},
-                              reason, away);
+      turn.session->log().Yield({first.tenant, log::ShortId(first.session_id)},
+                                reason, away);
     }
   };
   step->parts = [&batch] {
@@ -234,7 +236,7 @@ bool Executor::ServeBatch(const Turn& leader, Preemption::Step* step) {
   batch.members.front().used += rest;
   for (size_t i = 0; i < batch.turns.size(); ++i) {
     const Turn& turn = batch.turns[i];
-    Charge(turn, turn.session->phase(), batch.members[i].used);
+    Charge(turn, turn.session->status().phase, batch.members[i].used);
     EndTurn(turn, batch.members[i].used);
   }
   return true;
@@ -291,9 +293,9 @@ void Executor::ExecuteBatch(Batch* batch, TurnQueue::Place place) {
              if (shared.count(member) > 0) {
                std::vector<std::shared_ptr<const RunPeer>> with;
                for (const size_t other : shared.With(member)) {
-                 with.push_back(turns[other].session->peer());
+                 with.push_back(turns[other].session->who().peer);
                }
-               session.NoteBatch(shared.count(member), with);
+               session.log().Share(shared.count(member), with);
              }
              session.EndRun(batch->members[member].used);
              session.StepReadsAndFrees(kMessagesBehindRun);
@@ -303,7 +305,7 @@ void Executor::ExecuteBatch(Batch* batch, TurnQueue::Place place) {
              shared.Add(joined);
              std::set<absl::string_view> tenants;
              for (const size_t member : joined) {
-               tenants.insert(turns[member].session->tenant());
+               tenants.insert(turns[member].session->who().tenant);
              }
              metrics_.batch_runs.Observe(joined.size());
              metrics_.batch_rows.Observe(static_cast<uint64_t>(rows));

@@ -22,7 +22,7 @@ constexpr absl::Duration kAttendance = absl::Milliseconds(50);
 void TurnQueue::Join(uint64_t key, std::shared_ptr<Session> session,
                      std::shared_ptr<LeaseMeter> meter, double weight) {
   MutexLock lock(&mu_);
-  queue_.Join(key, session->tenant(), weight, session->priority());
+  queue_.Join(key, session->who().tenant, weight, session->status().priority());
   members_.emplace(key, Member{std::move(session), std::move(meter), {}});
 }
 
@@ -46,8 +46,8 @@ void TurnQueue::Update(uint64_t key, double weight) {
   const auto found = members_.find(key);
   if (found == members_.end()) return;
   const Session& session = *found->second.session;
-  queue_.SetWeight(session.tenant(), weight);
-  queue_.SetPriority(key, session.priority());
+  queue_.SetWeight(session.who().tenant, weight);
+  queue_.SetPriority(key, session.status().priority());
 }
 
 void TurnQueue::UpdatePhase(uint64_t key) {
@@ -55,8 +55,8 @@ void TurnQueue::UpdatePhase(uint64_t key) {
   const auto found = members_.find(key);
   if (found == members_.end()) return;
   const Session& session = *found->second.session;
-  queue_.SetPriority(key, session.priority());
-  queue_.SetPace(key, PaceOf(session.phase()));
+  queue_.SetPriority(key, session.status().priority());
+  queue_.SetPace(key, PaceOf(session.status().phase));
   // A session that waits may have become more urgent than this one.
   if (!queue_.empty()) preemption_.Look();
 }
@@ -104,7 +104,7 @@ std::optional<v1::MessageWait> TurnQueue::DescribeWait(
     return std::nullopt;
   }
   const bool batch =
-      batching_since_.has_value() && found->second.session->fast_run_next();
+      batching_since_.has_value() && found->second.session->next().fast_run();
   absl::Duration since = found->second.waits_since;
   if (batch) since = std::max(since, *batching_since_);
   *wait.mutable_waited() =
@@ -121,8 +121,8 @@ std::optional<v1::MessageWait> TurnQueue::DescribeWait(
       members_.find(preempting_.empty() ? serving_ : preempting_.back().key);
   if (served != members_.end()) {
     const Session& session = *served->second.session;
-    wait.set_served_tenant(session.tenant());
-    wait.set_served_session_id(log::ShortId(session.session_id()));
+    wait.set_served_tenant(session.who().tenant);
+    wait.set_served_session_id(log::ShortId(session.who().session_id));
   }
   return wait;
 }
@@ -137,8 +137,8 @@ std::optional<v1::RunPreemption> TurnQueue::PreemptorOf(
     const auto found = members_.find(first.key);
     if (found != members_.end()) {
       const Session& session = *found->second.session;
-      preemption.set_tenant(session.tenant());
-      preemption.set_session_id(session.peer()->session_id);
+      preemption.set_tenant(session.who().tenant);
+      preemption.set_session_id(session.who().peer->session_id);
     }
     preemption.set_reason(first.reason);
     preemption.set_count(1);
@@ -155,7 +155,7 @@ std::map<std::string, absl::Duration> TurnQueue::OldestWaits(
   std::map<std::string, absl::Duration> longest;
   MutexLock lock(&mu_);
   for (const auto& [key, member] : members_) {
-    absl::Duration& age = longest[labels->For(member.session->tenant())];
+    absl::Duration& age = longest[labels->For(member.session->who().tenant)];
     age = std::max(age, now - std::min(member.waits_since, now));
   }
   return longest;
@@ -180,13 +180,13 @@ std::optional<Turn> TurnQueue::TakeTurn(bool wait) {
   const Session& session = *members_.at(key).session;
   // Sessions that wait already do not say so again.
   if (!queue_.empty() &&
-      PaceOf(session.next_phase()) == FairQueue::Pace::kLong) {
+      PaceOf(session.next().phase()) == FairQueue::Pace::kLong) {
     preemption_.Look();
   }
   turns_ = key == last_turn_ ? turns_ + 1 : 0;
   last_turn_ = key;
   serving_ = key;
-  served_by_ = now + session.expected();
+  served_by_ = now + session.next().expected();
   return Give(TurnOf(key), now);
 }
 
@@ -255,13 +255,13 @@ absl::Duration TurnQueue::BatchUntil(absl::Duration since, absl::Duration now) {
   const uint64_t next = queue_.Next();
   const std::optional<Place> place = forecast_.NextOf(next);
   if (!place.has_value()) return since;
-  const std::string& tenant = members_.at(next).session->tenant();
+  const std::string& tenant = members_.at(next).session->who().tenant;
   // A run with a deadline waits for no batch.
   const auto may_wait = [&](uint64_t key) ABSL_NO_THREAD_SAFETY_ANALYSIS {
     const Session& session = *members_.at(key).session;
-    return session.fast_run_next() && forecast_.NextOf(key) == place &&
-           session.deadline() == absl::InfiniteDuration() &&
-           MayShare(tenant, session.tenant());
+    return session.next().fast_run() && forecast_.NextOf(key) == place &&
+           session.next().deadline() == absl::InfiniteDuration() &&
+           MayShare(tenant, session.who().tenant);
   };
   const FairQueue::Company waiting =
       queue_.FindCompany(next, may_wait, options_.max_batch_runs);
@@ -274,7 +274,7 @@ absl::Duration TurnQueue::BatchUntil(absl::Duration since, absl::Duration now) {
         const Member& member = members_.at(key);
         return member.waits_since == absl::InfiniteDuration() &&
                queue_.priority(key) >= priority && member.meter->HasCredit() &&
-               MayShare(tenant, member.session->tenant());
+               MayShare(tenant, member.session->who().tenant);
       });
 }
 
@@ -309,7 +309,7 @@ void TurnQueue::NoteWaiting(uint64_t key, absl::Duration now) {
   }
   const auto found = members_.find(key);
   if (found == members_.end() ||
-      found->second.session->expected() == absl::ZeroDuration()) {
+      found->second.session->next().expected() == absl::ZeroDuration()) {
     return;
   }
   found->second.expected_start =
@@ -345,7 +345,7 @@ Turn TurnQueue::TurnOf(uint64_t key) {
 
 Turn TurnQueue::Give(Turn turn, absl::Duration now) {
   turn.given = now;
-  served_.Begin(turn.session->served(), now);
+  served_.Begin(turn.session->who().account->served(), now);
   return turn;
 }
 
@@ -398,12 +398,13 @@ std::vector<TurnQueue::Candidate> TurnQueue::FindBatch(const Turn& leader,
   std::vector<Candidate> batch;
   MutexLock lock(&mu_);
   if (queue_.empty()) return batch;
-  const std::string& tenant = leader.session->tenant();
+  const std::string& tenant = leader.session->who().tenant;
   const FairQueue::Company found = queue_.FindCompany(
       leader.key,
       [&](uint64_t key) ABSL_NO_THREAD_SAFETY_ANALYSIS {
         const Session& session = *members_.at(key).session;
-        return session.fast_run_next() && MayShare(tenant, session.tenant());
+        return session.next().fast_run() &&
+               MayShare(tenant, session.who().tenant);
       },
       options_.max_batch_runs - 1);
   *contested = found.contested;

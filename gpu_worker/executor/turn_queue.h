@@ -192,8 +192,8 @@ class TurnQueue {
     return stopping_ || !queue_.empty();
   }
   scheduler::FairQueue::Work WorkOf(const Session& session) const {
-    return {session.deadline(), session.expected(),
-            PaceOf(session.next_phase())};
+    return {session.next().deadline(), session.next().expected(),
+            PaceOf(session.next().phase())};
   }
   // How long runs of this phase are beside others.
   scheduler::FairQueue::Pace PaceOf(v1::Phase phase) const;

@@ -23,7 +23,7 @@ namespace djinn::worker {
 struct SessionMetrics {
   void Collect(Exposition* out) const;
 
-  mutable TenantLabels tenants;
+  TenantLabels tenants;
   // From a run's arrival to its end.
   DurationHistogram request_duration;
   RequestCounts requests;

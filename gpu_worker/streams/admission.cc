@@ -76,7 +76,7 @@ absl::Status StreamTable::Admit(uint64_t key, const v1::ClientHello& hello) {
         std::shared_ptr<WorkerStream>(connection, connection->stream()));
   }
   log::Info("client attached", {{"session", log::ShortId(hello.session_id())},
-                                {"tenant", session->tenant()},
+                                {"tenant", session->who().tenant},
                                 {"resumed", hello.has_resume()}});
   v1::WorkerHello answer = Answer(hello, *session);
   answer.set_protocol_version(version);
@@ -91,10 +91,10 @@ v1::WorkerHello StreamTable::Answer(const v1::ClientHello& hello,
   v1::WorkerHello answer;
   answer.set_worker_id(options_.worker_id);
   answer.set_incarnation(options_.incarnation);
-  *answer.mutable_limits() = session.limits();
+  *answer.mutable_limits() = session.who().limits;
   // More than the device has is no room.
   answer.mutable_limits()->set_memory_bytes(
-      std::min(session.limits().memory_bytes(), device_.memory_bytes()));
+      std::min(session.who().limits.memory_bytes(), device_.memory_bytes()));
   answer.add_features(v1::WORKER_FEATURE_PROFILE);
   answer.add_features(v1::WORKER_FEATURE_MIGRATE);
   answer.add_features(v1::WORKER_FEATURE_METER);
@@ -139,7 +139,7 @@ absl::StatusOr<std::shared_ptr<Session>> StreamTable::FindOrMakeSession(
   Held& held = found->second;
   if (hello.has_resume()) {
     DJINN_RETURN_IF_ERROR(held.session->CheckResume(hello.resume()));
-  } else if (held.session->received_any()) {
+  } else if (held.session->flow().received_any()) {
     return MakeError(absl::StatusCode::kFailedPrecondition, "LEASE_IN_USE",
                      "the lease has a session here already");
   }

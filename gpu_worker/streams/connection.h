@@ -60,11 +60,11 @@ class StreamTable::Connection : public WorkerStreamReceiver {
 
   void OnRoom() override {
     const Service service = this->service();
-    if (service.session != nullptr) service.session->OnRoom();
+    if (service.session != nullptr) service.session->outbox().OnRoom();
   }
   void OnBulkRoom() override {
     const Service service = this->service();
-    if (service.session != nullptr) service.session->OnBulkRoom();
+    if (service.session != nullptr) service.session->outbox().OnBulkRoom();
   }
 
   void OnClosed(absl::Status status) override {

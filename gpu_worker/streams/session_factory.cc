@@ -13,11 +13,11 @@ std::shared_ptr<Session> SessionFactory::Make(
   auto session = std::make_shared<Session>(
       environment_, claims.session_id(), claims.tenant(), AccountOf(claims),
       lease.meter, claims.limits(),
-      Session::Callbacks{
+      SessionCallbacks{
           [queue = queue_, queue_key] { queue->MakeRunnable(queue_key); },
           std::move(fail),
           [queue = queue_, queue_key] { queue->UpdatePhase(queue_key); }});
-  session->SetUrgency(claims.urgency().priority_class(), RunDeadlineOf(claims));
+  session->Apply(claims);
   queue_->Join(queue_key, session, lease.meter, WeightOf(claims));
   return session;
 }
@@ -34,8 +34,7 @@ void SessionFactory::UpdateTenant(const v1::LeaseClaims& claims) {
 
 void SessionFactory::Update(const v1::LeaseClaims& claims, uint64_t queue_key,
                             Session* session) {
-  session->SetMemoryLimits(MemoryLimits::Of(claims.limits()));
-  session->SetUrgency(claims.urgency().priority_class(), RunDeadlineOf(claims));
+  session->Apply(claims);
   queue_->Update(queue_key, WeightOf(claims));
 }
 

@@ -65,7 +65,7 @@ uint64_t StreamTable::ApplyLease(const std::string& lease_id) {
   Session* const session = found->second.session.get();
   factory_.Update(lease->claims, found->second.queue_key, session);
   if (!lease->meter->waiting() || !lease->meter->HasCredit()) return 0;
-  session->NoteCredit(clock_.Monotonic());
+  session->log().EnterWithCredit(clock_.Monotonic());
   return found->second.queue_key;
 }
 
@@ -206,8 +206,8 @@ absl::flat_hash_map<std::string, StreamTable::Entry> StreamTable::Sessions()
 bool StreamTable::Busy(const std::string& session_id) const {
   MutexLock lock(&mu_);
   return absl::c_any_of(sessions_, [&](const auto& entry) {
-    const Session& session = *entry.second.session;
-    return session.session_id() == session_id && session.busy();
+    Session& session = *entry.second.session;
+    return session.who().session_id == session_id && session.flow().busy();
   });
 }
 
@@ -306,7 +306,7 @@ void StreamTable::OnClosed(uint64_t key, const absl::Status& status) {
       held.detached_since = clock_.Monotonic();
       // Neither side ended it: the network did.
       resumable = !status.ok() && ErrorReason(status).empty() &&
-                  !held.session->cancelled();
+                  !held.session->status().cancelled;
       if (!resumable) ended = TakeSessionLocked(connection->lease_id, status);
     }
     session_id = connection->session_id;
