@@ -46,9 +46,7 @@ Executor::Executor(const TurnQueue::Options& options, Device* device,
                        },
                    .serve = [this] { return ServePreempting(); }}),
       time_(&preemption_, &metrics_),
-      queue_(options, clock, &preemption_, &time_, &served_, &metrics_) {
-  time_.BeginWork(clock_.Monotonic());
-}
+      queue_(options, clock, &preemption_, &time_, &served_, &metrics_) {}
 
 void Executor::Start() {
   thread_ = std::thread([this] { Run(); });
@@ -60,6 +58,7 @@ void Executor::Stop() {
 }
 
 void Executor::Run() {
+  time_.BeginWork(clock_.Monotonic());
   while (std::optional<Turn> turn = queue_.TakeTurn(/*wait=*/true)) {
     Serve(*std::move(turn));
   }
@@ -67,10 +66,12 @@ void Executor::Run() {
 
 bool Executor::ServeReady() {
   bool served = false;
+  time_.BeginWork(clock_.Monotonic());
   while (std::optional<Turn> turn = queue_.TakeTurn(/*wait=*/false)) {
     Serve(*std::move(turn));
     served = true;
   }
+  time_.EndWork(clock_.Monotonic());
   return served;
 }
 
