@@ -232,9 +232,10 @@ void WorkerCore::RunHousekeeping() {
   } while (streams_.AwaitWork(options_.housekeeping_interval));
 }
 
-void WorkerCore::RunReady() {
-  executor_.ServeReady();
+bool WorkerCore::RunReady() {
+  const bool served = executor_.ServeReady();
   KeepHouse();
+  return served;
 }
 
 void WorkerCore::KeepHouse() {

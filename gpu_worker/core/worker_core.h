@@ -121,8 +121,8 @@ class WorkerCore {
   void SetChangeListener(std::function<void()> listener);
 
   // Serves the turns that are ready and does one round of housekeeping, in the
-  // caller's thread. Only without own_threads.
-  void RunReady();
+  // caller's thread. Returns whether there was a turn. Only without own_threads.
+  bool RunReady();
 
   // Adds what the worker knows and has counted to a scrape.
   void Collect(Exposition* out) const;
