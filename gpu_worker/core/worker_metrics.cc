@@ -50,16 +50,13 @@ void CollectExecution(const ExecutionCounters& counters, Exposition* out) {
                static_cast<double>(counters.write_copies));
 }
 
-}  // namespace
-
-void WorkerCore::CollectDisk(Exposition* out) const {
-  const ContentStore::Stats disk = options_.store->stats();
+void CollectDisk(const ContentStore::Stats& disk, const std::string& worker,
+                 Exposition* out) {
   CollectCache("content_disk", disk, out);
-  out->Gauge("djinn_cache_bytes", "What a cache holds; plans are estimated.",
-             static_cast<double>(disk.bytes),
-             {{"worker", options_.worker_id},
-              {"cache", "content_disk"},
-              {"residency", "disk"}});
+  out->Gauge(
+      "djinn_cache_bytes", "What a cache holds; plans are estimated.",
+      static_cast<double>(disk.bytes),
+      {{"worker", worker}, {"cache", "content_disk"}, {"residency", "disk"}});
   const auto failures = [&](const char* kind, uint64_t count) {
     out->Counter("djinn_content_disk_failures_total",
                  "Contents not kept on disk, and files found broken.",
@@ -72,6 +69,8 @@ void WorkerCore::CollectDisk(Exposition* out) const {
              disk.failure.empty() ? 1 : 0);
 }
 
+}  // namespace
+
 void WorkerCore::CollectMemory(Exposition* out) const {
   const std::string& worker = options_.worker_id;
   const ContentCache::Stats contents = contents_.stats();
@@ -79,7 +78,9 @@ void WorkerCore::CollectMemory(Exposition* out) const {
   CollectCache("content", contents, out);
   CollectEvictions("content", "passing", contents.passed, out);
   CollectCache("plan", plans, out);
-  if (options_.store != nullptr) CollectDisk(out);
+  if (options_.store != nullptr) {
+    CollectDisk(options_.store->stats(), worker, out);
+  }
   const ContentProofs::Stats proofs = proofs_.stats();
   const auto challenges = [&](const char* result, uint64_t count) {
     out->Counter("djinn_content_challenges_total",
