@@ -30,6 +30,7 @@
 #include "client_lib/session/call_sites.h"
 #include "client_lib/session/dead_list.h"
 #include "client_lib/session/device_profile.h"
+#include "client_lib/session/eager_uploads.h"
 #include "client_lib/session/host_values.h"
 #include "client_lib/session/message_log.h"
 #include "client_lib/session/migration.h"
@@ -45,13 +46,11 @@
 #include "client_lib/session/session_entry.h"
 #include "client_lib/session/structure_history.h"
 #include "client_lib/session/structure_table.h"
-#include "client_lib/session/unasked_uploads.h"
 #include "client_lib/session/upload_progress.h"
 #include "client_lib/session/upload_table.h"
 #include "client_lib/session/virtual_device.h"
 #include "client_lib/session/wait.h"
 #include "client_lib/session/work.h"
-#include "client_lib/session/worker_features.h"
 #include "common/error.h"
 #include "common/mutex.h"
 #include "djinn/statistics.h"
@@ -220,7 +219,7 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   absl::Status failure() const;
 
   // Ends what a profile began here, if it did: the worker's part is with the
-  // recorder then. Unimplemented (PROFILE_UNSUPPORTED).
+  // recorder then.
   absl::Status FinishProfile();
   // As Session::AskCost(), and what comes of it.
   absl::StatusOr<std::shared_ptr<MeterWait>> AskMeter(uint32_t lane);
@@ -353,22 +352,16 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   // Transfers.
   absl::Status QueueInstall(uint32_t lane, RemoteStorage* storage,
                             InstallWork install, Caller caller);
-  // As UnaskedUploads::Take().
-  bool GoesUnasked(uint64_t size, uint64_t sample, Caller caller);
-  // Whether an upload is announced with its hash; otherwise it is hashed while
-  // it is sent, or when the worker asks.
-  bool HashesFirst(uint64_t size) const;
+  // Whether the upload is eager; then it counts as under way. Notes in
+  // `install` whether the content was uploaded before.
+  bool GoesEagerly(uint64_t size, Caller caller, InstallWork* install);
   absl::Status UploadLarge(uint32_t lane, RemoteStorage* storage,
                            InstallWork install, Caller caller);
   void SealEverything();
   // Waits for the decision and sends what the worker asks for.
   absl::Status FinishUpload(UploadWait* wait, SharedBytes source);
-  // Says the hash, if the worker asks for it, and waits for what it says then.
-  absl::Status SayHash(UploadWait* wait, absl::string_view bytes);
-  void QueueHash(UploadWait* wait, const ContentHash& hash);
-  // Proves to have the bytes, if the worker asks for that, and waits for what
-  // it says then.
-  absl::Status Prove(UploadWait* wait, absl::string_view bytes);
+  // Proves to the worker that this process has the bytes.
+  void Prove(UploadWait* wait, absl::string_view bytes);
   absl::Status SendTransfer(UploadWait* wait, SharedBytes source,
                             UploadProgress* progress);
   void OnBulk(uint64_t transfer_id, uint64_t offset,
@@ -381,7 +374,6 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
     kSupply,  // a structure the worker asked for
     kCancel,
     kProof,
-    kHash,     // of an upload
     kMessage,  // the next of the log
     kAcknowledge,
     kWork,
@@ -410,7 +402,6 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   void SendAcknowledgement();
   void SendSupply();
   void SendProof();
-  void SendHash();
   void SendCancel();
   using Message = std::shared_ptr<const v1::ControlRequest>;
   void Send(Message message) { SendAll({&message, 1}); }
@@ -514,8 +505,6 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status ApplyHello(const v1::ControlResponse& response)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // From what the worker says.
-  void SetSenderLimits() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status ResumeFrom(const v1::WorkerHello& hello)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status ApplyMetadata(const v1::RunMetadata& reply)
@@ -586,7 +575,6 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   DevicePlacement placement_ ABSL_GUARDED_BY(mu_);
   v1::SessionLimits limits_ ABSL_GUARDED_BY(mu_);
   WorkerFacts facts_ ABSL_GUARDED_BY(mu_);
-  WorkerFeatures features_ ABSL_GUARDED_BY(mu_);
   PeerLinks links_ ABSL_GUARDED_BY(mu_);
   // The worker has answered once.
   bool welcomed_ ABSL_GUARDED_BY(mu_) = false;
@@ -614,7 +602,7 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   // Whoever makes callbacks due calls them, without the lock.
   ReadTable reads_ ABSL_GUARDED_BY(mu_);
   UploadTable uploads_ ABSL_GUARDED_BY(mu_);
-  UnaskedUploads unasked_ ABSL_GUARDED_BY(mu_);
+  EagerUploads eager_ ABSL_GUARDED_BY(mu_);
   // Threads that receive by themselves while they wait, or are about to, and
   // those that cannot.
   int attending_ ABSL_GUARDED_BY(mu_) = 0;
@@ -655,7 +643,6 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   // profile_, once the worker takes part.
   std::shared_ptr<DeviceProfile> sender_profile_;
   v1::SessionLimits sender_limits_;
-  size_t sender_max_runs_ = 1;  // of one structure, to be remembered
   std::unique_ptr<StructureTable> structures_;
   std::unique_ptr<RunEncoder> encoder_;
   // Of the run that is appended next: see MessageLog::Entry.

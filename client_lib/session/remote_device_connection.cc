@@ -10,7 +10,6 @@
 #include "common/error.h"
 #include "common/log/log.h"
 #include "common/net/protocol_version.h"
-#include "common/srg/validate.h"
 #include "common/status_macros.h"
 
 namespace djinn {
@@ -61,14 +60,6 @@ absl::Status RemoteDevice::CheckHello(const v1::WorkerHello& hello,
                      absl::StrCat("the lease is for worker ", lease.worker_id(),
                                   "; worker ", hello.worker_id(),
                                   " answered at ", lease.worker_address()));
-  }
-  if (hello.protocol_version() < kMinProtocolVersion ||
-      hello.protocol_version() > kMaxProtocolVersion) {
-    return MakeError(
-        absl::StatusCode::kFailedPrecondition, "PROTOCOL_WINDOW",
-        absl::StrCat("the worker chose protocol version ",
-                     hello.protocol_version(), "; this side speaks [",
-                     kMinProtocolVersion, ", ", kMaxProtocolVersion, "]"));
   }
   const v1::SessionLimits& limits = hello.limits();
   if (limits.max_outstanding() == 0 || limits.max_outstanding_bytes() == 0 ||
@@ -131,10 +122,10 @@ absl::Status RemoteDevice::RequestLease() {
     MutexLock lock(&mu_);
     for (const Work& work : queue_) {
       const auto* install = std::get_if<InstallWork>(&work.action);
-      if (install == nullptr || !install->hash.has_value()) continue;
+      if (install == nullptr || install->wait == nullptr) continue;
       v1::ContentHint* const hint = request.add_contents();
-      hint->set_hash_high(install->hash->high);
-      hint->set_hash_low(install->hash->low);
+      hint->set_hash_high(install->hash.high);
+      hint->set_hash_low(install->hash.low);
       hint->set_size_bytes(install->source.bytes.size());
       if (request.contents_size() == kMaxHints) break;
     }
@@ -209,12 +200,11 @@ void RemoteDevice::Reach(absl::Duration timeout) {
 
 v1::ClientHello RemoteDevice::HelloFor(const v1::Lease& lease) const {
   v1::ClientHello hello;
-  *hello.mutable_protocol() = OwnProtocolWindow();
+  hello.set_protocol_version(kProtocolVersion);
   hello.set_session_id(context_->session_id);
   hello.set_session_epoch(lease.session_epoch());
   hello.set_lease_token(lease.token());
   hello.set_worker_incarnation(lease.worker_incarnation());
-  hello.add_features(v1::CLIENT_FEATURE_HELD);
   return hello;
 }
 
@@ -260,10 +250,10 @@ absl::Status RemoteDevice::TryOpen(absl::Duration timeout) {
           absl::StrCat("no answer within ", absl::FormatDuration(timeout)));
     }
     if (structures_ != nullptr) return absl::OkStatus();
-    SetSenderLimits();
+    sender_limits_ = limits_;
   }
-  structures_ = std::make_unique<StructureTable>(
-      sender_limits_.max_structures(), sender_max_runs_);
+  structures_ =
+      std::make_unique<StructureTable>(sender_limits_.max_structures());
   encoder_ = std::make_unique<RunEncoder>(structures_.get());
   return absl::OkStatus();
 }
@@ -313,22 +303,16 @@ absl::Status RemoteDevice::ApplyHello(const v1::ControlResponse& response) {
     log_.GrowWindow(response.window());
   } else {
     log_.SetWindow(response.window());
-    unasked_.Begin(hello);
+    eager_.Begin(hello);
     inline_bytes_.store(limits_.inline_bytes(), std::memory_order_relaxed);
   }
-  features_ = WorkerFeatures::Of(hello);
-  unasked_.Hear(response);
+  eager_.Hear(response);
   welcomed_ = connected_ = true;
   ++connection_;
   connection_changed_.SignalAll();
   window_changed_.SignalAll();
   for (Waiter* waiter : waiters_) waiter->changed.SignalAll();
   return absl::OkStatus();
-}
-
-void RemoteDevice::SetSenderLimits() {
-  sender_limits_ = limits_;
-  sender_max_runs_ = features_.places ? srg::kMaxRememberedRuns : 1;
 }
 
 absl::Status RemoteDevice::ResumeFrom(const v1::WorkerHello& hello) {

@@ -188,60 +188,40 @@ void RemoteDevice::Encode(const Work& work, InstallWork& install,
   v1::Install* const message = request->mutable_ordered()->mutable_install();
   message->set_storage(work.storage->id());
   message->set_base_version(install.base_version);
-  if (install.unasked.has_value()) {
-    const uint64_t size = install.unasked->size();
-    MutexLock lock(&mu_);
-    if (size > sender_limits_.inline_bytes()) {
-      message->set_content(*std::move(install.unasked));
-      ++statistics_.uploads_sent;
+  if (install.wait == nullptr) {
+    const uint64_t size = install.copy.size();
+    const bool fits = size <= sender_limits_.inline_bytes();
+    if (fits) {
+      message->set_inline_value(std::move(install.copy));
     } else {
-      // It goes to another worker than was thought.
-      message->set_inline_value(*std::move(install.unasked));
-      unasked_.Complete(size);
-      ++statistics_.uploads_inline;
+      message->set_content(std::move(install.copy));
     }
+    MutexLock lock(&mu_);
+    ++(fits ? statistics_.uploads_inline : statistics_.uploads_sent);
+    // The device went to another worker, which takes more inline.
+    if (fits && install.eager) eager_.Complete(size);
     return;
   }
-  const uint64_t size = install.source.bytes.size();
-  const bool fits = size <= sender_limits_.inline_bytes();
-  bool hash_follows = false;
-  if (!fits && !install.hash.has_value()) {
-    {
-      MutexLock lock(&mu_);
-      hash_follows = features_.late_hashes;
-    }
-    // It goes to another worker than was thought.
-    if (!hash_follows) {
-      install.hash = HashContent(install.source.bytes.data(), size);
-    }
+  // The uploading thread holds the bytes, too.
+  const SharedBytes source = std::exchange(install.source, {});
+  UploadWait& wait = *install.wait;
+  if (source.bytes.size() <= sender_limits_.inline_bytes()) {
+    message->set_inline_value(source.bytes.data(), source.bytes.size());
+    MutexLock lock(&mu_);
+    ++statistics_.uploads_inline;
+    wait.state = UploadWait::State::kOver;
+    wait.changed.SignalAll();
+    return;
   }
-  if (fits) {
-    message->set_inline_value(install.source.bytes.data(), size);
-  } else {
-    v1::Transfer* const transfer = message->mutable_transfer();
-    transfer->set_transfer_id(next_transfer_id_++);
-    transfer->set_size_bytes(size);
-    transfer->set_hash_follows(hash_follows);
-    if (!hash_follows) {
-      transfer->set_hash_high(install.hash->high);
-      transfer->set_hash_low(install.hash->low);
-    }
-    transfer->set_sample(install.sample);
-    transfer->set_provable(true);
-  }
-  // The uploading thread holds what is still to be sent.
-  install.source = {};
+  v1::Transfer* const transfer = message->mutable_transfer();
+  transfer->set_transfer_id(next_transfer_id_++);
+  transfer->set_size_bytes(source.bytes.size());
+  transfer->set_hash_high(install.hash.high);
+  transfer->set_hash_low(install.hash.low);
+  transfer->set_provable(true);
   MutexLock lock(&mu_);
-  if (!fits) {
-    install.wait->transfer_id = message->transfer().transfer_id();
-    install.wait->hash_follows = hash_follows;
-    uploads_.Add(install.wait);
-    return;
-  }
-  ++statistics_.uploads_inline;
-  if (install.wait == nullptr) return;
-  install.wait->state = UploadWait::State::kInlined;
-  install.wait->changed.SignalAll();
+  wait.transfer_id = transfer->transfer_id();
+  uploads_.Add(std::move(install.wait));
 }
 
 void RemoteDevice::Encode(const Work& work, SeedWork& seed,

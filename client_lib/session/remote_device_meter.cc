@@ -24,15 +24,6 @@ absl::StatusOr<std::shared_ptr<MeterWait>> RemoteDevice::AskMeter(
     DJINN_RETURN_IF_ERROR(Enter(Caller::kOrdered));
     // It is this worker that is asked.
     DJINN_RETURN_IF_ERROR(AwaitMigration());
-    if (!features_.meters) {
-      return MakeError(
-          absl::StatusCode::kUnimplemented, "METER_UNSUPPORTED",
-          absl::StrCat("worker ", lease_.worker_id(), " at ",
-                       lease_.worker_address(),
-                       " does not say what it measures: it is of an older "
-                       "build"),
-          {{"worker", lease_.worker_id()}});
-    }
     SealedSegments sealed;
     recorder_.SealAll(&sealed);
     QueueSegments(sealed);

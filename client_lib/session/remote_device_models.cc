@@ -45,7 +45,6 @@ absl::Status RemoteDevice::RegisterModel(uint32_t lane, uint64_t model_id,
     DJINN_RETURN_IF_ERROR(Enter(Caller::kDirect));
     // It is this worker that is asked.
     DJINN_RETURN_IF_ERROR(AwaitMigration());
-    if (!features_.models) return absl::OkStatus();
     const uint64_t bytes = storages.size() * kIdBytes + kMaxBesidesIds;
     if (bytes > limits_.max_outstanding_bytes()) {
       return LimitExceeded("MESSAGE_TOO_LARGE", "the storages of a model",
@@ -73,7 +72,7 @@ void RemoteDevice::ForgetModel(uint64_t model_id) {
   {
     MutexLock lock(&mu_);
     // A session that ends has none.
-    if (!usable_ || !features_.models) return;
+    if (!usable_) return;
     // Who asked may have given up; what is behind other work still would be
     // told after this.
     for (Work& work : queue_) {
@@ -118,8 +117,6 @@ void RemoteDevice::AppendForgottenModels() {
     MutexLock lock(&mu_);
     forgets_models_.store(false, std::memory_order_relaxed);
     ids.swap(forgotten_models_);
-    // It may have gone to another worker since then.
-    if (!features_.models) return;
   }
   for (const uint64_t id : ids) {
     auto request = std::make_shared<v1::ControlRequest>();

@@ -87,8 +87,7 @@ void RemoteDevice::FinishRequest(ReadWait* wait) {
 void RemoteDevice::ProfileSender() {
   {
     MutexLock lock(&mu_);
-    // Noted where the worker cannot take part, too: FinishProfile() says so.
-    if (Profiled() == nullptr || !features_.profiles) return;
+    if (Profiled() == nullptr) return;
     if (sender_profile_ != nullptr) return;
     sender_profile_ = profile_;
   }
@@ -148,15 +147,6 @@ absl::Status RemoteDevice::FinishProfile() {
     MutexLock lock(&mu_);
     if (profile_ == nullptr) return absl::OkStatus();
     absl::Status status = AwaitWelcome();
-    if (status.ok() && !features_.profiles) {
-      status = MakeError(
-          absl::StatusCode::kUnimplemented, "PROFILE_UNSUPPORTED",
-          absl::StrCat("worker ", lease_.worker_id(), " at ",
-                       lease_.worker_address(),
-                       " cannot be profiled: it is of a build that does not "
-                       "measure"),
-          {{"worker", lease_.worker_id()}});
-    }
     if (status.ok() && !usable_) status = Unusable();
     if (!status.ok()) {
       profile_.reset();

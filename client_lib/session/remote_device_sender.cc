@@ -85,9 +85,6 @@ bool RemoteDevice::Advance(bool own_thread) {
       case Next::kProof:
         SendProof();
         break;
-      case Next::kHash:
-        SendHash();
-        break;
       case Next::kMessage:
         SendMessages();
         break;
@@ -136,7 +133,6 @@ RemoteDevice::Next RemoteDevice::TakeNext(Work* work) {
   if (!needed_.empty()) return Next::kSupply;
   if (cancelling_) return cancel_sent_ ? Next::kNothing : Next::kCancel;
   if (uploads_.has_proofs()) return Next::kProof;
-  if (uploads_.has_hashes()) return Next::kHash;
   const MessageLog::Entry* const next = log_.Next();
   const bool ready = next != nullptr && log_.HasRoom(*next);
   const bool gathers = ready && Gathers();
@@ -269,15 +265,6 @@ void RemoteDevice::SendProof() {
   {
     MutexLock lock(&mu_);
     if (!uploads_.TakeProof(message->mutable_proof())) return;
-  }
-  Send(std::move(message));
-}
-
-void RemoteDevice::SendHash() {
-  auto message = std::make_shared<v1::ControlRequest>();
-  {
-    MutexLock lock(&mu_);
-    if (!uploads_.TakeHash(message->mutable_hash())) return;
   }
   Send(std::move(message));
 }

@@ -148,11 +148,6 @@ absl::Status HandleInstall(SessionState& s, uint64_t sequence,
   }
   const v1::Transfer& transfer = install.transfer();
   if (install.has_transfer()) {
-    if (transfer.hash_follows() &&
-        (transfer.hash_high() != 0 || transfer.hash_low() != 0)) {
-      return Violation(absl::StrCat("transfer ", transfer.transfer_id(),
-                                    " has a hash that follows"));
-    }
     if (transfer.transfer_id() == 0 || transfer.size_bytes() == 0 ||
         s.transfer_ids.Contains(transfer.transfer_id())) {
       return Violation(absl::StrCat("transfer ", transfer.transfer_id(), " of ",
@@ -215,7 +210,7 @@ void ResumeUpload(SessionState& s, const ParkedUpload& upload) {
   if (upload.receives) {
     FinishUpload(s, upload);
   } else {
-    TakeFound(s, upload, s.uploads.GoOn(MayHave(s, upload)));
+    TakeFound(s, upload, s.uploads.GoOn());
   }
 }
 

@@ -149,11 +149,7 @@ absl::Status HandleFree(SessionState& s, const v1::Free& free) {
                                     ", which does not exist any more"));
     }
   }
-  for (const uint64_t id : free.storages()) {
-    const Buffer* const buffer = s.storages.Find(id)->buffer.get();
-    if (buffer != nullptr) s.uploads.NoteFreed(*buffer);
-    s.storages.Remove(id);
-  }
+  for (const uint64_t id : free.storages()) s.storages.Remove(id);
   return absl::OkStatus();
 }
 

@@ -58,7 +58,6 @@ void Session::Attach(WorkerStream* stream, uint64_t number,
                      StreamWay way) {
   SessionState& s = *state_;
   s.replies.outbox.Acknowledge(acknowledged_reply);
-  s.status.takes_unasked = s.uploads.TakesUnasked();
   const uint64_t room = RoomForContents(s);
   s.flow.Attach(
       number,
@@ -85,10 +84,6 @@ void Session::Attach(WorkerStream* stream, uint64_t number,
 void Session::Detach(const WorkerStream* stream, uint64_t number) {
   if (state_->flow.Detach(number)) state_->who.account->Leave();
   state_->replies.outbox.Detach(stream);
-}
-
-void Session::SayHeld(v1::WorkerHello* hello) const {
-  state_->uploads.SayHeld(hello);
 }
 
 void Session::Receive(v1::ControlRequest message) {
@@ -132,9 +127,6 @@ bool Session::ReceiveOne(v1::ControlRequest message) {
       break;
     case v1::ControlRequest::kProof:
       FailUnlessOk(s.uploads.ReceiveProof(std::move(*message.mutable_proof())));
-      break;
-    case v1::ControlRequest::kHash:
-      FailUnlessOk(s.uploads.ReceiveHash(message.hash()));
       break;
     case v1::ControlRequest::kHello:
       Fail(s, Violation("a hello that is not the first message"));

@@ -82,8 +82,6 @@ class Session {
               uint64_t acknowledged_reply, StreamWay way = StreamWay::kLocal);
   // The stream is not used any more when it returns.
   void Detach(const WorkerStream* stream, uint64_t number);
-  // Says in a hello what the tenant has here.
-  void SayHeld(v1::WorkerHello* hello) const;
   void Receive(v1::ControlRequest message);
   void ReceiveBulk(uint64_t transfer_id, uint64_t offset,
                    absl::Span<const absl::string_view> pieces);

@@ -89,10 +89,8 @@ struct SessionStatus {
   std::atomic<bool> cancelled{false};
   std::atomic<uint64_t> storages{0};
   std::atomic<uint32_t> structures{0};
-  // Room for contents as the client was told, and whether any may come unasked
-  // since the last stream came.
+  // Room for eager uploads, as the client was told.
   std::atomic<uint64_t> reported_room{0};
-  std::atomic<bool> takes_unasked{false};
 
   int priority() const {
     return PriorityOf(declared.load(std::memory_order_relaxed),
@@ -219,8 +217,8 @@ std::function<void()> SettledCallback(const SessionState& s);
 inline void Reply(SessionState& s, v1::ControlResponse response) {
   s.replies.pending.push_back(std::move(response));
 }
-// Says in a response of the session how much room there is for contents that
-// come unasked, if that has changed.
+// Says in a response of the session how much room there is for eager uploads,
+// if that has changed.
 void SayRoom(SessionState& s, v1::ControlResponse* response);
 uint64_t RoomForContents(const SessionState& s);
 // Adds to the reply to a Read what it met, when nothing but sending it is left.

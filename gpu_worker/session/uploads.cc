@@ -17,8 +17,8 @@
 
 namespace djinn::worker {
 
-// All but the buffer's bytes, and what one call at a time hashes, is guarded by
-// Uploads::mu_.
+// Uploads::mu_ guards all of it, except the buffer's bytes and the hasher,
+// which one thread at a time uses.
 struct Uploads::Incoming {
   enum class State { kReceiving, kComplete, kFailed };
 
@@ -30,8 +30,6 @@ struct Uploads::Incoming {
   const uint64_t id;
   const uint64_t size_bytes;
   Room room;
-  // What the client says; it may say so after the last byte.
-  std::optional<ContentHash> claimed;
   State state = State::kReceiving;
   absl::Status failure;
   ReceivedChunks chunks;
@@ -56,8 +54,7 @@ Uploads::Uploads(const SessionEnvironment* environment, std::string tenant,
       tenant_(std::move(tenant)),
       inline_bytes_(inline_bytes),
       traffic_(traffic),
-      callbacks_(std::move(callbacks)),
-      passing_(environment->clock) {}
+      callbacks_(std::move(callbacks)) {}
 
 Uploads::~Uploads() = default;
 
@@ -68,9 +65,6 @@ void Uploads::Forget() {
 }
 
 absl::StatusOr<Uploads::Room> Uploads::MakeRoom(uint64_t bytes) {
-  if (const std::optional<ContentHash> passing = passing_.MakeWay(bytes)) {
-    environment_.contents->LetPass(tenant_, *passing, bytes);
-  }
   DeviceMemory* const memory = environment_.memory;
   absl::StatusOr<Reservation> reservation =
       memory->Reserve(MemoryClass::kTransfers, tenant_, bytes);
@@ -91,14 +85,6 @@ absl::Status Uploads::Receive() {
   incoming->room = std::move(room);
   incoming->started = incoming->last_chunk = environment_.clock->Monotonic();
   MutexLock lock(&mu_);
-  if (!transfer_.hash_follows()) {
-    incoming->claimed = {transfer_.hash_high(), transfer_.hash_low()};
-  } else {
-    unhashed_.Insert(incoming->id);
-    if (early_hash_.transfer_id() == incoming->id) {
-      incoming->claimed = {early_hash_.hash_high(), early_hash_.hash_low()};
-    }
-  }
   incoming_ = std::move(incoming);
   return absl::OkStatus();
 }
@@ -109,35 +95,30 @@ absl::StatusOr<std::shared_ptr<Buffer>> Uploads::Finish() {
     MutexLock lock(&mu_);
     incoming = std::move(incoming_);
   }
-  // Nobody else touches it any more, though who came last may still hold it.
+  // The upload is settled: no other thread changes it, though the thread that
+  // received the last chunk may still refer to it.
   Room room = std::move(incoming->room);
   if (incoming->state == Incoming::State::kFailed) return incoming->failure;
-  // The bytes are what they are, not what was announced: a program may write to
-  // them while they are sent.
+  // The hash of what came, not the announced one: a program may write to the
+  // bytes while they are sent.
   const ContentHash hash = incoming->hasher.Hash();
-  const uint64_t sample =
-      hash == *incoming->claimed ? transfer_.sample() : uint64_t{0};
-  // A cache has room for so many, whatever their size; clients send less than
-  // that inline.
+  // The cache bounds the number of contents, so small values are not kept.
   if (!Keeps(incoming->size_bytes)) {
     room.reservation->MoveTo(MemoryClass::kStorages);
     return std::move(room.buffer);
   }
-  return Keep(std::move(room), hash, sample, incoming->started);
+  return Keep(std::move(room), hash, incoming->started);
 }
 
 std::shared_ptr<Buffer> Uploads::Keep(Room room, const ContentHash& hash,
-                                      uint64_t sample, absl::Duration started) {
+                                      absl::Duration started) {
   const uint64_t bytes = room.buffer->size_bytes();
   room.reservation->MoveTo(MemoryClass::kContents);
-  std::shared_ptr<Buffer> buffer = environment_.contents->Insert(
-      tenant_, hash, std::move(room.buffer),
-      environment_.clock->Monotonic() - started, sample);
-  // A full cache keeps nothing more.
-  if (!IsSoleOwner(buffer)) {
-    KeepOnDisk(hash, bytes, /*found=*/false);
-    passing_.NoteUploaded(hash, buffer.get());
-  }
+  std::shared_ptr<Buffer> buffer =
+      environment_.contents->Insert(tenant_, hash, std::move(room.buffer),
+                                    environment_.clock->Monotonic() - started);
+  // A full cache does not keep the buffer.
+  if (!IsSoleOwner(buffer)) KeepOnDisk(hash, bytes, /*found=*/false);
   environment_.contents_changed();
   return buffer;
 }
@@ -154,20 +135,14 @@ absl::StatusOr<std::shared_ptr<Buffer>> Uploads::Take(
   DJINN_ASSIGN_OR_RETURN(Room room, MakeRoom(bytes.size()));
   DJINN_RETURN_IF_ERROR(
       environment_.memory->device()->Write(room.buffer.get(), 0, bytes));
-  // What it took to get them is mostly their way here.
+  // The bytes' cost is mostly their way here.
   const uint64_t rate =
       way() == StreamWay::kNetwork ? environment_.uploads->BytesPerSecond() : 0;
   const absl::Duration moved =
       rate == 0 ? absl::ZeroDuration()
                 : absl::Seconds(static_cast<double>(bytes.size()) /
                                 static_cast<double>(rate));
-  return Keep(std::move(room), hash, SampleContent(bytes), started - moved);
-}
-
-void Uploads::NoteFreed(const Buffer& buffer) {
-  if (Keeps(buffer.size_bytes())) {
-    passing_.NoteFreed(&buffer, buffer.size_bytes());
-  }
+  return Keep(std::move(room), hash, started - moved);
 }
 
 void Uploads::OnStream(StreamWay way, bool resumed, v1::WorkerHello* hello) {
@@ -176,7 +151,7 @@ void Uploads::OnStream(StreamWay way, bool resumed, v1::WorkerHello* hello) {
   if (incoming_ == nullptr || incoming_->state != Incoming::State::kReceiving) {
     return;
   }
-  // The time-out does not run while nobody could send.
+  // The time-out does not run while there is no stream.
   incoming_->last_chunk = environment_.clock->Monotonic();
   incoming_->resumed = resumed;
   hello->mutable_transfer()->set_transfer_id(incoming_->id);
@@ -263,7 +238,7 @@ void Uploads::NoteAllChunks(const Incoming& incoming) {
 }
 
 void Uploads::Complete(Incoming* incoming) {
-  if (!incoming->chunks.complete() || !incoming->claimed.has_value()) return;
+  if (!incoming->chunks.complete()) return;
   incoming->state = Incoming::State::kComplete;
   if (incoming->resumed) over_.Insert(incoming->id);
 }
@@ -281,7 +256,7 @@ absl::Status Uploads::HashWhatIsHere(Incoming* incoming) {
     {
       MutexLock lock(&mu_);
       here = incoming->chunks.prefix_bytes();
-      // Whoever hashes goes on to the end of what is here.
+      // The thread that hashes continues to the end of what is here.
       if (incoming->hashing || here == incoming->hashed) break;
       incoming->hashing = true;
     }
@@ -295,36 +270,6 @@ absl::Status Uploads::HashWhatIsHere(Incoming* incoming) {
     incoming->hashing = false;
   }
   return read;
-}
-
-absl::Status Uploads::ReceiveHash(const v1::TransferHash& said) {
-  const uint64_t id = said.transfer_id();
-  const ContentHash hash{said.hash_high(), said.hash_low()};
-  bool settled = false;
-  {
-    MutexLock lock(&mu_);
-    if (!unhashed_.Contains(id)) {
-      return Violation(absl::StrCat("the hash of transfer ", id,
-                                    ", which nobody waits for"));
-    }
-    if (incoming_ != nullptr && incoming_->id == id) {
-      // A second one comes where the network cut the stream.
-      if (incoming_->state == Incoming::State::kReceiving &&
-          !incoming_->claimed.has_value()) {
-        incoming_->claimed = hash;
-        Complete(incoming_.get());
-        settled = incoming_->settled();
-      }
-    } else if (search_ != nullptr && search_->awaits_hash() &&
-               search_->id == id && !search_->hash.has_value()) {
-      search_->hash = hash;
-      settled = true;
-    } else {
-      early_hash_ = said;
-    }
-  }
-  if (settled) callbacks_.settled();
-  return absl::OkStatus();
 }
 
 absl::Status Uploads::ReceiveProof(v1::TransferProof proof) {
@@ -342,7 +287,7 @@ absl::Status Uploads::ReceiveProof(v1::TransferProof proof) {
     }
     if (search_ != nullptr && search_->id == id) challenge = search_->challenge;
   }
-  // Otherwise it came too late, or twice.
+  // A proof that comes too late, or twice, is ignored.
   if (challenge != nullptr) challenge->Answer(std::move(*proof.mutable_mac()));
   return absl::OkStatus();
 }
@@ -358,7 +303,6 @@ void Uploads::CheckDeadline(bool attached) {
       if (now < search_->deadline) return;
       unproven = search_->challenge;
       unread = search_->load;
-      search_->hash_late = search_->awaits_hash();
     } else if (!attached || incoming_ == nullptr || incoming_->writers > 0 ||
                incoming_->state != Incoming::State::kReceiving ||
                now - incoming_->last_chunk < timeout) {

@@ -2,7 +2,6 @@
 // the session that the stream serves.
 #include <algorithm>
 
-#include "absl/algorithm/container.h"
 #include "common/error.h"
 #include "common/log/log.h"
 #include "common/net/protocol_version.h"
@@ -39,9 +38,8 @@ void StreamTable::OnHello(uint64_t key, v1::ControlRequest message) {
 }
 
 absl::Status StreamTable::Admit(uint64_t key, const v1::ClientHello& hello) {
-  DJINN_ASSIGN_OR_RETURN(
-      const uint32_t version,
-      NegotiateProtocol(OwnProtocolWindow(), hello.protocol(), "client"));
+  DJINN_RETURN_IF_ERROR(
+      CheckProtocolVersion(hello.protocol_version(), "client"));
   DJINN_ASSIGN_OR_RETURN(const v1::SignedLease issue,
                          ParseLeaseToken(hello.lease_token()));
   DJINN_ASSIGN_OR_RETURN(const v1::LeaseClaims claims, leases_.ClaimsOf(issue));
@@ -78,16 +76,14 @@ absl::Status StreamTable::Admit(uint64_t key, const v1::ClientHello& hello) {
   log::Info("client attached", {{"session", log::ShortId(hello.session_id())},
                                 {"tenant", session->who().tenant},
                                 {"resumed", hello.has_resume()}});
-  v1::WorkerHello answer = Answer(hello, *session);
-  answer.set_protocol_version(version);
+  v1::WorkerHello answer = Answer(*session);
   answer.set_generator_bytes(static_cast<uint32_t>(generator_bytes));
   session->Attach(connection->stream(), stream_number, std::move(answer),
                   hello.resume().acknowledged_reply(), connection->way());
   return absl::OkStatus();
 }
 
-v1::WorkerHello StreamTable::Answer(const v1::ClientHello& hello,
-                                    const Session& session) const {
+v1::WorkerHello StreamTable::Answer(const Session& session) const {
   v1::WorkerHello answer;
   answer.set_worker_id(options_.worker_id);
   answer.set_incarnation(options_.incarnation);
@@ -95,22 +91,10 @@ v1::WorkerHello StreamTable::Answer(const v1::ClientHello& hello,
   // More than the device has is no room.
   answer.mutable_limits()->set_memory_bytes(
       std::min(session.who().limits.memory_bytes(), device_.memory_bytes()));
-  answer.add_features(v1::WORKER_FEATURE_PROFILE);
-  answer.add_features(v1::WORKER_FEATURE_MIGRATE);
-  answer.add_features(v1::WORKER_FEATURE_METER);
-  answer.add_features(v1::WORKER_FEATURE_FOLLOWING);
-  answer.add_features(v1::WORKER_FEATURE_MODELS);
-  answer.add_features(v1::WORKER_FEATURE_LATE_HASH);
-  answer.add_features(v1::WORKER_FEATURE_PLACES);
-  answer.add_features(v1::WORKER_FEATURE_CONTENT);
   if (options_.speed.flops_per_second() > 0) {
     *answer.mutable_speed() = options_.speed;
   }
   answer.set_numerics(options_.numerics);
-  if (!hello.has_resume() &&
-      absl::c_linear_search(hello.features(), v1::CLIENT_FEATURE_HELD)) {
-    session.SayHeld(&answer);
-  }
   return answer;
 }
 

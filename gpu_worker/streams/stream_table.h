@@ -134,8 +134,7 @@ class StreamTable {
       uint64_t key, const v1::ClientHello& hello, const Lease& lease)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The answer to a Hello that was accepted.
-  v1::WorkerHello Answer(const v1::ClientHello& hello,
-                         const Session& session) const;
+  v1::WorkerHello Answer(const Session& session) const;
   // Where there are too many connections: has the one closed that has been
   // silent for the longest time, if there is one.
   bool MakeRoomLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
