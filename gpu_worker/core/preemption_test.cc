@@ -1,6 +1,6 @@
 // Runs that give way between two of their nodes: to whom, how often, and what
 // each is charged.
-#include "gpu_worker/core/preemption.h"
+#include "gpu_worker/executor/preemption.h"
 
 #include <functional>
 #include <map>

@@ -1,30 +1,32 @@
 #include "gpu_worker/core/worker_core.h"
 
 #include <algorithm>
+#include <utility>
 
+#include "absl/container/flat_hash_set.h"
 #include "common/error.h"
-#include "gpu_worker/core/connection.h"
-#include "gpu_worker/core/lease_turn.h"
+#include "common/log/log.h"
+#include "common/status_macros.h"
+#include "gpu_worker/leases/lease_turn.h"
 
 namespace djinn::worker {
 namespace {
 
-// For so long at least the device keeps memory that nobody needs.
+// For so long at least the device keeps memory that no session needs.
 constexpr absl::Duration kTidyingInterval = absl::Seconds(10);
 
-}  // namespace
-
-absl::Status WorkerCore::Draining() {
+absl::Status Draining() {
   return MakeError(absl::StatusCode::kUnavailable, "DRAINING",
                    "the worker stops");
 }
+
+}  // namespace
 
 WorkerCore::WorkerCore(WorkerCoreOptions options, Device* device, Clock* clock,
                        RandomSource* random)
     : options_(std::move(options)),
       device_(device),
       clock_(clock),
-      random_(random),
       incarnation_(random->NonZero64()),
       ledger_(device->memory_bytes()),
       memory_(device, &ledger_),
@@ -38,47 +40,52 @@ WorkerCore::WorkerCore(WorkerCoreOptions options, Device* device, Clock* clock,
       pulls_(options_.worker_id, incarnation_, &offers_),
       links_(clock),
       uploads_(clock),
-      leases_(options_.worker_id, incarnation_, &metrics_.traffic),
-      preemption_(clock, &metrics_.tenants,
-                  {.take =
-                       [this](const Preemption::Step& step, absl::Duration used,
-                              absl::Duration end) {
-                         return TakePreempting(step, used, end);
-                       },
-                   .serve = [this] { return ServePreempting(); }}) {
+      leases_(options_.worker_id, incarnation_, options_.max_ended_leases,
+              clock, &traffic_),
+      executor_({.max_batch_runs = options_.max_batch_runs,
+                 .tokens_first = options_.tokens_first},
+                device, &ledger_, clock, &metrics_.tenants,
+                [this] { NotifyChange(); }),
+      environment_({.worker_id = options_.worker_id,
+                    .clock = clock,
+                    .random = random,
+                    .memory = &memory_,
+                    .contents = &contents_,
+                    .proofs = &proofs_,
+                    .store = options_.store.get(),
+                    .graphs = &graphs_,
+                    .offers = &offers_,
+                    .pulls = &pulls_,
+                    .links = &links_,
+                    .uploads = &uploads_,
+                    .counters = &counters_,
+                    .edge = executor_.edge(),
+                    .served = executor_.served(),
+                    .transfer_idle_timeout = options_.transfer_idle_timeout,
+                    .metrics = &metrics_,
+                    .contents_changed = [this] { NotifyChange(); }}),
+      streams_({.worker_id = options_.worker_id,
+                .incarnation = incarnation_,
+                .max_connections = options_.max_connections,
+                .hello_timeout = options_.hello_timeout,
+                .resume_timeout = options_.resume_timeout,
+                .speed = options_.speed,
+                .numerics = options_.numerics},
+               &environment_, device, &leases_, &executor_.queue(),
+               [this] { NotifyChange(); }) {
   device_->SetSpareMemory(&spare_memory_);
   memory_.SetReclaimer([this](uint64_t bytes) {
     const uint64_t spare = device_->ReleaseSpareMemory(bytes);
     if (spare < bytes) contents_.EvictIdle(bytes - spare);
     NotifyChange();
   });
-  environment_.worker_id = options_.worker_id;
-  environment_.clock = clock_;
-  environment_.random = random_;
-  environment_.memory = &memory_;
-  environment_.contents = &contents_;
-  environment_.proofs = &proofs_;
-  environment_.graphs = &graphs_;
-  environment_.offers = &offers_;
-  environment_.pulls = &pulls_;
-  environment_.links = &links_;
-  environment_.uploads = &uploads_;
-  environment_.counters = &counters_;
-  environment_.edge = &preemption_;
-  environment_.served = &served_;
-  environment_.transfer_idle_timeout = options_.transfer_idle_timeout;
-  environment_.contents_changed = [this] { NotifyChange(); };
-  environment_.refused = [this](const std::string& tenant,
-                                const absl::Status& why) {
-    metrics_.rejections.Add({metrics_.tenants.For(tenant), ErrorReason(why)});
-  };
   proofs_.Start();
   if (options_.store != nullptr) {
     options_.store->Bind(device_, &contents_);
     options_.store->Start();
-    environment_.store = options_.store.get();
   }
-  executor_ = std::thread([this] { RunExecutor(); });
+  if (!options_.own_threads) return;
+  executor_.Start();
   housekeeper_ = std::thread([this] { RunHousekeeping(); });
 }
 
@@ -88,147 +95,199 @@ WorkerCore::~WorkerCore() {
   device_->SetSpareMemory(nullptr);
 }
 
+void WorkerCore::Shutdown() {
+  if (streams_.draining()) return;
+  streams_.Shutdown(Draining());
+  offers_.Shutdown(Draining());
+  pulls_.Shutdown();
+  if (options_.own_threads) {
+    housekeeper_.join();
+  } else {
+    RunHousekeeping();
+  }
+  // It receives from no stream: all are closed.
+  executor_.Stop();
+}
+
 void WorkerCore::SetChangeListener(std::function<void()> listener) {
-  MutexLock lock(&listener_mu_);
+  MutexLock lock(&mu_);
   change_listener_ = std::move(listener);
 }
 
 void WorkerCore::NotifyChange() {
   std::function<void()> listener;
   {
-    MutexLock lock(&listener_mu_);
+    MutexLock lock(&mu_);
     listener = change_listener_;
   }
   if (listener) listener();
 }
 
-void WorkerCore::MakeRunnable(uint64_t queue_key) {
-  const absl::Duration now = clock_->Monotonic();
-  std::shared_ptr<Connection> attended;
-  {
-    MutexLock lock(&queue_mu_);
-    const auto found = queued_.find(queue_key);
-    if (found == queued_.end()) return;
-    found->second.waits_since = std::min(found->second.waits_since, now);
-    const bool waits =
-        queue_.MakeRunnable(queue_key, WorkOf(*found->second.session));
-    if (waits && queue_.in_service()) preemption_.Look();
-    if (waits) NoteWaitingRun(queue_key, now);
-    attended = attended_;
-  }
-  // Without the lock, which whoever wakes takes first.
-  if (attended == nullptr) {
-    runnable_.Signal();
-  } else if (std::this_thread::get_id() != executor_.get_id()) {
-    attended->stream()->Nudge();
-  }
+void WorkerCore::Attach(std::unique_ptr<WorkerStream> stream, StreamWay way) {
+  streams_.Attach(std::move(stream), way);
 }
 
-void WorkerCore::NotePhase(uint64_t queue_key, v1::Phase phase) {
-  MutexLock lock(&queue_mu_);
-  const auto found = queued_.find(queue_key);
-  if (found == queued_.end()) return;
-  queue_.SetPriority(queue_key, PriorityOf(found->second.declared, phase));
-  queue_.SetPace(queue_key, PaceOf(phase));
-  // Who waits may have become more urgent than it.
-  if (!queue_.empty()) preemption_.Look();
+absl::StatusOr<std::string> WorkerCore::LeaseOf(
+    const v1::BulkHello& hello) const {
+  DJINN_ASSIGN_OR_RETURN(const v1::SignedLease issue,
+                         ParseLeaseToken(hello.lease_token()));
+  DJINN_ASSIGN_OR_RETURN(const v1::LeaseClaims claims, leases_.ClaimsOf(issue));
+  const std::optional<Lease> lease = leases_.Find(claims.lease_id());
+  if (!lease.has_value() || claims.session_id() != hello.session_id() ||
+      lease->claims.session_id() != hello.session_id()) {
+    return MakeError(absl::StatusCode::kUnauthenticated, "LEASE_UNKNOWN",
+                     "no stream of this session presented such a lease");
+  }
+  return claims.lease_id();
+}
+
+void WorkerCore::Pull(const v1::PullRequest& request,
+                      std::shared_ptr<OfferClaimant> claimant) {
+  absl::Status refused;
+  if (streams_.draining()) {
+    refused = Draining();
+  } else if (request.worker_incarnation() != incarnation_) {
+    refused =
+        MakeError(absl::StatusCode::kFailedPrecondition, "WRONG_INCARNATION",
+                  "the worker restarted since the bytes were offered");
+  } else if (!OfferTable::IsTicket(request.ticket()) ||
+             !leases_.HasSession(request.session_id())) {
+    refused = OfferTable::Unknown();
+  }
+  if (!refused.ok()) return claimant->Refuse(std::move(refused));
+  offers_.Claim(request, std::move(claimant));
+}
+
+SendUrgency WorkerCore::UrgencyOf(const std::string& session_id) const {
+  const std::optional<Lease> lease = leases_.FindSession(session_id);
+  if (!lease.has_value()) return {};
+  const v1::LeaseClaims& claims = lease->claims;
+  // Whatever its runs are, others wait for the value.
+  const int priority =
+      PriorityOf(claims.urgency().priority_class(), v1::PHASE_UNSPECIFIED);
+  return {claims.tenant(), priority,
+          clock_->Monotonic() + RunDeadlineOf(claims)};
+}
+
+OfferTable::Activity WorkerCore::ActivityOf(
+    const std::string& session_id) const {
+  if (!leases_.HasSession(session_id)) return OfferTable::Activity::kGone;
+  return streams_.Busy(session_id) ? OfferTable::Activity::kBusy
+                                   : OfferTable::Activity::kIdle;
+}
+
+void WorkerCore::Apply(const v1::DesiredState& desired) {
+  bool changed = false;
+  pulls_.Learn(desired);
+  leases_.Learn(desired);
+  contents_.SetSharing(
+      {desired.sharing_tenants().begin(), desired.sharing_tenants().end()});
+  executor_.queue().SetBatchingTenants(
+      {desired.batching_tenants().begin(), desired.batching_tenants().end()});
+  for (const v1::GraphPhase& known : desired.graph_phases()) {
+    graphs_.SetKind(known.fingerprint(), KnownPhase(known.phase()),
+                    known.cache_slots(),
+                    std::vector<std::string>(known.tenants().begin(),
+                                             known.tenants().end()));
+  }
+  for (const v1::SignedLease& issue : desired.leases()) {
+    const absl::StatusOr<v1::LeaseClaims> claims = leases_.ClaimsOf(issue);
+    const absl::StatusOr<bool> fresh =
+        claims.ok() ? leases_.Renew(issue, *claims) : claims.status();
+    if (!fresh.ok()) {
+      log::Error("lease refused", {{"status", fresh.status()}});
+      continue;
+    }
+    changed |= *fresh;
+    const uint64_t queue_key = streams_.ApplyLease(claims->lease_id());
+    if (queue_key != 0) executor_.queue().MakeRunnable(queue_key);
+  }
+  const auto drop = [&](const std::vector<std::string>& lease_ids,
+                        absl::string_view why) {
+    for (const std::string& lease_id : lease_ids) {
+      changed = true;
+      streams_.EndLease(lease_id, MakeError(absl::StatusCode::kAborted,
+                                            "SESSION_DROPPED", why));
+    }
+  };
+  for (const std::string& session_id : desired.drop_session_ids()) {
+    drop(leases_.EndSession(session_id), "the coordinator ended the session");
+  }
+  for (const std::string& lease_id : desired.drop_lease_ids()) {
+    drop(leases_.EndLease(lease_id), "the coordinator ended the lease");
+  }
+  leases_.Settle(
+      {desired.settled_lease_ids().begin(), desired.settled_lease_ids().end()});
+  {
+    MutexLock lock(&mu_);
+    runs_questions_.assign(desired.runs_questions().begin(),
+                           desired.runs_questions().end());
+    // A report answers them.
+    changed |= !runs_questions_.empty();
+  }
+  if (changed) NotifyChange();
 }
 
 void WorkerCore::RunHousekeeping() {
-  for (;;) {
-    while (CloseAndReap()) {
-    }
-    ExpireAndCheck();
-    CheckDevice();
-    TidyDevice();
-    MutexLock lock(&mu_);
-    if (stopping_ && connections_.empty()) return;
-    if (to_close_.empty()) {
-      housekeeping_.WaitWithTimeout(&mu_, options_.housekeeping_interval);
-    }
-  }
+  do {
+    KeepHouse();
+  } while (streams_.AwaitWork(options_.housekeeping_interval));
 }
 
-void WorkerCore::TidyDevice() {
-  const absl::Duration now = clock_->Monotonic();
-  if (now < next_tidying_) return;
-  next_tidying_ = now + kTidyingInterval;
-  device_->ReleaseUnusedMemory();
+bool WorkerCore::RunReady() {
+  const bool served = executor_.ServeReady();
+  KeepHouse();
+  return served;
+}
+
+void WorkerCore::KeepHouse() {
+  while (streams_.CloseAndReap()) {
+  }
+  ExpireLeases();
+  if (streams_.CheckDeadlines()) NotifyChange();
+  offers_.CheckDeadlines(
+      [this](const std::string& session_id) { return ActivityOf(session_id); });
+  RelieveMemory();
+  CheckDevice();
+}
+
+void WorkerCore::ExpireLeases() {
+  const std::vector<std::string> expired = leases_.EndExpired();
+  for (const std::string& lease_id : expired) {
+    log::Warning("lease expired", {{"lease", lease_id}});
+    streams_.EndLease(
+        lease_id, MakeError(absl::StatusCode::kAborted, "LEASE_EXPIRED",
+                            "the coordinator did not renew the lease in time"));
+  }
+  if (!expired.empty()) NotifyChange();
+}
+
+void WorkerCore::RelieveMemory() {
+  // Kept for reuse, but never most of the device: inputs that differ in every
+  // run would fill it.
+  const uint64_t idle = contents_.stats().idle_bytes;
+  const uint64_t most = device_->memory_bytes() / 2;
+  const uint64_t excess = std::max(idle > most ? idle - most : 0,
+                                   ledger_.usage().Above(kHighPressure));
+  if (excess > 0 && idle > 0) {
+    contents_.EvictIdle(excess);
+    NotifyChange();
+  }
+  const uint64_t spare = ledger_.usage().Above(kCriticalPressure);
+  if (spare > 0) device_->ReleaseSpareMemory(spare);
 }
 
 void WorkerCore::CheckDevice() {
-  if (told_broken_) return;
+  const absl::Duration now = clock_->Monotonic();
+  if (now >= next_tidying_) {
+    next_tidying_ = now + kTidyingInterval;
+    device_->ReleaseUnusedMemory();
+  }
+  if (reported_broken_) return;
   const absl::Status health = device_->Health();
   if (health.ok()) return;
-  told_broken_ = true;
+  reported_broken_ = true;
   if (options_.device_broken) options_.device_broken(health);
-}
-
-bool WorkerCore::CloseAndReap() {
-  std::vector<std::pair<std::shared_ptr<Connection>, absl::Status>> closing;
-  std::vector<std::shared_ptr<Connection>> dead;
-  {
-    MutexLock lock(&mu_);
-    for (auto& [key, status] : to_close_) {
-      const auto found = connections_.find(key);
-      if (found != connections_.end()) {
-        closing.emplace_back(found->second, std::move(status));
-      }
-    }
-    to_close_.clear();
-    std::vector<uint64_t> later;
-    for (const uint64_t key : to_reap_) {
-      const auto found = connections_.find(key);
-      if (found->second->starting) {
-        later.push_back(key);
-        continue;
-      }
-      dead.push_back(std::move(found->second));
-      connections_.erase(found);
-    }
-    to_reap_ = std::move(later);
-  }
-  if (closing.empty() && dead.empty()) return false;
-  for (auto& [connection, status] : closing) {
-    connection->stream()->Close(std::move(status));
-  }
-  closing.clear();
-  for (std::shared_ptr<Connection>& connection : dead) {
-    connection->Detach();
-    // A stream is destroyed here, or by the executor that attended it: never in
-    // its own callback.
-    connection.reset();
-  }
-  return true;
-}
-
-void WorkerCore::Shutdown() {
-  std::vector<std::shared_ptr<Session>> ended;
-  {
-    MutexLock lock(&mu_);
-    if (stopping_) return;
-    draining_ = true;
-    while (!sessions_.empty()) {
-      const std::string lease_id = sessions_.begin()->first;
-      ended.push_back(TakeSessionLocked(lease_id, Draining()));
-    }
-    for (const auto& [key, connection] : connections_) {
-      RequestCloseLocked(key, Draining());
-    }
-    stopping_ = true;
-    housekeeping_.Signal();
-  }
-  for (const std::shared_ptr<Session>& session : ended) session->Drop();
-  offers_.Shutdown(Draining());
-  pulls_.Shutdown();
-  housekeeper_.join();
-  {
-    MutexLock lock(&queue_mu_);
-    executor_stopping_ = true;
-    runnable_.SignalAll();
-  }
-  // It attends no stream: all are closed.
-  executor_.join();
 }
 
 }  // namespace djinn::worker

@@ -6,13 +6,13 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "common/saturating.h"
-#include "gpu_worker/session/session.h"
+#include "gpu_worker/session/handlers.h"
 #include "gpu_worker/session/violation.h"
 
 namespace djinn::worker {
 
-absl::Status Session::HandleModel(uint64_t sequence,
-                                  const v1::RegisterModel& model) {
+absl::Status HandleModel(SessionState& s, uint64_t sequence,
+                         const v1::RegisterModel& model) {
   if (model.model_id() == 0) return Violation("model 0");
   if (model.name().size() > Models::kMaxNameBytes) {
     return Violation(absl::StrCat("a model's name of ", model.name().size(),
@@ -23,7 +23,7 @@ absl::Status Session::HandleModel(uint64_t sequence,
   uint64_t bytes = 0;
   std::vector<std::pair<Storage*, uint64_t>> shares;
   for (const uint64_t id : model.storages()) {
-    Storage* const storage = storages_.Find(id);
+    Storage* const storage = s.storages.Find(id);
     if (storage == nullptr || !ids.insert(id).second) {
       return Violation(absl::StrCat(
           "model ", model.model_id(), " uses storage ", id,
@@ -35,7 +35,7 @@ absl::Status Session::HandleModel(uint64_t sequence,
     bytes = sum;
   }
   if (model.storages().empty()) {
-    models_.Remove(model.model_id());
+    s.models.Remove(model.model_id());
     return absl::OkStatus();
   }
   v1::ControlResponse response;
@@ -43,18 +43,18 @@ absl::Status Session::HandleModel(uint64_t sequence,
   registered->set_sequence(sequence);
   registered->set_size_bytes(bytes);
   const absl::Status status =
-      models_.Register(model.model_id(), model.name(), bytes);
+      s.models.Register(model.model_id(), model.name(), bytes);
   if (!status.ok()) {
-    environment_.refused(tenant_, status);
+    s.counts.Refused(status);
     *registered->mutable_refused() =
-        *errors_.Make(status, {.sequence = sequence});
+        *s.errors.Make(status, {.sequence = sequence});
   } else {
-    const std::weak_ptr<ModelBytes> whole = models_.BytesOf(model.model_id());
+    const std::weak_ptr<ModelBytes> whole = s.models.BytesOf(model.model_id());
     for (const auto& [storage, share] : shares) {
       storage->Count(ModelShare(whole, share));
     }
   }
-  Reply(std::move(response));
+  Reply(s, std::move(response));
   return absl::OkStatus();
 }
 

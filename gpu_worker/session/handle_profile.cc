@@ -1,72 +1,52 @@
-// Profile, and what it measures on the way of other messages.
+// Profile and Meter: what the session measures for the program that asks.
 #include <memory>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "gpu_worker/session/session.h"
+#include "gpu_worker/memory/device_memory.h"
+#include "gpu_worker/session/handlers.h"
 #include "gpu_worker/session/violation.h"
 
 namespace djinn::worker {
 
-absl::Status Session::HandleProfile(uint64_t sequence,
-                                    const v1::Profile& profile) {
+absl::Status HandleProfile(SessionState& s, uint64_t sequence,
+                           const v1::Profile& profile) {
   const bool starts = profile.action() == v1::PROFILE_ACTION_START;
   const bool stops = profile.action() == v1::PROFILE_ACTION_STOP;
   if (!starts && !stops && profile.action() != v1::PROFILE_ACTION_REPORT) {
     return Violation(absl::StrCat("a profile with action ", profile.action()));
   }
-  if (starts == (profile_ != nullptr)) {
+  if (starts == (s.profiling.profile != nullptr)) {
     return Violation(starts ? "starts a profile that is running"
                             : "asks about a profile that is not running");
   }
-  if (starts) StartProfile();
+  if (starts) s.profiling.profile = s.profiling.arrivals.Start();
   v1::ControlResponse response;
-  *response.mutable_profile() = profile_->TakeReport(sequence);
-  Reply(std::move(response));
-  if (stops) EndProfile();
+  *response.mutable_profile() = s.profiling.profile->TakeReport(sequence);
+  Reply(s, std::move(response));
+  if (stops) {
+    s.profiling.arrivals.End(std::exchange(s.profiling.profile, nullptr));
+  }
   return absl::OkStatus();
 }
 
-void Session::ExpectProfile() {
-  const Device& device = *environment_.memory->device();
-  receiving_profile_ = std::make_shared<SessionProfile>(
-      environment_.clock,
+void ExpectProfile(SessionState& s) {
+  const Device& device = *s.who.environment.memory->device();
+  s.profiling.arrivals.Expect(std::make_shared<SessionProfile>(
+      s.who.environment.clock,
       device.times_nodes()
           ? ""
           : absl::StrCat("device ", device.name(),
-                         " does not say when a node was carried out"));
-  profiled_.store(true, std::memory_order_relaxed);
+                         " does not say when a node was carried out")));
 }
 
-void Session::StartProfile() {
-  MutexLock lock(&mu_);
-  profile_ = receiving_profile_;
-}
-
-void Session::EndProfile() {
-  MutexLock lock(&mu_);
-  // Unless the next one is on its way.
-  if (receiving_profile_ == profile_) {
-    receiving_profile_ = nullptr;
-    profiled_.store(false, std::memory_order_relaxed);
-  }
-  profile_ = nullptr;
-}
-
-std::optional<SessionProfile::Mark> Session::MarkArrival() {
-  std::shared_ptr<const SessionProfile> profile;
-  {
-    MutexLock lock(&mu_);
-    profile = receiving_profile_;
-  }
-  if (profile == nullptr) return std::nullopt;
-  return profile->Note();
-}
-
-void Session::AddTiming(v1::ControlResponse* response) const {
-  // One that came before the profile began has no mark.
-  if (profile_ == nullptr || !message_mark_.has_value()) return;
-  *response->mutable_timing() = profile_->TimingOf(*message_mark_);
+absl::Status HandleMeter(SessionState& s, uint64_t sequence) {
+  v1::ControlResponse response;
+  v1::Metered* const metered = response.mutable_metered();
+  metered->set_sequence(sequence);
+  *metered->mutable_use() = UseSoFar(s);
+  Reply(s, std::move(response));
+  return absl::OkStatus();
 }
 
 }  // namespace djinn::worker

@@ -6,13 +6,14 @@
 #include "common/error.h"
 #include "common/status_macros.h"
 #include "gpu_worker/pull/link_rates.h"
-#include "gpu_worker/session/session.h"
+#include "gpu_worker/session/handlers.h"
 #include "gpu_worker/session/violation.h"
 
 namespace djinn::worker {
 
-absl::Status Session::HandleOffer(uint64_t sequence, const v1::Offer& offer) {
-  Storage* const storage = storages_.Find(offer.storage());
+absl::Status HandleOffer(SessionState& s, uint64_t sequence,
+                         const v1::Offer& offer) {
+  Storage* const storage = s.storages.Find(offer.storage());
   if (storage == nullptr || storage->version != offer.version() ||
       storage->generator) {
     return Violation(absl::StrCat("offers storage ", offer.storage(),
@@ -35,54 +36,51 @@ absl::Status Session::HandleOffer(uint64_t sequence, const v1::Offer& offer) {
   bytes->poison = storage->poison;
   if (bytes->poison == nullptr && storage->buffer == nullptr) {
     absl::StatusOr<std::shared_ptr<Buffer>> buffer =
-        storage_memory_.Allocate(storage, storage->size_bytes);
+        s.storage_memory.Allocate(storage, storage->size_bytes);
     if (buffer.ok()) {
       storage->buffer = *std::move(buffer);
     } else {
-      bytes->poison = errors_.Make(buffer.status(), {.sequence = sequence});
+      bytes->poison = s.errors.Make(buffer.status(), {.sequence = sequence});
     }
   }
   if (bytes->poison == nullptr) {
     bytes->buffer = storage->buffer;
-    offers_.Pin(offer.storage(), offer.ticket(), bytes);
+    s.offers.Pin(offer.storage(), offer.ticket(), bytes);
   }
-  return offers_.Add(offer.ticket(), std::move(bytes));
+  return s.offers.Add(offer.ticket(), std::move(bytes));
 }
 
-absl::Status Session::InstallPull(uint64_t sequence, const v1::Install& install,
-                                  Storage* storage) {
+absl::Status InstallPull(SessionState& s, uint64_t sequence,
+                         const v1::Install& install, Storage* storage) {
   const v1::Pull& pull = install.pull();
-  QuotaChange change(&quota_, &storage->quota);
+  QuotaChange change(&s.quota, &storage->quota);
   DJINN_RETURN_IF_ERROR(
       change.To(pull.size_bytes(), storage->quota.own_class()));
-  DJINN_RETURN_IF_ERROR(pulls_.Begin(pull));
+  DJINN_RETURN_IF_ERROR(s.pulls.Begin(pull));
   change.Keep();
   storage->size_bytes = pull.size_bytes();
   storage->size_known = true;
   // What it had is gone in any case: the bytes come, or poison does.
   storage->buffer.reset();
-  Park(Fetch{sequence, install.storage()});
+  s.message.pull = ParkedPull{sequence, install.storage()};
   return absl::OkStatus();
 }
 
-void Session::Park(const Fetch& fetch) {
-  MutexLock lock(&mu_);
-  if (!dropped_ && !cancelling_) fetch_ = fetch;
-}
-
-Pulls::Pulled Session::TakePulled() {
-  Pulls::Pulled pulled = pulls_.Finish();
+Pulls::Pulled TakePulled(SessionState& s) {
+  Pulls::Pulled pulled = s.pulls.Finish();
   if (pulled.link.has_value()) {
     v1::ControlResponse news;
     *news.mutable_link() = *pulled.link;
-    outbox_.PushNews(std::move(news));
+    s.replies.outbox.PushNews(std::move(news));
   }
   return pulled;
 }
 
-void Session::FinishPull(const Fetch& fetch) {
-  Storage* const storage = storages_.Find(fetch.storage);
-  Pulls::Pulled pulled = TakePulled();
+namespace {
+
+void FinishPull(SessionState& s, const ParkedPull& fetch) {
+  Storage* const storage = s.storages.Find(fetch.storage);
+  Pulls::Pulled pulled = TakePulled(s);
   IncomingPull::Outcome& outcome = pulled.outcome;
   if (outcome.buffer != nullptr) {
     if (pulled.reservation != nullptr) {
@@ -102,7 +100,17 @@ void Session::FinishPull(const Fetch& fetch) {
     return;
   }
   storage->poison =
-      errors_.MakePoison(outcome.failure, {.sequence = fetch.sequence});
+      s.errors.MakePoison(outcome.failure, {.sequence = fetch.sequence});
+}
+
+}  // namespace
+
+void ResumePull(SessionState& s, const ParkedPull& pull) {
+  if (s.entering != nullptr) {
+    ResumeEntering(s, pull.sequence);
+  } else {
+    FinishPull(s, pull);
+  }
 }
 
 }  // namespace djinn::worker

@@ -6,25 +6,25 @@
 #include "common/error.h"
 #include "common/srg/proto_codec.h"
 #include "common/status_macros.h"
-#include "gpu_worker/session/session.h"
+#include "gpu_worker/session/handlers.h"
 #include "gpu_worker/session/violation.h"
 
 namespace djinn::worker {
 
-absl::Status Session::HandleCreate(uint64_t sequence,
-                                   const v1::CreateStorage& create) {
+absl::Status HandleCreate(SessionState& s, uint64_t sequence,
+                          const v1::CreateStorage& create) {
   const bool birth = create.base_version() == 0;
-  const Storage* const existing = storages_.Find(create.storage());
+  const Storage* const existing = s.storages.Find(create.storage());
   if (!birth && existing != nullptr && existing->generator) {
     return Violation(absl::StrCat("resizes generator ", create.storage()));
   }
-  DJINN_ASSIGN_OR_RETURN(Storage * storage,
-                         NextVersion(create.storage(), create.base_version()));
-  absl::StatusOr<std::shared_ptr<Buffer>> buffer = storage_memory_.Allocate(
+  DJINN_ASSIGN_OR_RETURN(Storage * storage, NextVersion(s, create.storage(),
+                                                        create.base_version()));
+  absl::StatusOr<std::shared_ptr<Buffer>> buffer = s.storage_memory.Allocate(
       storage, create.size_bytes(), storage->buffer.get());
   if (!buffer.ok()) {
     storage->poison =
-        errors_.MakePoison(buffer.status(), {.sequence = sequence});
+        s.errors.MakePoison(buffer.status(), {.sequence = sequence});
     // A failed resize leaves the old memory: views of the new size stay out.
     if (birth) storage->size_bytes = create.size_bytes();
     return absl::OkStatus();
@@ -36,8 +36,10 @@ absl::Status Session::HandleCreate(uint64_t sequence,
   return absl::OkStatus();
 }
 
-absl::StatusOr<SharedBytes> Session::ReadValue(const v1::Read& read,
-                                               Storage* storage) {
+namespace {
+
+absl::StatusOr<SharedBytes> ReadValue(SessionState& s, const v1::Read& read,
+                                      Storage* storage) {
   DJINN_ASSIGN_OR_RETURN(srg::TensorView view, srg::FromProto(read.view()));
   DJINN_ASSIGN_OR_RETURN(const uint64_t extent, srg::ExtentBytes(view));
   if (extent > storage->size_bytes) {
@@ -51,16 +53,16 @@ absl::StatusOr<SharedBytes> Session::ReadValue(const v1::Read& read,
   uint64_t bytes;
   if (__builtin_mul_overflow(static_cast<uint64_t>(count),
                              srg::ElementSize(view.data_type), &bytes) ||
-      bytes > limits_.memory_bytes()) {
+      bytes > s.who.limits.memory_bytes()) {
     return LimitExceeded("SESSION_MEMORY", "a value read",
-                         limits_.memory_bytes(), 0, bytes);
+                         s.who.limits.memory_bytes(), 0, bytes);
   }
   if (bytes == 0) return SharedBytes{};
   if (storage->buffer == nullptr) {
-    DJINN_ASSIGN_OR_RETURN(storage->buffer, storage_memory_.Allocate(
+    DJINN_ASSIGN_OR_RETURN(storage->buffer, s.storage_memory.Allocate(
                                                 storage, storage->size_bytes));
   }
-  DeviceMemory* const memory = environment_.memory;
+  DeviceMemory* const memory = s.who.environment.memory;
   if (IsPlainContiguous(view)) {
     return memory->device()->ReadView(storage->buffer, view);
   }
@@ -72,22 +74,26 @@ absl::StatusOr<SharedBytes> Session::ReadValue(const v1::Read& read,
   auto gathered = std::make_shared<Gathered>();
   DJINN_ASSIGN_OR_RETURN(
       gathered->reservation,
-      memory->Reserve(MemoryClass::kTransfers, tenant_, bytes));
+      memory->Reserve(MemoryClass::kTransfers, s.who.tenant, bytes));
   DJINN_ASSIGN_OR_RETURN(SharedBytes value,
                          memory->device()->ReadView(storage->buffer, view));
   gathered->owner = std::move(value.owner);
   return SharedBytes{value.bytes, std::move(gathered)};
 }
 
-void Session::NoteResult() {
-  if (!result_times_.expects_result()) return;
+// A value is on its way to the client.
+void NoteResult(SessionState& s) {
+  if (!s.runs.results.expects_result()) return;
   const std::optional<ResultTimes::Result> result =
-      result_times_.NoteResult(environment_.clock->Monotonic());
-  if (result.has_value()) callbacks_.result(*result);
+      s.runs.results.NoteResult(s.who.environment.clock->Monotonic());
+  if (result.has_value()) s.counts.Result(*result);
 }
 
-absl::Status Session::HandleRead(uint64_t sequence, const v1::Read& read) {
-  Storage* const storage = storages_.Find(read.storage());
+}  // namespace
+
+absl::Status HandleRead(SessionState& s, uint64_t sequence,
+                        const v1::Read& read) {
+  Storage* const storage = s.storages.Find(read.storage());
   if (storage == nullptr || storage->version != read.version()) {
     return Violation(absl::StrCat(
         "reads storage ", read.storage(), " at version ", read.version(),
@@ -95,31 +101,31 @@ absl::Status Session::HandleRead(uint64_t sequence, const v1::Read& read) {
                            : absl::StrCat(", but it has ", storage->version)));
   }
   if (read.transfer_id() != 0) {
-    if (transfer_ids_.Contains(read.transfer_id())) {
+    if (s.transfer_ids.Contains(read.transfer_id())) {
       return Violation(
           absl::StrCat("transfer ", read.transfer_id(), " was used"));
     }
-    transfer_ids_.Insert(read.transfer_id());
+    s.transfer_ids.Insert(read.transfer_id());
   }
   v1::ControlResponse response;
   v1::ReadReply* reply = response.mutable_read();
   reply->set_sequence(sequence);
   if (storage->poison != nullptr) {
     *reply->mutable_error() = *storage->poison;
-    Reply(std::move(response));
+    Reply(s, std::move(response));
     return absl::OkStatus();
   }
-  absl::StatusOr<SharedBytes> value = ReadValue(read, storage);
+  absl::StatusOr<SharedBytes> value = ReadValue(s, read, storage);
   if (!value.ok()) {
     *reply->mutable_error() =
-        *errors_.Make(value.status(), {.sequence = sequence});
-    Reply(std::move(response));
+        *s.errors.Make(value.status(), {.sequence = sequence});
+    Reply(s, std::move(response));
     return absl::OkStatus();
   }
-  NoteResult();
-  if (value->bytes.size() <= limits_.inline_bytes()) {
+  NoteResult(s);
+  if (value->bytes.size() <= s.who.limits.inline_bytes()) {
     reply->set_value(value->bytes.data(), value->bytes.size());
-    Reply(std::move(response));
+    Reply(s, std::move(response));
     return absl::OkStatus();
   }
   if (read.transfer_id() == 0) {
@@ -128,21 +134,22 @@ absl::Status Session::HandleRead(uint64_t sequence, const v1::Read& read) {
   }
   reply->set_bulk_bytes(value->bytes.size());
   response.set_completed_sequence(sequence - 1);
-  SayRoom(&response);
-  AddTiming(&response);
-  outbox_.Push(std::move(response), read.transfer_id(), *std::move(value));
+  SayRoom(s, &response);
+  AddTiming(s, &response);
+  s.replies.outbox.Push(std::move(response), read.transfer_id(),
+                        *std::move(value));
   return absl::OkStatus();
 }
 
-absl::Status Session::HandleFree(const v1::Free& free) {
+absl::Status HandleFree(SessionState& s, const v1::Free& free) {
   absl::flat_hash_set<uint64_t> ids;
   for (const uint64_t id : free.storages()) {
-    if (storages_.Find(id) == nullptr || !ids.insert(id).second) {
+    if (s.storages.Find(id) == nullptr || !ids.insert(id).second) {
       return Violation(absl::StrCat("frees storage ", id,
                                     ", which does not exist any more"));
     }
   }
-  for (const uint64_t id : free.storages()) storages_.Remove(id);
+  for (const uint64_t id : free.storages()) s.storages.Remove(id);
   return absl::OkStatus();
 }
 

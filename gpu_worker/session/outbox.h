@@ -26,7 +26,7 @@
 #include "common/mutex.h"
 #include "common/transport/stream.h"
 #include "djinn/v1/execution.pb.h"
-#include "gpu_worker/session/traffic.h"
+#include "gpu_worker/leases/traffic.h"
 
 namespace djinn::worker {
 

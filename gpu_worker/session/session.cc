@@ -1,146 +1,195 @@
 #include "gpu_worker/session/session.h"
 
-#include <algorithm>
+#include <limits>
 #include <utility>
 
+#include "absl/base/optimization.h"
 #include "absl/strings/str_cat.h"
+#include "common/clock.h"
+#include "common/error.h"
 #include "common/log/log.h"
 #include "common/status_macros.h"
-#include "gpu_worker/memory/device_memory.h"
+#include "gpu_worker/leases/lease_turn.h"
+#include "gpu_worker/session/handlers.h"
+#include "gpu_worker/session/run_steps.h"
 #include "gpu_worker/session/violation.h"
 
 namespace djinn::worker {
 namespace {
 
-// A client cannot make the log grow without bound by failing.
-constexpr uint64_t kLoggedErrors = 100;
+// Storages that one message may free in a turn that others share.
+constexpr size_t kFreedBeside = 64;
 
-// Bound the room that a session hears of for eager uploads: this much, and this
-// part of what is free, because other sessions may take some of it meanwhile.
-// The room is rounded down to whole steps, so that it changes seldom and does
-// not show what other sessions do.
-constexpr uint64_t kMaxContentsUnderWay = uint64_t{32} << 20;
-constexpr uint64_t kRoomPart = 4;
-constexpr uint64_t kRoomStep = uint64_t{1} << 20;
+// DEADLINE_EXCEEDED (ACKNOWLEDGE_TIMEOUT).
+absl::Status CheckAcknowledged(const SessionState& s, absl::Duration now) {
+  const std::optional<Outbox::Standstill> still = s.replies.outbox.standstill();
+  // Chunks that the network holds arrive, and are acknowledged, meanwhile.
+  const absl::Duration timeout = 2 * s.who.environment.transfer_idle_timeout;
+  if (!still.has_value() || now - still->since < timeout) {
+    return absl::OkStatus();
+  }
+  return MakeError(
+      absl::StatusCode::kDeadlineExceeded, "ACKNOWLEDGE_TIMEOUT",
+      absl::StrCat(still->bytes, " bytes of replies are kept for the client, ",
+                   "which took and acknowledged nothing of them for ",
+                   absl::FormatDuration(timeout)));
+}
 
 }  // namespace
 
 Session::Session(const SessionEnvironment* environment, std::string session_id,
                  std::string tenant, std::shared_ptr<TenantAccount> account,
-                 std::shared_ptr<Traffic> traffic, v1::SessionLimits limits,
-                 Callbacks callbacks)
-    : environment_(*environment),
-      session_id_(std::move(session_id)),
-      tenant_(std::move(tenant)),
-      limits_(std::move(limits)),
-      callbacks_(std::move(callbacks)),
-      account_(std::move(account)),
-      peer_(std::make_shared<const RunPeer>(
-          RunPeer{tenant_, log::ShortId(session_id_)})),
-      gates_(environment->served, std::shared_ptr<const ServedTime::Tenant>(
-                                      account_, account_->served())),
-      inbox_(limits_),
-      quota_(MemoryLimits::Of(limits_), account_->memory()),
-      storage_memory_(environment_.memory, &quota_, tenant_),
-      offers_(environment_.offers, &quota_, session_id_),
-      pulls_(environment, session_id_, tenant_, SettledCallback()),
-      uploads_(environment, tenant_, limits_.inline_bytes(), traffic.get(),
-               {SettledCallback(), callbacks_.charge}),
-      models_(account_.get()),
-      structures_(environment, tenant_, limits_.max_structures()),
-      errors_(environment_.worker_id, tenant_, environment_.random),
-      traffic_(std::move(traffic)),
-      outbox_(environment_.outbox_bytes, traffic_.get(), environment_.clock,
-              SettledCallback()) {}
+                 std::shared_ptr<LeaseMeter> meter, v1::SessionLimits limits,
+                 SessionCallbacks callbacks)
+    : state_(std::make_unique<SessionState>(SessionIdentity{
+          *environment, session_id, tenant, std::move(limits),
+          std::move(callbacks), std::move(account), std::move(meter),
+          std::make_shared<const RunPeer>(
+              RunPeer{tenant, log::ShortId(session_id)})})) {}
 
 Session::~Session() { Drop(); }
 
-bool Session::HasWork() const {
-  if (outbox_.Full()) return false;
-  MutexLock lock(&mu_);
-  return HasWorkLocked();
+absl::Status Session::CheckResume(const v1::Resume& resume) const {
+  return state_->flow.CheckResume(resume, state_->replies.outbox.last_number());
 }
 
-bool Session::HasWorkLocked() const {
-  if (OverLocked() || running_) return false;
-  if (upload_.has_value()) return uploads_.settled();
-  if (fetch_.has_value()) return pulls_.settled();
-  if (need_.has_value()) return need_->supply.has_value();
-  return !inbox_.empty();
+void Session::Attach(WorkerStream* stream, uint64_t number,
+                     v1::WorkerHello hello, uint64_t acknowledged_reply,
+                     StreamWay way) {
+  SessionState& s = *state_;
+  s.replies.outbox.Acknowledge(acknowledged_reply);
+  const uint64_t room = RoomForContents(s);
+  s.flow.Attach(
+      number,
+      [&](bool joins) {
+        if (joins) s.who.account->Join();
+        return s.who.account->Share(s.who.limits);
+      },
+      [&](const MessageFlow::Position& position) {
+        std::vector<v1::ControlResponse> news(1);
+        news[0].set_completed_sequence(position.announced);
+        *news[0].mutable_window() = position.window;
+        s.status.reported_room = room;
+        news[0].set_content_room(room);
+        hello.set_received_sequence(position.received);
+        s.uploads.OnStream(way, position.resumed, &hello);
+        if (position.need != 0) {
+          news.emplace_back().mutable_need()->set_structure_id(position.need);
+        }
+        *news[0].mutable_hello() = std::move(hello);
+        s.replies.outbox.Attach(stream, number, std::move(news));
+      });
 }
 
-void Session::NoteNext() {
-  const absl::Duration next = inbox_.deadline();
-  deadline_.store(next == absl::InfiniteDuration()
-                      ? kNever
-                      : absl::ToInt64Nanoseconds(next),
-                  std::memory_order_relaxed);
-  fast_run_next_.store(inbox_.fast_run_next(), std::memory_order_relaxed);
-  const v1::Run* const run = inbox_.next_run();
-  v1::Phase phase = v1::PHASE_UNSPECIFIED;
-  if (run != nullptr && !phases_.empty()) {
-    const auto found = phases_.find(run->structure_id());
-    if (found != phases_.end()) phase = found->second;
+void Session::Detach(const WorkerStream* stream, uint64_t number) {
+  if (state_->flow.Detach(number)) state_->who.account->Leave();
+  state_->replies.outbox.Detach(stream);
+}
+
+void Session::Receive(v1::ControlRequest message) {
+  google::protobuf::RepeatedPtrField<v1::ControlRequest> following;
+  following.Swap(message.mutable_following());
+  bool runnable = ReceiveOne(std::move(message));
+  for (v1::ControlRequest& next : following) {
+    if (next.following_size() > 0) {
+      Fail(*state_,
+           Violation("what follows a message has something that follows it"));
+      return;
+    }
+    if (ReceiveOne(std::move(next))) runnable = true;
   }
-  next_phase_.store(phase, std::memory_order_relaxed);
-  const absl::Duration expected =
-      run == nullptr || next == absl::InfiniteDuration()
-          ? absl::ZeroDuration()
-          : run_times_.Expected(run->structure_id(),
-                                environment_.clock->Monotonic());
-  expected_.store(absl::ToInt64Nanoseconds(expected),
-                  std::memory_order_relaxed);
+  // Once for all: the executor finds them together.
+  if (runnable) state_->who.callbacks.runnable();
+}
+
+bool Session::ReceiveOne(v1::ControlRequest message) {
+  SessionState& s = *state_;
+  Outbox& outbox = s.replies.outbox;
+  const uint64_t acknowledged = message.acknowledged_reply();
+  if (acknowledged != 0 && !outbox.Acknowledge(acknowledged)) {
+    Fail(s,
+         Violation(absl::StrCat("acknowledges reply ", acknowledged,
+                                ", the last one was ", outbox.last_number())));
+    return false;
+  }
+  switch (message.message_case()) {
+    case v1::ControlRequest::kOrdered:
+      return ReceiveOrdered(std::move(*message.mutable_ordered()));
+    case v1::ControlRequest::kSupply: {
+      const absl::StatusOr<bool> awaited =
+          s.flow.Supply(std::move(*message.mutable_supply()));
+      FailUnlessOk(awaited.status());
+      if (awaited.ok() && *awaited) SettledCallback(s)();
+      break;
+    }
+    case v1::ControlRequest::kCancel:
+      Cancel();
+      break;
+    case v1::ControlRequest::kProof:
+      FailUnlessOk(s.uploads.ReceiveProof(std::move(*message.mutable_proof())));
+      break;
+    case v1::ControlRequest::kHello:
+      Fail(s, Violation("a hello that is not the first message"));
+      break;
+    case v1::ControlRequest::MESSAGE_NOT_SET:
+      if (acknowledged == 0) Fail(s, Violation("a message that says nothing"));
+  }
+  return false;
+}
+
+bool Session::ReceiveOrdered(v1::Ordered message) {
+  SessionState& s = *state_;
+  std::optional<SessionProfile::Mark> mark;
+  if (message.has_read()) mark = s.profiling.arrivals.MarkArrival();
+  const int64_t wait = s.status.run_deadline.load(std::memory_order_relaxed);
+  const bool timed = wait != SessionStatus::kNever;
+  const absl::Duration now = message.has_run() || timed
+                                 ? s.who.environment.clock->Monotonic()
+                                 : absl::ZeroDuration();
+  const absl::StatusOr<bool> added = s.flow.Receive(
+      std::move(message),
+      timed ? now + absl::Nanoseconds(wait) : absl::InfiniteDuration(), mark,
+      now, [&s] { ExpectProfile(s); });
+  FailUnlessOk(added.status());
+  return added.ok() && *added;
+}
+
+void Session::ReceiveBulk(uint64_t transfer_id, uint64_t offset,
+                          absl::Span<const absl::string_view> pieces) {
+  if (state_->flow.over()) return;
+  FailUnlessOk(state_->uploads.ReceiveBulk(transfer_id, offset, pieces));
+}
+
+void Session::FailUnlessOk(absl::Status status) {
+  if (!status.ok()) Fail(*state_, std::move(status));
+}
+
+bool Session::HasWork() const {
+  return !state_->replies.outbox.Full() && state_->flow.HasWork();
 }
 
 bool Session::Step(absl::Duration now) { return StepAt(now); }
 
 bool Session::StepAt(std::optional<absl::Duration> now) {
-  if (!HasWork()) return false;
-  std::optional<Upload> upload;
-  std::optional<Fetch> fetch;
-  std::optional<Inbox::Item> item;
-  std::optional<v1::DefineStructure> supply;
-  {
-    MutexLock lock(&mu_);
-    if (!HasWorkLocked()) return false;
-    running_ = true;
-    if (upload_.has_value()) {
-      upload = std::exchange(upload_, std::nullopt);
-    } else if (fetch_.has_value()) {
-      fetch = std::exchange(fetch_, std::nullopt);
-    } else {
-      item = inbox_.Take();
-      if (now.has_value() && item->message.has_run()) {
-        NoteRunBegins(*item, next_phase(), *now);
-      } else if (now.has_value() && item->message.has_define_structure()) {
-        gates_.Enter(v1::RUN_GATE_PLAN, *now);
-      } else if (now.has_value()) {
-        gates_.Enter(v1::RUN_GATE_SESSION, *now);
-      }
-      NoteNext();
-      if (need_.has_value()) supply = std::move(need_->supply);
-      need_.reset();
-    }
-    if (now.has_value() && !item.has_value()) {
-      gates_.Enter(v1::RUN_GATE_SESSION, *now);
-    }
-  }
-  const bool run = item.has_value() && item->message.has_run();
+  SessionState& s = *state_;
+  if (s.replies.outbox.Full()) return false;
+  std::optional<MessageFlow::Taken> taken = s.flow.Take(now);
+  if (!taken.has_value()) return false;
+  bool run = false;
   absl::Status status;
-  if (upload.has_value()) {
-    StepUpload(*upload);
-    CompleteUnlessParked(upload->sequence);
-  } else if (fetch.has_value()) {
-    if (entering_ != nullptr) {
-      GoOnEntering(fetch->sequence, TakeFetched());
-    } else {
-      FinishPull(*fetch);
-    }
-    CompleteUnlessParked(fetch->sequence);
+  if (taken->upload.has_value()) {
+    ResumeUpload(s, *taken->upload);
+    CompleteUnlessParked(taken->upload->sequence);
+  } else if (taken->pull.has_value()) {
+    ResumePull(s, *taken->pull);
+    CompleteUnlessParked(taken->pull->sequence);
   } else {
-    status = StepItem(*std::move(item), std::move(supply));
+    run = taken->item->message.has_run();
+    status = StepItem(*std::move(taken->item), std::move(taken->supply));
   }
-  if (ABSL_PREDICT_FALSE(profile_ != nullptr)) profile_->Leave();
+  if (ABSL_PREDICT_FALSE(s.profiling.profile != nullptr)) {
+    s.profiling.profile->Leave();
+  }
   EndStep();
   FailUnlessOk(std::move(status));
   return run;
@@ -148,317 +197,168 @@ bool Session::StepAt(std::optional<absl::Duration> now) {
 
 absl::Status Session::StepItem(Inbox::Item item,
                                std::optional<v1::DefineStructure> supply) {
-  if (supply.has_value()) DJINN_RETURN_IF_ERROR(structures_.Supply(*supply));
-  message_bytes_ = item.bytes;
-  message_counts_ = !item.message.has_free();
-  message_deadline_ = item.deadline;
-  message_arrived_ = item.arrived;
-  message_mark_ = item.mark;
+  SessionState& s = *state_;
+  if (supply.has_value()) DJINN_RETURN_IF_ERROR(s.structures.Supply(*supply));
+  s.message = {.bytes = item.bytes,
+               .counts = !item.message.has_free(),
+               .deadline = item.deadline,
+               .arrived = item.arrived,
+               .mark = item.mark};
   // What only looks at storages changes no account.
   const bool accounts = !item.message.has_offer() && !item.message.has_read();
-  if (accounts && offers_.pins()) offers_.ForgetFetched();
-  absl::Status status = Handle(item.message);
-  if (accounts && offers_.pins()) offers_.Account(storages_);
-  structures_.ForgetSupplied();
-  if (std::exchange(put_off_, false)) {
-    NoteNoRoom(item.message.sequence());
-    PutBack(std::move(item));
+  if (accounts && s.offers.pins()) s.offers.ForgetFetched();
+  absl::Status status = Handle(s, item.message);
+  if (accounts && s.offers.pins()) s.offers.Account(s.storages);
+  s.structures.ForgetSupplied();
+  if (s.message.lacks_room) {
+    if (s.flow.PutBack(std::move(item), /*lacks_room=*/true)) {
+      s.message.bytes = 0;
+    }
     return absl::OkStatus();
   }
-  if (const uint64_t id = std::exchange(missing_structure_, 0); id != 0) {
-    AskFor(id, std::move(item));
+  if (const uint64_t id = s.message.missing_structure; id != 0) {
+    const std::optional<uint64_t> completed =
+        s.flow.AskFor(id, std::move(item));
+    if (!completed.has_value()) return absl::OkStatus();
+    s.message.bytes = 0;
+    v1::ControlResponse response;
+    response.mutable_need()->set_structure_id(id);
+    response.set_completed_sequence(*completed);
+    s.replies.outbox.PushNews(std::move(response));
     return absl::OkStatus();
   }
   if (item.message.has_run()) {
-    --queued_runs_;
-    ++runs_done_;
+    s.flow.CountRun();
+    ++s.runs.done;
   }
   DJINN_RETURN_IF_ERROR(status);
-  {
-    MutexLock lock(&mu_);
-    // A run may have been stopped in its middle.
-    if (cancelling_ && item.message.has_run()) return absl::OkStatus();
-  }
+  // A run may have been stopped in its middle.
+  if (item.message.has_run() && s.status.cancelled) return absl::OkStatus();
   CompleteUnlessParked(item.message.sequence());
   return absl::OkStatus();
 }
 
 void Session::CompleteUnlessParked(uint64_t sequence) {
-  {
-    MutexLock lock(&mu_);
-    if (upload_.has_value() || fetch_.has_value()) return;
-  }
-  Complete(sequence);
+  SessionState& s = *state_;
+  const std::optional<ParkedUpload> upload =
+      std::exchange(s.message.upload, std::nullopt);
+  const std::optional<ParkedPull> pull =
+      std::exchange(s.message.pull, std::nullopt);
+  const bool parks = upload.has_value() || pull.has_value();
+  if (!parks || !s.flow.Park(upload, pull)) Complete(s, sequence);
 }
 
 void Session::EndStep() {
-  bool tell = false;
-  {
-    MutexLock lock(&mu_);
-    if (!dropped_ && !cancelling_) {
-      running_ = false;
-      return;
-    }
-    tell = !dropped_;
-  }
-  FreeState();
-  outbox_.Forget();
+  SessionState& s = *state_;
+  const std::optional<uint64_t> completed =
+      s.flow.EndStep([&s] { FreeState(s); });
+  if (!completed.has_value()) return;
   v1::ControlResponse response;
-  {
-    MutexLock lock(&mu_);
-    running_ = false;
-    response.set_completed_sequence(inbox_.completed());
-  }
+  response.set_completed_sequence(*completed);
   response.mutable_cancelled();
-  if (tell) outbox_.PushNews(std::move(response));
+  s.replies.outbox.PushNews(std::move(response));
 }
 
-absl::Status Session::Handle(const v1::Ordered& message) {
-  // Stays for the rest of an Install that waits for its bytes.
-  errors_.set_lane(message.lane());
-  if (leaving_ && !message.migrate().has_stay()) {
-    return Violation(absl::StrCat("message ", message.sequence(),
-                                  " of a session that left"));
+void Session::StepReadsAndFrees(int most) {
+  for (int i = 0; i < most; ++i) {
+    if (!state_->flow.ReadOrFreeNext(kFreedBeside) || !HasWork()) return;
+    StepAt(std::nullopt);
   }
-  switch (message.action_case()) {
-    case v1::Ordered::kDefineStructure:
-      Enter(SessionProfile::kAdmission);
-      return HandleDefine(message.sequence(), message.define_structure());
-    case v1::Ordered::kRun:
-      Enter(SessionProfile::kAdmission);
-      return HandleRun(message.sequence(), message.run());
-    case v1::Ordered::kInstall:
-      Enter(SessionProfile::kBind);
-      return HandleInstall(message.sequence(), message.install());
-    case v1::Ordered::kCreateStorage:
-      Enter(SessionProfile::kBind);
-      return HandleCreate(message.sequence(), message.create_storage());
-    case v1::Ordered::kRead:
-      Enter(SessionProfile::kReply);
-      return HandleRead(message.sequence(), message.read());
-    case v1::Ordered::kFree:
-      Enter(SessionProfile::kBind);
-      return HandleFree(message.free());
-    case v1::Ordered::kOffer:
-      return HandleOffer(message.sequence(), message.offer());
-    case v1::Ordered::kProfile:
-      return HandleProfile(message.sequence(), message.profile());
-    case v1::Ordered::kMigrate:
-      return HandleMigrate(message.sequence(), message.migrate());
-    case v1::Ordered::kMeter:
-      HandleMeter(message.sequence());
-      return absl::OkStatus();
-    case v1::Ordered::kRegisterModel:
-      return HandleModel(message.sequence(), message.register_model());
-    case v1::Ordered::ACTION_NOT_SET:
-      break;
-  }
-  return Violation(absl::StrCat("message ", message.sequence(),
-                                " without an action this worker knows"));
 }
 
-void Session::Complete(uint64_t sequence) {
-  traffic_->Add(Traffic::kMessagesIn, message_bytes_);
-  CountStorages();
-  structure_count_ = static_cast<uint32_t>(structures_.size());
-  std::vector<v1::ControlResponse> responses;
-  for (const RootError& error : errors_.TakeNew()) {
-    if (errors_.count() <= kLoggedErrors) {
-      log::Warning("root error",
-                   {{"error_id", absl::StrCat(absl::Hex(error->error_id()))},
-                    {"tenant", tenant_},
-                    {"reason", error->reason()},
-                    {"operator", error->operator_name()},
-                    {"operands", error->operands()},
-                    {"what", error->message()}});
+void Session::StepRefusal(absl::Duration ahead) {
+  StepReadsAndFrees(1);
+  const absl::Duration now = state_->who.environment.clock->Monotonic();
+  if (!state_->flow.RunIsLate(ahead, now)) return;
+  state_->runs.ahead = ahead;
+  Step(now);
+  state_->runs.ahead = absl::ZeroDuration();
+}
+
+OngoingRun* Session::BeginRun(
+    absl::FunctionRef<bool(absl::Span<const OngoingRun::Product>)> suits,
+    bool own_turn) {
+  SessionState& s = *state_;
+  if (s.replies.outbox.Full()) return nullptr;
+  // In another session's turn, which pays for it, few are freed.
+  constexpr size_t kAny = std::numeric_limits<size_t>::max();
+  if (!s.flow.FastRunNext(own_turn ? kAny : kFreedBeside)) return nullptr;
+  if (s.flow.ReadOrFreeNext(kAny)) StepAt(std::nullopt);
+  std::optional<Inbox::Item> item = s.flow.TakeFastRun();
+  if (!item.has_value()) return nullptr;
+  const absl::StatusOr<bool> begun = BeginBatchRun(s, &*item, suits, own_turn);
+  if (begun.ok() && *begun) return s.runs.begun->run.get();
+  if (begun.ok()) {
+    if (s.flow.PutBack(*std::move(item), /*lacks_room=*/false)) {
+      s.message.bytes = 0;
     }
-    *responses.emplace_back().mutable_poisoned() = *error;
+  } else {
+    s.flow.CountRun();
   }
-  for (v1::ControlResponse& reply : std::exchange(replies_, {})) {
-    responses.push_back(std::move(reply));
-  }
-  bool dry;
-  v1::Window window;
-  uint64_t stream_number;
-  const WindowWidth width = account_->Share(limits_);
-  {
-    MutexLock lock(&mu_);
-    stream_number = stream_number_;
-    inbox_.Complete(sequence, std::exchange(message_bytes_, 0),
-                    message_counts_);
-    inbox_.Grant(width);
-    window = inbox_.window();
-    dry = inbox_.empty();
-  }
-  const uint64_t messages = window.messages() - reported_window_.messages();
-  const uint64_t bytes = window.bytes() - reported_window_.bytes();
-  if (responses.empty() &&
-      (dry || sequence - reported_ > limits_.max_outstanding() / 4 ||
-       messages > width.messages / 4 || bytes > width.bytes / 4)) {
-    responses.emplace_back();
-  }
-  // The client must see what a message led to before it sees it done.
-  for (size_t i = 0; i < responses.size(); ++i) {
-    v1::ControlResponse& response = responses[i];
-    const bool last = i + 1 == responses.size();
-    response.set_completed_sequence(last ? sequence : sequence - 1);
-    if (last) {
-      reported_ = sequence;
-      if (messages > 0 || bytes > 0) {
-        *response.mutable_window() = window;
-        reported_window_ = window;
-      }
-      SayRoom(&response);
-    }
-    if (ABSL_PREDICT_FALSE(profile_ != nullptr) && response.has_read()) {
-      AddTiming(&response);
-    }
-    if (response.message_case() == v1::ControlResponse::MESSAGE_NOT_SET) {
-      outbox_.PushNews(std::move(response));
-    } else {
-      outbox_.Push(std::move(response));
-    }
-  }
-  {
-    // A new stream's hello says what replies have been said for.
-    MutexLock lock(&mu_);
-    announced_ = sequence;
-    if (stream_number == stream_number_) return;
-  }
-  // What had no reply went to a stream that is no more.
-  v1::ControlResponse again;
-  again.set_completed_sequence(sequence);
-  SayRoom(&again);
-  outbox_.PushNews(std::move(again));
+  EndStep();
+  FailUnlessOk(begun.status());
+  return nullptr;
 }
 
-uint64_t Session::RoomForContents() const {
-  const Ledger::Usage device = environment_.memory->ledger()->usage();
-  const uint64_t room =
-      std::min(device.limit - device.used, quota_.RoomForContents());
-  return std::min(room / kRoomPart / kRoomStep * kRoomStep,
-                  kMaxContentsUnderWay);
+void Session::NoteBegun(absl::Duration now) {
+  SessionState& s = *state_;
+  const Inbox::Item& item = s.runs.begun->item;
+  s.log.Begin({&item.message, item.arrived, item.deadline}, s.status.phase,
+              now);
 }
 
-void Session::SayRoom(v1::ControlResponse* response) {
-  const uint64_t room = RoomForContents();
-  if (reported_room_.exchange(room, std::memory_order_relaxed) == room) return;
-  response->set_content_room(room);
+void Session::EndRun(absl::Duration used) {
+  SessionState& s = *state_;
+  EndBatchRun(s, used);
+  const uint64_t sequence = s.runs.begun->item.message.sequence();
+  // It may have been stopped in its middle.
+  if (!s.status.cancelled) Complete(s, sequence);
+  s.runs.begun.reset();
+  EndStep();
 }
 
-void Session::Fail(absl::Status status) {
-  {
-    MutexLock lock(&mu_);
-    if (OverLocked()) return;
-    failed_ = true;
-  }
-  callbacks_.fail(std::move(status));
+bool Session::EndTurn(absl::Duration now) {
+  return state_->flow.EndTurn(state_->replies.outbox.Full(), now);
+}
+
+void Session::Apply(const v1::LeaseClaims& lease) {
+  SessionState& s = *state_;
+  s.quota.SetLimits(MemoryLimits::Of(lease.limits()));
+  s.status.declared = lease.urgency().priority_class();
+  s.status.run_deadline = absl::ToInt64Nanoseconds(RunDeadlineOf(lease));
 }
 
 void Session::CheckDeadlines() {
-  const absl::Duration now = environment_.clock->Monotonic();
-  const absl::Duration timeout = environment_.transfer_idle_timeout;
-  bool attached;
-  absl::Status failure;
-  {
-    MutexLock lock(&mu_);
-    attached = attached_;
-    // Nothing can come without a stream.
-    if (attached && need_.has_value() && !need_->supply.has_value() &&
-        now - need_->since >= timeout) {
-      failure =
-          MakeError(absl::StatusCode::kDeadlineExceeded, "NEED_TIMEOUT",
-                    absl::StrCat("structure ", need_->structure_id,
-                                 " was asked for again and did not come for ",
-                                 absl::FormatDuration(timeout)));
-    }
+  SessionState& s = *state_;
+  const absl::Duration now = s.who.environment.clock->Monotonic();
+  const absl::StatusOr<bool> attached =
+      s.flow.CheckNeed(now, s.who.environment.transfer_idle_timeout);
+  if (absl::Status silent = CheckAcknowledged(s, now); !silent.ok()) {
+    return Fail(s, std::move(silent));
   }
-  if (absl::Status silent = CheckAcknowledged(now); !silent.ok()) {
-    return Fail(std::move(silent));
-  }
-  if (!failure.ok()) return Fail(std::move(failure));
-  pulls_.CheckDeadline();
-  uploads_.CheckDeadline(attached);
+  if (!attached.ok()) return Fail(s, attached.status());
+  s.pulls.CheckDeadline();
+  s.uploads.CheckDeadline(*attached);
 }
 
 void Session::Cancel() {
-  bool running = false;
-  {
-    MutexLock lock(&mu_);
-    if (OverLocked()) return;
-    cancelling_ = true;
-    cancelled_ = stopped_ = true;
-    AbandonRuns(environment_.clock->Monotonic());
-    ForgetInbox();
-    upload_.reset();
-    fetch_.reset();
-    need_.reset();
-    running = std::exchange(running_, true);
-  }
-  if (!running) EndStep();  // Otherwise Step() does.
+  SessionStatus& status = state_->status;
+  const bool idle =
+      state_->flow.Cancel([&] { status.cancelled = status.stopped = true; });
+  if (idle) EndStep();  // Otherwise the step in progress does.
 }
 
 void Session::Drop() {
-  bool running = false;
-  stopped_ = true;
-  {
-    MutexLock lock(&mu_);
-    if (dropped_) return;
-    dropped_ = true;
-    ForgetInbox();
-    upload_.reset();
-    fetch_.reset();
-    need_.reset();
-    if (std::exchange(attached_, false)) account_->Leave();
-    running = std::exchange(running_, true);
-  }
-  if (!running) EndStep();  // Otherwise Step() frees the state.
-}
-
-void Session::ForgetInbox() {
-  const Inbox::Forgotten forgotten = inbox_.Clear();
-  queued_runs_ -= forgotten.runs;
-  traffic_->Add(Traffic::kMessagesIn, forgotten.bytes);
-}
-
-void Session::FreeState() {
-  // Of a message that was begun and is not completed.
-  traffic_->Add(Traffic::kMessagesIn, std::exchange(message_bytes_, 0));
-  offers_.Clear();
-  entering_ = nullptr;
-  pulls_.Forget();
-  uploads_.Forget();
-  storages_.Clear();
-  models_.Clear();
-  structures_.Clear();
-  EndProfile();
-  CountStorages();
-  structure_count_ = 0;
-}
-
-void Session::CountStorages() {
-  const uint64_t now = storages_.size();
-  const auto more = static_cast<int64_t>(now - storage_count_);
-  storage_count_ = now;
-  if (more == 0) return;
-  const uint64_t all = account_->AddStorages(more);
-  if (more < 0 || all <= TenantAccount::kMaxStorages) return;
-  Fail(MakeError(absl::StatusCode::kResourceExhausted, "TOO_MANY_STORAGES",
-                 absl::StrCat("tenant ", tenant_, " has ", all,
-                              " storages on this worker, at most ",
-                              TenantAccount::kMaxStorages, " are allowed"),
-                 {{"limit", absl::StrCat(TenantAccount::kMaxStorages)},
-                  {"used", absl::StrCat(all)}}));
-}
-
-bool Session::busy() const {
-  MutexLock lock(&mu_);
-  return running_ || inbox_.outstanding() > 0;
+  SessionState& s = *state_;
+  s.status.stopped = true;
+  // Otherwise the step in progress frees the state.
+  if (s.flow.Drop([&s] { s.who.account->Leave(); })) EndStep();
 }
 
 v1::SessionUse Session::use() const {
-  const auto fill = [this](StorageClass storage_class, v1::StorageUse* use) {
-    const SessionQuota::ClassUse used = quota_.used(storage_class);
+  const SessionState& s = *state_;
+  const auto fill = [&s](StorageClass storage_class, v1::StorageUse* use) {
+    const SessionQuota::ClassUse used = s.quota.used(storage_class);
     use->set_count(used.count);
     use->set_size_bytes(used.bytes);
   };
@@ -466,35 +366,17 @@ v1::SessionUse Session::use() const {
   fill(StorageClass::kContent, use.mutable_contents());
   fill(StorageClass::kOwn, use.mutable_storages());
   fill(StorageClass::kGenerator, use.mutable_generators());
-  if (quota_.used(StorageClass::kCache).count > 0) {
+  if (s.quota.used(StorageClass::kCache).count > 0) {
     fill(StorageClass::kCache, use.mutable_caches());
   }
-  use.set_queued_runs(queued_runs_);
-  use.set_structure_count(structure_count_);
-  models_.Report(&use);
-  MutexLock lock(&mu_);
-  use.set_outstanding(static_cast<uint32_t>(inbox_.outstanding()));
-  use.set_outstanding_bytes(inbox_.outstanding_bytes());
+  use.set_structure_count(s.status.structures);
+  s.models.Report(&use);
+  s.flow.Report(&use);
   return use;
 }
 
-absl::StatusOr<Storage*> Session::NextVersion(uint64_t id,
-                                              uint64_t base_version) {
-  if (id == 0) return Violation("storage 0");
-  Storage* storage = storages_.Find(id);
-  if (base_version == 0) {
-    if (storages_.Used(id)) {
-      return Violation(absl::StrCat("storage ", id, " is born twice"));
-    }
-    storage = storages_.Create(id);
-  } else if (storage == nullptr) {
-    return Violation(absl::StrCat("storage ", id, " does not exist"));
-  } else if (storage->version != base_version) {
-    return Violation(absl::StrCat("storage ", id, " has version ",
-                                  storage->version, ", not ", base_version));
-  }
-  storage->version = base_version + 1;
-  return storage;
+std::optional<v1::MessageWait> Session::wait() const {
+  return state_->flow.wait(state_->replies.outbox.Full());
 }
 
 }  // namespace djinn::worker

@@ -29,6 +29,7 @@ class PullSource;
 class ServedTime;
 class UploadRate;
 struct ExecutionCounters;
+struct SessionMetrics;
 
 struct SessionEnvironment {
   std::string worker_id;
@@ -53,11 +54,10 @@ struct SessionEnvironment {
   srg::StructureCaps caps;
   absl::Duration transfer_idle_timeout = absl::Seconds(30);
   uint64_t outbox_bytes = uint64_t{8} << 20;
-  // Called when the tenant's contents changed, without locks.
+  SessionMetrics* metrics = nullptr;
+  // Called when the tenant's contents changed, without locks, or when the
+  // coordinator should hear of a lease's credit.
   std::function<void()> contents_changed = [] {};
-  // Called when a tenant's budget refused something, without locks.
-  std::function<void(const std::string& tenant, const absl::Status& why)>
-      refused = [](const std::string&, const absl::Status&) {};
 };
 
 }  // namespace djinn::worker

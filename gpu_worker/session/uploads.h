@@ -43,7 +43,7 @@
 #include "gpu_worker/memory/ledger.h"
 #include "gpu_worker/session/session_environment.h"
 #include "gpu_worker/session/storage_table.h"
-#include "gpu_worker/session/traffic.h"
+#include "gpu_worker/leases/traffic.h"
 
 namespace djinn::worker {
 

@@ -328,6 +328,7 @@ class Harness {
     environment_.links = &links_;
     environment_.uploads = &uploads_;
     environment_.counters = &counters_;
+    environment_.metrics = &metrics_;
   }
 
   void Run(const fuzz::SessionInput& input) {
@@ -340,27 +341,24 @@ class Harness {
     int failures = 0;
     const auto account = std::make_shared<TenantAccount>();
     {
-      Session session(
-          &environment_, "session", "tenant", account,
-          std::make_shared<Traffic>(), limits,
-          {[] {},
-           [&failures](absl::Status status) {
-             Require(!status.ok(), "failures say why");
-             ++failures;
-           },
-           [](absl::Duration) {}, [] { return absl::Milliseconds(1); },
-           [](v1::Phase) {}, [](RunInTime) {}, [](const Session::RunOver&) {},
-           [](const ResultTimes::Result&) {}});
+      Session session(&environment_, "session", "tenant", account,
+                      std::make_shared<LeaseMeter>(&traffic_), limits,
+                      {[] {},
+                       [&failures](absl::Status status) {
+                         Require(!status.ok(), "failures say why");
+                         ++failures;
+                       },
+                       [] {}});
       Attach(&session, 0);
       for (const fuzz::Step& step : input.steps()) {
         Carry(step, &session);
         if (failures > 0) break;
       }
-      Require(session.storage_bytes() <= limits.memory_bytes(),
+      Require(session.quota().used() <= limits.memory_bytes(),
               "the session's limit holds");
       session.Detach(stream_.get(), streams_);
       session.Drop();
-      Require(session.storage_count() == 0, "a dropped session has nothing");
+      Require(session.status().storages == 0, "a dropped session has nothing");
     }
     Require(account->memory()->used() == 0, "nor has its tenant");
     Require(offers_.offers() == 0, "and it offers nothing");
@@ -425,6 +423,8 @@ class Harness {
   LocalPulls pulls_;
   LinkRates links_{&clock_};
   UploadRate uploads_{&clock_};
+  SessionMetrics metrics_;
+  Traffic traffic_;
   ExecutionCounters counters_;
   SessionEnvironment environment_;
   Client client_;

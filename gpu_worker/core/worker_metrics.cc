@@ -1,0 +1,199 @@
+// What operators' monitoring reads of a worker.
+#include <algorithm>
+#include <map>
+#include <string>
+
+#include "absl/time/time.h"
+#include "common/lease/priority_class.h"
+#include "gpu_worker/core/worker_core.h"
+
+namespace djinn::worker {
+namespace {
+
+template <typename Stats>
+void CollectCache(const char* cache, const Stats& stats, Exposition* out) {
+  const auto requests = [&](const char* result, uint64_t count) {
+    out->Counter("djinn_cache_requests_total", "Look-ups in a cache.",
+                 static_cast<double>(count),
+                 {{"cache", cache}, {"result", result}});
+  };
+  requests("hit", stats.hits);
+  requests("miss", stats.misses);
+  out->Counter("djinn_cache_evictions_total",
+               "Entries that a cache evicted to make room.",
+               static_cast<double>(stats.evictions), {{"cache", cache}});
+}
+
+void CollectExecution(const ExecutionCounters& counters, Exposition* out) {
+  out->Counter("djinn_worker_runs_total", "Runs carried out.",
+               static_cast<double>(counters.runs));
+  const auto nodes = [&](const char* result, uint64_t count) {
+    out->Counter("djinn_worker_nodes_total", "Operator calls, by outcome.",
+                 static_cast<double>(count), {{"result", result}});
+  };
+  nodes("ok", counters.nodes - counters.failed_nodes - counters.skipped_nodes);
+  nodes("failed", counters.failed_nodes);
+  nodes("skipped", counters.skipped_nodes);
+  out->Counter("djinn_recomputed_nodes_total",
+               "Operator calls that made again what another worker had made.",
+               static_cast<double>(counters.recomputed_nodes));
+  out->Counter("djinn_worker_alias_copies_total",
+               "Results copied because they shared an operand's memory.",
+               static_cast<double>(counters.alias_copies));
+  out->Counter("djinn_worker_write_copies_total",
+               "Shared buffers copied because they were to be written.",
+               static_cast<double>(counters.write_copies));
+}
+
+void CollectDisk(const ContentStore::Stats& disk, const std::string& worker,
+                 Exposition* out) {
+  CollectCache("content_disk", disk, out);
+  out->Gauge(
+      "djinn_cache_bytes", "What a cache holds; plans are estimated.",
+      static_cast<double>(disk.bytes),
+      {{"worker", worker}, {"cache", "content_disk"}, {"residency", "disk"}});
+  const auto failures = [&](const char* kind, uint64_t count) {
+    out->Counter("djinn_content_disk_failures_total",
+                 "Contents not kept on disk, and files found broken.",
+                 static_cast<double>(count), {{"kind", kind}});
+  };
+  failures("write", disk.failed_writes);
+  failures("corrupt", disk.corrupt_files);
+  out->Gauge("djinn_content_disk_writable",
+             "Whether the last content was kept on disk.",
+             disk.failure.empty() ? 1 : 0);
+}
+
+}  // namespace
+
+void WorkerCore::CollectMemory(Exposition* out) const {
+  const std::string& worker = options_.worker_id;
+  const ContentCache::Stats contents = contents_.stats();
+  const GraphCache::Stats plans = graphs_.stats();
+  CollectCache("content", contents, out);
+  CollectCache("plan", plans, out);
+  if (options_.store != nullptr) {
+    CollectDisk(options_.store->stats(), worker, out);
+  }
+  const ContentProofs::Stats proofs = proofs_.stats();
+  const auto challenges = [&](const char* result, uint64_t count) {
+    out->Counter("djinn_content_challenges_total",
+                 "Proofs of having another tenant's bytes, asked for.",
+                 static_cast<double>(count), {{"result", result}});
+  };
+  challenges("proven", proofs.proven);
+  challenges("unproven", proofs.issued - proofs.proven);
+  challenges("not_asked", proofs.refused);
+  const Ledger::Usage usage = ledger_.usage();
+  const auto bytes = [&](MemoryClass memory_class) {
+    return static_cast<double>(
+        usage.by_class[static_cast<size_t>(memory_class)]);
+  };
+  const auto cache_bytes = [&](const char* cache, const char* residency,
+                               double value) {
+    out->Gauge(
+        "djinn_cache_bytes", "What a cache holds; plans are estimated.", value,
+        {{"worker", worker}, {"cache", cache}, {"residency", residency}});
+  };
+  const double content = bytes(MemoryClass::kContents);
+  const auto idle = static_cast<double>(contents.idle_bytes);
+  cache_bytes("content", "idle", idle);
+  cache_bytes("content", "shared", content - idle);
+  cache_bytes("plan", "host", static_cast<double>(plans.bytes));
+  const auto memory = [&](const char* residency, double value) {
+    out->Gauge("djinn_worker_device_memory_bytes",
+               "The device's memory by what it is used for.", value,
+               {{"worker", worker},
+                {"device_uuid", device_->name()},
+                {"residency", residency}});
+  };
+  const double storages = bytes(MemoryClass::kStorages);
+  // What storages share counts for each of them.
+  const double caches = std::min(storages, static_cast<double>(CacheBytes()));
+  memory("storage", storages - caches);
+  memory("kv_cache", caches);
+  memory("content", content);
+  memory("transfer", bytes(MemoryClass::kTransfers));
+  memory("spare", bytes(MemoryClass::kSpare));
+  memory("free", static_cast<double>(usage.limit - usage.used));
+  std::map<std::string, uint64_t> by_tenant;
+  for (const auto& [tenant, used] : ledger_.by_tenant()) {
+    by_tenant[metrics_.tenants.For(tenant)] += used;
+  }
+  for (const auto& [tenant, used] : by_tenant) {
+    out->Gauge("djinn_worker_tenant_memory_bytes",
+               "The device's memory that is used for a tenant.",
+               static_cast<double>(used),
+               {{"worker", worker}, {"tenant", tenant}});
+  }
+  out->Gauge("djinn_worker_memory_pressure",
+             "How full the device is: 1 from 80 % on, 2 from 95 %.",
+             static_cast<double>(usage.pressure()), {{"worker", worker}});
+}
+
+void WorkerCore::CollectSessions(Exposition* out) const {
+  for (const auto& [tenant, age] :
+       executor_.queue().OldestWaits(&metrics_.tenants)) {
+    out->Gauge("djinn_oldest_pending_age_seconds",
+               "How long the tenant's work has waited that waits longest.",
+               absl::ToDoubleSeconds(age), {{"tenant", tenant}});
+  }
+  out->Counter("djinn_worker_unbilled_leases_total",
+               "Ended leases whose use was forgotten before the coordinator "
+               "had it billed: too many waited.",
+               static_cast<double>(leases_.unbilled()));
+  for (const auto& [lease_id, entry] : streams_.Sessions()) {
+    const std::string tenant =
+        metrics_.tenants.For(entry.session->who().tenant);
+    out->Gauge("djinn_worker_sessions", "Sessions with state here.", 1,
+               {{"tenant", tenant},
+                {"state", entry.attached ? "attached" : "detached"}});
+    const v1::SessionUse use = entry.session->use();
+    out->Gauge("djinn_worker_models", "Models that are registered.",
+               use.model_count(), {{"tenant", tenant}});
+    out->Gauge("djinn_worker_model_bytes",
+               "What they had when they were registered.",
+               static_cast<double>(use.model_bytes()), {{"tenant", tenant}});
+    const std::optional<Lease> lease = leases_.Find(lease_id);
+    if (!lease.has_value()) continue;
+    out->Gauge(
+        "djinn_pending_runs", "Runs received and not completed.",
+        entry.session->next().queued_runs(),
+        {{"tenant", tenant},
+         {"priority_class",
+          PriorityClassName(lease->claims.urgency().priority_class())},
+         {"reason", lease->meter->waiting() ? "out_of_credit" : "queued"}});
+  }
+}
+
+void WorkerCore::Collect(Exposition* out) const {
+  CollectMemory(out);
+  CollectExecution(counters_, out);
+  metrics_.Collect(out);
+  executor_.Collect(out);
+  streams_.Collect(out);
+  CollectSessions(out);
+  out->Histogram("djinn_state_idle_before_evict_seconds",
+                 "How long ago contents that gave way had been used last.",
+                 contents_.idle_before_evict());
+  for (const auto& [event, count] : device_->Counts()) {
+    out->Counter("djinn_worker_device_events_total",
+                 "What the device counts by itself.",
+                 static_cast<double>(count), {{"event", event}});
+  }
+  const auto transfer = [&](const char* path, const char* kind,
+                            Traffic::Kind which) {
+    out->Counter("djinn_transfer_bytes_total", "Bytes that moved.",
+                 static_cast<double>(traffic_.bytes(which)),
+                 {{"path", path}, {"kind", kind}});
+  };
+  transfer("client_to_worker", "message", Traffic::kMessagesIn);
+  transfer("client_to_worker", "bulk", Traffic::kBulkIn);
+  transfer("worker_to_client", "message", Traffic::kMessagesOut);
+  transfer("worker_to_client", "bulk", Traffic::kBulkOut);
+  transfer("worker_to_worker", "migration", Traffic::kMigratedIn);
+  out->Gauge("djinn_worker_offers", "Values that wait for another worker.",
+             static_cast<double>(offers_.offers()));
+}
+
+}  // namespace djinn::worker

@@ -1,0 +1,204 @@
+// What the coordinator hears of a worker.
+#include <algorithm>
+#include <utility>
+
+#include "common/lease/phase_times.h"
+#include "common/net/proto_duration.h"
+#include "common/net/protocol_version.h"
+#include "djinn/v1/usage.pb.h"
+#include "gpu_worker/core/worker_core.h"
+
+namespace djinn::worker {
+namespace {
+
+// So many questions are answered at a time, whatever the coordinator lists.
+constexpr size_t kMaxQuestions = 64;
+
+// So many that a report stays a small part of what a message may have.
+constexpr size_t kMaxReportedContents = 64 << 10;
+
+void ReportMemory(const Ledger::Usage& usage, uint64_t idle_content_bytes,
+                  uint64_t cache_bytes, v1::MemoryUse* memory) {
+  const auto bytes = [&](MemoryClass memory_class) {
+    return usage.by_class[static_cast<size_t>(memory_class)];
+  };
+  memory->set_storage_bytes(bytes(MemoryClass::kStorages));
+  memory->set_cache_bytes(std::min(cache_bytes, bytes(MemoryClass::kStorages)));
+  memory->set_content_bytes(bytes(MemoryClass::kContents));
+  memory->set_idle_content_bytes(idle_content_bytes);
+  memory->set_transfer_bytes(bytes(MemoryClass::kTransfers));
+}
+
+template <typename Stats>
+void ReportCache(const Stats& stats, v1::CacheUse* cache) {
+  cache->set_hits(stats.hits);
+  cache->set_misses(stats.misses);
+  cache->set_evictions(stats.evictions);
+}
+
+void ReportDisk(const ContentStore::Stats& stats, v1::DiskUse* disk) {
+  v1::CacheUse* const cache = disk->mutable_cache();
+  ReportCache(stats, cache);
+  cache->set_entries(stats.entries);
+  cache->set_size_bytes(stats.bytes);
+  disk->set_limit_bytes(stats.limit_bytes);
+  disk->set_failed_writes(stats.failed_writes);
+  disk->set_corrupt_files(stats.corrupt_files);
+  disk->set_failure(stats.failure);
+}
+
+void ReportExecuted(const ExecutionCounters& counters,
+                    v1::ExecutionUse* executed) {
+  executed->set_runs(counters.runs);
+  executed->set_nodes(counters.nodes);
+  executed->set_failed_nodes(counters.failed_nodes);
+  executed->set_skipped_nodes(counters.skipped_nodes);
+}
+
+}  // namespace
+
+uint64_t WorkerCore::CacheBytes() const {
+  uint64_t bytes = 0;
+  for (const auto& [lease_id, entry] : streams_.Sessions()) {
+    bytes += entry.session->quota().used(StorageClass::kCache).bytes;
+  }
+  return bytes;
+}
+
+std::optional<v1::MessageWait> WorkerCore::WaitOf(
+    const StreamTable::Entry& entry, absl::Duration now) const {
+  std::optional<v1::MessageWait> wait = entry.session->wait();
+  if (!wait.has_value() || wait->what() != v1::MessageWait::TURN) return wait;
+  return executor_.queue().DescribeWait(entry.queue_key, *std::move(wait), now);
+}
+
+void WorkerCore::ReportSessions(v1::WorkerState* state) const {
+  uint32_t queued_runs = 0;
+  const absl::Duration now = clock_->Monotonic();
+  const std::vector<std::string> lease_ids = leases_.Report(state);
+  const auto sessions = streams_.Sessions();
+  for (size_t i = 0; i < lease_ids.size(); ++i) {
+    const auto found = sessions.find(lease_ids[i]);
+    if (found == sessions.end()) continue;
+    const StreamTable::Entry& entry = found->second;
+    v1::HeldSession* const held = state->mutable_sessions(static_cast<int>(i));
+    held->set_storage_count(entry.session->status().storages);
+    held->set_storage_bytes(entry.session->quota().used());
+    held->set_attached(entry.attached);
+    *held->mutable_use() = entry.session->use();
+    if (auto wait = WaitOf(entry, now); wait.has_value()) {
+      *held->mutable_wait() = *std::move(wait);
+    }
+    queued_runs += entry.session->next().queued_runs();
+  }
+  state->set_queued_runs(queued_runs);
+}
+
+void WorkerCore::AnswerRuns(v1::WorkerState* state) const {
+  std::vector<v1::RunsQuestion> questions;
+  {
+    MutexLock lock(&mu_);
+    questions = runs_questions_;
+  }
+  questions.resize(std::min(questions.size(), kMaxQuestions));
+  for (const v1::RunsQuestion& question : questions) {
+    v1::RunsAnswer* const answer = state->add_runs_answers();
+    answer->set_question_id(question.question_id());
+    for (const std::string& lease_id :
+         leases_.LeasesOf(question.session_id())) {
+      const std::optional<Lease> lease = leases_.Find(lease_id);
+      const std::optional<StreamTable::Entry> entry = streams_.Find(lease_id);
+      if (!lease.has_value() || !entry.has_value()) continue;
+      const absl::Duration now = clock_->Monotonic();
+      v1::LeaseRuns* const runs = answer->add_leases();
+      runs->set_lease_id(lease_id);
+      entry->session->flow().DescribeRuns(runs);
+      // It waits, and has got none since.
+      runs->set_out_of_credit(lease->meter->waiting() &&
+                              !lease->meter->HasCredit());
+      if (auto wait = WaitOf(*entry, now); wait.has_value()) {
+        *runs->mutable_wait() = *std::move(wait);
+      }
+      for (v1::RunRecord& run : *runs->mutable_runs()) {
+        if (run.state() != v1::RunRecord::IN_SERVICE) continue;
+        if (auto first = executor_.queue().PreemptorOf(entry->queue_key, now)) {
+          *run.mutable_goes_first() = *std::move(first);
+        }
+      }
+    }
+  }
+}
+
+void WorkerCore::ReportCaches(v1::WorkerState* state) const {
+  const ContentCache::Stats contents = contents_.stats();
+  v1::CacheUse* const content_cache = state->mutable_content_cache();
+  ReportCache(contents, content_cache);
+  content_cache->set_entries(contents.entries);
+  content_cache->set_size_bytes(contents.bytes);
+  std::vector<ContentCache::Content> held = contents_.List();
+  if (options_.store != nullptr) {
+    ReportDisk(options_.store->stats(), state->mutable_disk());
+    // No client needs to send what is on disk, either.
+    for (ContentCache::Content& content : options_.store->List()) {
+      if (held.size() >= kMaxReportedContents) break;
+      if (contents_.Peek(content.tenant, content.hash, content.size_bytes) ==
+          nullptr) {
+        held.push_back(std::move(content));
+      }
+    }
+  }
+  for (ContentCache::Content& content : held) {
+    v1::HeldContent* const added = state->add_contents();
+    added->set_tenant(std::move(content.tenant));
+    added->set_hash_high(content.hash.high);
+    added->set_hash_low(content.hash.low);
+    added->set_size_bytes(content.size_bytes);
+  }
+  const GraphCache::Stats plans = graphs_.stats();
+  ReportCache(plans, state->mutable_plan_cache());
+  state->mutable_plan_cache()->set_entries(plans.plans);
+  state->mutable_plan_cache()->set_size_bytes(plans.bytes);
+  for (const std::shared_ptr<const Plan>& plan : graphs_.List()) {
+    v1::HeldGraph* held = state->add_graphs();
+    held->set_fingerprint(plan->fingerprint());
+    held->set_run_count(plan->runs());
+    held->set_content_bytes(plan->content_bytes());
+    *held->mutable_device_time() = ToProtoDuration(plan->device_time());
+  }
+}
+
+v1::WorkerState WorkerCore::Snapshot() const {
+  v1::WorkerState state;
+  state.set_worker_id(options_.worker_id);
+  state.set_incarnation(incarnation_);
+  state.set_protocol_version(kProtocolVersion);
+  state.set_device(device_->name());
+  const Ledger::Usage usage = ledger_.usage();
+  state.set_memory_bytes(usage.limit);
+  // Idle contents and spare memory are given up for whatever is asked for.
+  const ContentCache::Stats contents = contents_.stats();
+  const uint64_t spare =
+      usage.by_class[static_cast<size_t>(MemoryClass::kSpare)];
+  state.set_free_bytes(std::min(
+      usage.limit, usage.limit - usage.used + spare + contents.idle_bytes));
+  ReportMemory(usage, contents.idle_bytes, CacheBytes(),
+               state.mutable_memory());
+  ReportCaches(&state);
+  state.set_client_bytes_per_second(uploads_.BytesPerSecond());
+  for (v1::PeerLink& link : links_.Known()) {
+    *state.add_links() = std::move(link);
+  }
+  ReportExecuted(counters_, state.mutable_executed());
+  const PhaseTimes busy = executor_.busy();
+  *state.mutable_executed()->mutable_device_time() =
+      ToProtoDuration(busy.total());
+  busy.Describe(state.mutable_executed()->mutable_phases());
+  // Read after that, and so at least as much.
+  *state.mutable_executed()->mutable_executor_time() =
+      ToProtoDuration(executor_.worked());
+  ReportSessions(&state);
+  AnswerRuns(&state);
+  return state;
+}
+
+}  // namespace djinn::worker

@@ -1,0 +1,43 @@
+#include "gpu_worker/executor/executor_metrics.h"
+
+#include "absl/time/time.h"
+#include "common/lease/phase_times.h"
+
+namespace djinn::worker {
+
+void ExecutorMetrics::Collect(Exposition* out) const {
+  out->Histogram("djinn_start_prediction_error_seconds",
+                 "Between when a run was expected to begin, where that was "
+                 "known, and when it did.",
+                 start_prediction_error);
+  out->Histogram("djinn_queue_wait_seconds",
+                 "From a session's having work to its turn.", queue_wait);
+  out->Histogram("djinn_worker_step_seconds",
+                 "What one turn of a session on the device took.", steps);
+  out->Histogram("djinn_batch_runs",
+                 "Runs whose rows were multiplied by a weight together.",
+                 batch_runs);
+  out->Histogram("djinn_batch_rows", "Their rows.", batch_rows);
+  out->Histogram("djinn_batch_tenants", "Their tenants.", batch_tenants);
+  out->Histogram("djinn_batch_wait_seconds",
+                 "How long a turn was put off for others to share it.",
+                 batch_waits);
+  const PhaseTimes times = busy.Read();
+  for (int i = 0; i < PhaseTimes::kPhases; ++i) {
+    const auto phase = static_cast<v1::Phase>(i);
+    const absl::Duration time = times.of(phase);
+    if (time == absl::ZeroDuration() && phase != v1::PHASE_UNSPECIFIED) {
+      continue;
+    }
+    out->Counter("djinn_worker_device_busy_seconds_total",
+                 "Time in which the device served sessions.",
+                 absl::ToDoubleSeconds(time), {{"phase", PhaseName(phase)}});
+  }
+  out->Counter(
+      "djinn_worker_housekeeping_seconds_total",
+      "Time in which the thread that carries out messages was at "
+      "work for nobody.",
+      static_cast<double>(housekeeping.load(std::memory_order_relaxed)) * 1e-9);
+}
+
+}  // namespace djinn::worker

@@ -1,0 +1,84 @@
+#include "gpu_worker/executor/preemption.h"
+
+#include <optional>
+#include <utility>
+
+namespace djinn::worker {
+
+using Reason = scheduler::FairQueue::Preemption;
+
+const char* Preemption::NameOf(Reason reason) {
+  switch (reason) {
+    case Reason::kDeadline:
+      return "deadline";
+    case Reason::kShort:
+      return "phase";
+    default:
+      return "higher_priority";
+  }
+}
+
+void Preemption::Begin(Step* step) {
+  step->start = settled_;
+  step->outer = step_;
+  step_ = step;
+  next_look_ = absl::ZeroDuration();
+}
+
+void Preemption::End(Step* step) {
+  step_ = step->outer;
+  // Who waits now may be more urgent than the outer one.
+  if (step_ != nullptr) Look();
+}
+
+void Preemption::GiveWay(absl::Duration expected) {
+  Step* const step = step_;
+  if (step == nullptr) return;
+  const absl::Duration began = clock_->Monotonic();
+  // Who was not to go first may be, now that the run has had more.
+  if (!fresh_.exchange(false) && began < next_look_) return;
+  const absl::Duration away_before = away_;
+  std::optional<Preemptor> first;
+  Reason reason = Reason::kNone;
+  for (absl::Duration now = began;;) {
+    const Rule::Verdict verdict = step->rule.Ask(now - began);
+    if (verdict == Rule::Verdict::kGoesOn) break;
+    wanted_ = false;
+    if (verdict == Rule::Verdict::kNoMore) break;
+    const Reason asked =
+        calls_.take(*step, OwnTime() - step->start,
+                    step->start + (now - OwnTime()) + expected);
+    if (asked == Reason::kNone) break;
+    if (asked == Reason::kLater) {
+      wanted_ = true;
+      next_look_ = now + Rule::kLookEvery;
+      break;
+    }
+    settled_ = began - away_before;
+    Preemptor preemptor = calls_.serve();
+    if (!first.has_value()) {
+      first = std::move(preemptor);
+      reason = asked;
+    }
+    // Inner turns gave way, too: all of it lies between the two.
+    away_ = away_before + (settled_ + away_ - began);
+    now = clock_->Monotonic();
+  }
+  if (!first.has_value()) return;
+  Look();
+  step->rule.GaveWay();
+  const absl::Duration away = away_ - away_before;
+  const char* const why = NameOf(reason);
+  durations_.Observe(away);
+  count_.Add({labels_->For(first->tenant), labels_->For(*step->tenant), why});
+  if (step->gave_way) step->gave_way(*first, why, away);
+  step->given_way->Add(*std::move(first), why, away, clock_->Monotonic());
+}
+
+void Preemption::Collect(Exposition* out) const {
+  count_.Collect(out);
+  out->Histogram("djinn_preemption_duration_seconds",
+                 "How long turns that gave way did so.", durations_);
+}
+
+}  // namespace djinn::worker

@@ -1,0 +1,452 @@
+#include "gpu_worker/executor/turn_queue.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/log/log.h"
+#include "common/net/proto_duration.h"
+
+namespace djinn::worker {
+namespace {
+
+using scheduler::CompanyForecast;
+using scheduler::FairQueue;
+
+// A session that had so many turns in succession is taken to be alone.
+constexpr uint64_t kTurnsToAttend = 8;
+// How long the idle executor thread receives what may come.
+constexpr absl::Duration kAttendance = absl::Milliseconds(50);
+
+}  // namespace
+
+void TurnQueue::Join(uint64_t key, std::shared_ptr<Session> session,
+                     std::shared_ptr<LeaseMeter> meter, double weight) {
+  MutexLock lock(&mu_);
+  queue_.Join(key, session->who().tenant, weight, session->status().priority());
+  members_.emplace(key, Member{std::move(session), std::move(meter), {}});
+}
+
+void TurnQueue::Leave(uint64_t key) {
+  MutexLock lock(&mu_);
+  queue_.Leave(key);
+  forecast_.Forget(key);
+  members_.erase(key);
+  // A turn may wait in its batching window for it.
+  runnable_.Signal();
+}
+
+void TurnQueue::SetStream(uint64_t key, std::weak_ptr<WorkerStream> stream) {
+  MutexLock lock(&mu_);
+  const auto found = members_.find(key);
+  if (found != members_.end()) found->second.stream = std::move(stream);
+}
+
+void TurnQueue::Update(uint64_t key, double weight) {
+  MutexLock lock(&mu_);
+  const auto found = members_.find(key);
+  if (found == members_.end()) return;
+  const Session& session = *found->second.session;
+  queue_.SetWeight(session.who().tenant, weight);
+  queue_.SetPriority(key, session.status().priority());
+}
+
+void TurnQueue::UpdatePhase(uint64_t key) {
+  MutexLock lock(&mu_);
+  const auto found = members_.find(key);
+  if (found == members_.end()) return;
+  const Session& session = *found->second.session;
+  queue_.SetPriority(key, session.status().priority());
+  queue_.SetPace(key, PaceOf(session.status().phase));
+  // A session that waits may have become more urgent than this one.
+  if (!queue_.empty()) preemption_.Look();
+}
+
+void TurnQueue::MakeRunnable(uint64_t key) {
+  const absl::Duration now = clock_.Monotonic();
+  std::shared_ptr<WorkerStream> attended;
+  bool own = false;
+  {
+    MutexLock lock(&mu_);
+    const auto found = members_.find(key);
+    if (found == members_.end()) return;
+    found->second.waits_since = std::min(found->second.waits_since, now);
+    const bool waits = queue_.MakeRunnable(key, WorkOf(*found->second.session));
+    if (waits && queue_.in_service()) preemption_.Look();
+    if (waits) NoteWaiting(key, now);
+    attended = attended_;
+    own = attended != nullptr && std::this_thread::get_id() == attendant_;
+  }
+  // Without the lock, which the thread that wakes takes first.
+  if (attended == nullptr) {
+    runnable_.Signal();
+  } else if (!own) {
+    attended->Nudge();
+  }
+}
+
+void TurnQueue::SetBatchingTenants(absl::flat_hash_set<std::string> tenants) {
+  MutexLock lock(&mu_);
+  batching_tenants_ = std::move(tenants);
+}
+
+void TurnQueue::Stop() {
+  MutexLock lock(&mu_);
+  stopping_ = true;
+  runnable_.SignalAll();
+}
+
+std::optional<v1::MessageWait> TurnQueue::DescribeWait(
+    uint64_t key, v1::MessageWait wait, absl::Duration now) const {
+  MutexLock lock(&mu_);
+  const auto found = members_.find(key);
+  if (found == members_.end() ||
+      found->second.waits_since == absl::InfiniteDuration()) {
+    return std::nullopt;
+  }
+  const bool batch =
+      batching_since_.has_value() && found->second.session->next().fast_run();
+  absl::Duration since = found->second.waits_since;
+  if (batch) since = std::max(since, *batching_since_);
+  *wait.mutable_waited() =
+      ToProtoDuration(std::max(now - since, absl::ZeroDuration()));
+  if (batch) {
+    wait.set_what(v1::MessageWait::COMPANY);
+    return wait;
+  }
+  const absl::Duration ahead = scheduler::Ahead(queue_, key, InService(), now);
+  if (ahead > absl::ZeroDuration()) {
+    *wait.mutable_ahead() = ToProtoDuration(ahead);
+  }
+  const auto served =
+      members_.find(preempting_.empty() ? serving_ : preempting_.back().key);
+  if (served != members_.end()) {
+    const Session& session = *served->second.session;
+    wait.set_served_tenant(session.who().tenant);
+    wait.set_served_session_id(log::ShortId(session.who().session_id));
+  }
+  return wait;
+}
+
+std::optional<v1::RunPreemption> TurnQueue::PreemptorOf(
+    uint64_t key, absl::Duration now) const {
+  MutexLock lock(&mu_);
+  uint64_t outer = serving_;
+  for (const Preempting& first : preempting_) {
+    if (std::exchange(outer, first.key) != key) continue;
+    v1::RunPreemption preemption;
+    const auto found = members_.find(first.key);
+    if (found != members_.end()) {
+      const Session& session = *found->second.session;
+      preemption.set_tenant(session.who().tenant);
+      preemption.set_session_id(session.who().peer->session_id);
+    }
+    preemption.set_reason(first.reason);
+    preemption.set_count(1);
+    *preemption.mutable_time() =
+        ToProtoDuration(std::max(now - first.since, absl::ZeroDuration()));
+    return preemption;
+  }
+  return std::nullopt;
+}
+
+std::map<std::string, absl::Duration> TurnQueue::OldestWaits(
+    TenantLabels* labels) const {
+  const absl::Duration now = clock_.Monotonic();
+  std::map<std::string, absl::Duration> longest;
+  MutexLock lock(&mu_);
+  for (const auto& [key, member] : members_) {
+    absl::Duration& age = longest[labels->For(member.session->who().tenant)];
+    age = std::max(age, now - std::min(member.waits_since, now));
+  }
+  return longest;
+}
+
+std::optional<Turn> TurnQueue::TakeTurn(bool wait) {
+  MutexLock lock(&mu_);
+  serving_ = 0;
+  do {
+    if (!wait && !Ready()) return std::nullopt;
+    AwaitRunnable();
+    AwaitBatch();
+    if (stopping_) {
+      time_.EndWork(clock_.Monotonic());
+      return std::nullopt;
+    }
+    // A session may have left meanwhile.
+  } while (queue_.empty());
+  if (std::optional<Turn> refusal = TakeRefusal()) return refusal;
+  const absl::Duration now = clock_.Monotonic();
+  const uint64_t key = queue_.Take();
+  const Session& session = *members_.at(key).session;
+  // Sessions that wait already do not say so again.
+  if (!queue_.empty() &&
+      PaceOf(session.next().phase()) == FairQueue::Pace::kLong) {
+    preemption_.Look();
+  }
+  turns_ = key == last_turn_ ? turns_ + 1 : 0;
+  last_turn_ = key;
+  serving_ = key;
+  served_by_ = now + session.next().expected();
+  return Give(TurnOf(key), now);
+}
+
+void TurnQueue::AwaitRunnable() {
+  if (Ready()) return;
+  time_.EndWork(clock_.Monotonic());
+  while (!Ready()) {
+    std::shared_ptr<WorkerStream> stream;
+    if (turns_ >= kTurnsToAttend) {
+      const auto found = members_.find(last_turn_);
+      if (found != members_.end()) stream = found->second.stream.lock();
+    }
+    if (stream != nullptr) {
+      ReceiveFrom(std::move(stream));
+      if (Ready()) break;
+    }
+    runnable_.Wait(&mu_);
+  }
+  time_.BeginWork(clock_.Monotonic());
+}
+
+void TurnQueue::ReceiveFrom(std::shared_ptr<WorkerStream> stream) {
+  attended_ = stream;
+  attendant_ = std::this_thread::get_id();
+  mu_.Unlock();
+  const bool received = stream->Attend(
+      [this] {
+        MutexLock lock(&mu_);
+        return Ready();
+      },
+      kAttendance);
+  mu_.Lock();
+  attended_.reset();
+  const bool idle = !Ready();
+  mu_.Unlock();
+  if (received && idle) stream->Recall();
+  stream.reset();  // the last to hold it destroys the stream
+  mu_.Lock();
+}
+
+void TurnQueue::AwaitBatch() {
+  if (options_.max_batch_runs <= 1) return;
+  const absl::Duration since = clock_.Monotonic();
+  absl::Duration now = since;
+  bool waited = false;
+  while (!stopping_ && !queue_.empty() && refusals_.empty()) {
+    const absl::Duration until = BatchUntil(since, now);
+    if (until <= now) break;
+    if (!waited) {
+      time_.EndWork(now);
+      served_.AwaitCompany(now);
+    }
+    waited = true;
+    batching_since_ = since;
+    clock_.Wait(&runnable_, &mu_, until - now);
+    now = clock_.Monotonic();
+  }
+  if (!waited) return;
+  batching_since_.reset();
+  served_.EndAwaiting(now);
+  time_.BeginWork(now);
+  metrics_.batch_waits.Observe(now - since);
+}
+
+absl::Duration TurnQueue::BatchUntil(absl::Duration since, absl::Duration now) {
+  const uint64_t next = queue_.Next();
+  const std::optional<Place> place = forecast_.NextOf(next);
+  if (!place.has_value()) return since;
+  const std::string& tenant = members_.at(next).session->who().tenant;
+  // A run with a deadline waits for no batch.
+  const auto may_wait = [&](uint64_t key) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    const Session& session = *members_.at(key).session;
+    return session.next().fast_run() && forecast_.NextOf(key) == place &&
+           session.next().deadline() == absl::InfiniteDuration() &&
+           MayShare(tenant, session.who().tenant);
+  };
+  const FairQueue::Company waiting =
+      queue_.FindCompany(next, may_wait, options_.max_batch_runs);
+  if (waiting.contested || waiting.members.size() == options_.max_batch_runs) {
+    return since;
+  }
+  const int priority = queue_.priority(next);
+  return forecast_.WaitUntil(
+      *place, since, now, [&](uint64_t key) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+        const Member& member = members_.at(key);
+        return member.waits_since == absl::InfiniteDuration() &&
+               queue_.priority(key) >= priority && member.meter->HasCredit() &&
+               MayShare(tenant, member.session->who().tenant);
+      });
+}
+
+bool TurnQueue::MayShare(const std::string& a, const std::string& b) const {
+  return a == b ||
+         (batching_tenants_.contains(a) && batching_tenants_.contains(b));
+}
+
+bool TurnQueue::MayBatch(const std::string& tenant) const {
+  MutexLock lock(&mu_);
+  return queue_.session_count(tenant) > 1 ||
+         (batching_tenants_.size() > 1 && batching_tenants_.contains(tenant));
+}
+
+std::optional<absl::Duration> TurnQueue::LateBehind(uint64_t key,
+                                                    absl::Duration now) const {
+  const auto found = members_.find(key);
+  if (found == members_.end()) return std::nullopt;
+  return scheduler::LateBehind(queue_, key, WorkOf(*found->second.session),
+                               InService(), now);
+}
+
+std::optional<scheduler::InService> TurnQueue::InService() const {
+  if (!members_.contains(serving_)) return std::nullopt;
+  return scheduler::InService{serving_, served_by_};
+}
+
+void TurnQueue::NoteWaiting(uint64_t key, absl::Duration now) {
+  if (LateBehind(key, now).has_value()) {
+    refusals_.push_back(key);
+    return;
+  }
+  const auto found = members_.find(key);
+  if (found == members_.end() ||
+      found->second.session->next().expected() == absl::ZeroDuration()) {
+    return;
+  }
+  found->second.expected_start =
+      now + scheduler::Ahead(queue_, key, InService(), now);
+}
+
+std::optional<Turn> TurnQueue::TakeRefusal() {
+  while (!refusals_.empty()) {
+    const uint64_t key = refusals_.front();
+    refusals_.pop_front();
+    const absl::Duration now = clock_.Monotonic();
+    const std::optional<absl::Duration> ahead = LateBehind(key, now);
+    // A refusal delays no other turn.
+    if (!ahead.has_value() || !queue_.TakeBeside(key, /*contested=*/true)) {
+      continue;
+    }
+    Turn turn = TurnOf(key);
+    turn.refused_behind = ahead;
+    return Give(std::move(turn), now);
+  }
+  return std::nullopt;
+}
+
+Turn TurnQueue::TurnOf(uint64_t key) {
+  Member& member = members_.at(key);
+  if (member.expected_start.has_value()) {
+    metrics_.start_prediction_error.Observe(absl::AbsDuration(
+        clock_.Monotonic() - *std::exchange(member.expected_start, {})));
+  }
+  return {key, member.session, member.meter,
+          std::exchange(member.waits_since, absl::InfiniteDuration())};
+}
+
+Turn TurnQueue::Give(Turn turn, absl::Duration now) {
+  turn.given = now;
+  served_.Begin(turn.session->who().account->served(), now);
+  return turn;
+}
+
+FairQueue::Preemption TurnQueue::TakePreempting(
+    absl::Span<const Preemption::Part> parts, absl::Duration end, Turn* turn) {
+  std::vector<uint64_t> keys;
+  MutexLock lock(&mu_);
+  for (const Preemption::Part& part : parts) {
+    queue_.Charge(part.key, part.used);
+    keys.push_back(part.key);
+  }
+  const FairQueue::Preemption asked = queue_.MayPreempt(keys, end);
+  if (FairQueue::GivesWay(asked)) {
+    const absl::Duration now = clock_.Monotonic();
+    *turn = Give(TurnOf(queue_.TakePreempting(asked)), now);
+    preempting_.push_back({turn->key, now, Preemption::NameOf(asked)});
+    turns_ = 0;
+  }
+  return asked;
+}
+
+void TurnQueue::EndPreempting() {
+  MutexLock lock(&mu_);
+  preempting_.pop_back();
+}
+
+void TurnQueue::EndTurn(const Turn& turn, absl::Duration used, bool more) {
+  const absl::Duration now = clock_.Monotonic();
+  MutexLock lock(&mu_);
+  std::optional<FairQueue::Work> next;
+  if (more) next.emplace(WorkOf(*turn.session));
+  const auto found = members_.find(turn.key);
+  if (more && found != members_.end()) {
+    found->second.waits_since = std::min(found->second.waits_since, now);
+  }
+  queue_.Done(turn.key, used, next);
+  if (serving_ == turn.key) serving_ = 0;
+  if (more && found != members_.end()) NoteWaiting(turn.key, now);
+  forecast_.Ended(turn.key, now);
+}
+
+void TurnQueue::EndUnused(const Turn& turn) {
+  // The session is runnable again when a message comes, or credit.
+  MutexLock lock(&mu_);
+  queue_.Done(turn.key, absl::ZeroDuration(), std::nullopt);
+}
+
+std::vector<TurnQueue::Candidate> TurnQueue::FindBatch(const Turn& leader,
+                                                       bool* contested) const {
+  std::vector<Candidate> batch;
+  MutexLock lock(&mu_);
+  if (queue_.empty()) return batch;
+  const std::string& tenant = leader.session->who().tenant;
+  const FairQueue::Company found = queue_.FindCompany(
+      leader.key,
+      [&](uint64_t key) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+        const Session& session = *members_.at(key).session;
+        return session.next().fast_run() &&
+               MayShare(tenant, session.who().tenant);
+      },
+      options_.max_batch_runs - 1);
+  *contested = found.contested;
+  for (const auto& [key, ahead] : found.members) {
+    const Member& member = members_.at(key);
+    batch.push_back({{key, member.session, member.meter}, ahead});
+  }
+  return batch;
+}
+
+void TurnQueue::JoinBatch(absl::Span<Turn> turns,
+                          absl::Span<const Place> places, bool contested,
+                          absl::Duration now) {
+  MutexLock lock(&mu_);
+  for (size_t i = 0; i < turns.size(); ++i) {
+    // The session may be gone, and its key with it.
+    if (i > 0 && queue_.TakeBeside(turns[i].key, contested)) {
+      turns[i].waits_since = TurnOf(turns[i].key).waits_since;
+    }
+    if (!members_.contains(turns[i].key)) continue;
+    forecast_.Came(turns[i].key, places[i],
+                   std::min(turns[i].waits_since, now));
+  }
+}
+
+void TurnQueue::NoteBatch(Place place, absl::Duration took) {
+  MutexLock lock(&mu_);
+  forecast_.NoteWorth(place, took);
+}
+
+FairQueue::Pace TurnQueue::PaceOf(v1::Phase phase) const {
+  using Pace = FairQueue::Pace;
+  if (!options_.tokens_first) return Pace::kUnknown;
+  switch (phase) {
+    case v1::PHASE_LLM_DECODE:
+      return Pace::kShort;
+    case v1::PHASE_LLM_PREFILL:
+    case v1::PHASE_TRAINING:
+      return Pace::kLong;
+    default:
+      return Pace::kUnknown;
+  }
+}
+
+}  // namespace djinn::worker

@@ -1,0 +1,99 @@
+// Keeps this worker's leases: verifies what the coordinator signed, renews,
+// presents and ends leases, and holds what ended ones used until the
+// coordinator has settled it.
+//
+// Thread-safe. The keeper calls nothing out; whoever ends a lease ends its
+// session.
+#ifndef GPU_WORKER_LEASES_LEASE_KEEPER_H_
+#define GPU_WORKER_LEASES_LEASE_KEEPER_H_
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "common/clock.h"
+#include "common/lease/lease_verifier.h"
+#include "common/mutex.h"
+#include "djinn/v1/lease.pb.h"
+#include "djinn/v1/worker_registry.pb.h"
+#include "gpu_worker/leases/lease_table.h"
+#include "gpu_worker/leases/traffic.h"
+
+namespace djinn::worker {
+
+class LeaseKeeper {
+ public:
+  // `max_ended`: ended leases that wait to be settled. `clock` and `total`,
+  // which counts the bytes of all leases, outlive the keeper.
+  LeaseKeeper(std::string worker_id, uint64_t incarnation, size_t max_ended,
+              Clock* clock, Traffic* total)
+      : max_ended_(max_ended),
+        clock_(clock),
+        leases_(std::move(worker_id), incarnation, total) {}
+
+  // Learns and retires the coordinator's keys.
+  void Learn(const v1::DesiredState& desired);
+  // Returns what the lease says, verified now or when it came. Unauthenticated
+  // (LEASE_UNKNOWN).
+  absl::StatusOr<v1::LeaseClaims> ClaimsOf(const v1::SignedLease& issue) const;
+
+  // As LeaseTable::Renew(), for verified claims. Whether the lease is new here.
+  absl::StatusOr<bool> Renew(const v1::SignedLease& issue,
+                             const v1::LeaseClaims& claims);
+  // As LeaseTable::Present().
+  absl::StatusOr<Lease> Present(const v1::SignedLease& issue,
+                                const v1::LeaseClaims& claims,
+                                const std::string& session_id, uint64_t epoch);
+
+  // End leases, and return their ids.
+  std::vector<std::string> EndExpired();
+  std::vector<std::string> EndSession(const std::string& session_id);
+  std::vector<std::string> EndLease(const std::string& lease_id);
+  // Forgets ended leases whose use the coordinator has billed.
+  void Settle(const absl::flat_hash_set<absl::string_view>& lease_ids);
+
+  std::optional<Lease> Find(const std::string& lease_id) const;
+  // Returns a lease of the session, if one is here.
+  std::optional<Lease> FindSession(const std::string& session_id) const;
+  bool HasSession(const std::string& session_id) const;
+  std::vector<std::string> LeasesOf(const std::string& session_id) const;
+
+  // Adds all leases to the report, those in force and those that ended; returns
+  // the ids of the former, in the order of state->sessions().
+  std::vector<std::string> Report(v1::WorkerState* state) const;
+  // Ended leases that nobody bills: too many waited to be settled.
+  uint64_t unbilled() const;
+
+ private:
+  struct EndedLease {
+    std::string lease_id;
+    v1::SignedLease issue;
+    std::shared_ptr<LeaseMeter> meter;
+
+    // Whether a session is left that may add to what the lease used.
+    bool measuring() const;
+  };
+
+  LeaseTime Now() const { return {clock_->Monotonic(), clock_->Now()}; }
+  std::vector<std::string> End(std::vector<Lease> leases)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  const size_t max_ended_;
+  Clock* const clock_;
+  LeaseVerifier verifier_;
+  mutable Mutex mu_;
+  LeaseTable leases_ ABSL_GUARDED_BY(mu_);
+  // Until the coordinator has settled them.
+  std::deque<EndedLease> ended_ ABSL_GUARDED_BY(mu_);
+  uint64_t unbilled_ ABSL_GUARDED_BY(mu_) = 0;
+};
+
+}  // namespace djinn::worker
+
+#endif  // GPU_WORKER_LEASES_LEASE_KEEPER_H_

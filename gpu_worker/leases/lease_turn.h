@@ -1,0 +1,39 @@
+// What a lease says of its session's turns on the device.
+#ifndef GPU_WORKER_LEASES_LEASE_TURN_H_
+#define GPU_WORKER_LEASES_LEASE_TURN_H_
+
+#include "absl/time/time.h"
+#include "common/lease/priority_class.h"
+#include "common/net/proto_duration.h"
+#include "djinn/v1/lease.pb.h"
+#include "djinn/v1/notes.pb.h"
+#include "scheduler/fairness/fair_queue.h"
+
+namespace djinn::worker {
+
+// The tenant's, for the queue.
+inline double WeightOf(const v1::LeaseClaims& lease) {
+  return lease.weight() > 0 ? lease.weight() : 1;
+}
+
+// Of a session that declared this class, or none, while its runs are of this
+// phase.
+inline int PriorityOf(v1::PriorityClass declared, v1::Phase phase) {
+  static_assert(v1::PriorityClass_ARRAYSIZE ==
+                scheduler::FairQueue::kPriorities);
+  if (!IsDeclared(declared) && phase == v1::PHASE_TRAINING) {
+    return v1::PRIORITY_CLASS_BATCH;
+  }
+  return EffectiveClass(declared);
+}
+
+// How long runs of the session may wait until they begin.
+inline absl::Duration RunDeadlineOf(const v1::LeaseClaims& lease) {
+  return lease.urgency().has_run_deadline()
+             ? FromProtoDuration(lease.urgency().run_deadline())
+             : absl::InfiniteDuration();
+}
+
+}  // namespace djinn::worker
+
+#endif  // GPU_WORKER_LEASES_LEASE_TURN_H_

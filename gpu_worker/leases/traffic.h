@@ -1,0 +1,53 @@
+// Bytes that moved between a session and its client, or another worker: ordered
+// messages when they are carried out or forgotten, structures supplied again
+// when they come, replies when they are made, and values on Bulk. What is sent
+// again after a resume counts once, except bulk bytes that were under way.
+//
+// Thread-safe, without locks.
+#ifndef GPU_WORKER_LEASES_TRAFFIC_H_
+#define GPU_WORKER_LEASES_TRAFFIC_H_
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+namespace djinn::worker {
+
+class Traffic {
+ public:
+  enum Kind {
+    kMessagesIn,
+    kBulkIn,
+    kMessagesOut,
+    kBulkOut,
+    // From another worker, of a session that moved here.
+    kMigratedIn
+  };
+  static constexpr size_t kKinds = 5;
+
+  // What is added here is added to `total`, too, which outlives this.
+  explicit Traffic(Traffic* total = nullptr) : total_(total) {}
+
+  void Add(Kind kind, uint64_t bytes) {
+    bytes_[kind].fetch_add(bytes, std::memory_order_relaxed);
+    if (total_ != nullptr) total_->Add(kind, bytes);
+  }
+
+  uint64_t bytes(Kind kind) const {
+    return bytes_[kind].load(std::memory_order_relaxed);
+  }
+  // Of what the client sent or asked for: it did not ask to move.
+  uint64_t bytes() const {
+    return bytes(kMessagesIn) + bytes(kBulkIn) + bytes(kMessagesOut) +
+           bytes(kBulkOut);
+  }
+
+ private:
+  Traffic* const total_;
+  std::array<std::atomic<uint64_t>, kKinds> bytes_{};
+};
+
+}  // namespace djinn::worker
+
+#endif  // GPU_WORKER_LEASES_TRAFFIC_H_

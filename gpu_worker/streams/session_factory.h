@@ -1,0 +1,53 @@
+// Makes sessions from leases: gives each its tenant's account and its place in
+// the queue for the device.
+//
+// Thread-safe.
+#ifndef GPU_WORKER_STREAMS_SESSION_FACTORY_H_
+#define GPU_WORKER_STREAMS_SESSION_FACTORY_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "common/mutex.h"
+#include "gpu_worker/executor/turn_queue.h"
+#include "gpu_worker/leases/lease_table.h"
+#include "gpu_worker/session/session.h"
+#include "gpu_worker/session/session_environment.h"
+#include "gpu_worker/session/tenant_account.h"
+
+namespace djinn::worker {
+
+class SessionFactory {
+ public:
+  // Both outlive the factory and its sessions.
+  SessionFactory(const SessionEnvironment* environment, TurnQueue* queue)
+      : environment_(environment), queue_(queue) {}
+
+  // Makes a session that has joined the queue with the key, which is its own.
+  // It calls `fail` once, without locks, if its client breaks the protocol.
+  std::shared_ptr<Session> Make(const Lease& lease, uint64_t queue_key,
+                                std::function<void(absl::Status)> fail);
+  // The tenant's limits from now on, if the tenant has sessions here.
+  void UpdateTenant(const v1::LeaseClaims& claims);
+  // The session's lease says this from now on.
+  void Update(const v1::LeaseClaims& claims, uint64_t queue_key,
+              Session* session);
+
+ private:
+  std::shared_ptr<TenantAccount> AccountOf(const v1::LeaseClaims& lease);
+
+  const SessionEnvironment* const environment_;
+  TurnQueue* const queue_;
+  Mutex mu_;
+  // By tenant; those that no session uses are forgotten.
+  absl::flat_hash_map<std::string, std::weak_ptr<TenantAccount>> accounts_
+      ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace djinn::worker
+
+#endif  // GPU_WORKER_STREAMS_SESSION_FACTORY_H_

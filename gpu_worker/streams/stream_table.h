@@ -1,0 +1,184 @@
+// Clients' streams and the sessions that they serve: admits a stream by the
+// lease that its Hello presents, lets another stream resume a session whose
+// stream broke, and ends both.
+//
+// A stream that breaks without a reason leaves its session behind: the session
+// executes what it received and waits for a Hello with `resume`, for
+// resume_timeout at most. Any other end of its stream, and the end of its
+// lease, end the session: its storages are freed at once.
+//
+// Streams are closed and destroyed by the thread that calls CloseAndReap(),
+// never in their own callbacks. One lock guards streams and sessions together,
+// because admission and resumption decide about both; it comes before the locks
+// of the lease keeper and the turn queue. Thread-safe.
+#ifndef GPU_WORKER_STREAMS_STREAM_TABLE_H_
+#define GPU_WORKER_STREAMS_STREAM_TABLE_H_
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/clock.h"
+#include "common/metrics/duration_histogram.h"
+#include "common/metrics/exposition.h"
+#include "common/metrics/labelled_counter.h"
+#include "common/mutex.h"
+#include "common/transport/stream.h"
+#include "djinn/v1/placement.pb.h"
+#include "gpu_worker/device/device.h"
+#include "gpu_worker/executor/turn_queue.h"
+#include "gpu_worker/leases/lease_keeper.h"
+#include "gpu_worker/session/session.h"
+#include "gpu_worker/session/session_environment.h"
+#include "gpu_worker/session/session_metrics.h"
+#include "gpu_worker/streams/session_factory.h"
+
+namespace djinn::worker {
+
+class StreamTable {
+ public:
+  struct Options {
+    std::string worker_id;
+    uint64_t incarnation = 0;
+    size_t max_connections = 16384;
+    // A connection that has not said Hello by then is closed.
+    absl::Duration hello_timeout = absl::Seconds(10);
+    // How long a session is kept whose stream broke.
+    absl::Duration resume_timeout = absl::Seconds(15);
+    // As in WorkerHello.
+    v1::DeviceSpeed speed;
+    std::string numerics;
+  };
+  // A session as others look at it.
+  struct Entry {
+    std::shared_ptr<Session> session;
+    // In the turn queue; the same over all streams of the session.
+    uint64_t queue_key = 0;
+    bool attached = false;
+  };
+
+  // All pointers outlive the table. Calls `changed`, without locks, when the
+  // coordinator should hear of a session soon.
+  StreamTable(Options options, const SessionEnvironment* environment,
+              Device* device, LeaseKeeper* leases, TurnQueue* queue,
+              std::function<void()> changed);
+  ~StreamTable();
+
+  // Serves a client connection, not started yet.
+  void Attach(std::unique_ptr<WorkerStream> stream, StreamWay way);
+  // The lease was renewed. Returns the queue key of its session if that waited
+  // for credit and has some now, otherwise 0.
+  uint64_t ApplyLease(const std::string& lease_id);
+  // The lease ended: ends its session, if there is one.
+  void EndLease(const std::string& lease_id, const absl::Status& why);
+
+  // Ends sessions whose client did not come back, and closes connections that
+  // say nothing. Returns whether a session ended. Checks the deadlines of the
+  // others.
+  bool CheckDeadlines();
+  // Closes and destroys streams. Returns false when there was nothing to do.
+  bool CloseAndReap();
+  // Waits until there is something for CloseAndReap(), for `timeout` at most.
+  // Returns false after Shutdown() when all streams are destroyed.
+  bool AwaitWork(absl::Duration timeout);
+  // Ends all sessions and refuses later connections; streams are closed by
+  // CloseAndReap(). Once.
+  void Shutdown(const absl::Status& why);
+  bool draining() const;
+
+  std::optional<Entry> Find(const std::string& lease_id) const;
+  // By lease id.
+  absl::flat_hash_map<std::string, Entry> Sessions() const;
+  // Whether messages of the session wait or are executed.
+  bool Busy(const std::string& session_id) const;
+  // Sessions whose stream broke, and that wait for another one.
+  size_t detached_sessions() const;
+
+  void Collect(Exposition* out) const;
+
+ private:
+  class Connection;
+
+  // A session by its lease.
+  struct Held {
+    std::shared_ptr<Session> session;
+    uint64_t queue_key = 0;
+    // The connection that serves it; 0 while there is none.
+    uint64_t connection = 0;
+    absl::Duration detached_since;
+  };
+
+  // Callbacks of connections and sessions.
+  void OnHello(uint64_t key, v1::ControlRequest message);
+  void OnClosed(uint64_t key, const absl::Status& status);
+  void RequestClose(uint64_t key, absl::Status status);
+  // Ends the lease's session, if it is still the one with this queue key.
+  void EndSession(const std::string& lease_id, uint64_t queue_key,
+                  const absl::Status& status);
+
+  // Makes the connection serve the session that the Hello asks for, a new one
+  // or one that is here. Errors as Execution.Control.
+  absl::Status Admit(uint64_t key, const v1::ClientHello& hello);
+  absl::StatusOr<std::shared_ptr<Session>> FindOrMakeSession(
+      uint64_t key, const v1::ClientHello& hello, const Lease& lease)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The answer to a Hello that was accepted.
+  v1::WorkerHello Answer(const Session& session) const;
+  // Where there are too many connections: has the one closed that has been
+  // silent for the longest time, if there is one.
+  bool MakeRoomLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status TooManyConnections() const;
+  // Has CloseAndReap() close the connection. The first status counts.
+  void RequestCloseLocked(uint64_t key, absl::Status status)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Takes it out of the table and stops it; the caller drops it without the
+  // lock.
+  std::shared_ptr<Session> TakeSessionLocked(const std::string& lease_id,
+                                             const absl::Status& status)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  const Options options_;
+  Clock& clock_;
+  Device& device_;
+  LeaseKeeper& leases_;
+  TurnQueue& queue_;
+  SessionMetrics& session_metrics_;
+  const std::function<void()> changed_;
+  SessionFactory factory_;
+  LabelledCounter recoveries_{"djinn_recoveries_total",
+                              "Peers lost, and what was taken up again.",
+                              {"kind"}};
+  // From a stream's breaking until another one took up its session.
+  DurationHistogram resumed_streams_;
+
+  mutable Mutex mu_;
+  CondVar work_;
+  std::map<uint64_t, std::shared_ptr<Connection>> connections_
+      ABSL_GUARDED_BY(mu_);
+  // Of these, those that have not said Hello, the oldest first.
+  std::set<uint64_t> silent_ ABSL_GUARDED_BY(mu_);
+  uint64_t next_key_ ABSL_GUARDED_BY(mu_) = 1;
+  // By lease id.
+  absl::flat_hash_map<std::string, Held> sessions_ ABSL_GUARDED_BY(mu_);
+  // Counts the Hellos that were accepted.
+  uint64_t last_stream_ ABSL_GUARDED_BY(mu_) = 0;
+  std::deque<std::pair<uint64_t, absl::Status>> to_close_ ABSL_GUARDED_BY(mu_);
+  std::vector<uint64_t> to_reap_ ABSL_GUARDED_BY(mu_);
+  // Set by Shutdown(): why no connection is accepted.
+  absl::Status draining_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace djinn::worker
+
+#endif  // GPU_WORKER_STREAMS_STREAM_TABLE_H_
