@@ -37,16 +37,19 @@ class LeaseKeeper {
         clock_(clock),
         leases_(std::move(worker_id), incarnation, total) {}
 
-  // Learns and retires the coordinator's keys.
+  // Learns and retires the keys of the coordinator, and renews all leases that
+  // its stream has listed. The first message of a stream begins a new listing.
   void Learn(const v1::DesiredState& desired);
   // Returns what the lease says, verified now or when it came. Unauthenticated
   // (LEASE_UNKNOWN).
   absl::StatusOr<v1::LeaseClaims> ClaimsOf(const v1::SignedLease& issue) const;
 
-  // As LeaseTable::Renew(), for verified claims. Whether the lease is new here.
+  // Does what LeaseTable::Renew() does, for verified claims. Returns whether the
+  // lease is new here.
   absl::StatusOr<bool> Renew(const v1::SignedLease& issue,
                              const v1::LeaseClaims& claims);
-  // As LeaseTable::Present().
+  // Does what LeaseTable::Present() does. The ends of the returned lease include
+  // renewals of its listing.
   absl::StatusOr<Lease> Present(const v1::SignedLease& issue,
                                 const v1::LeaseClaims& claims,
                                 const std::string& session_id, uint64_t epoch);
