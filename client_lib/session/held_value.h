@@ -1,7 +1,7 @@
 // What a storage of the program holds at one version: how a recipe names an
 // operand without keeping it.
 //
-// The device's lock (spanning_device.h) guards everything but deaths: the
+// The device's lock (multi_worker_device.h) guards everything but deaths: the
 // program may drop a storage at any time, in any thread, and then nothing may
 // name it any more. So whoever is about to use it pins it for a while, and sees
 // to its end himself if it died meanwhile. Thread-safe.

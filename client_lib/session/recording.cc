@@ -51,6 +51,10 @@ void Recorder::Add(const Call& call,
   }
 }
 
+void Recorder::Retract() {
+  if (!steps_.empty()) steps_.pop_back();
+}
+
 void Recorder::Refuse(absl::string_view reason, absl::string_view what) {
   if (!refusal_.ok()) return;
   refusal_ = Refusal(reason, what);

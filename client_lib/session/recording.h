@@ -86,7 +86,9 @@ class Recorder {
   // The call before the device takes it. `is_born`: whether something was
   // written to, or named, a storage before.
   void Add(const Call& call, absl::FunctionRef<bool(RemoteStorage*)> is_born);
-  // Something happened that cannot be carried out again; the first counts.
+  // Takes back the call that was added last: the device did not take it.
+  void Retract();
+  // Something happened that cannot be executed again; the first counts.
   void Refuse(absl::string_view reason, absl::string_view what);
   const absl::Status& refusal() const { return refusal_; }
 

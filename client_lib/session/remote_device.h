@@ -33,7 +33,6 @@
 #include "client_lib/session/host_values.h"
 #include "client_lib/session/message_log.h"
 #include "client_lib/session/migration.h"
-#include "client_lib/session/part_reads.h"
 #include "client_lib/session/peer_links.h"
 #include "client_lib/session/read_predictor.h"
 #include "client_lib/session/read_table.h"
@@ -310,22 +309,13 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
                                       const srg::TensorView& view,
                                       void* destination, uint64_t bytes,
                                       Caller caller);
-  // Replaces `wait` by that of a foreseen read, or of one of the whole storage.
+  // Replaces `wait` by that of a prefetched read if there is one.
   absl::Status IssueRead(uint32_t lane, RemoteStorage* storage,
                          const srg::TensorView& view,
                          std::shared_ptr<ReadWait>* wait, Caller caller);
   static StorageVersion VersionAt(const RemoteStorage& storage) {
     return {storage.id(), storage.version_, storage.size_bytes()};
   }
-  // Fulfils the wait if the storage's bytes are here; false otherwise.
-  bool AnswerFromWhole(const RemoteStorage& storage,
-                       const srg::TensorView& view, ReadWait* wait)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Replaces `wait` if it is the whole that is read.
-  void QueueViewOrWhole(uint32_t lane, RemoteStorage* storage,
-                        const srg::TensorView& view,
-                        std::shared_ptr<ReadWait>* wait)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void QueueRead(uint32_t lane, RemoteStorage* storage,
                  const srg::TensorView& view,
                  const std::shared_ptr<ReadWait>& wait)
@@ -623,7 +613,6 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   int streaming_ ABSL_GUARDED_BY(mu_) = 0;
   CondVar streaming_changed_;
   ReadPredictor predictor_ ABSL_GUARDED_BY(mu_);
-  PartReads part_reads_ ABSL_GUARDED_BY(mu_);
   HostValues host_values_ ABSL_GUARDED_BY(mu_);
   CallSiteLog call_sites_ ABSL_GUARDED_BY(mu_);
   // root_errors counts apart.

@@ -27,11 +27,8 @@ absl::Status CheckViewBytes(const srg::TensorView& view, uint64_t bytes) {
                                 expected, " bytes, the destination ", bytes));
 }
 
-// What came with the reply. For no bytes there may be no destination.
+// Copies the value of the reply. A read of no bytes may have no destination.
 void Deliver(const ReadWait& wait, void* destination) {
-  if (wait.part.has_value()) {
-    return CopyView(*wait.part, *wait.value, static_cast<char*>(destination));
-  }
   if (wait.bytes > 0) std::memcpy(destination, wait.value->data(), wait.bytes);
 }
 
@@ -70,7 +67,7 @@ class RemoteDevice::ReadHandle final : public PendingRead {
       DJINN_RETURN_IF_ERROR(device_->AwaitRead(wait_.get(), timeout));
       if (wait_->value.has_value()) {
         Deliver(*wait_, destination_);
-        if (!wait_->part.has_value()) wait_->value.reset();
+        wait_->value.reset();
       }
     }
     if (wait_->error.ok()) {
@@ -190,11 +187,11 @@ absl::Status RemoteDevice::IssueRead(uint32_t lane, RemoteStorage* storage,
   predictor_.OnRead(lane, storage->id(), view, (*wait)->bytes);
   if (auto foreseen = reads_.TakeForeseen(VersionAt(*storage), view)) {
     *wait = std::move(foreseen);
-  } else if (!AnswerFromWhole(*storage, view, wait->get())) {
+  } else {
     SealedSegments writers;
     recorder_.SealUsers(storage, /*writers_only=*/true, &writers);
     QueueSegments(writers);
-    QueueViewOrWhole(lane, storage, view, wait);
+    QueueRead(lane, storage, view, *wait);
   }
   if (ABSL_PREDICT_FALSE(debug::Has(debug::kProfile))) {
     MarkAsked(wait->get(), began, asked);
@@ -238,7 +235,7 @@ absl::StatusOr<bool> RemoteDevice::AnswerFromHost(
     QueueSegments(sealed);
   }
   wakeup_.Set();
-  CopyView(view, *known, static_cast<char*>(destination));
+  std::memcpy(destination, known->data() + *extent - bytes, bytes);
   return true;
 }
 
@@ -265,37 +262,6 @@ void RemoteDevice::KeepHostValue(const StorageAt& written,
     if (operand.storage->version_ != operand.version) return;
   }
   host_values_.Keep(VersionAt(*written.storage), std::move(value), readable);
-}
-
-bool RemoteDevice::AnswerFromWhole(const RemoteStorage& storage,
-                                   const srg::TensorView& view,
-                                   ReadWait* wait) {
-  if (!storage.born_) return false;
-  const auto whole = part_reads_.Find(VersionAt(storage), view);
-  if (whole == nullptr) return false;
-  wait->value.emplace(wait->bytes, '\0');
-  CopyView(view, *whole->value, wait->value->data());
-  wait->done = true;
-  return true;
-}
-
-void RemoteDevice::QueueViewOrWhole(uint32_t lane, RemoteStorage* storage,
-                                    const srg::TensorView& view,
-                                    std::shared_ptr<ReadWait>* wait) {
-  if (!storage->born_ || !part_reads_.OnRead(VersionAt(*storage), view)) {
-    return QueueRead(lane, storage, view, *wait);
-  }
-  // Comes in the reply.
-  static_assert(PartReads::kMaxBytes <= kAlwaysInlineBytes);
-  const StorageVersion version = VersionAt(*storage);
-  srg::TensorView all;
-  all.data_type = srg::DataType::kUint8;
-  all.sizes = {static_cast<int64_t>(version.bytes)};
-  all.strides = {1};
-  *wait = std::make_shared<ReadWait>(nullptr, version.bytes);
-  (*wait)->part = view;
-  part_reads_.Keep(version, *wait);
-  QueueRead(lane, storage, all, *wait);
 }
 
 void RemoteDevice::QueueRead(uint32_t lane, RemoteStorage* storage,

@@ -50,18 +50,26 @@ class RemoteStorage {
     if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
   }
 
+  // For the parts of the device that resize it.
+  void set_size_bytes(uint64_t bytes) {
+    size_bytes_.store(bytes, std::memory_order_relaxed);
+  }
+  // Null while the device has one worker (storage_copies.h).
+  StorageCopies* copies() const { return copies_; }
+
   // Whether the program has dropped its last handle: no further call can name
   // the storage.
   bool dead() const { return dead_.load(std::memory_order_acquire); }
 
  private:
   // The parts of a device that know what is inside.
+  friend class CopyTable;
   friend class DeadList;
+  friend class DeviceRouter;
   friend class Recorder;
   friend class RemoteDevice;
   friend class RunEncoder;
   friend class SegmentRecorder;
-  friend class SpanningDevice;
 
   // An open segment that names the storage.
   struct OpenUse {
@@ -93,8 +101,8 @@ class RemoteStorage {
   // The next entry of the device's dead list.
   RemoteStorage* next_dead_ = nullptr;
 
-  // Owned (storage_copies.h). Null while the device has one worker. Guarded by
-  // the device's lock; a storage that is dead has nobody else.
+  // Owned. The multi-worker device's lock guards it; a dead storage has no
+  // other user.
   StorageCopies* copies_ = nullptr;
 };
 

@@ -1,6 +1,6 @@
 // What a storage of a device that spans workers is on each of them: there it
 // has a storage of its own, that of the program only stands for them all. For
-// the virtual device (spanning_device.h), under its lock.
+// the multi-worker device (multi_worker_device.h), under its lock.
 #ifndef CLIENT_LIB_SESSION_STORAGE_COPIES_H_
 #define CLIENT_LIB_SESSION_STORAGE_COPIES_H_
 

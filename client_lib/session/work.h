@@ -91,9 +91,6 @@ struct ReadWait : Waiter {
   bool announced = false;
   std::optional<ChunkMap> chunks;
   std::optional<std::string> value;  // came in the reply
-  // Of the value, which others use, too, this is what is waited for; otherwise
-  // all of it.
-  std::optional<srg::TensorView> part;
   std::unique_ptr<ReadMarks> marks;  // null while nobody profiles
   absl::Status error;
 };
