@@ -7,6 +7,7 @@
 #ifndef CLIENT_LIB_SESSION_MESSAGE_LOG_H_
 #define CLIENT_LIB_SESSION_MESSAGE_LOG_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -48,10 +49,12 @@ class MessageLog {
     return IsExempt(entry) || (entry.messages_before < window_messages_ &&
                                entry.bytes_before < window_bytes_);
   }
-  // Whether `messages` more of `bytes`, and then one, would have room.
-  bool HasRoomAfter(uint64_t messages, uint64_t bytes) const {
-    return counted_messages_ + messages < window_messages_ &&
-           counted_bytes_ + bytes < window_bytes_;
+  // Messages, and their bytes, that may follow.
+  uint64_t room_messages() const {
+    return window_messages_ - std::min(window_messages_, counted_messages_);
+  }
+  uint64_t room_bytes() const {
+    return window_bytes_ - std::min(window_bytes_, counted_bytes_);
   }
   void MarkSent();
   // Everything after `received` is to be sent again, from the start of a new

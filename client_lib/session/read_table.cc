@@ -52,19 +52,19 @@ void ReadTable::FinishWatched() {
 
 ReadTable::Callbacks ReadTable::TakeDue() { return std::exchange(due_, {}); }
 
-void ReadTable::AddForeseen(const StorageVersion& version,
-                            const srg::TensorView& view,
-                            std::shared_ptr<ReadWait> wait) {
-  if (foreseen_.size() >= kMaxForeseen) foreseen_.pop_front();
-  foreseen_.push_back({version, view, std::move(wait)});
+void PrefetchedReads::Add(const StorageVersion& version,
+                          const srg::TensorView& view,
+                          std::shared_ptr<ReadWait> wait) {
+  if (reads_.size() >= kMaxReads) reads_.pop_front();
+  reads_.push_back({version, view, std::move(wait)});
 }
 
-std::shared_ptr<ReadWait> ReadTable::TakeForeseen(const StorageVersion& version,
-                                                  const srg::TensorView& view) {
-  for (auto read = foreseen_.begin(); read != foreseen_.end(); ++read) {
+std::shared_ptr<ReadWait> PrefetchedReads::Take(const StorageVersion& version,
+                                                const srg::TensorView& view) {
+  for (auto read = reads_.begin(); read != reads_.end(); ++read) {
     if (!(read->version == version && read->view == view)) continue;
     std::shared_ptr<ReadWait> wait = std::move(read->wait);
-    foreseen_.erase(read);
+    reads_.erase(read);
     return wait;
   }
   return nullptr;

@@ -1,6 +1,5 @@
 // The reads of a device that were sent, by the numbers under which their values
-// come, those that the program has not asked for yet, and whom to tell when a
-// value is here.
+// come, and whom to tell when a value is here.
 //
 // Not thread-safe: the device's lock guards it, and the waits' fields. Nothing
 // here calls out: callbacks are handed to whoever calls them without the lock.
@@ -23,9 +22,6 @@ namespace djinn {
 class ReadTable {
  public:
   using Callbacks = std::vector<std::function<void()>>;
-
-  // Values asked for before the program asks; of more, the oldest is given up.
-  static constexpr size_t kMaxForeseen = 8;
 
   // It goes to the worker as this message. If it has a transfer id, the value
   // comes on Bulk under that.
@@ -51,27 +47,36 @@ class ReadTable {
   bool has_due() const { return !due_.empty(); }
   Callbacks TakeDue();
 
-  // A read that the program is expected to make was sent.
-  void AddForeseen(const StorageVersion& version, const srg::TensorView& view,
-                   std::shared_ptr<ReadWait> wait);
-  // The wait of such a read, if it is the one; null otherwise.
-  std::shared_ptr<ReadWait> TakeForeseen(const StorageVersion& version,
-                                         const srg::TensorView& view);
-
  private:
-  struct Foreseen {
-    StorageVersion version;
-    srg::TensorView view;
-    std::shared_ptr<ReadWait> wait;
-  };
-
   absl::flat_hash_map<uint64_t, std::shared_ptr<ReadWait>>
       sent_;  // by sequence
   absl::flat_hash_map<uint64_t, std::shared_ptr<ReadWait>>
       bulk_;  // by transfer id
   absl::flat_hash_map<ReadWait*, Callbacks> watched_;
   Callbacks due_;
-  std::deque<Foreseen> foreseen_;
+};
+
+// Reads that were sent before the program asks for their values. Not
+// thread-safe: the recorder's lock guards it.
+class PrefetchedReads {
+ public:
+  // Of more, the oldest is given up.
+  static constexpr size_t kMaxReads = 8;
+
+  void Add(const StorageVersion& version, const srg::TensorView& view,
+           std::shared_ptr<ReadWait> wait);
+  // The wait of such a read, if there is one; null otherwise.
+  std::shared_ptr<ReadWait> Take(const StorageVersion& version,
+                                 const srg::TensorView& view);
+
+ private:
+  struct Read {
+    StorageVersion version;
+    srg::TensorView view;
+    std::shared_ptr<ReadWait> wait;
+  };
+
+  std::deque<Read> reads_;
 };
 
 }  // namespace djinn

@@ -77,43 +77,43 @@ TEST(ReadTableTest, WhoDoesNotWatchAnyMoreIsNotCalled) {
   EXPECT_FALSE(second->done);  // nothing came of it
 }
 
-TEST(ReadTableTest, OnlyTheSameVersionAndViewWereForeseen) {
-  ReadTable table;
+TEST(PrefetchedReadsTest, OnlyTheSameVersionAndViewAreFound) {
+  PrefetchedReads table;
   const StorageVersion version = {.storage_id = 1, .version = 3, .bytes = 64};
   srg::TensorView view;
   view.data_type = srg::DataType::kFloat32;
   view.sizes = {2};
   view.strides = {1};
   const auto wait = NewWait();
-  table.AddForeseen(version, view, wait);
+  table.Add(version, view, wait);
   StorageVersion other = version;
   other.storage_id = 2;
-  EXPECT_EQ(table.TakeForeseen(other, view), nullptr);
+  EXPECT_EQ(table.Take(other, view), nullptr);
   srg::TensorView shorter = view;
   shorter.sizes = {1};
-  EXPECT_EQ(table.TakeForeseen(version, shorter), nullptr);
+  EXPECT_EQ(table.Take(version, shorter), nullptr);
   StorageVersion later = version;
   ++later.version;
-  EXPECT_EQ(table.TakeForeseen(later, view), nullptr);
-  EXPECT_EQ(table.TakeForeseen(version, view), wait);
-  EXPECT_EQ(table.TakeForeseen(version, view), nullptr);
+  EXPECT_EQ(table.Take(later, view), nullptr);
+  EXPECT_EQ(table.Take(version, view), wait);
+  EXPECT_EQ(table.Take(version, view), nullptr);
 }
 
-TEST(ReadTableTest, TheOldestForeseenReadIsGivenUp) {
-  ReadTable table;
+TEST(PrefetchedReadsTest, TheOldestReadIsGivenUp) {
+  PrefetchedReads table;
   const StorageVersion version = {.storage_id = 1, .version = 3, .bytes = 64};
   srg::TensorView view;
   view.data_type = srg::DataType::kFloat32;
   view.sizes = {1};
   view.strides = {1};
-  for (size_t i = 0; i <= ReadTable::kMaxForeseen; ++i) {
+  for (size_t i = 0; i <= PrefetchedReads::kMaxReads; ++i) {
     view.storage_offset = static_cast<int64_t>(i);
-    table.AddForeseen(version, view, NewWait());
+    table.Add(version, view, NewWait());
   }
   view.storage_offset = 0;
-  EXPECT_EQ(table.TakeForeseen(version, view), nullptr);
+  EXPECT_EQ(table.Take(version, view), nullptr);
   view.storage_offset = 1;
-  EXPECT_NE(table.TakeForeseen(version, view), nullptr);
+  EXPECT_NE(table.Take(version, view), nullptr);
 }
 
 }  // namespace

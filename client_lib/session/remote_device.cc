@@ -7,7 +7,6 @@
 #include "absl/strings/str_cat.h"
 #include "client_lib/session/call_node.h"
 #include "client_lib/session/fork_guard.h"
-#include "client_lib/session/operator_table.h"
 #include "common/error.h"
 #include "common/log/log.h"
 #include "common/status_macros.h"
@@ -23,12 +22,6 @@ constexpr absl::Duration kAttendance = absl::Milliseconds(100);
 uint64_t FirstId(const RemoteDevice::Role& role) {
   const int device = role.member << 8 | role.index;
   return (static_cast<uint64_t>(device) << 48) + 1;
-}
-
-// Another number in every thread that lives.
-uint64_t ThisThread() {
-  thread_local const char mark = 0;
-  return reinterpret_cast<uintptr_t>(&mark);
 }
 
 // The storages of the call's unknown results, in order.
@@ -49,11 +42,9 @@ RemoteDevice::RemoteDevice(Role role, std::shared_ptr<SessionContext> context)
     : role_(std::move(role)),
       index_(role_.index),
       context_(std::move(context)),
-      next_transfer_id_(FirstId(role_)) {
-  {
-    MutexLock lock(&mu_);
-    recorder_.NumberStoragesFrom(FirstId(role_));
-  }
+      recorder_(role_.owner, &queue_, this, FirstId(role_)),
+      encoder_(index_, context_, &queue_, &dead_, role_.on_repeat,
+               FirstId(role_)) {
   sender_ = std::make_unique<std::thread>([this] { SenderLoop(); });
 }
 
@@ -63,39 +54,18 @@ void RemoteDevice::MarkDead(RemoteStorage* storage) {
   wakeup_.Set();
 }
 
-absl::Status RemoteDevice::Record(uint32_t lane, Call* call, Caller caller) {
+absl::Status RemoteDevice::Record(uint32_t lane, Call* call) {
   if (ABSL_PREDICT_FALSE(IsForkedChild())) return AfterForkError();
   if (ABSL_PREDICT_FALSE(call->unknown_results() != 0)) {
     return MakeError(absl::StatusCode::kInternal, "UNKNOWN_RESULT",
                      "a call with unknown results must be waited for");
   }
-  SealedSegments sealed;
-  bool foresees = false;
-  {
-    MutexLock lock(&mu_);
-    DJINN_RETURN_IF_ERROR(Enter(caller));
-    DJINN_RETURN_IF_ERROR(recorder_.Check(call, role_.owner));
-    if (ABSL_PREDICT_FALSE(!recordings_.empty())) {
-      const auto recording = recordings_.find(lane);
-      if (recording != recordings_.end()) {
-        recording->second->Add(
-            *call, [](const RemoteStorage* storage) { return storage->born_; });
-      }
-    }
-    const Segment* const segment =
-        recorder_.Record(lane, call, &sealed, ThisThread());
-    ++statistics_.calls;
-    const ReadPredictor::Prediction* const prediction =
-        predictor_.OnCall(*segment);
-    if (ABSL_PREDICT_TRUE(prediction == nullptr)) {
-      if (ABSL_PREDICT_TRUE(sealed.empty())) return absl::OkStatus();
-      QueueSegments(sealed);
-    } else {
-      Foresee(*segment, *prediction, &sealed);
-      foresees = true;
-    }
+  DJINN_ASSIGN_OR_RETURN(const CallRecorder::Due due,
+                         recorder_.Record(lane, call));
+  if (ABSL_PREDICT_TRUE(due == CallRecorder::Due::kNothing)) {
+    return absl::OkStatus();
   }
-  if (foresees) {
+  if (due == CallRecorder::Due::kSend) {
     SendNow();
   } else {
     wakeup_.Set();
@@ -104,7 +74,7 @@ absl::Status RemoteDevice::Record(uint32_t lane, Call* call, Caller caller) {
 }
 
 absl::StatusOr<std::vector<ResultMetadata>> RemoteDevice::RecordAndWait(
-    uint32_t lane, Call* call, Caller caller) {
+    uint32_t lane, Call* call) {
   if (IsForkedChild()) return AfterForkError();
   if (call->unknown_results() == 0) {
     return MakeError(absl::StatusCode::kInternal, "UNKNOWN_RESULT",
@@ -113,24 +83,7 @@ absl::StatusOr<std::vector<ResultMetadata>> RemoteDevice::RecordAndWait(
   const std::vector<StoragePtr> storages = UnknownResults(call);
   const auto wait = std::make_shared<MetadataWait>();
   wait->expected = storages.size();
-  SealedSegments sealed;
-  {
-    MutexLock lock(&mu_);
-    DJINN_RETURN_IF_ERROR(Enter(caller));
-    DJINN_RETURN_IF_ERROR(recorder_.Check(call, role_.owner));
-    RefuseRecording(
-        lane, "DEPENDS_ON_DATA",
-        absl::StrCat(
-            "the shape of a result depends on data: ",
-            OperatorTable::Global().Get(call->operator_id()).FullName()));
-    recorder_.Record(lane, call, &sealed, ThisThread());
-    recorder_.SealLane(lane, &sealed);
-    // Of the segments sealed just now, the call's own is the last.
-    sealed.back()->wants_metadata = true;
-    ++statistics_.calls;
-    ++statistics_.synchronous_calls;
-    QueueSegments(sealed, wait);
-  }
+  DJINN_RETURN_IF_ERROR(recorder_.RecordAndWait(lane, call, wait));
   SendNow();
   {
     MutexLock lock(&mu_);
@@ -141,63 +94,54 @@ absl::StatusOr<std::vector<ResultMetadata>> RemoteDevice::RecordAndWait(
     return wait->error;
   }
   for (size_t i = 0; i < storages.size(); ++i) {
-    storages[i]->size_bytes_.store(wait->results[i].storage_bytes,
-                                   std::memory_order_relaxed);
+    storages[i]->set_size_bytes(wait->results[i].storage_bytes);
   }
   return std::move(wait->results);
 }
 
 absl::Status RemoteDevice::Seed(uint32_t lane, RemoteStorage* generator,
-                                uint64_t seed, Caller caller) {
+                                uint64_t seed) {
   if (IsForkedChild()) return AfterForkError();
-  {
-    MutexLock lock(&mu_);
-    DJINN_RETURN_IF_ERROR(Enter(caller));
-    RefuseRecording(lane, "SEEDS",
-                    "it seeds a generator, or is the first to draw from it");
-    SealedSegments sealed;
-    recorder_.SealUsers(generator, /*writers_only=*/false, &sealed);
-    QueueSegments(sealed);
-    Queue({lane, StoragePtr(generator), 0,
-           SeedWork{recorder_.StampWrite(generator), seed}},
-          /*needs_lease=*/false);
-  }
+  DJINN_RETURN_IF_ERROR(recorder_.Write(lane, generator, SeedWork{0, seed},
+                                        /*needs_lease=*/false));
   wakeup_.Set();
   return absl::OkStatus();
 }
 
 absl::Status RemoteDevice::Resize(uint32_t lane, RemoteStorage* storage,
-                                  uint64_t size_bytes, Caller caller) {
+                                  uint64_t size_bytes) {
   if (IsForkedChild()) return AfterForkError();
-  {
-    MutexLock lock(&mu_);
-    DJINN_RETURN_IF_ERROR(Enter(caller));
-    storage->size_bytes_.store(size_bytes, std::memory_order_relaxed);
-    // Not born: it comes into being with its new size.
-    if (!storage->born_) return absl::OkStatus();
-    RefuseRecording(lane, "RESIZES", "it resizes a tensor");
-    SealedSegments sealed;
-    recorder_.SealUsers(storage, /*writers_only=*/false, &sealed);
-    QueueSegments(sealed);
-    Queue({lane, StoragePtr(storage), 0,
-           CreateWork{recorder_.StampWrite(storage), size_bytes}},
-          /*needs_lease=*/false);
-  }
+  DJINN_RETURN_IF_ERROR(recorder_.Resize(lane, storage, size_bytes));
+  wakeup_.Set();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<StoragePtr>> RemoteDevice::Replay(
+    uint32_t lane, const std::shared_ptr<const Recording>& recording,
+    absl::Span<RemoteStorage* const> given) {
+  if (IsForkedChild()) return AfterForkError();
+  std::vector<StoragePtr> outputs;
+  DJINN_RETURN_IF_ERROR(recorder_.Replay(lane, recording, given, &outputs));
+  SendNow();
+  return outputs;
+}
+
+absl::Status RemoteDevice::ReplayShare(uint32_t lane,
+                                       const ShareOfRecording& share,
+                                       const ShareBinding& binding) {
+  DJINN_RETURN_IF_ERROR(recorder_.ReplayShare(lane, share, binding));
   wakeup_.Set();
   return absl::OkStatus();
 }
 
 absl::Status RemoteDevice::CatchUp() {
-  uint64_t target = 0;
   {
     MutexLock lock(&mu_);
-    if (!usable_) return Unusable();
-    SealedSegments sealed;
-    recorder_.SealAll(&sealed);
-    QueueSegments(sealed);
-    if (!queue_.empty()) lease_due_ = true;
-    target = works_queued_;
+    if (!usable()) return Unusable();
   }
+  recorder_.SealAll();
+  if (!queue_.empty()) queue_.NeedLease();
+  const uint64_t target = queue_.pushed();
   SendNow();
   {
     MutexLock lock(&mu_);
@@ -226,24 +170,20 @@ bool RemoteDevice::HasLease() const {
 }
 
 bool RemoteDevice::IsBorn(const RemoteStorage& storage) const {
-  MutexLock lock(&mu_);
-  return storage.born_;
+  return recorder_.IsBorn(storage);
 }
 
-void RemoteDevice::BeginToSpan() {
+void RemoteDevice::StayAtWorker() {
   MutexLock lock(&mu_);
-  spans_ = true;
-  for (const auto& [lane, recorder] : recordings_) {
-    recorder->Refuse(kSpansWorkers, "it uses a device that spans workers");
-  }
+  stays_ = true;
 }
 
 absl::StatusOr<DevicePlacement> RemoteDevice::Placement() {
   if (IsForkedChild()) return AfterForkError();
-  MutexLock lock(&mu_);
-  if (!usable_) return Unusable();
-  lease_due_ = true;
+  queue_.NeedLease();
   wakeup_.Set();
+  MutexLock lock(&mu_);
+  if (!usable()) return Unusable();
   const Deadline deadline(context_->options.connect_timeout * 2,
                           context_->options.clock);
   while (!welcomed_) {
@@ -261,17 +201,11 @@ absl::StatusOr<DevicePlacement> RemoteDevice::Placement() {
 }
 
 void RemoteDevice::AddStatistics(Statistics* sum) const {
+  recorder_.AddStatistics(sum);
   MutexLock lock(&mu_);
-  sum->calls += statistics_.calls;
-  sum->synchronous_calls += statistics_.synchronous_calls;
-  sum->runs += statistics_.runs;
-  sum->structures_defined += statistics_.structures_defined;
-  sum->plan_cache_hits += statistics_.plan_cache_hits;
-  sum->reads += statistics_.reads;
-  sum->uploads_inline += statistics_.uploads_inline;
+  answers_.AddStatistics(sum);
   sum->uploads_sent += statistics_.uploads_sent;
   sum->uploads_already_held += statistics_.uploads_already_held;
-  sum->reads_answered_here += statistics_.reads_answered_here;
   sum->device_copies += statistics_.device_copies;
   sum->bytes_up += statistics_.bytes_up;
   sum->bytes_down += statistics_.bytes_down;
@@ -280,87 +214,66 @@ void RemoteDevice::AddStatistics(Statistics* sum) const {
   sum->needs_answered += statistics_.needs_answered;
 }
 
-absl::Status RemoteDevice::Enter(Caller caller) {
-  if (ABSL_PREDICT_TRUE(usable_ && !WindowFull() &&
-                        (!spans_ || caller == Caller::kOrdered))) {
-    return absl::OkStatus();
-  }
-  return EnterSlow(caller);
-}
-
-absl::Status RemoteDevice::EnterSlow(Caller caller) {
-  if (!usable_) return Unusable();
+absl::Status RemoteDevice::AwaitWindow() {
   const Deadline deadline(context_->options.operation_timeout,
                           context_->options.clock);
-  lease_due_ = true;
+  queue_.NeedLease();
   wakeup_.Set();
+  MutexLock lock(&mu_);
   ++window_waiters_;
-  while (usable_ && WindowFull() && !deadline.passed()) {
+  while (usable() && queue_.full() && !deadline.passed()) {
     WaitOrReceive(
         &window_changed_,
         [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-          return !usable_ || !WindowFull();
+          return !usable() || !queue_.full();
         },
         deadline);
   }
   --window_waiters_;
-  if (!usable_) return Unusable();
-  if (spans_ && caller == Caller::kDirect) return BeganToSpan();
-  if (!WindowFull()) return absl::OkStatus();
+  if (!usable() || !queue_.full()) return absl::OkStatus();
+  const WorkQueue::Size queued = queue_.size();
   return MakeError(
       absl::StatusCode::kDeadlineExceeded, "WINDOW_FULL",
       absl::StrCat("no room in the window for ",
                    absl::FormatDuration(context_->options.operation_timeout),
-                   ": ", queue_.size() + log_.outstanding(), " messages (",
-                   queued_bytes_ + log_.outstanding_bytes(),
+                   ": ", queued.works + log_.outstanding(), " messages (",
+                   queued.bytes + log_.outstanding_bytes(),
                    " bytes) are unfinished; the worker allows ",
                    log_.window_messages(), " (", log_.window_bytes(),
                    ") in all so far"));
 }
 
-absl::Status RemoteDevice::BeganToSpan() {
-  return MakeError(absl::StatusCode::kAborted, kBeganToSpan,
-                   "the virtual device has another worker now");
-}
-
-bool RemoteDevice::IsBeganToSpan(const absl::Status& status) {
-  return ABSL_PREDICT_FALSE(!status.ok()) && absl::IsAborted(status) &&
-         ErrorReason(status) == kBeganToSpan;
+absl::Status RemoteDevice::QueueHere(
+    absl::FunctionRef<absl::Status(CallRecorder::Admit)> queue,
+    absl::FunctionRef<void()> fill) {
+  for (;;) {
+    {
+      MutexLock lock(&mu_);
+      DJINN_RETURN_IF_ERROR(AwaitWelcome());
+      DJINN_RETURN_IF_ERROR(AwaitMigration());
+    }
+    bool queued = false;
+    DJINN_RETURN_IF_ERROR(queue([&](absl::FunctionRef<void()> push) {
+      MutexLock lock(&mu_);
+      // It is this worker that is meant.
+      if (migration_ != nullptr) return;
+      fill();
+      push();
+      queued = true;
+    }));
+    if (queued) return absl::OkStatus();
+  }
 }
 
 absl::Status RemoteDevice::Unusable() const {
   return failure_.ok() ? SessionClosed() : failure_;
 }
 
-bool RemoteDevice::WindowFull() const {
-  return !log_.HasRoomAfter(queue_.size() + (processing_ ? 1 : 0),
-                            queued_bytes_);
-}
-
-void RemoteDevice::Queue(Work work, bool needs_lease) {
-  if (needs_lease) lease_due_ = true;
-  queued_bytes_ += work.footprint_bytes;
-  ++works_queued_;
-  queue_.push_back(std::move(work));
-}
-
-void RemoteDevice::QueueSegments(const SealedSegments& sealed,
-                                 std::shared_ptr<MetadataWait> metadata) {
-  for (Segment* segment : sealed) {
-    Work work{segment->lane(), StoragePtr(), segment->footprint_bytes(),
-              RunWork{segment, nullptr}};
-    if (segment == sealed.back()) {
-      std::get<RunWork>(work.action).metadata = std::move(metadata);
-    }
-    Queue(std::move(work), /*needs_lease=*/true);
-  }
-}
-
 void RemoteDevice::WaitOrReceive(CondVar* changed,
                                  absl::FunctionRef<bool()> done,
                                  const Deadline& deadline) {
-  if (connected_ && !reads_.has_watched() &&
-      (!reads_.has_bulk() || stream_->AttendsBulk())) {
+  if (connected_ && !answers_.reads().has_watched() &&
+      (!answers_.reads().has_bulk() || stream_->AttendsBulk())) {
     ClientStream* const stream = EnterStream();
     ++attending_;
     mu_.Unlock();
@@ -417,7 +330,7 @@ void RemoteDevice::WakeAll() {
   progress_changed_.SignalAll();
   connection_changed_.SignalAll();
   for (Waiter* waiter : waiters_) waiter->changed.SignalAll();
-  reads_.FinishWatched();
+  answers_.reads().FinishWatched();
 }
 
 }  // namespace djinn

@@ -98,13 +98,12 @@ absl::Status RemoteDevice::SessionClosed() {
 }
 
 void RemoteDevice::BeginClose() {
+  recorder_.Close(SessionClosed());
+  // Queued before the sender sees that it closes.
+  recorder_.SealAll();
   {
     MutexLock lock(&mu_);
     closing_ = true;
-    usable_ = false;
-    SealedSegments sealed;
-    recorder_.SealAll(&sealed);
-    QueueSegments(sealed);
     window_changed_.SignalAll();
     connection_changed_.SignalAll();
   }
@@ -132,19 +131,19 @@ void RemoteDevice::Cancel() {
 void RemoteDevice::AwaitCancelled(const Deadline& deadline) {
   MutexLock lock(&mu_);
   // Without a connection there is nobody to answer.
-  while (failure_.ok() && (processing_ || (connected_ && !cancelled_)) &&
+  while (failure_.ok() && (queue_.held() || (connected_ && !cancelled_)) &&
          !deadline.passed()) {
     WaitUntil(&progress_changed_, &mu_, deadline);
   }
 }
 
-std::string RemoteDevice::DescribeLoss() const {
+std::string RemoteDevice::DescribeLoss() {
   MutexLock lock(&mu_);
   Loss loss;
   for (const MessageLog::Entry& entry : log_.entries()) {
     loss.Add(entry);
   }
-  for (const Work& work : queue_) loss.Add(work);
+  queue_.Visit([&](Work& work) { loss.Add(work); });
   if (loss.written.empty() && loss.runs == 0) return "";
   return absl::StrCat("device ", index_, ": ", Count(loss.runs, "run"), " and ",
                       Count(loss.uploads, "upload"),
@@ -161,14 +160,14 @@ void RemoteDevice::Stop() {
   ClientStream* stream = nullptr;
   bool clean = false;
   ReadTable::Callbacks callbacks;
+  recorder_.Close(SessionClosed());
   {
     MutexLock lock(&mu_);
     stopped_ = true;
-    usable_ = false;
     clean = failure_.ok() && (cancelled_ || (drained_ && log_.empty()));
     if (failure_.ok()) failure_ = SessionClosed();
     WakeAll();
-    callbacks = reads_.TakeDue();
+    callbacks = answers_.reads().TakeDue();
     stream = EnterStream();
   }
   Notify(callbacks);

@@ -17,7 +17,7 @@ namespace djinn {
 namespace {
 
 // Uploads named in a lease request, at most.
-constexpr size_t kMaxHints = 64;
+constexpr int kMaxHints = 64;
 // An attempt to connect takes a part of the time left, and this at least.
 constexpr int kAttemptShare = 3;
 constexpr absl::Duration kMinAttempt = absl::Seconds(1);
@@ -127,18 +127,17 @@ absl::Status RemoteDevice::RequestLease() {
   }
   request.set_member(static_cast<uint32_t>(role_.member));
   request.set_needed_bytes(role_.needed_bytes);
-  {
-    MutexLock lock(&mu_);
-    for (const Work& work : queue_) {
-      const auto* install = std::get_if<InstallWork>(&work.action);
-      if (install == nullptr || !install->hash.has_value()) continue;
-      v1::ContentHint* const hint = request.add_contents();
-      hint->set_hash_high(install->hash->high);
-      hint->set_hash_low(install->hash->low);
-      hint->set_size_bytes(install->source.bytes.size());
-      if (request.contents_size() == kMaxHints) break;
+  queue_.Visit([&](Work& work) {
+    const auto* install = std::get_if<InstallWork>(&work.action);
+    if (install == nullptr || !install->hash.has_value() ||
+        request.contents_size() == kMaxHints) {
+      return;
     }
-  }
+    v1::ContentHint* const hint = request.add_contents();
+    hint->set_hash_high(install->hash->high);
+    hint->set_hash_low(install->hash->low);
+    hint->set_size_bytes(install->source.bytes.size());
+  });
   absl::StatusOr<v1::LeaseGranted> granted =
       context_->link->RequestLease(request, context_->options.connect_timeout);
   if (ErrorReason(granted.status()) == "TOO_LARGE" &&
@@ -259,12 +258,8 @@ absl::Status RemoteDevice::TryOpen(absl::Duration timeout) {
       return absl::DeadlineExceededError(
           absl::StrCat("no answer within ", absl::FormatDuration(timeout)));
     }
-    if (structures_ != nullptr) return absl::OkStatus();
-    SetSenderLimits();
   }
-  structures_ = std::make_unique<StructureTable>(
-      sender_limits_.max_structures(), sender_max_runs_);
-  encoder_ = std::make_unique<RunEncoder>(structures_.get());
+  if (!encoder_.begun()) BeginEncoding(/*next_sequence=*/1);
   return absl::OkStatus();
 }
 
@@ -316,6 +311,7 @@ absl::Status RemoteDevice::ApplyHello(const v1::ControlResponse& response) {
     unasked_.Begin(hello);
     inline_bytes_.store(limits_.inline_bytes(), std::memory_order_relaxed);
   }
+  queue_.SetRoom(log_);
   features_ = WorkerFeatures::Of(hello);
   unasked_.Hear(response);
   welcomed_ = connected_ = true;
@@ -326,9 +322,17 @@ absl::Status RemoteDevice::ApplyHello(const v1::ControlResponse& response) {
   return absl::OkStatus();
 }
 
-void RemoteDevice::SetSenderLimits() {
-  sender_limits_ = limits_;
-  sender_max_runs_ = features_.places ? srg::kMaxRememberedRuns : 1;
+void RemoteDevice::BeginEncoding(uint64_t next_sequence) {
+  v1::SessionLimits limits;
+  size_t max_runs = 1;
+  bool late_hashes = false;
+  {
+    MutexLock lock(&mu_);
+    limits = limits_;
+    if (features_.places) max_runs = srg::kMaxRememberedRuns;
+    late_hashes = features_.late_hashes;
+  }
+  encoder_.BeginAt(limits, max_runs, late_hashes, next_sequence);
 }
 
 absl::Status RemoteDevice::ResumeFrom(const v1::WorkerHello& hello) {

@@ -43,18 +43,18 @@ bool RemoteDevice::OnMigrationRequested(const v1::MigrationRequest& request) {
         return true;
       }
       declined = Declined("ALREADY_MIGRATING", "it is on its way elsewhere");
-    } else if (!usable_) {
+    } else if (!usable()) {
       declined = Unusable();
     } else if (!features_.migrations) {
       declined = Declined("UNSUPPORTED", "its worker lets no session go");
-    } else if (spans_) {
-      declined = Declined(kSpansWorkers, "its virtual device spans workers");
+    } else if (stays_) {
+      declined = Declined("SPANS_WORKERS", "its virtual device spans workers");
     } else if (profile_ != nullptr) {
       declined = Declined("PROFILED", "it is being profiled");
     } else {
       migration_ = std::make_unique<Migration>();
       migration_->request = request;
-      migration_->works_before = works_queued_;
+      migration_->works_before = queue_.pushed();
     }
   }
   if (declined.ok()) {
@@ -70,8 +70,7 @@ bool RemoteDevice::OnMigrationRequested(const v1::MigrationRequest& request) {
 }
 
 bool RemoteDevice::HoldsWorkBack() const {
-  return migration_ != nullptr &&
-         works_queued_ - queue_.size() >= migration_->works_before;
+  return migration_ != nullptr && queue_.popped() >= migration_->works_before;
 }
 
 bool RemoteDevice::MigrationDue() const {
@@ -79,8 +78,7 @@ bool RemoteDevice::MigrationDue() const {
   if (migration_->state == Migration::State::kLeft) return true;
   if (migration_->state != Migration::State::kFinishing) return false;
   return !migration_->given_up.ok() ||
-         (HoldsWorkBack() && !processing_ && log_.empty() && reads_.empty() &&
-          metadata_.empty());
+         (HoldsWorkBack() && !queue_.held() && log_.empty() && answers_.idle());
 }
 
 void RemoteDevice::Migrate() {
@@ -132,19 +130,23 @@ absl::Status RemoteDevice::Leave() {
     }
   }
   // What nobody needs any more need not move.
-  dead_.Collect(&pending_free_);
-  AppendFrees();
+  EncodedMessages messages;
+  encoder_.CollectDead();
+  encoder_.EncodeFrees(&messages);
+  EncodeForgottenModels(&messages);
   auto request = std::make_shared<v1::ControlRequest>();
   const std::string ticket = context_->options.random->Bytes(kTicketBytes);
   request->mutable_ordered()->mutable_migrate()->mutable_leave()->set_ticket(
       ticket);
+  const uint64_t sequence =
+      encoder_.EncodeOther(0, std::move(request), &messages);
   {
     MutexLock lock(&mu_);
     migration_->state = Migration::State::kLeaving;
     migration_->ticket = ticket;
-    migration_->leave_sequence = log_.next_sequence();
+    migration_->leave_sequence = sequence;
   }
-  Append(0, std::move(request), /*ends_work=*/false);
+  Append(std::move(messages));
   return absl::OkStatus();
 }
 
@@ -252,9 +254,7 @@ absl::Status RemoteDevice::GoOver(const SessionEntry::Entered& entered) {
     placement_.worker_id = lease_.worker_id();
     placement_.reason = to.placement_reason();
     features_ = WorkerFeatures::Of(entered.hello);
-    AddUse(migration_->left.use(), &used_elsewhere_);
     limits_ = entered.hello.limits();
-    SetSenderLimits();
     inline_bytes_.store(limits_.inline_bytes(), std::memory_order_relaxed);
     // The order begins anew there, with what entered.
     log_ = MessageLog();
@@ -265,27 +265,25 @@ absl::Status RemoteDevice::GoOver(const SessionEntry::Entered& entered) {
     log_.MarkSent();
     log_.Complete(1);
     log_.TakeCompleted();
+    queue_.SetRoom(log_);
     replies_ = ReplyLog();
     replies_.Take(1, 0);
-    admitted_.clear();
-    defining_.clear();
+    answers_.BeginAnew(migration_->left.use());
     needed_.clear();
     uploads_.ForgetQueued();
-    call_sites_.BeginAnew();
   }
-  structures_ = std::make_unique<StructureTable>(
-      sender_limits_.max_structures(), sender_max_runs_);
-  encoder_->UseTable(structures_.get());
+  BeginEncoding(/*next_sequence=*/2);
   // What the program does where it is now.
   context_->TellAgain();
-  history_ = StructureHistory();
   return absl::OkStatus();
 }
 
 void RemoteDevice::Stay() {
   auto request = std::make_shared<v1::ControlRequest>();
   request->mutable_ordered()->mutable_migrate()->mutable_stay();
-  Append(0, std::move(request), /*ends_work=*/false);
+  EncodedMessages messages;
+  encoder_.EncodeOther(0, std::move(request), &messages);
+  Append(std::move(messages));
 }
 
 void RemoteDevice::EndMigration(absl::Status status,
@@ -319,7 +317,7 @@ absl::Status RemoteDevice::AwaitMigration() {
   const Deadline deadline(context_->options.operation_timeout,
                           context_->options.clock);
   while (migration_ != nullptr) {
-    if (!usable_) return Unusable();
+    if (!usable()) return Unusable();
     if (deadline.passed()) return NoAnswer();
     WaitUntil(&connection_changed_, &mu_, deadline);
   }

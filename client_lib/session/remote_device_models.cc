@@ -38,29 +38,27 @@ absl::Status RemoteDevice::RegisterModel(uint32_t lane, uint64_t model_id,
                                          std::vector<StoragePtr> storages) {
   if (IsForkedChild()) return AfterForkError();
   const auto wait = std::make_shared<ModelWait>();
+  const uint64_t bytes = storages.size() * kIdBytes + kMaxBesidesIds;
   {
     MutexLock lock(&mu_);
-    if (!usable_) return Unusable();
+    if (!usable()) return Unusable();
     DJINN_RETURN_IF_ERROR(AwaitWelcome());
-    DJINN_RETURN_IF_ERROR(Enter(Caller::kDirect));
-    // It is this worker that is asked.
-    DJINN_RETURN_IF_ERROR(AwaitMigration());
     if (!features_.models) return absl::OkStatus();
-    const uint64_t bytes = storages.size() * kIdBytes + kMaxBesidesIds;
     if (bytes > limits_.max_outstanding_bytes()) {
       return LimitExceeded("MESSAGE_TOO_LARGE", "the storages of a model",
                            limits_.max_outstanding_bytes(), 0, bytes);
     }
-    SealedSegments sealed;
-    for (const StoragePtr& storage : storages) {
-      // Where they are born.
-      recorder_.SealUsers(storage.get(), /*writers_only=*/true, &sealed);
-    }
-    QueueSegments(sealed);
-    Queue({lane, StoragePtr(), bytes,
-           ModelWork{model_id, NameForPeople(name), std::move(storages), wait}},
-          /*needs_lease=*/true);
   }
+  DJINN_RETURN_IF_ERROR(QueueHere(
+      [&](CallRecorder::Admit admit) {
+        // Behind their births.
+        return recorder_.QueueBehind(
+            storages,
+            {lane, StoragePtr(), bytes,
+             ModelWork{model_id, NameForPeople(name), storages, wait}},
+            admit);
+      },
+      [] {}));
   SendNow();
   MutexLock lock(&mu_);
   DJINN_RETURN_IF_ERROR(Await(wait.get(), [&] { return wait->done; }));
@@ -73,16 +71,16 @@ void RemoteDevice::ForgetModel(uint64_t model_id) {
   {
     MutexLock lock(&mu_);
     // A session that ends has none.
-    if (!usable_ || !features_.models) return;
+    if (!usable() || !features_.models) return;
     // Who asked may have given up; what is behind other work still would be
     // told after this.
-    for (Work& work : queue_) {
+    queue_.Visit([&](Work& work) {
       auto* const model = std::get_if<ModelWork>(&work.action);
-      if (model == nullptr || model->model_id != model_id) continue;
+      if (model == nullptr || model->model_id != model_id) return;
       std::move(model->storages.begin(), model->storages.end(),
                 std::back_inserter(unnamed));
       model->storages.clear();
-    }
+    });
     forgotten_models_.push_back(model_id);
     forgets_models_.store(true, std::memory_order_relaxed);
   }
@@ -90,28 +88,7 @@ void RemoteDevice::ForgetModel(uint64_t model_id) {
   wakeup_.Set();
 }
 
-void RemoteDevice::Encode(const Work&, ModelWork& model,
-                          v1::ControlRequest* request) {
-  v1::RegisterModel* const message =
-      request->mutable_ordered()->mutable_register_model();
-  message->set_model_id(model.model_id);
-  message->set_name(std::move(model.name));
-  for (const StoragePtr& storage : model.storages) {
-    // The program may have dropped it meanwhile, and the worker freed it.
-    if (storage->known_to_worker_) message->add_storages(storage->id());
-  }
-  model.storages.clear();
-  MutexLock lock(&mu_);
-  if (!message->storages().empty()) {
-    models_[log_.next_sequence()] = std::move(model.wait);
-    return;
-  }
-  // Nothing is left of it: no answer comes.
-  model.wait->done = true;
-  model.wait->changed.SignalAll();
-}
-
-void RemoteDevice::AppendForgottenModels() {
+void RemoteDevice::EncodeForgottenModels(EncodedMessages* messages) {
   if (!forgets_models_.load(std::memory_order_relaxed)) return;
   std::vector<uint64_t> ids;
   {
@@ -124,20 +101,8 @@ void RemoteDevice::AppendForgottenModels() {
   for (const uint64_t id : ids) {
     auto request = std::make_shared<v1::ControlRequest>();
     request->mutable_ordered()->mutable_register_model()->set_model_id(id);
-    Append(0, std::move(request), /*ends_work=*/false);
+    encoder_.EncodeOther(0, std::move(request), messages);
   }
-}
-
-bool RemoteDevice::ApplyModel(const v1::ModelRegistered& registered) {
-  const auto found = models_.extract(registered.sequence());
-  if (found.empty()) return false;
-  ModelWait& wait = *found.mapped();
-  if (registered.has_refused()) {
-    wait.refusal = StatusFromDetail(registered.refused());
-  }
-  wait.done = true;
-  wait.changed.SignalAll();
-  return true;
 }
 
 }  // namespace djinn

@@ -41,7 +41,7 @@ void RemoteDevice::MarkAsked(ReadWait* wait, absl::Duration began,
 }
 
 void RemoteDevice::MarkHanded(uint64_t sequence) {
-  const ReadWait* const read = reads_.Find(sequence);
+  const ReadWait* const read = answers_.reads().Find(sequence);
   if (read == nullptr || read->marks == nullptr) return;
   ReadMarks& marks = *read->marks;
   marks.handed = Now();
@@ -50,7 +50,8 @@ void RemoteDevice::MarkHanded(uint64_t sequence) {
 
 absl::Status RemoteDevice::MarkAnswered(const v1::ControlResponse& response,
                                         absl::Duration arrived) {
-  const ReadWait* const read = reads_.Find(response.read().sequence());
+  const ReadWait* const read =
+      answers_.reads().Find(response.read().sequence());
   if (read == nullptr) return absl::OkStatus();  // said elsewhere
   DJINN_RETURN_IF_ERROR(CheckTiming(response.timing()));
   if (read->marks == nullptr) return absl::OkStatus();
@@ -84,47 +85,15 @@ void RemoteDevice::FinishRequest(ReadWait* wait) {
   ProfileRecorder::Global().AddRequest(request);
 }
 
-void RemoteDevice::ProfileSender() {
+void RemoteDevice::ProfileSender(EncodedMessages* messages) {
   {
     MutexLock lock(&mu_);
     // Noted where the worker cannot take part, too: FinishProfile() says so.
     if (Profiled() == nullptr || !features_.profiles) return;
-    if (sender_profile_ != nullptr) return;
-    sender_profile_ = profile_;
+    if (encoder_.profile() != nullptr) return;
+    encoder_.set_profile(profile_);
   }
-  AppendProfile(v1::PROFILE_ACTION_START);
-}
-
-void RemoteDevice::CountProfiled(size_t nodes) {
-  sender_profile_->nodes += nodes;
-  ++sender_profile_->runs;
-}
-
-void RemoteDevice::AskForReport() {
-  if (sender_profile_->nodes < DeviceProfile::kReportAfterNodes &&
-      sender_profile_->runs < DeviceProfile::kReportAfterRuns) {
-    return;
-  }
-  sender_profile_->nodes = sender_profile_->runs = 0;
-  AppendProfile(v1::PROFILE_ACTION_REPORT);
-}
-
-void RemoteDevice::AppendProfile(v1::ProfileAction action) {
-  auto request = std::make_shared<v1::ControlRequest>();
-  request->mutable_ordered()->mutable_profile()->set_action(action);
-  Append(0, std::move(request), /*ends_work=*/false);
-}
-
-void RemoteDevice::Encode(const Work& work, ProfileWork& profile,
-                          v1::ControlRequest* request) {
-  // Where nothing was sent since it began here.
-  if (sender_profile_ == nullptr) AppendProfile(v1::PROFILE_ACTION_START);
-  sender_profile_ = nullptr;
-  request->mutable_ordered()->mutable_profile()->set_action(
-      v1::PROFILE_ACTION_STOP);
-  MutexLock lock(&mu_);
-  profile.wait->sequence = log_.next_sequence();
-  last_report_ = profile.wait;
+  encoder_.EncodeProfile(v1::PROFILE_ACTION_START, messages);
 }
 
 absl::Status RemoteDevice::ApplyProfile(const v1::ProfileReport& report) {
@@ -132,12 +101,7 @@ absl::Status RemoteDevice::ApplyProfile(const v1::ProfileReport& report) {
   if (profile_ == nullptr) return absl::OkStatus();  // nobody wants it any more
   ProfileRecorder::Global().AddReport(index_, lease_.worker_id(), report,
                                       profile_->clocks, Now());
-  if (last_report_ == nullptr || report.sequence() != last_report_->sequence) {
-    return absl::OkStatus();
-  }
-  last_report_->done = true;
-  last_report_->changed.SignalAll();
-  last_report_.reset();
+  answers_.TakeReport(report);
   return absl::OkStatus();
 }
 
@@ -157,20 +121,18 @@ absl::Status RemoteDevice::FinishProfile() {
                        "measure"),
           {{"worker", lease_.worker_id()}});
     }
-    if (status.ok() && !usable_) status = Unusable();
+    if (status.ok() && !usable()) status = Unusable();
     if (!status.ok()) {
       profile_.reset();
       return status;
     }
-    // Behind everything that was called.
-    SealedSegments sealed;
-    recorder_.SealAll(&sealed);
-    QueueSegments(sealed);
-    Queue({0, StoragePtr(), 0, ProfileWork{wait}}, /*needs_lease=*/true);
   }
+  absl::Status status =
+      recorder_.QueueBehindAll({0, StoragePtr(), 0, ProfileWork{wait}},
+                               [](absl::FunctionRef<void()> push) { push(); });
   SendNow();
   MutexLock lock(&mu_);
-  const absl::Status status = Await(wait.get(), [&] { return wait->done; });
+  if (status.ok()) status = Await(wait.get(), [&] { return wait->done; });
   profile_.reset();
   return status;
 }

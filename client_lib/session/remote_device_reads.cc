@@ -50,7 +50,7 @@ class RemoteDevice::ReadHandle final : public PendingRead {
     if (IsForkedChild()) return;  // a lock may be held for ever
     MutexLock lock(&device_->mu_);
     device_->waiters_.erase(wait_.get());
-    device_->reads_.Unwatch(wait_.get());
+    device_->answers_.reads().Unwatch(wait_.get());
     device_->Abandon(wait_.get());
   }
 
@@ -84,7 +84,7 @@ class RemoteDevice::ReadHandle final : public PendingRead {
     if (!IsForkedChild()) {
       MutexLock lock(&device_->mu_);
       if (!IsReady()) {
-        device_->reads_.Watch(wait_.get(), std::move(callback));
+        device_->answers_.reads().Watch(wait_.get(), std::move(callback));
         callback = nullptr;
       }
     }
@@ -103,23 +103,27 @@ class RemoteDevice::ReadHandle final : public PendingRead {
   void* const destination_;
 };
 
-absl::Status RemoteDevice::Read(uint32_t lane, RemoteStorage* storage,
-                                const srg::TensorView& view, void* destination,
-                                uint64_t bytes, Caller caller) {
+absl::StatusOr<std::shared_ptr<ReadWait>> RemoteDevice::BeginRead(
+    uint32_t lane, RemoteStorage* storage, const srg::TensorView& view,
+    void* destination, uint64_t bytes) {
   DJINN_ASSIGN_OR_RETURN(
       const bool answered,
-      AnswerFromHost(lane, *storage, view, destination, bytes, caller));
-  if (answered) return absl::OkStatus();
+      AnswerFromHost(lane, *storage, view, destination, bytes));
+  if (answered) return nullptr;
   auto wait = std::make_shared<ReadWait>(destination, bytes);
-  DJINN_RETURN_IF_ERROR(IssueRead(lane, storage, view, &wait, caller));
+  DJINN_RETURN_IF_ERROR(IssueRead(lane, storage, view, &wait));
   SendNow();
+  return wait;
+}
+
+absl::Status RemoteDevice::FinishRead(ReadWait* wait, void* destination) {
   {
     MutexLock lock(&mu_);
-    waiters_.insert(wait.get());
-    const absl::Status status = AwaitRead(wait.get(), absl::InfiniteDuration());
-    waiters_.erase(wait.get());
+    waiters_.insert(wait);
+    const absl::Status status = AwaitRead(wait, absl::InfiniteDuration());
+    waiters_.erase(wait);
     if (!status.ok()) {
-      Abandon(wait.get());
+      Abandon(wait);
       return status;
     }
   }
@@ -128,8 +132,17 @@ absl::Status RemoteDevice::Read(uint32_t lane, RemoteStorage* storage,
     return wait->error;
   }
   if (wait->value.has_value()) Deliver(*wait, destination);
-  if (ABSL_PREDICT_FALSE(wait->marks != nullptr)) FinishRequest(wait.get());
+  if (ABSL_PREDICT_FALSE(wait->marks != nullptr)) FinishRequest(wait);
   return absl::OkStatus();
+}
+
+absl::Status RemoteDevice::Read(uint32_t lane, RemoteStorage* storage,
+                                const srg::TensorView& view, void* destination,
+                                uint64_t bytes) {
+  DJINN_ASSIGN_OR_RETURN(const std::shared_ptr<ReadWait> wait,
+                         BeginRead(lane, storage, view, destination, bytes));
+  return wait == nullptr ? absl::OkStatus()
+                         : FinishRead(wait.get(), destination);
 }
 
 absl::Status RemoteDevice::CheckSound(uint32_t lane, RemoteStorage* storage) {
@@ -139,14 +152,7 @@ absl::Status RemoteDevice::CheckSound(uint32_t lane, RemoteStorage* storage) {
   nothing.sizes = {0};
   nothing.strides = {1};
   const auto wait = std::make_shared<ReadWait>(nullptr, 0);
-  {
-    MutexLock lock(&mu_);
-    DJINN_RETURN_IF_ERROR(Enter(Caller::kOrdered));
-    SealedSegments writers;
-    recorder_.SealUsers(storage, /*writers_only=*/true, &writers);
-    QueueSegments(writers);
-    QueueRead(lane, storage, nothing, wait);
-  }
+  DJINN_RETURN_IF_ERROR(recorder_.ReadQuietly(lane, storage, nothing, wait));
   SendNow();
   MutexLock lock(&mu_);
   waiters_.insert(wait.get());
@@ -159,9 +165,9 @@ absl::Status RemoteDevice::CheckSound(uint32_t lane, RemoteStorage* storage) {
 
 absl::StatusOr<std::unique_ptr<PendingRead>> RemoteDevice::StartRead(
     uint32_t lane, RemoteStorage* storage, const srg::TensorView& view,
-    void* destination, uint64_t bytes, Caller caller) {
+    void* destination, uint64_t bytes) {
   auto wait = std::make_shared<ReadWait>(destination, bytes);
-  DJINN_RETURN_IF_ERROR(IssueRead(lane, storage, view, &wait, caller));
+  DJINN_RETURN_IF_ERROR(IssueRead(lane, storage, view, &wait));
   auto handle =
       std::make_unique<ReadHandle>(shared_from_this(), wait, destination);
   wakeup_.Set();
@@ -170,8 +176,7 @@ absl::StatusOr<std::unique_ptr<PendingRead>> RemoteDevice::StartRead(
 
 absl::Status RemoteDevice::IssueRead(uint32_t lane, RemoteStorage* storage,
                                      const srg::TensorView& view,
-                                     std::shared_ptr<ReadWait>* wait,
-                                     Caller caller) {
+                                     std::shared_ptr<ReadWait>* wait) {
   if (IsForkedChild()) return AfterForkError();
   DJINN_RETURN_IF_ERROR(CheckViewBytes(view, (*wait)->bytes));
   absl::Duration began;
@@ -180,60 +185,31 @@ absl::Status RemoteDevice::IssueRead(uint32_t lane, RemoteStorage* storage,
     asked = Now();
     began = ProfileRecorder::Global().TakeBeginning(asked);
   }
-  MutexLock lock(&mu_);
-  DJINN_RETURN_IF_ERROR(Enter(caller));
-  ++statistics_.reads;
-  RefuseRecording(lane, "READS_VALUE", "it reads a value from the device");
-  predictor_.OnRead(lane, storage->id(), view, (*wait)->bytes);
-  if (auto foreseen = reads_.TakeForeseen(VersionAt(*storage), view)) {
-    *wait = std::move(foreseen);
-  } else {
-    SealedSegments writers;
-    recorder_.SealUsers(storage, /*writers_only=*/true, &writers);
-    QueueSegments(writers);
-    QueueRead(lane, storage, view, *wait);
-  }
-  if (ABSL_PREDICT_FALSE(debug::Has(debug::kProfile))) {
-    MarkAsked(wait->get(), began, asked);
-  }
-  // What the value does not depend on comes after it: a loss is back before
-  // the step that followed it was made.
-  SealedSegments rest;
-  recorder_.SealLane(lane, &rest);
-  QueueSegments(rest);
-  return absl::OkStatus();
+  return recorder_.Read(lane, storage, view, wait, [&](ReadWait* read) {
+    if (ABSL_PREDICT_TRUE(!debug::Has(debug::kProfile))) return;
+    MutexLock lock(&mu_);
+    Profiled();
+    MarkAsked(read, began, asked);
+  });
 }
 
-absl::StatusOr<bool> RemoteDevice::AnswerFromHost(
-    uint32_t lane, const RemoteStorage& storage, const srg::TensorView& view,
-    void* destination, uint64_t bytes, Caller caller) {
+absl::StatusOr<bool> RemoteDevice::AnswerFromHost(uint32_t lane,
+                                                  const RemoteStorage& storage,
+                                                  const srg::TensorView& view,
+                                                  void* destination,
+                                                  uint64_t bytes) {
   const auto is_one = [](int64_t size) { return size == 1; };
   if (IsForkedChild() || view.conjugate || view.negative ||
       !std::all_of(view.sizes.begin(), view.sizes.end(), is_one)) {
     return false;
   }
-  HostValuePtr value;
-  {
-    MutexLock lock(&mu_);
-    value = host_values_.FindReadable(VersionAt(storage));
-  }
+  const HostValuePtr value = recorder_.FindReadable(storage);
   if (value == nullptr) return false;
   DJINN_RETURN_IF_ERROR(CheckViewBytes(view, bytes));
   const absl::StatusOr<uint64_t> extent = srg::ExtentBytes(view);
   const HostBytes known = value->Bytes();
   if (known == nullptr || !extent.ok() || *extent > known->size()) return false;
-  {
-    MutexLock lock(&mu_);
-    DJINN_RETURN_IF_ERROR(Enter(caller));
-    RefuseRecording(lane, "READS_VALUE", "it reads a value from the device");
-    ++statistics_.reads;
-    ++statistics_.reads_answered_here;
-    // Whoever answers, the program is cut alike.
-    predictor_.OnAnswered(lane);
-    SealedSegments sealed;
-    recorder_.SealLane(lane, &sealed);
-    QueueSegments(sealed);
-  }
+  DJINN_RETURN_IF_ERROR(recorder_.NoteAnswered(lane));
   wakeup_.Set();
   std::memcpy(destination, known->data() + *extent - bytes, bytes);
   return true;
@@ -241,67 +217,19 @@ absl::StatusOr<bool> RemoteDevice::AnswerFromHost(
 
 uint64_t RemoteDevice::VersionOf(const RemoteStorage& storage) {
   if (ABSL_PREDICT_FALSE(IsForkedChild())) return 0;
-  MutexLock lock(&mu_);
-  return storage.version_;
+  return recorder_.VersionOf(storage);
 }
 
 HostValuePtr RemoteDevice::FindHostValue(const StorageAt& storage) {
   if (ABSL_PREDICT_FALSE(IsForkedChild())) return nullptr;
-  MutexLock lock(&mu_);
-  if (storage.storage->version_ != storage.version) return nullptr;
-  return host_values_.Find(VersionAt(*storage.storage));
+  return recorder_.FindHostValue(storage);
 }
 
 void RemoteDevice::KeepHostValue(const StorageAt& written,
                                  absl::Span<const StorageAt> operands,
                                  HostValuePtr value, bool readable) {
   if (ABSL_PREDICT_FALSE(IsForkedChild())) return;
-  MutexLock lock(&mu_);
-  if (written.storage->version_ != written.version) return;
-  for (const StorageAt& operand : operands) {
-    if (operand.storage->version_ != operand.version) return;
-  }
-  host_values_.Keep(VersionAt(*written.storage), std::move(value), readable);
-}
-
-void RemoteDevice::QueueRead(uint32_t lane, RemoteStorage* storage,
-                             const srg::TensorView& view,
-                             const std::shared_ptr<ReadWait>& wait) {
-  if (!storage->born_) {
-    const uint64_t size = storage->size_bytes();
-    Queue({lane, StoragePtr(storage), 0,
-           CreateWork{recorder_.StampWrite(storage), size}},
-          /*needs_lease=*/true);
-  }
-  if (ABSL_PREDICT_FALSE(Profiled() != nullptr)) {
-    wait->marks = std::make_unique<ReadMarks>();
-  }
-  storage->unsent_uses_.fetch_add(1, std::memory_order_relaxed);
-  Queue({lane, StoragePtr(storage), 0, ReadWork{storage->version_, view, wait}},
-        /*needs_lease=*/true);
-}
-
-void RemoteDevice::Foresee(const Segment& segment,
-                           const ReadPredictor::Prediction& prediction,
-                           SealedSegments* sealed) {
-  const absl::Span<const Touch> touches = segment.touches_of_last_call();
-  RemoteStorage* const storage = touches[prediction.touch].storage.get();
-  const uint32_t lane = segment.lane();
-  recorder_.SealWriters(lane, storage, sealed);
-  QueueSegments(*sealed);
-  QueueForeseen(lane, storage, prediction);
-}
-
-void RemoteDevice::QueueForeseen(uint32_t lane, RemoteStorage* storage,
-                                 const ReadPredictor::Prediction& prediction) {
-  // The storage may be smaller than that of the call it resembles.
-  const absl::StatusOr<uint64_t> extent = srg::ExtentBytes(prediction.view);
-  if (!extent.ok() || *extent > storage->size_bytes()) return;
-  // Comes in the reply: larger values are not foreseen.
-  static_assert(ReadPredictor::kMaxBytes <= kAlwaysInlineBytes);
-  auto wait = std::make_shared<ReadWait>(nullptr, prediction.bytes);
-  QueueRead(lane, storage, prediction.view, wait);
-  reads_.AddForeseen(VersionAt(*storage), prediction.view, std::move(wait));
+  recorder_.KeepHostValue(written, operands, std::move(value), readable);
 }
 
 absl::Status RemoteDevice::AwaitRead(ReadWait* wait, absl::Duration timeout) {
@@ -335,13 +263,6 @@ void RemoteDevice::Abandon(ReadWait* wait) {
   while (wait->copying > 0) wait->changed.Wait(&mu_);
 }
 
-void RemoteDevice::FinishRead(ReadWait* wait) {
-  if (ABSL_PREDICT_FALSE(wait->marks != nullptr) && wait->transfer_id != 0) {
-    wait->marks->arrived = Now();  // its last byte
-  }
-  reads_.Finish(wait);
-}
-
 void RemoteDevice::Notify(const ReadTable::Callbacks& callbacks) {
   for (const auto& callback : callbacks) callback();
 }
@@ -357,7 +278,7 @@ void RemoteDevice::OnBulk(uint64_t transfer_id, uint64_t offset,
     MutexLock lock(&mu_);
     statistics_.bytes_down += size;
     ++progress_;
-    wait = reads_.FindBulk(transfer_id);
+    wait = answers_.reads().FindBulk(transfer_id);
     if (wait == nullptr) return;  // sent again; known
     misplaced = !wait->chunks->Fits(offset, size);
     if (!misplaced) {
@@ -388,12 +309,16 @@ void RemoteDevice::OnBulk(uint64_t transfer_id, uint64_t offset,
     if (copies) --wait->copying;
     wait->chunks->Copied();
     if (wait->announced && wait->chunks->complete()) {
-      reads_.EraseBulk(transfer_id);
+      answers_.reads().EraseBulk(transfer_id);
       replies_.Release(wait->reply_number, wait->bytes);
-      FinishRead(wait.get());
+      // Its last byte.
+      if (ABSL_PREDICT_FALSE(wait->marks != nullptr)) {
+        wait->marks->arrived = Now();
+      }
+      answers_.reads().Finish(wait.get());
       // As in OnMessage().
-      if (attending_ == 0) callbacks = reads_.TakeDue();
-      wake = replies_.Due() || MigrationDue() || reads_.has_due();
+      if (attending_ == 0) callbacks = answers_.reads().TakeDue();
+      wake = replies_.Due() || MigrationDue() || answers_.reads().has_due();
     }
     if (wait->abandoned) wait->changed.SignalAll();
   }

@@ -16,18 +16,6 @@
 namespace djinn {
 namespace {
 
-constexpr char kProtocolViolation[] = "PROTOCOL_VIOLATION";
-
-// An error must be one.
-bool HasCode(const v1::ErrorDetail& detail) {
-  return detail.code() >= 1 && detail.code() <= 16;
-}
-
-absl::Status Violation(absl::string_view what) {
-  return MakeError(absl::StatusCode::kInternal, kProtocolViolation,
-                   absl::StrCat("the worker broke the protocol: ", what));
-}
-
 // Whether the response is numbered, kept and acknowledged.
 bool IsReply(const v1::ControlResponse& response) {
   return response.has_read() || response.has_metadata() ||
@@ -52,25 +40,26 @@ void RemoteDevice::OnMessage(v1::ControlResponse response) {
   if (response.has_poisoned()) {
     if (HasCode(response.poisoned())) {
       MutexLock lock(&mu_);
-      root_error = call_sites_.StatusOf(response.poisoned());
+      root_error = answers_.StatusOf(response.poisoned());
     }
   } else if (HasCode(response.admitted().refused())) {
     root_error = StatusFromDetail(response.admitted().refused());
   }
   // Noted before whoever waits can wake with the same error.
-  if (!root_error.ok()) context_->root_errors.Add(index_, root_error);
+  if (!root_error.ok()) {
+    context_->root_errors.Add(index_, root_error);
+    recorder_.ForgetHostValues();
+  }
   bool wake = false;
   ReadTable::Callbacks callbacks;
   {
     MutexLock lock(&mu_);
     if (ABSL_PREDICT_FALSE(going_over_)) return;
     arrived_ = arrived;
-    // What was computed here may derive from what failed there.
-    if (!root_error.ok()) host_values_.Clear();
     violation = Take(&response);
     // They are the program's: not for a thread that waits, whose locks they may
     // take.
-    if (attending_ == 0) callbacks = reads_.TakeDue();
+    if (attending_ == 0) callbacks = answers_.reads().TakeDue();
     // A refused hello, and builds that do not belong together, say more by
     // themselves.
     if (ErrorReason(violation) == kProtocolViolation ||
@@ -78,7 +67,7 @@ void RemoteDevice::OnMessage(v1::ControlResponse response) {
       violation = WorkerLost(violation);
     }
     wake = MigrationDue() || !needed_.empty() || log_.Next() != nullptr ||
-           replies_.Due() || reads_.has_due();
+           replies_.Due() || answers_.reads().has_due();
   }
   Notify(callbacks);
   if (!violation.ok()) {
@@ -101,6 +90,7 @@ absl::Status RemoteDevice::Take(v1::ControlResponse* response) {
   DJINN_RETURN_IF_ERROR(Complete(response->completed_sequence()));
   if (response->has_window() && !response->has_hello()) {
     log_.GrowWindow(response->window());
+    queue_.SetRoom(log_);
     if (window_waiters_ > 0) window_changed_.SignalAll();
   }
   if (!response->has_hello()) unasked_.Hear(*response);
@@ -144,6 +134,7 @@ absl::Status RemoteDevice::Complete(uint64_t sequence) {
 
 absl::Status RemoteDevice::Apply(v1::ControlResponse* response) {
   using Message = v1::ControlResponse::MessageCase;
+  bool held = false;
   switch (response->message_case()) {
     case Message::kHello:
       hello_received_ = true;
@@ -153,9 +144,15 @@ absl::Status RemoteDevice::Apply(v1::ControlResponse* response) {
         const absl::Status bad = MarkAnswered(*response, arrived_);
         if (!bad.ok()) return Violation(bad.message());
       }
-      return ApplyRead(response->reply_number(), response->mutable_read());
+      if (const absl::Status bad = answers_.TakeRead(
+              response->reply_number(), response->mutable_read(), &held);
+          !bad.ok()) {
+        return bad;
+      }
+      if (held) replies_.Hold(response->reply_number());
+      return absl::OkStatus();
     case Message::kMetadata:
-      return ApplyMetadata(response->metadata());
+      return answers_.TakeMetadata(response->metadata());
     case Message::kTransfer:
       if (const absl::Status bad = uploads_.Decide(response->transfer());
           !bad.ok()) {
@@ -166,7 +163,7 @@ absl::Status RemoteDevice::Apply(v1::ControlResponse* response) {
       }
       return absl::OkStatus();
     case Message::kAdmitted:
-      return ApplyAdmitted(response->admitted());
+      return answers_.TakeAdmitted(response->admitted(), lease_);
     case Message::kPoisoned:
       if (!HasCode(response->poisoned())) {
         return Violation("a root error without a code");
@@ -189,19 +186,9 @@ absl::Status RemoteDevice::Apply(v1::ControlResponse* response) {
     case Message::kEntered:
       return Violation("entered, where nobody was to");
     case Message::kMetered:
-      if (!ApplyMetered(response->metered())) {
-        return Violation("said what was used, which nobody asked");
-      }
-      return absl::OkStatus();
+      return answers_.TakeMetered(response->metered());
     case Message::kModelRegistered:
-      if (response->model_registered().has_refused() &&
-          !HasCode(response->model_registered().refused())) {
-        return Violation("a refused model without a code");
-      }
-      if (!ApplyModel(response->model_registered())) {
-        return Violation("answered for a model, which nobody registers");
-      }
-      return absl::OkStatus();
+      return answers_.TakeModel(response->model_registered());
     case Message::kCancelled:
       if (!cancel_sent_) return Violation("cancelled, which nobody asked for");
       cancelled_ = true;
@@ -209,114 +196,6 @@ absl::Status RemoteDevice::Apply(v1::ControlResponse* response) {
       return absl::OkStatus();
     case Message::MESSAGE_NOT_SET:
       return absl::OkStatus();
-  }
-  return absl::OkStatus();
-}
-
-absl::Status RemoteDevice::ApplyMetadata(const v1::RunMetadata& reply) {
-  auto found = metadata_.extract(reply.sequence());
-  if (found.empty()) {
-    return Violation(absl::StrCat("metadata of ", reply.sequence(),
-                                  ", which asked for none"));
-  }
-  MetadataWait& wait = *found.mapped();
-  if (reply.has_error()) {
-    wait.error = call_sites_.StatusOf(reply.error());
-    if (!HasCode(reply.error()))
-      return Violation("a metadata error without a code");
-  } else {
-    const auto count = static_cast<size_t>(reply.results_size());
-    if (count != wait.expected ||
-        reply.storage_bytes_size() != reply.results_size()) {
-      return Violation(absl::StrCat(
-          "metadata of ", count, " results and ", reply.storage_bytes_size(),
-          " storages for ", wait.expected, " unknown results"));
-    }
-    for (int i = 0; i < reply.results_size(); ++i) {
-      const absl::StatusOr<srg::TensorView> view =
-          srg::FromProto(reply.results(i));
-      if (!view.ok()) return Violation(view.status().message());
-      const absl::StatusOr<uint64_t> extent = srg::ExtentBytes(*view);
-      if (!extent.ok()) return Violation(extent.status().message());
-      if (*extent > reply.storage_bytes(i)) {
-        return Violation(absl::StrCat("a result of ", *extent,
-                                      " bytes in a storage of ",
-                                      reply.storage_bytes(i)));
-      }
-      wait.results.push_back({*view, reply.storage_bytes(i)});
-    }
-  }
-  wait.done = true;
-  wait.changed.SignalAll();
-  return absl::OkStatus();
-}
-
-absl::Status RemoteDevice::ApplyAdmitted(const v1::Admitted& admitted) {
-  const auto found = defining_.find(admitted.structure_id());
-  if (found == defining_.end()) {
-    return Violation(absl::StrCat("structure ", admitted.structure_id(),
-                                  " was answered and not defined"));
-  }
-  const std::string own = std::move(found->second);
-  defining_.erase(found);
-  if (admitted.has_refused()) {
-    if (HasCode(admitted.refused())) return absl::OkStatus();
-    return Violation("a refused structure without a code");
-  }
-  if (admitted.cache_hit()) ++statistics_.plan_cache_hits;
-  admitted_.push_back(admitted.structure_id());
-  if (admitted.fingerprint() == own) return absl::OkStatus();
-  return MakeError(
-      absl::StatusCode::kInternal, "FINGERPRINT_MISMATCH",
-      absl::StrCat("worker ", lease_.worker_id(), " at ",
-                   lease_.worker_address(), " understood structure ",
-                   admitted.structure_id(), " as ",
-                   absl::BytesToHexString(admitted.fingerprint()),
-                   ", it was sent as ", absl::BytesToHexString(own)),
-      {{"worker", lease_.worker_id()}});
-}
-
-absl::Status RemoteDevice::ApplyRead(uint64_t number, v1::ReadReply* reply) {
-  // Those nobody waits for any more are here, too.
-  const std::shared_ptr<ReadWait> wait = reads_.TakeAnswered(reply->sequence());
-  if (wait == nullptr) {
-    return Violation(absl::StrCat("an answer to ", reply->sequence(),
-                                  ", which reads nothing or was answered"));
-  }
-  switch (reply->outcome_case()) {
-    case v1::ReadReply::kValue:
-      if (reply->value().size() != wait->bytes) {
-        return Violation(absl::StrCat("a value of ", reply->value().size(),
-                                      " bytes for a read of ", wait->bytes));
-      }
-      wait->value.emplace(std::move(*reply->mutable_value()));
-      FinishRead(wait.get());
-      break;
-    case v1::ReadReply::kBulkBytes:
-      if (wait->transfer_id == 0 || reply->bulk_bytes() != wait->bytes) {
-        return Violation(absl::StrCat(
-            reply->bulk_bytes(), " bulk bytes for a read of ", wait->bytes));
-      }
-      // Some or all may be here already: the streams are not ordered.
-      wait->announced = true;
-      wait->reply_number = number;
-      if (wait->chunks->complete()) {
-        FinishRead(wait.get());
-      } else {
-        replies_.Hold(number);
-      }
-      break;
-    case v1::ReadReply::kError:
-      if (!HasCode(reply->error()))
-        return Violation("a read error without a code");
-      wait->error = call_sites_.StatusOf(reply->error());
-      FinishRead(wait.get());
-      break;
-    case v1::ReadReply::OUTCOME_NOT_SET:
-      return Violation("a read reply without an outcome");
-  }
-  if (wait->done && wait->transfer_id != 0) {
-    reads_.EraseBulk(wait->transfer_id);
   }
   return absl::OkStatus();
 }
@@ -371,7 +250,7 @@ void RemoteDevice::FailWith(const absl::Status& failure) {
 
 absl::Status RemoteDevice::failure() const {
   MutexLock lock(&mu_);
-  return usable_ ? absl::OkStatus() : Unusable();
+  return usable() ? absl::OkStatus() : Unusable();
 }
 
 void RemoteDevice::Fail(absl::Status failure, bool by_itself) {
@@ -393,9 +272,9 @@ void RemoteDevice::FailInCallback(absl::Status failure, bool by_itself) {
   if (by_itself) {
     {
       MutexLock lock(&mu_);
-      if (stopped_ || !failure_.ok()) return;
+      if (stopped_ || !failing_.ok()) return;
     }
-    // Whoever finds this one failed finds the others so.
+    // A thread that finds this one failed finds the others so.
     role_.on_failure(failure);
   }
   {
@@ -403,21 +282,28 @@ void RemoteDevice::FailInCallback(absl::Status failure, bool by_itself) {
     if (stopped_) return;
     // A further member that was not to be is no failure of the program's.
     if (role_.member > 0 && !welcomed_) counts = false;
-    if (failure_.ok()) {
-      failure_ = failure;
-      usable_ = false;
-      failed = true;
-      unreachable = by_itself && (unreached_ || !welcomed_);
-      lost_work_ = !queue_.empty() || processing_ || !log_.empty() ||
-                   recorder_.HasOpenSegments();
-      WakeAll();
-      callbacks = reads_.TakeDue();
-      stream = stream_.get();
-    } else if (ErrorMetadataValue(failure_, "worker") == lease_.worker_id()) {
+    failed = failing_.ok();
+    if (failed) {
+      failing_ = failure;
+    } else if (ErrorMetadataValue(failing_, "worker") == lease_.worker_id()) {
       // It failed in two ways at once, of which the other was said. A member
       // that failed at the same time is another matter: this one's failure may
       // have reached it first, too, and each has to say its own.
       counts = false;
+    }
+  }
+  if (failed) {
+    // Before any thread wakes with the failure.
+    recorder_.Fail(failure);
+    const bool records = recorder_.HasOpenSegments();
+    MutexLock lock(&mu_);
+    if (failure_.ok()) {
+      failure_ = failure;
+      unreachable = by_itself && (unreached_ || !welcomed_);
+      lost_work_ = !queue_.empty() || queue_.held() || !log_.empty() || records;
+      WakeAll();
+      callbacks = answers_.reads().TakeDue();
+      stream = stream_.get();
     }
   }
   if (counts) context_->root_errors.AddReported(index_, failure);

@@ -36,7 +36,7 @@ void RemoteDevice::SenderLoop() {
     ReadTable::Callbacks callbacks;
     {
       MutexLock lock(&mu_);
-      callbacks = reads_.TakeDue();
+      callbacks = answers_.reads().TakeDue();
     }
     Notify(callbacks);
     {
@@ -70,8 +70,8 @@ void RemoteDevice::SendNow() {
 bool RemoteDevice::Advance(bool own_thread) {
   bool free_now = free_due_.exchange(false, std::memory_order_relaxed);
   for (int step = 0; own_thread || step < kBorrowedSteps; ++step) {
-    Work work;
-    switch (TakeNext(&work)) {
+    Step taken = TakeStep();
+    switch (taken.next) {
       case Next::kOpen:
         if (!own_thread) return true;
         Open();
@@ -95,7 +95,7 @@ bool RemoteDevice::Advance(bool own_thread) {
         SendAcknowledgement();
         break;
       case Next::kWork:
-        Process(std::move(work));
+        Process(*std::move(taken.work));
         break;
       case Next::kMigrate:
         if (own_thread) {
@@ -120,44 +120,39 @@ bool RemoteDevice::Advance(bool own_thread) {
   return true;
 }
 
-RemoteDevice::Next RemoteDevice::TakeNext(Work* work) {
+RemoteDevice::Step RemoteDevice::TakeStep() {
   MutexLock lock(&mu_);
-  if (stopped_) return Next::kStop;
-  if (!failure_.ok()) {
-    return queue_.empty() && log_.empty() && !recorder_.HasOpenSegments()
-               ? Next::kNothing
-               : Next::kDrop;
-  }
+  if (stopped_) return {Next::kStop, {}};
+  if (!failure_.ok()) return {dropped_ ? Next::kNothing : Next::kDrop, {}};
   if (!connected_) {
     // What is being cancelled is not worth a new connection.
-    return !cancelling_ && (welcomed_ || lease_due_) ? Next::kOpen
-                                                     : Next::kNothing;
+    const bool opens = !cancelling_ && (welcomed_ || queue_.needs_lease());
+    return {opens ? Next::kOpen : Next::kNothing, {}};
   }
-  if (!needed_.empty()) return Next::kSupply;
-  if (cancelling_) return cancel_sent_ ? Next::kNothing : Next::kCancel;
-  if (uploads_.has_proofs()) return Next::kProof;
-  if (uploads_.has_hashes()) return Next::kHash;
+  if (!needed_.empty()) return {Next::kSupply, {}};
+  if (cancelling_) return {cancel_sent_ ? Next::kNothing : Next::kCancel, {}};
+  if (uploads_.has_proofs()) return {Next::kProof, {}};
+  if (uploads_.has_hashes()) return {Next::kHash, {}};
   const MessageLog::Entry* const next = log_.Next();
   const bool ready = next != nullptr && log_.HasRoom(*next);
   const bool gathers = ready && Gathers();
-  if (ready && !gathers) return Next::kMessage;
-  if (MigrationDue()) return Next::kMigrate;
-  if ((next == nullptr || gathers) && !queue_.empty() && !HoldsWorkBack()) {
-    *work = std::move(queue_.front());
-    queue_.pop_front();
-    queued_bytes_ -= work->footprint_bytes;
-    processing_ = true;
-    return Next::kWork;
+  if (ready && !gathers) return {Next::kMessage, {}};
+  if (MigrationDue()) return {Next::kMigrate, {}};
+  if ((next == nullptr || gathers) && !HoldsWorkBack()) {
+    if (std::optional<Work> work = queue_.Pop()) {
+      answers_.SwapAdmitted(&admitted_now_);
+      return {Next::kWork, std::move(work)};
+    }
   }
-  return replies_.Due() ? Next::kAcknowledge : Next::kNothing;
+  return {replies_.Due() ? Next::kAcknowledge : Next::kNothing, {}};
 }
 
 bool RemoteDevice::NothingDue() const {
-  return queue_.empty() || (!welcomed_ && !lease_due_);
+  return queue_.empty() || (!welcomed_ && !queue_.needs_lease());
 }
 
 bool RemoteDevice::FinishRound(bool free_now) {
-  dead_.Collect(&pending_free_);
+  const bool frees = encoder_.CollectDead();
   bool closing;
   bool connected;
   {
@@ -175,9 +170,11 @@ bool RemoteDevice::FinishRound(bool free_now) {
     connected = connected_;
   }
   if (connected && (free_now || closing) &&
-      (!pending_free_.empty() ||
-       forgets_models_.load(std::memory_order_relaxed))) {
-    AppendFrees();
+      (frees || forgets_models_.load(std::memory_order_relaxed))) {
+    EncodedMessages messages;
+    encoder_.EncodeFrees(&messages);
+    EncodeForgottenModels(&messages);
+    Append(std::move(messages));
     return true;
   }
   if (closing) {
@@ -189,23 +186,18 @@ bool RemoteDevice::FinishRound(bool free_now) {
 }
 
 bool RemoteDevice::Gathers() const {
-  if (!stream_->SendsTogether() || queue_.empty() || HoldsWorkBack() ||
-      MigrationDue()) {
-    return false;
-  }
-  // Others may wait for the worker.
-  const auto& action = queue_.front().action;
-  const bool simple = std::holds_alternative<RunWork>(action) ||
-                      std::holds_alternative<ReplayWork>(action) ||
-                      std::holds_alternative<ReadWork>(action);
-  return simple && log_.unsent() < kMaxTogether &&
+  // Work of other kinds may wait for the worker.
+  return stream_->SendsTogether() && queue_.next_is_simple() &&
+         !HoldsWorkBack() && !MigrationDue() && log_.unsent() < kMaxTogether &&
          log_.unsent_bytes() < kMaxTogetherBytes;
 }
 
 void RemoteDevice::SendMessages() {
   absl::InlinedVector<Message, kMaxTogether> messages;
+  ClientStream* stream = nullptr;
   {
     MutexLock lock(&mu_);
+    stream = stream_.get();
     uint64_t bytes = 0;
     const MessageLog::Entry* next = log_.Next();
     // None: carried out, after a resume.
@@ -222,7 +214,16 @@ void RemoteDevice::SendMessages() {
       next = log_.Next();
     }
   }
-  SendAll(messages);
+  SendAll(stream, messages);
+}
+
+void RemoteDevice::Send(Message message) {
+  ClientStream* stream = nullptr;
+  {
+    MutexLock lock(&mu_);
+    stream = stream_.get();
+  }
+  SendAll(stream, {&message, 1});
 }
 
 void RemoteDevice::SendAcknowledgement() {
@@ -245,8 +246,8 @@ void RemoteDevice::SendSupply() {
     needed_.pop_front();
     completed = log_.completed();
   }
-  structures_->Completed(completed);
-  const std::string* const definition = structures_->Definition(id);
+  encoder_.NoteCompleted(completed);
+  const std::string* const definition = encoder_.Definition(id);
   auto message = std::make_shared<v1::ControlRequest>();
   if (definition == nullptr ||
       !message->mutable_supply()->ParseFromString(*definition)) {
@@ -292,13 +293,9 @@ void RemoteDevice::SendCancel() {
   Send(std::move(message));
 }
 
-void RemoteDevice::SendAll(absl::Span<const Message> messages) {
+void RemoteDevice::SendAll(ClientStream* stream,
+                           absl::Span<const Message> messages) {
   if (messages.empty()) return;
-  ClientStream* stream = nullptr;
-  {
-    MutexLock lock(&mu_);
-    stream = stream_.get();
-  }
   if (ABSL_PREDICT_FALSE(debug::Has(debug::kExecution))) {
     for (const Message& message : messages) LogSent(index_, *message);
   }
@@ -346,31 +343,88 @@ void RemoteDevice::DropEverything() {
     failure = failure_;
   }
   EndMigration(std::move(failure), {});
-  std::deque<Work> works;
-  SealedSegments segments;
+  // Nothing comes after it.
+  recorder_.Fail(failure);
+  recorder_.DropOpenSegments();
   MessageLog log;
   {
     MutexLock lock(&mu_);
-    works.swap(queue_);
-    queued_bytes_ = 0;
-    processing_ = false;
+    dropped_ = true;
     std::swap(log, log_);
-    recorder_.SealAll(&segments);
-    metadata_.clear();
-    defining_.clear();
-    reads_.Clear();
+    answers_.Clear();
     uploads_.Clear();
-    models_.clear();
     forgotten_models_.clear();
     forgets_models_.store(false, std::memory_order_relaxed);
   }
-  for (const Work& work : works) {
+  for (const Work& work : queue_.Drop()) {
     if (const auto* run = std::get_if<RunWork>(&work.action)) {
-      segments.push_back(run->segment);
+      run->segment->Clear();
     }
   }
-  for (Segment* segment : segments) segment->Clear();
-  pending_free_.clear();
+  encoder_.Drop();
+}
+
+void RemoteDevice::Process(Work work) {
+  EncodedMessages messages;
+  encoder_.NoteAdmitted(std::exchange(admitted_now_, {}));
+  if (ABSL_PREDICT_FALSE(debug::Has(debug::kProfile))) ProfileSender(&messages);
+  encoder_.Encode(std::move(work), &messages);
+  EncodeForgottenModels(&messages);
+  Append(std::move(messages));
+}
+
+void RemoteDevice::Append(EncodedMessages messages) {
+  absl::InlinedVector<uint64_t, 4> sizes;
+  for (const EncodedMessage& message : messages) {
+    sizes.push_back(message.request->ordered().ByteSizeLong());
+  }
+  uint64_t limit = 0;
+  uint64_t too_large = 0;
+  bool ends = false;
+  {
+    MutexLock lock(&mu_);
+    limit = limits_.max_outstanding_bytes();
+    for (size_t i = 0; i < messages.size(); ++i) {
+      EncodedMessage& message = messages[i];
+      if (sizes[i] > limit) {
+        too_large = sizes[i];
+        break;
+      }
+      Register(&message);
+      message.request->set_acknowledged_reply(replies_.handled());
+      statistics_.bytes_up += sizes[i];
+      log_.Append(std::move(message.request), sizes[i], message.ends_work,
+                  std::move(message.written));
+      ends |= message.ends_work;
+    }
+    queue_.SetRoom(log_, ends);
+    if (cancelling_) progress_changed_.SignalAll();
+  }
+  if (too_large == 0) return;
+  Fail(LimitExceeded("MESSAGE_TOO_LARGE",
+                     "one message to the worker (calls with many values or "
+                     "very large structures)",
+                     limit, 0, too_large));
+}
+
+void RemoteDevice::Register(EncodedMessage* message) {
+  const v1::Ordered& ordered = message->request->ordered();
+  Registration& registration = message->registration;
+  if (auto* inlined = std::get_if<InlinedUpload>(&registration)) {
+    unasked_.Complete(inlined->size_bytes);
+  } else if (auto* upload =
+                 std::get_if<std::shared_ptr<UploadWait>>(&registration)) {
+    if (ordered.install().has_transfer()) {
+      const v1::Transfer& transfer = ordered.install().transfer();
+      (*upload)->transfer_id = transfer.transfer_id();
+      (*upload)->hash_follows = transfer.hash_follows();
+      uploads_.Add(std::move(*upload));
+    } else {
+      (*upload)->state = UploadWait::State::kInlined;
+      (*upload)->changed.SignalAll();
+    }
+  }
+  answers_.Register(message);
 }
 
 }  // namespace djinn

@@ -13,10 +13,6 @@
 namespace djinn {
 namespace {
 
-// Small uploads that wait until something else wakes the sender, or so many.
-constexpr size_t kQuietMessages = 16;
-constexpr uint64_t kQuietBytes = 256 << 10;
-
 // Smaller ones are hashed sooner than it takes to say the hash by itself.
 constexpr uint64_t kLeastHashedLater = uint64_t{2} << 20;
 
@@ -81,7 +77,7 @@ bool AwaitRelease(Release* release, absl::Duration patience, Clock* clock) {
 }  // namespace
 
 absl::Status RemoteDevice::Upload(uint32_t lane, RemoteStorage* storage,
-                                  SharedBytes source, Caller caller) {
+                                  SharedBytes source) {
   if (IsForkedChild()) return AfterForkError();
   const uint64_t size = source.bytes.size();
   if (size != storage->size_bytes()) {
@@ -94,14 +90,13 @@ absl::Status RemoteDevice::Upload(uint32_t lane, RemoteStorage* storage,
     auto copy = std::make_shared<std::string>(source.bytes);
     InstallWork small;
     small.source = {*copy, copy};
-    return QueueInstall(lane, storage, std::move(small), caller);
+    return QueueInstall(lane, storage, std::move(small));
   }
   InstallWork install;
   install.sample = SampleContent(source.bytes);
-  if (GoesUnasked(size, install.sample, caller)) {
+  if (GoesUnasked(size, install.sample)) {
     install.unasked.emplace(source.bytes);
-    absl::Status status =
-        QueueInstall(lane, storage, std::move(install), caller);
+    absl::Status status = QueueInstall(lane, storage, std::move(install));
     if (!status.ok()) {
       MutexLock lock(&mu_);
       unasked_.Complete(size);
@@ -112,19 +107,17 @@ absl::Status RemoteDevice::Upload(uint32_t lane, RemoteStorage* storage,
   if (HashesFirst(size)) {
     install.hash = HashContent(install.source.bytes.data(), size);
   }
-  absl::Status status = UploadLarge(lane, storage, install, caller);
+  absl::Status status = UploadLarge(lane, storage, install);
   if (!absl::IsResourceExhausted(status)) return status;
   // Calls not sent yet may give memory back, and so may storages that died
   // since: every install takes their frees along.
-  SealEverything();
-  return UploadLarge(lane, storage, std::move(install), caller);
+  recorder_.SealAll();
+  return UploadLarge(lane, storage, std::move(install));
 }
 
-bool RemoteDevice::GoesUnasked(uint64_t size, uint64_t sample, Caller caller) {
-  // A device that spans workers looks for room until one takes it; who watches,
-  // and who debugs, is told when it is there.
-  if (caller != Caller::kDirect || UploadProgress(size).watched() ||
-      debug::Has(debug::kEager)) {
+bool RemoteDevice::GoesUnasked(uint64_t size, uint64_t sample) {
+  // A program that watches, or debugs, is told when it is there.
+  if (UploadProgress(size).watched() || debug::Has(debug::kEager)) {
     return false;
   }
   // What was recorded, and will be made before it comes, counts already.
@@ -133,8 +126,10 @@ bool RemoteDevice::GoesUnasked(uint64_t size, uint64_t sample, Caller caller) {
   const bool fits =
       used < 0 || static_cast<uint64_t>(used) <= memory - memory / kSpareShare;
   MutexLock lock(&mu_);
-  // It is not known what the next worker takes.
-  return !near_ && migration_ == nullptr && unasked_.Take(size, sample, fits);
+  // A multi-worker device looks for room until a worker takes it. What the next
+  // worker takes after a migration is not known.
+  return !near_ && !stays_ && migration_ == nullptr &&
+         unasked_.Take(size, sample, fits);
 }
 
 bool RemoteDevice::HashesFirst(uint64_t size) const {
@@ -144,53 +139,29 @@ bool RemoteDevice::HashesFirst(uint64_t size) const {
 }
 
 absl::Status RemoteDevice::QueueInstall(uint32_t lane, RemoteStorage* storage,
-                                        InstallWork install, Caller caller) {
+                                        InstallWork install) {
   const bool copied = install.wait == nullptr;
-  const bool unasked = install.unasked.has_value();
-  const size_t footprint = install.copied_bytes();
-  bool wakes = true;
-  {
-    MutexLock lock(&mu_);
-    DJINN_RETURN_IF_ERROR(Enter(caller));
-    RefuseRecording(lane, "UPLOADS", "it sends a tensor of this process");
-    SealedSegments sealed;
-    recorder_.SealUsers(storage, /*writers_only=*/false, &sealed);
-    QueueSegments(sealed);
-    install.base_version = recorder_.StampWrite(storage);
-    Queue({lane, StoragePtr(storage), footprint, std::move(install)},
-          /*needs_lease=*/!copied);
-    // A small one alone can wait for what uses it, unless somebody waits for
-    // the room that it takes.
-    wakes = unasked || queue_.size() >= kQuietMessages ||
-            queued_bytes_ >= kQuietBytes || !sealed.empty() ||
-            window_waiters_ > 0;
-  }
+  bool quiet = false;
+  DJINN_RETURN_IF_ERROR(
+      recorder_.Install(lane, storage, std::move(install), &quiet));
   if (!copied) {
     SendNow();
-  } else if (wakes) {
+  } else if (!quiet) {
     wakeup_.Set();
   }
   return absl::OkStatus();
 }
 
 absl::Status RemoteDevice::UploadLarge(uint32_t lane, RemoteStorage* storage,
-                                       InstallWork install, Caller caller) {
+                                       InstallWork install) {
   const auto wait = std::make_shared<UploadWait>();
   SharedBytes source = install.source;
   install.wait = wait;
-  DJINN_RETURN_IF_ERROR(
-      QueueInstall(lane, storage, std::move(install), caller));
+  DJINN_RETURN_IF_ERROR(QueueInstall(lane, storage, std::move(install)));
   const absl::Status status = FinishUpload(wait.get(), std::move(source));
   MutexLock lock(&mu_);
   uploads_.Erase(wait->transfer_id);
   return status;
-}
-
-void RemoteDevice::SealEverything() {
-  MutexLock lock(&mu_);
-  SealedSegments sealed;
-  recorder_.SealAll(&sealed);
-  QueueSegments(sealed);
 }
 
 absl::Status RemoteDevice::FinishUpload(UploadWait* wait, SharedBytes source) {

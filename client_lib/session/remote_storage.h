@@ -63,13 +63,14 @@ class RemoteStorage {
 
  private:
   // The parts of a device that know what is inside.
+  friend class CallRecorder;
   friend class CopyTable;
   friend class DeadList;
   friend class DeviceRouter;
   friend class Recorder;
-  friend class RemoteDevice;
   friend class RunEncoder;
   friend class SegmentRecorder;
+  friend class WorkEncoder;
 
   // An open segment that names the storage.
   struct OpenUse {

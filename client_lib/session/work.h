@@ -204,9 +204,11 @@ struct Work {
   StoragePtr storage;  // not set for runs, profiles, meters and models
   // What it holds here until it is sent.
   size_t footprint_bytes = 0;
-  std::variant<RunWork, ReplayWork, InstallWork, SeedWork, CreateWork, ReadWork,
-               OfferWork, PullWork, ProfileWork, MeterWork, ModelWork>
-      action;
+  using Action =
+      std::variant<RunWork, ReplayWork, InstallWork, SeedWork, CreateWork,
+                   ReadWork, OfferWork, PullWork, ProfileWork, MeterWork,
+                   ModelWork>;
+  Action action;
 };
 
 }  // namespace djinn

@@ -1,21 +1,19 @@
-// Recordings on a device that spans workers whose rows go through the members
-// in micro-batches: each member carries out its stage of one while the next one
-// is a stage behind.
+// Captured graphs whose rows go through the members in micro-batches: each
+// member executes its stage of one while the next one is a stage behind.
 //
-// No run is waited for in this process: every member gets its runs in the order
-// of the micro-batches, and fetches what the stage before made by itself. Rows
-// of what is given leave before anybody begins, and outputs are put together
-// behind all runs, so that no member is kept from its next micro-batch by
-// waiting for another stage.
+// This process waits for no run: every member gets its runs in the order of the
+// micro-batches, and fetches by itself what the stage before made. The rows of
+// the inputs leave before the first run, and the outputs are put together
+// behind all runs, so that no member waits for another stage before its next
+// micro-batch.
 #include <map>
 #include <memory>
 #include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "client_lib/session/row_replayer.h"
 #include "client_lib/session/row_shares.h"
-#include "client_lib/session/shared_replay.h"
-#include "client_lib/session/spanning_device.h"
 #include "client_lib/session/stage_recordings.h"
 #include "common/error.h"
 #include "common/status_macros.h"
@@ -30,15 +28,15 @@ constexpr size_t kMaxStaged = 64;
 
 }  // namespace
 
-struct SpanningDevice::StagedRecording {
-  // Nobody carries it out any more once that is gone.
+struct RowReplayer::StagedRecording {
+  // The stages go once this is gone.
   std::weak_ptr<const Recording> recording;
   std::map<uint64_t, std::vector<StageRecording>> by_rows;
 };
 
-absl::StatusOr<std::shared_ptr<const SpanningDevice::StagedRecording>>
-SpanningDevice::StagesOf(const std::shared_ptr<const Recording>& recording,
-                         const RowShares& shares) {
+absl::StatusOr<std::shared_ptr<const RowReplayer::StagedRecording>>
+RowReplayer::StagesOf(const std::shared_ptr<const Recording>& recording,
+                      const RowShares& shares) {
   const auto found = staged_.find(recording->number);
   if (found != staged_.end()) return found->second;
   const auto staged = std::make_shared<StagedRecording>();
@@ -56,12 +54,12 @@ SpanningDevice::StagesOf(const std::shared_ptr<const Recording>& recording,
   return staged;
 }
 
-absl::Status SpanningDevice::CheckRoomForStages(const SharedReplay& replay) {
+absl::Status RowReplayer::CheckRoomForStages(const Execution& replay) {
   const RowShares& shares = *replay.shares;
   DJINN_ASSIGN_OR_RETURN(const auto staged, StagesOf(replay.recording, shares));
   const std::vector<RecordingPart::Slot>& slots =
       replay.recording->parts[0].slots;
-  std::vector<uint64_t> takes(kMaxMembers, 0);
+  std::vector<uint64_t> takes(WorkerSet::kMaxMembers, 0);
   takes[kHome] += 2 * replay.OutputBytes();
   // What a stage is given of what earlier ones made is as large as their
   // output.
@@ -78,7 +76,8 @@ absl::Status SpanningDevice::CheckRoomForStages(const SharedReplay& replay) {
                    row_bytes > 0) {
           bytes += row_bytes * part.rows;
         } else if (part.first == 0) {
-          bytes += LackedBytes(replay.given[of_whole.index], stage.member);
+          bytes +=
+              table_->LackedBytes(replay.given[of_whole.index], stage.member);
         }
       }
       for (size_t i = 0; i < stage.outputs.size(); ++i) {
@@ -88,14 +87,14 @@ absl::Status SpanningDevice::CheckRoomForStages(const SharedReplay& replay) {
       // Once for all micro-batches.
       if (part.first != 0) continue;
       for (const uint32_t slot : stage.kept) {
-        bytes += LackedBytes(replay.recording->kept[slots[slot].index].get(),
-                             stage.member);
+        bytes += table_->LackedBytes(
+            replay.recording->kept[slots[slot].index].get(), stage.member);
       }
     }
   }
-  for (int member = 0; member < count(); ++member) {
+  for (int member = 0; member < workers_->count(); ++member) {
     if (takes[member] > 0 &&
-        RoomLeft(member) < static_cast<int64_t>(takes[member])) {
+        workers_->RoomLeft(member) < static_cast<int64_t>(takes[member])) {
       return MakeError(absl::StatusCode::kFailedPrecondition, "STALE_RECORDING",
                        "a worker has no room for its stage");
     }
@@ -103,8 +102,8 @@ absl::Status SpanningDevice::CheckRoomForStages(const SharedReplay& replay) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<StoragePtr>> SpanningDevice::CarryOutInStages(
-    SharedReplay* replay) {
+absl::StatusOr<std::vector<StoragePtr>> RowReplayer::ExecuteInStages(
+    Execution* replay) {
   const std::vector<RecordingPart::Slot>& slots =
       replay->recording->parts[0].slots;
   DJINN_ASSIGN_OR_RETURN(const auto staged,
@@ -113,8 +112,8 @@ absl::StatusOr<std::vector<StoragePtr>> SpanningDevice::CarryOutInStages(
   std::vector<uint64_t> rounds;
   for (const RowShares::Part& part : replay->shares->parts) {
     // What a micro-batch waits for goes before what the next one does.
-    BeginRound();
-    rounds.push_back(round_);
+    rounds_->Begin();
+    rounds.push_back(rounds_->round());
     RowsGiven& rows = given.emplace_back();
     for (const StageRecording& stage : staged->by_rows.at(part.rows)) {
       for (const uint32_t slot : stage.given) {
@@ -129,20 +128,18 @@ absl::StatusOr<std::vector<StoragePtr>> SpanningDevice::CarryOutInStages(
   std::vector<std::vector<RowsAt>> made;
   for (size_t i = 0; i < replay->shares->parts.size(); ++i) {
     const RowShares::Part& part = replay->shares->parts[i];
-    round_ = rounds[i];
+    rounds_->set_round(rounds[i]);
     DJINN_ASSIGN_OR_RETURN(
         made.emplace_back(),
-        CarryOutMicroBatch(replay, part, staged->by_rows.at(part.rows),
-                           given[i]));
+        ExecuteMicroBatch(replay, part, staged->by_rows.at(part.rows),
+                          given[i]));
   }
   return PutTogether(replay, made);
 }
 
-absl::StatusOr<std::vector<SpanningDevice::RowsAt>>
-SpanningDevice::CarryOutMicroBatch(SharedReplay* replay,
-                                   const RowShares::Part& part,
-                                   absl::Span<const StageRecording> stages,
-                                   const RowsGiven& rows_given) {
+absl::StatusOr<std::vector<RowReplayer::RowsAt>> RowReplayer::ExecuteMicroBatch(
+    Execution* replay, const RowShares::Part& part,
+    absl::Span<const StageRecording> stages, const RowsGiven& rows_given) {
   const Recording& recording = *replay->recording;
   const std::vector<RecordingPart::Slot>& slots = recording.parts[0].slots;
   // By slot, what stages have made so far, where it was written last.
@@ -167,23 +164,26 @@ SpanningDevice::CarryOutMicroBatch(SharedReplay* replay,
     std::vector<RemoteStorage*> kept;
     for (const uint32_t slot : stage.kept) {
       RemoteStorage* const storage = recording.kept[slots[slot].index].get();
-      DJINN_RETURN_IF_ERROR(BringWhole(replay->lane, storage, stage.member));
-      kept.push_back(CopyAt(storage, stage.member));
+      DJINN_RETURN_IF_ERROR(
+          mover_->BringWhole(replay->lane, storage, stage.member));
+      kept.push_back(table_->CopyAt(storage, stage.member));
     }
     std::vector<StoragePtr> outputs;
     for (const uint64_t bytes : stage.recording->output_bytes) {
-      outputs.push_back(NewPart(bytes));
+      outputs.push_back(table_->NewPart(bytes));
       replay->Pass(stage.member, outputs.back());
     }
     // The calls are the program's once, in however many micro-batches.
     const size_t calls =
         part.first == 0 ? stage.structure->structure.nodes.size() : 0;
-    DJINN_RETURN_IF_ERROR(members_[stage.member]->ReplayShare(
-        replay->lane, {stage.recording, stage.structure, /*size=*/0, calls},
-        {given, kept, outputs}));
+    DJINN_RETURN_IF_ERROR(
+        workers_->at(stage.member)
+            .ReplayShare(replay->lane,
+                         {stage.recording, stage.structure, /*size=*/0, calls},
+                         {given, kept, outputs}));
     // What nothing had written is zero-filled there.
     for (const uint32_t slot : stage.kept) {
-      Count(recording.kept[slots[slot].index].get(), stage.member);
+      table_->Count(recording.kept[slots[slot].index].get(), stage.member);
     }
     for (const RecordingPart::Slot& slot : stage.recording->parts[0].slots) {
       if (slot.source != Source::kGiven) continue;
@@ -192,7 +192,7 @@ SpanningDevice::CarryOutMicroBatch(SharedReplay* replay,
         made[of_whole] = {stage.member, given[slot.index]};
       } else if (slots[of_whole].source == Source::kGiven &&
                  replay->shares->given_row_bytes[slots[of_whole].index] == 0) {
-        Count(replay->given[slots[of_whole].index], stage.member);
+        table_->Count(replay->given[slots[of_whole].index], stage.member);
       }
     }
     for (size_t i = 0; i < outputs.size(); ++i) {

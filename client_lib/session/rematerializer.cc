@@ -1,5 +1,5 @@
-// What is made again on a member in place of fetching it. docs/scheduling.md
-// has the formula.
+#include "client_lib/session/rematerializer.h"
+
 #include <algorithm>
 #include <memory>
 #include <string>
@@ -8,7 +8,6 @@
 
 #include "client_lib/session/execution_flag.h"
 #include "client_lib/session/repeatable.h"
-#include "client_lib/session/spanning_device.h"
 #include "common/log/log.h"
 #include "common/status_macros.h"
 
@@ -25,15 +24,15 @@ constexpr int64_t kMaxRecipeBytes = 16 << 20;
 
 }  // namespace
 
-std::shared_ptr<const Recipe> SpanningDevice::RecipeFor(const Call& call,
-                                                        const Routed& routed) {
+std::shared_ptr<const Recipe> Rematerializer::RecipeFor(
+    const Call& call, absl::Span<const NamedStorage> named, int member) {
   const bool cheap = IsCheap(call.operator_id());
   const bool repeatable =
       IsRepeatable(call.operator_id()) && !FastExecutionWasUsed();
   if (!cheap && !repeatable) return nullptr;
   std::vector<std::shared_ptr<const Recipe>> before;
-  for (const Use& use : routed.named) {
-    const StorageCopies& copies = CopiesOf(use.storage.get());
+  for (const NamedStorage& use : named) {
+    const StorageCopies& copies = table_->CopiesOf(use.storage.get());
     if (copies.holders != 0) {
       before.push_back(copies.recipe);
       continue;
@@ -60,24 +59,24 @@ std::shared_ptr<const Recipe> SpanningDevice::RecipeFor(const Call& call,
     return nullptr;
   }
   std::vector<std::shared_ptr<HeldValue>> held;
-  for (const Use& use : routed.named) {
-    StorageCopies& copies = CopiesOf(use.storage.get());
+  for (const NamedStorage& use : named) {
+    StorageCopies& copies = table_->CopiesOf(use.storage.get());
     const bool holds = copies.holders != 0 && !ChangesVersion(use.access);
     held.push_back(holds ? copies.Value(use.storage.get()) : nullptr);
   }
   std::shared_ptr<Recipe> recipe =
       WeighedRecipeOf(call, std::move(before), std::move(held));
   if (recipe == nullptr) return nullptr;
-  recipe->member = routed.member;
+  recipe->member = member;
   recipe->errors_before = errors;
   recipe_bytes_->fetch_add(recipe->footprint, std::memory_order_relaxed);
   recipe->footprints = recipe_bytes_;
   return recipe;
 }
 
-absl::StatusOr<bool> SpanningDevice::MakeAgain(uint32_t lane,
-                                               RemoteStorage* storage,
-                                               int member) {
+absl::StatusOr<bool> Rematerializer::TryMake(uint32_t lane,
+                                             RemoteStorage* storage,
+                                             int member) {
   Making making;
   making.member = member;
   const absl::StatusOr<bool> made = MakeIfWorthIt(lane, storage, &making);
@@ -85,10 +84,10 @@ absl::StatusOr<bool> SpanningDevice::MakeAgain(uint32_t lane,
   return made;
 }
 
-absl::StatusOr<bool> SpanningDevice::MakeIfWorthIt(uint32_t lane,
+absl::StatusOr<bool> Rematerializer::MakeIfWorthIt(uint32_t lane,
                                                    RemoteStorage* storage,
                                                    Making* making) {
-  StorageCopies& copies = CopiesOf(storage);
+  StorageCopies& copies = table_->CopiesOf(storage);
   const int member = making->member;
   std::shared_ptr<const Recipe> recipe = copies.recipe;
   const uint64_t errors = context_->root_errors.count();
@@ -108,15 +107,16 @@ absl::StatusOr<bool> SpanningDevice::MakeIfWorthIt(uint32_t lane,
   }
   // It is born there: not in what is left of an older version.
   const bool home = member == 0 && copies.at_home;
-  if (home || copies.at[member]) DropCopy(storage, member);
-  DJINN_RETURN_IF_ERROR(Make(lane, *recipe, CopyAt(storage, member), *making));
+  if (home || copies.at[member]) table_->DropCopy(storage, member);
+  DJINN_RETURN_IF_ERROR(
+      Make(lane, *recipe, table_->CopyAt(storage, member), *making));
   copies.BecomeUnsure(member, errors);
   copies.makes |= 1u << member;
-  Count(storage, member);
+  table_->Count(storage, member);
   if (recipe->cheap()) return true;
   if (FastExecutionWasUsed()) {
     // Perhaps before it was recorded: then its bits may be others.
-    DropCopy(storage, member);
+    table_->DropCopy(storage, member);
     return false;
   }
   made_again_.fetch_add(1, std::memory_order_relaxed);
@@ -125,13 +125,13 @@ absl::StatusOr<bool> SpanningDevice::MakeIfWorthIt(uint32_t lane,
   return true;
 }
 
-bool SpanningDevice::IsWorthMaking(RemoteStorage* storage, const Recipe& recipe,
+bool Rematerializer::IsWorthMaking(RemoteStorage* storage, const Recipe& recipe,
                                    Making* making) {
   const int member = making->member;
-  const StorageCopies& copies = CopiesOf(storage);
-  making->facts = members_[member]->Facts();
-  const double link =
-      members_[member]->LinkFrom(members_[copies.owner]->Facts().worker_id);
+  const StorageCopies& copies = table_->CopiesOf(storage);
+  making->facts = workers_->at(member).Facts();
+  const double link = workers_->at(member).LinkFrom(
+      workers_->at(copies.owner).Facts().worker_id);
   if (making->facts.speed.flops_per_second() <= 0 || link <= 0) {
     making->why = Fetched::kNotMeasured;
     return false;
@@ -139,17 +139,18 @@ bool SpanningDevice::IsWorthMaking(RemoteStorage* storage, const Recipe& recipe,
   if (!Weigh(recipe, making)) return false;
   making->why = Fetched::kNotWorthIt;
   const double fetching = static_cast<double>(storage->size_bytes()) / link;
-  const bool make = making->seconds <= kWorthIt * fetching &&
-                    RoomLeft(member) >= static_cast<int64_t>(recipe.bytes);
+  const bool make =
+      making->seconds <= kWorthIt * fetching &&
+      workers_->RoomLeft(member) >= static_cast<int64_t>(recipe.bytes);
   Explain(*storage, *making, fetching, make);
   return make;
 }
 
-bool SpanningDevice::Weigh(const Recipe& recipe, Making* making) {
+bool Rematerializer::Weigh(const Recipe& recipe, Making* making) {
   if (recipe.calls == 0) return true;  // zeros, when it is born
   if (recipe.errors_before != context_->root_errors.count()) return false;
   if (!recipe.cheap()) {
-    const std::string there = members_[recipe.member]->Facts().numerics;
+    const std::string there = workers_->at(recipe.member).Facts().numerics;
     if (there.empty() || there != making->facts.numerics) {
       making->why = Fetched::kOtherBits;
       return false;
@@ -163,19 +164,19 @@ bool SpanningDevice::Weigh(const Recipe& recipe, Making* making) {
   return true;
 }
 
-bool SpanningDevice::WeighOperand(const Recipe& recipe, uint32_t touch,
+bool Rematerializer::WeighOperand(const Recipe& recipe, uint32_t touch,
                                   Making* making) {
   HeldValue* const value = recipe.cheap() ? nullptr : recipe.held[touch].get();
   if (value != nullptr) {
     if (making->operands.contains(value)) return true;
     if (StoragePtr operand = value->Pin()) {
-      const StorageCopies& copies = CopiesOf(operand.get());
+      const StorageCopies& copies = table_->CopiesOf(operand.get());
       const int member = making->member;
       const uint64_t bytes = operand->size_bytes();
       making->operands.emplace(value, std::move(operand));
       if (copies.Holds(member)) return true;
-      const double link =
-          members_[member]->LinkFrom(members_[copies.owner]->Facts().worker_id);
+      const double link = workers_->at(member).LinkFrom(
+          workers_->at(copies.owner).Facts().worker_id);
       if (link <= 0) {
         making->why = Fetched::kNotMeasured;
         return false;
@@ -192,14 +193,14 @@ bool SpanningDevice::WeighOperand(const Recipe& recipe, uint32_t touch,
   return touch == recipe.made;
 }
 
-void SpanningDevice::Unpin(Making* making) {
+void Rematerializer::Unpin(Making* making) {
   for (const auto& [value, storage] : making->operands) {
-    if (value->Unpin()) Bury(storage.get());
+    if (value->Unpin()) CopyTable::Destroy(storage.get(), workers_, plans_);
   }
   making->operands.clear();
 }
 
-absl::Status SpanningDevice::Make(uint32_t lane, const Recipe& recipe,
+absl::Status Rematerializer::Make(uint32_t lane, const Recipe& recipe,
                                   RemoteStorage* target, const Making& making) {
   if (recipe.calls == 0) return absl::OkStatus();  // zeros, when it is born
   const int member = making.member;
@@ -214,32 +215,25 @@ absl::Status SpanningDevice::Make(uint32_t lane, const Recipe& recipe,
     RemoteStorage* storage = target;
     if (i != recipe.made && operand != making.operands.end()) {
       RemoteStorage* const held = operand->second.get();
-      const StorageCopies& copies = CopiesOf(held);
-      if (copies.IsUnsure(member)) status = MakeSure(lane, held, member);
-      if (status.ok() && !copies.Holds(member)) {
-        status = Bring(lane, held, member);
-      }
-      storage = CopyAt(held, member);
+      status = operands_->BringWhole(lane, held, member);
+      storage = table_->CopyAt(held, member);
     } else if (i != recipe.made) {
-      storage = made
-                    .emplace_back(new RemoteStorage(
-                        /*id=*/0, shared_from_this(), before->size_bytes))
-                    .get();
+      storage = made.emplace_back(table_->NewPart(before->size_bytes)).get();
       status = Make(lane, *before, storage, making);
     } else if (before != nullptr) {
       status = Make(lane, *before, storage, making);
     }
     call.touches()[i].storage = StoragePtr(storage);
   }
-  if (status.ok()) status = members_[member]->Record(lane, &call, kOrdered);
-  if (status.ok()) members_[member]->CountRecomputed();
+  if (status.ok()) status = workers_->at(member).Record(lane, &call);
+  if (status.ok()) workers_->at(member).CountRecomputed();
   for (const StoragePtr& operand : made) {
-    members_[member]->MarkDead(operand.get());
+    workers_->at(member).MarkDead(operand.get());
   }
   return status;
 }
 
-void SpanningDevice::Explain(const RemoteStorage& storage, const Making& making,
+void Rematerializer::Explain(const RemoteStorage& storage, const Making& making,
                              double fetching_seconds, bool make) {
   const uint32_t bit = 1u << making.member;
   if (((makes_ & bit) != 0) == make) return;
@@ -247,7 +241,7 @@ void SpanningDevice::Explain(const RemoteStorage& storage, const Making& making,
   log::Info(
       make ? "values are made again, not fetched"
            : "values are fetched, not made again",
-      {{"device", index_},
+      {{"device", workers_->index()},
        {"worker", making.facts.worker_id},
        {"bytes", storage.size_bytes()},
        {"fetching", absl::FormatDuration(absl::Seconds(fetching_seconds))},
@@ -255,7 +249,7 @@ void SpanningDevice::Explain(const RemoteStorage& storage, const Making& making,
        {"calls", making.calls}});
 }
 
-void SpanningDevice::AddStatistics(Statistics* sum) const {
+void Rematerializer::AddStatistics(Statistics* sum) const {
   const auto fetched = [&](Fetched why) {
     return fetched_[static_cast<size_t>(why)].load(std::memory_order_relaxed);
   };
