@@ -207,27 +207,6 @@ TEST(HashTest, BlocksHashAsTheWhole) {
   EXPECT_FALSE(HashContent(bytes.data(), bytes.size()) == before);
 }
 
-TEST(HashTest, ASampleIsOfThreePages) {
-  const std::string bytes(20'001, 'x');
-  const uint64_t sample = SampleContent(bytes);
-  const auto differs = [&](size_t at) {
-    std::string other = bytes;
-    other[at] = 'y';
-    return SampleContent(other) != sample;
-  };
-  for (const size_t at : {0, 4095, 10'000, 14'095, 15'905, 20'000}) {
-    EXPECT_TRUE(differs(at)) << at;
-  }
-  for (const size_t at : {4096, 9'999, 14'096, 15'904}) {
-    EXPECT_FALSE(differs(at)) << at;
-  }
-  // Of all that there is, of what is small; other clients compute the same.
-  EXPECT_EQ(SampleContent("abc"), 0x78af5f94892f3950u);
-  const std::string pages(3 * 4096, 'x');
-  EXPECT_EQ(SampleContent(pages), SampleContent(std::string(20'000, 'x')));
-  EXPECT_NE(SampleContent(""), 0u);
-}
-
 TEST(ConstantTimeTest, TokensEqual) {
   EXPECT_TRUE(TokensEqual("secret", "secret"));
   EXPECT_FALSE(TokensEqual("secret", "secret "));

@@ -85,20 +85,6 @@ ContentHash HashContent(const void* data, size_t size) {
       XXH3_128bits(hashes.data(), hashes.size() * sizeof(hashes[0])));
 }
 
-uint64_t SampleContent(absl::string_view bytes) {
-  constexpr size_t kPiece = 4096;
-  std::string pieces;
-  if (bytes.size() > 3 * kPiece) {
-    const size_t middle = bytes.size() / 2;
-    for (const size_t at : {size_t{0}, middle, bytes.size() - kPiece}) {
-      pieces.append(bytes.data() + at, kPiece);
-    }
-    bytes = pieces;
-  }
-  const uint64_t sample = XXH3_64bits(bytes.data(), bytes.size());
-  return sample != 0 ? sample : 1;
-}
-
 ContentHasher::ContentHasher()
     : block_(XXH3_createState()), blocks_(XXH3_createState()) {
   XXH3_128bits_reset(block_);

@@ -35,10 +35,6 @@ inline constexpr size_t kHashBlockBytes = 1 << 20;
 // as memory lets one core, or, from 4 MiB on, two.
 ContentHash HashContent(const void* data, size_t size);
 
-// A look at three pages of the bytes (execution.proto, Transfer.sample), never
-// 0: contents that differ there need not be hashed to see that they differ.
-uint64_t SampleContent(absl::string_view bytes);
-
 // The same of bytes that come piece by piece.
 class ContentHasher {
  public:

@@ -81,10 +81,10 @@ Cluster::~Cluster() = default;
 absl::StatusOr<StreamId> Cluster::Attach(const Tenant& tenant,
                                          const v1::OpenSession& open,
                                          std::shared_ptr<Waker> waker) {
-  DJINN_ASSIGN_OR_RETURN(const uint32_t version, sessions::CheckOpen(open));
+  DJINN_RETURN_IF_ERROR(sessions::CheckOpen(open));
   Wakes wakes;
   MutexLock lock(&state_->mu);
-  return sessions::Attach(*state_, tenant, open, version, waker, &wakes);
+  return sessions::Attach(*state_, tenant, open, waker, &wakes);
 }
 
 absl::Status Cluster::RequestLease(const StreamId& session,
@@ -171,10 +171,10 @@ absl::StatusOr<std::optional<v1::SessionResponse>> Cluster::NextResponse(
 
 absl::StatusOr<StreamId> Cluster::Join(const v1::WorkerState& report,
                                        std::shared_ptr<Waker> waker) {
-  DJINN_ASSIGN_OR_RETURN(const uint32_t version, workers::CheckJoin(report));
+  DJINN_RETURN_IF_ERROR(workers::CheckJoin(report));
   Wakes wakes;
   MutexLock lock(&state_->mu);
-  return workers::Join(*state_, report, version, waker, &wakes);
+  return workers::Join(*state_, report, waker, &wakes);
 }
 
 absl::Status Cluster::Report(const StreamId& worker,

@@ -96,7 +96,6 @@ TEST_F(ClusterAdminTest, OperatorsSeeWhatWorkersReport) {
   EXPECT_EQ(worker.content_cache().misses(), 9u);
   EXPECT_EQ(worker.executed().runs(), 10u);
   EXPECT_EQ(worker.lease_count(), 1u);
-  EXPECT_EQ(worker.protocol_version(), kMaxProtocolVersion);
 
   // A session and its tenant: all workers together.
   const v1::SessionInfo info = cluster_->GetSession(session.owner).value();

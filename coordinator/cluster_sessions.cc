@@ -78,10 +78,9 @@ SharedWork WorkDone(const ClusterState& state, const Session& session)
 
 }  // namespace
 
-absl::StatusOr<uint32_t> CheckOpen(const v1::OpenSession& open) {
-  DJINN_ASSIGN_OR_RETURN(
-      const uint32_t version,
-      NegotiateProtocol(OwnProtocolWindow(), open.protocol(), "client"));
+absl::Status CheckOpen(const v1::OpenSession& open) {
+  DJINN_RETURN_IF_ERROR(
+      CheckProtocolVersion(open.protocol_version(), "client"));
   const std::string& resume = open.resume_session_id();
   if (!resume.empty() && !IsSessionId(resume)) {
     return Violation("resume_session_id is not a session id");
@@ -92,8 +91,7 @@ absl::StatusOr<uint32_t> CheckOpen(const v1::OpenSession& open) {
                                   " are allowed"));
   }
   DJINN_RETURN_IF_ERROR(placement::CheckPolicy(open.placement_policy()));
-  DJINN_RETURN_IF_ERROR(CheckUrgency(open.urgency()));
-  return version;
+  return CheckUrgency(open.urgency());
 }
 
 absl::Status CheckUrgency(const v1::Urgency& urgency) {
@@ -105,7 +103,7 @@ absl::Status CheckUrgency(const v1::Urgency& urgency) {
 }
 
 absl::StatusOr<StreamId> Attach(ClusterState& state, const Tenant& owner,
-                                const v1::OpenSession& open, uint32_t version,
+                                const v1::OpenSession& open,
                                 const std::shared_ptr<Waker>& waker,
                                 Wakes* wakes) {
   const std::string& resume = open.resume_session_id();
@@ -180,7 +178,6 @@ absl::StatusOr<StreamId> Attach(ClusterState& state, const Tenant& owner,
   session->state = v1::SessionInfo::ATTACHED;
   session->stream = ++state.last_stream;
   session->waker = waker;
-  session->protocol_version = version;
   session->greeted = false;
   wakes->Add(session->waker);
   if (session->MayLog(state.clock->Monotonic())) {
@@ -318,8 +315,6 @@ absl::StatusOr<std::optional<v1::SessionResponse>> NextResponse(
     v1::SessionOpened* const opened = response.mutable_opened();
     opened->set_session_id(session->id);
     opened->set_tenant(session->tenant);
-    opened->set_protocol_version(session->protocol_version);
-    opened->set_takes_lease_returns(true);
     if (const auto tenant = state.tenants->Find(session->tenant)) {
       opened->set_max_priority_class(tenant->max_priority_class);
     }

@@ -22,7 +22,7 @@
 namespace djinn::coordinator::sessions {
 
 // Whether the message may be. The protocol's version that both sides speak.
-absl::StatusOr<uint32_t> CheckOpen(const v1::OpenSession& open);
+absl::Status CheckOpen(const v1::OpenSession& open);
 
 // InvalidArgument (PROTOCOL_VIOLATION) for a deadline that is not in the
 // future.
@@ -30,7 +30,7 @@ absl::Status CheckUrgency(const v1::Urgency& urgency);
 
 // As Cluster::Attach(), of a message that was checked.
 absl::StatusOr<StreamId> Attach(ClusterState& state, const Tenant& tenant,
-                                const v1::OpenSession& open, uint32_t version,
+                                const v1::OpenSession& open,
                                 const std::shared_ptr<Waker>& waker,
                                 Wakes* wakes)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);

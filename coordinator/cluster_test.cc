@@ -27,22 +27,19 @@ TEST_F(ClusterTest, GreetsWithTheTenantOfTheToken) {
   const v1::SessionOpened opened = Next(id)->opened();
   EXPECT_EQ(opened.session_id(), id.owner);
   EXPECT_EQ(opened.tenant(), "red");
-  EXPECT_EQ(opened.protocol_version(), kMaxProtocolVersion);
   EXPECT_EQ(Next(id), std::nullopt);
 }
 
-TEST_F(ClusterTest, RefusesAWrongWindow) {
+TEST_F(ClusterTest, RefusesAnotherProtocolVersion) {
   v1::OpenSession open = TestOpen();
-  open.mutable_protocol()->set_min(5);
-  open.mutable_protocol()->set_max(6);
+  open.set_protocol_version(kProtocolVersion + 1);
   EXPECT_EQ(
       ErrorReason(
           cluster_->Attach(*tenants_.Find("red"), open, nullptr).status()),
-      "PROTOCOL_WINDOW");
-  w0_.mutable_protocol()->set_min(kMaxProtocolVersion + 1);
-  w0_.mutable_protocol()->set_max(kMaxProtocolVersion + 1);
+      "PROTOCOL_VERSION");
+  w0_.set_protocol_version(kProtocolVersion + 1);
   EXPECT_EQ(ErrorReason(cluster_->Join(w0_, nullptr).status()),
-            "PROTOCOL_WINDOW");
+            "PROTOCOL_VERSION");
   EXPECT_THAT(cluster_->Workers().items, IsEmpty());
 }
 
@@ -545,7 +542,7 @@ TEST_F(ClusterTest, ReportsOfOthersAndOfTheFutureAreViolations) {
 TEST_F(ClusterTest, HeartbeatsWhenNothingChanges) {
   const auto waker = std::make_shared<CountingWaker>();
   const StreamId worker = cluster_->Join(w0_, waker).value();
-  EXPECT_EQ(Desired(worker)->protocol_version(), kMaxProtocolVersion);
+  EXPECT_EQ(Desired(worker)->revision(), 1u);
   EXPECT_EQ(Desired(worker), std::nullopt);
   const int wakes = waker->count;
   clock_.Advance(config_.heartbeat_interval);
@@ -553,7 +550,6 @@ TEST_F(ClusterTest, HeartbeatsWhenNothingChanges) {
   EXPECT_EQ(waker->count, wakes + 1);
   const v1::DesiredState beat = *Desired(worker);
   EXPECT_EQ(beat.revision(), 2u);
-  EXPECT_EQ(beat.protocol_version(), 0u);
 }
 
 TEST_F(ClusterTest, RequestsWithoutReadingAnswersEnd) {

@@ -101,7 +101,6 @@ void Describe(ClusterState& state, const Worker& worker, v1::WorkerInfo* info) {
       ToProtoDuration(state.clock->Monotonic() - worker.last_report);
   info->set_lease_count(
       static_cast<uint32_t>(state.leases.OfWorker(worker.id).size()));
-  info->set_protocol_version(worker.protocol_version);
   if (worker.speed.flops_per_second() > 0) {
     *info->mutable_speed() = worker.speed;
   }

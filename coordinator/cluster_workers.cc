@@ -105,12 +105,12 @@ void ListPeers(ClusterState& state, const Worker& worker,
 
 }  // namespace
 
-absl::StatusOr<uint32_t> CheckJoin(const v1::WorkerState& report) {
-  return NegotiateProtocol(OwnProtocolWindow(), report.protocol(), "worker");
+absl::Status CheckJoin(const v1::WorkerState& report) {
+  return CheckProtocolVersion(report.protocol_version(), "worker");
 }
 
 absl::StatusOr<StreamId> Join(ClusterState& state,
-                              const v1::WorkerState& report, uint32_t version,
+                              const v1::WorkerState& report,
                               const std::shared_ptr<Waker>& waker,
                               Wakes* wakes) {
   if (state.stopping) {
@@ -124,7 +124,6 @@ absl::StatusOr<StreamId> Join(ClusterState& state,
   wakes->Add(std::move(joined.replaced));
   wakes->Add(waker);
   Worker* const worker = joined.worker;
-  worker->protocol_version = version;
   log::Info(joined.restarted ? "worker restarted" : "worker joined",
             {{"worker", worker->id},
              {"address", worker->address},
@@ -219,9 +218,6 @@ absl::StatusOr<std::optional<v1::DesiredState>> NextDesiredState(
   worker->last_sent = now;
   v1::DesiredState desired;
   desired.set_revision(++worker->revision);
-  if (worker->revision == 1) {
-    desired.set_protocol_version(worker->protocol_version);
-  }
   state.keys.List(&desired);
   const absl::Time wall = state.clock->Now();
   for (Lease* lease : state.leases.OfWorker(worker->id)) {

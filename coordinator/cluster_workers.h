@@ -18,11 +18,11 @@
 namespace djinn::coordinator::workers {
 
 // The protocol's version that both sides speak.
-absl::StatusOr<uint32_t> CheckJoin(const v1::WorkerState& report);
+absl::Status CheckJoin(const v1::WorkerState& report);
 
 // As Cluster::Join(), of a report that was checked.
 absl::StatusOr<StreamId> Join(ClusterState& state,
-                              const v1::WorkerState& report, uint32_t version,
+                              const v1::WorkerState& report,
                               const std::shared_ptr<Waker>& waker, Wakes* wakes)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 

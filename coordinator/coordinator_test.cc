@@ -186,10 +186,9 @@ TEST_F(CoordinatorTest, WrongWindowAndWrongOrder) {
   auto window = Attach("red-token");
   v1::SessionRequest request;
   *request.mutable_open() = TestOpen();
-  request.mutable_open()->mutable_protocol()->set_min(9);
-  request.mutable_open()->mutable_protocol()->set_max(9);
+  request.mutable_open()->set_protocol_version(9);
   window->Send(request);
-  EXPECT_EQ(ErrorReason(window->Finish()), "PROTOCOL_WINDOW");
+  EXPECT_EQ(ErrorReason(window->Finish()), "PROTOCOL_VERSION");
 
   auto order = Attach("red-token");
   order->Send(AskLease(0));

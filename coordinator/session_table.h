@@ -126,7 +126,6 @@ struct Session {
   // The open stream's number; 0 when there is none.
   uint64_t stream = 0;
   std::shared_ptr<Waker> waker;
-  uint32_t protocol_version = 0;
   // SessionOpened went out on this stream.
   bool greeted = false;
   // What follows it. At most a few per virtual device: a device has one request

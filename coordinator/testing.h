@@ -44,7 +44,7 @@ inline v1::WorkerState TestWorker(const std::string& id,
   state.set_worker_id(id);
   state.set_incarnation(incarnation);
   state.set_address("unix:/run/" + id + ".sock");
-  *state.mutable_protocol() = OwnProtocolWindow();
+  state.set_protocol_version(kProtocolVersion);
   state.set_device("fake");
   state.set_memory_bytes(uint64_t{8} << 30);
   state.set_free_bytes(uint64_t{8} << 30);
@@ -62,7 +62,7 @@ inline void AddContent(const std::string& tenant, uint64_t hash, uint64_t size,
 
 inline v1::OpenSession TestOpen(const std::string& resume = "") {
   v1::OpenSession open;
-  *open.mutable_protocol() = OwnProtocolWindow();
+  open.set_protocol_version(kProtocolVersion);
   open.set_program("test");
   open.set_resume_session_id(resume);
   return open;

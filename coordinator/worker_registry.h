@@ -132,7 +132,6 @@ struct Worker {
   // The open stream's number; 0 when there is none.
   uint64_t stream = 0;
   std::shared_ptr<Waker> waker;
-  uint32_t protocol_version = 0;
   // Of the last DesiredState sent on the stream.
   uint64_t revision = 0;
   absl::Duration last_sent;

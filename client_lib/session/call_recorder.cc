@@ -130,8 +130,8 @@ absl::Status CallRecorder::Resize(uint32_t lane, RemoteStorage* storage,
 absl::Status CallRecorder::Install(uint32_t lane, RemoteStorage* storage,
                                    InstallWork install, bool* quiet) {
   const bool copied = install.wait == nullptr;
-  const bool eager = install.unasked.has_value();
-  const size_t footprint = install.copied_bytes();
+  const bool eager = install.eager;
+  const size_t footprint = install.copy.size();
   SealedSegments sealed;
   MutexLock lock(&mu_);
   DJINN_RETURN_IF_ERROR(Enter());

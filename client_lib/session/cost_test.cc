@@ -102,17 +102,6 @@ TEST_F(CostTest, AnAnswerThatWasCutOffComesWithTheNextStream) {
   EXPECT_EQ(cluster_.worker().resumes(), 1);
 }
 
-TEST_F(CostTest, AWorkerThatDoesNotSayIsNamed) {
-  cluster_.worker().TakeNoMeters();
-  Open();
-  Request();
-  const absl::Status refused = session_->AskCost(kLane).status();
-  EXPECT_EQ(refused.code(), absl::StatusCode::kUnimplemented);
-  EXPECT_EQ(ErrorReason(refused), "METER_UNSUPPORTED");
-  // And is none the worse for it.
-  Request();
-}
-
 TEST_F(CostTest, ALostWorkerIsTheAnswer) {
   Open();
   Request();

@@ -89,8 +89,6 @@ std::string Describe(const v1::ControlRequest& message) {
     case v1::ControlRequest::kProof:
       return absl::StrCat("proof of having the bytes of upload ",
                           message.proof().transfer_id());
-    case v1::ControlRequest::kHash:
-      return absl::StrCat("hash of upload ", message.hash().transfer_id());
     case v1::ControlRequest::MESSAGE_NOT_SET:
       break;
   }
@@ -123,9 +121,6 @@ std::string Describe(const v1::TransferDecision& decision) {
     return absl::StrCat(upload,
                         " not needed if this process proves that it "
                         "has the bytes");
-  }
-  if (decision.hash()) {
-    return absl::StrCat(upload, " may not be needed, as its hash will show");
   }
   return absl::StrCat(upload, decision.already_held()
                                   ? " not needed: the worker has the bytes"

@@ -100,10 +100,10 @@ TEST_F(MigrationTest, WhatWasAskedBeforeIsAnsweredHere) {
   ExpectGood();
 }
 
-TEST_F(MigrationTest, UploadsAskWhoeverTakesThem) {
+TEST_F(MigrationTest, NoUploadIsEagerWhileTheDeviceMigrates) {
   constexpr size_t kSize = 100'000;
-  here().TakeContents(1 << 20);
-  there().TakeContents(1 << 20);
+  here().GiveRoom(1 << 20);
+  there().GiveRoom(1 << 20);
   Begin();
   const auto upload = [&](char fill) {
     const std::string bytes(kSize, fill);
@@ -122,7 +122,7 @@ TEST_F(MigrationTest, UploadsAskWhoeverTakesThem) {
   here().Pause();
   const StoragePtr before = upload('b');
   cluster_.coordinator().AskToMigrate("lease-0", 1, 10);
-  // It is not known yet what the other one takes.
+  // The room on the other worker is not known yet.
   StoragePtr meanwhile;
   std::thread program([&] { meanwhile = upload('m'); });
   here().Resume();

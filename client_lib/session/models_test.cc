@@ -104,16 +104,6 @@ TEST_F(ModelsTest, AForgottenOneIsGoneWithTheNextCalls) {
   EXPECT_EQ(models.count(2), 1u);
 }
 
-TEST_F(ModelsTest, AWorkerThatCountsNoneIsNotTold) {
-  cluster_.worker().TakeNoModels();
-  Open();
-  const StoragePtr a = Uploaded();
-  EXPECT_TRUE(Register(1, {a}).ok());
-  device_->ForgetModel(1);
-  GoOn();
-  EXPECT_EQ(MessagesOf(v1::Ordered::kRegisterModel), 0);
-}
-
 // The program drops it between the question and its turn.
 TEST_F(ModelsTest, AStorageThatIsGoneMeanwhileIsLeftOut) {
   Open();
@@ -170,23 +160,6 @@ TEST_F(ModelsTest, AnotherWorkerKnowsThemAndForgetsThem) {
   device_->ForgetModel(1);
   GoOn();
   EXPECT_TRUE(Models(1).empty());
-}
-
-TEST_F(ModelsTest, OneThatCountsNoneIsNotToldWhatIsForgotten) {
-  cluster_.worker(1).TakeNoModels();
-  Open();
-  const StoragePtr a = Uploaded();
-  EXPECT_TRUE(Register(1, {a}).ok());
-  cluster_.worker().Pause();
-  cluster_.coordinator().AskToMigrate("lease-0", 1, 10);
-  device_->ForgetModel(1);
-  cluster_.worker().Resume();
-  EXPECT_FALSE(cluster_.coordinator().WaitOutcome().has_failure());
-  device_->ForgetModel(1);
-  GoOn();
-  for (const v1::Ordered& message : cluster_.worker(1).received()) {
-    EXPECT_FALSE(message.has_register_model());
-  }
 }
 
 // Who asked has given up, and nothing is to be left of it when it is told at

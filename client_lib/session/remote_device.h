@@ -37,6 +37,7 @@
 #include "client_lib/session/call_recorder.h"
 #include "client_lib/session/dead_list.h"
 #include "client_lib/session/device_profile.h"
+#include "client_lib/session/eager_uploads.h"
 #include "client_lib/session/message_log.h"
 #include "client_lib/session/migration.h"
 #include "client_lib/session/peer_links.h"
@@ -44,7 +45,6 @@
 #include "client_lib/session/reply_log.h"
 #include "client_lib/session/session_context.h"
 #include "client_lib/session/session_entry.h"
-#include "client_lib/session/unasked_uploads.h"
 #include "client_lib/session/upload_progress.h"
 #include "client_lib/session/upload_table.h"
 #include "client_lib/session/virtual_device.h"
@@ -52,7 +52,6 @@
 #include "client_lib/session/work.h"
 #include "client_lib/session/work_encoder.h"
 #include "client_lib/session/work_queue.h"
-#include "client_lib/session/worker_features.h"
 #include "common/error.h"
 #include "common/mutex.h"
 #include "djinn/statistics.h"
@@ -179,7 +178,7 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   absl::Status failure() const;
 
   // Ends what a profile began here, if it did: the worker's part is with the
-  // recorder then. Unimplemented (PROFILE_UNSUPPORTED).
+  // recorder then.
   absl::Status FinishProfile();
   // As Session::AskCost(), and what comes of it.
   absl::StatusOr<std::shared_ptr<MeterWait>> AskMeter(uint32_t lane);
@@ -270,21 +269,15 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   // Transfers.
   absl::Status QueueInstall(uint32_t lane, RemoteStorage* storage,
                             InstallWork install);
-  // As UnaskedUploads::Take().
-  bool GoesUnasked(uint64_t size, uint64_t sample);
-  // Whether an upload is announced with its hash; otherwise it is hashed while
-  // it is sent, or when the worker asks.
-  bool HashesFirst(uint64_t size) const;
+  // Whether the upload is eager; then it counts as under way. Notes in
+  // `install` whether the content was uploaded before.
+  bool GoesEagerly(uint64_t size, InstallWork* install);
   absl::Status UploadLarge(uint32_t lane, RemoteStorage* storage,
                            InstallWork install);
   // Waits for the decision and sends what the worker asks for.
   absl::Status FinishUpload(UploadWait* wait, SharedBytes source);
-  // Says the hash, if the worker asks for it, and waits for what it says then.
-  absl::Status SayHash(UploadWait* wait, absl::string_view bytes);
-  void QueueHash(UploadWait* wait, const ContentHash& hash);
-  // Proves to have the bytes, if the worker asks for that, and waits for what
-  // it says then.
-  absl::Status Prove(UploadWait* wait, absl::string_view bytes);
+  // Proves to the worker that this process has the bytes.
+  void Prove(UploadWait* wait, absl::string_view bytes);
   absl::Status SendTransfer(UploadWait* wait, SharedBytes source,
                             UploadProgress* progress);
   void OnBulk(uint64_t transfer_id, uint64_t offset,
@@ -297,7 +290,6 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
     kSupply,  // a structure the worker asked for
     kCancel,
     kProof,
-    kHash,     // of an upload
     kMessage,  // the next of the log
     kAcknowledge,
     kWork,
@@ -331,7 +323,6 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   void SendAcknowledgement();
   void SendSupply();
   void SendProof();
-  void SendHash();
   void SendCancel();
   using Message = std::shared_ptr<const v1::ControlRequest>;
   void Send(Message message);
@@ -468,7 +459,6 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   DevicePlacement placement_ ABSL_GUARDED_BY(mu_);
   v1::SessionLimits limits_ ABSL_GUARDED_BY(mu_);
   WorkerFacts facts_ ABSL_GUARDED_BY(mu_);
-  WorkerFeatures features_ ABSL_GUARDED_BY(mu_);
   PeerLinks links_ ABSL_GUARDED_BY(mu_);
   // The worker has answered once.
   bool welcomed_ ABSL_GUARDED_BY(mu_) = false;
@@ -489,7 +479,7 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   absl::flat_hash_set<Waiter*> waiters_ ABSL_GUARDED_BY(mu_);
   AnswerTable answers_ ABSL_GUARDED_BY(mu_);
   UploadTable uploads_ ABSL_GUARDED_BY(mu_);
-  UnaskedUploads unasked_ ABSL_GUARDED_BY(mu_);
+  EagerUploads eager_ ABSL_GUARDED_BY(mu_);
   // Threads that receive by themselves while they wait, or are about to, and
   // those that cannot.
   int attending_ ABSL_GUARDED_BY(mu_) = 0;

@@ -10,7 +10,6 @@
 #include "common/error.h"
 #include "common/log/log.h"
 #include "common/net/protocol_version.h"
-#include "common/srg/validate.h"
 #include "common/status_macros.h"
 
 namespace djinn {
@@ -61,14 +60,6 @@ absl::Status RemoteDevice::CheckHello(const v1::WorkerHello& hello,
                      absl::StrCat("the lease is for worker ", lease.worker_id(),
                                   "; worker ", hello.worker_id(),
                                   " answered at ", lease.worker_address()));
-  }
-  if (hello.protocol_version() < kMinProtocolVersion ||
-      hello.protocol_version() > kMaxProtocolVersion) {
-    return MakeError(
-        absl::StatusCode::kFailedPrecondition, "PROTOCOL_WINDOW",
-        absl::StrCat("the worker chose protocol version ",
-                     hello.protocol_version(), "; this side speaks [",
-                     kMinProtocolVersion, ", ", kMaxProtocolVersion, "]"));
   }
   const v1::SessionLimits& limits = hello.limits();
   if (limits.max_outstanding() == 0 || limits.max_outstanding_bytes() == 0 ||
@@ -129,13 +120,13 @@ absl::Status RemoteDevice::RequestLease() {
   request.set_needed_bytes(role_.needed_bytes);
   queue_.Visit([&](Work& work) {
     const auto* install = std::get_if<InstallWork>(&work.action);
-    if (install == nullptr || !install->hash.has_value() ||
+    if (install == nullptr || install->wait == nullptr ||
         request.contents_size() == kMaxHints) {
       return;
     }
     v1::ContentHint* const hint = request.add_contents();
-    hint->set_hash_high(install->hash->high);
-    hint->set_hash_low(install->hash->low);
+    hint->set_hash_high(install->hash.high);
+    hint->set_hash_low(install->hash.low);
     hint->set_size_bytes(install->source.bytes.size());
   });
   absl::StatusOr<v1::LeaseGranted> granted =
@@ -208,12 +199,11 @@ void RemoteDevice::Reach(absl::Duration timeout) {
 
 v1::ClientHello RemoteDevice::HelloFor(const v1::Lease& lease) const {
   v1::ClientHello hello;
-  *hello.mutable_protocol() = OwnProtocolWindow();
+  hello.set_protocol_version(kProtocolVersion);
   hello.set_session_id(context_->session_id);
   hello.set_session_epoch(lease.session_epoch());
   hello.set_lease_token(lease.token());
   hello.set_worker_incarnation(lease.worker_incarnation());
-  hello.add_features(v1::CLIENT_FEATURE_HELD);
   return hello;
 }
 
@@ -308,12 +298,11 @@ absl::Status RemoteDevice::ApplyHello(const v1::ControlResponse& response) {
     log_.GrowWindow(response.window());
   } else {
     log_.SetWindow(response.window());
-    unasked_.Begin(hello);
+    eager_.Begin(hello);
     inline_bytes_.store(limits_.inline_bytes(), std::memory_order_relaxed);
   }
   queue_.SetRoom(log_);
-  features_ = WorkerFeatures::Of(hello);
-  unasked_.Hear(response);
+  eager_.Hear(response);
   welcomed_ = connected_ = true;
   ++connection_;
   connection_changed_.SignalAll();
@@ -324,15 +313,11 @@ absl::Status RemoteDevice::ApplyHello(const v1::ControlResponse& response) {
 
 void RemoteDevice::BeginEncoding(uint64_t next_sequence) {
   v1::SessionLimits limits;
-  size_t max_runs = 1;
-  bool late_hashes = false;
   {
     MutexLock lock(&mu_);
     limits = limits_;
-    if (features_.places) max_runs = srg::kMaxRememberedRuns;
-    late_hashes = features_.late_hashes;
   }
-  encoder_.BeginAt(limits, max_runs, late_hashes, next_sequence);
+  encoder_.BeginAt(limits, next_sequence);
 }
 
 absl::Status RemoteDevice::ResumeFrom(const v1::WorkerHello& hello) {

@@ -2,9 +2,7 @@
 #include <memory>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "client_lib/session/remote_device.h"
-#include "common/error.h"
 #include "common/status_macros.h"
 
 namespace djinn {
@@ -19,17 +17,6 @@ absl::StatusOr<std::shared_ptr<MeterWait>> RemoteDevice::AskMeter(
     if (!welcomed_ && !queue_.needs_lease() && !records) {
       wait->done = true;  // there was nothing to cost anything
       return wait;
-    }
-    DJINN_RETURN_IF_ERROR(AwaitWelcome());
-    DJINN_RETURN_IF_ERROR(AwaitMigration());
-    if (!features_.meters) {
-      return MakeError(
-          absl::StatusCode::kUnimplemented, "METER_UNSUPPORTED",
-          absl::StrCat("worker ", lease_.worker_id(), " at ",
-                       lease_.worker_address(),
-                       " does not say what it measures: it is of an older "
-                       "build"),
-          {{"worker", lease_.worker_id()}});
     }
   }
   DJINN_RETURN_IF_ERROR(QueueHere(

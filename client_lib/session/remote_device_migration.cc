@@ -45,8 +45,6 @@ bool RemoteDevice::OnMigrationRequested(const v1::MigrationRequest& request) {
       declined = Declined("ALREADY_MIGRATING", "it is on its way elsewhere");
     } else if (!usable()) {
       declined = Unusable();
-    } else if (!features_.migrations) {
-      declined = Declined("UNSUPPORTED", "its worker lets no session go");
     } else if (stays_) {
       declined = Declined("SPANS_WORKERS", "its virtual device spans workers");
     } else if (profile_ != nullptr) {
@@ -169,12 +167,10 @@ absl::Status RemoteDevice::EnterOther(std::unique_ptr<SessionEntry>* entry) {
   v1::Lease lease;
   v1::Pull state;
   v1::SessionLimits limits;
-  bool unasked = false;
   {
     MutexLock lock(&mu_);
     lease = migration_->request.to().lease();
     limits = limits_;
-    unasked = unasked_.under_way_bytes() > 0;
     state.set_worker_id(lease_.worker_id());
     state.set_worker_incarnation(lease_.worker_incarnation());
     state.set_ticket(migration_->ticket);
@@ -218,8 +214,7 @@ absl::Status RemoteDevice::EnterOther(std::unique_ptr<SessionEntry>* entry) {
     // What was recorded already must fit there, too.
     if (hello->limits().inline_bytes() < limits.inline_bytes() ||
         hello->limits().max_outstanding_bytes() <
-            limits.max_outstanding_bytes() ||
-        (unasked && !WorkerFeatures::Of(*hello).contents)) {
+            limits.max_outstanding_bytes()) {
       return Declined("LIMITS_TOO_LOW",
                       "the other worker takes smaller messages");
     }
@@ -253,13 +248,12 @@ absl::Status RemoteDevice::GoOver(const SessionEntry::Entered& entered) {
     lease_ = to.lease();
     placement_.worker_id = lease_.worker_id();
     placement_.reason = to.placement_reason();
-    features_ = WorkerFeatures::Of(entered.hello);
     limits_ = entered.hello.limits();
     inline_bytes_.store(limits_.inline_bytes(), std::memory_order_relaxed);
     // The order begins anew there, with what entered.
     log_ = MessageLog();
     log_.SetWindow(entered.window);
-    unasked_.Begin(entered.hello);
+    eager_.Begin(entered.hello);
     log_.Append(entered.enter, entered.enter->ordered().ByteSizeLong(),
                 /*ends_work=*/false);
     log_.MarkSent();
@@ -270,7 +264,6 @@ absl::Status RemoteDevice::GoOver(const SessionEntry::Entered& entered) {
     replies_.Take(1, 0);
     answers_.BeginAnew(migration_->left.use());
     needed_.clear();
-    uploads_.ForgetQueued();
   }
   BeginEncoding(/*next_sequence=*/2);
   // What the program does where it is now.

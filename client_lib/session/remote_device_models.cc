@@ -43,7 +43,6 @@ absl::Status RemoteDevice::RegisterModel(uint32_t lane, uint64_t model_id,
     MutexLock lock(&mu_);
     if (!usable()) return Unusable();
     DJINN_RETURN_IF_ERROR(AwaitWelcome());
-    if (!features_.models) return absl::OkStatus();
     if (bytes > limits_.max_outstanding_bytes()) {
       return LimitExceeded("MESSAGE_TOO_LARGE", "the storages of a model",
                            limits_.max_outstanding_bytes(), 0, bytes);
@@ -71,7 +70,7 @@ void RemoteDevice::ForgetModel(uint64_t model_id) {
   {
     MutexLock lock(&mu_);
     // A session that ends has none.
-    if (!usable() || !features_.models) return;
+    if (!usable()) return;
     // Who asked may have given up; what is behind other work still would be
     // told after this.
     queue_.Visit([&](Work& work) {
@@ -95,8 +94,6 @@ void RemoteDevice::EncodeForgottenModels(EncodedMessages* messages) {
     MutexLock lock(&mu_);
     forgets_models_.store(false, std::memory_order_relaxed);
     ids.swap(forgotten_models_);
-    // It may have gone to another worker since then.
-    if (!features_.models) return;
   }
   for (const uint64_t id : ids) {
     auto request = std::make_shared<v1::ControlRequest>();

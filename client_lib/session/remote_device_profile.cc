@@ -4,11 +4,9 @@
 
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "client_lib/session/fork_guard.h"
 #include "client_lib/session/profile_recorder.h"
 #include "client_lib/session/remote_device.h"
-#include "common/error.h"
 #include "common/status_macros.h"
 
 namespace djinn {
@@ -88,8 +86,7 @@ void RemoteDevice::FinishRequest(ReadWait* wait) {
 void RemoteDevice::ProfileSender(EncodedMessages* messages) {
   {
     MutexLock lock(&mu_);
-    // Noted where the worker cannot take part, too: FinishProfile() says so.
-    if (Profiled() == nullptr || !features_.profiles) return;
+    if (Profiled() == nullptr) return;
     if (encoder_.profile() != nullptr) return;
     encoder_.set_profile(profile_);
   }
@@ -112,15 +109,6 @@ absl::Status RemoteDevice::FinishProfile() {
     MutexLock lock(&mu_);
     if (profile_ == nullptr) return absl::OkStatus();
     absl::Status status = AwaitWelcome();
-    if (status.ok() && !features_.profiles) {
-      status = MakeError(
-          absl::StatusCode::kUnimplemented, "PROFILE_UNSUPPORTED",
-          absl::StrCat("worker ", lease_.worker_id(), " at ",
-                       lease_.worker_address(),
-                       " cannot be profiled: it is of a build that does not "
-                       "measure"),
-          {{"worker", lease_.worker_id()}});
-    }
     if (status.ok() && !usable()) status = Unusable();
     if (!status.ok()) {
       profile_.reset();

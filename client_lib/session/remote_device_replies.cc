@@ -93,7 +93,7 @@ absl::Status RemoteDevice::Take(v1::ControlResponse* response) {
     queue_.SetRoom(log_);
     if (window_waiters_ > 0) window_changed_.SignalAll();
   }
-  if (!response->has_hello()) unasked_.Hear(*response);
+  if (!response->has_hello()) eager_.Hear(*response);
   if (ABSL_PREDICT_FALSE(response->has_link())) {
     const v1::PeerLink& link = response->link();
     links_.Note(link.worker_id(), static_cast<double>(link.bytes_per_second()),
@@ -123,7 +123,7 @@ absl::Status RemoteDevice::Complete(uint64_t sequence) {
     if (message.install().has_transfer()) {
       uploads_.Complete(message.install().transfer().transfer_id());
     } else if (message.install().has_content()) {
-      unasked_.Complete(message.install().content().size());
+      eager_.Complete(message.install().content().size());
     }
   }
   if (log_.completed() == before) return absl::OkStatus();

@@ -85,9 +85,6 @@ bool RemoteDevice::Advance(bool own_thread) {
       case Next::kProof:
         SendProof();
         break;
-      case Next::kHash:
-        SendHash();
-        break;
       case Next::kMessage:
         SendMessages();
         break;
@@ -132,7 +129,6 @@ RemoteDevice::Step RemoteDevice::TakeStep() {
   if (!needed_.empty()) return {Next::kSupply, {}};
   if (cancelling_) return {cancel_sent_ ? Next::kNothing : Next::kCancel, {}};
   if (uploads_.has_proofs()) return {Next::kProof, {}};
-  if (uploads_.has_hashes()) return {Next::kHash, {}};
   const MessageLog::Entry* const next = log_.Next();
   const bool ready = next != nullptr && log_.HasRoom(*next);
   const bool gathers = ready && Gathers();
@@ -274,15 +270,6 @@ void RemoteDevice::SendProof() {
   Send(std::move(message));
 }
 
-void RemoteDevice::SendHash() {
-  auto message = std::make_shared<v1::ControlRequest>();
-  {
-    MutexLock lock(&mu_);
-    if (!uploads_.TakeHash(message->mutable_hash())) return;
-  }
-  Send(std::move(message));
-}
-
 void RemoteDevice::SendCancel() {
   auto message = std::make_shared<v1::ControlRequest>();
   message->mutable_cancel();
@@ -411,16 +398,14 @@ void RemoteDevice::Register(EncodedMessage* message) {
   const v1::Ordered& ordered = message->request->ordered();
   Registration& registration = message->registration;
   if (auto* inlined = std::get_if<InlinedUpload>(&registration)) {
-    unasked_.Complete(inlined->size_bytes);
+    eager_.Complete(inlined->size_bytes);
   } else if (auto* upload =
                  std::get_if<std::shared_ptr<UploadWait>>(&registration)) {
     if (ordered.install().has_transfer()) {
-      const v1::Transfer& transfer = ordered.install().transfer();
-      (*upload)->transfer_id = transfer.transfer_id();
-      (*upload)->hash_follows = transfer.hash_follows();
+      (*upload)->transfer_id = ordered.install().transfer().transfer_id();
       uploads_.Add(std::move(*upload));
     } else {
-      (*upload)->state = UploadWait::State::kInlined;
+      (*upload)->state = UploadWait::State::kOver;
       (*upload)->changed.SignalAll();
     }
   }

@@ -13,10 +13,8 @@
 namespace djinn {
 namespace {
 
-// Smaller ones are hashed sooner than it takes to say the hash by itself.
-constexpr uint64_t kLeastHashedLater = uint64_t{2} << 20;
-
-// Of a worker's memory, what has to be left for uploads to go unasked.
+// Uploads are eager only while one part in so many of the worker's memory for
+// this session is left.
 constexpr uint64_t kSpareShare = 8;
 
 // Counts the chunks of an upload that somebody may still read.
@@ -86,27 +84,23 @@ absl::Status RemoteDevice::Upload(uint32_t lane, RemoteStorage* storage,
         absl::StrCat("an upload of ", size, " bytes to a storage of ",
                      storage->size_bytes()));
   }
-  if (size <= inline_bytes_.load(std::memory_order_relaxed)) {
-    auto copy = std::make_shared<std::string>(source.bytes);
-    InstallWork small;
-    small.source = {*copy, copy};
-    return QueueInstall(lane, storage, std::move(small));
-  }
   InstallWork install;
-  install.sample = SampleContent(source.bytes);
-  if (GoesUnasked(size, install.sample)) {
-    install.unasked.emplace(source.bytes);
+  if (size <= inline_bytes_.load(std::memory_order_relaxed)) {
+    install.copy.assign(source.bytes.data(), size);
+    return QueueInstall(lane, storage, std::move(install));
+  }
+  install.hash = HashContent(source.bytes.data(), size);
+  if (GoesEagerly(size, &install)) {
+    install.copy.assign(source.bytes.data(), size);
+    install.eager = true;
     absl::Status status = QueueInstall(lane, storage, std::move(install));
     if (!status.ok()) {
       MutexLock lock(&mu_);
-      unasked_.Complete(size);
+      eager_.Complete(size);
     }
     return status;
   }
   install.source = std::move(source);
-  if (HashesFirst(size)) {
-    install.hash = HashContent(install.source.bytes.data(), size);
-  }
   absl::Status status = UploadLarge(lane, storage, install);
   if (!absl::IsResourceExhausted(status)) return status;
   // Calls not sent yet may give memory back, and so may storages that died
@@ -115,27 +109,24 @@ absl::Status RemoteDevice::Upload(uint32_t lane, RemoteStorage* storage,
   return UploadLarge(lane, storage, std::move(install));
 }
 
-bool RemoteDevice::GoesUnasked(uint64_t size, uint64_t sample) {
-  // A program that watches, or debugs, is told when it is there.
-  if (UploadProgress(size).watched() || debug::Has(debug::kEager)) {
-    return false;
-  }
-  // What was recorded, and will be made before it comes, counts already.
+bool RemoteDevice::GoesEagerly(uint64_t size, InstallWork* install) {
+  // Storages that were recorded, but do not exist on the worker yet, count.
   const uint64_t memory = memory_bytes();
   const int64_t used = role_.used_bytes->load(std::memory_order_relaxed);
   const bool fits =
       used < 0 || static_cast<uint64_t>(used) <= memory - memory / kSpareShare;
+  // A device that spans workers tries them until one has room, and a program
+  // that watches uploads or debugs wants each outcome at its call.
+  const bool watched =
+      UploadProgress(size).watched() || debug::Has(debug::kEager);
   MutexLock lock(&mu_);
-  // A multi-worker device looks for room until a worker takes it. What the next
-  // worker takes after a migration is not known.
-  return !near_ && !stays_ && migration_ == nullptr &&
-         unasked_.Take(size, sample, fits);
-}
-
-bool RemoteDevice::HashesFirst(uint64_t size) const {
-  MutexLock lock(&mu_);
-  return size < kLeastHashedLater || !features_.late_hashes ||
-         uploads_.last_hash_was_of_use();
+  const bool outcome_wanted = stays_ || watched;
+  install->uploaded_before = eager_.Remember(install->hash);
+  // To a near worker the question takes less time than a message's copies. The
+  // room on the worker that a migrating device goes to is not known.
+  return fits && !outcome_wanted && !near_ && migration_ == nullptr &&
+         !install->uploaded_before && !uploads_.finds_new_contents() &&
+         eager_.Take(size);
 }
 
 absl::Status RemoteDevice::QueueInstall(uint32_t lane, RemoteStorage* storage,
@@ -156,6 +147,7 @@ absl::Status RemoteDevice::UploadLarge(uint32_t lane, RemoteStorage* storage,
                                        InstallWork install) {
   const auto wait = std::make_shared<UploadWait>();
   SharedBytes source = install.source;
+  wait->uploaded_before = install.uploaded_before;
   install.wait = wait;
   DJINN_RETURN_IF_ERROR(QueueInstall(lane, storage, std::move(install)));
   const absl::Status status = FinishUpload(wait.get(), std::move(source));
@@ -165,82 +157,51 @@ absl::Status RemoteDevice::UploadLarge(uint32_t lane, RemoteStorage* storage,
 }
 
 absl::Status RemoteDevice::FinishUpload(UploadWait* wait, SharedBytes source) {
-  bool send = false;
-  {
+  using State = UploadWait::State;
+  State state = State::kAsked;
+  const auto await_decision = [&]() -> absl::Status {
     MutexLock lock(&mu_);
-    DJINN_RETURN_IF_ERROR(Await(
-        wait, [wait] { return wait->state != UploadWait::State::kPending; }));
-  }
-  DJINN_RETURN_IF_ERROR(SayHash(wait, source.bytes));
-  DJINN_RETURN_IF_ERROR(Prove(wait, source.bytes));
-  {
-    MutexLock lock(&mu_);
-    if (wait->state == UploadWait::State::kRefused) return wait->refusal;
-    if (wait->state == UploadWait::State::kInlined) return absl::OkStatus();
-    send = wait->state == UploadWait::State::kSend;
+    DJINN_RETURN_IF_ERROR(
+        Await(wait, [wait] { return wait->state != State::kAsked; }));
+    state = wait->state;
+    return wait->refusal;
+  };
+  DJINN_RETURN_IF_ERROR(await_decision());
+  if (state == State::kProve) {
+    Prove(wait, source.bytes);
+    DJINN_RETURN_IF_ERROR(await_decision());
   }
   UploadProgress progress(source.bytes.size());
-  if (send) {
+  if (state == State::kSend) {
     DJINN_RETURN_IF_ERROR(SendTransfer(wait, std::move(source), &progress));
   }
   progress.Finish();
   return absl::OkStatus();
 }
 
-absl::Status RemoteDevice::SayHash(UploadWait* wait, absl::string_view bytes) {
-  {
-    MutexLock lock(&mu_);
-    if (wait->state != UploadWait::State::kHash) return absl::OkStatus();
-  }
-  QueueHash(wait, HashContent(bytes.data(), bytes.size()));
-  MutexLock lock(&mu_);
-  return Await(wait,
-               [wait] { return wait->state != UploadWait::State::kPending; });
-}
-
-void RemoteDevice::QueueHash(UploadWait* wait, const ContentHash& hash) {
-  {
-    MutexLock lock(&mu_);
-    uploads_.QueueHash(wait, hash);
-  }
-  SendNow();
-}
-
-absl::Status RemoteDevice::Prove(UploadWait* wait, absl::string_view bytes) {
+void RemoteDevice::Prove(UploadWait* wait, absl::string_view bytes) {
   std::string key;
   {
     MutexLock lock(&mu_);
-    if (wait->state != UploadWait::State::kProve) return absl::OkStatus();
     key = wait->key;
   }
   std::string proof = ProveContent(key, bytes);
-  // What OpenSSL cannot prove is sent.
+  // A proof that OpenSSL could not make is wrong, and the bytes are sent.
   proof.resize(kContentMacBytes);
   {
     MutexLock lock(&mu_);
     uploads_.QueueProof(wait, std::move(proof));
   }
   SendNow();
-  MutexLock lock(&mu_);
-  return Await(wait,
-               [wait] { return wait->state != UploadWait::State::kProving; });
 }
 
 absl::Status RemoteDevice::SendTransfer(UploadWait* wait, SharedBytes source,
                                         UploadProgress* progress) {
   const SessionOptions& options = context_->options;
   const size_t size = source.bytes.size();
-  bool hash_follows;
-  {
-    MutexLock lock(&mu_);
-    hash_follows = wait->hash_follows && !wait->hash.has_value();
-  }
   const auto release = std::make_shared<Release>();
   uint64_t released = 0;
   uint64_t used = 0;  // the connection that all of it was handed to
-  // Of what was sent, where the hash is to follow.
-  ContentHasher hasher;
-  size_t hashed = 0;
   absl::Status status;
   for (;;) {
     ClientStream* stream = nullptr;
@@ -252,14 +213,15 @@ absl::Status RemoteDevice::SendTransfer(UploadWait* wait, SharedBytes source,
       status = Await(
           wait,
           [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-            return wait->completed || (connected_ && connection_ != used);
+            return wait->state == UploadWait::State::kOver ||
+                   (connected_ && connection_ != used);
           },
           [&] {
             const uint64_t before =
                 std::exchange(released, release->Released());
             return released != before;
           });
-      if (!status.ok() || wait->completed) break;
+      if (!status.ok() || wait->state == UploadWait::State::kOver) break;
       used = connection_;
       // Chunks have fixed places; a part of one is sent again.
       if (wait->resume_at < size) {
@@ -273,13 +235,6 @@ absl::Status RemoteDevice::SendTransfer(UploadWait* wait, SharedBytes source,
     for (; offset < size && sent; offset += kBulkChunkBytes) {
       const absl::string_view chunk =
           source.bytes.substr(offset, kBulkChunkBytes);
-      // What is sent a second time was hashed.
-      if (hash_follows && offset == hashed) {
-        hasher.Add(chunk);
-        hashed += chunk.size();
-        // It is there when the last chunk is.
-        if (hashed == size) QueueHash(wait, hasher.Hash());
-      }
       sent = stream
                  ->SendBulk(wait->transfer_id, offset,
                             {chunk, Hold(source.owner, release)})

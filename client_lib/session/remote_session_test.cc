@@ -89,9 +89,8 @@ TEST(RemoteSessionTest, ARepeatSaysTheFloatsThatChanged) {
 
 // Of a program of `parts` that share a structure, with a dozen weights each:
 // how many slots each run of the last round listed, by part.
-std::vector<int> ListedByParts(int parts, int rounds, bool places = true) {
+std::vector<int> ListedByParts(int parts, int rounds) {
   FakeCluster cluster;
-  if (!places) cluster.worker().TakeNoPlaces();
   const auto session = cluster.Open();
   const auto device = *session->Device(0);
   const StoragePtr value = device->NewStorage(8);
@@ -127,11 +126,6 @@ TEST(RemoteSessionTest, PartsThatShareAStructureRepeatTheirOwnRuns) {
   EXPECT_EQ(ListedByParts(1, 4), (std::vector<int>{0}));
   EXPECT_EQ(ListedByParts(3, 4), (std::vector<int>{0, 0, 0}));
   EXPECT_EQ(ListedByParts(8, 4), std::vector<int>(8, 0));
-}
-
-TEST(RemoteSessionTest, AWorkerWithoutPlacesIsToldOfTheLastRun) {
-  EXPECT_EQ(ListedByParts(1, 4, /*places=*/false), (std::vector<int>{0}));
-  EXPECT_EQ(ListedByParts(2, 4, /*places=*/false), (std::vector<int>{12, 12}));
 }
 
 TEST(RemoteSessionTest, OfMorePartsThanRunsAreRememberedSomeSayEverything) {

@@ -32,7 +32,7 @@ class RequestProfileTest : public testing::Test {
 
   // The worker says that a read was with it for ten milliseconds, six of which
   // it executed.
-  void Open(bool takes_profiles = true) {
+  void Open() {
     v1::ReplyTiming timing;
     timing.set_received(7'000'000'000);
     timing.set_sent(7'010'000'000);
@@ -50,7 +50,7 @@ class RequestProfileTest : public testing::Test {
     run->mutable_nodes()->add_began(0);
     run->mutable_nodes()->add_took(5'000'000);
     run->mutable_nodes()->add_ways(v1::NODE_WAY_PLAIN);
-    if (takes_profiles) cluster_.worker().TakeProfiles(timing, report);
+    cluster_.worker().AnswerProfiles(timing, report);
     session_ = cluster_.Open(OptionsWith(&clock_));
     device_ = *session_->Device(0);
     value_ = device_->NewStorage(4);
@@ -194,26 +194,12 @@ TEST_F(RequestProfileTest, AsksForTheTimesBeforeTheyAreTooMany) {
   EXPECT_EQ(profile->remarks.size(), 1u);  // nothing was read
 }
 
-TEST_F(RequestProfileTest, AWorkerThatCannotBeProfiledIsNamed) {
-  Open(/*takes_profiles=*/false);
-  Begin();
-  Write();
-  EXPECT_TRUE(device_->Synchronize().ok());
-  const absl::Status status = Finish().status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
-  EXPECT_EQ(ErrorReason(status), "PROFILE_UNSUPPORTED");
-  EXPECT_NE(status.message().find("worker w0"), std::string::npos);
-  // The device is none the worse for it.
-  Write();
-  EXPECT_TRUE(ReadByte(*device_, kLane, value_).ok());
-}
-
 TEST_F(RequestProfileTest, TimesThatCannotBeEndTheStream) {
   Open();
   v1::ReplyTiming timing;
   timing.set_received(10);
   timing.set_sent(5);
-  cluster_.worker().TakeProfiles(timing, {});
+  cluster_.worker().AnswerProfiles(timing, {});
   Begin();
   Write();
   EXPECT_EQ(ReadByte(*device_, kLane, value_).code(),

@@ -19,7 +19,7 @@ namespace {
 using Cut = FakeWorker::Cut;
 
 constexpr size_t kLarge = 2 * kBulkChunkBytes + 12345;
-// Its hash follows.
+// Too large for an eager upload.
 constexpr size_t kLarger = (2 << 20) + 1;
 
 // One of everything. Returns what the program sees.
@@ -61,7 +61,6 @@ std::vector<std::string> RunScript(VirtualDevice& device) {
   read(large);
   upload(large, Pattern(kLarge - 5));
   Drop(large);
-  // Hashed on its way, or when the worker asks.
   upload(larger, Pattern(kLarger));
   read(larger);
   read(small);
@@ -80,8 +79,8 @@ struct Outcome {
   Statistics statistics;
 };
 
-// What the worker asks about large uploads; it takes what it can unasked.
-enum class Asks { kNothing, kHashes, kProofs, kUnasked };
+// What the worker asks about uploads; with kEager it has room for eager ones.
+enum class Asks { kNothing, kProofs, kEager };
 
 Outcome RunCutAt(Cut where, bool together, Asks asks, int n) {
   Outcome outcome;
@@ -95,9 +94,8 @@ Outcome RunCutAt(Cut where, bool together, Asks asks, int n) {
   view->add_strides(1);
   metadata.add_storage_bytes(24);
   worker.AnswerMetadata(metadata);
-  if (asks == Asks::kHashes) worker.AskForHashes();
   if (asks == Asks::kProofs) worker.AskForProofs();
-  if (asks == Asks::kUnasked) worker.TakeContents(4 << 20);
+  if (asks == Asks::kEager) worker.GiveRoom(4 << 20);
   if (n > 0) worker.CutAt(where, n);
   {
     const auto session = cluster.Open();
@@ -159,8 +157,8 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Combine(testing::Values(Cut::kBeforeIn, Cut::kAfterIn,
                                      Cut::kBeforeOut, Cut::kAfterOut),
                      testing::Bool(),
-                     testing::Values(Asks::kNothing, Asks::kHashes,
-                                     Asks::kProofs, Asks::kUnasked)));
+                     testing::Values(Asks::kNothing, Asks::kProofs,
+                                     Asks::kEager)));
 
 class ResumeTest : public testing::Test {
  protected:

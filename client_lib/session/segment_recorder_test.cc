@@ -176,7 +176,7 @@ class RepeatCutTest : public SegmentRecorderTest,
     }
   }
 
-  StructureTable table_{64, 8};
+  StructureTable table_{64};
   RunEncoder encoder_{&table_};
   std::vector<size_t> lengths_;
   std::vector<uint64_t> ids_;
@@ -276,7 +276,7 @@ TEST_F(RepeatCutTest, TheAliasPartitionIsPartOfTheStructure) {
 }
 
 TEST(StructureTableTest, ForgetsTheLeastRecentlyUsed) {
-  StructureTable table(2, 8);
+  StructureTable table(2);
   EXPECT_EQ(table.FindOrAdd("a").id, 1u);
   EXPECT_EQ(table.FindOrAdd("b").id, 2u);
   table.Keep("definition of b");
@@ -292,7 +292,7 @@ TEST(StructureTableTest, ForgetsTheLeastRecentlyUsed) {
 }
 
 TEST(StructureTableTest, KeepsDefinitionsUntilTheWorkerForgotThem) {
-  StructureTable table(1, 8);
+  StructureTable table(1);
   table.FindOrAdd("a");
   table.Keep("definition of a");
   EXPECT_EQ(*table.Definition(1), "definition of a");
@@ -309,7 +309,7 @@ TEST(StructureTableTest, KeepsDefinitionsUntilTheWorkerForgotThem) {
 
 TEST(StructureTableTest, RemembersSoManyRunsAndSlots) {
   constexpr size_t kHalf = srg::kMaxRememberedSlots / 2;
-  StructureTable table(2, 3);
+  StructureTable table(2);
   const StructureTable::Entry a = table.Add("a");
   table.Keep("definition of a");
   const StructureTable::Entry b = table.Add("b");
@@ -317,12 +317,13 @@ TEST(StructureTableTest, RemembersSoManyRunsAndSlots) {
   EXPECT_FALSE(table.Remember(a.id, 1)) << "not admitted yet";
   table.Admitted(a.id);
   table.Admitted(b.id);
-  EXPECT_TRUE(table.Remember(a.id, 1));
-  EXPECT_TRUE(table.Remember(a.id, 1));
+  for (size_t run = 2; run <= srg::kMaxRememberedRuns; ++run) {
+    EXPECT_TRUE(table.Remember(a.id, run == 2 ? 2 : 0));
+  }
   // Further runs leave half of the room.
   EXPECT_FALSE(table.Remember(a.id, kHalf - 1));
   EXPECT_TRUE(table.Remember(a.id, kHalf - 2));
-  EXPECT_FALSE(table.Remember(a.id, 0)) << "three are the most";
+  EXPECT_FALSE(table.Remember(a.id, 0)) << "eight are the most";
   EXPECT_TRUE(table.Remember(b.id, kHalf));
   EXPECT_FALSE(table.Remember(b.id, 1));
   // b stays; what a had is free once the worker is told to forget it.
@@ -336,7 +337,7 @@ TEST(StructureTableTest, RemembersSoManyRunsAndSlots) {
 }
 
 TEST(StructureTableTest, KeepsItsBytesBounded) {
-  StructureTable table(100, 8, 30);
+  StructureTable table(100, 30);
   EXPECT_EQ(table.FindOrAdd("aaaaaa").id, 1u);
   table.Keep("0123456789");
   EXPECT_EQ(table.FindOrAdd("bbbbbb").id, 2u);

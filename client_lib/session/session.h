@@ -75,8 +75,7 @@ class Session {
 
   // Asks the workers what the session has used in all, by what was called until
   // now. Waits only where a device has no worker yet, or is on its way to
-  // another. Unimplemented (METER_UNSUPPORTED) names a worker that does not
-  // say; a device's failure.
+  // another. Returns a device's failure.
   virtual absl::StatusOr<std::unique_ptr<PendingCost>> AskCost(
       uint32_t lane) = 0;
 
@@ -84,8 +83,7 @@ class Session {
   virtual std::vector<absl::Status> RootErrors() const = 0;
 
   // Ends what a profile began on the devices, so that the recorder has it
-  // (profile_recorder.h). Unimplemented (PROFILE_UNSUPPORTED) names a worker
-  // that cannot be profiled; a device's failure.
+  // (profile_recorder.h). Returns a device's failure.
   virtual absl::Status FinishProfile() = 0;
 
   // Flushes every device and ends the session. Work still unfinished at the

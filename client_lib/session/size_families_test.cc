@@ -222,7 +222,7 @@ TEST_F(SizeFamiliesTest, IsBounded) {
 
 // A loop over a tensor that grows, as the sender encodes it.
 TEST_F(SizeFamiliesTest, AGrowingLoopIsOneStructure) {
-  StructureTable table(64, 8);
+  StructureTable table(64);
   RunEncoder encoder(&table);
   std::vector<uint64_t> ids;
   std::vector<int64_t> sizes;
@@ -250,7 +250,7 @@ TEST_F(SizeFamiliesTest, AGrowingLoopIsOneStructure) {
 
 // A callable's recordings for sequences of several lengths, in any order.
 TEST_F(SizeFamiliesTest, RecordingsThatDifferInSizesAreOneStructure) {
-  StructureTable table(64, 8);
+  StructureTable table(64);
   RunEncoder encoder(&table);
   std::vector<uint64_t> ids;
   std::vector<srg::Structure> defined;

@@ -45,7 +45,7 @@ bool StructureTable::Remember(uint64_t id, size_t slots_and_floats) {
   std::vector<RememberedRun>& runs = stored.remembered.runs;
   const size_t room =
       runs.empty() ? srg::kMaxRememberedSlots : srg::kMaxRememberedSlots / 2;
-  if (!stored.admitted || runs.size() == max_runs_ ||
+  if (!stored.admitted || runs.size() == srg::kMaxRememberedRuns ||
       remembered_slots_ + slots_and_floats > room) {
     return false;
   }

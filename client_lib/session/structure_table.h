@@ -27,12 +27,8 @@ class StructureTable {
   // Of keys and definitions.
   static constexpr size_t kMaxBytes = 128 << 20;
 
-  // `max_runs` of one structure are remembered.
-  StructureTable(size_t max_structures, size_t max_runs,
-                 size_t max_bytes = kMaxBytes)
-      : max_structures_(max_structures),
-        max_runs_(max_runs),
-        max_bytes_(max_bytes) {}
+  explicit StructureTable(size_t max_structures, size_t max_bytes = kMaxBytes)
+      : max_structures_(max_structures), max_bytes_(max_bytes) {}
 
   // What the worker remembers of a run of a structure.
   struct RememberedRun {
@@ -106,7 +102,6 @@ class StructureTable {
   void DropLeastRecentlyUsed();
 
   const size_t max_structures_;
-  const size_t max_runs_;
   const size_t max_bytes_;
   size_t bytes_ = 0;
   uint64_t last_id_ = 0;

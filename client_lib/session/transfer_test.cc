@@ -42,19 +42,6 @@ class TransferTest : public testing::Test {
     return value;
   }
 
-  // What the last upload was announced with.
-  std::string Announced() {
-    std::string announced;
-    for (const v1::Ordered& message : cluster_.worker().received()) {
-      if (!message.install().has_transfer()) continue;
-      const v1::Transfer& transfer = message.install().transfer();
-      const bool hash = transfer.hash_high() != 0 || transfer.hash_low() != 0;
-      EXPECT_NE(hash, transfer.hash_follows());
-      announced = hash ? "hash" : "none";
-    }
-    return announced;
-  }
-
   FakeCluster cluster_;
   std::unique_ptr<Session> session_ = cluster_.Open();
   std::shared_ptr<VirtualDevice> device_ = *session_->Device(0);
@@ -116,79 +103,6 @@ TEST_F(TransferTest, LargeValuesTravelInChunksBothWays) {
   EXPECT_EQ(statistics.uploads_sent, 1u);
   EXPECT_GE(statistics.bytes_up, size);
   EXPECT_GE(statistics.bytes_down, size);
-}
-
-TEST_F(TransferTest, LargeValuesAreHashedOnTheirWay) {
-  // The first one is named to the coordinator.
-  const size_t size = (2 << 20) + 12345;
-  const StoragePtr first = device_->NewStorage(size),
-                   second = device_->NewStorage(size);
-  ASSERT_TRUE(Upload(first, Pattern(size)).ok());
-  EXPECT_EQ(Announced(), "hash");
-  ASSERT_TRUE(Upload(second, std::string(size, 's')).ok());
-  EXPECT_EQ(Announced(), "none");
-  EXPECT_EQ(*Read(second), std::string(size, 's'));
-  EXPECT_EQ(session_->statistics().uploads_sent, 2u);
-}
-
-TEST_F(TransferTest, SmallerOnesAreHashedBefore) {
-  const StoragePtr storage = device_->NewStorage(8);
-  ASSERT_TRUE(Read(storage).ok());
-  const size_t size = (2 << 20) - 1;
-  ASSERT_TRUE(Upload(device_->NewStorage(size), Pattern(size)).ok());
-  EXPECT_EQ(Announced(), "hash");
-}
-
-TEST_F(TransferTest, AnEarlierWorkerIsToldTheHashFirst) {
-  cluster_.worker().TakeNoLateHashes();
-  for (int i = 0; i < 2; ++i) {
-    const StoragePtr storage = device_->NewStorage(2 << 20);
-    ASSERT_TRUE(Upload(storage, Pattern(2 << 20)).ok());
-    EXPECT_EQ(Announced(), "hash");
-    EXPECT_EQ(*Read(storage), Pattern(2 << 20));
-  }
-}
-
-TEST_F(TransferTest, WhatTheWorkerMayHaveIsHashedBeforeItIsSent) {
-  cluster_.worker().AskForHashes();
-  const size_t size = (2 << 20) + 12345;
-  ASSERT_TRUE(Read(device_->NewStorage(8)).ok());
-  const StoragePtr other = device_->NewStorage(size),
-                   held = device_->NewStorage(size),
-                   again = device_->NewStorage(size);
-  ASSERT_TRUE(Upload(other, Pattern(size)).ok());
-  EXPECT_EQ(Announced(), "none");
-  EXPECT_EQ(*Read(other), Pattern(size));
-  cluster_.worker().AnswerTransfers(FakeWorker::Transfers::kHeld);
-  const uint64_t before = session_->statistics().bytes_up;
-  ASSERT_TRUE(Upload(held, Pattern(size)).ok());
-  EXPECT_EQ(Announced(), "none");
-  EXPECT_EQ(session_->statistics().uploads_already_held, 1u);
-  EXPECT_LT(session_->statistics().bytes_up, before + 1000);
-  // Where it had one, it may have the next: that saves a question.
-  ASSERT_TRUE(Upload(again, Pattern(size)).ok());
-  EXPECT_EQ(Announced(), "hash");
-  cluster_.worker().AnswerTransfers(FakeWorker::Transfers::kSend);
-  ASSERT_TRUE(Upload(again, Pattern(size)).ok());
-  EXPECT_EQ(Announced(), "hash");
-  ASSERT_TRUE(Upload(again, Pattern(size)).ok());
-  EXPECT_EQ(Announced(), "none");
-  EXPECT_EQ(*Read(again), Pattern(size));
-}
-
-TEST_F(TransferTest, AHashAskedForMayLeadToAProofOrARefusal) {
-  cluster_.worker().AskForHashes();
-  cluster_.worker().AskForProofs();
-  ASSERT_TRUE(Read(device_->NewStorage(8)).ok());
-  const StoragePtr storage = device_->NewStorage(2 << 20);
-  ASSERT_TRUE(Upload(storage, Pattern(2 << 20)).ok());
-  EXPECT_EQ(Announced(), "none");
-  EXPECT_EQ(*Read(storage), Pattern(2 << 20));
-  // Who is asked for proofs is always asked for hashes.
-  ASSERT_TRUE(Upload(storage, Pattern(2 << 20)).ok());
-  EXPECT_EQ(Announced(), "hash");
-  cluster_.worker().AnswerTransfers(FakeWorker::Transfers::kRefuse);
-  EXPECT_EQ(ErrorReason(Upload(storage, Pattern(2 << 20))), "MEMORY_LIMIT");
 }
 
 TEST_F(TransferTest, HeldContentMovesNoBytes) {

@@ -1,7 +1,15 @@
-// The large uploads of a device that the worker was told of: what it decided
-// about each, and what is to be said of them beside the order.
+// The uploads of a device that ask the worker before they send their bytes.
 //
-// Not thread-safe: the device's lock guards it, and the waits' fields.
+//   kAsked -- prove ---------> kProve -- proof queued ------> kAsked
+//   kAsked -- send ----------> kSend --- Install executed --> kOver
+//   kAsked -- already held, refused, or inside a message ---> kOver
+//
+// The worker answers from its memory or its disk; where the tenant shares
+// contents with others it may ask for a proof first. Each answer is a
+// v1::TransferDecision. The thread that uploads waits for every change, and
+// sends the bytes in kSend (RemoteDevice::FinishUpload()).
+//
+// Not thread-safe: the device's lock guards it, and the fields of UploadWait.
 #ifndef CLIENT_LIB_SESSION_UPLOAD_TABLE_H_
 #define CLIENT_LIB_SESSION_UPLOAD_TABLE_H_
 
@@ -13,50 +21,44 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "client_lib/session/work.h"
-#include "common/hash.h"
 #include "djinn/v1/execution.pb.h"
 
 namespace djinn {
 
 class UploadTable {
  public:
-  // It is announced, under its transfer id, from now on.
+  // Adds an upload that is announced under its transfer id.
   void Add(std::shared_ptr<UploadWait> wait);
-  // Nobody waits for it any more.
+  // Removes an upload whose thread waits no longer.
   void Erase(uint64_t transfer_id) { uploads_.erase(transfer_id); }
   void Clear() { uploads_.clear(); }
 
-  // What the worker decided; ignored where nobody waits for it. Not OK: what it
-  // may not say, in words.
+  // Applies the worker's decision. Ignores one about an upload that no thread
+  // waits for. Returns InternalError, in words, for a decision that breaks the
+  // protocol.
   absl::Status Decide(const v1::TransferDecision& decision);
-  // The Install was carried out.
+  // The worker executed the Install.
   void Complete(uint64_t transfer_id);
-  // The worker had use for the hash of the last one: it had the bytes, or asks
-  // its tenant for proofs. So it may for the next one's.
-  bool last_hash_was_of_use() const { return last_hash_was_of_use_; }
+  // Whether the worker had the last content that was asked for and that this
+  // device had not uploaded before, as at the second start of a program. It may
+  // then have the next one, too.
+  bool finds_new_contents() const { return finds_new_contents_; }
 
-  // To be said beside the order.
-  void QueueHash(UploadWait* wait, const ContentHash& hash);
+  // Queues the proof that the worker asked for.
   void QueueProof(UploadWait* wait, std::string proof);
-  bool has_hashes() const { return !hashes_.empty(); }
   bool has_proofs() const { return !proofs_.empty(); }
-  // The next of them; false when it is of no use any more.
-  bool TakeHash(v1::TransferHash* message);
+  // Takes the next proof; returns false when nothing waits for it any more.
   bool TakeProof(v1::TransferProof* message);
 
-  // The worker is reached by another stream: what was said beside the order is
-  // said again, and bytes go on where the worker has them up to.
+  // Another stream reaches the same session: proofs that were not answered are
+  // queued again, and the bytes continue where the worker has them up to.
   void Resume(const v1::WorkerHello& hello);
-  // Another worker is, which was told of nothing.
-  void ForgetQueued();
 
  private:
   absl::flat_hash_map<uint64_t, std::shared_ptr<UploadWait>>
-      uploads_;  // by transfer id
-  // Transfer ids.
-  std::deque<uint64_t> proofs_;
-  std::deque<uint64_t> hashes_;
-  bool last_hash_was_of_use_ = false;
+      uploads_;                  // by transfer id
+  std::deque<uint64_t> proofs_;  // transfer ids
+  bool finds_new_contents_ = false;
 };
 
 }  // namespace djinn

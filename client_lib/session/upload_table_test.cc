@@ -12,10 +12,10 @@ using State = UploadWait::State;
 
 class UploadTableTest : public testing::Test {
  protected:
-  std::shared_ptr<UploadWait> Add(uint64_t id, bool hash_follows = false) {
+  std::shared_ptr<UploadWait> Add(uint64_t id, bool uploaded_before = false) {
     auto wait = std::make_shared<UploadWait>();
     wait->transfer_id = id;
-    wait->hash_follows = hash_follows;
+    wait->uploaded_before = uploaded_before;
     table_.Add(wait);
     return wait;
   }
@@ -29,9 +29,9 @@ class UploadTableTest : public testing::Test {
     decision.set_send(true);
     return decision;
   }
-  static v1::TransferDecision AskHash(uint64_t id) {
+  static v1::TransferDecision Held(uint64_t id) {
     v1::TransferDecision decision = About(id);
-    decision.set_hash(true);
+    decision.set_already_held(true);
     return decision;
   }
   static v1::TransferDecision AskProof(uint64_t id) {
@@ -43,58 +43,60 @@ class UploadTableTest : public testing::Test {
   UploadTable table_;
 };
 
-TEST_F(UploadTableTest, TheWorkerAsksForTheBytes) {
+TEST_F(UploadTableTest, TheBytesAreSentUntilTheInstallIsExecuted) {
   const auto wait = Add(1);
+  EXPECT_EQ(wait->state, State::kAsked);
   EXPECT_TRUE(table_.Decide(Send(1)).ok());
   EXPECT_EQ(wait->state, State::kSend);
-  EXPECT_FALSE(table_.last_hash_was_of_use());
   table_.Complete(1);
-  EXPECT_TRUE(wait->completed);
+  EXPECT_EQ(wait->state, State::kOver);
+  EXPECT_TRUE(wait->refusal.ok());
 }
 
-TEST_F(UploadTableTest, WhatIsHeldMakesTheNextHashWorthItsTime) {
+TEST_F(UploadTableTest, AHeldContentIsOverAtOnce) {
   const auto wait = Add(1);
-  v1::TransferDecision held = About(1);
-  held.set_already_held(true);
-  EXPECT_TRUE(table_.Decide(held).ok());
-  EXPECT_EQ(wait->state, State::kHeld);
-  EXPECT_TRUE(table_.last_hash_was_of_use());
-  Add(2);
-  EXPECT_TRUE(table_.Decide(Send(2)).ok());
-  EXPECT_FALSE(table_.last_hash_was_of_use());
+  EXPECT_TRUE(table_.Decide(Held(1)).ok());
+  EXPECT_EQ(wait->state, State::kOver);
 }
 
-TEST_F(UploadTableTest, NobodyWaitsForIt) {
+TEST_F(UploadTableTest, OnlyContentsNotUploadedBeforeSuggestThatOthersAreHeld) {
+  EXPECT_FALSE(table_.finds_new_contents());
+  Add(1, /*uploaded_before=*/true);
+  EXPECT_TRUE(table_.Decide(Held(1)).ok());
+  EXPECT_FALSE(table_.finds_new_contents());
+  Add(2);
+  EXPECT_TRUE(table_.Decide(Held(2)).ok());
+  EXPECT_TRUE(table_.finds_new_contents());
+  Add(3, /*uploaded_before=*/true);
+  EXPECT_TRUE(table_.Decide(Send(3)).ok());
+  EXPECT_TRUE(table_.finds_new_contents());
+  Add(4);
+  EXPECT_TRUE(table_.Decide(Send(4)).ok());
+  EXPECT_FALSE(table_.finds_new_contents());
+}
+
+TEST_F(UploadTableTest, AnErasedUploadIsIgnored) {
   Add(1);
   table_.Erase(1);
   EXPECT_TRUE(table_.Decide(Send(1)).ok());
   table_.Complete(1);
 }
 
-TEST_F(UploadTableTest, AHashIsAskedForOnceAndSaid) {
-  const auto wait = Add(1, /*hash_follows=*/true);
-  EXPECT_TRUE(table_.Decide(AskHash(1)).ok());
-  EXPECT_EQ(wait->state, State::kHash);
-  table_.QueueHash(wait.get(), {.high = 5, .low = 6});
-  EXPECT_EQ(wait->state, State::kPending);
-  ASSERT_TRUE(table_.has_hashes());
-  v1::TransferHash message;
-  ASSERT_TRUE(table_.TakeHash(&message));
-  EXPECT_EQ(message.transfer_id(), 1);
-  EXPECT_EQ(message.hash_high(), 5);
-  EXPECT_EQ(message.hash_low(), 6);
-  EXPECT_FALSE(table_.TakeHash(&message));
-  EXPECT_EQ(table_.Decide(AskHash(1)).message(),
-            "a hash was asked for where it does not belong");
+TEST_F(UploadTableTest, AResumedStreamMayReportTheEndBeforeTheDecision) {
+  const auto refused = Add(1), sent = Add(2);
+  table_.Complete(1);
+  table_.Complete(2);
+  EXPECT_EQ(refused->state, State::kAsked);
+  v1::TransferDecision refusal = About(1);
+  refusal.mutable_refused()->set_code(8);
+  EXPECT_TRUE(table_.Decide(refusal).ok());
+  EXPECT_EQ(refused->state, State::kOver);
+  EXPECT_FALSE(refused->refusal.ok());
+  EXPECT_TRUE(table_.Decide(Send(2)).ok());
+  EXPECT_EQ(sent->state, State::kOver);
 }
 
-TEST_F(UploadTableTest, AHashThatWasAnnouncedIsNotAskedFor) {
-  Add(1);
-  EXPECT_EQ(table_.Decide(AskHash(1)).message(),
-            "a hash was asked for where it does not belong");
-}
-
-TEST_F(UploadTableTest, AProofIsSaidUnlessItWasAnswered) {
+TEST_F(UploadTableTest, AProofIsSentUnlessTheWorkerHasDecided) {
   const auto wait = Add(1);
   EXPECT_TRUE(table_.Decide(AskProof(1)).ok());
   EXPECT_EQ(wait->state, State::kProve);
@@ -102,31 +104,32 @@ TEST_F(UploadTableTest, AProofIsSaidUnlessItWasAnswered) {
   EXPECT_EQ(table_.Decide(AskProof(1)).message(),
             "a proof was asked for where it does not belong");
   table_.QueueProof(wait.get(), "mac");
-  EXPECT_EQ(wait->state, State::kProving);
+  EXPECT_EQ(wait->state, State::kAsked);
+  EXPECT_EQ(table_.Decide(AskProof(1)).message(),
+            "a proof was asked for where it does not belong");
   v1::TransferProof message;
   ASSERT_TRUE(table_.TakeProof(&message));
   EXPECT_EQ(message.transfer_id(), 1);
   EXPECT_EQ(message.mac(), "mac");
-  // Said twice, as on another stream; meanwhile the worker has answered.
+  // Another stream takes it again; meanwhile the worker decides.
   table_.Resume({});
   ASSERT_TRUE(table_.has_proofs());
   EXPECT_TRUE(table_.Decide(Send(1)).ok());
-  EXPECT_TRUE(table_.last_hash_was_of_use());
   EXPECT_FALSE(table_.TakeProof(&message));
   EXPECT_FALSE(table_.has_proofs());
 }
 
-TEST_F(UploadTableTest, RefusalsSayWhy) {
+TEST_F(UploadTableTest, ARefusalCarriesItsReason) {
   const auto wait = Add(1);
   v1::TransferDecision refused = About(1);
   refused.mutable_refused()->set_code(8);
   refused.mutable_refused()->set_message("no room");
   EXPECT_TRUE(table_.Decide(refused).ok());
-  EXPECT_EQ(wait->state, State::kRefused);
+  EXPECT_EQ(wait->state, State::kOver);
   EXPECT_EQ(wait->refusal.code(), absl::StatusCode::kResourceExhausted);
 }
 
-TEST_F(UploadTableTest, WhatDecidesNothingIsABreach) {
+TEST_F(UploadTableTest, AnInvalidDecisionIsABreach) {
   const auto wait = Add(1);
   v1::TransferDecision short_key = About(1);
   short_key.mutable_prove()->set_key("short");
@@ -136,12 +139,13 @@ TEST_F(UploadTableTest, WhatDecidesNothingIsABreach) {
     EXPECT_EQ(table_.Decide(decision).message(),
               "a transfer was answered with no decision");
   }
-  EXPECT_EQ(wait->state, State::kPending);
+  EXPECT_EQ(wait->state, State::kAsked);
 }
 
-TEST_F(UploadTableTest, AnotherStreamIsToldAgain) {
-  const auto hashed = Add(1, /*hash_follows=*/true);
-  table_.QueueHash(hashed.get(), {.high = 5, .low = 6});
+TEST_F(UploadTableTest, AResumedStreamContinuesWhereTheWorkerIs) {
+  const auto proved = Add(1);
+  EXPECT_TRUE(table_.Decide(AskProof(1)).ok());
+  table_.QueueProof(proved.get(), "mac");
   const auto under_way = Add(2), elsewhere = Add(3);
   EXPECT_TRUE(table_.Decide(Send(2)).ok());
   EXPECT_TRUE(table_.Decide(Send(3)).ok());
@@ -151,16 +155,9 @@ TEST_F(UploadTableTest, AnotherStreamIsToldAgain) {
   table_.Resume(hello);
   EXPECT_EQ(under_way->resume_at, 4096);
   EXPECT_EQ(elsewhere->resume_at, UINT64_MAX);
-  v1::TransferHash message;
-  EXPECT_TRUE(table_.TakeHash(&message));
-  EXPECT_FALSE(table_.has_hashes());  // once, though it was queued before
-}
-
-TEST_F(UploadTableTest, AnotherWorkerIsToldOfNothing) {
-  const auto wait = Add(1, /*hash_follows=*/true);
-  table_.QueueHash(wait.get(), {.high = 5, .low = 6});
-  table_.ForgetQueued();
-  EXPECT_FALSE(table_.has_hashes());
+  v1::TransferProof message;
+  EXPECT_TRUE(table_.TakeProof(&message));
+  EXPECT_FALSE(table_.has_proofs());  // once, though it was queued before
 }
 
 }  // namespace

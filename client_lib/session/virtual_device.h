@@ -121,11 +121,11 @@ class VirtualDevice : public std::enable_shared_from_this<VirtualDevice> {
       uint32_t lane, Call* call) = 0;
 
   // Replaces the storage's whole contents. `source.bytes` must be exactly its
-  // size. Small sources are copied, and those that go unasked
-  // (unasked_uploads.h); for others the call returns when the worker holds the
-  // bytes already or every reference to them is dropped, so the caller may
-  // change them afterwards. ResourceExhausted when the worker has no room; for
-  // what was copied that is an error of the storage.
+  // size. Small sources and eager ones (eager_uploads.h) are copied; for others
+  // the call returns when the worker holds the bytes already or every reference
+  // to them is dropped, so the caller may change them afterwards.
+  // ResourceExhausted when the worker has no room; a copied source makes that
+  // an error of the storage instead.
   virtual absl::Status Upload(uint32_t lane, RemoteStorage* storage,
                               SharedBytes source) = 0;
 
@@ -201,8 +201,8 @@ class VirtualDevice : public std::enable_shared_from_this<VirtualDevice> {
   // id that no other callable of the process has, or makes it known anew; those
   // of `storages` that are gone are left out. Waits for the answer:
   // ResourceExhausted (MODEL_BYTES, MAX_MODELS) when the tenant's budget has no
-  // room for it, and it stays what it was. OK where nobody counts: a worker of
-  // an older build, a device that spans workers.
+  // room for it, and it stays what it was. OK for a device that spans workers,
+  // where models are not counted.
   virtual absl::Status RegisterModel(uint32_t lane, uint64_t model_id,
                                      absl::string_view name,
                                      std::vector<StoragePtr> storages) = 0;

@@ -51,29 +51,30 @@ struct MetadataWait : Waiter {
   absl::Status error;
 };
 
-// Until a large upload is refused, or its bytes are on the worker.
+// Until an upload that asks is refused, or its bytes are on the worker
+// (upload_table.h).
 struct UploadWait : Waiter {
   enum class State {
-    kPending,
-    kInlined,  // small enough after all: its bytes are in a message
-    kHash,     // the worker asks for the hash
-    kProve,    // the worker asks for a proof of having the bytes
-    kProving,  // the proof is there, to be sent
-    kSend,     // the worker has room and waits for the bytes
-    kHeld,     // the worker has the bytes already
-    kRefused,
+    // The worker has yet to decide, also about a proof that it asked for.
+    kAsked,
+    // The worker asks for a proof of having the bytes.
+    kProve,
+    // The worker has room and waits for the bytes.
+    kSend,
+    // Nothing is left to do; `refusal` has the outcome.
+    kOver,
   };
-  State state = State::kPending;
-  bool completed = false;  // the Install was carried out
-  uint64_t transfer_id = 0;
-  bool hash_follows = false;  // it was announced without
-  // To be said beside the order, from now on; kept for another stream.
-  std::optional<ContentHash> hash;
-  // Where to go on, on a new stream.
-  uint64_t resume_at = 0;
-  std::string key;    // under which to prove
-  std::string proof;  // kept for another stream
+  State state = State::kAsked;
   absl::Status refusal;
+  // The worker executed the Install.
+  bool completed = false;
+  uint64_t transfer_id = 0;
+  // This device uploaded an equal content before.
+  bool uploaded_before = false;
+  // Where the bytes continue on a new stream.
+  uint64_t resume_at = 0;
+  std::string key;    // of the proof
+  std::string proof;  // kept for another stream
 };
 
 // Until a value is here.
@@ -132,20 +133,16 @@ struct ReplayWork {
 };
 struct InstallWork {
   uint64_t base_version = 0;
-  SharedBytes source;
-  // Null: the source is a small copy, or there is `unasked`.
+  // Null: `copy` has the bytes, and no thread waits.
   std::shared_ptr<UploadWait> wait;
-  // Of a large source; the hash may follow.
-  uint64_t sample = 0;
-  std::optional<ContentHash> hash;
-  // In the place of a source: a copy that goes unasked (unasked_uploads.h).
-  std::optional<std::string> unasked;
-
-  size_t copied_bytes() const {
-    return unasked.has_value() ? unasked->size()
-           : wait == nullptr   ? source.bytes.size()
-                               : 0;
-  }
+  std::string copy;
+  // The copy counts as an eager upload (eager_uploads.h).
+  bool eager = false;
+  // With `wait`: the program's bytes, their hash, and whether this device
+  // uploaded them before.
+  SharedBytes source;
+  ContentHash hash;
+  bool uploaded_before = false;
 };
 struct SeedWork {
   uint64_t base_version;

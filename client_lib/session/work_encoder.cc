@@ -8,7 +8,6 @@
 #include "client_lib/session/call_sites.h"
 #include "client_lib/session/debug_flags.h"
 #include "client_lib/session/graph_recorder.h"
-#include "common/hash.h"
 #include "common/log/log.h"
 #include "common/srg/proto_codec.h"
 
@@ -52,13 +51,11 @@ WorkEncoder::WorkEncoder(int device_index,
       on_repeat_(std::move(on_repeat)),
       next_transfer_id_(first_transfer_id) {}
 
-void WorkEncoder::BeginAt(const v1::SessionLimits& limits, size_t max_runs,
-                          bool late_hashes, uint64_t next_sequence) {
+void WorkEncoder::BeginAt(const v1::SessionLimits& limits,
+                          uint64_t next_sequence) {
   limits_ = limits;
-  late_hashes_ = late_hashes;
   next_sequence_ = next_sequence;
-  structures_ =
-      std::make_unique<StructureTable>(limits.max_structures(), max_runs);
+  structures_ = std::make_unique<StructureTable>(limits.max_structures());
   if (runs_ == nullptr) {
     runs_ = std::make_unique<RunEncoder>(structures_.get());
   } else {
@@ -224,39 +221,29 @@ Registration WorkEncoder::Fill(const Work& work, InstallWork& install,
   v1::Install* const message = request->mutable_ordered()->mutable_install();
   message->set_storage(work.storage->id());
   message->set_base_version(install.base_version);
-  if (install.unasked.has_value()) {
-    const uint64_t size = install.unasked->size();
+  if (install.wait == nullptr) {
+    const uint64_t size = install.copy.size();
     if (size > limits_.inline_bytes()) {
-      message->set_content(*std::move(install.unasked));
+      message->set_content(std::move(install.copy));
       return {};
     }
-    // It goes to another worker than was thought.
-    message->set_inline_value(*std::move(install.unasked));
+    message->set_inline_value(std::move(install.copy));
+    if (!install.eager) return {};
+    // The device went to another worker, which takes more inline.
     return InlinedUpload{size};
   }
-  const uint64_t size = install.source.bytes.size();
-  if (size <= limits_.inline_bytes()) {
-    message->set_inline_value(install.source.bytes.data(), size);
+  // The uploading thread holds the bytes, too.
+  const SharedBytes source = std::exchange(install.source, {});
+  if (source.bytes.size() <= limits_.inline_bytes()) {
+    message->set_inline_value(source.bytes.data(), source.bytes.size());
   } else {
-    const bool hash_follows = !install.hash.has_value() && late_hashes_;
-    // It goes to another worker than was thought, if there is no hash.
-    if (!hash_follows && !install.hash.has_value()) {
-      install.hash = HashContent(install.source.bytes.data(), size);
-    }
     v1::Transfer* const transfer = message->mutable_transfer();
     transfer->set_transfer_id(next_transfer_id_++);
-    transfer->set_size_bytes(size);
-    transfer->set_hash_follows(hash_follows);
-    if (!hash_follows) {
-      transfer->set_hash_high(install.hash->high);
-      transfer->set_hash_low(install.hash->low);
-    }
-    transfer->set_sample(install.sample);
+    transfer->set_size_bytes(source.bytes.size());
+    transfer->set_hash_high(install.hash.high);
+    transfer->set_hash_low(install.hash.low);
     transfer->set_provable(true);
   }
-  // The uploading thread holds what is still to be sent.
-  install.source = {};
-  if (install.wait == nullptr) return {};
   return std::move(install.wait);
 }
 

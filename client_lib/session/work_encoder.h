@@ -82,10 +82,8 @@ class WorkEncoder {
               uint64_t first_transfer_id);
 
   // Goes on at a worker with these limits, where messages are numbered from
-  // `next_sequence`. `max_runs` of one structure are remembered there.
-  // `late_hashes`: it takes uploads whose hash follows.
-  void BeginAt(const v1::SessionLimits& limits, size_t max_runs,
-               bool late_hashes, uint64_t next_sequence);
+  // `next_sequence`.
+  void BeginAt(const v1::SessionLimits& limits, uint64_t next_sequence);
   bool begun() const { return structures_ != nullptr; }
 
   // The worker took these structures.
@@ -167,7 +165,6 @@ class WorkEncoder {
   std::atomic<uint32_t> recomputed_{0};  // and not told
 
   v1::SessionLimits limits_;
-  bool late_hashes_ = false;
   uint64_t next_sequence_ = 1;
   uint64_t next_transfer_id_;
   std::unique_ptr<StructureTable> structures_;

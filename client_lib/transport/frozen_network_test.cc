@@ -167,7 +167,6 @@ class FrozenCoordinatorTest : public testing::TestWithParam<bool> {
   static std::string Opened() {
     v1::SessionResponse response;
     response.mutable_opened()->set_session_id("session");
-    response.mutable_opened()->set_protocol_version(2);
     return response.SerializeAsString();
   }
 

@@ -157,7 +157,6 @@ class GrpcCoordinatorLink : public CoordinatorLink {
   absl::flat_hash_set<std::string> held_leases_ ABSL_GUARDED_BY(mu_);
   // The newest last.
   std::deque<Returned> returned_ ABSL_GUARDED_BY(mu_);
-  bool takes_returns_ ABSL_GUARDED_BY(mu_) = false;
   // By virtual device: how its last migration ended.
   std::map<uint32_t, Migrated> migrated_ ABSL_GUARDED_BY(mu_);
   // The version of the session's urgency that the coordinator was told.
@@ -399,7 +398,7 @@ absl::Status GrpcCoordinatorLink::AttachOnce(bool* attached) {
   BoundedCall call(channel_, kMethod, {BearerMetadata(token_)});
   v1::SessionRequest request;
   v1::OpenSession* const open = request.mutable_open();
-  *open->mutable_protocol() = OwnProtocolWindow();
+  open->set_protocol_version(kProtocolVersion);
   open->set_program(program_);
   open->set_placement_policy(placement_policy_);
   {
@@ -438,14 +437,6 @@ absl::Status GrpcCoordinatorLink::CheckOpened(
                      "the coordinator's first message names no session");
   }
   const v1::SessionOpened& opened = response.opened();
-  if (opened.protocol_version() < kMinProtocolVersion ||
-      opened.protocol_version() > kMaxProtocolVersion) {
-    return MakeError(
-        absl::StatusCode::kFailedPrecondition, "PROTOCOL_WINDOW",
-        absl::StrCat("the coordinator chose protocol version ",
-                     opened.protocol_version(), "; this side speaks [",
-                     kMinProtocolVersion, ", ", kMaxProtocolVersion, "]"));
-  }
   if (opened_.has_value() && opened.session_id() != opened_->session_id) {
     // Ids are secret in full.
     return MakeError(
@@ -466,7 +457,6 @@ absl::Status GrpcCoordinatorLink::ServeCall(BoundedCall* call, bool* attached) {
     MutexLock lock(&mu_);
     DJINN_RETURN_IF_ERROR(CheckOpened(response));
     urgency_->SetMaxClass(response.opened().max_priority_class());
-    takes_returns_ = response.opened().takes_lease_returns();
     again = opened_.has_value();
     if (again) {
       log::Info("attached to the coordinator again",
@@ -585,7 +575,7 @@ std::optional<v1::SessionRequest> GrpcCoordinatorLink::NextRequest() {
   }
   // Before requests, which may be for what they free.
   for (Returned& returned : returned_) {
-    if (returned.sent || !takes_returns_) continue;
+    if (returned.sent) continue;
     returned.sent = true;
     *request.mutable_returned() = returned.lease;
     return request;

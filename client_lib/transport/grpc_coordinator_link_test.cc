@@ -48,11 +48,9 @@ class TestSessions : public v1::Session::Service {
           changed_.SignalAll();
           if (!refusal_.ok()) return ToGrpcStatus(refusal_);
           response.mutable_opened()->set_session_id(session_id_);
-          response.mutable_opened()->set_protocol_version(version_);
           response.mutable_opened()->set_tenant("tenant");
           response.mutable_opened()->set_max_priority_class(
               v1::PRIORITY_CLASS_INTERACTIVE);
-          response.mutable_opened()->set_takes_lease_returns(takes_returns_);
           stream->Write(response);
           break;
         case v1::SessionRequest::kLease:
@@ -117,10 +115,6 @@ class TestSessions : public v1::Session::Service {
     MutexLock lock(&mu_);
     before_ = device;
   }
-  void TakeNoReturns() {
-    MutexLock lock(&mu_);
-    takes_returns_ = false;
-  }
   std::vector<std::string> WaitForReturned(size_t count) {
     MutexLock lock(&mu_);
     for (Patience patience; returned_.size() < count;)
@@ -139,10 +133,9 @@ class TestSessions : public v1::Session::Service {
     MutexLock lock(&mu_);
     refusal_ = std::move(refusal);
   }
-  void OpenAs(const std::string& session_id, uint32_t version) {
+  void OpenAs(const std::string& session_id) {
     MutexLock lock(&mu_);
     session_id_ = session_id;
-    version_ = version;
   }
   void WaitForLeaseRequests(int count) {
     MutexLock lock(&mu_);
@@ -191,13 +184,11 @@ class TestSessions : public v1::Session::Service {
   CondVar changed_;
   int grants_ ABSL_GUARDED_BY(mu_) = 1;
   uint32_t before_ ABSL_GUARDED_BY(mu_) = 0;
-  bool takes_returns_ ABSL_GUARDED_BY(mu_) = true;
   std::vector<std::string> returned_ ABSL_GUARDED_BY(mu_);
   absl::Status refusal_ ABSL_GUARDED_BY(mu_);
   std::vector<v1::Urgency> urgencies_ ABSL_GUARDED_BY(mu_);
   std::string policy_ ABSL_GUARDED_BY(mu_);
   std::string session_id_ ABSL_GUARDED_BY(mu_) = "session";
-  uint32_t version_ ABSL_GUARDED_BY(mu_) = 2;
   bool silent_ ABSL_GUARDED_BY(mu_) = false;
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
   int lease_requests_ ABSL_GUARDED_BY(mu_) = 0;
@@ -346,16 +337,6 @@ TEST_F(GrpcCoordinatorLinkTest, GivesBackWhatNobodyWaitsForAnyMore) {
   EXPECT_THAT(service_.returned(), ElementsAre("l11"));
 }
 
-TEST_F(GrpcCoordinatorLinkTest, GivesNothingBackToACoordinatorThatTakesNone) {
-  service_.TakeNoReturns();
-  ASSERT_TRUE(Open().ok());
-  ASSERT_EQ(Request(10)->lease().lease_id(), "l10");
-  link_->ReturnLease("l10", /*unreachable=*/false);
-  EXPECT_TRUE(link_->Close(absl::Seconds(20)).ok());
-  EXPECT_TRUE(service_.returned().empty());
-  EXPECT_TRUE(service_.closed());
-}
-
 TEST_F(GrpcCoordinatorLinkTest, AStructureMayCarryAQuestion) {
   ASSERT_TRUE(Open().ok());
   v1::StageRequest request;
@@ -452,14 +433,9 @@ TEST_F(GrpcCoordinatorLinkTest, GivesUpWhereAnotherAttemptChangesNothing) {
 TEST_F(GrpcCoordinatorLinkTest, AnotherSessionThanAskedForIsABreach) {
   ASSERT_TRUE(Open().ok());
   Kill();
-  service_.OpenAs("other session", 2);
+  service_.OpenAs("other session");
   Serve();
   EXPECT_EQ(ErrorReason(Request(0).status()), "PROTOCOL_VIOLATION");
-}
-
-TEST_F(GrpcCoordinatorLinkTest, AVersionOutsideTheWindowIsRefused) {
-  service_.OpenAs("session", 99);
-  EXPECT_EQ(ErrorReason(Open()), "PROTOCOL_WINDOW");
 }
 
 TEST_F(GrpcCoordinatorLinkTest, ALeaseRequestEndsAtItsDeadline) {

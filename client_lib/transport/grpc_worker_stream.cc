@@ -4,7 +4,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/algorithm/container.h"
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 #include "common/error.h"
@@ -79,9 +78,7 @@ absl::Status GrpcWorkerStream::Send(
     std::shared_ptr<const v1::ControlRequest> message) {
   if (!message->has_hello()) return SendAll({&message, 1});
   resuming_ = message->hello().has_resume();
-  v1::ControlRequest hello = *message;
-  hello.mutable_hello()->add_features(v1::CLIENT_FEATURE_FOLLOWING);
-  if (end_writes_ || !control_.WriteMessage(hello)) return StreamClosed();
+  if (end_writes_ || !control_.WriteMessage(*message)) return StreamClosed();
   WarmBulk();
   return absl::OkStatus();
 }
@@ -94,14 +91,9 @@ absl::Status GrpcWorkerStream::SendAll(
     if (message->ordered().read().transfer_id() != 0) EnsureBulk();
     together.push_back(message.get());
   }
-  for (absl::Span<const google::protobuf::MessageLite* const> left = together;
-       !left.empty();) {
-    const auto now = together_ ? left : left.subspan(0, 1);
-    left.remove_prefix(now.size());
-    const grpc::Slice slice =
-        EncodeTogether(now, v1::ControlRequest::kFollowingFieldNumber);
-    if (end_writes_ || !control_.Write({&slice, 1})) return StreamClosed();
-  }
+  const grpc::Slice slice =
+      EncodeTogether(together, v1::ControlRequest::kFollowingFieldNumber);
+  if (end_writes_ || !control_.Write({&slice, 1})) return StreamClosed();
   return absl::OkStatus();
 }
 
@@ -170,12 +162,8 @@ bool GrpcWorkerStream::Receive(absl::Duration patience) {
       break;
   }
   answered_ = true;
-  if (response.has_hello()) {
-    together_ = absl::c_linear_search(response.hello().features(),
-                                      v1::WORKER_FEATURE_FOLLOWING);
-    // Values of an earlier stream may be on their way.
-    if (resuming_) EnsureBulk();
-  }
+  // Values of an earlier stream may be on their way.
+  if (response.has_hello() && resuming_) EnsureBulk();
   google::protobuf::RepeatedPtrField<v1::ControlResponse> following;
   following.Swap(response.mutable_following());
   receiver_->OnMessage(std::move(response));

@@ -69,7 +69,7 @@ class GrpcWorkerStream : public ClientStream {
   absl::Status SendAll(
       absl::Span<const std::shared_ptr<const v1::ControlRequest>> messages)
       override;
-  bool SendsTogether() const override { return together_; }
+  bool SendsTogether() const override { return true; }
   absl::Status SendBulk(uint64_t transfer_id, uint64_t offset,
                         SharedBytes payload) override;
   void Close(absl::Status status) override;
@@ -114,7 +114,6 @@ class GrpcWorkerStream : public ClientStream {
   bool over_ = false;
   absl::Status invalid_;
   std::atomic<bool> resuming_{false};    // the hello said so
-  std::atomic<bool> together_{false};    // the worker's hello said that it may
   std::atomic<bool> end_writes_{false};  // closing cleanly
 
   std::atomic<size_t> next_lane_{0};

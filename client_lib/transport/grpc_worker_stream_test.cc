@@ -10,7 +10,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/algorithm/container.h"
 #include "client_lib/transport/grpc_worker_connector.h"
 #include "common/clock.h"
 #include "common/crc32c.h"
@@ -43,13 +42,8 @@ class TestExecution : public v1::Execution::Service {
           return ToGrpcStatus(MakeError(absl::StatusCode::kUnauthenticated,
                                         "LEASE_UNKNOWN", "no such lease"));
         }
-        takes_following = absl::c_linear_search(request.hello().features(),
-                                                v1::CLIENT_FEATURE_FOLLOWING);
         v1::ControlResponse response;
         response.mutable_hello()->set_worker_id("w0");
-        if (offers_following) {
-          response.mutable_hello()->add_features(v1::WORKER_FEATURE_FOLLOWING);
-        }
         stream->Write(response);
         continue;
       }
@@ -120,8 +114,6 @@ class TestExecution : public v1::Execution::Service {
   }
 
   std::atomic<bool> corrupt{false};
-  std::atomic<bool> offers_following{true};
-  std::atomic<bool> takes_following{false};  // the client
   std::atomic<bool> nests{false};
   std::atomic<int> messages{0};  // that are no hello
 
@@ -267,31 +259,15 @@ TEST_F(GrpcWorkerStreamTest, CarriesMessagesBothWaysAndEndsCleanly) {
   EXPECT_FALSE(SendRead(0).ok());
 }
 
-TEST_F(GrpcWorkerStreamTest, SeveralMessagesAreOneWhereTheWorkerTakesThem) {
-  for (const bool offers : {true, false}) {
-    SCOPED_TRACE(offers);
-    TestExecution service;
-    service.offers_following = offers;
-    const auto server = *Server::Start({"127.0.0.1:0", false, {&service}, {}});
-    Recorder recorder;
-    v1::Lease lease;
-    lease.set_worker_address(server->address());
-    auto stream = *MakeGrpcWorkerConnector()->Connect(lease, "session");
-    stream->Start(&recorder);
-    auto hello = std::make_shared<v1::ControlRequest>();
-    hello->mutable_hello()->set_lease_token("token");
-    ASSERT_TRUE(stream->Send(hello).ok());
-    recorder.WaitForMessage(0);
-    EXPECT_TRUE(service.takes_following);
-    EXPECT_EQ(stream->SendsTogether(), offers);
-    ASSERT_TRUE(stream->SendAll(Reads(5)).ok());
-    for (uint64_t i = 1; i <= 5; ++i) {
-      EXPECT_EQ(recorder.WaitForMessage(i).read().sequence(), i);
-    }
-    EXPECT_EQ(service.messages, offers ? 1 : 5);
-    stream.reset();
-    server->Shutdown(absl::ZeroDuration());
+TEST_F(GrpcWorkerStreamTest, SeveralMessagesLeaveAsOne) {
+  Connect();
+  recorder_.WaitForMessage(0);
+  EXPECT_TRUE(stream_->SendsTogether());
+  ASSERT_TRUE(stream_->SendAll(Reads(5)).ok());
+  for (uint64_t i = 1; i <= 5; ++i) {
+    EXPECT_EQ(recorder_.WaitForMessage(i).read().sequence(), i);
   }
+  EXPECT_EQ(service_.messages, 1);
 }
 
 TEST_F(GrpcWorkerStreamTest, AnAnswerThatNestsBreaksTheStream) {

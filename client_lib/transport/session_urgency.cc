@@ -38,8 +38,7 @@ SessionUrgency::Said SessionUrgency::said() const {
 
 void SessionUrgency::SetMaxClass(v1::PriorityClass max_class) {
   MutexLock lock(&mu_);
-  // An older coordinator says nothing, and allows what it does not know.
-  if (max_class != v1::PRIORITY_CLASS_UNSPECIFIED) max_class_ = max_class;
+  max_class_ = max_class;
 }
 
 void SessionUrgency::Listen(std::function<void()> listener) {

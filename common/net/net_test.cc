@@ -31,19 +31,19 @@ TEST(GrpcStatusTest, ErrorInfoSurvivesBothWays) {
 }
 
 TEST(RawMessageTest, ThereAndBackAndWhatIsNone) {
-  v1::ProtocolWindow window;
-  window.set_min(3);
-  grpc::ByteBuffer buffer = ToRawMessage(window);
-  v1::ProtocolWindow again;
+  v1::SessionLimits limits;
+  limits.set_inline_bytes(3);
+  grpc::ByteBuffer buffer = ToRawMessage(limits);
+  v1::SessionLimits again;
   EXPECT_TRUE(ParseRawMessage(&buffer, &again).ok());
-  EXPECT_EQ(again.min(), 3);
+  EXPECT_EQ(again.inline_bytes(), 3);
   const grpc::Slice noise(std::string(11, '\xff'));
   buffer = grpc::ByteBuffer(&noise, 1);
   const absl::Status status = ParseRawMessage(&buffer, &again);
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(ErrorReason(status), "PROTOCOL_VIOLATION");
   EXPECT_THAT(std::string(status.message()), HasSubstr("11 bytes"));
-  EXPECT_THAT(std::string(status.message()), HasSubstr("ProtocolWindow"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("SessionLimits"));
   // No bytes at all are a message without news.
   buffer = grpc::ByteBuffer(&noise, 0);
   EXPECT_TRUE(ParseRawMessage(&buffer, &again).ok());
@@ -157,26 +157,14 @@ TEST(ServerAddressTest, MalformedAddresses) {
             "MALFORMED_ADDRESS");
 }
 
-TEST(ProtocolVersionTest, HighestCommonVersion) {
-  v1::ProtocolWindow own, theirs;
-  own.set_min(2);
-  own.set_max(5);
-  theirs.set_min(1);
-  theirs.set_max(4);
-  EXPECT_EQ(NegotiateProtocol(own, theirs, "client").value(), 4u);
-}
-
-TEST(ProtocolVersionTest, RefusalNamesBothWindows) {
-  v1::ProtocolWindow theirs;
-  theirs.set_min(7);
-  theirs.set_max(9);
-  const absl::Status status =
-      NegotiateProtocol(OwnProtocolWindow(), theirs, "client").status();
-  EXPECT_EQ(ErrorReason(status), "PROTOCOL_WINDOW");
-  EXPECT_THAT(std::string(status.message()), HasSubstr("[2, 2]"));
-  EXPECT_THAT(std::string(status.message()), HasSubstr("client [7, 9]"));
-  // A peer that sets nothing speaks nothing.
-  EXPECT_FALSE(NegotiateProtocol(OwnProtocolWindow(), {}, "client").ok());
+TEST(ProtocolVersionTest, AMismatchNamesBothVersions) {
+  EXPECT_TRUE(CheckProtocolVersion(kProtocolVersion, "client").ok());
+  const absl::Status status = CheckProtocolVersion(7, "client");
+  EXPECT_EQ(ErrorReason(status), "PROTOCOL_VERSION");
+  EXPECT_EQ(status.message(),
+            "this side speaks protocol version 1, the client version 7");
+  // A peer that says none.
+  EXPECT_FALSE(CheckProtocolVersion(0, "client").ok());
 }
 
 TEST(ProtoDurationTest, ThereAndBack) {

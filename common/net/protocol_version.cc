@@ -1,38 +1,18 @@
 #include "common/net/protocol_version.h"
 
-#include <algorithm>
-#include <string>
-
 #include "absl/strings/str_cat.h"
 #include "common/error.h"
 
 namespace djinn {
-namespace {
 
-std::string Describe(const v1::ProtocolWindow& window) {
-  return absl::StrCat("[", window.min(), ", ", window.max(), "]");
-}
-
-}  // namespace
-
-v1::ProtocolWindow OwnProtocolWindow() {
-  v1::ProtocolWindow window;
-  window.set_min(kMinProtocolVersion);
-  window.set_max(kMaxProtocolVersion);
-  return window;
-}
-
-absl::StatusOr<uint32_t> NegotiateProtocol(const v1::ProtocolWindow& own,
-                                           const v1::ProtocolWindow& theirs,
-                                           absl::string_view peer) {
-  const uint32_t low = std::max(own.min(), theirs.min());
-  const uint32_t high = std::min(own.max(), theirs.max());
-  if (theirs.min() >= 1 && low <= high) return high;
+absl::Status CheckProtocolVersion(uint32_t theirs, absl::string_view peer) {
+  if (theirs == kProtocolVersion) return absl::OkStatus();
   return MakeError(
-      absl::StatusCode::kFailedPrecondition, "PROTOCOL_WINDOW",
-      absl::StrCat("no common protocol version: this side speaks ",
-                   Describe(own), ", the ", peer, " ", Describe(theirs)),
-      {{"own", Describe(own)}, {"theirs", Describe(theirs)}});
+      absl::StatusCode::kFailedPrecondition, "PROTOCOL_VERSION",
+      absl::StrCat("this side speaks protocol version ", kProtocolVersion,
+                   ", the ", peer, " version ", theirs),
+      {{"own", absl::StrCat(kProtocolVersion)},
+       {"theirs", absl::StrCat(theirs)}});
 }
 
 }  // namespace djinn

@@ -154,8 +154,8 @@ class WorkerStream : public Attendable {
 // checksum, the network and the receiver's copy of a middling tensor overlap.
 inline constexpr size_t kBulkChunkBytes = size_t{256} << 10;
 
-// What may come inside a message unasked (v1::Install.content), at most: copies
-// that cost less than the round trips that they spare, unless the peer
+// The size of an eager upload (v1::Install.content), at most. The copies that a
+// message takes cost less than the round trips that they spare, unless the peer
 // is_near().
 inline constexpr size_t kMaxContentBytes = size_t{2} << 20;
 

@@ -232,10 +232,8 @@ class ContentCacheTest : public testing::Test {
  protected:
   std::shared_ptr<Buffer> Insert(const std::string& tenant, uint64_t hash,
                                  uint64_t bytes,
-                                 absl::Duration cost = absl::Seconds(1),
-                                 uint64_t sample = 0) {
-    return cache_.Insert(tenant, {hash, 0}, *device_.Allocate(bytes), cost,
-                         sample);
+                                 absl::Duration cost = absl::Seconds(1)) {
+    return cache_.Insert(tenant, {hash, 0}, *device_.Allocate(bytes), cost);
   }
   bool Has(const std::string& tenant, uint64_t hash, uint64_t bytes) {
     for (const ContentCache::Content& content : cache_.List()) {
@@ -262,51 +260,6 @@ TEST_F(ContentCacheTest, FindsWithinATenantOnly) {
   // Another tenant's is its own.
   EXPECT_NE(Insert("b", 1, 8), buffer);
   EXPECT_EQ(cache_.List().size(), 2u);
-}
-
-TEST_F(ContentCacheTest, MayHaveWhatLooksLikeWhatATenantHas) {
-  const absl::Duration cost = absl::Seconds(1);
-  std::shared_ptr<Buffer> used = Insert("a", 1, 8, cost, 11);
-  Insert("a", 2, 8, cost, 11);
-  Insert("a", 3, 8, cost, 12);
-  EXPECT_TRUE(cache_.MayHave("a", 8, 11));
-  EXPECT_TRUE(cache_.MayHave("a", 8, 12));
-  EXPECT_EQ(cache_.stats().misses, 0u);
-  EXPECT_FALSE(cache_.MayHave("a", 8, 13));
-  EXPECT_FALSE(cache_.MayHave("a", 9, 11));
-  EXPECT_FALSE(cache_.MayHave("b", 8, 11));
-  EXPECT_EQ(cache_.stats().misses, 3u);
-  // What is adopted is there, too.
-  cache_.SetSharing({"a", "b"});
-  cache_.Adopt("b", {1, 0}, used);
-  EXPECT_TRUE(cache_.MayHave("b", 8, 11));
-  // What is evicted is not, and what looks like it stays.
-  cache_.EvictIdle(1000);
-  EXPECT_TRUE(cache_.MayHave("a", 8, 11));
-  EXPECT_FALSE(cache_.MayHave("a", 8, 12));
-  // Without a sample only the size tells.
-  Insert("a", 4, 8, cost);
-  EXPECT_TRUE(cache_.MayHave("a", 8, 12));
-  EXPECT_FALSE(cache_.MayHave("a", 9, 12));
-  used = nullptr;
-  cache_.EvictIdle(1000);
-  EXPECT_FALSE(cache_.MayHave("a", 8, 11));
-  EXPECT_FALSE(cache_.MayHave("b", 8, 11));
-}
-
-TEST_F(ContentCacheTest, ListsHowWhatATenantHasLooks) {
-  const absl::Duration cost = absl::Seconds(1);
-  Insert("a", 1, 8, cost, 11);
-  Insert("a", 2, 8, cost, 11);
-  Insert("a", 3, 9, cost);
-  Insert("a", 4, 100, cost, 12);
-  Insert("b", 5, 8, cost, 13);
-  using Look = ContentCache::Look;
-  EXPECT_THAT(cache_.Looks("a", 99),
-              UnorderedElementsAre(Look{8, 11}, Look{9, 0}));
-  EXPECT_THAT(cache_.Looks("b", 8), UnorderedElementsAre(Look{8, 13}));
-  EXPECT_TRUE(cache_.Looks("c", 99).empty());
-  EXPECT_EQ(cache_.stats().misses, 0u);
 }
 
 TEST_F(ContentCacheTest, OffersToOthersWhatTenantsShare) {
@@ -355,7 +308,7 @@ TEST(ContentCacheIdleTest, SaysHowLongWhatGaveWayWasNotUsed) {
   FakeDevice device{1000};
   ContentCache cache(10, &clock);
   for (uint64_t i = 1; i <= 2; ++i) {
-    cache.Insert("a", {i, i}, *device.Allocate(100), absl::Seconds(1), i);
+    cache.Insert("a", {i, i}, *device.Allocate(100), absl::Seconds(1));
   }
   clock.Advance(absl::Seconds(7));
   EXPECT_NE(cache.Find("a", {2, 2}, 100), nullptr);
@@ -364,41 +317,6 @@ TEST(ContentCacheIdleTest, SaysHowLongWhatGaveWayWasNotUsed) {
   EXPECT_EQ(cache.idle_before_evict().sum(), absl::Seconds(10));
   cache.EvictIdle(100);
   EXPECT_EQ(cache.idle_before_evict().sum(), absl::Seconds(13));
-}
-
-TEST_F(ContentCacheTest, WhatPassesGoesOnce) {
-  Insert("a", 1, 100);
-  cache_.LetPass("b", {1, 0}, 100);
-  EXPECT_TRUE(Has("a", 1, 100));
-  Insert("a", 2, 100);
-  cache_.LetPass("a", {2, 0}, 100);
-  EXPECT_FALSE(Has("a", 2, 100));
-  EXPECT_EQ(device_.live_bytes(), 100u);
-  EXPECT_EQ(cache_.stats().passed, 1u);
-  EXPECT_EQ(cache_.stats().evictions, 0u);
-  // Another tenant's does not stay for that.
-  Insert("b", 2, 100);
-  cache_.LetPass("b", {2, 0}, 100);
-  EXPECT_FALSE(Has("b", 2, 100));
-  // It is worth its memory now.
-  Insert("a", 2, 100);
-  cache_.LetPass("a", {2, 0}, 100);
-  EXPECT_TRUE(Has("a", 2, 100));
-}
-
-TEST_F(ContentCacheTest, WhatIsWantedDoesNotPass) {
-  const std::shared_ptr<Buffer> used = Insert("a", 1, 100);
-  cache_.LetPass("a", {1, 0}, 100);
-  EXPECT_TRUE(Has("a", 1, 100));
-  Insert("a", 2, 100);
-  cache_.Find("a", {2, 0}, 100);
-  cache_.LetPass("a", {2, 0}, 100);
-  EXPECT_TRUE(Has("a", 2, 100));
-  cache_.SetSharing({"a", "b"});
-  cache_.Adopt("b", {3, 0}, Insert("a", 3, 100));
-  cache_.LetPass("a", {3, 0}, 100);
-  EXPECT_TRUE(Has("a", 3, 100));
-  EXPECT_EQ(cache_.stats().passed, 0u);
 }
 
 TEST_F(ContentCacheTest, EvictsFirstWhatIsSoonBackPerByte) {

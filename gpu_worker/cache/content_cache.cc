@@ -78,33 +78,6 @@ void ContentCache::SetCost(const ContentHash& hash,
   Place(entry);
 }
 
-bool ContentCache::MayHave(const std::string& tenant, uint64_t size_bytes,
-                           uint64_t sample) {
-  MutexLock lock(&mu_);
-  for (const uint64_t look : {sample, uint64_t{0}}) {
-    const auto found = looks_.find({size_bytes, look});
-    if (found == looks_.end()) continue;
-    for (const Entry* const entry : found->second) {
-      if (absl::c_linear_search(entry->tenants, tenant)) return true;
-    }
-  }
-  ++stats_.misses;
-  return false;
-}
-
-std::vector<ContentCache::Look> ContentCache::Looks(const std::string& tenant,
-                                                    uint64_t most_bytes) const {
-  std::vector<Look> looks;
-  MutexLock lock(&mu_);
-  for (const auto& [look, entries] : looks_) {
-    const bool has = absl::c_any_of(entries, [&](const Entry* entry) {
-      return absl::c_linear_search(entry->tenants, tenant);
-    });
-    if (has && look.size_bytes <= most_bytes) looks.push_back(look);
-  }
-  return looks;
-}
-
 std::shared_ptr<Buffer> ContentCache::Find(const std::string& tenant,
                                            const ContentHash& hash,
                                            uint64_t size_bytes) {
@@ -122,8 +95,7 @@ std::shared_ptr<Buffer> ContentCache::Find(const std::string& tenant,
 std::shared_ptr<Buffer> ContentCache::Insert(const std::string& tenant,
                                              const ContentHash& hash,
                                              std::shared_ptr<Buffer> buffer,
-                                             absl::Duration cost,
-                                             uint64_t sample) {
+                                             absl::Duration cost) {
   Evicted evicted;  // Destroyed after the lock is released.
   MutexLock lock(&mu_);
   const uint64_t size_bytes = buffer->size_bytes();
@@ -137,9 +109,6 @@ std::shared_ptr<Buffer> ContentCache::Insert(const std::string& tenant,
   entry->hash = hash;
   entry->buffer = buffer;
   entry->tenants = {tenant};
-  entry->sample = sample;
-  entry->returned = passed_.contains({tenant, {hash, size_bytes}});
-  looks_[{size_bytes, sample}].push_back(entry.get());
   entry->cost_per_byte = PerByte(cost, *buffer);
   Use(entry.get());
   contents_[{hash, size_bytes}].push_back(std::move(entry));
@@ -228,26 +197,6 @@ void ContentCache::EvictIdle(uint64_t bytes) {
   }
 }
 
-void ContentCache::LetPass(const std::string& tenant, const ContentHash& hash,
-                           uint64_t size_bytes) {
-  Evicted evicted;
-  MutexLock lock(&mu_);
-  Entry* const entry = Of(tenant, {hash, size_bytes});
-  if (entry == nullptr || entry->uses > 1 || entry->returned ||
-      entry->tenants.size() > 1 || !IsSoleOwner(entry->buffer)) {
-    return;
-  }
-  ++stats_.passed;
-  CountSent(tenant, -1);
-  entry->tenants.clear();
-  Remove(entry, &evicted);
-  passed_order_.emplace_back(tenant, Key(hash, size_bytes));
-  passed_.insert(passed_order_.back());
-  if (passed_order_.size() <= kMaxPassed) return;
-  passed_.erase(passed_order_.front());
-  passed_order_.pop_front();
-}
-
 bool ContentCache::MakePlace(const std::string& tenant, Evicted* evicted) {
   const size_t share = std::max<size_t>(max_contents_ / 2, 1);
   const auto sent = sent_.find(tenant);
@@ -301,9 +250,6 @@ void ContentCache::Remove(Entry* entry, Evicted* evicted) {
   ++revision_;
   order_.erase({entry->place, entry});
   const uint64_t size_bytes = entry->buffer->size_bytes();
-  const auto look = looks_.find({size_bytes, entry->sample});
-  std::erase(look->second, entry);
-  if (look->second.empty()) looks_.erase(look);
   const auto found = contents_.find({entry->hash, size_bytes});
   const auto owned = absl::c_find_if(
       found->second, [entry](const auto& e) { return e.get() == entry; });

@@ -23,7 +23,6 @@
 #define GPU_WORKER_CACHE_CONTENT_CACHE_H_
 
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <set>
 #include <string>
@@ -53,8 +52,6 @@ class ContentCache {
     uint64_t hits = 0;
     uint64_t misses = 0;
     uint64_t evictions = 0;
-    // Let go before their room was needed: they only passed.
-    uint64_t passed = 0;
     // Another tenant's content, after a proof. Part of the hits.
     uint64_t adoptions = 0;
     // Now here; what tenants share counts once.
@@ -62,17 +59,6 @@ class ContentCache {
     uint64_t bytes = 0;
     // Bytes that no storage shares.
     uint64_t idle_bytes = 0;
-  };
-  // How a content looks, at a glance; no sample: nobody said one.
-  struct Look {
-    uint64_t size_bytes = 0;
-    uint64_t sample = 0;
-
-    friend bool operator==(const Look&, const Look&) = default;
-    template <typename H>
-    friend H AbslHashValue(H h, const Look& look) {
-      return H::combine(std::move(h), look.size_bytes, look.sample);
-    }
   };
   // Contents of one hash and length that are looked at for another tenant.
   static constexpr size_t kMaxCandidates = 4;
@@ -86,22 +72,17 @@ class ContentCache {
   explicit ContentCache(size_t max_contents, Clock* clock = Clock::Real())
       : max_contents_(max_contents), clock_(clock) {}
 
-  // False: the tenant has no content of the size whose bytes give the sample
-  // (Transfer.sample), which is not 0. One whose sample nobody said may have
-  // any. Counts a miss where it is false.
-  bool MayHave(const std::string& tenant, uint64_t size_bytes, uint64_t sample);
   // Null when the tenant has no such content. Counts a hit or a miss.
   std::shared_ptr<Buffer> Find(const std::string& tenant,
                                const ContentHash& hash, uint64_t size_bytes);
 
   // Keeps `buffer`, whose bytes have this hash and must not change any more;
-  // it took `cost` to get them. `sample` is theirs, as somebody said: a wrong
-  // one has them sent again. Returns the buffer to use: an equal one that the
-  // tenant has already, if any.
+  // it took `cost` to get them. Returns the buffer to use: an equal one that
+  // the tenant has already, if any.
   std::shared_ptr<Buffer> Insert(const std::string& tenant,
                                  const ContentHash& hash,
                                  std::shared_ptr<Buffer> buffer,
-                                 absl::Duration cost, uint64_t sample = 0);
+                                 absl::Duration cost);
 
   // Which tenants share contents with one another, from now on.
   void SetSharing(absl::flat_hash_set<std::string> tenants);
@@ -117,9 +98,6 @@ class ContentCache {
   void Adopt(const std::string& tenant, const ContentHash& hash,
              const std::shared_ptr<Buffer>& buffer);
 
-  // What the tenant has looks like this, of that which has no more bytes.
-  std::vector<Look> Looks(const std::string& tenant, uint64_t most_bytes) const;
-
   // What the tenant has, for whoever keeps it elsewhere; counts nothing.
   std::shared_ptr<Buffer> Peek(const std::string& tenant,
                                const ContentHash& hash,
@@ -134,11 +112,6 @@ class ContentCache {
 
   // Forgets idle contents until `bytes` are free or none is left.
   void EvictIdle(uint64_t bytes);
-  // Forgets a content of the tenant's that only passes through
-  // (passing_contents.h): if it is idle, nobody else's, and nobody asked for it
-  // again. If it comes again soon, it stays.
-  void LetPass(const std::string& tenant, const ContentHash& hash,
-               uint64_t size_bytes);
 
   std::vector<Content> List() const;
   Stats stats() const;
@@ -155,12 +128,9 @@ class ContentCache {
     std::shared_ptr<Buffer> buffer;
     // Who counts as its sender first.
     std::vector<std::string> tenants;
-    uint64_t sample = 0;
     // Seconds.
     double cost_per_byte = 0;
     uint64_t uses = 0;
-    // It had passed, and came again.
-    bool returned = false;
     // In order_: its value, and when it was used last.
     std::pair<double, uint64_t> place;
     absl::Duration used;
@@ -168,9 +138,6 @@ class ContentCache {
   using Key = std::pair<ContentHash, uint64_t>;
   using Entries = std::vector<std::unique_ptr<Entry>>;
   using Evicted = std::vector<std::unique_ptr<Entry>>;
-  // What passed, of whom.
-  using Passed = std::pair<std::string, Key>;
-  static constexpr size_t kMaxPassed = 4096;
 
   static double PerByte(absl::Duration cost, const Buffer& buffer);
   Entry* Of(const std::string& tenant, const Key& key) const
@@ -201,8 +168,6 @@ class ContentCache {
   DurationHistogram idle_before_evict_{absl::Seconds(1)};
   mutable Mutex mu_;
   absl::flat_hash_map<Key, Entries> contents_ ABSL_GUARDED_BY(mu_);
-  absl::flat_hash_map<Look, std::vector<const Entry*>> looks_
-      ABSL_GUARDED_BY(mu_);
   // What goes first comes first.
   std::set<std::pair<std::pair<double, uint64_t>, Entry*>> order_
       ABSL_GUARDED_BY(mu_);
@@ -211,9 +176,6 @@ class ContentCache {
   absl::flat_hash_set<std::string> sharing_ ABSL_GUARDED_BY(mu_);
   Stats stats_ ABSL_GUARDED_BY(mu_);
   uint64_t revision_ ABSL_GUARDED_BY(mu_) = 0;
-  // The latest, and in the order in which they passed.
-  absl::flat_hash_set<Passed> passed_ ABSL_GUARDED_BY(mu_);
-  std::deque<Passed> passed_order_ ABSL_GUARDED_BY(mu_);
   // By the tenant that sent them.
   absl::flat_hash_map<std::string, size_t> sent_ ABSL_GUARDED_BY(mu_);
 };

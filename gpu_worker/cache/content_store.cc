@@ -276,7 +276,6 @@ void ContentStore::Add(const Key& key, uint64_t bytes) {
   file->key = key;
   file->bytes = bytes;
   Tenant& tenant = tenants_[std::get<0>(key)];
-  ++tenant.sizes[std::get<2>(key)];
   tenant.bytes += bytes;
   stats_.bytes += bytes;
   stats_.entries = files_.size();
@@ -299,8 +298,6 @@ void ContentStore::Remove(const Key& key) {
   stats_.bytes -= file->bytes;
   tenant->second.bytes -= file->bytes;
   tenant->second.order.erase({file->place, file});
-  const auto size = tenant->second.sizes.find(std::get<2>(key));
-  if (--size->second == 0) tenant->second.sizes.erase(size);
   Tidy(tenant);
   files_.erase(found);
   stats_.entries = files_.size();
@@ -405,24 +402,6 @@ bool ContentStore::Has(const std::string& tenant, const ContentHash& hash,
                        uint64_t size_bytes) const {
   MutexLock lock(&mu_);
   return files_.contains(Key(tenant, hash, size_bytes));
-}
-
-bool ContentStore::HasOfSize(const std::string& tenant,
-                             uint64_t size_bytes) const {
-  MutexLock lock(&mu_);
-  const auto found = tenants_.find(tenant);
-  return found != tenants_.end() && found->second.sizes.contains(size_bytes);
-}
-
-std::vector<uint64_t> ContentStore::Sizes(const std::string& tenant) const {
-  std::vector<uint64_t> sizes;
-  MutexLock lock(&mu_);
-  const auto found = tenants_.find(tenant);
-  if (found == tenants_.end()) return sizes;
-  for (const auto& [size_bytes, count] : found->second.sizes) {
-    sizes.push_back(size_bytes);
-  }
-  return sizes;
 }
 
 std::shared_ptr<ContentLoad> ContentStore::Load(const std::string& tenant,

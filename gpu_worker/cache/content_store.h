@@ -129,10 +129,6 @@ class ContentStore {
   // Counts nothing.
   bool Has(const std::string& tenant, const ContentHash& hash,
            uint64_t size_bytes) const;
-  // Whether any content of the tenant's has the size.
-  bool HasOfSize(const std::string& tenant, uint64_t size_bytes) const;
-  // The sizes of the tenant's contents, each once.
-  std::vector<uint64_t> Sizes(const std::string& tenant) const;
 
   // Writes what is due, reads what was asked for; false when there is nothing.
   bool WriteOne();
@@ -169,8 +165,6 @@ class ContentStore {
     Order order;
     uint64_t floor = 0;
     uint64_t bytes = 0;
-    // How many of its files are of a size.
-    absl::flat_hash_map<uint64_t, size_t> sizes;
     // In the order of `due`.
     std::deque<Pending> to_write;
     std::deque<Reading> to_read;

@@ -110,11 +110,6 @@ TEST_F(ContentStoreTest, AnotherProcessHasWhatWasWritten) {
   // Another tenant's, another length, another hash.
   EXPECT_FALSE(store_->Has("b", HashOf(bytes_), bytes_.size()));
   EXPECT_FALSE(store_->Has("a", HashOf(bytes_), bytes_.size() - 1));
-  EXPECT_TRUE(store_->HasOfSize("a", bytes_.size()));
-  EXPECT_FALSE(store_->HasOfSize("b", bytes_.size()));
-  EXPECT_FALSE(store_->HasOfSize("a", bytes_.size() - 1));
-  EXPECT_EQ(store_->Sizes("a"), std::vector<uint64_t>{bytes_.size()});
-  EXPECT_TRUE(store_->Sizes("b").empty());
   EXPECT_EQ(Load("b", bytes_), "");
   EXPECT_EQ(Load("a", bytes_ + "x"), "");
 }

@@ -13,6 +13,7 @@
 #include "common/error.h"
 #include "common/lease/testing/lease_authority.h"
 #include "common/mutex.h"
+#include "common/net/protocol_version.h"
 #include "common/patience.h"
 #include "common/transport/in_process.h"
 #include "gpu_worker/core/test_client.h"
@@ -94,8 +95,7 @@ class WorkerCoreTest : public testing::Test {
 
   v1::ClientHello HelloFor(const std::string& session) {
     v1::ClientHello hello;
-    hello.mutable_protocol()->set_min(2);
-    hello.mutable_protocol()->set_max(2);
+    hello.set_protocol_version(kProtocolVersion);
     hello.set_session_id(session);
     hello.set_session_epoch(1);
     hello.set_lease_token(tokens_[session]);

@@ -364,8 +364,6 @@ TEST_F(MeteringTest, AnAnswerThatWasLostComesAgain) {
   Break(client.get());
   Resume(client.get());
   EXPECT_EQ(DeviceTime(client->Meter()), absl::Seconds(1));
-  EXPECT_TRUE(absl::c_linear_search(client->last_hello().features(),
-                                    v1::WORKER_FEATURE_METER));
 }
 
 TEST_F(MeteringTest, WhatTheWindowDoesNotCountIsBilled) {

@@ -46,17 +46,6 @@ class ProfileTest : public WorkerCoreTest {
   }
 };
 
-TEST_F(ProfileTest, IsAFeatureThatTheWorkerNames) {
-  Grant(Lease("s1", "t1"));
-  const v1::WorkerHello hello =
-      Connect(HelloFor("s1"))
-          ->WaitFor([](const v1::ControlResponse& r) { return r.has_hello(); })
-          .hello();
-  EXPECT_EQ(std::count(hello.features().begin(), hello.features().end(),
-                       v1::WORKER_FEATURE_PROFILE),
-            1);
-}
-
 TEST_F(ProfileTest, ARepliesTimingCountsOnlyWhatTheReadWaitedFor) {
   std::unique_ptr<TestClient> client = OpenWithProgram();
   Ask(client.get(), v1::PROFILE_ACTION_START);

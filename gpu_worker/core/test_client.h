@@ -244,8 +244,7 @@ class TestClient : public ClientStreamReceiver {
   }
   uint64_t InstallTransfer(uint64_t storage, uint64_t transfer_id,
                            const std::string& bytes,
-                           std::optional<ContentHash> hash = std::nullopt,
-                           std::optional<uint64_t> sample = std::nullopt) {
+                           std::optional<ContentHash> hash = std::nullopt) {
     if (!hash.has_value()) hash = HashContent(bytes.data(), bytes.size());
     v1::Ordered message;
     v1::Install* install = message.mutable_install();
@@ -255,12 +254,10 @@ class TestClient : public ClientStreamReceiver {
     install->mutable_transfer()->set_size_bytes(bytes.size());
     install->mutable_transfer()->set_hash_high(hash->high);
     install->mutable_transfer()->set_hash_low(hash->low);
-    install->mutable_transfer()->set_sample(
-        sample.value_or(SampleContent(bytes)));
     install->mutable_transfer()->set_provable(true);
     return Send(std::move(message));
   }
-  // The bytes come with the message.
+  // An eager upload.
   uint64_t InstallContent(uint64_t storage, const std::string& bytes) {
     v1::Ordered message;
     v1::Install* install = message.mutable_install();
@@ -268,29 +265,6 @@ class TestClient : public ClientStreamReceiver {
     install->set_base_version(versions_[storage]++);
     install->set_content(bytes);
     return Send(std::move(message));
-  }
-  // The same with a hash that follows.
-  uint64_t AnnounceTransfer(uint64_t storage, uint64_t transfer_id,
-                            const std::string& bytes,
-                            std::optional<uint64_t> sample = std::nullopt) {
-    v1::Ordered message;
-    v1::Install* install = message.mutable_install();
-    install->set_storage(storage);
-    install->set_base_version(versions_[storage]++);
-    install->mutable_transfer()->set_transfer_id(transfer_id);
-    install->mutable_transfer()->set_size_bytes(bytes.size());
-    install->mutable_transfer()->set_hash_follows(true);
-    install->mutable_transfer()->set_sample(
-        sample.value_or(SampleContent(bytes)));
-    install->mutable_transfer()->set_provable(true);
-    return Send(std::move(message));
-  }
-  void SendHash(uint64_t transfer_id, const ContentHash& hash) {
-    v1::ControlRequest request;
-    request.mutable_hash()->set_transfer_id(transfer_id);
-    request.mutable_hash()->set_hash_high(hash.high);
-    request.mutable_hash()->set_hash_low(hash.low);
-    SendAny(std::move(request));
   }
   void SendProof(uint64_t transfer_id, const std::string& mac) {
     v1::ControlRequest request;
@@ -445,12 +419,12 @@ class TestClient : public ClientStreamReceiver {
            })
         .transfer();
   }
-  // What follows a challenge, or a question for a hash, or both.
+  // The decision behind a challenge.
   v1::TransferDecision WaitOutcome(uint64_t transfer_id) {
     return WaitFor([&](const v1::ControlResponse& r) {
              return r.has_transfer() &&
                     r.transfer().transfer_id() == transfer_id &&
-                    !r.transfer().has_prove() && !r.transfer().hash();
+                    !r.transfer().has_prove();
            })
         .transfer();
   }

@@ -330,7 +330,7 @@ v1::WorkerState WorkerCore::Snapshot() const {
   v1::WorkerState state;
   state.set_worker_id(options_.worker_id);
   state.set_incarnation(incarnation_);
-  *state.mutable_protocol() = OwnProtocolWindow();
+  state.set_protocol_version(kProtocolVersion);
   state.set_device(device_->name());
   const Ledger::Usage usage = ledger_.usage();
   state.set_memory_bytes(usage.limit);

@@ -80,7 +80,6 @@ void WorkerCore::CollectMemory(Exposition* out) const {
   const ContentCache::Stats contents = contents_.stats();
   const GraphCache::Stats plans = graphs_.stats();
   CollectCache("content", contents, out);
-  CollectEvictions("content", "passing", contents.passed, out);
   CollectCache("plan", plans, out);
   if (options_.store != nullptr) CollectDisk(out);
   const ContentProofs::Stats proofs = proofs_.stats();

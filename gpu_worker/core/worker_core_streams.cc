@@ -131,9 +131,8 @@ void WorkerCore::OnHello(uint64_t key, v1::ControlRequest message) {
 }
 
 absl::Status WorkerCore::Admit(uint64_t key, const v1::ClientHello& hello) {
-  DJINN_ASSIGN_OR_RETURN(
-      const uint32_t version,
-      NegotiateProtocol(OwnProtocolWindow(), hello.protocol(), "client"));
+  DJINN_RETURN_IF_ERROR(
+      CheckProtocolVersion(hello.protocol_version(), "client"));
   DJINN_ASSIGN_OR_RETURN(const v1::SignedLease issue,
                          ParseLeaseToken(hello.lease_token()));
   DJINN_ASSIGN_OR_RETURN(const v1::LeaseClaims claims, ClaimsOf(issue));
@@ -169,29 +168,16 @@ absl::Status WorkerCore::Admit(uint64_t key, const v1::ClientHello& hello) {
                                 {"tenant", session->tenant()},
                                 {"resumed", hello.has_resume()}});
   v1::WorkerHello answer;
-  answer.set_protocol_version(version);
   answer.set_worker_id(options_.worker_id);
   answer.set_incarnation(incarnation_);
   *answer.mutable_limits() = session->limits();
   // More than there is at all is no room.
   answer.mutable_limits()->set_memory_bytes(
       std::min(session->limits().memory_bytes(), device_->memory_bytes()));
-  answer.add_features(v1::WORKER_FEATURE_PROFILE);
-  answer.add_features(v1::WORKER_FEATURE_MIGRATE);
-  answer.add_features(v1::WORKER_FEATURE_METER);
-  answer.add_features(v1::WORKER_FEATURE_FOLLOWING);
-  answer.add_features(v1::WORKER_FEATURE_MODELS);
-  answer.add_features(v1::WORKER_FEATURE_LATE_HASH);
-  answer.add_features(v1::WORKER_FEATURE_PLACES);
-  answer.add_features(v1::WORKER_FEATURE_CONTENT);
   if (options_.speed.flops_per_second() > 0) {
     *answer.mutable_speed() = options_.speed;
   }
   answer.set_numerics(options_.numerics);
-  if (!hello.has_resume() &&
-      absl::c_linear_search(hello.features(), v1::CLIENT_FEATURE_HELD)) {
-    session->SayHeld(&answer);
-  }
   answer.set_generator_bytes(static_cast<uint32_t>(generator_bytes));
   session->Attach(connection->stream(), stream_number, std::move(answer),
                   hello.resume().acknowledged_reply(), connection->way());

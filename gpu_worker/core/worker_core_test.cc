@@ -135,9 +135,8 @@ TEST_F(WorkerCoreTest, RefusesHellosThatDoNotHoldALease) {
   hello.set_worker_incarnation(99);
   EXPECT_EQ(Refusal(hello), "WRONG_INCARNATION");
   hello = HelloFor("s1");
-  hello.mutable_protocol()->set_min(7);
-  hello.mutable_protocol()->set_max(9);
-  EXPECT_EQ(Refusal(hello), "PROTOCOL_WINDOW");
+  hello.set_protocol_version(7);
+  EXPECT_EQ(Refusal(hello), "PROTOCOL_VERSION");
   std::unique_ptr<TestClient> first = Open();
   EXPECT_TRUE(first->WaitCompleted(first->Create(2, 8)));
   EXPECT_EQ(Refusal(HelloFor("s1")), "LEASE_IN_USE");

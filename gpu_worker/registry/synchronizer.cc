@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "common/log/log.h"
-#include "common/net/protocol_version.h"
 
 namespace djinn::worker {
 
@@ -123,13 +122,6 @@ bool Synchronizer::Serve(RegistryStream* stream) {
 void Synchronizer::ReadAll(RegistryStream* stream) {
   v1::DesiredState desired;
   while (stream->Read(&desired)) {
-    if (desired.protocol_version() != 0 &&
-        (desired.protocol_version() < kMinProtocolVersion ||
-         desired.protocol_version() > kMaxProtocolVersion)) {
-      log::Error("the coordinator chose a protocol version that is not ours",
-                 {{"version", desired.protocol_version()}});
-      break;
-    }
     apply_(desired);
     MutexLock lock(&mu_);
     if (applied_revision_ == 0) log::Info("coordinator joined");

@@ -131,7 +131,6 @@ TEST_F(SynchronizerTest, AcknowledgesWhatItHasCarriedOut) {
   auto synchronizer = Make(absl::Hours(1));
   v1::DesiredState desired;
   desired.set_revision(3);
-  desired.set_protocol_version(2);
   registry_.Say(desired);
   EXPECT_TRUE(registry_.Wait([this](const v1::WorkerState& state) {
     return state.applied_revision() == 3 && applied_ == 3;
@@ -156,20 +155,6 @@ TEST_F(SynchronizerTest, ComesBackAfterEveryLoss) {
   EXPECT_TRUE(registry_.Wait([](const v1::WorkerState& state) {
     return state.queued_runs() == 2 && state.applied_revision() == 0;
   }));
-}
-
-TEST_F(SynchronizerTest, RefusesAVersionThatIsNotOurs) {
-  auto synchronizer = Make(absl::Hours(1));
-  v1::DesiredState desired;
-  desired.set_revision(1);
-  desired.set_protocol_version(99);
-  registry_.Say(desired);
-  MutexLock lock(&registry_.mu);
-  for (int i = 0; i < 200 && registry_.opened < 2; ++i) {
-    registry_.changed.WaitWithTimeout(&registry_.mu, absl::Milliseconds(20));
-  }
-  EXPECT_GE(registry_.opened, 2);
-  EXPECT_EQ(applied_, 0u);
 }
 
 }  // namespace

@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/clock.h"
 #include "common/lease/testing/lease_authority.h"
+#include "common/net/protocol_version.h"
 #include "common/net/server.h"
 #include "common/patience.h"
 #include "common/random.h"
@@ -145,8 +146,7 @@ class FrozenClientTest : public testing::Test {
 
   v1::ClientHello Hello() {
     v1::ClientHello hello;
-    hello.mutable_protocol()->set_min(2);
-    hello.mutable_protocol()->set_max(2);
+    hello.set_protocol_version(kProtocolVersion);
     hello.set_session_id("session");
     hello.set_session_epoch(1);
     hello.set_lease_token(token_);

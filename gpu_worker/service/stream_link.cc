@@ -4,7 +4,6 @@
 #include <chrono>
 #include <utility>
 
-#include "absl/algorithm/container.h"
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 #include "common/error.h"
@@ -221,9 +220,8 @@ void StreamLink::WriteControlLocked() {
   }
   absl::InlinedVector<std::shared_ptr<const v1::ControlResponse>, 8> messages;
   absl::InlinedVector<const google::protobuf::MessageLite*, 8> together;
-  for (size_t bytes = 0;
-       !control_queue_.empty() &&
-       (messages.empty() || (together_ && bytes < kTogetherBytes));) {
+  for (size_t bytes = 0; !control_queue_.empty() &&
+                         (messages.empty() || bytes < kTogetherBytes);) {
     bytes += control_queue_.front()->ByteSizeLong();
     messages.push_back(std::move(control_queue_.front()));
     control_queue_.pop_front();
@@ -357,8 +355,6 @@ void StreamLink::OnControlRead(bool ok) {
     receiver = BeginCallLocked();
     if (message.has_hello() && identity_.session_id.empty()) {
       identity_ = {message.hello().session_id(), message.hello().lease_token()};
-      together_ = absl::c_linear_search(message.hello().features(),
-                                        v1::CLIENT_FEATURE_FOLLOWING);
     }
   }
   const Reads reads = ReadsOf(message);

@@ -161,8 +161,6 @@ class StreamLink : public std::enable_shared_from_this<StreamLink>,
   // The next message is not being read, since then.
   std::optional<absl::Duration> put_off_ ABSL_GUARDED_BY(mu_);
   bool paced_ ABSL_GUARDED_BY(mu_) = false;  // the pacer watches this link
-  // The client's hello said that it may.
-  bool together_ ABSL_GUARDED_BY(mu_) = false;
   bool control_finished_ ABSL_GUARDED_BY(mu_) = false;
   bool cancelled_ ABSL_GUARDED_BY(mu_) = false;
   bool control_stalled_ ABSL_GUARDED_BY(mu_) = false;

@@ -27,11 +27,6 @@ absl::Status Session::HandleInstall(uint64_t sequence,
   }
   const v1::Transfer& transfer = install.transfer();
   if (install.has_transfer()) {
-    if (transfer.hash_follows() &&
-        (transfer.hash_high() != 0 || transfer.hash_low() != 0)) {
-      return Violation(absl::StrCat("transfer ", transfer.transfer_id(),
-                                    " has a hash that follows"));
-    }
     if (transfer.transfer_id() == 0 || transfer.size_bytes() == 0 ||
         transfer_ids_.Contains(transfer.transfer_id())) {
       return Violation(absl::StrCat("transfer ", transfer.transfer_id(), " of ",
@@ -118,7 +113,7 @@ void Session::StepUpload(const Upload& upload) {
   if (upload.receives) {
     FinishUpload(upload);
   } else {
-    TakeFound(upload, uploads_.GoOn(MayHave(upload)));
+    TakeFound(upload, uploads_.GoOn());
   }
 }
 

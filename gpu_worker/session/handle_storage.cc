@@ -142,11 +142,7 @@ absl::Status Session::HandleFree(const v1::Free& free) {
                                     ", which does not exist any more"));
     }
   }
-  for (const uint64_t id : free.storages()) {
-    const Buffer* const buffer = storages_.Find(id)->buffer.get();
-    if (buffer != nullptr) uploads_.NoteFreed(*buffer);
-    storages_.Remove(id);
-  }
+  for (const uint64_t id : free.storages()) storages_.Remove(id);
   return absl::OkStatus();
 }
 

@@ -30,7 +30,6 @@ void Session::Attach(WorkerStream* stream, uint64_t number,
                      v1::WorkerHello hello, uint64_t acknowledged_reply,
                      StreamWay way) {
   outbox_.Acknowledge(acknowledged_reply);
-  takes_unasked_ = uploads_.TakesUnasked();
   const uint64_t room = RoomForContents();
   std::vector<v1::ControlResponse> news(1);
   // Held over both: what is said between them would be neither in the hello nor
@@ -116,9 +115,6 @@ bool Session::ReceiveOne(v1::ControlRequest message) {
       break;
     case v1::ControlRequest::kProof:
       FailUnlessOk(uploads_.ReceiveProof(std::move(*message.mutable_proof())));
-      break;
-    case v1::ControlRequest::kHash:
-      FailUnlessOk(uploads_.ReceiveHash(message.hash()));
       break;
     case v1::ControlRequest::kHello:
       Fail(Violation("a hello that is not the first message"));

@@ -15,9 +15,10 @@ namespace {
 // A client cannot make the log grow without bound by failing.
 constexpr uint64_t kLoggedErrors = 100;
 
-// What one session may have on its way unasked, at most, and of the room that
-// there is: others may take some of it meanwhile. Rounded down, so that it need
-// not be said all the time, nor tells what others do.
+// Bound the room that a session hears of for eager uploads: this much, and this
+// part of what is free, because other sessions may take some of it meanwhile.
+// The room is rounded down to whole steps, so that it changes seldom and does
+// not show what other sessions do.
 constexpr uint64_t kMaxContentsUnderWay = uint64_t{32} << 20;
 constexpr uint64_t kRoomPart = 4;
 constexpr uint64_t kRoomStep = uint64_t{1} << 20;
@@ -332,7 +333,6 @@ void Session::Complete(uint64_t sequence) {
 }
 
 uint64_t Session::RoomForContents() const {
-  if (!takes_unasked_) return 0;
   const Ledger::Usage device = environment_.memory->ledger()->usage();
   const uint64_t room =
       std::min(device.limit - device.used, quota_.RoomForContents());

@@ -128,8 +128,6 @@ class Session {
   // without effect.
   void Attach(WorkerStream* stream, uint64_t number, v1::WorkerHello hello,
               uint64_t acknowledged_reply, StreamWay way = StreamWay::kLocal);
-  // Says in a hello what the tenant has here.
-  void SayHeld(v1::WorkerHello* hello) const { uploads_.SayHeld(hello); }
   // The stream is not used any more when it returns.
   void Detach(const WorkerStream* stream, uint64_t number);
   void OnRoom() { outbox_.OnRoom(); }
@@ -530,8 +528,6 @@ class Session {
   uint64_t reported_ = 0;
   v1::Window reported_window_;
   std::atomic<uint64_t> reported_room_{0};
-  // Since its last stream came.
-  std::atomic<bool> takes_unasked_{false};
   // Of the message being carried out: 0 when they are paid for, or wait again.
   uint64_t message_bytes_ = 0;
   bool message_counts_ = false;

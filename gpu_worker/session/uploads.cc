@@ -30,8 +30,6 @@ struct Uploads::Incoming {
   const uint64_t id;
   const uint64_t size_bytes;
   Room room;
-  // What the client says; it may say so after the last byte.
-  std::optional<ContentHash> claimed;
   State state = State::kReceiving;
   absl::Status failure;
   ReceivedChunks chunks;
@@ -56,8 +54,7 @@ Uploads::Uploads(const SessionEnvironment* environment, std::string tenant,
       tenant_(std::move(tenant)),
       inline_bytes_(inline_bytes),
       traffic_(traffic),
-      callbacks_(std::move(callbacks)),
-      passing_(environment->clock) {}
+      callbacks_(std::move(callbacks)) {}
 
 Uploads::~Uploads() = default;
 
@@ -68,9 +65,6 @@ void Uploads::Forget() {
 }
 
 absl::StatusOr<Uploads::Room> Uploads::MakeRoom(uint64_t bytes) {
-  if (const std::optional<ContentHash> passing = passing_.MakeWay(bytes)) {
-    environment_.contents->LetPass(tenant_, *passing, bytes);
-  }
   DeviceMemory* const memory = environment_.memory;
   absl::StatusOr<Reservation> reservation =
       memory->Reserve(MemoryClass::kTransfers, tenant_, bytes);
@@ -91,14 +85,6 @@ absl::Status Uploads::Receive() {
   incoming->room = std::move(room);
   incoming->started = incoming->last_chunk = environment_.clock->Monotonic();
   MutexLock lock(&mu_);
-  if (!transfer_.hash_follows()) {
-    incoming->claimed = {transfer_.hash_high(), transfer_.hash_low()};
-  } else {
-    unhashed_.Insert(incoming->id);
-    if (early_hash_.transfer_id() == incoming->id) {
-      incoming->claimed = {early_hash_.hash_high(), early_hash_.hash_low()};
-    }
-  }
   incoming_ = std::move(incoming);
   return absl::OkStatus();
 }
@@ -115,29 +101,24 @@ absl::StatusOr<std::shared_ptr<Buffer>> Uploads::Finish() {
   // The bytes are what they are, not what was announced: a program may write to
   // them while they are sent.
   const ContentHash hash = incoming->hasher.Hash();
-  const uint64_t sample =
-      hash == *incoming->claimed ? transfer_.sample() : uint64_t{0};
   // A cache has room for so many, whatever their size; clients send less than
   // that inline.
   if (!Keeps(incoming->size_bytes)) {
     room.reservation->MoveTo(MemoryClass::kStorages);
     return std::move(room.buffer);
   }
-  return Keep(std::move(room), hash, sample, incoming->started);
+  return Keep(std::move(room), hash, incoming->started);
 }
 
 std::shared_ptr<Buffer> Uploads::Keep(Room room, const ContentHash& hash,
-                                      uint64_t sample, absl::Duration started) {
+                                      absl::Duration started) {
   const uint64_t bytes = room.buffer->size_bytes();
   room.reservation->MoveTo(MemoryClass::kContents);
-  std::shared_ptr<Buffer> buffer = environment_.contents->Insert(
-      tenant_, hash, std::move(room.buffer),
-      environment_.clock->Monotonic() - started, sample);
+  std::shared_ptr<Buffer> buffer =
+      environment_.contents->Insert(tenant_, hash, std::move(room.buffer),
+                                    environment_.clock->Monotonic() - started);
   // A full cache keeps nothing more.
-  if (!IsSoleOwner(buffer)) {
-    KeepOnDisk(hash, bytes, /*found=*/false);
-    passing_.NoteUploaded(hash, buffer.get());
-  }
+  if (!IsSoleOwner(buffer)) KeepOnDisk(hash, bytes, /*found=*/false);
   environment_.contents_changed();
   return buffer;
 }
@@ -161,13 +142,7 @@ absl::StatusOr<std::shared_ptr<Buffer>> Uploads::Take(
       rate == 0 ? absl::ZeroDuration()
                 : absl::Seconds(static_cast<double>(bytes.size()) /
                                 static_cast<double>(rate));
-  return Keep(std::move(room), hash, SampleContent(bytes), started - moved);
-}
-
-void Uploads::NoteFreed(const Buffer& buffer) {
-  if (Keeps(buffer.size_bytes())) {
-    passing_.NoteFreed(&buffer, buffer.size_bytes());
-  }
+  return Keep(std::move(room), hash, started - moved);
 }
 
 void Uploads::OnStream(StreamWay way, bool resumed, v1::WorkerHello* hello) {
@@ -263,7 +238,7 @@ void Uploads::NoteAllChunks(const Incoming& incoming) {
 }
 
 void Uploads::Complete(Incoming* incoming) {
-  if (!incoming->chunks.complete() || !incoming->claimed.has_value()) return;
+  if (!incoming->chunks.complete()) return;
   incoming->state = Incoming::State::kComplete;
   if (incoming->resumed) over_.Insert(incoming->id);
 }
@@ -297,36 +272,6 @@ absl::Status Uploads::HashWhatIsHere(Incoming* incoming) {
   return read;
 }
 
-absl::Status Uploads::ReceiveHash(const v1::TransferHash& said) {
-  const uint64_t id = said.transfer_id();
-  const ContentHash hash{said.hash_high(), said.hash_low()};
-  bool settled = false;
-  {
-    MutexLock lock(&mu_);
-    if (!unhashed_.Contains(id)) {
-      return Violation(absl::StrCat("the hash of transfer ", id,
-                                    ", which nobody waits for"));
-    }
-    if (incoming_ != nullptr && incoming_->id == id) {
-      // A second one comes where the network cut the stream.
-      if (incoming_->state == Incoming::State::kReceiving &&
-          !incoming_->claimed.has_value()) {
-        incoming_->claimed = hash;
-        Complete(incoming_.get());
-        settled = incoming_->settled();
-      }
-    } else if (search_ != nullptr && search_->awaits_hash() &&
-               search_->id == id && !search_->hash.has_value()) {
-      search_->hash = hash;
-      settled = true;
-    } else {
-      early_hash_ = said;
-    }
-  }
-  if (settled) callbacks_.settled();
-  return absl::OkStatus();
-}
-
 absl::Status Uploads::ReceiveProof(v1::TransferProof proof) {
   const uint64_t id = proof.transfer_id();
   std::shared_ptr<ContentChallenge> challenge;
@@ -358,7 +303,6 @@ void Uploads::CheckDeadline(bool attached) {
       if (now < search_->deadline) return;
       unproven = search_->challenge;
       unread = search_->load;
-      search_->hash_late = search_->awaits_hash();
     } else if (!attached || incoming_ == nullptr || incoming_->writers > 0 ||
                incoming_->state != Incoming::State::kReceiving ||
                now - incoming_->last_chunk < timeout) {

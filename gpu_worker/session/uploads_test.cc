@@ -52,22 +52,6 @@ class UploadsTest : public testing::Test {
     transfer.set_hash_low(HashOf(bytes).low);
     return transfer;
   }
-  // The client hashes them while it sends them.
-  static v1::Transfer AnnounceUnhashed(uint64_t id, const std::string& bytes) {
-    v1::Transfer transfer;
-    transfer.set_transfer_id(id);
-    transfer.set_size_bytes(bytes.size());
-    transfer.set_hash_follows(true);
-    transfer.set_sample(7);
-    return transfer;
-  }
-  static v1::TransferHash Said(uint64_t id, const std::string& bytes) {
-    v1::TransferHash said;
-    said.set_transfer_id(id);
-    said.set_hash_high(HashOf(bytes).high);
-    said.set_hash_low(HashOf(bytes).low);
-    return said;
-  }
   static absl::Status SendChunk(Uploads* uploads, uint64_t id,
                                 const std::string& bytes, size_t chunk) {
     const uint64_t offset = chunk * kBulkChunkBytes;
@@ -132,38 +116,12 @@ TEST_F(UploadsTest, WhatCameOnceIsHeldFromThenOn) {
   EXPECT_EQ(Make("blue")->Find(Announce(1, bytes_), true).held, nullptr);
 }
 
-TEST_F(UploadsTest, AnUploadTakesThePlaceOfOneThatPassed) {
-  FakeDevice device(256 << 20);
-  Ledger ledger(256 << 20);
-  DeviceMemory memory(&device, &ledger);
-  environment_.memory = &memory;
-  ContentCache contents(100, &clock_);
-  environment_.contents = &contents;
-  const std::unique_ptr<Uploads> uploads = Make();
-  std::string bytes(PassingContents::kKeptBytes / 2 + kBulkChunkBytes, 'b');
-  const auto bring = [&](uint64_t id) {
-    bytes[0] = static_cast<char>(id);
-    EXPECT_EQ(uploads->Find(Announce(id, bytes), true).held, nullptr);
-    EXPECT_TRUE(uploads->Receive().ok());
-    Send(uploads.get(), id, bytes);
-    return *uploads->Finish();
-  };
-  const std::shared_ptr<Buffer> kept = bring(1);
-  uploads->NoteFreed(*bring(2));
-  EXPECT_EQ(device.live_bytes(), 2 * bytes.size());
-  bring(3);
-  EXPECT_EQ(device.live_bytes(), 2 * bytes.size());
-  EXPECT_EQ(contents.stats().passed, 1u);
-  EXPECT_NE(uploads->Find(Announce(4, bytes), true).held, nullptr);
-}
-
-TEST_F(UploadsTest, WhatComesUnaskedIsKeptAsWhatWasAskedFor) {
+TEST_F(UploadsTest, AnEagerUploadIsKeptAsAContent) {
   const std::unique_ptr<Uploads> uploads = Make();
   const std::shared_ptr<Buffer> buffer = *uploads->Take(bytes_);
   EXPECT_TRUE(BytesOf(buffer) == bytes_);
   EXPECT_EQ(changes_, 1);
   EXPECT_EQ(uploads->Find(Announce(1, bytes_), true).held, buffer);
-  EXPECT_TRUE(contents_.MayHave("red", bytes_.size(), SampleContent(bytes_)));
   // Once more it takes nothing.
   EXPECT_EQ(*uploads->Take(bytes_), buffer);
   EXPECT_EQ(ledger_.usage().used, bytes_.size());
@@ -200,7 +158,6 @@ TEST_F(UploadsTest, ChunksComeInAnyOrder) {
 TEST_F(UploadsTest, WhatNobodyAskedForIsAViolation) {
   const std::unique_ptr<Uploads> uploads = Make();
   EXPECT_TRUE(Violates(SendChunk(uploads.get(), 1, bytes_, 0)));
-  EXPECT_TRUE(Violates(uploads->ReceiveHash(Said(1, bytes_))));
   EXPECT_TRUE(Violates(uploads->ReceiveProof({})));
   uploads->Find(Announce(1, bytes_), true);
   EXPECT_TRUE(Violates(SendChunk(uploads.get(), 1, bytes_, 0)));
@@ -254,25 +211,6 @@ TEST_F(UploadsTest, BytesThatAreNotWhatWasAnnouncedAreKeptUnderTheirOwnHash) {
   EXPECT_EQ(contents_.stats().entries, 2u);
 }
 
-TEST_F(UploadsTest, AWrongHashThatFollowsIsNobodysEither) {
-  const std::unique_ptr<Uploads> uploads = Make();
-  std::string other = bytes_;
-  other.front() = 'x';
-  uploads->Find(AnnounceUnhashed(1, bytes_), true);
-  ASSERT_TRUE(uploads->Receive().ok());
-  Send(uploads.get(), 1, other);
-  EXPECT_FALSE(uploads->settled());
-  EXPECT_TRUE(uploads->ReceiveHash(Said(1, bytes_)).ok());
-  ASSERT_TRUE(uploads->settled());
-  const auto buffer = uploads->Finish();
-  ASSERT_TRUE(buffer.ok()) << buffer.status();
-  EXPECT_TRUE(BytesOf(*buffer) == other);
-  EXPECT_EQ(contents_.Find("red", HashOf(bytes_), bytes_.size()), nullptr);
-  // What was said of the others is not said of these: whoever brings something
-  // of this size is asked for its hash.
-  EXPECT_TRUE(contents_.MayHave("red", other.size(), 8));
-}
-
 TEST_F(UploadsTest, WithoutRoomNothingIsUnderWay) {
   const std::unique_ptr<Uploads> uploads = Make();
   v1::Transfer transfer = Announce(1, bytes_);
@@ -309,52 +247,6 @@ TEST_F(UploadsTest, OneThatStandsStillIsGivenUp) {
   EXPECT_EQ(ledger_.usage().used, 0u);
 }
 
-TEST_F(UploadsTest, TheHashMayComeAfterTheBytes) {
-  const std::unique_ptr<Uploads> uploads = Make();
-  const Uploads::Found found = uploads->Find(AnnounceUnhashed(1, bytes_), true);
-  // The tenant has nothing like it: it is not worth a question.
-  EXPECT_FALSE(found.waits);
-  ASSERT_TRUE(uploads->Receive().ok());
-  Send(uploads.get(), 1, bytes_);
-  EXPECT_FALSE(uploads->settled());
-  EXPECT_TRUE(uploads->ReceiveHash(Said(1, bytes_)).ok());
-  EXPECT_TRUE(uploads->settled());
-  EXPECT_TRUE(BytesOf(*uploads->Finish()) == bytes_);
-  // Once more where the network cut the stream.
-  EXPECT_TRUE(uploads->ReceiveHash(Said(1, bytes_)).ok());
-}
-
-TEST_F(UploadsTest, AHashThatIsAskedForFindsTheBytes) {
-  const std::unique_ptr<Uploads> uploads = Make();
-  Bring(uploads.get(), 1, bytes_);
-  const Uploads::Found asked = uploads->Find(AnnounceUnhashed(2, bytes_), true);
-  EXPECT_TRUE(asked.waits);
-  EXPECT_TRUE(asked.question->hash());
-  EXPECT_FALSE(uploads->settled());
-  EXPECT_TRUE(uploads->ReceiveHash(Said(2, bytes_)).ok());
-  EXPECT_TRUE(uploads->settled());
-  EXPECT_NE(uploads->GoOn(true).held, nullptr);
-}
-
-TEST_F(UploadsTest, AHashThatIsLateMayComeWithTheBytes) {
-  const std::unique_ptr<Uploads> uploads = Make();
-  Bring(uploads.get(), 1, bytes_);
-  EXPECT_TRUE(uploads->Find(AnnounceUnhashed(2, bytes_), true).waits);
-  clock_.Advance(absl::Seconds(31));
-  // The client was asked, whether or not it has a stream.
-  uploads->CheckDeadline(/*attached=*/false);
-  EXPECT_TRUE(uploads->settled());
-  const Uploads::Found found = uploads->GoOn(true);
-  EXPECT_FALSE(found.waits);
-  EXPECT_EQ(found.held, nullptr);
-  // Too late to be looked for, but not for the bytes.
-  EXPECT_TRUE(uploads->ReceiveHash(Said(2, bytes_)).ok());
-  ASSERT_TRUE(uploads->Receive().ok());
-  Send(uploads.get(), 2, bytes_);
-  EXPECT_TRUE(uploads->settled());
-  EXPECT_TRUE(BytesOf(*uploads->Finish()) == bytes_);
-}
-
 TEST_F(UploadsTest, AnotherTenantsBytesAreProved) {
   contents_.SetSharing({"red", "blue"});
   Bring(Make("red").get(), 1, bytes_);
@@ -373,7 +265,7 @@ TEST_F(UploadsTest, AnotherTenantsBytesAreProved) {
   while (proofs_.Work()) {
   }
   EXPECT_TRUE(uploads->settled());
-  EXPECT_NE(uploads->GoOn(true).held, nullptr);
+  EXPECT_NE(uploads->GoOn().held, nullptr);
   EXPECT_EQ(proofs_.stats().proven, 1u);
   // One that comes twice changes nothing.
   EXPECT_TRUE(uploads->ReceiveProof(proof).ok());
@@ -389,7 +281,7 @@ TEST_F(UploadsTest, WithoutAProofInTimeTheBytesHaveToCome) {
   clock_.Advance(absl::Seconds(31));
   uploads->CheckDeadline(/*attached=*/true);
   EXPECT_TRUE(uploads->settled());
-  const Uploads::Found found = uploads->GoOn(true);
+  const Uploads::Found found = uploads->GoOn();
   EXPECT_FALSE(found.waits);
   EXPECT_EQ(found.held, nullptr);
 }
@@ -400,7 +292,6 @@ TEST_F(UploadsTest, NobodyWorksForWhatTheSessionCannotHave) {
   v1::Transfer transfer = Announce(1, bytes_);
   transfer.set_provable(true);
   EXPECT_FALSE(uploads->Find(transfer, /*fits=*/false).waits);
-  EXPECT_FALSE(uploads->Find(AnnounceUnhashed(2, bytes_), false).waits);
   EXPECT_EQ(proofs_.stats().issued, 0u);
 }
 
@@ -429,7 +320,7 @@ TEST_F(UploadsTest, TheDiskMayHaveWhatMemoryHasNot) {
   EXPECT_TRUE(uploads->awaited()->from_disk);
   EXPECT_TRUE(store->ReadOne());
   EXPECT_TRUE(uploads->settled());
-  const Uploads::Found found = uploads->GoOn(true);
+  const Uploads::Found found = uploads->GoOn();
   ASSERT_NE(found.held, nullptr);
   EXPECT_TRUE(BytesOf(found.held) == bytes_);
   store->Stop();
@@ -454,7 +345,7 @@ TEST_F(UploadsTest, OnlyWhatCameOverTheNetworkTellsOfTheLink) {
     uploads->OnStream(way, /*resumed=*/false, &hello);
     EXPECT_EQ(rate_.BytesPerSecond(), 0u);
     const uint64_t id = way == StreamWay::kLocal ? 1 : 2;
-    uploads->Find(AnnounceUnhashed(id, large), false);
+    uploads->Find(Announce(id, large), false);
     ASSERT_TRUE(uploads->Receive().ok());
     for (size_t i = 0; i * kBulkChunkBytes < large.size(); ++i) {
       clock_.Advance(absl::Milliseconds(1));

@@ -330,9 +330,6 @@ class GrpcClient final
     for (size_t i = 1; i < requests.size(); ++i) {
       *requests[0].add_following() = std::move(requests[i]);
     }
-    if (requests[0].has_hello()) {
-      requests[0].mutable_hello()->add_features(v1::CLIENT_FEATURE_FOLLOWING);
-    }
     Write(std::move(requests[0]));
   }
   // All that waits, as the client library does; but a hello by itself.

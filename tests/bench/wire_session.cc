@@ -41,7 +41,7 @@ absl::StatusOr<WireSession> OpenWireSession(const std::string& coordinator,
     return end.ok() ? absl::UnavailableError("a stream ended") : end;
   };
   v1::SessionRequest open;
-  *open.mutable_open()->mutable_protocol() = OwnProtocolWindow();
+  open.mutable_open()->set_protocol_version(kProtocolVersion);
   v1::SessionResponse response;
   DJINN_RETURN_IF_ERROR(exchange(open, &response));
   session.session_id = response.opened().session_id();
@@ -58,7 +58,7 @@ absl::StatusOr<WireSession> OpenWireSession(const std::string& coordinator,
 v1::ControlRequest HelloOf(const WireSession& session) {
   v1::ControlRequest request;
   v1::ClientHello* const hello = request.mutable_hello();
-  *hello->mutable_protocol() = OwnProtocolWindow();
+  hello->set_protocol_version(kProtocolVersion);
   hello->set_session_id(session.session_id);
   hello->set_session_epoch(session.lease.session_epoch());
   hello->set_lease_token(session.lease.token());

@@ -187,7 +187,7 @@ TEST_F(HostileWireTest, NoiseAfterAHelloEndsThatSessionAndIsLoggedAsIts) {
                                    session.id().substr(0, 8))));
 
   v1::SessionRequest open;
-  *open.mutable_open()->mutable_protocol() = Window(2, 2);
+  open.mutable_open()->set_protocol_version(kProtocolVersion);
   ExpectStatus(CallRaw(Coordinator(), "/djinn.v1.Session/Attach",
                        {open.SerializeAsString(), noise}, Token()),
                StatusCode::kInvalidArgument, "PROTOCOL_VIOLATION",

@@ -24,7 +24,7 @@ struct BadAttach {
 
 v1::SessionRequest OpenRequest() {
   v1::SessionRequest request;
-  *request.mutable_open()->mutable_protocol() = Window(2, 2);
+  request.mutable_open()->set_protocol_version(kProtocolVersion);
   return request;
 }
 
@@ -57,11 +57,11 @@ TEST_F(HostileCoordinatorTest, AttachingWrongly) {
        }},
       {"a later protocol",
        StatusCode::kFailedPrecondition,
-       "PROTOCOL_WINDOW",
-       {"[2, 2]", "[7, 9]"},
+       "PROTOCOL_VERSION",
+       {"version 1", "version 7"},
        [](AttachStream* s) {
          v1::SessionRequest request = OpenRequest();
-         *request.mutable_open()->mutable_protocol() = Window(7, 9);
+         request.mutable_open()->set_protocol_version(7);
          s->Send(request);
        }},
       {"an id that is none",

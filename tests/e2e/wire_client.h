@@ -12,6 +12,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -22,6 +23,7 @@
 #include "common/net/bearer.h"
 #include "common/net/channel_options.h"
 #include "common/net/grpc_status.h"
+#include "common/net/protocol_version.h"
 #include "djinn/v1/execution.grpc.pb.h"
 #include "djinn/v1/session.grpc.pb.h"
 #include "grpcpp/client_context.h"
@@ -49,6 +51,12 @@ class WireStream {
       while (call_->Read(&response)) {
         MutexLock lock(&mu_);
         responses_.push_back(response);
+        // The messages that came with it stand behind it.
+        if constexpr (std::is_same_v<Response, v1::ControlResponse>) {
+          const auto& following = response.following();
+          responses_.insert(responses_.end(), following.begin(),
+                            following.end());
+        }
         changed_.SignalAll();
       }
       absl::Status end = FromGrpcStatus(call_->Finish());
@@ -112,13 +120,6 @@ using AttachStream = WireStream<v1::SessionRequest, v1::SessionResponse>;
 using ControlStream = WireStream<v1::ControlRequest, v1::ControlResponse>;
 using BulkStream = WireStream<v1::BulkChunk, v1::BulkChunk>;
 
-inline v1::ProtocolWindow Window(uint32_t min, uint32_t max) {
-  v1::ProtocolWindow window;
-  window.set_min(min);
-  window.set_max(max);
-  return window;
-}
-
 inline std::unique_ptr<AttachStream> OpenAttach(const std::string& coordinator,
                                                 const std::string& token) {
   const auto stub = v1::Session::NewStub(MakeChannel(coordinator).value());
@@ -134,7 +135,7 @@ class WireSession {
   WireSession(const std::string& coordinator, const std::string& token)
       : attach_(OpenAttach(coordinator, token)) {
     v1::SessionRequest request;
-    *request.mutable_open()->mutable_protocol() = Window(2, 2);
+    request.mutable_open()->set_protocol_version(kProtocolVersion);
     request.mutable_open()->set_program("wire_client");
     attach_->Send(request);
     request.mutable_lease()->set_virtual_device(0);
@@ -160,7 +161,7 @@ class WireSession {
 
   v1::ClientHello Hello() const {
     v1::ClientHello hello;
-    *hello.mutable_protocol() = Window(2, 2);
+    hello.set_protocol_version(kProtocolVersion);
     hello.set_session_id(id_);
     hello.set_session_epoch(lease_.session_epoch());
     hello.set_lease_token(lease_.token());

@@ -125,8 +125,7 @@ class Worker {
         control_(stub_->Control(&context_)) {
     v1::ControlRequest request;
     v1::ClientHello* const hello = request.mutable_hello();
-    hello->mutable_protocol()->set_min(2);
-    hello->mutable_protocol()->set_max(2);
+    hello->set_protocol_version(1);
     hello->set_session_id(session_id);
     hello->set_session_epoch(lease.session_epoch());
     hello->set_lease_token(lease.token());
@@ -156,17 +155,27 @@ class Worker {
     message.mutable_read()->set_version(1);
     *message.mutable_read()->mutable_view() = view;
     Send(std::move(message));
-    const auto reply = Await<v1::ControlRequest, v1::ControlResponse>(
-        control_.get(), [this](const v1::ControlResponse& response) {
-          if (response.admitted().has_refused()) {
-            Fail(response.admitted().refused().message());
+    v1::ReadReply reply;
+    const auto answers = [&](const v1::ControlResponse& response) {
+      if (response.admitted().has_refused()) {
+        Fail(response.admitted().refused().message());
+      }
+      if (response.read().sequence() != sequence_) return false;
+      reply = response.read();
+      return true;
+    };
+    Await<v1::ControlRequest, v1::ControlResponse>(
+        control_.get(), [&](const v1::ControlResponse& response) {
+          // A message may bring those that come next.
+          bool answered = answers(response);
+          for (const v1::ControlResponse& next : response.following()) {
+            answered |= answers(next);
           }
-          return response.read().sequence() == sequence_;
+          return answered;
         });
-    if (reply.read().has_error()) Fail(reply.read().error().message());
-    std::vector<float> values(reply.read().value().size() / sizeof(float));
-    std::memcpy(values.data(), reply.read().value().data(),
-                reply.read().value().size());
+    if (reply.has_error()) Fail(reply.error().message());
+    std::vector<float> values(reply.value().size() / sizeof(float));
+    std::memcpy(values.data(), reply.value().data(), reply.value().size());
     return values;
   }
 
@@ -186,8 +195,7 @@ int Main(const std::string& coordinator, const std::string& token) {
   const auto attached = stub->Attach(&context);
   using Answer = v1::SessionResponse;
   v1::SessionRequest request;
-  request.mutable_open()->mutable_protocol()->set_min(2);
-  request.mutable_open()->mutable_protocol()->set_max(2);
+  request.mutable_open()->set_protocol_version(1);
   request.mutable_open()->set_program("layer");
   attached->Write(request);
   const std::string session_id =

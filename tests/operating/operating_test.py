@@ -216,7 +216,6 @@ class OperatingTest(ClusterTest):
         self.assertEqual(worker["incarnation"], lease["incarnation"])
         self.assertEqual(worker["lease_count"], 1)
         self.assertEqual(worker["session_count"], 1)
-        self.assertEqual(worker["protocol_version"], 2)
         memory = worker["memory"]
         self.assertEqual(int(memory["content_bytes"]), 4 << 20)
         self.assertEqual(memory["idle_content_bytes"], "0")

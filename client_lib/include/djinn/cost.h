@@ -46,9 +46,8 @@ class DJINN_API CostScope {
   void Close();
 
   // Closes it, and waits until the workers have carried out what was called in
-  // it. Errors: Unimplemented (METER_UNSUPPORTED) names a worker that does not
-  // say what it measures; FailedPrecondition (SESSION_CLOSED) when the session
-  // that was open has ended; a device's failure.
+  // it. Errors: FailedPrecondition (SESSION_CLOSED) when the session that was
+  // open has ended; a device's failure.
   absl::StatusOr<Cost> Get();
 
  private:

@@ -162,8 +162,7 @@ class DJINN_API ProfileScope {
   const absl::Status& status() const { return status_; }
 
   // Waits for every device, ends the profile and returns it; once.
-  // status(); FailedPrecondition (PROFILE_ENDED) the second time; Unimplemented
-  // (PROFILE_UNSUPPORTED) names a worker that cannot be profiled; a device's
+  // status(); FailedPrecondition (PROFILE_ENDED) the second time; a device's
   // failure.
   absl::StatusOr<Profile> Finish();
 

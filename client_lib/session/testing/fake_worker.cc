@@ -47,26 +47,9 @@ void FakeWorker::AskForProofs() {
   ask_for_proofs_ = true;
 }
 
-void FakeWorker::AskForHashes() {
+void FakeWorker::GiveRoom(uint64_t bytes) {
   MutexLock lock(&mu_);
-  ask_for_hashes_ = true;
-}
-
-void FakeWorker::TakeNoLateHashes() {
-  MutexLock lock(&mu_);
-  takes_late_hashes_ = false;
-}
-
-void FakeWorker::TakeContents(uint64_t room, v1::HeldContents held) {
-  MutexLock lock(&mu_);
-  takes_contents_ = true;
-  content_room_ = room;
-  held_ = std::move(held);
-}
-
-void FakeWorker::TakeNoPlaces() {
-  MutexLock lock(&mu_);
-  takes_places_ = false;
+  content_room_ = bytes;
 }
 
 void FakeWorker::AnswerTransfers(Transfers answer) {
@@ -95,16 +78,6 @@ void FakeWorker::SayFacts(v1::DeviceSpeed speed, std::string numerics) {
   numerics_ = std::move(numerics);
 }
 
-void FakeWorker::TakeNoMeters() {
-  MutexLock lock(&mu_);
-  takes_meters_ = false;
-}
-
-void FakeWorker::TakeNoModels() {
-  MutexLock lock(&mu_);
-  takes_models_ = false;
-}
-
 void FakeWorker::LimitModels(uint64_t model_bytes) {
   MutexLock lock(&mu_);
   model_bytes_ = model_bytes;
@@ -115,10 +88,9 @@ std::map<uint64_t, v1::RegisterModel> FakeWorker::models() const {
   return models_;
 }
 
-void FakeWorker::TakeProfiles(v1::ReplyTiming timing,
-                              v1::ProfileReport report) {
+void FakeWorker::AnswerProfiles(v1::ReplyTiming timing,
+                                v1::ProfileReport report) {
   MutexLock lock(&mu_);
-  takes_profiles_ = true;
   timing_ = std::move(timing);
   report_ = std::move(report);
 }

@@ -3,6 +3,8 @@
 // again) and says in violations() what was wrong. Runs have no operators; they
 // move versions and poison.
 //
+// Every run takes a millisecond, 100 bytes up and 10 down.
+//
 // Useful for: order and numbering, lifetimes, transfers, failures, broken
 // streams. Work can be held back (Pause()), so that tests decide when the
 // worker makes progress; streams can be cut at any message.
@@ -21,7 +23,6 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "common/hash.h"
 #include "common/mutex.h"
 #include "common/srg/structure.h"
 #include "common/srg/validate.h"
@@ -57,35 +58,21 @@ class FakeWorker {
   void AnswerTransfers(Transfers answer);
   // Asks for a proof before it answers, and checks it if the bytes come.
   void AskForProofs();
-  // Asks for the hash of every transfer that is announced without.
-  void AskForHashes();
-  // Is of a build that takes no hash later than its transfer, from the next
-  // Hello on.
-  void TakeNoLateHashes();
-  // Takes contents unasked from the next Hello on, which says that the tenant
-  // has these; says with everything that it has room for so many bytes.
-  void TakeContents(uint64_t room, v1::HeldContents held = {});
-  // Is of a build that remembers one run of each structure, from the next
-  // Hello on.
-  void TakeNoPlaces();
+  // Says with everything that it has room for so many bytes of eager uploads;
+  // at first for none.
+  void GiveRoom(uint64_t bytes);
   // The next run poisons what it writes, under this error id.
   void FailNextRun(uint64_t error_id);
   // What is fetched from another worker next does not come.
   void FailNextPull(uint64_t error_id);
   void AnswerMetadata(v1::RunMetadata metadata);
-  // Can be profiled from the next Hello on, and says this then: of each read,
-  // and when it is asked for a report.
-  void TakeProfiles(v1::ReplyTiming timing, v1::ProfileReport report);
+  // Says this while it is profiled: of each read, and when it is asked for a
+  // report.
+  void AnswerProfiles(v1::ReplyTiming timing, v1::ProfileReport report);
 
   // Of itself, from the next Hello on.
   void SayFacts(v1::DeviceSpeed speed, std::string numerics);
 
-  // Is of a build that does not say what was used, from the next Hello on.
-  // Otherwise every run takes a millisecond, 100 bytes up and 10 down.
-  void TakeNoMeters();
-
-  // Is of a build that counts no models, from the next Hello on.
-  void TakeNoModels();
   // Refuses a model of more bytes.
   void LimitModels(uint64_t model_bytes);
   // Those registered, by their ids.
@@ -259,7 +246,6 @@ class FakeWorker {
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
   absl::Status close_status_ ABSL_GUARDED_BY(mu_);
   Transfers transfers_ ABSL_GUARDED_BY(mu_) = Transfers::kSend;
-  bool takes_profiles_ ABSL_GUARDED_BY(mu_) = false;
   bool profiling_ ABSL_GUARDED_BY(mu_) = false;
   v1::ReplyTiming timing_ ABSL_GUARDED_BY(mu_);
   v1::ProfileReport report_ ABSL_GUARDED_BY(mu_);
@@ -281,8 +267,6 @@ class FakeWorker {
   bool left_ ABSL_GUARDED_BY(mu_) = false;
   bool entering_ ABSL_GUARDED_BY(mu_) = false;
   std::string ticket_ ABSL_GUARDED_BY(mu_);
-  bool takes_meters_ ABSL_GUARDED_BY(mu_) = true;
-  bool takes_models_ ABSL_GUARDED_BY(mu_) = true;
   uint64_t model_bytes_ ABSL_GUARDED_BY(mu_) = UINT64_MAX;
   std::map<uint64_t, v1::RegisterModel> models_ ABSL_GUARDED_BY(mu_);
   v1::DeviceSpeed speed_ ABSL_GUARDED_BY(mu_);
@@ -306,15 +290,7 @@ class FakeWorker {
   // The transfer at the head of waiting_, once decided.
   uint64_t receiving_ ABSL_GUARDED_BY(mu_) = 0;
   std::string received_bulk_ ABSL_GUARDED_BY(mu_);
-  bool takes_late_hashes_ ABSL_GUARDED_BY(mu_) = true;
-  bool takes_places_ ABSL_GUARDED_BY(mu_) = true;
-  bool ask_for_hashes_ ABSL_GUARDED_BY(mu_) = false;
-  bool takes_contents_ ABSL_GUARDED_BY(mu_) = false;
   uint64_t content_room_ ABSL_GUARDED_BY(mu_) = 0;
-  v1::HeldContents held_ ABSL_GUARDED_BY(mu_);
-  // Transfers announced without a hash that were answered, and the hashes.
-  std::set<uint64_t> unhashed_ ABSL_GUARDED_BY(mu_);
-  std::map<uint64_t, ContentHash> hashes_ ABSL_GUARDED_BY(mu_);
   bool ask_for_proofs_ ABSL_GUARDED_BY(mu_) = false;
   // The transfer that a proof was asked for, and the proof once it is here.
   uint64_t proving_ ABSL_GUARDED_BY(mu_) = 0;

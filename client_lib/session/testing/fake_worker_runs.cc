@@ -124,10 +124,6 @@ bool FakeWorker::Expand(v1::Run* run, Defined* defined) {
     }
     *run = std::move(whole);
   }
-  if (run->has_repeat() && !takes_places_ &&
-      (run->remember() || run->repeat().place() != 0)) {
-    Violation("places, which it does not know");
-  }
   if (!run->has_repeat()) defined->remembered.clear();
   if (run->remember()) {
     defined->remembered.emplace_back();

@@ -84,7 +84,6 @@ bool FakeWorker::Carry(const v1::Ordered& message) {
     case v1::Ordered::kMigrate:
       return CarryMigrate(message);
     case v1::Ordered::kMeter: {
-      if (!takes_meters_) Violation("meter");
       v1::ControlResponse response;
       response.mutable_metered()->set_sequence(message.sequence());
       *response.mutable_metered()->mutable_use() = UseSoFar();
@@ -166,7 +165,7 @@ v1::MeteredUse FakeWorker::UseSoFar() const {
 
 void FakeWorker::CarryModel(const v1::Ordered& message) {
   const v1::RegisterModel& model = message.register_model();
-  if (!takes_models_ || model.model_id() == 0 || model.name().size() > 256) {
+  if (model.model_id() == 0 || model.name().size() > 256) {
     Violation("model");
   }
   if (model.storages().empty()) {
@@ -198,7 +197,7 @@ void FakeWorker::CarryModel(const v1::Ordered& message) {
 void FakeWorker::CarryProfile(const v1::Ordered& message) {
   const v1::ProfileAction action = message.profile().action();
   const bool starts = action == v1::PROFILE_ACTION_START;
-  if (!takes_profiles_ || starts == profiling_) Violation("profile");
+  if (starts == profiling_) Violation("profile");
   profiling_ = action != v1::PROFILE_ACTION_STOP;
   v1::ControlResponse response;
   if (!starts) *response.mutable_profile() = report_;

@@ -86,15 +86,6 @@ void FakeWorker::Handle(v1::ControlRequest message) {
       Violation(absl::StrCat("proof of ", message.proof().transfer_id()));
     }
     proof_ = message.proof().mac();
-  } else if (message.has_hash()) {
-    const uint64_t id = message.hash().transfer_id();
-    const ContentHash hash{message.hash().hash_high(),
-                           message.hash().hash_low()};
-    // Likewise.
-    if (unhashed_.count(id) == 0 ||
-        !(hashes_.emplace(id, hash).first->second == hash)) {
-      Violation(absl::StrCat("hash of transfer ", id));
-    }
   } else if (message.has_cancel()) {
     ++cancels_;
     changed_.SignalAll();
@@ -148,24 +139,11 @@ void FakeWorker::HandleHello(const v1::ClientHello& hello) {
   }
   v1::ControlResponse response;
   v1::WorkerHello* const welcome = response.mutable_hello();
-  welcome->set_protocol_version(2);
   welcome->set_worker_id(wrong_id_ ? "other" : id_);
   welcome->set_incarnation(incarnation_);
   *welcome->mutable_limits() = limits_;
   *welcome->mutable_speed() = speed_;
   welcome->set_numerics(numerics_);
-  if (takes_profiles_) welcome->add_features(v1::WORKER_FEATURE_PROFILE);
-  welcome->add_features(v1::WORKER_FEATURE_MIGRATE);
-  if (takes_meters_) welcome->add_features(v1::WORKER_FEATURE_METER);
-  if (takes_models_) welcome->add_features(v1::WORKER_FEATURE_MODELS);
-  if (takes_late_hashes_) {
-    welcome->add_features(v1::WORKER_FEATURE_LATE_HASH);
-  }
-  if (takes_places_) welcome->add_features(v1::WORKER_FEATURE_PLACES);
-  if (takes_contents_) {
-    welcome->add_features(v1::WORKER_FEATURE_CONTENT);
-    *welcome->mutable_held() = held_;
-  }
   if (hello.has_resume()) {
     ++resumes_;
     if (hello.resume().sent_sequence() < last_sequence_) {
@@ -229,7 +207,7 @@ void FakeWorker::SendReply(const Reply& reply) {
     response->mutable_window()->set_bytes(done_bytes_ +
                                           limits_.max_outstanding_bytes());
   }
-  if (takes_contents_) response->set_content_room(content_room_);
+  response->set_content_room(content_room_);
   Pass([&](WorkerStream* stream) { stream->Send(response); });
   if (reply.value == nullptr) return;
   // The last chunk first: they come in any order.

@@ -69,7 +69,6 @@ bool FakeWorker::CarryInstall(const v1::Ordered& message) {
     if (install.has_inline_value()) storage.bytes = install.inline_value();
     if (install.has_content()) {
       storage.bytes = install.content();
-      if (!takes_contents_) Violation("a content that nobody asked for");
       if (storage.bytes.size() <= limits_.inline_bytes() ||
           storage.bytes.size() > kMaxContentBytes) {
         Violation("a content of the wrong size");
@@ -92,23 +91,9 @@ bool FakeWorker::CarryInstall(const v1::Ordered& message) {
     return true;
   }
   const v1::Transfer& transfer = install.transfer();
-  const auto hash = hashes_.find(transfer.transfer_id());
-  if (transfer.sample() == 0) Violation("a transfer without a sample");
-  if (transfer.hash_follows() && !takes_late_hashes_) {
-    Violation("a transfer without a hash");
-  }
   if (receiving_ == 0) {
     v1::ControlResponse response;
     response.mutable_transfer()->set_transfer_id(transfer.transfer_id());
-    if (transfer.hash_follows()) {
-      const bool first = unhashed_.insert(transfer.transfer_id()).second;
-      if (ask_for_hashes_ && first) {
-        response.mutable_transfer()->set_hash(true);
-        Respond(std::move(response));
-        return false;
-      }
-      if (ask_for_hashes_ && hash == hashes_.end()) return false;
-    }
     if (ask_for_proofs_ && proving_ != transfer.transfer_id()) {
       if (!transfer.provable()) Violation("a transfer that cannot be proved");
       proving_ = transfer.transfer_id();
@@ -148,16 +133,9 @@ bool FakeWorker::CarryInstall(const v1::Ordered& message) {
   if (received_chunks_.size() * kBulkChunkBytes < transfer.size_bytes()) {
     return false;
   }
-  ContentHash claimed{transfer.hash_high(), transfer.hash_low()};
-  if (transfer.hash_follows()) {
-    if (hash == hashes_.end()) return false;
-    claimed = hash->second;
-  }
+  const ContentHash claimed{transfer.hash_high(), transfer.hash_low()};
   if (!(claimed == HashContent(received_bulk_.data(), received_bulk_.size()))) {
     Violation("wrong content hash");
-  }
-  if (transfer.sample() != SampleContent(received_bulk_)) {
-    Violation("wrong sample");
   }
   if (ask_for_proofs_ && proof_ != ProveContent(kProofKey, received_bulk_)) {
     Violation("wrong proof");

@@ -1,4 +1,4 @@
-// Uploads that go inside their message, unasked, through fake workers.
+// Eager uploads through fake workers.
 #include <atomic>
 #include <memory>
 #include <string>
@@ -10,7 +10,6 @@
 #include "client_lib/session/testing/program.h"
 #include "client_lib/session/upload_progress.h"
 #include "common/error.h"
-#include "common/hash.h"
 #include "gtest/gtest.h"
 
 namespace djinn {
@@ -18,17 +17,16 @@ namespace {
 
 constexpr size_t kSize = 300'000;
 
-class UnaskedTransferTest : public testing::Test {
+class EagerTransferTest : public testing::Test {
  protected:
-  ~UnaskedTransferTest() override {
+  ~EagerTransferTest() override {
     EXPECT_TRUE(session_->Close(absl::Seconds(10)).ok());
     EXPECT_TRUE(worker_.violations().empty()) << worker_.violations()[0];
   }
 
-  // The worker is asked for something first: what it takes is known from then
-  // on.
-  void Open(uint64_t room, v1::HeldContents held = {}) {
-    worker_.TakeContents(room, std::move(held));
+  // Asks the worker for something first, so that its room is known.
+  void Open(uint64_t room) {
+    worker_.GiveRoom(room);
     const StoragePtr small = device_->NewStorage(4);
     ASSERT_TRUE(Upload(small, "abcd").ok());
     ASSERT_EQ(*Read(small), "abcd");
@@ -66,7 +64,7 @@ class UnaskedTransferTest : public testing::Test {
   std::shared_ptr<VirtualDevice> device_ = *session_->Device(0);
 };
 
-TEST_F(UnaskedTransferTest, NobodyWaitsForIt) {
+TEST_F(EagerTransferTest, NobodyWaitsForIt) {
   Open(1 << 20);
   // The worker carries out nothing, and answers nothing.
   worker_.Pause();
@@ -82,24 +80,32 @@ TEST_F(UnaskedTransferTest, NobodyWaitsForIt) {
   EXPECT_GE(session_->statistics().bytes_up, kSize);
 }
 
-TEST_F(UnaskedTransferTest, BeforeTheWorkerSaidWhatItTakesItIsAsked) {
-  worker_.TakeContents(1 << 20);
+TEST_F(EagerTransferTest, BeforeTheRoomIsKnownTheWorkerIsAsked) {
+  worker_.GiveRoom(1 << 20);
   Uploaded(Pattern(kSize));
   EXPECT_EQ(Ways(), "t");
 }
 
-TEST_F(UnaskedTransferTest, WhatTheWorkerHasIsNotSent) {
-  v1::HeldContents held;
-  held.add_samples(SampleContent(Pattern(kSize)));
-  Open(1 << 20, std::move(held));
+// As at the second start of a program.
+TEST_F(EagerTransferTest, AWorkerThatHasNewContentsIsAskedForTheNext) {
+  worker_.GiveRoom(4 * kSize);
   worker_.AnswerTransfers(FakeWorker::Transfers::kHeld);
+  // The first upload of all is asked for: the room is not known yet.
+  Uploaded(std::string(kSize, 'a'));
   const uint64_t before = session_->statistics().bytes_up;
-  Uploaded(Pattern(kSize));
+  Uploaded(std::string(kSize, 'b'));
   EXPECT_LT(session_->statistics().bytes_up - before, 1000u);
-  EXPECT_EQ(Ways(), "t");
+  // What this device uploaded itself does not count.
+  worker_.AnswerTransfers(FakeWorker::Transfers::kSend);
+  Uploaded(std::string(kSize, 'c'));
+  worker_.AnswerTransfers(FakeWorker::Transfers::kHeld);
+  Uploaded(std::string(kSize, 'c'));
+  Uploaded(std::string(kSize, 'd'));
+  EXPECT_TRUE(device_->Synchronize().ok());
+  EXPECT_EQ(Ways(), "ttttc");
 }
 
-TEST_F(UnaskedTransferTest, WhatWasUploadedIsAskedForTheSecondTime) {
+TEST_F(EagerTransferTest, WhatWasUploadedIsAskedForTheSecondTime) {
   Open(1 << 20);
   Uploaded(Pattern(kSize));
   worker_.AnswerTransfers(FakeWorker::Transfers::kHeld);
@@ -108,7 +114,7 @@ TEST_F(UnaskedTransferTest, WhatWasUploadedIsAskedForTheSecondTime) {
   EXPECT_EQ(session_->statistics().uploads_already_held, 1u);
 }
 
-TEST_F(UnaskedTransferTest, BeyondTheRoomTheWorkerIsAsked) {
+TEST_F(EagerTransferTest, BeyondTheRoomTheWorkerIsAsked) {
   Open(2 * kSize);
   worker_.Pause();
   const StoragePtr a = Uploaded(std::string(kSize, 'a')),
@@ -124,7 +130,7 @@ TEST_F(UnaskedTransferTest, BeyondTheRoomTheWorkerIsAsked) {
   EXPECT_EQ(Ways(), "cctc");
 }
 
-TEST_F(UnaskedTransferTest, WhatTheProgramMakesThereCounts) {
+TEST_F(EagerTransferTest, WhatTheProgramMakesThereCounts) {
   Open(4 * kSize);
   // Not made yet, and known to leave too little of the worker's 1 GiB.
   const StoragePtr most = device_->NewStorage(900 << 20);
@@ -132,14 +138,14 @@ TEST_F(UnaskedTransferTest, WhatTheProgramMakesThereCounts) {
   EXPECT_EQ(Ways(), "t");
 }
 
-TEST_F(UnaskedTransferTest, WhatIsLargerIsAskedFor) {
+TEST_F(EagerTransferTest, WhatIsLargerIsAskedFor) {
   Open(uint64_t{1} << 30);
   Uploaded(Pattern(kMaxContentBytes));
   Uploaded(Pattern(kMaxContentBytes + 1));
   EXPECT_EQ(Ways(), "ct");
 }
 
-TEST_F(UnaskedTransferTest, WhatWaitsForTheWindowIsBounded) {
+TEST_F(EagerTransferTest, WhatWaitsForTheWindowIsBounded) {
   Open(uint64_t{1} << 30);
   // The window takes 16 MiB: what is beyond it waits at the call.
   worker_.Pause();
@@ -162,14 +168,14 @@ TEST_F(UnaskedTransferTest, WhatWaitsForTheWindowIsBounded) {
   EXPECT_EQ(Ways(), std::string(64, 'c'));
 }
 
-TEST_F(UnaskedTransferTest, ANearWorkerIsAsked) {
+TEST_F(EagerTransferTest, ANearWorkerIsAsked) {
   cluster_.BeNear();
   Open(4 * kSize);
   Uploaded(Pattern(kSize));
   EXPECT_EQ(Ways(), "t");
 }
 
-TEST_F(UnaskedTransferTest, WhoWatchesUploadsWaitsForThem) {
+TEST_F(EagerTransferTest, WhoWatchesUploadsWaitsForThem) {
   Open(4 * kSize);
   uint64_t done = 0;
   WatchUploads([&](uint64_t now, uint64_t) { done = now; }, kSize);
