@@ -1,6 +1,7 @@
 #include "client_lib/session/copy_table.h"
 
 #include <memory>
+#include <utility>
 
 #include "common/status_macros.h"
 
@@ -13,7 +14,7 @@ constexpr uint64_t kWorthAMessage = 64 << 10;
 }  // namespace
 
 StorageCopies& CopyTable::CopiesOf(RemoteStorage* storage) {
-  if (storage->copies_ != nullptr) return *storage->copies_;
+  if (StorageCopies* const known = StorageCopies::Of(*storage)) return *known;
   // Made while the device had one worker.
   auto copies = std::make_unique<StorageCopies>();
   if (workers_->first().IsBorn(*storage)) {
@@ -22,8 +23,9 @@ StorageCopies& CopyTable::CopiesOf(RemoteStorage* storage) {
   } else {
     workers_->TakeUsed(0, storage->size_bytes());
   }
-  storage->copies_ = copies.release();
-  return *storage->copies_;
+  StorageCopies& made = *copies;
+  storage->set_extension(std::move(copies));
+  return made;
 }
 
 RemoteStorage* CopyTable::CopyAt(RemoteStorage* storage, int member) {
@@ -128,7 +130,7 @@ void CopyTable::ForgetKeeper(RemoteStorage* storage) {
 
 void CopyTable::Destroy(RemoteStorage* storage, WorkerSet* workers,
                         StagePlans* plans) {
-  const StorageCopies& copies = *storage->copies_;
+  const StorageCopies& copies = *StorageCopies::Of(*storage);
   if (copies.kept_by >= 0 || copies.plans != plans->count()) {
     plans->ForgetCopies(*storage, copies);
   }

@@ -38,8 +38,8 @@ std::shared_ptr<DeviceRouter> DeviceRouter::Make(
       new DeviceRouter(index, std::move(context)));
   WorkerSet::OnRepeat on_repeat;
   if (device->context_->options.device_workers.contains(index)) {
-    on_repeat = [several = &device->several_](
-                    int member, RepeatedStructure repeated) {
+    on_repeat = [several = &device->several_](int member,
+                                              RepeatedStructure repeated) {
       several->OnRepeat(member, std::move(repeated));
     };
   }
@@ -56,7 +56,7 @@ StoragePtr DeviceRouter::NewStorage(uint64_t size_bytes) {
   StoragePtr storage(
       new RemoteStorage(/*id=*/0, shared_from_this(), size_bytes));
   if (ABSL_PREDICT_FALSE(several_.begun())) {
-    storage->copies_ = new StorageCopies;
+    storage->set_extension(std::make_unique<StorageCopies>());
   } else if (ABSL_PREDICT_FALSE(!workers_.AddUsedByFirst(size_bytes))) {
     several_.LookForRoom();
   }
@@ -64,7 +64,7 @@ StoragePtr DeviceRouter::NewStorage(uint64_t size_bytes) {
 }
 
 void DeviceRouter::MarkDead(RemoteStorage* storage) {
-  if (ABSL_PREDICT_FALSE(storage->copies() != nullptr)) {
+  if (ABSL_PREDICT_FALSE(storage->extension() != nullptr)) {
     if (!IsForkedChild()) several_.MarkDead(storage);
     return;
   }

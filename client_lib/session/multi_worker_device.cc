@@ -264,7 +264,7 @@ void MultiWorkerDevice::OnStages(const v1::StageAnswer& answer)
 
 void MultiWorkerDevice::MarkDead(RemoteStorage* storage) {
   // A thread that makes something of it right now goes on.
-  HeldValue* const value = storage->copies()->value.get();
+  HeldValue* const value = StorageCopies::Of(*storage)->value.get();
   if (value == nullptr || value->Die()) {
     CopyTable::Destroy(storage, workers_, &plans_);
   }

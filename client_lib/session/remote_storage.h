@@ -19,8 +19,12 @@
 namespace djinn {
 
 class Segment;
-struct StorageCopies;
 class VirtualDevice;
+
+// What a device keeps with a storage for itself.
+struct StorageExtension {
+  virtual ~StorageExtension() = default;
+};
 
 // Reference-counted by hand: a touch per operand and call must cost one atomic
 // increment and no allocation.
@@ -30,7 +34,6 @@ class RemoteStorage {
   RemoteStorage(uint64_t id, std::shared_ptr<VirtualDevice> device,
                 uint64_t size_bytes)
       : id_(id), device_(std::move(device)), size_bytes_(size_bytes) {}
-  ~RemoteStorage();
   RemoteStorage(const RemoteStorage&) = delete;
   RemoteStorage& operator=(const RemoteStorage&) = delete;
 
@@ -54,8 +57,12 @@ class RemoteStorage {
   void set_size_bytes(uint64_t bytes) {
     size_bytes_.store(bytes, std::memory_order_relaxed);
   }
-  // Null while the device has one worker (storage_copies.h).
-  StorageCopies* copies() const { return copies_; }
+  // Null while the device has one worker. The device's lock guards it; a dead
+  // storage has no other user.
+  StorageExtension* extension() const { return extension_.get(); }
+  void set_extension(std::unique_ptr<StorageExtension> extension) {
+    extension_ = std::move(extension);
+  }
 
   // Whether the program has dropped its last handle: no further call can name
   // the storage.
@@ -64,9 +71,7 @@ class RemoteStorage {
  private:
   // The parts of a device that know what is inside.
   friend class CallRecorder;
-  friend class CopyTable;
   friend class DeadList;
-  friend class DeviceRouter;
   friend class Recorder;
   friend class RunEncoder;
   friend class SegmentRecorder;
@@ -102,9 +107,7 @@ class RemoteStorage {
   // The next entry of the device's dead list.
   RemoteStorage* next_dead_ = nullptr;
 
-  // Owned. The multi-worker device's lock guards it; a dead storage has no
-  // other user.
-  StorageCopies* copies_ = nullptr;
+  std::unique_ptr<StorageExtension> extension_;
 };
 
 // Owning pointer.

@@ -15,8 +15,13 @@
 
 namespace djinn {
 
-struct StorageCopies {
-  ~StorageCopies() { ForgetValue(); }
+struct StorageCopies : StorageExtension {
+  ~StorageCopies() override { ForgetValue(); }
+
+  // Null where the storage was made while the device had one worker.
+  static StorageCopies* Of(const RemoteStorage& storage) {
+    return static_cast<StorageCopies*>(storage.extension());
+  }
 
   // Workers that a virtual device may have; as the coordinator has it.
   static constexpr int kMaxMembers = 16;
