@@ -18,8 +18,8 @@
 #include "absl/status/statusor.h"
 #include "client_lib/capture/host_effects.h"
 #include "client_lib/capture/outside_operators.h"
-#include "client_lib/session/recording.h"
-#include "client_lib/session/virtual_device.h"
+#include "client_lib/session/recording/recording.h"
+#include "client_lib/session/recording/virtual_device.h"
 
 namespace djinn::capture {
 

@@ -15,8 +15,8 @@
 #include "client_lib/capture/operator_info.h"
 #include "client_lib/capture/remote_tensor.h"
 #include "client_lib/capture/throw_status.h"
-#include "client_lib/session/debug_flags.h"
-#include "client_lib/session/profile_recorder.h"
+#include "client_lib/session/model/debug_flags.h"
+#include "client_lib/session/profile/profile_recorder.h"
 
 namespace djinn::capture {
 namespace {

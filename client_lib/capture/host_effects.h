@@ -21,7 +21,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "client_lib/capture/capture_scope_fallback.h"
-#include "client_lib/session/virtual_device.h"
+#include "client_lib/session/recording/virtual_device.h"
 
 namespace djinn::capture {
 

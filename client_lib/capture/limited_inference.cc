@@ -5,7 +5,7 @@
 #include "absl/base/optimization.h"
 #include "client_lib/capture/call_log.h"
 #include "client_lib/capture/shape_breaker.h"
-#include "client_lib/session/debug_flags.h"
+#include "client_lib/session/model/debug_flags.h"
 
 namespace djinn::capture {
 namespace {

@@ -12,7 +12,7 @@
 #include "client_lib/capture/lane.h"
 #include "client_lib/capture/process_session.h"
 #include "client_lib/capture/throw_status.h"
-#include "client_lib/session/fork_guard.h"
+#include "client_lib/session/model/fork_guard.h"
 #include "common/srg/structure.h"
 
 namespace djinn::capture {
