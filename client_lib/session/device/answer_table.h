@@ -1,5 +1,6 @@
-// Who waits for what the worker answers: values, metadata, use, models, and the
-// fingerprints of structures, by the numbers of the messages that ask for them.
+// Finds the threads that wait for the worker's answers by the number of the
+// message that asks: values, metadata, use, models, and the fingerprints of
+// structures.
 //
 // Not thread-safe: the device's lock guards it, and the waits' fields. Nothing
 // here calls out.
@@ -25,7 +26,7 @@ namespace djinn {
 
 inline constexpr char kProtocolViolation[] = "PROTOCOL_VIOLATION";
 
-// What a worker must not say.
+// The error of a worker that says what it must not.
 absl::Status Violation(absl::string_view what);
 
 // Whether the error has a code: an error must be one.

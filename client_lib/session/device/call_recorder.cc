@@ -95,7 +95,7 @@ absl::Status CallRecorder::RecordAndWait(uint32_t lane, Call* call,
   DJINN_RETURN_IF_ERROR(segments_.Check(call, owner_));
   segments_.Record(lane, call, &sealed, ThisThread());
   segments_.SealLane(lane, &sealed);
-  // Of the segments sealed just now, the call's own is the last.
+  // The call's own segment is the last of those sealed just now.
   sealed.back()->wants_metadata = true;
   ++statistics_.calls;
   ++statistics_.synchronous_calls;
@@ -165,8 +165,8 @@ absl::Status CallRecorder::Read(uint32_t lane, RemoteStorage* storage,
     prepare(wait->get());
     QueueRead(lane, storage, view, *wait);
   }
-  // What the value does not depend on comes after it: a loss is back before
-  // the step that followed it was made.
+  // Calls that the value does not depend on come after it: a loss is back
+  // before the step that followed it was made.
   SealedSegments rest;
   segments_.SealLane(lane, &rest);
   QueueSegments(rest);
@@ -193,7 +193,7 @@ absl::Status CallRecorder::NoteAnswered(uint32_t lane) {
   DJINN_RETURN_IF_ERROR(Enter());
   ++statistics_.reads;
   ++statistics_.reads_answered_here;
-  // Whoever answers, the program is cut alike.
+  // The program is cut as if the worker had answered.
   predictor_.OnAnswered(lane);
   SealedSegments sealed;
   segments_.SealLane(lane, &sealed);
@@ -314,7 +314,7 @@ absl::Status CallRecorder::Replay(
     const size_t footprint = work.bindings.size() * sizeof(RunEncoder::Binding);
     queue_->Push({lane, StoragePtr(), footprint, std::move(work)},
                  /*needs_lease=*/true);
-    // What the program will read goes ahead of the parts that follow.
+    // A value that the program will read goes ahead of the parts that follow.
     for (const RecordingPart::Slot& slot : recording->parts[part].slots) {
       if (!slot.born || slot.output == RecordingPart::kNoOutput) continue;
       RemoteStorage* const output = (*outputs)[slot.output].get();

@@ -1,7 +1,7 @@
-// What a program's threads do on one worker's member of a virtual device: they
-// append calls to their lane's open segment, stamp versions, and queue what is
-// sealed for the sender. Its lock is held for a moment, and nothing is called
-// with it held but the queue and the callbacks of QueueWith().
+// Records what a program's threads do on one worker's member of a virtual
+// device: appends calls to their lane's open segment, stamps versions, and
+// queues sealed segments for the sender. The lock is held for a moment. Nothing
+// is called with it held but the queue and the callbacks that a method names.
 //
 // Every method that returns a status blocks, before it has any effect, while
 // the worker's window is full, and returns why nothing is taken any more once
@@ -47,7 +47,7 @@ class WindowWaiter {
 
 class CallRecorder {
  public:
-  // What is due after a method that recorded something.
+  // Says what is due after a method that recorded something.
   enum class Due {
     kNothing,
     kWake,  // the sender has work
@@ -147,7 +147,7 @@ class CallRecorder {
   void KeepHostValue(const StorageAt& written,
                      absl::Span<const StorageAt> operands, HostValuePtr value,
                      bool readable);
-  // What was computed here may derive from what failed at the worker.
+  // Values that were computed here may derive from a failure at the worker.
   void ForgetHostValues();
 
   void AddStatistics(Statistics* sum) const;

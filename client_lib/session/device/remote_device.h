@@ -1,5 +1,6 @@
-// What a virtual device has on one worker: a member of it, mostly the only one
-// (device_router.h). See virtual_device.h for what its methods promise.
+// A member of a virtual device: all that the device has on one worker, mostly
+// the only one (device_router.h). See virtual_device.h for what its methods
+// promise.
 //
 // It is made of the recorder (what the program's threads do), the queue between
 // these and the sender, the encoder (what the sender makes of work), and the
@@ -68,14 +69,14 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   static constexpr uint64_t kAlwaysInlineBytes = 8192;
 
   struct Role {
-    // Of the virtual device, and among its members.
+    // The virtual device's index, and the member's.
     int index = 0;
     int member = 0;
-    // Whose storages calls name. Lives as long as calls are made.
+    // The device of all storages. Lives as long as calls are made.
     VirtualDevice* owner = nullptr;
     // Room to ask for on the worker.
     uint64_t needed_bytes = 0;
-    // What the owner's live storages take there. Of the owner.
+    // The bytes of the owner's live storages there. The owner has it.
     const std::atomic<int64_t>* used_bytes = nullptr;
     // Called without locks when it fails by itself: before anybody sees that,
     // and once more then, for members that came in between.
@@ -141,7 +142,7 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   void CountRecomputed() { encoder_.CountRecomputed(); }
   // The storage holds nothing here from now on; it may again.
   absl::Status Discard(uint32_t lane, RemoteStorage* storage);
-  // What its worker says of itself; empty before it was reached.
+  // The worker's description of itself; empty before it was reached.
   struct WorkerFacts {
     std::string worker_id;
     std::string numerics;
@@ -152,12 +153,12 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   // How fast values came here from the other worker lately, in bytes a second;
   // 0: not known, or not any more.
   double LinkFrom(const std::string& worker_id) const;
-  // Has what the lane has recorded carried out: nothing follows for now.
+  // Sends what the lane has recorded: nothing follows for now.
   void Ship(uint32_t lane);
   // Waits for the storage's contents: the root error if they are poisoned.
   // Nothing counts it as a read.
   absl::Status CheckSound(uint32_t lane, RemoteStorage* storage);
-  // Waits until all that was recorded is carried out, whatever came of it.
+  // Waits until the worker has executed all that was recorded, failed or not.
   absl::Status CatchUp();
   // The coordinator has given it a worker, reached or not.
   bool HasLease() const;
@@ -166,7 +167,7 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   void GiveLeaseBack(bool unreachable);
   // Something was called that names it.
   bool IsBorn(const RemoteStorage& storage) const;
-  // What the worker lets the session hold; no limit as long as it is not known.
+  // The memory limit of the session there; no limit as long as it is not known.
   uint64_t memory_bytes() const {
     return memory_bytes_.load(std::memory_order_relaxed);
   }
@@ -191,8 +192,8 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   // The session closes a device in these steps. BeginClose() stops intake and
   // seals everything.
   void BeginClose();
-  // Waits until everything is carried out; false when it is not by then, and
-  // the device has not failed.
+  // Waits until everything is executed; false when it is not by then, and the
+  // device has not failed.
   bool Flush(const Deadline& deadline);
   // Gives up what is unfinished: tells the worker, then waits for its answer.
   void Cancel();
@@ -305,7 +306,7 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   // Does everything that is due. Only the device's own thread opens streams and
   // goes on for long. False when the device stops.
   bool Advance(bool own_thread);
-  // What the sender does next, and with what.
+  // The sender's next step, and the work for it.
   struct Step {
     Next next = Next::kNothing;
     std::optional<Work> work;
@@ -359,7 +360,7 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   void Open();
   absl::Status RequestLease();
   v1::ClientHello HelloFor(const v1::Lease& lease) const;
-  // What a lease's worker must say of itself.
+  // Checks what a lease's worker must say of itself.
   static absl::Status CheckHello(const v1::WorkerHello& hello,
                                  const v1::Lease& lease);
   // Until the worker has answered on a new stream, or is given up.
@@ -371,7 +372,7 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   // Nobody gave up meanwhile.
   bool Wanted() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
-  // What was queued before it was asked to go was handed to the worker.
+  // The worker has what was queued before the migration was asked for.
   bool HoldsWorkBack() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The next step is due: nothing is on its way.
   bool MigrationDue() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -419,7 +420,7 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   DeadList dead_;
   Wakeup wakeup_;                      // of the sender
   std::atomic<bool> free_due_{false};  // many dead storages wait, or models
-  // What a message may carry, as far as known.
+  // The limits of messages and of memory, as far as known.
   std::atomic<uint64_t> inline_bytes_{kAlwaysInlineBytes};
   std::atomic<uint64_t> memory_bytes_{UINT64_MAX};
   WorkQueue queue_;
@@ -445,7 +446,7 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   // The failure that the recorder is told of, before it is seen.
   absl::Status failing_ ABSL_GUARDED_BY(mu_);
   absl::Status failure_ ABSL_GUARDED_BY(mu_);
-  // What was unfinished at the failure was dropped.
+  // Work that was unfinished at the failure was dropped.
   bool dropped_ ABSL_GUARDED_BY(mu_) = false;
   bool lost_work_ ABSL_GUARDED_BY(mu_) = false;
   bool closing_ ABSL_GUARDED_BY(mu_) = false;
@@ -490,7 +491,7 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   // root_errors counts apart.
   Statistics statistics_ ABSL_GUARDED_BY(mu_);
 
-  // Null: nobody asked it to go.
+  // Null: no migration is asked for.
   std::unique_ptr<Migration> migration_ ABSL_GUARDED_BY(mu_);
   // It ends the stream of the worker that it left: what still comes is ignored.
   bool going_over_ ABSL_GUARDED_BY(mu_) = false;

@@ -17,7 +17,7 @@ namespace {
 // How long the destructor waits for the stream.
 constexpr absl::Duration kStreamEndTimeout = absl::Seconds(5);
 
-// What unfinished work would have done.
+// Counts what unfinished work would have done.
 struct Loss {
   uint64_t runs = 0;
   uint64_t uploads = 0;
@@ -130,7 +130,7 @@ void RemoteDevice::Cancel() {
 
 void RemoteDevice::AwaitCancelled(const Deadline& deadline) {
   MutexLock lock(&mu_);
-  // Without a connection there is nobody to answer.
+  // Without a connection no worker answers.
   while (failure_.ok() && (queue_.held() || (connected_ && !cancelled_)) &&
          !deadline.passed()) {
     WaitUntil(&progress_changed_, &mu_, deadline);

@@ -42,7 +42,7 @@ bool MayPass(const absl::Status& status) {
   }
 }
 
-// The worker has carried out what the coordinator told it, and knows no reason.
+// The worker has obeyed the coordinator, and knows no reason.
 bool IsDropped(const absl::Status& status) {
   return ErrorReason(status) == "SESSION_DROPPED";
 }
@@ -133,8 +133,8 @@ absl::Status RemoteDevice::RequestLease() {
       context_->link->RequestLease(request, context_->options.connect_timeout);
   if (ErrorReason(granted.status()) == "TOO_LARGE" &&
       request.contents_size() > 0) {
-    // What no worker can hold is refused at its upload, with limit and use, and
-    // need not cost the session its device.
+    // Contents that no worker can hold are refused at its upload, with limit
+    // and use, and need not cost the session its device.
     request.clear_contents();
     granted = context_->link->RequestLease(request,
                                            context_->options.connect_timeout);
@@ -294,7 +294,7 @@ absl::Status RemoteDevice::ApplyHello(const v1::ControlResponse& response) {
             hello.generator_bytes()};
   if (welcomed_) {
     DJINN_RETURN_IF_ERROR(ResumeFrom(hello));
-    // What the broken stream swallowed.
+    // The broken stream may have lost the last window.
     log_.GrowWindow(response.window());
   } else {
     log_.SetWindow(response.window());

@@ -13,7 +13,7 @@
 namespace djinn {
 namespace {
 
-// What a worker takes as a ticket.
+// The size of the tickets that workers take.
 constexpr size_t kTicketBytes = 16;
 
 }  // namespace

@@ -1,4 +1,4 @@
-// What the worker measures of the session's use.
+// Asks the worker for what the session has used.
 #include <memory>
 #include <utility>
 

@@ -15,7 +15,7 @@
 namespace djinn {
 namespace {
 
-// What a worker takes as a ticket.
+// The size of the tickets that workers take.
 constexpr size_t kTicketBytes = 16;
 // How long, and how often, a session tries to leave that has offers to be
 // fetched.
@@ -127,7 +127,7 @@ absl::Status RemoteDevice::Leave() {
       migration_->patience.emplace(kLeavePatience, context_->options.clock);
     }
   }
-  // What nobody needs any more need not move.
+  // Dropped storages need not move.
   EncodedMessages messages;
   encoder_.CollectDead();
   encoder_.EncodeFrees(&messages);
@@ -211,7 +211,7 @@ absl::Status RemoteDevice::EnterOther(std::unique_ptr<SessionEntry>* entry) {
                               options.connect_timeout));
   if (const auto hello = other.greeting()) {
     DJINN_RETURN_IF_ERROR(CheckHello(*hello, lease));
-    // What was recorded already must fit there, too.
+    // Messages that were recorded already must fit there, too.
     if (hello->limits().inline_bytes() < limits.inline_bytes() ||
         hello->limits().max_outstanding_bytes() <
             limits.max_outstanding_bytes()) {
@@ -250,7 +250,7 @@ absl::Status RemoteDevice::GoOver(const SessionEntry::Entered& entered) {
     placement_.reason = to.placement_reason();
     limits_ = entered.hello.limits();
     inline_bytes_.store(limits_.inline_bytes(), std::memory_order_relaxed);
-    // The order begins anew there, with what entered.
+    // The order of messages begins there with the one that entered.
     log_ = MessageLog();
     log_.SetWindow(entered.window);
     eager_.Begin(entered.hello);
@@ -266,7 +266,7 @@ absl::Status RemoteDevice::GoOver(const SessionEntry::Entered& entered) {
     needed_.clear();
   }
   BeginEncoding(/*next_sequence=*/2);
-  // What the program does where it is now.
+  // The coordinator is to hear what the program does at its new place.
   context_->TellAgain();
   return absl::OkStatus();
 }

@@ -1,4 +1,4 @@
-// What registered callables keep using, as the worker counts it.
+// Tells the worker which storages registered callables keep using.
 #include <algorithm>
 #include <iterator>
 #include <memory>
@@ -17,7 +17,7 @@ namespace {
 
 // As the worker takes it.
 constexpr size_t kMaxNameBytes = 256;
-// Of an id in a message, and of all else in it.
+// The bytes of an id in a message, and of all else in it.
 constexpr uint64_t kIdBytes = 10;
 constexpr uint64_t kMaxBesidesIds = 1024;
 
@@ -71,8 +71,8 @@ void RemoteDevice::ForgetModel(uint64_t model_id) {
     MutexLock lock(&mu_);
     // A session that ends has none.
     if (!usable()) return;
-    // Who asked may have given up; what is behind other work still would be
-    // told after this.
+    // The thread that asked may have given up; a registration behind other work
+    // would come after this.
     queue_.Visit([&](Work& work) {
       auto* const model = std::get_if<ModelWork>(&work.action);
       if (model == nullptr || model->model_id != model_id) return;

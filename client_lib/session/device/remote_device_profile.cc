@@ -95,7 +95,7 @@ void RemoteDevice::ProfileSender(EncodedMessages* messages) {
 
 absl::Status RemoteDevice::ApplyProfile(const v1::ProfileReport& report) {
   DJINN_RETURN_IF_ERROR(ProfileRecorder::Check(report));
-  if (profile_ == nullptr) return absl::OkStatus();  // nobody wants it any more
+  if (profile_ == nullptr) return absl::OkStatus();  // no longer profiled
   ProfileRecorder::Global().AddReport(index_, lease_.worker_id(), report,
                                       profile_->clocks, Now());
   answers_.TakeReport(report);

@@ -1,4 +1,4 @@
-// What the worker says, and the loss of the worker.
+// Takes what the worker says, and notes its loss.
 #include <utility>
 
 #include "absl/base/optimization.h"
@@ -45,7 +45,7 @@ void RemoteDevice::OnMessage(v1::ControlResponse response) {
   } else if (HasCode(response.admitted().refused())) {
     root_error = StatusFromDetail(response.admitted().refused());
   }
-  // Noted before whoever waits can wake with the same error.
+  // Noted before a waiting thread can wake with the same error.
   if (!root_error.ok()) {
     context_->root_errors.Add(index_, root_error);
     recorder_.ForgetHostValues();

@@ -1,5 +1,5 @@
-// What is sent, and when: by the device's own thread, or by one that waits for
-// the outcome anyway.
+// Decides what is sent when, on the device's own thread or on one that waits
+// for the outcome anyway.
 #include <utility>
 #include <variant>
 
@@ -22,8 +22,8 @@ constexpr absl::Duration kEndTimeout = absl::Seconds(5);
 // a few messages each.
 constexpr int kBorrowedSteps = 32;
 
-// What leaves at once: enough that a message costs little more than its bytes,
-// little enough that the worker need not wait.
+// The messages that leave at once: enough that a message costs little more than
+// its bytes, little enough that the worker need not wait.
 constexpr uint64_t kMaxTogether = 16;
 constexpr uint64_t kMaxTogetherBytes = 4 << 10;
 
@@ -122,7 +122,7 @@ RemoteDevice::Step RemoteDevice::TakeStep() {
   if (stopped_) return {Next::kStop, {}};
   if (!failure_.ok()) return {dropped_ ? Next::kNothing : Next::kDrop, {}};
   if (!connected_) {
-    // What is being cancelled is not worth a new connection.
+    // Work that is being cancelled is not worth a new connection.
     const bool opens = !cancelling_ && (welcomed_ || queue_.needs_lease());
     return {opens ? Next::kOpen : Next::kNothing, {}};
   }
@@ -196,7 +196,7 @@ void RemoteDevice::SendMessages() {
     stream = stream_.get();
     uint64_t bytes = 0;
     const MessageLog::Entry* next = log_.Next();
-    // None: carried out, after a resume.
+    // None is left if the worker executed them before a resume.
     while (next != nullptr && log_.HasRoom(*next) &&
            messages.size() < kMaxTogether && bytes < kMaxTogetherBytes) {
       if (next->sequence <= log_.sent()) {

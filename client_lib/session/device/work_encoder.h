@@ -35,7 +35,7 @@ namespace djinn {
 struct RepeatedStructure {
   v1::Structure structure;
   v1::StructureNotes notes;
-  // What its slots are bound to in this run.
+  // By slot, the storage that it is bound to in this run.
   std::vector<uint64_t> storages;
   // With this run.
   uint64_t uses = 0;
@@ -52,7 +52,7 @@ struct InlinedUpload {
   uint64_t size_bytes = 0;
 };
 
-// Who waits for what comes of a message.
+// Names the thread that waits for the answer to a message.
 using Registration =
     std::variant<std::monostate, DefinedStructure, InlinedUpload,
                  std::shared_ptr<MetadataWait>, std::shared_ptr<ReadWait>,
@@ -134,7 +134,7 @@ class WorkEncoder {
                     Out out);
   Registration Fill(const Work& work, ReplayWork& replay,
                     v1::ControlRequest* request, Out out);
-  // What both have in common.
+  // The common part of both.
   void FillRun(const Work& work, RunEncoder::Encoded encoded,
                std::vector<uint32_t> sites, v1::ControlRequest* request,
                Out out);
@@ -171,7 +171,7 @@ class WorkEncoder {
   std::unique_ptr<RunEncoder> runs_;
   StructureHistory history_;
   std::vector<uint64_t> pending_free_;
-  // Of the run that is encoded now.
+  // These belong to the run that is encoded now.
   std::vector<uint64_t> written_;
   std::vector<uint32_t> sites_;
   std::shared_ptr<DeviceProfile> profile_;

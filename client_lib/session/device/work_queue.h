@@ -50,7 +50,7 @@ class WorkQueue {
   void GiveBack(Segment* segment);
   // Whether the next work is only a run or a read, which others may wait for.
   bool next_is_simple() const;
-  // Of the pushed work, how much was popped.
+  // Pieces of work popped so far.
   uint64_t popped() const;
   // Some queued work is worth a lease.
   bool needs_lease() const {
@@ -62,8 +62,8 @@ class WorkQueue {
   // Empties it.
   std::deque<Work> Drop();
 
-  // What the log has room for, besides what is queued and held. `ends`: the
-  // work that the sender held is in the log.
+  // Sets the window's room for queued and held work. `ends`: the work that the
+  // sender held is in the log.
   void SetRoom(const MessageLog& log, bool ends = false);
 
  private:

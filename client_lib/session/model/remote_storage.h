@@ -21,7 +21,7 @@ namespace djinn {
 class Segment;
 class VirtualDevice;
 
-// What a device keeps with a storage for itself.
+// A device's own record of a storage.
 struct StorageExtension {
   virtual ~StorageExtension() = default;
 };

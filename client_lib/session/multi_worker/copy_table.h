@@ -1,6 +1,6 @@
-// What is where on a multi-worker device: which members have the newest version
-// of a storage, against whose room it counts, and the storage that stands for
-// it at each (StorageCopies).
+// Knows which members of a multi-worker device have the newest version of a
+// storage, against whose room it counts, and the storage that stands for it at
+// each (StorageCopies).
 //
 // Not thread-safe: the multi-worker device's lock guards it and the copies of
 // live storages, but for Destroy(). Nothing here waits for a worker.

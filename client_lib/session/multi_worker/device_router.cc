@@ -106,7 +106,7 @@ absl::StatusOr<std::vector<ResultMetadata>> DeviceRouter::RecordAndWait(
             OperatorTable::Global().Get(call->operator_id()).FullName()));
   }
   if (const Pass pass(&several_.gate()); pass) {
-    // What a result turns out to be is counted afterwards.
+    // The sizes of the results are counted once they are known.
     std::vector<std::pair<StoragePtr, uint64_t>> births;
     for (const Touch& touch : call->touches()) {
       if ((touch.access & kBirth) == 0) continue;

@@ -1,7 +1,7 @@
 // The virtual device that a program holds. It chooses who takes each call: the
 // only worker (remote_device.h) as long as one will do, and then the
-// multi-worker device. Graphs that are being captured are here, whoever takes
-// their calls.
+// multi-worker device. Graphs that are being captured are here, whichever
+// worker takes their calls.
 //
 // Thread-safe. A call to the only worker holds a pass of the gate while it is
 // recorded there, so that the device gets further workers between calls.
@@ -69,13 +69,13 @@ class DeviceRouter final : public VirtualDevice {
   absl::Status Synchronize() override;
   absl::StatusOr<DevicePlacement> Placement() override;
 
-  // What the members cannot know.
+  // Adds what the members cannot know.
   void AddStatistics(Statistics* sum) const { several_.AddStatistics(sum); }
   // The coordinator's answer to a question about stages or rows.
   void OnStages(const v1::StageAnswer& answer) { several_.OnStages(answer); }
   // The program asks for what the members have used.
   void OnMeter(uint32_t lane);
-  // Those that there are; after BeginClose() none is added.
+  // The members so far; after BeginClose() none is added.
   std::vector<std::shared_ptr<RemoteDevice>> Members() const {
     return workers_.all();
   }

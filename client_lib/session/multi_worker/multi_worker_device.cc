@@ -13,8 +13,8 @@
 namespace djinn {
 namespace {
 
-// What it costs to have a generator somewhere else, in bytes: its state goes
-// through this process, which waits for it.
+// The cost in bytes of a generator on another member: its state goes through
+// this process, which waits for it.
 constexpr int64_t kGeneratorCost = 1 << 20;
 
 // Whether a worker refused an upload for lack of room, of all that may be wrong
@@ -97,7 +97,7 @@ absl::Status MultiWorkerDevice::Record(uint32_t lane, Call* call) {
   std::shared_ptr<const Recipe> recipe =
       mover_.rematerializer().RecipeFor(*call, routed.named, routed.member);
   DJINN_RETURN_IF_ERROR(workers_->at(routed.member).Record(lane, call));
-  // It may have been recorded to be carried out fast.
+  // It may have been recorded in fast mode.
   if (recipe != nullptr && !recipe->cheap() && FastExecutionWasUsed()) {
     recipe = nullptr;
   }
@@ -114,8 +114,8 @@ absl::StatusOr<std::vector<ResultMetadata>> MultiWorkerDevice::RecordAndWait(
     copies.push_back(touch.storage.get());
   }
   auto results = workers_->at(routed.member).RecordAndWait(lane, call);
-  // What a call that failed has spoilt is there, too; one that was not taken
-  // has changed nothing.
+  // A call that failed there has poisoned its results there; one that was not
+  // taken has changed nothing.
   if (!results.ok() && !IsRootError(results.status())) return results;
   for (size_t i = 0; i < routed.named.size(); ++i) {
     const NamedStorage& use = routed.named[i];
@@ -409,7 +409,7 @@ absl::StatusOr<bool> MultiWorkerDevice::BringAll(uint32_t lane,
       DJINN_RETURN_IF_ERROR(mover_.MakeSure(lane, storage, member));
     }
     if (copies.holders == 0 || copies.Holds(member)) continue;
-    // What is to stay there this thread waits for.
+    // This thread waits for what is to stay there.
     const bool stays =
         choice.displaced || (choice.kept && copies.kept_by == member);
     if (stays) brought.push_back(storage);

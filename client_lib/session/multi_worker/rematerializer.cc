@@ -17,9 +17,9 @@ namespace {
 // Making must take at most this part of what fetching takes: it keeps a device
 // from other work, and what it takes is a guess at best.
 constexpr double kWorthIt = 0.5;
-// What comes sooner than a message is not weighed.
+// Smaller values come sooner than a message, and are not weighed.
 constexpr uint64_t kMinBytes = 16 << 10;
-// Of a device's recipes together.
+// The memory of a device's recipes together.
 constexpr int64_t kMaxRecipeBytes = 16 << 20;
 
 }  // namespace

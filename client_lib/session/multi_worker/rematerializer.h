@@ -67,7 +67,7 @@ class Rematerializer {
  private:
   // Why a value was fetched.
   enum class Fetched { kNotRepeatable, kOtherBits, kNotMeasured, kNotWorthIt };
-  // What making a value on a member would take.
+  // The cost of making a value on a member.
   struct Making {
     int member = 0;
     RemoteDevice::WorkerFacts facts;

@@ -190,7 +190,7 @@ absl::StatusOr<std::vector<StoragePtr>> RowReplayer::ExecuteParts(
                               replay->shares, &shares.structure),
                           shares.SizeOf(part.rows), calls},
                          {given[i], kept, outputs}));
-    // What nothing had written is zero-filled there.
+    // A storage that nothing had written is zero-filled there.
     for (const StoragePtr& storage : replay->recording->kept) {
       table_->Count(storage.get(), part.member);
     }
@@ -279,7 +279,7 @@ absl::StatusOr<RemoteStorage*> RowReplayer::Send(Execution* replay,
                                                  int from, int to,
                                                  double remaining_seconds) {
   if (from == to) return storage;
-  // What has no bytes is the same everywhere.
+  // A storage without bytes is the same everywhere.
   if (storage->size_bytes() == 0) return replay->Pass(to, table_->NewPart(0));
   RemoteStorage* const there =
       replay->Pass(to, table_->NewPart(storage->size_bytes()));

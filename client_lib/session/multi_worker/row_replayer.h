@@ -65,7 +65,8 @@ class RowReplayer {
       absl::Span<RemoteStorage* const> given);
 
  private:
-  // Where a captured graph is executed, like other devices' outputs.
+  // The member that has most inputs of a graph, and where its outputs are put
+  // together; the coordinator has the same.
   static constexpr int kHome = 0;
 
   // One execution.
@@ -128,7 +129,7 @@ class RowReplayer {
                                            RemoteStorage* storage,
                                            const RowShares::Part& part,
                                            uint64_t row_bytes);
-  // What has come of a member's own storage at the other one.
+  // Sends a member's own storage to the other one; returns what it is there.
   absl::StatusOr<RemoteStorage*> Send(
       Execution* replay, RemoteStorage* storage, int from, int to,
       double remaining_seconds = StageOrder::kUnknown);

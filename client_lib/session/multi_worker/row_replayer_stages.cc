@@ -61,8 +61,7 @@ absl::Status RowReplayer::CheckRoomForStages(const Execution& replay) {
       replay.recording->parts[0].slots;
   std::vector<uint64_t> takes(WorkerSet::kMaxMembers, 0);
   takes[kHome] += 2 * replay.OutputBytes();
-  // What a stage is given of what earlier ones made is as large as their
-  // output.
+  // An input of a stage that an earlier one made is as large as its output.
   absl::flat_hash_map<uint32_t, uint64_t> made;
   for (const RowShares::Part& part : shares.parts) {
     for (const StageRecording& stage : staged->by_rows.at(part.rows)) {
@@ -111,7 +110,7 @@ absl::StatusOr<std::vector<StoragePtr>> RowReplayer::ExecuteInStages(
   std::vector<RowsGiven> given;
   std::vector<uint64_t> rounds;
   for (const RowShares::Part& part : replay->shares->parts) {
-    // What a micro-batch waits for goes before what the next one does.
+    // The inputs of a micro-batch go before those of the next one.
     rounds_->Begin();
     rounds.push_back(rounds_->round());
     RowsGiven& rows = given.emplace_back();
@@ -181,7 +180,7 @@ absl::StatusOr<std::vector<RowReplayer::RowsAt>> RowReplayer::ExecuteMicroBatch(
             .ReplayShare(replay->lane,
                          {stage.recording, stage.structure, /*size=*/0, calls},
                          {given, kept, outputs}));
-    // What nothing had written is zero-filled there.
+    // A storage that nothing had written is zero-filled there.
     for (const uint32_t slot : stage.kept) {
       table_->Count(recording.kept[slots[slot].index].get(), stage.member);
     }

@@ -74,7 +74,7 @@ void StagePlans::OnRepeat(int member, RepeatedStructure repeated) {
       repeated.structure = cut.structure;
       repeated.notes = cut.notes;
     } else if (member != 0) {
-      // What has overflowed there: the plan would be for what is left.
+      // The first member has overflowed: the plan would be for the rest alone.
       return;
     } else {
       if (repeated.structure.ByteSizeLong() <= kMaxStructureBytes) {
@@ -116,7 +116,7 @@ bool StagePlans::Apply(const v1::StageAnswer& answer, Question question) {
   if (members.empty()) return false;
   if (again) {
     CutStructure& cut = *question.cut;
-    // What is left may be estimated otherwise by now.
+    // The remaining times may be estimated otherwise by now.
     cut.order = StageOrder(cut.structure, answer.plan());
     if (members == cut.member_of_slot) return false;
     cut.member_of_slot = std::move(members);
@@ -201,7 +201,7 @@ int StagePlans::KeeperOf(const RemoteStorage& storage, StorageCopies* copies) {
 }
 
 void StagePlans::Keep(const RemoteStorage& copy, const PlacedSlot& placed) {
-  // What has no bytes has nothing there that a run could name as yet.
+  // A storage without bytes has no id that a run could name as yet.
   if (copy.id() == 0) return;
   MutexLock lock(&mu_);
   kept_[copy.id()] = placed;

@@ -36,7 +36,7 @@ class RoundClock {
   explicit RoundClock(SessionContext* context) : context_(context) {
     remaining_.fill(StageOrder::kUnknown);
   }
-  // What is brought from now on is for the next of what the device repeats.
+  // Begins the next round: what is brought from now on is for that.
   void Begin();
   // Goes back to one that has begun.
   void set_round(uint64_t round) { round_ = round; }
@@ -77,7 +77,7 @@ class StagePlans {
       absl::Span<const PlacedSlot* const> placed);
   // The member that a plan has keep the storage; -1 if none has.
   int KeeperOf(const RemoteStorage& storage, StorageCopies* copies);
-  // What the member's storage holds is placed so.
+  // Has a plan place what the member's storage holds.
   void Keep(const RemoteStorage& copy, const PlacedSlot& placed);
   // Plans that name the storage of a member name nothing.
   void Forget(const RemoteStorage& copy);
@@ -89,7 +89,7 @@ class StagePlans {
   struct Question {
     v1::Structure structure;
     v1::StructureNotes notes;
-    // What its slots were bound to.
+    // By slot, the storage that it was bound to.
     std::vector<uint64_t> storages;
     // Not null: it was cut before, by this.
     std::shared_ptr<CutStructure> cut;
@@ -98,7 +98,7 @@ class StagePlans {
   // The plan that places one of these storages; null if none does.
   std::shared_ptr<CutStructure> CutOf(absl::Span<const uint64_t> storages) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // What the answer says of slots, in members; empty if it is not of the
+  // Returns the member of each slot by the answer; empty if it is not of the
   // structure, or not of this device.
   std::vector<int8_t> ReadMembers(const v1::StageAnswer& answer,
                                   size_t slots) const;

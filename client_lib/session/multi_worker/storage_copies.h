@@ -38,7 +38,7 @@ struct StorageCopies : StorageExtension {
     unsure &= ~(1u << member);
     makes &= ~(1u << member);
   }
-  // What it holds now, for recipes; `storage` is the program's.
+  // Its present value, for recipes; `storage` is the program's.
   const std::shared_ptr<HeldValue>& Value(RemoteStorage* storage) {
     if (value == nullptr) value = std::make_shared<HeldValue>(storage);
     return value;
@@ -53,10 +53,10 @@ struct StorageCopies : StorageExtension {
   // nothing wrote it), and against whose room it counts.
   uint32_t holders = 0;
   uint32_t counted = 0;
-  // Of the holders, those that were sent for it, or make it, and have not said
+  // The holders that were sent for it, or make it, and have not said
   // that it came; and the session's root errors before the first of these.
   uint32_t unsure = 0;
-  // Of these, those that make it.
+  // The unsure ones that make it.
   uint32_t makes = 0;
   uint64_t errors_before = 0;
   // The holder that had it first.

@@ -73,8 +73,8 @@ absl::StatusOr<absl::InlinedVector<RemoteStorage*, 2>> ValueMover::Move(
     uint32_t lane, absl::Span<RemoteStorage* const> storages, int member,
     bool told) {
   absl::InlinedVector<RemoteStorage*, 2> unsound;
-  // What was offered takes room where it was until it is fetched, and is
-  // given up only when it has arrived.
+  // An offered value takes room where it was until it is fetched, and is given
+  // up only when it has arrived.
   DJINN_RETURN_IF_ERROR(workers_->at(member).CatchUp());
   for (RemoteStorage* const storage : storages) {
     StorageCopies& copies = table_->CopiesOf(storage);
@@ -117,14 +117,14 @@ absl::StatusOr<bool> ValueMover::HasCome(uint32_t lane, RemoteStorage* storage,
   const absl::Status there =
       workers_->at(owner).CheckSound(lane, table_->CopyAt(storage, owner));
   if (why->ok()) {
-    // What failed where it was made first is missing, wherever it was made
-    // again.
+    // A value that failed where it was made first is missing, wherever it was
+    // made again.
     if (there.ok()) return true;
     if (!IsRootError(there)) return there;
     *why = there;
     return false;
   }
-  // What is poisoned comes with its error.
+  // A poisoned value comes with its error.
   if (there.ok()) return false;
   if (!IsRootError(there)) return there;
   return ErrorMetadataValue(there, "error_id") ==

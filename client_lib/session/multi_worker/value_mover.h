@@ -1,8 +1,8 @@
 // Moves values between the members of a multi-worker device: from worker to
 // worker, or by executing there what made them.
 //
-// What was brought is *unsure* until the member said that it came. It is looked
-// at where something has failed since.
+// A copy that was brought is *unsure* until the member said that it came. It is
+// looked at where something has failed since.
 //
 // Not thread-safe: the multi-worker device's lock guards it, and is held while
 // a member takes what is recorded there.

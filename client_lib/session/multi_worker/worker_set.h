@@ -48,7 +48,7 @@ class WorkerSet {
   }
   // Adds no further member, and has those that there are begin to close.
   void BeginClose();
-  // Of all of them. Asks for the first one's lease if there is none yet.
+  // Describes all of them. Asks for the first one's lease if there is none yet.
   absl::StatusOr<DevicePlacement> Placement() const;
 
   // Adds a member whose worker has `needed_bytes` free. `before_use` is called
@@ -81,7 +81,7 @@ class WorkerSet {
   void UnlearnRoom(int member) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
-  // What a member may hold by its worker's last refusal, and when that was.
+  // The room of a member by its worker's last refusal, and when that was.
   struct LearntRoom {
     int64_t bytes = std::numeric_limits<int64_t>::max();
     absl::Duration at;
@@ -90,7 +90,7 @@ class WorkerSet {
   std::shared_ptr<RemoteDevice> NewMember(int member, uint64_t needed_bytes);
   void OnFailure(int member, const absl::Status& failure);
   void NoteRefusal(bool had_lease) ABSL_LOCKS_EXCLUDED(mu_);
-  // What is left if the member may hold `limit` in all.
+  // The room that is left if the member may hold `limit` in all.
   int64_t RoomBelow(int64_t limit, int member) const;
 
   const int index_;

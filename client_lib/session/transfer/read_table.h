@@ -2,7 +2,7 @@
 // come, and whom to tell when a value is here.
 //
 // Not thread-safe: the device's lock guards it, and the waits' fields. Nothing
-// here calls out: callbacks are handed to whoever calls them without the lock.
+// here calls out: the caller runs the callbacks after unlocking.
 #ifndef CLIENT_LIB_SESSION_TRANSFER_READ_TABLE_H_
 #define CLIENT_LIB_SESSION_TRANSFER_READ_TABLE_H_
 
@@ -26,10 +26,10 @@ class ReadTable {
   // It goes to the worker as this message. If it has a transfer id, the value
   // comes on Bulk under that.
   void AddSent(uint64_t sequence, std::shared_ptr<ReadWait> wait);
-  // Those whose answers have not come; null when there is none.
+  // The read whose answer has not come; null when there is none.
   ReadWait* Find(uint64_t sequence) const;
   std::shared_ptr<ReadWait> TakeAnswered(uint64_t sequence);
-  // Those whose bytes are not all here; null when there is none.
+  // The read whose bytes are not all here; null when there is none.
   std::shared_ptr<ReadWait> FindBulk(uint64_t transfer_id) const;
   void EraseBulk(uint64_t transfer_id) { bulk_.erase(transfer_id); }
   bool has_bulk() const { return !bulk_.empty(); }
@@ -60,7 +60,7 @@ class ReadTable {
 // thread-safe: the recorder's lock guards it.
 class PrefetchedReads {
  public:
-  // Of more, the oldest is given up.
+  // With more, the oldest is given up.
   static constexpr size_t kMaxReads = 8;
 
   void Add(const StorageVersion& version, const srg::TensorView& view,
