@@ -137,7 +137,7 @@ absl::Status RemoteDevice::ReplayShare(uint32_t lane,
 absl::Status RemoteDevice::CatchUp() {
   {
     MutexLock lock(&mu_);
-    if (!usable()) return Unusable();
+    if (!end_.usable()) return end_.Reason();
   }
   recorder_.SealAll();
   if (!queue_.empty()) queue_.NeedLease();
@@ -148,7 +148,7 @@ absl::Status RemoteDevice::CatchUp() {
     const Deadline deadline(context_->options.operation_timeout,
                             context_->options.clock);
     while (works_done_ < target) {
-      if (!failure_.ok()) return failure_;
+      if (!end_.failure.ok()) return end_.failure;
       if (deadline.passed()) {
         return MakeError(absl::StatusCode::kDeadlineExceeded,
                          "OPERATION_TIMEOUT", "the worker has not caught up");
@@ -183,11 +183,11 @@ absl::StatusOr<DevicePlacement> RemoteDevice::Placement() {
   queue_.NeedLease();
   wakeup_.Set();
   MutexLock lock(&mu_);
-  if (!usable()) return Unusable();
+  if (!end_.usable()) return end_.Reason();
   const Deadline deadline(context_->options.connect_timeout * 2,
                           context_->options.clock);
   while (!welcomed_) {
-    if (!failure_.ok()) return failure_;
+    if (!end_.failure.ok()) return end_.failure;
     if (deadline.passed()) {
       return MakeError(absl::StatusCode::kDeadlineExceeded, "OPERATION_TIMEOUT",
                        "no worker was reached");
@@ -221,16 +221,16 @@ absl::Status RemoteDevice::AwaitWindow() {
   wakeup_.Set();
   MutexLock lock(&mu_);
   ++window_waiters_;
-  while (usable() && queue_.full() && !deadline.passed()) {
+  while (end_.usable() && queue_.full() && !deadline.passed()) {
     WaitOrReceive(
         &window_changed_,
         [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-          return !usable() || !queue_.full();
+          return !end_.usable() || !queue_.full();
         },
         deadline);
   }
   --window_waiters_;
-  if (!usable() || !queue_.full()) return absl::OkStatus();
+  if (!end_.usable() || !queue_.full()) return absl::OkStatus();
   const WorkQueue::Size queued = queue_.size();
   return MakeError(
       absl::StatusCode::kDeadlineExceeded, "WINDOW_FULL",
@@ -265,36 +265,32 @@ absl::Status RemoteDevice::QueueHere(
   }
 }
 
-absl::Status RemoteDevice::Unusable() const {
-  return failure_.ok() ? SessionClosed() : failure_;
-}
-
 void RemoteDevice::WaitOrReceive(CondVar* changed,
                                  absl::FunctionRef<bool()> done,
                                  const Deadline& deadline) {
-  if (connected_ && !answers_.reads().has_watched() &&
-      (!answers_.reads().has_bulk() || stream_->AttendsBulk())) {
+  if (link_.connected && !answers_.reads().has_watched() &&
+      (!answers_.reads().has_bulk() || link_.stream->AttendsBulk())) {
     ClientStream* const stream = EnterStream();
-    ++attending_;
+    ++link_.attending;
     mu_.Unlock();
     const bool received = stream->Attend(
         [this, done] {
           MutexLock lock(&mu_);
-          return done() || !failure_.ok();
+          return done() || !end_.failure.ok();
         },
         std::min(deadline.left(), kAttendance));
     mu_.Lock();
-    --attending_;
-    if (received && plain_waiters_ > 0) {
+    --link_.attending;
+    if (received && link_.plain_waiters > 0) {
       mu_.Unlock();
       stream->Recall();
       mu_.Lock();
     }
     LeaveStream();
-    if (received || done() || !failure_.ok()) return;
+    if (received || done() || !end_.failure.ok()) return;
   }
-  ++plain_waiters_;
-  if (connected_ && attending_ == 0) {
+  ++link_.plain_waiters;
+  if (link_.connected && link_.attending == 0) {
     // Nobody may be receiving: the role stays lent for a moment.
     ClientStream* const stream = EnterStream();
     mu_.Unlock();
@@ -302,15 +298,15 @@ void RemoteDevice::WaitOrReceive(CondVar* changed,
     mu_.Lock();
     LeaveStream();
   }
-  if (!done() && failure_.ok()) WaitUntil(changed, &mu_, deadline);
-  --plain_waiters_;
+  if (!done() && end_.failure.ok()) WaitUntil(changed, &mu_, deadline);
+  --link_.plain_waiters;
 }
 
 void RemoteDevice::RecallReceiver() {
   ClientStream* stream = nullptr;
   {
     MutexLock lock(&mu_);
-    if (!connected_) return;
+    if (!link_.connected) return;
     stream = EnterStream();
   }
   stream->Recall();

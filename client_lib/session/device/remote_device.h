@@ -36,9 +36,9 @@
 #include "absl/strings/str_cat.h"
 #include "client_lib/session/device/answer_table.h"
 #include "client_lib/session/device/call_recorder.h"
-#include "client_lib/session/device/device_profile.h"
+#include "client_lib/session/device/device_state.h"
 #include "client_lib/session/device/migration.h"
-#include "client_lib/session/device/peer_links.h"
+#include "client_lib/session/device/request_profiler.h"
 #include "client_lib/session/device/session_context.h"
 #include "client_lib/session/device/work_encoder.h"
 #include "client_lib/session/device/work_queue.h"
@@ -50,6 +50,7 @@
 #include "client_lib/session/stream/reply_log.h"
 #include "client_lib/session/stream/session_entry.h"
 #include "client_lib/session/transfer/eager_uploads.h"
+#include "client_lib/session/transfer/peer_links.h"
 #include "client_lib/session/transfer/upload_progress.h"
 #include "client_lib/session/transfer/upload_table.h"
 #include "client_lib/session/transfer/work.h"
@@ -211,11 +212,6 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   void Disconnect();
 
  private:
-  bool usable() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    return failure_.ok() && !closing_ && !stopped_;
-  }
-  absl::Status Unusable() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  static absl::Status SessionClosed();
   absl::Status AwaitWindow() override ABSL_LOCKS_EXCLUDED(mu_);
   // Queues work for the worker that there is: waits until there is one, and
   // none to go to. `queue` has the recorder queue it, and may be called again.
@@ -340,19 +336,9 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   void Register(EncodedMessage* message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void EncodeForgottenModels(EncodedMessages* messages);
 
-  // Profiles. Null while there is none.
-  DeviceProfile* Profiled() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Profiles.
   absl::Duration Now() const;
-  // A read on its way: asked for, handed to the transport, answered, and here.
-  void MarkAsked(ReadWait* wait, absl::Duration began, absl::Duration asked)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void MarkHanded(uint64_t sequence) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  absl::Status MarkAnswered(const v1::ControlResponse& response,
-                            absl::Duration arrived)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void FinishRequest(ReadWait* wait) ABSL_LOCKS_EXCLUDED(mu_);
-  absl::Status ApplyProfile(const v1::ProfileReport& report)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // By the sender: begins the profile on the worker.
   void ProfileSender(EncodedMessages* messages);
 
@@ -369,9 +355,6 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   // False when the stream cannot be destroyed.
   bool DropStream(
       const absl::Status& why = absl::CancelledError("another takes over"));
-  // Nobody gave up meanwhile.
-  bool Wanted() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-
   // The worker has what was queued before the migration was asked for.
   bool HoldsWorkBack() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The next step is due: nothing is on its way.
@@ -438,23 +421,12 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   uint64_t progress_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t works_done_ ABSL_GUARDED_BY(mu_) = 0;
   int window_waiters_ ABSL_GUARDED_BY(mu_) = 0;
-  CondVar window_changed_;  // room for recording threads
-  CondVar
-      progress_changed_;  // works_done_, drained_, cancelled_, queue_.held()
+  CondVar window_changed_;    // room for recording threads
+  CondVar progress_changed_;  // works_done_, end_.drained, end_.cancelled,
+                              // queue_.held()
 
   bool stays_ ABSL_GUARDED_BY(mu_) = false;  // does not migrate
-  // The failure that the recorder is told of, before it is seen.
-  absl::Status failing_ ABSL_GUARDED_BY(mu_);
-  absl::Status failure_ ABSL_GUARDED_BY(mu_);
-  // Work that was unfinished at the failure was dropped.
-  bool dropped_ ABSL_GUARDED_BY(mu_) = false;
-  bool lost_work_ ABSL_GUARDED_BY(mu_) = false;
-  bool closing_ ABSL_GUARDED_BY(mu_) = false;
-  bool drained_ ABSL_GUARDED_BY(mu_) = false;  // the sender has nothing left
-  bool cancelling_ ABSL_GUARDED_BY(mu_) = false;
-  bool cancel_sent_ ABSL_GUARDED_BY(mu_) = false;
-  bool cancelled_ ABSL_GUARDED_BY(mu_) = false;  // the worker said so
-  bool stopped_ ABSL_GUARDED_BY(mu_) = false;
+  DeviceEnd end_ ABSL_GUARDED_BY(mu_);
 
   v1::Lease lease_ ABSL_GUARDED_BY(mu_);
   DevicePlacement placement_ ABSL_GUARDED_BY(mu_);
@@ -466,27 +438,13 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   // Trying to reach the worker was given up.
   bool unreached_ ABSL_GUARDED_BY(mu_) = false;
   bool lease_given_back_ ABSL_GUARDED_BY(mu_) = false;
-  // It has on this stream, which has not ended.
-  bool connected_ ABSL_GUARDED_BY(mu_) = false;
-  uint64_t connection_ ABSL_GUARDED_BY(mu_) = 0;  // counts these
-  bool near_ ABSL_GUARDED_BY(mu_) = false;        // the last stream's peer is
-  // The stream ended by itself: another may go on.
-  bool broken_ ABSL_GUARDED_BY(mu_) = false;
-  absl::Status break_cause_ ABSL_GUARDED_BY(mu_);
-  bool hello_received_ ABSL_GUARDED_BY(mu_) = false;  // on this stream
-  bool closed_ ABSL_GUARDED_BY(mu_) = false;          // the stream ended
+  StreamState link_ ABSL_GUARDED_BY(mu_);
   CondVar connection_changed_;
 
   absl::flat_hash_set<Waiter*> waiters_ ABSL_GUARDED_BY(mu_);
   AnswerTable answers_ ABSL_GUARDED_BY(mu_);
   UploadTable uploads_ ABSL_GUARDED_BY(mu_);
   EagerUploads eager_ ABSL_GUARDED_BY(mu_);
-  // Threads that receive by themselves while they wait, or are about to, and
-  // those that cannot.
-  int attending_ ABSL_GUARDED_BY(mu_) = 0;
-  int plain_waiters_ ABSL_GUARDED_BY(mu_) = 0;
-  // Threads that use the stream without being the sender.
-  int streaming_ ABSL_GUARDED_BY(mu_) = 0;
   CondVar streaming_changed_;
   // root_errors counts apart.
   Statistics statistics_ ABSL_GUARDED_BY(mu_);
@@ -498,7 +456,7 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   // No stream has taken up yet what it did on the one where it entered.
   bool gone_over_ ABSL_GUARDED_BY(mu_) = false;
 
-  std::shared_ptr<DeviceProfile> profile_ ABSL_GUARDED_BY(mu_);
+  RequestProfiler profiler_ ABSL_GUARDED_BY(mu_);
   // To be told; none that is not registered.
   std::vector<uint64_t> forgotten_models_ ABSL_GUARDED_BY(mu_);
   std::atomic<bool> forgets_models_{false};  // there are such
@@ -510,8 +468,6 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   std::optional<Deadline> stalled_;     // while there is no room: its patience
   uint64_t stalled_progress_ = 0;
 
-  // Replaced and destroyed by the device's own thread, or by Disconnect().
-  std::unique_ptr<ClientStream> stream_ ABSL_GUARDED_BY(mu_);
   std::unique_ptr<std::thread> sender_;
 };
 
@@ -522,8 +478,8 @@ absl::Status RemoteDevice::Await(Waiter* waiter, Done done, Moved moved) {
   waiters_.insert(waiter);
   absl::Status status;
   while (!done()) {
-    if (!failure_.ok()) {
-      status = failure_;
+    if (!end_.failure.ok()) {
+      status = end_.failure;
       break;
     }
     if (deadline.passed()) {

@@ -84,7 +84,7 @@ RemoteDevice::~RemoteDevice() {
   if (IsForkedChild()) {
     // The threads are not here, and what they held is in an unknown state.
     (void)sender_.release();
-    (void)stream_.release();
+    (void)link_.stream.release();
     return;
   }
   Stop();
@@ -92,18 +92,13 @@ RemoteDevice::~RemoteDevice() {
   Disconnect();
 }
 
-absl::Status RemoteDevice::SessionClosed() {
-  return MakeError(absl::StatusCode::kFailedPrecondition, "SESSION_CLOSED",
-                   "the session is closed; its tensors cannot be used");
-}
-
 void RemoteDevice::BeginClose() {
-  recorder_.Close(SessionClosed());
+  recorder_.Close(DeviceEnd::Closed());
   // Queued before the sender sees that it closes.
   recorder_.SealAll();
   {
     MutexLock lock(&mu_);
-    closing_ = true;
+    end_.closing = true;
     window_changed_.SignalAll();
     connection_changed_.SignalAll();
   }
@@ -112,7 +107,7 @@ void RemoteDevice::BeginClose() {
 
 bool RemoteDevice::Flush(const Deadline& deadline) {
   MutexLock lock(&mu_);
-  while (failure_.ok() && !(drained_ && log_.empty())) {
+  while (end_.failure.ok() && !(end_.drained && log_.empty())) {
     if (deadline.passed()) return false;
     WaitUntil(&progress_changed_, &mu_, deadline);
   }
@@ -122,7 +117,7 @@ bool RemoteDevice::Flush(const Deadline& deadline) {
 void RemoteDevice::Cancel() {
   {
     MutexLock lock(&mu_);
-    cancelling_ = true;
+    end_.cancelling = true;
     connection_changed_.SignalAll();
   }
   wakeup_.Set();
@@ -131,7 +126,8 @@ void RemoteDevice::Cancel() {
 void RemoteDevice::AwaitCancelled(const Deadline& deadline) {
   MutexLock lock(&mu_);
   // Without a connection no worker answers.
-  while (failure_.ok() && (queue_.held() || (connected_ && !cancelled_)) &&
+  while (end_.failure.ok() &&
+         (queue_.held() || (link_.connected && !end_.cancelled)) &&
          !deadline.passed()) {
     WaitUntil(&progress_changed_, &mu_, deadline);
   }
@@ -153,19 +149,20 @@ std::string RemoteDevice::DescribeLoss() {
 
 absl::Status RemoteDevice::Failure() const {
   MutexLock lock(&mu_);
-  return lost_work_ ? failure_ : absl::OkStatus();
+  return end_.lost_work ? end_.failure : absl::OkStatus();
 }
 
 void RemoteDevice::Stop() {
   ClientStream* stream = nullptr;
   bool clean = false;
   ReadTable::Callbacks callbacks;
-  recorder_.Close(SessionClosed());
+  recorder_.Close(DeviceEnd::Closed());
   {
     MutexLock lock(&mu_);
-    stopped_ = true;
-    clean = failure_.ok() && (cancelled_ || (drained_ && log_.empty()));
-    if (failure_.ok()) failure_ = SessionClosed();
+    end_.stopped = true;
+    clean =
+        end_.failure.ok() && (end_.cancelled || (end_.drained && log_.empty()));
+    if (end_.failure.ok()) end_.failure = DeviceEnd::Closed();
     WakeAll();
     callbacks = answers_.reads().TakeDue();
     stream = EnterStream();
@@ -190,17 +187,17 @@ void RemoteDevice::Join(const Deadline& deadline) {
   ClientStream* stubborn = nullptr;
   {
     MutexLock lock(&mu_);
-    while (stream_ != nullptr && !closed_ && !deadline.passed()) {
+    while (link_.stream != nullptr && !link_.closed && !deadline.passed()) {
       WaitUntil(&connection_changed_, &mu_, deadline);
     }
-    if (!closed_) stubborn = stream_.get();
+    if (!link_.closed) stubborn = link_.stream.get();
   }
   if (stubborn != nullptr) {
     // The worker does not follow a clean end.
     stubborn->Close(absl::CancelledError("the session was closed"));
   }
   MutexLock lock(&mu_);
-  while (streaming_ > 0 && !deadline.passed()) {
+  while (link_.users > 0 && !deadline.passed()) {
     WaitUntil(&streaming_changed_, &mu_, deadline);
   }
 }
@@ -208,9 +205,9 @@ void RemoteDevice::Join(const Deadline& deadline) {
 void RemoteDevice::Disconnect() {
   std::unique_ptr<ClientStream> stream;
   MutexLock lock(&mu_);
-  stream = std::move(stream_);
+  stream = std::move(link_.stream);
   // A transport that keeps a caller for so long is broken: better to leak.
-  if (streaming_ > 0) {
+  if (link_.users > 0) {
     log::Error("a transfer did not leave its stream", {{"device", index_}});
     (void)stream.release();
   }

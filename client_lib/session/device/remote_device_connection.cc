@@ -81,12 +81,12 @@ void RemoteDevice::Open() {
     MutexLock lock(&mu_);
     leased = !lease_.lease_id().empty();
     again = welcomed_;
-    if (broken_ && IsDropped(break_cause_)) {
+    if (link_.broken && IsDropped(link_.break_cause)) {
       const Deadline deadline(kReasonTimeout, context_->options.clock);
-      while (Wanted() && !deadline.passed()) {
+      while (end_.wanted() && !deadline.passed()) {
         WaitUntil(&connection_changed_, &mu_, deadline);
       }
-      dropped = WorkerLost(break_cause_);
+      dropped = WorkerLost(link_.break_cause);
     }
   }
   // Unless OnLeaseEnded() has said more.
@@ -100,7 +100,7 @@ void RemoteDevice::Open() {
     bool failed;
     {
       MutexLock lock(&mu_);
-      failed = !failure_.ok();
+      failed = !end_.failure.ok();
     }
     // Meanwhile, when there was nothing to give back.
     if (failed) return GiveLeaseBack(/*unreachable=*/false);
@@ -162,10 +162,6 @@ void RemoteDevice::GiveLeaseBack(bool unreachable) {
   context_->link->ReturnLease(lease_id, unreachable);
 }
 
-bool RemoteDevice::Wanted() const {
-  return failure_.ok() && !stopped_ && !cancelling_;
-}
-
 void RemoteDevice::Reach(absl::Duration timeout) {
   Clock* const clock = context_->options.clock;
   const Deadline end(timeout, clock);
@@ -176,14 +172,14 @@ void RemoteDevice::Reach(absl::Duration timeout) {
     absl::Status status =
         TryOpen(std::max(end.left() / kAttemptShare, kMinAttempt));
     MutexLock lock(&mu_);
-    if (!Wanted() || status.ok()) return;
+    if (!end_.wanted() || status.ok()) return;
     lost = WorkerLost(status);
     if (!MayPass(status)) break;
     const Deadline pause(std::min(pauses.Next(), end.left()), clock);
-    while (Wanted() && !pause.passed()) {
+    while (end_.wanted() && !pause.passed()) {
       WaitUntil(&connection_changed_, &mu_, pause);
     }
-    if (!Wanted()) return;
+    if (!end_.wanted()) return;
     if (!end.passed()) continue;
     lost = WorkerLost(absl::Status(
         status.code(), absl::StrCat(status.message(), " (tried again for ",
@@ -223,28 +219,27 @@ absl::Status RemoteDevice::TryOpen(absl::Duration timeout) {
   ClientStream* const stream = owned.get();
   {
     MutexLock lock(&mu_);
-    if (!Wanted()) return absl::CancelledError("given up");
+    if (!end_.wanted()) return absl::CancelledError("given up");
     if (welcomed_) {
       hello->mutable_resume()->set_sent_sequence(log_.sent());
       hello->mutable_resume()->set_acknowledged_reply(replies_.handled());
       replies_.Acknowledged(replies_.handled());
     }
-    closed_ = broken_ = hello_received_ = false;
-    stream_ = std::move(owned);
+    link_.Begin(std::move(owned));
     placement_.transport = std::string(stream->transport());
-    near_ = stream->is_near();
   }
   stream->Start(this);
   // A refusal arrives as the stream's end, which says more.
   (void)stream->Send(std::move(request));
   {
     MutexLock lock(&mu_);
-    while (Wanted() && !connected_ && !broken_ && !deadline.passed()) {
+    while (end_.wanted() && !link_.connected && !link_.broken &&
+           !deadline.passed()) {
       WaitUntil(&connection_changed_, &mu_, deadline);
     }
-    if (!Wanted()) return absl::CancelledError("given up");
-    if (broken_) return break_cause_;
-    if (!connected_) {
+    if (!end_.wanted()) return absl::CancelledError("given up");
+    if (link_.broken) return link_.break_cause;
+    if (!link_.connected) {
       return absl::DeadlineExceededError(
           absl::StrCat("no answer within ", absl::FormatDuration(timeout)));
     }
@@ -257,8 +252,8 @@ bool RemoteDevice::DropStream(const absl::Status& why) {
   ClientStream* stream = nullptr;
   {
     MutexLock lock(&mu_);
-    connected_ = false;
-    stream = stream_.get();
+    link_.connected = false;
+    stream = link_.stream.get();
   }
   if (stream == nullptr) return true;
   stream->Close(why);
@@ -267,14 +262,14 @@ bool RemoteDevice::DropStream(const absl::Status& why) {
   {
     MutexLock lock(&mu_);
     const Deadline deadline(kEndTimeout, context_->options.clock);
-    while (!closed_ && !deadline.passed()) {
+    while (!link_.closed && !deadline.passed()) {
       WaitUntil(&connection_changed_, &mu_, deadline);
     }
-    while (streaming_ > 0 && !deadline.passed()) {
+    while (link_.users > 0 && !deadline.passed()) {
       WaitUntil(&streaming_changed_, &mu_, deadline);
     }
-    if (streaming_ == 0) {
-      old = std::move(stream_);
+    if (link_.users == 0) {
+      old = std::move(link_.stream);
     } else {
       stuck = WorkerLost(
           absl::InternalError("a transfer did not leave its stream"));
@@ -303,8 +298,8 @@ absl::Status RemoteDevice::ApplyHello(const v1::ControlResponse& response) {
   }
   queue_.SetRoom(log_);
   eager_.Hear(response);
-  welcomed_ = connected_ = true;
-  ++connection_;
+  welcomed_ = link_.connected = true;
+  ++link_.connections;
   connection_changed_.SignalAll();
   window_changed_.SignalAll();
   for (Waiter* waiter : waiters_) waiter->changed.SignalAll();
@@ -342,15 +337,15 @@ void RemoteDevice::OnClosed(absl::Status status) {
   absl::Status lost;
   {
     MutexLock lock(&mu_);
-    closed_ = true;
-    connected_ = false;
+    link_.closed = true;
+    link_.connected = false;
     connection_changed_.SignalAll();
     progress_changed_.SignalAll();
-    if (cancelled_ || going_over_) return;  // its last word
-    if (failure_.ok() && !stopped_ &&
+    if (end_.cancelled || going_over_) return;  // its last word
+    if (end_.failure.ok() && !end_.stopped &&
         (MayPass(status) || (welcomed_ && IsDropped(status)))) {
-      if (!broken_) break_cause_ = status;
-      broken_ = true;
+      if (!link_.broken) link_.break_cause = status;
+      link_.broken = true;
     } else {
       lost = WorkerLost(status);
     }
@@ -360,12 +355,12 @@ void RemoteDevice::OnClosed(absl::Status status) {
 }
 
 ClientStream* RemoteDevice::EnterStream() {
-  ++streaming_;
-  return stream_.get();
+  ++link_.users;
+  return link_.stream.get();
 }
 
 void RemoteDevice::LeaveStream() {
-  --streaming_;
+  --link_.users;
   streaming_changed_.SignalAll();
 }
 

@@ -81,7 +81,7 @@ absl::Status RemoteDevice::AwaitWelcome() {
   const Deadline deadline(context_->options.connect_timeout * 2,
                           context_->options.clock);
   while (!welcomed_) {
-    if (!usable()) return Unusable();
+    if (!end_.usable()) return end_.Reason();
     if (deadline.passed()) {
       return MakeError(absl::StatusCode::kDeadlineExceeded, "OPERATION_TIMEOUT",
                        "no worker was reached");

@@ -43,11 +43,11 @@ bool RemoteDevice::OnMigrationRequested(const v1::MigrationRequest& request) {
         return true;
       }
       declined = Declined("ALREADY_MIGRATING", "it is on its way elsewhere");
-    } else if (!usable()) {
-      declined = Unusable();
+    } else if (!end_.usable()) {
+      declined = end_.Reason();
     } else if (stays_) {
       declined = Declined("SPANS_WORKERS", "its virtual device spans workers");
-    } else if (profile_ != nullptr) {
+    } else if (profiler_.active()) {
       declined = Declined("PROFILED", "it is being profiled");
     } else {
       migration_ = std::make_unique<Migration>();
@@ -87,7 +87,7 @@ void RemoteDevice::Migrate() {
     if (!migration_->waits_since.has_value()) migration_->waits_since = Now();
     left = migration_->state == Migration::State::kLeft;
     status = migration_->given_up;
-    if (closing_ || profile_ != nullptr) {
+    if (end_.closing || profiler_.active()) {
       status = Declined("SESSION_BUSY", "it ends, or is being profiled");
     }
   }
@@ -118,10 +118,10 @@ absl::Status RemoteDevice::Leave() {
         return why;
       }
       const Deadline pause(kLeavePause, context_->options.clock);
-      while (Wanted() && !closing_ && !pause.passed()) {
+      while (end_.wanted() && !end_.closing && !pause.passed()) {
         WaitUntil(&connection_changed_, &mu_, pause);
       }
-      if (!Wanted() || closing_) return why;
+      if (!end_.wanted() || end_.closing) return why;
     }
     if (!migration_->patience.has_value()) {
       migration_->patience.emplace(kLeavePatience, context_->options.clock);
@@ -190,7 +190,7 @@ absl::Status RemoteDevice::EnterOther(std::unique_ptr<SessionEntry>* entry) {
     const Deadline deadline(timeout, options.clock);
     MutexLock lock(&mu_);
     while (!done() && !other.over()) {
-      if (!Wanted() || closing_ || !connected_) {
+      if (!end_.wanted() || end_.closing || !link_.connected) {
         return Declined("SESSION_BUSY",
                         "it ends, or its worker is not reached");
       }
@@ -234,7 +234,7 @@ absl::Status RemoteDevice::GoOver(const SessionEntry::Entered& entered) {
   if (!DropStream(absl::OkStatus())) {
     MutexLock lock(&mu_);
     going_over_ = false;
-    return failure_;
+    return end_.failure;
   }
   {
     MutexLock lock(&mu_);
@@ -310,7 +310,7 @@ absl::Status RemoteDevice::AwaitMigration() {
   const Deadline deadline(context_->options.operation_timeout,
                           context_->options.clock);
   while (migration_ != nullptr) {
-    if (!usable()) return Unusable();
+    if (!end_.usable()) return end_.Reason();
     if (deadline.passed()) return NoAnswer();
     WaitUntil(&connection_changed_, &mu_, deadline);
   }

@@ -19,50 +19,8 @@ int64_t ThreadNumber() {
 
 }  // namespace
 
-DeviceProfile* RemoteDevice::Profiled() {
-  if (ABSL_PREDICT_TRUE(!debug::Has(debug::kProfile))) return profile_.get();
-  if (profile_ == nullptr) profile_ = std::make_shared<DeviceProfile>();
-  return profile_.get();
-}
-
 absl::Duration RemoteDevice::Now() const {
   return context_->options.clock->Monotonic();
-}
-
-void RemoteDevice::MarkAsked(ReadWait* wait, absl::Duration began,
-                             absl::Duration asked) {
-  // One that was foreseen before the profile began has no marks.
-  if (wait->marks == nullptr || profile_ == nullptr) return;
-  wait->marks->began = began;
-  wait->marks->asked = asked;
-  wait->marks->encoding_before = profile_->encoding.At(asked)[0];
-}
-
-void RemoteDevice::MarkHanded(uint64_t sequence) {
-  const ReadWait* const read = answers_.reads().Find(sequence);
-  if (read == nullptr || read->marks == nullptr) return;
-  ReadMarks& marks = *read->marks;
-  marks.handed = Now();
-  marks.encoding_after = profile_->encoding.At(*marks.handed)[0];
-}
-
-absl::Status RemoteDevice::MarkAnswered(const v1::ControlResponse& response,
-                                        absl::Duration arrived) {
-  const ReadWait* const read =
-      answers_.reads().Find(response.read().sequence());
-  if (read == nullptr) return absl::OkStatus();  // said elsewhere
-  DJINN_RETURN_IF_ERROR(CheckTiming(response.timing()));
-  if (read->marks == nullptr) return absl::OkStatus();
-  ReadMarks& marks = *read->marks;
-  if (!marks.handed.has_value()) return absl::OkStatus();
-  marks.timing = response.timing();
-  marks.arrived = arrived;
-  if (profile_ == nullptr) return absl::OkStatus();
-  profile_->clocks.Add(
-      *marks.handed,
-      absl::Nanoseconds(static_cast<int64_t>(marks.timing->received())),
-      absl::Nanoseconds(static_cast<int64_t>(marks.timing->sent())), arrived);
-  return absl::OkStatus();
 }
 
 void RemoteDevice::FinishRequest(ReadWait* wait) {
@@ -70,8 +28,7 @@ void RemoteDevice::FinishRequest(ReadWait* wait) {
   ClockRelation clocks;
   {
     MutexLock lock(&mu_);
-    marks = std::move(wait->marks);
-    if (profile_ != nullptr) clocks = profile_->clocks;
+    marks = profiler_.TakeMarks(wait, &clocks);
   }
   if (marks == nullptr || !marks->complete()) return;
   RequestProfile request;
@@ -86,20 +43,11 @@ void RemoteDevice::FinishRequest(ReadWait* wait) {
 void RemoteDevice::ProfileSender(EncodedMessages* messages) {
   {
     MutexLock lock(&mu_);
-    if (Profiled() == nullptr) return;
+    if (profiler_.Profiled() == nullptr) return;
     if (encoder_.profile() != nullptr) return;
-    encoder_.set_profile(profile_);
+    encoder_.set_profile(profiler_.Profiled());
   }
   encoder_.EncodeProfile(v1::PROFILE_ACTION_START, messages);
-}
-
-absl::Status RemoteDevice::ApplyProfile(const v1::ProfileReport& report) {
-  DJINN_RETURN_IF_ERROR(ProfileRecorder::Check(report));
-  if (profile_ == nullptr) return absl::OkStatus();  // no longer profiled
-  ProfileRecorder::Global().AddReport(index_, lease_.worker_id(), report,
-                                      profile_->clocks, Now());
-  answers_.TakeReport(report);
-  return absl::OkStatus();
 }
 
 absl::Status RemoteDevice::FinishProfile() {
@@ -107,11 +55,11 @@ absl::Status RemoteDevice::FinishProfile() {
   const auto wait = std::make_shared<ProfileWait>();
   {
     MutexLock lock(&mu_);
-    if (profile_ == nullptr) return absl::OkStatus();
+    if (!profiler_.active()) return absl::OkStatus();
     absl::Status status = AwaitWelcome();
-    if (status.ok() && !usable()) status = Unusable();
+    if (status.ok() && !end_.usable()) status = end_.Reason();
     if (!status.ok()) {
-      profile_.reset();
+      profiler_.End();
       return status;
     }
   }
@@ -121,7 +69,7 @@ absl::Status RemoteDevice::FinishProfile() {
   SendNow();
   MutexLock lock(&mu_);
   if (status.ok()) status = Await(wait.get(), [&] { return wait->done; });
-  profile_.reset();
+  profiler_.End();
   return status;
 }
 

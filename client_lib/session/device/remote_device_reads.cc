@@ -95,7 +95,7 @@ class RemoteDevice::ReadHandle final : public PendingRead {
 
  private:
   bool IsReady() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(device_->mu_) {
-    return wait_->done || !device_->failure_.ok();
+    return wait_->done || !device_->end_.failure.ok();
   }
 
   const std::shared_ptr<RemoteDevice> device_;
@@ -188,8 +188,7 @@ absl::Status RemoteDevice::IssueRead(uint32_t lane, RemoteStorage* storage,
   return recorder_.Read(lane, storage, view, wait, [&](ReadWait* read) {
     if (ABSL_PREDICT_TRUE(!debug::Has(debug::kProfile))) return;
     MutexLock lock(&mu_);
-    Profiled();
-    MarkAsked(read, began, asked);
+    profiler_.MarkAsked(read, began, asked);
   });
 }
 
@@ -238,7 +237,7 @@ absl::Status RemoteDevice::AwaitRead(ReadWait* wait, absl::Duration timeout) {
   Deadline patience(options.operation_timeout, options.clock);
   size_t copied = 0;
   while (!wait->done) {
-    if (!failure_.ok()) return failure_;
+    if (!end_.failure.ok()) return end_.failure;
     if (deadline.passed()) {
       return MakeError(absl::StatusCode::kDeadlineExceeded, "VALUE_PENDING",
                        absl::StrCat("the value was not here within ",
@@ -317,7 +316,7 @@ void RemoteDevice::OnBulk(uint64_t transfer_id, uint64_t offset,
       }
       answers_.reads().Finish(wait.get());
       // As in OnMessage().
-      if (attending_ == 0) callbacks = answers_.reads().TakeDue();
+      if (link_.attending == 0) callbacks = answers_.reads().TakeDue();
       wake = replies_.Due() || MigrationDue() || answers_.reads().has_due();
     }
     if (wait->abandoned) wait->changed.SignalAll();

@@ -59,7 +59,7 @@ void RemoteDevice::OnMessage(v1::ControlResponse response) {
     violation = Take(&response);
     // They are the program's: not for a thread that waits, whose locks they may
     // take.
-    if (attending_ == 0) callbacks = answers_.reads().TakeDue();
+    if (link_.attending == 0) callbacks = answers_.reads().TakeDue();
     // A refused hello, and builds that do not belong together, say more by
     // themselves.
     if (ErrorReason(violation) == kProtocolViolation ||
@@ -80,7 +80,7 @@ void RemoteDevice::OnMessage(v1::ControlResponse response) {
 absl::Status RemoteDevice::Take(v1::ControlResponse* response) {
   const uint64_t bytes = response->ByteSizeLong();
   statistics_.bytes_down += bytes;
-  if (hello_received_ == response->has_hello()) {
+  if (link_.hello_received == response->has_hello()) {
     return Violation("hello comes first, and once");
   }
   if (IsReply(*response) != (response->reply_number() != 0)) {
@@ -137,11 +137,13 @@ absl::Status RemoteDevice::Apply(v1::ControlResponse* response) {
   bool held = false;
   switch (response->message_case()) {
     case Message::kHello:
-      hello_received_ = true;
+      link_.hello_received = true;
       return ApplyHello(*response);
     case Message::kRead:
       if (ABSL_PREDICT_FALSE(response->has_timing())) {
-        const absl::Status bad = MarkAnswered(*response, arrived_);
+        const absl::Status bad = profiler_.MarkAnswered(
+            answers_.reads().Find(response->read().sequence()),
+            response->timing(), arrived_);
         if (!bad.ok()) return Violation(bad.message());
       }
       if (const absl::Status bad = answers_.TakeRead(
@@ -176,10 +178,12 @@ absl::Status RemoteDevice::Apply(v1::ControlResponse* response) {
       }
       return absl::OkStatus();
     case Message::kProfile:
-      if (const absl::Status bad = ApplyProfile(response->profile());
+      if (const absl::Status bad = profiler_.TakeReport(
+              index_, lease_.worker_id(), response->profile(), Now());
           !bad.ok()) {
         return Violation(bad.message());
       }
+      answers_.TakeReport(response->profile());
       return absl::OkStatus();
     case Message::kLeft:
       return ApplyLeft(response->mutable_left());
@@ -190,8 +194,9 @@ absl::Status RemoteDevice::Apply(v1::ControlResponse* response) {
     case Message::kModelRegistered:
       return answers_.TakeModel(response->model_registered());
     case Message::kCancelled:
-      if (!cancel_sent_) return Violation("cancelled, which nobody asked for");
-      cancelled_ = true;
+      if (!end_.cancel_sent)
+        return Violation("cancelled, which nobody asked for");
+      end_.cancelled = true;
       progress_changed_.SignalAll();
       return absl::OkStatus();
     case Message::MESSAGE_NOT_SET:
@@ -250,7 +255,7 @@ void RemoteDevice::FailWith(const absl::Status& failure) {
 
 absl::Status RemoteDevice::failure() const {
   MutexLock lock(&mu_);
-  return usable() ? absl::OkStatus() : Unusable();
+  return end_.usable() ? absl::OkStatus() : end_.Reason();
 }
 
 void RemoteDevice::Fail(absl::Status failure, bool by_itself) {
@@ -272,20 +277,21 @@ void RemoteDevice::FailInCallback(absl::Status failure, bool by_itself) {
   if (by_itself) {
     {
       MutexLock lock(&mu_);
-      if (stopped_ || !failing_.ok()) return;
+      if (end_.stopped || !end_.failing.ok()) return;
     }
     // A thread that finds this one failed finds the others so.
     role_.on_failure(failure);
   }
   {
     MutexLock lock(&mu_);
-    if (stopped_) return;
+    if (end_.stopped) return;
     // A further member that was not to be is no failure of the program's.
     if (role_.member > 0 && !welcomed_) counts = false;
-    failed = failing_.ok();
+    failed = end_.failing.ok();
     if (failed) {
-      failing_ = failure;
-    } else if (ErrorMetadataValue(failing_, "worker") == lease_.worker_id()) {
+      end_.failing = failure;
+    } else if (ErrorMetadataValue(end_.failing, "worker") ==
+               lease_.worker_id()) {
       // It failed in two ways at once, of which the other was said. A member
       // that failed at the same time is another matter: this one's failure may
       // have reached it first, too, and each has to say its own.
@@ -297,13 +303,14 @@ void RemoteDevice::FailInCallback(absl::Status failure, bool by_itself) {
     recorder_.Fail(failure);
     const bool records = recorder_.HasOpenSegments();
     MutexLock lock(&mu_);
-    if (failure_.ok()) {
-      failure_ = failure;
+    if (end_.failure.ok()) {
+      end_.failure = failure;
       unreachable = by_itself && (unreached_ || !welcomed_);
-      lost_work_ = !queue_.empty() || queue_.held() || !log_.empty() || records;
+      end_.lost_work =
+          !queue_.empty() || queue_.held() || !log_.empty() || records;
       WakeAll();
       callbacks = answers_.reads().TakeDue();
-      stream = stream_.get();
+      stream = link_.stream.get();
     }
   }
   if (counts) context_->root_errors.AddReported(index_, failure);

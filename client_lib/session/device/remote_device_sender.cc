@@ -54,7 +54,7 @@ void RemoteDevice::SenderLoop() {
 void RemoteDevice::SendNow() {
   {
     MutexLock lock(&mu_);
-    if (sending_ || !connected_) {
+    if (sending_ || !link_.connected) {
       wakeup_.Set();
       return;
     }
@@ -64,7 +64,8 @@ void RemoteDevice::SendNow() {
   MutexLock lock(&mu_);
   sending_ = false;
   sending_changed_.Signal();
-  if (!connected_ || log_.Next() != nullptr || !queue_.empty()) wakeup_.Set();
+  if (!link_.connected || log_.Next() != nullptr || !queue_.empty())
+    wakeup_.Set();
 }
 
 bool RemoteDevice::Advance(bool own_thread) {
@@ -119,15 +120,17 @@ bool RemoteDevice::Advance(bool own_thread) {
 
 RemoteDevice::Step RemoteDevice::TakeStep() {
   MutexLock lock(&mu_);
-  if (stopped_) return {Next::kStop, {}};
-  if (!failure_.ok()) return {dropped_ ? Next::kNothing : Next::kDrop, {}};
-  if (!connected_) {
+  if (end_.stopped) return {Next::kStop, {}};
+  if (!end_.failure.ok())
+    return {end_.dropped ? Next::kNothing : Next::kDrop, {}};
+  if (!link_.connected) {
     // Work that is being cancelled is not worth a new connection.
-    const bool opens = !cancelling_ && (welcomed_ || queue_.needs_lease());
+    const bool opens = !end_.cancelling && (welcomed_ || queue_.needs_lease());
     return {opens ? Next::kOpen : Next::kNothing, {}};
   }
   if (!needed_.empty()) return {Next::kSupply, {}};
-  if (cancelling_) return {cancel_sent_ ? Next::kNothing : Next::kCancel, {}};
+  if (end_.cancelling)
+    return {end_.cancel_sent ? Next::kNothing : Next::kCancel, {}};
   if (uploads_.has_proofs()) return {Next::kProof, {}};
   const MessageLog::Entry* const next = log_.Next();
   const bool ready = next != nullptr && log_.HasRoom(*next);
@@ -153,7 +156,7 @@ bool RemoteDevice::FinishRound(bool free_now) {
   bool connected;
   {
     MutexLock lock(&mu_);
-    if (!failure_.ok() || cancelling_) return false;
+    if (!end_.failure.ok() || end_.cancelling) return false;
     if (migration_ != nullptr &&
         migration_->state != Migration::State::kFinishing) {
       // A session that has left may say nothing else.
@@ -162,8 +165,8 @@ bool RemoteDevice::FinishRound(bool free_now) {
     }
     // Work sealed by BeginClose() after TakeNext() looked is not drained: its
     // wake-up is still to come. Once empty the queue stays so.
-    closing = closing_ && NothingDue() && log_.Next() == nullptr;
-    connected = connected_;
+    closing = end_.closing && NothingDue() && log_.Next() == nullptr;
+    connected = link_.connected;
   }
   if (connected && (free_now || closing) &&
       (frees || forgets_models_.load(std::memory_order_relaxed))) {
@@ -175,7 +178,7 @@ bool RemoteDevice::FinishRound(bool free_now) {
   }
   if (closing) {
     MutexLock lock(&mu_);
-    drained_ = true;
+    end_.drained = true;
     progress_changed_.SignalAll();
   }
   return false;
@@ -183,7 +186,7 @@ bool RemoteDevice::FinishRound(bool free_now) {
 
 bool RemoteDevice::Gathers() const {
   // Work of other kinds may wait for the worker.
-  return stream_->SendsTogether() && queue_.next_is_simple() &&
+  return link_.stream->SendsTogether() && queue_.next_is_simple() &&
          !HoldsWorkBack() && !MigrationDue() && log_.unsent() < kMaxTogether &&
          log_.unsent_bytes() < kMaxTogetherBytes;
 }
@@ -193,7 +196,7 @@ void RemoteDevice::SendMessages() {
   ClientStream* stream = nullptr;
   {
     MutexLock lock(&mu_);
-    stream = stream_.get();
+    stream = link_.stream.get();
     uint64_t bytes = 0;
     const MessageLog::Entry* next = log_.Next();
     // None is left if the worker executed them before a resume.
@@ -203,7 +206,9 @@ void RemoteDevice::SendMessages() {
         statistics_.bytes_resent += next->bytes;
       }
       bytes += next->bytes;
-      if (ABSL_PREDICT_FALSE(profile_ != nullptr)) MarkHanded(next->sequence);
+      if (ABSL_PREDICT_FALSE(profiler_.active())) {
+        profiler_.MarkHanded(answers_.reads().Find(next->sequence), Now());
+      }
       replies_.Acknowledged(next->message->acknowledged_reply());
       messages.push_back(next->message);
       log_.MarkSent();
@@ -217,7 +222,7 @@ void RemoteDevice::Send(Message message) {
   ClientStream* stream = nullptr;
   {
     MutexLock lock(&mu_);
-    stream = stream_.get();
+    stream = link_.stream.get();
   }
   SendAll(stream, {&message, 1});
 }
@@ -275,7 +280,7 @@ void RemoteDevice::SendCancel() {
   message->mutable_cancel();
   {
     MutexLock lock(&mu_);
-    cancel_sent_ = true;
+    end_.cancel_sent = true;
   }
   Send(std::move(message));
 }
@@ -291,13 +296,11 @@ void RemoteDevice::SendAll(ClientStream* stream,
   // The log keeps the messages. How the stream ended, OnClosed() will say.
   MutexLock lock(&mu_);
   const Deadline deadline(kEndTimeout, context_->options.clock);
-  while (!closed_ && failure_.ok() && !deadline.passed()) {
+  while (!link_.closed && end_.failure.ok() && !deadline.passed()) {
     WaitUntil(&connection_changed_, &mu_, deadline);
   }
-  if (closed_ || !failure_.ok()) return;
-  connected_ = false;
-  broken_ = true;
-  break_cause_ = sent;
+  if (link_.closed || !end_.failure.ok()) return;
+  link_.Break(sent);
 }
 
 Deadline RemoteDevice::CheckProgress() {
@@ -306,7 +309,7 @@ Deadline RemoteDevice::CheckProgress() {
   {
     MutexLock lock(&mu_);
     const MessageLog::Entry* const next = log_.Next();
-    if (next == nullptr || !connected_ || !failure_.ok()) {
+    if (next == nullptr || !link_.connected || !end_.failure.ok()) {
       stalled_.reset();
       return Deadline(absl::InfiniteDuration(), options.clock);
     }
@@ -327,7 +330,7 @@ void RemoteDevice::DropEverything() {
   absl::Status failure;
   {
     MutexLock lock(&mu_);
-    failure = failure_;
+    failure = end_.failure;
   }
   EndMigration(std::move(failure), {});
   // Nothing comes after it.
@@ -336,7 +339,7 @@ void RemoteDevice::DropEverything() {
   MessageLog log;
   {
     MutexLock lock(&mu_);
-    dropped_ = true;
+    end_.dropped = true;
     std::swap(log, log_);
     answers_.Clear();
     uploads_.Clear();
@@ -385,7 +388,7 @@ void RemoteDevice::Append(EncodedMessages messages) {
       ends |= message.ends_work;
     }
     queue_.SetRoom(log_, ends);
-    if (cancelling_) progress_changed_.SignalAll();
+    if (end_.cancelling) progress_changed_.SignalAll();
   }
   if (too_large == 0) return;
   Fail(LimitExceeded("MESSAGE_TOO_LARGE",

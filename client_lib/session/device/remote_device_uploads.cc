@@ -124,7 +124,7 @@ bool RemoteDevice::GoesEagerly(uint64_t size, InstallWork* install) {
   install->uploaded_before = eager_.Remember(install->hash);
   // To a near worker the question takes less time than a message's copies. The
   // room on the worker that a migrating device goes to is not known.
-  return fits && !outcome_wanted && !near_ && migration_ == nullptr &&
+  return fits && !outcome_wanted && !link_.near && migration_ == nullptr &&
          !install->uploaded_before && !uploads_.finds_new_contents() &&
          eager_.Take(size);
 }
@@ -214,7 +214,7 @@ absl::Status RemoteDevice::SendTransfer(UploadWait* wait, SharedBytes source,
           wait,
           [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
             return wait->state == UploadWait::State::kOver ||
-                   (connected_ && connection_ != used);
+                   (link_.connected && link_.connections != used);
           },
           [&] {
             const uint64_t before =
@@ -222,7 +222,7 @@ absl::Status RemoteDevice::SendTransfer(UploadWait* wait, SharedBytes source,
             return released != before;
           });
       if (!status.ok() || wait->state == UploadWait::State::kOver) break;
-      used = connection_;
+      used = link_.connections;
       // Chunks have fixed places; a part of one is sent again.
       if (wait->resume_at < size) {
         offset = wait->resume_at / kBulkChunkBytes * kBulkChunkBytes;

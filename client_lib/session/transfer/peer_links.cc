@@ -1,4 +1,4 @@
-#include "client_lib/session/device/peer_links.h"
+#include "client_lib/session/transfer/peer_links.h"
 
 namespace djinn {
 

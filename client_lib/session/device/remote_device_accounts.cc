@@ -1,4 +1,5 @@
-// Tells the worker which storages registered callables keep using.
+// Tells the worker which storages registered callables keep using, and asks it
+// for what the session has used.
 #include <algorithm>
 #include <iterator>
 #include <memory>
@@ -41,7 +42,7 @@ absl::Status RemoteDevice::RegisterModel(uint32_t lane, uint64_t model_id,
   const uint64_t bytes = storages.size() * kIdBytes + kMaxBesidesIds;
   {
     MutexLock lock(&mu_);
-    if (!usable()) return Unusable();
+    if (!end_.usable()) return end_.Reason();
     DJINN_RETURN_IF_ERROR(AwaitWelcome());
     if (bytes > limits_.max_outstanding_bytes()) {
       return LimitExceeded("MESSAGE_TOO_LARGE", "the storages of a model",
@@ -70,7 +71,7 @@ void RemoteDevice::ForgetModel(uint64_t model_id) {
   {
     MutexLock lock(&mu_);
     // A session that ends has none.
-    if (!usable()) return;
+    if (!end_.usable()) return;
     // The thread that asked may have given up; a registration behind other work
     // would come after this.
     queue_.Visit([&](Work& work) {
@@ -100,6 +101,34 @@ void RemoteDevice::EncodeForgottenModels(EncodedMessages* messages) {
     request->mutable_ordered()->mutable_register_model()->set_model_id(id);
     encoder_.EncodeOther(0, std::move(request), messages);
   }
+}
+
+absl::StatusOr<std::shared_ptr<MeterWait>> RemoteDevice::AskMeter(
+    uint32_t lane) {
+  auto wait = std::make_shared<MeterWait>();
+  const bool records = recorder_.HasOpenSegments();
+  {
+    MutexLock lock(&mu_);
+    if (!end_.usable()) return end_.Reason();
+    if (!welcomed_ && !queue_.needs_lease() && !records) {
+      wait->done = true;  // there was nothing to cost anything
+      return wait;
+    }
+  }
+  DJINN_RETURN_IF_ERROR(QueueHere(
+      [&](CallRecorder::Admit admit) {
+        return recorder_.QueueBehindAll(
+            {lane, StoragePtr(), 0, MeterWork{wait}}, admit);
+      },
+      [] {}));
+  wakeup_.Set();
+  return wait;
+}
+
+absl::StatusOr<v1::MeteredUse> RemoteDevice::AwaitMeter(MeterWait* wait) {
+  MutexLock lock(&mu_);
+  DJINN_RETURN_IF_ERROR(Await(wait, [&] { return wait->done; }));
+  return wait->use;
 }
 
 }  // namespace djinn

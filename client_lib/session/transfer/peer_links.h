@@ -2,8 +2,8 @@
 // worker measured it.
 //
 // Not thread-safe: the device's lock guards it.
-#ifndef CLIENT_LIB_SESSION_DEVICE_PEER_LINKS_H_
-#define CLIENT_LIB_SESSION_DEVICE_PEER_LINKS_H_
+#ifndef CLIENT_LIB_SESSION_TRANSFER_PEER_LINKS_H_
+#define CLIENT_LIB_SESSION_TRANSFER_PEER_LINKS_H_
 
 #include <cstddef>
 #include <string>
@@ -37,4 +37,4 @@ class PeerLinks {
 
 }  // namespace djinn
 
-#endif  // CLIENT_LIB_SESSION_DEVICE_PEER_LINKS_H_
+#endif  // CLIENT_LIB_SESSION_TRANSFER_PEER_LINKS_H_
