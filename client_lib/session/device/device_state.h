@@ -1,4 +1,4 @@
-// What a device's connection is, and how the device ends.
+// The state of a device's connection, and of its way to an end.
 //
 // The device's lock guards all of it.
 #ifndef CLIENT_LIB_SESSION_DEVICE_DEVICE_STATE_H_
