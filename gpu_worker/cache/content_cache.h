@@ -1,22 +1,21 @@
-// Immutable bytes that tenants uploaded, found again by what they are: hash
-// (common/hash.h) and length, computed by this worker from what it received.
+// Keeps contents: immutable bytes that tenants uploaded, by the hash
+// (common/hash.h) and length that this worker computed from what it received.
 //
-// Contents are shared by holding the same buffer; a writer clones first. Within
-// a tenant, hash and length decide. Across tenants they are a hint only: a
-// content becomes another tenant's by Adopt(), once that one has proved that it
-// has the bytes, and both tenants share contents (SetSharing()). Nothing is
-// ever replaced, so contents of several tenants may have one hash and length
-// and different bytes.
+// Storages share a content by holding its buffer, and a writer clones it first.
+// Within a tenant, hash and length identify a content. Across tenants they are
+// only a hint: a content becomes another tenant's by Adopt(), once that tenant
+// has proved that it has the bytes, and both tenants share contents
+// (SetSharing()). Nothing is ever replaced, so contents of several tenants may
+// have the same hash and length and different bytes.
 //
-// A content that no storage shares is idle, and kept until its room is needed.
-// Then the tenant with the most idle bytes lets go of one, so that a tenant
-// loses nothing to others while it has no more of them than its part; of those
-// that share a content, each has all its bytes, and it goes when nobody has it
-// any more. Of a tenant's, what is worth the least goes first: what took the
-// least time per byte to come here, was used least often and not for the
-// longest time (GreedyDual-Size-Frequency: each use sets a content's value to a
-// floor, plus uses times cost per byte; the floor rises to the value of what is
-// evicted).
+// A content that no storage shares is idle, and stays until its room is needed.
+// Then the tenant with the most idle bytes gives up one content, so no tenant
+// loses a content to others while it has no more than its part. A content that
+// several tenants have counts in full for each, and goes when no tenant has it.
+// A tenant gives up its least valuable content first, by
+// GreedyDual-Size-Frequency: each use sets a content's value to a floor plus
+// uses times cost per byte, where the cost is the time that the bytes took to
+// come here, and the floor rises to the value of what is evicted.
 //
 // Thread-safe.
 #ifndef GPU_WORKER_CACHE_CONTENT_CACHE_H_
@@ -52,27 +51,27 @@ class ContentCache {
     uint64_t hits = 0;
     uint64_t misses = 0;
     uint64_t evictions = 0;
-    // Another tenant's content, after a proof. Part of the hits.
+    // Hits on another tenant's content, after a proof.
     uint64_t adoptions = 0;
-    // Now here; what tenants share counts once.
+    // Contents here now; one that tenants share counts once.
     uint64_t entries = 0;
     uint64_t bytes = 0;
     // Bytes that no storage shares.
     uint64_t idle_bytes = 0;
   };
-  // Contents of one hash and length that are looked at for another tenant.
+  // At most so many contents of one hash and length are tried for another
+  // tenant.
   static constexpr size_t kMaxCandidates = 4;
 
-  // At most `max_contents` are remembered, and of those that one tenant sent
-  // half of that; more are not kept when none is idle. Where there are too
-  // many, the tenant that sent the most lets go of one. Who has let go of a
-  // content that it sent has it no more: it counts as sent by another tenant
-  // that shares it, if there is one.
-  // Outlived by the clock.
+  // Keeps at most `max_contents`, and at most half of them sent by one tenant.
+  // Where there are too many, the tenant that sent the most gives up an idle
+  // one; a new content is not kept when none is idle. A content that its sender
+  // gives up counts as sent by another tenant that shares it, if there is one.
+  // `clock` outlives the cache.
   explicit ContentCache(size_t max_contents, Clock* clock = Clock::Real())
       : max_contents_(max_contents), clock_(clock) {}
 
-  // Null when the tenant has no such content. Counts a hit or a miss.
+  // Returns null when the tenant has no such content. Counts a hit or a miss.
   std::shared_ptr<Buffer> Find(const std::string& tenant,
                                const ContentHash& hash, uint64_t size_bytes);
 

@@ -13,13 +13,6 @@
 namespace djinn::worker {
 namespace {
 
-void CollectEvictions(const char* cache, const char* reason, uint64_t count,
-                      Exposition* out) {
-  out->Counter("djinn_cache_evictions_total", "Entries that gave way.",
-               static_cast<double>(count),
-               {{"cache", cache}, {"reason", reason}});
-}
-
 template <typename Stats>
 void CollectCache(const char* cache, const Stats& stats, Exposition* out) {
   const auto requests = [&](const char* result, uint64_t count) {
@@ -29,7 +22,9 @@ void CollectCache(const char* cache, const Stats& stats, Exposition* out) {
   };
   requests("hit", stats.hits);
   requests("miss", stats.misses);
-  CollectEvictions(cache, "capacity", stats.evictions, out);
+  out->Counter("djinn_cache_evictions_total",
+               "Entries that a cache evicted to make room.",
+               static_cast<double>(stats.evictions), {{"cache", cache}});
 }
 
 void CollectExecution(const ExecutionCounters& counters, Exposition* out) {

@@ -1,6 +1,6 @@
-// Install: bytes inside the message (a generator's state among them), a
-// generator's seed, a content, or a transfer whose bytes come on Bulk. For
-// bytes from another worker see handle_pull.cc.
+// Executes Install: a value or an eager upload inside the message, a
+// generator's state or seed, or a transfer whose bytes come on Bulk.
+// handle_pull.cc has bytes from another worker.
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -20,7 +20,7 @@ absl::Status Session::HandleInstall(uint64_t sequence,
   if (install.source_case() == v1::Install::SOURCE_NOT_SET) {
     return Violation("install without a source");
   }
-  // Bytes in a generator's storage are its state.
+  // A value in a generator's storage is the generator's state.
   if (!birth && existing != nullptr && seeds && !existing->generator) {
     return Violation(
         absl::StrCat("installs a seed in storage ", install.storage()));
@@ -142,7 +142,7 @@ void Session::DecideUpload(Upload upload, std::shared_ptr<Buffer> held) {
   decision->set_transfer_id(upload.transfer_id);
   absl::Status room;
   if (storage->generator) {
-    // Checked before the storage changes, so the bytes must be here.
+    // A state is checked before the storage changes, so it must be inline.
     room = NoGenerator(upload.size_bytes);
   } else if (held != nullptr) {
     room = quota_.Resize(&storage->quota, upload.size_bytes,
@@ -151,8 +151,8 @@ void Session::DecideUpload(Upload upload, std::shared_ptr<Buffer> held) {
     room = ReceiveUpload(upload, storage);
   }
   if (!room.ok()) {
-    // The client learns it from the decision; a storage that existed keeps what
-    // it had.
+    // The decision carries the refusal; a storage that existed keeps what it
+    // had.
     const RootError error = errors_.Make(room, {.sequence = upload.sequence});
     *decision->mutable_refused() = *error;
     if (upload.birth) {
@@ -170,7 +170,7 @@ void Session::DecideUpload(Upload upload, std::shared_ptr<Buffer> held) {
     Reply(std::move(response));
     return;
   }
-  // What it had is gone in any case: the bytes come, or poison does.
+  // The old contents are gone in any case: the bytes replace them, or poison.
   storage->buffer.reset();
   upload.receives = true;
   if (!Park(upload)) return;
@@ -182,7 +182,7 @@ void Session::DecideUpload(Upload upload, std::shared_ptr<Buffer> held) {
 
 absl::Status Session::ReceiveUpload(const Upload& upload, Storage* storage) {
   QuotaChange change(&quota_, &storage->quota);
-  // As it will be, unless the cache is full by then.
+  // The class that it will have, unless the cache is full by then.
   DJINN_RETURN_IF_ERROR(
       change.To(upload.size_bytes, uploads_.Keeps(upload.size_bytes)
                                        ? StorageClass::kContent
@@ -194,7 +194,7 @@ absl::Status Session::ReceiveUpload(const Upload& upload, Storage* storage) {
 
 void Session::TakeUploaded(std::shared_ptr<Buffer> buffer, Storage* storage) {
   storage->buffer = std::move(buffer);
-  // A full cache keeps nothing more.
+  // A full cache does not keep the buffer.
   storage->quota.MoveTo(IsSoleOwner(storage->buffer)
                             ? storage->quota.own_class()
                             : StorageClass::kContent);

@@ -1,5 +1,5 @@
-// Which chunks of a transfer are here, when they come in any order and some of
-// them twice.
+// Records which chunks of a transfer are here. Chunks come in any order, and
+// some of them twice.
 //
 // Not thread-safe.
 #ifndef GPU_WORKER_SESSION_RECEIVED_CHUNKS_H_
@@ -23,12 +23,12 @@ class ReceivedChunks {
                 State::kMissing),
         missing_(states_.size()) {}
 
-  // Whether a chunk of `bytes` at `offset` is one of this transfer's.
+  // Whether the transfer has a chunk of `bytes` at `offset`.
   bool Fits(uint64_t offset, uint64_t bytes) const {
     return offset < size_bytes_ && offset % kBulkChunkBytes == 0 &&
            bytes == std::min<uint64_t>(kBulkChunkBytes, size_bytes_ - offset);
   }
-  // Of a chunk that fits.
+  // The state of the chunk at `offset`, which Fits().
   State state(uint64_t offset) const {
     return states_[offset / kBulkChunkBytes];
   }

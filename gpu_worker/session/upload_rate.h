@@ -1,7 +1,7 @@
-// How fast clients' uploads have come over this worker's link lately.
+// Measures how fast clients' uploads have come over this worker's link lately.
 //
-// What counts is all that came over it between two moments, whoever sent it:
-// uploads of several clients share the link. Thread-safe.
+// Uploads of several clients share the link, so the rate counts all bytes that
+// came over it between two moments. Thread-safe.
 #ifndef GPU_WORKER_SESSION_UPLOAD_RATE_H_
 #define GPU_WORKER_SESSION_UPLOAD_RATE_H_
 
@@ -17,31 +17,32 @@ namespace djinn::worker {
 
 class UploadRate {
  public:
-  // Uploads of less say nothing of the link.
+  // Smaller uploads are not measured.
   static constexpr uint64_t kMinBytes = uint64_t{1} << 20;
 
-  // When a chunk came, and all that had come by then, it included.
+  // When a chunk came, and the number of bytes that had come by then, with it.
   struct Mark {
     uint64_t moved = 0;
     absl::Duration at;
   };
 
-  // Outlived by the clock.
+  // `clock` outlives it.
   explicit UploadRate(Clock* clock) : clock_(clock) {}
 
-  // A chunk came over the link.
+  // Counts a chunk that came over the link.
   Mark Add(uint64_t bytes) {
     return {moved_.fetch_add(bytes, std::memory_order_relaxed) + bytes,
             clock_->Monotonic()};
   }
-  // Between these two the link was busy. What takes no time says nothing.
+  // The link was busy between these two marks. Marks at the same time are
+  // ignored.
   void Note(const Mark& first, const Mark& last) {
     if (last.at <= first.at || last.moved <= first.moved) return;
     MutexLock lock(&mu_);
     rate_.Add(last.moved - first.moved, last.at - first.at, last.at);
   }
 
-  // 0: nothing came lately.
+  // Returns 0 when nothing came lately.
   uint64_t BytesPerSecond() const {
     MutexLock lock(&mu_);
     return rate_.BytesPerSecond(clock_->Monotonic());

@@ -17,8 +17,8 @@
 
 namespace djinn::worker {
 
-// All but the buffer's bytes, and what one call at a time hashes, is guarded by
-// Uploads::mu_.
+// Uploads::mu_ guards all of it, except the buffer's bytes and the hasher,
+// which one thread at a time uses.
 struct Uploads::Incoming {
   enum class State { kReceiving, kComplete, kFailed };
 
@@ -95,14 +95,14 @@ absl::StatusOr<std::shared_ptr<Buffer>> Uploads::Finish() {
     MutexLock lock(&mu_);
     incoming = std::move(incoming_);
   }
-  // Nobody else touches it any more, though who came last may still hold it.
+  // The upload is settled: no other thread changes it, though the thread that
+  // received the last chunk may still refer to it.
   Room room = std::move(incoming->room);
   if (incoming->state == Incoming::State::kFailed) return incoming->failure;
-  // The bytes are what they are, not what was announced: a program may write to
-  // them while they are sent.
+  // The hash of what came, not the announced one: a program may write to the
+  // bytes while they are sent.
   const ContentHash hash = incoming->hasher.Hash();
-  // A cache has room for so many, whatever their size; clients send less than
-  // that inline.
+  // The cache bounds the number of contents, so small values are not kept.
   if (!Keeps(incoming->size_bytes)) {
     room.reservation->MoveTo(MemoryClass::kStorages);
     return std::move(room.buffer);
@@ -117,7 +117,7 @@ std::shared_ptr<Buffer> Uploads::Keep(Room room, const ContentHash& hash,
   std::shared_ptr<Buffer> buffer =
       environment_.contents->Insert(tenant_, hash, std::move(room.buffer),
                                     environment_.clock->Monotonic() - started);
-  // A full cache keeps nothing more.
+  // A full cache does not keep the buffer.
   if (!IsSoleOwner(buffer)) KeepOnDisk(hash, bytes, /*found=*/false);
   environment_.contents_changed();
   return buffer;
@@ -135,7 +135,7 @@ absl::StatusOr<std::shared_ptr<Buffer>> Uploads::Take(
   DJINN_ASSIGN_OR_RETURN(Room room, MakeRoom(bytes.size()));
   DJINN_RETURN_IF_ERROR(
       environment_.memory->device()->Write(room.buffer.get(), 0, bytes));
-  // What it took to get them is mostly their way here.
+  // The bytes' cost is mostly their way here.
   const uint64_t rate =
       way() == StreamWay::kNetwork ? environment_.uploads->BytesPerSecond() : 0;
   const absl::Duration moved =
@@ -151,7 +151,7 @@ void Uploads::OnStream(StreamWay way, bool resumed, v1::WorkerHello* hello) {
   if (incoming_ == nullptr || incoming_->state != Incoming::State::kReceiving) {
     return;
   }
-  // The time-out does not run while nobody could send.
+  // The time-out does not run while there is no stream.
   incoming_->last_chunk = environment_.clock->Monotonic();
   incoming_->resumed = resumed;
   hello->mutable_transfer()->set_transfer_id(incoming_->id);
@@ -256,7 +256,7 @@ absl::Status Uploads::HashWhatIsHere(Incoming* incoming) {
     {
       MutexLock lock(&mu_);
       here = incoming->chunks.prefix_bytes();
-      // Whoever hashes goes on to the end of what is here.
+      // The thread that hashes continues to the end of what is here.
       if (incoming->hashing || here == incoming->hashed) break;
       incoming->hashing = true;
     }
@@ -287,7 +287,7 @@ absl::Status Uploads::ReceiveProof(v1::TransferProof proof) {
     }
     if (search_ != nullptr && search_->id == id) challenge = search_->challenge;
   }
-  // Otherwise it came too late, or twice.
+  // A proof that comes too late, or twice, is ignored.
   if (challenge != nullptr) challenge->Answer(std::move(*proof.mutable_mac()));
   return absl::OkStatus();
 }

@@ -50,37 +50,36 @@ namespace djinn::worker {
 class ContentChallenge;
 class ContentLoad;
 
-// How a client's bytes come.
+// How a client's bytes reach this worker.
 enum class StreamWay {
-  // Within this machine.
-  kLocal,
+  kLocal,  // within this machine
   kNetwork,
 };
 
 class Uploads {
  public:
   struct Callbacks {
-    // What was awaited may be settled.
+    // The search or the upload under way may be settled().
     std::function<void()> settled;
-    // Work was done for a proof.
+    // Charges the session for the time that a proof took.
     std::function<void(absl::Duration)> charge;
   };
-  // What came of looking for the bytes.
+  // The result of looking for the bytes.
   struct Found {
-    // It is to be awaited, and the client to be asked this, if anything.
+    // The upload is searching. The client is asked `question`, if it is set.
     bool waits = false;
     std::optional<v1::TransferDecision> question;
-    // Otherwise the bytes; null when they have to be sent.
+    // Otherwise the bytes; null when the client has to send them.
     std::shared_ptr<Buffer> held;
   };
-  // Bytes from the client, or an answer of it, or from disk.
+  // Since when the upload waits for the client, or for the disk.
   struct Awaited {
     absl::Duration since;
     bool from_disk = false;
   };
 
-  // `environment` and `traffic` outlive it. Bytes that could have come inline,
-  // in a message of the session, are nobody's contents.
+  // `environment` and `traffic` outlive it. An upload of at most `inline_bytes`
+  // does not become a content.
   Uploads(const SessionEnvironment* environment, std::string tenant,
           uint64_t inline_bytes, Traffic* traffic, Callbacks callbacks);
   ~Uploads();
@@ -88,38 +87,40 @@ class Uploads {
   Uploads& operator=(const Uploads&) = delete;
 
   // --- The thread that executes the session.
-  // Begins an upload. `fits` is false where the session could not have the
-  // bytes: then they are looked for only where that is no work.
+  // Begins an upload. Where `fits` is false, the session may not have the
+  // bytes, and only memory is looked at.
   Found Find(const v1::Transfer& transfer, bool fits);
+  // Continues after a search that is settled().
   Found GoOn();
-  // Room for the bytes; from here on they may come. RESOURCE_EXHAUSTED: it is
-  // over.
+  // Makes room for the bytes, which may come from here on. Returns
+  // RESOURCE_EXHAUSTED, or the device's error, and then the upload is over.
   absl::Status Receive();
-  // The bytes; DEADLINE_EXCEEDED (TRANSFER_TIMEOUT) when they did not come,
-  // and what the device says.
+  // Returns the bytes, DEADLINE_EXCEEDED (TRANSFER_TIMEOUT) when they did not
+  // come, or the device's error.
   absl::StatusOr<std::shared_ptr<Buffer>> Finish();
   // Keeps the bytes of an eager upload as a content, or finds the one that the
-  // tenant has. RESOURCE_EXHAUSTED, or the device's error.
+  // tenant has. Returns RESOURCE_EXHAUSTED, or the device's error.
   absl::StatusOr<std::shared_ptr<Buffer>> Take(const std::string& bytes);
-  // Whether so many that came are kept as a content, if there is a place.
+  // Whether an upload of the size becomes a content, if there is a place.
   bool Keeps(uint64_t bytes) const { return bytes > inline_bytes_; }
-  // Gives up the one that is under way, if any.
+  // Gives up the upload that is under way, if any.
   void Forget();
 
   // --- Any thread.
-  // A stream brings what comes now, after another one if it `resumed`. Says in
-  // `hello` what is here of an upload under way; its time-out begins anew.
+  // Another stream carries the session from now on; it `resumed` an earlier
+  // one. Says in `hello` how much of an upload under way is here, and restarts
+  // the upload's time-out.
   void OnStream(StreamWay way, bool resumed, v1::WorkerHello* hello);
-  // InvalidArgument (PROTOCOL_VIOLATION): nobody asked for that.
+  // Return InvalidArgument (PROTOCOL_VIOLATION) for what was not asked for.
   absl::Status ReceiveBulk(uint64_t transfer_id, uint64_t offset,
                            absl::Span<const absl::string_view> pieces);
   absl::Status ReceiveProof(v1::TransferProof proof);
-  // Gives up what was awaited for too long. Without a stream no bytes can come,
-  // so they are not late either.
+  // Gives up a search or an upload that has taken too long. Bytes cannot be
+  // late while no stream is `attached`.
   void CheckDeadline(bool attached);
 
   bool settled() const;
-  // Nothing once it is settled.
+  // Empty when nothing is under way, or it is settled.
   std::optional<Awaited> awaited() const;
 
  private:
@@ -153,27 +154,29 @@ class Uploads {
     MutexLock lock(&mu_);
     return way_;
   }
+  // Starts to read the content from disk. False when it is not there, or there
+  // is no room for it.
   bool StartLoad();
-  // Waits for nothing, and has nothing, where no proof can be had.
+  // Finds nothing where no proof can be asked for.
   Found AskForProof();
   void Await(std::unique_ptr<Search> search);
-  // Null when it was not read; when nothing was proved.
+  // Return null when the disk did not read it, or the client did not prove it.
   std::shared_ptr<Buffer> FinishLoad(Search* search);
   std::shared_ptr<Buffer> FinishProof(Search* search);
-  // The tenant has the content: it may be worth keeping on disk.
+  // Offers a content of the tenant's to the disk. `found`: it was found again.
   void KeepOnDisk(const ContentHash& hash, uint64_t bytes, bool found);
 
-  // Takes note of a chunk before it is written: it came over the network, or
-  // within the machine, which says nothing of the link.
+  // Measures the link by a chunk that came over the network, before the chunk
+  // is written, and by all chunks of an upload.
   void NoteChunk(uint64_t bytes, Incoming* incoming)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void NoteAllChunks(const Incoming& incoming)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // It is complete if every byte is here.
+  // Completes the upload if every byte is here.
   void Complete(Incoming* incoming) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Fail(absl::Status why, Incoming* incoming)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Hashes what is here from the beginning on, unless another call does.
+  // Hashes all bytes that are here without a gap, unless another thread does.
   absl::Status HashWhatIsHere(Incoming* incoming);
 
   const SessionEnvironment& environment_;
@@ -190,7 +193,7 @@ class Uploads {
   // One of the two at most.
   std::unique_ptr<Search> search_ ABSL_GUARDED_BY(mu_);
   std::shared_ptr<Incoming> incoming_ ABSL_GUARDED_BY(mu_);
-  // Given up, or resumed: their last chunks may still come.
+  // Uploads that were given up or resumed: their last chunks may still come.
   UsedIds over_ ABSL_GUARDED_BY(mu_){1024};
   // Transfers whose proofs were asked for; an answer may come too late.
   UsedIds challenged_ ABSL_GUARDED_BY(mu_){1024};

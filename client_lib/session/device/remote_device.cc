@@ -45,7 +45,7 @@ RemoteDevice::RemoteDevice(Role role, std::shared_ptr<SessionContext> context)
       recorder_(role_.owner, &queue_, this, FirstId(role_)),
       encoder_(index_, context_, &queue_, &dead_, role_.on_repeat,
                FirstId(role_)) {
-  sender_ = std::make_unique<std::thread>([this] { SenderLoop(); });
+  sender_ = context_->options.threads->Start([this] { SenderLoop(); });
 }
 
 void RemoteDevice::MarkDead(RemoteStorage* storage) {

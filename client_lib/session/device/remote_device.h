@@ -28,7 +28,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -42,6 +41,7 @@
 #include "client_lib/session/device/session_context.h"
 #include "client_lib/session/device/work_encoder.h"
 #include "client_lib/session/device/work_queue.h"
+#include "client_lib/session/model/thread_factory.h"
 #include "client_lib/session/model/wait.h"
 #include "client_lib/session/recording/recording.h"
 #include "client_lib/session/recording/virtual_device.h"
@@ -468,7 +468,7 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   std::optional<Deadline> stalled_;     // while there is no room: its patience
   uint64_t stalled_progress_ = 0;
 
-  std::unique_ptr<std::thread> sender_;
+  std::unique_ptr<ThreadFactory::Thread> sender_;
 };
 
 template <typename Done, typename Moved>

@@ -181,7 +181,7 @@ void RemoteDevice::Stop() {
 
 void RemoteDevice::Join(const Deadline& deadline) {
   if (sender_ == nullptr) return;
-  sender_->join();
+  sender_->Join();
   sender_.reset();
   dead_.Close();
   ClientStream* stubborn = nullptr;

@@ -1,4 +1,5 @@
-// Uploads: what waits, and the bytes that move on Bulk.
+// Uploads of a device: values and eager uploads inside messages, and uploads
+// that ask first and send their bytes on Bulk.
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -17,7 +18,7 @@ namespace {
 // this session is left.
 constexpr uint64_t kSpareShare = 8;
 
-// Counts the chunks of an upload that somebody may still read.
+// Counts the chunks of an upload that the transport may still read.
 struct Release {
   Mutex mu;
   CondVar changed;
@@ -55,8 +56,8 @@ std::shared_ptr<const void> Hold(std::shared_ptr<const void> owner,
   return holder;
 }
 
-// Waits until nobody reads the upload any more; false when no chunk was let go
-// of for as long as `patience`.
+// Waits until the transport has released every chunk. Returns false when it
+// released none for as long as `patience`.
 bool AwaitRelease(Release* release, absl::Duration patience, Clock* clock) {
   Deadline deadline(patience, clock);
   MutexLock lock(&release->mu);
@@ -208,8 +209,8 @@ absl::Status RemoteDevice::SendTransfer(UploadWait* wait, SharedBytes source,
     size_t offset = 0;
     {
       MutexLock lock(&mu_);
-      // Not before the worker has the bytes: what the network loses must still
-      // be here.
+      // Until the worker has the bytes, the network may lose them, and they
+      // must be here to be sent again.
       status = Await(
           wait,
           [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
@@ -223,7 +224,7 @@ absl::Status RemoteDevice::SendTransfer(UploadWait* wait, SharedBytes source,
           });
       if (!status.ok() || wait->state == UploadWait::State::kOver) break;
       used = link_.connections;
-      // Chunks have fixed places; a part of one is sent again.
+      // Chunks have fixed places, so a chunk that came in part is sent again.
       if (wait->resume_at < size) {
         offset = wait->resume_at / kBulkChunkBytes * kBulkChunkBytes;
       } else {

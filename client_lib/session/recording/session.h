@@ -18,6 +18,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "client_lib/session/model/thread_factory.h"
 #include "client_lib/session/recording/virtual_device.h"
 #include "common/clock.h"
 #include "common/random.h"
@@ -51,6 +52,7 @@ struct SessionOptions {
   // Outlive the session.
   Clock* clock = Clock::Real();
   RandomSource* random = RandomSource::Real();
+  ThreadFactory* threads = ThreadFactory::Real();
 };
 
 // An answer on its way. Thread-safe.
