@@ -3,6 +3,7 @@
 #include "absl/base/optimization.h"
 #include "client_lib/session/model/debug_flags.h"
 #include "client_lib/session/model/execution_flag.h"
+#include "client_lib/session/stream/worker_greeting.h"
 #include "common/error.h"
 #include "common/status_macros.h"
 
@@ -11,9 +12,8 @@ namespace {
 
 using Source = RecordingPart::Slot::Source;
 
-// Values that are sent inside a reply, whatever the worker's limits are.
-constexpr uint64_t kAlwaysInlineBytes = 8192;
-static_assert(ReadPredictor::kMaxBytes <= kAlwaysInlineBytes);
+// Prefetched values come inside a reply, whatever the worker's limits are.
+static_assert(ReadPredictor::kMaxBytes <= kLeastInlineBytes);
 
 // Small uploads that wait until something else wakes the sender, or so many.
 constexpr size_t kQuietMessages = 16;

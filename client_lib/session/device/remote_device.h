@@ -49,6 +49,7 @@
 #include "client_lib/session/stream/message_log.h"
 #include "client_lib/session/stream/reply_log.h"
 #include "client_lib/session/stream/session_entry.h"
+#include "client_lib/session/stream/worker_greeting.h"
 #include "client_lib/session/transfer/eager_uploads.h"
 #include "client_lib/session/transfer/peer_links.h"
 #include "client_lib/session/transfer/upload_progress.h"
@@ -65,10 +66,6 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
                            private ClientStreamReceiver,
                            private WindowWaiter {
  public:
-  // Sources up to here are copied before the worker's limits are known; a
-  // worker that takes less inline is refused. A generator's state is smaller.
-  static constexpr uint64_t kAlwaysInlineBytes = 8192;
-
   struct Role {
     // The virtual device's index, and the member's.
     int index = 0;
@@ -345,10 +342,6 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   // Connection. By the device's own thread.
   void Open();
   absl::Status RequestLease();
-  v1::ClientHello HelloFor(const v1::Lease& lease) const;
-  // Checks what a lease's worker must say of itself.
-  static absl::Status CheckHello(const v1::WorkerHello& hello,
-                                 const v1::Lease& lease);
   // Until the worker has answered on a new stream, or is given up.
   void Reach(absl::Duration timeout);
   absl::Status TryOpen(absl::Duration timeout);
@@ -385,8 +378,10 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   void BeginEncoding(uint64_t next_sequence);
   absl::Status ResumeFrom(const v1::WorkerHello& hello)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  absl::Status WorkerLost(const absl::Status& cause)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status WorkerLost(const absl::Status& cause) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return LossOf(lease_, welcomed_, cause);
+  }
   // The first failure counts; every wait wakes with it.
   void Fail(absl::Status failure, bool by_itself = true);
   // The same in one of the stream's callbacks. Whoever destroys the stream
@@ -404,7 +399,7 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   Wakeup wakeup_;                      // of the sender
   std::atomic<bool> free_due_{false};  // many dead storages wait, or models
   // The limits of messages and of memory, as far as known.
-  std::atomic<uint64_t> inline_bytes_{kAlwaysInlineBytes};
+  std::atomic<uint64_t> inline_bytes_{kLeastInlineBytes};
   std::atomic<uint64_t> memory_bytes_{UINT64_MAX};
   WorkQueue queue_;
   CallRecorder recorder_;

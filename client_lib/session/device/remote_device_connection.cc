@@ -9,7 +9,6 @@
 #include "client_lib/session/stream/backoff.h"
 #include "common/error.h"
 #include "common/log/log.h"
-#include "common/net/protocol_version.h"
 #include "common/status_macros.h"
 
 namespace djinn {
@@ -25,53 +24,7 @@ constexpr absl::Duration kEndTimeout = absl::Seconds(5);
 // How much later than the worker the coordinator may say why a session ends.
 constexpr absl::Duration kReasonTimeout = absl::Seconds(2);
 
-// Whether another stream may do better than the one that ended so.
-bool MayPass(const absl::Status& status) {
-  const std::string reason = ErrorReason(status);
-  if (reason == "TOO_MANY_CONNECTIONS") return true;
-  if (!reason.empty()) return false;
-  switch (status.code()) {
-    case absl::StatusCode::kUnavailable:
-    case absl::StatusCode::kCancelled:
-    case absl::StatusCode::kInternal:
-    case absl::StatusCode::kUnknown:
-    case absl::StatusCode::kDeadlineExceeded:
-      return true;
-    default:
-      return false;
-  }
-}
-
-// The worker has obeyed the coordinator, and knows no reason.
-bool IsDropped(const absl::Status& status) {
-  return ErrorReason(status) == "SESSION_DROPPED";
-}
-
 }  // namespace
-
-absl::Status RemoteDevice::CheckHello(const v1::WorkerHello& hello,
-                                      const v1::Lease& lease) {
-  if (hello.incarnation() != lease.worker_incarnation()) {
-    return MakeError(absl::StatusCode::kFailedPrecondition, "WRONG_INCARNATION",
-                     "the worker has restarted");
-  }
-  if (hello.worker_id() != lease.worker_id()) {
-    return MakeError(absl::StatusCode::kFailedPrecondition, "WRONG_WORKER",
-                     absl::StrCat("the lease is for worker ", lease.worker_id(),
-                                  "; worker ", hello.worker_id(),
-                                  " answered at ", lease.worker_address()));
-  }
-  const v1::SessionLimits& limits = hello.limits();
-  if (limits.max_outstanding() == 0 || limits.max_outstanding_bytes() == 0 ||
-      limits.max_structures() == 0 ||
-      limits.inline_bytes() < kAlwaysInlineBytes) {
-    return MakeError(
-        absl::StatusCode::kFailedPrecondition, "LIMITS_TOO_LOW",
-        absl::StrCat("the session's limits cannot be worked with: ",
-                     limits.ShortDebugString()));
-  }
-  return absl::OkStatus();
-}
 
 void RemoteDevice::Open() {
   bool leased;
@@ -193,16 +146,6 @@ void RemoteDevice::Reach(absl::Duration timeout) {
   Fail(std::move(lost));
 }
 
-v1::ClientHello RemoteDevice::HelloFor(const v1::Lease& lease) const {
-  v1::ClientHello hello;
-  hello.set_protocol_version(kProtocolVersion);
-  hello.set_session_id(context_->session_id);
-  hello.set_session_epoch(lease.session_epoch());
-  hello.set_lease_token(lease.token());
-  hello.set_worker_incarnation(lease.worker_incarnation());
-  return hello;
-}
-
 absl::Status RemoteDevice::TryOpen(absl::Duration timeout) {
   v1::Lease lease;
   {
@@ -215,7 +158,7 @@ absl::Status RemoteDevice::TryOpen(absl::Duration timeout) {
       context_->connector->Connect(lease, context_->session_id));
   auto request = std::make_shared<v1::ControlRequest>();
   v1::ClientHello* const hello = request->mutable_hello();
-  *hello = HelloFor(lease);
+  *hello = HelloFor(context_->session_id, lease);
   ClientStream* const stream = owned.get();
   {
     MutexLock lock(&mu_);

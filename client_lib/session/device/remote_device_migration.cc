@@ -8,7 +8,6 @@
 #include "common/error.h"
 #include "common/log/log.h"
 #include "common/net/proto_duration.h"
-#include "common/net/protocol_version.h"
 #include "common/random.h"
 #include "common/status_macros.h"
 
@@ -206,7 +205,7 @@ absl::Status RemoteDevice::EnterOther(std::unique_ptr<SessionEntry>* entry) {
     }
     return migration_->given_up;
   };
-  other.Start(HelloFor(lease));
+  other.Start(HelloFor(context_->session_id, lease));
   DJINN_RETURN_IF_ERROR(await([&] { return other.greeting().has_value(); },
                               options.connect_timeout));
   if (const auto hello = other.greeting()) {

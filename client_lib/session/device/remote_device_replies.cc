@@ -205,26 +205,6 @@ absl::Status RemoteDevice::Apply(v1::ControlResponse* response) {
   return absl::OkStatus();
 }
 
-absl::Status RemoteDevice::WorkerLost(const absl::Status& cause) {
-  const std::string cause_reason = ErrorReason(cause);
-  const absl::string_view words =
-      cause.ok() ? absl::string_view("it ended the stream") : cause.message();
-  ErrorMetadata metadata = {{"worker", lease_.worker_id()},
-                            {"address", lease_.worker_address()},
-                            {"cause", cause_reason}};
-  if (!welcomed_ && !cause_reason.empty()) {
-    // Refused rather than lost: the reason is what the program can act upon.
-    return MakeError(cause.code(), cause_reason,
-                     absl::StrCat("worker ", lease_.worker_id(), " at ",
-                                  lease_.worker_address(), ": ", words),
-                     std::move(metadata));
-  }
-  return MakeError(absl::StatusCode::kUnavailable, "WORKER_LOST",
-                   absl::StrCat("worker ", lease_.worker_id(), " at ",
-                                lease_.worker_address(), " is lost: ", words),
-                   std::move(metadata));
-}
-
 void RemoteDevice::OnLeaseEnded(const std::string& lease_id,
                                 const std::string& reason) {
   absl::Status lost;
