@@ -167,9 +167,7 @@ absl::Status CallRecorder::Read(uint32_t lane, RemoteStorage* storage,
   }
   // Calls that the value does not depend on come after it: a loss is back
   // before the step that followed it was made.
-  SealedSegments rest;
-  segments_.SealLane(lane, &rest);
-  QueueSegments(rest);
+  SealLane(lane);
   return absl::OkStatus();
 }
 
@@ -195,9 +193,7 @@ absl::Status CallRecorder::NoteAnswered(uint32_t lane) {
   ++statistics_.reads_answered_here;
   // The program is cut as if the worker had answered.
   predictor_.OnAnswered(lane);
-  SealedSegments sealed;
-  segments_.SealLane(lane, &sealed);
-  QueueSegments(sealed);
+  SealLane(lane);
   return absl::OkStatus();
 }
 
@@ -300,9 +296,7 @@ absl::Status CallRecorder::Replay(
   for (const uint64_t bytes : recording->output_bytes) {
     outputs->push_back(owner_->NewStorage(bytes));
   }
-  SealedSegments sealed;
-  segments_.SealLane(lane, &sealed);
-  QueueSegments(sealed);
+  SealLane(lane);
   const uint64_t first_made = segments_.TakeStorageIds(recording->made);
   const bool fast = FastExecution();
   for (size_t part = 0; part < recording->parts.size(); ++part) {
@@ -330,9 +324,7 @@ absl::Status CallRecorder::ReplayShare(uint32_t lane, const Share& share,
                                        const ShareBinding& binding) {
   MutexLock lock(&mu_);
   DJINN_RETURN_IF_ERROR(Enter());
-  SealedSegments sealed;
-  segments_.SealLane(lane, &sealed);
-  QueueSegments(sealed);
+  SealLane(lane);
   std::vector<uint64_t> made(share.recording->made, 0);
   // Rows are shared out in fast mode alone: the device looked.
   ReplayWork work = StampReplay(
@@ -420,6 +412,10 @@ ReplayWork CallRecorder::StampReplay(
 
 bool CallRecorder::Seal(uint32_t lane) {
   MutexLock lock(&mu_);
+  return SealLane(lane);
+}
+
+bool CallRecorder::SealLane(uint32_t lane) {
   SealedSegments sealed;
   segments_.SealLane(lane, &sealed);
   QueueSegments(sealed);

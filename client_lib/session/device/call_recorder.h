@@ -163,6 +163,7 @@ class CallRecorder {
   void QueueSegments(const SealedSegments& sealed,
                      std::shared_ptr<MetadataWait> metadata = nullptr)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool SealLane(uint32_t lane) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void SealUsers(RemoteStorage* storage, bool writers_only)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Has the worker create the storage if it is not born.
