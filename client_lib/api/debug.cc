@@ -1,7 +1,7 @@
 #include "djinn/debug.h"
 
 #include "client_lib/capture/inference/shape_breaker.h"
-#include "client_lib/session/debug_flags.h"
+#include "client_lib/session/model/debug_flags.h"
 
 namespace djinn {
 

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "client_lib/cluster/embedded_cluster.h"
-#include "client_lib/session/fork_guard.h"
+#include "client_lib/session/model/fork_guard.h"
 #include "common/status_macros.h"
 
 namespace djinn {

@@ -1,6 +1,6 @@
 #include "djinn/execution_mode.h"
 
-#include "client_lib/session/execution_flag.h"
+#include "client_lib/session/model/execution_flag.h"
 
 namespace djinn {
 

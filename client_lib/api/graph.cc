@@ -6,7 +6,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "client_lib/capture/device/process_session.h"
-#include "client_lib/session/graph_recorder.h"
+#include "client_lib/session/recording/graph_recorder.h"
 #include "common/error.h"
 #include "common/status_macros.h"
 #include "google/protobuf/util/json_util.h"

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "client_lib/capture/device/process_session.h"
-#include "client_lib/session/profile_recorder.h"
+#include "client_lib/session/profile/profile_recorder.h"
 #include "common/error.h"
 #include "common/mutex.h"
 #include "common/status_macros.h"

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "client_lib/capture/device/lane.h"
 #include "client_lib/capture/device/remote_tensor.h"
-#include "client_lib/session/upload_progress.h"
+#include "client_lib/session/transfer/upload_progress.h"
 #include "common/error.h"
 #include "common/status_macros.h"
 

@@ -14,8 +14,8 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
-#include "client_lib/session/remote_storage.h"
-#include "client_lib/session/virtual_device.h"
+#include "client_lib/session/model/remote_storage.h"
+#include "client_lib/session/recording/virtual_device.h"
 #include "common/mutex.h"
 
 namespace djinn::capture {

@@ -15,7 +15,7 @@
 #include "client_lib/capture/device/lane.h"
 #include "client_lib/capture/device/remote_generator.h"
 #include "client_lib/capture/device/remote_tensor.h"
-#include "client_lib/session/call_sites.h"
+#include "client_lib/session/model/call_sites.h"
 #include "common/error.h"
 
 namespace djinn::capture {

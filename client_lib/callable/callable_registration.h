@@ -17,8 +17,8 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/statusor.h"
 #include "client_lib/callable/side_effects.h"
-#include "client_lib/session/recording.h"
-#include "client_lib/session/virtual_device.h"
+#include "client_lib/session/recording/recording.h"
+#include "client_lib/session/recording/virtual_device.h"
 
 namespace djinn::capture {
 

@@ -14,7 +14,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "client_lib/capture/device/operator_observer.h"
-#include "client_lib/session/virtual_device.h"
+#include "client_lib/session/recording/virtual_device.h"
 
 namespace djinn::capture {
 

@@ -13,7 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "client_lib/session/wait.h"
+#include "client_lib/session/model/wait.h"
 #include "common/error.h"
 
 extern char** environ;

@@ -18,7 +18,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "client_lib/session/wait.h"
+#include "client_lib/session/model/wait.h"
 #include "client_lib/transport/grpc_admin_probe.h"
 #include "common/error.h"
 #include "common/log/log.h"

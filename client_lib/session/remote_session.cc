@@ -7,10 +7,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "client_lib/session/fork_guard.h"
-#include "client_lib/session/session_context.h"
-#include "client_lib/session/spanning_device.h"
-#include "client_lib/session/wait.h"
+#include "client_lib/session/device/session_context.h"
+#include "client_lib/session/model/fork_guard.h"
+#include "client_lib/session/model/wait.h"
+#include "client_lib/session/multi_worker/device_router.h"
 #include "common/error.h"
 #include "common/log/log.h"
 #include "common/mutex.h"
@@ -93,7 +93,7 @@ class RemoteSession final : public Session, private CoordinatorEvents {
     for (const auto& device : devices_) {
       if (device->index() == index) return device;
     }
-    return devices_.emplace_back(SpanningDevice::Make(index, context_));
+    return devices_.emplace_back(DeviceRouter::Make(index, context_));
   }
 
   const SessionOptions& options() const override { return context_->options; }
@@ -114,7 +114,7 @@ class RemoteSession final : public Session, private CoordinatorEvents {
   absl::StatusOr<std::unique_ptr<PendingCost>> AskCost(uint32_t lane) override {
     if (IsForkedChild()) return AfterForkError();
     auto cost = std::make_unique<CostOfDevices>();
-    std::vector<std::shared_ptr<SpanningDevice>> devices;
+    std::vector<std::shared_ptr<DeviceRouter>> devices;
     {
       MutexLock lock(&mu_);
       devices = devices_;
@@ -204,12 +204,12 @@ class RemoteSession final : public Session, private CoordinatorEvents {
   // what they waited for cannot be destroyed: that would wait for them.
   void LeakEverything() ABSL_NO_THREAD_SAFETY_ANALYSIS {
     new std::shared_ptr<SessionContext>(context_);
-    new std::vector<std::shared_ptr<SpanningDevice>>(std::move(devices_));
+    new std::vector<std::shared_ptr<DeviceRouter>>(std::move(devices_));
   }
 
   // Intake stops; what was called is sealed.
   void BeginClose() {
-    std::vector<std::shared_ptr<SpanningDevice>> devices;
+    std::vector<std::shared_ptr<DeviceRouter>> devices;
     {
       MutexLock lock(&mu_);
       devices = devices_;
@@ -251,7 +251,7 @@ class RemoteSession final : public Session, private CoordinatorEvents {
   }
 
   void OnStages(const v1::StageAnswer& answer) override {
-    std::shared_ptr<SpanningDevice> device;
+    std::shared_ptr<DeviceRouter> device;
     {
       MutexLock lock(&mu_);
       for (const auto& each : devices_) {
@@ -268,7 +268,7 @@ class RemoteSession final : public Session, private CoordinatorEvents {
   const std::shared_ptr<SessionContext> context_;
   mutable Mutex mu_;
   bool open_ ABSL_GUARDED_BY(mu_) = false;
-  std::vector<std::shared_ptr<SpanningDevice>> devices_ ABSL_GUARDED_BY(mu_);
+  std::vector<std::shared_ptr<DeviceRouter>> devices_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace

@@ -5,9 +5,9 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
-#include "client_lib/session/coordinator_link.h"
-#include "client_lib/session/session.h"
-#include "client_lib/session/worker_connector.h"
+#include "client_lib/session/model/coordinator_link.h"
+#include "client_lib/session/model/worker_connector.h"
+#include "client_lib/session/recording/session.h"
 
 namespace djinn {
 

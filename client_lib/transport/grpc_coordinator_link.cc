@@ -12,7 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "client_lib/session/wait.h"
+#include "client_lib/session/model/wait.h"
 #include "client_lib/transport/structure_queue.h"
 #include "common/error.h"
 #include "common/log/log.h"

@@ -14,7 +14,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "client_lib/session/virtual_device.h"
+#include "client_lib/session/recording/virtual_device.h"
 
 namespace djinn {
 

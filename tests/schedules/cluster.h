@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "client_lib/session/session.h"
+#include "client_lib/session/recording/session.h"
 #include "common/clock.h"
 #include "common/lease/testing/lease_authority.h"
 #include "common/mutex.h"

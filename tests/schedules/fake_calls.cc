@@ -2,7 +2,7 @@
 
 #include <map>
 
-#include "client_lib/session/operator_table.h"
+#include "client_lib/session/model/operator_table.h"
 #include "common/mutex.h"
 #include "gpu_worker/device/fake/fake_device.h"
 

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <string>
 
-#include "client_lib/session/call.h"
+#include "client_lib/session/model/call.h"
 #include "common/srg/structure.h"
 
 namespace djinn::schedules {

@@ -6,7 +6,7 @@
 #include <memory>
 #include <string>
 
-#include "client_lib/session/coordinator_link.h"
+#include "client_lib/session/model/coordinator_link.h"
 #include "common/error.h"
 #include "common/mutex.h"
 

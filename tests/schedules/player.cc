@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "client_lib/session/virtual_device.h"
+#include "client_lib/session/recording/virtual_device.h"
 #include "common/error.h"
 #include "common/status_macros.h"
 #include "tests/schedules/watchdog.h"

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "client_lib/session/session.h"
+#include "client_lib/session/recording/session.h"
 #include "common/mutex.h"
 #include "tests/schedules/cluster.h"
 #include "tests/schedules/fake_calls.h"

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "absl/strings/numbers.h"
-#include "client_lib/session/fork_guard.h"
+#include "client_lib/session/model/fork_guard.h"
 #include "common/error.h"
 #include "common/mutex.h"
 #include "common/status_macros.h"

@@ -9,7 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "client_lib/session/session.h"
+#include "client_lib/session/recording/session.h"
 
 namespace djinn::capture {
 

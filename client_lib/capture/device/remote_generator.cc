@@ -12,7 +12,7 @@
 #include "client_lib/capture/device/lane.h"
 #include "client_lib/capture/device/process_session.h"
 #include "client_lib/capture/device/throw_status.h"
-#include "client_lib/session/fork_guard.h"
+#include "client_lib/session/model/fork_guard.h"
 #include "common/srg/structure.h"
 
 namespace djinn::capture {

@@ -13,8 +13,8 @@
 #include <memory>
 #include <string>
 
-#include "client_lib/session/remote_storage.h"
-#include "client_lib/session/virtual_device.h"
+#include "client_lib/session/model/remote_storage.h"
+#include "client_lib/session/recording/virtual_device.h"
 #include "common/mutex.h"
 
 namespace djinn::capture {

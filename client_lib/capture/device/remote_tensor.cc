@@ -15,8 +15,8 @@
 #include "client_lib/capture/device/process_session.h"
 #include "client_lib/capture/device/shape_only.h"
 #include "client_lib/capture/device/throw_status.h"
-#include "client_lib/session/address_space.h"
-#include "client_lib/session/fork_guard.h"
+#include "client_lib/session/model/address_space.h"
+#include "client_lib/session/model/fork_guard.h"
 #include "common/torch/data_type.h"
 
 namespace djinn::capture {

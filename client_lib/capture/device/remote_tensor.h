@@ -11,8 +11,8 @@
 
 #include <memory>
 
-#include "client_lib/session/remote_storage.h"
-#include "client_lib/session/virtual_device.h"
+#include "client_lib/session/model/remote_storage.h"
+#include "client_lib/session/recording/virtual_device.h"
 #include "common/srg/structure.h"
 
 namespace djinn::capture {

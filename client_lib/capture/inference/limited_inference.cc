@@ -4,7 +4,7 @@
 #include "client_lib/capture/inference/call_log.h"
 #include "client_lib/capture/inference/shape_breaker.h"
 #include "client_lib/capture/inference/shape_inference.h"
-#include "client_lib/session/debug_flags.h"
+#include "client_lib/session/model/debug_flags.h"
 
 namespace djinn::capture {
 namespace {

@@ -15,8 +15,8 @@
 #include "client_lib/capture/kernel/host_call.h"
 #include "client_lib/capture/kernel/mixed_devices.h"
 #include "client_lib/capture/operators/operator_info.h"
-#include "client_lib/session/debug_flags.h"
-#include "client_lib/session/profile_recorder.h"
+#include "client_lib/session/model/debug_flags.h"
+#include "client_lib/session/profile/profile_recorder.h"
 
 namespace djinn::capture {
 namespace {

@@ -12,7 +12,7 @@
 #include <memory>
 
 #include "client_lib/capture/operators/operator_info.h"
-#include "client_lib/session/virtual_device.h"
+#include "client_lib/session/recording/virtual_device.h"
 
 namespace djinn::capture {
 

@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "client_lib/capture/operators/operator_info.h"
-#include "client_lib/session/virtual_device.h"
+#include "client_lib/session/recording/virtual_device.h"
 
 namespace djinn::capture {
 

@@ -5,7 +5,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "client_lib/session/operator_table.h"
+#include "client_lib/session/model/operator_table.h"
 #include "common/torch/allow_list.h"
 #include "common/torch/overwrite_table.h"
 #include "common/torch/schema_hash.h"

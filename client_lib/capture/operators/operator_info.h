@@ -13,7 +13,7 @@
 
 #include "client_lib/capture/operators/host_use.h"
 #include "client_lib/capture/operators/output_rules.h"
-#include "client_lib/session/call.h"
+#include "client_lib/session/model/call.h"
 #include "client_lib/shape/shape_rules.h"
 #include "common/torch/unmarked_writes.h"
 

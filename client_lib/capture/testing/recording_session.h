@@ -11,9 +11,9 @@
 #include <utility>
 #include <vector>
 
-#include "client_lib/session/call.h"
-#include "client_lib/session/operator_table.h"
-#include "client_lib/session/session.h"
+#include "client_lib/session/model/call.h"
+#include "client_lib/session/model/operator_table.h"
+#include "client_lib/session/recording/session.h"
 #include "common/mutex.h"
 
 namespace djinn {

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "client_lib/session/call.h"
-#include "client_lib/session/operator_table.h"
-#include "client_lib/session/virtual_device.h"
+#include "client_lib/session/model/call.h"
+#include "client_lib/session/model/operator_table.h"
+#include "client_lib/session/recording/virtual_device.h"
 
 namespace djinn {
 

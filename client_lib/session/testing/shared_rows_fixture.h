@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "client_lib/session/execution_flag.h"
+#include "client_lib/session/model/execution_flag.h"
 #include "client_lib/session/testing/program.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

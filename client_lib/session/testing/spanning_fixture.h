@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "client_lib/session/operator_table.h"
+#include "client_lib/session/model/operator_table.h"
 #include "client_lib/session/testing/program.h"
 #include "common/clock.h"
 #include "common/status_macros.h"

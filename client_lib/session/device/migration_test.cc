@@ -1,0 +1,378 @@
+// Devices that go on at another worker: what both workers are told, and what
+// the program sees when something breaks on the way.
+#include <memory>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "client_lib/session/stream/dead_list.h"
+#include "client_lib/session/testing/program.h"
+#include "common/error.h"
+#include "common/patience.h"
+
+namespace djinn {
+namespace {
+
+using Cut = FakeWorker::Cut;
+
+std::string Reason(const v1::MigrationOutcome& outcome) {
+  return outcome.failure().reason();
+}
+
+class MigrationTest : public testing::Test {
+ protected:
+  explicit MigrationTest(SessionOptions options = {})
+      : session_(cluster_.Open(std::move(options))),
+        device_(*session_->Device(0)),
+        value_(device_->NewStorage(8)) {}
+
+  void Write() {
+    EXPECT_TRUE(Record(*device_, 0, MakeCall(1, {{value_, kWrites}})).ok());
+  }
+  // So that the device has a worker.
+  void Begin() {
+    Write();
+    EXPECT_TRUE(ReadByte(*device_, 0, value_).ok());
+  }
+  FakeWorker& here() { return cluster_.worker(0); }
+  FakeWorker& there() { return cluster_.worker(1); }
+  std::string WorkerOf(VirtualDevice& device) {
+    return device.Placement()->worker_id;
+  }
+  void ExpectGood() {
+    ExpectNoViolations(here());
+    ExpectNoViolations(there());
+  }
+
+  FakeCluster cluster_;
+  std::unique_ptr<Session> session_;
+  std::shared_ptr<VirtualDevice> device_;
+  StoragePtr value_;
+};
+
+TEST_F(MigrationTest, WhatFollowsGoesToTheOtherWorker) {
+  Begin();
+  const v1::MigrationOutcome outcome =
+      cluster_.coordinator().Migrate("lease-0", 1, 10);
+  EXPECT_FALSE(outcome.has_failure()) << outcome.failure().message();
+  EXPECT_EQ(outcome.to_lease_id(), "lease-10");
+  EXPECT_EQ(outcome.moved_bytes(), 100u);
+  // An end that tells the worker to forget everything.
+  EXPECT_TRUE(here().WaitClosed().ok());
+  EXPECT_TRUE(here().live_storages().empty());
+  const size_t before = here().received().size();
+  Write();
+  EXPECT_TRUE(ReadByte(*device_, 0, value_).ok());
+  EXPECT_EQ(here().received().size(), before);
+  ASSERT_EQ(there().runs().size(), 1u);
+  // Born and written here, written there.
+  EXPECT_EQ(there().runs()[0].bindings(0).storage(), value_->id());
+  EXPECT_EQ(there().runs()[0].bindings(0).base_version(), 2u);
+  EXPECT_EQ(WorkerOf(*device_), "w1");
+  EXPECT_EQ(device_->Placement()->reason, "told to");
+  EXPECT_EQ(session_->statistics().resumes, 0u);
+  EXPECT_TRUE(session_->Close(absl::Seconds(10)).ok());
+  ExpectGood();
+}
+
+TEST_F(MigrationTest, WhatWasAskedBeforeIsAnsweredHere) {
+  Begin();
+  here().Pause();
+  Write();
+  const srg::TensorView whole = WholeView(*value_.get());
+  std::string bytes(8, '?'), later(8, '?');
+  const auto read =
+      *device_->StartRead(0, value_.get(), whole, bytes.data(), 8);
+  cluster_.coordinator().AskToMigrate("lease-0", 1, 10);
+  const size_t before = here().runs().size();
+  // Of a thread that goes on meanwhile.
+  Write();
+  const auto next =
+      *device_->StartRead(0, value_.get(), whole, later.data(), 8);
+  EXPECT_FALSE(read->Ready());
+  here().Resume();
+  EXPECT_FALSE(cluster_.coordinator().WaitOutcome().has_failure());
+  EXPECT_TRUE(read->Wait(absl::Seconds(10)).ok());
+  EXPECT_TRUE(next->Wait(absl::Seconds(10)).ok());
+  EXPECT_EQ(here().runs().size() + there().runs().size(), before + 2);
+  EXPECT_EQ(there().runs().size(), 1u);
+  ExpectGood();
+}
+
+TEST_F(MigrationTest, NoUploadIsEagerWhileTheDeviceMigrates) {
+  constexpr size_t kSize = 100'000;
+  here().GiveRoom(1 << 20);
+  there().GiveRoom(1 << 20);
+  Begin();
+  const auto upload = [&](char fill) {
+    const std::string bytes(kSize, fill);
+    const StoragePtr storage = device_->NewStorage(kSize);
+    EXPECT_TRUE(device_->Upload(0, storage.get(), {bytes, nullptr}).ok());
+    return storage;
+  };
+  const auto ways = [](const FakeWorker& worker) {
+    std::string ways;
+    for (const v1::Ordered& message : worker.received()) {
+      if (message.install().has_content()) ways += 'c';
+      if (message.install().has_transfer()) ways += 't';
+    }
+    return ways;
+  };
+  here().Pause();
+  const StoragePtr before = upload('b');
+  cluster_.coordinator().AskToMigrate("lease-0", 1, 10);
+  // The room on the other worker is not known yet.
+  StoragePtr meanwhile;
+  std::thread program([&] { meanwhile = upload('m'); });
+  here().Resume();
+  EXPECT_FALSE(cluster_.coordinator().WaitOutcome().has_failure());
+  program.join();
+  const StoragePtr after = upload('a');
+  EXPECT_TRUE(device_->Synchronize().ok());
+  EXPECT_EQ(ways(here()), "c");
+  EXPECT_EQ(ways(there()), "tc");
+  EXPECT_TRUE(session_->Close(absl::Seconds(10)).ok());
+  ExpectGood();
+}
+
+TEST_F(MigrationTest, ThereAndBackAgain) {
+  Begin();
+  for (int i = 0; i < 6; ++i) {
+    const std::string lease =
+        i == 0 ? "lease-0" : absl::StrCat("lease-", 9 + i);
+    const v1::MigrationOutcome outcome =
+        cluster_.coordinator().Migrate(lease, 1 - i % 2, 10 + i);
+    ASSERT_FALSE(outcome.has_failure()) << outcome.failure().message();
+    Write();
+    ASSERT_TRUE(ReadByte(*device_, 0, value_).ok());
+  }
+  EXPECT_EQ(WorkerOf(*device_), "w0");
+  ExpectGood();
+}
+
+TEST_F(MigrationTest, ARefusalLeavesItWhereItIs) {
+  Begin();
+  there().AnswerEntries(FakeWorker::Entries::kRefuse);
+  EXPECT_EQ(Reason(cluster_.coordinator().Migrate("lease-0", 1, 10)),
+            "DEVICE_MEMORY");
+  Write();
+  EXPECT_TRUE(ReadByte(*device_, 0, value_).ok());
+  EXPECT_TRUE(there().runs().empty());
+  EXPECT_EQ(WorkerOf(*device_), "w0");
+  // Another time it may go.
+  there().Restart(/*other_incarnation=*/false);
+  ExpectNoViolations(here());
+}
+
+TEST_F(MigrationTest, AWorkerThatIsLostOnTheWayLeavesItWhereItIs) {
+  Begin();
+  there().AnswerEntries(FakeWorker::Entries::kIgnore);
+  cluster_.coordinator().AskToMigrate("lease-0", 1, 10);
+  there().WaitEntering();
+  there().Break(absl::UnavailableError("gone"));
+  EXPECT_TRUE(cluster_.coordinator().WaitOutcome().has_failure());
+  Write();
+  EXPECT_TRUE(ReadByte(*device_, 0, value_).ok());
+  EXPECT_EQ(WorkerOf(*device_), "w0");
+  ExpectNoViolations(here());
+}
+
+TEST_F(MigrationTest, ABrokenStreamOnTheWayIsTakenUpAgain) {
+  Begin();
+  there().AnswerEntries(FakeWorker::Entries::kIgnore);
+  cluster_.coordinator().AskToMigrate("lease-0", 1, 10);
+  there().WaitEntering();
+  here().Break(absl::UnavailableError("cut"));
+  EXPECT_EQ(Reason(cluster_.coordinator().WaitOutcome()), "SESSION_BUSY");
+  Write();
+  EXPECT_TRUE(ReadByte(*device_, 0, value_).ok());
+  EXPECT_EQ(here().resumes(), 1);
+  ExpectNoViolations(here());
+}
+
+TEST_F(MigrationTest, ItsOwnWorkersLossIsALossAsEver) {
+  Begin();
+  there().AnswerEntries(FakeWorker::Entries::kIgnore);
+  cluster_.coordinator().AskToMigrate("lease-0", 1, 10);
+  there().WaitEntering();
+  here().Break(MakeError(absl::StatusCode::kUnavailable, "DRAINING",
+                         "the worker stops"));
+  EXPECT_TRUE(cluster_.coordinator().WaitOutcome().has_failure());
+  EXPECT_EQ(ErrorReason(ReadByte(*device_, 0, value_)), "WORKER_LOST");
+}
+
+TEST_F(MigrationTest, OffersOfOthersComeFirst) {
+  Begin();
+  here().RefuseToLet(3);
+  EXPECT_FALSE(cluster_.coordinator().Migrate("lease-0", 1, 10).has_failure());
+  Write();
+  EXPECT_TRUE(ReadByte(*device_, 0, value_).ok());
+  ExpectGood();
+}
+
+TEST_F(MigrationTest, AClosingSessionStays) {
+  Begin();
+  there().AnswerEntries(FakeWorker::Entries::kIgnore);
+  cluster_.coordinator().AskToMigrate("lease-0", 1, 10);
+  there().WaitEntering();
+  Write();
+  const size_t before = here().runs().size();
+  EXPECT_TRUE(session_->Close(absl::Seconds(20)).ok());
+  EXPECT_EQ(here().runs().size(), before + 1);
+  EXPECT_EQ(Reason(cluster_.coordinator().WaitOutcome()), "SESSION_BUSY");
+  ExpectNoViolations(here());
+}
+
+TEST_F(MigrationTest, WhatDiesWhileItLeavesIsFreedWhereItIsThen) {
+  std::vector<StoragePtr> many;
+  for (uint64_t i = 0; i <= DeadList::kManyStorages; ++i) {
+    many.push_back(device_->NewStorage(8));
+    EXPECT_TRUE(
+        Record(*device_, 0, MakeCall(1, {{many.back(), kWrites}})).ok());
+  }
+  Begin();
+  here().Pause();
+  cluster_.coordinator().AskToMigrate("lease-0", 1, 10);
+  here().WaitWaiting(1);  // Leave
+  for (const StoragePtr& storage : many) Drop(storage);
+  std::string bytes(8, '?');
+  const auto read = *device_->StartRead(
+      0, value_.get(), WholeView(*value_.get()), bytes.data(), 8);
+  here().Resume();
+  EXPECT_FALSE(cluster_.coordinator().WaitOutcome().has_failure());
+  EXPECT_TRUE(read->Wait(absl::Seconds(10)).ok());
+  EXPECT_TRUE(session_->Close(absl::Seconds(10)).ok());
+  EXPECT_EQ(there().live_storages(), std::set<uint64_t>{value_->id()});
+  ExpectGood();
+}
+
+TEST_F(MigrationTest, WhatDiesWhileAClosingSessionLeavesIsFreedWhenItStays) {
+  const StoragePtr other = device_->NewStorage(8);
+  EXPECT_TRUE(Record(*device_, 0, MakeCall(1, {{other, kWrites}})).ok());
+  Begin();
+  here().Pause();
+  cluster_.coordinator().AskToMigrate("lease-0", 1, 10);
+  here().WaitWaiting(1);
+  Drop(other);
+  std::thread closes(
+      [&] { EXPECT_TRUE(session_->Close(absl::Seconds(20)).ok()); });
+  for (Patience patience; device_->StartRecording(7).ok(); patience.Left()) {
+    device_->DropRecording(7);
+  }
+  here().Resume();
+  closes.join();
+  EXPECT_EQ(Reason(cluster_.coordinator().WaitOutcome()), "SESSION_BUSY");
+  EXPECT_EQ(here().live_storages(), std::set<uint64_t>{value_->id()});
+  ExpectNoViolations(here());
+}
+
+TEST_F(MigrationTest, AWorkerWithoutALeaseAnyMoreIsGivenUp) {
+  Begin();
+  there().AnswerEntries(FakeWorker::Entries::kIgnore);
+  cluster_.coordinator().AskToMigrate("lease-0", 1, 10);
+  there().WaitEntering();
+  cluster_.coordinator().EndLease("lease-10", "worker w1 is lost");
+  EXPECT_EQ(Reason(cluster_.coordinator().WaitOutcome()), "LEASE_ENDED");
+  Write();
+  EXPECT_TRUE(ReadByte(*device_, 0, value_).ok());
+  EXPECT_EQ(WorkerOf(*device_), "w0");
+  ExpectNoViolations(here());
+}
+
+TEST_F(MigrationTest, ItDoesNotLeaveForAWorkerWithoutALeaseAnyMore) {
+  Begin();
+  here().Pause();
+  Write();
+  std::string bytes(8, '?');
+  const auto read = *device_->StartRead(
+      0, value_.get(), WholeView(*value_.get()), bytes.data(), 8);
+  cluster_.coordinator().AskToMigrate("lease-0", 1, 10);
+  cluster_.coordinator().EndLease("lease-10", "worker w1 is lost");
+  // Although its own worker has yet to carry out what it was sent.
+  EXPECT_EQ(Reason(cluster_.coordinator().WaitOutcome()), "LEASE_ENDED");
+  here().Resume();
+  EXPECT_TRUE(read->Wait(absl::Seconds(10)).ok());
+  for (const v1::Ordered& message : here().received()) {
+    EXPECT_FALSE(message.has_migrate());
+  }
+}
+
+TEST_F(MigrationTest, WhatCannotBeIsDeclined) {
+  Begin();
+  EXPECT_EQ(Reason(cluster_.coordinator().Migrate("lease-7", 1, 10)),
+            "LEASE_UNUSED");
+  there().AnswerEntries(FakeWorker::Entries::kIgnore);
+  cluster_.coordinator().AskToMigrate("lease-0", 1, 10);
+  EXPECT_EQ(Reason(cluster_.coordinator().Migrate("lease-0", 1, 11)),
+            "ALREADY_MIGRATING");
+  // Said twice by a coordinator that came back, it is the same.
+  cluster_.coordinator().AskToMigrate("lease-0", 1, 10);
+  there().WaitEntering();
+  there().Break(absl::UnavailableError("gone"));
+  EXPECT_EQ(cluster_.coordinator().WaitOutcome().to_lease_id(), "lease-10");
+}
+
+TEST_F(MigrationTest, ACopyNamesTheWorkerThatWillHaveTheValue) {
+  Begin();
+  there().AnswerEntries(FakeWorker::Entries::kIgnore);
+  cluster_.coordinator().AskToMigrate("lease-0", 1, 10);
+  there().WaitEntering();
+  // Device 1 would have worker 1, which has the session of device 0 then; so
+  // only what device 0 offers is looked at.
+  const auto other = *session_->Device(1);
+  const StoragePtr copy = other->NewStorage(8);
+  std::thread copies(
+      [&] { EXPECT_TRUE(other->CopyFrom(0, copy.get(), value_.get()).ok()); });
+  there().Break(absl::UnavailableError("gone"));
+  copies.join();
+  EXPECT_TRUE(device_->Synchronize().ok());
+  EXPECT_TRUE(here().received().back().has_offer());
+  ExpectNoViolations(here());
+  // Worker 1 never answers device 1.
+  session_->Close(absl::ZeroDuration()).IgnoreError();
+}
+
+// Whatever is cut wherever, every write is carried out once, where the device
+// is then.
+TEST(MigrationCutTest, NothingIsLostAndNothingHappensTwice) {
+  for (const int cut_worker : {0, 1}) {
+    for (const Cut where :
+         {Cut::kBeforeIn, Cut::kAfterIn, Cut::kBeforeOut, Cut::kAfterOut}) {
+      for (int n = 1; n <= 12; ++n) {
+        SCOPED_TRACE(absl::StrCat("worker ", cut_worker, ", cut ",
+                                  static_cast<int>(where), " at ", n));
+        FakeCluster cluster;
+        const auto session = cluster.Open();
+        const auto device = *session->Device(0);
+        const StoragePtr value = device->NewStorage(8);
+        const auto write = [&] {
+          return Record(*device, 0, MakeCall(1, {{value, kWrites}}));
+        };
+        ASSERT_TRUE(write().ok());
+        ASSERT_TRUE(ReadByte(*device, 0, value).ok());
+        FakeWorker& cut = cluster.worker(cut_worker);
+        const bool in = where == Cut::kBeforeIn || where == Cut::kAfterIn;
+        cut.CutAt(where, n + (in ? cut.incoming() : cut.outgoing()));
+        const v1::MigrationOutcome outcome =
+            cluster.coordinator().Migrate("lease-0", 1, 10);
+        for (int i = 0; i < 3; ++i) {
+          ASSERT_TRUE(write().ok());
+          const absl::Status read = ReadByte(*device, 0, value);
+          ASSERT_TRUE(read.ok()) << read;
+        }
+        const size_t runs =
+            cluster.worker(0).runs().size() + cluster.worker(1).runs().size();
+        EXPECT_EQ(runs, 4u);
+        EXPECT_EQ(cluster.worker(1).runs().size(),
+                  outcome.has_failure() ? 0u : 3u);
+        ExpectNoViolations(cluster.worker(0));
+        ExpectNoViolations(cluster.worker(1));
+        EXPECT_TRUE(session->Close(absl::Seconds(10)).ok());
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace djinn

@@ -1,0 +1,332 @@
+#include "client_lib/session/device/remote_device.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/base/optimization.h"
+#include "absl/strings/str_cat.h"
+#include "client_lib/session/model/call_node.h"
+#include "client_lib/session/model/fork_guard.h"
+#include "common/error.h"
+#include "common/log/log.h"
+#include "common/status_macros.h"
+
+namespace djinn {
+namespace {
+
+// How long a thread receives before it looks around.
+constexpr absl::Duration kAttendance = absl::Milliseconds(100);
+
+// Of the member's storages and of its transfers: each counts for itself, so
+// that its worker sees every number.
+uint64_t FirstId(const RemoteDevice::Role& role) {
+  const int device = role.member << 8 | role.index;
+  return (static_cast<uint64_t>(device) << 48) + 1;
+}
+
+// The storages of the call's unknown results, in order.
+std::vector<StoragePtr> UnknownResults(Call* call) {
+  const srg::Node node = NodeOf(*call);
+  std::vector<StoragePtr> storages;
+  for (const srg::Result& result : node.results) {
+    if (const auto* unknown = std::get_if<srg::UnknownResult>(&result)) {
+      storages.push_back(call->touches()[unknown->slot].storage);
+    }
+  }
+  return storages;
+}
+
+}  // namespace
+
+RemoteDevice::RemoteDevice(Role role, std::shared_ptr<SessionContext> context)
+    : role_(std::move(role)),
+      index_(role_.index),
+      context_(std::move(context)),
+      recorder_(role_.owner, &queue_, this, FirstId(role_)),
+      encoder_(index_, context_, &queue_, &dead_, role_.on_repeat,
+               FirstId(role_)) {
+  sender_ = context_->options.threads->Start([this] { SenderLoop(); });
+}
+
+void RemoteDevice::MarkDead(RemoteStorage* storage) {
+  if (IsForkedChild() || !dead_.Add(storage)) return;
+  free_due_.store(true, std::memory_order_relaxed);
+  wakeup_.Set();
+}
+
+absl::Status RemoteDevice::Record(uint32_t lane, Call* call) {
+  if (ABSL_PREDICT_FALSE(IsForkedChild())) return AfterForkError();
+  if (ABSL_PREDICT_FALSE(call->unknown_results() != 0)) {
+    return MakeError(absl::StatusCode::kInternal, "UNKNOWN_RESULT",
+                     "a call with unknown results must be waited for");
+  }
+  DJINN_ASSIGN_OR_RETURN(const CallRecorder::Due due,
+                         recorder_.Record(lane, call));
+  if (ABSL_PREDICT_TRUE(due == CallRecorder::Due::kNothing)) {
+    return absl::OkStatus();
+  }
+  if (due == CallRecorder::Due::kSend) {
+    SendNow();
+  } else {
+    wakeup_.Set();
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<ResultMetadata>> RemoteDevice::RecordAndWait(
+    uint32_t lane, Call* call) {
+  if (IsForkedChild()) return AfterForkError();
+  if (call->unknown_results() == 0) {
+    return MakeError(absl::StatusCode::kInternal, "UNKNOWN_RESULT",
+                     "the call has no unknown result to wait for");
+  }
+  const std::vector<StoragePtr> storages = UnknownResults(call);
+  const auto wait = std::make_shared<MetadataWait>();
+  wait->expected = storages.size();
+  DJINN_RETURN_IF_ERROR(recorder_.RecordAndWait(lane, call, wait));
+  SendNow();
+  {
+    MutexLock lock(&mu_);
+    DJINN_RETURN_IF_ERROR(Await(wait.get(), [&] { return wait->done; }));
+  }
+  if (!wait->error.ok()) {
+    context_->root_errors.AddReported(index_, wait->error);
+    return wait->error;
+  }
+  for (size_t i = 0; i < storages.size(); ++i) {
+    storages[i]->set_size_bytes(wait->results[i].storage_bytes);
+  }
+  return std::move(wait->results);
+}
+
+absl::Status RemoteDevice::Seed(uint32_t lane, RemoteStorage* generator,
+                                uint64_t seed) {
+  if (IsForkedChild()) return AfterForkError();
+  DJINN_RETURN_IF_ERROR(recorder_.Write(lane, generator, SeedWork{0, seed},
+                                        /*needs_lease=*/false));
+  wakeup_.Set();
+  return absl::OkStatus();
+}
+
+absl::Status RemoteDevice::Resize(uint32_t lane, RemoteStorage* storage,
+                                  uint64_t size_bytes) {
+  if (IsForkedChild()) return AfterForkError();
+  DJINN_RETURN_IF_ERROR(recorder_.Resize(lane, storage, size_bytes));
+  wakeup_.Set();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<StoragePtr>> RemoteDevice::Replay(
+    uint32_t lane, const std::shared_ptr<const Recording>& recording,
+    absl::Span<RemoteStorage* const> given) {
+  if (IsForkedChild()) return AfterForkError();
+  std::vector<StoragePtr> outputs;
+  DJINN_RETURN_IF_ERROR(recorder_.Replay(lane, recording, given, &outputs));
+  SendNow();
+  return outputs;
+}
+
+absl::Status RemoteDevice::ReplayShare(uint32_t lane,
+                                       const ShareOfRecording& share,
+                                       const ShareBinding& binding) {
+  DJINN_RETURN_IF_ERROR(recorder_.ReplayShare(lane, share, binding));
+  wakeup_.Set();
+  return absl::OkStatus();
+}
+
+absl::Status RemoteDevice::CatchUp() {
+  {
+    MutexLock lock(&mu_);
+    if (!end_.usable()) return end_.Reason();
+  }
+  recorder_.SealAll();
+  if (!queue_.empty()) queue_.NeedLease();
+  const uint64_t target = queue_.pushed();
+  SendNow();
+  {
+    MutexLock lock(&mu_);
+    const Deadline deadline(context_->options.operation_timeout,
+                            context_->options.clock);
+    while (works_done_ < target) {
+      if (!end_.failure.ok()) return end_.failure;
+      if (deadline.passed()) {
+        return MakeError(absl::StatusCode::kDeadlineExceeded,
+                         "OPERATION_TIMEOUT", "the worker has not caught up");
+      }
+      WaitOrReceive(
+          &progress_changed_,
+          [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+            return works_done_ >= target;
+          },
+          deadline);
+    }
+  }
+  return absl::OkStatus();
+}
+
+bool RemoteDevice::HasLease() const {
+  MutexLock lock(&mu_);
+  return !lease_.lease_id().empty();
+}
+
+bool RemoteDevice::IsBorn(const RemoteStorage& storage) const {
+  return recorder_.IsBorn(storage);
+}
+
+void RemoteDevice::StayAtWorker() {
+  MutexLock lock(&mu_);
+  stays_ = true;
+}
+
+absl::StatusOr<DevicePlacement> RemoteDevice::Placement() {
+  if (IsForkedChild()) return AfterForkError();
+  queue_.NeedLease();
+  wakeup_.Set();
+  MutexLock lock(&mu_);
+  if (!end_.usable()) return end_.Reason();
+  const Deadline deadline(context_->options.connect_timeout * 2,
+                          context_->options.clock);
+  while (!welcomed_) {
+    if (!end_.failure.ok()) return end_.failure;
+    if (deadline.passed()) {
+      return MakeError(absl::StatusCode::kDeadlineExceeded, "OPERATION_TIMEOUT",
+                       "no worker was reached");
+    }
+    WaitUntil(&connection_changed_, &mu_, deadline);
+  }
+  DevicePlacement placement = placement_;
+  placement.memory_bytes = limits_.memory_bytes();
+  placement.generator_bytes = facts_.generator_bytes;
+  return placement;
+}
+
+void RemoteDevice::AddStatistics(Statistics* sum) const {
+  recorder_.AddStatistics(sum);
+  MutexLock lock(&mu_);
+  answers_.AddStatistics(sum);
+  sum->uploads_sent += statistics_.uploads_sent;
+  sum->uploads_already_held += statistics_.uploads_already_held;
+  sum->device_copies += statistics_.device_copies;
+  sum->bytes_up += statistics_.bytes_up;
+  sum->bytes_down += statistics_.bytes_down;
+  sum->resumes += statistics_.resumes;
+  sum->bytes_resent += statistics_.bytes_resent;
+  sum->needs_answered += statistics_.needs_answered;
+}
+
+absl::Status RemoteDevice::AwaitWindow() {
+  const Deadline deadline(context_->options.operation_timeout,
+                          context_->options.clock);
+  queue_.NeedLease();
+  wakeup_.Set();
+  MutexLock lock(&mu_);
+  ++window_waiters_;
+  while (end_.usable() && queue_.full() && !deadline.passed()) {
+    WaitOrReceive(
+        &window_changed_,
+        [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+          return !end_.usable() || !queue_.full();
+        },
+        deadline);
+  }
+  --window_waiters_;
+  if (!end_.usable() || !queue_.full()) return absl::OkStatus();
+  const WorkQueue::Size queued = queue_.size();
+  return MakeError(
+      absl::StatusCode::kDeadlineExceeded, "WINDOW_FULL",
+      absl::StrCat("no room in the window for ",
+                   absl::FormatDuration(context_->options.operation_timeout),
+                   ": ", queued.works + log_.outstanding(), " messages (",
+                   queued.bytes + log_.outstanding_bytes(),
+                   " bytes) are unfinished; the worker allows ",
+                   log_.window_messages(), " (", log_.window_bytes(),
+                   ") in all so far"));
+}
+
+absl::Status RemoteDevice::QueueHere(
+    absl::FunctionRef<absl::Status(CallRecorder::Admit)> queue,
+    absl::FunctionRef<void()> fill) {
+  for (;;) {
+    {
+      MutexLock lock(&mu_);
+      DJINN_RETURN_IF_ERROR(AwaitWelcome());
+      DJINN_RETURN_IF_ERROR(AwaitMigration());
+    }
+    bool queued = false;
+    DJINN_RETURN_IF_ERROR(queue([&](absl::FunctionRef<void()> push) {
+      MutexLock lock(&mu_);
+      // It is this worker that is meant.
+      if (migration_ != nullptr) return;
+      fill();
+      push();
+      queued = true;
+    }));
+    if (queued) return absl::OkStatus();
+  }
+}
+
+void RemoteDevice::WaitOrReceive(CondVar* changed,
+                                 absl::FunctionRef<bool()> done,
+                                 const Deadline& deadline) {
+  if (link_.connected && !answers_.reads().has_watched() &&
+      (!answers_.reads().has_bulk() || link_.stream->AttendsBulk())) {
+    ClientStream* const stream = EnterStream();
+    ++link_.attending;
+    mu_.Unlock();
+    const bool received = stream->Attend(
+        [this, done] {
+          MutexLock lock(&mu_);
+          return done() || !end_.failure.ok();
+        },
+        std::min(deadline.left(), kAttendance));
+    mu_.Lock();
+    --link_.attending;
+    if (received && link_.plain_waiters > 0) {
+      mu_.Unlock();
+      stream->Recall();
+      mu_.Lock();
+    }
+    LeaveStream();
+    if (received || done() || !end_.failure.ok()) return;
+  }
+  ++link_.plain_waiters;
+  if (link_.connected && link_.attending == 0) {
+    // Nobody may be receiving: the role stays lent for a moment.
+    ClientStream* const stream = EnterStream();
+    mu_.Unlock();
+    stream->Recall();
+    mu_.Lock();
+    LeaveStream();
+  }
+  if (!done() && end_.failure.ok()) WaitUntil(changed, &mu_, deadline);
+  --link_.plain_waiters;
+}
+
+void RemoteDevice::RecallReceiver() {
+  ClientStream* stream = nullptr;
+  {
+    MutexLock lock(&mu_);
+    if (!link_.connected) return;
+    stream = EnterStream();
+  }
+  stream->Recall();
+  MutexLock lock(&mu_);
+  LeaveStream();
+}
+
+absl::Status RemoteDevice::NoAnswer() const {
+  return MakeError(
+      absl::StatusCode::kDeadlineExceeded, "OPERATION_TIMEOUT",
+      absl::StrCat("the worker did not answer within ",
+                   absl::FormatDuration(context_->options.operation_timeout)));
+}
+
+void RemoteDevice::WakeAll() {
+  window_changed_.SignalAll();
+  progress_changed_.SignalAll();
+  connection_changed_.SignalAll();
+  for (Waiter* waiter : waiters_) waiter->changed.SignalAll();
+  answers_.reads().FinishWatched();
+}
+
+}  // namespace djinn

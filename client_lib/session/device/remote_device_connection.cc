@@ -1,0 +1,310 @@
+// The connection to the worker: the lease, streams one after another, and what
+// is taken up again on a new one.
+#include <algorithm>
+#include <utility>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/str_cat.h"
+#include "client_lib/session/device/remote_device.h"
+#include "client_lib/session/stream/backoff.h"
+#include "common/error.h"
+#include "common/log/log.h"
+#include "common/status_macros.h"
+
+namespace djinn {
+namespace {
+
+// Uploads named in a lease request, at most.
+constexpr int kMaxHints = 64;
+// An attempt to connect takes a part of the time left, and this at least.
+constexpr int kAttemptShare = 3;
+constexpr absl::Duration kMinAttempt = absl::Seconds(1);
+// How long a stream may take to end.
+constexpr absl::Duration kEndTimeout = absl::Seconds(5);
+// How much later than the worker the coordinator may say why a session ends.
+constexpr absl::Duration kReasonTimeout = absl::Seconds(2);
+
+}  // namespace
+
+void RemoteDevice::Open() {
+  bool leased;
+  bool again;
+  absl::Status dropped;
+  {
+    MutexLock lock(&mu_);
+    leased = !lease_.lease_id().empty();
+    again = welcomed_;
+    if (link_.broken && IsDropped(link_.break_cause)) {
+      const Deadline deadline(kReasonTimeout, context_->options.clock);
+      while (end_.wanted() && !deadline.passed()) {
+        WaitUntil(&connection_changed_, &mu_, deadline);
+      }
+      dropped = WorkerLost(link_.break_cause);
+    }
+  }
+  // Unless OnLeaseEnded() has said more.
+  if (!dropped.ok()) return Fail(std::move(dropped));
+  if (!leased) {
+    absl::Status status = RequestLease();
+    if (!status.ok()) {
+      Fail(std::move(status));
+      return;
+    }
+    bool failed;
+    {
+      MutexLock lock(&mu_);
+      failed = !end_.failure.ok();
+    }
+    // Meanwhile, when there was nothing to give back.
+    if (failed) return GiveLeaseBack(/*unreachable=*/false);
+  }
+  Reach(again ? context_->options.resume_timeout
+              : context_->options.connect_timeout);
+}
+
+absl::Status RemoteDevice::RequestLease() {
+  v1::LeaseRequest request;
+  request.set_virtual_device(static_cast<uint32_t>(index_));
+  const auto& policies = context_->options.device_placement_policies;
+  if (const auto found = policies.find(index_); found != policies.end()) {
+    request.set_placement_policy(found->second);
+  }
+  request.set_member(static_cast<uint32_t>(role_.member));
+  request.set_needed_bytes(role_.needed_bytes);
+  queue_.Visit([&](Work& work) {
+    const auto* install = std::get_if<InstallWork>(&work.action);
+    if (install == nullptr || install->wait == nullptr ||
+        request.contents_size() == kMaxHints) {
+      return;
+    }
+    v1::ContentHint* const hint = request.add_contents();
+    hint->set_hash_high(install->hash.high);
+    hint->set_hash_low(install->hash.low);
+    hint->set_size_bytes(install->source.bytes.size());
+  });
+  absl::StatusOr<v1::LeaseGranted> granted =
+      context_->link->RequestLease(request, context_->options.connect_timeout);
+  if (ErrorReason(granted.status()) == "TOO_LARGE" &&
+      request.contents_size() > 0) {
+    // Contents that no worker can hold are refused at its upload, with limit
+    // and use, and need not cost the session its device.
+    request.clear_contents();
+    granted = context_->link->RequestLease(request,
+                                           context_->options.connect_timeout);
+  }
+  DJINN_RETURN_IF_ERROR(granted.status());
+  log::Debug("device has a lease", {{"device", index_},
+                                    {"worker", granted->lease().worker_id()},
+                                    {"reason", granted->placement_reason()}});
+  MutexLock lock(&mu_);
+  lease_ = granted->lease();
+  placement_.worker_id = lease_.worker_id();
+  placement_.reason = granted->placement_reason();
+  return absl::OkStatus();
+}
+
+void RemoteDevice::GiveLeaseBack(bool unreachable) {
+  std::string lease_id;
+  {
+    MutexLock lock(&mu_);
+    if (lease_.lease_id().empty() || std::exchange(lease_given_back_, true)) {
+      return;
+    }
+    lease_id = lease_.lease_id();
+  }
+  context_->link->ReturnLease(lease_id, unreachable);
+}
+
+void RemoteDevice::Reach(absl::Duration timeout) {
+  Clock* const clock = context_->options.clock;
+  const Deadline end(timeout, clock);
+  Backoff pauses(context_->options.random);
+  absl::Status lost;
+  for (;;) {
+    if (!DropStream()) return;
+    absl::Status status =
+        TryOpen(std::max(end.left() / kAttemptShare, kMinAttempt));
+    MutexLock lock(&mu_);
+    if (!end_.wanted() || status.ok()) return;
+    lost = WorkerLost(status);
+    if (!MayPass(status)) break;
+    const Deadline pause(std::min(pauses.Next(), end.left()), clock);
+    while (end_.wanted() && !pause.passed()) {
+      WaitUntil(&connection_changed_, &mu_, pause);
+    }
+    if (!end_.wanted()) return;
+    if (!end.passed()) continue;
+    lost = WorkerLost(absl::Status(
+        status.code(), absl::StrCat(status.message(), " (tried again for ",
+                                    absl::FormatDuration(timeout), ")")));
+    break;
+  }
+  {
+    MutexLock lock(&mu_);
+    unreached_ = true;
+  }
+  Fail(std::move(lost));
+}
+
+absl::Status RemoteDevice::TryOpen(absl::Duration timeout) {
+  v1::Lease lease;
+  {
+    MutexLock lock(&mu_);
+    lease = lease_;
+  }
+  const Deadline deadline(timeout, context_->options.clock);
+  DJINN_ASSIGN_OR_RETURN(
+      std::unique_ptr<ClientStream> owned,
+      context_->connector->Connect(lease, context_->session_id));
+  auto request = std::make_shared<v1::ControlRequest>();
+  v1::ClientHello* const hello = request->mutable_hello();
+  *hello = HelloFor(context_->session_id, lease);
+  ClientStream* const stream = owned.get();
+  {
+    MutexLock lock(&mu_);
+    if (!end_.wanted()) return absl::CancelledError("given up");
+    if (welcomed_) {
+      hello->mutable_resume()->set_sent_sequence(log_.sent());
+      hello->mutable_resume()->set_acknowledged_reply(replies_.handled());
+      replies_.Acknowledged(replies_.handled());
+    }
+    link_.Begin(std::move(owned));
+    placement_.transport = std::string(stream->transport());
+  }
+  stream->Start(this);
+  // A refusal arrives as the stream's end, which says more.
+  (void)stream->Send(std::move(request));
+  {
+    MutexLock lock(&mu_);
+    while (end_.wanted() && !link_.connected && !link_.broken &&
+           !deadline.passed()) {
+      WaitUntil(&connection_changed_, &mu_, deadline);
+    }
+    if (!end_.wanted()) return absl::CancelledError("given up");
+    if (link_.broken) return link_.break_cause;
+    if (!link_.connected) {
+      return absl::DeadlineExceededError(
+          absl::StrCat("no answer within ", absl::FormatDuration(timeout)));
+    }
+  }
+  if (!encoder_.begun()) BeginEncoding(/*next_sequence=*/1);
+  return absl::OkStatus();
+}
+
+bool RemoteDevice::DropStream(const absl::Status& why) {
+  ClientStream* stream = nullptr;
+  {
+    MutexLock lock(&mu_);
+    link_.connected = false;
+    stream = link_.stream.get();
+  }
+  if (stream == nullptr) return true;
+  stream->Close(why);
+  std::unique_ptr<ClientStream> old;
+  absl::Status stuck;
+  {
+    MutexLock lock(&mu_);
+    const Deadline deadline(kEndTimeout, context_->options.clock);
+    while (!link_.closed && !deadline.passed()) {
+      WaitUntil(&connection_changed_, &mu_, deadline);
+    }
+    while (link_.users > 0 && !deadline.passed()) {
+      WaitUntil(&streaming_changed_, &mu_, deadline);
+    }
+    if (link_.users == 0) {
+      old = std::move(link_.stream);
+    } else {
+      stuck = WorkerLost(
+          absl::InternalError("a transfer did not leave its stream"));
+    }
+  }
+  if (old != nullptr) return true;
+  Fail(std::move(stuck));
+  return false;
+}
+
+absl::Status RemoteDevice::ApplyHello(const v1::ControlResponse& response) {
+  const v1::WorkerHello& hello = response.hello();
+  DJINN_RETURN_IF_ERROR(CheckHello(hello, lease_));
+  limits_ = hello.limits();
+  memory_bytes_.store(limits_.memory_bytes(), std::memory_order_relaxed);
+  facts_ = {hello.worker_id(), hello.numerics(), hello.speed(),
+            hello.generator_bytes()};
+  if (welcomed_) {
+    DJINN_RETURN_IF_ERROR(ResumeFrom(hello));
+    // The broken stream may have lost the last window.
+    log_.GrowWindow(response.window());
+  } else {
+    log_.SetWindow(response.window());
+    eager_.Begin(hello);
+    inline_bytes_.store(limits_.inline_bytes(), std::memory_order_relaxed);
+  }
+  queue_.SetRoom(log_);
+  eager_.Hear(response);
+  welcomed_ = link_.connected = true;
+  ++link_.connections;
+  connection_changed_.SignalAll();
+  window_changed_.SignalAll();
+  for (Waiter* waiter : waiters_) waiter->changed.SignalAll();
+  return absl::OkStatus();
+}
+
+void RemoteDevice::BeginEncoding(uint64_t next_sequence) {
+  v1::SessionLimits limits;
+  {
+    MutexLock lock(&mu_);
+    limits = limits_;
+  }
+  encoder_.BeginAt(limits, next_sequence);
+}
+
+absl::Status RemoteDevice::ResumeFrom(const v1::WorkerHello& hello) {
+  if (!log_.Rewind(hello.received_sequence())) {
+    return MakeError(
+        absl::StatusCode::kInternal, "PROTOCOL_VIOLATION",
+        absl::StrCat("the worker broke the protocol: it received up to ",
+                     hello.received_sequence(), " of ", log_.sent(),
+                     ", and carried out ", log_.completed()));
+  }
+  // It asks again for what it still needs.
+  needed_.clear();
+  uploads_.Resume(hello);
+  if (std::exchange(gone_over_, false)) return absl::OkStatus();
+  ++statistics_.resumes;
+  log::Info("took the connection to a worker up again",
+            {{"device", index_}, {"worker", lease_.worker_id()}});
+  return absl::OkStatus();
+}
+
+void RemoteDevice::OnClosed(absl::Status status) {
+  absl::Status lost;
+  {
+    MutexLock lock(&mu_);
+    link_.closed = true;
+    link_.connected = false;
+    connection_changed_.SignalAll();
+    progress_changed_.SignalAll();
+    if (end_.cancelled || going_over_) return;  // its last word
+    if (end_.failure.ok() && !end_.stopped &&
+        (MayPass(status) || (welcomed_ && IsDropped(status)))) {
+      if (!link_.broken) link_.break_cause = status;
+      link_.broken = true;
+    } else {
+      lost = WorkerLost(status);
+    }
+  }
+  if (!lost.ok()) FailInCallback(std::move(lost));
+  wakeup_.Set();
+}
+
+ClientStream* RemoteDevice::EnterStream() {
+  ++link_.users;
+  return link_.stream.get();
+}
+
+void RemoteDevice::LeaveStream() {
+  --link_.users;
+  streaming_changed_.SignalAll();
+}
+
+}  // namespace djinn

@@ -1,0 +1,307 @@
+// Takes what the worker says, and notes its loss.
+#include <utility>
+
+#include "absl/base/optimization.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "client_lib/session/device/message_lines.h"
+#include "client_lib/session/device/remote_device.h"
+#include "client_lib/session/model/debug_flags.h"
+#include "common/content_proof.h"
+#include "common/error.h"
+#include "common/log/log.h"
+#include "common/srg/proto_codec.h"
+#include "common/status_macros.h"
+
+namespace djinn {
+namespace {
+
+// Whether the response is numbered, kept and acknowledged.
+bool IsReply(const v1::ControlResponse& response) {
+  return response.has_read() || response.has_metadata() ||
+         response.has_transfer() || response.has_poisoned() ||
+         response.has_admitted() || response.has_profile() ||
+         response.has_left() || response.has_metered() ||
+         response.has_model_registered();
+}
+
+}  // namespace
+
+void RemoteDevice::OnMessage(v1::ControlResponse response) {
+  if (ABSL_PREDICT_FALSE(debug::Has(debug::kExecution))) {
+    LogReceived(index_, response);
+  }
+  absl::Duration arrived;
+  if (ABSL_PREDICT_FALSE(response.has_timing())) {
+    arrived = Arrival::Take(context_->options.clock).value_or(Now());
+  }
+  absl::Status violation;
+  absl::Status root_error;
+  if (response.has_poisoned()) {
+    if (HasCode(response.poisoned())) {
+      MutexLock lock(&mu_);
+      root_error = answers_.StatusOf(response.poisoned());
+    }
+  } else if (HasCode(response.admitted().refused())) {
+    root_error = StatusFromDetail(response.admitted().refused());
+  }
+  // Noted before a waiting thread can wake with the same error.
+  if (!root_error.ok()) {
+    context_->root_errors.Add(index_, root_error);
+    recorder_.ForgetHostValues();
+  }
+  bool wake = false;
+  ReadTable::Callbacks callbacks;
+  {
+    MutexLock lock(&mu_);
+    if (ABSL_PREDICT_FALSE(going_over_)) return;
+    arrived_ = arrived;
+    violation = Take(&response);
+    // They are the program's: not for a thread that waits, whose locks they may
+    // take.
+    if (link_.attending == 0) callbacks = answers_.reads().TakeDue();
+    // A refused hello, and builds that do not belong together, say more by
+    // themselves.
+    if (ErrorReason(violation) == kProtocolViolation ||
+        (response.has_hello() && welcomed_ && !violation.ok())) {
+      violation = WorkerLost(violation);
+    }
+    wake = MigrationDue() || !needed_.empty() || log_.Next() != nullptr ||
+           replies_.Due() || answers_.reads().has_due();
+  }
+  Notify(callbacks);
+  if (!violation.ok()) {
+    FailInCallback(violation);
+  } else if (wake) {
+    wakeup_.Set();
+  }
+}
+
+absl::Status RemoteDevice::Take(v1::ControlResponse* response) {
+  const uint64_t bytes = response->ByteSizeLong();
+  statistics_.bytes_down += bytes;
+  if (link_.hello_received == response->has_hello()) {
+    return Violation("hello comes first, and once");
+  }
+  if (IsReply(*response) != (response->reply_number() != 0)) {
+    return Violation(absl::StrCat("reply number ", response->reply_number(),
+                                  " where it does not belong"));
+  }
+  DJINN_RETURN_IF_ERROR(Complete(response->completed_sequence()));
+  if (response->has_window() && !response->has_hello()) {
+    log_.GrowWindow(response->window());
+    queue_.SetRoom(log_);
+    if (window_waiters_ > 0) window_changed_.SignalAll();
+  }
+  if (!response->has_hello()) eager_.Hear(*response);
+  if (ABSL_PREDICT_FALSE(response->has_link())) {
+    const v1::PeerLink& link = response->link();
+    links_.Note(link.worker_id(), static_cast<double>(link.bytes_per_second()),
+                Now());
+  }
+  switch (replies_.Take(response->reply_number(), bytes)) {
+    case ReplyLog::Arrival::kNew:
+      return Apply(response);
+    case ReplyLog::Arrival::kKnown:
+      return absl::OkStatus();
+    case ReplyLog::Arrival::kGap:
+      break;
+  }
+  return Violation(absl::StrCat("reply ", response->reply_number(),
+                                " before those ahead of it"));
+}
+
+absl::Status RemoteDevice::Complete(uint64_t sequence) {
+  const uint64_t before = log_.completed();
+  if (!log_.Complete(sequence)) {
+    return Violation(absl::StrCat("completed_sequence ", sequence,
+                                  ", sent up to ", log_.sent()));
+  }
+  while (const auto entry = log_.TakeCompleted()) {
+    if (entry->ends_work) ++works_done_;
+    const v1::Ordered& message = entry->message->ordered();
+    if (message.install().has_transfer()) {
+      uploads_.Complete(message.install().transfer().transfer_id());
+    } else if (message.install().has_content()) {
+      eager_.Complete(message.install().content().size());
+    }
+  }
+  if (log_.completed() == before) return absl::OkStatus();
+  ++progress_;
+  progress_changed_.SignalAll();
+  return absl::OkStatus();
+}
+
+absl::Status RemoteDevice::Apply(v1::ControlResponse* response) {
+  using Message = v1::ControlResponse::MessageCase;
+  bool held = false;
+  switch (response->message_case()) {
+    case Message::kHello:
+      link_.hello_received = true;
+      return ApplyHello(*response);
+    case Message::kRead:
+      if (ABSL_PREDICT_FALSE(response->has_timing())) {
+        const absl::Status bad = profiler_.MarkAnswered(
+            answers_.reads().Find(response->read().sequence()),
+            response->timing(), arrived_);
+        if (!bad.ok()) return Violation(bad.message());
+      }
+      if (const absl::Status bad = answers_.TakeRead(
+              response->reply_number(), response->mutable_read(), &held);
+          !bad.ok()) {
+        return bad;
+      }
+      if (held) replies_.Hold(response->reply_number());
+      return absl::OkStatus();
+    case Message::kMetadata:
+      return answers_.TakeMetadata(response->metadata());
+    case Message::kTransfer:
+      if (const absl::Status bad = uploads_.Decide(response->transfer());
+          !bad.ok()) {
+        return Violation(bad.message());
+      }
+      if (response->transfer().already_held()) {
+        ++statistics_.uploads_already_held;
+      }
+      return absl::OkStatus();
+    case Message::kAdmitted:
+      return answers_.TakeAdmitted(response->admitted(), lease_);
+    case Message::kPoisoned:
+      if (!HasCode(response->poisoned())) {
+        return Violation("a root error without a code");
+      }
+      return absl::OkStatus();
+    case Message::kNeed:
+      needed_.push_back(response->need().structure_id());
+      if (needed_.size() > limits_.max_structures()) {
+        return Violation("it needs more structures than there are");
+      }
+      return absl::OkStatus();
+    case Message::kProfile:
+      if (const absl::Status bad = profiler_.TakeReport(
+              index_, lease_.worker_id(), response->profile(), Now());
+          !bad.ok()) {
+        return Violation(bad.message());
+      }
+      answers_.TakeReport(response->profile());
+      return absl::OkStatus();
+    case Message::kLeft:
+      return ApplyLeft(response->mutable_left());
+    case Message::kEntered:
+      return Violation("entered, where nobody was to");
+    case Message::kMetered:
+      return answers_.TakeMetered(response->metered());
+    case Message::kModelRegistered:
+      return answers_.TakeModel(response->model_registered());
+    case Message::kCancelled:
+      if (!end_.cancel_sent)
+        return Violation("cancelled, which nobody asked for");
+      end_.cancelled = true;
+      progress_changed_.SignalAll();
+      return absl::OkStatus();
+    case Message::MESSAGE_NOT_SET:
+      return absl::OkStatus();
+  }
+  return absl::OkStatus();
+}
+
+void RemoteDevice::OnLeaseEnded(const std::string& lease_id,
+                                const std::string& reason) {
+  absl::Status lost;
+  {
+    MutexLock lock(&mu_);
+    if (migration_ != nullptr &&
+        migration_->request.to().lease().lease_id() == lease_id) {
+      migration_->given_up =
+          MakeError(absl::StatusCode::kAborted, "LEASE_ENDED",
+                    absl::StrCat("the coordinator ended the lease of worker ",
+                                 migration_->request.to().lease().worker_id(),
+                                 ": ", reason));
+      connection_changed_.SignalAll();
+      wakeup_.Set();
+      return;
+    }
+    if (lease_.lease_id().empty() || lease_.lease_id() != lease_id) return;
+    if (going_over_) return;  // another one takes its place
+    lost = WorkerLost(absl::AbortedError(
+        absl::StrCat("the coordinator ended the lease: ", reason)));
+  }
+  Fail(lost);
+}
+
+void RemoteDevice::FailWith(const absl::Status& failure) {
+  Fail(failure, /*by_itself=*/false);
+}
+
+absl::Status RemoteDevice::failure() const {
+  MutexLock lock(&mu_);
+  return end_.usable() ? absl::OkStatus() : end_.Reason();
+}
+
+void RemoteDevice::Fail(absl::Status failure, bool by_itself) {
+  {
+    MutexLock lock(&mu_);
+    EnterStream();
+  }
+  FailInCallback(std::move(failure), by_itself);
+  MutexLock lock(&mu_);
+  LeaveStream();
+}
+
+void RemoteDevice::FailInCallback(absl::Status failure, bool by_itself) {
+  ClientStream* stream = nullptr;
+  ReadTable::Callbacks callbacks;
+  bool counts = by_itself;
+  bool failed = false;
+  bool unreachable = false;
+  if (by_itself) {
+    {
+      MutexLock lock(&mu_);
+      if (end_.stopped || !end_.failing.ok()) return;
+    }
+    // A thread that finds this one failed finds the others so.
+    role_.on_failure(failure);
+  }
+  {
+    MutexLock lock(&mu_);
+    if (end_.stopped) return;
+    // A further member that was not to be is no failure of the program's.
+    if (role_.member > 0 && !welcomed_) counts = false;
+    failed = end_.failing.ok();
+    if (failed) {
+      end_.failing = failure;
+    } else if (ErrorMetadataValue(end_.failing, "worker") ==
+               lease_.worker_id()) {
+      // It failed in two ways at once, of which the other was said. A member
+      // that failed at the same time is another matter: this one's failure may
+      // have reached it first, too, and each has to say its own.
+      counts = false;
+    }
+  }
+  if (failed) {
+    // Before any thread wakes with the failure.
+    recorder_.Fail(failure);
+    const bool records = recorder_.HasOpenSegments();
+    MutexLock lock(&mu_);
+    if (end_.failure.ok()) {
+      end_.failure = failure;
+      unreachable = by_itself && (unreached_ || !welcomed_);
+      end_.lost_work =
+          !queue_.empty() || queue_.held() || !log_.empty() || records;
+      WakeAll();
+      callbacks = answers_.reads().TakeDue();
+      stream = link_.stream.get();
+    }
+  }
+  if (counts) context_->root_errors.AddReported(index_, failure);
+  // A member that came since then was not told, and may have seen no failure.
+  if (by_itself) role_.on_failure(failure);
+  Notify(callbacks);
+  if (stream != nullptr) {
+    stream->Close(absl::CancelledError("the client gave the worker up"));
+  }
+  if (failed) GiveLeaseBack(unreachable);
+  wakeup_.Set();
+}
+
+}  // namespace djinn

@@ -1,0 +1,48 @@
+// Measures the stages of reads while the process is profiled, on the device's
+// side.
+//
+// Not thread-safe: the device's lock guards it.
+#ifndef CLIENT_LIB_SESSION_DEVICE_REQUEST_PROFILER_H_
+#define CLIENT_LIB_SESSION_DEVICE_REQUEST_PROFILER_H_
+
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "client_lib/session/device/device_profile.h"
+#include "client_lib/session/profile/request_stages.h"
+#include "client_lib/session/transfer/work.h"
+#include "djinn/v1/execution.pb.h"
+
+namespace djinn {
+
+class RequestProfiler {
+ public:
+  // The profile that is made, begun if the program asks for one; null if there
+  // is none.
+  const std::shared_ptr<DeviceProfile>& Profiled();
+  bool active() const { return profile_ != nullptr; }
+  void End() { profile_.reset(); }
+
+  // A read's way: the program asked for the value, the transport has the
+  // message, and the worker's answer arrived. Reads without marks are not
+  // measured.
+  void MarkAsked(ReadWait* wait, absl::Duration began, absl::Duration asked);
+  void MarkHanded(ReadWait* wait, absl::Duration now);
+  // A status is a breach of the protocol.
+  absl::Status MarkAnswered(ReadWait* wait, const v1::ReplyTiming& timing,
+                            absl::Duration arrived);
+  // The read's marks, and the clocks to read them by.
+  std::unique_ptr<ReadMarks> TakeMarks(ReadWait* wait, ClockRelation* clocks);
+  // Hands what the worker measured to the process' profile.
+  absl::Status TakeReport(int device, const std::string& worker_id,
+                          const v1::ProfileReport& report, absl::Duration now);
+
+ private:
+  std::shared_ptr<DeviceProfile> profile_;
+};
+
+}  // namespace djinn
+
+#endif  // CLIENT_LIB_SESSION_DEVICE_REQUEST_PROFILER_H_

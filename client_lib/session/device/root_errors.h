@@ -1,0 +1,53 @@
+// The session's root errors: kept for the program, and remembered as reported
+// once some call has returned them, so that none goes unsaid at the end.
+//
+// Thread-safe.
+#ifndef CLIENT_LIB_SESSION_DEVICE_ROOT_ERRORS_H_
+#define CLIENT_LIB_SESSION_DEVICE_ROOT_ERRORS_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "common/mutex.h"
+
+namespace djinn {
+
+class RootErrors {
+ public:
+  static constexpr size_t kMaxKept = 100;
+
+  // Notes an error of a device; logs and counts it if it is new. Errors with
+  // the same id (ErrorInfo metadata "error_id") on one device are the same.
+  void Add(int device, const absl::Status& error);
+
+  // As Add(), for an error that a call is about to return.
+  void AddReported(int device, const absl::Status& error);
+
+  // The oldest kept error of the device (of any, for -1) that no call has
+  // returned, which counts as returned now; OK when there is none.
+  absl::Status TakeUnreported(int device);
+
+  std::vector<absl::Status> Kept() const;
+  // All, kept or not.
+  uint64_t count() const;
+
+ private:
+  struct Entry {
+    int device;
+    std::string error_id;
+    absl::Status error;
+    bool reported;
+  };
+
+  void Note(int device, const absl::Status& error, bool reported);
+
+  mutable Mutex mu_;
+  std::vector<Entry> entries_ ABSL_GUARDED_BY(mu_);
+  uint64_t count_ ABSL_GUARDED_BY(mu_) = 0;
+};
+
+}  // namespace djinn
+
+#endif  // CLIENT_LIB_SESSION_DEVICE_ROOT_ERRORS_H_

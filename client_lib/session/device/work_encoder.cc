@@ -1,0 +1,365 @@
+#include "client_lib/session/device/work_encoder.h"
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+
+#include "absl/base/optimization.h"
+#include "client_lib/session/model/call_sites.h"
+#include "client_lib/session/model/debug_flags.h"
+#include "client_lib/session/recording/graph_recorder.h"
+#include "common/log/log.h"
+#include "common/srg/proto_codec.h"
+
+namespace djinn {
+namespace {
+
+// Storages in a Free message, at most.
+constexpr size_t kMaxFreesPerMessage = 4096;
+
+// The second use, the 16th, the 128th...
+bool TellsOfRepeat(uint64_t uses) {
+  while (uses > 2 && uses % 8 == 0) uses /= 8;
+  return uses == 2;
+}
+
+// Empty when no call has a site.
+std::vector<uint32_t> SitesOf(const Segment& segment) {
+  std::vector<uint32_t> sites;
+  bool any = false;
+  for (const Segment::Mark& call : segment.calls()) any |= call.site != 0;
+  if (!any) return sites;
+  for (const Segment::Mark& call : segment.calls()) sites.push_back(call.site);
+  return sites;
+}
+
+// Whether the work may need room on the worker.
+bool NeedsRoom(const Work& work) {
+  return work.storage && !std::holds_alternative<ReadWork>(work.action);
+}
+
+}  // namespace
+
+WorkEncoder::WorkEncoder(int device_index,
+                         std::shared_ptr<SessionContext> context,
+                         WorkQueue* queue, DeadList* dead, OnRepeat on_repeat,
+                         uint64_t first_transfer_id)
+    : device_index_(device_index),
+      context_(std::move(context)),
+      queue_(queue),
+      dead_(dead),
+      on_repeat_(std::move(on_repeat)),
+      next_transfer_id_(first_transfer_id) {}
+
+void WorkEncoder::BeginAt(const v1::SessionLimits& limits,
+                          uint64_t next_sequence) {
+  limits_ = limits;
+  next_sequence_ = next_sequence;
+  structures_ = std::make_unique<StructureTable>(limits.max_structures());
+  if (runs_ == nullptr) {
+    runs_ = std::make_unique<RunEncoder>(structures_.get());
+  } else {
+    runs_->UseTable(structures_.get());
+  }
+  history_ = StructureHistory();
+}
+
+void WorkEncoder::NoteAdmitted(absl::Span<const uint64_t> structures) {
+  for (const uint64_t id : structures) structures_->Admitted(id);
+}
+
+EncodedMessage& WorkEncoder::Add(uint32_t lane,
+                                 std::shared_ptr<v1::ControlRequest> request,
+                                 Out out) {
+  v1::Ordered* const ordered = request->mutable_ordered();
+  ordered->set_lane(lane);
+  ordered->set_sequence(next_sequence_++);
+  EncodedMessage& message = out->emplace_back();
+  message.request = std::move(request);
+  return message;
+}
+
+uint64_t WorkEncoder::EncodeOther(uint32_t lane,
+                                  std::shared_ptr<v1::ControlRequest> request,
+                                  EncodedMessages* messages) {
+  return Add(lane, std::move(request), messages).request->ordered().sequence();
+}
+
+void WorkEncoder::Encode(Work work, EncodedMessages* messages) {
+  if (ABSL_PREDICT_TRUE(profile_ == nullptr)) {
+    return EncodeNow(std::move(work), messages);
+  }
+  const auto now = [this] { return context_->options.clock->Monotonic(); };
+  if (profile_->nodes >= DeviceProfile::kReportAfterNodes ||
+      profile_->runs >= DeviceProfile::kReportAfterRuns) {
+    profile_->nodes = profile_->runs = 0;
+    EncodeProfile(v1::PROFILE_ACTION_REPORT, messages);
+  }
+  // Stays where it is while the work ends the profile.
+  const std::shared_ptr<DeviceProfile> profile = profile_;
+  profile->encoding.Enter(0, now());
+  EncodeNow(std::move(work), messages);
+  profile->encoding.Leave(now());
+}
+
+void WorkEncoder::EncodeNow(Work work, Out out) {
+  dead_->Collect(&pending_free_);
+  if (NeedsRoom(work)) EncodeFrees(out);
+  auto request = std::make_shared<v1::ControlRequest>();
+  Registration registration = std::visit(
+      [&](auto& action) { return Fill(work, action, request.get(), out); },
+      work.action);
+  if (work.storage && RunEncoder::ReleaseUse(work.storage.get())) {
+    pending_free_.push_back(work.storage->id());
+  }
+  EncodedMessage& message = Add(work.lane, std::move(request), out);
+  message.ends_work = true;
+  message.registration = std::move(registration);
+  message.written = std::exchange(written_, {});
+  message.sites = std::exchange(sites_, {});
+  EncodeFrees(out);
+}
+
+Registration WorkEncoder::Fill(const Work& work, RunWork& run,
+                               v1::ControlRequest* request, Out out) {
+  RunEncoder::Encoded encoded = runs_->Encode(
+      *run.segment, context_->telling.load(std::memory_order_relaxed));
+  if (ABSL_PREDICT_FALSE(debug::Has(debug::kExecution))) {
+    const uint64_t id = encoded.run.structure_id();
+    log::Info("structure",
+              {{"device", device_index_},
+               {"structure", id},
+               {"calls", run.segment->calls().size()},
+               {"known", encoded.definition.has_value() ? "no" : "yes"},
+               {"reason", encoded.definition.has_value()
+                              ? history_.Explain(*run.segment, id)
+                              : "defined before"}});
+  }
+  std::vector<uint32_t> sites = SitesOf(*run.segment);
+  if (ABSL_PREDICT_FALSE(GraphRecorder::Global().records(device_index_))) {
+    GraphRecorder::Global().Add(runs_->Describe(*run.segment), NotesOf(sites));
+  }
+  if (ABSL_PREDICT_FALSE(profile_ != nullptr)) {
+    profile_->nodes += run.segment->calls().size();
+    ++profile_->runs;
+  }
+  if (ABSL_PREDICT_FALSE(on_repeat_ != nullptr) &&
+      TellsOfRepeat(encoded.uses)) {
+    RepeatedStructure repeated;
+    repeated.structure = runs_->Describe(*run.segment, &repeated.storages);
+    repeated.notes = NotesOf(sites);
+    repeated.uses = encoded.uses;
+    on_repeat_(std::move(repeated));
+  }
+  run.segment->Clear();
+  queue_->GiveBack(run.segment);
+  FillRun(work, std::move(encoded), std::move(sites), request, out);
+  if (run.metadata == nullptr) return {};
+  return std::move(run.metadata);
+}
+
+Registration WorkEncoder::Fill(const Work& work, ReplayWork& replay,
+                               v1::ControlRequest* request, Out out) {
+  const RecordingPart& part = replay.recording->parts[replay.part];
+  const uint64_t telling = context_->telling.load(std::memory_order_relaxed);
+  RunEncoder::Encoded encoded =
+      replay.sized == nullptr
+          ? runs_->Encode(part, replay.fast, replay.bindings, telling)
+          : runs_->Encode(part, replay.fast, *replay.sized, replay.size,
+                          replay.bindings, telling);
+  if (ABSL_PREDICT_FALSE(debug::Has(debug::kExecution))) {
+    log::Info("recording",
+              {{"device", device_index_},
+               {"recording", replay.recording->number},
+               {"part", replay.part},
+               {"structure", encoded.run.structure_id()},
+               {"calls", part.structure.nodes.size()},
+               {"known", encoded.definition.has_value() ? "no" : "yes"}});
+  }
+  if (ABSL_PREDICT_FALSE(GraphRecorder::Global().records(device_index_))) {
+    GraphRecorder::Global().Add(srg::ToProto(part.structure),
+                                NotesOf(part.sites));
+  }
+  if (ABSL_PREDICT_FALSE(profile_ != nullptr)) {
+    profile_->nodes += part.structure.nodes.size();
+    ++profile_->runs;
+  }
+  FillRun(work, std::move(encoded), part.sites, request, out);
+  return {};
+}
+
+void WorkEncoder::FillRun(const Work& work, RunEncoder::Encoded encoded,
+                          std::vector<uint32_t> sites,
+                          v1::ControlRequest* request, Out out) {
+  if (encoded.telling.has_value() &&
+      context_->TellsFirst(encoded.telling->key_hash)) {
+    context_->link->SendStructure(std::move(encoded.telling->structure),
+                                  NotesOf(sites), std::nullopt);
+  }
+  if (encoded.definition.has_value()) {
+    RunEncoder::Definition& definition = *encoded.definition;
+    structures_->SaidIn(next_sequence_);
+    DefinedStructure defined{definition.message.structure_id(),
+                             std::move(definition.fingerprint)};
+    auto define = std::make_shared<v1::ControlRequest>();
+    *define->mutable_ordered()->mutable_define_structure() =
+        std::move(definition.message);
+    Add(work.lane, std::move(define), out).registration = std::move(defined);
+  }
+  v1::Run* const run = request->mutable_ordered()->mutable_run();
+  *run = std::move(encoded.run);
+  if (ABSL_PREDICT_FALSE(recomputed_.load(std::memory_order_relaxed) > 0)) {
+    run->set_recomputed_nodes(
+        recomputed_.exchange(0, std::memory_order_relaxed));
+  }
+  written_ = std::move(encoded.written);
+  sites_ = std::move(sites);
+}
+
+Registration WorkEncoder::Fill(const Work& work, InstallWork& install,
+                               v1::ControlRequest* request, Out) {
+  v1::Install* const message = request->mutable_ordered()->mutable_install();
+  message->set_storage(work.storage->id());
+  message->set_base_version(install.base_version);
+  if (install.wait == nullptr) {
+    const uint64_t size = install.copy.size();
+    if (size > limits_.inline_bytes()) {
+      message->set_content(std::move(install.copy));
+      return {};
+    }
+    message->set_inline_value(std::move(install.copy));
+    if (!install.eager) return {};
+    // The device went to another worker, which takes more inline.
+    return InlinedUpload{size};
+  }
+  // The uploading thread holds the bytes, too.
+  const SharedBytes source = std::exchange(install.source, {});
+  if (source.bytes.size() <= limits_.inline_bytes()) {
+    message->set_inline_value(source.bytes.data(), source.bytes.size());
+  } else {
+    v1::Transfer* const transfer = message->mutable_transfer();
+    transfer->set_transfer_id(next_transfer_id_++);
+    transfer->set_size_bytes(source.bytes.size());
+    transfer->set_hash_high(install.hash.high);
+    transfer->set_hash_low(install.hash.low);
+    transfer->set_provable(true);
+  }
+  return std::move(install.wait);
+}
+
+Registration WorkEncoder::Fill(const Work& work, SeedWork& seed,
+                               v1::ControlRequest* request, Out) {
+  v1::Install* const message = request->mutable_ordered()->mutable_install();
+  message->set_storage(work.storage->id());
+  message->set_base_version(seed.base_version);
+  message->mutable_seed()->set_value(seed.seed);
+  return {};
+}
+
+Registration WorkEncoder::Fill(const Work& work, CreateWork& create,
+                               v1::ControlRequest* request, Out) {
+  v1::CreateStorage* const message =
+      request->mutable_ordered()->mutable_create_storage();
+  message->set_storage(work.storage->id());
+  message->set_base_version(create.base_version);
+  message->set_size_bytes(create.size_bytes);
+  return {};
+}
+
+Registration WorkEncoder::Fill(const Work& work, ReadWork& read,
+                               v1::ControlRequest* request, Out) {
+  v1::Read* const message = request->mutable_ordered()->mutable_read();
+  message->set_storage(work.storage->id());
+  message->set_version(read.version);
+  *message->mutable_view() = srg::ToProto(read.view);
+  if (read.wait->bytes > limits_.inline_bytes()) {
+    message->set_transfer_id(next_transfer_id_++);
+  }
+  // One that was given up is sent all the same: the order is numbered.
+  return std::move(read.wait);
+}
+
+Registration WorkEncoder::Fill(const Work& work, OfferWork& offer,
+                               v1::ControlRequest* request, Out) {
+  v1::Offer* const message = request->mutable_ordered()->mutable_offer();
+  message->set_storage(work.storage->id());
+  message->set_version(offer.version);
+  message->set_ticket(std::move(offer.ticket));
+  message->set_round(offer.rank.round);
+  if (offer.rank.remaining_seconds < std::numeric_limits<double>::infinity()) {
+    message->set_remaining_seconds(offer.rank.remaining_seconds);
+  }
+  return {};
+}
+
+Registration WorkEncoder::Fill(const Work& work, PullWork& pull,
+                               v1::ControlRequest* request, Out) {
+  v1::Install* const message = request->mutable_ordered()->mutable_install();
+  message->set_storage(work.storage->id());
+  message->set_base_version(pull.base_version);
+  v1::Pull* const source = message->mutable_pull();
+  source->set_worker_id(std::move(pull.worker_id));
+  source->set_worker_incarnation(pull.worker_incarnation);
+  source->set_ticket(std::move(pull.ticket));
+  source->set_size_bytes(pull.size_bytes);
+  return {};
+}
+
+Registration WorkEncoder::Fill(const Work&, ProfileWork& profile,
+                               v1::ControlRequest* request, Out out) {
+  // The worker has not begun where nothing was sent since it began here.
+  if (profile_ == nullptr) EncodeProfile(v1::PROFILE_ACTION_START, out);
+  profile_ = nullptr;
+  request->mutable_ordered()->mutable_profile()->set_action(
+      v1::PROFILE_ACTION_STOP);
+  return std::move(profile.wait);
+}
+
+Registration WorkEncoder::Fill(const Work&, MeterWork& meter,
+                               v1::ControlRequest* request, Out) {
+  request->mutable_ordered()->mutable_meter();
+  return std::move(meter.wait);
+}
+
+Registration WorkEncoder::Fill(const Work&, ModelWork& model,
+                               v1::ControlRequest* request, Out) {
+  v1::RegisterModel* const message =
+      request->mutable_ordered()->mutable_register_model();
+  message->set_model_id(model.model_id);
+  message->set_name(std::move(model.name));
+  for (const StoragePtr& storage : model.storages) {
+    // The program may have dropped it meanwhile, and the worker freed it.
+    if (storage->known_to_worker_) message->add_storages(storage->id());
+  }
+  model.storages.clear();
+  return std::move(model.wait);
+}
+
+void WorkEncoder::EncodeProfile(v1::ProfileAction action,
+                                EncodedMessages* messages) {
+  auto request = std::make_shared<v1::ControlRequest>();
+  request->mutable_ordered()->mutable_profile()->set_action(action);
+  Add(0, std::move(request), messages);
+}
+
+bool WorkEncoder::CollectDead() {
+  dead_->Collect(&pending_free_);
+  return !pending_free_.empty();
+}
+
+void WorkEncoder::EncodeFrees(EncodedMessages* messages) {
+  // Each takes ten bytes at most.
+  const size_t fits = limits_.max_outstanding_bytes() / 16;
+  while (!pending_free_.empty()) {
+    auto request = std::make_shared<v1::ControlRequest>();
+    auto* const storages =
+        request->mutable_ordered()->mutable_free()->mutable_storages();
+    const size_t count = std::min(
+        {pending_free_.size(), kMaxFreesPerMessage, std::max<size_t>(fits, 1)});
+    storages->Add(pending_free_.end() - count, pending_free_.end());
+    pending_free_.resize(pending_free_.size() - count);
+    Add(0, std::move(request), messages);
+  }
+}
+
+}  // namespace djinn

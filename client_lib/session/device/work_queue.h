@@ -1,0 +1,86 @@
+// The bounded queue between the threads that record and the sender: work in the
+// order of the program. It also says whether the worker's window has room for
+// more, and takes segments back that the sender is done with.
+//
+// Thread-safe, with a lock that is a leaf.
+#ifndef CLIENT_LIB_SESSION_DEVICE_WORK_QUEUE_H_
+#define CLIENT_LIB_SESSION_DEVICE_WORK_QUEUE_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "client_lib/session/stream/message_log.h"
+#include "client_lib/session/transfer/work.h"
+#include "common/mutex.h"
+
+namespace djinn {
+
+class WorkQueue {
+ public:
+  struct Size {
+    size_t works = 0;
+    uint64_t bytes = 0;
+  };
+
+  // --- For recording threads ---
+
+  // `needs_lease`: the work is worth a worker, if there is none yet.
+  void Push(Work work, bool needs_lease);
+  // Whether the window has no room for another piece of work.
+  bool full() const { return full_.load(std::memory_order_relaxed); }
+  // Segments that the sender has cleared, once each.
+  std::vector<Segment*> TakeCleared();
+  Size size() const;
+  // Pieces of work pushed so far.
+  uint64_t pushed() const;
+
+  // --- For the sender ---
+
+  bool empty() const { return size().works == 0; }
+  // The next work, which the sender holds from now on.
+  std::optional<Work> Pop();
+  // Whether the sender holds work.
+  bool held() const;
+  void GiveBack(Segment* segment);
+  // Whether the next work is only a run or a read, which others may wait for.
+  bool next_is_simple() const;
+  // Pieces of work popped so far.
+  uint64_t popped() const;
+  // Some queued work is worth a lease.
+  bool needs_lease() const {
+    return needs_lease_.load(std::memory_order_acquire);
+  }
+  void NeedLease() { needs_lease_.store(true, std::memory_order_release); }
+  // Calls `visit` with each work that is queued. It must not call out.
+  void Visit(absl::FunctionRef<void(Work&)> visit);
+  // Empties it.
+  std::deque<Work> Drop();
+
+  // Sets the window's room for queued and held work. `ends`: the work that the
+  // sender held is in the log.
+  void SetRoom(const MessageLog& log, bool ends = false);
+
+ private:
+  void SetFull() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  std::atomic<bool> full_{false};
+  std::atomic<bool> needs_lease_{false};
+  mutable Mutex mu_;
+  std::deque<Work> works_ ABSL_GUARDED_BY(mu_);
+  uint64_t bytes_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t pushed_ ABSL_GUARDED_BY(mu_) = 0;
+  bool held_ ABSL_GUARDED_BY(mu_) = false;
+  uint64_t room_messages_ ABSL_GUARDED_BY(mu_) = MessageLog::kFirstMessages;
+  uint64_t room_bytes_ ABSL_GUARDED_BY(mu_) = MessageLog::kFirstBytes;
+  std::vector<Segment*> cleared_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace djinn
+
+#endif  // CLIENT_LIB_SESSION_DEVICE_WORK_QUEUE_H_

@@ -1,0 +1,32 @@
+// The process' operators, numbered: capture names an operator by a small
+// integer, the sender turns it into name, overload and schema hash.
+//
+// Grows only; thread-safe; never destroyed.
+#ifndef CLIENT_LIB_SESSION_MODEL_OPERATOR_TABLE_H_
+#define CLIENT_LIB_SESSION_MODEL_OPERATOR_TABLE_H_
+
+#include <cstdint>
+#include <deque>
+
+#include "common/mutex.h"
+#include "common/srg/structure.h"
+
+namespace djinn {
+
+class OperatorTable {
+ public:
+  static OperatorTable& Global();
+
+  // Returns the new operator's number.
+  uint32_t Add(srg::Operator op);
+  // The reference stays valid for ever.
+  const srg::Operator& Get(uint32_t operator_id) const;
+
+ private:
+  mutable Mutex mu_;
+  std::deque<srg::Operator> operators_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace djinn
+
+#endif  // CLIENT_LIB_SESSION_MODEL_OPERATOR_TABLE_H_

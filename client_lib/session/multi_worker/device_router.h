@@ -1,0 +1,102 @@
+// The virtual device that a program holds. It chooses who takes each call: the
+// only worker (remote_device.h) as long as one will do, and then the
+// multi-worker device. Graphs that are being captured are here, whichever
+// worker takes their calls.
+//
+// Thread-safe. A call to the only worker holds a pass of the gate while it is
+// recorded there, so that the device gets further workers between calls.
+#ifndef CLIENT_LIB_SESSION_MULTI_WORKER_DEVICE_ROUTER_H_
+#define CLIENT_LIB_SESSION_MULTI_WORKER_DEVICE_ROUTER_H_
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "client_lib/session/device/session_context.h"
+#include "client_lib/session/multi_worker/multi_worker_device.h"
+#include "client_lib/session/multi_worker/worker_set.h"
+#include "client_lib/session/recording/graph_captures.h"
+#include "client_lib/session/recording/virtual_device.h"
+#include "djinn/statistics.h"
+
+namespace djinn {
+
+class DeviceRouter final : public VirtualDevice {
+ public:
+  // With one worker.
+  static std::shared_ptr<DeviceRouter> Make(
+      int index, std::shared_ptr<SessionContext> context);
+
+  int index() const override { return workers_.index(); }
+  StoragePtr NewStorage(uint64_t size_bytes) override;
+  void MarkDead(RemoteStorage* storage) override;
+  absl::Status Record(uint32_t lane, Call* call) override;
+  absl::StatusOr<std::vector<ResultMetadata>> RecordAndWait(
+      uint32_t lane, Call* call) override;
+  absl::Status Upload(uint32_t lane, RemoteStorage* storage,
+                      SharedBytes source) override;
+  absl::Status CopyFrom(uint32_t lane, RemoteStorage* storage,
+                        RemoteStorage* source) override;
+  absl::Status Seed(uint32_t lane, RemoteStorage* generator,
+                    uint64_t seed) override;
+  absl::Status Resize(uint32_t lane, RemoteStorage* storage,
+                      uint64_t size_bytes) override;
+  absl::Status Read(uint32_t lane, RemoteStorage* storage,
+                    const srg::TensorView& view, void* destination,
+                    uint64_t bytes) override;
+  absl::StatusOr<std::unique_ptr<PendingRead>> StartRead(
+      uint32_t lane, RemoteStorage* storage, const srg::TensorView& view,
+      void* destination, uint64_t bytes) override;
+  uint64_t VersionOf(const RemoteStorage& storage) override;
+  HostValuePtr FindHostValue(const StorageAt& storage) override;
+  void KeepHostValue(const StorageAt& written,
+                     absl::Span<const StorageAt> operands, HostValuePtr value,
+                     bool readable) override;
+  absl::Status StartRecording(uint32_t lane) override;
+  absl::StatusOr<std::shared_ptr<const Recording>> FinishRecording(
+      uint32_t lane, absl::Span<RemoteStorage* const> given,
+      absl::Span<RemoteStorage* const> outputs, size_t awaited) override;
+  absl::Status RecordingRefusal(uint32_t lane) override;
+  void DropRecording(uint32_t lane) override;
+  absl::StatusOr<std::vector<StoragePtr>> Replay(
+      uint32_t lane, const std::shared_ptr<const Recording>& recording,
+      absl::Span<RemoteStorage* const> given) override;
+  absl::Status RegisterModel(uint32_t lane, uint64_t model_id,
+                             absl::string_view name,
+                             std::vector<StoragePtr> storages) override;
+  void ForgetModel(uint64_t model_id) override;
+  absl::Status Synchronize() override;
+  absl::StatusOr<DevicePlacement> Placement() override;
+
+  // Adds what the members cannot know.
+  void AddStatistics(Statistics* sum) const { several_.AddStatistics(sum); }
+  // The coordinator's answer to a question about stages or rows.
+  void OnStages(const v1::StageAnswer& answer) { several_.OnStages(answer); }
+  // The program asks for what the members have used.
+  void OnMeter(uint32_t lane);
+  // The members so far; after BeginClose() none is added.
+  std::vector<std::shared_ptr<RemoteDevice>> Members() const {
+    return workers_.all();
+  }
+  void BeginClose() { workers_.BeginClose(); }
+
+ private:
+  DeviceRouter(int index, std::shared_ptr<SessionContext> context);
+
+  RemoteDevice& first() const { return workers_.first(); }
+  // Adds the call to the lane's captured graph, if there is one, and has the
+  // only worker take it.
+  absl::Status RecordOnFirst(uint32_t lane, Call* call);
+  // How another worker gets what the storage holds.
+  absl::StatusOr<PullWork> Offer(uint32_t lane, RemoteStorage* storage);
+
+  const std::shared_ptr<SessionContext> context_;
+  GraphCaptures captures_;
+  WorkerSet workers_;
+  MultiWorkerDevice several_;
+};
+
+}  // namespace djinn
+
+#endif  // CLIENT_LIB_SESSION_MULTI_WORKER_DEVICE_ROUTER_H_

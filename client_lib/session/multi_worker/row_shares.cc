@@ -1,0 +1,291 @@
+#include "client_lib/session/multi_worker/row_shares.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/str_cat.h"
+#include "client_lib/session/multi_worker/stage_recordings.h"
+#include "common/error.h"
+#include "common/hash.h"
+#include "common/srg/proto_codec.h"
+#include "common/srg/size_hole.h"
+#include "common/srg/stage_cut.h"
+#include "common/srg/validate.h"
+#include "common/status_macros.h"
+
+namespace djinn {
+namespace {
+
+using Source = RecordingPart::Slot::Source;
+
+// No structure has so many calls: the start of a name that is no key.
+constexpr absl::string_view kMark("\xff\xff\xff\xfe", 4);
+constexpr absl::string_view kStageMark("\xff\xff\xff\xfd", 4);
+
+absl::Status NotShared(absl::string_view why) {
+  return MakeError(absl::StatusCode::kFailedPrecondition, "NOT_SHARED", why);
+}
+
+absl::Status Wrong(absl::string_view why) { return absl::InternalError(why); }
+
+absl::Status BadPlan(absl::string_view why) {
+  return MakeError(absl::StatusCode::kInternal, "BAD_BATCH_PLAN",
+                   absl::StrCat("the coordinator's plan of a batch: ", why));
+}
+
+template <typename T>
+void Put(T value, std::string* out) {
+  out->append(reinterpret_cast<const char*>(&value), sizeof(value));
+}
+
+// Bytes that the structure needs of each slot, or makes.
+absl::StatusOr<std::vector<uint64_t>> BytesOfSlots(
+    const srg::Structure& structure) {
+  DJINN_ASSIGN_OR_RETURN(const srg::StructureFacts facts,
+                         srg::Validate(structure, {}));
+  std::vector<uint64_t> bytes;
+  for (size_t slot = 0; slot < structure.slots.size(); ++slot) {
+    bytes.push_back(structure.slots[slot].kind == srg::Slot::Kind::kCreated
+                        ? structure.slots[slot].created_bytes
+                        : facts.slots[slot].required_bytes);
+  }
+  return bytes;
+}
+
+// Members, each once.
+class Members {
+ public:
+  explicit Members(int count) : count_(static_cast<uint32_t>(count)) {}
+
+  absl::Status Take(uint32_t member) {
+    if (member >= count_ || (seen_ >> member & 1) != 0) {
+      return Wrong(absl::StrCat("member ", member));
+    }
+    seen_ |= 1u << member;
+    return absl::OkStatus();
+  }
+
+ private:
+  const uint32_t count_;
+  uint32_t seen_ = 0;
+};
+
+absl::Status TakeStages(const v1::StagePlan& plan,
+                        const srg::Structure& structure, int members,
+                        RowShares* shares) {
+  constexpr uint32_t kNone = 0xffffffff;
+  Members seen(members);
+  shares->stage_of_node.assign(structure.nodes.size(), kNone);
+  size_t nodes = 0;
+  for (const v1::StagePlan::Stage& stage : plan.stages()) {
+    DJINN_RETURN_IF_ERROR(seen.Take(stage.member()));
+    const auto number = static_cast<uint32_t>(shares->stages.size());
+    if (stage.nodes().empty()) {
+      return Wrong(absl::StrCat("nothing in stage ", number));
+    }
+    shares->stages.push_back(static_cast<int>(stage.member()));
+    for (const uint32_t node : stage.nodes()) {
+      if (node >= structure.nodes.size() ||
+          shares->stage_of_node[node] != kNone) {
+        return Wrong(absl::StrCat("node ", node, " in stage ", number));
+      }
+      shares->stage_of_node[node] = number;
+      ++nodes;
+    }
+  }
+  if (nodes != structure.nodes.size()) {
+    return Wrong(absl::StrCat("stages of ", nodes, " nodes together"));
+  }
+  for (const v1::StagePlan::Transfer& transfer : plan.transfers()) {
+    const auto member = static_cast<int>(transfer.to_member());
+    double& remaining = shares->remaining_seconds[{transfer.slot(), member}];
+    // Values of a slot that is written again: the first one counts.
+    remaining = std::max(remaining, transfer.remaining_seconds());
+  }
+  return srg::CheckStageOrder(structure, shares->stage_of_node);
+}
+
+absl::Status TakeParts(const v1::BatchPlan& plan, int members,
+                       RowShares* shares) {
+  Members seen(members);
+  for (const v1::BatchPlan::Part& part : plan.parts()) {
+    if (shares->stages.empty()) {
+      DJINN_RETURN_IF_ERROR(seen.Take(part.member()));
+    } else if (part.member() != static_cast<uint32_t>(shares->stages[0])) {
+      return Wrong(
+          absl::StrCat("a micro-batch begins at member ", part.member()));
+    }
+    const uint64_t left = plan.rows() - shares->rows;
+    if (part.rows() == 0 || part.rows() > left) {
+      return Wrong(absl::StrCat(part.rows(), " rows of ", plan.rows()));
+    }
+    shares->parts.push_back(
+        {static_cast<int>(part.member()), shares->rows, part.rows()});
+    shares->rows += part.rows();
+  }
+  if (shares->rows != plan.rows() || shares->parts.size() < 2) {
+    return Wrong(absl::StrCat("parts of ", shares->rows, " rows together"));
+  }
+  return absl::OkStatus();
+}
+
+// The bytes of a row in each slot that has some; 0 for the others.
+absl::StatusOr<std::vector<uint64_t>> FindRowBytes(
+    const RecordingPart& part, const v1::StageAnswer& answer,
+    const RowShares& shares) {
+  DJINN_ASSIGN_OR_RETURN(const std::vector<uint64_t> whole,
+                         BytesOfSlots(part.structure));
+  std::vector<uint64_t> row_bytes(whole.size(), 0);
+  const auto cut = [&](size_t slot) {
+    if (whole[slot] == 0 || whole[slot] % shares.rows != 0) return false;
+    row_bytes[slot] = whole[slot] / shares.rows;
+    return true;
+  };
+  for (const uint32_t slot : answer.cut_slots()) {
+    if (slot >= part.slots.size() ||
+        part.slots[slot].source != Source::kGiven || !cut(slot)) {
+      return Wrong(absl::StrCat("slot ", slot, " is not cut by rows"));
+    }
+  }
+  for (size_t slot = 0; slot < part.slots.size(); ++slot) {
+    if (part.slots[slot].output != RecordingPart::kNoOutput && !cut(slot)) {
+      return Wrong(absl::StrCat("output ", slot, " has no rows"));
+    }
+  }
+  // What the parts are is for them to say.
+  for (const RowShares::Part& each : shares.parts) {
+    DJINN_ASSIGN_OR_RETURN(
+        const srg::Structure at_size,
+        srg::AtSize(shares.structure.structure, shares.SizeOf(each.rows)));
+    DJINN_ASSIGN_OR_RETURN(const std::vector<uint64_t> bytes,
+                           BytesOfSlots(at_size));
+    for (size_t slot = 0; slot < bytes.size(); ++slot) {
+      const bool made = part.slots[slot].source == Source::kMade &&
+                        part.slots[slot].output == RecordingPart::kNoOutput;
+      const uint64_t due =
+          row_bytes[slot] > 0 ? each.rows * row_bytes[slot] : whole[slot];
+      if (!made && bytes[slot] != due) {
+        return Wrong(absl::StrCat("slot ", slot, " of a part has ", bytes[slot],
+                                  " bytes, not ", due));
+      }
+    }
+  }
+  return row_bytes;
+}
+
+absl::StatusOr<std::shared_ptr<const RowShares>> TakeAnswer(
+    const Recording& recording, const v1::StageAnswer& answer, int members) {
+  const v1::BatchPlan& plan = answer.batch();
+  const RecordingPart& part = recording.parts[0];
+  auto shares = std::make_shared<RowShares>();
+  if (answer.has_plan()) {
+    DJINN_RETURN_IF_ERROR(
+        TakeStages(answer.plan(), part.structure, members, shares.get()));
+  }
+  DJINN_RETURN_IF_ERROR(TakeParts(plan, members, shares.get()));
+  v1::Structure message = srg::ToProto(part.structure);
+  *message.mutable_size_hole() = answer.rows();
+  DJINN_ASSIGN_OR_RETURN(shares->structure.structure, srg::FromProto(message));
+  DJINN_RETURN_IF_ERROR(srg::CheckSizeHole(shares->structure.structure));
+  DJINN_ASSIGN_OR_RETURN(const std::vector<uint64_t> row_bytes,
+                         FindRowBytes(part, answer, *shares));
+  shares->given_row_bytes.assign(recording.given, 0);
+  shares->output_row_bytes.assign(recording.output_bytes.size(), 0);
+  for (size_t slot = 0; slot < part.slots.size(); ++slot) {
+    const RecordingPart::Slot& used = part.slots[slot];
+    if (used.source == Source::kGiven) {
+      shares->given_row_bytes[used.index] = row_bytes[slot];
+    }
+    if (used.output == RecordingPart::kNoOutput) continue;
+    if (row_bytes[slot] * plan.rows() != recording.output_bytes[used.output]) {
+      return Wrong("an output is not all rows");
+    }
+    shares->output_row_bytes[used.output] = row_bytes[slot];
+  }
+  std::string& key = shares->structure.key;
+  key = absl::StrCat(kMark, part.key, answer.rows().SerializeAsString());
+  if (!shares->stages.empty()) {
+    std::string name = key;
+    for (const uint32_t stage : shares->stage_of_node) Put(stage, &name);
+    // It is looked up for every run: short.
+    const ContentHash hash = HashContent(name.data(), name.size());
+    shares->stages_key = std::string(kStageMark);
+    Put(hash, &shares->stages_key);
+    uint64_t looked_at = 0;
+    for (const RowShares::Part& each : shares->parts) {
+      if (std::exchange(looked_at, each.rows) == each.rows) continue;
+      DJINN_RETURN_IF_ERROR(
+          CutIntoStages(recording, *shares, each.rows).status());
+    }
+  }
+  return shares;
+}
+
+}  // namespace
+
+absl::Status CheckShareable(const Recording& recording) {
+  if (recording.parts.size() != 1) {
+    return NotShared("it is carried out in several runs");
+  }
+  for (const RecordingPart::Slot& slot : recording.parts[0].slots) {
+    if (slot.source != Source::kMade && slot.writes > 0) {
+      return NotShared("it writes what was there before, or draws");
+    }
+  }
+  return absl::OkStatus();
+}
+
+std::string SharingKey(const Recording& recording) {
+  std::string key = recording.parts[0].key;
+  for (const RecordingPart::Slot& slot : recording.parts[0].slots) {
+    Put(slot.source, &key);
+    Put(slot.index, &key);
+    Put(slot.output, &key);
+  }
+  for (const uint64_t bytes : recording.output_bytes) Put(bytes, &key);
+  return key;
+}
+
+v1::RecordingSlots SlotsOf(const Recording& recording) {
+  v1::RecordingSlots slots;
+  const std::vector<RecordingPart::Slot>& all = recording.parts[0].slots;
+  for (uint32_t slot = 0; slot < all.size(); ++slot) {
+    if (all[slot].source == Source::kGiven) slots.add_given(slot);
+    if (all[slot].output != RecordingPart::kNoOutput) slots.add_outputs(slot);
+  }
+  return slots;
+}
+
+absl::StatusOr<std::shared_ptr<const RowShares>> MakeShares(
+    const Recording& recording, const v1::StageAnswer& answer, int members) {
+  if (answer.batch().parts().empty()) {
+    return NotShared(answer.batch().problem());
+  }
+  auto shares = TakeAnswer(recording, answer, members);
+  // Whatever is wrong with it, it is the plan.
+  if (!shares.ok()) return BadPlan(shares.status().message());
+  return shares;
+}
+
+bool RowSharing::Asks() {
+  MutexLock lock(&mu_);
+  if (answered_) return false;
+  uint64_t uses = ++uses_;
+  while (uses % 8 == 0) uses /= 8;
+  return uses == 1;
+}
+
+void RowSharing::Answer(
+    absl::StatusOr<std::shared_ptr<const RowShares>> answer) {
+  MutexLock lock(&mu_);
+  answered_ = true;
+  shares_ = std::move(answer);
+}
+
+absl::StatusOr<std::shared_ptr<const RowShares>> RowSharing::shares() const {
+  MutexLock lock(&mu_);
+  return shares_;
+}
+
+}  // namespace djinn

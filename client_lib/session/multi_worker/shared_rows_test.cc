@@ -1,0 +1,202 @@
+// Recordings on a device that spans workers, whose rows are shared out.
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "client_lib/session/model/execution_flag.h"
+#include "client_lib/session/testing/shared_rows_fixture.h"
+#include "common/error.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace djinn {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+class SharedRowsTest : public SharedRowsFixture {
+ protected:
+  // output = op1(weights, input)
+  absl::StatusOr<std::shared_ptr<const Recording>> RecordLayer(
+      double factor = 2) {
+    const StoragePtr input = Uploaded(kRows);
+    EXPECT_EQ(device_->StartRecording(kLane), absl::OkStatus());
+    const StoragePtr output = device_->NewStorage(kRows);
+    EXPECT_EQ(
+        Record(
+            *device_, kLane,
+            MakeCall(1, {{weights_, kReads}, {input, kReads}, {output, kBirth}},
+                     {factor})),
+        absl::OkStatus());
+    return Finish(input, output);
+  }
+  // The first rows on the first worker, the rest on the second.
+  static v1::StageAnswer Plan(const FakeCoordinator::StagesAsked& asked,
+                              uint64_t first_rows = 5) {
+    v1::StageAnswer answer;
+    answer.set_virtual_device(asked.request.virtual_device());
+    answer.set_number(asked.request.number());
+    answer.mutable_batch()->set_rows(kRows);
+    for (uint32_t member = 0; member < 2; ++member) {
+      v1::BatchPlan::Part* const part = answer.mutable_batch()->add_parts();
+      part->set_member(member);
+      part->set_rows(member == 0 ? first_rows : kRows - first_rows);
+    }
+    // Of the input's view and the output's, the size.
+    answer.mutable_rows()->add_integer_gaps(4);
+    answer.mutable_rows()->add_integer_gaps(2);
+    answer.mutable_rows()->add_slopes(1);
+    answer.mutable_rows()->add_slopes(1);
+    answer.add_cut_slots(1);
+    return answer;
+  }
+  // One whose rows are shared out.
+  std::shared_ptr<const Recording> Shared() {
+    auto recording = RecordLayer();
+    EXPECT_EQ(recording.status(), absl::OkStatus());
+    cluster_.coordinator().AnswerStages(
+        Plan(cluster_.coordinator().WaitStagesAsked()));
+    return recording.ok() ? *recording : nullptr;
+  }
+};
+
+TEST_F(SharedRowsTest, EachMemberCarriesOutItsRows) {
+  const auto recording = RecordLayer();
+  ASSERT_TRUE(recording.ok()) << recording.status();
+  const StoragePtr input = Uploaded(kRows);
+  // Nobody knows yet.
+  EXPECT_EQ(ErrorReason(Replay(*recording, input).status()), "STALE_RECORDING");
+  const auto asked = cluster_.coordinator().WaitStagesAsked();
+  EXPECT_THAT(asked.request.recording().given(), ElementsAre(1));
+  EXPECT_THAT(asked.request.recording().outputs(), ElementsAre(2));
+  cluster_.coordinator().AnswerStages(Plan(asked));
+  for (int i = 0; i < 3; ++i) {
+    const auto output = Replay(*recording, input);
+    ASSERT_TRUE(output.ok()) << output.status();
+    EXPECT_EQ((*output)->size_bytes(), kRows);
+    EXPECT_EQ(ReadByte(*device_, kLane, *output), absl::OkStatus());
+    Drop(*output);
+  }
+  EXPECT_THAT(Sizes(0), ElementsAre(-7, -7, -7));
+  EXPECT_THAT(Sizes(1), ElementsAre(-5, -5, -5));
+  // The weights once; the rows, and those of the outputs, each time.
+  EXPECT_EQ(Count(0, v1::Ordered::kOffer), 4);
+  EXPECT_EQ(Count(1, v1::Ordered::kOffer), 3);
+  // What was on its way is freed with what is sent next: there are the weights'
+  // copy and, of the last call at most, the rows and those of the output.
+  EXPECT_LE(cluster_.worker(1).live_storages().size(), 3u);
+}
+
+TEST_F(SharedRowsTest, AnotherOneThatIsAlikeNeedsNoQuestion) {
+  Shared();
+  const auto alike = RecordLayer(/*factor=*/3);
+  ASSERT_TRUE(alike.ok()) << alike.status();
+  EXPECT_EQ(cluster_.coordinator().stages_asked(), 0u);
+  ASSERT_TRUE(Replay(*alike, Uploaded(kRows)).ok());
+  EXPECT_THAT(Sizes(1), ElementsAre(-5));
+  // With its own numbers.
+  EXPECT_THAT(cluster_.worker(1).runs().back().float_holes(), ElementsAre(3));
+}
+
+TEST_F(SharedRowsTest, WeightsThatAreWrittenGoAgain) {
+  const auto recording = Shared();
+  const StoragePtr input = Uploaded(kRows);
+  ASSERT_TRUE(Replay(recording, input).ok());
+  Call(5, {{weights_, kWrites}});
+  ASSERT_TRUE(Replay(recording, input).ok());
+  EXPECT_THAT(Sizes(1), ElementsAre(-5, -5));
+  // To and from the worker, with the rows.
+  EXPECT_EQ(Count(0, v1::Ordered::kOffer) + Count(1, v1::Ordered::kOffer), 6);
+}
+
+TEST_F(SharedRowsTest, RowsThatDoNotArriveFailTheOutput) {
+  const auto recording = Shared();
+  const StoragePtr input = Uploaded(kRows);
+  ASSERT_TRUE(Replay(recording, input).ok());
+  EXPECT_THAT(Sizes(1), ElementsAre(-5));
+  constexpr uint64_t kErrorId = 0x63;
+  cluster_.worker(1).FailNextPull(kErrorId);
+  const auto output = Replay(recording, input);
+  ASSERT_TRUE(output.ok());
+  EXPECT_EQ(ErrorMetadataValue(device_->Synchronize(), "error_id"), "63");
+  // What was given is as it was.
+  EXPECT_EQ(ReadByte(*device_, kLane, input), absl::OkStatus());
+}
+
+TEST_F(SharedRowsTest, InStrictModeItIsRefused) {
+  const auto recording = Shared();
+  SetFastExecution(false);
+  EXPECT_EQ(ErrorReason(Replay(recording, Uploaded(kRows)).status()),
+            "STALE_RECORDING");
+  EXPECT_EQ(ErrorReason(RecordLayer().status()), "SPANS_WORKERS");
+}
+
+TEST_F(SharedRowsTest, WhyThereIsNoPlanIsSaid) {
+  ASSERT_TRUE(RecordLayer().ok());
+  const auto asked = cluster_.coordinator().WaitStagesAsked();
+  v1::StageAnswer answer;
+  answer.set_virtual_device(0);
+  answer.set_number(asked.request.number());
+  answer.mutable_batch()->set_problem("rows are mixed");
+  cluster_.coordinator().AnswerStages(answer);
+  const absl::Status refused = RecordLayer().status();
+  EXPECT_EQ(ErrorReason(refused), "SPANS_WORKERS");
+  EXPECT_THAT(refused.message(), HasSubstr("rows are mixed"));
+}
+
+TEST_F(SharedRowsTest, APlanThatMakesNoSenseIsNone) {
+  const auto refusal_after = [&](int op, auto change) {
+    const auto record = [&] {
+      const StoragePtr input = Uploaded(kRows);
+      EXPECT_EQ(device_->StartRecording(kLane), absl::OkStatus());
+      const StoragePtr output = device_->NewStorage(kRows);
+      Call(op, {{weights_, kReads}, {input, kReads}, {output, kBirth}});
+      return Finish(input, output).status();
+    };
+    EXPECT_EQ(record(), absl::OkStatus());
+    v1::StageAnswer answer = Plan(cluster_.coordinator().WaitStagesAsked());
+    change(&answer);
+    cluster_.coordinator().AnswerStages(answer);
+    return std::string(record().message());
+  };
+  const auto part = [](v1::StageAnswer* answer, int i) {
+    return answer->mutable_batch()->mutable_parts(i);
+  };
+  EXPECT_THAT(refusal_after(10, [&](auto* a) { part(a, 1)->set_member(2); }),
+              HasSubstr("member 2"));
+  EXPECT_THAT(refusal_after(11, [&](auto* a) { part(a, 1)->set_member(0); }),
+              HasSubstr("member 0"));
+  EXPECT_THAT(refusal_after(12, [&](auto* a) { part(a, 1)->set_rows(8); }),
+              HasSubstr("8 rows of 12"));
+  EXPECT_THAT(refusal_after(13, [&](auto* a) { part(a, 1)->set_rows(6); }),
+              HasSubstr("11 rows together"));
+  EXPECT_THAT(refusal_after(14, [&](auto* a) { a->set_cut_slots(0, 0); }),
+              HasSubstr("slot 0"));
+  EXPECT_THAT(
+      refusal_after(15, [&](auto* a) { a->mutable_rows()->set_slopes(1, 2); }),
+      HasSubstr("plan of a batch"));
+  EXPECT_NE(
+      refusal_after(
+          16, [&](auto* a) { a->mutable_rows()->set_integer_gaps(0, 99); }),
+      "");
+}
+
+TEST_F(SharedRowsTest, WhatCannotBeSharedIsRefusedAtOnce) {
+  const StoragePtr input = Uploaded(kRows);
+  ASSERT_EQ(device_->StartRecording(kLane), absl::OkStatus());
+  EXPECT_EQ(ErrorReason(device_->StartRecording(kLane)), "ALREADY_RECORDING");
+  StoragePtr output = device_->NewStorage(kRows);
+  Call(1, {{weights_, kWrites}, {input, kReads}, {output, kBirth}});
+  EXPECT_THAT(Finish(input, output).status().message(),
+              HasSubstr("it writes what was there before"));
+  ASSERT_EQ(device_->StartRecording(kLane), absl::OkStatus());
+  output = device_->NewStorage(kRows);
+  Call(1, {{weights_, kReads}, {input, kReads}, {output, kBirth}});
+  EXPECT_EQ(ReadByte(*device_, kLane, output), absl::OkStatus());
+  EXPECT_EQ(ErrorReason(Finish(input, output).status()), "READS_VALUE");
+  EXPECT_EQ(cluster_.coordinator().stages_asked(), 0u);
+}
+
+}  // namespace
+}  // namespace djinn

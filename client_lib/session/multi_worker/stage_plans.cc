@@ -1,0 +1,225 @@
+#include "client_lib/session/multi_worker/stage_plans.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/log/log.h"
+
+namespace djinn {
+namespace {
+
+// Questions that wait for their answers; the oldest is forgotten.
+constexpr size_t kMaxQuestions = 16;
+// Storages that plans were made for.
+constexpr size_t kMaxKept = 1 << 20;
+// The largest structure that is kept to be asked about again.
+constexpr size_t kMaxStructureBytes = 1 << 20;
+// A structure that was cut is asked about again when a part of it is used so
+// often, and then as much more often each time: as its sender tells of it.
+constexpr uint64_t kFirstAgain = 16;
+constexpr uint64_t kAgain = 8;
+
+std::string Describe(const v1::StagePlan& plan) {
+  std::string text;
+  for (const v1::StagePlan::Stage& stage : plan.stages()) {
+    absl::StrAppend(&text, text.empty() ? "" : ", ", stage.node_count(),
+                    " calls on ", stage.worker_id());
+  }
+  return text;
+}
+
+}  // namespace
+
+void RoundClock::Begin() {
+  round_ = context_->rounds.fetch_add(1, std::memory_order_relaxed) + 1;
+  remaining_.fill(StageOrder::kUnknown);
+}
+
+uint64_t StagePlans::NextQuestion() {
+  MutexLock lock(&mu_);
+  return ++last_question_;
+}
+
+std::shared_ptr<CutStructure> StagePlans::CutOf(
+    absl::Span<const uint64_t> storages) const {
+  for (const uint64_t storage : storages) {
+    const auto found = kept_.find(storage);
+    if (found != kept_.end()) return found->second.cut;
+  }
+  return nullptr;
+}
+
+void StagePlans::OnRepeat(int member, RepeatedStructure repeated) {
+  // A copy only moves bytes: it is the device's own, as for rows of a captured
+  // graph.
+  if (repeated.structure.operators_size() == 1 &&
+      repeated.structure.operators(0).name() == "aten::copy_") {
+    return;
+  }
+  v1::StageRequest request;
+  request.set_virtual_device(static_cast<uint32_t>(workers_->index()));
+  {
+    MutexLock lock(&mu_);
+    if (workers_->count() < 2 || kept_.size() > kMaxKept) return;
+    Question question;
+    question.cut = CutOf(repeated.storages);
+    if (question.cut != nullptr) {
+      CutStructure& cut = *question.cut;
+      if (repeated.uses < cut.next_uses || cut.structure.nodes().empty()) {
+        return;
+      }
+      cut.next_uses = kAgain * repeated.uses;
+      repeated.structure = cut.structure;
+      repeated.notes = cut.notes;
+    } else if (member != 0) {
+      // The first member has overflowed: the plan would be for the rest alone.
+      return;
+    } else {
+      if (repeated.structure.ByteSizeLong() <= kMaxStructureBytes) {
+        question.structure = repeated.structure;
+        question.notes = repeated.notes;
+      }
+      question.storages = std::move(repeated.storages);
+    }
+    request.set_number(++last_question_);
+    questions_.emplace(last_question_, std::move(question));
+    if (questions_.size() > kMaxQuestions) questions_.erase(questions_.begin());
+  }
+  context_->link->SendStructure(std::move(repeated.structure),
+                                std::move(repeated.notes), std::move(request));
+}
+
+std::vector<int8_t> StagePlans::ReadMembers(const v1::StageAnswer& answer,
+                                            size_t slots) const {
+  std::vector<int8_t> members;
+  if (static_cast<size_t>(answer.member_of_slot_size()) != slots) {
+    log::Warning("a plan of stages is not of what it was asked about",
+                 {{"device", workers_->index()},
+                  {"structure", answer.plan().fingerprint().substr(0, 12)}});
+    return members;
+  }
+  for (const uint32_t member : answer.member_of_slot()) {
+    const bool known =
+        member > 0 && member <= static_cast<uint32_t>(workers_->count());
+    members.push_back(static_cast<int8_t>(known ? member - 1 : -1));
+  }
+  return members;
+}
+
+bool StagePlans::Apply(const v1::StageAnswer& answer, Question question) {
+  const bool again = question.cut != nullptr;
+  std::vector<int8_t> members =
+      ReadMembers(answer, again ? question.cut->member_of_slot.size()
+                                : question.storages.size());
+  if (members.empty()) return false;
+  if (again) {
+    CutStructure& cut = *question.cut;
+    // The remaining times may be estimated otherwise by now.
+    cut.order = StageOrder(cut.structure, answer.plan());
+    if (members == cut.member_of_slot) return false;
+    cut.member_of_slot = std::move(members);
+    return true;
+  }
+  // Asked before the answer about another structure with these came: one plan
+  // is enough.
+  if (CutOf(question.storages) != nullptr) return false;
+  const auto cut = std::make_shared<CutStructure>();
+  cut->structure = std::move(question.structure);
+  cut->order = StageOrder(cut->structure, answer.plan());
+  cut->notes = std::move(question.notes);
+  cut->member_of_slot = std::move(members);
+  cut->next_uses = kFirstAgain;
+  for (uint32_t slot = 0; slot < question.storages.size(); ++slot) {
+    if (cut->member_of_slot[slot] < 0) continue;
+    kept_[question.storages[slot]] = {cut, slot};
+  }
+  return true;
+}
+
+void StagePlans::OnAnswer(const v1::StageAnswer& answer) {
+  const v1::StagePlan& plan = answer.plan();
+  const std::string structure = plan.fingerprint().substr(0, 12);
+  bool again = false;
+  {
+    MutexLock lock(&mu_);
+    auto found = questions_.extract(answer.number());
+    if (found.empty()) return;
+    again = found.mapped().cut != nullptr;
+    if (answer.member_of_slot().empty()) {
+      log::Info(again ? "a device's stages stay as they are"
+                      : "a device's work stays on one worker",
+                {{"device", workers_->index()},
+                 {"structure", structure},
+                 {"why", plan.problem()}});
+      return;
+    }
+    if (!Apply(answer, std::move(found.mapped()))) return;
+    count_.fetch_add(1, std::memory_order_release);
+  }
+  log::Info(again ? "a device's work was cut otherwise"
+                  : "a device's work was cut into stages",
+            {{"device", workers_->index()},
+             {"structure", structure},
+             {"stages", Describe(plan)}});
+}
+
+std::optional<StageOrder::Use> StagePlans::NextUse(
+    absl::Span<const PlacedSlot* const> placed) {
+  std::optional<StageOrder::Use> sum;
+  MutexLock lock(&mu_);
+  for (const PlacedSlot* const slot : placed) {
+    if (slot->cut == nullptr) continue;
+    const StageOrder::Use use = slot->cut->order.Next(slot->slot);
+    if (!sum.has_value()) sum.emplace(StageOrder::Use{false, 0});
+    sum->begins_run |= use.begins_run;
+    sum->remaining_seconds =
+        std::max(sum->remaining_seconds, use.remaining_seconds);
+  }
+  return sum;
+}
+
+int StagePlans::KeeperOf(const RemoteStorage& storage, StorageCopies* copies) {
+  const uint32_t plans = count();
+  if (copies->plans == plans) return copies->kept_by;
+  copies->plans = plans;
+  MutexLock lock(&mu_);
+  const auto look = [&](const RemoteStorage& copy) {
+    const auto found = kept_.find(copy.id());
+    if (found != kept_.end()) copies->placed = found->second;
+  };
+  if (copies->placed.cut == nullptr) {
+    // The question was about the member's storage that had it then.
+    if (copies->at_home) look(storage);
+    for (const StoragePtr& copy : copies->at) {
+      if (copy) look(*copy.get());
+    }
+  }
+  copies->kept_by = copies->placed.member();
+  return copies->kept_by;
+}
+
+void StagePlans::Keep(const RemoteStorage& copy, const PlacedSlot& placed) {
+  // A storage without bytes has no id that a run could name as yet.
+  if (copy.id() == 0) return;
+  MutexLock lock(&mu_);
+  kept_[copy.id()] = placed;
+}
+
+void StagePlans::Forget(const RemoteStorage& copy) {
+  if (count() == 0) return;
+  MutexLock lock(&mu_);
+  kept_.erase(copy.id());
+}
+
+void StagePlans::ForgetCopies(const RemoteStorage& storage,
+                              const StorageCopies& copies) {
+  MutexLock lock(&mu_);
+  if (copies.at_home) kept_.erase(storage.id());
+  for (const StoragePtr& copy : copies.at) {
+    if (copy) kept_.erase(copy->id());
+  }
+}
+
+}  // namespace djinn

@@ -1,0 +1,85 @@
+#include "client_lib/session/profile/request_stages.h"
+
+#include <algorithm>
+#include <cstdint>
+
+namespace djinn {
+namespace {
+
+constexpr absl::Duration kNone = absl::ZeroDuration();
+
+absl::Duration FromWorker(uint64_t nanoseconds) {
+  return absl::Nanoseconds(static_cast<int64_t>(nanoseconds));
+}
+
+}  // namespace
+
+absl::Status CheckTiming(const v1::ReplyTiming& timing) {
+  uint64_t left = timing.sent() - timing.received();
+  bool fits = timing.received() <= timing.sent() && timing.sent() <= INT64_MAX;
+  for (const uint64_t part :
+       {timing.decode(), timing.admission(), timing.bind(), timing.execute(),
+        timing.reply()}) {
+    fits &= part <= left;
+    left -= part;
+  }
+  return fits ? absl::OkStatus()
+              : absl::InvalidArgumentError(
+                    "the parts of a reply's timing do not fit into it");
+}
+
+std::array<absl::Duration, kStageCount> StagesOf(const ReadMarks& marks,
+                                                 const ClockRelation& clocks,
+                                                 absl::Duration ended) {
+  std::array<absl::Duration, kStageCount> stages = {};
+  const auto at = [&stages](Stage stage) -> absl::Duration& {
+    return stages[static_cast<size_t>(stage)];
+  };
+  const absl::Duration asked = *marks.asked;
+  const absl::Duration handed = *marks.handed;
+  const v1::ReplyTiming& timing = *marks.timing;
+
+  at(Stage::kCapture) = asked - marks.began;
+  if (handed > asked) {
+    at(Stage::kEncode) = std::clamp(
+        marks.encoding_after - marks.encoding_before, kNone, handed - asked);
+    at(Stage::kClientQueue) = handed - asked - at(Stage::kEncode);
+  }
+
+  // Between handing over and arrival; the worker's part cannot be longer but
+  // for clocks that run at different speeds.
+  const absl::Duration away = std::max(marks.arrived - handed, kNone);
+  const absl::Duration claimed = FromWorker(timing.sent() - timing.received());
+  const absl::Duration there = std::min(claimed, away);
+  const double scale =
+      claimed > kNone ? absl::FDivDuration(there, claimed) : 0.0;
+  at(Stage::kDecode) = FromWorker(timing.decode()) * scale;
+  at(Stage::kAdmission) = FromWorker(timing.admission()) * scale;
+  at(Stage::kBind) = FromWorker(timing.bind()) * scale;
+  at(Stage::kExecute) = FromWorker(timing.execute()) * scale;
+  at(Stage::kReply) = FromWorker(timing.reply()) * scale;
+  at(Stage::kWorkerQueue) =
+      std::max(there - at(Stage::kDecode) - at(Stage::kAdmission) -
+                   at(Stage::kBind) - at(Stage::kExecute) - at(Stage::kReply),
+               kNone);
+  absl::Duration up = (away - there) / 2;
+  if (clocks.known()) {
+    up = clocks.ToOurs(FromWorker(timing.received())) - handed;
+  }
+  at(Stage::kTransit) = std::clamp(up, kNone, away - there);
+  at(Stage::kTransitBack) = away - there - at(Stage::kTransit);
+
+  // What passed before the program asked, in the order in which it did.
+  absl::Duration before = std::clamp(asked - handed, kNone, away);
+  for (const Stage stage :
+       {Stage::kTransit, Stage::kDecode, Stage::kWorkerQueue, Stage::kAdmission,
+        Stage::kBind, Stage::kExecute, Stage::kReply, Stage::kTransitBack}) {
+    const absl::Duration cut = std::min(before, at(stage));
+    at(stage) -= cut;
+    before -= cut;
+  }
+  at(Stage::kHandOver) = ended - std::max({marks.arrived, asked, handed});
+  return stages;
+}
+
+}  // namespace djinn

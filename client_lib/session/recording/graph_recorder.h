@@ -1,0 +1,56 @@
+// Keeps the graphs of a virtual device's runs while somebody asks for them.
+#ifndef CLIENT_LIB_SESSION_RECORDING_GRAPH_RECORDER_H_
+#define CLIENT_LIB_SESSION_RECORDING_GRAPH_RECORDER_H_
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/mutex.h"
+#include "djinn/v1/graph_export.pb.h"
+#include "djinn/v1/notes.pb.h"
+#include "djinn/v1/srg.pb.h"
+
+namespace djinn {
+
+// Thread-safe; costs a load of an atomic when it is off.
+class GraphRecorder {
+ public:
+  // Of the encodings of what is kept.
+  static constexpr uint64_t kMaxBytes = uint64_t{256} << 20;
+
+  explicit GraphRecorder(uint64_t max_bytes = kMaxBytes)
+      : max_bytes_(max_bytes) {}
+  // The process'. Never destroyed.
+  static GraphRecorder& Global();
+
+  // FailedPrecondition (EXPORT_RUNNING) while another recording runs.
+  absl::Status Begin(int virtual_device);
+  // What came since Begin(), and stops. ResourceExhausted (EXPORT_TOO_LARGE)
+  // when that was too much.
+  absl::StatusOr<v1::GraphExport> End();
+
+  bool records(int virtual_device) const {
+    return virtual_device_.load(std::memory_order_acquire) == virtual_device;
+  }
+  // A run of that structure, which is valid. Nothing when nobody records.
+  void Add(v1::Structure structure, v1::StructureNotes notes);
+
+ private:
+  static constexpr int kNone = -1;
+
+  const uint64_t max_bytes_;
+  std::atomic<int> virtual_device_ = kNone;
+  Mutex mu_;
+  v1::GraphExport found_ ABSL_GUARDED_BY(mu_);
+  // Index into found_ by fingerprint.
+  absl::flat_hash_map<std::string, int> pieces_ ABSL_GUARDED_BY(mu_);
+  uint64_t bytes_ ABSL_GUARDED_BY(mu_) = 0;
+};
+
+}  // namespace djinn
+
+#endif  // CLIENT_LIB_SESSION_RECORDING_GRAPH_RECORDER_H_

@@ -1,0 +1,219 @@
+#include "client_lib/session/recording/recording.h"
+
+#include <algorithm>
+#include <atomic>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/str_cat.h"
+#include "client_lib/session/model/call_sites.h"
+#include "client_lib/session/model/operator_table.h"
+#include "client_lib/session/recording/segment.h"
+#include "client_lib/session/recording/structure_builder.h"
+#include "common/error.h"
+#include "common/status_macros.h"
+
+namespace djinn {
+namespace {
+
+using Source = RecordingPart::Slot::Source;
+
+absl::Status Refusal(absl::string_view reason, absl::string_view what) {
+  return MakeError(absl::StatusCode::kFailedPrecondition, reason, what);
+}
+
+bool IsMadeBy(const Touch& touch, size_t index,
+              const std::vector<std::pair<size_t, uint64_t>>& creations) {
+  if ((touch.access & kBirth) != 0) return true;
+  return std::any_of(
+      creations.begin(), creations.end(),
+      [index](const auto& creation) { return creation.first == index; });
+}
+
+}  // namespace
+
+void Recorder::Add(const Call& call,
+                   absl::FunctionRef<bool(RemoteStorage*)> is_born) {
+  if (!refusal_.ok()) return;
+  if (steps_.size() >= kMaxCalls) {
+    Refuse("TOO_LONG", absl::StrCat("it makes more than ", kMaxCalls,
+                                    " calls on the device"));
+    return;
+  }
+  Step& step = steps_.emplace_back();
+  step.call = call;
+  const absl::Span<Touch> touches = step.call.touches();
+  for (size_t i = 0; i < touches.size(); ++i) {
+    RemoteStorage* const storage = touches[i].storage.get();
+    if ((touches[i].access & kBirth) == 0 && !is_born(storage)) {
+      step.creations.emplace_back(i, storage->size_bytes());
+    }
+  }
+}
+
+void Recorder::Retract() {
+  if (!steps_.empty()) steps_.pop_back();
+}
+
+void Recorder::Refuse(absl::string_view reason, absl::string_view what) {
+  if (!refusal_.ok()) return;
+  refusal_ = Refusal(reason, what);
+  steps_.clear();
+}
+
+absl::StatusOr<std::shared_ptr<Recording>> Recorder::Finish(
+    absl::Span<RemoteStorage* const> given,
+    absl::Span<RemoteStorage* const> outputs, size_t awaited) const {
+  DJINN_RETURN_IF_ERROR(refusal_);
+  if (steps_.empty()) {
+    return Refusal("NO_CALLS", "it calls nothing on the device");
+  }
+  static std::atomic<uint64_t> last_number{0};
+  auto recording = std::make_shared<Recording>();
+  recording->number = last_number.fetch_add(1, std::memory_order_relaxed) + 1;
+  recording->given = given.size();
+  Roles roles = FindRoles(given, recording.get());
+  for (const Step& step : steps_) {
+    for (const auto& [touch, bytes] : step.creations) {
+      const StoragePtr& storage = step.call.touches()[touch].storage;
+      if (roles.at(storage.get()).source == Source::kGiven) {
+        return Refusal("NOT_BORN", "an argument was never filled");
+      }
+    }
+  }
+
+  size_t needed = 0;  // calls that awaited outputs need
+  for (uint32_t i = 0; i < outputs.size(); ++i) {
+    RemoteStorage* const storage = outputs[i];
+    const auto found = roles.find(storage);
+    if (found == roles.end() || found->second.source != Source::kMade) {
+      return Refusal("NOT_MADE",
+                     "it returns a tensor that it did not make itself, or a "
+                     "view of one");
+    }
+    if (std::exchange(found->second.output, i) != RecordingPart::kNoOutput) {
+      return Refusal("OUTPUT_TWICE",
+                     "it returns two tensors that share memory");
+    }
+    if (i < awaited) needed = std::max(needed, found->second.last_write + 1);
+    recording->output_bytes.push_back(storage->size_bytes());
+  }
+  DJINN_RETURN_IF_ERROR(NoneStays(roles));
+
+  for (size_t begin = 0; begin < steps_.size();) {
+    size_t end = std::min(steps_.size(), begin + kMaxPartCalls);
+    if (begin < needed && needed + kMinRest <= steps_.size()) {
+      end = std::min(end, needed);
+    }
+    recording->parts.push_back(BuildPart(begin, end, roles));
+    begin = end;
+  }
+  return recording;
+}
+
+Recorder::Roles Recorder::FindRoles(absl::Span<RemoteStorage* const> given,
+                                    Recording* recording) const {
+  Roles roles;
+  for (uint32_t i = 0; i < given.size(); ++i) {
+    roles.try_emplace(given[i], Role{Source::kGiven, i});
+  }
+  for (size_t i = 0; i < steps_.size(); ++i) {
+    const absl::Span<const Touch> touches = steps_[i].call.touches();
+    for (size_t k = 0; k < touches.size(); ++k) {
+      const auto [found, is_new] = roles.try_emplace(touches[k].storage.get());
+      Role& role = found->second;
+      role.last = i;
+      if (ChangesVersion(touches[k].access)) role.last_write = i;
+      if (!is_new) continue;
+      role.first = i;
+      if (IsMadeBy(touches[k], k, steps_[i].creations)) {
+        role.source = Source::kMade;
+        role.index = recording->made++;
+      } else {
+        role.index = static_cast<uint32_t>(recording->kept.size());
+        recording->kept.push_back(touches[k].storage);
+      }
+    }
+  }
+  return roles;
+}
+
+absl::Status Recorder::NoneStays(const Roles& roles) const {
+  // The first that was made counts, however often it is looked for.
+  const Call* maker = nullptr;
+  size_t first = steps_.size();
+  for (const auto& [storage, role] : roles) {
+    if (role.source != Source::kMade ||
+        role.output != RecordingPart::kNoOutput || storage->dead() ||
+        role.first >= first) {
+      continue;
+    }
+    first = role.first;
+    maker = &steps_[first].call;
+  }
+  if (maker == nullptr) return absl::OkStatus();
+  return Refusal(
+      "KEEPS_TENSOR",
+      absl::StrCat("a tensor that ",
+                   OperatorTable::Global().Get(maker->operator_id()).FullName(),
+                   " made is still there afterwards, and was not returned",
+                   maker->site() == 0
+                       ? ""
+                       : Describe(CallSiteTable::Global().Get(maker->site()))));
+}
+
+RecordingPart Recorder::BuildPart(size_t begin, size_t end,
+                                  const Roles& roles) const {
+  Segment segment;
+  for (size_t i = begin; i < end; ++i) {
+    for (const auto& [touch, bytes] : steps_[i].creations) {
+      segment.AddCreation(touch, bytes);
+    }
+    Call call = steps_[i].call;
+    segment.Append(&call);
+  }
+  RecordingPart part;
+  absl::flat_hash_map<const RemoteStorage*, uint32_t> slots;
+  std::vector<uint32_t> slot_of_touch;
+  std::vector<srg::Slot> kinds;
+  auto creation = segment.creations().begin();
+  for (size_t i = 0; i < segment.touches().size(); ++i) {
+    const Touch& touch = segment.touches()[i];
+    const auto [found, is_new] = slots.try_emplace(
+        touch.storage.get(), static_cast<uint32_t>(part.slots.size()));
+    if (is_new) {
+      const bool created =
+          creation != segment.creations().end() && creation->touch == i;
+      const srg::Slot& kind = kinds.emplace_back(
+          KindOfFirstTouch(touch.access, created ? &creation->bytes : nullptr));
+      if (created) ++creation;
+      const Role& role = roles.at(touch.storage.get());
+      part.slots.push_back({.source = role.source,
+                            .index = role.index,
+                            .output = role.output,
+                            .writes = created ? 1u : 0u,
+                            .reads = ReadsBefore(kind, touch.access),
+                            .born = kind.kind == srg::Slot::Kind::kCreated ||
+                                    kind.kind == srg::Slot::Kind::kResult,
+                            .dies = role.source == Source::kMade &&
+                                    role.output == RecordingPart::kNoOutput &&
+                                    role.last < end});
+    }
+    if (ChangesVersion(touch.access)) ++part.slots[found->second].writes;
+    slot_of_touch.push_back(found->second);
+  }
+  BuildStructureKey(segment, slot_of_touch, kinds, &part.key);
+  part.structure = BuildStructure(segment, slot_of_touch, kinds);
+  part.floats.assign(segment.floats().begin(), segment.floats().end());
+  part.scalar_tensors.assign(segment.scalar_tensors().begin(),
+                             segment.scalar_tensors().end());
+  bool any_site = false;
+  for (const Segment::Mark& call : segment.calls()) {
+    any_site |= call.site != 0;
+    part.sites.push_back(call.site);
+  }
+  if (!any_site) part.sites.clear();
+  return part;
+}
+
+}  // namespace djinn

@@ -1,0 +1,300 @@
+// Recordings: what is kept of a lane's calls, what is refused, and what a
+// worker receives when they are carried out again.
+#include "client_lib/session/recording/recording.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/cleanup/cleanup.h"
+#include "client_lib/session/model/execution_flag.h"
+#include "client_lib/session/testing/program.h"
+#include "common/error.h"
+#include "gtest/gtest.h"
+
+namespace djinn {
+namespace {
+
+constexpr uint32_t kLane = 3;
+
+class RecordingTest : public testing::Test {
+ protected:
+  explicit RecordingTest(v1::SessionLimits limits = FakeWorker::DefaultLimits())
+      : cluster_(std::move(limits)),
+        session_(cluster_.Open()),
+        device_(*session_->Device(0)) {
+    weights_ = Uploaded();
+  }
+  ~RecordingTest() override { ExpectNoViolations(cluster_.worker()); }
+
+  StoragePtr Uploaded() {
+    StoragePtr storage = device_->NewStorage(8);
+    EXPECT_TRUE(
+        device_->Upload(kLane, storage.get(), {"12345678", nullptr}).ok());
+    return storage;
+  }
+  void Call(int op, const std::vector<Use>& touches) {
+    EXPECT_TRUE(Record(*device_, kLane, MakeCall(op, touches)).ok());
+  }
+  // loss = op1(input, weights); gradient = op2(loss); weights += gradient.
+  StoragePtr Step(const StoragePtr& input) {
+    StoragePtr loss = device_->NewStorage(4);
+    Call(1, {{input, kReads}, {weights_, kReads}, {loss, kBirth}});
+    for (int i = 0; i < 2; ++i) {
+      const StoragePtr gradient = device_->NewStorage(8);
+      Call(2, {{loss, kReads}, {gradient, kBirth}});
+      Call(3, {{weights_, kWrites}, {gradient, kReads}});
+      Drop(gradient);
+    }
+    return loss;
+  }
+  absl::StatusOr<std::shared_ptr<const Recording>> RecordStep() {
+    const StoragePtr input = Uploaded();
+    EXPECT_TRUE(device_->StartRecording(kLane).ok());
+    const StoragePtr loss = Step(input);
+    auto recording = Finish({input}, {loss});
+    Drop(loss);
+    return recording;
+  }
+  absl::StatusOr<std::shared_ptr<const Recording>> Finish(
+      const std::vector<StoragePtr>& given,
+      const std::vector<StoragePtr>& outputs, size_t awaited = 1) {
+    std::vector<RemoteStorage*> in, out;
+    for (const StoragePtr& storage : given) in.push_back(storage.get());
+    for (const StoragePtr& storage : outputs) out.push_back(storage.get());
+    return device_->FinishRecording(kLane, in, out, awaited);
+  }
+  std::string RefusalOf(const std::vector<StoragePtr>& given,
+                        const std::vector<StoragePtr>& outputs) {
+    return ErrorReason(Finish(given, outputs).status());
+  }
+  StoragePtr Replay(const std::shared_ptr<const Recording>& recording,
+                    const StoragePtr& input) {
+    const std::vector<RemoteStorage*> given = {input.get()};
+    auto outputs = device_->Replay(kLane, recording, given);
+    EXPECT_TRUE(outputs.ok()) << outputs.status();
+    return outputs.ok() ? outputs->at(0) : StoragePtr();
+  }
+
+  FakeCluster cluster_;
+  const std::unique_ptr<Session> session_;
+  const std::shared_ptr<VirtualDevice> device_;
+  StoragePtr weights_;
+};
+
+TEST_F(RecordingTest, IsCarriedOutOnOtherStorages) {
+  const auto recording = RecordStep();
+  ASSERT_TRUE(recording.ok()) << recording.status();
+  // What the output needs, and the rest.
+  EXPECT_EQ((*recording)->parts.size(), 2u);
+  EXPECT_EQ((*recording)->kept.size(), 1u);
+  for (int i = 0; i < 5; ++i) {
+    const StoragePtr input = Uploaded();
+    const StoragePtr loss = Replay(*recording, input);
+    std::string value(4, '?');
+    ASSERT_TRUE(device_
+                    ->Read(kLane, loss.get(), WholeView(*loss.get()),
+                           value.data(), value.size())
+                    .ok());
+    EXPECT_EQ(value, cluster_.worker().contents(loss->id()));
+    Drop(loss);
+    Drop(input);
+  }
+  ASSERT_TRUE(device_->Synchronize().ok());
+  const std::vector<v1::Run> runs = cluster_.worker().runs();
+  const v1::Run& last = runs.back();
+  EXPECT_TRUE(last.has_repeat());
+  EXPECT_LT(last.repeat().slot_gaps_size(), 2);
+  // Weights, the input of the step that was recorded, and what was just
+  // dropped.
+  EXPECT_LE(cluster_.worker().live_storages().size(), 4u);
+  EXPECT_EQ(session_->statistics().calls, 6u * 5u);
+}
+
+// Gradients are outputs that come last and that nobody waits for.
+TEST_F(RecordingTest, OutputsThatAreNotAwaitedDoNotHoldTheOthersUp) {
+  const auto record = [&](size_t awaited) {
+    const StoragePtr input = Uploaded();
+    EXPECT_TRUE(device_->StartRecording(kLane).ok());
+    const StoragePtr loss = Step(input);
+    const StoragePtr gradient = device_->NewStorage(4);
+    Call(7, {{weights_, kReads}, {gradient, kBirth}});
+    const auto recording = Finish({input}, {loss, gradient}, awaited);
+    EXPECT_TRUE(recording.ok()) << recording.status();
+    return (*recording)->parts.size();
+  };
+  EXPECT_EQ(record(/*awaited=*/0), 1u);
+  EXPECT_EQ(record(/*awaited=*/1), 2u);
+  EXPECT_EQ(record(/*awaited=*/2), 1u);
+}
+
+TEST_F(RecordingTest, OrdinaryCallsAndReplaysKeepTheirOrder) {
+  const auto recording = RecordStep();
+  ASSERT_TRUE(recording.ok());
+  const StoragePtr input = Uploaded();
+  // Open when the replay comes, in this lane and in another.
+  Call(4, {{input, kWrites}});
+  ASSERT_TRUE(Record(*device_, 9, MakeCall(5, {{weights_, kWrites}})).ok());
+  const StoragePtr loss = Replay(*recording, input);
+  Call(6, {{loss, kWrites}, {weights_, kReads}});
+  EXPECT_TRUE(ReadByte(*device_, kLane, loss).ok());
+  EXPECT_TRUE(ReadByte(*device_, kLane, weights_).ok());
+}
+
+TEST_F(RecordingTest, AnExpectedReadGoesAheadOfTheRest) {
+  const auto recording = RecordStep();
+  ASSERT_TRUE(recording.ok());
+  const StoragePtr input = Uploaded();
+  const auto step = [&] {
+    const StoragePtr loss = Replay(*recording, input);
+    EXPECT_TRUE(ReadByte(*device_, kLane, loss).ok());
+    Drop(loss);
+  };
+  for (int i = 0; i < 3; ++i) step();
+  ASSERT_TRUE(device_->Synchronize().ok());
+  const size_t before = cluster_.worker().received().size();
+  step();
+  ASSERT_TRUE(device_->Synchronize().ok());
+  std::string kinds;
+  const std::vector<v1::Ordered> all = cluster_.worker().received();
+  for (size_t i = before; i < all.size(); ++i) {
+    if (all[i].has_run()) kinds += "run ";
+    if (all[i].has_read()) kinds += "read ";
+  }
+  EXPECT_EQ(kinds, "run read run ");
+}
+
+TEST_F(RecordingTest, CreatedTemporariesAndGeneratorsAreBoundAnew) {
+  const StoragePtr generator = device_->NewStorage(0);
+  ASSERT_TRUE(device_->Seed(kLane, generator.get(), 7).ok());
+  const StoragePtr input = Uploaded();
+  ASSERT_TRUE(device_->StartRecording(kLane).ok());
+  const StoragePtr buffer = device_->NewStorage(8),
+                   out = device_->NewStorage(8);
+  Call(1, {{buffer, kWrites}, {input, kReads}, {generator, kDraws}});
+  Call(2, {{buffer, kReads}, {out, kBirth}});
+  Drop(buffer);
+  const auto recording = Finish({input}, {out});
+  ASSERT_TRUE(recording.ok()) << recording.status();
+  Drop(out);
+  for (int i = 0; i < 3; ++i) {
+    const StoragePtr made = Replay(*recording, input);
+    EXPECT_TRUE(ReadByte(*device_, kLane, made).ok());
+    Drop(made);
+  }
+}
+
+TEST_F(RecordingTest, RefusesWhatCannotBeCarriedOutAgain) {
+  const StoragePtr input = Uploaded();
+  const auto start = [&] { ASSERT_TRUE(device_->StartRecording(kLane).ok()); };
+  start();
+  EXPECT_EQ(ErrorReason(device_->StartRecording(kLane)), "ALREADY_RECORDING");
+  EXPECT_EQ(RefusalOf({input}, {}), "NO_CALLS");
+  EXPECT_EQ(RefusalOf({input}, {}), "NOT_RECORDING");
+
+  start();
+  StoragePtr made = Step(input);
+  EXPECT_TRUE(ReadByte(*device_, kLane, made).ok());
+  EXPECT_EQ(RefusalOf({input}, {made}), "READS_VALUE");
+  start();
+  Step(input);
+  Uploaded();
+  EXPECT_EQ(RefusalOf({input}, {}), "UPLOADS");
+  start();
+  ASSERT_TRUE(device_->Resize(kLane, made.get(), 400).ok());
+  EXPECT_EQ(RefusalOf({input}, {}), "RESIZES");
+  start();
+  const StoragePtr generator = device_->NewStorage(0);
+  ASSERT_TRUE(device_->Seed(kLane, generator.get(), 7).ok());
+  EXPECT_EQ(RefusalOf({input}, {}), "SEEDS");
+
+  start();
+  const StoragePtr empty = device_->NewStorage(8);
+  Call(1, {{empty, kWrites}});
+  EXPECT_EQ(RefusalOf({empty}, {}), "NOT_BORN");
+  start();
+  made = Step(input);
+  EXPECT_EQ(RefusalOf({input}, {}), "KEEPS_TENSOR");
+  start();
+  made = Step(input);
+  EXPECT_EQ(RefusalOf({input}, {made, made}), "OUTPUT_TWICE");
+  start();
+  made = Step(input);
+  EXPECT_EQ(RefusalOf({input}, {made, weights_}), "NOT_MADE");
+}
+
+TEST_F(RecordingTest, OneThatIsDroppedIsGone) {
+  const StoragePtr input = Uploaded();
+  ASSERT_TRUE(device_->StartRecording(kLane).ok());
+  Step(input);
+  device_->DropRecording(kLane);
+  EXPECT_EQ(RefusalOf({input}, {}), "NOT_RECORDING");
+  device_->DropRecording(kLane);
+  EXPECT_TRUE(device_->StartRecording(kLane).ok());
+}
+
+TEST_F(RecordingTest, IsStaleWhenWhatItKeepsIsGone) {
+  const auto recording = RecordStep();
+  ASSERT_TRUE(recording.ok());
+  const StoragePtr input = Uploaded();
+  Drop(weights_);
+  const std::vector<RemoteStorage*> given = {input.get()};
+  EXPECT_EQ(ErrorReason(device_->Replay(kLane, *recording, given).status()),
+            "STALE_RECORDING");
+  const std::shared_ptr<VirtualDevice> other = *session_->Device(1);
+  EXPECT_EQ(ErrorReason(other->Replay(kLane, *recording, given).status()),
+            "STALE_RECORDING");
+}
+
+// A worker that takes one message at a time: what follows waits in the session.
+class RecordingInANarrowWindowTest : public RecordingTest {
+ protected:
+  RecordingInANarrowWindowTest()
+      : RecordingTest([] {
+          v1::SessionLimits limits = FakeWorker::DefaultLimits();
+          limits.set_max_outstanding(1);
+          return limits;
+        }()) {}
+};
+
+TEST_F(RecordingInANarrowWindowTest, AReplayHasTheModeOfItsCall) {
+  const absl::Cleanup strict = [] { SetFastExecution(false); };
+  for (const bool fast : {false, true}) {
+    SetFastExecution(fast);
+    weights_ = Uploaded();
+    const auto recording = RecordStep();
+    ASSERT_TRUE(recording.ok()) << recording.status();
+    ASSERT_EQ((*recording)->parts.size(), 2u);
+    const StoragePtr input = Uploaded();
+    ASSERT_TRUE(device_->Synchronize().ok());
+    const size_t before = cluster_.worker().runs().size();
+    // The rest waits here for room, and the program goes on.
+    cluster_.worker().Pause();
+    const StoragePtr loss = Replay(*recording, input);
+    SetFastExecution(!fast);
+    cluster_.worker().Resume();
+    ASSERT_TRUE(ReadByte(*device_, kLane, loss).ok());
+    ASSERT_TRUE(device_->Synchronize().ok());
+    const std::vector<v1::Run> runs = cluster_.worker().runs();
+    ASSERT_EQ(runs.size(), before + 2);
+    for (size_t i = before; i < runs.size(); ++i) {
+      EXPECT_EQ(runs[i].mode(),
+                fast ? v1::EXECUTION_MODE_FAST : v1::EXECUTION_MODE_STRICT)
+          << i;
+    }
+  }
+}
+
+TEST_F(RecordingTest, AFailureInAReplayPoisonsItsOutputs) {
+  const auto recording = RecordStep();
+  ASSERT_TRUE(recording.ok());
+  const StoragePtr input = Uploaded();
+  ASSERT_TRUE(device_->Synchronize().ok());
+  cluster_.worker().FailNextRun(9);
+  const StoragePtr loss = Replay(*recording, input);
+  EXPECT_EQ(ErrorMetadataValue(ReadByte(*device_, kLane, loss), "error_id"),
+            "9");
+}
+
+}  // namespace
+}  // namespace djinn

@@ -1,0 +1,35 @@
+// Growing pauses between attempts, spread so that many clients cut off at once
+// do not come back at once.
+#ifndef CLIENT_LIB_SESSION_STREAM_BACKOFF_H_
+#define CLIENT_LIB_SESSION_STREAM_BACKOFF_H_
+
+#include <algorithm>
+
+#include "absl/time/time.h"
+#include "common/random.h"
+
+namespace djinn {
+
+class Backoff {
+ public:
+  static constexpr absl::Duration kFirst = absl::Milliseconds(50);
+  static constexpr absl::Duration kLongest = absl::Seconds(2);
+
+  explicit Backoff(RandomSource* random) : random_(random) {}
+
+  // Between a half and the whole of a pause that doubles each time.
+  absl::Duration Next() {
+    const absl::Duration whole = pause_;
+    pause_ = std::min(pause_ * 2, kLongest);
+    const double part = static_cast<double>(random_->NonZero64() % 1024) / 1024;
+    return whole * (0.5 + part / 2);
+  }
+
+ private:
+  RandomSource* const random_;
+  absl::Duration pause_ = kFirst;
+};
+
+}  // namespace djinn
+
+#endif  // CLIENT_LIB_SESSION_STREAM_BACKOFF_H_

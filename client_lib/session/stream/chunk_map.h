@@ -1,0 +1,45 @@
+// Which chunks of a value are here: they come in any order, and some twice.
+//
+// Not thread-safe.
+#ifndef CLIENT_LIB_SESSION_STREAM_CHUNK_MAP_H_
+#define CLIENT_LIB_SESSION_STREAM_CHUNK_MAP_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "common/transport/stream.h"
+
+namespace djinn {
+
+class ChunkMap {
+ public:
+  explicit ChunkMap(uint64_t bytes)
+      : bytes_(bytes),
+        taken_((bytes + kBulkChunkBytes - 1) / kBulkChunkBytes, false) {}
+
+  // Whether a value of this size has such a chunk.
+  bool Fits(uint64_t offset, uint64_t size) const {
+    return offset < bytes_ && offset % kBulkChunkBytes == 0 &&
+           size == std::min<uint64_t>(kBulkChunkBytes, bytes_ - offset);
+  }
+  // True once for each chunk: whoever gets it copies the bytes and says so.
+  bool Take(uint64_t offset) {
+    std::vector<bool>::reference chunk = taken_[offset / kBulkChunkBytes];
+    if (chunk) return false;
+    chunk = true;
+    return true;
+  }
+  void Copied() { ++copied_; }
+  size_t copied() const { return copied_; }
+  bool complete() const { return copied_ == taken_.size(); }
+
+ private:
+  const uint64_t bytes_;
+  std::vector<bool> taken_;
+  size_t copied_ = 0;
+};
+
+}  // namespace djinn
+
+#endif  // CLIENT_LIB_SESSION_STREAM_CHUNK_MAP_H_

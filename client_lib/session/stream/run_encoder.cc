@@ -1,0 +1,325 @@
+#include "client_lib/session/stream/run_encoder.h"
+
+#include <cstring>
+#include <utility>
+
+#include "client_lib/session/recording/structure_builder.h"
+#include "common/srg/canonical.h"
+#include "common/srg/proto_codec.h"
+#include "common/srg/size_hole.h"
+
+namespace djinn {
+namespace {
+
+v1::ExecutionMode ModeOf(bool fast) {
+  return fast ? v1::EXECUTION_MODE_FAST : v1::EXECUTION_MODE_STRICT;
+}
+
+// The float holes that have other bits than before.
+void FillChangedFloats(absl::Span<const double> floats,
+                       absl::Span<const double> before, v1::Run* run) {
+  uint32_t next = 0;
+  for (uint32_t hole = 0; hole < floats.size(); ++hole) {
+    if (std::memcmp(&floats[hole], &before[hole], sizeof(double)) == 0)
+      continue;
+    run->mutable_repeat()->add_float_gaps(hole - next);
+    run->add_float_holes(floats[hole]);
+    next = hole + 1;
+  }
+}
+
+// The slots that are bound to other storages than before; more than `most` are
+// not counted.
+size_t CountChanged(absl::Span<const RunEncoder::Binding> bindings,
+                    const StructureTable::RememberedRun& before, size_t most) {
+  size_t changed = 0;
+  for (size_t slot = 0; slot < bindings.size() && changed <= most; ++slot) {
+    changed +=
+        !bindings[slot].born && bindings[slot].id != before.storages[slot];
+  }
+  return changed;
+}
+
+// A run that names more storages than these is looked for among all that are
+// remembered, and is worth remembering beside the one that it is most like.
+constexpr size_t kFewChanged = 8;
+
+struct Likeness {
+  size_t place = 0;
+  size_t changed = 0;
+};
+
+// The remembered run that is most like it. What comes in turns is behind the
+// last one.
+Likeness FindMostAlike(absl::Span<const RunEncoder::Binding> bindings,
+                       const StructureTable::RememberedRuns& remembered) {
+  const size_t places = remembered.runs.size();
+  Likeness best{remembered.last_place, bindings.size()};
+  for (size_t i = 1; i <= places && best.changed > kFewChanged; ++i) {
+    const size_t place = (remembered.last_place + i) % places;
+    const size_t changed =
+        CountChanged(bindings, remembered.runs[place], best.changed);
+    if (changed < best.changed) best = {place, changed};
+  }
+  return best;
+}
+
+// The structure of a family, of which `structure` is a member.
+srg::Structure AtSizeZero(srg::Structure structure,
+                          const SizeFamilies::Member& member) {
+  structure.size_hole = *member.hole;
+  // The way there was checked when the member was found.
+  srg::Structure base = *srg::AtSize(std::move(structure), -member.size);
+  base.size_hole = *member.hole;
+  return base;
+}
+
+}  // namespace
+
+RunEncoder::Encoded RunEncoder::Encode(const Segment& segment,
+                                       uint64_t telling) {
+  AssignSlots(segment);
+  BuildStructureKey(segment, slot_of_touch_, kinds_, &key_);
+  Encoded encoded;
+  const StructureTable::Entry entry = FindStructure(
+      key_, telling,
+      [&] { return BuildStructure(segment, slot_of_touch_, kinds_); },
+      &encoded);
+  encoded.run.set_mode(ModeOf(segment.fast));
+  encoded.run.set_reply_metadata(segment.wants_metadata);
+  FillRun(bindings_, segment.floats(), segment.scalar_tensors(), entry,
+          &encoded);
+  return encoded;
+}
+
+RunEncoder::Encoded RunEncoder::Encode(const RecordingPart& part, bool fast,
+                                       absl::Span<const Binding> bindings,
+                                       uint64_t telling) {
+  Encoded encoded;
+  const StructureTable::Entry entry = FindStructure(
+      part.key, telling, [&] { return part.structure; }, &encoded);
+  encoded.run.set_mode(ModeOf(fast));
+  FillRun(bindings, part.floats, part.scalar_tensors, entry, &encoded);
+  return encoded;
+}
+
+RunEncoder::Encoded RunEncoder::Encode(const RecordingPart& part, bool fast,
+                                       const SizedStructure& sized,
+                                       int64_t size,
+                                       absl::Span<const Binding> bindings,
+                                       uint64_t telling) {
+  Encoded encoded;
+  const StructureTable::Entry entry = table_->FindOrAdd(sized.key);
+  FillStructure(
+      sized.key, entry, telling,
+      [&]() -> const srg::Structure& { return sized.structure; }, &encoded);
+  encoded.run.set_size(size);
+  encoded.run.set_mode(ModeOf(fast));
+  FillRun(bindings, part.floats, part.scalar_tensors, entry, &encoded);
+  return encoded;
+}
+
+template <typename Build>
+StructureTable::Entry RunEncoder::FindStructure(absl::string_view key,
+                                                uint64_t telling, Build build,
+                                                Encoded* encoded) {
+  std::optional<StructureTable::Entry> entry = table_->Find(key);
+  const std::optional<SizeFamilies::Member> member =
+      entry.has_value() ? std::nullopt : families_.Find(key);
+  if (member.has_value()) {
+    entry = table_->FindOrAdd(member->family);
+    encoded->run.set_size(member->size);
+    FillStructure(
+        member->family, *entry, telling,
+        [&] { return AtSizeZero(build(), *member); }, encoded);
+  } else {
+    if (!entry.has_value()) entry = table_->Add(key);
+    FillStructure(key, *entry, telling, build, encoded);
+  }
+  return *entry;
+}
+
+template <typename Build>
+void RunEncoder::FillStructure(absl::string_view key,
+                               const StructureTable::Entry& entry,
+                               uint64_t telling, Build build,
+                               Encoded* encoded) {
+  encoded->run.set_structure_id(entry.id);
+  encoded->uses = entry.uses;
+  const bool tell = *entry.told != telling;
+  if (!entry.is_new && !tell) return;
+  const srg::Structure& structure = build();
+  v1::Structure message = srg::ToProto(structure);
+  if (tell) {
+    *entry.told = telling;
+    encoded->telling = {HashContent(key.data(), key.size()), message};
+  }
+  if (!entry.is_new) return;
+  Definition& definition = encoded->definition.emplace();
+  definition.message.set_structure_id(entry.id);
+  *definition.message.mutable_structure() = std::move(message);
+  table_->Keep(definition.message.SerializeAsString());
+  for (const uint64_t id : table_->Unsaid()) {
+    definition.message.add_forget_ids(id);
+  }
+  definition.fingerprint = srg::Fingerprint(structure);
+}
+
+v1::Structure RunEncoder::Describe(const Segment& segment,
+                                   std::vector<uint64_t>* storages) {
+  AssignSlots(segment);
+  if (storages != nullptr) {
+    storages->clear();
+    for (const Binding& binding : bindings_) storages->push_back(binding.id);
+  }
+  return srg::ToProto(BuildStructure(segment, slot_of_touch_, kinds_));
+}
+
+bool RunEncoder::ReleaseUse(RemoteStorage* storage) {
+  // In this order: once the storage is dead its uses no longer grow.
+  const bool dead = storage->dead();
+  const bool last =
+      storage->unsent_uses_.fetch_sub(1, std::memory_order_relaxed) == 1;
+  const bool final = dead && last;
+  storage->known_to_worker_ = !final;
+  return final;
+}
+
+void RunEncoder::AssignSlots(const Segment& segment) {
+  ++run_;
+  kinds_.clear();
+  bindings_.clear();
+  slot_of_touch_.clear();
+  auto creation = segment.creations().begin();
+  for (size_t i = 0; i < segment.touches().size(); ++i) {
+    const Touch& touch = segment.touches()[i];
+    RemoteStorage* const storage = touch.storage.get();
+    if (storage->slot_run_ != run_) {
+      storage->slot_run_ = run_;
+      storage->slot_ = static_cast<uint32_t>(bindings_.size());
+      const bool created =
+          creation != segment.creations().end() && creation->touch == i;
+      const srg::Slot& kind = kinds_.emplace_back(
+          KindOfFirstTouch(touch.access, created ? &creation->bytes : nullptr));
+      // A storage born in the run has version 0 before it, as stamped.
+      bindings_.push_back({.storage = storage,
+                           .id = storage->id(),
+                           .base_version = touch.base_version,
+                           .writes = created ? 1u : 0u,
+                           .reads = ReadsBefore(kind, touch.access),
+                           .born = created || (touch.access & kBirth) != 0});
+      if (created) ++creation;
+    }
+    Binding& binding = bindings_[storage->slot_];
+    if (ChangesVersion(touch.access)) ++binding.writes;
+    ++binding.uses;
+    slot_of_touch_.push_back(storage->slot_);
+  }
+}
+
+void RunEncoder::FillRun(absl::Span<const Binding> bindings,
+                         absl::Span<const double> floats,
+                         absl::Span<const ScalarValue> scalar_tensors,
+                         const StructureTable::Entry& structure,
+                         Encoded* encoded) {
+  v1::Run* const run = &encoded->run;
+  for (const ScalarValue& value : scalar_tensors) {
+    run->add_scalar_tensors(value.bytes, value.size);
+  }
+  FindFinalSlots(bindings);
+  StructureTable::RememberedRuns& remembered = *structure.remembered;
+  const size_t size = bindings.size() + floats.size();
+  const StructureTable::RememberedRun* before = nullptr;
+  bool remember = false;
+  if (remembered.runs.empty()) {
+    for (const Binding& binding : bindings) {
+      v1::Binding* const message = run->add_bindings();
+      message->set_storage(binding.id);
+      message->set_writes(binding.writes);
+      message->set_reads(binding.reads);
+      message->set_base_version(binding.base_version);
+    }
+    run->mutable_float_holes()->Add(floats.begin(), floats.end());
+    remember = table_->Remember(structure.id, size);
+    if (remember) remembered.last_place = 0;
+  } else {
+    const Likeness alike = FindMostAlike(bindings, remembered);
+    if (alike.changed > kFewChanged)
+      remember = table_->Remember(structure.id, size);
+    before = &remembered.runs[alike.place];
+    run->mutable_repeat()->set_place(static_cast<uint32_t>(alike.place));
+    FillRepeat(bindings, *before, encoded);
+    run->mutable_repeat()->set_same_final_slots(final_slots_ ==
+                                                before->final_slots);
+    FillChangedFloats(floats, before->floats, run);
+    remembered.last_place = remember ? remembered.runs.size() - 1 : alike.place;
+  }
+  if (before == nullptr || final_slots_ != before->final_slots) {
+    run->mutable_final_slots()->Add(final_slots_.begin(), final_slots_.end());
+  }
+  run->set_remember(remember);
+  if (remembered.runs.empty()) return;
+  StructureTable::RememberedRun& kept = remembered.runs[remembered.last_place];
+  kept.storages.clear();
+  for (const Binding& binding : bindings) kept.storages.push_back(binding.id);
+  kept.final_slots = final_slots_;
+  kept.floats.assign(floats.begin(), floats.end());
+}
+
+void RunEncoder::FillRepeat(absl::Span<const Binding> bindings,
+                            const StructureTable::RememberedRun& before,
+                            Encoded* encoded) {
+  v1::Run* const run = &encoded->run;
+  v1::Repeat* const repeat = run->mutable_repeat();
+  uint64_t next_new = 0;
+  uint64_t versions = 0;
+  uint32_t next_slot = 0;
+  uint64_t storage_before = 0;
+  bool all_first_versions = true;
+  for (uint32_t slot = 0; slot < bindings.size(); ++slot) {
+    const Binding& binding = bindings[slot];
+    if (binding.writes > 0) encoded->written.push_back(binding.id);
+    if (binding.born) {
+      if (next_new == 0) {
+        next_new = binding.id;
+        repeat->set_first_new_storage(next_new);
+      }
+      if (binding.id == next_new) {
+        ++next_new;
+        continue;
+      }
+    } else if (binding.id == before.storages[slot]) {
+      versions += binding.base_version;
+      continue;
+    }
+    repeat->add_slot_gaps(slot - next_slot);
+    next_slot = slot + 1;
+    repeat->add_storages(static_cast<int64_t>(binding.id - storage_before));
+    storage_before = binding.id;
+    repeat->add_base_versions(binding.base_version);
+    all_first_versions = all_first_versions && binding.base_version == 1;
+  }
+  if (all_first_versions) repeat->clear_base_versions();
+  repeat->set_version_sum(versions);
+}
+
+void RunEncoder::FindFinalSlots(absl::Span<const Binding> bindings) {
+  final_slots_.clear();
+  for (uint32_t slot = 0; slot < bindings.size(); ++slot) {
+    const Binding& binding = bindings[slot];
+    if (binding.storage == nullptr) {
+      if (binding.dies) final_slots_.push_back(slot);
+      continue;
+    }
+    // In this order: once the storage is dead its uses no longer grow.
+    const bool dead = binding.storage->dead();
+    const bool last =
+        binding.storage->unsent_uses_.fetch_sub(
+            binding.uses, std::memory_order_relaxed) == binding.uses;
+    const bool final = dead && last;
+    if (final) final_slots_.push_back(slot);
+    binding.storage->known_to_worker_ = !final;
+  }
+}
+
+}  // namespace djinn

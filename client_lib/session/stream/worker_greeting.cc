@@ -1,0 +1,86 @@
+#include "client_lib/session/stream/worker_greeting.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/error.h"
+#include "common/net/protocol_version.h"
+
+namespace djinn {
+
+v1::ClientHello HelloFor(const std::string& session_id,
+                         const v1::Lease& lease) {
+  v1::ClientHello hello;
+  hello.set_protocol_version(kProtocolVersion);
+  hello.set_session_id(session_id);
+  hello.set_session_epoch(lease.session_epoch());
+  hello.set_lease_token(lease.token());
+  hello.set_worker_incarnation(lease.worker_incarnation());
+  return hello;
+}
+
+absl::Status CheckHello(const v1::WorkerHello& hello, const v1::Lease& lease) {
+  if (hello.incarnation() != lease.worker_incarnation()) {
+    return MakeError(absl::StatusCode::kFailedPrecondition, "WRONG_INCARNATION",
+                     "the worker has restarted");
+  }
+  if (hello.worker_id() != lease.worker_id()) {
+    return MakeError(absl::StatusCode::kFailedPrecondition, "WRONG_WORKER",
+                     absl::StrCat("the lease is for worker ", lease.worker_id(),
+                                  "; worker ", hello.worker_id(),
+                                  " answered at ", lease.worker_address()));
+  }
+  const v1::SessionLimits& limits = hello.limits();
+  if (limits.max_outstanding() == 0 || limits.max_outstanding_bytes() == 0 ||
+      limits.max_structures() == 0 ||
+      limits.inline_bytes() < kLeastInlineBytes) {
+    return MakeError(
+        absl::StatusCode::kFailedPrecondition, "LIMITS_TOO_LOW",
+        absl::StrCat("the session's limits cannot be worked with: ",
+                     limits.ShortDebugString()));
+  }
+  return absl::OkStatus();
+}
+
+bool MayPass(const absl::Status& status) {
+  const std::string reason = ErrorReason(status);
+  if (reason == "TOO_MANY_CONNECTIONS") return true;
+  if (!reason.empty()) return false;
+  switch (status.code()) {
+    case absl::StatusCode::kUnavailable:
+    case absl::StatusCode::kCancelled:
+    case absl::StatusCode::kInternal:
+    case absl::StatusCode::kUnknown:
+    case absl::StatusCode::kDeadlineExceeded:
+      return true;
+    default:
+      return false;
+  }
+}
+
+bool IsDropped(const absl::Status& status) {
+  return ErrorReason(status) == "SESSION_DROPPED";
+}
+
+absl::Status LossOf(const v1::Lease& lease, bool welcomed,
+                    const absl::Status& cause) {
+  const std::string cause_reason = ErrorReason(cause);
+  const absl::string_view words =
+      cause.ok() ? absl::string_view("it ended the stream") : cause.message();
+  ErrorMetadata metadata = {{"worker", lease.worker_id()},
+                            {"address", lease.worker_address()},
+                            {"cause", cause_reason}};
+  if (!welcomed && !cause_reason.empty()) {
+    // Refused rather than lost: the reason is what the program can act upon.
+    return MakeError(cause.code(), cause_reason,
+                     absl::StrCat("worker ", lease.worker_id(), " at ",
+                                  lease.worker_address(), ": ", words),
+                     std::move(metadata));
+  }
+  return MakeError(absl::StatusCode::kUnavailable, "WORKER_LOST",
+                   absl::StrCat("worker ", lease.worker_id(), " at ",
+                                lease.worker_address(), " is lost: ", words),
+                   std::move(metadata));
+}
+
+}  // namespace djinn

@@ -1,0 +1,189 @@
+// Eager uploads through fake workers.
+#include <atomic>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "client_lib/session/testing/calls.h"
+#include "client_lib/session/testing/fake_cluster.h"
+#include "client_lib/session/testing/program.h"
+#include "client_lib/session/transfer/upload_progress.h"
+#include "common/error.h"
+#include "gtest/gtest.h"
+
+namespace djinn {
+namespace {
+
+constexpr size_t kSize = 300'000;
+
+class EagerTransferTest : public testing::Test {
+ protected:
+  ~EagerTransferTest() override {
+    EXPECT_TRUE(session_->Close(absl::Seconds(10)).ok());
+    EXPECT_TRUE(worker_.violations().empty()) << worker_.violations()[0];
+  }
+
+  // Asks the worker for something first, so that its room is known.
+  void Open(uint64_t room) {
+    worker_.GiveRoom(room);
+    const StoragePtr small = device_->NewStorage(4);
+    ASSERT_TRUE(Upload(small, "abcd").ok());
+    ASSERT_EQ(*Read(small), "abcd");
+  }
+
+  absl::Status Upload(const StoragePtr& storage, const std::string& bytes) {
+    return device_->Upload(1, storage.get(), {bytes, nullptr});
+  }
+  StoragePtr Uploaded(const std::string& bytes) {
+    StoragePtr storage = device_->NewStorage(bytes.size());
+    EXPECT_TRUE(Upload(storage, bytes).ok());
+    return storage;
+  }
+  absl::StatusOr<std::string> Read(const StoragePtr& storage) {
+    std::string value(storage->size_bytes(), '?');
+    const absl::Status status =
+        device_->Read(1, storage.get(), WholeView(*storage.get()), value.data(),
+                      value.size());
+    if (!status.ok()) return status;
+    return value;
+  }
+  // How the uploads came that the worker has carried out.
+  std::string Ways() {
+    std::string ways;
+    for (const v1::Ordered& message : worker_.received()) {
+      if (message.install().has_content()) ways += 'c';
+      if (message.install().has_transfer()) ways += 't';
+    }
+    return ways;
+  }
+
+  FakeCluster cluster_;
+  FakeWorker& worker_ = cluster_.worker();
+  std::unique_ptr<Session> session_ = cluster_.Open();
+  std::shared_ptr<VirtualDevice> device_ = *session_->Device(0);
+};
+
+TEST_F(EagerTransferTest, NobodyWaitsForIt) {
+  Open(1 << 20);
+  // The worker carries out nothing, and answers nothing.
+  worker_.Pause();
+  std::string bytes = Pattern(kSize);
+  const StoragePtr storage = device_->NewStorage(kSize);
+  ASSERT_TRUE(Upload(storage, bytes).ok());
+  // It is a copy.
+  bytes.assign(kSize, 'x');
+  worker_.Resume();
+  EXPECT_TRUE(*Read(storage) == Pattern(kSize));
+  EXPECT_EQ(Ways(), "c");
+  EXPECT_EQ(session_->statistics().uploads_sent, 1u);
+  EXPECT_GE(session_->statistics().bytes_up, kSize);
+}
+
+TEST_F(EagerTransferTest, BeforeTheRoomIsKnownTheWorkerIsAsked) {
+  worker_.GiveRoom(1 << 20);
+  Uploaded(Pattern(kSize));
+  EXPECT_EQ(Ways(), "t");
+}
+
+// As at the second start of a program.
+TEST_F(EagerTransferTest, AWorkerThatHasNewContentsIsAskedForTheNext) {
+  worker_.GiveRoom(4 * kSize);
+  worker_.AnswerTransfers(FakeWorker::Transfers::kHeld);
+  // The first upload of all is asked for: the room is not known yet.
+  Uploaded(std::string(kSize, 'a'));
+  const uint64_t before = session_->statistics().bytes_up;
+  Uploaded(std::string(kSize, 'b'));
+  EXPECT_LT(session_->statistics().bytes_up - before, 1000u);
+  // What this device uploaded itself does not count.
+  worker_.AnswerTransfers(FakeWorker::Transfers::kSend);
+  Uploaded(std::string(kSize, 'c'));
+  worker_.AnswerTransfers(FakeWorker::Transfers::kHeld);
+  Uploaded(std::string(kSize, 'c'));
+  Uploaded(std::string(kSize, 'd'));
+  EXPECT_TRUE(device_->Synchronize().ok());
+  EXPECT_EQ(Ways(), "ttttc");
+}
+
+TEST_F(EagerTransferTest, WhatWasUploadedIsAskedForTheSecondTime) {
+  Open(1 << 20);
+  Uploaded(Pattern(kSize));
+  worker_.AnswerTransfers(FakeWorker::Transfers::kHeld);
+  Uploaded(Pattern(kSize));
+  EXPECT_EQ(Ways(), "ct");
+  EXPECT_EQ(session_->statistics().uploads_already_held, 1u);
+}
+
+TEST_F(EagerTransferTest, BeyondTheRoomTheWorkerIsAsked) {
+  Open(2 * kSize);
+  worker_.Pause();
+  const StoragePtr a = Uploaded(std::string(kSize, 'a')),
+                   b = Uploaded(std::string(kSize, 'b'));
+  // It has to wait.
+  std::thread program([this] { Uploaded(std::string(kSize, 'c')); });
+  worker_.WaitWaiting(3);
+  worker_.Resume();
+  program.join();
+  // Nothing is under way any more.
+  Uploaded(std::string(kSize, 'd'));
+  EXPECT_TRUE(device_->Synchronize().ok());
+  EXPECT_EQ(Ways(), "cctc");
+}
+
+TEST_F(EagerTransferTest, WhatTheProgramMakesThereCounts) {
+  Open(4 * kSize);
+  // Not made yet, and known to leave too little of the worker's 1 GiB.
+  const StoragePtr most = device_->NewStorage(900 << 20);
+  Uploaded(Pattern(kSize));
+  EXPECT_EQ(Ways(), "t");
+}
+
+TEST_F(EagerTransferTest, WhatIsLargerIsAskedFor) {
+  Open(uint64_t{1} << 30);
+  Uploaded(Pattern(kMaxContentBytes));
+  Uploaded(Pattern(kMaxContentBytes + 1));
+  EXPECT_EQ(Ways(), "ct");
+}
+
+TEST_F(EagerTransferTest, WhatWaitsForTheWindowIsBounded) {
+  Open(uint64_t{1} << 30);
+  // The window takes 16 MiB: what is beyond it waits at the call.
+  worker_.Pause();
+  absl::Status status;
+  std::atomic<int> returned{0};
+  std::thread program([&] {
+    for (int i = 0; status.ok() && i < 64; ++i) {
+      const StoragePtr storage = device_->NewStorage(1 << 20);
+      status = Upload(storage, std::string(1 << 20, static_cast<char>(i)));
+      ++returned;
+    }
+  });
+  // Those that were sent, and as many that were not.
+  worker_.WaitWaiting(16);
+  EXPECT_LE(returned, 34);
+  worker_.Resume();
+  program.join();
+  EXPECT_TRUE(status.ok());
+  EXPECT_TRUE(device_->Synchronize().ok());
+  EXPECT_EQ(Ways(), std::string(64, 'c'));
+}
+
+TEST_F(EagerTransferTest, ANearWorkerIsAsked) {
+  cluster_.BeNear();
+  Open(4 * kSize);
+  Uploaded(Pattern(kSize));
+  EXPECT_EQ(Ways(), "t");
+}
+
+TEST_F(EagerTransferTest, WhoWatchesUploadsWaitsForThem) {
+  Open(4 * kSize);
+  uint64_t done = 0;
+  WatchUploads([&](uint64_t now, uint64_t) { done = now; }, kSize);
+  Uploaded(Pattern(kSize));
+  EXPECT_EQ(done, kSize);
+  WatchUploads(nullptr, 0);
+  EXPECT_EQ(Ways(), "t");
+}
+
+}  // namespace
+}  // namespace djinn

@@ -1,0 +1,66 @@
+// The uploads of a device that ask the worker before they send their bytes.
+//
+//   kAsked -- prove ---------> kProve -- proof queued ------> kAsked
+//   kAsked -- send ----------> kSend --- Install executed --> kOver
+//   kAsked -- already held, refused, or inside a message ---> kOver
+//
+// The worker answers from its memory or its disk; where the tenant shares
+// contents with others it may ask for a proof first. Each answer is a
+// v1::TransferDecision. The thread that uploads waits for every change, and
+// sends the bytes in kSend (RemoteDevice::FinishUpload()).
+//
+// Not thread-safe: the device's lock guards it, and the fields of UploadWait.
+#ifndef CLIENT_LIB_SESSION_TRANSFER_UPLOAD_TABLE_H_
+#define CLIENT_LIB_SESSION_TRANSFER_UPLOAD_TABLE_H_
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "client_lib/session/transfer/work.h"
+#include "djinn/v1/execution.pb.h"
+
+namespace djinn {
+
+class UploadTable {
+ public:
+  // Adds an upload that is announced under its transfer id.
+  void Add(std::shared_ptr<UploadWait> wait);
+  // Removes an upload whose thread waits no longer.
+  void Erase(uint64_t transfer_id) { uploads_.erase(transfer_id); }
+  void Clear() { uploads_.clear(); }
+
+  // Applies the worker's decision. Ignores one about an upload that no thread
+  // waits for. Returns InternalError, in words, for a decision that breaks the
+  // protocol.
+  absl::Status Decide(const v1::TransferDecision& decision);
+  // The worker executed the Install.
+  void Complete(uint64_t transfer_id);
+  // Whether the worker had the last content that was asked for and that this
+  // device had not uploaded before, as at the second start of a program. It may
+  // then have the next one, too.
+  bool finds_new_contents() const { return finds_new_contents_; }
+
+  // Queues the proof that the worker asked for.
+  void QueueProof(UploadWait* wait, std::string proof);
+  bool has_proofs() const { return !proofs_.empty(); }
+  // Takes the next proof; returns false when nothing waits for it any more.
+  bool TakeProof(v1::TransferProof* message);
+
+  // Another stream reaches the same session: proofs that were not answered are
+  // queued again, and the bytes continue where the worker has them up to.
+  void Resume(const v1::WorkerHello& hello);
+
+ private:
+  absl::flat_hash_map<uint64_t, std::shared_ptr<UploadWait>>
+      uploads_;                  // by transfer id
+  std::deque<uint64_t> proofs_;  // transfer ids
+  bool finds_new_contents_ = false;
+};
+
+}  // namespace djinn
+
+#endif  // CLIENT_LIB_SESSION_TRANSFER_UPLOAD_TABLE_H_

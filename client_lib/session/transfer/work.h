@@ -1,0 +1,212 @@
+// What recording threads hand to a device's sender thread, in the order in
+// which it must reach the worker, and what they wait on meanwhile.
+#ifndef CLIENT_LIB_SESSION_TRANSFER_WORK_H_
+#define CLIENT_LIB_SESSION_TRANSFER_WORK_H_
+
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "client_lib/session/model/remote_storage.h"
+#include "client_lib/session/profile/request_stages.h"
+#include "client_lib/session/recording/recording.h"
+#include "client_lib/session/recording/segment.h"
+#include "client_lib/session/recording/virtual_device.h"
+#include "client_lib/session/stream/chunk_map.h"
+#include "client_lib/session/stream/run_encoder.h"
+#include "common/hash.h"
+#include "common/mutex.h"
+#include "common/srg/structure.h"
+#include "common/transport/stream.h"
+#include "djinn/v1/execution.pb.h"
+
+namespace djinn {
+
+// What a storage holds after the calls that were recorded so far.
+struct StorageVersion {
+  uint64_t storage_id = 0;
+  uint64_t version = 0;
+  uint64_t bytes = 0;
+
+  friend bool operator==(const StorageVersion&,
+                         const StorageVersion&) = default;
+};
+
+// A thread that waits for the worker. The fields of waits are guarded by the
+// device's lock.
+struct Waiter {
+  CondVar changed;
+};
+
+// Until the metadata of a run is known.
+struct MetadataWait : Waiter {
+  size_t expected = 0;  // unknown results
+  bool done = false;
+  std::vector<ResultMetadata> results;
+  absl::Status error;
+};
+
+// Until an upload that asks is refused, or its bytes are on the worker
+// (upload_table.h).
+struct UploadWait : Waiter {
+  enum class State {
+    // The worker has yet to decide, also about a proof that it asked for.
+    kAsked,
+    // The worker asks for a proof of having the bytes.
+    kProve,
+    // The worker has room and waits for the bytes.
+    kSend,
+    // Nothing is left to do; `refusal` has the outcome.
+    kOver,
+  };
+  State state = State::kAsked;
+  absl::Status refusal;
+  // The worker executed the Install.
+  bool completed = false;
+  uint64_t transfer_id = 0;
+  // This device uploaded an equal content before.
+  bool uploaded_before = false;
+  // Where the bytes continue on a new stream.
+  uint64_t resume_at = 0;
+  std::string key;    // of the proof
+  std::string proof;  // kept for another stream
+};
+
+// Until a value is here.
+struct ReadWait : Waiter {
+  ReadWait(void* destination, uint64_t bytes)
+      : destination(static_cast<char*>(destination)), bytes(bytes) {}
+
+  char* const destination;
+  const uint64_t bytes;
+  bool done = false;
+  bool abandoned = false;     // nobody waits: the destination is not ours
+  int copying = 0;            // chunks being copied to the destination
+  uint64_t transfer_id = 0;   // not 0: the value comes on Bulk
+  uint64_t reply_number = 0;  // of the announcement of bulk bytes, once here
+  bool announced = false;
+  std::optional<ChunkMap> chunks;
+  std::optional<std::string> value;  // came in the reply
+  std::unique_ptr<ReadMarks> marks;  // null while nobody profiles
+  absl::Status error;
+};
+
+// Until the worker has reported, for the last time, what it measured.
+struct ProfileWait : Waiter {
+  uint64_t sequence = 0;  // of the message that asks for it
+  bool done = false;
+};
+
+// Until the worker has said what the session has used.
+struct MeterWait : Waiter {
+  bool done = false;
+  v1::MeteredUse use;  // by its virtual device, on all of its workers
+};
+
+// Until the worker has said whether it takes a model.
+struct ModelWait : Waiter {
+  bool done = false;
+  absl::Status refusal;
+};
+
+struct RunWork {
+  Segment* segment;
+  std::shared_ptr<MetadataWait> metadata;  // null: nobody waits
+};
+// A part of a recording. With `sized`, that structure at that size stands in
+// the place of the part's own: some of its rows, or a stage of it.
+struct ReplayWork {
+  std::shared_ptr<const Recording> recording;
+  size_t part;
+  // As execution_flag.h said when it was stamped.
+  bool fast;
+  std::shared_ptr<const SizedStructure> sized;
+  int64_t size;
+  // One per slot; `held` owns their storages.
+  std::vector<RunEncoder::Binding> bindings;
+  std::vector<StoragePtr> held;
+};
+struct InstallWork {
+  uint64_t base_version = 0;
+  // Null: `copy` has the bytes, and no thread waits.
+  std::shared_ptr<UploadWait> wait;
+  std::string copy;
+  // The copy counts as an eager upload (eager_uploads.h).
+  bool eager = false;
+  // With `wait`: the program's bytes, their hash, and whether this device
+  // uploaded them before.
+  SharedBytes source;
+  ContentHash hash;
+  bool uploaded_before = false;
+};
+struct SeedWork {
+  uint64_t base_version;
+  uint64_t seed;
+};
+struct CreateWork {
+  uint64_t base_version;
+  uint64_t size_bytes;
+};
+struct ReadWork {
+  uint64_t version;
+  srg::TensorView view;
+  std::shared_ptr<ReadWait> wait;
+};
+
+// When a value moves, among others of the session: as in v1::Offer.
+struct OfferRank {
+  // 0: of no round in particular.
+  uint64_t round = 0;
+  // Infinite: not known.
+  double remaining_seconds = std::numeric_limits<double>::infinity();
+};
+// Of a copy between devices: keeps the source's value on its worker, where the
+// destination's worker fetches it.
+struct OfferWork {
+  uint64_t version;
+  std::string ticket;
+  OfferRank rank;
+};
+struct PullWork {
+  uint64_t base_version;
+  std::string worker_id;
+  uint64_t worker_incarnation;
+  std::string ticket;
+  uint64_t size_bytes;
+};
+
+// Ends the profile on the worker.
+struct ProfileWork {
+  std::shared_ptr<ProfileWait> wait;
+};
+
+struct MeterWork {
+  std::shared_ptr<MeterWait> wait;
+};
+
+struct ModelWork {
+  uint64_t model_id;
+  std::string name;
+  std::vector<StoragePtr> storages;
+  std::shared_ptr<ModelWait> wait;
+};
+
+struct Work {
+  uint32_t lane = 0;
+  StoragePtr storage;  // not set for runs, profiles, meters and models
+  // What it holds here until it is sent.
+  size_t footprint_bytes = 0;
+  using Action = std::variant<RunWork, ReplayWork, InstallWork, SeedWork,
+                              CreateWork, ReadWork, OfferWork, PullWork,
+                              ProfileWork, MeterWork, ModelWork>;
+  Action action;
+};
+
+}  // namespace djinn
+
+#endif  // CLIENT_LIB_SESSION_TRANSFER_WORK_H_
