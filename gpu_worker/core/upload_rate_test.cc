@@ -1,5 +1,5 @@
 // How fast clients' uploads come, as the coordinator hears of it.
-#include "gpu_worker/session/upload_rate.h"
+#include "gpu_worker/session/uploads/upload_rate.h"
 
 #include <memory>
 #include <string>

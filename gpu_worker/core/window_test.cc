@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "gpu_worker/core/core_fixture.h"
-#include "gpu_worker/session/tenant_account.h"
+#include "gpu_worker/session/state/tenant_account.h"
 
 namespace djinn::worker {
 namespace {

@@ -35,16 +35,16 @@
 #include "gpu_worker/device/device.h"
 #include "gpu_worker/executor/executor.h"
 #include "gpu_worker/leases/lease_keeper.h"
-#include "gpu_worker/memory/device_memory.h"
-#include "gpu_worker/memory/spare_memory.h"
 #include "gpu_worker/plan/run_context.h"
 #include "gpu_worker/pull/link_rates.h"
 #include "gpu_worker/pull/offer_table.h"
 #include "gpu_worker/pull/peer_pulls.h"
 #include "gpu_worker/pull/send_order.h"
-#include "gpu_worker/session/session_environment.h"
-#include "gpu_worker/session/session_metrics.h"
-#include "gpu_worker/session/upload_rate.h"
+#include "gpu_worker/session/base/session_environment.h"
+#include "gpu_worker/session/observe/session_metrics.h"
+#include "gpu_worker/session/uploads/upload_rate.h"
+#include "gpu_worker/store/device_memory.h"
+#include "gpu_worker/store/spare_memory.h"
 #include "gpu_worker/streams/stream_table.h"
 
 namespace djinn::worker {
@@ -121,7 +121,8 @@ class WorkerCore {
   void SetChangeListener(std::function<void()> listener);
 
   // Serves the turns that are ready and does one round of housekeeping, in the
-  // caller's thread. Returns whether there was a turn. Only without own_threads.
+  // caller's thread. Returns whether there was a turn. Only without
+  // own_threads.
   bool RunReady();
 
   // Adds what the worker knows and has counted to a scrape.

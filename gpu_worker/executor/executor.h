@@ -23,9 +23,9 @@
 #include "gpu_worker/executor/preemption.h"
 #include "gpu_worker/executor/time_account.h"
 #include "gpu_worker/executor/turn_queue.h"
-#include "gpu_worker/memory/ledger.h"
 #include "gpu_worker/plan/lockstep.h"
-#include "gpu_worker/session/served_time.h"
+#include "gpu_worker/session/observe/served_time.h"
+#include "gpu_worker/store/ledger.h"
 
 namespace djinn::worker {
 

@@ -35,7 +35,7 @@
 #include "gpu_worker/executor/preemption.h"
 #include "gpu_worker/executor/time_account.h"
 #include "gpu_worker/leases/lease_meter.h"
-#include "gpu_worker/session/served_time.h"
+#include "gpu_worker/session/observe/served_time.h"
 #include "gpu_worker/session/session.h"
 #include "scheduler/batching/company_forecast.h"
 #include "scheduler/fairness/deadline_rule.h"

@@ -14,7 +14,7 @@
 #include "absl/types/span.h"
 #include "djinn/v1/execution.pb.h"
 #include "gpu_worker/plan/plan.h"
-#include "gpu_worker/session/storage_table.h"
+#include "gpu_worker/store/storage_table.h"
 
 namespace djinn::worker {
 

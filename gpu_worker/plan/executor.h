@@ -22,8 +22,8 @@
 #include "gpu_worker/plan/ongoing_run.h"
 #include "gpu_worker/plan/plan.h"
 #include "gpu_worker/plan/run_context.h"
-#include "gpu_worker/session/root_errors.h"
-#include "gpu_worker/session/storage_table.h"
+#include "gpu_worker/store/root_errors.h"
+#include "gpu_worker/store/storage_table.h"
 
 namespace djinn::worker {
 

@@ -11,7 +11,7 @@
 #include "absl/functional/function_ref.h"
 #include "common/srg/structure.h"
 #include "gpu_worker/plan/plan.h"
-#include "gpu_worker/session/root_errors.h"
+#include "gpu_worker/store/root_errors.h"
 
 namespace djinn::worker {
 

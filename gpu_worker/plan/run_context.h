@@ -6,11 +6,11 @@
 #include <cstdint>
 #include <string>
 
-#include "gpu_worker/memory/device_memory.h"
 #include "gpu_worker/plan/node_edge.h"
 #include "gpu_worker/plan/node_timer.h"
-#include "gpu_worker/session/root_errors.h"
-#include "gpu_worker/session/storage_table.h"
+#include "gpu_worker/store/device_memory.h"
+#include "gpu_worker/store/root_errors.h"
+#include "gpu_worker/store/storage_table.h"
 
 namespace djinn::worker {
 

@@ -10,9 +10,9 @@
 #include "common/log/log.h"
 #include "common/status_macros.h"
 #include "gpu_worker/leases/lease_turn.h"
-#include "gpu_worker/session/handlers.h"
-#include "gpu_worker/session/run_steps.h"
-#include "gpu_worker/session/violation.h"
+#include "gpu_worker/session/base/violation.h"
+#include "gpu_worker/session/handlers/handlers.h"
+#include "gpu_worker/session/handlers/run_steps.h"
 
 namespace djinn::worker {
 namespace {

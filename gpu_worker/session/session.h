@@ -41,13 +41,13 @@
 #include "djinn/v1/worker_registry.pb.h"
 #include "gpu_worker/leases/lease_meter.h"
 #include "gpu_worker/plan/ongoing_run.h"
-#include "gpu_worker/session/message_flow.h"
-#include "gpu_worker/session/outbox.h"
-#include "gpu_worker/session/run_log.h"
-#include "gpu_worker/session/session_environment.h"
-#include "gpu_worker/session/session_state.h"
-#include "gpu_worker/session/tenant_account.h"
-#include "gpu_worker/session/uploads.h"
+#include "gpu_worker/session/base/session_environment.h"
+#include "gpu_worker/session/observe/run_log.h"
+#include "gpu_worker/session/state/message_flow.h"
+#include "gpu_worker/session/state/outbox.h"
+#include "gpu_worker/session/state/session_state.h"
+#include "gpu_worker/session/state/tenant_account.h"
+#include "gpu_worker/session/uploads/uploads.h"
 
 namespace djinn::worker {
 

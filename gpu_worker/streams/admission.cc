@@ -6,7 +6,7 @@
 #include "common/log/log.h"
 #include "common/net/protocol_version.h"
 #include "common/status_macros.h"
-#include "gpu_worker/session/session_metrics.h"
+#include "gpu_worker/session/observe/session_metrics.h"
 #include "gpu_worker/streams/connection.h"
 #include "gpu_worker/streams/stream_table.h"
 

@@ -15,9 +15,9 @@
 #include "common/mutex.h"
 #include "gpu_worker/executor/turn_queue.h"
 #include "gpu_worker/leases/lease_table.h"
+#include "gpu_worker/session/base/session_environment.h"
 #include "gpu_worker/session/session.h"
-#include "gpu_worker/session/session_environment.h"
-#include "gpu_worker/session/tenant_account.h"
+#include "gpu_worker/session/state/tenant_account.h"
 
 namespace djinn::worker {
 

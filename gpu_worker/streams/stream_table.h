@@ -39,9 +39,9 @@
 #include "gpu_worker/device/device.h"
 #include "gpu_worker/executor/turn_queue.h"
 #include "gpu_worker/leases/lease_keeper.h"
+#include "gpu_worker/session/base/session_environment.h"
+#include "gpu_worker/session/observe/session_metrics.h"
 #include "gpu_worker/session/session.h"
-#include "gpu_worker/session/session_environment.h"
-#include "gpu_worker/session/session_metrics.h"
 #include "gpu_worker/streams/session_factory.h"
 
 namespace djinn::worker {

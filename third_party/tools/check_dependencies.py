@@ -23,7 +23,7 @@ _TEST_QUERY = ["bazel", "query", "--noshow_progress",
 
 _FOLDERS = ("common", "scheduler", "coordinator", "gpu_worker", "client_lib")
 
-_MIDDLES = ("//client_lib/session", "//gpu_worker/plan", "//gpu_worker/memory",
+_MIDDLES = ("//client_lib/session", "//gpu_worker/plan", "//gpu_worker/store:memory",
             "//gpu_worker/cache", "//gpu_worker/queue", "//gpu_worker/session",
             "//gpu_worker/core", "//gpu_worker/device/fake")
 _GRPC = ("@sys//:grpc",)

@@ -25,7 +25,7 @@
 #include "gpu_worker/pull/link_rates.h"
 #include "gpu_worker/session/fuzz/permissive_device.h"
 #include "gpu_worker/session/session.h"
-#include "gpu_worker/session/upload_rate.h"
+#include "gpu_worker/session/uploads/upload_rate.h"
 
 namespace djinn::worker {
 namespace {

@@ -1,0 +1,65 @@
+// What all sessions of a worker share; outlives them.
+#ifndef GPU_WORKER_SESSION_BASE_SESSION_ENVIRONMENT_H_
+#define GPU_WORKER_SESSION_BASE_SESSION_ENVIRONMENT_H_
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "common/srg/validate.h"
+
+namespace djinn {
+class Clock;
+class RandomSource;
+}  // namespace djinn
+
+namespace djinn::worker {
+
+class ContentCache;
+class ContentProofs;
+class ContentStore;
+class DeviceMemory;
+class GraphCache;
+class LinkRates;
+class NodeEdge;
+class OfferTable;
+class PullSource;
+class ServedTime;
+class UploadRate;
+struct ExecutionCounters;
+struct SessionMetrics;
+
+struct SessionEnvironment {
+  std::string worker_id;
+  Clock* clock = nullptr;
+  RandomSource* random = nullptr;
+  DeviceMemory* memory = nullptr;
+  ContentCache* contents = nullptr;
+  ContentProofs* proofs = nullptr;
+  // Null: no contents are kept on disk.
+  ContentStore* store = nullptr;
+  GraphCache* graphs = nullptr;
+  OfferTable* offers = nullptr;
+  PullSource* pulls = nullptr;
+  LinkRates* links = nullptr;
+  // Of what comes over the network.
+  UploadRate* uploads = nullptr;
+  ExecutionCounters* counters = nullptr;
+  // Null: runs do not give way.
+  NodeEdge* edge = nullptr;
+  // Null: nobody tells for whom a run waits.
+  const ServedTime* served = nullptr;
+  srg::StructureCaps caps;
+  absl::Duration transfer_idle_timeout = absl::Seconds(30);
+  uint64_t outbox_bytes = uint64_t{8} << 20;
+  SessionMetrics* metrics = nullptr;
+  // Called when the tenant's contents changed, without locks, or when the
+  // coordinator should hear of a lease's credit.
+  std::function<void()> contents_changed = [] {};
+};
+
+}  // namespace djinn::worker
+
+#endif  // GPU_WORKER_SESSION_BASE_SESSION_ENVIRONMENT_H_

@@ -1,0 +1,153 @@
+// DefineStructure and Run.
+#include <utility>
+
+#include "absl/base/optimization.h"
+#include "absl/strings/str_cat.h"
+#include "common/clock.h"
+#include "common/status_macros.h"
+#include "gpu_worker/plan/executor.h"
+#include "gpu_worker/plan/node_edge.h"
+#include "gpu_worker/session/base/violation.h"
+#include "gpu_worker/session/handlers/handlers.h"
+#include "gpu_worker/session/handlers/run_steps.h"
+
+namespace djinn::worker {
+
+absl::Status HandleDefine(SessionState& s, uint64_t sequence,
+                          const v1::DefineStructure& define) {
+  for (const uint64_t id : define.forget_ids()) {
+    DJINN_RETURN_IF_ERROR(s.structures.Forget(id));
+    s.log.Forget(id);
+  }
+  DJINN_ASSIGN_OR_RETURN(const StructureTable::Defined defined,
+                         s.structures.Define(define));
+  const auto& [structure, found] = defined;
+  v1::ControlResponse response;
+  v1::Admitted* admitted = response.mutable_admitted();
+  admitted->set_structure_id(define.structure_id());
+  if (found.ok()) {
+    NotePhaseOf(s, define.structure_id(),
+                found->plan->KindTo(s.who.tenant).phase, structure);
+    s.log.Define(define.structure_id(), structure->fingerprint);
+    admitted->set_fingerprint(structure->fingerprint);
+    admitted->set_cache_hit(found->known);
+  } else {
+    structure->refused = s.errors.Make(found.status(), {.sequence = sequence});
+    *admitted->mutable_refused() = *structure->refused;
+  }
+  Reply(s, std::move(response));
+  return absl::OkStatus();
+}
+
+namespace {
+
+absl::Duration Execute(SessionState& s, uint64_t sequence, uint64_t structure,
+                       const Plan& plan, const Lifetimes& lifetimes,
+                       v1::ExecutionMode mode, v1::RunMetadata* metadata) {
+  RunContext context = ContextOf(s, sequence);
+  const auto now = [&] {
+    return context.edge != nullptr ? context.edge->OwnTime()
+                                   : s.who.environment.clock->Monotonic();
+  };
+  const absl::Duration start = now();
+  if (ABSL_PREDICT_TRUE(s.profiling.profile == nullptr)) {
+    ExecuteRun(plan, s.runs.bound, lifetimes, context, metadata);
+  } else {
+    s.profiling.stages.started = start;
+    NodeTimer timer = s.profiling.profile->NewTimer();
+    context.timer = &timer;
+    s.profiling.profile->Enter(SessionProfile::kExecute);
+    ExecuteRun(plan, s.runs.bound, lifetimes, context, metadata);
+    s.profiling.stages.ended = s.profiling.profile->Now();
+    s.profiling.profile->Enter(SessionProfile::kBind);
+    s.profiling.profile->AddRun(sequence, plan, mode, s.profiling.stages,
+                                timer);
+  }
+  const absl::Duration took = now() - start;
+  plan.AddDeviceTime(took);
+  NoteRunTime(s, structure, took);
+  return took;
+}
+
+}  // namespace
+
+absl::Status HandleRun(SessionState& s, uint64_t sequence, const v1::Run& run) {
+  StructureTable::Structure* const structure =
+      s.structures.Find(run.structure_id());
+  if (structure == nullptr) {
+    return Violation(
+        absl::StrCat("structure ", run.structure_id(), " is not defined"));
+  }
+  if (ABSL_PREDICT_FALSE(s.profiling.profile != nullptr)) {
+    s.profiling.stages.looked_up = s.profiling.profile->Now();
+  }
+  v1::ControlResponse response;
+  v1::RunMetadata* metadata = response.mutable_metadata();
+  RunRecords::End end;
+  // Of the whole run.
+  RootError failure;
+  if (structure->refused != nullptr) {
+    if (run.remember()) {
+      return Violation("a run of a refused structure is to be remembered");
+    }
+    DJINN_RETURN_IF_ERROR(BindRun(run, nullptr, structure->remembered,
+                                  s.storages, &s.runs.bound));
+    DJINN_RETURN_IF_ERROR(CheckRefusedRun(s.runs.bound, s.storages));
+    PoisonRun(nullptr, s.runs.bound, structure->refused, &s.storages);
+    failure = structure->refused;
+    *metadata->mutable_error() = *failure;
+  } else {
+    DJINN_ASSIGN_OR_RETURN(const std::shared_ptr<const Plan> plan,
+                           s.structures.PlanOf(*structure, run));
+    if (plan == nullptr) {
+      s.message.missing_structure = run.structure_id();
+      return absl::OkStatus();
+    }
+    if (ABSL_PREDICT_FALSE(s.profiling.profile != nullptr)) {
+      s.profiling.stages.bound = s.profiling.profile->Now();
+      s.profiling.profile->Enter(SessionProfile::kBind);
+    }
+    const v1::Phase phase = plan->KindTo(s.who.tenant).phase;
+    NotePhaseOf(s, run.structure_id(), phase, structure);
+    NotePhase(s, phase);
+    DJINN_RETURN_IF_ERROR(BindRun(run, plan.get(), structure->remembered,
+                                  s.storages, &s.runs.bound));
+    DJINN_RETURN_IF_ERROR(CheckRun(*plan, s.runs.bound, s.storages));
+    absl::Status refused = plan->refusal();
+    if (refused.ok() && !s.structures.supplied() && !HasRoom(s, *plan)) {
+      s.who.environment.edge->PutOff();
+      s.message.lacks_room = true;
+      return absl::OkStatus();
+    }
+    DJINN_ASSIGN_OR_RETURN(
+        const Lifetimes* const lifetimes,
+        s.structures.Remember(*plan, s.runs.bound, structure));
+    if (!run.has_repeat()) plan->SetContentBytes(BoundContentBytes(s));
+    if (refused.ok()) {
+      refused = CheckDeadline(s, run.structure_id());
+      if (!refused.ok()) end.state = v1::RunRecord::REFUSED;
+    }
+    if (!refused.ok()) {
+      NoteRefusal(s, refused);
+      failure = s.errors.MakePoison(refused, {.sequence = sequence});
+      PoisonRun(plan.get(), s.runs.bound, failure, &s.storages);
+      *metadata->mutable_error() = *failure;
+    } else {
+      end.device_time = Execute(s, sequence, run.structure_id(), *plan,
+                                *lifetimes, run.mode(), metadata);
+      failure = s.errors.oldest_new();
+    }
+  }
+  s.who.environment.counters->recomputed_nodes += run.recomputed_nodes();
+  end.failure = failure.get();
+  NoteRunOver(s, *metadata, s.message.arrived, std::move(end));
+  // Of a run that was left out there is nothing to say: the session goes, and
+  // its end says why.
+  if (run.reply_metadata() && !s.status.stopped) {
+    metadata->set_sequence(sequence);
+    Reply(s, std::move(response));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace djinn::worker

@@ -1,0 +1,249 @@
+#include "gpu_worker/session/handlers/run_steps.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/clock.h"
+#include "common/error.h"
+#include "common/retry_after.h"
+#include "common/status_macros.h"
+#include "gpu_worker/cache/graph_cache.h"
+#include "gpu_worker/plan/executor.h"
+#include "gpu_worker/plan/node_edge.h"
+#include "gpu_worker/store/device_memory.h"
+#include "scheduler/fairness/deadline_rule.h"
+
+namespace djinn::worker {
+namespace {
+
+void NoteInTime(SessionState& s, RunInTime result) {
+  // A session that has ended is not counted.
+  if (!s.status.stopped || s.status.cancelled) {
+    s.counts.InTime(s.status.priority(), result);
+  }
+}
+
+// Binds and checks the run in `begun` without any effect. False when it is not
+// to be begun.
+bool Suits(SessionState& s,
+           absl::FunctionRef<bool(absl::Span<const OngoingRun::Product>)> suits,
+           bool own_turn, SessionRuns::Begun* begun) {
+  const v1::Run& run = begun->item.message.run();
+  const uint64_t sequence = begun->item.message.sequence();
+  SessionRuns& runs = s.runs;
+  if (runs.looked_at.sequence == sequence && !suits(runs.looked_at.products)) {
+    return false;
+  }
+  const StructureTable::Structure* const structure =
+      s.structures.Find(run.structure_id());
+  // HandleRun() deals with what is refused, missing or wrong.
+  if (structure == nullptr || structure->refused != nullptr) return false;
+  if (own_turn) {
+    absl::StatusOr<std::shared_ptr<const Plan>> plan =
+        s.structures.PlanOf(*structure, run);
+    if (!plan.ok()) return false;
+    begun->plan = *std::move(plan);
+  } else {
+    begun->plan = s.who.environment.graphs->Use(structure->fingerprint,
+                                                s.who.tenant, run.size());
+  }
+  s.message.deadline = begun->item.deadline;
+  if (begun->plan == nullptr || !begun->plan->refusal().ok() ||
+      !CheckDeadline(s, run.structure_id()).ok()) {
+    return false;
+  }
+  if (begun->plan->program().products().empty()) {
+    runs.looked_at = {sequence, {}};
+    return false;
+  }
+  if (!BindRun(run, begun->plan.get(), structure->remembered, s.storages,
+               &runs.bound)
+           .ok() ||
+      !CheckRun(*begun->plan, runs.bound, s.storages).ok()) {
+    return false;
+  }
+  runs.looked_at = {sequence, ProductsOf(*begun->plan, runs.bound)};
+  return suits(runs.looked_at.products) && HasRoom(s, *begun->plan);
+}
+
+}  // namespace
+
+void NotePhaseOf(SessionState& s, uint64_t id, v1::Phase phase,
+                 StructureTable::Structure* structure) {
+  if (structure->phase == phase) return;
+  structure->phase = phase;
+  s.log.SetPhase(id, phase);
+  s.flow.Refresh();
+}
+
+void NotePhase(SessionState& s, v1::Phase phase) {
+  if (s.status.phase.exchange(phase, std::memory_order_relaxed) == phase) {
+    return;
+  }
+  s.who.callbacks.phase();
+}
+
+uint64_t BoundContentBytes(SessionState& s) {
+  uint64_t bytes = 0;
+  for (const BoundRun::Binding& binding : s.runs.bound.bindings) {
+    const Storage* const storage = s.storages.Find(binding.storage);
+    if (storage != nullptr &&
+        storage->quota.storage_class() == StorageClass::kContent) {
+      bytes += storage->size_bytes;
+    }
+  }
+  return bytes;
+}
+
+absl::Status CheckDeadline(const SessionState& s, uint64_t structure) {
+  const absl::Duration deadline = s.message.deadline;
+  if (deadline == absl::InfiniteDuration()) return absl::OkStatus();
+  const absl::Duration now = s.who.environment.clock->Monotonic();
+  const absl::Duration late = now - deadline;
+  const absl::Duration expected = s.log.Expected(structure, now);
+  const absl::Duration ahead = s.runs.ahead;
+  const scheduler::DeadlineVerdict verdict =
+      scheduler::JudgeDeadline(deadline, expected, ahead, now);
+  if (verdict == scheduler::DeadlineVerdict::kInTime) return absl::OkStatus();
+  if (verdict == scheduler::DeadlineVerdict::kMissed) {
+    return MakeError(
+        absl::StatusCode::kDeadlineExceeded, "RUN_DEADLINE_EXCEEDED",
+        absl::StrCat("the run was not begun: its turn came ",
+                     absl::FormatDuration(late), " after its deadline"));
+  }
+  const absl::Status refused = MakeError(
+      absl::StatusCode::kDeadlineExceeded, "RUN_WOULD_BE_LATE",
+      absl::StrCat("the run was not begun: its deadline is in ",
+                   absl::FormatDuration(-late), ", and it would be done in ",
+                   absl::FormatDuration(ahead + expected),
+                   " at the earliest, with ", absl::FormatDuration(ahead),
+                   " before it"));
+  // Another time it may have less before it, but never be shorter.
+  const int64_t wait = s.status.run_deadline.load(std::memory_order_relaxed);
+  return WithRetryAfter(refused, wait == SessionStatus::kNever ||
+                                         expected <= absl::Nanoseconds(wait)
+                                     ? ahead + expected + late
+                                     : absl::InfiniteDuration());
+}
+
+bool HasRoom(SessionState& s, const Plan& plan) {
+  const SessionEnvironment& environment = s.who.environment;
+  if (environment.edge == nullptr || !environment.edge->GoesFirst()) {
+    return true;
+  }
+  const uint64_t bytes = LifetimesOf(plan, s.runs.bound.final_slots).peak_bytes;
+  return bytes == 0 ||
+         (s.quota.Reserve(bytes).ok() &&
+          environment.memory
+              ->Reserve(MemoryClass::kStorages, s.who.tenant, bytes)
+              .ok());
+}
+
+RunContext ContextOf(SessionState& s, uint64_t sequence) {
+  const SessionEnvironment& environment = s.who.environment;
+  return {.sequence = sequence,
+          .tenant = s.who.tenant,
+          .storages = &s.storages,
+          .quota = &s.quota,
+          .errors = &s.errors,
+          .memory = environment.memory,
+          .counters = environment.counters,
+          .cancelled = &s.status.stopped,
+          // A profile shows a run as it is alone.
+          .edge = s.profiling.profile == nullptr ? environment.edge : nullptr};
+}
+
+void NoteRunTime(SessionState& s, uint64_t structure, absl::Duration took) {
+  const absl::Duration deadline = s.message.deadline;
+  if (deadline == absl::InfiniteDuration()) return;
+  const absl::Duration now = s.who.environment.clock->Monotonic();
+  s.log.NoteTime(structure, took, now);
+  NoteInTime(s, now <= deadline ? RunInTime::kAttained : RunInTime::kMissed);
+}
+
+void NoteRefusal(SessionState& s, const absl::Status& why) {
+  if (why.code() != absl::StatusCode::kDeadlineExceeded) return;
+  const bool predicted = ErrorReason(why) == "RUN_WOULD_BE_LATE";
+  NoteInTime(s, predicted ? RunInTime::kRefused : RunInTime::kMissed);
+  s.counts.Refused(why);
+}
+
+void NoteRunOver(SessionState& s, const v1::RunMetadata& metadata,
+                 absl::Duration arrived, RunRecords::End end) {
+  const absl::Duration now = s.who.environment.clock->Monotonic();
+  const v1::Phase phase = s.status.phase;
+  s.counts.RunOver(phase,
+                   metadata.has_error()
+                       ? static_cast<absl::StatusCode>(metadata.error().code())
+                       : absl::StatusCode::kOk,
+                   now - arrived);
+  s.runs.results.NoteRun(phase, arrived);
+  end.phase = phase;
+  end.planned = s.structures.TakePlanningTime();
+  if (s.status.cancelled) {
+    end.state = v1::RunRecord::CANCELLED;
+  } else if (end.failure != nullptr && end.state == v1::RunRecord::COMPLETED) {
+    end.state = v1::RunRecord::FAILED;
+  }
+  s.log.Finish(end, now);
+}
+
+absl::StatusOr<bool> BeginBatchRun(
+    SessionState& s, Inbox::Item* item,
+    absl::FunctionRef<bool(absl::Span<const OngoingRun::Product>)> suits,
+    bool own_turn) {
+  auto begun = std::make_unique<SessionRuns::Begun>();
+  begun->item = std::move(*item);
+  s.message.bytes = begun->item.bytes;
+  // Profiles and offers need a look around every message.
+  const bool alone =
+      s.leaving || s.profiling.profile != nullptr || s.offers.pins();
+  if (alone || !Suits(s, suits, own_turn, begun.get())) {
+    *item = std::move(begun->item);
+    return false;
+  }
+  const v1::Ordered& message = begun->item.message;
+  s.message.counts = true;
+  s.errors.set_lane(message.lane());
+  StructureTable::Structure* const structure =
+      s.structures.Find(message.run().structure_id());
+  DJINN_ASSIGN_OR_RETURN(
+      const Lifetimes* const lifetimes,
+      s.structures.Remember(*begun->plan, s.runs.bound, structure));
+  if (!message.run().has_repeat()) {
+    begun->plan->SetContentBytes(BoundContentBytes(s));
+  }
+  const v1::Phase phase = begun->plan->KindTo(s.who.tenant).phase;
+  NotePhaseOf(s, message.run().structure_id(), phase, structure);
+  NotePhase(s, phase);
+  begun->context = ContextOf(s, message.sequence());
+  begun->run =
+      MakeOngoingRun(*begun->plan, s.runs.bound, *lifetimes, begun->context);
+  begun->run->Begin();
+  s.runs.begun = std::move(begun);
+  return true;
+}
+
+void EndBatchRun(SessionState& s, absl::Duration used) {
+  const SessionRuns::Begun& begun = *s.runs.begun;
+  const v1::Ordered& message = begun.item.message;
+  v1::ControlResponse response;
+  begun.run->Finish(response.mutable_metadata());
+  s.who.environment.counters->recomputed_nodes +=
+      message.run().recomputed_nodes();
+  const RootError failure = s.errors.oldest_new();
+  NoteRunOver(s, response.metadata(), begun.item.arrived,
+              {.device_time = used, .failure = failure.get()});
+  begun.plan->AddDeviceTime(used);
+  s.message.deadline = begun.item.deadline;
+  NoteRunTime(s, message.run().structure_id(), used);
+  // As in HandleRun().
+  if (message.run().reply_metadata() && !s.status.stopped) {
+    response.mutable_metadata()->set_sequence(message.sequence());
+    Reply(s, std::move(response));
+  }
+  s.flow.CountRun();
+  ++s.runs.done;
+}
+
+}  // namespace djinn::worker

@@ -1,0 +1,121 @@
+// Whom the device was given to, and for how long, since the worker began: two
+// readings tell who waited between them for whom.
+//
+// One thread gives turns, which nest; any other may read at any moment, and
+// waits for nobody: a reading that a change of turns came between is taken
+// again. Times are by one clock that never falls.
+#ifndef GPU_WORKER_SESSION_OBSERVE_SERVED_TIME_H_
+#define GPU_WORKER_SESSION_OBSERVE_SERVED_TIME_H_
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <vector>
+
+#include "absl/time/time.h"
+
+namespace djinn::worker {
+
+class ServedTime {
+ public:
+  // What a tenant has had. Outlives its turns.
+  class Tenant {
+   private:
+    friend class ServedTime;
+    std::atomic<int64_t> nanoseconds_{0};
+  };
+  // In nanoseconds, so far.
+  struct Reading {
+    // Of the tenant that it is taken for.
+    int64_t own = 0;
+    int64_t others = 0;
+    // In which the device waited for runs that share products.
+    int64_t company = 0;
+  };
+  enum class Whom { kNobody, kOwn, kOthers, kCompany };
+
+  // --- The thread that gives turns.
+  // A turn of the tenant begins, inside the one before if there is one.
+  void Begin(Tenant* tenant, absl::Duration now) {
+    turns_.push_back(tenant);
+    Change(tenant, now);
+  }
+  // The innermost one ends.
+  void End(absl::Duration now) {
+    turns_.pop_back();
+    Change(turns_.empty() ? nullptr : turns_.back(), now);
+  }
+  // Between turns: the device waits for company, or does so no more.
+  void AwaitCompany(absl::Duration now) { Change(&company_, now); }
+  void EndAwaiting(absl::Duration now) { Change(nullptr, now); }
+
+  // --- Any thread.
+  Reading ReadFor(const Tenant* tenant, absl::Duration now) const {
+    return ReadAt(tenant, absl::ToInt64Nanoseconds(now));
+  }
+  Reading ReadAt(const Tenant* tenant, int64_t nanoseconds) const {
+    Reading reading;
+    const Tenant* current = nullptr;
+    int64_t since = 0;
+    uint64_t change;
+    do {
+      change = change_.load(std::memory_order_acquire);
+      reading.own = tenant->nanoseconds_.load(std::memory_order_acquire);
+      reading.others = all_.load(std::memory_order_acquire) - reading.own;
+      reading.company = company_.nanoseconds_.load(std::memory_order_acquire);
+      current = current_.load(std::memory_order_acquire);
+      since = since_.load(std::memory_order_acquire);
+    } while (change % 2 != 0 ||
+             change_.load(std::memory_order_relaxed) != change);
+    const int64_t passed = std::max<int64_t>(nanoseconds - since, 0);
+    if (current == tenant) {
+      reading.own += passed;
+    } else if (current == &company_) {
+      reading.company += passed;
+    } else if (current != nullptr) {
+      reading.others += passed;
+    }
+    return reading;
+  }
+  // At this moment.
+  Whom ServesFor(const Tenant* tenant) const {
+    const Tenant* const current = current_.load(std::memory_order_relaxed);
+    if (current == nullptr) return Whom::kNobody;
+    if (current == tenant) return Whom::kOwn;
+    return current == &company_ ? Whom::kCompany : Whom::kOthers;
+  }
+
+ private:
+  void Change(Tenant* next, absl::Duration now) {
+    const uint64_t change = change_.load(std::memory_order_relaxed);
+    // Odd until all is written. Each store is seen after those before it.
+    change_.store(change + 1, std::memory_order_relaxed);
+    const int64_t since = since_.load(std::memory_order_relaxed);
+    const int64_t at = std::max(absl::ToInt64Nanoseconds(now), since);
+    Tenant* const current = current_.load(std::memory_order_relaxed);
+    if (current != nullptr) Add(at - since, &current->nanoseconds_);
+    if (current != nullptr && current != &company_) Add(at - since, &all_);
+    current_.store(next, std::memory_order_release);
+    since_.store(at, std::memory_order_release);
+    change_.store(change + 2, std::memory_order_release);
+  }
+  static void Add(int64_t nanoseconds, std::atomic<int64_t>* sum) {
+    sum->store(sum->load(std::memory_order_relaxed) + nanoseconds,
+               std::memory_order_release);
+  }
+
+  // Grows by two with every change.
+  std::atomic<uint64_t> change_{0};
+  // Who has the device, and since when; null for nobody.
+  std::atomic<Tenant*> current_{nullptr};
+  std::atomic<int64_t> since_{0};
+  // Of all tenants.
+  std::atomic<int64_t> all_{0};
+  Tenant company_;
+  // The innermost last.
+  std::vector<Tenant*> turns_;
+};
+
+}  // namespace djinn::worker
+
+#endif  // GPU_WORKER_SESSION_OBSERVE_SERVED_TIME_H_

@@ -1,0 +1,127 @@
+#include "gpu_worker/session/state/pulls.h"
+
+#include "absl/strings/str_cat.h"
+#include "common/clock.h"
+#include "common/error.h"
+#include "common/status_macros.h"
+#include "gpu_worker/pull/link_rates.h"
+#include "gpu_worker/pull/peer_pulls.h"
+#include "gpu_worker/store/device_memory.h"
+
+namespace djinn::worker {
+namespace {
+
+// What came together says nothing of the link.
+constexpr uint64_t kMinPaceBytes = 64 << 10;
+
+}  // namespace
+
+absl::Status Pulls::Begin(const v1::Pull& pull) {
+  Pull begun;
+  begun.worker_id = pull.worker_id();
+  begun.started = environment_.clock->Monotonic();
+  DeviceMemory* const memory = environment_.memory;
+  std::shared_ptr<Buffer> buffer;
+  // What is here already is shared.
+  if (pull.worker_id() != environment_.worker_id) {
+    DJINN_ASSIGN_OR_RETURN(
+        Reservation reservation,
+        memory->Reserve(MemoryClass::kTransfers, tenant_, pull.size_bytes()));
+    DJINN_ASSIGN_OR_RETURN(std::shared_ptr<Buffer> unset,
+                           memory->device()->AllocateUnset(pull.size_bytes()));
+    begun.reservation = std::make_shared<Reservation>(std::move(reservation));
+    buffer = DeviceMemory::Track(std::move(unset), begun.reservation);
+  }
+  const auto incoming = std::make_shared<IncomingPull>(
+      memory->device(), environment_.clock, std::move(buffer), settled_);
+  begun.incoming = incoming;
+  {
+    MutexLock lock(&mu_);
+    pull_ = std::move(begun);
+  }
+  v1::PullRequest request;
+  request.set_session_id(session_id_);
+  request.set_ticket(pull.ticket());
+  request.set_size_bytes(pull.size_bytes());
+  request.set_worker_incarnation(pull.worker_incarnation());
+  environment_.pulls->Start(pull.worker_id(), request, incoming);
+  return absl::OkStatus();
+}
+
+Pulls::Pull Pulls::Take() {
+  Pull pull;
+  {
+    MutexLock lock(&mu_);
+    pull = std::exchange(pull_, Pull());
+  }
+  // Also frees what is still under way.
+  if (pull.incoming != nullptr) environment_.pulls->Cancel(pull.incoming.get());
+  return pull;
+}
+
+void Pulls::Forget() { Take(); }
+
+Pulls::Pulled Pulls::Finish() {
+  const Pull pull = Take();
+  Pulled pulled;
+  pulled.outcome = pull.incoming->Take();
+  pulled.reservation = pull.reservation;
+  if (pulled.outcome.buffer != nullptr) {
+    const IncomingPull::Pace pace = pull.incoming->pace();
+    if (pace.bytes >= kMinPaceBytes && pace.took > absl::ZeroDuration()) {
+      pulled.link =
+          environment_.links->Add(pull.worker_id, pace.bytes, pace.took);
+    }
+  } else if (!pulled.outcome.poison.has_value()) {
+    const absl::Status cause = pulled.outcome.failure;
+    const std::string& here = environment_.worker_id;
+    pulled.outcome.failure = MakeError(
+        cause.code(), "PULL_FAILED",
+        absl::StrCat("worker ", here, " could not fetch the value from worker ",
+                     pull.worker_id, ": ", cause.message()),
+        {{"source", pull.worker_id},
+         {"worker", here},
+         {"cause", ErrorReason(cause)}});
+  }
+  return pulled;
+}
+
+void Pulls::CheckDeadline() {
+  const absl::Duration timeout = 2 * environment_.transfer_idle_timeout;
+  std::shared_ptr<IncomingPull> incoming;
+  std::string worker_id;
+  {
+    MutexLock lock(&mu_);
+    if (pull_.incoming == nullptr || pull_.incoming->settled() ||
+        environment_.clock->Monotonic() - pull_.incoming->last_news() <
+            timeout) {
+      return;
+    }
+    incoming = pull_.incoming;
+    worker_id = pull_.worker_id;
+  }
+  const bool known = environment_.pulls->Knows(worker_id);
+  // The first outcome counts.
+  incoming->OnFailed(MakeError(
+      absl::StatusCode::kDeadlineExceeded, "TRANSFER_TIMEOUT",
+      absl::StrCat("nothing came for ", absl::FormatDuration(timeout),
+                   known ? ""
+                         : "; the coordinator has named no such worker to this "
+                           "one")));
+  environment_.pulls->Cancel(incoming.get());
+}
+
+bool Pulls::settled() const {
+  MutexLock lock(&mu_);
+  return pull_.incoming != nullptr && pull_.incoming->settled();
+}
+
+std::optional<Pulls::Awaited> Pulls::awaited() const {
+  MutexLock lock(&mu_);
+  if (pull_.incoming == nullptr || pull_.incoming->settled()) {
+    return std::nullopt;
+  }
+  return Awaited{pull_.started, pull_.worker_id};
+}
+
+}  // namespace djinn::worker

@@ -1,0 +1,151 @@
+#include "gpu_worker/session/state/structure_table.h"
+
+#include "absl/strings/str_cat.h"
+#include "common/clock.h"
+#include "common/srg/validate.h"
+#include "common/status_macros.h"
+#include "gpu_worker/cache/graph_cache.h"
+#include "gpu_worker/session/base/violation.h"
+#include "gpu_worker/store/device_memory.h"
+
+namespace djinn::worker {
+
+absl::StatusOr<Admitted> StructureTable::Admit(
+    const v1::DefineStructure& define) const {
+  return worker::Admit(define.structure(), environment_.caps, tenant_,
+                       environment_.graphs,
+                       environment_.memory->device()->operators());
+}
+
+absl::StatusOr<StructureTable::Defined> StructureTable::Define(
+    const v1::DefineStructure& define) {
+  const uint64_t id = define.structure_id();
+  if (id == 0 || used_.Contains(id)) {
+    return Violation(absl::StrCat("defines structure ", id,
+                                  id == 0 ? "" : " a second time"));
+  }
+  if (structures_.size() >= max_structures_) {
+    return Violation(
+        absl::StrCat("more than ", max_structures_, " structures defined"));
+  }
+  used_.Insert(id);
+  Defined defined{&structures_[id], Admit(define)};
+  if (defined.admitted.ok()) {
+    defined.structure->fingerprint = defined.admitted->plan->fingerprint();
+  }
+  return defined;
+}
+
+absl::Status StructureTable::Forget(uint64_t id) {
+  const auto found = structures_.find(id);
+  if (found == structures_.end()) {
+    return Violation(
+        absl::StrCat("forgets structure ", id, ", which is not defined"));
+  }
+  ForgetRuns(&found->second);
+  structures_.erase(found);
+  return absl::OkStatus();
+}
+
+StructureTable::Structure* StructureTable::Find(uint64_t id) {
+  const auto found = structures_.find(id);
+  return found == structures_.end() ? nullptr : &found->second;
+}
+
+absl::StatusOr<std::shared_ptr<const Plan>> StructureTable::PlanOf(
+    const Structure& structure, const v1::Run& run) {
+  GraphCache& graphs = *environment_.graphs;
+  std::shared_ptr<const Plan> plan = supplied_plan_;
+  if (run.size() == 0) {
+    if (plan == nullptr) plan = graphs.Use(structure.fingerprint, tenant_);
+    return plan;
+  }
+  std::shared_ptr<const Plan> sized =
+      graphs.Use(structure.fingerprint, tenant_, run.size());
+  if (sized != nullptr) return sized;
+  if (plan == nullptr) plan = graphs.Use(structure.fingerprint, tenant_);
+  if (plan == nullptr) return nullptr;
+  if (plan->structure().size_hole.empty()) {
+    return Violation(absl::StrCat("run: structure ", run.structure_id(),
+                                  " has no size, but the run says ",
+                                  run.size()));
+  }
+  const absl::Duration begin = environment_.clock->Monotonic();
+  absl::StatusOr<std::shared_ptr<const Plan>> admitted =
+      AdmitAtSize(*plan, run.size(), environment_.caps, tenant_, &graphs,
+                  environment_.memory->device()->operators());
+  planning_ += environment_.clock->Monotonic() - begin;
+  if (admitted.ok()) return admitted;
+  return Violation(absl::StrCat("run: structure ", run.structure_id(),
+                                " is none at size ", run.size(), ": ",
+                                admitted.status().message()));
+}
+
+absl::Status StructureTable::Supply(const v1::DefineStructure& supply) {
+  const Structure& structure = structures_.at(supply.structure_id());
+  const absl::Duration begin = environment_.clock->Monotonic();
+  absl::StatusOr<Admitted> admitted = Admit(supply);
+  planning_ += environment_.clock->Monotonic() - begin;
+  if (!admitted.ok()) {
+    return Violation(
+        absl::StrCat("supplies structure ", supply.structure_id(),
+                     " as one that is refused: ", admitted.status().message()));
+  }
+  if (admitted->plan->fingerprint() != structure.fingerprint) {
+    return Violation(absl::StrCat("supplies another structure than ",
+                                  supply.structure_id(), " was"));
+  }
+  // No other session's structure can take its place before the run.
+  supplied_plan_ = std::move(admitted->plan);
+  return absl::OkStatus();
+}
+
+void StructureTable::ForgetRuns(Structure* structure) {
+  for (const RememberedRun& run : structure->remembered) {
+    remembered_slots_ -= run.size_in_slots();
+  }
+  structure->remembered.clear();
+}
+
+absl::StatusOr<const Lifetimes*> StructureTable::Remember(
+    const Plan& plan, const BoundRun& run, Structure* structure) {
+  const v1::Run& message = *run.message;
+  std::vector<RememberedRun>& remembered = structure->remembered;
+  if (!message.has_repeat()) {
+    ForgetRuns(structure);
+    if (!message.remember()) {
+      lifetimes_ = LifetimesOf(plan, run.final_slots);
+      return &lifetimes_;
+    }
+  }
+  size_t place = message.repeat().place();
+  if (message.remember()) {
+    remembered_slots_ += run.bindings.size() + run.floats.size();
+    if (remembered_slots_ > srg::kMaxRememberedSlots) {
+      return Violation(absl::StrCat("more than ", srg::kMaxRememberedSlots,
+                                    " slots and float holes to remember"));
+    }
+    if (remembered.size() == srg::kMaxRememberedRuns) {
+      return Violation(absl::StrCat("more than ", srg::kMaxRememberedRuns,
+                                    " runs of a structure to remember"));
+    }
+    // Of a repeat a copy, for what is the same in both.
+    remembered.push_back(message.has_repeat() ? remembered[place]
+                                              : RememberedRun());
+    place = remembered.size() - 1;
+  }
+  RememberedRun& kept = remembered[place];
+  kept.storages.clear();
+  for (const BoundRun::Binding& binding : run.bindings) {
+    kept.storages.push_back(binding.storage);
+  }
+  kept.floats = run.floats;
+  if (!run.same_final_slots || kept.size != plan.size()) {
+    kept.final_slots = run.final_slots;
+    kept.size = plan.size();
+    kept.lifetimes = LifetimesOf(plan, run.final_slots);
+  }
+  return &kept.lifetimes;
+}
+
+}  // namespace djinn::worker

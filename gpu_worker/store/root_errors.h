@@ -1,0 +1,59 @@
+// Makes a session's root errors: gives each an id, says where it happened, and
+// keeps the new ones until the client has been told.
+//
+// Not thread-safe: belongs to whoever executes the session.
+#ifndef GPU_WORKER_STORE_ROOT_ERRORS_H_
+#define GPU_WORKER_STORE_ROOT_ERRORS_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "common/random.h"
+#include "gpu_worker/store/storage_table.h"
+
+namespace djinn::worker {
+
+class RootErrors {
+ public:
+  struct Place {
+    uint64_t sequence = 0;
+    std::optional<uint32_t> node;
+    std::string operator_name;
+    std::string operands;
+  };
+
+  RootErrors(std::string worker_id, std::string tenant, RandomSource* random)
+      : worker_id_(std::move(worker_id)),
+        tenant_(std::move(tenant)),
+        random_(random) {}
+
+  // An error that some reply carries itself.
+  RootError Make(const absl::Status& status, Place place);
+  // An error that poisons: also listed by TakeNew().
+  RootError MakePoison(const absl::Status& status, Place place);
+
+  // The lane that issued the message carried out from now on.
+  void set_lane(uint32_t lane) { lane_ = lane; }
+
+  // The poisons made since the last call, oldest first.
+  std::vector<RootError> TakeNew() { return std::exchange(new_, {}); }
+  // The oldest of these; null when there is none.
+  RootError oldest_new() const { return new_.empty() ? nullptr : new_.front(); }
+  uint64_t count() const { return count_; }
+
+ private:
+  const std::string worker_id_;
+  const std::string tenant_;
+  RandomSource* const random_;
+  std::vector<RootError> new_;
+  uint64_t count_ = 0;
+  uint32_t lane_ = 0;
+};
+
+}  // namespace djinn::worker
+
+#endif  // GPU_WORKER_STORE_ROOT_ERRORS_H_
