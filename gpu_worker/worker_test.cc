@@ -18,12 +18,12 @@
 #include "common/net/protocol_version.h"
 #include "common/net/tls.h"
 #include "djinn/v1/worker_registry.grpc.pb.h"
-#include "gpu_worker/core/test_client.h"
 #include "gpu_worker/device/fake/fake_device.h"
 #include "gpu_worker/device/fake/fake_structure.h"
 #include "gpu_worker/pull/grpc_peers.h"
 #include "gpu_worker/pull/offer_table.h"
 #include "gpu_worker/pull/shared_memory_peers.h"
+#include "gpu_worker/testing/test_client.h"
 #include "grpcpp/create_channel.h"
 #include "gtest/gtest.h"
 

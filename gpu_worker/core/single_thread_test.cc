@@ -1,7 +1,7 @@
 // A worker without threads of its own, as a simulation drives it.
 #include <memory>
 
-#include "gpu_worker/core/core_fixture.h"
+#include "gpu_worker/testing/core_fixture.h"
 
 namespace djinn::worker {
 namespace {

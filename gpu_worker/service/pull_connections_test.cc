@@ -21,10 +21,10 @@
 #include "common/patience.h"
 #include "common/transport/shared_memory/shared_memory_end.h"
 #include "common/transport/stream.h"
-#include "gpu_worker/core/core_fixture.h"
-#include "gpu_worker/core/core_peers.h"
 #include "gpu_worker/pull/shared_memory_peers.h"
 #include "gpu_worker/service/shared_memory_server.h"
+#include "gpu_worker/testing/core_fixture.h"
+#include "gpu_worker/testing/core_peers.h"
 #include "gtest/gtest.h"
 
 namespace djinn::worker {

@@ -10,8 +10,8 @@
 #include "common/net/channel_options.h"
 #include "common/net/grpc_status.h"
 #include "common/net/server.h"
-#include "gpu_worker/core/core_fixture.h"
 #include "gpu_worker/service/execution_service.h"
+#include "gpu_worker/testing/core_fixture.h"
 
 namespace djinn::worker {
 namespace {

@@ -10,9 +10,9 @@
 #include "common/log/log.h"
 #include "common/net/proto_duration.h"
 #include "common/srg/canonical.h"
-#include "gpu_worker/core/batch_fixture.h"
-#include "gpu_worker/core/core_fixture.h"
-#include "gpu_worker/core/core_peers.h"
+#include "gpu_worker/testing/batch_fixture.h"
+#include "gpu_worker/testing/core_fixture.h"
+#include "gpu_worker/testing/core_peers.h"
 
 namespace djinn::worker {
 namespace {

@@ -1,7 +1,7 @@
 // Sessions whose runs may share a product, on a worker core with a fake device
 // and a fake clock: for tests.
-#ifndef GPU_WORKER_CORE_BATCH_FIXTURE_H_
-#define GPU_WORKER_CORE_BATCH_FIXTURE_H_
+#ifndef GPU_WORKER_TESTING_BATCH_FIXTURE_H_
+#define GPU_WORKER_TESTING_BATCH_FIXTURE_H_
 
 #include <functional>
 #include <map>
@@ -14,7 +14,7 @@
 #include "common/lease/lease_verifier.h"
 #include "common/net/proto_duration.h"
 #include "common/patience.h"
-#include "gpu_worker/core/core_fixture.h"
+#include "gpu_worker/testing/core_fixture.h"
 
 namespace djinn::worker {
 
@@ -187,4 +187,4 @@ class BatchTest : public WorkerCoreTest {
 
 }  // namespace djinn::worker
 
-#endif  // GPU_WORKER_CORE_BATCH_FIXTURE_H_
+#endif  // GPU_WORKER_TESTING_BATCH_FIXTURE_H_

@@ -5,8 +5,8 @@
 
 #include "common/crc32c.h"
 #include "djinn/v1/session_state.pb.h"
-#include "gpu_worker/core/core_fixture.h"
-#include "gpu_worker/core/core_peers.h"
+#include "gpu_worker/testing/core_fixture.h"
+#include "gpu_worker/testing/core_peers.h"
 
 namespace djinn::worker {
 namespace {

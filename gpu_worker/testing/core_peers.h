@@ -1,7 +1,7 @@
 // Two worker cores in one process, one of which pulls from the other: for
 // tests.
-#ifndef GPU_WORKER_CORE_CORE_PEERS_H_
-#define GPU_WORKER_CORE_CORE_PEERS_H_
+#ifndef GPU_WORKER_TESTING_CORE_PEERS_H_
+#define GPU_WORKER_TESTING_CORE_PEERS_H_
 
 #include <atomic>
 #include <deque>
@@ -16,10 +16,10 @@
 #include "absl/strings/string_view.h"
 #include "common/crc32c.h"
 #include "common/mutex.h"
-#include "gpu_worker/core/core_fixture.h"
 #include "gpu_worker/core/worker_core.h"
 #include "gpu_worker/pull/offer_table.h"
 #include "gpu_worker/pull/peer_call.h"
+#include "gpu_worker/testing/core_fixture.h"
 
 namespace djinn::worker {
 
@@ -192,4 +192,4 @@ class TwoCoresTest : public WorkerCoreTest {
 
 }  // namespace djinn::worker
 
-#endif  // GPU_WORKER_CORE_CORE_PEERS_H_
+#endif  // GPU_WORKER_TESTING_CORE_PEERS_H_

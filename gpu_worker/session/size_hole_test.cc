@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "common/srg/canonical.h"
-#include "gpu_worker/core/core_fixture.h"
+#include "gpu_worker/testing/core_fixture.h"
 
 namespace djinn::worker {
 namespace {

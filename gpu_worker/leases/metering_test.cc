@@ -11,8 +11,8 @@
 #include "common/metrics/exposition.h"
 #include "common/net/proto_duration.h"
 #include "common/srg/canonical.h"
-#include "gpu_worker/core/core_fixture.h"
-#include "gpu_worker/core/core_peers.h"
+#include "gpu_worker/testing/core_fixture.h"
+#include "gpu_worker/testing/core_peers.h"
 
 namespace djinn::worker {
 namespace {

@@ -5,7 +5,7 @@
 #include "common/content_proof.h"
 #include "common/metrics/exposition.h"
 #include "gmock/gmock.h"
-#include "gpu_worker/core/core_fixture.h"
+#include "gpu_worker/testing/core_fixture.h"
 
 namespace djinn::worker {
 namespace {

@@ -4,8 +4,8 @@
 #include <thread>
 #include <vector>
 
-#include "gpu_worker/core/core_fixture.h"
 #include "gpu_worker/session/state/tenant_account.h"
+#include "gpu_worker/testing/core_fixture.h"
 
 namespace djinn::worker {
 namespace {

@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "common/srg/validate.h"
-#include "gpu_worker/core/core_fixture.h"
+#include "gpu_worker/testing/core_fixture.h"
 
 namespace djinn::worker {
 namespace {

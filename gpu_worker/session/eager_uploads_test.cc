@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/content_proof.h"
 #include "gmock/gmock.h"
-#include "gpu_worker/core/core_fixture.h"
+#include "gpu_worker/testing/core_fixture.h"
 
 namespace djinn::worker {
 namespace {

@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
-#include "gpu_worker/core/core_fixture.h"
-#include "gpu_worker/core/core_peers.h"
 #include "gpu_worker/pull/send_order.h"
+#include "gpu_worker/testing/core_fixture.h"
+#include "gpu_worker/testing/core_peers.h"
 
 namespace djinn::worker {
 namespace {

@@ -2,7 +2,7 @@
 // them is bounded, in bytes and in time.
 #include <memory>
 
-#include "gpu_worker/core/core_fixture.h"
+#include "gpu_worker/testing/core_fixture.h"
 
 namespace djinn::worker {
 namespace {

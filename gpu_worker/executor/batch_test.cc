@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "common/net/proto_duration.h"
-#include "gpu_worker/core/batch_fixture.h"
+#include "gpu_worker/testing/batch_fixture.h"
 
 namespace djinn::worker {
 namespace {

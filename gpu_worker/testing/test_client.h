@@ -1,8 +1,8 @@
 // A client by hand, for tests: sends ordered messages over an in-process stream
 // and waits, with a deadline, for what comes back. It keeps what it sent and
 // counts replies, so that it can resume on another stream.
-#ifndef GPU_WORKER_CORE_TEST_CLIENT_H_
-#define GPU_WORKER_CORE_TEST_CLIENT_H_
+#ifndef GPU_WORKER_TESTING_TEST_CLIENT_H_
+#define GPU_WORKER_TESTING_TEST_CLIENT_H_
 
 #include <cstdint>
 #include <cstring>
@@ -539,4 +539,4 @@ class TestClient : public ClientStreamReceiver {
 
 }  // namespace djinn::worker
 
-#endif  // GPU_WORKER_CORE_TEST_CLIENT_H_
+#endif  // GPU_WORKER_TESTING_TEST_CLIENT_H_

@@ -13,7 +13,7 @@
 #include "common/log/log.h"
 #include "common/net/proto_duration.h"
 #include "common/srg/canonical.h"
-#include "gpu_worker/core/core_fixture.h"
+#include "gpu_worker/testing/core_fixture.h"
 
 namespace djinn::worker {
 namespace {

@@ -5,7 +5,7 @@
 #include <thread>
 #include <vector>
 
-#include "gpu_worker/core/core_fixture.h"
+#include "gpu_worker/testing/core_fixture.h"
 
 namespace djinn::worker {
 namespace {

@@ -3,7 +3,7 @@
 #include "common/metrics/exposition.h"
 #include "common/net/proto_duration.h"
 #include "gmock/gmock.h"
-#include "gpu_worker/core/core_fixture.h"
+#include "gpu_worker/testing/core_fixture.h"
 
 namespace djinn::worker {
 namespace {

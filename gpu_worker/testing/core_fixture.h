@@ -1,6 +1,6 @@
 // A worker core on a fake device with a fake clock, for tests.
-#ifndef GPU_WORKER_CORE_CORE_FIXTURE_H_
-#define GPU_WORKER_CORE_CORE_FIXTURE_H_
+#ifndef GPU_WORKER_TESTING_CORE_FIXTURE_H_
+#define GPU_WORKER_TESTING_CORE_FIXTURE_H_
 
 #include <atomic>
 #include <map>
@@ -16,10 +16,10 @@
 #include "common/net/protocol_version.h"
 #include "common/patience.h"
 #include "common/transport/in_process.h"
-#include "gpu_worker/core/test_client.h"
 #include "gpu_worker/core/worker_core.h"
 #include "gpu_worker/device/fake/fake_device.h"
 #include "gpu_worker/device/fake/fake_structure.h"
+#include "gpu_worker/testing/test_client.h"
 #include "gtest/gtest.h"
 
 namespace djinn::worker {
@@ -255,4 +255,4 @@ class NodeGate {
 
 }  // namespace djinn::worker
 
-#endif  // GPU_WORKER_CORE_CORE_FIXTURE_H_
+#endif  // GPU_WORKER_TESTING_CORE_FIXTURE_H_

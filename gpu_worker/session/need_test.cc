@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "gpu_worker/core/core_fixture.h"
+#include "gpu_worker/testing/core_fixture.h"
 
 namespace djinn::worker {
 namespace {
