@@ -32,6 +32,13 @@ class CheckDependenciesTest(unittest.TestCase):
         self.assertEqual(len(broken(("//common:e", "//client_lib/session/model:call"))), 1)
         self.assertEqual(len(broken(("//gpu_worker/plan:executor", "@sys//:grpc"))), 1)
 
+    def test_a_room_of_the_worker_knows_those_below_it(self):
+        self.assertEqual(broken(("//gpu_worker/executor:executor", "//gpu_worker/session:session"),
+                                ("//gpu_worker/session:runs_test", "//gpu_worker/core:core")), [])
+        self.assertEqual(broken(("//gpu_worker/store:memory", "//gpu_worker/plan:plan")),
+                         ["//gpu_worker/store knows the rooms below it: "
+                          "//gpu_worker/store:memory -> //gpu_worker/plan:plan"])
+
     def test_names_are_not_prefixes(self):
         self.assertEqual(broken(("//common_tools:x", "//coordinator:c")), [])
 
