@@ -6,10 +6,10 @@
 #include <string>
 #include <utility>
 
-#include "common/clock.h"
+#include "common/base/clock.h"
+#include "common/base/random.h"
+#include "common/base/status_macros.h"
 #include "common/daemon/daemon.h"
-#include "common/random.h"
-#include "common/status_macros.h"
 #include "coordinator/config/config.h"
 #include "coordinator/server/coordinator.h"
 

@@ -10,8 +10,8 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "common/base/status_macros.h"
 #include "common/net/tls_config.h"
-#include "common/status_macros.h"
 
 namespace djinn::worker {
 namespace {

@@ -13,11 +13,11 @@
 #include <string>
 #include <utility>
 
-#include "common/clock.h"
+#include "common/base/clock.h"
+#include "common/base/random.h"
+#include "common/base/status_macros.h"
 #include "common/daemon/daemon.h"
 #include "common/log/log.h"
-#include "common/random.h"
-#include "common/status_macros.h"
 #include "gpu_worker/config.h"
 #include "gpu_worker/device/cpu/calibration.h"
 #include "gpu_worker/device/cpu/cpu_device.h"

@@ -4,15 +4,15 @@
 
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 #include "common/log/log.h"
 #include "common/metrics/process_metrics.h"
 #include "common/net/tls.h"
-#include "common/status_macros.h"
 #include "common/transport/shared_memory/shared_memory_stream.h"
 #include "common/transport/stream.h"
-#include "gpu_worker/cache/content_store.h"
 #include "gpu_worker/pull/grpc_peers.h"
 #include "gpu_worker/registry/grpc_registry.h"
+#include "gpu_worker/store/content_store.h"
 
 namespace djinn::worker {
 namespace {

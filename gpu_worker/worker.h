@@ -8,12 +8,12 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "common/clock.h"
+#include "common/base/clock.h"
+#include "common/base/random.h"
 #include "common/net/call_metrics.h"
 #include "common/net/channel_pool.h"
 #include "common/net/monitoring_server.h"
 #include "common/net/server.h"
-#include "common/random.h"
 #include "gpu_worker/config.h"
 #include "gpu_worker/core/worker_core.h"
 #include "gpu_worker/device/device.h"

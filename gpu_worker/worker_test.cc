@@ -9,8 +9,8 @@
 #include <thread>
 #include <vector>
 
-#include "common/crc32c.h"
-#include "common/error.h"
+#include "common/base/error.h"
+#include "common/hash/crc32c.h"
 #include "common/lease/testing/lease_authority.h"
 #include "common/net/bearer.h"
 #include "common/net/channel_pool.h"

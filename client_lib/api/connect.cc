@@ -20,15 +20,15 @@
 #include "client_lib/transport/grpc_worker_connector.h"
 #include "client_lib/transport/session_urgency.h"
 #include "client_lib/transport/shared_memory_connector.h"
-#include "common/error.h"
+#include "common/base/error.h"
+#include "common/base/mutex.h"
+#include "common/base/proto_duration.h"
+#include "common/base/status_macros.h"
+#include "common/io/secret_file.h"
 #include "common/lease/priority_class.h"
-#include "common/mutex.h"
 #include "common/net/channel_pool.h"
-#include "common/net/proto_duration.h"
 #include "common/net/tls.h"
 #include "common/net/tls_config.h"
-#include "common/secret_file.h"
-#include "common/status_macros.h"
 
 namespace djinn {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "client_lib/cluster/embedded_cluster.h"
 #include "client_lib/session/model/fork_guard.h"
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
 
 namespace djinn {
 

@@ -7,8 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "client_lib/capture/device/process_session.h"
 #include "client_lib/session/recording/graph_recorder.h"
-#include "common/error.h"
-#include "common/status_macros.h"
+#include "common/base/error.h"
+#include "common/base/status_macros.h"
 #include "google/protobuf/util/json_util.h"
 
 namespace djinn {

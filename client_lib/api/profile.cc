@@ -5,9 +5,9 @@
 
 #include "client_lib/capture/device/process_session.h"
 #include "client_lib/session/profile/profile_recorder.h"
-#include "common/error.h"
-#include "common/mutex.h"
-#include "common/status_macros.h"
+#include "common/base/error.h"
+#include "common/base/mutex.h"
+#include "common/base/status_macros.h"
 #include "djinn/connect.h"
 
 namespace djinn {

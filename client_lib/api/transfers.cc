@@ -8,8 +8,8 @@
 #include "client_lib/capture/device/lane.h"
 #include "client_lib/capture/device/remote_tensor.h"
 #include "client_lib/session/transfer/upload_progress.h"
-#include "common/error.h"
-#include "common/status_macros.h"
+#include "common/base/error.h"
+#include "common/base/status_macros.h"
 
 namespace djinn {
 

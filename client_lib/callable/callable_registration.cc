@@ -16,7 +16,7 @@
 #include "client_lib/capture/device/remote_generator.h"
 #include "client_lib/capture/device/remote_tensor.h"
 #include "client_lib/session/model/call_sites.h"
-#include "common/error.h"
+#include "common/base/error.h"
 
 namespace djinn::capture {
 namespace {

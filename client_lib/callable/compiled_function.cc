@@ -1,7 +1,7 @@
 #include <utility>
 
 #include "client_lib/callable/module_watch.h"
-#include "common/error.h"
+#include "common/base/error.h"
 #include "djinn/compile.h"
 
 namespace djinn {

@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "common/mutex.h"
+#include "common/base/mutex.h"
 
 namespace djinn::capture {
 

@@ -18,8 +18,8 @@
 #include "client_lib/capture/device/throw_status.h"
 #include "client_lib/session/model/debug_flags.h"
 #include "client_lib/session/profile/profile_recorder.h"
-#include "common/error.h"
-#include "common/mutex.h"
+#include "common/base/error.h"
+#include "common/base/mutex.h"
 #include "djinn/compile.h"
 
 namespace djinn {

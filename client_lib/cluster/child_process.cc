@@ -14,7 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "client_lib/session/model/wait.h"
-#include "common/error.h"
+#include "common/base/error.h"
 
 extern char** environ;
 

@@ -8,8 +8,8 @@
 #include <string>
 
 #include "client_lib/cluster/find_programs.h"
-#include "common/error.h"
-#include "common/patience.h"
+#include "common/base/error.h"
+#include "common/base/patience.h"
 #include "gtest/gtest.h"
 
 namespace djinn {

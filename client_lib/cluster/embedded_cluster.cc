@@ -20,10 +20,10 @@
 #include "absl/time/clock.h"
 #include "client_lib/session/model/wait.h"
 #include "client_lib/transport/grpc_admin_probe.h"
-#include "common/error.h"
+#include "common/base/error.h"
+#include "common/base/random.h"
+#include "common/base/status_macros.h"
 #include "common/log/log.h"
-#include "common/random.h"
-#include "common/status_macros.h"
 
 namespace djinn {
 namespace {

@@ -10,7 +10,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "client_lib/python/bindings.h"
-#include "common/mutex.h"
+#include "common/base/mutex.h"
 #include "djinn/error.h"
 
 namespace djinn::python {

@@ -11,10 +11,10 @@
 #include "client_lib/session/model/fork_guard.h"
 #include "client_lib/session/model/wait.h"
 #include "client_lib/session/multi_worker/device_router.h"
-#include "common/error.h"
+#include "common/base/error.h"
+#include "common/base/mutex.h"
+#include "common/base/status_macros.h"
 #include "common/log/log.h"
-#include "common/mutex.h"
-#include "common/status_macros.h"
 
 namespace djinn {
 namespace {

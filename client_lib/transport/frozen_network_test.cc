@@ -9,11 +9,11 @@
 #include "absl/strings/match.h"
 #include "client_lib/transport/grpc_coordinator_link.h"
 #include "client_lib/transport/grpc_worker_stream.h"
-#include "common/error.h"
-#include "common/mutex.h"
+#include "common/base/error.h"
+#include "common/base/mutex.h"
+#include "common/base/patience.h"
 #include "common/net/channel_options.h"
 #include "common/net/frozen_peer.h"
-#include "common/patience.h"
 #include "gtest/gtest.h"
 
 namespace djinn {

@@ -3,10 +3,10 @@
 #include <chrono>
 #include <memory>
 
+#include "common/base/status_macros.h"
 #include "common/net/bearer.h"
 #include "common/net/channel_options.h"
 #include "common/net/grpc_status.h"
-#include "common/status_macros.h"
 #include "djinn/v1/admin.grpc.pb.h"
 #include "grpcpp/client_context.h"
 

@@ -10,13 +10,13 @@
 #include <utility>
 #include <vector>
 
-#include "common/error.h"
-#include "common/mutex.h"
+#include "common/base/error.h"
+#include "common/base/mutex.h"
+#include "common/base/patience.h"
+#include "common/base/retry_after.h"
 #include "common/net/bearer.h"
 #include "common/net/grpc_status.h"
 #include "common/net/server.h"
-#include "common/patience.h"
-#include "common/retry_after.h"
 #include "djinn/v1/session.grpc.pb.h"
 #include "gmock/gmock.h"
 

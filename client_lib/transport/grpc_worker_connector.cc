@@ -5,10 +5,10 @@
 #include <vector>
 
 #include "client_lib/transport/grpc_worker_stream.h"
-#include "common/clock.h"
+#include "common/base/clock.h"
+#include "common/base/status_macros.h"
 #include "common/net/channel_options.h"
 #include "common/net/tls_probe.h"
-#include "common/status_macros.h"
 
 namespace djinn {
 namespace {

@@ -6,10 +6,10 @@
 
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
-#include "common/error.h"
+#include "common/base/error.h"
+#include "common/base/status_macros.h"
 #include "common/net/grpc_status.h"
 #include "common/net/raw_message.h"
-#include "common/status_macros.h"
 #include "common/transport/bulk_frame.h"
 
 namespace djinn {

@@ -27,7 +27,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
-#include "common/mutex.h"
+#include "common/base/mutex.h"
 #include "common/net/bounded_call.h"
 #include "common/transport/receiver_role.h"
 #include "common/transport/stream.h"

@@ -1,7 +1,7 @@
 #include "client_lib/transport/session_urgency.h"
 
 #include "absl/strings/str_cat.h"
-#include "common/error.h"
+#include "common/base/error.h"
 #include "common/lease/priority_class.h"
 
 namespace djinn {

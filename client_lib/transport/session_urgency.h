@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
-#include "common/mutex.h"
+#include "common/base/mutex.h"
 #include "djinn/v1/lease.pb.h"
 
 namespace djinn {

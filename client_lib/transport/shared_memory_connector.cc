@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "absl/container/flat_hash_set.h"
+#include "common/base/mutex.h"
+#include "common/base/status_macros.h"
 #include "common/log/log.h"
-#include "common/mutex.h"
-#include "common/status_macros.h"
 #include "common/transport/shared_memory/shared_memory_stream.h"
 
 namespace djinn {

@@ -9,9 +9,9 @@
 #include <string>
 #include <utility>
 
-#include "common/error.h"
-#include "common/mutex.h"
-#include "common/patience.h"
+#include "common/base/error.h"
+#include "common/base/mutex.h"
+#include "common/base/patience.h"
 #include "common/transport/in_process.h"
 #include "common/transport/shared_memory/shared_memory_stream.h"
 #include "gtest/gtest.h"

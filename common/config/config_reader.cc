@@ -9,9 +9,9 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/error.h"
-#include "common/read_file.h"
-#include "common/secret_file.h"
+#include "common/base/error.h"
+#include "common/io/read_file.h"
+#include "common/io/secret_file.h"
 #include "yaml-cpp/yaml.h"
 
 namespace djinn {

@@ -2,7 +2,7 @@
 
 #include <fstream>
 
-#include "common/error.h"
+#include "common/base/error.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "absl/strings/escaping.h"
-#include "common/error.h"
+#include "common/base/error.h"
 #include "common/lease/lease_format.h"
 #include "common/lease/lease_signer.h"
 #include "common/lease/lease_verifier.h"

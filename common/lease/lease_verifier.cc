@@ -8,7 +8,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "common/error.h"
+#include "common/base/error.h"
 #include "common/lease/lease_format.h"
 
 namespace djinn {

@@ -4,7 +4,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/strip.h"
-#include "common/net/proto_duration.h"
+#include "common/base/proto_duration.h"
 
 namespace djinn {
 

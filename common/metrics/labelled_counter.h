@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include "common/base/mutex.h"
 #include "common/metrics/exposition.h"
-#include "common/mutex.h"
 
 namespace djinn {
 

@@ -10,7 +10,7 @@
 
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "common/version.h"
+#include "common/base/version.h"
 
 namespace djinn {
 namespace {

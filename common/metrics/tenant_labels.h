@@ -9,7 +9,7 @@
 #include <string>
 
 #include "absl/container/flat_hash_set.h"
-#include "common/mutex.h"
+#include "common/base/mutex.h"
 
 namespace djinn {
 

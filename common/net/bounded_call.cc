@@ -5,7 +5,7 @@
 
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/string_view.h"
-#include "common/clock.h"
+#include "common/base/clock.h"
 #include "common/net/raw_message.h"
 #include "grpc/byte_buffer.h"
 #include "grpc/byte_buffer_reader.h"

@@ -28,7 +28,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
-#include "common/mutex.h"
+#include "common/base/mutex.h"
 #include "google/protobuf/message.h"
 #include "grpc/support/time.h"
 #include "grpcpp/channel.h"

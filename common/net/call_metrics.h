@@ -9,10 +9,10 @@
 #include <string>
 #include <utility>
 
+#include "common/base/mutex.h"
 #include "common/metrics/duration_histogram.h"
 #include "common/metrics/exposition.h"
 #include "common/metrics/labelled_counter.h"
-#include "common/mutex.h"
 #include "grpcpp/support/server_interceptor.h"
 
 namespace djinn {

@@ -1,7 +1,7 @@
 #include "common/net/channel_options.h"
 
+#include "common/base/status_macros.h"
 #include "common/net/server_address.h"
-#include "common/status_macros.h"
 #include "grpc/grpc.h"
 #include "grpcpp/create_channel.h"
 

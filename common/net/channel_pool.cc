@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "absl/algorithm/container.h"
-#include "common/mutex.h"
-#include "common/status_macros.h"
+#include "common/base/mutex.h"
+#include "common/base/status_macros.h"
 
 namespace djinn {
 

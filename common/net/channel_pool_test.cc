@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/error.h"
+#include "common/base/error.h"
+#include "common/base/patience.h"
 #include "common/net/server.h"
 #include "common/net/testing/authority.h"
-#include "common/patience.h"
 #include "gtest/gtest.h"
 
 namespace djinn {

@@ -5,7 +5,7 @@
 #include "absl/base/call_once.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/match.h"
-#include "common/error.h"
+#include "common/base/error.h"
 #include "common/net/bearer.h"
 #include "common/net/grpc_status.h"
 #include "grpcpp/ext/channelz_service_plugin.h"

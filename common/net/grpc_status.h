@@ -1,5 +1,5 @@
 // absl::Status to and from grpc::Status. Payloads, such as the ErrorInfo that
-// common/error.h attaches, travel as details of a google.rpc.Status
+// common/base/error.h attaches, travel as details of a google.rpc.Status
 // ("grpc-status-details-bin"), as every gRPC library expects them.
 #ifndef COMMON_NET_GRPC_STATUS_H_
 #define COMMON_NET_GRPC_STATUS_H_

@@ -11,10 +11,10 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "common/error.h"
-#include "common/mutex.h"
+#include "common/base/error.h"
+#include "common/base/mutex.h"
+#include "common/base/status_macros.h"
 #include "common/net/server_address.h"
-#include "common/status_macros.h"
 #include "httplib.h"
 
 namespace djinn {

@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "common/error.h"
+#include "common/base/error.h"
 #include "common/net/call_metrics.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

@@ -1,7 +1,7 @@
 #include "common/net/protocol_version.h"
 
 #include "absl/strings/str_cat.h"
-#include "common/error.h"
+#include "common/base/error.h"
 
 namespace djinn {
 

@@ -17,8 +17,9 @@ namespace djinn {
 
 // Empties `buffer`. InvalidArgument (PROTOCOL_VIOLATION), naming the message's
 // type and size, when the bytes are not such a message, or one that would take
-// more than kMaxParsedBytes (common/message_scan.h); `message` is then to be
-// thrown away. What protobuf does not know of a long message is not kept.
+// more than kMaxParsedBytes (common/transport/message_scan.h); `message` is
+// then to be thrown away. What protobuf does not know of a long message is not
+// kept.
 absl::Status ParseRawMessage(grpc::ByteBuffer* buffer,
                              google::protobuf::Message* message);
 

@@ -9,7 +9,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "common/error.h"
+#include "common/base/error.h"
 
 namespace djinn {
 namespace {

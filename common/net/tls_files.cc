@@ -3,10 +3,10 @@
 #include <memory>
 
 #include "absl/strings/str_cat.h"
-#include "common/error.h"
-#include "common/read_file.h"
-#include "common/secret_file.h"
-#include "common/status_macros.h"
+#include "common/base/error.h"
+#include "common/base/status_macros.h"
+#include "common/io/read_file.h"
+#include "common/io/secret_file.h"
 #include "openssl/err.h"
 #include "openssl/pem.h"
 #include "openssl/x509.h"

@@ -15,7 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
-#include "common/error.h"
+#include "common/base/error.h"
 #include "openssl/err.h"
 #include "openssl/ssl.h"
 #include "openssl/x509v3.h"

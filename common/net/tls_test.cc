@@ -7,8 +7,8 @@
 #include <functional>
 
 #include "absl/time/clock.h"
+#include "common/base/error.h"
 #include "common/config/config_reader.h"
-#include "common/error.h"
 #include "common/net/channel_options.h"
 #include "common/net/grpc_status.h"
 #include "common/net/server.h"

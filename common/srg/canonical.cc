@@ -2,7 +2,7 @@
 
 #include <bit>
 
-#include "common/hash.h"
+#include "common/hash/hash.h"
 
 namespace djinn::srg {
 namespace {

@@ -1,5 +1,5 @@
 #include "absl/strings/escaping.h"
-#include "common/error.h"
+#include "common/base/error.h"
 #include "common/srg/canonical.h"
 #include "common/srg/proto_codec.h"
 #include "common/srg/size_hole.h"

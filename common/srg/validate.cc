@@ -4,9 +4,9 @@
 #include <limits>
 
 #include "absl/strings/str_cat.h"
-#include "common/error.h"
+#include "common/base/error.h"
+#include "common/base/status_macros.h"
 #include "common/srg/size_hole.h"
-#include "common/status_macros.h"
 
 namespace djinn::srg {
 namespace {

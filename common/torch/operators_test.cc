@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "ATen/core/dispatch/Dispatcher.h"
-#include "common/error.h"
+#include "common/base/error.h"
 #include "common/torch/allow_list.h"
 #include "common/torch/data_type.h"
 #include "common/torch/overwrite_table.h"

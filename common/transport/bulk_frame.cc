@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "common/crc32c.h"
-#include "common/error.h"
+#include "common/base/error.h"
+#include "common/hash/crc32c.h"
 
 namespace djinn {
 namespace {

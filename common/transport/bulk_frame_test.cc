@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "absl/strings/str_join.h"
-#include "common/crc32c.h"
-#include "common/error.h"
+#include "common/base/error.h"
+#include "common/hash/crc32c.h"
 #include "gtest/gtest.h"
 
 namespace djinn {

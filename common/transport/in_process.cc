@@ -8,7 +8,7 @@
 #include <variant>
 
 #include "absl/status/status.h"
-#include "common/mutex.h"
+#include "common/base/mutex.h"
 
 namespace djinn {
 namespace {

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "common/mutex.h"
-#include "common/patience.h"
+#include "common/base/mutex.h"
+#include "common/base/patience.h"
 #include "gtest/gtest.h"
 
 namespace djinn {

@@ -1,6 +1,6 @@
 #include "common/transport/receiver_role.h"
 
-#include "common/clock.h"
+#include "common/base/clock.h"
 
 namespace djinn {
 

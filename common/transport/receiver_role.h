@@ -16,7 +16,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/time/time.h"
-#include "common/mutex.h"
+#include "common/base/mutex.h"
 
 namespace djinn {
 

@@ -3,7 +3,7 @@
 #include <atomic>
 #include <thread>
 
-#include "common/patience.h"
+#include "common/base/patience.h"
 #include "gtest/gtest.h"
 
 namespace djinn {

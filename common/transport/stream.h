@@ -52,8 +52,8 @@ class StreamReceiver {
   virtual void OnBulk(uint64_t transfer_id, uint64_t offset,
                       absl::Span<const absl::string_view> pieces) = 0;
   // OK when either side closed cleanly. An error with a reason
-  // (common/error.h) comes from a side that ended the stream, one without from
-  // what lies between.
+  // (common/base/error.h) comes from a side that ended the stream, one without
+  // from what lies between.
   virtual void OnClosed(absl::Status status) = 0;
 };
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/error.h"
+#include "common/base/error.h"
 #include "coordinator/admin/views.h"
 #include "coordinator/cluster/cluster.h"
 #include "coordinator/cluster/requests.h"

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_join.h"
-#include "common/error.h"
+#include "common/base/error.h"
 #include "common/log/log.h"
 #include "coordinator/cluster/tenants.h"
 #include "coordinator/config/pending_settings.h"

@@ -13,9 +13,9 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "common/clock.h"
+#include "common/base/clock.h"
+#include "common/base/mutex.h"
 #include "common/metrics/exposition.h"
-#include "common/mutex.h"
 #include "coordinator/config/config.h"
 #include "coordinator/tables/cluster_state.h"
 #include "djinn/v1/admin.pb.h"

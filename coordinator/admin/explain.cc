@@ -9,10 +9,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "common/error.h"
+#include "common/base/error.h"
+#include "common/base/proto_duration.h"
+#include "common/base/status_macros.h"
 #include "common/log/log.h"
-#include "common/net/proto_duration.h"
-#include "common/status_macros.h"
 #include "coordinator/admin/message_wait.h"
 #include "coordinator/admin/views.h"
 #include "coordinator/cluster/leases/fleet.h"
@@ -31,7 +31,7 @@
 #include "scheduler/placement/placement.h"
 #include "scheduler/placement/policy.h"
 #include "scheduler/placement/request.h"
-#include "scheduler/semantics/meaning.h"
+#include "scheduler/semantics/cost/meaning.h"
 
 namespace djinn::coordinator::explain {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/mutex.h"
+#include "common/base/mutex.h"
 #include "coordinator/cluster/leases/line.h"
 #include "coordinator/tables/cluster_state.h"
 #include "coordinator/tables/lease_table.h"

@@ -5,10 +5,10 @@
 #include <optional>
 #include <vector>
 
-#include "common/error.h"
+#include "common/base/error.h"
+#include "common/base/mutex.h"
+#include "common/base/status_macros.h"
 #include "common/log/log.h"
-#include "common/mutex.h"
-#include "common/status_macros.h"
 #include "coordinator/admin/views.h"
 #include "coordinator/cluster/leases/fleet.h"
 #include "coordinator/cluster/placement/migration.h"

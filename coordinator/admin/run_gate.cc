@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "common/net/proto_duration.h"
+#include "common/base/proto_duration.h"
 #include "coordinator/admin/message_wait.h"
 
 namespace djinn::coordinator {

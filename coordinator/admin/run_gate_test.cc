@@ -1,7 +1,7 @@
 #include "coordinator/admin/run_gate.h"
 
 #include "absl/time/time.h"
-#include "common/net/proto_duration.h"
+#include "common/base/proto_duration.h"
 #include "gtest/gtest.h"
 
 namespace djinn::coordinator {

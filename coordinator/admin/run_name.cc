@@ -7,7 +7,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "common/error.h"
+#include "common/base/error.h"
 
 namespace djinn::coordinator {
 namespace {

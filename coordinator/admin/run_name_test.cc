@@ -1,6 +1,6 @@
 #include "coordinator/admin/run_name.h"
 
-#include "common/error.h"
+#include "common/base/error.h"
 #include "gtest/gtest.h"
 
 namespace djinn::coordinator {

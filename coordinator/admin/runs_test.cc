@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "common/error.h"
+#include "common/base/error.h"
 #include "common/log/log.h"
 #include "coordinator/admin/operations.h"
 #include "coordinator/cluster/cluster.h"

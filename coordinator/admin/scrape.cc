@@ -6,7 +6,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/time/time.h"
-#include "common/error.h"
+#include "common/base/error.h"
 #include "common/lease/phase_times.h"
 #include "common/lease/priority_class.h"
 #include "coordinator/admin/views.h"

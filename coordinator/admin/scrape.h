@@ -2,8 +2,8 @@
 #ifndef COORDINATOR_ADMIN_SCRAPE_H_
 #define COORDINATOR_ADMIN_SCRAPE_H_
 
+#include "common/base/mutex.h"
 #include "common/metrics/exposition.h"
-#include "common/mutex.h"
 #include "coordinator/tables/cluster_state.h"
 
 namespace djinn::coordinator::scrape {

@@ -10,7 +10,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "common/mutex.h"
+#include "common/base/mutex.h"
 #include "coordinator/config/tenants.h"
 #include "coordinator/tables/cluster_state.h"
 #include "coordinator/tables/lease_table.h"

@@ -6,7 +6,7 @@
 #include <set>
 #include <string>
 
-#include "common/mutex.h"
+#include "common/base/mutex.h"
 #include "coordinator/tables/cluster_state.h"
 #include "coordinator/tables/waker.h"
 #include "coordinator/tables/worker_registry.h"

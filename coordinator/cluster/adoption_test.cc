@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "common/error.h"
+#include "common/base/error.h"
 #include "common/lease/lease_signer.h"
 #include "common/lease/lease_verifier.h"
 #include "coordinator/admin/explain.h"

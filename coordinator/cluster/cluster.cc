@@ -1,7 +1,7 @@
 #include "coordinator/cluster/cluster.h"
 
 #include "absl/time/time.h"
-#include "common/error.h"
+#include "common/base/error.h"
 #include "coordinator/cluster/leases/credits.h"
 #include "coordinator/cluster/leases/line.h"
 #include "coordinator/cluster/leases/restored.h"

@@ -18,9 +18,9 @@
 
 #include <memory>
 
-#include "common/clock.h"
-#include "common/mutex.h"
-#include "common/random.h"
+#include "common/base/clock.h"
+#include "common/base/mutex.h"
+#include "common/base/random.h"
 #include "coordinator/config/config.h"
 #include "coordinator/config/tenants.h"
 #include "coordinator/tables/cluster_state.h"

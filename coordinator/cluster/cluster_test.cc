@@ -5,7 +5,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "common/error.h"
+#include "common/base/error.h"
 #include "common/lease/lease_verifier.h"
 #include "common/metrics/exposition.h"
 #include "coordinator/admin/scrape.h"

@@ -7,13 +7,13 @@
 #include "absl/status/status.h"
 #include "absl/strings/escaping.h"
 #include "absl/time/time.h"
-#include "common/error.h"
-#include "common/net/proto_duration.h"
+#include "common/base/error.h"
+#include "common/base/proto_duration.h"
 #include "coordinator/tables/session_table.h"
 #include "coordinator/tables/work_table.h"
 #include "djinn/v1/notes.pb.h"
 #include "scheduler/placement/work.h"
-#include "scheduler/semantics/operators.h"
+#include "scheduler/semantics/patterns/operators.h"
 
 namespace djinn::coordinator::jobs {
 namespace {

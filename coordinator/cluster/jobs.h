@@ -3,7 +3,7 @@
 #define COORDINATOR_CLUSTER_JOBS_H_
 
 #include "absl/status/statusor.h"
-#include "common/mutex.h"
+#include "common/base/mutex.h"
 #include "coordinator/tables/cluster_state.h"
 #include "coordinator/tables/page.h"
 #include "coordinator/tables/worker_registry.h"

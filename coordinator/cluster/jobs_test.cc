@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "common/error.h"
-#include "common/net/proto_duration.h"
+#include "common/base/error.h"
+#include "common/base/proto_duration.h"
 #include "coordinator/cluster/sessions.h"
 #include "coordinator/cluster/workers.h"
 #include "coordinator/testing/cluster_fixture.h"

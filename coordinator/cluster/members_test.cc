@@ -1,5 +1,5 @@
 // Virtual devices that span workers.
-#include "common/error.h"
+#include "common/base/error.h"
 #include "common/metrics/exposition.h"
 #include "coordinator/admin/explain.h"
 #include "coordinator/admin/operations.h"

@@ -9,7 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "common/mutex.h"
+#include "common/base/mutex.h"
 #include "coordinator/config/tenants.h"
 #include "coordinator/tables/cluster_state.h"
 #include "coordinator/tables/session_table.h"

@@ -8,7 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/time/time.h"
-#include "common/error.h"
+#include "common/base/error.h"
 #include "coordinator/cluster/leases/credits.h"
 #include "coordinator/cluster/leases/leases.h"
 #include "coordinator/cluster/leases/line.h"

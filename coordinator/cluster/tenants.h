@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "common/mutex.h"
+#include "common/base/mutex.h"
 #include "coordinator/config/tenants.h"
 #include "coordinator/tables/cluster_state.h"
 #include "coordinator/tables/waker.h"

@@ -4,10 +4,10 @@
 #include <optional>
 #include <vector>
 
-#include "common/error.h"
+#include "common/base/error.h"
+#include "common/base/proto_duration.h"
+#include "common/base/retry_after.h"
 #include "common/lease/lease_verifier.h"
-#include "common/net/proto_duration.h"
-#include "common/retry_after.h"
 #include "coordinator/admin/scrape.h"
 #include "coordinator/admin/views.h"
 #include "coordinator/cluster/cluster.h"

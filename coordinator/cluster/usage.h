@@ -2,7 +2,7 @@
 #ifndef COORDINATOR_CLUSTER_USAGE_H_
 #define COORDINATOR_CLUSTER_USAGE_H_
 
-#include "common/mutex.h"
+#include "common/base/mutex.h"
 #include "coordinator/tables/cluster_state.h"
 #include "coordinator/tables/waker.h"
 #include "coordinator/tables/worker_registry.h"

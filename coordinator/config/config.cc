@@ -5,10 +5,10 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 #include "common/lease/priority_class.h"
 #include "common/net/channel_options.h"
 #include "common/net/tls_config.h"
-#include "common/status_macros.h"
 #include "scheduler/quota/quota_reader.h"
 
 namespace djinn::coordinator {

@@ -2,7 +2,7 @@
 
 #include <fstream>
 
-#include "common/error.h"
+#include "common/base/error.h"
 #include "coordinator/config/tenants.h"
 #include "coordinator/testing/testing.h"
 #include "gmock/gmock.h"

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/net/proto_duration.h"
+#include "common/base/proto_duration.h"
 
 namespace djinn::coordinator {
 namespace {

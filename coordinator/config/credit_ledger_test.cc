@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/net/proto_duration.h"
+#include "common/base/proto_duration.h"
 #include "gtest/gtest.h"
 
 namespace djinn::coordinator {

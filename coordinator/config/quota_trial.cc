@@ -10,7 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/error.h"
+#include "common/base/error.h"
 
 namespace djinn::coordinator {
 namespace {

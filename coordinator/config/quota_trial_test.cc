@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "common/error.h"
+#include "common/base/error.h"
 #include "coordinator/testing/testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

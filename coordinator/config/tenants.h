@@ -14,7 +14,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "common/mutex.h"
+#include "common/base/mutex.h"
 #include "coordinator/config/credit_ledger.h"
 #include "djinn/v1/lease.pb.h"
 #include "djinn/v1/types.pb.h"

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "common/base/proto_duration.h"
 #include "common/lease/priority_class.h"
-#include "common/net/proto_duration.h"
 
 namespace djinn::coordinator {
 

@@ -6,11 +6,11 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/clock.h"
-#include "common/error.h"
+#include "common/base/clock.h"
+#include "common/base/error.h"
+#include "common/base/random.h"
+#include "common/base/version.h"
 #include "common/net/channel_options.h"
-#include "common/random.h"
-#include "common/version.h"
 #include "coordinator/server/coordinator.h"
 #include "coordinator/testing/testing.h"
 #include "gmock/gmock.h"

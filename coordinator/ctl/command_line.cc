@@ -11,7 +11,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
-#include "common/error.h"
+#include "common/base/error.h"
 
 namespace djinn::ctl {
 namespace {

@@ -1,6 +1,6 @@
 #include "coordinator/ctl/drawing.h"
 
-#include "common/error.h"
+#include "common/base/error.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"

@@ -8,10 +8,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/net/proto_duration.h"
+#include "common/base/proto_duration.h"
 #include "coordinator/ctl/table.h"
 #include "scheduler/placement/work.h"
-#include "scheduler/semantics/roofline.h"
+#include "scheduler/semantics/cost/roofline.h"
 
 namespace djinn::ctl {
 namespace {

@@ -12,9 +12,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "common/base/proto_duration.h"
+#include "common/base/status_macros.h"
 #include "common/config/config_reader.h"
-#include "common/net/proto_duration.h"
-#include "common/status_macros.h"
 #include "coordinator/ctl/table.h"
 
 namespace djinn::ctl {

@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
 #include "coordinator/ctl/table.h"
 #include "nlohmann/json.hpp"
 #include "scheduler/placement/policy.h"

@@ -3,8 +3,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/error.h"
-#include "common/tenant_turns.h"
+#include "common/base/error.h"
+#include "common/base/tenant_turns.h"
 
 namespace djinn::coordinator {
 

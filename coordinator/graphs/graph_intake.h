@@ -13,7 +13,7 @@
 #include <thread>
 
 #include "absl/status/statusor.h"
-#include "common/mutex.h"
+#include "common/base/mutex.h"
 #include "coordinator/graphs/graph_store.h"
 #include "djinn/v1/notes.pb.h"
 #include "djinn/v1/srg.pb.h"

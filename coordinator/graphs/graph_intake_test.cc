@@ -5,8 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
-#include "common/error.h"
-#include "common/patience.h"
+#include "common/base/error.h"
+#include "common/base/patience.h"
 #include "coordinator/testing/testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

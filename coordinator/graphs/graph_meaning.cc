@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "common/srg/proto_codec.h"
-#include "scheduler/semantics/hints.h"
+#include "scheduler/semantics/analysis/hints.h"
 
 namespace djinn::coordinator {
 namespace {

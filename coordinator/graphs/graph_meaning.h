@@ -5,7 +5,7 @@
 #include "djinn/v1/notes.pb.h"
 #include "djinn/v1/semantics.pb.h"
 #include "djinn/v1/srg.pb.h"
-#include "scheduler/semantics/meaning.h"
+#include "scheduler/semantics/cost/meaning.h"
 
 namespace djinn::coordinator {
 
@@ -15,8 +15,8 @@ v1::GraphMeaning ToProto(const semantics::Meaning& meaning);
 v1::GraphMeaning Summary(const v1::GraphMeaning& meaning);
 
 // Lets what a program said of the structure's calls decide where the structure
-// does not (scheduler/semantics/hints.h). `meaning` is what ToProto() made of
-// the structure's; the notes fit it.
+// does not (scheduler/semantics/analysis/hints.h). `meaning` is what ToProto()
+// made of the structure's; the notes fit it.
 void ApplyHints(const v1::Structure& structure, const v1::StructureNotes& notes,
                 v1::GraphMeaning* meaning);
 

@@ -6,13 +6,13 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "common/error.h"
+#include "common/base/error.h"
+#include "common/base/status_macros.h"
 #include "common/srg/canonical.h"
 #include "common/srg/proto_codec.h"
-#include "common/status_macros.h"
 #include "coordinator/graphs/graph_meaning.h"
 #include "coordinator/graphs/graph_nodes.h"
-#include "scheduler/semantics/analysis.h"
+#include "scheduler/semantics/analysis/analysis.h"
 
 namespace djinn::coordinator {
 namespace {

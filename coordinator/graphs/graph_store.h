@@ -3,7 +3,7 @@
 //
 // A structure is of the tenants that define it. When the store exceeds its
 // size, the tenant with the greatest share of it lets go of what it defined
-// least recently (common/tenant_order.h), and a structure of nobody goes.
+// least recently (common/base/tenant_order.h), and a structure of nobody goes.
 // Notes are of the tenant that sent them, count for it alone and go with its
 // hold: no tenant can make another's share greater.
 //
@@ -27,16 +27,16 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "common/mutex.h"
+#include "common/base/mutex.h"
+#include "common/base/tenant_order.h"
 #include "common/srg/validate.h"
-#include "common/tenant_order.h"
 #include "coordinator/tables/page.h"
 #include "djinn/v1/admin.pb.h"
 #include "djinn/v1/notes.pb.h"
 #include "djinn/v1/srg.pb.h"
 #include "scheduler/placement/work.h"
-#include "scheduler/semantics/meaning.h"
-#include "scheduler/semantics/program.h"
+#include "scheduler/semantics/analysis/program.h"
+#include "scheduler/semantics/cost/meaning.h"
 
 namespace djinn::coordinator {
 

@@ -1,7 +1,7 @@
 #include "coordinator/graphs/graph_store.h"
 
 #include "absl/strings/escaping.h"
-#include "common/error.h"
+#include "common/base/error.h"
 #include "common/srg/canonical.h"
 #include "common/srg/proto_codec.h"
 #include "coordinator/testing/testing.h"

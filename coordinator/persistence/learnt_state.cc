@@ -12,7 +12,7 @@
 #include "absl/strings/strip.h"
 #include "common/log/log.h"
 #include "djinn/v1/coordinator_state.pb.h"
-#include "scheduler/semantics/operators.h"
+#include "scheduler/semantics/patterns/operators.h"
 
 namespace djinn::coordinator {
 namespace {

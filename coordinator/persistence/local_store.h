@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "common/mutex.h"
+#include "common/base/mutex.h"
 #include "coordinator/persistence/store.h"
 
 namespace djinn::coordinator {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/strings/match.h"
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
 #include "coordinator/persistence/local_store.h"
 
 namespace djinn::coordinator {

@@ -19,11 +19,11 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "common/clock.h"
+#include "common/base/clock.h"
+#include "common/base/mutex.h"
 #include "common/metrics/duration_histogram.h"
 #include "common/metrics/exposition.h"
 #include "common/metrics/labelled_counter.h"
-#include "common/mutex.h"
 #include "coordinator/persistence/store.h"
 
 namespace djinn::coordinator {

@@ -1,7 +1,7 @@
 #include "coordinator/persistence/state_keeper.h"
 
-#include "common/error.h"
-#include "common/mutex.h"
+#include "common/base/error.h"
+#include "common/base/mutex.h"
 #include "coordinator/persistence/memory_store.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

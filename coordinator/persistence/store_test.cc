@@ -16,7 +16,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "common/error.h"
+#include "common/base/error.h"
 #include "coordinator/persistence/memory_store.h"
 #include "coordinator/persistence/sqlite_store.h"
 #include "gmock/gmock.h"

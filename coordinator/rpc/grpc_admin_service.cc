@@ -4,11 +4,11 @@
 #include <utility>
 
 #include "absl/types/span.h"
-#include "common/error.h"
+#include "common/base/error.h"
+#include "common/base/status_macros.h"
+#include "common/base/version.h"
 #include "common/net/bearer.h"
 #include "common/net/grpc_status.h"
-#include "common/status_macros.h"
-#include "common/version.h"
 #include "coordinator/admin/explain.h"
 #include "coordinator/admin/operations.h"
 #include "coordinator/admin/queues.h"

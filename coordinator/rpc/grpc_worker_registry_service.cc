@@ -6,11 +6,11 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/error.h"
+#include "common/base/error.h"
+#include "common/base/mutex.h"
+#include "common/base/status_macros.h"
 #include "common/log/log.h"
-#include "common/mutex.h"
 #include "common/net/bearer.h"
-#include "common/status_macros.h"
 #include "coordinator/cluster/workers.h"
 #include "coordinator/rpc/stream_reactor.h"
 

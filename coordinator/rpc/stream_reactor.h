@@ -17,11 +17,11 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
+#include "common/base/mutex.h"
+#include "common/base/status_macros.h"
 #include "common/log/log.h"
-#include "common/mutex.h"
 #include "common/net/grpc_status.h"
 #include "common/net/raw_message.h"
-#include "common/status_macros.h"
 #include "coordinator/tables/violation.h"
 #include "coordinator/tables/waker.h"
 #include "grpcpp/alarm.h"

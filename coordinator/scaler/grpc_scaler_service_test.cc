@@ -3,8 +3,8 @@
 #include <memory>
 #include <vector>
 
-#include "common/error.h"
-#include "common/mutex.h"
+#include "common/base/error.h"
+#include "common/base/mutex.h"
 #include "common/net/grpc_status.h"
 #include "common/net/server.h"
 #include "coordinator/cluster/cluster.h"

@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "absl/memory/memory.h"
+#include "common/base/status_macros.h"
 #include "common/log/log.h"
 #include "common/metrics/process_metrics.h"
-#include "common/status_macros.h"
 #include "coordinator/admin/scrape.h"
 #include "coordinator/cluster/cluster.h"
 #include "coordinator/cluster/placement/demand_meter.h"

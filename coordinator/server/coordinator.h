@@ -9,12 +9,12 @@
 #include <thread>
 
 #include "absl/status/statusor.h"
-#include "common/clock.h"
-#include "common/mutex.h"
+#include "common/base/clock.h"
+#include "common/base/mutex.h"
+#include "common/base/random.h"
 #include "common/net/call_metrics.h"
 #include "common/net/monitoring_server.h"
 #include "common/net/server.h"
-#include "common/random.h"
 #include "coordinator/admin/config_reloader.h"
 #include "coordinator/config/config.h"
 #include "coordinator/config/tenants.h"

@@ -7,12 +7,12 @@
 #include <thread>
 #include <tuple>
 
-#include "common/error.h"
+#include "common/base/error.h"
+#include "common/base/version.h"
 #include "common/lease/lease_verifier.h"
 #include "common/net/bearer.h"
 #include "common/net/channel_options.h"
 #include "common/net/grpc_status.h"
-#include "common/version.h"
 #include "coordinator/admin/explain.h"
 #include "coordinator/admin/scrape.h"
 #include "coordinator/admin/views.h"

@@ -9,8 +9,8 @@
 #ifndef COORDINATOR_SERVER_RUNNING_CLOCK_H_
 #define COORDINATOR_SERVER_RUNNING_CLOCK_H_
 
-#include "common/clock.h"
-#include "common/mutex.h"
+#include "common/base/clock.h"
+#include "common/base/mutex.h"
 
 namespace djinn::coordinator {
 

@@ -1,6 +1,6 @@
 #include "coordinator/tables/cluster_metrics.h"
 
-#include "common/error.h"
+#include "common/base/error.h"
 
 namespace djinn::coordinator {
 

@@ -1,6 +1,6 @@
 #include "coordinator/tables/cluster_state.h"
 
-#include "common/error.h"
+#include "common/base/error.h"
 #include "common/log/log.h"
 
 namespace djinn::coordinator {

@@ -15,9 +15,9 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/base/random.h"
 #include "common/lease/lease_signer.h"
 #include "common/lease/lease_verifier.h"
-#include "common/random.h"
 #include "djinn/v1/worker_registry.pb.h"
 
 namespace djinn::coordinator {

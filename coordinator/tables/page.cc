@@ -5,7 +5,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "common/error.h"
+#include "common/base/error.h"
 
 namespace djinn::coordinator {
 

@@ -1,8 +1,8 @@
 #include "coordinator/tables/queue_stops.h"
 
 #include "absl/strings/str_cat.h"
-#include "common/error.h"
-#include "common/net/proto_duration.h"
+#include "common/base/error.h"
+#include "common/base/proto_duration.h"
 
 namespace djinn::coordinator {
 

@@ -1,6 +1,6 @@
 #include "coordinator/tables/queue_stops.h"
 
-#include "common/error.h"
+#include "common/base/error.h"
 #include "gtest/gtest.h"
 
 namespace djinn::coordinator {

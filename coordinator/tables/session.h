@@ -17,7 +17,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "common/error.h"
+#include "common/base/error.h"
 #include "coordinator/tables/lease_table.h"
 #include "coordinator/tables/token_bucket.h"
 #include "coordinator/tables/waker.h"

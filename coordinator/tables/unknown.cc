@@ -1,7 +1,7 @@
 #include "coordinator/tables/unknown.h"
 
 #include "absl/strings/str_cat.h"
-#include "common/error.h"
+#include "common/base/error.h"
 #include "common/log/log.h"
 
 namespace djinn::coordinator {

@@ -6,8 +6,8 @@
 // shows by itself.
 //
 // Where there are more entries than the limits, the tenant with the most loses
-// what it told of least recently (common/tenant_order.h). Not thread-safe: the
-// cluster's lock guards it.
+// what it told of least recently (common/base/tenant_order.h). Not thread-safe:
+// the cluster's lock guards it.
 #ifndef COORDINATOR_TABLES_WORK_TABLE_H_
 #define COORDINATOR_TABLES_WORK_TABLE_H_
 
@@ -25,9 +25,9 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "common/tenant_order.h"
+#include "common/base/tenant_order.h"
 #include "scheduler/placement/work.h"
-#include "scheduler/semantics/roofline.h"
+#include "scheduler/semantics/cost/roofline.h"
 
 namespace djinn::coordinator {
 

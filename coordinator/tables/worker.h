@@ -21,7 +21,7 @@
 #include "absl/numeric/int128.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "common/hash.h"
+#include "common/hash/hash.h"
 #include "coordinator/tables/orders.h"
 #include "coordinator/tables/token_bucket.h"
 #include "coordinator/tables/waker.h"

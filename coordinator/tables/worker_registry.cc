@@ -5,11 +5,11 @@
 #include <limits>
 
 #include "absl/strings/str_cat.h"
-#include "common/error.h"
+#include "common/base/error.h"
+#include "common/base/proto_duration.h"
+#include "common/base/status_macros.h"
 #include "common/lease/lease_verifier.h"
-#include "common/net/proto_duration.h"
 #include "common/net/server_address.h"
-#include "common/status_macros.h"
 #include "coordinator/tables/run_inquiries.h"
 #include "coordinator/tables/violation.h"
 

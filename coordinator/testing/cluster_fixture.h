@@ -6,10 +6,10 @@
 #include <optional>
 #include <string>
 
-#include "common/clock.h"
+#include "common/base/clock.h"
+#include "common/base/random.h"
 #include "common/lease/lease_verifier.h"
 #include "common/metrics/exposition.h"
-#include "common/random.h"
 #include "coordinator/cluster/cluster.h"
 #include "coordinator/cluster/placement/demand.h"
 #include "coordinator/cluster/placement/stage_planner.h"

@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <string>
 
+#include "common/base/proto_duration.h"
 #include "common/metrics/exposition.h"
-#include "common/net/proto_duration.h"
 #include "coordinator/admin/explain.h"
 #include "coordinator/admin/scrape.h"
 #include "coordinator/cluster/requests.h"

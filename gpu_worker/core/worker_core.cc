@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "absl/container/flat_hash_set.h"
-#include "common/error.h"
+#include "common/base/error.h"
+#include "common/base/status_macros.h"
 #include "common/log/log.h"
-#include "common/status_macros.h"
 #include "gpu_worker/leases/lease_turn.h"
 
 namespace djinn::worker {

@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/base/proto_duration.h"
 #include "common/lease/phase_times.h"
-#include "common/net/proto_duration.h"
 #include "common/net/protocol_version.h"
 #include "djinn/v1/usage.pb.h"
 #include "gpu_worker/core/worker_core.h"

@@ -2,7 +2,7 @@
 #include <string>
 #include <vector>
 
-#include "common/net/proto_duration.h"
+#include "common/base/proto_duration.h"
 #include "gpu_worker/testing/batch_fixture.h"
 
 namespace djinn::worker {

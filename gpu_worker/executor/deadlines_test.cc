@@ -6,8 +6,8 @@
 #include <string>
 #include <utility>
 
+#include "common/base/proto_duration.h"
 #include "common/metrics/exposition.h"
-#include "common/net/proto_duration.h"
 #include "gpu_worker/testing/core_fixture.h"
 
 namespace djinn::worker {

@@ -15,7 +15,7 @@
 
 #include "absl/time/time.h"
 #include "absl/types/span.h"
-#include "common/clock.h"
+#include "common/base/clock.h"
 #include "common/metrics/exposition.h"
 #include "common/metrics/tenant_labels.h"
 #include "gpu_worker/device/device.h"

@@ -21,7 +21,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "common/clock.h"
+#include "common/base/clock.h"
 #include "common/metrics/duration_histogram.h"
 #include "common/metrics/exposition.h"
 #include "common/metrics/labelled_counter.h"

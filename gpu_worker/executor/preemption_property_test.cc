@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/clock.h"
+#include "common/base/clock.h"
 #include "common/metrics/tenant_labels.h"
 #include "gpu_worker/executor/preemption.h"
 #include "gpu_worker/leases/given_way.h"

@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
+#include "common/base/proto_duration.h"
 #include "common/lease/lease_verifier.h"
 #include "common/log/log.h"
-#include "common/net/proto_duration.h"
 #include "common/srg/canonical.h"
 #include "gpu_worker/testing/core_fixture.h"
 

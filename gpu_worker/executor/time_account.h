@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "absl/time/time.h"
-#include "common/mutex.h"
+#include "common/base/mutex.h"
 #include "gpu_worker/executor/executor_metrics.h"
 #include "gpu_worker/executor/preemption.h"
 #include "gpu_worker/executor/work_watch.h"

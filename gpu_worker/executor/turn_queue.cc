@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/base/proto_duration.h"
 #include "common/log/log.h"
-#include "common/net/proto_duration.h"
 
 namespace djinn::worker {
 namespace {

@@ -1,8 +1,8 @@
 // Who gets the device when: weights of tenants, urgency of sessions.
 #include <algorithm>
 
-#include "common/net/proto_duration.h"
-#include "common/patience.h"
+#include "common/base/patience.h"
+#include "common/base/proto_duration.h"
 #include "gpu_worker/testing/core_fixture.h"
 
 namespace djinn::worker {

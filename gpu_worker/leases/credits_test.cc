@@ -1,7 +1,7 @@
 // Leases whose credit runs out, grace periods, and what is reported of use.
+#include "common/base/proto_duration.h"
 #include "common/lease/lease_verifier.h"
 #include "common/metrics/exposition.h"
-#include "common/net/proto_duration.h"
 #include "gmock/gmock.h"
 #include "gpu_worker/testing/core_fixture.h"
 

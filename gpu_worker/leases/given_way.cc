@@ -2,8 +2,8 @@
 
 #include <utility>
 
+#include "common/base/proto_duration.h"
 #include "common/log/log.h"
-#include "common/net/proto_duration.h"
 
 namespace djinn::worker {
 

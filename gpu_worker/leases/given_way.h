@@ -8,7 +8,7 @@
 #include <string>
 
 #include "absl/time/time.h"
-#include "common/mutex.h"
+#include "common/base/mutex.h"
 #include "djinn/v1/usage.pb.h"
 
 namespace djinn::worker {

@@ -3,8 +3,8 @@
 #include <atomic>
 #include <utility>
 
+#include "common/base/status_macros.h"
 #include "common/log/log.h"
-#include "common/status_macros.h"
 #include "djinn/v1/usage.pb.h"
 
 namespace djinn::worker {

@@ -17,9 +17,9 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "common/clock.h"
+#include "common/base/clock.h"
+#include "common/base/mutex.h"
 #include "common/lease/lease_verifier.h"
-#include "common/mutex.h"
 #include "djinn/v1/lease.pb.h"
 #include "djinn/v1/worker_registry.pb.h"
 #include "gpu_worker/leases/lease_table.h"
@@ -44,12 +44,12 @@ class LeaseKeeper {
   // (LEASE_UNKNOWN).
   absl::StatusOr<v1::LeaseClaims> ClaimsOf(const v1::SignedLease& issue) const;
 
-  // Does what LeaseTable::Renew() does, for verified claims. Returns whether the
-  // lease is new here.
+  // Does what LeaseTable::Renew() does, for verified claims. Returns whether
+  // the lease is new here.
   absl::StatusOr<bool> Renew(const v1::SignedLease& issue,
                              const v1::LeaseClaims& claims);
-  // Does what LeaseTable::Present() does. The ends of the returned lease include
-  // renewals of its listing.
+  // Does what LeaseTable::Present() does. The ends of the returned lease
+  // include renewals of its listing.
   absl::StatusOr<Lease> Present(const v1::SignedLease& issue,
                                 const v1::LeaseClaims& claims,
                                 const std::string& session_id, uint64_t epoch);

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "common/error.h"
+#include "common/base/error.h"
 #include "common/lease/testing/lease_authority.h"
 #include "gtest/gtest.h"
 

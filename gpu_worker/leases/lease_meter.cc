@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "common/net/proto_duration.h"
+#include "common/base/proto_duration.h"
 
 namespace djinn::worker {
 namespace {

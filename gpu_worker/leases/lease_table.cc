@@ -4,10 +4,10 @@
 #include <iterator>
 
 #include "absl/strings/str_cat.h"
-#include "common/constant_time.h"
-#include "common/error.h"
-#include "common/net/proto_duration.h"
-#include "common/status_macros.h"
+#include "common/base/error.h"
+#include "common/base/proto_duration.h"
+#include "common/base/status_macros.h"
+#include "common/hash/constant_time.h"
 
 namespace djinn::worker {
 namespace {

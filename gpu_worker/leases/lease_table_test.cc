@@ -1,7 +1,7 @@
 #include "gpu_worker/leases/lease_table.h"
 
 #include "absl/strings/str_cat.h"
-#include "common/error.h"
+#include "common/base/error.h"
 #include "common/lease/lease_verifier.h"
 #include "common/lease/testing/lease_authority.h"
 #include "gtest/gtest.h"

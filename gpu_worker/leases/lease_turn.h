@@ -3,8 +3,8 @@
 #define GPU_WORKER_LEASES_LEASE_TURN_H_
 
 #include "absl/time/time.h"
+#include "common/base/proto_duration.h"
 #include "common/lease/priority_class.h"
-#include "common/net/proto_duration.h"
 #include "djinn/v1/lease.pb.h"
 #include "djinn/v1/notes.pb.h"
 #include "scheduler/fairness/fair_queue.h"

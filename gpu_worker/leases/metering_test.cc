@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "absl/algorithm/container.h"
+#include "common/base/proto_duration.h"
 #include "common/lease/phase_times.h"
 #include "common/metrics/exposition.h"
-#include "common/net/proto_duration.h"
 #include "common/srg/canonical.h"
 #include "gpu_worker/testing/core_fixture.h"
 #include "gpu_worker/testing/core_peers.h"

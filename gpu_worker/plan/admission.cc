@@ -3,11 +3,11 @@
 #include <string>
 #include <utility>
 
-#include "common/error.h"
+#include "common/base/error.h"
+#include "common/base/status_macros.h"
 #include "common/srg/canonical.h"
 #include "common/srg/proto_codec.h"
 #include "common/srg/size_hole.h"
-#include "common/status_macros.h"
 
 namespace djinn::worker {
 namespace {

@@ -8,8 +8,8 @@
 #include "absl/strings/string_view.h"
 #include "common/srg/validate.h"
 #include "djinn/v1/srg.pb.h"
-#include "gpu_worker/cache/graph_cache.h"
 #include "gpu_worker/device/operator_library.h"
+#include "gpu_worker/plan/graph_cache.h"
 #include "gpu_worker/plan/plan.h"
 
 namespace djinn::worker {

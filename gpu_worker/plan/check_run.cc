@@ -4,8 +4,8 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
-#include "common/error.h"
-#include "common/status_macros.h"
+#include "common/base/error.h"
+#include "common/base/status_macros.h"
 #include "gpu_worker/plan/executor.h"
 
 namespace djinn::worker {

@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "common/error.h"
+#include "common/base/error.h"
+#include "common/base/status_macros.h"
 #include "common/srg/proto_codec.h"
-#include "common/status_macros.h"
 #include "gpu_worker/device/fake/fake_device.h"
 #include "gpu_worker/device/fake/fake_structure.h"
 #include "gpu_worker/plan/admission.h"

@@ -1,4 +1,4 @@
-#include "gpu_worker/cache/graph_cache.h"
+#include "gpu_worker/plan/graph_cache.h"
 
 #include <optional>
 #include <utility>

@@ -4,18 +4,18 @@
 // The cache owns the plans. A plan is a tenant's while the tenant holds it:
 // from when it defined the structure, or ran it at another size than 0. When a
 // limit is reached, the tenant with the greatest share lets go of what it used
-// least recently (common/tenant_order.h), and a plan that nobody holds goes;
-// one that is running lives until its run ends. What a tenant does not hold is
-// missing for it, even if it is here for others: nobody learns from what it
-// runs what others have.
+// least recently (common/base/tenant_order.h), and a plan that nobody holds
+// goes; one that is running lives until its run ends. What a tenant does not
+// hold is missing for it, even if it is here for others: nobody learns from
+// what it runs what others have.
 //
 // Plans at size 0, which a client is asked for when they are missed, and those
 // at other sizes, which are made from them and are many in a long loop, each
 // keep half of the limits whatever there is of the other kind; tenants have
 // their parts of each. A run at any size is a use of the plan at size 0.
 // Thread-safe.
-#ifndef GPU_WORKER_CACHE_GRAPH_CACHE_H_
-#define GPU_WORKER_CACHE_GRAPH_CACHE_H_
+#ifndef GPU_WORKER_PLAN_GRAPH_CACHE_H_
+#define GPU_WORKER_PLAN_GRAPH_CACHE_H_
 
 #include <cstdint>
 #include <memory>
@@ -25,8 +25,8 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "common/mutex.h"
-#include "common/tenant_order.h"
+#include "common/base/mutex.h"
+#include "common/base/tenant_order.h"
 #include "djinn/v1/notes.pb.h"
 #include "gpu_worker/plan/plan.h"
 
@@ -120,4 +120,4 @@ class GraphCache {
 
 }  // namespace djinn::worker
 
-#endif  // GPU_WORKER_CACHE_GRAPH_CACHE_H_
+#endif  // GPU_WORKER_PLAN_GRAPH_CACHE_H_

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "common/clock.h"
+#include "common/base/clock.h"
 #include "gpu_worker/device/operator_library.h"
 
 namespace djinn::worker {

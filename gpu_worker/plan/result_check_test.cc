@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "common/error.h"
+#include "common/base/error.h"
 #include "gpu_worker/device/fake/fake_device.h"
 #include "gtest/gtest.h"
 

@@ -3,11 +3,11 @@
 #include <string>
 #include <utility>
 
-#include "common/error.h"
+#include "common/base/error.h"
+#include "common/base/status_macros.h"
 #include "common/net/bounded_call.h"
 #include "common/net/grpc_status.h"
 #include "common/net/tls_probe.h"
-#include "common/status_macros.h"
 
 namespace djinn::worker {
 namespace {

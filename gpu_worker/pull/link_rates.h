@@ -12,8 +12,8 @@
 
 #include "absl/container/btree_map.h"
 #include "absl/time/time.h"
-#include "common/clock.h"
-#include "common/mutex.h"
+#include "common/base/clock.h"
+#include "common/base/mutex.h"
 #include "djinn/v1/placement.pb.h"
 #include "gpu_worker/pull/decayed_rate.h"
 

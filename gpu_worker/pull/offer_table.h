@@ -26,12 +26,12 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "common/clock.h"
-#include "common/mutex.h"
+#include "common/base/clock.h"
+#include "common/base/mutex.h"
 #include "djinn/v1/execution.pb.h"
 #include "djinn/v1/types.pb.h"
 #include "gpu_worker/device/device.h"
-#include "scheduler/placement/transfer_order.h"
+#include "scheduler/placement/stages/transfer_order.h"
 
 namespace djinn::worker {
 

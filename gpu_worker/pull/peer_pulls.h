@@ -23,7 +23,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "common/mutex.h"
+#include "common/base/mutex.h"
 #include "djinn/v1/execution.pb.h"
 #include "djinn/v1/worker_registry.pb.h"
 #include "gpu_worker/pull/offer_table.h"

@@ -5,11 +5,11 @@
 #include <utility>
 #include <vector>
 
-#include "common/clock.h"
-#include "common/crc32c.h"
-#include "common/error.h"
-#include "common/mutex.h"
-#include "common/patience.h"
+#include "common/base/clock.h"
+#include "common/base/error.h"
+#include "common/base/mutex.h"
+#include "common/base/patience.h"
+#include "common/hash/crc32c.h"
 #include "gpu_worker/pull/offer_table.h"
 #include "gpu_worker/pull/peer_pulls.h"
 #include "gtest/gtest.h"

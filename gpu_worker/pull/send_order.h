@@ -24,9 +24,9 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/time/time.h"
-#include "common/clock.h"
-#include "common/mutex.h"
-#include "scheduler/placement/transfer_order.h"
+#include "common/base/clock.h"
+#include "common/base/mutex.h"
+#include "scheduler/placement/stages/transfer_order.h"
 
 namespace djinn::worker {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "scheduler/placement/transfer_order.h"
+#include "scheduler/placement/stages/transfer_order.h"
 
 namespace djinn::worker {
 namespace {

@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/error.h"
+#include "common/base/error.h"
+#include "common/base/status_macros.h"
 #include "common/log/log.h"
-#include "common/status_macros.h"
 #include "common/transport/shared_memory/shared_memory_end.h"
 #include "common/transport/shared_memory/shared_region.h"
 

@@ -2,12 +2,12 @@
 
 #include <utility>
 
+#include "common/base/status_macros.h"
 #include "common/net/bearer.h"
 #include "common/net/bounded_call.h"
 #include "common/net/channel_options.h"
 #include "common/net/grpc_status.h"
 #include "common/net/tls_probe.h"
-#include "common/status_macros.h"
 #include "djinn/v1/worker_registry.pb.h"
 
 namespace djinn::worker {

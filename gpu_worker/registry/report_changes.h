@@ -6,7 +6,7 @@
 #include <map>
 #include <string>
 
-#include "common/hash.h"
+#include "common/hash/hash.h"
 #include "djinn/v1/worker_registry.pb.h"
 
 namespace djinn::worker {

@@ -20,8 +20,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "common/mutex.h"
-#include "common/random.h"
+#include "common/base/mutex.h"
+#include "common/base/random.h"
 #include "djinn/v1/worker_registry.pb.h"
 
 namespace djinn::worker {

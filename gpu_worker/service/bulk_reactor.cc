@@ -3,7 +3,7 @@
 #include <chrono>
 #include <string>
 
-#include "common/error.h"
+#include "common/base/error.h"
 #include "common/log/log.h"
 #include "common/net/grpc_status.h"
 #include "gpu_worker/service/received_frame.h"

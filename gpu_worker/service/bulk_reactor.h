@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
-#include "common/mutex.h"
+#include "common/base/mutex.h"
 #include "common/net/tls.h"
 #include "djinn/v1/execution.pb.h"
 #include "grpcpp/alarm.h"

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/constant_time.h"
-#include "common/error.h"
+#include "common/base/error.h"
+#include "common/hash/constant_time.h"
 #include "gpu_worker/service/pull_reactor.h"
 
 namespace djinn::worker {

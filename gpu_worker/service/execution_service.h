@@ -14,8 +14,8 @@
 #include <utility>
 #include <vector>
 
-#include "common/clock.h"
-#include "common/mutex.h"
+#include "common/base/clock.h"
+#include "common/base/mutex.h"
 #include "djinn/v1/execution.grpc.pb.h"
 #include "gpu_worker/core/worker_core.h"
 #include "gpu_worker/pull/send_order.h"

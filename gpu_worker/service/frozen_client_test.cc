@@ -14,12 +14,12 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/clock.h"
+#include "common/base/clock.h"
+#include "common/base/patience.h"
+#include "common/base/random.h"
 #include "common/lease/testing/lease_authority.h"
 #include "common/net/protocol_version.h"
 #include "common/net/server.h"
-#include "common/patience.h"
-#include "common/random.h"
 #include "djinn/v1/execution.pb.h"
 #include "gpu_worker/core/worker_core.h"
 #include "gpu_worker/device/fake/fake_device.h"

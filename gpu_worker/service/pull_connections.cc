@@ -4,7 +4,7 @@
 #include <string>
 #include <utility>
 
-#include "common/error.h"
+#include "common/base/error.h"
 #include "common/log/log.h"
 #include "common/transport/shared_memory/shared_memory_end.h"
 #include "common/transport/stream.h"

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "common/mutex.h"
+#include "common/base/mutex.h"
 #include "common/transport/shared_memory/shared_region.h"
 #include "gpu_worker/core/worker_core.h"
 

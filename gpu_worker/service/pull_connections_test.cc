@@ -15,10 +15,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/clock.h"
-#include "common/error.h"
-#include "common/mutex.h"
-#include "common/patience.h"
+#include "common/base/clock.h"
+#include "common/base/error.h"
+#include "common/base/mutex.h"
+#include "common/base/patience.h"
 #include "common/transport/shared_memory/shared_memory_end.h"
 #include "common/transport/stream.h"
 #include "gpu_worker/pull/shared_memory_peers.h"

@@ -4,8 +4,8 @@
 #include <chrono>
 #include <utility>
 
-#include "common/crc32c.h"
-#include "common/error.h"
+#include "common/base/error.h"
+#include "common/hash/crc32c.h"
 #include "common/log/log.h"
 #include "common/net/grpc_status.h"
 #include "common/net/tls.h"

@@ -11,7 +11,7 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "common/mutex.h"
+#include "common/base/mutex.h"
 #include "djinn/v1/execution.pb.h"
 #include "gpu_worker/core/worker_core.h"
 #include "gpu_worker/pull/send_order.h"

@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "common/clock.h"
-#include "common/mutex.h"
+#include "common/base/clock.h"
+#include "common/base/mutex.h"
 
 namespace djinn::worker {
 

@@ -5,9 +5,9 @@
 #include <optional>
 #include <thread>
 
-#include "common/clock.h"
-#include "common/mutex.h"
-#include "common/patience.h"
+#include "common/base/clock.h"
+#include "common/base/mutex.h"
+#include "common/base/patience.h"
 #include "gtest/gtest.h"
 
 namespace djinn::worker {

@@ -7,9 +7,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/clock.h"
-#include "common/mutex.h"
-#include "common/patience.h"
+#include "common/base/clock.h"
+#include "common/base/mutex.h"
+#include "common/base/patience.h"
 #include "common/transport/shared_memory/shared_region.h"
 #include "gtest/gtest.h"
 

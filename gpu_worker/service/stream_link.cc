@@ -6,12 +6,12 @@
 
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
-#include "common/error.h"
+#include "common/base/error.h"
+#include "common/base/status_macros.h"
 #include "common/log/log.h"
 #include "common/net/grpc_status.h"
 #include "common/net/raw_message.h"
 #include "common/net/tls.h"
-#include "common/status_macros.h"
 #include "common/transport/arrival.h"
 #include "gpu_worker/service/bulk_reactor.h"
 

@@ -28,7 +28,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "common/mutex.h"
+#include "common/base/mutex.h"
 #include "common/transport/bulk_frame.h"
 #include "common/transport/stream.h"
 #include "djinn/v1/execution.pb.h"

@@ -3,7 +3,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "common/content_proof.h"
+#include "common/hash/content_proof.h"
 #include "gmock/gmock.h"
 #include "gpu_worker/testing/core_fixture.h"
 

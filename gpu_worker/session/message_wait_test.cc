@@ -9,10 +9,10 @@
 #include <string>
 #include <utility>
 
-#include "common/content_proof.h"
+#include "common/base/proto_duration.h"
+#include "common/hash/content_proof.h"
 #include "common/lease/lease_verifier.h"
 #include "common/log/log.h"
-#include "common/net/proto_duration.h"
 #include "gpu_worker/testing/batch_fixture.h"
 #include "gpu_worker/testing/core_fixture.h"
 #include "gpu_worker/testing/core_peers.h"

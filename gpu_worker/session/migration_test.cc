@@ -3,7 +3,7 @@
 #include <string>
 #include <utility>
 
-#include "common/crc32c.h"
+#include "common/hash/crc32c.h"
 #include "djinn/v1/session_state.pb.h"
 #include "gpu_worker/testing/core_fixture.h"
 #include "gpu_worker/testing/core_peers.h"

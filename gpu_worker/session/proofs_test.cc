@@ -2,7 +2,7 @@
 #include <memory>
 #include <string>
 
-#include "common/content_proof.h"
+#include "common/hash/content_proof.h"
 #include "common/metrics/exposition.h"
 #include "gmock/gmock.h"
 #include "gpu_worker/testing/core_fixture.h"

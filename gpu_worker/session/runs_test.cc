@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "absl/strings/escaping.h"
+#include "common/base/proto_duration.h"
 #include "common/log/log.h"
-#include "common/net/proto_duration.h"
 #include "common/srg/canonical.h"
 #include "gpu_worker/testing/batch_fixture.h"
 #include "gpu_worker/testing/core_fixture.h"

@@ -5,10 +5,10 @@
 
 #include "absl/base/optimization.h"
 #include "absl/strings/str_cat.h"
-#include "common/clock.h"
-#include "common/error.h"
+#include "common/base/clock.h"
+#include "common/base/error.h"
+#include "common/base/status_macros.h"
 #include "common/log/log.h"
-#include "common/status_macros.h"
 #include "gpu_worker/leases/lease_turn.h"
 #include "gpu_worker/session/base/violation.h"
 #include "gpu_worker/session/handlers/handlers.h"

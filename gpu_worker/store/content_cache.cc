@@ -1,4 +1,4 @@
-#include "gpu_worker/cache/content_cache.h"
+#include "gpu_worker/store/content_cache.h"
 
 #include <algorithm>
 #include <functional>

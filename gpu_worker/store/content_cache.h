@@ -1,5 +1,6 @@
 // Keeps contents: immutable bytes that tenants uploaded, by the hash
-// (common/hash.h) and length that this worker computed from what it received.
+// (common/hash/hash.h) and length that this worker computed from what it
+// received.
 //
 // Storages share a content by holding its buffer, and a writer clones it first.
 // Within a tenant, hash and length identify a content. Across tenants they are
@@ -18,8 +19,8 @@
 // come here, and the floor rises to the value of what is evicted.
 //
 // Thread-safe.
-#ifndef GPU_WORKER_CACHE_CONTENT_CACHE_H_
-#define GPU_WORKER_CACHE_CONTENT_CACHE_H_
+#ifndef GPU_WORKER_STORE_CONTENT_CACHE_H_
+#define GPU_WORKER_STORE_CONTENT_CACHE_H_
 
 #include <cstdint>
 #include <memory>
@@ -31,10 +32,10 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/time/time.h"
-#include "common/clock.h"
-#include "common/hash.h"
+#include "common/base/clock.h"
+#include "common/base/mutex.h"
+#include "common/hash/hash.h"
 #include "common/metrics/duration_histogram.h"
-#include "common/mutex.h"
 #include "gpu_worker/device/device.h"
 
 namespace djinn::worker {
@@ -181,4 +182,4 @@ class ContentCache {
 
 }  // namespace djinn::worker
 
-#endif  // GPU_WORKER_CACHE_CONTENT_CACHE_H_
+#endif  // GPU_WORKER_STORE_CONTENT_CACHE_H_

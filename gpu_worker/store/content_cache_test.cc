@@ -1,15 +1,16 @@
+#include "gpu_worker/store/content_cache.h"
+
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/clock.h"
-#include "common/content_proof.h"
-#include "common/random.h"
+#include "common/base/clock.h"
+#include "common/base/random.h"
+#include "common/hash/content_proof.h"
 #include "gmock/gmock.h"
-#include "gpu_worker/cache/content_cache.h"
-#include "gpu_worker/cache/content_proofs.h"
 #include "gpu_worker/device/fake/fake_device.h"
+#include "gpu_worker/store/content_proofs.h"
 #include "gtest/gtest.h"
 
 namespace djinn::worker {

@@ -1,11 +1,11 @@
-#include "gpu_worker/cache/content_proofs.h"
+#include "gpu_worker/store/content_proofs.h"
 
 #include <time.h>
 
 #include <algorithm>
 #include <utility>
 
-#include "common/constant_time.h"
+#include "common/hash/constant_time.h"
 
 namespace djinn::worker {
 namespace {

@@ -15,8 +15,8 @@
 // Tenants take turns, a piece of a content at a time, and so do the challenges
 // of each: none waits for another's last byte, nor for how many another tenant
 // has. Thread-safe.
-#ifndef GPU_WORKER_CACHE_CONTENT_PROOFS_H_
-#define GPU_WORKER_CACHE_CONTENT_PROOFS_H_
+#ifndef GPU_WORKER_STORE_CONTENT_PROOFS_H_
+#define GPU_WORKER_STORE_CONTENT_PROOFS_H_
 
 #include <atomic>
 #include <cstdint>
@@ -29,9 +29,9 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "common/content_proof.h"
-#include "common/mutex.h"
-#include "common/random.h"
+#include "common/base/mutex.h"
+#include "common/base/random.h"
+#include "common/hash/content_proof.h"
 #include "common/transport/stream.h"
 #include "gpu_worker/device/device.h"
 
@@ -149,4 +149,4 @@ class ContentProofs {
 
 }  // namespace djinn::worker
 
-#endif  // GPU_WORKER_CACHE_CONTENT_PROOFS_H_
+#endif  // GPU_WORKER_STORE_CONTENT_PROOFS_H_

@@ -1,4 +1,4 @@
-#include "gpu_worker/cache/content_store.h"
+#include "gpu_worker/store/content_store.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -16,10 +16,10 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "common/error.h"
+#include "common/base/error.h"
+#include "common/base/status_macros.h"
+#include "common/base/tenant_turns.h"
 #include "common/log/log.h"
-#include "common/status_macros.h"
-#include "common/tenant_turns.h"
 
 namespace djinn::worker {
 namespace {

@@ -21,8 +21,8 @@
 //
 // One thread writes and one reads; nobody waits for the disk but who asked for
 // a content that is there. Thread-safe.
-#ifndef GPU_WORKER_CACHE_CONTENT_STORE_H_
-#define GPU_WORKER_CACHE_CONTENT_STORE_H_
+#ifndef GPU_WORKER_STORE_CONTENT_STORE_H_
+#define GPU_WORKER_STORE_CONTENT_STORE_H_
 
 #include <atomic>
 #include <cstddef>
@@ -44,11 +44,11 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "common/clock.h"
-#include "common/hash.h"
-#include "common/mutex.h"
-#include "gpu_worker/cache/content_cache.h"
+#include "common/base/clock.h"
+#include "common/base/mutex.h"
+#include "common/hash/hash.h"
 #include "gpu_worker/device/device.h"
+#include "gpu_worker/store/content_cache.h"
 
 namespace djinn::worker {
 
@@ -223,4 +223,4 @@ class ContentStore {
 
 }  // namespace djinn::worker
 
-#endif  // GPU_WORKER_CACHE_CONTENT_STORE_H_
+#endif  // GPU_WORKER_STORE_CONTENT_STORE_H_

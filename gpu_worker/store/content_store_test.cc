@@ -1,4 +1,4 @@
-#include "gpu_worker/cache/content_store.h"
+#include "gpu_worker/store/content_store.h"
 
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "common/clock.h"
-#include "common/error.h"
+#include "common/base/clock.h"
+#include "common/base/error.h"
 #include "gpu_worker/device/fake/fake_device.h"
 #include "gtest/gtest.h"
 

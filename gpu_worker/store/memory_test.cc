@@ -1,6 +1,6 @@
 #include <limits>
 
-#include "common/error.h"
+#include "common/base/error.h"
 #include "gpu_worker/device/fake/fake_device.h"
 #include "gpu_worker/store/device_memory.h"
 #include "gpu_worker/store/ledger.h"

@@ -1,6 +1,6 @@
 #include "gpu_worker/store/root_errors.h"
 
-#include "common/error.h"
+#include "common/base/error.h"
 
 namespace djinn::worker {
 

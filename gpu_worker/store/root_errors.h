@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "common/random.h"
+#include "common/base/random.h"
 #include "gpu_worker/store/storage_table.h"
 
 namespace djinn::worker {

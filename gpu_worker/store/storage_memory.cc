@@ -1,6 +1,6 @@
 #include "gpu_worker/store/storage_memory.h"
 
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
 #include "gpu_worker/device/device.h"
 #include "gpu_worker/device/operator_library.h"
 

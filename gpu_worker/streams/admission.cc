@@ -2,10 +2,10 @@
 // the session that the stream serves.
 #include <algorithm>
 
-#include "common/error.h"
+#include "common/base/error.h"
+#include "common/base/status_macros.h"
 #include "common/log/log.h"
 #include "common/net/protocol_version.h"
-#include "common/status_macros.h"
 #include "gpu_worker/session/observe/session_metrics.h"
 #include "gpu_worker/streams/connection.h"
 #include "gpu_worker/streams/stream_table.h"

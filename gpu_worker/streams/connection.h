@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "absl/time/time.h"
-#include "common/error.h"
-#include "common/mutex.h"
+#include "common/base/error.h"
+#include "common/base/mutex.h"
 #include "common/transport/stream.h"
 #include "gpu_worker/session/session.h"
 #include "gpu_worker/streams/stream_table.h"

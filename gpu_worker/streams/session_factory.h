@@ -12,7 +12,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
-#include "common/mutex.h"
+#include "common/base/mutex.h"
 #include "gpu_worker/executor/turn_queue.h"
 #include "gpu_worker/leases/lease_table.h"
 #include "gpu_worker/session/base/session_environment.h"

@@ -2,9 +2,9 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
-#include "common/error.h"
+#include "common/base/error.h"
+#include "common/base/status_macros.h"
 #include "common/log/log.h"
-#include "common/status_macros.h"
 #include "gpu_worker/leases/lease_turn.h"
 #include "gpu_worker/session/observe/session_metrics.h"
 #include "gpu_worker/streams/connection.h"

@@ -10,10 +10,10 @@
 #include <string>
 #include <vector>
 
-#include "common/content_proof.h"
+#include "common/base/patience.h"
+#include "common/base/proto_duration.h"
+#include "common/hash/content_proof.h"
 #include "common/lease/lease_verifier.h"
-#include "common/net/proto_duration.h"
-#include "common/patience.h"
 #include "gpu_worker/testing/core_fixture.h"
 
 namespace djinn::worker {

@@ -9,12 +9,12 @@
 #include <utility>
 #include <vector>
 
-#include "common/clock.h"
-#include "common/error.h"
+#include "common/base/clock.h"
+#include "common/base/error.h"
+#include "common/base/mutex.h"
+#include "common/base/patience.h"
 #include "common/lease/testing/lease_authority.h"
-#include "common/mutex.h"
 #include "common/net/protocol_version.h"
-#include "common/patience.h"
 #include "common/transport/in_process.h"
 #include "gpu_worker/core/worker_core.h"
 #include "gpu_worker/device/fake/fake_device.h"

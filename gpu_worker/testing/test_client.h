@@ -14,8 +14,8 @@
 #include <utility>
 #include <vector>
 
-#include "common/hash.h"
-#include "common/mutex.h"
+#include "common/base/mutex.h"
+#include "common/hash/hash.h"
 #include "common/srg/proto_codec.h"
 #include "common/srg/validate.h"
 #include "common/transport/stream.h"

@@ -19,8 +19,8 @@
 #include "absl/functional/function_ref.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "scheduler/semantics/meaning.h"
-#include "scheduler/semantics/roofline.h"
+#include "scheduler/semantics/cost/meaning.h"
+#include "scheduler/semantics/cost/roofline.h"
 
 namespace djinn::scheduler {
 

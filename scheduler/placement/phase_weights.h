@@ -11,8 +11,8 @@
 
 #include "absl/strings/string_view.h"
 #include "scheduler/placement/work.h"
-#include "scheduler/semantics/meaning.h"
-#include "scheduler/semantics/roofline.h"
+#include "scheduler/semantics/cost/meaning.h"
+#include "scheduler/semantics/cost/roofline.h"
 
 namespace djinn::scheduler {
 

@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/error.h"
+#include "common/base/error.h"
 #include "scheduler/placement/filters.h"
 
 namespace djinn::scheduler {

@@ -22,7 +22,7 @@
 #include "scheduler/placement/policy.h"
 #include "scheduler/placement/request.h"
 #include "scheduler/placement/terms.h"
-#include "scheduler/semantics/roofline.h"
+#include "scheduler/semantics/cost/roofline.h"
 
 namespace djinn::scheduler {
 

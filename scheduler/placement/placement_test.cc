@@ -1,6 +1,6 @@
 #include "scheduler/placement/placement.h"
 
-#include "common/error.h"
+#include "common/base/error.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "common/error.h"
+#include "common/base/error.h"
 #include "gtest/gtest.h"
 #include "scheduler/placement/placement.h"
 

@@ -7,7 +7,7 @@
 
 #include "scheduler/placement/fleet.h"
 #include "scheduler/placement/request.h"
-#include "scheduler/semantics/roofline.h"
+#include "scheduler/semantics/cost/roofline.h"
 
 namespace djinn::scheduler {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include "scheduler/semantics/frame.h"
+#include "scheduler/semantics/patterns/frame.h"
 
 namespace djinn::scheduler {
 namespace {

@@ -9,9 +9,9 @@
 
 #include "absl/strings/string_view.h"
 #include "common/srg/structure.h"
-#include "scheduler/semantics/meaning.h"
-#include "scheduler/semantics/operators.h"
-#include "scheduler/semantics/roofline.h"
+#include "scheduler/semantics/cost/meaning.h"
+#include "scheduler/semantics/cost/roofline.h"
+#include "scheduler/semantics/patterns/operators.h"
 
 namespace djinn::scheduler {
 

@@ -2,8 +2,8 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "scheduler/semantics/analysis.h"
-#include "scheduler/semantics/testing.h"
+#include "scheduler/semantics/analysis/analysis.h"
+#include "scheduler/semantics/analysis/testing.h"
 
 namespace djinn::scheduler {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "absl/numeric/int128.h"
 #include "absl/time/time.h"
-#include "common/saturating.h"
+#include "common/base/saturating.h"
 #include "scheduler/placement/filters.h"
 #include "scheduler/placement/terms.h"
 

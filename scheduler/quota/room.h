@@ -16,7 +16,7 @@
 #include "scheduler/placement/request.h"
 #include "scheduler/quota/quota_tree.h"
 #include "scheduler/quota/victims.h"
-#include "scheduler/semantics/roofline.h"
+#include "scheduler/semantics/cost/roofline.h"
 
 namespace djinn::scheduler {
 

@@ -13,7 +13,7 @@
 #include <array>
 
 #include "absl/time/time.h"
-#include "scheduler/semantics/meaning.h"
+#include "scheduler/semantics/cost/meaning.h"
 
 namespace djinn::scheduler {
 

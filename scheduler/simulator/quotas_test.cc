@@ -4,7 +4,7 @@
 #include <limits>
 #include <string>
 
-#include "common/error.h"
+#include "common/base/error.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "scheduler/simulator/generator.h"

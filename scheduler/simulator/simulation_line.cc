@@ -4,7 +4,7 @@
 #include <optional>
 #include <utility>
 
-#include "common/error.h"
+#include "common/base/error.h"
 #include "scheduler/simulator/simulation.h"
 
 namespace djinn::scheduler {

@@ -1,6 +1,6 @@
 #include "scheduler/simulator/simulator.h"
 
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
 #include "scheduler/simulator/simulation.h"
 #include "scheduler/simulator/trace_check.h"
 

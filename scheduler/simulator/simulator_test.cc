@@ -7,7 +7,7 @@
 #include <map>
 #include <string>
 
-#include "common/error.h"
+#include "common/base/error.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "scheduler/fairness/preemption_rule.h"

@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
 #include "scheduler/quota/quota_reader.h"
-#include "scheduler/semantics/meaning.h"
+#include "scheduler/semantics/cost/meaning.h"
 #include "scheduler/simulator/generator.h"
 
 namespace djinn::scheduler {

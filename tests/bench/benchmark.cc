@@ -6,7 +6,7 @@
 #include "ATen/Parallel.h"
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
 #include "djinn/connect.h"
 #include "tests/bench/statistics.h"
 

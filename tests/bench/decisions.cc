@@ -8,7 +8,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
 #include "tests/bench/benchmark.h"
 #include "tests/bench/child_process.h"
 

@@ -11,7 +11,7 @@
 #include "ATen/ops/tensor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
 #include "djinn/djinn.h"
 #include "tests/bench/benchmark.h"
 #include "tests/bench/check.h"

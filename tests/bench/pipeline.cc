@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "c10/core/InferenceMode.h"
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
 #include "djinn/djinn.h"
 #include "tests/bench/benchmark.h"
 #include "tests/bench/statistics.h"

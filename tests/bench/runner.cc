@@ -25,7 +25,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "c10/util/Exception.h"
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
 #include "djinn/djinn.h"
 #include "tests/bench/benchmark.h"
 #include "tests/bench/child_process.h"

@@ -19,7 +19,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
 #include "djinn/djinn.h"
 #include "tests/bench/benchmark.h"
 #include "tests/bench/check.h"

@@ -12,7 +12,7 @@
 #include "ATen/ops/arange.h"
 #include "ATen/ops/equal.h"
 #include "absl/strings/str_cat.h"
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
 #include "djinn/djinn.h"
 #include "tests/bench/benchmark.h"
 #include "tests/bench/child_process.h"

@@ -15,7 +15,7 @@
 #include <limits>
 #include <utility>
 
-#include "common/clock.h"
+#include "common/base/clock.h"
 
 namespace djinn {
 namespace {

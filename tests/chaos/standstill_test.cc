@@ -16,7 +16,7 @@
 #include "client_lib/session/remote_session.h"
 #include "client_lib/transport/grpc_coordinator_link.h"
 #include "client_lib/transport/grpc_worker_connector.h"
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/e2e/admin_client.h"

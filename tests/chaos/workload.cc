@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "common/clock.h"
-#include "common/status_macros.h"
+#include "common/base/clock.h"
+#include "common/base/status_macros.h"
 #include "tests/schedules/fake_calls.h"
 
 namespace djinn {

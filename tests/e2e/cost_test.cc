@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "client_lib/cluster/embedded_cluster.h"
-#include "common/error.h"
-#include "common/net/proto_duration.h"
+#include "common/base/error.h"
+#include "common/base/proto_duration.h"
 #include "djinn/djinn.h"
 #include "gtest/gtest.h"
 #include "tests/e2e/admin_client.h"

@@ -21,7 +21,7 @@
 #include "absl/strings/str_cat.h"
 #include "client_lib/cluster/child_process.h"
 #include "client_lib/cluster/embedded_cluster.h"
-#include "common/error.h"
+#include "common/base/error.h"
 #include "djinn/djinn.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "common/hash.h"
+#include "common/hash/hash.h"
 #include "common/transport/stream.h"
 #include "gtest/gtest.h"
 #include "tests/e2e/eventually.h"

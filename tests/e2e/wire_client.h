@@ -18,8 +18,8 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "common/error.h"
-#include "common/mutex.h"
+#include "common/base/error.h"
+#include "common/base/mutex.h"
 #include "common/net/bearer.h"
 #include "common/net/channel_options.h"
 #include "common/net/grpc_status.h"

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "ATen/core/dispatch/Dispatcher.h"
-#include "common/crc32c.h"
-#include "common/hash.h"
+#include "common/hash/crc32c.h"
+#include "common/hash/hash.h"
 #include "common/torch/schema_hash.h"
 #include "djinn/v1/execution.pb.h"
 

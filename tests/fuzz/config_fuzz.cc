@@ -5,8 +5,8 @@
 #include <string>
 
 #include "absl/strings/match.h"
+#include "common/base/error.h"
 #include "common/config/config_reader.h"
-#include "common/error.h"
 #include "common/fuzz/require.h"
 #include "common/log/log.h"
 #include "coordinator/config/config.h"

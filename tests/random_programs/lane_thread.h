@@ -12,7 +12,7 @@
 #include <thread>
 
 #include "absl/base/thread_annotations.h"
-#include "common/mutex.h"
+#include "common/base/mutex.h"
 
 namespace djinn::random_programs {
 

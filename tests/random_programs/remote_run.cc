@@ -23,7 +23,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "common/mutex.h"
+#include "common/base/mutex.h"
 #include "djinn/djinn.h"
 #include "tests/random_programs/tolerance.h"
 

@@ -11,10 +11,10 @@
 #include <vector>
 
 #include "client_lib/session/recording/session.h"
-#include "common/clock.h"
+#include "common/base/clock.h"
+#include "common/base/mutex.h"
+#include "common/base/random.h"
 #include "common/lease/testing/lease_authority.h"
-#include "common/mutex.h"
-#include "common/random.h"
 #include "djinn/v1/worker_registry.pb.h"
 #include "gpu_worker/core/worker_core.h"
 #include "gpu_worker/device/fake/fake_device.h"

@@ -3,7 +3,7 @@
 #include <map>
 
 #include "client_lib/session/model/operator_table.h"
-#include "common/mutex.h"
+#include "common/base/mutex.h"
 #include "gpu_worker/device/fake/fake_device.h"
 
 namespace djinn::schedules {

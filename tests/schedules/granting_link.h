@@ -7,8 +7,8 @@
 #include <string>
 
 #include "client_lib/session/model/coordinator_link.h"
-#include "common/error.h"
-#include "common/mutex.h"
+#include "common/base/error.h"
+#include "common/base/mutex.h"
 
 namespace djinn::schedules {
 

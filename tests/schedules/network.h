@@ -8,7 +8,7 @@
 #include <memory>
 #include <vector>
 
-#include "common/mutex.h"
+#include "common/base/mutex.h"
 #include "common/transport/stream.h"
 #include "tests/schedules/schedule.h"
 

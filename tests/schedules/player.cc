@@ -10,8 +10,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "client_lib/session/recording/virtual_device.h"
-#include "common/error.h"
-#include "common/status_macros.h"
+#include "common/base/error.h"
+#include "common/base/status_macros.h"
 #include "tests/schedules/watchdog.h"
 
 namespace djinn::schedules {

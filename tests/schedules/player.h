@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "client_lib/session/recording/session.h"
-#include "common/mutex.h"
+#include "common/base/mutex.h"
 #include "tests/schedules/cluster.h"
 #include "tests/schedules/fake_calls.h"
 #include "tests/schedules/model.h"

@@ -8,7 +8,7 @@
 
 #include <algorithm>
 
-#include "common/clock.h"
+#include "common/base/clock.h"
 
 namespace djinn::schedules {
 

@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "absl/time/time.h"
-#include "common/mutex.h"
+#include "common/base/mutex.h"
 
 namespace djinn::schedules {
 

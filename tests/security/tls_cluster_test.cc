@@ -19,7 +19,7 @@
 #include "client_lib/session/remote_session.h"
 #include "client_lib/transport/grpc_coordinator_link.h"
 #include "client_lib/transport/grpc_worker_connector.h"
-#include "common/error.h"
+#include "common/base/error.h"
 #include "common/net/testing/authority.h"
 #include "common/net/tls.h"
 #include "gmock/gmock.h"

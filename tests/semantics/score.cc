@@ -28,7 +28,7 @@
 #include "common/srg/proto_codec.h"
 #include "djinn/v1/admin.pb.h"
 #include "google/protobuf/util/json_util.h"
-#include "scheduler/semantics/program.h"
+#include "scheduler/semantics/analysis/program.h"
 
 ABSL_FLAG(bool, verbose, false, "Print every node that differs.");
 ABSL_FLAG(double, least_pattern, 0,

@@ -15,7 +15,7 @@ def broken(*edges):
 class CheckDependenciesTest(unittest.TestCase):
     def test_allowed_directions_pass(self):
         self.assertEqual(broken(("//coordinator:main", "//scheduler/placement:placement"),
-                                ("//scheduler/placement:placement", "//common:error"),
+                                ("//scheduler/placement:placement", "//common/base:error"),
                                 ("//common/net:server", "@sys//:grpc"),
                                 ("//client_lib/capture:capture", "@torch//:torch")), [])
 

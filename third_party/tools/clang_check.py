@@ -4,7 +4,7 @@ usage: clang_check.py [--jobs=N] [--clang=PROGRAM] [FILE...]
 
 What to compile, and how, is what Bazel says (`bazel aquery`), so a new target is
 covered by itself. FILE limits the check to these sources. Lock annotations
-(common/mutex.h) are errors when broken, and so is every warning that Clang gives by
+(common/base/mutex.h) are errors when broken, and so is every warning that Clang gives by
 default. Headers are checked where a source includes them.
 
 Ends with the line "N passed, N failed", a source each. Exits 1 when one failed.

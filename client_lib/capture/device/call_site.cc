@@ -15,7 +15,7 @@
 #include "client_lib/capture/device/lane.h"
 #include "client_lib/session/model/call_sites.h"
 #include "client_lib/session/model/debug_flags.h"
-#include "common/mutex.h"
+#include "common/base/mutex.h"
 #include "djinn/debug.h"
 #include "djinn/hints.h"
 

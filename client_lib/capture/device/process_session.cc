@@ -6,9 +6,9 @@
 
 #include "absl/strings/numbers.h"
 #include "client_lib/session/model/fork_guard.h"
-#include "common/error.h"
-#include "common/mutex.h"
-#include "common/status_macros.h"
+#include "common/base/error.h"
+#include "common/base/mutex.h"
+#include "common/base/status_macros.h"
 
 namespace djinn::capture {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "absl/status/status.h"
 #include "client_lib/capture/testing/recording_session.h"
-#include "common/error.h"
+#include "common/base/error.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

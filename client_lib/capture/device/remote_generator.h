@@ -15,7 +15,7 @@
 
 #include "client_lib/session/model/remote_storage.h"
 #include "client_lib/session/recording/virtual_device.h"
-#include "common/mutex.h"
+#include "common/base/mutex.h"
 
 namespace djinn::capture {
 

@@ -3,8 +3,8 @@
 #include <atomic>
 #include <optional>
 
-#include "common/error.h"
-#include "common/retry_after.h"
+#include "common/base/error.h"
+#include "common/base/retry_after.h"
 #include "djinn/error.h"
 
 namespace djinn {

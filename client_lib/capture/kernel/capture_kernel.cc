@@ -34,7 +34,7 @@
 #include "client_lib/capture/outputs/written_outputs.h"
 #include "client_lib/session/model/debug_flags.h"
 #include "client_lib/session/profile/profile_recorder.h"
-#include "common/mutex.h"
+#include "common/base/mutex.h"
 #include "common/torch/data_type.h"
 #include "djinn/error.h"
 

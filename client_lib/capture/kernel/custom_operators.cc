@@ -11,7 +11,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "client_lib/capture/device/backend.h"
 #include "client_lib/capture/kernel/capture_kernel.h"
-#include "common/mutex.h"
+#include "common/base/mutex.h"
 
 namespace djinn::capture {
 namespace {

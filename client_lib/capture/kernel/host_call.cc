@@ -11,7 +11,7 @@
 
 #include "client_lib/capture/device/remote_tensor.h"
 #include "client_lib/capture/outputs/cpu_trial.h"
-#include "common/mutex.h"
+#include "common/base/mutex.h"
 #include "common/srg/structure.h"
 
 namespace djinn::capture {

@@ -14,7 +14,7 @@
 #include "client_lib/session/model/call.h"
 #include "client_lib/session/model/operator_table.h"
 #include "client_lib/session/recording/session.h"
-#include "common/mutex.h"
+#include "common/base/mutex.h"
 
 namespace djinn {
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-#include "common/error.h"
+#include "common/base/error.h"
 #include "gtest/gtest.h"
 
 namespace djinn {

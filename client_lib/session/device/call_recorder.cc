@@ -4,8 +4,8 @@
 #include "client_lib/session/model/debug_flags.h"
 #include "client_lib/session/model/execution_flag.h"
 #include "client_lib/session/stream/worker_greeting.h"
-#include "common/error.h"
-#include "common/status_macros.h"
+#include "common/base/error.h"
+#include "common/base/status_macros.h"
 
 namespace djinn {
 namespace {

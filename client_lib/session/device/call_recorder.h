@@ -31,7 +31,7 @@
 #include "client_lib/session/recording/virtual_device.h"
 #include "client_lib/session/transfer/read_table.h"
 #include "client_lib/session/transfer/work.h"
-#include "common/mutex.h"
+#include "common/base/mutex.h"
 #include "djinn/statistics.h"
 
 namespace djinn {

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "client_lib/session/testing/program.h"
-#include "common/error.h"
+#include "common/base/error.h"
 
 namespace djinn {
 namespace {

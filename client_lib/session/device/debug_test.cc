@@ -5,7 +5,7 @@
 #include "client_lib/session/model/call_sites.h"
 #include "client_lib/session/model/debug_flags.h"
 #include "client_lib/session/testing/program.h"
-#include "common/error.h"
+#include "common/base/error.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

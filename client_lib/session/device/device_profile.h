@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "client_lib/session/profile/clock_relation.h"
-#include "common/stage_times.h"
+#include "common/base/stage_times.h"
 #include "common/transport/arrival.h"
 
 namespace djinn {

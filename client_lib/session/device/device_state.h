@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
-#include "common/error.h"
+#include "common/base/error.h"
 #include "common/transport/stream.h"
 
 namespace djinn {

@@ -8,8 +8,8 @@
 
 #include "client_lib/session/stream/dead_list.h"
 #include "client_lib/session/testing/program.h"
-#include "common/error.h"
-#include "common/patience.h"
+#include "common/base/error.h"
+#include "common/base/patience.h"
 
 namespace djinn {
 namespace {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "client_lib/session/testing/program.h"
-#include "common/error.h"
+#include "common/base/error.h"
 
 namespace djinn {
 namespace {

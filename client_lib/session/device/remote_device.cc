@@ -7,9 +7,9 @@
 #include "absl/strings/str_cat.h"
 #include "client_lib/session/model/call_node.h"
 #include "client_lib/session/model/fork_guard.h"
-#include "common/error.h"
+#include "common/base/error.h"
+#include "common/base/status_macros.h"
 #include "common/log/log.h"
-#include "common/status_macros.h"
 
 namespace djinn {
 namespace {

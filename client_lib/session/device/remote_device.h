@@ -55,8 +55,8 @@
 #include "client_lib/session/transfer/upload_progress.h"
 #include "client_lib/session/transfer/upload_table.h"
 #include "client_lib/session/transfer/work.h"
-#include "common/error.h"
-#include "common/mutex.h"
+#include "common/base/error.h"
+#include "common/base/mutex.h"
 #include "djinn/statistics.h"
 #include "djinn/v1/session.pb.h"
 

@@ -10,8 +10,8 @@
 #include "absl/strings/ascii.h"
 #include "client_lib/session/device/remote_device.h"
 #include "client_lib/session/model/fork_guard.h"
-#include "common/error.h"
-#include "common/status_macros.h"
+#include "common/base/error.h"
+#include "common/base/status_macros.h"
 
 namespace djinn {
 namespace {

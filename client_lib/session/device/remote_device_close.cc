@@ -8,7 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "client_lib/session/device/remote_device.h"
 #include "client_lib/session/model/fork_guard.h"
-#include "common/error.h"
+#include "common/base/error.h"
 #include "common/log/log.h"
 
 namespace djinn {

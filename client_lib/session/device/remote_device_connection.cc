@@ -7,9 +7,9 @@
 #include "absl/strings/str_cat.h"
 #include "client_lib/session/device/remote_device.h"
 #include "client_lib/session/stream/backoff.h"
-#include "common/error.h"
+#include "common/base/error.h"
+#include "common/base/status_macros.h"
 #include "common/log/log.h"
-#include "common/status_macros.h"
 
 namespace djinn {
 namespace {

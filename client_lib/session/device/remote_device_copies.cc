@@ -6,9 +6,9 @@
 #include "absl/strings/str_cat.h"
 #include "client_lib/session/device/remote_device.h"
 #include "client_lib/session/model/fork_guard.h"
-#include "common/error.h"
-#include "common/random.h"
-#include "common/status_macros.h"
+#include "common/base/error.h"
+#include "common/base/random.h"
+#include "common/base/status_macros.h"
 
 namespace djinn {
 namespace {

@@ -5,11 +5,11 @@
 #include "absl/strings/str_cat.h"
 #include "client_lib/session/device/remote_device.h"
 #include "client_lib/session/stream/session_entry.h"
-#include "common/error.h"
+#include "common/base/error.h"
+#include "common/base/proto_duration.h"
+#include "common/base/random.h"
+#include "common/base/status_macros.h"
 #include "common/log/log.h"
-#include "common/net/proto_duration.h"
-#include "common/random.h"
-#include "common/status_macros.h"
 
 namespace djinn {
 namespace {

@@ -7,7 +7,7 @@
 #include "client_lib/session/device/remote_device.h"
 #include "client_lib/session/model/fork_guard.h"
 #include "client_lib/session/profile/profile_recorder.h"
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
 
 namespace djinn {
 namespace {

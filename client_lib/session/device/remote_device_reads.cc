@@ -9,9 +9,9 @@
 #include "client_lib/session/model/debug_flags.h"
 #include "client_lib/session/model/fork_guard.h"
 #include "client_lib/session/profile/profile_recorder.h"
-#include "common/error.h"
-#include "common/fresh_memory.h"
-#include "common/status_macros.h"
+#include "common/base/error.h"
+#include "common/base/status_macros.h"
+#include "common/io/fresh_memory.h"
 
 namespace djinn {
 namespace {

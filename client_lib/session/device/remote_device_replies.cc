@@ -7,11 +7,11 @@
 #include "client_lib/session/device/message_lines.h"
 #include "client_lib/session/device/remote_device.h"
 #include "client_lib/session/model/debug_flags.h"
-#include "common/content_proof.h"
-#include "common/error.h"
+#include "common/base/error.h"
+#include "common/base/status_macros.h"
+#include "common/hash/content_proof.h"
 #include "common/log/log.h"
 #include "common/srg/proto_codec.h"
-#include "common/status_macros.h"
 
 namespace djinn {
 namespace {

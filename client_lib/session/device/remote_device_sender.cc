@@ -9,7 +9,7 @@
 #include "client_lib/session/device/message_lines.h"
 #include "client_lib/session/device/remote_device.h"
 #include "client_lib/session/model/debug_flags.h"
-#include "common/error.h"
+#include "common/base/error.h"
 #include "common/log/log.h"
 
 namespace djinn {

@@ -7,9 +7,9 @@
 #include "client_lib/session/model/debug_flags.h"
 #include "client_lib/session/model/fork_guard.h"
 #include "client_lib/session/model/wait.h"
-#include "common/content_proof.h"
-#include "common/error.h"
-#include "common/status_macros.h"
+#include "common/base/error.h"
+#include "common/base/status_macros.h"
+#include "common/hash/content_proof.h"
 
 namespace djinn {
 namespace {

@@ -5,7 +5,7 @@
 #include "absl/base/optimization.h"
 #include "client_lib/session/model/debug_flags.h"
 #include "client_lib/session/profile/profile_recorder.h"
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
 
 namespace djinn {
 

@@ -1,6 +1,6 @@
 #include "client_lib/session/device/root_errors.h"
 
-#include "common/error.h"
+#include "common/base/error.h"
 #include "common/log/log.h"
 
 namespace djinn {

@@ -13,8 +13,8 @@
 #include "client_lib/session/model/coordinator_link.h"
 #include "client_lib/session/model/worker_connector.h"
 #include "client_lib/session/recording/session.h"
-#include "common/hash.h"
-#include "common/mutex.h"
+#include "common/base/mutex.h"
+#include "common/hash/hash.h"
 
 namespace djinn {
 

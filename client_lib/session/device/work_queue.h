@@ -17,7 +17,7 @@
 #include "absl/functional/function_ref.h"
 #include "client_lib/session/stream/message_log.h"
 #include "client_lib/session/transfer/work.h"
-#include "common/mutex.h"
+#include "common/base/mutex.h"
 
 namespace djinn {
 

@@ -11,7 +11,7 @@
 
 #include <cstdint>
 
-#include "common/mutex.h"
+#include "common/base/mutex.h"
 
 namespace djinn {
 

@@ -15,7 +15,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
-#include "common/mutex.h"
+#include "common/base/mutex.h"
 #include "djinn/v1/notes.pb.h"
 #include "djinn/v1/types.pb.h"
 

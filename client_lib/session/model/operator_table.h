@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <deque>
 
-#include "common/mutex.h"
+#include "common/base/mutex.h"
 #include "common/srg/structure.h"
 
 namespace djinn {

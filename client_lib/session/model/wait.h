@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "absl/time/time.h"
-#include "common/clock.h"
-#include "common/mutex.h"
+#include "common/base/clock.h"
+#include "common/base/mutex.h"
 
 namespace djinn {
 

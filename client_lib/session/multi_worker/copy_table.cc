@@ -3,7 +3,7 @@
 #include <memory>
 #include <utility>
 
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
 
 namespace djinn {
 namespace {

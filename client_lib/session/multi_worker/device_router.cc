@@ -7,8 +7,8 @@
 #include "client_lib/session/model/execution_flag.h"
 #include "client_lib/session/model/fork_guard.h"
 #include "client_lib/session/model/operator_table.h"
-#include "common/error.h"
-#include "common/status_macros.h"
+#include "common/base/error.h"
+#include "common/base/status_macros.h"
 
 namespace djinn {
 namespace {

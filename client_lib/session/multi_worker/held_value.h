@@ -9,7 +9,7 @@
 #define CLIENT_LIB_SESSION_MULTI_WORKER_HELD_VALUE_H_
 
 #include "client_lib/session/model/remote_storage.h"
-#include "common/mutex.h"
+#include "common/base/mutex.h"
 
 namespace djinn {
 

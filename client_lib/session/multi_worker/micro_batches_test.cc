@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "client_lib/session/testing/shared_rows_fixture.h"
-#include "common/error.h"
+#include "common/base/error.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

@@ -6,9 +6,9 @@
 #include <utility>
 
 #include "client_lib/session/model/execution_flag.h"
-#include "common/error.h"
+#include "common/base/error.h"
+#include "common/base/status_macros.h"
 #include "common/log/log.h"
-#include "common/status_macros.h"
 
 namespace djinn {
 namespace {

@@ -33,7 +33,7 @@
 #include "client_lib/session/multi_worker/worker_set.h"
 #include "client_lib/session/recording/graph_captures.h"
 #include "client_lib/session/recording/virtual_device.h"
-#include "common/mutex.h"
+#include "common/base/mutex.h"
 
 namespace djinn {
 

@@ -8,8 +8,8 @@
 
 #include "client_lib/session/model/execution_flag.h"
 #include "client_lib/session/model/repeatable.h"
+#include "common/base/status_macros.h"
 #include "common/log/log.h"
-#include "common/status_macros.h"
 
 namespace djinn {
 namespace {

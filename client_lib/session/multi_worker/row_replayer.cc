@@ -6,10 +6,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "client_lib/session/model/call_sites.h"
-#include "common/error.h"
+#include "common/base/error.h"
+#include "common/base/status_macros.h"
 #include "common/log/log.h"
 #include "common/srg/proto_codec.h"
-#include "common/status_macros.h"
 
 namespace djinn {
 namespace {

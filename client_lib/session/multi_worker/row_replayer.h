@@ -32,7 +32,7 @@
 #include "client_lib/session/multi_worker/value_mover.h"
 #include "client_lib/session/multi_worker/worker_set.h"
 #include "client_lib/session/recording/recording.h"
-#include "common/mutex.h"
+#include "common/base/mutex.h"
 
 namespace djinn {
 

@@ -15,8 +15,8 @@
 #include "client_lib/session/multi_worker/row_replayer.h"
 #include "client_lib/session/multi_worker/row_shares.h"
 #include "client_lib/session/multi_worker/stage_recordings.h"
-#include "common/error.h"
-#include "common/status_macros.h"
+#include "common/base/error.h"
+#include "common/base/status_macros.h"
 
 namespace djinn {
 namespace {

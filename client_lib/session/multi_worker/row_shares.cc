@@ -6,13 +6,13 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "client_lib/session/multi_worker/stage_recordings.h"
-#include "common/error.h"
-#include "common/hash.h"
+#include "common/base/error.h"
+#include "common/base/status_macros.h"
+#include "common/hash/hash.h"
 #include "common/srg/proto_codec.h"
 #include "common/srg/size_hole.h"
 #include "common/srg/stage_cut.h"
 #include "common/srg/validate.h"
-#include "common/status_macros.h"
 
 namespace djinn {
 namespace {

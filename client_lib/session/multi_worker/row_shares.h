@@ -14,7 +14,7 @@
 #include "absl/status/statusor.h"
 #include "client_lib/session/recording/recording.h"
 #include "client_lib/session/stream/run_encoder.h"
-#include "common/mutex.h"
+#include "common/base/mutex.h"
 #include "djinn/v1/session.pb.h"
 
 namespace djinn {

@@ -5,7 +5,7 @@
 
 #include "client_lib/session/model/execution_flag.h"
 #include "client_lib/session/testing/shared_rows_fixture.h"
-#include "common/error.h"
+#include "common/base/error.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

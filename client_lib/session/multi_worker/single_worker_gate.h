@@ -10,7 +10,7 @@
 #include <cstdint>
 
 #include "absl/base/optimization.h"
-#include "common/mutex.h"
+#include "common/base/mutex.h"
 
 namespace djinn {
 

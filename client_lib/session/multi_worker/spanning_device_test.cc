@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "client_lib/session/testing/spanning_fixture.h"
-#include "common/error.h"
+#include "common/base/error.h"
 #include "gmock/gmock.h"
 
 namespace djinn {

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "client_lib/session/testing/spanning_fixture.h"
-#include "common/error.h"
-#include "common/status_macros.h"
+#include "common/base/error.h"
+#include "common/base/status_macros.h"
 #include "gmock/gmock.h"
 
 namespace djinn {

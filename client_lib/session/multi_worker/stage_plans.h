@@ -24,7 +24,7 @@
 #include "client_lib/session/multi_worker/stage_order.h"
 #include "client_lib/session/multi_worker/storage_copies.h"
 #include "client_lib/session/multi_worker/worker_set.h"
-#include "common/mutex.h"
+#include "common/base/mutex.h"
 
 namespace djinn {
 

@@ -4,10 +4,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 #include "common/srg/size_hole.h"
 #include "common/srg/stage_cut.h"
 #include "common/srg/validate.h"
-#include "common/status_macros.h"
 
 namespace djinn {
 namespace {

@@ -8,7 +8,7 @@
 #include "client_lib/session/model/execution_flag.h"
 #include "client_lib/session/multi_worker/recipe.h"
 #include "client_lib/session/testing/spanning_fixture.h"
-#include "common/error.h"
+#include "common/base/error.h"
 #include "gmock/gmock.h"
 
 namespace djinn {

@@ -24,7 +24,7 @@
 #include "client_lib/session/model/wait.h"
 #include "client_lib/session/multi_worker/storage_copies.h"
 #include "client_lib/session/recording/virtual_device.h"
-#include "common/mutex.h"
+#include "common/base/mutex.h"
 
 namespace djinn {
 

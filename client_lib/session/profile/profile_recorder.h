@@ -19,8 +19,8 @@
 #include "absl/time/time.h"
 #include "client_lib/session/model/debug_flags.h"
 #include "client_lib/session/profile/clock_relation.h"
-#include "common/clock.h"
-#include "common/mutex.h"
+#include "common/base/clock.h"
+#include "common/base/mutex.h"
 #include "djinn/profile.h"
 #include "djinn/v1/execution.pb.h"
 

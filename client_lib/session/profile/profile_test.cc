@@ -6,7 +6,7 @@
 #include "client_lib/session/profile/clock_relation.h"
 #include "client_lib/session/profile/profile_recorder.h"
 #include "client_lib/session/profile/request_stages.h"
-#include "common/error.h"
+#include "common/base/error.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

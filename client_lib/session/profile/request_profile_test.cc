@@ -8,7 +8,7 @@
 
 #include "client_lib/session/profile/profile_recorder.h"
 #include "client_lib/session/testing/program.h"
-#include "common/error.h"
+#include "common/base/error.h"
 #include "gtest/gtest.h"
 
 namespace djinn {

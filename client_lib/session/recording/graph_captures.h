@@ -16,7 +16,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "client_lib/session/recording/recording.h"
-#include "common/mutex.h"
+#include "common/base/mutex.h"
 
 namespace djinn {
 

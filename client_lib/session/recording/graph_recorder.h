@@ -9,7 +9,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/mutex.h"
+#include "common/base/mutex.h"
 #include "djinn/v1/graph_export.pb.h"
 #include "djinn/v1/notes.pb.h"
 #include "djinn/v1/srg.pb.h"

@@ -1,6 +1,6 @@
 #include "client_lib/session/recording/graph_recorder.h"
 
-#include "common/error.h"
+#include "common/base/error.h"
 #include "gtest/gtest.h"
 
 namespace djinn {

@@ -10,8 +10,8 @@
 #include "client_lib/session/model/operator_table.h"
 #include "client_lib/session/recording/segment.h"
 #include "client_lib/session/recording/structure_builder.h"
-#include "common/error.h"
-#include "common/status_macros.h"
+#include "common/base/error.h"
+#include "common/base/status_macros.h"
 
 namespace djinn {
 namespace {

@@ -9,7 +9,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "client_lib/session/model/execution_flag.h"
 #include "client_lib/session/testing/program.h"
-#include "common/error.h"
+#include "common/base/error.h"
 #include "gtest/gtest.h"
 
 namespace djinn {

@@ -4,7 +4,7 @@
 
 #include "absl/base/optimization.h"
 #include "client_lib/session/model/execution_flag.h"
-#include "common/error.h"
+#include "common/base/error.h"
 
 namespace djinn {
 

@@ -6,7 +6,7 @@
 #include "client_lib/session/stream/run_encoder.h"
 #include "client_lib/session/stream/structure_table.h"
 #include "client_lib/session/testing/calls.h"
-#include "common/error.h"
+#include "common/base/error.h"
 #include "common/srg/proto_codec.h"
 #include "common/srg/validate.h"
 #include "gtest/gtest.h"

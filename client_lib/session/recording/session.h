@@ -20,8 +20,8 @@
 #include "absl/time/time.h"
 #include "client_lib/session/model/thread_factory.h"
 #include "client_lib/session/recording/virtual_device.h"
-#include "common/clock.h"
-#include "common/random.h"
+#include "common/base/clock.h"
+#include "common/base/random.h"
 #include "djinn/cost.h"
 #include "djinn/statistics.h"
 

@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "absl/time/time.h"
-#include "common/random.h"
+#include "common/base/random.h"
 
 namespace djinn {
 

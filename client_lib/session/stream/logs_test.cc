@@ -3,7 +3,7 @@
 #include "client_lib/session/stream/chunk_map.h"
 #include "client_lib/session/stream/message_log.h"
 #include "client_lib/session/stream/reply_log.h"
-#include "common/random.h"
+#include "common/base/random.h"
 #include "gtest/gtest.h"
 
 namespace djinn {

@@ -22,7 +22,7 @@
 #include "client_lib/session/recording/segment.h"
 #include "client_lib/session/stream/size_families.h"
 #include "client_lib/session/stream/structure_table.h"
-#include "common/hash.h"
+#include "common/hash/hash.h"
 #include "common/srg/structure.h"
 #include "djinn/v1/execution.pb.h"
 

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/error.h"
+#include "common/base/error.h"
 
 namespace djinn {
 namespace {

@@ -18,7 +18,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/string_view.h"
-#include "common/hash.h"
+#include "common/hash/hash.h"
 
 namespace djinn {
 

@@ -12,7 +12,7 @@
 
 #include "client_lib/session/remote_session.h"
 #include "client_lib/session/testing/fake_worker.h"
-#include "common/mutex.h"
+#include "common/base/mutex.h"
 
 namespace djinn {
 

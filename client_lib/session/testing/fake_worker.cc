@@ -3,7 +3,7 @@
 
 #include <utility>
 
-#include "common/patience.h"
+#include "common/base/patience.h"
 
 namespace djinn {
 

@@ -23,7 +23,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "common/mutex.h"
+#include "common/base/mutex.h"
 #include "common/srg/structure.h"
 #include "common/srg/validate.h"
 #include "common/transport/stream.h"

@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client_lib/session/testing/fake_worker.h"
-#include "common/error.h"
+#include "common/base/error.h"
 
 namespace djinn {
 

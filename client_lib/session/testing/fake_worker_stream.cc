@@ -7,8 +7,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "client_lib/session/testing/fake_worker.h"
-#include "common/content_proof.h"
-#include "common/error.h"
+#include "common/base/error.h"
+#include "common/hash/content_proof.h"
 
 namespace djinn {
 

@@ -7,9 +7,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "client_lib/session/testing/fake_worker.h"
-#include "common/content_proof.h"
-#include "common/error.h"
-#include "common/hash.h"
+#include "common/base/error.h"
+#include "common/hash/content_proof.h"
+#include "common/hash/hash.h"
 #include "common/srg/proto_codec.h"
 
 namespace djinn {

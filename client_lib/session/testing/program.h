@@ -8,8 +8,8 @@
 
 #include "client_lib/session/testing/calls.h"
 #include "client_lib/session/testing/fake_cluster.h"
-#include "common/clock.h"
-#include "common/mutex.h"
+#include "common/base/clock.h"
+#include "common/base/mutex.h"
 #include "gtest/gtest.h"
 
 namespace djinn {

@@ -11,8 +11,8 @@
 
 #include "client_lib/session/model/operator_table.h"
 #include "client_lib/session/testing/program.h"
-#include "common/clock.h"
-#include "common/status_macros.h"
+#include "common/base/clock.h"
+#include "common/base/status_macros.h"
 #include "gtest/gtest.h"
 
 namespace djinn {

@@ -24,7 +24,7 @@
 #include <cstdint>
 
 #include "absl/container/flat_hash_set.h"
-#include "common/hash.h"
+#include "common/hash/hash.h"
 #include "djinn/v1/execution.pb.h"
 
 namespace djinn {

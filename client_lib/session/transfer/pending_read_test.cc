@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "client_lib/session/testing/program.h"
-#include "common/error.h"
-#include "common/patience.h"
+#include "common/base/error.h"
+#include "common/base/patience.h"
 #include "gtest/gtest.h"
 
 namespace djinn {

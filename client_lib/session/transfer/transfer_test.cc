@@ -6,7 +6,7 @@
 #include "client_lib/session/testing/calls.h"
 #include "client_lib/session/testing/fake_cluster.h"
 #include "client_lib/session/testing/program.h"
-#include "common/error.h"
+#include "common/base/error.h"
 #include "gtest/gtest.h"
 
 namespace djinn {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "common/mutex.h"
+#include "common/base/mutex.h"
 
 namespace djinn {
 namespace {

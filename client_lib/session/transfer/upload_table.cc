@@ -2,8 +2,8 @@
 
 #include <utility>
 
-#include "common/content_proof.h"
-#include "common/error.h"
+#include "common/base/error.h"
+#include "common/hash/content_proof.h"
 
 namespace djinn {
 namespace {

@@ -6,8 +6,8 @@
 #include <string>
 
 #include "absl/time/time.h"
+#include "common/base/proto_duration.h"
 #include "common/lease/lease_signer.h"
-#include "common/net/proto_duration.h"
 #include "djinn/v1/lease.pb.h"
 #include "djinn/v1/worker_registry.pb.h"
 

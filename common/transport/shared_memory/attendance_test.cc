@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/error.h"
-#include "common/patience.h"
+#include "common/base/error.h"
+#include "common/base/patience.h"
 #include "common/transport/shared_memory/testing.h"
 #include "gtest/gtest.h"
 

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/error.h"
-#include "common/patience.h"
+#include "common/base/error.h"
+#include "common/base/patience.h"
 #include "gtest/gtest.h"
 
 namespace djinn {

@@ -10,9 +10,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/clock.h"
-#include "common/error.h"
-#include "common/status_macros.h"
+#include "common/base/clock.h"
+#include "common/base/error.h"
+#include "common/base/status_macros.h"
 #include "google/rpc/status.pb.h"
 
 namespace djinn {

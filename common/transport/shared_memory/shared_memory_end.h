@@ -28,7 +28,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "common/mutex.h"
+#include "common/base/mutex.h"
 #include "common/transport/receiver_role.h"
 #include "common/transport/shared_memory/frame_ring.h"
 #include "common/transport/shared_memory/shared_region.h"

@@ -3,9 +3,9 @@
 #include <string>
 #include <utility>
 
-#include "common/error.h"
-#include "common/message_scan.h"
+#include "common/base/error.h"
 #include "common/transport/arrival.h"
+#include "common/transport/message_scan.h"
 
 namespace djinn {
 namespace {

@@ -15,8 +15,8 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
-#include "common/error.h"
-#include "common/status_macros.h"
+#include "common/base/error.h"
+#include "common/base/status_macros.h"
 
 namespace djinn {
 namespace {

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/mutex.h"
-#include "common/patience.h"
+#include "common/base/mutex.h"
+#include "common/base/patience.h"
 #include "common/transport/shared_memory/shared_memory_stream.h"
 #include "gtest/gtest.h"
 

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "absl/time/time.h"
-#include "common/mutex.h"
+#include "common/base/mutex.h"
 #include "coordinator/config/credit_ledger.h"
 #include "coordinator/config/tenants.h"
 #include "coordinator/tables/cluster_state.h"

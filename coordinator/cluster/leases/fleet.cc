@@ -8,8 +8,8 @@
 #include "absl/hash/hash.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "common/saturating.h"
-#include "scheduler/semantics/roofline.h"
+#include "common/base/saturating.h"
+#include "scheduler/semantics/cost/roofline.h"
 
 namespace djinn::coordinator::fleet {
 namespace {

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <string>
 
-#include "common/mutex.h"
+#include "common/base/mutex.h"
 #include "coordinator/tables/cluster_state.h"
 #include "coordinator/tables/lease_table.h"
 #include "coordinator/tables/worker_registry.h"

@@ -4,10 +4,10 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/time/time.h"
-#include "common/error.h"
+#include "common/base/error.h"
+#include "common/base/proto_duration.h"
 #include "common/lease/lease_verifier.h"
 #include "common/log/log.h"
-#include "common/net/proto_duration.h"
 #include "coordinator/cluster/leases/credits.h"
 #include "coordinator/cluster/leases/fleet.h"
 #include "coordinator/cluster/leases/line.h"

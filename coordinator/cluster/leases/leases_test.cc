@@ -1,8 +1,8 @@
 // Issues of leases, their keys, and what leases use.
-#include "common/error.h"
+#include "common/base/error.h"
+#include "common/base/proto_duration.h"
 #include "common/lease/lease_verifier.h"
 #include "common/metrics/exposition.h"
-#include "common/net/proto_duration.h"
 #include "coordinator/admin/scrape.h"
 #include "coordinator/admin/views.h"
 #include "coordinator/cluster/cluster.h"

@@ -3,8 +3,8 @@
 #include <string>
 #include <utility>
 
+#include "common/base/proto_duration.h"
 #include "common/lease/priority_class.h"
-#include "common/net/proto_duration.h"
 #include "coordinator/cluster/leases/notices.h"
 #include "coordinator/config/urgency.h"
 #include "coordinator/tables/queue_stops.h"

@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "common/error.h"
+#include "common/base/error.h"
+#include "common/base/proto_duration.h"
 #include "common/metrics/exposition.h"
-#include "common/net/proto_duration.h"
 #include "coordinator/admin/explain.h"
 #include "coordinator/cluster/cluster.h"
 #include "coordinator/cluster/requests.h"

@@ -4,10 +4,10 @@
 #include <utility>
 
 #include "absl/time/time.h"
-#include "common/error.h"
+#include "common/base/error.h"
+#include "common/base/proto_duration.h"
+#include "common/base/retry_after.h"
 #include "common/log/log.h"
-#include "common/net/proto_duration.h"
-#include "common/retry_after.h"
 
 namespace djinn::coordinator::notices {
 

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "common/mutex.h"
+#include "common/base/mutex.h"
 #include "coordinator/tables/cluster_state.h"
 #include "coordinator/tables/lease_table.h"
 #include "coordinator/tables/session_table.h"

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "absl/functional/function_ref.h"
-#include "common/mutex.h"
+#include "common/base/mutex.h"
 #include "coordinator/tables/cluster_state.h"
 
 namespace djinn::coordinator::restored {

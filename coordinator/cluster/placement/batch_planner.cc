@@ -7,15 +7,15 @@
 #include "absl/status/status.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "common/error.h"
+#include "common/base/error.h"
+#include "common/base/status_macros.h"
 #include "common/srg/proto_codec.h"
-#include "common/status_macros.h"
-#include "scheduler/placement/batch_split.h"
-#include "scheduler/placement/micro_batches.h"
-#include "scheduler/placement/row_cost.h"
-#include "scheduler/placement/stages.h"
-#include "scheduler/semantics/analysis.h"
-#include "scheduler/semantics/batch_cut.h"
+#include "scheduler/placement/stages/batch_split.h"
+#include "scheduler/placement/stages/micro_batches.h"
+#include "scheduler/placement/stages/row_cost.h"
+#include "scheduler/placement/stages/stages.h"
+#include "scheduler/semantics/analysis/analysis.h"
+#include "scheduler/semantics/rows/batch_cut.h"
 
 namespace djinn::coordinator {
 namespace {

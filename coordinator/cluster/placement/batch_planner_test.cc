@@ -8,7 +8,7 @@
 #include "common/srg/size_hole.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "scheduler/semantics/testing.h"
+#include "scheduler/semantics/analysis/testing.h"
 
 namespace djinn::coordinator {
 namespace {

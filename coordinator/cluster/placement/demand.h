@@ -5,7 +5,7 @@
 #include <array>
 
 #include "scheduler/scaling/demand.h"
-#include "scheduler/semantics/meaning.h"
+#include "scheduler/semantics/cost/meaning.h"
 
 namespace djinn::coordinator {
 

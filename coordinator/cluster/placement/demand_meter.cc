@@ -6,13 +6,13 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "common/error.h"
+#include "common/base/error.h"
 #include "coordinator/tables/lease_table.h"
 #include "coordinator/tables/work_table.h"
 #include "djinn/v1/admin.pb.h"
 #include "scheduler/placement/work.h"
 #include "scheduler/scaling/demand.h"
-#include "scheduler/semantics/meaning.h"
+#include "scheduler/semantics/cost/meaning.h"
 
 namespace djinn::coordinator::demand {
 namespace {

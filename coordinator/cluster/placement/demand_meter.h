@@ -7,8 +7,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/base/mutex.h"
 #include "common/metrics/exposition.h"
-#include "common/mutex.h"
 #include "coordinator/cluster/placement/demand.h"
 #include "coordinator/tables/cluster_state.h"
 #include "coordinator/tables/session_table.h"

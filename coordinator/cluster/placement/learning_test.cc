@@ -3,7 +3,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "common/net/proto_duration.h"
+#include "common/base/proto_duration.h"
 #include "coordinator/admin/explain.h"
 #include "coordinator/cluster/cluster.h"
 #include "coordinator/cluster/requests.h"

@@ -6,14 +6,14 @@
 #include <optional>
 #include <vector>
 
-#include "common/error.h"
+#include "common/base/error.h"
 #include "common/log/log.h"
 #include "coordinator/cluster/leases/fleet.h"
 #include "coordinator/cluster/placement/migration.h"
 #include "coordinator/cluster/placement/placement.h"
 #include "coordinator/tables/lease_table.h"
 #include "coordinator/tables/worker_registry.h"
-#include "scheduler/semantics/meaning.h"
+#include "scheduler/semantics/cost/meaning.h"
 
 namespace djinn::coordinator::moves {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "common/mutex.h"
+#include "common/base/mutex.h"
 #include "coordinator/tables/cluster_state.h"
 #include "coordinator/tables/waker.h"
 #include "coordinator/tables/worker_registry.h"

@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "common/base/proto_duration.h"
 #include "common/metrics/exposition.h"
-#include "common/net/proto_duration.h"
 #include "coordinator/admin/scrape.h"
 #include "coordinator/admin/views.h"
 #include "coordinator/cluster/sessions.h"

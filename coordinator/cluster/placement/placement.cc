@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
-#include "common/error.h"
+#include "common/base/error.h"
 #include "common/log/log.h"
 #include "coordinator/cluster/leases/fleet.h"
 #include "coordinator/cluster/leases/leases.h"

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "common/mutex.h"
+#include "common/base/mutex.h"
 #include "coordinator/config/config.h"
 #include "coordinator/config/tenants.h"
 #include "coordinator/tables/cluster_state.h"

@@ -3,8 +3,8 @@
 #include <memory>
 #include <string>
 
-#include "common/error.h"
-#include "common/net/proto_duration.h"
+#include "common/base/error.h"
+#include "common/base/proto_duration.h"
 #include "coordinator/admin/explain.h"
 #include "coordinator/admin/operations.h"
 #include "coordinator/admin/scrape.h"

@@ -5,10 +5,10 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/escaping.h"
-#include "common/error.h"
+#include "common/base/error.h"
+#include "common/base/status_macros.h"
 #include "common/srg/proto_codec.h"
-#include "common/status_macros.h"
-#include "scheduler/semantics/analysis.h"
+#include "scheduler/semantics/analysis/analysis.h"
 
 namespace djinn::coordinator {
 namespace {

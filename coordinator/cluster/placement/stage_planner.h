@@ -10,8 +10,8 @@
 #include "absl/strings/string_view.h"
 #include "djinn/v1/session.pb.h"
 #include "djinn/v1/srg.pb.h"
-#include "scheduler/placement/stages.h"
-#include "scheduler/semantics/roofline.h"
+#include "scheduler/placement/stages/stages.h"
+#include "scheduler/semantics/cost/roofline.h"
 
 namespace djinn::coordinator {
 

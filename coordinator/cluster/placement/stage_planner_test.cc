@@ -2,7 +2,7 @@
 
 #include "common/srg/proto_codec.h"
 #include "gtest/gtest.h"
-#include "scheduler/semantics/testing.h"
+#include "scheduler/semantics/analysis/testing.h"
 
 namespace djinn::coordinator {
 namespace {

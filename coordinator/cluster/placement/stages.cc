@@ -12,7 +12,7 @@
 #include "coordinator/tables/session_table.h"
 #include "coordinator/tables/worker_registry.h"
 #include "scheduler/placement/fleet.h"
-#include "scheduler/placement/stages.h"
+#include "scheduler/placement/stages/stages.h"
 
 namespace djinn::coordinator::stages {
 namespace {

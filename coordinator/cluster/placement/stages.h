@@ -7,7 +7,7 @@
 #include <optional>
 #include <string>
 
-#include "common/mutex.h"
+#include "common/base/mutex.h"
 #include "coordinator/cluster/placement/stage_planner.h"
 #include "coordinator/tables/cluster_state.h"
 #include "coordinator/tables/waker.h"

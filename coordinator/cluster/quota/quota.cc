@@ -8,9 +8,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "common/error.h"
-#include "common/retry_after.h"
-#include "common/status_macros.h"
+#include "common/base/error.h"
+#include "common/base/retry_after.h"
+#include "common/base/status_macros.h"
 #include "coordinator/cluster/leases/line.h"
 #include "coordinator/cluster/leases/notices.h"
 #include "coordinator/config/configured_quotas.h"

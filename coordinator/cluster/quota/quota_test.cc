@@ -1,6 +1,6 @@
 // What quotas do to leases: breaches, borrowing, reclaiming, rates.
+#include "common/base/proto_duration.h"
 #include "common/metrics/exposition.h"
-#include "common/net/proto_duration.h"
 #include "coordinator/admin/explain.h"
 #include "coordinator/admin/operations.h"
 #include "coordinator/admin/scrape.h"

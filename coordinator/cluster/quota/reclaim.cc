@@ -13,10 +13,10 @@
 #include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "common/error.h"
+#include "common/base/error.h"
+#include "common/base/saturating.h"
 #include "common/lease/priority_class.h"
 #include "common/log/log.h"
-#include "common/saturating.h"
 #include "coordinator/cluster/leases/credits.h"
 #include "coordinator/cluster/leases/fleet.h"
 #include "coordinator/cluster/leases/leases.h"
@@ -30,7 +30,7 @@
 #include "scheduler/quota/reclaim_losses.h"
 #include "scheduler/quota/room.h"
 #include "scheduler/quota/victims.h"
-#include "scheduler/semantics/meaning.h"
+#include "scheduler/semantics/cost/meaning.h"
 
 namespace djinn::coordinator::reclaim {
 namespace {

@@ -4,7 +4,7 @@
 #define COORDINATOR_CLUSTER_QUOTA_RECLAIM_H_
 
 #include "absl/status/status.h"
-#include "common/mutex.h"
+#include "common/base/mutex.h"
 #include "coordinator/config/tenants.h"
 #include "coordinator/tables/cluster_state.h"
 #include "coordinator/tables/lease_table.h"

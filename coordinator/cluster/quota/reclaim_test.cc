@@ -2,7 +2,7 @@
 #include <memory>
 #include <string>
 
-#include "common/net/proto_duration.h"
+#include "common/base/proto_duration.h"
 #include "coordinator/admin/explain.h"
 #include "coordinator/admin/operations.h"
 #include "coordinator/admin/views.h"

@@ -13,7 +13,7 @@
 #include "ATen/ops/randn.h"
 #include "ATen/ops/tensor.h"
 #include "ATen/ops/zeros.h"
-#include "common/error.h"
+#include "common/base/error.h"
 #include "common/srg/validate.h"
 #include "gpu_worker/device/cpu/program_tester.h"
 #include "gtest/gtest.h"

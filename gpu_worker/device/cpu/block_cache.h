@@ -26,7 +26,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
-#include "common/mutex.h"
+#include "common/base/mutex.h"
 
 namespace djinn::worker {
 

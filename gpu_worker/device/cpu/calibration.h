@@ -7,7 +7,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/time/time.h"
-#include "common/clock.h"
+#include "common/base/clock.h"
 #include "djinn/v1/placement.pb.h"
 
 namespace djinn::worker {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "common/error.h"
+#include "common/base/error.h"
 #include "common/srg/structure.h"
 #include "gtest/gtest.h"
 

@@ -12,7 +12,7 @@
 #include "ATen/ops/ones.h"
 #include "benchmark/benchmark.h"
 #include "c10/core/InferenceMode.h"
-#include "common/random.h"
+#include "common/base/random.h"
 #include "common/srg/validate.h"
 #include "common/torch/schema_hash.h"
 #include "gpu_worker/device/cpu/cpu_device.h"

@@ -22,7 +22,7 @@
 #include "ATen/ops/tensor.h"
 #include "ATen/ops/zeros.h"
 #include "c10/core/InferenceMode.h"
-#include "common/error.h"
+#include "common/base/error.h"
 #include "gpu_worker/device/cpu/cpu_target.h"
 #include "gpu_worker/device/cpu/program_tester.h"
 #include "gpu_worker/device/torch/call_runner.h"

@@ -4,7 +4,7 @@
 
 #include "ATen/CPUGeneratorImpl.h"
 #include "absl/strings/str_cat.h"
-#include "common/error.h"
+#include "common/base/error.h"
 #include "gpu_worker/device/torch/torch_buffer.h"
 
 namespace djinn::worker {

@@ -15,7 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "common/hash.h"
+#include "common/hash/hash.h"
 
 namespace djinn::worker {
 namespace {

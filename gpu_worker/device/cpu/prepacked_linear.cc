@@ -12,7 +12,7 @@
 #include "ATen/core/dispatch/Dispatcher.h"
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_set.h"
-#include "common/mutex.h"
+#include "common/base/mutex.h"
 #include "common/srg/structure.h"
 #include "gpu_worker/device/torch/torch_buffer.h"
 

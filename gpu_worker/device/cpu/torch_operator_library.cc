@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
 #include "gpu_worker/device/cpu/cpu_target.h"
 #include "gpu_worker/device/cpu/generator_state.h"
 #include "gpu_worker/device/cpu/torch_program.h"

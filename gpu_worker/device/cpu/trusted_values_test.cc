@@ -23,7 +23,7 @@
 #include "ATen/ops/randn.h"
 #include "ATen/ops/tensor.h"
 #include "ATen/ops/zeros.h"
-#include "common/error.h"
+#include "common/base/error.h"
 #include "gpu_worker/device/cpu/program_tester.h"
 #include "gtest/gtest.h"
 

@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "absl/container/flat_hash_map.h"
-#include "common/mutex.h"
+#include "common/base/mutex.h"
 
 namespace djinn::worker {
 

@@ -4,7 +4,7 @@
 #include <optional>
 #include <thread>
 
-#include "common/patience.h"
+#include "common/base/patience.h"
 #include "gtest/gtest.h"
 
 namespace djinn::worker {

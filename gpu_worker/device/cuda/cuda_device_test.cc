@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "common/clock.h"
-#include "common/error.h"
+#include "common/base/clock.h"
+#include "common/base/error.h"
 #include "gpu_worker/device/cuda/attention_kernels.h"
 #include "gpu_worker/device/cuda/load_plugin.h"
 #include "gpu_worker/device/cuda/testing/run_tester.h"

@@ -7,8 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "c10/cuda/CUDACachingAllocator.h"
 #include "c10/cuda/CUDAGuard.h"
-#include "common/error.h"
-#include "common/status_macros.h"
+#include "common/base/error.h"
+#include "common/base/status_macros.h"
 #include "gpu_worker/device/torch/torch_error.h"
 
 namespace djinn::worker {

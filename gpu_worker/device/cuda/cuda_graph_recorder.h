@@ -4,7 +4,7 @@
 
 #include "absl/status/status.h"
 #include "c10/cuda/CUDAStream.h"
-#include "common/mutex.h"
+#include "common/base/mutex.h"
 #include "gpu_worker/device/cuda/compute_gate.h"
 #include "gpu_worker/device/cuda/graph_recorder.h"
 

@@ -1,7 +1,7 @@
 #include "gpu_worker/device/cuda/cuda_status.h"
 
 #include "absl/strings/str_cat.h"
-#include "common/error.h"
+#include "common/base/error.h"
 
 namespace djinn::worker {
 

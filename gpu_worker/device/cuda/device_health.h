@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
-#include "common/mutex.h"
+#include "common/base/mutex.h"
 #include "gpu_worker/device/cuda/accelerator.h"
 
 namespace djinn::worker {

@@ -19,7 +19,7 @@
 #include "ATen/core/Tensor.h"
 #include "absl/strings/string_view.h"
 #include "c10/core/Storage.h"
-#include "common/mutex.h"
+#include "common/base/mutex.h"
 #include "gpu_worker/device/cuda/graph_recorder.h"
 #include "gpu_worker/device/device.h"
 #include "gpu_worker/device/operator_library.h"

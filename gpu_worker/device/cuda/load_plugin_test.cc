@@ -7,7 +7,7 @@
 #include <string>
 
 #include "ATen/Parallel.h"
-#include "common/error.h"
+#include "common/base/error.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

@@ -5,7 +5,7 @@
 #include <memory>
 #include <utility>
 
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
 #include "gpu_worker/device/cuda/attention_kernels.h"
 #include "gpu_worker/device/cuda/cuda_accelerator.h"
 #include "gpu_worker/device/cuda/plugin_abi.h"

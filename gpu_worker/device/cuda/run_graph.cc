@@ -11,8 +11,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "c10/core/InferenceMode.h"
-#include "common/error.h"
-#include "common/status_macros.h"
+#include "common/base/error.h"
+#include "common/base/status_macros.h"
 #include "gpu_worker/device/torch/torch_buffer.h"
 #include "gpu_worker/device/torch/torch_error.h"
 

@@ -36,7 +36,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "common/mutex.h"
+#include "common/base/mutex.h"
 #include "common/srg/structure.h"
 #include "gpu_worker/device/cuda/accelerator.h"
 #include "gpu_worker/device/cuda/graph_store.h"

@@ -5,8 +5,8 @@
 
 #include "ATen/CPUGeneratorImpl.h"
 #include "ATen/ops/rand.h"
-#include "common/clock.h"
-#include "common/error.h"
+#include "common/base/clock.h"
+#include "common/base/error.h"
 #include "gpu_worker/device/cuda/testing/run_tester.h"
 #include "gpu_worker/device/torch/device_speed.h"
 #include "gtest/gtest.h"

@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "c10/core/InferenceMode.h"
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
 #include "gpu_worker/device/cuda/inferred_layout.h"
 #include "gpu_worker/device/torch/call_runner.h"
 #include "gpu_worker/device/torch/index_check.h"

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "c10/util/Exception.h"
-#include "common/mutex.h"
-#include "common/status_macros.h"
+#include "common/base/mutex.h"
+#include "common/base/status_macros.h"
 #include "gpu_worker/device/torch/torch_error.h"
 
 namespace djinn::worker {

@@ -11,7 +11,7 @@
 #include <cstddef>
 
 #include "absl/container/flat_hash_map.h"
-#include "common/mutex.h"
+#include "common/base/mutex.h"
 #include "gpu_worker/device/cuda/accelerator.h"
 #include "gpu_worker/device/torch/torch_buffer.h"
 

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/error.h"
+#include "common/base/error.h"
 #include "gpu_worker/device/fake/fake_operators.h"
 
 namespace djinn::worker {

@@ -27,7 +27,7 @@
 #include <memory>
 #include <string>
 
-#include "common/mutex.h"
+#include "common/base/mutex.h"
 #include "gpu_worker/device/device.h"
 #include "gpu_worker/device/operator_library.h"
 

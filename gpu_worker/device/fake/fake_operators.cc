@@ -8,8 +8,8 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "common/error.h"
-#include "common/status_macros.h"
+#include "common/base/error.h"
+#include "common/base/status_macros.h"
 
 namespace djinn::worker {
 namespace {

@@ -15,7 +15,7 @@
 #include "c10/core/MemoryFormat.h"
 #include "c10/core/Scalar.h"
 #include "c10/util/complex.h"
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
 #include "common/torch/data_type.h"
 #include "common/torch/unmarked_writes.h"
 #include "gpu_worker/device/torch/torch_buffer.h"

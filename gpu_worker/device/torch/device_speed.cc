@@ -11,9 +11,9 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "common/error.h"
+#include "common/base/error.h"
+#include "common/base/status_macros.h"
 #include "common/srg/structure.h"
-#include "common/status_macros.h"
 #include "common/torch/schema_hash.h"
 #include "gpu_worker/device/operator_library.h"
 

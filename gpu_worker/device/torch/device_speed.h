@@ -4,7 +4,7 @@
 #define GPU_WORKER_DEVICE_TORCH_DEVICE_SPEED_H_
 
 #include "absl/status/statusor.h"
-#include "common/clock.h"
+#include "common/base/clock.h"
 #include "djinn/v1/placement.pb.h"
 #include "gpu_worker/device/device.h"
 

@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "common/clock.h"
-#include "common/error.h"
+#include "common/base/clock.h"
+#include "common/base/error.h"
 #include "gpu_worker/device/operator_library.h"
 #include "gtest/gtest.h"
 

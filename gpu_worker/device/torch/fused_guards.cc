@@ -10,8 +10,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "common/base/status_macros.h"
 #include "common/srg/structure.h"
-#include "common/status_macros.h"
 #include "gpu_worker/device/torch/size_table.h"
 
 namespace djinn::worker {

@@ -3,7 +3,7 @@
 #include <mutex>
 
 #include "c10/util/Exception.h"
-#include "common/mutex.h"
+#include "common/base/mutex.h"
 #include "gpu_worker/device/torch/torch_error.h"
 
 namespace djinn::worker {

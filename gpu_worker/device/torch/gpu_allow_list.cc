@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
-#include "common/error.h"
+#include "common/base/error.h"
 
 namespace djinn::worker {
 namespace {

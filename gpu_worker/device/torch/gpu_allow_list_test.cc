@@ -5,7 +5,7 @@
 
 #include "ATen/core/dispatch/Dispatcher.h"
 #include "absl/strings/match.h"
-#include "common/error.h"
+#include "common/base/error.h"
 #include "common/torch/allow_list.h"
 #include "gpu_worker/device/torch/index_table.h"
 #include "gtest/gtest.h"

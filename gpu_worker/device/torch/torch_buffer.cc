@@ -8,8 +8,8 @@
 #include "c10/core/CPUAllocator.h"
 #include "c10/core/ScalarTypeToTypeMeta.h"
 #include "c10/core/TensorImpl.h"
-#include "common/error.h"
-#include "common/status_macros.h"
+#include "common/base/error.h"
+#include "common/base/status_macros.h"
 #include "common/torch/data_type.h"
 
 namespace djinn::worker {

@@ -5,7 +5,7 @@
 
 #include "absl/strings/match.h"
 #include "c10/util/Exception.h"
-#include "common/error.h"
+#include "common/base/error.h"
 
 namespace djinn::worker {
 namespace {

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/strings/match.h"
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
 
 namespace djinn::worker {
 namespace {

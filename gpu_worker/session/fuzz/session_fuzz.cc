@@ -12,20 +12,20 @@
 #include <utility>
 #include <vector>
 
-#include "common/clock.h"
+#include "common/base/clock.h"
+#include "common/base/random.h"
 #include "common/fuzz/mutate_message.h"
 #include "common/fuzz/require.h"
 #include "common/fuzz/session_input.pb.h"
 #include "common/log/log.h"
-#include "common/random.h"
 #include "common/srg/proto_codec.h"
 #include "common/srg/validate.h"
-#include "gpu_worker/cache/content_cache.h"
-#include "gpu_worker/cache/content_proofs.h"
 #include "gpu_worker/pull/link_rates.h"
 #include "gpu_worker/session/fuzz/permissive_device.h"
 #include "gpu_worker/session/session.h"
 #include "gpu_worker/session/uploads/upload_rate.h"
+#include "gpu_worker/store/content_cache.h"
+#include "gpu_worker/store/content_proofs.h"
 
 namespace djinn::worker {
 namespace {

@@ -2,8 +2,8 @@
 // one that enters fetches that, one value after the other.
 #include <utility>
 
-#include "common/error.h"
-#include "common/status_macros.h"
+#include "common/base/error.h"
+#include "common/base/status_macros.h"
 #include "gpu_worker/pull/peer_call.h"
 #include "gpu_worker/session/base/violation.h"
 #include "gpu_worker/session/handlers/handlers.h"

@@ -5,7 +5,7 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
-#include "common/saturating.h"
+#include "common/base/saturating.h"
 #include "gpu_worker/session/base/violation.h"
 #include "gpu_worker/session/handlers/handlers.h"
 

@@ -3,8 +3,8 @@
 
 #include "absl/base/optimization.h"
 #include "absl/strings/str_cat.h"
-#include "common/clock.h"
-#include "common/status_macros.h"
+#include "common/base/clock.h"
+#include "common/base/status_macros.h"
 #include "gpu_worker/plan/executor.h"
 #include "gpu_worker/plan/node_edge.h"
 #include "gpu_worker/session/base/violation.h"

@@ -3,9 +3,9 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
-#include "common/error.h"
+#include "common/base/error.h"
+#include "common/base/status_macros.h"
 #include "common/srg/proto_codec.h"
-#include "common/status_macros.h"
 #include "gpu_worker/session/base/violation.h"
 #include "gpu_worker/session/handlers/handlers.h"
 

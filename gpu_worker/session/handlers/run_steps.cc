@@ -3,12 +3,12 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/clock.h"
-#include "common/error.h"
-#include "common/retry_after.h"
-#include "common/status_macros.h"
-#include "gpu_worker/cache/graph_cache.h"
+#include "common/base/clock.h"
+#include "common/base/error.h"
+#include "common/base/retry_after.h"
+#include "common/base/status_macros.h"
 #include "gpu_worker/plan/executor.h"
+#include "gpu_worker/plan/graph_cache.h"
 #include "gpu_worker/plan/node_edge.h"
 #include "gpu_worker/store/device_memory.h"
 #include "scheduler/fairness/deadline_rule.h"

@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "absl/base/optimization.h"
-#include "common/mutex.h"
+#include "common/base/mutex.h"
 #include "gpu_worker/session/observe/session_profile.h"
 
 namespace djinn::worker {

@@ -13,10 +13,10 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "common/base/mutex.h"
 #include "common/lease/phase_times.h"
 #include "common/metrics/exposition.h"
 #include "common/metrics/labelled_counter.h"
-#include "common/mutex.h"
 
 namespace djinn::worker {
 

@@ -19,7 +19,7 @@
 #include <utility>
 
 #include "absl/time/time.h"
-#include "common/mutex.h"
+#include "common/base/mutex.h"
 #include "djinn/v1/runs.pb.h"
 #include "gpu_worker/session/observe/served_time.h"
 

@@ -13,7 +13,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
-#include "common/mutex.h"
+#include "common/base/mutex.h"
 #include "djinn/v1/notes.pb.h"
 #include "djinn/v1/runs.pb.h"
 #include "djinn/v1/worker_registry.pb.h"

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "absl/strings/escaping.h"
-#include "common/net/proto_duration.h"
+#include "common/base/proto_duration.h"
 
 namespace djinn::worker {
 namespace {

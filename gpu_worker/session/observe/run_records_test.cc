@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "common/net/proto_duration.h"
+#include "common/base/proto_duration.h"
 #include "gtest/gtest.h"
 
 namespace djinn::worker {

@@ -1,6 +1,6 @@
 #include "gpu_worker/session/observe/session_metrics.h"
 
-#include "common/error.h"
+#include "common/base/error.h"
 #include "common/lease/priority_class.h"
 
 namespace djinn::worker {

@@ -15,8 +15,8 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/time/time.h"
-#include "common/clock.h"
-#include "common/stage_times.h"
+#include "common/base/clock.h"
+#include "common/base/stage_times.h"
 #include "common/transport/arrival.h"
 #include "djinn/v1/execution.pb.h"
 #include "gpu_worker/plan/node_timer.h"

@@ -12,8 +12,8 @@
 #include <utility>
 
 #include "absl/status/status.h"
-#include "common/clock.h"
-#include "common/mutex.h"
+#include "common/base/clock.h"
+#include "common/base/mutex.h"
 #include "gpu_worker/device/device.h"
 #include "gpu_worker/pull/peer_pulls.h"
 

@@ -3,9 +3,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/error.h"
-#include "common/net/proto_duration.h"
-#include "common/status_macros.h"
+#include "common/base/error.h"
+#include "common/base/proto_duration.h"
+#include "common/base/status_macros.h"
 #include "gpu_worker/session/base/violation.h"
 
 namespace djinn::worker {

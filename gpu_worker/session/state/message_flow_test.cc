@@ -5,8 +5,8 @@
 #include <string>
 #include <utility>
 
-#include "common/clock.h"
-#include "common/error.h"
+#include "common/base/clock.h"
+#include "common/base/error.h"
 #include "gpu_worker/session/base/session_environment.h"
 #include "gtest/gtest.h"
 

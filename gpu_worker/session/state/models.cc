@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/error.h"
-#include "common/saturating.h"
-#include "common/status_macros.h"
+#include "common/base/error.h"
+#include "common/base/saturating.h"
+#include "common/base/status_macros.h"
 
 namespace djinn::worker {
 namespace {

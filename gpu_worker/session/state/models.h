@@ -15,7 +15,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
-#include "common/mutex.h"
+#include "common/base/mutex.h"
 #include "djinn/v1/session_state.pb.h"
 #include "djinn/v1/usage.pb.h"
 #include "gpu_worker/session/state/tenant_account.h"

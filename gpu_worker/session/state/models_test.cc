@@ -3,7 +3,7 @@
 #include <limits>
 #include <string>
 
-#include "common/error.h"
+#include "common/base/error.h"
 #include "gtest/gtest.h"
 
 namespace djinn::worker {

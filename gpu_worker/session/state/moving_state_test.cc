@@ -4,13 +4,13 @@
 #include <utility>
 #include <vector>
 
-#include "common/clock.h"
-#include "common/error.h"
-#include "common/random.h"
-#include "gpu_worker/cache/content_cache.h"
+#include "common/base/clock.h"
+#include "common/base/error.h"
+#include "common/base/random.h"
 #include "gpu_worker/device/fake/fake_device.h"
 #include "gpu_worker/session/state/state_arrival.h"
 #include "gpu_worker/session/state/state_offer.h"
+#include "gpu_worker/store/content_cache.h"
 #include "gpu_worker/store/device_memory.h"
 #include "gtest/gtest.h"
 

@@ -3,8 +3,8 @@
 #include <memory>
 #include <string>
 
-#include "common/clock.h"
-#include "common/error.h"
+#include "common/base/clock.h"
+#include "common/base/error.h"
 #include "gpu_worker/device/fake/fake_device.h"
 #include "gtest/gtest.h"
 

@@ -22,8 +22,8 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "common/clock.h"
-#include "common/mutex.h"
+#include "common/base/clock.h"
+#include "common/base/mutex.h"
 #include "common/transport/stream.h"
 #include "djinn/v1/execution.pb.h"
 #include "gpu_worker/leases/traffic.h"

@@ -1,9 +1,9 @@
 #include "gpu_worker/session/state/pulls.h"
 
 #include "absl/strings/str_cat.h"
-#include "common/clock.h"
-#include "common/error.h"
-#include "common/status_macros.h"
+#include "common/base/clock.h"
+#include "common/base/error.h"
+#include "common/base/status_macros.h"
 #include "gpu_worker/pull/link_rates.h"
 #include "gpu_worker/pull/peer_pulls.h"
 #include "gpu_worker/store/device_memory.h"

@@ -4,8 +4,8 @@
 #include <string>
 #include <utility>
 
-#include "common/clock.h"
-#include "common/error.h"
+#include "common/base/clock.h"
+#include "common/base/error.h"
 #include "gpu_worker/device/fake/fake_device.h"
 #include "gpu_worker/pull/link_rates.h"
 #include "gpu_worker/pull/peer_pulls.h"

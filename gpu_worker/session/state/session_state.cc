@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/error.h"
+#include "common/base/error.h"
 #include "common/log/log.h"
 #include "gpu_worker/session/base/violation.h"
 #include "gpu_worker/store/device_memory.h"

@@ -18,7 +18,7 @@
 
 #include "absl/base/optimization.h"
 #include "absl/time/time.h"
-#include "common/mutex.h"
+#include "common/base/mutex.h"
 #include "djinn/v1/execution.pb.h"
 #include "gpu_worker/leases/lease_meter.h"
 #include "gpu_worker/leases/lease_turn.h"

@@ -3,14 +3,14 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/clock.h"
-#include "common/error.h"
-#include "common/hash.h"
-#include "common/status_macros.h"
-#include "gpu_worker/cache/content_cache.h"
-#include "gpu_worker/cache/content_store.h"
+#include "common/base/clock.h"
+#include "common/base/error.h"
+#include "common/base/status_macros.h"
+#include "common/hash/hash.h"
 #include "gpu_worker/pull/offer_table.h"
 #include "gpu_worker/pull/peer_call.h"
+#include "gpu_worker/store/content_cache.h"
+#include "gpu_worker/store/content_store.h"
 #include "gpu_worker/store/device_memory.h"
 
 namespace djinn::worker {

@@ -3,11 +3,11 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
-#include "common/hash.h"
-#include "common/random.h"
-#include "common/status_macros.h"
+#include "common/base/random.h"
+#include "common/base/status_macros.h"
+#include "common/hash/hash.h"
 #include "djinn/v1/session_state.pb.h"
-#include "gpu_worker/cache/content_cache.h"
+#include "gpu_worker/store/content_cache.h"
 #include "gpu_worker/store/device_memory.h"
 
 namespace djinn::worker {

@@ -1,10 +1,10 @@
 #include "gpu_worker/session/state/structure_table.h"
 
 #include "absl/strings/str_cat.h"
-#include "common/clock.h"
+#include "common/base/clock.h"
+#include "common/base/status_macros.h"
 #include "common/srg/validate.h"
-#include "common/status_macros.h"
-#include "gpu_worker/cache/graph_cache.h"
+#include "gpu_worker/plan/graph_cache.h"
 #include "gpu_worker/session/base/violation.h"
 #include "gpu_worker/store/device_memory.h"
 

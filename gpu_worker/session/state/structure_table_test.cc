@@ -3,13 +3,13 @@
 #include <memory>
 #include <string>
 
-#include "common/clock.h"
-#include "common/error.h"
+#include "common/base/clock.h"
+#include "common/base/error.h"
 #include "common/srg/proto_codec.h"
 #include "common/srg/validate.h"
-#include "gpu_worker/cache/graph_cache.h"
 #include "gpu_worker/device/fake/fake_device.h"
 #include "gpu_worker/device/fake/fake_structure.h"
+#include "gpu_worker/plan/graph_cache.h"
 #include "gpu_worker/store/device_memory.h"
 #include "gtest/gtest.h"
 

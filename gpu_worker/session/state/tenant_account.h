@@ -11,7 +11,7 @@
 #include <limits>
 
 #include "absl/status/status.h"
-#include "common/mutex.h"
+#include "common/base/mutex.h"
 #include "djinn/v1/types.pb.h"
 #include "gpu_worker/session/observe/served_time.h"
 #include "gpu_worker/session/state/inbox.h"

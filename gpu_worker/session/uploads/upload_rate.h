@@ -9,8 +9,8 @@
 #include <cstdint>
 
 #include "absl/time/time.h"
-#include "common/clock.h"
-#include "common/mutex.h"
+#include "common/base/clock.h"
+#include "common/base/mutex.h"
 #include "gpu_worker/pull/decayed_rate.h"
 
 namespace djinn::worker {

@@ -3,16 +3,16 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/clock.h"
-#include "common/content_proof.h"
-#include "common/error.h"
-#include "common/status_macros.h"
-#include "gpu_worker/cache/content_cache.h"
-#include "gpu_worker/cache/content_proofs.h"
-#include "gpu_worker/cache/content_store.h"
+#include "common/base/clock.h"
+#include "common/base/error.h"
+#include "common/base/status_macros.h"
+#include "common/hash/content_proof.h"
 #include "gpu_worker/session/base/violation.h"
 #include "gpu_worker/session/uploads/received_chunks.h"
 #include "gpu_worker/session/uploads/upload_rate.h"
+#include "gpu_worker/store/content_cache.h"
+#include "gpu_worker/store/content_proofs.h"
+#include "gpu_worker/store/content_store.h"
 #include "gpu_worker/store/device_memory.h"
 
 namespace djinn::worker {

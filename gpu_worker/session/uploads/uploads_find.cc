@@ -9,12 +9,12 @@
 #include <memory>
 #include <utility>
 
-#include "common/clock.h"
-#include "common/status_macros.h"
-#include "gpu_worker/cache/content_cache.h"
-#include "gpu_worker/cache/content_proofs.h"
-#include "gpu_worker/cache/content_store.h"
+#include "common/base/clock.h"
+#include "common/base/status_macros.h"
 #include "gpu_worker/session/uploads/uploads.h"
+#include "gpu_worker/store/content_cache.h"
+#include "gpu_worker/store/content_proofs.h"
+#include "gpu_worker/store/content_store.h"
 #include "gpu_worker/store/device_memory.h"
 
 namespace djinn::worker {

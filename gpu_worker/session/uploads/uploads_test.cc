@@ -6,16 +6,16 @@
 #include <string>
 #include <utility>
 
-#include "common/clock.h"
-#include "common/content_proof.h"
-#include "common/error.h"
-#include "common/random.h"
+#include "common/base/clock.h"
+#include "common/base/error.h"
+#include "common/base/random.h"
+#include "common/hash/content_proof.h"
 #include "common/transport/stream.h"
-#include "gpu_worker/cache/content_cache.h"
-#include "gpu_worker/cache/content_proofs.h"
-#include "gpu_worker/cache/content_store.h"
 #include "gpu_worker/device/fake/fake_device.h"
 #include "gpu_worker/session/uploads/upload_rate.h"
+#include "gpu_worker/store/content_cache.h"
+#include "gpu_worker/store/content_proofs.h"
+#include "gpu_worker/store/content_store.h"
 #include "gpu_worker/store/device_memory.h"
 #include "gtest/gtest.h"
 

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "c10/util/Exception.h"
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
 
 namespace djinn::worker {
 

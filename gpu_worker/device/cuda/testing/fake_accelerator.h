@@ -24,7 +24,7 @@
 #include <string>
 #include <vector>
 
-#include "common/mutex.h"
+#include "common/base/mutex.h"
 #include "gpu_worker/device/cuda/accelerator.h"
 
 namespace djinn::worker {

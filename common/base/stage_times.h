@@ -1,0 +1,61 @@
+// How long one thread has been in each of a few stages so far, for others to
+// read at any moment, in the midst of a stage as well: what lies between two
+// readings is exactly what was done between them.
+//
+// Thread-safe; one thread enters and leaves. Times are of whatever clock the
+// caller reads, and must not fall.
+#ifndef COMMON_BASE_STAGE_TIMES_H_
+#define COMMON_BASE_STAGE_TIMES_H_
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+
+#include "absl/time/time.h"
+#include "common/base/mutex.h"
+
+namespace djinn {
+
+template <size_t kStages>
+class StageTimes {
+ public:
+  using Reading = std::array<absl::Duration, kStages>;
+
+  // The thread is in `stage` from `now` on, and in no other.
+  void Enter(size_t stage, absl::Duration now) {
+    MutexLock lock(&mu_);
+    End(now);
+    current_ = stage;
+    since_ = now;
+  }
+  // It is in none.
+  void Leave(absl::Duration now) {
+    MutexLock lock(&mu_);
+    End(now);
+    current_ = kStages;
+  }
+
+  // All of each stage until `now`.
+  Reading At(absl::Duration now) const {
+    MutexLock lock(&mu_);
+    Reading reading = ended_;
+    if (current_ < kStages) {
+      reading[current_] += std::max(now - since_, absl::ZeroDuration());
+    }
+    return reading;
+  }
+
+ private:
+  void End(absl::Duration now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    if (current_ < kStages) ended_[current_] += now - since_;
+  }
+
+  mutable Mutex mu_;
+  Reading ended_ ABSL_GUARDED_BY(mu_) = {};
+  size_t current_ ABSL_GUARDED_BY(mu_) = kStages;
+  absl::Duration since_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace djinn
+
+#endif  // COMMON_BASE_STAGE_TIMES_H_

@@ -1,0 +1,175 @@
+// Which of the items that tenants keep in one place of limited size goes first.
+//
+// A tenant holds what it used. When room is needed, the tenant with the
+// greatest share lets go of what it used least recently; an item goes when
+// nobody holds it any more. An item that several tenants hold counts for each
+// of them wholly. So
+//  - a tenant loses nothing to others while its share is at most its part: the
+//    limits, divided equally among the tenants that hold something. Where the
+//    items exceed a limit, the shares add up to more than one, and another
+//    tenant's is greater;
+//  - what a tenant may keep does not tell who else holds the same;
+//  - what one tenant lets go stays another's.
+// A share is the larger of two: of the items, and of their bytes.
+//
+// Not thread-safe.
+#ifndef COMMON_BASE_TENANT_ORDER_H_
+#define COMMON_BASE_TENANT_ORDER_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <iterator>
+#include <limits>
+#include <list>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <tuple>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/functional/function_ref.h"
+#include "absl/strings/string_view.h"
+
+namespace djinn {
+
+// An Item has a member `TenantOrder<Item>::Holders holders`, stays where it is
+// and lives as long as somebody holds it.
+template <typename Item>
+class TenantOrder {
+  struct Tenant;
+  struct Hold {
+    Tenant* tenant;
+    Item* item;
+    uint64_t bytes;
+  };
+  // Most recently used first.
+  using Holds = std::list<Hold>;
+
+ public:
+  struct Limits {
+    uint64_t items = std::numeric_limits<uint64_t>::max();
+    uint64_t bytes = std::numeric_limits<uint64_t>::max();
+  };
+  // Who holds an item.
+  class Holders {
+   public:
+    bool empty() const { return holds_.empty(); }
+    bool contains(absl::string_view tenant) const {
+      return holds_.contains(tenant);
+    }
+
+   private:
+    friend class TenantOrder;
+    // By the names that the tenants keep.
+    absl::flat_hash_map<absl::string_view, typename Holds::iterator> holds_;
+  };
+  struct LetGo {
+    std::string tenant;
+    Item* item;
+  };
+
+  explicit TenantOrder(Limits limits) : limits_(limits) {}
+  TenantOrder(const TenantOrder&) = delete;
+  TenantOrder& operator=(const TenantOrder&) = delete;
+
+  // The tenant uses the item; false, without effect, when it does not hold it.
+  // Allocates nothing.
+  bool Use(absl::string_view tenant, Item* item) {
+    const auto held = item->holders.holds_.find(tenant);
+    if (held == item->holders.holds_.end()) return false;
+    Holds& holds = held->second->tenant->holds;
+    holds.splice(holds.begin(), holds, held->second);
+    return true;
+  }
+
+  // The tenant uses the item and holds it from now on, for so many bytes.
+  void Take(absl::string_view tenant, Item* item, uint64_t bytes) {
+    if (Use(tenant, item)) {
+      Resize(item->holders.holds_.find(tenant)->second, bytes);
+      return;
+    }
+    const auto [it, added] = tenants_.try_emplace(std::string(tenant));
+    Tenant* const owner = &it->second;
+    if (added) {
+      owner->name = &it->first;
+    } else {
+      by_share_.erase(PlaceOf(*owner));
+    }
+    owner->holds.push_front({owner, item, bytes});
+    owner->bytes += bytes;
+    item->holders.holds_.emplace(*owner->name, owner->holds.begin());
+    by_share_.insert(PlaceOf(*owner));
+  }
+
+  // The item has grown or shrunk: it counts `bytes` of a tenant for each that
+  // holds it. No use of it.
+  void Resize(Item* item,
+              absl::FunctionRef<uint64_t(absl::string_view tenant)> bytes) {
+    for (const auto& [tenant, hold] : item->holders.holds_) {
+      Resize(hold, bytes(tenant));
+    }
+  }
+
+  // Makes the tenant with the greatest share let go of what it used least
+  // recently, but for `keep`, which may be null and has one holder, who used it
+  // last. Empty when there is nothing else.
+  std::optional<LetGo> Release(const Item* keep) {
+    for (auto next = by_share_.rbegin(); next != by_share_.rend(); ++next) {
+      Tenant* const tenant = std::get<Tenant*>(*next);
+      const auto last = std::prev(tenant->holds.end());
+      if (last->item == keep) continue;
+      LetGo let_go = {*tenant->name, last->item};
+      by_share_.erase(PlaceOf(*tenant));
+      last->item->holders.holds_.erase(*tenant->name);
+      tenant->bytes -= last->bytes;
+      tenant->holds.erase(last);
+      if (tenant->holds.empty()) {
+        tenants_.erase(let_go.tenant);
+      } else {
+        by_share_.insert(PlaceOf(*tenant));
+      }
+      return let_go;
+    }
+    return std::nullopt;
+  }
+
+ private:
+  struct Tenant {
+    const std::string* name = nullptr;
+    Holds holds;
+    uint64_t bytes = 0;
+  };
+  // Names decide between equal shares.
+  using Place = std::tuple<double, absl::string_view, Tenant*>;
+
+  Place PlaceOf(Tenant& tenant) const {
+    const auto share = [](uint64_t of, uint64_t limit) {
+      return static_cast<double>(of) /
+             static_cast<double>(std::max<uint64_t>(limit, 1));
+    };
+    return {std::max(share(tenant.holds.size(), limits_.items),
+                     share(tenant.bytes, limits_.bytes)),
+            *tenant.name, &tenant};
+  }
+
+  void Resize(typename Holds::iterator hold, uint64_t bytes) {
+    if (hold->bytes == bytes) return;
+    Tenant& tenant = *hold->tenant;
+    by_share_.erase(PlaceOf(tenant));
+    tenant.bytes += bytes - hold->bytes;
+    hold->bytes = bytes;
+    by_share_.insert(PlaceOf(tenant));
+  }
+
+  const Limits limits_;
+  // Those that hold something.
+  std::map<std::string, Tenant, std::less<>> tenants_;
+  std::set<Place> by_share_;
+};
+
+}  // namespace djinn
+
+#endif  // COMMON_BASE_TENANT_ORDER_H_

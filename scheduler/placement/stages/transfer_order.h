@@ -1,0 +1,41 @@
+// Orders values that are to move between workers. A plan lists its transfers in
+// this order, and a worker sends the values that others fetch in it.
+//
+// This is list scheduling by the critical path: of the transfers that are
+// possible now, the one that the rest of the run waits longest for is first.
+#ifndef SCHEDULER_PLACEMENT_STAGES_TRANSFER_ORDER_H_
+#define SCHEDULER_PLACEMENT_STAGES_TRANSFER_ORDER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+
+namespace djinn::scheduler {
+
+// Values of one session that a worker sends at the same time; what is behind
+// these in the order hardly moves.
+inline constexpr size_t kTransfersAtOnce = 4;
+
+struct TransferRank {
+  // The repetition. An earlier one is first, however critical a later one is;
+  // otherwise a frequent transfer would hold up those before it.
+  uint64_t round = 0;
+  // Least time that the round still takes once the value has arrived. Infinite
+  // when unknown, so that such a value does not wait.
+  double remaining_seconds = std::numeric_limits<double>::infinity();
+  // The order in which transfers were announced.
+  uint64_t number = 0;
+};
+
+// A strict order of ranks with unlike numbers; no figure may be NaN.
+inline bool MovesBefore(const TransferRank& a, const TransferRank& b) {
+  if (a.round != b.round) return a.round < b.round;
+  if (a.remaining_seconds != b.remaining_seconds) {
+    return a.remaining_seconds > b.remaining_seconds;
+  }
+  return a.number < b.number;
+}
+
+}  // namespace djinn::scheduler
+
+#endif  // SCHEDULER_PLACEMENT_STAGES_TRANSFER_ORDER_H_

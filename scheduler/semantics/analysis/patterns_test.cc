@@ -1,0 +1,598 @@
+// Patterns that need only a few calls each; attention and caches have files of
+// their own.
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "scheduler/semantics/analysis/testing.h"
+
+namespace djinn::semantics {
+namespace {
+
+using ::testing::Contains;
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::StartsWith;
+
+using Entries = std::vector<srg::TensorListEntry>;
+using Integers = std::vector<int64_t>;
+
+TEST(NormTest, WholeAndAsRootMeanSquare) {
+  Builder b;
+  const Shape rows = {2, 5, 16}, one = {2, 5, 1};
+  const auto x = b.Bound(rows);
+  b.Call("layer_norm", {x, Integers{16}, b.Bound({16})}, rows);
+  const auto squares = b.Call("pow", {x, int64_t{2}}, rows);
+  const auto mean = b.Call("mean", {squares, Integers{-1}, true}, one);
+  const auto sum = b.Call("add", {mean, srg::FloatHole{0}}, one);
+  const auto scale = b.Call("rsqrt", {sum}, one);
+  const auto scaled = b.Call("mul", {x, scale}, rows);
+  b.Call("mul", {b.Bound({16}), scaled}, rows);
+  EXPECT_THAT(Found(b).roles(),
+              ElementsAre("norm.whole", "norm.statistics", "norm.statistics",
+                          "norm.statistics", "norm.scale", "norm.products",
+                          "norm.products"));
+}
+
+TEST(NormTest, EitherHalf) {
+  Builder begin;
+  const auto squares =
+      begin.Call("pow", {begin.Bound({2, 5, 16}), int64_t{2}}, {2, 5, 16});
+  begin.Call("mean", {squares, Integers{-1}, true}, {2, 5, 1});
+  EXPECT_THAT(Found(begin).roles(), Each("norm.statistics"));
+
+  Builder end;
+  const auto scaled = end.Call(
+      "mul", {end.Bound({2, 5, 16}), end.Bound({2, 5, 1})}, {2, 5, 16});
+  end.Call("mul", {end.Bound({16}), scaled}, {2, 5, 16});
+  EXPECT_THAT(Found(end).roles(), Each("norm.products"));
+}
+
+TEST(NormTest, AWeightThatHasOneAdded) {
+  Builder b;
+  const Shape rows = {2, 5, 16}, one = {2, 5, 1};
+  const auto x = b.Bound(rows);
+  const auto squares = b.Call("pow", {x, int64_t{2}}, rows);
+  const auto mean = b.Call("mean", {squares, Integers{-1}, true}, one);
+  const auto scale = b.Call("rsqrt", {mean}, one);
+  const auto scaled = b.Call("mul", {x, scale}, rows);
+  const auto raised = b.Call("add", {b.Bound({16}), srg::FloatHole{0}}, {16});
+  b.Call("mul", {scaled, raised}, rows);
+  const auto other = b.Call("add", {b.Bound({16}), srg::FloatHole{1}}, {16});
+  b.Call("layer_norm", {x, Integers{16}, other}, rows);
+  EXPECT_THAT(Found(b).roles(),
+              ElementsAre("norm.statistics", "norm.statistics", "norm.scale",
+                          "norm.products", "norm.products", "norm.products",
+                          "norm.products", "norm.whole"));
+}
+
+// As the product with the reciprocal of a root, or as a quotient.
+TEST(NormTest, OfWhatIsLeftWithoutTheMean) {
+  for (const bool divides : {false, true}) {
+    Builder b;
+    const Shape rows = {2, 5, 16}, one = {2, 5, 1};
+    const auto x = b.Bound(rows);
+    const auto mean = b.Call("mean", {x, Integers{-1}, true}, one);
+    const auto centred = b.Call("sub", {x, mean}, rows);
+    const auto squares = b.Call("pow", {centred, int64_t{2}}, rows);
+    const auto variance = b.Call("mean", {squares, Integers{-1}, true}, one);
+    const auto again = b.Call("sub", {x, mean}, rows);
+    const auto sum = b.Call("add", {variance, srg::FloatHole{0}}, one);
+    const auto root = b.Call(divides ? "sqrt" : "rsqrt", {sum}, one);
+    const auto scaled = b.Call(divides ? "div" : "mul", {again, root}, rows);
+    const auto weighed = b.Call("mul", {b.Bound({16}), scaled}, rows);
+    b.Call("add", {weighed, b.Bound({16})}, rows);
+    EXPECT_THAT(Found(b).roles(),
+                ElementsAre("norm.statistics", "norm.statistics",
+                            "norm.statistics", "norm.statistics",
+                            "norm.statistics", "norm.statistics", "norm.scale",
+                            "norm.products", "norm.products", "norm.products"));
+  }
+
+  // The root of a row of anything else is none.
+  Builder plain;
+  const auto root = plain.Call("sqrt", {plain.Bound({2, 5, 1})}, {2, 5, 1});
+  plain.Call("div", {plain.Bound({2, 5, 16}), root}, {2, 5, 16});
+  EXPECT_THAT(Found(plain).roles(), Each(""));
+}
+
+TEST(MlpTest, ScoresThatAreCappedAreNone) {
+  Builder b;
+  const auto scores = b.Linear(b.Bound({2, 5, 16}), 96);
+  const auto share = b.Call("div", {scores, srg::FloatHole{0}}, {2, 5, 96});
+  const auto bent = b.Call("tanh", {share}, {2, 5, 96});
+  b.Call("mul", {bent, srg::FloatHole{0}}, {2, 5, 96});
+  EXPECT_THAT(Found(b).roles(), Each(""));
+}
+
+TEST(MlpTest, GatedAndPlain) {
+  Builder b;
+  const auto x = b.Bound({2, 5, 16});
+  const auto up = b.Linear(x, 64);
+  const auto active = b.Call("silu", {up}, {2, 5, 64});
+  const auto gate = b.Linear(x, 64);
+  const auto both = b.Call("mul", {active, gate}, {2, 5, 64});
+  b.Linear(both, 16);
+  EXPECT_THAT(Found(b).roles(),
+              ElementsAre("mlp.up", "mlp.activation", "mlp.gate",
+                          "mlp.activation", "mlp.down"));
+}
+
+TEST(MlpTest, TheLastProjectionOfOneInThePieceBefore) {
+  const Shape rows = {2, 5, 16};
+  Builder b;
+  const auto down = b.Linear(b.Bound({2, 5, 64}), 16);
+  b.Call("add", {b.Bound(rows), down}, rows);
+  EXPECT_THAT(Found(b).roles(), ElementsAre("mlp.down", ""));
+
+  Builder drops;
+  const auto y = drops.Linear(drops.Bound({2, 5, 64}), 16);
+  const auto dropped = drops.Draw("dropout", {y, 0.1, true}, rows);
+  drops.Call("add", {drops.Bound(rows), dropped}, rows);
+  EXPECT_THAT(Found(drops).roles(), ElementsAre("mlp.down", "mlp.dropout", ""));
+
+  // It widens, or only a bias is added.
+  Builder other;
+  const auto wide = other.Linear(other.Bound(rows), 64);
+  other.Call("add", {other.Bound({2, 5, 64}), wide}, {2, 5, 64});
+  const auto scores = other.Linear(other.Bound({2, 5, 64}), 16);
+  other.Call("add", {scores, other.Bound({16})}, rows);
+  EXPECT_THAT(Found(other).roles(), Each(""));
+}
+
+TEST(MlpTest, APoolerIsNone) {
+  Builder b;
+  const auto y = b.Linear(b.Bound({2, 16}), 16);
+  b.Call("tanh", {y}, {2, 16});
+  EXPECT_THAT(Found(b).roles(), Each(""));
+}
+
+TEST(MoeTest, RouterAndExpert) {
+  Builder b;
+  const auto x = b.Bound({10, 16});
+  const auto scores = b.Linear(x, 4);
+  const auto shares =
+      b.Call("softmax", {scores, int64_t{-1}, std::monostate()}, {10, 4});
+  b.Call("topk", {shares, int64_t{2}}, {10, 2});
+  const auto rows = b.Call("index", {x, Entries{b.Integers({3})}}, {3, 16});
+  const auto up = b.Linear(rows, 64);
+  const auto active = b.Call("silu", {up}, {3, 64});
+  const auto down = b.Linear(active, 16);
+  b.Write("index_add_", {b.Bound({10, 16}), int64_t{0}, b.Integers({3}), down});
+  EXPECT_THAT(
+      Found(b).roles(),
+      ElementsAre("moe.router", "moe.router", "moe.router", "moe.expert",
+                  "moe.expert", "moe.expert", "moe.expert", "moe.combine"));
+}
+
+TEST(MoeTest, ZerosThatResultsAreAddedUpIn) {
+  Builder b;
+  const auto x = b.Bound({10, 16});
+  const auto shares = b.Call(
+      "softmax", {b.Linear(x, 4), int64_t{-1}, std::monostate()}, {10, 4});
+  b.Call("topk", {shares, int64_t{2}}, {10, 2});
+  b.Call("zeros_like", {x}, {10, 16});
+  b.Call("zeros_like", {b.Bound({10, 16})}, {10, 16});
+  EXPECT_THAT(Found(b).roles(), ElementsAre("moe.router", "moe.router",
+                                            "moe.router", "moe.combine", ""));
+}
+
+TEST(MoeTest, AChoiceOfRowsNeedsExperts) {
+  constexpr srg::DataType kInt = srg::DataType::kInt64;
+  const auto choose = [](Builder* b) {
+    const auto marks = b->Call("zeros", {Integers{10, 4}}, {10, 4}, kInt);
+    b->Write("scatter_", {marks, int64_t{1}, b->Integers({10, 2}), int64_t{1}});
+    const auto counts = b->Call("sum", {marks, Integers{0}}, {4}, kInt);
+    const auto chosen =
+        b->Call("gt", {counts, int64_t{0}}, {4}, srg::DataType::kBool);
+    b->Call("nonzero", {chosen}, {3, 1}, kInt);
+  };
+  Builder alone;
+  choose(&alone);
+  EXPECT_THAT(Found(alone).roles(), Each(""));
+
+  Builder routed;
+  const auto shares = routed.Call(
+      "softmax", {routed.Bound({10, 4}), int64_t{-1}, std::monostate()},
+      {10, 4});
+  routed.Call("topk", {shares, int64_t{2}}, {10, 2});
+  choose(&routed);
+  EXPECT_THAT(
+      Found(routed).roles(),
+      ElementsAre("moe.router", "moe.router", "moe.dispatch", "moe.dispatch",
+                  "moe.dispatch", "moe.dispatch", "moe.dispatch"));
+}
+
+TEST(EmbeddingTest, LookUpsAndTheirSum) {
+  Builder b;
+  const auto tokens =
+      b.Call("embedding", {b.Bound({96, 16}), b.Integers({2, 5})}, {2, 5, 16});
+  const auto places =
+      b.Call("embedding", {b.Bound({32, 16}), b.Integers({5})}, {5, 16});
+  b.Call("add", {tokens, places}, {2, 5, 16});
+  EXPECT_THAT(
+      Found(b).roles(),
+      ElementsAre("embedding.look_up", "embedding.look_up", "embedding.sum"));
+}
+
+TEST(EmbeddingTest, RowsTimesANumber) {
+  Builder b;
+  const Shape rows = {2, 5, 16};
+  const auto look_up = [&] {
+    return b.Call("embedding", {b.Bound({96, 16}), b.Integers({2, 5})}, rows);
+  };
+  const auto tokens = b.Call("mul", {look_up(), 4.0}, rows);
+  const auto places = b.Call("mul", {look_up(), b.Bound({})}, rows);
+  b.Call("add", {tokens, places}, rows);
+  // By what each of them is to be: a gate.
+  b.Call("mul", {look_up(), b.Bound(rows)}, rows);
+  EXPECT_THAT(
+      Found(b).roles(),
+      ElementsAre("embedding.look_up", "embedding.scale", "embedding.look_up",
+                  "embedding.scale", "embedding.sum", "embedding.look_up", ""));
+}
+
+TEST(EmbeddingTest, PositionsTakenByIndex) {
+  const Shape rows = {2, 5, 16};
+  const auto take = [&](Builder* b) {
+    return b->Call("index", {b->Bound({32, 16}), Entries{b->Integers({2, 5})}},
+                   rows);
+  };
+  Builder b;
+  const auto tokens =
+      b.Call("embedding", {b.Bound({96, 16}), b.Integers({2, 5})}, rows);
+  b.Call("add", {tokens, take(&b)}, rows);
+  EXPECT_THAT(
+      Found(b).roles(),
+      ElementsAre("embedding.look_up", "embedding.look_up", "embedding.sum"));
+
+  Builder other;
+  other.Call("add", {other.Bound(rows), take(&other)}, rows);
+  EXPECT_THAT(Found(other).roles(), Each(""));
+
+  // Rows of a table by name, and what makes them of others.
+  Builder selected;
+  const auto words = selected.Call(
+      "embedding", {selected.Bound({96, 16}), selected.Integers({2, 5})}, rows);
+  const auto places =
+      selected.Call("add", {selected.Integers({2, 5}), int64_t{2}}, {2, 5},
+                    srg::DataType::kInt64);
+  const auto taken = selected.Call(
+      "index_select",
+      {selected.Bound({32, 16}), int64_t{0}, Builder::As(places, {10})},
+      {10, 16});
+  selected.Call("add", {words, Builder::As(taken, rows)}, rows);
+  EXPECT_THAT(Found(selected).roles(),
+              ElementsAre("embedding.look_up", "embedding.rows",
+                          "embedding.look_up", "embedding.sum"));
+}
+
+TEST(EmbeddingTest, DropoutBehindTheNormOfRows) {
+  const Shape rows = {2, 5, 16};
+  Builder b;
+  const auto tokens =
+      b.Call("embedding", {b.Bound({96, 16}), b.Integers({2, 5})}, rows);
+  const auto normal =
+      b.Call("layer_norm", {tokens, Integers{16}, b.Bound({16})}, rows);
+  const auto dropped = b.Draw("dropout", {normal, 0.1, true}, rows);
+  const auto later =
+      b.Call("layer_norm", {dropped, Integers{16}, b.Bound({16})}, rows);
+  b.Draw("dropout", {later, 0.1, true}, rows);
+  EXPECT_THAT(Found(b).roles(),
+              ElementsAre("embedding.look_up", "norm.whole",
+                          "embedding.dropout", "norm.whole", ""));
+}
+
+TEST(EmbeddingTest, RowsCountedFromTokens) {
+  constexpr srg::DataType kInt = srg::DataType::kInt64;
+  Builder b;
+  const auto tokens = b.Integers({2, 5});
+  const auto real =
+      b.Call("ne", {tokens, int64_t{1}}, {2, 5}, srg::DataType::kBool);
+  const auto count = b.Call("cumsum", {real, int64_t{1}}, {2, 5}, kInt);
+  const auto rows = b.Call("mul", {count, real}, {2, 5}, kInt);
+  b.Call("embedding", {b.Bound({32, 16}), rows}, {2, 5, 16});
+  EXPECT_THAT(Found(b).roles(),
+              ElementsAre("embedding.rows", "embedding.rows", "embedding.rows",
+                          "embedding.look_up"));
+
+  // Counted up, whatever the tokens are: the model's, not the look-up's.
+  Builder up;
+  const auto range = up.Call("arange", {int64_t{5}}, {5}, kInt);
+  const auto later = up.Call("add", {range, up.Integers({})}, {5}, kInt);
+  up.Call("embedding", {up.Bound({32, 16}), later}, {5, 16});
+  EXPECT_THAT(Found(up).roles(), ElementsAre("", "", "embedding.look_up"));
+
+  // The largest of scores is a choice.
+  Builder choice;
+  const auto next =
+      choice.Call("argmax", {choice.Bound({2, 5, 96})}, {2, 5}, kInt);
+  const auto chosen = choice.Call("add", {next, int64_t{2}}, {2, 5}, kInt);
+  choice.Call("embedding", {choice.Bound({99, 16}), chosen}, {2, 5, 16});
+  EXPECT_THAT(Found(choice).roles(), ElementsAre("", "", "embedding.look_up"));
+}
+
+// Shares of an image's sides, as a mask has them, among fixed ones.
+TEST(EmbeddingTest, RowsByShares) {
+  constexpr auto kInt = srg::DataType::kInt64;
+  Builder b;
+  const auto mask = b.Bound({1, 4, 4}, srg::DataType::kBool);
+  const auto steps = b.Call("arange", {int64_t{4}}, {4});
+  const auto count = b.Call("sum", {mask, Integers{1}}, {1, 1}, kInt);
+  const auto part = b.Call("reciprocal", {count}, {1, 1});
+  const auto shares = b.Call("mul", {Builder::As(steps, {1, 4}), part}, {1, 4});
+  const auto limits = b.Call("arange", {int64_t{3}}, {3});
+  const auto rows = b.Call("bucketize", {shares, limits}, {1, 4}, kInt);
+  b.Call("embedding", {b.Bound({4, 16}), rows}, {1, 4, 16});
+  // Of more than the look-up.
+  b.Call("all", {mask}, {}, srg::DataType::kBool);
+  EXPECT_THAT(Found(b).roles(),
+              ElementsAre("embedding.rows", "embedding.rows", "embedding.rows",
+                          "embedding.rows", "embedding.rows", "embedding.rows",
+                          "embedding.look_up", ""));
+}
+
+TEST(EmbeddingTest, LookUpsSideBySide) {
+  Builder b;
+  const auto token =
+      b.Call("embedding", {b.Bound({96, 16}), b.Integers({2, 5})}, {2, 5, 16});
+  std::vector<srg::TensorListEntry> sides;
+  for (int i = 0; i < 2; ++i) {
+    sides.push_back(
+        b.Call("embedding", {b.Bound({64, 8}), b.Integers({2, 5})}, {2, 5, 8}));
+  }
+  const auto place = b.Call("cat", {sides, int64_t{-1}}, {2, 5, 16});
+  const auto sum = b.Call("add", {token, place}, {2, 5, 16});
+  b.Call("add", {sum, b.Bound({2, 5, 16})}, {2, 5, 16});
+  EXPECT_THAT(
+      Found(b).roles(),
+      ElementsAre("embedding.look_up", "embedding.look_up", "embedding.look_up",
+                  "embedding.sum", "embedding.sum", ""));
+}
+
+TEST(EmbeddingTest, RotaryPositions) {
+  Builder b;
+  const auto angles =
+      b.Call("mul", {b.Bound({1, 5, 1}), b.Bound({6})}, {1, 5, 6});
+  b.Call("cos", {angles}, {1, 5, 6});
+  b.Call("sin", {angles}, {1, 5, 6});
+  const Found found(b);
+  EXPECT_THAT(found.roles(), Each("embedding.rotary"));
+  EXPECT_THAT(found.traits(1), ElementsAre("rotary"));
+}
+
+srg::TensorView Convolve(Builder* b, const srg::TensorView& x, Shape weight,
+                         int64_t stride, Shape out) {
+  return b->Call("conv2d",
+                 {x, b->Bound(weight), std::monostate(),
+                  Integers{stride, stride}, Integers{0, 0}},
+                 std::move(out));
+}
+
+TEST(EmbeddingTest, PatchesOfAnImage) {
+  Builder b;
+  const auto patches =
+      Convolve(&b, b.Bound({2, 3, 32, 32}), {16, 3, 8, 8}, 8, {2, 16, 4, 4});
+  b.Call("add", {Builder::As(patches, {2, 16, 16}), b.Bound({1, 16, 16})},
+         {2, 16, 16});
+  const Found found(b);
+  EXPECT_THAT(found.roles(),
+              ElementsAre("embedding.patches", "embedding.positions"));
+}
+
+TEST(EmbeddingTest, PositionsLookedAtAsAnImage) {
+  Builder b;
+  // All but the first of 17, whose channels lie side by side.
+  auto table = b.Bound({1, 16, 4, 4});
+  table.strides = {272, 1, 64, 16};
+  table.storage_offset = 16;
+  b.Call("upsample_bicubic2d", {table, Integers{2, 2}}, {1, 16, 2, 2});
+  EXPECT_THAT(Found(b).roles(), ElementsAre("embedding.positions"));
+
+  // An image that was there before is one.
+  Builder image;
+  image.Call("upsample_bicubic2d", {image.Bound({1, 16, 4, 4}), Integers{8, 8}},
+             {1, 16, 8, 8});
+  EXPECT_THAT(Found(image).roles(), ElementsAre(""));
+}
+
+TEST(EmbeddingTest, TheMaskOfAnImageCounted) {
+  Builder b;
+  const auto mask =
+      b.Call("upsample_nearest2d", {b.Bound({2, 1, 32, 32}), Integers{4, 4}},
+             {2, 1, 4, 4});
+  const auto whole = b.Integers({2, 1, 4, 4});
+  b.Write("copy_", {whole, mask});
+  b.Call("sum", {whole, Integers{1}}, {2, 4}, srg::DataType::kInt64);
+  EXPECT_THAT(Found(b).roles(), Each("embedding.places"));
+
+  // A grey image that is only made smaller.
+  Builder grey;
+  grey.Call("upsample_nearest2d", {grey.Bound({2, 1, 32, 32}), Integers{4, 4}},
+            {2, 1, 4, 4});
+  EXPECT_THAT(Found(grey).roles(), Each(""));
+}
+
+TEST(ConvolutionTest, AStage) {
+  Builder b;
+  const auto y =
+      Convolve(&b, b.Bound({2, 16, 8, 8}), {32, 16, 3, 3}, 1, {2, 32, 6, 6});
+  const auto normal =
+      b.Call("batch_norm", {y, b.Bound({32}), b.Bound({32})}, {2, 32, 6, 6});
+  const auto active = b.Call("relu", {normal}, {2, 32, 6, 6});
+  b.Call("mean", {active, Integers{-1, -2}, true}, {2, 32, 1, 1});
+  EXPECT_THAT(Found(b).roles(), ElementsAre("conv.product", "conv.norm",
+                                            "conv.activation", "conv.pooling"));
+}
+
+TEST(ConvolutionTest, OverOneDimension) {
+  Builder b;
+  const auto y = b.Call("conv1d", {b.Bound({2, 16, 40}), b.Bound({32, 16, 3})},
+                        {2, 32, 38});
+  b.Call("gelu", {y}, {2, 32, 38});
+  // Its places as rows.
+  b.Call("gelu", {Builder::As(y, {2, 38, 32})}, {2, 38, 32});
+  EXPECT_THAT(Found(b).roles(),
+              ElementsAre("conv.product", "conv.activation", ""));
+}
+
+TEST(ConvolutionTest, ThePaddingBefore) {
+  Builder b;
+  const auto image = b.Bound({2, 16, 8, 8});
+  const auto padded = b.Call("constant_pad_nd",
+                             {image, Integers{0, 1, 0, 1}, 0.0}, {2, 16, 9, 9});
+  b.Call("conv2d", {padded, b.Bound({32, 16, 3, 3})}, {2, 32, 7, 7});
+  EXPECT_THAT(Found(b).roles(), ElementsAre("conv.padding", "conv.product"));
+}
+
+TEST(ConvolutionTest, ThePaddingBeforeTheNextPiece) {
+  Builder b;
+  b.Call("constant_pad_nd", {b.Bound({2, 16, 8, 8}), Integers{0, 1, 0, 1}, 0.0},
+         {2, 16, 9, 9});
+  // Read here by what is no convolution.
+  const auto padded = b.Call(
+      "constant_pad_nd", {b.Bound({2, 16, 8, 8}), Integers{0, 1, 0, 1}, 0.0},
+      {2, 16, 9, 9});
+  b.Call("neg", {padded}, {2, 16, 9, 9});
+  EXPECT_THAT(Found(b).roles(), ElementsAre("conv.padding", "", ""));
+}
+
+TEST(RecurrentTest, WholeAndAsGates) {
+  Builder b;
+  const auto state = b.Call("zeros", {Integers{1, 2, 8}}, {1, 2, 8});
+  b.Call("lstm",
+         {b.Bound({2, 5, 4}), Entries{state, state},
+          Entries{b.Bound({32, 4}), b.Bound({32, 8})}},
+         {2, 5, 8});
+  EXPECT_THAT(Found(b).roles(),
+              ElementsAre("recurrent.state", "recurrent.whole"));
+
+  Builder gates;
+  auto sum = gates.Linear(gates.Bound({2, 8}), 32);
+  auto part = Builder::As(sum, {2, 8});
+  gates.Write("sigmoid_", {part});
+  part.storage_offset = 8;
+  gates.Write("tanh_", {part});
+  gates.Call("mul", {part, gates.Bound({2, 8})}, {2, 8});
+  EXPECT_THAT(Found(gates).roles(), Each(StartsWith("recurrent.")));
+}
+
+TEST(RecurrentTest, WhatAPieceHasOfACell) {
+  // States that begin as zeros, rows in another order, and one gate.
+  Builder b;
+  const auto state = b.Call("zeros", {Integers{2, 8}}, {2, 8});
+  const auto turned = b.Call("clone", {b.Bound({9, 2, 8})}, {9, 2, 8});
+  const auto product = b.Linear(turned, 32);
+  const auto old = b.Linear(state, 32);
+  const auto sum = b.Call("add", {Builder::As(product, {2, 32}), old}, {2, 32});
+  auto part = Builder::As(sum, {2, 8});
+  part.strides[0] = 32;
+  b.Write("sigmoid_", {part});
+  EXPECT_THAT(Found(b).roles(), Each(StartsWith("recurrent.")));
+
+  // An activation by itself is no gate.
+  Builder plain;
+  plain.Write("sigmoid_", {plain.Linear(plain.Bound({2, 8}), 8)});
+  EXPECT_THAT(Found(plain).roles(), Each(""));
+}
+
+TEST(FusionTest, RowsPutAmongTokens) {
+  Builder b;
+  const auto image = b.Linear(b.Bound({4, 24}), 16);
+  b.Call(
+      "masked_scatter",
+      {b.Bound({1, 9, 16}), b.Bound({1, 9, 16}, srg::DataType::kBool), image},
+      {1, 9, 16});
+  EXPECT_THAT(Found(b).roles(),
+              ElementsAre("fusion.projection", "fusion.join"));
+}
+
+TEST(FusionTest, NeighboursPutTogetherBeforeTheirProjection) {
+  Builder b;
+  const auto windows = b.Call("im2col", {b.Bound({1, 24, 4, 4})}, {1, 96, 4});
+  const auto up = b.Linear(Builder::As(windows, {4, 96}), 16);
+  const auto rows = b.Linear(b.Call("gelu", {up}, {4, 16}), 16);
+  // And what is moved and normalized behind it.
+  const auto moved = b.Call("clone", {rows}, {4, 16});
+  const auto norm = b.Call("layer_norm", {moved, Integers{16}}, {4, 16});
+  b.Call("masked_scatter",
+         {b.Bound({1, 9, 16}), b.Bound({1, 9, 16}, srg::DataType::kBool), norm},
+         {1, 9, 16});
+  EXPECT_THAT(
+      Found(b).roles(),
+      ElementsAre("fusion.projection", "fusion.projection", "fusion.projection",
+                  "fusion.projection", "", "norm.whole", "fusion.join"));
+}
+
+TEST(FusionTest, FeaturesWithEachOther) {
+  Builder b;
+  const auto x = b.Bound({8, 7, 16});
+  const auto products =
+      b.Call("bmm", {x, Builder::As(x, {8, 16, 7})}, {8, 7, 7});
+  b.Call("index", {products, Entries{b.Integers({21}), b.Integers({21})}},
+         {8, 21});
+  EXPECT_THAT(Found(b).roles(), Each("fusion.interaction"));
+}
+
+TEST(LossTest, WithWhatPreparesIt) {
+  Builder b;
+  const auto scores =
+      b.Call("_log_softmax", {b.Bound({4, 10}), int64_t{1}, false}, {4, 10});
+  b.Call("nll_loss_forward", {scores, b.Integers({4})}, {});
+  EXPECT_THAT(Found(b).roles(), ElementsAre("loss.prepare", "loss.value"));
+}
+
+TEST(LossTest, APieceThatEndsBeforeIt) {
+  constexpr srg::DataType kInt = srg::DataType::kInt64;
+  Builder b;
+  const auto range = b.Call("arange", {int64_t{4}}, {4}, kInt);
+  b.Call("remainder", {range, int64_t{10}}, {4}, kInt);
+  b.Call("arange", {int64_t{7}}, {7}, kInt);
+  b.Call("_log_softmax", {b.Bound({4, 10}), int64_t{1}, false}, {4, 10});
+  EXPECT_THAT(Found(b).roles(),
+              ElementsAre("loss.prepare", "loss.prepare", "", "loss.prepare"));
+}
+
+TEST(BackwardTest, FromTheFirstGradientOn) {
+  Builder b;
+  const auto x = b.Bound({10, 16});
+  const auto weight = b.Bound({8, 16});
+  const auto y = b.Call("mm", {x, Builder::Transposed(weight)}, {10, 8});
+  const auto active = b.Call("relu", {y}, {10, 8});
+  const auto gradient = b.Call("threshold_backward",
+                               {b.Bound({10, 8}), active, int64_t{0}}, {10, 8});
+  b.Call("mm", {Builder::Transposed(gradient), x}, {8, 16});
+  b.Call("mm", {gradient, weight}, {10, 16});
+  b.Call("sum", {gradient, Integers{0}}, {8});
+  EXPECT_THAT(Found(b).roles(),
+              ElementsAre("mlp.up", "mlp.activation", "backward.activation",
+                          "backward.weight", "backward.activation",
+                          "backward.activation"));
+}
+
+TEST(OptimizerTest, StepsAndState) {
+  Builder b;
+  std::vector<srg::TensorListEntry> weights, gradients;
+  for (int i = 0; i < 2; ++i) weights.push_back(b.Bound({8, 16}));
+  for (int i = 0; i < 2; ++i) {
+    gradients.push_back(
+        b.Call("clone", {b.Bound({8, 16}), std::monostate()}, {8, 16}));
+  }
+  b.Call("_foreach_sqrt", {gradients}, {8, 16});
+  EXPECT_THAT(
+      Found(b).roles(),
+      ElementsAre("optimizer.state", "optimizer.state", "optimizer.step"));
+
+  Builder plain;
+  plain.Linear(plain.Bound({2, 16}), 8);
+  EXPECT_THAT(Found(plain).roles(), Each(""));
+}
+
+TEST(PatternsTest, AllHaveNames) {
+  std::vector<std::string> names;
+  for (const Pattern* const pattern : AllPatterns()) {
+    EXPECT_THAT(names, ::testing::Not(Contains(pattern->name())));
+    names.emplace_back(pattern->name());
+  }
+}
+
+}  // namespace
+}  // namespace djinn::semantics

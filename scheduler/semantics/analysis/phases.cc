@@ -1,0 +1,637 @@
+#include "scheduler/semantics/analysis/phases.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "absl/strings/match.h"
+#include "scheduler/semantics/analysis/towers.h"
+#include "scheduler/semantics/patterns/walk.h"
+
+namespace djinn::semantics {
+namespace {
+
+// A Linear module's product as autograd splits it: the weight is transposed.
+bool IsSplitLinear(const Frame& frame, int node) {
+  const absl::string_view op = frame.op(node);
+  if ((op != "mm" && op != "addmm") || !IsProjection(frame, node)) return false;
+  const srg::TensorView& weight =
+      *frame.operands(node)[op == "addmm" ? 2 : 1].view;
+  return weight.sizes[0] > 1 && weight.sizes[1] > 1 && weight.strides[0] == 1;
+}
+
+// Whether a composite reads what comes of a node, in one piece: so no gradient
+// is recorded there, whatever the node looks like.
+bool LeadsToWhole(const Frame& frame, int node) {
+  const auto any = [](int) { return true; };
+  return FindDownstream(frame, node, any, [&](int other) {
+           return IsKeptWhole(frame.op(other));
+         }) >= 0;
+}
+
+// What is seen of one tower.
+struct Evidence {
+  bool decode = false;
+  bool prefill = false;
+  bool causal = false;
+  bool attention = false;
+  bool rotary = false;
+  bool text = false;       // rows of a table looked up by tokens
+  bool one_token = false;  // one a row
+  bool pixels = false;
+  bool sound = false;
+  bool bag = false;
+  bool recurrent = false;
+  bool fusion = false;
+  // What an earlier analysis found.
+  Modality known = Modality::kUnspecified;
+  // What made what was there before, and what reads what is made here, by other
+  // structures.
+  Origin before;
+  Origin after;
+};
+
+class Finder {
+ public:
+  Finder(const Frame& frame, const Regions& regions,
+         const std::vector<Modality>& sources, const Context* context,
+         const Known* known)
+      : frame_(frame),
+        regions_(regions),
+        sources_(sources),
+        context_(context),
+        known_(known),
+        towers_(FindTowers(frame, regions)),
+        origins_(frame.node_count()) {}
+
+  std::vector<Origin> Find() {
+    JudgeTowers();
+    KeepKnown();
+    // A later piece may join what was an image's when it was looked at first.
+    MarkFusion();
+    Spread();
+    return origins_;
+  }
+
+  // Without what neighbours and other structures would add.
+  std::vector<Origin> Shown() {
+    JudgeTowers();
+    return origins_;
+  }
+
+ private:
+  void JudgeTowers() {
+    if (IsTraining(frame_, regions_)) {
+      for (Origin& origin : origins_) origin.phase = Phase::kTraining;
+    }
+    const int count =
+        towers_.empty() ? 0
+                        : 1 + *std::max_element(towers_.begin(), towers_.end());
+    evidence_.resize(count);
+    for (int i = 0; i < frame_.node_count(); ++i) {
+      if (towers_[i] >= 0) Look(i, &evidence_[towers_[i]]);
+    }
+    judged_.resize(count);
+    for (int i = 0; i < count; ++i) judged_[i] = Judge(evidence_[i]);
+    for (int i = 0; i < frame_.node_count(); ++i) {
+      if (towers_[i] >= 0) Set(i, judged_[towers_[i]]);
+    }
+    MarkDecoding();
+    MarkFusion();
+  }
+
+  void Set(int node, Origin origin) {
+    if (origins_[node].phase != Phase::kTraining) {
+      origins_[node].phase = origin.phase;
+    }
+    origins_[node].modality = origin.modality;
+  }
+
+  void Look(int node, Evidence* evidence) const {
+    const int index = regions_.region_of(node);
+    if (index >= 0) LookAtRegion(regions_.all()[index], node, evidence);
+    switch (frame_.op_class(node)) {
+      case OpClass::kEmbedding: {
+        if (frame_.op(node) != "embedding") {
+          evidence->bag = true;
+          break;
+        }
+        if (IsAddedToOther(node)) break;
+        evidence->text = true;
+        const auto rows = frame_.Sizes(node, 1);
+        evidence->one_token |= rows.size() == 2 && rows[1] == 1 && MayBeStep();
+        break;
+      }
+      case OpClass::kConvolution:
+        (frame_.Sizes(node, 0).size() == 3 ? evidence->sound
+                                           : evidence->pixels) = true;
+        break;
+      case OpClass::kRecurrent:
+        evidence->recurrent = true;
+        break;
+      default:
+        break;
+    }
+    if (known_ != nullptr && evidence->known == Modality::kUnspecified) {
+      evidence->known = known_->nodes[node].modality;
+    }
+    if (context_ == nullptr) return;
+    for (const Frame::Operand& operand : frame_.operands(node)) {
+      if (!frame_.IsFromElsewhere(operand)) continue;
+      Inherit(operand.view, &Context::MadeBy, &evidence->before);
+    }
+    for (const Frame::Output& output : frame_.outputs(node)) {
+      Inherit(output.view, &Context::ReadBy, &evidence->after);
+    }
+  }
+
+  // Right behind an encoder, one token is what its decoder begins with. That is
+  // seen when the structure comes first.
+  bool MayBeStep() const {
+    return known_ == nullptr &&
+           (context_ == nullptr || context_->last() != Phase::kForward);
+  }
+
+  // Rows of positions or kinds, added to what is no text; not tokens that have
+  // looked at something else.
+  bool IsAddedToOther(int look_up) const {
+    const auto is_mixed = [this](int node) {
+      return sources_[node] == Modality::kFusion;
+    };
+    for (const int sum : frame_.Consumers(look_up)) {
+      if (frame_.op_class(sum) != OpClass::kPointwise) continue;
+      if (sources_[sum] != Modality::kVision &&
+          sources_[sum] != Modality::kAudio) {
+        continue;
+      }
+      const std::vector<int> terms = frame_.Producers(sum);
+      if (std::none_of(terms.begin(), terms.end(), is_mixed)) return true;
+    }
+    return false;
+  }
+
+  // What other structures say about a value of that size.
+  void Inherit(const srg::TensorView* view,
+               std::optional<Origin> (Context::*ask)(Context::Key) const,
+               Origin* origin) const {
+    const std::optional<Context::Key> key = Context::KeyOf(view);
+    if (!key.has_value()) return;
+    const auto found = (context_->*ask)(*key);
+    if (!found.has_value()) return;
+    if (origin->phase == Phase::kUnspecified) origin->phase = found->phase;
+    if (origin->modality == Modality::kUnspecified) {
+      origin->modality = found->modality;
+    }
+  }
+
+  static void LookAtRegion(const Region& region, int node, Evidence* evidence) {
+    (void)node;
+    if (region.pattern == "attention") {
+      // Of projections alone nobody knows whether a cache comes behind them.
+      evidence->attention |= !region.HasTrait("piece");
+      evidence->causal |= region.HasTrait("causal");
+      if (region.HasTrait("cached") && !region.HasTrait("cross")) {
+        (region.HasTrait("one_query") ? evidence->decode : evidence->prefill) =
+            true;
+      }
+    } else if (region.pattern == "kv_cache") {
+      // One token that nothing came before is the beginning.
+      const bool first = region.HasTrait("empty");
+      evidence->prefill |= first || !region.HasTrait("one_token");
+      evidence->decode |= !first && region.HasTrait("one_token");
+    } else if (region.pattern == "embedding") {
+      evidence->rotary |= region.HasTrait("rotary");
+    } else if (region.pattern == "fusion") {
+      evidence->fusion |=
+          region.HasTrait("sources") || region.HasTrait("comparison");
+    } else if (region.pattern == "recurrent") {
+      evidence->recurrent = true;
+    }
+  }
+
+  static Origin Judge(const Evidence& seen) {
+    Origin origin;
+    if (seen.fusion) {
+      origin = {Phase::kMultimodalFusion, Modality::kFusion};
+    } else if (seen.pixels) {
+      origin = {Phase::kVisionEncoding, Modality::kVision};
+    } else if (seen.sound) {
+      origin = {Phase::kForward, Modality::kAudio};
+    } else if (seen.text) {
+      origin.modality = Modality::kText;
+    }
+    // A cache of keys and values is a language model's, whatever it looks at.
+    if (seen.prefill || seen.decode) {
+      origin.phase = seen.prefill ? Phase::kLlmPrefill : Phase::kLlmDecode;
+      if (origin.modality == Modality::kUnspecified) {
+        origin.modality = Modality::kText;
+      }
+      return origin;
+    }
+    for (const Modality other :
+         {seen.known, seen.before.modality, seen.after.modality}) {
+      if (origin.modality == Modality::kUnspecified) origin.modality = other;
+    }
+    if (origin.phase != Phase::kUnspecified) return origin;
+    const bool llm = seen.before.phase == Phase::kLlmPrefill ||
+                     seen.before.phase == Phase::kLlmDecode;
+    const bool text = origin.modality == Modality::kText;
+    if (llm) {
+      origin.phase = seen.before.phase;
+    } else if (seen.text && seen.one_token && !seen.recurrent) {
+      origin.phase = Phase::kLlmDecode;
+    } else if (seen.rotary && seen.text) {
+      origin.phase = Phase::kLlmPrefill;
+    } else if ((text && seen.attention) || seen.recurrent || seen.bag) {
+      origin.phase = Phase::kForward;
+    } else {
+      origin.phase = Beside(seen.before.phase, origin.modality);
+      if (origin.phase == Phase::kUnspecified) {
+        origin.phase = Beside(seen.after.phase, origin.modality);
+      }
+    }
+    return origin;
+  }
+
+  // The phase of what has no more to show than what is next to it: images are
+  // encoded without the text beside them, and what is fused was encoded before.
+  static Phase Beside(Phase phase, Modality modality) {
+    const bool images =
+        phase == Phase::kVisionEncoding || phase == Phase::kVisionDecoding;
+    const bool fusion = phase == Phase::kMultimodalFusion;
+    switch (modality) {
+      case Modality::kText:
+      case Modality::kAudio:
+        if (images) return Phase::kUnspecified;
+        return fusion ? Phase::kForward : phase;
+      case Modality::kVision:
+        return fusion ? Phase::kVisionEncoding : phase;
+      default:
+        return phase;
+    }
+  }
+
+  // From the first enlarged image on, and what leads to it.
+  void MarkDecoding() {
+    std::vector<bool> decodes(frame_.node_count(), false);
+    for (int i = 0; i < frame_.node_count(); ++i) {
+      if (!Enlarges(i)) continue;
+      decodes[i] = true;
+      const auto leads = [&](int node) {
+        const std::vector<int> consumers = frame_.Consumers(node);
+        return LeadsToDecoding(node) &&
+               std::all_of(consumers.begin(), consumers.end(),
+                           [&](int consumer) { return decodes[consumer]; });
+      };
+      // Each is asked for only after a consumer of it was marked.
+      std::vector<int> open = {i};
+      while (!open.empty()) {
+        const int node = open.back();
+        open.pop_back();
+        for (const int before : frame_.Producers(node)) {
+          if (decodes[before] || !leads(before)) continue;
+          decodes[before] = true;
+          open.push_back(before);
+        }
+      }
+    }
+    for (int i = 0; i < frame_.node_count(); ++i) {
+      for (const int producer : frame_.Producers(i)) {
+        decodes[i] = decodes[i] || (decodes[producer] && towers_[i] >= 0);
+      }
+    }
+    for (int i = 0; i < frame_.node_count(); ++i) {
+      if (!decodes[i] && MixesChannels(i)) {
+        const std::vector<int> consumers = frame_.Consumers(i);
+        decodes[i] = !consumers.empty() &&
+                     std::all_of(consumers.begin(), consumers.end(),
+                                 [&](int reader) { return decodes[reader]; });
+      }
+      if (decodes[i]) Set(i, {Phase::kVisionDecoding, Modality::kVision});
+    }
+  }
+
+  bool Enlarges(int node) const {
+    if (regions_.pattern(node) == "embedding") return false;
+    const auto in = frame_.Sizes(node, 0), out = frame_.OutputSizes(node);
+    if (in.size() != 4 || out.size() != 4 || out[3] < in[3]) return false;
+    if (frame_.op_class(node) == OpClass::kResampling) {
+      return !frame_.IsBound(node, 0);
+    }
+    return frame_.op_class(node) == OpClass::kConvolution && out[3] > in[3];
+  }
+
+  // A convolution of each position by itself: what an encoder's stage hands to
+  // a decoder beside the image that this enlarged.
+  bool MixesChannels(int node) const {
+    if (frame_.op_class(node) != OpClass::kConvolution) return false;
+    const auto weight = frame_.Sizes(node, 1);
+    return weight.size() == 4 && weight[2] == 1 && weight[3] == 1 &&
+           frame_.Sizes(node, 0).size() == 4 &&
+           frame_.OutputSizes(node).size() == 4 &&
+           frame_.Sizes(node, 0)[3] == frame_.OutputSizes(node)[3];
+  }
+
+  bool LeadsToDecoding(int node) const {
+    if (regions_.pattern(node) == "attention" ||
+        regions_.pattern(node) == "embedding") {
+      return false;
+    }
+    switch (frame_.op_class(node)) {
+      case OpClass::kPointwise:
+      case OpClass::kLayout:
+      case OpClass::kActivation:
+      case OpClass::kMatmul:
+        return true;
+      case OpClass::kNormalization:
+        return frame_.op(node) != "layer_norm";
+      case OpClass::kConvolution: {
+        const auto in = frame_.Sizes(node, 0), out = frame_.OutputSizes(node);
+        return in.size() == 4 && out.size() == 4 && in[3] == out[3] &&
+               (in[1] <= out[1] || IsOfTokens(node));
+      }
+      default:
+        return false;
+    }
+  }
+
+  // Whether a convolution reads rows of tokens that became an image again, or
+  // what others made of these.
+  bool IsOfTokens(int node) const {
+    for (int made = frame_.Producer(node, 0), steps = 0; made >= 0 && steps < 4;
+         made = frame_.Producer(made, 0), ++steps) {
+      if (frame_.op_class(made) == OpClass::kConvolution) continue;
+      if (frame_.op_class(made) != OpClass::kLayout) return false;
+      // A token's numbers lie side by side.
+      const srg::TensorView& rows = *frame_.operands(made)[0].view;
+      return rows.sizes.size() == 4 && rows.sizes[1] > 1 &&
+             rows.strides[1] == 1;
+    }
+    return false;
+  }
+
+  bool IsFused(int node) const {
+    return regions_.pattern(node) == "fusion" &&
+           !regions_.all()[regions_.region_of(node)].HasTrait("interaction");
+  }
+
+  void MarkFusion() {
+    const auto is_fused = [this](int node) { return IsFused(node); };
+    for (int i = 0; i < frame_.node_count(); ++i) {
+      const std::vector<int> before = frame_.Producers(i),
+                             behind = frame_.Consumers(i);
+      // A norm, too, within a projector.
+      const bool within =
+          !before.empty() && !behind.empty() &&
+          std::all_of(before.begin(), before.end(), is_fused) &&
+          std::all_of(behind.begin(), behind.end(), [this](int node) {
+            return regions_.role(node) == "fusion.projection";
+          });
+      if (IsFused(i) || within) {
+        Set(i, {Phase::kMultimodalFusion, Modality::kFusion});
+      }
+    }
+    MarkPooled();
+    MarkBehindProjections();
+  }
+
+  // What normalizes a projection's rows before they are joined.
+  void MarkBehindProjections() {
+    std::vector<bool> fused(frame_.node_count());
+    for (int i = 0; i < frame_.node_count(); ++i) fused[i] = IsFused(i);
+    for (int i = 0; i < frame_.node_count(); ++i) {
+      if (regions_.role(i) != "fusion.join") continue;
+      std::vector<int> norms = Upstream(frame_, i, [this](int node) {
+        return regions_.pattern(node) == "norm";
+      });
+      std::sort(norms.begin(), norms.end());
+      for (const int node : norms) {
+        const std::vector<int> before = frame_.Producers(node);
+        if (std::any_of(before.begin(), before.end(),
+                        [&](int made) { return fused[made]; })) {
+          fused[node] = true;
+          Set(node, {Phase::kMultimodalFusion, Modality::kFusion});
+        }
+      }
+    }
+  }
+
+  // A projector may begin with pooling, which leaves several rows of an image;
+  // what is between that and its projections is its own.
+  void MarkPooled() {
+    for (int i = 0; i < frame_.node_count(); ++i) {
+      if (regions_.role(i) != "fusion.projection") continue;
+      const std::vector<int> before = Upstream(frame_, i, [this](int node) {
+        return regions_.pattern(node) == "norm" ||
+               frame_.op_class(node) == OpClass::kPooling;
+      });
+      int pooling = frame_.node_count();
+      for (const int node : before) {
+        const auto sizes = frame_.OutputSizes(node);
+        if (frame_.op_class(node) == OpClass::kPooling && sizes.size() == 4 &&
+            sizes[2] > 1 && sizes[3] > 1) {
+          pooling = std::min(pooling, node);
+        }
+      }
+      for (const int node : before) {
+        if (node >= pooling) {
+          Set(node, {Phase::kMultimodalFusion, Modality::kFusion});
+        }
+      }
+    }
+  }
+
+  // Later structures explain what was unspecified, and nothing else.
+  void KeepKnown() {
+    if (known_ == nullptr) return;
+    for (int i = 0; i < frame_.node_count(); ++i) {
+      const Origin& known = known_->nodes[i];
+      if (known.phase != Phase::kUnspecified) origins_[i].phase = known.phase;
+      if (known.modality != Modality::kUnspecified) {
+        origins_[i].modality = known.modality;
+      }
+    }
+  }
+
+  // To what makes no floating-point values and to towers of which nothing was
+  // seen: from who reads them, then from what they read, and at last from the
+  // model that works step by step.
+  void Spread() {
+    for (int i = frame_.node_count() - 1; i >= 0; --i) {
+      for (const int consumer : frame_.Consumers(i)) Adopt(i, consumer);
+    }
+    for (int i = 0; i < frame_.node_count(); ++i) {
+      for (const int producer : frame_.Producers(i)) Adopt(i, producer);
+    }
+    Origin dominant;
+    for (const Origin& origin : origins_) {
+      if (origin.phase == Phase::kLlmDecode ||
+          origin.phase == Phase::kLlmPrefill) {
+        dominant = origin;
+      }
+    }
+    const Origin only = OnlyOne();
+    const bool one = dominant.phase == Phase::kUnspecified;
+    if (one) dominant.phase = only.phase;
+    for (int i = 0; i < frame_.node_count(); ++i) AdoptTokens(i);
+    for (Origin& origin : origins_) {
+      if (origin.phase == Phase::kUnspecified &&
+          Beside(dominant.phase, origin.modality) == dominant.phase &&
+          // What sound or images are in says nothing of a text beside them.
+          (!one || origin.modality == Modality::kUnspecified ||
+           only.phase == Phase::kLlmPrefill ||
+           only.phase == Phase::kLlmDecode ||
+           IsShownOf(origin.modality, only.phase))) {
+        origin.phase = dominant.phase;
+      }
+      if (origin.modality == Modality::kUnspecified) {
+        origin.modality = only.modality;
+      }
+    }
+  }
+
+  void Adopt(int node, int from) {
+    Origin& origin = origins_[node];
+    if (origin.phase == Phase::kUnspecified) {
+      Phase phase = origins_[from].phase;
+      // A language model may go on behind the join.
+      if (phase == Phase::kMultimodalFusion && towers_[from] >= 0) {
+        phase = judged_[towers_[from]].phase;
+      }
+      origin.phase = Beside(phase, origin.modality);
+    }
+    if (origin.modality == Modality::kUnspecified) {
+      origin.modality = origins_[from].modality;
+    }
+  }
+
+  // A mask of a text's tokens is the text's, though nothing else reads it.
+  // Where the structure works on something, too, other structures do not show
+  // the phase: a decoder has masks of its encoder's tokens.
+  void AdoptTokens(int node) {
+    if (towers_[node] >= 0 ||
+        (origins_[node].modality != Modality::kText &&
+         origins_[node].modality != Modality::kUnspecified) ||
+        (origins_[node].phase != Phase::kUnspecified &&
+         origins_[node].modality != Modality::kUnspecified)) {
+      return;
+    }
+    const bool works = std::any_of(towers_.begin(), towers_.end(),
+                                   [](int tower) { return tower >= 0; });
+    for (const int producer : frame_.Producers(node)) {
+      if (origins_[producer].modality == Modality::kUnspecified) continue;
+      Adopt(node, producer);
+      return;
+    }
+    for (const Frame::Operand& operand : frame_.operands(node)) {
+      const srg::TensorView& mask = *operand.view;
+      if (IsFloating(mask.data_type) || mask.sizes.size() != 2 ||
+          mask.sizes[1] < 2 || frame_.value(operand.value).producer >= 0) {
+        continue;
+      }
+      Origin found;
+      for (int i = 0; i < frame_.node_count(); ++i) {
+        if (IsTokenLookUp(frame_, i) &&
+            frame_.operands(i)[1].view->sizes == mask.sizes &&
+            origins_[i].modality == Modality::kText) {
+          found = origins_[i];
+        }
+      }
+      if (found.modality == Modality::kUnspecified && context_ != nullptr) {
+        found = context_->TokensOf(mask.sizes).value_or(Origin());
+        if (works) found.phase = Phase::kUnspecified;
+      }
+      if (found.modality == Modality::kUnspecified) continue;
+      origins_[node].modality = found.modality;
+      if (origins_[node].phase == Phase::kUnspecified) {
+        origins_[node].phase = found.phase;
+      }
+      return;
+    }
+  }
+
+  // Whether work of that modality has that phase.
+  bool IsShownOf(Modality modality, Phase phase) const {
+    return std::any_of(
+        origins_.begin(), origins_.end(), [&](const Origin& origin) {
+          return origin.modality == modality && origin.phase == phase;
+        });
+  }
+
+  // What a node says of what is beside it: where rows are put among tokens, a
+  // language model goes on.
+  Phase PhaseBeside(int node) const {
+    if (!IsFused(node) ||
+        !regions_.all()[regions_.region_of(node)].HasTrait("scatter")) {
+      return origins_[node].phase;
+    }
+    const Phase phase =
+        towers_[node] < 0 ? Phase::kUnspecified : judged_[towers_[node]].phase;
+    const bool language_model =
+        phase == Phase::kLlmPrefill || phase == Phase::kLlmDecode;
+    return language_model ? phase : Phase::kUnspecified;
+  }
+
+  // What all that have a phase agree on.
+  Origin OnlyOne() const {
+    Origin only;
+    bool one_phase = true, one_modality = true;
+    for (int i = 0; i < frame_.node_count(); ++i) {
+      const Origin& origin = origins_[i];
+      const Phase phase = PhaseBeside(i);
+      if (phase != Phase::kUnspecified) {
+        one_phase &= only.phase == Phase::kUnspecified || only.phase == phase;
+        only.phase = phase;
+      }
+      if (origin.modality != Modality::kUnspecified) {
+        one_modality &= only.modality == Modality::kUnspecified ||
+                        only.modality == origin.modality;
+        only.modality = origin.modality;
+      }
+    }
+    if (!one_phase) only.phase = Phase::kUnspecified;
+    if (!one_modality) only.modality = Modality::kUnspecified;
+    return only;
+  }
+
+  const Frame& frame_;
+  const Regions& regions_;
+  const std::vector<Modality>& sources_;
+  const Context* const context_;
+  const Known* const known_;
+  const std::vector<int> towers_;
+  // Of each tower.
+  std::vector<Evidence> evidence_;
+  std::vector<Origin> judged_;
+  // Of each node.
+  std::vector<Origin> origins_;
+};
+
+}  // namespace
+
+bool IsTraining(const Frame& frame, const Regions& regions) {
+  for (const Region& region : regions.all()) {
+    if (region.pattern == "optimizer" || region.pattern == "backward" ||
+        region.pattern == "loss") {
+      return true;
+    }
+  }
+  for (int i = 0; i < frame.node_count(); ++i) {
+    if (IsForAutograd(frame.op(i))) return true;
+    // A program may multiply by a turned weight itself.
+    if (IsSplitLinear(frame, i) && !LeadsToWhole(frame, i)) return true;
+  }
+  return false;
+}
+
+std::vector<Origin> FindPhases(const Frame& frame, const Regions& regions,
+                               const std::vector<Modality>& sources,
+                               const Context* context, const Known* known) {
+  return Finder(frame, regions, sources, context, known).Find();
+}
+
+std::vector<Origin> ShownPhases(const Frame& frame, const Regions& regions,
+                                const std::vector<Modality>& sources) {
+  return Finder(frame, regions, sources, nullptr, nullptr).Shown();
+}
+
+}  // namespace djinn::semantics

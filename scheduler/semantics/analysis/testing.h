@@ -1,0 +1,176 @@
+// Small structures, built by hand, for tests.
+#ifndef SCHEDULER_SEMANTICS_ANALYSIS_TESTING_H_
+#define SCHEDULER_SEMANTICS_ANALYSIS_TESTING_H_
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/srg/structure.h"
+#include "common/srg/validate.h"
+#include "scheduler/semantics/patterns/pattern.h"
+#include "scheduler/semantics/patterns/patterns.h"
+
+namespace djinn::semantics {
+
+using Shape = std::vector<int64_t>;
+
+// Calls are nodes in order. Every storage is contiguous, but for what Lay()
+// says.
+class Builder {
+ public:
+  // A tensor that was there before.
+  srg::TensorView Bound(Shape sizes,
+                        srg::DataType type = srg::DataType::kFloat32) {
+    structure_.slots.push_back({srg::Slot::Kind::kBound});
+    return View(LastSlot(), std::move(sizes), type);
+  }
+  srg::TensorView Integers(Shape sizes) {
+    return Bound(std::move(sizes), srg::DataType::kInt64);
+  }
+
+  // A call that returns one new tensor.
+  srg::TensorView Call(const std::string& op,
+                       std::vector<srg::Argument> arguments, Shape sizes,
+                       srg::DataType type = srg::DataType::kFloat32,
+                       const std::string& overload = "") {
+    srg::Node& node = AddNode(op, std::move(arguments), overload);
+    structure_.slots.push_back({srg::Slot::Kind::kResult});
+    node.results.push_back(View(LastSlot(), std::move(sizes), type));
+    return std::get<srg::TensorView>(node.results[0]);
+  }
+  // A call that returns one new tensor of sizes that the run decides.
+  void CallUnknown(const std::string& op,
+                   std::vector<srg::Argument> arguments) {
+    srg::Node& node = AddNode(op, std::move(arguments));
+    structure_.slots.push_back({srg::Slot::Kind::kResult});
+    node.results.push_back(srg::UnknownResult{LastSlot()});
+  }
+  // The last call made its result with these strides.
+  srg::TensorView Lay(Shape strides) {
+    auto& made =
+        std::get<srg::TensorView>(structure_.nodes.back().results.back());
+    made.strides.assign(strides.begin(), strides.end());
+    return made;
+  }
+  // Likewise, with numbers of a generator of its own.
+  srg::TensorView Draw(const std::string& op,
+                       std::vector<srg::Argument> arguments, Shape sizes) {
+    const srg::TensorView drawn =
+        Call(op, std::move(arguments), std::move(sizes));
+    structure_.slots.push_back({srg::Slot::Kind::kGenerator});
+    structure_.nodes.back().implicit_generator_slot = LastSlot();
+    return drawn;
+  }
+  // A tensor of zeros that comes into being when it is used first.
+  srg::TensorView Created(Shape sizes) {
+    uint64_t bytes = srg::ElementSize(srg::DataType::kFloat32);
+    for (const int64_t size : sizes) bytes *= static_cast<uint64_t>(size);
+    structure_.slots.push_back({srg::Slot::Kind::kCreated, bytes});
+    return View(LastSlot(), std::move(sizes), srg::DataType::kFloat32);
+  }
+  // A call that writes its first argument and returns it.
+  srg::TensorView Write(const std::string& op,
+                        std::vector<srg::Argument> arguments) {
+    const srg::TensorView view = std::get<srg::TensorView>(arguments[0]);
+    AddNode(op, std::move(arguments)).writes = {view.slot};
+    return view;
+  }
+  // y = x W^T with a weight of its own.
+  srg::TensorView Linear(const srg::TensorView& x, int64_t out) {
+    Shape sizes(x.sizes.begin(), x.sizes.end());
+    const srg::TensorView weight = Bound({out, sizes.back()});
+    sizes.back() = out;
+    return Call("linear", {x, weight, std::monostate()}, sizes);
+  }
+
+  int last() const { return static_cast<int>(structure_.nodes.size()) - 1; }
+  const srg::Structure& structure() const { return structure_; }
+
+  // The same elements in other sizes.
+  static srg::TensorView As(srg::TensorView view, Shape sizes) {
+    return View(view.slot, std::move(sizes), view.data_type);
+  }
+  // A matrix, turned.
+  static srg::TensorView Transposed(srg::TensorView view) {
+    std::swap(view.sizes[0], view.sizes[1]);
+    std::swap(view.strides[0], view.strides[1]);
+    return view;
+  }
+
+ private:
+  uint32_t LastSlot() const {
+    return static_cast<uint32_t>(structure_.slots.size() - 1);
+  }
+
+  static srg::TensorView View(uint32_t slot, Shape sizes, srg::DataType type) {
+    srg::TensorView view;
+    view.slot = slot;
+    view.data_type = type;
+    view.sizes.assign(sizes.begin(), sizes.end());
+    view.strides.resize(sizes.size());
+    int64_t stride = 1;
+    for (size_t k = sizes.size(); k-- > 0;) {
+      view.strides[k] = stride;
+      stride *= std::max<int64_t>(sizes[k], 1);
+    }
+    return view;
+  }
+
+  srg::Node& AddNode(const std::string& op,
+                     std::vector<srg::Argument> arguments,
+                     const std::string& overload = "") {
+    const auto found = std::find_if(
+        structure_.operators.begin(), structure_.operators.end(),
+        [&](const srg::Operator& known) {
+          return known.name == "aten::" + op && known.overload == overload;
+        });
+    const auto index =
+        static_cast<uint32_t>(found - structure_.operators.begin());
+    if (found == structure_.operators.end()) {
+      structure_.operators.push_back({"aten::" + op, overload, 0});
+    }
+    structure_.nodes.push_back({index, std::move(arguments)});
+    return structure_.nodes.back();
+  }
+
+  srg::Structure structure_;
+};
+
+// All patterns in their order, on a structure that is valid.
+class Found {
+ public:
+  explicit Found(const Builder& builder)
+      : structure_(builder.structure()),
+        valid_(srg::Validate(structure_, {}).ok()),
+        frame_(structure_),
+        regions_(frame_.node_count()) {
+    for (const Pattern* const pattern : AllPatterns()) {
+      pattern->Match(frame_, &regions_);
+    }
+  }
+
+  bool valid() const { return valid_; }
+  const Frame& frame() const { return frame_; }
+  const Regions& regions() const { return regions_; }
+  std::string role(int node) const { return std::string(regions_.role(node)); }
+  std::vector<std::string> roles() const {
+    std::vector<std::string> roles;
+    for (int i = 0; i < frame_.node_count(); ++i) roles.push_back(role(i));
+    return roles;
+  }
+  std::vector<std::string> traits(int node) const {
+    return regions_.all()[regions_.region_of(node)].traits;
+  }
+
+ private:
+  const srg::Structure structure_;
+  const bool valid_;
+  const Frame frame_;
+  Regions regions_;
+};
+
+}  // namespace djinn::semantics
+
+#endif  // SCHEDULER_SEMANTICS_ANALYSIS_TESTING_H_

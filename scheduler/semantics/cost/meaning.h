@@ -1,0 +1,162 @@
+// What a structure was found to be; mirrors proto/djinn/v1/semantics.proto,
+// where each field is explained, and has its numbers.
+#ifndef SCHEDULER_SEMANTICS_COST_MEANING_H_
+#define SCHEDULER_SEMANTICS_COST_MEANING_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "scheduler/semantics/patterns/frame.h"
+#include "scheduler/semantics/patterns/pattern.h"
+
+namespace djinn::semantics {
+
+enum class Phase : uint8_t {
+  kUnspecified = 0,
+  kForward = 1,
+  kLlmPrefill = 2,
+  kLlmDecode = 3,
+  kVisionEncoding = 4,
+  kVisionDecoding = 5,
+  kMultimodalFusion = 6,
+  kTraining = 7,
+};
+inline constexpr int kPhaseCount = 8;
+
+enum class Modality : uint8_t {
+  kUnspecified = 0,
+  kText = 1,
+  kVision = 2,
+  kAudio = 3,
+  kFusion = 4,
+};
+
+enum class Residency : uint8_t {
+  kUnspecified = 0,
+  kEphemeralActivation = 1,
+  kPersistentWeight = 2,
+  kStatefulKvCache = 3,
+  kGradient = 4,
+};
+
+enum class WorkloadClass : uint8_t {
+  kUnspecified = 0,
+  kTransformer = 1,
+  kCnn = 2,
+  kRnn = 3,
+  kRecommender = 4,
+  kMultimodal = 5,
+};
+
+enum class TaskType : uint8_t {
+  kUnspecified = 0,
+  kClassification = 1,
+  kGeneration = 2,
+  kEmbedding = 3,
+  kTraining = 4,
+};
+
+struct Cost {
+  uint64_t flops = 0;
+  uint64_t read_bytes = 0;
+  uint64_t written_bytes = 0;
+
+  uint64_t bytes() const { return read_bytes + written_bytes; }
+  Cost& operator+=(const Cost& other) {
+    flops += other.flops;
+    read_bytes += other.read_bytes;
+    written_bytes += other.written_bytes;
+    return *this;
+  }
+};
+
+struct NodeMeaning {
+  Phase phase = Phase::kUnspecified;
+  std::string role;
+  Modality modality = Modality::kUnspecified;
+  Cost cost;
+  uint32_t stage = 0;
+  int region = -1;
+  bool parallelizable = false;
+};
+
+struct SlotMeaning {
+  Residency residency = Residency::kUnspecified;
+  uint64_t size_bytes = 0;
+  uint32_t first_node = 0;
+  uint32_t last_node = 0;
+  // What another structure made it from that left it for this one, and whether
+  // that was an embedding; shown nowhere.
+  Modality source = Modality::kUnspecified;
+  bool embedded = false;
+};
+
+struct Edge {
+  uint32_t producer = 0;
+  uint32_t consumer = 0;
+  // As the consumer sees it; of the structure.
+  const srg::TensorView* view = nullptr;
+  uint64_t size_bytes = 0;
+  double rate = 0;
+  double criticality = 0;
+};
+
+struct Stage {
+  uint32_t first_node = 0;
+  uint32_t node_count = 0;
+  Phase phase = Phase::kUnspecified;
+  Modality modality = Modality::kUnspecified;
+  Cost cost;
+  uint64_t weight_bytes = 0;
+  uint64_t kv_cache_bytes = 0;
+  std::vector<uint32_t> inputs;
+  uint64_t input_bytes = 0;
+};
+
+// A product with a weight, or rows that are scaled to length one, which are
+// left for another structure; how such rows are known again is the context's.
+struct Projection {
+  std::pair<srg::DataType, uint64_t> key;
+  srg::Dimensions sizes;  // of the rows
+  int64_t in = 0;         // width before
+  // Not projected, but scaled to length one.
+  bool unit = false;
+  // Some of these rows are left, and the run decides how many.
+  bool part = false;
+
+  bool operator==(const Projection&) const = default;
+};
+
+// Whether it can be cut along the batch, of what comes that is no weight and no
+// cache (batch_cut.h).
+struct BatchMeaning {
+  int64_t rows = 0;  // 0: `problem` says why not
+  std::vector<uint32_t> input_slots;
+  std::vector<uint32_t> output_slots;
+  std::string problem;
+};
+
+// Points into the structure that it is about.
+struct Meaning {
+  std::vector<NodeMeaning> nodes;
+  std::vector<SlotMeaning> slots;
+  std::vector<Edge> edges;
+  std::vector<Region> regions;
+  std::vector<Stage> stages;
+  WorkloadClass workload_class = WorkloadClass::kUnspecified;
+  TaskType task_type = TaskType::kUnspecified;
+  Phase phase = Phase::kUnspecified;
+  Modality modality = Modality::kUnspecified;
+  Cost cost;
+  uint64_t peak_bytes = 0;
+  uint64_t weight_bytes = 0;
+  uint64_t kv_cache_bytes = 0;
+  BatchMeaning batch;
+  // Of images or sound, and of no fusion that is known; shown nowhere.
+  std::vector<Projection> left_projections;
+};
+
+}  // namespace djinn::semantics
+
+#endif  // SCHEDULER_SEMANTICS_COST_MEANING_H_

@@ -1,0 +1,773 @@
+// Attention: softmax(Q K^T) V in one call or as products around a softmax, with
+// what scales and masks it, the projections that make Q, K and V, rotations on
+// the way, and the projection of the output.
+//
+// A piece of a program may hold only a part: projections whose products come in
+// the next piece, or the output's alone. What tells them from an MLP's is that
+// no activation stands beside them.
+#include <algorithm>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/algorithm/container.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "scheduler/semantics/patterns/dropout.h"
+#include "scheduler/semantics/patterns/patterns.h"
+#include "scheduler/semantics/patterns/rotation.h"
+#include "scheduler/semantics/patterns/walk.h"
+
+namespace djinn::semantics {
+namespace {
+
+struct Core {
+  int scores = -1;  // the products, or the fused call
+  int softmax = -1;
+  int values = -1;
+};
+
+bool IsComparison(absl::string_view op) {
+  return op == "le" || op == "ge" || op == "lt" || op == "gt" || op == "tril" ||
+         op == "triu";
+}
+
+class Finder {
+ public:
+  Finder(const Frame& frame, Regions* regions)
+      : frame_(frame), regions_(regions) {}
+
+  void Find() {
+    for (int i = 0; i < frame_.node_count(); ++i) {
+      if (!regions_->IsFree(i)) continue;
+      if (frame_.op_class(i) == OpClass::kAttention) {
+        AddRegion({i, -1, i});
+      } else if (frame_.op_class(i) == OpClass::kSoftmax) {
+        const Core core = CoreAround(i);
+        if (core.scores >= 0 || core.values >= 0) AddRegion(core);
+      }
+    }
+    AddLoneScores();
+    AddLoneOutputs();
+    AddLoneProjections();
+    AddLastProjections();
+    AddLoneRotations();
+    AddLoneDistances();
+  }
+
+ private:
+  bool Passes(int node) const {
+    return regions_->IsFree(node) && IsElementwise(frame_, node);
+  }
+
+  // On the way from products to their softmax: what scales, masks or caps them.
+  bool Bounds(int node) const {
+    return Passes(node) || (regions_->IsFree(node) && IsSoftCap(frame_, node));
+  }
+
+  Core CoreAround(int softmax) const {
+    const auto passes = [this](int node) { return Passes(node); };
+    const auto product = [this](int node) {
+      return IsBatchedProduct(frame_, node);
+    };
+    const auto bounds = [&](int node) { return Bounds(node); };
+    if (frame_.OutputSizes(softmax).size() < 3) return {};
+    return {FindUpstream(frame_, softmax, bounds, product), softmax,
+            FindDownstream(frame_, softmax, passes, product)};
+  }
+
+  void Take(int node, const char* role) {
+    if (taken_.insert(node).second) region_.members.push_back({node, role});
+  }
+
+  void AddRegion(const Core& core) {
+    region_ = {"attention", {}, {}, -1};
+    taken_.clear();
+    carries_.clear();
+    if (core.softmax < 0) {
+      region_.traits.push_back("fused");
+      Take(core.scores, "attention.fused");
+      AddMaskConversion(core.scores, 3);
+      for (size_t k = 0; k < 3; ++k) GrowUp(core.scores, k);
+    } else {
+      region_.traits.push_back("explicit");
+      Take(core.softmax, "attention.softmax");
+      AddExplicit(core);
+    }
+    AddTraits(core);
+    const int last = core.values >= 0 ? core.values : core.softmax;
+    if (core.values >= 0) GrowDown(last);
+    regions_->Add(std::move(region_));
+  }
+
+  void AddExplicit(const Core& core) {
+    // A piece may begin between the products and their softmax.
+    if (core.scores < 0) {
+      const int64_t scores = Elements(frame_.outputs(core.softmax)[0].view);
+      for (const int node : Upstream(frame_, core.softmax, [&](int before) {
+             return Bounds(before) && !frame_.outputs(before).empty() &&
+                    Elements(frame_.outputs(before)[0].view) == scores;
+           })) {
+        Take(node, "attention.mask");
+        TakeBound(node);
+        AddMaskConversion(node, 1);
+      }
+    }
+    // Scaling and masking.
+    if (core.scores >= 0) {
+      Take(core.scores, "attention.scores");
+      // The largest score may be taken off all of them.
+      std::vector<int> between =
+          Upstream(frame_, core.softmax, [this](int node) {
+            return Bounds(node) ||
+                   (regions_->IsFree(node) && frame_.op(node) == "amax");
+          });
+      std::sort(between.begin(), between.end());
+      for (const int node : between) {
+        const std::vector<int> producers = frame_.Producers(node);
+        const bool behind = std::any_of(
+            producers.begin(), producers.end(),
+            [this](int producer) { return taken_.contains(producer); });
+        if (!behind) continue;
+        Take(node, "attention.mask");
+        TakeBound(node);
+        AddMaskConversion(node, 1);
+        for (const int producer : producers) AddPositionBias(producer);
+      }
+      const int left = frame_.op(core.scores) == "baddbmm" ? 1 : 0;
+      GrowUp(core.scores, left);
+      GrowUp(core.scores, left + 1);
+    }
+    if (core.values < 0) return;
+    Take(core.values, "attention.values");
+    const int64_t elements = Elements(frame_.outputs(core.softmax)[0].view);
+    const auto alike = [&](int node) {
+      return node > core.softmax && regions_->IsFree(node) &&
+             (IsElementwise(frame_, node) ||
+              frame_.op_class(node) == OpClass::kFactory) &&
+             Elements(frame_.outputs(node).empty()
+                          ? nullptr
+                          : frame_.outputs(node)[0].view) == elements;
+    };
+    for (const int node : Upstream(frame_, core.values, alike)) {
+      Take(node, "attention.weights");
+    }
+    // Of all heads, for whoever asks.
+    for (const int node : frame_.Consumers(core.softmax)) {
+      if (regions_->IsFree(node) && frame_.op(node) == "mean") {
+        Take(node, "attention.weights");
+      }
+    }
+    GrowUp(core.values, 1);
+  }
+
+  // The number that scores are kept above.
+  void TakeBound(int node) {
+    if (frame_.op(node) != "maximum" && frame_.op(node) != "minimum") return;
+    for (const int number : frame_.Producers(node)) {
+      if (regions_->IsFree(number) &&
+          frame_.op_class(number) == OpClass::kFactory &&
+          frame_.OutputSizes(number).empty()) {
+        Take(number, "attention.mask");
+      }
+    }
+  }
+
+  // A mask of booleans becomes one of numbers on the way.
+  void AddMaskConversion(int node, size_t first) {
+    for (size_t k = first; k < frame_.operands(node).size(); ++k) {
+      int made = frame_.Producer(node, static_cast<int>(k));
+      if (made >= 0 && frame_.op(made) == "clone" && regions_->IsFree(made)) {
+        const int before = frame_.Producer(made, 0);
+        if (before < 0 || frame_.op(before) == "where" ||
+            IsTableLookUp(before)) {
+          Take(made, "attention.mask");
+        }
+        made = before;
+      }
+      if (made < 0) continue;
+      AddPositionBias(made);
+      if (frame_.op(made) != "where" || !regions_->IsFree(made)) continue;
+      Take(made, "attention.mask");
+      for (const int producer : frame_.Producers(made)) {
+        if (regions_->IsFree(producer) &&
+            frame_.op(producer) == "scalar_tensor") {
+          Take(producer, "attention.mask");
+        }
+      }
+    }
+  }
+
+  // A row of numbers, one a head, looked up by whole numbers.
+  bool IsTableLookUp(int node) const {
+    return frame_.op(node) == "embedding" || IsTableIndex(frame_, node);
+  }
+
+  bool MeasuresDistance(int node) const {
+    return regions_->IsFree(node) &&
+           (IsElementwise(frame_, node) ||
+            frame_.op_class(node) == OpClass::kFactory);
+  }
+
+  // What is added to the products by distance, from the distances on: `node`
+  // makes it of rows of a table. Nothing when there is no table behind it.
+  void AddPositionBias(int node) {
+    const auto leads = [this](int next) {
+      return Passes(next) && !taken_.contains(next);
+    };
+    if (taken_.contains(node)) return;
+    std::vector<int> tables;
+    const auto look_up = [&](int next) {
+      if (IsTableLookUp(next)) tables.push_back(next);
+      return leads(next);
+    };
+    std::vector<int> path;
+    if (look_up(node)) path = Upstream(frame_, node, look_up);
+    path.push_back(node);
+    for (const int table : tables) {
+      const std::vector<int> behind = Downstream(frame_, table, leads);
+      for (const int next : path) {
+        if (absl::c_linear_search(behind, next)) Take(next, "attention.bias");
+      }
+      if (frame_.op(table) == "index" && regions_->IsFree(table)) {
+        Take(table, "attention.bias");
+      }
+      for (const int next : Upstream(frame_, table, [this](int before) {
+             return MeasuresDistance(before);
+           })) {
+        Take(next, "attention.bias");
+      }
+    }
+  }
+
+  // Takes what leads from a projection, or from heads that were there before,
+  // to the node's k-th operand.
+  void GrowUp(int node, size_t k) {
+    const int producer = frame_.Producer(node, static_cast<int>(k));
+    if (producer >= 0) Carries(producer, 0);
+  }
+
+  bool Carries(int node, int depth) {
+    const auto [it, fresh] = carries_.try_emplace(node, false);
+    if (!fresh || depth > 24) return it->second;
+    bool carries = false;
+    const bool free = regions_->IsFree(node);
+    if (!free && regions_->pattern(node) != "kv_cache" &&
+        regions_->pattern(node) != "norm") {
+      // Of queries, keys and values made at once, another region may have it.
+      it->second = regions_->role(node) == "attention.projection";
+      return it->second;
+    }
+    if (free && IsProjection(frame_, node)) {
+      Take(node, "attention.projection");
+      carries = true;
+    } else if (!free || IsElementwise(frame_, node) || IsNorm(node) ||
+               TakesHeads(node)) {
+      for (const int producer : frame_.Producers(node)) {
+        carries |= Carries(producer, depth + 1);
+      }
+      const auto sizes = frame_.OutputSizes(node);
+      carries |= free && sizes.size() == 4 && sizes[1] > 1 &&
+                 frame_.Producers(node).size() < 2;
+      carries |= free && RepeatsHeads(node);
+      if (free && TurnsHeads(frame_, node)) {
+        carries = true;
+        for (const int turned : RotationAround(frame_, *regions_, node)) {
+          Take(turned, "attention.heads");
+        }
+      }
+      if (carries && free && !IsNorm(node)) Take(node, "attention.heads");
+    }
+    carries_[node] = carries;
+    return carries;
+  }
+
+  bool IsNorm(int node) const {
+    return frame_.op_class(node) == OpClass::kNormalization ||
+           regions_->pattern(node) == "norm";
+  }
+
+  // Some of the heads that one projection made.
+  bool TakesHeads(int node) const {
+    return frame_.op(node) == "index" && frame_.Sizes(node, 0).size() >= 4 &&
+           IsOfHeads(node);
+  }
+
+  // The projection of the output, with its dropout.
+  void GrowDown(int node) {
+    const auto moves = [this](int next) {
+      return regions_->IsFree(next) &&
+             frame_.op_class(next) == OpClass::kLayout &&
+             frame_.op(next) != "cat";
+    };
+    for (const int moved : Downstream(frame_, node, moves, 6)) {
+      Take(moved, "attention.heads");
+    }
+    const int out = FindDownstream(frame_, node, moves, [this](int next) {
+      return regions_->IsFree(next) && IsProjection(frame_, next);
+    });
+    if (out < 0) return;
+    Take(out, "attention.output");
+    for (const int next : DropoutBehind(frame_, *regions_, out)) {
+      Take(next, "attention.dropout");
+    }
+  }
+
+  // What the heads were projected from; -1 when that is not in sight.
+  int Source(int node, int k) const {
+    int producer = frame_.Producer(node, k);
+    const auto passes = [this](int next) {
+      return IsElementwise(frame_, next) || IsNorm(next) || TakesHeads(next) ||
+             regions_->pattern(next) == "kv_cache";
+    };
+    const auto projection = [this](int next) {
+      return IsProjection(frame_, next);
+    };
+    if (producer >= 0 && !projection(producer)) {
+      producer = FindUpstream(frame_, producer, passes, projection);
+    }
+    if (producer < 0) return -1;
+    const size_t input = frame_.op(producer) == "addmm" ? 1 : 0;
+    return frame_.operands(producer)[input].value;
+  }
+
+  void AddTraits(const Core& core) {
+    const int product = core.scores;
+    if (product < 0) return;
+    const int left = frame_.op(product) == "baddbmm" ? 1 : 0;
+    const auto query = frame_.Sizes(product, left);
+    const auto key = frame_.Sizes(product, left + 1);
+    if (query.size() < 3 || key.size() < 3) return;
+    const int64_t queries = Queries(product, left);
+    if (queries == 1 || AppendsOne(product, left + 1)) {
+      region_.traits.push_back("one_query");
+    }
+    if (core.softmax < 0) AddFusedTraits(product);
+    if (core.softmax >= 0) AddMaskTraits(core.softmax);
+    if (IsGrouped(product, left + 1, query, key, core.softmax < 0)) {
+      region_.traits.push_back("grouped_query");
+    }
+    const int maker = frame_.Producer(product, left + 1);
+    const bool appended =
+        maker >= 0 &&
+        (regions_->pattern(maker) == "kv_cache" ||
+         FindUpstream(
+             frame_, maker, [this](int node) { return Passes(node); },
+             [this](int node) {
+               return regions_->pattern(node) == "kv_cache";
+             }) >= 0);
+    const bool bound = frame_.IsBound(product, left + 1);
+    // Otherwise a piece begins between projections and products.
+    const int64_t keys = core.softmax < 0 ? key[key.size() - 2] : key.back();
+    const bool longer = keys != queries;
+    if (appended || (bound && longer)) region_.traits.push_back("cached");
+    const int from = Source(product, left), to = Source(product, left + 1);
+    if ((from >= 0 && to >= 0 && from != to) ||
+        (bound && longer && !appended && from >= 0)) {
+      region_.traits.push_back("cross");
+      region_.memory = to;
+    }
+  }
+
+  // Queries of one head. Heads that share keys may stand as more queries.
+  int64_t Queries(int product, int k) const {
+    const Frame::Operand& operand = frame_.operands(product)[k];
+    const auto& sizes = operand.view->sizes;
+    const srg::TensorView* const made = frame_.value(operand.value).view;
+    const bool bound = frame_.value(operand.value).producer < 0;
+    if (!bound && made != nullptr && made->sizes.size() == 4 &&
+        sizes.size() == 4 && made->sizes[3] == sizes[3]) {
+      return std::min(made->sizes[2], sizes[2]);
+    }
+    const int64_t queries = sizes[sizes.size() - 2];
+    // As many rows as the next projection takes for each of the batch.
+    if (!bound || sizes.size() != 4) return queries;
+    for (const int next : frame_.Consumers(product)) {
+      const auto rows = frame_.Sizes(next, 0);
+      if (frame_.op(next) == "linear" && rows.size() == 3 &&
+          rows[0] == sizes[0]) {
+        return std::min(queries, rows[1]);
+      }
+    }
+    return queries;
+  }
+
+  // Whether the keys are a cache that got one token more.
+  bool AppendsOne(int product, int k) const {
+    const int maker = frame_.Producer(product, k);
+    const int region = maker < 0 ? -1 : regions_->region_of(maker);
+    return region >= 0 && regions_->all()[region].HasTrait("one_token");
+  }
+
+  void AddFusedTraits(int node) {
+    // (q, k, v, mask, p, causal) and, for the CPU's part, (q, k, v, p, causal,
+    // mask).
+    const int causal =
+        frame_.op(node) == "scaled_dot_product_attention" ? 5 : 4;
+    const srg::Argument* const argument = frame_.argument(node, causal);
+    const bool* const said =
+        argument == nullptr ? nullptr : std::get_if<bool>(argument);
+    if (said != nullptr && *said) {
+      region_.traits.push_back("causal");
+      return;
+    }
+    if (frame_.operands(node).size() < 4) return;
+    region_.traits.push_back("masked");
+    AddCausalMask(frame_.Producer(node, 3));
+  }
+
+  void AddMaskTraits(int softmax) {
+    for (const Member& member : region_.members) {
+      if (member.role != "attention.mask") continue;
+      for (const int producer : frame_.Producers(member.node)) {
+        if (!taken_.contains(producer)) AddCausalMask(producer);
+      }
+    }
+    (void)softmax;
+  }
+
+  // A mask that compares positions lets nothing look ahead.
+  void AddCausalMask(int mask) {
+    if (mask < 0 || region_.HasTrait("causal")) return;
+    const auto through = [this](int node) {
+      const OpClass op_class = frame_.op_class(node);
+      return IsElementwise(frame_, node) || op_class == OpClass::kIndexing ||
+             op_class == OpClass::kFactory;
+    };
+    const auto compares = [this](int node) {
+      return IsComparison(frame_.op(node));
+    };
+    if (compares(mask) || FindUpstream(frame_, mask, through, compares) >= 0) {
+      region_.traits.push_back("causal");
+    }
+  }
+
+  bool IsGrouped(int product, int k, absl::Span<const int64_t> query,
+                 absl::Span<const int64_t> key, bool fused) const {
+    if (fused && query.size() == 4 && key.size() == 4) {
+      if (query[1] != key[1]) return true;
+    }
+    // Heads repeated: read from one place several times.
+    const auto passes = [this](int node) {
+      return frame_.op_class(node) == OpClass::kLayout;
+    };
+    int maker = frame_.Producer(product, k);
+    std::vector<int> makers;
+    if (maker >= 0) {
+      makers = Upstream(frame_, maker, passes, 4);
+      makers.push_back(maker);
+    }
+    return absl::c_any_of(makers,
+                          [this](int node) { return RepeatsHeads(node); });
+  }
+
+  // Heads of keys or values, each copied for several of the queries'.
+  bool RepeatsHeads(int node) const {
+    if (frame_.op(node) != "clone" || frame_.Sizes(node, 0).size() != 5) {
+      return false;
+    }
+    return frame_.operands(node)[0].view->strides[2] == 0 &&
+           frame_.Sizes(node, 0)[2] > 1;
+  }
+
+  // Products of heads, of which each side was projected, with which a piece
+  // ends.
+  void AddLoneScores() {
+    for (int i = 0; i < frame_.node_count(); ++i) {
+      if (!regions_->IsFree(i) || !IsBatchedProduct(frame_, i) ||
+          frame_.operands(i).size() != 2 || Source(i, 0) < 0 ||
+          Source(i, 1) < 0) {
+        continue;
+      }
+      // Nothing but bounds behind it, in the same piece.
+      const int64_t scores = Elements(frame_.outputs(i)[0].view);
+      bool others = false;
+      const std::vector<int> behind = Downstream(frame_, i, [&](int next) {
+        const bool bounds = Bounds(next) && !frame_.outputs(next).empty() &&
+                            Elements(frame_.outputs(next)[0].view) == scores;
+        others |= !bounds;
+        return bounds;
+      });
+      if (others) continue;
+      region_ = {"attention", {}, {"explicit"}, -1};
+      taken_.clear();
+      carries_.clear();
+      Take(i, "attention.scores");
+      for (const int next : behind) {
+        Take(next, "attention.mask");
+        TakeBound(next);
+      }
+      GrowUp(i, 0);
+      GrowUp(i, 1);
+      TakeOtherProjections();
+      AddTraits({i, i, -1});
+      regions_->Add(std::move(region_));
+    }
+  }
+
+  // The values' are of what keys are projected from; their product comes later.
+  void TakeOtherProjections() {
+    for (const Member& member : std::vector<Member>(region_.members)) {
+      if (member.role != "attention.projection") continue;
+      const int input = frame_.op(member.node) == "addmm" ? 1 : 0;
+      const int value = frame_.operands(member.node)[input].value;
+      for (const int other : frame_.value(value).readers) {
+        if (regions_->IsFree(other) && IsProjection(frame_, other) &&
+            !HasActivation(other)) {
+          Take(other, "attention.projection");
+        }
+      }
+    }
+  }
+
+  // A projection of what was there before, then a sum and a norm, then an MLP.
+  void AddLoneOutputs() {
+    const auto onward = [this](int node) {
+      return IsNorm(node) || Passes(node) ||
+             (regions_->IsFree(node) &&
+              frame_.op_class(node) == OpClass::kReduction);
+    };
+    const auto projection = [this](int node) {
+      return IsProjection(frame_, node);
+    };
+    for (int i = 0; i < frame_.node_count(); ++i) {
+      if (!regions_->IsFree(i) || !projection(i)) continue;
+      const int input = frame_.op(i) == "addmm" ? 1 : 0;
+      const int before = frame_.Producer(i, input);
+      const bool joined = before >= 0 && JoinsHeads(before);
+      if ((before >= 0 && !joined) || HasActivation(i)) continue;
+      const auto sums = frame_.Consumers(i);
+      if (sums.empty()) continue;
+      const int next = FindDownstream(frame_, i, onward, projection);
+      if (next < 0 || !regions_->IsFree(next) || !HasActivation(next)) continue;
+      // A pooler keeps the width, an MLP does not.
+      const auto out = frame_.OutputSizes(i), wide = frame_.OutputSizes(next);
+      if (out.empty() || wide.empty() || out.back() == wide.back()) continue;
+      Region region{"attention", {{i, "attention.output"}}, {"piece"}};
+      if (joined) region.members.push_back({before, "attention.heads"});
+      for (const int dropped : DropoutBehind(frame_, *regions_, i)) {
+        region.members.push_back({dropped, "attention.dropout"});
+      }
+      regions_->Add(std::move(region));
+    }
+  }
+
+  // What all heads found for a token is put side by side, in a piece that
+  // begins there.
+  bool JoinsHeads(int node) const {
+    if (frame_.op(node) != "clone" || !regions_->IsFree(node) ||
+        !frame_.IsFromElsewhere(frame_.operands(node)[0])) {
+      return false;
+    }
+    const srg::TensorView& heads = *frame_.operands(node)[0].view;
+    return heads.sizes.size() == 4 && heads.sizes[2] > 1 &&
+           heads.strides[1] == heads.sizes[3] &&
+           heads.strides[2] == heads.sizes[1] * heads.sizes[3];
+  }
+
+  bool HasActivation(int node) const {
+    // A sum with what was there before is the one around a block; others are an
+    // activation's own.
+    const auto passes = [this, node](int next) {
+      if (!regions_->IsFree(next) || !IsElementwise(frame_, next)) return false;
+      return frame_.op(next) != "add" ||
+             absl::c_all_of(frame_.operands(next),
+                            [this, node](const Frame::Operand& operand) {
+                              return frame_.value(operand.value).producer >=
+                                     node;
+                            });
+    };
+    return FindDownstream(frame_, node, passes, [this](int next) {
+             return frame_.op_class(next) == OpClass::kActivation;
+           }) >= 0;
+  }
+
+  // Heads that are turned, up to the projection that made them, with the other
+  // heads that it made: what they meet is in the next piece.
+  void AddLoneRotations() {
+    for (int i = 0; i < frame_.node_count(); ++i) {
+      if (!regions_->IsFree(i) || !TurnsHeads(frame_, i)) continue;
+      region_ = {"attention", {}, {"piece"}, -1};
+      taken_.clear();
+      carries_.clear();
+      Carries(i, 0);
+      for (const int next : Downstream(frame_, i, [this](int other) {
+             return Passes(other) && IsOfHeads(other);
+           })) {
+        Carries(next, 0);
+      }
+      for (const Member& member : std::vector<Member>(region_.members)) {
+        if (member.role == "attention.projection") TakeHeadsOf(member.node);
+      }
+      regions_->Add(std::move(region_));
+    }
+  }
+
+  void TakeHeadsOf(int projection) {
+    const std::vector<int> behind =
+        Downstream(frame_, projection, [this](int node) {
+          return Passes(node) || (regions_->IsFree(node) && TakesHeads(node));
+        });
+    for (const int node : behind) {
+      if (IsOfHeads(node)) Take(node, "attention.heads");
+    }
+  }
+
+  bool IsOfHeads(int node) const {
+    return frame_.OutputSizes(node).size() == 4 &&
+           IsFloating(frame_.outputs(node)[0].view->data_type);
+  }
+
+  // How far each key is from each query: the table that makes a bias of it, or
+  // the products, are in the next piece.
+  void AddLoneDistances() {
+    for (int i = 0; i < frame_.node_count(); ++i) {
+      if (!regions_->IsFree(i) || !IsDistance(i)) continue;
+      Region region{"attention", {{i, "attention.bias"}}, {"piece"}};
+      const auto measures = [this](int next) {
+        return MeasuresDistance(next) ||
+               (regions_->IsFree(next) && frame_.op(next) == "index" &&
+                IsTableLookUp(next));
+      };
+      for (const int next : Upstream(frame_, i, measures)) {
+        region.members.push_back({next, "attention.bias"});
+      }
+      for (const int next : Downstream(frame_, i, measures)) {
+        region.members.push_back({next, "attention.bias"});
+      }
+      regions_->Add(std::move(region));
+    }
+  }
+
+  // Rows of whole numbers less columns of them, of which the size counts: a
+  // mask only compares.
+  bool IsDistance(int node) const {
+    if (frame_.op(node) != "sub" || frame_.operands(node).size() != 2) {
+      return false;
+    }
+    const auto left = frame_.Sizes(node, 0), right = frame_.Sizes(node, 1);
+    if (left.size() < 2 || left.size() != right.size() ||
+        frame_.operands(node)[0].view->data_type != srg::DataType::kInt64) {
+      return false;
+    }
+    const bool across = (left[left.size() - 2] == 1 && right.back() == 1) ||
+                        (right[right.size() - 2] == 1 && left.back() == 1);
+    const std::vector<int> next = frame_.Consumers(node);
+    return across && absl::c_any_of(next, [this](int reader) {
+             const absl::string_view op = frame_.op(reader);
+             return (op == "abs" && !IsOnlyCompared(reader)) || op == "neg" ||
+                    op == "minimum";
+           });
+  }
+
+  // A window of a mask, in which distances are at most so large.
+  bool IsOnlyCompared(int node) const {
+    const std::vector<int> readers = frame_.Consumers(node);
+    return !readers.empty() && absl::c_all_of(readers, [this](int reader) {
+      return IsComparison(frame_.op(reader));
+    });
+  }
+
+  // Several projections of one value, into heads.
+  void AddLoneProjections() {
+    std::map<int, std::vector<int>> by_input;
+    for (int i = 0; i < frame_.node_count(); ++i) {
+      if (!regions_->IsFree(i) || !IsProjection(frame_, i)) continue;
+      const size_t input = frame_.op(i) == "addmm" ? 1 : 0;
+      by_input[frame_.operands(i)[input].value].push_back(i);
+    }
+    for (const auto& [value, nodes] : by_input) {
+      if (nodes.size() < 2 ||
+          std::any_of(nodes.begin(), nodes.end(),
+                      [this](int node) { return HasActivation(node); })) {
+        continue;
+      }
+      Region region{"attention", {}, {"piece"}};
+      for (const int node : nodes) {
+        region.members.push_back({node, "attention.projection"});
+        AddScale(node, &region);
+        for (const int next : Downstream(
+                 frame_, node, [this](int other) { return Passes(other); },
+                 32)) {
+          if (frame_.OutputSizes(next).size() == 4) {
+            region.members.push_back({next, "attention.heads"});
+          }
+        }
+      }
+      regions_->Add(std::move(region));
+    }
+  }
+
+  // Queries times a number, before they are heads.
+  void AddScale(int projection, Region* region) const {
+    for (const int next : frame_.Consumers(projection)) {
+      if (regions_->IsFree(next) && IsScaling(frame_, next)) {
+        region->members.push_back({next, "attention.projection"});
+      }
+    }
+  }
+
+  // A projection of all that a norm made, which keeps its width or makes
+  // queries, keys and values at once, and with which the piece ends. An MLP
+  // widens otherwise; what chooses among classes or tokens has as many scores.
+  void AddLastProjections() {
+    for (int i = 0; i < frame_.node_count(); ++i) {
+      if (!regions_->IsFree(i) || !IsProjection(frame_, i)) continue;
+      const int input = frame_.op(i) == "addmm" ? 1 : 0;
+      const int norm = frame_.Producer(i, input);
+      const srg::TensorView* const in = frame_.operands(i)[input].view;
+      const auto out = frame_.OutputSizes(i);
+      if (norm < 0 || in->sizes.empty() || out.empty() || !EndsNorm(norm) ||
+          Elements(in) != Elements(frame_.outputs(norm)[0].view)) {
+        continue;
+      }
+      const int64_t width = in->sizes.back();
+      // Not a multiple of it, which may be too large a number.
+      if (out.back() != width &&
+          (out.back() % 3 != 0 || out.back() / 3 != width)) {
+        continue;
+      }
+      Region region{"attention", {{i, "attention.projection"}}, {"piece"}};
+      AddScale(i, &region);
+      const std::vector<int> next = frame_.Consumers(i);
+      const bool last = absl::c_all_of(next, [&](int consumer) {
+        return IsScaling(frame_, consumer) &&
+               frame_.Consumers(consumer).empty();
+      });
+      if (last) regions_->Add(std::move(region));
+    }
+  }
+
+  // In one call, or as the product with its weight.
+  bool EndsNorm(int node) const {
+    return frame_.op_class(node) == OpClass::kNormalization ||
+           (frame_.op(node) == "mul" && frame_.operands(node).size() == 2 &&
+            (IsColumnWeight(frame_, node, 0) ||
+             IsColumnWeight(frame_, node, 1)));
+  }
+
+  const Frame& frame_;
+  Regions* const regions_;
+  // The region in the making.
+  Region region_;
+  absl::flat_hash_set<int> taken_;
+  absl::flat_hash_map<int, bool> carries_;
+};
+
+class Attention : public Pattern {
+ public:
+  absl::string_view name() const override { return "attention"; }
+  void Match(const Frame& frame, Regions* regions) const override {
+    Finder(frame, regions).Find();
+  }
+};
+
+}  // namespace
+
+const Pattern& AttentionPattern() {
+  static const Attention pattern;
+  return pattern;
+}
+
+}  // namespace djinn::semantics

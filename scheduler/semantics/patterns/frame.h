@@ -1,0 +1,113 @@
+// A structure as the analysis looks at it: which value every call reads and
+// makes. A value is what a storage holds between two writes; views of it are
+// the same value.
+#ifndef SCHEDULER_SEMANTICS_PATTERNS_FRAME_H_
+#define SCHEDULER_SEMANTICS_PATTERNS_FRAME_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "common/srg/structure.h"
+#include "scheduler/semantics/patterns/operators.h"
+
+namespace djinn::semantics {
+
+// Immutable. Nodes and values are numbered from 0; -1 stands for none.
+class Frame {
+ public:
+  struct Operand {
+    const srg::TensorView* view;
+    int value;     // before the call
+    int argument;  // of the schema
+    bool written;
+  };
+  struct Output {
+    const srg::TensorView* view;  // null when the run decides
+    int value;
+  };
+  struct Value {
+    uint32_t slot;
+    int producer = -1;  // node; -1: it was there before the run
+    int previous = -1;  // what the storage held before, when it was written
+    const srg::TensorView* view = nullptr;  // as it was made, or read first
+    std::vector<int> readers;               // nodes, ascending
+  };
+
+  // `structure` was accepted by srg::Validate() and must outlive the frame.
+  explicit Frame(const srg::Structure& structure);
+
+  const srg::Structure& structure() const { return structure_; }
+  int node_count() const { return static_cast<int>(nodes_.size()); }
+  // "addmm": without overload, and without "aten::" if it is PyTorch's own.
+  absl::string_view op(int node) const { return nodes_[node].op; }
+  OpClass op_class(int node) const { return nodes_[node].op_class; }
+  // Tensors among the arguments, in order, lists flattened.
+  absl::Span<const Operand> operands(int node) const {
+    return nodes_[node].operands;
+  }
+  // Results, and then what was written.
+  absl::Span<const Output> outputs(int node) const {
+    return nodes_[node].outputs;
+  }
+  const srg::Argument* argument(int node, int index) const;
+  const Value& value(int value) const { return values_[value]; }
+  int value_count() const { return static_cast<int>(values_.size()); }
+
+  // The node that made the node's k-th operand; -1 when it was there before,
+  // or there is no such operand.
+  int Producer(int node, int k) const;
+  // Nodes that made what this one reads, ascending, each once.
+  std::vector<int> Producers(int node) const;
+  // Nodes that read what this one makes, ascending, each once.
+  std::vector<int> Consumers(int node) const;
+  // Sizes of the k-th operand; empty when there is none.
+  absl::Span<const int64_t> Sizes(int node, int k) const;
+  // Sizes of the first output; empty when there is none or the run decides.
+  absl::Span<const int64_t> OutputSizes(int node) const;
+  // Whether the k-th operand was there before the run.
+  bool IsBound(int node, int k) const;
+  // Whether some call takes the value's storage as a weight, a bias, a table or
+  // a statistic, or an optimizer writes it.
+  bool IsParameter(int value) const {
+    return parameter_slots_[values_[value].slot];
+  }
+  // Whether the k-th operand is a matrix whose rows are columns of what was
+  // made. A matrix that was made with its columns side by side is as it was
+  // made; how one lies that was there before the run nobody knows: it counts.
+  bool IsTurned(int node, int k) const;
+  // Whether what the operand holds was there before the run and is no
+  // parameter.
+  bool IsFromElsewhere(const Operand& operand) const {
+    return values_[operand.value].producer < 0 && !IsParameter(operand.value);
+  }
+
+ private:
+  struct Node {
+    std::string op;
+    OpClass op_class = OpClass::kOther;
+    std::vector<Operand> operands;
+    std::vector<Output> outputs;
+  };
+
+  void FindParameters();
+
+  const srg::Structure& structure_;
+  std::vector<Node> nodes_;
+  std::vector<Value> values_;
+  std::vector<bool> parameter_slots_;
+};
+
+// Whether the view is a matrix whose columns lie side by side in memory.
+bool IsTransposed(const srg::TensorView& view);
+// Elements of a view; 0 for none.
+int64_t Elements(const srg::TensorView* view);
+// Bytes of its elements.
+int64_t Bytes(const srg::TensorView* view);
+bool IsFloating(srg::DataType type);
+
+}  // namespace djinn::semantics
+
+#endif  // SCHEDULER_SEMANTICS_PATTERNS_FRAME_H_

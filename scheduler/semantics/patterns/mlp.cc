@@ -1,0 +1,176 @@
+// A multilayer perceptron: projections with an activation between them, one of
+// which may be a gate. A piece may begin or end within one.
+#include <utility>
+#include <vector>
+
+#include "absl/algorithm/container.h"
+#include "scheduler/semantics/patterns/dropout.h"
+#include "scheduler/semantics/patterns/patterns.h"
+#include "scheduler/semantics/patterns/walk.h"
+
+namespace djinn::semantics {
+namespace {
+
+class Finder {
+ public:
+  Finder(const Frame& frame, Regions* regions)
+      : frame_(frame), regions_(regions) {}
+
+  void Find() {
+    for (int i = 0; i < frame_.node_count(); ++i) {
+      // Scores are capped, an MLP is not.
+      if (regions_->IsFree(i) && frame_.op_class(i) == OpClass::kActivation &&
+          !IsSoftCap(frame_, i)) {
+        Around(i);
+      }
+    }
+    for (int i = 0; i < frame_.node_count(); ++i) {
+      if (IsFreeProjection(i)) AddLoneDown(i);
+    }
+  }
+
+ private:
+  bool IsFreeProjection(int node) const {
+    return regions_->IsFree(node) && IsProjection(frame_, node);
+  }
+  bool Passes(int node) const {
+    return regions_->IsFree(node) && IsElementwise(frame_, node);
+  }
+
+  void Around(int activation) {
+    const auto passes = [this](int node) { return Passes(node); };
+    const auto projection = [this](int node) {
+      return IsProjection(frame_, node);
+    };
+    const int up = NearestUp(activation);
+    const int down = FindDownstream(frame_, activation, passes, projection, 24);
+    const bool has_up = up >= 0 && IsFreeProjection(up);
+    const bool has_down = down >= 0 && IsFreeProjection(down);
+    if (!has_up && !has_down) return;
+    // A head that keeps its width is a pooler or a transform before scores.
+    if (has_up ? !Widens(up) : !Widens(down)) return;
+    Region region{"mlp", {{activation, "mlp.activation"}}, {}};
+    const auto between_up = [&](int node) {
+      return Passes(node) && (up < 0 || node > up);
+    };
+    const auto take = [&](int node, const char* role) {
+      region.members.push_back({node, role});
+    };
+    if (has_up) take(up, "mlp.up");
+    if (up >= 0) {
+      for (const int node : Upstream(frame_, activation, between_up, 16)) {
+        take(node, "mlp.activation");
+      }
+    }
+    const auto between_down = [&](int node) {
+      return Passes(node) && (down < 0 || node < down);
+    };
+    if (has_down || down < 0) {
+      for (const int node : Downstream(frame_, activation, between_down, 16)) {
+        take(node, "mlp.activation");
+        // The gate's other side.
+        for (const int other : frame_.Producers(node)) {
+          if (IsFreeProjection(other) && other != up) {
+            take(other, "mlp.gate");
+          } else if (regions_->IsFree(other) && other > up && up >= 0 &&
+                     (IsElementwise(frame_, other))) {
+            take(other, "mlp.activation");
+          }
+        }
+      }
+    }
+    if (has_down) {
+      take(down, "mlp.down");
+      const int bias = BiasBehind(down);
+      if (bias >= 0) take(bias, "mlp.down");
+      for (const int node : DropoutBehind(frame_, *regions_, down)) {
+        take(node, "mlp.dropout");
+      }
+    }
+    regions_->Add(std::move(region));
+  }
+
+  // Of a product that PyTorch makes without its bias: the sum in place.
+  int BiasBehind(int projection) const {
+    for (const int next : frame_.Consumers(projection)) {
+      if (regions_->IsFree(next) && frame_.op(next) == "add_" &&
+          frame_.Sizes(next, 1).size() == 1 && frame_.IsBound(next, 1)) {
+        return next;
+      }
+    }
+    return -1;
+  }
+
+  // Behind the activation's own arithmetic.
+  int NearestUp(int activation) const {
+    return FindUpstream(
+        frame_, activation,
+        [this](int node) {  // Some mix neighbours on the way.
+          return (Passes(node) && frame_.op(node) != "cat") ||
+                 frame_.op_class(node) == OpClass::kConvolution;
+        },
+        [this](int node) { return IsProjection(frame_, node); }, 24);
+  }
+
+  bool Widens(int projection) const {
+    const size_t left = frame_.op(projection) == "addmm" ? 1 : 0;
+    const auto in = frame_.Sizes(projection, left);
+    const auto out = frame_.OutputSizes(projection);
+    return !in.empty() && !out.empty() && in.back() != out.back();
+  }
+
+  // A projection of what was there before that narrows it, and the sum with
+  // rows of the same size: what widened them is in the piece before.
+  void AddLoneDown(int node) {
+    const size_t input = frame_.op(node) == "addmm" ? 1 : 0;
+    const Frame::Operand& operand = frame_.operands(node)[input];
+    const auto in = frame_.Sizes(node, static_cast<int>(input));
+    const auto out = frame_.OutputSizes(node);
+    if (!frame_.IsFromElsewhere(operand) || in.empty() || out.empty() ||
+        in.back() <= out.back()) {
+      return;
+    }
+    const std::vector<int> dropout = DropoutBehind(frame_, *regions_, node);
+    const bool summed =
+        IsSummed(node) ||
+        absl::c_any_of(dropout, [this](int next) { return IsSummed(next); });
+    if (!summed) return;
+    Region region{"mlp", {{node, "mlp.down"}}, {"piece"}};
+    for (const int next : dropout) {
+      region.members.push_back({next, "mlp.dropout"});
+    }
+    regions_->Add(std::move(region));
+  }
+
+  // With as many rows, each as wide.
+  bool IsSummed(int node) const {
+    const int64_t elements = Elements(
+        frame_.outputs(node).empty() ? nullptr : frame_.outputs(node)[0].view);
+    return absl::c_any_of(frame_.Consumers(node), [&](int next) {
+      const auto operands = frame_.operands(next);
+      return frame_.op(next) == "add" && operands.size() == 2 &&
+             Elements(operands[0].view) == elements &&
+             Elements(operands[1].view) == elements;
+    });
+  }
+
+  const Frame& frame_;
+  Regions* const regions_;
+};
+
+class Mlp : public Pattern {
+ public:
+  absl::string_view name() const override { return "mlp"; }
+  void Match(const Frame& frame, Regions* regions) const override {
+    Finder(frame, regions).Find();
+  }
+};
+
+}  // namespace
+
+const Pattern& MlpPattern() {
+  static const Mlp pattern;
+  return pattern;
+}
+
+}  // namespace djinn::semantics

@@ -1,0 +1,112 @@
+// A call as the rules about rows see it: which of its operands are cut, where,
+// and what its results have to be then.
+#ifndef SCHEDULER_SEMANTICS_ROWS_ROW_CALL_H_
+#define SCHEDULER_SEMANTICS_ROWS_ROW_CALL_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "common/srg/structure.h"
+#include "scheduler/semantics/rows/row_layout.h"
+
+namespace djinn::semantics {
+
+struct RowOperand {
+  enum class State : uint8_t {
+    kWhole,  // the same in every part
+    kCut,
+    // One number throughout, and nobody has asked yet: it may become either.
+    kOpen,
+  };
+  const srg::TensorView* view = nullptr;
+  int argument = 0;
+  State state = State::kWhole;
+  // Where it is cut; of another state what a rule decided: where it is to be.
+  std::optional<RowDimension> rows;
+  bool written = false;
+
+  bool cut() const { return state == State::kCut; }
+  int dims() const { return static_cast<int>(view->sizes.size()); }
+  int64_t size(int dim) const { return view->sizes[dim]; }
+};
+
+// Rules decide about operands and results; a refusal says why, without naming
+// the call.
+class RowCall {
+ public:
+  RowCall(const srg::Structure& structure, const srg::Node& node, int64_t rows,
+          std::vector<RowOperand> operands);
+
+  // "sum", "dim_IntList".
+  absl::string_view op() const { return op_; }
+  absl::string_view overload() const { return overload_; }
+  int64_t rows() const { return rows_; }
+  const srg::Node& node() const { return node_; }
+  std::vector<RowOperand>& operands() { return operands_; }
+  const std::vector<RowOperand>& operands() const { return operands_; }
+
+  // --- Arguments of the schema ---
+
+  // Null where there is no tensor.
+  RowOperand* Tensor(int argument);
+  std::vector<RowOperand*> Tensors(int argument);
+  std::optional<int64_t> Integer(int argument) const;
+  std::optional<bool> Boolean(int argument) const;
+  // Of a list, or of one integer; nothing for None.
+  std::optional<std::vector<int64_t>> Integers(int argument) const;
+  bool IsNone(int argument) const;
+  const std::string* Text(int argument) const;
+  // A dimension of so many, which may be counted from the end.
+  static absl::StatusOr<int> Dimension(int64_t dim, int dims);
+
+  // --- What rules ask for ---
+
+  // The first operand that is cut; there is one.
+  const RowOperand& FirstCut() const;
+  // The operand is the same in every part; null: there is none.
+  absl::Status KeepWhole(RowOperand* operand, absl::string_view what);
+  // It is cut just there, or can be: one number throughout, or repeated without
+  // taking memory.
+  absl::Status CutAt(RowOperand* operand, const RowDimension& rows);
+  // All of them, broadcast to one another, are cut at one place, counted from
+  // the last dimension, which is returned (1 for the last); those without that
+  // dimension, or of size 1 there, are whole. The last `inner` dimensions take
+  // no part in that.
+  struct Place {
+    int from_end = 0;
+    int64_t block = 1;
+  };
+  absl::StatusOr<Place> Align(absl::Span<RowOperand* const> operands,
+                              int inner = 0);
+
+  // --- What comes out ---
+
+  const srg::TensorView* result(int index) const;
+  int result_count() const { return static_cast<int>(node_.results.size()); }
+  // All results are cut there.
+  void SetResults(const RowDimension& rows);
+  const std::vector<std::optional<RowDimension>>& result_rows() const {
+    return result_rows_;
+  }
+
+ private:
+  const srg::Node& node_;
+  const int64_t rows_;
+  std::string op_;
+  std::string overload_;
+  std::vector<RowOperand> operands_;
+  std::vector<std::optional<RowDimension>> result_rows_;
+};
+
+// A refusal, for people.
+absl::Status MixesRows(absl::string_view why);
+
+}  // namespace djinn::semantics
+
+#endif  // SCHEDULER_SEMANTICS_ROWS_ROW_CALL_H_
