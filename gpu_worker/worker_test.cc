@@ -19,7 +19,7 @@
 #include "common/net/tls.h"
 #include "djinn/v1/worker_registry.grpc.pb.h"
 #include "gpu_worker/device/fake/fake_device.h"
-#include "gpu_worker/device/fake/fake_structure.h"
+#include "gpu_worker/device/fake/fake_graph.h"
 #include "gpu_worker/pull/grpc_peers.h"
 #include "gpu_worker/pull/offer_table.h"
 #include "gpu_worker/pull/shared_memory_peers.h"
@@ -278,7 +278,7 @@ class WorkerTest : public testing::TestWithParam<bool> {
     client->Hold();
     uint64_t last = 0;
     for (int i = 0; i < reads; ++i) {
-      last = client->SendRead(1, FakeStructure::View(0, 2));
+      last = client->SendRead(1, FakeGraph::View(0, 2));
     }
     client->Release();
     client->WaitRead(last);
@@ -298,7 +298,7 @@ INSTANTIATE_TEST_SUITE_P(Addresses, WorkerTest, testing::Bool(),
 
 TEST_P(WorkerTest, RunsAProgramAndMovesBulkBothWays) {
   std::unique_ptr<TestClient> client = Connect();
-  FakeStructure s;
+  FakeGraph s;
   const uint32_t x = s.Bound();
   s.Add(x, x, 4 << 20);
   const std::string bytes =
@@ -308,7 +308,7 @@ TEST_P(WorkerTest, RunsAProgramAndMovesBulkBothWays) {
   client->SendBytes(1, bytes);
   client->Define(1, s.get());
   client->Run(1, {1, 2});
-  srg::TensorView view = FakeStructure::View(0, 4 << 20);
+  srg::TensorView view = FakeGraph::View(0, 4 << 20);
   const v1::ReadReply reply = client->WaitRead(client->SendRead(2, view, 9));
   EXPECT_EQ(reply.bulk_bytes(), size_t{16} << 20);
   const std::vector<float> values =

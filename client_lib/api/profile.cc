@@ -32,7 +32,7 @@ double HitRateSince(const Statistics& before, const Statistics& now) {
   const Statistics from = now.runs < before.runs ? Statistics() : before;
   const uint64_t runs = now.runs - from.runs;
   if (runs == 0) return 0;
-  const uint64_t misses = (now.structures_defined - from.structures_defined) -
+  const uint64_t misses = (now.graphs_defined - from.graphs_defined) -
                           (now.plan_cache_hits - from.plan_cache_hits);
   return 1 - static_cast<double>(misses) / static_cast<double>(runs);
 }

@@ -233,12 +233,12 @@ std::string FirstUserOf(const Recording& recording, uint32_t captured) {
           part.slots[slot].index != captured) {
         continue;
       }
-      for (size_t i = 0; i < part.structure.nodes.size(); ++i) {
-        const srg::Node& node = part.structure.nodes[i];
+      for (size_t i = 0; i < part.graph.nodes.size(); ++i) {
+        const srg::Node& node = part.graph.nodes[i];
         if (!Names(node, slot)) continue;
         const uint32_t site = part.sites.empty() ? 0 : part.sites[i];
         return absl::StrCat(
-            ": ", part.structure.operators[node.operator_index].FullName(),
+            ": ", part.graph.operators[node.operator_index].FullName(),
             site == 0 ? "" : Describe(CallSiteTable::Global().Get(site)));
       }
     }
@@ -291,7 +291,7 @@ absl::Status Complete(const CapturedCall& ended,
               ? registration->inputs[slot.index].get()
               : recording.kept[slot.index].get();
       if (slot.writes > 0) written.insert(storage);
-      draws |= part.structure.slots[i].kind == srg::Slot::Kind::kGenerator;
+      draws |= part.graph.slots[i].kind == srg::Slot::Kind::kGenerator;
     }
   }
   StoragePtr generator;

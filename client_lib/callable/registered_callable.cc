@@ -75,7 +75,7 @@ size_t BytesOf(const Recording& recording) {
   for (const RecordingPart& part : recording.parts) {
     bytes += part.key.size() +
              part.slots.size() * (sizeof(part.slots[0]) + sizeof(srg::Slot));
-    for (const srg::Node& node : part.structure.nodes) {
+    for (const srg::Node& node : part.graph.nodes) {
       bytes += sizeof(node) + node.arguments.size() * sizeof(srg::Argument) +
                node.results.size() * sizeof(srg::Result);
     }

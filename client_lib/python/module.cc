@@ -159,7 +159,7 @@ py::dict StatisticsAsDict() {
   all["calls"] = statistics.calls;
   all["synchronous_calls"] = statistics.synchronous_calls;
   all["runs"] = statistics.runs;
-  all["structures_defined"] = statistics.structures_defined;
+  all["graphs_defined"] = statistics.graphs_defined;
   all["plan_cache_hits"] = statistics.plan_cache_hits;
   all["reads"] = statistics.reads;
   all["uploads_inline"] = statistics.uploads_inline;
@@ -167,7 +167,7 @@ py::dict StatisticsAsDict() {
   all["uploads_already_held"] = statistics.uploads_already_held;
   all["reads_answered_here"] = statistics.reads_answered_here;
   all["device_copies"] = statistics.device_copies;
-  all["values_made_again"] = statistics.values_made_again;
+  all["values_rematerialized"] = statistics.values_rematerialized;
   all["bytes_not_fetched"] = statistics.bytes_not_fetched;
   all["fetched_not_repeatable"] = statistics.fetched_not_repeatable;
   all["fetched_other_bits"] = statistics.fetched_other_bits;

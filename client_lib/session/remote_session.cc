@@ -171,7 +171,7 @@ class RemoteSession final : public Session, private CoordinatorEvents {
   }
 
  private:
-  // Flushes the members and gives up what is not carried out by then.
+  // Flushes the members and gives up what is not executed by then.
   absl::Status Finish(const std::vector<std::shared_ptr<RemoteDevice>>& devices,
                       const Deadline& deadline) {
     std::vector<std::shared_ptr<RemoteDevice>> unfinished;

@@ -49,7 +49,7 @@ TEST(RemoteSessionTest, RunsCarryVersionsHolesAndFinalSlots) {
   ASSERT_EQ(runs[0].final_slots_size(), 1);
   EXPECT_EQ(runs[0].final_slots(0), 1u);
   EXPECT_EQ(cluster.worker().live_storages().size(), 2u);
-  EXPECT_EQ(cluster.coordinator().structures().size(), 1u);
+  EXPECT_EQ(cluster.coordinator().graphs().size(), 1u);
   EXPECT_TRUE(session->Close(absl::Seconds(10)).ok());
   EXPECT_TRUE(cluster.worker().WaitClosed().ok());
   EXPECT_TRUE(cluster.coordinator().closed());
@@ -87,7 +87,7 @@ TEST(RemoteSessionTest, ARepeatSaysTheFloatsThatChanged) {
   ExpectNoViolations(cluster.worker());
 }
 
-// Of a program of `parts` that share a structure, with a dozen weights each:
+// Of a program of `parts` that share a graph, with a dozen weights each:
 // how many slots each run of the last round listed, by part.
 std::vector<int> ListedByParts(int parts, int rounds) {
   FakeCluster cluster;
@@ -172,10 +172,9 @@ TEST(RemoteSessionTest, AReadWaitsForNothingThatItsValueDoesNotNeed) {
   for (const Ordered& message : cluster.worker().received()) {
     actions.push_back(message.action_case());
   }
-  EXPECT_EQ(actions,
-            (std::vector<Ordered::ActionCase>{
-                Ordered::kDefineStructure, Ordered::kRun, Ordered::kRead,
-                Ordered::kDefineStructure, Ordered::kRun}));
+  EXPECT_EQ(actions, (std::vector<Ordered::ActionCase>{
+                         Ordered::kDefineGraph, Ordered::kRun, Ordered::kRead,
+                         Ordered::kDefineGraph, Ordered::kRun}));
   // A value that the open segment makes comes after it.
   ASSERT_TRUE(Record(*device, 0, MakeCall(2, {{loss, kWrites}})).ok());
   ASSERT_TRUE(ReadByte(*device, 0, loss).ok());
@@ -183,7 +182,7 @@ TEST(RemoteSessionTest, AReadWaitsForNothingThatItsValueDoesNotNeed) {
   ExpectNoViolations(cluster.worker());
 }
 
-TEST(RemoteSessionTest, ALoopDefinesFewStructuresAndLeaksNothing) {
+TEST(RemoteSessionTest, ALoopDefinesFewGraphsAndLeaksNothing) {
   FakeCluster cluster;
   const auto session = cluster.Open();
   const auto device = *session->Device(0);
@@ -204,14 +203,14 @@ TEST(RemoteSessionTest, ALoopDefinesFewStructuresAndLeaksNothing) {
   EXPECT_EQ(statistics.calls, 175u * 20);
   // A short one to begin with, the loop's own, the last that Synchronize()
   // cuts.
-  EXPECT_EQ(statistics.structures_defined, 3u);
+  EXPECT_EQ(statistics.graphs_defined, 3u);
   EXPECT_EQ(cluster.worker().live_storages().size(), 2u);
   ExpectNoViolations(cluster.worker());
 }
 
-TEST(RemoteSessionTest, MoreStructuresThanAllowedAreForgottenAndDefinedAgain) {
+TEST(RemoteSessionTest, MoreGraphsThanAllowedAreForgottenAndDefinedAgain) {
   v1::SessionLimits limits = FakeWorker::DefaultLimits();
-  limits.set_max_structures(2);
+  limits.set_max_graphs(2);
   FakeCluster cluster(limits);
   const auto session = cluster.Open();
   const auto device = *session->Device(0);
@@ -221,8 +220,8 @@ TEST(RemoteSessionTest, MoreStructuresThanAllowedAreForgottenAndDefinedAgain) {
     ASSERT_TRUE(device->Synchronize().ok());
   }
   // The very first one creates the storage.
-  EXPECT_EQ(session->statistics().structures_defined, 5u);
-  EXPECT_EQ(cluster.coordinator().structures().size(), 4u);
+  EXPECT_EQ(session->statistics().graphs_defined, 5u);
+  EXPECT_EQ(cluster.coordinator().graphs().size(), 4u);
   ExpectNoViolations(cluster.worker());
 }
 
@@ -237,14 +236,14 @@ TEST(RemoteSessionTest, AStructureThatIsNeededAgainIsSupplied) {
     ASSERT_TRUE(device->Synchronize().ok());
     cluster.worker().EvictPlans();
   }
-  EXPECT_EQ(session->statistics().structures_defined, 1u);
+  EXPECT_EQ(session->statistics().graphs_defined, 1u);
   EXPECT_EQ(session->statistics().needs_answered, 2u);
   ExpectNoViolations(cluster.worker());
 }
 
-TEST(RemoteSessionTest, AForgottenStructureIsSuppliedUntilTheWorkerForgetsIt) {
+TEST(RemoteSessionTest, AForgottenGraphIsSuppliedUntilTheWorkerForgetsIt) {
   v1::SessionLimits limits = FakeWorker::DefaultLimits();
-  limits.set_max_structures(1);
+  limits.set_max_graphs(1);
   FakeCluster cluster(limits);
   const auto session = cluster.Open();
   const auto device = *session->Device(0);
@@ -277,13 +276,13 @@ TEST(RemoteSessionTest, AnotherCoordinatorHearsWhatIsUsedThere) {
   };
   use(1);
   use(2);
-  EXPECT_EQ(cluster.coordinator().structures().size(), 2u);
+  EXPECT_EQ(cluster.coordinator().graphs().size(), 2u);
   cluster.coordinator().AttachAgain();
   use(1);
   use(1);
   use(3);
-  EXPECT_EQ(cluster.coordinator().structures().size(), 4u);
-  EXPECT_EQ(session->statistics().structures_defined, 3u);
+  EXPECT_EQ(cluster.coordinator().graphs().size(), 4u);
+  EXPECT_EQ(session->statistics().graphs_defined, 3u);
 }
 
 TEST(RemoteSessionTest, DeadStoragesAreFreedWithTheNextTraffic) {

@@ -157,10 +157,10 @@ class FrozenCoordinatorTest : public testing::TestWithParam<bool> {
     const auto opened = link_->Open("program", absl::Seconds(20), &events_);
     EXPECT_TRUE(opened.ok()) << opened.status();
     // One stays half written, one waits.
-    v1::Structure structure;
-    structure.add_operators()->set_name(std::string(kMuch / 2, 'x'));
-    link_->SendStructure(structure, {}, std::nullopt);
-    link_->SendStructure(structure, {}, std::nullopt);
+    v1::Graph graph;
+    graph.add_operators()->set_name(std::string(kMuch / 2, 'x'));
+    link_->SendGraph(graph, {}, std::nullopt);
+    link_->SendGraph(graph, {}, std::nullopt);
     peer_.WaitForBytes(64 << 10);
   }
 

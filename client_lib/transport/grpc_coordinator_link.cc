@@ -13,7 +13,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "client_lib/session/model/wait.h"
-#include "client_lib/transport/structure_queue.h"
+#include "client_lib/transport/graph_queue.h"
 #include "common/base/error.h"
 #include "common/base/mutex.h"
 #include "common/base/proto_duration.h"
@@ -69,9 +69,9 @@ class GrpcCoordinatorLink : public CoordinatorLink {
   ~GrpcCoordinatorLink() override {
     (void)Close(absl::ZeroDuration());
     MutexLock lock(&mu_);
-    if (structures_.dropped() > 0) {
-      log::Warning("structures were not told to the coordinator",
-                   {{"count", structures_.dropped()}});
+    if (graphs_.dropped() > 0) {
+      log::Warning("graphs were not told to the coordinator",
+                   {{"count", graphs_.dropped()}});
     }
   }
 
@@ -81,8 +81,8 @@ class GrpcCoordinatorLink : public CoordinatorLink {
   absl::StatusOr<v1::LeaseGranted> RequestLease(
       v1::LeaseRequest request, absl::Duration timeout) override;
   void ReturnLease(const std::string& lease_id, bool unreachable) override;
-  void SendStructure(v1::Structure structure, v1::StructureNotes notes,
-                     std::optional<v1::StageRequest> stages) override;
+  void SendGraph(v1::Graph graph, v1::GraphNotes notes,
+                 std::optional<v1::StageRequest> stages) override;
   void ReportMigration(uint32_t virtual_device,
                        v1::MigrationOutcome outcome) override;
   void CancelRequests() override;
@@ -162,7 +162,7 @@ class GrpcCoordinatorLink : public CoordinatorLink {
   // The version of the session's urgency that the coordinator was told.
   uint64_t told_urgency_ ABSL_GUARDED_BY(mu_) = 0;
   // Each with its notes.
-  StructureQueue structures_ ABSL_GUARDED_BY(mu_);
+  GraphQueue graphs_ ABSL_GUARDED_BY(mu_);
   bool requests_cancelled_ ABSL_GUARDED_BY(mu_) = false;
   bool closing_ ABSL_GUARDED_BY(mu_) = false;  // say farewell, then end
   bool farewell_said_ ABSL_GUARDED_BY(mu_) = false;
@@ -252,11 +252,10 @@ void GrpcCoordinatorLink::GiveBack(const std::string& lease_id,
   changed_.SignalAll();
 }
 
-void GrpcCoordinatorLink::SendStructure(
-    v1::Structure structure, v1::StructureNotes notes,
-    std::optional<v1::StageRequest> stages) {
+void GrpcCoordinatorLink::SendGraph(v1::Graph graph, v1::GraphNotes notes,
+                                    std::optional<v1::StageRequest> stages) {
   v1::SessionRequest request;
-  *request.mutable_structure() = std::move(structure);
+  *request.mutable_graph() = std::move(graph);
   if (notes.note_of_node_size() > 0) {
     *request.mutable_notes() = std::move(notes);
   }
@@ -265,14 +264,14 @@ void GrpcCoordinatorLink::SendStructure(
   {
     MutexLock lock(&mu_);
     if (refused_) return;
-    if (structures_.Push(std::move(request), bytes)) {
+    if (graphs_.Push(std::move(request), bytes)) {
       changed_.SignalAll();
       return;
     }
     // The link says at its end how many they were.
-    if (structures_.dropped() > 1) return;
+    if (graphs_.dropped() > 1) return;
   }
-  log::Warning("the coordinator is not told of structures: too many wait",
+  log::Warning("the coordinator is not told of graphs: too many wait",
                {{"coordinator", address_}, {"bytes", bytes}});
 }
 
@@ -351,7 +350,7 @@ bool GrpcCoordinatorLink::OnDetached(const absl::Status& status) {
       return refused_;
     }
     refused_ = IsFinal(last_error_);
-    if (refused_) structures_.Clear();
+    if (refused_) graphs_.Clear();
     first = logged_.ok() || logged_.code() != last_error_.code() ||
             ErrorReason(logged_) != ErrorReason(last_error_);
     logged_ = last_error_;
@@ -558,7 +557,7 @@ void GrpcCoordinatorLink::WriteRequests() {
     const bool begun = call->WriteMessage(*request);
     mu_.Lock();
     writing_ = false;
-    if (begun && request->has_structure()) structures_.Pop();
+    if (begun && request->has_graph()) graphs_.Pop();
     changed_.SignalAll();
   }
 }
@@ -593,7 +592,7 @@ std::optional<v1::SessionRequest> GrpcCoordinatorLink::NextRequest() {
     return request;
   }
   // Stays in the queue until its write begins.
-  if (structures_.Front() != nullptr) return *structures_.Front();
+  if (graphs_.Front() != nullptr) return *graphs_.Front();
   if (!closing_) return std::nullopt;
   farewell_said_ = true;
   request.mutable_close();

@@ -15,7 +15,7 @@ namespace djinn {
 // A link to the coordinator at `address` ("host:port" or "unix:PATH") with the
 // tenant's token. Attaches when opened; when the stream breaks it attaches
 // again under the same session, with growing pauses, until it is closed. Lease
-// requests outlive breaks; structures sent just before one may be lost, which
+// requests outlive breaks; graphs sent just before one may be lost, which
 // is why CoordinatorEvents hears of attaching again. Gives up where
 // session.proto says so: lease requests then fail with that error.
 //

@@ -25,7 +25,7 @@ namespace {
 
 using testing::ElementsAre;
 
-// A coordinator that grants device 0, refuses others, and hears structures.
+// A coordinator that grants device 0, refuses others, and hears graphs.
 class TestSessions : public v1::Session::Service {
  public:
   grpc::Status Attach(
@@ -86,8 +86,8 @@ class TestSessions : public v1::Session::Service {
           urgencies_.push_back(request.urgency());
           changed_.SignalAll();
           break;
-        case v1::SessionRequest::kStructure:
-          ++structures_;
+        case v1::SessionRequest::kGraph:
+          ++graphs_;
           changed_.SignalAll();
           if (request.has_stages()) {
             response.mutable_stages()->set_number(request.stages().number());
@@ -142,10 +142,9 @@ class TestSessions : public v1::Session::Service {
     for (Patience patience; lease_requests_ < count;)
       patience.Wait(&changed_, &mu_);
   }
-  void WaitForStructures(int count) {
+  void WaitForGraphs(int count) {
     MutexLock lock(&mu_);
-    for (Patience patience; structures_ < count;)
-      patience.Wait(&changed_, &mu_);
+    for (Patience patience; graphs_ < count;) patience.Wait(&changed_, &mu_);
   }
   // Of the openings and between them.
   std::vector<v1::Urgency> WaitForUrgencies(size_t count) {
@@ -192,7 +191,7 @@ class TestSessions : public v1::Session::Service {
   bool silent_ ABSL_GUARDED_BY(mu_) = false;
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
   int lease_requests_ ABSL_GUARDED_BY(mu_) = 0;
-  int structures_ ABSL_GUARDED_BY(mu_) = 0;
+  int graphs_ ABSL_GUARDED_BY(mu_) = 0;
   std::vector<std::string> resumes_ ABSL_GUARDED_BY(mu_);
 };
 
@@ -288,10 +287,10 @@ TEST_F(GrpcCoordinatorLinkTest, OpensAsksAndCloses) {
   EXPECT_EQ(ErrorReason(refused), "NO_WORKER");
   EXPECT_EQ(RetryAfter(refused), absl::Seconds(7));
   EXPECT_EQ(refused.code(), absl::StatusCode::kUnavailable);
-  link_->SendStructure({}, {}, std::nullopt);
+  link_->SendGraph({}, {}, std::nullopt);
   EXPECT_TRUE(link_->Close(absl::Seconds(20)).ok());
   // What was queued is told before the farewell.
-  service_.WaitForStructures(1);
+  service_.WaitForGraphs(1);
   EXPECT_TRUE(service_.closed());
 }
 
@@ -341,7 +340,7 @@ TEST_F(GrpcCoordinatorLinkTest, AStructureMayCarryAQuestion) {
   ASSERT_TRUE(Open().ok());
   v1::StageRequest request;
   request.set_number(17);
-  link_->SendStructure({}, {}, request);
+  link_->SendGraph({}, {}, request);
   EXPECT_EQ(events_.WaitStages(), 17u);
 }
 
@@ -398,7 +397,7 @@ TEST_F(GrpcCoordinatorLinkTest, AttachesAgainToARestartedCoordinator) {
   Kill();
   service_.BeSilent(false);
   Serve();
-  // The request is made again on the new stream.
+  // The request is rematerialized on the new stream.
   asker.join();
   EXPECT_TRUE(granted.ok()) << granted.status();
   EXPECT_EQ(service_.resumes(), (std::vector<std::string>{"", "session"}));

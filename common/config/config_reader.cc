@@ -85,12 +85,12 @@ std::shared_ptr<MapNode> MakeMap(Document* document, std::string path,
   return map;
 }
 
-void NoteUnasked(const MapNode& map) {
+void NoteEager(const MapNode& map) {
   for (const auto& [key, entry] : map.entries) {
     if (!entry.asked) {
       map.document->Note(entry.line, map.PathOf(key), "unknown key");
     }
-    for (const auto& child : entry.children) NoteUnasked(*child);
+    for (const auto& child : entry.children) NoteEager(*child);
   }
 }
 
@@ -365,7 +365,7 @@ ConfigReader ConfigReader::ForKeys(bool present, std::vector<ConfigKey>* keys) {
 ConfigMap ConfigReader::root() { return ConfigMap(document_->root); }
 
 absl::Status ConfigReader::Finish() {
-  config_internal::NoteUnasked(*document_->root);
+  config_internal::NoteEager(*document_->root);
   if (document_->errors.empty()) return absl::OkStatus();
   return MakeError(absl::StatusCode::kInvalidArgument, "BAD_CONFIG",
                    absl::StrJoin(document_->errors, "\n"));

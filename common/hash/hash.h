@@ -1,5 +1,5 @@
 // The two hashes of the system: XXH3-128 to find bytes fast (a hint, never
-// proof), SHA-256 to name structures.
+// proof), SHA-256 to name graphs.
 #ifndef COMMON_HASH_HASH_H_
 #define COMMON_HASH_HASH_H_
 

@@ -1,7 +1,7 @@
 // Checks who signed a lease, knowing public keys only.
 //
-// Keys are learnt and retired by name, never forgotten because somebody did not
-// mention them. Of more than kMaxKeys the one learnt first goes.
+// Keys are learned and retired by name, never forgotten because somebody did
+// not mention them. Of more than kMaxKeys the one learned first goes.
 //
 // Thread-safe. Checking takes some ten microseconds, and no lock is held
 // meanwhile.

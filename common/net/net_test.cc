@@ -55,10 +55,10 @@ TEST(RawMessageTest, WhatWouldTakeTooMuchIsNotParsed) {
   std::string nodes;
   for (int i = 0; i < 2 << 20; ++i) nodes += std::string("\x1a\0", 2);
   ASSERT_TRUE(request.mutable_ordered()
-                  ->mutable_define_structure()
-                  ->mutable_structure()
+                  ->mutable_define_graph()
+                  ->mutable_graph()
                   ->ParseFromString(nodes.substr(0, 200)));
-  ASSERT_EQ(request.ordered().define_structure().structure().nodes_size(), 100);
+  ASSERT_EQ(request.ordered().define_graph().graph().nodes_size(), 100);
   const auto wrap = [](char field, const std::string& body) {
     std::string out(1, field);
     for (size_t rest = body.size();; rest >>= 7) {

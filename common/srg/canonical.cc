@@ -99,22 +99,22 @@ class Encoder {
 
 }  // namespace
 
-std::string CanonicalEncoding(const Structure& structure) {
+std::string CanonicalEncoding(const Graph& graph) {
   Encoder encoder;
   encoder.Unsigned(kFormatVersion);
-  encoder.Unsigned(structure.operators.size());
-  for (const Operator& op : structure.operators) {
+  encoder.Unsigned(graph.operators.size());
+  for (const Operator& op : graph.operators) {
     encoder.Text(op.name);
     encoder.Text(op.overload);
     encoder.Unsigned(op.schema_hash);
   }
-  encoder.Unsigned(structure.slots.size());
-  for (const Slot& slot : structure.slots) {
+  encoder.Unsigned(graph.slots.size());
+  for (const Slot& slot : graph.slots) {
     encoder.Unsigned(static_cast<uint64_t>(slot.kind));
     encoder.Unsigned(slot.created_bytes);
   }
-  encoder.Unsigned(structure.nodes.size());
-  for (const Node& node : structure.nodes) {
+  encoder.Unsigned(graph.nodes.size());
+  for (const Node& node : graph.nodes) {
     encoder.Unsigned(node.operator_index);
     encoder(node.arguments);
     encoder(node.results);
@@ -125,17 +125,17 @@ std::string CanonicalEncoding(const Structure& structure) {
                          ? uint64_t{1} + *node.implicit_generator_slot
                          : 0);
   }
-  encoder.Unsigned(structure.float_hole_count);
-  encoder.Unsigned(structure.scalar_tensor_hole_count);
-  if (!structure.size_hole.empty()) {
-    encoder.Indices(structure.size_hole.integers);
-    encoder(structure.size_hole.slopes);
+  encoder.Unsigned(graph.float_hole_count);
+  encoder.Unsigned(graph.scalar_tensor_hole_count);
+  if (!graph.size_hole.empty()) {
+    encoder.Indices(graph.size_hole.integers);
+    encoder(graph.size_hole.slopes);
   }
   return std::move(encoder).Take();
 }
 
-std::string Fingerprint(const Structure& structure) {
-  return Sha256(CanonicalEncoding(structure));
+std::string Fingerprint(const Graph& graph) {
+  return Sha256(CanonicalEncoding(graph));
 }
 
 }  // namespace djinn::srg

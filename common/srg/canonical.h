@@ -1,4 +1,4 @@
-// The canonical encoding: the one byte string of a structure. Equal structures
+// The canonical encoding: the one byte string of a graph. Equal graphs
 // have equal encodings, on every machine and protobuf version; its SHA-256 is
 // the fingerprint.
 //
@@ -12,14 +12,14 @@
 
 #include <string>
 
-#include "common/srg/structure.h"
+#include "common/srg/graph.h"
 
 namespace djinn::srg {
 
-std::string CanonicalEncoding(const Structure& structure);
+std::string CanonicalEncoding(const Graph& graph);
 
 // SHA-256 of the canonical encoding, 32 bytes.
-std::string Fingerprint(const Structure& structure);
+std::string Fingerprint(const Graph& graph);
 
 }  // namespace djinn::srg
 

@@ -11,8 +11,7 @@ namespace djinn::srg {
 namespace {
 
 absl::Status Malformed(absl::string_view what) {
-  return MakeError(absl::StatusCode::kInvalidArgument, "MALFORMED_STRUCTURE",
-                   what);
+  return MakeError(absl::StatusCode::kInvalidArgument, "MALFORMED_GRAPH", what);
 }
 
 absl::StatusOr<DataType> DataTypeFromProto(v1::DataType value) {
@@ -272,44 +271,44 @@ absl::StatusOr<TensorView> FromProto(const v1::TensorView& message) {
   return view;
 }
 
-absl::StatusOr<Structure> FromProto(const v1::Structure& message) {
-  Structure structure;
-  structure.operators.reserve(message.operators_size());
+absl::StatusOr<Graph> FromProto(const v1::Graph& message) {
+  Graph graph;
+  graph.operators.reserve(message.operators_size());
   for (const v1::Operator& op : message.operators()) {
-    structure.operators.push_back({op.name(), op.overload(), op.schema_hash()});
+    graph.operators.push_back({op.name(), op.overload(), op.schema_hash()});
   }
-  structure.slots.reserve(message.slots_size());
+  graph.slots.reserve(message.slots_size());
   for (const v1::Slot& slot : message.slots()) {
     if (slot.kind() < v1::Slot::BOUND || slot.kind() > v1::Slot::GENERATOR) {
-      return Malformed(absl::StrCat("slot ", structure.slots.size(),
+      return Malformed(absl::StrCat("slot ", graph.slots.size(),
                                     " has unknown kind ", slot.kind()));
     }
-    structure.slots.push_back(
+    graph.slots.push_back(
         {static_cast<Slot::Kind>(slot.kind()), slot.created_bytes()});
   }
-  structure.nodes.reserve(message.nodes_size());
+  graph.nodes.reserve(message.nodes_size());
   for (const v1::Node& node : message.nodes()) {
     absl::StatusOr<Node> decoded = NodeFromProto(node);
     if (!decoded.ok()) {
-      return Malformed(absl::StrCat("node ", structure.nodes.size(), ": ",
+      return Malformed(absl::StrCat("node ", graph.nodes.size(), ": ",
                                     decoded.status().message()));
     }
-    structure.nodes.push_back(*std::move(decoded));
+    graph.nodes.push_back(*std::move(decoded));
   }
-  structure.float_hole_count = message.float_hole_count();
-  structure.scalar_tensor_hole_count = message.scalar_tensor_hole_count();
+  graph.float_hole_count = message.float_hole_count();
+  graph.scalar_tensor_hole_count = message.scalar_tensor_hole_count();
   uint64_t position = 0;
   for (const uint32_t gap : message.size_hole().integer_gaps()) {
     position += gap;
     if (position > std::numeric_limits<uint32_t>::max()) {
       return Malformed("a size hole names an integer there is not");
     }
-    structure.size_hole.integers.push_back(static_cast<uint32_t>(position));
+    graph.size_hole.integers.push_back(static_cast<uint32_t>(position));
     ++position;
   }
-  structure.size_hole.slopes.assign(message.size_hole().slopes().begin(),
-                                    message.size_hole().slopes().end());
-  return structure;
+  graph.size_hole.slopes.assign(message.size_hole().slopes().begin(),
+                                message.size_hole().slopes().end());
+  return graph;
 }
 
 v1::TensorView ToProto(const TensorView& view) {
@@ -318,20 +317,20 @@ v1::TensorView ToProto(const TensorView& view) {
   return message;
 }
 
-v1::Structure ToProto(const Structure& structure) {
-  v1::Structure message;
-  for (const Operator& op : structure.operators) {
+v1::Graph ToProto(const Graph& graph) {
+  v1::Graph message;
+  for (const Operator& op : graph.operators) {
     v1::Operator* added = message.add_operators();
     added->set_name(op.name);
     added->set_overload(op.overload);
     added->set_schema_hash(op.schema_hash);
   }
-  for (const Slot& slot : structure.slots) {
+  for (const Slot& slot : graph.slots) {
     v1::Slot* added = message.add_slots();
     added->set_kind(static_cast<v1::Slot::Kind>(slot.kind));
     added->set_created_bytes(slot.created_bytes);
   }
-  for (const Node& node : structure.nodes) {
+  for (const Node& node : graph.nodes) {
     v1::Node* added = message.add_nodes();
     added->set_operator_index(node.operator_index);
     for (const Argument& argument : node.arguments) {
@@ -355,16 +354,16 @@ v1::Structure ToProto(const Structure& structure) {
     }
   }
   uint32_t next_integer = 0;
-  for (const uint32_t position : structure.size_hole.integers) {
+  for (const uint32_t position : graph.size_hole.integers) {
     message.mutable_size_hole()->add_integer_gaps(position - next_integer);
     next_integer = position + 1;
   }
-  if (!structure.size_hole.empty()) {
+  if (!graph.size_hole.empty()) {
     message.mutable_size_hole()->mutable_slopes()->Add(
-        structure.size_hole.slopes.begin(), structure.size_hole.slopes.end());
+        graph.size_hole.slopes.begin(), graph.size_hole.slopes.end());
   }
-  message.set_float_hole_count(structure.float_hole_count);
-  message.set_scalar_tensor_hole_count(structure.scalar_tensor_hole_count);
+  message.set_float_hole_count(graph.float_hole_count);
+  message.set_scalar_tensor_hole_count(graph.scalar_tensor_hole_count);
   return message;
 }
 

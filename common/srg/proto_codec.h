@@ -1,20 +1,20 @@
-// Structure to and from its wire form.
+// Graph to and from its wire form.
 #ifndef COMMON_SRG_PROTO_CODEC_H_
 #define COMMON_SRG_PROTO_CODEC_H_
 
 #include "absl/status/statusor.h"
-#include "common/srg/structure.h"
+#include "common/srg/graph.h"
 #include "djinn/v1/srg.pb.h"
 
 namespace djinn::srg {
 
-// The message's own structure is checked (every oneof set, enums known);
+// The message's own graph is checked (every oneof set, enums known);
 // everything about meaning is Validate()'s. InvalidArgument
-// (MALFORMED_STRUCTURE) names the node or slot.
-absl::StatusOr<Structure> FromProto(const v1::Structure& message);
+// (MALFORMED_GRAPH) names the node or slot.
+absl::StatusOr<Graph> FromProto(const v1::Graph& message);
 absl::StatusOr<TensorView> FromProto(const v1::TensorView& message);
 
-v1::Structure ToProto(const Structure& structure);
+v1::Graph ToProto(const Graph& graph);
 v1::TensorView ToProto(const TensorView& view);
 
 }  // namespace djinn::srg

@@ -9,7 +9,7 @@ namespace djinn::srg {
 namespace {
 
 absl::Status Malformed(absl::string_view what) {
-  return MakeError(absl::StatusCode::kInvalidArgument, "MALFORMED_STRUCTURE",
+  return MakeError(absl::StatusCode::kInvalidArgument, "MALFORMED_GRAPH",
                    absl::StrCat("size hole: ", what));
 }
 
@@ -28,31 +28,31 @@ bool Grow(T* value, int64_t slope, int64_t size) {
 
 }  // namespace
 
-absl::StatusOr<Structure> AtSize(Structure structure, int64_t size) {
-  const SizeHole hole = std::exchange(structure.size_hole, {});
+absl::StatusOr<Graph> AtSize(Graph graph, int64_t size) {
+  const SizeHole hole = std::exchange(graph.size_hole, {});
   uint32_t position = 0;
   size_t next = 0;
   bool in_range = true;
-  ForEachInteger(structure, [&](auto& value) {
+  ForEachInteger(graph, [&](auto& value) {
     if (next < hole.integers.size() && hole.integers[next] == position) {
       in_range = in_range && Grow(&value, hole.slopes[next], size);
       ++next;
     }
     ++position;
   });
-  if (in_range) return structure;
+  if (in_range) return graph;
   return Malformed(absl::StrCat("size ", size, " leaves the integers' range"));
 }
 
-absl::Status CheckSizeHole(const Structure& structure) {
-  const SizeHole& hole = structure.size_hole;
+absl::Status CheckSizeHole(const Graph& graph) {
+  const SizeHole& hole = graph.size_hole;
   if (hole.integers.size() != hole.slopes.size()) {
     return Malformed(absl::StrCat(hole.slopes.size(), " slopes for ",
                                   hole.integers.size(), " integers"));
   }
   if (hole.empty()) return absl::OkStatus();
   size_t count = 0;
-  ForEachInteger(structure, [&](auto&) { ++count; });
+  ForEachInteger(graph, [&](auto&) { ++count; });
   for (size_t i = 0; i < hole.integers.size(); ++i) {
     if (hole.integers[i] >= count) {
       return Malformed(

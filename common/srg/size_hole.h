@@ -1,9 +1,9 @@
-// What a run's size makes of a structure with a size hole.
+// What a run's size makes of a graph with a size hole.
 //
-// The hole is one number n; an integer of the structure is a + b·n. Loops whose
+// The hole is one number n; an integer of the graph is a + b·n. Loops whose
 // tensors grow by a step each time are of this kind: sizes, strides, offsets
 // and the ends of slices are all linear in the number of steps. What does not
-// fit is another structure.
+// fit is another graph.
 #ifndef COMMON_SRG_SIZE_HOLE_H_
 #define COMMON_SRG_SIZE_HOLE_H_
 
@@ -13,20 +13,20 @@
 #include <variant>
 
 #include "absl/status/statusor.h"
-#include "common/srg/structure.h"
+#include "common/srg/graph.h"
 
 namespace djinn::srg {
 
 // Calls `visit(int64_t& or uint64_t&)` for each integer that may vary, in the
 // order in which SizeHole in srg.proto counts them.
-template <typename StructureType, typename Visitor>
-void ForEachInteger(StructureType&& structure, Visitor&& visit) {
+template <typename GraphType, typename Visitor>
+void ForEachInteger(GraphType&& graph, Visitor&& visit) {
   const auto visit_view = [&](auto& view) {
     visit(view.storage_offset);
     for (auto& size : view.sizes) visit(size);
     for (auto& stride : view.strides) visit(stride);
   };
-  for (auto& node : structure.nodes) {
+  for (auto& node : graph.nodes) {
     for (auto& argument : node.arguments) {
       if (auto* view = std::get_if<TensorView>(&argument)) {
         visit_view(*view);
@@ -49,19 +49,19 @@ void ForEachInteger(StructureType&& structure, Visitor&& visit) {
       if (auto* view = std::get_if<TensorView>(&result)) visit_view(*view);
     }
   }
-  for (auto& slot : structure.slots) {
+  for (auto& slot : graph.slots) {
     if (slot.kind == Slot::Kind::kCreated) visit(slot.created_bytes);
   }
 }
 
-// The structure without the hole, in a run of this size. It is as little
-// checked as the one it is made from. InvalidArgument (MALFORMED_STRUCTURE) for
+// The graph without the hole, in a run of this size. It is as little
+// checked as the one it is made from. InvalidArgument (MALFORMED_GRAPH) for
 // an integer that leaves the range of its type.
-absl::StatusOr<Structure> AtSize(Structure structure, int64_t size);
+absl::StatusOr<Graph> AtSize(Graph graph, int64_t size);
 
-// Checks that the hole names integers of the structure, each once.
-// InvalidArgument (MALFORMED_STRUCTURE).
-absl::Status CheckSizeHole(const Structure& structure);
+// Checks that the hole names integers of the graph, each once.
+// InvalidArgument (MALFORMED_GRAPH).
+absl::Status CheckSizeHole(const Graph& graph);
 
 }  // namespace djinn::srg
 

@@ -1,9 +1,9 @@
 #include "absl/strings/escaping.h"
 #include "common/base/error.h"
 #include "common/srg/canonical.h"
+#include "common/srg/graph.h"
 #include "common/srg/proto_codec.h"
 #include "common/srg/size_hole.h"
-#include "common/srg/structure.h"
 #include "common/srg/validate.h"
 #include "gtest/gtest.h"
 
@@ -17,8 +17,8 @@ TensorView View(uint32_t slot, Dimensions sizes, Dimensions strides,
 }
 
 // y = x + w * float; y.normal_(generator)
-Structure Sample() {
-  Structure s;
+Graph Sample() {
+  Graph s;
   s.operators = {{"aten::add", "Tensor", 11}, {"aten::normal_", "", 12}};
   s.slots = {{Slot::Kind::kBound},
              {Slot::Kind::kBound},
@@ -40,8 +40,8 @@ Structure Sample() {
 }
 
 // Every alternative of every variant once.
-Structure Everything() {
-  Structure s = Sample();
+Graph Everything() {
+  Graph s = Sample();
   s.slots.push_back({Slot::Kind::kCreated, 24});
   s.slots.push_back({Slot::Kind::kResult});
   Node node;
@@ -68,8 +68,8 @@ Structure Everything() {
 }
 
 // Everything() at another size, in every integer that there is.
-Structure EverythingGrown(int64_t by) {
-  Structure s = Everything();
+Graph EverythingGrown(int64_t by) {
+  Graph s = Everything();
   int64_t slope = 1;
   ForEachInteger(s, [&](auto& value) { value += slope++ * by; });
   return s;
@@ -85,87 +85,87 @@ SizeHole HoleOfEverything() {
   return hole;
 }
 
-std::string ReasonOf(const Structure& s) {
-  return ErrorReason(Validate(s, StructureCaps()).status());
+std::string ReasonOf(const Graph& s) {
+  return ErrorReason(Validate(s, GraphCaps()).status());
 }
 
 TEST(ProtoCodecTest, RoundTripsEveryAlternative) {
-  const Structure before = Everything();
-  ASSERT_TRUE(Validate(before, StructureCaps()).ok())
-      << Validate(before, StructureCaps()).status();
-  const absl::StatusOr<Structure> after = FromProto(ToProto(before));
+  const Graph before = Everything();
+  ASSERT_TRUE(Validate(before, GraphCaps()).ok())
+      << Validate(before, GraphCaps()).status();
+  const absl::StatusOr<Graph> after = FromProto(ToProto(before));
   ASSERT_TRUE(after.ok()) << after.status();
   EXPECT_TRUE(before == *after);
   EXPECT_EQ(CanonicalEncoding(before), CanonicalEncoding(*after));
 }
 
 TEST(ProtoCodecTest, RoundTripsASizeHole) {
-  Structure before = Everything();
+  Graph before = Everything();
   before.size_hole = {{0, 3, 4, 17}, {1, -64, 8, 1}};
-  const v1::Structure message = ToProto(before);
+  const v1::Graph message = ToProto(before);
   EXPECT_EQ(message.size_hole().integer_gaps(1), 2u);
   EXPECT_EQ(message.size_hole().integer_gaps(2), 0u);
   EXPECT_EQ(FromProto(message)->size_hole, before.size_hole);
 }
 
 TEST(ProtoCodecTest, RefusesPositionsWithoutEnd) {
-  v1::Structure message = ToProto(Sample());
+  v1::Graph message = ToProto(Sample());
   message.mutable_size_hole()->add_integer_gaps(~uint32_t{0});
   message.mutable_size_hole()->add_integer_gaps(0);
   EXPECT_FALSE(FromProto(message).ok());
 }
 
 TEST(SizeHoleTest, EveryIntegerGrows) {
-  Structure s = Everything();
+  Graph s = Everything();
   s.size_hole = HoleOfEverything();
   // Offset, sizes and strides of five views, two integers beside each other,
   // one alone, one among scalars, one created slot.
   EXPECT_EQ(s.size_hole.integers.size(), 26u);
   for (const int64_t size : {0, 1, 1000}) {
-    const absl::StatusOr<Structure> grown = AtSize(s, size);
+    const absl::StatusOr<Graph> grown = AtSize(s, size);
     ASSERT_TRUE(grown.ok()) << grown.status();
     EXPECT_EQ(*grown, EverythingGrown(size)) << size;
   }
 }
 
 TEST(SizeHoleTest, OthersStay) {
-  Structure s = Sample();
+  Graph s = Sample();
   s.size_hole = {{1}, {5}};
-  Structure expected = Sample();
+  Graph expected = Sample();
   std::get<TensorView>(expected.nodes[0].arguments[0]).sizes[0] += 5 * 3;
   EXPECT_EQ(*AtSize(s, 3), expected);
 }
 
 TEST(SizeHoleTest, RefusesWhatLeavesTheRange) {
-  Structure s = Everything();
+  Graph s = Everything();
   s.size_hole = {{1}, {int64_t{1} << 40}};
   EXPECT_TRUE(AtSize(s, 1 << 20).ok());
   for (const int64_t size : {int64_t{1} << 23, int64_t{1} << 40}) {
-    EXPECT_EQ(ErrorReason(AtSize(s, size).status()), "MALFORMED_STRUCTURE");
+    EXPECT_EQ(ErrorReason(AtSize(s, size).status()), "MALFORMED_GRAPH");
   }
   // A created slot has no negative size.
   s.size_hole = {{25}, {-1}};
   EXPECT_TRUE(AtSize(s, 24).ok());
-  EXPECT_EQ(ErrorReason(AtSize(s, 25).status()), "MALFORMED_STRUCTURE");
+  EXPECT_EQ(ErrorReason(AtSize(s, 25).status()), "MALFORMED_GRAPH");
 }
 
 TEST(SizeHoleTest, RefusesWhatNamesNoInteger) {
   const auto reason = [](SizeHole hole) {
-    Structure s = Everything();
+    Graph s = Everything();
     s.size_hole = std::move(hole);
     return ReasonOf(s);
   };
   EXPECT_EQ(reason({{25}, {1}}), "");
-  EXPECT_EQ(reason({{26}, {1}}), "MALFORMED_STRUCTURE");
-  EXPECT_EQ(reason({{3, 3}, {1, 1}}), "MALFORMED_STRUCTURE");
-  EXPECT_EQ(reason({{3, 2}, {1, 1}}), "MALFORMED_STRUCTURE");
-  EXPECT_EQ(reason({{3}, {0}}), "MALFORMED_STRUCTURE");
-  EXPECT_EQ(reason({{3}, {}}), "MALFORMED_STRUCTURE");
-  EXPECT_EQ(reason({{}, {1}}), "MALFORMED_STRUCTURE");
+  EXPECT_EQ(reason({{26}, {1}}), "MALFORMED_GRAPH");
+  EXPECT_EQ(reason({{3, 3}, {1, 1}}), "MALFORMED_GRAPH");
+  EXPECT_EQ(reason({{3, 2}, {1, 1}}), "MALFORMED_GRAPH");
+  EXPECT_EQ(reason({{3}, {0}}), "MALFORMED_GRAPH");
+  EXPECT_EQ(reason({{3}, {}}), "MALFORMED_GRAPH");
+  EXPECT_EQ(reason({{}, {1}}), "MALFORMED_GRAPH");
 }
 
 TEST(ProtoCodecTest, RefusesUnsetValues) {
-  v1::Structure message = ToProto(Sample());
+  v1::Graph message = ToProto(Sample());
   message.mutable_nodes(0)->mutable_arguments(1)->Clear();
   EXPECT_EQ(FromProto(message).status().message(),
             "node 0: argument without a value");
@@ -174,7 +174,7 @@ TEST(ProtoCodecTest, RefusesUnsetValues) {
       ->mutable_arguments(0)
       ->mutable_tensor()
       ->set_data_type(static_cast<v1::DataType>(99));
-  EXPECT_EQ(ErrorReason(FromProto(message).status()), "MALFORMED_STRUCTURE");
+  EXPECT_EQ(ErrorReason(FromProto(message).status()), "MALFORMED_GRAPH");
   message = ToProto(Sample());
   message.mutable_slots(0)->set_kind(v1::Slot::KIND_UNSPECIFIED);
   EXPECT_FALSE(FromProto(message).ok());
@@ -188,7 +188,7 @@ TEST(CanonicalTest, FingerprintIsStable) {
 
 TEST(CanonicalTest, EveryFieldMatters) {
   const std::string base = Fingerprint(Sample());
-  Structure s = Sample();
+  Graph s = Sample();
   s.operators[0].schema_hash++;
   EXPECT_NE(Fingerprint(s), base);
   s = Sample();
@@ -211,8 +211,7 @@ TEST(CanonicalTest, EveryFieldMatters) {
 }
 
 TEST(ValidateTest, DerivesFacts) {
-  const absl::StatusOr<StructureFacts> facts =
-      Validate(Sample(), StructureCaps());
+  const absl::StatusOr<GraphFacts> facts = Validate(Sample(), GraphCaps());
   ASSERT_TRUE(facts.ok()) << facts.status();
   EXPECT_EQ(facts->slots[0].required_bytes, 24u);
   EXPECT_EQ(facts->slots[1].required_bytes, 12u);
@@ -225,45 +224,44 @@ TEST(ValidateTest, DerivesFacts) {
   EXPECT_EQ(facts->unknown_results, 0u);
 }
 
-TEST(ValidateTest, RefusesBrokenStructures) {
-  Structure s = Sample();
+TEST(ValidateTest, RefusesBrokenGraphs) {
+  Graph s = Sample();
   s.nodes[0].operator_index = 2;
-  EXPECT_EQ(ReasonOf(s), "MALFORMED_STRUCTURE");
+  EXPECT_EQ(ReasonOf(s), "MALFORMED_GRAPH");
   s = Sample();
   std::get<TensorView>(s.nodes[0].arguments[0]).slot = 9;
-  EXPECT_EQ(ReasonOf(s), "MALFORMED_STRUCTURE");
+  EXPECT_EQ(ReasonOf(s), "MALFORMED_GRAPH");
   s = Sample();
   std::get<TensorView>(s.nodes[0].arguments[0]).slot = 2;  // before its birth
-  EXPECT_EQ(ReasonOf(s), "MALFORMED_STRUCTURE");
+  EXPECT_EQ(ReasonOf(s), "MALFORMED_GRAPH");
   s = Sample();
   std::get<TensorView>(s.nodes[0].arguments[0]).sizes = {int64_t{1} << 62, 8};
-  EXPECT_EQ(ReasonOf(s), "MALFORMED_STRUCTURE");
+  EXPECT_EQ(ReasonOf(s), "MALFORMED_GRAPH");
   s = Sample();  // outside the result that it views
   std::get<TensorView>(s.nodes[1].arguments[0]).sizes = {2, 4};
-  EXPECT_EQ(ReasonOf(s), "MALFORMED_STRUCTURE");
+  EXPECT_EQ(ReasonOf(s), "MALFORMED_GRAPH");
   s = Sample();
   s.nodes[1].writes = {};
-  EXPECT_EQ(ReasonOf(s), "MALFORMED_STRUCTURE");
+  EXPECT_EQ(ReasonOf(s), "MALFORMED_GRAPH");
   s = Sample();
   s.nodes[1].writes = {1, 2};  // no operand on slot 1
-  EXPECT_EQ(ReasonOf(s), "MALFORMED_STRUCTURE");
+  EXPECT_EQ(ReasonOf(s), "MALFORMED_GRAPH");
   s = Sample();
   s.float_hole_count = 4;
-  EXPECT_EQ(ReasonOf(s), "MALFORMED_STRUCTURE");
+  EXPECT_EQ(ReasonOf(s), "MALFORMED_GRAPH");
   s = Sample();
   s.slots.push_back({Slot::Kind::kBound});
-  EXPECT_EQ(ReasonOf(s), "MALFORMED_STRUCTURE");
+  EXPECT_EQ(ReasonOf(s), "MALFORMED_GRAPH");
   s = Sample();
   s.nodes[0].results = {View(2, {1}, {1}), View(2, {1}, {1})};
-  EXPECT_EQ(ReasonOf(s), "MALFORMED_STRUCTURE");
-  EXPECT_EQ(ReasonOf(Structure()), "MALFORMED_STRUCTURE");
+  EXPECT_EQ(ReasonOf(s), "MALFORMED_GRAPH");
+  EXPECT_EQ(ReasonOf(Graph()), "MALFORMED_GRAPH");
 }
 
 TEST(ValidateTest, EnforcesCaps) {
-  StructureCaps caps;
+  GraphCaps caps;
   caps.max_nodes = 1;
-  EXPECT_EQ(ErrorReason(Validate(Sample(), caps).status()),
-            "STRUCTURE_TOO_LARGE");
+  EXPECT_EQ(ErrorReason(Validate(Sample(), caps).status()), "GRAPH_TOO_LARGE");
 }
 
 TEST(ViewTest, Extents) {

@@ -86,15 +86,15 @@ void RenumberHoles(Renumbering* floats, Renumbering* scalars, Node* node) {
 
 }  // namespace
 
-absl::Status CheckStageOrder(const Structure& structure,
+absl::Status CheckStageOrder(const Graph& graph,
                              absl::Span<const uint32_t> stage_of_node) {
   // By slot: the stage that changed it last, and the last of those that named
   // it.
-  std::vector<int64_t> changed(structure.slots.size(), kNever);
-  std::vector<int64_t> named(structure.slots.size(), kNever);
-  for (size_t node = 0; node < structure.nodes.size(); ++node) {
+  std::vector<int64_t> changed(graph.slots.size(), kNever);
+  std::vector<int64_t> named(graph.slots.size(), kNever);
+  for (size_t node = 0; node < graph.nodes.size(); ++node) {
     const auto stage = static_cast<int64_t>(stage_of_node[node]);
-    const Node& call = structure.nodes[node];
+    const Node& call = graph.nodes[node];
     int64_t later = kNever;
     ForEachSlot(call, [&](uint32_t slot, bool changes) {
       later = std::max(later, changes ? named[slot] : changed[slot]);
@@ -103,7 +103,7 @@ absl::Status CheckStageOrder(const Structure& structure,
       return MakeError(
           absl::StatusCode::kFailedPrecondition, "NOT_IN_STAGES",
           absl::StrCat("node ", node, " (",
-                       structure.operators[call.operator_index].FullName(),
+                       graph.operators[call.operator_index].FullName(),
                        ") of stage ", stage, " comes after stage ", later));
     }
     ForEachSlot(call, [&](uint32_t slot, bool changes) {
@@ -114,23 +114,23 @@ absl::Status CheckStageOrder(const Structure& structure,
   return absl::OkStatus();
 }
 
-StageCut CutStage(const Structure& structure,
-                  absl::Span<const uint32_t> stage_of_node, uint32_t stage) {
+StageCut CutStage(const Graph& graph, absl::Span<const uint32_t> stage_of_node,
+                  uint32_t stage) {
   StageCut cut;
-  std::vector<bool> used(structure.slots.size(), false);
-  std::vector<bool> before(structure.slots.size(), false);
-  for (size_t node = 0; node < structure.nodes.size(); ++node) {
+  std::vector<bool> used(graph.slots.size(), false);
+  std::vector<bool> before(graph.slots.size(), false);
+  for (size_t node = 0; node < graph.nodes.size(); ++node) {
     if (stage_of_node[node] > stage) continue;
     std::vector<bool>& seen = stage_of_node[node] < stage ? before : used;
-    ForEachSlot(structure.nodes[node],
+    ForEachSlot(graph.nodes[node],
                 [&](uint32_t slot, bool) { seen[slot] = true; });
   }
-  std::vector<uint32_t> slots(structure.slots.size(), kNone);
+  std::vector<uint32_t> slots(graph.slots.size(), kNone);
   for (uint32_t slot = 0; slot < slots.size(); ++slot) {
     if (!used[slot]) continue;
     slots[slot] = static_cast<uint32_t>(cut.slots.size());
     cut.slots.push_back(slot);
-    Slot& kind = cut.structure.slots.emplace_back(structure.slots[slot]);
+    Slot& kind = cut.graph.slots.emplace_back(graph.slots[slot]);
     const bool is_made =
         kind.kind == Slot::Kind::kCreated || kind.kind == Slot::Kind::kResult;
     if (is_made && before[slot]) kind = {Slot::Kind::kBound, 0};
@@ -139,19 +139,18 @@ StageCut CutStage(const Structure& structure,
   Renumbering new_operators(&operators);
   Renumbering floats(&cut.float_holes);
   Renumbering scalars(&cut.scalar_tensor_holes);
-  for (size_t node = 0; node < structure.nodes.size(); ++node) {
+  for (size_t node = 0; node < graph.nodes.size(); ++node) {
     if (stage_of_node[node] != stage) continue;
-    Node& call = cut.structure.nodes.emplace_back(structure.nodes[node]);
+    Node& call = cut.graph.nodes.emplace_back(graph.nodes[node]);
     call.operator_index = new_operators.Of(call.operator_index);
     ForEachSlot(call, [&](uint32_t& slot, bool) { slot = slots[slot]; });
     RenumberHoles(&floats, &scalars, &call);
   }
   for (const uint32_t number : operators) {
-    cut.structure.operators.push_back(structure.operators[number]);
+    cut.graph.operators.push_back(graph.operators[number]);
   }
-  cut.structure.float_hole_count =
-      static_cast<uint32_t>(cut.float_holes.size());
-  cut.structure.scalar_tensor_hole_count =
+  cut.graph.float_hole_count = static_cast<uint32_t>(cut.float_holes.size());
+  cut.graph.scalar_tensor_hole_count =
       static_cast<uint32_t>(cut.scalar_tensor_holes.size());
   return cut;
 }

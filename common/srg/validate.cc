@@ -15,69 +15,68 @@ constexpr uint64_t kNoBound = std::numeric_limits<uint64_t>::max();
 
 absl::Status CheckCap(absl::string_view what, size_t count, size_t cap) {
   if (count <= cap) return absl::OkStatus();
-  return MakeError(absl::StatusCode::kResourceExhausted, "STRUCTURE_TOO_LARGE",
+  return MakeError(absl::StatusCode::kResourceExhausted, "GRAPH_TOO_LARGE",
                    absl::StrCat(what, ": ", count, ", at most ", cap));
 }
 
 // Walks the nodes once, in order, and fills the facts.
 class Validator {
  public:
-  Validator(const Structure& structure, const StructureCaps& caps)
-      : structure_(structure),
+  Validator(const Graph& graph, const GraphCaps& caps)
+      : graph_(graph),
         caps_(caps),
-        used_(structure.slots.size(), false),
-        result_bytes_(structure.slots.size(), kNoBound) {
-    facts_.slots.resize(structure.slots.size());
+        used_(graph.slots.size(), false),
+        result_bytes_(graph.slots.size(), kNoBound) {
+    facts_.slots.resize(graph.slots.size());
   }
 
-  absl::StatusOr<StructureFacts> Run() && {
+  absl::StatusOr<GraphFacts> Run() && {
     DJINN_RETURN_IF_ERROR(CheckTables());
-    for (node_ = 0; node_ < structure_.nodes.size(); ++node_) {
-      DJINN_RETURN_IF_ERROR(VisitNode(structure_.nodes[node_]));
+    for (node_ = 0; node_ < graph_.nodes.size(); ++node_) {
+      DJINN_RETURN_IF_ERROR(VisitNode(graph_.nodes[node_]));
     }
     for (size_t slot = 0; slot < used_.size(); ++slot) {
       if (!used_[slot])
         return Malformed(absl::StrCat("slot ", slot, " is unused"));
     }
-    if (floats_ != structure_.float_hole_count ||
-        facts_.scalar_tensor_types.size() !=
-            structure_.scalar_tensor_hole_count) {
+    if (floats_ != graph_.float_hole_count ||
+        facts_.scalar_tensor_types.size() != graph_.scalar_tensor_hole_count) {
       return Malformed("hole counts differ from the holes in use");
     }
-    DJINN_RETURN_IF_ERROR(CheckSizeHole(structure_));
+    DJINN_RETURN_IF_ERROR(CheckSizeHole(graph_));
     return std::move(facts_);
   }
 
  private:
   absl::Status Malformed(absl::string_view what) const {
-    std::string where = "structure";
-    if (node_ < structure_.nodes.size()) {
+    std::string where = "graph";
+    if (node_ < graph_.nodes.size()) {
       where = absl::StrCat("node ", node_);
-      const uint32_t op = structure_.nodes[node_].operator_index;
-      if (op < structure_.operators.size()) {
-        absl::StrAppend(&where, " (", structure_.operators[op].FullName(), ")");
+      const uint32_t op = graph_.nodes[node_].operator_index;
+      if (op < graph_.operators.size()) {
+        absl::StrAppend(&where, " (", graph_.operators[op].FullName(), ")");
       }
     }
-    return MakeError(absl::StatusCode::kInvalidArgument, "MALFORMED_STRUCTURE",
+    return MakeError(absl::StatusCode::kInvalidArgument, "MALFORMED_GRAPH",
                      absl::StrCat(where, ": ", what));
   }
 
   absl::Status CheckTables() {
-    node_ = structure_.nodes.size();
-    DJINN_RETURN_IF_ERROR(CheckCap("operators", structure_.operators.size(),
-                                   caps_.max_operators));
+    node_ = graph_.nodes.size();
     DJINN_RETURN_IF_ERROR(
-        CheckCap("nodes", structure_.nodes.size(), caps_.max_nodes));
+        CheckCap("operators", graph_.operators.size(), caps_.max_operators));
     DJINN_RETURN_IF_ERROR(
-        CheckCap("slots", structure_.slots.size(), caps_.max_slots));
-    if (structure_.nodes.empty()) return Malformed("no nodes");
-    for (const Operator& op : structure_.operators) {
+        CheckCap("nodes", graph_.nodes.size(), caps_.max_nodes));
+    DJINN_RETURN_IF_ERROR(
+        CheckCap("slots", graph_.slots.size(), caps_.max_slots));
+    if (graph_.nodes.empty()) return Malformed("no nodes");
+    for (const Operator& op : graph_.operators) {
       DJINN_RETURN_IF_ERROR(CheckCap("bytes of an operator name",
                                      op.name.size() + op.overload.size(),
                                      caps_.max_text_bytes));
     }
-    for (size_t i = 0; i < structure_.slots.size(); ++i) {
-      const Slot& slot = structure_.slots[i];
+    for (size_t i = 0; i < graph_.slots.size(); ++i) {
+      const Slot& slot = graph_.slots[i];
       if (slot.created_bytes != 0 && slot.kind != Slot::Kind::kCreated) {
         return Malformed(
             absl::StrCat("slot ", i, " has a size but is not created"));
@@ -87,7 +86,7 @@ class Validator {
   }
 
   absl::Status VisitNode(const Node& node) {
-    if (node.operator_index >= structure_.operators.size()) {
+    if (node.operator_index >= graph_.operators.size()) {
       return Malformed("operator index out of range");
     }
     DJINN_RETURN_IF_ERROR(CheckCap("arguments of a node", node.arguments.size(),
@@ -119,7 +118,7 @@ class Validator {
 
   absl::Status CheckWrites(const Node& node) {
     for (size_t i = 0; i < node.writes.size(); ++i) {
-      if (node.writes[i] >= structure_.slots.size()) {
+      if (node.writes[i] >= graph_.slots.size()) {
         return Malformed("written slot out of range");
       }
       if (i > 0 && node.writes[i] <= node.writes[i - 1]) {
@@ -204,10 +203,10 @@ class Validator {
   }
 
   absl::Status VisitOperand(const Node& node, const TensorView& view) {
-    if (view.slot >= structure_.slots.size()) {
+    if (view.slot >= graph_.slots.size()) {
       return Malformed(absl::StrCat("slot ", view.slot, " out of range"));
     }
-    const Slot& slot = structure_.slots[view.slot];
+    const Slot& slot = graph_.slots[view.slot];
     if (slot.kind == Slot::Kind::kGenerator) {
       return Malformed(
           absl::StrCat("generator slot ", view.slot, " used as a tensor"));
@@ -239,8 +238,8 @@ class Validator {
   }
 
   absl::Status VisitGenerator(uint32_t slot) {
-    if (slot >= structure_.slots.size() ||
-        structure_.slots[slot].kind != Slot::Kind::kGenerator) {
+    if (slot >= graph_.slots.size() ||
+        graph_.slots[slot].kind != Slot::Kind::kGenerator) {
       return Malformed(absl::StrCat("slot ", slot, " is not a generator"));
     }
     if (used_[slot] && facts_.slots[slot].last_node == node_ &&
@@ -254,8 +253,8 @@ class Validator {
   }
 
   absl::Status VisitBirth(uint32_t slot) {
-    if (slot >= structure_.slots.size() ||
-        structure_.slots[slot].kind != Slot::Kind::kResult) {
+    if (slot >= graph_.slots.size() ||
+        graph_.slots[slot].kind != Slot::Kind::kResult) {
       return Malformed(absl::StrCat("result in slot ", slot,
                                     ", which is not a result slot"));
     }
@@ -280,9 +279,9 @@ class Validator {
     return absl::OkStatus();
   }
 
-  const Structure& structure_;
-  const StructureCaps& caps_;
-  StructureFacts facts_;
+  const Graph& graph_;
+  const GraphCaps& caps_;
+  GraphFacts facts_;
   std::vector<bool> used_;
   // Size with which a result slot is born; no bound where only the run tells.
   std::vector<uint64_t> result_bytes_;
@@ -293,9 +292,8 @@ class Validator {
 
 }  // namespace
 
-absl::StatusOr<StructureFacts> Validate(const Structure& structure,
-                                        const StructureCaps& caps) {
-  return Validator(structure, caps).Run();
+absl::StatusOr<GraphFacts> Validate(const Graph& graph, const GraphCaps& caps) {
+  return Validator(graph, caps).Run();
 }
 
 }  // namespace djinn::srg

@@ -1,6 +1,6 @@
-// What can be known about a structure without PyTorch, checked once and then
+// What can be known about a graph without PyTorch, checked once and then
 // relied upon: slots exist and are born before use, views have sane extents,
-// holes are in range, counts are capped. A structure with a size hole is
+// holes are in range, counts are capped. A graph with a size hole is
 // checked as it is at size 0.
 #ifndef COMMON_SRG_VALIDATE_H_
 #define COMMON_SRG_VALIDATE_H_
@@ -9,11 +9,11 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "common/srg/structure.h"
+#include "common/srg/graph.h"
 
 namespace djinn::srg {
 
-struct StructureCaps {
+struct GraphCaps {
   size_t max_operators = 1024;
   size_t max_nodes = 4096;
   size_t max_slots = 65536;
@@ -23,8 +23,8 @@ struct StructureCaps {
   size_t max_text_bytes = 4096;
 };
 
-// Slots and float holes of a session's structures whose bindings and values a
-// worker keeps, and runs of one structure, at most: see Run.remember in
+// Slots and float holes of a session's graphs whose bindings and values a
+// worker keeps, and runs of one graph, at most: see Run.remember in
 // execution.proto.
 inline constexpr size_t kMaxRememberedSlots = size_t{1} << 20;
 inline constexpr size_t kMaxRememberedRuns = 8;
@@ -43,7 +43,7 @@ struct SlotFacts {
   bool reads = false;
 };
 
-struct StructureFacts {
+struct GraphFacts {
   std::vector<SlotFacts> slots;
   // Data types of the scalar tensor holes, by index.
   std::vector<DataType> scalar_tensor_types;
@@ -51,10 +51,9 @@ struct StructureFacts {
   uint32_t unknown_results = 0;
 };
 
-// InvalidArgument (MALFORMED_STRUCTURE, INVALID_VIEW) names node, operator and
-// slot; ResourceExhausted (STRUCTURE_TOO_LARGE) names cap and count.
-absl::StatusOr<StructureFacts> Validate(const Structure& structure,
-                                        const StructureCaps& caps);
+// InvalidArgument (MALFORMED_GRAPH, INVALID_VIEW) names node, operator and
+// slot; ResourceExhausted (GRAPH_TOO_LARGE) names cap and count.
+absl::StatusOr<GraphFacts> Validate(const Graph& graph, const GraphCaps& caps);
 
 }  // namespace djinn::srg
 

@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "c10/core/ScalarType.h"
-#include "common/srg/structure.h"
+#include "common/srg/graph.h"
 
 namespace djinn {
 

@@ -11,7 +11,7 @@ namespace djinn {
 enum class DrawSource {
   kNone,
   // From the generator in an argument; None there means the default one, and a
-  // structure always names it.
+  // graph always names it.
   kGeneratorArgument,
   // From the device's default generator, which the schema does not mention, as
   // dropout does. Such a node has an implicit_generator_slot.
@@ -21,7 +21,7 @@ enum class DrawSource {
 // `arguments` are the call's, one per schema argument. Of their values only a
 // boolean `train` counts: in evaluation mode dropout and recurrent layers draw
 // nothing. Floating-point values do not, because they vary between runs of one
-// structure.
+// graph.
 DrawSource DrawSourceOf(const c10::OperatorHandle& op,
                         c10::ArrayRef<c10::IValue> arguments);
 

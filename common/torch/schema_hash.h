@@ -11,7 +11,7 @@ namespace djinn {
 
 // XXH3-64 of the qualified name, the overload, and every argument's and
 // return's name, real type, list length, alias marks and keyword-only flag.
-// Defaults are left out, because a structure carries every argument. The same
+// Defaults are left out, because a graph carries every argument. The same
 // on every machine. Takes microseconds: keep the value.
 uint64_t SchemaHash(const c10::FunctionSchema& schema);
 

@@ -23,7 +23,7 @@ struct MessageScan {
 // Shorter ones cannot take much, and are not worth the look.
 inline constexpr size_t kMinScannedBytes = 4 << 10;
 // The most that a peer's message may take: many times what the largest
-// structures of programs do.
+// graphs of programs do.
 inline constexpr uint64_t kMaxParsedBytes = uint64_t{192} << 20;
 
 // Of the message that is all of `input`, of which no more is read once

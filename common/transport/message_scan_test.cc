@@ -20,8 +20,8 @@ v1::ControlRequest WithNodes(int count) {
   v1::ControlRequest request;
   for (int i = 0; i < count; ++i) {
     request.mutable_ordered()
-        ->mutable_define_structure()
-        ->mutable_structure()
+        ->mutable_define_graph()
+        ->mutable_graph()
         ->add_nodes();
   }
   return request;
@@ -30,8 +30,8 @@ v1::ControlRequest WithNodes(int count) {
 TEST(MessageScanTest, ToldIsAboutWhatTheParsedMessageTakes) {
   v1::ControlRequest request = WithNodes(1000);
   for (v1::Node& node : *request.mutable_ordered()
-                             ->mutable_define_structure()
-                             ->mutable_structure()
+                             ->mutable_define_graph()
+                             ->mutable_graph()
                              ->mutable_nodes()) {
     v1::TensorView* const view = node.add_arguments()->mutable_tensor();
     for (int i = 0; i < 4; ++i) view->add_sizes(i);

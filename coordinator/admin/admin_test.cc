@@ -35,12 +35,12 @@ TEST_F(ClusterAdminTest, OperatorsSeeNumbersButNoSecrets) {
   const StreamId worker = Join(w0_);
   const StreamId session = Open("red");
   Grant(session, 0, worker, &w0_);
-  EXPECT_TRUE(sessions::NoteStructure(*cluster_, session, "fingerprint"));
-  EXPECT_FALSE(sessions::NoteStructure(*cluster_, session, "fingerprint"));
+  EXPECT_TRUE(sessions::NoteGraph(*cluster_, session, "fingerprint"));
+  EXPECT_FALSE(sessions::NoteGraph(*cluster_, session, "fingerprint"));
 
   const v1::SessionInfo info = views::Sessions(*cluster_, {}).items[0];
   EXPECT_EQ(info.session_id(), session.owner.substr(0, 8));
-  EXPECT_EQ(info.structure_count(), 1u);
+  EXPECT_EQ(info.graph_count(), 1u);
   EXPECT_EQ(info.storage_bytes(), 100u);
   EXPECT_THAT(info.lease_ids(), SizeIs(1));
   EXPECT_EQ(views::Workers(*cluster_, {}).items[0].session_count(), 1u);
@@ -85,7 +85,7 @@ TEST_F(ClusterAdminTest, OperatorsSeeWhatWorkersReport) {
     held->mutable_use()->set_queued_runs(1);
     held->mutable_use()->set_outstanding(2);
     held->mutable_use()->set_outstanding_bytes(50);
-    held->mutable_use()->set_structure_count(4);
+    held->mutable_use()->set_graph_count(4);
     held->mutable_use()->set_model_count(1);
     held->mutable_use()->set_model_bytes(uint64_t{3} << 62);
     held->mutable_use()->set_refused_models(2);
@@ -114,7 +114,7 @@ TEST_F(ClusterAdminTest, OperatorsSeeWhatWorkersReport) {
   EXPECT_EQ(info.use().queued_runs(), 2u);
   EXPECT_EQ(info.use().outstanding(), 4u);
   EXPECT_EQ(info.use().outstanding_bytes(), 100u);
-  EXPECT_EQ(info.use().structure_count(), 8u);
+  EXPECT_EQ(info.use().graph_count(), 8u);
   EXPECT_EQ(info.use().model_count(), 2u);
   // As much as there is.
   EXPECT_EQ(info.use().model_bytes(), std::numeric_limits<uint64_t>::max());
@@ -132,7 +132,7 @@ TEST_F(ClusterAdminTest, OperatorsSeeWhatWorkersReport) {
   EXPECT_EQ(used.worker_id(), "w0");
   EXPECT_EQ(used.incarnation(), w0_.incarnation());
   EXPECT_EQ(used.use().contents().size_bytes(), 1000u);
-  EXPECT_EQ(used.limits().max_structures(), 16u);
+  EXPECT_EQ(used.limits().max_graphs(), 16u);
   EXPECT_THAT(used.placement_reason(), Not(IsEmpty()));
   const v1::LeaseInfo idle = views::GetLease(*cluster_, LeaseId(w1)).value();
   EXPECT_EQ(idle.state(), v1::LeaseInfo::GRANTED);
@@ -154,7 +154,7 @@ TEST_F(ClusterAdminTest, OperatorsSeeWhatWaits) {
   ASSERT_THAT(views::Leases(*cluster_, {}).items, SizeIs(1));
   EXPECT_EQ(views::Leases(*cluster_, {}).items[0].state(),
             v1::LeaseInfo::OFFERED);
-  CarryOut(worker, &w0_);
+  Execute(worker, &w0_);
   EXPECT_EQ(views::Leases(*cluster_, {}).items[0].state(),
             v1::LeaseInfo::GRANTED);
   EXPECT_THAT(views::Sessions(*cluster_, {}).items[0].pending_virtual_devices(),

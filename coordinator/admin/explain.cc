@@ -148,7 +148,7 @@ void Explain(ClusterState& state, const Lease& lease,
   views::Describe(state, lease, &info);
   device->set_lease_id(lease.id);
   device->set_state(info.state());
-  if (info.has_given_way()) *device->mutable_given_way() = info.given_way();
+  if (info.has_yielded()) *device->mutable_yielded() = info.yielded();
   if (lease.decision.decision != nullptr) {
     DescribeDecision(state, lease.decision, device->mutable_decision());
   }

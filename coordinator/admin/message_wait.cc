@@ -43,14 +43,14 @@ WaitTexts TextsOf(const v1::MessageWait& wait) {
                                    : "worker " + wait.worker_id();
       return {"for a value from " + from, from + ", which has it"};
     }
-    case v1::MessageWait::STRUCTURE:
-      return {"for a structure whose plan is gone",
-              "its client, which sends the structure again"};
+    case v1::MessageWait::GRAPH:
+      return {"for a graph whose plan is gone",
+              "its client, which sends the graph again"};
     case v1::MessageWait::CONTENT:
       return {"for a content on the worker's disk", "the disk, which is read"};
     case v1::MessageWait::ROOM:
       return {"for memory that runs beside it hold", "the end of these runs"};
-    case v1::MessageWait::COMPANY:
+    case v1::MessageWait::BATCH:
       return {"for runs of other sessions to share products with",
               "such a run, or the end of the time for which it pays to wait"};
     default:

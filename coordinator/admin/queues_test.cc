@@ -89,11 +89,11 @@ TEST_F(ClusterQueueTest, AStoppedTenantGetsNoNewLeaseAndKeepsThoseItHas) {
   EXPECT_EQ(Explain(runs, 1).gate().reason(), "QUEUE_STOPPED");
   // Others go on.
   const StreamId other = OpenAndAsk("blue");
-  CarryOut(worker_, &w0_);
+  Execute(worker_, &w0_);
   EXPECT_TRUE(Has(other));
   // As does who was held, once it is resumed.
   EXPECT_FALSE(Resume("red").has_stop());
-  CarryOut(worker_, &w0_);
+  Execute(worker_, &w0_);
   EXPECT_TRUE(Has(runs));
 }
 
@@ -177,7 +177,7 @@ TEST_F(ClusterQueueTest, ADrainWithdrawsWhatIsOffered) {
   Stop("red", /*drain=*/true);
   EXPECT_EQ(Explain(session).gate().reason(), "QUEUE_STOPPED");
   EXPECT_THAT(views::Leases(*cluster_, {}).items, IsEmpty());
-  CarryOut(worker_, &w0_);
+  Execute(worker_, &w0_);
   EXPECT_FALSE(Next(session).has_value());
 }
 

@@ -25,16 +25,16 @@ v1::MessageWait::For WaitOf(v1::RunGate gate) {
     case v1::RUN_GATE_OTHER_TENANTS:
     case v1::RUN_GATE_WORKER:
       return v1::MessageWait::TURN;
-    case v1::RUN_GATE_COMPANY:
-      return v1::MessageWait::COMPANY;
+    case v1::RUN_GATE_BATCH:
+      return v1::MessageWait::BATCH;
     case v1::RUN_GATE_BYTES:
       return v1::MessageWait::BYTES;
     case v1::RUN_GATE_CONTENT:
       return v1::MessageWait::CONTENT;
     case v1::RUN_GATE_VALUE:
       return v1::MessageWait::VALUE;
-    case v1::RUN_GATE_STRUCTURE:
-      return v1::MessageWait::STRUCTURE;
+    case v1::RUN_GATE_GRAPH:
+      return v1::MessageWait::GRAPH;
     case v1::RUN_GATE_ROOM:
       return v1::MessageWait::ROOM;
     default:
@@ -53,11 +53,11 @@ Held HeldBy(v1::RunGate gate, const RunSurroundings& around) {
   switch (gate) {
     case v1::RUN_GATE_SESSION:
       return {"WAITS_FOR_SESSION",
-              "for what its session is at: messages before it are carried out",
+              "for what its session is at: messages before it are executed",
               "the end of these"};
     case v1::RUN_GATE_PLAN:
       return {"WAITS_FOR_PLAN",
-              "for the plan of a structure that its session defined",
+              "for the plan of a graph that its session defined",
               "the worker, which makes it"};
     case v1::RUN_GATE_REPLIES:
       return {"WAITS_FOR_REPLIES",
@@ -87,8 +87,8 @@ Held HeldBy(v1::RunGate gate, const RunSurroundings& around) {
 
 bool DescribeRunGate(const v1::RunRecord& run, const RunSurroundings& around,
                      v1::PlacementGate* gate) {
-  if (run.state() == v1::RunRecord::IN_SERVICE && run.has_goes_first()) {
-    const v1::RunPreemption& first = run.goes_first();
+  if (run.state() == v1::RunRecord::IN_SERVICE && run.has_preempted_by()) {
+    const v1::RunPreemption& first = run.preempted_by();
     gate->set_reason("GAVE_WAY");
     gate->set_message(
         absl::StrCat("it has stood still for ", Text(first.time()),

@@ -47,7 +47,7 @@ TEST_F(RunGateTest, MessagesOfItsSessionAreCounted) {
   EXPECT_EQ(Describe().message(),
             "1 message of its session is ahead of it; its session has kept it "
             "waiting 12us for what its session is at: messages before it are "
-            "carried out");
+            "executed");
   run_.set_messages_ahead(2);
   EXPECT_EQ(Describe().reason(), "WAITS_FOR_SESSION");
   EXPECT_EQ(Describe().message().substr(0, 42),
@@ -101,10 +101,10 @@ TEST_F(RunGateTest, WhoStandsStillIsHeldByWhoGoesFirst) {
   run_.set_state(v1::RunRecord::IN_SERVICE);
   Describe();
   EXPECT_FALSE(held_);
-  run_.mutable_goes_first()->set_tenant("blue");
-  run_.mutable_goes_first()->set_session_id("5e6f7a8b");
-  run_.mutable_goes_first()->set_reason("deadline");
-  *run_.mutable_goes_first()->mutable_time() =
+  run_.mutable_preempted_by()->set_tenant("blue");
+  run_.mutable_preempted_by()->set_session_id("5e6f7a8b");
+  run_.mutable_preempted_by()->set_reason("deadline");
+  *run_.mutable_preempted_by()->mutable_time() =
       ToProtoDuration(absl::Milliseconds(300));
   const v1::PlacementGate gate = Describe();
   EXPECT_TRUE(held_);

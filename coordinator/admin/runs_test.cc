@@ -138,7 +138,7 @@ TEST_F(ClusterRunsTest, ASessionWithoutALeaseHasNoRuns) {
 TEST_F(ClusterRunsTest, AWorkerThatNeverAnswersIsNamedInTime) {
   const List list = ListRuns(session_.owner);
   // It reports, but is of an older build.
-  CarryOut(worker_, &w0_);
+  Execute(worker_, &w0_);
   clock_.Advance(RunInquiries::kPatience - absl::Milliseconds(1));
   coordinator::Tick(*cluster_);
   EXPECT_FALSE(list->answer.has_value());

@@ -41,7 +41,7 @@ void Add(const v1::SessionUse& use, v1::SessionUse* sum) {
   sum->set_outstanding(sum->outstanding() + use.outstanding());
   sum->set_outstanding_bytes(sum->outstanding_bytes() +
                              use.outstanding_bytes());
-  sum->set_structure_count(sum->structure_count() + use.structure_count());
+  sum->set_graph_count(sum->graph_count() + use.graph_count());
   sum->set_model_count(sum->model_count() + use.model_count());
   // A worker says the most there is of what no sum can hold.
   sum->set_model_bytes(SaturatingSum(sum->model_bytes(), use.model_bytes()));
@@ -136,7 +136,7 @@ void Describe(ClusterState& state, const Session& session,
   info->set_program(session.program);
   info->set_state(session.state);
   info->set_session_epoch(session.devices.epoch);
-  info->set_structure_count(session.work.structures.size());
+  info->set_graph_count(session.work.srg_graphs.size());
   info->set_placement_policy(session.policy);
   *info->mutable_open_time() = ToProtoTimestamp(session.open_time);
   for (const auto& [device, pending] : session.devices.pending) {
@@ -293,8 +293,8 @@ void Describe(ClusterState& state, const Lease& lease, v1::LeaseInfo* info) {
     info->set_state(v1::LeaseInfo::GRANTED);
   }
   if (held != nullptr && held->attached) *info->mutable_use() = held->use;
-  if (held != nullptr && held->given_way.has_value()) {
-    *info->mutable_given_way() = *held->given_way;
+  if (held != nullptr && held->yielded.has_value()) {
+    *info->mutable_yielded() = *held->yielded;
   }
 }
 

@@ -100,7 +100,7 @@ TEST_F(ClusterAdoptionTest, SessionOfATenantThatIsNoMoreIsDroppedNotAdopted) {
   worker = Join(w0_);
   ASSERT_THAT(views::Sessions(*cluster_, {}).items, SizeIs(1));
   EXPECT_EQ(views::Sessions(*cluster_, {}).items[0].tenant(), "blue");
-  CarryOut(worker, &w0_);
+  Execute(worker, &w0_);
   ASSERT_THAT(w0_.sessions(), SizeIs(1));
   EXPECT_EQ(UncheckedClaims(w0_.sessions(0).lease()).session_id(), blue.owner);
   cluster_.reset();

@@ -129,7 +129,7 @@ TEST_F(ClusterTest, LogsWhatAClientDoesWithItsLeasesNowAndThen) {
       returned.set_lease_id(Grant(session, 0, worker, &w0_).lease_id());
       EXPECT_EQ(requests::Return(*cluster_, session, returned),
                 absl::OkStatus());
-      CarryOut(worker, &w0_);
+      Execute(worker, &w0_);
       sessions::Detach(*cluster_, session);
       session = Open("red", session.owner);
     }
@@ -166,7 +166,7 @@ TEST_F(ClusterTest, WorkerKnowsTheLeaseBeforeTheClient) {
   EXPECT_EQ(record.issue(), 1u);
   EXPECT_EQ(record.session_id(), session.owner);
   EXPECT_EQ(record.tenant(), "red");
-  EXPECT_EQ(record.limits().max_structures(), 16u);
+  EXPECT_EQ(record.limits().max_graphs(), 16u);
   EXPECT_EQ(record.tenant_limits().max_outstanding(), 512u);
   EXPECT_EQ(record.valid_for().seconds(), 60);
   EXPECT_EQ(record.grace().seconds(), 600);
@@ -203,7 +203,7 @@ TEST_F(ClusterTest, RequestWaitsForAWorkerUntilItsDeadline) {
   // A later request meets a worker that came late.
   ASSERT_TRUE(requests::Request(*cluster_, session, TestLeaseRequest(0)).ok());
   const StreamId worker = Join(w0_);
-  CarryOut(worker, &w0_);
+  Execute(worker, &w0_);
   EXPECT_TRUE(Next(session)->has_granted());
 }
 
@@ -247,7 +247,7 @@ TEST_F(ClusterTest, PlacementSeesOnlyTheTenantsContents) {
   ASSERT_TRUE(
       requests::Request(*cluster_, session, TestLeaseRequest(0, 7, 90'900'000))
           .ok());
-  CarryOut(stream1, &w1);
+  Execute(stream1, &w1);
   const v1::LeaseGranted granted = Next(session)->granted();
   EXPECT_EQ(granted.lease().worker_id(), "w1");
   EXPECT_THAT(granted.placement_reason(),
@@ -263,7 +263,7 @@ TEST_F(ClusterTest, ContentsCountOnce) {
     *request.add_contents() = request.contents(0);
   }
   ASSERT_EQ(requests::Request(*cluster_, session, request), absl::OkStatus());
-  CarryOut(worker, &w0_);
+  Execute(worker, &w0_);
   EXPECT_THAT(Next(session)->granted().placement_reason(),
               HasSubstr("holds 90.9 MB of 90.9 MB asked"));
 }
@@ -287,8 +287,8 @@ TEST_F(ClusterTest, TwoDevicesOfASessionUseTwoWorkers) {
   const StreamId session = Open("red");
   ASSERT_TRUE(requests::Request(*cluster_, session, TestLeaseRequest(0)).ok());
   ASSERT_TRUE(requests::Request(*cluster_, session, TestLeaseRequest(1)).ok());
-  CarryOut(stream0, &w0_);
-  CarryOut(stream1, &w1);
+  Execute(stream0, &w0_);
+  Execute(stream1, &w1);
   EXPECT_EQ(Next(session)->granted().lease().worker_id(), "w0");
   EXPECT_EQ(Next(session)->granted().lease().worker_id(), "w1");
 }
@@ -393,8 +393,8 @@ TEST_F(ClusterTest, EndedSessionIsNotResumed) {
   absl::Status status = Attach("red", session.owner).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(ErrorReason(status), "SESSION_EXPIRED");
-  // Also when its worker has carried out the drop.
-  CarryOut(worker, &w0_);
+  // Also when its worker has executed the drop.
+  Execute(worker, &w0_);
   EXPECT_THAT(w0_.sessions(), IsEmpty());
   EXPECT_EQ(ErrorReason(Attach("red", session.owner).status()),
             "SESSION_EXPIRED");
@@ -495,7 +495,7 @@ TEST_F(ClusterTest, LostWorkerEndsLeasesAndForgetsThemWhenItReturns) {
   // Until it forgot the session, it is no candidate for it.
   ASSERT_TRUE(requests::Request(*cluster_, session, TestLeaseRequest(0)).ok());
   EXPECT_THAT(views::Leases(*cluster_, {}).items, IsEmpty());
-  CarryOut(back, &w0_);
+  Execute(back, &w0_);
   ASSERT_THAT(views::Leases(*cluster_, {}).items, SizeIs(1));
   EXPECT_EQ(views::Leases(*cluster_, {}).items[0].session_epoch(), 2u);
 }
@@ -525,7 +525,7 @@ TEST_F(ClusterTest, OfferedLeaseMovesToAnotherWorker) {
   v1::WorkerState busy = TestWorker("w0", 2);
   busy.set_queued_runs(10);
   Join(busy);
-  CarryOut(stream1, &w1);
+  Execute(stream1, &w1);
   EXPECT_EQ(Next(session)->granted().lease().worker_id(), "w1");
 }
 

@@ -41,7 +41,7 @@ void FillWork(const scheduler::Work& work, uint64_t runs,
   job->set_calls(runs * calls);
 }
 
-// Returns the session whose runs of the structure the worker's last report
+// Returns the session whose runs of the srg graph the worker's last report
 // describes: of the sessions that defined it, the one whose use grew most. Null
 // when the report names no session that did.
 const Session* RunnerOf(ClusterState& state, const Worker& worker,
@@ -53,7 +53,7 @@ const Session* RunnerOf(ClusterState& state, const Worker& worker,
     const Worker::Held& held = worker.leases.held.at(lease_id);
     const Session* const session = state.sessions.Find(held.session_id);
     if (session == nullptr || held.grown <= most ||
-        !session->work.structures.contains(StructureKey(fingerprint))) {
+        !session->work.srg_graphs.contains(GraphKey(fingerprint))) {
       continue;
     }
     runner = session;
@@ -81,7 +81,7 @@ void Record(ClusterState& state, const Worker& worker) {
     *job.mutable_device_time() = ToProtoDuration(ran.time);
     job.set_content_bytes(worker.load.graphs.at(ran.fingerprint).content_bytes);
     if (const SharedWork work =
-            state.known.works.OfStructureTo(runner->tenant, ran.fingerprint)) {
+            state.known.works.OfGraphTo(runner->tenant, ran.fingerprint)) {
       FillWork(*work, ran.runs, &job);
     }
     state.jobs.Add(std::move(job));

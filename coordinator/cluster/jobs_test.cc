@@ -39,8 +39,8 @@ class ClusterJobsTest : public ClusterTest {
               semantics::Phase::kLlmDecode,
               {5, 1, 1},
               4});
-    sessions::NoteStructure(*cluster_, session, kGraph,
-                            std::make_shared<const scheduler::Work>(work));
+    sessions::NoteGraph(*cluster_, session, kGraph,
+                        std::make_shared<const scheduler::Work>(work));
     return session;
   }
   // The graph ran so often since the worker began, and each lease used so much.

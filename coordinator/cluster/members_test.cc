@@ -29,7 +29,7 @@ class ClusterMembersTest : public ClusterTest {
     EXPECT_TRUE(first_.has_granted());
   }
 
-  // The answer, after both workers carried out what they are told.
+  // The answer, after both workers executed what they are told.
   v1::SessionResponse Ask(uint32_t device, uint32_t member,
                           uint64_t needed_bytes = 0) {
     v1::LeaseRequest request = TestLeaseRequest(device);
@@ -37,8 +37,8 @@ class ClusterMembersTest : public ClusterTest {
     request.set_needed_bytes(needed_bytes);
     EXPECT_EQ(requests::Request(*cluster_, session_, request),
               absl::OkStatus());
-    CarryOut(one_, &w0_);
-    CarryOut(two_, &w1_);
+    Execute(one_, &w0_);
+    Execute(two_, &w1_);
     return Next(session_).value_or(v1::SessionResponse());
   }
 
@@ -308,17 +308,17 @@ TEST_F(ClusterMembersTest, AnotherWorkerComesBeforeTheOneThatWasNotReached) {
     request.set_member(1);
     EXPECT_EQ(requests::Request(*cluster_, session_, request),
               absl::OkStatus());
-    CarryOut(one_, &w0_);
-    CarryOut(two_, &w1_);
-    CarryOut(three, &w2);
+    Execute(one_, &w0_);
+    Execute(two_, &w1_);
+    Execute(three, &w2);
     return Next(session_)->granted().lease();
   };
   Return(ask().lease_id(), /*unreachable=*/true);
-  CarryOut(two_, &w1_);
+  Execute(two_, &w1_);
   const v1::Lease other = ask();
   EXPECT_EQ(other.worker_id(), "w2");
   Return(other.lease_id());
-  CarryOut(three, &w2);
+  Execute(three, &w2);
   clock_.Advance(absl::Minutes(5));
   EXPECT_EQ(ask().worker_id(), "w1");
 }
@@ -333,13 +333,13 @@ TEST_F(ClusterMembersTest, OnlyItsOwnLeasesASessionGivesBack) {
     EXPECT_FALSE(Next(other).has_value());
   }
   EXPECT_TRUE(views::GetLease(*cluster_, own).ok());
-  CarryOut(one_, &w0_);
+  Execute(one_, &w0_);
   EXPECT_EQ(w0_.sessions_size(), 1);
   // One that never was; and the same again.
   Return("0123456789abcdef");
   Return(own);
   Return(own);
-  CarryOut(one_, &w0_);
+  Execute(one_, &w0_);
   EXPECT_EQ(w0_.sessions_size(), 0);
   for (const std::string& id : {std::string(), std::string(65, 'x')}) {
     v1::LeaseReturn returned;
@@ -367,7 +367,7 @@ TEST_F(ClusterMembersTest, ALeaseThatAnotherDeviceLeavesAtItsWorkerStaysGone) {
   state.set_applied_revision(0);
   worker = Join(state);
   EXPECT_FALSE(views::GetLease(*cluster_, third.lease_id()).ok());
-  CarryOut(worker, &state);
+  Execute(worker, &state);
   EXPECT_EQ(state.sessions_size(), 1);
   EXPECT_TRUE(views::GetLease(*cluster_, second.lease_id()).ok());
   clock_.Advance(config_.heartbeat_interval);

@@ -29,7 +29,7 @@ class ClusterReadmissionTest : public ClusterReclaimTest {
   // then has its lease.
   void Settle() {
     DropAndReport(1000);
-    CarryOut(worker_, &w0_);
+    Execute(worker_, &w0_);
   }
   uint32_t Place(const StreamId& session) {
     return Explain(session).place_in_line();

@@ -18,7 +18,7 @@
 #include "coordinator/cluster/placement/placement.h"
 #include "coordinator/tables/cluster_limits.h"
 #include "coordinator/tables/violation.h"
-#include "scheduler/fairness/waiting_line.h"
+#include "scheduler/fairness/wait_queue.h"
 
 namespace djinn::coordinator::requests {
 namespace {
@@ -115,7 +115,7 @@ absl::Status Request(ClusterState& state, const StreamId& id,
       absl::StatusCode::kUnavailable, "WAITS_IN_LINE",
       absl::StrCat(state.queue.line.size(), " others wait for a worker"));
   line::Join(state, device, session);
-  if (state.queue.line.size() <= scheduler::WaitingLine::kMaxTriedAtOnce) {
+  if (state.queue.line.size() <= scheduler::WaitQueue::kMaxTriedAtOnce) {
     placement::RetryUnplaced(state, &wakes);
   }
   return absl::OkStatus();

@@ -39,7 +39,7 @@ namespace djinn::coordinator::sessions {
 namespace {
 
 // Beyond this count a session's definitions are not told apart.
-constexpr size_t kMaxCountedStructures = 1 << 16;
+constexpr size_t kMaxCountedGraphs = 1 << 16;
 // The limit of OpenSession.program in session.proto: it is kept with the
 // session, in the store, and in the tuning cache.
 constexpr size_t kMaxProgram = 256;
@@ -234,25 +234,25 @@ void TellUrgency(ClusterState& state, Session* session, Wakes* wakes) {
   }
 }
 
-bool NoteStructure(ClusterState& state, const StreamId& id,
-                   absl::string_view fingerprint, SharedWork work,
-                   SharedWork shown) {
+bool NoteGraph(ClusterState& state, const StreamId& id,
+               absl::string_view fingerprint, SharedWork work,
+               SharedWork shown) {
   Wakes wakes;
   MutexLock lock(&state.mu);
   Session* const session = state.FindSession(id);
   if (session == nullptr || !session->end.ok()) return false;
   if (work != nullptr) {
-    if (state.known.works.AddStructure(session->tenant,
-                                       std::string(fingerprint), work, shown)) {
+    if (state.known.works.AddGraph(session->tenant, std::string(fingerprint),
+                                   work, shown)) {
       phases::Tell(state, std::string(fingerprint), &wakes);
     }
     moves::NotePhase(state, work, session, &wakes);
   }
-  const uint64_t key = StructureKey(fingerprint);
-  if (session->work.structures.size() >= kMaxCountedStructures) {
-    return !session->work.structures.contains(key);
+  const uint64_t key = GraphKey(fingerprint);
+  if (session->work.graphs.size() >= kMaxCountedGraphs) {
+    return !session->work.graphs.contains(key);
   }
-  if (!session->work.structures.insert(key).second) return false;
+  if (!session->work.graphs.insert(key).second) return false;
   if (work != nullptr) {
     auto sum = std::make_shared<scheduler::Work>(*work);
     // The sum belongs to no single graph.

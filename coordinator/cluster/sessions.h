@@ -47,9 +47,9 @@ void TellUrgency(ClusterState& state, Session* session, Wakes* wakes)
 // session's tenant (null: unknown). `shown`: the work that the graph shows by
 // itself (null: unknown). Returns true when the session had not defined it
 // before.
-bool NoteStructure(ClusterState& state, const StreamId& session,
-                   absl::string_view fingerprint, SharedWork work = nullptr,
-                   SharedWork shown = nullptr) ABSL_LOCKS_EXCLUDED(state.mu);
+bool NoteGraph(ClusterState& state, const StreamId& session,
+               absl::string_view fingerprint, SharedWork work = nullptr,
+               SharedWork shown = nullptr) ABSL_LOCKS_EXCLUDED(state.mu);
 
 // Ends the session.
 void Close(ClusterState& state, const StreamId& session)

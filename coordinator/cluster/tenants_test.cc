@@ -159,7 +159,7 @@ TEST_F(ClusterTenantsTest, AnUndeclaredPriorityStaysSo) {
   // Above what the tenant may use it is that.
   config_.tenants[0].max_priority_class = v1::PRIORITY_CLASS_BATCH;
   tenants::Set(*cluster_, config_.tenants);
-  CarryOut(worker, &w0_);
+  Execute(worker, &w0_);
   EXPECT_EQ(priority(), v1::PRIORITY_CLASS_BATCH);
 }
 
@@ -254,8 +254,8 @@ TEST_F(ClusterTenantsTest, ARemovedTenantsSessionsEnd) {
   EXPECT_EQ(
       ErrorReason(requests::Request(*cluster_, session, TestLeaseRequest(1))),
       "TOKEN_UNKNOWN");
-  // Nothing of it is learnt any more.
-  EXPECT_FALSE(sessions::NoteStructure(*cluster_, session, "fingerprint"));
+  // Nothing of it is learned any more.
+  EXPECT_FALSE(sessions::NoteGraph(*cluster_, session, "fingerprint"));
   // Its stream hears why, and then it is gone.
   EXPECT_EQ(ErrorReason(sessions::NextResponse(*cluster_, session).status()),
             "TOKEN_UNKNOWN");

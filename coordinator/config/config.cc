@@ -22,7 +22,7 @@ constexpr uint64_t kMaxRecordedJobs = 100'000;
 constexpr uint64_t kMinInlineBytes = 8 << 10;
 // One message is executed while the next one travels.
 constexpr uint64_t kMinOutstanding = 2;
-// Room for what surrounds the largest inline value, and for structures, which
+// Room for what surrounds the largest inline value, and for graphs, which
 // count as a whole.
 constexpr uint64_t kMinBytesBesidesInline = 1 << 20;
 
@@ -65,8 +65,8 @@ v1::SessionLimits ReadLimits(ConfigMap map) {
   limits.set_max_outstanding_bytes(
       map.Size("max_outstanding_bytes", uint64_t{64} << 20));
   limits.set_inline_bytes(map.Size("inline_bytes", uint64_t{64} << 10));
-  limits.set_max_structures(
-      static_cast<uint32_t>(map.UInt("max_structures", 4096, 1, kMaxCount)));
+  limits.set_max_graphs(
+      static_cast<uint32_t>(map.UInt("max_graphs", 4096, 1, kMaxCount)));
   ReadMemoryParts(&map, &limits);
   if (limits.inline_bytes() < kMinInlineBytes) {
     map.Error("inline_bytes",

@@ -23,9 +23,9 @@
 //   reclaim_spares_for: 30s         # leases are not taken back before, as long
 //                                   # as an older one will do
 //   reclaim_loss_limit: 10m         # device time that a tenant loses by it in
-//                                   # any minute, before others give way or it
+//                                   # any minute, before others yield or it
 //                                   # waits; at least 1s
-//   graph_store_size: 256MiB        # structures kept
+//   graph_store_size: 256MiB        # graphs kept
 //   scaler:                         # none: KEDA is not answered
 //     listen: 127.0.0.1:7071        # without a token; TLS as above
 //     insecure: false               # other hosts without TLS
@@ -61,7 +61,7 @@
 //         max_outstanding: 256      # messages, at least 2
 //         max_outstanding_bytes: 64MiB  # at least inline_bytes and 1MiB
 //         inline_bytes: 64KiB       # 8KiB to 32MiB
-//         max_structures: 4096      # at least 1
+//         max_graphs: 4096      # at least 1
 //       totals:                     # of all its sessions on one worker
 //         memory: 1TiB              # these three: max_sessions times the
 //         max_outstanding: 16384    # limit, unless given

@@ -263,7 +263,7 @@ tenants:
       max_outstanding: 8
       max_outstanding_bytes: 2MiB
       inline_bytes: 8KiB
-      max_structures: 9
+      max_graphs: 9
 )");
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_EQ(config->heartbeat_interval, absl::Milliseconds(500));
@@ -272,7 +272,7 @@ tenants:
   EXPECT_EQ(config->state_file, testing::TempDir() + "/state.db");
   EXPECT_EQ(config->tenants[0].max_sessions, 2u);
   EXPECT_EQ(config->tenants[0].limits.inline_bytes(), 8192u);
-  EXPECT_EQ(config->tenants[0].limits.max_structures(), 9u);
+  EXPECT_EQ(config->tenants[0].limits.max_graphs(), 9u);
 }
 
 TEST_F(ConfigTest, SaysWhatIsWrong) {
@@ -310,8 +310,8 @@ TEST_F(ConfigTest, RefusesLimitsThatNoClientCanUse) {
       complaint("max_outstanding: 1"),
       AllOf(HasSubstr("c.yaml:7: "),
             HasSubstr("max_outstanding: expected 2 to "), HasSubstr("got 1")));
-  EXPECT_THAT(complaint("max_structures: 0"),
-              HasSubstr("max_structures: expected 1 to "));
+  EXPECT_THAT(complaint("max_graphs: 0"),
+              HasSubstr("max_graphs: expected 1 to "));
   EXPECT_THAT(complaint("memory: 0"),
               HasSubstr("memory: expected at least 1, got 0"));
   // The default of inline_bytes counts.

@@ -104,8 +104,8 @@ void AddUseOfLimits(const v1::SessionUse& use, const v1::SessionLimits& limits,
        absl::StrCat(
            use.outstanding(), " of ", limits.max_outstanding(), " messages, ",
            OfLimit(use.outstanding_bytes(), limits.max_outstanding_bytes()))});
-  rows->push_back({"structures", absl::StrCat(use.structure_count(), " of ",
-                                              limits.max_structures())});
+  rows->push_back(
+      {"graphs", absl::StrCat(use.graph_count(), " of ", limits.max_graphs())});
 }
 
 void AddLimits(const v1::SessionLimits& limits, std::vector<Row>* rows) {
@@ -125,7 +125,7 @@ void AddLimits(const v1::SessionLimits& limits, std::vector<Row>* rows) {
                    absl::StrCat(limits.max_outstanding(), " messages, ",
                                 FormatBytes(limits.max_outstanding_bytes()))});
   rows->push_back({"inline limit", FormatBytes(limits.inline_bytes())});
-  rows->push_back({"structures limit", absl::StrCat(limits.max_structures())});
+  rows->push_back({"graphs limit", absl::StrCat(limits.max_graphs())});
 }
 
 std::string Describe(const v1::CacheUse& cache, absl::string_view what) {
@@ -392,13 +392,13 @@ std::string DescribeModels(const v1::SessionUse& use) {
   return text;
 }
 
-std::string DescribeGivenWay(const v1::GivenWay& given_way) {
-  return absl::StrCat(
-      given_way.count(), given_way.count() == 1 ? " time" : " times", ", for ",
-      FormatDuration(given_way.time()), " in all; last ",
-      FormatDuration(given_way.last_age()), " ago to session ",
-      given_way.last_session_id(), " of tenant ", given_way.last_tenant(),
-      ", by ", given_way.last_reason());
+std::string DescribeYielded(const v1::Yielded& yielded) {
+  return absl::StrCat(yielded.count(),
+                      yielded.count() == 1 ? " time" : " times", ", for ",
+                      FormatDuration(yielded.time()), " in all; last ",
+                      FormatDuration(yielded.last_age()), " ago to session ",
+                      yielded.last_session_id(), " of tenant ",
+                      yielded.last_tenant(), ", by ", yielded.last_reason());
 }
 
 std::string Detail(const v1::SessionInfo& info) {
@@ -418,7 +418,7 @@ std::string Detail(const v1::SessionInfo& info) {
       {"leases", OrDash(absl::StrJoin(info.lease_ids(), " "))},
       {"devices without worker",
        OrDash(absl::StrJoin(info.pending_virtual_devices(), " "))},
-      {"structures defined", absl::StrCat(info.structure_count())},
+      {"graphs defined", absl::StrCat(info.graph_count())},
       {"storages",
        Counted(info.storage_count(), "storage", info.storage_bytes())}};
   for (const v1::MigrationInfo& migration : info.migrations()) {
@@ -525,8 +525,8 @@ std::string Detail(const v1::LeaseInfo& info) {
   AddUseOfLimits(info.use(), info.limits(), &rows);
   AddCredits(info.lease_use(), info.credits(), &rows);
   if (info.out_of_credit()) rows.push_back({"runs wait for", "credit"});
-  if (info.has_given_way()) {
-    rows.push_back({"runs gave way", DescribeGivenWay(info.given_way())});
+  if (info.has_yielded()) {
+    rows.push_back({"runs yielded", DescribeYielded(info.yielded())});
   }
   return FormatTable(rows);
 }

@@ -33,8 +33,8 @@ std::string DescribePriority(const v1::Urgency& urgency);
 // how many were refused, in a line.
 std::string DescribeModels(const v1::SessionUse& use);
 
-// How often runs gave way and to whom last, in a line.
-std::string DescribeGivenWay(const v1::GivenWay& given_way);
+// How often runs yielded and to whom last, in a line.
+std::string DescribeYielded(const v1::Yielded& yielded);
 
 }  // namespace djinn::ctl
 

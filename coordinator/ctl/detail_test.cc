@@ -223,14 +223,14 @@ TEST(DetailTest, ALeaseShowsItsUseAndLimits) {
       queued_runs: 4
       outstanding: 5
       outstanding_bytes: 600
-      structure_count: 7
+      graph_count: 7
     }
     limits {
       memory_bytes: 1000000
       storage_bytes: 500000
       max_outstanding: 256
       max_outstanding_bytes: 64000
-      max_structures: 99
+      max_graphs: 99
     }
     lease_use {
       device_time { seconds: 2 nanos: 500000000 }
@@ -263,7 +263,7 @@ TEST(DetailTest, ALeaseShowsItsUseAndLimits) {
            "memory          9.0kB of 1.0MB\n",
            "storage memory  7.0kB of 500.0kB\n",
            "outstanding     5 of 256 messages, 600B of 64.0kB\n",
-           "structures      7 of 99\n",
+           "graphs      7 of 99\n",
        }) {
     EXPECT_THAT(text, HasSubstr(line));
   }
@@ -374,11 +374,11 @@ TEST(DetailTest, SessionsAndTenantsShowUseAndLimits) {
   EXPECT_THAT(Detail(Parse<v1::SessionInfo>(R"pb(
                 pending_virtual_devices: 3
                 use { generators { count: 2 size_bytes: 16 } }
-                limits { max_structures: 5 }
+                limits { max_graphs: 5 }
               )pb")),
               AllOf(HasSubstr("devices without worker  3\n"),
                     HasSubstr("generators              2 storages, 16B\n"),
-                    HasSubstr("structures limit        5\n")));
+                    HasSubstr("graphs limit        5\n")));
   EXPECT_THAT(Detail(Parse<v1::TenantInfo>(R"pb(
                 session_count: 1
                 max_sessions: 64

@@ -53,7 +53,7 @@ absl::Status Check(const v1::GraphInfo& info) {
   const v1::GraphMeaning& meaning = info.meaning();
   if (info.nodes_size() > kMaxDrawnNodes) {
     return MakeError(
-        absl::StatusCode::kFailedPrecondition, "GRAPH_TOO_LARGE",
+        absl::StatusCode::kFailedPrecondition, "DRAWING_TOO_LARGE",
         absl::StrCat("the graph has ", info.nodes_size(), " nodes, a picture ",
                      kMaxDrawnNodes, " at most; -o table or -o json shows it"));
   }

@@ -72,7 +72,7 @@ TEST(DrawingTest, LargeGraphIsRefused) {
     info.mutable_meaning()->add_nodes();
   }
   const absl::Status refused = ToDot(info).status();
-  EXPECT_EQ(ErrorReason(refused), "GRAPH_TOO_LARGE");
+  EXPECT_EQ(ErrorReason(refused), "DRAWING_TOO_LARGE");
   EXPECT_THAT(refused.message(), HasSubstr("2001 nodes"));
 }
 

@@ -100,7 +100,7 @@ std::string Transfers(const v1::StagePlan& plan) {
 
 std::string Describe(const v1::StagePlan& plan) {
   const std::string of =
-      absl::StrCat("stages of structure ", plan.fingerprint().substr(0, 12));
+      absl::StrCat("stages of graph ", plan.fingerprint().substr(0, 12));
   if (plan.stages().empty()) {
     return FormatTable({{of, absl::StrCat("none: ", plan.problem())}});
   }
@@ -121,7 +121,7 @@ std::string Describe(const v1::StagePlan& plan) {
 
 std::string Describe(const v1::BatchPlan& plan) {
   const std::string of =
-      absl::StrCat("batch of structure ", plan.fingerprint().substr(0, 12));
+      absl::StrCat("batch of graph ", plan.fingerprint().substr(0, 12));
   if (plan.parts().empty()) {
     return FormatTable({{of, absl::StrCat("whole: ", plan.problem())}});
   }
@@ -178,7 +178,7 @@ std::string WaitedFor(v1::RunGate gate) {
       return "turns of other tenants";
     case v1::RUN_GATE_WORKER:
       return "the worker itself";
-    case v1::RUN_GATE_COMPANY:
+    case v1::RUN_GATE_BATCH:
       return "runs to share products with";
     case v1::RUN_GATE_CREDIT:
       return "credit";
@@ -188,8 +188,8 @@ std::string WaitedFor(v1::RunGate gate) {
       return "contents from the worker's disk";
     case v1::RUN_GATE_VALUE:
       return "values from other workers";
-    case v1::RUN_GATE_STRUCTURE:
-      return "a structure whose plan was gone";
+    case v1::RUN_GATE_GRAPH:
+      return "a graph whose plan was gone";
     case v1::RUN_GATE_ROOM:
       return "memory that runs beside it held";
     case v1::RUN_GATE_REPLIES:
@@ -302,10 +302,10 @@ std::string DescribeDevice(const v1::DeviceExplanation& device) {
     absl::StrAppend(
         &text, FormatTable({{"moved", DescribeMigration(device.migration())}}));
   }
-  if (device.has_given_way()) {
+  if (device.has_yielded()) {
     absl::StrAppend(
         &text,
-        FormatTable({{"runs gave way", DescribeGivenWay(device.given_way())}}));
+        FormatTable({{"runs yielded", DescribeYielded(device.yielded())}}));
   }
   if (device.has_stages()) absl::StrAppend(&text, Describe(device.stages()));
   if (device.has_batch()) absl::StrAppend(&text, Describe(device.batch()));
@@ -407,11 +407,11 @@ std::string Explain(const v1::RunExplanation& explanation) {
     rows.push_back({"planning", FormatShortDuration(run.planned())});
   }
   if (run.has_deadline()) rows.push_back({"deadline", Deadline(run)});
-  if (run.gave_way_count() > 0) {
+  if (run.yield_count() > 0) {
     rows.push_back(
-        {"gave way",
-         absl::StrCat(Times(run.gave_way_count()), ", for ",
-                      FormatShortDuration(run.gave_way()), " in all")});
+        {"yielded",
+         absl::StrCat(Times(run.yield_count()), ", for ",
+                      FormatShortDuration(run.yielded_for()), " in all")});
   }
   if (run.shared_products() > 0) rows.push_back({"shared", Companions(run)});
   if (run.has_failure()) rows.push_back({"failure", Failure(run.failure())});

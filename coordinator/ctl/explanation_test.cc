@@ -92,7 +92,7 @@ TEST(ExplanationTest, ASessionShowsItsDecisionsAndGates) {
       virtual_device: 4
       lease_id: "cafe"
       state: GRANTED
-      given_way {
+      yielded {
         count: 3
         time { seconds: 2 nanos: 500000000 }
         last_tenant: "blue"
@@ -136,7 +136,7 @@ TEST(ExplanationTest, ASessionShowsItsDecisionsAndGates) {
       "chosen   none\n"
       "\n"
       "virtual device 4: lease cafe, GRANTED\n"
-      "runs gave way  3 times, for 2.5s in all; last 40.0s ago to session "
+      "runs yielded  3 times, for 2.5s in all; last 40.0s ago to session "
       "5e6f7a8b of tenant blue, by higher_priority\n"
       "the decision is not known here\n");
 }
@@ -361,7 +361,7 @@ TEST(ExplanationTest, ADeviceShowsHowABatchIsShared) {
     }
   )pb");
   const std::string text = Explain(explanation, v1::SessionInfo());
-  EXPECT_NE(text.find("batch of structure 0dd594340efa, 64 rows, 4.1kB of "
+  EXPECT_NE(text.find("batch of graph 0dd594340efa, 64 rows, 4.1kB of "
                       "weights on each; 0.002s on its first worker alone, "
                       "0.0015s in stages\n"),
             std::string::npos)
@@ -403,7 +403,7 @@ TEST(RunExplanationTest, RunsAreListed) {
         waited { nanos: 12300 }
         served { nanos: 15600 }
         device_time { nanos: 15000 }
-        gave_way_count: 2
+        yield_count: 2
         shared_products: 4
       }
     }
@@ -466,8 +466,8 @@ TEST(RunExplanationTest, ARunThatStandsStillIsExplained) {
         planned { nanos: 2000000 }
         device_time { seconds: 2 }
         deadline { seconds: 20 }
-        gave_way_count: 3
-        gave_way { seconds: 2 nanos: 500000000 }
+        yield_count: 3
+        yielded_for { seconds: 2 nanos: 500000000 }
         preemptions {
           tenant: "blue"
           session_id: "5e6f7a8b"
@@ -512,7 +512,7 @@ TEST(RunExplanationTest, ARunThatStandsStillIsExplained) {
             "device time  2s\n"
             "planning     2ms\n"
             "deadline     20s after it was received\n"
-            "gave way     3 times, for 2.5s in all\n"
+            "yielded     3 times, for 2.5s in all\n"
             "shared       1 product, with 2b3c4d5e of tenant red\n"
             "held by      GAVE_WAY\n"
             "because      it has stood still for 300ms: session 5e6f7a8b goes "

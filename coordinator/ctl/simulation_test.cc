@@ -69,7 +69,7 @@ TEST(SimulationTest, WithoutANameAllPoliciesPlay) {
                                    "minimize_cost", "minimize_latency"));
 }
 
-TEST(SimulationTest, TrainingGivesWayUnlessItShallNot) {
+TEST(SimulationTest, TrainingYieldsUnlessItShallNot) {
   scheduler::Trace trace = TwoJobs();
   trace.jobs[0].work.phase = semantics::Phase::kTraining;
   trace.jobs[0].work.calls = 4;

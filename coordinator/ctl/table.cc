@@ -137,14 +137,14 @@ Row Cells(const v1::WorkerInfo& info) {
 }
 
 Row Header(const v1::SessionInfo&) {
-  return {"SESSION", "TENANT",  "STATE",     "STRUCTURES", "STORAGES",
-          "BYTES",   "CONTENT", "IN-FLIGHT", "LEASES",     "PROGRAM"};
+  return {"SESSION", "TENANT",  "STATE",     "GRAPHS", "STORAGES",
+          "BYTES",   "CONTENT", "IN-FLIGHT", "LEASES", "PROGRAM"};
 }
 Row Cells(const v1::SessionInfo& info) {
   return {info.session_id(),
           info.tenant(),
           v1::SessionInfo::State_Name(info.state()),
-          absl::StrCat(info.structure_count()),
+          absl::StrCat(info.graph_count()),
           absl::StrCat(info.storage_count()),
           FormatBytes(info.storage_bytes()),
           FormatBytes(info.use().contents().size_bytes()),
@@ -316,7 +316,7 @@ Row Cells(const v1::RunInfo& info) {
           FormatShortDuration(run.waited()),
           run.has_served() ? FormatShortDuration(run.served()) : "-",
           FormatShortDuration(run.device_time()),
-          absl::StrCat(run.gave_way_count()),
+          absl::StrCat(run.yield_count()),
           absl::StrCat(run.shared_products()),
           OrDash(info.gate().reason())};
 }

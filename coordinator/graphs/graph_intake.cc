@@ -20,27 +20,27 @@ GraphIntake::~GraphIntake() {
   thread_.join();
 }
 
-absl::Status GraphIntake::Submit(std::string tenant, v1::Structure structure,
-                                 v1::StructureNotes notes,
+absl::Status GraphIntake::Submit(std::string tenant, v1::Graph graph,
+                                 v1::GraphNotes notes,
                                  std::shared_ptr<semantics::Program> program,
                                  Done done) {
-  const uint64_t bytes = structure.SpaceUsedLong() + notes.SpaceUsedLong();
+  const uint64_t bytes = graph.SpaceUsedLong() + notes.SpaceUsedLong();
   MutexLock lock(&mu_);
   const auto known = tenants_.find(tenant);
   const uint64_t own = known == tenants_.end() ? 0 : known->second.bytes;
   // A tenant with many bytes waiting leaves room for one with none.
   if (own + bytes > max_bytes_ - bytes_) {
     return MakeError(
-        absl::StatusCode::kResourceExhausted, "STRUCTURES_QUEUED",
+        absl::StatusCode::kResourceExhausted, "GRAPHS_QUEUED",
         absl::StrCat(
-            "a structure that takes ", bytes, " bytes: ", bytes_, " of ",
+            "a graph that takes ", bytes, " bytes: ", bytes_, " of ",
             max_bytes_, " are queued, ", own,
             " of them the tenant's, which may have as much as is free"));
   }
   bytes_ += bytes;
   Tenant& of_tenant = tenants_[std::move(tenant)];
   of_tenant.bytes += bytes;
-  of_tenant.queue.push_back({std::move(structure), std::move(notes),
+  of_tenant.queue.push_back({std::move(graph), std::move(notes),
                              std::move(program), std::move(done), bytes});
   changed_.Signal();
   return absl::OkStatus();
@@ -64,7 +64,7 @@ void GraphIntake::Work() {
       next->second.queue.pop_front();
     }
     const absl::StatusOr<std::string> added =
-        store_->Add(tenant, item.structure, item.notes, item.program.get());
+        store_->Add(tenant, item.graph, item.notes, item.program.get());
     {
       MutexLock lock(&mu_);
       bytes_ -= item.bytes;
@@ -72,7 +72,7 @@ void GraphIntake::Work() {
       of_tenant->second.bytes -= item.bytes;
       if (of_tenant->second.bytes == 0) tenants_.erase(of_tenant);
     }
-    item.done(item.structure, added);
+    item.done(item.graph, added);
   }
 }
 

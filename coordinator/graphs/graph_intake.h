@@ -1,5 +1,5 @@
-// Takes structures off the streams' threads: one thread checks, stores and
-// analyses them. Tenants take turns, structure by structure; each tenant's are
+// Takes graphs off the streams' threads: one thread checks, stores and
+// analyses them. Tenants take turns, graph by graph; each tenant's are
 // dealt with in the order they came.
 #ifndef COORDINATOR_GRAPHS_GRAPH_INTAKE_H_
 #define COORDINATOR_GRAPHS_GRAPH_INTAKE_H_
@@ -23,10 +23,10 @@ namespace djinn::coordinator {
 // Thread-safe.
 class GraphIntake {
  public:
-  // Called on the intake's thread with the structure, and its fingerprint or
+  // Called on the intake's thread with the graph, and its fingerprint or
   // what was wrong.
-  using Done = std::function<void(const v1::Structure&,
-                                  const absl::StatusOr<std::string>&)>;
+  using Done =
+      std::function<void(const v1::Graph&, const absl::StatusOr<std::string>&)>;
 
   // `store` must outlive the intake. `max_bytes` bounds what is queued, as it
   // is in memory: parsed, a message may have many times its bytes. Of that, a
@@ -39,18 +39,17 @@ class GraphIntake {
   GraphIntake(const GraphIntake&) = delete;
   GraphIntake& operator=(const GraphIntake&) = delete;
 
-  // Never blocks. Each stream submits one structure and reads its next message
-  // only after `done`. ResourceExhausted (STRUCTURES_QUEUED) when the queue has
+  // Never blocks. Each stream submits one graph and reads its next message
+  // only after `done`. ResourceExhausted (GRAPHS_QUEUED) when the queue has
   // no room for another one of the tenant's; then `done` is not called.
   // `program` is what the stream defined before; only the intake uses it.
-  absl::Status Submit(std::string tenant, v1::Structure structure,
-                      v1::StructureNotes notes,
+  absl::Status Submit(std::string tenant, v1::Graph graph, v1::GraphNotes notes,
                       std::shared_ptr<semantics::Program> program, Done done);
 
  private:
   struct Item {
-    v1::Structure structure;
-    v1::StructureNotes notes;
+    v1::Graph graph;
+    v1::GraphNotes notes;
     std::shared_ptr<semantics::Program> program;
     Done done;
     uint64_t bytes = 0;

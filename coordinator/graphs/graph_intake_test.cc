@@ -14,10 +14,9 @@
 namespace djinn::coordinator {
 namespace {
 
-// Of a structure as it is queued.
+// Of a graph as it is queued.
 uint64_t BytesOf(int64_t size) {
-  return TestStructure(size).SpaceUsedLong() +
-         v1::StructureNotes().SpaceUsedLong();
+  return TestGraph(size).SpaceUsedLong() + v1::GraphNotes().SpaceUsedLong();
 }
 
 TEST(GraphIntakeTest, WhatTheQueueHasNoRoomForIsRefused) {
@@ -26,11 +25,11 @@ TEST(GraphIntakeTest, WhatTheQueueHasNoRoomForIsRefused) {
   GraphIntake intake(&store, 2 * BytesOf(3) - 1);
   absl::Notification begun, go_on, second;
   ASSERT_TRUE(intake
-                  .Submit("red", TestStructure(3), {}, nullptr,
-                          [&](const v1::Structure& structure,
+                  .Submit("red", TestGraph(3), {}, nullptr,
+                          [&](const v1::Graph& graph,
                               const absl::StatusOr<std::string>& first) {
-                            EXPECT_EQ(structure.SerializeAsString(),
-                                      TestStructure(3).SerializeAsString());
+                            EXPECT_EQ(graph.SerializeAsString(),
+                                      TestGraph(3).SerializeAsString());
                             EXPECT_TRUE(first.ok());
                             begun.Notify();
                             go_on.WaitForNotificationWithTimeout(
@@ -41,33 +40,34 @@ TEST(GraphIntakeTest, WhatTheQueueHasNoRoomForIsRefused) {
   // The first one is through; another one waits.
   ASSERT_TRUE(
       intake
-          .Submit("red", TestStructure(4), {}, nullptr,
-                  [&](const v1::Structure&,
-                      const absl::StatusOr<std::string>&) { second.Notify(); })
+          .Submit("red", TestGraph(4), {}, nullptr,
+                  [&](const v1::Graph&, const absl::StatusOr<std::string>&) {
+                    second.Notify();
+                  })
           .ok());
   const absl::Status refused = intake.Submit(
-      "red", TestStructure(5), {}, nullptr,
-      [](const v1::Structure&, const absl::StatusOr<std::string>&) { FAIL(); });
+      "red", TestGraph(5), {}, nullptr,
+      [](const v1::Graph&, const absl::StatusOr<std::string>&) { FAIL(); });
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_EQ(ErrorReason(refused), "STRUCTURES_QUEUED");
+  EXPECT_EQ(ErrorReason(refused), "GRAPHS_QUEUED");
   go_on.Notify();
   for (Patience patience; !second.HasBeenNotified();) patience.Yield();
   EXPECT_EQ(store.List().items.size(), 2u);
 }
 
-// Holds the intake's thread at a first structure of nobody else's, until told.
+// Holds the intake's thread at a first graph of nobody else's, until told.
 class BusyIntake {
  public:
   BusyIntake(GraphIntake* intake, const std::string& tenant) {
-    EXPECT_TRUE(intake
-                    ->Submit(tenant, TestStructure(1), {}, nullptr,
-                             [this](const v1::Structure&,
-                                    const absl::StatusOr<std::string>&) {
-                               begun_.Notify();
-                               go_on_.WaitForNotificationWithTimeout(
-                                   Patience::kLong);
-                             })
-                    .ok());
+    EXPECT_TRUE(
+        intake
+            ->Submit(
+                tenant, TestGraph(1), {}, nullptr,
+                [this](const v1::Graph&, const absl::StatusOr<std::string>&) {
+                  begun_.Notify();
+                  go_on_.WaitForNotificationWithTimeout(Patience::kLong);
+                })
+            .ok());
     for (Patience patience; !begun_.HasBeenNotified();) patience.Yield();
   }
   void GoOn() { go_on_.Notify(); }
@@ -84,8 +84,8 @@ TEST(GraphIntakeTest, TenantsTakeTurns) {
   BusyIntake busy(&intake, "green");
   const auto submit = [&](const std::string& tenant, int64_t size) {
     EXPECT_TRUE(intake
-                    .Submit(tenant, TestStructure(size), {}, nullptr,
-                            [&, tenant](const v1::Structure&,
+                    .Submit(tenant, TestGraph(size), {}, nullptr,
+                            [&, tenant](const v1::Graph&,
                                         const absl::StatusOr<std::string>&) {
                               order.push_back(tenant);
                               if (order.size() == 6) all.Notify();
@@ -110,8 +110,8 @@ TEST(GraphIntakeTest, ATenantLeavesRoomForOthers) {
   BusyIntake busy(&intake, "green");
   const auto submit = [&](const std::string& tenant) {
     return intake.Submit(
-        tenant, TestStructure(100), {}, nullptr,
-        [&](const v1::Structure&, const absl::StatusOr<std::string>&) {
+        tenant, TestGraph(100), {}, nullptr,
+        [&](const v1::Graph&, const absl::StatusOr<std::string>&) {
           if (++done == 6) all.Notify();
         });
   };
@@ -119,7 +119,7 @@ TEST(GraphIntakeTest, ATenantLeavesRoomForOthers) {
   for (int i = 0; i < 3; ++i) EXPECT_TRUE(submit("red").ok()) << i;
   const absl::Status refused = submit("red");
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_EQ(ErrorReason(refused), "STRUCTURES_QUEUED");
+  EXPECT_EQ(ErrorReason(refused), "GRAPHS_QUEUED");
   EXPECT_THAT(refused.message(),
               testing::HasSubstr(absl::StrCat(3 * each, " of ", 6 * each,
                                               " are queued, ", 3 * each,
@@ -128,7 +128,7 @@ TEST(GraphIntakeTest, ATenantLeavesRoomForOthers) {
   EXPECT_TRUE(submit("blue").ok());
   EXPECT_TRUE(submit("blue").ok());
   EXPECT_FALSE(submit("red").ok());
-  EXPECT_EQ(ErrorReason(submit("blue")), "STRUCTURES_QUEUED");
+  EXPECT_EQ(ErrorReason(submit("blue")), "GRAPHS_QUEUED");
   EXPECT_TRUE(submit("yellow").ok());
   busy.GoOn();
   for (Patience patience; !all.HasBeenNotified();) patience.Yield();

@@ -109,7 +109,7 @@ Meaning NodesAndSlots(const v1::GraphMeaning& message) {
   return meaning;
 }
 
-std::vector<semantics::Hint> HintsOf(const v1::StructureNotes& notes) {
+std::vector<semantics::Hint> HintsOf(const v1::GraphNotes& notes) {
   std::vector<semantics::Hint> hints;
   for (const uint32_t index : notes.note_of_node()) {
     semantics::Hint& hint = hints.emplace_back();
@@ -163,10 +163,10 @@ v1::GraphMeaning Summary(const v1::GraphMeaning& meaning) {
   return out;
 }
 
-void ApplyHints(const v1::Structure& structure, const v1::StructureNotes& notes,
+void ApplyHints(const v1::Graph& graph, const v1::GraphNotes& notes,
                 v1::GraphMeaning* meaning) {
   const std::vector<semantics::Hint> hints = HintsOf(notes);
-  const auto decoded = srg::FromProto(structure);
+  const auto decoded = srg::FromProto(graph);
   if (hints.empty() || !decoded.ok()) return;
   Meaning found = NodesAndSlots(*meaning);
   if (found.nodes.size() != hints.size()) return;  // not analysed yet

@@ -14,10 +14,10 @@ v1::GraphMeaning ToProto(const semantics::Meaning& meaning);
 // Only the fields that concern the whole graph.
 v1::GraphMeaning Summary(const v1::GraphMeaning& meaning);
 
-// Lets what a program said of the structure's calls decide where the structure
+// Lets what a program said of the graph's calls decide where the graph
 // does not (scheduler/semantics/analysis/hints.h). `meaning` is what ToProto()
-// made of the structure's; the notes fit it.
-void ApplyHints(const v1::Structure& structure, const v1::StructureNotes& notes,
+// made of the graph's; the notes fit it.
+void ApplyHints(const v1::Graph& graph, const v1::GraphNotes& notes,
                 v1::GraphMeaning* meaning);
 
 // Returns whether each node's phase and modality are known.

@@ -39,13 +39,12 @@ void Describe(const v1::Result& result, v1::GraphNode* node) {
 
 }  // namespace
 
-void DescribeNodes(const v1::Structure& structure,
-                   const v1::StructureNotes& notes,
+void DescribeNodes(const v1::Graph& graph, const v1::GraphNotes& notes,
                    google::protobuf::RepeatedPtrField<v1::GraphNode>* nodes) {
-  for (int i = 0; i < structure.nodes_size(); ++i) {
-    const v1::Node& call = structure.nodes(i);
+  for (int i = 0; i < graph.nodes_size(); ++i) {
+    const v1::Node& call = graph.nodes(i);
     v1::GraphNode* const node = nodes->Add();
-    const v1::Operator& op = structure.operators(call.operator_index());
+    const v1::Operator& op = graph.operators(call.operator_index());
     node->set_operator_name(op.overload().empty()
                                 ? op.name()
                                 : absl::StrCat(op.name(), ".", op.overload()));

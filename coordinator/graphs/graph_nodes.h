@@ -1,4 +1,4 @@
-// A structure's calls as operators read them.
+// A graph's calls as operators read them.
 #ifndef COORDINATOR_GRAPHS_GRAPH_NODES_H_
 #define COORDINATOR_GRAPHS_GRAPH_NODES_H_
 
@@ -8,10 +8,9 @@
 
 namespace djinn::coordinator {
 
-// Appends a node for each call of the structure, with what the notes say about
+// Appends a node for each call of the graph, with what the notes say about
 // it. Both were checked.
-void DescribeNodes(const v1::Structure& structure,
-                   const v1::StructureNotes& notes,
+void DescribeNodes(const v1::Graph& graph, const v1::GraphNotes& notes,
                    google::protobuf::RepeatedPtrField<v1::GraphNode>* nodes);
 
 }  // namespace djinn::coordinator

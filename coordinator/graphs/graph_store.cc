@@ -19,7 +19,7 @@ namespace {
 
 constexpr size_t kMinPrefix = 8;
 
-absl::Status CheckNotes(const v1::StructureNotes& notes, size_t nodes) {
+absl::Status CheckNotes(const v1::GraphNotes& notes, size_t nodes) {
   bool fits = notes.note_of_node_size() == 0 ||
               static_cast<size_t>(notes.note_of_node_size()) == nodes;
   for (const uint32_t note : notes.note_of_node()) {
@@ -36,23 +36,23 @@ absl::Status CheckNotes(const v1::StructureNotes& notes, size_t nodes) {
 }  // namespace
 
 absl::StatusOr<std::string> GraphStore::Add(absl::string_view tenant,
-                                            const v1::Structure& message,
-                                            const v1::StructureNotes& notes,
+                                            const v1::Graph& message,
+                                            const v1::GraphNotes& notes,
                                             semantics::Program* program) {
-  auto structure = std::make_shared<srg::Structure>();
-  DJINN_ASSIGN_OR_RETURN(*structure, srg::FromProto(message));
-  DJINN_RETURN_IF_ERROR(srg::Validate(*structure, caps_).status());
-  DJINN_RETURN_IF_ERROR(CheckNotes(notes, structure->nodes.size()));
-  std::string fingerprint = srg::Fingerprint(*structure);
+  auto graph = std::make_shared<srg::Graph>();
+  DJINN_ASSIGN_OR_RETURN(*graph, srg::FromProto(message));
+  DJINN_RETURN_IF_ERROR(srg::Validate(*graph, caps_).status());
+  DJINN_RETURN_IF_ERROR(CheckNotes(notes, graph->nodes.size()));
+  std::string fingerprint = srg::Fingerprint(*graph);
   const std::string hex = absl::BytesToHexString(fingerprint);
   const Unknown unknown =
-      Insert(tenant, hex, *structure, message.SerializeAsString(), notes);
-  if (unknown.shown) KeepShown(hex, *structure);
+      Insert(tenant, hex, *graph, message.SerializeAsString(), notes);
+  if (unknown.shown) KeepShown(hex, *graph);
   if (!unknown.own) return fingerprint;
   semantics::Program alone;
   for (const semantics::Program::Finding& finding :
        (program == nullptr ? &alone : program)
-           ->Add(hex, structure, message.ByteSizeLong())) {
+           ->Add(hex, graph, message.ByteSizeLong())) {
     KeepMeaning(tenant, finding);
   }
   return fingerprint;
@@ -60,17 +60,17 @@ absl::StatusOr<std::string> GraphStore::Add(absl::string_view tenant,
 
 GraphStore::Unknown GraphStore::Insert(absl::string_view tenant,
                                        const std::string& hex,
-                                       const srg::Structure& structure,
+                                       const srg::Graph& graph,
                                        std::string encoding,
-                                       const v1::StructureNotes& notes) {
+                                       const v1::GraphNotes& notes) {
   MutexLock lock(&mu_);
   const auto [it, added] = entries_.try_emplace(hex);
   Entry& entry = it->second;
   if (added) {
     bytes_ += encoding.size();
     entry.encoding = std::move(encoding);
-    entry.node_count = static_cast<uint32_t>(structure.nodes.size());
-    entry.slot_count = static_cast<uint32_t>(structure.slots.size());
+    entry.node_count = static_cast<uint32_t>(graph.nodes.size());
+    entry.slot_count = static_cast<uint32_t>(graph.slots.size());
     entry.ordinal = ++ordinal_;
     entry.hex = hex;
   }
@@ -92,19 +92,19 @@ GraphStore::Unknown GraphStore::Insert(absl::string_view tenant,
   return unknown;
 }
 
-GraphStore::Found GraphStore::ToFound(const srg::Structure& structure,
+GraphStore::Found GraphStore::ToFound(const srg::Graph& graph,
                                       const semantics::Meaning& meaning,
                                       const v1::GraphMeaning& message) {
   return {.meaning = {},
           .summary = Summary(message),
           .complete = IsComplete(meaning),
-          .work = std::make_shared<const scheduler::Work>(structure, meaning)};
+          .work = std::make_shared<const scheduler::Work>(graph, meaning)};
 }
 
 void GraphStore::KeepMeaning(absl::string_view tenant,
                              const semantics::Program::Finding& finding) {
   const v1::GraphMeaning message = ToProto(finding.meaning);
-  Found found = ToFound(*finding.structure, finding.meaning, message);
+  Found found = ToFound(*finding.graph, finding.meaning, message);
   found.meaning = message.SerializeAsString();
   MutexLock lock(&mu_);
   const auto at = entries_.find(finding.name);
@@ -119,10 +119,9 @@ void GraphStore::KeepMeaning(absl::string_view tenant,
   MakeRoom();
 }
 
-void GraphStore::KeepShown(const std::string& hex,
-                           const srg::Structure& structure) {
-  const semantics::Meaning meaning = semantics::Analyze(structure);
-  Found shown = ToFound(structure, meaning, ToProto(meaning));
+void GraphStore::KeepShown(const std::string& hex, const srg::Graph& graph) {
+  const semantics::Meaning meaning = semantics::Analyze(graph);
+  Found shown = ToFound(graph, meaning, ToProto(meaning));
   MutexLock lock(&mu_);
   const auto at = entries_.find(hex);
   if (at != entries_.end()) at->second.shown = std::move(shown);
@@ -206,21 +205,21 @@ Page<v1::GraphInfo> GraphStore::List(const PageRange& range) {
 absl::StatusOr<v1::GraphInfo> GraphStore::Get(absl::string_view hex) {
   Entry entry;
   DJINN_ASSIGN_OR_RETURN(v1::GraphInfo info, Find(hex, &entry));
-  info.mutable_structure()->ParseFromString(entry.encoding);
+  info.mutable_graph()->ParseFromString(entry.encoding);
   if (entry.shared) {
-    const auto structure = srg::FromProto(info.structure());
-    if (structure.ok()) {
-      *info.mutable_meaning() = ToProto(semantics::Analyze(*structure));
+    const auto graph = srg::FromProto(info.graph());
+    if (graph.ok()) {
+      *info.mutable_meaning() = ToProto(semantics::Analyze(*graph));
     }
   } else {
     info.mutable_meaning()->ParseFromString(entry.shown.meaning);
   }
-  v1::StructureNotes notes;
+  v1::GraphNotes notes;
   notes.ParseFromString(entry.notes);
   if (!entry.shared) {
-    ApplyHints(info.structure(), notes, info.mutable_meaning());
+    ApplyHints(info.graph(), notes, info.mutable_meaning());
   }
-  DescribeNodes(info.structure(), notes, info.mutable_nodes());
+  DescribeNodes(info.graph(), notes, info.mutable_nodes());
   return info;
 }
 

@@ -1,20 +1,20 @@
 // Keeps the graphs that sessions defined, under the coordinator's own hash, and
 // what they were found to mean.
 //
-// A structure is of the tenants that define it. When the store exceeds its
+// A graph is of the tenants that define it. When the store exceeds its
 // size, the tenant with the greatest share of it lets go of what it defined
-// least recently (common/base/tenant_order.h), and a structure of nobody goes.
+// least recently (common/base/tenant_order.h), and a graph of nobody goes.
 // Notes are of the tenant that sent them, count for it alone and go with its
 // hold: no tenant can make another's share greater.
 //
-// What a structure means is found for each tenant that holds it, with the help
+// What a graph means is found for each tenant that holds it, with the help
 // of what else the tenant's session defined; it counts for that tenant alone,
-// and goes with its hold. Once several tenants have defined the structure, what
+// and goes with its hold. Once several tenants have defined the graph, what
 // is shown to all is what it shows by itself. Hints in the notes decide only
 // what Get() shows beyond what was found, and count as long as one tenant alone
-// has defined the structure. So what a tenant is shown is never what another
-// one's program or hints said, and what is learnt of all tenants' work knows no
-// hints.
+// has defined the graph. So what a tenant is shown is never what another
+// one's program or hints said, and what is learned of all tenants' work knows
+// no hints.
 //
 // Thread-safe. Decoding, hashing and analysis happen outside the lock.
 #ifndef COORDINATOR_GRAPHS_GRAPH_STORE_H_
@@ -42,21 +42,21 @@ namespace djinn::coordinator {
 
 class GraphStore {
  public:
-  // `max_bytes` bounds the encodings of structures, notes and meanings.
-  explicit GraphStore(uint64_t max_bytes, srg::StructureCaps caps = {})
+  // `max_bytes` bounds the encodings of graphs, notes and meanings.
+  explicit GraphStore(uint64_t max_bytes, srg::GraphCaps caps = {})
       : max_bytes_(max_bytes), caps_(caps), order_({.bytes = max_bytes}) {}
 
-  // Checks and keeps a structure; returns its fingerprint (32 bytes). Errors:
+  // Checks and keeps a graph; returns its fingerprint (32 bytes). Errors:
   // as srg::FromProto() and srg::Validate(); InvalidArgument (MALFORMED_NOTES).
   // Notes take the place of earlier ones, unless there are none.
   //
-  // A structure is analysed once for each tenant, and again only as long as
+  // A graph is analysed once for each tenant, and again only as long as
   // something of it is unknown: `program` is what its session defined before,
   // and learns of it. It may be null, and is not used by two threads at a time.
   // Once more, by itself, when a second tenant defines it.
   absl::StatusOr<std::string> Add(absl::string_view tenant,
-                                  const v1::Structure& structure,
-                                  const v1::StructureNotes& notes = {},
+                                  const v1::Graph& graph,
+                                  const v1::GraphNotes& notes = {},
                                   semantics::Program* program = nullptr);
   // The work of one run.
   struct Works {
@@ -78,10 +78,10 @@ class GraphStore {
   };
   Stats stats();
 
-  // In order of fingerprints; without structures and what workers say, and of
+  // In order of fingerprints; without graphs and what workers say, and of
   // meanings only what concerns the whole graph.
   Page<v1::GraphInfo> List(const PageRange& range = {});
-  // By lower-case hex, or a unique prefix of at least 8 digits; with structure
+  // By lower-case hex, or a unique prefix of at least 8 digits; with graph
   // and nodes, and with what hints say; without what workers say. Shows what
   // the graph is to its only tenant, or what it shows by itself. NotFound
   // (GRAPH_UNKNOWN), InvalidArgument (PREFIX_AMBIGUOUS).
@@ -131,13 +131,13 @@ class GraphStore {
   };
   // Inserts or renews an entry.
   Unknown Insert(absl::string_view tenant, const std::string& hex,
-                 const srg::Structure& structure, std::string encoding,
-                 const v1::StructureNotes& notes);
+                 const srg::Graph& graph, std::string encoding,
+                 const v1::GraphNotes& notes);
   void KeepMeaning(absl::string_view tenant,
                    const semantics::Program::Finding& finding);
-  void KeepShown(const std::string& hex, const srg::Structure& structure);
+  void KeepShown(const std::string& hex, const srg::Graph& graph);
   // Without `meaning`.
-  static Found ToFound(const srg::Structure& structure,
+  static Found ToFound(const srg::Graph& graph,
                        const semantics::Meaning& meaning,
                        const v1::GraphMeaning& message);
   // Describes what is known of the graph whichever tenant asks.
@@ -152,7 +152,7 @@ class GraphStore {
   static v1::GraphInfo Describe(const Entries::value_type& item);
 
   const uint64_t max_bytes_;
-  const srg::StructureCaps caps_;
+  const srg::GraphCaps caps_;
   Mutex mu_;
   Entries entries_ ABSL_GUARDED_BY(mu_);
   TenantOrder<Entry> order_ ABSL_GUARDED_BY(mu_);

@@ -10,18 +10,18 @@
 namespace djinn::coordinator {
 namespace {
 
-// What a structure counts, with its meaning.
-uint64_t KeptBytes(const v1::Structure& structure) {
+// What a srg graph counts, with its meaning.
+uint64_t KeptBytes(const v1::Graph& srg_graph) {
   GraphStore store(1 << 20);
-  const std::string fingerprint = store.Add("red", structure).value();
+  const std::string fingerprint = store.Add("red", srg_graph).value();
   const v1::GraphInfo graph =
       store.Get(absl::BytesToHexString(fingerprint)).value();
-  return graph.structure().ByteSizeLong() + graph.meaning().ByteSizeLong();
+  return graph.srg_graph().ByteSizeLong() + graph.meaning().ByteSizeLong();
 }
 
 TEST(GraphStoreTest, KeepsUnderItsOwnHash) {
   GraphStore store(1 << 20);
-  const v1::Structure message = TestStructure(3);
+  const v1::Graph message = TestGraph(3);
   const std::string fingerprint = store.Add("red", message).value();
   EXPECT_EQ(fingerprint, srg::Fingerprint(srg::FromProto(message).value()));
   EXPECT_EQ(store.Add("red", message).value(), fingerprint);
@@ -30,13 +30,13 @@ TEST(GraphStoreTest, KeepsUnderItsOwnHash) {
   EXPECT_EQ(store.List().items[0].definition_count(), 1u);
   EXPECT_EQ(store.List().items[0].node_count(), 1u);
   EXPECT_EQ(store.List().items[0].slot_count(), 2u);
-  EXPECT_FALSE(store.List().items[0].has_structure());
+  EXPECT_FALSE(store.List().items[0].has_graph());
 }
 
-TEST(GraphStoreTest, KnowsWhatStructuresMean) {
+TEST(GraphStoreTest, KnowsWhatGraphsMean) {
   GraphStore store(1 << 20);
   const std::string hex =
-      absl::BytesToHexString(store.Add("red", TestStructure(100)).value());
+      absl::BytesToHexString(store.Add("red", TestGraph(100)).value());
   const v1::GraphInfo graph = store.Get(hex).value();
   ASSERT_EQ(graph.meaning().nodes_size(), 1);
   EXPECT_EQ(graph.meaning().nodes(0).cost().read_bytes(), 400u);
@@ -56,11 +56,11 @@ TEST(GraphStoreTest, KnowsWhatStructuresMean) {
 }
 
 // embedding() of one token, or relu() of what it makes.
-v1::Structure Piece(bool first) {
-  v1::Structure structure = TestStructure(128);
-  structure.mutable_operators(0)->set_name(first ? "aten::embedding"
+v1::Graph Piece(bool first) {
+  v1::Graph srg_graph = TestGraph(128);
+  srg_graph.mutable_operators(0)->set_name(first ? "aten::embedding"
                                                  : "aten::relu");
-  v1::Node* const node = structure.mutable_nodes(0);
+  v1::Node* const node = srg_graph.mutable_nodes(0);
   v1::TensorView* const out = node->mutable_results(0)->mutable_view();
   out->clear_sizes();
   out->clear_strides();
@@ -71,19 +71,19 @@ v1::Structure Piece(bool first) {
     const uint32_t slot = in->slot();
     *in = *out;
     in->set_slot(slot);
-    return structure;
+    return srg_graph;
   }
   in->clear_sizes();
   in->clear_strides();
   for (const int64_t size : {50, 128}) in->add_sizes(size);
   for (const int64_t stride : {128, 1}) in->add_strides(stride);
-  structure.add_slots()->set_kind(v1::Slot::BOUND);
+  srg_graph.add_slots()->set_kind(v1::Slot::BOUND);
   v1::TensorView* const rows = node->add_arguments()->mutable_tensor();
   rows->set_slot(2);
   rows->set_data_type(v1::DATA_TYPE_INT64);
   for (int k = 0; k < 2; ++k) rows->add_sizes(1);
   for (int k = 0; k < 2; ++k) rows->add_strides(1);
-  return structure;
+  return srg_graph;
 }
 
 v1::Phase PhaseOf(GraphStore* store, const std::string& fingerprint) {
@@ -148,23 +148,23 @@ TEST(GraphStoreTest, WhatAProgramShowsIsItsTenantsAlone) {
 }
 
 TEST(GraphStoreTest, WhatAGraphIsToATenantGoesWithItsHold) {
-  const v1::Structure structure = TestStructure(1);
-  const uint64_t each = KeptBytes(TestStructure(100));
+  const v1::Graph srg_graph = TestGraph(1);
+  const uint64_t each = KeptBytes(TestGraph(100));
   GraphStore store(6 * each);
-  const std::string graph = store.Add("red", structure).value();
+  const std::string graph = store.Add("red", srg_graph).value();
   const uint64_t alone = store.stats().bytes;
-  store.Add("blue", structure).value();
+  store.Add("blue", srg_graph).value();
   // Each has its own meaning of it.
-  EXPECT_EQ(store.stats().bytes, 2 * alone - structure.ByteSizeLong());
+  EXPECT_EQ(store.stats().bytes, 2 * alone - srg_graph.ByteSizeLong());
   for (int i = 0; i < 10; ++i) {
-    store.Add("red", TestStructure(100 + i)).value();
+    store.Add("red", TestGraph(100 + i)).value();
   }
   EXPECT_EQ(store.WorksOf("red", graph).own, nullptr);
   EXPECT_NE(store.WorksOf("blue", graph).own, nullptr);
   EXPECT_LE(store.stats().bytes, 6 * each);
   // With the last hold it goes as a whole.
   for (int i = 0; i < 10; ++i) {
-    store.Add("blue", TestStructure(200 + i)).value();
+    store.Add("blue", TestGraph(200 + i)).value();
   }
   EXPECT_EQ(store.WorksOf("blue", graph).own, nullptr);
   EXPECT_LE(store.stats().bytes, 6 * each);
@@ -173,8 +173,8 @@ TEST(GraphStoreTest, WhatAGraphIsToATenantGoesWithItsHold) {
 TEST(GraphStoreTest, FindsByUniquePrefix) {
   GraphStore store(1 << 20);
   const std::string hex =
-      absl::BytesToHexString(store.Add("red", TestStructure(3)).value());
-  EXPECT_EQ(store.Get(hex)->structure().nodes_size(), 1);
+      absl::BytesToHexString(store.Add("red", TestGraph(3)).value());
+  EXPECT_EQ(store.Get(hex)->srg_graph().nodes_size(), 1);
   EXPECT_EQ(store.Get(hex.substr(0, 8))->fingerprint(), hex);
   EXPECT_EQ(ErrorReason(store.Get(hex.substr(0, 7)).status()), "GRAPH_UNKNOWN");
   EXPECT_EQ(ErrorReason(store.Get("no such graph").status()), "GRAPH_UNKNOWN");
@@ -182,7 +182,7 @@ TEST(GraphStoreTest, FindsByUniquePrefix) {
 
 TEST(GraphStoreTest, ShowsTheNodes) {
   GraphStore store(1 << 20);
-  v1::Structure message = TestStructure(3);
+  v1::Graph message = TestGraph(3);
   v1::Operator* const op = message.add_operators();
   op->set_name("aten::normal_");
   op->set_overload("out");
@@ -216,24 +216,23 @@ TEST(GraphStoreTest, ShowsTheNodes) {
 
 TEST(GraphStoreTest, RefusesWhatIsMalformed) {
   GraphStore store(1 << 20);
-  v1::Structure wrong_slot = TestStructure(3);
+  v1::Graph wrong_slot = TestGraph(3);
   wrong_slot.mutable_nodes(0)->mutable_results(0)->mutable_view()->set_slot(9);
   EXPECT_EQ(store.Add("red", wrong_slot).status().code(),
             absl::StatusCode::kInvalidArgument);
-  v1::Structure unset = TestStructure(3);
+  v1::Graph unset = TestGraph(3);
   unset.mutable_nodes(0)->add_arguments();
-  EXPECT_EQ(ErrorReason(store.Add("red", unset).status()),
-            "MALFORMED_STRUCTURE");
+  EXPECT_EQ(ErrorReason(store.Add("red", unset).status()), "MALFORMED_GRAPH");
   EXPECT_TRUE(store.List().items.empty());
 }
 
-TEST(GraphStoreTest, KeepsTheLastNotesBesideTheStructure) {
-  const v1::Structure message = TestStructure(3);
+TEST(GraphStoreTest, KeepsTheLastNotesBesideTheGraph) {
+  const v1::Graph message = TestGraph(3);
   GraphStore store(1 << 20);
   const std::string plain = store.Add("red", message).value();
   const std::string hex = absl::BytesToHexString(plain);
   EXPECT_FALSE(store.Get(hex)->nodes(0).has_note());
-  v1::StructureNotes notes;
+  v1::GraphNotes notes;
   v1::CallNote* const note = notes.add_notes();
   note->set_phase(v1::PHASE_LLM_DECODE);
   note->set_module_path("Net.fc1");
@@ -254,14 +253,14 @@ TEST(GraphStoreTest, KeepsTheLastNotesBesideTheStructure) {
   EXPECT_FALSE(store.Get(hex)->nodes(0).has_note());
 }
 
-v1::StructureNotes PhaseNotes(v1::Phase phase) {
-  v1::StructureNotes notes;
+v1::GraphNotes PhaseNotes(v1::Phase phase) {
+  v1::GraphNotes notes;
   notes.add_notes()->set_phase(phase);
   notes.add_note_of_node(1);
   return notes;
 }
 
-TEST(GraphStoreTest, HintsDecideWhatStructuresLeaveOpen) {
+TEST(GraphStoreTest, HintsDecideWhatGraphsLeaveOpen) {
   GraphStore store(1 << 20);
   const std::string open =
       store.Add("red", Piece(false), PhaseNotes(v1::PHASE_FORWARD)).value();
@@ -271,7 +270,7 @@ TEST(GraphStoreTest, HintsDecideWhatStructuresLeaveOpen) {
   EXPECT_EQ(meaning.nodes(0).phase(), v1::PHASE_FORWARD);
   EXPECT_EQ(meaning.stages(0).phase(), v1::PHASE_FORWARD);
   EXPECT_EQ(meaning.task_type(), v1::TASK_TYPE_EMBEDDING);
-  // They are no part of what was found, and of what is learnt from it.
+  // They are no part of what was found, and of what is learned from it.
   EXPECT_EQ(store.List().items[0].meaning().phase(), v1::PHASE_UNSPECIFIED);
   EXPECT_EQ(store.WorksOf("red", open).own->phase(),
             semantics::Phase::kUnspecified);
@@ -302,10 +301,10 @@ TEST(GraphStoreTest, AnotherTenantsHintsDecideNothing) {
   }
 }
 
-TEST(GraphStoreTest, HintsExplainNoOtherStructure) {
+TEST(GraphStoreTest, HintsExplainNoOtherGraph) {
   GraphStore store(1 << 20);
   semantics::Program program;
-  v1::Structure wide = Piece(false);
+  v1::Graph wide = Piece(false);
   wide.mutable_operators(0)->set_name("aten::tanh");
   store.Add("red", wide, PhaseNotes(v1::PHASE_VISION_ENCODING), &program)
       .value();
@@ -316,32 +315,32 @@ TEST(GraphStoreTest, HintsExplainNoOtherStructure) {
 
 TEST(GraphStoreTest, RefusesNotesThatDoNotFit) {
   GraphStore store(1 << 20);
-  v1::StructureNotes notes;
+  v1::GraphNotes notes;
   notes.add_note_of_node(1);
-  EXPECT_EQ(ErrorReason(store.Add("red", TestStructure(3), notes).status()),
+  EXPECT_EQ(ErrorReason(store.Add("red", TestGraph(3), notes).status()),
             "MALFORMED_NOTES");
   notes.add_notes();
-  EXPECT_TRUE(store.Add("red", TestStructure(3), notes).ok());
+  EXPECT_TRUE(store.Add("red", TestGraph(3), notes).ok());
   notes.add_note_of_node(0);
-  EXPECT_EQ(ErrorReason(store.Add("red", TestStructure(3), notes).status()),
+  EXPECT_EQ(ErrorReason(store.Add("red", TestGraph(3), notes).status()),
             "MALFORMED_NOTES");
 }
 
 TEST(GraphStoreTest, NotesCountForTheBound) {
-  const v1::Structure first = TestStructure(1);
+  const v1::Graph first = TestGraph(1);
   GraphStore store(2 * KeptBytes(first) + 500);
   const std::string one = store.Add("red", first).value();
-  const std::string two = store.Add("red", TestStructure(2)).value();
-  v1::StructureNotes notes;
+  const std::string two = store.Add("red", TestGraph(2)).value();
+  v1::GraphNotes notes;
   notes.add_notes()->set_module_path(std::string(400, 'm'));
   notes.add_note_of_node(1);
-  store.Add("red", TestStructure(2), notes).value();
+  store.Add("red", TestGraph(2), notes).value();
   // In the place of the others, not besides them.
-  store.Add("red", TestStructure(2), notes).value();
+  store.Add("red", TestGraph(2), notes).value();
   EXPECT_EQ(store.List().items.size(), 2u);
   notes.mutable_notes(0)->set_module_path(
       std::string(490 + KeptBytes(first) / 2, 'm'));
-  store.Add("red", TestStructure(2), notes).value();
+  store.Add("red", TestGraph(2), notes).value();
   EXPECT_FALSE(store.Get(absl::BytesToHexString(one)).ok());
   EXPECT_TRUE(store.Get(absl::BytesToHexString(two)).ok());
 }
@@ -351,53 +350,53 @@ bool Has(GraphStore* store, const std::string& fingerprint) {
 }
 
 TEST(GraphStoreTest, ATenantDoesNotCrowdOutAnother) {
-  GraphStore store(6 * KeptBytes(TestStructure(100)));
-  const std::string mine = store.Add("blue", TestStructure(1)).value();
-  const std::string too = store.Add("blue", TestStructure(2)).value();
+  GraphStore store(6 * KeptBytes(TestGraph(100)));
+  const std::string mine = store.Add("blue", TestGraph(1)).value();
+  const std::string too = store.Add("blue", TestGraph(2)).value();
   for (int i = 0; i < 50; ++i) {
-    store.Add("red", TestStructure(100 + i)).value();
+    store.Add("red", TestGraph(100 + i)).value();
   }
   EXPECT_TRUE(Has(&store, mine));
   EXPECT_NE(store.WorksOf("blue", mine).own, nullptr);
   EXPECT_TRUE(Has(&store, too));
-  EXPECT_LE(store.stats().bytes, 6 * KeptBytes(TestStructure(100)));
+  EXPECT_LE(store.stats().bytes, 6 * KeptBytes(TestGraph(100)));
 }
 
 TEST(GraphStoreTest, WhatAnotherTenantDefinesStays) {
-  GraphStore store(3 * KeptBytes(TestStructure(100)));
-  const std::string shared = store.Add("red", TestStructure(1)).value();
-  store.Add("blue", TestStructure(1)).value();
-  const std::string own = store.Add("red", TestStructure(2)).value();
+  GraphStore store(3 * KeptBytes(TestGraph(100)));
+  const std::string shared = store.Add("red", TestGraph(1)).value();
+  store.Add("blue", TestGraph(1)).value();
+  const std::string own = store.Add("red", TestGraph(2)).value();
   for (int i = 0; i < 10; ++i) {
-    store.Add("red", TestStructure(100 + i)).value();
+    store.Add("red", TestGraph(100 + i)).value();
   }
   EXPECT_TRUE(Has(&store, shared));
   EXPECT_FALSE(Has(&store, own));
 }
 
 TEST(GraphStoreTest, NotesCountForWhoSentThemAlone) {
-  const uint64_t each = KeptBytes(TestStructure(100));
+  const uint64_t each = KeptBytes(TestGraph(100));
   GraphStore store(8 * each);
-  const std::string shared = store.Add("blue", TestStructure(1)).value();
-  const std::string mine = store.Add("blue", TestStructure(2)).value();
-  v1::StructureNotes notes;
+  const std::string shared = store.Add("blue", TestGraph(1)).value();
+  const std::string mine = store.Add("blue", TestGraph(2)).value();
+  v1::GraphNotes notes;
   notes.add_notes()->set_module_path(std::string(7 * each, 'm'));
   notes.add_note_of_node(1);
-  // They go with their tenant's hold; the structure stays.
-  store.Add("red", TestStructure(1), notes).value();
+  // They go with their tenant's hold; the srg graph stays.
+  store.Add("red", TestGraph(1), notes).value();
   EXPECT_TRUE(Has(&store, shared));
   EXPECT_TRUE(Has(&store, mine));
   EXPECT_EQ(store.stats().bytes,
-            KeptBytes(TestStructure(1)) + KeptBytes(TestStructure(2)));
+            KeptBytes(TestGraph(1)) + KeptBytes(TestGraph(2)));
 }
 
 TEST(GraphStoreTest, ForgetsTheLeastRecentlyDefined) {
-  const v1::Structure first = TestStructure(4);
-  GraphStore store(2 * KeptBytes(TestStructure(3)));
+  const v1::Graph first = TestGraph(4);
+  GraphStore store(2 * KeptBytes(TestGraph(3)));
   const std::string one = store.Add("red", first).value();
-  const std::string two = store.Add("red", TestStructure(2)).value();
+  const std::string two = store.Add("red", TestGraph(2)).value();
   store.Add("red", first).value();
-  store.Add("red", TestStructure(3)).value();
+  store.Add("red", TestGraph(3)).value();
   EXPECT_EQ(store.List().items.size(), 2u);
   EXPECT_TRUE(store.Get(absl::BytesToHexString(one)).ok());
   EXPECT_FALSE(store.Get(absl::BytesToHexString(two)).ok());

@@ -21,7 +21,7 @@
 #include "coordinator/config/credit_ledger.h"
 #include "coordinator/config/tenants.h"
 #include "coordinator/config/urgency.h"
-#include "coordinator/persistence/learnt_state.h"
+#include "coordinator/persistence/learned_state.h"
 #include "coordinator/tables/lease_keys.h"
 #include "coordinator/tables/queue_stops.h"
 #include "coordinator/tables/session_table.h"
@@ -42,7 +42,7 @@ constexpr char kWorker[] = "worker/";
 constexpr char kQueue[] = "queue/";
 constexpr char kKey[] = "key/";
 // Each report teaches something, and nothing depends on the last of it.
-constexpr absl::Duration kLearntInterval = absl::Seconds(10);
+constexpr absl::Duration kLearnedInterval = absl::Seconds(10);
 
 absl::Status Corrupt(absl::string_view key) {
   return MakeError(absl::StatusCode::kDataLoss, "STORE_CORRUPT",
@@ -166,14 +166,14 @@ void SaveAllElse(ClusterState& state, std::map<std::string, std::string>* saved)
 }
 
 // Returns the tuning cache when it is due to be encoded again.
-std::optional<WorkTable::Learnt> LearntToSave(ClusterState& state)
+std::optional<WorkTable::Learned> LearnedToSave(ClusterState& state)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
   const absl::Duration now = state.clock->Monotonic();
   // There may be no other time to.
-  if (now < state.saving.next_learnt && !state.stopping) return std::nullopt;
-  std::optional<WorkTable::Learnt> learnt = state.known.works.TakeLearnt();
-  if (learnt.has_value()) state.saving.next_learnt = now + kLearntInterval;
-  return learnt;
+  if (now < state.saving.next_learned && !state.stopping) return std::nullopt;
+  std::optional<WorkTable::Learned> learned = state.known.works.TakeLearned();
+  if (learned.has_value()) state.saving.next_learned = now + kLearnedInterval;
+  return learned;
 }
 
 // Everything that an earlier process saved, decoded.
@@ -185,7 +185,7 @@ struct Saved {
   Named<v1::StoredQueue> queues;
   Named<v1::StoredLease> leases;
   Named<v1::StoredSession> sessions;
-  WorkTable::Learnt learnt;
+  WorkTable::Learned learned;
 };
 
 absl::StatusOr<Saved> Read(const std::map<std::string, std::string>& state) {
@@ -210,7 +210,7 @@ absl::StatusOr<Saved> Read(const std::map<std::string, std::string>& state) {
                          ReadEach<v1::StoredLease>(state, kLease));
   DJINN_ASSIGN_OR_RETURN(saved.sessions,
                          ReadEach<v1::StoredSession>(state, kSession));
-  saved.learnt = DecodeLearnt(state);
+  saved.learned = DecodeLearned(state);
   return saved;
 }
 
@@ -307,15 +307,15 @@ void RestoreLease(ClusterState& state, const std::string& id,
 std::map<std::string, std::string> Save(ClusterState& state) {
   MutexLock saving_lock(&state.saving_mu);
   std::map<std::string, std::string> saved;
-  std::optional<WorkTable::Learnt> learnt;
+  std::optional<WorkTable::Learned> learned;
   {
     MutexLock lock(&state.mu);
     SaveAllElse(state, &saved);
-    learnt = LearntToSave(state);
+    learned = LearnedToSave(state);
   }
   // Decisions do not wait for it.
-  if (learnt.has_value()) state.saved_learnt = EncodeLearnt(*learnt);
-  saved.insert(state.saved_learnt.begin(), state.saved_learnt.end());
+  if (learned.has_value()) state.saved_learned = EncodeLearned(*learned);
+  saved.insert(state.saved_learned.begin(), state.saved_learned.end());
   return saved;
 }
 
@@ -339,7 +339,7 @@ absl::Status Restore(ClusterState& state,
                      const std::map<std::string, std::string>& entries) {
   // Everything is read before any of it counts.
   DJINN_ASSIGN_OR_RETURN(Saved saved, Read(entries));
-  std::erase_if(saved.learnt.programs, [&](const auto& program) {
+  std::erase_if(saved.learned.programs, [&](const auto& program) {
     return state.tenants->Find(program->tenant) == nullptr;
   });
   MutexLock lock(&state.mu);
@@ -347,7 +347,7 @@ absl::Status Restore(ClusterState& state,
   state.earlier.until = state.clock->Monotonic() +
                         state.config.lease_valid_for +
                         state.config.lease_grace_period;
-  state.known.works.Restore(std::move(saved.learnt));
+  state.known.works.Restore(std::move(saved.learned));
   if (!saved.keys.empty()) state.keys.Restore(std::move(saved.keys));
   state.keys.Update(state.clock->Now(), state.saving.saves + 1);
   if (!entries.empty()) RestoreAllowances(state, saved.tenants);

@@ -37,12 +37,12 @@ constexpr size_t kMaxMessageBytes = 64 << 10;
 // The limit of a message with a graph and its notes. The other limits of graphs
 // bound counts and not bytes. A kilobyte for each of the most nodes is several
 // times what nodes need.
-constexpr size_t kMaxStructureBytes = 4 << 20;
+constexpr size_t kMaxGraphBytes = 4 << 20;
 
 // Returns whether the message begins with a graph, as one written in the order
 // of its fields does.
-bool BeginsWithStructure(const grpc::ByteBuffer& bytes) {
-  constexpr uint8_t kTag = Request::kStructureFieldNumber << 3 | 2;
+bool BeginsWithGraph(const grpc::ByteBuffer& bytes) {
+  constexpr uint8_t kTag = Request::kGraphFieldNumber << 3 | 2;
   std::vector<grpc::Slice> slices;
   if (!bytes.Dump(&slices).ok()) return false;
   for (const grpc::Slice& slice : slices) {
@@ -66,22 +66,22 @@ class AttachReactor : public StreamReactor<Request, Response>,
  private:
   absl::StatusOr<Then> OnBytes(grpc::ByteBuffer* bytes) override {
     const size_t size = bytes->Length();
-    if (open_ && size > kMaxStructureBytes && BeginsWithStructure(*bytes)) {
+    if (open_ && size > kMaxGraphBytes && BeginsWithGraph(*bytes)) {
       bytes->Clear();
       LeaveOut(MakeError(absl::StatusCode::kResourceExhausted,
-                         "STRUCTURE_TOO_LARGE",
-                         absl::StrCat("a structure of ", size,
-                                      " bytes: at most ", kMaxStructureBytes)));
+                         "GRAPH_TOO_LARGE",
+                         absl::StrCat("a graph of ", size, " bytes: at most ",
+                                      kMaxGraphBytes)));
       return Then::kReadOn;
     }
     Request request;
-    if (size <= kMaxStructureBytes) {
+    if (size <= kMaxGraphBytes) {
       DJINN_RETURN_IF_ERROR(ParseRawMessage(bytes, &request));
     }
-    if (size > kMaxMessageBytes && !request.has_structure()) {
+    if (size > kMaxMessageBytes && !request.has_graph()) {
       bytes->Clear();
       return Violation(absl::StrCat("a message of ", size,
-                                    " bytes that is no structure: at most ",
+                                    " bytes that is no graph: at most ",
                                     kMaxMessageBytes, " are allowed"));
     }
     return OnRequest(&request);
@@ -114,8 +114,8 @@ class AttachReactor : public StreamReactor<Request, Response>,
         DJINN_RETURN_IF_ERROR(
             sessions::SetUrgency(*cluster_, *id_, request->urgency()));
         return Then::kReadOn;
-      case Request::kStructure:
-        return TakeStructure(request);
+      case Request::kGraph:
+        return TakeGraph(request);
       case Request::kMigrated:
         DJINN_RETURN_IF_ERROR(
             migration::NoteOutcome(*cluster_, *id_, request->migrated()));
@@ -148,18 +148,17 @@ class AttachReactor : public StreamReactor<Request, Response>,
                   {"error", why}});
   }
 
-  absl::StatusOr<Then> TakeStructure(Request* request) {
+  absl::StatusOr<Then> TakeGraph(Request* request) {
     // Runs on the intake's thread after the stream goes on: a plan takes time.
-    std::function<void(const v1::Structure&, const std::string&)> answer =
-        [](const v1::Structure&, const std::string&) {};
+    std::function<void(const v1::Graph&, const std::string&)> answer =
+        [](const v1::Graph&, const std::string&) {};
     if (request->has_stages()) {
       if (request->stages().virtual_device() >= kMaxVirtualDevices) {
         return Violation(absl::StrCat("stages of virtual device ",
                                       request->stages().virtual_device()));
       }
       answer = [this, stages = request->stages()](
-                   const v1::Structure& structure,
-                   const std::string& fingerprint) {
+                   const v1::Graph& graph, const std::string& fingerprint) {
         std::optional<StageMembers> members =
             stages::MembersOf(*cluster_, *id_, stages.virtual_device());
         if (!members.has_value()) return;
@@ -171,21 +170,20 @@ class AttachReactor : public StreamReactor<Request, Response>,
         const auto plan =
             stages.has_recording() ? AnswerBatchRequest : AnswerStageRequest;
         stages::Answer(*cluster_, *id_,
-                       plan(stages, structure, fingerprint, *members));
+                       plan(stages, graph, fingerprint, *members));
       };
     }
     auto done = [this, self = shared_from_this(), answer = std::move(answer)](
-                    const v1::Structure& structure,
+                    const v1::Graph& graph,
                     const absl::StatusOr<std::string>& fingerprint) {
       if (fingerprint.ok()) {
         GraphStore::Works works = graphs_->WorksOf(tenant_->name, *fingerprint);
-        if (sessions::NoteStructure(*cluster_, *id_, *fingerprint,
-                                    std::move(works.own),
-                                    std::move(works.shown))) {
+        if (sessions::NoteGraph(*cluster_, *id_, *fingerprint,
+                                std::move(works.own), std::move(works.shown))) {
           graphs_->CountDefinition(*fingerprint);
         }
         ReadOn();
-        answer(structure, *fingerprint);
+        answer(graph, *fingerprint);
       } else {
         log::Warning("graph refused", {{"session", log::ShortId(id_->owner)},
                                        {"tenant", tenant_->name},
@@ -194,7 +192,7 @@ class AttachReactor : public StreamReactor<Request, Response>,
       }
     };
     const absl::Status taken = intake_->Submit(
-        tenant_->name, std::move(*request->mutable_structure()),
+        tenant_->name, std::move(*request->mutable_graph()),
         std::move(*request->mutable_notes()), program_, std::move(done));
     if (taken.ok()) return Then::kWaitForReadOn;
     LeaveOut(taken);
@@ -221,7 +219,7 @@ class AttachReactor : public StreamReactor<Request, Response>,
   ClusterState* const cluster_;
   GraphStore* const graphs_;
   GraphIntake* const intake_;
-  // The structures that this stream defined.
+  // The graphs that this stream defined.
   const std::shared_ptr<semantics::Program> program_ =
       std::make_shared<semantics::Program>();
   // Written once, under mu_, by the thread that reads; that thread, and those

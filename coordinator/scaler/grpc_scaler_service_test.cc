@@ -97,7 +97,7 @@ TEST_F(GrpcScalerServiceTest, AStreamDoesNotEndWhatServesOn) {
   Grant(session, 0, worker, &w1);
   AwaitLooks();
   sessions::Close(*cluster_, session);
-  CarryOut(worker, &w1);
+  Execute(worker, &w1);
   AwaitLooks();
   EXPECT_TRUE(IsActive());
   clock_.Advance(config_.lease_valid_for + config_.lease_grace_period);

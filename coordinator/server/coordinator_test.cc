@@ -229,16 +229,16 @@ TEST_F(CoordinatorTest, WorkerIdInUse) {
   EXPECT_EQ(ErrorReason(status), "WORKER_ID_IN_USE");
 }
 
-TEST_F(CoordinatorTest, StructuresAreStoredAndCountedPerSession) {
+TEST_F(CoordinatorTest, GraphsAreStoredAndCountedPerSession) {
   std::string red_id, blue_id;
   auto red = Open("red-token", &red_id);
   auto blue = Open("blue-token", &blue_id);
   v1::SessionRequest request;
-  *request.mutable_structure() = TestStructure(3);
+  *request.mutable_graph() = TestGraph(3);
   for (auto* stream : {red.get(), red.get(), blue.get()}) {
     stream->Send(request);
   }
-  // Messages are dealt with in order: the end says that structures are through.
+  // Messages are dealt with in order: the end says that graphs are through.
   v1::SessionRequest close;
   close.mutable_close();
   for (auto* stream : {red.get(), blue.get()}) {
@@ -252,10 +252,9 @@ TEST_F(CoordinatorTest, StructuresAreStoredAndCountedPerSession) {
   EXPECT_EQ(graphs->graphs(0).definition_count(), 2u);
   v1::GetGraphRequest get;
   get.set_fingerprint(graphs->graphs(0).fingerprint().substr(0, 8));
-  EXPECT_EQ(Ask<v1::GraphInfo>(&v1::Admin::Stub::GetGraph, get)
-                ->structure()
-                .nodes_size(),
-            1);
+  EXPECT_EQ(
+      Ask<v1::GraphInfo>(&v1::Admin::Stub::GetGraph, get)->graph().nodes_size(),
+      1);
 }
 
 TEST_F(CoordinatorTest, AMessageThatIsTooLargeEndsItsStream) {
@@ -278,14 +277,14 @@ TEST_F(CoordinatorTest, AStructureThatIsTooLargeIsLeftOut) {
   std::string id;
   auto stream = Open("red-token", &id);
   v1::SessionRequest request;
-  *request.mutable_structure() = TestStructure(3);
+  *request.mutable_graph() = TestGraph(3);
   request.mutable_notes()->add_notes()->set_location(std::string(4 << 20, 'x'));
   request.mutable_notes()->add_note_of_node(1);
   stream->Send(request);
-  // A program that has such structures runs on, and others of it are taken.
+  // A program that has such graphs runs on, and others of it are taken.
   request.mutable_notes()->mutable_notes(0)->set_location(
       std::string(1 << 20, 'x'));
-  *request.mutable_structure() = TestStructure(4);
+  *request.mutable_graph() = TestGraph(4);
   stream->Send(request);
   v1::SessionRequest close;
   close.mutable_close();
@@ -298,19 +297,19 @@ TEST_F(CoordinatorTest, AStructureThatIsTooLargeIsLeftOut) {
   Exposition out;
   scrape::Collect(*coordinator_->cluster(), &out);
   EXPECT_THAT(out.Text(), HasSubstr("djinn_rejections_total{tenant=\"red\","
-                                    "reason=\"STRUCTURE_TOO_LARGE\"} 1\n"));
+                                    "reason=\"GRAPH_TOO_LARGE\"} 1\n"));
 }
 
-TEST_F(CoordinatorTest, MalformedStructureEndsOnlyItsStream) {
+TEST_F(CoordinatorTest, MalformedGraphEndsOnlyItsStream) {
   std::string red_id, blue_id;
   auto red = Open("red-token", &red_id);
   auto blue = Open("blue-token", &blue_id);
   v1::SessionRequest request;
-  *request.mutable_structure() = TestStructure(3);
-  request.mutable_structure()->mutable_nodes(0)->set_operator_index(7);
+  *request.mutable_graph() = TestGraph(3);
+  request.mutable_graph()->mutable_nodes(0)->set_operator_index(7);
   red->Send(request);
   EXPECT_EQ(red->Finish().code(), absl::StatusCode::kInvalidArgument);
-  *request.mutable_structure() = TestStructure(3);
+  *request.mutable_graph() = TestGraph(3);
   blue->Send(request);
   v1::SessionRequest close;
   close.mutable_close();
@@ -347,8 +346,8 @@ TEST_F(CoordinatorTest, RestartLosesNothing) {
   EXPECT_EQ(Sessions()[0].state(), v1::SessionInfo::ATTACHED);
 }
 
-TEST_F(CoordinatorTest, WhatWasLearntIsInTheStateFile) {
-  config_.state_file = testing::TempDir() + "/learnt.db";
+TEST_F(CoordinatorTest, WhatWasLearnedIsInTheStateFile) {
+  config_.state_file = testing::TempDir() + "/learned.db";
   config_.placement_policy = "minimize_cost";
   Restart();
   const auto open = [&] {
@@ -388,7 +387,7 @@ TEST_F(CoordinatorTest, WhatWasLearntIsInTheStateFile) {
              semantics::Phase::kForward,
              {1'000'000'000'000, 0, 0},
              1});
-  sessions::NoteStructure(*coordinator_->cluster(), *open(), "s", work);
+  sessions::NoteGraph(*coordinator_->cluster(), *open(), "s", work);
   EXPECT_EQ(place(), "fast");
   Restart();
   join();

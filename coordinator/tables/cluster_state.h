@@ -73,7 +73,7 @@ struct ClusterState {
   // Serialises saves; taken before mu.
   Mutex saving_mu;
   // The tuning cache as it was encoded last.
-  std::map<std::string, std::string> saved_learnt ABSL_GUARDED_BY(saving_mu);
+  std::map<std::string, std::string> saved_learned ABSL_GUARDED_BY(saving_mu);
 
   // Guards all tables. They share one lock because one event touches most of
   // them: a granted lease takes quota, credit and room at a worker, and changes

@@ -1,4 +1,4 @@
-// What placement decides from: the fleet, and what was learnt of work.
+// What placement decides from: the fleet, and what was learned of work.
 //
 // Invariant: `fleet` has exactly the usable workers, each as it was last
 // refreshed; those in `stale` have lost leases since. Guarded by the cluster's

@@ -49,7 +49,7 @@ absl::Status Check(const v1::RunRecord& run) {
     DJINN_RETURN_IF_ERROR(CheckText("a session", preemption.session_id()));
     return CheckText("a reason", preemption.reason());
   };
-  DJINN_RETURN_IF_ERROR(check(run.goes_first()));
+  DJINN_RETURN_IF_ERROR(check(run.preempted_by()));
   for (const v1::RunPreemption& preemption : run.preemptions()) {
     DJINN_RETURN_IF_ERROR(check(preemption));
   }

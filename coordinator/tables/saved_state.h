@@ -44,8 +44,8 @@ struct Saving {
   // How often the state was saved, and the last save that is kept.
   uint64_t saves = 0;
   uint64_t kept = 0;
-  // When the tuning cache is encoded again, if it has learnt something.
-  absl::Duration next_learnt;
+  // When the tuning cache is encoded again, if it has learned something.
+  absl::Duration next_learned;
 };
 
 }  // namespace djinn::coordinator

@@ -27,7 +27,7 @@
 #include "djinn/v1/batch.pb.h"
 #include "djinn/v1/placement.pb.h"
 #include "djinn/v1/session.pb.h"
-#include "scheduler/fairness/waiting_line.h"
+#include "scheduler/fairness/wait_queue.h"
 #include "scheduler/placement/migration.h"
 
 namespace djinn::coordinator {
@@ -46,7 +46,7 @@ struct PendingLease {
   // Why no worker was found the last time.
   absl::Status obstacle;
   // In the wait queue; 0: it is not there.
-  scheduler::WaitingLine::Ticket ticket = 0;
+  scheduler::WaitQueue::Ticket ticket = 0;
   // The policy of LeaseRequest.placement_policy.
   std::string policy;
   // The last one.
@@ -138,7 +138,7 @@ struct SessionDevices {
   // Workers that the client could not reach, and until when, monotonic, others
   // are preferred.
   std::map<std::string, absl::Duration> unreached;
-  // The saved leases of the session are all that it has: no coordinator learnt
+  // The saved leases of the session are all that it has: no coordinator learned
   // of it from a client or a worker alone.
   bool all_leases_known = false;
   // What an earlier process saved last, if all_leases_known holds.
@@ -183,8 +183,8 @@ struct SessionWork {
   // Of the last graph that had a phase; null before.
   semantics::Phase phase = semantics::Phase::kUnspecified;
   SharedWork phase_work;
-  // By StructureKey(); as many as are counted.
-  absl::flat_hash_set<uint64_t> structures;
+  // By GraphKey(); as many as are counted.
+  absl::flat_hash_set<uint64_t> graphs;
 };
 
 struct Session {

@@ -102,7 +102,7 @@ bool IsSessionId(absl::string_view text) {
          });
 }
 
-uint64_t StructureKey(absl::string_view fingerprint) {
+uint64_t GraphKey(absl::string_view fingerprint) {
   uint64_t key = 0;
   for (const unsigned char byte : fingerprint.substr(0, 8)) {
     key = key << 8 | byte;

@@ -66,7 +66,7 @@ class SessionTable {
 };
 
 // The first 8 bytes.
-uint64_t StructureKey(absl::string_view fingerprint);
+uint64_t GraphKey(absl::string_view fingerprint);
 
 // 128 bits in lower-case hex.
 bool IsSessionId(absl::string_view text);

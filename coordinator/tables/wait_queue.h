@@ -12,7 +12,7 @@
 #include "absl/time/time.h"
 #include "coordinator/tables/lease_table.h"
 #include "coordinator/tables/queue_stops.h"
-#include "scheduler/fairness/waiting_line.h"
+#include "scheduler/fairness/wait_queue.h"
 #include "scheduler/placement/reservation.h"
 
 namespace djinn::coordinator {
@@ -22,8 +22,8 @@ struct WaitQueue {
 
   // The order in which requests without an offered lease are tried, and whose
   // they are: session and member.
-  scheduler::WaitingLine line;
-  std::map<scheduler::WaitingLine::Ticket, std::pair<std::string, MemberId>>
+  scheduler::WaitQueue line;
+  std::map<scheduler::WaitQueue::Ticket, std::pair<std::string, MemberId>>
       unplaced;
   // The worker that is kept for the first of them.
   scheduler::Reservation reservation;

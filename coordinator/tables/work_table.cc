@@ -3,7 +3,7 @@
 namespace djinn::coordinator {
 namespace {
 
-// Less of a structure's time says little about a class of operators.
+// Less of a graph's time says little about a class of operators.
 constexpr double kMinShare = 0.1;
 
 std::string ProgramKey(const std::string& tenant, const std::string& program) {
@@ -21,55 +21,53 @@ bool AreAlike(const SharedWork& a, const SharedWork& b) {
          left.cache_slots() == right.cache_slots();
 }
 
-bool StructureWorks::Put(const std::string& tenant,
-                         const std::string& fingerprint, SharedWork own,
-                         SharedWork shown) {
-  std::unique_ptr<Structure>& structure = structures_[fingerprint];
-  if (structure == nullptr) {
-    structure = std::make_unique<Structure>();
-    structure->fingerprint = fingerprint;
+bool GraphWorks::Put(const std::string& tenant, const std::string& fingerprint,
+                     SharedWork own, SharedWork shown) {
+  std::unique_ptr<Graph>& graph = graphs_[fingerprint];
+  if (graph == nullptr) {
+    graph = std::make_unique<Graph>();
+    graph->fingerprint = fingerprint;
   }
-  const auto [known, added] = structure->own.try_emplace(tenant);
+  const auto [known, added] = graph->own.try_emplace(tenant);
   works_ += added ? 1 : 0;
   bool changed = !AreAlike(known->second, own);
   known->second = std::move(own);
   if (shown != nullptr) {
-    changed |= !AreAlike(structure->shown, shown);
-    structure->shown = std::move(shown);
+    changed |= !AreAlike(graph->shown, shown);
+    graph->shown = std::move(shown);
   }
-  order_.Take(tenant, structure.get(), 0);
+  order_.Take(tenant, graph.get(), 0);
   while (works_ > max_works_) {
     const auto let_go = order_.Release(nullptr);
     if (!let_go.has_value()) break;
-    Structure* const left = let_go->item;
+    Graph* const left = let_go->item;
     left->own.erase(let_go->tenant);
     --works_;
     if (!left->holders.empty()) continue;
-    structures_.erase(structures_.find(left->fingerprint));
+    graphs_.erase(graphs_.find(left->fingerprint));
   }
   return changed;
 }
 
-const StructureWorks::Structure* StructureWorks::Find(
-    absl::string_view fingerprint) const {
-  const auto found = structures_.find(fingerprint);
-  return found == structures_.end() ? nullptr : found->second.get();
+const GraphWorks::Graph* GraphWorks::Find(absl::string_view fingerprint) const {
+  const auto found = graphs_.find(fingerprint);
+  return found == graphs_.end() ? nullptr : found->second.get();
 }
 
-SharedWork WorkTable::OfStructureTo(absl::string_view tenant,
-                                    absl::string_view fingerprint) const {
-  const auto* const structure = structures_.Find(fingerprint);
-  if (structure == nullptr) return nullptr;
-  const auto own = structure->own.find(tenant);
-  return own == structure->own.end() ? nullptr : own->second;
+SharedWork WorkTable::OfGraphTo(absl::string_view tenant,
+                                absl::string_view fingerprint) const {
+  const auto* const graph = graphs_.Find(fingerprint);
+  if (graph == nullptr) return nullptr;
+  const auto own = graph->own.find(tenant);
+  return own == graph->own.end() ? nullptr : own->second;
 }
 
-SharedWork WorkTable::OfStructure(absl::string_view fingerprint) const {
-  const auto* const structure = structures_.Find(fingerprint);
-  if (structure == nullptr) return nullptr;
-  const SharedWork& first = structure->own.begin()->second;
-  for (const auto& [tenant, own] : structure->own) {
-    if (own != first && !AreAlike(own, first)) return structure->shown;
+SharedWork WorkTable::OfGraph(absl::string_view fingerprint) const {
+  const auto* const graph = graphs_.Find(fingerprint);
+  if (graph == nullptr) return nullptr;
+  const SharedWork& first = graph->own.begin()->second;
+  for (const auto& [tenant, own] : graph->own) {
+    if (own != first && !AreAlike(own, first)) return graph->shown;
   }
   return first;
 }
@@ -78,7 +76,7 @@ void WorkTable::NoteProgram(Program program) {
   if (program.name.empty()) return;
   const std::string key = ProgramKey(program.tenant, program.name);
   const auto* const before = programs_.Find(key);
-  if (before != nullptr && (*before)->structures > program.structures) return;
+  if (before != nullptr && (*before)->graphs > program.graphs) return;
   NoteEnded(std::move(program));
 }
 
@@ -90,7 +88,7 @@ void WorkTable::NoteEnded(Program program) {
       program.work->parts().size() * sizeof(scheduler::Work::Part);
   const auto noted = std::make_shared<const Program>(std::move(program));
   programs_.Put(noted->tenant, key, noted, bytes);
-  learnt_ = true;
+  learned_ = true;
 }
 
 SharedWork WorkTable::OfProgram(const std::string& tenant,
@@ -102,7 +100,7 @@ SharedWork WorkTable::OfProgram(const std::string& tenant,
 void WorkTable::Learn(const std::string& fingerprint, const std::string& device,
                       const semantics::DeviceSpeed& speed, uint64_t runs,
                       absl::Duration time) {
-  const SharedWork work = OfStructure(fingerprint);
+  const SharedWork work = OfGraph(fingerprint);
   if (work == nullptr || runs == 0) return;
   const double predicted = scheduler::RooflineSeconds(*work, speed);
   const double measured =
@@ -111,19 +109,19 @@ void WorkTable::Learn(const std::string& fingerprint, const std::string& device,
     const double share = scheduler::RooflineSeconds(part, speed);
     if (share < kMinShare * predicted) continue;
     factors_.Learn(part.op_class, part.phase, device, predicted, measured);
-    learnt_ = true;
+    learned_ = true;
   }
 }
 
-void WorkTable::Restore(Learnt learnt) {
-  for (const auto& program : learnt.programs) NoteProgram(*program);
-  factors_ = std::move(learnt.factors);
-  learnt_ = true;
+void WorkTable::Restore(Learned learned) {
+  for (const auto& program : learned.programs) NoteProgram(*program);
+  factors_ = std::move(learned.factors);
+  learned_ = true;
 }
 
-std::optional<WorkTable::Learnt> WorkTable::TakeLearnt() {
-  if (!std::exchange(learnt_, false)) return std::nullopt;
-  return Learnt{programs_.Values(), factors_};
+std::optional<WorkTable::Learned> WorkTable::TakeLearned() {
+  if (!std::exchange(learned_, false)) return std::nullopt;
+  return Learned{programs_.Values(), factors_};
 }
 
 }  // namespace djinn::coordinator

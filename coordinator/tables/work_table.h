@@ -97,50 +97,50 @@ class TenantMap {
   TenantOrder<Entry> order_;
 };
 
-// Structures of all tenants, each with what it is to whom.
-class StructureWorks {
+// Graphs of all tenants, each with what it is to whom.
+class GraphWorks {
  public:
-  struct Structure {
+  struct Graph {
     // By itself; null when nobody has said so.
     SharedWork shown;
     // By tenant.
     std::map<std::string, SharedWork, std::less<>> own;
     std::string fingerprint;
-    TenantOrder<Structure>::Holders holders;
+    TenantOrder<Graph>::Holders holders;
   };
 
   // At most so many, each counted for every tenant that told of it.
-  explicit StructureWorks(size_t max_works)
+  explicit GraphWorks(size_t max_works)
       : max_works_(max_works), order_({.items = max_works}) {}
 
-  // As WorkTable::AddStructure().
+  // As WorkTable::AddGraph().
   bool Put(const std::string& tenant, const std::string& fingerprint,
            SharedWork own, SharedWork shown);
   // Null when there is none.
-  const Structure* Find(absl::string_view fingerprint) const;
+  const Graph* Find(absl::string_view fingerprint) const;
 
  private:
   const size_t max_works_;
   size_t works_ = 0;
-  absl::flat_hash_map<std::string, std::unique_ptr<Structure>> structures_;
-  TenantOrder<Structure> order_;
+  absl::flat_hash_map<std::string, std::unique_ptr<Graph>> graphs_;
+  TenantOrder<Graph> order_;
 };
 
 class WorkTable {
  public:
-  static constexpr size_t kMaxStructures = 1 << 16;
+  static constexpr size_t kMaxGraphs = 1 << 16;
   static constexpr size_t kMaxPrograms = 1 << 12;
   static constexpr uint64_t kMaxProgramBytes = 4 << 20;
 
-  // What a session of a tenant's program did, in so many structures.
+  // What a session of a tenant's program did, in so many graphs.
   struct Program {
     std::string tenant;
     std::string name;
     SharedWork work;
-    size_t structures = 0;
+    size_t graphs = 0;
   };
-  // All that is not told of again: clients define their structures anew.
-  struct Learnt {
+  // All that is not told of again: clients define their graphs anew.
+  struct Learned {
     std::vector<std::shared_ptr<const Program>> programs;
     semantics::CostFactors factors;
   };
@@ -148,21 +148,19 @@ class WorkTable {
   // A session of the tenant defined it: what it is to that one, and what it
   // shows by itself, which may be null where nobody knows. True when it is of
   // another phase than before, to the tenant or by itself, or has other caches.
-  bool AddStructure(const std::string& tenant, const std::string& fingerprint,
-                    SharedWork own, SharedWork shown = nullptr) {
-    return structures_.Put(tenant, fingerprint, std::move(own),
-                           std::move(shown));
+  bool AddGraph(const std::string& tenant, const std::string& fingerprint,
+                SharedWork own, SharedWork shown = nullptr) {
+    return graphs_.Put(tenant, fingerprint, std::move(own), std::move(shown));
   }
   // What it is to each tenant; null when nothing is known.
-  const StructureWorks::Structure* FindStructure(
-      absl::string_view fingerprint) const {
-    return structures_.Find(fingerprint);
+  const GraphWorks::Graph* FindGraph(absl::string_view fingerprint) const {
+    return graphs_.Find(fingerprint);
   }
   // To the tenant, as far as it told. Null when nothing is known.
-  SharedWork OfStructureTo(absl::string_view tenant,
-                           absl::string_view fingerprint) const;
+  SharedWork OfGraphTo(absl::string_view tenant,
+                       absl::string_view fingerprint) const;
   // To nobody in particular. Null when nothing is known.
-  SharedWork OfStructure(absl::string_view fingerprint) const;
+  SharedWork OfGraph(absl::string_view fingerprint) const;
 
   // A session did so much so far: one that is only beginning does not take the
   // place of a whole one. Programs without a name have no history.
@@ -173,7 +171,7 @@ class WorkTable {
   SharedWork OfProgram(const std::string& tenant,
                        const std::string& program) const;
 
-  // So many runs of the structure kept a device of the kind busy for so long.
+  // So many runs of the graph kept a device of the kind busy for so long.
   // What it took beyond the roofline goes to every class of operators that has
   // a tenth of the predicted time, alike.
   void Learn(const std::string& fingerprint, const std::string& device,
@@ -181,18 +179,18 @@ class WorkTable {
              absl::Duration time);
   const semantics::CostFactors& factors() const { return factors_; }
 
-  // Takes up what another table had learnt, before anything else is learnt.
-  void Restore(Learnt learnt);
+  // Takes up what another table had learned, before anything else is learned.
+  void Restore(Learned learned);
   // Nothing when it is as it was at the last call.
-  std::optional<Learnt> TakeLearnt();
+  std::optional<Learned> TakeLearned();
 
  private:
-  StructureWorks structures_{kMaxStructures};
+  GraphWorks graphs_{kMaxGraphs};
   TenantMap<std::shared_ptr<const Program>> programs_{kMaxPrograms,
                                                       kMaxProgramBytes};
   semantics::CostFactors factors_;
   // Since it was taken.
-  bool learnt_ = false;
+  bool learned_ = false;
 };
 
 }  // namespace djinn::coordinator

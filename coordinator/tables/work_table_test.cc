@@ -60,53 +60,53 @@ TEST(TenantMapTest, IsBoundInBytes) {
 TEST(WorkTableTest, ATenantDoesNotCrowdOutWhatIsKnownOfAnother) {
   WorkTable table;
   const SharedWork mine = Products(1000);
-  table.AddStructure("blue", "mine", mine);
+  table.AddGraph("blue", "mine", mine);
   table.NoteProgram({"blue", "train", mine, 1});
   const SharedWork junk = Products(1);
-  for (size_t i = 0; i < WorkTable::kMaxStructures + 10; ++i) {
-    table.AddStructure("red", absl::StrCat(i), junk);
+  for (size_t i = 0; i < WorkTable::kMaxGraphs + 10; ++i) {
+    table.AddGraph("red", absl::StrCat(i), junk);
   }
   for (size_t i = 0; i < WorkTable::kMaxPrograms + 10; ++i) {
     table.NoteProgram({"red", absl::StrCat(i), junk, 1});
   }
-  EXPECT_EQ(table.OfStructure("mine"), mine);
+  EXPECT_EQ(table.OfGraph("mine"), mine);
   EXPECT_EQ(table.OfProgram("blue", "train"), mine);
-  EXPECT_EQ(table.OfStructure("0"), nullptr);
+  EXPECT_EQ(table.OfGraph("0"), nullptr);
   EXPECT_EQ(table.OfProgram("red", "0"), nullptr);
 }
 
 TEST(WorkTableTest, AStructureIsToEachTenantWhatThatOneTold) {
   WorkTable table;
   const SharedWork red = Products(1000);
-  EXPECT_TRUE(table.AddStructure("red", "s", red));
-  EXPECT_EQ(table.OfStructure("s"), red);
-  EXPECT_EQ(table.OfStructureTo("red", "s"), red);
-  EXPECT_EQ(table.OfStructureTo("blue", "s"), nullptr);
-  EXPECT_EQ(table.OfStructureTo("red", "t"), nullptr);
-  EXPECT_EQ(table.FindStructure("t"), nullptr);
+  EXPECT_TRUE(table.AddGraph("red", "s", red));
+  EXPECT_EQ(table.OfGraph("s"), red);
+  EXPECT_EQ(table.OfGraphTo("red", "s"), red);
+  EXPECT_EQ(table.OfGraphTo("blue", "s"), nullptr);
+  EXPECT_EQ(table.OfGraphTo("red", "t"), nullptr);
+  EXPECT_EQ(table.FindGraph("t"), nullptr);
   // They agree.
   const SharedWork blue = Products(1000);
   const SharedWork shown = std::make_shared<const scheduler::Work>();
-  EXPECT_TRUE(table.AddStructure("blue", "s", blue, shown));
-  EXPECT_FALSE(table.AddStructure("blue", "s", blue, shown));
-  EXPECT_EQ(table.OfStructureTo("blue", "s"), blue);
-  EXPECT_EQ(table.OfStructureTo("red", "s"), red);
-  EXPECT_EQ(table.OfStructure("s")->phase(), Phase::kForward);
+  EXPECT_TRUE(table.AddGraph("blue", "s", blue, shown));
+  EXPECT_FALSE(table.AddGraph("blue", "s", blue, shown));
+  EXPECT_EQ(table.OfGraphTo("blue", "s"), blue);
+  EXPECT_EQ(table.OfGraphTo("red", "s"), red);
+  EXPECT_EQ(table.OfGraph("s")->phase(), Phase::kForward);
   // They do not: it is to all what it shows by itself.
   auto training = std::make_shared<scheduler::Work>();
   training->Add({OpClass::kMatmul, Phase::kTraining, {1000, 0, 0}, 1});
-  EXPECT_TRUE(table.AddStructure("blue", "s", training));
-  EXPECT_EQ(table.OfStructureTo("blue", "s"), training);
-  EXPECT_EQ(table.OfStructureTo("red", "s"), red);
-  EXPECT_EQ(table.OfStructure("s"), shown);
+  EXPECT_TRUE(table.AddGraph("blue", "s", training));
+  EXPECT_EQ(table.OfGraphTo("blue", "s"), training);
+  EXPECT_EQ(table.OfGraphTo("red", "s"), red);
+  EXPECT_EQ(table.OfGraph("s"), shown);
   // Another cache is news, too.
   auto keeps = std::make_shared<scheduler::Work>(*red);
   keeps->SetCacheSlots({1});
-  EXPECT_TRUE(table.AddStructure("red", "s", keeps));
+  EXPECT_TRUE(table.AddGraph("red", "s", keeps));
 }
 
-TEST(WorkTableTest, ASharedStructureCountsForEachTenant) {
-  StructureWorks works(4);
+TEST(WorkTableTest, ASharedGraphCountsForEachTenant) {
+  GraphWorks works(4);
   const SharedWork work = Products(1);
   works.Put("blue", "shared", work, nullptr);
   works.Put("red", "shared", work, nullptr);
@@ -157,7 +157,7 @@ TEST(WorkTableTest, LearnsFromWhatIsMostOfTheTime) {
   auto work = std::make_shared<scheduler::Work>();
   work->Add({OpClass::kMatmul, Phase::kForward, {950, 0, 0}, 1});
   work->Add({OpClass::kLayout, Phase::kForward, {50, 0, 0}, 1});
-  table.AddStructure("red", "s", work);
+  table.AddGraph("red", "s", work);
   const semantics::DeviceSpeed speed = {1000, 1000, 0};
   // One second by the roofline; it took three.
   table.Learn("s", "cpu", speed, 10, absl::Seconds(30));
@@ -175,25 +175,25 @@ TEST(WorkTableTest, LearnsFromWhatIsMostOfTheTime) {
               3, 1e-9);
 }
 
-TEST(WorkTableTest, HandsOutWhatItLearntWhenThatHasChanged) {
+TEST(WorkTableTest, HandsOutWhatItLearnedWhenThatHasChanged) {
   WorkTable table;
-  EXPECT_FALSE(table.TakeLearnt().has_value());
-  table.AddStructure("red", "s", Products(1000));
-  EXPECT_FALSE(table.TakeLearnt().has_value());
+  EXPECT_FALSE(table.TakeLearned().has_value());
+  table.AddGraph("red", "s", Products(1000));
+  EXPECT_FALSE(table.TakeLearned().has_value());
   table.NoteProgram({"red", "train", Products(1000), 1});
-  EXPECT_EQ(table.TakeLearnt()->programs.size(), 1u);
-  EXPECT_FALSE(table.TakeLearnt().has_value());
+  EXPECT_EQ(table.TakeLearned()->programs.size(), 1u);
+  EXPECT_FALSE(table.TakeLearned().has_value());
   table.Learn("s", "cpu", {1000, 1000, 0}, 1, absl::Seconds(3));
-  std::optional<WorkTable::Learnt> learnt = table.TakeLearnt();
-  ASSERT_TRUE(learnt.has_value());
-  EXPECT_FALSE(table.TakeLearnt().has_value());
+  std::optional<WorkTable::Learned> learned = table.TakeLearned();
+  ASSERT_TRUE(learned.has_value());
+  EXPECT_FALSE(table.TakeLearned().has_value());
   WorkTable after;
-  after.Restore(*std::move(learnt));
+  after.Restore(*std::move(learned));
   EXPECT_EQ(after.OfProgram("red", "train"), table.OfProgram("red", "train"));
   EXPECT_EQ(after.factors().Factor(OpClass::kMatmul, Phase::kForward, "cpu"),
             table.factors().Factor(OpClass::kMatmul, Phase::kForward, "cpu"));
   // Another one may ask for it.
-  EXPECT_TRUE(after.TakeLearnt().has_value());
+  EXPECT_TRUE(after.TakeLearned().has_value());
 }
 
 }  // namespace

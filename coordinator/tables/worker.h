@@ -121,7 +121,7 @@ struct HeldLeases {
     absl::Duration grown;
     bool out_of_credit = false;
     // Unset: its runs never yielded.
-    std::optional<v1::GivenWay> given_way;
+    std::optional<v1::Yielded> yielded;
     // Unset: its next message waits for nothing, or it has none.
     std::optional<v1::MessageWait> wait;
   };

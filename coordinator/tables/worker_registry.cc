@@ -299,7 +299,7 @@ void WorkerRegistry::ApplyHeld(const v1::WorkerState& report, Worker* worker) {
     held.use = session.use();
     held.lease_use = session.lease_use();
     held.out_of_credit = session.out_of_credit();
-    if (session.has_given_way()) held.given_way = session.given_way();
+    if (session.has_yielded()) held.yielded = session.yielded();
     if (session.has_wait()) held.wait = session.wait();
     worker->leases.changed.push_back(lease.lease_id());
     SetHeld(lease.lease_id(), std::move(held), worker);

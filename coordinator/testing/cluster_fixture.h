@@ -85,7 +85,7 @@ class ClusterTest : public testing::Test {
     return next.ok() ? *next : std::nullopt;
   }
   // Has the worker apply what it is told: its next report holds the leases.
-  void CarryOut(const StreamId& id, v1::WorkerState* state) {
+  void Execute(const StreamId& id, v1::WorkerState* state) {
     const std::optional<v1::DesiredState> desired = Desired(id);
     if (!desired.has_value()) return;
     state->set_applied_revision(desired->revision());
@@ -128,7 +128,7 @@ class ClusterTest : public testing::Test {
                   const StreamId& worker, v1::WorkerState* state) {
     EXPECT_TRUE(
         requests::Request(*cluster_, session, TestLeaseRequest(device)).ok());
-    CarryOut(worker, state);
+    Execute(worker, state);
     const std::optional<v1::SessionResponse> next = Next(session);
     EXPECT_TRUE(next.has_value() && next->has_granted());
     return next.has_value() ? next->granted().lease() : v1::Lease();

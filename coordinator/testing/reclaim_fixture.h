@@ -49,7 +49,7 @@ class ClusterReclaimTest : public ClusterTest {
   StreamId Fill(const std::string& tenant, uint64_t bytes,
                 const StreamId& worker, v1::WorkerState* state) {
     const StreamId session = OpenAndAsk(tenant, bytes);
-    CarryOut(worker, state);
+    Execute(worker, state);
     EXPECT_TRUE(Has(session));
     HeldBy(session, state)->set_storage_bytes(bytes);
     state->set_free_bytes(state->free_bytes() - bytes);
@@ -77,7 +77,7 @@ class ClusterReclaimTest : public ClusterTest {
   // Has the worker drop what it is told to, and report so many free bytes.
   void DropAndReport(uint64_t free_bytes) {
     w0_.set_free_bytes(free_bytes);
-    CarryOut(worker_, &w0_);
+    Execute(worker_, &w0_);
   }
   bool Has(const StreamId& session) {
     const auto next = Next(session);

@@ -21,7 +21,7 @@ inline Tenant TestTenant(const std::string& name) {
   tenant.limits.set_max_outstanding(256);
   tenant.limits.set_max_outstanding_bytes(1 << 20);
   tenant.limits.set_inline_bytes(1 << 16);
-  tenant.limits.set_max_structures(16);
+  tenant.limits.set_max_graphs(16);
   tenant.totals.set_memory_bytes(uint64_t{2} << 30);
   tenant.totals.set_max_outstanding(512);
   tenant.totals.set_max_outstanding_bytes(2 << 20);
@@ -82,13 +82,13 @@ inline v1::LeaseRequest TestLeaseRequest(uint32_t device, uint64_t hash = 0,
   return request;
 }
 
-// relu() of a vector of `size` floats; another structure for each size.
-inline v1::Structure TestStructure(int64_t size) {
-  v1::Structure structure;
-  structure.add_operators()->set_name("aten::relu");
-  structure.add_slots()->set_kind(v1::Slot::BOUND);
-  structure.add_slots()->set_kind(v1::Slot::RESULT);
-  v1::Node* const node = structure.add_nodes();
+// relu() of a vector of `size` floats; another graph for each size.
+inline v1::Graph TestGraph(int64_t size) {
+  v1::Graph graph;
+  graph.add_operators()->set_name("aten::relu");
+  graph.add_slots()->set_kind(v1::Slot::BOUND);
+  graph.add_slots()->set_kind(v1::Slot::RESULT);
+  v1::Node* const node = graph.add_nodes();
   v1::TensorView* const in = node->add_arguments()->mutable_tensor();
   in->set_slot(0);
   in->set_data_type(v1::DATA_TYPE_FLOAT32);
@@ -97,7 +97,7 @@ inline v1::Structure TestStructure(int64_t size) {
   v1::TensorView* const out = node->add_results()->mutable_view();
   *out = *in;
   out->set_slot(1);
-  return structure;
+  return graph;
 }
 
 }  // namespace djinn::coordinator

@@ -11,7 +11,7 @@
 namespace djinn::worker {
 namespace {
 
-// Whether the session is told so of a structure that it defines.
+// Whether the session is told so of a graph that it defines.
 bool DefinedBefore(TestClient* client) {
   client->Define(1, AddTo());
   return client
@@ -79,7 +79,7 @@ TEST_F(WorkerCoreTest, TellsWhatASessionUsesByClass) {
   EXPECT_EQ(use.contents().count(), 1u);
   EXPECT_EQ(use.storages().count(), 2u);
   EXPECT_EQ(use.storages().size_bytes(), 2056u);
-  EXPECT_EQ(use.structure_count(), 1u);
+  EXPECT_EQ(use.graph_count(), 1u);
   EXPECT_EQ(use.outstanding(), 0u);
   EXPECT_EQ(use.outstanding_bytes(), 0u);
   EXPECT_EQ(state.plan_cache().entries(), 1u);
@@ -248,8 +248,8 @@ TEST_F(WorkerCoreTest, ResizeKeepsThePrefix) {
   EXPECT_EQ(client->Read(1, 1), (Floats{1}));
 }
 
-TEST_F(WorkerCoreTest, ARefusedStructurePoisonsWhatItsRunsWouldWrite) {
-  FakeStructure s;
+TEST_F(WorkerCoreTest, ARefusedGraphPoisonsWhatItsRunsWouldWrite) {
+  FakeGraph s;
   const uint32_t x = s.Bound();
   s.Unary("fake::refused", x, 2);
   std::unique_ptr<TestClient> client = Open();
@@ -263,7 +263,7 @@ TEST_F(WorkerCoreTest, ARefusedStructurePoisonsWhatItsRunsWouldWrite) {
 }
 
 TEST_F(WorkerCoreTest, AnErrorIsToldOnceAndBeforeTheRunCountsAsDone) {
-  FakeStructure s;
+  FakeGraph s;
   s.FailInPlace(s.Bound(), 2);
   std::unique_ptr<TestClient> client = Open();
   client->InstallInline(1, FloatBytes({1, 2}));
@@ -286,7 +286,7 @@ TEST_F(WorkerCoreTest, AnErrorIsToldOnceAndBeforeTheRunCountsAsDone) {
 }
 
 TEST_F(WorkerCoreTest, RandomNumbersFollowTheSeedPerSession) {
-  FakeStructure s;
+  FakeGraph s;
   s.Draw(s.Generator(), 2);
   std::unique_ptr<TestClient> client = Open();
   client->Define(1, s.get());
@@ -300,7 +300,7 @@ TEST_F(WorkerCoreTest, RandomNumbersFollowTheSeedPerSession) {
 }
 
 TEST_F(WorkerCoreTest, BytesInAGeneratorAreItsState) {
-  FakeStructure s;
+  FakeGraph s;
   s.Draw(s.Generator(), 2);
   std::unique_ptr<TestClient> client = Open();
   client->Define(1, s.get());
@@ -336,7 +336,7 @@ TEST_F(WorkerCoreTest, AGeneratorIsReservedBeforeItIsMade) {
 }
 
 TEST_F(WorkerCoreTest, UnknownShapesComeBack) {
-  FakeStructure s;
+  FakeGraph s;
   s.Nonzero(s.Bound(), 3);
   std::unique_ptr<TestClient> client = Open();
   client->Define(1, s.get());

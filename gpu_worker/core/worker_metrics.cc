@@ -25,7 +25,7 @@ void CollectCache(const char* cache, const Stats& stats, Exposition* out) {
 }
 
 void CollectExecution(const ExecutionCounters& counters, Exposition* out) {
-  out->Counter("djinn_worker_runs_total", "Runs carried out.",
+  out->Counter("djinn_worker_runs_total", "Runs executed.",
                static_cast<double>(counters.runs));
   const auto nodes = [&](const char* result, uint64_t count) {
     out->Counter("djinn_worker_nodes_total", "Operator calls, by outcome.",
@@ -34,9 +34,10 @@ void CollectExecution(const ExecutionCounters& counters, Exposition* out) {
   nodes("ok", counters.nodes - counters.failed_nodes - counters.skipped_nodes);
   nodes("failed", counters.failed_nodes);
   nodes("skipped", counters.skipped_nodes);
-  out->Counter("djinn_recomputed_nodes_total",
-               "Operator calls that made again what another worker had made.",
-               static_cast<double>(counters.recomputed_nodes));
+  out->Counter(
+      "djinn_recomputed_nodes_total",
+      "Operator calls that rematerialized what another worker had made.",
+      static_cast<double>(counters.recomputed_nodes));
   out->Counter("djinn_worker_alias_copies_total",
                "Results copied because they shared an operand's memory.",
                static_cast<double>(counters.alias_copies));
@@ -174,7 +175,7 @@ void WorkerCore::Collect(Exposition* out) const {
   streams_.Collect(out);
   CollectSessions(out);
   out->Histogram("djinn_state_idle_before_evict_seconds",
-                 "How long ago contents that gave way had been used last.",
+                 "How long ago contents that yielded had been used last.",
                  contents_.idle_before_evict());
   for (const auto& [event, count] : device_->Counts()) {
     out->Counter("djinn_worker_device_events_total",

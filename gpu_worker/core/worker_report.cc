@@ -122,7 +122,7 @@ void WorkerCore::AnswerRuns(v1::WorkerState* state) const {
       for (v1::RunRecord& run : *runs->mutable_runs()) {
         if (run.state() != v1::RunRecord::IN_SERVICE) continue;
         if (auto first = executor_.queue().PreemptorOf(entry->queue_key, now)) {
-          *run.mutable_goes_first() = *std::move(first);
+          *run.mutable_preempted_by() = *std::move(first);
         }
       }
     }

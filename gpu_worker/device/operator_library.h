@@ -13,7 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "common/srg/structure.h"
+#include "common/srg/graph.h"
 #include "common/srg/validate.h"
 #include "gpu_worker/device/device.h"
 
@@ -30,7 +30,7 @@ struct NodeResult {
 };
 
 // How a node was executed, for a profile.
-enum class NodeWay : uint8_t {
+enum class ExecutionPath : uint8_t {
   kPlain,
   // With a prepacked copy of its weight.
   kPacked,
@@ -51,7 +51,7 @@ struct NodeInput {
   // The tenant of the run.
   const std::string* tenant = nullptr;
   // Where not null: set to how the node was executed, unless plainly.
-  NodeWay* way = nullptr;
+  ExecutionPath* way = nullptr;
   // The device's part of the run, where its program has one; with null
   // Execute() waits for the node.
   DeviceRun* run = nullptr;
@@ -98,7 +98,7 @@ class DeviceRun {
   virtual absl::Status Settle(std::vector<LateFailure>* failures) = 0;
 
   // Ends a settled run. `plain` says that every node was executed, that none
-  // failed, and that every result was its own memory, as the structure says.
+  // failed, and that every result was its own memory, as the graph says.
   virtual void End(bool /*plain*/) {}
 };
 
@@ -113,7 +113,7 @@ struct RowProduct {
   uint64_t kind = 0;
 };
 
-// A structure resolved against the operator library. Immutable; Execute() may
+// A graph resolved against the operator library. Immutable; Execute() may
 // run in several threads for different runs.
 class CompiledProgram {
  public:
@@ -155,9 +155,9 @@ class OperatorLibrary {
   // PermissionDenied OPERATOR_REFUSED, FailedPrecondition SCHEMA_MISMATCH, each
   // naming it); argument count and types, number of results, `writes` and
   // `overwrites` as the schema gives them (InvalidArgument
-  // MALFORMED_STRUCTURE). The structure passed srg::Validate().
+  // MALFORMED_GRAPH). The graph passed srg::Validate().
   virtual absl::StatusOr<std::unique_ptr<CompiledProgram>> Compile(
-      const srg::Structure& structure) = 0;
+      const srg::Graph& graph) = 0;
 
   // Executes products as one: all name the same matrix in the same buffer. Sets
   // `done` of those that were executed and appends their results; nothing

@@ -65,7 +65,7 @@ TEST_F(BatchTest, TenantsShareProductsWhereBothSaySo) {
   EXPECT_EQ(Order(), "Jaa");
 }
 
-TEST_F(BatchTest, NoTenantSharesProductsUnasked) {
+TEST_F(BatchTest, NoTenantSharesProductsEager) {
   Share({"t1", "t2"});
   for (const std::vector<std::string>& batching :
        std::vector<std::vector<std::string>>{{}, {"t1"}, {"t2"}}) {
@@ -109,7 +109,7 @@ TEST_F(BatchTest, OtherWeightsShareNothing) {
 }
 
 TEST_F(BatchTest, RunsWithLittleInCommonShareNothing) {
-  FakeStructure s;
+  FakeGraph s;
   const uint32_t weight = s.Bound();
   const uint32_t rows = s.Bound();
   const uint32_t own = s.Bound();
@@ -135,7 +135,7 @@ TEST_F(BatchTest, AWeightThatARunHasWrittenIsItsOwn) {
   for (int i = 0; i < 2; ++i) {
     UploadWeight(Add("s" + std::to_string(i), "t1", 0));
   }
-  FakeStructure s;
+  FakeGraph s;
   const uint32_t weight = s.Bound();
   const uint32_t rows = s.Bound();
   s.Scale(rows, weight, 2);
@@ -160,7 +160,7 @@ TEST_F(BatchTest, AFailureStaysInItsRun) {
   for (int i = 0; i < 3; ++i) {
     UploadWeight(Add("s" + std::to_string(i), "t1", static_cast<float>(i)));
   }
-  FakeStructure s;
+  FakeGraph s;
   const uint32_t weight = s.Bound();
   const uint32_t rows = s.Bound();
   const uint32_t bad = s.Unary("fake::fail", rows, 2);
@@ -293,7 +293,7 @@ TEST_F(BatchTest, ASharedTurnIsAsUrgentAsWhoeverHasPartInIt) {
   UploadWeight(Add("s0", "t1", 0));
   UploadWeight(Add("s1", "t2", 1));
   TestClient* const late = Add("s2", "t3", 2);
-  FakeStructure s;
+  FakeGraph s;
   s.FillInPlace(s.Bound(), 2);
   EXPECT_TRUE(late->WaitCompleted(late->Define(9, s.get())));
   late->Read(kRows, 2);
@@ -352,7 +352,7 @@ TEST_F(BatchTest, OneAtMostMeansNone) {
 }
 
 TEST_F(BatchTest, EachDrawsFromItsOwnGenerator) {
-  FakeStructure s;
+  FakeGraph s;
   const uint32_t weight = s.Bound();
   const uint32_t generator = s.Generator();
   s.Scale(s.Draw(generator, 2), weight, 2);
@@ -463,7 +463,7 @@ TEST_F(BatchTest, AReadBehindWhatIsFreedIsAnsweredInTheSameTurn) {
     clients_[1]->WaitRead(read);
     answered = true;
   };
-  // Structure, run, what is freed, and the read.
+  // Graph, run, what is freed, and the read.
   EXPECT_TRUE(WaitUntil([&] {
     const v1::WorkerState state = core_->Snapshot();
     for (const v1::HeldSession& held : state.sessions()) {
@@ -493,17 +493,17 @@ TEST_F(BatchTest, AStreamThatBreaksMeanwhileIsTakenUpAgain) {
 }
 
 // y = rows * weight; z = y + other, behind an addition that has a size.
-srg::Structure GrowingStep() {
-  FakeStructure s;
+srg::Graph GrowingStep() {
+  FakeGraph s;
   const uint32_t weight = s.Bound();
   const uint32_t rows = s.Bound();
   const uint32_t other = s.Bound();
   s.AddInPlace(other, other, 1);
   s.Add(s.Scale(rows, weight, 2), other, 2);
-  srg::Structure structure = s.get();
+  srg::Graph graph = s.get();
   // The sizes of the addition's operands.
-  structure.size_hole = {{1, 4}, {1, 1}};
-  return structure;
+  graph.size_hole = {{1, 4}, {1, 1}};
+  return graph;
 }
 
 TEST_F(BatchTest, WhoLacksAPlanIsNotWaitedFor) {

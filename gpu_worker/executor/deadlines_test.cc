@@ -17,7 +17,7 @@ constexpr uint64_t kSum = 1;
 constexpr uint64_t kOne = 2;
 
 // Every node takes a second. Each session's runs are of as many nodes as its
-// structure's number says.
+// graph's number says.
 class DeadlinesTest : public WorkerCoreTest {
  protected:
   DeadlinesTest() {
@@ -61,7 +61,7 @@ class DeadlinesTest : public WorkerCoreTest {
     client->Create(kSum, 4);
     client->InstallInline(kOne, std::string("\0\0\x80\x3f", 4));
     for (int nodes = 1; nodes <= 3; ++nodes) {
-      FakeStructure s;
+      FakeGraph s;
       const uint32_t sum = s.Bound();
       const uint32_t one = s.Bound();
       for (int i = 0; i < nodes; ++i) s.AddInPlace(sum, one, 1);
@@ -231,7 +231,7 @@ TEST_F(DeadlinesTest, WhatIsNotKnownIsNotRefused) {
   EXPECT_EQ(error.reason(), "RUN_WOULD_BE_LATE");
   // Nor will it be any sooner another time.
   EXPECT_FALSE(error.has_retry_after());
-  // Of another structure nothing is, nor of this one after a while.
+  // Of another graph nothing is, nor of this one after a while.
   client->Create(3, 4);
   client->Run(2, {3, kOne});
   EXPECT_EQ(client->Read(3, 1), Floats{2});

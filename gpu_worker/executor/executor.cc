@@ -88,9 +88,9 @@ void Executor::Serve(Turn turn) {
   if (waits) return ServeUnpaid(turn);
   Preemption::Step step{.key = turn.key,
                         .tenant = &turn.session->who().tenant,
-                        .given_way = turn.meter->given_way()};
-  step.gave_way = [&turn](const Preemptor& first, const char* reason,
-                          absl::Duration away) {
+                        .yielded = turn.meter->yielded()};
+  step.yielded_for = [&turn](const Preemptor& first, const char* reason,
+                             absl::Duration away) {
     turn.session->log().Yield({first.tenant, log::ShortId(first.session_id)},
                               reason, away);
   };
@@ -213,8 +213,8 @@ bool Executor::ServeBatch(const Turn& leader, Preemption::Step* step) {
     if (turn.waits_since == absl::InfiniteDuration()) continue;
     metrics_.queue_wait.Observe(now - turn.waits_since);
   }
-  step->gave_way = [&batch](const Preemptor& first, const char* reason,
-                            absl::Duration away) {
+  step->yielded_for = [&batch](const Preemptor& first, const char* reason,
+                               absl::Duration away) {
     for (const Turn& turn : batch.turns) {
       turn.session->log().Yield({first.tenant, log::ShortId(first.session_id)},
                                 reason, away);
@@ -229,7 +229,7 @@ bool Executor::ServeBatch(const Turn& leader, Preemption::Step* step) {
   };
   ExecuteBatch(&batch, places.front());
   step->parts = nullptr;
-  step->gave_way = nullptr;
+  step->yielded_for = nullptr;
   // What was done for all of them is the leader's.
   absl::Duration rest = preemption_.OwnTime() - step->start;
   preemption_.Settle(step->start + rest);
@@ -285,7 +285,7 @@ Executor::Batch Executor::BeginBatch(
 void Executor::ExecuteBatch(Batch* batch, TurnQueue::Place place) {
   const std::vector<Turn>& turns = batch->turns;
   SharedProductsLog shared(turns.size());
-  const absl::Duration products = CarryOutInLockstep(
+  const absl::Duration products = ExecuteInLockstep(
       absl::MakeSpan(batch->members), device_.operators(),
       {.now = [this] { return preemption_.OwnTime(); },
        .done =
@@ -319,7 +319,7 @@ void Executor::Collect(Exposition* out) const {
   preemption_.Collect(out);
   metrics_.Collect(out);
   out->Counter("djinn_worker_executor_seconds_total",
-               "Time in which the thread that carries out messages was at "
+               "Time in which the thread that executes messages was at "
                "work, from one wait to the next.",
                absl::ToDoubleSeconds(worked()));
 }

@@ -35,7 +35,7 @@ void ExecutorMetrics::Collect(Exposition* out) const {
   }
   out->Counter(
       "djinn_worker_housekeeping_seconds_total",
-      "Time in which the thread that carries out messages was at "
+      "Time in which the thread that executes messages was at "
       "work for nobody.",
       static_cast<double>(housekeeping.load(std::memory_order_relaxed)) * 1e-9);
 }

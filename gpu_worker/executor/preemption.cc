@@ -31,7 +31,7 @@ void Preemption::End(Step* step) {
   if (step_ != nullptr) Look();
 }
 
-void Preemption::GiveWay(absl::Duration expected) {
+void Preemption::Yield(absl::Duration expected) {
   Step* const step = step_;
   if (step == nullptr) return;
   const absl::Duration began = clock_->Monotonic();
@@ -60,25 +60,25 @@ void Preemption::GiveWay(absl::Duration expected) {
       first = std::move(preemptor);
       reason = asked;
     }
-    // Inner turns gave way, too: all of it lies between the two.
+    // Inner turns yielded, too: all of it lies between the two.
     away_ = away_before + (settled_ + away_ - began);
     now = clock_->Monotonic();
   }
   if (!first.has_value()) return;
   Look();
-  step->rule.GaveWay();
+  step->rule.NoteYield();
   const absl::Duration away = away_ - away_before;
   const char* const why = NameOf(reason);
   durations_.Observe(away);
   count_.Add({labels_->For(first->tenant), labels_->For(*step->tenant), why});
-  if (step->gave_way) step->gave_way(*first, why, away);
-  step->given_way->Add(*std::move(first), why, away, clock_->Monotonic());
+  if (step->yielded_for) step->yielded_for(*first, why, away);
+  step->yielded->Add(*std::move(first), why, away, clock_->Monotonic());
 }
 
 void Preemption::Collect(Exposition* out) const {
   count_.Collect(out);
   out->Histogram("djinn_preemption_duration_seconds",
-                 "How long turns that gave way did so.", durations_);
+                 "How long turns that yielded did so.", durations_);
 }
 
 }  // namespace djinn::worker

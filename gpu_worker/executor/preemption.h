@@ -1,6 +1,6 @@
-// Lets runs give way to more urgent ones between two nodes.
+// Lets runs yield to more urgent ones between two nodes.
 //
-// Turns nest: the run that gives way stays where it is on the executor's stack,
+// Turns nest: the run that yields stays where it is on the executor's stack,
 // with its storages and temporaries, until the turns that go first are over.
 // What it is charged is its own time alone. How often and for how long it gives
 // way is the scheduler's rule: every run ends.
@@ -26,7 +26,7 @@
 #include "common/metrics/exposition.h"
 #include "common/metrics/labelled_counter.h"
 #include "common/metrics/tenant_labels.h"
-#include "gpu_worker/leases/given_way.h"
+#include "gpu_worker/leases/yielded.h"
 #include "gpu_worker/plan/node_edge.h"
 #include "scheduler/fairness/fair_queue.h"
 #include "scheduler/fairness/preemption_rule.h"
@@ -42,18 +42,18 @@ class Preemption final : public NodeEdge {
     uint64_t key = 0;
     absl::Duration used;
   };
-  // A turn that may give way.
+  // A turn that may yield.
   struct Step {
     uint64_t key = 0;
     const std::string* tenant = nullptr;
     // Of all who share it; null while one session has it alone.
     std::function<std::vector<Part>()> parts;
-    // Where it is noted that it gave way.
-    GivenWay* given_way = nullptr;
+    // Where it is noted that it yielded.
+    Yielded* yielded = nullptr;
     // And to be told; may be null. `reason` lives for ever.
     std::function<void(const Preemptor& first, const char* reason,
                        absl::Duration away)>
-        gave_way;
+        yielded_for;
     // By OwnTime(): when what went before it was settled.
     absl::Duration start;
     Rule rule;
@@ -88,7 +88,7 @@ class Preemption final : public NodeEdge {
     return own_time - std::exchange(settled_, own_time);
   }
 
-  void GiveWay(absl::Duration expected) override;
+  void Yield(absl::Duration expected) override;
   absl::Duration OwnTime() const override {
     return OwnTimeAt(clock_->Monotonic());
   }
@@ -100,7 +100,7 @@ class Preemption final : public NodeEdge {
 
   void Collect(Exposition* out) const;
 
-  // As operators see it; of a reason that gives way.
+  // As operators see it; of a reason that yields.
   static const char* NameOf(scheduler::FairQueue::Preemption reason);
 
  private:
@@ -115,7 +115,7 @@ class Preemption final : public NodeEdge {
   absl::Duration settled_;
   absl::Duration next_look_;
   LabelledCounter count_{"djinn_preemptions_total",
-                         "Turns that gave way between two nodes.",
+                         "Turns that yielded between two nodes.",
                          {"preemptor_tenant", "victim_tenant", "reason"}};
   DurationHistogram durations_{absl::Milliseconds(1)};
 };

@@ -1,5 +1,5 @@
-// Turns that give way, over random traces, with the queue that says to whom:
-// every run ends, gives way at most so often and for so long, tenants get their
+// Turns that yield, over random traces, with the queue that says to whom:
+// every run ends, yields at most so often and for so long, tenants get their
 // shares nevertheless, whoever else comes again and again, and all the time is
 // somebody's.
 #include <algorithm>
@@ -17,7 +17,7 @@
 #include "common/base/clock.h"
 #include "common/metrics/tenant_labels.h"
 #include "gpu_worker/executor/preemption.h"
-#include "gpu_worker/leases/given_way.h"
+#include "gpu_worker/leases/yielded.h"
 #include "gtest/gtest.h"
 #include "scheduler/fairness/fair_queue.h"
 
@@ -27,7 +27,7 @@ namespace {
 using scheduler::FairQueue;
 
 constexpr int kTraces = 10'000;
-// Turns that nobody gave way to, in a trace, and all there may be.
+// Turns that nobody yielded to, in a trace, and all there may be.
 constexpr int kTurns = 12;
 constexpr int kMostTurns = 100'000;
 // What it takes to choose a turn that goes first, and to end any.
@@ -80,7 +80,7 @@ class Trace {
 
   int most_times() const { return most_times_; }
   int most_depth() const { return most_depth_; }
-  bool short_goes_first() const { return short_goes_first_; }
+  bool short_preempted_by() const { return short_preempted_by_; }
 
  private:
   struct Tenant {
@@ -96,7 +96,7 @@ class Trace {
     int most_nodes = 1;
     bool keen = false;
     bool waits = false;
-    GivenWay given_way;
+    Yielded yielded;
   };
   struct Window {
     double least = 0;
@@ -152,9 +152,9 @@ class Trace {
                              absl::Duration end) {
     queue_.Charge(step.key, used);
     const FairQueue::Preemption asked = queue_.MayPreempt({&step.key, 1}, end);
-    if (FairQueue::GivesWay(asked)) {
+    if (FairQueue::Yields(asked)) {
       NoteWaiting();
-      short_goes_first_ |= asked == FairQueue::Preemption::kShort;
+      short_preempted_by_ |= asked == FairQueue::Preemption::kShort;
       chosen_ = queue_.TakePreempting(asked);
       began_[*chosen_] = clock_.Monotonic();
       PassBetween();
@@ -178,7 +178,7 @@ class Trace {
     Preemption::Step step;
     step.key = key;
     step.tenant = &TenantOf(session).name;
-    step.given_way = &session.given_way;
+    step.yielded = &session.yielded;
     preemption_.Begin(&step);
     // As it turns out to be.
     queue_.SetPace(key, DrawPace(session));
@@ -192,7 +192,7 @@ class Trace {
         Arrive(static_cast<uint64_t>(Draw(static_cast<int>(sessions_.size()))));
       }
       if (node + 1 == nodes || !preemption_.wanted()) continue;
-      GiveWay(&step, &own);
+      Yield(&step, &own);
       if (testing::Test::HasFailure()) return;
     }
     ASSERT_EQ(preemption_.OwnTime() - step.start, own);
@@ -217,17 +217,17 @@ class Trace {
     }
   }
 
-  void GiveWay(Preemption::Step* step, absl::Duration* own) {
+  void Yield(Preemption::Step* step, absl::Duration* own) {
     const absl::Duration before = clock_.Monotonic();
     const int times = step->rule.times();
     // Of the turns that go first now.
     const absl::Duration outer_longest = std::exchange(longest_turn_, {});
-    preemption_.GiveWay(absl::Milliseconds(Draw(3000)));
+    preemption_.Yield(absl::Milliseconds(Draw(3000)));
     const absl::Duration away = clock_.Monotonic() - before;
     ASSERT_LE(step->rule.times(), times + 1);
     ASSERT_EQ(step->rule.times() == times, away == absl::ZeroDuration());
     ASSERT_LE(step->rule.times(), Preemption::Rule::kMost);
-    // No turn begins after that time; the one under way is carried out.
+    // No turn begins after that time; the one under way is executed.
     ASSERT_LE(away, Preemption::Rule::kLongest + longest_turn_);
     // It is charged its own time alone.
     *own += std::exchange(between_, {});
@@ -285,7 +285,7 @@ class Trace {
   absl::Duration between_;
   int depth_ = 0, most_depth_ = 0, most_times_ = 0;
   int begun_ = 0, ended_ = 0;
-  bool short_goes_first_ = false;
+  bool short_preempted_by_ = false;
 };
 
 TEST(PreemptionPropertyTest, EveryRunEndsAndNobodyStarves) {
@@ -299,7 +299,7 @@ TEST(PreemptionPropertyTest, EveryRunEndsAndNobodyStarves) {
     if (testing::Test::HasFailure()) return;
     most_times = std::max(most_times, trace.most_times());
     most_depth = std::max(most_depth, trace.most_depth());
-    short_ones += trace.short_goes_first();
+    short_ones += trace.short_preempted_by();
   }
   // The traces go as far as the bounds.
   EXPECT_EQ(most_times, Preemption::Rule::kMost);

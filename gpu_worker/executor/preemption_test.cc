@@ -1,4 +1,4 @@
-// Runs that give way between two of their nodes: to whom, how often, and what
+// Runs that yield between two of their nodes: to whom, how often, and what
 // each is charged.
 #include "gpu_worker/executor/preemption.h"
 
@@ -80,8 +80,8 @@ class PreemptionTest : public WorkerCoreTest {
     client->Define(2, Long(nodes));
     client->Run(2, {kSum, kOne});
   }
-  static srg::Structure Long(int nodes) {
-    FakeStructure s;
+  static srg::Graph Long(int nodes) {
+    FakeGraph s;
     const uint32_t sum = s.Bound();
     const uint32_t one = s.Bound();
     for (int i = 0; i < nodes; ++i) s.AddInPlace(sum, one, 1);
@@ -89,16 +89,16 @@ class PreemptionTest : public WorkerCoreTest {
   }
   // The coordinator finds that runs of so many nodes are training.
   void TellTraining(int nodes) { Tell(Long(nodes), v1::PHASE_TRAINING); }
-  void Tell(const srg::Structure& structure, v1::Phase phase) {
+  void Tell(const srg::Graph& srg_graph, v1::Phase phase) {
     v1::DesiredState desired = Agreed();
     v1::GraphPhase* const known = desired.add_graph_phases();
-    known->set_fingerprint(srg::Fingerprint(structure));
+    known->set_fingerprint(srg::Fingerprint(srg_graph));
     known->set_phase(phase);
     core_->Apply(desired);
   }
   // What RunShort() runs.
-  static srg::Structure Short() {
-    FakeStructure fill;
+  static srg::Graph Short() {
+    FakeGraph fill;
     fill.FillInPlace(fill.Bound(), 1);
     return fill.get();
   }
@@ -163,15 +163,15 @@ TEST_F(PreemptionTest, TheReportSaysWhoWentFirst) {
   clock_.Advance(absl::Seconds(30));
   const v1::WorkerState state = core_->Snapshot();
   ASSERT_EQ(state.sessions_size(), 2);
-  const v1::GivenWay& given_way = state.sessions(0).given_way();
-  EXPECT_EQ(given_way.count(), 2u);
-  EXPECT_EQ(given_way.time().seconds(), 2);
-  EXPECT_EQ(given_way.last_tenant(), "t2");
-  EXPECT_EQ(given_way.last_session_id(), log::ShortId("quick-session"));
-  EXPECT_EQ(given_way.last_reason(), "higher_priority");
+  const v1::Yielded& yielded = state.sessions(0).yielded();
+  EXPECT_EQ(yielded.count(), 2u);
+  EXPECT_EQ(yielded.time().seconds(), 2);
+  EXPECT_EQ(yielded.last_tenant(), "t2");
+  EXPECT_EQ(yielded.last_session_id(), log::ShortId("quick-session"));
+  EXPECT_EQ(yielded.last_reason(), "higher_priority");
   // And a node of its own since then.
-  EXPECT_EQ(given_way.last_age().seconds(), 31);
-  EXPECT_FALSE(state.sessions(1).has_given_way());
+  EXPECT_EQ(yielded.last_age().seconds(), 31);
+  EXPECT_FALSE(state.sessions(1).has_yielded());
 }
 
 TEST_F(PreemptionTest, EachIsChargedItsOwnTime) {
@@ -195,7 +195,7 @@ TEST_F(PreemptionTest, EachIsChargedItsOwnTime) {
   EXPECT_EQ(of_plans, absl::Seconds(8));
 }
 
-TEST_F(PreemptionTest, TrainingGivesWayWithoutBeingTold) {
+TEST_F(PreemptionTest, TrainingYieldsWithoutBeingTold) {
   const auto trainer = OpenAs("trainer", "t1", v1::PRIORITY_CLASS_UNSPECIFIED);
   const auto quick = OpenAs("quick", "t2", v1::PRIORITY_CLASS_UNSPECIFIED);
   Before(2, [&] { RunShort(quick.get()); });
@@ -264,7 +264,7 @@ TEST_F(PreemptionTest, WhoTrainedIsInteractiveAgainWithItsNextOtherRun) {
   EXPECT_EQ(Order(), "aaaaaaaaaaaf");
 }
 
-TEST_F(PreemptionTest, NobodyGivesWayToHisLike) {
+TEST_F(PreemptionTest, NobodyYieldsToHisLike) {
   for (const auto priority :
        {v1::PRIORITY_CLASS_BATCH, v1::PRIORITY_CLASS_INTERACTIVE}) {
     const std::string name = std::to_string(priority);
@@ -291,7 +291,7 @@ TEST_F(PreemptionTest, ATenantThatHasHadMoreWaits) {
   EXPECT_EQ(Order(), "afafafaaa");
 }
 
-TEST_F(PreemptionTest, ARunGivesWaySoOftenAndNoMore) {
+TEST_F(PreemptionTest, ARunYieldsSoOftenAndNoMore) {
   const auto batch = OpenAs("batch", "t1", v1::PRIORITY_CLASS_BATCH);
   const auto quick = OpenAs("quick", "t1", v1::PRIORITY_CLASS_INTERACTIVE);
   constexpr int kRuns = Preemption::Rule::kMost + 10;
@@ -326,7 +326,7 @@ TEST_F(PreemptionTest, ARunThatEndsMeanwhileIsNotGoneOnWith) {
   EXPECT_LE(Order().size(), 4u);
 }
 
-TEST_F(PreemptionTest, WhoWentFirstGivesWayItself) {
+TEST_F(PreemptionTest, WhoWentFirstYieldsItself) {
   const auto batch = OpenAs("batch", "t1", v1::PRIORITY_CLASS_BATCH);
   const auto quick = OpenAs("quick", "t1", v1::PRIORITY_CLASS_INTERACTIVE);
   const auto now = OpenAs("now", "t1", v1::PRIORITY_CLASS_REALTIME);
@@ -382,7 +382,7 @@ class TokensFirstTest : public PreemptionTest {
       v1::PriorityClass priority = v1::PRIORITY_CLASS_INTERACTIVE) {
     auto client = OpenAs(session, tenant, priority);
     client->Define(2, Long(kPrompt));
-    // Both structures are known here.
+    // Both srg graphs are known here.
     client->Read(kOne, 1);
     Tell(Short(), v1::PHASE_LLM_DECODE);
     Tell(Long(kPrompt), phase_);
@@ -428,9 +428,9 @@ TEST_F(TokensFirstTest, ATokenDoesNotWaitForAnothersPrompt) {
       "reason=\"phase\"} 1\n"));
   const v1::WorkerState state = core_->Snapshot();
   for (const v1::HeldSession& held : state.sessions()) {
-    if (!held.has_given_way()) continue;
-    EXPECT_EQ(held.given_way().last_reason(), "phase");
-    EXPECT_EQ(held.given_way().last_session_id(), log::ShortId("d2"));
+    if (!held.has_yielded()) continue;
+    EXPECT_EQ(held.yielded().last_reason(), "phase");
+    EXPECT_EQ(held.yielded().last_session_id(), log::ShortId("d2"));
   }
   Account({prompter.get(), talker.get()});
   EXPECT_EQ(Used("p2"), absl::Seconds(kPrompt + 1));
@@ -453,7 +453,7 @@ TEST_F(TokensFirstTest, HowSoonResultsComeIsCounted) {
   EXPECT_TRUE(MetricsSay("djinn_inter_result_seconds_count 2\n"));
 }
 
-TEST_F(TokensFirstTest, TrainingGivesWayToTokensOfItsClass) {
+TEST_F(TokensFirstTest, TrainingYieldsToTokensOfItsClass) {
   phase_ = v1::PHASE_TRAINING;
   const auto trainer = OpenKnown("p", "t1");
   const auto talker = OpenKnown("d", "t1");
@@ -514,7 +514,7 @@ TEST_F(PreemptionTest, WhatHasNoRoomWaitsForWhoHoldsIt) {
   const auto small = OpenAs("small", "t1", v1::PRIORITY_CLASS_INTERACTIVE);
   constexpr uint64_t kGenerator = 10, kDrawn = 11;
   constexpr int64_t kCount = 1 << 20;
-  FakeStructure s;
+  FakeGraph s;
   const uint32_t sum = s.Bound();
   const uint32_t generator = s.Generator();
   const uint32_t first = s.Draw(generator, kCount);

@@ -1,4 +1,4 @@
-// Which of the runs that are carried out side by side have shared products, and
+// Which of the runs that are executed side by side have shared products, and
 // how many.
 //
 // Not thread-safe.

@@ -9,7 +9,7 @@
 namespace djinn::worker {
 namespace {
 
-using scheduler::CompanyForecast;
+using scheduler::BatchForecast;
 using scheduler::FairQueue;
 
 // A session that had so many turns in succession is taken to be alone.
@@ -110,7 +110,7 @@ std::optional<v1::MessageWait> TurnQueue::DescribeWait(
   *wait.mutable_waited() =
       ToProtoDuration(std::max(now - since, absl::ZeroDuration()));
   if (batch) {
-    wait.set_what(v1::MessageWait::COMPANY);
+    wait.set_what(v1::MessageWait::BATCH);
     return wait;
   }
   const absl::Duration ahead = scheduler::Ahead(queue_, key, InService(), now);
@@ -237,7 +237,7 @@ void TurnQueue::AwaitBatch() {
     if (until <= now) break;
     if (!waited) {
       time_.EndWork(now);
-      served_.AwaitCompany(now);
+      served_.AwaitBatch(now);
     }
     waited = true;
     batching_since_ = since;
@@ -263,8 +263,8 @@ absl::Duration TurnQueue::BatchUntil(absl::Duration since, absl::Duration now) {
            session.next().deadline() == absl::InfiniteDuration() &&
            MayShare(tenant, session.who().tenant);
   };
-  const FairQueue::Company waiting =
-      queue_.FindCompany(next, may_wait, options_.max_batch_runs);
+  const FairQueue::Batch waiting =
+      queue_.FindBatch(next, may_wait, options_.max_batch_runs);
   if (waiting.contested || waiting.members.size() == options_.max_batch_runs) {
     return since;
   }
@@ -358,7 +358,7 @@ FairQueue::Preemption TurnQueue::TakePreempting(
     keys.push_back(part.key);
   }
   const FairQueue::Preemption asked = queue_.MayPreempt(keys, end);
-  if (FairQueue::GivesWay(asked)) {
+  if (FairQueue::Yields(asked)) {
     const absl::Duration now = clock_.Monotonic();
     *turn = Give(TurnOf(queue_.TakePreempting(asked)), now);
     preempting_.push_back({turn->key, now, Preemption::NameOf(asked)});
@@ -399,7 +399,7 @@ std::vector<TurnQueue::Candidate> TurnQueue::FindBatch(const Turn& leader,
   MutexLock lock(&mu_);
   if (queue_.empty()) return batch;
   const std::string& tenant = leader.session->who().tenant;
-  const FairQueue::Company found = queue_.FindCompany(
+  const FairQueue::Batch found = queue_.FindBatch(
       leader.key,
       [&](uint64_t key) ABSL_NO_THREAD_SAFETY_ANALYSIS {
         const Session& session = *members_.at(key).session;

@@ -37,7 +37,7 @@
 #include "gpu_worker/leases/lease_meter.h"
 #include "gpu_worker/session/observe/served_time.h"
 #include "gpu_worker/session/session.h"
-#include "scheduler/batching/company_forecast.h"
+#include "scheduler/batching/batch_forecast.h"
 #include "scheduler/fairness/deadline_rule.h"
 #include "scheduler/fairness/fair_queue.h"
 
@@ -69,10 +69,10 @@ class TurnQueue {
   // A session that may be added to another one's turn.
   struct Candidate {
     Turn turn;
-    // As FairQueue::Company::Member.
+    // As FairQueue::Batch::Member.
     bool ahead = false;
   };
-  using Place = scheduler::CompanyForecast::Place;
+  using Place = scheduler::BatchForecast::Place;
 
   // All outlive the queue.
   TurnQueue(const Options& options, Clock* clock, Preemption* preemption,
@@ -131,7 +131,7 @@ class TurnQueue {
   // Whether a session of this tenant may share a batch with anyone.
   bool MayBatch(const std::string& tenant) const;
   // Sessions that wait with runs that may join the leader's turn. `contested`
-  // as FairQueue::Company.
+  // as FairQueue::Batch.
   std::vector<Candidate> FindBatch(const Turn& leader, bool* contested) const;
   // The turns after the first one, the leader's, join it; their runs begin at
   // these places.
@@ -228,7 +228,7 @@ class TurnQueue {
   // Sessions whose runs are to be refused, in the order of their coming.
   std::deque<uint64_t> refusals_ ABSL_GUARDED_BY(mu_);
   // By the queue's keys.
-  scheduler::CompanyForecast forecast_ ABSL_GUARDED_BY(mu_);
+  scheduler::BatchForecast forecast_ ABSL_GUARDED_BY(mu_);
   absl::flat_hash_set<std::string> batching_tenants_ ABSL_GUARDED_BY(mu_);
 };
 

@@ -34,8 +34,8 @@ class TurnsTest : public WorkerCoreTest {
     core_->Shutdown();
   }
 
-  static srg::Structure Fill() {
-    FakeStructure s;
+  static srg::Graph Fill() {
+    FakeGraph s;
     s.FillInPlace(s.Bound(), 2);
     return s.get();
   }
@@ -44,11 +44,11 @@ class TurnsTest : public WorkerCoreTest {
     Grant(lease, 100'000);
     return Connect(HelloFor(lease.session_id()));
   }
-  // Its structure 1, and storages for it.
-  static void Prepare(const srg::Structure& structure, TestClient* client) {
+  // Its graph 1, and storages for it.
+  static void Prepare(const srg::Graph& graph, TestClient* client) {
     client->Create(1, 8);
     client->Create(2, 8);
-    client->Define(1, structure);
+    client->Define(1, graph);
   }
   static uint64_t RunFills(int count, TestClient* client) {
     for (int i = 1; i < count; ++i) client->Run(1, {1}, {1});
@@ -154,12 +154,12 @@ TEST_F(TurnsTest, ARunThatComesTooLateIsNotBegunAndSaysSo) {
   v1::LeaseClaims hurried = Lease("s1", "t1");
   *hurried.mutable_urgency()->mutable_run_deadline() =
       ToProtoDuration(absl::Milliseconds(3500));
-  hurried.mutable_limits()->set_max_structures(16);
+  hurried.mutable_limits()->set_max_graphs(16);
   std::unique_ptr<TestClient> client = OpenWith(hurried);
   Prepare(Fill(), client.get());
   // The plug takes a second, as does each of these.
   for (int i = 0; i < 6; ++i) client->Create(10 + i, 8);
-  // Of structures of which nothing is known.
+  // Of graphs of which nothing is known.
   for (int i = 0; i < 6; ++i) {
     client->Define(10 + i, Fill());
     client->Run(10 + i, {static_cast<uint64_t>(10 + i)}, {1});

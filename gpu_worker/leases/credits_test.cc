@@ -27,8 +27,8 @@ class CreditsTest : public WorkerCoreTest {
     return FromProtoDuration(
         core_->Snapshot().sessions(0).lease_use().device_time());
   }
-  static srg::Structure Fill() {
-    FakeStructure s;
+  static srg::Graph Fill() {
+    FakeGraph s;
     s.FillInPlace(s.Bound(), 2);
     return s.get();
   }

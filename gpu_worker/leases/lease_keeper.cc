@@ -18,10 +18,10 @@ bool LeaseKeeper::EndedLease::measuring() const {
 
 void LeaseKeeper::Learn(const v1::DesiredState& desired) {
   for (const v1::LeaseKey& key : desired.lease_keys()) {
-    const absl::Status learnt = verifier_.Learn(key);
-    if (!learnt.ok()) {
+    const absl::Status learned = verifier_.Learn(key);
+    if (!learned.ok()) {
       log::Error("lease key refused",
-                 {{"key", key.key_id()}, {"status", learnt}});
+                 {{"key", key.key_id()}, {"status", learned}});
     }
   }
   for (const std::string& key_id : desired.retired_lease_key_ids()) {
@@ -147,9 +147,9 @@ std::vector<std::string> LeaseKeeper::Report(v1::WorkerState* state) const {
     *held->mutable_lease() = lease.issue;
     *held->mutable_lease_use() = lease.meter->use();
     held->set_out_of_credit(lease.meter->waiting());
-    v1::GivenWay given_way;
-    if (lease.meter->given_way()->Describe(now, &given_way)) {
-      *held->mutable_given_way() = std::move(given_way);
+    v1::Yielded yielded;
+    if (lease.meter->yielded()->Describe(now, &yielded)) {
+      *held->mutable_yielded() = std::move(yielded);
     }
   }
   for (const EndedLease& lease : ended_) {

@@ -12,9 +12,9 @@
 
 #include "absl/time/time.h"
 #include "djinn/v1/lease.pb.h"
-#include "gpu_worker/leases/given_way.h"
 #include "gpu_worker/leases/phase_counters.h"
 #include "gpu_worker/leases/traffic.h"
+#include "gpu_worker/leases/yielded.h"
 
 namespace djinn::worker {
 
@@ -49,7 +49,7 @@ class LeaseMeter {
   v1::LeaseUse use() const;
 
   // Of its runs.
-  GivenWay* given_way() { return &given_way_; }
+  Yielded* yielded() { return &yielded_; }
 
  private:
   static constexpr uint64_t kUnlimited = std::numeric_limits<uint64_t>::max();
@@ -64,7 +64,7 @@ class LeaseMeter {
   std::atomic<uint64_t> low_nanoseconds_{kUnlimited};
   std::atomic<uint64_t> low_bytes_{kUnlimited};
   std::atomic<bool> waiting_{false};
-  GivenWay given_way_;
+  Yielded yielded_;
 };
 
 }  // namespace djinn::worker

@@ -25,7 +25,7 @@ bool IsComplete(const v1::LeaseClaims& claims) {
   const v1::TenantLimits& tenant = claims.tenant_limits();
   return !claims.lease_id().empty() && !claims.session_id().empty() &&
          limits.memory_bytes() > 0 && limits.max_outstanding() > 0 &&
-         limits.max_outstanding_bytes() > 0 && limits.max_structures() > 0 &&
+         limits.max_outstanding_bytes() > 0 && limits.max_graphs() > 0 &&
          (!claims.has_tenant_limits() ||
           (tenant.memory_bytes() > 0 && tenant.max_outstanding() > 0 &&
            tenant.max_outstanding_bytes() > 0));

@@ -26,19 +26,19 @@ class MeteringTest : public TwoCoresTest {
       return absl::OkStatus();
     });
   }
-  static srg::Structure Fill() {
-    FakeStructure s;
+  static srg::Graph Fill() {
+    FakeGraph s;
     s.FillInPlace(s.Bound(), 2);
     return s.get();
   }
   // The coordinator says what kind of work the graph is to the tenants, or to
   // all of whom nothing else was said.
-  void Tell(const srg::Structure& structure, v1::Phase phase,
+  void Tell(const srg::Graph& graph, v1::Phase phase,
             const std::vector<uint32_t>& caches = {},
             const std::vector<std::string>& tenants = {}) {
     v1::DesiredState desired = Agreed();
     v1::GraphPhase* const known = desired.add_graph_phases();
-    known->set_fingerprint(srg::Fingerprint(structure));
+    known->set_fingerprint(srg::Fingerprint(graph));
     known->set_phase(phase);
     known->mutable_cache_slots()->Assign(caches.begin(), caches.end());
     known->mutable_tenants()->Assign(tenants.begin(), tenants.end());
@@ -133,7 +133,7 @@ TEST_F(MeteringTest, LeasesAddUpToTheDevicesTimeAndThatToTheExecutors) {
 }
 
 TEST_F(MeteringTest, TimeIsOfThePhaseThatRuns) {
-  FakeStructure twice;
+  FakeGraph twice;
   const uint32_t sum = twice.Bound();
   twice.FillInPlace(sum, 2);
   twice.FillInPlace(sum, 2);

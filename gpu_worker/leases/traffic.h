@@ -1,5 +1,5 @@
 // Bytes that moved between a session and its client, or another worker: ordered
-// messages when they are carried out or forgotten, structures supplied again
+// messages when they are executed or forgotten, graphs supplied again
 // when they come, replies when they are made, and values on Bulk. What is sent
 // again after a resume counts once, except bulk bytes that were under way.
 //

@@ -1,4 +1,4 @@
-// Admission of a structure from a peer, on the fake device's operators.
+// Admission of a graph from a peer, on the fake device's operators.
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -16,7 +16,7 @@ namespace {
 using fuzz::Require;
 
 // Whatever the peer calls its operators, half of the inputs mean ours.
-void NameFakeOperators(v1::Structure* message) {
+void NameFakeOperators(v1::Graph* message) {
   constexpr const char* kNames[] = {"fake::add",   "fake::add_",
                                     "fake::fill_", "fake::draw",
                                     "fake::alias", "fake::nonzero"};
@@ -28,33 +28,32 @@ void NameFakeOperators(v1::Structure* message) {
   }
 }
 
-void TestOne(const v1::Structure& message) {
+void TestOne(const v1::Graph& message) {
   FakeDevice device(1 << 20);
   GraphCache cache({});
   const absl::StatusOr<Admitted> first =
-      Admit(message, srg::StructureCaps(), "red", &cache, device.operators());
+      Admit(message, srg::GraphCaps(), "red", &cache, device.operators());
   Require(cache.List().size() == (first.ok() ? 1 : 0),
           "the cache holds what was admitted, and nothing else");
   if (!first.ok()) return;
   Require(cache.stats().hits == 0, "an empty cache has no hits");
   const Plan& plan = *first->plan;
-  Require(plan.fingerprint() == srg::Fingerprint(plan.structure()),
-          "a plan's name is that of its structure");
-  Require(plan.steps().size() == plan.structure().nodes.size(),
-          "a step per node");
+  Require(plan.fingerprint() == srg::Fingerprint(plan.graph()),
+          "a plan's name is that of its graph");
+  Require(plan.steps().size() == plan.graph().nodes.size(), "a step per node");
   const absl::StatusOr<Admitted> second =
-      Admit(srg::ToProto(plan.structure()), srg::StructureCaps(), "red", &cache,
+      Admit(srg::ToProto(plan.graph()), srg::GraphCaps(), "red", &cache,
             device.operators());
   Require(second.ok() && cache.stats().hits == 1 && second->known &&
               second->plan == first->plan,
-          "the same structure is found again");
+          "the same graph is found again");
 }
 
 }  // namespace
 }  // namespace djinn::worker
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  djinn::v1::Structure message;
+  djinn::v1::Graph message;
   if (!message.ParseFromArray(data, static_cast<int>(size))) return 0;
   djinn::worker::TestOne(message);
   djinn::worker::NameFakeOperators(&message);
@@ -64,6 +63,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
 
 extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size,
                                           size_t max_size, unsigned int seed) {
-  return djinn::fuzz::MutateEncoded<djinn::v1::Structure>(data, size, max_size,
-                                                          seed);
+  return djinn::fuzz::MutateEncoded<djinn::v1::Graph>(data, size, max_size,
+                                                      seed);
 }

@@ -143,7 +143,7 @@ class Inherited {
 absl::Status BindRepeat(const v1::Run& message, const Plan& plan,
                         const RememberedRun& before,
                         const StorageTable& storages, BoundRun* run) {
-  const std::vector<srg::Slot>& slots = plan.structure().slots;
+  const std::vector<srg::Slot>& slots = plan.graph().slots;
   const v1::Repeat& repeat = message.repeat();
   DJINN_RETURN_IF_ERROR(CheckLists(message));
   Inherited inherited(repeat, before, storages);
@@ -214,7 +214,7 @@ Lifetimes LifetimesOf(const Plan& plan,
                       const std::vector<uint32_t>& final_slots) {
   Lifetimes lifetimes;
   // The bytes that each node creates, less the bytes that the node before
-  // freed. The type is wide because a structure's sizes may add up to anything.
+  // freed. The type is wide because a graph's sizes may add up to anything.
   std::vector<absl::int128> change(plan.steps().size() + 1, 0);
   for (size_t slot = 0; slot < plan.birth_bytes().size(); ++slot) {
     change[plan.facts().slots[slot].first_node] += plan.birth_bytes()[slot];

@@ -1,5 +1,5 @@
 // A run with one binding for every slot, whatever its message left out because
-// an earlier run of the same structure said it, which the session remembers.
+// an earlier run of the same graph said it, which the session remembers.
 //
 // Reused from run to run for its memory. Not thread-safe: a session's.
 #ifndef GPU_WORKER_PLAN_BOUND_RUN_H_
@@ -47,7 +47,7 @@ struct BoundRun {
   bool same_final_slots = false;
 };
 
-// The parts of a structure's run that a session remembers.
+// The parts of a graph's run that a session remembers.
 struct RememberedRun {
   std::vector<uint64_t> storages;  // by slot
   std::vector<uint32_t> final_slots;
@@ -59,8 +59,8 @@ struct RememberedRun {
   size_t size_in_slots() const { return storages.size() + floats.size(); }
 };
 
-// Fills `run`. `plan` may be null for a structure that was refused.
-// `remembered`: the runs of the structure, by place. What the
+// Fills `run`. `plan` may be null for a graph that was refused.
+// `remembered`: the runs of the graph, by place. What the
 // message says is checked as far as is needed to read it: InvalidArgument
 // (PROTOCOL_VIOLATION); nothing else is changed then.
 absl::Status BindRun(const v1::Run& message, const Plan* plan,

@@ -65,27 +65,27 @@ absl::Status CheckBindings(const BoundRun& run, const StorageTable& storages) {
 
 absl::Status CheckRefusedRun(const BoundRun& run,
                              const StorageTable& storages) {
-  if (const size_t most = srg::StructureCaps().max_slots;
+  if (const size_t most = srg::GraphCaps().max_slots;
       run.bindings.size() > most) {
     return Violation(absl::StrCat(run.bindings.size(),
-                                  " bindings; no structure has more than ",
-                                  most, " slots"));
+                                  " bindings; no graph has more than ", most,
+                                  " slots"));
   }
   return CheckBindings(run, storages);
 }
 
 absl::Status CheckRun(const Plan& plan, const BoundRun& run,
                       const StorageTable& storages) {
-  const srg::Structure& structure = plan.structure();
-  const srg::StructureFacts& facts = plan.facts();
-  if (run.bindings.size() != structure.slots.size()) {
+  const srg::Graph& graph = plan.graph();
+  const srg::GraphFacts& facts = plan.facts();
+  if (run.bindings.size() != graph.slots.size()) {
     return Violation(absl::StrCat(run.bindings.size(), " bindings for ",
-                                  structure.slots.size(), " slots"));
+                                  graph.slots.size(), " slots"));
   }
   DJINN_RETURN_IF_ERROR(CheckBindings(run, storages));
   for (size_t i = 0; i < run.bindings.size(); ++i) {
     const BoundRun::Binding& binding = run.bindings[i];
-    const srg::Slot::Kind kind = structure.slots[i].kind;
+    const srg::Slot::Kind kind = graph.slots[i].kind;
     const bool born =
         kind == srg::Slot::Kind::kCreated || kind == srg::Slot::Kind::kResult;
     if (born != (binding.base_version == 0)) {
@@ -99,7 +99,7 @@ absl::Status CheckRun(const Plan& plan, const BoundRun& run,
           binding.reads ? " writes and a read" : " writes", ", but ",
           facts.slots[i].writes,
           facts.slots[i].reads ? " and a read" : " and no read",
-          " in the structure"));
+          " in the graph"));
     }
     if (!born &&
         binding.existing->generator != (kind == srg::Slot::Kind::kGenerator)) {
@@ -108,9 +108,9 @@ absl::Status CheckRun(const Plan& plan, const BoundRun& run,
     }
   }
   const v1::Run& message = *run.message;
-  if (run.floats.size() != structure.float_hole_count ||
+  if (run.floats.size() != graph.float_hole_count ||
       static_cast<uint32_t>(message.scalar_tensors_size()) !=
-          structure.scalar_tensor_hole_count) {
+          graph.scalar_tensor_hole_count) {
     return Violation("number of hole values");
   }
   for (int i = 0; i < message.scalar_tensors_size(); ++i) {

@@ -30,7 +30,7 @@ class RunExecution final : public OngoingRun {
 
   void Execute(v1::RunMetadata* metadata) {
     Begin();
-    while (next_ < end_ && !Cancelled()) CarryOut();
+    while (next_ < end_ && !Cancelled()) ExecuteNext();
     Finish(metadata);
   }
 
@@ -54,7 +54,7 @@ class RunExecution final : public OngoingRun {
   }
 
   const Product* Advance() override {
-    for (; next_ < end_ && !Cancelled(); CarryOut()) {
+    for (; next_ < end_ && !Cancelled(); ExecuteNext()) {
       while (next_product_ < products_.size() &&
              products_[next_product_].node < next_) {
         ++next_product_;
@@ -70,7 +70,7 @@ class RunExecution final : public OngoingRun {
     return nullptr;
   }
 
-  void RunProduct() override { CarryOut(); }
+  void RunProduct() override { ExecuteNext(); }
 
   bool StageProduct(JoinedCall* call) override {
     if (!BeginNode(next_)) {
@@ -110,13 +110,13 @@ class RunExecution final : public OngoingRun {
   }
 
   // The next node.
-  void CarryOut() {
+  void ExecuteNext() {
     if (ABSL_PREDICT_FALSE(context_.edge != nullptr &&
                            context_.edge->wanted()) &&
         next_ > 0) {
       // The run that preempts this one does not pay for work asked before it.
       if (device_run_ != nullptr) SettleNodes();
-      context_.edge->GiveWay(plan_.mean_device_time());
+      context_.edge->Yield(plan_.mean_device_time());
     }
     if (ABSL_PREDICT_TRUE(context_.timer == nullptr)) {
       RunNode(next_);
@@ -128,12 +128,12 @@ class RunExecution final : public OngoingRun {
   void Leave() { memory_.FreeUpTo(next_++); }
 
   RootErrors::Place PlaceOf(uint32_t node) const {
-    const srg::Node& call = plan_.structure().nodes[node];
+    const srg::Node& call = plan_.graph().nodes[node];
     RootErrors::Place place;
     place.sequence = context_.sequence;
     place.node = node;
     place.operator_name =
-        plan_.structure().operators[call.operator_index].FullName();
+        plan_.graph().operators[call.operator_index].FullName();
     place.operands =
         absl::StrJoin(plan_.steps()[node].operands, ", ",
                       [](std::string* out, const srg::TensorView* view) {
@@ -154,7 +154,7 @@ class RunExecution final : public OngoingRun {
 
   // The poison that the node would read.
   RootError PoisonRead(uint32_t node) const {
-    const srg::Node& call = plan_.structure().nodes[node];
+    const srg::Node& call = plan_.graph().nodes[node];
     for (const srg::TensorView* view : plan_.steps()[node].operands) {
       const RootError& poison = memory_.storage(view->slot)->poison;
       if (poison != nullptr && !Heals(call, *view)) return poison;
@@ -168,7 +168,7 @@ class RunExecution final : public OngoingRun {
 
   // Poisons what the node would have written or returned.
   void Poison(uint32_t node, const RootError& error) {
-    const srg::Node& call = plan_.structure().nodes[node];
+    const srg::Node& call = plan_.graph().nodes[node];
     for (const uint32_t slot : call.writes) {
       memory_.storage(slot)->poison = error;
     }
@@ -187,7 +187,7 @@ class RunExecution final : public OngoingRun {
   void TimeNode(uint32_t node) {
     NodeTime time;
     time.node = node;
-    way_ = NodeWay::kPlain;
+    way_ = ExecutionPath::kPlain;
     time.began = context_.timer->Now();
     time.failed = !RunNode(node);
     time.ended = context_.timer->Now();
@@ -219,7 +219,7 @@ class RunExecution final : public OngoingRun {
       return false;
     }
     ++context_.counters->nodes;
-    for (const uint32_t slot : plan_.structure().nodes[node].writes) {
+    for (const uint32_t slot : plan_.graph().nodes[node].writes) {
       memory_.storage(slot)->poison = nullptr;
     }
     return true;
@@ -250,7 +250,7 @@ class RunExecution final : public OngoingRun {
       if (run_.bindings[i].existing == nullptr) continue;
       if (!memory_.Materialize(i).ok()) return;
     }
-    for (const srg::Node& node : plan_.structure().nodes) {
+    for (const srg::Node& node : plan_.graph().nodes) {
       for (const uint32_t slot : node.writes) {
         if (!memory_.Unshare(slot).ok()) return;
       }
@@ -296,7 +296,7 @@ class RunExecution final : public OngoingRun {
   }
 
   absl::Status PrepareNode(uint32_t node) {
-    const srg::Node& call = plan_.structure().nodes[node];
+    const srg::Node& call = plan_.graph().nodes[node];
     for (const srg::TensorView* view : plan_.steps()[node].operands) {
       DJINN_RETURN_IF_ERROR(memory_.Materialize(view->slot));
     }
@@ -311,7 +311,7 @@ class RunExecution final : public OngoingRun {
   }
 
   absl::Status AdoptResults(uint32_t node) {
-    const srg::Node& call = plan_.structure().nodes[node];
+    const srg::Node& call = plan_.graph().nodes[node];
     if (results_.size() != call.results.size()) {
       return MakeError(absl::StatusCode::kInternal, "METADATA_MISMATCH",
                        absl::StrCat("the operator returned ", results_.size(),
@@ -422,7 +422,7 @@ class RunExecution final : public OngoingRun {
 
   // Either an error or one entry per unknown result.
   void FillMetadata(v1::RunMetadata* metadata) {
-    for (const srg::Node& node : plan_.structure().nodes) {
+    for (const srg::Node& node : plan_.graph().nodes) {
       for (const srg::Result& result : node.results) {
         const auto* unknown = std::get_if<srg::UnknownResult>(&result);
         if (unknown == nullptr) continue;
@@ -467,11 +467,11 @@ class RunExecution final : public OngoingRun {
   size_t next_product_ = 0;
   std::optional<NodeInput> staged_;
   // The way of the node being executed, if it is timed.
-  NodeWay way_ = NodeWay::kPlain;
+  ExecutionPath way_ = ExecutionPath::kPlain;
   std::vector<std::pair<uint32_t, srg::TensorView>> unknown_views_;
   // Where nodes go on when their calls have returned; null elsewhere.
   std::unique_ptr<DeviceRun> device_run_;
-  // For such a run: whether only what the structure says happened, and the
+  // For such a run: whether only what the graph says happened, and the
   // nodes that failed at once or were left out.
   bool plain_ = true;
   std::vector<uint32_t> not_done_;

@@ -32,7 +32,7 @@ namespace djinn::worker {
 absl::Status CheckRun(const Plan& plan, const BoundRun& run,
                       const StorageTable& storages);
 
-// The same for a run whose structure was refused: only what the bindings say.
+// The same for a run whose graph was refused: only what the bindings say.
 absl::Status CheckRefusedRun(const BoundRun& run, const StorageTable& storages);
 
 // Executes a run that passed CheckRun(). `lifetimes` are those of its final
@@ -53,7 +53,7 @@ std::unique_ptr<OngoingRun> MakeOngoingRun(const Plan& plan,
                                            const RunContext& context);
 
 // Poisons everything that a run would have written, advances versions and frees
-// final slots. `plan` may be null (refused structure).
+// final slots. `plan` may be null (refused graph).
 void PoisonRun(const Plan* plan, const BoundRun& run, const RootError& error,
                StorageTable* storages);
 

@@ -8,7 +8,7 @@
 #include "common/base/status_macros.h"
 #include "common/srg/proto_codec.h"
 #include "gpu_worker/device/fake/fake_device.h"
-#include "gpu_worker/device/fake/fake_structure.h"
+#include "gpu_worker/device/fake/fake_graph.h"
 #include "gpu_worker/plan/admission.h"
 #include "gpu_worker/plan/node_edge.h"
 #include "gtest/gtest.h"
@@ -44,10 +44,10 @@ class ExecutorTest : public testing::Test {
     return id;
   }
 
-  std::shared_ptr<const Plan> Admit(const FakeStructure& s) {
+  std::shared_ptr<const Plan> Admit(const FakeGraph& s) {
     const absl::StatusOr<Admitted> admitted =
-        worker::Admit(srg::ToProto(s.get()), srg::StructureCaps(), "red",
-                      &cache_, device_.operators());
+        worker::Admit(srg::ToProto(s.get()), srg::GraphCaps(), "red", &cache_,
+                      device_.operators());
     EXPECT_TRUE(admitted.ok()) << admitted.status();
     return admitted->plan;
   }
@@ -57,8 +57,8 @@ class ExecutorTest : public testing::Test {
   v1::Run MakeRun(const Plan& plan, std::vector<uint64_t> bound) {
     v1::Run run;
     size_t next = 0;
-    for (size_t i = 0; i < plan.structure().slots.size(); ++i) {
-      const srg::Slot::Kind kind = plan.structure().slots[i].kind;
+    for (size_t i = 0; i < plan.graph().slots.size(); ++i) {
+      const srg::Slot::Kind kind = plan.graph().slots[i].kind;
       v1::Binding* binding = run.add_bindings();
       if (kind == srg::Slot::Kind::kBound ||
           kind == srg::Slot::Kind::kGenerator) {
@@ -121,7 +121,7 @@ class ExecutorTest : public testing::Test {
 using Floats = std::vector<float>;
 
 TEST_F(ExecutorTest, RunsInOrderAndAdvancesVersions) {
-  FakeStructure s;
+  FakeGraph s;
   const uint32_t x = s.Bound();
   const uint32_t y = s.Add(x, x, 2);
   s.AddInPlace(x, y, 2);
@@ -140,7 +140,7 @@ TEST_F(ExecutorTest, RunsInOrderAndAdvancesVersions) {
 }
 
 TEST_F(ExecutorTest, AFailurePoisonsWhatDependsOnItAndNothingElse) {
-  FakeStructure s;
+  FakeGraph s;
   const uint32_t x = s.Bound();
   const uint32_t w = s.Bound();
   s.AddInPlace(w, x, 2);  // before the failure
@@ -173,9 +173,9 @@ TEST_F(ExecutorTest, AFailurePoisonsWhatDependsOnItAndNothingElse) {
 }
 
 TEST_F(ExecutorTest, OnlyAWholeOverwriteHeals) {
-  FakeStructure partial;
+  FakeGraph partial;
   partial.FillInPlace(partial.Bound(), 1);
-  FakeStructure whole;
+  FakeGraph whole;
   whole.FillInPlace(whole.Bound(), 2);
   const auto partial_plan = Admit(partial);
   const auto whole_plan = Admit(whole);
@@ -194,7 +194,7 @@ TEST_F(ExecutorTest, OnlyAWholeOverwriteHeals) {
 }
 
 TEST_F(ExecutorTest, AFailedBirthHealsByOverwriteToo) {
-  FakeStructure s;
+  FakeGraph s;
   const uint32_t x = s.Bound();
   const uint32_t y = s.Unary("fake::fail", x, 2);
   s.FillInPlace(y, 2);
@@ -207,7 +207,7 @@ TEST_F(ExecutorTest, AFailedBirthHealsByOverwriteToo) {
 }
 
 TEST_F(ExecutorTest, AGeneratorKeepsItsStateWhenTheDrawIsSkippedOrFails) {
-  FakeStructure s;
+  FakeGraph s;
   const uint32_t g = s.Generator();
   s.Draw(g, 2);
   const auto plan = Admit(s);
@@ -229,7 +229,7 @@ TEST_F(ExecutorTest, AGeneratorKeepsItsStateWhenTheDrawIsSkippedOrFails) {
 }
 
 TEST_F(ExecutorTest, AViewOutsideItsStorageOnALaterRunExecutesNothing) {
-  FakeStructure s;
+  FakeGraph s;
   const uint32_t x = s.Bound();
   const uint32_t g = s.Generator();
   s.FillInPlace(x, 1);
@@ -260,7 +260,7 @@ TEST_F(ExecutorTest, AViewOutsideItsStorageOnALaterRunExecutesNothing) {
 }
 
 TEST_F(ExecutorTest, SharedBuffersAreCopiedBeforeAWrite) {
-  FakeStructure s;
+  FakeGraph s;
   const uint32_t x = s.Bound();
   s.AddInPlace(x, x, 2);
   const auto plan = Admit(s);
@@ -277,7 +277,7 @@ TEST_F(ExecutorTest, SharedBuffersAreCopiedBeforeAWrite) {
 
 TEST_F(ExecutorTest, WhatHasNoRoomCountsForNothing) {
   const uint64_t held = Tensor({1, 2});
-  FakeStructure s;
+  FakeGraph s;
   const uint32_t x = s.Created(uint64_t{0} - 8);
   s.FillInPlace(x, 1, 1);
   const auto plan = Admit(s);
@@ -290,12 +290,12 @@ TEST_F(ExecutorTest, WhatHasNoRoomCountsForNothing) {
 }
 
 TEST_F(ExecutorTest, TenTerabytesAreRefusedBeforeAnythingIsAllocated) {
-  FakeStructure s;
+  FakeGraph s;
   const uint32_t x = s.Bound();
   const uint32_t r = s.Slot(srg::Slot::Kind::kResult);
   const int64_t count = (int64_t{10} << 40) / 4;
-  s.Call("fake::add", {FakeStructure::View(x, 2), FakeStructure::View(x, 2)},
-         {FakeStructure::View(r, count)});
+  s.Call("fake::add", {FakeGraph::View(x, 2), FakeGraph::View(x, 2)},
+         {FakeGraph::View(r, count)});
   const auto plan = Admit(s);
   const uint64_t before = device_.live_bytes() + 8;
   Execute(*plan, MakeRun(*plan, {Tensor({1, 2})}));
@@ -309,7 +309,7 @@ TEST_F(ExecutorTest, TenTerabytesAreRefusedBeforeAnythingIsAllocated) {
 }
 
 TEST_F(ExecutorTest, AWrongShapePoisonsAndShowsBoth) {
-  FakeStructure s;
+  FakeGraph s;
   const uint32_t x = s.Bound();
   s.Unary("fake::wrong_shape", x, 2);
   const auto plan = Admit(s);
@@ -324,12 +324,11 @@ TEST_F(ExecutorTest, AWrongShapePoisonsAndShowsBoth) {
 }
 
 TEST_F(ExecutorTest, AResultThatIsItsOperandIsCopiedAndCounted) {
-  FakeStructure s;
+  FakeGraph s;
   const uint32_t x = s.Bound();
   const uint32_t y = s.Slot(srg::Slot::Kind::kResult);
   // A view at an offset: the copy must be moved to the start.
-  s.Call("fake::alias", {FakeStructure::View(x, 2, 1)},
-         {FakeStructure::View(y, 2)});
+  s.Call("fake::alias", {FakeGraph::View(x, 2, 1)}, {FakeGraph::View(y, 2)});
   s.FillInPlace(x, 3);
   const auto plan = Admit(s);
   v1::Run run = MakeRun(*plan, {Tensor({1, 2, 3})});
@@ -341,7 +340,7 @@ TEST_F(ExecutorTest, AResultThatIsItsOperandIsCopiedAndCounted) {
 }
 
 TEST_F(ExecutorTest, AnExceptionIsAFailureLikeAnyOther) {
-  FakeStructure s;
+  FakeGraph s;
   s.Unary("fake::throw", s.Bound(), 1);
   const auto plan = Admit(s);
   Execute(*plan, MakeRun(*plan, {Tensor({1})}));
@@ -351,22 +350,22 @@ TEST_F(ExecutorTest, AnExceptionIsAFailureLikeAnyOther) {
 }
 
 TEST_F(ExecutorTest, APlanCountsForAtLeastWhatItsMessageTakes) {
-  FakeStructure s;
+  FakeGraph s;
   const uint32_t x = s.Bound();
   for (int i = 0; i < 50; ++i) s.AddInPlace(x, x, 2);
-  v1::Structure message = srg::ToProto(s.get());
+  v1::Graph message = srg::ToProto(s.get());
   EXPECT_GE(Admit(s)->estimated_bytes(), 8 * message.ByteSizeLong());
 
   GraphCache small({.max_bytes = 8 * message.ByteSizeLong() - 1});
-  const auto refused = worker::Admit(message, srg::StructureCaps(), "red",
-                                     &small, device_.operators());
+  const auto refused = worker::Admit(message, srg::GraphCaps(), "red", &small,
+                                     device_.operators());
   EXPECT_EQ(refused.status().code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_EQ(ErrorReason(refused.status()), "STRUCTURE_TOO_LARGE");
+  EXPECT_EQ(ErrorReason(refused.status()), "GRAPH_TOO_LARGE");
   EXPECT_EQ(small.stats().plans, 0u);
 }
 
 TEST_F(ExecutorTest, ACancelledRunReportsNoPartOfItsMetadata) {
-  FakeStructure s;
+  FakeGraph s;
   const uint32_t x = s.Bound();
   s.Nonzero(x, 2);
   s.Nonzero(x, 2);
@@ -383,7 +382,7 @@ TEST_F(ExecutorTest, ACancelledRunReportsNoPartOfItsMetadata) {
 }
 
 TEST_F(ExecutorTest, UnknownResultsReportTheirMetadata) {
-  FakeStructure s;
+  FakeGraph s;
   s.Nonzero(s.Bound(), 4);
   const auto plan = Admit(s);
   const v1::Run run = MakeRun(*plan, {Tensor({0, 1, 0, 1})});
@@ -395,7 +394,7 @@ TEST_F(ExecutorTest, UnknownResultsReportTheirMetadata) {
 }
 
 TEST_F(ExecutorTest, FinalSlotsAreFreedAfterTheirLastUse) {
-  FakeStructure s;
+  FakeGraph s;
   const uint32_t x = s.Bound();
   const uint32_t a = s.Add(x, x, 100);
   const uint32_t b = s.Add(a, a, 100);
@@ -422,12 +421,12 @@ TEST_F(ExecutorTest, FinalSlotsAreFreedAfterTheirLastUse) {
 // A value created in a slot that is known to be a cache is charged as one.
 TEST_F(ExecutorTest, CachesAreOfTheirOwnPart) {
   quota_.SetLimits({.all = 1 << 20, .storages = 100, .caches = 24});
-  FakeStructure s;
+  FakeGraph s;
   const uint32_t x = s.Bound();
   const uint32_t grown = s.Add(x, x, 2);
   s.Add(grown, grown, 2);
   const auto plan = Admit(s);
-  // Neither those that the structure has not.
+  // Neither those that the graph has not.
   plan->SetKind(v1::PHASE_UNSPECIFIED, {grown, 77});
   const uint64_t id = Tensor({1, 2});
   const v1::Run run = MakeRun(*plan, {id});
@@ -455,7 +454,7 @@ TEST_F(ExecutorTest, CachesAreOfTheirOwnPart) {
 
 TEST_F(ExecutorTest, ACacheThatIsKnownLaterIsCountedAnew) {
   quota_.SetLimits({.all = 1 << 20, .caches = 10});
-  FakeStructure s;
+  FakeGraph s;
   const uint32_t x = s.Bound();
   const uint32_t y = s.Bound();
   s.AddInPlace(x, y, 2);
@@ -480,7 +479,7 @@ TEST_F(ExecutorTest, ACacheThatIsKnownLaterIsCountedAnew) {
 // A value created and released in the run is no cache.
 TEST_F(ExecutorTest, WhatARunDropsIsNoCache) {
   quota_.SetLimits({.all = 1 << 20, .caches = 8});
-  FakeStructure s;
+  FakeGraph s;
   const uint32_t x = s.Bound();
   const uint32_t y = s.Add(x, x, 2);
   const uint32_t z = s.Add(y, y, 2);
@@ -496,7 +495,7 @@ TEST_F(ExecutorTest, WhatARunDropsIsNoCache) {
 
 // Nobody else's bytes are written, and what takes their place is a cache.
 TEST_F(ExecutorTest, ACacheThatIsCopiedBeforeAWriteIsOne) {
-  FakeStructure s;
+  FakeGraph s;
   const uint32_t x = s.Bound();
   s.FillInPlace(x, 2);
   const auto plan = Admit(s);
@@ -513,7 +512,7 @@ TEST_F(ExecutorTest, ACacheThatIsCopiedBeforeAWriteIsOne) {
 }
 
 TEST_F(ExecutorTest, CreatedSlotsAreZero) {
-  FakeStructure s;
+  FakeGraph s;
   const uint32_t x = s.Bound();
   const uint32_t c = s.Created(8);
   s.AddInPlace(c, x, 2);
@@ -524,7 +523,7 @@ TEST_F(ExecutorTest, CreatedSlotsAreZero) {
 }
 
 TEST_F(ExecutorTest, ContradictionsAreViolationsAndChangeNothing) {
-  FakeStructure s;
+  FakeGraph s;
   const uint32_t x = s.Bound();
   const uint32_t y = s.Bound();
   s.AddInPlace(x, y, 2);
@@ -565,7 +564,7 @@ TEST_F(ExecutorTest, ContradictionsAreViolationsAndChangeNothing) {
 }
 
 TEST_F(ExecutorTest, RepeatBindsAsBeforeWhatItLeavesOut) {
-  FakeStructure s;
+  FakeGraph s;
   const uint32_t x = s.Bound();
   const uint32_t y = s.Bound();
   const uint32_t c = s.Created(8);
@@ -631,7 +630,7 @@ TEST_F(ExecutorTest, RepeatBindsAsBeforeWhatItLeavesOut) {
 }
 
 TEST_F(ExecutorTest, RepeatKeepsTheFloatsThatItLeavesOut) {
-  FakeStructure s;
+  FakeGraph s;
   const uint32_t x = s.Bound();
   s.FillInPlace(x, 1, 0);
   s.FillInPlace(x, 1, 1);
@@ -671,8 +670,8 @@ TEST(UsedIdsTest, MergesNeighboursAndStaysBounded) {
 }
 
 // y = late(x); z = y + y; w = x + x: y's failure is known when all is done.
-struct LateStructure {
-  FakeStructure s;
+struct LateGraph {
+  FakeGraph s;
   uint32_t x = s.Bound();
   uint32_t y = s.Unary("fake::late", x, 2);
   uint32_t z = s.Add(y, y, 2);
@@ -680,7 +679,7 @@ struct LateStructure {
 };
 
 TEST_F(ExecutorTest, ALateFailurePoisonsWhatWasMadeOfItAndNothingElse) {
-  LateStructure late;
+  LateGraph late;
   const auto plan = Admit(late.s);
   const uint64_t id = Tensor({-1, 2});
   const v1::Run run = MakeRun(*plan, {id});
@@ -699,7 +698,7 @@ TEST_F(ExecutorTest, ALateFailurePoisonsWhatWasMadeOfItAndNothingElse) {
 }
 
 TEST_F(ExecutorTest, ARunThatSettlesWellIsAsEver) {
-  LateStructure late;
+  LateGraph late;
   const auto plan = Admit(late.s);
   const v1::Run run = MakeRun(*plan, {Tensor({1, 2})});
   Execute(*plan, run);
@@ -709,7 +708,7 @@ TEST_F(ExecutorTest, ARunThatSettlesWellIsAsEver) {
 }
 
 TEST_F(ExecutorTest, WhatIsWrittenOverAfterALateFailureIsGood) {
-  FakeStructure s;
+  FakeGraph s;
   const uint32_t x = s.Bound();
   const uint32_t y = s.Unary("fake::late", x, 2);
   const uint32_t z = s.Add(y, y, 2);
@@ -725,7 +724,7 @@ TEST_F(ExecutorTest, WhatIsWrittenOverAfterALateFailureIsGood) {
 }
 
 TEST_F(ExecutorTest, LateFailuresKeepThoseThatWereKnown) {
-  FakeStructure s;
+  FakeGraph s;
   const uint32_t x = s.Bound();
   const uint32_t y = s.Unary("fake::late", x, 2);
   const uint32_t f = s.Unary("fake::fail", y, 2);
@@ -739,7 +738,7 @@ TEST_F(ExecutorTest, LateFailuresKeepThoseThatWereKnown) {
 }
 
 TEST_F(ExecutorTest, WhereNobodyKnowsWhatWasDoneAllIsPoisoned) {
-  LateStructure late;
+  LateGraph late;
   const auto plan = Admit(late.s);
   const uint64_t id = Tensor({1, 2});
   const v1::Run run = MakeRun(*plan, {id});
@@ -759,7 +758,7 @@ class BreakingEdge final : public NodeEdge {
   explicit BreakingEdge(FakeDevice* device) : device_(device) {
     wanted_ = true;
   }
-  void GiveWay(absl::Duration) override {
+  void Yield(absl::Duration) override {
     if (++times_ < 2) return;
     device_->SetSettleStatus(absl::UnavailableError("the device is gone"));
   }
@@ -773,7 +772,7 @@ class BreakingEdge final : public NodeEdge {
 };
 
 TEST_F(ExecutorTest, WhatWasDoneBeforeTheDeviceFailedIsGood) {
-  LateStructure late;
+  LateGraph late;
   const auto plan = Admit(late.s);
   const v1::Run run = MakeRun(*plan, {Tensor({1, 2})});
   BreakingEdge edge(&device_);

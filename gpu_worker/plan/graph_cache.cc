@@ -15,8 +15,8 @@ GraphCache::GraphCache(Options options)
 GraphCache::Found GraphCache::Find(absl::string_view fingerprint,
                                    absl::string_view tenant) {
   MutexLock lock(&mu_);
-  const auto found = structures_.find(fingerprint);
-  if (found == structures_.end() || found->second.base == nullptr) {
+  const auto found = graphs_.find(fingerprint);
+  if (found == graphs_.end() || found->second.base == nullptr) {
     ++stats_.misses;
     return {};
   }
@@ -33,8 +33,8 @@ std::shared_ptr<const Plan> GraphCache::Use(absl::string_view fingerprint,
                                             absl::string_view tenant,
                                             int64_t size) {
   MutexLock lock(&mu_);
-  const auto found = structures_.find(fingerprint);
-  if (found == structures_.end()) return nullptr;
+  const auto found = graphs_.find(fingerprint);
+  if (found == graphs_.end()) return nullptr;
   const Entry& entry = found->second;
   const bool held =
       entry.base != nullptr && bases_.order.Use(tenant, entry.base.get());
@@ -54,7 +54,7 @@ std::shared_ptr<const Plan> GraphCache::Insert(std::shared_ptr<Plan> plan,
   // Destroyed after the lock is released: a plan may own much.
   Evicted evicted;
   MutexLock lock(&mu_);
-  const auto [found, first] = structures_.try_emplace(plan->fingerprint());
+  const auto [found, first] = graphs_.try_emplace(plan->fingerprint());
   Entry& entry = found->second;
   if (!first) plan->CountWith(*entry.any());
   const bool is_base = plan->size() == 0;
@@ -103,7 +103,7 @@ void GraphCache::Shrink(const Kind* newest_kind, const Kept* newest,
 }
 
 std::unique_ptr<GraphCache::Kept> GraphCache::Remove(const Plan& plan) {
-  const auto found = structures_.find(plan.fingerprint());
+  const auto found = graphs_.find(plan.fingerprint());
   Entry& entry = found->second;
   std::unique_ptr<Kept> removed;
   if (plan.size() == 0) {
@@ -113,7 +113,7 @@ std::unique_ptr<GraphCache::Kept> GraphCache::Remove(const Plan& plan) {
     removed = std::move(sized->second);
     entry.sized.erase(sized);
   }
-  if (entry.base == nullptr && entry.sized.empty()) structures_.erase(found);
+  if (entry.base == nullptr && entry.sized.empty()) graphs_.erase(found);
   return removed;
 }
 
@@ -121,16 +121,16 @@ void GraphCache::SetKind(absl::string_view fingerprint, v1::Phase phase,
                          absl::Span<const uint32_t> cache_slots,
                          absl::Span<const std::string> tenants) {
   MutexLock lock(&mu_);
-  const auto found = structures_.find(fingerprint);
-  if (found == structures_.end()) return;
+  const auto found = graphs_.find(fingerprint);
+  if (found == graphs_.end()) return;
   found->second.any()->SetKind(phase, cache_slots, tenants);
 }
 
 std::vector<std::shared_ptr<const Plan>> GraphCache::List() const {
   std::vector<std::shared_ptr<const Plan>> plans;
   MutexLock lock(&mu_);
-  plans.reserve(structures_.size());
-  for (const auto& [fingerprint, entry] : structures_) {
+  plans.reserve(graphs_.size());
+  for (const auto& [fingerprint, entry] : graphs_) {
     plans.push_back(entry.any());
   }
   return plans;

@@ -1,8 +1,8 @@
-// Fingerprint and size → plan, shared by all sessions and tenants: a structure
+// Fingerprint and size → plan, shared by all sessions and tenants: a graph
 // holds no tenant's values, and its name is the SHA-256 of what it says.
 //
 // The cache owns the plans. A plan is a tenant's while the tenant holds it:
-// from when it defined the structure, or ran it at another size than 0. When a
+// from when it defined the graph, or ran it at another size than 0. When a
 // limit is reached, the tenant with the greatest share lets go of what it used
 // least recently (common/base/tenant_order.h), and a plan that nobody holds
 // goes; one that is running lives until its run ends. What a tenant does not
@@ -60,24 +60,24 @@ class GraphCache {
   // The plan at size 0, which the tenant holds from now on if it is here.
   // Counts a hit or a miss.
   Found Find(absl::string_view fingerprint, absl::string_view tenant);
-  // For a run of a structure that was admitted: null when the tenant holds no
+  // For a run of a graph that was admitted: null when the tenant holds no
   // such plan. One at another size that is here is its own as soon as it holds
   // the one at size 0. Counts nothing.
   std::shared_ptr<const Plan> Use(absl::string_view fingerprint,
                                   absl::string_view tenant, int64_t size = 0);
   // Keeps the plan for the tenant; returns the one already here if another
-  // thread was faster. It counts with those of its structure that are here.
+  // thread was faster. It counts with those of its graph that are here.
   std::shared_ptr<const Plan> Insert(std::shared_ptr<Plan> plan,
                                      absl::string_view tenant);
 
-  // Says what kind of work the structure is to the tenants, and which of its
+  // Says what kind of work the graph is to the tenants, and which of its
   // slots are caches, as Plan::SetKind(); forgotten with its last plan. Without
   // effect where there is none.
   void SetKind(absl::string_view fingerprint, v1::Phase phase,
                absl::Span<const uint32_t> cache_slots,
                absl::Span<const std::string> tenants = {});
 
-  // One of each structure, whatever its sizes.
+  // One of each graph, whatever its sizes.
   std::vector<std::shared_ptr<const Plan>> List() const;
   Stats stats() const;
 
@@ -91,7 +91,7 @@ class GraphCache {
     size_t plans = 0;
     uint64_t bytes = 0;
   };
-  // What is here of a structure; at least one plan.
+  // What is here of a graph; at least one plan.
   struct Entry {
     std::unique_ptr<Kept> base;
     absl::flat_hash_map<int64_t, std::unique_ptr<Kept>> sized;
@@ -114,7 +114,7 @@ class GraphCache {
   // At size 0, and at others.
   Kind bases_ ABSL_GUARDED_BY(mu_);
   Kind sized_ ABSL_GUARDED_BY(mu_);
-  absl::flat_hash_map<std::string, Entry> structures_ ABSL_GUARDED_BY(mu_);
+  absl::flat_hash_map<std::string, Entry> graphs_ ABSL_GUARDED_BY(mu_);
   Stats stats_ ABSL_GUARDED_BY(mu_);
 };
 

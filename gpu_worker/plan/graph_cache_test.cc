@@ -9,7 +9,7 @@
 #include "common/srg/validate.h"
 #include "gmock/gmock.h"
 #include "gpu_worker/device/fake/fake_device.h"
-#include "gpu_worker/device/fake/fake_structure.h"
+#include "gpu_worker/device/fake/fake_graph.h"
 #include "gtest/gtest.h"
 
 namespace djinn::worker {
@@ -18,12 +18,12 @@ namespace {
 using testing::UnorderedElementsAre;
 
 std::shared_ptr<Plan> MakePlan(FakeDevice* device, int64_t elements) {
-  FakeStructure s;
+  FakeGraph s;
   const uint32_t x = s.Bound();
   s.Add(x, x, elements);
   return std::make_shared<Plan>(
       srg::Fingerprint(s.get()), s.get(),
-      srg::Validate(s.get(), srg::StructureCaps()).value(),
+      srg::Validate(s.get(), srg::GraphCaps()).value(),
       device->operators()->Compile(s.get()).value(), /*encoded_bytes=*/0);
 }
 
@@ -31,8 +31,8 @@ std::shared_ptr<Plan> MakePlan(FakeDevice* device, int64_t elements) {
 std::shared_ptr<Plan> MakeSized(FakeDevice* device, const Plan& base,
                                 int64_t size) {
   return std::make_shared<Plan>(
-      base, size, base.structure(), base.facts(),
-      device->operators()->Compile(base.structure()).value());
+      base, size, base.graph(), base.facts(),
+      device->operators()->Compile(base.graph()).value());
 }
 
 TEST(GraphCacheTest, EvictsTheLeastRecentlyUsed) {
@@ -137,7 +137,7 @@ TEST(GraphCacheTest, LimitsBytesToo) {
   EXPECT_EQ(cache.stats().plans, 1u);
 }
 
-TEST(GraphCacheTest, ARunOfAnySizeIsAUseOfTheStructure) {
+TEST(GraphCacheTest, ARunOfAnySizeIsAUseOfTheGraph) {
   FakeDevice device(1000);
   GraphCache cache({.max_plans = 3});
   const std::shared_ptr<const Plan> a =
@@ -151,7 +151,7 @@ TEST(GraphCacheTest, ARunOfAnySizeIsAUseOfTheStructure) {
   EXPECT_EQ(cache.Use(a->fingerprint(), "red"), a);
 }
 
-TEST(GraphCacheTest, ManySizesLeaveOtherStructuresTheirHalf) {
+TEST(GraphCacheTest, ManySizesLeaveOtherGraphsTheirHalf) {
   FakeDevice device(1000);
   GraphCache cache({.max_plans = 6});
   const std::shared_ptr<const Plan> a =

@@ -28,7 +28,7 @@ absl::flat_hash_map<uint32_t, RootError> SpreadLateFailures(
   if (late.empty()) return worthless;
   auto failed = late.begin();
   for (uint32_t i = late.front().first; i < end; ++i) {
-    const srg::Node& node = plan.structure().nodes[i];
+    const srg::Node& node = plan.graph().nodes[i];
     RootError error;
     if (failed != late.end() && failed->first == i) {
       error = (failed++)->second;

@@ -9,7 +9,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/functional/function_ref.h"
-#include "common/srg/structure.h"
+#include "common/srg/graph.h"
 #include "gpu_worker/plan/plan.h"
 #include "gpu_worker/store/root_errors.h"
 

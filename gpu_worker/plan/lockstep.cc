@@ -27,11 +27,11 @@ class Lockstep {
     }
   }
 
-  absl::Duration CarryOut() {
+  absl::Duration Execute() {
     for (size_t at = 0; at < going_.size();) at = Advance(at) ? at + 1 : at;
     while (!going_.empty()) {
       const absl::Duration start = charged_until_;
-      CarryOutProduct(ChooseProduct());
+      ExecuteProduct(ChooseProduct());
       products_ += charged_until_ - start;
       for (size_t at = 0; at < going_.size();) {
         const bool waits = heads_[going_[at]] != nullptr;
@@ -112,7 +112,7 @@ class Lockstep {
   }
 
   // Executes the product for all members that wait at it.
-  void CarryOutProduct(const Product product) {
+  void ExecuteProduct(const Product product) {
     at_product_.clear();
     for (const size_t member : going_) {
       if (!heads_[member]->Joins(product)) continue;
@@ -197,10 +197,10 @@ class Lockstep {
 
 }  // namespace
 
-absl::Duration CarryOutInLockstep(absl::Span<LockstepMember> members,
-                                  OperatorLibrary* library,
-                                  const LockstepCalls& calls) {
-  return Lockstep(members, library, calls).CarryOut();
+absl::Duration ExecuteInLockstep(absl::Span<LockstepMember> members,
+                                 OperatorLibrary* library,
+                                 const LockstepCalls& calls) {
+  return Lockstep(members, library, calls).Execute();
 }
 
 }  // namespace djinn::worker

@@ -3,7 +3,7 @@
 //
 // Each run advances by itself up to its next product, waits there for the runs
 // that will come to the same weight, and continues with them. So runs need not
-// share a structure: decoders at different positions differ in all but their
+// share a graph: decoders at different positions differ in all but their
 // weights. A run sees nothing of the others: its nodes are its own, a product
 // is one of rows, and a failure ends its own run alone.
 #ifndef GPU_WORKER_PLAN_LOCKSTEP_H_
@@ -40,9 +40,9 @@ struct LockstepCalls {
 
 // Executes all runs to their ends. Returns the time of the products, which one
 // more run would have shared. For one thread.
-absl::Duration CarryOutInLockstep(absl::Span<LockstepMember> members,
-                                  OperatorLibrary* library,
-                                  const LockstepCalls& calls);
+absl::Duration ExecuteInLockstep(absl::Span<LockstepMember> members,
+                                 OperatorLibrary* library,
+                                 const LockstepCalls& calls);
 
 }  // namespace djinn::worker
 

@@ -97,7 +97,7 @@ class FakeLibrary : public OperatorLibrary {
   void LeaveOut() { leaves_out_ = true; }
 
   absl::StatusOr<std::unique_ptr<CompiledProgram>> Compile(
-      const srg::Structure&) override {
+      const srg::Graph&) override {
     return absl::UnimplementedError("");
   }
   absl::StatusOr<uint64_t> GeneratorBytes() override { return 0; }
@@ -129,8 +129,8 @@ class LockstepTest : public testing::Test {
   }
 
   // The story in a line.
-  std::string CarryOut() {
-    products_ = CarryOutInLockstep(
+  std::string Execute() {
+    products_ = ExecuteInLockstep(
         absl::MakeSpan(members_), &library_,
         {.now = [this] { return story_.now; },
          .done =
@@ -162,14 +162,14 @@ class LockstepTest : public testing::Test {
 TEST_F(LockstepTest, ProductsOfOneWeightBecomeOne) {
   Add("A", ".a.b");
   Add("B", ".a.b");
-  EXPECT_EQ(CarryOut(), "A. B. joined2x2 A. B. joined2x2 end0 end1");
+  EXPECT_EQ(Execute(), "A. B. joined2x2 A. B. joined2x2 end0 end1");
 }
 
 TEST_F(LockstepTest, EachIsChargedItsOwnNodesAndItsRows) {
   Add("A", "..a", 1);
   Add("B", ".a...", 2);
   Add("C", "a", 1);
-  EXPECT_EQ(CarryOut(), "A. A. B. joined3x4 end0 B. B. B. end1 end2");
+  EXPECT_EQ(Execute(), "A. A. B. joined3x4 end0 B. B. B. end1 end2");
   EXPECT_EQ(members_[0].used, absl::Seconds(3));
   EXPECT_EQ(members_[1].used, absl::Seconds(6));
   // The nanosecond that cannot be divided is the last one's.
@@ -179,15 +179,15 @@ TEST_F(LockstepTest, EachIsChargedItsOwnNodesAndItsRows) {
 TEST_F(LockstepTest, TellsWhatTheProductsTook) {
   Add("A", "..ab.");
   Add("B", "a.");
-  EXPECT_EQ(CarryOut(), "A. A. joined2x2 B. end1 Ab A. end0");
+  EXPECT_EQ(Execute(), "A. A. joined2x2 B. end1 Ab A. end0");
   EXPECT_EQ(products_, absl::Seconds(7) + absl::Nanoseconds(1));
 }
 
-TEST_F(LockstepTest, RunsOfOtherStructuresMeetAtTheirWeights) {
+TEST_F(LockstepTest, RunsOfOtherGraphsMeetAtTheirWeights) {
   // As decoders do whose caches have grown to other sizes.
   Add("A", "a...b.c");
   Add("B", ".a.b..c.");
-  EXPECT_EQ(CarryOut(),
+  EXPECT_EQ(Execute(),
             "B. joined2x2 A. A. A. B. joined2x2 A. B. B. joined2x2 end0 B. "
             "end1");
 }
@@ -195,43 +195,43 @@ TEST_F(LockstepTest, RunsOfOtherStructuresMeetAtTheirWeights) {
 TEST_F(LockstepTest, WhoIsAheadWaitsForWhoWillCome) {
   Add("A", "bc");
   Add("B", "abc");
-  EXPECT_EQ(CarryOut(), "Ba joined2x2 joined2x2 end0 end1");
+  EXPECT_EQ(Execute(), "Ba joined2x2 joined2x2 end0 end1");
 }
 
 TEST_F(LockstepTest, NobodyWaitsForWhoWillNotCome) {
   Add("A", "ab");
   Add("B", "bcc");
-  EXPECT_EQ(CarryOut(), "Aa joined2x2 end0 Bc Bc end1");
+  EXPECT_EQ(Execute(), "Aa joined2x2 end0 Bc Bc end1");
 }
 
 TEST_F(LockstepTest, WhoWaitForOneAnotherGoOn) {
   Add("A", "ab");
   Add("B", "ba");
-  EXPECT_EQ(CarryOut(), "Aa joined2x2 end0 Ba end1");
+  EXPECT_EQ(Execute(), "Aa joined2x2 end0 Ba end1");
 }
 
 TEST_F(LockstepTest, OneAloneIsCarriedOut) {
   Add("A", ".a.");
-  EXPECT_EQ(CarryOut(), "A. Aa A. end0");
+  EXPECT_EQ(Execute(), "A. Aa A. end0");
 }
 
 TEST_F(LockstepTest, ARunWithoutNodesEndsAtOnce) {
   Add("A", "");
   Add("B", "a");
-  EXPECT_EQ(CarryOut(), "end0 Ba end1");
+  EXPECT_EQ(Execute(), "end0 Ba end1");
 }
 
 TEST_F(LockstepTest, WhoFailsBeforeTheCallIsLeftOutOfIt) {
   Add("A", "a");
   Add("B", "X.");
   Add("C", "a");
-  EXPECT_EQ(CarryOut(), "B fails joined2x2 end0 B. end1 end2");
+  EXPECT_EQ(Execute(), "B fails joined2x2 end0 B. end1 end2");
 }
 
 TEST_F(LockstepTest, WhereAllButOneFailedThatOneIsCarriedOutAlone) {
   Add("A", "a");
   Add("B", "X");
-  EXPECT_EQ(CarryOut(), "B fails Aa end0 end1");
+  EXPECT_EQ(Execute(), "B fails Aa end0 end1");
 }
 
 TEST_F(LockstepTest, WhoTheLibraryLeavesOutIsCarriedOutAlone) {
@@ -239,20 +239,20 @@ TEST_F(LockstepTest, WhoTheLibraryLeavesOutIsCarriedOutAlone) {
   Add("A", "a");
   Add("B", "a");
   Add("C", "a");
-  EXPECT_EQ(CarryOut(), "joined2x2 Ca end0 end1 end2");
+  EXPECT_EQ(Execute(), "joined2x2 Ca end0 end1 end2");
   EXPECT_EQ(members_[2].used, absl::Seconds(3));
 }
 
 TEST_F(LockstepTest, WhoIsCancelledHoldsUpNobody) {
   Add("A", "a.b");
   Add("B", "a.b")->set_cancelled_at(1);
-  EXPECT_EQ(CarryOut(), "joined2x2 A. end1 Ab end0");
+  EXPECT_EQ(Execute(), "joined2x2 A. end1 Ab end0");
 }
 
 TEST_F(LockstepTest, WhoHasNoRoomGoesOnWhenTheOthersAreDone) {
   Add("A", "a.")->set_cramped();
   Add("B", "a.");
-  EXPECT_EQ(CarryOut(), "Ba B. end1 Aa A. end0");
+  EXPECT_EQ(Execute(), "Ba B. end1 Aa A. end0");
 }
 
 }  // namespace

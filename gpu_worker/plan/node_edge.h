@@ -13,16 +13,16 @@ class NodeEdge {
  public:
   virtual ~NodeEdge() = default;
 
-  // Whether GiveWay() may be of any use. Any thread.
+  // Whether Yield() may be of any use. Any thread.
   bool wanted() const { return wanted_.load(std::memory_order_relaxed); }
 
   // Called in the executing thread; returns when the preempting work is done.
   // `expected` is the run's usual time.
-  virtual void GiveWay(absl::Duration expected) = 0;
-  // The worker's time without what it spent in GiveWay(): only grows.
+  virtual void Yield(absl::Duration expected) = 0;
+  // The worker's time without what it spent in Yield(): only grows.
   virtual absl::Duration OwnTime() const = 0;
 
-  // Whether what is done now goes first of a run that gave way, and goes on
+  // Whether what is done now goes first of a run that yielded, and goes on
   // holding its memory.
   virtual bool GoesFirst() const = 0;
   // For lack of that memory it waits after all. Nobody goes first of that run

@@ -18,7 +18,7 @@ struct NodeTime {
   uint32_t node = 0;
   absl::Duration began;
   absl::Duration ended;
-  NodeWay way = NodeWay::kPlain;
+  ExecutionPath way = ExecutionPath::kPlain;
   // It failed, or read what had failed.
   bool failed = false;
 };

@@ -5,11 +5,10 @@
 
 namespace djinn::worker {
 
-Plan::Plan(std::string fingerprint, srg::Structure structure,
-           srg::StructureFacts facts, std::unique_ptr<CompiledProgram> program,
-           uint64_t encoded_bytes)
+Plan::Plan(std::string fingerprint, srg::Graph graph, srg::GraphFacts facts,
+           std::unique_ptr<CompiledProgram> program, uint64_t encoded_bytes)
     : fingerprint_(std::move(fingerprint)),
-      structure_(std::move(structure)),
+      graph_(std::move(graph)),
       facts_(std::move(facts)),
       program_(std::move(program)),
       counters_(std::make_shared<Counters>()) {
@@ -19,12 +18,12 @@ Plan::Plan(std::string fingerprint, srg::Structure structure,
       std::max(estimated_bytes_, kBytesPerEncodedByte * encoded_bytes);
 }
 
-Plan::Plan(const Plan& base, int64_t size, srg::Structure structure,
-           srg::StructureFacts facts,
+Plan::Plan(const Plan& base, int64_t size, srg::Graph graph,
+           srg::GraphFacts facts,
            absl::StatusOr<std::unique_ptr<CompiledProgram>> program)
     : fingerprint_(base.fingerprint_),
       size_(size),
-      structure_(std::move(structure)),
+      graph_(std::move(graph)),
       facts_(std::move(facts)),
       refusal_(program.status()),
       program_(program.ok() ? *std::move(program) : nullptr),
@@ -35,11 +34,11 @@ Plan::Plan(const Plan& base, int64_t size, srg::Structure structure,
 
 void Plan::SetKind(v1::Phase phase, absl::Span<const uint32_t> cache_slots,
                    absl::Span<const std::string> tenants) const {
-  std::vector<bool> caches(structure_.slots.size());
+  std::vector<bool> caches(graph_.slots.size());
   bool any = false;
   for (const uint32_t slot : cache_slots) {
     if (slot >= caches.size() ||
-        structure_.slots[slot].kind == srg::Slot::Kind::kGenerator) {
+        graph_.slots[slot].kind == srg::Slot::Kind::kGenerator) {
       continue;
     }
     caches[slot] = any = true;
@@ -64,15 +63,15 @@ Plan::Kind Plan::KindTo(absl::string_view tenant) const {
 }
 
 void Plan::FillSteps() {
-  steps_.resize(structure_.nodes.size());
-  birth_bytes_.resize(structure_.slots.size());
-  for (size_t i = 0; i < structure_.slots.size(); ++i) {
-    birth_bytes_[i] = structure_.slots[i].created_bytes;
+  steps_.resize(graph_.nodes.size());
+  birth_bytes_.resize(graph_.slots.size());
+  for (size_t i = 0; i < graph_.slots.size(); ++i) {
+    birth_bytes_[i] = graph_.slots[i].created_bytes;
   }
   estimated_bytes_ =
-      structure_.slots.size() * (sizeof(srg::Slot) + sizeof(srg::SlotFacts));
-  for (size_t i = 0; i < structure_.nodes.size(); ++i) {
-    const srg::Node& node = structure_.nodes[i];
+      graph_.slots.size() * (sizeof(srg::Slot) + sizeof(srg::SlotFacts));
+  for (size_t i = 0; i < graph_.nodes.size(); ++i) {
+    const srg::Node& node = graph_.nodes[i];
     Step& step = steps_[i];
     srg::ForEachOperand(node, [&step](const srg::TensorView& view) {
       step.operands.push_back(&view);

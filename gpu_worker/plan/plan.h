@@ -1,6 +1,6 @@
-// An admitted structure: checked, compiled, and shared by every session that
+// An admitted graph: checked, compiled, and shared by every session that
 // defines it. One with a size hole has a plan for each size that runs had of
-// late, all under the structure's name, with counters in common.
+// late, all under the graph's name, with counters in common.
 //
 // Immutable but for its counters and what is found out of it; owned by the
 // graph cache, and kept alive by shared_ptr while a session runs it.
@@ -20,7 +20,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
-#include "common/srg/structure.h"
+#include "common/srg/graph.h"
 #include "common/srg/validate.h"
 #include "djinn/v1/notes.pb.h"
 #include "gpu_worker/device/operator_library.h"
@@ -31,32 +31,30 @@ class Plan {
  public:
   // The facts of a node that the executor needs on every run, gathered once.
   struct Step {
-    // Operands in order, pointing into the structure.
+    // Operands in order, pointing into the graph.
     std::vector<const srg::TensorView*> operands;
     // Generators that the node draws from.
     std::vector<uint32_t> generators;
   };
 
-  // Host memory that a structure may take per byte of its message: a varint of
+  // Host memory that a graph may take per byte of its message: a varint of
   // one byte becomes an integer of eight.
   static constexpr uint64_t kBytesPerEncodedByte = 8;
 
-  // `encoded_bytes`: of the structure's message.
-  Plan(std::string fingerprint, srg::Structure structure,
-       srg::StructureFacts facts, std::unique_ptr<CompiledProgram> program,
-       uint64_t encoded_bytes);
-  // The plan of `base` at another size than 0, with the structure as it is
+  // `encoded_bytes`: of the graph's message.
+  Plan(std::string fingerprint, srg::Graph graph, srg::GraphFacts facts,
+       std::unique_ptr<CompiledProgram> program, uint64_t encoded_bytes);
+  // The plan of `base` at another size than 0, with the graph as it is
   // there; without a program where that was refused.
-  Plan(const Plan& base, int64_t size, srg::Structure structure,
-       srg::StructureFacts facts,
+  Plan(const Plan& base, int64_t size, srg::Graph graph, srg::GraphFacts facts,
        absl::StatusOr<std::unique_ptr<CompiledProgram>> program);
 
-  // Returns the fingerprint of the structure as it was defined, for any size.
+  // Returns the fingerprint of the graph as it was defined, for any size.
   const std::string& fingerprint() const { return fingerprint_; }
   int64_t size() const { return size_; }
   // At this size.
-  const srg::Structure& structure() const { return structure_; }
-  const srg::StructureFacts& facts() const { return facts_; }
+  const srg::Graph& graph() const { return graph_; }
+  const srg::GraphFacts& facts() const { return facts_; }
   // Not OK: an operator takes no operands of this size. There is no program,
   // and a run fails as a whole.
   const absl::Status& refusal() const { return refusal_; }
@@ -68,7 +66,7 @@ class Plan {
   // Roughly what the plan takes in host memory; not less than its message says.
   uint64_t estimated_bytes() const { return estimated_bytes_; }
 
-  // From now on it shares the counters of another plan of its structure. Before
+  // From now on it shares the counters of another plan of its graph. Before
   // anybody runs it.
   void CountWith(const Plan& other) { counters_ = other.counters_; }
   // Sets the bytes of the contents bound in the last run that named all of its
@@ -93,7 +91,7 @@ class Plan {
     std::shared_ptr<const std::vector<bool>> caches;
   };
   // Says what they are to these tenants, or, where none is named, to all of
-  // whom nothing else was said. Slots that the structure has not are left out.
+  // whom nothing else was said. Slots that the graph has not are left out.
   // Not by two threads at a time.
   void SetKind(v1::Phase phase, absl::Span<const uint32_t> cache_slots,
                absl::Span<const std::string> tenants = {}) const;
@@ -128,13 +126,13 @@ class Plan {
     std::atomic<std::shared_ptr<const Kinds>> kinds;
   };
 
-  // Fills the facts that follow from the structure.
+  // Fills the facts that follow from the graph.
   void FillSteps();
 
   const std::string fingerprint_;
   const int64_t size_ = 0;
-  const srg::Structure structure_;
-  const srg::StructureFacts facts_;
+  const srg::Graph graph_;
+  const srg::GraphFacts facts_;
   const absl::Status refusal_;
   const std::unique_ptr<CompiledProgram> program_;
   std::vector<Step> steps_;

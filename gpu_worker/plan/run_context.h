@@ -39,7 +39,7 @@ struct RunContext {
   ExecutionCounters* counters = nullptr;
   // When it turns true the remaining nodes are left out: the session is going.
   const std::atomic<bool>* cancelled = nullptr;
-  // Null: the run never gives way.
+  // Null: the run never yields.
   NodeEdge* edge = nullptr;
   // Not null: the run is profiled.
   NodeTimer* timer = nullptr;

@@ -98,7 +98,7 @@ void RunMemory::Unbind() {
     if (slots_[i].temporary) continue;
     const BoundRun::Binding& binding = run_.bindings[i];
     // Created, but every node that would have touched it was skipped.
-    if (plan_.structure().slots[i].kind == srg::Slot::Kind::kCreated &&
+    if (plan_.graph().slots[i].kind == srg::Slot::Kind::kCreated &&
         buffers_[i] == nullptr && slots_[i].storage->poison == nullptr) {
       if (absl::Status status = Materialize(i); !status.ok()) {
         slots_[i].storage->poison = context_.errors->MakePoison(

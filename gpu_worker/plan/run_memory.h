@@ -28,7 +28,7 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
-#include "common/srg/structure.h"
+#include "common/srg/graph.h"
 #include "gpu_worker/device/device.h"
 #include "gpu_worker/device/operator_library.h"
 #include "gpu_worker/plan/bound_run.h"
@@ -55,7 +55,7 @@ class RunMemory {
 
   uint32_t slot_count() const { return static_cast<uint32_t>(slots_.size()); }
   Storage* storage(uint32_t slot) const { return slots_[slot].storage; }
-  // Views of the structure lie inside the storage.
+  // Views of the graph lie inside the storage.
   bool extents_fit(uint32_t slot) const { return slots_[slot].extents_fit; }
   // Null for what is not born yet, or freed.
   const std::shared_ptr<Buffer>& buffer(uint32_t slot) const {

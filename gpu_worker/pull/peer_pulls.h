@@ -68,7 +68,7 @@ class PeerPulls : public PullSource {
   void Shutdown();
 
  private:
-  // Peers remembered; beyond that none is learnt.
+  // Peers remembered; beyond that none is learned.
   static constexpr size_t kMaxPeers = 1 << 16;
 
   class LocalClaim;

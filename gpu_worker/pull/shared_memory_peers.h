@@ -28,7 +28,7 @@ namespace djinn::worker {
 
 class SharedMemoryPeers : public PeerConnector {
  public:
-  // Peers remembered; beyond that all are learnt anew.
+  // Peers remembered; beyond that all are learned anew.
   static constexpr size_t kMaxPeers = 256;
   // Connections to one peer that wait for a call.
   static constexpr size_t kMaxIdle = 4;

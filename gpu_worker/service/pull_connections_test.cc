@@ -177,7 +177,7 @@ class PullConnectionsTest : public WorkerCoreTest {
   // A session whose storage 1 is filled with sevens.
   std::unique_ptr<TestClient> OpenWithSevens() {
     std::unique_ptr<TestClient> client = Open();
-    FakeStructure s;
+    FakeGraph s;
     s.FillInPlace(s.Bound(), kElements);
     client->Define(1, s.get());
     client->Create(1, kBytes);
@@ -295,7 +295,7 @@ TEST_F(PullConnectionsTest, ARefusalSaysWhyAndOthersGoOn) {
 TEST_F(PullConnectionsTest, ARootErrorComesInTheBytesPlace) {
   const std::unique_ptr<TestClient> client = Open();
   peers_->Learn(Peer(), path_);
-  FakeStructure s;
+  FakeGraph s;
   s.FailInPlace(s.Bound(), 2);
   client->Define(1, s.get());
   client->Create(1, 8);

@@ -35,12 +35,11 @@ class WaitingClientTest : public WorkerCoreTest {
     create.mutable_create_storage()->set_storage(1);
     create.mutable_create_storage()->set_size_bytes(2 * sizeof(float));
     Say(create);
-    FakeStructure fill;
+    FakeGraph fill;
     fill.FillInPlace(fill.Bound(), 2);
     v1::Ordered define;
-    define.mutable_define_structure()->set_structure_id(1);
-    *define.mutable_define_structure()->mutable_structure() =
-        srg::ToProto(fill.get());
+    define.mutable_define_graph()->set_graph_id(1);
+    *define.mutable_define_graph()->mutable_graph() = srg::ToProto(fill.get());
     Say(define);
   }
   ~WaitingClientTest() override {
@@ -59,7 +58,7 @@ class WaitingClientTest : public WorkerCoreTest {
   // Fills the storage, and asks for its bytes.
   void Ask(float value) {
     v1::Ordered run;
-    run.mutable_run()->set_structure_id(1);
+    run.mutable_run()->set_graph_id(1);
     run.mutable_run()->add_float_holes(value);
     run.mutable_run()->set_mode(v1::EXECUTION_MODE_STRICT);
     v1::Binding* const binding = run.mutable_run()->add_bindings();
@@ -70,8 +69,7 @@ class WaitingClientTest : public WorkerCoreTest {
     v1::Ordered read;
     read.mutable_read()->set_storage(1);
     read.mutable_read()->set_version(version_);
-    *read.mutable_read()->mutable_view() =
-        srg::ToProto(FakeStructure::View(0, 2));
+    *read.mutable_read()->mutable_view() = srg::ToProto(FakeGraph::View(0, 2));
     Say(read);
   }
   Floats Answer() {

@@ -114,7 +114,7 @@ TEST_F(EagerUploadsTest, AStorageThatHadBytesTakesOthers) {
   client->InstallContent(1, bytes_);
   EXPECT_EQ(client->Read(1, 2), (Floats{3, 3}));
   // Who writes to it writes to a copy.
-  FakeStructure s;
+  FakeGraph s;
   s.FillInPlace(s.Bound(), 300'000);
   client->Define(1, s.get());
   client->Run(1, {1}, {5});

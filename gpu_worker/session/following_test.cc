@@ -16,7 +16,7 @@ TEST_F(WorkerCoreTest, WhatFollowsAMessageIsCarriedOutAfterIt) {
   client->Define(1, AddTo());
   client->Run(1, {1, 2});
   client->Run(1, {1, 2});
-  const uint64_t read = client->SendRead(1, FakeStructure::View(0, 2));
+  const uint64_t read = client->SendRead(1, FakeGraph::View(0, 2));
   client->Release();
   EXPECT_EQ(FloatsOf(client->WaitRead(read).value()), Floats({7, 10}));
 }
@@ -30,7 +30,7 @@ TEST_F(WorkerCoreTest, ARunIsNotReportedApartFromTheReadThatFollowsIt) {
   for (int i = 1; i <= 20; ++i) {
     client->Hold();
     client->Run(1, {1, 2});
-    const uint64_t read = client->SendRead(1, FakeStructure::View(0, 2));
+    const uint64_t read = client->SendRead(1, FakeGraph::View(0, 2));
     client->Release();
     EXPECT_EQ(FloatsOf(client->WaitRead(read).value())[0], 1.0f + 3 * i);
     EXPECT_EQ(client->responses().size(), before + i);

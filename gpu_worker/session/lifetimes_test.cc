@@ -86,7 +86,7 @@ TEST_F(WorkerCoreTest, AClientThatVanishesLeavesContentsOnly) {
 }
 
 TEST_F(WorkerCoreTest, AClientThatGoesMidRunIsNoticedAtTheNextNode) {
-  FakeStructure s;
+  FakeGraph s;
   const uint32_t x = s.Bound();
   const uint32_t y = s.Bound();
   for (int i = 0; i < 100; ++i) s.AddInPlace(x, y, 2);

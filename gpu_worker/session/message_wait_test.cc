@@ -46,8 +46,8 @@ class MessageWaitTest : public WorkerCoreTest {
   bool WaitsFor(Wait::For what, const std::string& session = "s1") {
     return WaitUntil([&] { return WaitOf(session).what() == what; });
   }
-  static srg::Structure Fill() {
-    FakeStructure s;
+  static srg::Graph Fill() {
+    FakeGraph s;
     s.FillInPlace(s.Bound(), 2);
     return s.get();
   }
@@ -155,7 +155,7 @@ TEST_F(MessageWaitTest, AnUploadWaitsForItsProof) {
   EXPECT_TRUE(client->WaitCompleted(install));
 }
 
-TEST_F(MessageWaitTest, ARunWaitsForItsStructure) {
+TEST_F(MessageWaitTest, ARunWaitsForItsGraph) {
   WorkerCoreOptions options;
   options.graph_cache.max_plans = 1;
   Start(options);
@@ -165,7 +165,7 @@ TEST_F(MessageWaitTest, ARunWaitsForItsStructure) {
   client->InstallInline(1, FloatBytes({1, 2}));
   client->InstallInline(2, FloatBytes({10, 20}));
   client->Run(1, {1, 2});
-  EXPECT_TRUE(WaitsFor(Wait::STRUCTURE));
+  EXPECT_TRUE(WaitsFor(Wait::GRAPH));
   clock_.Advance(absl::Seconds(1));
   EXPECT_EQ(Waited(WaitOf("s1")), absl::Seconds(1));
   client->Supply(1, AddTo());
@@ -284,7 +284,7 @@ TEST_F(PullWaitTest, ASessionThatEntersWaitsForAllOfIt) {
 TEST_F(MessageWaitTest, WhatWentFirstWaitsForRoom) {
   constexpr uint64_t kSum = 1, kGenerator = 10, kDrawn = 11;
   constexpr int64_t kCount = 1 << 20;
-  FakeStructure s;
+  FakeGraph s;
   const uint32_t sum = s.Bound();
   const uint32_t generator = s.Generator();
   const uint32_t first = s.Draw(generator, kCount);
@@ -332,7 +332,7 @@ TEST_F(MessageWaitTest, WhatWentFirstWaitsForRoom) {
   core_->Shutdown();
 }
 
-class CompanyWaitTest : public BatchTest {
+class BatchWaitTest : public BatchTest {
  protected:
   uint64_t RunNext(TestClient* client) {
     result_ += 2;
@@ -351,7 +351,7 @@ class CompanyWaitTest : public BatchTest {
   uint64_t result_ = kFirstResult;
 };
 
-TEST_F(CompanyWaitTest, ARunWaitsForCompany) {
+TEST_F(BatchWaitTest, ARunWaitsForBatch) {
   std::vector<TestClient*> clients;
   for (const char* const session : {"a", "b"}) {
     clients.push_back(Add(session, "t1", 0));
@@ -374,7 +374,7 @@ TEST_F(CompanyWaitTest, ARunWaitsForCompany) {
       WaitUntil([this] { return core_->Snapshot().queued_runs() == 0; }));
   const uint64_t first = RunNext(clients[0]);
   EXPECT_TRUE(WaitUntil([this] { return clock_.waiting() == 1; }));
-  EXPECT_EQ(WaitOf(*core_, "a").what(), Wait::COMPANY);
+  EXPECT_EQ(WaitOf(*core_, "a").what(), Wait::BATCH);
   EXPECT_EQ(WaitOf(*core_, "b").what(), Wait::FOR_UNSPECIFIED);
   clock_.Advance(absl::Milliseconds(100));
   EXPECT_EQ(Waited(WaitOf(*core_, "a")), absl::Milliseconds(100));

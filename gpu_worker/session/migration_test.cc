@@ -112,7 +112,7 @@ class MigrationTest : public TwoCoresTest {
 TEST_F(MigrationTest, ValuesVersionsAndGeneratorsGoAlong) {
   std::unique_ptr<TestClient> here = Open();
   here->Define(1, AddTo());
-  FakeStructure draws;
+  FakeGraph draws;
   draws.Draw(draws.Generator(), 2);
   here->Define(2, draws.get());
   here->InstallInline(1, FloatBytes({1, 2}));
@@ -227,7 +227,7 @@ TEST_F(MigrationTest, ContentsThatAreThereDoNotMove) {
   EXPECT_EQ(other_->Snapshot().sessions(0).use().contents().count(), 3u);
   // What moved is a content there, too; a writer has bytes of its own.
   EXPECT_EQ(other_->contents().stats().entries, 2u);
-  FakeStructure s;
+  FakeGraph s;
   s.FillInPlace(s.Bound(), 2);
   there->Define(1, s.get());
   there->Run(1, {3}, {9});
@@ -237,7 +237,7 @@ TEST_F(MigrationTest, ContentsThatAreThereDoNotMove) {
 
 TEST_F(MigrationTest, PoisonKeepsItsRootError) {
   std::unique_ptr<TestClient> here = Open();
-  FakeStructure s;
+  FakeGraph s;
   s.FillInPlace(s.Bound(), 2);
   here->Define(1, s.get());
   here->InstallInline(1, FloatBytes({1, 2}));
@@ -266,7 +266,7 @@ TEST_F(MigrationTest, ASessionThatStaysGoesOnAsBefore) {
   EXPECT_FALSE(LeaveFrom(here.get()).has_refused());
   EXPECT_EQ(core_->offers().offers(), 2u);
   here->Stay();
-  FakeStructure s;
+  FakeGraph s;
   s.FillInPlace(s.Bound(), 1);
   here->Define(2, s.get());
   here->Run(2, {2}, {7});

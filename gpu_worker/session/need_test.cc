@@ -1,4 +1,4 @@
-// Structures whose plans were evicted, and those that are forgotten.
+// Graphs whose plans were evicted, and those that are forgotten.
 #include <memory>
 #include <string>
 #include <vector>
@@ -22,8 +22,8 @@ class NeedTest : public WorkerCoreTest {
     client_->InstallInline(2, FloatBytes({10, 20}));
   }
 
-  static srg::Structure Filled() {
-    FakeStructure s;
+  static srg::Graph Filled() {
+    FakeGraph s;
     s.FillInPlace(s.Bound(), 2);
     return s.get();
   }
@@ -38,11 +38,11 @@ class NeedTest : public WorkerCoreTest {
     return WaitUntil([&] { return Needs() >= count; });
   }
 
-  srg::Structure other_;
+  srg::Graph other_;
   std::unique_ptr<TestClient> client_;
 };
 
-TEST_F(NeedTest, ARunWaitsForItsStructureAndGoesOn) {
+TEST_F(NeedTest, ARunWaitsForItsGraphAndGoesOn) {
   client_->Run(1, {1, 2});
   EXPECT_TRUE(WaitNeeds(1));
   // Others go on.
@@ -67,7 +67,7 @@ TEST_F(NeedTest, AskedAgainAfterAResume) {
   EXPECT_EQ(client_->Read(1, 2), (Floats{11, 22}));
 }
 
-TEST_F(NeedTest, AnotherStructureIsAViolation) {
+TEST_F(NeedTest, AnotherGraphIsAViolation) {
   client_->Run(1, {1, 2});
   EXPECT_TRUE(WaitNeeds(1));
   client_->Supply(1, other_);
@@ -88,7 +88,7 @@ TEST_F(NeedTest, AnAnswerThatDoesNotComeEndsTheSession) {
   EXPECT_TRUE(WaitMemory(0));
 }
 
-TEST_F(NeedTest, ForgottenStructuresMakeRoomAndMayNotBeRun) {
+TEST_F(NeedTest, ForgottenGraphsMakeRoomAndMayNotBeRun) {
   std::vector<uint64_t> last;
   for (uint64_t id = 3; id < 20; ++id) {
     // Four at a time.

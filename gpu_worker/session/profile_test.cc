@@ -30,7 +30,7 @@ class ProfileTest : public WorkerCoreTest {
         })
         .timing();
   }
-  // Two storages and x += y as structure 1.
+  // Two storages and x += y as graph 1.
   std::unique_ptr<TestClient> OpenWithProgram() {
     std::unique_ptr<TestClient> client = Open();
     client->Define(1, AddTo());
@@ -55,7 +55,7 @@ TEST_F(ProfileTest, ARepliesTimingCountsOnlyWhatTheReadWaitedFor) {
     client->Run(1, {1, 2});
     gate.WaitReached(1);
     clock_.Advance(absl::Milliseconds(50));  // before the read is there
-    read = client->SendRead(1, FakeStructure::View(0, 2));
+    read = client->SendRead(1, FakeGraph::View(0, 2));
     ASSERT_TRUE(WaitUntil([&] {
       return core_->Snapshot().sessions(0).use().outstanding() == 2;
     }));
@@ -66,13 +66,13 @@ TEST_F(ProfileTest, ARepliesTimingCountsOnlyWhatTheReadWaitedFor) {
   EXPECT_EQ(timing.sent() - timing.received(), 3'000'000u);
   EXPECT_EQ(timing.bind() + timing.admission() + timing.reply(), 0u);
   Ask(client.get(), v1::PROFILE_ACTION_STOP);
-  EXPECT_FALSE(client
-                   ->WaitFor([&, sequence = client->SendRead(
-                                     1, FakeStructure::View(0, 2))](
-                                 const v1::ControlResponse& r) {
-                     return r.has_read() && r.read().sequence() == sequence;
-                   })
-                   .has_timing());
+  EXPECT_FALSE(
+      client
+          ->WaitFor([&, sequence = client->SendRead(1, FakeGraph::View(0, 2))](
+                        const v1::ControlResponse& r) {
+            return r.has_read() && r.read().sequence() == sequence;
+          })
+          .has_timing());
 }
 
 TEST_F(ProfileTest, ReportsTheTimesOfNodes) {
@@ -103,7 +103,7 @@ TEST_F(ProfileTest, MarksNodesThatFailed) {
       [](const std::string&) { return absl::InternalError("no luck"); });
   client->Run(1, {1, 2});
   const v1::ProfileReport report = Ask(client.get(), v1::PROFILE_ACTION_STOP);
-  EXPECT_EQ(report.runs(0).nodes().ways(0), v1::NODE_WAY_FAILED);
+  EXPECT_EQ(report.runs(0).nodes().ways(0), v1::EXECUTION_PATH_FAILED);
 }
 
 TEST_F(ProfileTest, ADeviceThatCannotTimeNodesIsNamed) {
@@ -112,7 +112,7 @@ TEST_F(ProfileTest, ADeviceThatCannotTimeNodesIsNamed) {
   client->Run(1, {1, 2});
   const v1::ProfileReport report = Ask(client.get(), v1::PROFILE_ACTION_STOP);
   EXPECT_EQ(report.nodes_untimed(),
-            "device fake does not say when a node was carried out");
+            "device fake does not say when a node was executed");
   ASSERT_EQ(report.runs_size(), 1);
   EXPECT_EQ(report.runs(0).nodes().took_size(), 0);
 }
@@ -129,7 +129,7 @@ TEST_F(ProfileTest, OthersInTheQueueAreWaitingAndNotExecuting) {
     NodeGate gate(&device_, 1);
     other->Run(1, {1, 2});
     gate.WaitReached(1);
-    read = mine->SendRead(1, FakeStructure::View(0, 2));
+    read = mine->SendRead(1, FakeGraph::View(0, 2));
     ASSERT_TRUE(WaitUntil([&] {
       const v1::WorkerState state = core_->Snapshot();
       uint32_t outstanding = 0;
@@ -153,7 +153,7 @@ TEST_F(ProfileTest, AReadThatComesBeforeItsProfileHasStartedIsPartOfIt) {
     client->Run(1, {1, 2});
     gate.WaitReached(1);
     Say(client.get(), v1::PROFILE_ACTION_START);
-    read = client->SendRead(1, FakeStructure::View(0, 2));
+    read = client->SendRead(1, FakeGraph::View(0, 2));
     ASSERT_TRUE(WaitUntil([&] {
       return core_->Snapshot().sessions(0).use().outstanding() == 3;
     }));
@@ -170,7 +170,7 @@ TEST_F(ProfileTest, OneAfterAnotherStartsAnew) {
   for (int i = 0; i < 3; ++i) {
     Say(client.get(), v1::PROFILE_ACTION_START);
     client->Run(1, {1, 2});
-    const uint64_t read = client->SendRead(1, FakeStructure::View(0, 2));
+    const uint64_t read = client->SendRead(1, FakeGraph::View(0, 2));
     const uint64_t stop = Say(client.get(), v1::PROFILE_ACTION_STOP);
     EXPECT_TRUE(client
                     ->WaitFor([&](const v1::ControlResponse& r) {

@@ -51,7 +51,7 @@ TEST_F(PullsTest, AValueGoesFromWorkerToWorker) {
   SendPull(there.get(), 5, 'a', 8);
   EXPECT_EQ(there->Read(5, 2), (Floats{1, 2}));
   // Both may write: neither sees the other's.
-  FakeStructure s;
+  FakeGraph s;
   s.FillInPlace(s.Bound(), 2);
   there->Define(1, s.get());
   there->Run(1, {5}, {7});
@@ -98,7 +98,7 @@ TEST_F(PullsTest, WhatComesTogetherSaysNothingOfTheLink) {
 TEST_F(PullsTest, TheValueIsThatOfTheOffersTurn) {
   std::unique_ptr<TestClient> here = Open();
   std::unique_ptr<TestClient> there = OpenThere();
-  FakeStructure s;
+  FakeGraph s;
   s.FillInPlace(s.Bound(), 2);
   here->Define(1, s.get());
   here->InstallInline(1, FloatBytes({1, 2}));
@@ -133,7 +133,7 @@ TEST_F(PullsTest, AnOfferBehindALongRunIsWaitedFor) {
   std::unique_ptr<TestClient> here = Open();
   std::unique_ptr<TestClient> there = OpenThere();
   Grant(Lease("s1", "t1"), 1000000);
-  FakeStructure s;
+  FakeGraph s;
   s.FillInPlace(s.Bound(), 2);
   here->Define(1, s.get());
   here->InstallInline(1, FloatBytes({1, 2}));
@@ -250,11 +250,11 @@ TEST_F(PullsTest, OfferedBytesCountOnceUntilTheStorageHasOthers) {
   EXPECT_EQ(here->Read(3, 1), (Floats{0}));
 }
 
-TEST_F(PullsTest, AnOfferGivesWayWhenItsStorageIsWrittenWithoutRoom) {
+TEST_F(PullsTest, AnOfferYieldsWhenItsStorageIsWrittenWithoutRoom) {
   std::unique_ptr<TestClient> here = Open();
   std::unique_ptr<TestClient> there = OpenThere();
   const uint64_t size = 5 << 20;
-  FakeStructure s;
+  FakeGraph s;
   s.FillInPlace(s.Bound(), 2);
   here->Define(1, s.get());
   here->Create(1, size);
@@ -283,7 +283,7 @@ class SlowClaimant : public OfferClaimant {
 TEST_F(PullsTest, WhatIsUnderWayIsRecalledWhenItsStorageIsWrittenWithoutRoom) {
   std::unique_ptr<TestClient> here = Open();
   const uint64_t size = 5 << 20;
-  FakeStructure s;
+  FakeGraph s;
   s.FillInPlace(s.Bound(), 2);
   here->Define(1, s.get());
   here->Create(1, size);
@@ -305,7 +305,7 @@ TEST_F(PullsTest, WhatIsUnderWayIsRecalledWhenItsStorageIsWrittenWithoutRoom) {
 TEST_F(PullsTest, APoisonedValueBringsItsRootError) {
   std::unique_ptr<TestClient> here = Open();
   std::unique_ptr<TestClient> there = OpenThere();
-  FakeStructure s;
+  FakeGraph s;
   s.FillInPlace(s.Bound(), 2);
   here->Define(1, s.get());
   here->InstallInline(1, FloatBytes({1, 2}));
@@ -360,7 +360,7 @@ TEST_F(PullsTest, ASessionOnOneWorkerSharesTheBytes) {
   SendPull(second.get(), 1, 'a', size);
   EXPECT_EQ(second->Read(1, 1), (Floats{0}));
   EXPECT_EQ(core_->ledger().usage().used, size);
-  FakeStructure s;
+  FakeGraph s;
   s.FillInPlace(s.Bound(), 2);
   first->Define(1, s.get());
   first->Run(1, {1}, {4});

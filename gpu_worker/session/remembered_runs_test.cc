@@ -28,7 +28,7 @@ class RememberedRunsTest : public WorkerCoreTest {
   v1::Ordered Repeat(uint32_t place, uint64_t version_sum) {
     v1::Ordered message;
     v1::Run* const run = message.mutable_run();
-    run->set_structure_id(1);
+    run->set_graph_id(1);
     run->mutable_repeat()->set_place(place);
     run->mutable_repeat()->set_version_sum(version_sum);
     return message;

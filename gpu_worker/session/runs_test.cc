@@ -46,7 +46,7 @@ absl::Duration Waited(const v1::RunRecord& run, v1::RunGate gate) {
 }
 
 // Every node takes a second, and before one something may be made to happen, in
-// the executor's thread. Structure N has N nodes.
+// the executor's thread. Graph N has N nodes.
 class RunsTest : public WorkerCoreTest {
  protected:
   RunsTest() {
@@ -94,8 +94,8 @@ class RunsTest : public WorkerCoreTest {
     EXPECT_EQ(client->Read(kOne, 1), Floats{1});
     return client;
   }
-  static srg::Structure Adds(int nodes) {
-    FakeStructure s;
+  static srg::Graph Adds(int nodes) {
+    FakeGraph s;
     const uint32_t sum = s.Bound();
     const uint32_t one = s.Bound();
     for (int i = 0; i < nodes; ++i) s.AddInPlace(sum, one, 1);
@@ -177,7 +177,7 @@ TEST_F(RunsTest, ARunIsRemembered) {
   EXPECT_EQ(run.waited().seconds(), 0);
   EXPECT_EQ(run.served().seconds(), 3);
   EXPECT_EQ(run.device_time().seconds(), 3);
-  EXPECT_EQ(run.gave_way_count(), 0u);
+  EXPECT_EQ(run.yield_count(), 0u);
   EXPECT_FALSE(run.has_deadline());
 }
 
@@ -269,13 +269,13 @@ TEST_F(RunsTest, AStructureThatIsGoneIsWaitedFor) {
   Start(options);
   const auto client = OpenWith(Lease("s1", "t1"));
   const uint64_t number = Run(client.get(), 1);
-  EXPECT_TRUE(IsHeldBy("s1", v1::RUN_GATE_STRUCTURE));
+  EXPECT_TRUE(IsHeldBy("s1", v1::RUN_GATE_GRAPH));
   clock_.Advance(absl::Seconds(2));
   client->Supply(1, Adds(1));
   EXPECT_EQ(client->Read(kSum, 1), Floats{1});
   const v1::RunRecord run = LastOf("s1");
   EXPECT_EQ(run.number(), number);
-  EXPECT_EQ(Waited(run, v1::RUN_GATE_STRUCTURE), absl::Seconds(2));
+  EXPECT_EQ(Waited(run, v1::RUN_GATE_GRAPH), absl::Seconds(2));
   EXPECT_EQ(run.served().seconds(), 1);
 }
 
@@ -306,15 +306,15 @@ TEST_F(RunsTest, WhoGoesFirstIsNamedThenAndLater) {
   Run(slow.get(), 4);
   EXPECT_EQ(slow->Read(kSum, 1), Floats{4});
   EXPECT_EQ(then.state(), v1::RunRecord::IN_SERVICE);
-  EXPECT_EQ(then.goes_first().tenant(), "t2");
-  EXPECT_EQ(then.goes_first().session_id(), log::ShortId("quick-session"));
-  EXPECT_EQ(then.goes_first().reason(), "higher_priority");
-  EXPECT_EQ(then.goes_first().time().seconds(), 1);
-  EXPECT_EQ(then.gave_way_count(), 0u);
+  EXPECT_EQ(then.preempted_by().tenant(), "t2");
+  EXPECT_EQ(then.preempted_by().session_id(), log::ShortId("quick-session"));
+  EXPECT_EQ(then.preempted_by().reason(), "higher_priority");
+  EXPECT_EQ(then.preempted_by().time().seconds(), 1);
+  EXPECT_EQ(then.yield_count(), 0u);
   const v1::RunRecord run = LastOf("batch-session");
-  EXPECT_FALSE(run.has_goes_first());
-  EXPECT_EQ(run.gave_way_count(), 1u);
-  EXPECT_EQ(run.gave_way().seconds(), 2);
+  EXPECT_FALSE(run.has_preempted_by());
+  EXPECT_EQ(run.yield_count(), 1u);
+  EXPECT_EQ(run.yielded_for().seconds(), 2);
   ASSERT_EQ(run.preemptions_size(), 1);
   EXPECT_EQ(run.preemptions(0).tenant(), "t2");
   EXPECT_EQ(run.preemptions(0).reason(), "higher_priority");
@@ -323,7 +323,7 @@ TEST_F(RunsTest, WhoGoesFirstIsNamedThenAndLater) {
   // To wait for the edge of a node is to wait for who is served.
   const v1::RunRecord quick_run = LastOf("quick-session");
   EXPECT_EQ(Waited(quick_run, v1::RUN_GATE_OTHER_TENANTS), absl::Seconds(1));
-  EXPECT_EQ(quick_run.gave_way_count(), 0u);
+  EXPECT_EQ(quick_run.yield_count(), 0u);
 }
 
 TEST_F(RunsTest, ARunThatComesTooLateWasRefused) {
@@ -374,9 +374,9 @@ TEST_F(RunsTest, AnOperatorThatFailedIsNamed) {
   EXPECT_TRUE(run.failure().has_node());
 }
 
-TEST_F(RunsTest, ARunOfARefusedStructureFailed) {
+TEST_F(RunsTest, ARunOfARefusedGraphFailed) {
   const auto client = OpenAs("s1");
-  FakeStructure s;
+  FakeGraph s;
   s.Unary("fake::refused", s.Bound(), 1);
   client->Define(9, s.get(), {4});
   client->Run(9, {kOne, 10});
@@ -423,7 +423,7 @@ class PulledRunsTest : public TwoCoresTest {};
 TEST_F(PulledRunsTest, AValueOfAnotherWorkerIsWaitedFor) {
   std::unique_ptr<TestClient> here = Open();
   std::unique_ptr<TestClient> there = OpenThere();
-  FakeStructure fill;
+  FakeGraph fill;
   fill.FillInPlace(fill.Bound(), 2);
   there->Define(1, fill.get());
   v1::Pull pull;
@@ -498,7 +498,7 @@ TEST_F(SharedRunsTest, WhoSharedProductsIsNamed) {
   EXPECT_EQ(Waited(second, v1::RUN_GATE_OTHER_TENANTS), absl::Seconds(1));
 }
 
-TEST_F(SharedRunsTest, CompanyIsWaitedFor) {
+TEST_F(SharedRunsTest, BatchIsWaitedFor) {
   std::vector<TestClient*> clients;
   for (const char* const session : {"a", "b"}) {
     clients.push_back(Add(session, "t1", 0));
@@ -521,13 +521,13 @@ TEST_F(SharedRunsTest, CompanyIsWaitedFor) {
       WaitUntil([this] { return core_->Snapshot().queued_runs() == 0; }));
   const uint64_t first = RunNext(clients[0]);
   EXPECT_TRUE(WaitUntil([this] { return clock_.waiting() == 1; }));
-  EXPECT_EQ(LastOf("a").gate(), v1::RUN_GATE_COMPANY);
+  EXPECT_EQ(LastOf("a").gate(), v1::RUN_GATE_BATCH);
   clock_.Advance(absl::Milliseconds(100));
   const uint64_t second = RunNext(clients[1]);
   clients[0]->WaitRead(first);
   clients[1]->WaitRead(second);
-  EXPECT_EQ(Waited(LastOf("a"), v1::RUN_GATE_COMPANY), absl::Milliseconds(100));
-  EXPECT_EQ(Waited(LastOf("b"), v1::RUN_GATE_COMPANY), absl::ZeroDuration());
+  EXPECT_EQ(Waited(LastOf("a"), v1::RUN_GATE_BATCH), absl::Milliseconds(100));
+  EXPECT_EQ(Waited(LastOf("b"), v1::RUN_GATE_BATCH), absl::ZeroDuration());
 }
 
 }  // namespace

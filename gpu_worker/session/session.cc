@@ -74,7 +74,7 @@ void Session::Attach(WorkerStream* stream, uint64_t number,
         hello.set_received_sequence(position.received);
         s.uploads.OnStream(way, position.resumed, &hello);
         if (position.need != 0) {
-          news.emplace_back().mutable_need()->set_structure_id(position.need);
+          news.emplace_back().mutable_need()->set_graph_id(position.need);
         }
         *news[0].mutable_hello() = std::move(hello);
         s.replies.outbox.Attach(stream, number, std::move(news));
@@ -196,9 +196,9 @@ bool Session::StepAt(std::optional<absl::Duration> now) {
 }
 
 absl::Status Session::StepItem(Inbox::Item item,
-                               std::optional<v1::DefineStructure> supply) {
+                               std::optional<v1::DefineGraph> supply) {
   SessionState& s = *state_;
-  if (supply.has_value()) DJINN_RETURN_IF_ERROR(s.structures.Supply(*supply));
+  if (supply.has_value()) DJINN_RETURN_IF_ERROR(s.graphs.Supply(*supply));
   s.message = {.bytes = item.bytes,
                .counts = !item.message.has_free(),
                .deadline = item.deadline,
@@ -209,20 +209,20 @@ absl::Status Session::StepItem(Inbox::Item item,
   if (accounts && s.offers.pins()) s.offers.ForgetFetched();
   absl::Status status = Handle(s, item.message);
   if (accounts && s.offers.pins()) s.offers.Account(s.storages);
-  s.structures.ForgetSupplied();
+  s.graphs.ForgetSupplied();
   if (s.message.lacks_room) {
     if (s.flow.PutBack(std::move(item), /*lacks_room=*/true)) {
       s.message.bytes = 0;
     }
     return absl::OkStatus();
   }
-  if (const uint64_t id = s.message.missing_structure; id != 0) {
+  if (const uint64_t id = s.message.missing_graph; id != 0) {
     const std::optional<uint64_t> completed =
         s.flow.AskFor(id, std::move(item));
     if (!completed.has_value()) return absl::OkStatus();
     s.message.bytes = 0;
     v1::ControlResponse response;
-    response.mutable_need()->set_structure_id(id);
+    response.mutable_need()->set_graph_id(id);
     response.set_completed_sequence(*completed);
     s.replies.outbox.PushNews(std::move(response));
     return absl::OkStatus();
@@ -369,7 +369,7 @@ v1::SessionUse Session::use() const {
   if (s.quota.used(StorageClass::kCache).count > 0) {
     fill(StorageClass::kCache, use.mutable_caches());
   }
-  use.set_structure_count(s.status.structures);
+  use.set_graph_count(s.status.graphs);
   s.models.Report(&use);
   s.flow.Report(&use);
   return use;

@@ -114,7 +114,7 @@ class Session {
   // --- Life, for any thread.
   // The session's lease says this from now on.
   void Apply(const v1::LeaseClaims& lease);
-  // Gives up a transfer, a pull, or a structure that does not come; and a
+  // Gives up a transfer, a pull, or a graph that does not come; and a
   // client that lets all stand still that is kept for it.
   void CheckDeadlines();
   // No further node begins; Drop() is to follow.
@@ -136,10 +136,10 @@ class Session {
   // Step(); `now` is nothing where a look at the clock is not worth it, as for
   // a Read or a Free.
   bool StepAt(std::optional<absl::Duration> now);
-  // Executes `item`, with the structure it waited for, if any. Sets it down
+  // Executes `item`, with the graph it waited for, if any. Sets it down
   // again when it has to wait.
   absl::Status StepItem(Inbox::Item item,
-                        std::optional<v1::DefineStructure> supply);
+                        std::optional<v1::DefineGraph> supply);
   // The message is done, unless it was parked.
   void CompleteUnlessParked(uint64_t sequence);
   // Ends what began with taking a message.

@@ -1,4 +1,4 @@
-// Runs of one structure at several sizes.
+// Runs of one graph at several sizes.
 #include <memory>
 #include <string>
 #include <vector>
@@ -10,21 +10,21 @@ namespace djinn::worker {
 namespace {
 
 // x[:2 + n] += y[:2 + n]
-srg::Structure GrowingAddTo() {
-  srg::Structure structure = AddTo();
+srg::Graph GrowingAddTo() {
+  srg::Graph graph = AddTo();
   // The sizes of the two operands.
-  structure.size_hole = {{1, 4}, {1, 1}};
-  return structure;
+  graph.size_hole = {{1, 4}, {1, 1}};
+  return graph;
 }
 
 // A temporary, and what is left of it: x + x, and that + x, of 1 + n elements.
-srg::Structure GrowingSums() {
-  FakeStructure s;
+srg::Graph GrowingSums() {
+  FakeGraph s;
   const uint32_t x = s.Bound();
   s.Add(s.Add(x, x, 1), x, 1);
-  srg::Structure structure = s.get();
-  structure.size_hole = {{1, 4, 7, 10, 13, 16}, {1, 1, 1, 1, 1, 1}};
-  return structure;
+  srg::Graph graph = s.get();
+  graph.size_hole = {{1, 4, 7, 10, 13, 16}, {1, 1, 1, 1, 1, 1}};
+  return graph;
 }
 constexpr uint32_t kTemporary = 1;  // its slot
 
@@ -58,7 +58,7 @@ TEST_F(SizeHoleTest, EachRunHasItsOwn) {
   EXPECT_EQ(client_->Read(1, 4), (Floats{31, 42, 33, 44}));
   RunAt(2);
   EXPECT_EQ(client_->Read(1, 4), (Floats{41, 62, 63, 84}));
-  // One structure, of four runs.
+  // One graph, of four runs.
   const v1::WorkerState state = core_->Snapshot();
   ASSERT_EQ(state.graphs_size(), 1);
   EXPECT_EQ(state.graphs(0).fingerprint(), srg::Fingerprint(GrowingAddTo()));
@@ -94,7 +94,7 @@ TEST_F(SizeHoleTest, ARepeatMayHaveAnother) {
   for (const int64_t size : {1, 3, 2}) {
     v1::Ordered message;
     v1::Run* const run = message.mutable_run();
-    run->set_structure_id(1);
+    run->set_graph_id(1);
     run->set_size(size);
     run->mutable_repeat()->set_version_sum(1);
     run->mutable_repeat()->set_first_new_storage(10 + 10 * size);
@@ -122,7 +122,7 @@ TEST_F(SizeHoleTest, WhatAStorageHasNoRoomForIsRefused) {
             "INVALID_VIEW");
 }
 
-TEST_F(SizeHoleTest, NoStructureAtThatSizeIsAViolation) {
+TEST_F(SizeHoleTest, NoGraphAtThatSizeIsAViolation) {
   Begin(100);
   client_->Define(1, GrowingAddTo());
   RunAt(-3);
@@ -133,12 +133,12 @@ TEST_F(SizeHoleTest, NoStructureAtThatSizeIsAViolation) {
 TEST_F(SizeHoleTest, WhatAnOperatorRefusesPoisonsTheRun) {
   Begin(100);
   // x[:2 + n] += y[:2], of which the operator takes no n above 0.
-  srg::Structure structure = AddTo();
-  structure.size_hole = {{1}, {1}};
-  client_->Define(1, structure);
+  srg::Graph graph = AddTo();
+  graph.size_hole = {{1}, {1}};
+  client_->Define(1, graph);
   for (int i = 0; i < 2; ++i) {
     RunAt(1);
-    EXPECT_EQ(client_->ReadError(1).reason(), "MALFORMED_STRUCTURE");
+    EXPECT_EQ(client_->ReadError(1).reason(), "MALFORMED_GRAPH");
     EXPECT_EQ(client_->Read(2, 4), (Floats{10, 20, 30, 40}));
   }
   client_->InstallInline(1, FloatBytes({1, 2, 3, 4}));
@@ -151,14 +151,14 @@ TEST_F(SizeHoleTest, WhatAnOperatorRefusesPoisonsTheRun) {
 TEST_F(SizeHoleTest, ARepeatOfWhatIsRefusedCountsAsTheRunBefore) {
   Begin(100);
   // x[:1 + n] + y[:2]
-  FakeStructure s;
+  FakeGraph s;
   const uint32_t x = s.Bound(), y = s.Bound(),
                  sum = s.Slot(srg::Slot::Kind::kResult);
-  s.Call("fake::add", {FakeStructure::View(x, 1), FakeStructure::View(y, 2)},
-         {FakeStructure::View(sum, 1)});
-  srg::Structure structure = s.get();
-  structure.size_hole = {{1, 7}, {1, 1}};
-  client_->Define(1, structure);
+  s.Call("fake::add", {FakeGraph::View(x, 1), FakeGraph::View(y, 2)},
+         {FakeGraph::View(sum, 1)});
+  srg::Graph graph = s.get();
+  graph.size_hole = {{1, 7}, {1, 1}};
+  client_->Define(1, graph);
   client_->WaitFor(
       [](const v1::ControlResponse& r) { return r.has_admitted(); });
   client_->set_remember(true);
@@ -168,7 +168,7 @@ TEST_F(SizeHoleTest, ARepeatOfWhatIsRefusedCountsAsTheRunBefore) {
     const uint64_t made = 20 + static_cast<uint64_t>(size);
     v1::Ordered message;
     v1::Run* const run = message.mutable_run();
-    run->set_structure_id(1);
+    run->set_graph_id(1);
     run->set_size(size);
     run->mutable_repeat()->set_version_sum(2);
     run->mutable_repeat()->set_first_new_storage(made);
@@ -176,7 +176,7 @@ TEST_F(SizeHoleTest, ARepeatOfWhatIsRefusedCountsAsTheRunBefore) {
     client_->Send(std::move(message));
     client_->set_version(made, 1);
     if (size > 1) {
-      EXPECT_EQ(client_->ReadError(made).reason(), "MALFORMED_STRUCTURE");
+      EXPECT_EQ(client_->ReadError(made).reason(), "MALFORMED_GRAPH");
       continue;
     }
     Floats expected = {11, 22};
@@ -195,7 +195,7 @@ TEST_F(SizeHoleTest, NoHoleIsAViolation) {
   EXPECT_TRUE(WaitMemory(0));
 }
 
-TEST_F(SizeHoleTest, AnEvictedStructureIsAskedForOnlyForANewSize) {
+TEST_F(SizeHoleTest, AnEvictedGraphIsAskedForOnlyForANewSize) {
   Begin(1);
   client_->Define(1, GrowingAddTo());
   const auto needs = [&] {
@@ -213,7 +213,7 @@ TEST_F(SizeHoleTest, AnEvictedStructureIsAskedForOnlyForANewSize) {
   EXPECT_TRUE(WaitUntil([&] { return needs() == 1; }));
   client_->Supply(1, GrowingAddTo());
   EXPECT_EQ(client_->Read(1, 4), (Floats{31, 62, 93, 44}));
-  // It was the same structure all the time.
+  // It was the same graph all the time.
   const v1::WorkerState state = core_->Snapshot();
   ASSERT_EQ(state.graphs_size(), 1);
   EXPECT_EQ(state.graphs(0).run_count(), 3u);

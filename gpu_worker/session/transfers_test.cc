@@ -39,7 +39,7 @@ TEST_F(WorkerCoreTest, AnUploadArrivesInChunksAndIsFoundAgain) {
 }
 
 TEST_F(WorkerCoreTest, AWriterOfSharedContentsChangesItsOwnCopyOnly) {
-  FakeStructure s;
+  FakeGraph s;
   s.FillInPlace(s.Bound(), 600);
   const std::string bytes = FloatBytes(Floats(600, 1));
   std::unique_ptr<TestClient> a = Open("s1", "t1");
@@ -118,7 +118,7 @@ TEST_F(WorkerCoreTest, AnUploadWithoutRoomIsRefusedAndTheStorageKeepsItsValue) {
 }
 
 TEST_F(WorkerCoreTest, ContentsAndOtherStoragesHaveLimitsOfTheirOwn) {
-  FakeStructure s;
+  FakeGraph s;
   s.FillInPlace(s.Bound(), 600);
   const std::string bytes = FloatBytes(Floats(600, 1));
   v1::LeaseClaims lease = Lease("s1", "t1");
@@ -311,7 +311,7 @@ TEST_F(WorkerCoreTest, UnderPressureIdleContentsGoBeforeTheyMust) {
 }
 
 TEST_F(WorkerCoreTest, AModelWeighsTheContentsThatItsRunsRead) {
-  FakeStructure s;
+  FakeGraph s;
   const uint32_t x = s.Bound();
   const uint32_t y = s.Bound();
   s.Add(x, y, 600);

@@ -29,13 +29,13 @@ TEST_F(WorkerCoreTest, FreesThatSayMoreThanWhatTheyFreeEndTheStream) {
   EXPECT_EQ(ErrorReason(client->WaitClosed()), "WINDOW_EXCEEDED");
 }
 
-TEST_F(WorkerCoreTest, ARunOfARefusedStructureHasNoMoreBindingsThanAnyOther) {
+TEST_F(WorkerCoreTest, ARunOfARefusedGraphHasNoMoreBindingsThanAnyOther) {
   std::unique_ptr<TestClient> client = Open();
-  srg::Structure refused = AddTo();
+  srg::Graph refused = AddTo();
   refused.nodes[0].arguments.clear();
   client->Define(1, refused);
   v1::Ordered message;
-  message.mutable_run()->set_structure_id(1);
+  message.mutable_run()->set_graph_id(1);
   for (uint64_t id = 1; id <= 65537; ++id) {
     v1::Binding* const binding = message.mutable_run()->add_bindings();
     binding->set_storage(id);
@@ -50,14 +50,14 @@ TEST_F(WorkerCoreTest, ARunOfARefusedStructureHasNoMoreBindingsThanAnyOther) {
 
 TEST_F(WorkerCoreTest, StoragesOfNoBytesAreCountedToo) {
   std::unique_ptr<TestClient> client = Open();
-  srg::Structure refused = AddTo();
+  srg::Graph refused = AddTo();
   refused.nodes[0].arguments.clear();
   client->Define(1, refused);
   constexpr uint64_t kEach = 65536;
   uint64_t born = 0;
   for (; born <= TenantAccount::kMaxStorages; born += kEach) {
     v1::Ordered message;
-    message.mutable_run()->set_structure_id(1);
+    message.mutable_run()->set_graph_id(1);
     for (uint64_t id = born + 1; id <= born + kEach; ++id) {
       v1::Binding* const binding = message.mutable_run()->add_bindings();
       binding->set_storage(id);

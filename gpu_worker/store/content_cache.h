@@ -115,7 +115,7 @@ class ContentCache {
 
   std::vector<Content> List() const;
   Stats stats() const;
-  // Of what gave way: since it came here, or was found, last.
+  // Of what yielded: since it came here, or was found, last.
   const DurationHistogram& idle_before_evict() const {
     return idle_before_evict_;
   }

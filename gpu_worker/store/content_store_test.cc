@@ -206,7 +206,7 @@ TEST_F(ContentStoreTest, TheLimitHolds) {
   EXPECT_EQ(Files().size(), 3u);
   EXPECT_EQ(Load("a", content('2')), "");
   EXPECT_EQ(Load("a", content('1')), content('1'));
-  // Too large for all of it: nothing gives way.
+  // Too large for all of it: nothing yields.
   const std::string large(4 * file, 'x');
   const std::shared_ptr<Buffer> used = Insert("a", large);
   store_->Keep("a", HashOf(large), large.size(), true);
@@ -244,7 +244,7 @@ TEST_F(ContentStoreTest, ATenantDoesNotCrowdOutAnother) {
   EXPECT_TRUE(has("a", 9));
   EXPECT_EQ(store_->stats().entries, 4u);
   EXPECT_EQ(store_->stats().evictions, 8u);
-  // Nor with names that come later; and who has more gives way to it.
+  // Nor with names that come later; and who has more yields to it.
   Write("c", Content(1));
   EXPECT_TRUE(has("c", 1));
   Write("c", Content(2));
@@ -270,7 +270,7 @@ TEST_F(ContentStoreTest, WhatIsMoreThanItsTenantsPartTakesNothingFromOthers) {
   EXPECT_EQ(store_->stats().entries, 3u);
   EXPECT_EQ(store_->stats().evictions, 0u);
   EXPECT_EQ(store_->stats().failure, "");
-  // Its own gives way to it, where that is enough.
+  // Its own yields to it, where that is enough.
   Write("c", Content(1));
   const std::string fits = Content(4, 2 * file - 4096);
   Write("a", fits);

@@ -30,7 +30,7 @@ enum class MemoryClass {
   kContents = 1,
   // Uploads on their way, and copies made for reads until they are sent.
   kTransfers = 2,
-  // What the device keeps to be faster, such as packed weights; gives way.
+  // What the device keeps to be faster, such as packed weights; yields.
   kSpare = 3,
 };
 inline constexpr size_t kMemoryClasses = 4;
@@ -38,7 +38,7 @@ inline constexpr size_t kMemoryClasses = 4;
 // How full a device is, as operators see it and housekeeping acts upon.
 enum class MemoryPressure {
   kNone = 0,
-  // Contents that nobody uses give way before anybody asks for their room.
+  // Contents that nobody uses yield before anybody asks for their room.
   kHigh = 1,
   // So does what makes the device faster.
   kCritical = 2,

@@ -36,7 +36,7 @@ class RootErrors {
   // An error that poisons: also listed by TakeNew().
   RootError MakePoison(const absl::Status& status, Place place);
 
-  // The lane that issued the message carried out from now on.
+  // The lane that issued the message executed from now on.
   void set_lane(uint32_t lane) { lane_ = lane; }
 
   // The poisons made since the last call, oldest first.

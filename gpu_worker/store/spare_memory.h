@@ -12,7 +12,7 @@
 
 namespace djinn::worker {
 
-// Never makes others give way. Thread-safe.
+// Never makes others yield. Thread-safe.
 class LedgerSpareMemory final : public SpareMemory {
  public:
   // `ledger` outlives everything reserved.

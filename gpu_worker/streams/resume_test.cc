@@ -42,7 +42,7 @@ TEST_F(WorkerCoreTest, ABrokenStreamIsResumedWithEverythingOnce) {
                                         "kind=\"stream_resumed\"} 3\n")));
 }
 
-TEST_F(WorkerCoreTest, CallsThatAreMadeAgainAreCounted) {
+TEST_F(WorkerCoreTest, CallsThatAreRematerializedAreCounted) {
   std::unique_ptr<TestClient> client = Open();
   client->Define(1, AddTo());
   client->InstallInline(1, FloatBytes({1, 2}));
@@ -59,7 +59,7 @@ TEST_F(WorkerCoreTest, CallsThatAreMadeAgainAreCounted) {
 }
 
 TEST_F(WorkerCoreTest, TheExecutorGoesOnWithoutAStream) {
-  FakeStructure s;
+  FakeGraph s;
   const uint32_t x = s.Bound();
   const uint32_t y = s.Bound();
   for (int i = 0; i < 3; ++i) s.AddInPlace(x, y, 1);
@@ -69,7 +69,7 @@ TEST_F(WorkerCoreTest, TheExecutorGoesOnWithoutAStream) {
   client->InstallInline(2, FloatBytes({1}));
   NodeGate gate(&device_, 2);
   client->Run(1, {1, 2});
-  const uint64_t read = client->SendRead(1, FakeStructure::View(0, 1));
+  const uint64_t read = client->SendRead(1, FakeGraph::View(0, 1));
   gate.WaitReached(2);
   // The read must be there before the network breaks.
   EXPECT_TRUE(WaitUntil(
@@ -91,7 +91,7 @@ TEST_F(WorkerCoreTest, RepliesComeAgainUntilTheyAreAcknowledged) {
   client->WaitRead(client->SendRead(1, Bytes(bytes.size()), 7));
   EXPECT_TRUE(client->WaitBulk(7, bytes.size()) == bytes);
   // A later write does not change what is kept.
-  FakeStructure s;
+  FakeGraph s;
   s.FillInPlace(s.Bound(), 2);
   client->Define(1, s.get());
   EXPECT_TRUE(client->WaitCompleted(client->Run(1, {1}, {5})));
@@ -205,7 +205,7 @@ TEST_F(WorkerCoreTest, TheCoordinatorDropsADetachedSessionAtOnce) {
 }
 
 TEST_F(WorkerCoreTest, ACancelStopsAtTheNextNodeAndFreesEverything) {
-  FakeStructure s;
+  FakeGraph s;
   const uint32_t x = s.Bound();
   const uint32_t y = s.Bound();
   for (int i = 0; i < 100; ++i) s.AddInPlace(x, y, 2);
@@ -237,7 +237,7 @@ TEST_F(WorkerCoreTest, ACancelStopsAtTheNextNodeAndFreesEverything) {
 
 // An error would look like the operator's, and hide what ended the session.
 TEST_F(WorkerCoreTest, ARunThatIsLeftOutSaysNothingOfShapes) {
-  FakeStructure s;
+  FakeGraph s;
   const uint32_t x = s.Bound();
   s.AddInPlace(x, x, 2);
   s.Nonzero(x, 2);

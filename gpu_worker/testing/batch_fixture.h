@@ -26,7 +26,7 @@ inline constexpr uint64_t kFirstResult = 100;
 
 // While the plug's run holds the device, everything that the others send
 // waits. Behind it every node takes a second, a joined product four; what is
-// carried out is told by letters: s(cale), a(dd), J(oined), f(ill).
+// executed is told by letters: s(cale), a(dd), J(oined), f(ill).
 class BatchTest : public WorkerCoreTest {
  protected:
   BatchTest() {
@@ -56,7 +56,7 @@ class BatchTest : public WorkerCoreTest {
   // Before all clients.
   void Plug() {
     plug_ = Open("plug", "plug");
-    FakeStructure s;
+    FakeGraph s;
     s.FillInPlace(s.Bound(), 2);
     plug_->Create(1, 8);
     plug_->Define(1, s.get());
@@ -65,7 +65,7 @@ class BatchTest : public WorkerCoreTest {
     for (Patience patience; !reached_;) patience.Wait(&changed_, &mu_);
   }
 
-  // Once more; everything that was carried out before is forgotten.
+  // Once more; everything that was executed before is forgotten.
   void PlugAgain() {
     {
       MutexLock lock(&mu_);
@@ -114,14 +114,14 @@ class BatchTest : public WorkerCoreTest {
       decision = client->WaitOutcome(7);
     }
     if (decision.has_send()) client->SendBytes(7, bytes);
-    // Carried out: what is in front of a run keeps it from company.
+    // Carried out: what is in front of a run keeps it from batch.
     client->Read(kWeight, 2);
   }
 
   // y = rows * weight; z = y + other, with `extra` nodes in front that another
   // position of a decoder would have.
-  static srg::Structure Step(int extra = 0) {
-    FakeStructure s;
+  static srg::Graph Step(int extra = 0) {
+    FakeGraph s;
     const uint32_t weight = s.Bound();
     const uint32_t rows = s.Bound();
     const uint32_t other = s.Bound();

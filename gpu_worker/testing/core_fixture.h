@@ -18,7 +18,7 @@
 #include "common/transport/in_process.h"
 #include "gpu_worker/core/worker_core.h"
 #include "gpu_worker/device/fake/fake_device.h"
-#include "gpu_worker/device/fake/fake_structure.h"
+#include "gpu_worker/device/fake/fake_graph.h"
 #include "gpu_worker/testing/test_client.h"
 #include "gtest/gtest.h"
 
@@ -198,8 +198,8 @@ class WorkerCoreTest : public testing::Test {
   std::unique_ptr<WorkerCore> core_;
 };
 
-inline srg::Structure AddTo() {  // x += y
-  FakeStructure s;
+inline srg::Graph AddTo() {  // x += y
+  FakeGraph s;
   const uint32_t x = s.Bound();
   const uint32_t y = s.Bound();
   s.AddInPlace(x, y, 2);

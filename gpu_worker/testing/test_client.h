@@ -148,10 +148,10 @@ class TestClient : public ClientStreamReceiver {
     stream_->Send(std::make_shared<v1::ControlRequest>(std::move(request)))
         .IgnoreError();
   }
-  void Supply(uint64_t id, const srg::Structure& structure) {
+  void Supply(uint64_t id, const srg::Graph& graph) {
     v1::ControlRequest request;
-    request.mutable_supply()->set_structure_id(id);
-    *request.mutable_supply()->mutable_structure() = srg::ToProto(structure);
+    request.mutable_supply()->set_graph_id(id);
+    *request.mutable_supply()->mutable_graph() = srg::ToProto(graph);
     SendAny(std::move(request));
   }
   // What is sent between these two leaves as one message.
@@ -186,28 +186,27 @@ class TestClient : public ClientStreamReceiver {
     return sequence_;
   }
 
-  uint64_t Define(uint64_t id, const srg::Structure& structure,
+  uint64_t Define(uint64_t id, const srg::Graph& graph,
                   const std::vector<uint64_t>& forget = {}) {
-    structures_[id] = structure;
+    graphs_[id] = graph;
     v1::Ordered message;
-    message.mutable_define_structure()->set_structure_id(id);
-    *message.mutable_define_structure()->mutable_structure() =
-        srg::ToProto(structure);
+    message.mutable_define_graph()->set_graph_id(id);
+    *message.mutable_define_graph()->mutable_graph() = srg::ToProto(graph);
     for (const uint64_t old : forget) {
-      message.mutable_define_structure()->add_forget_ids(old);
+      message.mutable_define_graph()->add_forget_ids(old);
     }
     return Send(std::move(message));
   }
 
-  // Runs structure `id`; one storage per slot.
+  // Runs graph `id`; one storage per slot.
   uint64_t Run(uint64_t id, const std::vector<uint64_t>& storages,
                const std::vector<double>& floats = {},
                const std::vector<uint32_t>& final_slots = {}) {
-    const srg::StructureFacts facts =
-        srg::Validate(structures_.at(id), srg::StructureCaps()).value();
+    const srg::GraphFacts facts =
+        srg::Validate(graphs_.at(id), srg::GraphCaps()).value();
     v1::Ordered message;
     v1::Run* run = message.mutable_run();
-    run->set_structure_id(id);
+    run->set_graph_id(id);
     for (size_t i = 0; i < storages.size(); ++i) {
       v1::Binding* binding = run->add_bindings();
       binding->set_storage(storages[i]);
@@ -290,7 +289,7 @@ class TestClient : public ClientStreamReceiver {
     message.mutable_offer()->set_ticket(ticket);
     return Send(std::move(message));
   }
-  // What the lease has used, once everything before is carried out.
+  // What the lease has used, once everything before is executed.
   v1::MeteredUse Meter() {
     v1::Ordered message;
     message.mutable_meter();
@@ -532,7 +531,7 @@ class TestClient : public ClientStreamReceiver {
   bool remember_ = false;
   uint32_t recomputed_ = 0;
   std::map<uint64_t, uint64_t> versions_;
-  std::map<uint64_t, srg::Structure> structures_;
+  std::map<uint64_t, srg::Graph> graphs_;
   std::unique_ptr<ClientStream> former_;
   std::unique_ptr<ClientStream> stream_;
 };

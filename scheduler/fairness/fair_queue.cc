@@ -164,11 +164,12 @@ uint64_t FairQueue::TakeNow(Session* session) {
   return session->key;
 }
 
-FairQueue::Company FairQueue::FindCompany(
-    uint64_t key, absl::FunctionRef<bool(uint64_t)> suits, size_t most) const {
-  Company company;
+FairQueue::Batch FairQueue::FindBatch(uint64_t key,
+                                      absl::FunctionRef<bool(uint64_t)> suits,
+                                      size_t most) const {
+  Batch batch;
   const auto found = sessions_.find(key);
-  if (found == sessions_.end()) return company;
+  if (found == sessions_.end()) return batch;
   const Session& beside = *found->second;
   std::vector<const Session*> all;
   size_t looks = 0;
@@ -178,7 +179,7 @@ FairQueue::Company FairQueue::FindCompany(
           suits(session->key)) {
         all.push_back(session);
       } else {
-        company.contested = true;
+        batch.contested = true;
       }
       if (looks > kLooks) break;
     }
@@ -197,12 +198,12 @@ FairQueue::Company FairQueue::FindCompany(
   std::sort(all.begin(), ahead, before);
   std::sort(ahead, all.end(), before);
   const auto keeping_pace = static_cast<size_t>(ahead - all.begin());
-  if (all.size() > most) company.contested = true;
-  if (company.contested) all.resize(std::min(most, keeping_pace));
+  if (all.size() > most) batch.contested = true;
+  if (batch.contested) all.resize(std::min(most, keeping_pace));
   for (size_t i = 0; i < all.size(); ++i) {
-    company.members.push_back({all[i]->key, i >= keeping_pace});
+    batch.members.push_back({all[i]->key, i >= keeping_pace});
   }
-  return company;
+  return batch;
 }
 
 bool FairQueue::TakeBeside(uint64_t key, bool contested) {
@@ -328,12 +329,12 @@ FairQueue::Preemption FairQueue::MayPreempt(absl::Span<const uint64_t> keys,
   const auto find_short = [&](const Tenant& tenant) -> const Session* {
     if (tenant.waiting_short.empty()) return nullptr;
     const Session* const session = tenant.waiting_short.top();
-    const bool goes_first =
+    const bool preempted_by =
         absl::c_all_of(steps, [session](const Session* step) {
           return session->priority == step->priority &&
                  step->pace == Pace::kLong;
         });
-    return goes_first ? session : nullptr;
+    return preempted_by ? session : nullptr;
   };
   const Tenant* const tenant = waiting_.top();
   const Session& next = *tenant->waiting.top();

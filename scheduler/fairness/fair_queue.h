@@ -39,7 +39,7 @@
 // as well.
 //
 // Batches. Waiting sessions may join a session in service out of their turn
-// (FindCompany): they share one step, and each is charged its part. V does not
+// (FindBatch): they share one step, and each is charged its part. V does not
 // move for them. While a session waits that is not in the batch, a tenant joins
 // only if c(T) <= V + l(T)/w(T), where l(T) is what all its sessions were
 // charged for their last turn. Then (2) becomes c(T) <= V + 2 L(T)/w(T), L
@@ -49,7 +49,7 @@
 // forgets what puts a tenant further ahead than one turn.
 //
 // Cost: O(log n) in tenants and in one tenant's sessions for every operation
-// except FindCompany() and Ahead(). Pure logic: reads no clock, not
+// except FindBatch() and Ahead(). Pure logic: reads no clock, not
 // thread-safe.
 #ifndef SCHEDULER_FAIRNESS_FAIR_QUEUE_H_
 #define SCHEDULER_FAIRNESS_FAIR_QUEUE_H_
@@ -146,7 +146,7 @@ class FairQueue {
     kShort,
   };
   // Returns whether the verdict makes the step yield.
-  static bool GivesWay(Preemption asked) {
+  static bool Yields(Preemption asked) {
     return asked != Preemption::kNone && asked != Preemption::kLater;
   }
   // Judges the step that the sessions `keys` share, each of which was charged
@@ -159,7 +159,7 @@ class FairQueue {
   uint64_t TakePreempting(Preemption why);
 
   // The sessions that may be taken into service together with another one.
-  struct Company {
+  struct Batch {
     struct Member {
       uint64_t key = 0;
       // True when its tenant is further ahead than one turn. Such sessions come
@@ -176,8 +176,8 @@ class FairQueue {
   // contested. Looks at kLooks sessions. `key` is in service, or next; when it
   // is next, the result includes it.
   static constexpr size_t kLooks = 256;
-  Company FindCompany(uint64_t key, absl::FunctionRef<bool(uint64_t)> suits,
-                      size_t most) const;
+  Batch FindBatch(uint64_t key, absl::FunctionRef<bool(uint64_t)> suits,
+                  size_t most) const;
   // Takes one session of a batch into service. Returns false when it no longer
   // waits. `contested` says whether any waiting session was left out once all
   // were chosen.

@@ -1,7 +1,7 @@
 // The bound that fair_queue.h proves, and work conservation, over random
 // traces: tenants of random weights and sessions, that come, wait, idle, change
 // their priority and pace and go at random, on one device or several, where
-// steps may give way.
+// steps may yield.
 #include <algorithm>
 #include <cstdint>
 #include <optional>
@@ -43,7 +43,7 @@ class Trace {
       const bool full = running_.size() >= static_cast<size_t>(devices_);
       if (!full && waiting_ > 0) {
         Take();
-      } else if (!running_.empty() && (!gives_way_ || !Preempt())) {
+      } else if (!running_.empty() && (!yields_ || !Preempt())) {
         Finish();
       }
       if (Draw(8) == 0) Arrive(Draw(static_cast<int>(sessions_.size())));
@@ -52,7 +52,7 @@ class Trace {
   }
 
   // Whether a short step went first.
-  bool short_goes_first() const { return short_goes_first_; }
+  bool short_preempted_by() const { return short_preempted_by_; }
   size_t most_running() const { return most_running_; }
 
  private:
@@ -130,7 +130,7 @@ class Trace {
     waiting_ += waits ? 1 : -1;
     tenants_[member->tenant].waiting += waits ? 1 : -1;
     // With several steps in service a tenant that waits anew starts at V again.
-    if (devices_ > 1 || gives_way_) CloseWindows();
+    if (devices_ > 1 || yields_) CloseWindows();
   }
 
   Member& Find(uint64_t key) {
@@ -168,15 +168,15 @@ class Trace {
     ASSERT_EQ(queue_.empty(), waiting_ == 0);
   }
 
-  // The step that was taken last gives way, if it may.
+  // The step that was taken last yields, if it may.
   bool Preempt() {
     const uint64_t key = running_.back();
     if (Draw(2) == 0) queue_.Charge(key, DrawTime(Find(key).tenant));
     const FairQueue::Preemption asked =
         queue_.MayPreempt({&key, 1}, absl::Milliseconds(Draw(100)));
-    if (!FairQueue::GivesWay(asked)) return false;
+    if (!FairQueue::Yields(asked)) return false;
     CloseWindows();
-    short_goes_first_ |= asked == FairQueue::Preemption::kShort;
+    short_preempted_by_ |= asked == FairQueue::Preemption::kShort;
     Serve(queue_.TakePreempting(asked));
     return true;
   }
@@ -221,7 +221,7 @@ class Trace {
 
   std::mt19937_64 random_;
   const int devices_;
-  const bool gives_way_ = Draw(2) == 0;
+  const bool yields_ = Draw(2) == 0;
   FairQueue queue_;
   std::vector<Party> tenants_;
   std::vector<Member> sessions_;
@@ -230,7 +230,7 @@ class Trace {
   uint64_t next_key_ = 1;
   int waiting_ = 0;
   size_t most_running_ = 1;
-  bool short_goes_first_ = false;
+  bool short_preempted_by_ = false;
 };
 
 TEST(FairQueuePropertyTest, TheBoundHoldsAndNoDeviceIdlesWhileAnybodyWaits) {
@@ -241,16 +241,16 @@ TEST(FairQueuePropertyTest, TheBoundHoldsAndNoDeviceIdlesWhileAnybodyWaits) {
     Trace trace(seed);
     trace.Run();
     if (testing::Test::HasFailure()) return;
-    short_ones += trace.short_goes_first();
+    short_ones += trace.short_preempted_by();
     most_running = std::max(most_running, trace.most_running());
   }
   EXPECT_GT(short_ones, kTraces / 10);
   EXPECT_GT(most_running, 3u);
 }
 
-// Tenants 0 and 1 keep each other company; tenant 2 never does, as is known in
+// Tenants 0 and 1 keep each other batch; tenant 2 never does, as is known in
 // advance, or found out. All wait all the while.
-void CheckCompany(uint64_t seed) {
+void CheckBatch(uint64_t seed) {
   std::mt19937_64 random(seed);
   const auto draw = [&](int below) {
     return static_cast<int>(random() % static_cast<uint64_t>(below));
@@ -275,19 +275,19 @@ void CheckCompany(uint64_t seed) {
   for (int step = 0; step < kSteps; ++step) {
     std::vector<uint64_t> keys = {queue.Take()};
     if (tenant_of[keys[0]] != 2) {
-      FairQueue::Company company = queue.FindCompany(
+      FairQueue::Batch batch = queue.FindBatch(
           keys[0], [&](uint64_t key) { return !known || tenant_of[key] != 2; },
           static_cast<size_t>(draw(8)));
-      ASSERT_TRUE(company.contested || !known);
-      for (const auto& member : company.members) {
-        if (tenant_of[member.key] == 2 || (member.ahead && company.contested)) {
-          company.contested = true;
+      ASSERT_TRUE(batch.contested || !known);
+      for (const auto& member : batch.members) {
+        if (tenant_of[member.key] == 2 || (member.ahead && batch.contested)) {
+          batch.contested = true;
         } else {
           keys.push_back(member.key);
         }
       }
       for (size_t i = 1; i < keys.size(); ++i) {
-        ASSERT_TRUE(queue.TakeBeside(keys[i], company.contested));
+        ASSERT_TRUE(queue.TakeBeside(keys[i], batch.contested));
       }
     }
     double turn[kTenants] = {};
@@ -311,10 +311,10 @@ void CheckCompany(uint64_t seed) {
   }
 }
 
-TEST(FairQueuePropertyTest, CompanyIsNotAtTheExpenseOfWhoWaits) {
+TEST(FairQueuePropertyTest, BatchIsNotAtTheExpenseOfWhoWaits) {
   for (uint64_t seed = 1; seed <= kTraces / 4; ++seed) {
     SCOPED_TRACE(absl::StrCat("seed ", seed));
-    CheckCompany(seed);
+    CheckBatch(seed);
     if (testing::Test::HasFailure()) return;
   }
 }

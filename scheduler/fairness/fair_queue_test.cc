@@ -228,22 +228,22 @@ TEST(FairQueueTest, CountsTheSessionsOfATenant) {
 
 // Three sessions each of tenants a (1 to 3), b (4 to 6) and c (7 to 9), all of
 // which wait.
-class CompanyTest : public testing::Test {
+class BatchTest : public testing::Test {
  protected:
-  CompanyTest() {
+  BatchTest() {
     for (uint64_t key = 1; key <= 9; ++key) {
       JoinAndWait(key, std::string(1, static_cast<char>('a' + (key - 1) / 3)),
                   1, &queue_);
     }
   }
-  FairQueue::Company Find(uint64_t key, uint64_t first, uint64_t last,
-                          size_t most = 16) {
-    return queue_.FindCompany(
+  FairQueue::Batch Find(uint64_t key, uint64_t first, uint64_t last,
+                        size_t most = 16) {
+    return queue_.FindBatch(
         key, [=](uint64_t k) { return k >= first && k <= last; }, most);
   }
-  static std::vector<uint64_t> KeysOf(const FairQueue::Company& company) {
+  static std::vector<uint64_t> KeysOf(const FairQueue::Batch& batch) {
     std::vector<uint64_t> keys;
-    for (const auto& member : company.members) keys.push_back(member.key);
+    for (const auto& member : batch.members) keys.push_back(member.key);
     return keys;
   }
   // b is ahead of the others by more than a turn.
@@ -259,23 +259,23 @@ class CompanyTest : public testing::Test {
   FairQueue queue_;
 };
 
-TEST_F(CompanyTest, IsOfThoseThatSuit) {
+TEST_F(BatchTest, IsOfThoseThatSuit) {
   ASSERT_EQ(queue_.Take(), 1u);
-  const FairQueue::Company company = Find(1, 2, 4);
-  EXPECT_EQ(KeysOf(company), (std::vector<uint64_t>{4, 2, 3}));
-  EXPECT_TRUE(company.contested);
+  const FairQueue::Batch batch = Find(1, 2, 4);
+  EXPECT_EQ(KeysOf(batch), (std::vector<uint64_t>{4, 2, 3}));
+  EXPECT_TRUE(batch.contested);
   EXPECT_FALSE(Find(1, 2, 9).contested);
 }
 
-TEST_F(CompanyTest, IsNoLargerThanItMayBe) {
+TEST_F(BatchTest, IsNoLargerThanItMayBe) {
   ASSERT_EQ(queue_.Take(), 1u);
-  const FairQueue::Company company = Find(1, 2, 9, 2);
-  EXPECT_EQ(company.members.size(), 2u);
+  const FairQueue::Batch batch = Find(1, 2, 9, 2);
+  EXPECT_EQ(batch.members.size(), 2u);
   // The others of it wait.
-  EXPECT_TRUE(company.contested);
+  EXPECT_TRUE(batch.contested);
 }
 
-TEST_F(CompanyTest, HasNobodyOfALowerPriority) {
+TEST_F(BatchTest, HasNobodyOfALowerPriority) {
   queue_.SetPriority(2, kUsual - 1);
   queue_.SetPriority(3, kUsual + 1);
   ASSERT_EQ(queue_.Take(), 3u);
@@ -285,7 +285,7 @@ TEST_F(CompanyTest, HasNobodyOfALowerPriority) {
   EXPECT_EQ(KeysOf(Find(4, 1, 3)), (std::vector<uint64_t>{1}));
 }
 
-TEST_F(CompanyTest, EachIsChargedItsPart) {
+TEST_F(BatchTest, EachIsChargedItsPart) {
   ASSERT_EQ(queue_.Take(), 1u);
   EXPECT_TRUE(queue_.TakeBeside(4, /*contested=*/true));
   EXPECT_FALSE(queue_.TakeBeside(4, true));
@@ -299,14 +299,14 @@ TEST_F(CompanyTest, EachIsChargedItsPart) {
   EXPECT_EQ(queue_.Take(), 8u);
 }
 
-TEST_F(CompanyTest, LeavesOutATenantThatIsAheadOfWhoWaits) {
+TEST_F(BatchTest, LeavesOutATenantThatIsAheadOfWhoWaits) {
   for (int turn = 0; turn < 2; ++turn) {
     const uint64_t key = queue_.Take();
     EXPECT_EQ(key, turn == 0 ? 1u : 7u);
-    const FairQueue::Company company = Find(key, 4, 4);
+    const FairQueue::Batch batch = Find(key, 4, 4);
     // Ahead by one turn of its own after the first.
-    ASSERT_EQ(company.members.size(), 1u) << turn;
-    EXPECT_TRUE(queue_.TakeBeside(4, company.contested));
+    ASSERT_EQ(batch.members.size(), 1u) << turn;
+    EXPECT_TRUE(queue_.TakeBeside(4, batch.contested));
     queue_.Done(key, absl::Milliseconds(1), kWork);
     queue_.Done(4, absl::Milliseconds(10), kWork);
   }
@@ -314,39 +314,39 @@ TEST_F(CompanyTest, LeavesOutATenantThatIsAheadOfWhoWaits) {
   EXPECT_TRUE(Find(key, 4, 4).members.empty());
 }
 
-TEST_F(CompanyTest, WhoIsAheadComesLast) {
+TEST_F(BatchTest, WhoIsAheadComesLast) {
   PutAhead();
   const uint64_t key = queue_.Take();
-  const FairQueue::Company company = Find(key, 1, 9);
-  ASSERT_EQ(company.members.size(), 8u);
-  EXPECT_FALSE(company.contested);
+  const FairQueue::Batch batch = Find(key, 1, 9);
+  ASSERT_EQ(batch.members.size(), 8u);
+  EXPECT_FALSE(batch.contested);
   for (size_t i = 0; i < 8; ++i) {
-    const uint64_t member = company.members[i].key;
-    EXPECT_EQ(company.members[i].ahead, i >= 5) << i;
+    const uint64_t member = batch.members[i].key;
+    EXPECT_EQ(batch.members[i].ahead, i >= 5) << i;
     EXPECT_EQ(member >= 4 && member <= 6, i >= 5) << i;
   }
 }
 
-TEST_F(CompanyTest, WhoIsAheadLeavesThePlacesToOthers) {
+TEST_F(BatchTest, WhoIsAheadLeavesThePlacesToOthers) {
   PutAhead();
   const uint64_t key = queue_.Take();
-  const FairQueue::Company company = Find(key, 1, 9, /*most=*/6);
-  EXPECT_EQ(company.members.size(), 5u);
-  EXPECT_TRUE(company.contested);
+  const FairQueue::Batch batch = Find(key, 1, 9, /*most=*/6);
+  EXPECT_EQ(batch.members.size(), 5u);
+  EXPECT_TRUE(batch.contested);
 }
 
-TEST_F(CompanyTest, WhereNobodyElseWaitsNothingIsOwedForIt) {
+TEST_F(BatchTest, WhereNobodyElseWaitsNothingIsOwedForIt) {
   for (uint64_t key = 7; key <= 9; ++key) queue_.Leave(key);
   for (int turn = 0; turn < 5; ++turn) {
     const uint64_t key = queue_.Take();
     ASSERT_LE(key, 3u);
-    const FairQueue::Company company = Find(key, 1, 9);
-    EXPECT_FALSE(company.contested);
-    for (const uint64_t other : KeysOf(company)) {
+    const FairQueue::Batch batch = Find(key, 1, 9);
+    EXPECT_FALSE(batch.contested);
+    for (const uint64_t other : KeysOf(batch)) {
       EXPECT_TRUE(queue_.TakeBeside(other, false));
     }
     queue_.Done(key, absl::Milliseconds(1), kWork);
-    for (const uint64_t other : KeysOf(company)) {
+    for (const uint64_t other : KeysOf(batch)) {
       queue_.Done(other, absl::Milliseconds(other > 3 ? 10 : 1), kWork);
     }
   }
@@ -481,7 +481,7 @@ TEST_F(PaceTest, WhoWaitsAlreadyWaitsWithWhatItHasNow) {
   EXPECT_EQ(queue_.Next(), 2u);
 }
 
-TEST_F(PaceTest, OnlyALongStepGivesWayToAShortOne) {
+TEST_F(PaceTest, OnlyALongStepYieldsToAShortOne) {
   Wait(2, "b", Pace::kShort);
   for (const Pace pace : {Pace::kUnknown, Pace::kShort}) {
     queue_.SetPace(1, pace);
@@ -510,7 +510,7 @@ TEST_F(PaceTest, PaceCountsWithinAPriorityOnly) {
   EXPECT_EQ(After(absl::Milliseconds(2)), Preemption::kShort);
 }
 
-TEST_F(PaceTest, WhoIsShortGivesWayToShortDeadlinesAlone) {
+TEST_F(PaceTest, WhoIsShortYieldsToShortDeadlinesAlone) {
   queue_.SetPace(1, Pace::kShort);
   Wait(2, "a", Pace::kLong, kLow, absl::Milliseconds(50));
   EXPECT_EQ(After(absl::Milliseconds(1)), Preemption::kNone);

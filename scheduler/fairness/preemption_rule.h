@@ -38,7 +38,7 @@ class PreemptionRule {
     return Verdict::kMay;
   }
   // Notes that the turn yielded and now continues.
-  void GaveWay() { ++times_; }
+  void NoteYield() { ++times_; }
   // Notes that the preempting session lacked memory that the turn holds. The
   // turn yields no more.
   void PutOff() { cramped_ = true; }

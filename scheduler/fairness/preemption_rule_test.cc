@@ -15,11 +15,11 @@ using Verdict = PreemptionRule::Verdict;
 
 constexpr absl::Duration kNode = absl::Milliseconds(100);
 
-TEST(PreemptionRuleTest, ATurnGivesWaySoOftenAndThenGoesToItsEnd) {
+TEST(PreemptionRuleTest, ATurnYieldsSoOftenAndThenGoesToItsEnd) {
   PreemptionRule rule;
   for (int i = 0; i < PreemptionRule::kMost; ++i) {
     EXPECT_EQ(rule.Ask(absl::ZeroDuration()), Verdict::kMay);
-    rule.GaveWay();
+    rule.NoteYield();
   }
   EXPECT_EQ(rule.times(), PreemptionRule::kMost);
   EXPECT_EQ(rule.Ask(absl::ZeroDuration()), Verdict::kNoMore);
@@ -30,7 +30,7 @@ TEST(PreemptionRuleTest, AfterSoLongItGoesOnByANode) {
   EXPECT_EQ(rule.Ask(PreemptionRule::kLongest - absl::Nanoseconds(1)),
             Verdict::kMay);
   EXPECT_EQ(rule.Ask(PreemptionRule::kLongest), Verdict::kGoesOn);
-  rule.GaveWay();
+  rule.NoteYield();
   EXPECT_EQ(rule.Ask(absl::ZeroDuration()), Verdict::kMay);
 }
 
@@ -41,7 +41,7 @@ TEST(PreemptionRuleTest, NobodyGoesFirstOfWhoHoldsTheMemory) {
 }
 
 // One session of each priority, all of one tenant, whose shares hold nobody
-// back. Whenever a turn could give way, somebody of a higher one has come.
+// back. Whenever a turn could yield, somebody of a higher one has come.
 class Adversary {
  public:
   explicit Adversary(uint64_t seed) : random_(seed) {
@@ -71,21 +71,21 @@ class Adversary {
       if (++done == nodes) break;
       ComeAgain(key);
       const absl::Duration began = now_;
-      bool gave_way = false;
+      bool yielded_for = false;
       while (rule.Ask(now_ - began) == Verdict::kMay) {
         queue_.Charge(key, done * kNode);
         if (queue_.MayPreempt({&key, 1}, absl::InfiniteDuration()) !=
             FairQueue::Preemption::kHigherPriority) {
           break;
         }
-        gave_way = true;
+        yielded_for = true;
         const absl::Duration before = now_;
         Serve(queue_.Take(), 1 + static_cast<int>(random_() % 3));
         longest_ = std::max(longest_, now_ - before);
         ComeAgain(key);
       }
       ASSERT_LT(now_ - began, PreemptionRule::kLongest + longest_);
-      if (gave_way) rule.GaveWay();
+      if (yielded_for) rule.NoteYield();
     }
     ASSERT_LE(rule.times(), PreemptionRule::kMost);
     most_times_ = std::max(most_times_, rule.times());

@@ -4,9 +4,8 @@
 
 namespace djinn::scheduler {
 
-void RunTimes::Note(uint64_t structure, absl::Duration took,
-                    absl::Duration now) {
-  Entry& entry = entries_[structure];
+void RunTimes::Note(uint64_t graph, absl::Duration took, absl::Duration now) {
+  Entry& entry = entries_[graph];
   if (!entry.has_first) {
     entry.has_first = true;
     return;
@@ -15,9 +14,8 @@ void RunTimes::Note(uint64_t structure, absl::Duration took,
   entry.noted = now;
 }
 
-absl::Duration RunTimes::Expected(uint64_t structure,
-                                  absl::Duration now) const {
-  const auto found = entries_.find(structure);
+absl::Duration RunTimes::Expected(uint64_t graph, absl::Duration now) const {
+  const auto found = entries_.find(graph);
   if (found == entries_.end()) return absl::ZeroDuration();
   const Entry& entry = found->second;
   if (entry.count == 0 || now - entry.noted > kTrusted) {

@@ -1,13 +1,13 @@
-// Predicts how long runs take, by structure. A worker keeps one per session;
+// Predicts how long runs take, by graph. A worker keeps one per session;
 // the simulator keeps one per worker, by program.
 //
 // The prediction is the shortest of the last kLast times: a run that is refused
 // because of its prediction is never measured, so the prediction must not be
 // too long. For the same reason a prediction expires after kTrusted, and the
-// next run is measured again. The first run of a structure does not count,
+// next run is measured again. The first run of a graph does not count,
 // because it includes making the plan.
 //
-// The table holds every structure that was noted and not forgotten; its owner
+// The table holds every graph that was noted and not forgotten; its owner
 // bounds it. Not thread-safe.
 #ifndef SCHEDULER_FAIRNESS_RUN_TIMES_H_
 #define SCHEDULER_FAIRNESS_RUN_TIMES_H_
@@ -26,13 +26,13 @@ class RunTimes {
   static constexpr size_t kLast = 4;
   static constexpr absl::Duration kTrusted = absl::Seconds(10);
 
-  // Notes that a run of the structure took `took` and ended at `now`.
-  void Note(uint64_t structure, absl::Duration took, absl::Duration now);
-  void Forget(uint64_t structure) { entries_.erase(structure); }
+  // Notes that a run of the graph took `took` and ended at `now`.
+  void Note(uint64_t graph, absl::Duration took, absl::Duration now);
+  void Forget(uint64_t graph) { entries_.erase(graph); }
   void Clear() { entries_.clear(); }
 
   // Returns the predicted time of a run; 0 when it is unknown.
-  absl::Duration Expected(uint64_t structure, absl::Duration now) const;
+  absl::Duration Expected(uint64_t graph, absl::Duration now) const;
 
  private:
   struct Entry {

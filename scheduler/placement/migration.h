@@ -26,7 +26,7 @@ namespace djinn::scheduler {
 
 struct MigrationOptions {
   double horizon_seconds = 60;
-  // Time to open streams and to define structures again.
+  // Time to open streams and to define graphs again.
   double setup_seconds = 0.5;
   double margin = 0.25;
 };

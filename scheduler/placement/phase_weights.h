@@ -1,7 +1,7 @@
 // Weights a session's work by the time that its phases took.
 //
-// A structure describes one run. A program reads one prompt and then generates
-// hundreds of tokens with the same structure. The phase in which the program
+// A graph describes one run. A program reads one prompt and then generates
+// hundreds of tokens with the same graph. The phase in which the program
 // spends its time should choose the device, by arithmetic or by memory
 // bandwidth.
 #ifndef SCHEDULER_PLACEMENT_PHASE_WEIGHTS_H_
@@ -19,7 +19,7 @@ namespace djinn::scheduler {
 // Seconds by phase.
 using PhaseSeconds = std::array<double, semantics::kPhaseCount>;
 
-// Returns `work`, which is one run of each structure, scaled by phase so that
+// Returns `work`, which is one run of each graph, scaled by phase so that
 // its predicted total time stays and each phase has its share of the `measured`
 // time on a device of this kind and speed. Each phase counts as one run at
 // least. Work of unknown phase always counts as one run, because runs are

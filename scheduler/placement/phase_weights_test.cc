@@ -53,7 +53,7 @@ TEST(PhaseWeightsTest, WhereItSpendsItsTimeDecidesWhichDeviceIsBetter) {
               100, 1e-3);
 }
 
-TEST(PhaseWeightsTest, WhatWasLearntOfADeviceCounts) {
+TEST(PhaseWeightsTest, WhatWasLearnedOfADeviceCounts) {
   semantics::CostFactors factors;
   for (int i = 0; i < 50; ++i) {
     factors.Learn(OpClass::kMatmul, Phase::kLlmDecode, "cuda", 1, 4);

@@ -237,7 +237,7 @@ TEST_F(PlacementTest, EachFilterSaysWhatIsWrong) {
   EXPECT_EQ(Decide(request).worker_id, "decoder");
 }
 
-TEST_F(PlacementTest, ComputingFollowsTheRooflineAndWhatWasLearnt) {
+TEST_F(PlacementTest, ComputingFollowsTheRooflineAndWhatWasLearned) {
   WorkerFacts fast = Idle("fast");
   fast.device = "cuda";
   fast.speed = {1e12, 1e11, 0};

@@ -29,7 +29,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
-#include "scheduler/fairness/waiting_line.h"
+#include "scheduler/fairness/wait_queue.h"
 #include "scheduler/placement/fleet.h"
 #include "scheduler/placement/request.h"
 
@@ -37,7 +37,7 @@ namespace djinn::scheduler {
 
 class Reservation {
  public:
-  using Ticket = WaitingLine::Ticket;
+  using Ticket = WaitQueue::Ticket;
   // A request that only waits for room on a worker.
   struct Waiter {
     // Greater is first, as in the queue.

@@ -12,7 +12,7 @@
 namespace djinn::scheduler {
 namespace {
 
-using Ticket = WaitingLine::Ticket;
+using Ticket = WaitQueue::Ticket;
 
 constexpr absl::Duration kPatience = absl::Seconds(5);
 
@@ -366,7 +366,7 @@ class World {
   Randomness random_;
   Fleet fleet_;
   semantics::CostFactors factors_;
-  WaitingLine line_;
+  WaitQueue line_;
   Reservation reservation_;
   std::map<Ticket, Asked> waiting_;
   std::multimap<absl::Duration, Lease> ends_;

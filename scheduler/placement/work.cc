@@ -36,8 +36,8 @@ absl::string_view PhaseName(semantics::Phase phase) {
   return kNames[static_cast<int>(phase)];
 }
 
-Work::Work(const srg::Structure& structure, const semantics::Meaning& meaning) {
-  const semantics::Frame frame(structure);
+Work::Work(const srg::Graph& graph, const semantics::Meaning& meaning) {
+  const semantics::Frame frame(graph);
   for (int node = 0; node < frame.node_count(); ++node) {
     const semantics::NodeMeaning& found = meaning.nodes[node];
     Add(Part{frame.op_class(node), found.phase, found.cost, 1});

@@ -1,4 +1,4 @@
-// The work of one pass through a session's structures: operations and bytes by
+// The work of one pass through a session's graphs: operations and bytes by
 // class of operators and phase.
 #ifndef SCHEDULER_PLACEMENT_WORK_H_
 #define SCHEDULER_PLACEMENT_WORK_H_
@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
-#include "common/srg/structure.h"
+#include "common/srg/graph.h"
 #include "scheduler/semantics/cost/meaning.h"
 #include "scheduler/semantics/cost/roofline.h"
 #include "scheduler/semantics/patterns/operators.h"
@@ -28,8 +28,8 @@ class Work {
   };
 
   Work() = default;
-  // The work of one run of the structure that `meaning` describes.
-  Work(const srg::Structure& structure, const semantics::Meaning& meaning);
+  // The work of one run of the graph that `meaning` describes.
+  Work(const srg::Graph& graph, const semantics::Meaning& meaning);
 
   void Add(const Part& part);
   void Add(const Work& other);
@@ -42,8 +42,8 @@ class Work {
   // between a model's steps got the phase of the step beside which they were
   // found first, and may be beside another one the next time.
   semantics::Phase phase() const;
-  // Returns the slots of one structure that are key/value caches, ascending. A
-  // sum of several structures has none.
+  // Returns the slots of one graph that are key/value caches, ascending. A
+  // sum of several graphs has none.
   const std::vector<uint32_t>& cache_slots() const { return cache_slots_; }
   void SetCacheSlots(std::vector<uint32_t> slots) {
     cache_slots_ = std::move(slots);

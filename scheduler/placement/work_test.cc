@@ -19,7 +19,7 @@ TEST(WorkTest, SumsAStructureUpByClass) {
   const srg::TensorView x = builder.Bound({4, 8});
   const srg::TensorView h = builder.Linear(x, 16);
   builder.Linear(builder.Call("relu", {h}, {4, 16}), 2);
-  const Work work(builder.structure(), semantics::Analyze(builder.structure()));
+  const Work work(builder.graph(), semantics::Analyze(builder.graph()));
   ASSERT_THAT(work.parts(), SizeIs(2));
   EXPECT_EQ(work.parts()[0].op_class, OpClass::kMatmul);
   EXPECT_EQ(work.parts()[0].calls, 2u);
@@ -30,12 +30,12 @@ TEST(WorkTest, SumsAStructureUpByClass) {
 TEST(WorkTest, AStructureSaysWhichSlotsAreCaches) {
   semantics::Builder builder;
   builder.Linear(builder.Bound({4, 8}), 16);
-  semantics::Meaning meaning = semantics::Analyze(builder.structure());
-  EXPECT_THAT(Work(builder.structure(), meaning).cache_slots(), IsEmpty());
+  semantics::Meaning meaning = semantics::Analyze(builder.graph());
+  EXPECT_THAT(Work(builder.graph(), meaning).cache_slots(), IsEmpty());
   ASSERT_GT(meaning.slots.size(), 2u);
   meaning.slots[0].residency = semantics::Residency::kStatefulKvCache;
   meaning.slots[2].residency = semantics::Residency::kStatefulKvCache;
-  const Work work(builder.structure(), meaning);
+  const Work work(builder.graph(), meaning);
   EXPECT_THAT(work.cache_slots(), ElementsAre(0, 2));
   Work sum;
   sum.Add(work);
@@ -67,7 +67,7 @@ TEST(WorkTest, ItsPhaseIsThatOfMostOfIt) {
   EXPECT_EQ(both.phase(), Phase::kLlmDecode);
 }
 
-TEST(WorkTest, TimeIsTheRooflinesTimesWhatWasLearnt) {
+TEST(WorkTest, TimeIsTheRooflinesTimesWhatWasLearned) {
   Work work;
   work.Add({OpClass::kMatmul, Phase::kForward, {1000, 10, 10}, 3});
   work.Add({OpClass::kLayout, Phase::kForward, {0, 40, 60}, 1});

@@ -23,7 +23,7 @@ Price PriceOf(const std::vector<Victim>& victims) {
   return {StandingOf(victims), victims.size(), lost};
 }
 
-// Who holds most, of those that give way alike.
+// Who holds most, of those that yield alike.
 void SortBySize(std::vector<Victim>* victims) {
   std::stable_sort(victims->begin(), victims->end(),
                    [](const Victim& a, const Victim& b) {

@@ -35,7 +35,7 @@ std::vector<Victim> VictimsForRoom(const std::string& lender,
                                    ReclaimLosses::Allowance allowance,
                                    QuotaTree* quotas);
 
-// Where they are, of those that may give way.
+// Where they are, of those that may yield.
 using VictimsByWorker = std::map<std::string, std::vector<Victim>>;
 // The cheapest of these, all at one worker on which the request fits then, if
 // what is missing there is no more than what `asked` is of the lender's own.

@@ -70,14 +70,14 @@ class RoomTest : public testing::Test {
   uint64_t shared_ = 0;
 };
 
-TEST_F(RoomTest, TheFewestAtOneWorkerGiveWay) {
+TEST_F(RoomTest, TheFewestAtOneWorkerYield) {
   Have("a", "w0", 350, 1);
   Have("b", "w0", 350, 1);
   Have("c", "w1", 700, 50);
   EXPECT_THAT(Search(), ElementsAre("c"));
 }
 
-TEST_F(RoomTest, OfAsManyThoseGiveWayThatLoseLeast) {
+TEST_F(RoomTest, OfAsManyThoseYieldThatLoseLeast) {
   Have("a", "w0", 700, 60);
   Have("b", "w1", 700, 50);
   EXPECT_THAT(Search(), ElementsAre("b"));
@@ -96,7 +96,7 @@ TEST_F(RoomTest, WhatOthersShareDoesNotBecomeFree) {
   EXPECT_THAT(Search(), IsEmpty());
 }
 
-TEST_F(RoomTest, WhereItWouldNotFitNobodyGivesWay) {
+TEST_F(RoomTest, WhereItWouldNotFitNobodyYields) {
   Have("a", "w0", 699, 1);
   Have("b", "w1", 699, 1);
   EXPECT_THAT(Search(), IsEmpty());

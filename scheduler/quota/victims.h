@@ -1,6 +1,6 @@
 // Who gives back what is borrowed, for a tenant to have what is its own.
 //
-// A session gives way at one worker at a time, with all of its leases there.
+// A session yields at one worker at a time, with all of its leases there.
 // All that have to are found before anybody does: if they are not enough, none
 // does. Coordinator and simulator go by this alike. Pure logic.
 #ifndef SCHEDULER_QUOTA_VICTIMS_H_
@@ -33,7 +33,7 @@ struct Victim {
   std::string tenant;
   std::string session_id;
   std::string worker_id;
-  // Less gives way first: one that is not spared yet, its class, the device
+  // Less yields first: one that is not spared yet, its class, the device
   // time that is lost with it, its age.
   std::tuple<bool, int, absl::Duration, absl::Duration> rank;
   absl::Duration lost;
@@ -44,7 +44,7 @@ struct Victim {
   uint64_t content_bytes = 0;
 };
 
-// Who gives way first first.
+// Who yields first first.
 void SortByRank(std::vector<Victim>* victims);
 
 // Whether any of them should be spared, and the most urgent class.
@@ -53,7 +53,7 @@ Standing StandingOf(const std::vector<Victim>& victims);
 
 // Whose end lets the tenant have so much of its quota, and nobody that it could
 // do without. Empty when there are not enough, or none are needed. `victims_of`
-// says of a tenant who could give way, in any order. `quotas` is as it was when
+// says of a tenant who could yield, in any order. `quotas` is as it was when
 // this returns.
 std::vector<Victim> VictimsForQuota(
     const std::string& tenant, const Amounts& asked,
@@ -75,7 +75,7 @@ ChosenVictims ChooseVictims(
         choose,
     ReclaimLosses* losses, absl::Duration now);
 
-// They have to give way: what their tenants lose counts from now on.
+// They have to yield: what their tenants lose counts from now on.
 void NoteLosses(const std::vector<Victim>& victims, ReclaimLosses* losses,
                 absl::Duration now);
 

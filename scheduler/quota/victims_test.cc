@@ -71,7 +71,7 @@ class VictimsTest : public testing::Test {
   ReclaimLosses losses_{absl::Seconds(60)};
 };
 
-TEST_F(VictimsTest, WhoLosesLeastGivesWay) {
+TEST_F(VictimsTest, WhoLosesLeastYields) {
   Have(Session("red", "a", 10, 50));
   Have(Session("red", "b", 10, 20));
   Have(Session("red", "c", 10, 40));
@@ -81,27 +81,27 @@ TEST_F(VictimsTest, WhoLosesLeastGivesWay) {
   EXPECT_THAT(two, ElementsAre("b", "c"));
 }
 
-TEST_F(VictimsTest, WhoHasJustBegunOrIsUrgentGivesWayLast) {
+TEST_F(VictimsTest, WhoHasJustBegunOrIsUrgentYieldsLast) {
   Have(Session("red", "new", 10, 0, /*spared=*/true));
   Have(Session("red", "urgent", 10, 1, false, 3));
   Have(Session("red", "old", 10, 500));
   EXPECT_THAT(Ids(ForQuota(10)), ElementsAre("old"));
 }
 
-TEST_F(VictimsTest, TheGreatestBorrowerGivesWay) {
+TEST_F(VictimsTest, TheGreatestBorrowerYields) {
   Have(Session("red", "a", 10, 0));
   Have(Session("green", "b", 20, 50));
   EXPECT_THAT(Ids(ForQuota(5)), ElementsAre("b"));
 }
 
 // The small one would not have been enough.
-TEST_F(VictimsTest, NobodyGivesWayForNothing) {
+TEST_F(VictimsTest, NobodyYieldsForNothing) {
   Have(Session("red", "small", 5, 0));
   Have(Session("red", "large", 25, 50));
   EXPECT_THAT(Ids(ForQuota(20)), ElementsAre("large"));
 }
 
-TEST_F(VictimsTest, InVainNobodyGivesWay) {
+TEST_F(VictimsTest, InVainNobodyYields) {
   Have(Session("red", "a", 10, 0));
   // Of which nobody tells.
   quotas_.Take("green", {20});
@@ -110,7 +110,7 @@ TEST_F(VictimsTest, InVainNobodyGivesWay) {
   EXPECT_THAT(ForQuota(31), IsEmpty());
 }
 
-TEST_F(VictimsTest, BeyondTheLimitOthersGiveWayIfThatIsNoWorse) {
+TEST_F(VictimsTest, BeyondTheLimitOthersYieldIfThatIsNoWorse) {
   const absl::Duration now = absl::Minutes(5);
   losses_.Add("red", absl::Seconds(50), now);
   Have(Session("red", "a", 20, 20));

@@ -20,7 +20,7 @@
 #include <string>
 #include <vector>
 
-#include "scheduler/fairness/waiting_line.h"
+#include "scheduler/fairness/wait_queue.h"
 #include "scheduler/placement/placement.h"
 #include "scheduler/placement/reservation.h"
 #include "scheduler/simulator/generator.h"
@@ -72,13 +72,13 @@ void FillFleet(Randomness* random, Fleet* fleet) {
 
 // Keeps a worker for one that asks for all of it, in front of the line.
 void Keep(const Fleet& fleet, Reservation* reservation) {
-  constexpr WaitingLine::Ticket kFirst = 1;
+  constexpr WaitQueue::Ticket kFirst = 1;
   reservation->Review(
       {&kFirst, 1},
-      [](WaitingLine::Ticket) {
+      [](WaitQueue::Ticket) {
         return Reservation::Waiter{1, absl::ZeroDuration()};
       },
-      [](WaitingLine::Ticket) {
+      [](WaitQueue::Ticket) {
         Request request;
         request.asked_bytes = kMemoryBytes;
         return request;
@@ -161,7 +161,7 @@ void MeasureReservations() {
 
 void MeasureLine() {
   Randomness random(1);
-  WaitingLine line;
+  WaitQueue line;
   constexpr absl::Duration kNow = absl::Hours(1);
   for (size_t i = 0; i < kRequests; ++i) {
     const std::string tenant = "t" + std::to_string(Draw(&random, kTenants));
@@ -182,9 +182,9 @@ void MeasureLine() {
     Print(name, std::move(seconds));
   };
   measure("line_order", kLineRounds,
-          [&] { line.Front(WaitingLine::kMaxTries / 2, kNow, precedence); });
+          [&] { line.Front(WaitQueue::kMaxTries / 2, kNow, precedence); });
   measure("line_try", kLineRounds, [&] {
-    line.Try(kNow, precedence, [](WaitingLine::Ticket) { return false; });
+    line.Try(kNow, precedence, [](WaitQueue::Ticket) { return false; });
   });
   measure("line_places", kPlacesRounds,
           [&] { line.PlacesNow(kNow, precedence); });

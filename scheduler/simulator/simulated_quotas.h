@@ -41,7 +41,7 @@ class SimulatedQuotas {
   ReclaimLosses& losses() { return losses_; }
   // What each job of the tenant takes.
   const Amounts& asked(size_t tenant) const { return asked_[tenant]; }
-  // WaitingLine::Precedence; nothing when it is empty.
+  // WaitQueue::Precedence; nothing when it is empty.
   std::vector<double> Precedence(const std::string& tenant) const;
   // A job of the tenant has got a worker, or has left it.
   void Take(size_t tenant, absl::Duration now);

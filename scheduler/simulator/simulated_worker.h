@@ -49,14 +49,14 @@ class SimulatedMemory {
 struct SimulatedWorker {
   SimulatedMemory memory;
   FairQueue queue;
-  // Jobs whose turns have begun: the last one runs, each of the others gave way
+  // Jobs whose turns have begun: the last one runs, each of the others yielded
   // to the next.
   std::vector<size_t> turns;
   // As a worker's: whose turn was taken last, while it lasts, and those that
   // began to wait with a deadline that they would miss.
   std::optional<InService> in_service;
   std::deque<size_t> refusals;
-  // By programs instead of structures.
+  // By programs instead of graphs.
   RunTimes run_times;
   // Of the states of jobs that wait or run, each for itself.
   uint64_t asked_bytes = 0;

@@ -24,7 +24,7 @@
 #include "absl/time/time.h"
 #include "scheduler/fairness/fair_queue.h"
 #include "scheduler/fairness/preemption_rule.h"
-#include "scheduler/fairness/waiting_line.h"
+#include "scheduler/fairness/wait_queue.h"
 #include "scheduler/placement/fleet.h"
 #include "scheduler/placement/placement.h"
 #include "scheduler/placement/reservation.h"
@@ -47,7 +47,7 @@ class Simulation {
   SimulationResult Play();
 
  private:
-  using Ticket = WaitingLine::Ticket;
+  using Ticket = WaitQueue::Ticket;
   // A job, while it is played.
   struct Run {
     int worker = -1;
@@ -83,12 +83,12 @@ class Simulation {
     double length = 0;
     double done = 0;
     double resumed = 0;
-    double gave_way = 0;
+    double yielded_for = 0;
     JobEnd end;
     // At its worker.
     FairQueue::Work work;
     PreemptionRule rule;
-    // Grows whenever it goes on or gives way: events from before are stale.
+    // Grows whenever it goes on or yields: events from before are stale.
     uint64_t stretch = 0;
     bool look_planned = false;
   };
@@ -209,7 +209,7 @@ class Simulation {
   void StartNext(size_t worker_index);
   void Begin(size_t worker_index, size_t job);
   void GoOn(size_t job);
-  // Asks whether the turn that runs gives way, at its next edge.
+  // Asks whether the turn that runs yields, at its next edge.
   void Look(size_t worker_index, double not_before);
   // Whether somebody goes first of a job that has done so much of its turn, and
   // for so long others went first.
@@ -239,7 +239,7 @@ class Simulation {
   std::vector<Run> runs_;
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   uint64_t events_planned_ = 0;
-  WaitingLine line_;
+  WaitQueue line_;
   absl::flat_hash_map<Ticket, size_t> in_line_;
   Reservation reservation_;
   // Something has become free since some were tried last.

@@ -71,7 +71,7 @@ bool Simulation::TryPlace(size_t index) {
   EndQuotaWait(index);
   line_.Serve(run.ticket, Now());
   LeaveLine(index);
-  line_.Charge(TenantOf(index).name, WaitingLine::kTurn, Now());
+  line_.Charge(TenantOf(index).name, WaitQueue::kTurn, Now());
   Assign(index, index_.at(decision.worker_id),
          decision.considered.front().terms);
   return true;
@@ -84,7 +84,7 @@ void Simulation::Arrive(size_t index) {
   }
   // What has become free meanwhile is for those who waited for it.
   JoinLine(index);
-  if (line_.size() <= WaitingLine::kMaxTriedAtOnce) RetrySome();
+  if (line_.size() <= WaitQueue::kMaxTriedAtOnce) RetrySome();
 }
 
 void Simulation::JoinLine(size_t index) {
@@ -135,7 +135,7 @@ void Simulation::RetrySome() {
         const auto waiting = in_line_.find(ticket);
         return waiting == in_line_.end() || TryPlace(waiting->second);
       });
-  untried_ -= std::min(untried_, WaitingLine::kMaxTries / 2);
+  untried_ -= std::min(untried_, WaitQueue::kMaxTries / 2);
   ReviewReservation(tried);
   if (untried_ > 0) PlanTick();
 }

@@ -1,4 +1,4 @@
-// What jobs do at their worker: wait for their turn, give way, end.
+// What jobs do at their worker: wait for their turn, yield, end.
 #include <algorithm>
 #include <cmath>
 #include <optional>
@@ -13,7 +13,7 @@ namespace {
 
 // Over which a device's share of busy time is averaged.
 constexpr double kWindowSeconds = 60;
-// A job is not asked more often than this in all whether it gives way by now:
+// A job is not asked more often than this in all whether it yields by now:
 // jobs of a trace may take hours.
 constexpr double kMostLooks = 1000;
 
@@ -216,7 +216,7 @@ void Simulation::ComeToEdge(size_t job) {
       break;
   }
   run.done = done;
-  run.gave_way = now_;
+  run.yielded_for = now_;
   ++run.stretch;
   StartNext(worker_index);
 }
@@ -224,11 +224,12 @@ void Simulation::ComeToEdge(size_t job) {
 void Simulation::ReturnTo(size_t job) {
   Run& run = runs_[job];
   const size_t worker_index = static_cast<size_t>(run.worker);
-  const FairQueue::Preemption asked = Ask(job, run.done, now_ - run.gave_way);
-  if (FairQueue::GivesWay(asked)) {
+  const FairQueue::Preemption asked =
+      Ask(job, run.done, now_ - run.yielded_for);
+  if (FairQueue::Yields(asked)) {
     return StartNext(worker_index);
   }
-  run.rule.GaveWay();
+  run.rule.NoteYield();
   ++result_.preemptions;
   GoOn(job);
   Look(worker_index, /*not_before=*/0);

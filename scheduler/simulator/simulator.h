@@ -14,7 +14,7 @@
 // they borrow and lend. Each job takes as much of the memory as its tenant's
 // limit says. What lies within a tenant's nominal quota is taken back from
 // those that borrow, of which the code that a coordinator chooses with says who
-// gives way: such a job loses its worker at once, with what it has done there,
+// yields: such a job loses its worker at once, with what it has done there,
 // and waits in line to begin again. Where device time has a rate, a job waits
 // at its worker to be granted some, as a lease is.
 //
@@ -26,7 +26,7 @@
 // deadline counts from when the worker has it. What a refused one asked for is
 // there all the same.
 //
-// Between two of its calls, which all take as long, a job gives way as a
+// Between two of its calls, which all take as long, a job yields as a
 // worker's runs do: to whom the queue says, as often and as long as
 // PreemptionRule says. Fetching state is one call more. What memory whoever
 // goes first would lack is not modelled.
@@ -96,7 +96,7 @@ struct SimulationResult {
   double p99_latency_seconds = 0;
   // Of jobs that are of a higher class than batch.
   double interactive_p99_seconds = 0;
-  // How often jobs gave way.
+  // How often jobs yielded.
   uint64_t preemptions = 0;
   // From the first arrival to the last end.
   double makespan_seconds = 0;
@@ -123,7 +123,7 @@ struct SimulationResult {
 
 struct SimulationOptions {
   PlacementOptions placement;
-  // Jobs give way to more urgent ones; otherwise each runs to its end.
+  // Jobs yield to more urgent ones; otherwise each runs to its end.
   bool preemption = true;
 };
 

@@ -123,7 +123,7 @@ TEST(SimulatorTest, StateOfOneTenantIsNotAnothers) {
   EXPECT_EQ(Play(trace).moved_bytes, 800u);
 }
 
-TEST(SimulatorTest, WhatNoJobUsesGivesWayAndIsFetchedAgain) {
+TEST(SimulatorTest, WhatNoJobUsesYieldsAndIsFetchedAgain) {
   Trace trace;
   trace.workers = {Worker("a")};
   trace.tenants = {{"red"}};
@@ -410,24 +410,24 @@ TEST(SimulatorTest, TenantsShareAWorkerByWeight) {
   EXPECT_NEAR(Play(trace).mean_latency_seconds, 200, 2);
 }
 
-TEST(SimulatorTest, TrainingGivesWayBetweenTwoCalls) {
+TEST(SimulatorTest, TrainingYieldsBetweenTwoCalls) {
   Trace trace;
   trace.workers = {Worker("a")};
   trace.tenants = {{"red"}, {"blue"}};
   trace.jobs = {Training(0, 0, 100, 100), Job(10.5, 1, 2)};
-  const SimulationResult gives_way = Play(trace);
-  EXPECT_EQ(gives_way.preemptions, 1u);
+  const SimulationResult yields = Play(trace);
+  EXPECT_EQ(yields.preemptions, 1u);
   // Begun at the edge behind it, and done at 13.
-  EXPECT_NEAR(gives_way.interactive_p99_seconds, 2.5, 1e-9);
-  EXPECT_NEAR(gives_way.makespan_seconds, 102, 1e-9);
-  EXPECT_NEAR(gives_way.busy_seconds, 102, 1e-9);
+  EXPECT_NEAR(yields.interactive_p99_seconds, 2.5, 1e-9);
+  EXPECT_NEAR(yields.makespan_seconds, 102, 1e-9);
+  EXPECT_NEAR(yields.busy_seconds, 102, 1e-9);
   const SimulationResult waits = Play(trace, kDefaultPolicy, false);
   EXPECT_EQ(waits.preemptions, 0u);
   EXPECT_NEAR(waits.interactive_p99_seconds, 91.5, 1e-9);
   EXPECT_NEAR(waits.makespan_seconds, 102, 1e-9);
 }
 
-TEST(SimulatorTest, NobodyGivesWayInACallNorToHisLike) {
+TEST(SimulatorTest, NobodyYieldsInACallNorToHisLike) {
   Trace trace;
   trace.workers = {Worker("a")};
   trace.tenants = {{"red"}, {"blue"}};
@@ -454,7 +454,7 @@ TEST(SimulatorTest, ATenantThatHasHadMoreWaits) {
   EXPECT_NEAR(result.makespan_seconds, 150, 1e-9);
 }
 
-TEST(SimulatorTest, ATurnGivesWaySoOftenAndThenGoesToItsEnd) {
+TEST(SimulatorTest, ATurnYieldsSoOftenAndThenGoesToItsEnd) {
   Trace trace;
   trace.workers = {Worker("a")};
   trace.tenants = {{"red"}};

@@ -96,7 +96,7 @@ class SharedRowsTest : public testing::Test {
   Tensors weights_, remote_weights_;
 };
 
-TEST_F(SharedRowsTest, BothWorkersCarryOutTheirPart) {
+TEST_F(SharedRowsTest, BothWorkersExecuteTheirPart) {
   CompiledFunction compiled = Compiled([this](const Tensors& x) {
     return Tensors{Layers(x[0], remote_weights_)};
   });

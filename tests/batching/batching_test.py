@@ -114,7 +114,7 @@ class BatchingTest(unittest.TestCase):
 
         eventually(holds, "a session is out of credit")
 
-    def carry_out(self):
+    def execute(self):
         """Has two programs of each tenant issue their work, which then begins at once."""
         programs = []
         for number in range(4):
@@ -148,15 +148,15 @@ class BatchingTest(unittest.TestCase):
     def test_products_of_both_tenants_are_shared(self):
         self.others = "true"
         self.start(self.others)
-        self.carry_out()
+        self.execute()
         shared = self.metric("w0", "djinn_batch_tenants_count")
         self.assertGreater(shared, 0)
         self.assertGreater(self.metric("w0", "djinn_batch_tenants_sum"), shared)
 
-    def test_no_tenant_shares_with_others_unasked(self):
+    def test_no_tenant_shares_with_others_eager(self):
         self.others = "false"
         self.start(self.others)
-        self.carry_out()
+        self.execute()
         shared = self.metric("w0", "djinn_batch_tenants_count")
         self.assertGreater(shared, 0)
         self.assertEqual(self.metric("w0", "djinn_batch_tenants_sum"), shared)

@@ -69,8 +69,7 @@ Statistics operator-(const Statistics& after, const Statistics& before) {
   delta.calls = after.calls - before.calls;
   delta.synchronous_calls = after.synchronous_calls - before.synchronous_calls;
   delta.runs = after.runs - before.runs;
-  delta.structures_defined =
-      after.structures_defined - before.structures_defined;
+  delta.graphs_defined = after.graphs_defined - before.graphs_defined;
   delta.plan_cache_hits = after.plan_cache_hits - before.plan_cache_hits;
   delta.reads = after.reads - before.reads;
   delta.uploads_inline = after.uploads_inline - before.uploads_inline;

@@ -142,7 +142,7 @@ class DecodeBenchmark : public Benchmark {
                              const Generated& actual) {
       if (expected.tokens != actual.tokens) ++differences;
     };
-    // Every other one at positions of its own, until structures that leave
+    // Every other one at positions of its own, until graphs that leave
     // positions open are known.
     uint64_t unsettled = 0;
     const Generated first = Generate(local, variant, -1, LocalDevice(options_));

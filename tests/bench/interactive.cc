@@ -1,5 +1,5 @@
 // Small requests of one tenant while another one trains on the same worker:
-// with runs that give way to them, and without, where both are of one class;
+// with runs that yield to them, and without, where both are of one class;
 // with a training that declares itself batch work, and with one that does not.
 
 #include <algorithm>
@@ -40,7 +40,7 @@ constexpr char kDeclared[] = "declared";
 constexpr char kUndeclared[] = "undeclared";
 constexpr int kRequests = 100;
 constexpr int kMaxRounds = 7;
-// Of the time of the slowest requests while the training does not give way,
+// Of the time of the slowest requests while the training does not yield,
 // what they may take while it does.
 constexpr double kMaxRatio = 0.5;
 // One 99th percentile is the machine's worst moment.
@@ -133,7 +133,7 @@ class InteractiveBenchmark : public Benchmark {
     row.benchmark = std::string(name());
     row.variant = declared ? "request beside another tenant's training, p99"
                            : "the same where neither declares a class, p99";
-    row.baseline_name = "the same of one class, which does not give way";
+    row.baseline_name = "the same of one class, which does not yield";
     row.djinn.emplace();
     row.baseline.emplace();
     std::vector<double> medians[2];
@@ -157,17 +157,17 @@ class InteractiveBenchmark : public Benchmark {
                            cluster.Metric("worker", "djinn_preemptions_total"));
     row.numbers["preemptions"] = preemptions;
     row.notes.push_back(absl::StrFormat(
-        "medians %.1f and %.1f ms; training gave way %.0f times",
+        "medians %.1f and %.1f ms; training yielded %.0f times",
         1e3 * Median(medians[0]), 1e3 * Median(medians[1]), preemptions));
     row.checked = absl::StrCat(kRequests * (2 * rounds_ + 1),
                                " results, equal bits; the training's loss");
     if (requests.different() > 0) {
       row.error = absl::StrCat(requests.different(), " results differ");
     } else if (preemptions == 0) {
-      row.error = "training never gave way";
+      row.error = "training never yielded";
     } else if (rounds_ >= kRoundsToJudge && row.ratio->median > kMaxRatio) {
       row.error = absl::StrFormat(
-          "requests take %.2f of the time, not %.2f, when training gives way",
+          "requests take %.2f of the time, not %.2f, when training yields",
           row.ratio->median, kMaxRatio);
     }
     rows->push_back(std::move(row));

@@ -1,5 +1,5 @@
 // What an iteration sends that does the same again with another number, beside
-// what it takes to say its structure, which crosses once.
+// what it takes to say its graph, which crosses once.
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -124,8 +124,7 @@ class IterationBenchmark : public Benchmark {
       }
       known = GetStatistics() - before;
       row.djinn->AddRound(std::move(each));
-      ExpectAtMost("structures defined later", known.structures_defined, 0,
-                   &row.error);
+      ExpectAtMost("graphs defined later", known.graphs_defined, 0, &row.error);
     }
     const double bytes = static_cast<double>(known.bytes_up) / kIterations;
     const double resent = static_cast<double>(defining.bytes_up);
@@ -133,9 +132,9 @@ class IterationBenchmark : public Benchmark {
     row.numbers["bytes_up_known"] = bytes;
     row.numbers["bytes_ratio"] = resent / bytes;
     row.notes.push_back(absl::StrFormat(
-        "defining the structure: %s up; known: %s, %.0f times fewer",
+        "defining the graph: %s up; known: %s, %.0f times fewer",
         FormatBytes(resent), FormatBytes(bytes), resent / bytes));
-    ExpectAtLeast("structures defined at first", defining.structures_defined, 1,
+    ExpectAtLeast("graphs defined at first", defining.graphs_defined, 1,
                   &row.error);
     if (registered && compiled.statistics().replays == 0) {
       row.error = "not registered: " + compiled.statistics().refusal;

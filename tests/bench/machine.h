@@ -12,7 +12,7 @@ nlohmann::json DescribeMachine();
 // Of the libraries in use, the compiler and how this was built.
 nlohmann::json DescribeVersions();
 
-// Load averages over 1, 5 and 15 minutes: above 0 before a run means company.
+// Load averages over 1, 5 and 15 minutes: above 0 before a run means batch.
 nlohmann::json LoadAverages();
 
 }  // namespace djinn::bench

@@ -25,7 +25,7 @@ constexpr int kLayers = 12;
 constexpr int kParts = 12;
 constexpr int64_t kImagesPerPart = 2;
 constexpr int kMaxRounds = 7;
-// Until a structure that is used again has been cut.
+// Until a graph that is used again has been cut.
 constexpr int kMaxWarmUps = 200;
 
 class Network {

@@ -1,5 +1,5 @@
 // A network between two workers becomes slow: what one of them needs and the
-// other one has is made again, and has the same bits.
+// other one has is rematerialized, and has the same bits.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <c10/core/InferenceMode.h>
@@ -80,7 +80,7 @@ class RemakingTest : public testing::Test {
   std::vector<std::unique_ptr<FaultProxy>> networks_;
 };
 
-TEST_F(RemakingTest, WhenTheLinkIsSlowedValuesAreMadeAgain) {
+TEST_F(RemakingTest, WhenTheLinkIsSlowedValuesAreRematerialized) {
   const c10::InferenceMode no_gradients;
   at::manual_seed(5);
   const at::Tensor left = at::randn({kRows, kInner}),
@@ -121,17 +121,17 @@ TEST_F(RemakingTest, WhenTheLinkIsSlowedValuesAreMadeAgain) {
   for (const double factor : {0.5, 0.3}) {
     EXPECT_GE(use_there(factor), kValueBytes);
   }
-  EXPECT_EQ(GetStatistics().values_made_again, 0u);
+  EXPECT_EQ(GetStatistics().values_rematerialized, 0u);
   EXPECT_GE(GetStatistics().fetched_not_worth_it, 1u);
 
   network.Throttle(kSlow);
   // Nobody knows yet.
   EXPECT_GE(use_there(0.7), kValueBytes);
-  EXPECT_EQ(GetStatistics().values_made_again, 0u);
+  EXPECT_EQ(GetStatistics().values_rematerialized, 0u);
   for (const double factor : {1.1, 1.3, 1.7}) {
     EXPECT_LT(use_there(factor), kValueBytes / 4);
   }
-  EXPECT_EQ(GetStatistics().values_made_again, 3u);
+  EXPECT_EQ(GetStatistics().values_rematerialized, 3u);
   EXPECT_EQ(GetStatistics().bytes_not_fetched, 3 * kValueBytes);
 
   // Operators see the link, too.

@@ -66,7 +66,7 @@ TEST_F(CostTest, RequestsAddUpToWhatTheTenantIsBilled) {
   }
   const absl::StatusOr<Cost> everything = all.Get();
   ASSERT_TRUE(everything.ok()) << everything.status();
-  // Also what lies between the requests: questions, and structures' answers.
+  // Also what lies between the requests: questions, and graphs' answers.
   EXPECT_GE(everything->device_time, sum.device_time);
   EXPECT_GE(everything->bytes_up + everything->bytes_down,
             sum.bytes_up + sum.bytes_down);

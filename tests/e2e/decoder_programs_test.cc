@@ -50,7 +50,7 @@ class DecoderProgramsTest : public ProgramTest {
     const Generated remote = Generate(there, Device(0), cache);
     const Statistics after = GetStatistics();
     EXPECT_EQ(remote.ids, local.ids);
-    // The prompt goes up, one token per step comes down, and structures go up;
+    // The prompt goes up, one token per step comes down, and graphs go up;
     // keys, values and scores stay where they are.
     EXPECT_EQ(after.uploads_inline - before.uploads_inline, 1u);
     EXPECT_EQ(after.uploads_sent, before.uploads_sent);

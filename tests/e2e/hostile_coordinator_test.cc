@@ -93,15 +93,15 @@ TEST_F(HostileCoordinatorTest, AttachingWrongly) {
          request.mutable_returned();
          s->Send(request);
        }},
-      {"a structure that is none",
+      {"a graph that is none",
        StatusCode::kInvalidArgument,
-       "MALFORMED_STRUCTURE",
+       "MALFORMED_GRAPH",
        {},
        [](AttachStream* s) {
          s->Send(OpenRequest());
          v1::SessionRequest request;
-         *request.mutable_structure() = Add();
-         request.mutable_structure()->mutable_nodes(0)->set_operator_index(9);
+         *request.mutable_graph() = Add();
+         request.mutable_graph()->mutable_nodes(0)->set_operator_index(9);
          s->Send(request);
        }},
   };

@@ -25,22 +25,22 @@ struct TypedError {
   std::function<void(Client*)> act;
 };
 
-v1::Structure Spoiled(const std::function<void(v1::Structure*)>& spoil) {
-  v1::Structure structure = Add();
-  spoil(&structure);
-  return structure;
+v1::Graph Spoiled(const std::function<void(v1::Graph*)>& spoil) {
+  v1::Graph graph = Add();
+  spoil(&graph);
+  return graph;
 }
 
-std::vector<TypedError> BadStructures() {
+std::vector<TypedError> BadGraphs() {
   constexpr int64_t kHuge = std::numeric_limits<int64_t>::max();
   struct Case {
     const char* name;
     StatusCode code;
     const char* reason;
     std::vector<std::string> texts;
-    v1::Structure structure;
+    v1::Graph graph;
   };
-  const auto argument = [](v1::Structure* s, int i) {
+  const auto argument = [](v1::Graph* s, int i) {
     return s->mutable_nodes(0)->mutable_arguments(i);
   };
   const std::vector<Case> cases = {
@@ -68,123 +68,118 @@ std::vector<TypedError> BadStructures() {
        StatusCode::kFailedPrecondition,
        "SCHEMA_MISMATCH",
        {"aten::add"},
-       Spoiled([](v1::Structure* s) {
+       Spoiled([](v1::Graph* s) {
          s->mutable_operators(0)->set_schema_hash(12345);
        })},
-      {"nothing", StatusCode::kInvalidArgument, "MALFORMED_STRUCTURE", {}, {}},
+      {"nothing", StatusCode::kInvalidArgument, "MALFORMED_GRAPH", {}, {}},
       {"a slot out of range",
        StatusCode::kInvalidArgument,
-       "MALFORMED_STRUCTURE",
+       "MALFORMED_GRAPH",
        {"slot 7"},
-       Spoiled([&](v1::Structure* s) {
+       Spoiled([&](v1::Graph* s) {
          argument(s, 0)->mutable_tensor()->set_slot(7);
        })},
 
       {"an argument too few",
        StatusCode::kInvalidArgument,
-       "MALFORMED_STRUCTURE",
+       "MALFORMED_GRAPH",
        {"aten::add"},
-       Spoiled([](v1::Structure* s) {
+       Spoiled([](v1::Graph* s) {
          s->mutable_nodes(0)->mutable_arguments()->RemoveLast();
        })},
       {"text for a tensor",
        StatusCode::kInvalidArgument,
-       "MALFORMED_STRUCTURE",
+       "MALFORMED_GRAPH",
        {"text"},
-       Spoiled([&](v1::Structure* s) { argument(s, 1)->set_text("tensor"); })},
+       Spoiled([&](v1::Graph* s) { argument(s, 1)->set_text("tensor"); })},
 
       {"too many calls",
        StatusCode::kResourceExhausted,
-       "STRUCTURE_TOO_LARGE",
+       "GRAPH_TOO_LARGE",
        {"4096", "5000"},
-       Spoiled([](v1::Structure* s) {
+       Spoiled([](v1::Graph* s) {
          for (int i = 1; i < 5000; ++i) *s->add_nodes() = s->nodes(0);
        })},
   };
-  const std::pair<const char*, std::function<void(v1::Structure*)>>
-      malformed[] = {
-          {"an operator out of range",
-           [&](v1::Structure* s) {
-             s->mutable_nodes(0)->set_operator_index(1u << 31);
-           }},
-          {"a slot without a kind",
-           [&](v1::Structure* s) { s->mutable_slots(0)->clear_kind(); }},
-          {"a kind of slot nobody knows",
-           [&](v1::Structure* s) {
-             s->mutable_slots(0)->set_kind(static_cast<v1::Slot::Kind>(99));
-           }},
-          {"a negative size",
-           [&](v1::Structure* s) {
-             argument(s, 0)->mutable_tensor()->set_sizes(0, -4);
-           }},
-          {"a negative stride",
-           [&](v1::Structure* s) {
-             argument(s, 0)->mutable_tensor()->set_strides(0, -1);
-           }},
-          {"a negative offset",
-           [&](v1::Structure* s) {
-             argument(s, 0)->mutable_tensor()->set_storage_offset(-1);
-           }},
-          {"an extent that overflows",
-           [&](v1::Structure* s) {
-             *argument(s, 0)->mutable_tensor() =
-                 View(0, {3, 3}, {kHuge, kHuge});
-           }},
-          {"an offset that overflows",
-           [&](v1::Structure* s) {
-             argument(s, 0)->mutable_tensor()->set_storage_offset(kHuge);
-           }},
-          {"sizes that overflow",
-           [&](v1::Structure* s) {
-             *s->mutable_nodes(0)->mutable_results(0)->mutable_view() =
-                 View(1, {kHuge, kHuge}, {0, 0});
-           }},
-          {"a dtype nobody knows",
-           [&](v1::Structure* s) {
-             argument(s, 0)->mutable_tensor()->set_data_type(
-                 static_cast<v1::DataType>(77));
-           }},
-          {"sizes without strides",
-           [&](v1::Structure* s) {
-             argument(s, 0)->mutable_tensor()->clear_strides();
-           }},
-          {"an argument without a value",
-           [&](v1::Structure* s) { argument(s, 2)->clear_value(); }},
-          {"a write that the schema does not make",
-           [&](v1::Structure* s) { s->mutable_nodes(0)->add_writes(0); }},
-          {"a result too many",
-           [&](v1::Structure* s) {
-             s->add_slots()->set_kind(v1::Slot::RESULT);
-             *s->mutable_nodes(0)->add_results()->mutable_view() = View(2);
-           }},
-          {"a result in a bound slot",
-           [&](v1::Structure* s) {
-             s->mutable_nodes(0)->mutable_results(0)->mutable_view()->set_slot(
-                 0);
-           }},
-          {"a hole that is not counted",
-           [&](v1::Structure* s) { argument(s, 1)->set_float_hole(0); }},
-          {"a draw that does not draw",
-           [&](v1::Structure* s) {
-             s->add_slots()->set_kind(v1::Slot::GENERATOR);
-             s->mutable_nodes(0)->set_implicit_generator_slot(2);
-           }},
-      };
+  const std::pair<const char*, std::function<void(v1::Graph*)>> malformed[] = {
+      {"an operator out of range",
+       [&](v1::Graph* s) {
+         s->mutable_nodes(0)->set_operator_index(1u << 31);
+       }},
+      {"a slot without a kind",
+       [&](v1::Graph* s) { s->mutable_slots(0)->clear_kind(); }},
+      {"a kind of slot nobody knows",
+       [&](v1::Graph* s) {
+         s->mutable_slots(0)->set_kind(static_cast<v1::Slot::Kind>(99));
+       }},
+      {"a negative size",
+       [&](v1::Graph* s) {
+         argument(s, 0)->mutable_tensor()->set_sizes(0, -4);
+       }},
+      {"a negative stride",
+       [&](v1::Graph* s) {
+         argument(s, 0)->mutable_tensor()->set_strides(0, -1);
+       }},
+      {"a negative offset",
+       [&](v1::Graph* s) {
+         argument(s, 0)->mutable_tensor()->set_storage_offset(-1);
+       }},
+      {"an extent that overflows",
+       [&](v1::Graph* s) {
+         *argument(s, 0)->mutable_tensor() = View(0, {3, 3}, {kHuge, kHuge});
+       }},
+      {"an offset that overflows",
+       [&](v1::Graph* s) {
+         argument(s, 0)->mutable_tensor()->set_storage_offset(kHuge);
+       }},
+      {"sizes that overflow",
+       [&](v1::Graph* s) {
+         *s->mutable_nodes(0)->mutable_results(0)->mutable_view() =
+             View(1, {kHuge, kHuge}, {0, 0});
+       }},
+      {"a dtype nobody knows",
+       [&](v1::Graph* s) {
+         argument(s, 0)->mutable_tensor()->set_data_type(
+             static_cast<v1::DataType>(77));
+       }},
+      {"sizes without strides",
+       [&](v1::Graph* s) {
+         argument(s, 0)->mutable_tensor()->clear_strides();
+       }},
+      {"an argument without a value",
+       [&](v1::Graph* s) { argument(s, 2)->clear_value(); }},
+      {"a write that the schema does not make",
+       [&](v1::Graph* s) { s->mutable_nodes(0)->add_writes(0); }},
+      {"a result too many",
+       [&](v1::Graph* s) {
+         s->add_slots()->set_kind(v1::Slot::RESULT);
+         *s->mutable_nodes(0)->add_results()->mutable_view() = View(2);
+       }},
+      {"a result in a bound slot",
+       [&](v1::Graph* s) {
+         s->mutable_nodes(0)->mutable_results(0)->mutable_view()->set_slot(0);
+       }},
+      {"a hole that is not counted",
+       [&](v1::Graph* s) { argument(s, 1)->set_float_hole(0); }},
+      {"a draw that does not draw",
+       [&](v1::Graph* s) {
+         s->add_slots()->set_kind(v1::Slot::GENERATOR);
+         s->mutable_nodes(0)->set_implicit_generator_slot(2);
+       }},
+  };
   std::vector<TypedError> errors;
   for (const Case& test : cases) {
-    errors.push_back({test.name, test.code, test.reason, test.texts,
-                      [structure = test.structure](Client* c) {
-                        c->Send(Define(2, structure));
-                      }});
+    errors.push_back(
+        {test.name, test.code, test.reason, test.texts,
+         [graph = test.graph](Client* c) { c->Send(Define(2, graph)); }});
   }
   for (const auto& [name, spoil] : malformed) {
-    errors.push_back({name,
-                      StatusCode::kInvalidArgument,
-                      "MALFORMED_STRUCTURE",
-                      {},
-                      [structure = Spoiled(spoil)](Client* c) {
-                        c->Send(Define(2, structure));
-                      }});
+    errors.push_back(
+        {name,
+         StatusCode::kInvalidArgument,
+         "MALFORMED_GRAPH",
+         {},
+         [graph = Spoiled(spoil)](Client* c) { c->Send(Define(2, graph)); }});
   }
   return errors;
 }
@@ -236,7 +231,7 @@ std::vector<TypedError> BadValues() {
        [](Client* c) { c->Send(Read(1, 1, View(0, {2}, {kHuge}, kHuge))); }},
       {"a read of no dtype",
        StatusCode::kInvalidArgument,
-       "MALFORMED_STRUCTURE",
+       "MALFORMED_GRAPH",
        {},
        [](Client* c) {
          v1::Ordered message = Read(1, 1);
@@ -265,7 +260,7 @@ std::vector<TypedError> BadValues() {
 }
 
 TEST_F(HostileErrorsTest, ErrorsThatTheStreamSurvives) {
-  std::vector<TypedError> cases = BadStructures();
+  std::vector<TypedError> cases = BadGraphs();
   for (TypedError& test : BadValues()) cases.push_back(std::move(test));
   for (const TypedError& test : cases) {
     SCOPED_TRACE(test.name);
@@ -279,7 +274,7 @@ TEST_F(HostileErrorsTest, ErrorsThatTheStreamSurvives) {
   }
 }
 
-TEST_F(HostileErrorsTest, RunsOfARefusedStructurePoisonWhatTheyWouldWrite) {
+TEST_F(HostileErrorsTest, RunsOfARefusedGraphPoisonWhatTheyWouldWrite) {
   Client client;
   client.Send(Define(2, CallOf(Op("aten::from_file"))));
   client.Send(RunOf(2, 1, 1, 3));

@@ -96,7 +96,7 @@ inline absl::Status ErrorIn(const v1::ControlResponse& response) {
   return absl::OkStatus();
 }
 
-// A client past its hello: storage 1, version 1, holds Values(); structure 1 is
+// A client past its hello: storage 1, version 1, holds Values(); graph 1 is
 // Add() and has run once, into storage 2, version 1.
 class Client {
  public:

@@ -20,8 +20,8 @@ struct Violation {
 };
 
 void SendRun(Client* client, const std::function<void(v1::Run*)>& spoil,
-             uint64_t structure = 1) {
-  v1::Ordered message = RunOf(structure, 1, 1, 3);
+             uint64_t graph = 1) {
+  v1::Ordered message = RunOf(graph, 1, 1, 3);
   spoil(message.mutable_run());
   client->Send(message);
 }
@@ -31,7 +31,7 @@ void SendRepeat(Client* client, const std::function<void(v1::Run*)>& spoil) {
   SendRun(client, [](v1::Run* run) { run->set_remember(true); });
   v1::Ordered message;
   v1::Run* const run = message.mutable_run();
-  run->set_structure_id(1);
+  run->set_graph_id(1);
   run->mutable_repeat()->set_first_new_storage(4);
   run->mutable_repeat()->set_version_sum(1);
   spoil(run);
@@ -56,9 +56,9 @@ const std::vector<Violation>& Violations() {
       {"an empty message", [](Client* c) { c->control().Send({}); }},
       {"no action", [](Client* c) { c->Send({}); }},
 
-      {"structure 0", [](Client* c) { c->Send(Define(0, Add())); }},
-      {"a structure twice", [](Client* c) { c->Send(Define(1, Add())); }},
-      {"an unknown structure", [](Client* c) { c->Send(RunOf(99, 1, 1, 3)); }},
+      {"graph 0", [](Client* c) { c->Send(Define(0, Add())); }},
+      {"a graph twice", [](Client* c) { c->Send(Define(1, Add())); }},
+      {"an unknown graph", [](Client* c) { c->Send(RunOf(99, 1, 1, 3)); }},
       {"no bindings",
        [](Client* c) { SendRun(c, [](v1::Run* r) { r->clear_bindings(); }); }},
       {"a binding too many",
@@ -227,7 +227,7 @@ const std::vector<Violation>& Violations() {
            r->add_final_slots(0);
          });
        }},
-      {"an unknown storage for a refused structure",
+      {"an unknown storage for a refused graph",
        [](Client* c) {
          c->Send(Define(2, CallOf(Op("aten::from_file"))));
          c->Send(RunOf(2, 77, 1, 3));

@@ -116,7 +116,7 @@ TEST_F(KernelProgramsTest, Convolutions) {
   EXPECT_EQ(GetStatistics().synchronous_calls, 3u);
 }
 
-// The CPU's products take a conjugation that is still to be carried out as it
+// The CPU's products take a conjugation that is still to be executed as it
 // is.
 TEST_F(KernelProgramsTest, ProductsOfWhatIsStillToBeConjugated) {
   ExpectSame([](torch::Device device) {

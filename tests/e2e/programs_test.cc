@@ -195,7 +195,7 @@ TEST_F(ProgramsTest, AGradientThatIsZeroEverywhere) {
   EXPECT_TRUE(torch::equal(x.grad().cpu(), a.sgn()));
 }
 
-TEST_F(ProgramsTest, ALoopRepeatsOnTheSameStructures) {
+TEST_F(ProgramsTest, ALoopRepeatsOnTheSameGraphs) {
   torch::NoGradGuard no_grad;
   auto model = Mlp(0);
   model->to(Device(0));
@@ -207,7 +207,7 @@ TEST_F(ProgramsTest, ALoopRepeatsOnTheSameStructures) {
   const Statistics before = GetStatistics();
   for (int i = 0; i < 20; ++i) step(i);
   const Statistics after = GetStatistics();
-  EXPECT_EQ(after.structures_defined, before.structures_defined);
+  EXPECT_EQ(after.graphs_defined, before.graphs_defined);
   EXPECT_EQ(after.runs - before.runs, 20u);
 }
 

@@ -1,4 +1,4 @@
-// djinn::CompiledFunction: functions whose calls are carried out without them.
+// djinn::CompiledFunction: functions whose calls are executed without them.
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -410,7 +410,7 @@ TEST_F(RegisteredCallablesTest, ArgumentsMayBeWhereFreedOnesWere) {
   EXPECT_EQ(function.statistics().replays, 38u);
 }
 
-// A step of its own a thread has carried out before it makes the last layer of
+// A step of its own a thread has executed before it makes the last layer of
 // a chain that another thread began. The gradient of the weight that all of
 // them share.
 at::Tensor GradientOfAChainOfTwoThreads(
@@ -466,7 +466,7 @@ TEST_F(RegisteredCallablesTest, AutogradGoesOnCountingAsAfterACall) {
 TEST_F(RegisteredCallablesTest, CallsUsedLeastRecentlyAreForgotten) {
   RegisteredCallable callable;
   const at::Tensor x = torch::ones({4}).to(Device());
-  // The sum, and whether the call was carried out again.
+  // The sum, and whether the call was executed again.
   const auto call = [&](int64_t number) {
     const std::string key = std::to_string(number);
     auto again = callable.Replay(key, {x}, {});

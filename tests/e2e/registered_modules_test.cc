@@ -1,4 +1,4 @@
-// djinn::CompiledFunction: modules whose forward is carried out without them.
+// djinn::CompiledFunction: modules whose forward is executed without them.
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -71,7 +71,7 @@ class ModulesTest : public SessionTest {
     SessionTest::TearDown();
   }
 
-  // Whether the call was carried out as a whole.
+  // Whether the call was executed as a whole.
   bool Check(const std::string& when) {
     const at::Tensor input = torch::randn({4, 6}, local_->scale.dtype());
     const uint64_t replays = compiled_->statistics().replays;

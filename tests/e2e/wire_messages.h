@@ -52,63 +52,62 @@ inline v1::Operator Op(const std::string& name,
 }
 
 // r = x + x
-inline v1::Structure Add() {
-  v1::Structure structure;
-  *structure.add_operators() = Op("aten::add", "Tensor");
-  structure.add_slots()->set_kind(v1::Slot::BOUND);
-  structure.add_slots()->set_kind(v1::Slot::RESULT);
-  v1::Node* node = structure.add_nodes();
+inline v1::Graph Add() {
+  v1::Graph graph;
+  *graph.add_operators() = Op("aten::add", "Tensor");
+  graph.add_slots()->set_kind(v1::Slot::BOUND);
+  graph.add_slots()->set_kind(v1::Slot::RESULT);
+  v1::Node* node = graph.add_nodes();
   *node->add_arguments()->mutable_tensor() = View(0);
   *node->add_arguments()->mutable_tensor() = View(0);
   node->add_arguments()->set_integer(1);
   *node->add_results()->mutable_view() = View(1);
-  return structure;
+  return graph;
 }
 // r = x + hole
-inline v1::Structure AddNumber() {
-  v1::Structure structure = Add();
-  *structure.mutable_operators(0) = Op("aten::add", "Scalar");
-  structure.mutable_nodes(0)->mutable_arguments(1)->set_float_hole(0);
-  structure.set_float_hole_count(1);
-  return structure;
+inline v1::Graph AddNumber() {
+  v1::Graph graph = Add();
+  *graph.mutable_operators(0) = Op("aten::add", "Scalar");
+  graph.mutable_nodes(0)->mutable_arguments(1)->set_float_hole(0);
+  graph.set_float_hole_count(1);
+  return graph;
 }
 // r = x + 0-dimensional hole
-inline v1::Structure AddScalarTensor() {
-  v1::Structure structure = Add();
+inline v1::Graph AddScalarTensor() {
+  v1::Graph graph = Add();
   v1::ScalarTensor* scalar =
-      structure.mutable_nodes(0)->mutable_arguments(1)->mutable_scalar_tensor();
+      graph.mutable_nodes(0)->mutable_arguments(1)->mutable_scalar_tensor();
   scalar->set_data_type(v1::DATA_TYPE_FLOAT32);
-  structure.set_scalar_tensor_hole_count(1);
-  return structure;
+  graph.set_scalar_tensor_hole_count(1);
+  return graph;
 }
 // r = nonzero(x), of unknown shape
-inline v1::Structure Nonzero() {
-  v1::Structure structure = Add();
-  *structure.mutable_operators(0) = Op("aten::nonzero");
-  v1::Node* node = structure.mutable_nodes(0);
+inline v1::Graph Nonzero() {
+  v1::Graph graph = Add();
+  *graph.mutable_operators(0) = Op("aten::nonzero");
+  v1::Node* node = graph.mutable_nodes(0);
   node->mutable_arguments()->DeleteSubrange(1, 2);
   node->mutable_results(0)->set_unknown_in_slot(1);
-  return structure;
+  return graph;
 }
 // A call of an operator whose arguments do not come into it.
-inline v1::Structure CallOf(const v1::Operator& op) {
-  v1::Structure structure = Add();
-  *structure.mutable_operators(0) = op;
-  return structure;
+inline v1::Graph CallOf(const v1::Operator& op) {
+  v1::Graph graph = Add();
+  *graph.mutable_operators(0) = op;
+  return graph;
 }
 
-inline v1::Ordered Define(uint64_t id, v1::Structure structure) {
+inline v1::Ordered Define(uint64_t id, v1::Graph graph) {
   v1::Ordered message;
-  message.mutable_define_structure()->set_structure_id(id);
-  *message.mutable_define_structure()->mutable_structure() =
-      std::move(structure);
+  message.mutable_define_graph()->set_graph_id(id);
+  *message.mutable_define_graph()->mutable_graph() = std::move(graph);
   return message;
 }
-inline v1::Ordered RunOf(uint64_t structure, uint64_t bound,
-                         uint64_t bound_version, uint64_t born) {
+inline v1::Ordered RunOf(uint64_t graph, uint64_t bound, uint64_t bound_version,
+                         uint64_t born) {
   v1::Ordered message;
   v1::Run* run = message.mutable_run();
-  run->set_structure_id(structure);
+  run->set_graph_id(graph);
   v1::Binding* binding = run->add_bindings();
   binding->set_storage(bound);
   binding->set_base_version(bound_version);

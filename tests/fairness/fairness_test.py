@@ -224,7 +224,7 @@ class FairnessTest(unittest.TestCase):
                       self.issue("greedy", 1, "read").stdout.readline())
         lender = self.issue("modest", 1, "read")
         self.assertEqual(lender.stdout.readline(), "issued\n")
-        # Who had worked less gave way, and says why; the other one goes on.
+        # Who had worked less yielded, and says why; the other one goes on.
         borrowing.stdin.write("\n")
         borrowing.stdin.flush()
         self.assertIn("QUOTA_RECLAIMED", borrowing.stdout.readline())

@@ -84,9 +84,9 @@ v1::TensorView View(uint32_t slot, const std::vector<int64_t>& sizes) {
 }
 
 // Slots: b, x, W existed before; the product and its relu are born here.
-v1::Structure Layer() {
-  v1::Structure structure;
-  v1::Operator* const product = structure.add_operators();
+v1::Graph Layer() {
+  v1::Graph graph;
+  v1::Operator* const product = graph.add_operators();
   product->set_name("aten::addmm");
   product->set_schema_hash(SchemaHash("aten::addmm", "",
                                       {{"self", "Tensor"},
@@ -94,24 +94,24 @@ v1::Structure Layer() {
                                        {"mat2", "Tensor"},
                                        {"beta", "number", true},
                                        {"alpha", "number", true}}));
-  v1::Operator* const relu = structure.add_operators();
+  v1::Operator* const relu = graph.add_operators();
   relu->set_name("aten::relu");
   relu->set_schema_hash(SchemaHash("aten::relu", "", {{"self", "Tensor"}}));
-  for (int i = 0; i < 3; ++i) structure.add_slots()->set_kind(v1::Slot::BOUND);
-  for (int i = 0; i < 2; ++i) structure.add_slots()->set_kind(v1::Slot::RESULT);
+  for (int i = 0; i < 3; ++i) graph.add_slots()->set_kind(v1::Slot::BOUND);
+  for (int i = 0; i < 2; ++i) graph.add_slots()->set_kind(v1::Slot::RESULT);
 
-  v1::Node* node = structure.add_nodes();
+  v1::Node* node = graph.add_nodes();
   *node->add_arguments()->mutable_tensor() = View(0, {4});
   *node->add_arguments()->mutable_tensor() = View(1, {2, 3});
   *node->add_arguments()->mutable_tensor() = View(2, {3, 4});
   node->add_arguments()->set_integer(1);
   node->add_arguments()->set_integer(1);
   *node->add_results()->mutable_view() = View(3, {2, 4});
-  node = structure.add_nodes();
+  node = graph.add_nodes();
   node->set_operator_index(1);
   *node->add_arguments()->mutable_tensor() = View(3, {2, 4});
   *node->add_results()->mutable_view() = View(4, {2, 4});
-  return structure;
+  return graph;
 }
 
 // The ordered conversation with a worker.
@@ -215,7 +215,7 @@ int Main(const std::string& coordinator, const std::string& token) {
           .granted()
           .lease();
   // For the coordinator to understand.
-  *request.mutable_structure() = Layer();
+  *request.mutable_graph() = Layer();
   attached->Write(request);
 
   {
@@ -224,11 +224,11 @@ int Main(const std::string& coordinator, const std::string& token) {
     worker.Install(2, {1, 2, 3, 4, 5, 6});                       // x
     worker.Install(3, {1, 0, 0, -1, 0, 1, 0, -1, 0, 0, 1, -1});  // W
     v1::Ordered define;
-    define.mutable_define_structure()->set_structure_id(1);
-    *define.mutable_define_structure()->mutable_structure() = Layer();
+    define.mutable_define_graph()->set_graph_id(1);
+    *define.mutable_define_graph()->mutable_graph() = Layer();
     worker.Send(std::move(define));
     v1::Ordered run;
-    run.mutable_run()->set_structure_id(1);
+    run.mutable_run()->set_graph_id(1);
     for (uint64_t storage = 1; storage <= 5; ++storage) {
       v1::Binding* const binding = run.mutable_run()->add_bindings();
       binding->set_storage(storage);

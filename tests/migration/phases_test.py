@@ -85,7 +85,7 @@ class PhasesTest(unittest.TestCase):
         self.assertGreaterEqual(moved, cache_bytes)
         self.assertLess(moved, 2 * cache_bytes)
         # The cache does not come through the client: all that does, after the first
-        # token, is structures that are new at another worker, and positions.
+        # token, is graphs that are new at another worker, and positions.
         self.assertLess(sent[TOKENS] - sent[1], cache_bytes)
         self.assertEqual(djinn.root_errors(), [])
 

@@ -196,7 +196,7 @@ class OperatingTest(ClusterTest):
         by_class = [int(use[c]["size_bytes"]) for c in ("contents", "storages", "generators")]
         self.assertEqual(sum(by_class), int(session["storage_bytes"]))
         self.assertEqual(int(session["storage_count"]), 5)
-        self.assertEqual(use["structure_count"], 1)
+        self.assertEqual(use["graph_count"], 1)
         self.assertEqual(use["outstanding"], 0)
         self.assertEqual(session["pending_virtual_devices"], [])
         self.assertGreater(int(session["limits"]["memory_bytes"]), 0)

@@ -21,7 +21,7 @@ def compare(expected, actual, *, values=True):
     expected_leaves, expected_spec = tree_flatten(expected)
     actual_leaves, actual_spec = tree_flatten(actual)
     if expected_spec != actual_spec:
-        raise Mismatch("structure", f"{actual_spec} instead of {expected_spec}")
+        raise Mismatch("graph", f"{actual_spec} instead of {expected_spec}")
     for index, pair in enumerate(zip(expected_leaves, actual_leaves)):
         _compare_leaf(f"result {index}", *pair, values)
 
@@ -31,7 +31,7 @@ def _compare_leaf(name, expected, actual, values):
         _compare_object(name, expected, actual, values)
         return
     if not isinstance(actual, torch.Tensor):
-        raise Mismatch("structure", f"{name}: {type(actual)} instead of a tensor")
+        raise Mismatch("graph", f"{name}: {type(actual)} instead of a tensor")
     compare_metadata(name, expected, actual)
     if values:
         _compare_values(name, expected, actual)
@@ -39,7 +39,7 @@ def _compare_leaf(name, expected, actual, values):
 
 def _compare_object(name, expected, actual, values):
     if type(expected) is not type(actual):
-        raise Mismatch("structure", f"{name}: {type(actual)}, not {type(expected)}")
+        raise Mismatch("graph", f"{name}: {type(actual)}, not {type(expected)}")
     if not values or isinstance(expected, torch.device):
         return
     if isinstance(expected, (int, float, complex)):

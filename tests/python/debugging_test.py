@@ -101,13 +101,13 @@ class CallSitesTest(RemoteCase):
         loss.backward()
         self.assertIn("the backward of ", self.failure_of(x.grad))
 
-    def test_structures_stay_the_same(self):
+    def test_graphs_stay_the_same(self):
         x = torch.ones(3, device=self.device)
         x.cpu()
         x.add(1).mul(2).cpu()
-        before = djinn.statistics()["structures_defined"]
+        before = djinn.statistics()["graphs_defined"]
         x.add(1).mul(2).cpu()
-        self.assertEqual(djinn.statistics()["structures_defined"], before)
+        self.assertEqual(djinn.statistics()["graphs_defined"], before)
 
     def test_what_is_compiled_is_carried_out_as_a_whole(self):
         net = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Tanh()).to(self.device)
@@ -189,11 +189,11 @@ class LevelsTest(RemoteCase):
 
     def test_execution(self):
         log = self.log_of("execution", "x.tan().cpu(); x.tan().cpu(); x.sin().cpu()")
-        self.assertRegex(log, r'msg=structure .*known=no reason="the first that is looked at"')
+        self.assertRegex(log, r'msg=graph .*known=no reason="the first that is looked at"')
         self.assertRegex(log, r'known=yes reason="defined before"')
         self.assertRegex(log, r"call 0 is aten::sin instead of aten::tan")
-        self.assertRegex(log, r"what=\"structure \d+: plan (hit|miss)")
-        self.assertRegex(log, r'msg=sent .* what="run of structure \d+ on 2 storages"')
+        self.assertRegex(log, r"what=\"graph \d+: plan (hit|miss)")
+        self.assertRegex(log, r'msg=sent .* what="run of graph \d+ on 2 storages"')
         self.assertRegex(log, r'msg=received .* what="24 bytes for read \d+"')
 
     def test_unknown_levels_are_refused(self):

@@ -36,7 +36,7 @@ class ExecutionModeTest(RemoteCase):
 
 
 class WholeAttentionTest(RemoteCase):
-    """Attention that a module spells out may be carried out otherwise in fast mode."""
+    """Attention that a module spells out may be executed otherwise in fast mode."""
 
     def tearDown(self):
         djinn.set_execution_mode("strict")
@@ -170,7 +170,7 @@ class PackedWeightsTest(RemoteCase):
 
 
 class PackedWeightsUnderPressureTest(unittest.TestCase):
-    def test_packed_weights_give_way_to_storages(self):
+    def test_packed_weights_yield_to_storages(self):
         mebibyte = 1 << 20
         with djinn.local(workers=1, worker_threads=1, worker_memory_bytes=16 * mebibyte):
             djinn.set_execution_mode("fast")

@@ -7,9 +7,9 @@ from tests.python.remote_case import RemoteCase
 
 
 def _operators(piece):
-    structure = piece["structure"]
-    names = [operator["name"] for operator in structure["operators"]]
-    return [names[node.get("operator_index", 0)] for node in structure["nodes"]]
+    graph = piece["graph"]
+    names = [operator["name"] for operator in graph["operators"]]
+    return [names[node.get("operator_index", 0)] for node in graph["nodes"]]
 
 
 class ExportGraphTest(RemoteCase):

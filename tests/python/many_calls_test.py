@@ -27,7 +27,7 @@ class ManyCallsTest(RemoteCase):
 
     @classmethod
     def call(cls, number):
-        """The result, and whether the call was carried out again."""
+        """The result, and whether the call was executed again."""
         before = cls.compiled.statistics()["replays"]
         result = cls.compiled(cls.there, number)
         return result, cls.compiled.statistics()["replays"] > before

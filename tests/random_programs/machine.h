@@ -54,7 +54,7 @@ class Machine {
   // For the steps of a callable.
   Machine(c10::Device device, const Callable& callable, const Given& given);
 
-  // Otherwise the steps of a callable are carried out one by one.
+  // Otherwise the steps of a callable are executed one by one.
   void set_invoke(Invoke invoke) { invoke_ = std::move(invoke); }
 
   // Throws what PyTorch throws; then no slot has changed. A read returns the

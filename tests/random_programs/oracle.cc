@@ -487,7 +487,7 @@ Expectation Oracle::Call(const Step& step) {
     const bool drew = draw.Drew();
     draw.Undo();
     message = MessageOf(error);
-    // PyTorch notices this one when the call has been carried out.
+    // PyTorch notices this one when the call has been executed.
     const bool too_late =
         absl::StrContains(*message, "inplace update to inference tensor");
     if (!too_late || draws || !read.empty()) write.Undo();

@@ -56,7 +56,7 @@ struct Poison {
 
 struct Expectation {
   enum class Outcome {
-    kSkipped,     // not carried out on either side
+    kSkipped,     // not executed on either side
     kDone,        //
     kRaises,      // PyTorch's error, at the call
     kRaisesRoot,  // needs a value that is missing: the root error, at the call
@@ -101,7 +101,7 @@ struct FinalValue {
 class Oracle {
  public:
   // Without failures, a call that would fail on a worker is skipped. With
-  // noise, which must outlive it, what is carried out in fast mode is
+  // noise, which must outlive it, what is executed in fast mode is
   // disturbed; `fast`: the program begins in it.
   Oracle(const Program& program, bool failures, Noise* noise = nullptr,
          bool fast = false);

@@ -1,6 +1,6 @@
 // A random program: a list of steps over numbered slots that hold tensors.
 //
-// It is data, so that it can be carried out on two devices, cut down step by
+// It is data, so that it can be executed on two devices, cut down step by
 // step, and printed as something that reads like PyTorch.
 #ifndef TESTS_RANDOM_PROGRAMS_PROGRAM_H_
 #define TESTS_RANDOM_PROGRAMS_PROGRAM_H_
@@ -77,7 +77,7 @@ struct Step {
   std::string name() const;
 };
 
-// What is carried out as a whole: calls over slots of its own, of which the
+// What is executed as a whole: calls over slots of its own, of which the
 // first take its arguments, and the next ones the parameters it refers to. A
 // remote device registers it.
 struct Callable {

@@ -207,7 +207,7 @@ class RemoteRun {
   };
 
   std::vector<at::Tensor> Invoke(const Callable& callable, const Given& given) {
-    // No two steps that call one are carried out at once.
+    // No two steps that call one are executed at once.
     Registered& registered = registered_[callable.id];
     registered.given.parameters = given.parameters;
     registered.given.attribute = given.attribute;

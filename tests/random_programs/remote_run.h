@@ -26,7 +26,7 @@ struct Tally {
   // programs whose rest was left out.
   uint64_t other_sums = 0;
   uint64_t left_out = 0;
-  // Of registered callables: calls, those that were carried out as a whole,
+  // Of registered callables: calls, those that were executed as a whole,
   // and of these, those of callables with parameters, and those that may have
   // left gradients.
   uint64_t calls = 0;

@@ -98,7 +98,7 @@ v1::Lease Cluster::Grant(const std::string& session_id,
   limits->set_max_outstanding(setup_.max_outstanding);
   limits->set_max_outstanding_bytes(setup_.max_outstanding_bytes);
   limits->set_inline_bytes(kInlineBytes);
-  limits->set_max_structures(setup_.max_structures);
+  limits->set_max_graphs(setup_.max_graphs);
   v1::TenantLimits* const tenant = record.mutable_tenant_limits();
   tenant->set_memory_bytes(2 * setup_.memory_bytes);
   tenant->set_max_outstanding(setup_.tenant_outstanding);

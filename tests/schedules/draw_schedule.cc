@@ -74,7 +74,7 @@ class Drawer {
     setup().max_outstanding = Pick<uint32_t>({1, 2, 3, 8, 64});
     setup().max_outstanding_bytes = Pick<uint64_t>({10000, 20000, 1 << 20});
     setup().tenant_outstanding = Pick<uint32_t>({1, 2, 3, 64});
-    setup().max_structures = Pick<uint32_t>({1, 2, 3, 64});
+    setup().max_graphs = Pick<uint32_t>({1, 2, 3, 64});
     setup().max_plans = Pick<size_t>({1, 1, 2, 64});
     setup().in_flight = Pick<size_t>({1, 2, 5, 256});
     setup().slow_every = Pick({0, 0, 2, 5});

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "client_lib/session/model/call.h"
-#include "common/srg/structure.h"
+#include "common/srg/graph.h"
 
 namespace djinn::schedules {
 

@@ -65,8 +65,8 @@ class GrantingLink : public CoordinatorLink, public LinkEnd {
   }
 
   void ReturnLease(const std::string&, bool) override {}
-  void SendStructure(v1::Structure, v1::StructureNotes,
-                     std::optional<v1::StageRequest>) override {}
+  void SendGraph(v1::Graph, v1::GraphNotes,
+                 std::optional<v1::StageRequest>) override {}
   void ReportMigration(uint32_t, v1::MigrationOutcome) override {}
   void CancelRequests() override {}
 

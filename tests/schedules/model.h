@@ -58,7 +58,7 @@ class Model {
     // Exists, but the program cannot know its size.
     bool uncertain = false;
     bool uploaded = false;
-    // A result whose structure was refused has no size on the worker, so that
+    // A result whose graph was refused has no size on the worker, so that
     // nothing is known to overwrite it wholly.
     bool sized = true;
     uint64_t next_number = 0;
@@ -84,7 +84,7 @@ class Model {
   std::vector<Storage> storages_;
   // Id of each root error seen so far, by step.
   std::map<int, std::string> error_ids_;
-  // Steps whose structure was refused. Equal ones may share an error.
+  // Steps whose graph was refused. Equal ones may share an error.
   std::set<int> refused_;
   uint64_t nodes_ = 0;
   uint64_t failed_ = 0;

@@ -157,7 +157,7 @@ std::string ToText(const Schedule& schedule) {
       setup.two_tenants ? ", two tenants" : "", "\nmemory ", Name(setup.memory),
       " ", setup.memory_bytes, ", window ", setup.max_outstanding, " messages ",
       setup.max_outstanding_bytes, " bytes, tenant ", setup.tenant_outstanding,
-      ", structures ", setup.max_structures, ", plans ", setup.max_plans,
+      ", graphs ", setup.max_graphs, ", plans ", setup.max_plans,
       ", in flight ", setup.in_flight, ", slow every ", setup.slow_every,
       setup.close_at_once ? ", closed at once" : "",
       setup.grants_again ? ", grants again" : "", "\n");

@@ -98,7 +98,7 @@ struct Setup {
   uint64_t max_outstanding_bytes = uint64_t{1} << 20;
   // Of all sessions of a tenant together.
   uint32_t tenant_outstanding = 64;
-  uint32_t max_structures = 64;
+  uint32_t max_graphs = 64;
   size_t max_plans = 64;
   // Messages and chunks under way in each direction.
   size_t in_flight = 256;

@@ -20,7 +20,7 @@ class HintsTest(unittest.TestCase):
             return {graphs.get(one)["meaning"].get("phase")
                     for one in graphs.fingerprints()}
 
-    def test_they_decide_what_structures_leave_open(self):
+    def test_they_decide_what_graphs_leave_open(self):
         x = torch.randn(4, 4)
 
         def plain(device):

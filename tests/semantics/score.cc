@@ -198,15 +198,15 @@ int Main(const std::vector<char*>& arguments) {
                      status.ToString().c_str());
         return 1;
       }
-      auto structure = srg::FromProto(info.structure());
-      if (!structure.ok()) {
-        std::fprintf(stderr, "%s\n", structure.status().ToString().c_str());
+      auto graph = srg::FromProto(info.graph());
+      if (!graph.ok()) {
+        std::fprintf(stderr, "%s\n", graph.status().ToString().c_str());
         return 1;
       }
       for (auto& finding :
            whole.Add(info.fingerprint(),
-                     std::make_shared<srg::Structure>(*std::move(structure)),
-                     info.structure().ByteSizeLong())) {
+                     std::make_shared<srg::Graph>(*std::move(graph)),
+                     info.graph().ByteSizeLong())) {
         std::string name = finding.name;
         findings.insert_or_assign(std::move(name), std::move(finding));
       }

@@ -25,7 +25,7 @@ class TrainingTest(RemoteCase):
                 expected = programs.train(make("cpu"), STEPS)
                 actual = programs.train(make(self.device), STEPS)
                 self.assertEqual(actual, expected)
-                # It learnt something, or equal curves say little.
+                # It learned something, or equal curves say little.
                 first, last = sum(expected[:20]), sum(expected[-20:])
                 self.assertLess(last, 0.9 * first)
         self.assertEqual(djinn.root_errors(), [])

@@ -13,7 +13,7 @@
 #include "client_lib/capture/device/process_session.h"
 #include "client_lib/capture/device/throw_status.h"
 #include "client_lib/session/model/fork_guard.h"
-#include "common/srg/structure.h"
+#include "common/srg/graph.h"
 
 namespace djinn::capture {
 namespace {

@@ -13,7 +13,7 @@
 
 #include "client_lib/session/model/remote_storage.h"
 #include "client_lib/session/recording/virtual_device.h"
-#include "common/srg/structure.h"
+#include "common/srg/graph.h"
 
 namespace djinn::capture {
 

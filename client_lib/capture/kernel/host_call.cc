@@ -12,7 +12,7 @@
 #include "client_lib/capture/device/remote_tensor.h"
 #include "client_lib/capture/outputs/cpu_trial.h"
 #include "common/base/mutex.h"
-#include "common/srg/structure.h"
+#include "common/srg/graph.h"
 
 namespace djinn::capture {
 namespace {

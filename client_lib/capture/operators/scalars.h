@@ -33,7 +33,7 @@ void AppendOverflows(const OperatorInfo& info,
 // numbers, one for each tensor; the list on the stack is then replaced by its
 // first element.
 //
-// A number in a list is part of a call's structure, and an optimizer has other
+// A number in a list is part of a call's graph, and an optimizer has other
 // numbers at every step. A single number is a value of the run.
 const OperatorInfo& CollapseEqualScalars(const OperatorInfo& info,
                                          torch::jit::Stack* stack);

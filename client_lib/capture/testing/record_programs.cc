@@ -1,7 +1,7 @@
 // Writes the messages that a client sends for small programs, as inputs for the
-// fuzz targets: structures, whole sessions and bulk frames.
+// fuzz targets: graphs, whole sessions and bulk frames.
 //
-// Usage: record_programs FOLDER, which must have session/, structure/ and
+// Usage: record_programs FOLDER, which must have session/, graph/ and
 // bulk_frame/.
 #include <torch/torch.h>
 
@@ -110,11 +110,11 @@ void Record(const std::string& folder, const std::string& name,
   {
     const Tensors results = program();
     TORCH_CHECK(DeviceOfProcess(0).value()->Synchronize().ok());
-    int structures = 0;
+    int graphs = 0;
     for (v1::Ordered& message : cluster.worker().received()) {
-      if (message.has_define_structure()) {
-        Write(absl::StrCat(folder, "/structure/", name, structures++),
-              message.define_structure().structure().SerializeAsString());
+      if (message.has_define_graph()) {
+        Write(absl::StrCat(folder, "/graph/", name, graphs++),
+              message.define_graph().graph().SerializeAsString());
       }
       fuzz::Step* const step = input.add_steps();
       step->set_repaired(true);

@@ -75,19 +75,19 @@ struct RequestProfile {
 };
 
 // How a node was executed.
-enum class NodeWay {
+enum class ExecutionPath {
   kPlain,
   // With a prepacked copy of its weight.
   kPacked,
   // The node failed, or did not run because an input had failed.
   kFailed,
 };
-DJINN_API const char* NameOf(NodeWay way);
+DJINN_API const char* NameOf(ExecutionPath way);
 
 struct OperatorProfile {
   std::string name;  // "aten::mm"
   bool fast = false;
-  NodeWay way = NodeWay::kPlain;
+  ExecutionPath way = ExecutionPath::kPlain;
   uint64_t calls = 0;
   absl::Duration total;
 };

@@ -13,10 +13,10 @@ struct Statistics {
   uint64_t calls = 0;
   // Calls for which the worker was asked for the results' shapes.
   uint64_t synchronous_calls = 0;
-  // Runs that were sent, and structures that were defined for them.
+  // Runs that were sent, and graphs that were defined for them.
   uint64_t runs = 0;
-  uint64_t structures_defined = 0;
-  // Structures for which the worker already had a compiled plan.
+  uint64_t graphs_defined = 0;
+  // Graphs for which the worker already had a compiled plan.
   uint64_t plan_cache_hits = 0;
   uint64_t reads = 0;
   // Reads that this process answered itself, without asking the worker.
@@ -31,7 +31,7 @@ struct Statistics {
   uint64_t device_copies = 0;
   // Values that a worker computed again instead of fetching them from another
   // worker of the same device, and the bytes that this saved.
-  uint64_t values_made_again = 0;
+  uint64_t values_rematerialized = 0;
   uint64_t bytes_not_fetched = 0;
   // Values that were fetched instead, by reason: no plan to compute them, or
   // its inputs are gone; the workers do not promise the same bits; the network
@@ -54,7 +54,7 @@ struct Statistics {
   uint64_t connections_reused = 0;
   uint64_t connections_closed = 0;
   uint64_t connections_failed = 0;
-  // Structures that a worker asked for again.
+  // Graphs that a worker asked for again.
   uint64_t needs_answered = 0;
   // Root errors that workers reported.
   uint64_t root_errors = 0;

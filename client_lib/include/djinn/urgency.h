@@ -31,7 +31,7 @@ struct Urgency {
   Priority priority = Priority::kDefault;
   // The time, from a run's arrival at its worker, by which the run should be
   // finished. A run is not started if its turn comes later, or if the times of
-  // earlier runs of its structure show that it would finish later. Its results
+  // earlier runs of its graph show that it would finish later. Its results
   // then fail with DeadlineExceeded (RUN_DEADLINE_EXCEEDED or
   // RUN_WOULD_BE_LATE). Among runs of one priority, the earlier deadline goes
   // first. Infinite means that runs wait as long as necessary.

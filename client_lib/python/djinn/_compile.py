@@ -64,7 +64,7 @@ class CompiledCallable:
         self._calls_to_wait = 0
         self._calls_in_vain = 0
         # The number of calls that were skipped since the last begin().
-        self._calls_unasked = 0
+        self._calls_eager = 0
 
     def __call__(self, /, *args, **kwargs):
         prepared = self._prepare(args, kwargs)
@@ -88,8 +88,8 @@ class CompiledCallable:
                 with self._lock:
                     form = self._forms.get(recording) or self._former_forms[recording]
             return form(outputs, places)
-        unasked, self._calls_unasked = self._calls_unasked, 0
-        if not self._callable.begin(*call, unasked):
+        eager, self._calls_eager = self._calls_eager, 0
+        if not self._callable.begin(*call, eager):
             if self._callable.statistics()[2] == _NEVER_ALIKE:
                 self._wait(_MOST_GOOD_CALLS_TO_WAIT)  # Some calls in between may recur.
             return self._function(*args, **kwargs)
@@ -136,7 +136,7 @@ class CompiledCallable:
         """
         for _ in range(_MAX_WARM_UP_CALLS):
             before = self.statistics()
-            self._calls_to_wait, self._calls_unasked = 0, _WANTED
+            self._calls_to_wait, self._calls_eager = 0, _WANTED
             self(*args, **kwargs)
             after = self.statistics()
             if after["replays"] > before["replays"]:
@@ -294,7 +294,7 @@ class CompiledCallable:
         # It may be negative, because threads count without a lock.
         if self._calls_to_wait > 0:
             self._calls_to_wait -= 1
-            self._calls_unasked += 1
+            self._calls_eager += 1
             return None
         try:
             environment, values = self._surroundings()

@@ -7,8 +7,8 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/error.h"
+#include "common/srg/graph.h"
 #include "common/srg/proto_codec.h"
-#include "common/srg/structure.h"
 
 namespace djinn {
 
@@ -33,14 +33,14 @@ void AnswerTable::Register(EncodedMessage* message) {
   const v1::Ordered& ordered = message->request->ordered();
   const uint64_t sequence = ordered.sequence();
   if (ordered.has_run()) ++statistics_.runs;
-  if (ordered.has_define_structure()) ++statistics_.structures_defined;
+  if (ordered.has_define_graph()) ++statistics_.graphs_defined;
   if (ordered.install().has_inline_value()) ++statistics_.uploads_inline;
   if (ordered.install().has_content()) ++statistics_.uploads_sent;
   if (!message->sites.empty()) {
     call_sites_.Add(sequence, std::move(message->sites));
   }
   Registration& registration = message->registration;
-  if (auto* defined = std::get_if<DefinedStructure>(&registration)) {
+  if (auto* defined = std::get_if<DefinedGraph>(&registration)) {
     defining_[defined->id] = std::move(defined->fingerprint);
   } else if (auto* metadata =
                  std::get_if<std::shared_ptr<MetadataWait>>(&registration)) {
@@ -119,24 +119,24 @@ absl::Status AnswerTable::TakeMetadata(const v1::RunMetadata& reply) {
 
 absl::Status AnswerTable::TakeAdmitted(const v1::Admitted& admitted,
                                        const v1::Lease& lease) {
-  const auto found = defining_.find(admitted.structure_id());
+  const auto found = defining_.find(admitted.graph_id());
   if (found == defining_.end()) {
-    return Violation(absl::StrCat("structure ", admitted.structure_id(),
+    return Violation(absl::StrCat("graph ", admitted.graph_id(),
                                   " was answered and not defined"));
   }
   const std::string own = std::move(found->second);
   defining_.erase(found);
   if (admitted.has_refused()) {
     if (HasCode(admitted.refused())) return absl::OkStatus();
-    return Violation("a refused structure without a code");
+    return Violation("a refused graph without a code");
   }
   if (admitted.cache_hit()) ++statistics_.plan_cache_hits;
-  admitted_.push_back(admitted.structure_id());
+  admitted_.push_back(admitted.graph_id());
   if (admitted.fingerprint() == own) return absl::OkStatus();
   return MakeError(
       absl::StatusCode::kInternal, "FINGERPRINT_MISMATCH",
       absl::StrCat("worker ", lease.worker_id(), " at ", lease.worker_address(),
-                   " understood structure ", admitted.structure_id(), " as ",
+                   " understood graph ", admitted.graph_id(), " as ",
                    absl::BytesToHexString(admitted.fingerprint()),
                    ", it was sent as ", absl::BytesToHexString(own)),
       {{"worker", lease.worker_id()}});
@@ -240,7 +240,7 @@ void AnswerTable::Clear() {
 
 void AnswerTable::AddStatistics(Statistics* sum) const {
   sum->runs += statistics_.runs;
-  sum->structures_defined += statistics_.structures_defined;
+  sum->graphs_defined += statistics_.graphs_defined;
   sum->plan_cache_hits += statistics_.plan_cache_hits;
   sum->uploads_inline += statistics_.uploads_inline;
   sum->uploads_sent += statistics_.uploads_sent;

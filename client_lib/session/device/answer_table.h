@@ -1,6 +1,6 @@
 // Finds the threads that wait for the worker's answers by the number of the
 // message that asks: values, metadata, use, models, and the fingerprints of
-// structures.
+// graphs.
 //
 // Not thread-safe: the device's lock guards it, and the waits' fields. Nothing
 // here calls out.
@@ -60,7 +60,7 @@ class AnswerTable {
     return call_sites_.StatusOf(detail);
   }
 
-  // Structures that the worker took since the last call.
+  // Graphs that the worker took since the last call.
   void SwapAdmitted(std::vector<uint64_t>* admitted) {
     admitted->swap(admitted_);
   }
@@ -82,14 +82,14 @@ class AnswerTable {
   absl::flat_hash_map<uint64_t, std::shared_ptr<MeterWait>> meters_;
   absl::flat_hash_map<uint64_t, std::shared_ptr<ModelWait>> models_;
   std::shared_ptr<ProfileWait> last_report_;
-  // Fingerprints of the structures defined and not yet answered, by id.
+  // Fingerprints of the graphs defined and not yet answered, by id.
   absl::flat_hash_map<uint64_t, std::string> defining_;
-  // Structures that the worker took, for the sender.
+  // Graphs that the worker took, for the sender.
   std::vector<uint64_t> admitted_;
   CallSiteLog call_sites_;
   // On workers that it left.
   v1::MeteredUse used_elsewhere_;
-  // The runs, the structures, and the uploads inside messages.
+  // The runs, the graphs, and the uploads inside messages.
   Statistics statistics_;
 };
 

@@ -76,10 +76,10 @@ TEST(AnswerTableTest, AnAnnouncedValueIsHeldUntilItsBytesAreHere) {
 TEST(AnswerTableTest, AStructureHasTheFingerprintThatWasSent) {
   AnswerTable table;
   EncodedMessage message = Message(1);
-  message.registration = DefinedStructure{4, "ours"};
+  message.registration = DefinedGraph{4, "ours"};
   table.Register(&message);
   v1::Admitted admitted;
-  admitted.set_structure_id(4);
+  admitted.set_graph_id(4);
   admitted.set_fingerprint("theirs");
   EXPECT_EQ(ErrorReason(table.TakeAdmitted(admitted, v1::Lease())),
             "FINGERPRINT_MISMATCH");

@@ -304,7 +304,7 @@ absl::Status CallRecorder::Replay(
         recording, part, fast, given,
         [&](uint32_t index) { return recording->kept[index].get(); },
         first_made, *outputs, &made);
-    statistics_.calls += recording->parts[part].structure.nodes.size();
+    statistics_.calls += recording->parts[part].graph.nodes.size();
     const size_t footprint = work.bindings.size() * sizeof(RunEncoder::Binding);
     queue_->Push({lane, StoragePtr(), footprint, std::move(work)},
                  /*needs_lease=*/true);
@@ -331,7 +331,7 @@ absl::Status CallRecorder::ReplayShare(uint32_t lane, const Share& share,
       share.recording, 0, /*fast=*/true, binding.given,
       [&](uint32_t index) { return binding.kept[index]; },
       segments_.TakeStorageIds(share.recording->made), binding.outputs, &made);
-  work.sized = share.structure;
+  work.sized = share.graph;
   work.size = share.size;
   statistics_.calls += share.calls;
   const size_t footprint = work.bindings.size() * sizeof(RunEncoder::Binding);

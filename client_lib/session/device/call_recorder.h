@@ -109,10 +109,10 @@ class CallRecorder {
                       const std::shared_ptr<const Recording>& recording,
                       absl::Span<RemoteStorage* const> given,
                       std::vector<StoragePtr>* outputs);
-  // A graph of one run: this structure, at this size, in the place of its own.
+  // A graph of one run: this graph, at this size, in the place of its own.
   struct Share {
     std::shared_ptr<const Recording> recording;
-    std::shared_ptr<const SizedStructure> structure;
+    std::shared_ptr<const SizedGraph> graph;
     int64_t size = 0;
     // Calls of the program that count as made here.
     size_t calls = 0;

@@ -40,7 +40,7 @@ TEST(CloseTest, CloseNamesUnfinishedWork) {
   EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_EQ(ErrorReason(status), "UNFINISHED_WORK");
   EXPECT_NE(status.message().find("device 0: 1 run and 0 uploads were not "
-                                  "carried out; writes to 1 storage are lost"),
+                                  "executed; writes to 1 storage are lost"),
             std::string::npos)
       << status;
   EXPECT_EQ(cluster.worker().cancels(), 1);
@@ -84,7 +84,7 @@ TEST(CloseTest, WhatIsLostIsCountedPerDevice) {
   for (const int i : {0, 1}) {
     EXPECT_NE(status.message().find(
                   absl::StrCat("device ", i,
-                               ": 3 runs and 1 upload were not carried out; "
+                               ": 3 runs and 1 upload were not executed; "
                                "writes to 4 storages are lost")),
               std::string::npos)
         << status;

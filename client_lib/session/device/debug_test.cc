@@ -1,4 +1,4 @@
-// Call sites, the log of messages and the history of structures.
+// Call sites, the log of messages and the history of graphs.
 #include <string>
 #include <vector>
 
@@ -80,7 +80,7 @@ TEST(DebugFlagsTest, BitsChangeWithinTheirMask) {
   return call;
 }
 
-TEST(SessionCallSitesTest, ACallsPlaceIsInItsErrorAndNotInItsStructure) {
+TEST(SessionCallSitesTest, ACallsPlaceIsInItsErrorAndNotInItsGraph) {
   FakeCluster cluster;
   const auto session = cluster.Open();
   const auto device = *session->Device(0);
@@ -90,7 +90,7 @@ TEST(SessionCallSitesTest, ACallsPlaceIsInItsErrorAndNotInItsStructure) {
         Record(*device, 0, SitedCall(1, {{value, kWrites}}, Site(place))).ok());
     ASSERT_TRUE(device->Synchronize().ok());
   }
-  EXPECT_EQ(session->statistics().structures_defined, 2u);
+  EXPECT_EQ(session->statistics().graphs_defined, 2u);
   cluster.worker().FailNextRun(5);
   ASSERT_TRUE(
       Record(*device, 0, SitedCall(1, {{value, kWrites}}, Site("three.py:3")))
@@ -104,7 +104,7 @@ TEST(SessionCallSitesTest, ACallsPlaceIsInItsErrorAndNotInItsStructure) {
   ExpectNoViolations(cluster.worker());
 }
 
-TEST(SessionCallSitesTest, TheCoordinatorIsToldWithTheStructure) {
+TEST(SessionCallSitesTest, TheCoordinatorIsToldWithTheGraph) {
   FakeCluster cluster;
   const auto session = cluster.Open();
   const auto device = *session->Device(0);
@@ -163,16 +163,16 @@ TEST_F(ExecutionLogTest, SaysWhatIsSentAndWhyAStructureIsNew) {
   const std::string log = testing::internal::GetCapturedStderr();
   for (const char* line : {
            "what=\"upload of 8 bytes to storage 1\"",
-           "structure=1 calls=2 known=no reason=\"the first that is looked "
+           "graph=1 calls=2 known=no reason=\"the first that is looked "
            "at\"",
-           "structure=1 calls=2 known=yes reason=\"defined before\"",
-           "unlike structure 1: call 1 is test::op3 instead of test::op2",
+           "graph=1 calls=2 known=yes reason=\"defined before\"",
+           "unlike graph 1: call 1 is test::op3 instead of test::op2",
            "ends after 1 of its 2 calls",
-           "unlike structure 1: goes on after its 2 calls",
+           "unlike graph 1: goes on after its 2 calls",
            "the same calls, on storages that are shared or born otherwise",
-           "what=\"structure 1 of 2 nodes\"",
-           "what=\"run of structure 1 on 1 storages\"",
-           "structure 1: plan hit",
+           "what=\"graph 1 of 2 nodes\"",
+           "what=\"run of graph 1 on 1 storages\"",
+           "graph 1: plan hit",
            "what=\"8 bytes for read ",
        }) {
     EXPECT_THAT(log, HasSubstr(line));

@@ -29,13 +29,12 @@ std::string Describe(const v1::Install& install) {
 
 std::string Describe(const v1::Ordered& message) {
   switch (message.action_case()) {
-    case v1::Ordered::kDefineStructure:
-      return absl::StrCat(
-          "structure ", message.define_structure().structure_id(), " of ",
-          message.define_structure().structure().nodes_size(), " nodes");
+    case v1::Ordered::kDefineGraph:
+      return absl::StrCat("graph ", message.define_graph().graph_id(), " of ",
+                          message.define_graph().graph().nodes_size(),
+                          " nodes");
     case v1::Ordered::kRun:
-      return absl::StrCat("run of structure ", message.run().structure_id(),
-                          " on ",
+      return absl::StrCat("run of graph ", message.run().graph_id(), " on ",
                           message.run().bindings_size() +
                               message.run().repeat().storages_size(),
                           " storages",
@@ -82,8 +81,7 @@ std::string Describe(const v1::ControlRequest& message) {
     case v1::ControlRequest::kOrdered:
       return Describe(message.ordered());
     case v1::ControlRequest::kSupply:
-      return absl::StrCat("structure ", message.supply().structure_id(),
-                          " once more");
+      return absl::StrCat("graph ", message.supply().graph_id(), " once more");
     case v1::ControlRequest::kCancel:
       return "cancel";
     case v1::ControlRequest::kProof:
@@ -128,15 +126,13 @@ std::string Describe(const v1::TransferDecision& decision) {
 }
 
 std::string Describe(const v1::Admitted& admitted) {
-  const std::string structure =
-      absl::StrCat("structure ", admitted.structure_id());
+  const std::string graph = absl::StrCat("graph ", admitted.graph_id());
   if (admitted.has_refused()) {
-    return absl::StrCat(structure, " refused: ", Words(admitted.refused()));
+    return absl::StrCat(graph, " refused: ", Words(admitted.refused()));
   }
-  return absl::StrCat(structure,
-                      admitted.cache_hit()
-                          ? ": plan hit"
-                          : ": plan miss, the worker did not have it");
+  return absl::StrCat(graph, admitted.cache_hit()
+                                 ? ": plan hit"
+                                 : ": plan miss, the worker did not have it");
 }
 
 std::string Describe(const v1::ControlResponse& message) {
@@ -159,7 +155,7 @@ std::string Describe(const v1::ControlResponse& message) {
     case v1::ControlResponse::kAdmitted:
       return Describe(message.admitted());
     case v1::ControlResponse::kNeed:
-      return absl::StrCat("structure ", message.need().structure_id(),
+      return absl::StrCat("graph ", message.need().graph_id(),
                           " wanted again: its plan was evicted");
     case v1::ControlResponse::kProfile:
       return absl::StrCat("times of ", message.profile().runs_size(), " runs");

@@ -289,7 +289,7 @@ TEST_F(MigrationTest, ItDoesNotLeaveForAWorkerWithoutALeaseAnyMore) {
       0, value_.get(), WholeView(*value_.get()), bytes.data(), 8);
   cluster_.coordinator().AskToMigrate("lease-0", 1, 10);
   cluster_.coordinator().EndLease("lease-10", "worker w1 is lost");
-  // Although its own worker has yet to carry out what it was sent.
+  // Although its own worker has yet to execute what it was sent.
   EXPECT_EQ(Reason(cluster_.coordinator().WaitOutcome()), "LEASE_ENDED");
   here().Resume();
   EXPECT_TRUE(read->Wait(absl::Seconds(10)).ok());
@@ -333,7 +333,7 @@ TEST_F(MigrationTest, ACopyNamesTheWorkerThatWillHaveTheValue) {
   session_->Close(absl::ZeroDuration()).IgnoreError();
 }
 
-// Whatever is cut wherever, every write is carried out once, where the device
+// Whatever is cut wherever, every write is executed once, where the device
 // is then.
 TEST(MigrationCutTest, NothingIsLostAndNothingHappensTwice) {
   for (const int cut_worker : {0, 1}) {

@@ -37,7 +37,7 @@ class ModelsTest : public testing::Test {
                         const std::string& name = "net") {
     return device_->RegisterModel(kLane, id, name, std::move(storages));
   }
-  // After everything was carried out.
+  // After everything was executed.
   std::map<uint64_t, v1::RegisterModel> Models(int worker = 0) {
     EXPECT_TRUE(device_->Synchronize().ok());
     return cluster_.worker(worker).models();

@@ -281,7 +281,7 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   enum class Next {
     kNothing,
     kOpen,    // a stream, or the lease first
-    kSupply,  // a structure the worker asked for
+    kSupply,  // a graph the worker asked for
     kCancel,
     kProof,
     kMessage,  // the next of the log
@@ -410,7 +410,7 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   CondVar sending_changed_;
   MessageLog log_ ABSL_GUARDED_BY(mu_);
   ReplyLog replies_ ABSL_GUARDED_BY(mu_);
-  // Structures that the worker asked for on this stream.
+  // Graphs that the worker asked for on this stream.
   std::deque<uint64_t> needed_ ABSL_GUARDED_BY(mu_);
   // Counts messages completed and chunks moved.
   uint64_t progress_ ABSL_GUARDED_BY(mu_) = 0;
@@ -459,7 +459,7 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   absl::Duration arrived_ ABSL_GUARDED_BY(mu_);
 
   // The sender's own.
-  std::vector<uint64_t> admitted_now_;  // structures
+  std::vector<uint64_t> admitted_now_;  // graphs
   std::optional<Deadline> stalled_;     // while there is no room: its patience
   uint64_t stalled_progress_ = 0;
 

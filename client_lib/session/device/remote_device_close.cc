@@ -143,7 +143,7 @@ std::string RemoteDevice::DescribeLoss() {
   if (loss.written.empty() && loss.runs == 0) return "";
   return absl::StrCat("device ", index_, ": ", Count(loss.runs, "run"), " and ",
                       Count(loss.uploads, "upload"),
-                      " were not carried out; writes to ",
+                      " were not executed; writes to ",
                       Count(loss.written.size(), "storage"), " are lost");
 }
 

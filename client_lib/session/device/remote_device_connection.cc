@@ -264,7 +264,7 @@ absl::Status RemoteDevice::ResumeFrom(const v1::WorkerHello& hello) {
         absl::StatusCode::kInternal, "PROTOCOL_VIOLATION",
         absl::StrCat("the worker broke the protocol: it received up to ",
                      hello.received_sequence(), " of ", log_.sent(),
-                     ", and carried out ", log_.completed()));
+                     ", and executed ", log_.completed()));
   }
   // It asks again for what it still needs.
   needed_.clear();

@@ -172,9 +172,9 @@ absl::Status RemoteDevice::Apply(v1::ControlResponse* response) {
       }
       return absl::OkStatus();
     case Message::kNeed:
-      needed_.push_back(response->need().structure_id());
-      if (needed_.size() > limits_.max_structures()) {
-        return Violation("it needs more structures than there are");
+      needed_.push_back(response->need().graph_id());
+      if (needed_.size() > limits_.max_graphs()) {
+        return Violation("it needs more graphs than there are");
       }
       return absl::OkStatus();
     case Message::kProfile:

@@ -254,7 +254,7 @@ void RemoteDevice::SendSupply() {
       !message->mutable_supply()->ParseFromString(*definition)) {
     Fail(MakeError(absl::StatusCode::kInternal, "PROTOCOL_VIOLATION",
                    absl::StrCat("the worker broke the protocol: it needs "
-                                "structure ",
+                                "graph ",
                                 id, ", which nothing uses")));
     return;
   }
@@ -393,7 +393,7 @@ void RemoteDevice::Append(EncodedMessages messages) {
   if (too_large == 0) return;
   Fail(LimitExceeded("MESSAGE_TOO_LARGE",
                      "one message to the worker (calls with many values or "
-                     "very large structures)",
+                     "very large graphs)",
                      limit, 0, too_large));
 }
 

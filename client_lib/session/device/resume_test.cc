@@ -1,4 +1,4 @@
-// Streams that break: what the program sees and what the worker carries out are
+// Streams that break: what the program sees and what the worker executes are
 // as if they had not.
 #include <climits>
 #include <string>

@@ -19,21 +19,21 @@
 namespace djinn {
 
 struct SessionContext {
-  // Structures remembered as told to the coordinator; when there are more,
+  // Graphs remembered as told to the coordinator; when there are more,
   // some are told twice, which does no harm.
-  static constexpr size_t kMaxToldStructures = 1 << 16;
+  static constexpr size_t kMaxToldGraphs = 1 << 16;
 
-  // True once for each structure's key.
+  // True once for each graph's key.
   bool TellsFirst(const ContentHash& key_hash) {
     MutexLock lock(&mu);
-    if (told_structures.size() >= kMaxToldStructures) told_structures.clear();
-    return told_structures.insert(key_hash).second;
+    if (told_graphs.size() >= kMaxToldGraphs) told_graphs.clear();
+    return told_graphs.insert(key_hash).second;
   }
 
-  // The coordinator is to hear of every structure that is used from now on.
+  // The coordinator is to hear of every graph that is used from now on.
   void TellAgain() {
     MutexLock lock(&mu);
-    told_structures.clear();
+    told_graphs.clear();
     telling.fetch_add(1, std::memory_order_relaxed);
   }
 
@@ -45,13 +45,13 @@ struct SessionContext {
   std::unique_ptr<WorkerConnector> connector;
 
   RootErrors root_errors;
-  // Grows with every coordinator to be told; a structure remembers the last.
+  // Grows with every coordinator to be told; a graph remembers the last.
   std::atomic<uint64_t> telling{1};
   // Of what its devices repeat, so many have begun.
   std::atomic<uint64_t> rounds{0};
 
   Mutex mu;
-  absl::flat_hash_set<ContentHash> told_structures ABSL_GUARDED_BY(mu);
+  absl::flat_hash_set<ContentHash> told_graphs ABSL_GUARDED_BY(mu);
 };
 
 }  // namespace djinn

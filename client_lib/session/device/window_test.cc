@@ -54,7 +54,7 @@ TEST(WindowTest, ARunLeavesWithTheReadBehindIt) {
   const auto device = *session->Device(0);
   const StoragePtr value = device->NewStorage(8);
   ASSERT_TRUE(ReadByte(*device, 0, value).ok());
-  // Defines the structure, too.
+  // Defines the graph, too.
   ASSERT_TRUE(Record(*device, 0, MakeCall(1, {{value, kWrites}})).ok());
   ASSERT_TRUE(ReadByte(*device, 0, value).ok());
   const size_t before = cluster.groups().size();
@@ -101,7 +101,7 @@ TEST(WindowTest, AWorkerThatStandsStillIsGivenUp) {
   const StoragePtr value = device->NewStorage(8);
   ASSERT_TRUE(ReadByte(*device, 0, value).ok());
   cluster.worker().Pause();
-  // A structure and its run: the second waits for the first.
+  // A graph and its run: the second waits for the first.
   ASSERT_TRUE(Record(*device, 0, MakeCall(1, {{value, kWrites}})).ok());
   ASSERT_TRUE(Record(*device, 1, MakeCall(1, {{value, kWrites}})).ok());
   cluster.worker().WaitWaiting(1);
@@ -194,7 +194,7 @@ TEST(WindowTest, RandomSchedulesOfSeveralThreadsKeepTheOrder) {
 TEST(WindowTest, OneMessageAtATimeIsEnoughForEverything) {
   v1::SessionLimits limits = FakeWorker::DefaultLimits();
   limits.set_max_outstanding(1);
-  limits.set_max_structures(2);
+  limits.set_max_graphs(2);
   FakeCluster cluster(limits);
   const auto session = cluster.Open();
   const auto device = *session->Device(0);
@@ -216,7 +216,7 @@ TEST(WindowTest, OneMessageAtATimeIsEnoughForEverything) {
     });
   }
   for (std::thread& thread : threads) thread.join();
-  // Whether a structure was gone while the threads used it is chance; this one
+  // Whether a graph was gone while the threads used it is chance; this one
   // is.
   const uint64_t before = session->statistics().needs_answered;
   for (int i = 0; i < 2; ++i) {
@@ -236,7 +236,7 @@ TEST(WindowTest, RepliesAreAcknowledgedWithNothingElseToSay) {
   FakeCluster cluster;
   const auto session = cluster.Open();
   const auto device = *session->Device(0);
-  // Each run is another structure, answered by a reply, and nothing is read.
+  // Each run is another graph, answered by a reply, and nothing is read.
   const StoragePtr value = device->NewStorage(8);
   for (int i = 0; i < 600; ++i) {
     ASSERT_TRUE(Record(*device, i % 2, MakeCall(i, {{value, kWrites}})).ok());

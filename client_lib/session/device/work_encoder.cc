@@ -55,17 +55,17 @@ void WorkEncoder::BeginAt(const v1::SessionLimits& limits,
                           uint64_t next_sequence) {
   limits_ = limits;
   next_sequence_ = next_sequence;
-  structures_ = std::make_unique<StructureTable>(limits.max_structures());
+  graphs_ = std::make_unique<GraphTable>(limits.max_graphs());
   if (runs_ == nullptr) {
-    runs_ = std::make_unique<RunEncoder>(structures_.get());
+    runs_ = std::make_unique<RunEncoder>(graphs_.get());
   } else {
-    runs_->UseTable(structures_.get());
+    runs_->UseTable(graphs_.get());
   }
-  history_ = StructureHistory();
+  history_ = GraphHistory();
 }
 
-void WorkEncoder::NoteAdmitted(absl::Span<const uint64_t> structures) {
-  for (const uint64_t id : structures) structures_->Admitted(id);
+void WorkEncoder::NoteAdmitted(absl::Span<const uint64_t> graphs) {
+  for (const uint64_t id : graphs) graphs_->Admitted(id);
 }
 
 EncodedMessage& WorkEncoder::Add(uint32_t lane,
@@ -125,10 +125,10 @@ Registration WorkEncoder::Fill(const Work& work, RunWork& run,
   RunEncoder::Encoded encoded = runs_->Encode(
       *run.segment, context_->telling.load(std::memory_order_relaxed));
   if (ABSL_PREDICT_FALSE(debug::Has(debug::kExecution))) {
-    const uint64_t id = encoded.run.structure_id();
-    log::Info("structure",
+    const uint64_t id = encoded.run.graph_id();
+    log::Info("graph",
               {{"device", device_index_},
-               {"structure", id},
+               {"graph", id},
                {"calls", run.segment->calls().size()},
                {"known", encoded.definition.has_value() ? "no" : "yes"},
                {"reason", encoded.definition.has_value()
@@ -145,8 +145,8 @@ Registration WorkEncoder::Fill(const Work& work, RunWork& run,
   }
   if (ABSL_PREDICT_FALSE(on_repeat_ != nullptr) &&
       TellsOfRepeat(encoded.uses)) {
-    RepeatedStructure repeated;
-    repeated.structure = runs_->Describe(*run.segment, &repeated.storages);
+    RepeatedGraph repeated;
+    repeated.graph = runs_->Describe(*run.segment, &repeated.storages);
     repeated.notes = NotesOf(sites);
     repeated.uses = encoded.uses;
     on_repeat_(std::move(repeated));
@@ -172,16 +172,15 @@ Registration WorkEncoder::Fill(const Work& work, ReplayWork& replay,
               {{"device", device_index_},
                {"recording", replay.recording->number},
                {"part", replay.part},
-               {"structure", encoded.run.structure_id()},
-               {"calls", part.structure.nodes.size()},
+               {"graph", encoded.run.graph_id()},
+               {"calls", part.graph.nodes.size()},
                {"known", encoded.definition.has_value() ? "no" : "yes"}});
   }
   if (ABSL_PREDICT_FALSE(GraphRecorder::Global().records(device_index_))) {
-    GraphRecorder::Global().Add(srg::ToProto(part.structure),
-                                NotesOf(part.sites));
+    GraphRecorder::Global().Add(srg::ToProto(part.graph), NotesOf(part.sites));
   }
   if (ABSL_PREDICT_FALSE(profile_ != nullptr)) {
-    profile_->nodes += part.structure.nodes.size();
+    profile_->nodes += part.graph.nodes.size();
     ++profile_->runs;
   }
   FillRun(work, std::move(encoded), part.sites, request, out);
@@ -193,16 +192,16 @@ void WorkEncoder::FillRun(const Work& work, RunEncoder::Encoded encoded,
                           v1::ControlRequest* request, Out out) {
   if (encoded.telling.has_value() &&
       context_->TellsFirst(encoded.telling->key_hash)) {
-    context_->link->SendStructure(std::move(encoded.telling->structure),
-                                  NotesOf(sites), std::nullopt);
+    context_->link->SendGraph(std::move(encoded.telling->graph), NotesOf(sites),
+                              std::nullopt);
   }
   if (encoded.definition.has_value()) {
     RunEncoder::Definition& definition = *encoded.definition;
-    structures_->SaidIn(next_sequence_);
-    DefinedStructure defined{definition.message.structure_id(),
-                             std::move(definition.fingerprint)};
+    graphs_->SaidIn(next_sequence_);
+    DefinedGraph defined{definition.message.graph_id(),
+                         std::move(definition.fingerprint)};
     auto define = std::make_shared<v1::ControlRequest>();
-    *define->mutable_ordered()->mutable_define_structure() =
+    *define->mutable_ordered()->mutable_define_graph() =
         std::move(definition.message);
     Add(work.lane, std::move(define), out).registration = std::move(defined);
   }

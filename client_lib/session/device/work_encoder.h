@@ -1,4 +1,4 @@
-// Turns work into the messages of one worker: structures and runs, numbers, and
+// Turns work into the messages of one worker: graphs and runs, numbers, and
 // what is freed on the way. All of it is confined to the sender, so that it has
 // no lock: what other threads have to know of a message comes with it, and is
 // registered when the message is appended.
@@ -23,26 +23,26 @@
 #include "client_lib/session/device/session_context.h"
 #include "client_lib/session/device/work_queue.h"
 #include "client_lib/session/stream/dead_list.h"
+#include "client_lib/session/stream/graph_history.h"
+#include "client_lib/session/stream/graph_table.h"
 #include "client_lib/session/stream/run_encoder.h"
-#include "client_lib/session/stream/structure_history.h"
-#include "client_lib/session/stream/structure_table.h"
 #include "client_lib/session/transfer/work.h"
 #include "djinn/v1/execution.pb.h"
 
 namespace djinn {
 
-// A structure that a device uses again.
-struct RepeatedStructure {
-  v1::Structure structure;
-  v1::StructureNotes notes;
+// A graph that a device uses again.
+struct RepeatedGraph {
+  v1::Graph graph;
+  v1::GraphNotes notes;
   // By slot, the storage that it is bound to in this run.
   std::vector<uint64_t> storages;
   // With this run.
   uint64_t uses = 0;
 };
 
-// The fingerprint that the worker must see of a structure that it gets.
-struct DefinedStructure {
+// The fingerprint that the worker must see of a graph that it gets.
+struct DefinedGraph {
   uint64_t id = 0;
   std::string fingerprint;
 };
@@ -54,7 +54,7 @@ struct InlinedUpload {
 
 // Names the thread that waits for the answer to a message.
 using Registration =
-    std::variant<std::monostate, DefinedStructure, InlinedUpload,
+    std::variant<std::monostate, DefinedGraph, InlinedUpload,
                  std::shared_ptr<MetadataWait>, std::shared_ptr<ReadWait>,
                  std::shared_ptr<UploadWait>, std::shared_ptr<MeterWait>,
                  std::shared_ptr<ModelWait>, std::shared_ptr<ProfileWait>>;
@@ -73,9 +73,9 @@ using EncodedMessages = absl::InlinedVector<EncodedMessage, 4>;
 
 class WorkEncoder {
  public:
-  // Called with a structure that is used again: the second time, and less and
+  // Called with a graph that is used again: the second time, and less and
   // less often afterwards. May be null.
-  using OnRepeat = std::function<void(RepeatedStructure repeated)>;
+  using OnRepeat = std::function<void(RepeatedGraph repeated)>;
 
   WorkEncoder(int device_index, std::shared_ptr<SessionContext> context,
               WorkQueue* queue, DeadList* dead, OnRepeat on_repeat,
@@ -84,16 +84,16 @@ class WorkEncoder {
   // Goes on at a worker with these limits, where messages are numbered from
   // `next_sequence`.
   void BeginAt(const v1::SessionLimits& limits, uint64_t next_sequence);
-  bool begun() const { return structures_ != nullptr; }
+  bool begun() const { return graphs_ != nullptr; }
 
-  // The worker took these structures.
-  void NoteAdmitted(absl::Span<const uint64_t> structures);
+  // The worker took these graphs.
+  void NoteAdmitted(absl::Span<const uint64_t> graphs);
   // The worker executed messages up to this one.
-  void NoteCompleted(uint64_t sequence) { structures_->Completed(sequence); }
-  // The definition of a structure that the worker asks for; null when it cannot
+  void NoteCompleted(uint64_t sequence) { graphs_->Completed(sequence); }
+  // The definition of a graph that the worker asks for; null when it cannot
   // want it.
-  const std::string* Definition(uint64_t structure_id) const {
-    return structures_->Definition(structure_id);
+  const std::string* Definition(uint64_t graph_id) const {
+    return graphs_->Definition(graph_id);
   }
 
   // Appends the messages of the work, frees included.
@@ -167,9 +167,9 @@ class WorkEncoder {
   v1::SessionLimits limits_;
   uint64_t next_sequence_ = 1;
   uint64_t next_transfer_id_;
-  std::unique_ptr<StructureTable> structures_;
+  std::unique_ptr<GraphTable> graphs_;
   std::unique_ptr<RunEncoder> runs_;
-  StructureHistory history_;
+  GraphHistory history_;
   std::vector<uint64_t> pending_free_;
   // These belong to the run that is encoded now.
   std::vector<uint64_t> written_;

@@ -43,7 +43,7 @@ TEST(WorkerLossTest, MetadataThatDoesNotFitTheCallLosesTheWorker) {
 
 TEST(WorkerLossTest, AnswersToWhatWasNotAskedLoseTheWorker) {
   std::vector<v1::ControlResponse> malformed(8);
-  malformed[0].mutable_admitted()->set_structure_id(7);
+  malformed[0].mutable_admitted()->set_graph_id(7);
   malformed[1].mutable_read()->set_sequence(1000);
   malformed[2].mutable_read()->set_sequence(2);  // answered before
   malformed[3].mutable_metadata()->set_sequence(2);

@@ -5,7 +5,7 @@
 // Two calls of equal shape have equal template bytes, whatever storages and
 // values they use, so that a repeat is found by comparing bytes. The bytes
 // never leave the process; the wire form is made from them by DecodeCall() when
-// a structure is new.
+// a graph is new.
 //
 // Reused: Begin() keeps the memory. Not thread-safe; each thread has its own.
 #ifndef CLIENT_LIB_SESSION_MODEL_CALL_H_
@@ -21,7 +21,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "client_lib/session/model/remote_storage.h"
-#include "common/srg/structure.h"
+#include "common/srg/graph.h"
 
 namespace djinn {
 

@@ -8,7 +8,7 @@
 #include "absl/strings/string_view.h"
 #include "client_lib/session/model/call.h"
 #include "client_lib/session/model/operator_table.h"
-#include "common/srg/structure.h"
+#include "common/srg/graph.h"
 
 namespace djinn {
 

@@ -39,8 +39,8 @@ std::string Describe(const CallSite& site) {
   return text;
 }
 
-v1::StructureNotes NotesOf(const std::vector<uint32_t>& sites) {
-  v1::StructureNotes notes;
+v1::GraphNotes NotesOf(const std::vector<uint32_t>& sites) {
+  v1::GraphNotes notes;
   absl::flat_hash_map<uint32_t, uint32_t> numbers = {{0, 0}};
   for (const uint32_t site : sites) {
     const auto [number, added] =

@@ -2,7 +2,7 @@
 // and for the coordinator to show.
 //
 // A call carries a small number instead; the numbers are the process' own and
-// never leave it: structures of equal calls stay equal, and the worker's error,
+// never leave it: graphs of equal calls stay equal, and the worker's error,
 // which names a message and a node, is completed here.
 #ifndef CLIENT_LIB_SESSION_MODEL_CALL_SITES_H_
 #define CLIENT_LIB_SESSION_MODEL_CALL_SITES_H_
@@ -60,8 +60,8 @@ class CallSiteTable {
 // ", called at model.py:12 in forward, in module Net.fc1", of what is known.
 std::string Describe(const CallSite& site);
 
-// What the coordinator is told of a structure whose calls have these sites.
-v1::StructureNotes NotesOf(const std::vector<uint32_t>& sites);
+// What the coordinator is told of a graph whose calls have these sites.
+v1::GraphNotes NotesOf(const std::vector<uint32_t>& sites);
 
 // The sites of the calls sent to one worker, for the errors it may still
 // report. Not thread-safe.

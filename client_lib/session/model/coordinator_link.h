@@ -26,9 +26,9 @@ class CoordinatorEvents {
   // The virtual device that uses the lease should go on at another worker.
   // However that ends, ReportMigration() is called once.
   virtual void OnMigrationRequested(const v1::MigrationRequest& request) = 0;
-  // How a structure that was sent with a StageRequest should be cut.
+  // How a graph that was sent with a StageRequest should be cut.
   virtual void OnStages(const v1::StageAnswer& answer) = 0;
-  // The coordinator may be another, which knows no structures.
+  // The coordinator may be another, which knows no graphs.
   virtual void OnAttachedAgain() = 0;
 };
 
@@ -60,11 +60,11 @@ class CoordinatorLink {
   // Never blocks.
   virtual void ReturnLease(const std::string& lease_id, bool unreachable) = 0;
 
-  // Queues a structure for the coordinator to understand, with what the program
+  // Queues a graph for the coordinator to understand, with what the program
   // said about it, and what is asked about it, if anything. When the queue is
-  // full the structure is dropped and counted. Never blocks.
-  virtual void SendStructure(v1::Structure structure, v1::StructureNotes notes,
-                             std::optional<v1::StageRequest> stages) = 0;
+  // full the graph is dropped and counted. Never blocks.
+  virtual void SendGraph(v1::Graph graph, v1::GraphNotes notes,
+                         std::optional<v1::StageRequest> stages) = 0;
 
   // How a migration of the virtual device ended: told soon, and again whenever
   // the link attaches, until the next one of it. Never blocks.

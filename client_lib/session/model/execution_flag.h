@@ -1,4 +1,4 @@
-// Whether runs may be carried out fast: see djinn/execution_mode.h.
+// Whether runs may be executed fast: see djinn/execution_mode.h.
 // Thread-safe.
 #ifndef CLIENT_LIB_SESSION_MODEL_EXECUTION_FLAG_H_
 #define CLIENT_LIB_SESSION_MODEL_EXECUTION_FLAG_H_

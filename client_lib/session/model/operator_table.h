@@ -9,7 +9,7 @@
 #include <deque>
 
 #include "common/base/mutex.h"
-#include "common/srg/structure.h"
+#include "common/srg/graph.h"
 
 namespace djinn {
 

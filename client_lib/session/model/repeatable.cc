@@ -11,7 +11,7 @@
 #include "absl/strings/string_view.h"
 #include "client_lib/session/model/call_node.h"
 #include "client_lib/session/model/operator_table.h"
-#include "common/srg/structure.h"
+#include "common/srg/graph.h"
 
 namespace djinn {
 namespace {

@@ -1,4 +1,4 @@
-// Operators that may be carried out again on another worker in place of
+// Operators that may be executed again on another worker in place of
 // fetching what they made, and what that costs.
 #ifndef CLIENT_LIB_SESSION_MODEL_REPEATABLE_H_
 #define CLIENT_LIB_SESSION_MODEL_REPEATABLE_H_
@@ -17,7 +17,8 @@ namespace djinn {
 bool IsRepeatable(uint32_t operator_id);
 
 // How long the call takes a device at best: docs/scheduling.md has the formula.
-// The call's operator is repeatable or cheap (recipe.h), its results are known.
+// The call's operator is repeatable or cheap (rematerialization.h), its results
+// are known.
 double SecondsOf(const Call& call, const v1::DeviceSpeed& speed);
 
 }  // namespace djinn

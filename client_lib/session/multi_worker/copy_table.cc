@@ -61,7 +61,7 @@ absl::Status CopyTable::Wrote(uint32_t lane, RemoteStorage* storage,
   StorageCopies& copies = CopiesOf(storage);
   copies.holders = 1u << member;
   copies.unsure = copies.makes = 0;
-  copies.recipe = nullptr;
+  copies.rematerialization = nullptr;
   copies.ForgetValue();
   copies.owner = member;
   Count(storage, member);

@@ -39,7 +39,7 @@ std::shared_ptr<DeviceRouter> DeviceRouter::Make(
   WorkerSet::OnRepeat on_repeat;
   if (device->context_->options.device_workers.contains(index)) {
     on_repeat = [several = &device->several_](int member,
-                                              RepeatedStructure repeated) {
+                                              RepeatedGraph repeated) {
       several->OnRepeat(member, std::move(repeated));
     };
   }
@@ -296,7 +296,7 @@ absl::StatusOr<std::vector<StoragePtr>> DeviceRouter::Replay(
   if (const Pass pass(&several_.gate()); pass) {
     auto outputs = first().Replay(lane, recording, given);
     if (outputs.ok()) {
-      captures_.Refuse(lane, "NESTED", "it carries out another recording");
+      captures_.Refuse(lane, "NESTED", "it executes another recording");
     }
     return outputs;
   }
@@ -307,7 +307,7 @@ absl::StatusOr<std::vector<StoragePtr>> DeviceRouter::Replay(
   if (!shares.ok() || *shares == nullptr) {
     return Stale("its rows are not shared out between the device's workers");
   }
-  captures_.Refuse(lane, "NESTED", "it carries out another recording");
+  captures_.Refuse(lane, "NESTED", "it executes another recording");
   return several_.Replay(lane, recording, *shares, given);
 }
 

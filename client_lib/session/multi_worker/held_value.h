@@ -1,5 +1,5 @@
-// What a storage of the program holds at one version: how a recipe names an
-// operand without keeping it.
+// What a storage of the program holds at one version: how a rematerialization
+// names an operand without keeping it.
 //
 // The device's lock (multi_worker_device.h) guards everything but deaths: the
 // program may drop a storage at any time, in any thread, and then nothing may

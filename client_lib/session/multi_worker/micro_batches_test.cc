@@ -87,17 +87,17 @@ class MicroBatchesTest : public SharedRowsFixture {
     Drop(*std::move(output));
     return read;
   }
-  // Calls of the structures that the worker was told of, those of copies left
+  // Calls of the graphs that the worker was told of, those of copies left
   // out.
   std::vector<int> Defined(int worker) {
     std::vector<int> calls;
     for (const v1::Ordered& message : cluster_.worker(worker).received()) {
-      if (!message.has_define_structure()) continue;
-      const v1::Structure& structure = message.define_structure().structure();
-      if (structure.operators(0).name().find("900") != std::string::npos) {
+      if (!message.has_define_graph()) continue;
+      const v1::Graph& graph = message.define_graph().graph();
+      if (graph.operators(0).name().find("900") != std::string::npos) {
         continue;
       }
-      calls.push_back(structure.nodes_size());
+      calls.push_back(graph.nodes_size());
     }
     return calls;
   }
@@ -195,7 +195,7 @@ TEST_F(MicroBatchesTest, WhatDoesNotArriveFailsTheOutput) {
   const auto output = Replay(recording, input);
   ASSERT_TRUE(output.ok()) << output.status();
   EXPECT_EQ(ErrorMetadataValue(device_->Synchronize(), "error_id"), "63");
-  // What was given is as it was, and the next call is carried out.
+  // What was given is as it was, and the next call is executed.
   EXPECT_EQ(ReadByte(*device_, kLane, input), absl::OkStatus());
   EXPECT_EQ(CallAndRead(recording, input), absl::OkStatus());
 }

@@ -94,14 +94,16 @@ absl::Status MultiWorkerDevice::Record(uint32_t lane, Call* call) {
                  });
   Routed routed;
   DJINN_RETURN_IF_ERROR(Route(lane, call, &routed));
-  std::shared_ptr<const Recipe> recipe =
-      mover_.rematerializer().RecipeFor(*call, routed.named, routed.member);
+  std::shared_ptr<const Rematerialization> rematerialization =
+      mover_.rematerializer().RematerializationFor(*call, routed.named,
+                                                   routed.member);
   DJINN_RETURN_IF_ERROR(workers_->at(routed.member).Record(lane, call));
   // It may have been recorded in fast mode.
-  if (recipe != nullptr && !recipe->cheap() && FastExecutionWasUsed()) {
-    recipe = nullptr;
+  if (rematerialization != nullptr && !rematerialization->cheap() &&
+      FastExecutionWasUsed()) {
+    rematerialization = nullptr;
   }
-  return Settle(lane, routed, std::move(recipe));
+  return Settle(lane, routed, std::move(rematerialization));
 }
 
 absl::StatusOr<std::vector<ResultMetadata>> MultiWorkerDevice::RecordAndWait(
@@ -435,14 +437,15 @@ absl::StatusOr<bool> MultiWorkerDevice::BringAll(uint32_t lane,
   return false;
 }
 
-absl::Status MultiWorkerDevice::Settle(uint32_t lane, const Routed& routed,
-                                       std::shared_ptr<const Recipe> recipe) {
+absl::Status MultiWorkerDevice::Settle(
+    uint32_t lane, const Routed& routed,
+    std::shared_ptr<const Rematerialization> rematerialization) {
   table_.set_last(routed.member);
   absl::Status status;
   for (const NamedStorage& use : routed.named) {
     if (ChangesVersion(use.access)) {
       status.Update(table_.Wrote(lane, use.storage.get(), routed.member));
-      table_.CopiesOf(use.storage.get()).recipe = recipe;
+      table_.CopiesOf(use.storage.get()).rematerialization = rematerialization;
     } else {
       // One that nothing had written is zero-filled there.
       table_.Count(use.storage.get(), routed.member);

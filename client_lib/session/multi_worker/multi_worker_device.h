@@ -25,7 +25,7 @@
 #include "client_lib/session/device/session_context.h"
 #include "client_lib/session/model/call.h"
 #include "client_lib/session/multi_worker/copy_table.h"
-#include "client_lib/session/multi_worker/recipe.h"
+#include "client_lib/session/multi_worker/rematerialization.h"
 #include "client_lib/session/multi_worker/row_replayer.h"
 #include "client_lib/session/multi_worker/single_worker_gate.h"
 #include "client_lib/session/multi_worker/stage_plans.h"
@@ -86,7 +86,7 @@ class MultiWorkerDevice {
   // The coordinator's answer to a question about stages or rows.
   void OnStages(const v1::StageAnswer& answer);
   // As StagePlans.
-  void OnRepeat(int member, RepeatedStructure repeated) {
+  void OnRepeat(int member, RepeatedGraph repeated) {
     plans_.OnRepeat(member, std::move(repeated));
   }
   // The program has dropped a storage that has copies. Takes no lock but
@@ -135,9 +135,11 @@ class MultiWorkerDevice {
                                 const Choice& choice, double remaining_seconds,
                                 Routed* routed)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Notes what a call did there. `recipe`: how it made its result; may be null.
-  absl::Status Settle(uint32_t lane, const Routed& routed,
-                      std::shared_ptr<const Recipe> recipe = nullptr)
+  // Notes what a call did there. `rematerialization`: how it made its result;
+  // may be null.
+  absl::Status Settle(
+      uint32_t lane, const Routed& routed,
+      std::shared_ptr<const Rematerialization> rematerialization = nullptr)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const std::shared_ptr<SessionContext> context_;

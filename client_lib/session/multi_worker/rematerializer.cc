@@ -19,43 +19,45 @@ namespace {
 constexpr double kWorthIt = 0.5;
 // Smaller values come sooner than a message, and are not weighed.
 constexpr uint64_t kMinBytes = 16 << 10;
-// The memory of a device's recipes together.
-constexpr int64_t kMaxRecipeBytes = 16 << 20;
+// The memory of a device's rematerializations together.
+constexpr int64_t kMaxRematerializationBytes = 16 << 20;
 
 }  // namespace
 
-std::shared_ptr<const Recipe> Rematerializer::RecipeFor(
+std::shared_ptr<const Rematerialization> Rematerializer::RematerializationFor(
     const Call& call, absl::Span<const NamedStorage> named, int member) {
   const bool cheap = IsCheap(call.operator_id());
   const bool repeatable =
       IsRepeatable(call.operator_id()) && !FastExecutionWasUsed();
   if (!cheap && !repeatable) return nullptr;
-  std::vector<std::shared_ptr<const Recipe>> before;
+  std::vector<std::shared_ptr<const Rematerialization>> before;
   for (const NamedStorage& use : named) {
     const StorageCopies& copies = table_->CopiesOf(use.storage.get());
     if (copies.holders != 0) {
-      before.push_back(copies.recipe);
+      before.push_back(copies.rematerialization);
       continue;
     }
     // Comes into being now, anywhere alike.
-    auto zeros = std::make_shared<Recipe>();
+    auto zeros = std::make_shared<Rematerialization>();
     zeros->size_bytes = use.storage->size_bytes();
     before.push_back(std::move(zeros));
   }
   const uint64_t errors = context_->root_errors.count();
   if (cheap) {
-    if (std::shared_ptr<Recipe> recipe = RecipeOf(call, before)) {
-      recipe->errors_before = errors;
-      for (const auto& made : recipe->before) {
+    if (std::shared_ptr<Rematerialization> rematerialization =
+            RematerializationOf(call, before)) {
+      rematerialization->errors_before = errors;
+      for (const auto& made : rematerialization->before) {
         if (made == nullptr || made->calls == 0) continue;
-        recipe->errors_before =
-            std::min(recipe->errors_before, made->errors_before);
+        rematerialization->errors_before =
+            std::min(rematerialization->errors_before, made->errors_before);
       }
-      return recipe;
+      return rematerialization;
     }
   }
   if (!repeatable ||
-      recipe_bytes_->load(std::memory_order_relaxed) >= kMaxRecipeBytes) {
+      rematerialization_bytes_->load(std::memory_order_relaxed) >=
+          kMaxRematerializationBytes) {
     return nullptr;
   }
   std::vector<std::shared_ptr<HeldValue>> held;
@@ -64,14 +66,15 @@ std::shared_ptr<const Recipe> Rematerializer::RecipeFor(
     const bool holds = copies.holders != 0 && !ChangesVersion(use.access);
     held.push_back(holds ? copies.Value(use.storage.get()) : nullptr);
   }
-  std::shared_ptr<Recipe> recipe =
-      WeighedRecipeOf(call, std::move(before), std::move(held));
-  if (recipe == nullptr) return nullptr;
-  recipe->member = member;
-  recipe->errors_before = errors;
-  recipe_bytes_->fetch_add(recipe->footprint, std::memory_order_relaxed);
-  recipe->footprints = recipe_bytes_;
-  return recipe;
+  std::shared_ptr<Rematerialization> rematerialization =
+      WeighedRematerializationOf(call, std::move(before), std::move(held));
+  if (rematerialization == nullptr) return nullptr;
+  rematerialization->member = member;
+  rematerialization->errors_before = errors;
+  rematerialization_bytes_->fetch_add(rematerialization->footprint,
+                                      std::memory_order_relaxed);
+  rematerialization->footprints = rematerialization_bytes_;
+  return rematerialization;
 }
 
 absl::StatusOr<bool> Rematerializer::TryMake(uint32_t lane,
@@ -89,17 +92,20 @@ absl::StatusOr<bool> Rematerializer::MakeIfWorthIt(uint32_t lane,
                                                    Making* making) {
   StorageCopies& copies = table_->CopiesOf(storage);
   const int member = making->member;
-  std::shared_ptr<const Recipe> recipe = copies.recipe;
+  std::shared_ptr<const Rematerialization> rematerialization =
+      copies.rematerialization;
   const uint64_t errors = context_->root_errors.count();
   // What failed where it was made may not fail here, and is to be missing all
   // the same.
-  if (recipe != nullptr && (recipe->size_bytes != storage->size_bytes() ||
-                            recipe->errors_before != errors)) {
-    recipe = nullptr;
+  if (rematerialization != nullptr &&
+      (rematerialization->size_bytes != storage->size_bytes() ||
+       rematerialization->errors_before != errors)) {
+    rematerialization = nullptr;
   }
-  if (recipe == nullptr || !recipe->cheap()) {
+  if (rematerialization == nullptr || !rematerialization->cheap()) {
     if (storage->size_bytes() < kMinBytes) return false;
-    if (recipe == nullptr || !IsWorthMaking(storage, *recipe, making)) {
+    if (rematerialization == nullptr ||
+        !IsWorthMaking(storage, *rematerialization, making)) {
       fetched_[static_cast<size_t>(making->why)].fetch_add(
           1, std::memory_order_relaxed);
       return false;
@@ -109,23 +115,24 @@ absl::StatusOr<bool> Rematerializer::MakeIfWorthIt(uint32_t lane,
   const bool home = member == 0 && copies.at_home;
   if (home || copies.at[member]) table_->DropCopy(storage, member);
   DJINN_RETURN_IF_ERROR(
-      Make(lane, *recipe, table_->CopyAt(storage, member), *making));
+      Make(lane, *rematerialization, table_->CopyAt(storage, member), *making));
   copies.BecomeUnsure(member, errors);
   copies.makes |= 1u << member;
   table_->Count(storage, member);
-  if (recipe->cheap()) return true;
+  if (rematerialization->cheap()) return true;
   if (FastExecutionWasUsed()) {
     // Perhaps before it was recorded: then its bits may be others.
     table_->DropCopy(storage, member);
     return false;
   }
-  made_again_.fetch_add(1, std::memory_order_relaxed);
+  rematerialized_.fetch_add(1, std::memory_order_relaxed);
   bytes_not_fetched_.fetch_add(storage->size_bytes(),
                                std::memory_order_relaxed);
   return true;
 }
 
-bool Rematerializer::IsWorthMaking(RemoteStorage* storage, const Recipe& recipe,
+bool Rematerializer::IsWorthMaking(RemoteStorage* storage,
+                                   const Rematerialization& rematerialization,
                                    Making* making) {
   const int member = making->member;
   const StorageCopies& copies = table_->CopiesOf(storage);
@@ -136,37 +143,41 @@ bool Rematerializer::IsWorthMaking(RemoteStorage* storage, const Recipe& recipe,
     making->why = Fetched::kNotMeasured;
     return false;
   }
-  if (!Weigh(recipe, making)) return false;
+  if (!Weigh(rematerialization, making)) return false;
   making->why = Fetched::kNotWorthIt;
   const double fetching = static_cast<double>(storage->size_bytes()) / link;
-  const bool make =
-      making->seconds <= kWorthIt * fetching &&
-      workers_->RoomLeft(member) >= static_cast<int64_t>(recipe.bytes);
+  const bool make = making->seconds <= kWorthIt * fetching &&
+                    workers_->RoomLeft(member) >=
+                        static_cast<int64_t>(rematerialization.bytes);
   Explain(*storage, *making, fetching, make);
   return make;
 }
 
-bool Rematerializer::Weigh(const Recipe& recipe, Making* making) {
-  if (recipe.calls == 0) return true;  // zeros, when it is born
-  if (recipe.errors_before != context_->root_errors.count()) return false;
-  if (!recipe.cheap()) {
-    const std::string there = workers_->at(recipe.member).Facts().numerics;
+bool Rematerializer::Weigh(const Rematerialization& rematerialization,
+                           Making* making) {
+  if (rematerialization.calls == 0) return true;  // zeros, when it is born
+  if (rematerialization.errors_before != context_->root_errors.count())
+    return false;
+  if (!rematerialization.cheap()) {
+    const std::string there =
+        workers_->at(rematerialization.member).Facts().numerics;
     if (there.empty() || there != making->facts.numerics) {
       making->why = Fetched::kOtherBits;
       return false;
     }
   }
-  making->seconds += SecondsOf(recipe.call, making->facts.speed);
+  making->seconds += SecondsOf(rematerialization.call, making->facts.speed);
   ++making->calls;
-  for (uint32_t i = 0; i < recipe.before.size(); ++i) {
-    if (!WeighOperand(recipe, i, making)) return false;
+  for (uint32_t i = 0; i < rematerialization.before.size(); ++i) {
+    if (!WeighOperand(rematerialization, i, making)) return false;
   }
   return true;
 }
 
-bool Rematerializer::WeighOperand(const Recipe& recipe, uint32_t touch,
-                                  Making* making) {
-  HeldValue* const value = recipe.cheap() ? nullptr : recipe.held[touch].get();
+bool Rematerializer::WeighOperand(const Rematerialization& rematerialization,
+                                  uint32_t touch, Making* making) {
+  HeldValue* const value =
+      rematerialization.cheap() ? nullptr : rematerialization.held[touch].get();
   if (value != nullptr) {
     if (making->operands.contains(value)) return true;
     if (StoragePtr operand = value->Pin()) {
@@ -181,16 +192,16 @@ bool Rematerializer::WeighOperand(const Recipe& recipe, uint32_t touch,
         making->why = Fetched::kNotMeasured;
         return false;
       }
-      // At most: it may be made again, too.
+      // At most: it may be rematerialized, too.
       making->seconds += static_cast<double>(bytes) / link;
       return true;
     }
   }
-  if (recipe.before[touch] != nullptr) {
-    return Weigh(*recipe.before[touch], making);
+  if (rematerialization.before[touch] != nullptr) {
+    return Weigh(*rematerialization.before[touch], making);
   }
   // Born by the call, or what it was made of is gone.
-  return touch == recipe.made;
+  return touch == rematerialization.made;
 }
 
 void Rematerializer::Unpin(Making* making) {
@@ -200,24 +211,27 @@ void Rematerializer::Unpin(Making* making) {
   making->operands.clear();
 }
 
-absl::Status Rematerializer::Make(uint32_t lane, const Recipe& recipe,
+absl::Status Rematerializer::Make(uint32_t lane,
+                                  const Rematerialization& rematerialization,
                                   RemoteStorage* target, const Making& making) {
-  if (recipe.calls == 0) return absl::OkStatus();  // zeros, when it is born
+  if (rematerialization.calls == 0)
+    return absl::OkStatus();  // zeros, when it is born
   const int member = making.member;
-  Call call = recipe.call;
+  Call call = rematerialization.call;
   std::vector<StoragePtr> made;
   absl::Status status;
   for (uint32_t i = 0; i < call.touches().size() && status.ok(); ++i) {
-    const Recipe* const before = recipe.before[i].get();
-    const auto operand = recipe.cheap()
-                             ? making.operands.end()
-                             : making.operands.find(recipe.held[i].get());
+    const Rematerialization* const before = rematerialization.before[i].get();
+    const auto operand =
+        rematerialization.cheap()
+            ? making.operands.end()
+            : making.operands.find(rematerialization.held[i].get());
     RemoteStorage* storage = target;
-    if (i != recipe.made && operand != making.operands.end()) {
+    if (i != rematerialization.made && operand != making.operands.end()) {
       RemoteStorage* const held = operand->second.get();
       status = operands_->BringWhole(lane, held, member);
       storage = table_->CopyAt(held, member);
-    } else if (i != recipe.made) {
+    } else if (i != rematerialization.made) {
       storage = made.emplace_back(table_->NewPart(before->size_bytes)).get();
       status = Make(lane, *before, storage, making);
     } else if (before != nullptr) {
@@ -239,8 +253,8 @@ void Rematerializer::Explain(const RemoteStorage& storage, const Making& making,
   if (((makes_ & bit) != 0) == make) return;
   makes_ ^= bit;
   log::Info(
-      make ? "values are made again, not fetched"
-           : "values are fetched, not made again",
+      make ? "values are rematerialized, not fetched"
+           : "values are fetched, not rematerialized",
       {{"device", workers_->index()},
        {"worker", making.facts.worker_id},
        {"bytes", storage.size_bytes()},
@@ -253,7 +267,7 @@ void Rematerializer::AddStatistics(Statistics* sum) const {
   const auto fetched = [&](Fetched why) {
     return fetched_[static_cast<size_t>(why)].load(std::memory_order_relaxed);
   };
-  sum->values_made_again += made_again_.load(std::memory_order_relaxed);
+  sum->values_rematerialized += rematerialized_.load(std::memory_order_relaxed);
   sum->bytes_not_fetched += bytes_not_fetched_.load(std::memory_order_relaxed);
   sum->fetched_not_repeatable += fetched(Fetched::kNotRepeatable);
   sum->fetched_other_bits += fetched(Fetched::kOtherBits);

@@ -21,7 +21,7 @@
 #include "client_lib/session/model/call.h"
 #include "client_lib/session/multi_worker/copy_table.h"
 #include "client_lib/session/multi_worker/held_value.h"
-#include "client_lib/session/multi_worker/recipe.h"
+#include "client_lib/session/multi_worker/rematerialization.h"
 #include "client_lib/session/multi_worker/stage_plans.h"
 #include "client_lib/session/multi_worker/worker_set.h"
 #include "djinn/statistics.h"
@@ -54,9 +54,8 @@ class Rematerializer {
 
   // How the values that a call makes, which goes to `member`, can be made
   // again. Null where they cannot.
-  std::shared_ptr<const Recipe> RecipeFor(const Call& call,
-                                          absl::Span<const NamedStorage> named,
-                                          int member);
+  std::shared_ptr<const Rematerialization> RematerializationFor(
+      const Call& call, absl::Span<const NamedStorage> named, int member);
   // Has the member hold the storage's newest version by executing what made it,
   // if that is cheap or worth it. False, with no copy there, otherwise.
   absl::StatusOr<bool> TryMake(uint32_t lane, RemoteStorage* storage,
@@ -82,17 +81,19 @@ class Rematerializer {
   absl::StatusOr<bool> MakeIfWorthIt(uint32_t lane, RemoteStorage* storage,
                                      Making* making);
   // Whether to make it, and not to fetch it; pins the operands.
-  bool IsWorthMaking(RemoteStorage* storage, const Recipe& recipe,
+  bool IsWorthMaking(RemoteStorage* storage,
+                     const Rematerialization& rematerialization,
                      Making* making);
   // Adds what it takes. False: it cannot be made there, or would not be the
   // same.
-  bool Weigh(const Recipe& recipe, Making* making);
-  bool WeighOperand(const Recipe& recipe, uint32_t touch, Making* making);
+  bool Weigh(const Rematerialization& rematerialization, Making* making);
+  bool WeighOperand(const Rematerialization& rematerialization, uint32_t touch,
+                    Making* making);
   void Unpin(Making* making);
-  // Has `target`, which is the member's and not born, hold what the recipe
-  // makes.
-  absl::Status Make(uint32_t lane, const Recipe& recipe, RemoteStorage* target,
-                    const Making& making);
+  // Has `target`, which is the member's and not born, hold what the
+  // rematerialization makes.
+  absl::Status Make(uint32_t lane, const Rematerialization& rematerialization,
+                    RemoteStorage* target, const Making& making);
   // Says in the log what was weighed, when it comes out otherwise than before.
   void Explain(const RemoteStorage& storage, const Making& making,
                double fetching_seconds, bool make);
@@ -103,11 +104,11 @@ class Rematerializer {
   StagePlans* const plans_;
   OperandSource* const operands_;
   // As in Statistics.
-  std::atomic<uint64_t> made_again_{0};
+  std::atomic<uint64_t> rematerialized_{0};
   std::atomic<uint64_t> bytes_not_fetched_{0};
   std::array<std::atomic<uint64_t>, 4> fetched_{};  // by Fetched
-  // The memory of the recipes that are not cheap.
-  const std::shared_ptr<std::atomic<int64_t>> recipe_bytes_ =
+  // The memory of the rematerializations that are not cheap.
+  const std::shared_ptr<std::atomic<int64_t>> rematerialization_bytes_ =
       std::make_shared<std::atomic<int64_t>>(0);
   // By member, a bit each: the last value that was weighed for it was made.
   uint32_t makes_ = 0;

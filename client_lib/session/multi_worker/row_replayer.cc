@@ -69,8 +69,8 @@ void RowReplayer::AskForShares(const Recording& recording) {
       questions_.erase(questions_.begin());
     }
   }
-  context_->link->SendStructure(srg::ToProto(part.structure),
-                                NotesOf(part.sites), std::move(request));
+  context_->link->SendGraph(srg::ToProto(part.graph), NotesOf(part.sites),
+                            std::move(request));
 }
 
 void RowReplayer::OnAnswer(const v1::StageAnswer& answer) {
@@ -83,18 +83,18 @@ void RowReplayer::OnAnswer(const v1::StageAnswer& answer) {
     questions_.erase(question);
   }
   auto shares = MakeShares(*recording, answer, workers_->count());
-  const std::string structure = answer.batch().fingerprint().substr(0, 12);
+  const std::string graph = answer.batch().fingerprint().substr(0, 12);
   if (shares.ok()) {
     log::Info((*shares)->stages.empty()
                   ? "a recording's rows are shared out"
                   : "a recording's rows go through stages",
               {{"device", workers_->index()},
-               {"structure", structure},
+               {"graph", graph},
                {"parts", Describe(answer)}});
   } else {
     log::Info("a recording's rows stay together",
               {{"device", workers_->index()},
-               {"structure", structure},
+               {"graph", graph},
                {"why", shares.status().message()}});
   }
   recording->sharing->Answer(std::move(shares));
@@ -181,15 +181,14 @@ absl::StatusOr<std::vector<StoragePtr>> RowReplayer::ExecuteParts(
     }
     // The calls are the program's once, however many carry them out.
     const size_t calls =
-        i == 0 ? replay->recording->parts[0].structure.nodes.size() : 0;
-    DJINN_RETURN_IF_ERROR(
-        workers_->at(part.member)
-            .ReplayShare(replay->lane,
-                         {replay->recording,
-                          std::shared_ptr<const SizedStructure>(
-                              replay->shares, &shares.structure),
-                          shares.SizeOf(part.rows), calls},
-                         {given[i], kept, outputs}));
+        i == 0 ? replay->recording->parts[0].graph.nodes.size() : 0;
+    DJINN_RETURN_IF_ERROR(workers_->at(part.member)
+                              .ReplayShare(replay->lane,
+                                           {replay->recording,
+                                            std::shared_ptr<const SizedGraph>(
+                                                replay->shares, &shares.graph),
+                                            shares.SizeOf(part.rows), calls},
+                                           {given[i], kept, outputs}));
     // A storage that nothing had written is zero-filled there.
     for (const StoragePtr& storage : replay->recording->kept) {
       table_->Count(storage.get(), part.member);

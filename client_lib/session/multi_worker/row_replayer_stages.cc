@@ -173,12 +173,11 @@ absl::StatusOr<std::vector<RowReplayer::RowsAt>> RowReplayer::ExecuteMicroBatch(
       replay->Pass(stage.member, outputs.back());
     }
     // The calls are the program's once, in however many micro-batches.
-    const size_t calls =
-        part.first == 0 ? stage.structure->structure.nodes.size() : 0;
+    const size_t calls = part.first == 0 ? stage.graph->graph.nodes.size() : 0;
     DJINN_RETURN_IF_ERROR(
         workers_->at(stage.member)
             .ReplayShare(replay->lane,
-                         {stage.recording, stage.structure, /*size=*/0, calls},
+                         {stage.recording, stage.graph, /*size=*/0, calls},
                          {given, kept, outputs}));
     // A storage that nothing had written is zero-filled there.
     for (const uint32_t slot : stage.kept) {

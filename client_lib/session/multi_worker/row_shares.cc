@@ -19,7 +19,7 @@ namespace {
 
 using Source = RecordingPart::Slot::Source;
 
-// No structure has so many calls: the start of a name that is no key.
+// No graph has so many calls: the start of a name that is no key.
 constexpr absl::string_view kMark("\xff\xff\xff\xfe", 4);
 constexpr absl::string_view kStageMark("\xff\xff\xff\xfd", 4);
 
@@ -39,15 +39,13 @@ void Put(T value, std::string* out) {
   out->append(reinterpret_cast<const char*>(&value), sizeof(value));
 }
 
-// Bytes that the structure needs of each slot, or makes.
-absl::StatusOr<std::vector<uint64_t>> BytesOfSlots(
-    const srg::Structure& structure) {
-  DJINN_ASSIGN_OR_RETURN(const srg::StructureFacts facts,
-                         srg::Validate(structure, {}));
+// Bytes that the graph needs of each slot, or makes.
+absl::StatusOr<std::vector<uint64_t>> BytesOfSlots(const srg::Graph& graph) {
+  DJINN_ASSIGN_OR_RETURN(const srg::GraphFacts facts, srg::Validate(graph, {}));
   std::vector<uint64_t> bytes;
-  for (size_t slot = 0; slot < structure.slots.size(); ++slot) {
-    bytes.push_back(structure.slots[slot].kind == srg::Slot::Kind::kCreated
-                        ? structure.slots[slot].created_bytes
+  for (size_t slot = 0; slot < graph.slots.size(); ++slot) {
+    bytes.push_back(graph.slots[slot].kind == srg::Slot::Kind::kCreated
+                        ? graph.slots[slot].created_bytes
                         : facts.slots[slot].required_bytes);
   }
   return bytes;
@@ -71,12 +69,11 @@ class Members {
   uint32_t seen_ = 0;
 };
 
-absl::Status TakeStages(const v1::StagePlan& plan,
-                        const srg::Structure& structure, int members,
-                        RowShares* shares) {
+absl::Status TakeStages(const v1::StagePlan& plan, const srg::Graph& graph,
+                        int members, RowShares* shares) {
   constexpr uint32_t kNone = 0xffffffff;
   Members seen(members);
-  shares->stage_of_node.assign(structure.nodes.size(), kNone);
+  shares->stage_of_node.assign(graph.nodes.size(), kNone);
   size_t nodes = 0;
   for (const v1::StagePlan::Stage& stage : plan.stages()) {
     DJINN_RETURN_IF_ERROR(seen.Take(stage.member()));
@@ -86,15 +83,14 @@ absl::Status TakeStages(const v1::StagePlan& plan,
     }
     shares->stages.push_back(static_cast<int>(stage.member()));
     for (const uint32_t node : stage.nodes()) {
-      if (node >= structure.nodes.size() ||
-          shares->stage_of_node[node] != kNone) {
+      if (node >= graph.nodes.size() || shares->stage_of_node[node] != kNone) {
         return Wrong(absl::StrCat("node ", node, " in stage ", number));
       }
       shares->stage_of_node[node] = number;
       ++nodes;
     }
   }
-  if (nodes != structure.nodes.size()) {
+  if (nodes != graph.nodes.size()) {
     return Wrong(absl::StrCat("stages of ", nodes, " nodes together"));
   }
   for (const v1::StagePlan::Transfer& transfer : plan.transfers()) {
@@ -103,7 +99,7 @@ absl::Status TakeStages(const v1::StagePlan& plan,
     // Values of a slot that is written again: the first one counts.
     remaining = std::max(remaining, transfer.remaining_seconds());
   }
-  return srg::CheckStageOrder(structure, shares->stage_of_node);
+  return srg::CheckStageOrder(graph, shares->stage_of_node);
 }
 
 absl::Status TakeParts(const v1::BatchPlan& plan, int members,
@@ -135,7 +131,7 @@ absl::StatusOr<std::vector<uint64_t>> FindRowBytes(
     const RecordingPart& part, const v1::StageAnswer& answer,
     const RowShares& shares) {
   DJINN_ASSIGN_OR_RETURN(const std::vector<uint64_t> whole,
-                         BytesOfSlots(part.structure));
+                         BytesOfSlots(part.graph));
   std::vector<uint64_t> row_bytes(whole.size(), 0);
   const auto cut = [&](size_t slot) {
     if (whole[slot] == 0 || whole[slot] % shares.rows != 0) return false;
@@ -156,8 +152,8 @@ absl::StatusOr<std::vector<uint64_t>> FindRowBytes(
   // What the parts are is for them to say.
   for (const RowShares::Part& each : shares.parts) {
     DJINN_ASSIGN_OR_RETURN(
-        const srg::Structure at_size,
-        srg::AtSize(shares.structure.structure, shares.SizeOf(each.rows)));
+        const srg::Graph at_size,
+        srg::AtSize(shares.graph.graph, shares.SizeOf(each.rows)));
     DJINN_ASSIGN_OR_RETURN(const std::vector<uint64_t> bytes,
                            BytesOfSlots(at_size));
     for (size_t slot = 0; slot < bytes.size(); ++slot) {
@@ -181,13 +177,13 @@ absl::StatusOr<std::shared_ptr<const RowShares>> TakeAnswer(
   auto shares = std::make_shared<RowShares>();
   if (answer.has_plan()) {
     DJINN_RETURN_IF_ERROR(
-        TakeStages(answer.plan(), part.structure, members, shares.get()));
+        TakeStages(answer.plan(), part.graph, members, shares.get()));
   }
   DJINN_RETURN_IF_ERROR(TakeParts(plan, members, shares.get()));
-  v1::Structure message = srg::ToProto(part.structure);
+  v1::Graph message = srg::ToProto(part.graph);
   *message.mutable_size_hole() = answer.rows();
-  DJINN_ASSIGN_OR_RETURN(shares->structure.structure, srg::FromProto(message));
-  DJINN_RETURN_IF_ERROR(srg::CheckSizeHole(shares->structure.structure));
+  DJINN_ASSIGN_OR_RETURN(shares->graph.graph, srg::FromProto(message));
+  DJINN_RETURN_IF_ERROR(srg::CheckSizeHole(shares->graph.graph));
   DJINN_ASSIGN_OR_RETURN(const std::vector<uint64_t> row_bytes,
                          FindRowBytes(part, answer, *shares));
   shares->given_row_bytes.assign(recording.given, 0);
@@ -203,7 +199,7 @@ absl::StatusOr<std::shared_ptr<const RowShares>> TakeAnswer(
     }
     shares->output_row_bytes[used.output] = row_bytes[slot];
   }
-  std::string& key = shares->structure.key;
+  std::string& key = shares->graph.key;
   key = absl::StrCat(kMark, part.key, answer.rows().SerializeAsString());
   if (!shares->stages.empty()) {
     std::string name = key;
@@ -226,7 +222,7 @@ absl::StatusOr<std::shared_ptr<const RowShares>> TakeAnswer(
 
 absl::Status CheckShareable(const Recording& recording) {
   if (recording.parts.size() != 1) {
-    return NotShared("it is carried out in several runs");
+    return NotShared("it is executed in several runs");
   }
   for (const RecordingPart::Slot& slot : recording.parts[0].slots) {
     if (slot.source != Source::kMade && slot.writes > 0) {

@@ -45,18 +45,18 @@ struct RowShares {
   // By slot and member, where stages of others make what the slot is bound to:
   // how long the run still takes once it has come there.
   absl::flat_hash_map<std::pair<uint32_t, int>, double> remaining_seconds;
-  // With the stages' rows and numbers, the names of their structures.
+  // With the stages' rows and numbers, the names of their graphs.
   std::string stages_key;
   // The bytes of a row, by what the recording is given and by output. Of what
   // is given 0: every part has all of it.
   std::vector<uint64_t> given_row_bytes;
   std::vector<uint64_t> output_row_bytes;
-  // The recording's structure, with a size.
-  SizedStructure structure;
+  // The recording's graph, with a size.
+  SizedGraph graph;
 };
 
 // FailedPrecondition, with a text for people, for a recording that is not
-// carried out in one run, or that writes what was there before.
+// executed in one run, or that writes what was there before.
 absl::Status CheckShareable(const Recording& recording);
 
 // The same for recordings for which the same answer holds. The recording is

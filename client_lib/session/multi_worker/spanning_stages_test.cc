@@ -67,8 +67,8 @@ TEST_F(StagesTest, WhatIsRepeatedGoesWhereThePlanHasItsWeights) {
   EXPECT_EQ(Count(0, v1::Ordered::kRun), 2);
   const auto asked = cluster_.coordinator().WaitStagesAsked();
   EXPECT_EQ(asked.request.virtual_device(), 0u);
-  ASSERT_EQ(asked.structure.nodes_size(), 2);
-  ASSERT_EQ(asked.structure.slots_size(), 5);
+  ASSERT_EQ(asked.graph.nodes_size(), 2);
+  ASSERT_EQ(asked.graph.slots_size(), 5);
   Answer(asked, {1, 0, 0, 3, 0});
   ASSERT_EQ(Step(), absl::OkStatus());
   // The second weight and the first layer's result crossed.
@@ -104,8 +104,7 @@ TEST_F(StagesTest, WhatWasCutIsAskedAboutAgainAndMoves) {
   EXPECT_EQ(Count(2, v1::Ordered::kRun), 16);
   // About all of it, once for both stages.
   const auto second = cluster_.coordinator().WaitStagesAsked();
-  EXPECT_EQ(second.structure.SerializeAsString(),
-            first.structure.SerializeAsString());
+  EXPECT_EQ(second.graph.SerializeAsString(), first.graph.SerializeAsString());
   EXPECT_NE(second.request.number(), first.request.number());
   EXPECT_EQ(Count(0, v1::Ordered::kRun), 18);
   EXPECT_EQ(cluster_.coordinator().stages_asked(), 0u);
@@ -297,7 +296,7 @@ class BranchesTest : public StagesTest {
 TEST_F(BranchesTest, WhatIsOfferedSaysWhatWaitsForIt) {
   for (int i = 0; i < 2; ++i) ASSERT_EQ(Step(), absl::OkStatus());
   const auto asked = cluster_.coordinator().WaitStagesAsked();
-  ASSERT_EQ(asked.structure.slots_size(), 8);
+  ASSERT_EQ(asked.graph.slots_size(), 8);
   AnswerWithTimes(asked);
   for (int i = 0; i < 2; ++i) ASSERT_EQ(Step(), absl::OkStatus());
   const std::vector<v1::Offer> offers = Offered(0);

@@ -21,10 +21,9 @@ std::vector<uint32_t> SlotsOf(const v1::Node& node) {
 
 }  // namespace
 
-StageOrder::StageOrder(const v1::Structure& structure,
-                       const v1::StagePlan& plan) {
-  std::vector<double> remaining(structure.nodes_size(), kUnknown);
-  std::vector<bool> kept(structure.slots_size());
+StageOrder::StageOrder(const v1::Graph& graph, const v1::StagePlan& plan) {
+  std::vector<double> remaining(graph.nodes_size(), kUnknown);
+  std::vector<bool> kept(graph.slots_size());
   for (const v1::StagePlan::Stage& stage : plan.stages()) {
     const int known =
         std::min(stage.nodes_size(), stage.remaining_seconds_size());
@@ -40,8 +39,7 @@ StageOrder::StageOrder(const v1::Structure& structure,
   }
   slots_.resize(kept.size());
   for (size_t node = 0; node < remaining.size(); ++node) {
-    for (const uint32_t slot :
-         SlotsOf(structure.nodes(static_cast<int>(node)))) {
+    for (const uint32_t slot : SlotsOf(graph.nodes(static_cast<int>(node)))) {
       if (slot >= kept.size() || !kept[slot]) continue;
       slots_[slot].remaining_seconds.push_back(remaining[node]);
     }

@@ -1,7 +1,7 @@
-// Where a program is in a structure that was cut into stages, by its use of
+// Where a program is in a graph that was cut into stages, by its use of
 // what they keep: how long a run still takes from there on.
 //
-// A run uses what a slot is bound to as often as the structure's nodes do.
+// A run uses what a slot is bound to as often as the graph's nodes do.
 // Whoever uses it more often begins another run. Where the program does
 // something else than that, or several threads do the same, what is said is
 // about some run or other: it decides what moves first, and nothing else.
@@ -26,8 +26,8 @@ class StageOrder {
 
   // Knows nothing.
   StageOrder() = default;
-  // The plan is of the structure. What it does not say is not known.
-  StageOrder(const v1::Structure& structure, const v1::StagePlan& plan);
+  // The plan is of the graph. What it does not say is not known.
+  StageOrder(const v1::Graph& graph, const v1::StagePlan& plan);
 
   struct Use {
     bool begins_run = false;

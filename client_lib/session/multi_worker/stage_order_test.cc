@@ -8,11 +8,11 @@ namespace djinn {
 namespace {
 
 // A layer, an activation, and the layer's use on the way back.
-v1::Structure MakeStructure() {
-  v1::Structure structure;
-  for (int i = 0; i < 4; ++i) structure.add_slots();
+v1::Graph MakeGraph() {
+  v1::Graph graph;
+  for (int i = 0; i < 4; ++i) graph.add_slots();
   const auto add = [&](std::initializer_list<uint32_t> slots) {
-    v1::Node* const node = structure.add_nodes();
+    v1::Node* const node = graph.add_nodes();
     for (const uint32_t slot : slots) {
       node->add_arguments()->mutable_tensor()->set_slot(slot);
     }
@@ -21,7 +21,7 @@ v1::Structure MakeStructure() {
   add({1});
   add({2, 1});
   add({0, 1, 0});
-  return structure;
+  return graph;
 }
 
 v1::StagePlan MakePlan(double first = 5) {
@@ -40,7 +40,7 @@ v1::StagePlan MakePlan(double first = 5) {
 }
 
 TEST(StageOrderTest, EachUseIsTheNextNodes) {
-  StageOrder order(MakeStructure(), MakePlan());
+  StageOrder order(MakeGraph(), MakePlan());
   for (int run = 0; run < 2; ++run) {
     StageOrder::Use use = order.Next(0);
     EXPECT_TRUE(use.begins_run);
@@ -55,7 +55,7 @@ TEST(StageOrderTest, EachUseIsTheNextNodes) {
 }
 
 TEST(StageOrderTest, ARunThatIsLeftInItsMiddleIsOverWithTheNext) {
-  StageOrder order(MakeStructure(), MakePlan());
+  StageOrder order(MakeGraph(), MakePlan());
   EXPECT_TRUE(order.Next(0).begins_run);
   EXPECT_FALSE(order.Next(2).begins_run);
   EXPECT_TRUE(order.Next(2).begins_run);
@@ -63,7 +63,7 @@ TEST(StageOrderTest, ARunThatIsLeftInItsMiddleIsOverWithTheNext) {
 }
 
 TEST(StageOrderTest, WhatNoStageKeepsSaysNothing) {
-  StageOrder order(MakeStructure(), MakePlan());
+  StageOrder order(MakeGraph(), MakePlan());
   for (const uint32_t slot : {1, 3, 4, 1000}) {
     const StageOrder::Use use = order.Next(slot);
     EXPECT_FALSE(use.begins_run);
@@ -73,9 +73,9 @@ TEST(StageOrderTest, WhatNoStageKeepsSaysNothing) {
 }
 
 TEST(StageOrderTest, WhatThePlanDoesNotSayIsNotKnown) {
-  StageOrder negative(MakeStructure(), MakePlan(-1));
+  StageOrder negative(MakeGraph(), MakePlan(-1));
   EXPECT_EQ(negative.Next(0).remaining_seconds, StageOrder::kUnknown);
-  StageOrder unreal(MakeStructure(),
+  StageOrder unreal(MakeGraph(),
                     MakePlan(std::numeric_limits<double>::quiet_NaN()));
   EXPECT_EQ(unreal.Next(0).remaining_seconds, StageOrder::kUnknown);
   v1::StagePlan short_plan = MakePlan();
@@ -83,7 +83,7 @@ TEST(StageOrderTest, WhatThePlanDoesNotSayIsNotKnown) {
   short_plan.mutable_stages(0)->add_nodes(1000);
   short_plan.mutable_stages(0)->add_remaining_seconds(7);
   short_plan.mutable_stages(0)->add_kept_slots(1000);
-  StageOrder order(MakeStructure(), short_plan);
+  StageOrder order(MakeGraph(), short_plan);
   EXPECT_EQ(order.Next(2).remaining_seconds, StageOrder::kUnknown);
   EXPECT_EQ(order.Next(0).remaining_seconds, 5);
 }

@@ -14,9 +14,9 @@ namespace {
 constexpr size_t kMaxQuestions = 16;
 // Storages that plans were made for.
 constexpr size_t kMaxKept = 1 << 20;
-// The largest structure that is kept to be asked about again.
-constexpr size_t kMaxStructureBytes = 1 << 20;
-// A structure that was cut is asked about again when a part of it is used so
+// The largest graph that is kept to be asked about again.
+constexpr size_t kMaxGraphBytes = 1 << 20;
+// A graph that was cut is asked about again when a part of it is used so
 // often, and then as much more often each time: as its sender tells of it.
 constexpr uint64_t kFirstAgain = 16;
 constexpr uint64_t kAgain = 8;
@@ -42,7 +42,7 @@ uint64_t StagePlans::NextQuestion() {
   return ++last_question_;
 }
 
-std::shared_ptr<CutStructure> StagePlans::CutOf(
+std::shared_ptr<CutGraph> StagePlans::CutOf(
     absl::Span<const uint64_t> storages) const {
   for (const uint64_t storage : storages) {
     const auto found = kept_.find(storage);
@@ -51,11 +51,11 @@ std::shared_ptr<CutStructure> StagePlans::CutOf(
   return nullptr;
 }
 
-void StagePlans::OnRepeat(int member, RepeatedStructure repeated) {
+void StagePlans::OnRepeat(int member, RepeatedGraph repeated) {
   // A copy only moves bytes: it is the device's own, as for rows of a captured
   // graph.
-  if (repeated.structure.operators_size() == 1 &&
-      repeated.structure.operators(0).name() == "aten::copy_") {
+  if (repeated.graph.operators_size() == 1 &&
+      repeated.graph.operators(0).name() == "aten::copy_") {
     return;
   }
   v1::StageRequest request;
@@ -66,19 +66,19 @@ void StagePlans::OnRepeat(int member, RepeatedStructure repeated) {
     Question question;
     question.cut = CutOf(repeated.storages);
     if (question.cut != nullptr) {
-      CutStructure& cut = *question.cut;
-      if (repeated.uses < cut.next_uses || cut.structure.nodes().empty()) {
+      CutGraph& cut = *question.cut;
+      if (repeated.uses < cut.next_uses || cut.graph.nodes().empty()) {
         return;
       }
       cut.next_uses = kAgain * repeated.uses;
-      repeated.structure = cut.structure;
+      repeated.graph = cut.graph;
       repeated.notes = cut.notes;
     } else if (member != 0) {
       // The first member has overflowed: the plan would be for the rest alone.
       return;
     } else {
-      if (repeated.structure.ByteSizeLong() <= kMaxStructureBytes) {
-        question.structure = repeated.structure;
+      if (repeated.graph.ByteSizeLong() <= kMaxGraphBytes) {
+        question.graph = repeated.graph;
         question.notes = repeated.notes;
       }
       question.storages = std::move(repeated.storages);
@@ -87,8 +87,8 @@ void StagePlans::OnRepeat(int member, RepeatedStructure repeated) {
     questions_.emplace(last_question_, std::move(question));
     if (questions_.size() > kMaxQuestions) questions_.erase(questions_.begin());
   }
-  context_->link->SendStructure(std::move(repeated.structure),
-                                std::move(repeated.notes), std::move(request));
+  context_->link->SendGraph(std::move(repeated.graph),
+                            std::move(repeated.notes), std::move(request));
 }
 
 std::vector<int8_t> StagePlans::ReadMembers(const v1::StageAnswer& answer,
@@ -97,7 +97,7 @@ std::vector<int8_t> StagePlans::ReadMembers(const v1::StageAnswer& answer,
   if (static_cast<size_t>(answer.member_of_slot_size()) != slots) {
     log::Warning("a plan of stages is not of what it was asked about",
                  {{"device", workers_->index()},
-                  {"structure", answer.plan().fingerprint().substr(0, 12)}});
+                  {"graph", answer.plan().fingerprint().substr(0, 12)}});
     return members;
   }
   for (const uint32_t member : answer.member_of_slot()) {
@@ -115,19 +115,19 @@ bool StagePlans::Apply(const v1::StageAnswer& answer, Question question) {
                                 : question.storages.size());
   if (members.empty()) return false;
   if (again) {
-    CutStructure& cut = *question.cut;
+    CutGraph& cut = *question.cut;
     // The remaining times may be estimated otherwise by now.
-    cut.order = StageOrder(cut.structure, answer.plan());
+    cut.order = StageOrder(cut.graph, answer.plan());
     if (members == cut.member_of_slot) return false;
     cut.member_of_slot = std::move(members);
     return true;
   }
-  // Asked before the answer about another structure with these came: one plan
+  // Asked before the answer about another graph with these came: one plan
   // is enough.
   if (CutOf(question.storages) != nullptr) return false;
-  const auto cut = std::make_shared<CutStructure>();
-  cut->structure = std::move(question.structure);
-  cut->order = StageOrder(cut->structure, answer.plan());
+  const auto cut = std::make_shared<CutGraph>();
+  cut->graph = std::move(question.graph);
+  cut->order = StageOrder(cut->graph, answer.plan());
   cut->notes = std::move(question.notes);
   cut->member_of_slot = std::move(members);
   cut->next_uses = kFirstAgain;
@@ -140,7 +140,7 @@ bool StagePlans::Apply(const v1::StageAnswer& answer, Question question) {
 
 void StagePlans::OnAnswer(const v1::StageAnswer& answer) {
   const v1::StagePlan& plan = answer.plan();
-  const std::string structure = plan.fingerprint().substr(0, 12);
+  const std::string graph = plan.fingerprint().substr(0, 12);
   bool again = false;
   {
     MutexLock lock(&mu_);
@@ -151,7 +151,7 @@ void StagePlans::OnAnswer(const v1::StageAnswer& answer) {
       log::Info(again ? "a device's stages stay as they are"
                       : "a device's work stays on one worker",
                 {{"device", workers_->index()},
-                 {"structure", structure},
+                 {"graph", graph},
                  {"why", plan.problem()}});
       return;
     }
@@ -161,7 +161,7 @@ void StagePlans::OnAnswer(const v1::StageAnswer& answer) {
   log::Info(again ? "a device's work was cut otherwise"
                   : "a device's work was cut into stages",
             {{"device", workers_->index()},
-             {"structure", structure},
+             {"graph", graph},
              {"stages", Describe(plan)}});
 }
 

@@ -20,7 +20,7 @@
 #include "client_lib/session/device/remote_device.h"
 #include "client_lib/session/device/session_context.h"
 #include "client_lib/session/model/call.h"
-#include "client_lib/session/multi_worker/cut_structure.h"
+#include "client_lib/session/multi_worker/cut_graph.h"
 #include "client_lib/session/multi_worker/stage_order.h"
 #include "client_lib/session/multi_worker/storage_copies.h"
 #include "client_lib/session/multi_worker/worker_set.h"
@@ -64,9 +64,9 @@ class StagePlans {
   // Numbers a question to the coordinator, of any kind.
   uint64_t NextQuestion();
 
-  // A member's sender saw a structure again: asks how to cut it. Where it is a
+  // A member's sender saw a graph again: asks how to cut it. Where it is a
   // stage of one, asks now and then whether that should be cut otherwise.
-  void OnRepeat(int member, RepeatedStructure repeated);
+  void OnRepeat(int member, RepeatedGraph repeated);
   // The coordinator's answer to such a question.
   void OnAnswer(const v1::StageAnswer& answer);
 
@@ -85,21 +85,21 @@ class StagePlans {
   void ForgetCopies(const RemoteStorage& storage, const StorageCopies& copies);
 
  private:
-  // A question about a structure that waits for its answer.
+  // A question about a graph that waits for its answer.
   struct Question {
-    v1::Structure structure;
-    v1::StructureNotes notes;
+    v1::Graph graph;
+    v1::GraphNotes notes;
     // By slot, the storage that it was bound to.
     std::vector<uint64_t> storages;
     // Not null: it was cut before, by this.
-    std::shared_ptr<CutStructure> cut;
+    std::shared_ptr<CutGraph> cut;
   };
 
   // The plan that places one of these storages; null if none does.
-  std::shared_ptr<CutStructure> CutOf(absl::Span<const uint64_t> storages) const
+  std::shared_ptr<CutGraph> CutOf(absl::Span<const uint64_t> storages) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Returns the member of each slot by the answer; empty if it is not of the
-  // structure, or not of this device.
+  // graph, or not of this device.
   std::vector<int8_t> ReadMembers(const v1::StageAnswer& answer,
                                   size_t slots) const;
   // Places the slots by the answer, which is about `question`. False if nothing
@@ -115,7 +115,7 @@ class StagePlans {
   uint64_t last_question_ ABSL_GUARDED_BY(mu_) = 0;
   std::map<uint64_t, Question> questions_ ABSL_GUARDED_BY(mu_);  // by number
   // Members' storages by id: what says which member is to keep what they hold.
-  // The lock guards what a CutStructure says, too.
+  // The lock guards what a CutGraph says, too.
   absl::flat_hash_map<uint64_t, PlacedSlot> kept_ ABSL_GUARDED_BY(mu_);
 };
 

@@ -36,8 +36,8 @@ std::vector<Span> SpansOf(const std::vector<srg::StageCut>& cuts,
 }
 
 // Bytes of a slot that the whole makes.
-uint64_t MadeBytes(const srg::Structure& whole,
-                   const srg::StructureFacts& facts, uint32_t slot) {
+uint64_t MadeBytes(const srg::Graph& whole, const srg::GraphFacts& facts,
+                   uint32_t slot) {
   return whole.slots[slot].kind == srg::Slot::Kind::kCreated
              ? whole.slots[slot].created_bytes
              : facts.slots[slot].required_bytes;
@@ -48,10 +48,9 @@ uint64_t MadeBytes(const srg::Structure& whole,
 absl::StatusOr<std::vector<StageRecording>> CutIntoStages(
     const Recording& recording, const RowShares& shares, uint64_t rows) {
   const RecordingPart& all = recording.parts[0];
-  DJINN_ASSIGN_OR_RETURN(
-      const srg::Structure whole,
-      srg::AtSize(shares.structure.structure, shares.SizeOf(rows)));
-  DJINN_ASSIGN_OR_RETURN(const srg::StructureFacts whole_facts,
+  DJINN_ASSIGN_OR_RETURN(const srg::Graph whole,
+                         srg::AtSize(shares.graph.graph, shares.SizeOf(rows)));
+  DJINN_ASSIGN_OR_RETURN(const srg::GraphFacts whole_facts,
                          srg::Validate(whole, {}));
   std::vector<srg::StageCut> cuts;
   for (uint32_t stage = 0; stage < shares.stages.size(); ++stage) {
@@ -62,8 +61,8 @@ absl::StatusOr<std::vector<StageRecording>> CutIntoStages(
   std::vector<StageRecording> stages;
   for (uint32_t number = 0; number < cuts.size(); ++number) {
     srg::StageCut& cut = cuts[number];
-    DJINN_ASSIGN_OR_RETURN(const srg::StructureFacts facts,
-                           srg::Validate(cut.structure, {}));
+    DJINN_ASSIGN_OR_RETURN(const srg::GraphFacts facts,
+                           srg::Validate(cut.graph, {}));
     StageRecording stage;
     stage.member = shares.stages[number];
     auto piece = std::make_shared<Recording>();
@@ -108,12 +107,12 @@ absl::StatusOr<std::vector<StageRecording>> CutIntoStages(
         part.sites.push_back(all.sites[node]);
       }
     }
-    auto structure = std::make_shared<SizedStructure>();
-    structure->key = absl::StrCat(shares.stages_key, rows, ",", number);
-    part.structure = cut.structure;
-    structure->structure = std::move(cut.structure);
+    auto graph = std::make_shared<SizedGraph>();
+    graph->key = absl::StrCat(shares.stages_key, rows, ",", number);
+    part.graph = cut.graph;
+    graph->graph = std::move(cut.graph);
     stage.recording = std::move(piece);
-    stage.structure = std::move(structure);
+    stage.graph = std::move(graph);
     stages.push_back(std::move(stage));
   }
   return stages;

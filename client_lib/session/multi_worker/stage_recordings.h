@@ -1,5 +1,5 @@
 // A recording whose rows go through its device's members in micro-batches: what
-// each member carries out of it, for so many rows.
+// each member executes of it, for so many rows.
 #ifndef CLIENT_LIB_SESSION_MULTI_WORKER_STAGE_RECORDINGS_H_
 #define CLIENT_LIB_SESSION_MULTI_WORKER_STAGE_RECORDINGS_H_
 
@@ -20,10 +20,10 @@ struct StageRecording {
   // Of one part: it is given what earlier stages made and what the whole was
   // given, keeps nothing by itself, and its outputs are what later stages, or
   // the whole's outputs, take from it. What the whole keeps it is told each
-  // time it is carried out.
+  // time it is executed.
   std::shared_ptr<const Recording> recording;
-  // Its structure under its name.
-  std::shared_ptr<const SizedStructure> structure;
+  // Its graph under its name.
+  std::shared_ptr<const SizedGraph> graph;
   // By what it is given, keeps and puts out: the whole's slot.
   std::vector<uint32_t> given;
   std::vector<uint32_t> kept;
@@ -31,7 +31,7 @@ struct StageRecording {
 };
 
 // In the order of the stages. `shares` are of the recording, with stages. Fails
-// as the structure does at so many rows.
+// as the graph does at so many rows.
 absl::StatusOr<std::vector<StageRecording>> CutIntoStages(
     const Recording& recording, const RowShares& shares, uint64_t rows);
 

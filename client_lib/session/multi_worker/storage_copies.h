@@ -9,9 +9,9 @@
 #include <memory>
 
 #include "client_lib/session/model/remote_storage.h"
-#include "client_lib/session/multi_worker/cut_structure.h"
+#include "client_lib/session/multi_worker/cut_graph.h"
 #include "client_lib/session/multi_worker/held_value.h"
-#include "client_lib/session/multi_worker/recipe.h"
+#include "client_lib/session/multi_worker/rematerialization.h"
 
 namespace djinn {
 
@@ -38,7 +38,7 @@ struct StorageCopies : StorageExtension {
     unsure &= ~(1u << member);
     makes &= ~(1u << member);
   }
-  // Its present value, for recipes; `storage` is the program's.
+  // Its present value, for rematerializations; `storage` is the program's.
   const std::shared_ptr<HeldValue>& Value(RemoteStorage* storage) {
     if (value == nullptr) value = std::make_shared<HeldValue>(storage);
     return value;
@@ -71,9 +71,9 @@ struct StorageCopies : StorageExtension {
   int8_t kept_by = -1;
   uint32_t plans = 0;
   PlacedSlot placed;
-  // How the newest version was made, if it can be made again.
-  std::shared_ptr<const Recipe> recipe;
-  // The newest version, where recipes name it; null: none does.
+  // How the newest version was made, if it can be rematerialized.
+  std::shared_ptr<const Rematerialization> rematerialization;
+  // The newest version, where rematerializations name it; null: none does.
   std::shared_ptr<HeldValue> value;
   // By member; null where it has not been.
   std::array<StoragePtr, kMaxMembers> at;

@@ -65,7 +65,7 @@ absl::Status ValueMover::MakeSure(uint32_t lane, RemoteStorage* storage,
   }
   // It is brought again: by a fetch, for there may be no room to make it.
   table_->DropCopy(storage, member);
-  copies.recipe = nullptr;
+  copies.rematerialization = nullptr;
   return absl::OkStatus();
 }
 
@@ -84,7 +84,7 @@ absl::StatusOr<absl::InlinedVector<RemoteStorage*, 2>> ValueMover::Move(
                              HasCome(lane, storage, member, &why));
       if (!come) {
         if (told) context_->root_errors.AddReported(workers_->index(), why);
-        copies.recipe = nullptr;
+        copies.rematerialization = nullptr;
         if (copies.Makes(member)) {
           // The failure comes along when it is fetched.
           table_->DropCopy(storage, member);
@@ -95,10 +95,11 @@ absl::StatusOr<absl::InlinedVector<RemoteStorage*, 2>> ValueMover::Move(
       }
     }
     // The version is the same.
-    std::shared_ptr<const Recipe> recipe = std::move(copies.recipe);
+    std::shared_ptr<const Rematerialization> rematerialization =
+        std::move(copies.rematerialization);
     std::shared_ptr<HeldValue> value = std::move(copies.value);
     const absl::Status moved = table_->Wrote(lane, storage, member);
-    copies.recipe = std::move(recipe);
+    copies.rematerialization = std::move(rematerialization);
     copies.value = std::move(value);
     DJINN_RETURN_IF_ERROR(moved);
     if (copies.kept_by != member) continue;
@@ -118,7 +119,7 @@ absl::StatusOr<bool> ValueMover::HasCome(uint32_t lane, RemoteStorage* storage,
       workers_->at(owner).CheckSound(lane, table_->CopyAt(storage, owner));
   if (why->ok()) {
     // A value that failed where it was made first is missing, wherever it was
-    // made again.
+    // rematerialized.
     if (there.ok()) return true;
     if (!IsRootError(there)) return there;
     *why = there;

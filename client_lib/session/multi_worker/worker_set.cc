@@ -54,7 +54,7 @@ std::shared_ptr<RemoteDevice> WorkerSet::NewMember(int member,
     if (owner.lock() != nullptr) OnFailure(member, failure);
   };
   if (on_repeat_ != nullptr) {
-    role.on_repeat = [this, owner, member](RepeatedStructure repeated) {
+    role.on_repeat = [this, owner, member](RepeatedGraph repeated) {
       const std::shared_ptr<VirtualDevice> held = owner.lock();
       if (held != nullptr) on_repeat_(member, std::move(repeated));
     };
@@ -149,14 +149,14 @@ int64_t WorkerSet::RoomBelow(int64_t limit, int member) const {
 
 int64_t WorkerSet::RoomLeft(int member) const {
   MutexLock lock(&mu_);
-  return RoomBelow(learnt_room_[member].bytes, member);
+  return RoomBelow(learned_room_[member].bytes, member);
 }
 
 int64_t WorkerSet::RoomToTry(int member) const {
   const absl::Duration now = context_->options.clock->Monotonic();
   MutexLock lock(&mu_);
-  const LearntRoom& learnt = learnt_room_[member];
-  return RoomBelow(now - learnt.at < kRoomMemory ? learnt.bytes : kNoLimit,
+  const LearnedRoom& learned = learned_room_[member];
+  return RoomBelow(now - learned.at < kRoomMemory ? learned.bytes : kNoLimit,
                    member);
 }
 
@@ -166,14 +166,14 @@ void WorkerSet::LearnRoom(int member, int64_t more) {
   if (RoomBelow(kNoLimit, member) < more) return;
   const int64_t used = used_[member].load(std::memory_order_relaxed);
   MutexLock lock(&mu_);
-  learnt_room_[member] = {std::max<int64_t>(used, 0) + more - 1,
-                          context_->options.clock->Monotonic()};
+  learned_room_[member] = {std::max<int64_t>(used, 0) + more - 1,
+                           context_->options.clock->Monotonic()};
 }
 
 void WorkerSet::UnlearnRoom(int member) {
   MutexLock lock(&mu_);
-  LearntRoom& learnt = learnt_room_[member];
-  if (RoomBelow(learnt.bytes, member) < 0) learnt = LearntRoom();
+  LearnedRoom& learned = learned_room_[member];
+  if (RoomBelow(learned.bytes, member) < 0) learned = LearnedRoom();
 }
 
 void WorkerSet::BeginClose() {

@@ -31,7 +31,7 @@ namespace djinn {
 class WorkerSet {
  public:
   static constexpr int kMaxMembers = StorageCopies::kMaxMembers;
-  using OnRepeat = std::function<void(int member, RepeatedStructure)>;
+  using OnRepeat = std::function<void(int member, RepeatedGraph)>;
 
   WorkerSet(int index, std::shared_ptr<SessionContext> context);
 
@@ -73,7 +73,7 @@ class WorkerSet {
 
   int64_t RoomLeft(int member) const ABSL_LOCKS_EXCLUDED(mu_);
   // The room that an upload may try to use: it can be refused without harm, and
-  // what was learnt some time ago may have changed.
+  // what was learned some time ago may have changed.
   int64_t RoomToTry(int member) const ABSL_LOCKS_EXCLUDED(mu_);
   // The worker has refused to hold `more` bytes besides those that count there.
   void LearnRoom(int member, int64_t more) ABSL_LOCKS_EXCLUDED(mu_);
@@ -82,7 +82,7 @@ class WorkerSet {
 
  private:
   // The room of a member by its worker's last refusal, and when that was.
-  struct LearntRoom {
+  struct LearnedRoom {
     int64_t bytes = std::numeric_limits<int64_t>::max();
     absl::Duration at;
   };
@@ -105,7 +105,7 @@ class WorkerSet {
 
   mutable Mutex mu_;  // a leaf
   bool closing_ ABSL_GUARDED_BY(mu_) = false;
-  std::array<LearntRoom, kMaxMembers> learnt_room_ ABSL_GUARDED_BY(mu_);
+  std::array<LearnedRoom, kMaxMembers> learned_room_ ABSL_GUARDED_BY(mu_);
   // Until when no further member is asked for: where room is only expected to
   // lack, and at all, after a worker that was given and not reached.
   Deadline patience_ ABSL_GUARDED_BY(mu_);

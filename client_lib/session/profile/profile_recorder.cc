@@ -13,14 +13,14 @@ absl::Duration FromWorker(uint64_t nanoseconds) {
   return absl::Nanoseconds(static_cast<int64_t>(nanoseconds));
 }
 
-NodeWay FromProto(v1::NodeWay way) {
+ExecutionPath FromProto(v1::ExecutionPath way) {
   switch (way) {
-    case v1::NODE_WAY_PACKED:
-      return NodeWay::kPacked;
-    case v1::NODE_WAY_FAILED:
-      return NodeWay::kFailed;
+    case v1::EXECUTION_PATH_PACKED:
+      return ExecutionPath::kPacked;
+    case v1::EXECUTION_PATH_FAILED:
+      return ExecutionPath::kFailed;
     default:
-      return NodeWay::kPlain;
+      return ExecutionPath::kPlain;
   }
 }
 

@@ -66,7 +66,7 @@ class ProfileRecorder {
   ProfileStatistics statistics() const;
 
  private:
-  using OperatorKey = std::tuple<std::string, bool, NodeWay>;
+  using OperatorKey = std::tuple<std::string, bool, ExecutionPath>;
 
   uint32_t IndexOf(const OperatorKey& key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Remark(std::string remark) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

@@ -112,7 +112,7 @@ TEST(RequestStagesTest, AWorkerCannotHaveTakenLongerThanTheAnswer) {
 }
 
 TEST(RequestStagesTest, WhatPassedBeforeTheProgramAskedIsCapture) {
-  // Foreseen: asked when the worker had executed for a while.
+  // Prefetched: asked when the worker had executed for a while.
   ReadMarks marks = Marks();
   marks.asked = Us(140);
   Stages stages = StagesOf(marks, Clocks(), Us(189));
@@ -151,15 +151,15 @@ v1::ProfileReport Report() {
   run->set_mode(v1::EXECUTION_MODE_FAST);
   v1::NodeTimes* const nodes = run->mutable_nodes();
   const auto add = [nodes](uint32_t op, uint64_t began, uint64_t took,
-                           v1::NodeWay way) {
+                           v1::ExecutionPath way) {
     nodes->add_operators(op);
     nodes->add_began(began);
     nodes->add_took(took);
     nodes->add_ways(way);
   };
-  add(1, 0, 2000, v1::NODE_WAY_PLAIN);
-  add(0, 2000, 8000, v1::NODE_WAY_PACKED);
-  add(0, 10000, 10000, v1::NODE_WAY_PACKED);
+  add(1, 0, 2000, v1::EXECUTION_PATH_PLAIN);
+  add(0, 2000, 8000, v1::EXECUTION_PATH_PACKED);
+  add(0, 10000, 10000, v1::EXECUTION_PATH_PACKED);
   return report;
 }
 
@@ -176,7 +176,7 @@ TEST_F(ProfileRecorderTest, AddsOperatorsUpLargestFirst) {
   ASSERT_EQ(profile.operators.size(), 2u);
   EXPECT_EQ(profile.operators[0].name, "aten::mm");
   EXPECT_TRUE(profile.operators[0].fast);
-  EXPECT_EQ(profile.operators[0].way, NodeWay::kPacked);
+  EXPECT_EQ(profile.operators[0].way, ExecutionPath::kPacked);
   EXPECT_EQ(profile.operators[0].calls, 2u);
   EXPECT_EQ(profile.operators[0].total, Us(18));
   EXPECT_EQ(profile.statistics.execution, Us(20));

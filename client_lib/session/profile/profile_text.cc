@@ -101,13 +101,13 @@ const char* NameOf(Stage stage) {
   return "";
 }
 
-const char* NameOf(NodeWay way) {
+const char* NameOf(ExecutionPath way) {
   switch (way) {
-    case NodeWay::kPlain:
+    case ExecutionPath::kPlain:
       return "plain";
-    case NodeWay::kPacked:
+    case ExecutionPath::kPacked:
       return "packed";
-    case NodeWay::kFailed:
+    case ExecutionPath::kFailed:
       return "failed";
   }
   return "";
@@ -204,7 +204,7 @@ std::string Profile::ChromeTrace() const {
     for (const NodeProfile& node : run.nodes) {
       const OperatorProfile& op = operators[node.operator_index];
       trace.Slice(process, 0,
-                  op.way == NodeWay::kPlain
+                  op.way == ExecutionPath::kPlain
                       ? op.name
                       : absl::StrCat(op.name, " (", NameOf(op.way), ")"),
                   node.began, node.took);

@@ -49,7 +49,7 @@ class RequestProfileTest : public testing::Test {
     run->mutable_nodes()->add_operators(0);
     run->mutable_nodes()->add_began(0);
     run->mutable_nodes()->add_took(5'000'000);
-    run->mutable_nodes()->add_ways(v1::NODE_WAY_PLAIN);
+    run->mutable_nodes()->add_ways(v1::EXECUTION_PATH_PLAIN);
     cluster_.worker().AnswerProfiles(timing, report);
     session_ = cluster_.Open(OptionsWith(&clock_));
     device_ = *session_->Device(0);
@@ -167,8 +167,8 @@ TEST_F(RequestProfileTest, TheWorkerIsToldBeforeTheFirstRunAndAfterTheLast) {
   EXPECT_TRUE(device_->Synchronize().ok());
   EXPECT_EQ(Actions(),
             (std::vector<Ordered::ActionCase>{
-                Ordered::kDefineStructure, Ordered::kRun, Ordered::kProfile,
-                Ordered::kDefineStructure, Ordered::kRun, Ordered::kRead,
+                Ordered::kDefineGraph, Ordered::kRun, Ordered::kProfile,
+                Ordered::kDefineGraph, Ordered::kRun, Ordered::kRead,
                 Ordered::kProfile, Ordered::kRun}));
 }
 

@@ -39,8 +39,8 @@ absl::StatusOr<v1::GraphExport> GraphRecorder::End() {
                                 " bytes: export a part of the program"));
 }
 
-void GraphRecorder::Add(v1::Structure structure, v1::StructureNotes notes) {
-  const auto decoded = srg::FromProto(structure);
+void GraphRecorder::Add(v1::Graph graph, v1::GraphNotes notes) {
+  const auto decoded = srg::FromProto(graph);
   if (!decoded.ok()) return;  // no session sends such
   const std::string fingerprint = srg::Fingerprint(*decoded);
   MutexLock lock(&mu_);
@@ -52,13 +52,13 @@ void GraphRecorder::Add(v1::Structure structure, v1::StructureNotes notes) {
     piece->set_run_count(piece->run_count() + 1);
     return;
   }
-  bytes_ += structure.ByteSizeLong() + notes.ByteSizeLong();
+  bytes_ += graph.ByteSizeLong() + notes.ByteSizeLong();
   v1::GraphPiece* const piece = found_.add_pieces();
   piece->set_run_count(1);
   piece->set_fingerprint(absl::BytesToHexString(fingerprint));
   // What is too much is refused at the end, and not kept until then.
   if (bytes_ > max_bytes_) return;
-  *piece->mutable_structure() = std::move(structure);
+  *piece->mutable_graph() = std::move(graph);
   if (notes.notes_size() > 0) *piece->mutable_notes() = std::move(notes);
 }
 

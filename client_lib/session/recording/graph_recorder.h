@@ -36,8 +36,8 @@ class GraphRecorder {
   bool records(int virtual_device) const {
     return virtual_device_.load(std::memory_order_acquire) == virtual_device;
   }
-  // A run of that structure, which is valid. Nothing when nobody records.
-  void Add(v1::Structure structure, v1::StructureNotes notes);
+  // A run of that graph, which is valid. Nothing when nobody records.
+  void Add(v1::Graph graph, v1::GraphNotes notes);
 
  private:
   static constexpr int kNone = -1;

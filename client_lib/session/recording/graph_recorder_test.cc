@@ -6,12 +6,12 @@
 namespace djinn {
 namespace {
 
-v1::Structure Relu(int64_t size) {
-  v1::Structure structure;
-  structure.add_operators()->set_name("aten::relu");
-  structure.add_slots()->set_kind(v1::Slot::BOUND);
-  structure.add_slots()->set_kind(v1::Slot::RESULT);
-  v1::Node* const node = structure.add_nodes();
+v1::Graph Relu(int64_t size) {
+  v1::Graph graph;
+  graph.add_operators()->set_name("aten::relu");
+  graph.add_slots()->set_kind(v1::Slot::BOUND);
+  graph.add_slots()->set_kind(v1::Slot::RESULT);
+  v1::Node* const node = graph.add_nodes();
   v1::TensorView view;
   view.set_data_type(v1::DATA_TYPE_FLOAT32);
   view.add_sizes(size);
@@ -19,7 +19,7 @@ v1::Structure Relu(int64_t size) {
   *node->add_arguments()->mutable_tensor() = view;
   view.set_slot(1);
   *node->add_results()->mutable_view() = view;
-  return structure;
+  return graph;
 }
 
 TEST(GraphRecorderTest, EqualGraphsOnceInOrderOfFirstUse) {
@@ -28,7 +28,7 @@ TEST(GraphRecorderTest, EqualGraphsOnceInOrderOfFirstUse) {
   ASSERT_TRUE(recorder.Begin(0).ok());
   EXPECT_TRUE(recorder.records(0));
   EXPECT_FALSE(recorder.records(1));
-  v1::StructureNotes notes;
+  v1::GraphNotes notes;
   notes.add_notes()->set_module_path("Net");
   notes.add_note_of_node(1);
   recorder.Add(Relu(2), notes);
@@ -37,7 +37,7 @@ TEST(GraphRecorderTest, EqualGraphsOnceInOrderOfFirstUse) {
   const v1::GraphExport found = recorder.End().value();
   ASSERT_EQ(found.pieces_size(), 2);
   EXPECT_EQ(found.pieces(0).run_count(), 2u);
-  EXPECT_EQ(found.pieces(0).structure().SerializeAsString(),
+  EXPECT_EQ(found.pieces(0).graph().SerializeAsString(),
             Relu(2).SerializeAsString());
   EXPECT_EQ(found.pieces(0).notes().notes(0).module_path(), "Net");
   EXPECT_EQ(found.pieces(0).fingerprint().size(), 64u);

@@ -88,7 +88,7 @@ void ReadPredictor::OnAnswered(uint32_t lane) {
 }
 
 uint64_t* ReadPredictor::PositionOf(uint32_t lane) {
-  // Lanes come and go with threads: what is forgotten is learnt anew.
+  // Lanes come and go with threads: what is forgotten is learned anew.
   if (positions_.size() >= kMaxLanes && !positions_.contains(lane)) {
     positions_.clear();
   }

@@ -1,4 +1,4 @@
-// Foresees what a program will read. A loop reads the same result of the same
+// Prefetches what a program will read. A loop reads the same result of the same
 // call every time around, a training step its loss: when that call comes again
 // the value can be asked for at once, and is back before the program asks.
 //
@@ -16,7 +16,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "client_lib/session/recording/segment.h"
-#include "common/srg/structure.h"
+#include "common/srg/graph.h"
 
 namespace djinn {
 
@@ -44,7 +44,7 @@ class ReadPredictor {
   // it, until the next method is called; null when there is none.
   const Prediction* OnCall(const Segment& segment);
 
-  // Likewise for an output of a recording that the lane carries out, in order.
+  // Likewise for an output of a recording that the lane executes, in order.
   const Prediction* OnOutput(uint32_t lane, uint64_t recording, uint32_t output,
                              uint64_t storage_id);
 

@@ -8,8 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "client_lib/session/model/call_sites.h"
 #include "client_lib/session/model/operator_table.h"
+#include "client_lib/session/recording/graph_builder.h"
 #include "client_lib/session/recording/segment.h"
-#include "client_lib/session/recording/structure_builder.h"
 #include "common/base/error.h"
 #include "common/base/status_macros.h"
 
@@ -202,8 +202,8 @@ RecordingPart Recorder::BuildPart(size_t begin, size_t end,
     if (ChangesVersion(touch.access)) ++part.slots[found->second].writes;
     slot_of_touch.push_back(found->second);
   }
-  BuildStructureKey(segment, slot_of_touch, kinds, &part.key);
-  part.structure = BuildStructure(segment, slot_of_touch, kinds);
+  BuildGraphKey(segment, slot_of_touch, kinds, &part.key);
+  part.graph = BuildGraph(segment, slot_of_touch, kinds);
   part.floats.assign(segment.floats().begin(), segment.floats().end());
   part.scalar_tensors.assign(segment.scalar_tensors().begin(),
                              segment.scalar_tensors().end());

@@ -1,4 +1,4 @@
-// A stretch of one lane's calls, kept so that it can be carried out again on
+// A stretch of one lane's calls, kept so that it can be executed again on
 // other storages without being captured again: what a registered callable is to
 // a session.
 //
@@ -7,8 +7,8 @@
 // those it *makes*, of which some leave it as its outputs and the rest are
 // temporaries.
 //
-// It is carried out as one run or several: one ends with what the outputs
-// need, so that they can be read while the rest is carried out.
+// It is executed as one run or several: one ends with what the outputs
+// need, so that they can be read while the rest is executed.
 #ifndef CLIENT_LIB_SESSION_RECORDING_RECORDING_H_
 #define CLIENT_LIB_SESSION_RECORDING_RECORDING_H_
 
@@ -25,7 +25,7 @@
 #include "absl/types/span.h"
 #include "client_lib/session/model/call.h"
 #include "client_lib/session/model/remote_storage.h"
-#include "common/srg/structure.h"
+#include "common/srg/graph.h"
 
 namespace djinn {
 
@@ -49,9 +49,9 @@ struct RecordingPart {
     bool dies = false;
   };
 
-  // See structure_builder.h.
+  // See graph_builder.h.
   std::string key;
-  srg::Structure structure;
+  srg::Graph graph;
   std::vector<Slot> slots;
   std::vector<double> floats;
   std::vector<ScalarValue> scalar_tensors;

@@ -1,5 +1,5 @@
 // Recordings: what is kept of a lane's calls, what is refused, and what a
-// worker receives when they are carried out again.
+// worker receives when they are executed again.
 #include "client_lib/session/recording/recording.h"
 
 #include <string>

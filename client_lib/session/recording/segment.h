@@ -91,7 +91,7 @@ class Segment {
 
   // The run must ask for metadata: its last call has unknown results.
   bool wants_metadata = false;
-  // How it may be carried out: as execution_flag.h said when its calls were
+  // How it may be executed: as execution_flag.h said when its calls were
   // recorded.
   bool fast = false;
   // Whose calls these are, for the recorder.

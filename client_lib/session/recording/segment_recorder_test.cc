@@ -3,8 +3,8 @@
 #include <memory>
 #include <vector>
 
+#include "client_lib/session/stream/graph_table.h"
 #include "client_lib/session/stream/run_encoder.h"
-#include "client_lib/session/stream/structure_table.h"
 #include "client_lib/session/testing/calls.h"
 #include "common/base/error.h"
 #include "common/srg/proto_codec.h"
@@ -165,24 +165,23 @@ class RepeatCutTest : public SegmentRecorderTest,
       lengths_.push_back(segment->calls().size());
       const RunEncoder::Encoded encoded = encoder_.Encode(*segment);
       if (encoded.definition.has_value()) {
-        const auto structure =
-            srg::FromProto(encoded.definition->message.structure());
-        ASSERT_TRUE(structure.ok());
-        EXPECT_TRUE(srg::Validate(*structure, {}).ok());
+        const auto graph = srg::FromProto(encoded.definition->message.graph());
+        ASSERT_TRUE(graph.ok());
+        EXPECT_TRUE(srg::Validate(*graph, {}).ok());
       }
-      ids_.push_back(encoded.run.structure_id());
+      ids_.push_back(encoded.run.graph_id());
       segment->Clear();
       recorder_.Recycle(segment);
     }
   }
 
-  StructureTable table_{64};
+  GraphTable table_{64};
   RunEncoder encoder_{&table_};
   std::vector<size_t> lengths_;
   std::vector<uint64_t> ids_;
 };
 
-TEST_P(RepeatCutTest, ALoopSettlesOnOneStructure) {
+TEST_P(RepeatCutTest, ALoopSettlesOnOneGraph) {
   const int length = GetParam();
   RunLoop(length, 6000 / length + 4);
   // The short one it begins with.
@@ -258,7 +257,7 @@ TEST_F(RepeatCutTest, CreationsInTheTailStayWithIt) {
   Encode(sealed);
 }
 
-TEST_F(RepeatCutTest, TheAliasPartitionIsPartOfTheStructure) {
+TEST_F(RepeatCutTest, TheAliasPartitionIsPartOfTheGraph) {
   const StoragePtr a = NewBorn(), b = NewBorn();
   const auto record = [&](const StoragePtr& x, const StoragePtr& y) {
     SealedSegments sealed;
@@ -275,14 +274,14 @@ TEST_F(RepeatCutTest, TheAliasPartitionIsPartOfTheStructure) {
   EXPECT_EQ(ids_, (std::vector<uint64_t>{1, 1, 2}));
 }
 
-TEST(StructureTableTest, ForgetsTheLeastRecentlyUsed) {
-  StructureTable table(2);
+TEST(GraphTableTest, ForgetsTheLeastRecentlyUsed) {
+  GraphTable table(2);
   EXPECT_EQ(table.FindOrAdd("a").id, 1u);
   EXPECT_EQ(table.FindOrAdd("b").id, 2u);
   table.Keep("definition of b");
   EXPECT_FALSE(table.FindOrAdd("a").is_new);
   EXPECT_TRUE(table.Unsaid().empty());
-  const StructureTable::Entry c = table.FindOrAdd("c");
+  const GraphTable::Entry c = table.FindOrAdd("c");
   EXPECT_TRUE(c.is_new);
   EXPECT_EQ(c.id, 3u);
   EXPECT_EQ(table.Unsaid(), std::vector<uint64_t>{2});
@@ -291,8 +290,8 @@ TEST(StructureTableTest, ForgetsTheLeastRecentlyUsed) {
   EXPECT_EQ(table.FindOrAdd("b").id, 4u);
 }
 
-TEST(StructureTableTest, KeepsDefinitionsUntilTheWorkerForgotThem) {
-  StructureTable table(1);
+TEST(GraphTableTest, KeepsDefinitionsUntilTheWorkerForgotThem) {
+  GraphTable table(1);
   table.FindOrAdd("a");
   table.Keep("definition of a");
   EXPECT_EQ(*table.Definition(1), "definition of a");
@@ -307,12 +306,12 @@ TEST(StructureTableTest, KeepsDefinitionsUntilTheWorkerForgotThem) {
   EXPECT_EQ(table.Definition(1), nullptr);
 }
 
-TEST(StructureTableTest, RemembersSoManyRunsAndSlots) {
+TEST(GraphTableTest, RemembersSoManyRunsAndSlots) {
   constexpr size_t kHalf = srg::kMaxRememberedSlots / 2;
-  StructureTable table(2);
-  const StructureTable::Entry a = table.Add("a");
+  GraphTable table(2);
+  const GraphTable::Entry a = table.Add("a");
   table.Keep("definition of a");
-  const StructureTable::Entry b = table.Add("b");
+  const GraphTable::Entry b = table.Add("b");
   table.Keep("definition of b");
   EXPECT_FALSE(table.Remember(a.id, 1)) << "not admitted yet";
   table.Admitted(a.id);
@@ -328,7 +327,7 @@ TEST(StructureTableTest, RemembersSoManyRunsAndSlots) {
   EXPECT_FALSE(table.Remember(b.id, 1));
   // b stays; what a had is free once the worker is told to forget it.
   ASSERT_TRUE(table.Find("b").has_value());
-  const StructureTable::Entry c = table.Add("c");
+  const GraphTable::Entry c = table.Add("c");
   table.Keep("definition of c");
   table.Admitted(c.id);
   EXPECT_FALSE(table.Remember(c.id, kHalf));
@@ -336,8 +335,8 @@ TEST(StructureTableTest, RemembersSoManyRunsAndSlots) {
   EXPECT_TRUE(table.Remember(c.id, kHalf));
 }
 
-TEST(StructureTableTest, KeepsItsBytesBounded) {
-  StructureTable table(100, 30);
+TEST(GraphTableTest, KeepsItsBytesBounded) {
+  GraphTable table(100, 30);
   EXPECT_EQ(table.FindOrAdd("aaaaaa").id, 1u);
   table.Keep("0123456789");
   EXPECT_EQ(table.FindOrAdd("bbbbbb").id, 2u);

@@ -29,7 +29,7 @@
 #include "client_lib/session/model/call.h"
 #include "client_lib/session/model/remote_storage.h"
 #include "client_lib/session/recording/recording.h"
-#include "common/srg/structure.h"
+#include "common/srg/graph.h"
 #include "common/transport/stream.h"
 
 namespace djinn {
@@ -183,7 +183,7 @@ class VirtualDevice : public std::enable_shared_from_this<VirtualDevice> {
   virtual absl::StatusOr<std::shared_ptr<const Recording>> FinishRecording(
       uint32_t lane, absl::Span<RemoteStorage* const> given,
       absl::Span<RemoteStorage* const> outputs, size_t awaited) = 0;
-  // What was done meanwhile that cannot be carried out again, as
+  // What was done meanwhile that cannot be executed again, as
   // FinishRecording() is going to say it. OK if there is no recording.
   virtual absl::Status RecordingRefusal(uint32_t lane) = 0;
   // Ends it without a result, if there is one.

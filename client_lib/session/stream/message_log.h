@@ -61,10 +61,10 @@ class MessageLog {
   // stream. False, and nothing happens, when `received` cannot be.
   bool Rewind(uint64_t received);
 
-  // Everything up to `sequence` was carried out; false when it was never sent.
+  // Everything up to `sequence` was executed; false when it was never sent.
   // A sequence known already is no news.
   bool Complete(uint64_t sequence);
-  // The oldest message that was carried out, once each.
+  // The oldest message that was executed, once each.
   std::optional<Entry> TakeCompleted();
 
   // The worker's first window takes the provisional one's place.
@@ -76,7 +76,7 @@ class MessageLog {
   // Never shrinks.
   void GrowWindow(const v1::Window& window);
 
-  // What was sent and is not carried out, then what is still to be sent.
+  // What was sent and is not executed, then what is still to be sent.
   const std::deque<Entry>& entries() const { return entries_; }
   bool empty() const { return entries_.empty(); }
   uint64_t completed() const { return completed_; }

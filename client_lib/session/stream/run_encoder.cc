@@ -3,7 +3,7 @@
 #include <cstring>
 #include <utility>
 
-#include "client_lib/session/recording/structure_builder.h"
+#include "client_lib/session/recording/graph_builder.h"
 #include "common/srg/canonical.h"
 #include "common/srg/proto_codec.h"
 #include "common/srg/size_hole.h"
@@ -31,7 +31,7 @@ void FillChangedFloats(absl::Span<const double> floats,
 // The slots that are bound to other storages than before; more than `most` are
 // not counted.
 size_t CountChanged(absl::Span<const RunEncoder::Binding> bindings,
-                    const StructureTable::RememberedRun& before, size_t most) {
+                    const GraphTable::RememberedRun& before, size_t most) {
   size_t changed = 0;
   for (size_t slot = 0; slot < bindings.size() && changed <= most; ++slot) {
     changed +=
@@ -52,7 +52,7 @@ struct Likeness {
 // The remembered run that is most like it. What comes in turns is behind the
 // last one.
 Likeness FindMostAlike(absl::Span<const RunEncoder::Binding> bindings,
-                       const StructureTable::RememberedRuns& remembered) {
+                       const GraphTable::RememberedRuns& remembered) {
   const size_t places = remembered.runs.size();
   Likeness best{remembered.last_place, bindings.size()};
   for (size_t i = 1; i <= places && best.changed > kFewChanged; ++i) {
@@ -64,12 +64,11 @@ Likeness FindMostAlike(absl::Span<const RunEncoder::Binding> bindings,
   return best;
 }
 
-// The structure of a family, of which `structure` is a member.
-srg::Structure AtSizeZero(srg::Structure structure,
-                          const SizeFamilies::Member& member) {
-  structure.size_hole = *member.hole;
+// The graph of a family, of which `graph` is a member.
+srg::Graph AtSizeZero(srg::Graph graph, const SizeFamilies::Member& member) {
+  graph.size_hole = *member.hole;
   // The way there was checked when the member was found.
-  srg::Structure base = *srg::AtSize(std::move(structure), -member.size);
+  srg::Graph base = *srg::AtSize(std::move(graph), -member.size);
   base.size_hole = *member.hole;
   return base;
 }
@@ -79,12 +78,11 @@ srg::Structure AtSizeZero(srg::Structure structure,
 RunEncoder::Encoded RunEncoder::Encode(const Segment& segment,
                                        uint64_t telling) {
   AssignSlots(segment);
-  BuildStructureKey(segment, slot_of_touch_, kinds_, &key_);
+  BuildGraphKey(segment, slot_of_touch_, kinds_, &key_);
   Encoded encoded;
-  const StructureTable::Entry entry = FindStructure(
+  const GraphTable::Entry entry = FindGraph(
       key_, telling,
-      [&] { return BuildStructure(segment, slot_of_touch_, kinds_); },
-      &encoded);
+      [&] { return BuildGraph(segment, slot_of_touch_, kinds_); }, &encoded);
   encoded.run.set_mode(ModeOf(segment.fast));
   encoded.run.set_reply_metadata(segment.wants_metadata);
   FillRun(bindings_, segment.floats(), segment.scalar_tensors(), entry,
@@ -96,23 +94,22 @@ RunEncoder::Encoded RunEncoder::Encode(const RecordingPart& part, bool fast,
                                        absl::Span<const Binding> bindings,
                                        uint64_t telling) {
   Encoded encoded;
-  const StructureTable::Entry entry = FindStructure(
-      part.key, telling, [&] { return part.structure; }, &encoded);
+  const GraphTable::Entry entry =
+      FindGraph(part.key, telling, [&] { return part.graph; }, &encoded);
   encoded.run.set_mode(ModeOf(fast));
   FillRun(bindings, part.floats, part.scalar_tensors, entry, &encoded);
   return encoded;
 }
 
 RunEncoder::Encoded RunEncoder::Encode(const RecordingPart& part, bool fast,
-                                       const SizedStructure& sized,
-                                       int64_t size,
+                                       const SizedGraph& sized, int64_t size,
                                        absl::Span<const Binding> bindings,
                                        uint64_t telling) {
   Encoded encoded;
-  const StructureTable::Entry entry = table_->FindOrAdd(sized.key);
-  FillStructure(
+  const GraphTable::Entry entry = table_->FindOrAdd(sized.key);
+  FillGraph(
       sized.key, entry, telling,
-      [&]() -> const srg::Structure& { return sized.structure; }, &encoded);
+      [&]() -> const srg::Graph& { return sized.graph; }, &encoded);
   encoded.run.set_size(size);
   encoded.run.set_mode(ModeOf(fast));
   FillRun(bindings, part.floats, part.scalar_tensors, entry, &encoded);
@@ -120,59 +117,57 @@ RunEncoder::Encoded RunEncoder::Encode(const RecordingPart& part, bool fast,
 }
 
 template <typename Build>
-StructureTable::Entry RunEncoder::FindStructure(absl::string_view key,
-                                                uint64_t telling, Build build,
-                                                Encoded* encoded) {
-  std::optional<StructureTable::Entry> entry = table_->Find(key);
+GraphTable::Entry RunEncoder::FindGraph(absl::string_view key, uint64_t telling,
+                                        Build build, Encoded* encoded) {
+  std::optional<GraphTable::Entry> entry = table_->Find(key);
   const std::optional<SizeFamilies::Member> member =
       entry.has_value() ? std::nullopt : families_.Find(key);
   if (member.has_value()) {
     entry = table_->FindOrAdd(member->family);
     encoded->run.set_size(member->size);
-    FillStructure(
+    FillGraph(
         member->family, *entry, telling,
         [&] { return AtSizeZero(build(), *member); }, encoded);
   } else {
     if (!entry.has_value()) entry = table_->Add(key);
-    FillStructure(key, *entry, telling, build, encoded);
+    FillGraph(key, *entry, telling, build, encoded);
   }
   return *entry;
 }
 
 template <typename Build>
-void RunEncoder::FillStructure(absl::string_view key,
-                               const StructureTable::Entry& entry,
-                               uint64_t telling, Build build,
-                               Encoded* encoded) {
-  encoded->run.set_structure_id(entry.id);
+void RunEncoder::FillGraph(absl::string_view key,
+                           const GraphTable::Entry& entry, uint64_t telling,
+                           Build build, Encoded* encoded) {
+  encoded->run.set_graph_id(entry.id);
   encoded->uses = entry.uses;
   const bool tell = *entry.told != telling;
   if (!entry.is_new && !tell) return;
-  const srg::Structure& structure = build();
-  v1::Structure message = srg::ToProto(structure);
+  const srg::Graph& graph = build();
+  v1::Graph message = srg::ToProto(graph);
   if (tell) {
     *entry.told = telling;
     encoded->telling = {HashContent(key.data(), key.size()), message};
   }
   if (!entry.is_new) return;
   Definition& definition = encoded->definition.emplace();
-  definition.message.set_structure_id(entry.id);
-  *definition.message.mutable_structure() = std::move(message);
+  definition.message.set_graph_id(entry.id);
+  *definition.message.mutable_graph() = std::move(message);
   table_->Keep(definition.message.SerializeAsString());
   for (const uint64_t id : table_->Unsaid()) {
     definition.message.add_forget_ids(id);
   }
-  definition.fingerprint = srg::Fingerprint(structure);
+  definition.fingerprint = srg::Fingerprint(graph);
 }
 
-v1::Structure RunEncoder::Describe(const Segment& segment,
-                                   std::vector<uint64_t>* storages) {
+v1::Graph RunEncoder::Describe(const Segment& segment,
+                               std::vector<uint64_t>* storages) {
   AssignSlots(segment);
   if (storages != nullptr) {
     storages->clear();
     for (const Binding& binding : bindings_) storages->push_back(binding.id);
   }
-  return srg::ToProto(BuildStructure(segment, slot_of_touch_, kinds_));
+  return srg::ToProto(BuildGraph(segment, slot_of_touch_, kinds_));
 }
 
 bool RunEncoder::ReleaseUse(RemoteStorage* storage) {
@@ -220,16 +215,15 @@ void RunEncoder::AssignSlots(const Segment& segment) {
 void RunEncoder::FillRun(absl::Span<const Binding> bindings,
                          absl::Span<const double> floats,
                          absl::Span<const ScalarValue> scalar_tensors,
-                         const StructureTable::Entry& structure,
-                         Encoded* encoded) {
+                         const GraphTable::Entry& graph, Encoded* encoded) {
   v1::Run* const run = &encoded->run;
   for (const ScalarValue& value : scalar_tensors) {
     run->add_scalar_tensors(value.bytes, value.size);
   }
   FindFinalSlots(bindings);
-  StructureTable::RememberedRuns& remembered = *structure.remembered;
+  GraphTable::RememberedRuns& remembered = *graph.remembered;
   const size_t size = bindings.size() + floats.size();
-  const StructureTable::RememberedRun* before = nullptr;
+  const GraphTable::RememberedRun* before = nullptr;
   bool remember = false;
   if (remembered.runs.empty()) {
     for (const Binding& binding : bindings) {
@@ -240,12 +234,12 @@ void RunEncoder::FillRun(absl::Span<const Binding> bindings,
       message->set_base_version(binding.base_version);
     }
     run->mutable_float_holes()->Add(floats.begin(), floats.end());
-    remember = table_->Remember(structure.id, size);
+    remember = table_->Remember(graph.id, size);
     if (remember) remembered.last_place = 0;
   } else {
     const Likeness alike = FindMostAlike(bindings, remembered);
     if (alike.changed > kFewChanged)
-      remember = table_->Remember(structure.id, size);
+      remember = table_->Remember(graph.id, size);
     before = &remembered.runs[alike.place];
     run->mutable_repeat()->set_place(static_cast<uint32_t>(alike.place));
     FillRepeat(bindings, *before, encoded);
@@ -259,7 +253,7 @@ void RunEncoder::FillRun(absl::Span<const Binding> bindings,
   }
   run->set_remember(remember);
   if (remembered.runs.empty()) return;
-  StructureTable::RememberedRun& kept = remembered.runs[remembered.last_place];
+  GraphTable::RememberedRun& kept = remembered.runs[remembered.last_place];
   kept.storages.clear();
   for (const Binding& binding : bindings) kept.storages.push_back(binding.id);
   kept.final_slots = final_slots_;
@@ -267,7 +261,7 @@ void RunEncoder::FillRun(absl::Span<const Binding> bindings,
 }
 
 void RunEncoder::FillRepeat(absl::Span<const Binding> bindings,
-                            const StructureTable::RememberedRun& before,
+                            const GraphTable::RememberedRun& before,
                             Encoded* encoded) {
   v1::Run* const run = &encoded->run;
   v1::Repeat* const repeat = run->mutable_repeat();

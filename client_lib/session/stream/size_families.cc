@@ -7,12 +7,12 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "client_lib/session/recording/structure_builder.h"
+#include "client_lib/session/recording/graph_builder.h"
 
 namespace djinn {
 namespace {
 
-// No structure has so many calls: the start of a name that is no key.
+// No graph has so many calls: the start of a name that is no key.
 constexpr absl::string_view kMark("\xff\xff\xff\xff", 4);
 
 // Among calls with the same operators; enough for loops of one program that

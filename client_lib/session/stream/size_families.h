@@ -1,7 +1,7 @@
-// Structures that are one but for integers that grow together, found by their
-// keys (structure_builder.h): a loop over tensors that get longer has another
+// Graphs that are one but for integers that grow together, found by their
+// keys (graph_builder.h): a loop over tensors that get longer has another
 // key each time around. Three keys on a line make a family: in them each
-// integer that varies is a + b·n. From then on the loop's structures are this
+// integer that varies is a + b·n. From then on the loop's graphs are this
 // one, with a size hole (common/srg/size_hole.h), at n = 3, 4, 5, ...
 //
 // A key belongs to a family only if it is equal to the family's at some n, byte
@@ -21,7 +21,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/string_view.h"
-#include "common/srg/structure.h"
+#include "common/srg/graph.h"
 
 namespace djinn {
 
@@ -33,7 +33,7 @@ class SizeFamilies {
   explicit SizeFamilies(size_t max_bytes = kMaxBytes) : max_bytes_(max_bytes) {}
 
   struct Member {
-    // Names the family among keys: no structure has it. Valid until the next
+    // Names the family among keys: no graph has it. Valid until the next
     // call, as `hole` is.
     absl::string_view family;
     const srg::SizeHole* hole = nullptr;

@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "client_lib/session/recording/graph_builder.h"
 #include "client_lib/session/recording/segment.h"
-#include "client_lib/session/recording/structure_builder.h"
 #include "client_lib/session/stream/run_encoder.h"
 #include "client_lib/session/testing/calls.h"
 #include "common/srg/proto_codec.h"
@@ -22,7 +22,7 @@ namespace {
 // What a segment says and how it is named.
 struct Named {
   std::string key;
-  srg::Structure structure;
+  srg::Graph graph;
 };
 
 class SizeFamiliesTest : public testing::Test {
@@ -77,8 +77,8 @@ class SizeFamiliesTest : public testing::Test {
         {srg::Slot::Kind::kResult, 0}};
     const std::vector<uint32_t> slots = {0, 1, 2};
     Named named;
-    BuildStructureKey(segment, slots, kinds, &named.key);
-    named.structure = BuildStructure(segment, slots, kinds);
+    BuildGraphKey(segment, slots, kinds, &named.key);
+    named.graph = BuildGraph(segment, slots, kinds);
     return named;
   }
   // a + b·n for each.
@@ -90,7 +90,7 @@ class SizeFamiliesTest : public testing::Test {
   SizeFamilies families_;
 };
 
-TEST_F(SizeFamiliesTest, AKeysIntegersAreThoseOfItsStructure) {
+TEST_F(SizeFamiliesTest, AKeysIntegersAreThoseOfItsGraph) {
   const Named named = Make({11, 12, 13, 14, 15, 16});
   std::vector<int64_t> of_key;
   for (const uint32_t position : FindKeyIntegers(named.key)) {
@@ -98,11 +98,11 @@ TEST_F(SizeFamiliesTest, AKeysIntegersAreThoseOfItsStructure) {
     std::memcpy(&value, named.key.data() + position, sizeof(value));
     of_key.push_back(value);
   }
-  std::vector<int64_t> of_structure;
-  srg::ForEachInteger(named.structure, [&](const auto& value) {
-    of_structure.push_back(static_cast<int64_t>(value));
+  std::vector<int64_t> of_graph;
+  srg::ForEachInteger(named.graph, [&](const auto& value) {
+    of_graph.push_back(static_cast<int64_t>(value));
   });
-  EXPECT_EQ(of_key, of_structure);
+  EXPECT_EQ(of_key, of_graph);
   EXPECT_EQ(of_key.size(), 21u);
 }
 
@@ -114,8 +114,8 @@ TEST_F(SizeFamiliesTest, TheThirdOnALineMakesOne) {
   ASSERT_TRUE(third.has_value());
   EXPECT_EQ(third->size, 5);
   const std::string family(third->family);
-  // Structures are what their members say.
-  srg::Structure base = MakeAt(0).structure;
+  // Graphs are what their members say.
+  srg::Graph base = MakeAt(0).graph;
   base.size_hole = *third->hole;
   ASSERT_TRUE(srg::CheckSizeHole(base).ok());
   for (const int64_t n : {0, 1, 2, 3, 1000, -1}) {
@@ -125,7 +125,7 @@ TEST_F(SizeFamiliesTest, TheThirdOnALineMakesOne) {
     ASSERT_TRUE(member.has_value()) << n;
     EXPECT_EQ(member->family, family);
     EXPECT_EQ(member->size, n);
-    EXPECT_EQ(*srg::AtSize(base, n), named.structure);
+    EXPECT_EQ(*srg::AtSize(base, n), named.graph);
   }
 }
 
@@ -178,15 +178,15 @@ TEST_F(SizeFamiliesTest, IntegersAtTheEndsOfTheirRangeAreNoLine) {
         const auto member = families.Find(third.key);
         if (!member.has_value()) continue;
         // There and back.
-        const auto move = [&](srg::Structure from, int64_t size) {
+        const auto move = [&](srg::Graph from, int64_t size) {
           from.size_hole = *member->hole;
           return srg::AtSize(std::move(from), size);
         };
-        const auto there = move(first.structure, member->size);
-        const auto back = move(third.structure, -member->size);
+        const auto there = move(first.graph, member->size);
+        const auto back = move(third.graph, -member->size);
         ASSERT_TRUE(there.ok() && back.ok()) << a << ", " << b << ", " << c;
-        EXPECT_EQ(*there, third.structure);
-        EXPECT_EQ(*back, first.structure);
+        EXPECT_EQ(*there, third.graph);
+        EXPECT_EQ(*back, first.graph);
       }
     }
   }
@@ -213,7 +213,7 @@ TEST_F(SizeFamiliesTest, IsBounded) {
     segment.Open(1, 1, Segment::kMaxCalls);
     segment.Append(&call);
     std::string key;
-    BuildStructureKey(segment, {0}, {{srg::Slot::Kind::kBound, 0}}, &key);
+    BuildGraphKey(segment, {0}, {{srg::Slot::Kind::kBound, 0}}, &key);
     key.resize(one);
     families.Find(key);
   }
@@ -221,12 +221,12 @@ TEST_F(SizeFamiliesTest, IsBounded) {
 }
 
 // A loop over a tensor that grows, as the sender encodes it.
-TEST_F(SizeFamiliesTest, AGrowingLoopIsOneStructure) {
-  StructureTable table(64);
+TEST_F(SizeFamiliesTest, AGrowingLoopIsOneGraph) {
+  GraphTable table(64);
   RunEncoder encoder(&table);
   std::vector<uint64_t> ids;
   std::vector<int64_t> sizes;
-  srg::Structure defined;
+  srg::Graph defined;
   for (int64_t n = 0; n < 8; ++n) {
     StoragePtr x(new RemoteStorage(++last_id_, nullptr, 100 + n));
     StoragePtr y(new RemoteStorage(++last_id_, nullptr, 100 + n));
@@ -234,12 +234,12 @@ TEST_F(SizeFamiliesTest, AGrowingLoopIsOneStructure) {
     Segment segment;
     segment.Open(1, 1, Segment::kMaxCalls);
     segment.Append(&call);
-    const v1::Structure whole = encoder.Describe(segment);
+    const v1::Graph whole = encoder.Describe(segment);
     const RunEncoder::Encoded encoded = encoder.Encode(segment);
-    ids.push_back(encoded.run.structure_id());
+    ids.push_back(encoded.run.graph_id());
     sizes.push_back(encoded.run.size());
     if (encoded.definition.has_value()) {
-      defined = *srg::FromProto(encoded.definition->message.structure());
+      defined = *srg::FromProto(encoded.definition->message.graph());
     }
     EXPECT_EQ(*srg::AtSize(defined, encoded.run.size()),
               *srg::FromProto(whole));
@@ -249,20 +249,20 @@ TEST_F(SizeFamiliesTest, AGrowingLoopIsOneStructure) {
 }
 
 // A callable's recordings for sequences of several lengths, in any order.
-TEST_F(SizeFamiliesTest, RecordingsThatDifferInSizesAreOneStructure) {
-  StructureTable table(64);
+TEST_F(SizeFamiliesTest, RecordingsThatDifferInSizesAreOneGraph) {
+  GraphTable table(64);
   RunEncoder encoder(&table);
   std::vector<uint64_t> ids;
-  std::vector<srg::Structure> defined;
+  std::vector<srg::Graph> defined;
   int definitions = 0;
   for (const int64_t n : {5, 6, 7, 30, 2, 5, 7, 30, 29, 6}) {
     const Named named = MakeAt(n);
     RecordingPart part;
     part.key = named.key;
-    part.structure = named.structure;
+    part.graph = named.graph;
     std::vector<StoragePtr> storages;
     std::vector<RunEncoder::Binding> bindings;
-    for (size_t slot = 0; slot < named.structure.slots.size(); ++slot) {
+    for (size_t slot = 0; slot < named.graph.slots.size(); ++slot) {
       storages.push_back(New());
       bindings.push_back({.storage = storages.back().get(),
                           .id = storages.back()->id(),
@@ -271,18 +271,18 @@ TEST_F(SizeFamiliesTest, RecordingsThatDifferInSizesAreOneStructure) {
     }
     const RunEncoder::Encoded encoded =
         encoder.Encode(part, /*fast=*/false, bindings);
-    const uint64_t id = encoded.run.structure_id();
+    const uint64_t id = encoded.run.graph_id();
     ids.push_back(id);
     defined.resize(std::max<size_t>(defined.size(), id + 1));
     if (encoded.definition.has_value()) {
       ++definitions;
-      defined[id] = *srg::FromProto(encoded.definition->message.structure());
+      defined[id] = *srg::FromProto(encoded.definition->message.graph());
     }
     if (id == 3) {
-      EXPECT_EQ(*srg::AtSize(defined[id], encoded.run.size()), named.structure);
+      EXPECT_EQ(*srg::AtSize(defined[id], encoded.run.size()), named.graph);
     } else {
       EXPECT_EQ(encoded.run.size(), 0);
-      EXPECT_EQ(defined[id], named.structure);
+      EXPECT_EQ(defined[id], named.graph);
     }
   }
   // The first two were there before there was a family.

@@ -32,8 +32,7 @@ absl::Status CheckHello(const v1::WorkerHello& hello, const v1::Lease& lease) {
   }
   const v1::SessionLimits& limits = hello.limits();
   if (limits.max_outstanding() == 0 || limits.max_outstanding_bytes() == 0 ||
-      limits.max_structures() == 0 ||
-      limits.inline_bytes() < kLeastInlineBytes) {
+      limits.max_graphs() == 0 || limits.inline_bytes() < kLeastInlineBytes) {
     return MakeError(
         absl::StatusCode::kFailedPrecondition, "LIMITS_TOO_LOW",
         absl::StrCat("the session's limits cannot be worked with: ",

@@ -62,17 +62,17 @@ class FakeCoordinatorLink : public CoordinatorLink {
         absl::StrCat(lease_id, unreachable ? " unreachable" : ""));
   }
 
-  void SendStructure(v1::Structure structure, v1::StructureNotes notes,
-                     std::optional<v1::StageRequest> stages) override {
+  void SendGraph(v1::Graph graph, v1::GraphNotes notes,
+                 std::optional<v1::StageRequest> stages) override {
     MutexLock lock(&coordinator_->mu_);
     if (stages.has_value()) {
       coordinator_->stage_requests_.push_back(
-          {*std::move(stages), std::move(structure)});
+          {*std::move(stages), std::move(graph)});
       coordinator_->changed_.SignalAll();
       return;
     }
     coordinator_->notes_.push_back(std::move(notes));
-    coordinator_->structures_.push_back(std::move(structure));
+    coordinator_->graphs_.push_back(std::move(graph));
   }
 
   void ReportMigration(uint32_t, v1::MigrationOutcome outcome) override {
@@ -179,12 +179,12 @@ std::vector<std::string> FakeCoordinator::returned_leases() const {
   return returned_;
 }
 
-std::vector<v1::Structure> FakeCoordinator::structures() const {
+std::vector<v1::Graph> FakeCoordinator::graphs() const {
   MutexLock lock(&mu_);
-  return structures_;
+  return graphs_;
 }
 
-std::vector<v1::StructureNotes> FakeCoordinator::notes() const {
+std::vector<v1::GraphNotes> FakeCoordinator::notes() const {
   MutexLock lock(&mu_);
   return notes_;
 }

@@ -22,8 +22,8 @@ class FakeCoordinator {
   std::vector<v1::LeaseRequest> lease_requests() const;
   // Each followed by " unreachable" if the client said so.
   std::vector<std::string> returned_leases() const;
-  std::vector<v1::Structure> structures() const;
-  std::vector<v1::StructureNotes> notes() const;  // one per structure
+  std::vector<v1::Graph> graphs() const;
+  std::vector<v1::GraphNotes> notes() const;  // one per graph
   bool closed() const;
 
   void RefuseLeases(absl::Status refusal);
@@ -43,11 +43,11 @@ class FakeCoordinator {
   // The same without waiting.
   void AskToMigrate(const std::string& from_lease_id, int worker, int number);
   v1::MigrationOutcome WaitOutcome();
-  // A structure that came with the question how to cut it; it is not among
-  // structures().
+  // A graph that came with the question how to cut it; it is not among
+  // graphs().
   struct StagesAsked {
     v1::StageRequest request;
-    v1::Structure structure;
+    v1::Graph graph;
   };
   StagesAsked WaitStagesAsked();
   // Those not waited for.
@@ -64,8 +64,8 @@ class FakeCoordinator {
   CondVar changed_;
   std::vector<v1::LeaseRequest> requests_ ABSL_GUARDED_BY(mu_);
   std::vector<std::string> returned_ ABSL_GUARDED_BY(mu_);
-  std::vector<v1::Structure> structures_ ABSL_GUARDED_BY(mu_);
-  std::vector<v1::StructureNotes> notes_ ABSL_GUARDED_BY(mu_);
+  std::vector<v1::Graph> graphs_ ABSL_GUARDED_BY(mu_);
+  std::vector<v1::GraphNotes> notes_ ABSL_GUARDED_BY(mu_);
   absl::Status refusal_ ABSL_GUARDED_BY(mu_);
   absl::Status contents_refusal_ ABSL_GUARDED_BY(mu_);
   uint32_t members_ ABSL_GUARDED_BY(mu_) = 1;

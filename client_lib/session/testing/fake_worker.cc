@@ -13,7 +13,7 @@ v1::SessionLimits FakeWorker::DefaultLimits() {
   limits.set_max_outstanding(64);
   limits.set_max_outstanding_bytes(16 << 20);
   limits.set_inline_bytes(8192);
-  limits.set_max_structures(64);
+  limits.set_max_graphs(64);
   return limits;
 }
 

@@ -1,5 +1,5 @@
 // A worker for tests: checks every message as strictly as the real one
-// (windows, sequences, structures, versions, bindings, lifetimes, what is sent
+// (windows, sequences, graphs, versions, bindings, lifetimes, what is sent
 // again) and says in violations() what was wrong. Runs have no operators; they
 // move versions and poison.
 //
@@ -24,7 +24,7 @@
 
 #include "absl/time/time.h"
 #include "common/base/mutex.h"
-#include "common/srg/structure.h"
+#include "common/srg/graph.h"
 #include "common/srg/validate.h"
 #include "common/transport/stream.h"
 #include "djinn/v1/execution.pb.h"
@@ -89,7 +89,7 @@ class FakeWorker {
   void WaitLeft();
   void WaitEntering();
 
-  // Hello under another name; structures admitted under another name.
+  // Hello under another name; graphs admitted under another name.
   void SayWrongId();
   void SayWrongFingerprints();
   // Chunks are not taken, or slowly, each of them.
@@ -111,7 +111,7 @@ class FakeWorker {
   void BreakStreams(int count);
   // Loses everything; another incarnation from now on, or the same.
   void Restart(bool other_incarnation);
-  // Plans are gone: the next run of each structure needs it again.
+  // Plans are gone: the next run of each graph needs it again.
   void EvictPlans();
   // Takes no notice of a cancel.
   void IgnoreCancel();
@@ -119,16 +119,16 @@ class FakeWorker {
   int resumes() const;
   int cancels() const;
 
-  // Ordered messages carried out so far, and waits for them.
+  // Ordered messages executed so far, and waits for them.
   std::vector<v1::Ordered> received() const;
   void WaitReceived(size_t count);
-  // Waits until so many ordered messages wait to be carried out.
+  // Waits until so many ordered messages wait to be executed.
   void WaitWaiting(size_t count);
-  // Waits until a read waits to be carried out.
+  // Waits until a read waits to be executed.
   void WaitForRead();
   void WaitCancelled();
   std::vector<v1::Run> runs() const;
-  // Structures by their canonical fingerprint, in the order of the runs.
+  // Graphs by their canonical fingerprint, in the order of the runs.
   std::vector<std::string> run_fingerprints() const;
   std::vector<size_t> run_node_counts() const;
   std::string contents(uint64_t storage) const;
@@ -145,8 +145,8 @@ class FakeWorker {
     uint64_t poison = 0;
   };
   struct Defined {
-    srg::Structure structure;
-    srg::StructureFacts facts;
+    srg::Graph graph;
+    srg::GraphFacts facts;
     std::string fingerprint;
     struct Remembered {
       std::vector<uint64_t> storages;
@@ -191,7 +191,7 @@ class FakeWorker {
   void Handle(v1::ControlRequest message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void HandleHello(const v1::ClientHello& hello)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void HandleSupply(const v1::DefineStructure& supply)
+  void HandleSupply(const v1::DefineGraph& supply)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Acknowledge(uint64_t number) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void EndLink(absl::Status status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -201,9 +201,9 @@ class FakeWorker {
   template <typename Out>
   void Pass(Out send) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Work() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // False when the message waits for bulk bytes or a structure.
+  // False when the message waits for bulk bytes or a graph.
   bool Carry(const v1::Ordered& message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void CarryDefine(const v1::DefineStructure& define)
+  void CarryDefine(const v1::DefineGraph& define)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Fills in what a repeat leaves out, and remembers the run.
   bool Expand(v1::Run* run, Defined* defined)
@@ -253,7 +253,7 @@ class FakeWorker {
   uint64_t fail_next_pull_ ABSL_GUARDED_BY(mu_) = 0;
   v1::RunMetadata metadata_ ABSL_GUARDED_BY(mu_);
   std::deque<v1::Ordered> waiting_ ABSL_GUARDED_BY(mu_);
-  // Of every message that counts for the window: received, carried out.
+  // Of every message that counts for the window: received, executed.
   uint64_t counted_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t counted_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t done_ ABSL_GUARDED_BY(mu_) = 0;
@@ -282,7 +282,7 @@ class FakeWorker {
   std::deque<Reply> replies_ ABSL_GUARDED_BY(mu_);
   uint64_t last_reply_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t acknowledged_ ABSL_GUARDED_BY(mu_) = 0;
-  uint64_t last_structure_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t last_graph_ ABSL_GUARDED_BY(mu_) = 0;
   std::set<uint64_t> evicted_ ABSL_GUARDED_BY(mu_);
   uint64_t needed_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t last_sequence_ ABSL_GUARDED_BY(mu_) = 0;

@@ -1,4 +1,4 @@
-// Structures and runs, which have no operators: they move versions and poison.
+// Graphs and runs, which have no operators: they move versions and poison.
 #include <algorithm>
 #include <set>
 #include <string>
@@ -13,58 +13,56 @@
 
 namespace djinn {
 
-void FakeWorker::HandleSupply(const v1::DefineStructure& supply) {
-  const auto found = defined_.find(supply.structure_id());
-  if (supply.structure_id() != needed_ || found == defined_.end()) {
-    Violation(absl::StrCat("supply of ", supply.structure_id()));
+void FakeWorker::HandleSupply(const v1::DefineGraph& supply) {
+  const auto found = defined_.find(supply.graph_id());
+  if (supply.graph_id() != needed_ || found == defined_.end()) {
+    Violation(absl::StrCat("supply of ", supply.graph_id()));
     return;
   }
-  const absl::StatusOr<srg::Structure> structure =
-      srg::FromProto(supply.structure());
-  if (!structure.ok() ||
-      srg::Fingerprint(*structure) != found->second.fingerprint) {
-    Violation("supply of another structure");
+  const absl::StatusOr<srg::Graph> graph = srg::FromProto(supply.graph());
+  if (!graph.ok() || srg::Fingerprint(*graph) != found->second.fingerprint) {
+    Violation("supply of another graph");
   }
   evicted_.erase(needed_);
   needed_ = 0;
 }
 
-void FakeWorker::CarryDefine(const v1::DefineStructure& define) {
+void FakeWorker::CarryDefine(const v1::DefineGraph& define) {
   for (const uint64_t id : define.forget_ids()) {
     if (defined_.erase(id) == 0) {
-      Violation(absl::StrCat("forgets structure ", id));
+      Violation(absl::StrCat("forgets graph ", id));
     }
     evicted_.erase(id);
   }
-  if (define.structure_id() <= last_structure_) Violation("structure id again");
-  last_structure_ = define.structure_id();
-  absl::StatusOr<srg::Structure> structure = srg::FromProto(define.structure());
-  if (!structure.ok()) {
-    Violation(structure.status().ToString());
+  if (define.graph_id() <= last_graph_) Violation("graph id again");
+  last_graph_ = define.graph_id();
+  absl::StatusOr<srg::Graph> graph = srg::FromProto(define.graph());
+  if (!graph.ok()) {
+    Violation(graph.status().ToString());
     return;
   }
-  absl::StatusOr<srg::StructureFacts> facts = srg::Validate(*structure, {});
+  absl::StatusOr<srg::GraphFacts> facts = srg::Validate(*graph, {});
   if (!facts.ok()) {
     Violation(facts.status().ToString());
     return;
   }
-  std::string fingerprint = srg::Fingerprint(*structure);
-  defined_[define.structure_id()] = {*std::move(structure), *std::move(facts),
-                                     std::move(fingerprint)};
-  if (defined_.size() > limits_.max_structures()) {
-    Violation("too many structures");
+  std::string fingerprint = srg::Fingerprint(*graph);
+  defined_[define.graph_id()] = {*std::move(graph), *std::move(facts),
+                                 std::move(fingerprint)};
+  if (defined_.size() > limits_.max_graphs()) {
+    Violation("too many graphs");
   }
   v1::ControlResponse response;
-  response.mutable_admitted()->set_structure_id(define.structure_id());
+  response.mutable_admitted()->set_graph_id(define.graph_id());
   response.mutable_admitted()->set_cache_hit(true);
   response.mutable_admitted()->set_fingerprint(
       wrong_fingerprints_ ? std::string(32, 'x')
-                          : defined_[define.structure_id()].fingerprint);
+                          : defined_[define.graph_id()].fingerprint);
   Respond(std::move(response));
 }
 
 bool FakeWorker::Expand(v1::Run* run, Defined* defined) {
-  const srg::Structure& structure = defined->structure;
+  const srg::Graph& graph = defined->graph;
   if (run->has_repeat()) {
     if (run->repeat().place() >= defined->remembered.size()) {
       Violation("a repeat of nothing remembered");
@@ -81,9 +79,9 @@ bool FakeWorker::Expand(v1::Run* run, Defined* defined) {
     uint64_t listed_storage = 0;
     // Slots and holes until the next that is listed.
     uint32_t gap = 0;
-    for (uint32_t i = 0; i < structure.slots.size(); ++i) {
+    for (uint32_t i = 0; i < graph.slots.size(); ++i) {
       v1::Binding& binding = *whole.add_bindings();
-      const srg::Slot::Kind kind = structure.slots[i].kind;
+      const srg::Slot::Kind kind = graph.slots[i].kind;
       if (listed < repeat.slot_gaps_size() &&
           repeat.slot_gaps(listed) == gap++) {
         listed_storage += static_cast<uint64_t>(repeat.storages(listed));
@@ -147,42 +145,42 @@ bool FakeWorker::Expand(v1::Run* run, Defined* defined) {
 
 bool FakeWorker::CarryRun(const v1::Ordered& message) {
   v1::Run run = message.run();
-  const auto found = defined_.find(run.structure_id());
+  const auto found = defined_.find(run.graph_id());
   if (found == defined_.end()) {
-    Violation(absl::StrCat("run of undefined structure ", run.structure_id()));
+    Violation(absl::StrCat("run of undefined graph ", run.graph_id()));
     return true;
   }
-  if (evicted_.count(run.structure_id()) > 0) {
-    if (needed_ == run.structure_id()) return false;
-    needed_ = run.structure_id();
+  if (evicted_.count(run.graph_id()) > 0) {
+    if (needed_ == run.graph_id()) return false;
+    needed_ = run.graph_id();
     v1::ControlResponse response;
-    response.mutable_need()->set_structure_id(needed_);
+    response.mutable_need()->set_graph_id(needed_);
     Respond(std::move(response));
     return false;
   }
   Defined& defined = found->second;
   if (!Expand(&run, &defined)) return true;
-  const absl::StatusOr<srg::Structure> structure =
-      srg::AtSize(defined.structure, run.size());
-  const absl::StatusOr<srg::StructureFacts> facts =
-      structure.ok() ? srg::Validate(*structure, {}) : structure.status();
-  if (!facts.ok() || (run.size() != 0 && defined.structure.size_hole.empty())) {
-    Violation(absl::StrCat("no structure at size ", run.size()));
+  const absl::StatusOr<srg::Graph> graph =
+      srg::AtSize(defined.graph, run.size());
+  const absl::StatusOr<srg::GraphFacts> facts =
+      graph.ok() ? srg::Validate(*graph, {}) : graph.status();
+  if (!facts.ok() || (run.size() != 0 && defined.graph.size_hole.empty())) {
+    Violation(absl::StrCat("no graph at size ", run.size()));
     return true;
   }
   carried_runs_.push_back(run);
   ++session_runs_;
   run_fingerprints_.push_back(defined.fingerprint);
-  run_node_counts_.push_back(defined.structure.nodes.size());
-  const size_t slots = structure->slots.size();
+  run_node_counts_.push_back(defined.graph.nodes.size());
+  const size_t slots = graph->slots.size();
   if (static_cast<size_t>(run.bindings_size()) != slots) {
     Violation("wrong number of bindings");
     return true;
   }
   if (static_cast<uint32_t>(run.float_holes_size()) !=
-          structure->float_hole_count ||
+          graph->float_hole_count ||
       static_cast<uint32_t>(run.scalar_tensors_size()) !=
-          structure->scalar_tensor_hole_count ||
+          graph->scalar_tensor_hole_count ||
       run.reply_metadata() != (facts->unknown_results > 0)) {
     Violation("wrong holes");
   }
@@ -197,7 +195,7 @@ bool FakeWorker::CarryRun(const v1::Ordered& message) {
   std::set<uint64_t> bound;
   for (size_t i = 0; i < slots; ++i) {
     const v1::Binding& binding = run.bindings(static_cast<int>(i));
-    const srg::Slot& slot = structure->slots[i];
+    const srg::Slot& slot = graph->slots[i];
     const srg::SlotFacts& slot_facts = facts->slots[i];
     const bool born_here = slot.kind == srg::Slot::Kind::kCreated ||
                            slot.kind == srg::Slot::Kind::kResult;

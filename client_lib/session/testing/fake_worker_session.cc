@@ -1,4 +1,4 @@
-// What a session is on a fake worker: what waits to be carried out, storages
+// What a session is on a fake worker: what waits to be executed, storages
 // and versions, and what it does besides runs and values.
 #include <set>
 #include <string>
@@ -12,7 +12,7 @@ namespace djinn {
 
 void FakeWorker::Reset() {
   last_sequence_ = completed_ = last_reply_ = acknowledged_ = 0;
-  counted_ = counted_bytes_ = done_ = done_bytes_ = last_structure_ = 0;
+  counted_ = counted_bytes_ = done_ = done_bytes_ = last_graph_ = 0;
   waiting_.clear();
   replies_.clear();
   storages_.clear();
@@ -44,8 +44,8 @@ bool FakeWorker::Carry(const v1::Ordered& message) {
     Violation("a message of a session that left");
   }
   switch (message.action_case()) {
-    case v1::Ordered::kDefineStructure:
-      CarryDefine(message.define_structure());
+    case v1::Ordered::kDefineGraph:
+      CarryDefine(message.define_graph());
       return true;
     case v1::Ordered::kRun:
       return CarryRun(message);

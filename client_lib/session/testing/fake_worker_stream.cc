@@ -168,7 +168,7 @@ void FakeWorker::HandleHello(const v1::ClientHello& hello) {
   for (const Reply& reply : replies) SendReply(reply);
   if (needed_ != 0) {
     v1::ControlResponse need;
-    need.mutable_need()->set_structure_id(needed_);
+    need.mutable_need()->set_graph_id(needed_);
     Respond(std::move(need));
   }
 }

@@ -63,7 +63,7 @@ class SpanningDeviceTest : public testing::Test {
     for (int i = 0; i < 3; ++i) storages.push_back(Uploaded());
     return storages;
   }
-  // What the worker was told, after everything was carried out.
+  // What the worker was told, after everything was executed.
   int Count(int worker, v1::Ordered::ActionCase action) {
     EXPECT_EQ(device_->Synchronize(), absl::OkStatus());
     int count = 0;
@@ -89,20 +89,18 @@ class SpanningDeviceTest : public testing::Test {
   // The operators of the worker's runs, by name.
   std::vector<std::string> Ran(int worker) {
     EXPECT_EQ(device_->Synchronize(), absl::OkStatus());
-    std::map<uint64_t, v1::Structure> structures;
+    std::map<uint64_t, v1::Graph> graphs;
     std::vector<std::string> names;
     for (const v1::Ordered& message : cluster_.worker(worker).received()) {
-      if (message.has_define_structure()) {
-        structures[message.define_structure().structure_id()] =
-            message.define_structure().structure();
+      if (message.has_define_graph()) {
+        graphs[message.define_graph().graph_id()] =
+            message.define_graph().graph();
       }
       if (!message.has_run()) continue;
-      const v1::Structure& structure =
-          structures.at(message.run().structure_id());
-      for (const v1::Node& node : structure.nodes()) {
+      const v1::Graph& graph = graphs.at(message.run().graph_id());
+      for (const v1::Node& node : graph.nodes()) {
         names.push_back(
-            structure.operators(static_cast<int>(node.operator_index()))
-                .name());
+            graph.operators(static_cast<int>(node.operator_index())).name());
       }
     }
     return names;

@@ -46,9 +46,9 @@ TEST_F(DeviceCopiesTest, TheSourceOffersAndTheDestinationPulls) {
   // Between the writer before it and the one after.
   EXPECT_EQ(Actions(cluster_.worker(0)),
             (std::vector<Ordered::ActionCase>{
-                Ordered::kDefineStructure, Ordered::kRun,
-                Ordered::kDefineStructure, Ordered::kRun, Ordered::kOffer,
-                Ordered::kDefineStructure, Ordered::kRun}));
+                Ordered::kDefineGraph, Ordered::kRun, Ordered::kDefineGraph,
+                Ordered::kRun, Ordered::kOffer, Ordered::kDefineGraph,
+                Ordered::kRun}));
   const v1::Offer offer = cluster_.worker(0).received()[4].offer();
   EXPECT_EQ(offer.storage(), source->id());
   EXPECT_EQ(offer.version(), 3u);  // born, written, written
@@ -89,10 +89,10 @@ TEST_F(DeviceCopiesTest, ASourceThatDiesIsFreedBehindItsOffer) {
   ASSERT_TRUE(there_->CopyFrom(0, copy.get(), source.get()).ok());
   Drop(std::move(source));
   ASSERT_TRUE(session_->Close(absl::Seconds(10)).ok());
-  EXPECT_EQ(Actions(cluster_.worker(0)),
-            (std::vector<Ordered::ActionCase>{Ordered::kDefineStructure,
-                                              Ordered::kRun, Ordered::kOffer,
-                                              Ordered::kFree}));
+  EXPECT_EQ(
+      Actions(cluster_.worker(0)),
+      (std::vector<Ordered::ActionCase>{Ordered::kDefineGraph, Ordered::kRun,
+                                        Ordered::kOffer, Ordered::kFree}));
   ExpectNoViolations(cluster_.worker(0));
 }
 

@@ -48,7 +48,7 @@ class EagerTransferTest : public testing::Test {
     if (!status.ok()) return status;
     return value;
   }
-  // How the uploads came that the worker has carried out.
+  // How the uploads came that the worker has executed.
   std::string Ways() {
     std::string ways;
     for (const v1::Ordered& message : worker_.received()) {
@@ -66,7 +66,7 @@ class EagerTransferTest : public testing::Test {
 
 TEST_F(EagerTransferTest, NobodyWaitsForIt) {
   Open(1 << 20);
-  // The worker carries out nothing, and answers nothing.
+  // The worker executes nothing, and answers nothing.
   worker_.Pause();
   std::string bytes = Pattern(kSize);
   const StoragePtr storage = device_->NewStorage(kSize);

@@ -15,7 +15,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "client_lib/session/transfer/work.h"
-#include "common/srg/structure.h"
+#include "common/srg/graph.h"
 
 namespace djinn {
 

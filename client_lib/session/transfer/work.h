@@ -21,7 +21,7 @@
 #include "client_lib/session/stream/run_encoder.h"
 #include "common/base/mutex.h"
 #include "common/hash/hash.h"
-#include "common/srg/structure.h"
+#include "common/srg/graph.h"
 #include "common/transport/stream.h"
 #include "djinn/v1/execution.pb.h"
 
@@ -118,14 +118,14 @@ struct RunWork {
   Segment* segment;
   std::shared_ptr<MetadataWait> metadata;  // null: nobody waits
 };
-// A part of a recording. With `sized`, that structure at that size stands in
+// A part of a recording. With `sized`, that graph at that size stands in
 // the place of the part's own: some of its rows, or a stage of it.
 struct ReplayWork {
   std::shared_ptr<const Recording> recording;
   size_t part;
   // As execution_flag.h said when it was stamped.
   bool fast;
-  std::shared_ptr<const SizedStructure> sized;
+  std::shared_ptr<const SizedGraph> sized;
   int64_t size;
   // One per slot; `held` owns their storages.
   std::vector<RunEncoder::Binding> bindings;

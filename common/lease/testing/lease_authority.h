@@ -31,7 +31,7 @@ class LeaseAuthority {
     limits->set_max_outstanding(64);
     limits->set_max_outstanding_bytes(1 << 20);
     limits->set_inline_bytes(1024);
-    limits->set_max_structures(4);
+    limits->set_max_graphs(4);
     return claims;
   }
 

@@ -118,7 +118,7 @@ TEST_F(ClusterClaimsTest, ATenantClaimsNoMoreThanItsSessionsMayHoldTogether) {
   EXPECT_EQ(OthersGet(704 * kMiB), "w0");
   EXPECT_EQ(OthersGet(705 * kMiB), "");
   // What they have brought is promised no more.
-  CarryOut(worker_, &w0_);
+  Execute(worker_, &w0_);
   w0_.mutable_sessions(0)->set_storage_bytes(256 * kMiB);
   w0_.set_free_bytes(768 * kMiB);
   ASSERT_TRUE(workers::Report(*cluster_, worker_, w0_).ok());
@@ -131,7 +131,7 @@ TEST_F(ClusterClaimsTest, APromiseEndsWithItsLease) {
   ASSERT_TRUE(workers::Report(*cluster_, worker_, w0_).ok());
   const StreamId session = Open("red");
   AskFor(session, kGiB);
-  CarryOut(worker_, &w0_);
+  Execute(worker_, &w0_);
   const auto granted = Next(session);
   ASSERT_TRUE(granted.has_value() && granted->has_granted());
   EXPECT_EQ(OthersGet(kGiB), "");
@@ -174,7 +174,7 @@ TEST_F(ClusterLenderTest, TakesBackNoMoreThanItsOwn) {
   for (const StreamId& borrower : borrowers) lost += Lost(borrower);
   EXPECT_EQ(lost, 1);
   DropAndReport(1 << 30);
-  CarryOut(worker_, &w0_);
+  Execute(worker_, &w0_);
   EXPECT_TRUE(Has(lender));
 }
 

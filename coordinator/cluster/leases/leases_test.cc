@@ -355,7 +355,7 @@ TEST_F(ClusterLeasesTest, LeasesThatAreReturnedBesideAnotherMintNoCredit) {
     // Whatever the worker may honour at a time was granted once.
     EXPECT_THAT(w0_.sessions(), SizeIs(2));
   }
-  CarryOut(worker, &w0_);
+  Execute(worker, &w0_);
   EXPECT_THAT(w0_.sessions(), SizeIs(1));
   EXPECT_EQ(ReservedBy("red"), absl::Seconds(2));
 }

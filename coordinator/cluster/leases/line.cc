@@ -79,7 +79,7 @@ void ChangePlaces(ClusterState& state, Session* session) {
   }
 }
 
-scheduler::WaitingLine::Precedence PrecedenceNow(const ClusterState& state) {
+scheduler::WaitQueue::Precedence PrecedenceNow(const ClusterState& state) {
   return [tenants = state.tenants->all(),
           quotas = &state.quotas.tree](const std::string& name) {
     const auto tenant = tenants->find(name);
@@ -89,7 +89,7 @@ scheduler::WaitingLine::Precedence PrecedenceNow(const ClusterState& state) {
   };
 }
 
-size_t PlaceOf(ClusterState& state, scheduler::WaitingLine::Ticket ticket,
+size_t PlaceOf(ClusterState& state, scheduler::WaitQueue::Ticket ticket,
                absl::Duration now, Places* places) {
   if (!places->has_value()) {
     *places = state.queue.line.PlacesNow(now, PrecedenceNow(state));

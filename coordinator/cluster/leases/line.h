@@ -14,13 +14,13 @@
 #include "coordinator/tables/lease_table.h"
 #include "coordinator/tables/session_table.h"
 #include "coordinator/tables/waker.h"
-#include "scheduler/fairness/waiting_line.h"
+#include "scheduler/fairness/wait_queue.h"
 
 namespace djinn::coordinator::line {
 
 // Positions in the wait queue; unset until the first one is asked for, since
 // computing them takes long where many wait.
-using Places = std::optional<scheduler::WaitingLine::Places>;
+using Places = std::optional<scheduler::WaitQueue::Places>;
 
 // The pending request waits for a worker from now on, unless it does, or its
 // tenant is stopped: then it is set aside.
@@ -45,11 +45,11 @@ void ChangePlaces(ClusterState& state, Session* session)
 
 // Returns the precedence of tenants: a lesser share of what the cohort lends
 // comes first.
-scheduler::WaitingLine::Precedence PrecedenceNow(const ClusterState& state)
+scheduler::WaitQueue::Precedence PrecedenceNow(const ClusterState& state)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
 // 1 for the first. It waits.
-size_t PlaceOf(ClusterState& state, scheduler::WaitingLine::Ticket ticket,
+size_t PlaceOf(ClusterState& state, scheduler::WaitQueue::Ticket ticket,
                absl::Duration now, Places* places)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 

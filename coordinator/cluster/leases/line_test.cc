@@ -29,7 +29,7 @@ class ClusterLineTest : public ClusterTest {
     worker_ = Join(w0_);
     holder_ = Open("red");
     Wait(holder_);
-    CarryOut(worker_, &w0_);
+    Execute(worker_, &w0_);
     EXPECT_TRUE(Next(holder_)->has_granted());
   }
   // Asks for a worker with room for so much.
@@ -46,8 +46,8 @@ class ClusterLineTest : public ClusterTest {
   // What that session had is free again, and somebody has it.
   void Free(const StreamId& session) {
     sessions::Close(*cluster_, session);
-    CarryOut(worker_, &w0_);
-    CarryOut(worker_, &w0_);
+    Execute(worker_, &w0_);
+    Execute(worker_, &w0_);
   }
   bool Has(const StreamId& session) {
     const auto next = Next(session);
@@ -117,7 +117,7 @@ TEST_F(ClusterLineTest, DeviceTimeCountsAndIsForgotten) {
   other.set_free_bytes(100);
   const StreamId w1 = Join(other);
   const StreamId working = OpenAndWait("blue", 50);
-  CarryOut(w1, &other);
+  Execute(w1, &other);
   EXPECT_TRUE(Has(working));
   *other.mutable_sessions(0)->mutable_lease_use()->mutable_device_time() =
       ToProtoDuration(absl::Seconds(60));
@@ -155,7 +155,7 @@ TEST_F(ClusterLineTest, AWorkerIsKeptForTheFirstThatHasWaitedForLong) {
   const StreamId before = OpenAndWait("red", 100);
   EXPECT_EQ(Explain(before).gate().reason(), "WORKER_ACKNOWLEDGEMENT");
   clock_.Advance(absl::Milliseconds(1));
-  CarryOut(worker_, &w0_);
+  Execute(worker_, &w0_);
   coordinator::Tick(*cluster_);
   // Since when the worker is kept, what it asks for is looked at anew.
   coordinator::Tick(*cluster_);
@@ -178,7 +178,7 @@ TEST_F(ClusterLineTest, AWorkerIsKeptForTheFirstThatHasWaitedForLong) {
   v1::WorkerState other = TestWorker("w1");
   other.set_free_bytes(200);
   const StreamId w1 = Join(other);
-  CarryOut(w1, &other);
+  Execute(w1, &other);
   EXPECT_TRUE(Has(small));
   // So is the one that is kept, to whoever is of a more urgent class.
   const StreamId urgent = OpenAndWait("red", 190);
@@ -223,7 +223,7 @@ TEST_F(ClusterLineTest, NothingIsKeptForWhoWaitsForQuota) {
   const StreamId waits = OpenAndWait("red", 900);
   EXPECT_EQ(Explain(waits).gate().reason(), "QUOTA_EXCEEDED");
   clock_.Advance(config_.line_patience);
-  CarryOut(worker_, &w0_);
+  Execute(worker_, &w0_);
   coordinator::Tick(*cluster_);
   EXPECT_EQ(Explain(waits).gate().reason(), "QUOTA_EXCEEDED");
   EXPECT_EQ(Explain(OpenAndWait("green", 100)).gate().reason(),
@@ -254,8 +254,8 @@ TEST_F(ClusterLineTest, ALongLineIsNotTriedBecauseSomebodyComes) {
             "its turn, after those that wait ahead of it");
   EXPECT_EQ(Explain(late).place_in_line(), 1u);
   // The next report is its turn.
-  CarryOut(worker_, &w0_);
-  CarryOut(worker_, &w0_);
+  Execute(worker_, &w0_);
+  Execute(worker_, &w0_);
   EXPECT_TRUE(Has(late));
 }
 

@@ -30,14 +30,14 @@ absl::Status NotDivisible(absl::string_view why) {
 }
 
 // Returns whether they are slots of the graph, each once and of the right kind.
-absl::Status CheckSlots(const srg::Structure& structure,
+absl::Status CheckSlots(const srg::Graph& graph,
                         const std::vector<uint32_t>& slots, bool bound) {
   for (size_t i = 0; i < slots.size(); ++i) {
     const uint32_t slot = slots[i];
     const bool known =
-        slot < structure.slots.size() &&
-        (structure.slots[slot].kind == srg::Slot::Kind::kBound) == bound &&
-        structure.slots[slot].kind != srg::Slot::Kind::kGenerator;
+        slot < graph.slots.size() &&
+        (graph.slots[slot].kind == srg::Slot::Kind::kBound) == bound &&
+        graph.slots[slot].kind != srg::Slot::Kind::kGenerator;
     if (known && absl::c_count(slots, slot) == 1) continue;
     return NotDivisible(absl::StrCat("slot ", slot, " is not one that is ",
                                      bound ? "given" : "put out", " once"));
@@ -75,25 +75,24 @@ void Describe(const scheduler::MicroBatches& found, const StageMembers& members,
   }
 }
 
-absl::Status Plan(const v1::StageRequest& request, const v1::Structure& message,
+absl::Status Plan(const v1::StageRequest& request, const v1::Graph& message,
                   const StageMembers& members, v1::StageAnswer* answer) {
   if (members.workers.size() < 2 || members.numbers[0] != 0) {
     return NotDivisible("the virtual device has no two workers");
   }
-  DJINN_ASSIGN_OR_RETURN(const srg::Structure structure,
-                         srg::FromProto(message));
+  DJINN_ASSIGN_OR_RETURN(const srg::Graph graph, srg::FromProto(message));
   const v1::RecordingSlots& slots = request.recording();
   const std::vector<uint32_t> given(slots.given().begin(), slots.given().end());
   const std::vector<uint32_t> outputs(slots.outputs().begin(),
                                       slots.outputs().end());
-  DJINN_RETURN_IF_ERROR(CheckSlots(structure, given, /*bound=*/true));
-  DJINN_RETURN_IF_ERROR(CheckSlots(structure, outputs, /*bound=*/false));
+  DJINN_RETURN_IF_ERROR(CheckSlots(graph, given, /*bound=*/true));
+  DJINN_RETURN_IF_ERROR(CheckSlots(graph, outputs, /*bound=*/false));
   DJINN_ASSIGN_OR_RETURN(const semantics::BatchCut cut,
-                         semantics::FindBatch(structure, given, outputs));
-  const semantics::Meaning meaning = semantics::Analyze(structure);
-  const absl::StatusOr<scheduler::StagePlan> stages = scheduler::PlanStages(
-      structure, meaning, members.workers, members.factors);
-  const scheduler::RowWork work = {structure,       meaning, cut,
+                         semantics::FindBatch(graph, given, outputs));
+  const semantics::Meaning meaning = semantics::Analyze(graph);
+  const absl::StatusOr<scheduler::StagePlan> stages =
+      scheduler::PlanStages(graph, meaning, members.workers, members.factors);
+  const scheduler::RowWork work = {graph,           meaning, cut,
                                    given,           outputs, members.workers,
                                    members.factors, stages};
   const scheduler::BatchSplit split = scheduler::SplitBatch(work);
@@ -117,7 +116,7 @@ absl::Status Plan(const v1::StageRequest& request, const v1::Structure& message,
       return NotDivisible(absl::StrCat(split.problem, "; ", found.problem));
     }
   }
-  srg::Structure varying = structure;
+  srg::Graph varying = graph;
   varying.size_hole = cut.hole;
   *answer->mutable_rows() = srg::ToProto(varying).size_hole();
   for (const uint32_t slot : given) {
@@ -129,7 +128,7 @@ absl::Status Plan(const v1::StageRequest& request, const v1::Structure& message,
 }  // namespace
 
 v1::StageAnswer AnswerBatchRequest(const v1::StageRequest& request,
-                                   const v1::Structure& structure,
+                                   const v1::Graph& graph,
                                    absl::string_view fingerprint,
                                    const StageMembers& members) {
   v1::StageAnswer answer;
@@ -137,7 +136,7 @@ v1::StageAnswer AnswerBatchRequest(const v1::StageRequest& request,
   answer.set_number(request.number());
   v1::BatchPlan* const plan = answer.mutable_batch();
   plan->set_fingerprint(absl::BytesToHexString(fingerprint));
-  const absl::Status planned = Plan(request, structure, members, &answer);
+  const absl::Status planned = Plan(request, graph, members, &answer);
   if (!planned.ok()) plan->set_problem(std::string(planned.message()));
   return answer;
 }

@@ -12,7 +12,7 @@ namespace djinn::coordinator {
 
 // Answers a request about a captured graph, as AnswerStageRequest() does.
 v1::StageAnswer AnswerBatchRequest(const v1::StageRequest& request,
-                                   const v1::Structure& structure,
+                                   const v1::Graph& graph,
                                    absl::string_view fingerprint,
                                    const StageMembers& members);
 

@@ -43,8 +43,8 @@ v1::StageAnswer Ask(const semantics::Builder& builder,
   request.set_number(17);
   request.mutable_recording()->mutable_given()->Add(given.begin(), given.end());
   request.mutable_recording()->add_outputs(output);
-  return AnswerBatchRequest(request, srg::ToProto(builder.structure()),
-                            "\x01\xff", members);
+  return AnswerBatchRequest(request, srg::ToProto(builder.graph()), "\x01\xff",
+                            members);
 }
 
 TEST(BatchPlannerTest, SaysWhoDoesWhichRows) {
@@ -68,11 +68,11 @@ TEST(BatchPlannerTest, SaysWhoDoesWhichRows) {
   EXPECT_GT(plan.alone_seconds(), 1.9 * plan.parts(0).compute_seconds());
   EXPECT_THAT(answer.cut_slots(), ElementsAre(0));
   // With the size that the answer speaks of it is that of fewer rows.
-  v1::Structure varying = srg::ToProto(Layer(64).structure());
+  v1::Graph varying = srg::ToProto(Layer(64).graph());
   *varying.mutable_size_hole() = answer.rows();
   const auto part = srg::AtSize(*srg::FromProto(varying), 10 - 64);
   ASSERT_TRUE(part.ok()) << part.status();
-  EXPECT_EQ(*part, Layer(10).structure());
+  EXPECT_EQ(*part, Layer(10).graph());
 }
 
 TEST(BatchPlannerTest, SaysWhyThereIsNoPlan) {

@@ -86,10 +86,9 @@ absl::StatusOr<ClusterDemand> Measure(ClusterState& state)
 void Absorb(ClusterState& state, Worker* worker) {
   const absl::Duration now = state.clock->Monotonic();
   for (const Worker::Ran& ran : worker->load.ran) {
-    state.known.arrivals.Add(
-        static_cast<semantics::Phase>(
-            PhaseOf(state.known.works.OfStructure(ran.fingerprint))),
-        ran.time, now);
+    state.known.arrivals.Add(static_cast<semantics::Phase>(PhaseOf(
+                                 state.known.works.OfGraph(ran.fingerprint))),
+                             ran.time, now);
   }
   scheduler::PhaseAmounts queued = {};
   for (const std::string& lease_id : worker->leases.queueing) {

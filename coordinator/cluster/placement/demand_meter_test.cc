@@ -30,7 +30,7 @@ class ServesOnTest : public ClusterTest {
                semantics::Phase::kLlmDecode,
                {1'000'000'000, 0, 0},
                1});
-    sessions::NoteStructure(*cluster_, session_, "decode", std::move(work));
+    sessions::NoteGraph(*cluster_, session_, "decode", std::move(work));
     Grant(session_, 0, worker_, &w0_);
   }
   void Lose() {
@@ -90,7 +90,7 @@ TEST_F(ServesOnTest, HoweverLongThatIs) {
 
 TEST_F(ServesOnTest, OneWithoutLeasesHasNothingToServe) {
   sessions::Close(*cluster_, session_);
-  CarryOut(worker_, &w0_);
+  Execute(worker_, &w0_);
   Lose();
   EXPECT_EQ(Kept(), 0);
 }
@@ -103,7 +103,7 @@ TEST_F(ServesOnTest, OneThatCameBackIsKeptUntilItHasForgotten) {
   Lose();
   EXPECT_EQ(Kept(), 1);
   worker_ = Join(w0_);
-  CarryOut(worker_, &w0_);
+  Execute(worker_, &w0_);
   Lose();
   EXPECT_EQ(Kept(), 0);
 }

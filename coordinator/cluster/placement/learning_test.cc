@@ -1,4 +1,4 @@
-// What was learnt of work, over a restart.
+// What was learned of work, over a restart.
 #include <map>
 #include <string>
 
@@ -75,7 +75,7 @@ class ClusterLearningTest : public ClusterTest {
   void Run(const std::string& tenant, const std::string& program,
            uint64_t flops = 1'000'000'000'000) {
     const StreamId session = OpenProgram(tenant, program);
-    sessions::NoteStructure(*cluster_, session, "s", MakeWork(flops));
+    sessions::NoteGraph(*cluster_, session, "s", MakeWork(flops));
     sessions::Close(*cluster_, session);
   }
   // The dear worker took so long for each run of what takes a second at best.
@@ -138,15 +138,15 @@ TEST_F(ClusterLearningTest, WhatDevicesTakeIsKnownAfterARestart) {
 
 TEST_F(ClusterLearningTest, WhatTheLastSessionDidCounts) {
   const StreamId session = OpenProgram("red", "train");
-  for (const char* structure : {"s", "t"}) {
-    sessions::NoteStructure(*cluster_, session, structure,
-                            MakeWork(1'000'000'000'000));
+  for (const char* srg_graph : {"s", "t"}) {
+    sessions::NoteGraph(*cluster_, session, srg_graph,
+                        MakeWork(1'000'000'000'000));
   }
   sessions::Close(*cluster_, session);
   EXPECT_EQ(FirstLease("red", "train").phase(), v1::PHASE_LLM_DECODE);
   const StreamId last = OpenProgram("red", "train");
-  sessions::NoteStructure(*cluster_, last, "u",
-                          MakeWork(1, semantics::Phase::kLlmPrefill));
+  sessions::NoteGraph(*cluster_, last, "u",
+                      MakeWork(1, semantics::Phase::kLlmPrefill));
   sessions::Close(*cluster_, last);
   EXPECT_EQ(FirstLease("red", "train").phase(), v1::PHASE_LLM_PREFILL);
 }
@@ -190,13 +190,12 @@ class ClusterPhaseTimesTest : public ClusterTest {
     const StreamId session = OpenProgram();
     EXPECT_EQ(requests::Request(*cluster_, session, TestLeaseRequest(0)),
               absl::OkStatus());
-    CarryOut(arithmetic_id_, &arithmetic_);
+    Execute(arithmetic_id_, &arithmetic_);
     ASSERT_EQ(arithmetic_.sessions_size(), 1);
-    sessions::NoteStructure(
+    sessions::NoteGraph(
         *cluster_, session, "prompt",
         MakeWork(1'000'000'000'000, semantics::Phase::kLlmPrefill));
-    sessions::NoteStructure(*cluster_, session, "token",
-                            Reading(5'000'000'000));
+    sessions::NoteGraph(*cluster_, session, "token", Reading(5'000'000'000));
     v1::LeaseUse* const use =
         arithmetic_.mutable_sessions(0)->mutable_lease_use();
     const auto add = [&](v1::Phase phase, absl::Duration time) {
@@ -211,7 +210,7 @@ class ClusterPhaseTimesTest : public ClusterTest {
     EXPECT_EQ(workers::Report(*cluster_, arithmetic_id_, arithmetic_),
               absl::OkStatus());
     sessions::Close(*cluster_, session);
-    CarryOut(arithmetic_id_, &arithmetic_);
+    Execute(arithmetic_id_, &arithmetic_);
   }
   std::string Place() {
     const StreamId session = OpenProgram();
@@ -240,14 +239,14 @@ TEST_F(ClusterPhaseTimesTest, OneThatWritesMuchGoesWhereMemoryIs) {
 
 TEST_F(ClusterLearningTest, ASessionThatBeganEarlierIsNoWholeOne) {
   const StreamId session = OpenProgram("red", "train");
-  for (const char* structure : {"s", "t"}) {
-    sessions::NoteStructure(*cluster_, session, structure,
-                            MakeWork(1'000'000'000'000));
+  for (const char* srg_graph : {"s", "t"}) {
+    sessions::NoteGraph(*cluster_, session, srg_graph,
+                        MakeWork(1'000'000'000'000));
   }
   RestartWith(persistence::Save(*cluster_));
   const StreamId resumed = OpenProgram("red", "train", session.owner);
-  sessions::NoteStructure(*cluster_, resumed, "u",
-                          MakeWork(1, semantics::Phase::kLlmPrefill));
+  sessions::NoteGraph(*cluster_, resumed, "u",
+                      MakeWork(1, semantics::Phase::kLlmPrefill));
   sessions::Close(*cluster_, resumed);
   EXPECT_EQ(FirstLease("red", "train").phase(), v1::PHASE_LLM_DECODE);
 }
@@ -297,7 +296,7 @@ TEST_F(ClusterLearningTest, HistoryThatMakesRoomIsNotSaved) {
   EXPECT_THAT(state, Contains(Key("program/3/red/1")));
 }
 
-TEST_F(ClusterLearningTest, WhatCannotBeReadIsLearntAgain) {
+TEST_F(ClusterLearningTest, WhatCannotBeReadIsLearnedAgain) {
   Run("red", "train");
   Run("red", "serve");
   State state = persistence::Save(*cluster_);

@@ -59,7 +59,7 @@ class ClusterMigrationTest : public ClusterTest {
   v1::MigrationRequest AskedToMigrate(const std::string& to = "") {
     const auto started = Migrate(to);
     EXPECT_TRUE(started.ok()) << started.status();
-    CarryOut(there_, &w1_);
+    Execute(there_, &w1_);
     return TakeRequest();
   }
   v1::MigrationRequest TakeRequest() {
@@ -119,7 +119,7 @@ TEST_F(ClusterMigrationTest, TheLeaseThatIsUsedStays) {
   EXPECT_EQ(request.to().lease().session_epoch(), 2u);
   EXPECT_EQ(Last().state(), v1::MigrationInfo::UNDER_WAY);
   // Each worker may fetch from the other.
-  CarryOut(here_, &w0_);
+  Execute(here_, &w0_);
   EXPECT_EQ(Workers().size(), 2u);
   Note(OutcomeOf(request));
   EXPECT_THAT(Workers(), ElementsAre("w1"));
@@ -174,19 +174,19 @@ TEST_F(ClusterMigrationTest, TheLeaseThatIsLeftBesideAnotherEnds) {
   request.set_session_id(session_.owner);
   request.set_virtual_device(0);
   ASSERT_TRUE(operations::MigrateSession(*cluster_, request).ok());
-  CarryOut(there_, &w1_);
+  Execute(there_, &w1_);
   Note(OutcomeOf(TakeRequest()));
   // One report that was on its way.
   EXPECT_EQ(workers::Report(*cluster_, here_, w0_), absl::OkStatus());
-  CarryOut(here_, &w0_);
+  Execute(here_, &w0_);
   ASSERT_EQ(w0_.sessions_size(), 1);
   EXPECT_EQ(LeaseId(w0_), other.lease_id());
   // So it does not come back when the one that is used is lost.
   workers::Leave(*cluster_, there_);
   clock_.Advance(config_.worker_timeout / 2);
-  CarryOut(here_, &w0_);
+  Execute(here_, &w0_);
   clock_.Advance(config_.worker_timeout / 2 + absl::Seconds(1));
-  CarryOut(here_, &w0_);
+  Execute(here_, &w0_);
   coordinator::Tick(*cluster_);
   EXPECT_THAT(Workers(), ElementsAre("w0"));
 }
@@ -200,9 +200,9 @@ TEST_F(ClusterMigrationTest, AWayThatFailedBesideAnotherLeaseMayBeTriedAgain) {
   for (int i = 0; i < 2 * static_cast<int>(kMaxVirtualDevices); ++i) {
     const auto started = operations::MigrateSession(*cluster_, migrate);
     ASSERT_TRUE(started.ok()) << started.status();
-    CarryOut(there_, &w1_);
+    Execute(there_, &w1_);
     Note(FailureOf(TakeRequest()));
-    CarryOut(there_, &w1_);
+    Execute(there_, &w1_);
     EXPECT_EQ(w1_.sessions_size(), 1);
   }
 }
@@ -259,7 +259,7 @@ TEST_F(ClusterMigrationTest, ACordonedWorkerIsNoPlaceToGo) {
 TEST_F(ClusterMigrationTest, AWorkerThatIsLostOnTheWayEndsIt) {
   const v1::MigrationRequest request = AskedToMigrate();
   clock_.Advance(config_.worker_timeout + absl::Seconds(1));
-  CarryOut(here_, &w0_);
+  Execute(here_, &w0_);
   coordinator::Tick(*cluster_);
   EXPECT_THAT(Workers(), ElementsAre("w0"));
   EXPECT_EQ(Last().failure_reason(), "WORKER_LOST");
@@ -273,7 +273,7 @@ TEST_F(ClusterMigrationTest, AWorkerThatIsLostOnTheWayEndsIt) {
 TEST_F(ClusterMigrationTest, AClientThatWentWhereNobodyIsHasNothing) {
   const v1::MigrationRequest request = AskedToMigrate();
   clock_.Advance(config_.worker_timeout + absl::Seconds(1));
-  CarryOut(here_, &w0_);
+  Execute(here_, &w0_);
   coordinator::Tick(*cluster_);
   EXPECT_TRUE(Next(session_)->has_ended());
   Note(OutcomeOf(request));
@@ -285,7 +285,7 @@ TEST_F(ClusterMigrationTest, AClientThatWentWhereNobodyIsHasNothing) {
 TEST_F(ClusterMigrationTest, AWorkerThatIsLostWhenAllIsElsewhereIsNotMissed) {
   const v1::MigrationRequest request = AskedToMigrate();
   clock_.Advance(config_.worker_timeout + absl::Seconds(1));
-  CarryOut(there_, &w1_);
+  Execute(there_, &w1_);
   coordinator::Tick(*cluster_);
   EXPECT_EQ(Next(session_)->ended().lease_id(), lease_.lease_id());
   Note(OutcomeOf(request));
@@ -295,7 +295,7 @@ TEST_F(ClusterMigrationTest, AWorkerThatIsLostWhenAllIsElsewhereIsNotMissed) {
 TEST_F(ClusterMigrationTest, AWorkerThatDoesNotAnswerEndsIt) {
   ASSERT_TRUE(Migrate().ok());
   clock_.Advance(config_.lease_request_timeout);
-  CarryOut(here_, &w0_);
+  Execute(here_, &w0_);
   coordinator::Tick(*cluster_);
   EXPECT_THAT(Workers(), ElementsAre("w0"));
   EXPECT_EQ(Last().state(), v1::MigrationInfo::FAILED);
@@ -308,7 +308,7 @@ TEST_F(ClusterMigrationTest, AClientThatIsAwayIsNotAsked) {
   session_ = Open("red", session_.owner);
   ASSERT_TRUE(Migrate().ok());
   sessions::Detach(*cluster_, session_);
-  CarryOut(there_, &w1_);
+  Execute(there_, &w1_);
   EXPECT_THAT(Workers(), ElementsAre("w0"));
   EXPECT_EQ(Last().failure_reason(), "SESSION_DETACHED");
 }
@@ -317,7 +317,7 @@ TEST_F(ClusterMigrationTest, OneThatRestartsHearsFromTheClientHowItEnded) {
   for (const bool went : {false, true}) {
     SCOPED_TRACE(went);
     const v1::MigrationRequest request = AskedToMigrate();
-    CarryOut(here_, &w0_);
+    Execute(here_, &w0_);
     const auto saved = persistence::Save(*cluster_);
     Restart();
     ASSERT_TRUE(persistence::Restore(*cluster_, saved).ok());
@@ -329,8 +329,8 @@ TEST_F(ClusterMigrationTest, OneThatRestartsHearsFromTheClientHowItEnded) {
     session_ = Open("red", session_.owner);
     Note(went ? OutcomeOf(request) : FailureOf(request));
     EXPECT_THAT(Workers(), ElementsAre(went ? "w1" : "w0"));
-    CarryOut(here_, &w0_);
-    CarryOut(there_, &w1_);
+    Execute(here_, &w0_);
+    Execute(there_, &w1_);
     EXPECT_THAT(Workers(), ElementsAre(went ? "w1" : "w0"));
   }
 }
@@ -340,7 +340,7 @@ TEST_F(ClusterMigrationTest, OneThatRestartsMayHearFromTheClientFirst) {
     for (const bool here_first : {false, true}) {
       SCOPED_TRACE(absl::StrCat(went, here_first));
       const v1::MigrationRequest request = AskedToMigrate();
-      CarryOut(here_, &w0_);
+      Execute(here_, &w0_);
       Restart();
       session_ = Open("red", session_.owner);
       if (here_first) here_ = Join(w0_);
@@ -373,19 +373,19 @@ TEST_F(ClusterMigrationTest, ADrainedWorkerIsLeftByAll) {
   const auto info = operations::Cordon(*cluster_, "w0", true, true);
   EXPECT_TRUE(info->cordoned());
   EXPECT_TRUE(info->draining());
-  CarryOut(there_, &w1_);
+  Execute(there_, &w1_);
   const v1::MigrationRequest first = TakeRequest();
   EXPECT_EQ(Last().reason(), "drain");
   // It says no, and is asked again later.
   Note(FailureOf(first));
-  CarryOut(there_, &w1_);
+  Execute(there_, &w1_);
   coordinator::Tick(*cluster_);
   EXPECT_EQ(Workers().size(), 1u);
   clock_.Advance(absl::Seconds(2));
-  CarryOut(here_, &w0_);
-  CarryOut(there_, &w1_);
+  Execute(here_, &w0_);
+  Execute(there_, &w1_);
   coordinator::Tick(*cluster_);
-  CarryOut(there_, &w1_);
+  Execute(there_, &w1_);
   Note(OutcomeOf(TakeRequest()));
   EXPECT_THAT(Workers(), ElementsAre("w1"));
   const auto saved = persistence::Save(*cluster_);
@@ -457,61 +457,60 @@ class AutomaticMigrationTest : public ClusterMigrationTest {
     return state;
   }
   bool IsAsked() {
-    CarryOut(there_, &w1_);
+    Execute(there_, &w1_);
     return Next(session_).has_value();
   }
 };
 
 TEST_F(AutomaticMigrationTest, APhaseGoesToTheWorkerThatIsKeptForIt) {
   Begin(1e12, 1e12, v1::PHASE_LLM_PREFILL, v1::PHASE_LLM_DECODE);
-  sessions::NoteStructure(*cluster_, session_, "weights",
-                          WorkOf(semantics::Phase::kForward));
-  sessions::NoteStructure(*cluster_, session_, "prompt",
-                          WorkOf(semantics::Phase::kLlmPrefill));
+  sessions::NoteGraph(*cluster_, session_, "weights",
+                      WorkOf(semantics::Phase::kForward));
+  sessions::NoteGraph(*cluster_, session_, "prompt",
+                      WorkOf(semantics::Phase::kLlmPrefill));
   EXPECT_FALSE(IsAsked());
-  sessions::NoteStructure(*cluster_, session_, "token",
-                          WorkOf(semantics::Phase::kLlmDecode));
-  CarryOut(there_, &w1_);
+  sessions::NoteGraph(*cluster_, session_, "token",
+                      WorkOf(semantics::Phase::kLlmDecode));
+  Execute(there_, &w1_);
   const v1::MigrationRequest request = TakeRequest();
   EXPECT_EQ(Last().reason(), "phase");
   EXPECT_TRUE(Last().has_terms());
   EXPECT_EQ(Last().terms().state_bytes(), 100u);
   Note(OutcomeOf(request));
   // More of the same phase is no news.
-  sessions::NoteStructure(*cluster_, session_, "token 2",
-                          WorkOf(semantics::Phase::kLlmDecode));
+  sessions::NoteGraph(*cluster_, session_, "token 2",
+                      WorkOf(semantics::Phase::kLlmDecode));
   // Nor is what the program does between steps, that was found beside a prompt.
   auto between = std::make_shared<scheduler::Work>();
   between->Add({semantics::OpClass::kReduction,
                 semantics::Phase::kLlmPrefill,
                 {100, 0, 0},
                 1});
-  sessions::NoteStructure(*cluster_, session_, "next token",
-                          std::move(between));
+  sessions::NoteGraph(*cluster_, session_, "next token", std::move(between));
   EXPECT_FALSE(IsAsked());
   EXPECT_THAT(Workers(), ElementsAre("w1"));
   // The next prompt, told again, goes back.
-  CarryOut(here_, &w0_);
-  sessions::NoteStructure(*cluster_, session_, "prompt",
-                          WorkOf(semantics::Phase::kLlmPrefill));
-  CarryOut(here_, &w0_);
+  Execute(here_, &w0_);
+  sessions::NoteGraph(*cluster_, session_, "prompt",
+                      WorkOf(semantics::Phase::kLlmPrefill));
+  Execute(here_, &w0_);
   EXPECT_EQ(TakeRequest().to().lease().worker_id(), "w0");
 }
 
 TEST_F(AutomaticMigrationTest, APhaseStaysWhereItIsDoneAsSoon) {
   Begin(1e12, 1e12);
-  sessions::NoteStructure(*cluster_, session_, "prompt",
-                          WorkOf(semantics::Phase::kLlmPrefill));
-  sessions::NoteStructure(*cluster_, session_, "token",
-                          WorkOf(semantics::Phase::kLlmDecode));
+  sessions::NoteGraph(*cluster_, session_, "prompt",
+                      WorkOf(semantics::Phase::kLlmPrefill));
+  sessions::NoteGraph(*cluster_, session_, "token",
+                      WorkOf(semantics::Phase::kLlmDecode));
   EXPECT_FALSE(IsAsked());
 }
 
 TEST_F(AutomaticMigrationTest, APhaseGoesWhereItIsDoneSooner) {
   Begin(1e11, 1e12);
-  sessions::NoteStructure(*cluster_, session_, "token",
-                          WorkOf(semantics::Phase::kLlmDecode));
-  CarryOut(there_, &w1_);
+  sessions::NoteGraph(*cluster_, session_, "token",
+                      WorkOf(semantics::Phase::kLlmDecode));
+  Execute(there_, &w1_);
   TakeRequest();
   // A tenth of the time, and next to nothing to move.
   EXPECT_DOUBLE_EQ(Last().terms().stay_seconds(), 60);
@@ -530,14 +529,14 @@ TEST_F(AutomaticMigrationTest, TheLinkThatWasMeasuredDecides) {
   // though the link is said to be fast.
   w1_.set_link_bytes_per_second(1'000'000'000);
   measure("w0", 1);
-  sessions::NoteStructure(*cluster_, session_, "token",
-                          WorkOf(semantics::Phase::kLlmDecode));
+  sessions::NoteGraph(*cluster_, session_, "token",
+                      WorkOf(semantics::Phase::kLlmDecode));
   EXPECT_FALSE(IsAsked());
   // What comes from others says nothing of this way.
   measure("w7", 1);
-  sessions::NoteStructure(*cluster_, session_, "prompt",
-                          WorkOf(semantics::Phase::kLlmPrefill));
-  CarryOut(there_, &w1_);
+  sessions::NoteGraph(*cluster_, session_, "prompt",
+                      WorkOf(semantics::Phase::kLlmPrefill));
+  Execute(there_, &w1_);
   TakeRequest();
   EXPECT_DOUBLE_EQ(Last().terms().transfer_seconds(), 100 / 1e9);
 }
@@ -548,9 +547,9 @@ TEST_F(AutomaticMigrationTest, TheLinkThatDecidedIsExplained) {
   w1_.add_links()->set_worker_id("w0");
   w1_.mutable_links(0)->set_bytes_per_second(50);
   ASSERT_EQ(workers::Report(*cluster_, there_, w1_), absl::OkStatus());
-  sessions::NoteStructure(*cluster_, session_, "token",
-                          WorkOf(semantics::Phase::kLlmDecode));
-  CarryOut(there_, &w1_);
+  sessions::NoteGraph(*cluster_, session_, "token",
+                      WorkOf(semantics::Phase::kLlmDecode));
+  Execute(there_, &w1_);
   const v1::MigrationRequest request = TakeRequest();
   EXPECT_DOUBLE_EQ(Last().terms().transfer_seconds(), 2);
   Note(OutcomeOf(request));
@@ -567,19 +566,19 @@ TEST_F(AutomaticMigrationTest, TheLinkThatDecidedIsExplained) {
 
 TEST_F(AutomaticMigrationTest, ABetterWorkerIsFoundInTime) {
   Begin(1e11, 1e11);
-  sessions::NoteStructure(*cluster_, session_, "token",
-                          WorkOf(semantics::Phase::kLlmDecode));
+  sessions::NoteGraph(*cluster_, session_, "token",
+                      WorkOf(semantics::Phase::kLlmDecode));
   EXPECT_FALSE(IsAsked());
   // It joins; nothing goes before it has stayed for a minute.
   v1::WorkerState better = Fast("w2", 1e12, {});
   const StreamId third = Join(better);
   const auto pass = [&](absl::Duration time) {
     clock_.Advance(time);
-    CarryOut(here_, &w0_);
-    CarryOut(there_, &w1_);
-    CarryOut(third, &better);
+    Execute(here_, &w0_);
+    Execute(there_, &w1_);
+    Execute(third, &better);
     coordinator::Tick(*cluster_);
-    CarryOut(third, &better);
+    Execute(third, &better);
   };
   pass(absl::Seconds(6));
   EXPECT_FALSE(Next(session_).has_value());
@@ -590,12 +589,12 @@ TEST_F(AutomaticMigrationTest, ABetterWorkerIsFoundInTime) {
 
 TEST_F(AutomaticMigrationTest, WhoLetsAWorkerHaveLeasesAgainMovesNone) {
   Begin(1e11, 1e11);
-  sessions::NoteStructure(*cluster_, session_, "token",
-                          WorkOf(semantics::Phase::kLlmDecode));
+  sessions::NoteGraph(*cluster_, session_, "token",
+                      WorkOf(semantics::Phase::kLlmDecode));
   clock_.Advance(absl::Minutes(2));
-  CarryOut(here_, &w0_);
+  Execute(here_, &w0_);
   w1_ = Fast("w1", 1e12, {});
-  CarryOut(there_, &w1_);
+  Execute(there_, &w1_);
   ASSERT_TRUE(operations::Cordon(*cluster_, "w1", true, false).ok());
   ASSERT_TRUE(operations::Cordon(*cluster_, "w1", false, false).ok());
   EXPECT_FALSE(IsAsked());
@@ -608,8 +607,8 @@ TEST_F(AutomaticMigrationTest, WhoLetsAWorkerHaveLeasesAgainMovesNone) {
 TEST_F(AutomaticMigrationTest, NothingGoesUnlessItIsWanted) {
   Begin(1e11, 1e12);
   config_.automatic_migration = false;
-  sessions::NoteStructure(*cluster_, session_, "token",
-                          WorkOf(semantics::Phase::kLlmDecode));
+  sessions::NoteGraph(*cluster_, session_, "token",
+                      WorkOf(semantics::Phase::kLlmDecode));
   EXPECT_FALSE(IsAsked());
 }
 
@@ -625,8 +624,8 @@ class ManyMigrationsTest : public ClusterMigrationTest {
     }
     EXPECT_TRUE(operations::Cordon(*cluster_, "w1", false, false).ok());
     EXPECT_EQ(Migrate()->migrations_size(), static_cast<int>(kDevices));
-    CarryOut(there_, &w1_);
-    CarryOut(here_, &w0_);
+    Execute(there_, &w1_);
+    Execute(here_, &w0_);
     for (uint32_t i = 0; i < kDevices; ++i) requests_.push_back(TakeRequest());
   }
   void NoteAll() {
@@ -676,11 +675,11 @@ TEST_F(ManyMigrationsTest, OfThoseThatEndedSomeAreKept) {
   v1::WorkerState* from_state = &w1_;
   v1::WorkerState* to_state = &w0_;
   for (int i = 0; i < 10; ++i) {
-    CarryOut(*from, from_state);
-    CarryOut(*to, to_state);
-    CarryOut(*to, to_state);
+    Execute(*from, from_state);
+    Execute(*to, to_state);
+    Execute(*to, to_state);
     ASSERT_TRUE(Migrate().ok());
-    CarryOut(*to, to_state);
+    Execute(*to, to_state);
     requests_.clear();
     for (uint32_t d = 0; d < kDevices; ++d) requests_.push_back(TakeRequest());
     NoteAll();

@@ -34,16 +34,16 @@ std::vector<v1::GraphPhase> PhasesOfGraph(ClusterState& state,
                                           const std::string& fingerprint)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
   std::vector<v1::GraphPhase> phases;
-  const auto* const structure = state.known.works.FindStructure(fingerprint);
-  if (structure == nullptr) return phases;
-  if (structure->shown != nullptr) {
-    v1::GraphPhase shown = ToGraphPhase(*structure->shown);
+  const auto* const graph = state.known.works.FindGraph(fingerprint);
+  if (graph == nullptr) return phases;
+  if (graph->shown != nullptr) {
+    v1::GraphPhase shown = ToGraphPhase(*graph->shown);
     if (IsKnown(shown)) phases.push_back(std::move(shown));
   }
   // Tenants to whom it is the same are named together.
   const size_t first = phases.size();
   std::vector<SharedWork> unlike;
-  for (const auto& [tenant, work] : structure->own) {
+  for (const auto& [tenant, work] : graph->own) {
     size_t kind = 0;
     while (kind < unlike.size() && !AreAlike(unlike[kind], work)) ++kind;
     if (kind == unlike.size()) {

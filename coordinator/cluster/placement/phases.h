@@ -21,7 +21,7 @@ void NoteUntold(ClusterState& state, Worker* worker, Wakes* wakes)
 void List(ClusterState& state, Worker* worker, v1::DesiredState* desired)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
-// The structure's phase is known now, to a tenant or by itself, or another
+// The graph's phase is known now, to a tenant or by itself, or another
 // one than before: the workers that have it are to hear of it.
 void Tell(ClusterState& state, const std::string& fingerprint, Wakes* wakes)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);

@@ -42,8 +42,8 @@ class ClusterPhasesTest : public ClusterTest {
   }
   void Define(const std::string& fingerprint, semantics::Phase phase,
               std::vector<uint32_t> caches = {}) {
-    sessions::NoteStructure(*cluster_, session_, fingerprint,
-                            WorkOf(phase, std::move(caches)));
+    sessions::NoteGraph(*cluster_, session_, fingerprint,
+                        WorkOf(phase, std::move(caches)));
   }
   void Report(const std::string& fingerprint, uint64_t runs) {
     for (v1::HeldGraph& graph : *w0_.mutable_graphs()) {
@@ -109,7 +109,7 @@ TEST_F(ClusterPhasesTest, AWorkerHearsWhichSlotsAreCaches) {
   EXPECT_TRUE(Told().empty());
   Define("g", semantics::Phase::kLlmDecode);
   EXPECT_EQ(Told().size(), 1u);
-  // A later structure shows it.
+  // A later graph shows it.
   Define("g", semantics::Phase::kLlmDecode, {2, 5});
   const auto told = Told();
   ASSERT_EQ(told.size(), 1u);
@@ -134,12 +134,12 @@ TEST_F(ClusterPhasesTest, WhatATenantsProgramShowsIsSaidOfThatOneAlone) {
   EXPECT_THAT(told[0].tenants(), ElementsAre("red"));
   // To the other tenant it is what it shows by itself, which is nothing.
   const StreamId blue = Open("blue");
-  sessions::NoteStructure(*cluster_, blue, "g", WorkOf(Phase::kUnspecified),
-                          WorkOf(Phase::kUnspecified));
+  sessions::NoteGraph(*cluster_, blue, "g", WorkOf(Phase::kUnspecified),
+                      WorkOf(Phase::kUnspecified));
   EXPECT_TRUE(Told().empty());
   // Another program of that tenant shows more.
-  sessions::NoteStructure(*cluster_, blue, "g", WorkOf(Phase::kLlmDecode, {1}),
-                          WorkOf(Phase::kForward));
+  sessions::NoteGraph(*cluster_, blue, "g", WorkOf(Phase::kLlmDecode, {1}),
+                      WorkOf(Phase::kForward));
   told = Told();
   ASSERT_EQ(told.size(), 3u);
   EXPECT_EQ(told[0].phase(), v1::PHASE_FORWARD);

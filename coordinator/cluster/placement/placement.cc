@@ -21,13 +21,13 @@
 #include "coordinator/cluster/quota/reclaim.h"
 #include "coordinator/tables/queue_stops.h"
 #include "coordinator/tables/worker_registry.h"
-#include "scheduler/fairness/waiting_line.h"
+#include "scheduler/fairness/wait_queue.h"
 #include "scheduler/placement/placement.h"
 #include "scheduler/placement/reservation.h"
 
 namespace djinn::coordinator::placement {
 
-using Ticket = scheduler::WaitingLine::Ticket;
+using Ticket = scheduler::WaitQueue::Ticket;
 
 namespace {
 
@@ -201,8 +201,7 @@ void OfferAt(ClusterState& state, MemberId device,
   const absl::Duration start = state.clock->Monotonic();
   state.queue.line.Serve(pending.ticket, start);
   line::Leave(state, &pending);
-  state.queue.line.Charge(session->tenant, scheduler::WaitingLine::kTurn,
-                          start);
+  state.queue.line.Charge(session->tenant, scheduler::WaitQueue::kTurn, start);
   Worker* const worker = state.workers.Find(decision.worker_id);
   Lease lease = leases::Make(state, *worker, device, tenant, session);
   lease.placement_reason = decision.reason;

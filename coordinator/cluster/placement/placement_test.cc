@@ -132,7 +132,7 @@ TEST_F(ClusterPlacementTest, WhatAPlaceIsWorthIsSeenOnceItIsFree) {
   const StreamId worker = Join(full);
   const StreamId session = Open("red");
   Ask(session, 0, "", 900);
-  CarryOut(worker, &full);
+  Execute(worker, &full);
   ASSERT_TRUE(Next(session)->has_granted());
   const std::string lease = LeaseId(full);
   Ask(session, 1, "", 900);
@@ -140,8 +140,8 @@ TEST_F(ClusterPlacementTest, WhatAPlaceIsWorthIsSeenOnceItIsFree) {
   v1::LeaseReturn returned;
   returned.set_lease_id(lease);
   EXPECT_EQ(requests::Return(*cluster_, session, returned), absl::OkStatus());
-  CarryOut(worker, &full);
-  CarryOut(worker, &full);
+  Execute(worker, &full);
+  Execute(worker, &full);
   EXPECT_TRUE(Next(session)->has_granted());
 }
 
@@ -164,7 +164,7 @@ TEST_F(ClusterPlacementTest, OthersContentsNeitherShowNorDraw) {
     EXPECT_FALSE(candidate.holder());
     EXPECT_EQ(candidate.terms().missing_bytes(), 1'000'000'000u);
   }
-  CarryOut(other, &cold);
+  Execute(other, &cold);
   const auto granted = Next(session);
   ASSERT_TRUE(granted.has_value() && granted->has_granted());
   EXPECT_THAT(granted->granted().placement_reason(),
@@ -175,7 +175,7 @@ TEST_F(ClusterPlacementTest, OthersContentsNeitherShowNorDraw) {
   ASSERT_EQ(workers::Report(*cluster_, worker, warm), absl::OkStatus());
   const StreamId again = Open("blue");
   Ask(again, 0, "", 1'000'000'000);
-  CarryOut(worker, &warm);
+  Execute(worker, &warm);
   EXPECT_THAT(Next(again)->granted().placement_reason(),
               HasSubstr("holds 1.0 GB of 1.0 GB asked"));
 }
@@ -227,7 +227,7 @@ TEST_F(ClusterPlacementTest, MoneyAndSpeedComeFromTheWorkers) {
   Join(Priced("dear", 20, 1e12));
   Join(Priced("cheap", 1, 1e11));
   const StreamId thrifty = OpenWith("minimize_cost");
-  sessions::NoteStructure(*cluster_, thrifty, "fingerprint", MakeWork(1e10));
+  sessions::NoteGraph(*cluster_, thrifty, "fingerprint", MakeWork(1e10));
   Ask(thrifty, 0);
   const v1::PlacementDecision saved = Explain(thrifty).decision();
   EXPECT_EQ(saved.worker_id(), "cheap");
@@ -237,7 +237,7 @@ TEST_F(ClusterPlacementTest, MoneyAndSpeedComeFromTheWorkers) {
   EXPECT_DOUBLE_EQ(saved.candidates(0).terms().cost(), 0.1 / 3600);
   EXPECT_DOUBLE_EQ(saved.candidates(1).terms().cost(), 0.01 * 20 / 3600);
   const StreamId hurried = OpenWith("minimize_latency");
-  sessions::NoteStructure(*cluster_, hurried, "fingerprint", MakeWork(1e10));
+  sessions::NoteGraph(*cluster_, hurried, "fingerprint", MakeWork(1e10));
   Ask(hurried, 0);
   EXPECT_EQ(Explain(hurried).decision().worker_id(), "dear");
 }
@@ -245,10 +245,10 @@ TEST_F(ClusterPlacementTest, MoneyAndSpeedComeFromTheWorkers) {
 TEST_F(ClusterPlacementTest, AProgramsNextSessionIsKnownFromTheFirst) {
   Join(Priced("fast", 0, 1e12));
   const StreamId first = Open("red");
-  sessions::NoteStructure(*cluster_, first, "a", MakeWork(1e9));
-  sessions::NoteStructure(*cluster_, first, "b", MakeWork(1e9));
+  sessions::NoteGraph(*cluster_, first, "a", MakeWork(1e9));
+  sessions::NoteGraph(*cluster_, first, "b", MakeWork(1e9));
   // Defined before: adds nothing.
-  sessions::NoteStructure(*cluster_, first, "b", MakeWork(1e9));
+  sessions::NoteGraph(*cluster_, first, "b", MakeWork(1e9));
   sessions::Close(*cluster_, first);
   const StreamId next = Open("red");
   Ask(next, 0);
@@ -265,7 +265,7 @@ TEST_F(ClusterPlacementTest, WhatRunsTakeCorrectsTheRoofline) {
   v1::WorkerState state = Priced("w0", 0, 1e12);
   const StreamId worker = Join(state);
   const StreamId session = Open("red");
-  sessions::NoteStructure(*cluster_, session, "fingerprint", MakeWork(1e10));
+  sessions::NoteGraph(*cluster_, session, "fingerprint", MakeWork(1e10));
   v1::HeldGraph* const graph = state.add_graphs();
   graph->set_fingerprint("fingerprint");
   graph->set_run_count(100);
@@ -370,8 +370,8 @@ TEST_F(ClusterPlacementTest, WorkersKeptForAPhaseGetNoOtherWork) {
   decoder.add_phases(v1::PHASE_LLM_DECODE);
   Join(decoder);
   const StreamId trainer = Open("red");
-  sessions::NoteStructure(*cluster_, trainer, "training",
-                          MakeWork(1e9, semantics::Phase::kTraining));
+  sessions::NoteGraph(*cluster_, trainer, "training",
+                      MakeWork(1e9, semantics::Phase::kTraining));
   Ask(trainer, 0);
   EXPECT_EQ(Explain(trainer).decision().candidates(0).dropped_by(), "phase");
   v1::TryPlacementRequest request;
@@ -394,7 +394,7 @@ TEST_F(ClusterPlacementTest, PromisedMemoryIsNotPromisedTwice) {
   EXPECT_EQ(Explain(second).gate().reason(), "NO_CAPACITY");
   EXPECT_EQ(Explain(second).gate().unblocked_by(), "400 B more on w0");
   sessions::Close(*cluster_, first);
-  CarryOut(worker, &w0_);
+  Execute(worker, &w0_);
   EXPECT_EQ(Explain(second).decision().worker_id(), "w0");
 }
 
@@ -482,13 +482,13 @@ TEST_F(ClusterPlacementTest, WhoWentFirstIsExplained) {
   const StreamId worker = Join(w0_);
   const StreamId session = Open("red");
   Grant(session, 0, worker, &w0_);
-  EXPECT_FALSE(Explain(session).has_given_way());
-  v1::GivenWay* const given_way = w0_.mutable_sessions(0)->mutable_given_way();
-  given_way->set_count(2);
-  given_way->set_last_tenant("blue");
+  EXPECT_FALSE(Explain(session).has_yielded());
+  v1::Yielded* const yielded = w0_.mutable_sessions(0)->mutable_yielded();
+  yielded->set_count(2);
+  yielded->set_last_tenant("blue");
   EXPECT_TRUE(workers::Report(*cluster_, worker, w0_).ok());
-  EXPECT_EQ(Explain(session).given_way().count(), 2u);
-  EXPECT_EQ(views::GetLease(*cluster_, LeaseId(w0_))->given_way().last_tenant(),
+  EXPECT_EQ(Explain(session).yielded().count(), 2u);
+  EXPECT_EQ(views::GetLease(*cluster_, LeaseId(w0_))->yielded().last_tenant(),
             "blue");
 }
 
@@ -545,7 +545,7 @@ TEST_F(ClusterDemandTest, NothingIsKnownAtFirst) {
 TEST_F(ClusterDemandTest, DevicesWithoutAWorkerAreDemand) {
   clock_.Advance(config_.worker_timeout);
   const StreamId session = Open("red");
-  sessions::NoteStructure(*cluster_, session, "decode", MakeWork(1e9));
+  sessions::NoteGraph(*cluster_, session, "decode", MakeWork(1e9));
   Ask(session, 0);
   Ask(session, 1);
   EXPECT_EQ(Of(*Demand(), semantics::Phase::kLlmDecode), 2);
@@ -556,7 +556,7 @@ TEST_F(ClusterDemandTest, DevicesWithoutAWorkerAreDemand) {
 TEST_F(ClusterDemandTest, WhatArrivesCountsAlsoWhenItIsNotServed) {
   const StreamId worker = Join(w0_);
   const StreamId session = Open("red");
-  sessions::NoteStructure(*cluster_, session, "decode", MakeWork(1e9));
+  sessions::NoteGraph(*cluster_, session, "decode", MakeWork(1e9));
   Grant(session, 0, worker, &w0_);
   // The device does all it can: 2 s in 2 s, 0.1 s a run. 20 more runs wait.
   for (int i = 0; i < 60; ++i) {

@@ -39,17 +39,16 @@ std::vector<uint32_t> WorkersInForce(const StageMembers& members,
   return workers;
 }
 
-absl::StatusOr<scheduler::StagePlan> Plan(const v1::Structure& message,
+absl::StatusOr<scheduler::StagePlan> Plan(const v1::Graph& message,
                                           const StageMembers& members) {
   if (members.workers.size() < 2) {
     return MakeError(absl::StatusCode::kFailedPrecondition, "NOT_DIVISIBLE",
                      "the virtual device has no second worker");
   }
-  DJINN_ASSIGN_OR_RETURN(const srg::Structure structure,
-                         srg::FromProto(message));
-  return scheduler::PlanStages(structure, semantics::Analyze(structure),
+  DJINN_ASSIGN_OR_RETURN(const srg::Graph graph, srg::FromProto(message));
+  return scheduler::PlanStages(graph, semantics::Analyze(graph),
                                members.workers, members.factors,
-                               WorkersInForce(members, structure.nodes.size()));
+                               WorkersInForce(members, graph.nodes.size()));
 }
 
 }  // namespace
@@ -94,7 +93,7 @@ void DescribeStages(const scheduler::StagePlan& found,
 }
 
 v1::StageAnswer AnswerStageRequest(const v1::StageRequest& request,
-                                   const v1::Structure& structure,
+                                   const v1::Graph& graph,
                                    absl::string_view fingerprint,
                                    const StageMembers& members) {
   v1::StageAnswer answer;
@@ -102,7 +101,7 @@ v1::StageAnswer AnswerStageRequest(const v1::StageRequest& request,
   answer.set_number(request.number());
   v1::StagePlan* const plan = answer.mutable_plan();
   plan->set_fingerprint(absl::BytesToHexString(fingerprint));
-  const absl::StatusOr<scheduler::StagePlan> found = Plan(structure, members);
+  const absl::StatusOr<scheduler::StagePlan> found = Plan(graph, members);
   if (!found.ok()) {
     plan->set_problem(std::string(found.status().message()));
     return answer;

@@ -1,4 +1,4 @@
-// Answers a session that asks how a structure of its virtual device should be
+// Answers a session that asks how a graph of its virtual device should be
 // cut into stages for the device's members.
 #ifndef COORDINATOR_CLUSTER_PLACEMENT_STAGE_PLANNER_H_
 #define COORDINATOR_CLUSTER_PLACEMENT_STAGE_PLANNER_H_
@@ -21,7 +21,7 @@ struct StageMembers {
   std::vector<std::string> worker_ids;
   std::vector<scheduler::StageWorker> workers;
   semantics::CostFactors factors;
-  // What the session goes by: the structure was cut before. Without stages: it
+  // What the session goes by: the graph was cut before. Without stages: it
   // was not.
   v1::StagePlan in_force;
 };
@@ -30,10 +30,10 @@ struct StageMembers {
 void DescribeStages(const scheduler::StagePlan& found,
                     const StageMembers& members, v1::StagePlan* plan);
 
-// `structure` was accepted before, under this fingerprint (bytes). Takes time
-// that grows with the structure.
+// `graph` was accepted before, under this fingerprint (bytes). Takes time
+// that grows with the graph.
 v1::StageAnswer AnswerStageRequest(const v1::StageRequest& request,
-                                   const v1::Structure& structure,
+                                   const v1::Graph& graph,
                                    absl::string_view fingerprint,
                                    const StageMembers& members);
 

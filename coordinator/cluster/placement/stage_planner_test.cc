@@ -28,10 +28,10 @@ TEST(StagePlannerTest, SaysWhichMemberKeepsWhat) {
   semantics::Builder builder;
   srg::TensorView x = builder.Bound({256, 64});
   for (int i = 0; i < 2; ++i) x = builder.Linear(x, 64);
-  const v1::Structure structure = srg::ToProto(builder.structure());
+  const v1::Graph graph = srg::ToProto(builder.graph());
   // A member between them has no lease at the moment.
   const v1::StageAnswer answer =
-      AnswerStageRequest(Request(), structure, "\x01\xff", Members({0, 2}));
+      AnswerStageRequest(Request(), graph, "\x01\xff", Members({0, 2}));
   EXPECT_EQ(answer.virtual_device(), 3u);
   EXPECT_EQ(answer.number(), 17u);
   EXPECT_EQ(answer.plan().fingerprint(), "01ff");
@@ -54,7 +54,7 @@ TEST(StagePlannerTest, TheScheduleNamesNodesSlotsAndTransfers) {
   srg::TensorView x = builder.Bound({256, 64});
   for (int i = 0; i < 2; ++i) x = builder.Linear(x, 64);
   const v1::StageAnswer answer = AnswerStageRequest(
-      Request(), srg::ToProto(builder.structure()), "f", Members({0, 2}));
+      Request(), srg::ToProto(builder.graph()), "f", Members({0, 2}));
   ASSERT_EQ(answer.plan().stages_size(), 2);
   for (int stage = 0; stage < 2; ++stage) {
     const v1::StagePlan::Stage& found = answer.plan().stages(stage);
@@ -87,25 +87,25 @@ TEST(StagePlannerTest, APlanInForceGoesOnUnlessItsWorkersChanged) {
   semantics::Builder builder;
   srg::TensorView x = builder.Bound({256, 64});
   for (int i = 0; i < 24; ++i) x = builder.Linear(x, 64);
-  const v1::Structure structure = srg::ToProto(builder.structure());
+  const v1::Graph graph = srg::ToProto(builder.graph());
   StageMembers members = Members({0, 2});
   const v1::StageAnswer first =
-      AnswerStageRequest(Request(), structure, "f", members);
+      AnswerStageRequest(Request(), graph, "f", members);
   EXPECT_EQ(first.plan().stages(0).node_count(), 12u);
   // A little slower than before.
   members.workers[1].speed.flops_per_second /= 1.1;
   const v1::StageAnswer fresh =
-      AnswerStageRequest(Request(), structure, "f", members);
+      AnswerStageRequest(Request(), graph, "f", members);
   EXPECT_EQ(fresh.plan().stages(0).node_count(), 13u);
   members.in_force = first.plan();
   const v1::StageAnswer kept =
-      AnswerStageRequest(Request(), structure, "f", members);
+      AnswerStageRequest(Request(), graph, "f", members);
   EXPECT_EQ(kept.plan().stages(0).node_count(), 12u);
   EXPECT_GT(kept.plan().stages(1).compute_seconds(),
             1.05 * first.plan().stages(1).compute_seconds());
   // It was for another worker.
   members.worker_ids[1] = "another";
-  EXPECT_EQ(AnswerStageRequest(Request(), structure, "f", members)
+  EXPECT_EQ(AnswerStageRequest(Request(), graph, "f", members)
                 .plan()
                 .stages(0)
                 .node_count(),
@@ -113,7 +113,7 @@ TEST(StagePlannerTest, APlanInForceGoesOnUnlessItsWorkersChanged) {
   // Much slower.
   members.worker_ids[1] = "worker-2";
   members.workers[1].speed.flops_per_second /= 3;
-  EXPECT_EQ(AnswerStageRequest(Request(), structure, "f", members)
+  EXPECT_EQ(AnswerStageRequest(Request(), graph, "f", members)
                 .plan()
                 .stages(0)
                 .node_count(),
@@ -123,9 +123,9 @@ TEST(StagePlannerTest, APlanInForceGoesOnUnlessItsWorkersChanged) {
 TEST(StagePlannerTest, SaysWhyThereIsNoPlan) {
   semantics::Builder builder;
   builder.Linear(builder.Bound({4, 4}), 4);
-  const v1::Structure structure = srg::ToProto(builder.structure());
+  const v1::Graph graph = srg::ToProto(builder.graph());
   const v1::StageAnswer alone =
-      AnswerStageRequest(Request(), structure, "f", Members({0}));
+      AnswerStageRequest(Request(), graph, "f", Members({0}));
   EXPECT_EQ(alone.plan().stages_size(), 0);
   EXPECT_EQ(alone.plan().problem(), "the virtual device has no second worker");
   EXPECT_EQ(alone.member_of_slot_size(), 0);

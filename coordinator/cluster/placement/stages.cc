@@ -19,8 +19,8 @@ namespace {
 
 // Answers that a session has not fetched yet; it asks again.
 constexpr size_t kMaxAnswers = 8;
-// Plans that are remembered of a virtual device; a forgotten one is made again
-// when the session asks again.
+// Plans that are remembered of a virtual device; a forgotten one is
+// rematerialized when the session asks again.
 constexpr size_t kMaxPlans = 4;
 
 }  // namespace

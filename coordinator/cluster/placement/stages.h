@@ -17,8 +17,8 @@
 namespace djinn::coordinator::stages {
 
 // Returns the members of the virtual device that have their leases, and what
-// was learnt of devices; nothing when the session is gone or asks too often: it
-// will ask again.
+// was learned of devices; nothing when the session is gone or asks too often:
+// it will ask again.
 std::optional<StageMembers> MembersOf(ClusterState& state,
                                       const StreamId& session,
                                       uint32_t virtual_device)

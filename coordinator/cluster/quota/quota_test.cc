@@ -37,12 +37,12 @@ class ClusterQuotaTest : public ClusterTest {
     for (Tenant& tenant : config_.tenants) tenant.cohort = "lab";
     tenants::Set(*cluster_, config_.tenants);
   }
-  // Asks for a lease; what the session hears once the worker has carried out
+  // Asks for a lease; what the session hears once the worker has executed
   // what it was told.
   std::optional<v1::SessionResponse> Ask(const StreamId& session) {
     EXPECT_TRUE(
         requests::Request(*cluster_, session, TestLeaseRequest(0)).ok());
-    CarryOut(worker_, &w0_);
+    Execute(worker_, &w0_);
     return Next(session);
   }
   v1::ResourceQuota MemoryOf(const std::string& tenant) {
@@ -159,7 +159,7 @@ TEST_F(ClusterQuotaTest, WhatIsBorrowedIsReclaimed) {
   EXPECT_EQ(views::GetTenant(*cluster_, "blue")->weighted_share(), 0);
 
   EXPECT_TRUE(Ask(Open("blue"))->has_granted());
-  // Of two that lose nothing the younger one gave way.
+  // Of two that lose nothing the younger one yielded.
   EXPECT_EQ(Next(first), std::nullopt);
   EXPECT_EQ(Next(second)->ended().reason(), "QUOTA_RECLAIMED");
   Exposition exposition;
@@ -208,7 +208,7 @@ TEST_F(ClusterQuotaTest, ACohortsQuotaChangesWhileItRuns) {
   EXPECT_EQ(MemoryOf("red").used(), kGiB);
 }
 
-TEST_F(ClusterQuotaTest, WhoLosesLeastDeviceTimeGivesWay) {
+TEST_F(ClusterQuotaTest, WhoLosesLeastDeviceTimeYields) {
   Lend(1, 1);
   const StreamId first = Open("red");
   const StreamId second = Open("red");
@@ -242,19 +242,19 @@ TEST_F(ClusterQuotaTest, WhereASessionGoesNothingIsReclaimed) {
   v1::MigrateSessionRequest migrate;
   migrate.set_session_id(first.owner);
   EXPECT_TRUE(operations::MigrateSession(*cluster_, migrate).ok());
-  CarryOut(there, &w1);
+  Execute(there, &w1);
   EXPECT_TRUE(Next(first)->has_migrate());
 
   const StreamId blue = Open("blue");
   EXPECT_TRUE(requests::Request(*cluster_, blue, TestLeaseRequest(0)).ok());
-  CarryOut(worker_, &w0_);
-  CarryOut(there, &w1);
+  Execute(worker_, &w0_);
+  Execute(there, &w1);
   EXPECT_TRUE(Next(blue)->has_granted());
   EXPECT_EQ(Next(first), std::nullopt);
   EXPECT_EQ(Next(second)->ended().reason(), "QUOTA_RECLAIMED");
 }
 
-TEST_F(ClusterQuotaTest, TheWayOfWhoGivesWayEndsWithIt) {
+TEST_F(ClusterQuotaTest, TheWayOfWhoYieldsEndsWithIt) {
   Lend(1, 1);
   const StreamId first = Open("red");
   const StreamId second = Open("red");
@@ -266,13 +266,13 @@ TEST_F(ClusterQuotaTest, TheWayOfWhoGivesWayEndsWithIt) {
   v1::MigrateSessionRequest migrate;
   migrate.set_session_id(second.owner);
   EXPECT_TRUE(operations::MigrateSession(*cluster_, migrate).ok());
-  CarryOut(there, &w1);
+  Execute(there, &w1);
   const v1::MigrationRequest request = Next(second)->migrate();
 
   const StreamId blue = Open("blue");
   EXPECT_TRUE(requests::Request(*cluster_, blue, TestLeaseRequest(0)).ok());
-  CarryOut(worker_, &w0_);
-  CarryOut(there, &w1);
+  Execute(worker_, &w0_);
+  Execute(there, &w1);
   EXPECT_TRUE(Next(blue)->has_granted());
   const v1::LeaseEnded ended = Next(second)->ended();
   EXPECT_EQ(ended.lease_id(), request.to().lease().lease_id());
@@ -296,7 +296,7 @@ TEST_F(ClusterQuotaTest, OneOfTwoLeasesOfADeviceCountsAtEveryMoment) {
   v1::MigrateSessionRequest migrate;
   migrate.set_session_id(session.owner);
   EXPECT_TRUE(operations::MigrateSession(*cluster_, migrate).ok());
-  CarryOut(there, &w1);
+  Execute(there, &w1);
   const v1::MigrationRequest request = Next(session)->migrate();
   EXPECT_EQ(MemoryOf("red").used(), kGiB);
   tenants::Set(*cluster_, config_.tenants);
@@ -329,7 +329,7 @@ class RestoredQuotaTest : public ClusterQuotaTest {
   std::optional<v1::SessionResponse> AskThere(const StreamId& session) {
     EXPECT_TRUE(
         requests::Request(*cluster_, session, TestLeaseRequest(0)).ok());
-    CarryOut(there_, &w1_);
+    Execute(there_, &w1_);
     return Next(session);
   }
 
@@ -391,8 +391,8 @@ TEST_F(RestoredQuotaTest, WhatCannotBeTakenBackYetIsWaitedFor) {
   EXPECT_EQ(MemoryOf("blue").used(), 0);
   worker_ = Join(w0_);
   coordinator::Tick(*cluster_);
-  CarryOut(worker_, &w0_);
-  CarryOut(there_, &w1_);
+  Execute(worker_, &w0_);
+  Execute(there_, &w1_);
   EXPECT_TRUE(Next(blue)->has_granted());
   EXPECT_EQ(MemoryOf("red").used(), kGiB);
 }
@@ -416,7 +416,7 @@ TEST_F(RestoredQuotaTest, WhoWaitsForWhatIsTakenBackNeedsNoOtherWorker) {
   EXPECT_THAT(demand->devices, testing::Each(0));
 }
 
-TEST_F(ClusterQuotaTest, TheLeastUrgentGivesWay) {
+TEST_F(ClusterQuotaTest, TheLeastUrgentYields) {
   Lend(1, 1);
   v1::OpenSession open = TestOpen();
   open.mutable_urgency()->set_priority_class(v1::PRIORITY_CLASS_BATCH);
@@ -443,7 +443,7 @@ TEST_F(ClusterQuotaTest, WhoMayBorrowWaitsUntilThereIsSomething) {
   const StreamId late = Open("red");
   EXPECT_EQ(Ask(late), std::nullopt);
   clock_.Advance(config_.lease_request_timeout);
-  CarryOut(worker_, &w0_);
+  Execute(worker_, &w0_);
   coordinator::Tick(*cluster_);
   EXPECT_EQ(Next(late)->refused().message(),
             "tenant red may have 1073741824 memory_bytes for now, has "
@@ -452,9 +452,9 @@ TEST_F(ClusterQuotaTest, WhoMayBorrowWaitsUntilThereIsSomething) {
   const StreamId waiting = Open("red");
   EXPECT_EQ(Ask(waiting), std::nullopt);
   sessions::Close(*cluster_, lender);
-  CarryOut(worker_, &w0_);
+  Execute(worker_, &w0_);
   coordinator::Tick(*cluster_);
-  CarryOut(worker_, &w0_);
+  Execute(worker_, &w0_);
   EXPECT_TRUE(Next(waiting)->has_granted());
 }
 
@@ -502,7 +502,7 @@ TEST_F(ClusterQuotaTest, DeviceTimeIsGrantedAsFastAsTheQuotaAllows) {
       EXPECT_TRUE(workers::Report(*cluster_, worker_, w0_).ok());
       clock_.Advance(RateBudget::kInterval);
       coordinator::Tick(*cluster_);
-      CarryOut(worker_, &w0_);
+      Execute(worker_, &w0_);
     }
     return absl::ToDoubleSeconds(granted() - before);
   };
@@ -517,14 +517,14 @@ TEST_F(ClusterQuotaTest, DeviceTimeIsGrantedAsFastAsTheQuotaAllows) {
   for (int i = 0; i < 190; ++i) {
     clock_.Advance(RateBudget::kInterval);
     coordinator::Tick(*cluster_);
-    CarryOut(worker_, &w0_);
+    Execute(worker_, &w0_);
   }
   EXPECT_LE(granted(), before + absl::Seconds(10));
   // Without the quota, nothing limits it.
   red.device_rate.reset();
   red.credits.device_time_rated = false;
   tenants::Set(*cluster_, config_.tenants);
-  CarryOut(worker_, &w0_);
+  Execute(worker_, &w0_);
   EXPECT_FALSE(UncheckedClaims(w0_.sessions(0).lease()).has_credits());
 }
 
@@ -544,7 +544,7 @@ TEST_F(ClusterQuotaTest, BytesAreGrantedAsFastAsTheQuotaAllows) {
     for (int i = 0; i < 10 * seconds; ++i) {
       clock_.Advance(RateBudget::kInterval);
       coordinator::Tick(*cluster_);
-      CarryOut(worker_, &w0_);
+      Execute(worker_, &w0_);
     }
   };
   // An upload is carried to its end, and paid before anything else moves.
@@ -603,7 +603,7 @@ class RestartedRateTest : public ClusterQuotaTest {
          passed += RateBudget::kInterval) {
       if (time > absl::ZeroDuration()) clock_.Advance(RateBudget::kInterval);
       coordinator::Tick(*cluster_);
-      CarryOut(worker_, &w0_);
+      Execute(worker_, &w0_);
     }
   }
   void RestartFrom(const std::map<std::string, std::string>& saved) {
@@ -669,7 +669,7 @@ TEST_F(ClusterQuotaTest, WhoLacksDeviceTimeBorrowsNoBytes) {
     EXPECT_TRUE(workers::Report(*cluster_, worker_, w0_).ok());
     clock_.Advance(RateBudget::kInterval);
     coordinator::Tick(*cluster_);
-    CarryOut(worker_, &w0_);
+    Execute(worker_, &w0_);
   }
   const v1::TenantInfo red = *views::GetTenant(*cluster_, "red");
   ASSERT_THAT(red.quotas(), SizeIs(2));
@@ -697,7 +697,7 @@ TEST_F(ClusterQuotaTest, WhatIsTakenASecondIsLentInTheInnerCohortFirst) {
     EXPECT_TRUE(workers::Report(*cluster_, worker_, w0_).ok());
     clock_.Advance(RateBudget::kInterval);
     coordinator::Tick(*cluster_);
-    CarryOut(worker_, &w0_);
+    Execute(worker_, &w0_);
   }
   // Green's, which idles.
   EXPECT_NEAR(views::GetTenant(*cluster_, "red")->quotas(0).borrowed(), 0.5,

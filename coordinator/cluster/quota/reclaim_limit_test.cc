@@ -29,10 +29,10 @@ class ClusterReclaimLimitTest : public ClusterReclaimTest {
     Work(session, absl::Seconds(seconds));
     return session;
   }
-  // The worker carries out what it was told, with nothing free then.
+  // The worker executes what it was told, with nothing free then.
   StreamId Serve(const StreamId& lender) {
     DropAndReport(200);
-    CarryOut(worker_, &w0_);
+    Execute(worker_, &w0_);
     EXPECT_TRUE(Has(lender));
     w0_.set_free_bytes(0);
     EXPECT_EQ(workers::Report(*cluster_, worker_, w0_), absl::OkStatus());
@@ -72,7 +72,7 @@ TEST_F(ClusterReclaimLimitTest, WhatWouldCostTooMuchWaits) {
             "a report of w0, where others give back what they borrowed");
 }
 
-TEST_F(ClusterReclaimLimitTest, OthersGiveWayThatAreWithinIt) {
+TEST_F(ClusterReclaimLimitTest, OthersYieldThatAreWithinIt) {
   const StreamId a = FillAndWork(200, 10), large = FillAndWork(600, 55),
                  b = FillAndWork(100, 20), c = FillAndWork(100, 20);
   Serve(OpenAndAsk("blue", 150));
@@ -113,7 +113,7 @@ TEST_F(ClusterReclaimLimitTest, QuotaWaitsLikewise) {
   EXPECT_EQ(Explain(lender).gate().reason(), "QUOTA_EXCEEDED");
   EXPECT_THAT(Explain(lender).gate().unblocked_by(),
               HasSubstr("time: by what others took back, tenant red has lost"));
-  CarryOut(worker_, &w0_);
+  Execute(worker_, &w0_);
   Pass(absl::Seconds(55));
   EXPECT_EQ(Explain(lender).gate().reason(), "QUOTA_EXCEEDED");
   EXPECT_EQ(Next(b), std::nullopt);
@@ -153,11 +153,11 @@ TEST_F(ClusterReclaimLimitTest, ReclaimsAndReadmissionsDoNotGoRoundAllTheTime) {
     ASSERT_EQ(next->ended().reason(), "QUOTA_RECLAIMED");
     Ask(victim, 900);
     DropAndReport(1000);
-    CarryOut(worker_, &w0_);
+    Execute(worker_, &w0_);
     ASSERT_TRUE(Has(lender));
     sessions::Close(*cluster_, lender);
     DropAndReport(1000);
-    CarryOut(worker_, &w0_);
+    Execute(worker_, &w0_);
     ASSERT_TRUE(Has(victim));
     HeldBy(victim, &w0_)->set_storage_bytes(1000);
     w0_.set_free_bytes(0);

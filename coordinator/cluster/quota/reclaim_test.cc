@@ -33,7 +33,7 @@ TEST_F(ClusterReclaimTest, AFullWorkersMemoryIsTakenBackFromWhoLosesLeast) {
   EXPECT_EQ(Explain(lender).gate().unblocked_by(),
             "a report of w0, where others give back what they borrowed");
   DropAndReport(500);
-  CarryOut(worker_, &w0_);
+  Execute(worker_, &w0_);
   EXPECT_TRUE(Has(lender));
   EXPECT_EQ(Next(busy), std::nullopt);
   EXPECT_THAT(Metrics(),
@@ -50,7 +50,7 @@ TEST_F(ClusterReclaimTest, TwoOfOneWorkerMayBeNeeded) {
   EXPECT_TRUE(Lost(a));
   EXPECT_TRUE(Lost(b));
   DropAndReport(1000);
-  CarryOut(worker_, &w0_);
+  Execute(worker_, &w0_);
   EXPECT_TRUE(Has(lender));
 }
 
@@ -86,7 +86,7 @@ TEST_F(ClusterReclaimTest, WhatWouldHelpNowhereIsNotTaken) {
   EXPECT_THAT(Explain(lender).gate().unblocked_by(), HasSubstr("more on w"));
 }
 
-TEST_F(ClusterReclaimTest, NobodyElseGivesWayBeforeTheWorkerHasReported) {
+TEST_F(ClusterReclaimTest, NobodyElseYieldsBeforeTheWorkerHasReported) {
   const StreamId a = Fill("red", 500), b = Fill("red", 500);
   Work(b, absl::Seconds(90));
   const StreamId lender = OpenAndAsk("blue", 400);
@@ -104,7 +104,7 @@ TEST_F(ClusterReclaimTest, NobodyElseGivesWayBeforeTheWorkerHasReported) {
   coordinator::Tick(*cluster_);
   EXPECT_TRUE(Lost(b));
   DropAndReport(600);
-  CarryOut(worker_, &w0_);
+  Execute(worker_, &w0_);
   EXPECT_TRUE(Has(lender));
 }
 
@@ -153,7 +153,7 @@ TEST_F(ClusterReclaimTest, OnlyWhatIsItsOwnIsTakenBack) {
   Lend(0, 1);
   const StreamId borrower = Fill("red", 800);
   const StreamId own = OpenAndAsk("blue", 200);
-  CarryOut(worker_, &w0_);
+  Execute(worker_, &w0_);
   EXPECT_TRUE(Has(own));
   w0_.set_free_bytes(0);
   ASSERT_TRUE(workers::Report(*cluster_, worker_, w0_).ok());
@@ -222,7 +222,7 @@ TEST_F(ClusterReclaimTest, WhoHasJustBegunIsSpared) {
   OpenAndAsk("blue", 400);
   EXPECT_TRUE(Lost(old));
   EXPECT_EQ(Next(young), std::nullopt);
-  // But if there is nobody else it gives way.
+  // But if there is nobody else it yields.
   DropAndReport(0);
   EXPECT_EQ(Next(young), std::nullopt);
   clock_.Advance(absl::Seconds(1));
@@ -230,15 +230,15 @@ TEST_F(ClusterReclaimTest, WhoHasJustBegunIsSpared) {
   EXPECT_TRUE(Lost(young));
 }
 
-TEST_F(ClusterReclaimTest, UndeclaredTrainingGivesWayAsBatchWork) {
+TEST_F(ClusterReclaimTest, UndeclaredTrainingYieldsAsBatchWork) {
   const StreamId trains = Fill("red", 500), serves = Fill("red", 500);
   scheduler::Work work;
   work.Add({semantics::OpClass::kMatmul,
             semantics::Phase::kTraining,
             {1000, 10, 2},
             3});
-  sessions::NoteStructure(*cluster_, trains, "step",
-                          std::make_shared<const scheduler::Work>(work));
+  sessions::NoteGraph(*cluster_, trains, "step",
+                      std::make_shared<const scheduler::Work>(work));
   Work(trains, absl::Seconds(90));
   OpenAndAsk("blue", 400);
   EXPECT_TRUE(Lost(trains));
@@ -252,8 +252,8 @@ TEST_F(ClusterReclaimTest, WhoDeclaresItsTrainingUrgentStays) {
             semantics::Phase::kTraining,
             {1000, 10, 2},
             3});
-  sessions::NoteStructure(*cluster_, trains, "step",
-                          std::make_shared<const scheduler::Work>(work));
+  sessions::NoteGraph(*cluster_, trains, "step",
+                      std::make_shared<const scheduler::Work>(work));
   v1::Urgency urgency;
   urgency.set_priority_class(v1::PRIORITY_CLASS_REALTIME);
   EXPECT_TRUE(sessions::SetUrgency(*cluster_, trains, urgency).ok());
@@ -288,7 +288,7 @@ TEST_F(ClusterReclaimTest, WhatWasLostIsExplained) {
   v1::WorkerState w1 = TestWorker("w1");
   const StreamId other = Join(w1);
   Ask(borrower, 1 << 20);
-  CarryOut(other, &w1);
+  Execute(other, &w1);
   const auto granted = Next(borrower);
   ASSERT_TRUE(granted.has_value() && granted->has_granted());
   device = Explain(borrower);
@@ -332,10 +332,10 @@ TEST_F(ClusterReclaimTest, InVainNobodyLosesAnything) {
   const StreamId again = Open("red", near.owner);
   const StreamId lender = OpenAndAsk("blue", 100);
   EXPECT_EQ(Explain(lender).gate().reason(), "QUOTA_EXCEEDED");
-  CarryOut(there, &w1);
+  Execute(there, &w1);
   EXPECT_EQ(Next(again), std::nullopt);
   EXPECT_EQ(views::GetTenant(*cluster_, "red")->lease_count(), 1u);
-  // When the other worker has told, both give way.
+  // When the other worker has told, both yield.
   w0_.set_applied_revision(0);
   worker_ = Join(w0_);
   coordinator::Tick(*cluster_);
@@ -390,13 +390,13 @@ TEST_F(MessageWaitTest, ForEverythingElseToo) {
          "for what its client uploads", "its client");
   expect(v1::MessageWait::VALUE, "WAITS_FOR_VALUE",
          "for a value from worker w7", "worker w7");
-  expect(v1::MessageWait::STRUCTURE, "WAITS_FOR_STRUCTURE",
-         "for a structure whose plan is gone", "its client");
+  expect(v1::MessageWait::GRAPH, "WAITS_FOR_GRAPH",
+         "for a graph whose plan is gone", "its client");
   expect(v1::MessageWait::CONTENT, "WAITS_FOR_CONTENT",
          "for a content on the worker's disk", "the disk");
   expect(v1::MessageWait::ROOM, "WAITS_FOR_ROOM",
          "for memory that runs beside it hold", "the end of these runs");
-  expect(v1::MessageWait::COMPANY, "WAITS_FOR_COMPANY",
+  expect(v1::MessageWait::BATCH, "WAITS_FOR_BATCH",
          "for runs of other sessions to share products with", "such a run");
   wait_.clear_worker_id();
   EXPECT_THAT(Gate(v1::MessageWait::VALUE).message(),

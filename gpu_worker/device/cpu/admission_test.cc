@@ -27,15 +27,15 @@ using c10::IValue;
 class AdmissionTest : public testing::Test {
  protected:
   absl::Status Compile(const EncodedCall& call) {
-    return tester_.library()->Compile(call.structure).status();
+    return tester_.library()->Compile(call.graph).status();
   }
 
   // A call of an operator that may not exist, without arguments.
   static EncodedCall Bare(const std::string& name,
                           const std::string& overload) {
     EncodedCall call;
-    call.structure.operators.push_back({name, overload, 0});
-    call.structure.nodes.emplace_back();
+    call.graph.operators.push_back({name, overload, 0});
+    call.graph.nodes.emplace_back();
     return call;
   }
 
@@ -48,7 +48,7 @@ class AdmissionTest : public testing::Test {
   void ExpectMalformed(const EncodedCall& call, const std::string& text) {
     const absl::Status status = Compile(call);
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
-    EXPECT_EQ(ErrorReason(status), "MALFORMED_STRUCTURE");
+    EXPECT_EQ(ErrorReason(status), "MALFORMED_GRAPH");
     EXPECT_NE(status.message().find(text), absl::string_view::npos) << status;
     EXPECT_NE(status.message().find("node 0 (aten::"), absl::string_view::npos)
         << status;
@@ -74,7 +74,7 @@ TEST_F(AdmissionTest, OperatorsAreRefusedByName) {
     EXPECT_EQ(ErrorReason(refused), "OPERATOR_REFUSED") << name;
   }
   EncodedCall call = Add();
-  ++call.structure.operators[0].schema_hash;
+  ++call.graph.operators[0].schema_hash;
   const absl::Status differs = Compile(call);
   EXPECT_EQ(differs.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(ErrorReason(differs), "SCHEMA_MISMATCH");
@@ -109,7 +109,7 @@ TEST_F(AdmissionTest, EnumeratorsAreKnown) {
   };
   EXPECT_TRUE(softmax(7).ok());
   for (const int64_t type : {-1, 12, 44, 1000}) {
-    EXPECT_EQ(ErrorReason(softmax(type)), "MALFORMED_STRUCTURE") << type;
+    EXPECT_EQ(ErrorReason(softmax(type)), "MALFORMED_GRAPH") << type;
   }
 }
 
@@ -123,7 +123,7 @@ TEST_F(AdmissionTest, ListsThatKernelsIndexUncheckedHaveTheirLength) {
 }
 
 // PyTorch's kernels compute with these before they look at them. Programs do
-// ask for ten terabytes, so the call fails and not the structure.
+// ask for ten terabytes, so the call fails and not the graph.
 TEST_F(AdmissionTest, IntegersAreOfASizeThatTensorsHave) {
   const at::Tensor a = at::randn({3, 4});
   EncodedCall call = tester_.Encode("aten::triu", "", {a, 1}, {a});
@@ -477,7 +477,7 @@ class Mutator {
   std::mt19937 random_;
 };
 
-// Gives the mutated structure the values it asks for, as the executor would.
+// Gives the mutated graph the values it asks for, as the executor would.
 bool Supply(ProgramTester* tester, EncodedCall* call) {
   uint32_t floats = 0;
   uint32_t scalars = 0;
@@ -488,19 +488,19 @@ bool Supply(ProgramTester* tester, EncodedCall* call) {
       scalar->hole = scalars++;
     }
   }
-  call->structure.float_hole_count = floats;
-  call->structure.scalar_tensor_hole_count = scalars;
+  call->graph.float_hole_count = floats;
+  call->graph.scalar_tensor_hole_count = scalars;
   call->floats.resize(floats, 0.5);
   for (srg::Result& result : call->node().results)
     result = srg::UndefinedResult{};
   // Results' slots are unused now.
-  while (!call->structure.slots.empty() &&
-         call->structure.slots.back().kind == srg::Slot::Kind::kResult) {
-    call->structure.slots.pop_back();
+  while (!call->graph.slots.empty() &&
+         call->graph.slots.back().kind == srg::Slot::Kind::kResult) {
+    call->graph.slots.pop_back();
     call->slots.pop_back();
   }
-  const absl::StatusOr<srg::StructureFacts> facts =
-      srg::Validate(call->structure, srg::StructureCaps());
+  const absl::StatusOr<srg::GraphFacts> facts =
+      srg::Validate(call->graph, srg::GraphCaps());
   if (!facts.ok()) return false;
   call->scalar_tensors.clear();
   for (const srg::DataType type : facts->scalar_tensor_types) {
@@ -691,7 +691,7 @@ TEST_F(AdmissionTest, MutatedCallsNeverCrash) {
     mutator.Mutate(&call);
     if (!Supply(&tester_, &call)) continue;
     const absl::StatusOr<std::unique_ptr<CompiledProgram>> program =
-        tester_.library()->Compile(call.structure);
+        tester_.library()->Compile(call.graph);
     if (!program.ok()) {
       EXPECT_FALSE(ErrorReason(program.status()).empty()) << program.status();
       continue;

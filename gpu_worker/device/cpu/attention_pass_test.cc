@@ -55,9 +55,9 @@ class Calls {
 
   void Compile() { CompileFor(tester_->library()); }
   void CompileFor(OperatorLibrary* library) {
-    program_ = library->Compile(structure_).value();
+    program_ = library->Compile(graph_).value();
     slots_ = given_;
-    slots_.resize(structure_.slots.size());
+    slots_.resize(graph_.slots.size());
   }
 
   // Carries all out; what `kept` are stay, besides the last result.
@@ -73,7 +73,7 @@ class Calls {
                         return t.storage().unsafeGetStorageImpl() == storage;
                       });
       const uint32_t last = last_use_[slot];
-      if (!stays && structure_.slots[slot].kind == srg::Slot::Kind::kResult &&
+      if (!stays && graph_.slots[slot].kind == srg::Slot::Kind::kResult &&
           last > 0) {
         ends.emplace_back(last, slot);
       }
@@ -81,7 +81,7 @@ class Calls {
     std::sort(ends.begin(), ends.end());
     unmade_ = 0;
     at::Tensor tensor;
-    for (uint32_t node = 0; node < structure_.nodes.size(); ++node) {
+    for (uint32_t node = 0; node < graph_.nodes.size(); ++node) {
       NodeInput input{slots, floats_, scalar_tensors_};
       input.fast = fast;
       input.run_ends = ends;
@@ -89,7 +89,7 @@ class Calls {
       const absl::Status status = program_->Execute(node, input, &results);
       if (!status.ok()) return status;
       const auto& view =
-          std::get<srg::TensorView>(structure_.nodes[node].results[0]);
+          std::get<srg::TensorView>(graph_.nodes[node].results[0]);
       const auto& buffer = static_cast<const TorchBuffer&>(*results[0].buffer);
       if (buffer.unmade() != nullptr) {
         ++unmade_;
@@ -100,7 +100,7 @@ class Calls {
         EXPECT_EQ(results[0].view, same);
       } else {
         tensor = ProgramTester::TensorOf(results[0]).clone();
-        if (node + 1 < structure_.nodes.size()) seen_[view.slot] = tensor;
+        if (node + 1 < graph_.nodes.size()) seen_[view.slot] = tensor;
       }
       slots[view.slot] = std::move(results[0].buffer);
       // An executor frees slots behind the last node that names them.
@@ -145,23 +145,23 @@ class Calls {
     }
     meet(result);
     kept_.push_back(result);
-    ASSERT_EQ(storages.size(), call.structure.slots.size());
-    const auto node = static_cast<uint32_t>(structure_.nodes.size());
+    ASSERT_EQ(storages.size(), call.graph.slots.size());
+    const auto node = static_cast<uint32_t>(graph_.nodes.size());
     std::vector<uint32_t> slots;
     for (size_t i = 0; i < storages.size(); ++i) {
       const auto [at, is_new] = slot_of_.try_emplace(
-          storages[i], static_cast<uint32_t>(structure_.slots.size()));
+          storages[i], static_cast<uint32_t>(graph_.slots.size()));
       if (is_new) {
-        structure_.slots.push_back(call.structure.slots[i]);
+        graph_.slots.push_back(call.graph.slots[i]);
         given_.push_back(call.slots[i]);
         last_use_.push_back(0);
       }
       slots.push_back(at->second);
       last_use_[at->second] = node;
     }
-    srg::Node added = call.structure.nodes[0];
-    added.operator_index = static_cast<uint32_t>(structure_.operators.size());
-    structure_.operators.push_back(call.structure.operators[0]);
+    srg::Node added = call.graph.nodes[0];
+    added.operator_index = static_cast<uint32_t>(graph_.operators.size());
+    graph_.operators.push_back(call.graph.operators[0]);
     const auto renumber = [&](auto* value) {
       if (auto* const view = std::get_if<srg::TensorView>(value)) {
         view->slot = slots[view->slot];
@@ -176,17 +176,17 @@ class Calls {
       }
     }
     for (srg::Result& made : added.results) renumber(&made);
-    structure_.nodes.push_back(std::move(added));
+    graph_.nodes.push_back(std::move(added));
     scalar_tensors_.insert(scalar_tensors_.end(), call.scalar_tensors.begin(),
                            call.scalar_tensors.end());
     floats_.insert(floats_.end(), call.floats.begin(), call.floats.end());
-    structure_.scalar_tensor_hole_count =
+    graph_.scalar_tensor_hole_count =
         static_cast<uint32_t>(scalar_tensors_.size());
-    structure_.float_hole_count = static_cast<uint32_t>(floats_.size());
+    graph_.float_hole_count = static_cast<uint32_t>(floats_.size());
   }
 
   ProgramTester* const tester_;
-  srg::Structure structure_;
+  srg::Graph graph_;
   std::vector<std::shared_ptr<Buffer>> given_, slots_;
   std::vector<double> floats_;
   std::vector<std::string> scalar_tensors_;

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "common/base/error.h"
-#include "common/srg/structure.h"
+#include "common/srg/graph.h"
 #include "gtest/gtest.h"
 
 namespace djinn::worker {

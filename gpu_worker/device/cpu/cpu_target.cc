@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "ATen/CPUGeneratorImpl.h"
-#include "common/srg/structure.h"
+#include "common/srg/graph.h"
 
 namespace djinn::worker {
 namespace {

@@ -83,31 +83,31 @@ constexpr Kind kKinds[] = {
 
 // Each node works on the result of the one before; slot 0 is the first value,
 // slot 1 the weight.
-srg::Structure Chain(const Kind& kind) {
-  srg::Structure structure;
+srg::Graph Chain(const Kind& kind) {
+  srg::Graph graph;
   const auto op =
       c10::Dispatcher::singleton().findSchema({kind.name, kind.overload});
-  structure.operators.push_back(
+  graph.operators.push_back(
       {kind.name, kind.overload, SchemaHash(op->schema())});
-  structure.slots.resize(2 + kNodes);
-  structure.slots[0].kind = structure.slots[1].kind = srg::Slot::Kind::kBound;
+  graph.slots.resize(2 + kNodes);
+  graph.slots[0].kind = graph.slots[1].kind = srg::Slot::Kind::kBound;
   uint32_t value = 0;
   for (uint32_t i = 0; i < kNodes; ++i) {
     const uint32_t result = 2 + i;
-    structure.slots[result].kind = srg::Slot::Kind::kResult;
+    graph.slots[result].kind = srg::Slot::Kind::kResult;
     srg::Node node;
     node.arguments = kind.arguments(View(value, {kWidth, kWidth}),
                                     View(1, {kWidth, kWidth}));
     for (srg::Argument& argument : node.arguments) {
       if (auto* hole = std::get_if<srg::FloatHole>(&argument)) {
-        hole->index = structure.float_hole_count++;
+        hole->index = graph.float_hole_count++;
       }
     }
     node.results.push_back(View(result, {kWidth, kWidth}));
-    structure.nodes.push_back(std::move(node));
+    graph.nodes.push_back(std::move(node));
     value = result;
   }
-  return structure;
+  return graph;
 }
 
 class Worker {
@@ -127,17 +127,17 @@ class Worker {
     }
   }
 
-  std::shared_ptr<const Plan> Compile(srg::Structure structure) {
-    srg::StructureFacts facts = *srg::Validate(structure, {});
-    auto program = *device_->operators()->Compile(structure);
-    return std::make_shared<Plan>("fingerprint", std::move(structure),
+  std::shared_ptr<const Plan> Compile(srg::Graph graph) {
+    srg::GraphFacts facts = *srg::Validate(graph, {});
+    auto program = *device_->operators()->Compile(graph);
+    return std::make_shared<Plan>("fingerprint", std::move(graph),
                                   std::move(facts), std::move(program), 0);
   }
 
   // The next run of a chain: every result is born and dies in it.
   void Fill(const Plan& plan, v1::Run* run) {
     run->Clear();
-    for (size_t slot = 0; slot < plan.structure().slots.size(); ++slot) {
+    for (size_t slot = 0; slot < plan.graph().slots.size(); ++slot) {
       v1::Binding* binding = run->add_bindings();
       binding->set_reads(plan.facts().slots[slot].reads);
       binding->set_writes(plan.facts().slots[slot].writes);
@@ -149,7 +149,7 @@ class Worker {
         run->add_final_slots(static_cast<uint32_t>(slot));
       }
     }
-    for (uint32_t i = 0; i < plan.structure().float_hole_count; ++i) {
+    for (uint32_t i = 0; i < plan.graph().float_hole_count; ++i) {
       run->add_float_holes(1e-5);
     }
   }

@@ -409,7 +409,7 @@ TEST_F(ExecutionTest, RepeatedStrictRunsReturnPyTorchsBits) {
   const EncodedCall call =
       tester_.Encode("aten::addmm", "", {bias, Random({8, 784}), weight, 1, 1},
                      {Random({8, 128})});
-  const auto program = tester_.library()->Compile(call.structure).value();
+  const auto program = tester_.library()->Compile(call.graph).value();
   constexpr size_t kRowsSlot = 1;
   for (int i = 0; i < 10; ++i) {
     SCOPED_TRACE(i);

@@ -13,7 +13,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_set.h"
 #include "common/base/mutex.h"
-#include "common/srg/structure.h"
+#include "common/srg/graph.h"
 #include "gpu_worker/device/torch/torch_buffer.h"
 
 namespace djinn::worker {

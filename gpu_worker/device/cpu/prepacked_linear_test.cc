@@ -71,8 +71,7 @@ class PrepackedLinearTest : public testing::Test {
     }
     Program program;
     program.call = tester_.Encode(name, overload, arguments, results);
-    program.compiled =
-        tester_.library()->Compile(program.call.structure).value();
+    program.compiled = tester_.library()->Compile(program.call.graph).value();
     return program;
   }
   Program Linear() {
@@ -85,7 +84,7 @@ class PrepackedLinearTest : public testing::Test {
   // strict one. Returns whether the fast run used a packed copy.
   bool UsesCopy(const Program& program) {
     const c10::InferenceMode inference;
-    NodeWay way = NodeWay::kPlain;
+    ExecutionPath way = ExecutionPath::kPlain;
     NodeInput input = program.call.input();
     input.tenant = &tenant_;
     std::vector<NodeResult> fast, strict;
@@ -100,7 +99,7 @@ class PrepackedLinearTest : public testing::Test {
     } else {
       ADD_FAILURE() << "no results";
     }
-    return way == NodeWay::kPacked;
+    return way == ExecutionPath::kPacked;
   }
   // Returns how many fast runs it takes until one uses a copy; -1 after `most`.
   int64_t RunsUntilPacked(const Program& program, int64_t most = 100) {
@@ -237,7 +236,7 @@ TEST_F(PrepackedLinearTest, UnusedCopiesYieldToUsedWeights) {
 TEST_F(PrepackedLinearTest, CanBeSwitchedOff) {
   ProgramTester plain({.packed_weights = false});
   Program program = Linear();
-  program.compiled = plain.library()->Compile(program.call.structure).value();
+  program.compiled = plain.library()->Compile(program.call.graph).value();
   EXPECT_EQ(RunsUntilPacked(program, 10), -1);
 }
 

@@ -91,7 +91,7 @@ class Encoder {
   EncodedCall Encode(const Stack& arguments,
                      const std::vector<at::Tensor>& results) {
     const c10::FunctionSchema& schema = op_.schema();
-    call_.structure.operators.push_back(
+    call_.graph.operators.push_back(
         {schema.name(), schema.overload_name(), SchemaHash(schema)});
     srg::Node node;
     std::vector<uint32_t> read;
@@ -136,17 +136,16 @@ class Encoder {
       view.slot = AddSlot(srg::Slot::Kind::kResult, nullptr);
       node.results.push_back(std::move(view));
     }
-    call_.structure.nodes.push_back(std::move(node));
-    call_.structure.float_hole_count =
-        static_cast<uint32_t>(call_.floats.size());
-    call_.structure.scalar_tensor_hole_count =
+    call_.graph.nodes.push_back(std::move(node));
+    call_.graph.float_hole_count = static_cast<uint32_t>(call_.floats.size());
+    call_.graph.scalar_tensor_hole_count =
         static_cast<uint32_t>(call_.scalar_tensors.size());
     return std::move(call_);
   }
 
  private:
   uint32_t AddSlot(srg::Slot::Kind kind, std::shared_ptr<Buffer> buffer) {
-    call_.structure.slots.push_back({kind, 0});
+    call_.graph.slots.push_back({kind, 0});
     call_.slots.push_back(std::move(buffer));
     return static_cast<uint32_t>(call_.slots.size() - 1);
   }
@@ -343,7 +342,7 @@ EncodedCall ProgramTester::Encode(const std::string& name,
 CallOutcome ProgramTester::Run(const EncodedCall& call) {
   CallOutcome outcome;
   const absl::StatusOr<std::unique_ptr<CompiledProgram>> program =
-      library()->Compile(call.structure);
+      library()->Compile(call.graph);
   outcome.status = program.status();
   if (program.ok()) {
     outcome.status = (*program)->Execute(0, call.input(), &outcome.results);
@@ -374,8 +373,8 @@ CallOutcome ProgramTester::ExpectLikeEager(const std::string& name,
   // Through the library, from the state before.
   EncodedCall with_results = Encoder(device(), op).Encode(arguments, expected);
   call.node().results = with_results.node().results;
-  call.structure.slots = with_results.structure.slots;
-  call.slots.resize(call.structure.slots.size());
+  call.graph.slots = with_results.graph.slots;
+  call.slots.resize(call.graph.slots.size());
   CallOutcome outcome = Run(call);
   EXPECT_TRUE(outcome.status.ok()) << outcome.status;
   if (!outcome.status.ok()) return outcome;
@@ -393,7 +392,7 @@ CallOutcome ProgramTester::ExpectLikeEager(const std::string& name,
   }
   size_t bound = 0;
   for (size_t slot = 0; slot < call.slots.size(); ++slot) {
-    const srg::Slot::Kind kind = call.structure.slots[slot].kind;
+    const srg::Slot::Kind kind = call.graph.slots[slot].kind;
     if (kind == srg::Slot::Kind::kBound) {
       const c10::Storage& storage = operands[bound++];
       EXPECT_EQ(BytesOf(*call.slots[slot]),

@@ -16,7 +16,7 @@
 #include "ATen/core/dispatch/Dispatcher.h"
 #include "ATen/core/stack.h"
 #include "absl/status/status.h"
-#include "common/srg/structure.h"
+#include "common/srg/graph.h"
 #include "gpu_worker/device/cpu/cpu_device.h"
 #include "gpu_worker/device/device.h"
 #include "gpu_worker/device/operator_library.h"
@@ -25,14 +25,14 @@ namespace djinn::worker {
 
 // One call as a client would send it, with its values.
 struct EncodedCall {
-  srg::Structure structure;
+  srg::Graph graph;
   // One per slot; results' slots are empty.
   std::vector<std::shared_ptr<Buffer>> slots;
   std::vector<double> floats;
   std::vector<std::string> scalar_tensors;
 
-  const srg::Node& node() const { return structure.nodes[0]; }
-  srg::Node& node() { return structure.nodes[0]; }
+  const srg::Node& node() const { return graph.nodes[0]; }
+  srg::Node& node() { return graph.nodes[0]; }
   NodeInput input() const { return {slots, floats, scalar_tensors}; }
 };
 
@@ -50,7 +50,7 @@ class ProgramTester {
   Device* device() { return device_.get(); }
   OperatorLibrary* library() { return device_->operators(); }
 
-  // The call as a structure of one node. Missing trailing arguments take the
+  // The call as a graph of one node. Missing trailing arguments take the
   // schema's defaults. Tensors become bound slots, one per storage, wrapped
   // numbers scalar tensors, generators (the default one included, where the
   // operator draws from it) generator slots in their present state. `results`

@@ -38,7 +38,7 @@ class RowProductsTest : public testing::Test {
         std::get<srg::TensorView>(run->call.node().arguments[weight]);
     if (weight_ == nullptr) weight_ = run->call.slots[view.slot];
     run->call.slots[view.slot] = weight_;
-    run->program = tester_.library()->Compile(run->call.structure).value();
+    run->program = tester_.library()->Compile(run->call.graph).value();
     run->input.emplace(run->call.input());
     run->input->fast = true;
     run->input->tenant = &tenant_;

@@ -16,14 +16,13 @@
 namespace djinn::worker {
 
 absl::StatusOr<std::unique_ptr<CompiledProgram>> TorchOperatorLibrary::Compile(
-    const srg::Structure& structure) {
-  DJINN_ASSIGN_OR_RETURN(
-      std::vector<TorchCall> plain,
-      CompileNodes(structure, custom_, CpuTarget().device()));
+    const srg::Graph& graph) {
+  DJINN_ASSIGN_OR_RETURN(std::vector<TorchCall> plain,
+                         CompileNodes(graph, custom_, CpuTarget().device()));
   UseWorkersThreads();
   std::vector<std::optional<AttentionStep>> steps(plain.size());
   if (fuse_attention_) {
-    steps = AttentionStep::Match(structure, plain, CpuTarget());
+    steps = AttentionStep::Match(graph, plain, CpuTarget());
   }
   std::vector<CpuCall> calls;
   calls.reserve(plain.size());

@@ -25,7 +25,7 @@ class TorchOperatorLibrary final : public OperatorLibrary {
         fuse_attention_(fuse_attention) {}
 
   absl::StatusOr<std::unique_ptr<CompiledProgram>> Compile(
-      const srg::Structure& structure) override;
+      const srg::Graph& graph) override;
   void ExecuteJoined(absl::Span<JoinedCall> calls) override;
   absl::StatusOr<uint64_t> GeneratorBytes() override;
   absl::StatusOr<std::shared_ptr<Buffer>> SeedGenerator(uint64_t seed) override;

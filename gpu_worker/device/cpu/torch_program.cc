@@ -72,7 +72,7 @@ bool TorchProgram::ExecutePrepacked(const RowsByMatrix& product,
     done = true;
     return absl::OkStatus();
   }).IgnoreError();
-  if (done && input.way != nullptr) *input.way = NodeWay::kPacked;
+  if (done && input.way != nullptr) *input.way = ExecutionPath::kPacked;
   return done;
 }
 

@@ -1,4 +1,4 @@
-// A structure resolved against PyTorch's dispatcher, ready to run node by node.
+// A graph resolved against PyTorch's dispatcher, ready to run node by node.
 #ifndef GPU_WORKER_DEVICE_CPU_TORCH_PROGRAM_H_
 #define GPU_WORKER_DEVICE_CPU_TORCH_PROGRAM_H_
 

@@ -67,11 +67,10 @@ class TrustedSizesTest : public testing::Test {
                                           at::zeros({1}));
     const EncodedCall call =
         tester_.Encode("aten::" + op, overload, arguments, results);
-    const absl::Status status =
-        tester_.library()->Compile(call.structure).status();
+    const absl::Status status = tester_.library()->Compile(call.graph).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument)
         << op << ": " << status;
-    EXPECT_EQ(ErrorReason(status), "MALFORMED_STRUCTURE") << op;
+    EXPECT_EQ(ErrorReason(status), "MALFORMED_GRAPH") << op;
     EXPECT_NE(status.message().find(text), absl::string_view::npos) << status;
   }
 

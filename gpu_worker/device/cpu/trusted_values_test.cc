@@ -61,7 +61,7 @@ class TrustedValuesTest : public testing::Test {
     for (const bool fast : {false, true}) {
       EncodedCall call =
           tester_.Encode("aten::" + op, overload, arguments, results);
-      const auto program = tester_.library()->Compile(call.structure);
+      const auto program = tester_.library()->Compile(call.graph);
       ASSERT_TRUE(program.ok()) << op << ": " << program.status();
       NodeInput input = call.input();
       input.fast = fast;

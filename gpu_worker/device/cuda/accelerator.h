@@ -17,7 +17,7 @@
 
 namespace djinn::worker {
 
-// Each carries out what it is asked in that order; between two of them there is
+// Each executes what it is asked in that order; between two of them there is
 // none but for events.
 enum class StreamId : uint8_t {
   kCompute,  // all operators, so that the host's order is theirs

@@ -2,7 +2,7 @@
 // would run them, and a CPU's attention that keeps what its gradients need is
 // an operator of its own, which PyTorch gives a GPU no kernel for. Forward and
 // backward are FlashAttention's (Dao et al., 2022): rows of the scores are not
-// kept but made again from the logarithm of their sums.
+// kept but rematerialized from the logarithm of their sums.
 //
 // Where the GPU's own memory-efficient kernels take the operands these are
 // called, for which bfloat16 needs compute capability 8.0; others are

@@ -48,17 +48,16 @@ class CudaDeviceTest : public testing::Test {
   RunTester& tester() { return *SharedTester(); }
 
   // (2, 3) times (3, 2), added to `bias`.
-  AtenStructure Linear() {
-    AtenStructure s;
+  AtenGraph Linear() {
+    AtenGraph s;
     const uint32_t x = s.Bound(), w = s.Bound(), b = s.Bound();
     const uint32_t product = s.Result(), sum = s.Result();
-    s.Call("mm", "",
-           {AtenStructure::View(x, {2, 3}), AtenStructure::View(w, {3, 2})},
-           {AtenStructure::View(product, {2, 2})});
+    s.Call("mm", "", {AtenGraph::View(x, {2, 3}), AtenGraph::View(w, {3, 2})},
+           {AtenGraph::View(product, {2, 2})});
     s.Call("add", "Tensor",
-           {AtenStructure::View(product, {2, 2}),
-            AtenStructure::View(b, {2, 2}), int64_t{1}},
-           {AtenStructure::View(sum, {2, 2})});
+           {AtenGraph::View(product, {2, 2}), AtenGraph::View(b, {2, 2}),
+            int64_t{1}},
+           {AtenGraph::View(sum, {2, 2})});
     return s;
   }
 };
@@ -101,16 +100,16 @@ TEST_F(CudaDeviceTest, ComputesWhatTheCpuComputes) {
 
 TEST_F(CudaDeviceTest, AnUploadDoesNotWaitForKernels) {
   // Long kernels, and an upload while they are asked.
-  AtenStructure s;
+  AtenGraph s;
   const uint32_t x = s.Bound();
   constexpr int64_t kSize = 8192;
   uint32_t from = x;
   for (int i = 0; i < 8; ++i) {
     const uint32_t next = s.Result();
     s.Call("mm", "",
-           {AtenStructure::View(from, {kSize, kSize}),
-            AtenStructure::View(x, {kSize, kSize})},
-           {AtenStructure::View(next, {kSize, kSize})});
+           {AtenGraph::View(from, {kSize, kSize}),
+            AtenGraph::View(x, {kSize, kSize})},
+           {AtenGraph::View(next, {kSize, kSize})});
     from = next;
   }
   Device& device = tester().device();
@@ -153,14 +152,14 @@ TEST_F(CudaDeviceTest, AnUploadDoesNotWaitForKernels) {
 }
 
 TEST_F(CudaDeviceTest, DrawsFollowThePhiloxState) {
-  AtenStructure s;
+  AtenGraph s;
   const uint32_t generator = s.Generator();
   const uint32_t drawn = s.Result();
   const srg::Argument none = std::monostate();
   s.Call("rand", "generator",
          {std::vector<int64_t>{4}, srg::GeneratorSlot{generator}, none, none,
           srg::WorkerDevice{}, none},
-         {AtenStructure::View(drawn, {4})});
+         {AtenGraph::View(drawn, {4})});
   const auto plan = tester().Admit(s);
   const uint64_t one = tester().SeededGenerator(7);
   const uint64_t other = tester().SeededGenerator(7);
@@ -175,7 +174,7 @@ TEST_F(CudaDeviceTest, DrawsFollowThePhiloxState) {
 }
 
 TEST_F(CudaDeviceTest, IndicesOutOfRangeLeaveTheDeviceAlone) {
-  AtenStructure s;
+  AtenGraph s;
   const uint32_t table = s.Bound(), indices = s.Bound();
   const uint32_t rows = s.Embedding(table, indices, 3, 2, 2);
   const auto plan = tester().Admit(s);
@@ -248,18 +247,18 @@ TEST_F(CudaDeviceTest, AttentionAndItsGradientsAreTheCpus) {
 
 TEST_F(CudaDeviceTest, AttentionTakesOperandsThatBeginAnywhere) {
   // Rows of 8 floats, between 16 bytes.
-  AtenStructure s;
+  AtenGraph s;
   const uint32_t q = s.Bound(), k = s.Bound();
   const uint32_t generator = s.Generator();
   const uint32_t out = s.Result();
-  srg::TensorView query = AtenStructure::View(q, {1, 1, 8, 8});
+  srg::TensorView query = AtenGraph::View(q, {1, 1, 8, 8});
   query.storage_offset = 1;
-  srg::TensorView key = AtenStructure::View(k, {1, 1, 1, 8});
+  srg::TensorView key = AtenGraph::View(k, {1, 1, 1, 8});
   key.storage_offset = 3;
   const srg::Argument none = std::monostate();
   s.Call("scaled_dot_product_attention", "",
          {query, key, key, none, s.Hole(), false, none, false},
-         {AtenStructure::View(out, {1, 1, 8, 8})})
+         {AtenGraph::View(out, {1, 1, 8, 8})})
       .implicit_generator_slot = generator;
   const Floats values = {0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8};
   const auto ids =
@@ -277,7 +276,7 @@ TEST_F(CudaDeviceTest, AttentionTakesOperandsThatBeginAnywhere) {
 }
 
 TEST_F(CudaDeviceTest, GraphsGiveTheSameBits) {
-  AtenStructure s;
+  AtenGraph s;
   const uint32_t x = s.Bound(), w = s.Bound(), kv = s.Bound();
   const uint32_t t = s.Add(x, w, 3);
   s.AddInPlace(kv, t, 3);

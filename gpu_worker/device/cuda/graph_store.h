@@ -70,7 +70,7 @@ class GraphStore {
 
   const Options& options() const { return options_; }
 
-  // Keeps the graph; others may give way. Null when there is no room for it.
+  // Keeps the graph; others may yield. Null when there is no room for it.
   std::shared_ptr<HeldGraph> Add(std::shared_ptr<HeldGraph> graph,
                                  const std::string& tenant, uint64_t bytes);
   // It was replayed.

@@ -122,11 +122,11 @@ bool IndexesByMask(const srg::Node& node, absl::string_view name) {
 
 }  // namespace
 
-absl::string_view WhyNeverRecorded(const srg::Structure& structure,
+absl::string_view WhyNeverRecorded(const srg::Graph& srg_graph,
                                    absl::Span<const TorchCall> calls) {
   for (size_t i = 0; i < calls.size(); ++i) {
     const TorchCall& call = calls[i];
-    const srg::Node& node = structure.nodes[i];
+    const srg::Node& node = srg_graph.nodes[i];
     if (!call.call.unusable.ok()) return "unusable";
     if (call.implicit_generator_slot.has_value() &&
         !call.draws_unless_zero.has_value()) {
@@ -163,19 +163,19 @@ std::vector<uint32_t> HolesThatDraw(absl::Span<const TorchCall> calls) {
   return holes;
 }
 
-RunGraph::RunGraph(Environment environment, srg::Structure structure,
+RunGraph::RunGraph(Environment environment, srg::Graph srg_graph,
                    size_t flag_count, std::vector<uint32_t> draws,
                    RunNode run_node)
     : environment_(environment),
-      structure_(std::move(structure)),
+      srg_graph_(std::move(srg_graph)),
       flag_count_(flag_count),
       draws_(std::move(draws)),
       run_node_(std::move(run_node)),
-      last_uses_(structure_.nodes.size()),
-      written_(structure_.slots.size(), false) {
-  std::vector<bool> seen(structure_.slots.size(), false);
-  for (size_t i = structure_.nodes.size(); i-- > 0;) {
-    const srg::Node& node = structure_.nodes[i];
+      last_uses_(srg_graph_.nodes.size()),
+      written_(srg_graph_.slots.size(), false) {
+  std::vector<bool> seen(srg_graph_.slots.size(), false);
+  for (size_t i = srg_graph_.nodes.size(); i-- > 0;) {
+    const srg::Node& node = srg_graph_.nodes[i];
     const auto use = [&](uint32_t slot) {
       if (!seen[slot]) last_uses_[i].push_back(slot);
       seen[slot] = true;
@@ -203,7 +203,7 @@ RunGraph::~RunGraph() {
 bool RunGraph::IsOperand(const NodeInput& input, size_t slot) const {
   // A generator that is here is drawn from by nobody.
   return input.slots[slot] != nullptr &&
-         structure_.slots[slot].kind != srg::Slot::Kind::kGenerator;
+         srg_graph_.slots[slot].kind != srg::Slot::Kind::kGenerator;
 }
 
 RunGraph::Addresses RunGraph::AddressesOf(const NodeInput& input) const {
@@ -445,7 +445,7 @@ GraphBody RunGraph::MakeBody(const HeldGraph& graph) const {
              std::vector<c10::Storage>* made) -> absl::Status {
     const c10::InferenceMode inference;
     const c10::Device device = environment_.accelerator->device();
-    std::vector<std::shared_ptr<Buffer>> slots(structure_.slots.size());
+    std::vector<std::shared_ptr<Buffer>> slots(srg_graph_.slots.size());
     std::vector<bool> stays(slots.size(), false);
     for (const HeldGraph::Operand& operand : operands) {
       const void* const address =
@@ -467,7 +467,7 @@ GraphBody RunGraph::MakeBody(const HeldGraph& graph) const {
       return std::make_shared<TorchBuffer>(std::move(storage));
     };
     std::vector<std::pair<uint32_t, uint32_t>> ends;
-    for (uint32_t i = 0; i < structure_.nodes.size(); ++i) {
+    for (uint32_t i = 0; i < srg_graph_.nodes.size(); ++i) {
       for (const uint32_t slot : last_uses_[i]) {
         if (!stays[slot]) ends.emplace_back(i, slot);
       }
@@ -475,13 +475,13 @@ GraphBody RunGraph::MakeBody(const HeldGraph& graph) const {
     std::sort(ends.begin(), ends.end());
     if (flags.defined()) flags.zero_();
     std::vector<NodeResult> results;
-    for (uint32_t i = 0; i < structure_.nodes.size(); ++i) {
-      const srg::Node& node = structure_.nodes[i];
+    for (uint32_t i = 0; i < srg_graph_.nodes.size(); ++i) {
+      const srg::Node& node = srg_graph_.nodes[i];
       for (const srg::Argument& argument : node.arguments) {
         ForEachView(argument, [&](const srg::TensorView& view) {
           if (slots[view.slot] == nullptr) {
             slots[view.slot] =
-                zeroed(structure_.slots[view.slot].created_bytes);
+                zeroed(srg_graph_.slots[view.slot].created_bytes);
           }
         });
       }

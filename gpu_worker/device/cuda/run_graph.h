@@ -37,7 +37,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "common/base/mutex.h"
-#include "common/srg/structure.h"
+#include "common/srg/graph.h"
 #include "gpu_worker/device/cuda/accelerator.h"
 #include "gpu_worker/device/cuda/graph_store.h"
 #include "gpu_worker/device/cuda/transfers.h"
@@ -47,7 +47,7 @@
 namespace djinn::worker {
 
 // Why the program's runs are never recorded; empty if they may be.
-absl::string_view WhyNeverRecorded(const srg::Structure& structure,
+absl::string_view WhyNeverRecorded(const srg::Graph& srg_graph,
                                    absl::Span<const TorchCall> calls);
 // Numbers that must be 0 for a run not to draw.
 std::vector<uint32_t> HolesThatDraw(absl::Span<const TorchCall> calls);
@@ -67,9 +67,9 @@ class RunGraph {
   };
 
   // What `environment` points to, and what `run_node` refers to, outlive this
-  // and its graphs. Its structure passed compilation; `flag_count` is that of
+  // and its graphs. Its srg graph passed compilation; `flag_count` is that of
   // checked nodes, `draws` is HolesThatDraw().
-  RunGraph(Environment environment, srg::Structure structure, size_t flag_count,
+  RunGraph(Environment environment, srg::Graph srg_graph, size_t flag_count,
            std::vector<uint32_t> draws, RunNode run_node);
   ~RunGraph();
 
@@ -148,7 +148,7 @@ class RunGraph {
                       absl::Span<const std::shared_ptr<TorchBuffer>> results);
 
   const Environment environment_;
-  const srg::Structure structure_;
+  const srg::Graph srg_graph_;
   const size_t flag_count_;
   const std::vector<uint32_t> draws_;
   const RunNode run_node_;

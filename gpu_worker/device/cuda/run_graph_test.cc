@@ -13,7 +13,7 @@ namespace {
 
 // t = x + w; kv += t; out = t * kv: an input, a weight and a cache.
 struct Step {
-  AtenStructure s;
+  AtenGraph s;
   uint32_t x = s.Bound();
   uint32_t w = s.Bound();
   uint32_t kv = s.Bound();
@@ -212,7 +212,7 @@ TEST_F(RunGraphTest, ARecordingThatCannotBeEndedBreaksTheDevice) {
 TEST_F(RunGraphTest, APlanThatGoesTakesItsGraphAlong) {
   RunTimes(5);
   EXPECT_EQ(recording_.recorder().alive(), 1u);
-  AtenStructure other;
+  AtenGraph other;
   const uint32_t x = other.Bound();
   other.Add(x, x, 3);
   {
@@ -224,11 +224,11 @@ TEST_F(RunGraphTest, APlanThatGoesTakesItsGraphAlong) {
 }
 
 TEST(RunGraphsTest, NumbersThatVaryAreNotRecorded) {
-  AtenStructure s;
+  AtenGraph s;
   const uint32_t x = s.Bound();
   const uint32_t y = s.Result();
-  s.Call("add", "Scalar", {AtenStructure::View(x, {2}), s.Hole(), int64_t{1}},
-         {AtenStructure::View(y, {2})});
+  s.Call("add", "Scalar", {AtenGraph::View(x, {2}), s.Hole(), int64_t{1}},
+         {AtenGraph::View(y, {2})});
   RunTester tester;
   const auto plan = tester.Admit(s);
   const uint64_t id = tester.Upload({1, 2});
@@ -245,7 +245,7 @@ TEST(RunGraphsTest, NumbersThatVaryAreNotRecorded) {
 }
 
 TEST(RunGraphsTest, IndicesAreLookedAtInEveryReplay) {
-  AtenStructure s;
+  AtenGraph s;
   const uint32_t table = s.Bound(), indices = s.Bound();
   const uint32_t rows = s.Embedding(table, indices, 3, 2, 2);
   RunTester tester;
@@ -265,11 +265,11 @@ TEST(RunGraphsTest, IndicesAreLookedAtInEveryReplay) {
 }
 
 TEST(RunGraphsTest, ResultsAreLaidOutInEveryReplay) {
-  AtenStructure s;
+  AtenGraph s;
   const uint32_t x = s.Bound();
-  srg::TensorView columns = AtenStructure::View(s.Result(), {2, 2});
+  srg::TensorView columns = AtenGraph::View(s.Result(), {2, 2});
   columns.strides = {1, 2};
-  s.Call("neg", "", {AtenStructure::View(x, {2, 2})}, {columns});
+  s.Call("neg", "", {AtenGraph::View(x, {2, 2})}, {columns});
   RunTester tester;
   const auto plan = tester.Admit(s);
   for (int i = 0; i < 7; ++i) {
@@ -281,7 +281,7 @@ TEST(RunGraphsTest, ResultsAreLaidOutInEveryReplay) {
 }
 
 TEST(RunGraphsTest, CreatedStoragesAreZeroInEveryReplay) {
-  AtenStructure s;
+  AtenGraph s;
   const uint32_t x = s.Bound();
   const uint32_t made = s.Created(12);
   s.AddInPlace(made, x, 3);
@@ -296,10 +296,10 @@ TEST(RunGraphsTest, CreatedStoragesAreZeroInEveryReplay) {
 }
 
 TEST(RunGraphsTest, RunsThatDrawOrWaitAreNotRecorded) {
-  AtenStructure waits;
+  AtenGraph waits;
   const uint32_t x = waits.Bound();
   const uint32_t places = waits.Result();
-  waits.Call("nonzero", "", {AtenStructure::View(x, {3})},
+  waits.Call("nonzero", "", {AtenGraph::View(x, {3})},
              {srg::UnknownResult{places}});
   RunTester tester;
   const auto plan = tester.Admit(waits);
@@ -307,13 +307,13 @@ TEST(RunGraphsTest, RunsThatDrawOrWaitAreNotRecorded) {
   for (int i = 0; i < 6; ++i) tester.Run(*plan, {id});
   EXPECT_EQ(tester.Count("graphs_refused_waits"), 1u);
 
-  AtenStructure draws;
+  AtenGraph draws;
   const uint32_t generator = draws.Generator();
   const srg::Argument none = std::monostate();
   draws.Call("rand", "generator",
              {std::vector<int64_t>{4}, srg::GeneratorSlot{generator}, none,
               none, srg::WorkerDevice{}, none},
-             {AtenStructure::View(draws.Result(), {4})});
+             {AtenGraph::View(draws.Result(), {4})});
   const auto random = tester.Admit(draws);
   const uint64_t state = tester.SeededGenerator(1);
   for (int i = 0; i < 6; ++i) tester.Run(*random, {state});
@@ -324,17 +324,16 @@ TEST(RunGraphsTest, RunsThatDrawOrWaitAreNotRecorded) {
 TEST(RunGraphsTest, NumbersOfTheHostThatMayBeCopiedAreNotRecorded) {
   // A number that `add` takes as it is, and one that `copy_` copies.
   for (const bool copies : {false, true}) {
-    AtenStructure s;
+    AtenGraph s;
     const uint32_t x = s.Bound();
     srg::ScalarTensor number;
     number.data_type = srg::DataType::kFloat32;
     number.hole = s.NumberOfTheHost();
     if (copies) {
-      s.Call("copy_", "", {AtenStructure::View(x, {2}), number, false})
-          .writes = {x};
+      s.Call("copy_", "", {AtenGraph::View(x, {2}), number, false}).writes = {
+          x};
     } else {
-      s.Call("add_", "Tensor",
-             {AtenStructure::View(x, {2}), number, int64_t{1}})
+      s.Call("add_", "Tensor", {AtenGraph::View(x, {2}), number, int64_t{1}})
           .writes = {x};
     }
     const std::vector<TorchCall> calls =
@@ -344,17 +343,15 @@ TEST(RunGraphsTest, NumbersOfTheHostThatMayBeCopiedAreNotRecorded) {
 }
 
 TEST(RunGraphsTest, AttentionWithoutDropoutIsRecorded) {
-  AtenStructure s;
+  AtenGraph s;
   const uint32_t q = s.Bound(), k = s.Bound(), v = s.Bound();
   const uint32_t generator = s.Generator();
   const uint32_t out = s.Result();
   const srg::Argument none = std::monostate();
   s.Call("scaled_dot_product_attention", "",
-         {AtenStructure::View(q, {1, 1, 1, 2}),
-          AtenStructure::View(k, {1, 1, 2, 2}),
-          AtenStructure::View(v, {1, 1, 2, 2}), none, s.Hole(), false, none,
-          false},
-         {AtenStructure::View(out, {1, 1, 1, 2})})
+         {AtenGraph::View(q, {1, 1, 1, 2}), AtenGraph::View(k, {1, 1, 2, 2}),
+          AtenGraph::View(v, {1, 1, 2, 2}), none, s.Hole(), false, none, false},
+         {AtenGraph::View(out, {1, 1, 1, 2})})
       .implicit_generator_slot = generator;
   RunTester tester, plain(false);
   const auto plan = tester.Admit(s), plain_plan = plain.Admit(s);
@@ -412,7 +409,7 @@ TEST(RunGraphsTest, EachSetOfLargeOperandsHasAGraphOfItsOwn) {
 }
 
 TEST(RunGraphsTest, LargeOperandsThatMoveEveryTimeAreNotCopied) {
-  AtenStructure s;
+  AtenGraph s;
   const uint32_t x = s.Bound();
   const uint32_t sum = s.Add(x, x, 2);
   RunTester tester(true, {.max_copied_bytes = 7});
@@ -440,7 +437,7 @@ TEST(RunGraphsTest, WhereMemoryLacksItIsTriedAgainLater) {
     int asked = 0;
   };
   Spare spare;
-  AtenStructure s;
+  AtenGraph s;
   const uint32_t x = s.Bound();
   s.Add(x, x, 2);
   RunTester tester;
@@ -458,7 +455,7 @@ TEST(RunGraphsTest, WhereMemoryLacksItIsTriedAgainLater) {
 
 TEST(RunGraphsTest, NothingIsRecordedWhereNoneAreAllowed) {
   RunTester tester(true, {.max_graphs = 0});
-  AtenStructure s;
+  AtenGraph s;
   const uint32_t x = s.Bound();
   const uint32_t sum = s.Add(x, x, 2);
   const auto plan = tester.Admit(s);
@@ -472,7 +469,7 @@ TEST(RunGraphsTest, NothingIsRecordedWhereNoneAreAllowed) {
 
 TEST(RunGraphsTest, NoMoreGraphsThanAllowed) {
   RunTester tester(true, {.max_graphs = 1});
-  AtenStructure one, other;
+  AtenGraph one, other;
   const uint32_t x = one.Bound(), y = other.Bound();
   const uint32_t sum = one.Add(x, x, 2);
   const uint32_t product = other.Multiply(y, y, 2);
@@ -490,7 +487,7 @@ TEST(RunGraphsTest, NoMoreGraphsThanAllowed) {
 
 TEST(RunGraphsTest, NoMoreBytesThanAllowed) {
   RunTester tester(true, {.max_bytes = 7});
-  AtenStructure s;
+  AtenGraph s;
   const uint32_t x = s.Bound();
   const uint32_t sum = s.Add(x, x, 2);
   const auto plan = tester.Admit(s);

@@ -70,21 +70,20 @@ class StreamLibrary final : public OperatorLibrary {
       : environment_(environment), custom_(std::move(custom)) {}
 
   absl::StatusOr<std::unique_ptr<CompiledProgram>> Compile(
-      const srg::Structure& structure) override {
+      const srg::Graph& graph) override {
     DJINN_ASSIGN_OR_RETURN(
         std::vector<TorchCall> calls,
-        CompileNodes(structure, custom_, environment_.target->device()));
+        CompileNodes(graph, custom_, environment_.target->device()));
     for (const TorchCall& call : calls) {
       DJINN_RETURN_IF_ERROR(CheckAllowedOnGpu(call.op.schema()));
       const absl::Status fit = CheckOperandsOnGpu(call.op.schema(), call.call);
       if (!fit.ok()) {
-        return MakeError(absl::StatusCode::kInvalidArgument,
-                         "MALFORMED_STRUCTURE",
+        return MakeError(absl::StatusCode::kInvalidArgument, "MALFORMED_GRAPH",
                          absl::StrCat(call.op.schema().name(),
                                       " on a GPU: ", fit.message()));
       }
     }
-    return std::make_unique<StreamProgram>(environment_, structure,
+    return std::make_unique<StreamProgram>(environment_, graph,
                                            std::move(calls));
   }
 

@@ -21,7 +21,7 @@ class StreamDeviceTest : public testing::Test {
 };
 
 TEST_F(StreamDeviceTest, OperatorsSeeWhatWasUploaded) {
-  AtenStructure s;
+  AtenGraph s;
   const uint32_t x = s.Bound(), y = s.Bound();
   const uint32_t sum = s.Add(x, y, 10);
   const auto plan = tester_.Admit(s);
@@ -33,7 +33,7 @@ TEST_F(StreamDeviceTest, OperatorsSeeWhatWasUploaded) {
 }
 
 TEST_F(StreamDeviceTest, ARunDoesNotWaitForUploadsOfOthers) {
-  AtenStructure s;
+  AtenGraph s;
   const uint32_t x = s.Bound();
   s.Add(x, x, 2);
   const auto plan = tester_.Admit(s);
@@ -44,7 +44,7 @@ TEST_F(StreamDeviceTest, ARunDoesNotWaitForUploadsOfOthers) {
 }
 
 TEST_F(StreamDeviceTest, ARunIsOverWhenAllOfItIsDone) {
-  AtenStructure s;
+  AtenGraph s;
   const uint32_t x = s.Bound();
   s.Add(x, x, 2);
   const auto plan = tester_.Admit(s);
@@ -63,7 +63,7 @@ TEST_F(StreamDeviceTest, ItsSpeedCanBeMeasured) {
 }
 
 TEST_F(StreamDeviceTest, FlagsAreReadBehindTheOperatorsThatSetThem) {
-  AtenStructure s;
+  AtenGraph s;
   const uint32_t table = s.Bound(), indices = s.Bound();
   s.Embedding(table, indices, 3, 2, 1);
   const auto plan = tester_.Admit(s);
@@ -74,13 +74,13 @@ TEST_F(StreamDeviceTest, FlagsAreReadBehindTheOperatorsThatSetThem) {
 }
 
 TEST_F(StreamDeviceTest, WhatAGpuDoesNotCheckIsRefused) {
-  AtenStructure s;
+  AtenGraph s;
   const uint32_t x = s.Bound();
   s.Call("_masked_softmax", "",
-         {AtenStructure::View(x, {1, 2}),
-          AtenStructure::View(x, {1, 2}, srg::DataType::kBool), int64_t{1},
+         {AtenGraph::View(x, {1, 2}),
+          AtenGraph::View(x, {1, 2}, srg::DataType::kBool), int64_t{1},
           int64_t{1}},
-         {AtenStructure::View(s.Result(), {1, 2})});
+         {AtenGraph::View(s.Result(), {1, 2})});
   const absl::Status status =
       tester_.device().operators()->Compile(s.get()).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kPermissionDenied);
@@ -88,14 +88,14 @@ TEST_F(StreamDeviceTest, WhatAGpuDoesNotCheckIsRefused) {
 }
 
 TEST_F(StreamDeviceTest, ResultsLieAsTheClientInferredThem) {
-  AtenStructure s;
+  AtenGraph s;
   const uint32_t x = s.Bound();
-  const srg::TensorView view = AtenStructure::View(x, {2, 3});
-  srg::TensorView columns = AtenStructure::View(s.Result(), {2, 3});
+  const srg::TensorView view = AtenGraph::View(x, {2, 3});
+  srg::TensorView columns = AtenGraph::View(s.Result(), {2, 3});
   columns.strides = {1, 2};
   s.Call("neg", "", {view}, {columns});
   srg::TensorView wide =
-      AtenStructure::View(s.Result(), {2, 3}, srg::DataType::kFloat64);
+      AtenGraph::View(s.Result(), {2, 3}, srg::DataType::kFloat64);
   s.Call("neg", "", {view}, {wide});
   const auto ids =
       tester_.Run(*tester_.Admit(s), {tester_.Upload({1, 2, 3, 4, 5, 6})});
@@ -109,22 +109,22 @@ TEST_F(StreamDeviceTest, ResultsLieAsTheClientInferredThem) {
 }
 
 TEST_F(StreamDeviceTest, ResultsThatNobodyExpectsAreDropped) {
-  AtenStructure s;
+  AtenGraph s;
   const uint32_t x = s.Bound();
   const uint32_t largest = s.Result();
-  s.Call("max", "dim", {AtenStructure::View(x, {2, 3}), int64_t{1}, false},
-         {AtenStructure::View(largest, {2}), srg::UndefinedResult()});
+  s.Call("max", "dim", {AtenGraph::View(x, {2, 3}), int64_t{1}, false},
+         {AtenGraph::View(largest, {2}), srg::UndefinedResult()});
   const auto ids =
       tester_.Run(*tester_.Admit(s), {tester_.Upload({1, 7, 3, 9, 5, 6})});
   EXPECT_EQ(tester_.Values(ids[largest]), (Floats{7, 9}));
 }
 
 TEST_F(StreamDeviceTest, AResultOfOtherSizesIsAnError) {
-  AtenStructure s;
+  AtenGraph s;
   const uint32_t x = s.Bound();
   const uint32_t sum = s.Result();
-  s.Call("neg", "", {AtenStructure::View(x, {2, 3})},
-         {AtenStructure::View(sum, {3, 2})});
+  s.Call("neg", "", {AtenGraph::View(x, {2, 3})},
+         {AtenGraph::View(sum, {3, 2})});
   const auto ids =
       tester_.Run(*tester_.Admit(s), {tester_.Upload({1, 2, 3, 4, 5, 6})});
   ASSERT_NE(tester_.Poison(ids[sum]), nullptr);
@@ -133,26 +133,25 @@ TEST_F(StreamDeviceTest, AResultOfOtherSizesIsAnError) {
 
 TEST_F(StreamDeviceTest, WhatAGpusKernelLoadsAtOnceIsAligned) {
   const auto compile = [&](int64_t offset, int64_t stride) {
-    AtenStructure s;
+    AtenGraph s;
     const auto operand = [&](srg::Dimensions sizes) -> srg::TensorView {
-      return AtenStructure::View(s.Bound(), std::move(sizes));
+      return AtenGraph::View(s.Bound(), std::move(sizes));
     };
     const srg::TensorView x = operand({1, 2, 4});
     srg::TensorView bias = operand({12});
     bias.storage_offset = offset;
     bias.strides = {stride};
-    s.Call(
-        "_native_multi_head_attention", "",
-        {x, x, x, int64_t{4}, int64_t{2}, operand({12, 4}), bias,
-         operand({4, 4}), operand({4}), std::monostate(), false, true,
-         std::monostate()},
-        {AtenStructure::View(s.Result(), {1, 2, 4}), srg::UndefinedResult()});
+    s.Call("_native_multi_head_attention", "",
+           {x, x, x, int64_t{4}, int64_t{2}, operand({12, 4}), bias,
+            operand({4, 4}), operand({4}), std::monostate(), false, true,
+            std::monostate()},
+           {AtenGraph::View(s.Result(), {1, 2, 4}), srg::UndefinedResult()});
     return tester_.device().operators()->Compile(s.get()).status();
   };
   EXPECT_TRUE(compile(0, 1).ok()) << compile(0, 1);
   EXPECT_TRUE(compile(4, 1).ok());
   for (const absl::Status& status : {compile(1, 1), compile(0, 2)}) {
-    EXPECT_EQ(ErrorReason(status), "MALFORMED_STRUCTURE") << status;
+    EXPECT_EQ(ErrorReason(status), "MALFORMED_GRAPH") << status;
     EXPECT_NE(status.message().find("qkv_bias"), absl::string_view::npos);
   }
 }
@@ -166,11 +165,11 @@ class FusedOptimizerTest : public StreamDeviceTest {
                srg::DataType type = srg::DataType::kFloat32) {
     List list;
     for (int i = 0; i < count; ++i) {
-      list.push_back(AtenStructure::View(structure_.Bound(), sizes, type));
+      list.push_back(AtenGraph::View(graph_.Bound(), sizes, type));
     }
     return list;
   }
-  srg::Argument Hole() { return structure_.Hole(); }
+  srg::Argument Hole() { return graph_.Hole(); }
 
   // What becomes of a call that writes its first `written` lists.
   absl::Status Compile(const std::string& op, size_t written,
@@ -181,10 +180,10 @@ class FusedOptimizerTest : public StreamDeviceTest {
         writes.push_back(std::get<srg::TensorView>(entry).slot);
       }
     }
-    structure_.Call(op, "", std::move(arguments)).writes = writes;
+    graph_.Call(op, "", std::move(arguments)).writes = writes;
     const absl::Status status =
-        tester_.device().operators()->Compile(structure_.get()).status();
-    structure_ = AtenStructure();
+        tester_.device().operators()->Compile(graph_.get()).status();
+    graph_ = AtenGraph();
     return status;
   }
   absl::Status CompileAdam(int averages, List steps, bool amsgrad = false,
@@ -205,7 +204,7 @@ class FusedOptimizerTest : public StreamDeviceTest {
                     false, false, false, std::monostate(), std::monostate()});
   }
 
-  AtenStructure structure_;
+  AtenGraph graph_;
 };
 
 TEST_F(FusedOptimizerTest, ListsHaveAnEntryForEachParameter) {
@@ -216,7 +215,7 @@ TEST_F(FusedOptimizerTest, ListsHaveAnEntryForEachParameter) {
   EXPECT_TRUE(CompileSgd(2, 0).ok());
   const auto expect_bad = [](const absl::Status& status,
                              const std::string& what) {
-    EXPECT_EQ(ErrorReason(status), "MALFORMED_STRUCTURE") << status;
+    EXPECT_EQ(ErrorReason(status), "MALFORMED_GRAPH") << status;
     EXPECT_NE(status.message().find(what), absl::string_view::npos) << status;
   };
   expect_bad(CompileAdam(1, Tensors(2, {})), "argument exp_avgs has 1 entries");
@@ -233,7 +232,7 @@ TEST_F(FusedOptimizerTest, ListsHaveAnEntryForEachParameter) {
 TEST_F(FusedOptimizerTest, StepsAreOneFloatEachOnTheDevice) {
   const auto expect_bad = [](const absl::Status& status,
                              const std::string& what) {
-    EXPECT_EQ(ErrorReason(status), "MALFORMED_STRUCTURE") << status;
+    EXPECT_EQ(ErrorReason(status), "MALFORMED_GRAPH") << status;
     EXPECT_NE(status.message().find(what), absl::string_view::npos) << status;
   };
   EXPECT_TRUE(CompileAdam(2, Tensors(2, {1})).ok());
@@ -245,7 +244,7 @@ TEST_F(FusedOptimizerTest, StepsAreOneFloatEachOnTheDevice) {
   for (auto& entry : host) {
     auto& scalar = std::get<srg::ScalarTensor>(entry);
     scalar.data_type = srg::DataType::kFloat32;
-    scalar.hole = structure_.NumberOfTheHost();
+    scalar.hole = graph_.NumberOfTheHost();
   }
   expect_bad(CompileAdam(2, host), "argument state_steps has an entry");
 }
@@ -275,13 +274,13 @@ TEST_F(StreamDeviceTest, ViewsAreGatheredWhereTheyAre) {
                   .Write(buffer.get(), 0,
                          {reinterpret_cast<const char*>(six.data()), 24})
                   .ok());
-  srg::TensorView turned = AtenStructure::View(0, {3, 2});
+  srg::TensorView turned = AtenGraph::View(0, {3, 2});
   turned.strides = {1, 3};
   const SharedBytes bytes = device.ReadView(buffer, turned).value();
   EXPECT_EQ(Floats(reinterpret_cast<const float*>(bytes.bytes.data()),
                    reinterpret_cast<const float*>(bytes.bytes.data()) + 6),
             (Floats{0, 3, 1, 4, 2, 5}));
-  srg::TensorView part = AtenStructure::View(0, {2});
+  srg::TensorView part = AtenGraph::View(0, {2});
   part.storage_offset = 3;
   EXPECT_EQ(*reinterpret_cast<const float*>(
                 device.ReadView(buffer, part).value().bytes.data()),
@@ -292,12 +291,12 @@ TEST_F(StreamDeviceTest, ViewsAreGatheredWhereTheyAre) {
 }
 
 TEST_F(StreamDeviceTest, AnIndexOutOfRangeIsTheRunsError) {
-  AtenStructure s;
+  AtenGraph s;
   const uint32_t table = s.Bound(), indices = s.Bound(), x = s.Bound();
   const uint32_t rows = s.Embedding(table, indices, 3, 2, 2);
   const uint32_t from_rows = s.Result();
-  s.Call("neg", "", {AtenStructure::View(rows, {2, 2})},
-         {AtenStructure::View(from_rows, {2, 2})});
+  s.Call("neg", "", {AtenGraph::View(rows, {2, 2})},
+         {AtenGraph::View(from_rows, {2, 2})});
   const uint32_t apart = s.Add(x, x, 2);
   const auto plan = tester_.Admit(s);
   const uint64_t table_id = tester_.Upload({0, 1, 2, 3, 4, 5});
@@ -319,7 +318,7 @@ TEST_F(StreamDeviceTest, AnIndexOutOfRangeIsTheRunsError) {
 }
 
 TEST_F(StreamDeviceTest, TwoNodesThatFailLateAreTwoErrors) {
-  AtenStructure s;
+  AtenGraph s;
   const uint32_t table = s.Bound(), one = s.Bound(), other = s.Bound();
   const uint32_t first = s.Embedding(table, one, 3, 2, 1);
   const uint32_t good = s.Embedding(table, one, 3, 2, 1);
@@ -334,7 +333,7 @@ TEST_F(StreamDeviceTest, TwoNodesThatFailLateAreTwoErrors) {
 }
 
 TEST_F(StreamDeviceTest, WithoutARunANodeIsWaitedFor) {
-  AtenStructure s;
+  AtenGraph s;
   const uint32_t table = s.Bound(), indices = s.Bound();
   s.Embedding(table, indices, 3, 2, 2);
   Device& device = tester_.device();
@@ -353,14 +352,14 @@ TEST_F(StreamDeviceTest, WithoutARunANodeIsWaitedFor) {
 }
 
 TEST_F(StreamDeviceTest, DrawsFollowTheSessionsGenerator) {
-  AtenStructure s;
+  AtenGraph s;
   const uint32_t generator = s.Generator();
   const uint32_t drawn = s.Result();
   srg::Argument none = std::monostate();
   s.Call("rand", "generator",
          {std::vector<int64_t>{4}, srg::GeneratorSlot{generator}, none, none,
           srg::WorkerDevice{}, none},
-         {AtenStructure::View(drawn, {4})});
+         {AtenGraph::View(drawn, {4})});
   const auto plan = tester_.Admit(s);
   const uint64_t state = tester_.SeededGenerator(7);
   at::Generator expected = at::detail::createCPUGenerator(7);
@@ -379,13 +378,13 @@ TEST_F(StreamDeviceTest, DrawsFollowTheSessionsGenerator) {
 }
 
 TEST_F(StreamDeviceTest, StatesOfGeneratorsStayOnTheHostUntilTheyAreRead) {
-  AtenStructure s;
+  AtenGraph s;
   const uint32_t generator = s.Generator();
   srg::Argument none = std::monostate();
   s.Call("rand", "generator",
          {std::vector<int64_t>{4}, srg::GeneratorSlot{generator}, none, none,
           srg::WorkerDevice{}, none},
-         {AtenStructure::View(s.Result(), {4})});
+         {AtenGraph::View(s.Result(), {4})});
   const auto plan = tester_.Admit(s);
   const uint64_t state = tester_.SeededGenerator(7);
   for (int i = 0; i < 20; ++i) tester_.Run(*plan, {state});
@@ -408,7 +407,7 @@ TEST_F(StreamDeviceTest, StatesOfGeneratorsStayOnTheHostUntilTheyAreRead) {
 }
 
 TEST_F(StreamDeviceTest, ABrokenDeviceSaysSoToEverybody) {
-  AtenStructure s;
+  AtenGraph s;
   const uint32_t x = s.Bound();
   const uint32_t y = s.Add(x, x, 2);
   const auto plan = tester_.Admit(s);
@@ -429,11 +428,11 @@ TEST_F(StreamDeviceTest, ABrokenDeviceSaysSoToEverybody) {
 }
 
 TEST_F(StreamDeviceTest, AnErrorOfAnOperatorIsNoErrorOfTheDevices) {
-  AtenStructure s;
+  AtenGraph s;
   const uint32_t x = s.Bound();
   const uint32_t y = s.Result();
-  s.Call("view", "", {AtenStructure::View(x, {2}), std::vector<int64_t>{3}},
-         {AtenStructure::View(y, {3})});
+  s.Call("view", "", {AtenGraph::View(x, {2}), std::vector<int64_t>{3}},
+         {AtenGraph::View(y, {3})});
   absl::Status status;
   const auto program = tester_.device().operators()->Compile(s.get());
   if (program.ok()) {

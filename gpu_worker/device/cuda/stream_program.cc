@@ -53,22 +53,22 @@ CheckedCall::CheckedCall(TorchCall plain)
       wants_aligned(WantsAligned(op.schema())) {}
 
 StreamProgram::StreamProgram(StreamEnvironment environment,
-                             const srg::Structure& structure,
+                             const srg::Graph& srg_graph,
                              std::vector<TorchCall> calls)
     : environment_(environment) {
   const bool recorded = environment_.accelerator->recorder() != nullptr &&
                         environment_.graphs->options().max_graphs > 0;
   const absl::string_view never =
-      recorded ? WhyNeverRecorded(structure, calls) : "";
+      recorded ? WhyNeverRecorded(srg_graph, calls) : "";
   std::vector<uint32_t> draws = HolesThatDraw(calls);
   std::vector<std::optional<AttentionStep>> steps(calls.size());
   if (environment_.fuse_attention) {
-    steps = AttentionStep::Match(structure, calls, *environment_.target);
+    steps = AttentionStep::Match(srg_graph, calls, *environment_.target);
   }
   calls_.reserve(calls.size());
   for (TorchCall& call : calls) {
     calls_.emplace_back(std::move(call));
-    calls_.back().inferred = structure.nodes[calls_.size() - 1].results;
+    calls_.back().inferred = srg_graph.nodes[calls_.size() - 1].results;
     calls_.back().attention = std::move(steps[calls_.size() - 1]);
     if (calls_.back().checked.empty()) continue;
     calls_.back().flag = checked_nodes_.size();
@@ -82,7 +82,7 @@ StreamProgram::StreamProgram(StreamEnvironment environment,
   graph_ = std::make_unique<RunGraph>(
       RunGraph::Environment{environment_.accelerator, environment_.transfers,
                             environment_.graphs},
-      structure, checked_nodes_.size(), std::move(draws),
+      srg_graph, checked_nodes_.size(), std::move(draws),
       [this](uint32_t node, const NodeInput& input, const at::Tensor& flags,
              std::vector<NodeResult>* results) {
         return RunNode(node, input, flags, results);

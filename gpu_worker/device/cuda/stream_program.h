@@ -1,4 +1,4 @@
-// A structure ready to run behind streams, and its runs.
+// A srg graph ready to run behind streams, and its runs.
 #ifndef GPU_WORKER_DEVICE_CUDA_STREAM_PROGRAM_H_
 #define GPU_WORKER_DEVICE_CUDA_STREAM_PROGRAM_H_
 
@@ -10,7 +10,7 @@
 
 #include "ATen/core/Tensor.h"
 #include "absl/status/status.h"
-#include "common/srg/structure.h"
+#include "common/srg/graph.h"
 #include "gpu_worker/device/cuda/accelerator.h"
 #include "gpu_worker/device/cuda/device_health.h"
 #include "gpu_worker/device/cuda/graph_store.h"
@@ -54,7 +54,7 @@ struct CheckedCall : TorchCall {
 // device's health.
 class StreamProgram final : public CompiledProgram {
  public:
-  StreamProgram(StreamEnvironment environment, const srg::Structure& structure,
+  StreamProgram(StreamEnvironment environment, const srg::Graph& srg_graph,
                 std::vector<TorchCall> calls);
 
   absl::Status Execute(uint32_t node, const NodeInput& input,

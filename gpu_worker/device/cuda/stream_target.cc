@@ -6,7 +6,7 @@
 
 #include "absl/strings/string_view.h"
 #include "c10/util/Exception.h"
-#include "common/srg/structure.h"
+#include "common/srg/graph.h"
 
 namespace djinn::worker {
 

@@ -63,8 +63,8 @@ bool ArgumentsFit(const std::string& name, const srg::Node& node) {
          PlainFloats(node.arguments[1]) >= elements;
 }
 
-absl::Status CheckNode(const srg::Structure& structure, const srg::Node& node) {
-  const srg::Operator& op = structure.operators[node.operator_index];
+absl::Status CheckNode(const srg::Graph& graph, const srg::Node& node) {
+  const srg::Operator& op = graph.operators[node.operator_index];
   const auto found = Signatures().find(op.name);
   if (found == Signatures().end()) {
     return MakeError(absl::StatusCode::kFailedPrecondition, "OPERATOR_UNKNOWN",
@@ -91,13 +91,13 @@ absl::Status CheckNode(const srg::Structure& structure, const srg::Node& node) {
       node.overwrites !=
           (signature.overwrites_first ? writes : std::vector<uint32_t>()) ||
       !ArgumentsFit(op.name, node)) {
-    return MakeError(absl::StatusCode::kInvalidArgument, "MALFORMED_STRUCTURE",
+    return MakeError(absl::StatusCode::kInvalidArgument, "MALFORMED_GRAPH",
                      absl::StrCat(op.FullName(), ": not as its schema says"));
   }
   return absl::OkStatus();
 }
 
-// A run of a structure with fake::late.
+// A run of a graph with fake::late.
 class FakeRun : public DeviceRun {
  public:
   explicit FakeRun(FakeDevice* device) : device_(device) {}
@@ -120,10 +120,10 @@ class FakeRun : public DeviceRun {
 
 class FakeProgram : public CompiledProgram {
  public:
-  FakeProgram(FakeDevice* device, srg::Structure structure)
-      : device_(device), structure_(std::move(structure)) {
-    for (uint32_t i = 0; i < structure_.nodes.size(); ++i) {
-      const srg::Node& node = structure_.nodes[i];
+  FakeProgram(FakeDevice* device, srg::Graph graph)
+      : device_(device), graph_(std::move(graph)) {
+    for (uint32_t i = 0; i < graph_.nodes.size(); ++i) {
+      const srg::Node& node = graph_.nodes[i];
       if (NameOf(node) != "fake::scale") continue;
       const auto& rows = std::get<srg::TensorView>(node.arguments[0]);
       const auto& weight = std::get<srg::TensorView>(node.arguments[1]);
@@ -133,7 +133,7 @@ class FakeProgram : public CompiledProgram {
   }
 
   std::unique_ptr<DeviceRun> BeginRun() const override {
-    for (const srg::Operator& op : structure_.operators) {
+    for (const srg::Operator& op : graph_.operators) {
       if (op.name == "fake::late") return std::make_unique<FakeRun>(device_);
     }
     return nullptr;
@@ -143,15 +143,14 @@ class FakeProgram : public CompiledProgram {
 
   absl::Status Execute(uint32_t index, const NodeInput& input,
                        std::vector<NodeResult>* results) const override {
-    DJINN_RETURN_IF_ERROR(
-        device_->RunExecuteHook(NameOf(structure_.nodes[index])));
+    DJINN_RETURN_IF_ERROR(device_->RunExecuteHook(NameOf(graph_.nodes[index])));
     return Compute(index, input, results);
   }
 
   // As Execute(), but for the hook.
   absl::Status Compute(uint32_t index, const NodeInput& input,
                        std::vector<NodeResult>* results) const {
-    const srg::Node& node = structure_.nodes[index];
+    const srg::Node& node = graph_.nodes[index];
     const std::string& name = NameOf(node);
     if (name == "fake::draw") return Draw(node, input, results);
     const auto& x = std::get<srg::TensorView>(node.arguments[0]);
@@ -202,7 +201,7 @@ class FakeProgram : public CompiledProgram {
 
  private:
   const std::string& NameOf(const srg::Node& node) const {
-    return structure_.operators[node.operator_index].name;
+    return graph_.operators[node.operator_index].name;
   }
 
   static float* Data(const srg::TensorView& view, const NodeInput& input) {
@@ -248,7 +247,7 @@ class FakeProgram : public CompiledProgram {
   }
 
   FakeDevice* const device_;
-  const srg::Structure structure_;
+  const srg::Graph graph_;
   std::vector<RowProduct> products_;
 };
 
@@ -257,11 +256,11 @@ class FakeOperatorLibrary : public OperatorLibrary {
   explicit FakeOperatorLibrary(FakeDevice* device) : device_(device) {}
 
   absl::StatusOr<std::unique_ptr<CompiledProgram>> Compile(
-      const srg::Structure& structure) override {
-    for (const srg::Node& node : structure.nodes) {
-      DJINN_RETURN_IF_ERROR(CheckNode(structure, node));
+      const srg::Graph& graph) override {
+    for (const srg::Node& node : graph.nodes) {
+      DJINN_RETURN_IF_ERROR(CheckNode(graph, node));
     }
-    return std::make_unique<FakeProgram>(device_, structure);
+    return std::make_unique<FakeProgram>(device_, graph);
   }
 
   // One node for the hook.

@@ -160,19 +160,19 @@ struct AttentionStep::Chain {
 // Finds chains, from their last calls on.
 class AttentionStep::Matcher {
  public:
-  Matcher(const srg::Structure& structure, const std::vector<TorchCall>& calls,
+  Matcher(const srg::Graph& graph, const std::vector<TorchCall>& calls,
           const TorchTarget& target)
-      : structure_(structure),
+      : graph_(graph),
         calls_(calls),
         target_(target),
         steps_(calls.size()),
-        facts_(structure.slots.size()) {
+        facts_(graph.slots.size()) {
     for (uint32_t node = 0; node < calls.size(); ++node) {
       for (const uint32_t slot : calls[node].operand_slots) {
         facts_[slot].reader = node;
         ++facts_[slot].readers;
       }
-      for (const uint32_t slot : structure.nodes[node].writes) {
+      for (const uint32_t slot : graph.nodes[node].writes) {
         facts_[slot].written = true;
       }
       if (const srg::TensorView* const result = ResultOf(node)) {
@@ -207,7 +207,7 @@ class AttentionStep::Matcher {
   // Returns the result of a call that has one, of plain floats, and no other
   // effect; null for other calls.
   const srg::TensorView* ResultOf(uint32_t node) const {
-    const srg::Node& call = structure_.nodes[node];
+    const srg::Node& call = graph_.nodes[node];
     if (call.results.size() != 1 || !call.writes.empty() ||
         call.implicit_generator_slot.has_value() ||
         !calls_[node].call.unusable.ok()) {
@@ -367,7 +367,7 @@ class AttentionStep::Matcher {
     return nullptr;
   }
 
-  const srg::Structure& structure_;
+  const srg::Graph& graph_;
   const std::vector<TorchCall>& calls_;
   const TorchTarget& target_;
   std::vector<std::optional<AttentionStep>> steps_;
@@ -377,9 +377,9 @@ class AttentionStep::Matcher {
 };
 
 std::vector<std::optional<AttentionStep>> AttentionStep::Match(
-    const srg::Structure& structure, const std::vector<TorchCall>& calls,
+    const srg::Graph& graph, const std::vector<TorchCall>& calls,
     const TorchTarget& target) {
-  return Matcher(structure, calls, target).Find();
+  return Matcher(graph, calls, target).Find();
 }
 
 std::optional<absl::Status> AttentionStep::Run(

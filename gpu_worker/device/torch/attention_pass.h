@@ -23,7 +23,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "common/srg/structure.h"
+#include "common/srg/graph.h"
 #include "gpu_worker/device/operator_library.h"
 #include "gpu_worker/device/torch/call_template.h"
 #include "gpu_worker/device/torch/torch_buffer.h"
@@ -49,9 +49,9 @@ class AttentionStep {
   static constexpr int64_t kMinScores = 1 << 14;
 
   // Returns each node's part in a chain, or nothing for nodes that have none.
-  // `calls` are those of the structure. `target` outlives the steps.
+  // `calls` are those of the graph. `target` outlives the steps.
   static std::vector<std::optional<AttentionStep>> Match(
-      const srg::Structure& structure, const std::vector<TorchCall>& calls,
+      const srg::Graph& graph, const std::vector<TorchCall>& calls,
       const TorchTarget& target);
 
   // Executes the call, in fast mode: appends its result where that is OK.

@@ -207,7 +207,7 @@ class CallRunner {
   }
 
   // The client resizes an output before the call, if at all. One that the
-  // operator resized is not what the structure says it is. One that it marked
+  // operator resized is not what the graph says it is. One that it marked
   // as still to be conjugated or negated is: the mark would be lost.
   absl::Status SettleWritten() const {
     for (auto& [tensor, operand] : scratch_->written) {
@@ -256,7 +256,7 @@ class CallRunner {
     const size_t count = results->size() - before;
     if (count != call_.result_count) {
       return Failed(absl::StrCat("the operator returned ", count,
-                                 " tensors, the structure names ",
+                                 " tensors, the graph names ",
                                  call_.result_count));
     }
     return absl::OkStatus();

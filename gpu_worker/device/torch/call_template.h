@@ -13,7 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "c10/core/Device.h"
-#include "common/srg/structure.h"
+#include "common/srg/graph.h"
 
 namespace djinn::worker {
 
@@ -45,7 +45,7 @@ struct Place {
 struct CallTemplate {
   // Not OK when an integer is beyond what kernels can compute with, or the call
   // would hardly end (work_limit.h). Every run of the call then fails, after
-  // memory for its results was reserved; other calls of the structure do not.
+  // memory for its results was reserved; other calls of the graph do not.
   absl::Status unusable;
   // One value per schema argument. The value of a place has the right type and
   // nothing else.

@@ -13,7 +13,7 @@
 #include "absl/time/time.h"
 #include "common/base/error.h"
 #include "common/base/status_macros.h"
-#include "common/srg/structure.h"
+#include "common/srg/graph.h"
 #include "common/torch/schema_hash.h"
 #include "gpu_worker/device/operator_library.h"
 
@@ -60,18 +60,18 @@ class Chain {
       return MakeError(absl::StatusCode::kInternal, "OPERATOR_UNKNOWN",
                        absl::StrCat("there is no operator ", op));
     }
-    srg::Structure structure;
-    structure.operators.push_back({op, "", SchemaHash(handle->schema())});
-    structure.slots.resize(calls + 1);
-    structure.slots[0].kind = srg::Slot::Kind::kBound;
+    srg::Graph graph;
+    graph.operators.push_back({op, "", SchemaHash(handle->schema())});
+    graph.slots.resize(calls + 1);
+    graph.slots[0].kind = srg::Slot::Kind::kBound;
     const size_t operands = handle->schema().arguments().size();
     for (uint32_t i = 0; i < calls; ++i) {
-      structure.slots[i + 1].kind = srg::Slot::Kind::kResult;
+      graph.slots[i + 1].kind = srg::Slot::Kind::kResult;
       srg::Node node;
       node.arguments.assign(operands, View(0, sizes));
       node.arguments[0] = View(i, sizes);
       node.results.push_back(View(i + 1, sizes));
-      structure.nodes.push_back(std::move(node));
+      graph.nodes.push_back(std::move(node));
     }
     int64_t bytes = sizeof(float);
     for (const int64_t size : sizes) bytes *= size;
@@ -80,8 +80,7 @@ class Chain {
     chain.slots_.resize(calls + 1);
     DJINN_ASSIGN_OR_RETURN(chain.slots_[0],
                            device->Allocate(static_cast<uint64_t>(bytes)));
-    DJINN_ASSIGN_OR_RETURN(chain.program_,
-                           device->operators()->Compile(structure));
+    DJINN_ASSIGN_OR_RETURN(chain.program_, device->operators()->Compile(graph));
     return chain;
   }
 

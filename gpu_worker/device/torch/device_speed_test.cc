@@ -64,8 +64,8 @@ class TimedDevice final : public Device, public OperatorLibrary {
   OperatorLibrary* operators() override { return this; }
 
   absl::StatusOr<std::unique_ptr<CompiledProgram>> Compile(
-      const srg::Structure& structure) override {
-    return std::make_unique<Program>(this, structure);
+      const srg::Graph& graph) override {
+    return std::make_unique<Program>(this, graph);
   }
   absl::StatusOr<uint64_t> GeneratorBytes() override { return 16; }
   absl::StatusOr<std::shared_ptr<Buffer>> SeedGenerator(uint64_t) override {
@@ -83,21 +83,21 @@ class TimedDevice final : public Device, public OperatorLibrary {
  private:
   class Program final : public CompiledProgram {
    public:
-    Program(TimedDevice* device, srg::Structure structure)
-        : device_(device), structure_(std::move(structure)) {}
+    Program(TimedDevice* device, srg::Graph graph)
+        : device_(device), graph_(std::move(graph)) {}
     absl::Status Execute(uint32_t node, const NodeInput&,
                          std::vector<NodeResult>* results) const override {
       const auto& view =
-          std::get<srg::TensorView>(structure_.nodes[node].results[0]);
+          std::get<srg::TensorView>(graph_.nodes[node].results[0]);
       device_->clock_->Advance(
-          device_->cost_(structure_.operators[0].name, view.sizes));
+          device_->cost_(graph_.operators[0].name, view.sizes));
       results->push_back({std::make_shared<Bytes>(4), view, std::nullopt});
       return absl::OkStatus();
     }
 
    private:
     TimedDevice* const device_;
-    const srg::Structure structure_;
+    const srg::Graph graph_;
   };
 
   FakeClock* const clock_;

@@ -9,7 +9,7 @@
 
 #include "ATen/core/function_schema.h"
 #include "absl/strings/string_view.h"
-#include "common/srg/structure.h"
+#include "common/srg/graph.h"
 #include "gpu_worker/device/torch/call_template.h"
 
 namespace djinn::worker {

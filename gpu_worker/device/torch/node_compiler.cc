@@ -190,19 +190,19 @@ class NodeCompiler {
 }  // namespace
 
 absl::StatusOr<std::vector<TorchCall>> CompileNodes(
-    const srg::Structure& structure, const CustomOperators& custom,
+    const srg::Graph& graph, const CustomOperators& custom,
     c10::Device device) {
   std::vector<c10::OperatorHandle> operators;
-  operators.reserve(structure.operators.size());
-  for (const srg::Operator& op : structure.operators) {
+  operators.reserve(graph.operators.size());
+  for (const srg::Operator& op : graph.operators) {
     DJINN_ASSIGN_OR_RETURN(c10::OperatorHandle handle, Resolve(op, custom));
     operators.push_back(handle);
   }
   std::vector<TorchCall> calls;
-  calls.reserve(structure.nodes.size());
-  for (size_t i = 0; i < structure.nodes.size(); ++i) {
-    const srg::Node& node = structure.nodes[i];
-    const absl::Status status = CatchTorch("MALFORMED_STRUCTURE", [&] {
+  calls.reserve(graph.nodes.size());
+  for (size_t i = 0; i < graph.nodes.size(); ++i) {
+    const srg::Node& node = graph.nodes[i];
+    const absl::Status status = CatchTorch("MALFORMED_GRAPH", [&] {
       absl::StatusOr<TorchCall> call =
           NodeCompiler(node, operators[node.operator_index], device).Compile();
       if (call.ok()) calls.push_back(*std::move(call));
@@ -210,9 +210,9 @@ absl::StatusOr<std::vector<TorchCall>> CompileNodes(
     });
     if (!status.ok()) {
       return MakeError(
-          absl::StatusCode::kInvalidArgument, "MALFORMED_STRUCTURE",
+          absl::StatusCode::kInvalidArgument, "MALFORMED_GRAPH",
           absl::StrCat("node ", i, " (",
-                       structure.operators[node.operator_index].FullName(),
+                       graph.operators[node.operator_index].FullName(),
                        "): ", status.message()));
     }
   }

@@ -1,4 +1,4 @@
-// Resolves a structure's nodes against PyTorch's dispatcher.
+// Resolves a graph's nodes against PyTorch's dispatcher.
 #ifndef GPU_WORKER_DEVICE_TORCH_NODE_COMPILER_H_
 #define GPU_WORKER_DEVICE_TORCH_NODE_COMPILER_H_
 
@@ -6,7 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "c10/core/Device.h"
-#include "common/srg/structure.h"
+#include "common/srg/graph.h"
 #include "gpu_worker/device/torch/custom_operators.h"
 #include "gpu_worker/device/torch/torch_call.h"
 
@@ -15,8 +15,7 @@ namespace djinn::worker {
 // Returns one call per node. Calls that make tensors make them on `device`.
 // Errors as OperatorLibrary::Compile().
 absl::StatusOr<std::vector<TorchCall>> CompileNodes(
-    const srg::Structure& structure, const CustomOperators& custom,
-    c10::Device device);
+    const srg::Graph& graph, const CustomOperators& custom, c10::Device device);
 
 }  // namespace djinn::worker
 

@@ -17,7 +17,7 @@
 #include "absl/strings/strip.h"
 #include "absl/types/span.h"
 #include "common/base/status_macros.h"
-#include "common/srg/structure.h"
+#include "common/srg/graph.h"
 #include "gpu_worker/device/torch/fused_guards.h"
 #include "gpu_worker/device/torch/named_arguments.h"
 #include "gpu_worker/device/torch/size_table.h"

@@ -15,7 +15,7 @@
 #include "ATen/core/function_schema.h"
 #include "absl/functional/function_ref.h"
 #include "absl/types/span.h"
-#include "common/srg/structure.h"
+#include "common/srg/graph.h"
 #include "gpu_worker/device/operator_library.h"
 #include "gpu_worker/device/torch/call_template.h"
 #include "gpu_worker/device/torch/torch_buffer.h"

@@ -13,7 +13,7 @@
 #include "c10/core/Device.h"
 #include "c10/core/Storage.h"
 #include "c10/util/Exception.h"
-#include "common/srg/structure.h"
+#include "common/srg/graph.h"
 #include "gpu_worker/device/device.h"
 
 namespace djinn::worker {

@@ -1,4 +1,4 @@
-// One node of a structure, checked against its operator's schema and ready to
+// One node of a graph, checked against its operator's schema and ready to
 // run on any target.
 #ifndef GPU_WORKER_DEVICE_TORCH_TORCH_CALL_H_
 #define GPU_WORKER_DEVICE_TORCH_TORCH_CALL_H_

@@ -9,7 +9,7 @@
 #include "ATen/core/function_schema.h"
 #include "absl/status/status.h"
 #include "c10/core/Device.h"
-#include "common/srg/structure.h"
+#include "common/srg/graph.h"
 
 namespace djinn::worker {
 

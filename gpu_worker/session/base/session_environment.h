@@ -47,11 +47,11 @@ struct SessionEnvironment {
   // Of what comes over the network.
   UploadRate* uploads = nullptr;
   ExecutionCounters* counters = nullptr;
-  // Null: runs do not give way.
+  // Null: runs do not yield.
   NodeEdge* edge = nullptr;
   // Null: nobody tells for whom a run waits.
   const ServedTime* served = nullptr;
-  srg::StructureCaps caps;
+  srg::GraphCaps caps;
   absl::Duration transfer_idle_timeout = absl::Seconds(30);
   uint64_t outbox_bytes = uint64_t{8} << 20;
   SessionMetrics* metrics = nullptr;

@@ -11,12 +11,12 @@ namespace {
 
 class PermissiveProgram : public CompiledProgram {
  public:
-  PermissiveProgram(Device* device, srg::Structure structure)
-      : device_(device), structure_(std::move(structure)) {}
+  PermissiveProgram(Device* device, srg::Graph graph)
+      : device_(device), graph_(std::move(graph)) {}
 
   absl::Status Execute(uint32_t index, const NodeInput& input,
                        std::vector<NodeResult>* results) const override {
-    const srg::Node& node = structure_.nodes[index];
+    const srg::Node& node = graph_.nodes[index];
     // Every byte that the executor lets the operator touch is touched.
     srg::ForEachOperand(node, [&](const srg::TensorView& view) {
       const uint64_t extent = srg::ExtentBytes(view).value();
@@ -52,7 +52,7 @@ class PermissiveProgram : public CompiledProgram {
 
  private:
   Device* const device_;
-  const srg::Structure structure_;
+  const srg::Graph graph_;
 };
 
 class PermissiveLibrary : public OperatorLibrary {
@@ -61,12 +61,11 @@ class PermissiveLibrary : public OperatorLibrary {
       : device_(device), fakes_(fakes) {}
 
   absl::StatusOr<std::unique_ptr<CompiledProgram>> Compile(
-      const srg::Structure& structure) override {
-    for (const srg::Operator& op : structure.operators) {
-      if (absl::StartsWith(op.name, "fake::"))
-        return fakes_->Compile(structure);
+      const srg::Graph& graph) override {
+    for (const srg::Operator& op : graph.operators) {
+      if (absl::StartsWith(op.name, "fake::")) return fakes_->Compile(graph);
     }
-    return std::make_unique<PermissiveProgram>(device_, structure);
+    return std::make_unique<PermissiveProgram>(device_, graph);
   }
   absl::StatusOr<uint64_t> GeneratorBytes() override {
     return fakes_->GeneratorBytes();

@@ -1,4 +1,4 @@
-// A device that takes every operator, for structures of real programs where no
+// A device that takes every operator, for graphs of real programs where no
 // PyTorch is: operators that the fake device has run there, all others return
 // zeros of the inferred shape and fill what they write.
 #ifndef GPU_WORKER_SESSION_FUZZ_PERMISSIVE_DEVICE_H_

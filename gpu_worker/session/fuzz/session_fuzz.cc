@@ -1,4 +1,4 @@
-// A session fed with what a client might send: structures, runs, installs,
+// A session fed with what a client might send: srg graphs, runs, installs,
 // uploads, reads, frees, acknowledgements, over streams that break, in any
 // order and state. Whatever comes, the session
 // answers or fails once, progress never falls, and in the end it holds nothing.
@@ -114,16 +114,14 @@ class Client {
 
   // Learns what a message that was sent does.
   void Sent(const v1::Ordered& message) {
-    if (message.has_define_structure()) {
-      const auto structure =
-          srg::FromProto(message.define_structure().structure());
+    if (message.has_define_graph()) {
+      const auto srg_graph = srg::FromProto(message.define_graph().srg_graph());
       Defined defined;
-      if (structure.ok()) {
-        const auto facts = srg::Validate(*structure, srg::StructureCaps());
-        if (facts.ok()) defined = {*structure, *facts};
+      if (srg_graph.ok()) {
+        const auto facts = srg::Validate(*srg_graph, srg::GraphCaps());
+        if (facts.ok()) defined = {*srg_graph, *facts};
       }
-      structures_[message.define_structure().structure_id()] =
-          std::move(defined);
+      srg_graphs_[message.define_graph().graph_id()] = std::move(defined);
     } else if (message.has_run()) {
       SentRun(message.run());
     } else if (message.has_install()) {
@@ -137,8 +135,8 @@ class Client {
 
  private:
   struct Defined {
-    srg::Structure structure;
-    srg::StructureFacts facts;
+    srg::Graph srg_graph;
+    srg::GraphFacts facts;
     // What the runs that are remembered bound, by place.
     std::vector<std::vector<uint64_t>> remembered;
   };
@@ -149,7 +147,7 @@ class Client {
   }
 
   void SentRun(const v1::Run& run) {
-    const auto found = structures_.find(run.structure_id());
+    const auto found = srg_graphs_.find(run.graph_id());
     std::vector<uint64_t> bound;
     if (!run.has_repeat()) {
       for (const v1::Binding& binding : run.bindings()) {
@@ -157,7 +155,7 @@ class Client {
             binding.base_version() + binding.writes();
         bound.push_back(binding.storage());
       }
-    } else if (found != structures_.end() &&
+    } else if (found != srg_graphs_.end() &&
                run.repeat().place() < found->second.remembered.size()) {
       const Defined& defined = found->second;
       const std::vector<uint64_t>& before =
@@ -174,16 +172,16 @@ class Client {
           bound.push_back(storage);
           gap = 0;
         } else {
-          bound.push_back(IsBorn(defined.structure.slots[i]) ? next++
+          bound.push_back(IsBorn(defined.srg_graph.slots[i]) ? next++
                                                              : before[i]);
         }
         versions_[bound.back()] += defined.facts.slots[i].writes;
       }
     }
-    if (found == structures_.end()) return;
+    if (found == srg_graphs_.end()) return;
     std::vector<std::vector<uint64_t>>& remembered = found->second.remembered;
     if (!run.has_repeat()) remembered.clear();
-    if (bound.size() != found->second.structure.slots.size()) return;
+    if (bound.size() != found->second.srg_graph.slots.size()) return;
     if (run.remember()) {
       remembered.push_back(std::move(bound));
     } else if (run.repeat().place() < remembered.size()) {
@@ -221,7 +219,7 @@ class Client {
     uint64_t versions = 0;
     for (uint32_t i = 0; i < before.size(); ++i) {
       if (slots.contains(i)) continue;
-      if (IsBorn(defined.structure.slots[i])) {
+      if (IsBorn(defined.srg_graph.slots[i])) {
         born = true;
       } else {
         versions += versions_[before[i]];
@@ -251,10 +249,10 @@ class Client {
   }
 
   void RepairRun(v1::Run* run) {
-    const auto found = structures_.find(run->structure_id());
-    if (found == structures_.end()) return;
+    const auto found = srg_graphs_.find(run->graph_id());
+    if (found == srg_graphs_.end()) return;
     const Defined& defined = found->second;
-    const size_t slots = defined.structure.slots.size();
+    const size_t slots = defined.srg_graph.slots.size();
     if (run->has_repeat() && !defined.remembered.empty()) {
       RepairRepeat(defined, run);
       RepairHoles(defined, run);
@@ -277,7 +275,7 @@ class Client {
   }
 
   static void RepairHoles(const Defined& defined, v1::Run* run) {
-    run->mutable_float_holes()->Resize(defined.structure.float_hole_count, 1.5);
+    run->mutable_float_holes()->Resize(defined.srg_graph.float_hole_count, 1.5);
     run->clear_scalar_tensors();
     for (const srg::DataType type : defined.facts.scalar_tensor_types) {
       run->add_scalar_tensors(std::string(srg::ElementSize(type), '\x3f'));
@@ -291,7 +289,7 @@ class Client {
     int count = 0;
     for (const uint32_t gap : repeat->float_gaps()) {
       hole += uint64_t{gap} + 1;
-      if (hole > defined.structure.float_hole_count) break;
+      if (hole > defined.srg_graph.float_hole_count) break;
       ++count;
     }
     repeat->mutable_float_gaps()->Truncate(count);
@@ -299,7 +297,7 @@ class Client {
   }
 
   std::map<uint64_t, uint64_t> versions_;
-  std::map<uint64_t, Defined> structures_;
+  std::map<uint64_t, Defined> srg_graphs_;
 };
 
 class Harness {
@@ -337,7 +335,7 @@ class Harness {
     limits.set_max_outstanding(64);
     limits.set_max_outstanding_bytes(1 << 20);
     limits.set_inline_bytes(kInlineBytes);
-    limits.set_max_structures(8);
+    limits.set_max_graphs(8);
     int failures = 0;
     const auto account = std::make_shared<TenantAccount>();
     {

@@ -37,7 +37,7 @@ void ExpectProfile(SessionState& s) {
       device.times_nodes()
           ? ""
           : absl::StrCat("device ", device.name(),
-                         " does not say when a node was carried out")));
+                         " does not say when a node was executed")));
 }
 
 absl::Status HandleMeter(SessionState& s, uint64_t sequence) {

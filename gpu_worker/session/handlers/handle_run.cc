@@ -1,4 +1,4 @@
-// DefineStructure and Run.
+// DefineGraph and Run.
 #include <utility>
 
 #include "absl/base/optimization.h"
@@ -14,26 +14,26 @@
 namespace djinn::worker {
 
 absl::Status HandleDefine(SessionState& s, uint64_t sequence,
-                          const v1::DefineStructure& define) {
+                          const v1::DefineGraph& define) {
   for (const uint64_t id : define.forget_ids()) {
-    DJINN_RETURN_IF_ERROR(s.structures.Forget(id));
+    DJINN_RETURN_IF_ERROR(s.graphs.Forget(id));
     s.log.Forget(id);
   }
-  DJINN_ASSIGN_OR_RETURN(const StructureTable::Defined defined,
-                         s.structures.Define(define));
-  const auto& [structure, found] = defined;
+  DJINN_ASSIGN_OR_RETURN(const GraphTable::Defined defined,
+                         s.graphs.Define(define));
+  const auto& [graph, found] = defined;
   v1::ControlResponse response;
   v1::Admitted* admitted = response.mutable_admitted();
-  admitted->set_structure_id(define.structure_id());
+  admitted->set_graph_id(define.graph_id());
   if (found.ok()) {
-    NotePhaseOf(s, define.structure_id(),
-                found->plan->KindTo(s.who.tenant).phase, structure);
-    s.log.Define(define.structure_id(), structure->fingerprint);
-    admitted->set_fingerprint(structure->fingerprint);
+    NotePhaseOf(s, define.graph_id(), found->plan->KindTo(s.who.tenant).phase,
+                graph);
+    s.log.Define(define.graph_id(), graph->fingerprint);
+    admitted->set_fingerprint(graph->fingerprint);
     admitted->set_cache_hit(found->known);
   } else {
-    structure->refused = s.errors.Make(found.status(), {.sequence = sequence});
-    *admitted->mutable_refused() = *structure->refused;
+    graph->refused = s.errors.Make(found.status(), {.sequence = sequence});
+    *admitted->mutable_refused() = *graph->refused;
   }
   Reply(s, std::move(response));
   return absl::OkStatus();
@@ -41,7 +41,7 @@ absl::Status HandleDefine(SessionState& s, uint64_t sequence,
 
 namespace {
 
-absl::Duration Execute(SessionState& s, uint64_t sequence, uint64_t structure,
+absl::Duration Execute(SessionState& s, uint64_t sequence, uint64_t graph,
                        const Plan& plan, const Lifetimes& lifetimes,
                        v1::ExecutionMode mode, v1::RunMetadata* metadata) {
   RunContext context = ContextOf(s, sequence);
@@ -65,18 +65,16 @@ absl::Duration Execute(SessionState& s, uint64_t sequence, uint64_t structure,
   }
   const absl::Duration took = now() - start;
   plan.AddDeviceTime(took);
-  NoteRunTime(s, structure, took);
+  NoteRunTime(s, graph, took);
   return took;
 }
 
 }  // namespace
 
 absl::Status HandleRun(SessionState& s, uint64_t sequence, const v1::Run& run) {
-  StructureTable::Structure* const structure =
-      s.structures.Find(run.structure_id());
-  if (structure == nullptr) {
-    return Violation(
-        absl::StrCat("structure ", run.structure_id(), " is not defined"));
+  GraphTable::Graph* const graph = s.graphs.Find(run.graph_id());
+  if (graph == nullptr) {
+    return Violation(absl::StrCat("graph ", run.graph_id(), " is not defined"));
   }
   if (ABSL_PREDICT_FALSE(s.profiling.profile != nullptr)) {
     s.profiling.stages.looked_up = s.profiling.profile->Now();
@@ -86,21 +84,21 @@ absl::Status HandleRun(SessionState& s, uint64_t sequence, const v1::Run& run) {
   RunRecords::End end;
   // Of the whole run.
   RootError failure;
-  if (structure->refused != nullptr) {
+  if (graph->refused != nullptr) {
     if (run.remember()) {
-      return Violation("a run of a refused structure is to be remembered");
+      return Violation("a run of a refused graph is to be remembered");
     }
-    DJINN_RETURN_IF_ERROR(BindRun(run, nullptr, structure->remembered,
-                                  s.storages, &s.runs.bound));
+    DJINN_RETURN_IF_ERROR(
+        BindRun(run, nullptr, graph->remembered, s.storages, &s.runs.bound));
     DJINN_RETURN_IF_ERROR(CheckRefusedRun(s.runs.bound, s.storages));
-    PoisonRun(nullptr, s.runs.bound, structure->refused, &s.storages);
-    failure = structure->refused;
+    PoisonRun(nullptr, s.runs.bound, graph->refused, &s.storages);
+    failure = graph->refused;
     *metadata->mutable_error() = *failure;
   } else {
     DJINN_ASSIGN_OR_RETURN(const std::shared_ptr<const Plan> plan,
-                           s.structures.PlanOf(*structure, run));
+                           s.graphs.PlanOf(*graph, run));
     if (plan == nullptr) {
-      s.message.missing_structure = run.structure_id();
+      s.message.missing_graph = run.graph_id();
       return absl::OkStatus();
     }
     if (ABSL_PREDICT_FALSE(s.profiling.profile != nullptr)) {
@@ -108,23 +106,22 @@ absl::Status HandleRun(SessionState& s, uint64_t sequence, const v1::Run& run) {
       s.profiling.profile->Enter(SessionProfile::kBind);
     }
     const v1::Phase phase = plan->KindTo(s.who.tenant).phase;
-    NotePhaseOf(s, run.structure_id(), phase, structure);
+    NotePhaseOf(s, run.graph_id(), phase, graph);
     NotePhase(s, phase);
-    DJINN_RETURN_IF_ERROR(BindRun(run, plan.get(), structure->remembered,
-                                  s.storages, &s.runs.bound));
+    DJINN_RETURN_IF_ERROR(
+        BindRun(run, plan.get(), graph->remembered, s.storages, &s.runs.bound));
     DJINN_RETURN_IF_ERROR(CheckRun(*plan, s.runs.bound, s.storages));
     absl::Status refused = plan->refusal();
-    if (refused.ok() && !s.structures.supplied() && !HasRoom(s, *plan)) {
+    if (refused.ok() && !s.graphs.supplied() && !HasRoom(s, *plan)) {
       s.who.environment.edge->PutOff();
       s.message.lacks_room = true;
       return absl::OkStatus();
     }
-    DJINN_ASSIGN_OR_RETURN(
-        const Lifetimes* const lifetimes,
-        s.structures.Remember(*plan, s.runs.bound, structure));
+    DJINN_ASSIGN_OR_RETURN(const Lifetimes* const lifetimes,
+                           s.graphs.Remember(*plan, s.runs.bound, graph));
     if (!run.has_repeat()) plan->SetContentBytes(BoundContentBytes(s));
     if (refused.ok()) {
-      refused = CheckDeadline(s, run.structure_id());
+      refused = CheckDeadline(s, run.graph_id());
       if (!refused.ok()) end.state = v1::RunRecord::REFUSED;
     }
     if (!refused.ok()) {
@@ -133,8 +130,8 @@ absl::Status HandleRun(SessionState& s, uint64_t sequence, const v1::Run& run) {
       PoisonRun(plan.get(), s.runs.bound, failure, &s.storages);
       *metadata->mutable_error() = *failure;
     } else {
-      end.device_time = Execute(s, sequence, run.structure_id(), *plan,
-                                *lifetimes, run.mode(), metadata);
+      end.device_time = Execute(s, sequence, run.graph_id(), *plan, *lifetimes,
+                                run.mode(), metadata);
       failure = s.errors.oldest_new();
     }
   }

@@ -14,9 +14,9 @@ absl::Status Handle(SessionState& s, const v1::Ordered& message) {
         absl::StrCat("message ", sequence, " of a session that left"));
   }
   switch (message.action_case()) {
-    case v1::Ordered::kDefineStructure:
+    case v1::Ordered::kDefineGraph:
       s.profiling.Enter(SessionProfile::kAdmission);
-      return HandleDefine(s, sequence, message.define_structure());
+      return HandleDefine(s, sequence, message.define_graph());
     case v1::Ordered::kRun:
       s.profiling.Enter(SessionProfile::kAdmission);
       return HandleRun(s, sequence, message.run());

@@ -19,7 +19,7 @@ namespace djinn::worker {
 absl::Status Handle(SessionState& s, const v1::Ordered& message);
 
 absl::Status HandleDefine(SessionState& s, uint64_t sequence,
-                          const v1::DefineStructure& define);
+                          const v1::DefineGraph& define);
 absl::Status HandleRun(SessionState& s, uint64_t sequence, const v1::Run& run);
 absl::Status HandleInstall(SessionState& s, uint64_t sequence,
                            const v1::Install& install);

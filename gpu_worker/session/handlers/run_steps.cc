@@ -34,29 +34,28 @@ bool Suits(SessionState& s,
   if (runs.looked_at.sequence == sequence && !suits(runs.looked_at.products)) {
     return false;
   }
-  const StructureTable::Structure* const structure =
-      s.structures.Find(run.structure_id());
+  const GraphTable::Graph* const srg_graph = s.srg_graphs.Find(run.graph_id());
   // HandleRun() deals with what is refused, missing or wrong.
-  if (structure == nullptr || structure->refused != nullptr) return false;
+  if (srg_graph == nullptr || srg_graph->refused != nullptr) return false;
   if (own_turn) {
     absl::StatusOr<std::shared_ptr<const Plan>> plan =
-        s.structures.PlanOf(*structure, run);
+        s.srg_graphs.PlanOf(*srg_graph, run);
     if (!plan.ok()) return false;
     begun->plan = *std::move(plan);
   } else {
-    begun->plan = s.who.environment.graphs->Use(structure->fingerprint,
+    begun->plan = s.who.environment.graphs->Use(srg_graph->fingerprint,
                                                 s.who.tenant, run.size());
   }
   s.message.deadline = begun->item.deadline;
   if (begun->plan == nullptr || !begun->plan->refusal().ok() ||
-      !CheckDeadline(s, run.structure_id()).ok()) {
+      !CheckDeadline(s, run.graph_id()).ok()) {
     return false;
   }
   if (begun->plan->program().products().empty()) {
     runs.looked_at = {sequence, {}};
     return false;
   }
-  if (!BindRun(run, begun->plan.get(), structure->remembered, s.storages,
+  if (!BindRun(run, begun->plan.get(), srg_graph->remembered, s.storages,
                &runs.bound)
            .ok() ||
       !CheckRun(*begun->plan, runs.bound, s.storages).ok()) {
@@ -69,9 +68,9 @@ bool Suits(SessionState& s,
 }  // namespace
 
 void NotePhaseOf(SessionState& s, uint64_t id, v1::Phase phase,
-                 StructureTable::Structure* structure) {
-  if (structure->phase == phase) return;
-  structure->phase = phase;
+                 GraphTable::Graph* srg_graph) {
+  if (srg_graph->phase == phase) return;
+  srg_graph->phase = phase;
   s.log.SetPhase(id, phase);
   s.flow.Refresh();
 }
@@ -95,12 +94,12 @@ uint64_t BoundContentBytes(SessionState& s) {
   return bytes;
 }
 
-absl::Status CheckDeadline(const SessionState& s, uint64_t structure) {
+absl::Status CheckDeadline(const SessionState& s, uint64_t srg_graph) {
   const absl::Duration deadline = s.message.deadline;
   if (deadline == absl::InfiniteDuration()) return absl::OkStatus();
   const absl::Duration now = s.who.environment.clock->Monotonic();
   const absl::Duration late = now - deadline;
-  const absl::Duration expected = s.log.Expected(structure, now);
+  const absl::Duration expected = s.log.Expected(srg_graph, now);
   const absl::Duration ahead = s.runs.ahead;
   const scheduler::DeadlineVerdict verdict =
       scheduler::JudgeDeadline(deadline, expected, ahead, now);
@@ -153,11 +152,11 @@ RunContext ContextOf(SessionState& s, uint64_t sequence) {
           .edge = s.profiling.profile == nullptr ? environment.edge : nullptr};
 }
 
-void NoteRunTime(SessionState& s, uint64_t structure, absl::Duration took) {
+void NoteRunTime(SessionState& s, uint64_t srg_graph, absl::Duration took) {
   const absl::Duration deadline = s.message.deadline;
   if (deadline == absl::InfiniteDuration()) return;
   const absl::Duration now = s.who.environment.clock->Monotonic();
-  s.log.NoteTime(structure, took, now);
+  s.log.NoteTime(srg_graph, took, now);
   NoteInTime(s, now <= deadline ? RunInTime::kAttained : RunInTime::kMissed);
 }
 
@@ -179,7 +178,7 @@ void NoteRunOver(SessionState& s, const v1::RunMetadata& metadata,
                    now - arrived);
   s.runs.results.NoteRun(phase, arrived);
   end.phase = phase;
-  end.planned = s.structures.TakePlanningTime();
+  end.planned = s.srg_graphs.TakePlanningTime();
   if (s.status.cancelled) {
     end.state = v1::RunRecord::CANCELLED;
   } else if (end.failure != nullptr && end.state == v1::RunRecord::COMPLETED) {
@@ -205,16 +204,16 @@ absl::StatusOr<bool> BeginBatchRun(
   const v1::Ordered& message = begun->item.message;
   s.message.counts = true;
   s.errors.set_lane(message.lane());
-  StructureTable::Structure* const structure =
-      s.structures.Find(message.run().structure_id());
+  GraphTable::Graph* const srg_graph =
+      s.srg_graphs.Find(message.run().graph_id());
   DJINN_ASSIGN_OR_RETURN(
       const Lifetimes* const lifetimes,
-      s.structures.Remember(*begun->plan, s.runs.bound, structure));
+      s.srg_graphs.Remember(*begun->plan, s.runs.bound, srg_graph));
   if (!message.run().has_repeat()) {
     begun->plan->SetContentBytes(BoundContentBytes(s));
   }
   const v1::Phase phase = begun->plan->KindTo(s.who.tenant).phase;
-  NotePhaseOf(s, message.run().structure_id(), phase, structure);
+  NotePhaseOf(s, message.run().graph_id(), phase, srg_graph);
   NotePhase(s, phase);
   begun->context = ContextOf(s, message.sequence());
   begun->run =
@@ -236,7 +235,7 @@ void EndBatchRun(SessionState& s, absl::Duration used) {
               {.device_time = used, .failure = failure.get()});
   begun.plan->AddDeviceTime(used);
   s.message.deadline = begun.item.deadline;
-  NoteRunTime(s, message.run().structure_id(), used);
+  NoteRunTime(s, message.run().graph_id(), used);
   // As in HandleRun().
   if (message.run().reply_metadata() && !s.status.stopped) {
     response.mutable_metadata()->set_sequence(message.sequence());

@@ -13,23 +13,23 @@
 
 namespace djinn::worker {
 
-// The plan of the structure is of this phase.
+// The plan of the graph is of this phase.
 void NotePhaseOf(SessionState& s, uint64_t id, v1::Phase phase,
-                 StructureTable::Structure* structure);
+                 GraphTable::Graph* graph);
 // A run of this phase is about to begin.
 void NotePhase(SessionState& s, v1::Phase phase);
 // Of the contents that the bound run is bound to.
 uint64_t BoundContentBytes(SessionState& s);
-// DeadlineExceeded when the run of the structure comes too late
+// DeadlineExceeded when the run of the graph comes too late
 // (RUN_DEADLINE_EXCEEDED), or would be done too late (RUN_WOULD_BE_LATE).
-absl::Status CheckDeadline(const SessionState& s, uint64_t structure);
+absl::Status CheckDeadline(const SessionState& s, uint64_t graph);
 // Whether there is room now for the bound run, or nothing would be put off for
 // it: then it begins in any case.
 bool HasRoom(SessionState& s, const Plan& plan);
 RunContext ContextOf(SessionState& s, uint64_t sequence);
 
 // The run took so long. Counts and remembers it where it has a deadline.
-void NoteRunTime(SessionState& s, uint64_t structure, absl::Duration took);
+void NoteRunTime(SessionState& s, uint64_t graph, absl::Duration took);
 // The run was refused: `why`.
 void NoteRefusal(SessionState& s, const absl::Status& why);
 // The run, which had arrived then, is over.

@@ -26,7 +26,7 @@ void RunGates::Look() {
     case v1::RUN_GATE_BYTES:
     case v1::RUN_GATE_CONTENT:
     case v1::RUN_GATE_VALUE:
-    case v1::RUN_GATE_STRUCTURE:
+    case v1::RUN_GATE_GRAPH:
     case v1::RUN_GATE_REPLIES:
       EnterWith(v1::RUN_GATE_WORKER, absl::ToInt64Nanoseconds(at), reading);
       break;
@@ -47,7 +47,7 @@ void RunGates::AddPassed(int64_t now, const ServedTime::Reading& reading) {
     };
     part(v1::RUN_GATE_TENANT, reading_.own, reading.own);
     part(v1::RUN_GATE_OTHER_TENANTS, reading_.others, reading.others);
-    part(v1::RUN_GATE_COMPANY, reading_.company, reading.company);
+    part(v1::RUN_GATE_BATCH, reading_.batch, reading.batch);
   }
   times_[gate_] += left;
 }
@@ -87,8 +87,8 @@ v1::RunGate RunGates::Now() {
       return v1::RUN_GATE_TENANT;
     case ServedTime::Whom::kOthers:
       return v1::RUN_GATE_OTHER_TENANTS;
-    case ServedTime::Whom::kCompany:
-      return v1::RUN_GATE_COMPANY;
+    case ServedTime::Whom::kBatch:
+      return v1::RUN_GATE_BATCH;
     case ServedTime::Whom::kNobody:
       break;
   }

@@ -1,4 +1,4 @@
-// What keeps a session's runs from being carried out, moment by moment, in sums
+// What keeps a session's runs from being executed, moment by moment, in sums
 // since the session began: what one run waited for is the difference of two
 // readings, however many others waited at the same time.
 //

@@ -58,13 +58,13 @@ TEST_F(RunGatesTest, ATurnIsToldApartByWhomTheDeviceServes) {
   served_.Begin(red_.get(), At(31));
   EXPECT_EQ(gates_.Now(), v1::RUN_GATE_TENANT);
   served_.End(At(40));
-  served_.AwaitCompany(At(40));
-  EXPECT_EQ(gates_.Now(), v1::RUN_GATE_COMPANY);
+  served_.AwaitBatch(At(40));
+  EXPECT_EQ(gates_.Now(), v1::RUN_GATE_BATCH);
   served_.EndAwaiting(At(45));
   const RunGates::Times times = gates_.At(At(47));
   EXPECT_EQ(times[v1::RUN_GATE_OTHER_TENANTS], 20);
   EXPECT_EQ(times[v1::RUN_GATE_TENANT], 9);
-  EXPECT_EQ(times[v1::RUN_GATE_COMPANY], 5);
+  EXPECT_EQ(times[v1::RUN_GATE_BATCH], 5);
   EXPECT_EQ(times[v1::RUN_GATE_WORKER], 3);
 }
 

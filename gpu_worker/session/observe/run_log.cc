@@ -84,7 +84,7 @@ void RunLog::Abandon(absl::Span<const Waiting> waiting, absl::Duration now) {
 void RunLog::Yield(const RunPeer& first, absl::string_view reason,
                    absl::Duration away) {
   MutexLock lock(&mu_);
-  records_.GiveWay(first, reason, away);
+  records_.Yield(first, reason, away);
 }
 
 void RunLog::Share(uint64_t products,

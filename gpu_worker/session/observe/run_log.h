@@ -40,14 +40,14 @@ class RunLog {
   // The session has credit again, if it waited for that.
   void EnterWithCredit(absl::Duration now);
 
-  // The structure was admitted under this id, or is forgotten.
+  // The graph was admitted under this id, or is forgotten.
   void Define(uint64_t id, absl::string_view fingerprint);
   void Forget(uint64_t id);
-  // Runs of the structure are of this phase.
+  // Runs of the graph are of this phase.
   void SetPhase(uint64_t id, v1::Phase phase);
   // Unspecified where that is not known.
   v1::Phase PhaseOf(uint64_t id) const;
-  // A run of the structure that has a deadline took so long; what the next one
+  // A run of the graph that has a deadline took so long; what the next one
   // takes at least, or 0 where that is not known.
   void NoteTime(uint64_t id, absl::Duration took, absl::Duration now);
   absl::Duration Expected(uint64_t id, absl::Duration now) const;
@@ -76,7 +76,7 @@ class RunLog {
   RunGates gates_ ABSL_GUARDED_BY(mu_);
   RunRecords records_ ABSL_GUARDED_BY(mu_);
   scheduler::RunTimes times_ ABSL_GUARDED_BY(mu_);
-  // Of structures of a known phase, by id.
+  // Of graphs of a known phase, by id.
   absl::flat_hash_map<uint64_t, v1::Phase> phases_ ABSL_GUARDED_BY(mu_);
 };
 

@@ -57,7 +57,7 @@ void RunRecords::Fill(const Waiting& run, size_t place,
   record->lane = run.message->lane();
   record->size = message.size();
   record->fast = message.mode() == v1::EXECUTION_MODE_FAST;
-  const auto found = fingerprints_.find(message.structure_id());
+  const auto found = fingerprints_.find(message.graph_id());
   if (found == fingerprints_.end()) {
     record->fingerprint.reset();
   } else {
@@ -66,8 +66,8 @@ void RunRecords::Fill(const Waiting& run, size_t place,
   record->arrived = run.arrived;
   record->deadline = run.deadline;
   SetWaits(place, waited, record);
-  record->gave_way_count = 0;
-  record->gave_way = absl::ZeroDuration();
+  record->yield_count = 0;
+  record->yielded_for = absl::ZeroDuration();
   record->preemptions.clear();
   record->shared_products = 0;
   record->companions.clear();
@@ -89,12 +89,12 @@ void RunRecords::Begin(const Waiting& run, v1::Phase phase,
   serving_ = true;
 }
 
-void RunRecords::GiveWay(const RunPeer& first, absl::string_view reason,
-                         absl::Duration away) {
+void RunRecords::Yield(const RunPeer& first, absl::string_view reason,
+                       absl::Duration away) {
   if (!serving_) return;
   Record* const record = current();
-  ++record->gave_way_count;
-  record->gave_way += away;
+  ++record->yield_count;
+  record->yielded_for += away;
   std::vector<Preempted>& all = record->preemptions;
   const auto found =
       std::find_if(all.begin(), all.end(), [&](const Preempted& other) {
@@ -195,9 +195,9 @@ void RunRecords::DescribeOne(const Record& record, absl::Duration now,
     *out->mutable_planned() = ToProtoDuration(record.end.planned);
   }
   *out->mutable_device_time() = ToProtoDuration(record.end.device_time);
-  if (record.gave_way_count > 0) {
-    out->set_gave_way_count(record.gave_way_count);
-    *out->mutable_gave_way() = ToProtoDuration(record.gave_way);
+  if (record.yield_count > 0) {
+    out->set_yield_count(record.yield_count);
+    *out->mutable_yielded_for() = ToProtoDuration(record.yielded_for);
   }
   for (const Preempted& preempted : record.preemptions) {
     v1::RunPreemption* const preemption = out->add_preemptions();

@@ -4,7 +4,7 @@
 // Runs come, are begun and are over in one order. What the session does with
 // each leaves its mark here, in memory that is used again for the next one:
 // once as many runs were over as are kept, a run costs no allocation, but where
-// it failed, gave way or had company that the one before it in its place had
+// it failed, yielded or had batch that the one before it in its place had
 // not.
 //
 // Not thread-safe. Times are by the worker's monotonic clock.
@@ -68,7 +68,7 @@ class RunRecords {
     const v1::ErrorDetail* failure = nullptr;
   };
 
-  // The structure was admitted under this id, or is forgotten.
+  // The graph was admitted under this id, or is forgotten.
   void Define(uint64_t id, absl::string_view fingerprint);
   void Forget(uint64_t id) { fingerprints_.erase(id); }
 
@@ -78,9 +78,9 @@ class RunRecords {
   void Begin(const Waiting& run, v1::Phase phase, const RunGates::Times& waited,
              absl::Duration now);
   void PutBack() { serving_ = false; }
-  // The one in service gave way.
-  void GiveWay(const RunPeer& first, absl::string_view reason,
-               absl::Duration away);
+  // The one in service yielded.
+  void Yield(const RunPeer& first, absl::string_view reason,
+             absl::Duration away);
   // So many of its products were others', too.
   void Share(uint64_t products,
              absl::Span<const std::shared_ptr<const RunPeer>> with);
@@ -98,7 +98,7 @@ class RunRecords {
     // What holds those that wait, and since when.
     v1::RunGate gate = v1::RUN_GATE_UNSPECIFIED;
     absl::Duration since;
-    // Messages of the session that are carried out.
+    // Messages of the session that are executed.
     uint64_t completed = 0;
   };
   // Adds those that are over, the one in service, and the first of those that
@@ -121,7 +121,7 @@ class RunRecords {
     uint32_t lane = 0;
     int64_t size = 0;
     bool fast = false;
-    // Of the structure; nothing where it is not known.
+    // Of the graph; nothing where it is not known.
     std::optional<Fingerprint> fingerprint;
     absl::Duration arrived;
     absl::Duration deadline;
@@ -130,8 +130,8 @@ class RunRecords {
     bool begun = false;
     RunGates::Times waits = {};
     End end;
-    uint64_t gave_way_count = 0;
-    absl::Duration gave_way;
+    uint64_t yield_count = 0;
+    absl::Duration yielded_for;
     std::vector<Preempted> preemptions;
     uint64_t shared_products = 0;
     std::vector<std::shared_ptr<const RunPeer>> companions;

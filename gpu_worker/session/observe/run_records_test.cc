@@ -24,11 +24,11 @@ RunGates::Times Waited(int64_t seconds) {
 class RunRecordsTest : public testing::Test {
  protected:
   // Received at `at`, when the session had waited as long.
-  RunRecords::Waiting Receive(int64_t at, uint64_t structure = 1) {
+  RunRecords::Waiting Receive(int64_t at, uint64_t graph = 1) {
     v1::Ordered& message = messages_.emplace_back();
     message.set_sequence(messages_.size());
     message.set_lane(3);
-    message.mutable_run()->set_structure_id(structure);
+    message.mutable_run()->set_graph_id(graph);
     message.mutable_run()->set_mode(v1::EXECUTION_MODE_FAST);
     records_.Receive(Waited(at));
     return {&message, At(at)};
@@ -171,15 +171,15 @@ TEST_F(RunRecordsTest, TheFirstThatWaitAreTold) {
 
 TEST_F(RunRecordsTest, WhoWentFirstIsSummedUp) {
   Begin(Receive(0), 0);
-  records_.GiveWay({"blue", "b1"}, "higher_priority", At(2));
-  records_.GiveWay({"blue", "b2"}, "deadline", At(1));
-  records_.GiveWay({"blue", "b1"}, "higher_priority", At(3));
+  records_.Yield({"blue", "b1"}, "higher_priority", At(2));
+  records_.Yield({"blue", "b2"}, "deadline", At(1));
+  records_.Yield({"blue", "b1"}, "higher_priority", At(3));
   Finish(10);
   // Nobody is in service.
-  records_.GiveWay({"blue", "b1"}, "higher_priority", At(3));
+  records_.Yield({"blue", "b1"}, "higher_priority", At(3));
   const v1::RunRecord run = Describe(10)[0];
-  EXPECT_EQ(run.gave_way_count(), 3u);
-  EXPECT_EQ(Seconds(run.gave_way()), 6);
+  EXPECT_EQ(run.yield_count(), 3u);
+  EXPECT_EQ(Seconds(run.yielded_for()), 6);
   ASSERT_EQ(run.preemptions_size(), 2);
   EXPECT_EQ(run.preemptions(0).session_id(), "b2");
   EXPECT_EQ(run.preemptions(0).reason(), "deadline");
@@ -192,10 +192,10 @@ TEST_F(RunRecordsTest, WhoWentFirstIsSummedUp) {
 TEST_F(RunRecordsTest, TheLastWhoWentFirstAreNamed) {
   Begin(Receive(0), 0);
   for (size_t i = 0; i < RunRecords::kPreemptions + 2; ++i) {
-    records_.GiveWay({"blue", std::to_string(i)}, "phase", At(1));
+    records_.Yield({"blue", std::to_string(i)}, "phase", At(1));
   }
   const v1::RunRecord run = Describe(10)[0];
-  EXPECT_EQ(run.gave_way_count(), RunRecords::kPreemptions + 2);
+  EXPECT_EQ(run.yield_count(), RunRecords::kPreemptions + 2);
   EXPECT_EQ(run.preemptions_size(), static_cast<int>(RunRecords::kPreemptions));
   EXPECT_EQ(run.preemptions(0).session_id(), "2");
 }
@@ -270,7 +270,7 @@ TEST_F(RunRecordsTest, WhatIsGivenUpIsCancelled) {
   EXPECT_EQ(Seconds(runs[2].waited()), 2);
 }
 
-TEST_F(RunRecordsTest, AForgottenStructureStaysNamedInWhatRan) {
+TEST_F(RunRecordsTest, AForgottenGraphStaysNamedInWhatRan) {
   records_.Define(1, std::string(32, 'a'));
   Begin(Receive(0), 0);
   Finish(1);

@@ -30,9 +30,9 @@ class ServedTime {
     int64_t own = 0;
     int64_t others = 0;
     // In which the device waited for runs that share products.
-    int64_t company = 0;
+    int64_t batch = 0;
   };
-  enum class Whom { kNobody, kOwn, kOthers, kCompany };
+  enum class Whom { kNobody, kOwn, kOthers, kBatch };
 
   // --- The thread that gives turns.
   // A turn of the tenant begins, inside the one before if there is one.
@@ -45,8 +45,8 @@ class ServedTime {
     turns_.pop_back();
     Change(turns_.empty() ? nullptr : turns_.back(), now);
   }
-  // Between turns: the device waits for company, or does so no more.
-  void AwaitCompany(absl::Duration now) { Change(&company_, now); }
+  // Between turns: the device waits for batch, or does so no more.
+  void AwaitBatch(absl::Duration now) { Change(&batch_, now); }
   void EndAwaiting(absl::Duration now) { Change(nullptr, now); }
 
   // --- Any thread.
@@ -62,7 +62,7 @@ class ServedTime {
       change = change_.load(std::memory_order_acquire);
       reading.own = tenant->nanoseconds_.load(std::memory_order_acquire);
       reading.others = all_.load(std::memory_order_acquire) - reading.own;
-      reading.company = company_.nanoseconds_.load(std::memory_order_acquire);
+      reading.batch = batch_.nanoseconds_.load(std::memory_order_acquire);
       current = current_.load(std::memory_order_acquire);
       since = since_.load(std::memory_order_acquire);
     } while (change % 2 != 0 ||
@@ -70,8 +70,8 @@ class ServedTime {
     const int64_t passed = std::max<int64_t>(nanoseconds - since, 0);
     if (current == tenant) {
       reading.own += passed;
-    } else if (current == &company_) {
-      reading.company += passed;
+    } else if (current == &batch_) {
+      reading.batch += passed;
     } else if (current != nullptr) {
       reading.others += passed;
     }
@@ -82,7 +82,7 @@ class ServedTime {
     const Tenant* const current = current_.load(std::memory_order_relaxed);
     if (current == nullptr) return Whom::kNobody;
     if (current == tenant) return Whom::kOwn;
-    return current == &company_ ? Whom::kCompany : Whom::kOthers;
+    return current == &batch_ ? Whom::kBatch : Whom::kOthers;
   }
 
  private:
@@ -94,7 +94,7 @@ class ServedTime {
     const int64_t at = std::max(absl::ToInt64Nanoseconds(now), since);
     Tenant* const current = current_.load(std::memory_order_relaxed);
     if (current != nullptr) Add(at - since, &current->nanoseconds_);
-    if (current != nullptr && current != &company_) Add(at - since, &all_);
+    if (current != nullptr && current != &batch_) Add(at - since, &all_);
     current_.store(next, std::memory_order_release);
     since_.store(at, std::memory_order_release);
     change_.store(change + 2, std::memory_order_release);
@@ -111,7 +111,7 @@ class ServedTime {
   std::atomic<int64_t> since_{0};
   // Of all tenants.
   std::atomic<int64_t> all_{0};
-  Tenant company_;
+  Tenant batch_;
   // The innermost last.
   std::vector<Tenant*> turns_;
 };

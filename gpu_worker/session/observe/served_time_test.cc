@@ -18,11 +18,11 @@ absl::Duration At(int64_t nanoseconds) {
 class ServedTimeTest : public testing::Test {
  protected:
   void Expect(int64_t at, const ServedTime::Tenant& tenant, int64_t own,
-              int64_t others, int64_t company = 0) {
+              int64_t others, int64_t batch = 0) {
     const ServedTime::Reading reading = served_.ReadFor(&tenant, At(at));
     EXPECT_EQ(reading.own, own) << at;
     EXPECT_EQ(reading.others, others) << at;
-    EXPECT_EQ(reading.company, company) << at;
+    EXPECT_EQ(reading.batch, batch) << at;
   }
 
   ServedTime served_;
@@ -59,9 +59,9 @@ TEST_F(ServedTimeTest, WhatGoesFirstIsTheOthers) {
   Expect(20, blue_, 6, 14);
 }
 
-TEST_F(ServedTimeTest, CompanyIsNobodys) {
-  served_.AwaitCompany(At(5));
-  EXPECT_EQ(served_.ServesFor(&red_), Whom::kCompany);
+TEST_F(ServedTimeTest, BatchIsNobodys) {
+  served_.AwaitBatch(At(5));
+  EXPECT_EQ(served_.ServesFor(&red_), Whom::kBatch);
   Expect(7, red_, 0, 0, 2);
   served_.EndAwaiting(At(9));
   served_.Begin(&red_, At(10));

@@ -12,15 +12,15 @@ uint64_t Nanoseconds(absl::Duration time) {
       std::max<int64_t>(absl::ToInt64Nanoseconds(time), 0));
 }
 
-v1::NodeWay WayOf(const NodeTime& time) {
-  if (time.failed) return v1::NODE_WAY_FAILED;
+v1::ExecutionPath WayOf(const NodeTime& time) {
+  if (time.failed) return v1::EXECUTION_PATH_FAILED;
   switch (time.way) {
-    case NodeWay::kPlain:
-      return v1::NODE_WAY_PLAIN;
-    case NodeWay::kPacked:
-      return v1::NODE_WAY_PACKED;
+    case ExecutionPath::kPlain:
+      return v1::EXECUTION_PATH_PLAIN;
+    case ExecutionPath::kPacked:
+      return v1::EXECUTION_PATH_PACKED;
   }
-  return v1::NODE_WAY_UNSPECIFIED;
+  return v1::EXECUTION_PATH_UNSPECIFIED;
 }
 
 }  // namespace
@@ -61,7 +61,7 @@ NodeTimer SessionProfile::NewTimer() const {
 const std::vector<uint32_t>& SessionProfile::OperatorsOf(const Plan& plan) {
   std::vector<uint32_t>& indices = by_fingerprint_[plan.fingerprint()];
   if (!indices.empty()) return indices;
-  for (const srg::Operator& op : plan.structure().operators) {
+  for (const srg::Operator& op : plan.graph().operators) {
     const auto [found, added] = operators_.try_emplace(
         op.FullName(), static_cast<uint32_t>(report_.operators_size()));
     if (added) report_.add_operators(found->first);
@@ -94,7 +94,7 @@ void SessionProfile::AddRun(uint64_t sequence, const Plan& plan,
   v1::NodeTimes* const nodes = run->mutable_nodes();
   for (const NodeTime& time : timer.times()) {
     nodes->add_operators(
-        operators[plan.structure().nodes[time.node].operator_index]);
+        operators[plan.graph().nodes[time.node].operator_index]);
     nodes->add_began(Nanoseconds(time.began - stages.started));
     nodes->add_took(Nanoseconds(time.ended - time.began));
     nodes->add_ways(WayOf(time));

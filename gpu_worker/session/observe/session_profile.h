@@ -30,7 +30,7 @@ class SessionProfile {
   static constexpr size_t kMaxRuns = 4096;
   static constexpr size_t kMaxNodes = 65536;
 
-  // What a message is being carried out for, as in ReplyTiming.
+  // What a message is being executed for, as in ReplyTiming.
   enum Stage { kAdmission, kBind, kExecute, kReply, kStageCount };
   using Stages = StageTimes<kStageCount>;
 

@@ -2,7 +2,7 @@
 
 #include "common/srg/validate.h"
 #include "gpu_worker/device/fake/fake_device.h"
-#include "gpu_worker/device/fake/fake_structure.h"
+#include "gpu_worker/device/fake/fake_graph.h"
 #include "gtest/gtest.h"
 
 namespace djinn::worker {
@@ -14,17 +14,16 @@ class SessionProfileTest : public testing::Test {
  protected:
   // x += y, `nodes` times.
   Plan MakePlan(const std::string& fingerprint, int nodes) {
-    FakeStructure s;
+    FakeGraph s;
     const uint32_t x = s.Bound();
     const uint32_t y = s.Bound();
     for (int i = 0; i < nodes; ++i) s.AddInPlace(x, y, 2);
-    const srg::StructureFacts facts =
-        *srg::Validate(s.get(), srg::StructureCaps());
+    const srg::GraphFacts facts = *srg::Validate(s.get(), srg::GraphCaps());
     return Plan(fingerprint, s.get(), facts,
                 *device_.operators()->Compile(s.get()), 100);
   }
   NodeTime Node(uint32_t node, int64_t began, int64_t ended) {
-    return {node, Us(began), Us(ended), NodeWay::kPlain, false};
+    return {node, Us(began), Us(ended), ExecutionPath::kPlain, false};
   }
 
   FakeDevice device_{1 << 20};
@@ -76,7 +75,7 @@ TEST_F(SessionProfileTest, NamesEachOperatorOnce) {
   NodeTimer timer = profile.NewTimer();
   timer.Add(Node(0, 10, 12));
   NodeTime packed = Node(1, 12, 17);
-  packed.way = NodeWay::kPacked;
+  packed.way = ExecutionPath::kPacked;
   timer.Add(packed);
   profile.AddRun(5, a, v1::EXECUTION_MODE_FAST, {Us(7), Us(8), Us(10), Us(20)},
                  timer);
@@ -98,9 +97,9 @@ TEST_F(SessionProfileTest, NamesEachOperatorOnce) {
   EXPECT_EQ(run.ended(), 20000u);
   EXPECT_EQ(run.nodes().began(1), 2000u);
   EXPECT_EQ(run.nodes().took(1), 5000u);
-  EXPECT_EQ(run.nodes().ways(0), v1::NODE_WAY_PLAIN);
-  EXPECT_EQ(run.nodes().ways(1), v1::NODE_WAY_PACKED);
-  EXPECT_EQ(report.runs(1).nodes().ways(0), v1::NODE_WAY_FAILED);
+  EXPECT_EQ(run.nodes().ways(0), v1::EXECUTION_PATH_PLAIN);
+  EXPECT_EQ(run.nodes().ways(1), v1::EXECUTION_PATH_PACKED);
+  EXPECT_EQ(report.runs(1).nodes().ways(0), v1::EXECUTION_PATH_FAILED);
   EXPECT_EQ(profile.TakeReport(10).runs_size(), 0);
 }
 

@@ -1,4 +1,4 @@
-// The ordered messages of a session that arrived and are not carried out: drops
+// The ordered messages of a session that arrived and are not executed: drops
 // what a resumed stream repeats, and keeps the client to the window that it was
 // granted.
 //

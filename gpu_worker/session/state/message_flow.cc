@@ -46,7 +46,7 @@ void MessageFlow::Attach(uint64_t stream,
   position.window = inbox_.window();
   if (NeedsLocked()) {
     need_->since = clock_.Monotonic();
-    position.need = need_->structure_id;
+    position.need = need_->graph_id;
   }
   take_over(position);
 }
@@ -82,20 +82,20 @@ absl::StatusOr<bool> MessageFlow::Receive(
   return true;
 }
 
-absl::StatusOr<bool> MessageFlow::Supply(v1::DefineStructure supply) {
-  const uint64_t id = supply.structure_id();
+absl::StatusOr<bool> MessageFlow::Supply(v1::DefineGraph supply) {
+  const uint64_t id = supply.graph_id();
   MutexLock lock(&mu_);
   if (OverLocked()) return false;
-  const bool asked = NeedsLocked() && need_->structure_id == id;
+  const bool asked = NeedsLocked() && need_->graph_id == id;
   // The answer to a question that was repeated when the stream was resumed.
   if (!asked && id != 0 && id == supplied_) return false;
   if (!asked) {
     return Violation(
-        absl::StrCat("supplies structure ", id, ", which nobody needs"));
+        absl::StrCat("supplies graph ", id, ", which nobody needs"));
   }
   if (supply.ByteSizeLong() > limits_.max_outstanding_bytes()) {
     return Violation(absl::StrCat(
-        "supplies structure ", id, " with ", supply.ByteSizeLong(),
+        "supplies graph ", id, " with ", supply.ByteSizeLong(),
         " bytes, at most ", limits_.max_outstanding_bytes(), " are allowed"));
   }
   supplied_ = id;
@@ -110,7 +110,7 @@ absl::StatusOr<bool> MessageFlow::CheckNeed(absl::Duration now,
   // Nothing can come without a stream.
   if (attached_ && NeedsLocked() && now - need_->since >= timeout) {
     return MakeError(absl::StatusCode::kDeadlineExceeded, "NEED_TIMEOUT",
-                     absl::StrCat("structure ", need_->structure_id,
+                     absl::StrCat("graph ", need_->graph_id,
                                   " was asked for again and did not come for ",
                                   absl::FormatDuration(timeout)));
   }
@@ -146,7 +146,7 @@ std::optional<MessageFlow::Taken> MessageFlow::Take(
     if (now.has_value() && taken.item->message.has_run()) {
       log_.Begin(WaitingOf(*taken.item), next_.phase(), *now);
       gate = v1::RUN_GATE_UNSPECIFIED;
-    } else if (taken.item->message.has_define_structure()) {
+    } else if (taken.item->message.has_define_graph()) {
       gate = v1::RUN_GATE_PLAN;
     }
     RefreshLocked();
@@ -212,11 +212,11 @@ bool MessageFlow::PutBack(Inbox::Item item, bool lacks_room) {
   return PutBackLocked(std::move(item));
 }
 
-std::optional<uint64_t> MessageFlow::AskFor(uint64_t structure_id,
+std::optional<uint64_t> MessageFlow::AskFor(uint64_t graph_id,
                                             Inbox::Item item) {
   MutexLock lock(&mu_);
   if (!PutBackLocked(std::move(item))) return std::nullopt;
-  need_ = Need{structure_id, clock_.Monotonic(), std::nullopt};
+  need_ = Need{graph_id, clock_.Monotonic(), std::nullopt};
   return inbox_.completed();
 }
 
@@ -272,14 +272,14 @@ void MessageFlow::RefreshLocked() {
   const absl::Duration expected =
       run == nullptr || !timed
           ? absl::ZeroDuration()
-          : log_.Expected(run->structure_id(), clock_.Monotonic());
+          : log_.Expected(run->graph_id(), clock_.Monotonic());
   next_.deadline_.store(
       timed ? absl::ToInt64Nanoseconds(deadline) : NextMessage::kNever,
       std::memory_order_relaxed);
   next_.fast_run_.store(inbox_.fast_run_next(), std::memory_order_relaxed);
-  next_.phase_.store(run == nullptr ? v1::PHASE_UNSPECIFIED
-                                    : log_.PhaseOf(run->structure_id()),
-                     std::memory_order_relaxed);
+  next_.phase_.store(
+      run == nullptr ? v1::PHASE_UNSPECIFIED : log_.PhaseOf(run->graph_id()),
+      std::memory_order_relaxed);
   next_.expected_.store(absl::ToInt64Nanoseconds(expected),
                         std::memory_order_relaxed);
 }
@@ -375,7 +375,7 @@ v1::RunGate MessageFlow::GateLocked(bool full) const {
     }
   }
   if (pull_.has_value() && !pulls_.settled()) return v1::RUN_GATE_VALUE;
-  if (NeedsLocked()) return v1::RUN_GATE_STRUCTURE;
+  if (NeedsLocked()) return v1::RUN_GATE_GRAPH;
   if (full) return v1::RUN_GATE_REPLIES;
   if (!HasWorkLocked()) return v1::RUN_GATE_UNSPECIFIED;
   if (!inbox_.empty() && inbox_.next_sequence() == no_room_for_) {
@@ -410,7 +410,7 @@ std::optional<v1::MessageWait> MessageFlow::wait(bool full) const {
       return wait;
     }
   }
-  if (NeedsLocked()) return say(v1::MessageWait::STRUCTURE, need_->since);
+  if (NeedsLocked()) return say(v1::MessageWait::GRAPH, need_->since);
   if (full || !HasWorkLocked()) return std::nullopt;
   if (!inbox_.empty() && inbox_.next_sequence() == no_room_for_) {
     return say(v1::MessageWait::ROOM, no_room_since_);

@@ -3,7 +3,7 @@
 //
 // Streams add messages; the executor takes one at a time, and sets it down
 // again when it has to wait: for an upload or a pull (it is parked), for a
-// structure that the client supplies, or for room in memory. A client that
+// graph that the client supplies, or for room in memory. A client that
 // cancels, and the end of the session, forget what waits.
 //
 // The caller that takes a message owns the session's state until EndStep(). So
@@ -59,7 +59,7 @@ class NextMessage {
  public:
   // Whether it is, but for Frees, a run in fast mode.
   bool fast_run() const { return fast_run_.load(std::memory_order_relaxed); }
-  // The phase of its run as of the structure's last run; unspecified where it
+  // The phase of its run as of the graph's last run; unspecified where it
   // is another message or the phase is not known.
   v1::Phase phase() const { return phase_.load(std::memory_order_relaxed); }
   // When it should be done; infinite when nothing says so.
@@ -90,12 +90,12 @@ class NextMessage {
 class MessageFlow {
  public:
   // What the executor does next: goes on with a parked message, or begins one,
-  // with the structure that it waited for.
+  // with the graph that it waited for.
   struct Taken {
     std::optional<ParkedUpload> upload;
     std::optional<ParkedPull> pull;
     std::optional<Inbox::Item> item;
-    std::optional<v1::DefineStructure> supply;
+    std::optional<v1::DefineGraph> supply;
   };
   // What a stream learns of the flow.
   struct Position {
@@ -103,7 +103,7 @@ class MessageFlow {
     uint64_t announced = 0;
     uint64_t received = 0;
     v1::Window window;
-    // The structure that is asked for, or 0.
+    // The graph that is asked for, or 0.
     uint64_t need = 0;
     // Another stream came before this one.
     bool resumed = false;
@@ -146,7 +146,7 @@ class MessageFlow {
                                absl::FunctionRef<void()> expect_profile);
   // The answer to AskFor(): whether it was awaited. InvalidArgument
   // (PROTOCOL_VIOLATION) when the client was not asked.
-  absl::StatusOr<bool> Supply(v1::DefineStructure supply);
+  absl::StatusOr<bool> Supply(v1::DefineGraph supply);
   // DeadlineExceeded (NEED_TIMEOUT) when it does not come. Whether the session
   // has a stream.
   absl::StatusOr<bool> CheckNeed(absl::Duration now,
@@ -170,9 +170,9 @@ class MessageFlow {
   // `lacks_room`. False, and it is forgotten, when the session was dropped or
   // cancelled.
   bool PutBack(Inbox::Item item, bool lacks_room);
-  // The same, until the structure was supplied. Returns the last sequence that
+  // The same, until the graph was supplied. Returns the last sequence that
   // is completed.
-  std::optional<uint64_t> AskFor(uint64_t structure_id, Inbox::Item item);
+  std::optional<uint64_t> AskFor(uint64_t graph_id, Inbox::Item item);
   // The message in progress waits for what is under way. False when the session
   // was dropped or cancelled.
   bool Park(const std::optional<ParkedUpload>& upload,
@@ -222,12 +222,12 @@ class MessageFlow {
   std::optional<v1::MessageWait> wait(bool full) const;
 
  private:
-  // A structure whose plan the next run waits for.
+  // A graph whose plan the next run waits for.
   struct Need {
-    uint64_t structure_id = 0;
+    uint64_t graph_id = 0;
     absl::Duration since;
     // The client's answer, until it is taken.
-    std::optional<v1::DefineStructure> supply;
+    std::optional<v1::DefineGraph> supply;
   };
 
   bool OverLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
@@ -261,7 +261,7 @@ class MessageFlow {
   uint64_t stream_ ABSL_GUARDED_BY(mu_) = 0;
   bool attached_ ABSL_GUARDED_BY(mu_) = false;
   std::optional<Need> need_ ABSL_GUARDED_BY(mu_);
-  // The structure of the last answer to a need. It may come once more: a
+  // The graph of the last answer to a need. It may come once more: a
   // resumed stream repeats the question.
   uint64_t supplied_ ABSL_GUARDED_BY(mu_) = 0;
   std::optional<ParkedUpload> upload_ ABSL_GUARDED_BY(mu_);

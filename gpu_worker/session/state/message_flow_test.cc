@@ -35,9 +35,9 @@ class MessageFlowTest : public testing::Test {
         [&](const MessageFlow::Position& position) { at = position; });
     return at;
   }
-  static v1::Ordered Run(uint64_t structure) {
+  static v1::Ordered Run(uint64_t graph) {
     v1::Ordered message;
-    message.mutable_run()->set_structure_id(structure);
+    message.mutable_run()->set_graph_id(graph);
     return message;
   }
   static v1::Ordered Read() {
@@ -123,24 +123,24 @@ TEST_F(MessageFlowTest, MessagePutBackForRoomIsNextAgain) {
   EXPECT_EQ(Take()->item->message.sequence(), 1u);
 }
 
-TEST_F(MessageFlowTest, RunWaitsForItsStructureAndTakesItAlong) {
+TEST_F(MessageFlowTest, RunWaitsForItsGraphAndTakesItAlong) {
   EXPECT_TRUE(Receive(Run(3)));
   auto taken = Take();
   EXPECT_EQ(flow_->AskFor(3, *std::move(taken->item)), 0u);
   EXPECT_FALSE(EndStepFrees());
   EXPECT_FALSE(flow_->HasWork());
-  EXPECT_EQ(flow_->wait(false)->what(), v1::MessageWait::STRUCTURE);
-  v1::DefineStructure other;
-  other.set_structure_id(4);
+  EXPECT_EQ(flow_->wait(false)->what(), v1::MessageWait::GRAPH);
+  v1::DefineGraph other;
+  other.set_graph_id(4);
   EXPECT_EQ(ErrorReason(flow_->Supply(other).status()), "PROTOCOL_VIOLATION");
   // Another stream repeats the question, so the answer may come twice.
   EXPECT_EQ(Attach(2).need, 3u);
-  v1::DefineStructure asked;
-  asked.set_structure_id(3);
+  v1::DefineGraph asked;
+  asked.set_graph_id(3);
   EXPECT_TRUE(*flow_->Supply(asked));
   EXPECT_FALSE(*flow_->Supply(asked));
   taken = Take();
-  EXPECT_EQ(taken->supply->structure_id(), 3u);
+  EXPECT_EQ(taken->supply->graph_id(), 3u);
   EXPECT_EQ(taken->item->message.sequence(), 1u);
 }
 

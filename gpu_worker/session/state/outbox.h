@@ -66,7 +66,7 @@ class Outbox {
   uint64_t last_number() const;
 
   // Whether what is kept or waits has reached the limit: nothing more that
-  // leads to replies should be carried out.
+  // leads to replies should be executed.
   bool Full() const;
   // Full, with a stream that could empty it.
   struct Standstill {

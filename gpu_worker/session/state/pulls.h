@@ -5,7 +5,7 @@
 // Begin() has it fetched; once it is settled(), Finish() has the outcome, and
 // the next one may begin.
 //
-// Begin(), Finish() and Forget() belong to whoever carries out the session;
+// Begin(), Finish() and Forget() belong to whoever executes the session;
 // everything else may be called by any thread. Nothing is called back with a
 // lock held.
 #ifndef GPU_WORKER_SESSION_STATE_PULLS_H_
@@ -51,7 +51,7 @@ class Pulls {
         tenant_(std::move(tenant)),
         settled_(std::move(settled)) {}
 
-  // --- Whoever carries out the session.
+  // --- Whoever executes the session.
   // Makes room and has the value fetched. RESOURCE_EXHAUSTED: it is not.
   absl::Status Begin(const v1::Pull& pull);
   Pulled Finish();

@@ -56,7 +56,7 @@ SessionState::SessionState(SessionIdentity identity)
       quota(MemoryLimits::Of(who.limits), who.account->memory()),
       storage_memory(who.environment.memory, &quota, who.tenant),
       models(who.account.get()),
-      structures(&who.environment, who.tenant, who.limits.max_structures()),
+      graphs(&who.environment, who.tenant, who.limits.max_graphs()),
       errors(who.environment.worker_id, who.tenant, who.environment.random),
       offers(who.environment.offers, &quota, who.session_id),
       pulls(&who.environment, who.session_id, who.tenant,
@@ -123,10 +123,10 @@ void FreeState(SessionState& s) {
   s.uploads.Forget();
   s.storages.Clear();
   s.models.Clear();
-  s.structures.Clear();
+  s.graphs.Clear();
   s.profiling.arrivals.End(std::exchange(s.profiling.profile, nullptr));
   CountStorages(s);
-  s.status.structures = 0;
+  s.status.graphs = 0;
   s.replies.outbox.Forget();
 }
 
@@ -157,7 +157,7 @@ void Complete(SessionState& s, uint64_t sequence) {
   SessionReplies& replies = s.replies;
   s.who.traffic().Add(Traffic::kMessagesIn, s.message.bytes);
   CountStorages(s);
-  s.status.structures = static_cast<uint32_t>(s.structures.size());
+  s.status.graphs = static_cast<uint32_t>(s.graphs.size());
   std::vector<v1::ControlResponse> responses;
   const std::vector<RootError> errors = s.errors.TakeNew();
   LogErrors(s, errors);

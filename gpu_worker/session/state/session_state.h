@@ -32,13 +32,13 @@
 #include "gpu_worker/session/observe/run_log.h"
 #include "gpu_worker/session/observe/session_metrics.h"
 #include "gpu_worker/session/observe/session_profile.h"
+#include "gpu_worker/session/state/graph_table.h"
 #include "gpu_worker/session/state/message_flow.h"
 #include "gpu_worker/session/state/models.h"
 #include "gpu_worker/session/state/offers.h"
 #include "gpu_worker/session/state/outbox.h"
 #include "gpu_worker/session/state/pulls.h"
 #include "gpu_worker/session/state/state_arrival.h"
-#include "gpu_worker/session/state/structure_table.h"
 #include "gpu_worker/session/state/tenant_account.h"
 #include "gpu_worker/session/uploads/uploads.h"
 #include "gpu_worker/store/ledger.h"
@@ -88,7 +88,7 @@ struct SessionStatus {
   // The client gave up what is not executed.
   std::atomic<bool> cancelled{false};
   std::atomic<uint64_t> storages{0};
-  std::atomic<uint32_t> structures{0};
+  std::atomic<uint32_t> graphs{0};
   // Room for eager uploads, as the client was told.
   std::atomic<uint64_t> reported_room{0};
 
@@ -110,8 +110,8 @@ struct MessageInProgress {
   // It is parked until this is settled.
   std::optional<ParkedUpload> upload;
   std::optional<ParkedPull> pull;
-  // It waits for this structure, if not 0, or for room.
-  uint64_t missing_structure = 0;
+  // It waits for this graph, if not 0, or for room.
+  uint64_t missing_graph = 0;
   bool lacks_room = false;
 };
 
@@ -180,7 +180,7 @@ struct SessionState {
   StorageTable storages;
   StorageMemory storage_memory;
   Models models;
-  StructureTable structures;
+  GraphTable graphs;
   RootErrors errors;
   UsedIds transfer_ids;
   Offers offers;

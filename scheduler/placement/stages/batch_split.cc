@@ -79,10 +79,10 @@ double BatchSplit::slowest_seconds() const {
 }
 
 BatchSplit SplitBatch(const RowWork& work) {
-  const semantics::Frame frame(work.structure);
+  const semantics::Frame frame(work.graph);
   BatchSplit split;
-  for (uint32_t slot = 0; slot < work.structure.slots.size(); ++slot) {
-    if (work.structure.slots[slot].kind == srg::Slot::Kind::kBound &&
+  for (uint32_t slot = 0; slot < work.graph.slots.size(); ++slot) {
+    if (work.graph.slots[slot].kind == srg::Slot::Kind::kBound &&
         !absl::c_linear_search(work.given, slot)) {
       split.weight_bytes += work.meaning.slots[slot].size_bytes;
     }

@@ -1,4 +1,4 @@
-// Splits the rows of a structure among several workers, so that all of them
+// Splits the rows of a graph among several workers, so that all of them
 // execute one run side by side, each on some of the rows.
 //
 // The rows must be independent (scheduler/semantics/rows/batch_cut.h). Every

@@ -33,13 +33,13 @@ class BatchSplitTest : public ::testing::Test {
   BatchSplit Split(const std::vector<StageWorker>& workers,
                    std::vector<uint32_t> given = {0}) {
     const std::vector<uint32_t> outputs = {output_};
-    const auto cut = semantics::FindBatch(builder_.structure(), given, outputs);
+    const auto cut = semantics::FindBatch(builder_.graph(), given, outputs);
     EXPECT_TRUE(cut.ok()) << cut.status();
     if (!cut.ok()) return {};
-    const semantics::Meaning meaning = semantics::Analyze(builder_.structure());
+    const semantics::Meaning meaning = semantics::Analyze(builder_.graph());
     return SplitBatch(
-        {builder_.structure(), meaning, *cut, given, outputs, workers, factors_,
-         PlanStages(builder_.structure(), meaning, workers, factors_)});
+        {builder_.graph(), meaning, *cut, given, outputs, workers, factors_,
+         PlanStages(builder_.graph(), meaning, workers, factors_)});
   }
 
   static std::vector<int64_t> Rows(const BatchSplit& split) {

@@ -52,8 +52,8 @@ Pipeline PipelineOf(const semantics::Frame& frame, const CallCosts& costs,
     return work.workers[plan.stages[stage].worker];
   };
   std::vector<std::vector<bool>> takes(
-      plan.stages.size(), std::vector<bool>(frame.structure().slots.size()));
-  std::vector<uint32_t> made_by(frame.structure().slots.size(), 0);
+      plan.stages.size(), std::vector<bool>(frame.graph().slots.size()));
+  std::vector<uint32_t> made_by(frame.graph().slots.size(), 0);
   for (int node = 0; node < frame.node_count(); ++node) {
     const uint32_t stage = plan.stage_of_node[node];
     pipeline.stages[stage].compute =
@@ -136,12 +136,12 @@ MicroBatches PlanMicroBatches(const RowWork& work) {
   }
   found.stages = *work.stages;
   const absl::Status in_order =
-      srg::CheckStageOrder(work.structure, found.stages.stage_of_node);
+      srg::CheckStageOrder(work.graph, found.stages.stage_of_node);
   if (!in_order.ok()) {
     found.problem = std::string(in_order.message());
     return found;
   }
-  const semantics::Frame frame(work.structure);
+  const semantics::Frame frame(work.graph);
   const CallCosts costs(frame, work);
   const Pipeline pipeline = PipelineOf(frame, costs, found.stages, work);
   uint64_t weight_bytes = 0;

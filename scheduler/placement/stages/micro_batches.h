@@ -1,4 +1,4 @@
-// Cuts the rows of a structure into micro-batches that pass through its stages
+// Cuts the rows of a graph into micro-batches that pass through its stages
 // one behind the other. One run thereby keeps several workers busy although
 // each has only a part of the weights: a pipeline as in GPipe (NeurIPS'19).
 //

@@ -8,7 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "common/srg/structure.h"
+#include "common/srg/graph.h"
 #include "scheduler/placement/stages/stages.h"
 #include "scheduler/semantics/cost/meaning.h"
 #include "scheduler/semantics/cost/roofline.h"
@@ -17,22 +17,22 @@
 
 namespace djinn::scheduler {
 
-// A structure whose batch is to be divided. The struct owns nothing that it
+// A graph whose batch is to be divided. The struct owns nothing that it
 // refers to.
 struct RowWork {
   // `meaning`, `cut` and `stages` are about it.
-  const srg::Structure& structure;
+  const srg::Graph& graph;
   const semantics::Meaning& meaning;
   const semantics::BatchCut& cut;
   // Slots whose contents are new in every run; other bound slots stay.
   absl::Span<const uint32_t> given;
-  // Slots that leave the structure.
+  // Slots that leave the graph.
   absl::Span<const uint32_t> outputs;
   // At least one worker. When one of them has no known speed, all count as
   // equal.
   absl::Span<const StageWorker> workers;
   const semantics::CostFactors& factors;
-  // The cut of the whole structure into stages for these workers, from
+  // The cut of the whole graph into stages for these workers, from
   // PlanStages().
   const absl::StatusOr<StagePlan>& stages;
 };
@@ -53,13 +53,13 @@ struct RowCost {
   }
 };
 
-// Predicts the time of a structure's calls at a worker, by the roofline with
+// Predicts the time of a graph's calls at a worker, by the roofline with
 // learned factors. The time grows linearly from the part that is independent of
 // rows (reading weights, calls without rows) to the time of all rows. This
 // chord of the roofline is never below it.
 class CallCosts {
  public:
-  // `frame` is of the work's structure. Both must outlive it.
+  // `frame` is of the work's graph. Both must outlive it.
   CallCosts(const semantics::Frame& frame, const RowWork& work);
 
   RowCost OfNode(int node, const StageWorker& worker) const;

@@ -25,7 +25,7 @@ struct StageTransfer {
   double remaining_seconds = 0;
 };
 
-// The cut of a structure, by node and stage.
+// The cut of a graph, by node and stage.
 struct CutNodes {
   // By node: its stage, and its time there in seconds.
   absl::Span<const uint32_t> stage;
@@ -35,7 +35,7 @@ struct CutNodes {
 };
 
 // Returns, by node, the least time from its start to the end of the run: the
-// longest path. `edges` are those of the structure's meaning.
+// longest path. `edges` are those of the graph's meaning.
 std::vector<double> RemainingSeconds(absl::Span<const semantics::Edge> edges,
                                      const CutNodes& cut);
 

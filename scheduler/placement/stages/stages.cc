@@ -36,12 +36,12 @@ struct Crossing {
   uint64_t bytes = 0;
 };
 
-// A structure as a row of units.
+// A graph as a row of units.
 class Units {
  public:
-  Units(const srg::Structure& structure, const semantics::Meaning& meaning)
-      : frame_(structure), meaning_(meaning) {
-    unit_of_slot_.assign(structure.slots.size(), -1);
+  Units(const srg::Graph& graph, const semantics::Meaning& meaning)
+      : frame_(graph), meaning_(meaning) {
+    unit_of_slot_.assign(graph.slots.size(), -1);
     for (int node = 0; node < frame_.node_count(); ++node) Assign(node);
     Join();
     FindCrossings();
@@ -381,7 +381,7 @@ class Search {
 
 // Writes into the plan which node is where, what each stage keeps, and what
 // moves between stages.
-void Bind(const srg::Structure& structure, const semantics::Meaning& meaning,
+void Bind(const srg::Graph& graph, const semantics::Meaning& meaning,
           const Units& units, const Search& search,
           absl::Span<const Search::Placed> placed, StagePlan* plan) {
   std::vector<uint32_t> stage_of_unit(units.count());
@@ -404,8 +404,8 @@ void Bind(const srg::Structure& structure, const semantics::Meaning& meaning,
   plan->remaining_of_node = RemainingSeconds(meaning.edges, cut);
   plan->transfers =
       FindTransfers(units.frame(), meaning.slots, cut, plan->remaining_of_node);
-  plan->worker_of_slot.assign(structure.slots.size(), -1);
-  for (uint32_t slot = 0; slot < structure.slots.size(); ++slot) {
+  plan->worker_of_slot.assign(graph.slots.size(), -1);
+  for (uint32_t slot = 0; slot < graph.slots.size(); ++slot) {
     const int unit = units.of_slot(slot);
     if (unit < 0) continue;
     plan->worker_of_slot[slot] =
@@ -421,12 +421,12 @@ double StagePlan::bottleneck_seconds() const {
   return most;
 }
 
-absl::StatusOr<StagePlan> PlanStages(const srg::Structure& structure,
+absl::StatusOr<StagePlan> PlanStages(const srg::Graph& graph,
                                      const semantics::Meaning& meaning,
                                      absl::Span<const StageWorker> workers,
                                      const semantics::CostFactors& factors,
                                      absl::Span<const uint32_t> in_force) {
-  const Units units(structure, meaning);
+  const Units units(graph, meaning);
   bool keeps = false;
   for (const semantics::SlotMeaning& slot : meaning.slots) keeps |= Stays(slot);
   if (!keeps) return NotDivisible("it has no weights");
@@ -473,7 +473,7 @@ absl::StatusOr<StagePlan> PlanStages(const srg::Structure& structure,
       plan.stages = std::move(same.stages);
     }
   }
-  Bind(structure, meaning, units, search, placed, &plan);
+  Bind(graph, meaning, units, search, placed, &plan);
   return plan;
 }
 

@@ -1,10 +1,10 @@
-// Cuts a structure into stages for several workers, so that consecutive runs
+// Cuts a graph into stages for several workers, so that consecutive runs
 // execute side by side: a pipeline.
 //
 // Weights are placed, and nodes follow them: a node executes where its largest
 // weight is, and a node without weights executes where the node before it does.
 // Nodes that share weights form a *unit*; units stand in the order in which the
-// structure first uses their weights, and a stage is a stretch of units. The
+// graph first uses their weights, and a stage is a stretch of units. The
 // backward pass of a layer therefore stays with its forward pass. A node that
 // needs weights of several units at once, such as a fused optimizer step,
 // forbids a cut between them.
@@ -23,7 +23,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "common/srg/structure.h"
+#include "common/srg/graph.h"
 #include "scheduler/placement/stages/stage_transfers.h"
 #include "scheduler/semantics/cost/meaning.h"
 #include "scheduler/semantics/cost/roofline.h"
@@ -74,7 +74,7 @@ struct StagePlan {
   double bottleneck_seconds() const;
 };
 
-// `meaning` is about `structure`; workers are at least one, in the order in
+// `meaning` is about `graph`; workers are at least one, in the order in
 // which stages go to them. Where one says nothing of its speed, all count as
 // equal. FailedPrecondition (NOT_DIVISIBLE) with what stands against it: no
 // weights, too many, or no room for them.
@@ -83,7 +83,7 @@ struct StagePlan {
 // whose weights are there; empty without one. What was found is then that plan
 // again, unless another one gains kCutMargin over it: to go over to another one
 // moves weights, and what is estimated would otherwise move them to and fro.
-absl::StatusOr<StagePlan> PlanStages(const srg::Structure& structure,
+absl::StatusOr<StagePlan> PlanStages(const srg::Graph& graph,
                                      const semantics::Meaning& meaning,
                                      absl::Span<const StageWorker> workers,
                                      const semantics::CostFactors& factors,

@@ -34,9 +34,9 @@ class StagesTest : public ::testing::Test {
 
   absl::StatusOr<StagePlan> Plan(const std::vector<StageWorker>& workers,
                                  const std::vector<uint32_t>& in_force = {}) {
-    const semantics::Meaning meaning = semantics::Analyze(builder_.structure());
+    const semantics::Meaning meaning = semantics::Analyze(builder_.graph());
     absl::StatusOr<StagePlan> plan =
-        PlanStages(builder_.structure(), meaning, workers, factors_, in_force);
+        PlanStages(builder_.graph(), meaning, workers, factors_, in_force);
     if (plan.ok()) CheckBindings(*plan);
     return plan;
   }
@@ -124,7 +124,7 @@ TEST_F(StagesTest, AFasterWorkerGetsMore) {
   EXPECT_EQ(Kept(*plan), (std::vector<int>{0, 1, 1, 1, 1, 2}));
 }
 
-TEST_F(StagesTest, WhatWasLearntOfAKindOfDeviceCounts) {
+TEST_F(StagesTest, WhatWasLearnedOfAKindOfDeviceCounts) {
   Layers({64, 64, 64, 64, 64, 64, 64});
   std::vector<StageWorker> workers = {Worker(), Worker()};
   workers[1].device = "other";
@@ -307,7 +307,7 @@ TEST_F(StagesTest, APlanInForceThatDoesNotFitIsNone) {
   const absl::StatusOr<StagePlan> fresh = Plan(workers);
   ASSERT_TRUE(fresh.ok()) << fresh.status();
   for (const std::vector<uint32_t>& in_force :
-       {// Of another structure, of workers that are not there, with a unit cut
+       {// Of another graph, of workers that are not there, with a unit cut
         // in two, and not in the workers' order.
         std::vector<uint32_t>{0, 0, 1}, std::vector<uint32_t>{0, 0, 0, 0, 2, 2},
         std::vector<uint32_t>{0, 0, 0, 1, 1, 1},

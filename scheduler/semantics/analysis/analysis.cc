@@ -120,7 +120,7 @@ bool ShowsLanguageModelNow(const Known& known, const Meaning& meaning) {
 }
 
 // Of what was not known before: the rest is no news, and may be older than what
-// the context has learnt since.
+// the context has learned since.
 void Learn(const Frame& frame, const Meaning& meaning, const Known* known,
            Context* context) {
   for (int i = 0; i < frame.node_count(); ++i) {
@@ -166,11 +166,11 @@ void Learn(const Frame& frame, const Meaning& meaning, const Known* known,
 
 BatchMeaning DescribeBatch(const Frame& frame,
                            const std::vector<SlotMeaning>& slots) {
-  const srg::Structure& structure = frame.structure();
+  const srg::Graph& graph = frame.graph();
   std::vector<uint32_t> candidates;
   std::vector<uint32_t> outputs;
   for (uint32_t slot = 0; slot < slots.size(); ++slot) {
-    if (structure.slots[slot].kind == srg::Slot::Kind::kBound &&
+    if (graph.slots[slot].kind == srg::Slot::Kind::kBound &&
         slots[slot].residency == Residency::kEphemeralActivation) {
       candidates.push_back(slot);
     }
@@ -179,14 +179,13 @@ BatchMeaning DescribeBatch(const Frame& frame,
   for (int value = 0; value < frame.value_count(); ++value) {
     const Frame::Value& made = frame.value(value);
     if (made.producer >= 0 && made.readers.empty() &&
-        structure.slots[made.slot].kind == srg::Slot::Kind::kResult &&
+        graph.slots[made.slot].kind == srg::Slot::Kind::kResult &&
         !absl::c_linear_search(outputs, made.slot)) {
       outputs.push_back(made.slot);
     }
   }
   BatchMeaning found;
-  const absl::StatusOr<BatchCut> cut =
-      FindBatch(structure, candidates, outputs);
+  const absl::StatusOr<BatchCut> cut = FindBatch(graph, candidates, outputs);
   if (!cut.ok()) {
     found.problem = std::string(cut.status().message());
     return found;
@@ -201,9 +200,8 @@ BatchMeaning DescribeBatch(const Frame& frame,
 
 }  // namespace
 
-Meaning Analyze(const srg::Structure& structure, Context* context,
-                const Known* known) {
-  const Frame frame(structure);
+Meaning Analyze(const srg::Graph& graph, Context* context, const Known* known) {
+  const Frame frame(graph);
   Regions regions(frame.node_count());
   for (const Pattern* const pattern : AllPatterns()) {
     pattern->Match(frame, &regions);
@@ -221,11 +219,11 @@ Meaning Analyze(const srg::Structure& structure, Context* context,
   const std::vector<Modality> left =
       known != nullptr     ? known->sources
       : context != nullptr ? FindSources(frame, *context)
-                           : std::vector<Modality>(structure.slots.size());
+                           : std::vector<Modality>(graph.slots.size());
   const std::vector<bool> embedded =
       known != nullptr     ? known->embedded
       : context != nullptr ? FindEmbedded(frame, *context)
-                           : std::vector<bool>(structure.slots.size());
+                           : std::vector<bool>(graph.slots.size());
   const std::vector<Modality> sources = AddJoins(frame, left, &regions);
   AddEmbeddingPieces(frame, embedded, &regions);
   if (context != nullptr && HasPatches(regions)) context->RememberPatches();

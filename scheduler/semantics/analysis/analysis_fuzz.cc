@@ -1,4 +1,4 @@
-// A structure from a peer that was accepted: whatever it holds is analysed, by
+// A graph from a peer that was accepted: whatever it holds is analysed, by
 // itself and behind itself, and what comes out fits together.
 #include <algorithm>
 #include <cstddef>
@@ -23,10 +23,10 @@ namespace {
 
 using fuzz::Require;
 
-void Check(const srg::Structure& structure, const Meaning& meaning) {
-  const size_t nodes = structure.nodes.size();
+void Check(const srg::Graph& graph, const Meaning& meaning) {
+  const size_t nodes = graph.nodes.size();
   Require(meaning.nodes.size() == nodes, "a meaning for each node");
-  Require(meaning.slots.size() == structure.slots.size(), "and each slot");
+  Require(meaning.slots.size() == graph.slots.size(), "and each slot");
   std::vector<bool> taken(nodes, false);
   for (const Region& region : meaning.regions) {
     Require(!region.members.empty(), "no empty regions");
@@ -54,15 +54,14 @@ void Check(const srg::Structure& structure, const Meaning& meaning) {
   Require(next == nodes, "and cover all nodes");
 }
 
-void TestOne(const v1::Structure& message) {
-  auto structure = srg::FromProto(message);
-  if (!structure.ok() || !srg::Validate(*structure, {}).ok()) return;
-  const auto shared =
-      std::make_shared<const srg::Structure>(*std::move(structure));
+void TestOne(const v1::Graph& message) {
+  auto graph = srg::FromProto(message);
+  if (!graph.ok() || !srg::Validate(*graph, {}).ok()) return;
+  const auto shared = std::make_shared<const srg::Graph>(*std::move(graph));
   Program program;
   for (const char* const name : {"first", "again"}) {
     for (const Program::Finding& finding : program.Add(name, shared, 1)) {
-      Check(*finding.structure, finding.meaning);
+      Check(*finding.graph, finding.meaning);
     }
   }
 }
@@ -144,8 +143,8 @@ constexpr absl::string_view kOperators[] = {"abs",
                                             "nll_loss_forward"};
 
 template <typename Visitor>
-void ForEachView(srg::Structure* structure, Visitor&& visit) {
-  for (srg::Node& node : structure->nodes) {
+void ForEachView(srg::Graph* graph, Visitor&& visit) {
+  for (srg::Node& node : graph->nodes) {
     for (srg::Argument& argument : node.arguments) {
       if (auto* const view = std::get_if<srg::TensorView>(&argument)) {
         visit(view);
@@ -166,9 +165,9 @@ void ForEachView(srg::Structure* structure, Visitor&& visit) {
 }
 
 // Gives all views of a storage, or one, other sizes, also none.
-void ChangeRank(fuzz::Random* random, srg::Structure* structure) {
+void ChangeRank(fuzz::Random* random, srg::Graph* graph) {
   std::vector<srg::TensorView*> views;
-  ForEachView(structure, [&](srg::TensorView* view) { views.push_back(view); });
+  ForEachView(graph, [&](srg::TensorView* view) { views.push_back(view); });
   if (views.empty()) return;
   srg::TensorView changed = *views[(*random)() % views.size()];
   changed.storage_offset = 0;
@@ -192,42 +191,42 @@ void ChangeRank(fuzz::Random* random, srg::Structure* structure) {
   }
 }
 
-// A structure that could be one, and that no program makes: operands of other
+// A graph that could be one, and that no program makes: operands of other
 // ranks, calls of other operators, or with too few arguments.
-void Distort(fuzz::Random* random, srg::Structure* structure) {
-  if (structure->nodes.empty()) return;
-  srg::Node& node = structure->nodes[(*random)() % structure->nodes.size()];
+void Distort(fuzz::Random* random, srg::Graph* graph) {
+  if (graph->nodes.empty()) return;
+  srg::Node& node = graph->nodes[(*random)() % graph->nodes.size()];
   switch ((*random)() % 6) {
     case 0: {
       const size_t op = (*random)() % std::size(kOperators);
-      structure->operators[node.operator_index].name =
+      graph->operators[node.operator_index].name =
           absl::StrCat("aten::", kOperators[op]);
       return;
     }
     case 1:
       node.operator_index =
-          static_cast<uint32_t>((*random)() % structure->operators.size());
+          static_cast<uint32_t>((*random)() % graph->operators.size());
       return;
     case 2:
       if (!node.arguments.empty()) node.arguments.pop_back();
       return;
     default:
-      ChangeRank(random, structure);
+      ChangeRank(random, graph);
   }
 }
 
 // The new size; 0: it is to be changed otherwise.
 size_t DistortEncoded(uint8_t* data, size_t size, size_t max_size,
                       unsigned int seed) {
-  v1::Structure message;
+  v1::Graph message;
   if (!message.ParseFromArray(data, static_cast<int>(size))) return 0;
-  auto structure = srg::FromProto(message);
-  if (!structure.ok() || !srg::Validate(*structure, {}).ok()) return 0;
+  auto graph = srg::FromProto(message);
+  if (!graph.ok() || !srg::Validate(*graph, {}).ok()) return 0;
   fuzz::Random random(seed);
   for (int left = 1 + random() % 8; left > 0; --left) {
-    Distort(&random, &*structure);
+    Distort(&random, &*graph);
   }
-  const std::string bytes = srg::ToProto(*structure).SerializeAsString();
+  const std::string bytes = srg::ToProto(*graph).SerializeAsString();
   if (bytes.size() > max_size) return 0;
   bytes.copy(reinterpret_cast<char*>(data), bytes.size());
   return bytes.size();
@@ -237,7 +236,7 @@ size_t DistortEncoded(uint8_t* data, size_t size, size_t max_size,
 }  // namespace djinn::semantics
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  djinn::v1::Structure message;
+  djinn::v1::Graph message;
   if (message.ParseFromArray(data, static_cast<int>(size))) {
     djinn::semantics::TestOne(message);
   }
@@ -251,6 +250,6 @@ extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size,
         djinn::semantics::DistortEncoded(data, size, max_size, seed);
     if (distorted > 0) return distorted;
   }
-  return djinn::fuzz::MutateEncoded<djinn::v1::Structure>(data, size, max_size,
-                                                          seed);
+  return djinn::fuzz::MutateEncoded<djinn::v1::Graph>(data, size, max_size,
+                                                      seed);
 }

@@ -42,7 +42,7 @@ Builder DecodeStep(int64_t before, int64_t tokens) {
 
 TEST(AnalysisTest, DecodeStep) {
   const Builder step = DecodeStep(7, 1);
-  const Meaning meaning = Analyze(step.structure());
+  const Meaning meaning = Analyze(step.graph());
   EXPECT_EQ(meaning.phase, Phase::kLlmDecode);
   EXPECT_THAT(Phases(meaning), ::testing::Each(Phase::kLlmDecode));
   EXPECT_EQ(meaning.modality, Modality::kText);
@@ -52,16 +52,16 @@ TEST(AnalysisTest, DecodeStep) {
   EXPECT_EQ(meaning.kv_cache_bytes, 4u * 64 * (2 * 7 + 2 * 8));
   EXPECT_EQ(meaning.weight_bytes, 4u * (96 * 64 + 3 * 64 * 64 + 96 * 64));
   ASSERT_EQ(meaning.stages.size(), 1u);
-  EXPECT_EQ(meaning.stages[0].node_count, step.structure().nodes.size());
+  EXPECT_EQ(meaning.stages[0].node_count, step.graph().nodes.size());
   EXPECT_EQ(meaning.stages[0].weight_bytes, meaning.weight_bytes);
 }
 
 TEST(AnalysisTest, PrefillIsWhatComesFirst) {
-  EXPECT_EQ(Analyze(DecodeStep(0, 9).structure()).phase, Phase::kLlmPrefill);
+  EXPECT_EQ(Analyze(DecodeStep(0, 9).graph()).phase, Phase::kLlmPrefill);
   // One token that nothing came before.
-  EXPECT_EQ(Analyze(DecodeStep(0, 1).structure()).phase, Phase::kLlmPrefill);
+  EXPECT_EQ(Analyze(DecodeStep(0, 1).graph()).phase, Phase::kLlmPrefill);
   // More tokens behind others.
-  EXPECT_EQ(Analyze(DecodeStep(7, 3).structure()).phase, Phase::kLlmPrefill);
+  EXPECT_EQ(Analyze(DecodeStep(7, 3).graph()).phase, Phase::kLlmPrefill);
 }
 
 TEST(AnalysisTest, AnEncoderBesideADecoder) {
@@ -83,7 +83,7 @@ TEST(AnalysisTest, AnEncoderBesideADecoder) {
   const auto token =
       b.Call("embedding", {b.Bound({96, 64}), b.Integers({1, 1})}, {1, 1, 64});
   attend(token, memory, 1, 6);
-  const Meaning meaning = Analyze(b.structure());
+  const Meaning meaning = Analyze(b.graph());
   EXPECT_EQ(meaning.nodes[0].phase, Phase::kForward);
   EXPECT_EQ(meaning.nodes[encoder_end].phase, Phase::kForward);
   EXPECT_EQ(meaning.nodes.back().phase, Phase::kLlmDecode);
@@ -103,7 +103,7 @@ TEST(AnalysisTest, PixelsToALatentAndBack) {
   const auto large =
       b.Call("upsample_nearest2d", {wide, Integers{16, 16}}, {1, 32, 16, 16});
   convolve(large, {3, 32, 3, 3}, {1, 3, 16, 16});
-  const Meaning meaning = Analyze(b.structure());
+  const Meaning meaning = Analyze(b.graph());
   EXPECT_THAT(Phases(meaning),
               ElementsAre(Phase::kVisionEncoding, Phase::kVisionDecoding,
                           Phase::kVisionDecoding, Phase::kVisionDecoding));
@@ -133,7 +133,7 @@ TEST(AnalysisTest, TokensToAnImage) {
       b.Call("conv2d", {narrow, b.Bound({8, 16, 3, 3}), std::monostate()},
              {1, 8, 4, 4});
   b.Call("upsample_nearest2d", {narrower, Integers{8, 8}}, {1, 8, 8, 8});
-  EXPECT_THAT(Phases(Analyze(b.structure())),
+  EXPECT_THAT(Phases(Analyze(b.graph())),
               ElementsAre(Phase::kVisionEncoding, Phase::kVisionEncoding,
                           Phase::kVisionDecoding, Phase::kVisionDecoding,
                           Phase::kVisionDecoding, Phase::kVisionDecoding));
@@ -151,7 +151,7 @@ TEST(AnalysisTest, ImageRowsAmongTokens) {
   b.Call("masked_scatter",
          {tokens, b.Bound({1, 20, 64}, srg::DataType::kBool), rows},
          {1, 20, 64});
-  const Meaning meaning = Analyze(b.structure());
+  const Meaning meaning = Analyze(b.graph());
   EXPECT_EQ(meaning.nodes[0].phase, Phase::kVisionEncoding);
   EXPECT_EQ(meaning.nodes[1].phase, Phase::kMultimodalFusion);
   EXPECT_EQ(meaning.nodes[3].phase, Phase::kMultimodalFusion);
@@ -171,7 +171,7 @@ TEST(AnalysisTest, TrainingAndItsResidencies) {
                                {b.Bound({10, 8}), shares, int64_t{1}}, {10, 8});
   const auto weights =
       b.Call("mm", {Builder::Transposed(gradient), x}, {8, 16});
-  const Meaning meaning = Analyze(b.structure());
+  const Meaning meaning = Analyze(b.graph());
   EXPECT_THAT(Phases(meaning), ::testing::Each(Phase::kTraining));
   EXPECT_EQ(meaning.task_type, TaskType::kTraining);
   EXPECT_EQ(meaning.slots[weight.slot].residency, Residency::kPersistentWeight);
@@ -194,7 +194,7 @@ TEST(AnalysisTest, PoolingThatAProjectorBeginsWith) {
          {b.Bound({1, 9, 64}), b.Bound({1, 9, 64}, srg::DataType::kBool),
           b.Linear(norm, 64)},
          {1, 9, 64});
-  const Meaning meaning = Analyze(b.structure());
+  const Meaning meaning = Analyze(b.graph());
   EXPECT_EQ(meaning.nodes[0].phase, Phase::kVisionEncoding);
   for (int i = 1; i < 5; ++i) {
     EXPECT_EQ(meaning.nodes[i].phase, Phase::kMultimodalFusion) << i;
@@ -215,7 +215,7 @@ TEST(AnalysisTest, ConvolutionsBesideAnEnlargedImage) {
   const auto beside =
       b.Call("conv2d", {stage, b.Bound({8, 24, 1, 1})}, {1, 8, 8, 8});
   b.Call("cat", {Entries{beside, large}, int64_t{1}}, {1, 32, 8, 8});
-  EXPECT_THAT(Phases(Analyze(b.structure())),
+  EXPECT_THAT(Phases(Analyze(b.graph())),
               ElementsAre(Phase::kVisionEncoding, Phase::kVisionEncoding,
                           Phase::kVisionDecoding, Phase::kVisionDecoding,
                           Phase::kVisionDecoding));
@@ -234,7 +234,7 @@ TEST(AnalysisTest, ProductsOfTurnedRowsAreNoTraining) {
   left.strides.assign({1, 4});
   const auto weight = b.Bound({40, 48});
   b.Call("mm", {left, weight}, {4, 48});
-  const Meaning meaning = Analyze(b.structure());
+  const Meaning meaning = Analyze(b.graph());
   EXPECT_THAT(Phases(meaning), ::testing::Each(Phase::kUnspecified));
   EXPECT_EQ(meaning.slots[weight.slot].residency, Residency::kPersistentWeight);
 }
@@ -245,8 +245,7 @@ TEST(AnalysisTest, SumsOverRowsAloneAreNoTraining) {
   const auto x = b.Call("sub", {b.Bound({100, 16}), b.Bound({16})}, {100, 16});
   b.Call("mm", {Builder::Transposed(x), x}, {16, 16});
   b.Call("mm", {Builder::Transposed(b.Bound({100, 16})), x}, {16, 16});
-  EXPECT_THAT(Phases(Analyze(b.structure())),
-              ::testing::Each(Phase::kUnspecified));
+  EXPECT_THAT(Phases(Analyze(b.graph())), ::testing::Each(Phase::kUnspecified));
 }
 
 // A piece of a backward pass without a call that only autograd makes, for both
@@ -263,8 +262,7 @@ TEST(AnalysisTest, GradientsThatGoOnAreTraining) {
       b.Call("mm", {gradient, Builder::Transposed(b.Bound({16, 8}))}, {10, 16});
       b.Call("mm", {Builder::Transposed(x), gradient}, {16, 8});
     }
-    EXPECT_THAT(Phases(Analyze(b.structure())),
-                ::testing::Each(Phase::kTraining))
+    EXPECT_THAT(Phases(Analyze(b.graph())), ::testing::Each(Phase::kTraining))
         << turned;
   }
 }
@@ -281,7 +279,7 @@ TEST(AnalysisTest, WholeCompositesBehindASplitProduct) {
     const auto active = b.Call("relu", {hidden}, {10, 32});
     if (whole) b.Linear(active, 8);
     EXPECT_THAT(
-        Phases(Analyze(b.structure())),
+        Phases(Analyze(b.graph())),
         ::testing::Each(whole ? Phase::kUnspecified : Phase::kTraining));
   }
 }
@@ -294,7 +292,7 @@ TEST(AnalysisTest, EdgesAndTheirWeight) {
   b.Call("relu", {part}, {16, 64});
   const auto y = b.Linear(x, 4096);
   b.Call("relu", {y}, {64, 4096});
-  const Meaning meaning = Analyze(b.structure());
+  const Meaning meaning = Analyze(b.graph());
   ASSERT_EQ(meaning.edges.size(), 3u);
   EXPECT_EQ(meaning.edges[0].producer, 0u);
   EXPECT_EQ(meaning.edges[0].consumer, 1u);
@@ -311,17 +309,17 @@ TEST(AnalysisTest, PeakMemoryFollowsLifetimes) {
   auto x = b.Bound({100});
   for (int i = 0; i < 5; ++i) x = b.Call("relu", {x}, {100});
   // Two at a time, however long the chain is.
-  EXPECT_EQ(Analyze(b.structure()).peak_bytes, 800u);
+  EXPECT_EQ(Analyze(b.graph()).peak_bytes, 800u);
 }
 
 TEST(AnalysisTest, NothingIsGuessed) {
   Builder b;
   b.Call("relu", {b.Bound({4, 4})}, {4, 4});
-  const Meaning meaning = Analyze(b.structure());
+  const Meaning meaning = Analyze(b.graph());
   EXPECT_EQ(meaning.phase, Phase::kUnspecified);
   EXPECT_EQ(meaning.workload_class, WorkloadClass::kUnspecified);
   EXPECT_EQ(meaning.task_type, TaskType::kUnspecified);
-  EXPECT_EQ(Analyze(srg::Structure()).nodes.size(), 0u);
+  EXPECT_EQ(Analyze(srg::Graph()).nodes.size(), 0u);
 }
 
 // What calls itself an operator may have other operands than all of these.
@@ -371,7 +369,7 @@ TEST(AnalysisTest, CallsThatLackWhatTheirNamesPromise) {
         }
         const auto made = b.Call(op, arguments, {4});
         b.Call(op, {made}, {});
-        EXPECT_EQ(Analyze(b.structure()).nodes.size(), 3u) << op;
+        EXPECT_EQ(Analyze(b.graph()).nodes.size(), 3u) << op;
       }
     }
   }
@@ -397,7 +395,7 @@ TEST(AnalysisTest, CallsOfWhatCallsWithoutOperandsMade) {
                           : std::vector<srg::Argument>{made, heads},
                    {1, 2, 3, 4});
         b.Call("mul", {next, made}, {1, 2, 3, 4});
-        EXPECT_EQ(Analyze(b.structure()).nodes.size(), 3u)
+        EXPECT_EQ(Analyze(b.graph()).nodes.size(), 3u)
             << first << " " << second;
       }
     }

@@ -1,4 +1,4 @@
-// What the phases of the nodes say about the whole structure.
+// What the phases of the nodes say about the whole graph.
 #ifndef SCHEDULER_SEMANTICS_ANALYSIS_CONCLUSION_H_
 #define SCHEDULER_SEMANTICS_ANALYSIS_CONCLUSION_H_
 
@@ -8,7 +8,7 @@
 namespace djinn::semantics {
 
 // Finds stages, phase, modality and task type anew from the nodes and slots of
-// `meaning`, which is about the frame's structure.
+// `meaning`, which is about the frame's graph.
 void Conclude(const Frame& frame, Meaning* meaning);
 
 }  // namespace djinn::semantics

@@ -1,4 +1,4 @@
-// What is known of a program from other structures, for one that shows only a
+// What is known of a program from other graphs, for one that shows only a
 // piece of it.
 #ifndef SCHEDULER_SEMANTICS_ANALYSIS_CONTEXT_H_
 #define SCHEDULER_SEMANTICS_ANALYSIS_CONTEXT_H_
@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "common/srg/structure.h"
+#include "common/srg/graph.h"
 #include "scheduler/semantics/cost/meaning.h"
 
 namespace djinn::semantics {
@@ -20,7 +20,7 @@ struct Origin {
   Modality modality = Modality::kUnspecified;
 };
 
-// What an earlier analysis of a structure found that stays.
+// What an earlier analysis of a graph found that stays.
 struct Known {
   std::vector<Origin> nodes;
   // Of slots.
@@ -28,7 +28,7 @@ struct Known {
   std::vector<bool> embedded;
 };
 
-// Of one session. Which values are bound to a structure is not known here: a
+// Of one session. Which values are bound to a graph is not known here: a
 // value is known again by its type and size. Bounded: what was told least
 // recently goes first. Not thread-safe.
 class Context {
@@ -41,7 +41,7 @@ class Context {
 
   // Work of that origin made, or read, a value.
   void RememberMade(Key key, Origin origin) { made_.Put(key, {origin}); }
-  // Likewise, and nothing in its own structure reads it: another one will.
+  // Likewise, and nothing in its own graph reads it: another one will.
   // `embedding`: that work was an embedding's.
   void RememberLeft(Key key, Origin origin, const srg::TensorView& view,
                     bool embedding = false) {
@@ -52,7 +52,7 @@ class Context {
   void RememberEmbedding(Key key, const srg::TensorView& view);
   void RememberRead(Key key, Origin origin) { read_.Put(key, {origin}); }
   void RememberLast(Phase phase) { last_ = phase; }
-  // Of the structure before; unspecified when it was not known.
+  // Of the graph before; unspecified when it was not known.
   Phase last() const { return last_; }
   // Rows are routed to experts somewhere in the program.
   void RememberExperts() { has_experts_ = true; }
@@ -89,7 +89,7 @@ class Context {
   // Who last made, or read, such a value.
   std::optional<Origin> MadeBy(Key key) const { return Find(made_, key); }
   std::optional<Origin> ReadBy(Key key) const { return Find(read_, key); }
-  // Who last made what the view shows, if that was left for another structure
+  // Who last made what the view shows, if that was left for another graph
   // and its sizes are the same; an image's rows and columns may have become one
   // dimension. One vector a row is nobody's: a weight may look the same. So
   // what a program's other models left is hardly ever taken for this one's.
@@ -137,7 +137,7 @@ class Context {
   std::list<std::pair<srg::Dimensions, Origin>> tokens_;
   bool has_experts_ = false;
   bool has_patches_ = false;
-  // Of the structure before.
+  // Of the graph before.
   Phase last_ = Phase::kUnspecified;
 };
 

@@ -82,7 +82,7 @@ bool IsOnlyPlaces(const Frame& frame, const Regions& regions) {
 }  // namespace
 
 std::vector<bool> FindEmbedded(const Frame& frame, const Context& context) {
-  std::vector<bool> embedded(frame.structure().slots.size());
+  std::vector<bool> embedded(frame.graph().slots.size());
   for (int i = 0; i < frame.node_count(); ++i) {
     for (const Frame::Operand& operand : frame.operands(i)) {
       if (!frame.IsFromElsewhere(operand)) continue;

@@ -11,12 +11,12 @@
 
 namespace djinn::semantics {
 
-// For each slot, whether an embedding in another structure left what comes in
+// For each slot, whether an embedding in another graph left what comes in
 // it.
 std::vector<bool> FindEmbedded(const Frame& frame, const Context& context);
 
 // Adds what moves, picks, joins or adds up nothing but rows of embeddings, of
-// this structure or, by `embedded`, of others. A vector may be put before them.
+// this graph or, by `embedded`, of others. A vector may be put before them.
 void AddEmbeddingPieces(const Frame& frame, const std::vector<bool>& embedded,
                         Regions* regions);
 

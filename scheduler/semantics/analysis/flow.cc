@@ -116,8 +116,7 @@ uint64_t PeakBytes(const Frame& frame, const std::vector<SlotMeaning>& slots) {
   std::vector<uint64_t> born(count, 0), gone(count, 0);
   for (size_t i = 0; i < slots.size(); ++i) {
     const SlotMeaning& slot = slots[i];
-    const bool result =
-        frame.structure().slots[i].kind == srg::Slot::Kind::kResult;
+    const bool result = frame.graph().slots[i].kind == srg::Slot::Kind::kResult;
     born[result ? slot.first_node : 0] += slot.size_bytes;
     const bool stays = slot.residency == Residency::kPersistentWeight ||
                        slot.residency == Residency::kStatefulKvCache ||

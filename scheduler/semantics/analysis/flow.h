@@ -1,4 +1,4 @@
-// How values move through a structure: edges and which of them hold everything
+// How values move through a graph: edges and which of them hold everything
 // up, stages, and the memory that is taken.
 #ifndef SCHEDULER_SEMANTICS_ANALYSIS_FLOW_H_
 #define SCHEDULER_SEMANTICS_ANALYSIS_FLOW_H_
@@ -19,7 +19,7 @@ std::vector<Stage> FindStages(const Frame& frame,
                               std::vector<NodeMeaning>* nodes);
 
 // Weights and caches stay; all else goes after its last use, unless nothing
-// uses it: then it is what the structure is for.
+// uses it: then it is what the graph is for.
 uint64_t PeakBytes(const Frame& frame, const std::vector<SlotMeaning>& slots);
 
 }  // namespace djinn::semantics

@@ -10,7 +10,7 @@
 namespace djinn::semantics {
 namespace {
 
-// Whether nothing in its own structure reads the value, or nothing but what
+// Whether nothing in its own graph reads the value, or nothing but what
 // makes squares of it that are left themselves: its length is the next piece's.
 bool IsLeft(const Frame& frame, int value) {
   return absl::c_all_of(frame.value(value).readers, [&](int reader) {
@@ -46,7 +46,7 @@ int MakerOf(const Frame& frame, const Regions& regions, int node,
 }
 
 // Of rows that a projection made, or that were scaled to length one, and that
-// nothing in their own structure reads.
+// nothing in their own graph reads.
 std::optional<Projection> LeftBy(const Frame& frame, const Regions& regions,
                                  int node) {
   if (frame.outputs(node).empty() || frame.operands(node).empty()) {

@@ -22,14 +22,14 @@ void AddCutComparisons(const Frame& frame, const Context& context,
                        Regions* regions);
 
 // Projections of images or sound, and rows of length one, that belong to no
-// fusion and are left for another structure: of what, a join in a later one may
+// fusion and are left for another graph: of what, a join in a later one may
 // show.
 std::vector<Projection> FindLeftProjections(const Frame& frame,
                                             const Regions& regions,
                                             const Meaning& meaning);
 
 // Tells the context what joins read that others left, and what is left here.
-// Once for each structure, in their order.
+// Once for each graph, in their order.
 void LearnJoins(const Frame& frame, const Regions& regions,
                 const Meaning& meaning, Context* context);
 

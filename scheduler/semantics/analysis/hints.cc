@@ -12,14 +12,14 @@
 namespace djinn::semantics {
 namespace {
 
-// For each node, the phase that it has by what the structure shows; unspecified
+// For each node, the phase that it has by what the graph shows; unspecified
 // when it has another one, or none.
 std::vector<Phase> CertainPhases(const Frame& frame, const Meaning& meaning) {
   Regions regions(frame.node_count());
   for (const Pattern* const pattern : AllPatterns()) {
     pattern->Match(frame, &regions);
   }
-  const std::vector<Modality> nothing_left(frame.structure().slots.size());
+  const std::vector<Modality> nothing_left(frame.graph().slots.size());
   const auto sources = AddJoins(frame, nothing_left, &regions);
   const std::vector<Origin> shown = ShownPhases(frame, regions, sources);
   std::vector<Phase> certain(frame.node_count());
@@ -60,9 +60,9 @@ absl::flat_hash_map<absl::string_view, Phase> PhasesOfModules(
 
 }  // namespace
 
-void ApplyHints(const srg::Structure& structure, absl::Span<const Hint> hints,
+void ApplyHints(const srg::Graph& graph, absl::Span<const Hint> hints,
                 Meaning* meaning) {
-  const Frame frame(structure);
+  const Frame frame(graph);
   const std::vector<Phase> certain = CertainPhases(frame, *meaning);
   const auto modules = PhasesOfModules(hints, certain);
   for (size_t i = 0; i < hints.size(); ++i) {

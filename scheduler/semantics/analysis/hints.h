@@ -1,11 +1,11 @@
-// What a program says of its calls, where its structures leave something open.
+// What a program says of its calls, where its graphs leave something open.
 #ifndef SCHEDULER_SEMANTICS_ANALYSIS_HINTS_H_
 #define SCHEDULER_SEMANTICS_ANALYSIS_HINTS_H_
 
 #include <string>
 
 #include "absl/types/span.h"
-#include "common/srg/structure.h"
+#include "common/srg/graph.h"
 #include "scheduler/semantics/cost/meaning.h"
 
 namespace djinn::semantics {
@@ -16,16 +16,16 @@ struct Hint {
   std::string module_path;
 };
 
-// Lets hints decide the phase of each node of which the structure shows none by
+// Lets hints decide the phase of each node of which the graph shows none by
 // itself: of which nothing is known, or only what neighbours and other
-// structures suggest. Such a node takes the phase that it was given, unless its
+// graphs suggest. Such a node takes the phase that it was given, unless its
 // modality rules that out. Without one, a node of unknown phase takes that
-// which all others of its module show. What the structure shows stays, whatever
+// which all others of its module show. What the graph shows stays, whatever
 // the hints are; nothing but phases, stages and the task changes.
 //
 // `hints` has one for each node. `meaning` is what Analyze() found of the
-// structure; of its fields only nodes and slots are read.
-void ApplyHints(const srg::Structure& structure, absl::Span<const Hint> hints,
+// graph; of its fields only nodes and slots are read.
+void ApplyHints(const srg::Graph& graph, absl::Span<const Hint> hints,
                 Meaning* meaning);
 
 }  // namespace djinn::semantics

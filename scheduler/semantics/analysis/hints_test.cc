@@ -23,13 +23,13 @@ std::vector<Phase> Phases(const Meaning& meaning) {
 }
 
 Meaning WithHints(const Builder& builder, const std::vector<Hint>& hints) {
-  Meaning meaning = Analyze(builder.structure());
-  ApplyHints(builder.structure(), hints, &meaning);
+  Meaning meaning = Analyze(builder.graph());
+  ApplyHints(builder.graph(), hints, &meaning);
   return meaning;
 }
 
 std::vector<Hint> ForEach(const Builder& builder, Phase phase) {
-  return std::vector<Hint>(builder.structure().nodes.size(), {phase, ""});
+  return std::vector<Hint>(builder.graph().nodes.size(), {phase, ""});
 }
 
 // Of which nothing is known.
@@ -53,7 +53,7 @@ Builder MaskedImage() {
 }
 
 TEST(HintsTest, DecideWhatNothingShows) {
-  const Meaning plain = Analyze(Rows().structure());
+  const Meaning plain = Analyze(Rows().graph());
   EXPECT_EQ(plain.phase, Phase::kUnspecified);
   const Meaning meaning =
       WithHints(Rows(), ForEach(Rows(), Phase::kLlmPrefill));
@@ -65,7 +65,7 @@ TEST(HintsTest, DecideWhatNothingShows) {
 
 TEST(HintsTest, AreNeverNeeded) {
   for (const Builder& builder : {Rows(), MaskedImage()}) {
-    const Meaning plain = Analyze(builder.structure());
+    const Meaning plain = Analyze(builder.graph());
     const Meaning meaning =
         WithHints(builder, ForEach(builder, Phase::kUnspecified));
     EXPECT_THAT(Phases(meaning), ElementsAreArray(Phases(plain)));
@@ -76,7 +76,7 @@ TEST(HintsTest, AreNeverNeeded) {
 }
 
 TEST(HintsTest, DecideWhatNeighboursSuggest) {
-  const Meaning plain = Analyze(MaskedImage().structure());
+  const Meaning plain = Analyze(MaskedImage().graph());
   EXPECT_THAT(Phases(plain), Each(Phase::kVisionEncoding));
   const Meaning meaning =
       WithHints(MaskedImage(), ForEach(MaskedImage(), Phase::kForward));
@@ -85,8 +85,8 @@ TEST(HintsTest, DecideWhatNeighboursSuggest) {
                           Phase::kVisionEncoding));
 }
 
-// What a structure shows by itself, of every kind of phase.
-std::vector<Builder> CertainStructures() {
+// What a graph shows by itself, of every kind of phase.
+std::vector<Builder> CertainGraphs() {
   std::vector<Builder> all;
   Builder image;
   image.Call(
@@ -123,8 +123,8 @@ std::vector<Builder> CertainStructures() {
 }
 
 TEST(HintsTest, WrongOnesMakeNothingCertainWrong) {
-  for (const Builder& builder : CertainStructures()) {
-    const Meaning plain = Analyze(builder.structure());
+  for (const Builder& builder : CertainGraphs()) {
+    const Meaning plain = Analyze(builder.graph());
     EXPECT_NE(plain.phase, Phase::kUnspecified);
     for (int phase = 0; phase < kPhaseCount; ++phase) {
       const Meaning meaning =
@@ -159,7 +159,7 @@ TEST(HintsTest, AModulesNodesAreOfOnePhase) {
   std::vector<Hint> hints = {{Phase::kUnspecified, "Net.text"},
                              {Phase::kUnspecified, "Net.image"},
                              {Phase::kUnspecified, "Net.image"}};
-  const Meaning plain = Analyze(b.structure());
+  const Meaning plain = Analyze(b.graph());
   // The only language model is asked first.
   EXPECT_EQ(plain.nodes[2].phase, Phase::kLlmDecode);
   Builder still;
@@ -174,7 +174,7 @@ TEST(HintsTest, AModulesNodesAreOfOnePhase) {
   still.Call("relu", {still.Bound({7})}, {7});
   hints[0].module_path = "Net.image";
   hints[1].module_path = "Net.cell";
-  EXPECT_EQ(Analyze(still.structure()).nodes[2].phase, Phase::kUnspecified);
+  EXPECT_EQ(Analyze(still.graph()).nodes[2].phase, Phase::kUnspecified);
   EXPECT_EQ(WithHints(still, hints).nodes[2].phase, Phase::kVisionEncoding);
   // Nothing is certain of a module that shows two.
   hints[1].module_path = "Net.image";

@@ -45,7 +45,7 @@ struct Evidence {
   // What an earlier analysis found.
   Modality known = Modality::kUnspecified;
   // What made what was there before, and what reads what is made here, by other
-  // structures.
+  // graphs.
   Origin before;
   Origin after;
 };
@@ -72,7 +72,7 @@ class Finder {
     return origins_;
   }
 
-  // Without what neighbours and other structures would add.
+  // Without what neighbours and other graphs would add.
   std::vector<Origin> Shown() {
     JudgeTowers();
     return origins_;
@@ -145,7 +145,7 @@ class Finder {
   }
 
   // Right behind an encoder, one token is what its decoder begins with. That is
-  // seen when the structure comes first.
+  // seen when the graph comes first.
   bool MayBeStep() const {
     return known_ == nullptr &&
            (context_ == nullptr || context_->last() != Phase::kForward);
@@ -169,7 +169,7 @@ class Finder {
     return false;
   }
 
-  // What other structures say about a value of that size.
+  // What other graphs say about a value of that size.
   void Inherit(const srg::TensorView* view,
                std::optional<Origin> (Context::*ask)(Context::Key) const,
                Origin* origin) const {
@@ -440,7 +440,7 @@ class Finder {
     }
   }
 
-  // Later structures explain what was unspecified, and nothing else.
+  // Later graphs explain what was unspecified, and nothing else.
   void KeepKnown() {
     if (known_ == nullptr) return;
     for (int i = 0; i < frame_.node_count(); ++i) {
@@ -505,7 +505,7 @@ class Finder {
   }
 
   // A mask of a text's tokens is the text's, though nothing else reads it.
-  // Where the structure works on something, too, other structures do not show
+  // Where the graph works on something, too, other graphs do not show
   // the phase: a decoder has masks of its encoder's tokens.
   void AdoptTokens(int node) {
     if (towers_[node] >= 0 ||

@@ -16,8 +16,8 @@ std::vector<Origin> FindPhases(const Frame& frame, const Regions& regions,
                                const std::vector<Modality>& sources,
                                const Context* context, const Known* known);
 
-// Likewise, of what the structure shows by itself: unspecified where only
-// neighbours or other structures say more.
+// Likewise, of what the graph shows by itself: unspecified where only
+// neighbours or other graphs say more.
 std::vector<Origin> ShownPhases(const Frame& frame, const Regions& regions,
                                 const std::vector<Modality>& sources);
 

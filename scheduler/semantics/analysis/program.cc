@@ -43,20 +43,20 @@ bool Program::IsJoinedSince(const Open& open) const {
 }
 
 std::vector<Program::Finding> Program::Add(
-    std::string name, std::shared_ptr<const srg::Structure> structure,
+    std::string name, std::shared_ptr<const srg::Graph> graph,
     uint64_t encoded_bytes) {
   std::vector<Finding> findings;
-  findings.push_back({name, structure, Analyze(*structure, &context_)});
-  // Latest first: each may need what the one behind it has learnt.
+  findings.push_back({name, graph, Analyze(*graph, &context_)});
+  // Latest first: each may need what the one behind it has learned.
   for (auto open = open_.rbegin(); open != open_.rend(); ++open) {
     const bool joined = IsJoinedSince(*open);
     if (!joined && CountUnknown(open->known) == 0) continue;
-    Meaning again = Analyze(*open->structure, &context_, &open->known);
+    Meaning again = Analyze(*open->graph, &context_, &open->known);
     Known known = WhatStays(again);
     if (!joined && CountUnknown(known) == CountUnknown(open->known)) continue;
     open->known = std::move(known);
     open->left_projections = again.left_projections;
-    findings.push_back({open->name, open->structure, std::move(again)});
+    findings.push_back({open->name, open->graph, std::move(again)});
   }
   std::erase_if(open_, [&](const Open& open) {
     // Defined anew, it is open under its name once.
@@ -65,7 +65,7 @@ std::vector<Program::Finding> Program::Add(
     return done;
   });
   const Meaning& first = findings.front().meaning;
-  Open open = {std::move(name), std::move(structure), encoded_bytes,
+  Open open = {std::move(name), std::move(graph), encoded_bytes,
                WhatStays(first), first.left_projections};
   if (IsOpen(open)) {
     open_.push_back(std::move(open));

@@ -1,4 +1,4 @@
-// A session's structures one after the other, each understood with the help of
+// A session's graphs one after the other, each understood with the help of
 // the others.
 #ifndef SCHEDULER_SEMANTICS_ANALYSIS_PROGRAM_H_
 #define SCHEDULER_SEMANTICS_ANALYSIS_PROGRAM_H_
@@ -9,28 +9,28 @@
 #include <string>
 #include <vector>
 
-#include "common/srg/structure.h"
+#include "common/srg/graph.h"
 #include "scheduler/semantics/analysis/context.h"
 #include "scheduler/semantics/cost/meaning.h"
 
 namespace djinn::semantics {
 
-// Keeps the latest structures of which not all is known, or whose projections a
+// Keeps the latest graphs of which not all is known, or whose projections a
 // later one may join: it may show what they belong to. 16 of them, and 1 MiB of
 // encodings, at most. Not thread-safe.
 class Program {
  public:
   struct Finding {
     std::string name;  // as it was added
-    std::shared_ptr<const srg::Structure> structure;
-    Meaning meaning;  // points into `structure`
+    std::shared_ptr<const srg::Graph> graph;
+    Meaning meaning;  // points into `graph`
   };
 
-  // Analyses a valid structure, whose encoding has so many bytes. The first
+  // Analyses a valid graph, whose encoding has so many bytes. The first
   // finding is about it; others are about earlier ones of which more is known
   // now.
   std::vector<Finding> Add(std::string name,
-                           std::shared_ptr<const srg::Structure> structure,
+                           std::shared_ptr<const srg::Graph> graph,
                            uint64_t encoded_bytes);
 
  private:
@@ -38,10 +38,10 @@ class Program {
   static constexpr uint64_t kMaxOpenBytes = uint64_t{1} << 20;
   struct Open {
     std::string name;
-    std::shared_ptr<const srg::Structure> structure;
+    std::shared_ptr<const srg::Graph> graph;
     uint64_t encoded_bytes;
     Known known;
-    // Which a later structure may join.
+    // Which a later graph may join.
     std::vector<Projection> left_projections;
   };
   // Whether there is something to look for again.

@@ -341,7 +341,7 @@ TEST(ProgramFusionTest, AComparisonWhoseLengthsAreCut) {
   const auto sum = scores.Call("sum", {scores.Bound({4, 48})}, {4, 1});
   const auto length = scores.Call("sqrt", {sum}, {4, 1});
   const auto unit = scores.Call("div", {side, length}, {4, 48});
-  // As large as a program has learnt.
+  // As large as a program has learned.
   const auto scaled = scores.Call("mul", {scores.Bound({}), unit}, {4, 48});
   scores.Call("matmul", {scaled, Builder::Transposed(scores.Bound({4, 48}))},
               {4, 4});

@@ -147,7 +147,7 @@ void ExpectNoFusion(const Builder& texts, Shape sizes,
   EXPECT_NE(meaning.modality, Modality::kFusion);
 }
 
-TEST(ProgramTest, WhatItsOwnStructureReadIsNotLeft) {
+TEST(ProgramTest, WhatItsOwnGraphReadIsNotLeft) {
   Builder texts;
   const auto tokens = texts.Call(
       "embedding", {texts.Bound({96, 64}), texts.Integers({1, 7})}, {1, 7, 64});

@@ -1,4 +1,4 @@
-// Structures of programs that come in pieces, for tests.
+// Graphs of programs that come in pieces, for tests.
 #ifndef SCHEDULER_SEMANTICS_ANALYSIS_PROGRAM_TESTING_H_
 #define SCHEDULER_SEMANTICS_ANALYSIS_PROGRAM_TESTING_H_
 
@@ -12,8 +12,8 @@
 
 namespace djinn::semantics {
 
-inline std::shared_ptr<const srg::Structure> Share(const Builder& builder) {
-  return std::make_shared<srg::Structure>(builder.structure());
+inline std::shared_ptr<const srg::Graph> Share(const Builder& builder) {
+  return std::make_shared<srg::Graph>(builder.graph());
 }
 
 // Rows of a token's vector; `tokens` of them.
@@ -36,7 +36,7 @@ inline Builder WithCache(int64_t tokens) {
   return b;
 }
 
-// Rows of seven tokens, and 16 patches of an image, for another structure.
+// Rows of seven tokens, and 16 patches of an image, for another graph.
 inline Builder TextAndPatches() {
   Builder b;
   const auto tokens =

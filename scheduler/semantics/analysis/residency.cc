@@ -104,8 +104,8 @@ bool IsNormWeight(const Frame& frame, const Regions& regions, int node,
 }  // namespace
 
 std::vector<SlotMeaning> FindSlots(const Frame& frame, const Regions& regions) {
-  const srg::Structure& structure = frame.structure();
-  std::vector<SlotMeaning> slots(structure.slots.size());
+  const srg::Graph& graph = frame.graph();
+  std::vector<SlotMeaning> slots(graph.slots.size());
   Measure(frame, &slots);
   std::vector<bool> weights(slots.size()), caches(slots.size());
   std::vector<bool> gradients(slots.size());
@@ -122,9 +122,9 @@ std::vector<SlotMeaning> FindSlots(const Frame& frame, const Regions& regions) {
     }
   }
   for (size_t i = 0; i < slots.size(); ++i) {
-    if (structure.slots[i].kind == srg::Slot::Kind::kGenerator) continue;
+    if (graph.slots[i].kind == srg::Slot::Kind::kGenerator) continue;
     slots[i].size_bytes =
-        std::max(slots[i].size_bytes, structure.slots[i].created_bytes);
+        std::max(slots[i].size_bytes, graph.slots[i].created_bytes);
     slots[i].residency = weights[i]     ? Residency::kPersistentWeight
                          : caches[i]    ? Residency::kStatefulKvCache
                          : gradients[i] ? Residency::kGradient

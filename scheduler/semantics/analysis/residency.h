@@ -1,4 +1,4 @@
-// How long each storage of a structure matters.
+// How long each storage of a graph matters.
 #ifndef SCHEDULER_SEMANTICS_ANALYSIS_RESIDENCY_H_
 #define SCHEDULER_SEMANTICS_ANALYSIS_RESIDENCY_H_
 

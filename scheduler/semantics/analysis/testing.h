@@ -1,4 +1,4 @@
-// Small structures, built by hand, for tests.
+// Small graphs, built by hand, for tests.
 #ifndef SCHEDULER_SEMANTICS_ANALYSIS_TESTING_H_
 #define SCHEDULER_SEMANTICS_ANALYSIS_TESTING_H_
 
@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/srg/structure.h"
+#include "common/srg/graph.h"
 #include "common/srg/validate.h"
 #include "scheduler/semantics/patterns/pattern.h"
 #include "scheduler/semantics/patterns/patterns.h"
@@ -23,7 +23,7 @@ class Builder {
   // A tensor that was there before.
   srg::TensorView Bound(Shape sizes,
                         srg::DataType type = srg::DataType::kFloat32) {
-    structure_.slots.push_back({srg::Slot::Kind::kBound});
+    graph_.slots.push_back({srg::Slot::Kind::kBound});
     return View(LastSlot(), std::move(sizes), type);
   }
   srg::TensorView Integers(Shape sizes) {
@@ -36,7 +36,7 @@ class Builder {
                        srg::DataType type = srg::DataType::kFloat32,
                        const std::string& overload = "") {
     srg::Node& node = AddNode(op, std::move(arguments), overload);
-    structure_.slots.push_back({srg::Slot::Kind::kResult});
+    graph_.slots.push_back({srg::Slot::Kind::kResult});
     node.results.push_back(View(LastSlot(), std::move(sizes), type));
     return std::get<srg::TensorView>(node.results[0]);
   }
@@ -44,13 +44,12 @@ class Builder {
   void CallUnknown(const std::string& op,
                    std::vector<srg::Argument> arguments) {
     srg::Node& node = AddNode(op, std::move(arguments));
-    structure_.slots.push_back({srg::Slot::Kind::kResult});
+    graph_.slots.push_back({srg::Slot::Kind::kResult});
     node.results.push_back(srg::UnknownResult{LastSlot()});
   }
   // The last call made its result with these strides.
   srg::TensorView Lay(Shape strides) {
-    auto& made =
-        std::get<srg::TensorView>(structure_.nodes.back().results.back());
+    auto& made = std::get<srg::TensorView>(graph_.nodes.back().results.back());
     made.strides.assign(strides.begin(), strides.end());
     return made;
   }
@@ -59,15 +58,15 @@ class Builder {
                        std::vector<srg::Argument> arguments, Shape sizes) {
     const srg::TensorView drawn =
         Call(op, std::move(arguments), std::move(sizes));
-    structure_.slots.push_back({srg::Slot::Kind::kGenerator});
-    structure_.nodes.back().implicit_generator_slot = LastSlot();
+    graph_.slots.push_back({srg::Slot::Kind::kGenerator});
+    graph_.nodes.back().implicit_generator_slot = LastSlot();
     return drawn;
   }
   // A tensor of zeros that comes into being when it is used first.
   srg::TensorView Created(Shape sizes) {
     uint64_t bytes = srg::ElementSize(srg::DataType::kFloat32);
     for (const int64_t size : sizes) bytes *= static_cast<uint64_t>(size);
-    structure_.slots.push_back({srg::Slot::Kind::kCreated, bytes});
+    graph_.slots.push_back({srg::Slot::Kind::kCreated, bytes});
     return View(LastSlot(), std::move(sizes), srg::DataType::kFloat32);
   }
   // A call that writes its first argument and returns it.
@@ -85,8 +84,8 @@ class Builder {
     return Call("linear", {x, weight, std::monostate()}, sizes);
   }
 
-  int last() const { return static_cast<int>(structure_.nodes.size()) - 1; }
-  const srg::Structure& structure() const { return structure_; }
+  int last() const { return static_cast<int>(graph_.nodes.size()) - 1; }
+  const srg::Graph& graph() const { return graph_; }
 
   // The same elements in other sizes.
   static srg::TensorView As(srg::TensorView view, Shape sizes) {
@@ -101,7 +100,7 @@ class Builder {
 
  private:
   uint32_t LastSlot() const {
-    return static_cast<uint32_t>(structure_.slots.size() - 1);
+    return static_cast<uint32_t>(graph_.slots.size() - 1);
   }
 
   static srg::TensorView View(uint32_t slot, Shape sizes, srg::DataType type) {
@@ -122,29 +121,28 @@ class Builder {
                      std::vector<srg::Argument> arguments,
                      const std::string& overload = "") {
     const auto found = std::find_if(
-        structure_.operators.begin(), structure_.operators.end(),
+        graph_.operators.begin(), graph_.operators.end(),
         [&](const srg::Operator& known) {
           return known.name == "aten::" + op && known.overload == overload;
         });
-    const auto index =
-        static_cast<uint32_t>(found - structure_.operators.begin());
-    if (found == structure_.operators.end()) {
-      structure_.operators.push_back({"aten::" + op, overload, 0});
+    const auto index = static_cast<uint32_t>(found - graph_.operators.begin());
+    if (found == graph_.operators.end()) {
+      graph_.operators.push_back({"aten::" + op, overload, 0});
     }
-    structure_.nodes.push_back({index, std::move(arguments)});
-    return structure_.nodes.back();
+    graph_.nodes.push_back({index, std::move(arguments)});
+    return graph_.nodes.back();
   }
 
-  srg::Structure structure_;
+  srg::Graph graph_;
 };
 
-// All patterns in their order, on a structure that is valid.
+// All patterns in their order, on a graph that is valid.
 class Found {
  public:
   explicit Found(const Builder& builder)
-      : structure_(builder.structure()),
-        valid_(srg::Validate(structure_, {}).ok()),
-        frame_(structure_),
+      : graph_(builder.graph()),
+        valid_(srg::Validate(graph_, {}).ok()),
+        frame_(graph_),
         regions_(frame_.node_count()) {
     for (const Pattern* const pattern : AllPatterns()) {
       pattern->Match(frame_, &regions_);
@@ -165,7 +163,7 @@ class Found {
   }
 
  private:
-  const srg::Structure structure_;
+  const srg::Graph graph_;
   const bool valid_;
   const Frame frame_;
   Regions regions_;

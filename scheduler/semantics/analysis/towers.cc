@@ -144,7 +144,7 @@ bool Continues(const Frame& frame, const Regions& regions, int node, int k) {
 }  // namespace
 
 std::vector<Modality> FindSources(const Frame& frame, const Context& context) {
-  std::vector<Modality> sources(frame.structure().slots.size());
+  std::vector<Modality> sources(frame.graph().slots.size());
   for (int i = 0; i < frame.node_count(); ++i) {
     for (const Frame::Operand& operand : frame.operands(i)) {
       Modality& source = sources[operand.view->slot];

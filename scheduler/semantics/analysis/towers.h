@@ -1,4 +1,4 @@
-// The parts of a structure that are programs of their own, as far as values
+// The parts of a graph that are programs of their own, as far as values
 // flow: a text encoder beside an image encoder, an encoder and the decoder that
 // looks at it.
 #ifndef SCHEDULER_SEMANTICS_ANALYSIS_TOWERS_H_
@@ -18,7 +18,7 @@ namespace djinn::semantics {
 // something new begins.
 std::vector<int> FindTowers(const Frame& frame, const Regions& regions);
 
-// For each slot, what that comes from which another structure left in it:
+// For each slot, what that comes from which another graph left in it:
 // unspecified when that is not known.
 std::vector<Modality> FindSources(const Frame& frame, const Context& context);
 

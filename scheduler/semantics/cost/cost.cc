@@ -178,7 +178,7 @@ uint64_t ProductFlops(const Frame& frame, int node) {
 Cost CostOf(const Frame& frame, int node) {
   Cost cost;
   uint64_t largest = 0, made = 0;
-  const auto& overwrites = frame.structure().nodes[node].overwrites;
+  const auto& overwrites = frame.graph().nodes[node].overwrites;
   for (const Frame::Operand& operand : frame.operands(node)) {
     const uint64_t bytes = DistinctBytes(*operand.view);
     largest = std::max(largest, static_cast<uint64_t>(Elements(operand.view)));
@@ -191,7 +191,7 @@ Cost CostOf(const Frame& frame, int node) {
     if (output.view == nullptr) continue;
     largest = std::max(largest, static_cast<uint64_t>(Elements(output.view)));
   }
-  for (const srg::Result& result : frame.structure().nodes[node].results) {
+  for (const srg::Result& result : frame.graph().nodes[node].results) {
     const auto* const view = std::get_if<srg::TensorView>(&result);
     if (view != nullptr) made += static_cast<uint64_t>(Bytes(view));
   }

@@ -9,7 +9,7 @@ namespace {
 using Integers = std::vector<int64_t>;
 
 Cost CostOfLast(const Builder& builder) {
-  const Frame frame(builder.structure());
+  const Frame frame(builder.graph());
   return CostOf(frame, builder.last());
 }
 

@@ -1,4 +1,4 @@
-// What a structure was found to be; mirrors proto/djinn/v1/semantics.proto,
+// What a graph was found to be; mirrors proto/djinn/v1/semantics.proto,
 // where each field is explained, and has its numbers.
 #ifndef SCHEDULER_SEMANTICS_COST_MEANING_H_
 #define SCHEDULER_SEMANTICS_COST_MEANING_H_
@@ -86,7 +86,7 @@ struct SlotMeaning {
   uint64_t size_bytes = 0;
   uint32_t first_node = 0;
   uint32_t last_node = 0;
-  // What another structure made it from that left it for this one, and whether
+  // What another graph made it from that left it for this one, and whether
   // that was an embedding; shown nowhere.
   Modality source = Modality::kUnspecified;
   bool embedded = false;
@@ -95,7 +95,7 @@ struct SlotMeaning {
 struct Edge {
   uint32_t producer = 0;
   uint32_t consumer = 0;
-  // As the consumer sees it; of the structure.
+  // As the consumer sees it; of the graph.
   const srg::TensorView* view = nullptr;
   uint64_t size_bytes = 0;
   double rate = 0;
@@ -115,7 +115,7 @@ struct Stage {
 };
 
 // A product with a weight, or rows that are scaled to length one, which are
-// left for another structure; how such rows are known again is the context's.
+// left for another graph; how such rows are known again is the context's.
 struct Projection {
   std::pair<srg::DataType, uint64_t> key;
   srg::Dimensions sizes;  // of the rows
@@ -137,7 +137,7 @@ struct BatchMeaning {
   std::string problem;
 };
 
-// Points into the structure that it is about.
+// Points into the graph that it is about.
 struct Meaning {
   std::vector<NodeMeaning> nodes;
   std::vector<SlotMeaning> slots;

@@ -43,9 +43,9 @@ void CostFactors::Learn(OpClass op_class, Phase phase, absl::string_view device,
 
 double CostFactors::Factor(OpClass op_class, Phase phase,
                            absl::string_view device) const {
-  const auto learnt = devices_.find(device);
-  if (learnt == devices_.end()) return 1;
-  const Logarithms& logarithms = learnt->second.logarithms;
+  const auto learned = devices_.find(device);
+  if (learned == devices_.end()) return 1;
+  const Logarithms& logarithms = learned->second.logarithms;
   const auto found = logarithms.find({op_class, phase});
   if (found != logarithms.end()) return std::exp(found->second);
   double sum = 0;
@@ -63,13 +63,13 @@ void CostFactors::ForEach(
   for (const auto& [name, device] : devices_) visit(name, device.logarithms);
 }
 
-bool CostFactors::Restore(absl::string_view device, Logarithms learnt) {
+bool CostFactors::Restore(absl::string_view device, Logarithms learned) {
   const double greatest = std::log(kMaxFactor);
-  for (const auto& [key, logarithm] : learnt) {
+  for (const auto& [key, logarithm] : learned) {
     // Not so for what is no number.
     if (!(std::abs(logarithm) <= greatest)) return false;
   }
-  Use(device)->logarithms = std::move(learnt);
+  Use(device)->logarithms = std::move(learned);
   return true;
 }
 

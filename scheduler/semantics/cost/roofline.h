@@ -1,5 +1,5 @@
 // How long work takes on a device: the longer of computing and of moving bytes,
-// with factors learnt from what was measured.
+// with factors learned from what was measured.
 #ifndef SCHEDULER_SEMANTICS_COST_ROOFLINE_H_
 #define SCHEDULER_SEMANTICS_COST_ROOFLINE_H_
 
@@ -27,7 +27,7 @@ struct DeviceSpeed {
 double RooflineSeconds(const Cost& cost, const DeviceSpeed& speed);
 
 // How much longer than its roofline each class of operators takes in a phase on
-// a kind of device. The kind that was learnt of least recently makes room for
+// a kind of device. The kind that was learned of least recently makes room for
 // one beyond kMaxDevices. Not thread-safe.
 class CostFactors {
  public:
@@ -49,22 +49,22 @@ class CostFactors {
   // 1 where nothing was measured: then the class' in other phases, if known.
   double Factor(OpClass op_class, Phase phase, absl::string_view device) const;
 
-  // What was learnt of each kind of device, in order of their names.
+  // What was learned of each kind of device, in order of their names.
   void ForEach(absl::FunctionRef<void(absl::string_view device,
-                                      const Logarithms& learnt)>
+                                      const Logarithms& learned)>
                    visit) const;
-  // Takes that up for a kind of device of which nothing was learnt since;
+  // Takes that up for a kind of device of which nothing was learned since;
   // false, without effect, when Learn() cannot have come to it.
-  bool Restore(absl::string_view device, Logarithms learnt);
+  bool Restore(absl::string_view device, Logarithms learned);
 
  private:
   struct Device {
-    // Greater than that of those learnt of before.
+    // Greater than that of those learned of before.
     uint64_t ordinal = 0;
     Logarithms logarithms;
   };
 
-  // Now learnt of.
+  // Now learned of.
   Device* Use(absl::string_view device);
 
   double weight_;

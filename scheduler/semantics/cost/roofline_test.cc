@@ -71,7 +71,7 @@ TEST(CostFactorsTest, StaysWithinReason) {
               1e-9);
 }
 
-TEST(CostFactorsTest, TheDeviceLearntOfLeastRecentlyMakesRoom) {
+TEST(CostFactorsTest, TheDeviceLearnedOfLeastRecentlyMakesRoom) {
   CostFactors factors;
   const auto learn = [&](size_t device) {
     factors.Learn(OpClass::kMatmul, Phase::kForward, std::to_string(device), 1,
@@ -89,14 +89,14 @@ TEST(CostFactorsTest, TheDeviceLearntOfLeastRecentlyMakesRoom) {
   EXPECT_NEAR(factor(CostFactors::kMaxDevices), 3, 1e-9);
 }
 
-TEST(CostFactorsTest, GoesOnFromWhatWasLearntBefore) {
+TEST(CostFactorsTest, GoesOnFromWhatWasLearnedBefore) {
   CostFactors factors;
   factors.Learn(OpClass::kMatmul, Phase::kForward, "w0", 3, 7);
   factors.Learn(OpClass::kMatmul, Phase::kTraining, "w0", 3, 8);
   factors.Learn(OpClass::kSoftmax, Phase::kForward, "w1", 3, 1);
   CostFactors after;
-  factors.ForEach([&](absl::string_view device, const auto& learnt) {
-    EXPECT_TRUE(after.Restore(device, learnt));
+  factors.ForEach([&](absl::string_view device, const auto& learned) {
+    EXPECT_TRUE(after.Restore(device, learned));
   });
   for (CostFactors* each : {&factors, &after}) {
     each->Learn(OpClass::kMatmul, Phase::kForward, "w0", 3, 11);
@@ -109,7 +109,7 @@ TEST(CostFactorsTest, GoesOnFromWhatWasLearntBefore) {
   }
 }
 
-TEST(CostFactorsTest, WhatCannotHaveBeenLearntIsNotTakenUp) {
+TEST(CostFactorsTest, WhatCannotHaveBeenLearnedIsNotTakenUp) {
   CostFactors factors;
   for (const double logarithm : {std::nan(""), HUGE_VAL, -HUGE_VAL, 14.0}) {
     EXPECT_FALSE(factors.Restore(

@@ -42,7 +42,7 @@ bool IsPassedOn(const Frame& frame, int node, int value, int64_t rows,
 
 // The gradient of a weight is a sum over rows: one operand is turned, and the
 // rows of both are of the same data. Other products are that, too (a matrix of
-// correlations); so either the structure shows in another way that gradients
+// correlations); so either the graph shows in another way that gradients
 // are asked for, or the gradient goes on through the weight, which has the
 // sizes of what is made here.
 bool IsWeightGradient(const Frame& frame, int node, bool training) {

@@ -51,9 +51,9 @@ void SortUnique(std::vector<int>* nodes) {
 
 }  // namespace
 
-Frame::Frame(const srg::Structure& structure) : structure_(structure) {
+Frame::Frame(const srg::Graph& graph) : graph_(graph) {
   // What each storage holds now.
-  std::vector<int> current(structure.slots.size(), -1);
+  std::vector<int> current(graph.slots.size(), -1);
   const auto value_of = [&](uint32_t slot, const srg::TensorView* view) {
     if (current[slot] < 0) {
       current[slot] = static_cast<int>(values_.size());
@@ -63,11 +63,11 @@ Frame::Frame(const srg::Structure& structure) : structure_(structure) {
     if (value.view == nullptr) value.view = view;
     return current[slot];
   };
-  nodes_.resize(structure.nodes.size());
+  nodes_.resize(graph.nodes.size());
   for (int i = 0; i < node_count(); ++i) {
-    const srg::Node& call = structure.nodes[i];
+    const srg::Node& call = graph.nodes[i];
     Node& node = nodes_[i];
-    const srg::Operator& op = structure.operators[call.operator_index];
+    const srg::Operator& op = graph.operators[call.operator_index];
     node.op = std::string(absl::StripPrefix(op.name, "aten::"));
     node.op_class = ClassOf(node.op);
     const auto make = [&](uint32_t slot, const srg::TensorView* view) {
@@ -123,10 +123,10 @@ Frame::Frame(const srg::Structure& structure) : structure_(structure) {
 }
 
 void Frame::FindParameters() {
-  parameter_slots_.assign(structure_.slots.size(), false);
+  parameter_slots_.assign(graph_.slots.size(), false);
   const auto mark = [this](const Operand& operand) {
     const uint32_t slot = operand.view->slot;
-    if (structure_.slots[slot].kind == srg::Slot::Kind::kBound &&
+    if (graph_.slots[slot].kind == srg::Slot::Kind::kBound &&
         IsFloating(operand.view->data_type)) {
       parameter_slots_[slot] = true;
     }
@@ -155,7 +155,7 @@ void Frame::FindParameters() {
 }
 
 const srg::Argument* Frame::argument(int node, int index) const {
-  const auto& arguments = structure_.nodes[node].arguments;
+  const auto& arguments = graph_.nodes[node].arguments;
   return index < static_cast<int>(arguments.size()) ? &arguments[index]
                                                     : nullptr;
 }
@@ -203,7 +203,7 @@ bool Frame::IsBound(int node, int k) const {
   if (k >= static_cast<int>(operands.size())) return false;
   const Value& value = values_[operands[k].value];
   return value.producer < 0 &&
-         structure_.slots[value.slot].kind == srg::Slot::Kind::kBound;
+         graph_.slots[value.slot].kind == srg::Slot::Kind::kBound;
 }
 
 bool Frame::IsTurned(int node, int k) const {

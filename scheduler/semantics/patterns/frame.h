@@ -1,4 +1,4 @@
-// A structure as the analysis looks at it: which value every call reads and
+// A graph as the analysis looks at it: which value every call reads and
 // makes. A value is what a storage holds between two writes; views of it are
 // the same value.
 #ifndef SCHEDULER_SEMANTICS_PATTERNS_FRAME_H_
@@ -10,7 +10,7 @@
 
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "common/srg/structure.h"
+#include "common/srg/graph.h"
 #include "scheduler/semantics/patterns/operators.h"
 
 namespace djinn::semantics {
@@ -36,10 +36,10 @@ class Frame {
     std::vector<int> readers;               // nodes, ascending
   };
 
-  // `structure` was accepted by srg::Validate() and must outlive the frame.
-  explicit Frame(const srg::Structure& structure);
+  // `graph` was accepted by srg::Validate() and must outlive the frame.
+  explicit Frame(const srg::Graph& graph);
 
-  const srg::Structure& structure() const { return structure_; }
+  const srg::Graph& graph() const { return graph_; }
   int node_count() const { return static_cast<int>(nodes_.size()); }
   // "addmm": without overload, and without "aten::" if it is PyTorch's own.
   absl::string_view op(int node) const { return nodes_[node].op; }
@@ -94,7 +94,7 @@ class Frame {
 
   void FindParameters();
 
-  const srg::Structure& structure_;
+  const srg::Graph& graph_;
   std::vector<Node> nodes_;
   std::vector<Value> values_;
   std::vector<bool> parameter_slots_;

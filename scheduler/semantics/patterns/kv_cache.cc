@@ -30,7 +30,7 @@ bool IsCat(const Frame& frame, int node) {
   const int64_t dimension = IntegerArgument(frame, node, 1).value_or(0);
   const int64_t tokens = TokenDimension(outputs[0].view->sizes);
   if (dimension != tokens && dimension != tokens - 4) return false;
-  // The cache was there before, or came from the step before in this structure;
+  // The cache was there before, or came from the step before in this graph;
   // what is new was computed.
   const int before = frame.Producer(node, 0);
   return frame.IsBound(node, 0) || before < 0 || frame.op(before) == "cat" ||

@@ -1,4 +1,4 @@
-// How occurrences of a pattern are found in a structure.
+// How occurrences of a pattern are found in a graph.
 //
 // A pattern looks at what is still free and adds regions; a node belongs to the
 // first region that takes it. To add a pattern, write its file, declare it in

@@ -22,23 +22,23 @@ constexpr size_t kMaxSizes = 4;
 // Follows the rows through the nodes, in order.
 class Walk {
  public:
-  Walk(const srg::Structure& structure, absl::Span<const CutInput> inputs)
-      : structure_(structure), slots_(structure.slots.size()) {
-    cut_.of_rows.assign(structure.nodes.size(), false);
+  Walk(const srg::Graph& graph, absl::Span<const CutInput> inputs)
+      : graph_(graph), slots_(graph.slots.size()) {
+    cut_.of_rows.assign(graph.nodes.size(), false);
     for (const CutInput& input : inputs) {
       cut_.rows = input.layout.rows;
       slots_[input.slot] = {RowOperand::State::kCut, input.layout};
     }
     for (size_t slot = 0; slot < slots_.size(); ++slot) {
-      if (structure.slots[slot].kind == srg::Slot::Kind::kCreated) {
+      if (graph.slots[slot].kind == srg::Slot::Kind::kCreated) {
         slots_[slot].state = RowOperand::State::kOpen;
-        slots_[slot].bytes = structure.slots[slot].created_bytes;
+        slots_[slot].bytes = graph.slots[slot].created_bytes;
       }
     }
   }
 
   absl::StatusOr<BatchCut> Run() && {
-    for (size_t node = 0; node < structure_.nodes.size(); ++node) {
+    for (size_t node = 0; node < graph_.nodes.size(); ++node) {
       const absl::Status status = Visit(node);
       if (!status.ok()) return Refuse(node, status.message());
     }
@@ -65,7 +65,7 @@ class Walk {
 
   absl::Status Refuse(size_t node, absl::string_view why) const {
     const srg::Operator& op =
-        structure_.operators[structure_.nodes[node].operator_index];
+        graph_.operators[graph_.nodes[node].operator_index];
     return MixesRows(
         absl::StrCat("node ", node, " (", op.FullName(), "): ", why));
   }
@@ -106,7 +106,7 @@ class Walk {
   }
 
   absl::Status Check(const srg::Node& node) const {
-    const srg::Operator& op = structure_.operators[node.operator_index];
+    const srg::Operator& op = graph_.operators[node.operator_index];
     if (!absl::StartsWith(op.name, "aten::")) {
       return MixesRows("it is none of PyTorch's own operators");
     }
@@ -122,7 +122,7 @@ class Walk {
       }
     }
     for (const uint32_t slot : node.writes) {
-      if (structure_.slots[slot].kind == srg::Slot::Kind::kBound) {
+      if (graph_.slots[slot].kind == srg::Slot::Kind::kBound) {
         return MixesRows("it writes what was there before");
       }
     }
@@ -130,10 +130,10 @@ class Walk {
   }
 
   absl::Status Visit(size_t index) {
-    const srg::Node& node = structure_.nodes[index];
+    const srg::Node& node = graph_.nodes[index];
     DJINN_RETURN_IF_ERROR(Check(node));
     DJINN_ASSIGN_OR_RETURN(std::vector<RowOperand> operands, Operands(node));
-    RowCall call(structure_, node, cut_.rows, std::move(operands));
+    RowCall call(graph_, node, cut_.rows, std::move(operands));
     if (absl::c_none_of(call.operands(), [](const RowOperand& operand) {
           return operand.cut();
         })) {
@@ -215,7 +215,7 @@ class Walk {
     return absl::OkStatus();
   }
 
-  // --- What a row more makes of the structure's integers ---
+  // --- What a row more makes of the graph's integers ---
 
   // Sets the integers of `slope` to what those of `view` grow by.
   absl::Status SetSlopes(const srg::TensorView& view, srg::TensorView* slope) {
@@ -285,7 +285,7 @@ class Walk {
     if (slots_[made.slot].state != RowOperand::State::kCut) {
       return absl::OkStatus();
     }
-    absl::string_view op = structure_.operators[node.operator_index].name;
+    absl::string_view op = graph_.operators[node.operator_index].name;
     op.remove_prefix(absl::string_view("aten::").size());
     const int argument = SizesArgument(op);
     if (argument < 0) return absl::OkStatus();
@@ -302,10 +302,10 @@ class Walk {
   }
 
   absl::Status FindSlopes() {
-    srg::Structure slopes = structure_;
-    for (size_t node = 0; node < structure_.nodes.size(); ++node) {
+    srg::Graph slopes = graph_;
+    for (size_t node = 0; node < graph_.nodes.size(); ++node) {
       const absl::Status status =
-          SetNodeSlopes(structure_.nodes[node], &slopes.nodes[node]);
+          SetNodeSlopes(graph_.nodes[node], &slopes.nodes[node]);
       if (!status.ok()) return Refuse(node, status.message());
     }
     for (size_t slot = 0; slot < slots_.size(); ++slot) {
@@ -332,7 +332,7 @@ class Walk {
     return absl::OkStatus();
   }
 
-  const srg::Structure& structure_;
+  const srg::Graph& graph_;
   std::vector<Slot> slots_;
   std::vector<Repeated> repeated_;
   BatchCut cut_;
@@ -345,8 +345,8 @@ struct Outermost {
   int64_t bytes = 0;  // of the slot
 };
 
-std::vector<Outermost> OutermostDimensions(const srg::Structure& structure) {
-  std::vector<Outermost> found(structure.slots.size());
+std::vector<Outermost> OutermostDimensions(const srg::Graph& graph) {
+  std::vector<Outermost> found(graph.slots.size());
   const auto look = [&](const srg::TensorView& view) {
     const absl::StatusOr<uint64_t> extent = srg::ExtentBytes(view);
     if (!extent.ok()) return;
@@ -366,7 +366,7 @@ std::vector<Outermost> OutermostDimensions(const srg::Structure& structure) {
       slot.size = view.sizes[outer];
     }
   };
-  for (const srg::Node& node : structure.nodes) {
+  for (const srg::Node& node : graph.nodes) {
     srg::ForEachOperand(node, look);
     for (const srg::Result& result : node.results) {
       if (const auto* view = std::get_if<srg::TensorView>(&result)) look(*view);
@@ -377,19 +377,19 @@ std::vector<Outermost> OutermostDimensions(const srg::Structure& structure) {
 
 }  // namespace
 
-absl::StatusOr<BatchCut> CutAlongRows(const srg::Structure& structure,
+absl::StatusOr<BatchCut> CutAlongRows(const srg::Graph& graph,
                                       absl::Span<const CutInput> inputs) {
-  if (!structure.size_hole.empty()) {
+  if (!graph.size_hole.empty()) {
     return MixesRows("its sizes vary from run to run");
   }
   if (inputs.empty()) return MixesRows("nothing that it is given has rows");
-  return Walk(structure, inputs).Run();
+  return Walk(graph, inputs).Run();
 }
 
-absl::StatusOr<BatchCut> FindBatch(const srg::Structure& structure,
+absl::StatusOr<BatchCut> FindBatch(const srg::Graph& graph,
                                    absl::Span<const uint32_t> candidates,
                                    absl::Span<const uint32_t> outputs) {
-  const std::vector<Outermost> outermost = OutermostDimensions(structure);
+  const std::vector<Outermost> outermost = OutermostDimensions(graph);
   std::vector<int64_t> sizes;
   for (const absl::Span<const uint32_t> slots : {candidates, outputs}) {
     for (const uint32_t slot : slots) {
@@ -409,7 +409,7 @@ absl::StatusOr<BatchCut> FindBatch(const srg::Structure& structure,
       if (exact && found.size != rows) continue;
       inputs.push_back({slot, {rows, found.bytes / rows}});
     }
-    DJINN_ASSIGN_OR_RETURN(BatchCut cut, CutAlongRows(structure, inputs));
+    DJINN_ASSIGN_OR_RETURN(BatchCut cut, CutAlongRows(graph, inputs));
     for (const uint32_t slot : outputs) {
       if (cut.row_bytes[slot] * rows == outermost[slot].bytes) continue;
       return MixesRows(absl::StrCat(

@@ -1,5 +1,5 @@
-// Whether a structure can be cut along the batch: whether what it makes of one
-// row depends on no other row, so that it may be carried out on some of the
+// Whether a graph can be cut along the batch: whether what it makes of one
+// row depends on no other row, so that it may be executed on some of the
 // rows at a time, with the same weights.
 //
 // The rows are followed from the inputs through all nodes, by what each
@@ -15,7 +15,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "common/srg/structure.h"
+#include "common/srg/graph.h"
 #include "scheduler/semantics/rows/row_layout.h"
 
 namespace djinn::semantics {
@@ -27,7 +27,7 @@ struct BatchCut {
   std::vector<int64_t> row_bytes;
   // By node, whether it works on rows: otherwise every part does all of it.
   std::vector<bool> of_rows;
-  // At size n the structure is that of rows + n rows.
+  // At size n the graph is that of rows + n rows.
   srg::SizeHole hole;
 };
 
@@ -36,17 +36,17 @@ struct CutInput {
   RowLayout layout;
 };
 
-// `structure` was accepted by srg::Validate() and has no size hole; inputs are
+// `graph` was accepted by srg::Validate() and has no size hole; inputs are
 // bound slots of it with as many rows each. FailedPrecondition (MIXES_ROWS)
 // names the first node that stands against it, and says why.
-absl::StatusOr<BatchCut> CutAlongRows(const srg::Structure& structure,
+absl::StatusOr<BatchCut> CutAlongRows(const srg::Graph& graph,
                                       absl::Span<const CutInput> inputs);
 
 // Looks for the batch: `candidates` are the slots that may have rows, which are
 // their outermost dimension then and fill them, and `outputs` those that must.
 // Tries the sizes of these dimensions, some few. FailedPrecondition: the first
 // refusal of CutAlongRows(), or that there is no such dimension.
-absl::StatusOr<BatchCut> FindBatch(const srg::Structure& structure,
+absl::StatusOr<BatchCut> FindBatch(const srg::Graph& graph,
                                    absl::Span<const uint32_t> candidates,
                                    absl::Span<const uint32_t> outputs);
 

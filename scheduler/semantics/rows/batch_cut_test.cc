@@ -24,14 +24,14 @@ using Program = std::function<void(Builder& b, int64_t rows)>;
 Builder Build(const Program& program, int64_t rows) {
   Builder builder;
   program(builder, rows);
-  EXPECT_TRUE(srg::Validate(builder.structure(), {}).ok());
+  EXPECT_TRUE(srg::Validate(builder.graph(), {}).ok());
   return builder;
 }
 
 absl::StatusOr<BatchCut> Cut(const Program& program) {
   const Builder whole = Build(program, 6);
   const uint32_t slots[] = {0};
-  return FindBatch(whole.structure(), slots, {});
+  return FindBatch(whole.graph(), slots, {});
 }
 
 // It is independent, and in parts it is what one writes for fewer rows.
@@ -39,12 +39,12 @@ void ExpectCut(const Program& program) {
   const absl::StatusOr<BatchCut> cut = Cut(program);
   ASSERT_TRUE(cut.ok()) << cut.status();
   EXPECT_EQ(cut->rows, 6);
-  srg::Structure whole = Build(program, 6).structure();
+  srg::Graph whole = Build(program, 6).graph();
   whole.size_hole = cut->hole;
   for (const int64_t rows : {2, 3, 6}) {
-    const absl::StatusOr<srg::Structure> part = srg::AtSize(whole, rows - 6);
+    const absl::StatusOr<srg::Graph> part = srg::AtSize(whole, rows - 6);
     ASSERT_TRUE(part.ok()) << part.status();
-    EXPECT_EQ(*part, Build(program, rows).structure()) << rows << " rows";
+    EXPECT_EQ(*part, Build(program, rows).graph()) << rows << " rows";
   }
 }
 
@@ -74,7 +74,7 @@ TEST(BatchCutTest, SaysWhatHasRowsAndWhatDoesNot) {
   const auto y = b.Call("mul", {x, scale}, {6, 16});
   const uint32_t candidates[] = {x.slot, 1};
   const absl::StatusOr<BatchCut> cut =
-      FindBatch(b.structure(), candidates, {{y.slot}});
+      FindBatch(b.graph(), candidates, {{y.slot}});
   ASSERT_TRUE(cut.ok()) << cut.status();
   EXPECT_EQ(cut->row_bytes, (std::vector<int64_t>{64, 0, 0, 64}));
   EXPECT_EQ(cut->of_rows, (std::vector<bool>{false, true}));
@@ -330,7 +330,7 @@ TEST(BatchCutTest, TheOutputsShowTheRows) {
   const auto z = b.Call(
       "_softmax", {Builder::As(y, {6, 7, 8}), int64_t{1}, false}, {6, 7, 8});
   const absl::StatusOr<BatchCut> cut =
-      FindBatch(b.structure(), {{x.slot}}, {{z.slot}});
+      FindBatch(b.graph(), {{x.slot}}, {{z.slot}});
   ASSERT_TRUE(cut.ok()) << cut.status();
   EXPECT_EQ(cut->rows, 6);
 }
@@ -341,7 +341,7 @@ TEST(BatchCutTest, AnOutputOfNoRow) {
   b.Call("neg", {x}, {6, 8});
   const auto other = b.Call("exp", {b.Bound({8})}, {8});
   const absl::StatusOr<BatchCut> cut =
-      FindBatch(b.structure(), {{x.slot}}, {{other.slot}});
+      FindBatch(b.graph(), {{x.slot}}, {{other.slot}});
   EXPECT_THAT(std::string(cut.status().message()), HasSubstr("leaves it"));
 }
 
@@ -352,7 +352,7 @@ TEST(BatchCutTest, AnInputThatIsReadBeyondItsRows) {
   auto rest = x;
   rest.storage_offset = 4;
   b.Call("neg", {rest}, {6, 8});
-  EXPECT_FALSE(FindBatch(b.structure(), {{x.slot}}, {}).ok());
+  EXPECT_FALSE(FindBatch(b.graph(), {{x.slot}}, {}).ok());
 }
 
 }  // namespace

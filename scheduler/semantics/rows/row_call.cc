@@ -13,15 +13,15 @@ absl::Status MixesRows(absl::string_view why) {
   return MakeError(absl::StatusCode::kFailedPrecondition, "MIXES_ROWS", why);
 }
 
-RowCall::RowCall(const srg::Structure& structure, const srg::Node& node,
-                 int64_t rows, std::vector<RowOperand> operands)
+RowCall::RowCall(const srg::Graph& graph, const srg::Node& node, int64_t rows,
+                 std::vector<RowOperand> operands)
     : node_(node),
       rows_(rows),
-      overload_(structure.operators[node.operator_index].overload),
+      overload_(graph.operators[node.operator_index].overload),
       operands_(std::move(operands)),
       result_rows_(node.results.size()) {
-  op_ = std::string(absl::StripPrefix(
-      structure.operators[node.operator_index].name, "aten::"));
+  op_ = std::string(
+      absl::StripPrefix(graph.operators[node.operator_index].name, "aten::"));
 }
 
 RowOperand* RowCall::Tensor(int argument) {

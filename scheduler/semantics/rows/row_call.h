@@ -12,7 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "common/srg/structure.h"
+#include "common/srg/graph.h"
 #include "scheduler/semantics/rows/row_layout.h"
 
 namespace djinn::semantics {
@@ -40,7 +40,7 @@ struct RowOperand {
 // the call.
 class RowCall {
  public:
-  RowCall(const srg::Structure& structure, const srg::Node& node, int64_t rows,
+  RowCall(const srg::Graph& graph, const srg::Node& node, int64_t rows,
           std::vector<RowOperand> operands);
 
   // "sum", "dim_IntList".

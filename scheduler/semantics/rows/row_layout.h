@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "common/srg/structure.h"
+#include "common/srg/graph.h"
 
 namespace djinn::semantics {
 

@@ -77,5 +77,5 @@ def _measure(device, rounds, mode, registered):
     if not largest <= 1e-5:
         row.error = f"losses differ by {largest:.3g}"
     elif registered and not remote.replays():
-        row.error = f"not carried out again: {remote.refusal()}"
+        row.error = f"not executed again: {remote.refusal()}"
     return row

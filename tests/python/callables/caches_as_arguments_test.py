@@ -147,7 +147,7 @@ class CachesAsArgumentsTest(RemoteCase):
         self.assertEqual(self.replays(), before)
 
     def test_more_lengths_than_are_captured_at_once(self):
-        """Captures of new lengths are as many as there were calls carried out again, and some."""
+        """Captures of new lengths are as many as there were calls executed again, and some."""
 
         def function(cache, x):
             return cache.update(x, x, 0)[0].sum(-1)

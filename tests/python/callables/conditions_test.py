@@ -39,7 +39,7 @@ class ConditionsTest(RemoteCase):
         self.check(compiled, function, *args, times=times)
         self.assertEqual(self.replays(compiled), before, compiled.statistics())
 
-    # What is carried out again ---------------------------------------------------
+    # What is executed again ---------------------------------------------------
 
     def test_every_answer_has_its_recording(self):
         compiled = djinn.compile(masked)

@@ -1,4 +1,4 @@
-"""What steps of optimisers cost in structures, and that their values are the CPU's."""
+"""What steps of optimisers cost in graphs, and that their values are the CPU's."""
 
 import copy
 
@@ -27,10 +27,10 @@ class OptimizerStepsTest(RemoteCase):
         self.remote = copy.deepcopy(self.local).to(self.device)
         self.inputs = [torch.randn(3, 6) for _ in range(_STEPS)]
 
-    def _structures(self):
-        return djinn.statistics()["structures_defined"]
+    def _graphs(self):
+        return djinn.statistics()["graphs_defined"]
 
-    def test_a_step_is_one_structure(self):
+    def test_a_step_is_one_graph(self):
         for kind, options in (
             (torch.optim.AdamW, {}),
             (torch.optim.Adam, {"amsgrad": True}),
@@ -44,7 +44,7 @@ class OptimizerStepsTest(RemoteCase):
 
                 def count():
                     self.remote[0].bias.detach().cpu()
-                    counts.append(self._structures())
+                    counts.append(self._graphs())
 
                 _train(
                     self.remote,

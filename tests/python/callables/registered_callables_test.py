@@ -1,4 +1,4 @@
-"""djinn.compile(): what is carried out again."""
+"""djinn.compile(): what is executed again."""
 
 import threading
 

@@ -13,7 +13,7 @@ class StaleAnswersCase(RemoteCase):
         torch.manual_seed(3)
 
     def warm(self, function, *args):
-        """Registered and carried out again; `function` takes a tensor first."""
+        """Registered and executed again; `function` takes a tensor first."""
         compiled = djinn.compile(function)
         for _ in range(4):
             compiled(torch.randn(4).to(self.device), *args)
@@ -21,7 +21,7 @@ class StaleAnswersCase(RemoteCase):
         return compiled
 
     def check(self, function, change, *args):
-        """After `change` it is carried out as a call of the function itself would be."""
+        """After `change` it is executed as a call of the function itself would be."""
         compiled = self.warm(function, *args)
         x = torch.randn(4)
         before = function(x, *args)

@@ -68,7 +68,7 @@ class StaleArgumentsTest(StaleAnswersCase):
 
     def test_gradients_that_share_memory(self):
         x = torch.randn(4)
-        # Either may be the one whose memory is named when the call is carried out.
+        # Either may be the one whose memory is named when the call is executed.
         for replaced in range(2):
             weights = [torch.nn.Parameter(torch.ones(4, device=self.device)) for _ in range(2)]
             p, q = weights

@@ -2,7 +2,7 @@
 // late as it may: when somebody waits for it. So what should have waited, and
 // did not, finds what was there before, every time.
 //
-// Operators that a thread calls are carried out at once, as the last thing that
+// Operators that a thread calls are executed at once, as the last thing that
 // the compute stream was asked: entering it does what comes before. The stream
 // counts them as done only when it is waited for: what is read of memory that
 // they may write, and not behind them, is counted (read_too_early()).
@@ -66,7 +66,7 @@ class FakeAccelerator final : public Accelerator {
   size_t pending(StreamId stream) const;
   uint64_t waits() const;
   uint64_t pinned_blocks() const;
-  // Copies for the host that were carried out before operators that had been
+  // Copies for the host that were executed before operators that had been
   // called earlier, and might write what they read, were done.
   uint64_t read_too_early() const;
   // Memory that came free while a stream, which it was not said to be used by,

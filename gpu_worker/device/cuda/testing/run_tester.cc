@@ -22,8 +22,8 @@ std::string BytesOf(const std::vector<Element>& values) {
 
 }  // namespace
 
-srg::TensorView AtenStructure::View(uint32_t slot, srg::Dimensions sizes,
-                                    srg::DataType type) {
+srg::TensorView AtenGraph::View(uint32_t slot, srg::Dimensions sizes,
+                                srg::DataType type) {
   srg::TensorView view;
   view.slot = slot;
   view.data_type = type;
@@ -35,58 +35,56 @@ srg::TensorView AtenStructure::View(uint32_t slot, srg::Dimensions sizes,
   return view;
 }
 
-uint32_t AtenStructure::Slot(srg::Slot::Kind kind, uint64_t created_bytes) {
-  structure_.slots.push_back({kind, created_bytes});
-  return static_cast<uint32_t>(structure_.slots.size() - 1);
+uint32_t AtenGraph::Slot(srg::Slot::Kind kind, uint64_t created_bytes) {
+  graph_.slots.push_back({kind, created_bytes});
+  return static_cast<uint32_t>(graph_.slots.size() - 1);
 }
 
-srg::Node& AtenStructure::Call(const std::string& op,
-                               const std::string& overload,
-                               std::vector<srg::Argument> arguments,
-                               std::vector<srg::Result> results) {
+srg::Node& AtenGraph::Call(const std::string& op, const std::string& overload,
+                           std::vector<srg::Argument> arguments,
+                           std::vector<srg::Result> results) {
   const std::string name = "aten::" + op;
   size_t index = 0;
-  while (index < structure_.operators.size() &&
-         (structure_.operators[index].name != name ||
-          structure_.operators[index].overload != overload)) {
+  while (index < graph_.operators.size() &&
+         (graph_.operators[index].name != name ||
+          graph_.operators[index].overload != overload)) {
     ++index;
   }
-  if (index == structure_.operators.size()) {
+  if (index == graph_.operators.size()) {
     const c10::OperatorHandle handle =
         c10::Dispatcher::singleton().findSchemaOrThrow(name.c_str(),
                                                        overload.c_str());
-    structure_.operators.push_back(
-        {name, overload, SchemaHash(handle.schema())});
+    graph_.operators.push_back({name, overload, SchemaHash(handle.schema())});
   }
   srg::Node node;
   node.operator_index = static_cast<uint32_t>(index);
   node.arguments = std::move(arguments);
   node.results = std::move(results);
-  structure_.nodes.push_back(std::move(node));
-  return structure_.nodes.back();
+  graph_.nodes.push_back(std::move(node));
+  return graph_.nodes.back();
 }
 
-uint32_t AtenStructure::Add(uint32_t x, uint32_t y, int64_t count) {
+uint32_t AtenGraph::Add(uint32_t x, uint32_t y, int64_t count) {
   const uint32_t r = Result();
   Call("add", "Tensor", {View(x, {count}), View(y, {count}), int64_t{1}},
        {View(r, {count})});
   return r;
 }
 
-uint32_t AtenStructure::Multiply(uint32_t x, uint32_t y, int64_t count) {
+uint32_t AtenGraph::Multiply(uint32_t x, uint32_t y, int64_t count) {
   const uint32_t r = Result();
   Call("mul", "Tensor", {View(x, {count}), View(y, {count})},
        {View(r, {count})});
   return r;
 }
 
-void AtenStructure::AddInPlace(uint32_t x, uint32_t y, int64_t count) {
+void AtenGraph::AddInPlace(uint32_t x, uint32_t y, int64_t count) {
   Call("add_", "Tensor", {View(x, {count}), View(y, {count}), int64_t{1}})
       .writes = {x};
 }
 
-uint32_t AtenStructure::Embedding(uint32_t table, uint32_t indices,
-                                  int64_t rows, int64_t width, int64_t count) {
+uint32_t AtenGraph::Embedding(uint32_t table, uint32_t indices, int64_t rows,
+                              int64_t width, int64_t count) {
   const uint32_t r = Result();
   Call("embedding", "",
        {View(table, {rows, width}),
@@ -117,10 +115,10 @@ RunTester::~RunTester() {
   EXPECT_EQ(accelerator_->read_too_early(), 0u);
 }
 
-std::shared_ptr<const Plan> RunTester::Admit(const AtenStructure& structure) {
+std::shared_ptr<const Plan> RunTester::Admit(const AtenGraph& graph) {
   const absl::StatusOr<worker::Admitted> admitted =
-      worker::Admit(srg::ToProto(structure.get()), srg::StructureCaps(), "red",
-                    &cache_, device_->operators());
+      worker::Admit(srg::ToProto(graph.get()), srg::GraphCaps(), "red", &cache_,
+                    device_->operators());
   EXPECT_TRUE(admitted.ok()) << admitted.status();
   return admitted->plan;
 }
@@ -181,8 +179,8 @@ std::vector<uint64_t> RunTester::Run(const Plan& plan,
   v1::Run run;
   std::vector<uint64_t> ids;
   size_t next = 0;
-  for (size_t i = 0; i < plan.structure().slots.size(); ++i) {
-    const srg::Slot::Kind kind = plan.structure().slots[i].kind;
+  for (size_t i = 0; i < plan.graph().slots.size(); ++i) {
+    const srg::Slot::Kind kind = plan.graph().slots[i].kind;
     v1::Binding* const binding = run.add_bindings();
     if (kind == srg::Slot::Kind::kBound ||
         kind == srg::Slot::Kind::kGenerator) {

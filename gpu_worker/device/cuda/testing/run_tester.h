@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "common/base/random.h"
-#include "common/srg/structure.h"
+#include "common/srg/graph.h"
 #include "gpu_worker/device/cuda/stream_device.h"
 #include "gpu_worker/device/cuda/testing/eager_recorder.h"
 #include "gpu_worker/device/cuda/testing/fake_accelerator.h"
@@ -23,8 +23,8 @@ namespace djinn::worker {
 
 using Floats = std::vector<float>;
 
-// A structure of aten operators over dense tensors.
-class AtenStructure {
+// A graph of aten operators over dense tensors.
+class AtenGraph {
  public:
   static srg::TensorView View(uint32_t slot, srg::Dimensions sizes,
                               srg::DataType type = srg::DataType::kFloat32);
@@ -35,8 +35,8 @@ class AtenStructure {
     return Slot(srg::Slot::Kind::kCreated, bytes);
   }
   uint32_t Result() { return Slot(srg::Slot::Kind::kResult); }
-  uint32_t NumberOfTheHost() { return structure_.scalar_tensor_hole_count++; }
-  srg::Argument Hole() { return srg::FloatHole{structure_.float_hole_count++}; }
+  uint32_t NumberOfTheHost() { return graph_.scalar_tensor_hole_count++; }
+  srg::Argument Hole() { return srg::FloatHole{graph_.float_hole_count++}; }
 
   // "add", "Tensor".
   srg::Node& Call(const std::string& op, const std::string& overload,
@@ -51,12 +51,12 @@ class AtenStructure {
   uint32_t Embedding(uint32_t table, uint32_t indices, int64_t rows,
                      int64_t width, int64_t count);
 
-  const srg::Structure& get() const { return structure_; }
+  const srg::Graph& get() const { return graph_; }
 
  private:
   uint32_t Slot(srg::Slot::Kind kind, uint64_t created_bytes = 0);
 
-  srg::Structure structure_;
+  srg::Graph graph_;
 };
 
 class RunTester {
@@ -71,7 +71,7 @@ class RunTester {
   Device& device() { return *device_; }
   ExecutionCounters& counters() { return counters_; }
 
-  std::shared_ptr<const Plan> Admit(const AtenStructure& structure);
+  std::shared_ptr<const Plan> Admit(const AtenGraph& graph);
 
   // Storages. Those of Upload() come as a large transfer does.
   uint64_t Upload(const Floats& values);

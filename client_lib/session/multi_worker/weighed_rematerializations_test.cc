@@ -1,0 +1,368 @@
+// Values that are rematerialized where they are needed if that is sooner than
+// to fetch them.
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "client_lib/session/model/execution_flag.h"
+#include "client_lib/session/multi_worker/rematerialization.h"
+#include "client_lib/session/testing/spanning_fixture.h"
+#include "common/base/error.h"
+#include "gmock/gmock.h"
+
+namespace djinn {
+namespace {
+
+// Two fit into a worker, and some more.
+constexpr uint64_t kLarge = 400'000;
+constexpr uint64_t kOperand = 16'000;
+constexpr uint64_t kValue = 60'000;
+// A product of them computes 2·60,000·16,000 = 1.92e9: 0.24 s.
+constexpr double kFlops = 8e9;
+// Over these, fetching the value takes 0.4 s and 0.6 s.
+constexpr uint64_t kFastLink = 150'000;
+constexpr uint64_t kSlowLink = 100'000;
+
+// The device has two workers. What is here is on both but for the large ones,
+// the last of which is on the second.
+class WeighedRematerializationsTest : private WithClock,
+                                      public SpanningDeviceTest {
+ protected:
+  explicit WeighedRematerializationsTest(const char* first_numerics = "n",
+                                         const char* second_numerics = "n")
+      : SpanningDeviceTest(OptionsWith(&clock_), kLarge) {
+    SayFacts(0, first_numerics);
+    SayFacts(1, second_numerics);
+    cluster_.coordinator().LetSpan(2);
+    for (StoragePtr& storage : large_) storage = Uploaded(kLarge);
+    operand_ = Uploaded(kOperand);
+    EXPECT_EQ(Use(2, operand_), absl::OkStatus());
+    EXPECT_EQ(Use(0, operand_), absl::OkStatus());
+  }
+
+  using WithClock::clock_;
+
+  void SayFacts(int worker, const char* numerics) {
+    v1::DeviceSpeed speed;
+    speed.set_flops_per_second(kFlops);
+    speed.set_bytes_per_second(1e12);
+    cluster_.worker(worker).SayFacts(speed, numerics);
+  }
+  // The second worker has measured the way from the first.
+  void MeasureLink(uint64_t bytes_per_second) {
+    v1::ControlResponse news;
+    news.mutable_link()->set_worker_id("w0");
+    news.mutable_link()->set_bytes_per_second(bytes_per_second);
+    cluster_.worker(1).Say(news);
+    // It has come when what is said behind it has.
+    EXPECT_EQ(Use(2, operand_), absl::OkStatus());
+    EXPECT_EQ(Use(0, operand_), absl::OkStatus());
+  }
+  // Uses the value where the large one is.
+  absl::Status Use(int large, const StoragePtr& value) {
+    return UseWith(large_[large], value);
+  }
+  // Of the operand, on the first worker, where the last call was.
+  StoragePtr Made(const char* name, const StoragePtr& from) {
+    StoragePtr value = device_->NewStorage(kValue);
+    EXPECT_EQ(Record(*device_, 0,
+                     MakeCallOf(Op(name), {{from, kReads}, {value, kBirth}})),
+              absl::OkStatus());
+    return value;
+  }
+  StoragePtr Product() { return Made("aten::mm", operand_); }
+  // What the second worker ran but the uses.
+  std::vector<std::string> Rematerialized() {
+    std::vector<std::string> names = Ran(1);
+    std::erase(names, "test::op1");
+    return names;
+  }
+  // Values that the second worker fetched by now.
+  int Fetched() {
+    EXPECT_EQ(device_->Synchronize(), absl::OkStatus());
+    return Pulls();
+  }
+  int Pulls() {
+    int count = 0;
+    for (const v1::Ordered& message : cluster_.worker(1).received()) {
+      count += message.install().has_pull();
+    }
+    return count;
+  }
+  static std::string ErrorId(const absl::Status& status) {
+    return ErrorMetadataValue(status, "error_id");
+  }
+  // What the second worker was told of calls that are rematerialized.
+  uint32_t Recomputed() {
+    EXPECT_EQ(device_->Synchronize(), absl::OkStatus());
+    uint32_t sum = 0;
+    for (const v1::Ordered& message : cluster_.worker(1).received()) {
+      sum += message.run().recomputed_nodes();
+    }
+    return sum;
+  }
+  Statistics statistics() { return session_->statistics(); }
+
+  StoragePtr large_[3], operand_;
+};
+
+TEST_F(WeighedRematerializationsTest, OverASlowLinkAValueIsRematerialized) {
+  const int before = Fetched();
+  MeasureLink(kFastLink);
+  StoragePtr value = Product();
+  EXPECT_EQ(Use(2, value), absl::OkStatus());
+  EXPECT_EQ(Fetched(), before + 1);
+  EXPECT_EQ(statistics().fetched_not_worth_it, 1u);
+  EXPECT_EQ(statistics().values_rematerialized, 0u);
+
+  MeasureLink(kSlowLink);
+  StoragePtr other = Product();
+  EXPECT_EQ(Use(2, other), absl::OkStatus());
+  EXPECT_EQ(Fetched(), before + 1);
+  EXPECT_EQ(statistics().values_rematerialized, 1u);
+  EXPECT_EQ(statistics().bytes_not_fetched, kValue);
+  EXPECT_THAT(Rematerialized(), testing::ElementsAre("aten::mm"));
+  EXPECT_EQ(Recomputed(), 1u);
+  // It is there now.
+  EXPECT_EQ(Use(2, other), absl::OkStatus());
+  EXPECT_EQ(statistics().values_rematerialized, 1u);
+
+  // And back.
+  MeasureLink(kFastLink);
+  StoragePtr third = Product();
+  EXPECT_EQ(Use(2, third), absl::OkStatus());
+  EXPECT_EQ(Fetched(), before + 2);
+  // Nothing stays.
+  for (StoragePtr* storage : {&value, &other, &third, &operand_}) {
+    Drop(std::move(*storage));
+  }
+  for (const StoragePtr& storage : large_) Drop(storage);
+  ASSERT_TRUE(session_->Close(absl::Seconds(10)).ok());
+  for (int worker = 0; worker < 2; ++worker) {
+    EXPECT_TRUE(cluster_.worker(worker).live_storages().empty());
+  }
+}
+
+TEST_F(WeighedRematerializationsTest,
+       ALinkThatWasMeasuredLongAgoIsMeasuredAgain) {
+  const int before = Fetched();
+  EXPECT_EQ(Use(2, Product()), absl::OkStatus());
+  EXPECT_EQ(statistics().fetched_not_measured, 1u);
+  MeasureLink(kSlowLink);
+  clock_.Advance(absl::Seconds(30));
+  ASSERT_EQ(Use(0, operand_), absl::OkStatus());
+  EXPECT_EQ(Use(2, Product()), absl::OkStatus());
+  EXPECT_EQ(statistics().values_rematerialized, 1u);
+  ASSERT_EQ(Use(0, operand_), absl::OkStatus());
+  clock_.Advance(absl::Milliseconds(1));
+  EXPECT_EQ(Use(2, Product()), absl::OkStatus());
+  EXPECT_EQ(statistics().fetched_not_measured, 2u);
+  EXPECT_EQ(Fetched(), before + 2);
+}
+
+TEST_F(WeighedRematerializationsTest, WhatItWasMadeOfIsBroughtIfThatPays) {
+  MeasureLink(kSlowLink / 2);
+  const int before = Fetched();
+  // On the first worker alone: 0.04 s on the way, where the value takes 1.2 s.
+  const StoragePtr small = device_->NewStorage(2'000);
+  ASSERT_EQ(
+      Record(*device_, 0, MakeCall(2, {{large_[0], kReads}, {small, kBirth}})),
+      absl::OkStatus());
+  const StoragePtr value = Made("aten::mm", small);
+  EXPECT_EQ(Use(2, value), absl::OkStatus());
+  EXPECT_EQ(statistics().values_rematerialized, 1u);
+  EXPECT_EQ(Fetched(), before + 1);
+}
+
+TEST_F(WeighedRematerializationsTest, AnOperandThatIsGoneIsRematerializedToo) {
+  MeasureLink(kSlowLink);
+  StoragePtr between = device_->NewStorage(kOperand);
+  ASSERT_EQ(Record(*device_, 0,
+                   MakeCallOf(Op("aten::exp"),
+                              {{operand_, kReads}, {between, kBirth}})),
+            absl::OkStatus());
+  const StoragePtr value = Made("aten::mm", between);
+  Drop(std::move(between));
+  EXPECT_EQ(Use(2, value), absl::OkStatus());
+  EXPECT_EQ(statistics().values_rematerialized, 1u);
+  EXPECT_THAT(Rematerialized(), testing::ElementsAre("aten::exp", "aten::mm"));
+}
+
+TEST_F(WeighedRematerializationsTest, InPlaceFromWhatWasThereBefore) {
+  MeasureLink(kSlowLink);
+  const StoragePtr value = Product();
+  ASSERT_EQ(
+      Record(*device_, 0, MakeCallOf(Op("aten::relu_"), {{value, kWrites}})),
+      absl::OkStatus());
+  EXPECT_EQ(Use(2, value), absl::OkStatus());
+  EXPECT_EQ(statistics().values_rematerialized, 1u);
+  EXPECT_THAT(Rematerialized(),
+              testing::ElementsAre("aten::mm", "aten::relu_"));
+}
+
+TEST_F(WeighedRematerializationsTest,
+       AnOperandThatHoldsSomethingElseNowIsNoOperand) {
+  MeasureLink(kSlowLink);
+  const StoragePtr value = Product();
+  ASSERT_EQ(Record(*device_, 0, MakeCall(2, {{operand_, kWrites}})),
+            absl::OkStatus());
+  EXPECT_EQ(Use(2, value), absl::OkStatus());
+  EXPECT_EQ(statistics().values_rematerialized, 0u);
+  EXPECT_EQ(statistics().fetched_not_repeatable, 1u);
+}
+
+TEST_F(WeighedRematerializationsTest, NorIsOneThatTheProgramHasDropped) {
+  MeasureLink(kSlowLink);
+  const StoragePtr value = Product();
+  Drop(std::move(operand_));
+  EXPECT_EQ(Use(2, value), absl::OkStatus());
+  EXPECT_EQ(statistics().values_rematerialized, 0u);
+  EXPECT_EQ(statistics().fetched_not_repeatable, 1u);
+}
+
+TEST_F(WeighedRematerializationsTest,
+       OperatorsThatNobodyLookedAtAreNotRepeated) {
+  MeasureLink(kSlowLink);
+  EXPECT_EQ(Use(2, Made("other::mm", operand_)), absl::OkStatus());
+  ASSERT_EQ(Use(0, operand_), absl::OkStatus());
+  EXPECT_EQ(Use(2, Made("aten::bernoulli", operand_)), absl::OkStatus());
+  EXPECT_EQ(statistics().values_rematerialized, 0u);
+  EXPECT_EQ(statistics().fetched_not_repeatable, 2u);
+}
+
+TEST_F(WeighedRematerializationsTest, AfterAFailureNothingIsRematerialized) {
+  MeasureLink(kSlowLink);
+  const StoragePtr value = Product();
+  ASSERT_EQ(device_->Synchronize(), absl::OkStatus());
+  cluster_.worker(0).FailNextRun(kErrorId);
+  EXPECT_FALSE(Use(0, operand_).ok());
+  EXPECT_EQ(Use(2, value), absl::OkStatus());
+  EXPECT_EQ(statistics().values_rematerialized, 0u);
+  EXPECT_EQ(statistics().fetched_not_repeatable, 1u);
+}
+
+TEST_F(WeighedRematerializationsTest,
+       WhatFailsWhereItWasMadeIsMissingEverywhere) {
+  MeasureLink(kSlowLink);
+  ASSERT_EQ(device_->Synchronize(), absl::OkStatus());
+  cluster_.worker(0).FailNextRun(kErrorId);
+  const StoragePtr value = Product();
+  // Nobody knows of it yet.
+  EXPECT_EQ(Use(2, value), absl::OkStatus());
+  EXPECT_EQ(statistics().values_rematerialized, 1u);
+  EXPECT_EQ(ErrorId(device_->Synchronize()), kErrorText);
+  const int before = Pulls();
+  cluster_.worker(1).FailNextPull(kErrorId);
+  EXPECT_EQ(ErrorId(Use(2, value)), kErrorText);
+  EXPECT_EQ(Pulls(), before + 1);
+  EXPECT_EQ(ErrorId(ReadByte(*device_, 0, value)), kErrorText);
+}
+
+TEST_F(WeighedRematerializationsTest, SoItIsWhereItGoesForWantOfRoom) {
+  MeasureLink(kSlowLink);
+  ASSERT_EQ(device_->Synchronize(), absl::OkStatus());
+  cluster_.worker(0).FailNextRun(kErrorId);
+  const int before = Pulls();
+  const StoragePtr value = Product();
+  cluster_.worker(1).FailNextPull(kErrorId);
+  // More than the first worker has left.
+  const StoragePtr result = device_->NewStorage(kLarge / 2);
+  ASSERT_EQ(
+      Record(*device_, 0, MakeCall(2, {{value, kReads}, {result, kBirth}})),
+      absl::OkStatus());
+  EXPECT_EQ(statistics().values_rematerialized, 1u);
+  EXPECT_EQ(ErrorId(ReadByte(*device_, 0, result)), kErrorText);
+  EXPECT_EQ(Pulls(), before + 1);
+  EXPECT_EQ(ErrorId(ReadByte(*device_, 0, value)), kErrorText);
+}
+
+TEST_F(WeighedRematerializationsTest, SoIsWhatIsCheap) {
+  ASSERT_EQ(Use(0, operand_), absl::OkStatus());
+  cluster_.worker(0).FailNextRun(kErrorId);
+  const StoragePtr ones = device_->NewStorage(64),
+                   more = device_->NewStorage(64);
+  ASSERT_EQ(Record(*device_, 0, MakeCallOf(Op("aten::ones"), {{ones, kBirth}})),
+            absl::OkStatus());
+  EXPECT_EQ(ErrorId(device_->Synchronize()), kErrorText);
+  ASSERT_EQ(Record(*device_, 0,
+                   MakeCallOf(Op("aten::ones_like"),
+                              {{ones, kReads}, {more, kBirth}})),
+            absl::OkStatus());
+  for (const StoragePtr& value : {ones, more}) {
+    const int before = Pulls();
+    cluster_.worker(1).FailNextPull(kErrorId);
+    EXPECT_EQ(ErrorId(Use(2, value)), kErrorText);
+    EXPECT_EQ(Pulls(), before + 1);
+  }
+}
+
+TEST_F(WeighedRematerializationsTest, WhereThereIsNoRoomItIsFetched) {
+  MeasureLink(kSlowLink);
+  // What the second worker has left is enough for the value, not for what
+  // makes it.
+  StoragePtr between = device_->NewStorage(2 * kValue);
+  ASSERT_EQ(Record(*device_, 0,
+                   MakeCallOf(Op("aten::exp"),
+                              {{operand_, kReads}, {between, kBirth}})),
+            absl::OkStatus());
+  const StoragePtr value = device_->NewStorage(kValue);
+  ASSERT_EQ(Record(*device_, 0,
+                   MakeCallOf(Op("aten::relu"),
+                              {{between, kReads}, {value, kBirth}})),
+            absl::OkStatus());
+  Drop(std::move(between));
+  const StoragePtr filling = Uploaded(kLarge + 10'000);
+  EXPECT_EQ(Use(2, value), absl::OkStatus());
+  EXPECT_EQ(statistics().values_rematerialized, 0u);
+  EXPECT_EQ(statistics().fetched_not_worth_it, 1u);
+}
+
+class OtherBitsTest : public WeighedRematerializationsTest {
+ protected:
+  OtherBitsTest() : WeighedRematerializationsTest("n", "other") {}
+};
+
+TEST_F(OtherBitsTest, WorkersWithOtherBitsFetch) {
+  MeasureLink(kSlowLink);
+  EXPECT_EQ(Use(2, Product()), absl::OkStatus());
+  EXPECT_EQ(statistics().values_rematerialized, 0u);
+  EXPECT_EQ(statistics().fetched_other_bits, 1u);
+}
+
+class NoPromiseTest : public WeighedRematerializationsTest {
+ protected:
+  NoPromiseTest() : WeighedRematerializationsTest("", "") {}
+};
+
+TEST_F(NoPromiseTest, WhoPromisesNothingFetches) {
+  MeasureLink(kSlowLink);
+  EXPECT_EQ(Use(2, Product()), absl::OkStatus());
+  EXPECT_EQ(statistics().fetched_other_bits, 1u);
+}
+
+// The mode is the process', and is not forgotten.
+TEST(FastExecutionDeathTest, WhatMayHaveBeenMadeFastIsNotRematerialized) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  class Test : public WeighedRematerializationsTest {
+   public:
+    void TestBody() override {
+      MeasureLink(kSlowLink);
+      SetFastExecution(true);
+      const StoragePtr fast = Product();
+      SetFastExecution(false);
+      EXPECT_EQ(Use(2, fast), absl::OkStatus());
+      EXPECT_EQ(statistics().values_rematerialized, 0u);
+      EXPECT_EQ(statistics().fetched_not_repeatable, 1u);
+    }
+  };
+  EXPECT_EXIT(
+      {
+        Test().TestBody();
+        std::exit(testing::Test::HasFailure() ? 1 : 0);
+      },
+      testing::ExitedWithCode(0), "");
+}
+
+}  // namespace
+}  // namespace djinn

@@ -1,0 +1,188 @@
+// The semantically rich graph in memory: one segment's operator calls without
+// their varying values. Mirrors proto/djinn/v1/srg.proto, where each field is
+// explained; knows neither protobuf nor PyTorch.
+//
+// Plain values; a Graph that came from a peer means nothing until
+// Validate() (common/srg/validate.h) accepted it.
+#ifndef COMMON_SRG_GRAPH_H_
+#define COMMON_SRG_GRAPH_H_
+
+#include <complex>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/container/inlined_vector.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace djinn::srg {
+
+// c10::ScalarType plus one, as in the .proto.
+enum class DataType : uint8_t {
+  kUnspecified = 0,
+  kUint8 = 1,
+  kInt8 = 2,
+  kInt16 = 3,
+  kInt32 = 4,
+  kInt64 = 5,
+  kFloat16 = 6,
+  kFloat32 = 7,
+  kFloat64 = 8,
+  kComplex32 = 9,
+  kComplex64 = 10,
+  kComplex128 = 11,
+  kBool = 12,
+  kBfloat16 = 16,
+  kUint16 = 28,
+  kUint32 = 29,
+  kUint64 = 30,
+};
+
+// Bytes per element; 0 for a value that is none of the enumerators.
+int64_t ElementSize(DataType type);
+// "float32"; "unknown" for a value that is none of the enumerators.
+absl::string_view DataTypeName(DataType type);
+
+using Dimensions = absl::InlinedVector<int64_t, 6>;
+
+struct TensorView {
+  uint32_t slot = 0;
+  DataType data_type = DataType::kUnspecified;
+  Dimensions sizes;
+  Dimensions strides;
+  int64_t storage_offset = 0;
+  bool conjugate = false;
+  bool negative = false;
+
+  friend bool operator==(const TensorView&, const TensorView&) = default;
+};
+
+// Elements of the view. InvalidArgument on a negative size or overflow.
+absl::StatusOr<int64_t> ElementCount(const TensorView& view);
+// Bytes from the storage's start to the end of the view's last element; 0 for a
+// view without elements. InvalidArgument on unknown dtype, negative or
+// mismatched sizes, strides or offset, more than 64 dimensions, or overflow, of
+// the number of elements too.
+absl::StatusOr<uint64_t> ExtentBytes(const TensorView& view);
+// Whether the view covers `storage_bytes` wholly: starts at 0, every element
+// distinct, no gaps.
+bool CoversStorage(const TensorView& view, uint64_t storage_bytes);
+// "float32[2,3]", for error texts.
+std::string DescribeView(const TensorView& view);
+
+struct FloatHole {
+  uint32_t index = 0;
+  friend bool operator==(const FloatHole&, const FloatHole&) = default;
+};
+struct ScalarTensor {
+  uint32_t hole = 0;
+  DataType data_type = DataType::kUnspecified;
+  bool wrapped_number = false;
+  friend bool operator==(const ScalarTensor&, const ScalarTensor&) = default;
+};
+struct GeneratorSlot {
+  uint32_t slot = 0;
+  friend bool operator==(const GeneratorSlot&, const GeneratorSlot&) = default;
+};
+struct WorkerDevice {
+  friend bool operator==(const WorkerDevice&, const WorkerDevice&) = default;
+};
+
+using Scalar = std::variant<int64_t, bool, double, std::complex<double>>;
+using TensorListEntry = std::variant<std::monostate, TensorView, ScalarTensor>;
+
+// One alternative per alternative of the .proto's Argument, in its order.
+using Argument =
+    std::variant<std::monostate, TensorView, std::vector<TensorListEntry>,
+                 int64_t, std::vector<int64_t>, bool, std::vector<bool>,
+                 FloatHole, std::vector<double>, std::complex<double>,
+                 std::string, ScalarTensor, GeneratorSlot, WorkerDevice,
+                 std::vector<Scalar>>;
+
+struct UndefinedResult {
+  friend bool operator==(const UndefinedResult&,
+                         const UndefinedResult&) = default;
+};
+struct UnknownResult {
+  uint32_t slot = 0;
+  friend bool operator==(const UnknownResult&, const UnknownResult&) = default;
+};
+using Result = std::variant<TensorView, UndefinedResult, UnknownResult>;
+
+struct Operator {
+  std::string name;
+  std::string overload;
+  uint64_t schema_hash = 0;
+
+  // "aten::add.Tensor", or "aten::mm" without an overload.
+  std::string FullName() const;
+  friend bool operator==(const Operator&, const Operator&) = default;
+};
+
+struct Slot {
+  enum class Kind : uint8_t {
+    kUnspecified = 0,
+    kBound = 1,
+    kCreated = 2,
+    kResult = 3,
+    kGenerator = 4,
+  };
+  Kind kind = Kind::kUnspecified;
+  uint64_t created_bytes = 0;
+  friend bool operator==(const Slot&, const Slot&) = default;
+};
+
+struct Node {
+  uint32_t operator_index = 0;
+  std::vector<Argument> arguments;
+  std::vector<Result> results;
+  std::vector<uint32_t> writes;
+  std::vector<uint32_t> overwrites;
+  std::optional<uint32_t> implicit_generator_slot;
+  friend bool operator==(const Node&, const Node&) = default;
+};
+
+// The integers that vary with one number of a run, by their position in the
+// order of ForEachInteger(), and how much they do.
+struct SizeHole {
+  std::vector<uint32_t> integers;  // ascending
+  std::vector<int64_t> slopes;
+
+  bool empty() const { return integers.empty(); }
+  friend bool operator==(const SizeHole&, const SizeHole&) = default;
+};
+
+struct Graph {
+  std::vector<Operator> operators;
+  std::vector<Slot> slots;
+  std::vector<Node> nodes;
+  uint32_t float_hole_count = 0;
+  uint32_t scalar_tensor_hole_count = 0;
+  SizeHole size_hole;
+  friend bool operator==(const Graph&, const Graph&) = default;
+};
+
+// Calls `visit(const TensorView&)` for each operand of the node, in order,
+// lists included; results are not operands.
+template <typename Visitor>
+void ForEachOperand(const Node& node, Visitor&& visit) {
+  for (const Argument& argument : node.arguments) {
+    if (const auto* view = std::get_if<TensorView>(&argument)) {
+      visit(*view);
+    } else if (const auto* list =
+                   std::get_if<std::vector<TensorListEntry>>(&argument)) {
+      for (const TensorListEntry& entry : *list) {
+        if (const auto* element = std::get_if<TensorView>(&entry)) {
+          visit(*element);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace djinn::srg
+
+#endif  // COMMON_SRG_GRAPH_H_

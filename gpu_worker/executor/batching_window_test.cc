@@ -1,0 +1,268 @@
+// Runs that wait for others' to share their products.
+#include <string>
+#include <vector>
+
+#include "common/base/proto_duration.h"
+#include "gpu_worker/testing/batch_fixture.h"
+
+namespace djinn::worker {
+namespace {
+
+// Between the end of a session's run and its next one. It is expected a quarter
+// of that later, and sharing is worth four seconds. As long as the plug's run.
+constexpr absl::Duration kPause = absl::Seconds(1);
+
+class BatchingWindowTest : public BatchTest {
+ protected:
+  // The next run of the client, and a read of its result, as one message.
+  // Returns the read.
+  uint64_t RunNext(TestClient* client) {
+    next_result_ += 2;
+    srg::TensorView view;
+    view.data_type = srg::DataType::kFloat32;
+    view.sizes = {2};
+    view.strides = {1};
+    client->Hold();
+    client->Run(1, {kWeight, kRows, kOther, next_result_, next_result_ + 1});
+    const uint64_t read = client->SendRead(next_result_ + 1, view);
+    client->Release();
+    return read;
+  }
+  static Floats Wait(TestClient* client, uint64_t read) {
+    return FloatsOf(client->WaitRead(read).value());
+  }
+  // All come at the same time, and pause, which they still do behind the last
+  // round.
+  void GoRound(const std::vector<TestClient*>& clients, int rounds = 3,
+               absl::Duration pause = kPause) {
+    for (int i = 0; i < rounds; ++i) {
+      PlugAgain();
+      if (i > 0) clock_.Advance(pause);
+      std::vector<uint64_t> reads;
+      for (TestClient* client : clients) reads.push_back(RunNext(client));
+      ReleaseWith(static_cast<uint32_t>(clients.size()) + 1);
+      for (size_t c = 0; c < clients.size(); ++c) Wait(clients[c], reads[c]);
+    }
+    // Behind all of their turns; as long as a pause.
+    PlugAgain();
+    ReleaseWith(1);
+    EXPECT_TRUE(
+        WaitUntil([this] { return core_->Snapshot().queued_runs() == 0; }));
+  }
+  // Returns when the worker waits for others.
+  uint64_t RunAlone(TestClient* client) {
+    const uint64_t read = RunNext(client);
+    EXPECT_TRUE(WaitUntil([this] { return clock_.waiting() == 1; }));
+    return read;
+  }
+  // Of two that wait the other one is next from now on.
+  void UseMore(TestClient* client) {
+    PlugAgain();
+    client->set_mode(v1::EXECUTION_MODE_STRICT);
+    FakeGraph s;
+    s.FillInPlace(s.Bound(), 2);
+    client->Create(50, 8);
+    client->Define(9, s.get());
+    client->Run(9, {50}, {0});
+    ReleaseWith(2);
+    client->Read(50, 2);
+    client->set_mode(v1::EXECUTION_MODE_FAST);
+  }
+  bool WaitForOrder(const std::string& order) {
+    return WaitUntil([&] { return Order() == order; });
+  }
+  std::string Waits() {
+    Exposition exposition;
+    core_->Collect(&exposition);
+    const std::string text = exposition.Text();
+    const std::string name = "\ndjinn_batch_wait_seconds_count ";
+    const size_t at = text.find(name) + name.size();
+    return text.substr(at, text.find('\n', at) - at);
+  }
+
+  TestClient* AddWithWeight(const std::string& session,
+                            const std::string& tenant) {
+    TestClient* const client = Add(session, tenant, 0);
+    UploadWeight(client);
+    client->Define(1, Step());
+    // Carried out: what is in front of a run keeps it from batch.
+    client->Read(kRows, 2);
+    return client;
+  }
+
+ private:
+  uint64_t next_result_ = kFirstResult;
+};
+
+TEST_F(BatchingWindowTest, WhoIsAboutToComeIsWaitedFor) {
+  TestClient* const a = AddWithWeight("a", "t1");
+  TestClient* const b = AddWithWeight("b", "t1");
+  GoRound({a, b});
+  EXPECT_EQ(Waits(), "0");
+  const absl::Duration used_before = Used("a");
+  const uint64_t read_a = RunAlone(a);
+  clock_.Advance(absl::Milliseconds(100));
+  const uint64_t read_b = RunNext(b);
+  EXPECT_EQ(Wait(a, read_a), (Floats{0, 3}));
+  EXPECT_EQ(Wait(b, read_b), (Floats{0, 3}));
+  EXPECT_EQ(Order(), "Jaa");
+  EXPECT_EQ(Waits(), "1");
+  // To wait costs nobody anything.
+  a->Meter();
+  b->Meter();
+  EXPECT_EQ(Used("a") - used_before, absl::Seconds(3));
+  EXPECT_EQ(Used("a") + Used("b") + Used("plug"), Busy());
+}
+
+TEST_F(BatchingWindowTest, WhoDoesNotComeIsWaitedForOnce) {
+  TestClient* const a = AddWithWeight("a", "t1");
+  TestClient* const b = AddWithWeight("b", "t1");
+  GoRound({a, b});
+  uint64_t read = RunAlone(a);
+  clock_.Advance(kPause / 2);
+  EXPECT_EQ(Wait(a, read), (Floats{0, 3}));
+  EXPECT_EQ(Waits(), "1");
+  // The clock stands still from here on.
+  for (int i = 0; i < 3; ++i) {
+    read = RunNext(a);
+    EXPECT_EQ(Wait(a, read), (Floats{0, 3}));
+  }
+  EXPECT_EQ(Order(), "sasasasa");
+  EXPECT_EQ(Waits(), "1");
+}
+
+TEST_F(BatchingWindowTest, WhoDoesSomethingElseIsNotWaitedForAnyLonger) {
+  TestClient* const a = AddWithWeight("a", "t1");
+  TestClient* const b = AddWithWeight("b", "t1");
+  UseMore(a);
+  GoRound({a, b});
+  const uint64_t read = RunAlone(a);
+  clock_.Advance(kPause / 5);
+  // Its turn is over before the run is looked at.
+  for (int i = 0; i < 4; ++i) {
+    b->Read(kRows, 2);
+    EXPECT_EQ(Order(), i == 0 ? "" : "sa");
+    clock_.Advance(kPause);
+    EXPECT_TRUE(WaitForOrder("sa"));
+  }
+  EXPECT_EQ(Wait(a, read), (Floats{0, 3}));
+}
+
+TEST_F(BatchingWindowTest, WhoIsAloneWaitsForNobody) {
+  TestClient* const a = AddWithWeight("a", "t1");
+  GoRound({a});
+  EXPECT_EQ(Wait(a, RunNext(a)), (Floats{0, 3}));
+  EXPECT_EQ(Waits(), "0");
+}
+
+TEST_F(BatchingWindowTest, WhoCameOnceIsNotWaitedFor) {
+  TestClient* const a = AddWithWeight("a", "t1");
+  TestClient* const b = AddWithWeight("b", "t1");
+  GoRound({a}, 2);
+  GoRound({a, b}, 2);
+  EXPECT_EQ(Wait(a, RunNext(a)), (Floats{0, 3}));
+  EXPECT_EQ(Waits(), "0");
+}
+
+TEST_F(BatchingWindowTest, WhoHasADeadlineWaitsForNobody) {
+  TestClient* const a = AddWithWeight("a", "t1");
+  TestClient* const b = AddWithWeight("b", "t1");
+  GoRound({a, b});
+  v1::LeaseClaims hurried = Lease("a", "t1");
+  LetKeepWeights(&hurried);
+  *hurried.mutable_urgency()->mutable_run_deadline() =
+      ToProtoDuration(absl::Hours(1));
+  Grant(hurried, 100'000);
+  EXPECT_EQ(Wait(a, RunNext(a)), (Floats{0, 3}));
+  EXPECT_EQ(Order(), "sa");
+  EXPECT_EQ(Waits(), "0");
+}
+
+TEST_F(BatchingWindowTest, NobodyIsWaitedForWhileAnotherWaits) {
+  TestClient* const a = AddWithWeight("a", "t1");
+  TestClient* const b = AddWithWeight("b", "t1");
+  TestClient* const other = Add("c", "t2", 2);
+  other->set_mode(v1::EXECUTION_MODE_STRICT);
+  FakeGraph s;
+  s.FillInPlace(s.Bound(), 2);
+  other->Define(9, s.get());
+  GoRound({a, b});
+  const uint64_t read = RunAlone(a);
+  other->Run(9, {kRows}, {1});
+  // What waits is not put off any longer.
+  EXPECT_EQ(Wait(a, read), (Floats{0, 3}));
+  EXPECT_EQ(other->Read(kRows, 2), (Floats{1, 1}));
+}
+
+TEST_F(BatchingWindowTest, WhoMayNotTakePartIsNotWaitedFor) {
+  Share({"t1", "t2"});
+  Batch({"t1"});
+  TestClient* const a = AddWithWeight("a", "t1");
+  TestClient* const b = AddWithWeight("b", "t2");
+  GoRound({a, b});
+  EXPECT_EQ(Wait(a, RunNext(a)), (Floats{0, 3}));
+  EXPECT_EQ(Waits(), "0");
+}
+
+TEST_F(BatchingWindowTest, TenantsThatShareWaitForOneAnother) {
+  Share({"t1", "t2"});
+  Batch({"t1", "t2"});
+  TestClient* const a = AddWithWeight("a", "t1");
+  TestClient* const b = AddWithWeight("b", "t2");
+  GoRound({a, b});
+  const uint64_t read_a = RunAlone(a);
+  const uint64_t read_b = RunNext(b);
+  EXPECT_EQ(Wait(a, read_a), (Floats{0, 3}));
+  EXPECT_EQ(Wait(b, read_b), (Floats{0, 3}));
+  EXPECT_EQ(Order(), "Jaa");
+}
+
+TEST_F(BatchingWindowTest, WhoIsLessUrgentIsNotWaitedFor) {
+  TestClient* const a = AddWithWeight("a", "t1");
+  TestClient* const b = AddWithWeight("b", "t1");
+  GoRound({a, b});
+  v1::LeaseClaims patient = Lease("b", "t1");
+  LetKeepWeights(&patient);
+  patient.mutable_urgency()->set_priority_class(v1::PRIORITY_CLASS_BATCH);
+  Grant(patient, 100'000);
+  EXPECT_EQ(Wait(a, RunNext(a)), (Floats{0, 3}));
+  EXPECT_EQ(Waits(), "0");
+}
+
+TEST_F(BatchingWindowTest, WhoIsOutOfCreditIsNotWaitedFor) {
+  TestClient* const a = AddWithWeight("a", "t1");
+  TestClient* const b = AddWithWeight("b", "t1");
+  GoRound({a, b});
+  v1::LeaseClaims poor = Lease("b", "t1");
+  LetKeepWeights(&poor);
+  *poor.mutable_credits()->mutable_device_time() =
+      ToProtoDuration(absl::ZeroDuration());
+  Grant(poor, 100'000);
+  EXPECT_EQ(Wait(a, RunNext(a)), (Floats{0, 3}));
+  EXPECT_EQ(Waits(), "0");
+}
+
+TEST_F(BatchingWindowTest, WhoIsGoneIsNotWaitedFor) {
+  TestClient* const a = AddWithWeight("a", "t1");
+  TestClient* const b = AddWithWeight("b", "t1");
+  GoRound({a, b});
+  const uint64_t read = RunAlone(a);
+  v1::DesiredState desired;
+  desired.add_drop_session_ids("b");
+  core_->Apply(desired);
+  EXPECT_EQ(ErrorReason(b->WaitClosed()), "SESSION_DROPPED");
+  EXPECT_EQ(Wait(a, read), (Floats{0, 3}));
+  EXPECT_EQ(Order(), "sa");
+}
+
+TEST_F(BatchingWindowTest, AWorkerThatStopsWaitsForNobody) {
+  TestClient* const a = AddWithWeight("a", "t1");
+  TestClient* const b = AddWithWeight("b", "t1");
+  GoRound({a, b});
+  RunAlone(a);
+  core_->Shutdown();
+  EXPECT_EQ(ErrorReason(a->WaitClosed()), "DRAINING");
+}
+
+}  // namespace
+}  // namespace djinn::worker
