@@ -15,6 +15,7 @@
 #include "client_lib/capture/kernel/capture_kernel.h"
 #include "client_lib/capture/kernel/copy.h"
 #include "client_lib/session/model/fork_guard.h"
+#include "client_lib/session/multi_worker/storage_copies.h"
 #include "client_lib/session/remote_session.h"
 #include "client_lib/transport/grpc_coordinator_link.h"
 #include "client_lib/transport/grpc_worker_connector.h"

@@ -29,15 +29,10 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "common/transport/shared_bytes.h"
 #include "djinn/v1/execution.pb.h"
 
 namespace djinn {
-
-// Bytes kept alive by whoever owns them, sent without a copy.
-struct SharedBytes {
-  absl::string_view bytes;
-  std::shared_ptr<const void> owner;
-};
 
 // Callbacks. They must not block on the peer.
 template <typename In>
@@ -149,15 +144,6 @@ class WorkerStream : public Attendable {
   // As ClientStream::Close().
   virtual void Close(absl::Status status) = 0;
 };
-
-// Payload of one bulk chunk, every transport: so small that the sender's
-// checksum, the network and the receiver's copy of a middling tensor overlap.
-inline constexpr size_t kBulkChunkBytes = size_t{256} << 10;
-
-// The size of an eager upload (v1::Install.content), at most. The copies that a
-// message takes cost less than the round trips that they spare, unless the peer
-// is_near().
-inline constexpr size_t kMaxContentBytes = size_t{2} << 20;
 
 }  // namespace djinn
 

@@ -16,7 +16,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "common/srg/graph.h"
-#include "common/transport/stream.h"
+#include "common/transport/shared_bytes.h"
 
 namespace djinn::worker {
 

@@ -32,7 +32,7 @@
 #include "common/base/mutex.h"
 #include "common/base/random.h"
 #include "common/hash/content_proof.h"
-#include "common/transport/stream.h"
+#include "common/transport/shared_bytes.h"
 #include "gpu_worker/device/device.h"
 
 namespace djinn::worker {

@@ -30,7 +30,7 @@
 #include "client_lib/session/model/remote_storage.h"
 #include "client_lib/session/recording/recording.h"
 #include "common/srg/graph.h"
-#include "common/transport/stream.h"
+#include "common/transport/shared_bytes.h"
 
 namespace djinn {
 

@@ -22,7 +22,7 @@
 #include "common/base/mutex.h"
 #include "common/hash/hash.h"
 #include "common/srg/graph.h"
-#include "common/transport/stream.h"
+#include "common/transport/shared_bytes.h"
 #include "djinn/v1/execution.pb.h"
 
 namespace djinn {

@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "common/transport/stream.h"
+#include "common/transport/shared_bytes.h"
 
 namespace djinn::worker {
 
