@@ -136,7 +136,7 @@ void Describe(ClusterState& state, const Session& session,
   info->set_program(session.program);
   info->set_state(session.state);
   info->set_session_epoch(session.devices.epoch);
-  info->set_graph_count(session.work.srg_graphs.size());
+  info->set_graph_count(session.work.graphs.size());
   info->set_placement_policy(session.policy);
   *info->mutable_open_time() = ToProtoTimestamp(session.open_time);
   for (const auto& [device, pending] : session.devices.pending) {

@@ -53,7 +53,7 @@ const Session* RunnerOf(ClusterState& state, const Worker& worker,
     const Worker::Held& held = worker.leases.held.at(lease_id);
     const Session* const session = state.sessions.Find(held.session_id);
     if (session == nullptr || held.grown <= most ||
-        !session->work.srg_graphs.contains(GraphKey(fingerprint))) {
+        !session->work.graphs.contains(GraphKey(fingerprint))) {
       continue;
     }
     runner = session;

@@ -16,7 +16,7 @@ uint64_t KeptBytes(const v1::Graph& srg_graph) {
   const std::string fingerprint = store.Add("red", srg_graph).value();
   const v1::GraphInfo graph =
       store.Get(absl::BytesToHexString(fingerprint)).value();
-  return graph.srg_graph().ByteSizeLong() + graph.meaning().ByteSizeLong();
+  return graph.graph().ByteSizeLong() + graph.meaning().ByteSizeLong();
 }
 
 TEST(GraphStoreTest, KeepsUnderItsOwnHash) {
@@ -174,7 +174,7 @@ TEST(GraphStoreTest, FindsByUniquePrefix) {
   GraphStore store(1 << 20);
   const std::string hex =
       absl::BytesToHexString(store.Add("red", TestGraph(3)).value());
-  EXPECT_EQ(store.Get(hex)->srg_graph().nodes_size(), 1);
+  EXPECT_EQ(store.Get(hex)->graph().nodes_size(), 1);
   EXPECT_EQ(store.Get(hex.substr(0, 8))->fingerprint(), hex);
   EXPECT_EQ(ErrorReason(store.Get(hex.substr(0, 7)).status()), "GRAPH_UNKNOWN");
   EXPECT_EQ(ErrorReason(store.Get("no such graph").status()), "GRAPH_UNKNOWN");

@@ -115,7 +115,7 @@ class Client {
   // Learns what a message that was sent does.
   void Sent(const v1::Ordered& message) {
     if (message.has_define_graph()) {
-      const auto srg_graph = srg::FromProto(message.define_graph().srg_graph());
+      const auto srg_graph = srg::FromProto(message.define_graph().graph());
       Defined defined;
       if (srg_graph.ok()) {
         const auto facts = srg::Validate(*srg_graph, srg::GraphCaps());

@@ -34,12 +34,12 @@ bool Suits(SessionState& s,
   if (runs.looked_at.sequence == sequence && !suits(runs.looked_at.products)) {
     return false;
   }
-  const GraphTable::Graph* const srg_graph = s.srg_graphs.Find(run.graph_id());
+  const GraphTable::Graph* const srg_graph = s.graphs.Find(run.graph_id());
   // HandleRun() deals with what is refused, missing or wrong.
   if (srg_graph == nullptr || srg_graph->refused != nullptr) return false;
   if (own_turn) {
     absl::StatusOr<std::shared_ptr<const Plan>> plan =
-        s.srg_graphs.PlanOf(*srg_graph, run);
+        s.graphs.PlanOf(*srg_graph, run);
     if (!plan.ok()) return false;
     begun->plan = *std::move(plan);
   } else {
@@ -178,7 +178,7 @@ void NoteRunOver(SessionState& s, const v1::RunMetadata& metadata,
                    now - arrived);
   s.runs.results.NoteRun(phase, arrived);
   end.phase = phase;
-  end.planned = s.srg_graphs.TakePlanningTime();
+  end.planned = s.graphs.TakePlanningTime();
   if (s.status.cancelled) {
     end.state = v1::RunRecord::CANCELLED;
   } else if (end.failure != nullptr && end.state == v1::RunRecord::COMPLETED) {
@@ -205,10 +205,10 @@ absl::StatusOr<bool> BeginBatchRun(
   s.message.counts = true;
   s.errors.set_lane(message.lane());
   GraphTable::Graph* const srg_graph =
-      s.srg_graphs.Find(message.run().graph_id());
+      s.graphs.Find(message.run().graph_id());
   DJINN_ASSIGN_OR_RETURN(
       const Lifetimes* const lifetimes,
-      s.srg_graphs.Remember(*begun->plan, s.runs.bound, srg_graph));
+      s.graphs.Remember(*begun->plan, s.runs.bound, srg_graph));
   if (!message.run().has_repeat()) {
     begun->plan->SetContentBytes(BoundContentBytes(s));
   }
