@@ -33,7 +33,7 @@ struct ClusterOptions {
   uint64_t worker_memory_bytes = uint64_t{8} << 30;
   // Compute threads of each worker; 0 lets the worker choose.
   int worker_threads = 0;
-  // Whether each worker measures its device's speed before it joins.
+  // If true, each worker measures its device's speed before it joins.
   bool calibrate = false;
   // Bytes of contents that each worker keeps on disk for its next start; 0 for
   // none.
@@ -112,7 +112,7 @@ class ClusterProcesses {
   std::string admin_token_;
   // A lock on the folder, which is in use while this process lives.
   int folder_lock_ = -1;
-  // Only this process holds the pipe open. Its end ends the children.
+  // This process alone holds the pipe open. Its end ends the children.
   int lifeline_read_ = -1;
   int lifeline_write_ = -1;
   std::unique_ptr<ChildProcess> coordinator_;

@@ -156,7 +156,7 @@ class FrozenCoordinatorTest : public testing::TestWithParam<bool> {
     link_ = *MakeGrpcCoordinatorLink(peer_.address(), "secret");
     const auto opened = link_->Open("program", absl::Seconds(20), &events_);
     EXPECT_TRUE(opened.ok()) << opened.status();
-    // One graph stays half written, and the other waits.
+    // The first graph stays half written, and the second one waits.
     v1::Graph graph;
     graph.add_operators()->set_name(std::string(kMuch / 2, 'x'));
     link_->SendGraph(graph, {}, std::nullopt);

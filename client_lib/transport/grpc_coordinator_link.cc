@@ -349,8 +349,7 @@ bool GrpcCoordinatorLink::OnDetached(const absl::Status& status) {
     last_error_ =
         status.ok() ? absl::UnavailableError("the stream was ended") : status;
     if (!opened_.has_value()) {
-      // Another attempt changes the outcome only if the coordinator was
-      // unavailable.
+      // A second attempt helps only if the coordinator was unavailable.
       refused_ = !absl::IsUnavailable(last_error_);
       return refused_;
     }

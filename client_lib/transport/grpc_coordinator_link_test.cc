@@ -364,7 +364,7 @@ TEST_F(GrpcCoordinatorLinkTest, SaysHowUrgentTheSessionIs) {
   EXPECT_EQ(refused.message(),
             "sessions of this tenant may have priority interactive at most, "
             "realtime was asked");
-  // Another coordinator receives the last priority.
+  // The next coordinator receives the last priority.
   Kill();
   Serve();
   EXPECT_EQ(service_.WaitForUrgencies(3)[2].run_deadline().seconds(), 1);

@@ -52,7 +52,7 @@ class GrpcWorkerStream : public ClientStream {
   using ExplainFunction = std::function<absl::Status(absl::Status)>;
 
   struct Options {
-    // Whether the channels are encrypted. Their connections then protect chunks
+    // True if the channels are encrypted. Their connections then protect chunks
     // against corruption.
     bool encrypted = false;
     ExplainFunction explain = [](absl::Status status) { return status; };

@@ -289,8 +289,7 @@ TEST_F(MigrationTest, ItDoesNotLeaveForAWorkerWithoutALeaseAnyMore) {
       0, value_.get(), WholeView(*value_.get()), bytes.data(), 8);
   cluster_.coordinator().AskToMigrate("lease-0", 1, 10);
   cluster_.coordinator().EndLease("lease-10", "worker w1 is lost");
-  // The outcome comes although the device's own worker has yet to execute what
-  // it was sent.
+  // The outcome comes although the device's own worker has unfinished messages.
   EXPECT_EQ(Reason(cluster_.coordinator().WaitOutcome()), "LEASE_ENDED");
   here().Resume();
   EXPECT_TRUE(read->Wait(absl::Seconds(10)).ok());

@@ -362,7 +362,7 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   // Returns false when the stream cannot be destroyed.
   bool DropStream(
       const absl::Status& why = absl::CancelledError("another takes over"));
-  // Returns whether further work must wait, because the worker has all the work
+  // Returns whether further work must wait, because the sender took all work
   // that was queued before the migration was requested.
   bool HoldsWorkBack() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Returns whether the migration's next step is due, because nothing is on its
@@ -391,7 +391,7 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status ApplyHello(const v1::ControlResponse& response)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Encodes for the worker that was reached. Called by the sender.
+  // Starts to encode for the worker that was reached. Called by the sender.
   void BeginEncoding(uint64_t next_sequence);
   absl::Status ResumeFrom(const v1::WorkerHello& hello)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

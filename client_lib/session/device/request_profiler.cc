@@ -34,7 +34,7 @@ void RequestProfiler::MarkHanded(ReadWait* wait, absl::Duration now) {
 absl::Status RequestProfiler::MarkAnswered(ReadWait* wait,
                                            const v1::ReplyTiming& timing,
                                            absl::Duration arrived) {
-  // OnMessage() reports the breach of the protocol
+  // TakeRead() reports the breach
   if (wait == nullptr) return absl::OkStatus();
   DJINN_RETURN_IF_ERROR(CheckTiming(timing));
   if (wait->marks == nullptr) return absl::OkStatus();

@@ -19,7 +19,7 @@ struct CutGraph {
   // no nodes if it is too large to be kept.
   v1::Graph graph;
   v1::GraphNotes notes;
-  // By slot, the replica that should keep the slot's storage; -1 for none.
+  // The replica that should keep the storage of each slot; -1 for none.
   std::vector<int8_t> member_of_slot;
   // The program's position in the graph.
   StageOrder order;

@@ -31,9 +31,9 @@ struct Rematerialization {
   // The last call; its touches name no storages. Meaningless if `calls` is 0:
   // the value is zeros that nothing has touched.
   Call call;
-  // By touch, how the storage's contents before the call were computed. Null
-  // for a storage that the call creates, and, unless the value is cheap, if
-  // that is unknown.
+  // Describes, by touch, how the storage's contents before the call were
+  // computed. Null for a storage that the call creates, and, unless the value
+  // is cheap, if that is unknown.
   std::vector<std::shared_ptr<const Rematerialization>> before;
   // Empty if the value is cheap. Otherwise by touch, the storage that holds
   // those contents, as long as it does. Null for a storage that the call

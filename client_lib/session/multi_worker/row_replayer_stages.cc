@@ -143,7 +143,7 @@ absl::StatusOr<std::vector<RowReplayer::RowsAt>> RowReplayer::ExecuteMicroBatch(
     absl::Span<const StageRecording> stages, const RowsGiven& rows_given) {
   const Recording& recording = *replay->recording;
   const std::vector<RecordingPart::Slot>& slots = recording.parts[0].slots;
-  // By slot, the intermediates that stages have computed so far, on the replica
+  // The intermediates that stages have computed so far, by slot, on the replica
   // that wrote them last.
   absl::flat_hash_map<uint32_t, RowsAt> made;
   for (const StageRecording& stage : stages) {

@@ -35,18 +35,18 @@ struct RowShares {
   }
 
   uint64_t rows = 0;
-  // At least two shards in the order of the rows, each on another replica. If
+  // Two or more shards in the order of the rows, each on another replica. If
   // there are stages, these are micro-batches that pass through them, and their
   // member is that of the first stage.
   std::vector<Part> parts;
-  // By stage, its replica, each a different one. Empty if every replica
-  // executes the whole graph.
+  // The replica of each stage, all different. Empty if every replica executes
+  // the whole graph.
   std::vector<int> stages;
   // The stage of each node, in the form that srg::CheckStageOrder() takes.
   // Filled if there are stages.
   std::vector<uint32_t> stage_of_node;
-  // By slot and replica, for slots that stages of other replicas compute: how
-  // long the run still takes once the value has arrived.
+  // Seconds that the run still takes once a value has arrived, by slot and
+  // replica, for slots that stages of other replicas compute.
   absl::flat_hash_map<std::pair<uint32_t, int>, double> remaining_seconds;
   // Followed by a stage's rows and number, names the stage's graph.
   std::string stages_key;

@@ -40,7 +40,7 @@ class StageOrder {
 
  private:
   struct Slot {
-    // One entry per node that uses the slot, in the order of nodes.
+    // The time at each node that uses the slot, in the order of nodes.
     std::vector<double> remaining_seconds;
     size_t used = 0;
   };

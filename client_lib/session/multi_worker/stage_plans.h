@@ -90,7 +90,7 @@ class StagePlans {
   struct Question {
     v1::Graph graph;
     v1::GraphNotes notes;
-    // By slot, the storage that it was bound to.
+    // The storage that each slot was bound to.
     std::vector<uint64_t> storages;
     // The present cut of the graph; null if it was not cut yet.
     std::shared_ptr<CutGraph> cut;
@@ -115,8 +115,9 @@ class StagePlans {
   Mutex mu_;
   uint64_t last_question_ ABSL_GUARDED_BY(mu_) = 0;
   std::map<uint64_t, Question> questions_ ABSL_GUARDED_BY(mu_);  // by number
-  // By id of a replica's storage, the slot that determines which replica should
-  // keep its contents. The lock guards the contents of each CutGraph, too.
+  // The slot that determines which replica should keep a storage's contents, by
+  // the id of the replica's storage. The lock guards the contents of each
+  // CutGraph, too.
   absl::flat_hash_map<uint64_t, PlacedSlot> kept_ ABSL_GUARDED_BY(mu_);
 };
 

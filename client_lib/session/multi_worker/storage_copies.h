@@ -50,8 +50,8 @@ struct StorageCopies : StorageExtension {
   }
   bool Counts(int member) const { return (counted >> member & 1) != 0; }
 
-  // One bit per replica: whether it has the newest version (none has while
-  // nothing wrote it), and whether the storage counts against its memory.
+  // Bits by replica: whether it has the newest version (none has while nothing
+  // wrote it), and whether the storage counts against its memory.
   uint32_t holders = 0;
   uint32_t counted = 0;
   // The holders that fetch or rematerialize the value and have not confirmed it
@@ -76,7 +76,7 @@ struct StorageCopies : StorageExtension {
   std::shared_ptr<const Rematerialization> rematerialization;
   // The newest version, if rematerializations name it; otherwise null.
   std::shared_ptr<HeldValue> value;
-  // By replica, its copy; null if it never had one.
+  // The copy of each replica; null if it never had one.
   std::array<StoragePtr, kMaxMembers> at;
 };
 

@@ -54,8 +54,8 @@ class ValueMover : public OperandSource {
   absl::Status MakeSure(uint32_t lane, RemoteStorage* storage, int member);
   // Waits for the storages that were brought. From then on only this replica
   // keeps those that arrived. Returns those that did not, which stay where they
-  // were. `told` says that the program gets their errors in no other way and
-  // does not need them.
+  // were. `told` marks their errors as reported, because the program does not
+  // need them.
   absl::StatusOr<absl::InlinedVector<RemoteStorage*, 2>> Move(
       uint32_t lane, absl::Span<RemoteStorage* const> storages, int member,
       bool told);

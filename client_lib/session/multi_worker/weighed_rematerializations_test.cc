@@ -95,8 +95,8 @@ class WeighedRematerializationsTest : private WithClock,
   static std::string ErrorId(const absl::Status& status) {
     return ErrorMetadataValue(status, "error_id");
   }
-  // Returns the number of rematerialized calls that the second worker was told
-  // of.
+  // Returns the number of rematerialized calls that the messages to the second
+  // worker report.
   uint32_t Recomputed() {
     EXPECT_EQ(device_->Synchronize(), absl::OkStatus());
     uint32_t sum = 0;

@@ -116,8 +116,8 @@ class Recorder {
   struct Role {
     RecordingPart::Slot::Source source = RecordingPart::Slot::Source::kKept;
     uint32_t index = 0;
-    // For an intermediate: the first call that names it, the last that writes
-    // it, and the last that names it.
+    // The first call that names an intermediate, the last that writes it, and
+    // the last that names it.
     size_t first = 0;
     size_t last_write = 0;
     size_t last = 0;

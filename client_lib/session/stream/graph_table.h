@@ -71,7 +71,7 @@ class GraphTable {
 
   // Keeps the definition of the id that was added last.
   void Keep(std::string definition);
-  // Returns the dropped ids that the worker was not told to forget yet.
+  // Returns the dropped ids that no message has made the worker forget yet.
   std::vector<uint64_t> Unsaid() const;
   // Notes that the message with this sequence tells the worker to forget them.
   void SaidIn(uint64_t sequence);
@@ -114,8 +114,8 @@ class GraphTable {
       by_key_;
   absl::flat_hash_map<uint64_t, std::list<Stored>::iterator> by_id_;
   std::deque<Dropped> dropped_;  // oldest first
-  // Slots that the worker remembers, over all graphs that it was not told to
-  // forget.
+  // Slots that the worker remembers, over all graphs that no message has made
+  // it forget.
   size_t remembered_slots_ = 0;
 };
 

@@ -52,8 +52,8 @@ class RunEncoder {
   };
   struct Encoded {
     std::optional<Definition> definition;
-    // Set when the graph was not used yet since announcement epoch `telling`
-    // began.
+    // Set at the graph's first use with this value of `telling`, which grows
+    // when the coordinator needs all graphs again.
     std::optional<Telling> telling;
     v1::Run run;
     // Number of runs of the graph, including this one, since it entered the

@@ -22,8 +22,8 @@ absl::Status CheckHello(const v1::WorkerHello& hello, const v1::Lease& lease);
 
 // Returns whether a new stream may succeed after one that ended with `status`.
 bool MayPass(const absl::Status& status);
-// Returns whether the worker ended the session because the coordinator told it
-// to, and therefore does not know the reason.
+// Returns whether the worker ended the session on the coordinator's order, and
+// therefore does not know the reason.
 bool IsDropped(const absl::Status& status);
 
 // Returns the error of a device that loses its worker. Before the worker has

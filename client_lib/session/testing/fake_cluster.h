@@ -21,7 +21,8 @@ namespace djinn {
 class FakeCoordinator {
  public:
   std::vector<v1::LeaseRequest> lease_requests() const;
-  // Returns the ids, each followed by " unreachable" if the client said so.
+  // Returns the ids, each followed by " unreachable" if the client reported
+  // that.
   std::vector<std::string> returned_leases() const;
   std::vector<v1::Graph> graphs() const;
   std::vector<v1::GraphNotes> notes() const;  // one per graph
@@ -112,7 +113,7 @@ class FakeCluster {
   void BeNear();
   // Returns the number of messages in each group sent since then.
   std::vector<size_t> groups() const { return groups_->sizes(); }
-  // Returns how often a stream was told to receive by itself since then.
+  // Returns how often Recall() was called on a stream since then.
   int recalls() const { return groups_->recalls(); }
 
   FakeCoordinator& coordinator() { return *coordinator_; }

@@ -156,7 +156,7 @@ class FakeWorker {
     std::vector<Remembered> remembered;  // by place
   };
 
-  // One stream and its callbacks.
+  // A stream and its callbacks.
   struct Link : public WorkerStreamReceiver {
     void OnMessage(v1::ControlRequest message) override {
       worker->OnMessage(this, std::move(message));

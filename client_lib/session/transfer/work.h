@@ -69,7 +69,7 @@ struct UploadWait : Waiter {
   // The worker executed the Install.
   bool completed = false;
   uint64_t transfer_id = 0;
-  // Whether this device uploaded an equal content before.
+  // True if this device uploaded an equal content before.
   bool uploaded_before = false;
   // The offset at which the bytes continue on a new stream.
   uint64_t resume_at = 0;
@@ -129,7 +129,7 @@ struct ReplayWork {
   bool fast;
   std::shared_ptr<const SizedGraph> sized;
   int64_t size;
-  // One binding per slot. `held` owns their storages.
+  // The bindings by slot. `held` owns their storages.
   std::vector<RunEncoder::Binding> bindings;
   std::vector<StoragePtr> held;
 };
