@@ -74,7 +74,7 @@ absl::Status ChildProcess::Start(const std::string& program,
 bool ChildProcess::Running() {
   if (!running_) return false;
   const pid_t ended = waitpid(pid_, &wait_status_, WNOHANG);
-  // An error means that somebody else has reaped it.
+  // An error means that other code has reaped the child.
   if (ended == pid_ || (ended < 0 && errno == ECHILD)) running_ = false;
   return running_;
 }

@@ -1,9 +1,9 @@
-// A program run as a child process, with its output in a file.
+// Runs a program as a child process, with its output in a file.
 //
-// The child is in a process group of its own (a Ctrl-C at the terminal is for
-// the parent) and inherits nothing but a lifeline: the reading end of a pipe,
-// as descriptor kLifelineFd, which reaches end of file when this process is
-// gone. Not thread-safe.
+// The child has a process group of its own, so that a Ctrl-C at the terminal
+// reaches only the parent. It inherits only a lifeline: the reading end of a
+// pipe, as descriptor kLifelineFd, which reaches end of file when this process
+// ends. Not thread-safe.
 #ifndef CLIENT_LIB_CLUSTER_CHILD_PROCESS_H_
 #define CLIENT_LIB_CLUSTER_CHILD_PROCESS_H_
 
@@ -22,30 +22,32 @@ class ChildProcess {
   static constexpr int kLifelineFd = 3;
 
   ChildProcess() = default;
-  // Kills what still runs.
+  // Kills the child if it is still running.
   ~ChildProcess();
   ChildProcess(const ChildProcess&) = delete;
   ChildProcess& operator=(const ChildProcess&) = delete;
 
-  // Runs `program` (a path) with the arguments after its name; `lifeline` is
-  // the pipe's reading end. Output is appended to `log_path`.
+  // Runs `program` (a path) with `arguments`, which do not include its name.
+  // `lifeline` is the reading end of the pipe. Appends output to `log_path`.
   absl::Status Start(const std::string& program,
                      const std::vector<std::string>& arguments, int lifeline,
                      const std::string& log_path);
 
-  // 0 before Start(). The number of a child that ended stays.
+  // Returns the process id, or 0 before Start(). It stays after the child
+  // ended.
   pid_t pid() const { return pid_; }
-  // Also notices an end that came by itself.
+  // Returns whether the child runs. Notices an end that Stop() did not cause.
   bool Running();
   void Signal(int signal);
-  // True when the child ended within `timeout`.
+  // Returns true if the child ended within `timeout`.
   bool WaitForExit(absl::Duration timeout);
-  // Asks it to end, then insists.
+  // Sends SIGTERM, then SIGKILL after `grace`.
   void Stop(absl::Duration grace);
 
-  // "ended with status 2", for error texts.
+  // Returns how the child ended, such as "ended with status 2", for error
+  // texts.
   std::string DescribeEnd() const;
-  // The last lines of its output.
+  // Returns the last lines of its output.
   std::string LogTail() const;
 
  private:

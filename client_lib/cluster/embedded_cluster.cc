@@ -30,11 +30,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A Unix socket's path has at most 107 characters; ours adds up to 50.
+// A Unix socket's path has at most 107 characters, and the part below the base
+// takes up to 50.
 constexpr size_t kMaxBaseLength = 56;
 constexpr char kFolderPrefix[] = "djinn-embedded-";
 constexpr char kLockFile[] = "lock";
-// One program's own cluster limits nobody.
+// A program's own cluster has practically no limit on sessions.
 constexpr int kMaxSessions = 65536;
 constexpr int kMaxWorkers = 64;
 constexpr absl::Duration kStopGrace = absl::Seconds(5);
@@ -62,7 +63,8 @@ void RemoveFolder(const fs::path& folder) {
   }
 }
 
-// Folders of clusters whose process was killed: ours, and locked by nobody.
+// Removes folders of clusters whose process was killed: those of this user that
+// no process has locked.
 void RemoveAbandonedFolders(const fs::path& base) {
   std::error_code error;
   for (const fs::directory_entry& entry : fs::directory_iterator(base, error)) {
@@ -75,7 +77,7 @@ void RemoveAbandonedFolders(const fs::path& base) {
     }
     const int lock =
         open((entry.path() / kLockFile).c_str(), O_RDONLY | O_CLOEXEC);
-    if (lock < 0) continue;  // just being made
+    if (lock < 0) continue;  // another process is making it
     if (flock(lock, LOCK_EX | LOCK_NB) == 0) RemoveFolder(entry.path());
     close(lock);
   }
@@ -134,7 +136,8 @@ absl::Status ClusterProcesses::RestartCoordinator() {
 }
 
 void ClusterProcesses::Stop() {
-  // A forked child has a copy of this, and neither processes nor a folder.
+  // A forked child has a copy of this object, but owns neither processes nor
+  // the folder.
   const bool owns = getpid() == owner_;
   for (const auto& worker : workers_) worker->Signal(SIGTERM);
   for (const auto& worker : workers_) worker->Stop(kStopGrace);
@@ -186,7 +189,8 @@ absl::Status ClusterProcesses::Prepare() {
         absl::FormatDuration(heartbeat), "\ndevice:\n  kind: \"",
         absl::CEscape(options_.device_kind),
         "\"\n  memory: ", options_.worker_memory_bytes,
-        // They are all alike, and a program waits for them.
+        // Calibration is off by default, because the workers are alike and a
+        // program waits for their start.
         "\n  calibrate: ", options_.calibrate ? "true" : "false", "\n");
     if (options_.worker_threads > 0) {
       absl::StrAppend(&text, "  threads: ", options_.worker_threads, "\n");
@@ -216,7 +220,7 @@ absl::Status ClusterProcesses::MakeFolder() {
                                                                     : variable;
   RemoveAbandonedFolders(base);
   std::string folder = absl::StrCat(base, "/", kFolderPrefix, "XXXXXX");
-  // Mode 0700.
+  // The folder's mode is 0700.
   if (mkdtemp(folder.data()) == nullptr) {
     return SystemError(absl::StrCat("cannot make the folder ", folder));
   }
@@ -259,7 +263,8 @@ absl::Status ClusterProcesses::StartCoordinator() {
 
 absl::Status ClusterProcesses::WaitForWorkers() {
   const Deadline deadline(options_.start_timeout);
-  // One that was killed before may stay away when the coordinator restarts.
+  // A worker that was killed before may stay away when the coordinator
+  // restarts.
   std::vector<size_t> expected;
   for (size_t i = 0; i < workers_.size(); ++i) {
     if (workers_[i]->Running() || !started_) expected.push_back(i);

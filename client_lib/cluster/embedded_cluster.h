@@ -1,10 +1,10 @@
-// A coordinator and workers as child processes, on Unix sockets in a private
-// folder, with tokens of their own: what djinn::EmbeddedCluster and tests that
-// span processes run on.
+// Runs a coordinator and workers as child processes, on Unix sockets in a
+// private folder, with tokens of their own. djinn::EmbeddedCluster and tests
+// with several processes use it.
 //
-// The children end with this object, and when this process ends in any way; a
-// folder that a killed process left behind is removed by the next cluster.
-// Not thread-safe, but any thread may hold it: nothing depends on which one
+// The children end with this object, and when this process ends in any way. The
+// next cluster removes the folder that a killed process left behind. Not
+// thread-safe, but any thread may hold it: nothing depends on the thread that
 // started it.
 #ifndef CLIENT_LIB_CLUSTER_EMBEDDED_CLUSTER_H_
 #define CLIENT_LIB_CLUSTER_EMBEDDED_CLUSTER_H_
@@ -31,61 +31,64 @@ struct ClusterOptions {
   // "cpu" or "fake".
   std::string device_kind = "cpu";
   uint64_t worker_memory_bytes = uint64_t{8} << 30;
-  // Compute threads of each worker; 0: its own choice.
+  // Compute threads of each worker; 0 lets the worker choose.
   int worker_threads = 0;
-  // Each worker measures how fast its device is before it joins.
+  // If true, each worker measures its device's speed before it joins.
   bool calibrate = false;
-  // Contents that each worker keeps on disk, to have them when it is restarted;
-  // 0: none.
+  // Bytes of contents that each worker keeps on disk for its next start; 0 for
+  // none.
   uint64_t worker_disk_bytes = 0;
-  // What each worker loads besides PyTorch's operators: absolute paths.
+  // Absolute paths of libraries that each worker loads besides PyTorch's
+  // operators.
   std::vector<std::string> operator_libraries;
-  // What clients dial instead of each worker's own address; none: its own.
+  // Addresses that clients dial instead of the workers' own; empty for their
+  // own.
   std::vector<std::string> advertise;
-  // How long sessions live without their client, and workers without a word.
+  // Times that sessions survive without their client, and workers without a
+  // message.
   absl::Duration session_timeout = absl::Seconds(30);
   absl::Duration worker_timeout = absl::Seconds(10);
-  // Bound on starting.
+  // Limit on the start.
   absl::Duration start_timeout = absl::Seconds(60);
 };
 
 class ClusterProcesses {
  public:
-  // Returns when every worker has joined. NotFound (PROGRAM_MISSING); Internal
-  // (CHILD_ENDED) or DeadlineExceeded (START_TIMEOUT) with the end of the
-  // child's output.
+  // Starts a cluster and returns when every worker has joined. NotFound
+  // (PROGRAM_MISSING). Internal (CHILD_ENDED) or DeadlineExceeded
+  // (START_TIMEOUT), with the end of the child's output.
   static absl::StatusOr<std::unique_ptr<ClusterProcesses>> Start(
       const ClusterOptions& options);
 
-  // As Stop().
+  // Calls Stop().
   ~ClusterProcesses();
 
-  // A gRPC target.
+  // Returns a gRPC target.
   std::string coordinator_address() const;
-  // Files with the tenant's and the operators' tokens.
+  // Return files with the tenant's and the operators' tokens.
   std::string token_file() const { return Path("tenant.token"); }
   std::string admin_token_file() const { return Path("admin.token"); }
-  // What the processes log.
+  // Return files with the processes' logs.
   std::string coordinator_log() const { return Path("coordinator.log"); }
   std::string worker_log(size_t index) const;
-  // What workers join with.
+  // Returns the file with the token that workers join with.
   std::string join_token_file() const { return Path("join.token"); }
   pid_t coordinator_pid() const { return coordinator_->pid(); }
-  // By id: "worker-0", "worker-1", ...
+  // Returns process ids in the order of worker ids: "worker-0", "worker-1", ...
   std::vector<pid_t> worker_pids() const;
 
-  // The path of a worker's socket.
+  // Returns the path of a worker's socket.
   std::string worker_socket(size_t index) const;
 
-  // Kills the worker, if it still runs, and starts another with the same
+  // Kills the worker if it still runs, and starts another one with the same
   // configuration. Returns when it has joined.
   absl::Status RestartWorker(size_t index);
 
-  // Kills the coordinator, if it still runs, and starts another with the same
-  // configuration. Returns when the running workers have joined it.
+  // Kills the coordinator if it still runs, and starts another one with the
+  // same configuration. Returns when the running workers have joined it.
   absl::Status RestartCoordinator();
 
-  // Asks the children to end, then insists, and removes the folder.
+  // Ends the children, by SIGTERM and then SIGKILL, and removes the folder.
   void Stop();
 
  private:
@@ -103,18 +106,18 @@ class ClusterProcesses {
 
   const ClusterOptions options_;
   const ClusterPrograms programs_;
-  // The process whose children they are.
+  // The parent of the child processes.
   const pid_t owner_ = getpid();
   std::string folder_;
   std::string admin_token_;
-  // Locked while this process lives: the folder is in use.
+  // A lock on the folder, which is in use while this process lives.
   int folder_lock_ = -1;
-  // Held open by this process alone: its end is the children's end.
+  // This process alone holds the pipe open. Its end ends the children.
   int lifeline_read_ = -1;
   int lifeline_write_ = -1;
   std::unique_ptr<ChildProcess> coordinator_;
   std::vector<std::unique_ptr<ChildProcess>> workers_;
-  bool started_ = false;  // all have joined once
+  bool started_ = false;  // all workers have joined once
 };
 
 }  // namespace djinn

@@ -30,7 +30,7 @@ bool FindIn(const fs::path& coordinator_folder, const fs::path& worker_folder,
   return true;
 }
 
-// The folders of this code's file and of the running program.
+// Returns the folders of this code's file and of the running program.
 std::vector<fs::path> OwnFolders() {
   std::vector<fs::path> folders;
   Dl_info info;
@@ -59,7 +59,7 @@ absl::StatusOr<ClusterPrograms> FindClusterPrograms() {
     for (const fs::path& own : OwnFolders()) {
       if (FindIn(own, own, &programs)) return programs;
       tried.push_back(own.string());
-      // A build tree: its root has both packages' folders.
+      // The root of a build tree contains the folders of both packages.
       for (fs::path root = own; root.has_relative_path();
            root = root.parent_path()) {
         if (FindIn(root / "coordinator", root / "gpu_worker", &programs)) {

@@ -1,4 +1,4 @@
-// Where djinn-coordinator and djinn-worker are on this machine.
+// Finds djinn-coordinator and djinn-worker on this machine.
 #ifndef CLIENT_LIB_CLUSTER_FIND_PROGRAMS_H_
 #define CLIENT_LIB_CLUSTER_FIND_PROGRAMS_H_
 
@@ -13,9 +13,10 @@ struct ClusterPrograms {
   std::string worker;
 };
 
-// Looks in $DJINN_BIN_DIR when it is set; otherwise beside the library or
-// program that contains this code, beside the running program, and in the build
-// tree that either lies in. NotFound (PROGRAM_MISSING) names what was tried.
+// Searches $DJINN_BIN_DIR if it is set. Otherwise searches the folder of the
+// library or program that contains this code, the folder of the running
+// program, and the build tree that either lies in. NotFound (PROGRAM_MISSING)
+// names the folders searched.
 absl::StatusOr<ClusterPrograms> FindClusterPrograms();
 
 }  // namespace djinn

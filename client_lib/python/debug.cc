@@ -41,8 +41,8 @@ std::string TextOf(PyObject* text) {
   return "?";
 }
 
-// Returns the innermost line of this thread that is the program's own, such as
-// "model.py:12 in Net.forward". It takes the GIL, which PyTorch's bindings have
+// Returns this thread's innermost line that is the program's own, such as
+// "model.py:12 in Net.forward". Takes the GIL, which PyTorch's bindings have
 // released.
 std::string ProgramLine() {
   if (!Py_IsInitialized() || _Py_IsFinalizing()) return "";

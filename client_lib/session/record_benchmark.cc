@@ -1,4 +1,4 @@
-// What a call costs the thread that issues it.
+// Measures the cost of a call for the thread that issues it.
 #include <memory>
 #include <vector>
 
@@ -9,8 +9,8 @@
 namespace djinn {
 namespace {
 
-// A loop of `range` operators on two inputs with a fresh result that dies an
-// iteration later, as inference does.
+// Runs a loop of `range` operators on two inputs. As in inference, each has a
+// new result that is released an iteration later.
 void BM_RecordLoop(benchmark::State& state) {
   FakeCluster cluster;
   const auto session = cluster.Open();

@@ -19,11 +19,11 @@
 namespace djinn {
 namespace {
 
-// How long a session that is dropped without Close() may flush.
+// Time that a session dropped without Close() may take to flush.
 constexpr absl::Duration kDropTimeout = absl::Seconds(5);
-// Beyond the deadline, together less than the two seconds that Close() may
-// take: how long workers may take to give up what is unfinished, streams to
-// end, and the coordinator to acknowledge the end.
+// Times beyond the deadline; together they stay below the two seconds that
+// Close() may add. They limit how long workers take to cancel unfinished work,
+// streams to end, and the coordinator to acknowledge the end.
 constexpr absl::Duration kCancelTimeout = absl::Milliseconds(400);
 constexpr absl::Duration kStreamEndTimeout = absl::Milliseconds(400);
 constexpr absl::Duration kMinFarewell = absl::Milliseconds(800);
@@ -171,7 +171,7 @@ class RemoteSession final : public Session, private CoordinatorEvents {
   }
 
  private:
-  // Flushes the members and gives up what is not executed by then.
+  // Flushes the devices and cancels what is not executed by the deadline.
   absl::Status Finish(const std::vector<std::shared_ptr<RemoteDevice>>& devices,
                       const Deadline& deadline) {
     std::vector<std::shared_ptr<RemoteDevice>> unfinished;
@@ -200,14 +200,14 @@ class RemoteSession final : public Session, private CoordinatorEvents {
     return result;
   }
 
-  // In a forked child the link's and the devices' threads are not here, and
-  // what they waited for cannot be destroyed: that would wait for them.
+  // A forked child has neither the link's threads nor the devices'. Destroying
+  // what those threads waited for would block for ever.
   void LeakEverything() ABSL_NO_THREAD_SAFETY_ANALYSIS {
     new std::shared_ptr<SessionContext>(context_);
     new std::vector<std::shared_ptr<DeviceRouter>>(std::move(devices_));
   }
 
-  // Intake stops; what was called is sealed.
+  // Stops intake and seals what was called.
   void BeginClose() {
     std::vector<std::shared_ptr<DeviceRouter>> devices;
     {
@@ -217,7 +217,7 @@ class RemoteSession final : public Session, private CoordinatorEvents {
     for (const auto& device : devices) device->BeginClose();
   }
 
-  // Of all devices.
+  // Returns the members of all devices.
   std::vector<std::shared_ptr<RemoteDevice>> Members() const {
     std::vector<std::shared_ptr<RemoteDevice>> members;
     MutexLock lock(&mu_);

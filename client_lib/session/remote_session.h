@@ -1,4 +1,4 @@
-// The session that the program holds: see session.h.
+// Opens the session that the program holds: see recording/session.h.
 #ifndef CLIENT_LIB_SESSION_REMOTE_SESSION_H_
 #define CLIENT_LIB_SESSION_REMOTE_SESSION_H_
 
@@ -11,9 +11,9 @@
 
 namespace djinn {
 
-// Attaches through `link`. The link's errors; FailedPrecondition (AFTER_FORK)
-// in a process forked from one that had opened a session. The caller keeps at
-// most one session open per process.
+// Opens a session through `link`. Returns the link's errors, and
+// FailedPrecondition (AFTER_FORK) in a process forked from one that had opened
+// a session. The caller keeps at most one session open per process.
 absl::StatusOr<std::unique_ptr<Session>> OpenSession(
     SessionOptions options, std::unique_ptr<CoordinatorLink> link,
     std::unique_ptr<WorkerConnector> connector);

@@ -1,4 +1,5 @@
-// Recording, lifetimes and what the program hears, through fake workers.
+// Tests recording, lifetimes and the errors that the program gets, with fake
+// workers.
 #include "client_lib/session/remote_session.h"
 
 #include <algorithm>
@@ -87,8 +88,8 @@ TEST(RemoteSessionTest, ARepeatSaysTheFloatsThatChanged) {
   ExpectNoViolations(cluster.worker());
 }
 
-// Of a program of `parts` that share a graph, with a dozen weights each:
-// how many slots each run of the last round listed, by part.
+// Runs a program of `parts` that share a graph, with a dozen weights each.
+// Returns how many slots each run of the last round listed, by part.
 std::vector<int> ListedByParts(int parts, int rounds) {
   FakeCluster cluster;
   const auto session = cluster.Open();
@@ -165,7 +166,7 @@ TEST(RemoteSessionTest, AReadWaitsForNothingThatItsValueDoesNotNeed) {
       Record(*device, 0, MakeCall(2, {{loss, kReads}, {weight, kWrites}}))
           .ok());
   ASSERT_TRUE(ReadByte(*device, 0, loss).ok());
-  // Sent all the same, behind the read.
+  // The call is sent all the same, behind the read.
   cluster.worker().WaitReceived(5);
   using Ordered = v1::Ordered;
   std::vector<Ordered::ActionCase> actions;
@@ -175,7 +176,7 @@ TEST(RemoteSessionTest, AReadWaitsForNothingThatItsValueDoesNotNeed) {
   EXPECT_EQ(actions, (std::vector<Ordered::ActionCase>{
                          Ordered::kDefineGraph, Ordered::kRun, Ordered::kRead,
                          Ordered::kDefineGraph, Ordered::kRun}));
-  // A value that the open segment makes comes after it.
+  // A value that the open segment computes comes after the segment's run.
   ASSERT_TRUE(Record(*device, 0, MakeCall(2, {{loss, kWrites}})).ok());
   ASSERT_TRUE(ReadByte(*device, 0, loss).ok());
   EXPECT_EQ(cluster.worker().received().back().action_case(), Ordered::kRead);
@@ -201,8 +202,8 @@ TEST(RemoteSessionTest, ALoopDefinesFewGraphsAndLeaksNothing) {
   ASSERT_TRUE(device->Synchronize().ok());
   const Statistics statistics = session->statistics();
   EXPECT_EQ(statistics.calls, 175u * 20);
-  // A short one to begin with, the loop's own, the last that Synchronize()
-  // cuts.
+  // The graphs are a short one at the start, the loop's own, and the last one,
+  // which Synchronize() cuts.
   EXPECT_EQ(statistics.graphs_defined, 3u);
   EXPECT_EQ(cluster.worker().live_storages().size(), 2u);
   ExpectNoViolations(cluster.worker());
@@ -219,7 +220,7 @@ TEST(RemoteSessionTest, MoreGraphsThanAllowedAreForgottenAndDefinedAgain) {
     ASSERT_TRUE(Record(*device, 0, MakeCall(op, {{value, kWrites}})).ok());
     ASSERT_TRUE(device->Synchronize().ok());
   }
-  // The very first one creates the storage.
+  // The first run creates the storage.
   EXPECT_EQ(session->statistics().graphs_defined, 5u);
   EXPECT_EQ(cluster.coordinator().graphs().size(), 4u);
   ExpectNoViolations(cluster.worker());
@@ -256,7 +257,8 @@ TEST(RemoteSessionTest, AForgottenGraphIsSuppliedUntilTheWorkerForgetsIt) {
   ASSERT_TRUE(Record(*device, 0, MakeCall(1, {{value, kWrites}})).ok());
   ASSERT_TRUE(Record(*device, 1, MakeCall(2, {{value, kWrites}})).ok());
   std::thread waits([&] { EXPECT_TRUE(device->Synchronize().ok()); });
-  // The run that needs it, the definition that forgets it, another run.
+  // The run that needs the graph, the definition that forgets it, and another
+  // run.
   cluster.worker().WaitWaiting(3);
   cluster.worker().Resume();
   waits.join();
@@ -333,7 +335,7 @@ TEST(RemoteSessionTest, EachWorkerSeesItsStoragesWithoutHoles) {
     Drop(device->NewStorage(8));  // never used
     storages.push_back(device->NewStorage(8));
   }
-  // In another order than they were made.
+  // The order differs from that of creation.
   std::reverse(storages.begin(), storages.end());
   for (const StoragePtr& storage : storages) {
     EXPECT_EQ(storage->id(), 0u);
@@ -382,7 +384,7 @@ TEST(RemoteSessionTest, UnknownResultsAreWaitedFor) {
       "f00");
   EXPECT_EQ(ErrorReason(Record(*device, 0, make(device->NewStorage(0)))),
             "UNKNOWN_RESULT");
-  // Already said to the program.
+  // The program already got the error.
   EXPECT_TRUE(device->Synchronize().ok());
   ExpectNoViolations(cluster.worker());
 }

@@ -1,4 +1,4 @@
-// Streams to a peer that takes nothing any more.
+// Tests streams to a peer that takes nothing any more.
 #include <memory>
 #include <optional>
 #include <string>
@@ -19,7 +19,7 @@
 namespace djinn {
 namespace {
 
-// More than sockets hold, less than a message may have.
+// The size exceeds what sockets hold and is below the limit on a message.
 constexpr size_t kMuch = kMaxControlMessageBytes / 2;
 
 class End : public ClientStreamReceiver {
@@ -51,7 +51,7 @@ class FrozenNetworkTest : public testing::TestWithParam<bool> {
  protected:
   FrozenNetworkTest() : peer_(std::make_unique<FrozenPeer>(GetParam())) {}
 
-  // One bulk lane.
+  // Connects with one bulk connection.
   void Connect(absl::Duration stuck_write = absl::Hours(1)) {
     GrpcWorkerStream::Options options;
     options.stuck_write = stuck_write;
@@ -72,7 +72,7 @@ class FrozenNetworkTest : public testing::TestWithParam<bool> {
   absl::Status SendMuchBulk() {
     return stream_->SendBulk(1, 0, {*payload_, payload_});
   }
-  // Lets the peer go. gRPC lets go of a slice a moment later.
+  // Ends the peer. gRPC releases a slice a moment later.
   void ExpectPayloadReleased() {
     peer_.reset();
     const std::weak_ptr<const std::string> watch = payload_;
@@ -95,7 +95,7 @@ INSTANTIATE_TEST_SUITE_P(Sockets, FrozenNetworkTest, testing::Bool(),
 TEST_P(FrozenNetworkTest, AStuckChunkEndsTheStream) {
   Connect(absl::Milliseconds(200));
   ASSERT_TRUE(SendMuchBulk().ok());
-  // Waits for the one before it.
+  // The second send waits for the first one.
   EXPECT_FALSE(SendMuchBulk().ok());
   EXPECT_TRUE(absl::StrContains(end_.Wait().message(), "took nothing"));
   stream_.reset();
@@ -156,7 +156,7 @@ class FrozenCoordinatorTest : public testing::TestWithParam<bool> {
     link_ = *MakeGrpcCoordinatorLink(peer_.address(), "secret");
     const auto opened = link_->Open("program", absl::Seconds(20), &events_);
     EXPECT_TRUE(opened.ok()) << opened.status();
-    // One stays half written, one waits.
+    // The first graph stays half written, and the second one waits.
     v1::Graph graph;
     graph.add_operators()->set_name(std::string(kMuch / 2, 'x'));
     link_->SendGraph(graph, {}, std::nullopt);

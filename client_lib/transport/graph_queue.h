@@ -1,5 +1,5 @@
-// Graphs on their way to the coordinator, in the order in which they were
-// defined: only so much of a program's memory is for one that is slow or away.
+// Queues graphs for the coordinator in the order in which they were defined. It
+// bounds the program's memory that a slow or absent coordinator takes.
 //
 // Not thread-safe.
 #ifndef CLIENT_LIB_TRANSPORT_GRAPH_QUEUE_H_
@@ -14,20 +14,22 @@ namespace djinn {
 
 class GraphQueue {
  public:
-  // Bounds of what is queued: messages, and their bytes when they are encoded.
+  // Limits on the queue: messages, and their encoded bytes.
   explicit GraphQueue(size_t max_graphs = 1024, size_t max_bytes = 64 << 20)
       : max_graphs_(max_graphs), max_bytes_(max_bytes) {}
 
-  // `bytes`: what the request takes when it is encoded. False when there is no
-  // room; then it is dropped, and counted.
+  // Appends a request of `bytes` encoded bytes. If there is no room, drops and
+  // counts the request and returns false.
   bool Push(v1::SessionRequest request, size_t bytes);
-  // Null when there is none. Stays the first one until Pop() or Clear().
+  // Returns the first request, or null. It stays the first one until Pop() or
+  // Clear().
   const v1::SessionRequest* Front() const;
-  // Nothing when there is none.
+  // Removes the first request, if there is one.
   void Pop();
   void Clear();
 
-  // In all; what was cleared is not among them.
+  // Returns the number of requests dropped so far, without those that Clear()
+  // removed.
   size_t dropped() const { return dropped_; }
 
  private:

@@ -5,7 +5,7 @@
 namespace djinn {
 namespace {
 
-// One that can be told from others.
+// Returns a request that its number distinguishes from others.
 v1::SessionRequest Request(uint32_t number) {
   v1::SessionRequest request;
   request.mutable_stages()->set_number(number);
@@ -23,7 +23,7 @@ TEST(GraphQueueTest, KeepsTheirOrder) {
   EXPECT_TRUE(queue.Push(Request(1), 10));
   EXPECT_TRUE(queue.Push(Request(2), 10));
   EXPECT_EQ(First(queue), 1u);
-  // Looked at again, it is still there.
+  // A look at the first request does not remove it.
   EXPECT_EQ(First(queue), 1u);
   queue.Pop();
   EXPECT_EQ(First(queue), 2u);
@@ -50,7 +50,7 @@ TEST(GraphQueueTest, TooManyBytesAreDroppedAndCounted) {
   EXPECT_FALSE(queue.Push(Request(1), 1001));
   EXPECT_TRUE(queue.Push(Request(2), 600));
   EXPECT_FALSE(queue.Push(Request(3), 401));
-  // A smaller one has room.
+  // A smaller request has room.
   EXPECT_TRUE(queue.Push(Request(4), 400));
   EXPECT_EQ(queue.dropped(), 2u);
   queue.Pop();

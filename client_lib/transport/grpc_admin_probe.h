@@ -9,8 +9,8 @@
 
 namespace djinn {
 
-// Workers that can be given to sessions now. The Admin service's errors;
-// Unavailable while nobody listens.
+// Returns the number of workers that sessions can get now. Returns the Admin
+// service's errors, and Unavailable while the coordinator does not listen.
 absl::StatusOr<int> CountActiveWorkers(const std::string& coordinator_address,
                                        const std::string& admin_token,
                                        absl::Duration timeout);

@@ -35,16 +35,18 @@ namespace {
 
 constexpr char kMethod[] = "/djinn.v1.Session/Attach";
 
-// Leases given back that the coordinator is reminded of: several for each
-// virtual device.
+// Limit on returned leases that the link repeats after it attaches: several for
+// each virtual device.
 constexpr size_t kMaxReturnedLeases = 256;
 
 constexpr absl::Duration kMinBackoff = absl::Milliseconds(50);
 constexpr absl::Duration kMaxBackoff = absl::Seconds(2);
-// How often a thread that waits for a connection looks whether it is wanted.
+// Interval at which a thread that waits for a connection checks whether it is
+// still wanted.
 constexpr absl::Duration kConnectingSlice = absl::Milliseconds(50);
 
-// What session.proto says to give up on: another attempt would not change it.
+// Returns whether session.proto declares the error final, because another
+// attempt would not change it.
 bool IsFinal(const absl::Status& status) {
   return absl::IsUnauthenticated(status) || absl::IsPermissionDenied(status) ||
          ErrorReason(status) == "SESSION_ATTACHED_ELSEWHERE" ||
@@ -103,27 +105,28 @@ class GrpcCoordinatorLink : public CoordinatorLink {
     std::optional<absl::StatusOr<v1::LeaseGranted>> result;
   };
 
-  // The attaching thread.
+  // Runs on the attaching thread.
   void KeepAttached();
-  // Returns when the stream ended; sets `attached` if it had begun.
+  // Returns when the stream ended. Sets `attached` if the session was attached.
   absl::Status AttachOnce(bool* attached);
-  // OK when the stream ended by itself; else what the coordinator did wrong.
+  // Returns OK when the stream ended by itself, otherwise the coordinator's
+  // breach of the protocol.
   absl::Status ServeCall(BoundedCall* call, bool* attached);
   absl::Status CheckOpened(const v1::SessionResponse& response)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void OnResponse(v1::SessionResponse response);
-  // A grant, or a refusal.
+  // Takes a grant or a refusal.
   void OnLeaseAnswer(v1::SessionResponse response);
   void GiveBack(const std::string& lease_id, bool unreachable)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // True when the link is to end.
+  // Returns true when the link must end.
   bool OnDetached(const absl::Status& status);
-  // Likewise, after a pause.
+  // Pauses, and returns true when the link must end.
   bool Pause(absl::Duration* backoff);
 
-  // The writing thread.
+  // Runs on the writing thread.
   void WriteRequests();
-  // The next message for the present stream.
+  // Returns the next message for the present stream.
   std::optional<v1::SessionRequest> NextRequest()
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
@@ -140,31 +143,32 @@ class GrpcCoordinatorLink : public CoordinatorLink {
   CondVar changed_;
   // The call in progress.
   BoundedCall* call_ ABSL_GUARDED_BY(mu_) = nullptr;
-  // The coordinator opened the session on it, and it goes on.
+  // The coordinator opened the session on the call, which has not ended.
   bool attached_ ABSL_GUARDED_BY(mu_) = false;
-  bool writing_ ABSL_GUARDED_BY(mu_) = false;  // the writing thread uses it
+  // the writing thread uses the call
+  bool writing_ ABSL_GUARDED_BY(mu_) = false;
   std::optional<Opened> opened_ ABSL_GUARDED_BY(mu_);
   absl::Status last_error_ ABSL_GUARDED_BY(mu_);
-  // The coordinator refused to open, or the session may not attach again:
-  // last_error_ says why, and nothing is retried.
+  // The coordinator refused to open the session, or the session may not attach
+  // again. last_error_ says why, and the link makes no further attempt.
   bool refused_ ABSL_GUARDED_BY(mu_) = false;
-  // What keeps the session from attaching, as logged last.
+  // The error that was logged last as the reason why the session cannot attach.
   absl::Status logged_ ABSL_GUARDED_BY(mu_);
-  // By virtual device and member.
+  // Lease requests by virtual device and member.
   std::map<std::pair<uint32_t, uint32_t>, LeaseWait*> leases_
       ABSL_GUARDED_BY(mu_);
-  // Ids of those that the session was given and that have not ended.
+  // Ids of leases that were granted to the session and have not ended.
   absl::flat_hash_set<std::string> held_leases_ ABSL_GUARDED_BY(mu_);
-  // The newest last.
+  // Returned leases, the newest last.
   std::deque<Returned> returned_ ABSL_GUARDED_BY(mu_);
-  // By virtual device: how its last migration ended.
+  // The outcome of the last migration, by virtual device.
   std::map<uint32_t, Migrated> migrated_ ABSL_GUARDED_BY(mu_);
-  // The version of the session's urgency that the coordinator was told.
+  // The version of the session's priority that the coordinator received.
   uint64_t told_urgency_ ABSL_GUARDED_BY(mu_) = 0;
-  // Each with its notes.
+  // Graphs with their notes.
   GraphQueue graphs_ ABSL_GUARDED_BY(mu_);
   bool requests_cancelled_ ABSL_GUARDED_BY(mu_) = false;
-  bool closing_ ABSL_GUARDED_BY(mu_) = false;  // say farewell, then end
+  bool closing_ ABSL_GUARDED_BY(mu_) = false;  // send the farewell, then end
   bool farewell_said_ ABSL_GUARDED_BY(mu_) = false;
   bool stopped_ ABSL_GUARDED_BY(mu_) = false;   // end now
   bool detached_ ABSL_GUARDED_BY(mu_) = false;  // the attaching thread is done
@@ -234,14 +238,14 @@ absl::StatusOr<v1::LeaseGranted> GrpcCoordinatorLink::RequestLease(
 void GrpcCoordinatorLink::ReturnLease(const std::string& lease_id,
                                       bool unreachable) {
   MutexLock lock(&mu_);
-  // The coordinator may have ended it.
+  // Does nothing if the coordinator has ended the lease.
   if (held_leases_.erase(lease_id) > 0) GiveBack(lease_id, unreachable);
 }
 
 void GrpcCoordinatorLink::GiveBack(const std::string& lease_id,
                                    bool unreachable) {
   if (returned_.size() == kMaxReturnedLeases) {
-    // Rather one that the coordinator was told of.
+    // Prefers to drop a lease whose return the coordinator has received.
     const auto told = absl::c_find_if(
         returned_, [](const Returned& returned) { return returned.sent; });
     returned_.erase(told == returned_.end() ? returned_.begin() : told);
@@ -268,7 +272,7 @@ void GrpcCoordinatorLink::SendGraph(v1::Graph graph, v1::GraphNotes notes,
       changed_.SignalAll();
       return;
     }
-    // The link says at its end how many they were.
+    // The link logs their number at its end.
     if (graphs_.dropped() > 1) return;
   }
   log::Warning("the coordinator is not told of graphs: too many wait",
@@ -345,7 +349,7 @@ bool GrpcCoordinatorLink::OnDetached(const absl::Status& status) {
     last_error_ =
         status.ok() ? absl::UnavailableError("the stream was ended") : status;
     if (!opened_.has_value()) {
-      // What a second attempt will not change.
+      // A second attempt helps only if the coordinator was unavailable.
       refused_ = !absl::IsUnavailable(last_error_);
       return refused_;
     }
@@ -360,7 +364,8 @@ bool GrpcCoordinatorLink::OnDetached(const absl::Status& status) {
       return true;
     }
   }
-  // An open session keeps trying: the coordinator may be replaced or repaired.
+  // An open session keeps trying, because the coordinator may be replaced or
+  // repaired.
   if (first) {
     log::Warning("the session stream broke; attaching again",
                  {{"coordinator", address_}, {"error", status}});
@@ -369,8 +374,8 @@ bool GrpcCoordinatorLink::OnDetached(const absl::Status& status) {
 }
 
 bool GrpcCoordinatorLink::Pause(absl::Duration* backoff) {
-  // Up to a half more, so that the clients of a coordinator that restarted do
-  // not come all at once.
+  // Adds up to a half, so that the clients of a restarted coordinator do not
+  // all come at once.
   const double jitter =
       1 + static_cast<double>(RandomSource::Real()->NonZero64() % 1024) / 2048;
   const Deadline pause(*backoff * jitter);
@@ -381,7 +386,7 @@ bool GrpcCoordinatorLink::Pause(absl::Duration* backoff) {
       if (stopped_ || closing_) return true;
       if (pause.passed()) return false;
     }
-    // gRPC moves a connection on while somebody waits in it, and otherwise only
+    // gRPC advances a connection while a thread waits in it, and otherwise only
     // every few seconds.
     const bool connected = channel_->WaitForConnected(absl::ToChronoTime(
         absl::Now() + std::min(pause.left(), kConnectingSlice)));
@@ -418,7 +423,7 @@ absl::Status GrpcCoordinatorLink::AttachOnce(bool* attached) {
     changed_.SignalAll();
   }
   absl::Status status = FromGrpcStatus(call.Finish());
-  call.Cancel();  // for the writing thread
+  call.Cancel();  // ends a write of the writing thread
   {
     MutexLock lock(&mu_);
     while (writing_) changed_.Wait(&mu_);
@@ -437,7 +442,7 @@ absl::Status GrpcCoordinatorLink::CheckOpened(
   }
   const v1::SessionOpened& opened = response.opened();
   if (opened_.has_value() && opened.session_id() != opened_->session_id) {
-    // Ids are secret in full.
+    // The log and errors show only a part of an id, because ids are secret.
     return MakeError(
         absl::StatusCode::kInternal, "PROTOCOL_VIOLATION",
         absl::StrCat("the coordinator answered for session ",
@@ -510,7 +515,7 @@ void GrpcCoordinatorLink::OnLeaseAnswer(v1::SessionResponse response) {
       absl::c_any_of(returned_, [&](const Returned& returned) {
         return returned.lease.lease_id() == lease_id;
       })) {
-    return;  // asked for twice, on two streams; answered twice
+    return;  // requested on two streams, and answered twice
   }
   const auto found = leases_.find(
       response.has_granted() ? std::pair(response.granted().virtual_device(),
@@ -518,7 +523,7 @@ void GrpcCoordinatorLink::OnLeaseAnswer(v1::SessionResponse response) {
                              : std::pair(response.refused().virtual_device(),
                                          response.refused().member()));
   if (found == leases_.end()) {
-    // Nobody waits any more.
+    // No thread waits for the answer any more.
     if (response.has_granted() && !held_leases_.contains(lease_id)) {
       GiveBack(lease_id, /*unreachable=*/false);
     }
@@ -553,7 +558,7 @@ void GrpcCoordinatorLink::WriteRequests() {
     BoundedCall* const call = call_;
     writing_ = true;
     mu_.Unlock();
-    // A failed write shows as the end of reading, too.
+    // The reader notices a failed write as the end of the stream.
     const bool begun = call->WriteMessage(*request);
     mu_.Lock();
     writing_ = false;
@@ -565,14 +570,15 @@ void GrpcCoordinatorLink::WriteRequests() {
 std::optional<v1::SessionRequest> GrpcCoordinatorLink::NextRequest() {
   if (!attached_ || farewell_said_) return std::nullopt;
   v1::SessionRequest request;
-  // First: what follows may be about the lease that it uses now.
+  // Outcomes come first, because later messages may be about the lease that the
+  // device uses now.
   for (auto& [device, migrated] : migrated_) {
     if (migrated.sent) continue;
     migrated.sent = true;
     *request.mutable_migrated() = migrated.outcome;
     return request;
   }
-  // Before requests, which may be for what they free.
+  // Returns come before requests, which may need the workers that they free.
   for (Returned& returned : returned_) {
     if (returned.sent) continue;
     returned.sent = true;
@@ -591,7 +597,7 @@ std::optional<v1::SessionRequest> GrpcCoordinatorLink::NextRequest() {
     *request.mutable_urgency() = std::move(said.urgency);
     return request;
   }
-  // Stays in the queue until its write begins.
+  // The graph stays in the queue until its write begins.
   if (graphs_.Front() != nullptr) return *graphs_.Front();
   if (!closing_) return std::nullopt;
   farewell_said_ = true;

@@ -1,4 +1,4 @@
-// The session stream to the coordinator over gRPC.
+// Implements the link of a session to the coordinator over gRPC.
 #ifndef CLIENT_LIB_TRANSPORT_GRPC_COORDINATOR_LINK_H_
 #define CLIENT_LIB_TRANSPORT_GRPC_COORDINATOR_LINK_H_
 
@@ -12,17 +12,19 @@
 
 namespace djinn {
 
-// A link to the coordinator at `address` ("host:port" or "unix:PATH") with the
-// tenant's token. Attaches when opened; when the stream breaks it attaches
-// again under the same session, with growing pauses, until it is closed. Lease
-// requests outlive breaks; graphs sent just before one may be lost, which
-// is why CoordinatorEvents hears of attaching again. Gives up where
-// session.proto says so: lease requests then fail with that error.
+// Makes a link to the coordinator at `address` ("host:port" or "unix:PATH")
+// with the tenant's token. The link attaches when it is opened. When the stream
+// breaks it attaches again under the same session, with growing pauses, until
+// it is closed. Lease requests survive a break. Graphs sent just before one may
+// be lost, which is why CoordinatorEvents reports each new attachment. After
+// the errors that session.proto calls final, the link gives up and lease
+// requests fail with that error.
 //
-// What `urgency` says, now and later, is told to the coordinator; null:
-// nothing. So is `placement_policy`; empty: the tenant's.
+// The link sends the priority in `urgency`, now and after each change, unless
+// it is null. It sends `placement_policy` unless that is empty, which means the
+// tenant's policy.
 //
-// MakeChannel()'s errors.
+// Returns MakeChannel()'s errors.
 absl::StatusOr<std::unique_ptr<CoordinatorLink>> MakeGrpcCoordinatorLink(
     const std::string& address, const std::string& token,
     const ChannelSecurity& security = {},

@@ -1,4 +1,4 @@
-// The link to the coordinator against a small server of its own.
+// Tests the link to the coordinator against a small server of its own.
 #include "client_lib/transport/grpc_coordinator_link.h"
 
 #include <atomic>
@@ -25,7 +25,8 @@ namespace {
 
 using testing::ElementsAre;
 
-// A coordinator that grants device 0, refuses others, and hears graphs.
+// A coordinator that grants leases to device 0, refuses others, and receives
+// graphs.
 class TestSessions : public v1::Session::Service {
  public:
   grpc::Status Attach(
@@ -104,13 +105,14 @@ class TestSessions : public v1::Session::Service {
     return grpc::Status::OK;
   }
 
-  // Leases of devices from here on do not end; each is granted as often.
+  // Leases of devices with at least this index do not end. Each is granted the
+  // set number of times.
   static constexpr uint32_t kLasting = 10;
   void GrantTimes(int times) {
     MutexLock lock(&mu_);
     grants_ = times;
   }
-  // The device's lease, with the next one.
+  // Grants the device's lease together with the next one.
   void GrantBefore(uint32_t device) {
     MutexLock lock(&mu_);
     before_ = device;
@@ -146,7 +148,7 @@ class TestSessions : public v1::Session::Service {
     MutexLock lock(&mu_);
     for (Patience patience; graphs_ < count;) patience.Wait(&changed_, &mu_);
   }
-  // Of the openings and between them.
+  // Returns the priorities sent with openings and between them.
   std::vector<v1::Urgency> WaitForUrgencies(size_t count) {
     MutexLock lock(&mu_);
     for (Patience patience; urgencies_.size() < count;)
@@ -237,7 +239,7 @@ class Events : public CoordinatorEvents {
 class GrpcCoordinatorLinkTest : public testing::Test {
  protected:
   GrpcCoordinatorLinkTest() {
-    // Not the test's own folder: a socket's path must be short.
+    // The folder is not the test's own, because a socket's path must be short.
     char folder[] = "/tmp/djinn-links-XXXXXX";
     folder_ = mkdtemp(folder);
     Serve();
@@ -289,7 +291,7 @@ TEST_F(GrpcCoordinatorLinkTest, OpensAsksAndCloses) {
   EXPECT_EQ(refused.code(), absl::StatusCode::kUnavailable);
   link_->SendGraph({}, {}, std::nullopt);
   EXPECT_TRUE(link_->Close(absl::Seconds(20)).ok());
-  // What was queued is told before the farewell.
+  // The link sends queued graphs before the farewell.
   service_.WaitForGraphs(1);
   EXPECT_TRUE(service_.closed());
 }
@@ -302,7 +304,7 @@ TEST_F(GrpcCoordinatorLinkTest, GivesLeasesBackOnEveryStream) {
   link_->ReturnLease("l10", /*unreachable=*/true);
   link_->ReturnLease("another's", /*unreachable=*/false);
   EXPECT_THAT(service_.WaitForReturned(1), ElementsAre("l10 unreachable"));
-  // Another coordinator, perhaps.
+  // Imitates another coordinator.
   Kill();
   Serve();
   link_->ReturnLease("l11", /*unreachable=*/false);
@@ -321,7 +323,7 @@ TEST_F(GrpcCoordinatorLinkTest, WhatEndedIsNotGivenBack) {
 
 TEST_F(GrpcCoordinatorLinkTest, GivesBackWhatNobodyWaitsForAnyMore) {
   ASSERT_TRUE(Open().ok());
-  // The second answer is about a lease that is in use: that is nobody's.
+  // The second answer is about a lease that is in use, and must not return it.
   service_.GrantTimes(2);
   ASSERT_EQ(Request(10)->lease().lease_id(), "l10");
   service_.BeSilent(true);
@@ -362,11 +364,11 @@ TEST_F(GrpcCoordinatorLinkTest, SaysHowUrgentTheSessionIs) {
   EXPECT_EQ(refused.message(),
             "sessions of this tenant may have priority interactive at most, "
             "realtime was asked");
-  // Another coordinator hears what was said last.
+  // The next coordinator receives the last priority.
   Kill();
   Serve();
   EXPECT_EQ(service_.WaitForUrgencies(3)[2].run_deadline().seconds(), 1);
-  // Nobody listens any more.
+  // The listener is gone.
   link_.reset();
   EXPECT_TRUE(urgency->Set(batch).ok());
 }
@@ -397,7 +399,7 @@ TEST_F(GrpcCoordinatorLinkTest, AttachesAgainToARestartedCoordinator) {
   Kill();
   service_.BeSilent(false);
   Serve();
-  // The request is rematerialized on the new stream.
+  // The link repeats the request on the new stream.
   asker.join();
   EXPECT_TRUE(granted.ok()) << granted.status();
   EXPECT_EQ(service_.resumes(), (std::vector<std::string>{"", "session"}));
@@ -458,8 +460,8 @@ TEST_F(GrpcCoordinatorLinkTest, CancelledRequestsReturn) {
 TEST_F(GrpcCoordinatorLinkTest, ClosingWithoutACoordinatorSaysSo) {
   ASSERT_TRUE(Open().ok());
   Kill();
-  // Nobody answers: by now the link has noticed that its stream broke. A
-  // farewell written before that would count as said.
+  // The request times out, by which time the link has noticed that its stream
+  // broke. A farewell written before that would count as sent.
   EXPECT_FALSE(Request(0, absl::Milliseconds(200)).ok());
   EXPECT_EQ(ErrorReason(link_->Close(absl::Milliseconds(50))),
             "COORDINATOR_UNREACHABLE");

@@ -41,7 +41,7 @@ class GrpcWorkerConnector : public WorkerConnector {
                        address = lease.worker_address()](absl::Status status) {
       return ExplainTlsFailure(std::move(status), address, security);
     };
-    // The stream has the channels for longer than it calls this.
+    // The stream keeps the channels alive for longer than it may call this.
     std::vector<const grpc::Channel*> all = {control.get()};
     for (const auto& channel : bulk) all.push_back(channel.get());
     options.broke = [channels = channels_, all] {

@@ -15,16 +15,16 @@
 namespace djinn {
 namespace {
 
-// How long a worker may take to end a stream that was closed cleanly.
+// Time that a worker may take to end a stream that was closed cleanly.
 constexpr absl::Duration kCleanEndTimeout = absl::Seconds(2);
 
-// How long who attends keeps the reading of Control if nothing comes.
+// Time that a leader keeps the reading of Control if nothing comes.
 constexpr absl::Duration kAttendance = absl::Milliseconds(2);
 
-// How long a lane that ended without a reason waits for Control's.
+// Time that a bulk connection that ended without a reason waits for Control's.
 constexpr absl::Duration kControlsWord = absl::Milliseconds(200);
 
-// How many times the watcher looks during the time that a write may take.
+// Number of checks by the watcher during the time that a write may take.
 constexpr int kLooks = 8;
 
 constexpr char kControlMethod[] = "/djinn.v1.Execution/Control";
@@ -87,7 +87,7 @@ absl::Status GrpcWorkerStream::SendAll(
     absl::Span<const std::shared_ptr<const v1::ControlRequest>> messages) {
   absl::InlinedVector<const google::protobuf::MessageLite*, 16> together;
   for (const auto& message : messages) {
-    // The value will come on Bulk: the worker must know where that is.
+    // The value will come on Bulk, so the worker must have a bulk connection.
     if (message->ordered().read().transfer_id() != 0) EnsureBulk();
     together.push_back(message.get());
   }
@@ -100,13 +100,14 @@ absl::Status GrpcWorkerStream::SendAll(
 absl::Status GrpcWorkerStream::SendBulk(uint64_t transfer_id, uint64_t offset,
                                         SharedBytes payload) {
   if (!EnsureBulk()) return StreamClosed();
-  // The program may write to its tensor before gRPC reads it: what has a
-  // checksum, and would not have it any more then, is a copy.
+  // The program may write to its tensor before gRPC reads it. A chunk with a
+  // checksum is therefore a copy, because a later write would invalidate the
+  // checksum.
   const grpc::Slice body =
       options_.encrypted
           ? SliceOf(payload)
           : grpc::Slice(payload.bytes.data(), payload.bytes.size());
-  payload.owner.reset();  // the slice's now, or nobody's
+  payload.owner.reset();  // the slice owns it now, or it is not needed
   const grpc::Slice frame[] = {
       grpc::Slice(EncodeBulkHeader(
           transfer_id, offset,
@@ -129,7 +130,7 @@ void GrpcWorkerStream::Close(absl::Status status) {
     closing_ = true;
   }
   end_writes_ = true;
-  // What is still being written has the watcher see to it.
+  // The watcher ends a write that is stuck.
   (void)control_.EndWrites();
 }
 
@@ -162,7 +163,7 @@ bool GrpcWorkerStream::Receive(absl::Duration patience) {
       break;
   }
   answered_ = true;
-  // Values of an earlier stream may be on their way.
+  // Values requested on an earlier stream may be on their way.
   if (response.has_hello() && resuming_) EnsureBulk();
   google::protobuf::RepeatedPtrField<v1::ControlResponse> following;
   following.Swap(response.mutable_following());
@@ -190,7 +191,7 @@ bool GrpcWorkerStream::Attend(absl::FunctionRef<bool()> done,
     case ReceiverRole::Turn::kTaken:
       break;
   }
-  // gRPC cannot be told to stop waiting, so nobody waits in it for long.
+  // A thread cannot interrupt a wait in gRPC, so none waits in it for long.
   const absl::Duration at_most = std::min(patience, kAttendance);
   bool came = true;
   while (came && !over_ && !role_.recalled() && !done()) {
@@ -216,7 +217,7 @@ void GrpcWorkerStream::ReadControl() {
   CancelLanes();
   for (const auto& lane : lanes_) lane->thread.join();
   const grpc::Status end = control_.Finish();
-  control_.Cancel();  // for whoever would still write
+  control_.Cancel();  // ends a write of another thread
   absl::Status status;
   {
     MutexLock lock(&mu_);
@@ -224,7 +225,7 @@ void GrpcWorkerStream::ReadControl() {
   }
   const bool broken_here = !status.ok();
   if (!broken_here) status = FromGrpcStatus(end);
-  // The worker gives reasons, and who closes the stream here cancels it.
+  // The worker's errors have reasons, and a local close has the code Cancelled.
   if (broken_here ? !absl::IsCancelled(status)
                   : !status.ok() && ErrorReason(status).empty()) {
     options_.broke();
@@ -265,7 +266,8 @@ void GrpcWorkerStream::RunLane(Lane* lane) {
   const grpc::Status end = lane->call.Finish();
   if (status.ok()) status = FromGrpcStatus(end);
   {
-    // Control's end ends the lanes, too: then Control's status counts.
+    // The end of Control ends the bulk connections, too, and then Control's
+    // status counts.
     MutexLock lock(&mu_);
     if (!closing_ && ErrorReason(status).empty()) {
       ended_changed_.WaitWithTimeout(&mu_, kControlsWord);

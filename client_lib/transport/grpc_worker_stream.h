@@ -1,19 +1,23 @@
-// The client's end of Execution.Control and Execution.Bulk as one stream.
+// Combines the client's ends of Execution.Control and Execution.Bulk into one
+// stream.
 //
-// Every call is written by the thread that sends: one message at a time is on
-// its way, and the next waits until it has left. Bulk consists of lanes, each a
-// call on a connection of its own. Connections are made at once, calls when the
-// first tensor moves either way, which then need not wait for connections; the
-// chunks of an upload are dealt out over the lanes, so that one is prepared
-// while others leave. Frames are raw: payload slices point at the caller's
-// memory and hold its owner until gRPC is done with them; received slices are
-// handed on in place. The end of any of the calls ends all.
+// The sending thread writes each call itself. One message at a time is on its
+// way, and the next one waits until it has left. Bulk consists of bulk
+// connections (Lane), each with one call. The connections are established at
+// once, and their calls start when the first tensor moves in either direction,
+// which then need not wait for connections. The chunks of an upload are
+// distributed over the bulk connections, so that one is prepared while others
+// leave. Frames are raw: payload slices point at the caller's memory and keep
+// its owner until gRPC is done with them, and received slices are passed on in
+// place. The end of any call ends all.
 //
-// A peer that takes nothing ends the stream after a while: whoever sends, the
-// destructor and the process' end never wait for it (bounded_call.h).
+// A peer that takes nothing ends the stream after a while. Senders, the
+// destructor and the end of the process never wait for it without a bound
+// (bounded_call.h).
 //
-// Threads: one reads Control and closes, and lends the reading to who attends,
-// for a short wait; one reads each lane; one watches that no write is stuck.
+// Threads: one reads Control and closes the stream, and lends the reading to a
+// leader for a short wait. One reads each bulk connection. One checks that no
+// write is stuck.
 #ifndef CLIENT_LIB_TRANSPORT_GRPC_WORKER_STREAM_H_
 #define CLIENT_LIB_TRANSPORT_GRPC_WORKER_STREAM_H_
 
@@ -39,25 +43,27 @@ namespace djinn {
 
 class GrpcWorkerStream : public ClientStream {
  public:
-  // A message that does not leave for so long breaks the stream; a ping may
-  // stay unanswered for as long.
+  // A message that does not leave within this time breaks the stream. A ping
+  // may stay unanswered for as long.
   static constexpr absl::Duration kStuckWrite = absl::Seconds(20);
 
-  // Says in words why a call ended that the worker never answered.
+  // Returns an error that explains why a call ended without an answer from the
+  // worker.
   using ExplainFunction = std::function<absl::Status(absl::Status)>;
 
   struct Options {
-    // Whether the channels are: their connections then protect chunks.
+    // True if the channels are encrypted. Their connections then protect chunks
+    // against corruption.
     bool encrypted = false;
     ExplainFunction explain = [](absl::Status status) { return status; };
-    // Called when the stream ends by something else than the worker's word:
-    // its connections may be of no use any more.
+    // Called when the stream ends for a reason that the worker did not give,
+    // because its connections may be unusable.
     std::function<void()> broke = [] {};
     absl::Duration stuck_write = kStuckWrite;
   };
 
-  // Channels need not be connected yet. `hello` opens each lane; there is one
-  // per bulk channel, of which there is one at least.
+  // The channels need not be connected yet. `hello` opens each bulk connection.
+  // There must be at least one bulk channel, and each gets one connection.
   GrpcWorkerStream(std::shared_ptr<grpc::Channel> control_channel,
                    std::vector<std::shared_ptr<grpc::Channel>> bulk_channels,
                    v1::BulkHello hello, Options options);
@@ -73,7 +79,7 @@ class GrpcWorkerStream : public ClientStream {
   absl::Status SendBulk(uint64_t transfer_id, uint64_t offset,
                         SharedBytes payload) override;
   void Close(absl::Status status) override;
-  // Control alone: what comes on Bulk ends no attendance.
+  // Leads on Control only: a message on Bulk does not end the wait.
   bool Attend(absl::FunctionRef<bool()> done, absl::Duration patience) override;
   bool AttendsBulk() const override { return false; }
   void Nudge() override { role_.Nudge(); }
@@ -87,17 +93,19 @@ class GrpcWorkerStream : public ClientStream {
   };
 
   void ReadControl();
-  // Whoever has the role. False: nothing came in time.
+  // Receives one message; called by the thread that has the reading. Returns
+  // false if none came in time.
   bool Receive(absl::Duration patience);
   void RunLane(Lane* lane);
   absl::Status TakeFrame(absl::Span<const grpc::Slice> frame);
-  // Has the lanes' channels connect, without waiting for it.
+  // Makes the bulk channels connect, without waiting for it.
   void WarmBulk();
-  // Opens the lanes if they are not; false when the stream is over.
+  // Starts the calls of the bulk connections unless they have started. Returns
+  // false when the stream is over.
   bool EnsureBulk();
-  // Ends every call for a reason found on this side; the first counts.
+  // Ends every call for a reason found on this side. The first reason counts.
   void Break(absl::Status status);
-  // Cancels the lanes, and sees to it that none are opened any more.
+  // Cancels the bulk connections, and prevents that any starts later.
   void CancelLanes();
   // Breaks the stream when a write is stuck.
   void Watch();
@@ -108,27 +116,28 @@ class GrpcWorkerStream : public ClientStream {
   ClientStreamReceiver* receiver_ = nullptr;
   BoundedCall control_;
   ReceiverRole role_;
-  // Of whoever has the role: the worker has said something; nothing follows,
-  // and what was wrong with what came.
+  // Used only by the thread that has the reading: whether the worker has
+  // answered, whether nothing follows, and the error in what it received.
   bool answered_ = false;
   bool over_ = false;
   absl::Status invalid_;
-  std::atomic<bool> resuming_{false};    // the hello said so
+  std::atomic<bool> resuming_{false};    // the hello resumes a session
   std::atomic<bool> end_writes_{false};  // closing cleanly
 
   std::atomic<size_t> next_lane_{0};
   Mutex bulk_mu_;
   std::vector<std::shared_ptr<grpc::Channel>> bulk_channels_
-      ABSL_GUARDED_BY(bulk_mu_);  // of lanes to come
+      ABSL_GUARDED_BY(bulk_mu_);  // of bulk connections to come
   bool bulk_over_ ABSL_GUARDED_BY(bulk_mu_) = false;
-  // Complete once there are any.
+  // Constant once it is not empty.
   std::vector<std::unique_ptr<Lane>> lanes_;
 
   Mutex mu_;
   CondVar ended_changed_;
-  bool closing_ ABSL_GUARDED_BY(mu_) = false;  // either side has begun
+  // either side has begun to close
+  bool closing_ ABSL_GUARDED_BY(mu_) = false;
   absl::Status close_status_ ABSL_GUARDED_BY(mu_);
-  bool ended_ ABSL_GUARDED_BY(mu_) = false;  // Control is over
+  bool ended_ ABSL_GUARDED_BY(mu_) = false;  // Control has ended
   std::thread control_reader_;
   std::thread watcher_;
 };

@@ -1,4 +1,4 @@
-// The stream to a worker against a small server of its own.
+// Tests the stream to a worker against a small server of its own.
 #include "client_lib/transport/grpc_worker_stream.h"
 
 #include <atomic>
@@ -27,7 +27,7 @@
 namespace djinn {
 namespace {
 
-// A worker that answers reads, inline or on Bulk, and keeps what it is sent.
+// A worker that answers reads, inline or on Bulk, and keeps what it receives.
 class TestExecution : public v1::Execution::Service {
  public:
   using ControlStream =
@@ -102,7 +102,7 @@ class TestExecution : public v1::Execution::Service {
     return chunks_;
   }
 
-  // Chunks are not read any more, or again.
+  // Stop reading chunks, and start again.
   void HoldChunks() {
     MutexLock lock(&mu_);
     hold_chunks_ = true;
@@ -115,12 +115,12 @@ class TestExecution : public v1::Execution::Service {
 
   std::atomic<bool> corrupt{false};
   std::atomic<bool> nests{false};
-  std::atomic<int> messages{0};  // that are no hello
+  std::atomic<int> messages{0};  // except hellos
 
  private:
   void SendBulk(uint64_t id) {
     MutexLock lock(&mu_);
-    // The client opens Bulk before it asks.
+    // The client opens Bulk before it requests the value.
     for (Patience patience; bulk_ == nullptr;) patience.Wait(&changed_, &mu_);
     for (const uint64_t offset : {0, 3}) {
       v1::BulkChunk chunk;
@@ -278,8 +278,8 @@ TEST_F(GrpcWorkerStreamTest, AnAnswerThatNestsBreaksTheStream) {
   EXPECT_EQ(ErrorReason(recorder_.WaitClosed()), "PROTOCOL_VIOLATION");
 }
 
-// A thread that waits receives by itself, once the stream's own has received
-// something, which then has nothing to do until nobody attends.
+// A waiting thread becomes the leader once the stream's own thread has received
+// something. That thread is then idle until there is no leader.
 TEST_F(GrpcWorkerStreamTest, WhoeverWaitsReceivesByItself) {
   Connect();
   int here = 0;
@@ -300,7 +300,7 @@ TEST_F(GrpcWorkerStreamTest, NobodyKeepsTheReadingWhenNothingComes) {
   ASSERT_TRUE(stream_->Attend(never, absl::ZeroDuration()));
   ASSERT_TRUE(SendRead(0).ok());
   recorder_.WaitForMessage(1);
-  // It may have been lent; whoever has it gives it back.
+  // The reading may have been lent, and the leader returns it.
   ASSERT_TRUE(stream_->Attend(never, absl::Milliseconds(1)));
   ASSERT_TRUE(SendRead(0).ok());
   recorder_.WaitForMessage(2);
@@ -338,7 +338,7 @@ TEST_F(GrpcWorkerStreamTest, SendsBulkAsFramesAndDropsTheSource) {
                              {absl::string_view(*owner).substr(0, 3), owner})
                   .ok());
   owner.reset();
-  // Each lane says hello; what they carry comes in any order.
+  // Each bulk connection sends its hello, and the chunks come in any order.
   std::map<uint64_t, std::string> payloads;
   int hellos = 0;
   for (const v1::BulkChunk& chunk :
@@ -356,7 +356,7 @@ TEST_F(GrpcWorkerStreamTest, SendsBulkAsFramesAndDropsTheSource) {
   ASSERT_EQ(payloads.size(), 2u);
   EXPECT_EQ(payloads[0], std::string(kBulkChunkBytes, 'x'));
   EXPECT_EQ(payloads[kBulkChunkBytes], "xxx");
-  // gRPC lets go of a slice a moment after it was sent.
+  // gRPC releases a slice a moment after it was sent.
   for (Patience patience; !watch.expired();) patience.Yield();
 }
 
@@ -395,7 +395,7 @@ TEST_F(GrpcWorkerStreamTest, AResumedStreamOpensBulkByItself) {
   EXPECT_TRUE(service_.WaitForChunks(kDefaultBulkChannels)[0].has_hello());
 }
 
-// The control stream's reader does the work.
+// The reader of Control makes the connections.
 TEST_F(GrpcWorkerStreamTest, BulkConnectsBeforeItIsNeeded) {
   const std::vector<std::shared_ptr<grpc::Channel>> bulk = {
       *MakeChannel(server_->address(), {ChannelSecurity(), 1}),
@@ -431,7 +431,8 @@ TEST_F(GrpcWorkerStreamTest, TheNextStreamFindsItsConnections) {
     ASSERT_TRUE(stream_->Send(hello).ok());
     recorder.WaitForMessage(0);
     ASSERT_TRUE(stream_->SendBulk(7, 0, {"abc", nullptr}).ok());
-    service_.WaitForChunks(2 * (i + 1));  // and the lane's hello
+    // including the bulk connection's hello
+    service_.WaitForChunks(2 * (i + 1));
     stream_->Close(absl::OkStatus());
     EXPECT_TRUE(recorder.WaitClosed().ok());
     stream_.reset();
@@ -467,7 +468,7 @@ TEST_F(GrpcWorkerStreamTest, AWriteThatIsStuckBreaksTheStream) {
   service_.HoldChunks();
   const auto owner = std::make_shared<std::string>(kBulkChunkBytes, 'x');
   absl::Status status;
-  // More than any buffer in between takes.
+  // Sends more than all buffers in between hold.
   for (int i = 0; i < 1000 && status.ok(); ++i) {
     status = stream_->SendBulk(7, i * kBulkChunkBytes, {*owner, owner});
   }

@@ -1,5 +1,5 @@
-// What a session says of how urgent its runs are, shared by whoever says it and
-// the link that tells the coordinator.
+// Shares a session's priority between the program, which sets it, and the link,
+// which sends it to the coordinator.
 //
 // Thread-safe.
 #ifndef CLIENT_LIB_TRANSPORT_SESSION_URGENCY_H_
@@ -25,16 +25,17 @@ class SessionUrgency {
 
   explicit SessionUrgency(v1::Urgency urgency = {});
 
-  // Returns what was said before. PermissionDenied (PRIORITY_NOT_ALLOWED) above
-  // the highest class.
+  // Sets the priority and returns the former one. PermissionDenied
+  // (PRIORITY_NOT_ALLOWED) above the tenant's highest class.
   absl::StatusOr<v1::Urgency> Set(v1::Urgency urgency);
   Said said() const;
 
-  // The coordinator says what the tenant may use at most.
+  // Sets the tenant's highest class, which the coordinator announces.
   void SetMaxClass(v1::PriorityClass max_class);
-  // Called after every change, under a lock of this object's own, behind which
-  // the listener may take others; null for nobody. Calls have ended when this
-  // returns: its caller holds none of those.
+  // Sets the function to call after every change; null for none. It runs under
+  // a lock of this object, after which it may take others. When Listen()
+  // returns, no call of the former listener is running, so the caller must not
+  // hold a lock that the listener takes.
   void Listen(std::function<void()> listener);
 
  private:

@@ -14,7 +14,8 @@ namespace {
 
 constexpr absl::Duration kGreetingTimeout = absl::Seconds(2);
 
-// The worker incarnations that refused. Outlives the connector: streams may.
+// Holds the worker incarnations that refused. It may outlive the connector,
+// because streams use it.
 class Refusals {
  public:
   bool Contains(uint64_t incarnation) const {
@@ -59,7 +60,7 @@ class SharedMemoryConnector : public WorkerConnector {
             return connection;
           }
           refusals->Add(lease, connection.status());
-          // Without a reason, so that another attempt is made.
+          // The error has no reason, so that the session makes another attempt.
           return absl::UnavailableError(connection.status().message());
         },
         *std::move(wake));
@@ -86,8 +87,8 @@ class SharedMemoryConnector : public WorkerConnector {
         refusals_->Contains(lease.worker_incarnation())) {
       return absl::NotFoundError("not offered");
     }
-    // Fails where the worker is on another machine, unless another one listens
-    // there; that one's greeting says so.
+    // Fails if the worker is on another machine. If another process listens at
+    // that path here, the greeting detects it.
     DJINN_ASSIGN_OR_RETURN(Descriptor socket,
                            DialSharedMemory(lease.shared_memory_socket()));
     const absl::Status user = CheckSameUser(socket.get());

@@ -1,5 +1,5 @@
-// Reaches a worker over shared memory where it offers that on this machine to
-// this user, and by another connector everywhere else.
+// Connects to a worker over shared memory if the worker offers that to this
+// user on this machine, and by another connector otherwise.
 #ifndef CLIENT_LIB_TRANSPORT_SHARED_MEMORY_CONNECTOR_H_
 #define CLIENT_LIB_TRANSPORT_SHARED_MEMORY_CONNECTOR_H_
 
@@ -9,9 +9,9 @@
 
 namespace djinn {
 
-// A worker that has a socket but refuses or does not greet in time closes the
-// stream once, as a network would; from then on it is reached by `other`, which
-// the log says once.
+// Makes such a connector. A worker that has a socket but refuses the connection
+// or does not greet in time closes the stream once, as a broken network would.
+// From then on the connector uses `other` for it, and logs that once.
 std::unique_ptr<WorkerConnector> MakeSharedMemoryConnector(
     std::unique_ptr<WorkerConnector> other);
 

@@ -21,7 +21,7 @@ namespace {
 
 constexpr RingSizes kRings = {.control = 4096, .bulk = 4 * kBulkChunkBytes};
 
-// Counts who is sent on to it.
+// Counts the connections that are left to it.
 class OtherConnector : public WorkerConnector {
  public:
   explicit OtherConnector(int* calls) : calls_(calls) {}
@@ -61,8 +61,8 @@ class Receiver : public ClientStreamReceiver {
 class SharedMemoryConnectorTest : public testing::Test {
  protected:
   SharedMemoryConnectorTest() {
-    // A socket's path has room for 107 characters, which a test's own folder
-    // may use up.
+    // A socket's path has at most 107 characters, and a test's own folder may
+    // be longer.
     std::string folder = "/tmp/djinn-XXXXXX";
     path_ = std::string(mkdtemp(folder.data())) + "/w.shm";
     lease_.set_worker_id("w0");
@@ -142,12 +142,12 @@ TEST_F(SharedMemoryConnectorTest, AWorkerThatRefusesIsReachedOtherwiseNext) {
     Descriptor(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
     const absl::Status closed = receiver.WaitClosed();
     EXPECT_EQ(closed.code(), absl::StatusCode::kUnavailable);
-    // As a network's failure: the session tries again.
+    // The end looks like a network failure, so that the session tries again.
     EXPECT_EQ(ErrorReason(closed), "");
   }
   Connect();
   EXPECT_EQ(others_, 1);
-  // Another process may do better.
+  // A new incarnation is tried again.
   lease_.set_worker_incarnation(8);
   Connect();
   EXPECT_EQ(others_, 1);

@@ -74,7 +74,7 @@ void AnswerTable::RegisterModel(const v1::Ordered& ordered,
     models_[ordered.sequence()] = std::move(wait);
     return;
   }
-  // Nothing is left of it: no answer comes.
+  // All storages are gone, so that no answer comes.
   wait->done = true;
   wait->changed.SignalAll();
 }
@@ -144,7 +144,7 @@ absl::Status AnswerTable::TakeAdmitted(const v1::Admitted& admitted,
 
 absl::Status AnswerTable::TakeRead(uint64_t number, v1::ReadReply* reply,
                                    bool* held) {
-  // Reads that were given up are here, too.
+  // Abandoned reads stay in the table, too.
   const std::shared_ptr<ReadWait> wait = reads_.TakeAnswered(reply->sequence());
   if (wait == nullptr) {
     return Violation(absl::StrCat("an answer to ", reply->sequence(),
@@ -164,7 +164,8 @@ absl::Status AnswerTable::TakeRead(uint64_t number, v1::ReadReply* reply,
         return Violation(absl::StrCat(
             reply->bulk_bytes(), " bulk bytes for a read of ", wait->bytes));
       }
-      // Some or all may be here already: the streams are not ordered.
+      // Some or all bytes may have arrived already, because the streams are not
+      // ordered.
       wait->announced = true;
       wait->reply_number = number;
       *held = !wait->chunks->complete();

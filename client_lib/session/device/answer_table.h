@@ -1,9 +1,9 @@
-// Finds the threads that wait for the worker's answers by the number of the
-// message that asks: values, metadata, use, models, and the fingerprints of
-// graphs.
+// Matches the worker's answers with the threads that wait for them, by the
+// number of the message that asks: values, metadata, use, models, and the
+// fingerprints of graphs.
 //
-// Not thread-safe: the device's lock guards it, and the waits' fields. Nothing
-// here calls out.
+// Not thread-safe: the device's lock guards it, and the fields of the waits.
+// Nothing here calls out.
 #ifndef CLIENT_LIB_SESSION_DEVICE_ANSWER_TABLE_H_
 #define CLIENT_LIB_SESSION_DEVICE_ANSWER_TABLE_H_
 
@@ -26,10 +26,10 @@ namespace djinn {
 
 inline constexpr char kProtocolViolation[] = "PROTOCOL_VIOLATION";
 
-// The error of a worker that says what it must not.
+// Returns the error of a worker that breaks the protocol.
 absl::Status Violation(absl::string_view what);
 
-// Whether the error has a code: an error must be one.
+// Returns whether the error has a code other than OK, as every error must.
 bool HasCode(const v1::ErrorDetail& detail);
 
 void AddUse(const v1::MeteredUse& use, v1::MeteredUse* sum);
@@ -38,34 +38,34 @@ class AnswerTable {
  public:
   ReadTable& reads() { return reads_; }
   const ReadTable& reads() const { return reads_; }
-  // Whether nothing is to come that a worker can say only where it was asked.
+  // Returns whether no read and no run's metadata awaits an answer.
   bool idle() const { return reads_.empty() && metadata_.empty(); }
 
-  // Notes who waits for what comes of the message.
+  // Registers the thread that waits for the answer to the message.
   void Register(EncodedMessage* message);
 
-  // The answers. A status is a breach of the protocol.
+  // These methods take the answers. An error is a breach of the protocol.
   absl::Status TakeMetadata(const v1::RunMetadata& reply);
-  // `lease` names the worker.
+  // `lease` identifies the worker.
   absl::Status TakeAdmitted(const v1::Admitted& admitted,
                             const v1::Lease& lease);
-  // `held`: set if the value's bytes are still to come.
+  // Sets `held` if the value's bytes are still to arrive.
   absl::Status TakeRead(uint64_t number, v1::ReadReply* reply, bool* held);
   absl::Status TakeMetered(const v1::Metered& metered);
   absl::Status TakeModel(const v1::ModelRegistered& registered);
-  // Wakes who waits for the report that ends a profile, if it is that one.
+  // Wakes the waiting thread if this is the report that ends a profile.
   void TakeReport(const v1::ProfileReport& report);
-  // The error, with the place of the call that failed when it is known.
+  // Returns the error, with the site of the failed call if it is known.
   absl::Status StatusOf(const v1::ErrorDetail& detail) {
     return call_sites_.StatusOf(detail);
   }
 
-  // Graphs that the worker took since the last call.
+  // Swaps out the graphs that the worker accepted since the last call.
   void SwapAdmitted(std::vector<uint64_t>* admitted) {
     admitted->swap(admitted_);
   }
-  // Another worker goes on, which was told of nothing. `use`: the session's at
-  // the worker that it left.
+  // Prepares for another worker, which knows nothing of earlier messages. `use`
+  // is the session's use of the worker that it left.
   void BeginAnew(const v1::MeteredUse& use);
   void Clear();
 
@@ -77,19 +77,19 @@ class AnswerTable {
                      std::shared_ptr<ModelWait> wait);
 
   ReadTable reads_;
-  // By sequence.
+  // Waits for answers, by the sequence of the message that asks.
   absl::flat_hash_map<uint64_t, std::shared_ptr<MetadataWait>> metadata_;
   absl::flat_hash_map<uint64_t, std::shared_ptr<MeterWait>> meters_;
   absl::flat_hash_map<uint64_t, std::shared_ptr<ModelWait>> models_;
   std::shared_ptr<ProfileWait> last_report_;
-  // Fingerprints of the graphs defined and not yet answered, by id.
+  // Fingerprints of graphs that were defined and not answered yet, by id.
   absl::flat_hash_map<uint64_t, std::string> defining_;
-  // Graphs that the worker took, for the sender.
+  // Graphs that the worker accepted, for the sender.
   std::vector<uint64_t> admitted_;
   CallSiteLog call_sites_;
-  // On workers that it left.
+  // The session's use of workers that it left.
   v1::MeteredUse used_elsewhere_;
-  // The runs, the graphs, and the uploads inside messages.
+  // Counts runs, graphs, and uploads inside messages.
   Statistics statistics_;
 };
 

@@ -11,7 +11,7 @@
 namespace djinn {
 namespace {
 
-// A message with this number.
+// Returns a message with this number.
 EncodedMessage Message(uint64_t sequence) {
   EncodedMessage message;
   message.request = std::make_shared<v1::ControlRequest>();
@@ -83,7 +83,7 @@ TEST(AnswerTableTest, AStructureHasTheFingerprintThatWasSent) {
   admitted.set_fingerprint("theirs");
   EXPECT_EQ(ErrorReason(table.TakeAdmitted(admitted, v1::Lease())),
             "FINGERPRINT_MISMATCH");
-  // It was answered.
+  // The definition was answered already.
   EXPECT_EQ(ErrorReason(table.TakeAdmitted(admitted, v1::Lease())),
             kProtocolViolation);
 }

@@ -12,10 +12,10 @@ namespace {
 
 using Source = RecordingPart::Slot::Source;
 
-// Prefetched values come inside a reply, whatever the worker's limits are.
+// Prefetched values travel inside a reply, whatever the worker's limits are.
 static_assert(ReadPredictor::kMaxBytes <= kLeastInlineBytes);
 
-// Small uploads that wait until something else wakes the sender, or so many.
+// Limits on small uploads that wait until something else wakes the sender.
 constexpr size_t kQuietMessages = 16;
 constexpr uint64_t kQuietBytes = 256 << 10;
 
@@ -24,13 +24,13 @@ absl::Status Stale(absl::string_view why) {
                    why);
 }
 
-// Another number in every thread that lives.
+// Returns a number that no other live thread has.
 uint64_t ThisThread() {
   thread_local const char mark = 0;
   return reinterpret_cast<uintptr_t>(&mark);
 }
 
-// Has the stages of the read measured while the program is profiled.
+// Prepares the read for latency measurements while the program is profiled.
 void AddMarks(ReadWait* wait) {
   if (ABSL_PREDICT_FALSE(debug::Has(debug::kProfile))) {
     wait->marks = std::make_unique<ReadMarks>();
@@ -95,7 +95,7 @@ absl::Status CallRecorder::RecordAndWait(uint32_t lane, Call* call,
   DJINN_RETURN_IF_ERROR(segments_.Check(call, owner_));
   segments_.Record(lane, call, &sealed, ThisThread());
   segments_.SealLane(lane, &sealed);
-  // The call's own segment is the last of those sealed just now.
+  // The call's own segment is the last of those sealed here.
   sealed.back()->wants_metadata = true;
   ++statistics_.calls;
   ++statistics_.synchronous_calls;
@@ -140,8 +140,8 @@ absl::Status CallRecorder::Install(uint32_t lane, RemoteStorage* storage,
   install.base_version = segments_.StampWrite(storage);
   queue_->Push({lane, StoragePtr(storage), footprint, std::move(install)},
                /*needs_lease=*/!copied);
-  // A small one alone can wait for what uses it, unless somebody waits for the
-  // room that it takes.
+  // A small upload by itself can wait until something uses it, unless a thread
+  // waits for the room that it takes.
   const WorkQueue::Size size = queue_->size();
   *quiet = copied && !eager && size.works < kQuietMessages &&
            size.bytes < kQuietBytes && sealed.empty() && !queue_->full();
@@ -165,8 +165,8 @@ absl::Status CallRecorder::Read(uint32_t lane, RemoteStorage* storage,
     prepare(wait->get());
     QueueRead(lane, storage, view, *wait);
   }
-  // Calls that the value does not depend on come after it: a loss is back
-  // before the step that followed it was made.
+  // Calls that the value does not depend on follow the read. A training step's
+  // loss thus returns before the calls recorded after it execute.
   SealLane(lane);
   return absl::OkStatus();
 }
@@ -191,7 +191,7 @@ absl::Status CallRecorder::NoteAnswered(uint32_t lane) {
   DJINN_RETURN_IF_ERROR(Enter());
   ++statistics_.reads;
   ++statistics_.reads_answered_here;
-  // The program is cut as if the worker had answered.
+  // Segments are cut as if the worker had answered.
   predictor_.OnAnswered(lane);
   SealLane(lane);
   return absl::OkStatus();
@@ -276,7 +276,7 @@ void CallRecorder::QueueRead(uint32_t lane, RemoteStorage* storage,
 
 void CallRecorder::Prefetch(uint32_t lane, RemoteStorage* storage,
                             const ReadPredictor::Prediction& prediction) {
-  // The storage may be smaller than that of the call it resembles.
+  // The storage may be smaller than the one that the prediction was made from.
   const absl::StatusOr<uint64_t> extent = srg::ExtentBytes(prediction.view);
   if (!extent.ok() || *extent > storage->size_bytes()) return;
   auto wait = std::make_shared<ReadWait>(nullptr, prediction.bytes);
@@ -292,7 +292,8 @@ absl::Status CallRecorder::Replay(
   std::vector<uint64_t> made(recording->made, 0);
   MutexLock lock(&mu_);
   DJINN_RETURN_IF_ERROR(Enter());
-  // They count as soon as they are made: not for what is not taken.
+  // Output storages count from their creation, so they are created only once
+  // the call is taken.
   for (const uint64_t bytes : recording->output_bytes) {
     outputs->push_back(owner_->NewStorage(bytes));
   }
@@ -308,7 +309,8 @@ absl::Status CallRecorder::Replay(
     const size_t footprint = work.bindings.size() * sizeof(RunEncoder::Binding);
     queue_->Push({lane, StoragePtr(), footprint, std::move(work)},
                  /*needs_lease=*/true);
-    // A value that the program will read goes ahead of the parts that follow.
+    // A value that the program will read is requested before the parts that
+    // follow.
     for (const RecordingPart::Slot& slot : recording->parts[part].slots) {
       if (!slot.born || slot.output == RecordingPart::kNoOutput) continue;
       RemoteStorage* const output = (*outputs)[slot.output].get();
@@ -326,7 +328,7 @@ absl::Status CallRecorder::ReplayShare(uint32_t lane, const Share& share,
   DJINN_RETURN_IF_ERROR(Enter());
   SealLane(lane);
   std::vector<uint64_t> made(share.recording->made, 0);
-  // Rows are shared out in fast mode alone: the device looked.
+  // The device divides rows in fast mode only, and checked the mode.
   ReplayWork work = StampReplay(
       share.recording, 0, /*fast=*/true, binding.given,
       [&](uint32_t index) { return binding.kept[index]; },

@@ -1,4 +1,4 @@
-// The end of a session.
+// Tests the end of a session.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -73,7 +73,7 @@ TEST(CloseTest, WhatIsLostIsCountedPerDevice) {
       EXPECT_EQ(ErrorReason(device->Upload(7, large.get(), {bytes, nullptr})),
                 "SESSION_CLOSED");
     });
-    // Sent or not, it counts.
+    // Runs count as unfinished whether they were sent or not.
     cluster.worker(i).WaitWaiting(1);
   }
   const absl::Time start = absl::Now();
@@ -153,7 +153,7 @@ TEST(CloseTest, StoragesOutliveTheirSession) {
   Drop(std::move(value));
 }
 
-// Last: from here on nothing else may open a session in a child.
+// Comes last, because afterwards no other test may open a session in a child.
 TEST(CloseTest, AForkedChildRefusesAndCleansUpNothing) {
   FakeCluster cluster;
   auto session = cluster.Open();
@@ -169,7 +169,7 @@ TEST(CloseTest, AForkedChildRefusesAndCleansUpNothing) {
         ErrorReason(Record(*device, 0, MakeCall(1, {{value, kReads}}))) ==
             "AFTER_FORK" &&
         ErrorReason(session->Close(absl::Seconds(1))) == "AFTER_FORK";
-    // Whatever is destroyed last waits for no thread that stayed behind.
+    // The last destructor waits for no thread of the parent.
     value = StoragePtr();
     device.reset();
     session.reset();

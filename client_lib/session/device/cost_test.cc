@@ -1,5 +1,5 @@
-// What a session used: the question's place among the calls, devices that move,
-// break or cannot say.
+// Tests reports of what a session used: their order among calls, and devices
+// that migrate, break or cannot answer.
 #include <memory>
 #include <string>
 #include <utility>
@@ -25,7 +25,7 @@ class CostTest : public testing::Test {
     device_ = *session_->Device(0);
     value_ = device_->NewStorage(4);
   }
-  // One run of its own.
+  // Executes one run.
   void Request() {
     EXPECT_TRUE(Record(*device_, kLane, MakeCall(1, {{value_, kWrites}})).ok());
     EXPECT_TRUE(ReadByte(*device_, kLane, value_).ok());
@@ -58,7 +58,7 @@ TEST_F(CostTest, CountsWhatWasCalledBeforeAndNothingLater) {
   EXPECT_EQ(cost->device_time, absl::Milliseconds(2));
   EXPECT_EQ(cost->bytes_up, 200u);
   EXPECT_EQ(cost->bytes_down, 20u);
-  // As often as one likes.
+  // The answer can be read repeatedly.
   EXPECT_EQ(asked->Wait()->runs, 2u);
   EXPECT_EQ(Used().runs, 3u);
 }

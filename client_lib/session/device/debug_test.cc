@@ -1,4 +1,4 @@
-// Call sites, the log of messages and the history of graphs.
+// Tests call sites, the log of messages and the history of graphs.
 #include <string>
 #include <vector>
 
@@ -48,7 +48,7 @@ TEST(CallSitesTest, AnErrorNamesTheCallThatFailed) {
   EXPECT_EQ(ErrorReason(error), "OPERATOR_FAILED");
   EXPECT_EQ(ErrorMetadataValue(error, "error_id"), "1");
   EXPECT_THAT(log.StatusOf(Detail(2, 9, 0)).message(), HasSubstr("b.py:1"));
-  // No site, no such node, no such run.
+  // The call has no site, the node does not exist, or the run does not.
   for (const auto& detail : {Detail(3, 7, 2), Detail(4, 7, 3), Detail(5, 8, 0)})
     EXPECT_THAT(log.StatusOf(detail).message(), Not(HasSubstr("called at")));
 }

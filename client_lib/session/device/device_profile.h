@@ -1,4 +1,4 @@
-// What a device keeps while its process is profiled.
+// Defines what a device keeps while its process is profiled.
 #ifndef CLIENT_LIB_SESSION_DEVICE_DEVICE_PROFILE_H_
 #define CLIENT_LIB_SESSION_DEVICE_DEVICE_PROFILE_H_
 
@@ -11,15 +11,15 @@
 namespace djinn {
 
 struct DeviceProfile {
-  // The sender's time for making messages; thread-safe.
+  // The sender's time for encoding messages; thread-safe.
   StageTimes<1> encoding;
   const Arrival::Interest interest;
 
   // Guarded by the device's lock.
   ClockRelation clocks;
 
-  // The sender's own. So many nodes and runs since the worker was last asked
-  // for their times: it keeps only so many.
+  // Used by the sender only. It requests the worker's times after this many
+  // nodes or runs, because the worker keeps no more.
   static constexpr uint64_t kReportAfterNodes = 16384;
   static constexpr uint64_t kReportAfterRuns = 1024;
   uint64_t nodes = 0;

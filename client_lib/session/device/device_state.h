@@ -1,4 +1,4 @@
-// The state of a device's connection, and of its way to an end.
+// Defines the state of a device's connection and of its shutdown.
 //
 // The device's lock guards all of it.
 #ifndef CLIENT_LIB_SESSION_DEVICE_DEVICE_STATE_H_
@@ -14,23 +14,24 @@
 
 namespace djinn {
 
-// The stream to the worker, one after another.
+// The current stream to the worker.
 struct StreamState {
-  // Replaced and destroyed by the device's own thread, or at its end.
+  // The device's own thread, or its shutdown, replaces and destroys the stream.
   std::unique_ptr<ClientStream> stream;
-  // The worker has answered on this stream, which has not ended.
+  // The worker answered the hello on this stream, and the stream has not ended.
   bool connected = false;
-  uint64_t connections = 0;  // that were made so far
-  bool near = false;         // the last stream's peer is
-  // The stream ended by itself: another may go on.
+  uint64_t connections = 0;  // connections made so far
+  // a round trip to the last stream's peer is cheap (is_near())
+  bool near = false;
+  // The stream ended by itself, and another one may replace it.
   bool broken = false;
   absl::Status break_cause;
   bool hello_received = false;  // on this stream
   bool closed = false;          // the stream ended
   // Threads that use the stream without being the sender.
   int users = 0;
-  // Threads that receive by themselves while they wait, or are about to, and
-  // those that cannot.
+  // Leaders: waiting threads that receive by themselves, or are about to. Plain
+  // waiters cannot receive.
   int attending = 0;
   int plain_waiters = 0;
 
@@ -46,25 +47,26 @@ struct StreamState {
   }
 };
 
-// How far a device is on its way to its end, by a failure or by its session's.
+// The progress of a device towards its end, which a failure or its session
+// causes.
 struct DeviceEnd {
-  // The failure that the recorder is told of, before it is seen.
+  // The failure that the recorder gets before other threads can see it.
   absl::Status failing;
   absl::Status failure;
-  bool dropped = false;    // what was unfinished at the failure
-  bool lost_work = false;  // by the failure
+  bool dropped = false;    // work unfinished at the failure was dropped
+  bool lost_work = false;  // the failure lost work
   bool closing = false;
   bool drained = false;  // the sender has nothing left
   bool cancelling = false;
   bool cancel_sent = false;
-  bool cancelled = false;  // the worker said so
+  bool cancelled = false;  // the worker confirmed it
   bool stopped = false;
 
-  // Calls are taken.
+  // Returns whether calls are taken.
   bool usable() const { return failure.ok() && !closing && !stopped; }
-  // The worker is still of use.
+  // Returns whether the device still needs its worker.
   bool wanted() const { return failure.ok() && !stopped && !cancelling; }
-  // Why no call is taken.
+  // Returns the reason why no call is taken.
   absl::Status Reason() const { return failure.ok() ? Closed() : failure; }
   static absl::Status Closed() {
     return MakeError(absl::StatusCode::kFailedPrecondition, "SESSION_CLOSED",

@@ -1,10 +1,10 @@
-// Values of small storages that this process can tell, too: what it uploaded,
-// and what follows from that. A program that reads of them, as `if mask.all():`
-// does, has the answer without a round trip.
+// Keeps values of small storages that this process knows: those that it
+// uploaded, and those that follow from them. A program that reads one, as in
+// `if mask.all():`, gets the answer without a round trip.
 //
-// Versions are those that the session stamps writes with, as it records them:
-// what was written since, in whatever way and by whatever thread, has another
-// version, and is not known.
+// Each value belongs to a version, as the session stamps it when it records a
+// write. A later write by any thread makes a new version, whose value is
+// unknown.
 //
 // Not thread-safe: the device's lock guards it.
 #ifndef CLIENT_LIB_SESSION_DEVICE_HOST_VALUES_H_
@@ -21,18 +21,18 @@ namespace djinn {
 
 class HostValues {
  public:
-  // Bytes of a storage.
+  // Limit on the bytes of a storage.
   static constexpr uint64_t kMaxBytes = VirtualDevice::kMaxHostValueBytes;
-  // Storages: those that were used last.
+  // Limit on storages; the most recently used ones stay.
   static constexpr size_t kMaxKept = 64;
 
-  // Null where it is not known.
+  // Returns the value, or null if it is unknown.
   HostValuePtr Find(const StorageVersion& version);
-  // Likewise, of what may be read here.
+  // Returns the value if reads may be answered from it, or null.
   HostValuePtr FindReadable(const StorageVersion& version);
 
-  // Of a version that has none yet. Without effect where the storage is too
-  // large, or empty.
+  // Keeps the value of a version that has none yet. Does nothing if the storage
+  // is too large or empty.
   void Keep(const StorageVersion& version, HostValuePtr value, bool readable);
 
   void Clear() { kept_.clear(); }
@@ -46,7 +46,7 @@ class HostValues {
 
   const Kept* Use(const StorageVersion& version);
 
-  std::deque<Kept> kept_;  // the one used last at the end
+  std::deque<Kept> kept_;  // the most recently used at the end
 };
 
 }  // namespace djinn

@@ -1,4 +1,4 @@
-// One line of log per message between a device and its worker, for the debug
+// Logs one line per message between a device and its worker, for the debug
 // level "execution".
 #ifndef CLIENT_LIB_SESSION_DEVICE_MESSAGE_LINES_H_
 #define CLIENT_LIB_SESSION_DEVICE_MESSAGE_LINES_H_

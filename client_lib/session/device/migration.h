@@ -1,6 +1,7 @@
-// A device's way to another worker. What was queued before goes to the worker
-// that there is; then the session leaves it, enters the other one, and goes on
-// there, or here (docs/protocol_migration.md).
+// Describes the migration of a device to another worker. Work queued before the
+// request goes to the current worker. Then the session leaves that worker,
+// enters the other one, and continues there, or stays if it cannot
+// (docs/protocol_migration.md).
 //
 // The device's lock guards it.
 #ifndef CLIENT_LIB_SESSION_DEVICE_MIGRATION_H_
@@ -20,21 +21,21 @@ namespace djinn {
 
 struct Migration {
   enum class State {
-    kFinishing,  // what was queued before
+    kFinishing,  // work queued before the request
     kLeaving,    // Leave is on its way
     kLeft,
   };
   v1::MigrationRequest request;
   State state = State::kFinishing;
-  uint64_t works_before = 0;  // of the device, queued when it was asked for
+  uint64_t works_before = 0;  // the device's works queued before the request
   std::string ticket;
   uint64_t leave_sequence = 0;
   v1::Left left;
-  // Of trying again to leave.
+  // Time left to repeat attempts to leave.
   std::optional<Deadline> patience;
-  // Since when work waits for it.
+  // Time since which work waits for the migration.
   std::optional<absl::Duration> waits_since;
-  // Not OK: the other worker is not to be had any more.
+  // An error if the other worker is no longer available.
   absl::Status given_up;
 };
 

@@ -1,5 +1,5 @@
-// Devices that go on at another worker: what both workers are told, and what
-// the program sees when something breaks on the way.
+// Tests devices that migrate to another worker: the messages that both workers
+// get, and what the program sees when something breaks on the way.
 #include <memory>
 #include <set>
 #include <string>
@@ -30,7 +30,7 @@ class MigrationTest : public testing::Test {
   void Write() {
     EXPECT_TRUE(Record(*device_, 0, MakeCall(1, {{value_, kWrites}})).ok());
   }
-  // So that the device has a worker.
+  // Makes sure that the device has a worker.
   void Begin() {
     Write();
     EXPECT_TRUE(ReadByte(*device_, 0, value_).ok());
@@ -58,7 +58,7 @@ TEST_F(MigrationTest, WhatFollowsGoesToTheOtherWorker) {
   EXPECT_FALSE(outcome.has_failure()) << outcome.failure().message();
   EXPECT_EQ(outcome.to_lease_id(), "lease-10");
   EXPECT_EQ(outcome.moved_bytes(), 100u);
-  // An end that tells the worker to forget everything.
+  // The stream's end tells the worker to forget everything.
   EXPECT_TRUE(here().WaitClosed().ok());
   EXPECT_TRUE(here().live_storages().empty());
   const size_t before = here().received().size();
@@ -66,7 +66,7 @@ TEST_F(MigrationTest, WhatFollowsGoesToTheOtherWorker) {
   EXPECT_TRUE(ReadByte(*device_, 0, value_).ok());
   EXPECT_EQ(here().received().size(), before);
   ASSERT_EQ(there().runs().size(), 1u);
-  // Born and written here, written there.
+  // The storage was created and written here, and written there.
   EXPECT_EQ(there().runs()[0].bindings(0).storage(), value_->id());
   EXPECT_EQ(there().runs()[0].bindings(0).base_version(), 2u);
   EXPECT_EQ(WorkerOf(*device_), "w1");
@@ -86,7 +86,7 @@ TEST_F(MigrationTest, WhatWasAskedBeforeIsAnsweredHere) {
       *device_->StartRead(0, value_.get(), whole, bytes.data(), 8);
   cluster_.coordinator().AskToMigrate("lease-0", 1, 10);
   const size_t before = here().runs().size();
-  // Of a thread that goes on meanwhile.
+  // The calls of a thread that continues meanwhile.
   Write();
   const auto next =
       *device_->StartRead(0, value_.get(), whole, later.data(), 8);
@@ -160,7 +160,7 @@ TEST_F(MigrationTest, ARefusalLeavesItWhereItIs) {
   EXPECT_TRUE(ReadByte(*device_, 0, value_).ok());
   EXPECT_TRUE(there().runs().empty());
   EXPECT_EQ(WorkerOf(*device_), "w0");
-  // Another time it may go.
+  // A later migration may succeed.
   there().Restart(/*other_incarnation=*/false);
   ExpectNoViolations(here());
 }
@@ -289,7 +289,7 @@ TEST_F(MigrationTest, ItDoesNotLeaveForAWorkerWithoutALeaseAnyMore) {
       0, value_.get(), WholeView(*value_.get()), bytes.data(), 8);
   cluster_.coordinator().AskToMigrate("lease-0", 1, 10);
   cluster_.coordinator().EndLease("lease-10", "worker w1 is lost");
-  // Although its own worker has yet to execute what it was sent.
+  // The outcome comes although the device's own worker has unfinished messages.
   EXPECT_EQ(Reason(cluster_.coordinator().WaitOutcome()), "LEASE_ENDED");
   here().Resume();
   EXPECT_TRUE(read->Wait(absl::Seconds(10)).ok());
@@ -306,7 +306,7 @@ TEST_F(MigrationTest, WhatCannotBeIsDeclined) {
   cluster_.coordinator().AskToMigrate("lease-0", 1, 10);
   EXPECT_EQ(Reason(cluster_.coordinator().Migrate("lease-0", 1, 11)),
             "ALREADY_MIGRATING");
-  // Said twice by a coordinator that came back, it is the same.
+  // A request repeated by a coordinator that came back is the same one.
   cluster_.coordinator().AskToMigrate("lease-0", 1, 10);
   there().WaitEntering();
   there().Break(absl::UnavailableError("gone"));
@@ -318,8 +318,8 @@ TEST_F(MigrationTest, ACopyNamesTheWorkerThatWillHaveTheValue) {
   there().AnswerEntries(FakeWorker::Entries::kIgnore);
   cluster_.coordinator().AskToMigrate("lease-0", 1, 10);
   there().WaitEntering();
-  // Device 1 would have worker 1, which has the session of device 0 then; so
-  // only what device 0 offers is looked at.
+  // Device 1 would get worker 1, which then has the session of device 0. The
+  // test therefore examines only what device 0 offers.
   const auto other = *session_->Device(1);
   const StoragePtr copy = other->NewStorage(8);
   std::thread copies(
@@ -333,8 +333,8 @@ TEST_F(MigrationTest, ACopyNamesTheWorkerThatWillHaveTheValue) {
   session_->Close(absl::ZeroDuration()).IgnoreError();
 }
 
-// Whatever is cut wherever, every write is executed once, where the device
-// is then.
+// Wherever a stream is cut, every write executes once, on the worker that the
+// device has at that point.
 TEST(MigrationCutTest, NothingIsLostAndNothingHappensTwice) {
   for (const int cut_worker : {0, 1}) {
     for (const Cut where :

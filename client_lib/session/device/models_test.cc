@@ -1,5 +1,5 @@
-// What registered callables keep using: what the worker is told of it, and
-// when.
+// Tests resident models: what the worker learns of the storages that registered
+// callables capture, and when.
 #include <map>
 #include <memory>
 #include <string>
@@ -37,12 +37,12 @@ class ModelsTest : public testing::Test {
                         const std::string& name = "net") {
     return device_->RegisterModel(kLane, id, name, std::move(storages));
   }
-  // After everything was executed.
+  // Returns the models after everything was executed.
   std::map<uint64_t, v1::RegisterModel> Models(int worker = 0) {
     EXPECT_TRUE(device_->Synchronize().ok());
     return cluster_.worker(worker).models();
   }
-  // Other calls, with which what is dead or forgotten is told.
+  // Makes other calls, whose messages carry releases and forgotten models.
   void GoOn() { EXPECT_TRUE(ReadByte(*device_, kLane, Uploaded()).ok()); }
   int MessagesOf(v1::Ordered::ActionCase action) {
     int count = 0;
@@ -70,7 +70,7 @@ TEST_F(ModelsTest, TheWorkerIsToldBeforeTheCallReturns) {
   EXPECT_EQ(model.storages(1), b->id());
 }
 
-// Of another lane's open segment.
+// The storage is in another lane's open segment.
 TEST_F(ModelsTest, WhatIsNotSentYetIsSentFirst) {
   Open();
   const StoragePtr made = device_->NewStorage(4);
@@ -86,7 +86,7 @@ TEST_F(ModelsTest, ARefusalNamesItsReason) {
   const absl::Status refused = Register(1, {a, b});
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(ErrorReason(refused), "MODEL_BYTES");
-  // It is nobody's failure.
+  // A refusal is no root error.
   EXPECT_TRUE(session_->RootErrors().empty());
   EXPECT_TRUE(Register(1, {a}).ok());
   EXPECT_EQ(session_->statistics().root_errors, 0u);
@@ -104,7 +104,7 @@ TEST_F(ModelsTest, AForgottenOneIsGoneWithTheNextCalls) {
   EXPECT_EQ(models.count(2), 1u);
 }
 
-// The program drops it between the question and its turn.
+// The program drops a storage after the call and before the message is sent.
 TEST_F(ModelsTest, AStorageThatIsGoneMeanwhileIsLeftOut) {
   Open();
   const StoragePtr a = Uploaded();
@@ -162,8 +162,8 @@ TEST_F(ModelsTest, AnotherWorkerKnowsThemAndForgetsThem) {
   EXPECT_TRUE(Models(1).empty());
 }
 
-// Who asked has given up, and nothing is to be left of it when it is told at
-// last.
+// The registering thread has given up, so the message that is sent at last must
+// leave nothing behind.
 TEST(QueuedModelTest, OneThatWaitsToBeToldIsForgotten) {
   v1::SessionLimits limits = FakeWorker::DefaultLimits();
   limits.set_max_outstanding(2);
@@ -184,7 +184,8 @@ TEST(QueuedModelTest, OneThatWaitsToBeToldIsForgotten) {
   std::thread registering([&] {
     EXPECT_TRUE(device->RegisterModel(kLane, 1, "net", storages).ok());
   });
-  // The first of the calls, which are sent with what waits behind them.
+  // Waits for the first of the calls, which are sent with what waits behind
+  // them.
   worker.WaitWaiting(2);
   device->ForgetModel(1);
   worker.Resume();
@@ -221,7 +222,7 @@ TEST_F(ModelsTest, ADeviceThatSpansWorkersTellsNobody) {
   };
   const StoragePtr a = upload(), b = upload();
   EXPECT_TRUE(Register(1, {a, b}).ok());
-  // Has no room on the first.
+  // The storage has no room on the first worker.
   const StoragePtr c = upload();
   ASSERT_EQ(small.worker(1).live_storages().size(), 1u);
   EXPECT_TRUE(Register(2, {a, b, c}).ok());

@@ -14,17 +14,17 @@
 namespace djinn {
 namespace {
 
-// How long a thread receives before it looks around.
+// Time that a thread leads before it checks its deadline.
 constexpr absl::Duration kAttendance = absl::Milliseconds(100);
 
-// Of the member's storages and of its transfers: each counts for itself, so
-// that its worker sees every number.
+// Returns the first id of the replica's storages and transfers. Each replica
+// counts by itself, so that its worker sees every number.
 uint64_t FirstId(const RemoteDevice::Role& role) {
   const int device = role.member << 8 | role.index;
   return (static_cast<uint64_t>(device) << 48) + 1;
 }
 
-// The storages of the call's unknown results, in order.
+// Returns the storages of the call's unknown results, in order.
 std::vector<StoragePtr> UnknownResults(Call* call) {
   const srg::Node node = NodeOf(*call);
   std::vector<StoragePtr> storages;
@@ -255,7 +255,7 @@ absl::Status RemoteDevice::QueueHere(
     bool queued = false;
     DJINN_RETURN_IF_ERROR(queue([&](absl::FunctionRef<void()> push) {
       MutexLock lock(&mu_);
-      // It is this worker that is meant.
+      // The work is meant for this worker.
       if (migration_ != nullptr) return;
       fill();
       push();
@@ -291,7 +291,8 @@ void RemoteDevice::WaitOrReceive(CondVar* changed,
   }
   ++link_.plain_waiters;
   if (link_.connected && link_.attending == 0) {
-    // Nobody may be receiving: the role stays lent for a moment.
+    // Perhaps no thread receives, because the stream lends that role for a
+    // moment after a leader returns.
     ClientStream* const stream = EnterStream();
     mu_.Unlock();
     stream->Recall();

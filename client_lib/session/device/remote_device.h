@@ -1,24 +1,22 @@
-// A member of a virtual device: all that the device has on one worker, mostly
-// the only one (device_router.h). See virtual_device.h for what its methods
-// promise.
+// Implements a replica of a virtual device: all that the device has on one
+// worker, which is usually its only one (device_router.h). See virtual_device.h
+// for the contracts of its methods.
 //
-// It is made of the recorder (what the program's threads do), the queue between
-// these and the sender, the encoder (what the sender makes of work), and the
-// connection, whose state mu_ guards: lease, streams, resume, migration, and
-// what waits for answers.
+// It consists of the recorder (what the program's threads do), the queue
+// between those threads and the sender, the encoder (which turns work into
+// messages), and the connection. mu_ guards the connection's state: lease,
+// streams, resume, migration, and the waits for answers.
 //
-// Sources by flow: remote_device.cc (recording), _close.cc (its end),
+// Sources by flow: remote_device.cc (recording), _close.cc (shutdown),
 // _uploads.cc, _reads.cc and _copies.cc (values), _sender.cc (what is sent
-// when), _connection.cc (lease, streams, resume), _migration.cc (to another
-// worker), _replies.cc (what the worker says, and its loss), _profile.cc (what
-// is measured), _meter.cc (what was used), _models.cc (what callables keep
-// using).
+// when), _connection.cc (lease, streams, resume), _migration.cc (migration to
+// another worker), _replies.cc (the worker's messages, and its loss),
+// _profile.cc (measurements), _accounts.cc (use, and resident models).
 //
 // Threads: one thread at a time is the sender; it encodes and sends without
-// mu_. Only the device's own thread, when it is the sender, opens and destroys
-// streams. The recorder's lock comes before mu_, and mu_ before the queue's;
-// nothing else is called with mu_ held except the device's own parts, none of
-// which calls out.
+// mu_. Only the device's own thread, while it is the sender, opens and destroys
+// streams. Lock order: the recorder's lock, then mu_, then the queue's lock.
+// Under mu_ the device calls only its own parts, none of which calls out.
 #ifndef CLIENT_LIB_SESSION_DEVICE_REMOTE_DEVICE_H_
 #define CLIENT_LIB_SESSION_DEVICE_REMOTE_DEVICE_H_
 
@@ -67,19 +65,21 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
                            private WindowWaiter {
  public:
   struct Role {
-    // The virtual device's index, and the member's.
+    // Indices of the virtual device and of the replica.
     int index = 0;
     int member = 0;
-    // The device of all storages. Lives as long as calls are made.
+    // The device of all storages. It must live as long as calls are made.
     VirtualDevice* owner = nullptr;
-    // Room to ask for on the worker.
+    // Memory to request on the worker.
     uint64_t needed_bytes = 0;
-    // The bytes of the owner's live storages there. The owner has it.
+    // Bytes of the owner's live storages on the worker. The owner keeps the
+    // count alive.
     const std::atomic<int64_t>* used_bytes = nullptr;
-    // Called without locks when it fails by itself: before anybody sees that,
-    // and once more then, for members that came in between.
+    // Called without locks when this replica fails by itself: once before other
+    // threads can see the failure, and once afterwards, for replicas that were
+    // added in between.
     std::function<void(const absl::Status& failure)> on_failure;
-    // Called by the sender. May be null.
+    // The sender calls it. May be null.
     WorkEncoder::OnRepeat on_repeat;
   };
 
@@ -97,8 +97,8 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   absl::Status Seed(uint32_t lane, RemoteStorage* generator, uint64_t seed);
   absl::Status Resize(uint32_t lane, RemoteStorage* storage,
                       uint64_t size_bytes);
-  // Asks for the value, which FinishRead() waits for. Null: it was known here,
-  // and is in `destination`.
+  // Starts a read that FinishRead() waits for. Returns null if the process knew
+  // the value, which is then in `destination`.
   absl::StatusOr<std::shared_ptr<ReadWait>> BeginRead(
       uint32_t lane, RemoteStorage* storage, const srg::TensorView& view,
       void* destination, uint64_t bytes);
@@ -119,7 +119,8 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
       absl::Span<RemoteStorage* const> given);
   using ShareOfRecording = CallRecorder::Share;
   using ShareBinding = CallRecorder::ShareBinding;
-  // Like Replay(); the caller has checked that the storages are such.
+  // Executes a share of a captured graph. The caller has checked that the
+  // storages fit.
   absl::Status ReplayShare(uint32_t lane, const ShareOfRecording& share,
                            const ShareBinding& binding);
   absl::Status RegisterModel(uint32_t lane, uint64_t model_id,
@@ -128,19 +129,20 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   void ForgetModel(uint64_t model_id);
   absl::StatusOr<DevicePlacement> Placement();
 
-  // A copy from another worker, whose halves are of two members. Offer() keeps
-  // what the storage holds here, and says how another worker gets it; waits for
-  // this one, if there is none yet, and for nothing else. Pull() replaces the
-  // storage's contents by it.
+  // Offer() and Pull(), called on two replicas, copy a value from worker to
+  // worker. Offer() keeps the storage's current value on this worker and
+  // returns how another worker fetches it. It waits for this worker if the
+  // device has none yet, and for nothing else. Pull() replaces the storage's
+  // contents by the value.
   absl::StatusOr<PullWork> Offer(uint32_t lane, RemoteStorage* storage,
                                  OfferRank rank = {});
   absl::Status Pull(uint32_t lane, RemoteStorage* storage, PullWork pull);
-  // A call that was recorded here makes again what another worker has made; the
-  // worker is told with the next run.
+  // Counts a call recorded here that rematerializes another worker's result.
+  // The next run reports it to the worker.
   void CountRecomputed() { encoder_.CountRecomputed(); }
-  // The storage holds nothing here from now on; it may again.
+  // Drops the storage's contents on this worker. A later write fills it again.
   absl::Status Discard(uint32_t lane, RemoteStorage* storage);
-  // The worker's description of itself; empty before it was reached.
+  // The worker's description of itself; empty before the worker was reached.
   struct WorkerFacts {
     std::string worker_id;
     std::string numerics;
@@ -148,76 +150,83 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
     uint64_t generator_bytes = 0;
   };
   WorkerFacts Facts() const;
-  // How fast values came here from the other worker lately, in bytes a second;
-  // 0: not known, or not any more.
+  // Returns how fast values recently came here from the other worker, in bytes
+  // per second, or 0 if that is unknown or outdated.
   double LinkFrom(const std::string& worker_id) const;
-  // Sends what the lane has recorded: nothing follows for now.
+  // Sends what the lane has recorded, because it is idle for now.
   void Ship(uint32_t lane);
-  // Waits for the storage's contents: the root error if they are poisoned.
-  // Nothing counts it as a read.
+  // Waits for the storage's contents and returns the root error if they are
+  // poisoned. Does not count as a read.
   absl::Status CheckSound(uint32_t lane, RemoteStorage* storage);
-  // Waits until the worker has executed all that was recorded, failed or not.
+  // Waits until the worker has executed all that was recorded, successfully or
+  // not.
   absl::Status CatchUp();
-  // The coordinator has given it a worker, reached or not.
+  // Returns whether the coordinator has granted a lease, whether or not the
+  // worker was reached.
   bool HasLease() const;
-  // Nothing will be called here any more. Does nothing without a lease, and the
-  // second time.
+  // Returns the lease; the caller makes no more calls here. Does nothing
+  // without a lease or the second time.
   void GiveLeaseBack(bool unreachable);
-  // Something was called that names it.
+  // Returns whether a recorded call or message created the storage.
   bool IsBorn(const RemoteStorage& storage) const;
-  // The memory limit of the session there; no limit as long as it is not known.
+  // Returns the session's memory limit on the worker, or UINT64_MAX while it is
+  // unknown.
   uint64_t memory_bytes() const {
     return memory_bytes_.load(std::memory_order_relaxed);
   }
-  // Declines migrations from now on: the virtual device has several workers.
+  // Declines migrations from now on, because the virtual device has several
+  // workers.
   void StayAtWorker();
-  // Another member has failed, and the virtual device with it.
+  // Fails this replica because another one, and with it the virtual device,
+  // failed.
   void FailWith(const absl::Status& failure);
-  // Why no call is taken any more; OK if they are.
+  // Returns the reason why no call is taken any more, or OK.
   absl::Status failure() const;
 
-  // Ends what a profile began here, if it did: the worker's part is with the
-  // recorder then.
+  // Ends a profile that began here, if there is one. When it returns, the
+  // recorder has the worker's measurements.
   absl::Status FinishProfile();
-  // As Session::AskCost(), and what comes of it.
+  // Asks for the use, as Session::AskCost() does. AwaitMeter() waits for the
+  // answer.
   absl::StatusOr<std::shared_ptr<MeterWait>> AskMeter(uint32_t lane);
   absl::StatusOr<v1::MeteredUse> AwaitMeter(MeterWait* wait);
   void AddStatistics(Statistics* sum) const;
   void OnLeaseEnded(const std::string& lease_id, const std::string& reason);
-  // False when it is about another device's lease.
+  // Returns false if the request is about another device's lease.
   bool OnMigrationRequested(const v1::MigrationRequest& request);
 
-  // The session closes a device in these steps. BeginClose() stops intake and
-  // seals everything.
+  // The session closes a device with the following steps. BeginClose() stops
+  // intake and seals everything.
   void BeginClose();
-  // Waits until everything is executed; false when it is not by then, and the
-  // device has not failed.
+  // Waits until everything is executed. Returns false if the deadline passed
+  // first and the device has not failed.
   bool Flush(const Deadline& deadline);
-  // Gives up what is unfinished: tells the worker, then waits for its answer.
+  // Cancel() gives up unfinished work and tells the worker; AwaitCancelled()
+  // waits for its answer.
   void Cancel();
   void AwaitCancelled(const Deadline& deadline);
-  // Says what an unfinished device loses; empty when it is nothing.
+  // Describes the work that an unfinished device loses; empty if there is none.
   std::string DescribeLoss();
-  // The device's failure, if work was lost by it.
+  // Returns the device's failure if that lost work.
   absl::Status Failure() const;
-  // Ends the stream; every wait wakes, the sender is on its way out.
+  // Ends the stream. Every wait wakes and the sender thread stops.
   void Stop();
-  // Waits for the sender's end, once lease requests are cancelled, and until
-  // the deadline for the stream's.
+  // Waits for the end of the sender thread, once lease requests are cancelled,
+  // and until the deadline for the end of the stream.
   void Join(const Deadline& deadline);
-  // Destroys the stream. Nobody may report the end of a lease any more.
+  // Destroys the stream. OnLeaseEnded() must not be called any more.
   void Disconnect();
 
  private:
   absl::Status AwaitWindow() override ABSL_LOCKS_EXCLUDED(mu_);
-  // Queues work for the worker that there is: waits until there is one, and
-  // none to go to. `queue` has the recorder queue it, and may be called again.
-  // `fill` is called when it is.
+  // Queues work for the current worker. Waits until there is one and no
+  // migration is under way. `queue` makes the recorder queue the work, and may
+  // be called repeatedly. `fill` is called when the work is queued.
   absl::Status QueueHere(
       absl::FunctionRef<absl::Status(CallRecorder::Admit)> queue,
       absl::FunctionRef<void()> fill) ABSL_LOCKS_EXCLUDED(mu_);
-  // Waits until `done`, the device's failure or the operation time-out, which
-  // begins anew when it finds that something `moved`.
+  // Waits until `done`, the device's failure or the operation timeout. The
+  // timeout restarts when something `moved` since the last check.
   template <typename Done, typename Moved>
   absl::Status Await(Waiter* waiter, Done done, Moved moved)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -226,12 +235,14 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return Await(waiter, std::move(done), [] { return false; });
   }
-  // Until something may have changed; nobody else signals `changed` but for
-  // what `done` says. Receives in this thread, if that can be.
+  // Waits until something may have changed. Other threads signal `changed` only
+  // for conditions that `done` checks. The calling thread becomes a leader and
+  // receives messages, if it can.
   void WaitOrReceive(CondVar* changed, absl::FunctionRef<bool()> done,
                      const Deadline& deadline)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Has the stream's own thread receive: somebody waits who does not.
+  // Makes the stream's own thread receive, because a thread waits that does not
+  // receive.
   void RecallReceiver() ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status NoAnswer() const;
   void WakeAll() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -239,36 +250,37 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   // Reads.
   class ReadHandle;
   static void Notify(const ReadTable::Callbacks& callbacks);
-  // Whether it is a read of one element that this process can tell: then it is
-  // in `destination`.
+  // Returns whether the process knows the value of a read of one element, which
+  // is then in `destination`.
   absl::StatusOr<bool> AnswerFromHost(uint32_t lane,
                                       const RemoteStorage& storage,
                                       const srg::TensorView& view,
                                       void* destination, uint64_t bytes);
-  // Replaces `wait` by that of a prefetched read if there is one.
+  // Sends the read. Replaces `wait` by that of a prefetched read if there is
+  // one.
   absl::Status IssueRead(uint32_t lane, RemoteStorage* storage,
                          const srg::TensorView& view,
                          std::shared_ptr<ReadWait>* wait);
-  // DeadlineExceeded (VALUE_PENDING) when the value is not here by then.
+  // Waits for the value. DeadlineExceeded (VALUE_PENDING) after `timeout`.
   absl::Status AwaitRead(ReadWait* wait, absl::Duration timeout)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Until the destination is the caller's again.
+  // Abandons the read and waits until the destination is the caller's again.
   void Abandon(ReadWait* wait) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // Copies.
   absl::Status AwaitWelcome() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Until it is known which worker will have what is recorded now.
+  // Waits until it is decided which worker gets the work that is recorded now.
   absl::Status AwaitMigration() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // Transfers.
   absl::Status QueueInstall(uint32_t lane, RemoteStorage* storage,
                             InstallWork install);
-  // Whether the upload is eager; then it counts as under way. Notes in
-  // `install` whether the content was uploaded before.
+  // Returns whether the upload is eager, in which case it counts as under way.
+  // Notes in `install` whether the content was uploaded before.
   bool GoesEagerly(uint64_t size, InstallWork* install);
   absl::Status UploadLarge(uint32_t lane, RemoteStorage* storage,
                            InstallWork install);
-  // Waits for the decision and sends what the worker asks for.
+  // Waits for the worker's decision and sends what the worker asks for.
   absl::Status FinishUpload(UploadWait* wait, SharedBytes source);
   // Proves to the worker that this process has the bytes.
   void Prove(UploadWait* wait, absl::string_view bytes);
@@ -277,14 +289,14 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   void OnBulk(uint64_t transfer_id, uint64_t offset,
               absl::Span<const absl::string_view> pieces) override;
 
-  // Sending. By the sender, unless said otherwise.
+  // Sending. The sender calls these methods, unless a comment says otherwise.
   enum class Next {
     kNothing,
     kOpen,    // a stream, or the lease first
     kSupply,  // a graph the worker asked for
     kCancel,
     kProof,
-    kMessage,  // the next of the log
+    kMessage,  // the log's next one
     kAcknowledge,
     kWork,
     kMigrate,
@@ -292,26 +304,26 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
     kStop,
   };
   void SenderLoop();
-  // For a thread that waits for the outcome anyway: does what is due itself if
-  // nobody is the sender, which saves two changes of threads; wakes the
-  // device's own thread for the rest.
+  // Lets a thread that waits for the outcome anyway be the sender if no other
+  // thread is, which saves two thread switches. Wakes the device's own thread
+  // for the rest.
   void SendNow();
   // Does everything that is due. Only the device's own thread opens streams and
-  // goes on for long. False when the device stops.
+  // works without a limit on steps. Returns false when the device stops.
   bool Advance(bool own_thread);
-  // The sender's next step, and the work for it.
+  // The sender's next step, and the work that it handles.
   struct Step {
     Next next = Next::kNothing;
     std::optional<Work> work;
   };
   Step TakeStep();
-  // With nothing else to do: frees, and the end of a flush. True if there is
-  // more to send now.
+  // Sends frees and ends a flush when nothing else is due. Returns true if
+  // there is more to send now.
   bool FinishRound(bool free_now);
-  // No queued work, or only such as asks for no lease.
+  // Returns whether no queued work needs a lease, or no work is queued.
   bool NothingDue() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Whether queued work is worth encoding first, so that its messages leave
-  // with those that wait.
+  // Returns whether queued work should be encoded first, so that its messages
+  // leave together with those that wait.
   bool Gathers() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void SendMessages();
   void SendAcknowledgement();
@@ -321,44 +333,49 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   using Message = std::shared_ptr<const v1::ControlRequest>;
   void Send(Message message);
   void SendAll(ClientStream* stream, absl::Span<const Message> messages);
-  // Gives up a worker that stands still. When to look again.
+  // Gives up a worker that makes no progress. Returns when to check again.
   Deadline CheckProgress();
   void DropEverything();
 
   // Encodes the work and appends its messages.
   void Process(Work work);
-  // Appends what the encoder made.
+  // Appends the encoder's messages to the log.
   void Append(EncodedMessages messages);
-  // Notes who waits for what comes of the message, which gets its number.
+  // Gives the message its number and registers the thread that waits for its
+  // answer.
   void Register(EncodedMessage* message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void EncodeForgottenModels(EncodedMessages* messages);
 
   // Profiles.
   absl::Duration Now() const;
   void FinishRequest(ReadWait* wait) ABSL_LOCKS_EXCLUDED(mu_);
-  // By the sender: begins the profile on the worker.
+  // Begins the profile on the worker. Called by the sender.
   void ProfileSender(EncodedMessages* messages);
 
-  // Connection. By the device's own thread.
+  // Connection. The device's own thread calls these methods.
   void Open();
   absl::Status RequestLease();
-  // Until the worker has answered on a new stream, or is given up.
+  // Opens streams until the worker answers on one, or gives it up after
+  // `timeout`.
   void Reach(absl::Duration timeout);
   absl::Status TryOpen(absl::Duration timeout);
-  // False when the stream cannot be destroyed.
+  // Returns false when the stream cannot be destroyed.
   bool DropStream(
       const absl::Status& why = absl::CancelledError("another takes over"));
-  // The worker has what was queued before the migration was asked for.
+  // Returns whether further work must wait, because the sender took all work
+  // that was queued before the migration was requested.
   bool HoldsWorkBack() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // The next step is due: nothing is on its way.
+  // Returns whether the migration's next step is due, because nothing is on its
+  // way.
   bool MigrationDue() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Migrate();
-  // Not OK: it is not to leave.
+  // Leaves the worker. An error means that the device must stay.
   absl::Status Leave() ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status ApplyLeft(v1::Left* left) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Opens the session on the other worker, and waits until all is there.
+  // Opens the session on the other worker and waits until that has the whole
+  // state.
   absl::Status EnterOther(std::unique_ptr<SessionEntry>* entry);
-  // Goes on at the other worker. Not OK: the device has failed.
+  // Continues on the other worker. An error means that the device has failed.
   absl::Status GoOver(const SessionEntry::Entered& entered);
   void Stay();
   void EndMigration(absl::Status status, const v1::Entered& entered);
@@ -367,14 +384,14 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   void OnMessage(v1::ControlResponse response) override;
   void OnClosed(absl::Status status) override;
   absl::Status Complete(uint64_t sequence) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // A breach of the protocol, or OK.
+  // Take() and Apply() return OK or a breach of the protocol.
   absl::Status Take(v1::ControlResponse* response)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status Apply(v1::ControlResponse* response)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status ApplyHello(const v1::ControlResponse& response)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // By the sender: encodes for the worker that was reached from now on.
+  // Starts to encode for the worker that was reached. Called by the sender.
   void BeginEncoding(uint64_t next_sequence);
   absl::Status ResumeFrom(const v1::WorkerHello& hello)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -382,13 +399,15 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return LossOf(lease_, welcomed_, cause);
   }
-  // The first failure counts; every wait wakes with it.
+  // Fails the device. The first failure counts, and every wait wakes with it.
   void Fail(absl::Status failure, bool by_itself = true);
-  // The same in one of the stream's callbacks. Whoever destroys the stream
-  // waits for these to return; one that counted as using the stream would have
-  // it given up instead, and go on without its device.
+  // Does the same within a callback of the stream. The thread that destroys the
+  // stream waits for the callback to return. If the callback counted as a user
+  // of the stream, that thread would leak the stream and continue without its
+  // device.
   void FailInCallback(absl::Status failure, bool by_itself = true);
-  // Keeps the stream, which may be null, until LeaveStream().
+  // Returns the stream, which may be null, and keeps it alive until
+  // LeaveStream().
   ClientStream* EnterStream() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void LeaveStream() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
@@ -396,14 +415,15 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   const int index_;
   const std::shared_ptr<SessionContext> context_;
   DeadList dead_;
-  Wakeup wakeup_;                      // of the sender
-  std::atomic<bool> free_due_{false};  // many dead storages wait, or models
-  // The limits of messages and of memory, as far as known.
+  Wakeup wakeup_;  // wakes the sender
+  // many released storages wait, or forgotten models
+  std::atomic<bool> free_due_{false};
+  // Limits of messages and of memory, as far as they are known.
   std::atomic<uint64_t> inline_bytes_{kLeastInlineBytes};
   std::atomic<uint64_t> memory_bytes_{UINT64_MAX};
   WorkQueue queue_;
   CallRecorder recorder_;
-  WorkEncoder encoder_;  // the sender's
+  WorkEncoder encoder_;  // used by the sender only
 
   mutable Mutex mu_;
   bool sending_ ABSL_GUARDED_BY(mu_) = false;  // a thread is the sender
@@ -412,7 +432,7 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   ReplyLog replies_ ABSL_GUARDED_BY(mu_);
   // Graphs that the worker asked for on this stream.
   std::deque<uint64_t> needed_ ABSL_GUARDED_BY(mu_);
-  // Counts messages completed and chunks moved.
+  // Counts completed messages and moved chunks.
   uint64_t progress_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t works_done_ ABSL_GUARDED_BY(mu_) = 0;
   int window_waiters_ ABSL_GUARDED_BY(mu_) = 0;
@@ -428,9 +448,9 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   v1::SessionLimits limits_ ABSL_GUARDED_BY(mu_);
   WorkerFacts facts_ ABSL_GUARDED_BY(mu_);
   PeerLinks links_ ABSL_GUARDED_BY(mu_);
-  // The worker has answered once.
+  // The worker has answered a hello at least once.
   bool welcomed_ ABSL_GUARDED_BY(mu_) = false;
-  // Trying to reach the worker was given up.
+  // The device gave up its attempts to reach the worker.
   bool unreached_ ABSL_GUARDED_BY(mu_) = false;
   bool lease_given_back_ ABSL_GUARDED_BY(mu_) = false;
   StreamState link_ ABSL_GUARDED_BY(mu_);
@@ -441,26 +461,28 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   UploadTable uploads_ ABSL_GUARDED_BY(mu_);
   EagerUploads eager_ ABSL_GUARDED_BY(mu_);
   CondVar streaming_changed_;
-  // root_errors counts apart.
+  // The count root_errors is kept elsewhere.
   Statistics statistics_ ABSL_GUARDED_BY(mu_);
 
-  // Null: no migration is asked for.
+  // Null while no migration is requested.
   std::unique_ptr<Migration> migration_ ABSL_GUARDED_BY(mu_);
-  // It ends the stream of the worker that it left: what still comes is ignored.
+  // The device ends the stream of the worker that it left and ignores its last
+  // messages.
   bool going_over_ ABSL_GUARDED_BY(mu_) = false;
-  // No stream has taken up yet what it did on the one where it entered.
+  // The device entered the other worker, and no stream there has resumed yet.
   bool gone_over_ ABSL_GUARDED_BY(mu_) = false;
 
   RequestProfiler profiler_ ABSL_GUARDED_BY(mu_);
-  // To be told; none that is not registered.
+  // Registered models whose end is to be sent.
   std::vector<uint64_t> forgotten_models_ ABSL_GUARDED_BY(mu_);
-  std::atomic<bool> forgets_models_{false};  // there are such
-  // When the message being taken came, if it says what it met.
+  std::atomic<bool> forgets_models_{false};  // some are to be sent
+  // Arrival time of the message being taken, if the message has measurements.
   absl::Duration arrived_ ABSL_GUARDED_BY(mu_);
 
-  // The sender's own.
+  // The sender's own fields.
   std::vector<uint64_t> admitted_now_;  // graphs
-  std::optional<Deadline> stalled_;     // while there is no room: its patience
+  // end of its patience while there is no room
+  std::optional<Deadline> stalled_;
   uint64_t stalled_progress_ = 0;
 
   std::unique_ptr<ThreadFactory::Thread> sender_;

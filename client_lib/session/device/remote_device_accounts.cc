@@ -1,5 +1,5 @@
-// Tells the worker which storages registered callables keep using, and asks it
-// for what the session has used.
+// Tells the worker which storages registered callables capture, and asks it for
+// what the session has used.
 #include <algorithm>
 #include <iterator>
 #include <memory>
@@ -16,14 +16,14 @@
 namespace djinn {
 namespace {
 
-// As the worker takes it.
+// The worker's limit on a name.
 constexpr size_t kMaxNameBytes = 256;
-// The bytes of an id in a message, and of all else in it.
+// Bytes of an id in a message, and of everything else in it.
 constexpr uint64_t kIdBytes = 10;
 constexpr uint64_t kMaxBesidesIds = 1024;
 
-// Names come from anywhere, and are for people: any text will do as long as it
-// is one.
+// Returns a printable form of the name, which may be any text and is for human
+// readers only.
 std::string NameForPeople(absl::string_view name) {
   std::string text(name.substr(0, kMaxNameBytes));
   std::replace_if(
@@ -51,7 +51,7 @@ absl::Status RemoteDevice::RegisterModel(uint32_t lane, uint64_t model_id,
   }
   DJINN_RETURN_IF_ERROR(QueueHere(
       [&](CallRecorder::Admit admit) {
-        // Behind their births.
+        // The registration follows the messages that create the storages.
         return recorder_.QueueBehind(
             storages,
             {lane, StoragePtr(), bytes,
@@ -70,10 +70,10 @@ void RemoteDevice::ForgetModel(uint64_t model_id) {
   std::vector<StoragePtr> unnamed;  // dropped without the lock
   {
     MutexLock lock(&mu_);
-    // A session that ends has none.
+    // A closing session has no models.
     if (!end_.usable()) return;
-    // The thread that asked may have given up; a registration behind other work
-    // would come after this.
+    // The registering thread may have given up. A registration that is queued
+    // behind other work would come after this message.
     queue_.Visit([&](Work& work) {
       auto* const model = std::get_if<ModelWork>(&work.action);
       if (model == nullptr || model->model_id != model_id) return;
@@ -111,7 +111,7 @@ absl::StatusOr<std::shared_ptr<MeterWait>> RemoteDevice::AskMeter(
     MutexLock lock(&mu_);
     if (!end_.usable()) return end_.Reason();
     if (!welcomed_ && !queue_.needs_lease() && !records) {
-      wait->done = true;  // there was nothing to cost anything
+      wait->done = true;  // nothing was called that has a cost
       return wait;
     }
   }

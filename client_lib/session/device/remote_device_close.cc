@@ -1,4 +1,4 @@
-// A device's end: flushing, giving up, and what is lost then.
+// Shuts a device down: flushes, cancels, and reports what is lost.
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,10 +14,10 @@
 namespace djinn {
 namespace {
 
-// How long the destructor waits for the stream.
+// Time that the destructor waits for the stream.
 constexpr absl::Duration kStreamEndTimeout = absl::Seconds(5);
 
-// Counts what unfinished work would have done.
+// Counts the effects that unfinished work would have had.
 struct Loss {
   uint64_t runs = 0;
   uint64_t uploads = 0;
@@ -82,7 +82,8 @@ std::string Count(uint64_t count, absl::string_view what) {
 
 RemoteDevice::~RemoteDevice() {
   if (IsForkedChild()) {
-    // The threads are not here, and what they held is in an unknown state.
+    // A forked child does not have the threads, and what they held is in an
+    // unknown state.
     (void)sender_.release();
     (void)link_.stream.release();
     return;
@@ -94,7 +95,7 @@ RemoteDevice::~RemoteDevice() {
 
 void RemoteDevice::BeginClose() {
   recorder_.Close(DeviceEnd::Closed());
-  // Queued before the sender sees that it closes.
+  // Queued before the sender sees that the device closes.
   recorder_.SealAll();
   {
     MutexLock lock(&mu_);
@@ -125,7 +126,7 @@ void RemoteDevice::Cancel() {
 
 void RemoteDevice::AwaitCancelled(const Deadline& deadline) {
   MutexLock lock(&mu_);
-  // Without a connection no worker answers.
+  // No worker answers while there is no connection.
   while (end_.failure.ok() &&
          (queue_.held() || (link_.connected && !end_.cancelled)) &&
          !deadline.passed()) {
@@ -193,7 +194,7 @@ void RemoteDevice::Join(const Deadline& deadline) {
     if (!link_.closed) stubborn = link_.stream.get();
   }
   if (stubborn != nullptr) {
-    // The worker does not follow a clean end.
+    // The worker did not follow a clean end.
     stubborn->Close(absl::CancelledError("the session was closed"));
   }
   MutexLock lock(&mu_);
@@ -206,7 +207,7 @@ void RemoteDevice::Disconnect() {
   std::unique_ptr<ClientStream> stream;
   MutexLock lock(&mu_);
   stream = std::move(link_.stream);
-  // A transport that keeps a caller for so long is broken: better to leak.
+  // A transport that keeps a caller for so long is broken, and a leak is safer.
   if (link_.users > 0) {
     log::Error("a transfer did not leave its stream", {{"device", index_}});
     (void)stream.release();

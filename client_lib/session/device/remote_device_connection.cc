@@ -1,5 +1,5 @@
-// The connection to the worker: the lease, streams one after another, and what
-// is taken up again on a new one.
+// Connects to the worker: requests the lease, opens one stream after another,
+// and resumes on each new one.
 #include <algorithm>
 #include <utility>
 
@@ -14,14 +14,16 @@
 namespace djinn {
 namespace {
 
-// Uploads named in a lease request, at most.
+// Limit on uploads named in a lease request.
 constexpr int kMaxHints = 64;
-// An attempt to connect takes a part of the time left, and this at least.
+// An attempt to connect takes this share of the time left, and at least
+// kMinAttempt.
 constexpr int kAttemptShare = 3;
 constexpr absl::Duration kMinAttempt = absl::Seconds(1);
-// How long a stream may take to end.
+// Time that a stream may take to end.
 constexpr absl::Duration kEndTimeout = absl::Seconds(5);
-// How much later than the worker the coordinator may say why a session ends.
+// Time by which the coordinator may report the reason for a session's end later
+// than the worker.
 constexpr absl::Duration kReasonTimeout = absl::Seconds(2);
 
 }  // namespace
@@ -42,7 +44,7 @@ void RemoteDevice::Open() {
       dropped = WorkerLost(link_.break_cause);
     }
   }
-  // Unless OnLeaseEnded() has said more.
+  // Does nothing if OnLeaseEnded() has reported a more precise failure.
   if (!dropped.ok()) return Fail(std::move(dropped));
   if (!leased) {
     absl::Status status = RequestLease();
@@ -55,7 +57,7 @@ void RemoteDevice::Open() {
       MutexLock lock(&mu_);
       failed = !end_.failure.ok();
     }
-    // Meanwhile, when there was nothing to give back.
+    // The device failed while it had no lease to return.
     if (failed) return GiveLeaseBack(/*unreachable=*/false);
   }
   Reach(again ? context_->options.resume_timeout
@@ -86,8 +88,8 @@ absl::Status RemoteDevice::RequestLease() {
       context_->link->RequestLease(request, context_->options.connect_timeout);
   if (ErrorReason(granted.status()) == "TOO_LARGE" &&
       request.contents_size() > 0) {
-    // Contents that no worker can hold are refused at its upload, with limit
-    // and use, and need not cost the session its device.
+    // If no worker can hold the contents, their upload fails with limit and
+    // use. That need not cost the session its device.
     request.clear_contents();
     granted = context_->link->RequestLease(request,
                                            context_->options.connect_timeout);
@@ -172,7 +174,7 @@ absl::Status RemoteDevice::TryOpen(absl::Duration timeout) {
     placement_.transport = std::string(stream->transport());
   }
   stream->Start(this);
-  // A refusal arrives as the stream's end, which says more.
+  // A refusal arrives as the end of the stream, with more detail.
   (void)stream->Send(std::move(request));
   {
     MutexLock lock(&mu_);
@@ -266,7 +268,7 @@ absl::Status RemoteDevice::ResumeFrom(const v1::WorkerHello& hello) {
                      hello.received_sequence(), " of ", log_.sent(),
                      ", and executed ", log_.completed()));
   }
-  // It asks again for what it still needs.
+  // The worker asks again for the graphs that it still needs.
   needed_.clear();
   uploads_.Resume(hello);
   if (std::exchange(gone_over_, false)) return absl::OkStatus();
@@ -284,7 +286,7 @@ void RemoteDevice::OnClosed(absl::Status status) {
     link_.connected = false;
     connection_changed_.SignalAll();
     progress_changed_.SignalAll();
-    if (end_.cancelled || going_over_) return;  // its last word
+    if (end_.cancelled || going_over_) return;  // the worker's last message
     if (end_.failure.ok() && !end_.stopped &&
         (MayPass(status) || (welcomed_ && IsDropped(status)))) {
       if (!link_.broken) link_.break_cause = status;

@@ -1,6 +1,6 @@
-// Copies from worker to worker, between two virtual devices or two members of
-// one: an offer on the source's worker, and an install for which the
-// destination's worker fetches it.
+// Copies values from worker to worker, between two virtual devices or two
+// replicas of one: an offer on the source's worker, and an install for which
+// the destination's worker fetches the value.
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -13,7 +13,7 @@
 namespace djinn {
 namespace {
 
-// The size of the tickets that workers take.
+// The size of tickets that workers accept.
 constexpr size_t kTicketBytes = 16;
 
 }  // namespace

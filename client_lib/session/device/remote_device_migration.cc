@@ -1,5 +1,5 @@
-// The way to another worker. Until that one has all that the session holds, the
-// first one has it, too, and the session may stay there.
+// Migrates the device to another worker. Until the other worker has all that
+// the session holds, the first one has it too, and the session may stay there.
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -14,10 +14,10 @@
 namespace djinn {
 namespace {
 
-// The size of the tickets that workers take.
+// The size of tickets that workers accept.
 constexpr size_t kTicketBytes = 16;
-// How long, and how often, a session tries to leave that has offers to be
-// fetched.
+// Time during which, and pause after which, a session with offers to be fetched
+// tries again to leave.
 constexpr absl::Duration kLeavePatience = absl::Seconds(2);
 constexpr absl::Duration kLeavePause = absl::Milliseconds(10);
 
@@ -36,7 +36,7 @@ bool RemoteDevice::OnMigrationRequested(const v1::MigrationRequest& request) {
       return false;
     }
     if (migration_ != nullptr) {
-      // Said again by a coordinator that came back.
+      // The coordinator repeated the request after it attached again.
       if (migration_->request.to().lease().lease_id() ==
           request.to().lease().lease_id()) {
         return true;
@@ -109,7 +109,8 @@ void RemoteDevice::Migrate() {
 absl::Status RemoteDevice::Leave() {
   {
     MutexLock lock(&mu_);
-    // The worker has said before that others are to come first.
+    // An earlier attempt was refused, perhaps because other workers are to
+    // fetch offers first.
     if (migration_->left.has_refused()) {
       const absl::Status why = StatusFromDetail(migration_->left.refused());
       if (migration_->left.refused().reason() != "OFFERS_PENDING" ||
@@ -126,7 +127,7 @@ absl::Status RemoteDevice::Leave() {
       migration_->patience.emplace(kLeavePatience, context_->options.clock);
     }
   }
-  // Dropped storages need not move.
+  // Released storages need not move.
   EncodedMessages messages;
   encoder_.CollectDead();
   encoder_.EncodeFrees(&messages);
@@ -183,8 +184,8 @@ absl::Status RemoteDevice::EnterOther(std::unique_ptr<SessionEntry>* entry) {
     connection_changed_.SignalAll();
   });
   SessionEntry& other = **entry;
-  // Gives up with the stream of the worker that it leaves, too: the state is
-  // that one's until all of it has come.
+  // Gives up, too, when the stream of the old worker breaks, because the state
+  // belongs to that worker until all of it has arrived.
   const auto await = [&](auto done, absl::Duration timeout) -> absl::Status {
     const Deadline deadline(timeout, options.clock);
     MutexLock lock(&mu_);
@@ -210,7 +211,7 @@ absl::Status RemoteDevice::EnterOther(std::unique_ptr<SessionEntry>* entry) {
                               options.connect_timeout));
   if (const auto hello = other.greeting()) {
     DJINN_RETURN_IF_ERROR(CheckHello(*hello, lease));
-    // Messages that were recorded already must fit there, too.
+    // Messages that were recorded already must fit on the other worker, too.
     if (hello->limits().inline_bytes() < limits.inline_bytes() ||
         hello->limits().max_outstanding_bytes() <
             limits.max_outstanding_bytes()) {
@@ -229,7 +230,7 @@ absl::Status RemoteDevice::GoOver(const SessionEntry::Entered& entered) {
     MutexLock lock(&mu_);
     going_over_ = true;
   }
-  // An end that is clean: the worker frees what it has.
+  // A clean end makes the worker free what it has.
   if (!DropStream(absl::OkStatus())) {
     MutexLock lock(&mu_);
     going_over_ = false;
@@ -249,7 +250,8 @@ absl::Status RemoteDevice::GoOver(const SessionEntry::Entered& entered) {
     placement_.reason = to.placement_reason();
     limits_ = entered.hello.limits();
     inline_bytes_.store(limits_.inline_bytes(), std::memory_order_relaxed);
-    // The order of messages begins there with the one that entered.
+    // The order of messages on the other worker begins with the one that
+    // entered.
     log_ = MessageLog();
     log_.SetWindow(entered.window);
     eager_.Begin(entered.hello);
@@ -265,7 +267,7 @@ absl::Status RemoteDevice::GoOver(const SessionEntry::Entered& entered) {
     needed_.clear();
   }
   BeginEncoding(/*next_sequence=*/2);
-  // The coordinator is to hear what the program does at its new place.
+  // The coordinator receives the program's graphs again, for its new worker.
   context_->TellAgain();
   return absl::OkStatus();
 }

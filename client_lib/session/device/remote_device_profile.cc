@@ -1,4 +1,4 @@
-// Profiles: what is measured here, and asked from the worker.
+// Measures for profiles, and requests the worker's measurements.
 #include <sys/syscall.h>
 #include <unistd.h>
 

@@ -1,4 +1,4 @@
-// Reads: what waits, and the bytes that come on Bulk.
+// Reads values: the waits, and the bytes that arrive on Bulk.
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -34,7 +34,7 @@ void Deliver(const ReadWait& wait, void* destination) {
 
 }  // namespace
 
-// A read that somebody may wait for later.
+// A read that the program may wait for later.
 class RemoteDevice::ReadHandle final : public PendingRead {
  public:
   ReadHandle(std::shared_ptr<RemoteDevice> device,
@@ -89,7 +89,7 @@ class RemoteDevice::ReadHandle final : public PendingRead {
       }
     }
     if (callback != nullptr) return callback();
-    // Nobody waits who could receive.
+    // No waiting thread receives, so the stream's own thread must.
     device_->RecallReceiver();
   }
 
@@ -146,7 +146,7 @@ absl::Status RemoteDevice::Read(uint32_t lane, RemoteStorage* storage,
 }
 
 absl::Status RemoteDevice::CheckSound(uint32_t lane, RemoteStorage* storage) {
-  // A worker's answer to a read of no elements is whether there are any.
+  // A read of no elements succeeds exactly if the storage is not poisoned.
   srg::TensorView nothing;
   nothing.data_type = srg::DataType::kUint8;
   nothing.sizes = {0};
@@ -244,7 +244,7 @@ absl::Status RemoteDevice::AwaitRead(ReadWait* wait, absl::Duration timeout) {
                                     absl::FormatDuration(timeout)));
     }
     if (patience.passed()) {
-      // A large value takes its time.
+      // A large value may take longer as long as its chunks arrive.
       const size_t before = std::exchange(
           copied, wait->chunks.has_value() ? wait->chunks->copied() : 0);
       if (copied == before) return NoAnswer();
@@ -278,10 +278,10 @@ void RemoteDevice::OnBulk(uint64_t transfer_id, uint64_t offset,
     statistics_.bytes_down += size;
     ++progress_;
     wait = answers_.reads().FindBulk(transfer_id);
-    if (wait == nullptr) return;  // sent again; known
+    if (wait == nullptr) return;  // a repeated chunk of a known value
     misplaced = !wait->chunks->Fits(offset, size);
     if (!misplaced) {
-      if (!wait->chunks->Take(offset)) return;  // likewise
+      if (!wait->chunks->Take(offset)) return;  // a repeated chunk
       copies = !wait->abandoned;
       if (copies) ++wait->copying;
     }
@@ -310,12 +310,12 @@ void RemoteDevice::OnBulk(uint64_t transfer_id, uint64_t offset,
     if (wait->announced && wait->chunks->complete()) {
       answers_.reads().EraseBulk(transfer_id);
       replies_.Release(wait->reply_number, wait->bytes);
-      // Its last byte.
+      // The value's last byte arrived.
       if (ABSL_PREDICT_FALSE(wait->marks != nullptr)) {
         wait->marks->arrived = Now();
       }
       answers_.reads().Finish(wait.get());
-      // As in OnMessage().
+      // A leader's locks may conflict with callbacks, as in OnMessage().
       if (link_.attending == 0) callbacks = answers_.reads().TakeDue();
       wake = replies_.Due() || MigrationDue() || answers_.reads().has_due();
     }

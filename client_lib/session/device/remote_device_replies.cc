@@ -1,4 +1,4 @@
-// Takes what the worker says, and notes its loss.
+// Handles the worker's messages, and its loss.
 #include <utility>
 
 #include "absl/base/optimization.h"
@@ -16,7 +16,7 @@
 namespace djinn {
 namespace {
 
-// Whether the response is numbered, kept and acknowledged.
+// Returns whether the response is numbered, kept and acknowledged.
 bool IsReply(const v1::ControlResponse& response) {
   return response.has_read() || response.has_metadata() ||
          response.has_transfer() || response.has_poisoned() ||
@@ -57,11 +57,11 @@ void RemoteDevice::OnMessage(v1::ControlResponse response) {
     if (ABSL_PREDICT_FALSE(going_over_)) return;
     arrived_ = arrived;
     violation = Take(&response);
-    // They are the program's: not for a thread that waits, whose locks they may
-    // take.
+    // Callbacks belong to the program. A leader must not run them, because they
+    // may take locks that it holds.
     if (link_.attending == 0) callbacks = answers_.reads().TakeDue();
-    // A refused hello, and builds that do not belong together, say more by
-    // themselves.
+    // A refused hello and mismatched builds have more precise errors of their
+    // own.
     if (ErrorReason(violation) == kProtocolViolation ||
         (response.has_hello() && welcomed_ && !violation.ok())) {
       violation = WorkerLost(violation);
@@ -222,7 +222,7 @@ void RemoteDevice::OnLeaseEnded(const std::string& lease_id,
       return;
     }
     if (lease_.lease_id().empty() || lease_.lease_id() != lease_id) return;
-    if (going_over_) return;  // another one takes its place
+    if (going_over_) return;  // another lease takes its place
     lost = WorkerLost(absl::AbortedError(
         absl::StrCat("the coordinator ended the lease: ", reason)));
   }
@@ -259,27 +259,28 @@ void RemoteDevice::FailInCallback(absl::Status failure, bool by_itself) {
       MutexLock lock(&mu_);
       if (end_.stopped || !end_.failing.ok()) return;
     }
-    // A thread that finds this one failed finds the others so.
+    // A thread that sees this replica fail must see the others fail.
     role_.on_failure(failure);
   }
   {
     MutexLock lock(&mu_);
     if (end_.stopped) return;
-    // A further member that was not to be is no failure of the program's.
+    // The loss of an additional replica that never answered is no failure of
+    // the program's.
     if (role_.member > 0 && !welcomed_) counts = false;
     failed = end_.failing.ok();
     if (failed) {
       end_.failing = failure;
     } else if (ErrorMetadataValue(end_.failing, "worker") ==
                lease_.worker_id()) {
-      // It failed in two ways at once, of which the other was said. A member
-      // that failed at the same time is another matter: this one's failure may
-      // have reached it first, too, and each has to say its own.
+      // This worker failed in two ways at once, and the other failure was
+      // reported. If another replica failed at the same time, its failure may
+      // have arrived here first. Each replica then reports its own.
       counts = false;
     }
   }
   if (failed) {
-    // Before any thread wakes with the failure.
+    // The recorder fails before any thread wakes with the failure.
     recorder_.Fail(failure);
     const bool records = recorder_.HasOpenSegments();
     MutexLock lock(&mu_);
@@ -294,7 +295,7 @@ void RemoteDevice::FailInCallback(absl::Status failure, bool by_itself) {
     }
   }
   if (counts) context_->root_errors.AddReported(index_, failure);
-  // A member that came since then was not told, and may have seen no failure.
+  // A replica added since the first call does not know of the failure.
   if (by_itself) role_.on_failure(failure);
   Notify(callbacks);
   if (stream != nullptr) {

@@ -15,15 +15,16 @@
 namespace djinn {
 namespace {
 
-// A stream that refuses a message ends; how long that may take.
+// Time that a stream that refused a message may take to end.
 constexpr absl::Duration kEndTimeout = absl::Seconds(5);
 
-// How much a thread of the program does as the sender: a few pieces of work of
-// a few messages each.
+// Limit on the steps that a thread of the program does as the sender: a few
+// pieces of work of a few messages each.
 constexpr int kBorrowedSteps = 32;
 
-// The messages that leave at once: enough that a message costs little more than
-// its bytes, little enough that the worker need not wait.
+// Limits on messages that leave together. They are large enough that a message
+// costs little more than its bytes, and small enough that the worker need not
+// wait.
 constexpr uint64_t kMaxTogether = 16;
 constexpr uint64_t kMaxTogetherBytes = 4 << 10;
 
@@ -99,7 +100,7 @@ bool RemoteDevice::Advance(bool own_thread) {
         if (own_thread) {
           Migrate();
         } else {
-          step = kBorrowedSteps;  // The rest is for the device's own.
+          step = kBorrowedSteps;  // The device's own thread does the rest.
         }
         break;
       case Next::kDrop:
@@ -124,7 +125,7 @@ RemoteDevice::Step RemoteDevice::TakeStep() {
   if (!end_.failure.ok())
     return {end_.dropped ? Next::kNothing : Next::kDrop, {}};
   if (!link_.connected) {
-    // Work that is being cancelled is not worth a new connection.
+    // Work that is being cancelled does not justify a new connection.
     const bool opens = !end_.cancelling && (welcomed_ || queue_.needs_lease());
     return {opens ? Next::kOpen : Next::kNothing, {}};
   }
@@ -159,12 +160,12 @@ bool RemoteDevice::FinishRound(bool free_now) {
     if (!end_.failure.ok() || end_.cancelling) return false;
     if (migration_ != nullptr &&
         migration_->state != Migration::State::kFinishing) {
-      // A session that has left may say nothing else.
+      // A session that has left may send nothing else.
       if (free_now) free_due_.store(true, std::memory_order_relaxed);
       return false;
     }
-    // Work sealed by BeginClose() after TakeNext() looked is not drained: its
-    // wake-up is still to come. Once empty the queue stays so.
+    // Work that BeginClose() sealed after TakeStep() looked is not drained: its
+    // wake-up is still to come. An empty queue stays empty from here on.
     closing = end_.closing && NothingDue() && log_.Next() == nullptr;
     connected = link_.connected;
   }
@@ -199,7 +200,7 @@ void RemoteDevice::SendMessages() {
     stream = link_.stream.get();
     uint64_t bytes = 0;
     const MessageLog::Entry* next = log_.Next();
-    // None is left if the worker executed them before a resume.
+    // No message is left if the worker executed them before a resume.
     while (next != nullptr && log_.HasRoom(*next) &&
            messages.size() < kMaxTogether && bytes < kMaxTogetherBytes) {
       if (next->sequence <= log_.sent()) {
@@ -242,7 +243,7 @@ void RemoteDevice::SendSupply() {
   uint64_t completed = 0;
   {
     MutexLock lock(&mu_);
-    if (needed_.empty()) return;  // of a stream that broke
+    if (needed_.empty()) return;  // it belonged to a broken stream
     id = needed_.front();
     needed_.pop_front();
     completed = log_.completed();
@@ -293,7 +294,7 @@ void RemoteDevice::SendAll(ClientStream* stream,
   }
   const absl::Status sent = stream->SendAll(messages);
   if (sent.ok()) return;
-  // The log keeps the messages. How the stream ended, OnClosed() will say.
+  // The log keeps the messages, and OnClosed() reports how the stream ended.
   MutexLock lock(&mu_);
   const Deadline deadline(kEndTimeout, context_->options.clock);
   while (!link_.closed && end_.failure.ok() && !deadline.passed()) {
@@ -333,7 +334,7 @@ void RemoteDevice::DropEverything() {
     failure = end_.failure;
   }
   EndMigration(std::move(failure), {});
-  // Nothing comes after it.
+  // Nothing follows the failure.
   recorder_.Fail(failure);
   recorder_.DropOpenSegments();
   MessageLog log;

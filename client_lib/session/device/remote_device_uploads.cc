@@ -1,5 +1,5 @@
-// Uploads of a device: values and eager uploads inside messages, and uploads
-// that ask first and send their bytes on Bulk.
+// Uploads values inside messages, eagerly, or after asking the worker and then
+// on Bulk.
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -14,8 +14,8 @@
 namespace djinn {
 namespace {
 
-// Uploads are eager only while one part in so many of the worker's memory for
-// this session is left.
+// Uploads are not eager once less than this fraction (one in kSpareShare) of
+// the session's memory on the worker is left.
 constexpr uint64_t kSpareShare = 8;
 
 // Counts the chunks of an upload that the transport may still read.
@@ -31,8 +31,8 @@ struct Release {
   }
 };
 
-// Keeps `owner` alive for one chunk; what it points to may be used until the
-// last copy of the result is gone.
+// Returns a pointer that keeps `owner` alive for one chunk. The bytes may be
+// used until the last copy of the result is gone.
 std::shared_ptr<const void> Hold(std::shared_ptr<const void> owner,
                                  std::shared_ptr<Release> release) {
   struct Holder {
@@ -56,8 +56,8 @@ std::shared_ptr<const void> Hold(std::shared_ptr<const void> owner,
   return holder;
 }
 
-// Waits until the transport has released every chunk. Returns false when it
-// released none for as long as `patience`.
+// Waits until the transport has released every chunk. Returns false if it
+// released none for `patience`.
 bool AwaitRelease(Release* release, absl::Duration patience, Clock* clock) {
   Deadline deadline(patience, clock);
   MutexLock lock(&release->mu);
@@ -104,27 +104,27 @@ absl::Status RemoteDevice::Upload(uint32_t lane, RemoteStorage* storage,
   install.source = std::move(source);
   absl::Status status = UploadLarge(lane, storage, install);
   if (!absl::IsResourceExhausted(status)) return status;
-  // Calls not sent yet may give memory back, and so may storages that died
-  // since: every install takes their frees along.
+  // Unsent calls and recently released storages may free memory. Every install
+  // carries their frees along.
   recorder_.SealAll();
   return UploadLarge(lane, storage, std::move(install));
 }
 
 bool RemoteDevice::GoesEagerly(uint64_t size, InstallWork* install) {
-  // Storages that were recorded, but do not exist on the worker yet, count.
+  // Counts storages that were recorded but do not exist on the worker yet.
   const uint64_t memory = memory_bytes();
   const int64_t used = role_.used_bytes->load(std::memory_order_relaxed);
   const bool fits =
       used < 0 || static_cast<uint64_t>(used) <= memory - memory / kSpareShare;
-  // A device that spans workers tries them until one has room, and a program
-  // that watches uploads or debugs wants each outcome at its call.
+  // A multi-worker device tries its workers until one has room. A program that
+  // watches uploads or debugs needs each outcome at its call.
   const bool watched =
       UploadProgress(size).watched() || debug::Has(debug::kEager);
   MutexLock lock(&mu_);
   const bool outcome_wanted = stays_ || watched;
   install->uploaded_before = eager_.Remember(install->hash);
-  // To a near worker the question takes less time than a message's copies. The
-  // room on the worker that a migrating device goes to is not known.
+  // The question costs less than the copies of a message if the worker is near.
+  // During a migration the room on the other worker is unknown.
   return fits && !outcome_wanted && !link_.near && migration_ == nullptr &&
          !install->uploaded_before && !uploads_.finds_new_contents() &&
          eager_.Take(size);
@@ -187,7 +187,8 @@ void RemoteDevice::Prove(UploadWait* wait, absl::string_view bytes) {
     key = wait->key;
   }
   std::string proof = ProveContent(key, bytes);
-  // A proof that OpenSSL could not make is wrong, and the bytes are sent.
+  // A proof that OpenSSL could not compute is wrong, and then the bytes are
+  // sent.
   proof.resize(kContentMacBytes);
   {
     MutexLock lock(&mu_);
@@ -202,15 +203,15 @@ absl::Status RemoteDevice::SendTransfer(UploadWait* wait, SharedBytes source,
   const size_t size = source.bytes.size();
   const auto release = std::make_shared<Release>();
   uint64_t released = 0;
-  uint64_t used = 0;  // the connection that all of it was handed to
+  uint64_t used = 0;  // the connection that all bytes were handed to
   absl::Status status;
   for (;;) {
     ClientStream* stream = nullptr;
     size_t offset = 0;
     {
       MutexLock lock(&mu_);
-      // Until the worker has the bytes, the network may lose them, and they
-      // must be here to be sent again.
+      // The process keeps the bytes until the worker has them, because a broken
+      // connection may lose them.
       status = Await(
           wait,
           [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
@@ -224,7 +225,8 @@ absl::Status RemoteDevice::SendTransfer(UploadWait* wait, SharedBytes source,
           });
       if (!status.ok() || wait->state == UploadWait::State::kOver) break;
       used = link_.connections;
-      // Chunks have fixed places, so a chunk that came in part is sent again.
+      // Chunks have fixed offsets, so a chunk that arrived in part is sent
+      // again.
       if (wait->resume_at < size) {
         offset = wait->resume_at / kBulkChunkBytes * kBulkChunkBytes;
       } else {
@@ -248,7 +250,7 @@ absl::Status RemoteDevice::SendTransfer(UploadWait* wait, SharedBytes source,
     LeaveStream();
   }
   source.owner.reset();
-  // Also after an error: the transport may still read the bytes.
+  // Waits even after an error, because the transport may still read the bytes.
   if (!AwaitRelease(release.get(), options.operation_timeout, options.clock) &&
       status.ok()) {
     status = MakeError(absl::StatusCode::kDeadlineExceeded, "OPERATION_TIMEOUT",

@@ -34,7 +34,8 @@ void RequestProfiler::MarkHanded(ReadWait* wait, absl::Duration now) {
 absl::Status RequestProfiler::MarkAnswered(ReadWait* wait,
                                            const v1::ReplyTiming& timing,
                                            absl::Duration arrived) {
-  if (wait == nullptr) return absl::OkStatus();  // said elsewhere
+  // TakeRead() reports the breach
+  if (wait == nullptr) return absl::OkStatus();
   DJINN_RETURN_IF_ERROR(CheckTiming(timing));
   if (wait->marks == nullptr) return absl::OkStatus();
   ReadMarks& marks = *wait->marks;

@@ -1,5 +1,5 @@
-// Measures the stages of reads while the process is profiled, on the device's
-// side.
+// Measures the latency components of reads on the device's side while the
+// process is profiled.
 //
 // Not thread-safe: the device's lock guards it.
 #ifndef CLIENT_LIB_SESSION_DEVICE_REQUEST_PROFILER_H_
@@ -19,23 +19,24 @@ namespace djinn {
 
 class RequestProfiler {
  public:
-  // The profile that is made, begun if the program asks for one; null if there
-  // is none.
+  // Returns the current profile, which it begins if the program asks for one,
+  // or null.
   const std::shared_ptr<DeviceProfile>& Profiled();
   bool active() const { return profile_ != nullptr; }
   void End() { profile_.reset(); }
 
-  // A read's way: the program asked for the value, the transport has the
-  // message, and the worker's answer arrived. Reads without marks are not
-  // measured.
+  // These methods mark a read: the program asked for the value, the transport
+  // has the message, and the worker's answer arrived. They ignore reads without
+  // marks.
   void MarkAsked(ReadWait* wait, absl::Duration began, absl::Duration asked);
   void MarkHanded(ReadWait* wait, absl::Duration now);
-  // A status is a breach of the protocol.
+  // An error is a breach of the protocol.
   absl::Status MarkAnswered(ReadWait* wait, const v1::ReplyTiming& timing,
                             absl::Duration arrived);
-  // The read's marks, and the clocks to read them by.
+  // Returns the read's marks, and sets `clocks` to the relation needed to
+  // interpret them.
   std::unique_ptr<ReadMarks> TakeMarks(ReadWait* wait, ClockRelation* clocks);
-  // Hands what the worker measured to the process' profile.
+  // Adds the worker's measurements to the profile of the process.
   absl::Status TakeReport(int device, const std::string& worker_id,
                           const v1::ProfileReport& report, absl::Duration now);
 

@@ -1,5 +1,5 @@
-// Streams that break: what the program sees and what the worker executes are
-// as if they had not.
+// Tests streams that break: what the program sees and what the worker executes
+// are the same as without the break.
 #include <climits>
 #include <string>
 #include <thread>
@@ -19,10 +19,10 @@ namespace {
 using Cut = FakeWorker::Cut;
 
 constexpr size_t kLarge = 2 * kBulkChunkBytes + 12345;
-// Too large for an eager upload.
+// The size is too large for an eager upload.
 constexpr size_t kLarger = (2 << 20) + 1;
 
-// One of everything. Returns what the program sees.
+// Makes one call of every kind. Returns what the program sees.
 std::vector<std::string> RunScript(VirtualDevice& device) {
   std::vector<std::string> seen;
   const auto note = [&](const absl::Status& status) {
@@ -48,7 +48,7 @@ std::vector<std::string> RunScript(VirtualDevice& device) {
   read(large);
   note(Record(device, 1, MakeCall(1, {{small, kWrites}}, {0.5})));
   read(small);
-  // Lanes that take turns.
+  // The lanes take turns.
   for (uint32_t i = 0; i < 4; ++i) {
     note(Record(device, i % 2,
                 MakeCall(2, {{small, kWrites}, {generator, kDraws}})));
@@ -79,7 +79,8 @@ struct Outcome {
   Statistics statistics;
 };
 
-// What the worker asks about uploads; with kEager it has room for eager ones.
+// Selects what the worker asks about uploads. With kEager it has room for eager
+// ones.
 enum class Asks { kNothing, kProofs, kEager };
 
 Outcome RunCutAt(Cut where, bool together, Asks asks, int n) {
@@ -106,7 +107,8 @@ Outcome RunCutAt(Cut where, bool together, Asks asks, int n) {
   const std::vector<v1::Run> runs = worker.runs();
   size_t run = 0;
   for (v1::Ordered message : worker.received()) {
-    // When they go is not part of the program, nor is what a run leaves out.
+    // Ignores the time of frees, which is not part of the program, and what a
+    // run leaves out.
     if (message.has_free()) continue;
     message.clear_sequence();
     if (message.has_run()) {
@@ -124,7 +126,7 @@ Outcome RunCutAt(Cut where, bool together, Asks asks, int n) {
   return outcome;
 }
 
-// Whether messages leave together, too.
+// The second parameter says whether messages leave together.
 class CutTest : public testing::TestWithParam<std::tuple<Cut, bool, Asks>> {};
 
 TEST_P(CutTest, ACutAnywhereChangesNothing) {
@@ -148,7 +150,7 @@ TEST_P(CutTest, ACutAnywhereChangesNothing) {
     resumed += static_cast<int>(cut.statistics.resumes);
   }
   // Before the first hello is answered there is nothing to resume, and the last
-  // words may not be heard any more.
+  // messages may not arrive any more.
   EXPECT_GE(resumed, things - 5);
 }
 

@@ -45,8 +45,8 @@ void RootErrors::Note(int device, const absl::Status& error, bool reported) {
         return;
       }
     }
-    // Beyond the bound an error is new each time it is met; it is only counted
-    // by its worker's announcement.
+    // Beyond the limit an error is new each time it is met. It is counted only
+    // when its worker announces it.
     if (entries_.size() == kMaxKept) {
       if (!reported) ++count_;
       return;

@@ -1,5 +1,5 @@
-// The session's root errors: kept for the program, and remembered as reported
-// once some call has returned them, so that none goes unsaid at the end.
+// Keeps the session's root errors for the program, and remembers which ones a
+// call has returned, so that the end of the session reports the others.
 //
 // Thread-safe.
 #ifndef CLIENT_LIB_SESSION_DEVICE_ROOT_ERRORS_H_
@@ -18,19 +18,19 @@ class RootErrors {
  public:
   static constexpr size_t kMaxKept = 100;
 
-  // Notes an error of a device; logs and counts it if it is new. Errors with
+  // Adds an error of a device, and logs and counts it if it is new. Errors with
   // the same id (ErrorInfo metadata "error_id") on one device are the same.
   void Add(int device, const absl::Status& error);
 
-  // As Add(), for an error that a call is about to return.
+  // Does the same for an error that a call is about to return.
   void AddReported(int device, const absl::Status& error);
 
-  // The oldest kept error of the device (of any, for -1) that no call has
-  // returned, which counts as returned now; OK when there is none.
+  // Returns the device's oldest kept error that no call has returned, and marks
+  // it as returned. Index -1 means any device. OK if there is none.
   absl::Status TakeUnreported(int device);
 
   std::vector<absl::Status> Kept() const;
-  // All, kept or not.
+  // Returns the number of all errors, kept or not.
   uint64_t count() const;
 
  private:

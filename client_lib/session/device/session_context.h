@@ -1,5 +1,5 @@
-// What the devices of one session share. Lives as long as any of them, which
-// may be longer than the session itself.
+// Holds what the devices of one session share. It lives as long as any of them,
+// which may be longer than the session itself.
 #ifndef CLIENT_LIB_SESSION_DEVICE_SESSION_CONTEXT_H_
 #define CLIENT_LIB_SESSION_DEVICE_SESSION_CONTEXT_H_
 
@@ -19,25 +19,25 @@
 namespace djinn {
 
 struct SessionContext {
-  // Graphs remembered as told to the coordinator; when there are more,
-  // some are told twice, which does no harm.
+  // Limit on graphs remembered as sent to the coordinator. Beyond it some are
+  // sent twice, which does no harm.
   static constexpr size_t kMaxToldGraphs = 1 << 16;
 
-  // True once for each graph's key.
+  // Returns true once for each graph's key.
   bool TellsFirst(const ContentHash& key_hash) {
     MutexLock lock(&mu);
     if (told_graphs.size() >= kMaxToldGraphs) told_graphs.clear();
     return told_graphs.insert(key_hash).second;
   }
 
-  // The coordinator is to hear of every graph that is used from now on.
+  // Makes devices send every graph that is used from now on to the coordinator.
   void TellAgain() {
     MutexLock lock(&mu);
     told_graphs.clear();
     telling.fetch_add(1, std::memory_order_relaxed);
   }
 
-  // Set before the first device exists; not changed afterwards.
+  // Set before the first device exists; constant afterwards.
   SessionOptions options;
   std::string session_id;
   std::string tenant;
@@ -45,9 +45,10 @@ struct SessionContext {
   std::unique_ptr<WorkerConnector> connector;
 
   RootErrors root_errors;
-  // Grows with every coordinator to be told; a graph remembers the last.
+  // Number of times that the coordinator needs all graphs; each graph remembers
+  // the last one in which it was sent.
   std::atomic<uint64_t> telling{1};
-  // Of what its devices repeat, so many have begun.
+  // Number of rounds begun so far (multi_worker/stage_plans.h).
   std::atomic<uint64_t> rounds{0};
 
   Mutex mu;

@@ -1,4 +1,4 @@
-// The window: who waits, and that nobody waits for ever.
+// Tests the window: which threads wait, and that none waits for ever.
 #include <random>
 #include <string>
 #include <thread>
@@ -22,8 +22,8 @@ TEST(WindowTest, AFullWindowTimesOutWithoutEffect) {
   const auto device = *session->Device(0);
   const StoragePtr value = device->NewStorage(8);
   ASSERT_TRUE(ReadByte(*device, 0, value).ok());
-  // Defined now: what follows is one message each, so that the recording
-  // threads wait for room and the sender never does.
+  // The graph is defined now, so that each further call is one message. The
+  // recording threads therefore wait for room, and the sender never does.
   ASSERT_TRUE(Record(*device, 0, MakeCall(1, {{value, kWrites}})).ok());
   ASSERT_TRUE(device->Synchronize().ok());
   cluster.worker().Pause();
@@ -101,7 +101,7 @@ TEST(WindowTest, AWorkerThatStandsStillIsGivenUp) {
   const StoragePtr value = device->NewStorage(8);
   ASSERT_TRUE(ReadByte(*device, 0, value).ok());
   cluster.worker().Pause();
-  // A graph and its run: the second waits for the first.
+  // A graph and its run: the second message waits for the first.
   ASSERT_TRUE(Record(*device, 0, MakeCall(1, {{value, kWrites}})).ok());
   ASSERT_TRUE(Record(*device, 1, MakeCall(1, {{value, kWrites}})).ok());
   cluster.worker().WaitWaiting(1);
@@ -216,8 +216,8 @@ TEST(WindowTest, OneMessageAtATimeIsEnoughForEverything) {
     });
   }
   for (std::thread& thread : threads) thread.join();
-  // Whether a graph was gone while the threads used it is chance; this one
-  // is.
+  // Chance decides whether a graph was dropped while the threads used it. This
+  // graph certainly was.
   const uint64_t before = session->statistics().needs_answered;
   for (int i = 0; i < 2; ++i) {
     const StoragePtr fresh = device->NewStorage(8);
@@ -236,13 +236,13 @@ TEST(WindowTest, RepliesAreAcknowledgedWithNothingElseToSay) {
   FakeCluster cluster;
   const auto session = cluster.Open();
   const auto device = *session->Device(0);
-  // Each run is another graph, answered by a reply, and nothing is read.
+  // Each run has another graph, which a reply answers, and nothing is read.
   const StoragePtr value = device->NewStorage(8);
   for (int i = 0; i < 600; ++i) {
     ASSERT_TRUE(Record(*device, i % 2, MakeCall(i, {{value, kWrites}})).ok());
   }
   EXPECT_TRUE(device->Synchronize().ok());
-  // The worker stops at fewer unacknowledged replies than that.
+  // The worker stops at fewer unacknowledged replies than these.
   EXPECT_GE(cluster.worker().runs().size(), 2 * FakeWorker::kMaxUnacknowledged);
   ExpectNoViolations(cluster.worker());
 }

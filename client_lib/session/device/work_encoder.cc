@@ -14,16 +14,16 @@
 namespace djinn {
 namespace {
 
-// Storages in a Free message, at most.
+// Limit on storages in a Free message.
 constexpr size_t kMaxFreesPerMessage = 4096;
 
-// The second use, the 16th, the 128th...
+// Returns true at the 2nd use, the 16th, the 128th, ...
 bool TellsOfRepeat(uint64_t uses) {
   while (uses > 2 && uses % 8 == 0) uses /= 8;
   return uses == 2;
 }
 
-// Empty when no call has a site.
+// Returns the calls' sites, or nothing when no call has one.
 std::vector<uint32_t> SitesOf(const Segment& segment) {
   std::vector<uint32_t> sites;
   bool any = false;
@@ -33,7 +33,7 @@ std::vector<uint32_t> SitesOf(const Segment& segment) {
   return sites;
 }
 
-// Whether the work may need room on the worker.
+// Returns whether the work may need room on the worker.
 bool NeedsRoom(const Work& work) {
   return work.storage && !std::holds_alternative<ReadWork>(work.action);
 }
@@ -95,7 +95,7 @@ void WorkEncoder::Encode(Work work, EncodedMessages* messages) {
     profile_->nodes = profile_->runs = 0;
     EncodeProfile(v1::PROFILE_ACTION_REPORT, messages);
   }
-  // Stays where it is while the work ends the profile.
+  // Keeps the profile alive while the work ends it.
   const std::shared_ptr<DeviceProfile> profile = profile_;
   profile->encoding.Enter(0, now());
   EncodeNow(std::move(work), messages);
@@ -228,10 +228,10 @@ Registration WorkEncoder::Fill(const Work& work, InstallWork& install,
     }
     message->set_inline_value(std::move(install.copy));
     if (!install.eager) return {};
-    // The device went to another worker, which takes more inline.
+    // The device migrated to a worker that takes more bytes inline.
     return InlinedUpload{size};
   }
-  // The uploading thread holds the bytes, too.
+  // The uploading thread keeps the bytes alive, too.
   const SharedBytes source = std::exchange(install.source, {});
   if (source.bytes.size() <= limits_.inline_bytes()) {
     message->set_inline_value(source.bytes.data(), source.bytes.size());
@@ -274,7 +274,7 @@ Registration WorkEncoder::Fill(const Work& work, ReadWork& read,
   if (read.wait->bytes > limits_.inline_bytes()) {
     message->set_transfer_id(next_transfer_id_++);
   }
-  // One that was given up is sent all the same: the order is numbered.
+  // An abandoned read is sent all the same, because messages are numbered.
   return std::move(read.wait);
 }
 
@@ -306,7 +306,7 @@ Registration WorkEncoder::Fill(const Work& work, PullWork& pull,
 
 Registration WorkEncoder::Fill(const Work&, ProfileWork& profile,
                                v1::ControlRequest* request, Out out) {
-  // The worker has not begun where nothing was sent since it began here.
+  // The worker has not begun if nothing was sent since the profile began here.
   if (profile_ == nullptr) EncodeProfile(v1::PROFILE_ACTION_START, out);
   profile_ = nullptr;
   request->mutable_ordered()->mutable_profile()->set_action(
@@ -327,7 +327,8 @@ Registration WorkEncoder::Fill(const Work&, ModelWork& model,
   message->set_model_id(model.model_id);
   message->set_name(std::move(model.name));
   for (const StoragePtr& storage : model.storages) {
-    // The program may have dropped it meanwhile, and the worker freed it.
+    // The program may have released the storage meanwhile, and the worker freed
+    // it.
     if (storage->known_to_worker_) message->add_storages(storage->id());
   }
   model.storages.clear();
@@ -347,7 +348,7 @@ bool WorkEncoder::CollectDead() {
 }
 
 void WorkEncoder::EncodeFrees(EncodedMessages* messages) {
-  // Each takes ten bytes at most.
+  // Each id takes at most ten bytes.
   const size_t fits = limits_.max_outstanding_bytes() / 16;
   while (!pending_free_.empty()) {
     auto request = std::make_shared<v1::ControlRequest>();

@@ -1,9 +1,9 @@
-// Turns work into the messages of one worker: graphs and runs, numbers, and
-// what is freed on the way. All of it is confined to the sender, so that it has
-// no lock: what other threads have to know of a message comes with it, and is
-// registered when the message is appended.
+// Turns work into the messages of one worker: graphs, runs, message numbers,
+// and the frees that go with them. The sender owns all of it, so that it needs
+// no lock. Information that other threads need about a message comes with it,
+// and is registered when the message is appended.
 //
-// Used by the sender alone.
+// Used by the sender only.
 #ifndef CLIENT_LIB_SESSION_DEVICE_WORK_ENCODER_H_
 #define CLIENT_LIB_SESSION_DEVICE_WORK_ENCODER_H_
 
@@ -35,13 +35,13 @@ namespace djinn {
 struct RepeatedGraph {
   v1::Graph graph;
   v1::GraphNotes notes;
-  // By slot, the storage that it is bound to in this run.
+  // The storages bound in this run, by slot.
   std::vector<uint64_t> storages;
-  // With this run.
+  // Number of uses, including this run.
   uint64_t uses = 0;
 };
 
-// The fingerprint that the worker must see of a graph that it gets.
+// A graph sent to the worker, and the fingerprint that the worker must find.
 struct DefinedGraph {
   uint64_t id = 0;
   std::string fingerprint;
@@ -52,19 +52,19 @@ struct InlinedUpload {
   uint64_t size_bytes = 0;
 };
 
-// Names the thread that waits for the answer to a message.
+// Identifies the thread that waits for the answer to a message.
 using Registration =
     std::variant<std::monostate, DefinedGraph, InlinedUpload,
                  std::shared_ptr<MetadataWait>, std::shared_ptr<ReadWait>,
                  std::shared_ptr<UploadWait>, std::shared_ptr<MeterWait>,
                  std::shared_ptr<ModelWait>, std::shared_ptr<ProfileWait>>;
 
-// A message that has its number, to be appended to the log.
+// A numbered message, to be appended to the log.
 struct EncodedMessage {
   std::shared_ptr<v1::ControlRequest> request;
   bool ends_work = false;
   Registration registration;
-  // As MessageLog::Entry.
+  // See MessageLog::Entry.
   std::vector<uint64_t> written;
   // The call sites of a run, by node; may be empty.
   std::vector<uint32_t> sites;
@@ -73,60 +73,59 @@ using EncodedMessages = absl::InlinedVector<EncodedMessage, 4>;
 
 class WorkEncoder {
  public:
-  // Called with a graph that is used again: the second time, and less and
-  // less often afterwards. May be null.
+  // Called when a graph is used again: at the second use, and ever less often
+  // afterwards. May be null.
   using OnRepeat = std::function<void(RepeatedGraph repeated)>;
 
   WorkEncoder(int device_index, std::shared_ptr<SessionContext> context,
               WorkQueue* queue, DeadList* dead, OnRepeat on_repeat,
               uint64_t first_transfer_id);
 
-  // Goes on at a worker with these limits, where messages are numbered from
+  // Starts to encode for a worker with these limits, with message numbers from
   // `next_sequence`.
   void BeginAt(const v1::SessionLimits& limits, uint64_t next_sequence);
   bool begun() const { return graphs_ != nullptr; }
 
-  // The worker took these graphs.
+  // Notes that the worker accepted these graphs.
   void NoteAdmitted(absl::Span<const uint64_t> graphs);
-  // The worker executed messages up to this one.
+  // Notes that the worker executed the messages up to `sequence`.
   void NoteCompleted(uint64_t sequence) { graphs_->Completed(sequence); }
-  // The definition of a graph that the worker asks for; null when it cannot
-  // want it.
+  // Returns the definition of a graph that the worker asks for, or null if the
+  // worker cannot need it.
   const std::string* Definition(uint64_t graph_id) const {
     return graphs_->Definition(graph_id);
   }
 
-  // Appends the messages of the work, frees included.
+  // Appends the messages of the work, including frees.
   void Encode(Work work, EncodedMessages* messages);
-  // Appends what frees the storages that the program has dropped.
+  // Appends messages that free the storages that the program released.
   void EncodeFrees(EncodedMessages* messages);
-  // Looks for such storages; true if there are any.
+  // Collects such storages. Returns whether there are any.
   bool CollectDead();
-  // Appends a message without an answer that anybody waits for; returns its
-  // number.
+  // Appends a message whose answer no thread waits for. Returns its number.
   uint64_t EncodeOther(uint32_t lane,
                        std::shared_ptr<v1::ControlRequest> request,
                        EncodedMessages* messages);
-  // A call that was recorded makes again what another worker has made. Callable
-  // from any thread.
+  // Counts a recorded call that rematerializes another worker's result. Any
+  // thread may call it.
   void CountRecomputed() {
     recomputed_.fetch_add(1, std::memory_order_relaxed);
   }
-  // The device has failed: drops what is still to be freed.
+  // Drops the frees that are still to be sent, because the device has failed.
   void Drop() { pending_free_.clear(); }
 
-  // Measures what is encoded from now on, for a profile; null ends that.
+  // Measures encoding for a profile from now on; null ends that.
   void set_profile(std::shared_ptr<DeviceProfile> profile) {
     profile_ = std::move(profile);
   }
   const std::shared_ptr<DeviceProfile>& profile() const { return profile_; }
-  // Has the worker begin, or report, what it measures.
+  // Makes the worker begin to measure, or report its measurements.
   void EncodeProfile(v1::ProfileAction action, EncodedMessages* messages);
 
  private:
   using Out = EncodedMessages*;
 
-  // Numbers the message.
+  // Appends and numbers the message.
   EncodedMessage& Add(uint32_t lane,
                       std::shared_ptr<v1::ControlRequest> request, Out out);
   void EncodeNow(Work work, Out out);
@@ -134,7 +133,7 @@ class WorkEncoder {
                     Out out);
   Registration Fill(const Work& work, ReplayWork& replay,
                     v1::ControlRequest* request, Out out);
-  // The common part of both.
+  // Fills in the common part of both kinds of run.
   void FillRun(const Work& work, RunEncoder::Encoded encoded,
                std::vector<uint32_t> sites, v1::ControlRequest* request,
                Out out);
@@ -162,7 +161,7 @@ class WorkEncoder {
   WorkQueue* const queue_;
   DeadList* const dead_;
   const OnRepeat on_repeat_;
-  std::atomic<uint32_t> recomputed_{0};  // and not told
+  std::atomic<uint32_t> recomputed_{0};  // not reported yet
 
   v1::SessionLimits limits_;
   uint64_t next_sequence_ = 1;
@@ -171,7 +170,7 @@ class WorkEncoder {
   std::unique_ptr<RunEncoder> runs_;
   GraphHistory history_;
   std::vector<uint64_t> pending_free_;
-  // These belong to the run that is encoded now.
+  // Fields of the run that is being encoded.
   std::vector<uint64_t> written_;
   std::vector<uint32_t> sites_;
   std::shared_ptr<DeviceProfile> profile_;

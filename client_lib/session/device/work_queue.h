@@ -1,8 +1,8 @@
-// The bounded queue between the threads that record and the sender: work in the
-// order of the program. It also says whether the worker's window has room for
-// more, and takes segments back that the sender is done with.
+// Queues work between the recording threads and the sender, in the order of the
+// program, and bounds it. It also says whether the worker's window has room for
+// more, and returns segments that the sender cleared.
 //
-// Thread-safe, with a lock that is a leaf.
+// Thread-safe. No other lock is taken under its lock.
 #ifndef CLIENT_LIB_SESSION_DEVICE_WORK_QUEUE_H_
 #define CLIENT_LIB_SESSION_DEVICE_WORK_QUEUE_H_
 
@@ -30,40 +30,42 @@ class WorkQueue {
 
   // --- For recording threads ---
 
-  // `needs_lease`: the work is worth a worker, if there is none yet.
+  // Queues the work. `needs_lease` says that the work justifies a lease if the
+  // device has none yet.
   void Push(Work work, bool needs_lease);
-  // Whether the window has no room for another piece of work.
+  // Returns whether the window has no room for another piece of work.
   bool full() const { return full_.load(std::memory_order_relaxed); }
-  // Segments that the sender has cleared, once each.
+  // Returns segments that the sender has cleared, each once.
   std::vector<Segment*> TakeCleared();
   Size size() const;
-  // Pieces of work pushed so far.
+  // Returns the number of pieces of work pushed so far.
   uint64_t pushed() const;
 
   // --- For the sender ---
 
   bool empty() const { return size().works == 0; }
-  // The next work, which the sender holds from now on.
+  // Returns the next work, which the sender holds from now on.
   std::optional<Work> Pop();
-  // Whether the sender holds work.
+  // Returns whether the sender holds work.
   bool held() const;
   void GiveBack(Segment* segment);
-  // Whether the next work is only a run or a read, which others may wait for.
+  // Returns whether the next work is a run or a read, which never waits for the
+  // worker.
   bool next_is_simple() const;
-  // Pieces of work popped so far.
+  // Returns the number of pieces of work popped or dropped so far.
   uint64_t popped() const;
-  // Some queued work is worth a lease.
+  // Returns whether some queued work justifies a lease.
   bool needs_lease() const {
     return needs_lease_.load(std::memory_order_acquire);
   }
   void NeedLease() { needs_lease_.store(true, std::memory_order_release); }
-  // Calls `visit` with each work that is queued. It must not call out.
+  // Calls `visit`, which must not call out, with each piece of queued work.
   void Visit(absl::FunctionRef<void(Work&)> visit);
-  // Empties it.
+  // Removes and returns all queued work.
   std::deque<Work> Drop();
 
-  // Sets the window's room for queued and held work. `ends`: the work that the
-  // sender held is in the log.
+  // Sets the window's room for queued and held work. `ends` says that the work
+  // that the sender held is in the log.
   void SetRoom(const MessageLog& log, bool ends = false);
 
  private:

@@ -19,7 +19,8 @@ uint64_t SeedOf(const std::optional<Work>& work) {
   return std::get<SeedWork>(work->action).seed;
 }
 
-// With room for so many messages of a kilobyte in all.
+// Returns a log whose window has room for `messages` messages of a kilobyte in
+// all.
 MessageLog LogWithWindow(uint64_t messages) {
   MessageLog log;
   v1::Window window;
@@ -54,7 +55,7 @@ TEST(WorkQueueTest, QueuedAndHeldWorkCountsForTheWindow) {
   ASSERT_TRUE(queue.Pop().has_value());
   EXPECT_TRUE(queue.held());
   EXPECT_TRUE(queue.full());
-  // It became a message that needs no room, such as a free.
+  // The work became a message that needs no room, such as a free.
   queue.SetRoom(log, /*ends=*/true);
   EXPECT_FALSE(queue.held());
   EXPECT_FALSE(queue.full());

@@ -1,4 +1,4 @@
-// Workers that are lost, refused or break the protocol.
+// Tests workers that are lost, refused or break the protocol.
 #include <atomic>
 #include <string>
 #include <thread>
@@ -81,7 +81,7 @@ TEST(WorkerLossTest, ADeviceThatFailedGivesItsLeaseBack) {
   EXPECT_FALSE(cluster.worker(0).WaitClosed().ok());
   EXPECT_EQ(ErrorReason(ReadByte(*device, 0, value)), "WORKER_LOST");
   ASSERT_TRUE(session->Close(absl::Seconds(5)).ok());
-  // The other one's ends with the session.
+  // The other lease ends with the session.
   EXPECT_THAT(cluster.coordinator().returned_leases(),
               testing::ElementsAre("lease-0"));
 }
@@ -161,7 +161,7 @@ TEST(WorkerLossTest, ALostWorkerWakesEveryWait) {
     call.AddUnknownResult(out.get());
     count(device->RecordAndWait(3, &call).status());
   });
-  // Wherever they are by now, none may hang.
+  // No thread may hang, however far it got.
   cluster.worker().Break(MakeError(absl::StatusCode::kUnavailable, "DRAINING",
                                    "the worker stops"));
   for (std::thread& thread : threads) thread.join();
@@ -191,7 +191,8 @@ TEST(WorkerLossTest, AnEndedLeaseNamesItsReason) {
   EXPECT_FALSE(cluster.worker().WaitClosed().ok());
 }
 
-// Ends the stream as a worker does that drops the session as it was told.
+// Ends the stream as a worker does that drops the session on the coordinator's
+// order.
 void DropSession(FakeWorker* worker) {
   worker->Break(MakeError(absl::StatusCode::kAborted, "SESSION_DROPPED",
                           "the coordinator ended the session"));
@@ -231,7 +232,7 @@ TEST(WorkerLossTest, WhoIsNotToldWhySaysWhatTheWorkerSaid) {
     EXPECT_EQ(ErrorReason(status), "WORKER_LOST");
     EXPECT_EQ(ErrorMetadataValue(status, "cause"), "SESSION_DROPPED");
   });
-  // It is not asked to take up what it has dropped.
+  // The device does not ask the worker to resume a session that it dropped.
   EXPECT_EQ(cluster.worker().resumes(), 0);
 }
 

@@ -4,19 +4,20 @@ namespace djinn {
 
 AddressSpace::AddressSpace(uint64_t size_bytes) {
   MutexLock lock(&mu_);
-  // The last gap ends where it begins, and the first one begins where it ends.
+  // The sentinel ends at 0, where the first gap begins, and begins at the size,
+  // where the last gap ends.
   ends_.begin_ = size_bytes;
   ends_.before_ = ends_.after_ = &ends_;
 }
 
 bool AddressSpace::Take(uint64_t bytes, AddressRange* range) {
-  // Also keeps what follows from overflowing.
+  // Guards against overflow below as well.
   if (bytes > UINT64_MAX - kGranularity) return false;
   const uint64_t size = (bytes / kGranularity + 1) * kGranularity;
   MutexLock lock(&mu_);
   bool around = false;
   while (behind_->begin_ - next_ < size) {
-    // Between two ends every gap was looked at.
+    // The search visits every gap between two encounters with the sentinel.
     if (behind_ == &ends_) {
       if (around) return false;
       around = true;

@@ -1,9 +1,9 @@
-// Addresses for storages that have no memory here, so that programs can tell
-// them apart as they do where there is memory.
+// Assigns addresses to storages that have no memory in this process, so that
+// programs can distinguish them by address.
 //
-// Ranges are handed out one behind the other. After the last address come the
-// first ones again, without those that are in use: an address is another
-// storage's only when its first one is gone, and as late as can be.
+// The space assigns ranges in ascending order. After the last address it starts
+// again at the first and skips the ranges that are in use. An address is
+// therefore reused only after its storage is released, and as late as possible.
 //
 // Thread-safe; calls nothing.
 #ifndef CLIENT_LIB_SESSION_MODEL_ADDRESS_SPACE_H_
@@ -15,15 +15,17 @@
 
 namespace djinn {
 
-// A part of the space: nothing as long as it was not taken, and again when it
-// was released. Stays where it is meanwhile: it knows its neighbours.
+// A range of the space. It is empty until AddressSpace::Take() fills it, and
+// again after Release(). It must not move while it is taken, because its
+// neighbours point to it.
 class AddressRange {
  public:
   AddressRange() = default;
   AddressRange(const AddressRange&) = delete;
   AddressRange& operator=(const AddressRange&) = delete;
 
-  // As far from the beginning of the space; more than was asked for.
+  // Offset from the start of the space, and the size, which exceeds the
+  // requested one.
   uint64_t begin() const { return begin_; }
   uint64_t size_bytes() const { return end_ - begin_; }
 
@@ -37,25 +39,25 @@ class AddressRange {
 
 class AddressSpace {
  public:
-  // Ranges begin at a multiple of so many bytes.
+  // Every range begins at a multiple of this many bytes.
   static constexpr uint64_t kGranularity = 512;
 
-  // `size_bytes` is a multiple of that.
+  // `size_bytes` is a multiple of kGranularity.
   explicit AddressSpace(uint64_t size_bytes);
 
-  // A range of more than `bytes`, so that what ends there is not where another
-  // begins. False, without effect on `range`, where there is no such gap.
-  // `range` is not one that was taken.
+  // Assigns to `range` more than `bytes` bytes, so that the end of one range is
+  // never the start of another. Returns false and leaves `range` as it is if no
+  // gap is large enough. `range` must not be taken already.
   bool Take(uint64_t bytes, AddressRange* range);
-  // Without effect on one that was not taken.
+  // Empties `range`; does nothing if it is not taken.
   void Release(AddressRange* range);
 
  private:
   Mutex mu_;
-  // Behind the last range, and before the first one: a circle in the order of
-  // addresses.
+  // The sentinel after the last range and before the first one. It closes a
+  // circular list in the order of addresses.
   AddressRange ends_ ABSL_GUARDED_BY(mu_);
-  // Where the next range may begin, and the first one behind it.
+  // The address at which the next search starts, and the first range behind it.
   uint64_t next_ ABSL_GUARDED_BY(mu_) = 0;
   AddressRange* behind_ ABSL_GUARDED_BY(mu_) = &ends_;
 };

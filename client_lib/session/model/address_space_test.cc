@@ -49,7 +49,7 @@ TEST(AddressSpaceTest, WhatIsInUseIsLeftOut) {
   ASSERT_TRUE(space.Take(0, &other));
   ASSERT_TRUE(space.Take(0, &kept));
   space.Release(&other);
-  // Too large for what is left, and for what is before the one that is kept.
+  // The range fits neither in the remaining gap nor in the one before `kept`.
   ASSERT_TRUE(space.Take(5 * kUnit, &large));
   EXPECT_EQ(large.begin(), 2 * kUnit);
   space.Release(&large);

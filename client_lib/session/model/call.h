@@ -1,13 +1,14 @@
-// One operator call on its way from capture into a segment: the part that
-// repeats (the template, as compact bytes) apart from what varies (storages,
-// floating-point scalars, scalar tensors).
+// Describes one operator call on its way from capture into a segment. The part
+// that repeats (the template, as compact bytes) is separate from the values
+// that vary (storages, floating-point scalars, scalar tensors).
 //
 // Two calls of equal shape have equal template bytes, whatever storages and
-// values they use, so that a repeat is found by comparing bytes. The bytes
-// never leave the process; the wire form is made from them by DecodeCall() when
-// a graph is new.
+// values they use, so a comparison of bytes finds a repeat. The bytes never
+// leave the process: DecodeCall() builds the wire form from them when a graph
+// is new.
 //
-// Reused: Begin() keeps the memory. Not thread-safe; each thread has its own.
+// Begin() keeps the memory, so that an object can be reused. Not thread-safe;
+// each thread has its own.
 #ifndef CLIENT_LIB_SESSION_MODEL_CALL_H_
 #define CLIENT_LIB_SESSION_MODEL_CALL_H_
 
@@ -25,24 +26,26 @@
 
 namespace djinn {
 
-// How a call uses a storage; combined when several operands share it.
+// Describes how a call uses a storage. The flags combine when several operands
+// share it.
 enum Access : uint8_t {
   kReads = 1,
   // Writes through an argument, keeping or reading what was there.
   kWrites = 2,
   // Writes the whole storage through an argument without reading it.
   kOverwrites = 4,
-  // A result: the storage is born here.
+  // Creates the storage as a result.
   kBirth = 8,
-  // Draws from a generator: reads and writes its state.
+  // Draws from a generator, which reads and writes its state.
   kDraws = 16,
 };
 
-// Whether one call with this combined access changes the storage's version.
+// Returns whether a call with this combined access changes the storage's
+// version.
 inline bool ChangesVersion(uint8_t access) {
   return (access & (kWrites | kOverwrites | kBirth | kDraws)) != 0;
 }
-// Whether the contents before the call do not matter to it.
+// Returns whether the call ignores the storage's contents before it.
 inline bool IgnoresContents(uint8_t access) {
   return (access & (kReads | kWrites | kDraws)) == 0;
 }
@@ -55,7 +58,7 @@ struct Touch {
   uint64_t base_version = 0;
 };
 
-// A tensor as capture sees it.
+// A tensor operand as capture sees it.
 struct Operand {
   RemoteStorage* storage = nullptr;
   uint8_t access = kReads;
@@ -79,36 +82,40 @@ class Call {
   // operator_table.h).
   void Begin(uint32_t operator_id);
 
-  // The arguments, in schema order, every one.
+  // These methods add all arguments, in schema order.
   void AddNone();
   void AddTensor(const Operand& operand);
-  // Then `count` of AddNone / AddTensor / AddScalarTensor.
+  // The next `count` calls of AddNone(), AddTensor() and AddScalarTensor() add
+  // the list's elements.
   void AddTensorList(size_t count);
   void AddInteger(int64_t value);
   void AddIntegers(absl::Span<const int64_t> values);
   void AddBoolean(bool value);
   void AddBooleans(absl::Span<const uint8_t> values);
-  // A floating-point scalar: a hole.
+  // Adds a floating-point scalar, which becomes a hole.
   void AddReal(double value);
   void AddReals(absl::Span<const double> values);
   void AddComplex(std::complex<double> value);
   void AddText(absl::string_view text);
-  // `bytes` as many as `data_type` has.
+  // `bytes` points to one element of `data_type`.
   void AddScalarTensor(srg::DataType data_type, bool wrapped_number,
                        const void* bytes);
   void AddGenerator(RemoteStorage* generator);
   void AddDevice();
   void AddScalars(absl::Span<const srg::Scalar> scalars);
 
-  // A draw that no argument shows. After the arguments.
+  // Declares a draw that no argument shows. The caller adds the arguments
+  // first.
   void SetImplicitGenerator(RemoteStorage* generator);
 
-  // The tensors returned afresh, in order, after the arguments.
+  // These methods add the newly created result tensors, in order, after the
+  // arguments.
   void AddResult(const Operand& result);  // access must be kBirth
   void AddUndefinedResult();
   void AddUnknownResult(RemoteStorage* storage);
 
-  // Where the call was made: see call_sites.h. 0: not known, as after Begin().
+  // Sets the call site's number (call_sites.h). It is 0, unknown, after
+  // Begin().
   void set_site(uint32_t site) { site_ = site; }
 
   uint32_t operator_id() const { return operator_id_; }
@@ -132,7 +139,8 @@ class Call {
     bytes_.insert(bytes_.end(), raw, raw + sizeof(T));
   }
   void PutView(uint8_t tag, const Operand& operand);
-  // Index of the storage among the call's touches, adding it if it is new.
+  // Returns the storage's index among the call's touches. Adds a touch if the
+  // storage is new.
   uint32_t TouchIndex(RemoteStorage* storage, uint8_t access);
 
   uint32_t operator_id_ = 0;
@@ -144,21 +152,23 @@ class Call {
   std::vector<ScalarValue> scalar_tensors_;
 };
 
-// Numbers that the decoder hands out across the calls of one segment.
+// Numbers that DecodeCall() assigns to holes across the calls of one segment.
 struct HoleCounters {
   uint32_t floats = 0;
   uint32_t scalar_tensors = 0;
 };
 
-// The wire-independent form of a call made by this process. `slots[i]` is the
-// slot of the call's i-th touch and `accesses[i]` its combined access.
-// `node.operator_index` is left to the caller, who numbers operators.
+// Returns the wire-independent form of a call that this process recorded.
+// `slots[i]` is the slot of the call's i-th touch and `accesses[i]` its
+// combined access. The caller, which numbers operators, fills in
+// `node.operator_index`.
 srg::Node DecodeCall(absl::string_view bytes, absl::Span<const uint32_t> slots,
                      absl::Span<const uint8_t> accesses,
                      HoleCounters* counters);
 
-// Appends where in `bytes` the 64-bit integers lie that a size hole may name,
-// in the order of srg::ForEachInteger() over the node that DecodeCall() makes.
+// Appends the positions in `bytes` of the 64-bit integers that a size hole may
+// name, in the order of srg::ForEachInteger() over the node that DecodeCall()
+// returns.
 void FindIntegers(absl::string_view bytes, std::vector<uint32_t>* positions);
 
 }  // namespace djinn

@@ -1,4 +1,4 @@
-// A recorded call looked at by itself, outside a segment.
+// Examines a recorded call by itself, outside a segment.
 #ifndef CLIENT_LIB_SESSION_MODEL_CALL_NODE_H_
 #define CLIENT_LIB_SESSION_MODEL_CALL_NODE_H_
 
@@ -12,11 +12,11 @@
 
 namespace djinn {
 
-// Its slots are the call's touches, in order.
+// Returns the call as a node whose slots are the call's touches, in order.
 srg::Node NodeOf(const Call& call);
 
-// What `Holds` says of the operator's name. A look by name costs more than most
-// calls: each thread keeps what it found.
+// Returns what `Holds` returns for the operator's name. Each thread caches the
+// results, because a look-up by name costs more than most calls.
 template <bool (*Holds)(absl::string_view name)>
 bool HoldsFor(uint32_t operator_id) {
   thread_local std::vector<char> known;

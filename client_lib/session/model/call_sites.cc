@@ -74,7 +74,7 @@ uint32_t CallSiteLog::Find(const v1::ErrorDetail& detail) {
       [](const Run& r, uint64_t sequence) { return r.sequence < sequence; });
   const bool found = run != runs_.end() && run->sequence == detail.sequence() &&
                      detail.node() < run->sites.size();
-  // One without a site has none later, either.
+  // An error whose site is unknown now never gets one, so 0 is stored too.
   const uint32_t site = found ? run->sites[detail.node()] : 0;
   if (errors_.size() < kMaxErrors) errors_.emplace(detail.error_id(), site);
   return site;

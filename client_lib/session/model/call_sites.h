@@ -1,9 +1,9 @@
-// Where in the program calls were made and what for: for the text of errors,
-// and for the coordinator to show.
+// Numbers the places in the program that make calls, for error texts and for
+// the coordinator's reports.
 //
-// A call carries a small number instead; the numbers are the process' own and
-// never leave it: graphs of equal calls stay equal, and the worker's error,
-// which names a message and a node, is completed here.
+// A call carries only a small number, which never leaves the process. Graphs of
+// equal calls therefore stay equal. The worker's error names a message and a
+// node, and this process adds the call site.
 #ifndef CLIENT_LIB_SESSION_MODEL_CALL_SITES_H_
 #define CLIENT_LIB_SESSION_MODEL_CALL_SITES_H_
 
@@ -21,7 +21,7 @@
 
 namespace djinn {
 
-// Each may be left out.
+// Describes where the program made a call. Every field is optional.
 struct CallSite {
   std::string location;  // "model.py:12 in forward"
   std::string module;    // "Net.encoder.fc1"
@@ -38,17 +38,18 @@ struct CallSite {
   }
 };
 
-// The process' call sites, numbered from 1. Thread-safe; never destroyed.
+// The call sites of the process, numbered from 1. Thread-safe; never destroyed.
 class CallSiteTable {
  public:
-  // More places than a program has; those beyond it have no number.
+  // Exceeds the number of places in a real program. Further sites have no
+  // number.
   static constexpr size_t kMaxSites = 1 << 16;
 
   static CallSiteTable& Global();
 
-  // 0 for a site that says nothing, and when the table is full.
+  // Returns the site's number, or 0 if the site is empty or the table is full.
   uint32_t Add(const CallSite& site);
-  // `number` was returned by Add(), and is not 0.
+  // Returns the site of a number that Add() returned; 0 is not allowed.
   CallSite Get(uint32_t number) const;
 
  private:
@@ -57,31 +58,34 @@ class CallSiteTable {
   std::vector<CallSite> sites_ ABSL_GUARDED_BY(mu_);
 };
 
-// ", called at model.py:12 in forward, in module Net.fc1", of what is known.
+// Returns the known fields as text, such as ", called at model.py:12 in
+// forward, in module Net.fc1".
 std::string Describe(const CallSite& site);
 
-// What the coordinator is told of a graph whose calls have these sites.
+// Returns what the coordinator receives about a graph whose calls have these
+// sites.
 v1::GraphNotes NotesOf(const std::vector<uint32_t>& sites);
 
-// The sites of the calls sent to one worker, for the errors it may still
-// report. Not thread-safe.
+// Remembers the sites of the calls sent to one worker, for errors that the
+// worker may report later. Not thread-safe.
 class CallSiteLog {
  public:
-  // Calls remembered, more than may be unfinished at a time.
+  // Calls remembered; more than can be unfinished at a time.
   static constexpr size_t kMaxCalls = 1 << 20;
-  // Errors whose site is remembered after their call is forgotten.
+  // Errors whose site stays known after their call is forgotten.
   static constexpr size_t kMaxErrors = 1 << 12;
 
-  // The sites of the run's calls, by node; of growing sequences.
+  // Adds the sites of a run's calls, by node. Sequences must ascend.
   void Add(uint64_t sequence, std::vector<uint32_t> sites);
 
-  // Sequences begin anew, on another worker. Errors stay known.
+  // Forgets the runs, because another worker counts sequences from the start.
+  // Errors stay known.
   void BeginAnew() {
     runs_.clear();
     calls_ = 0;
   }
 
-  // StatusFromDetail(), with the place of the call that failed when it is
+  // Returns StatusFromDetail() with the site of the failed call, if it is
   // known.
   absl::Status StatusOf(const v1::ErrorDetail& detail);
 

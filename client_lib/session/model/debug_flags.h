@@ -1,7 +1,7 @@
-// What a program asked to see of its calls: see djinn/debug.h.
+// Holds what the program asked to observe of its calls: see djinn/debug.h.
 //
-// One word for everything, so that a call that nobody looks at pays for one
-// load. Thread-safe.
+// All flags share one word, so that an unobserved call pays for one load.
+// Thread-safe.
 #ifndef CLIENT_LIB_SESSION_MODEL_DEBUG_FLAGS_H_
 #define CLIENT_LIB_SESSION_MODEL_DEBUG_FLAGS_H_
 
@@ -11,15 +11,15 @@
 namespace djinn::debug {
 
 enum Flag : uint32_t {
-  // Every call is waited for. DJINN_EAGER=1.
+  // The process waits for every call. DJINN_EAGER=1.
   kEager = 1,
-  // DJINN_CALL_SITES=1.
+  // Calls record their call sites. DJINN_CALL_SITES=1.
   kCallSites = 2,
-  // DJINN_DEBUG; one of them at most.
+  // Debug levels of DJINN_DEBUG; at most one is set.
   kInterception = 4,
   kShapeInference = 8,
   kExecution = 16,
-  // Somebody named the phase of his calls.
+  // The program named the phase of its calls.
   kPhases = 32,
   // A profile runs.
   kProfile = 64,
@@ -27,7 +27,7 @@ enum Flag : uint32_t {
 inline constexpr uint32_t kLevels =
     kInterception | kShapeInference | kExecution;
 
-// From the environment, when the library is loaded.
+// Initialized from the environment when the library is loaded.
 extern std::atomic<uint32_t> flags;
 
 inline uint32_t Flags() { return flags.load(std::memory_order_relaxed); }

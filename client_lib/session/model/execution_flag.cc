@@ -28,7 +28,7 @@ std::atomic<bool> fast_execution_was_used{
 bool FastExecution() { return fast_execution.load(std::memory_order_acquire); }
 
 void SetFastExecution(bool fast) {
-  // Whoever sees the mode sees that it was used.
+  // A thread that sees the fast mode must also see that it was used.
   if (fast) fast_execution_was_used.store(true, std::memory_order_relaxed);
   fast_execution.store(fast, std::memory_order_release);
 }

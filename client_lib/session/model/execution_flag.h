@@ -1,16 +1,16 @@
-// Whether runs may be executed fast: see djinn/execution_mode.h.
+// Holds whether runs may use fast execution: see djinn/execution_mode.h.
 // Thread-safe.
 #ifndef CLIENT_LIB_SESSION_MODEL_EXECUTION_FLAG_H_
 #define CLIENT_LIB_SESSION_MODEL_EXECUTION_FLAG_H_
 
 namespace djinn {
 
-// From the environment, when the library is loaded.
+// Returns the current mode. The environment sets it when the library is loaded.
 bool FastExecution();
 void SetFastExecution(bool fast);
 
-// Whether it has ever been so. False after a call was recorded: it is carried
-// out strictly.
+// Returns whether fast execution was ever enabled. If it returns false after a
+// call was recorded, that call executes strictly.
 bool FastExecutionWasUsed();
 
 }  // namespace djinn

@@ -1,5 +1,6 @@
-// Knows whether this process was forked from one that had opened a session:
-// threads and connections are gone there, and locks may be held for ever.
+// Detects that this process was forked from one that had opened a session. Such
+// a child has no session threads and no connections, and its locks may stay
+// held for ever.
 #ifndef CLIENT_LIB_SESSION_MODEL_FORK_GUARD_H_
 #define CLIENT_LIB_SESSION_MODEL_FORK_GUARD_H_
 
@@ -13,14 +14,14 @@ namespace fork_guard_internal {
 extern std::atomic<bool> forked;
 }
 
-// Called before a session opens: from now on children count as forked.
+// Marks children forked from now on. The session calls it before it opens.
 void ArmForkGuard();
 
 inline bool IsForkedChild() {
   return fork_guard_internal::forked.load(std::memory_order_relaxed);
 }
 
-// FailedPrecondition (AFTER_FORK).
+// Returns FailedPrecondition (AFTER_FORK).
 absl::Status AfterForkError();
 
 }  // namespace djinn

@@ -1,7 +1,7 @@
-// The process' operators, numbered: capture names an operator by a small
-// integer, the sender turns it into name, overload and schema hash.
+// Numbers the operators of the process. Capture names an operator by a small
+// integer, which the sender turns into name, overload and schema hash.
 //
-// Grows only; thread-safe; never destroyed.
+// The table only grows. Thread-safe; never destroyed.
 #ifndef CLIENT_LIB_SESSION_MODEL_OPERATOR_TABLE_H_
 #define CLIENT_LIB_SESSION_MODEL_OPERATOR_TABLE_H_
 

@@ -1,10 +1,10 @@
-// The client's record of one storage on a remote device. The program's tensors
-// own it (through c10::DataPtr); calls not yet sent hold it too.
+// Represents one storage of a remote device in the client. The program's
+// tensors own it (through c10::DataPtr), and unsent calls hold it too.
 //
-// Life: made by VirtualDevice::NewStorage(), without any message; born on the
-// worker when the first call, upload or read names it; dead when the program's
-// last handle is gone (MarkDead()); freed on the worker by the last message
-// that names it, or by one of its own.
+// Life: VirtualDevice::NewStorage() makes it without any message. The first
+// call, upload or read that names it creates it on the worker. The program
+// releases it with its last handle (MarkDead()). The last message that names
+// it, or a message of its own, destroys it on the worker.
 #ifndef CLIENT_LIB_SESSION_MODEL_REMOTE_STORAGE_H_
 #define CLIENT_LIB_SESSION_MODEL_REMOTE_STORAGE_H_
 
@@ -21,29 +21,30 @@ namespace djinn {
 class Segment;
 class VirtualDevice;
 
-// A device's own record of a storage.
+// A device's private data about a storage.
 struct StorageExtension {
   virtual ~StorageExtension() = default;
 };
 
-// Reference-counted by hand: a touch per operand and call must cost one atomic
-// increment and no allocation.
+// Counts references intrusively: a touch per operand and call must cost one
+// atomic increment and no allocation.
 class RemoteStorage {
  public:
-  // An `id` of 0 is given at birth.
+  // If `id` is 0, the storage gets its id when it is created.
   RemoteStorage(uint64_t id, std::shared_ptr<VirtualDevice> device,
                 uint64_t size_bytes)
       : id_(id), device_(std::move(device)), size_bytes_(size_bytes) {}
   RemoteStorage(const RemoteStorage&) = delete;
   RemoteStorage& operator=(const RemoteStorage&) = delete;
 
-  // Unique in the session, never reused. Given at the first use, so that a
-  // worker sees its device's ids without holes; 0 before.
+  // Returns the id, which is unique in the session and never reused, or 0
+  // before the first use. The id is assigned at the first use, so that a worker
+  // sees the ids of its device without gaps.
   uint64_t id() const { return id_; }
   const std::shared_ptr<VirtualDevice>& device() const { return device_; }
-  // Whoever wraps the storage may give it an address; nothing here looks at it.
+  // The owner of the tensor may assign an address; the session never reads it.
   AddressRange& address_range() { return address_range_; }
-  // As the program has resized it so far.
+  // Returns the size after the resizes that the program made so far.
   uint64_t size_bytes() const {
     return size_bytes_.load(std::memory_order_relaxed);
   }
@@ -53,23 +54,23 @@ class RemoteStorage {
     if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
   }
 
-  // For the parts of the device that resize it.
+  // Called only by the device classes that resize the storage.
   void set_size_bytes(uint64_t bytes) {
     size_bytes_.store(bytes, std::memory_order_relaxed);
   }
-  // Null while the device has one worker. The device's lock guards it; a dead
-  // storage has no other user.
+  // Null while the device has one worker. The device's lock guards it while the
+  // storage is live; a released storage has a single user.
   StorageExtension* extension() const { return extension_.get(); }
   void set_extension(std::unique_ptr<StorageExtension> extension) {
     extension_ = std::move(extension);
   }
 
-  // Whether the program has dropped its last handle: no further call can name
-  // the storage.
+  // Returns whether the program dropped its last handle, after which no new
+  // call can name the storage.
   bool dead() const { return dead_.load(std::memory_order_acquire); }
 
  private:
-  // The parts of a device that know what is inside.
+  // The device classes that use the private fields.
   friend class CallRecorder;
   friend class DeadList;
   friend class Recorder;
@@ -80,18 +81,19 @@ class RemoteStorage {
   // An open segment that names the storage.
   struct OpenUse {
     Segment* segment;  // the device's, which outlives the storage
-    uint64_t serial;   // the segment's then; stale when it has another now
+    uint64_t serial;   // the segment's at that time; stale once it has another
     bool writes;
   };
 
-  // Set at birth, under the device's lock, before anything names the storage.
+  // Set when the storage is created, under the device's lock, before a message
+  // names it.
   uint64_t id_;
   const std::shared_ptr<VirtualDevice> device_;
   AddressRange address_range_;
   std::atomic<uint64_t> size_bytes_;
   std::atomic<uint32_t> references_{0};
   std::atomic<bool> dead_{false};
-  // Times that messages not yet encoded name the storage.
+  // Uses by messages that are not encoded yet.
   std::atomic<uint32_t> unsent_uses_{0};
 
   // Guarded by the device's lock (the annotation cannot name it from here).

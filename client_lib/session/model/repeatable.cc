@@ -16,14 +16,14 @@
 namespace djinn {
 namespace {
 
-// What an operator computes: operations for each element of its largest tensor.
+// The kind of computation: operations per element of the largest tensor.
 enum class Work : uint8_t {
   kNone = 0,
   kOne = 1,
   kFunction = 4,
   kRows = 5,
-  // Products of matrices, whose result sums over the left operand's last
-  // dimension: the first operand is the left one, or the second.
+  // Matrix products, which sum over the left operand's last dimension. The left
+  // operand is the first operand, or the second one for kAddedProduct.
   kProduct = 100,
   kAddedProduct = 101,
 };
@@ -33,7 +33,7 @@ struct Group {
   const char* names;
 };
 
-// Whatever their overloads, each with its in-place form.
+// Includes every overload and the in-place form of each name.
 constexpr Group kGroups[] = {
     {Work::kOne,
      "add sub rsub mul div neg abs reciprocal square sqrt rsqrt clamp "
@@ -78,7 +78,8 @@ double Elements(const srg::TensorView& view) {
   return count;
 }
 
-// Without what is only repeated.
+// Returns the view's bytes, counting an element that a zero stride repeats
+// once.
 double DistinctBytes(const srg::TensorView& view) {
   double count = 1;
   for (size_t i = 0; i < view.sizes.size(); ++i) {
@@ -100,7 +101,8 @@ bool IsRepeatable(uint32_t operator_id) {
 double SecondsOf(const Call& call, const v1::DeviceSpeed& speed) {
   const auto found =
       Table().find(OperatorTable::Global().Get(call.operator_id()).name);
-  // A cheap one makes or compares elements one by one.
+  // A cheap operator that is not listed creates or compares elements one by
+  // one.
   const Work work = found == Table().end() ? Work::kOne : found->second;
   const srg::Node node = NodeOf(call);
   double bytes = 0, largest = 0;
@@ -110,7 +112,7 @@ double SecondsOf(const Call& call, const v1::DeviceSpeed& speed) {
     bytes += DistinctBytes(view);
     largest = std::max(largest, Elements(view));
   });
-  // In place, it is as large as the first operand.
+  // An in-place result is as large as the first operand.
   double made = operands.empty() ? 0 : Elements(*operands[0]);
   for (const srg::Result& result : node.results) {
     const auto* const view = std::get_if<srg::TensorView>(&result);

@@ -1,5 +1,5 @@
-// Operators that may be executed again on another worker in place of
-// fetching what they made, and what that costs.
+// Lists the operators that a worker may execute again instead of fetching their
+// results, and estimates their cost.
 #ifndef CLIENT_LIB_SESSION_MODEL_REPEATABLE_H_
 #define CLIENT_LIB_SESSION_MODEL_REPEATABLE_H_
 
@@ -10,15 +10,15 @@
 
 namespace djinn {
 
-// Whether the operator's results follow from its operands alone, bit for bit,
-// on every worker with the same numerics (WorkerHello): each element is
-// computed by itself, or sums are taken in an order that follows from sizes. A
-// list of those that were looked at; all others are not. Thread-safe.
+// Returns whether the operator's results follow from its operands alone, bit
+// for bit, on every worker with the same numerics (WorkerHello). Such an
+// operator computes each element by itself, or adds in an order that follows
+// from the sizes. Only operators that were reviewed are listed. Thread-safe.
 bool IsRepeatable(uint32_t operator_id);
 
-// How long the call takes a device at best: docs/scheduling.md has the formula.
-// The call's operator is repeatable or cheap (rematerialization.h), its results
-// are known.
+// Returns the shortest time, in seconds, that the device needs for the call;
+// docs/scheduling.md has the formula. The call's operator must be repeatable or
+// cheap (rematerialization.h), and its results must be known.
 double SecondsOf(const Call& call, const v1::DeviceSpeed& speed);
 
 }  // namespace djinn

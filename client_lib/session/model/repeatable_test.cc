@@ -22,7 +22,7 @@ v1::DeviceSpeed Speed() {
   return speed;
 }
 
-// Of float32, contiguous.
+// Builds calls on contiguous float32 tensors.
 class CallOf {
  public:
   explicit CallOf(const char* name) { call_.Begin(Op(name)); }
@@ -62,7 +62,7 @@ TEST(RepeatableTest, OperatorsByNameWhateverTheirOverload) {
   EXPECT_TRUE(IsRepeatable(Op("aten::exp")));
   EXPECT_FALSE(IsRepeatable(rand));
   EXPECT_FALSE(IsRepeatable(Op("aten::dropout")));
-  // Adds in an order that nobody promises.
+  // The operator adds in an unspecified order.
   EXPECT_FALSE(IsRepeatable(Op("aten::index_add_")));
   EXPECT_FALSE(IsRepeatable(Op("other::mm")));
   EXPECT_TRUE(IsRepeatable(mm));
@@ -85,14 +85,14 @@ TEST(RepeatableTest, TheLongerOfComputingAndMovingBytes) {
                        .Makes({1000, 1000}, {1000, 1})
                        .Seconds(),
                    2e9 / 1000 + 0.5);
-  // Each element once, however large what it is expanded from.
+  // Counts each element once, however large the tensor that it is expanded to.
   EXPECT_DOUBLE_EQ(CallOf("aten::add")
                        .Takes({10, 10}, {0, 1})
                        .Takes({10, 10}, {1, 0})
                        .Makes({10, 10}, {10, 1})
                        .Seconds(),
                    4 * (10 + 10 + 100) / 100. + 0.5);
-  // A vector's product with a vector.
+  // The product of two vectors.
   EXPECT_DOUBLE_EQ(CallOf("aten::dot")
                        .Takes({1000}, {0})
                        .Takes({1000}, {0})

@@ -1,5 +1,5 @@
-// Starts the threads of a session. A simulation injects its own, so that it
-// decides which of them runs; the injected clock decides when waits end.
+// Starts the threads of a session. A simulation injects its own factory to
+// decide which thread runs; the injected clock decides when waits end.
 #ifndef CLIENT_LIB_SESSION_MODEL_THREAD_FACTORY_H_
 #define CLIENT_LIB_SESSION_MODEL_THREAD_FACTORY_H_
 
@@ -14,7 +14,8 @@ class ThreadFactory {
   class Thread {
    public:
     virtual ~Thread() = default;
-    // Returns once the body has returned. Comes before the destructor, once.
+    // Waits until the body has returned. The owner calls it once, before the
+    // destructor.
     virtual void Join() = 0;
   };
 
@@ -22,7 +23,7 @@ class ThreadFactory {
   // Runs `body` on a thread of its own.
   virtual std::unique_ptr<Thread> Start(std::function<void()> body) = 0;
 
-  // Starts threads of the operating system. Never destroyed.
+  // Returns a factory of operating system threads. Never destroyed.
   static ThreadFactory* Real();
 };
 

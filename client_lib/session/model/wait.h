@@ -1,4 +1,4 @@
-// Waiting with a bound, for the session's threads.
+// Provides bounded waits for the session's threads.
 #ifndef CLIENT_LIB_SESSION_MODEL_WAIT_H_
 #define CLIENT_LIB_SESSION_MODEL_WAIT_H_
 
@@ -27,15 +27,15 @@ class Deadline {
   absl::Duration at_;
 };
 
-// Waits for a signal, until the deadline at most; may return early.
+// Waits for a signal until the deadline at most. May return early.
 inline void WaitUntil(CondVar* signal, Mutex* mu, const Deadline& deadline)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
   deadline.clock()->Wait(signal, mu, deadline.left());
 }
 
-// Wakes one thread that works through everything there is and then waits again.
-// Set() may be called under any lock and from deleters: its own is held for a
-// moment only.
+// Wakes one thread that handles all pending work and then waits again. Any
+// thread may call Set(), under any lock and from deleters, because Set() holds
+// its own lock for a moment only.
 class Wakeup {
  public:
   void Set() {

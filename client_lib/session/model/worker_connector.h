@@ -1,5 +1,5 @@
-// How a session reaches the worker of a lease. Implementations: gRPC
-// (client_lib/transport/grpc_worker_stream.h) and tests' own.
+// Connects a session to the worker of a lease. Implementations: gRPC
+// (client_lib/transport/grpc_worker_connector.h) and fakes in tests.
 #ifndef CLIENT_LIB_SESSION_MODEL_WORKER_CONNECTOR_H_
 #define CLIENT_LIB_SESSION_MODEL_WORKER_CONNECTOR_H_
 
@@ -17,8 +17,9 @@ class WorkerConnector {
  public:
   virtual ~WorkerConnector() = default;
 
-  // A stream to the lease's worker, not started. Does not wait for the network:
-  // a worker that cannot be reached closes the stream. The caller says Hello.
+  // Returns a stream to the lease's worker that is not started. Does not wait
+  // for the network: a worker that cannot be reached closes the stream. The
+  // caller sends Hello.
   virtual absl::StatusOr<std::unique_ptr<ClientStream>> Connect(
       const v1::Lease& lease, const std::string& session_id) = 0;
 };

@@ -8,14 +8,14 @@
 namespace djinn {
 namespace {
 
-// A copy of this size is worth a message of its own that frees it early.
+// Least size of a copy that justifies a message of its own to free it early.
 constexpr uint64_t kWorthAMessage = 64 << 10;
 
 }  // namespace
 
 StorageCopies& CopyTable::CopiesOf(RemoteStorage* storage) {
   if (StorageCopies* const known = StorageCopies::Of(*storage)) return *known;
-  // Made while the device had one worker.
+  // The storage was made while the device had one worker.
   auto copies = std::make_unique<StorageCopies>();
   if (workers_->first().IsBorn(*storage)) {
     copies->at_home = true;
@@ -95,7 +95,8 @@ void CopyTable::LetGo(RemoteStorage* storage, int member) {
   const bool home = member == 0 && copies.at_home;
   plans_->Forget(home ? *storage : *copies.at[member].get());
   if (home) {
-    // It is the program's until that one dies, and has gone stale.
+    // The copy is the program's storage itself, which lives on with a stale
+    // value.
     copies.at_home = false;
     return;
   }
@@ -105,11 +106,11 @@ void CopyTable::LetGo(RemoteStorage* storage, int member) {
 
 absl::Status CopyTable::GiveBack(uint32_t lane, RemoteStorage* storage) {
   StorageCopies& copies = CopiesOf(storage);
-  // A generator comes back.
+  // A generator's copies are used again.
   if (copies.generator) return absl::OkStatus();
   for (int member = 0; member < workers_->count(); ++member) {
     if (member == copies.owner || !copies.Counts(member)) continue;
-    // Frees go behind the next run, which may need the room.
+    // Frees follow the next run, which may need the room.
     if (storage->size_bytes() >= kWorthAMessage) {
       DJINN_RETURN_IF_ERROR(
           workers_->at(member).Discard(lane, CopyAt(storage, member)));

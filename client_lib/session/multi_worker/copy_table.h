@@ -1,9 +1,9 @@
-// Knows which members of a multi-worker device have the newest version of a
-// storage, against whose room it counts, and the storage that stands for it at
-// each (StorageCopies).
+// Tracks which replicas of a multi-worker device have the newest version of a
+// storage, against whose memory it counts, and which storage represents it on
+// each replica (StorageCopies).
 //
-// Not thread-safe: the multi-worker device's lock guards it and the copies of
-// live storages, but for Destroy(). Nothing here waits for a worker.
+// Not thread-safe: the multi-worker device's lock guards it, except Destroy(),
+// and the copies of live storages. Nothing here waits for a worker.
 #ifndef CLIENT_LIB_SESSION_MULTI_WORKER_COPY_TABLE_H_
 #define CLIENT_LIB_SESSION_MULTI_WORKER_COPY_TABLE_H_
 
@@ -24,45 +24,47 @@ class CopyTable {
   CopyTable(VirtualDevice* owner, WorkerSet* workers, StagePlans* plans)
       : owner_(owner), workers_(workers), plans_(plans) {}
 
-  // Where the last call went.
+  // The replica that took the last call.
   int last() const { return last_; }
   void set_last(int member) { last_ = member; }
 
   StorageCopies& CopiesOf(RemoteStorage* storage);
-  // The member's copy, made if there is none; it has the storage's present
-  // size.
+  // Returns the replica's copy, with the storage's present size. Makes it if
+  // there is none.
   RemoteStorage* CopyAt(RemoteStorage* storage, int member);
-  // A storage of a member that no program names.
+  // Returns a new storage of a replica, which no program names.
   StoragePtr NewPart(uint64_t bytes);
-  // The member that had the newest version first; where the last call went if
-  // nothing wrote the storage.
+  // Returns the replica that had the newest version first, or the one that took
+  // the last call if nothing wrote the storage.
   int HomeOf(RemoteStorage* storage);
-  // The bytes that the storage would take besides at the member.
+  // Returns the additional bytes that the storage would take on the replica.
   uint64_t LackedBytes(RemoteStorage* storage, int member) {
     return CopiesOf(storage).Counts(member) ? 0 : storage->size_bytes();
   }
 
-  // The member has the newest version, too, or first.
+  // Notes that the replica has the newest version, perhaps as the first one.
   void Count(RemoteStorage* storage, int member);
-  // The member alone has the newest version now; the others' copies go.
+  // Notes that only this replica has the newest version now, and drops the
+  // other copies.
   absl::Status Wrote(uint32_t lane, RemoteStorage* storage, int member);
-  // The storage has another size wherever it counts.
+  // Updates the size on every replica that the storage counts against.
   void Resized(RemoteStorage* storage, uint64_t before, uint64_t size_bytes);
-  // Drops the member's copy, which does not hold what it should.
+  // Drops the replica's copy, which does not hold the right value.
   void DropCopy(RemoteStorage* storage, int member);
-  // No plan has a member keep the storage from now on.
+  // Makes plans no longer assign the storage to a replica.
   void ForgetKeeper(RemoteStorage* storage);
 
-  // Frees a storage that the program has dropped and that nothing is about to
-  // use. Takes no lock but a leaf; callable from any thread.
+  // Frees a storage that the program has released and that nothing is about to
+  // use. Any thread may call it; it takes only locks under which no other is
+  // taken.
   static void Destroy(RemoteStorage* storage, WorkerSet* workers,
                       StagePlans* plans);
 
  private:
-  // The member's copy is there and does not count any more: makes room for
-  // another one.
+  // Gives up the replica's copy, which exists and no longer counts, so that
+  // another one can be made.
   void LetGo(RemoteStorage* storage, int member);
-  // Gives the copies back that others than the owner have.
+  // Frees the copies that replicas other than the owner have.
   absl::Status GiveBack(uint32_t lane, RemoteStorage* storage);
 
   VirtualDevice* const owner_;

@@ -1,4 +1,5 @@
-// A graph of a virtual device that was cut into stages for its members.
+// Describes a graph of a virtual device that was cut into stages for its
+// replicas.
 #ifndef CLIENT_LIB_SESSION_MULTI_WORKER_CUT_GRAPH_H_
 #define CLIENT_LIB_SESSION_MULTI_WORKER_CUT_GRAPH_H_
 
@@ -12,21 +13,21 @@
 
 namespace djinn {
 
-// Lives as long as a storage is placed by it.
+// Lives as long as it places a storage.
 struct CutGraph {
-  // Whole, for the question whether it should be cut otherwise by now; without
-  // nodes: it is too large to be kept for that.
+  // The whole graph, to ask later whether it should be cut differently. It has
+  // no nodes if it is too large to be kept.
   v1::Graph graph;
   v1::GraphNotes notes;
-  // The member that is to keep what the slot is bound to; -1: none.
+  // The replica that should keep the storage of each slot; -1 for none.
   std::vector<int8_t> member_of_slot;
-  // Where the program is in it.
+  // The program's position in the graph.
   StageOrder order;
-  // Asked about again when a part of it is used so often.
+  // Uses of one of its parts at which the coordinator is asked again.
   uint64_t next_uses = 0;
 };
 
-// What a storage was bound to.
+// The slot of a cut graph that a storage was bound to.
 struct PlacedSlot {
   std::shared_ptr<CutGraph> cut;  // null: no plan names it
   uint32_t slot = 0;

@@ -24,8 +24,8 @@ int64_t Difference(uint64_t after, uint64_t before) {
   return static_cast<int64_t>(after) - static_cast<int64_t>(before);
 }
 
-// Whether a worker refused an upload for lack of room, of all that may be wrong
-// with one: refusals are root errors.
+// Returns whether a worker refused an upload for lack of room, rather than for
+// another reason: refusals are root errors.
 bool LacksRoom(const absl::Status& status) {
   return absl::IsResourceExhausted(status) && IsRootError(status);
 }
@@ -188,7 +188,7 @@ absl::Status DeviceRouter::Resize(uint32_t lane, RemoteStorage* storage,
   if (IsForkedChild()) return AfterForkError();
   if (const Pass pass(&several_.gate()); pass) {
     const uint64_t before = storage->size_bytes();
-    // A storage that is not born comes into being with its new size.
+    // A storage that does not exist yet is created with its new size.
     if (captures_.any() && first().IsBorn(*storage)) {
       captures_.Refuse(lane, "RESIZES", "it resizes a tensor");
     }
@@ -209,7 +209,7 @@ absl::Status DeviceRouter::Read(uint32_t lane, RemoteStorage* storage,
     wait = first().BeginRead(lane, storage, view, destination, bytes);
     DJINN_RETURN_IF_ERROR(wait.status());
   } else {
-    // Others go on while this thread waits.
+    // This thread waits while others make calls.
     DJINN_ASSIGN_OR_RETURN(
         const std::unique_ptr<PendingRead> read,
         several_.StartRead(lane, storage, view, destination, bytes));
@@ -249,7 +249,7 @@ absl::Status DeviceRouter::StartRecording(uint32_t lane) {
   if (IsForkedChild()) return AfterForkError();
   DJINN_RETURN_IF_ERROR(first().failure());
   DJINN_RETURN_IF_ERROR(captures_.Start(lane));
-  // Its rows are shared out in fast mode alone, with copies.
+  // Rows are divided in fast mode only, and by copies.
   if (several_.begun() &&
       (!FastExecution() || !context_->options.copy_operator.has_value())) {
     captures_.Refuse(lane, kSpansWorkers,
@@ -268,7 +268,8 @@ absl::StatusOr<std::shared_ptr<const Recording>> DeviceRouter::FinishRecording(
                      "the thread's calls are not being recorded");
   }
   if (!several_.begun()) return capture->Finish(given, outputs, awaited);
-  // All of it before any output: they are put together at its end.
+  // No output is available before the end, because outputs are put together
+  // there.
   DJINN_ASSIGN_OR_RETURN(std::shared_ptr<Recording> recording,
                          capture->Finish(given, outputs, /*awaited=*/0));
   const absl::Status shared = several_.FindSharing(recording.get());
@@ -316,7 +317,8 @@ absl::Status DeviceRouter::RegisterModel(uint32_t lane, uint64_t model_id,
                                          std::vector<StoragePtr> storages) {
   if (IsForkedChild()) return AfterForkError();
   const Pass pass(&several_.gate());
-  // Where several workers have copies of them, none counts models.
+  // Several workers may have copies of the storages, and none of them counts
+  // models.
   if (!pass) return absl::OkStatus();
   return first().RegisterModel(lane, model_id, name, std::move(storages));
 }

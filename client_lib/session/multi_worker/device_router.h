@@ -1,10 +1,10 @@
-// The virtual device that a program holds. It chooses who takes each call: the
-// only worker (remote_device.h) as long as one will do, and then the
-// multi-worker device. Graphs that are being captured are here, whichever
-// worker takes their calls.
+// Implements the virtual device that a program holds. It passes each call to
+// the only worker (remote_device.h) while one suffices, and afterwards to the
+// multi-worker device. It also keeps the graphs that are being captured,
+// whichever worker takes their calls.
 //
 // Thread-safe. A call to the only worker holds a pass of the gate while it is
-// recorded there, so that the device gets further workers between calls.
+// recorded, so that the device gets further workers between calls only.
 #ifndef CLIENT_LIB_SESSION_MULTI_WORKER_DEVICE_ROUTER_H_
 #define CLIENT_LIB_SESSION_MULTI_WORKER_DEVICE_ROUTER_H_
 
@@ -24,7 +24,7 @@ namespace djinn {
 
 class DeviceRouter final : public VirtualDevice {
  public:
-  // With one worker.
+  // Returns a device with one worker.
   static std::shared_ptr<DeviceRouter> Make(
       int index, std::shared_ptr<SessionContext> context);
 
@@ -69,13 +69,13 @@ class DeviceRouter final : public VirtualDevice {
   absl::Status Synchronize() override;
   absl::StatusOr<DevicePlacement> Placement() override;
 
-  // Adds what the members cannot know.
+  // Adds the counts that replicas do not have.
   void AddStatistics(Statistics* sum) const { several_.AddStatistics(sum); }
-  // The coordinator's answer to a question about stages or rows.
+  // Takes the coordinator's answer to a question about stages or rows.
   void OnStages(const v1::StageAnswer& answer) { several_.OnStages(answer); }
-  // The program asks for what the members have used.
+  // Notes that the program asks for what the replicas have used.
   void OnMeter(uint32_t lane);
-  // The members so far; after BeginClose() none is added.
+  // Returns the replicas so far. None is added after BeginClose().
   std::vector<std::shared_ptr<RemoteDevice>> Members() const {
     return workers_.all();
   }
@@ -85,10 +85,10 @@ class DeviceRouter final : public VirtualDevice {
   DeviceRouter(int index, std::shared_ptr<SessionContext> context);
 
   RemoteDevice& first() const { return workers_.first(); }
-  // Adds the call to the lane's captured graph, if there is one, and has the
-  // only worker take it.
+  // Adds the call to the lane's captured graph, if there is one, and records it
+  // on the only worker.
   absl::Status RecordOnFirst(uint32_t lane, Call* call);
-  // How another worker gets what the storage holds.
+  // Returns how another worker fetches the storage's value.
   absl::StatusOr<PullWork> Offer(uint32_t lane, RemoteStorage* storage);
 
   const std::shared_ptr<SessionContext> context_;

@@ -1,10 +1,10 @@
-// What a storage of the program holds at one version: how a rematerialization
-// names an operand without keeping it.
+// Represents the value of a program's storage at one version, so that a
+// rematerialization can name an operand without keeping it alive.
 //
-// The device's lock (multi_worker_device.h) guards everything but deaths: the
-// program may drop a storage at any time, in any thread, and then nothing may
-// name it any more. So whoever is about to use it pins it for a while, and sees
-// to its end himself if it died meanwhile. Thread-safe.
+// The device's lock (multi_worker_device.h) guards everything but releases. The
+// program may release a storage at any time, in any thread, and nothing may
+// name it afterwards. A user therefore pins the storage for a while, and
+// destroys it if it was released meanwhile. Thread-safe.
 #ifndef CLIENT_LIB_SESSION_MULTI_WORKER_HELD_VALUE_H_
 #define CLIENT_LIB_SESSION_MULTI_WORKER_HELD_VALUE_H_
 
@@ -17,25 +17,27 @@ class HeldValue {
  public:
   explicit HeldValue(RemoteStorage* storage) : storage_(storage) {}
 
-  // The storage, usable until Unpin(); null when the value is gone.
+  // Returns the storage, usable until Unpin(), or null when the value is gone.
   StoragePtr Pin() {
     MutexLock lock(&mu_);
     if (storage_ == nullptr || dead_) return StoragePtr();
     ++pins_;
     return StoragePtr(storage_);
   }
-  // Whether the storage has died, and its end is the caller's to see to.
+  // Returns whether the storage was released meanwhile and the caller must
+  // destroy it.
   bool Unpin() {
     MutexLock lock(&mu_);
     return --pins_ == 0 && dead_;
   }
-  // The program has dropped it. False: whoever has pinned it sees to its end.
+  // Notes that the program released the storage. Returns false if a thread has
+  // pinned it, which then destroys it.
   bool Die() {
     MutexLock lock(&mu_);
     dead_ = true;
     return pins_ == 0;
   }
-  // It holds something else now, or is no more.
+  // Notes that the storage has another value now, or does not exist any more.
   void Leave() {
     MutexLock lock(&mu_);
     storage_ = nullptr;

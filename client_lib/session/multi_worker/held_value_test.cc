@@ -16,7 +16,7 @@ TEST(HeldValueTest, WhoHasPinnedItSeesToItsEnd) {
   EXPECT_EQ(value.Pin().get(), storage.get());
   EXPECT_FALSE(value.Unpin());
   EXPECT_FALSE(value.Die());
-  // Nobody else may name it any more.
+  // No other user can pin it any more.
   EXPECT_FALSE(value.Pin());
   EXPECT_TRUE(value.Unpin());
 }

@@ -1,5 +1,5 @@
-// Recordings on a device that spans workers, whose rows go through the workers'
-// stages in micro-batches.
+// Tests captured graphs on a multi-worker device whose rows pass through the
+// workers' stages in micro-batches.
 #include <memory>
 #include <set>
 #include <string>
@@ -20,8 +20,8 @@ class MicroBatchesTest : public SharedRowsFixture {
  protected:
   MicroBatchesTest() { second_ = Uploaded(16); }
 
-  // between = op1(weights, input); op2(between, second); output = op3(second,
-  // between)
+  // Captures between = op1(weights, input); op2(between, second); output =
+  // op3(second, between).
   absl::StatusOr<std::shared_ptr<const Recording>> RecordLayers(
       double factor = 2, int last_op = 3) {
     const StoragePtr input = Uploaded(kRows);
@@ -46,8 +46,8 @@ class MicroBatchesTest : public SharedRowsFixture {
     return Finish(input, output);
   }
 
-  // The first call at the first worker, the others at the second, for so many
-  // rows at a time.
+  // Returns a plan with the first call on the first worker and the others on
+  // the second, for micro-batches of `rows`.
   static v1::StageAnswer Plan(const FakeCoordinator::StagesAsked& asked,
                               const std::vector<uint64_t>& rows) {
     v1::StageAnswer answer;
@@ -63,8 +63,8 @@ class MicroBatchesTest : public SharedRowsFixture {
     answer.mutable_plan()->mutable_stages(0)->add_nodes(0);
     answer.mutable_plan()->mutable_stages(1)->add_nodes(1);
     answer.mutable_plan()->mutable_stages(1)->add_nodes(2);
-    // The sizes of the views of what is given and made: input, between three
-    // times, output; each view is offset, size, stride.
+    // The sizes of the views of inputs and intermediates: input, between three
+    // times, output. Each view is offset, size, stride.
     for (const uint32_t gap : {4, 2, 2, 8, 2}) {
       answer.mutable_rows()->add_integer_gaps(gap);
       answer.mutable_rows()->add_slopes(1);
@@ -87,8 +87,8 @@ class MicroBatchesTest : public SharedRowsFixture {
     Drop(*std::move(output));
     return read;
   }
-  // Calls of the graphs that the worker was told of, those of copies left
-  // out.
+  // Returns the number of calls of each graph that the worker received, except
+  // copies.
   std::vector<int> Defined(int worker) {
     std::vector<int> calls;
     for (const v1::Ordered& message : cluster_.worker(worker).received()) {
@@ -112,15 +112,15 @@ TEST_F(MicroBatchesTest, RowsGoThroughTheStages) {
     EXPECT_EQ(CallAndRead(recording, input), absl::OkStatus());
   }
   EXPECT_EQ(device_->Synchronize(), absl::OkStatus());
-  // The second worker was told of its stage alone, once: all micro-batches are
-  // alike.
+  // The second worker received only its stage, once, because all micro-batches
+  // are alike.
   EXPECT_THAT(Defined(1), ElementsAre(2));
   EXPECT_EQ(cluster_.worker(1).runs().size(), 9u);
-  // The second layer's weights once, and what crosses in each micro-batch; back
-  // come the outputs.
+  // The second layer's weights cross once, and an intermediate in each
+  // micro-batch. The outputs come back.
   EXPECT_EQ(Count(0, v1::Ordered::kOffer), 1 + 9);
   EXPECT_EQ(Count(1, v1::Ordered::kOffer), 9);
-  // Each stage has its own numbers.
+  // Each stage has its own scalars.
   EXPECT_THAT(cluster_.worker(1).runs().front().float_holes(), ElementsAre(3));
 }
 
@@ -148,7 +148,7 @@ TEST_F(MicroBatchesTest, WhatCrossesMovesInTheirOrder) {
     EXPECT_EQ(message.offer().remaining_seconds(), 0.5);
     rounds.push_back(message.offer().round());
   }
-  // A micro-batch goes before the next one, and a call before the next one.
+  // Micro-batches move in order, and so do calls.
   EXPECT_EQ(rounds.size(), 6u);
   EXPECT_THAT(rounds, testing::WhenSorted(testing::ElementsAreArray(rounds)));
   EXPECT_EQ(std::set<uint64_t>(rounds.begin(), rounds.end()).size(), 6u);
@@ -181,7 +181,7 @@ TEST_F(MicroBatchesTest, WeightsThatAreWrittenGoAgain) {
   Call(5, {{second_, kWrites}});
   EXPECT_EQ(CallAndRead(recording, input), absl::OkStatus());
   EXPECT_EQ(device_->Synchronize(), absl::OkStatus());
-  // The weights are where they were written: at the one or the other.
+  // The weights are on the worker that wrote them, which may be either one.
   EXPECT_GE(Count(0, v1::Ordered::kOffer) + Count(1, v1::Ordered::kOffer),
             1 + 2 * 4);
 }
@@ -195,7 +195,7 @@ TEST_F(MicroBatchesTest, WhatDoesNotArriveFailsTheOutput) {
   const auto output = Replay(recording, input);
   ASSERT_TRUE(output.ok()) << output.status();
   EXPECT_EQ(ErrorMetadataValue(device_->Synchronize(), "error_id"), "63");
-  // What was given is as it was, and the next call is executed.
+  // The input is unchanged, and the next call executes.
   EXPECT_EQ(ReadByte(*device_, kLane, input), absl::OkStatus());
   EXPECT_EQ(CallAndRead(recording, input), absl::OkStatus());
 }

@@ -13,12 +13,12 @@
 namespace djinn {
 namespace {
 
-// The cost in bytes of a generator on another member: its state goes through
+// Cost in bytes of a generator on another replica: its state passes through
 // this process, which waits for it.
 constexpr int64_t kGeneratorCost = 1 << 20;
 
-// Whether a worker refused an upload for lack of room, of all that may be wrong
-// with one: refusals are root errors.
+// Returns whether a worker refused an upload for lack of room, rather than for
+// another reason: refusals are root errors.
 bool LacksRoom(const absl::Status& status) {
   return absl::IsResourceExhausted(status) && IsRootError(status);
 }
@@ -62,7 +62,8 @@ void MultiWorkerDevice::Spread() {
   while (workers_->count() < wanted &&
          AddMember(/*needed_bytes=*/0, /*patiently=*/false)) {
   }
-  // The work is cut where its cost is known: until then it stays together.
+  // The coordinator cuts the work once its cost is known. Until then it stays
+  // together.
   filling_ = 0;
 }
 
@@ -81,7 +82,7 @@ bool MultiWorkerDevice::BeginsFor(uint64_t bytes) {
   MutexLock lock(&mu_);
   if (begun()) return true;
   if (!AddMember(bytes, /*patiently=*/false)) return false;
-  // It counts there already.
+  // The upload counts there already.
   workers_->LearnRoom(0, 0);
   return true;
 }
@@ -98,7 +99,7 @@ absl::Status MultiWorkerDevice::Record(uint32_t lane, Call* call) {
       mover_.rematerializer().RematerializationFor(*call, routed.named,
                                                    routed.member);
   DJINN_RETURN_IF_ERROR(workers_->at(routed.member).Record(lane, call));
-  // It may have been recorded in fast mode.
+  // The call may have been recorded in fast mode.
   if (rematerialization != nullptr && !rematerialization->cheap() &&
       FastExecutionWasUsed()) {
     rematerialization = nullptr;
@@ -116,8 +117,8 @@ absl::StatusOr<std::vector<ResultMetadata>> MultiWorkerDevice::RecordAndWait(
     copies.push_back(touch.storage.get());
   }
   auto results = workers_->at(routed.member).RecordAndWait(lane, call);
-  // A call that failed there has poisoned its results there; one that was not
-  // taken has changed nothing.
+  // A call that failed on the worker poisoned its results there. A call that
+  // was not taken changed nothing.
   if (!results.ok() && !IsRootError(results.status())) return results;
   for (size_t i = 0; i < routed.named.size(); ++i) {
     const NamedStorage& use = routed.named[i];
@@ -133,11 +134,12 @@ absl::Status MultiWorkerDevice::Upload(uint32_t lane, RemoteStorage* storage,
                                        absl::Status refusal) {
   MutexLock lock(&mu_);
   const auto size = static_cast<int64_t>(source.bytes.size());
-  // The first one may have refused it.
+  // The first replica may have refused the upload.
   const bool refused = !refusal.ok();
   StorageCopies& copies = table_.CopiesOf(storage);
   const bool tied = copies.holders != 0 && !refused;
-  // Where it is, or where the others went; then wherever there may be room.
+  // Tries the replica that has the storage or took the last uploads first, then
+  // others that may have room.
   const int first = tied ? table_.HomeOf(storage) : filling_;
   std::vector<int> order;
   if (tied || workers_->RoomToTry(first) >= size) order.push_back(first);
@@ -154,7 +156,7 @@ absl::Status MultiWorkerDevice::Upload(uint32_t lane, RemoteStorage* storage,
           AddMember(source.bytes.size(), /*patiently=*/false)) {
         order.push_back(next);
       } else if (order.empty()) {
-        // It is a worker that says what is missing.
+        // A worker, rather than the client, reports how much is missing.
         order.push_back(first);
       } else {
         return refusal;
@@ -175,10 +177,10 @@ absl::Status MultiWorkerDevice::Upload(uint32_t lane, RemoteStorage* storage,
     if (!LacksRoom(status)) return status;
     workers_->LearnRoom(member, size);
     if (copies.holders == 0) {
-      // A read of it says so.
+      // A read of the storage reports the failure.
       DJINN_RETURN_IF_ERROR(table_.Wrote(lane, storage, member));
     } else if (!copies.Holds(member)) {
-      // It keeps what it had, where it had it.
+      // The storage keeps its value where it had it.
       table_.DropCopy(storage, member);
     }
     refusal = status;
@@ -228,7 +230,7 @@ absl::Status MultiWorkerDevice::Resize(uint32_t lane, RemoteStorage* storage,
   }
   captures_->Refuse(lane, "RESIZES", "it resizes a tensor");
   const int member = table_.HomeOf(storage);
-  // First: where it counts, its old size was counted.
+  // Comes first, because the replicas count the old size.
   DJINN_RETURN_IF_ERROR(table_.Wrote(lane, storage, member));
   DJINN_RETURN_IF_ERROR(workers_->at(member).Resize(
       lane, table_.CopyAt(storage, member), size_bytes));
@@ -265,7 +267,7 @@ void MultiWorkerDevice::OnStages(const v1::StageAnswer& answer)
 }
 
 void MultiWorkerDevice::MarkDead(RemoteStorage* storage) {
-  // A thread that makes something of it right now goes on.
+  // A thread that rematerializes from the storage at this moment continues.
   HeldValue* const value = StorageCopies::Of(*storage)->value.get();
   if (value == nullptr || value->Die()) {
     CopyTable::Destroy(storage, workers_, &plans_);
@@ -289,18 +291,18 @@ absl::Status MultiWorkerDevice::CheckOwn(const Call& call) const {
 absl::StatusOr<MultiWorkerDevice::Choice> MultiWorkerDevice::Choose(
     const Call& call) {
   std::array<int64_t, WorkerSet::kMaxMembers>
-      lacks{};  // what would have to come
+      lacks{};  // bytes that would have to move there
   std::array<int64_t, WorkerSet::kMaxMembers>
-      takes{};  // what it would hold besides
+      takes{};  // bytes that it would hold in addition
   std::array<int64_t, WorkerSet::kMaxMembers>
-      keeps{};  // what a plan has it keep
+      keeps{};  // bytes that a plan makes it keep
   int64_t all = 0;
   for (const Touch& touch : call.touches()) {
     StorageCopies& copies = table_.CopiesOf(touch.storage.get());
     const auto size = static_cast<int64_t>(touch.storage->size_bytes());
     if ((touch.access & kDraws) != 0) {
       copies.generator = true;
-      // A state whose size is not known here cannot be read.
+      // A state of unknown size cannot be read.
       if (size == 0) return Choice{copies.owner, false};
     }
     const bool needed =
@@ -362,8 +364,8 @@ double MultiWorkerDevice::RemainingFrom(const Call& call, int member) {
   const std::optional<StageOrder::Use> use = plans_.NextUse(placed);
   if (use.has_value()) {
     if (use->begins_run) rounds_.Begin();
-    // A call that uses nothing that is kept belongs to what goes before it
-    // there, as the plan has it.
+    // A call that uses no kept storage belongs to the calls before it on that
+    // replica, as in the plan.
     rounds_.set_remaining(member, use->remaining_seconds);
   }
   return rounds_.remaining(member);
@@ -377,7 +379,7 @@ absl::Status MultiWorkerDevice::Route(uint32_t lane, Call* call,
     DJINN_ASSIGN_OR_RETURN(const Choice choice, Choose(*call));
     routed->member = choice.member;
     if (!remaining.has_value()) remaining = RemainingFrom(*call, choice.member);
-    // Ends: every further round has one plan less to follow.
+    // Terminates, because every further round has one plan less to follow.
     DJINN_ASSIGN_OR_RETURN(all_there,
                            BringAll(lane, *call, choice, *remaining, routed));
   }
@@ -387,9 +389,10 @@ absl::Status MultiWorkerDevice::Route(uint32_t lane, Call* call,
     routed->named.push_back({touch.storage, touch.access});
     touch.storage = StoragePtr(copy);
   }
-  // The program goes on at the next stage: what it leaves need not wait for its
-  // return, or the last stage would wait for the end of all. Where workers are
-  // short of room instead, what it leaves may free some of it by then.
+  // The program continues at the next stage, so the previous replica sends at
+  // once what it recorded. Otherwise the last stage would wait for the end of
+  // everything. If workers are short of room instead, waiting may free some of
+  // it.
   if (routed->member != table_.last() && plans_.count() > 0) {
     workers_->at(table_.last()).Ship(lane);
   }
@@ -411,7 +414,7 @@ absl::StatusOr<bool> MultiWorkerDevice::BringAll(uint32_t lane,
       DJINN_RETURN_IF_ERROR(mover_.MakeSure(lane, storage, member));
     }
     if (copies.holders == 0 || copies.Holds(member)) continue;
-    // This thread waits for what is to stay there.
+    // This thread waits for storages that are to stay there.
     const bool stays =
         choice.displaced || (choice.kept && copies.kept_by == member);
     if (stays) brought.push_back(storage);
@@ -424,7 +427,7 @@ absl::StatusOr<bool> MultiWorkerDevice::BringAll(uint32_t lane,
                          mover_.Move(lane, brought, member,
                                      /*told=*/!choice.displaced));
   if (routed->unsound.empty() || choice.displaced) return true;
-  // Nobody asked for the plan: it goes on without.
+  // The program did not ask for the plan, so the call continues without it.
   for (RemoteStorage* const storage : routed->unsound) {
     table_.DropCopy(storage, member);
     table_.ForgetKeeper(storage);
@@ -447,13 +450,13 @@ absl::Status MultiWorkerDevice::Settle(
       status.Update(table_.Wrote(lane, use.storage.get(), routed.member));
       table_.CopiesOf(use.storage.get()).rematerialization = rematerialization;
     } else {
-      // One that nothing had written is zero-filled there.
+      // A storage that nothing had written is zero-filled there.
       table_.Count(use.storage.get(), routed.member);
     }
   }
   for (RemoteStorage* const storage : routed.unsound) {
     const StorageCopies& copies = table_.CopiesOf(storage);
-    // Not if the call has written it: that is the newest version now.
+    // If the call wrote the copy, it has the newest version and stays.
     if (copies.owner != routed.member) table_.DropCopy(storage, routed.member);
   }
   return status;

@@ -1,15 +1,16 @@
-// A virtual device on several workers. Each storage has a copy on some of them
-// (CopyTable). A call is recorded on that member which lacks the fewest bytes
-// of its operands and has room for its results; what it lacks comes from worker
-// to worker first. A write leaves the other copies stale; they are given back.
+// Implements a virtual device on several workers. Each storage has a copy on
+// some of them (CopyTable). A call is recorded on the replica that lacks the
+// fewest bytes of its operands and has room for its results. The operands that
+// the replica lacks first move there, from worker to worker. A write makes the
+// other copies stale, and they are freed.
 //
-// The device has one worker as long as one will do. Begins() looks whether that
-// is so still. Once it is not, gate() is closed and every call comes here. The
-// device fails as a whole when one member does, and none of them migrates.
+// The device has one worker while that suffices. Begins() checks whether it
+// still does. Once it does not, gate() is closed and every call comes here. The
+// device fails as a whole when one replica does, and none of them migrates.
 //
-// Thread-safe: mu_ puts what the lanes do in one order, and is held while a
-// member takes a call, which may wait for that member's window. Members never
-// call back into what takes it.
+// Thread-safe: mu_ orders what the lanes do. A thread holds it while a replica
+// takes a call, which may wait for that replica's window. Replicas never call
+// back into code that takes mu_.
 #ifndef CLIENT_LIB_SESSION_MULTI_WORKER_MULTI_WORKER_DEVICE_H_
 #define CLIENT_LIB_SESSION_MULTI_WORKER_MULTI_WORKER_DEVICE_H_
 
@@ -39,32 +40,34 @@ namespace djinn {
 
 class MultiWorkerDevice {
  public:
-  // `owner` is the virtual device, and outlives this.
+  // `owner` is the virtual device, which outlives this object.
   MultiWorkerDevice(std::shared_ptr<SessionContext> context,
                     VirtualDevice* owner, WorkerSet* workers,
                     GraphCaptures* captures);
 
-  // Calls to the only worker pass it. Closed: the device has several.
+  // Calls to the only worker pass the gate. It is closed once the device has
+  // several workers.
   SingleWorkerGate& gate() { return gate_; }
   bool begun() const { return gate_.closed(); }
-  // Whether calls have to ask Begins(): the device has several workers, or is
-  // about to need room.
+  // Returns whether calls must ask Begins(), because the device has several
+  // workers or may soon lack room.
   bool looks() const { return looks_.load(std::memory_order_acquire); }
   void LookForRoom() { looks_.store(true, std::memory_order_release); }
-  // Whether it has several workers, once it has looked for room that the first
-  // one lacks. The caller holds no pass of the gate.
+  // Returns whether the device has several workers, after it looked for room
+  // that the first one lacks. The caller holds no pass of the gate.
   bool Begins() ABSL_LOCKS_EXCLUDED(mu_);
-  // Asks for a worker that takes an upload which the first one refused.
+  // Requests a worker for an upload that the first one refused.
   bool BeginsFor(uint64_t bytes) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // The rest as in VirtualDevice, once it has several workers.
+  // The following methods are as in VirtualDevice, once the device has several
+  // workers.
   absl::Status Record(uint32_t lane, Call* call);
   absl::StatusOr<std::vector<ResultMetadata>> RecordAndWait(uint32_t lane,
                                                             Call* call);
-  // `refusal`: the first member's, if it was asked and has no room.
+  // `refusal` is the first replica's, if it was asked and has no room.
   absl::Status Upload(uint32_t lane, RemoteStorage* storage,
                       const SharedBytes& source, absl::Status refusal);
-  // The halves of a copy from another device.
+  // Offer() and Pull() are the two halves of a copy from another device.
   absl::StatusOr<PullWork> Offer(uint32_t lane, RemoteStorage* storage);
   absl::Status Pull(uint32_t lane, RemoteStorage* storage, PullWork pull);
   absl::Status Seed(uint32_t lane, RemoteStorage* generator, uint64_t seed);
@@ -78,65 +81,67 @@ class MultiWorkerDevice {
       const std::shared_ptr<const RowShares>& shares,
       absl::Span<RemoteStorage* const> given);
 
-  // As RowReplayer.
+  // See RowReplayer.
   absl::Status FindSharing(Recording* recording)
       ABSL_NO_THREAD_SAFETY_ANALYSIS {
     return rows_.FindSharing(recording);
   }
-  // The coordinator's answer to a question about stages or rows.
+  // Takes the coordinator's answer to a question about stages or rows.
   void OnStages(const v1::StageAnswer& answer);
-  // As StagePlans.
+  // See StagePlans.
   void OnRepeat(int member, RepeatedGraph repeated) {
     plans_.OnRepeat(member, std::move(repeated));
   }
-  // The program has dropped a storage that has copies. Takes no lock but
-  // leaves.
+  // Notes that the program released a storage that has copies. Takes only locks
+  // under which no other is taken.
   void MarkDead(RemoteStorage* storage);
   void AddStatistics(Statistics* sum) const;
 
  private:
-  // Where a call goes.
+  // The replica chosen for a call, and why.
   struct Choice {
     int member = 0;
-    // It is not where most of its operands are.
+    // Most of its operands are on another replica.
     bool displaced = false;
-    // A plan has it there.
+    // A plan assigns the call to this replica.
     bool kept = false;
   };
-  // A call on its way to a member.
+  // A call on its way to a replica.
   struct Routed {
     int member = 0;
     absl::InlinedVector<NamedStorage, 8> named;
-    // Operands whose copies do not hold what they should: what the call makes
-    // is poisoned, and they go. Until it is recorded they stay in doubt, for
-    // the next call to look at.
+    // Operands whose copies do not hold the right value. The call's results are
+    // poisoned, and the copies are dropped. Until the call is recorded the
+    // copies stay unsure, so that the next call checks them.
     absl::InlinedVector<RemoteStorage*, 2> unsound;
   };
 
   bool AddMember(uint64_t needed_bytes, bool patiently)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Asks for the workers that the program wants from the first.
+  // Requests the workers that the program wants from the start.
   void Spread() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::StatusOr<Choice> Choose(const Call& call)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Chooses a member for so many bytes that nothing ties to one.
+  // Chooses a replica for `bytes` bytes that no operand ties to one.
   int ChooseForBytes(uint64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // How long a run still takes from the call on, which goes to the member.
-  // Once for each call.
+  // Returns how long a run still takes from this call on, which goes to the
+  // replica. Must be called once per call.
   double RemainingFrom(const Call& call, int member)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status CheckOwn(const Call& call) const;
-  // Chooses a member, brings what it lacks, and has the call name its copies.
+  // Chooses a replica, brings the operands that it lacks, and makes the call
+  // name its copies.
   absl::Status Route(uint32_t lane, Call* call, Routed* routed)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Brings what the member lacks. False: a plan would have had the call there,
-  // and the worker does not take what it should keep; that is forgotten.
+  // Brings the operands that the replica lacks. Returns false if a plan chose
+  // the replica and its worker does not take a storage that it should keep. The
+  // plan for that storage is then forgotten.
   absl::StatusOr<bool> BringAll(uint32_t lane, const Call& call,
                                 const Choice& choice, double remaining_seconds,
                                 Routed* routed)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Notes what a call did there. `rematerialization`: how it made its result;
-  // may be null.
+  // Notes what a call wrote on the replica. `rematerialization` says how to
+  // compute its result again; it may be null.
   absl::Status Settle(
       uint32_t lane, const Routed& routed,
       std::shared_ptr<const Rematerialization> rematerialization = nullptr)
@@ -155,9 +160,9 @@ class MultiWorkerDevice {
   RoundClock rounds_ ABSL_GUARDED_BY(mu_);
   ValueMover mover_ ABSL_GUARDED_BY(mu_);
   RowReplayer rows_ ABSL_GUARDED_BY(mu_);
-  // Where the last upload went that nothing tied to a member.
+  // The replica that took the last upload that no storage tied to one.
   int filling_ ABSL_GUARDED_BY(mu_) = 0;
-  // How many workers are to be asked for.
+  // Number of workers to request.
   int workers_wanted_ ABSL_GUARDED_BY(mu_) = 1;
 };
 

@@ -13,11 +13,11 @@
 namespace djinn {
 namespace {
 
-// Memory that making may take, beside what fetching takes.
+// Memory that the computation may take beyond that of a fetch.
 constexpr uint64_t kMaxExcess = 4;
 constexpr uint64_t kFreeBytes = 64 << 10;
 
-// Whatever their overloads.
+// Includes every overload of each name.
 const absl::flat_hash_set<absl::string_view>& CheapNames() {
   static const auto* const names = new absl::flat_hash_set<absl::string_view>{
       "aten::add",          "aten::add_",
@@ -72,7 +72,7 @@ bool IsReal(const srg::TensorView& view) {
   }
 }
 
-// Whether a tensor of the call has real elements.
+// Returns whether a tensor of the call has real elements.
 bool UsesRealNumbers(const Call& call) {
   const srg::Node node = NodeOf(call);
   bool real = false;
@@ -85,8 +85,8 @@ bool UsesRealNumbers(const Call& call) {
   return real;
 }
 
-// What both kinds have in common. Null where the call draws, makes nothing or
-// several values, does not know its results, or much is made on the way.
+// Builds the common part of both kinds. Returns null if the call draws, writes
+// no value or several, has unknown results, or takes large intermediates.
 std::shared_ptr<Rematerialization> Compose(
     const Call& call,
     std::vector<std::shared_ptr<const Rematerialization>> before) {
@@ -167,7 +167,7 @@ std::shared_ptr<Rematerialization> WeighedRematerializationOf(
       held[i] = nullptr;
       continue;
     }
-    // Nobody holds any more what it overwrites.
+    // No storage holds the overwritten value any more.
     if (ChangesVersion(access)) held[i] = nullptr;
     if (calls > Rematerialization::kMaxCalls && held[i] != nullptr)
       before[i] = nullptr;

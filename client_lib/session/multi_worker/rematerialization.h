@@ -1,10 +1,10 @@
-// How a value was made, to make it again on another worker in place of fetching
-// it.
+// Describes how a value was computed, in order to compute it again on another
+// worker instead of fetching it.
 //
-// A *cheap* one took nothing but a few calls that are as good as free: a mask,
-// positions, a tensor of zeros. It is rematerialized wherever it is needed. Any
-// other is a matter of what making it takes and what fetching it takes, and of
-// its operands, which may not hold any more what they held.
+// A *cheap* value takes only a few calls of almost no cost: a mask, positions,
+// a tensor of zeros. It is rematerialized wherever it is needed. For any other
+// value the device compares the times of computing and of fetching it, and its
+// operands may have changed meanwhile.
 #ifndef CLIENT_LIB_SESSION_MULTI_WORKER_REMATERIALIZATION_H_
 #define CLIENT_LIB_SESSION_MULTI_WORKER_REMATERIALIZATION_H_
 
@@ -18,9 +18,9 @@
 
 namespace djinn {
 
-// Immutable, so that values made from others share theirs.
+// Immutable, so that values computed from others share their descriptions.
 struct Rematerialization {
-  // Calls in all, at most: what more made is fetched.
+  // Limit on the calls in all. A value that takes more is fetched.
   static constexpr uint32_t kMaxCalls = 8;
 
   Rematerialization() = default;
@@ -28,54 +28,59 @@ struct Rematerialization {
   Rematerialization(const Rematerialization&) = delete;
   Rematerialization& operator=(const Rematerialization&) = delete;
 
-  // The last call; its touches name no storages. Meaningless without calls: of
-  // zeros that nothing has touched.
+  // The last call; its touches name no storages. Meaningless if `calls` is 0:
+  // the value is zeros that nothing has touched.
   Call call;
-  // By touch, what made what the storage held before the call. Null for what is
-  // born by it; and, unless it is cheap, where that is not known.
+  // Describes, by touch, how the storage's contents before the call were
+  // computed. Null for a storage that the call creates, and, unless the value
+  // is cheap, if that is unknown.
   std::vector<std::shared_ptr<const Rematerialization>> before;
-  // Empty if it is cheap. Otherwise by touch, who holds that, as long as it
-  // does; may be null where `before` is not, and is for what is born.
+  // Empty if the value is cheap. Otherwise by touch, the storage that holds
+  // those contents, as long as it does. Null for a storage that the call
+  // creates. May be null where `before` is not.
   std::vector<std::shared_ptr<HeldValue>> held;
-  // The touch that is the value's.
+  // The touch that is the value.
   uint32_t made = 0;
-  // Of the value's storage.
+  // Size of the value's storage.
   uint64_t size_bytes = 0;
   uint32_t calls = 0;
-  // Of all that is made on the way, the value included.
+  // Size of everything that is computed on the way, including the value.
   uint64_t bytes = 0;
-  // The session's root errors when the call was recorded, or the first one that
-  // is executed on the way.
+  // The session's count of root errors when the call was recorded. For several
+  // calls, the count at the first one.
   uint64_t errors_before = 0;
-  // Unless it is cheap: the member that made it.
+  // The replica that computed the value, unless it is cheap.
   int member = 0;
 
   bool cheap() const { return held.empty(); }
 
-  // What this takes here, and where that is added up; null for cheap ones.
+  // The memory of this object, and the sum that it belongs to; null for cheap
+  // values.
   int64_t footprint = 0;
   std::shared_ptr<std::atomic<int64_t>> footprints;
 };
 
-// Whether the operator is as good as free and, at least of whole numbers, gives
-// the same bits wherever it is executed: it makes, compares, masks or copies
-// elements one by one. Thread-safe.
+// Returns whether the operator costs almost nothing and, at least for integers,
+// gives the same bits on every device. Such an operator creates, compares,
+// masks or copies elements one by one. Thread-safe.
 bool IsCheap(uint32_t operator_id);
 
-// Of what `call`, which was not recorded yet, makes; `before` as above. Null
-// where it is not cheap, draws, makes nothing or several values, does not know
-// its results, what it reads was made otherwise, much more is made on the way,
-// or it computes with real numbers, whose last bits are a processor's own
-// (arange, and sums, which may be fused with a product).
+// Describes the value that `call`, which was not recorded yet, computes;
+// `before` is as above. Returns null if the call is not cheap, draws, writes no
+// value or several, has unknown results, reads a value that is not cheap, or
+// takes much larger intermediates. Also null if it computes real numbers whose
+// last bits depend on the processor (arange, and sums, which may be fused with
+// a product).
 std::shared_ptr<Rematerialization> RematerializationOf(
     const Call& call,
     std::vector<std::shared_ptr<const Rematerialization>> before);
 
-// Of what is not cheap; `before` and `held` as above, by touch. Null where the
-// operator is not known to give the same bits (repeatable.h), draws, makes
-// nothing or several values, does not know its results, overwrites in part what
-// nobody can make again, or would take much more memory. Forgets how operands
-// were made where that would be too many calls and somebody holds them.
+// Describes a value that is not cheap; `before` and `held` are as above, by
+// touch. Returns null if the operator may give different bits (repeatable.h),
+// draws, writes no value or several, has unknown results, partly overwrites a
+// value that cannot be rematerialized, or takes much more memory. Drops the
+// descriptions of operands that a storage still holds if they would take too
+// many calls.
 std::shared_ptr<Rematerialization> WeighedRematerializationOf(
     const Call& call,
     std::vector<std::shared_ptr<const Rematerialization>> before,

@@ -14,7 +14,7 @@ namespace {
 
 using RematerializationPtr = std::shared_ptr<const Rematerialization>;
 
-// Another one each time.
+// Registers a new operator at each call.
 uint32_t Op(const char* name, const char* overload = "") {
   return OperatorTable::Global().Add({name, overload, 1});
 }
@@ -23,25 +23,27 @@ StoragePtr Storage(uint64_t size_bytes) {
   return StoragePtr(new RemoteStorage(/*id=*/0, nullptr, size_bytes));
 }
 
-// Of a storage that nothing has touched.
+// Describes a storage that nothing has touched.
 RematerializationPtr Zeros(uint64_t size_bytes) {
   auto rematerialization = std::make_shared<Rematerialization>();
   rematerialization->size_bytes = size_bytes;
   return rematerialization;
 }
 
-// Of a call on bytes, after `before` by touch; null for what is born by it.
+// Describes a call on bytes. `before` is by touch; null for storages that the
+// call creates.
 RematerializationPtr Of(const char* name, const std::vector<Use>& uses,
                         std::vector<RematerializationPtr> before) {
   return RematerializationOf(MakeCallOf(Op(name), uses), std::move(before));
 }
 
-// Of one that takes nothing.
+// Describes a call without operands.
 RematerializationPtr Made(const char* name, const StoragePtr& value) {
   return Of(name, {{value, kBirth}}, {nullptr});
 }
 
-// Of one that makes `type`s from `before`, or from nothing.
+// Describes a call that computes elements of `type` from `before`, or from
+// nothing.
 RematerializationPtr OfType(const char* name, srg::DataType type,
                             RematerializationPtr before) {
   const StoragePtr operand = Storage(64), result = Storage(64);
@@ -74,7 +76,7 @@ TEST(RematerializationTest, OperatorsAreCheapByNameWhateverTheirOverload) {
   EXPECT_FALSE(IsCheap(mm));
   EXPECT_FALSE(IsCheap(Op("aten::rand")));
   EXPECT_FALSE(IsCheap(Op("other::zeros")));
-  // The same answer the second time.
+  // The cached answer is the same.
   EXPECT_TRUE(IsCheap(full));
   EXPECT_FALSE(IsCheap(mm));
 }
@@ -92,7 +94,7 @@ TEST(RematerializationTest, WhatIsMadeFromNothing) {
   ASSERT_EQ(rematerialization->before.size(), 1u);
   EXPECT_EQ(rematerialization->before[0], nullptr);
   EXPECT_EQ(rematerialization->call.operator_id(), zeros);
-  // It keeps nothing of the program's.
+  // The description keeps no storage of the program alive.
   EXPECT_FALSE(rematerialization->call.touches()[0].storage);
 }
 
@@ -163,7 +165,7 @@ TEST(RematerializationTest, NorIsMuchMoreMemory) {
   };
   EXPECT_NE(from(3 * kLarge + (64 << 10)), nullptr);
   EXPECT_EQ(from(3 * kLarge + (64 << 10) + 1), nullptr);
-  // What is small is never too much.
+  // A small operand is always allowed.
   const StoragePtr operand = Storage(60'000), result = Storage(8);
   EXPECT_NE(Of("aten::ge", {{operand, kReads}, {result, kBirth}},
                {Made("aten::zeros", operand), nullptr}),
@@ -178,7 +180,7 @@ TEST(RematerializationTest, RealNumbersAreNotComputedTwice) {
     EXPECT_NE(OfType(name, DataType::kInt64, Zeros(64)), nullptr) << name;
     EXPECT_NE(OfType(name, DataType::kBool, nullptr), nullptr) << name;
   }
-  // Made, compared and multiplied, they are the same everywhere.
+  // Creations, comparisons and products give the same bits everywhere.
   for (const char* name : {"aten::full", "aten::eq", "aten::mul"}) {
     EXPECT_NE(OfType(name, DataType::kFloat32, Zeros(64)), nullptr) << name;
   }

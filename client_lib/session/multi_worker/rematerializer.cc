@@ -14,12 +14,12 @@
 namespace djinn {
 namespace {
 
-// Making must take at most this part of what fetching takes: it keeps a device
-// from other work, and what it takes is a guess at best.
+// Rematerialization may take at most this fraction of the time of a fetch,
+// because it keeps the device from other work and its time is only an estimate.
 constexpr double kWorthIt = 0.5;
-// Smaller values come sooner than a message, and are not weighed.
+// Smaller values arrive sooner than a message and are not weighed.
 constexpr uint64_t kMinBytes = 16 << 10;
-// The memory of a device's rematerializations together.
+// Limit on the memory of a device's rematerializations together.
 constexpr int64_t kMaxRematerializationBytes = 16 << 20;
 
 }  // namespace
@@ -37,7 +37,7 @@ std::shared_ptr<const Rematerialization> Rematerializer::RematerializationFor(
       before.push_back(copies.rematerialization);
       continue;
     }
-    // Comes into being now, anywhere alike.
+    // The call creates the storage, zero-filled, on any replica.
     auto zeros = std::make_shared<Rematerialization>();
     zeros->size_bytes = use.storage->size_bytes();
     before.push_back(std::move(zeros));
@@ -95,8 +95,8 @@ absl::StatusOr<bool> Rematerializer::MakeIfWorthIt(uint32_t lane,
   std::shared_ptr<const Rematerialization> rematerialization =
       copies.rematerialization;
   const uint64_t errors = context_->root_errors.count();
-  // What failed where it was made may not fail here, and is to be missing all
-  // the same.
+  // A value that failed where it was computed might not fail here, but must be
+  // missing all the same.
   if (rematerialization != nullptr &&
       (rematerialization->size_bytes != storage->size_bytes() ||
        rematerialization->errors_before != errors)) {
@@ -111,7 +111,7 @@ absl::StatusOr<bool> Rematerializer::MakeIfWorthIt(uint32_t lane,
       return false;
     }
   }
-  // It is born there: not in what is left of an older version.
+  // The value must not be computed within a stale copy of an older version.
   const bool home = member == 0 && copies.at_home;
   if (home || copies.at[member]) table_->DropCopy(storage, member);
   DJINN_RETURN_IF_ERROR(
@@ -121,7 +121,8 @@ absl::StatusOr<bool> Rematerializer::MakeIfWorthIt(uint32_t lane,
   table_->Count(storage, member);
   if (rematerialization->cheap()) return true;
   if (FastExecutionWasUsed()) {
-    // Perhaps before it was recorded: then its bits may be others.
+    // The call may have been recorded in fast mode, and then its bits may
+    // differ.
     table_->DropCopy(storage, member);
     return false;
   }
@@ -155,7 +156,7 @@ bool Rematerializer::IsWorthMaking(RemoteStorage* storage,
 
 bool Rematerializer::Weigh(const Rematerialization& rematerialization,
                            Making* making) {
-  if (rematerialization.calls == 0) return true;  // zeros, when it is born
+  if (rematerialization.calls == 0) return true;  // zeros at its creation
   if (rematerialization.errors_before != context_->root_errors.count())
     return false;
   if (!rematerialization.cheap()) {
@@ -192,7 +193,7 @@ bool Rematerializer::WeighOperand(const Rematerialization& rematerialization,
         making->why = Fetched::kNotMeasured;
         return false;
       }
-      // At most: it may be rematerialized, too.
+      // This is an upper bound, because the operand may be rematerialized, too.
       making->seconds += static_cast<double>(bytes) / link;
       return true;
     }
@@ -200,7 +201,7 @@ bool Rematerializer::WeighOperand(const Rematerialization& rematerialization,
   if (rematerialization.before[touch] != nullptr) {
     return Weigh(*rematerialization.before[touch], making);
   }
-  // Born by the call, or what it was made of is gone.
+  // The call creates the storage, or the operand's value is gone.
   return touch == rematerialization.made;
 }
 
@@ -215,7 +216,7 @@ absl::Status Rematerializer::Make(uint32_t lane,
                                   const Rematerialization& rematerialization,
                                   RemoteStorage* target, const Making& making) {
   if (rematerialization.calls == 0)
-    return absl::OkStatus();  // zeros, when it is born
+    return absl::OkStatus();  // zeros at its creation
   const int member = making.member;
   Call call = rematerialization.call;
   std::vector<StoragePtr> made;

@@ -1,8 +1,8 @@
-// Rematerializes values on a member of a multi-worker device in place of
-// fetching them, where the calls that made them take less time than the bytes
-// need to move. docs/scheduling.md has the formula.
+// Rematerializes values on a replica of a multi-worker device instead of
+// fetching them, where the calls take less time than the transfer of the bytes.
+// docs/scheduling.md has the formula.
 //
-// Not thread-safe: the multi-worker device's lock guards it, but for
+// Not thread-safe: the multi-worker device's lock guards it, except
 // AddStatistics().
 #ifndef CLIENT_LIB_SESSION_MULTI_WORKER_REMATERIALIZER_H_
 #define CLIENT_LIB_SESSION_MULTI_WORKER_REMATERIALIZER_H_
@@ -28,13 +28,13 @@
 
 namespace djinn {
 
-// A storage that a call names while its touches name copies, and how.
+// A storage that a call names, and how, while the call's touches name copies.
 struct NamedStorage {
   StoragePtr storage;
   uint8_t access;
 };
 
-// Brings an operand to a member, so that its copy there holds what it should.
+// Moves an operand to a replica, so that its copy there holds the right value.
 class OperandSource {
  public:
   virtual ~OperandSource() = default;
@@ -52,49 +52,51 @@ class Rematerializer {
         plans_(plans),
         operands_(operands) {}
 
-  // How the values that a call makes, which goes to `member`, can be made
-  // again. Null where they cannot.
+  // Describes how to rematerialize the value that a call on `member` computes,
+  // or returns null if that is impossible.
   std::shared_ptr<const Rematerialization> RematerializationFor(
       const Call& call, absl::Span<const NamedStorage> named, int member);
-  // Has the member hold the storage's newest version by executing what made it,
-  // if that is cheap or worth it. False, with no copy there, otherwise.
+  // Makes the replica hold the storage's newest version by executing the calls
+  // that computed it, if that is cheap or worth it. Otherwise returns false,
+  // and the replica has no copy.
   absl::StatusOr<bool> TryMake(uint32_t lane, RemoteStorage* storage,
                                int member);
   // Thread-safe.
   void AddStatistics(Statistics* sum) const;
 
  private:
-  // Why a value was fetched.
+  // The reason why a value was fetched.
   enum class Fetched { kNotRepeatable, kOtherBits, kNotMeasured, kNotWorthIt };
-  // The cost of making a value on a member.
+  // The cost of rematerializing a value on a replica.
   struct Making {
     int member = 0;
     RemoteDevice::WorkerFacts facts;
     double seconds = 0;
     uint32_t calls = 0;
-    // The operands that the program has; pinned.
+    // Operands that storages of the program hold; pinned.
     absl::flat_hash_map<HeldValue*, StoragePtr> operands;
-    // Meaningful when it cannot be made.
+    // Meaningful if the value cannot be rematerialized.
     Fetched why = Fetched::kNotRepeatable;
   };
 
   absl::StatusOr<bool> MakeIfWorthIt(uint32_t lane, RemoteStorage* storage,
                                      Making* making);
-  // Whether to make it, and not to fetch it; pins the operands.
+  // Returns whether to rematerialize the value rather than fetch it. Pins the
+  // operands.
   bool IsWorthMaking(RemoteStorage* storage,
                      const Rematerialization& rematerialization,
                      Making* making);
-  // Adds what it takes. False: it cannot be made there, or would not be the
-  // same.
+  // Adds the cost. Returns false if the replica cannot compute the value, or
+  // would compute other bits.
   bool Weigh(const Rematerialization& rematerialization, Making* making);
   bool WeighOperand(const Rematerialization& rematerialization, uint32_t touch,
                     Making* making);
   void Unpin(Making* making);
-  // Has `target`, which is the member's and not born, hold what the
-  // rematerialization makes.
+  // Fills `target`, a storage of the replica that does not exist on its worker
+  // yet, by executing the rematerialization.
   absl::Status Make(uint32_t lane, const Rematerialization& rematerialization,
                     RemoteStorage* target, const Making& making);
-  // Says in the log what was weighed, when it comes out otherwise than before.
+  // Logs the comparison when its outcome differs from the last one.
   void Explain(const RemoteStorage& storage, const Making& making,
                double fetching_seconds, bool make);
 
@@ -103,14 +105,15 @@ class Rematerializer {
   CopyTable* const table_;
   StagePlans* const plans_;
   OperandSource* const operands_;
-  // As in Statistics.
+  // See Statistics.
   std::atomic<uint64_t> rematerialized_{0};
   std::atomic<uint64_t> bytes_not_fetched_{0};
   std::array<std::atomic<uint64_t>, 4> fetched_{};  // by Fetched
-  // The memory of the rematerializations that are not cheap.
+  // The memory of all rematerializations that are not cheap.
   const std::shared_ptr<std::atomic<int64_t>> rematerialization_bytes_ =
       std::make_shared<std::atomic<int64_t>>(0);
-  // By member, a bit each: the last value that was weighed for it was made.
+  // Bits by replica: whether the last value that was weighed for it was
+  // rematerialized.
   uint32_t makes_ = 0;
 };
 

@@ -14,8 +14,8 @@
 namespace djinn {
 namespace {
 
-// Kinds of graphs whose plans are remembered, and questions that wait for their
-// answers.
+// Limits on the kinds of graphs whose plans are remembered, and on questions
+// that wait for answers.
 constexpr size_t kMaxSharings = 64;
 constexpr size_t kMaxQuestions = 16;
 
@@ -59,7 +59,7 @@ void RowReplayer::AskForShares(const Recording& recording) {
   request.set_virtual_device(static_cast<uint32_t>(workers_->index()));
   *request.mutable_recording() = SlotsOf(recording);
   request.set_number(plans_->NextQuestion());
-  // Without what it keeps, whose storages hold the device.
+  // Leaves out the captured storages, which keep the device alive.
   auto asked = std::make_shared<Recording>(recording);
   asked->kept.clear();
   {
@@ -161,7 +161,8 @@ absl::Status RowReplayer::CheckRoomForParts(const Execution& replay) {
 absl::StatusOr<std::vector<StoragePtr>> RowReplayer::ExecuteParts(
     Execution* replay) {
   const RowShares& shares = *replay->shares;
-  // Rows leave before anybody begins with his own: what is far is to be early.
+  // Rows leave before any replica begins with its own, so that distant ones
+  // arrive early.
   std::vector<std::vector<RemoteStorage*>> given(shares.parts.size());
   for (size_t i = shares.parts.size(); i-- > 0;) {
     DJINN_ASSIGN_OR_RETURN(given[i], BringGiven(replay, shares.parts[i]));
@@ -179,7 +180,7 @@ absl::StatusOr<std::vector<StoragePtr>> RowReplayer::ExecuteParts(
     for (const StoragePtr& storage : replay->recording->kept) {
       kept.push_back(table_->CopyAt(storage.get(), part.member));
     }
-    // The calls are the program's once, however many carry them out.
+    // The program's calls count once, however many replicas execute them.
     const size_t calls =
         i == 0 ? replay->recording->parts[0].graph.nodes.size() : 0;
     DJINN_RETURN_IF_ERROR(workers_->at(part.member)
@@ -256,7 +257,7 @@ absl::StatusOr<RemoteStorage*> RowReplayer::BringRows(
     uint64_t row_bytes) {
   const StorageCopies& copies = table_->CopiesOf(storage);
   const uint64_t bytes = part.rows * row_bytes;
-  // Zeros, when they are used.
+  // The storage is zero-filled when it is used.
   if (copies.holders == 0)
     return replay->Pass(part.member, table_->NewPart(bytes));
   if (copies.IsUnsure(part.member)) {

@@ -1,14 +1,14 @@
-// Executes captured graphs on a multi-worker device: where the coordinator has
-// a plan of a graph's rows, every member executes it on some of these, or some
-// of its stages on all (row_replayer_stages.cc).
+// Executes captured graphs on a multi-worker device. If the coordinator has a
+// plan for a graph's rows, every replica executes the graph on some of the
+// rows, or some of its stages on all rows (row_replayer_stages.cc).
 //
-// Each member has a copy of what a graph keeps, and of inputs without rows. An
-// input with rows is cut where it is, and the rows go from worker to worker; so
-// do the rows of the outputs, which are put together on the first member. No
-// thread waits: the members' orders are such that each fetches what was offered
-// before.
+// Each replica has a copy of the captured storages, and of inputs without rows.
+// The replica that has an input with rows cuts it, and the rows move from
+// worker to worker. So do the rows of the outputs, which the first replica puts
+// together. No thread waits: the replicas' orders are such that each fetches
+// what was offered before.
 //
-// Not thread-safe: the multi-worker device's lock guards it, but for
+// Not thread-safe: the multi-worker device's lock guards it, except
 // FindSharing() and OnAnswer().
 #ifndef CLIENT_LIB_SESSION_MULTI_WORKER_ROW_REPLAYER_H_
 #define CLIENT_LIB_SESSION_MULTI_WORKER_ROW_REPLAYER_H_
@@ -51,31 +51,31 @@ class RowReplayer {
         plans_(plans),
         rounds_(rounds) {}
 
-  // Fills recording->sharing, and asks the coordinator if that is not known.
-  // FailedPrecondition when its rows are not to be shared out. Thread-safe.
+  // Fills recording->sharing, and asks the coordinator if the plan is unknown.
+  // FailedPrecondition if the rows cannot be divided. Thread-safe.
   absl::Status FindSharing(Recording* recording);
-  // The coordinator's answer to such a question. Thread-safe.
+  // Takes the coordinator's answer to such a question. Thread-safe.
   void OnAnswer(const v1::StageAnswer& answer);
 
-  // The graph's outputs. STALE_RECORDING where the callable is to be captured
-  // instead.
+  // Executes the graph and returns its outputs. STALE_RECORDING if the callable
+  // should be captured instead.
   absl::StatusOr<std::vector<StoragePtr>> Replay(
       uint32_t lane, const std::shared_ptr<const Recording>& recording,
       const std::shared_ptr<const RowShares>& shares,
       absl::Span<RemoteStorage* const> given);
 
  private:
-  // The member that has most inputs of a graph, and where its outputs are put
-  // together; the coordinator has the same.
+  // The replica that has most inputs of a graph and puts its outputs together.
+  // The coordinator uses the same index.
   static constexpr int kHome = 0;
 
-  // One execution.
+  // A single execution of a graph.
   struct Execution {
     uint32_t lane;
     const std::shared_ptr<const Recording>& recording;
     const std::shared_ptr<const RowShares>& shares;
     absl::Span<RemoteStorage* const> given;
-    // Storages of members that nothing names afterwards.
+    // Storages of replicas that nothing names after the execution.
     std::vector<std::pair<int, StoragePtr>> passing;
 
     RemoteStorage* Pass(int member, StoragePtr storage) {
@@ -89,12 +89,12 @@ class RowReplayer {
   };
   // The stages of a graph, by the rows of a micro-batch.
   struct StagedRecording;
-  // A member's storage of some rows.
+  // A replica's storage that holds some rows.
   struct RowsAt {
     int member = 0;
     RemoteStorage* storage = nullptr;
   };
-  // By slot and member: the inputs of a part there.
+  // The inputs of a shard on a replica, by slot and replica.
   using RowsGiven =
       absl::flat_hash_map<std::pair<uint32_t, int>, RemoteStorage*>;
   struct BytesAt {
@@ -107,33 +107,35 @@ class RowReplayer {
   absl::Status CheckRoomForParts(const Execution& replay);
   absl::Status CheckRoomForStages(const Execution& replay);
   absl::StatusOr<std::vector<StoragePtr>> ExecuteParts(Execution* replay);
-  // The graph's stages, cut when it is executed first.
+  // Returns the graph's stages, which are cut at its first execution.
   absl::StatusOr<std::shared_ptr<const StagedRecording>> StagesOf(
       const std::shared_ptr<const Recording>& recording,
       const RowShares& shares);
   absl::StatusOr<std::vector<StoragePtr>> ExecuteInStages(Execution* replay);
-  // The micro-batch's rows of the outputs.
+  // Returns the micro-batch's rows of the outputs.
   absl::StatusOr<std::vector<RowsAt>> ExecuteMicroBatch(
       Execution* replay, const RowShares::Part& part,
       absl::Span<const StageRecording> stages, const RowsGiven& rows_given);
-  // The outputs, of each part's rows of them.
+  // Puts the outputs together from each shard's rows.
   absl::StatusOr<std::vector<StoragePtr>> PutTogether(
       Execution* replay, absl::Span<const std::vector<RowsAt>> made);
-  // The inputs of the part, at its member, where all that it keeps is then.
+  // Returns the shard's inputs on its replica, which also has all captured
+  // storages afterwards.
   absl::StatusOr<std::vector<RemoteStorage*>> BringGiven(
       Execution* replay, const RowShares::Part& part);
-  // One of the inputs: the part's rows, or all of it if it has none.
+  // Returns one of the inputs: the shard's rows, or all of it if it has none.
   absl::StatusOr<RemoteStorage*> BringOneGiven(Execution* replay, size_t index,
                                                const RowShares::Part& part);
   absl::StatusOr<RemoteStorage*> BringRows(Execution* replay,
                                            RemoteStorage* storage,
                                            const RowShares::Part& part,
                                            uint64_t row_bytes);
-  // Sends a member's own storage to the other one; returns what it is there.
+  // Sends a replica's own storage to the other replica, and returns the storage
+  // there.
   absl::StatusOr<RemoteStorage*> Send(
       Execution* replay, RemoteStorage* storage, int from, int to,
       double remaining_seconds = StageOrder::kUnknown);
-  // Copies by a call on the member, between its own storages.
+  // Copies between two storages of the replica, by a call on it.
   absl::Status CopyBytes(uint32_t lane, int member, const BytesAt& from,
                          const BytesAt& to, uint64_t bytes);
 
@@ -144,11 +146,11 @@ class RowReplayer {
   ValueMover* const mover_;
   StagePlans* const plans_;
   RoundClock* const rounds_;
-  // By the graph's number.
+  // Stages by the graph's number.
   absl::flat_hash_map<uint64_t, std::shared_ptr<const StagedRecording>> staged_;
 
-  Mutex mu_;  // a leaf
-  // By SharingKey(), and graphs by the number of the question about them.
+  Mutex mu_;  // no other lock is taken under it
+  // Plans by SharingKey(), and graphs by the number of the question about them.
   absl::flat_hash_map<std::string, std::shared_ptr<RowSharing>> sharings_
       ABSL_GUARDED_BY(mu_);
   std::map<uint64_t, std::shared_ptr<const Recording>> questions_

@@ -1,11 +1,12 @@
-// Captured graphs whose rows go through the members in micro-batches: each
-// member executes its stage of one while the next one is a stage behind.
+// Executes captured graphs whose rows pass through the replicas in
+// micro-batches: each replica executes its stage of one micro-batch while the
+// next one is a stage behind.
 //
-// This process waits for no run: every member gets its runs in the order of the
-// micro-batches, and fetches by itself what the stage before made. The rows of
-// the inputs leave before the first run, and the outputs are put together
-// behind all runs, so that no member waits for another stage before its next
-// micro-batch.
+// This process waits for no run. Every replica gets its runs in the order of
+// the micro-batches, and fetches by itself what the stage before computed. The
+// rows of the inputs leave before the first run, and the outputs are put
+// together behind all runs, so that no replica waits for another stage before
+// its next micro-batch.
 #include <map>
 #include <memory>
 #include <utility>
@@ -23,13 +24,13 @@ namespace {
 
 using Source = RecordingPart::Slot::Source;
 
-// Recordings whose stages are remembered.
+// Limit on graphs whose stages are remembered.
 constexpr size_t kMaxStaged = 64;
 
 }  // namespace
 
 struct RowReplayer::StagedRecording {
-  // The stages go once this is gone.
+  // The stages are dropped once the graph is gone.
   std::weak_ptr<const Recording> recording;
   std::map<uint64_t, std::vector<StageRecording>> by_rows;
 };
@@ -61,7 +62,8 @@ absl::Status RowReplayer::CheckRoomForStages(const Execution& replay) {
       replay.recording->parts[0].slots;
   std::vector<uint64_t> takes(WorkerSet::kMaxMembers, 0);
   takes[kHome] += 2 * replay.OutputBytes();
-  // An input of a stage that an earlier one made is as large as its output.
+  // A stage's input that an earlier stage computed is as large as that stage's
+  // output.
   absl::flat_hash_map<uint32_t, uint64_t> made;
   for (const RowShares::Part& part : shares.parts) {
     for (const StageRecording& stage : staged->by_rows.at(part.rows)) {
@@ -83,7 +85,7 @@ absl::Status RowReplayer::CheckRoomForStages(const Execution& replay) {
         made[stage.outputs[i]] = stage.recording->output_bytes[i];
         bytes += stage.recording->output_bytes[i];
       }
-      // Once for all micro-batches.
+      // Captured storages are needed once for all micro-batches.
       if (part.first != 0) continue;
       for (const uint32_t slot : stage.kept) {
         bytes += table_->LackedBytes(
@@ -110,7 +112,7 @@ absl::StatusOr<std::vector<StoragePtr>> RowReplayer::ExecuteInStages(
   std::vector<RowsGiven> given;
   std::vector<uint64_t> rounds;
   for (const RowShares::Part& part : replay->shares->parts) {
-    // The inputs of a micro-batch go before those of the next one.
+    // The inputs of a micro-batch move before those of the next one.
     rounds_->Begin();
     rounds.push_back(rounds_->round());
     RowsGiven& rows = given.emplace_back();
@@ -141,7 +143,8 @@ absl::StatusOr<std::vector<RowReplayer::RowsAt>> RowReplayer::ExecuteMicroBatch(
     absl::Span<const StageRecording> stages, const RowsGiven& rows_given) {
   const Recording& recording = *replay->recording;
   const std::vector<RecordingPart::Slot>& slots = recording.parts[0].slots;
-  // By slot, what stages have made so far, where it was written last.
+  // The intermediates that stages have computed so far, by slot, on the replica
+  // that wrote them last.
   absl::flat_hash_map<uint32_t, RowsAt> made;
   for (const StageRecording& stage : stages) {
     std::vector<RemoteStorage*> given;
@@ -172,7 +175,7 @@ absl::StatusOr<std::vector<RowReplayer::RowsAt>> RowReplayer::ExecuteMicroBatch(
       outputs.push_back(table_->NewPart(bytes));
       replay->Pass(stage.member, outputs.back());
     }
-    // The calls are the program's once, in however many micro-batches.
+    // The program's calls count once, however many micro-batches there are.
     const size_t calls = part.first == 0 ? stage.graph->graph.nodes.size() : 0;
     DJINN_RETURN_IF_ERROR(
         workers_->at(stage.member)

@@ -19,7 +19,8 @@ namespace {
 
 using Source = RecordingPart::Slot::Source;
 
-// No graph has so many calls: the start of a name that is no key.
+// These mark the start of a graph's name. They read as a number of calls that
+// no graph has, so that no key equals the name.
 constexpr absl::string_view kMark("\xff\xff\xff\xfe", 4);
 constexpr absl::string_view kStageMark("\xff\xff\xff\xfd", 4);
 
@@ -39,7 +40,7 @@ void Put(T value, std::string* out) {
   out->append(reinterpret_cast<const char*>(&value), sizeof(value));
 }
 
-// Bytes that the graph needs of each slot, or makes.
+// Returns the bytes that the graph needs of each slot, or writes.
 absl::StatusOr<std::vector<uint64_t>> BytesOfSlots(const srg::Graph& graph) {
   DJINN_ASSIGN_OR_RETURN(const srg::GraphFacts facts, srg::Validate(graph, {}));
   std::vector<uint64_t> bytes;
@@ -51,7 +52,7 @@ absl::StatusOr<std::vector<uint64_t>> BytesOfSlots(const srg::Graph& graph) {
   return bytes;
 }
 
-// Members, each once.
+// Checks that each member occurs once.
 class Members {
  public:
   explicit Members(int count) : count_(static_cast<uint32_t>(count)) {}
@@ -96,7 +97,7 @@ absl::Status TakeStages(const v1::StagePlan& plan, const srg::Graph& graph,
   for (const v1::StagePlan::Transfer& transfer : plan.transfers()) {
     const auto member = static_cast<int>(transfer.to_member());
     double& remaining = shares->remaining_seconds[{transfer.slot(), member}];
-    // Values of a slot that is written again: the first one counts.
+    // If a slot is written several times, the first value counts.
     remaining = std::max(remaining, transfer.remaining_seconds());
   }
   return srg::CheckStageOrder(graph, shares->stage_of_node);
@@ -126,7 +127,7 @@ absl::Status TakeParts(const v1::BatchPlan& plan, int members,
   return absl::OkStatus();
 }
 
-// The bytes of a row in each slot that has some; 0 for the others.
+// Returns the bytes of a row in each slot that has rows; 0 for the others.
 absl::StatusOr<std::vector<uint64_t>> FindRowBytes(
     const RecordingPart& part, const v1::StageAnswer& answer,
     const RowShares& shares) {
@@ -149,7 +150,7 @@ absl::StatusOr<std::vector<uint64_t>> FindRowBytes(
       return Wrong(absl::StrCat("output ", slot, " has no rows"));
     }
   }
-  // What the parts are is for them to say.
+  // Each shard's graph must be valid at its size.
   for (const RowShares::Part& each : shares.parts) {
     DJINN_ASSIGN_OR_RETURN(
         const srg::Graph at_size,
@@ -204,7 +205,7 @@ absl::StatusOr<std::shared_ptr<const RowShares>> TakeAnswer(
   if (!shares->stages.empty()) {
     std::string name = key;
     for (const uint32_t stage : shares->stage_of_node) Put(stage, &name);
-    // It is looked up for every run: short.
+    // The name is hashed because every run looks it up.
     const ContentHash hash = HashContent(name.data(), name.size());
     shares->stages_key = std::string(kStageMark);
     Put(hash, &shares->stages_key);
@@ -259,7 +260,7 @@ absl::StatusOr<std::shared_ptr<const RowShares>> MakeShares(
     return NotShared(answer.batch().problem());
   }
   auto shares = TakeAnswer(recording, answer, members);
-  // Whatever is wrong with it, it is the plan.
+  // Every error means that the plan is bad.
   if (!shares.ok()) return BadPlan(shares.status().message());
   return shares;
 }

@@ -1,6 +1,6 @@
-// How the rows of a recording are shared out between the members of a virtual
-// device that spans workers, or go through them in micro-batches: what the
-// coordinator is asked, and what its answer makes of the recording.
+// Divides the rows of a captured graph among the replicas of a multi-worker
+// device, or makes them pass through the replicas in micro-batches. It builds
+// the question to the coordinator and interprets the answer.
 #ifndef CLIENT_LIB_SESSION_MULTI_WORKER_ROW_SHARES_H_
 #define CLIENT_LIB_SESSION_MULTI_WORKER_ROW_SHARES_H_
 
@@ -23,62 +23,66 @@ namespace djinn {
 struct RowShares {
   struct Part {
     int member = 0;
-    // The rows from `first` on.
+    // The shard's rows are [first, first + rows).
     uint64_t first = 0;
     uint64_t rows = 0;
   };
 
-  // Of the run at size n - `rows`, which is that of n rows.
+  // Returns the size at which the graph has `of_rows` rows: size n - `rows` is
+  // that of n rows.
   int64_t SizeOf(uint64_t of_rows) const {
     return static_cast<int64_t>(of_rows) - static_cast<int64_t>(rows);
   }
 
   uint64_t rows = 0;
-  // In the order of the rows, on a member each; two at least. Where there are
-  // stages, micro-batches that go through these, beginning at the first one's
-  // member.
+  // Two or more shards in the order of the rows, each on another replica. If
+  // there are stages, these are micro-batches that pass through them, and their
+  // member is that of the first stage.
   std::vector<Part> parts;
-  // By stage, its member, each another one. Empty: the parts are whole.
+  // The replica of each stage, all different. Empty if every replica executes
+  // the whole graph.
   std::vector<int> stages;
-  // Where there are stages, as srg::CheckStageOrder() takes it.
+  // The stage of each node, in the form that srg::CheckStageOrder() takes.
+  // Filled if there are stages.
   std::vector<uint32_t> stage_of_node;
-  // By slot and member, where stages of others make what the slot is bound to:
-  // how long the run still takes once it has come there.
+  // Seconds that the run still takes once a value has arrived, by slot and
+  // replica, for slots that stages of other replicas compute.
   absl::flat_hash_map<std::pair<uint32_t, int>, double> remaining_seconds;
-  // With the stages' rows and numbers, the names of their graphs.
+  // Followed by a stage's rows and number, names the stage's graph.
   std::string stages_key;
-  // The bytes of a row, by what the recording is given and by output. Of what
-  // is given 0: every part has all of it.
+  // Bytes of a row, by input and by output. 0 for an input of which every shard
+  // gets all.
   std::vector<uint64_t> given_row_bytes;
   std::vector<uint64_t> output_row_bytes;
-  // The recording's graph, with a size.
+  // The captured graph, with a size hole.
   SizedGraph graph;
 };
 
-// FailedPrecondition, with a text for people, for a recording that is not
-// executed in one run, or that writes what was there before.
+// Returns FailedPrecondition with a human-readable text for a captured graph
+// that does not execute in one run, or that writes storages that existed
+// before.
 absl::Status CheckShareable(const Recording& recording);
 
-// The same for recordings for which the same answer holds. The recording is
-// shareable, here and below.
+// Returns a key that is equal for captured graphs with the same answer. The
+// graph must be shareable, here and below.
 std::string SharingKey(const Recording& recording);
 
 v1::RecordingSlots SlotsOf(const Recording& recording);
 
-// What the answer says, on a device of so many members. FailedPrecondition with
-// the reason why there is no plan; Internal (BAD_BATCH_PLAN) for one that is
-// not of this recording, or of other members.
+// Interprets the answer on a device of `members` replicas. FailedPrecondition
+// with the reason why there is no plan. Internal (BAD_BATCH_PLAN) for a plan of
+// another graph or of other replicas.
 absl::StatusOr<std::shared_ptr<const RowShares>> MakeShares(
     const Recording& recording, const v1::StageAnswer& answer, int members);
 
-// What is known of recordings that are alike. Thread-safe.
+// Remembers the plan of similar captured graphs. Thread-safe.
 class RowSharing {
  public:
-  // Whether the coordinator is to be asked: the first time and, while it does
-  // not answer, at the 8th, the 64th...
+  // Returns whether to ask the coordinator: at the first use and, while there
+  // is no answer, at the 8th, the 64th, ...
   bool Asks();
   void Answer(absl::StatusOr<std::shared_ptr<const RowShares>> answer);
-  // Null before the answer; its error.
+  // Returns null before the answer arrived, and its error if it is one.
   absl::StatusOr<std::shared_ptr<const RowShares>> shares() const;
 
  private:

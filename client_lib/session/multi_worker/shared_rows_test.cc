@@ -1,4 +1,4 @@
-// Recordings on a device that spans workers, whose rows are shared out.
+// Tests captured graphs on a multi-worker device that divides their rows.
 #include <memory>
 #include <string>
 #include <vector>
@@ -17,7 +17,7 @@ using testing::HasSubstr;
 
 class SharedRowsTest : public SharedRowsFixture {
  protected:
-  // output = op1(weights, input)
+  // Captures output = op1(weights, input).
   absl::StatusOr<std::shared_ptr<const Recording>> RecordLayer(
       double factor = 2) {
     const StoragePtr input = Uploaded(kRows);
@@ -31,7 +31,8 @@ class SharedRowsTest : public SharedRowsFixture {
         absl::OkStatus());
     return Finish(input, output);
   }
-  // The first rows on the first worker, the rest on the second.
+  // Returns a plan with the first rows on the first worker and the rest on the
+  // second.
   static v1::StageAnswer Plan(const FakeCoordinator::StagesAsked& asked,
                               uint64_t first_rows = 5) {
     v1::StageAnswer answer;
@@ -43,7 +44,7 @@ class SharedRowsTest : public SharedRowsFixture {
       part->set_member(member);
       part->set_rows(member == 0 ? first_rows : kRows - first_rows);
     }
-    // Of the input's view and the output's, the size.
+    // These are the sizes in the input's view and in the output's.
     answer.mutable_rows()->add_integer_gaps(4);
     answer.mutable_rows()->add_integer_gaps(2);
     answer.mutable_rows()->add_slopes(1);
@@ -51,7 +52,7 @@ class SharedRowsTest : public SharedRowsFixture {
     answer.add_cut_slots(1);
     return answer;
   }
-  // One whose rows are shared out.
+  // Returns a captured graph whose rows are divided.
   std::shared_ptr<const Recording> Shared() {
     auto recording = RecordLayer();
     EXPECT_EQ(recording.status(), absl::OkStatus());
@@ -65,7 +66,7 @@ TEST_F(SharedRowsTest, EachMemberCarriesOutItsRows) {
   const auto recording = RecordLayer();
   ASSERT_TRUE(recording.ok()) << recording.status();
   const StoragePtr input = Uploaded(kRows);
-  // Nobody knows yet.
+  // The plan is not known yet.
   EXPECT_EQ(ErrorReason(Replay(*recording, input).status()), "STALE_RECORDING");
   const auto asked = cluster_.coordinator().WaitStagesAsked();
   EXPECT_THAT(asked.request.recording().given(), ElementsAre(1));
@@ -80,11 +81,13 @@ TEST_F(SharedRowsTest, EachMemberCarriesOutItsRows) {
   }
   EXPECT_THAT(Sizes(0), ElementsAre(-7, -7, -7));
   EXPECT_THAT(Sizes(1), ElementsAre(-5, -5, -5));
-  // The weights once; the rows, and those of the outputs, each time.
+  // The weights move once. The rows of the input and of the output move each
+  // time.
   EXPECT_EQ(Count(0, v1::Ordered::kOffer), 4);
   EXPECT_EQ(Count(1, v1::Ordered::kOffer), 3);
-  // What was on its way is freed with what is sent next: there are the weights'
-  // copy and, of the last call at most, the rows and those of the output.
+  // Temporary storages are freed with the next messages. The worker therefore
+  // has the copy of the weights and, at most, the rows of the last call's input
+  // and output.
   EXPECT_LE(cluster_.worker(1).live_storages().size(), 3u);
 }
 
@@ -95,7 +98,7 @@ TEST_F(SharedRowsTest, AnotherOneThatIsAlikeNeedsNoQuestion) {
   EXPECT_EQ(cluster_.coordinator().stages_asked(), 0u);
   ASSERT_TRUE(Replay(*alike, Uploaded(kRows)).ok());
   EXPECT_THAT(Sizes(1), ElementsAre(-5));
-  // With its own numbers.
+  // The second graph has its own scalars.
   EXPECT_THAT(cluster_.worker(1).runs().back().float_holes(), ElementsAre(3));
 }
 
@@ -106,7 +109,7 @@ TEST_F(SharedRowsTest, WeightsThatAreWrittenGoAgain) {
   Call(5, {{weights_, kWrites}});
   ASSERT_TRUE(Replay(recording, input).ok());
   EXPECT_THAT(Sizes(1), ElementsAre(-5, -5));
-  // To and from the worker, with the rows.
+  // The weights move to and from the worker, with the rows.
   EXPECT_EQ(Count(0, v1::Ordered::kOffer) + Count(1, v1::Ordered::kOffer), 6);
 }
 
@@ -120,7 +123,7 @@ TEST_F(SharedRowsTest, RowsThatDoNotArriveFailTheOutput) {
   const auto output = Replay(recording, input);
   ASSERT_TRUE(output.ok());
   EXPECT_EQ(ErrorMetadataValue(device_->Synchronize(), "error_id"), "63");
-  // What was given is as it was.
+  // The input is unchanged.
   EXPECT_EQ(ReadByte(*device_, kLane, input), absl::OkStatus());
 }
 

@@ -1,6 +1,6 @@
-// Admits calls to the only worker of a virtual device, until the device has
-// several: Close() then waits for the calls that are inside, and no further one
-// gets in. A call costs two atomic operations.
+// Admits calls to the only worker of a virtual device until the device has
+// several. Close() then waits for the calls inside, and no further call gets
+// in. A call costs two atomic operations.
 //
 // Thread-safe.
 #ifndef CLIENT_LIB_SESSION_MULTI_WORKER_SINGLE_WORKER_GATE_H_
@@ -16,7 +16,7 @@ namespace djinn {
 
 class SingleWorkerGate {
  public:
-  // Holds the gate open for one call, if it is open.
+  // Enters the gate for one call, if it is open.
   class Pass {
    public:
     explicit Pass(SingleWorkerGate* gate)
@@ -34,7 +34,8 @@ class SingleWorkerGate {
 
   bool closed() const { return closed_.load(std::memory_order_acquire); }
 
-  // Returns once no call is inside. The caller holds no Pass.
+  // Closes the gate and returns once no call is inside. The caller holds no
+  // Pass.
   void Close() {
     closed_.store(true, std::memory_order_seq_cst);
     MutexLock lock(&mu_);

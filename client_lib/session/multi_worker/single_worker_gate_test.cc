@@ -29,7 +29,7 @@ TEST(SingleWorkerGateTest, ItClosesBehindTheCallsInside) {
     gate.Close();
     EXPECT_EQ(left, 2);
   });
-  // No further call gets in while it waits.
+  // No further call gets in while Close() waits.
   while (!gate.closed()) std::this_thread::yield();
   EXPECT_FALSE(Pass(&gate));
   ++left;

@@ -1,4 +1,4 @@
-// Devices that need more room than one worker has.
+// Tests devices that need more room than one worker has.
 #include <chrono>
 #include <future>
 #include <memory>
@@ -14,7 +14,7 @@
 namespace djinn {
 namespace {
 
-// What is tried again after a while.
+// Tests attempts that are repeated after a while.
 class PatienceTest : private WithClock, public SpanningDeviceTest {
  protected:
   PatienceTest() : SpanningDeviceTest(OptionsWith(&clock_)) {}
@@ -65,7 +65,7 @@ TEST_F(SpanningDeviceTest, WhatCannotMoveAwayIsStillThere) {
     return Record(*device_, 0,
                   MakeCall(1, {{storages[0], kReads}, {result, access}}));
   };
-  // What was to come of it is poisoned, as after any failure.
+  // The results are poisoned, as after any failure.
   ASSERT_TRUE(call(kBirth).ok());
   EXPECT_EQ(ErrorMetadataValue(ReadByte(*device_, 0, result), "error_id"),
             kErrorText);
@@ -92,7 +92,8 @@ TEST_F(SpanningDeviceTest, WhatDidNotMoveIsKnownAfterACallThatIsNotTaken) {
 TEST_F(SpanningDeviceTest, WhatDidNotArriveOnOneWorkerIsKnownAfterAnother) {
   const std::vector<StoragePtr> storages = Span();
   cluster_.coordinator().LetSpan(3);
-  const StoragePtr third = Uploaded(), fourth = Uploaded();  // the last there
+  // the last ones that fit there
+  const StoragePtr third = Uploaded(), fourth = Uploaded();
   const StoragePtr input = device_->NewStorage(8);
   ASSERT_EQ(Upload(input), absl::OkStatus());
   const auto use = [&](const StoragePtr& place) {
@@ -113,7 +114,7 @@ TEST_F(SpanningDeviceTest, WhatDidNotArriveOnOneWorkerIsKnownAfterAnother) {
 
 TEST_F(SpanningDeviceTest, ARefusedUploadLeavesWhatWasThere) {
   const std::vector<StoragePtr> storages = Span();
-  // Its worker has no room for a second copy of it, and the others take none.
+  // The second worker has no room for another copy, and the others accept none.
   cluster_.worker(1).AnswerTransfers(FakeWorker::Transfers::kRefuse);
   EXPECT_EQ(ErrorReason(Upload(storages[0])), "MEMORY_LIMIT");
   EXPECT_EQ(ReadByte(*device_, 0, storages[0]), absl::OkStatus());
@@ -160,7 +161,7 @@ TEST_F(SpanningDeviceTest, WithoutAnotherWorkerTheRefusalStands) {
   const absl::Status refused = Upload(third);
   EXPECT_EQ(ErrorReason(refused), "MEMORY_LIMIT");
   EXPECT_EQ(cluster_.coordinator().lease_requests().size(), 2u);
-  // What there is goes on.
+  // The existing storages stay usable.
   EXPECT_EQ(ReadByte(*device_, 0, first), absl::OkStatus());
   Drop(first);
   EXPECT_EQ(Upload(third), absl::OkStatus());
@@ -222,10 +223,11 @@ TEST_F(SpanningDeviceTest, ACallGoesWhereMostOfItsOperandsAre) {
   EXPECT_EQ(ReadByte(*device_, 0, second), absl::OkStatus());
   EXPECT_EQ(Count(0, v1::Ordered::kRun), 1);
   EXPECT_EQ(Count(1, v1::Ordered::kRun), 1);
-  // The input followed the last upload; it and the first result crossed once.
+  // The input followed the last upload. The input and the first result crossed
+  // once each.
   EXPECT_EQ(Count(1, v1::Ordered::kOffer), 1);
   EXPECT_EQ(Count(0, v1::Ordered::kOffer), 1);
-  // What is there already does not cross again.
+  // A copy that exists does not cross again.
   ASSERT_TRUE(Record(*device_, 0,
                      MakeCall(2, {{storages[2], kReads},
                                   {first, kReads},
@@ -238,7 +240,8 @@ TEST_F(SpanningDeviceTest, AWriteLeavesOneCopy) {
   const std::vector<StoragePtr> storages = Span();
   StoragePtr value = device_->NewStorage(8);
   ASSERT_EQ(Upload(value), absl::OkStatus());
-  // From the second worker to the first, changed there, and back.
+  // The value moves from the second worker to the first, changes there, and
+  // moves back.
   for (const int index : {0, 2, 0}) {
     ASSERT_TRUE(
         Record(*device_, 0,
@@ -282,12 +285,12 @@ TEST_F(SpanningDeviceTest, WhereResultsDoNotFitTheirOperandsMoveAway) {
     return Record(*device_, 0,
                   MakeCall(1, {{operand, kReads}, {result, kBirth}}));
   };
-  // There is room for the result on the second worker, but not for both.
+  // The second worker has room for the result, but not for both.
   cluster_.coordinator().LetSpan(3);
   ASSERT_TRUE(call(storages[0], first).ok());
   EXPECT_EQ(Count(0, v1::Ordered::kOffer), 1);
   EXPECT_EQ(Count(2, v1::Ordered::kRun), 1);
-  // What moved left room for the next.
+  // The moved storage left room for the next.
   ASSERT_TRUE(call(storages[1], second).ok());
   EXPECT_EQ(Count(0, v1::Ordered::kRun), 1);
   EXPECT_EQ(Count(0, v1::Ordered::kOffer), 1);
@@ -301,7 +304,7 @@ TEST_F(SpanningDeviceTest, TheLossOfOneWorkerIsTheLossOfTheDevice) {
   cluster_.worker(0).Pause();
   ASSERT_TRUE(Record(*device_, 0, MakeCall(1, {{storages[0], kWrites}})).ok());
   cluster_.coordinator().EndLease("lease-0.1", "WORKER_LOST");
-  // Also what waits for the other one.
+  // Waits for the other worker fail, too.
   EXPECT_EQ(ErrorReason(ReadByte(*device_, 0, storages[0])), "WORKER_LOST");
   EXPECT_EQ(ErrorReason(ReadByte(*device_, 0, storages[2])), "WORKER_LOST");
   EXPECT_EQ(
@@ -311,7 +314,7 @@ TEST_F(SpanningDeviceTest, TheLossOfOneWorkerIsTheLossOfTheDevice) {
   cluster_.worker(0).Resume();
 }
 
-// Each is told of the other's end before it has come to its own.
+// Each replica learns of the other's failure before it reports its own.
 TEST_F(SpanningDeviceTest, WorkersThatAreLostAtOnceAreBothSaid) {
   cluster_.coordinator().LetSpan(3);
   std::vector<StoragePtr> storages;
@@ -332,7 +335,7 @@ TEST_F(SpanningDeviceTest, WorkersThatAreLostAtOnceAreBothSaid) {
     EXPECT_EQ(event.get_future().wait_for(std::chrono::seconds(30)),
               std::future_status::ready);
   };
-  // The first tells the second, then the third; the third tells the first.
+  // The first one fails the second, then the third; the third fails the first.
   reads[1]->OnReady([&] {
     first_fails.set_value();
     await(third_fails);

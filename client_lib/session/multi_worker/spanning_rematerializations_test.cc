@@ -1,4 +1,5 @@
-// Values that are as good as free, and made wherever a device needs them.
+// Tests values of almost no cost, which are computed wherever a device needs
+// them.
 #include <map>
 #include <memory>
 #include <string>
@@ -13,7 +14,7 @@
 namespace djinn {
 namespace {
 
-// What a few cheap calls make from nothing.
+// Tests values that a few cheap calls compute from nothing.
 class RematerializationsTest : public SpanningDeviceTest {
  protected:
   RematerializationsTest() : storages_(Span()) {}
@@ -48,12 +49,12 @@ TEST_F(RematerializationsTest, AMaskIsRematerializedAndNotFetched) {
                                          "aten::mul_", "test::op1"};
   EXPECT_EQ(Ran(0), made);
   EXPECT_EQ(Ran(1), made);
-  // It is there now.
+  // The worker has the value now.
   ASSERT_EQ(Use(0, mask), absl::OkStatus());
   ASSERT_EQ(Use(2, mask), absl::OkStatus());
   EXPECT_EQ(Ran(0).size(), 5u);
   EXPECT_EQ(Ran(1).size(), 5u);
-  // Nothing of what it was made from stays.
+  // None of the intermediates stays.
   Drop(row);
   Drop(mask);
   for (const StoragePtr& storage : storages_) Drop(storage);
@@ -78,14 +79,14 @@ TEST_F(RematerializationsTest, ANewVersionIsMadeAnew) {
 }
 
 TEST_F(RematerializationsTest, WhatCannotBeMadeIsFetched) {
-  // The next call is where this one is.
+  // The next call goes to the worker that took this one.
   ASSERT_EQ(Use(0, storages_[1]), absl::OkStatus());
   const StoragePtr value = device_->NewStorage(8);
   ASSERT_TRUE(
       Record(*device_, 0, MakeCallOf(Op("aten::zeros"), {{value, kBirth}}))
           .ok());
   ASSERT_EQ(ReadByte(*device_, 0, value), absl::OkStatus());
-  // Making it.
+  // The failing run is the rematerialization.
   cluster_.worker(1).FailNextRun(kErrorId);
   EXPECT_FALSE(Use(2, value).ok());
   EXPECT_EQ(Fetched(), 0);
@@ -130,7 +131,7 @@ TEST_F(RematerializationsTest, WhatIsNotCheapOrNotMadeFromNothingIsFetched) {
                   .ok());
   ASSERT_EQ(Upload(overwritten), absl::OkStatus());
   expect_fetched(overwritten);
-  // More calls than it is worth.
+  // The value takes more calls than the limit.
   ASSERT_TRUE(
       Record(*device_, 0, MakeCallOf(Op("aten::zeros"), {{much, kBirth}}))
           .ok());

@@ -1,4 +1,4 @@
-// Work that is cut into stages for the workers of a device.
+// Tests work that is cut into stages for the workers of a device.
 #include <cstdint>
 #include <memory>
 #include <utility>
@@ -12,7 +12,7 @@
 namespace djinn {
 namespace {
 
-// Two layers of a network, on a device that is to have three workers.
+// Runs two layers of a network on a device that wants three workers.
 class StagesTest : public SpanningDeviceTest {
  protected:
   StagesTest() : SpanningDeviceTest(OnThreeWorkers()) {
@@ -29,7 +29,7 @@ class StagesTest : public SpanningDeviceTest {
     return options;
   }
 
-  // A run of both, whose result is read.
+  // Runs both layers and reads the result.
   absl::Status Step() {
     StoragePtr between = device_->NewStorage(8);
     StoragePtr result = device_->NewStorage(8);
@@ -45,8 +45,8 @@ class StagesTest : public SpanningDeviceTest {
     return status;
   }
 
-  // By slot: the first layer's weight, its input, its result, the second's
-  // weight, the result.
+  // Answers by slot: the first layer's weight, its input, its result, the
+  // second layer's weight, the result.
   void Answer(const FakeCoordinator::StagesAsked& asked,
               std::vector<uint32_t> member_of_slot) {
     v1::StageAnswer answer;
@@ -78,7 +78,7 @@ TEST_F(StagesTest, WhatIsRepeatedGoesWhereThePlanHasItsWeights) {
   for (int i = 0; i < 14; ++i) ASSERT_EQ(Step(), absl::OkStatus());
   EXPECT_EQ(Count(0, v1::Ordered::kOffer), 16);
   EXPECT_EQ(Count(2, v1::Ordered::kRun), 15);
-  // The weight has gone from where it was.
+  // The weight left its first worker.
   EXPECT_EQ(cluster_.worker(0).contents(second_->id()).size(), 0u);
   // A stage is not cut again.
   EXPECT_EQ(cluster_.coordinator().stages_asked(), 0u);
@@ -102,13 +102,13 @@ TEST_F(StagesTest, WhatWasCutIsAskedAboutAgainAndMoves) {
   EXPECT_EQ(cluster_.coordinator().stages_asked(), 0u);
   ASSERT_EQ(Step(), absl::OkStatus());
   EXPECT_EQ(Count(2, v1::Ordered::kRun), 16);
-  // About all of it, once for both stages.
+  // The question is about the whole graph, once for both stages.
   const auto second = cluster_.coordinator().WaitStagesAsked();
   EXPECT_EQ(second.graph.SerializeAsString(), first.graph.SerializeAsString());
   EXPECT_NE(second.request.number(), first.request.number());
   EXPECT_EQ(Count(0, v1::Ordered::kRun), 18);
   EXPECT_EQ(cluster_.coordinator().stages_asked(), 0u);
-  // Both weights go elsewhere.
+  // Both weights move to other workers.
   Answer(second, {2, 0, 0, 1, 0});
   for (int i = 0; i < 4; ++i) ASSERT_EQ(Step(), absl::OkStatus());
   EXPECT_EQ(Count(1, v1::Ordered::kRun), 4);
@@ -121,7 +121,7 @@ TEST_F(StagesTest, WhatWasCutIsAskedAboutLessAndLessOften) {
   Answer(cluster_.coordinator().WaitStagesAsked(), {1, 0, 0, 3, 0});
   for (int i = 0; i < 16; ++i) ASSERT_EQ(Step(), absl::OkStatus());
   const auto asked = cluster_.coordinator().WaitStagesAsked();
-  // It stays as it is, or an answer is lost, or makes no sense.
+  // The plan stays as it is, although an answer is lost or makes no sense.
   Answer(asked, {1, 0, 0, 3, 0});
   Answer(asked, {2, 0, 0, 2, 0});
   for (int i = 0; i < 111; ++i) ASSERT_EQ(Step(), absl::OkStatus());
@@ -147,11 +147,11 @@ TEST_F(StagesTest, AnAnswerThatMakesNoSenseChangesNothing) {
   Answer(asked, {2, 2, 2, 2, 2});
   asked.request.set_number(number);
   Answer(asked, {2});
-  // The question was answered.
+  // The question was answered already.
   Answer(asked, {2, 2, 2, 2, 2});
   ASSERT_EQ(Step(), absl::OkStatus());
   EXPECT_EQ(Count(0, v1::Ordered::kRun), 3);
-  // A member that is not there.
+  // The answer names a replica that does not exist.
   for (int i = 0; i < 13; ++i) ASSERT_EQ(Step(), absl::OkStatus());
   EXPECT_EQ(Count(0, v1::Ordered::kRun), 16);
   Answer(cluster_.coordinator().WaitStagesAsked(), {4, 0, 0, 4, 0});
@@ -177,10 +177,10 @@ TEST_F(StagesTest, AWeightThatDoesNotArriveStaysWhereItIs) {
   EXPECT_EQ(Count(0, v1::Ordered::kRun), 2);
   cluster_.worker(1).FailNextPull(kErrorId);
   Answer(cluster_.coordinator().WaitStagesAsked(), {1, 0, 0, 2, 0});
-  // Nothing is lost, and the program does not hear of it: the plan is dropped.
+  // Nothing is lost and the program gets no error: the plan is dropped.
   for (int i = 0; i < 3; ++i) ASSERT_EQ(Step(), absl::OkStatus());
   EXPECT_EQ(Count(1, v1::Ordered::kRun), 0);
-  // What was to move cut one of the steps in two.
+  // The attempt to move the weight cut one of the steps in two.
   EXPECT_EQ(Count(0, v1::Ordered::kRun), 6);
 }
 
@@ -191,14 +191,14 @@ TEST_F(StagesTest, AWeightThatIsPoisonedMovesWithItsError) {
   const auto asked = cluster_.coordinator().WaitStagesAsked();
   cluster_.worker(0).FailNextRun(kErrorId);
   ASSERT_TRUE(Record(*device_, 0, MakeCall(3, {{second_, kWrites}})).ok());
-  // As a worker fetches what is poisoned.
+  // Imitates a worker that fetches a poisoned value.
   cluster_.worker(1).FailNextPull(kErrorId);
   Answer(asked, {1, 0, 0, 2, 0});
   const StoragePtr result = device_->NewStorage(8);
   ASSERT_TRUE(
       Record(*device_, 0, MakeCall(2, {{second_, kReads}, {result, kBirth}}))
           .ok());
-  // Nobody has said it yet.
+  // No call has returned the error yet.
   EXPECT_EQ(ErrorMetadataValue(device_->Synchronize(), "error_id"), kErrorText);
   EXPECT_EQ(Count(1, v1::Ordered::kRun), 1);
   EXPECT_EQ(cluster_.worker(0).contents(second_->id()).size(), 0u);
@@ -222,8 +222,8 @@ TEST_F(StagesTest, WhatHasNoBytesIsThereAlthoughAPlanIsDropped) {
   EXPECT_EQ(Count(1, v1::Ordered::kRun), 0);
 }
 
-// Two ways of a network that part behind its first layer, each with a weight on
-// a worker of its own; the second is the longer one.
+// Tests a network with two branches behind its first layer. Each branch has a
+// weight on a worker of its own, and the second one is longer.
 class BranchesTest : public StagesTest {
  protected:
   BranchesTest() {
@@ -244,7 +244,7 @@ class BranchesTest : public StagesTest {
         MakeCall(2, {{short_, kReads}, {middle, kReads}, {one, kBirth}})));
     DJINN_RETURN_IF_ERROR(record(
         MakeCall(3, {{long_, kReads}, {middle, kReads}, {other, kBirth}})));
-    // Where the second way ends: it needs the first one's result.
+    // The second branch ends here, because it needs the first one's result.
     DJINN_RETURN_IF_ERROR(
         record(MakeCall(4, {{other, kReads}, {one, kReads}, {both, kBirth}})));
     const absl::Status status = ReadByte(*device_, 0, both);
@@ -254,7 +254,7 @@ class BranchesTest : public StagesTest {
     return status;
   }
 
-  // As StagesTest's, of a plan that says how long a run takes.
+  // Answers like StagesTest, with a plan that says how long a run takes.
   void AnswerWithTimes(const FakeCoordinator::StagesAsked& asked) {
     v1::StageAnswer answer;
     answer.set_virtual_device(asked.request.virtual_device());
@@ -300,7 +300,8 @@ TEST_F(BranchesTest, WhatIsOfferedSaysWhatWaitsForIt) {
   AnswerWithTimes(asked);
   for (int i = 0; i < 2; ++i) ASSERT_EQ(Step(), absl::OkStatus());
   const std::vector<v1::Offer> offers = Offered(0);
-  // The weights, which this process waits for, and twice what parts.
+  // The weights, which this process waits for, and two branch inputs in each of
+  // two runs.
   ASSERT_EQ(offers.size(), 6u);
   std::vector<v1::Offer> weights, values;
   for (const v1::Offer& offer : offers) {
@@ -309,14 +310,16 @@ TEST_F(BranchesTest, WhatIsOfferedSaysWhatWaitsForIt) {
   EXPECT_EQ(weights.size(), 2u);
   ASSERT_EQ(values.size(), 4u);
   for (int run = 0; run < 2; ++run) {
-    // In the program's order; of a round, the second is to move first.
+    // The offers are in the program's order. Within a round, the second one
+    // should move first.
     EXPECT_EQ(values[2 * run].remaining_seconds(), 0.2);
     EXPECT_EQ(values[2 * run + 1].remaining_seconds(), 0.7);
     EXPECT_GT(values[2 * run].round(), 0u);
     EXPECT_EQ(values[2 * run].round(), values[2 * run + 1].round());
   }
   EXPECT_LT(values[0].round(), values[2].round());
-  // What uses nothing that is kept is as critical as what went before it there.
+  // A call that uses no kept storage is as urgent as the call before it on its
+  // worker.
   const std::vector<v1::Offer> joined = Offered(1);
   ASSERT_EQ(joined.size(), 2u);
   EXPECT_EQ(joined[0].remaining_seconds(), 0.7);

@@ -5,7 +5,7 @@
 namespace djinn {
 namespace {
 
-// Of tensors among the node's arguments, each once.
+// Returns the slots of tensors among the node's arguments, each once.
 std::vector<uint32_t> SlotsOf(const v1::Node& node) {
   std::vector<uint32_t> slots;
   for (const v1::Argument& argument : node.arguments()) {

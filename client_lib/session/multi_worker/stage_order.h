@@ -1,10 +1,11 @@
-// Where a program is in a graph that was cut into stages, by its use of
-// what they keep: how long a run still takes from there on.
+// Tracks a program's position in a graph that was cut into stages, by its uses
+// of the storages that the stages keep. The position tells how long a run still
+// takes.
 //
-// A run uses what a slot is bound to as often as the graph's nodes do.
-// Whoever uses it more often begins another run. Where the program does
-// something else than that, or several threads do the same, what is said is
-// about some run or other: it decides what moves first, and nothing else.
+// A run uses a slot's storage as often as the graph's nodes do. A further use
+// begins another run. If the program deviates, or several threads run the
+// graph, the answer is about an arbitrary run. It only decides what moves
+// first.
 //
 // Not thread-safe.
 #ifndef CLIENT_LIB_SESSION_MULTI_WORKER_STAGE_ORDER_H_
@@ -24,25 +25,26 @@ class StageOrder {
  public:
   static constexpr double kUnknown = std::numeric_limits<double>::infinity();
 
-  // Knows nothing.
+  // Makes an order in which every time is unknown.
   StageOrder() = default;
-  // The plan is of the graph. What it does not say is not known.
+  // Makes the order of a plan of the graph. Times that the plan leaves out are
+  // unknown.
   StageOrder(const v1::Graph& graph, const v1::StagePlan& plan);
 
   struct Use {
     bool begins_run = false;
     double remaining_seconds = kUnknown;
   };
-  // The next call uses what the slot is bound to.
+  // Notes that the next call uses the slot's storage.
   Use Next(uint32_t slot);
 
  private:
   struct Slot {
-    // By node that uses it, in their order.
+    // The time at each node that uses the slot, in the order of nodes.
     std::vector<double> remaining_seconds;
     size_t used = 0;
   };
-  // Of slots that a stage keeps; of others empty.
+  // Filled for slots that a stage keeps; empty for others.
   std::vector<Slot> slots_;
   bool begun_ = false;
 };

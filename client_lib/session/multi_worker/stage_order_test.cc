@@ -7,7 +7,8 @@
 namespace djinn {
 namespace {
 
-// A layer, an activation, and the layer's use on the way back.
+// Returns a graph of a layer, an activation, and the layer's use on the way
+// back.
 v1::Graph MakeGraph() {
   v1::Graph graph;
   for (int i = 0; i < 4; ++i) graph.add_slots();

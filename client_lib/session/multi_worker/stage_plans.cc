@@ -10,14 +10,15 @@
 namespace djinn {
 namespace {
 
-// Questions that wait for their answers; the oldest is forgotten.
+// Limit on questions that wait for answers; the oldest is forgotten.
 constexpr size_t kMaxQuestions = 16;
-// Storages that plans were made for.
+// Limit on storages that plans place.
 constexpr size_t kMaxKept = 1 << 20;
-// The largest graph that is kept to be asked about again.
+// Size of the largest graph that is kept for another question.
 constexpr size_t kMaxGraphBytes = 1 << 20;
-// A graph that was cut is asked about again when a part of it is used so
-// often, and then as much more often each time: as its sender tells of it.
+// The coordinator is asked again about a cut graph when a part of it was used
+// kFirstAgain times, and then each time the uses have grown by the factor
+// kAgain. The senders report uses at the same intervals.
 constexpr uint64_t kFirstAgain = 16;
 constexpr uint64_t kAgain = 8;
 
@@ -52,8 +53,8 @@ std::shared_ptr<CutGraph> StagePlans::CutOf(
 }
 
 void StagePlans::OnRepeat(int member, RepeatedGraph repeated) {
-  // A copy only moves bytes: it is the device's own, as for rows of a captured
-  // graph.
+  // A graph of one copy only moves bytes. The device itself makes such graphs
+  // for the rows of captured graphs.
   if (repeated.graph.operators_size() == 1 &&
       repeated.graph.operators(0).name() == "aten::copy_") {
     return;
@@ -74,7 +75,7 @@ void StagePlans::OnRepeat(int member, RepeatedGraph repeated) {
       repeated.graph = cut.graph;
       repeated.notes = cut.notes;
     } else if (member != 0) {
-      // The first member has overflowed: the plan would be for the rest alone.
+      // The first replica has overflowed, and a plan would cover only the rest.
       return;
     } else {
       if (repeated.graph.ByteSizeLong() <= kMaxGraphBytes) {
@@ -116,14 +117,14 @@ bool StagePlans::Apply(const v1::StageAnswer& answer, Question question) {
   if (members.empty()) return false;
   if (again) {
     CutGraph& cut = *question.cut;
-    // The remaining times may be estimated otherwise by now.
+    // The estimates of the remaining times may have changed.
     cut.order = StageOrder(cut.graph, answer.plan());
     if (members == cut.member_of_slot) return false;
     cut.member_of_slot = std::move(members);
     return true;
   }
-  // Asked before the answer about another graph with these came: one plan
-  // is enough.
+  // The question was sent before the answer about another graph with these
+  // storages came. One plan suffices.
   if (CutOf(question.storages) != nullptr) return false;
   const auto cut = std::make_shared<CutGraph>();
   cut->graph = std::move(question.graph);
@@ -190,7 +191,8 @@ int StagePlans::KeeperOf(const RemoteStorage& storage, StorageCopies* copies) {
     if (found != kept_.end()) copies->placed = found->second;
   };
   if (copies->placed.cut == nullptr) {
-    // The question was about the member's storage that had it then.
+    // The question was about the replica's storage that had the value at that
+    // time.
     if (copies->at_home) look(storage);
     for (const StoragePtr& copy : copies->at) {
       if (copy) look(*copy.get());
@@ -201,7 +203,7 @@ int StagePlans::KeeperOf(const RemoteStorage& storage, StorageCopies* copies) {
 }
 
 void StagePlans::Keep(const RemoteStorage& copy, const PlacedSlot& placed) {
-  // A storage without bytes has no id that a run could name as yet.
+  // A storage without bytes has no id yet that a run could name.
   if (copy.id() == 0) return;
   MutexLock lock(&mu_);
   kept_[copy.id()] = placed;

@@ -1,8 +1,8 @@
-// Plans of stages for a device that begins on several workers: what it repeats
-// is cut into stages by the coordinator, whose answers say which member keeps
-// which storage.
+// Keeps the plans of stages of a device that starts on several workers. The
+// coordinator cuts the graphs that the device repeats into stages, and its
+// answers say which replica keeps which storage.
 //
-// Thread-safe, with a lock that is a leaf.
+// Thread-safe. No other lock is taken under its lock.
 #ifndef CLIENT_LIB_SESSION_MULTI_WORKER_STAGE_PLANS_H_
 #define CLIENT_LIB_SESSION_MULTI_WORKER_STAGE_PLANS_H_
 
@@ -28,21 +28,21 @@
 
 namespace djinn {
 
-// Ranks what moves between members: of what the device repeats, which one it is
-// needed in, and how long that still takes. Not thread-safe: the multi-worker
-// device's lock guards it.
+// Ranks the moves between replicas by the round of the repeated graph that
+// needs the value, and by how long that round still takes. Not thread-safe: the
+// multi-worker device's lock guards it.
 class RoundClock {
  public:
   explicit RoundClock(SessionContext* context) : context_(context) {
     remaining_.fill(StageOrder::kUnknown);
   }
-  // Begins the next round: what is brought from now on is for that.
+  // Begins the next round, which later moves belong to.
   void Begin();
-  // Goes back to one that has begun.
+  // Returns to a round that has begun.
   void set_round(uint64_t round) { round_ = round; }
   uint64_t round() const { return round_; }
-  // How long the run still takes from the last call at the member on; infinite
-  // if that is not known.
+  // Returns how long, in seconds, the run still takes after the replica's last
+  // call; infinite if unknown.
   double remaining(int member) const { return remaining_[member]; }
   void set_remaining(int member, double seconds) {
     remaining_[member] = seconds;
@@ -59,29 +59,30 @@ class StagePlans {
   StagePlans(SessionContext* context, WorkerSet* workers)
       : context_(context), workers_(workers) {}
 
-  // The number of plans so far.
+  // Returns the number of plans so far.
   uint32_t count() const { return count_.load(std::memory_order_acquire); }
-  // Numbers a question to the coordinator, of any kind.
+  // Returns a number for a question of any kind to the coordinator.
   uint64_t NextQuestion();
 
-  // A member's sender saw a graph again: asks how to cut it. Where it is a
-  // stage of one, asks now and then whether that should be cut otherwise.
+  // Asks how to cut a graph that a replica's sender saw again. If the graph is
+  // a stage of one that was cut, asks from time to time whether to cut that one
+  // differently.
   void OnRepeat(int member, RepeatedGraph repeated);
-  // The coordinator's answer to such a question.
+  // Takes the coordinator's answer to such a question.
   void OnAnswer(const v1::StageAnswer& answer);
 
-  // Looks where the storages are placed, and returns the uses of a call in the
-  // order of their plans: the run begins with the call, and how long it still
-  // takes. Absent: no plan names them. Once for each call.
+  // Returns a call's use of the storages in the order of their plans: whether a
+  // run begins with the call, and how long it still takes. Returns nothing if
+  // no plan names them. Must be called once per call.
   std::optional<StageOrder::Use> NextUse(
       absl::Span<const PlacedSlot* const> placed);
-  // The member that a plan has keep the storage; -1 if none has.
+  // Returns the replica that should keep the storage by a plan, or -1.
   int KeeperOf(const RemoteStorage& storage, StorageCopies* copies);
-  // Has a plan place what the member's storage holds.
+  // Makes a plan place the contents of the replica's storage.
   void Keep(const RemoteStorage& copy, const PlacedSlot& placed);
-  // Plans that name the storage of a member name nothing.
+  // Removes the replica's storage from plans.
   void Forget(const RemoteStorage& copy);
-  // Plans that name one of the copies name nothing.
+  // Removes all copies of the storage from plans.
   void ForgetCopies(const RemoteStorage& storage, const StorageCopies& copies);
 
  private:
@@ -89,21 +90,21 @@ class StagePlans {
   struct Question {
     v1::Graph graph;
     v1::GraphNotes notes;
-    // By slot, the storage that it was bound to.
+    // The storage that each slot was bound to.
     std::vector<uint64_t> storages;
-    // Not null: it was cut before, by this.
+    // The present cut of the graph; null if it was not cut yet.
     std::shared_ptr<CutGraph> cut;
   };
 
-  // The plan that places one of these storages; null if none does.
+  // Returns the plan that places one of these storages, or null.
   std::shared_ptr<CutGraph> CutOf(absl::Span<const uint64_t> storages) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Returns the member of each slot by the answer; empty if it is not of the
-  // graph, or not of this device.
+  // Returns the replica of each slot by the answer. Empty if the answer is not
+  // about this graph or this device.
   std::vector<int8_t> ReadMembers(const v1::StageAnswer& answer,
                                   size_t slots) const;
-  // Places the slots by the answer, which is about `question`. False if nothing
-  // is placed otherwise now.
+  // Places the slots by the answer to `question`. Returns false if that moves
+  // nothing.
   bool Apply(const v1::StageAnswer& answer, Question question)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
@@ -114,8 +115,9 @@ class StagePlans {
   Mutex mu_;
   uint64_t last_question_ ABSL_GUARDED_BY(mu_) = 0;
   std::map<uint64_t, Question> questions_ ABSL_GUARDED_BY(mu_);  // by number
-  // Members' storages by id: what says which member is to keep what they hold.
-  // The lock guards what a CutGraph says, too.
+  // The slot that determines which replica should keep a storage's contents, by
+  // the id of the replica's storage. The lock guards the contents of each
+  // CutGraph, too.
   absl::flat_hash_map<uint64_t, PlacedSlot> kept_ ABSL_GUARDED_BY(mu_);
 };
 

@@ -16,8 +16,8 @@ using Source = RecordingPart::Slot::Source;
 
 constexpr uint32_t kNoStage = 0xffffffff;
 
-// By slot of the whole: the first stage that names it, and the last; none for a
-// slot that no node names.
+// The first and the last stage that name a slot of the whole. `first` is
+// kNoStage if no node names the slot.
 struct Span {
   uint32_t first = kNoStage;
   uint32_t last = 0;
@@ -35,7 +35,7 @@ std::vector<Span> SpansOf(const std::vector<srg::StageCut>& cuts,
   return spans;
 }
 
-// Bytes of a slot that the whole makes.
+// Returns the bytes of a slot that the whole creates.
 uint64_t MadeBytes(const srg::Graph& whole, const srg::GraphFacts& facts,
                    uint32_t slot) {
   return whole.slots[slot].kind == srg::Slot::Kind::kCreated

@@ -1,5 +1,6 @@
-// A recording whose rows go through its device's members in micro-batches: what
-// each member executes of it, for so many rows.
+// Cuts a captured graph whose rows pass through its device's replicas in
+// micro-batches into the graph that each replica executes, for a number of
+// rows.
 #ifndef CLIENT_LIB_SESSION_MULTI_WORKER_STAGE_RECORDINGS_H_
 #define CLIENT_LIB_SESSION_MULTI_WORKER_STAGE_RECORDINGS_H_
 
@@ -14,24 +15,24 @@
 
 namespace djinn {
 
-// A stage's part of a recording. Immutable.
+// A stage of a captured graph. Immutable.
 struct StageRecording {
   int member = 0;
-  // Of one part: it is given what earlier stages made and what the whole was
-  // given, keeps nothing by itself, and its outputs are what later stages, or
-  // the whole's outputs, take from it. What the whole keeps it is told each
-  // time it is executed.
+  // The stage as a captured graph of one part. Its inputs are intermediates of
+  // earlier stages and inputs of the whole. It captures nothing itself:
+  // captured storages of the whole are passed at each execution. Its outputs
+  // are what later stages, or the whole's outputs, take from it.
   std::shared_ptr<const Recording> recording;
-  // Its graph under its name.
+  // The stage's graph, and its key.
   std::shared_ptr<const SizedGraph> graph;
-  // By what it is given, keeps and puts out: the whole's slot.
+  // The whole's slot of each input, captured storage and output.
   std::vector<uint32_t> given;
   std::vector<uint32_t> kept;
   std::vector<uint32_t> outputs;
 };
 
-// In the order of the stages. `shares` are of the recording, with stages. Fails
-// as the graph does at so many rows.
+// Returns the stages in order. `shares` belong to the graph and have stages.
+// Fails if the graph is invalid at this number of rows.
 absl::StatusOr<std::vector<StageRecording>> CutIntoStages(
     const Recording& recording, const RowShares& shares, uint64_t rows);
 

@@ -1,6 +1,6 @@
-// What a storage of a device that spans workers is on each of them: there it
-// has a storage of its own, that of the program only stands for them all. For
-// the multi-worker device (multi_worker_device.h), under its lock.
+// Describes the copies of a multi-worker device's storage. Each replica has a
+// storage of its own, and the program's storage represents them all. The
+// multi-worker device (multi_worker_device.h) uses it under its lock.
 #ifndef CLIENT_LIB_SESSION_MULTI_WORKER_STORAGE_COPIES_H_
 #define CLIENT_LIB_SESSION_MULTI_WORKER_STORAGE_COPIES_H_
 
@@ -18,12 +18,12 @@ namespace djinn {
 struct StorageCopies : StorageExtension {
   ~StorageCopies() override { ForgetValue(); }
 
-  // Null where the storage was made while the device had one worker.
+  // Returns null if the storage was made while the device had one worker.
   static StorageCopies* Of(const RemoteStorage& storage) {
     return static_cast<StorageCopies*>(storage.extension());
   }
 
-  // Workers that a virtual device may have; as the coordinator has it.
+  // Limit on the workers of a virtual device; the coordinator has the same.
   static constexpr int kMaxMembers = 16;
 
   bool Holds(int member) const { return (holders >> member & 1) != 0; }
@@ -38,7 +38,8 @@ struct StorageCopies : StorageExtension {
     unsure &= ~(1u << member);
     makes &= ~(1u << member);
   }
-  // Its present value, for rematerializations; `storage` is the program's.
+  // Returns its present value, for rematerializations. `storage` is the
+  // program's.
   const std::shared_ptr<HeldValue>& Value(RemoteStorage* storage) {
     if (value == nullptr) value = std::make_shared<HeldValue>(storage);
     return value;
@@ -49,33 +50,33 @@ struct StorageCopies : StorageExtension {
   }
   bool Counts(int member) const { return (counted >> member & 1) != 0; }
 
-  // By member, a bit each: which have the newest version (none as long as
-  // nothing wrote it), and against whose room it counts.
+  // Bits by replica: whether it has the newest version (none has while nothing
+  // wrote it), and whether the storage counts against its memory.
   uint32_t holders = 0;
   uint32_t counted = 0;
-  // The holders that were sent for it, or make it, and have not said
-  // that it came; and the session's root errors before the first of these.
+  // The holders that fetch or rematerialize the value and have not confirmed it
+  // yet, and the session's count of root errors before the first of these.
   uint32_t unsure = 0;
-  // The unsure ones that make it.
+  // The unsure holders that rematerialize it.
   uint32_t makes = 0;
   uint64_t errors_before = 0;
-  // The holder that had it first.
+  // The holder that had the value first.
   int owner = 0;
-  // A draw has named it, or a seed.
+  // A draw or a seed has named the storage.
   bool generator = false;
-  // The first member's is the program's: nothing has written it since the
-  // device began to span.
+  // The first replica's copy is the program's storage itself, because nothing
+  // has written it since the device got several workers.
   bool at_home = false;
-  // The member that a plan of stages has keep it; -1: none has. Of so many
-  // plans, and by which one.
+  // The replica that should keep it by a plan of stages, or -1; the number of
+  // plans when that was looked up; and the plan's slot.
   int8_t kept_by = -1;
   uint32_t plans = 0;
   PlacedSlot placed;
-  // How the newest version was made, if it can be rematerialized.
+  // Describes how to compute the newest version, if it can be rematerialized.
   std::shared_ptr<const Rematerialization> rematerialization;
-  // The newest version, where rematerializations name it; null: none does.
+  // The newest version, if rematerializations name it; otherwise null.
   std::shared_ptr<HeldValue> value;
-  // By member; null where it has not been.
+  // The copy of each replica; null if it never had one.
   std::array<StoragePtr, kMaxMembers> at;
 };
 

@@ -63,7 +63,8 @@ absl::Status ValueMover::MakeSure(uint32_t lane, RemoteStorage* storage,
     copies.BecomeSure(member);
     return absl::OkStatus();
   }
-  // It is brought again: by a fetch, for there may be no room to make it.
+  // The value is brought again, by a fetch, because there may be no room to
+  // rematerialize it.
   table_->DropCopy(storage, member);
   copies.rematerialization = nullptr;
   return absl::OkStatus();
@@ -73,8 +74,8 @@ absl::StatusOr<absl::InlinedVector<RemoteStorage*, 2>> ValueMover::Move(
     uint32_t lane, absl::Span<RemoteStorage* const> storages, int member,
     bool told) {
   absl::InlinedVector<RemoteStorage*, 2> unsound;
-  // An offered value takes room where it was until it is fetched, and is given
-  // up only when it has arrived.
+  // An offered value takes room at its source until it is fetched, so the
+  // storage is given up only when it has arrived.
   DJINN_RETURN_IF_ERROR(workers_->at(member).CatchUp());
   for (RemoteStorage* const storage : storages) {
     StorageCopies& copies = table_->CopiesOf(storage);
@@ -86,7 +87,7 @@ absl::StatusOr<absl::InlinedVector<RemoteStorage*, 2>> ValueMover::Move(
         if (told) context_->root_errors.AddReported(workers_->index(), why);
         copies.rematerialization = nullptr;
         if (copies.Makes(member)) {
-          // The failure comes along when it is fetched.
+          // A fetch brings the failure along.
           table_->DropCopy(storage, member);
           DJINN_RETURN_IF_ERROR(Bring(lane, storage, member));
         }
@@ -94,7 +95,7 @@ absl::StatusOr<absl::InlinedVector<RemoteStorage*, 2>> ValueMover::Move(
         continue;
       }
     }
-    // The version is the same.
+    // The version stays the same.
     std::shared_ptr<const Rematerialization> rematerialization =
         std::move(copies.rematerialization);
     std::shared_ptr<HeldValue> value = std::move(copies.value);
@@ -118,14 +119,14 @@ absl::StatusOr<bool> ValueMover::HasCome(uint32_t lane, RemoteStorage* storage,
   const absl::Status there =
       workers_->at(owner).CheckSound(lane, table_->CopyAt(storage, owner));
   if (why->ok()) {
-    // A value that failed where it was made first is missing, wherever it was
-    // rematerialized.
+    // A value that failed where it was computed first is missing wherever it
+    // was rematerialized.
     if (there.ok()) return true;
     if (!IsRootError(there)) return there;
     *why = there;
     return false;
   }
-  // A poisoned value comes with its error.
+  // A poisoned value brings its error along.
   if (there.ok()) return false;
   if (!IsRootError(there)) return there;
   return ErrorMetadataValue(there, "error_id") ==
@@ -143,7 +144,7 @@ absl::Status ValueMover::BringGenerator(uint32_t lane, RemoteStorage* storage,
   DJINN_RETURN_IF_ERROR(workers_->at(copies.owner)
                             .Read(lane, table_->CopyAt(storage, copies.owner),
                                   view, state->data(), state->size()));
-  // It is a seed that makes a storage a generator.
+  // A seed makes the storage a generator.
   RemoteStorage* const copy = table_->CopyAt(storage, member);
   DJINN_RETURN_IF_ERROR(workers_->at(member).Seed(lane, copy, 0));
   DJINN_RETURN_IF_ERROR(

@@ -1,11 +1,11 @@
-// Moves values between the members of a multi-worker device: from worker to
-// worker, or by executing there what made them.
+// Moves values between the replicas of a multi-worker device: from worker to
+// worker, or by rematerialization.
 //
-// A copy that was brought is *unsure* until the member said that it came. It is
-// looked at where something has failed since.
+// A copy that was brought is *unsure* until the replica confirms its arrival.
+// It is checked if something has failed since.
 //
 // Not thread-safe: the multi-worker device's lock guards it, and is held while
-// a member takes what is recorded there.
+// a replica takes what is recorded there.
 #ifndef CLIENT_LIB_SESSION_MULTI_WORKER_VALUE_MOVER_H_
 #define CLIENT_LIB_SESSION_MULTI_WORKER_VALUE_MOVER_H_
 
@@ -24,7 +24,7 @@
 
 namespace djinn {
 
-// Whether the error is of what a worker executed.
+// Returns whether the error comes from what a worker executed.
 bool IsRootError(const absl::Status& status);
 
 class ValueMover : public OperandSource {
@@ -41,32 +41,34 @@ class ValueMover : public OperandSource {
   Rematerializer& rematerializer() { return rematerializer_; }
   const Rematerializer& rematerializer() const { return rematerializer_; }
 
-  // Has the newest version come to the member. `remaining_seconds`: what waits
-  // for it, as in OfferRank.
+  // Brings the newest version to the replica. `remaining_seconds` is the time
+  // that the run still takes from there, as in OfferRank.
   absl::Status Bring(uint32_t lane, RemoteStorage* storage, int member,
                      double remaining_seconds = StageOrder::kUnknown);
-  // Does the same unless the member has it, and makes sure of what it has.
+  // Does the same unless the replica has the version, and checks the copy that
+  // it has.
   absl::Status BringWhole(uint32_t lane, RemoteStorage* storage,
                           int member) override;
-  // Where something has failed since the copy was brought, looks whether that
-  // was it; then the copy goes, for another one to be brought.
+  // If something has failed since the copy was brought, checks whether the copy
+  // did. If so, drops the copy so that another one is brought.
   absl::Status MakeSure(uint32_t lane, RemoteStorage* storage, int member);
-  // Waits for what was brought. The member alone keeps what has come from now
-  // on; the others stay where they were, and are returned. `told`: the program
-  // will not hear of their errors otherwise, and need not.
+  // Waits for the storages that were brought. From then on only this replica
+  // keeps those that arrived. Returns those that did not, which stay where they
+  // were. `told` marks their errors as reported, because the program does not
+  // need them.
   absl::StatusOr<absl::InlinedVector<RemoteStorage*, 2>> Move(
       uint32_t lane, absl::Span<RemoteStorage* const> storages, int member,
       bool told);
-  // Sends what a member's own storage holds to another member's.
+  // Sends the contents of a replica's own storage to another replica's.
   absl::Status Send(uint32_t lane, RemoteStorage* storage, int from,
                     RemoteStorage* copy, int to, double remaining_seconds);
 
  private:
   absl::Status BringGenerator(uint32_t lane, RemoteStorage* storage,
                               int member);
-  // Waits for what was brought to the member: whether it is as good there as
-  // where it came from. If not, `why` is the root error; other errors: it is
-  // not known.
+  // Waits for the storage that was brought, and returns whether it is as good
+  // there as at its source. If not, `why` is the root error. Other errors mean
+  // that this is unknown.
   absl::StatusOr<bool> HasCome(uint32_t lane, RemoteStorage* storage,
                                int member, absl::Status* why);
 

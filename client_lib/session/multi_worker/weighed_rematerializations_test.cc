@@ -1,5 +1,5 @@
-// Values that are rematerialized where they are needed if that is sooner than
-// to fetch them.
+// Tests values that are rematerialized where they are needed if that is faster
+// than a fetch.
 #include <memory>
 #include <string>
 #include <utility>
@@ -14,18 +14,19 @@
 namespace djinn {
 namespace {
 
-// Two fit into a worker, and some more.
+// Two storages of this size, and some smaller ones, fit into a worker.
 constexpr uint64_t kLarge = 400'000;
 constexpr uint64_t kOperand = 16'000;
 constexpr uint64_t kValue = 60'000;
-// A product of them computes 2·60,000·16,000 = 1.92e9: 0.24 s.
+// A product takes 2·60,000·16,000 = 1.92e9 operations: 0.24 s.
 constexpr double kFlops = 8e9;
-// Over these, fetching the value takes 0.4 s and 0.6 s.
+// A fetch of the value takes 0.4 s over the fast link and 0.6 s over the slow
+// one.
 constexpr uint64_t kFastLink = 150'000;
 constexpr uint64_t kSlowLink = 100'000;
 
-// The device has two workers. What is here is on both but for the large ones,
-// the last of which is on the second.
+// The device has two workers. All storages are on both, except the large ones,
+// the last of which is on the second worker.
 class WeighedRematerializationsTest : private WithClock,
                                       public SpanningDeviceTest {
  protected:
@@ -49,21 +50,22 @@ class WeighedRematerializationsTest : private WithClock,
     speed.set_bytes_per_second(1e12);
     cluster_.worker(worker).SayFacts(speed, numerics);
   }
-  // The second worker has measured the way from the first.
+  // Reports the second worker's measurement of the link from the first.
   void MeasureLink(uint64_t bytes_per_second) {
     v1::ControlResponse news;
     news.mutable_link()->set_worker_id("w0");
     news.mutable_link()->set_bytes_per_second(bytes_per_second);
     cluster_.worker(1).Say(news);
-    // It has come when what is said behind it has.
+    // Later answers show that the report has arrived.
     EXPECT_EQ(Use(2, operand_), absl::OkStatus());
     EXPECT_EQ(Use(0, operand_), absl::OkStatus());
   }
-  // Uses the value where the large one is.
+  // Uses the value on the worker that has the large storage.
   absl::Status Use(int large, const StoragePtr& value) {
     return UseWith(large_[large], value);
   }
-  // Of the operand, on the first worker, where the last call was.
+  // Computes a value from the operand on the first worker, which took the last
+  // call.
   StoragePtr Made(const char* name, const StoragePtr& from) {
     StoragePtr value = device_->NewStorage(kValue);
     EXPECT_EQ(Record(*device_, 0,
@@ -72,13 +74,13 @@ class WeighedRematerializationsTest : private WithClock,
     return value;
   }
   StoragePtr Product() { return Made("aten::mm", operand_); }
-  // What the second worker ran but the uses.
+  // Returns the operators that the second worker ran, except the uses.
   std::vector<std::string> Rematerialized() {
     std::vector<std::string> names = Ran(1);
     std::erase(names, "test::op1");
     return names;
   }
-  // Values that the second worker fetched by now.
+  // Returns how many values the second worker has fetched.
   int Fetched() {
     EXPECT_EQ(device_->Synchronize(), absl::OkStatus());
     return Pulls();
@@ -93,7 +95,8 @@ class WeighedRematerializationsTest : private WithClock,
   static std::string ErrorId(const absl::Status& status) {
     return ErrorMetadataValue(status, "error_id");
   }
-  // What the second worker was told of calls that are rematerialized.
+  // Returns the number of rematerialized calls that the messages to the second
+  // worker report.
   uint32_t Recomputed() {
     EXPECT_EQ(device_->Synchronize(), absl::OkStatus());
     uint32_t sum = 0;
@@ -124,16 +127,16 @@ TEST_F(WeighedRematerializationsTest, OverASlowLinkAValueIsRematerialized) {
   EXPECT_EQ(statistics().bytes_not_fetched, kValue);
   EXPECT_THAT(Rematerialized(), testing::ElementsAre("aten::mm"));
   EXPECT_EQ(Recomputed(), 1u);
-  // It is there now.
+  // The worker has the value now.
   EXPECT_EQ(Use(2, other), absl::OkStatus());
   EXPECT_EQ(statistics().values_rematerialized, 1u);
 
-  // And back.
+  // The link becomes fast again.
   MeasureLink(kFastLink);
   StoragePtr third = Product();
   EXPECT_EQ(Use(2, third), absl::OkStatus());
   EXPECT_EQ(Fetched(), before + 2);
-  // Nothing stays.
+  // No storage stays.
   for (StoragePtr* storage : {&value, &other, &third, &operand_}) {
     Drop(std::move(*storage));
   }
@@ -164,7 +167,8 @@ TEST_F(WeighedRematerializationsTest,
 TEST_F(WeighedRematerializationsTest, WhatItWasMadeOfIsBroughtIfThatPays) {
   MeasureLink(kSlowLink / 2);
   const int before = Fetched();
-  // On the first worker alone: 0.04 s on the way, where the value takes 1.2 s.
+  // The operand is on the first worker alone. It takes 0.04 s to move, and the
+  // value 1.2 s.
   const StoragePtr small = device_->NewStorage(2'000);
   ASSERT_EQ(
       Record(*device_, 0, MakeCall(2, {{large_[0], kReads}, {small, kBirth}})),
@@ -248,7 +252,7 @@ TEST_F(WeighedRematerializationsTest,
   ASSERT_EQ(device_->Synchronize(), absl::OkStatus());
   cluster_.worker(0).FailNextRun(kErrorId);
   const StoragePtr value = Product();
-  // Nobody knows of it yet.
+  // The client does not know of the failure yet.
   EXPECT_EQ(Use(2, value), absl::OkStatus());
   EXPECT_EQ(statistics().values_rematerialized, 1u);
   EXPECT_EQ(ErrorId(device_->Synchronize()), kErrorText);
@@ -266,7 +270,7 @@ TEST_F(WeighedRematerializationsTest, SoItIsWhereItGoesForWantOfRoom) {
   const int before = Pulls();
   const StoragePtr value = Product();
   cluster_.worker(1).FailNextPull(kErrorId);
-  // More than the first worker has left.
+  // The result takes more than the first worker has left.
   const StoragePtr result = device_->NewStorage(kLarge / 2);
   ASSERT_EQ(
       Record(*device_, 0, MakeCall(2, {{value, kReads}, {result, kBirth}})),
@@ -299,8 +303,7 @@ TEST_F(WeighedRematerializationsTest, SoIsWhatIsCheap) {
 
 TEST_F(WeighedRematerializationsTest, WhereThereIsNoRoomItIsFetched) {
   MeasureLink(kSlowLink);
-  // What the second worker has left is enough for the value, not for what
-  // makes it.
+  // The second worker has enough room for the value, but not for its operands.
   StoragePtr between = device_->NewStorage(2 * kValue);
   ASSERT_EQ(Record(*device_, 0,
                    MakeCallOf(Op("aten::exp"),
@@ -341,7 +344,8 @@ TEST_F(NoPromiseTest, WhoPromisesNothingFetches) {
   EXPECT_EQ(statistics().fetched_other_bits, 1u);
 }
 
-// The mode is the process', and is not forgotten.
+// The mode belongs to the process and stays known for ever, so the test needs a
+// process of its own.
 TEST(FastExecutionDeathTest, WhatMayHaveBeenMadeFastIsNotRematerialized) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   class Test : public WeighedRematerializationsTest {

@@ -10,15 +10,15 @@
 namespace djinn {
 namespace {
 
-// How often a device that is short of room asks for more of it.
+// Interval at which a device that is short of room requests more.
 constexpr absl::Duration kPatience = absl::Seconds(1);
-// The pause doubles after every worker that was given and not reached, up to
-// this: all calls wait while one is tried, and the coordinator may have no
-// other.
+// Limit on the pause, which doubles after every granted worker that was not
+// reached. All calls wait during an attempt, and the coordinator may have no
+// other worker.
 constexpr absl::Duration kLongestPatience = absl::Minutes(5);
-// How long a worker's refusal keeps uploads away from it.
+// Time for which a worker's refusal keeps uploads away from it.
 constexpr absl::Duration kRoomMemory = absl::Minutes(1);
-// How long the stream of a member that did not join may take to end.
+// Time that the stream of a replica that did not join may take to end.
 constexpr absl::Duration kStreamEndTimeout = absl::Seconds(5);
 
 constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
@@ -48,7 +48,7 @@ std::shared_ptr<RemoteDevice> WorkerSet::NewMember(int member,
   role.owner = owner_;
   role.needed_bytes = needed_bytes;
   role.used_bytes = &used_[member];
-  // The owner holds this set, and may be gone before its members are.
+  // The owner holds this set and may be destroyed before its replicas.
   const std::weak_ptr<VirtualDevice> owner = owner_->weak_from_this();
   role.on_failure = [this, owner, member](const absl::Status& failure) {
     if (owner.lock() != nullptr) OnFailure(member, failure);
@@ -98,7 +98,7 @@ bool WorkerSet::Add(uint64_t needed_bytes,
                                               {"reason", placement->reason}});
   for (int each = 0; each <= number; ++each) members_[each]->StayAtWorker();
   before_use();
-  // A member that failed before it was known here has told no other.
+  // A replica that failed before it was counted has not failed the others.
   for (int each = 0; each <= number; ++each) {
     const absl::Status failure = members_[each]->failure();
     if (!failure.ok()) OnFailure(each, failure);
@@ -128,7 +128,7 @@ void WorkerSet::NoteRefusal(bool had_lease) {
 }
 
 void WorkerSet::OnFailure(int member, const absl::Status& failure) {
-  if (member >= count()) return;  // one that did not join
+  if (member >= count()) return;  // a replica that did not join
   for (int other = 0; other < count(); ++other) {
     if (other != member) members_[other]->FailWith(failure);
   }
@@ -162,7 +162,7 @@ int64_t WorkerSet::RoomToTry(int member) const {
 
 void WorkerSet::LearnRoom(int member, int64_t more) {
   // The worker's own limit explains the refusal. Other sessions share its
-  // memory, and how much they leave may be less already.
+  // memory, and may leave less already.
   if (RoomBelow(kNoLimit, member) < more) return;
   const int64_t used = used_[member].load(std::memory_order_relaxed);
   MutexLock lock(&mu_);

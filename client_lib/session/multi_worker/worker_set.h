@@ -1,9 +1,10 @@
-// The workers of one virtual device: how they come, what room they have, and
-// their end. There is one as long as one will do; each further one is asked for
-// when room lacks, or because the program wants several from the first.
+// Manages the workers of one virtual device: their arrival, their room, and
+// their end. The device has one worker while that suffices. It requests each
+// further one when room is short, or because the program wants several from the
+// start.
 //
-// Thread-safe. Add() and AddPatiently() come one at a time. Members are never
-// removed.
+// Thread-safe, except that Add() and AddPatiently() must not run concurrently.
+// Replicas are never removed.
 #ifndef CLIENT_LIB_SESSION_MULTI_WORKER_WORKER_SET_H_
 #define CLIENT_LIB_SESSION_MULTI_WORKER_WORKER_SET_H_
 
@@ -35,8 +36,8 @@ class WorkerSet {
 
   WorkerSet(int index, std::shared_ptr<SessionContext> context);
 
-  // Makes the first member. `owner` outlives calls, and is held weakly by what
-  // its members' threads call. `on_repeat` may be null.
+  // Makes the first replica. `owner` outlives calls; callbacks on the replicas'
+  // threads hold it weakly. `on_repeat` may be null.
   void Begin(VirtualDevice* owner, OnRepeat on_repeat);
 
   int index() const { return index_; }
@@ -46,42 +47,46 @@ class WorkerSet {
   std::vector<std::shared_ptr<RemoteDevice>> all() const {
     return {members_.begin(), members_.begin() + count()};
   }
-  // Adds no further member, and has those that there are begin to close.
+  // Adds no further replica, and makes the existing ones begin to close.
   void BeginClose();
-  // Describes all of them. Asks for the first one's lease if there is none yet.
+  // Describes all replicas. Requests the first one's lease if there is none
+  // yet.
   absl::StatusOr<DevicePlacement> Placement() const;
 
-  // Adds a member whose worker has `needed_bytes` free. `before_use` is called
-  // once it has a worker, before anything is recorded there. False when there
-  // is no worker for it, or one was given and not reached a short while ago;
-  // nothing has changed then.
+  // Adds a replica whose worker has `needed_bytes` free. `before_use` is called
+  // once the replica has a worker, before anything is recorded there. Returns
+  // false, without effect, if there is no worker for it, or if a worker that
+  // was recently granted could not be reached.
   bool Add(uint64_t needed_bytes, absl::FunctionRef<void()> before_use);
-  // Does the same for room that is only expected to lack, so not too often.
+  // Does the same for an expected rather than an actual lack of room, and
+  // therefore not too often.
   bool AddPatiently(uint64_t needed_bytes,
                     absl::FunctionRef<void()> before_use);
 
-  // The bytes of the live storages that count against a member's room.
+  // Adds bytes of live storages that count against a replica's memory.
   void AddUsed(int member, int64_t bytes) {
     used_[member].fetch_add(bytes, std::memory_order_relaxed);
   }
   void TakeUsed(int member, uint64_t bytes) {
     AddUsed(member, -static_cast<int64_t>(bytes));
   }
-  // Adds the bytes of a storage to the first member's. False when its worker
-  // has no room for all that counts there.
+  // Adds the bytes of a storage to the first replica's. Returns false when its
+  // worker has no room for all bytes that count there.
   bool AddUsedByFirst(uint64_t bytes);
 
   int64_t RoomLeft(int member) const ABSL_LOCKS_EXCLUDED(mu_);
-  // The room that an upload may try to use: it can be refused without harm, and
-  // what was learned some time ago may have changed.
+  // Returns the room that an upload may try to use. A refused upload does no
+  // harm, and older knowledge may be outdated.
   int64_t RoomToTry(int member) const ABSL_LOCKS_EXCLUDED(mu_);
-  // The worker has refused to hold `more` bytes besides those that count there.
+  // Notes that the worker refused to hold `more` bytes besides those that count
+  // there.
   void LearnRoom(int member, int64_t more) ABSL_LOCKS_EXCLUDED(mu_);
-  // The worker has taken an upload: forgets what says that it would not.
+  // Forgets earlier refusals, because the worker has taken an upload.
   void UnlearnRoom(int member) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
-  // The room of a member by its worker's last refusal, and when that was.
+  // A replica's room according to its worker's last refusal, and the time of
+  // that refusal.
   struct LearnedRoom {
     int64_t bytes = std::numeric_limits<int64_t>::max();
     absl::Duration at;
@@ -90,7 +95,7 @@ class WorkerSet {
   std::shared_ptr<RemoteDevice> NewMember(int member, uint64_t needed_bytes);
   void OnFailure(int member, const absl::Status& failure);
   void NoteRefusal(bool had_lease) ABSL_LOCKS_EXCLUDED(mu_);
-  // The room that is left if the member may hold `limit` in all.
+  // Returns the room that is left if the replica may hold `limit` bytes in all.
   int64_t RoomBelow(int64_t limit, int member) const;
 
   const int index_;
@@ -98,19 +103,20 @@ class WorkerSet {
   VirtualDevice* owner_ = nullptr;
   OnRepeat on_repeat_;
   RemoteDevice* first_ = nullptr;
-  // Written before count_ says so, never changed then.
+  // Written before count_ includes them; constant afterwards.
   std::array<std::shared_ptr<RemoteDevice>, kMaxMembers> members_;
   std::atomic<int> count_{0};
   std::array<std::atomic<int64_t>, kMaxMembers> used_{};
 
-  mutable Mutex mu_;  // a leaf
+  mutable Mutex mu_;  // no other lock is taken under it
   bool closing_ ABSL_GUARDED_BY(mu_) = false;
   std::array<LearnedRoom, kMaxMembers> learned_room_ ABSL_GUARDED_BY(mu_);
-  // Until when no further member is asked for: where room is only expected to
-  // lack, and at all, after a worker that was given and not reached.
+  // No further replica is requested before these pass: the first one for an
+  // expected lack of room, the second one for any reason, after a granted
+  // worker was not reached.
   Deadline patience_ ABSL_GUARDED_BY(mu_);
   Deadline long_patience_ ABSL_GUARDED_BY(mu_);
-  // How long the last of these was.
+  // Length of the last long pause.
   absl::Duration pause_ ABSL_GUARDED_BY(mu_);
 };
 

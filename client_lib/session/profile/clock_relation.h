@@ -1,5 +1,5 @@
-// What a worker's clock says when ours says something, found from round trips
-// as NTP does: the shortest one has the least room for error.
+// Relates a worker's clock to the local one. Round trips measure the offset as
+// in NTP, and the shortest one has the smallest error.
 //
 // Not thread-safe.
 #ifndef CLIENT_LIB_SESSION_PROFILE_CLOCK_RELATION_H_
@@ -13,20 +13,22 @@ namespace djinn {
 
 class ClockRelation {
  public:
-  // Clocks drift apart: what was measured so many round trips ago is forgotten.
+  // Round trips after which a measurement is forgotten, because clocks drift
+  // apart.
   static constexpr int kWindow = 256;
 
-  // A message that left here at `sent`, and its answer. `there` are times of
-  // the other clock.
+  // Adds a round trip: a message sent here at `sent`, and its answer, which
+  // arrived here at `received`. The times with `_there` are the other clock's.
   void Add(absl::Duration sent, absl::Duration received_there,
            absl::Duration sent_there, absl::Duration received);
 
   bool known() const { return best_.has_value(); }
-  // Our time at which the other clock says `there`. Known.
+  // Returns the local time at which the other clock shows `there`. Requires
+  // known().
   absl::Duration ToOurs(absl::Duration there) const {
     return there - best_->offset;
   }
-  // How far that may be off.
+  // Returns the largest error of ToOurs().
   absl::Duration uncertainty() const { return best_->round_trip / 2; }
 
  private:
@@ -41,7 +43,8 @@ class ClockRelation {
   }
 
   std::optional<Sample> best_;
-  // Of the round trips since half a window: takes its place at the end.
+  // The best sample of the last half window; it replaces best_ when the window
+  // ends.
   std::optional<Sample> next_;
   int count_ = 0;
 };

@@ -24,7 +24,8 @@ ExecutionPath FromProto(v1::ExecutionPath way) {
   }
 }
 
-// The thread's request, if it was begun in the profile with that number.
+// The start of the thread's request. It is valid only in the profile with that
+// number.
 struct Beginning {
   uint64_t profile = 0;
   absl::Duration at;
@@ -62,7 +63,7 @@ Profile ProfileRecorder::End() {
   running_ = false;
   last_ = profile_.statistics;
   Profile profile = std::exchange(profile_, {});
-  // Largest total first, and the nodes pointing there.
+  // Sorts operators by descending total time, and adapts the nodes' indices.
   std::vector<uint32_t> order(profile.operators.size());
   for (uint32_t i = 0; i < order.size(); ++i) order[i] = i;
   std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) {
@@ -158,7 +159,7 @@ void ProfileRecorder::AddReport(int device, const std::string& worker_id,
   profile_.dropped_runs += report.dropped_runs();
   profile_.dropped_nodes += report.dropped_nodes();
   if (report.runs().empty()) return;
-  absl::Duration shift;  // what to add to a time of the worker's
+  absl::Duration shift;  // added to the worker's times
   if (clocks.known()) {
     shift = clocks.ToOurs(absl::ZeroDuration());
     profile_.clock_uncertainty =
@@ -192,7 +193,7 @@ void ProfileRecorder::AddReport(int device, const std::string& worker_id,
                    FromProto(nodes.ways(i))});
       ++profile_.operators[index].calls;
       profile_.operators[index].total += took;
-      // The table counts those, too, that the time line has no room for.
+      // The table also counts nodes that do not fit into the time line.
       if (kept && nodes_ < limits_.nodes) {
         ++nodes_;
         run.nodes.push_back(

@@ -1,8 +1,8 @@
-// Gathers what the devices of this process find out while a profile runs: see
+// Collects what the devices of this process measure while a profile runs: see
 // djinn/profile.h.
 //
-// Who makes calls says so by NoteWork(), which begins the thread's request and
-// costs a load and a branch while no profile runs. Thread-safe.
+// A thread that makes calls calls NoteWork(), which begins the thread's request
+// and costs a load and a branch while no profile runs. Thread-safe.
 #ifndef CLIENT_LIB_SESSION_PROFILE_PROFILE_RECORDER_H_
 #define CLIENT_LIB_SESSION_PROFILE_PROFILE_RECORDER_H_
 
@@ -36,33 +36,35 @@ class ProfileRecorder {
 
   ProfileRecorder() = default;
   explicit ProfileRecorder(Limits limits) : limits_(limits) {}
-  // The process'. Never destroyed.
+  // Returns the recorder of the process. Never destroyed.
   static ProfileRecorder& Global();
 
-  // FailedPrecondition (PROFILE_RUNNING) while another profile runs. `clock`
-  // stays until the next Begin().
+  // Starts a profile. FailedPrecondition (PROFILE_RUNNING) while another one
+  // runs. `clock` must live until the next Begin().
   absl::Status Begin(Clock* clock = Clock::Real());
-  // Devices take no new part from here on.
+  // Stops devices from joining the profile.
   void Stop();
-  // What came since Begin(), and ends it.
+  // Ends the profile and returns what was added since Begin().
   Profile End();
 
-  // A request of this thread began, if none has since its last one ended.
+  // Begins a request of this thread, unless one has begun since its last one
+  // ended.
   void BeginRequest();
-  // When it did, or `now`; the next call begins another.
+  // Returns when the thread's request began, or `now` if none did. The next
+  // call of BeginRequest() begins another.
   absl::Duration TakeBeginning(absl::Duration now);
 
   void AddRequest(const RequestProfile& request);
-  // OK, or what about a report cannot be.
+  // Returns OK, or an error that describes an impossible value in the report.
   static absl::Status Check(const v1::ProfileReport& report);
-  // Of a device on that worker; was checked. Without a relation of the clocks,
-  // the last run ended when the report arrived.
+  // Adds a checked report of the device on that worker. If the relation of the
+  // clocks is unknown, the last run counts as ended when the report arrived.
   void AddReport(int device, const std::string& worker_id,
                  const v1::ProfileReport& report, const ClockRelation& clocks,
                  absl::Duration arrived);
 
-  // Without the hit rate, which the sessions know. Of the last profile when
-  // none runs.
+  // Returns the statistics of this profile, or of the last one when none runs.
+  // The hit rate is missing, because only the sessions know it.
   ProfileStatistics statistics() const;
 
  private:
@@ -73,7 +75,8 @@ class ProfileRecorder {
 
   const Limits limits_;
   std::atomic<Clock*> clock_{Clock::Real()};
-  // Counts the profiles: what a thread noted during an earlier one is void.
+  // Counts the profiles. It invalidates what a thread noted during an earlier
+  // one.
   std::atomic<uint64_t> number_{0};
   mutable Mutex mu_;
   bool running_ ABSL_GUARDED_BY(mu_) = false;
@@ -83,7 +86,7 @@ class ProfileRecorder {
   size_t nodes_ ABSL_GUARDED_BY(mu_) = 0;
 };
 
-// The calling thread works on a request: see ProfileRecorder.
+// Notes that the calling thread works on a request: see ProfileRecorder.
 inline void NoteWork() {
   if (ABSL_PREDICT_FALSE(debug::Has(debug::kProfile))) {
     ProfileRecorder::Global().BeginRequest();

@@ -1,4 +1,4 @@
-// Clocks, stages, and what a profile says.
+// Tests clock relations, latency components, and the texts of a profile.
 #include <algorithm>
 #include <numeric>
 #include <string>
@@ -20,10 +20,11 @@ constexpr absl::Duration Us(int64_t us) { return absl::Microseconds(us); }
 TEST(ClockRelationTest, TheShortestRoundTripSaysMost) {
   ClockRelation clocks;
   EXPECT_FALSE(clocks.known());
-  // Theirs is 1000 us ahead; 40 us there and 2 back.
+  // The other clock is 1000 us ahead; the message takes 40 us there and 2 us
+  // back.
   clocks.Add(Us(0), Us(1040), Us(1050), Us(52));
   EXPECT_EQ(clocks.uncertainty(), Us(21));
-  // 3 us there, 3 back.
+  // The message takes 3 us each way.
   clocks.Add(Us(100), Us(1103), Us(1113), Us(116));
   EXPECT_EQ(clocks.ToOurs(Us(1103)), Us(103));
   EXPECT_EQ(clocks.uncertainty(), Us(3));
@@ -35,7 +36,7 @@ TEST(ClockRelationTest, ForgetsAClockThatHasDrifted) {
   ClockRelation clocks;
   clocks.Add(Us(0), Us(1001), Us(1001), Us(2));
   for (int i = 1; i <= ClockRelation::kWindow; ++i) {
-    // Now 2000 us ahead, and further away.
+    // The other clock is now 2000 us ahead, and round trips take longer.
     const absl::Duration at = Us(100 * i);
     clocks.Add(at, at + Us(2005), at + Us(2005), at + Us(10));
   }
@@ -54,8 +55,9 @@ v1::ReplyTiming Timing(uint64_t received_us, uint64_t sent_us) {
   return timing;
 }
 
-// Asked at 100, encoded for 7 of 10, 4 there, 60 there, 6 back, 9 to hand over;
-// the worker's clock is 5000 ahead.
+// Returns marks of a read that was asked at 100, encoded for 7 of 10, travelled
+// for 4, stayed for 60, travelled back for 6 and took 9 to hand over. The
+// worker's clock is 5000 ahead.
 ReadMarks Marks() {
   ReadMarks marks;
   marks.began = Us(0);
@@ -112,13 +114,14 @@ TEST(RequestStagesTest, AWorkerCannotHaveTakenLongerThanTheAnswer) {
 }
 
 TEST(RequestStagesTest, WhatPassedBeforeTheProgramAskedIsCapture) {
-  // Prefetched: asked when the worker had executed for a while.
+  // The value was prefetched: the program asked when the worker had executed
+  // for a while.
   ReadMarks marks = Marks();
   marks.asked = Us(140);
   Stages stages = StagesOf(marks, Clocks(), Us(189));
   EXPECT_EQ(stages, (Stages{Us(140), Us(0), Us(0), Us(0), Us(0), Us(0), Us(0),
                             Us(0), Us(29), Us(5), Us(6), Us(9)}));
-  // And after the answer was here.
+  // The program asked after the answer had arrived.
   marks.asked = Us(185);
   stages = StagesOf(marks, Clocks(), Us(189));
   EXPECT_EQ(stages[static_cast<size_t>(Stage::kCapture)], Us(185));
@@ -202,7 +205,7 @@ TEST_F(ProfileRecorderTest, CountsWhatThereIsNoRoomFor) {
   EXPECT_EQ(profile.runs.size(), 2u);
   EXPECT_EQ(profile.dropped_runs, 1u);
   EXPECT_EQ(profile.dropped_nodes, 5u);
-  // The table counts them all.
+  // The table counts all calls.
   EXPECT_EQ(profile.operators[0].calls, 6u);
   EXPECT_THAT(profile.OperatorTable(),
               HasSubstr("no room for 5 nodes and 1 runs"));

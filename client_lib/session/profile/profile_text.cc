@@ -1,4 +1,5 @@
-// A profile as human-readable tables, and for chrome://tracing.
+// Formats a profile as human-readable tables and as a trace for
+// chrome://tracing.
 #include <unistd.h>
 
 #include <algorithm>
@@ -61,7 +62,7 @@ class Trace {
   }
 
  private:
-  // Rounded to nanoseconds.
+  // Returns the time in microseconds, rounded to nanoseconds.
   static double Microseconds(absl::Duration time) {
     return std::round(absl::ToDoubleNanoseconds(time)) / 1000;
   }
@@ -172,7 +173,7 @@ std::string Profile::StageTable() const {
 }
 
 std::string Profile::ChromeTrace() const {
-  // Later than a process' own number can be.
+  // Larger than any process id.
   constexpr int64_t kFirstWorker = int64_t{1} << 32;
   const int64_t self = getpid();
   Trace trace;

@@ -1,4 +1,4 @@
-// A session whose process is profiled, by a clock that the test moves.
+// Tests the profile of a session, with a clock that the test moves.
 #include <algorithm>
 #include <memory>
 #include <numeric>
@@ -30,8 +30,8 @@ class RequestProfileTest : public testing::Test {
     }
   }
 
-  // The worker says that a read was with it for ten milliseconds, six of which
-  // it executed.
+  // Opens a session whose worker reports that it had each read for ten
+  // milliseconds and executed for six of them.
   void Open() {
     v1::ReplyTiming timing;
     timing.set_received(7'000'000'000);
@@ -67,8 +67,8 @@ class RequestProfileTest : public testing::Test {
     NoteWork();
     EXPECT_TRUE(Record(*device_, kLane, MakeCall(1, {{value_, kWrites}})).ok());
   }
-  // Captures for `capture`, then reads, while the worker takes `away` until it
-  // answers. What the caller measures.
+  // Captures for `capture`, then reads, while the worker takes `away` to
+  // answer. Returns the time that the caller measures.
   absl::Duration Request(absl::Duration capture, absl::Duration away) {
     const absl::Duration before = clock_.Monotonic();
     Write();
@@ -191,7 +191,7 @@ TEST_F(RequestProfileTest, AsksForTheTimesBeforeTheyAreTooMany) {
   const std::vector<Ordered::ActionCase> actions = Actions();
   EXPECT_EQ(std::count(actions.begin(), actions.end(), Ordered::kProfile), 3);
   EXPECT_EQ(profile->runs.size(), 2u);
-  EXPECT_EQ(profile->remarks.size(), 1u);  // nothing was read
+  EXPECT_EQ(profile->remarks.size(), 1u);  // the program read nothing
 }
 
 TEST_F(RequestProfileTest, TimesThatCannotBeEndTheStream) {
@@ -219,7 +219,7 @@ TEST_F(RequestProfileTest, AProgramWhoseOperatorFailedIsProfiledAllTheSame) {
   EXPECT_TRUE(profile->requests.empty());
   EXPECT_EQ(profile->runs.size(), 1u);
   EXPECT_EQ(Actions().back(), Ordered::kProfile);
-  // And the next profile begins anew.
+  // The next profile starts from nothing.
   Begin();
   Write();
   EXPECT_TRUE(Finish().ok());

@@ -46,8 +46,8 @@ std::array<absl::Duration, kStageCount> StagesOf(const ReadMarks& marks,
     at(Stage::kClientQueue) = handed - asked - at(Stage::kEncode);
   }
 
-  // Between handing over and arrival; the worker's part cannot be longer but
-  // for clocks that run at different speeds.
+  // The time between hand-over and arrival. The worker's share exceeds it only
+  // if the clocks run at different speeds.
   const absl::Duration away = std::max(marks.arrived - handed, kNone);
   const absl::Duration claimed = FromWorker(timing.sent() - timing.received());
   const absl::Duration there = std::min(claimed, away);
@@ -69,7 +69,7 @@ std::array<absl::Duration, kStageCount> StagesOf(const ReadMarks& marks,
   at(Stage::kTransit) = std::clamp(up, kNone, away - there);
   at(Stage::kTransitBack) = away - there - at(Stage::kTransit);
 
-  // What passed before the program asked, in the order in which it did.
+  // Moves what passed before the program asked to capture, in order of time.
   absl::Duration before = std::clamp(asked - handed, kNone, away);
   for (const Stage stage :
        {Stage::kTransit, Stage::kDecode, Stage::kWorkerQueue, Stage::kAdmission,

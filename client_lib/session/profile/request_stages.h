@@ -1,5 +1,5 @@
-// The marks that a read leaves on its way while a profile runs, and the stages
-// that they make: see djinn/profile.h.
+// Computes the latency components of a read (djinn/profile.h) from the marks
+// that it leaves while a profile runs.
 #ifndef CLIENT_LIB_SESSION_PROFILE_REQUEST_STAGES_H_
 #define CLIENT_LIB_SESSION_PROFILE_REQUEST_STAGES_H_
 
@@ -15,17 +15,17 @@
 namespace djinn {
 
 struct ReadMarks {
-  // When the thread's request began, and when it asked for the value; no value
-  // yet of a read that is only expected.
+  // The times when the thread's request began and when it asked for the value.
+  // `asked` has no value while a read is only prefetched.
   absl::Duration began;
   std::optional<absl::Duration> asked;
-  // Of the sender's time by then, what it spent on encoding.
+  // The sender's total encoding time at `asked`.
   absl::Duration encoding_before;
-  // When the message was handed to the transport, and the sender's encoding by
-  // then.
+  // The time when the transport got the message, and the sender's total
+  // encoding time at that point.
   std::optional<absl::Duration> handed;
   absl::Duration encoding_after;
-  // From the reply, and when that came.
+  // The times in the reply, and when the reply arrived.
   std::optional<v1::ReplyTiming> timing;
   absl::Duration arrived;
 
@@ -34,11 +34,12 @@ struct ReadMarks {
   }
 };
 
-// OK, or what about a worker's times cannot be.
+// Returns OK, or an error that describes an impossible value in a worker's
+// times.
 absl::Status CheckTiming(const v1::ReplyTiming& timing);
 
-// The stages of a request with complete marks; their sum is `ended` less
-// `marks.began`. What had happened before the program asked is capture.
+// Returns the latency components of a request with complete marks. Their sum is
+// `ended` less `marks.began`. Time before the program asked counts as capture.
 std::array<absl::Duration, kStageCount> StagesOf(const ReadMarks& marks,
                                                  const ClockRelation& clocks,
                                                  absl::Duration ended);

@@ -22,10 +22,10 @@ T Get(absl::string_view key, size_t position) {
   return value;
 }
 
-// Of a key: a number of calls, then for each its operator and the ends of its
-// template bytes and its touches.
+// Bytes of a key per call: its operator and the ends of its template bytes and
+// touches. A key begins with the number of calls.
 constexpr size_t kCallBytes = 3 * sizeof(uint32_t);
-// A slot and an access.
+// Bytes of a key per touch: a slot and an access.
 constexpr size_t kTouchBytes = sizeof(uint32_t) + sizeof(uint8_t);
 
 }  // namespace

@@ -1,5 +1,5 @@
-// A segment's calls as a graph, and the key under which the graph is
-// found again: everything but the varying values, i.e. operators and call
+// Builds a graph from a segment's calls, and the key that finds the graph
+// again. The key contains everything but the varying values: operators and call
 // templates, the slot of each touch, its access, and the kinds of the slots.
 #ifndef CLIENT_LIB_SESSION_RECORDING_GRAPH_BUILDER_H_
 #define CLIENT_LIB_SESSION_RECORDING_GRAPH_BUILDER_H_
@@ -23,18 +23,20 @@ srg::Graph BuildGraph(const Segment& segment,
                       absl::Span<const uint32_t> slot_of_touch,
                       absl::Span<const srg::Slot> kinds);
 
-// The start of a key that keys of the same operators, with as many operands and
-// dimensions each, have in common.
+// Returns the start of a key, which is the same for all keys with the same
+// operators and the same numbers of operands and dimensions.
 absl::string_view KeyHeader(absl::string_view key);
-// Where in the key the 64-bit integers lie that a size hole may name, in the
-// order of srg::ForEachInteger() over its graph.
+// Returns the positions in the key of the 64-bit integers that a size hole may
+// name, in the order of srg::ForEachInteger() over the key's graph.
 std::vector<uint32_t> FindKeyIntegers(absl::string_view key);
 
-// How a slot begins whose first use is this touch. `created_bytes` is what the
-// segment says of the touch: null where it creates nothing.
+// Returns the kind of a slot whose first use is a touch with this access. If
+// the touch creates the storage zero-filled, `created_bytes` points to its
+// size; otherwise it is null.
 srg::Slot KindOfFirstTouch(uint8_t access, const uint64_t* created_bytes);
 
-// Whether what the storage held before the first touch matters to the calls.
+// Returns whether the calls depend on the storage's contents before the first
+// touch.
 bool ReadsBefore(const srg::Slot& kind, uint8_t first_access);
 
 }  // namespace djinn

@@ -1,7 +1,7 @@
-// The graphs that a virtual device is capturing, one for each lane that asked
-// for it. Whichever worker takes a lane's calls, its graph is here.
+// Holds the graphs that a virtual device is capturing, at most one per lane. A
+// lane's graph stays here whichever worker takes the lane's calls.
 //
-// Thread-safe. Calls nothing with its lock held but the `is_born` of Add().
+// Thread-safe. Only the `is_born` callback of Add() runs under its lock.
 #ifndef CLIENT_LIB_SESSION_RECORDING_GRAPH_CAPTURES_H_
 #define CLIENT_LIB_SESSION_RECORDING_GRAPH_CAPTURES_H_
 
@@ -20,31 +20,35 @@
 
 namespace djinn {
 
-// Why a device does not do what one with a single worker would.
+// Error reason: only a device with a single worker supports the operation.
 inline constexpr char kSpansWorkers[] = "SPANS_WORKERS";
 
 class GraphCaptures {
  public:
-  // FailedPrecondition (ALREADY_RECORDING) if the lane's calls are captured.
+  // Starts to capture the lane's calls. FailedPrecondition (ALREADY_RECORDING)
+  // if that is under way.
   absl::Status Start(uint32_t lane);
-  // Ends the lane's capture. Null if there is none.
+  // Ends the lane's capture. Returns null if there is none.
   std::unique_ptr<Recorder> Take(uint32_t lane);
 
-  // Whether any lane is captured; a hint for calls, which look for free.
+  // Returns whether any lane is being captured. It is a hint that costs a call
+  // one load.
   bool any() const { return count_.load(std::memory_order_relaxed) > 0; }
 
-  // Adds a call that a worker is about to take. `is_born` as Recorder::Add().
+  // Adds a call that a worker is about to take. `is_born` is as for
+  // Recorder::Add().
   void Add(uint32_t lane, const Call& call,
            absl::FunctionRef<bool(RemoteStorage*)> is_born);
-  // Takes the last call back: no worker took it.
+  // Removes the last call, because no worker took it.
   void Retract(uint32_t lane);
 
-  // The lane did what cannot be executed again. The first refusal counts.
+  // Refuses the lane's capture, because the lane did something that cannot be
+  // executed again. The first refusal counts.
   void Refuse(uint32_t lane, absl::string_view reason, absl::string_view what) {
     if (ABSL_PREDICT_FALSE(any())) RefuseOne(lane, reason, what);
   }
   void RefuseAll(absl::string_view reason, absl::string_view what);
-  // OK if the lane is not captured.
+  // Returns the refusal, or OK if the lane is not captured.
   absl::Status Refusal(uint32_t lane) const;
 
  private:

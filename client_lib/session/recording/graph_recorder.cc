@@ -41,7 +41,7 @@ absl::StatusOr<v1::GraphExport> GraphRecorder::End() {
 
 void GraphRecorder::Add(v1::Graph graph, v1::GraphNotes notes) {
   const auto decoded = srg::FromProto(graph);
-  if (!decoded.ok()) return;  // no session sends such
+  if (!decoded.ok()) return;  // sessions send valid graphs only
   const std::string fingerprint = srg::Fingerprint(*decoded);
   MutexLock lock(&mu_);
   if (virtual_device_.load(std::memory_order_relaxed) == kNone) return;
@@ -56,7 +56,7 @@ void GraphRecorder::Add(v1::Graph graph, v1::GraphNotes notes) {
   v1::GraphPiece* const piece = found_.add_pieces();
   piece->set_run_count(1);
   piece->set_fingerprint(absl::BytesToHexString(fingerprint));
-  // What is too much is refused at the end, and not kept until then.
+  // A graph beyond the limit is not kept; End() reports the excess.
   if (bytes_ > max_bytes_) return;
   *piece->mutable_graph() = std::move(graph);
   if (notes.notes_size() > 0) *piece->mutable_notes() = std::move(notes);

@@ -1,4 +1,4 @@
-// Keeps the graphs of a virtual device's runs while somebody asks for them.
+// Keeps the graphs of a virtual device's runs while the program exports them.
 #ifndef CLIENT_LIB_SESSION_RECORDING_GRAPH_RECORDER_H_
 #define CLIENT_LIB_SESSION_RECORDING_GRAPH_RECORDER_H_
 
@@ -16,27 +16,28 @@
 
 namespace djinn {
 
-// Thread-safe; costs a load of an atomic when it is off.
+// Thread-safe. Costs one atomic load while it is off.
 class GraphRecorder {
  public:
-  // Of the encodings of what is kept.
+  // Limits the encoded bytes of all graphs that are kept.
   static constexpr uint64_t kMaxBytes = uint64_t{256} << 20;
 
   explicit GraphRecorder(uint64_t max_bytes = kMaxBytes)
       : max_bytes_(max_bytes) {}
-  // The process'. Never destroyed.
+  // Returns the recorder of the process. Never destroyed.
   static GraphRecorder& Global();
 
-  // FailedPrecondition (EXPORT_RUNNING) while another recording runs.
+  // Starts to keep graphs. FailedPrecondition (EXPORT_RUNNING) while another
+  // export runs.
   absl::Status Begin(int virtual_device);
-  // What came since Begin(), and stops. ResourceExhausted (EXPORT_TOO_LARGE)
-  // when that was too much.
+  // Stops and returns the graphs added since Begin(). ResourceExhausted
+  // (EXPORT_TOO_LARGE) if they exceed the limit.
   absl::StatusOr<v1::GraphExport> End();
 
   bool records(int virtual_device) const {
     return virtual_device_.load(std::memory_order_acquire) == virtual_device;
   }
-  // A run of that graph, which is valid. Nothing when nobody records.
+  // Adds one run of a valid graph. Does nothing while no export runs.
   void Add(v1::Graph graph, v1::GraphNotes notes);
 
  private:
@@ -46,7 +47,7 @@ class GraphRecorder {
   std::atomic<int> virtual_device_ = kNone;
   Mutex mu_;
   v1::GraphExport found_ ABSL_GUARDED_BY(mu_);
-  // Index into found_ by fingerprint.
+  // Indices into found_, by fingerprint.
   absl::flat_hash_map<std::string, int> pieces_ ABSL_GUARDED_BY(mu_);
   uint64_t bytes_ ABSL_GUARDED_BY(mu_) = 0;
 };

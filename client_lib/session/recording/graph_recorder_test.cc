@@ -50,7 +50,7 @@ TEST(GraphRecorderTest, OneAtATime) {
   EXPECT_EQ(ErrorReason(recorder.Begin(3)), "EXPORT_RUNNING");
   ASSERT_TRUE(recorder.End().ok());
   recorder.Add(Relu(1), {});
-  // What came before does not count.
+  // Graphs added before Begin() do not count.
   ASSERT_TRUE(recorder.Begin(3).ok());
   EXPECT_EQ(recorder.End()->pieces_size(), 0);
 }

@@ -5,10 +5,10 @@
 namespace djinn {
 namespace {
 
-// Reads at a position before it is acted upon, and at most remembered.
+// Reads at a position before it is acted upon, and the greatest confidence.
 constexpr int kEnough = 2;
 constexpr int kMaxConfidence = 4;
-// A prediction in vain costs more than one that held.
+// A prefetch that is not read costs more than one that is read gains.
 constexpr int kPenalty = 4;
 
 uint64_t Mix(uint64_t position, uint64_t hash) {
@@ -16,7 +16,7 @@ uint64_t Mix(uint64_t position, uint64_t hash) {
   return position ^ (position >> 32);
 }
 
-// Lanes that run the same loop each have predictions of their own.
+// Lanes that run the same loop have separate predictions.
 uint64_t Start(uint32_t lane) { return Mix(0, lane + uint64_t{1}); }
 
 }  // namespace
@@ -88,7 +88,8 @@ void ReadPredictor::OnAnswered(uint32_t lane) {
 }
 
 uint64_t* ReadPredictor::PositionOf(uint32_t lane) {
-  // Lanes come and go with threads: what is forgotten is learned anew.
+  // Lanes come and go with threads. A forgotten position only has to be learned
+  // again.
   if (positions_.size() >= kMaxLanes && !positions_.contains(lane)) {
     positions_.clear();
   }

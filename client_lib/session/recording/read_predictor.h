@@ -1,11 +1,13 @@
-// Prefetches what a program will read. A loop reads the same result of the same
-// call every time around, a training step its loss: when that call comes again
-// the value can be asked for at once, and is back before the program asks.
+// Predicts which values a program will read, so that the device can prefetch
+// them. A loop reads the same result of the same call in every iteration, such
+// as a training step's loss. When that call comes again, the device requests
+// the value at once and has it before the program asks.
 //
-// A call is known by its position: a hash of the lane and of the calls that it
-// recorded since it last read, the call included. Two reads of what the call at
-// a position wrote make a prediction; one that comes in vain unmakes it. Being
-// wrong costs a small message and changes nothing.
+// A call's position identifies it: a hash of the lane and of the calls that the
+// lane recorded since its last read, including this call. Two reads of a value
+// that the call at a position wrote make a prediction. A prefetch that is not
+// read unmakes it. A wrong prediction costs a small message and changes no
+// result.
 //
 // Not thread-safe: the device's lock guards it.
 #ifndef CLIENT_LIB_SESSION_RECORDING_READ_PREDICTOR_H_
@@ -22,36 +24,39 @@ namespace djinn {
 
 class ReadPredictor {
  public:
-  // Larger values are not asked for in advance.
+  // Larger values are not prefetched.
   static constexpr uint64_t kMaxBytes = 1024;
-  // Bounds of what is remembered: calls that wrote, positions, lanes.
+  // Limits on the remembered writes, positions and lanes.
   static constexpr size_t kMaxWrites = 512;
   static constexpr size_t kMaxPositions = 256;
   static constexpr size_t kMaxLanes = 256;
 
   struct Prediction {
-    // Which of the call's touches.
+    // Index among the call's touches.
     uint32_t touch = 0;
     srg::TensorView view;
     uint64_t bytes = 0;
-    // Reads seen less predictions that came in vain.
+    // Reads seen, minus the penalties for prefetches that were not read.
     int confidence = 0;
-    // Asked for, and not read since.
+    // The value was prefetched and not read since.
     bool pending = false;
   };
 
-  // The segment's last call was recorded in its lane. The read to expect after
-  // it, until the next method is called; null when there is none.
+  // Notes that the segment's last call was recorded in its lane. Returns the
+  // read to expect after it, or null. The pointer is valid until the next call
+  // of a method.
   const Prediction* OnCall(const Segment& segment);
 
-  // Likewise for an output of a recording that the lane executes, in order.
+  // Does the same for an output of a captured graph that the lane executes.
+  // Outputs come in order.
   const Prediction* OnOutput(uint32_t lane, uint64_t recording, uint32_t output,
                              uint64_t storage_id);
 
-  // The lane reads the storage; what it records next begins anew.
+  // Notes that the lane reads the storage, and resets the lane's position.
   void OnRead(uint32_t lane, uint64_t storage_id, const srg::TensorView& view,
               uint64_t bytes);
-  // The lane has a value without asking for it; likewise.
+  // Notes that the lane has a value without a request, and resets the lane's
+  // position.
   void OnAnswered(uint32_t lane);
 
  private:
@@ -66,7 +71,7 @@ class ReadPredictor {
   const Prediction* Predict(uint64_t position, size_t touches);
 
   absl::flat_hash_map<uint32_t, uint64_t> positions_;  // by lane
-  // What calls wrote, the last one first; at most kMaxWrites.
+  // Writes by calls, the last one first; at most kMaxWrites.
   std::deque<Write> writes_;
   absl::flat_hash_map<uint64_t, Prediction> predictions_;  // by position
 };

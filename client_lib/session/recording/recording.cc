@@ -139,7 +139,8 @@ Recorder::Roles Recorder::FindRoles(absl::Span<RemoteStorage* const> given,
 }
 
 absl::Status Recorder::NoneStays(const Roles& roles) const {
-  // The first that was made counts, however often it is looked for.
+  // Reports the intermediate that was created first, in whatever order the map
+  // yields them.
   const Call* maker = nullptr;
   size_t first = steps_.size();
   for (const auto& [storage, role] : roles) {

@@ -1,14 +1,15 @@
-// A stretch of one lane's calls, kept so that it can be executed again on
-// other storages without being captured again: what a registered callable is to
-// a session.
+// Defines captured graphs: a stretch of one lane's calls, kept so that it can
+// execute again on other storages without another capture. A session keeps one
+// for each registered callable.
 //
-// The storages that its calls name are of three kinds: those it is *given* anew
-// each time, those it *keeps* naming (parameters, buffers, generators), and
-// those it *makes*, of which some leave it as its outputs and the rest are
-// temporaries.
+// The calls name storages of three kinds. *Inputs* (kGiven) are passed at each
+// execution. *Captured* storages (kKept), such as parameters, buffers and
+// generators, stay the same. *Intermediates* (kMade) are created by the calls;
+// some of them are the outputs, and the rest are temporaries.
 //
-// It is executed as one run or several: one ends with what the outputs
-// need, so that they can be read while the rest is executed.
+// A captured graph executes as one or more runs. The first run may end where
+// the awaited outputs are complete, so that they can be read while the rest
+// executes.
 #ifndef CLIENT_LIB_SESSION_RECORDING_RECORDING_H_
 #define CLIENT_LIB_SESSION_RECORDING_RECORDING_H_
 
@@ -31,16 +32,16 @@ namespace djinn {
 
 class RowSharing;
 
-// One run of it.
+// A single run of a captured graph.
 struct RecordingPart {
   static constexpr uint32_t kNoOutput = 0xffffffff;
 
   struct Slot {
     enum class Source : uint8_t { kGiven, kKept, kMade };
     Source source = Source::kMade;
-    // Into what is given, Recording::kept or what is made.
+    // Index among the inputs, in Recording::kept, or among the intermediates.
     uint32_t index = 0;
-    // Which output it is, of what is made.
+    // Index of the output that an intermediate is, if any.
     uint32_t output = kNoOutput;
     uint32_t writes = 0;
     bool reads = false;
@@ -49,7 +50,7 @@ struct RecordingPart {
     bool dies = false;
   };
 
-  // See graph_builder.h.
+  // The graph's key: see graph_builder.h.
   std::string key;
   srg::Graph graph;
   std::vector<Slot> slots;
@@ -59,9 +60,9 @@ struct RecordingPart {
   std::vector<uint32_t> sites;
 };
 
-// Immutable, shared by whoever carries it out.
+// A captured graph. Immutable; the threads that execute it share it.
 struct Recording {
-  // Another in every recording of the process.
+  // Unique among the captured graphs of the process.
   uint64_t number = 0;
   std::vector<RecordingPart> parts;
   size_t given = 0;
@@ -69,34 +70,36 @@ struct Recording {
   uint32_t made = 0;
   // The sizes of the outputs' storages.
   std::vector<uint64_t> output_bytes;
-  // On a device that spans workers: how its rows are shared out (row_shares.h).
+  // Says how a multi-worker device divides the rows (row_shares.h).
   std::shared_ptr<RowSharing> sharing;
 };
 
-// Records. Not thread-safe: the device's lock guards it.
+// Captures a graph. Not thread-safe: the device's lock guards it.
 class Recorder {
  public:
-  // Calls of a recording, and of one of its parts, which a worker takes.
+  // Limits on the calls of a captured graph, and of one part, which a worker
+  // accepts.
   static constexpr size_t kMaxCalls = 65536;
   static constexpr size_t kMaxPartCalls = 4096;
-  // What follows the last call that awaited outputs need is a part of its own
-  // if it has so many calls.
+  // The calls after the last one that awaited outputs need form a part of their
+  // own if there are at least this many.
   static constexpr size_t kMinRest = 4;
 
-  // The call before the device takes it. `is_born`: whether something was
-  // written to, or named, a storage before.
+  // Adds a call before the device takes it. `is_born` returns whether an
+  // earlier message wrote to a storage or named it.
   void Add(const Call& call, absl::FunctionRef<bool(RemoteStorage*)> is_born);
-  // Takes back the call that was added last: the device did not take it.
+  // Removes the call that was added last, because the device did not take it.
   void Retract();
-  // Something happened that cannot be executed again; the first counts.
+  // Notes that something happened that cannot be executed again. The first
+  // refusal counts.
   void Refuse(absl::string_view reason, absl::string_view what);
   const absl::Status& refusal() const { return refusal_; }
 
-  // What the calls add up to. FailedPrecondition with
-  // a reason and a text for people: READS_VALUE and others of Refuse(),
-  // KEEPS_TENSOR (a storage that was made stays and is no output), NOT_MADE (an
-  // output that existed before), OUTPUT_TWICE, NOT_BORN (a given storage that
-  // nothing had filled), TOO_LONG, NO_CALLS.
+  // Returns the captured graph, or FailedPrecondition with a reason and a
+  // human-readable text. Reasons: READS_VALUE and others that Refuse() was
+  // given, KEEPS_TENSOR (an intermediate is still in use and is no output),
+  // NOT_MADE (an output existed before), OUTPUT_TWICE, NOT_BORN (an input had
+  // no contents), TOO_LONG, NO_CALLS.
   absl::StatusOr<std::shared_ptr<Recording>> Finish(
       absl::Span<RemoteStorage* const> given,
       absl::Span<RemoteStorage* const> outputs, size_t awaited) const;
@@ -104,15 +107,17 @@ class Recorder {
  private:
   struct Step {
     Call call;
-    // Touches that create their storage, zero-filled, of these bytes.
+    // Touches that create their storage zero-filled, and the storage's size in
+    // bytes.
     std::vector<std::pair<size_t, uint64_t>> creations;
   };
 
-  // A storage over the whole recording.
+  // The role of a storage in the whole captured graph.
   struct Role {
     RecordingPart::Slot::Source source = RecordingPart::Slot::Source::kKept;
     uint32_t index = 0;
-    // Of one that is made: the calls that make it, write it and name it last.
+    // The first call that names an intermediate, the last that writes it, and
+    // the last that names it.
     size_t first = 0;
     size_t last_write = 0;
     size_t last = 0;
@@ -123,7 +128,7 @@ class Recorder {
   Roles FindRoles(absl::Span<RemoteStorage* const> given,
                   Recording* recording) const;
   absl::Status NoneStays(const Roles& roles) const;
-  // The calls from `begin` to `end`.
+  // Builds a part of the calls [begin, end).
   RecordingPart BuildPart(size_t begin, size_t end, const Roles& roles) const;
 
   std::vector<Step> steps_;

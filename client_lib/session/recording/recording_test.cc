@@ -1,5 +1,5 @@
-// Recordings: what is kept of a lane's calls, what is refused, and what a
-// worker receives when they are executed again.
+// Tests captured graphs: what they keep of a lane's calls, what they refuse,
+// and what a worker receives when they execute again.
 #include "client_lib/session/recording/recording.h"
 
 #include <string>
@@ -85,7 +85,7 @@ class RecordingTest : public testing::Test {
 TEST_F(RecordingTest, IsCarriedOutOnOtherStorages) {
   const auto recording = RecordStep();
   ASSERT_TRUE(recording.ok()) << recording.status();
-  // What the output needs, and the rest.
+  // The first part ends with the output; the second one holds the rest.
   EXPECT_EQ((*recording)->parts.size(), 2u);
   EXPECT_EQ((*recording)->kept.size(), 1u);
   for (int i = 0; i < 5; ++i) {
@@ -105,13 +105,12 @@ TEST_F(RecordingTest, IsCarriedOutOnOtherStorages) {
   const v1::Run& last = runs.back();
   EXPECT_TRUE(last.has_repeat());
   EXPECT_LT(last.repeat().slot_gaps_size(), 2);
-  // Weights, the input of the step that was recorded, and what was just
-  // dropped.
+  // The weights, the input of the captured step, and the storages just dropped.
   EXPECT_LE(cluster_.worker().live_storages().size(), 4u);
   EXPECT_EQ(session_->statistics().calls, 6u * 5u);
 }
 
-// Gradients are outputs that come last and that nobody waits for.
+// Gradients are outputs that come last and that the program does not await.
 TEST_F(RecordingTest, OutputsThatAreNotAwaitedDoNotHoldTheOthersUp) {
   const auto record = [&](size_t awaited) {
     const StoragePtr input = Uploaded();
@@ -132,7 +131,7 @@ TEST_F(RecordingTest, OrdinaryCallsAndReplaysKeepTheirOrder) {
   const auto recording = RecordStep();
   ASSERT_TRUE(recording.ok());
   const StoragePtr input = Uploaded();
-  // Open when the replay comes, in this lane and in another.
+  // These segments are open when the replay comes, in this lane and in another.
   Call(4, {{input, kWrites}});
   ASSERT_TRUE(Record(*device_, 9, MakeCall(5, {{weights_, kWrites}})).ok());
   const StoragePtr loss = Replay(*recording, input);
@@ -246,7 +245,8 @@ TEST_F(RecordingTest, IsStaleWhenWhatItKeepsIsGone) {
             "STALE_RECORDING");
 }
 
-// A worker that takes one message at a time: what follows waits in the session.
+// A worker that takes one message at a time, so that further messages wait in
+// the session.
 class RecordingInANarrowWindowTest : public RecordingTest {
  protected:
   RecordingInANarrowWindowTest()
@@ -268,7 +268,8 @@ TEST_F(RecordingInANarrowWindowTest, AReplayHasTheModeOfItsCall) {
     const StoragePtr input = Uploaded();
     ASSERT_TRUE(device_->Synchronize().ok());
     const size_t before = cluster_.worker().runs().size();
-    // The rest waits here for room, and the program goes on.
+    // The second part waits in the session for room while the program
+    // continues.
     cluster_.worker().Pause();
     const StoragePtr loss = Replay(*recording, input);
     SetFastExecution(!fast);

@@ -8,10 +8,10 @@
 namespace djinn {
 namespace {
 
-// Above this a cleared segment gives its memory back.
+// A cleared segment that is larger than this frees its memory.
 constexpr size_t kKeptBytes = 256 << 10;
 
-// Moves the elements from `begin` on to the end of `to`.
+// Moves the elements from `begin` onwards to the end of `to`.
 template <typename T>
 void MoveFrom(std::vector<T>* from, size_t begin, std::vector<T>* to) {
   to->insert(to->end(), std::make_move_iterator(from->begin() + begin),
@@ -45,7 +45,7 @@ void Segment::Append(Call* call) {
 bool Segment::RepeatsItsStart() const {
   const size_t count = calls_.size();
   if (count < kMinCallsBeforeRepeat + kRepeatCalls) return false;
-  // The last call first: it alone decides almost always.
+  // Compares the last call first, which almost always decides.
   for (size_t i = kRepeatCalls; i-- > 0;) {
     if (calls_[i].hash != calls_[count - kRepeatCalls + i].hash) return false;
   }
@@ -76,7 +76,7 @@ void Segment::MoveTail(size_t calls, Segment* next) {
 }
 
 void Segment::Clear() {
-  // Leaves serial_ alone: recording threads still compare it.
+  // Leaves serial_ unchanged, because recording threads still compare it.
   const bool large = footprint_bytes() > kKeptBytes;
   wants_metadata = false;
   calls_.clear();

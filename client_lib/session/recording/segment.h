@@ -1,9 +1,9 @@
-// A stretch of one lane's calls, in flat arrays: what Record() appends to and
-// what the sender turns into a run.
+// Stores a stretch of one lane's calls in flat arrays. Record() appends to it,
+// and the sender turns it into a run.
 //
-// Reused: Clear() keeps the memory, so that a program that repeats itself
-// records without allocating. Not thread-safe: the device's lock guards an open
-// segment, the sender owns a sealed one.
+// Clear() keeps the memory, so that a program that repeats itself records
+// without allocating. Not thread-safe: the device's lock guards an open
+// segment, and the sender owns a sealed one.
 #ifndef CLIENT_LIB_SESSION_RECORDING_SEGMENT_H_
 #define CLIENT_LIB_SESSION_RECORDING_SEGMENT_H_
 
@@ -20,12 +20,13 @@ class Segment {
  public:
   // A segment is sealed at this many calls at the latest.
   static constexpr size_t kMaxCalls = 1024;
-  // A repeat is looked for once the part before it has this many calls; it is
-  // there when the last calls equal the segment's first, in this number.
+  // A segment looks for a repeat once it has this many calls before the
+  // candidate. It repeats its start when its last kRepeatCalls calls equal its
+  // first ones.
   static constexpr size_t kMinCallsBeforeRepeat = 64;
   static constexpr size_t kRepeatCalls = 4;
 
-  // One call's share of the arrays, by its ends.
+  // The end of one call's range in each array.
   struct Mark {
     uint64_t hash = 0;  // of the operator and the template bytes
     uint32_t operator_id = 0;
@@ -33,36 +34,37 @@ class Segment {
     uint32_t touches_end = 0;
     uint32_t floats_end = 0;
     uint32_t scalar_tensors_end = 0;
-    uint32_t site = 0;  // no part of what is equal
+    uint32_t site = 0;  // not compared
   };
-  // A storage born zero-filled at a touch, and its size then.
+  // A touch that creates its storage zero-filled, and the storage's size in
+  // bytes.
   struct Creation {
     uint32_t touch = 0;
     uint64_t bytes = 0;
   };
 
-  // Begins a segment of the lane, to be sealed at `cap` calls; `serial` is
-  // unique in the device, not 0.
+  // Begins a segment of the lane, which is sealed at `cap` calls. `serial` is
+  // unique in the device and not 0.
   void Open(uint32_t lane, uint64_t serial, size_t cap);
-  // From now on entries of storages that name the serial are stale.
+  // Makes the storages' entries with this serial stale.
   void Seal() { serial_ = 0; }
 
   // Appends the call; moves its touches.
   void Append(Call* call);
-  // The next call's i-th touch gives birth to its storage.
+  // Notes that the next call's i-th touch creates its storage zero-filled.
   void AddCreation(size_t touch_of_next_call, uint64_t bytes) {
     creations_.push_back(
         {static_cast<uint32_t>(touches_.size() + touch_of_next_call), bytes});
   }
 
-  // Whether the segment should be split before its last kRepeatCalls calls,
-  // because a loop seems to begin anew there.
+  // Returns whether the segment should be split before its last kRepeatCalls
+  // calls, because a new iteration of a loop seems to begin there.
   bool RepeatsItsStart() const;
   // Moves the last `calls` calls to `next`, which is empty.
   void MoveTail(size_t calls, Segment* next);
 
-  // For a sealed segment: drops everything, references to storages included;
-  // keeps the memory unless it is uncommonly much.
+  // Drops the contents of a sealed segment, including references to storages.
+  // Keeps the memory unless it is unusually large.
   void Clear();
 
   uint32_t lane() const { return lane_; }
@@ -82,19 +84,18 @@ class Segment {
   absl::string_view bytes() const {
     return {reinterpret_cast<const char*>(bytes_.data()), bytes_.size()};
   }
-  // Roughly what the segment takes here and on the wire.
+  // Returns roughly the segment's size here and on the wire.
   size_t footprint_bytes() const {
     return bytes_.size() + touches_.size() * sizeof(Touch) +
            floats_.size() * sizeof(double) +
            scalar_tensors_.size() * sizeof(ScalarValue);
   }
 
-  // The run must ask for metadata: its last call has unknown results.
+  // The run must request metadata, because its last call has unknown results.
   bool wants_metadata = false;
-  // How it may be executed: as execution_flag.h said when its calls were
-  // recorded.
+  // The execution mode (execution_flag.h) at the time the calls were recorded.
   bool fast = false;
-  // Whose calls these are, for the recorder.
+  // The thread that issued the calls, for the recorder.
   uint64_t thread = 0;
 
  private:

@@ -70,7 +70,8 @@ const Segment* SegmentRecorder::Record(uint32_t lane, Call* call,
     tail->thread = thread;
     tail->fast = fast;
     head->MoveTail(Segment::kRepeatCalls, tail);
-    // Nothing is sealed here: conflicts were settled when the calls came.
+    // Name() seals nothing here, because conflicts were resolved when the calls
+    // were recorded.
     for (const Touch& touch : tail->touches()) {
       Name(touch.storage.get(), tail, ChangesVersion(touch.access), sealed);
     }
@@ -88,7 +89,8 @@ const Segment* SegmentRecorder::Record(uint32_t lane, Call* call,
 }
 
 void SegmentRecorder::Continue(uint32_t lane) {
-  // Threads come and go: what is forgotten here only begins short again.
+  // Threads come and go. A forgotten lane only begins with a short segment
+  // again.
   if (continued_.size() >= kMaxOpenSegments) continued_.clear();
   continued_.insert(lane);
 }
@@ -125,13 +127,14 @@ void SegmentRecorder::Name(RemoteStorage* storage, Segment* own, bool writes,
 void SegmentRecorder::SealLane(uint32_t lane, SealedSegments* sealed) {
   const auto found = open_.find(lane);
   if (found != open_.end()) Seal(found->second, sealed);
-  // The next begins a stretch, even if the last one had just filled up.
+  // The next segment begins a stretch, even if the last one had just reached
+  // its cap.
   continued_.erase(lane);
 }
 
 void SegmentRecorder::SealUsers(RemoteStorage* storage, bool writers_only,
                                 SealedSegments* sealed) {
-  // Others' reads conflict with nobody, so the order among users is free.
+  // Reads do not conflict with each other, so the order among users is free.
   for (const RemoteStorage::OpenUse& use : storage->open_uses_) {
     if (use.serial == use.segment->serial() && (use.writes || !writers_only)) {
       Seal(use.segment, sealed);

@@ -1,18 +1,18 @@
-// The bookkeeping of recording: the lanes' open segments, the versions stamped
-// on storages, and the seal rule that keeps the order of sealing a topological
-// order of the program.
+// Maintains the lanes' open segments, stamps versions on storages, and seals
+// segments so that the order of sealing is a topological order of the program.
 //
-// A call that conflicts with a call in another lane's open segment (one of the
-// two changes a storage that both name) seals that segment first. A segment is
-// also sealed when it reaches its cap and when it repeats its own start; never
-// by time or by what is queued, so that repeats are cut alike.
+// Two calls conflict if both name a storage and one of them changes it. A call
+// that conflicts with one in another lane's open segment seals that segment
+// first. A segment is also sealed when it reaches its cap and when it repeats
+// its own start. Neither time nor the queue's length seals a segment, so
+// repeats are cut alike.
 //
-// What a lane records after a read begins with a short segment: the worker
-// starts while the program still issues, and a program that reads in every
-// iteration is cut alike in every one. A segment also ends where another thread
-// goes on in the lane, as an autograd thread can: the forward pass is carried
-// out while the backward pass is recorded. And where the execution mode
-// changes.
+// After a read, a lane begins with a short segment. The worker starts while the
+// program still issues calls, and a program that reads in every iteration is
+// cut alike in each. A segment also ends where another thread continues the
+// lane, as an autograd thread can: the worker executes the forward pass while
+// the program records the backward pass. Finally, a segment ends where the
+// execution mode changes.
 //
 // Not thread-safe: the device's lock guards it and the fields of its storages.
 // Nothing here waits or calls out.
@@ -39,37 +39,42 @@ using SealedSegments = std::vector<Segment*>;
 
 class SegmentRecorder {
  public:
-  // The id of the next storage to be born.
+  // Sets the id of the next storage that a call creates.
   void NumberStoragesFrom(uint64_t id) { next_storage_id_ = id; }
-  // The first of so many ids, for storages that are not born by calls.
+  // Reserves `count` consecutive ids for storages that no call creates, and
+  // returns the first.
   uint64_t TakeStorageIds(uint64_t count) {
     return std::exchange(next_storage_id_, next_storage_id_ + count);
   }
 
-  // Lanes with an open segment; beyond that the oldest is sealed.
+  // Limit on lanes with an open segment; beyond it the oldest segment is
+  // sealed.
   static constexpr size_t kMaxOpenSegments = 256;
-  // The calls of the segment that begins a stretch; the others of the stretch
+  // Cap of the segment that begins a stretch; later segments of the stretch
   // have Segment::kMaxCalls.
   static constexpr size_t kFirstCalls = 32;
   // Bytes of call templates after which a segment is sealed.
   static constexpr size_t kMaxSegmentBytes = 1 << 20;
 
-  // Refuses what would make the rest of the session undefined: storages of
-  // another device, a second birth, a draw from a generator never seeded.
+  // Rejects calls that would make the rest of the session undefined: storages
+  // of another device, a second creation of a storage, a draw from a generator
+  // that was never seeded.
   absl::Status Check(Call* call, const VirtualDevice* device) const;
 
-  // Stamps the call's touches and appends it to the lane's segment. Appends the
-  // segments sealed on the way to `sealed`. `thread` tells the threads apart
-  // that issue into one lane. Returns the segment whose last call it is, sealed
-  // perhaps.
+  // Stamps the call's touches and appends the call to the lane's segment.
+  // Appends the segments that this seals to `sealed`. `thread` identifies the
+  // issuing thread within the lane. Returns the segment that has the call as
+  // its last one; it may be sealed already.
   const Segment* Record(uint32_t lane, Call* call, SealedSegments* sealed,
                         uint64_t thread = 0);
 
   void SealLane(uint32_t lane, SealedSegments* sealed);
-  // Every open segment that names the storage, or only those that write it.
+  // Seals every open segment that names the storage, or only those that write
+  // it.
   void SealUsers(RemoteStorage* storage, bool writers_only,
                  SealedSegments* sealed);
-  // Those that write the storage, in the middle of the lane's stretch.
+  // Seals the segments that write the storage, without ending the lane's
+  // stretch.
   void SealWriters(uint32_t lane, RemoteStorage* storage,
                    SealedSegments* sealed) {
     SealUsers(storage, /*writers_only=*/true, sealed);
@@ -78,20 +83,21 @@ class SegmentRecorder {
   void SealAll(SealedSegments* sealed);
   bool HasOpenSegments() const { return !open_.empty(); }
 
-  // For a message of its own (upload, seed, resize), after SealUsers(): the
-  // version before it; the storage is born and has the next version afterwards.
+  // Stamps a write by a message of its own (upload, seed, resize). The caller
+  // calls SealUsers() first. Returns the version before the write. Afterwards
+  // the storage exists and has the next version.
   uint64_t StampWrite(RemoteStorage* storage);
 
-  // Takes back a sealed segment, cleared.
+  // Takes back a sealed segment that was cleared.
   void Recycle(Segment* segment) { free_.push_back(segment); }
 
  private:
   Segment* OpenSegment(uint32_t lane, SealedSegments* sealed);
   void Seal(Segment* segment, SealedSegments* sealed);
-  // The lane's next segment belongs to the stretch of the one just sealed.
+  // Makes the lane's next segment continue the stretch of the one just sealed.
   void Continue(uint32_t lane);
   void GiveBirth(RemoteStorage* storage);
-  // Notes that `own` names the storage; seals whoever is in conflict.
+  // Notes that `own` names the storage, and seals conflicting segments.
   void Name(RemoteStorage* storage, Segment* own, bool writes,
             SealedSegments* sealed);
 
@@ -100,8 +106,8 @@ class SegmentRecorder {
   absl::flat_hash_map<uint32_t, Segment*> open_;  // by lane
   // Lanes without an open segment that are in the middle of a stretch.
   absl::flat_hash_set<uint32_t> continued_;
-  // Every segment ever made, since storages may point to any. Bounded by the
-  // window and by kMaxOpenSegments.
+  // Every segment ever made, because storages may point to any of them. The
+  // window and kMaxOpenSegments bound their number.
   std::vector<std::unique_ptr<Segment>> all_;
   std::vector<Segment*> free_;
 };

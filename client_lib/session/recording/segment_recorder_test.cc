@@ -20,13 +20,13 @@ class SegmentRecorderTest : public testing::Test {
   StoragePtr New(uint64_t size = 16) {
     return StoragePtr(new RemoteStorage(++last_id_, nullptr, size));
   }
-  // A storage that exists on the worker.
+  // Returns a storage that exists on the worker.
   StoragePtr NewBorn() {
     StoragePtr storage = New();
     recorder_.StampWrite(storage.get());
     return storage;
   }
-  // The segments sealed by recording the call.
+  // Records the call and returns the segments that this sealed.
   SealedSegments Record(uint32_t lane, Call call) {
     SealedSegments sealed;
     EXPECT_TRUE(recorder_.Check(&call, nullptr).ok());
@@ -65,7 +65,7 @@ TEST_F(SegmentRecorderTest, AnotherThreadInALaneBeginsASegment) {
   const SealedSegments forward = record(8);
   ASSERT_EQ(forward.size(), 1u);
   EXPECT_EQ(forward[0]->calls().size(), 2u);
-  // The stretch goes on: no short segment is cut off at its start.
+  // The stretch continues: its next segment is not short.
   for (size_t i = 0; i < SegmentRecorder::kFirstCalls; ++i) {
     EXPECT_TRUE(record(8).empty());
   }
@@ -79,7 +79,7 @@ TEST_F(SegmentRecorderTest, AReadSealsAnotherLanesWriterButNotItsOwn) {
   Record(1, MakeCall(0, {{a, kWrites}}));
   EXPECT_TRUE(Record(1, MakeCall(0, {{a, kReads}})).empty());
   EXPECT_EQ(Record(2, MakeCall(0, {{a, kReads}})).size(), 1u);
-  // The entry of the sealed segment is stale now.
+  // The entry of the sealed segment is stale by now.
   EXPECT_TRUE(Record(3, MakeCall(0, {{a, kReads}})).empty());
 }
 
@@ -91,7 +91,7 @@ TEST_F(SegmentRecorderTest, TheFirstUseOfAnEmptyTensorIsAWrite) {
 
 TEST_F(SegmentRecorderTest, TwoLanesOverFourStoragesAlternate) {
   const StoragePtr s[] = {NewBorn(), NewBorn(), NewBorn(), NewBorn()};
-  // Each call reads what the other lane wrote last.
+  // Each call reads the storage that the other lane wrote last.
   for (int i = 0; i < 40; ++i) {
     const uint32_t lane = i % 2;
     const SealedSegments sealed = Record(
@@ -140,11 +140,12 @@ TEST_F(SegmentRecorderTest, TooManyOpenSegmentsSealTheOldest) {
   EXPECT_EQ(sealed[0]->lane(), 0u);
 }
 
-// Loops of a given length, encoded as the sender would.
+// Records loops of a given length, encoded as the sender would.
 class RepeatCutTest : public SegmentRecorderTest,
                       public testing::WithParamInterface<int> {
  protected:
-  // Records iterations of: fresh = op_i(weight, previous); previous dies.
+  // Records iterations of: fresh = op_i(weight, previous); previous is
+  // released.
   void RunLoop(int length, int iterations) {
     const StoragePtr weight = NewBorn();
     StoragePtr previous = NewBorn();
@@ -184,7 +185,7 @@ class RepeatCutTest : public SegmentRecorderTest,
 TEST_P(RepeatCutTest, ALoopSettlesOnOneGraph) {
   const int length = GetParam();
   RunLoop(length, 6000 / length + 4);
-  // The short one it begins with.
+  // The short segment at the start.
   constexpr size_t kStart = 1;
   ASSERT_GE(ids_.size(), kStart + 4);
   for (size_t i = kStart; i < ids_.size(); ++i) {
@@ -203,7 +204,7 @@ TEST_F(RepeatCutTest, WithoutRepeatsASegmentEndsAtItsCapWhichGrows) {
   for (int i = 0; lengths_.size() < 2; ++i) {
     Encode(Record(1, MakeCall(i % 1000, {{a, kReads}})));
   }
-  // The second would have been longer, had its start not come back.
+  // The second segment ends where its own start repeats.
   EXPECT_EQ(lengths_, (std::vector<size_t>{32, 1000}));
 }
 
@@ -223,7 +224,7 @@ TEST_F(RepeatCutTest, AfterAReadSegmentsBeginShortAgain) {
   record(40);
   read();
   record(32);
-  // Nothing is open, but the stretch ends here all the same.
+  // No segment is open, but the stretch ends here all the same.
   read();
   record(50);
   EXPECT_EQ(lengths_, (std::vector<size_t>{32, 8, 32, 32}));
@@ -286,7 +287,7 @@ TEST(GraphTableTest, ForgetsTheLeastRecentlyUsed) {
   EXPECT_EQ(c.id, 3u);
   EXPECT_EQ(table.Unsaid(), std::vector<uint64_t>{2});
   EXPECT_FALSE(table.FindOrAdd("a").is_new);
-  // An id is never used again.
+  // Ids are not reused.
   EXPECT_EQ(table.FindOrAdd("b").id, 4u);
 }
 
@@ -319,13 +320,13 @@ TEST(GraphTableTest, RemembersSoManyRunsAndSlots) {
   for (size_t run = 2; run <= srg::kMaxRememberedRuns; ++run) {
     EXPECT_TRUE(table.Remember(a.id, run == 2 ? 2 : 0));
   }
-  // Further runs leave half of the room.
+  // Further runs leave half of the room to other graphs.
   EXPECT_FALSE(table.Remember(a.id, kHalf - 1));
   EXPECT_TRUE(table.Remember(a.id, kHalf - 2));
   EXPECT_FALSE(table.Remember(a.id, 0)) << "eight are the most";
   EXPECT_TRUE(table.Remember(b.id, kHalf));
   EXPECT_FALSE(table.Remember(b.id, 1));
-  // b stays; what a had is free once the worker is told to forget it.
+  // b stays. The room of a is free once the worker is to forget it.
   ASSERT_TRUE(table.Find("b").has_value());
   const GraphTable::Entry c = table.Add("c");
   table.Keep("definition of c");

@@ -1,9 +1,10 @@
-// A process' connection to a cluster: one session at the coordinator, virtual
-// devices that it backs with workers.
+// Defines a process's connection to a cluster: one session at the coordinator,
+// and virtual devices that it backs with workers.
 //
-// Life: Open() attaches; devices come into being on first use; Close() flushes,
-// ends the session and makes every storage of it unusable. A session whose
-// coordinator went away keeps running and attaches again in the background.
+// Life: Open() attaches. Devices are created at their first use. Close()
+// flushes, ends the session and makes all of its storages unusable. A session
+// that loses its coordinator keeps running and attaches again in the
+// background.
 //
 // Thread-safe.
 #ifndef CLIENT_LIB_SESSION_RECORDING_SESSION_H_
@@ -28,38 +29,39 @@
 namespace djinn {
 
 struct SessionOptions {
-  // Bound on opening and on a lease request.
+  // Limits the opening of the session and each lease request.
   absl::Duration connect_timeout = absl::Seconds(30);
-  // Bound on every wait for a worker.
+  // Limits each wait for a worker.
   absl::Duration operation_timeout = absl::Minutes(10);
-  // How long a worker whose connection broke is tried to be reached again.
+  // Time that the session tries to reconnect to a worker.
   absl::Duration resume_timeout = absl::Seconds(10);
-  // Virtual devices of the session: indices 0 .. device_count-1.
+  // Number of virtual devices of the session: indices 0 .. device_count-1.
   int device_count = 16;
   // Name of the program, for operators.
   std::string program;
-  // How single virtual devices are placed, by index: names of policies. Others
-  // are as the session is.
+  // Names of placement policies for individual virtual devices, by index. Other
+  // devices use the session's policy.
   std::map<int, std::string> device_placement_policies;
-  // On how many workers virtual devices begin, by index; others on one.
+  // Number of workers that a virtual device starts with, by index; 1 for other
+  // devices.
   std::map<int, int> device_workers;
-  // aten::copy_ among the process' operators (operator_table.h). Absent: a
-  // device that spans workers shares no rows out between them.
+  // Number of aten::copy_ among the process's operators (operator_table.h). If
+  // it is absent, a multi-worker device does not divide rows among its workers.
   std::optional<uint32_t> copy_operator;
-  // Present: copies between virtual devices are errors, too. Added to what is
-  // said of operands on several devices.
+  // If present, copies between virtual devices are errors too. The text is
+  // appended to the error about operands on several devices.
   std::optional<std::string> strict_devices;
-  // Outlive the session.
+  // These three outlive the session.
   Clock* clock = Clock::Real();
   RandomSource* random = RandomSource::Real();
   ThreadFactory* threads = ThreadFactory::Real();
 };
 
-// An answer on its way. Thread-safe.
+// A pending answer about costs. Thread-safe.
 class PendingCost {
  public:
   virtual ~PendingCost() = default;
-  // A device's failure.
+  // Waits for the answer. Returns a device's failure.
   virtual absl::StatusOr<Cost> Wait() = 0;
 };
 
@@ -67,7 +69,8 @@ class Session {
  public:
   virtual ~Session() = default;
 
-  // The device, made on first use. OutOfRange beyond device_count.
+  // Returns the device and creates it at its first use. OutOfRange from
+  // device_count onwards.
   virtual absl::StatusOr<std::shared_ptr<VirtualDevice>> Device(int index) = 0;
 
   virtual const SessionOptions& options() const = 0;
@@ -75,23 +78,23 @@ class Session {
   virtual std::string tenant() const = 0;
   virtual Statistics statistics() const = 0;
 
-  // Asks the workers what the session has used in all, by what was called until
-  // now. Waits only where a device has no worker yet, or is on its way to
-  // another. Returns a device's failure.
+  // Asks the workers what the session has used in all, including the calls made
+  // so far. Blocks only while a device has no worker yet or migrates. Returns a
+  // device's failure.
   virtual absl::StatusOr<std::unique_ptr<PendingCost>> AskCost(
       uint32_t lane) = 0;
 
-  // Root errors of the session so far, oldest first, at most 100.
+  // Returns the session's root errors so far, oldest first, at most 100.
   virtual std::vector<absl::Status> RootErrors() const = 0;
 
-  // Ends what a profile began on the devices, so that the recorder has it
-  // (profile_recorder.h). Returns a device's failure.
+  // Ends what a profile began on the devices, so that the recorder has the
+  // results (profile_recorder.h). Returns a device's failure.
   virtual absl::Status FinishProfile() = 0;
 
-  // Flushes every device and ends the session. Work still unfinished at the
-  // deadline is cancelled: DeadlineExceeded (UNFINISHED_WORK) says how much of
-  // what was lost on which device. The session is closed in every case, at most
-  // two seconds after the deadline.
+  // Flushes every device and ends the session. Cancels work that is unfinished
+  // at the deadline: DeadlineExceeded (UNFINISHED_WORK) says what each device
+  // lost. The session is closed in every case, at most two seconds after the
+  // deadline.
   virtual absl::Status Close(absl::Duration deadline) = 0;
 };
 

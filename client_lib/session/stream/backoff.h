@@ -1,5 +1,5 @@
-// Growing pauses between attempts, spread so that many clients cut off at once
-// do not come back at once.
+// Spaces attempts by growing, randomized pauses, so that many clients that were
+// cut off together do not return together.
 #ifndef CLIENT_LIB_SESSION_STREAM_BACKOFF_H_
 #define CLIENT_LIB_SESSION_STREAM_BACKOFF_H_
 
@@ -17,7 +17,8 @@ class Backoff {
 
   explicit Backoff(RandomSource* random) : random_(random) {}
 
-  // Between a half and the whole of a pause that doubles each time.
+  // Returns a random pause between half and all of a length that doubles with
+  // each call.
   absl::Duration Next() {
     const absl::Duration whole = pause_;
     pause_ = std::min(pause_ * 2, kLongest);

@@ -1,4 +1,5 @@
-// Which chunks of a value are here: they come in any order, and some twice.
+// Tracks which chunks of a value arrived. Chunks come in any order, and some
+// come twice.
 //
 // Not thread-safe.
 #ifndef CLIENT_LIB_SESSION_STREAM_CHUNK_MAP_H_
@@ -18,12 +19,13 @@ class ChunkMap {
       : bytes_(bytes),
         taken_((bytes + kBulkChunkBytes - 1) / kBulkChunkBytes, false) {}
 
-  // Whether a value of this size has such a chunk.
+  // Returns whether a value of this size has such a chunk.
   bool Fits(uint64_t offset, uint64_t size) const {
     return offset < bytes_ && offset % kBulkChunkBytes == 0 &&
            size == std::min<uint64_t>(kBulkChunkBytes, bytes_ - offset);
   }
-  // True once for each chunk: whoever gets it copies the bytes and says so.
+  // Returns true once for each chunk. The caller that gets true copies the
+  // bytes and then calls Copied().
   bool Take(uint64_t offset) {
     std::vector<bool>::reference chunk = taken_[offset / kBulkChunkBytes];
     if (chunk) return false;

@@ -14,7 +14,7 @@ bool DeadList::Add(RemoteStorage* storage) {
     storage->next_dead_ = head;
   } while (!head_.compare_exchange_weak(
       head, storage, std::memory_order_release, std::memory_order_relaxed));
-  // What an unsent run names is freed inside that run.
+  // An unsent run that names the storage frees it.
   if (storage->unsent_uses_.load(std::memory_order_relaxed) != 0) return false;
   const uint64_t bytes = storage->size_bytes();
   const uint64_t before =

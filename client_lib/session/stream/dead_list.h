@@ -1,8 +1,8 @@
-// Storages whose last handle the program dropped, on their way from deleters to
-// the sender thread.
+// Passes storages whose last handle the program dropped from deleters to the
+// sender thread.
 //
-// Add() may run in any thread at any time, at exit and under locks of others:
-// it is lock-free and does not allocate. Everything else is the sender's.
+// Any thread may call Add() at any time, at exit and under foreign locks: it is
+// lock-free and does not allocate. Only the sender calls the other methods.
 #ifndef CLIENT_LIB_SESSION_STREAM_DEAD_LIST_H_
 #define CLIENT_LIB_SESSION_STREAM_DEAD_LIST_H_
 
@@ -16,7 +16,7 @@ namespace djinn {
 
 class DeadList {
  public:
-  // Waiting storages or bytes that are worth a message of their own.
+  // Storages, or bytes of them, that justify a message of their own.
   static constexpr uint64_t kManyStorages = 256;
   static constexpr uint64_t kManyBytes = 1 << 20;
 
@@ -25,24 +25,26 @@ class DeadList {
   DeadList(const DeadList&) = delete;
   DeadList& operator=(const DeadList&) = delete;
 
-  // Marks the storage dead. True when many wait: the sender should be woken.
+  // Marks the storage as released. Returns true when many storages wait and the
+  // caller should wake the sender.
   bool Add(RemoteStorage* storage);
 
   // Appends to `free` the ids of storages that the worker knows and no unsent
-  // message names. The rest needs nothing: it is freed by what names it.
+  // message names. The other storages need no message: the run that names them
+  // frees them.
   void Collect(std::vector<uint64_t>* free);
 
-  // From now on Add() only marks. Drops what waits.
+  // Drops the waiting storages. Add() only marks storages from now on.
   void Close();
 
  private:
-  // Detaches the list, leaving `head` in its place.
+  // Detaches the list and leaves `head` in its place.
   template <typename Visitor>
   void Detach(RemoteStorage* head, Visitor visit);
   RemoteStorage* closed() { return reinterpret_cast<RemoteStorage*>(this); }
 
-  // A stack linked through next_dead_, each entry owning a reference; closed()
-  // once closed.
+  // A stack linked through next_dead_, in which each entry owns a reference. It
+  // equals closed() after Close().
   std::atomic<RemoteStorage*> head_{nullptr};
   std::atomic<uint64_t> waiting_storages_{0};
   std::atomic<uint64_t> waiting_bytes_{0};

@@ -1,5 +1,5 @@
-// Says why a run's graph is not one that was defined before, for the debug
-// level "execution". Used by the sender only.
+// Explains why a run's graph is a new one, for the debug level "execution".
+// Used by the sender only.
 #ifndef CLIENT_LIB_SESSION_STREAM_GRAPH_HISTORY_H_
 #define CLIENT_LIB_SESSION_STREAM_GRAPH_HISTORY_H_
 
@@ -14,11 +14,11 @@ namespace djinn {
 
 class GraphHistory {
  public:
-  // Graphs that a new one is compared with, the latest.
+  // Limit on the latest graphs, which a new one is compared with.
   static constexpr size_t kMaxKept = 32;
 
-  // How the segment's calls differ from the graph most like it, in words.
-  // Keeps them under the id.
+  // Returns how the segment's calls differ from the most similar graph, as
+  // text. Keeps the calls under the id.
   std::string Explain(const Segment& segment, uint64_t graph_id);
 
  private:

@@ -1,11 +1,10 @@
-// The graphs defined for one worker, found by the client's own key (see
-// run_encoder.h), compared byte by byte. The worker's fingerprint is another
-// matter.
+// Stores the graphs defined for one worker. Lookup compares the client's own
+// key (run_encoder.h) byte by byte; the worker's fingerprint plays no part.
 //
-// Holds at most as many as the session's limit and a bound on their bytes; a
-// new one may make it drop those least recently used. Ids are never used again.
-// A definition is kept until the worker has executed the message that
-// forgets it: until then the worker may ask for it. Not thread-safe.
+// The session's limit and a limit on bytes bound the table. A new graph may
+// evict the least recently used ones. Ids are never reused. The table keeps a
+// definition until the worker executed the message that forgets it, because the
+// worker may ask for it until then. Not thread-safe.
 #ifndef CLIENT_LIB_SESSION_STREAM_GRAPH_TABLE_H_
 #define CLIENT_LIB_SESSION_STREAM_GRAPH_TABLE_H_
 
@@ -24,56 +23,61 @@ namespace djinn {
 
 class GraphTable {
  public:
-  // Of keys and definitions.
+  // Limit on the bytes of keys and definitions.
   static constexpr size_t kMaxBytes = 128 << 20;
 
   explicit GraphTable(size_t max_graphs, size_t max_bytes = kMaxBytes)
       : max_graphs_(max_graphs), max_bytes_(max_bytes) {}
 
-  // What the worker remembers of a run of a graph.
+  // The worker's record of a run of a graph.
   struct RememberedRun {
     std::vector<uint64_t> storages;  // by slot
     std::vector<uint32_t> final_slots;
     std::vector<double> floats;  // by hole
   };
   struct RememberedRuns {
-    std::vector<RememberedRun> runs;  // by place
-    // Where the last run was kept.
+    std::vector<RememberedRun> runs;  // by index on the worker
+    // The index of the last run.
     size_t last_place = 0;
   };
   struct Entry {
     uint64_t id = 0;
-    // The id must be defined before it is used, and given to Keep().
+    // The caller must define the id before it uses it, and pass the definition
+    // to Keep().
     bool is_new = false;
-    // Times that it was found or added, this one included.
+    // Number of lookups and the addition, including this one.
     uint64_t uses = 0;
-    // The caller's note about the key; 0 when new.
+    // The caller's note about the key; 0 for a new key.
     uint64_t* told = nullptr;
     RememberedRuns* remembered = nullptr;
   };
-  // Of a key that was added, and is in use still. Valid until the next call.
+  // Returns the entry of a key in the table, or nothing. The pointers are valid
+  // until the next call.
   std::optional<Entry> Find(absl::string_view key);
-  // Of one that is not: its id is new, from 1.
+  // Adds a key that is not in the table, under a new id. Ids start at 1.
   Entry Add(absl::string_view key);
-  // Of one that may be.
+  // Returns the key's entry and adds the key if it is new.
   Entry FindOrAdd(absl::string_view key);
 
-  // The worker took the definition; it is in use still, or was dropped.
+  // Notes that the worker accepted the definition, whether the graph is still
+  // in the table or was dropped.
   void Admitted(uint64_t id);
-  // Whether the worker is to remember the next run of the graph, which has
-  // so many slots and float holes, in a place of its own: it was admitted and
-  // there is room. A graph's further runs leave half of it to others'.
+  // Returns whether the worker should remember the graph's next run beside
+  // those that it remembers, and reserves its room. The run has
+  // `slots_and_floats` slots and float holes. The graph must be admitted, and
+  // there must be room. A graph's second and later runs leave half of the room
+  // to other graphs.
   bool Remember(uint64_t id, size_t slots_and_floats);
 
   // Keeps the definition of the id that was added last.
   void Keep(std::string definition);
-  // Ids dropped and not said to the worker yet.
+  // Returns the dropped ids that no message has made the worker forget yet.
   std::vector<uint64_t> Unsaid() const;
-  // They are said in this message.
+  // Notes that the message with this sequence tells the worker to forget them.
   void SaidIn(uint64_t sequence);
-  // Messages up to this one were executed.
+  // Notes that the worker executed the messages up to `sequence`.
   void Completed(uint64_t sequence);
-  // Null when the worker cannot want it.
+  // Returns the definition, or null when the worker cannot ask for it.
   const std::string* Definition(uint64_t id) const;
 
  private:
@@ -110,7 +114,8 @@ class GraphTable {
       by_key_;
   absl::flat_hash_map<uint64_t, std::list<Stored>::iterator> by_id_;
   std::deque<Dropped> dropped_;  // oldest first
-  // By the worker, over all graphs that it was not told to forget.
+  // Slots that the worker remembers, over all graphs that no message has made
+  // it forget.
   size_t remembered_slots_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// What is kept so that a broken stream can be taken up again.
+// Tests the logs that let a session resume after its stream broke.
 #include "client_lib/session/stream/backoff.h"
 #include "client_lib/session/stream/chunk_map.h"
 #include "client_lib/session/stream/message_log.h"
@@ -21,7 +21,7 @@ void AppendFree(MessageLog* log) {
   log->Append(std::move(message), 5, false);
 }
 
-// Sends what has room; how many.
+// Sends the messages that have room, and returns their number.
 int SendAll(MessageLog* log) {
   int sent = 0;
   while (log->Next() != nullptr && log->HasRoom(*log->Next())) {
@@ -83,7 +83,7 @@ TEST(MessageLogTest, ForgetsWhatIsCompletedOnce) {
   EXPECT_EQ(log.outstanding(), 2u);
   EXPECT_EQ(log.outstanding_bytes(), 20u);
   AppendRun(&log, 10);
-  // Not sent yet.
+  // Message 5 was not sent yet.
   EXPECT_FALSE(log.Complete(5));
   EXPECT_EQ(Complete(&log, 4), 2);
   EXPECT_EQ(log.entries().size(), 1u);

@@ -1,7 +1,7 @@
-// The ordered messages of one session at one worker: numbered, kept until the
-// worker has carried them out, and handed out for sending as far as the window
-// it granted allows. What was sent may be handed out again, after a stream
-// broke; it takes no room in the window twice.
+// Stores the ordered messages of one session at one worker. The log numbers
+// them, keeps them until the worker executed them, and hands them out for
+// sending as far as the worker's window allows. After a stream broke it may
+// hand out sent messages again, which take no further room in the window.
 //
 // Not thread-safe: the device's lock guards it.
 #ifndef CLIENT_LIB_SESSION_STREAM_MESSAGE_LOG_H_
@@ -20,7 +20,7 @@ namespace djinn {
 
 class MessageLog {
  public:
-  // Before the worker says its own.
+  // The window before the worker announces its own.
   static constexpr uint64_t kFirstMessages = 64;
   static constexpr uint64_t kFirstBytes = 16 << 20;
 
@@ -28,28 +28,30 @@ class MessageLog {
     std::shared_ptr<const v1::ControlRequest> message;
     uint64_t sequence = 0;
     uint64_t bytes = 0;  // of the Ordered
-    // What came before it and counts for the window.
+    // Messages and bytes before this one that count towards the window.
     uint64_t messages_before = 0;
     uint64_t bytes_before = 0;
     bool ends_work = false;  // the last message of a piece of work
-    // Storages that a run writes and does not name, being a repeat.
+    // Storages that a run writes but, being a repeat, does not name.
     std::vector<uint64_t> written;
   };
 
-  // The number of the next message to be appended.
+  // Returns the number of the next message to be appended.
   uint64_t next_sequence() const { return appended_ + 1; }
-  // `message` has that number; `bytes` is the size of its Ordered.
+  // Appends `message`, which has that number. `bytes` is the size of its
+  // Ordered.
   void Append(std::shared_ptr<const v1::ControlRequest> message, uint64_t bytes,
               bool ends_work, std::vector<uint64_t> written = {});
 
-  // The next message to send; null when all were sent.
+  // Returns the next message to send, or null when all were sent.
   const Entry* Next() const;
-  // Whether the window has room for it, or for another message after all.
+  // Returns whether the window has room for the message, or the message needs
+  // none.
   bool HasRoom(const Entry& entry) const {
     return IsExempt(entry) || (entry.messages_before < window_messages_ &&
                                entry.bytes_before < window_bytes_);
   }
-  // Messages, and their bytes, that may follow.
+  // Return how many further messages, and bytes of them, fit.
   uint64_t room_messages() const {
     return window_messages_ - std::min(window_messages_, counted_messages_);
   }
@@ -57,34 +59,36 @@ class MessageLog {
     return window_bytes_ - std::min(window_bytes_, counted_bytes_);
   }
   void MarkSent();
-  // Everything after `received` is to be sent again, from the start of a new
-  // stream. False, and nothing happens, when `received` cannot be.
+  // Schedules every message after `received` to be sent again on a new stream.
+  // Returns false, without effect, if `received` is not a possible number.
   bool Rewind(uint64_t received);
 
-  // Everything up to `sequence` was executed; false when it was never sent.
-  // A sequence known already is no news.
+  // Notes that the worker executed everything up to `sequence`. Returns false
+  // if that was never sent. A known sequence has no effect.
   bool Complete(uint64_t sequence);
-  // The oldest message that was executed, once each.
+  // Returns the oldest executed message, each one once.
   std::optional<Entry> TakeCompleted();
 
-  // The worker's first window takes the provisional one's place.
+  // Replaces the provisional window by the worker's first one.
   void SetWindow(const v1::Window& window);
-  // Not sent, or to be sent again; and the size of their Ordered.
+  // Return the number and bytes of messages that are to be sent, for the first
+  // time or again.
   uint64_t unsent() const { return appended_ + 1 - next_; }
   uint64_t unsent_bytes() const;
 
-  // Never shrinks.
+  // Raises the window to the worker's new limits; it never shrinks.
   void GrowWindow(const v1::Window& window);
 
-  // What was sent and is not executed, then what is still to be sent.
+  // Returns the messages sent but not executed, followed by those to be sent.
   const std::deque<Entry>& entries() const { return entries_; }
   bool empty() const { return entries_.empty(); }
   uint64_t completed() const { return completed_; }
-  // The last message ever sent.
+  // Returns the number of the last message ever sent.
   uint64_t sent() const { return sent_; }
   uint64_t window_messages() const { return window_messages_; }
   uint64_t window_bytes() const { return window_bytes_; }
-  // Messages, and their bytes, that count for the window and are unfinished.
+  // Return the unfinished messages, and bytes of them, that count towards the
+  // window.
   uint64_t outstanding() const;
   uint64_t outstanding_bytes() const;
 

@@ -1,5 +1,6 @@
-// Which of the worker's numbered replies are here, and up to where they are
-// handled, bulk bytes included: what may be acknowledged.
+// Tracks which of the worker's numbered replies arrived, and up to which one
+// they are handled, including bulk bytes. Only handled replies may be
+// acknowledged.
 //
 // Not thread-safe: the device's lock guards it.
 #ifndef CLIENT_LIB_SESSION_STREAM_REPLY_LOG_H_
@@ -12,12 +13,13 @@ namespace djinn {
 
 class ReplyLog {
  public:
-  // Unacknowledged replies, or bytes of them, that are worth a message.
+  // Unacknowledged replies, or bytes of them, that justify a message.
   static constexpr uint64_t kManyReplies = 64;
   static constexpr uint64_t kManyBytes = 64 << 10;
 
   enum class Arrival { kNew, kKnown, kGap };
-  // 0 is not a number: new each time.
+  // Takes a reply that arrived. Number 0 means unnumbered: such a reply is
+  // always new.
   Arrival Take(uint64_t number, uint64_t bytes) {
     if (number == 0) return Arrival::kNew;
     if (number <= last_) return Arrival::kKnown;
@@ -27,23 +29,24 @@ class ReplyLog {
     return Arrival::kNew;
   }
 
-  // The reply is not handled before it is released: its bytes are under way.
+  // Marks the reply as not handled until Release(), because its bytes are still
+  // on the way.
   void Hold(uint64_t number) { held_.insert(number); }
   void Release(uint64_t number, uint64_t bytes) {
     bytes_ += bytes;
     held_.erase(number);
   }
 
-  // Every reply up to here is handled.
+  // Returns the number up to which every reply is handled.
   uint64_t handled() const {
     return held_.empty() ? last_ : *held_.begin() - 1;
   }
-  // Whether an acknowledgement should not wait for the next message.
+  // Returns whether an acknowledgement should not wait for the next message.
   bool Due() const {
     const uint64_t replies = handled() - acknowledged_;
     return replies >= kManyReplies || (replies > 0 && bytes_ > kManyBytes);
   }
-  // `number` was said to the worker.
+  // Notes that the client acknowledged the replies up to `number`.
   void Acknowledged(uint64_t number) {
     if (number <= acknowledged_) return;
     acknowledged_ = number;

@@ -15,7 +15,7 @@ v1::ExecutionMode ModeOf(bool fast) {
   return fast ? v1::EXECUTION_MODE_FAST : v1::EXECUTION_MODE_STRICT;
 }
 
-// The float holes that have other bits than before.
+// Adds the float holes whose bits differ from `before`.
 void FillChangedFloats(absl::Span<const double> floats,
                        absl::Span<const double> before, v1::Run* run) {
   uint32_t next = 0;
@@ -28,8 +28,8 @@ void FillChangedFloats(absl::Span<const double> floats,
   }
 }
 
-// The slots that are bound to other storages than before; more than `most` are
-// not counted.
+// Returns how many slots are bound to other storages than before. The count
+// stops once it exceeds `most`.
 size_t CountChanged(absl::Span<const RunEncoder::Binding> bindings,
                     const GraphTable::RememberedRun& before, size_t most) {
   size_t changed = 0;
@@ -40,8 +40,8 @@ size_t CountChanged(absl::Span<const RunEncoder::Binding> bindings,
   return changed;
 }
 
-// A run that names more storages than these is looked for among all that are
-// remembered, and is worth remembering beside the one that it is most like.
+// If more slots than this differ, the encoder searches all remembered runs, and
+// a new run is worth remembering beside the most similar one.
 constexpr size_t kFewChanged = 8;
 
 struct Likeness {
@@ -49,8 +49,8 @@ struct Likeness {
   size_t changed = 0;
 };
 
-// The remembered run that is most like it. What comes in turns is behind the
-// last one.
+// Returns the most similar remembered run. The search starts behind the last
+// one used, because runs often take turns.
 Likeness FindMostAlike(absl::Span<const RunEncoder::Binding> bindings,
                        const GraphTable::RememberedRuns& remembered) {
   const size_t places = remembered.runs.size();
@@ -64,10 +64,10 @@ Likeness FindMostAlike(absl::Span<const RunEncoder::Binding> bindings,
   return best;
 }
 
-// The graph of a family, of which `graph` is a member.
+// Returns the family's graph, given the graph of a member.
 srg::Graph AtSizeZero(srg::Graph graph, const SizeFamilies::Member& member) {
   graph.size_hole = *member.hole;
-  // The way there was checked when the member was found.
+  // Cannot fail: the conversion was checked when the member was found.
   srg::Graph base = *srg::AtSize(std::move(graph), -member.size);
   base.size_hole = *member.hole;
   return base;
@@ -171,7 +171,7 @@ v1::Graph RunEncoder::Describe(const Segment& segment,
 }
 
 bool RunEncoder::ReleaseUse(RemoteStorage* storage) {
-  // In this order: once the storage is dead its uses no longer grow.
+  // The order matters: once the storage is released its uses no longer grow.
   const bool dead = storage->dead();
   const bool last =
       storage->unsent_uses_.fetch_sub(1, std::memory_order_relaxed) == 1;
@@ -196,7 +196,7 @@ void RunEncoder::AssignSlots(const Segment& segment) {
           creation != segment.creations().end() && creation->touch == i;
       const srg::Slot& kind = kinds_.emplace_back(
           KindOfFirstTouch(touch.access, created ? &creation->bytes : nullptr));
-      // A storage born in the run has version 0 before it, as stamped.
+      // A storage that the run creates has version 0 before it, as stamped.
       bindings_.push_back({.storage = storage,
                            .id = storage->id(),
                            .base_version = touch.base_version,
@@ -305,7 +305,7 @@ void RunEncoder::FindFinalSlots(absl::Span<const Binding> bindings) {
       if (binding.dies) final_slots_.push_back(slot);
       continue;
     }
-    // In this order: once the storage is dead its uses no longer grow.
+    // The order matters: once the storage is released its uses no longer grow.
     const bool dead = binding.storage->dead();
     const bool last =
         binding.storage->unsent_uses_.fetch_sub(

@@ -1,13 +1,13 @@
-// Turns a sealed segment, or a part of a recording that is executed again,
-// into a run: slots by first use, bindings, holes, and the id of its graph,
-// which is defined first when the stream does not have it yet.
+// Turns a sealed segment, or a part of a captured graph, into a run: slots by
+// first use, bindings, holes, and the id of its graph. The encoder defines the
+// graph first when the stream does not have it yet.
 //
-// A run says only what differs from an earlier run of the same graph, once
-// the worker has admitted the graph (Run.repeat in execution.proto): from
-// the one of those remembered that is most like it. Where that says much, the
-// run is remembered beside it: parts of a program that share a graph and
-// differ in their weights soon have a run each. Graphs that grow are one
-// (size_families.h). Used by the sender thread only.
+// Once the worker has admitted the graph, a run says only what differs from an
+// earlier run of the same graph (Run.repeat in execution.proto). The encoder
+// picks the most similar of the remembered runs. If the difference is large,
+// the worker remembers the new run as well: parts of a program that share a
+// graph but differ in their weights soon have one remembered run each. Graphs
+// that grow share one graph (size_families.h). Used by the sender thread only.
 #ifndef CLIENT_LIB_SESSION_STREAM_RUN_ENCODER_H_
 #define CLIENT_LIB_SESSION_STREAM_RUN_ENCODER_H_
 
@@ -28,7 +28,7 @@
 
 namespace djinn {
 
-// A graph with a size hole, and its name among keys.
+// A graph with a size hole, and its key.
 struct SizedGraph {
   std::string key;
   srg::Graph graph;
@@ -37,75 +37,77 @@ struct SizedGraph {
 class RunEncoder {
  public:
   explicit RunEncoder(GraphTable* table) : table_(table) {}
-  // Goes on at another worker, which knows other graphs.
+  // Switches to another worker's table, because that worker knows other graphs.
   void UseTable(GraphTable* table) { table_ = table; }
 
-  // A graph to be defined before the run.
+  // A graph that must be defined before the run.
   struct Definition {
     v1::DefineGraph message;
-    std::string fingerprint;  // as the worker must see it
+    std::string fingerprint;  // expected from the worker
   };
-  // A graph to be told to the coordinator.
+  // A graph to be sent to the coordinator.
   struct Telling {
-    ContentHash key_hash;  // names the graph inside this process
+    ContentHash key_hash;  // identifies the graph within this process
     v1::Graph graph;
   };
   struct Encoded {
     std::optional<Definition> definition;
-    // Set when the graph was not used under `telling` yet.
+    // Set at the graph's first use with this value of `telling`, which grows
+    // when the coordinator needs all graphs again.
     std::optional<Telling> telling;
     v1::Run run;
-    // Runs of the graph up to this one, while it is remembered.
+    // Number of runs of the graph, including this one, since it entered the
+    // table.
     uint64_t uses = 0;
-    // Storages written, if the run is a repeat, which does not name them all.
+    // Storages that a repeat writes but may not name; empty for other runs.
     std::vector<uint64_t> written;
   };
 
-  // Counts the segment's uses as sent: a storage that is dead and named by
-  // nothing unsent any more is final in this run.
+  // Encodes the segment and counts its uses as sent. A released storage that no
+  // unsent message names is final in this run.
   Encoded Encode(const Segment& segment, uint64_t telling = 1);
 
-  // What a slot of a run is bound to.
+  // The storage that a slot of a run is bound to.
   struct Binding {
-    // Null for one that no program can name: a temporary of a recording.
+    // Null for a temporary of a captured graph, which no program can name.
     RemoteStorage* storage = nullptr;
     uint64_t id = 0;
     uint64_t base_version = 0;
     uint32_t writes = 0;
-    // Times that the storage was counted as used by the run.
+    // Number of times that the storage was counted as used by the run.
     uint32_t uses = 0;
     bool reads = false;
     bool born = false;
-    // Of a temporary: nothing names it after this run.
+    // The storage is a temporary that nothing names after this run.
     bool dies = false;
   };
-  // One binding per slot of the part. `fast`: as Segment::fast.
+  // Encodes a part with one binding per slot. `fast` is as in Segment.
   Encoded Encode(const RecordingPart& part, bool fast,
                  absl::Span<const Binding> bindings, uint64_t telling = 1);
-  // Likewise of a graph that stands in the part's place, at this size.
+  // Encodes `sized` at the given size, in place of the part's own graph.
   Encoded Encode(const RecordingPart& part, bool fast, const SizedGraph& sized,
                  int64_t size, absl::Span<const Binding> bindings,
                  uint64_t telling = 1);
 
-  // The segment's graph; counts nothing. `storages`: set to the ids that
-  // its slots are bound to, if not null.
+  // Returns the segment's graph without counting uses. If `storages` is not
+  // null, sets it to the ids that the slots are bound to.
   v1::Graph Describe(const Segment& segment,
                      std::vector<uint64_t>* storages = nullptr);
 
-  // Counts one use by a message other than a run as sent. True if the storage
-  // is now dead and unnamed: the caller frees it.
+  // Counts one use by a message other than a run as sent. Returns true if the
+  // storage is released and no unsent message names it: the caller frees it.
   static bool ReleaseUse(RemoteStorage* storage);
 
  private:
   // Fills kinds_, bindings_ and slot_of_touch_.
   void AssignSlots(const Segment& segment);
-  // The entry of the graph with this key, or of its family at its size;
-  // either as below.
+  // Returns the entry of the graph with this key, or of its family at its size,
+  // and names the graph as FillGraph() does.
   template <typename Build>
   GraphTable::Entry FindGraph(absl::string_view key, uint64_t telling,
                               Build build, Encoded* encoded);
-  // Names the graph of the run in `encoded`; `build` makes it when somebody
-  // has to be told.
+  // Names the run's graph in `encoded`. Calls `build` only if the worker or the
+  // coordinator needs the graph.
   template <typename Build>
   void FillGraph(absl::string_view key, const GraphTable::Entry& entry,
                  uint64_t telling, Build build, Encoded* encoded);
@@ -113,11 +115,11 @@ class RunEncoder {
                absl::Span<const double> floats,
                absl::Span<const ScalarValue> scalar_tensors,
                const GraphTable::Entry& graph, Encoded* encoded);
-  // What is not as in the run before.
+  // Fills in what differs from the run `before`.
   static void FillRepeat(absl::Span<const Binding> bindings,
                          const GraphTable::RememberedRun& before,
                          Encoded* encoded);
-  // Counts the run's uses as sent, and finds what dies in it.
+  // Counts the run's uses as sent, and finds the slots that are final in it.
   void FindFinalSlots(absl::Span<const Binding> bindings);
 
   GraphTable* table_;

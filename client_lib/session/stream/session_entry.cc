@@ -24,7 +24,7 @@ void SessionEntry::Start(v1::ClientHello hello) {
   auto request = std::make_shared<v1::ControlRequest>();
   *request->mutable_hello() = std::move(hello);
   stream_->Start(this);
-  // A refusal arrives as the stream's end, which says more.
+  // A refusal arrives as the end of the stream, with more detail.
   stream_->Send(std::move(request)).IgnoreError();
 }
 
@@ -64,7 +64,7 @@ void SessionEntry::OnMessage(v1::ControlResponse response) {
     if (end_.has_value()) return;
     if (response.has_window()) entered_.window = response.window();
     if (response.has_hello() != greeted_) {
-      // Its hello, and then what follows.
+      // The hello comes first, then its consequences.
       if (response.has_hello()) {
         greeted_ = true;
         entered_.hello = std::move(*response.mutable_hello());

@@ -1,13 +1,14 @@
-// A session's first moments on another worker: a stream on which it says Hello
-// under its new lease, and enters with what it holds on the worker that it has
-// left.
+// Moves a session to another worker: opens a stream, sends Hello under the new
+// lease, and makes the worker take over what the session holds on the worker
+// that it leaves.
 //
-// Life: Start() says Hello; once greeted, Enter(); once over, outcome() says
-// what came of it. One attempt: a stream that breaks is the end of it. Whoever
-// goes on there resumes on a stream of its own, after this is destroyed.
+// Life: Start() sends Hello. Once greeting() has a value, the owner calls
+// Enter(). Once over() is true, outcome() has the result. An object makes one
+// attempt, which a broken stream ends. To continue, the owner destroys this
+// object and resumes on a new stream.
 //
-// Thread-safe. `changed` is called, without locks, whenever something of this
-// has changed.
+// Thread-safe. The object calls `changed`, without locks, whenever its state
+// changes.
 #ifndef CLIENT_LIB_SESSION_STREAM_SESSION_ENTRY_H_
 #define CLIENT_LIB_SESSION_STREAM_SESSION_ENTRY_H_
 
@@ -28,7 +29,7 @@ class SessionEntry : private ClientStreamReceiver {
   struct Entered {
     v1::WorkerHello hello;
     v1::Window window;
-    // Sequence 1 of the session there, and the only one so far.
+    // The message with sequence 1, the only one of the session there so far.
     std::shared_ptr<const v1::ControlRequest> enter;
     // Number 1 of the replies.
     v1::Entered reply;
@@ -37,18 +38,20 @@ class SessionEntry : private ClientStreamReceiver {
   SessionEntry(std::unique_ptr<ClientStream> stream,
                std::function<void()> changed)
       : changed_(std::move(changed)), stream_(std::move(stream)) {}
-  // As if the network had broken: the worker keeps the session for a while.
+  // Drops the stream as a broken network would, so that the worker keeps the
+  // session for a while.
   ~SessionEntry() override;
 
   void Start(v1::ClientHello hello);
-  // Once greeted.
+  // Sends the state. Allowed once the worker has answered the hello.
   void Enter(v1::Pull state);
 
-  // The worker has answered the hello.
+  // Returns the worker's answer to the hello, once it arrived.
   std::optional<v1::WorkerHello> greeting() const;
-  // Nothing follows.
+  // Returns whether the attempt has ended.
   bool over() const;
-  // When it is over. What a worker refused is a status with its reason.
+  // Returns the result; allowed once over() is true. A worker's refusal is a
+  // status with its reason.
   absl::StatusOr<Entered> outcome() const;
 
  private:
@@ -56,7 +59,7 @@ class SessionEntry : private ClientStreamReceiver {
   void OnBulk(uint64_t transfer_id, uint64_t offset,
               absl::Span<const absl::string_view> pieces) override;
   void OnClosed(absl::Status status) override;
-  // The first end counts.
+  // Ends the attempt; the first end counts.
   void End(absl::Status status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const std::function<void()> changed_;
@@ -64,7 +67,7 @@ class SessionEntry : private ClientStreamReceiver {
   bool greeted_ ABSL_GUARDED_BY(mu_) = false;
   Entered entered_ ABSL_GUARDED_BY(mu_);
   std::optional<absl::Status> end_ ABSL_GUARDED_BY(mu_);
-  // Destroyed first: it calls back until then.
+  // Destroyed first, because it calls back until then.
   std::unique_ptr<ClientStream> stream_;
 };
 

@@ -12,13 +12,14 @@
 namespace djinn {
 namespace {
 
-// No graph has so many calls: the start of a name that is no key.
+// Marks a family's name. It reads as a number of calls that no graph has, so
+// that no key equals it.
 constexpr absl::string_view kMark("\xff\xff\xff\xff", 4);
 
-// Among calls with the same operators; enough for loops of one program that
-// grow in several ways.
+// Limit on families of calls with the same operators. It suffices for loops of
+// one program that grow in several ways.
 constexpr size_t kMaxFamilies = 8;
-// Keys that may be the start of a family.
+// Limit on keys that may start a family.
 constexpr size_t kMaxAlone = 3;
 
 int64_t IntegerAt(absl::string_view key, size_t position) {
@@ -27,8 +28,8 @@ int64_t IntegerAt(absl::string_view key, size_t position) {
   return value;
 }
 
-// How much the second of two integers is more than the first; none where that,
-// or its opposite, is no integer.
+// Returns `to` less `from`, or nothing if the difference or its opposite
+// overflows.
 std::optional<int64_t> Growth(int64_t from, int64_t to) {
   int64_t growth;
   if (__builtin_sub_overflow(to, from, &growth) ||
@@ -38,8 +39,8 @@ std::optional<int64_t> Growth(int64_t from, int64_t to) {
   return growth;
 }
 
-// How far an integer is from where it is at size 0; none where it could not be
-// brought back.
+// Returns how far an integer at this size is from its value at size 0, or
+// nothing if it could not be brought back.
 std::optional<int64_t> DistanceAt(int64_t size, int64_t slope) {
   int64_t distance;
   if (__builtin_mul_overflow(slope, size, &distance) ||
@@ -57,7 +58,7 @@ bool EqualBetween(absl::string_view a, absl::string_view b, size_t begin,
 }  // namespace
 
 size_t SizeFamilies::Family::bytes() const {
-  // The hole says of each integer as much again.
+  // The hole holds as much again for each integer.
   return name.size() + varying.size() * 2 * sizeof(Varying);
 }
 
@@ -98,7 +99,8 @@ std::unique_ptr<SizeFamilies::Family> SizeFamilies::MakeFamily(
   int64_t step = 0;
   size_t begin = 0;
   for (uint32_t i = 0; i < positions.size(); ++i) {
-    // What is no integer must be the same, or the walk means nothing.
+    // The bytes between integers must be equal; otherwise the positions are
+    // meaningless.
     if (!EqualBetween(first, second, begin, positions[i])) return nullptr;
     begin = positions[i] + sizeof(int64_t);
     const std::optional<int64_t> growth =
@@ -142,7 +144,7 @@ std::optional<SizeFamilies::Member> SizeFamilies::Find(absl::string_view key) {
       return Member{family.name, &family.hole, *size};
     }
   }
-  // Two points, one of them twice, are no line.
+  // A key seen twice adds no third point to a line.
   if (std::find(group.alone.begin(), group.alone.end(), key) !=
       group.alone.end()) {
     return std::nullopt;
@@ -200,7 +202,7 @@ void SizeFamilies::Grow(Group* group, size_t added, size_t removed) {
 }
 
 void SizeFamilies::Shrink() {
-  // Never the one just used.
+  // The group just used always stays.
   while (bytes_ > max_bytes_ && by_use_.size() > 1) {
     bytes_ -= by_use_.back().bytes;
     by_header_.erase(by_use_.back().header);

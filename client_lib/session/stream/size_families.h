@@ -1,13 +1,14 @@
-// Graphs that are one but for integers that grow together, found by their
-// keys (graph_builder.h): a loop over tensors that get longer has another
-// key each time around. Three keys on a line make a family: in them each
-// integer that varies is a + b·n. From then on the loop's graphs are this
-// one, with a size hole (common/srg/size_hole.h), at n = 3, 4, 5, ...
+// Finds graphs that differ only in integers that grow together, by their keys
+// (graph_builder.h). A loop over growing tensors has another key in each
+// iteration. Three keys on a line make a family, in which each varying integer
+// is a + b·n. From then on the loop's graphs are one graph with a size hole
+// (common/srg/size_hole.h), at n = 3, 4, 5, ...
 //
-// A key belongs to a family only if it is equal to the family's at some n, byte
-// for byte, so that this decides what is sent, never what is computed.
+// A key belongs to a family only if it equals the family's key at some n, byte
+// for byte. The families therefore affect what is sent, never what is computed.
 //
-// Bounded; least recently used operators' families go first. Not thread-safe.
+// Bounded: families of the least recently used operators are dropped first. Not
+// thread-safe.
 #ifndef CLIENT_LIB_SESSION_STREAM_SIZE_FAMILIES_H_
 #define CLIENT_LIB_SESSION_STREAM_SIZE_FAMILIES_H_
 
@@ -27,23 +28,24 @@ namespace djinn {
 
 class SizeFamilies {
  public:
-  // Of families and of keys that are in none.
+  // Limit on the bytes of families and of keys that are in none.
   static constexpr size_t kMaxBytes = 16 << 20;
 
   explicit SizeFamilies(size_t max_bytes = kMaxBytes) : max_bytes_(max_bytes) {}
 
   struct Member {
-    // Names the family among keys: no graph has it. Valid until the next
-    // call, as `hole` is.
+    // The family's name among keys, which no graph has as its key. Valid until
+    // the next call, like `hole`.
     absl::string_view family;
     const srg::SizeHole* hole = nullptr;
     int64_t size = 0;
   };
-  // The family that the key is in, which it may have made.
+  // Returns the family that contains the key. The key itself may complete the
+  // family.
   std::optional<Member> Find(absl::string_view key);
 
  private:
-  // An integer that varies.
+  // An integer that varies within a family.
   struct Varying {
     uint32_t position;  // in the key
     int64_t slope;
@@ -58,17 +60,18 @@ class SizeFamilies {
     absl::string_view base() const;
     std::optional<int64_t> SizeOf(absl::string_view key) const;
   };
-  // Of keys with the same header and length.
+  // Families and keys with the same header and length.
   struct Group {
     std::string header;
     std::vector<std::unique_ptr<Family>> families;  // the newest last
-    std::vector<std::string> alone;                 // likewise
+    std::vector<std::string> alone;                 // the newest last
     size_t bytes = 0;
   };
 
   static std::unique_ptr<Family> MakeFamily(absl::string_view first,
                                             absl::string_view second);
-  // The newest of the group's families with the key and two before it.
+  // Makes the newest possible family from the key and two of the group's
+  // earlier keys; null if there is none.
   static std::unique_ptr<Family> FindLine(const Group& group,
                                           absl::string_view key);
   Group& GroupOf(absl::string_view key);

@@ -19,7 +19,7 @@
 namespace djinn {
 namespace {
 
-// What a segment says and how it is named.
+// A segment's graph and its key.
 struct Named {
   std::string key;
   srg::Graph graph;
@@ -31,8 +31,8 @@ class SizeFamiliesTest : public testing::Test {
     return StoragePtr(new RemoteStorage(++last_id_, nullptr, 16));
   }
 
-  // One call on a storage that existed and one that is created, with every kind
-  // of argument. The integers that vary are `at`, one after the other.
+  // Makes a call on an existing storage and a created one, with every kind of
+  // argument. The integers that vary are `at`, in order.
   Named Make(const std::vector<int64_t>& at, int64_t fixed = 7) {
     Call call;
     call.Begin(TestOperator(3));
@@ -81,7 +81,7 @@ class SizeFamiliesTest : public testing::Test {
     named.graph = BuildGraph(segment, slots, kinds);
     return named;
   }
-  // a + b·n for each.
+  // Makes a call whose integers are a + b·n.
   Named MakeAt(int64_t n) {
     return Make({64 + n, 640 + 10 * n, 3 - n, 100, n, 8000 + 4 * n});
   }
@@ -114,7 +114,7 @@ TEST_F(SizeFamiliesTest, TheThirdOnALineMakesOne) {
   ASSERT_TRUE(third.has_value());
   EXPECT_EQ(third->size, 5);
   const std::string family(third->family);
-  // Graphs are what their members say.
+  // The family's graph at each size equals the member's own graph.
   srg::Graph base = MakeAt(0).graph;
   base.size_hole = *third->hole;
   ASSERT_TRUE(srg::CheckSizeHole(base).ok());
@@ -133,7 +133,7 @@ TEST_F(SizeFamiliesTest, WhatIsNotOnTheLineIsInNone) {
   families_.Find(MakeAt(0).key);
   families_.Find(MakeAt(1).key);
   ASSERT_TRUE(families_.Find(MakeAt(2).key).has_value());
-  // One integer differs: each in its turn.
+  // Each integer in its turn differs from the line.
   const std::vector<int64_t> third = {67, 670, 0, 100, 3, 8012};
   ASSERT_TRUE(families_.Find(Make(third).key).has_value());
   for (size_t i = 0; i < third.size(); ++i) {
@@ -141,7 +141,7 @@ TEST_F(SizeFamiliesTest, WhatIsNotOnTheLineIsInNone) {
     ++other[i];
     EXPECT_FALSE(families_.Find(Make(other).key).has_value()) << i;
   }
-  // One that does not vary.
+  // A constant integer differs.
   EXPECT_FALSE(families_.Find(Make(third, 8).key).has_value());
 }
 
@@ -158,7 +158,7 @@ TEST_F(SizeFamiliesTest, BetweenTheStepsThereAreNoMembers) {
   };
   families_.Find(make(0));
   families_.Find(make(3));
-  // The family's step is what all have in common.
+  // The family's step is the greatest that all points share.
   EXPECT_EQ(families_.Find(make(4))->size, 4);
   EXPECT_FALSE(families_.Find(Make({3, 4, 4, 4, 4, 4}).key).has_value());
 }
@@ -177,7 +177,7 @@ TEST_F(SizeFamiliesTest, IntegersAtTheEndsOfTheirRangeAreNoLine) {
         const Named third = Make({0, 0, 2, 0, c, 0});
         const auto member = families.Find(third.key);
         if (!member.has_value()) continue;
-        // There and back.
+        // Checks the conversion to the size and back.
         const auto move = [&](srg::Graph from, int64_t size) {
           from.size_hole = *member->hole;
           return srg::AtSize(std::move(from), size);
@@ -192,7 +192,7 @@ TEST_F(SizeFamiliesTest, IntegersAtTheEndsOfTheirRangeAreNoLine) {
   }
 }
 
-// It goes a step of -2^62 twice, and would have to come back by 2^63.
+// The integer moves by -2^62 twice, and would have to come back by 2^63.
 TEST_F(SizeFamiliesTest, WhatHasNoWayBackIsNoMember) {
   constexpr int64_t kMin = std::numeric_limits<int64_t>::min();
   families_.Find(Make({0, 0, 0, 0, 0, 0}).key);
@@ -206,7 +206,7 @@ TEST_F(SizeFamiliesTest, IsBounded) {
   families.Find(MakeAt(0).key);
   families.Find(MakeAt(1).key);
   ASSERT_TRUE(families.Find(MakeAt(2).key).has_value());
-  // Calls of other operators, none like another.
+  // The calls have other operators, each different from the others.
   for (int op = 0; op < 100; ++op) {
     Call call = MakeCall(op, {{New(), kReads}});
     Segment segment;
@@ -220,7 +220,7 @@ TEST_F(SizeFamiliesTest, IsBounded) {
   EXPECT_FALSE(families.Find(MakeAt(3).key).has_value());
 }
 
-// A loop over a tensor that grows, as the sender encodes it.
+// Encodes a loop over a growing tensor as the sender does.
 TEST_F(SizeFamiliesTest, AGrowingLoopIsOneGraph) {
   GraphTable table(64);
   RunEncoder encoder(&table);
@@ -248,7 +248,8 @@ TEST_F(SizeFamiliesTest, AGrowingLoopIsOneGraph) {
   EXPECT_EQ(sizes, (std::vector<int64_t>{0, 0, 2, 3, 4, 5, 6, 7}));
 }
 
-// A callable's recordings for sequences of several lengths, in any order.
+// Encodes a callable's captured graphs for sequences of several lengths, in any
+// order.
 TEST_F(SizeFamiliesTest, RecordingsThatDifferInSizesAreOneGraph) {
   GraphTable table(64);
   RunEncoder encoder(&table);
@@ -285,7 +286,7 @@ TEST_F(SizeFamiliesTest, RecordingsThatDifferInSizesAreOneGraph) {
       EXPECT_EQ(defined[id], named.graph);
     }
   }
-  // The first two were there before there was a family.
+  // The first two graphs were defined before the family existed.
   EXPECT_EQ(ids, (std::vector<uint64_t>{1, 2, 3, 3, 3, 1, 3, 3, 3, 2}));
   EXPECT_EQ(definitions, 3);
 }

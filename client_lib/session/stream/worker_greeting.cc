@@ -70,7 +70,8 @@ absl::Status LossOf(const v1::Lease& lease, bool welcomed,
                             {"address", lease.worker_address()},
                             {"cause", cause_reason}};
   if (!welcomed && !cause_reason.empty()) {
-    // Refused rather than lost: the reason is what the program can act upon.
+    // The worker refused rather than failed, so the program can act upon its
+    // reason.
     return MakeError(cause.code(), cause_reason,
                      absl::StrCat("worker ", lease.worker_id(), " at ",
                                   lease.worker_address(), ": ", words),

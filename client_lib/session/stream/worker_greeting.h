@@ -1,5 +1,5 @@
-// How a client and a worker greet each other on a new stream, and how the
-// client words the loss of the worker.
+// Builds and checks the messages with which a client and a worker greet each
+// other on a new stream, and words the loss of a worker.
 #ifndef CLIENT_LIB_SESSION_STREAM_WORKER_GREETING_H_
 #define CLIENT_LIB_SESSION_STREAM_WORKER_GREETING_H_
 
@@ -12,21 +12,23 @@
 
 namespace djinn {
 
-// Bytes that every worker takes inside a message; one that takes less is
-// refused.
+// Bytes that every worker accepts inside a message. The client refuses a worker
+// with a lower limit.
 inline constexpr uint64_t kLeastInlineBytes = 8192;
 
 v1::ClientHello HelloFor(const std::string& session_id, const v1::Lease& lease);
-// Checks what the lease's worker says of itself.
+// Checks the description that the lease's worker gives of itself.
 absl::Status CheckHello(const v1::WorkerHello& hello, const v1::Lease& lease);
 
-// Whether another stream may do better than the one that ended so.
+// Returns whether a new stream may succeed after one that ended with `status`.
 bool MayPass(const absl::Status& status);
-// Whether the worker obeyed the coordinator, and knows no reason.
+// Returns whether the worker ended the session on the coordinator's order, and
+// therefore does not know the reason.
 bool IsDropped(const absl::Status& status);
 
-// The error of a device that loses its worker. Before the worker has `welcomed`
-// it, a reason of the worker's own is what the program can act upon.
+// Returns the error of a device that loses its worker. Before the worker has
+// `welcomed` the device, the error has the worker's own reason, which the
+// program can act upon.
 absl::Status LossOf(const v1::Lease& lease, bool welcomed,
                     const absl::Status& cause);
 

@@ -1,5 +1,5 @@
-// Builds calls for tests: operators that exist only by name, on whole storages
-// seen as bytes.
+// Builds calls for tests. The operators exist only by name, and the operands
+// are whole storages viewed as bytes.
 #ifndef CLIENT_LIB_SESSION_TESTING_CALLS_H_
 #define CLIENT_LIB_SESSION_TESTING_CALLS_H_
 
@@ -14,7 +14,7 @@
 
 namespace djinn {
 
-// "test::opN", the same number for the same N.
+// Returns the number of operator "test::opN". It is the same for the same N.
 inline uint32_t TestOperator(int n) {
   static std::vector<uint32_t>* const ids = [] {
     auto* const list = new std::vector<uint32_t>;
@@ -32,7 +32,7 @@ struct Use {
   uint8_t access;
 };
 
-// The whole storage as bytes.
+// Returns a view of the whole storage as bytes.
 inline srg::TensorView WholeView(const RemoteStorage& storage) {
   srg::TensorView view;
   view.data_type = srg::DataType::kUint8;
@@ -41,7 +41,8 @@ inline srg::TensorView WholeView(const RemoteStorage& storage) {
   return view;
 }
 
-// Operands first, then draws, then results. Each of `floats` is a scalar.
+// Makes a call with operands first, then draws, then results. Each of `floats`
+// is a scalar.
 inline Call MakeCallOf(uint32_t operator_id, const std::vector<Use>& uses,
                        const std::vector<double>& floats = {}) {
   Call call;
@@ -72,7 +73,7 @@ inline Call MakeCallOf(uint32_t operator_id, const std::vector<Use>& uses,
   return call;
 }
 
-// Of TestOperator(op).
+// Makes a call of TestOperator(op).
 inline Call MakeCall(int op, const std::vector<Use>& uses,
                      const std::vector<double>& floats = {}) {
   return MakeCallOf(TestOperator(op), uses, floats);

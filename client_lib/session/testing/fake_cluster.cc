@@ -136,7 +136,7 @@ class GroupingStream : public ClientStream {
   const std::shared_ptr<MessageGroups> groups_;
 };
 
-// As if a round trip took less than a copy.
+// Acts as if a round trip took less time than a copy.
 class NearStream : public GroupingStream {
  public:
   using GroupingStream::GroupingStream;

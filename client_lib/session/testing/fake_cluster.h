@@ -1,5 +1,5 @@
-// A session on fakes: a coordinator that grants what the test says and fake
-// workers at the other end of in-process streams, one per virtual device.
+// Runs a session on fakes: a coordinator that grants what the test says, and
+// fake workers at the other end of in-process streams, one per virtual device.
 #ifndef CLIENT_LIB_SESSION_TESTING_FAKE_CLUSTER_H_
 #define CLIENT_LIB_SESSION_TESTING_FAKE_CLUSTER_H_
 
@@ -16,44 +16,45 @@
 
 namespace djinn {
 
-// What the coordinator was told, and how it answers. Thread-safe.
+// Records what the coordinator received, and determines its answers.
+// Thread-safe.
 class FakeCoordinator {
  public:
   std::vector<v1::LeaseRequest> lease_requests() const;
-  // Each followed by " unreachable" if the client said so.
+  // Returns the ids, each followed by " unreachable" if the client reported
+  // that.
   std::vector<std::string> returned_leases() const;
   std::vector<v1::Graph> graphs() const;
   std::vector<v1::GraphNotes> notes() const;  // one per graph
   bool closed() const;
 
   void RefuseLeases(absl::Status refusal);
-  // Likewise, but only requests that name contents.
+  // Refuses only lease requests that name contents.
   void RefuseContents(absl::Status refusal);
-  // A virtual device may have so many members; 1 at first. Each has the worker
-  // of the device of that number, and "lease-DEVICE.MEMBER".
+  // Allows `members` replicas per virtual device; 1 at first. A replica has the
+  // worker of the device with its index, and the lease "lease-DEVICE.MEMBER".
   void LetSpan(int members);
-  // Lease requests wait until they are cancelled.
+  // Makes lease requests wait until they are cancelled.
   void HoldLeases();
-  // As if the coordinator had said so.
+  // Ends the lease as the coordinator would.
   void EndLease(const std::string& lease_id, const std::string& reason);
-  // Asks device 0 to go from the worker that it has to `worker`, under the
-  // lease "lease-NUMBER"; waits for what became of it.
+  // Asks device 0 to migrate from its present worker to `worker`, under the
+  // lease "lease-NUMBER". Waits for the outcome.
   v1::MigrationOutcome Migrate(const std::string& from_lease_id, int worker,
                                int number);
-  // The same without waiting.
+  // Asks without waiting.
   void AskToMigrate(const std::string& from_lease_id, int worker, int number);
   v1::MigrationOutcome WaitOutcome();
-  // A graph that came with the question how to cut it; it is not among
-  // graphs().
+  // A graph that came with a question how to cut it. It is not among graphs().
   struct StagesAsked {
     v1::StageRequest request;
     v1::Graph graph;
   };
   StagesAsked WaitStagesAsked();
-  // Those not waited for.
+  // Returns the number of questions that were not waited for.
   size_t stages_asked() const;
   void AnswerStages(const v1::StageAnswer& answer);
-  // As if the link had attached to another coordinator.
+  // Imitates a link that attached to another coordinator.
   void AttachAgain();
   void WaitForLeaseRequest();
 
@@ -77,7 +78,7 @@ class FakeCoordinator {
   CoordinatorEvents* events_ ABSL_GUARDED_BY(mu_) = nullptr;
 };
 
-// Of streams after SendTogether(). Thread-safe.
+// Counts the messages of streams after SendTogether(). Thread-safe.
 class MessageGroups {
  public:
   void Begin();
@@ -97,27 +98,27 @@ class MessageGroups {
   std::atomic<bool> near_{false};
 };
 
-// Leases are called "lease-N" for device N and lead to the worker of that
-// device.
+// Device N has the lease "lease-N", which leads to the worker of that device.
 class FakeCluster {
  public:
   explicit FakeCluster(v1::SessionLimits limits = FakeWorker::DefaultLimits());
 
-  // Opens a session; once.
+  // Opens a session; called once.
   std::unique_ptr<Session> Open(SessionOptions options = {});
 
-  // Streams opened from now on prefer several messages at once, and bulk passes
-  // by those who attend, as with gRPC.
+  // Makes streams opened from now on prefer several messages at once, and makes
+  // bulk bypass leaders, as with gRPC.
   void SendTogether();
-  // Workers of streams opened from now on are near.
+  // Makes workers of streams opened from now on near.
   void BeNear();
-  // What was sent at once since then: how many messages each time.
+  // Returns the number of messages in each group sent since then.
   std::vector<size_t> groups() const { return groups_->sizes(); }
-  // How often one was told to receive by itself since then.
+  // Returns how often Recall() was called on a stream since then.
   int recalls() const { return groups_->recalls(); }
 
   FakeCoordinator& coordinator() { return *coordinator_; }
-  // Exists before the lease does. The first kWorkers devices have one.
+  // Returns the device's worker, which exists before the lease does. The first
+  // kWorkers devices have one.
   FakeWorker& worker(int device = 0) { return *workers_->at(device); }
 
  private:

@@ -1,4 +1,4 @@
-// What tests have a fake worker do, and what they ask it.
+// Implements what tests control on a fake worker and query from it.
 #include "client_lib/session/testing/fake_worker.h"
 
 #include <utility>

@@ -1,13 +1,13 @@
-// A worker for tests: checks every message as strictly as the real one
-// (windows, sequences, graphs, versions, bindings, lifetimes, what is sent
-// again) and says in violations() what was wrong. Runs have no operators; they
-// move versions and poison.
+// Implements a worker for tests. It checks every message as strictly as the
+// real one (windows, sequences, graphs, versions, bindings, lifetimes, repeated
+// messages) and reports faults in violations(). Runs have no operators; they
+// only change versions and poison.
 //
 // Every run takes a millisecond, 100 bytes up and 10 down.
 //
-// Useful for: order and numbering, lifetimes, transfers, failures, broken
-// streams. Work can be held back (Pause()), so that tests decide when the
-// worker makes progress; streams can be cut at any message.
+// It serves tests of order and numbering, lifetimes, transfers, failures and
+// broken streams. Pause() holds work back, so that tests decide when the worker
+// makes progress. CutAt() cuts streams at any message.
 //
 // Thread-safe.
 #ifndef CLIENT_LIB_SESSION_TESTING_FAKE_WORKER_H_
@@ -41,61 +41,61 @@ class FakeWorker {
                       std::string id = "w0");
   ~FakeWorker();
 
-  // Unacknowledged replies at which it pauses.
+  // Number of unacknowledged replies at which the worker pauses.
   static constexpr size_t kMaxUnacknowledged = 256;
 
-  // Serves the stream, instead of the one before.
+  // Serves the stream in place of the one before.
   void Serve(std::unique_ptr<WorkerStream> stream);
 
-  // Messages wait until Resume(). Reads, too.
+  // Makes messages, including reads, wait until Resume().
   void Pause();
   void Resume();
-  // Says no Hello.
+  // Makes the worker send no Hello.
   void BeSilent();
 
-  // What to answer to the transfers to come.
+  // Determines the answers to later transfers.
   enum class Transfers { kSend, kHeld, kRefuse };
   void AnswerTransfers(Transfers answer);
-  // Asks for a proof before it answers, and checks it if the bytes come.
+  // Asks for a proof before each answer, and checks it if the bytes come.
   void AskForProofs();
-  // Says with everything that it has room for so many bytes of eager uploads;
-  // at first for none.
+  // Announces room for eager uploads with every response; at first there is
+  // none.
   void GiveRoom(uint64_t bytes);
-  // The next run poisons what it writes, under this error id.
+  // Makes the next run poison what it writes, under this error id.
   void FailNextRun(uint64_t error_id);
-  // What is fetched from another worker next does not come.
+  // Makes the next fetch from another worker fail.
   void FailNextPull(uint64_t error_id);
   void AnswerMetadata(v1::RunMetadata metadata);
-  // Says this while it is profiled: of each read, and when it is asked for a
-  // report.
+  // Sends this timing with each read while it is profiled, and this report when
+  // it is asked for one.
   void AnswerProfiles(v1::ReplyTiming timing, v1::ProfileReport report);
 
-  // Of itself, from the next Hello on.
+  // Describes the worker in this way from the next Hello on.
   void SayFacts(v1::DeviceSpeed speed, std::string numerics);
 
-  // Refuses a model of more bytes.
+  // Refuses models of more bytes.
   void LimitModels(uint64_t model_bytes);
-  // Those registered, by their ids.
+  // Returns the registered models by id.
   std::map<uint64_t, v1::RegisterModel> models() const;
 
-  // Whose storages a session that enters here has.
+  // Sets the worker whose storages a session gets when it enters here.
   void EnterFrom(FakeWorker* other);
-  // So many times, whoever wants to leave has offers pending.
+  // Refuses this many attempts to leave, because offers are pending.
   void RefuseToLet(int times);
-  // Who enters is refused, or gets no answer.
+  // Determines the answer to a session that enters.
   enum class Entries { kLet, kRefuse, kIgnore };
   void AnswerEntries(Entries answer);
-  // A session has left, or entered.
+  // Wait until a session has left, or entered.
   void WaitLeft();
   void WaitEntering();
 
-  // Hello under another name; graphs admitted under another name.
+  // Send Hello with a wrong id, and admit graphs with wrong fingerprints.
   void SayWrongId();
   void SayWrongFingerprints();
-  // Chunks are not taken, or slowly, each of them.
+  // Hold chunks back, or delay each of them.
   void HoldBulk(bool hold);
   void DelayBulk(absl::Duration delay);
-  // Says the message as it is.
+  // Sends the message as it is.
   void Say(v1::ControlResponse response);
 
   // Ends the stream.
@@ -104,38 +104,38 @@ class FakeWorker {
   // streams) that comes in or goes out, before it passes or after.
   enum class Cut { kBeforeIn, kAfterIn, kBeforeOut, kAfterOut };
   void CutAt(Cut where, int n);
-  // Things that came in and went out so far.
+  // Return how many things came in and went out so far.
   int incoming() const;
   int outgoing() const;
-  // So many new streams break at once.
+  // Makes this many new streams break at once.
   void BreakStreams(int count);
-  // Loses everything; another incarnation from now on, or the same.
+  // Loses all state, and gets another incarnation if so asked.
   void Restart(bool other_incarnation);
-  // Plans are gone: the next run of each graph needs it again.
+  // Drops the plans, so that the next run of each graph needs it again.
   void EvictPlans();
-  // Takes no notice of a cancel.
+  // Makes the worker ignore cancels.
   void IgnoreCancel();
-  // How often the client has resumed, and cancelled.
+  // Return how often the client has resumed, and cancelled.
   int resumes() const;
   int cancels() const;
 
-  // Ordered messages executed so far, and waits for them.
+  // Return the ordered messages executed so far, or wait for their number.
   std::vector<v1::Ordered> received() const;
   void WaitReceived(size_t count);
-  // Waits until so many ordered messages wait to be executed.
+  // Waits until `count` ordered messages wait to be executed.
   void WaitWaiting(size_t count);
   // Waits until a read waits to be executed.
   void WaitForRead();
   void WaitCancelled();
   std::vector<v1::Run> runs() const;
-  // Graphs by their canonical fingerprint, in the order of the runs.
+  // Returns the canonical fingerprints of the graphs, in the order of the runs.
   std::vector<std::string> run_fingerprints() const;
   std::vector<size_t> run_node_counts() const;
   std::string contents(uint64_t storage) const;
   std::set<uint64_t> live_storages() const;
   std::vector<std::string> violations() const;
   bool hello_seen() const;
-  // Waits for the stream's end.
+  // Waits for the end of the stream.
   absl::Status WaitClosed();
 
  private:
@@ -156,7 +156,7 @@ class FakeWorker {
     std::vector<Remembered> remembered;  // by place
   };
 
-  // One stream and its callbacks.
+  // A stream and its callbacks.
   struct Link : public WorkerStreamReceiver {
     void OnMessage(v1::ControlRequest message) override {
       worker->OnMessage(this, std::move(message));
@@ -176,7 +176,7 @@ class FakeWorker {
     uint64_t said_messages = 0;  // of the window
     std::unique_ptr<WorkerStream> stream;
   };
-  // A numbered response that is not acknowledged.
+  // A numbered response that is not acknowledged yet.
   struct Reply {
     v1::ControlResponse response;
     uint64_t transfer_id = 0;
@@ -195,13 +195,14 @@ class FakeWorker {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Acknowledge(uint64_t number) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void EndLink(absl::Status status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Counts what passes; false when it is lost.
+  // Counts what passes. Returns false when it is lost.
   bool PassesIn() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void PassedIn() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   template <typename Out>
   void Pass(Out send) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Work() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // False when the message waits for bulk bytes or a graph.
+  // Executes the message. Returns false when it waits for bulk bytes or a
+  // graph.
   bool Carry(const v1::Ordered& message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void CarryDefine(const v1::DefineGraph& define)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -213,7 +214,7 @@ class FakeWorker {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void CarryModel(const v1::Ordered& message)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // The session has ended; there may be another.
+  // Prepares for another session, because this one has ended.
   void Reset() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool CarryInstall(const v1::Ordered& message)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -221,11 +222,12 @@ class FakeWorker {
   v1::MeteredUse UseSoFar() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void CarryProfile(const v1::Ordered& message)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // The storage, born if base_version is 0; notes a wrong version.
+  // Returns the storage, created if base_version is 0, and notes a wrong
+  // version.
   Storage& Written(uint64_t id, uint64_t base_version)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Violation(std::string what) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Numbers and keeps a reply; `value` follows on Bulk.
+  // Numbers and keeps a reply. `value` follows on Bulk.
   void Respond(v1::ControlResponse response, uint64_t transfer_id = 0,
                std::shared_ptr<const std::string> value = nullptr)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -253,7 +255,8 @@ class FakeWorker {
   uint64_t fail_next_pull_ ABSL_GUARDED_BY(mu_) = 0;
   v1::RunMetadata metadata_ ABSL_GUARDED_BY(mu_);
   std::deque<v1::Ordered> waiting_ ABSL_GUARDED_BY(mu_);
-  // Of every message that counts for the window: received, executed.
+  // Messages that count towards the window, and their bytes: received,
+  // executed.
   uint64_t counted_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t counted_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t done_ ABSL_GUARDED_BY(mu_) = 0;
@@ -287,12 +290,12 @@ class FakeWorker {
   uint64_t needed_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t last_sequence_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t completed_ ABSL_GUARDED_BY(mu_) = 0;
-  // The transfer at the head of waiting_, once decided.
+  // The transfer at the head of waiting_, once it is decided.
   uint64_t receiving_ ABSL_GUARDED_BY(mu_) = 0;
   std::string received_bulk_ ABSL_GUARDED_BY(mu_);
   uint64_t content_room_ ABSL_GUARDED_BY(mu_) = 0;
   bool ask_for_proofs_ ABSL_GUARDED_BY(mu_) = false;
-  // The transfer that a proof was asked for, and the proof once it is here.
+  // The transfer that a proof was asked for, and the proof once it arrived.
   uint64_t proving_ ABSL_GUARDED_BY(mu_) = 0;
   std::string proof_ ABSL_GUARDED_BY(mu_);
   std::set<uint64_t> received_chunks_ ABSL_GUARDED_BY(mu_);  // offsets
@@ -300,14 +303,14 @@ class FakeWorker {
   std::set<uint64_t> ever_born_ ABSL_GUARDED_BY(mu_);
   std::map<uint64_t, Defined> defined_ ABSL_GUARDED_BY(mu_);
   std::vector<v1::Ordered> received_ ABSL_GUARDED_BY(mu_);
-  // With everything that repeats leave out.
+  // Includes everything that repeats leave out.
   std::vector<v1::Run> carried_runs_ ABSL_GUARDED_BY(mu_);
   std::vector<std::string> run_fingerprints_ ABSL_GUARDED_BY(mu_);
   std::vector<size_t> run_node_counts_ ABSL_GUARDED_BY(mu_);
   std::vector<std::string> violations_ ABSL_GUARDED_BY(mu_);
-  // All of them: none may be destroyed in its own callback.
+  // All links, because none may be destroyed in its own callback.
   std::vector<std::unique_ptr<Link>> links_ ABSL_GUARDED_BY(mu_);
-  Link* link_ ABSL_GUARDED_BY(mu_) = nullptr;  // the last
+  Link* link_ ABSL_GUARDED_BY(mu_) = nullptr;  // the last one
 };
 
 }  // namespace djinn

@@ -1,4 +1,5 @@
-// Graphs and runs, which have no operators: they move versions and poison.
+// Executes graphs and runs, which have no operators: they change versions and
+// poison.
 #include <algorithm>
 #include <set>
 #include <string>
@@ -77,7 +78,7 @@ bool FakeWorker::Expand(v1::Run* run, Defined* defined) {
     uint64_t versions = 0;
     int listed = 0;
     uint64_t listed_storage = 0;
-    // Slots and holes until the next that is listed.
+    // Slots and holes until the next one that is listed.
     uint32_t gap = 0;
     for (uint32_t i = 0; i < graph.slots.size(); ++i) {
       v1::Binding& binding = *whole.add_bindings();
@@ -227,7 +228,7 @@ bool FakeWorker::CarryRun(const v1::Ordered& message) {
     if (binding.writes() == 0) continue;
     Storage& storage = storages_[binding.storage()];
     storage.poison = poison;
-    // Something to see: which message wrote last.
+    // The contents show which message wrote last.
     std::fill(storage.bytes.begin(), storage.bytes.end(),
               static_cast<char>(message.sequence()));
   }

@@ -1,5 +1,5 @@
-// What a session is on a fake worker: what waits to be executed, storages
-// and versions, and what it does besides runs and values.
+// Implements a session on a fake worker: waiting messages, storages and
+// versions, and actions other than runs and values.
 #include <set>
 #include <string>
 #include <utility>
@@ -137,7 +137,7 @@ bool FakeWorker::CarryMigrate(const v1::Ordered& message) {
                          "no room"),
                entered->mutable_refused());
   } else {
-    // Never the other way round at the same time.
+    // No thread takes the two locks in the opposite order.
     MutexLock lock(&other_->mu_);
     if (!other_->left_ || migrate.enter().state().ticket() != other_->ticket_ ||
         migrate.enter().state().worker_id() != other_->id_ ||

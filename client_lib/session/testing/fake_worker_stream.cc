@@ -1,5 +1,5 @@
-// Streams of a fake worker: hello and resume, windows and sequences, replies
-// that are kept, and where it cuts them.
+// Implements the streams of a fake worker: hello and resume, windows and
+// sequences, kept replies, and cuts.
 #include <algorithm>
 #include <deque>
 #include <memory>
@@ -80,7 +80,7 @@ void FakeWorker::Handle(v1::ControlRequest message) {
   if (message.has_supply()) {
     HandleSupply(message.supply());
   } else if (message.has_proof()) {
-    // A stream that was cut may bring it again.
+    // A stream that was cut may bring the proof again.
     if (message.proof().transfer_id() != proving_ ||
         message.proof().mac().size() != kContentMacBytes) {
       Violation(absl::StrCat("proof of ", message.proof().transfer_id()));
@@ -129,7 +129,8 @@ void FakeWorker::HandleHello(const v1::ClientHello& hello) {
                       "WRONG_INCARNATION", "restarted"));
     return;
   }
-  // Another one, before the end of that which left was noticed.
+  // A new session may come before the worker noticed the end of the one that
+  // left.
   if (!hello.has_resume() && left_) Reset();
   if (!hello.has_resume() && last_sequence_ > 0) Violation("no resume");
   if (hello.has_resume() && lost_) {
@@ -154,7 +155,7 @@ void FakeWorker::HandleHello(const v1::ClientHello& hello) {
     if (receiving_ != 0) {
       uint64_t received = 0;
       while (received_chunks_.count(received) > 0) received += kBulkChunkBytes;
-      // Beyond a gap they come again.
+      // Chunks beyond a gap come again.
       received_chunks_.erase(received_chunks_.lower_bound(received),
                              received_chunks_.end());
       welcome->mutable_transfer()->set_transfer_id(receiving_);
@@ -210,7 +211,7 @@ void FakeWorker::SendReply(const Reply& reply) {
   response->set_content_room(content_room_);
   Pass([&](WorkerStream* stream) { stream->Send(response); });
   if (reply.value == nullptr) return;
-  // The last chunk first: they come in any order.
+  // Sends the last chunk first, because chunks may come in any order.
   const absl::string_view bytes = *reply.value;
   const uint64_t last = (bytes.size() - 1) / kBulkChunkBytes * kBulkChunkBytes;
   for (uint64_t offset = last;; offset -= kBulkChunkBytes) {

@@ -1,4 +1,4 @@
-// Bytes that come to a fake worker and leave it.
+// Handles bytes that come to a fake worker and leave it.
 #include <algorithm>
 #include <memory>
 #include <string>
@@ -17,7 +17,7 @@ namespace {
 
 constexpr char kProofKey[] = "0123456789abcdef";
 
-// The view's elements in order, from its first dimension on.
+// Appends the view's elements in order, from its first dimension on.
 void Gather(const std::string& bytes, const srg::TensorView& view,
             size_t dimension, int64_t element, std::string* out) {
   if (dimension == view.sizes.size()) {
@@ -74,7 +74,7 @@ bool FakeWorker::CarryInstall(const v1::Ordered& message) {
         Violation("a content of the wrong size");
       }
     }
-    // Nobody fetches anything here.
+    // The fake worker fetches nothing from others.
     if (install.has_pull()) {
       storage.bytes.assign(install.pull().size_bytes(), 'p');
       storage.poison = std::exchange(fail_next_pull_, 0);

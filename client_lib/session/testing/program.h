@@ -1,4 +1,4 @@
-// What tests of sessions have in common.
+// Provides what tests of sessions have in common.
 #ifndef CLIENT_LIB_SESSION_TESTING_PROGRAM_H_
 #define CLIENT_LIB_SESSION_TESTING_PROGRAM_H_
 
@@ -25,7 +25,7 @@ inline absl::Status ReadByte(VirtualDevice& device, uint32_t lane,
                      value.data(), value.size());
 }
 
-// As the program's last handle does.
+// Releases the storage as the program's last handle does.
 inline void Drop(StoragePtr storage) {
   storage->device()->MarkDead(storage.get());
 }
@@ -44,8 +44,8 @@ inline void ExpectNoViolations(const FakeWorker& worker) {
   }
 }
 
-// Does something that waits, while time passes: about a hundred times as fast
-// as it does.
+// Runs `work`, which waits, while the fake clock advances about a hundred times
+// as fast as real time.
 template <typename Work>
 void WhileTimePasses(FakeClock* clock, Work work) {
   Mutex mu;

@@ -1,5 +1,5 @@
-// Recordings on a device of two workers whose rows are shared out, in fast
-// mode.
+// Captures and executes graphs in fast mode on a device of two workers that
+// divides rows.
 #ifndef CLIENT_LIB_SESSION_TESTING_SHARED_ROWS_FIXTURE_H_
 #define CLIENT_LIB_SESSION_TESTING_SHARED_ROWS_FIXTURE_H_
 
@@ -18,7 +18,7 @@ namespace djinn {
 class SharedRowsFixture : public ::testing::Test {
  protected:
   static constexpr uint32_t kLane = 3;
-  // A byte each.
+  // Each row is one byte.
   static constexpr uint64_t kRows = 12;
 
   SharedRowsFixture() {
@@ -30,7 +30,7 @@ class SharedRowsFixture : public ::testing::Test {
     session_ = cluster_.Open(std::move(options));
     device_ = *session_->Device(0);
     weights_ = Uploaded(8);
-    // The first call has it ask for its second worker.
+    // The first call makes the device request its second worker.
     Call(5, {{weights_, kWrites}});
     EXPECT_EQ(device_->Placement()->worker_id, "w0+w1");
   }
@@ -67,7 +67,7 @@ class SharedRowsFixture : public ::testing::Test {
     if (!outputs.ok()) return outputs.status();
     return outputs->at(0);
   }
-  // The sizes of the runs that the worker was sent so far.
+  // Returns the sizes of the runs that the worker received so far.
   std::vector<int64_t> Sizes(int worker) {
     EXPECT_EQ(device_->Synchronize(), absl::OkStatus());
     std::vector<int64_t> sizes;

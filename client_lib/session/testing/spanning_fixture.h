@@ -1,4 +1,4 @@
-// What tests of devices on several workers have in common.
+// Provides what tests of multi-worker devices have in common.
 #ifndef CLIENT_LIB_SESSION_TESTING_SPANNING_FIXTURE_H_
 #define CLIENT_LIB_SESSION_TESTING_SPANNING_FIXTURE_H_
 
@@ -17,9 +17,10 @@
 
 namespace djinn {
 
-// Of the storages here; two fit into a worker. Larger than what goes inline.
+// Size of the tests' storages. Two fit into a worker, and one is too large to
+// travel inline.
 inline constexpr uint64_t kSize = 100'000;
-// Ids of errors are told in hex.
+// Error texts have ids in hexadecimal.
 inline constexpr uint64_t kErrorId = 0x63;
 inline constexpr char kErrorText[] = "63";
 
@@ -29,8 +30,8 @@ inline v1::SessionLimits SmallLimits(uint64_t size = kSize) {
   return limits;
 }
 
-// A device that may have three workers, in a session that a test may want to
-// open in its own way.
+// Runs a device that may have three workers, in a session that a test may open
+// in its own way.
 class SpanningDeviceTest : public testing::Test {
  protected:
   explicit SpanningDeviceTest(SessionOptions options = {},
@@ -56,14 +57,14 @@ class SpanningDeviceTest : public testing::Test {
     EXPECT_EQ(Upload(storage), absl::OkStatus());
     return storage;
   }
-  // Three, of which the last is on the second worker.
+  // Returns three storages, of which the last is on the second worker.
   std::vector<StoragePtr> Span() {
     cluster_.coordinator().LetSpan(2);
     std::vector<StoragePtr> storages;
     for (int i = 0; i < 3; ++i) storages.push_back(Uploaded());
     return storages;
   }
-  // What the worker was told, after everything was executed.
+  // Counts the worker's messages of this kind, after everything was executed.
   int Count(int worker, v1::Ordered::ActionCase action) {
     EXPECT_EQ(device_->Synchronize(), absl::OkStatus());
     int count = 0;
@@ -76,7 +77,7 @@ class SpanningDeviceTest : public testing::Test {
   static uint32_t Op(const char* name) {
     return OperatorTable::Global().Add({name, "", 1});
   }
-  // Uses the value where the storage is.
+  // Uses the value on the worker that has the storage.
   absl::Status UseWith(const StoragePtr& storage, const StoragePtr& value) {
     StoragePtr result = device_->NewStorage(8);
     DJINN_RETURN_IF_ERROR(Record(
@@ -86,7 +87,7 @@ class SpanningDeviceTest : public testing::Test {
     Drop(std::move(result));
     return status;
   }
-  // The operators of the worker's runs, by name.
+  // Returns the operators of the worker's runs, by name.
   std::vector<std::string> Ran(int worker) {
     EXPECT_EQ(device_->Synchronize(), absl::OkStatus());
     std::map<uint64_t, v1::Graph> graphs;
@@ -111,7 +112,7 @@ class SpanningDeviceTest : public testing::Test {
   std::shared_ptr<VirtualDevice> device_;
 };
 
-// To be had before the session is open.
+// A base class, so that the clock exists before the session is opened.
 struct WithClock {
   FakeClock clock_;
 };

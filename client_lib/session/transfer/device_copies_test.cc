@@ -1,4 +1,5 @@
-// Copies between two devices of a session: what both workers are told.
+// Tests copies between two devices of a session: the messages that both workers
+// get.
 #include <vector>
 
 #include "client_lib/session/testing/program.h"
@@ -33,7 +34,7 @@ TEST_F(DeviceCopiesTest, TheSourceOffersAndTheDestinationPulls) {
   const StoragePtr source = here_->NewStorage(8), copy = there_->NewStorage(8);
   ASSERT_TRUE(Record(*here_, 0, MakeCall(1, {{source, kWrites}})).ok());
   ASSERT_TRUE(here_->Synchronize().ok());
-  // Neither worker answers: the program goes on all the same.
+  // The program continues although neither worker answers.
   cluster_.worker(0).Pause();
   cluster_.worker(1).Pause();
   ASSERT_TRUE(Record(*here_, 0, MakeCall(2, {{source, kWrites}})).ok());
@@ -43,7 +44,7 @@ TEST_F(DeviceCopiesTest, TheSourceOffersAndTheDestinationPulls) {
   cluster_.worker(1).Resume();
   ASSERT_TRUE(here_->Synchronize().ok());
   ASSERT_TRUE(there_->Synchronize().ok());
-  // Between the writer before it and the one after.
+  // The offer stands between the writes before and after the copy.
   EXPECT_EQ(Actions(cluster_.worker(0)),
             (std::vector<Ordered::ActionCase>{
                 Ordered::kDefineGraph, Ordered::kRun, Ordered::kDefineGraph,
@@ -51,7 +52,7 @@ TEST_F(DeviceCopiesTest, TheSourceOffersAndTheDestinationPulls) {
                 Ordered::kRun}));
   const v1::Offer offer = cluster_.worker(0).received()[4].offer();
   EXPECT_EQ(offer.storage(), source->id());
-  EXPECT_EQ(offer.version(), 3u);  // born, written, written
+  EXPECT_EQ(offer.version(), 3u);  // created, written, written
   ASSERT_EQ(Actions(cluster_.worker(1)),
             std::vector<Ordered::ActionCase>{Ordered::kInstall});
   const v1::Install install = cluster_.worker(1).received()[0].install();
@@ -72,7 +73,8 @@ TEST_F(DeviceCopiesTest, EveryCopyHasATicketOfItsOwn) {
   ASSERT_TRUE(there_->CopyFrom(0, copy.get(), source.get()).ok());
   ASSERT_TRUE(here_->Synchronize().ok());
   ASSERT_TRUE(there_->Synchronize().ok());
-  // Nothing had named the source before: it is made, and offered twice.
+  // No message had named the source before, so it is created first. It is
+  // offered twice.
   ASSERT_EQ(Actions(cluster_.worker(0)),
             (std::vector<Ordered::ActionCase>{
                 Ordered::kCreateStorage, Ordered::kOffer, Ordered::kOffer}));
@@ -118,7 +120,7 @@ TEST_F(DeviceCopiesTest, ALostSourceSaysSoAtTheCopy) {
   cluster_.coordinator().EndLease("lease-0", "WORKER_LOST");
   EXPECT_EQ(ErrorReason(there_->CopyFrom(0, copy.get(), source.get())),
             "WORKER_LOST");
-  // The other device has not heard of it.
+  // The other device received nothing of it.
   ASSERT_TRUE(Record(*there_, 0, MakeCall(1, {{copy, kWrites}})).ok());
   EXPECT_TRUE(there_->Synchronize().ok());
 }

@@ -1,4 +1,4 @@
-// Eager uploads through fake workers.
+// Tests eager uploads with fake workers.
 #include <atomic>
 #include <memory>
 #include <string>
@@ -24,7 +24,8 @@ class EagerTransferTest : public testing::Test {
     EXPECT_TRUE(worker_.violations().empty()) << worker_.violations()[0];
   }
 
-  // Asks the worker for something first, so that its room is known.
+  // Opens a session and uploads a value first, so that the worker's room is
+  // known.
   void Open(uint64_t room) {
     worker_.GiveRoom(room);
     const StoragePtr small = device_->NewStorage(4);
@@ -48,7 +49,7 @@ class EagerTransferTest : public testing::Test {
     if (!status.ok()) return status;
     return value;
   }
-  // How the uploads came that the worker has executed.
+  // Returns how the executed uploads travelled, one letter each.
   std::string Ways() {
     std::string ways;
     for (const v1::Ordered& message : worker_.received()) {
@@ -66,12 +67,12 @@ class EagerTransferTest : public testing::Test {
 
 TEST_F(EagerTransferTest, NobodyWaitsForIt) {
   Open(1 << 20);
-  // The worker executes nothing, and answers nothing.
+  // The worker executes nothing and answers nothing.
   worker_.Pause();
   std::string bytes = Pattern(kSize);
   const StoragePtr storage = device_->NewStorage(kSize);
   ASSERT_TRUE(Upload(storage, bytes).ok());
-  // It is a copy.
+  // The upload copied the bytes.
   bytes.assign(kSize, 'x');
   worker_.Resume();
   EXPECT_TRUE(*Read(storage) == Pattern(kSize));
@@ -86,16 +87,16 @@ TEST_F(EagerTransferTest, BeforeTheRoomIsKnownTheWorkerIsAsked) {
   EXPECT_EQ(Ways(), "t");
 }
 
-// As at the second start of a program.
+// Resembles the second start of a program.
 TEST_F(EagerTransferTest, AWorkerThatHasNewContentsIsAskedForTheNext) {
   worker_.GiveRoom(4 * kSize);
   worker_.AnswerTransfers(FakeWorker::Transfers::kHeld);
-  // The first upload of all is asked for: the room is not known yet.
+  // The very first upload asks, because the room is not known yet.
   Uploaded(std::string(kSize, 'a'));
   const uint64_t before = session_->statistics().bytes_up;
   Uploaded(std::string(kSize, 'b'));
   EXPECT_LT(session_->statistics().bytes_up - before, 1000u);
-  // What this device uploaded itself does not count.
+  // Contents that this device uploaded itself do not count.
   worker_.AnswerTransfers(FakeWorker::Transfers::kSend);
   Uploaded(std::string(kSize, 'c'));
   worker_.AnswerTransfers(FakeWorker::Transfers::kHeld);
@@ -119,12 +120,12 @@ TEST_F(EagerTransferTest, BeyondTheRoomTheWorkerIsAsked) {
   worker_.Pause();
   const StoragePtr a = Uploaded(std::string(kSize, 'a')),
                    b = Uploaded(std::string(kSize, 'b'));
-  // It has to wait.
+  // This upload has to wait.
   std::thread program([this] { Uploaded(std::string(kSize, 'c')); });
   worker_.WaitWaiting(3);
   worker_.Resume();
   program.join();
-  // Nothing is under way any more.
+  // No upload is under way any more.
   Uploaded(std::string(kSize, 'd'));
   EXPECT_TRUE(device_->Synchronize().ok());
   EXPECT_EQ(Ways(), "cctc");
@@ -132,7 +133,8 @@ TEST_F(EagerTransferTest, BeyondTheRoomTheWorkerIsAsked) {
 
 TEST_F(EagerTransferTest, WhatTheProgramMakesThereCounts) {
   Open(4 * kSize);
-  // Not made yet, and known to leave too little of the worker's 1 GiB.
+  // The storage does not exist yet, but it will leave too little of the
+  // worker's 1 GiB.
   const StoragePtr most = device_->NewStorage(900 << 20);
   Uploaded(Pattern(kSize));
   EXPECT_EQ(Ways(), "t");
@@ -147,7 +149,7 @@ TEST_F(EagerTransferTest, WhatIsLargerIsAskedFor) {
 
 TEST_F(EagerTransferTest, WhatWaitsForTheWindowIsBounded) {
   Open(uint64_t{1} << 30);
-  // The window takes 16 MiB: what is beyond it waits at the call.
+  // The window takes 16 MiB. Uploads beyond it wait in the call.
   worker_.Pause();
   absl::Status status;
   std::atomic<int> returned{0};
@@ -158,7 +160,7 @@ TEST_F(EagerTransferTest, WhatWaitsForTheWindowIsBounded) {
       ++returned;
     }
   });
-  // Those that were sent, and as many that were not.
+  // Counts uploads that were sent, and as many that were not.
   worker_.WaitWaiting(16);
   EXPECT_LE(returned, 34);
   worker_.Resume();

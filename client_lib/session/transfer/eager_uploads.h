@@ -1,19 +1,19 @@
-// Decides which uploads are eager: the content goes inside its message.
+// Decides which uploads are eager, that is, carry the content inside their
+// message.
 //
-// Any other upload asks first whether the worker has its content, by the
-// content's hash. The question takes a round trip, and the permission to send
-// the bytes belongs to the same answer. An eager upload waits for nothing, and
-// so its call cannot report a refusal: the storage is poisoned instead. An
-// upload is therefore eager when
+// Any other upload first asks by hash whether the worker has its content. The
+// question takes a round trip, and its answer may also permit to send the
+// bytes. An eager upload waits for nothing. Therefore its call cannot report a
+// refusal: the storage is poisoned instead. An upload is eager when
 // - it has at most 2 MiB (kMaxContentBytes), and the window for messages has
 //   room for four of its size;
 // - the worker has room for it (v1::ControlResponse.content_room) besides the
 //   eager uploads under way;
 // - nothing suggests that the worker has the content already: the device has
 //   not uploaded it before, and UploadTable::finds_new_contents() is false.
-// A wrong guess costs a question, or bytes that the worker has already.
+// A wrong guess costs a question, or bytes that the worker already has.
 //
-// Tenants that share contents with one another are no exception: an eager
+// The same holds for tenants that share contents with one another. An eager
 // content belongs to its own tenant alone, so it reveals nothing about others.
 //
 // Not thread-safe: the device's lock guards it.
@@ -31,24 +31,24 @@ namespace djinn {
 
 class EagerUploads {
  public:
-  // The number of uploads that are remembered at least, the latest ones.
+  // Least number of latest uploads that are remembered.
   static constexpr size_t kMaxRemembered = 8192;
 
-  // The session begins on a worker, or continues on another one. What was
-  // uploaded before, and what is under way, comes along.
+  // Starts on a worker, or continues on another one. Remembered uploads and
+  // those under way stay.
   void Begin(const v1::WorkerHello& hello);
-  // Takes the worker's word about its room. A later word may belong to the same
-  // sequence. Responses that the worker sends again after its hello belong to
-  // earlier sequences, and are ignored.
+  // Takes the room from a response. A later response may belong to the same
+  // sequence. Ignores responses that the worker repeats after its hello,
+  // because they belong to earlier sequences.
   void Hear(const v1::ControlResponse& response);
 
-  // Remembers that the device uploads the content. Returns whether it has done
-  // so before.
+  // Remembers that the device uploads the content. Returns whether it did so
+  // before.
   bool Remember(const ContentHash& hash);
-  // Returns whether there is room for another eager upload of the size, and if
-  // so counts it as under way until Complete().
+  // Returns whether there is room for another eager upload of the size. If so,
+  // counts it as under way until Complete().
   bool Take(uint64_t size_bytes);
-  // An eager upload was executed, or did not become one after all.
+  // Notes that an eager upload was executed, or is not eager after all.
   void Complete(uint64_t size_bytes) { under_way_bytes_ -= size_bytes; }
 
  private:
@@ -57,7 +57,7 @@ class EagerUploads {
   // The sequence that room_bytes_ belongs to.
   uint64_t heard_at_ = 0;
   uint64_t under_way_bytes_ = 0;
-  // The hashes of the latest uploads, and of those before.
+  // Hashes of the latest uploads, and of those before.
   absl::flat_hash_set<ContentHash> latest_;
   absl::flat_hash_set<ContentHash> earlier_;
 };

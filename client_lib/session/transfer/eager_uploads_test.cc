@@ -59,16 +59,16 @@ TEST_F(EagerUploadsTest, WhatIsUnderWayTakesRoom) {
   uploads_.Hear(Room(2 * kSize, 5));
   EXPECT_TRUE(uploads_.Take(kSize));
   EXPECT_FALSE(uploads_.Take(kSize));
-  // A response that is sent again is older news.
+  // A repeated response is older.
   uploads_.Hear(Room(9 * kSize, 4));
   EXPECT_FALSE(uploads_.Take(kSize));
-  // The next upload has taken its room, at the same sequence.
+  // The next upload took its room, at the same sequence.
   uploads_.Hear(Room(kSize, 5));
   uploads_.Complete(kSize);
   EXPECT_FALSE(uploads_.Take(kSize));
   uploads_.Hear(Room(2 * kSize, 5));
   EXPECT_TRUE(uploads_.Take(kSize));
-  // A response that does not name the room changes nothing.
+  // A response without a room changes nothing.
   v1::ControlResponse silent;
   silent.set_completed_sequence(6);
   uploads_.Hear(silent);

@@ -1,4 +1,4 @@
-// Reads of what this process has computed, too.
+// Tests reads of values that this process computed itself.
 #include <functional>
 #include <memory>
 #include <string>
@@ -53,7 +53,7 @@ class HostReadsTest : public testing::Test {
   StorageAt Now(const StoragePtr& storage) {
     return {storage.get(), device_->VersionOf(*storage.get())};
   }
-  // Other bytes than the worker's, to tell who answers.
+  // Keeps bytes that differ from the worker's, to show which side answers.
   void Keep(const StorageAt& written, std::vector<StorageAt> operands = {},
             bool readable = true, bool can_tell = true) {
     device_->KeepHostValue(written, operands,
@@ -68,7 +68,8 @@ class HostReadsTest : public testing::Test {
   absl::Status Write(const StoragePtr& storage, uint32_t lane = kLane) {
     return Record(*device_, lane, MakeCall(7, {{storage, kReads | kWrites}}));
   }
-  // Reads do not say which of two writes they wait for.
+  // Returns the worker's contents, because a read does not show which of two
+  // writes it waits for.
   std::string OnWorker() {
     EXPECT_TRUE(device_->Synchronize().ok());
     return cluster_.worker().contents(storage_->id());

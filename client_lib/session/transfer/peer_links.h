@@ -1,5 +1,5 @@
-// How fast values came to a device's worker from other workers lately, as that
-// worker measured it.
+// Remembers how fast values recently came to a device's worker from other
+// workers, as that worker measured it.
 //
 // Not thread-safe: the device's lock guards it.
 #ifndef CLIENT_LIB_SESSION_TRANSFER_PEER_LINKS_H_
@@ -15,15 +15,16 @@ namespace djinn {
 
 class PeerLinks {
  public:
-  // How long what was measured counts: then something has to come over the link
-  // again to know.
+  // Time after which a measurement is outdated, until another value comes over
+  // the link.
   static constexpr absl::Duration kMemory = absl::Seconds(30);
-  // More than a device has members; then all are forgotten and measured anew.
+  // Exceeds the number of a device's replicas. Beyond it all links are
+  // forgotten.
   static constexpr size_t kMaxLinks = 64;
 
   void Note(const std::string& worker_id, double bytes_per_second,
             absl::Duration now);
-  // 0: not known, or not any more.
+  // Returns the speed, or 0 if it is unknown or outdated.
   double BytesPerSecond(const std::string& worker_id, absl::Duration now) const;
 
  private:

@@ -32,7 +32,7 @@ TEST(PeerLinksTest, KeepsABoundedNumber) {
   for (size_t i = 0; i < PeerLinks::kMaxLinks; ++i) {
     links.Note(absl::StrCat("w", i), 1e9, kNow);
   }
-  links.Note("w0", 2e9, kNow);  // known: nothing has to go
+  links.Note("w0", 2e9, kNow);  // a known link evicts nothing
   EXPECT_EQ(links.BytesPerSecond("w1", kNow), 1e9);
   links.Note("new", 1e9, kNow);
   EXPECT_EQ(links.BytesPerSecond("w1", kNow), 0);

@@ -1,4 +1,4 @@
-// Reads that somebody waits for later, or not at all.
+// Tests reads that the program waits for later, or not at all.
 #include <memory>
 #include <string>
 #include <utility>
@@ -98,7 +98,7 @@ TEST_F(PendingReadTest, FailsWithTheRootError) {
   const absl::Status failed = read->Wait(kLong);
   EXPECT_EQ(ErrorMetadataValue(failed, "error_id"), "9");
   EXPECT_EQ(read->Wait(kLong), failed);
-  // It was said: nothing is left for the end.
+  // The error was reported, so that the end of the session does not repeat it.
   EXPECT_TRUE(session_->Close(kLong).ok());
 }
 

@@ -1,4 +1,4 @@
-// Values that a program is expected to read, and asked for in advance.
+// Tests the prefetch of values that a program is expected to read.
 #include <string>
 #include <vector>
 
@@ -21,7 +21,7 @@ class PrefetchedReadTest : public testing::Test {
   }
   ~PrefetchedReadTest() override { ExpectNoViolations(cluster_.worker()); }
 
-  // The loss, and what follows it in a step.
+  // Records a step's loss, and the calls that follow it.
   StoragePtr Forward(int op = 1) {
     StoragePtr loss = device_->NewStorage(4);
     EXPECT_TRUE(Record(*device_, kLane,
@@ -39,7 +39,7 @@ class PrefetchedReadTest : public testing::Test {
     EXPECT_TRUE(ReadByte(*device_, kLane, loss).ok());
     Drop(loss);
   }
-  // The kinds of the messages executed since the last call.
+  // Returns the kinds of the messages executed since the last call.
   std::string Received() {
     EXPECT_TRUE(device_->Synchronize().ok());
     const std::vector<v1::Ordered> all = cluster_.worker().received();
@@ -94,8 +94,8 @@ TEST_F(PrefetchedReadTest, StopsWhenTheProgramDoesNotRead) {
   Step();
   Step();
   Received();
-  // A stretch that goes on without the read comes to another position; one that
-  // reads something else comes back to the same.
+  // A stretch that continues without the read gets another position. One that
+  // reads something else returns to the same position.
   const StoragePtr unread = Forward();
   EXPECT_EQ(Received(), "run read ");
   EXPECT_TRUE(ReadByte(*device_, kLane, weights_).ok());

@@ -1,8 +1,8 @@
-// The reads of a device that were sent, by the numbers under which their values
-// come, and whom to tell when a value is here.
+// Finds a device's reads that were sent, by the numbers of their answers, and
+// collects the callbacks to run when values arrive.
 //
-// Not thread-safe: the device's lock guards it, and the waits' fields. Nothing
-// here calls out: the caller runs the callbacks after unlocking.
+// Not thread-safe: the device's lock guards it, and the fields of the waits.
+// Nothing here calls out: the caller runs the callbacks after unlocking.
 #ifndef CLIENT_LIB_SESSION_TRANSFER_READ_TABLE_H_
 #define CLIENT_LIB_SESSION_TRANSFER_READ_TABLE_H_
 
@@ -23,26 +23,27 @@ class ReadTable {
  public:
   using Callbacks = std::vector<std::function<void()>>;
 
-  // It goes to the worker as this message. If it has a transfer id, the value
-  // comes on Bulk under that.
+  // Adds a read that is sent as message `sequence`. If it has a transfer id,
+  // the value comes on Bulk under that id.
   void AddSent(uint64_t sequence, std::shared_ptr<ReadWait> wait);
-  // The read whose answer has not come; null when there is none.
+  // Returns the unanswered read, or null.
   ReadWait* Find(uint64_t sequence) const;
   std::shared_ptr<ReadWait> TakeAnswered(uint64_t sequence);
-  // The read whose bytes are not all here; null when there is none.
+  // Returns the read whose bytes are incomplete, or null.
   std::shared_ptr<ReadWait> FindBulk(uint64_t transfer_id) const;
   void EraseBulk(uint64_t transfer_id) { bulk_.erase(transfer_id); }
   bool has_bulk() const { return !bulk_.empty(); }
   bool empty() const { return sent_.empty() && bulk_.empty(); }
   void Clear();
 
-  // Its value is here, or its error: who waits wakes, and callbacks are due.
+  // Finishes a read whose value or error arrived: wakes its waiting threads and
+  // makes its callbacks due.
   void Finish(ReadWait* wait);
-  // To be called when it is done; not while it is done already.
+  // Adds a callback to run when the read is done. Not allowed once it is done.
   void Watch(ReadWait* wait, std::function<void()> callback);
   void Unwatch(ReadWait* wait) { watched_.erase(wait); }
   bool has_watched() const { return !watched_.empty(); }
-  // Nothing more will be done: all callbacks are due.
+  // Makes all callbacks due, because no further read will finish.
   void FinishWatched();
   bool has_due() const { return !due_.empty(); }
   Callbacks TakeDue();
@@ -56,16 +57,16 @@ class ReadTable {
   Callbacks due_;
 };
 
-// Reads that were sent before the program asks for their values. Not
+// Keeps reads that were sent before the program asked for their values. Not
 // thread-safe: the recorder's lock guards it.
 class PrefetchedReads {
  public:
-  // With more, the oldest is given up.
+  // Limit on reads; beyond it the oldest is abandoned.
   static constexpr size_t kMaxReads = 8;
 
   void Add(const StorageVersion& version, const srg::TensorView& view,
            std::shared_ptr<ReadWait> wait);
-  // The wait of such a read, if there is one; null otherwise.
+  // Removes and returns the wait of such a read, or null if there is none.
   std::shared_ptr<ReadWait> Take(const StorageVersion& version,
                                  const srg::TensorView& view);
 

@@ -55,7 +55,7 @@ TEST(ReadTableTest, WhoWatchesIsDueOnceAndInOrder) {
   EXPECT_TRUE(first->done);
   EXPECT_TRUE(table.has_due());
   EXPECT_TRUE(table.has_watched());
-  EXPECT_TRUE(called.empty());  // it calls nobody by itself
+  EXPECT_TRUE(called.empty());  // the table calls no callback itself
   for (const auto& callback : table.TakeDue()) callback();
   EXPECT_EQ(called, (std::vector<int>{1, 2}));
   EXPECT_FALSE(table.has_due());
@@ -74,7 +74,7 @@ TEST(ReadTableTest, WhoDoesNotWatchAnyMoreIsNotCalled) {
   EXPECT_FALSE(table.has_watched());
   for (const auto& callback : table.TakeDue()) callback();
   EXPECT_EQ(called, 1);
-  EXPECT_FALSE(second->done);  // nothing came of it
+  EXPECT_FALSE(second->done);  // it did not finish
 }
 
 TEST(PrefetchedReadsTest, OnlyTheSameVersionAndViewAreFound) {

@@ -1,4 +1,4 @@
-// Uploads and reads of a session, through fake workers.
+// Tests uploads and reads of a session, with fake workers.
 #include <memory>
 #include <string>
 #include <thread>
@@ -28,7 +28,7 @@ class TransferTest : public testing::Test {
     const absl::string_view view = *owner;
     const absl::Status status =
         device_->Upload(1, storage.get(), {view, std::move(owner)});
-    // Whatever the outcome, nobody holds the source any more.
+    // The source is released whatever the outcome.
     EXPECT_TRUE(watch.expired());
     return status;
   }
@@ -60,7 +60,7 @@ TEST_F(TransferTest, SmallUploadsAndSeedsAskForNoLease) {
   ASSERT_TRUE(Upload(storage, "abcd").ok());
   ASSERT_TRUE(device_->Seed(1, generator.get(), 7).ok());
   EXPECT_TRUE(cluster_.coordinator().lease_requests().empty());
-  // What follows takes them along.
+  // The next message takes them along.
   EXPECT_EQ(*Read(storage), "abcd");
 }
 
@@ -87,7 +87,8 @@ TEST_F(TransferTest, AnUploadTooLargeForAnyWorkerIsRefusedByTheWorker) {
 }
 
 TEST_F(TransferTest, ALargeUploadInlineAfterAllReturns) {
-  // More than is copied before the limits are known, less than they allow.
+  // The size is more than is copied before the limits are known, and less than
+  // they allow.
   const StoragePtr storage = device_->NewStorage(6000);
   ASSERT_TRUE(Upload(storage, Pattern(6000)).ok());
   EXPECT_EQ(*Read(storage), Pattern(6000));
@@ -145,7 +146,7 @@ TEST_F(TransferTest, ARefusedUploadSaysWhy) {
   const absl::Status status = Upload(storage, Pattern(1 << 20));
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(ErrorReason(status), "MEMORY_LIMIT");
-  // The order goes on.
+  // The order of messages continues.
   cluster_.worker().AnswerTransfers(FakeWorker::Transfers::kSend);
   EXPECT_TRUE(Upload(storage, Pattern(1 << 20)).ok());
   EXPECT_EQ(*Read(storage), Pattern(1 << 20));
@@ -284,7 +285,7 @@ TEST(UploadTest, APendingFreeMakesRoom) {
   const std::string bytes = Pattern(2 << 20);
   StoragePtr first = device->NewStorage(bytes.size());
   ASSERT_TRUE(device->Upload(1, first.get(), {bytes, nullptr}).ok());
-  // Still named by a call that was not sent.
+  // An unsent call still names the storage.
   Call call = MakeCall(1, {{first, kReads}});
   ASSERT_TRUE(device->Record(2, &call).ok());
   Drop(std::move(first));

@@ -8,7 +8,7 @@
 namespace djinn {
 namespace {
 
-// Never destroyed: uploads may go on while the process ends.
+// Never destroyed, because uploads may continue while the process ends.
 struct Watcher {
   Mutex mu;
   std::shared_ptr<const ProgressCallback> callback ABSL_GUARDED_BY(mu);

@@ -11,8 +11,8 @@ namespace djinn {
 
 using ProgressCallback = std::function<void(uint64_t done, uint64_t total)>;
 
-// Sets the callback of the process, from the next upload of at least
-// `min_bytes` on. Null removes it. Thread-safe.
+// Sets the callback of the process for uploads of at least `min_bytes`, from
+// the next one on. Null removes it. Thread-safe.
 void WatchUploads(ProgressCallback callback, uint64_t min_bytes);
 
 // Reports the progress of one upload. Not thread-safe.

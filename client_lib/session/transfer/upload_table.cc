@@ -58,8 +58,8 @@ void UploadTable::Complete(uint64_t transfer_id) {
   if (found == uploads_.end()) return;
   UploadWait& wait = *found->second;
   wait.completed = true;
-  // Otherwise the decision is still to come: a stream that was resumed says
-  // first how far the worker has come.
+  // The decision is still to come in another state, because a resumed stream
+  // first says how far the worker has come.
   if (wait.state == State::kSend) wait.state = State::kOver;
   wait.changed.SignalAll();
 }

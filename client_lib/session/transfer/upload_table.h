@@ -29,29 +29,29 @@ class UploadTable {
  public:
   // Adds an upload that is announced under its transfer id.
   void Add(std::shared_ptr<UploadWait> wait);
-  // Removes an upload whose thread waits no longer.
+  // Removes an upload whose thread no longer waits.
   void Erase(uint64_t transfer_id) { uploads_.erase(transfer_id); }
   void Clear() { uploads_.clear(); }
 
-  // Applies the worker's decision. Ignores one about an upload that no thread
-  // waits for. Returns InternalError, in words, for a decision that breaks the
-  // protocol.
+  // Applies the worker's decision. Ignores a decision about an upload that no
+  // thread waits for. Returns InternalError with a text for a decision that
+  // breaks the protocol.
   absl::Status Decide(const v1::TransferDecision& decision);
-  // The worker executed the Install.
+  // Notes that the worker executed the Install.
   void Complete(uint64_t transfer_id);
-  // Whether the worker had the last content that was asked for and that this
-  // device had not uploaded before, as at the second start of a program. It may
-  // then have the next one, too.
+  // Returns whether the worker had the last content that the device asked about
+  // and had not uploaded before, as at the second start of a program. The
+  // worker may then have the next one, too.
   bool finds_new_contents() const { return finds_new_contents_; }
 
   // Queues the proof that the worker asked for.
   void QueueProof(UploadWait* wait, std::string proof);
   bool has_proofs() const { return !proofs_.empty(); }
-  // Takes the next proof; returns false when nothing waits for it any more.
+  // Takes the next proof. Returns false when no thread waits for one any more.
   bool TakeProof(v1::TransferProof* message);
 
-  // Another stream reaches the same session: proofs that were not answered are
-  // queued again, and the bytes continue where the worker has them up to.
+  // Continues on another stream of the same session. Unanswered proofs are
+  // queued again, and the bytes continue behind those that the worker has.
   void Resume(const v1::WorkerHello& hello);
 
  private:

@@ -111,7 +111,7 @@ TEST_F(UploadTableTest, AProofIsSentUnlessTheWorkerHasDecided) {
   ASSERT_TRUE(table_.TakeProof(&message));
   EXPECT_EQ(message.transfer_id(), 1);
   EXPECT_EQ(message.mac(), "mac");
-  // Another stream takes it again; meanwhile the worker decides.
+  // The proof is to be sent on another stream; meanwhile the worker decides.
   table_.Resume({});
   ASSERT_TRUE(table_.has_proofs());
   EXPECT_TRUE(table_.Decide(Send(1)).ok());
@@ -157,7 +157,7 @@ TEST_F(UploadTableTest, AResumedStreamContinuesWhereTheWorkerIs) {
   EXPECT_EQ(elsewhere->resume_at, UINT64_MAX);
   v1::TransferProof message;
   EXPECT_TRUE(table_.TakeProof(&message));
-  EXPECT_FALSE(table_.has_proofs());  // once, though it was queued before
+  EXPECT_FALSE(table_.has_proofs());  // once, although it was queued before
 }
 
 }  // namespace

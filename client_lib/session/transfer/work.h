@@ -1,5 +1,5 @@
-// What recording threads hand to a device's sender thread, in the order in
-// which it must reach the worker, and what they wait on meanwhile.
+// Defines the work that recording threads pass to a device's sender thread, in
+// the order in which it must reach the worker, and the waits for its results.
 #ifndef CLIENT_LIB_SESSION_TRANSFER_WORK_H_
 #define CLIENT_LIB_SESSION_TRANSFER_WORK_H_
 
@@ -27,7 +27,7 @@
 
 namespace djinn {
 
-// What a storage holds after the calls that were recorded so far.
+// A storage's contents after the calls that were recorded so far.
 struct StorageVersion {
   uint64_t storage_id = 0;
   uint64_t version = 0;
@@ -37,13 +37,13 @@ struct StorageVersion {
                          const StorageVersion&) = default;
 };
 
-// A thread that waits for the worker. The fields of waits are guarded by the
-// device's lock.
+// A thread that waits for the worker. The device's lock guards the fields of
+// waits.
 struct Waiter {
   CondVar changed;
 };
 
-// Until the metadata of a run is known.
+// Waits for the metadata of a run.
 struct MetadataWait : Waiter {
   size_t expected = 0;  // unknown results
   bool done = false;
@@ -51,13 +51,13 @@ struct MetadataWait : Waiter {
   absl::Status error;
 };
 
-// Until an upload that asks is refused, or its bytes are on the worker
+// Waits until a hash-first upload is refused or its bytes are on the worker
 // (upload_table.h).
 struct UploadWait : Waiter {
   enum class State {
-    // The worker has yet to decide, also about a proof that it asked for.
+    // The worker has yet to decide, perhaps about a proof that it asked for.
     kAsked,
-    // The worker asks for a proof of having the bytes.
+    // The worker asks for a proof that the process has the bytes.
     kProve,
     // The worker has room and waits for the bytes.
     kSend,
@@ -69,15 +69,15 @@ struct UploadWait : Waiter {
   // The worker executed the Install.
   bool completed = false;
   uint64_t transfer_id = 0;
-  // This device uploaded an equal content before.
+  // True if this device uploaded an equal content before.
   bool uploaded_before = false;
-  // Where the bytes continue on a new stream.
+  // The offset at which the bytes continue on a new stream.
   uint64_t resume_at = 0;
   std::string key;    // of the proof
-  std::string proof;  // kept for another stream
+  std::string proof;  // kept for a new stream
 };
 
-// Until a value is here.
+// Waits for a value.
 struct ReadWait : Waiter {
   ReadWait(void* destination, uint64_t bytes)
       : destination(static_cast<char*>(destination)), bytes(bytes) {}
@@ -85,30 +85,32 @@ struct ReadWait : Waiter {
   char* const destination;
   const uint64_t bytes;
   bool done = false;
-  bool abandoned = false;     // nobody waits: the destination is not ours
-  int copying = 0;            // chunks being copied to the destination
-  uint64_t transfer_id = 0;   // not 0: the value comes on Bulk
-  uint64_t reply_number = 0;  // of the announcement of bulk bytes, once here
+  // no thread waits, and the destination is the program's
+  bool abandoned = false;
+  int copying = 0;           // chunks being copied to the destination
+  uint64_t transfer_id = 0;  // not 0: the value comes on Bulk
+  // of the announcement of bulk bytes, once it arrived
+  uint64_t reply_number = 0;
   bool announced = false;
   std::optional<ChunkMap> chunks;
-  std::optional<std::string> value;  // came in the reply
-  std::unique_ptr<ReadMarks> marks;  // null while nobody profiles
+  std::optional<std::string> value;  // arrived in the reply
+  std::unique_ptr<ReadMarks> marks;  // null while no profile runs
   absl::Status error;
 };
 
-// Until the worker has reported, for the last time, what it measured.
+// Waits for the worker's last report of a profile.
 struct ProfileWait : Waiter {
   uint64_t sequence = 0;  // of the message that asks for it
   bool done = false;
 };
 
-// Until the worker has said what the session has used.
+// Waits for the worker's account of what the session has used.
 struct MeterWait : Waiter {
   bool done = false;
-  v1::MeteredUse use;  // by its virtual device, on all of its workers
+  v1::MeteredUse use;  // of the virtual device, on all of its workers
 };
 
-// Until the worker has said whether it takes a model.
+// Waits for the worker's answer to a model.
 struct ModelWait : Waiter {
   bool done = false;
   absl::Status refusal;
@@ -116,29 +118,29 @@ struct ModelWait : Waiter {
 
 struct RunWork {
   Segment* segment;
-  std::shared_ptr<MetadataWait> metadata;  // null: nobody waits
+  std::shared_ptr<MetadataWait> metadata;  // null if no thread waits
 };
-// A part of a recording. With `sized`, that graph at that size stands in
-// the place of the part's own: some of its rows, or a stage of it.
+// Executes a part of a captured graph. If `sized` is set, that graph at that
+// size replaces the part's own: some of its rows, or a stage of it.
 struct ReplayWork {
   std::shared_ptr<const Recording> recording;
   size_t part;
-  // As execution_flag.h said when it was stamped.
+  // The execution mode (execution_flag.h) when the work was stamped.
   bool fast;
   std::shared_ptr<const SizedGraph> sized;
   int64_t size;
-  // One per slot; `held` owns their storages.
+  // The bindings by slot. `held` owns their storages.
   std::vector<RunEncoder::Binding> bindings;
   std::vector<StoragePtr> held;
 };
 struct InstallWork {
   uint64_t base_version = 0;
-  // Null: `copy` has the bytes, and no thread waits.
+  // If null, `copy` has the bytes and no thread waits.
   std::shared_ptr<UploadWait> wait;
   std::string copy;
   // The copy counts as an eager upload (eager_uploads.h).
   bool eager = false;
-  // With `wait`: the program's bytes, their hash, and whether this device
+  // Set with `wait`: the program's bytes, their hash, and whether this device
   // uploaded them before.
   SharedBytes source;
   ContentHash hash;
@@ -158,15 +160,15 @@ struct ReadWork {
   std::shared_ptr<ReadWait> wait;
 };
 
-// When a value moves, among others of the session: as in v1::Offer.
+// The priority of a value's move among others of the session: see v1::Offer.
 struct OfferRank {
-  // 0: of no round in particular.
+  // 0 if the value belongs to no round.
   uint64_t round = 0;
-  // Infinite: not known.
+  // Infinite if unknown.
   double remaining_seconds = std::numeric_limits<double>::infinity();
 };
-// Of a copy between devices: keeps the source's value on its worker, where the
-// destination's worker fetches it.
+// Keeps the source's value of a copy on its worker, where the destination's
+// worker fetches it.
 struct OfferWork {
   uint64_t version;
   std::string ticket;
@@ -199,7 +201,7 @@ struct ModelWork {
 struct Work {
   uint32_t lane = 0;
   StoragePtr storage;  // not set for runs, profiles, meters and models
-  // What it holds here until it is sent.
+  // Bytes that the work holds here until it is sent.
   size_t footprint_bytes = 0;
   using Action = std::variant<RunWork, ReplayWork, InstallWork, SeedWork,
                               CreateWork, ReadWork, OfferWork, PullWork,
