@@ -95,8 +95,8 @@ class LeaseTable {
   // Renews all leases of the current listing, up to the expiry that their
   // newest revisions name.
   void RenewListed(const LeaseTime& now) { renewed_ = now; }
-  // Return the monotonic times until when sessions of the lease may begin, and
-  // may stay.
+  // These return the monotonic times until when sessions of the lease may
+  // begin, and may stay.
   absl::Duration InForceUntil(const Lease& lease) const;
   absl::Duration EndOf(const Lease& lease) const;
 

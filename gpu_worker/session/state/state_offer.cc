@@ -13,8 +13,9 @@
 namespace djinn::worker {
 namespace {
 
-// Values that go into the list itself: a call of their own would cost more. As
-// in session_state.proto, and how many bytes of them in all.
+// The largest value that goes into the list itself, because a call of its own
+// would cost more, as in session_state.proto; and the most bytes of such
+// values.
 constexpr uint64_t kInlineBytes = 8192;
 constexpr uint64_t kMaxInlined = 4 << 20;
 
@@ -88,7 +89,7 @@ absl::StatusOr<uint64_t> OfferState(const SessionEnvironment& environment,
       DescribeStorages(environment, tenant, storages, offer));
   models.Describe(&state);
   const std::string bytes = state.SerializeAsString();
-  // Nothing to fetch.
+  // An empty list need not be fetched.
   if (bytes.empty()) return 0;
   DeviceMemory* const memory = environment.memory;
   DJINN_ASSIGN_OR_RETURN(
