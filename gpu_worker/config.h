@@ -18,9 +18,8 @@
 //     private_key_file: worker.key
 //     server_name: coordinator        # name in the coordinator's certificate;
 //                                     # default: the address's host
-//   peer_tls:                         # for other workers; default: where tls
-//   is
-//                                     # on, as coordinator_tls
+//   peer_tls:                         # for other workers; default: as
+//                                     # coordinator_tls if tls is on
 //     ca_file: ca.crt
 //     certificate_file: worker.crt
 //     private_key_file: worker.key
