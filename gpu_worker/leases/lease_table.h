@@ -120,7 +120,7 @@ class LeaseTable {
   void Add(const v1::SignedLease& issue, const v1::LeaseClaims& claims,
            const LeaseTime& now);
   // Returns when the current listing's last renewal ends, if the lease is part
-  // of it: `valid_for` after it, within what the issue allows.
+  // of it: `valid_for` after it, within what the newest revision allows.
   absl::Duration Renewed(const Lease& lease, absl::Duration valid_for) const;
   Lease Take(std::map<std::string, Lease>::iterator lease);
   void NoteEnd(const v1::LeaseClaims& claims);

@@ -32,7 +32,7 @@ TEST_F(WorkerCoreTest, AnUploadArrivesInChunksAndIsFoundAgain) {
   std::unique_ptr<TestClient> second = Open("s2", "t1");
   second->InstallTransfer(1, 1, bytes);
   EXPECT_TRUE(second->WaitDecision(1).already_held());
-  // Another tenant does.
+  // Another tenant has to send the bytes.
   std::unique_ptr<TestClient> stranger = Open("s3", "t2");
   stranger->InstallTransfer(1, 1, bytes);
   EXPECT_TRUE(stranger->WaitDecision(1).send());

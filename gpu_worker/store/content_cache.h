@@ -121,7 +121,7 @@ class ContentCache {
   const DurationHistogram& idle_before_evict() const {
     return idle_before_evict_;
   }
-  // Grows with every change of List().
+  // Returns a number that grows with every change of List().
   uint64_t revision() const;
 
  private:

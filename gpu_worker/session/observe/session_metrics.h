@@ -40,7 +40,7 @@ struct SessionMetrics {
                             {"tenant", "priority_class", "result"}};
 };
 
-// How a run with a deadline ended.
+// The outcome of a run with a deadline.
 enum class RunInTime {
   // Completed by its deadline.
   kAttained,

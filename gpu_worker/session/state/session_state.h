@@ -92,7 +92,7 @@ struct SessionStatus {
   std::atomic<bool> cancelled{false};
   std::atomic<uint64_t> storages{0};
   std::atomic<uint32_t> graphs{0};
-  // The room for eager uploads that the client was last told.
+  // The room for eager uploads that was last reported to the client.
   std::atomic<uint64_t> reported_room{0};
 
   int priority() const {
@@ -155,7 +155,7 @@ struct SessionReplies {
   Outbox outbox;  // thread-safe
   // Answers of the message in progress, sent when it is done.
   std::vector<v1::ControlResponse> pending;
-  // The last sequence and window that the client was told.
+  // The last sequence and window reported to the client.
   uint64_t reported = 0;
   v1::Window window;
 };

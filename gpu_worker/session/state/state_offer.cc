@@ -25,7 +25,8 @@ absl::StatusOr<v1::SessionState> DescribeStorages(
   v1::SessionState list;
   const absl::flat_hash_map<const Buffer*, ContentHash> names =
       environment.contents->Names(tenant);
-  absl::flat_hash_map<const Buffer*, uint64_t> first;  // storage with it
+  // first storage that has it
+  absl::flat_hash_map<const Buffer*, uint64_t> first;
   absl::flat_hash_map<const v1::ErrorDetail*, uint32_t> errors;
   uint64_t inlined = 0;
   for (const uint64_t id : storages.ids()) {
