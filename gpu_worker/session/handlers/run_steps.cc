@@ -35,7 +35,7 @@ bool Suits(SessionState& s,
     return false;
   }
   const GraphTable::Graph* const srg_graph = s.srg_graphs.Find(run.graph_id());
-  // HandleRun() deals with runs that are refused, lack a plan or are invalid.
+  // HandleRun() deals with what is refused, missing or wrong.
   if (srg_graph == nullptr || srg_graph->refused != nullptr) return false;
   if (own_turn) {
     absl::StatusOr<std::shared_ptr<const Plan>> plan =
