@@ -17,14 +17,14 @@ namespace djinn::worker {
 namespace {
 
 constexpr int kMaxThreads = 1024;
-// So that the path of the socket for other workers ends with a zero, too.
+// Leaves room for the suffix and the final zero of the pull socket's path.
 constexpr size_t kMaxSocketPath =
     sizeof(sockaddr_un::sun_path) - sizeof(kPullSocketSuffix);
 constexpr int kMaxOrdinal = 127;
-// Their rows are multiplied at once, and they hold their memory at once.
+// Runs of a batch multiply their rows together, and hold their memory together.
 constexpr uint64_t kMaxBatchRuns = 64;
 
-// Others live on this machine too.
+// Leaves half of the memory to other processes on the machine.
 uint64_t HalfOfMachineMemory() {
   return static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) *
          static_cast<uint64_t>(sysconf(_SC_PAGE_SIZE)) / 2;
@@ -89,7 +89,7 @@ absl::StatusOr<WorkerConfig> ReadWorkerConfig(ConfigReader reader) {
       ReadChannelTls(&root, "coordinator_tls", config.insecure);
   config.peer_tls = ReadChannelTls(&root, "peer_tls", config.insecure);
   if (!root.Has("peer_tls") && config.tls.enabled()) {
-    // Others are as this one, and have names of their own.
+    // Assumes that other workers are configured alike, with names of their own.
     config.peer_tls = config.coordinator_tls;
     config.peer_tls.server_name.clear();
   }

@@ -2,68 +2,72 @@
 //
 //   worker_id: w0                     # stable name, required
 //   listen: 127.0.0.1:0               # or unix:PATH
-//   advertise: 10.0.0.5:7080          # what clients dial; the bound address
-//   shared_memory_socket: w0.shm      # for clients of this machine and user,
-//                                     # and w0.shm.pull for workers; none:
-//                                     # they come over gRPC, too
-//   tls:                              # none: clients' bytes are not encrypted
+//   advertise: 10.0.0.5:7080          # address for clients; default: the bound
+//                                     # address
+//   shared_memory_socket: w0.shm      # for clients of this machine and user;
+//                                     # w0.shm.pull for workers; default: all
+//                                     # use gRPC
+//   tls:                              # default: no encryption for clients
 //     certificate_file: worker.crt    # PEM, with its chain
 //     private_key_file: worker.key
-//     client_ca_file: ca.crt          # clients must show certificates
+//     client_ca_file: ca.crt          # requires certificates of clients
 //   coordinator: 127.0.0.1:7070       # required
-//   coordinator_tls:                  # none: as above
-//     ca_file: ca.crt                 # who signed the coordinator's
-//     certificate certificate_file: worker.crt    # shown to the coordinator
+//   coordinator_tls:                  # default: no encryption
+//     ca_file: ca.crt                 # issuer of the coordinator's certificate
+//     certificate_file: worker.crt    # shown to the coordinator
 //     private_key_file: worker.key
-//     server_name: coordinator        # whom it must name; the address's host
-//   peer_tls:                         # for the other workers; without it,
-//                                     # where tls is on, as coordinator_tls
+//     server_name: coordinator        # name in the coordinator's certificate;
+//                                     # default: the address's host
+//   peer_tls:                         # for other workers; default: as
+//                                     # coordinator_tls if tls is on
 //     ca_file: ca.crt
 //     certificate_file: worker.crt
 //     private_key_file: worker.key
 //     server_name: djinn-worker
-//   insecure: false                   # other hosts without TLS
-//   monitoring:                       # none: no metrics over HTTP
+//   insecure: false                   # allows other hosts without TLS
+//   monitoring:                       # default: no metrics over HTTP
 //     listen: 127.0.0.1:9465
-//     insecure: false                 # other hosts
+//     insecure: false                 # allows other hosts
 //   join_token_file: join.token       # required, relative to this file
-//   admin_token_file: admin.token     # who has it may ask for channelz
+//   admin_token_file: admin.token     # allows its bearer to query channelz
 //   device:
 //     kind: cpu                       # or cuda:0, or fake
 //     memory: 8GiB                    # 0: half of the machine's, or most of
-//                                     # what the GPU has free
-//     threads: 0                      # inside one operator; 0: one per core
-//     packed_weights: true            # prepacked copies of weights in fast
-//                                     # mode, of cpu
-//     packed_weight_memory: 0         # for all; 0: a quarter of the memory
-//     fuse_attention: true            # in fast mode, where a program spells
-//                                     # it out
-//     calibrate: true                 # measure its speed at start
-//     speed:                          # what it is instead
+//                                     # the GPU's free memory
+//     threads: 0                      # within one operator; 0: one per core
+//     packed_weights: true            # cpu, fast mode: prepacked weights
+//     packed_weight_memory: 0         # limit; 0: a quarter of the memory
+//     fuse_attention: true            # fast mode: fuses attention that a
+//                                     # program writes as several operators
+//     calibrate: true                 # measures the speed at start
+//     speed:                          # the speed, instead of calibration
 //       flops_per_second: 6e13
 //       bytes_per_second: 9e11
 //       seconds_per_call: 5us
-//     plugin: /opt/libdjinn_cuda.so   # of cuda; beside the program
-//     graph_memory: 0                 # of cuda, for recorded runs; 0: a
+//     plugin: /opt/libdjinn_cuda.so   # cuda; default: beside the program
+//     graph_memory: 0                 # cuda: memory for device graphs; 0: a
 //                                     # sixteenth of the memory
-//     graphs: true                    # of cuda: whether runs are recorded
-//   price_per_hour: 2.5               # of the device; the unit is yours
-//   link_bandwidth: 1.25GB            # a second, of the way to it; 0: unknown
-//   capabilities: [bfloat16]          # what tenants may demand
-//   phases: [llm_decode]              # what it is kept for; none: all
+//     graphs: true                    # cuda: whether to record device graphs
+//   price_per_hour: 2.5               # of the device, in any unit
+//   link_bandwidth: 1.25GB            # of this worker's network link, per
+//                                     # second; 0: unknown
+//   capabilities: [bfloat16]          # that tenants may demand
+//   phases: [llm_decode]              # that the worker serves; default: all
 //   operator_libraries:               # with operators besides PyTorch's
 //     - path: /opt/operators/libmine.so
 //   heartbeat_interval: 2s
-//   transfer_idle_timeout: 30s        # an upload that stands still
-//   offer_timeout: 10m                # a copy that no other worker fetches
-//   resume_timeout: 15s               # how long a broken stream is waited for
+//   transfer_idle_timeout: 30s        # ends an upload without progress
+//   offer_timeout: 10m                # ends an offer that no worker fetches
+//   resume_timeout: 15s               # keeps a session whose stream broke
 //   max_connections: 16384            # of clients
 //   graph_cache_entries: 4096
-//   max_batch_runs: 16                # that share products; 1: none do
-//   tokens_first: true                # runs that make a token interrupt those
-//                                     # that read a prompt or train
-//   content_disk:                     # none: a restarted worker has nothing
-//     directory: contents             # made with mode 0700; relative to this
+//   max_batch_runs: 16                # most runs in a batch; 1: no batching
+//   tokens_first: true                # runs that make a token preempt prompts
+//                                     # and training
+//   content_disk:                     # default: a restarted worker has no
+//                                     # contents
+//     directory: contents             # created with mode 0700; relative to
+//                                     # this file
 //     limit: 100GiB                   # required
 #ifndef GPU_WORKER_CONFIG_H_
 #define GPU_WORKER_CONFIG_H_
@@ -82,7 +86,8 @@
 
 namespace djinn::worker {
 
-// Behind shared_memory_socket: where other workers fetch values.
+// Suffix of shared_memory_socket for the socket at which other workers fetch
+// values.
 inline constexpr char kPullSocketSuffix[] = ".pull";
 
 struct WorkerConfig {
@@ -102,27 +107,27 @@ struct WorkerConfig {
   std::string admin_token;
   // "cpu", "cuda" or "fake".
   std::string device_kind;
-  // Of a kind with several devices.
+  // The device's index, for a kind with several devices.
   int device_ordinal = 0;
-  // Empty: where FindCudaPlugin() finds it.
+  // Empty when FindCudaPlugin() is to find it.
   std::string device_plugin;
   uint64_t graph_memory = 0;
-  // 0: as the device finds it.
+  // 0 when the device determines it.
   uint64_t device_memory = 0;
   int device_threads = 0;
   bool packed_weights = true;
   bool fuse_attention = true;
   bool graphs = true;
   uint64_t packed_weight_memory = 0;
-  // Whether the caller of ReadWorkerConfig() is to measure `speed`, which is
-  // then not given. It says what `numerics` are, too, as in WorkerHello.
+  // True when the caller of ReadWorkerConfig() must measure `speed`, which is
+  // unset then. The caller also sets `numerics` (see WorkerHello).
   bool calibrate = true;
   v1::DeviceSpeed speed;
   std::string numerics;
   double price_per_hour = 0;
   uint64_t link_bandwidth = 0;
   std::vector<std::string> capabilities;
-  // Empty: all.
+  // Empty when the worker serves all phases.
   std::vector<v1::Phase> phases;
   // Absolute paths.
   std::vector<std::string> operator_libraries;
@@ -134,12 +139,13 @@ struct WorkerConfig {
   size_t graph_cache_entries = 0;
   size_t max_batch_runs = 16;
   bool tokens_first = true;
-  // Empty: none.
+  // Empty when there is no disk store.
   std::string content_disk_directory;
   uint64_t content_disk_limit = 0;
 };
 
-// InvalidArgument (BAD_CONFIG) names every error, with line and path.
+// Returns InvalidArgument (BAD_CONFIG), which names every error with line and
+// path.
 absl::StatusOr<WorkerConfig> ReadWorkerConfig(ConfigReader reader);
 
 }  // namespace djinn::worker

@@ -16,7 +16,7 @@ class ConfigTest : public testing::Test {
  protected:
   ConfigTest() { std::ofstream(testing::TempDir() + "join") << "join-token\n"; }
 
-  // A file that says this of its device.
+  // Reads a configuration file with this device.
   absl::StatusOr<WorkerConfig> Read(const std::string& device) {
     return ReadWorkerConfig(
         ConfigReader::FromText("worker_id: w0\n"
@@ -140,7 +140,7 @@ TEST_F(ConfigTest, ACudaDeviceHasANumberAndAPlugIn) {
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_EQ(config->device_kind, "cuda");
   EXPECT_EQ(config->device_ordinal, 3);
-  // The device's own.
+  // 0 means that the device determines it.
   EXPECT_EQ(config->device_memory, 0u);
   EXPECT_EQ(config->device_plugin, "");
   config = Read(

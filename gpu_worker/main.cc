@@ -52,19 +52,18 @@ absl::StatusOr<std::unique_ptr<Device>> MakeDevice(const WorkerConfig& config) {
                         .operator_libraries = config.operator_libraries});
 }
 
-// OpenMP's threads spin for milliseconds between parallel regions unless told
-// otherwise, and a worker then fights the clients on its machine for cores that
-// do nothing. A short spin still catches the next operator. The runtime reads
-// its settings when it is loaded, so the program starts again under them;
-// descriptors and the process id stay. Whoever sets the policy has the last
-// word.
+// OpenMP's threads spin for milliseconds between parallel regions by default,
+// so an idle worker takes cores from the clients on its machine. A short spin
+// still catches the next operator. The runtime reads its settings when it is
+// loaded, so the program restarts itself with them; descriptors and the process
+// id stay. A policy that the environment sets takes precedence.
 void RestartWithDrowsyThreads(char** argv) {
   constexpr char kPolicy[] = "OMP_WAIT_POLICY";
   if (std::getenv(kPolicy) != nullptr) return;
   setenv(kPolicy, "passive", /*overwrite=*/1);
-  // Some tens of microseconds.
+  // Tens of microseconds.
   setenv("GOMP_SPINCOUNT", "10000", /*overwrite=*/0);
-  // By its own path, or the process would be called "exe".
+  // Uses the program's own path; otherwise the process would be called "exe".
   char path[PATH_MAX];
   const ssize_t length = readlink("/proc/self/exe", path, sizeof(path) - 1);
   if (length > 0) {
@@ -74,8 +73,8 @@ void RestartWithDrowsyThreads(char** argv) {
   std::perror("djinn-worker: cannot restart with OMP_WAIT_POLICY=passive");
 }
 
-// A device that nobody can use any more is somebody else's to start anew: the
-// process ends as by a signal, and says that it failed.
+// Ends the process when the device is broken, as a signal would, and with a
+// failing exit status. A supervisor must restart it.
 class EndWhenBroken {
  public:
   void operator()(const absl::Status& why) {
@@ -89,7 +88,8 @@ class EndWhenBroken {
   std::atomic<bool> broken_{false};
 };
 
-// Empty where it cannot be told: placement takes it as not known then.
+// Returns an empty speed where it cannot be measured; placement then treats it
+// as unknown.
 v1::DeviceSpeed MeasureSpeed(const WorkerConfig& config, Device* device) {
   if (config.device_kind == "cpu") return MeasureCpuSpeed(Clock::Real());
   if (config.device_kind == "fake") return {};

@@ -21,13 +21,15 @@ constexpr absl::Duration kShutdownGrace = absl::Seconds(2);
 constexpr RingSizes kClientRingSizes = {.control = 256 << 10,
                                         .bulk = 4 * kBulkChunkBytes};
 
-// Where other workers on this machine fetch values; empty: nowhere.
+// Returns the socket where other workers on this machine fetch values; empty
+// when there is none.
 std::string PullSocket(const WorkerConfig& config) {
   const std::string& socket = config.shared_memory_socket;
   return socket.empty() ? "" : absl::StrCat(socket, kPullSocketSuffix);
 }
 
-// To those of this machine over shared memory, and to others over gRPC.
+// Connects to workers on this machine over shared memory, and to others over
+// gRPC.
 std::unique_ptr<SharedMemoryPeers> MakeSharedMemoryPeers(
     ChannelSecurity security, ChannelPool* channels, Clock* clock) {
   auto peers = std::make_unique<SharedMemoryPeers>(clock);
@@ -51,7 +53,7 @@ void Collect(const ChannelPool::Counts& counts, Exposition* out) {
   count("failed", counts.failed);
 }
 
-// What stays the same while the worker serves at `address`.
+// Returns the state that does not change while the worker serves at `address`.
 v1::WorkerState StateOf(const WorkerConfig& config,
                         const std::string& address) {
   v1::WorkerState state;
@@ -64,7 +66,7 @@ v1::WorkerState StateOf(const WorkerConfig& config,
   state.set_link_bytes_per_second(config.link_bandwidth);
   state.mutable_capabilities()->Assign(config.capabilities.begin(),
                                        config.capabilities.end());
-  // Tenants may demand a GPU without its owner saying that it is one.
+  // Tenants may demand a GPU even if the owner did not list it as a capability.
   if (config.device_kind == "cuda") state.add_capabilities("cuda");
   state.mutable_phases()->Assign(config.phases.begin(), config.phases.end());
   return state;
@@ -112,7 +114,7 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Start(
   ChannelPool* const channels = worker->peer_channels_.get();
   const std::string pull_socket = PullSocket(config);
   if (pull_socket.empty()) {
-    // Over shared memory only where this worker itself is found there.
+    // The worker uses shared memory only if others can reach it that way, too.
     worker->peers_ = MakeGrpcPeers(std::move(peer_security), channels);
   } else {
     auto peers =
@@ -183,7 +185,7 @@ absl::Status Worker::StartSharedMemory(const WorkerConfig& config) {
   if (server.ok()) {
     pull_server_ = *std::move(server);
   } else {
-    // Others go on over the network.
+    // Without it, workers fetch values over the network.
     log::Warning("other workers do not find this one over shared memory",
                  {{"error", server.status()}});
   }
@@ -218,10 +220,11 @@ void Worker::Stop() {
   monitoring_.reset();
   shared_memory_.reset();
   pull_server_.reset();
-  // Clients are told first; the coordinator sees the stream end last.
+  // Clients hear of the shutdown first; the coordinator sees its stream end
+  // last.
   core_->Shutdown();
   server_->Shutdown(kShutdownGrace);
-  // Until then copies under way went on, as those over gRPC did.
+  // Copies over shared memory may finish until here, like those over gRPC.
   pull_connections_.reset();
   if (synchronizer_ != nullptr) synchronizer_->Stop();
   server_.reset();

@@ -29,26 +29,28 @@ namespace djinn::worker {
 // Serves from Start() until Stop(). Not thread-safe.
 class Worker {
  public:
-  // The errors of Server::Start() and MakeGrpcRegistry(). A coordinator that is
-  // not there yet is no error. `clock` and `random` outlive the worker.
-  // `device_broken`, which may be null, is called once, in a thread of the
-  // worker's, when the device can serve nobody any more.
+  // Starts a worker. Returns the errors of Server::Start() and
+  // MakeGrpcRegistry(); a coordinator that does not run yet is no error.
+  // `clock` and `random` must outlive the worker. A thread of the worker calls
+  // `device_broken`, which may be null, once, when the device can serve no
+  // client any more.
   static absl::StatusOr<std::unique_ptr<Worker>> Start(
       const WorkerConfig& config, std::unique_ptr<Device> device, Clock* clock,
       RandomSource* random,
       std::function<void(const absl::Status&)> device_broken = nullptr);
 
-  // As Stop().
+  // Calls Stop().
   ~Worker();
 
-  // Where clients reach it.
+  // Returns the address at which clients reach the worker.
   const std::string& address() const { return server_->address(); }
-  // Where its monitoring port is; empty when none is configured.
+  // Returns the address of the monitoring port; empty when none is configured.
   std::string monitoring_address() const {
     return monitoring_ == nullptr ? "" : monitoring_->address();
   }
 
-  // Tells every client (DRAINING) and returns when all is ended. Once.
+  // Ends every client's session (DRAINING) and returns when everything has
+  // stopped. Call it once.
   void Stop();
 
  private:
@@ -56,17 +58,18 @@ class Worker {
   absl::Status StartSharedMemory(const WorkerConfig& config);
   absl::Status StartMonitoring(const MonitoringConfig& config);
 
-  // In order of construction; each uses those before it.
+  // In order of construction; each field uses those before it.
   std::unique_ptr<Device> device_;
   std::unique_ptr<ChannelPool> peer_channels_;
   std::unique_ptr<PeerConnector> peers_;
-  // The same; null when nothing comes over shared memory.
+  // Points to peers_ when it uses shared memory; otherwise null.
   SharedMemoryPeers* shared_memory_peers_ = nullptr;
   std::unique_ptr<WorkerCore> core_;
   std::unique_ptr<ExecutionService> service_;
   CallMetrics call_metrics_;
   std::unique_ptr<Server> server_;
-  // Null when it is not configured: for clients, and for other workers.
+  // Shared-memory services for clients and for other workers; null when they
+  // are not configured.
   std::unique_ptr<SharedMemoryServer> shared_memory_;
   std::unique_ptr<PullConnections> pull_connections_;
   std::unique_ptr<SharedMemoryServer> pull_server_;

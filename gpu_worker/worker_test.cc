@@ -1,4 +1,5 @@
-// A whole worker over real gRPC, with a fake device and a coordinator by hand.
+// Tests a whole worker over real gRPC, with a fake device and a fake
+// coordinator.
 #include "gpu_worker/worker.h"
 
 #include <unistd.h>
@@ -30,7 +31,7 @@
 namespace djinn::worker {
 namespace {
 
-// Grants one lease and remembers what the worker has reported of itself.
+// Grants one lease and remembers what the worker has reported.
 class FakeCoordinator : public v1::WorkerRegistry::Service {
  public:
   grpc::Status Synchronize(
@@ -78,16 +79,16 @@ class FakeCoordinator : public v1::WorkerRegistry::Service {
     return last;
   }
 
-  // Set before a worker joins.
+  // Set it before a worker joins.
   bool has_run_deadline = false;
   Mutex mu;
   CondVar changed;
   v1::WorkerState last ABSL_GUARDED_BY(mu);
-  // Of the lease granted last.
+  // The token of the lease granted last.
   std::string lease_token ABSL_GUARDED_BY(mu);
 
  private:
-  // There is one lease, so the leases of a report replace those before.
+  // There is one lease, so the leases of a report replace the earlier ones.
   void Merge(const v1::WorkerState& state) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
     if (state.acknowledgement()) {
       last.set_applied_revision(state.applied_revision());
@@ -104,7 +105,7 @@ class FakeCoordinator : public v1::WorkerRegistry::Service {
   LeaseAuthority authority_;
 };
 
-// The client's end with generated stubs: what the raw frames must agree with.
+// The client's end with generated stubs, to which the raw frames must conform.
 class StubStream : public ClientStream {
  public:
   StubStream(const std::string& address, v1::BulkHello hello)
@@ -114,7 +115,7 @@ class StubStream : public ClientStream {
   ~StubStream() override {
     Close(absl::OkStatus());
     if (control_reader_.joinable()) control_reader_.join();
-    // Ended with Control, unless the worker never let it in.
+    // Bulk ended with Control, unless the worker never accepted it.
     bulk_context_.TryCancel();
     if (bulk_reader_.joinable()) bulk_reader_.join();
   }
@@ -174,7 +175,7 @@ class StubStream : public ClientStream {
 
   bool corrupt = false;
   absl::Status bulk_status;
-  std::atomic<int> messages{0};  // of Control
+  std::atomic<int> messages{0};  // on Control
 
  private:
   const std::unique_ptr<v1::Execution::Stub> stub_;
@@ -204,7 +205,7 @@ class WorkerTest : public testing::TestWithParam<bool> {
     server_->Shutdown(absl::ZeroDuration());
   }
 
-  // Another one instead of the one that is there.
+  // Replaces the worker with a new one.
   void StartWorker(absl::Duration transfer_idle_timeout) {
     if (worker_ != nullptr) worker_->Stop();
     worker_.reset();
@@ -248,7 +249,7 @@ class WorkerTest : public testing::TestWithParam<bool> {
     return hello;
   }
 
-  // Without a token for Bulk, the lease's.
+  // Connects a client. Without a token for Bulk, it uses the lease's.
   std::unique_ptr<TestClient> Connect(const std::string& bulk_token = "",
                                       StubStream** raw = nullptr) {
     v1::BulkHello bulk;
@@ -269,7 +270,8 @@ class WorkerTest : public testing::TestWithParam<bool> {
     return client;
   }
 
-  // In which a client gets so many replies that wait together.
+  // Returns in how many messages a client receives so many replies that wait
+  // together.
   int MessagesFor(int reads) {
     StubStream* stream;
     const std::unique_ptr<TestClient> client = Connect("", &stream);
@@ -375,7 +377,7 @@ TEST_P(WorkerTest, AKilledClientIsCleanedUp) {
     return state.sessions(0).storage_count() == 0 &&
            state.free_bytes() == state.memory_bytes();
   });
-  // The lease still holds: a new stream starts from nothing.
+  // The lease still holds: a new stream starts a new session.
   client = Connect();
   EXPECT_TRUE(client->WaitCompleted(client->Create(1, 8)));
 }
@@ -407,7 +409,7 @@ TEST_P(WorkerTest, AWrongBulkTokenNeverSeesBytes) {
   client.reset();
 }
 
-// A Pull call to its end: what came, and its status.
+// The result of a Pull call.
 struct Pulled {
   std::string bytes;
   int waits = 0;
@@ -444,14 +446,14 @@ TEST_P(WorkerTest, AnotherWorkerFetchesWhatWasOffered) {
   request.set_ticket("0123456789abcdef");
   request.set_size_bytes(bytes.size());
   request.set_worker_incarnation(incarnation_);
-  // Asked for before it is offered.
+  // The pull comes before the offer.
   Pulled early;
   std::thread caller([&] { early = PullFrom(worker_->address(), request); });
   client->Offer(1, request.ticket());
   caller.join();
   EXPECT_TRUE(early.status.ok()) << early.status;
   EXPECT_TRUE(early.bytes == bytes);
-  // Whoever has no ticket of a session here is told nothing.
+  // A caller without a ticket of a session here learns nothing.
   const auto refusal = [&] {
     const Pulled pulled = PullFrom(worker_->address(), request);
     EXPECT_EQ(pulled.bytes, "");
@@ -562,7 +564,7 @@ TEST_P(WorkerTest, ACallerThatGoesLetsGoOfWhatWasOffered) {
 }
 
 TEST_P(WorkerTest, WhatIsHeldForAnotherFetchComesAllTheSame) {
-  // Of two fetches the first one's bytes are the more urgent then.
+  // The deadline gives the first fetch's bytes precedence over the second's.
   coordinator_.has_run_deadline = true;
   StartWorker(absl::Seconds(30));
   std::unique_ptr<TestClient> client = Connect();
@@ -587,8 +589,8 @@ TEST_P(WorkerTest, WhatIsHeldForAnotherFetchComesAllTheSame) {
   uint64_t came = 0;
   EXPECT_TRUE(call->Read(&response));
   came += response.chunk().payload().size();
-  // The first one is on its way, and not taken: the second one is not held for
-  // long.
+  // The first fetch is being sent but not taken, so it does not hold the second
+  // one for long.
   const Pulled whole = PullFrom(worker_->address(), second);
   EXPECT_EQ(whole.status, absl::OkStatus());
   EXPECT_EQ(whole.bytes.size(), second.size_bytes());
@@ -629,7 +631,7 @@ TEST_P(WorkerTest, ACallerThatTakesNothingIsCutOff) {
 TEST_P(WorkerTest, EightBulkCallsOfALeaseWaitAndNoStranger) {
   const auto stub = v1::Execution::NewStub(grpc::CreateChannel(
       worker_->address(), grpc::InsecureChannelCredentials()));
-  // The status of a Bulk call that no Control call takes.
+  // Returns the status of a Bulk call that no Control call takes.
   const auto call = [&stub](const std::string& token) {
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() +
@@ -649,7 +651,7 @@ TEST_P(WorkerTest, EightBulkCallsOfALeaseWaitAndNoStranger) {
     callers.emplace_back([this, &call, &end] { end = call(Token()); });
   }
   for (std::thread& caller : callers) caller.join();
-  // Whichever came last was refused at once.
+  // The last call to arrive was refused at once.
   int refused = 0;
   for (const absl::Status& end : ends) {
     refused += ErrorReason(end) == "LEASE_IN_USE";

@@ -12,7 +12,7 @@
 namespace djinn::worker {
 namespace {
 
-// For so long at least the device keeps memory that no session needs.
+// The device keeps memory that no session needs for at least this long.
 constexpr absl::Duration kTidyingInterval = absl::Seconds(10);
 
 absl::Status Draining() {
@@ -105,7 +105,7 @@ void WorkerCore::Shutdown() {
   } else {
     RunHousekeeping();
   }
-  // It receives from no stream: all are closed.
+  // The executor receives from no stream now: all are closed.
   executor_.Stop();
 }
 
@@ -162,7 +162,8 @@ SendUrgency WorkerCore::UrgencyOf(const std::string& session_id) const {
   const std::optional<Lease> lease = leases_.FindSession(session_id);
   if (!lease.has_value()) return {};
   const v1::LeaseClaims& claims = lease->claims;
-  // Whatever its runs are, others wait for the value.
+  // The session's own phase does not matter: another session waits for the
+  // value.
   const int priority =
       PriorityOf(claims.urgency().priority_class(), v1::PHASE_UNSPECIFIED);
   return {claims.tenant(), priority,
@@ -222,7 +223,7 @@ void WorkerCore::Apply(const v1::DesiredState& desired) {
     MutexLock lock(&mu_);
     runs_questions_.assign(desired.runs_questions().begin(),
                            desired.runs_questions().end());
-    // A report answers them.
+    // A report answers the questions.
     changed |= !runs_questions_.empty();
   }
   if (changed) NotifyChange();
@@ -263,8 +264,8 @@ void WorkerCore::ExpireLeases() {
 }
 
 void WorkerCore::RelieveMemory() {
-  // Kept for reuse, but never most of the device: inputs that differ in every
-  // run would fill it.
+  // Idle contents stay for reuse, but on at most half of the device: inputs
+  // that differ in every run would fill it.
   const uint64_t idle = contents_.stats().idle_bytes;
   const uint64_t most = device_->memory_bytes() / 2;
   const uint64_t excess = std::max(idle > most ? idle - most : 0,

@@ -1,15 +1,15 @@
 // A worker without its network: composes the lease keeper, the stream table,
 // the executor and the caches.
 //
-// Story: the coordinator's DesiredState grants leases through Apply(). A
-// transport hands each client connection to Attach(); its first message must be
-// a Hello that presents a lease, and from then on it feeds a Session. The
-// executor gives sessions with work their turns on the device.
+// The coordinator's DesiredState grants leases through Apply(). A transport
+// hands each client connection to Attach(). The connection's first message must
+// be a Hello that presents a lease; from then on the connection feeds a
+// Session. The executor gives sessions with work their turns on the device.
 //
-// A housekeeping thread closes and destroys streams, expires leases and notices
-// transfers that stand still; it looks at the given clock, so a fake clock
-// moves everything. A simulation runs the worker without threads of its own: it
-// calls RunReady() whenever it has moved the clock or delivered a message.
+// A housekeeping thread closes and destroys streams, expires leases and fails
+// transfers that make no progress. It reads the given clock, so a fake clock
+// drives everything. A simulation runs the worker without threads of its own:
+// it calls RunReady() whenever it has moved the clock or delivered a message.
 #ifndef GPU_WORKER_CORE_WORKER_CORE_H_
 #define GPU_WORKER_CORE_WORKER_CORE_H_
 
@@ -53,83 +53,88 @@ struct WorkerCoreOptions {
   std::string worker_id;
   GraphCache::Options graph_cache;
   size_t max_contents = 16384;
-  // Where contents are kept on disk; null: nowhere. Not started.
+  // Keeps contents on disk; null when the worker has no disk store. The core
+  // starts it.
   std::shared_ptr<ContentStore> store;
-  // As TurnQueue::Options.
+  // See TurnQueue::Options.
   size_t max_batch_runs = 16;
   bool tokens_first = true;
-  // Of tenants that share contents, not settled.
+  // Most unsettled proof challenges at a time, over all tenants that share
+  // contents.
   size_t max_challenges = 256;
   absl::Duration transfer_idle_timeout = absl::Seconds(30);
-  // How long what one worker offers to another waits to be fetched.
+  // How long an offer to another worker waits to be fetched.
   absl::Duration offer_timeout = absl::Minutes(10);
-  // As StreamTable::Options.
+  // See StreamTable::Options.
   absl::Duration hello_timeout = absl::Seconds(10);
   size_t max_connections = 16384;
   absl::Duration resume_timeout = absl::Seconds(15);
-  // Ended leases that wait to be settled.
+  // Most ended leases that wait to be settled.
   size_t max_ended_leases = 65536;
-  // How often deadlines are looked at.
+  // How often housekeeping checks deadlines.
   absl::Duration housekeeping_interval = absl::Milliseconds(100);
-  // As in WorkerHello.
+  // See WorkerHello.
   v1::DeviceSpeed speed;
   std::string numerics;
-  // Called once, by housekeeping, when the device can serve no session any
-  // more.
+  // Housekeeping calls it once, when the device can no longer serve any
+  // session.
   std::function<void(const absl::Status&)> device_broken;
-  // Whether the worker runs in threads of its own, or by RunReady() alone.
+  // True when the worker runs in threads of its own; false when only RunReady()
+  // runs it.
   bool own_threads = true;
 };
 
 class WorkerCore {
  public:
-  // All pointers outlive the core.
+  // All pointers must outlive the core.
   WorkerCore(WorkerCoreOptions options, Device* device, Clock* clock,
              RandomSource* random);
-  // As Shutdown().
+  // Calls Shutdown().
   ~WorkerCore();
 
-  // Serves a client connection, not started yet.
+  // Serves a client connection, which is not started yet.
   void Attach(std::unique_ptr<WorkerStream> stream,
               StreamWay way = StreamWay::kLocal);
 
-  // The id of the lease that a Bulk call presents. Unauthenticated
-  // (LEASE_UNKNOWN) when there is none.
+  // Returns the id of the lease that a Bulk call presents, or Unauthenticated
+  // (LEASE_UNKNOWN) when this worker has no such lease.
   absl::StatusOr<std::string> LeaseOf(const v1::BulkHello& hello) const;
 
-  // Another worker asks for an offer. The claimant hears what the session's
-  // offers say (offer_table.h), or Execution.Pull's errors.
+  // Serves another worker's request for an offer. The claimant receives the
+  // offer's outcome (offer_table.h), or Execution.Pull's errors.
   void Pull(const v1::PullRequest& request,
             std::shared_ptr<OfferClaimant> claimant);
-  // By the session's lease; the default when it has none here.
+  // Returns the send priority that the session's lease implies; the default
+  // when the session has no lease here.
   SendUrgency UrgencyOf(const std::string& session_id) const;
   void AbandonPull(const OfferClaimant* claimant) { offers_.Abandon(claimant); }
-  // Before the first Apply(); outlives the core's threads.
+  // Call it before the first Apply(). The connector must outlive the core's
+  // threads.
   void SetPeers(PeerConnector* connector) { pulls_.SetConnector(connector); }
 
-  // Ends every session (UNAVAILABLE, DRAINING) and the threads; later
-  // connections are refused. Returns when all streams are destroyed.
+  // Ends every session (UNAVAILABLE, DRAINING) and the threads; refuses later
+  // connections. Returns when all streams are destroyed.
   void Shutdown();
 
-  // What the coordinator should know; complete except for address and
-  // applied_revision.
+  // Returns the state to report to the coordinator, complete except for address
+  // and applied_revision.
   v1::WorkerState Snapshot() const;
-  // Grants, renews and drops. Takes effect before it returns.
+  // Grants, renews and drops leases. Takes effect before it returns.
   void Apply(const v1::DesiredState& desired);
-  // Called, from any thread and without locks, when Snapshot() changed in a way
-  // that the coordinator should hear soon.
+  // Sets the function that the core calls, from any thread and without locks,
+  // when Snapshot() changed in a way that the coordinator should learn soon.
   void SetChangeListener(std::function<void()> listener);
 
   // Serves the turns that are ready and does one round of housekeeping, in the
-  // caller's thread. Returns whether there was a turn. Only without
+  // caller's thread. Returns whether there was a turn. Call it only without
   // own_threads.
   bool RunReady();
 
-  // Adds what the worker knows and has counted to a scrape.
+  // Adds the worker's metrics to a scrape.
   void Collect(Exposition* out) const;
 
   uint64_t incarnation() const { return incarnation_; }
-  // Sessions whose stream broke, and that wait for another one.
+  // Returns how many sessions lost their stream and wait for another one.
   size_t detached_sessions() const { return streams_.detached_sessions(); }
   const ExecutionCounters& counters() const { return counters_; }
   const GraphCache& graphs() const { return graphs_; }
@@ -147,12 +152,13 @@ class WorkerCore {
   // --- Reports (worker_report.cc, worker_metrics.cc).
   void ReportCaches(v1::WorkerState* state) const;
   void ReportSessions(v1::WorkerState* state) const;
-  // Answers what operators ask of sessions' runs.
+  // Answers operators' questions about sessions' runs.
   void AnswerRuns(v1::WorkerState* state) const;
-  // What keeps the session's next message from being executed, if anything.
+  // Returns what the session's next message waits for, or nothing when it does
+  // not wait.
   std::optional<v1::MessageWait> WaitOf(const StreamTable::Entry& entry,
                                         absl::Duration now) const;
-  // Of all sessions' storages that are known to be caches.
+  // Returns the bytes of all sessions' storages that are known to be caches.
   uint64_t CacheBytes() const;
   void CollectMemory(Exposition* out) const;
   void CollectSessions(Exposition* out) const;
@@ -169,14 +175,14 @@ class WorkerCore {
   Clock* const clock_;
   const uint64_t incarnation_;
 
-  // Guards what the coordinator's link sets.
+  // Guards the fields that the coordinator's link sets.
   mutable Mutex mu_;
   std::function<void()> change_listener_ ABSL_GUARDED_BY(mu_);
-  // As the coordinator last listed them.
+  // The questions that the coordinator listed last.
   std::vector<v1::RunsQuestion> runs_questions_ ABSL_GUARDED_BY(mu_);
 
   mutable SessionMetrics metrics_;
-  // Of all leases.
+  // The traffic of all leases.
   Traffic traffic_;
   Ledger ledger_;
   DeviceMemory memory_;
@@ -194,8 +200,8 @@ class WorkerCore {
   const SessionEnvironment environment_;
   StreamTable streams_;
 
-  // Housekeeping's: the device was reported as broken, and when it is tidied
-  // next.
+  // Housekeeping alone uses these: whether it reported the device as broken,
+  // and when it next returns unused memory to the device.
   bool reported_broken_ = false;
   absl::Duration next_tidying_;
   std::thread housekeeper_;

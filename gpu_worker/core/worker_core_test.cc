@@ -1,4 +1,4 @@
-// Hellos, runs and the order of messages.
+// Tests Hellos, runs and the order of messages.
 #include <atomic>
 #include <future>
 #include <memory>
@@ -11,7 +11,8 @@
 namespace djinn::worker {
 namespace {
 
-// Whether the session is told so of a graph that it defines.
+// Returns whether the worker reports a cache hit for a graph that the client
+// defines.
 bool DefinedBefore(TestClient* client) {
   client->Define(1, AddTo());
   return client
@@ -71,7 +72,7 @@ TEST_F(WorkerCoreTest, TellsWhatASessionUsesByClass) {
   EXPECT_EQ(state.content_cache().hits(), 1u);
   EXPECT_EQ(state.content_cache().misses(), 1u);
 
-  // What is written gets memory of its own.
+  // A storage that is written gets memory of its own.
   client->Define(1, AddTo());
   EXPECT_TRUE(client->WaitCompleted(client->Run(1, {2, 3})));
   state = core_->Snapshot();
@@ -88,7 +89,7 @@ TEST_F(WorkerCoreTest, TellsWhatASessionUsesByClass) {
   EXPECT_EQ(state.executed().runs(), 1u);
   EXPECT_EQ(state.executed().nodes(), 1u);
 
-  // An upload on its way is work that is not done.
+  // An upload under way is an outstanding message.
   client->InstallTransfer(5, 3, std::string(3000, 'y'));
   client->WaitDecision(3);
   state = core_->Snapshot();
@@ -107,7 +108,7 @@ TEST_F(WorkerCoreTest, TheSecondSessionHitsTheGraphCache) {
 TEST_F(WorkerCoreTest, NobodyIsToldWhatOtherTenantsDefined) {
   std::unique_ptr<TestClient> a = Open("s1");
   EXPECT_FALSE(DefinedBefore(a.get()));
-  // The plan is used all the same.
+  // The worker uses the plan all the same.
   std::unique_ptr<TestClient> b = Open("s2", "t2");
   EXPECT_FALSE(DefinedBefore(b.get()));
   EXPECT_EQ(core_->graphs().stats().hits, 1u);
@@ -140,7 +141,7 @@ TEST_F(WorkerCoreTest, RefusesHellosThatDoNotHoldALease) {
   std::unique_ptr<TestClient> first = Open();
   EXPECT_TRUE(first->WaitCompleted(first->Create(2, 8)));
   EXPECT_EQ(Refusal(HelloFor("s1")), "LEASE_IN_USE");
-  // None of it disturbed the one that holds it.
+  // None of this disturbed the session that holds the lease.
   EXPECT_TRUE(first->WaitCompleted(first->Create(1, 8)));
 }
 
@@ -173,13 +174,13 @@ TEST_F(WorkerCoreTest, SilentConnectionsShutNobodyOut) {
   std::unique_ptr<TestClient> silent = attach();
   std::unique_ptr<TestClient> other = Open("s2");
   EXPECT_EQ(ErrorReason(silent->WaitClosed()), "TOO_MANY_CONNECTIONS");
-  // All have said Hello.
+  // All connections have sent a Hello.
   EXPECT_EQ(ErrorReason(attach()->WaitClosed()), "TOO_MANY_CONNECTIONS");
   EXPECT_TRUE(served->WaitCompleted(served->Create(1, 8)));
   EXPECT_TRUE(other->WaitCompleted(other->Create(1, 8)));
 }
 
-// A stream whose peer does not take the closing status until it is let go.
+// A stream whose peer does not take the closing status until it is released.
 class StubbornStream : public WorkerStream {
  public:
   struct State {
@@ -205,7 +206,7 @@ TEST_F(WorkerCoreTest, AConnectionIsClosedOnceHoweverLongItTakes) {
   core_->Attach(std::make_unique<StubbornStream>(&state));
   clock_.Advance(absl::Seconds(11));
   EXPECT_TRUE(WaitUntil([&] { return state.closes > 0; }));
-  // A connection that came later is closed in a later round.
+  // A later connection is closed in a later round.
   {
     InProcessPair pair = MakeInProcessPair();
     core_->Attach(std::move(pair.worker));
@@ -312,7 +313,7 @@ TEST_F(WorkerCoreTest, BytesInAGeneratorAreItsState) {
   EXPECT_EQ(client->Read(2, 2), (Floats{500, 501}));
   EXPECT_EQ(core_->Snapshot().sessions(0).use().generators().count(), 1u);
 
-  // What is no state is refused, and the generator keeps the one it has.
+  // Invalid states are refused, and the generator keeps the one that it has.
   client->InstallInline(1, "short");
   client->InstallTransfer(1, 1, std::string(2048, 'x'));
   EXPECT_EQ(client->WaitDecision(1).refused().reason(), "INVALID_GENERATOR");

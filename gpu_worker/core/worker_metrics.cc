@@ -1,4 +1,4 @@
-// What operators' monitoring reads of a worker.
+// Collects the worker's metrics.
 #include <algorithm>
 #include <map>
 #include <string>
@@ -109,7 +109,7 @@ void WorkerCore::CollectMemory(Exposition* out) const {
                 {"residency", residency}});
   };
   const double storages = bytes(MemoryClass::kStorages);
-  // What storages share counts for each of them.
+  // A content that several storages share counts once for each of them.
   const double caches = std::min(storages, static_cast<double>(CacheBytes()));
   memory("storage", storages - caches);
   memory("kv_cache", caches);

@@ -1,4 +1,4 @@
-// What the coordinator hears of a worker.
+// Builds the worker's report to the coordinator.
 #include <algorithm>
 #include <utility>
 
@@ -11,10 +11,10 @@
 namespace djinn::worker {
 namespace {
 
-// So many questions are answered at a time, whatever the coordinator lists.
+// The most questions answered at a time, however many the coordinator lists.
 constexpr size_t kMaxQuestions = 64;
 
-// So many that a report stays a small part of what a message may have.
+// The most contents in a report, so that it stays well below the message limit.
 constexpr size_t kMaxReportedContents = 64 << 10;
 
 void ReportMemory(const Ledger::Usage& usage, uint64_t idle_content_bytes,
@@ -113,7 +113,7 @@ void WorkerCore::AnswerRuns(v1::WorkerState* state) const {
       v1::LeaseRuns* const runs = answer->add_leases();
       runs->set_lease_id(lease_id);
       entry->session->flow().DescribeRuns(runs);
-      // It waits, and has got none since.
+      // The session waits for credit, and has received none since.
       runs->set_out_of_credit(lease->meter->waiting() &&
                               !lease->meter->HasCredit());
       if (auto wait = WaitOf(*entry, now); wait.has_value()) {
@@ -138,7 +138,7 @@ void WorkerCore::ReportCaches(v1::WorkerState* state) const {
   std::vector<ContentCache::Content> held = contents_.List();
   if (options_.store != nullptr) {
     ReportDisk(options_.store->stats(), state->mutable_disk());
-    // No client needs to send what is on disk, either.
+    // Clients need not send contents that are on disk, either.
     for (ContentCache::Content& content : options_.store->List()) {
       if (held.size() >= kMaxReportedContents) break;
       if (contents_.Peek(content.tenant, content.hash, content.size_bytes) ==
@@ -175,7 +175,7 @@ v1::WorkerState WorkerCore::Snapshot() const {
   state.set_device(device_->name());
   const Ledger::Usage usage = ledger_.usage();
   state.set_memory_bytes(usage.limit);
-  // Idle contents and spare memory are given up for whatever is asked for.
+  // Idle contents and spare memory are reclaimed for any allocation.
   const ContentCache::Stats contents = contents_.stats();
   const uint64_t spare =
       usage.by_class[static_cast<size_t>(MemoryClass::kSpare)];
@@ -193,7 +193,7 @@ v1::WorkerState WorkerCore::Snapshot() const {
   *state.mutable_executed()->mutable_device_time() =
       ToProtoDuration(busy.total());
   busy.Describe(state.mutable_executed()->mutable_phases());
-  // Read after that, and so at least as much.
+  // Read after the device time, so that it is at least as much.
   *state.mutable_executed()->mutable_executor_time() =
       ToProtoDuration(executor_.worked());
   ReportSessions(&state);

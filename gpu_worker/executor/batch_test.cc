@@ -1,5 +1,5 @@
-// Runs of several sessions that share products: who takes part, what each sees
-// and what each is charged.
+// Tests runs of several sessions that share products: which take part, what
+// each computes and what each is charged.
 #include <algorithm>
 #include <numeric>
 #include <string>
@@ -43,10 +43,12 @@ TEST_F(BatchTest, EachIsChargedItsPartAndThePartsAddUp) {
   ReleaseWith(3);
   Result(clients_[0].get());
   Result(clients_[1].get());
-  // Answers overtake the account; the next turn does not.
+  // The answers are sent before the turn is charged; the next turn comes after
+  // it.
   clients_[0]->Meter();
   EXPECT_EQ(Order(), "aaJaa");
-  // Half of the product's four seconds, and a second for each other node.
+  // Each is charged half of the product's four seconds, and a second for each
+  // other node.
   EXPECT_EQ(Used("s0") - before0, absl::Seconds(3));
   EXPECT_EQ(Used("s1") - before1, absl::Seconds(5));
   EXPECT_EQ(Used("s0") + Used("s1") + Used("plug"), Busy());
@@ -176,7 +178,7 @@ TEST_F(BatchTest, AFailureStaysInItsRun) {
   EXPECT_EQ(Result(clients_[0].get()), (Floats{0, 3}));
   EXPECT_EQ(Result(clients_[2].get()), (Floats{8, 9}));
   EXPECT_EQ(clients_[1]->ReadError(62).operator_name(), "fake::fail");
-  // What does not derive from the failure is there.
+  // A value that does not derive from the failure is there.
   EXPECT_EQ(clients_[1]->Read(63, 2), (Floats{3, 6}));
 }
 
@@ -202,7 +204,8 @@ TEST_F(BatchTest, WhoIsCancelledInTheMiddleLeavesTheOthersAsTheyAre) {
   }
   Plug();
   for (const auto& client : clients_) Run(client.get());
-  // What waits behind the run is forgotten as soon as the session knows.
+  // The session forgets runs that wait behind this one as soon as it learns of
+  // the cancellation.
   Run(clients_[1].get(), 0, kFirstResult + 10);
   at_joined_ = [this] {
     clients_[1]->SendCancel();
@@ -269,7 +272,7 @@ TEST_F(BatchTest, ATenantTakesNoPartBeyondItsShareWhileAnotherWaits) {
   weights_["s1"] = 0.1;
   UploadWeight(Add("s0", "t1", 0));
   UploadWeight(Add("s1", "t2", 1));
-  // Would take part, had it the same weight.
+  // This session would take part if it had the same weight.
   UploadWeight(Add("s2", "t3", 2), 5);
   Plug();
   for (size_t i = 0; i < 3; ++i) {
@@ -281,7 +284,8 @@ TEST_F(BatchTest, ATenantTakesNoPartBeyondItsShareWhileAnotherWaits) {
   }
   ReleaseWith(1 + 5 + 5 + 12);
   Result(clients_[0].get(), kFirstResult + 2 * 4);
-  // Twice the second is ahead by no more than a turn, and not once more.
+  // The second session joins twice while it is ahead by no more than a turn,
+  // and not a third time.
   const std::string order = Order();
   EXPECT_EQ(std::count(order.begin(), order.end(), 'J'), 2);
 }
@@ -312,13 +316,13 @@ TEST_F(BatchTest, ASharedTurnIsAsUrgentAsWhoeverHasPartInIt) {
     at_joined_ = nullptr;
   };
   ReleaseWith(5);
-  // The run is sent from there.
+  // at_joined_ sends the run.
   EXPECT_TRUE(WaitUntil([this] {
     MutexLock lock(&mu_);
     return at_joined_ == nullptr;
   }));
   EXPECT_EQ(late->Read(kRows, 2), (Floats{1, 1}));
-  // Whoever has the first turn, one is shared in which t1 leads.
+  // Whichever has the first turn, t1 leads one that is shared.
   const std::string order = Order();
   EXPECT_EQ(order.substr(order.find('J'), 3), "Jaa") << order;
 }
@@ -385,7 +389,7 @@ TEST_F(BatchTest, AReadBehindTheRunIsAnsweredInTheSameTurn) {
     Run(client.get());
     reads.push_back(client->SendRead(kFirstResult + 1, view));
   }
-  // Behind the reads, a run that would get the next turn.
+  // Behind the reads, sends a run that would get the next turn.
   Run(clients_[0].get(), 0, kFirstResult + 10);
   ReleaseWith(4);
   for (size_t i = 0; i < 2; ++i) clients_[i]->WaitRead(reads[i]);
@@ -397,7 +401,8 @@ TEST_F(BatchTest, WhatIsFreedBeforeARunKeepsItFromNothing) {
   for (int i = 0; i < 2; ++i) {
     UploadWeight(Add("s" + std::to_string(i), "t1", static_cast<float>(i)));
     clients_[i]->Create(40, 8);
-    // The second one uses more in its first turn, and does not lead the next.
+    // The second session uses more in its first turn, and does not lead the
+    // next.
     EXPECT_TRUE(clients_[i]->WaitCompleted(
         clients_[i]->Define(1, Step(/*extra=*/2 * i))));
     EXPECT_TRUE(clients_[i]->WaitCompleted(clients_[i]->Define(2, Step())));
@@ -414,7 +419,7 @@ TEST_F(BatchTest, WhatIsFreedBeforeARunKeepsItFromNothing) {
   EXPECT_EQ(Order(), "aaJaaJaa");
 }
 
-// In the turn of another one, who would pay for it.
+// The other session would be charged for freeing much in its turn.
 TEST_F(BatchTest, NobodyFreesMuchInAnothersTurn) {
   std::vector<uint64_t> many(65);
   std::iota(many.begin(), many.end(), 100);
@@ -422,7 +427,7 @@ TEST_F(BatchTest, NobodyFreesMuchInAnothersTurn) {
     UploadWeight(Add("s" + std::to_string(i), "t1", static_cast<float>(i)));
     for (const uint64_t storage : many) {
       clients_[i]->Create(storage, 8);
-      // No more messages are sent than the window has room for.
+      // Keeps the messages within the window.
       if (storage % 16 == 0) clients_[i]->Read(kRows, 2);
     }
     EXPECT_TRUE(clients_[i]->WaitCompleted(
@@ -449,8 +454,8 @@ TEST_F(BatchTest, AReadBehindWhatIsFreedIsAnsweredInTheSameTurn) {
     EXPECT_TRUE(clients_[i]->WaitCompleted(clients_[i]->Create(40, 8)));
   }
   Plug();
-  // It has used less behind the shared turn than the other one, and a run that
-  // gets the next turn.
+  // After the shared turn this session has used less than the other one, and
+  // has a run that gets the next turn.
   Run(clients_[0].get());
   Run(clients_[0].get(), 0, kFirstResult + 10);
   Run(clients_[1].get(), /*extra=*/2);
@@ -463,7 +468,7 @@ TEST_F(BatchTest, AReadBehindWhatIsFreedIsAnsweredInTheSameTurn) {
     clients_[1]->WaitRead(read);
     answered = true;
   };
-  // Graph, run, what is freed, and the read.
+  // Waits for the graph, the run, the Free and the read.
   EXPECT_TRUE(WaitUntil([&] {
     const v1::WorkerState state = core_->Snapshot();
     for (const v1::HeldSession& held : state.sessions()) {
@@ -492,7 +497,7 @@ TEST_F(BatchTest, AStreamThatBreaksMeanwhileIsTakenUpAgain) {
   EXPECT_EQ(Order(), "Jaa");
 }
 
-// y = rows * weight; z = y + other, behind an addition that has a size.
+// y = rows * weight; z = y + other, after an addition that has a size hole.
 srg::Graph GrowingStep() {
   FakeGraph s;
   const uint32_t weight = s.Bound();
@@ -513,7 +518,7 @@ TEST_F(BatchTest, WhoLacksAPlanIsNotWaitedFor) {
         clients_[i]->WaitCompleted(clients_[i]->Define(9, GrowingStep())));
   }
   Plug();
-  // The second one has used more, and does not lead the next turn.
+  // The second session has used more, and does not lead the next turn.
   Run(clients_[1].get());
   ReleaseWith(2);
   EXPECT_EQ(Result(clients_[1].get()), (Floats{4, 6}));
@@ -523,8 +528,8 @@ TEST_F(BatchTest, WhoLacksAPlanIsNotWaitedFor) {
     client->Run(9, {kWeight, kRows, kOther, result, result + 1});
     client->set_run_size(0);
   };
-  // There is none of size 1 yet: it is made in a turn of its session, in which
-  // the other's second run takes part.
+  // There is no plan of size 1 yet. It is made in a turn of its session, in
+  // which the other session's second run takes part.
   run(clients_[0].get(), 0, 60);
   run(clients_[1].get(), 1, 60);
   run(clients_[0].get(), 0, 70);

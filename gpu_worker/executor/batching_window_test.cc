@@ -1,4 +1,4 @@
-// Runs that wait for others' to share their products.
+// Tests runs that wait for other runs to share their products.
 #include <string>
 #include <vector>
 
@@ -8,13 +8,14 @@
 namespace djinn::worker {
 namespace {
 
-// Between the end of a session's run and its next one. It is expected a quarter
-// of that later, and sharing is worth four seconds. As long as the plug's run.
+// The time between the end of a session's run and its next one, which is
+// expected a quarter of that later. Sharing is worth four seconds. The plug's
+// run takes as long as this.
 constexpr absl::Duration kPause = absl::Seconds(1);
 
 class BatchingWindowTest : public BatchTest {
  protected:
-  // The next run of the client, and a read of its result, as one message.
+  // Sends the next run of the client, and a read of its result, as one message.
   // Returns the read.
   uint64_t RunNext(TestClient* client) {
     next_result_ += 2;
@@ -31,8 +32,8 @@ class BatchingWindowTest : public BatchTest {
   static Floats Wait(TestClient* client, uint64_t read) {
     return FloatsOf(client->WaitRead(read).value());
   }
-  // All come at the same time, and pause, which they still do behind the last
-  // round.
+  // Has all clients run at the same time, then pause, `rounds` times. They also
+  // pause after the last round.
   void GoRound(const std::vector<TestClient*>& clients, int rounds = 3,
                absl::Duration pause = kPause) {
     for (int i = 0; i < rounds; ++i) {
@@ -43,19 +44,19 @@ class BatchingWindowTest : public BatchTest {
       ReleaseWith(static_cast<uint32_t>(clients.size()) + 1);
       for (size_t c = 0; c < clients.size(); ++c) Wait(clients[c], reads[c]);
     }
-    // Behind all of their turns; as long as a pause.
+    // Passes one pause after all of their turns.
     PlugAgain();
     ReleaseWith(1);
     EXPECT_TRUE(
         WaitUntil([this] { return core_->Snapshot().queued_runs() == 0; }));
   }
-  // Returns when the worker waits for others.
+  // Returns when the worker waits for other sessions.
   uint64_t RunAlone(TestClient* client) {
     const uint64_t read = RunNext(client);
     EXPECT_TRUE(WaitUntil([this] { return clock_.waiting() == 1; }));
     return read;
   }
-  // Of two that wait the other one is next from now on.
+  // Charges the client, so that of two clients that wait the other one is next.
   void UseMore(TestClient* client) {
     PlugAgain();
     client->set_mode(v1::EXECUTION_MODE_STRICT);
@@ -85,7 +86,8 @@ class BatchingWindowTest : public BatchTest {
     TestClient* const client = Add(session, tenant, 0);
     UploadWeight(client);
     client->Define(1, Step());
-    // Carried out: what is in front of a run keeps it from batch.
+    // Waits until the messages are executed: a message before a run keeps the
+    // run out of a batch.
     client->Read(kRows, 2);
     return client;
   }
@@ -107,7 +109,7 @@ TEST_F(BatchingWindowTest, WhoIsAboutToComeIsWaitedFor) {
   EXPECT_EQ(Wait(b, read_b), (Floats{0, 3}));
   EXPECT_EQ(Order(), "Jaa");
   EXPECT_EQ(Waits(), "1");
-  // To wait costs nobody anything.
+  // The wait is charged to no session.
   a->Meter();
   b->Meter();
   EXPECT_EQ(Used("a") - used_before, absl::Seconds(3));
@@ -138,7 +140,7 @@ TEST_F(BatchingWindowTest, WhoDoesSomethingElseIsNotWaitedForAnyLonger) {
   GoRound({a, b});
   const uint64_t read = RunAlone(a);
   clock_.Advance(kPause / 5);
-  // Its turn is over before the run is looked at.
+  // The read's turn is over before the run is considered.
   for (int i = 0; i < 4; ++i) {
     b->Read(kRows, 2);
     EXPECT_EQ(Order(), i == 0 ? "" : "sa");
@@ -189,7 +191,7 @@ TEST_F(BatchingWindowTest, NobodyIsWaitedForWhileAnotherWaits) {
   GoRound({a, b});
   const uint64_t read = RunAlone(a);
   other->Run(9, {kRows}, {1});
-  // What waits is not put off any longer.
+  // The run that waits is not delayed any longer.
   EXPECT_EQ(Wait(a, read), (Floats{0, 3}));
   EXPECT_EQ(other->Read(kRows, 2), (Floats{1, 1}));
 }

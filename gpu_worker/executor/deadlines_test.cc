@@ -1,5 +1,5 @@
-// Runs with a deadline: what is refused because it would be late, when, and
-// what is counted.
+// Tests runs with a deadline: which are refused because they would be late,
+// when, and what is counted.
 #include <functional>
 #include <map>
 #include <memory>
@@ -16,8 +16,7 @@ namespace {
 constexpr uint64_t kSum = 1;
 constexpr uint64_t kOne = 2;
 
-// Every node takes a second. Each session's runs are of as many nodes as its
-// graph's number says.
+// Every node takes a second. Graph N has N nodes.
 class DeadlinesTest : public WorkerCoreTest {
  protected:
   DeadlinesTest() {
@@ -38,7 +37,7 @@ class DeadlinesTest : public WorkerCoreTest {
   }
   ~DeadlinesTest() override { core_->Shutdown(); }
 
-  // In the executor's thread.
+  // Has the executor's thread call the function before the node.
   void Before(int node, std::function<void()> happens) {
     MutexLock lock(&mu_);
     before_[node] = std::move(happens);
@@ -73,20 +72,22 @@ class DeadlinesTest : public WorkerCoreTest {
   static void Run(TestClient* client, int nodes) {
     client->Run(nodes, {kSum, kOne});
   }
-  // Received when this returns; in the executor's thread.
+  // Sends a run, in the executor's thread. The worker has received it when this
+  // returns.
   void Receive(TestClient* client, int nodes) {
     const uint32_t before = core_->Snapshot().queued_runs();
     Run(client, nodes);
     EXPECT_TRUE(WaitReceived(before + 1, client));
   }
-  // Two runs, after which it is known what one takes.
+  // Executes two runs, after which the worker knows how long one takes.
   void Learn(TestClient* client, int nodes) {
     for (int i = 0; i < 2; ++i) {
       Run(client, nodes);
       client->Read(kSum, 1);
     }
-    // Answers overtake the account, by which others' turns come, and the end of
-    // the turn: the executor waits once its time stands still.
+    // Answers are sent before the turn is charged, on which other sessions'
+    // turns depend, and before the turn ends. The executor waits once its time
+    // stands still.
     EXPECT_TRUE(WaitUntil([&] {
       const auto time = [this] {
         return FromProtoDuration(core_->Snapshot().executed().executor_time());
@@ -117,7 +118,7 @@ TEST_F(DeadlinesTest, ARunThatCannotBeDoneInTimeIsNotBegun) {
   Learn(client.get(), 3);
   EXPECT_EQ(Nodes(), 6);
   EXPECT_TRUE(Counted("t1", "attained", 2));
-  // Its turn comes after a second: it would be done after four.
+  // Its turn comes after a second, so it would complete after four.
   Before(6, [&] { Receive(client.get(), 3); });
   Run(other.get(), 1);
   EXPECT_EQ(other->Read(kSum, 1), Floats{1});
@@ -128,7 +129,7 @@ TEST_F(DeadlinesTest, ARunThatCannotBeDoneInTimeIsNotBegun) {
   EXPECT_EQ(error.message(),
             "the run was not begun: its deadline is in 2.5s, and it would be "
             "done in 3s at the earliest, with 0 before it");
-  // With half a second less before it, it would be done.
+  // With half a second less ahead of it, it would complete in time.
   EXPECT_EQ(FromProtoDuration(error.retry_after()), absl::Milliseconds(500));
   EXPECT_EQ(Nodes(), 7);
   EXPECT_TRUE(Counted("t1", "refused", 1));
@@ -140,7 +141,8 @@ TEST_F(DeadlinesTest, ARunThatCannotBeDoneInTimeIsNotBegun) {
         "djinn_requests_total{tenant=\"t1\",phase=\"unknown\",code="
         "\"DEADLINE_EXCEEDED\"} 1\n",
         "djinn_request_duration_seconds_count 4\n",
-        // Three seconds each, one, and one in which it waited.
+        // Two runs take three seconds each, one takes one, and the refused run
+        // waited one.
         "djinn_request_duration_seconds_sum 8\n",
         "djinn_rejections_total{tenant=\"t1\",reason=\"RUN_WOULD_BE_LATE\"} "
         "1\n"}) {
@@ -152,7 +154,8 @@ TEST_F(DeadlinesTest, ARunBehindTooMuchIsRefusedAtOnce) {
   const auto client = OpenAs("s1", "t1", absl::Seconds(3.5));
   const auto other = OpenAs("s2", "t2", absl::Hours(1));
   const auto plug = OpenAs("s3", "t3", {});
-  // The other's tenant has not had more.
+  // In this order, the other's tenant has not had more than the client's when
+  // both wait.
   Learn(other.get(), 3);
   Learn(client.get(), 1);
   const int before = Nodes();
@@ -160,7 +163,8 @@ TEST_F(DeadlinesTest, ARunBehindTooMuchIsRefusedAtOnce) {
     Receive(other.get(), 3);
     Receive(client.get(), 1);
   });
-  // Three seconds of the other's, and its own. Said before the other's begin.
+  // The run would take three seconds of the other's, and its own. It is refused
+  // before the other's begin.
   bool told = false;
   Before(before + 1, [&] { told = Counted("t1", "refused", 1); });
   Run(plug.get(), 1);
@@ -199,15 +203,16 @@ TEST_F(DeadlinesTest, HowFarOffAnExpectedStartWasIsCounted) {
   const auto unknown = OpenAs("s3", "t3", {});
   Learn(client.get(), 1);
   Learn(known.get(), 3);
-  // So long is known of nobody before; each of those was alone.
+  // Nothing was ahead of any of these, because each was alone.
   EXPECT_TRUE(says("sum 0"));
-  // With the first node of three seconds, all of which are known.
+  // The run arrives with the first node of a run of three seconds, all of which
+  // are known.
   Before(Nodes(), [&] { Receive(client.get(), 1); });
   Run(known.get(), 3);
   known->Read(kSum, 1);
   client->Read(kSum, 1);
   EXPECT_TRUE(says("sum 0"));
-  // Nothing is known of this one, which takes two seconds more.
+  // The duration of this run is unknown; it takes two seconds more.
   Before(Nodes(), [&] {
     clock_.Advance(absl::Seconds(1));
     Receive(client.get(), 1);
@@ -225,13 +230,14 @@ TEST_F(DeadlinesTest, WhatIsNotKnownIsNotRefused) {
     EXPECT_EQ(client->Read(kSum, 1), Floats{static_cast<float>(i)});
     EXPECT_TRUE(Counted("t1", "missed", i));
   }
-  // Now it is.
+  // Now the duration is known.
   Run(client.get(), 1);
   const v1::ErrorDetail error = client->ReadError(kSum);
   EXPECT_EQ(error.reason(), "RUN_WOULD_BE_LATE");
-  // Nor will it be any sooner another time.
+  // A later try would not complete any sooner.
   EXPECT_FALSE(error.has_retry_after());
-  // Of another graph nothing is, nor of this one after a while.
+  // The duration of another graph is unknown, and that of this one after a
+  // while.
   client->Create(3, 4);
   client->Run(2, {3, kOne});
   EXPECT_EQ(client->Read(3, 1), Floats{2});

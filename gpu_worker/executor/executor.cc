@@ -12,17 +12,17 @@
 namespace djinn::worker {
 namespace {
 
-// A turn goes on with the session's next message until it has lasted so long:
-// to change sessions, and to wake each one's client for every message, takes
-// longer than many a message does.
+// A turn goes on with the session's next message until it has lasted this long:
+// changing sessions, and waking a client for every message, takes longer than
+// many messages do.
 constexpr absl::Duration kShortTurn = absl::Microseconds(50);
 constexpr int kMaxSteps = 64;
 
-// Reads, and Frees among them, executed behind the run whose values they want:
-// they should not wait for another turn.
+// The most Reads, and Frees among them, executed right behind the run whose
+// values they need, so that they do not wait for another turn.
 constexpr int kMessagesBehindRun = 16;
 
-// Runs meet where their first shared product is the same.
+// Returns where runs meet: at the same first shared product.
 TurnQueue::Place PlaceOf(const OngoingRun& run) {
   const OngoingRun::Product& first = run.products().front();
   return absl::HashOf(first.weight, first.kind);
@@ -76,7 +76,7 @@ bool Executor::ServeReady() {
 }
 
 void Executor::Serve(Turn turn) {
-  // A session that was cancelled ends without credit, too.
+  // A cancelled session ends even without credit.
   const bool waits =
       !turn.meter->HasCredit() && !turn.session->status().cancelled;
   if (turn.meter->SetWaiting(waits)) {
@@ -108,7 +108,7 @@ void Executor::ServeUnpaid(const Turn& turn) {
   turn.session->flow().NoteOutOfCredit(*turn.given);
   EndService(turn, *turn.given);
   queue_.EndUnused(turn);
-  // Credit that came before the session was known to wait woke nothing.
+  // Credit that arrived before the session was known to wait woke nothing.
   if (turn.meter->HasCredit()) {
     turn.session->log().EnterWithCredit(*turn.given);
     queue_.MakeRunnable(turn.key);
@@ -195,8 +195,8 @@ bool Executor::ServeBatch(const Turn& leader, Preemption::Step* step) {
   bool contested = false;
   const std::vector<TurnQueue::Candidate> candidates =
       queue_.FindBatch(leader, &contested);
-  // A session that is alone goes the same way, so that others may be known to
-  // come to the same products.
+  // A session that is alone takes the same path, so that the forecast learns
+  // which products its runs come to.
   if (candidates.empty() && !queue_.MayBatch(leader.session->who().tenant)) {
     return false;
   }
@@ -230,7 +230,7 @@ bool Executor::ServeBatch(const Turn& leader, Preemption::Step* step) {
   ExecuteBatch(&batch, places.front());
   step->parts = nullptr;
   step->yielded_for = nullptr;
-  // What was done for all of them is the leader's.
+  // Work done for all runs together is charged to the leader.
   absl::Duration rest = preemption_.OwnTime() - step->start;
   preemption_.Settle(step->start + rest);
   for (const LockstepMember& member : batch.members) rest -= member.used;
@@ -270,14 +270,14 @@ Executor::Batch Executor::BeginBatch(
     const bool may_join =
         !(candidate.ahead && batch.contested) &&
         candidate.turn.meter->HasCredit() &&
-        // What runs side by side is in memory at the same time.
+        // All runs of a batch hold their memory at the same time.
         ledger_.usage().pressure() != MemoryPressure::kCritical;
     const bool joins = may_join && begin(candidate.turn, [&](auto products) {
                          return shared.Suit(products);
                        });
     if (!joins) batch.contested = true;
   }
-  // What did not fit was looked at for the leader.
+  // The time spent on candidates that did not fit is charged to the leader.
   batch.members.front().used += preemption_.OwnTime() - charged_until;
   return batch;
 }

@@ -1,7 +1,7 @@
-// Gives sessions their turns on the device: one thread takes the next turn from
-// the queue, executes the session's messages, alone or in a batch with other
-// sessions', lets more urgent turns preempt it between two nodes, and charges
-// everyone what they used.
+// Gives sessions their turns on the device. One thread takes the next turn from
+// the queue and executes the session's messages, alone or in a batch with other
+// sessions'. It lets turns of higher priority preempt between two nodes, and
+// charges each session what it used.
 //
 // Sessions are added to queue(); the executor holds no lock while it executes.
 #ifndef GPU_WORKER_EXECUTOR_EXECUTOR_H_
@@ -31,15 +31,16 @@ namespace djinn::worker {
 
 class Executor {
  public:
-  // All pointers outlive the executor. Calls `changed`, without locks, when the
-  // coordinator should hear of a lease's credit.
+  // All pointers must outlive the executor. It calls `changed`, without locks,
+  // when a lease's credit changed in a way that the coordinator should learn.
   Executor(const TurnQueue::Options& options, Device* device,
            const Ledger* ledger, Clock* clock, TenantLabels* labels,
            std::function<void()> changed);
-  // As Stop().
+  // Calls Stop().
   ~Executor() { Stop(); }
 
-  // Starts the thread. Without it the caller gives the turns by ServeReady().
+  // Starts the thread. Without it the caller serves the turns with
+  // ServeReady().
   void Start();
   // Ends the thread after the turn in service. Idempotent.
   void Stop();
@@ -49,12 +50,13 @@ class Executor {
 
   TurnQueue& queue() { return queue_; }
   const TurnQueue& queue() const { return queue_; }
-  // Between two nodes of a run others may preempt it.
+  // Returns the hook that lets other runs preempt a run between two nodes.
   NodeEdge* edge() { return &preemption_; }
   const ServedTime* served() const { return &served_; }
-  // Device time by phase.
+  // Returns device time by phase.
   PhaseTimes busy() const { return metrics_.busy.Read(); }
-  // How long the executor thread has been at work. At least busy() read before.
+  // Returns how long the executor thread has worked. At least the busy() that
+  // was read before.
   absl::Duration worked() const { return time_.WorkedBy(clock_.Monotonic()); }
 
   void Collect(Exposition* out) const;
@@ -62,36 +64,37 @@ class Executor {
  private:
   void Run();
   void Serve(Turn turn);
-  // The session lacks credit: waits for more.
+  // Ends the turn of a session that lacks credit and waits for more.
   void ServeUnpaid(const Turn& turn);
   // Refuses the session's run, which would miss its deadline.
   void ServeRefusal(const Turn& turn, Preemption::Step* step);
   // Executes the session's next messages until the turn has been long enough.
   void ServeAlone(const Turn& turn, const Preemption::Step& step);
-  // Executes the leader's run in a batch with others', if there are any. False,
-  // and nothing happened but Frees, when it could not share a batch.
+  // Executes the leader's run in a batch with others', if there are any.
+  // Returns false when the leader's run cannot share a batch; then at most some
+  // Frees were executed.
   bool ServeBatch(const Turn& leader, Preemption::Step* step);
   // The batch's runs, which have begun. Members are in the order of the turns.
   struct Batch {
     std::vector<Turn> turns;
     std::vector<LockstepMember> members;
-    // Some session that waits is not in it.
+    // True when some session waits that is not in the batch.
     bool contested = false;
   };
-  // Begins the leader's run, and those that fit; nobody's if the leader's does
-  // not suit a batch.
+  // Begins the leader's run, and the runs that fit. Returns an empty batch if
+  // the leader's run does not suit one.
   Batch BeginBatch(const Turn& leader,
                    const std::vector<TurnQueue::Candidate>& candidates,
                    bool contested, const Preemption::Step& step);
   void ExecuteBatch(Batch* batch, TurnQueue::Place place);
-  // As TurnQueue::TakePreempting(); serves the turn that was taken, and returns
-  // whose it was.
+  // TakePreempting() does as TurnQueue::TakePreempting() and keeps the turn;
+  // ServePreempting() serves that turn and returns whose it was.
   scheduler::FairQueue::Preemption TakePreempting(const Preemption::Step& step,
                                                   absl::Duration used,
                                                   absl::Duration end);
   Preemptor ServePreempting();
   void Charge(const Turn& turn, v1::Phase phase, absl::Duration used);
-  // What the session used in its turn, which is over, is charged.
+  // Ends the session's turn, in which it used this much time.
   void EndTurn(const Turn& turn, absl::Duration used);
   void EndService(const Turn& turn, absl::Duration now);
 
@@ -105,7 +108,7 @@ class Executor {
   Preemption preemption_;
   TimeAccount time_;
   TurnQueue queue_;
-  // Taken, and about to be served.
+  // The turn that TakePreempting() took and ServePreempting() serves.
   Turn preempting_;
   std::thread thread_;
 };

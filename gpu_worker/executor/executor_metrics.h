@@ -16,18 +16,18 @@ namespace djinn::worker {
 struct ExecutorMetrics {
   void Collect(Exposition* out) const;
 
-  // From having work to a turn.
+  // Time from having work to a turn.
   DurationHistogram queue_wait;
-  // Between when a turn was expected to begin, where that was known, and when
-  // it began.
+  // Difference between when a turn was expected to begin, where that was known,
+  // and when it began.
   DurationHistogram start_prediction_error;
-  // How long a turn took.
+  // Duration of a turn.
   DurationHistogram steps{absl::Milliseconds(1)};
-  // Of each product that several runs shared.
+  // Runs, rows and tenants of each product that several runs shared.
   CountHistogram batch_runs;
   CountHistogram batch_rows;
   CountHistogram batch_tenants;
-  // How long a turn waited in the batching window.
+  // Time that a turn waited in the batching window.
   DurationHistogram batch_waits{absl::Microseconds(250)};
   // Time in which the device served sessions, by phase.
   PhaseCounters busy;

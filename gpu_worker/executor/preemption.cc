@@ -27,7 +27,7 @@ void Preemption::Begin(Step* step) {
 
 void Preemption::End(Step* step) {
   step_ = step->outer;
-  // Who waits now may be more urgent than the outer one.
+  // A session that waits now may preempt the outer turn.
   if (step_ != nullptr) Look();
 }
 
@@ -35,7 +35,8 @@ void Preemption::Yield(absl::Duration expected) {
   Step* const step = step_;
   if (step == nullptr) return;
   const absl::Duration began = clock_->Monotonic();
-  // Who was not to go first may be, now that the run has had more.
+  // A session that could not preempt before may now, because the run has had
+  // more time.
   if (!fresh_.exchange(false) && began < next_look_) return;
   const absl::Duration away_before = away_;
   std::optional<Preemptor> first;
@@ -60,7 +61,8 @@ void Preemption::Yield(absl::Duration expected) {
       first = std::move(preemptor);
       reason = asked;
     }
-    // Inner turns yielded, too: all of it lies between the two.
+    // Inner turns yielded as well; all of their time lies between `began` and
+    // now.
     away_ = away_before + (settled_ + away_ - began);
     now = clock_->Monotonic();
   }

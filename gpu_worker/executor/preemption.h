@@ -1,15 +1,16 @@
-// Lets runs yield to more urgent ones between two nodes.
+// Lets a run yield to runs of higher priority between two nodes.
 //
 // Turns nest: the run that yields stays where it is on the executor's stack,
-// with its storages and temporaries, until the turns that go first are over.
-// What it is charged is its own time alone. How often and for how long it gives
-// way is the scheduler's rule: every run ends.
+// with its storages and temporaries, until the turns that preempt it are over.
+// It is charged only for its own time. The scheduler's rule decides how often
+// and for how long it yields, so that every run ends.
 //
-// Turns follow each other without a gap: each begins when the one before it was
-// settled, or the thread woke up, and one that goes first when the other gave
-// way. So nothing that the thread does between two turns is nobody's.
+// Turns follow each other without a gap: each begins when the previous one was
+// settled, or when the thread woke up; a turn that preempts begins when the
+// other one yielded. So every moment that the thread spends between two turns
+// is charged to a turn.
 //
-// One executor thread, but for Look().
+// Only the executor thread uses it, except for Look().
 #ifndef GPU_WORKER_EXECUTOR_PREEMPTION_H_
 #define GPU_WORKER_EXECUTOR_PREEMPTION_H_
 
@@ -37,7 +38,7 @@ class Preemption final : public NodeEdge {
  public:
   using Rule = scheduler::PreemptionRule;
 
-  // What a session has used of a turn.
+  // The time that a session has used of a turn.
   struct Part {
     uint64_t key = 0;
     absl::Duration used;
@@ -46,44 +47,47 @@ class Preemption final : public NodeEdge {
   struct Step {
     uint64_t key = 0;
     const std::string* tenant = nullptr;
-    // Of all who share it; null while one session has it alone.
+    // Returns the parts of all sessions that share the turn; null while one
+    // session has it alone.
     std::function<std::vector<Part>()> parts;
-    // Where it is noted that it yielded.
+    // Records that the turn yielded.
     Yielded* yielded = nullptr;
-    // And to be told; may be null. `reason` lives for ever.
+    // Called after the turn yielded; may be null. `reason` is never freed.
     std::function<void(const Preemptor& first, const char* reason,
                        absl::Duration away)>
         yielded_for;
-    // By OwnTime(): when what went before it was settled.
+    // By OwnTime(): when the turn before it was settled.
     absl::Duration start;
     Rule rule;
     Step* outer = nullptr;
   };
 
   struct Calls {
-    // As FairQueue::MayPreempt(); whoever goes first is taken into service.
+    // Decides as FairQueue::MayPreempt(), and takes the session that preempts
+    // into service.
     std::function<scheduler::FairQueue::Preemption(
         const Step& step, absl::Duration used, absl::Duration end)>
         take;
-    // Carries out the turn of whoever was taken; returns who that was.
+    // Executes the turn that `take` took; returns whose it was.
     std::function<Preemptor()> serve;
   };
 
-  // `clock` and `labels` outlive it.
+  // `clock` and `labels` must outlive this.
   Preemption(Clock* clock, TenantLabels* labels, Calls calls)
       : clock_(clock), labels_(labels), calls_(std::move(calls)) {}
 
-  // Somebody has begun to wait. Any thread.
+  // Notes that a session has begun to wait. Any thread may call it.
   void Look() {
     fresh_.store(true, std::memory_order_relaxed);
     wanted_.store(true, std::memory_order_relaxed);
   }
 
-  // A turn begins, inside the one before if there is one, and ends.
+  // Begin() starts a turn, inside the current one if there is one, and End()
+  // ends it.
   void Begin(Step* step);
   void End(Step* step);
-  // What was done until then, by OwnTime(), is accounted for. How long that is
-  // since the last time.
+  // Settles all time until `own_time`, by OwnTime(). Returns how long that is
+  // since the previous call.
   absl::Duration Settle(absl::Duration own_time) {
     return own_time - std::exchange(settled_, own_time);
   }
@@ -100,7 +104,7 @@ class Preemption final : public NodeEdge {
 
   void Collect(Exposition* out) const;
 
-  // As operators see it; of a reason that yields.
+  // Returns the reason's name for operators. `reason` must be one that yields.
   static const char* NameOf(scheduler::FairQueue::Preemption reason);
 
  private:
@@ -109,9 +113,9 @@ class Preemption final : public NodeEdge {
   const Calls calls_;
   std::atomic<bool> fresh_{false};
   Step* step_ = nullptr;
-  // In turns that went before others, all together.
+  // The time spent in turns that preempted others, in total.
   absl::Duration away_;
-  // By OwnTime().
+  // Until when time is settled, by OwnTime().
   absl::Duration settled_;
   absl::Duration next_look_;
   LabelledCounter count_{"djinn_preemptions_total",

@@ -1,7 +1,7 @@
-// Turns that yield, over random traces, with the queue that says to whom:
-// every run ends, yields at most so often and for so long, tenants get their
-// shares nevertheless, whoever else comes again and again, and all the time is
-// somebody's.
+// Tests turns that yield, over random traces, with the queue that decides to
+// which. Every run ends and yields at most so often and for so long. Tenants
+// get their shares, however often other sessions return, and all time is
+// charged to some session.
 #include <algorithm>
 #include <cstdint>
 #include <deque>
@@ -27,10 +27,10 @@ namespace {
 using scheduler::FairQueue;
 
 constexpr int kTraces = 10'000;
-// Turns that nobody yielded to, in a trace, and all there may be.
+// The outermost turns of a trace, and the most turns in all.
 constexpr int kTurns = 12;
 constexpr int kMostTurns = 100'000;
-// What it takes to choose a turn that goes first, and to end any.
+// The time to choose a turn that preempts, and to end any turn.
 constexpr absl::Duration kBetween = absl::Milliseconds(1);
 
 double Seconds(absl::Duration time) { return absl::ToDoubleSeconds(time); }
@@ -56,7 +56,8 @@ class Trace {
     for (int i = 0; i < tenants; ++i) {
       tenants_.push_back(
           {.name = absl::StrCat("tenant", i), .weight = (1 + Draw(16)) / 4.0});
-      // One long run, that is not urgent, and others that come again at once.
+      // Each tenant has one long run of low priority, and sessions that return
+      // at once.
       Join(i, 0, /*most_nodes=*/100, /*keen=*/true);
       for (int k = 1 + Draw(5); k > 0; --k) {
         Join(i, Draw(FairQueue::kPriorities), 1 + Draw(3), Draw(4) != 0);
@@ -87,7 +88,7 @@ class Trace {
     std::string name;
     double weight = 1;
     int waiting = 0;
-    // Device-seconds over weight, and of the longest turn.
+    // Device seconds over weight, in sum and for the longest turn.
     double share = 0;
     double longest = 0;
   };
@@ -127,7 +128,8 @@ class Trace {
                                            absl::Milliseconds(Draw(2000)),
             .pace = pace};
   }
-  // Of a session whose steps have few nodes as a rule short, of others long.
+  // Draws short for a session whose steps have few nodes, and long for others,
+  // unless the pace is unknown.
   FairQueue::Pace DrawPace(const Session& session) {
     using Pace = FairQueue::Pace;
     if (Draw(3) == 0) return Pace::kUnknown;
@@ -135,7 +137,7 @@ class Trace {
   }
 
   void Arrive(uint64_t key) {
-    // Without effect for who waits, and for who is served no more than once.
+    // Has no effect on a session that waits or is in service.
     if (sessions_[key].waits || serving_.contains(key)) return;
     queue_.MakeRunnable(key, DrawWork(sessions_[key]));
     SetWaits(key, true);
@@ -147,7 +149,7 @@ class Trace {
     TenantOf(sessions_[key]).waiting += waits ? 1 : -1;
   }
 
-  // As the worker asks.
+  // Asks as the worker does.
   FairQueue::Preemption Take(const Preemption::Step& step, absl::Duration used,
                              absl::Duration end) {
     queue_.Charge(step.key, used);
@@ -162,7 +164,7 @@ class Trace {
     return asked;
   }
 
-  // Is whose turn is next, or goes on.
+  // Passes time between turns. It belongs to the turn that is next, or goes on.
   void PassBetween() {
     clock_.Advance(kBetween);
     between_ += kBetween;
@@ -180,7 +182,7 @@ class Trace {
     step.tenant = &TenantOf(session).name;
     step.yielded = &session.yielded;
     preemption_.Begin(&step);
-    // As it turns out to be.
+    // The pace turns out to be another one.
     queue_.SetPace(key, DrawPace(session));
     const int nodes = 1 + Draw(session.most_nodes);
     absl::Duration own = std::exchange(between_, {});
@@ -220,22 +222,22 @@ class Trace {
   void Yield(Preemption::Step* step, absl::Duration* own) {
     const absl::Duration before = clock_.Monotonic();
     const int times = step->rule.times();
-    // Of the turns that go first now.
+    // Measures only the turns that preempt now.
     const absl::Duration outer_longest = std::exchange(longest_turn_, {});
     preemption_.Yield(absl::Milliseconds(Draw(3000)));
     const absl::Duration away = clock_.Monotonic() - before;
     ASSERT_LE(step->rule.times(), times + 1);
     ASSERT_EQ(step->rule.times() == times, away == absl::ZeroDuration());
     ASSERT_LE(step->rule.times(), Preemption::Rule::kMost);
-    // No turn begins after that time; the one under way is executed.
+    // No turn begins after that time; the turn under way completes.
     ASSERT_LE(away, Preemption::Rule::kLongest + longest_turn_);
-    // It is charged its own time alone.
+    // The step is charged for its own time alone.
     *own += std::exchange(between_, {});
     ASSERT_EQ(preemption_.OwnTime() - step->start, *own);
     longest_turn_ = std::max(longest_turn_, outer_longest);
   }
 
-  // Before a decision for the session.
+  // Notes the moment before a decision for the session.
   void Note(uint64_t key) {
     began_[key] = clock_.Monotonic();
     NoteWaiting();
@@ -250,8 +252,9 @@ class Trace {
     }
   }
 
-  // Between turns, when shares are what was used: as fair_queue.h has it, with
-  // as many steps in service at a time as turns were ever nested.
+  // Checks the tenants' shares between turns, when shares equal use: the bound
+  // of fair_queue.h, with as many steps in service at a time as turns were ever
+  // nested.
   void NoteShares() {
     for (size_t a = 0; a < tenants_.size(); ++a) {
       for (size_t b = 0; b < a; ++b) {
@@ -280,7 +283,8 @@ class Trace {
   std::optional<uint64_t> chosen_;
   Window windows_[3][3];
   absl::Duration longest_turn_;
-  // Of all turns that are over, and what has passed since the last was settled.
+  // The time of all turns that are over, and the time since the last one was
+  // settled.
   absl::Duration charged_;
   absl::Duration between_;
   int depth_ = 0, most_depth_ = 0, most_times_ = 0;
@@ -301,7 +305,7 @@ TEST(PreemptionPropertyTest, EveryRunEndsAndNobodyStarves) {
     most_depth = std::max(most_depth, trace.most_depth());
     short_ones += trace.short_preempted_by();
   }
-  // The traces go as far as the bounds.
+  // The traces reach the bounds.
   EXPECT_EQ(most_times, Preemption::Rule::kMost);
   EXPECT_GE(most_depth, 4);
   EXPECT_GT(short_ones, kTraces / 10);

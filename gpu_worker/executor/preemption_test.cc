@@ -1,5 +1,5 @@
-// Runs that yield between two of their nodes: to whom, how often, and what
-// each is charged.
+// Tests runs that yield between two of their nodes: to which run, how often,
+// and what each is charged.
 #include "gpu_worker/executor/preemption.h"
 
 #include <functional>
@@ -21,8 +21,8 @@ namespace {
 constexpr uint64_t kSum = 1;
 constexpr uint64_t kOne = 2;
 
-// Every node takes a second, and is told by a letter: a(dd), f(ill), d(raw).
-// Before a node something may be made to happen, in the executor's thread.
+// Every node takes a second, and a letter records it: a(dd), f(ill), d(raw).
+// Before() makes the executor's thread call a function before a node.
 class PreemptionTest : public WorkerCoreTest {
  protected:
   PreemptionTest() {
@@ -71,11 +71,11 @@ class PreemptionTest : public WorkerCoreTest {
     client->Create(kSum, 4);
     client->InstallInline(kOne, std::string("\0\0\x80\x3f", 4));
     client->Define(1, Short());
-    // The session is there.
+    // The read shows that the session is there.
     EXPECT_EQ(client->Read(kOne, 1), Floats{1});
     return client;
   }
-  // A run that adds one so many times.
+  // Runs a graph that adds one `nodes` times.
   static void RunLong(TestClient* client, int nodes) {
     client->Define(2, Long(nodes));
     client->Run(2, {kSum, kOne});
@@ -87,7 +87,7 @@ class PreemptionTest : public WorkerCoreTest {
     for (int i = 0; i < nodes; ++i) s.AddInPlace(sum, one, 1);
     return s.get();
   }
-  // The coordinator finds that runs of so many nodes are training.
+  // Has the coordinator classify runs of this many nodes as training.
   void TellTraining(int nodes) { Tell(Long(nodes), v1::PHASE_TRAINING); }
   void Tell(const srg::Graph& srg_graph, v1::Phase phase) {
     v1::DesiredState desired = Agreed();
@@ -96,20 +96,21 @@ class PreemptionTest : public WorkerCoreTest {
     known->set_phase(phase);
     core_->Apply(desired);
   }
-  // What RunShort() runs.
+  // Returns the graph that RunShort() runs.
   static srg::Graph Short() {
     FakeGraph fill;
     fill.FillInPlace(fill.Bound(), 1);
     return fill.get();
   }
-  // A run of one node, received when this returns.
+  // Sends a run of one node, which the worker has received when this returns.
   void RunShort(TestClient* client) {
     const uint32_t before = core_->Snapshot().queued_runs();
     client->Run(1, {kSum}, {7});
     EXPECT_TRUE(WaitReceived(before + 1, client));
   }
 
-  // Answers overtake the account; the next turn does not.
+  // Waits until the clients' turns are charged. Answers are sent before that;
+  // the next turn comes after it.
   static void Account(std::initializer_list<TestClient*> clients) {
     for (TestClient* const client : clients) client->Meter();
   }
@@ -123,7 +124,8 @@ class PreemptionTest : public WorkerCoreTest {
     ADD_FAILURE() << "no session " << session;
     return absl::ZeroDuration();
   }
-  // Soon: a run is counted when its session knows of it already.
+  // Waits until the metrics have the line. A run is counted after its session
+  // knows of it.
   bool MetricsSay(const std::string& line) {
     return WaitUntil([&] {
       Exposition exposition;
@@ -169,7 +171,7 @@ TEST_F(PreemptionTest, TheReportSaysWhoWentFirst) {
   EXPECT_EQ(yielded.last_tenant(), "t2");
   EXPECT_EQ(yielded.last_session_id(), log::ShortId("quick-session"));
   EXPECT_EQ(yielded.last_reason(), "higher_priority");
-  // And a node of its own since then.
+  // The run has executed a node of its own since then.
   EXPECT_EQ(yielded.last_age().seconds(), 31);
   EXPECT_FALSE(state.sessions(1).has_yielded());
 }
@@ -202,7 +204,7 @@ TEST_F(PreemptionTest, TrainingYieldsWithoutBeingTold) {
   RunLong(trainer.get(), 6);
   EXPECT_EQ(trainer->Read(kSum, 1), Floats{6});
   EXPECT_EQ(quick->Read(kSum, 1), Floats{7});
-  // Nobody knew what it was.
+  // The run was not known to be training.
   EXPECT_EQ(Order(), "aaaaaaf");
   TellTraining(6);
   Before(9, [&] { RunShort(quick.get()); });
@@ -287,7 +289,8 @@ TEST_F(PreemptionTest, ATenantThatHasHadMoreWaits) {
   });
   RunLong(batch.get(), 6);
   EXPECT_EQ(batch->Read(kSum, 1), Floats{6});
-  // A second of one for a second of the other, and whoever is even goes first.
+  // The tenants alternate second by second, and the higher priority goes first
+  // when they are even.
   EXPECT_EQ(Order(), "afafafaaa");
 }
 
@@ -321,7 +324,7 @@ TEST_F(PreemptionTest, ARunThatEndsMeanwhileIsNotGoneOnWith) {
   EXPECT_EQ(ErrorReason(batch->WaitClosed()), "SESSION_DROPPED");
   EXPECT_EQ(quick->Read(kSum, 1), Floats{7});
   core_->Shutdown();
-  // The node that it was about to begin, at most.
+  // At most the node that was about to begin is executed.
   EXPECT_EQ(Order().substr(0, 3), "aaf");
   EXPECT_LE(Order().size(), 4u);
 }
@@ -340,7 +343,7 @@ TEST_F(PreemptionTest, WhoWentFirstYieldsItself) {
   EXPECT_EQ(batch->Read(kSum, 1), Floats{3});
   EXPECT_EQ(quick->Read(kSum, 1), Floats{3});
   EXPECT_EQ(now->Read(kSum, 1), Floats{7});
-  // Two of the long run, then two of the quick one, and the last of each.
+  // Two nodes of the long run, then two of the quick one, and the last of each.
   EXPECT_EQ(Order(), "aaaafaa");
   Account({batch.get(), quick.get(), now.get()});
   EXPECT_EQ(Used("batch"), absl::Seconds(3));
@@ -363,7 +366,7 @@ TEST_F(PreemptionTest, AValueIsReadBehindItsRun) {
         WaitUntil([&] { return core_->Snapshot().queued_runs() == 2; }));
     RunShort(b.get());
   });
-  // Before the run of the other, who has had less.
+  // The answer comes before the run of the other tenant, which has had less.
   bool answered = false;
   Before(3, [&] { answered = a->WaitRead(read).value().size() == 4; });
   RunLong(a.get(), 3);
@@ -371,8 +374,8 @@ TEST_F(PreemptionTest, AValueIsReadBehindItsRun) {
   EXPECT_TRUE(answered);
 }
 
-// Prompts of ten nodes and tokens of one, whose phases are known: each client
-// had a token made before.
+// Prompts have ten nodes and tokens one, and their phases are known. Each
+// client had a token made before.
 class TokensFirstTest : public PreemptionTest {
  protected:
   static constexpr int kPrompt = 10;
@@ -382,18 +385,18 @@ class TokensFirstTest : public PreemptionTest {
       v1::PriorityClass priority = v1::PRIORITY_CLASS_INTERACTIVE) {
     auto client = OpenAs(session, tenant, priority);
     client->Define(2, Long(kPrompt));
-    // Both srg graphs are known here.
+    // The read shows that both graphs are defined.
     client->Read(kOne, 1);
     Tell(Short(), v1::PHASE_LLM_DECODE);
     Tell(Long(kPrompt), phase_);
     client->Run(1, {kSum}, {0});
     EXPECT_EQ(client->Read(kSum, 1), Floats{0});
-    // By what each has had, tenants take turns.
+    // Tenants take turns by what each has had.
     Account({client.get()});
     return client;
   }
   void RunPrompt(TestClient* client) { client->Run(2, {kSum, kOne}); }
-  // How long a token waits that comes with the prompt's third node.
+  // Returns how long a token waits that arrives with the prompt's third node.
   absl::Duration WaitBehindPrompt(TestClient* prompter, TestClient* talker) {
     const size_t from = Order().size();
     Before(from + 2, [&] { RunShort(talker); });
@@ -402,7 +405,7 @@ class TokensFirstTest : public PreemptionTest {
     talker->Read(kSum, 1);
     const std::string order = Order().substr(from);
     EXPECT_EQ(order.size(), kPrompt + 1);
-    // Nodes take a second each, and no time passes otherwise.
+    // Each node takes a second, and no time passes otherwise.
     return absl::Seconds(static_cast<int64_t>(order.find('f')) - 2);
   }
 
@@ -441,7 +444,7 @@ TEST_F(TokensFirstTest, HowSoonResultsComeIsCounted) {
   const auto client = OpenKnown("d", "t1");
   RunPrompt(client.get());
   client->Read(kSum, 1);
-  // Read again, it is no result.
+  // A second read of the same value is not a result.
   client->Read(kSum, 1);
   for (int i = 0; i < 2; ++i) {
     client->Run(1, {kSum}, {7});
@@ -484,10 +487,11 @@ TEST_F(TokensFirstTest, ATokenThatWaitsAlreadyGoesFirst) {
   const auto prompter = OpenKnown("p", "t1");
   const auto talker = OpenKnown("d", "t1");
   const auto other = OpenKnown("o", "t1");
-  // It has had more, and so is behind the prompt in their tenant's line.
+  // The talker has had more, so it is behind the prompt in its tenant's queue.
   for (int i = 0; i < 3; ++i) talker->Run(1, {kSum}, {7});
   talker->Read(kSum, 1);
-  // Twice, so that the phase of what runs does not change any more.
+  // Runs the prompt once before, so that the phase of the session's runs no
+  // longer changes.
   RunPrompt(prompter.get());
   prompter->Read(kSum, 1);
   for (int i = 0; i < 12; ++i) talker->Run(1, {kSum}, {7});
@@ -535,7 +539,8 @@ TEST_F(PreemptionTest, WhatHasNoRoomWaitsForWhoHoldsIt) {
     run(quick.get());
     EXPECT_TRUE(WaitReceived(before + 1, quick.get()));
   });
-  // Nobody goes first any more.
+  // No run preempts the batch any more, because a run that preempted it lacked
+  // memory.
   Before(3, [&] { RunShort(small.get()); });
   run(batch.get());
   EXPECT_EQ(batch->Read(kSum, 1), Floats{9 + kCount});
@@ -548,7 +553,7 @@ TEST_F(PreemptionTest, ADeadlineThatWouldPassGoesFirst) {
   const auto slow = OpenAs("slow", "t1", v1::PRIORITY_CLASS_INTERACTIVE);
   const auto hurried =
       OpenAs("hurried", "t1", v1::PRIORITY_CLASS_INTERACTIVE, absl::Seconds(3));
-  // How long it takes is known from the run before.
+  // The first run shows how long it takes.
   RunLong(slow.get(), 10);
   EXPECT_EQ(slow->Read(kSum, 1), Floats{10});
   const size_t from = Order().size();

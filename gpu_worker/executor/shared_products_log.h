@@ -1,5 +1,4 @@
-// Which of the runs that are executed side by side have shared products, and
-// how many.
+// Records which of the runs of a batch have shared products, and how many.
 //
 // Not thread-safe.
 #ifndef GPU_WORKER_EXECUTOR_SHARED_PRODUCTS_LOG_H_
@@ -18,7 +17,7 @@ class SharedProductsLog {
   explicit SharedProductsLog(size_t runs)
       : runs_(runs), counts_(runs), with_(runs * runs) {}
 
-  // Products of these became one.
+  // Records one product that these runs shared.
   void Add(absl::Span<const size_t> joined) {
     for (const size_t run : joined) {
       ++counts_[run];
@@ -26,9 +25,9 @@ class SharedProductsLog {
     }
   }
 
-  // Of the run's products.
+  // Returns how many of the run's products were shared.
   uint64_t count(size_t run) const { return counts_[run]; }
-  // The others that it shared some with, in order.
+  // Returns the other runs that shared a product with it, in order.
   std::vector<size_t> With(size_t run) const {
     std::vector<size_t> others;
     for (size_t other = 0; other < runs_; ++other) {
@@ -40,7 +39,7 @@ class SharedProductsLog {
  private:
   const size_t runs_;
   std::vector<uint64_t> counts_;
-  // By run and other run.
+  // Indexed by run and other run.
   std::vector<bool> with_;
 };
 

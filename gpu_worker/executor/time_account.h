@@ -1,7 +1,8 @@
 // Charges the executor thread's time: each moment in which it works belongs to
 // the lease whose turn it was last, or to housekeeping.
 //
-// The executor thread calls everything but WorkedBy(), which is thread-safe.
+// Only the executor thread uses it, except for WorkedBy(), which is
+// thread-safe.
 #ifndef GPU_WORKER_EXECUTOR_TIME_ACCOUNT_H_
 #define GPU_WORKER_EXECUTOR_TIME_ACCOUNT_H_
 
@@ -19,24 +20,24 @@ namespace djinn::worker {
 
 class TimeAccount {
  public:
-  // Both outlive it.
+  // Both must outlive this.
   TimeAccount(Preemption* preemption, ExecutorMetrics* metrics)
       : preemption_(preemption), metrics_(metrics) {}
 
-  // The thread begins to work at `now`, and waits from `now` on. What it did
-  // since the last turn was settled belongs to that turn. Takes no other lock
-  // than its own.
+  // BeginWork() notes that the thread begins to work at `now`, and EndWork()
+  // that it begins to wait. Work since the last turn was settled belongs to
+  // that turn. Both take no lock but their own.
   void BeginWork(absl::Duration now);
   void EndWork(absl::Duration now);
 
-  // The lease used so much of the device for work of this phase. True when the
-  // coordinator should hear that some lease's credit is half used up.
+  // Charges the lease for device time of this phase. Returns true when half of
+  // some lease's credit is used up, which the coordinator should learn.
   bool Charge(std::shared_ptr<LeaseMeter> meter, v1::Phase phase,
               absl::Duration used);
-  // What the thread has done since the last turn was settled is housekeeping.
+  // Counts the thread's work since the last turn was settled as housekeeping.
   void KeepHouse();
 
-  // How long the thread has worked until `now`.
+  // Returns how long the thread has worked until `now`.
   absl::Duration WorkedBy(absl::Duration now) const;
 
  private:

@@ -12,9 +12,9 @@ namespace {
 using scheduler::BatchForecast;
 using scheduler::FairQueue;
 
-// A session that had so many turns in succession is taken to be alone.
+// A session that had this many turns in succession is assumed to be alone.
 constexpr uint64_t kTurnsToAttend = 8;
-// How long the idle executor thread receives what may come.
+// How long the idle executor thread receives from a stream.
 constexpr absl::Duration kAttendance = absl::Milliseconds(50);
 
 }  // namespace
@@ -31,7 +31,7 @@ void TurnQueue::Leave(uint64_t key) {
   queue_.Leave(key);
   forecast_.Forget(key);
   members_.erase(key);
-  // A turn may wait in its batching window for it.
+  // A turn may wait in its batching window for this session.
   runnable_.Signal();
 }
 
@@ -57,7 +57,8 @@ void TurnQueue::UpdatePhase(uint64_t key) {
   const Session& session = *found->second.session;
   queue_.SetPriority(key, session.status().priority());
   queue_.SetPace(key, PaceOf(session.status().phase));
-  // A session that waits may have become more urgent than this one.
+  // A session that waits may now have a higher priority than the one in
+  // service.
   if (!queue_.empty()) preemption_.Look();
 }
 
@@ -76,7 +77,7 @@ void TurnQueue::MakeRunnable(uint64_t key) {
     attended = attended_;
     own = attended != nullptr && std::this_thread::get_id() == attendant_;
   }
-  // Without the lock, which the thread that wakes takes first.
+  // Signals without the lock, which the thread that wakes takes first.
   if (attended == nullptr) {
     runnable_.Signal();
   } else if (!own) {
@@ -172,13 +173,13 @@ std::optional<Turn> TurnQueue::TakeTurn(bool wait) {
       time_.EndWork(clock_.Monotonic());
       return std::nullopt;
     }
-    // A session may have left meanwhile.
+    // The last session may have left meanwhile.
   } while (queue_.empty());
   if (std::optional<Turn> refusal = TakeRefusal()) return refusal;
   const absl::Duration now = clock_.Monotonic();
   const uint64_t key = queue_.Take();
   const Session& session = *members_.at(key).session;
-  // Sessions that wait already do not say so again.
+  // Sessions that wait already do not announce themselves again.
   if (!queue_.empty() &&
       PaceOf(session.next().phase()) == FairQueue::Pace::kLong) {
     preemption_.Look();
@@ -256,7 +257,7 @@ absl::Duration TurnQueue::BatchUntil(absl::Duration since, absl::Duration now) {
   const std::optional<Place> place = forecast_.NextOf(next);
   if (!place.has_value()) return since;
   const std::string& tenant = members_.at(next).session->who().tenant;
-  // A run with a deadline waits for no batch.
+  // A run with a deadline does not wait for a batch.
   const auto may_wait = [&](uint64_t key) ABSL_NO_THREAD_SAFETY_ANALYSIS {
     const Session& session = *members_.at(key).session;
     return session.next().fast_run() && forecast_.NextOf(key) == place &&
@@ -388,7 +389,7 @@ void TurnQueue::EndTurn(const Turn& turn, absl::Duration used, bool more) {
 }
 
 void TurnQueue::EndUnused(const Turn& turn) {
-  // The session is runnable again when a message comes, or credit.
+  // A message or new credit makes the session runnable again.
   MutexLock lock(&mu_);
   queue_.Done(turn.key, absl::ZeroDuration(), std::nullopt);
 }
@@ -420,7 +421,7 @@ void TurnQueue::JoinBatch(absl::Span<Turn> turns,
                           absl::Duration now) {
   MutexLock lock(&mu_);
   for (size_t i = 0; i < turns.size(); ++i) {
-    // The session may be gone, and its key with it.
+    // The session may have left the queue meanwhile.
     if (i > 0 && queue_.TakeBeside(turns[i].key, contested)) {
       turns[i].waits_since = TurnOf(turns[i].key).waits_since;
     }

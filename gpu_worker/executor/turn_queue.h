@@ -1,13 +1,13 @@
-// Orders the sessions that wait for a turn on the device, and answers what each
+// Orders the sessions that wait for a turn on the device, and reports what each
 // of them waits for.
 //
 // Any thread adds work and asks; one executor thread takes turns and ends them.
 // Turns nest: a turn that preempts another one is served inside it. One lock
-// guards the fair queue together with what it is asked about: who is in
-// service, who preempts whom, and who is expected to join a batch.
+// guards the fair queue together with the state it depends on: which session is
+// in service, which preempts which, and which is expected to join a batch.
 //
-// The queue calls a session's atomics and nothing else of it, so that its lock
-// comes after every other one of the worker.
+// The queue reads a session's atomics and calls nothing else of the session, so
+// its lock comes after every other lock of the worker.
 #ifndef GPU_WORKER_EXECUTOR_TURN_QUEUE_H_
 #define GPU_WORKER_EXECUTOR_TURN_QUEUE_H_
 
@@ -48,10 +48,10 @@ struct Turn {
   uint64_t key = 0;
   std::shared_ptr<Session> session;
   std::shared_ptr<LeaseMeter> meter;
-  // Since when the session waited; infinite when that is not known.
+  // When the session began to wait; infinite when that is not known.
   absl::Duration waits_since = absl::InfiniteDuration();
-  // Set for a turn that only refuses the session's run: how much work is before
-  // the run.
+  // Set for a turn that only refuses the session's run: how much work is ahead
+  // of the run.
   std::optional<absl::Duration> refused_behind;
   // When the turn began; unset for a session that joined another one's turn.
   std::optional<absl::Duration> given;
@@ -60,7 +60,7 @@ struct Turn {
 class TurnQueue {
  public:
   struct Options {
-    // Runs executed in one batch; 1: none.
+    // Most runs executed in one batch; 1 turns batching off.
     size_t max_batch_runs = 16;
     // Runs that make a token preempt prompts and training of their own priority
     // class.
@@ -69,12 +69,12 @@ class TurnQueue {
   // A session that may be added to another one's turn.
   struct Candidate {
     Turn turn;
-    // As FairQueue::Batch::Member.
+    // See FairQueue::Batch::Member.
     bool ahead = false;
   };
   using Place = scheduler::BatchForecast::Place;
 
-  // All outlive the queue.
+  // All pointers must outlive the queue.
   TurnQueue(const Options& options, Clock* clock, Preemption* preemption,
             TimeAccount* time, ServedTime* served, ExecutorMetrics* metrics)
       : options_(options),
@@ -85,108 +85,119 @@ class TurnQueue {
         metrics_(*metrics) {}
 
   // --- Any thread.
-  // Adds a session with the tenant's weight and the priority class that the
-  // lease declares, and removes one; its key is its own.
+  //
+  // Join() adds a session with the tenant's weight and the priority class that
+  // the lease declares, and Leave() removes it. No two sessions may have the
+  // same key.
   void Join(uint64_t key, std::shared_ptr<Session> session,
             std::shared_ptr<LeaseMeter> meter, double weight);
   void Leave(uint64_t key);
-  // The stream that serves the session, from which an idle executor thread may
-  // receive.
+  // Sets the stream that serves the session. An idle executor thread may
+  // receive from it.
   void SetStream(uint64_t key, std::weak_ptr<WorkerStream> stream);
-  // The tenant's weight has changed, or the session's priority.
+  // Applies a change of the tenant's weight or the session's priority.
   void Update(uint64_t key, double weight);
-  // The session's runs are of another phase now.
+  // Applies a change of the phase of the session's runs.
   void UpdatePhase(uint64_t key);
-  // The session may have work.
+  // Notes that the session may have work.
   void MakeRunnable(uint64_t key);
-  // Sessions of these tenants may share batches with each other's.
+  // Sets the tenants whose sessions may share batches with one another.
   void SetBatchingTenants(absl::flat_hash_set<std::string> tenants);
-  // No further turn is taken.
+  // Makes TakeTurn() return nothing from now on.
   void Stop();
-  // Completes what the session says of its next message, which is ready: what
-  // holds its turn. Nothing when it has its turn by now, or lacks credit.
+  // Completes the session's own description of its next message, which is
+  // ready, with what its turn waits for. Returns nothing when the session is in
+  // service by now, or lacks credit.
   std::optional<v1::MessageWait> DescribeWait(uint64_t key,
                                               v1::MessageWait wait,
                                               absl::Duration now) const;
-  // Whose turn preempts the session's at this moment, if any.
+  // Returns the turn that preempts the session's at this moment, if any.
   std::optional<v1::RunPreemption> PreemptorOf(uint64_t key,
                                                absl::Duration now) const;
-  // By tenant label: how long the session that waits longest has waited.
+  // Returns, by tenant label, how long the session that waits longest has
+  // waited.
   std::map<std::string, absl::Duration> OldestWaits(TenantLabels* labels) const;
 
   // --- The executor thread.
-  // Takes the next turn, perhaps only after its batching window. Waits for one,
-  // or returns nothing at once if it is not to `wait`; nothing when stopped.
+  //
+  // Takes the next turn, after its batching window if it has one. With `wait`,
+  // waits for a turn and returns nothing when the queue stopped; without, also
+  // returns nothing when no turn is ready.
   std::optional<Turn> TakeTurn(bool wait);
-  // As FairQueue::MayPreempt() for what the parts of a step have used so far;
-  // takes the turn that preempts them, which EndPreempting() ends.
+  // Decides as FairQueue::MayPreempt() for what the parts of a step have used
+  // so far. Takes the turn that preempts them into `turn`; EndPreempting() ends
+  // it.
   scheduler::FairQueue::Preemption TakePreempting(
       absl::Span<const Preemption::Part> parts, absl::Duration end, Turn* turn);
   void EndPreempting();
-  // Ends a turn of the session that used so much, and waits again if it has
-  // more work.
+  // Ends a turn of the session, which used this much time. With `more`, the
+  // session has more work and waits again.
   void EndTurn(const Turn& turn, absl::Duration used, bool more);
-  // Ends a turn that did nothing.
+  // Ends a turn that executed nothing.
   void EndUnused(const Turn& turn);
-  // Whether a session of this tenant may share a batch with anyone.
+  // Returns whether a session of this tenant may share a batch with any other
+  // session.
   bool MayBatch(const std::string& tenant) const;
-  // Sessions that wait with runs that may join the leader's turn. `contested`
-  // as FairQueue::Batch.
+  // Returns sessions that wait with runs that may join the leader's turn. Sets
+  // `contested` as FairQueue::Batch does.
   std::vector<Candidate> FindBatch(const Turn& leader, bool* contested) const;
-  // The turns after the first one, the leader's, join it; their runs begin at
-  // these places.
+  // Adds all turns after the first one, the leader's, to that one; their runs
+  // begin at these places.
   void JoinBatch(absl::Span<Turn> turns, absl::Span<const Place> places,
                  bool contested, absl::Duration now);
-  // A batch that began at the place took so long for what its runs shared.
+  // Notes how long a batch that began at the place took for what its runs
+  // shared.
   void NoteBatch(Place place, absl::Duration took);
 
  private:
   struct Member {
     std::shared_ptr<Session> session;
     std::shared_ptr<LeaseMeter> meter;
-    // The one that serves the session, or served it last.
+    // The stream that serves the session, or served it last.
     std::weak_ptr<WorkerStream> stream;
-    // Since when it waits for its turn; infinite when it does not.
+    // When it began to wait for its turn; infinite when it does not wait.
     absl::Duration waits_since = absl::InfiniteDuration();
-    // When its turn was then expected to begin, where that is known.
+    // When that turn was then expected to begin, where that is known.
     std::optional<absl::Duration> expected_start;
   };
-  // A turn that preempts the turn before it, or the one in service.
+  // A turn that preempts the turn before it in preempting_, or the turn in
+  // service.
   struct Preempting {
     uint64_t key = 0;
     absl::Duration since;
-    // Lives forever.
+    // Never freed.
     const char* reason = "";
   };
 
-  // Waits until a session is runnable or the queue stops. Receives from the
-  // stream meanwhile where one session alone has been at work.
+  // Waits until a session is runnable or the queue stops. If one session alone
+  // has been at work, receives from its stream meanwhile.
   void AwaitRunnable() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ReceiveFrom(std::shared_ptr<WorkerStream> stream)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Waits while the batch of the next turn is worth waiting for.
+  // Waits while it pays to wait for other sessions' runs to join the next turn.
   void AwaitBatch() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // When the batching window ends; `now` or earlier: there is none. The device
-  // might have gone on at `since`.
+  // Returns when the batching window ends; `now` or earlier means that there is
+  // none. The device has been ready since `since`.
   absl::Duration BatchUntil(absl::Duration since, absl::Duration now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Whether sessions of the two tenants may share a batch.
+  // Returns whether sessions of the two tenants may share a batch.
   bool MayShare(const std::string& a, const std::string& b) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // If the session waits with a run that misses its deadline: how much work is
-  // before the run at least.
+  // If the session waits with a run that will miss its deadline, returns the
+  // least work that is ahead of the run.
   std::optional<absl::Duration> LateBehind(uint64_t key,
                                            absl::Duration now) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   std::optional<scheduler::InService> InService() const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // The session has begun to wait: has its run refused if it comes too late.
+  // Notes that the session has begun to wait, and that its run is to be refused
+  // if it will miss its deadline.
   void NoteWaiting(uint64_t key, absl::Duration now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   std::optional<Turn> TakeRefusal() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // The turn of a session that was just taken.
+  // Returns the turn of a session that was just taken into service.
   Turn TurnOf(uint64_t key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // The device is the tenant's from `now` on.
+  // Starts the turn: the device serves its tenant from `now` on.
   Turn Give(Turn turn, absl::Duration now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool Ready() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return stopping_ || !queue_.empty();
@@ -195,7 +206,7 @@ class TurnQueue {
     return {session.next().deadline(), session.next().expected(),
             PaceOf(session.next().phase())};
   }
-  // How long runs of this phase are beside others.
+  // Returns whether runs of this phase are long or short.
   scheduler::FairQueue::Pace PaceOf(v1::Phase phase) const;
 
   const Options options_;
@@ -208,26 +219,27 @@ class TurnQueue {
   mutable Mutex mu_;
   CondVar runnable_;
   scheduler::FairQueue queue_ ABSL_GUARDED_BY(mu_);
-  // By the queue's keys.
+  // The sessions, by the queue's keys.
   absl::flat_hash_map<uint64_t, Member> members_ ABSL_GUARDED_BY(mu_);
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   // The stream from which the idle executor thread receives, and that thread;
-  // null while it does not.
+  // null while it does not receive.
   std::shared_ptr<WorkerStream> attended_ ABSL_GUARDED_BY(mu_);
   std::thread::id attendant_ ABSL_GUARDED_BY(mu_);
-  // Who had the last turn, and how many it had in succession.
+  // The session that had the last turn, and how many turns it had in succession
+  // before.
   uint64_t last_turn_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t turns_ ABSL_GUARDED_BY(mu_) = 0;
-  // Who is in service, and when that turn is expected to end.
+  // The session in service, and when its turn is expected to end.
   uint64_t serving_ ABSL_GUARDED_BY(mu_) = 0;
   absl::Duration served_by_ ABSL_GUARDED_BY(mu_);
-  // The innermost last.
+  // The preempting turns, innermost last.
   std::vector<Preempting> preempting_ ABSL_GUARDED_BY(mu_);
-  // Since when the next turn waits in its batching window.
+  // When the batching window of the next turn began; unset outside a window.
   std::optional<absl::Duration> batching_since_ ABSL_GUARDED_BY(mu_);
-  // Sessions whose runs are to be refused, in the order of their coming.
+  // Sessions whose runs are to be refused, in order of arrival.
   std::deque<uint64_t> refusals_ ABSL_GUARDED_BY(mu_);
-  // By the queue's keys.
+  // Predicts which sessions come to which batch, by the queue's keys.
   scheduler::BatchForecast forecast_ ABSL_GUARDED_BY(mu_);
   absl::flat_hash_set<std::string> batching_tenants_ ABSL_GUARDED_BY(mu_);
 };

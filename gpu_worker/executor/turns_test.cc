@@ -1,4 +1,4 @@
-// Who gets the device when: weights of tenants, urgency of sessions.
+// Tests who gets the device when: weights of tenants, priorities of sessions.
 #include <algorithm>
 
 #include "common/base/patience.h"
@@ -8,9 +8,9 @@
 namespace djinn::worker {
 namespace {
 
-// One session each of: a third tenant, whose first run holds the device until
-// everything waits that the others sent; and sessions whose runs are told apart
-// by the letters of their operators. Every node takes a second.
+// A third tenant's first run, the plug, holds the device until everything that
+// the other sessions sent waits. Letters of their operators tell the sessions'
+// runs apart. Every node takes a second.
 class TurnsTest : public WorkerCoreTest {
  protected:
   TurnsTest() {
@@ -44,7 +44,7 @@ class TurnsTest : public WorkerCoreTest {
     Grant(lease, 100'000);
     return Connect(HelloFor(lease.session_id()));
   }
-  // Its graph 1, and storages for it.
+  // Defines the graph as graph 1, and creates storages for it.
   static void Prepare(const srg::Graph& graph, TestClient* client) {
     client->Create(1, 8);
     client->Create(2, 8);
@@ -59,7 +59,7 @@ class TurnsTest : public WorkerCoreTest {
     return client->Run(1, {1, 2});
   }
 
-  // The device goes on when so many runs are there, with the plug's.
+  // Releases the device when the worker has this many runs, with the plug's.
   void ReleaseWith(uint32_t runs) {
     EXPECT_TRUE(WaitReceivedBeside(plug_.get(), runs));
     Release();
@@ -69,7 +69,7 @@ class TurnsTest : public WorkerCoreTest {
     open_ = true;
     changed_.SignalAll();
   }
-  // Behind the plug's.
+  // Returns the nodes executed after the plug's.
   std::string Order() {
     MutexLock lock(&mu_);
     return order_.substr(1);
@@ -99,7 +99,7 @@ TEST_F(TurnsTest, WeightsOfTenantsAreHonoured) {
   ReleaseWith(81);
   EXPECT_TRUE(a->WaitCompleted(last_a));
   EXPECT_TRUE(b->WaitCompleted(last_b));
-  // A second over each weight.
+  // Each second counts over the tenant's weight.
   EXPECT_NEAR(Fills(Order().substr(0, 40)), 30, 1);
 }
 
@@ -159,7 +159,7 @@ TEST_F(TurnsTest, ARunThatComesTooLateIsNotBegunAndSaysSo) {
   Prepare(Fill(), client.get());
   // The plug takes a second, as does each of these.
   for (int i = 0; i < 6; ++i) client->Create(10 + i, 8);
-  // Of graphs of which nothing is known.
+  // The durations of these graphs are unknown.
   for (int i = 0; i < 6; ++i) {
     client->Define(10 + i, Fill());
     client->Run(10 + i, {static_cast<uint64_t>(10 + i)}, {1});

@@ -1,6 +1,6 @@
-// How long a thread was at work: from when it wakes up until it waits again.
-// What the thread is at work for is measured elsewhere, piece by piece; the two
-// can be compared.
+// Measures how long a thread works: from when it wakes up until it waits again.
+// TimeAccount measures separately what the thread works for, so the two can be
+// compared.
 //
 // Not thread-safe.
 #ifndef GPU_WORKER_EXECUTOR_WORK_WATCH_H_
@@ -14,21 +14,22 @@ namespace djinn::worker {
 
 class WorkWatch {
  public:
-  // The thread goes to work at `now`, and waits from `now` on.
+  // Begin() notes that the thread goes to work at `now`, and End() that it
+  // begins to wait.
   void Begin(absl::Duration now) { since_ = now; }
   void End(absl::Duration now) {
     worked_ = WorkedBy(now);
     since_.reset();
   }
 
-  // Up to `now`, what it is at included.
+  // Returns the time worked up to `now`, work under way included.
   absl::Duration WorkedBy(absl::Duration now) const {
     return since_.has_value() ? worked_ + (now - *since_) : worked_;
   }
 
  private:
   absl::Duration worked_;
-  // Unset while it waits.
+  // When the work under way began; unset while the thread waits.
   std::optional<absl::Duration> since_;
 };
 

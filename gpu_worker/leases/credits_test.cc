@@ -1,4 +1,4 @@
-// Leases whose credit runs out, grace periods, and what is reported of use.
+// Tests leases whose credit runs out, grace periods, and the reports of use.
 #include "common/base/proto_duration.h"
 #include "common/lease/lease_verifier.h"
 #include "common/metrics/exposition.h"
@@ -10,7 +10,7 @@ namespace {
 
 class CreditsTest : public WorkerCoreTest {
  protected:
-  // Carrying out a node takes a second of the fake clock.
+  // Each node takes a second of the fake clock.
   CreditsTest() {
     device_.SetExecuteHook([this](const std::string&) {
       clock_.Advance(absl::Seconds(1));
@@ -41,13 +41,13 @@ TEST_F(CreditsTest, RunsWaitForCreditAndGoOnWithIt) {
   client->Define(1, Fill());
   EXPECT_TRUE(client->WaitCompleted(client->Run(1, {1}, {1})));
   EXPECT_TRUE(client->WaitCompleted(client->Run(1, {1}, {2})));
-  // The answer may overtake the account.
+  // The answer may be sent before the turn is charged.
   EXPECT_TRUE(WaitUntil([&] { return Used() == absl::Seconds(2); }));
   const uint64_t third = client->Run(1, {1}, {3});
   EXPECT_TRUE(WaitUntil([&] { return Waits(); }));
   EXPECT_EQ(core_->Snapshot().queued_runs(), 1u);
   EXPECT_EQ(Used(), absl::Seconds(2));
-  // The same credit once more helps nothing, more of it does.
+  // The same credit once more does not help, more credit does.
   Grant(WithTime(2), 1000);
   EXPECT_TRUE(Waits());
   EXPECT_EQ(core_->Snapshot().queued_runs(), 1u);
@@ -117,7 +117,7 @@ TEST_F(CreditsTest, TheEndIsReportedUntilItIsSettled) {
   desired.add_settled_lease_ids("lease-s1");
   core_->Apply(desired);
   EXPECT_EQ(core_->Snapshot().ended_leases_size(), 0);
-  // Nor may it be used again.
+  // A settled lease must not be used again.
   EXPECT_EQ(Refusal(HelloFor("s1")), "LEASE_UNKNOWN");
 }
 
@@ -197,7 +197,7 @@ TEST_F(CreditsTest, ForgedLeasesAreRefused) {
   EXPECT_EQ(refusal(forged), "LEASE_UNKNOWN");
   forged.set_signature(lease.signature());
   EXPECT_EQ(refusal(forged), "LEASE_UNKNOWN");
-  // A worker that the coordinator told nothing of this lease checks it, too.
+  // A worker to which the coordinator announced no such lease verifies it, too.
   std::unique_ptr<TestClient> client =
       Connect(hello_with(authority_.signer().Sign(claims)));
   EXPECT_TRUE(client->WaitCompleted(client->Create(1, 8)));
@@ -212,7 +212,7 @@ TEST_F(CreditsTest, ARetiredKeyEndsNoSession) {
   Break(client.get());
   Resume(client.get());
   EXPECT_TRUE(client->WaitCompleted(client->Create(2, 8)));
-  // None begins with it.
+  // No session begins with a retired key.
   const v1::SignedLease late = authority_.Issue(
       Lease("s2", "t1"), "w0", core_->incarnation(), absl::Hours(1));
   v1::ClientHello hello = HelloFor("s2");

@@ -11,7 +11,7 @@ namespace djinn::worker {
 
 bool LeaseKeeper::EndedLease::measuring() const {
   if (meter.use_count() > 1) return true;
-  // Makes visible what sessions that are gone have added.
+  // Makes the use that destroyed sessions added visible.
   std::atomic_thread_fence(std::memory_order_acquire);
   return false;
 }
@@ -38,7 +38,7 @@ absl::StatusOr<v1::LeaseClaims> LeaseKeeper::ClaimsOf(
   v1::LeaseClaims claims = UncheckedClaims(issue);
   {
     MutexLock lock(&mu_);
-    // Clients resume with an issue whose key may be retired by now.
+    // Clients resume with a revision whose key may be retired by now.
     if (leases_.Has(issue, claims)) return claims;
   }
   return verifier_.Verify(issue);
@@ -155,7 +155,7 @@ std::vector<std::string> LeaseKeeper::Report(v1::WorkerState* state) const {
   for (const EndedLease& lease : ended_) {
     v1::EndedLease* const ended = state->add_ended_leases();
     *ended->mutable_lease() = lease.issue;
-    // Read before the use.
+    // Read before the use, so that a settled lease reports all of it.
     ended->set_measuring(lease.measuring());
     *ended->mutable_use() = lease.meter->use();
   }

@@ -1,9 +1,9 @@
-// Keeps this worker's leases: verifies what the coordinator signed, renews,
-// presents and ends leases, and holds what ended ones used until the
+// Keeps this worker's leases: verifies the coordinator's signatures, renews,
+// presents and ends leases, and keeps what ended ones used until the
 // coordinator has settled it.
 //
-// Thread-safe. The keeper calls nothing out; whoever ends a lease ends its
-// session.
+// Thread-safe. The keeper makes no callbacks; the caller that ends a lease ends
+// its session.
 #ifndef GPU_WORKER_LEASES_LEASE_KEEPER_H_
 #define GPU_WORKER_LEASES_LEASE_KEEPER_H_
 
@@ -29,8 +29,8 @@ namespace djinn::worker {
 
 class LeaseKeeper {
  public:
-  // `max_ended`: ended leases that wait to be settled. `clock` and `total`,
-  // which counts the bytes of all leases, outlive the keeper.
+  // `max_ended` bounds the ended leases that wait to be settled. `clock` and
+  // `total`, which counts the bytes of all leases, must outlive the keeper.
   LeaseKeeper(std::string worker_id, uint64_t incarnation, size_t max_ended,
               Clock* clock, Traffic* total)
       : max_ended_(max_ended),
@@ -40,8 +40,8 @@ class LeaseKeeper {
   // Learns and retires the keys of the coordinator, and renews all leases that
   // its stream has listed. The first message of a stream begins a new listing.
   void Learn(const v1::DesiredState& desired);
-  // Returns what the lease says, verified now or when it came. Unauthenticated
-  // (LEASE_UNKNOWN).
+  // Returns the claims of the lease, verified now or when it arrived, or
+  // Unauthenticated (LEASE_UNKNOWN).
   absl::StatusOr<v1::LeaseClaims> ClaimsOf(const v1::SignedLease& issue) const;
 
   // Does what LeaseTable::Renew() does, for verified claims. Returns whether
@@ -54,7 +54,7 @@ class LeaseKeeper {
                                 const v1::LeaseClaims& claims,
                                 const std::string& session_id, uint64_t epoch);
 
-  // End leases, and return their ids.
+  // These end leases and return their ids.
   std::vector<std::string> EndExpired();
   std::vector<std::string> EndSession(const std::string& session_id);
   std::vector<std::string> EndLease(const std::string& lease_id);
@@ -70,7 +70,8 @@ class LeaseKeeper {
   // Adds all leases to the report, those in force and those that ended; returns
   // the ids of the former, in the order of state->sessions().
   std::vector<std::string> Report(v1::WorkerState* state) const;
-  // Ended leases that nobody bills: too many waited to be settled.
+  // Returns how many ended leases are never billed, because too many waited to
+  // be settled.
   uint64_t unbilled() const;
 
  private:
@@ -79,7 +80,7 @@ class LeaseKeeper {
     v1::SignedLease issue;
     std::shared_ptr<LeaseMeter> meter;
 
-    // Whether a session is left that may add to what the lease used.
+    // Returns whether a session is left that may add to the lease's use.
     bool measuring() const;
   };
 
@@ -92,7 +93,7 @@ class LeaseKeeper {
   LeaseVerifier verifier_;
   mutable Mutex mu_;
   LeaseTable leases_ ABSL_GUARDED_BY(mu_);
-  // Until the coordinator has settled them.
+  // Ended leases that the coordinator has not settled.
   std::deque<EndedLease> ended_ ABSL_GUARDED_BY(mu_);
   uint64_t unbilled_ ABSL_GUARDED_BY(mu_) = 0;
 };

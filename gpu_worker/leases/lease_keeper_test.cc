@@ -79,7 +79,7 @@ TEST_F(LeaseKeeperTest, EndedLeaseIsReportedUntilItIsSettled) {
   EXPECT_EQ(state.sessions_size(), 0);
   ASSERT_EQ(state.ended_leases_size(), 1);
   EXPECT_TRUE(state.ended_leases(0).measuring());
-  // The session is gone: nothing adds to the use any more.
+  // The session is gone, so nothing adds to the use any more.
   meter.reset();
   EXPECT_FALSE(Report().ended_leases(0).measuring());
   keeper_.Settle({"other"});

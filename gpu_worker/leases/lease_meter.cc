@@ -7,7 +7,7 @@
 namespace djinn::worker {
 namespace {
 
-// Half way from what is used to what may be.
+// Returns the middle between what is used and what may be used.
 uint64_t Midway(uint64_t used, uint64_t may) {
   return used >= may ? may : used + (may - used) / 2;
 }
@@ -23,7 +23,8 @@ void LeaseMeter::SetCredits(const v1::LeaseClaims& claims) {
                        FromProtoDuration(credits.device_time()))))
           : kUnlimited;
   const uint64_t bytes = credits.has_bytes() ? credits.bytes() : kUnlimited;
-  // The same issue may come again: what was said then stays said.
+  // The same credits may arrive again: then the coordinator need not hear of
+  // low credit twice.
   if (nanoseconds != may_nanoseconds_) {
     may_nanoseconds_ = nanoseconds;
     low_nanoseconds_ = Midway(nanoseconds_, nanoseconds);

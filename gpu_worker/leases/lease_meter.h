@@ -1,8 +1,10 @@
-// What the sessions of one lease have used here, and what they may.
+// Counts what the sessions of one lease have used here, against what they may
+// use.
 //
-// The executor asks before each step and adds what the step took; credits come
-// with the issues of the lease. What every step touches is an atomic: no lock,
-// no allocation. A step that began with credit may end beyond it.
+// The executor asks before each step and adds the time that the step took;
+// credits arrive with the revisions of the lease. Everything that a step
+// touches is an atomic: no lock, no allocation. A step that began with credit
+// may exceed it.
 #ifndef GPU_WORKER_LEASES_LEASE_METER_H_
 #define GPU_WORKER_LEASES_LEASE_METER_H_
 
@@ -20,13 +22,13 @@ namespace djinn::worker {
 
 class LeaseMeter {
  public:
-  // Bytes are added to `total`, too, which outlives the meter.
+  // Adds all bytes to `total` as well, which must outlive the meter.
   explicit LeaseMeter(Traffic* total) : traffic_(total) {}
 
-  // Where sessions of the lease count their bytes.
+  // Returns the counter of the bytes of the lease's sessions.
   Traffic* traffic() { return &traffic_; }
 
-  // From the newest issue.
+  // Sets the credits of the lease's newest revision.
   void SetCredits(const v1::LeaseClaims& claims);
 
   bool HasCredit() const {
@@ -34,12 +36,12 @@ class LeaseMeter {
                may_nanoseconds_.load(std::memory_order_relaxed) &&
            traffic_.bytes() < may_bytes_.load(std::memory_order_relaxed);
   }
-  // The device served the lease for so long, for work of this phase. True when
-  // half of what the newest issue brought is gone, once for each issue: more
-  // should be asked for.
+  // Adds device time that the lease used for work of this phase. Returns true
+  // once per change of credits, when half of them is used up and the
+  // coordinator should grant more.
   bool Add(v1::Phase phase, absl::Duration used);
 
-  // Turns to `waits`; true when it was otherwise before.
+  // Sets whether a session waits for credit; returns whether that changed.
   bool SetWaiting(bool waits) { return waiting_.exchange(waits) != waits; }
   bool waiting() const { return waiting_; }
 
@@ -48,7 +50,7 @@ class LeaseMeter {
   }
   v1::LeaseUse use() const;
 
-  // Of its runs.
+  // Returns the record of how the lease's runs yielded.
   Yielded* yielded() { return &yielded_; }
 
  private:
@@ -56,11 +58,11 @@ class LeaseMeter {
 
   Traffic traffic_;
   std::atomic<uint64_t> nanoseconds_{0};
-  // What that is the sum of.
+  // The same device time by phase.
   PhaseCounters phases_;
   std::atomic<uint64_t> may_nanoseconds_{kUnlimited};
   std::atomic<uint64_t> may_bytes_{kUnlimited};
-  // Use beyond these is worth a word to the coordinator.
+  // The coordinator should hear of use beyond these.
   std::atomic<uint64_t> low_nanoseconds_{kUnlimited};
   std::atomic<uint64_t> low_bytes_{kUnlimited};
   std::atomic<bool> waiting_{false};

@@ -31,7 +31,7 @@ bool IsComplete(const v1::LeaseClaims& claims) {
            tenant.max_outstanding_bytes() > 0));
 }
 
-// Whether both are issues of one right of one session.
+// Returns whether both are revisions of one lease of one session.
 bool SameRight(const v1::LeaseClaims& a, const v1::LeaseClaims& b) {
   return a.lease_id() == b.lease_id() && a.tenant() == b.tenant() &&
          a.session_id() == b.session_id() &&
@@ -57,7 +57,7 @@ absl::Status LeaseTable::Check(const v1::LeaseClaims& claims,
     return MakeError(absl::StatusCode::kFailedPrecondition, "WRONG_INCARNATION",
                      "the worker restarted since the lease was granted");
   }
-  // What is here goes by this worker's clock.
+  // A lease that is here already ages by this worker's clock alone.
   if (leases_.contains(claims.lease_id())) return absl::OkStatus();
   if (Ended(claims)) return Unknown("the lease has ended on this worker");
   const absl::Time expiry = FromProtoTimestamp(claims.expire_time());
@@ -233,8 +233,8 @@ void LeaseTable::Forget(absl::Time now) {
 void LeaseTable::ForgetFirst() {
   const auto first = ended_by_expiry_.begin();
   const auto forgotten = ended_.find(first->second);
-  // The client has this issue or an older one. That it has expired would keep
-  // it away, too, but for a clock that is set back.
+  // The client has this revision or an older one. Its expiry would keep it away
+  // as well, unless a clock is set back.
   forgotten_before_ = std::max(forgotten_before_,
                                forgotten->second.issue + absl::Nanoseconds(1));
   ended_.erase(forgotten);

@@ -48,9 +48,9 @@ TEST_F(LeaseTableTest, AListedLeaseMayBePresentedInAnyIssue) {
   EXPECT_EQ(Refusal(first), "");
   EXPECT_EQ(Refusal(second), "");
   EXPECT_TRUE(table_.Has(second, UncheckedClaims(second)));
-  // Presented before the last one.
+  // The client presented this revision before the last one.
   EXPECT_FALSE(table_.Has(first, UncheckedClaims(first)));
-  // Going back is not for the coordinator's stream either.
+  // The coordinator's stream cannot go back to it either.
   EXPECT_EQ(ErrorReason(Renew(first)), "OLD_ISSUE");
   EXPECT_EQ(table_.all().size(), 1u);
 }
@@ -83,7 +83,7 @@ TEST_F(LeaseTableTest, ReplayedElsewhereItIsRefused) {
             "WRONG_INCARNATION");
   EXPECT_EQ(Refusal(lease, "s1", 2), "STALE_EPOCH");
   EXPECT_TRUE(table_.all().empty());
-  // The same id for another tenant, session, epoch or device.
+  // Another tenant, session, epoch or device must not use the same id.
   ASSERT_TRUE(Renew(lease).ok());
   v1::LeaseClaims other = Claims();
   other.set_tenant("t2");
@@ -118,7 +118,7 @@ TEST_F(LeaseTableTest, ListingRenewsUpToTheTimeThatTheIssueNames) {
   found = table_.Find("lease");
   EXPECT_EQ(found->in_force, now_.monotonic + absl::Seconds(50));
   EXPECT_EQ(found->ends, now_.monotonic + absl::Seconds(50));
-  // Another worker's clock may be late: here only the monotonic one counts.
+  // Only the monotonic clock counts here, because a wall clock may be late.
   now_.monotonic += absl::Seconds(50);
   EXPECT_EQ(table_.TakeExpired(now_).size(), 1u);
 }
@@ -163,7 +163,7 @@ TEST_F(LeaseTableTest, MoreEndedLeasesThanItRemembersEndOlderOnes) {
     ASSERT_TRUE(table_.Renew(issue, claim, now_).ok());
     ASSERT_EQ(table_.TakeSession(absl::StrCat("s", i)).size(), 1u);
   }
-  // The first one is not remembered by name any more.
+  // The table does not remember the first lease by id any more.
   EXPECT_EQ(Refusal(Issue(claims(0)), "s0"), "LEASE_UNKNOWN");
   EXPECT_EQ(Refusal(Issue(claims(most)), absl::StrCat("s", most)),
             "LEASE_UNKNOWN");
@@ -191,7 +191,7 @@ TEST(LeaseMeterTest, RunsUntilTheCreditIsGone) {
   meter.SetCredits(claims);
   EXPECT_TRUE(meter.HasCredit());
   EXPECT_FALSE(meter.Add(v1::PHASE_UNSPECIFIED, absl::Seconds(4)));
-  // Half of what came last: asked for once.
+  // Reports once that half of the last credit is used.
   EXPECT_TRUE(meter.Add(v1::PHASE_UNSPECIFIED, absl::Seconds(1)));
   EXPECT_FALSE(meter.Add(v1::PHASE_UNSPECIFIED, absl::Seconds(1)));
   meter.SetCredits(claims);

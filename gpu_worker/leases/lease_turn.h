@@ -1,4 +1,4 @@
-// What a lease says of its session's turns on the device.
+// Reads from a lease how its session's turns on the device are ordered.
 #ifndef GPU_WORKER_LEASES_LEASE_TURN_H_
 #define GPU_WORKER_LEASES_LEASE_TURN_H_
 
@@ -11,13 +11,13 @@
 
 namespace djinn::worker {
 
-// The tenant's, for the queue.
+// Returns the tenant's weight in the queue for the device.
 inline double WeightOf(const v1::LeaseClaims& lease) {
   return lease.weight() > 0 ? lease.weight() : 1;
 }
 
-// Of a session that declared this class, or none, while its runs are of this
-// phase.
+// Returns the priority of a session that declared this class, or none, while
+// its runs are of this phase.
 inline int PriorityOf(v1::PriorityClass declared, v1::Phase phase) {
   static_assert(v1::PriorityClass_ARRAYSIZE ==
                 scheduler::FairQueue::kPriorities);
@@ -27,7 +27,7 @@ inline int PriorityOf(v1::PriorityClass declared, v1::Phase phase) {
   return EffectiveClass(declared);
 }
 
-// How long runs of the session may wait until they begin.
+// Returns how long runs of the session may wait before they begin.
 inline absl::Duration RunDeadlineOf(const v1::LeaseClaims& lease) {
   return lease.urgency().has_run_deadline()
              ? FromProtoDuration(lease.urgency().run_deadline())

@@ -1,4 +1,4 @@
-// What a client that asks is told of its lease's use: it must be what the
+// Tests the use of a lease that a client learns: it must equal what the
 // coordinator bills.
 #include <atomic>
 #include <memory>
@@ -17,7 +17,7 @@
 namespace djinn::worker {
 namespace {
 
-// Carrying out a node takes a second of the fake clock.
+// Each node takes a second of the fake clock.
 class MeteringTest : public TwoCoresTest {
  protected:
   MeteringTest() {
@@ -31,8 +31,8 @@ class MeteringTest : public TwoCoresTest {
     s.FillInPlace(s.Bound(), 2);
     return s.get();
   }
-  // The coordinator says what kind of work the graph is to the tenants, or to
-  // all of whom nothing else was said.
+  // Has the coordinator announce the graph's phase to these tenants, or to all
+  // tenants without an announcement of their own.
   void Tell(const srg::Graph& graph, v1::Phase phase,
             const std::vector<uint32_t>& caches = {},
             const std::vector<std::string>& tenants = {}) {
@@ -63,7 +63,7 @@ TEST_F(MeteringTest, SaysWhatEverythingBeforeItTook) {
   client->Run(1, {1}, {1});
   client->Run(1, {1}, {2});
   const v1::MeteredUse use = client->Meter();
-  // Not behind it.
+  // The answer above does not include this later run.
   client->Run(1, {1}, {3});
   EXPECT_EQ(DeviceTime(use), absl::Seconds(2));
   EXPECT_EQ(use.runs(), 2u);
@@ -96,11 +96,12 @@ TEST_F(MeteringTest, WhatRequestsCostAddsUpToWhatIsBilled) {
     before = now;
   }
   EXPECT_EQ(runs, 17u * 1 + 17 * 2 + 16 * 3);
-  // The last answer may overtake the account of its own step.
+  // The last answer may be sent before its own step is charged.
   EXPECT_TRUE(WaitUntil([&] { return !core_->Snapshot().queued_runs(); }));
   const v1::LeaseUse billed = Billed();
   EXPECT_EQ(FromProtoDuration(billed.device_time()), time);
-  // The last question and its answer are billed and not in it.
+  // The last question and its answer are billed, but the answer does not count
+  // them.
   EXPECT_GE(billed.bytes(), bytes);
   EXPECT_LE(billed.bytes(), bytes + bytes / 1000 + 64);
 }
@@ -116,7 +117,8 @@ TEST_F(MeteringTest, LeasesAddUpToTheDevicesTimeAndThatToTheExecutors) {
     client->Define(1, Fill());
     for (int run = 0; run <= i; ++run) client->Run(1, {1}, {1});
     client->Read(1, 2);
-    // Answers overtake the account; the next turn does not.
+    // The answers are sent before the turn is charged; the next turn comes
+    // after it.
     client->Meter();
     client->Break();
   }
@@ -143,10 +145,10 @@ TEST_F(MeteringTest, TimeIsOfThePhaseThatRuns) {
   client->Define(2, twice.get());
   client->Run(1, {1}, {1});
   client->Read(1, 2);
-  // Now the coordinator knows.
+  // Now the coordinator knows the phases.
   Tell(Fill(), v1::PHASE_LLM_DECODE);
   Tell(twice.get(), v1::PHASE_TRAINING);
-  // A graph that is not here, and a phase that is none yet.
+  // Announces a graph that is not here, without a known phase.
   v1::DesiredState strange = Agreed();
   strange.add_graph_phases()->set_fingerprint("elsewhere");
   core_->Apply(strange);
@@ -181,7 +183,7 @@ TEST_F(MeteringTest, AGraphIsToATenantWhatWasSaidOfThatOne) {
     }
   };
   run();
-  // One tenant trains with it.
+  // One tenant trains with the graph.
   Tell(Fill(), v1::PHASE_TRAINING, {0}, {"t2"});
   run();
   EXPECT_EQ(core_->Snapshot().memory().cache_bytes(), 8u);
@@ -267,8 +269,8 @@ TEST_F(MeteringTest, WhatSurroundsATurnIsBilledToo) {
     clock_.Advance(absl::Seconds(3));
     return absl::OkStatus();
   });
-  // Half of the credit goes with the run: the executor says so, which takes it
-  // a second.
+  // The run uses up half of the credit. The executor reports that, which takes
+  // it a second.
   core_->SetChangeListener([&] {
     if (std::this_thread::get_id() == executor)
       clock_.Advance(absl::Seconds(1));
@@ -301,7 +303,7 @@ TEST_F(MeteringTest, WhatIsDoneForNobodyIsCountedAsSuch) {
     clock_.Advance(absl::Seconds(1));
     return absl::OkStatus();
   });
-  // The executor says that the session waits, which takes it a second.
+  // The executor reports that the session waits, which takes it a second.
   core_->SetChangeListener([&] {
     if (std::this_thread::get_id() == executor &&
         core_->Snapshot().sessions(0).out_of_credit()) {
@@ -329,7 +331,7 @@ TEST_F(MeteringTest, WaitingIsNotTheExecutorsWork) {
     client->Run(1, {1}, {1});
     client->Read(1, 2);
     EXPECT_TRUE(WaitUntil([&] { return !core_->Snapshot().queued_runs(); }));
-    // It has come to its wait once its time stands still.
+    // The executor waits once its time stands still.
     EXPECT_TRUE(WaitUntil([&] {
       const auto before = core_->Snapshot().executed().executor_time();
       clock_.Advance(absl::Milliseconds(1));
@@ -351,7 +353,7 @@ TEST_F(MeteringTest, AnAnswerIsSmall) {
   client->Run(1, {1}, {1});
   const v1::MeteredUse before = client->Meter();
   const v1::MeteredUse after = client->Meter();
-  // A question and its answer.
+  // Only a question and its answer were added.
   EXPECT_LE(after.received_bytes() - before.received_bytes(), 10u);
   EXPECT_LE(after.sent_bytes() - before.sent_bytes(), 40u);
 }
@@ -373,7 +375,7 @@ TEST_F(MeteringTest, WhatTheWindowDoesNotCountIsBilled) {
   const v1::MeteredUse before = client->Meter();
   for (uint64_t id = 1; id <= kStorages; ++id) client->Free({id});
   const v1::MeteredUse after = client->Meter();
-  // Each has its sequence and an id, with their tags.
+  // Each message has its sequence and an id, with their tags.
   EXPECT_GE(after.received_bytes() - before.received_bytes(), 6 * kStorages);
 }
 
@@ -406,7 +408,7 @@ TEST_F(MeteringTest, WhatIsCancelledIsBilled) {
   client->InstallInline(2, std::string(kBytes, 'x'));
   client->SendCancel();
   client->InstallInline(3, std::string(kBytes, 'x'));
-  // Both came before the run, which is billed itself, has ended.
+  // Both messages arrived before the end of the run, which is billed itself.
   EXPECT_TRUE(WaitUntil([&] {
     return Billed().bytes() >=
            before.received_bytes() + before.sent_bytes() + 2 * kBytes;

@@ -1,4 +1,4 @@
-// Device time by phases as the executor counts it. Thread-safe: atomics.
+// Counts device time by phase, as the executor uses it. Thread-safe: atomics.
 #ifndef GPU_WORKER_LEASES_PHASE_COUNTERS_H_
 #define GPU_WORKER_LEASES_PHASE_COUNTERS_H_
 

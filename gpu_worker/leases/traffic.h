@@ -1,7 +1,8 @@
-// Bytes that moved between a session and its client, or another worker: ordered
-// messages when they are executed or forgotten, graphs supplied again
-// when they come, replies when they are made, and values on Bulk. What is sent
-// again after a resume counts once, except bulk bytes that were under way.
+// Counts bytes that moved between a session and its client, or another worker.
+// Ordered messages count when they are executed or forgotten, graphs supplied
+// again when they arrive, replies when they are made, and values when they move
+// on Bulk. Bytes sent again after a resume count once, except bulk bytes that
+// were under way.
 //
 // Thread-safe, without locks.
 #ifndef GPU_WORKER_LEASES_TRAFFIC_H_
@@ -21,12 +22,12 @@ class Traffic {
     kBulkIn,
     kMessagesOut,
     kBulkOut,
-    // From another worker, of a session that moved here.
+    // From another worker, for a session that migrated here.
     kMigratedIn
   };
   static constexpr size_t kKinds = 5;
 
-  // What is added here is added to `total`, too, which outlives this.
+  // Adds all bytes to `total` as well, which must outlive this.
   explicit Traffic(Traffic* total = nullptr) : total_(total) {}
 
   void Add(Kind kind, uint64_t bytes) {
@@ -37,7 +38,8 @@ class Traffic {
   uint64_t bytes(Kind kind) const {
     return bytes_[kind].load(std::memory_order_relaxed);
   }
-  // Of what the client sent or asked for: it did not ask to move.
+  // Returns the bytes that the client sent or requested. Leaves out migration,
+  // which the client did not request.
   uint64_t bytes() const {
     return bytes(kMessagesIn) + bytes(kBulkIn) + bytes(kMessagesOut) +
            bytes(kBulkOut);

@@ -1,5 +1,5 @@
-// How often the runs of a lease yielded to others in their middle, for how
-// long, and to whom the last time.
+// Records how often the runs of a lease yielded between two nodes, for how
+// long, and to which session the last time.
 //
 // Thread-safe.
 #ifndef GPU_WORKER_LEASES_YIELDED_H_
@@ -13,7 +13,7 @@
 
 namespace djinn::worker {
 
-// Whose turn went first.
+// The session whose turn preempted.
 struct Preemptor {
   std::string tenant;
   std::string session_id;
@@ -21,12 +21,12 @@ struct Preemptor {
 
 class Yielded {
  public:
-  // A run stood still for `away`, for `first` and maybe others, until `now`.
-  // `reason` lives for ever.
+  // Records that a run stopped for `away`, until `now`, for `first` and maybe
+  // other sessions. `reason` must never be freed.
   void Add(Preemptor first, const char* reason, absl::Duration away,
            absl::Duration now);
 
-  // False when there is nothing to say.
+  // Fills `yielded`; returns false when no run ever yielded.
   bool Describe(absl::Duration now, v1::Yielded* yielded) const;
 
  private:

@@ -1,5 +1,4 @@
-// How fast bytes have moved lately, of which the newest measurements count
-// most.
+// Averages how fast bytes moved lately; the newest measurements count most.
 //
 // Not thread-safe.
 #ifndef GPU_WORKER_PULL_DECAYED_RATE_H_
@@ -15,11 +14,12 @@ namespace djinn::worker {
 
 class DecayedRate {
  public:
-  // How long a measurement counts beside a newer one, and is told of.
+  // How long a measurement is averaged with a newer one, and how long it is
+  // reported.
   static constexpr absl::Duration kFresh = absl::Seconds(10);
   static constexpr absl::Duration kKept = absl::Minutes(5);
 
-  // So many bytes moved in that time; both are more than 0.
+  // Adds a measurement: the bytes moved in that time. Both must be more than 0.
   void Add(uint64_t bytes, absl::Duration took, absl::Duration now) {
     const double measured =
         absl::ToDoubleSeconds(took) / static_cast<double>(bytes);
@@ -30,18 +30,18 @@ class DecayedRate {
     measured_ = now;
   }
 
-  // 0: nothing moved, or too long ago.
+  // Returns the rate; 0 when nothing moved, or too long ago.
   uint64_t BytesPerSecond(absl::Duration now) const {
     if (seconds_per_byte_ == 0 || now - measured_ > kKept) return 0;
-    // No link is faster than what can be told.
+    // Clamps to the range that the report can express.
     return static_cast<uint64_t>(
         std::llround(std::clamp(1 / seconds_per_byte_, 1.0, 1e15)));
   }
-  // When something was measured last.
+  // Returns when the last measurement was added.
   absl::Duration measured() const { return measured_; }
 
  private:
-  // Of a new measurement beside what is fresh.
+  // The weight of a new measurement beside a fresh average.
   static constexpr double kWeight = 0.5;
 
   double seconds_per_byte_ = 0;

@@ -15,7 +15,7 @@ namespace {
 constexpr char kMethod[] = "/djinn.v1.Execution/Pull";
 class GrpcPeerCall : public MessageCall {
  public:
-  // All but the channel outlive the call.
+  // All arguments but the channel must outlive the call.
   GrpcPeerCall(std::shared_ptr<grpc::Channel> channel, v1::Peer peer,
                const ChannelSecurity& security, ChannelPool* channels,
                const PullSocketListener& listener,
@@ -26,7 +26,7 @@ class GrpcPeerCall : public MessageCall {
         listener_(listener),
         channel_(std::move(channel)),
         call_(channel_, kMethod) {
-    // What goes wrong with it shows at the first read.
+    // The first read reports a failure of the write.
     (void)call_.WriteMessage(request);
   }
 
@@ -37,13 +37,13 @@ class GrpcPeerCall : public MessageCall {
       if (!socket.empty()) listener_(peer_, socket);
     }
     answered_ |= read;
-    // Nobody reads on, so that it would never end by itself.
+    // No one reads any further, so the call would never end by itself.
     if (!invalid_.ok()) call_.Cancel();
     return read;
   }
   absl::Status Finish() override {
     absl::Status status = FromGrpcStatus(call_.Finish());
-    // Others that fetch there go on while they can.
+    // Other calls on the channel go on while they can.
     if (absl::IsUnavailable(status) && ErrorReason(status).empty()) {
       channels_->Distrust(*channel_);
     }
@@ -62,7 +62,7 @@ class GrpcPeerCall : public MessageCall {
   const PullSocketListener& listener_;
   const std::shared_ptr<grpc::Channel> channel_;
   bool answered_ = false;
-  absl::Status invalid_;  // what came was no message
+  absl::Status invalid_;  // set when bytes arrived that are not a message
   BoundedCall call_;
 };
 

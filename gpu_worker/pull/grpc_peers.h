@@ -1,4 +1,4 @@
-// Pull calls to other workers over gRPC.
+// Makes Pull calls to other workers over gRPC.
 #ifndef GPU_WORKER_PULL_GRPC_PEERS_H_
 #define GPU_WORKER_PULL_GRPC_PEERS_H_
 
@@ -14,17 +14,18 @@
 
 namespace djinn::worker {
 
-// Hears at which socket the peer says that workers on its machine find it, with
-// every call that it answers; called by any thread, without locks.
+// Learns the socket at which workers on the peer's machine reach it, with every
+// call that the peer answers. Any thread calls it, without locks.
 using PullSocketListener =
     std::function<void(const v1::Peer& peer, const std::string& socket)>;
 
-// Calls that wait for their offers must not keep others from a connection.
+// Leaves streams free on each channel: calls that wait for their offers must
+// not block other calls.
 inline constexpr int kMaxPullsPerChannel = kMaxConcurrentStreams / 2;
 
-// Open() has the errors of MakeChannel(). `channels`, whose channels have up to
-// kMaxPullsPerChannel users, outlives the connector and its calls. `listener`
-// may be null.
+// Open() returns the errors of MakeChannel(). `channels`, whose channels have
+// up to kMaxPullsPerChannel users, must outlive the connector and its calls.
+// `listener` may be null.
 std::unique_ptr<PeerConnector> MakeGrpcPeers(
     ChannelSecurity security, ChannelPool* channels,
     PullSocketListener listener = nullptr);

@@ -1,7 +1,7 @@
-// How fast values have come from other workers lately.
+// Measures how fast values arrived from other workers lately.
 //
-// Of each worker the newest measurements count most; one that was not fetched
-// from for a while is not known any more. Thread-safe.
+// For each worker the newest measurements count most. A worker that was not
+// fetched from for a while is forgotten. Thread-safe.
 #ifndef GPU_WORKER_PULL_LINK_RATES_H_
 #define GPU_WORKER_PULL_LINK_RATES_H_
 
@@ -21,20 +21,21 @@ namespace djinn::worker {
 
 class LinkRates {
  public:
-  // Workers; beyond that the one that was measured longest ago is forgotten.
+  // The most workers; beyond that, the one that was measured longest ago is
+  // forgotten.
   static constexpr size_t kMaxLinks = 256;
   static constexpr absl::Duration kFresh = DecayedRate::kFresh;
   static constexpr absl::Duration kKept = DecayedRate::kKept;
 
-  // Outlived by the clock.
+  // `clock` must outlive this.
   explicit LinkRates(Clock* clock) : clock_(clock) {}
 
-  // So many bytes came from the worker in that time; both are more than 0.
-  // Returns what is known of it now.
+  // Adds a measurement: the bytes that arrived from the worker in that time.
+  // Both must be more than 0. Returns what is known of the link now.
   v1::PeerLink Add(const std::string& worker_id, uint64_t bytes,
                    absl::Duration took);
 
-  // By id.
+  // Returns the known links by worker id.
   std::vector<v1::PeerLink> Known() const;
 
  private:

@@ -21,7 +21,7 @@ class LinkRatesTest : public testing::Test {
 
 TEST_F(LinkRatesTest, TheNewestMeasurementsCountMost) {
   EXPECT_EQ(Add(1000, absl::Seconds(1)), 1000u);
-  // Half of a byte's time is the new one's: 0.5 of 1 ms and of 9 ms.
+  // The new measurement counts half: 0.5 of 1 ms and of 9 ms per byte.
   EXPECT_EQ(Add(1000, absl::Seconds(9)), 200u);
   EXPECT_EQ(Add(1000, absl::Seconds(5)), 200u);
   EXPECT_EQ(rates_.Known().size(), 1u);
@@ -49,7 +49,7 @@ TEST_F(LinkRatesTest, WorkersAreBounded) {
     rates_.Add(absl::StrCat("w", i), 1000, absl::Seconds(1));
     clock_.Advance(absl::Milliseconds(1));
   }
-  // Not the oldest any more.
+  // After this, w0 is not the oldest any more.
   rates_.Add("w0", 1000, absl::Seconds(1));
   clock_.Advance(absl::Milliseconds(1));
   rates_.Add("other", 1000, absl::Seconds(1));

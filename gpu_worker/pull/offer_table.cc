@@ -114,7 +114,7 @@ void OfferTable::Settle(const Options& options, Offer offer,
     offers->used_order.pop_front();
   }
   absl::Status refusal = std::move(offer.refusal);
-  // What was never made has no size.
+  // A poisoned value has no size.
   if (refusal.ok() && offer.bytes->poison == nullptr &&
       request.size_bytes() != offer.bytes->size_bytes) {
     refusal = MakeError(
@@ -175,7 +175,7 @@ void OfferTable::Abandon(const OfferClaimant* claimant) {
       if (it->claimant.get() != claimant) continue;
       gone = std::move(it->claimant);
       offers.waiting.erase(it);
-      // The reference to the key goes with the entry.
+      // Copies the key: the reference goes with the entry.
       const std::string id = session_id;
       ForgetIfEmpty(id);
       return;
@@ -185,7 +185,7 @@ void OfferTable::Abandon(const OfferClaimant* claimant) {
 
 void OfferTable::CheckDeadlines(
     const std::function<Activity(const std::string&)>& activity) {
-  // Asked without the lock.
+  // Calls `activity` without the lock.
   std::map<std::string, Activity> activities;
   std::vector<std::string> ids;
   {

@@ -1,12 +1,14 @@
-// What sessions of this worker offer to other workers, and who waits for it.
+// Holds what sessions of this worker offer to other workers, and the claims
+// that wait for it.
 //
 // An offer is the bytes that a storage had at one moment, under a ticket that
-// the client chose. Who presents the ticket and the session's id gets them,
-// once. Whoever asks before the offer's turn came waits while the session has
-// work here, and `claim_timeout` longer, but not beyond `offer_timeout`; an
-// offer that nobody asks for goes after that, or with its session.
+// the client chose. The first caller that presents the ticket and the session's
+// id gets the bytes. A claim that arrives before its offer waits while the
+// session has work here, and `claim_timeout` longer, but not beyond
+// `offer_timeout`. An offer that is never claimed ends after `offer_timeout`,
+// or with its session.
 //
-// Bounded per session: offers, claims that wait, tickets remembered as used.
+// Offers, waiting claims and remembered tickets are bounded per session.
 // Tickets are secrets and never part of an error.
 //
 // Thread-safe. Claimants are called without the lock.
@@ -35,26 +37,27 @@
 
 namespace djinn::worker {
 
-// Held by the offer, and then by whoever sends the bytes. The session that
-// offered them pays for them as long as somebody holds it.
+// The offered bytes, held by the offer and then by the sender. They are charged
+// to the session that offered them as long as a reference is held.
 struct OfferedBytes {
   // Null when the value is poisoned.
   std::shared_ptr<Buffer> buffer;
   uint64_t size_bytes = 0;
   std::shared_ptr<const v1::ErrorDetail> poison;
-  // Among the session's offers; the number is the table's: later ones have
-  // higher ones.
+  // The rank among the session's offers. The table assigns its number: later
+  // offers have higher ones.
   scheduler::TransferRank rank;
-  // The session cannot pay for them any more: whoever sends them stops.
+  // Set when the session's quota cannot hold the bytes any more: the sender
+  // must stop.
   mutable std::atomic<bool> recalled{false};
 };
 
-// Somebody who asks for an offer. Gets one of Give() and Refuse(), once, unless
-// it was abandoned; maybe at once, within Claim().
+// A caller that claims an offer. The table calls either Give() or Refuse(),
+// once, unless the claim was abandoned; maybe at once, within Claim().
 class OfferClaimant {
  public:
   virtual ~OfferClaimant() = default;
-  // The offer's turn has not come.
+  // The offer is not there yet.
   virtual void StillWaiting() = 0;
   virtual void Give(std::shared_ptr<const OfferedBytes> bytes) = 0;
   virtual void Refuse(absl::Status why) = 0;
@@ -64,9 +67,9 @@ class OfferTable {
  public:
   // 128 random bits.
   static constexpr size_t kTicketBytes = 16;
-  // Under which the state of a session that leaves is offered: its client's
-  // ticket and a mark. Whoever takes a state trusts it, and under the ticket of
-  // a value there is never one.
+  // Returns the ticket under which the state of a session that leaves is
+  // offered: its client's ticket and a mark. A worker that enters a state
+  // trusts it, so the ticket of a value must never lead to one.
   static std::string StateTicket(const std::string& ticket) {
     return ticket + 's';
   }
@@ -77,47 +80,49 @@ class OfferTable {
   struct Options {
     absl::Duration offer_timeout = absl::Minutes(10);
     absl::Duration claim_timeout = absl::Seconds(30);
-    // Of one session.
+    // Limits per session.
     size_t max_offers = 65536;
     size_t max_claims = 256;
     size_t max_used_tickets = 4096;
   };
-  // What a session does here.
+  // Whether a session is here, and has work.
   enum class Activity { kGone, kIdle, kBusy };
 
-  // The same for whoever has no ticket, one of another session, or a used one.
+  // Returns the error for a caller without a ticket, with one of another
+  // session, or with a used one. It is the same for all of them.
   static absl::Status Unknown();
 
   OfferTable(Options options, Clock* clock)
       : options_(options), clock_(clock) {}
 
-  // `owner` is the session's part on this worker, by its address. Errors:
-  // InvalidArgument (PROTOCOL_VIOLATION) for a ticket that was used,
+  // Adds an offer. `owner` is the address of the session on this worker.
+  // Errors: InvalidArgument (PROTOCOL_VIOLATION) for a ticket that was used,
   // ResourceExhausted (TOO_MANY_OFFERS).
   absl::Status Add(const std::string& session_id, const void* owner,
                    const std::string& ticket,
                    std::shared_ptr<OfferedBytes> bytes);
-  // Lets go of the bytes of an offer that nobody has taken: who asks for it
-  // learns why. False when it is not there.
+  // Releases the bytes of an unclaimed offer; a later claim is refused with
+  // `why`. Returns false when there is no such offer.
   bool Withdraw(const std::string& session_id, const std::string& ticket,
                 const absl::Status& why);
-  // Whether `owner` offers something that nobody has taken.
+  // Returns whether `owner` has an offer that is unclaimed.
   bool Pending(const std::string& session_id, const void* owner) const;
-  // Forgets what `owner` offered.
+  // Forgets the offers of `owner`.
   void Leave(const std::string& session_id, const void* owner);
 
-  // Errors as Execution.Pull's. The session is known to be here.
+  // Claims an offer of a session that is known to be here. Refuses with the
+  // errors of Execution.Pull.
   void Claim(const v1::PullRequest& request,
              std::shared_ptr<OfferClaimant> claimant);
-  // It is not called any more once this returns, but by calls that began
-  // before. Without effect when it does not wait.
+  // Forgets a claim that waits; without effect when it does not wait. Once this
+  // returns, the claimant is called only by calls that began before.
   void Abandon(const OfferClaimant* claimant);
 
-  // Expires offers and claims, forgets what expired long ago, and tells those
-  // who wait to go on.
+  // Expires offers and claims, forgets offers that expired long ago, and calls
+  // StillWaiting() on the claimants that wait.
   void CheckDeadlines(
       const std::function<Activity(const std::string&)>& activity);
-  // Refuses all who wait.
+  // Refuses all claims that wait, and later ones.
   void Shutdown(const absl::Status& why);
 
   size_t offers() const;
@@ -126,14 +131,15 @@ class OfferTable {
   struct Offer {
     const void* owner;
     std::shared_ptr<const OfferedBytes> bytes;
-    // Not OK: withdrawn.
+    // An error when the offer was withdrawn or has expired.
     absl::Status refusal;
     absl::Duration expires;
   };
   struct Waiting {
     v1::PullRequest request;
     std::shared_ptr<OfferClaimant> claimant;
-    // When the session's rest ends its patience, and when nothing helps.
+    // When the claim ends if the session stays idle, and when it ends in any
+    // case.
     absl::Duration expires;
     absl::Duration ends;
     absl::Duration next_word;
@@ -141,14 +147,15 @@ class OfferTable {
   struct Offers {
     absl::flat_hash_map<std::string, Offer> open;  // by ticket
     std::vector<Waiting> waiting;
-    // Tickets taken, the oldest of which are forgotten.
+    // Used tickets, of which the oldest are forgotten.
     std::deque<std::string> used_order;
     absl::flat_hash_set<std::string> used;
   };
   using Calls = std::vector<std::function<void()>>;
 
   static void Make(const Calls& calls);
-  // Gives the offer to the claimant, or says why not; the ticket is used.
+  // Marks the ticket as used, and adds the call that gives the offer to the
+  // claimant or refuses it.
   static void Settle(const Options& options, Offer offer,
                      const v1::PullRequest& request,
                      std::shared_ptr<OfferClaimant> claimant, Offers* offers,
@@ -159,7 +166,7 @@ class OfferTable {
   const Options options_;
   Clock* const clock_;
   mutable Mutex mu_;
-  // By session id.
+  // The offers by session id.
   std::map<std::string, Offers> sessions_ ABSL_GUARDED_BY(mu_);
   uint64_t last_number_ ABSL_GUARDED_BY(mu_) = 0;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;

@@ -63,7 +63,7 @@ void PeerPulls::Start(const std::string& worker_id,
   absl::Status refused;
   {
     MutexLock lock(&mu_);
-    // A worker that stops drops its sessions.
+    // A worker that stops drops its sessions, so no receiver needs an answer.
     if (stopping_) return;
     Fetch* const raw = fetch.get();
     fetches_.push_back(std::move(fetch));
@@ -125,7 +125,8 @@ absl::StatusOr<v1::Peer> PeerPulls::Find(const Fetch& fetch) {
   for (;;) {
     if (fetch.cancelled || stopping_) return absl::CancelledError("given up");
     const auto found = peers_.find(fetch.worker_id);
-    // Until the coordinator says that it restarted, too.
+    // A restarted worker counts as unknown until the coordinator announces its
+    // new incarnation.
     if (found != peers_.end() &&
         found->second.incarnation() == fetch.request.worker_incarnation()) {
       return found->second;

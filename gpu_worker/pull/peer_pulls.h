@@ -1,14 +1,14 @@
-// Fetches what sessions of this worker get from other workers, or from other
-// sessions' parts here.
+// Fetches values for sessions of this worker from other workers, or from other
+// sessions here.
 //
-// Knows the other workers from the coordinator, and no address from anywhere
-// else. A worker that is not known yet is waited for: a lease there may be
-// younger than the last word of the coordinator. Each fetch from another worker
-// has a thread of its own, of which a session has one at most; one from this
-// worker copies nothing.
+// PeerPulls learns other workers from the coordinator only, and takes no
+// address from anywhere else. It waits for a worker that it does not know yet:
+// a lease there may be younger than the coordinator's last message. Each fetch
+// from another worker has a thread of its own, of which a session has at most
+// one; a fetch from this worker copies nothing.
 //
-// Knows no transport: PeerConnector is implemented in grpc_peers.h,
-// shared_memory_peers.h and by tests.
+// PeerPulls knows no transport: grpc_peers.h, shared_memory_peers.h and tests
+// implement PeerConnector.
 #ifndef GPU_WORKER_PULL_PEER_PULLS_H_
 #define GPU_WORKER_PULL_PEER_PULLS_H_
 
@@ -40,23 +40,23 @@ class PullSource {
                      const v1::PullRequest& request,
                      std::shared_ptr<PullReceiver> receiver) = 0;
   virtual void Cancel(const PullReceiver* receiver) = 0;
-  // Whether the coordinator has named the worker.
+  // Returns whether the coordinator has named the worker.
   virtual bool Knows(const std::string& worker_id) const = 0;
 };
 
 class PeerPulls : public PullSource {
  public:
-  // `offers`, of this worker, outlive this.
+  // `offers`, this worker's own, must outlive this.
   PeerPulls(std::string worker_id, uint64_t incarnation, OfferTable* offers)
       : worker_id_(std::move(worker_id)),
         incarnation_(incarnation),
         offers_(*offers) {}
   ~PeerPulls() override { Shutdown(); }
 
-  // Before the first Start(); outlives the last. Without one, nothing is
-  // fetched from other workers.
+  // Call it before the first Start(); the connector must outlive the last one.
+  // Without a connector, nothing is fetched from other workers.
   void SetConnector(PeerConnector* connector) { connector_ = connector; }
-  // Adds and replaces; nobody is forgotten.
+  // Adds and replaces peers; forgets none.
   void Learn(const v1::DesiredState& desired);
 
   void Start(const std::string& worker_id, const v1::PullRequest& request,
@@ -64,11 +64,11 @@ class PeerPulls : public PullSource {
   void Cancel(const PullReceiver* receiver) override;
   bool Knows(const std::string& worker_id) const override;
 
-  // Cancels everything and waits for the threads. Once.
+  // Cancels everything and waits for the threads. Call it once.
   void Shutdown();
 
  private:
-  // Peers remembered; beyond that none is learned.
+  // The most peers remembered; beyond that none is added.
   static constexpr size_t kMaxPeers = 1 << 16;
 
   class LocalClaim;
@@ -86,9 +86,11 @@ class PeerPulls : public PullSource {
   void StartHere(const v1::PullRequest& request,
                  std::shared_ptr<PullReceiver> receiver);
   void Run(Fetch* fetch);
-  // Waits until the peer is known. Cancelled when nobody wants to know.
+  // Waits until the peer is known, and returns it. Returns Cancelled when the
+  // fetch was cancelled.
   absl::StatusOr<v1::Peer> Find(const Fetch& fetch);
-  // Hands over what comes, to the end. Not OK: the receiver was not told.
+  // Hands everything that arrives to the receiver, to the end. After an error
+  // the receiver has not been called with an outcome.
   absl::Status Receive(Fetch* fetch);
   // Joins the threads that are done.
   void Reap();
@@ -101,7 +103,7 @@ class PeerPulls : public PullSource {
   CondVar changed_;
   absl::flat_hash_map<std::string, v1::Peer> peers_ ABSL_GUARDED_BY(mu_);
   std::list<std::unique_ptr<Fetch>> fetches_ ABSL_GUARDED_BY(mu_);
-  // Of this worker's own offers.
+  // Claims on this worker's own offers.
   absl::flat_hash_map<const PullReceiver*, std::shared_ptr<LocalClaim>> claims_
       ABSL_GUARDED_BY(mu_);
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;

@@ -1,4 +1,4 @@
-// Offers and claims, and what comes from peers, by hand.
+// Tests offers and claims, and scripted answers of peers.
 #include <map>
 #include <memory>
 #include <string>
@@ -84,7 +84,7 @@ TEST_F(OfferTableTest, AnOfferIsTakenOnce) {
 
 TEST_F(OfferTableTest, OffersAreNumberedInTheirOrder) {
   const std::string other(16, 'o');
-  // Whoever is asked for first.
+  // The order of claims does not matter.
   const auto early = Ask("s1", other);
   ASSERT_TRUE(Offer("s1").ok());
   ASSERT_TRUE(Offer("s1", other).ok());
@@ -194,7 +194,7 @@ TEST_F(OfferTableTest, WhatASessionOfferedGoesWithIt) {
   EXPECT_EQ(table_.offers(), 0u);
 }
 
-// Says what it is told to, then how it ended.
+// Peers that send scripted messages, then a scripted status.
 class ScriptedPeers : public PeerConnector {
  public:
   absl::StatusOr<std::unique_ptr<PeerCall>> Open(
@@ -221,7 +221,7 @@ class ScriptedPeers : public PeerConnector {
     MutexLock lock(&mu_);
     end_ = std::move(status);
   }
-  // Calls say nothing more and do not end by themselves.
+  // Makes calls send nothing more and not end by themselves.
   void Hang() {
     MutexLock lock(&mu_);
     hangs_ = true;
@@ -293,7 +293,7 @@ class Receiver : public PullReceiver {
     Note(reason.empty() ? absl::StatusCodeToString(why.code()) : reason);
   }
 
-  // The next thing that happens; empty when nothing does for long.
+  // Returns the next event; empty when none occurs for long.
   std::string Next() {
     MutexLock lock(&mu_);
     for (int i = 0; i < 100 && notes_.size() <= taken_; ++i) {
@@ -377,7 +377,7 @@ TEST_F(PeerPullsTest, AWorkerThatIsNotNamedIsNeverDialled) {
   Name("w1", "unix:/new");
   EXPECT_EQ(receiver->Next(), "complete");
   EXPECT_EQ(peers_.dialled(), std::vector<std::string>{"unix:/new"});
-  // Given up before anybody named it.
+  // The fetch is given up before the coordinator named the worker.
   const auto abandoned = Pull(1, "w9");
   pulls_.Cancel(abandoned.get());
   EXPECT_EQ(abandoned->Next(), "CANCELLED");
@@ -430,7 +430,7 @@ TEST_F(PeerPullsTest, ACallThatHangsEndsWhenItIsGivenUp) {
   for (Patience patience; receiver->bytes().empty();) patience.Yield();
   pulls_.Cancel(receiver.get());
   EXPECT_EQ(receiver->Next(), "CANCELLED");
-  // And the other when the worker stops.
+  // Shutdown() cancels the other fetch.
   const auto other = Pull(5);
   pulls_.Shutdown();
   EXPECT_EQ(other->Next(), "CANCELLED");

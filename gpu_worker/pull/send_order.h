@@ -1,20 +1,21 @@
-// Which of the values that other workers fetch moves first.
+// Orders the values that other workers fetch.
 //
-// All of them leave by the same link. While a value is on its way for a session
+// All values leave by the same link. While a value is being sent for a session
 // of a higher priority class, or of the same class and tenant with an earlier
-// deadline, the chunks of one for a less urgent session are held: each is let
-// go after kShare chunks of more urgent ones, so that nothing stands still
-// however much that is urgent comes. The same among values of one session that
-// several workers fetch, in the order of transfer_order.h: the most critical
-// ones first, of which kTransfersAtOnce move; those behind them get a chunk
-// after kShareBehind, so that however many there are, these come soon. A sender
-// that has sent nothing for kStalled holds nobody: its link is another one, or
-// its receiver is slow.
+// deadline, the chunks of a value of lower precedence are held. One of them is
+// sent after every kShare chunks that precede it, so that no value stands still
+// however much precedes it. The same holds among values of one session that
+// several workers fetch, in the order of transfer_order.h. The most critical
+// ones move first, kTransfersAtOnce of them at a time. Those behind them get a
+// chunk after every kShareBehind, so that the first ones arrive soon however
+// many there are. A sender that has sent nothing for kStalled holds no other:
+// its link is another one, or its receiver is slow.
 //
-// A session's values are as urgent as the most urgent behind them: without that
-// three values could each wait for another one of them.
+// A value inherits the earliest deadline of the values of its session that are
+// behind it. Otherwise three values could each wait for another one of them.
 //
-// Thread-safe. Calls nobody: who is held asks again after kAskAgain.
+// Thread-safe. Makes no callbacks: a sender that is held asks again after
+// kAskAgain.
 #ifndef GPU_WORKER_PULL_SEND_ORDER_H_
 #define GPU_WORKER_PULL_SEND_ORDER_H_
 
@@ -30,15 +31,15 @@
 
 namespace djinn::worker {
 
-// Of a session whose value moves.
+// The precedence of a value, from the session that waits for it.
 struct SendUrgency {
   std::string tenant;
-  // Higher is sooner.
+  // A higher priority is sent sooner.
   int priority = 0;
-  // When what waits for it should begin, by the order's clock.
+  // When the run that waits for the value should begin, by the order's clock.
   absl::Duration deadline = absl::InfiniteDuration();
-  // Whose value it is; empty: nobody's in particular. And which of its values
-  // goes first.
+  // The session of the value, empty when it has none, and the value's rank
+  // within it.
   std::string session_id;
   scheduler::TransferRank rank;
 };
@@ -50,14 +51,14 @@ class SendOrder {
   static constexpr absl::Duration kStalled = absl::Milliseconds(500);
   static constexpr absl::Duration kAskAgain = absl::Milliseconds(2);
 
-  // Outlived by the clock.
+  // `clock` must outlive this.
   explicit SendOrder(Clock* clock) : clock_(clock) {}
 
   absl::Duration Now() const { return clock_->Monotonic(); }
 
-  // A value begins to move; its number until End().
+  // Adds a value that begins to move; returns its number, valid until End().
   uint64_t Begin(SendUrgency urgency);
-  // Whether the next chunk may be sent; it is then taken to be.
+  // Returns whether the next chunk may be sent, and counts it as sent.
   bool MaySend(uint64_t sender);
   void End(uint64_t sender);
 
@@ -66,13 +67,14 @@ class SendOrder {
  private:
   struct Sender {
     SendUrgency urgency;
-    // Its last chunk, or its beginning.
+    // When it sent its last chunk, or began.
     absl::Duration sent;
-    // Chunks of more urgent ones since then.
+    // Chunks of preceding values sent since then.
     uint64_t passed_by = 0;
   };
 
-  // Of one session, and ahead.
+  // IsAhead() returns whether both are values of one session and `a` moves
+  // before `b`; IsMoreUrgent() returns whether `a` precedes `b`.
   static bool IsAhead(const SendUrgency& a, const SendUrgency& b);
   static bool IsMoreUrgent(const SendUrgency& a, const SendUrgency& b);
 

@@ -1,4 +1,5 @@
-// Values that leave a worker by one slow link, and when each has arrived.
+// Tests when each of several values arrives that leave a worker by one slow
+// link.
 #include "gpu_worker/pull/send_order.h"
 
 #include <deque>
@@ -16,8 +17,8 @@ namespace {
 constexpr int kBatch = 1;
 constexpr int kInteractive = 2;
 
-// Carries a chunk a time, in the order in which they were handed to it; each
-// sender has one there at most, as over a stream.
+// Carries one chunk at a time, in the order in which they were handed to it.
+// Each sender has at most one chunk there, as over a stream.
 class SlowLink {
  public:
   explicit SlowLink(absl::Duration per_chunk = absl::Milliseconds(100))
@@ -27,7 +28,7 @@ class SlowLink {
     senders_[name] = {order_.Begin(std::move(urgency)), chunks};
     Fill();
   }
-  // Until so many chunks have been carried, or nothing is left to do.
+  // Carries so many chunks, or until nothing is left to do.
   void Carry(int chunks) {
     for (int i = 0; i < chunks && !senders_.empty(); ++i) {
       Fill();
@@ -48,7 +49,8 @@ class SlowLink {
     }
     Fill();
   }
-  // How many chunks had been carried by then; 0: it has not.
+  // Returns how many chunks had been carried when the value arrived; 0 when it
+  // has not.
   int arrived(const std::string& name) { return arrived_[name]; }
 
   FakeClock clock_;
@@ -83,8 +85,9 @@ TEST(SendOrderTest, WhatIsUrgentArrivesFirst) {
   link.Carry(10);
   link.Send("urgent", {"u", kInteractive}, 40);
   link.Carry(1000);
-  // By turns it would have been there behind two chunks for each of its own, at
-  // 128. Each of the others gets one for eight of it, and had one under way.
+  // By turns the value would arrive after two chunks for each of its own, at
+  // 128. Each of the others gets one chunk for eight of it, and had one under
+  // way.
   EXPECT_GE(link.arrived("urgent"), 50);
   EXPECT_LE(link.arrived("urgent"), 10 + 2 + 40 + 2 * (40 / 8));
   EXPECT_EQ(link.arrived("batch2"), 240);
@@ -94,7 +97,7 @@ TEST(SendOrderTest, WhatIsUrgentArrivesFirst) {
 TEST(SendOrderTest, NothingStandsStill) {
   SlowLink link;
   link.Send("batch", {"t", kBatch}, 20);
-  // Urgent ones without end.
+  // Values of higher priority keep coming.
   for (int i = 0; link.arrived("batch") == 0 && i < 1000; ++i) {
     link.Send("urgent" + std::to_string(i), {"t", kInteractive}, 3);
     link.Carry(3);
@@ -118,7 +121,7 @@ TEST(SendOrderTest, AnEarlierDeadlineCountsWithinATenant) {
   link.Send("z", {"t", kInteractive, absl::Seconds(3)}, 50);
   link.Send("other", {"u", kInteractive, absl::Seconds(1)}, 50);
   link.Carry(1000);
-  // The other tenant's holds nobody up, and nobody holds it.
+  // The other tenant's value holds no value, and no value holds it.
   EXPECT_LT(link.arrived("z"), 120);
   EXPECT_LT(link.arrived("other"), 120);
   EXPECT_EQ(link.arrived("a"), 150);
@@ -129,7 +132,7 @@ SendUrgency Offered(uint64_t number, const std::string& session = "s",
   return {"t", kInteractive, deadline, session, {.number = number}};
 }
 
-// Of a run that takes so much longer once it has come.
+// A value for a run that takes this much longer once the value has arrived.
 SendUrgency Awaited(uint64_t number, double remaining_seconds,
                     uint64_t round = 1) {
   return {"t",
@@ -141,13 +144,13 @@ SendUrgency Awaited(uint64_t number, double remaining_seconds,
 
 TEST(SendOrderTest, WhatASessionOfferedFirstArrivesFirst) {
   SlowLink link;
-  // Asked for in another order.
+  // The fetches come in another order than the offers.
   link.Send("c", Offered(3), 40);
   link.Send("a", Offered(1), 40);
   link.Send("b", Offered(2), 40);
   link.Carry(1000);
-  // By turns all would arrive at the end, from 118 on. Each that is held gets
-  // one chunk for eight of it, and had one under way.
+  // By turns all would arrive at the end, from 118 on. Each value that is held
+  // gets one chunk for eight of the preceding ones, and had one under way.
   EXPECT_LE(link.arrived("a"), 40 + 2 * (40 / 8) + 2);
   EXPECT_LE(link.arrived("b"), 95);
   EXPECT_EQ(link.arrived("c"), 120);
@@ -160,7 +163,7 @@ TEST(SendOrderTest, WhatASessionOfferedLastDoesNotStandStill) {
     link.Send("earlier" + std::to_string(i), Offered(i), 3);
     link.Carry(3);
   }
-  // Meanwhile there are so many of the others that it is behind those that
+  // Meanwhile so many others are being sent that this one is behind those that
   // move.
   EXPECT_GT(link.arrived("last"), 20 * 4);
   EXPECT_LE(link.arrived("last"), 20 * 65);
@@ -179,13 +182,13 @@ TEST(SendOrderTest, WhatMoreWaitsForArrivesFirst) {
 
 TEST(SendOrderTest, WhatMoreWaitsForComesSoonHoweverManyWaitBehindIt) {
   SlowLink link(absl::Milliseconds(10));
-  // The least critical first, which begin at once.
+  // The least critical values come first, and begin at once.
   for (int i = 0; i < 15; ++i) {
     link.Send("v" + std::to_string(i), Awaited(i, i), 40);
   }
   link.Carry(5000);
-  // Three more get a share of the link, as in the test above; each of the
-  // others had one chunk under way, and had another one after 64. If all had
+  // Three more values get a share of the link, as in the test above. Each of
+  // the others had one chunk under way, and another one after 64. If all had
   // that share, it would be 40 * (1 + 14 / 8) and more.
   EXPECT_LE(link.arrived("v14"), 40 + 3 * (40 / 8) + 15 + 11);
   EXPECT_EQ(link.arrived("v0"), 15 * 40);
@@ -226,8 +229,8 @@ TEST(SendOrderTest, OtherSessionsOffersAreEquals) {
 }
 
 TEST(SendOrderTest, ValuesNeverWaitForOneAnotherAllRound) {
-  // The earlier offer is the later one to be asked for, and another session's
-  // deadline lies between theirs.
+  // The fetch of the earlier offer comes later, and another session's deadline
+  // lies between theirs.
   for (const bool late_first : {false, true}) {
     FakeClock clock;
     SendOrder order(&clock);
@@ -254,7 +257,7 @@ TEST(SendOrderTest, WhatIsUrgentAndStuckHoldsNobody) {
   clock.Advance(SendOrder::kStalled);
   EXPECT_TRUE(order.MaySend(batch));
   EXPECT_TRUE(order.MaySend(batch));
-  // It goes on.
+  // The stalled sender goes on.
   EXPECT_TRUE(order.MaySend(stuck));
   EXPECT_FALSE(order.MaySend(batch));
   order.End(stuck);

@@ -13,11 +13,11 @@
 namespace djinn::worker {
 namespace {
 
-// How long a worker may take to greet.
+// How long the other worker may take to send its greeting.
 constexpr absl::Duration kGreetingTimeout = absl::Seconds(2);
-// How often a thread that waits for bytes looks whether it still should.
+// How often a thread that waits for bytes checks whether it still should.
 constexpr absl::Duration kLook = absl::Seconds(1);
-// Answers are words and root errors.
+// Answers hold a few words or a root error; values travel as bulk chunks.
 constexpr size_t kMaxAnswerBytes = size_t{1} << 20;
 
 absl::StatusOr<SharedConnection> Dial(const std::string& path,
@@ -33,8 +33,8 @@ absl::StatusOr<SharedConnection> Dial(const std::string& path,
   return connection;
 }
 
-// Whether it says that the worker is on another machine, or another user's, or
-// not that incarnation of it. Anything else may pass.
+// Returns whether the error is permanent: the worker is on another machine, or
+// another user's, or another incarnation. Any other error may pass.
 bool IsForGood(const absl::Status& why) {
   return absl::IsNotFound(why) || absl::IsPermissionDenied(why) ||
          absl::IsFailedPrecondition(why) || absl::IsInvalidArgument(why);
@@ -42,7 +42,7 @@ bool IsForGood(const absl::Status& why) {
 
 }  // namespace
 
-// Carries one call at a time.
+// A connection that carries one call at a time.
 class SharedMemoryPeers::Connection : public SharedMemoryEnd::Handler {
  public:
   explicit Connection(SharedConnection connection)
@@ -62,7 +62,7 @@ class SharedMemoryPeers::Connection : public SharedMemoryEnd::Handler {
       received_ = 0;
       ++number_;
     }
-    // What keeps it from being sent closes the connection.
+    // An error that prevents sending also closes the connection.
     end_.SendAndWait(request.SerializeAsString()).IgnoreError();
     const auto over = [this] {
       MutexLock lock(&mu_);
@@ -80,16 +80,16 @@ class SharedMemoryPeers::Connection : public SharedMemoryEnd::Handler {
   }
   void Cancel() {
     {
-      // It may come between the call's last byte and its end, and the handler
-      // hears of it once the peer has said goodbye, too.
+      // Cancel() may come between the call's last byte and its end, and the
+      // handler learns of the end even after the peer has said goodbye.
       MutexLock lock(&mu_);
       cancelled_ = true;
     }
     end_.Close(absl::CancelledError("given up"));
   }
-  // Between two calls.
+  // Closes the connection between two calls.
   void Close() { end_.Close(absl::OkStatus()); }
-  // Whether another call may follow.
+  // Returns whether the connection can carry another call.
   bool usable() const {
     MutexLock lock(&mu_);
     return !closed_ && !cancelled_ && failure_.ok();
@@ -132,7 +132,7 @@ class SharedMemoryPeers::Connection : public SharedMemoryEnd::Handler {
             bytes, " bytes at ", offset, " after ", received_, " of ", size_)));
       }
     }
-    // Nobody ends the call but this thread, which has the receiver's role.
+    // Only this thread, which has the receiver's role, ends the call.
     absl::Status taken;
     for (const absl::string_view piece : pieces) {
       taken = receiver->OnBytes(offset, piece);
@@ -147,7 +147,7 @@ class SharedMemoryPeers::Connection : public SharedMemoryEnd::Handler {
   void OnClosed(absl::Status status) override {
     MutexLock lock(&mu_);
     closed_ = true;
-    // A refusal, or the other worker's end.
+    // The other worker refused the call or ended the connection.
     if (!over_) End(status.ok() ? HungUp() : std::move(status));
   }
 
@@ -163,7 +163,7 @@ class SharedMemoryPeers::Connection : public SharedMemoryEnd::Handler {
 
   mutable Mutex mu_;
   CondVar changed_;
-  // Of the call; null between two.
+  // The receiver of the current call; null between two calls.
   PullReceiver* receiver_ ABSL_GUARDED_BY(mu_) = nullptr;
   uint64_t number_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t size_ ABSL_GUARDED_BY(mu_) = 0;
@@ -173,11 +173,12 @@ class SharedMemoryPeers::Connection : public SharedMemoryEnd::Handler {
   absl::Status failure_ ABSL_GUARDED_BY(mu_);
   bool cancelled_ ABSL_GUARDED_BY(mu_) = false;
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
-  // Ends first.
+  // Declared last, so that it ends before the fields that its callbacks use.
   SharedMemoryEnd end_;
 };
 
-// Over shared memory if its worker is found there.
+// A call over shared memory if its worker can be reached that way, otherwise
+// over the other transport.
 class SharedMemoryPeers::Call : public PeerCall {
  public:
   Call(SharedMemoryPeers* peers, v1::Peer peer, v1::PullRequest request)
@@ -195,7 +196,7 @@ class SharedMemoryPeers::Call : public PeerCall {
     absl::StatusOr<std::optional<v1::ErrorDetail>> received =
         connection->Fetch(request_, receiver);
     {
-      // From here on nobody cancels it.
+      // Cancel() leaves the connection alone from here on.
       MutexLock lock(&mu_);
       connection_ = nullptr;
       while (cancelling_ > 0) changed_.Wait(&mu_);
@@ -242,10 +243,10 @@ class SharedMemoryPeers::Call : public PeerCall {
   Mutex mu_;
   bool cancelled_ ABSL_GUARDED_BY(mu_) = false;
   Connection* connection_ ABSL_GUARDED_BY(mu_) = nullptr;
-  // Calls of Cancel() that use the connection.
+  // Threads that use the connection in Cancel().
   int cancelling_ ABSL_GUARDED_BY(mu_) = 0;
   CondVar changed_;
-  // Stays once it is there.
+  // The call over the other transport. Never reset once it is set.
   std::unique_ptr<PeerCall> elsewhere_ ABSL_GUARDED_BY(mu_);
 };
 
@@ -321,7 +322,7 @@ absl::StatusOr<std::unique_ptr<PeerCall>> SharedMemoryPeers::Open(
 std::unique_ptr<SharedMemoryPeers::Connection> SharedMemoryPeers::ConnectTo(
     const v1::Peer& peer) {
   std::string socket;
-  // Those whose peer has hung up are closed without the lock.
+  // Connections whose peer has hung up, to be closed without the lock.
   Connections ended;
   {
     MutexLock lock(&mu_);

@@ -1,12 +1,13 @@
-// Pull calls over shared memory to workers on this machine, and over another
-// transport to all others.
+// Makes Pull calls over shared memory to workers on this machine, and over
+// another transport to all others.
 //
-// A worker says in its answers at which socket it is found (kPullSocketHeader);
-// what it has said is tried from the next call on. Where nobody is found there,
-// or somebody else, the other transport goes on as it did, and that worker is
-// not tried again: its machine is another one, or only its sockets are. After
-// what may pass, as too many connections, it is, kPause later. A call has a
-// connection to itself, which then waits for the next one.
+// A worker names its socket in its answers (kPullSocketHeader). From the next
+// call on, this connector tries that socket. If the socket leads to no worker
+// or to another one, calls use the other transport, and the connector does not
+// try that worker again: it is on another machine, or only its sockets are.
+// After an error that may pass, such as too many connections, it tries again
+// after kPause. A call has a connection to itself, which then waits for the
+// next call.
 //
 // Thread-safe.
 #ifndef GPU_WORKER_PULL_SHARED_MEMORY_PEERS_H_
@@ -28,30 +29,31 @@ namespace djinn::worker {
 
 class SharedMemoryPeers : public PeerConnector {
  public:
-  // Peers remembered; beyond that all are learned anew.
+  // The most peers remembered; beyond that, all are forgotten.
   static constexpr size_t kMaxPeers = 256;
-  // Connections to one peer that wait for a call.
+  // The most idle connections to one peer.
   static constexpr size_t kMaxIdle = 4;
 
-  // How long a worker is not tried that could not be reached for now.
+  // How long the connector avoids a worker after an error that may pass.
   static constexpr absl::Duration kPause = absl::Seconds(30);
 
-  // Connections that nobody used for that long end: each takes memory, and one
-  // of those that the other worker may have.
+  // How long an unused connection stays open. Each takes memory, and counts
+  // against the other worker's limit of connections.
   static constexpr absl::Duration kIdleTime = absl::Minutes(1);
 
-  // `clock` outlives this.
+  // `clock` must outlive this.
   explicit SharedMemoryPeers(Clock* clock = Clock::Real());
-  // No call is open any more. Connections say goodbye together.
+  // No call may be open any more. Closes all connections together.
   ~SharedMemoryPeers() override;
 
-  // Once, before the first call.
+  // Sets the other transport. Call it once, before the first call.
   void SetOther(std::unique_ptr<PeerConnector> other);
-  // The peer says that it is found there.
+  // Notes the socket that the peer named.
   void Learn(const v1::Peer& peer, const std::string& socket);
 
-  // Ends connections that are idle for kIdleTime. To be called now and then.
-  // Only this end does so: it knows that no call is about to use them.
+  // Ends connections that have been idle for kIdleTime. The caller calls it
+  // periodically. Only this side ends idle connections, because it knows that
+  // no call is about to use them.
   void Tick();
 
   absl::StatusOr<std::unique_ptr<PeerCall>> Open(
@@ -63,26 +65,26 @@ class SharedMemoryPeers : public PeerConnector {
   using Connections = std::vector<std::unique_ptr<Connection>>;
   struct Idle {
     std::unique_ptr<Connection> connection;
-    absl::Duration since;  // of the clock
+    absl::Duration since;  // by the clock
   };
   struct Known {
     uint64_t incarnation = 0;
     std::string socket;
-    // Not tried before then, of the clock.
+    // Until when the peer is not tried, by the clock.
     absl::Duration barred_until = -absl::InfiniteDuration();
     // The longest idle first.
     std::vector<Idle> idle;
   };
 
-  // Takes those that are idle since then, or for longer.
+  // Takes the connections that have been idle since then, or longer.
   static void TakeIdle(absl::Duration since, Known* known, Connections* taken);
-  // Forgets all. Returns the connections that waited.
+  // Forgets all peers. Returns their idle connections.
   Connections ForgetLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Each may take its time to say goodbye, so that this is called without the
-  // lock: all say it before one is waited for.
+  // Ends the connections. Call it without the lock, because saying goodbye may
+  // take each connection some time. All say it before this waits for any.
   static void End(Connections connections);
 
-  // Null where there is none to be had.
+  // Returns null when no connection can be had.
   std::unique_ptr<Connection> ConnectTo(const v1::Peer& peer);
   void GiveBack(const v1::Peer& peer, std::unique_ptr<Connection> connection);
   void Refuse(const v1::Peer& peer, const absl::Status& why);
@@ -90,7 +92,7 @@ class SharedMemoryPeers : public PeerConnector {
   Clock* const clock_;
   std::unique_ptr<PeerConnector> other_;
   Mutex mu_;
-  // By worker.
+  // The peers by worker id.
   absl::flat_hash_map<std::string, Known> known_ ABSL_GUARDED_BY(mu_);
 };
 

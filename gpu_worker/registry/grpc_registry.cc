@@ -17,7 +17,7 @@ constexpr char kMethod[] = "/djinn.v1.WorkerRegistry/Synchronize";
 
 class GrpcRegistryStream : public RegistryStream {
  public:
-  // `options` outlive the stream.
+  // `options` must outlive the stream.
   GrpcRegistryStream(std::shared_ptr<grpc::Channel> channel,
                      const GrpcRegistryOptions& options)
       : options_(options),
@@ -45,7 +45,7 @@ class GrpcRegistryStream : public RegistryStream {
  private:
   const GrpcRegistryOptions& options_;
   bool answered_ = false;
-  absl::Status invalid_;  // what came was no message
+  absl::Status invalid_;  // set when bytes arrived that are not a message
   BoundedCall call_;
 };
 

@@ -1,4 +1,4 @@
-// Synchronize streams over gRPC.
+// Opens Synchronize streams over gRPC.
 #ifndef GPU_WORKER_REGISTRY_GRPC_REGISTRY_H_
 #define GPU_WORKER_REGISTRY_GRPC_REGISTRY_H_
 
@@ -19,7 +19,7 @@ struct GrpcRegistryOptions {
   ChannelSecurity security;
 };
 
-// The errors of MakeChannel(). Connects at the first stream.
+// Returns the errors of MakeChannel(). The first stream connects.
 absl::StatusOr<std::unique_ptr<RegistryConnector>> MakeGrpcRegistry(
     const GrpcRegistryOptions& options);
 

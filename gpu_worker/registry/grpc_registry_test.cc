@@ -23,7 +23,7 @@ TEST_P(GrpcRegistryTest, AFrozenCoordinatorHoldsNobodyUp) {
       *MakeGrpcRegistry({coordinator.address(), "join", ChannelSecurity()});
   std::unique_ptr<RegistryStream> stream = registry->Open();
   v1::WorkerState state;
-  // More than sockets hold.
+  // More bytes than sockets hold.
   state.set_worker_id(std::string(16 << 20, 'w'));
   EXPECT_TRUE(stream->Write(state));
   std::thread writer([&] { EXPECT_FALSE(stream->Write(state)); });

@@ -11,13 +11,13 @@
 
 namespace djinn::worker {
 
-// One stream's reports, in their order. Remembers a hash of each lease's entry.
-// Not thread-safe.
+// Reduces one stream's reports, in their order. Remembers a hash of each
+// lease's entry. Not thread-safe.
 class ReportChanges {
  public:
-  // `report` lists everything. The first call marks it as complete and leaves
-  // the rest as it is; later calls remove the leases that have not changed, and
-  // name those that are there no more.
+  // Reduces `report`, which lists everything. The first call marks it as
+  // complete and leaves the rest as it is. Later calls remove the leases that
+  // have not changed, and name those that are gone.
   void Reduce(v1::WorkerState* report);
 
  private:
@@ -26,11 +26,11 @@ class ReportChanges {
     // The last report that had it.
     uint64_t report = 0;
   };
-  // By lease id.
+  // The entries by lease id.
   using Entries = std::map<std::string, Entry>;
 
-  // Removes unchanged messages from `all`. Adds the ids of entries that are not
-  // in it any more to `gone`.
+  // Removes unchanged messages from `all`. Adds the ids of entries that are no
+  // longer in it to `gone`.
   template <typename Message>
   void Reduce(google::protobuf::RepeatedPtrField<Message>* all,
               google::protobuf::RepeatedPtrField<std::string>* gone,

@@ -30,7 +30,7 @@ void Synchronizer::Stop() {
   {
     MutexLock lock(&mu_);
     stopping_ = true;
-    // Under the lock, so that the stream is not destroyed meanwhile.
+    // Cancels under the lock, so that the stream is not destroyed meanwhile.
     if (stream_ != nullptr) stream_->Cancel();
     changed_.SignalAll();
   }
@@ -63,7 +63,7 @@ void Synchronizer::Run() {
     }
     const absl::Status status = stream->Finish();
     stream.reset();
-    // Once per kind of trouble, not once per attempt.
+    // Logs once per kind of error, not once per attempt.
     if (joined || status.ToString() != last_complaint) {
       log::Warning("coordinator lost", {{"status", status}});
       last_complaint = status.ToString();
@@ -97,7 +97,8 @@ Synchronizer::Next Synchronizer::WaitForNext(absl::Time due,
       changed_at_ = absl::InfiniteFuture();
       return Next::kReport;
     }
-    // A client learns of its lease after it.
+    // The coordinator tells a client of its lease only after this
+    // acknowledgement.
     if (applied_revision_ != acknowledged) return Next::kAcknowledge;
     changed_.WaitWithTimeout(&mu_, report - now);
   }
@@ -132,7 +133,7 @@ bool Synchronizer::Serve(RegistryStream* stream) {
     if (!stream->Write(report)) break;
     const absl::Time end = absl::Now();
     due = end + options_.heartbeat_interval;
-    // Reports take at most a tenth of the time, however much there is.
+    // Keeps reports to a tenth of the time, however large they are.
     earliest = std::min(due, end + 10 * (end - begin));
   }
   stream->Cancel();

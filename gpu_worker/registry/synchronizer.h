@@ -26,24 +26,26 @@
 
 namespace djinn::worker {
 
-// One open Synchronize stream. One thread writes while another reads; Cancel()
-// comes from any.
+// One open Synchronize stream. One thread writes while another reads; any
+// thread may call Cancel().
 class RegistryStream {
  public:
   virtual ~RegistryStream() = default;
-  // False once the stream broke.
+  // Both return false once the stream broke.
   virtual bool Write(const v1::WorkerState& state) = 0;
   virtual bool Read(v1::DesiredState* desired) = 0;
   // Makes both return false soon.
   virtual void Cancel() = 0;
-  // Why the stream ended; after both returned false or were not called again.
+  // Returns why the stream ended. Call it after both returned false or are not
+  // called again.
   virtual absl::Status Finish() = 0;
 };
 
 class RegistryConnector {
  public:
   virtual ~RegistryConnector() = default;
-  // Does not wait for the connection: a stream to nowhere fails at its reads.
+  // Opens a stream. Does not wait for the connection: a stream to an
+  // unreachable coordinator fails at its reads.
   virtual std::unique_ptr<RegistryStream> Open() = 0;
 };
 
@@ -60,29 +62,29 @@ class Synchronizer {
   using SnapshotFunction = std::function<v1::WorkerState()>;
   using ApplyFunction = std::function<void(const v1::DesiredState&)>;
 
-  // Starts at once. `connector` and `random` outlive this. Its threads call the
-  // functions, without locks; `snapshot` returns everything that there is to
-  // report.
+  // Starts at once. `connector` and `random` must outlive this. Its threads
+  // call the functions, without locks; `snapshot` returns the complete report.
   Synchronizer(SynchronizerOptions options, RegistryConnector* connector,
                RandomSource* random, SnapshotFunction snapshot,
                ApplyFunction apply);
-  // As Stop().
+  // Calls Stop().
   ~Synchronizer();
 
   // Has a report sent soon. Any thread may call it; it does not wait.
   void NotifyChange();
-  // Whether the coordinator has answered on the stream that is open.
+  // Returns whether the coordinator has answered on the open stream.
   bool joined() const;
-  // Ends the stream and the threads. May be called once.
+  // Ends the stream and the threads. Call it once.
   void Stop();
 
  private:
   void Run();
-  // One stream's life. Returns whether the coordinator took part in it.
+  // Serves one stream until it ends. Returns whether the coordinator answered
+  // on it.
   bool Serve(RegistryStream* stream);
   void ReadAll(RegistryStream* stream);
-  // Waits until there is something to send. `due`: when the next report is due
-  // without a change; `earliest`: when it may follow the last one.
+  // Waits until there is something to send. `due` is when the next report is
+  // due without a change, and `earliest` when it may follow the last one.
   enum class Next { kEnd, kAcknowledge, kReport };
   Next WaitForNext(absl::Time due, absl::Time earliest, uint64_t acknowledged);
   void Backoff(absl::Duration delay);
@@ -96,7 +98,8 @@ class Synchronizer {
   mutable Mutex mu_;
   CondVar changed_;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
-  // When the first change came that no report has; infinite: there is none.
+  // When the first change occurred that no report includes; infinite when there
+  // is none.
   absl::Time changed_at_ ABSL_GUARDED_BY(mu_) = absl::InfiniteFuture();
   bool reading_ ABSL_GUARDED_BY(mu_) = false;
   uint64_t applied_revision_ ABSL_GUARDED_BY(mu_) = 0;

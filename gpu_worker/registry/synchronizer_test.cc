@@ -10,7 +10,7 @@
 namespace djinn::worker {
 namespace {
 
-// The coordinator's side of all streams, by hand.
+// The coordinator's side of all streams, which the tests control.
 class FakeRegistry : public RegistryConnector {
  public:
   std::unique_ptr<RegistryStream> Open() override;
@@ -187,7 +187,7 @@ TEST_F(SynchronizerTest, ComesBackAfterEveryLoss) {
     registry_.states.clear();
   }
   queued_ = 2;
-  // A new stream starts from nothing applied.
+  // On a new stream nothing is applied yet.
   EXPECT_TRUE(registry_.Wait([](const v1::WorkerState& state) {
     return state.queued_runs() == 2 && state.applied_revision() == 0;
   }));

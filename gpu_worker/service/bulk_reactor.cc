@@ -82,7 +82,7 @@ void BulkReactor::OnReadDone(bool ok) {
                             "PROTOCOL_VIOLATION",
                             "the first chunk must be a hello alone"));
   }
-  // The link that takes the call reads on.
+  // The link that attaches the call reads the next frame.
   hello_(this, *frame.parsed()->hello);
 }
 

@@ -1,5 +1,5 @@
 // One Bulk call: waits for its hello, then belongs to the link of the lease
-// that it named.
+// that the hello named.
 #ifndef GPU_WORKER_SERVICE_BULK_REACTOR_H_
 #define GPU_WORKER_SERVICE_BULK_REACTOR_H_
 
@@ -28,14 +28,14 @@ class BulkReactor
   // the call with Refuse() otherwise.
   using HelloFunction =
       std::function<void(BulkReactor*, const v1::BulkHello& hello)>;
-  // Called last.
+  // The reactor's last callback.
   using GoneFunction = std::function<void(BulkReactor*)>;
 
-  // The reactor keeps itself alive until gRPC is done with it.
+  // Makes a reactor, which keeps itself alive until gRPC is done with it.
   static BulkReactor* Begin(grpc::CallbackServerContext* context,
                             HelloFunction hello, GoneFunction gone);
 
-  // Ends a call that no link took. The first status counts.
+  // Ends a call that no link attached. Only the first status counts.
   void Refuse(const absl::Status& status);
   void OnReadDone(bool ok) override;
   void OnWriteDone(bool ok) override;
@@ -52,9 +52,10 @@ class BulkReactor
         hello_(std::move(hello)),
         gone_(std::move(gone)) {}
 
-  // Null before the hello was answered.
+  // Returns the link; null before the hello was answered.
   std::shared_ptr<StreamLink> link();
-  // From now on the link ends the call. Cancelled when it has ended already.
+  // Gives the call to the link, which ends it from now on. Returns Cancelled
+  // when the call has ended already.
   absl::Status Join(std::shared_ptr<StreamLink> link);
 
   grpc::CallbackServerContext* const context_;

@@ -67,7 +67,7 @@ void ExecutionService::OnAccepted(const std::shared_ptr<StreamLink>& link) {
         ++it;
         continue;
       }
-      // Listed, so not gone; the reference keeps it until it is attached.
+      // A listed call is not gone; the reference keeps it until it is attached.
       calls.push_back(it->bulk->shared_from_this());
       it = waiting_.erase(it);
     }
@@ -86,7 +86,7 @@ void ExecutionService::OnBulkHello(BulkReactor* bulk,
   absl::Status refused;
   {
     MutexLock lock(&mu_);
-    // The newest first: an older link of the same lease has ended.
+    // Searches from the newest link: an older link of the same lease has ended.
     for (auto it = links_.rbegin(); it != links_.rend() && !link; ++it) {
       std::shared_ptr<StreamLink> known = it->lock();
       if (known != nullptr && Matches(known->identity(), hello)) {

@@ -1,11 +1,11 @@
-// djinn.v1.Execution over gRPC: makes a WorkerStream of a client's Control call
-// and the Bulk calls of the same lease, and hands it to the core.
+// Serves djinn.v1.Execution over gRPC: makes a WorkerStream of a client's
+// Control call and the Bulk calls of the same lease, and hands it to the core.
 //
-// A Bulk call may come before or after the Hello of its Control call was
-// accepted; it waits a few seconds, if it presents a lease of this worker, and
-// no more of a lease than a link takes. Its lease token is compared in constant
-// time. Pull calls, of other workers, are pull_reactor.h's. Thread-safe;
-// outlives the gRPC server.
+// A Bulk call may arrive before or after the Hello of its Control call was
+// accepted. It waits a few seconds, if it presents a lease of this worker, and
+// at most as many per lease as a link takes. Its lease token is compared in
+// constant time. pull_reactor.h serves the Pull calls of other workers.
+// Thread-safe; must outlive the gRPC server.
 #ifndef GPU_WORKER_SERVICE_EXECUTION_SERVICE_H_
 #define GPU_WORKER_SERVICE_EXECUTION_SERVICE_H_
 
@@ -32,8 +32,8 @@ class ExecutionService
  public:
   static constexpr char kHealthName[] = "djinn.v1.Execution";
 
-  // `core` and `clock` outlive the service. `pull_socket`: where workers on
-  // this machine fetch values, too; empty: nowhere.
+  // `core` and `clock` must outlive the service. `pull_socket` is where workers
+  // on this machine fetch values, too; empty when there is none.
   explicit ExecutionService(WorkerCore* core, std::string pull_socket = "",
                             Clock* clock = Clock::Real())
       : core_(core),
@@ -64,7 +64,7 @@ class ExecutionService
   ReadPacer pacer_;
   SendOrder send_order_;
   Mutex mu_;
-  // Accepted links; those that ended are dropped when the next one comes.
+  // Accepted links. Links that ended are dropped when the next one is accepted.
   std::vector<std::weak_ptr<StreamLink>> links_ ABSL_GUARDED_BY(mu_);
   std::vector<Waiting> waiting_ ABSL_GUARDED_BY(mu_);
 };

@@ -1,5 +1,5 @@
-// Clients on a Unix socket that ask for much and take none of it: a write stays
-// half done in the socket, which gRPC never ends.
+// Tests clients on a Unix socket that request much and read none of it: a write
+// stays half done in the socket, and gRPC never ends it.
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -29,7 +29,7 @@
 namespace djinn::worker {
 namespace {
 
-// A relative path: test directories' names are too long for a socket.
+// A relative path, because test directories' names are too long for a socket.
 constexpr char kSocket[] = "frozen_client_test.sock";
 constexpr uint64_t kFloats = 4 << 20;
 
@@ -39,7 +39,7 @@ void Must(bool done, const char* what) {
   std::abort();
 }
 
-// Speaks HTTP/2 as far as it must: sends, and reads nothing.
+// Speaks just enough HTTP/2: sends, and reads nothing.
 class FrozenClient {
  public:
   FrozenClient() : socket_(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
@@ -50,7 +50,7 @@ class FrozenClient {
                  sizeof(address)) == 0,
          "connect");
     Write("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
-    // Streams of 2^30 bytes, and a connection of as many more.
+    // Allows 2^30 bytes per stream, and as many more for the connection.
     WriteFrame(kSettings, 0, 0, Number(4, 2) + Number(1 << 30, 4));
     WriteFrame(kWindowUpdate, 0, 0, Number(1 << 30, 4));
   }
@@ -71,7 +71,7 @@ class FrozenClient {
   }
   void Cancel(int stream) { WriteFrame(kReset, 0, stream, Number(8, 4)); }
 
-  // Until the worker has written more than the replies to a few messages.
+  // Waits until the worker has written more than the replies to a few messages.
   void WaitForBytes() {
     Patience patience;
     for (int there = 0; there < 64 << 10; patience.Yield()) {
@@ -94,7 +94,7 @@ class FrozenClient {
     while (bytes-- > 0) number += static_cast<char>(value >> (8 * bytes));
     return number;
   }
-  // As new and not to be remembered.
+  // Encodes the header as a literal without indexing.
   static std::string Header(const std::string& key, const std::string& value) {
     return Number(0, 1) + Number(key.size(), 1) + key +
            Number(value.size(), 1) + value;
@@ -164,7 +164,7 @@ class FrozenClientTest : public testing::Test {
     client->Begin(kBulk, "Bulk");
     client->Send(kBulk, chunk);
   }
-  // Asks for a large storage's bytes.
+  // Requests a large storage's bytes.
   void AskForMuch(FrozenClient* client) {
     v1::ControlRequest request;
     request.mutable_ordered()->set_sequence(1);
@@ -206,7 +206,7 @@ TEST_F(FrozenClientTest, ItsSessionIsDetachedAndResumed) {
   v1::ClientHello hello = Hello();
   hello.mutable_resume()->set_sent_sequence(2);
   SayHello(hello, &again);
-  // The bytes come once more, and not to the frozen client.
+  // The bytes are sent once more, and not to the frozen client.
   again.WaitForBytes();
   EXPECT_EQ(core_.detached_sessions(), 0u);
 }

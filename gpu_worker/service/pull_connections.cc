@@ -12,7 +12,7 @@
 namespace djinn::worker {
 namespace {
 
-// Of a request: a session, a ticket and numbers.
+// The most bytes of a request, which holds a session, a ticket and numbers.
 constexpr size_t kMaxRequestBytes = 4096;
 
 absl::Status Violation(absl::string_view what) {
@@ -20,7 +20,7 @@ absl::Status Violation(absl::string_view what) {
                    what);
 }
 
-// Bytes on their way, and what keeps them.
+// Bytes being sent, and the owners that keep them alive.
 struct Sending {
   std::shared_ptr<const OfferedBytes> offered;
   SharedBytes host;
@@ -47,7 +47,7 @@ class PullConnections::Connection
                          "the worker stops"));
     core_.AbandonPull(this);
   }
-  // Returns when nothing comes any more.
+  // Returns when no callback of the connection will run any more.
   void AwaitClosed() {
     MutexLock lock(&mu_);
     while (!closed_) changed_.Wait(&mu_);
@@ -59,7 +59,8 @@ class PullConnections::Connection
   void Tick() {
     bool stuck = false;
     std::string session_id;
-    // May be the last to hold the bytes: released without the lock.
+    // This may be the last reference to the bytes, so it is released without
+    // the lock.
     std::shared_ptr<const Sending> sending;
     {
       MutexLock lock(&mu_);
@@ -83,7 +84,7 @@ class PullConnections::Connection
     end_.Close(absl::UnavailableError("nothing was taken"));
   }
 
-  // SharedMemoryEnd::Handler.
+  // Implements SharedMemoryEnd::Handler.
   absl::Status OnBytes(absl::string_view message) override {
     v1::PullRequest request;
     if (!request.ParseFromArray(message.data(),
@@ -114,7 +115,7 @@ class PullConnections::Connection
     changed_.SignalAll();
   }
 
-  // OfferClaimant.
+  // Implements OfferClaimant.
   void StillWaiting() override {
     v1::PullResponse response;
     response.mutable_waiting();
@@ -145,8 +146,8 @@ class PullConnections::Connection
   void Refuse(absl::Status why) override { end_.Close(std::move(why)); }
 
  private:
-  // Sends as much as there is room for. The end calls nobody back meanwhile, so
-  // that the lock may keep two threads from sending at the same time.
+  // Sends as much as there is room for. The end calls nothing back meanwhile,
+  // so holding the lock keeps two threads from sending at the same time.
   void Pump() {
     std::shared_ptr<const Sending> done;  // Released without the lock.
     MutexLock lock(&mu_);
@@ -174,20 +175,21 @@ class PullConnections::Connection
   WorkerCore& core_;
   mutable Mutex mu_;
   CondVar changed_;
-  // From a request to the last that is sent for it.
+  // Whether a call is open: from its request until the last bytes or word for
+  // it are sent.
   bool asked_ ABSL_GUARDED_BY(mu_) = false;
   uint64_t call_ ABSL_GUARDED_BY(mu_) = 0;
   std::string session_id_ ABSL_GUARDED_BY(mu_);
   uint64_t sent_ ABSL_GUARDED_BY(mu_) = 0;
-  // Null once all of it was handed to the end, which holds it until it is in
+  // Null once the end has all of it. The end holds the bytes until they are in
   // the ring.
   std::shared_ptr<const Sending> unsent_ ABSL_GUARDED_BY(mu_);
   std::weak_ptr<const Sending> sending_ ABSL_GUARDED_BY(mu_);
-  // As of the last tick; 0: nothing was on its way.
+  // The values at the last tick; seen_call_ is 0 when nothing was being sent.
   uint64_t seen_call_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t seen_ ABSL_GUARDED_BY(mu_) = 0;
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
-  // Ends first.
+  // Declared last, so that it ends before the fields that its callbacks use.
   SharedMemoryEnd end_;
 };
 
@@ -197,7 +199,7 @@ PullConnections::~PullConnections() {
     MutexLock lock(&mu_);
     connections.swap(connections_);
   }
-  // Each may take its time to say goodbye: they do so together.
+  // Saying goodbye may take each connection some time, so all do it together.
   for (const auto& connection : connections) connection->Stop();
   for (const auto& connection : connections) connection->AwaitClosed();
 }
@@ -206,7 +208,7 @@ void PullConnections::Add(SharedConnection shared) {
   const auto connection =
       std::make_shared<Connection>(std::move(shared), core_, close_timeout_);
   connection->Start();
-  // Let go of without the lock.
+  // Released without the lock.
   const std::vector<std::shared_ptr<Connection>> ended = TakeEnded();
   MutexLock lock(&mu_);
   connections_.push_back(connection);

@@ -1,11 +1,11 @@
-// Pull calls of other workers on this machine, over shared memory: the
-// connections that they opened, each of which carries one call after the other.
+// Serves Pull calls of other workers on this machine over shared memory. Each
+// connection that they open carries one call after the other.
 //
-// A call is a PullRequest; it is answered with PullResponses that say something
-// and with bulk chunks, numbered like the calls of the connection, that hold
-// the bytes. What is refused ends the connection with the reason. A caller that
-// takes nothing from one Tick() to the next is cut off: what was offered is its
-// session's memory until then.
+// A call is a PullRequest. The answers are PullResponses, and bulk chunks with
+// the bytes, numbered like the calls of the connection. A refused call ends the
+// connection with the reason. A caller that takes nothing from one Tick() to
+// the next is cut off, because the offered bytes are its session's memory until
+// then.
 //
 // Thread-safe.
 #ifndef GPU_WORKER_SERVICE_PULL_CONNECTIONS_H_
@@ -23,22 +23,23 @@ namespace djinn::worker {
 
 class PullConnections {
  public:
-  // What fits is written without waiting for whoever takes it: the first eight
-  // chunks in the turn of the offer, the rest by the connection's own thread.
+  // The bytes that fit are written without waiting for the caller: the first
+  // eight chunks in the turn of the offer, the rest by the connection's own
+  // thread.
   static constexpr RingSizes kRingSizes = {.control = 64 << 10,
                                            .bulk = 4 << 20};
 
-  // The core outlives this. Peers that are told of the end have
-  // `close_timeout` to say that they heard of it.
+  // The core must outlive this. At the end, peers have `close_timeout` to
+  // acknowledge it.
   explicit PullConnections(WorkerCore* core,
                            absl::Duration close_timeout = absl::Seconds(2))
       : core_(core), close_timeout_(close_timeout) {}
-  // Ends all, and waits for their threads.
+  // Ends all connections, and waits for their threads.
   ~PullConnections();
 
   void Add(SharedConnection shared);
-  // Forgets those that ended, and cuts off who takes nothing. To be called now
-  // and then.
+  // Forgets connections that ended, and cuts off callers that take nothing. The
+  // owner calls it periodically.
   void Tick();
 
   size_t count() const;
@@ -46,7 +47,7 @@ class PullConnections {
  private:
   class Connection;
 
-  // Of those that are left; the others are let go of by the caller.
+  // Takes out the connections that ended; the caller releases them.
   std::vector<std::shared_ptr<Connection>> TakeEnded();
 
   WorkerCore* const core_;

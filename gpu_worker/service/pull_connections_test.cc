@@ -1,5 +1,5 @@
-// Values that one worker fetches from another one over shared memory: both ends
-// in one process, between them a real socket.
+// Tests values that one worker fetches from another one over shared memory.
+// Both ends are in one process, with a real socket between them.
 #include "gpu_worker/service/pull_connections.h"
 
 #include <poll.h>
@@ -30,11 +30,11 @@
 namespace djinn::worker {
 namespace {
 
-// More than a ring holds, and no multiple of a chunk.
+// More than a ring holds, and not a multiple of a chunk.
 constexpr int64_t kElements = (6 << 20) / sizeof(float) + 5;
 constexpr uint64_t kAll = ~uint64_t{0};
 
-// Collects what comes; can keep bytes waiting.
+// Collects the bytes; can keep them waiting.
 class Receiver : public PullReceiver {
  public:
   void OnWaiting() override {
@@ -56,13 +56,13 @@ class Receiver : public PullReceiver {
   void OnPoisoned(v1::ErrorDetail) override {}
   void OnFailed(absl::Status) override {}
 
-  // No more than that, and what comes with its last byte.
+  // Limits what it takes, but for the rest of the last piece.
   void Take(uint64_t bytes) {
     MutexLock lock(&mu_);
     takes_ = bytes;
     changed_.SignalAll();
   }
-  // Called with all that come.
+  // Sets the function that is called with all bytes.
   void Then(std::function<void()> then) {
     MutexLock lock(&mu_);
     then_ = std::move(then);
@@ -117,7 +117,7 @@ class BusyWorker : public SharedMemoryEnd::Handler {
   Mutex mu_;
   CondVar changed_;
   bool over_ ABSL_GUARDED_BY(mu_) = false;
-  // Ends first.
+  // Declared last, so that it ends before the fields that its callbacks use.
   SharedMemoryEnd end_;
 };
 
@@ -174,7 +174,7 @@ class PullConnectionsTest : public WorkerCoreTest {
   Received Fetch(char ticket, uint64_t bytes, Receiver* receiver) {
     return Ask(ticket, bytes)->Receive(bytes, receiver);
   }
-  // A session whose storage 1 is filled with sevens.
+  // Opens a session whose storage 1 is filled with sevens.
   std::unique_ptr<TestClient> OpenWithSevens() {
     std::unique_ptr<TestClient> client = Open();
     FakeGraph s;
@@ -189,11 +189,12 @@ class PullConnectionsTest : public WorkerCoreTest {
   static constexpr uint64_t kBytes = kElements * sizeof(float);
 
   std::string folder_, path_;
-  // Gets the next connection in their place; set before it comes.
+  // Receives the next connection instead of connections_. Set it before that
+  // connection.
   std::function<void(SharedConnection)> serve_;
   std::unique_ptr<PullConnections> connections_;
   std::unique_ptr<SharedMemoryServer> server_;
-  // Apart from the core's, whose time goes on by itself.
+  // Independent of the core's clock, whose time advances by itself.
   FakeClock peers_clock_;
   std::unique_ptr<SharedMemoryPeers> peers_ =
       std::make_unique<SharedMemoryPeers>(&peers_clock_);
@@ -334,7 +335,7 @@ TEST_F(PullConnectionsTest, ACancelledCallReturns) {
 TEST_F(PullConnectionsTest, ACallCancelledAtItsLastByteHarmsNoOther) {
   const std::unique_ptr<TestClient> client = OpenWithSevens();
   peers_->Learn(Peer(), path_);
-  // It does not say goodbye soon.
+  // The worker does not say goodbye soon.
   std::unique_ptr<BusyWorker> busy;
   serve_ = [&](SharedConnection connection) {
     busy = std::make_unique<BusyWorker>(std::move(connection));
@@ -361,7 +362,7 @@ TEST_F(PullConnectionsTest, WhoTakesNothingIsCutOff) {
   absl::Status end;
   std::thread fetches([&] { end = Fetch('a', kBytes, &frozen).status(); });
   frozen.AwaitBytes();
-  // Nothing is taken from one tick to the next.
+  // The receiver takes nothing from one tick to the next.
   EXPECT_TRUE(WaitUntil([&] {
     connections_->Tick();
     return connections_->count() == 0;
@@ -375,8 +376,8 @@ TEST_F(PullConnectionsTest, WhoTakesSlowlyIsNotCutOff) {
   const std::unique_ptr<TestClient> client = OpenWithSevens();
   peers_->Learn(Peer(), path_);
   server_.reset();
-  // What was sent lies at most 2 MiB beyond what was taken: in the ring, and
-  // with the end.
+  // At most 2 MiB are sent beyond what was taken: in the ring, and in the
+  // SharedMemoryEnd.
   Listen({.control = 64 << 10, .bulk = 2 * kBulkChunkBytes});
   client->Offer(1, Ticket('a'));
   Receiver slow;
@@ -404,7 +405,7 @@ TEST_F(PullConnectionsTest, WhereAnotherWorkerIsFoundItIsNotTriedAgain) {
     Receiver receiver;
     EXPECT_TRUE(Fetch(ticket, kBytes, &receiver).ok());
     EXPECT_EQ(receiver.bytes(), Sevens());
-    // What it says of itself has been tried.
+    // The connector has tried the socket that the peer named.
     peers_->Learn(peer, path_);
   }
   EXPECT_EQ(other_->asked(), 2);
@@ -414,7 +415,8 @@ TEST_F(PullConnectionsTest, WhereAnotherWorkerIsFoundItIsNotTriedAgain) {
 TEST_F(PullConnectionsTest, WhoHangsUpIsTriedAgainLater) {
   const std::unique_ptr<TestClient> client = OpenWithSevens();
   peers_->Learn(Peer(), path_);
-  // In the server's place, as one that has too many connections.
+  // Listens in the server's place and hangs up, like a server that has too many
+  // connections.
   server_.reset();
   std::optional<Descriptor> listener = ListenForSharedMemory(path_).value();
   std::thread hangs_up([&] {
@@ -457,7 +459,7 @@ TEST_F(PullConnectionsTest, AWorkerThatStopsEndsItsCalls) {
 
 TEST_F(PullConnectionsTest, WhoStopsTellsAllBeforeItWaitsForOne) {
   const std::unique_ptr<TestClient> client = OpenWithSevens();
-  // The first one never says goodbye.
+  // The first peer never says goodbye.
   auto connections =
       std::make_unique<PullConnections>(core_.get(), absl::Hours(1));
   connections_.swap(connections);

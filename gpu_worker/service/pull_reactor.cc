@@ -14,7 +14,7 @@
 namespace djinn::worker {
 namespace {
 
-// Copies of larger ones would be fresh pages of memory each time.
+// Copies of larger chunks would take fresh pages of memory each time.
 constexpr uint64_t kChunkBytes = 112 << 10;
 
 absl::Status Recalled() {
@@ -89,7 +89,8 @@ void PullReactor::Pump() {
       status = absl::CancelledError("the other worker gave up");
       finished_ = true;
     } else if (!refusal_.ok()) {
-      // Callers are not known: they must not fill the log.
+      // Callers are not authenticated, so they must not be able to fill the
+      // log.
       log::Debug("pull refused",
                  {{"peer", context_->peer()}, {"status", refusal_}});
       status = refusal_;
@@ -115,7 +116,7 @@ void PullReactor::Pump() {
         return;
       }
     } else if (offered_ != nullptr || sent_ > 0) {
-      finished_ = true;  // all of it is sent
+      finished_ = true;  // all bytes are sent
     } else if (std::exchange(says_waiting_, false)) {
       response_.mutable_waiting();
       write = true;
@@ -221,7 +222,7 @@ bool PullReactor::Look(std::shared_ptr<const OfferedBytes>* gone) {
     *gone = std::move(offered_);
     context_->TryCancel();
   }
-  // Others go first: the caller is to know that there is something to come.
+  // Other values are sent first; the caller learns that this one will follow.
   const bool held = !writing_ && offered_ != nullptr && seen_ == sent_;
   if (held) says_waiting_ = true;
   was_writing_ = writing_;

@@ -2,8 +2,8 @@
 // sends the bytes, one chunk at a time, when it is its turn (SendOrder).
 //
 // A caller that takes nothing for the core's transfer_idle_timeout, or up to
-// twice as long, is cut off: what was offered is its session's memory until
-// then.
+// twice as long, is cut off, because the offered bytes are its session's memory
+// until then.
 #ifndef GPU_WORKER_SERVICE_PULL_REACTOR_H_
 #define GPU_WORKER_SERVICE_PULL_REACTOR_H_
 
@@ -25,19 +25,19 @@ class PullReactor : public grpc::ServerWriteReactor<v1::PullResponse>,
                     public OfferClaimant,
                     public std::enable_shared_from_this<PullReactor> {
  public:
-  // The reactor keeps itself alive until gRPC is done with it. `core` and
-  // `order` outlive it. `socket`: where workers on this machine find the core,
-  // too; may be empty.
+  // Makes a reactor, which keeps itself alive until gRPC is done with it.
+  // `core` and `order` must outlive it. `socket` is where workers on this
+  // machine reach the core, too; empty when there is none.
   static PullReactor* Begin(grpc::CallbackServerContext* context,
                             const v1::PullRequest& request, WorkerCore* core,
                             SendOrder* order, const std::string& socket);
 
-  // OfferClaimant.
+  // Implements OfferClaimant.
   void StillWaiting() override;
   void Give(std::shared_ptr<const OfferedBytes> bytes) override;
   void Refuse(absl::Status why) override;
 
-  // gRPC.
+  // Implements the gRPC reactor.
   void OnWriteDone(bool ok) override;
   void OnCancel() override;
   void OnDone() override;
@@ -46,17 +46,18 @@ class PullReactor : public grpc::ServerWriteReactor<v1::PullResponse>,
   PullReactor(grpc::CallbackServerContext* context, WorkerCore* core,
               SendOrder* order, std::string session_id);
 
-  // Does what is due, if nothing is being written.
+  // Starts the next write or the end of the call, unless a write is under way.
   void Pump();
-  // Whether a chunk may be sent now. If not, looks again soon.
+  // Returns whether a chunk may be sent now. If not, sets an alarm that tries
+  // again soon.
   bool MaySend() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Fills in the next chunk. Not OK when the device cannot be read.
+  // Fills in the next chunk. Returns an error when the device cannot be read.
   absl::Status FillChunk() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Looks, now and then, whether the caller still takes something.
+  // Sets the alarm that checks whether the caller still takes something.
   void Watch() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void OnAlarm();
-  // What the alarm is for; `gone`: what is not held any more. Whether there is
-  // something to say.
+  // Does the alarm's check. Moves bytes that the reactor no longer holds to
+  // `gone`. Returns whether Pump() has something to send.
   bool Look(std::shared_ptr<const OfferedBytes>* gone);
 
   WorkerCore* const core_;
@@ -64,7 +65,8 @@ class PullReactor : public grpc::ServerWriteReactor<v1::PullResponse>,
   const std::string session_id_;
   const bool encrypted_;
   Mutex mu_;
-  grpc::CallbackServerContext* context_ ABSL_GUARDED_BY(mu_);  // null: done
+  // null after OnDone()
+  grpc::CallbackServerContext* context_ ABSL_GUARDED_BY(mu_);
   bool writing_ ABSL_GUARDED_BY(mu_) = false;
   bool finished_ ABSL_GUARDED_BY(mu_) = false;
   bool cancelled_ ABSL_GUARDED_BY(mu_) = false;
@@ -72,16 +74,17 @@ class PullReactor : public grpc::ServerWriteReactor<v1::PullResponse>,
   absl::Status refusal_ ABSL_GUARDED_BY(mu_);
   std::shared_ptr<const OfferedBytes> offered_ ABSL_GUARDED_BY(mu_);
   uint64_t sent_ ABSL_GUARDED_BY(mu_) = 0;
-  // As of the last look.
+  // The values at the last check.
   uint64_t seen_ ABSL_GUARDED_BY(mu_) = 0;
   bool was_writing_ ABSL_GUARDED_BY(mu_) = false;
-  // In the order; 0: no bytes are to be sent.
+  // Its number in the order; 0 when it has no bytes to send.
   uint64_t sender_ ABSL_GUARDED_BY(mu_) = 0;
-  // While another one goes first.
+  // Tries again while other values precede this one.
   std::unique_ptr<grpc::Alarm> held_ ABSL_GUARDED_BY(mu_);
-  // Another one each time: one that goes off is still in use.
+  // Checks the caller. Replaced each time, because an alarm that goes off is
+  // still in use.
   std::unique_ptr<grpc::Alarm> alarm_ ABSL_GUARDED_BY(mu_);
-  // Belongs to gRPC while writing_.
+  // gRPC owns it while writing_.
   v1::PullResponse response_;
   std::shared_ptr<PullReactor> self_;
 };

@@ -28,7 +28,7 @@ void ReadPacer::Run() {
   for (;;) {
     {
       MutexLock lock(&mu_);
-      // Behind those that came meanwhile.
+      // Puts these readers behind the ones that arrived meanwhile.
       watched_.insert(watched_.end(), std::make_move_iterator(readers.begin()),
                       std::make_move_iterator(readers.end()));
       while (!stopping_ && watched_.empty()) changed_.Wait(&mu_);

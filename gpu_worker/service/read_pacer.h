@@ -1,11 +1,11 @@
-// Starts reads of Control that were put off, if nothing else does in time.
+// Starts postponed reads of Control, if nothing else starts them in time.
 //
-// gRPC tells its peer at once that a reader is ready again, in a packet of its
-// own that says nothing else, and the peer wakes up for it; unless the answer
-// leaves first, which then carries it (flow_control.cc of gRPC's HTTP/2
-// transport). So a link whose client waits for an answer reads on when that
-// leaves. Should it take long, the client has to be heard nevertheless: it may
-// give up, or say more. One thread looks for such links, at intervals and only
+// When a reader is ready again, gRPC announces it at once, in a packet of its
+// own, and the peer wakes up for it; unless the answer leaves first, which then
+// carries the announcement (flow_control.cc of gRPC's HTTP/2 transport). So a
+// link whose client waits for an answer postpones its read until the answer
+// leaves. If that takes long, the link must read nevertheless: the client may
+// give up, or send more. One thread checks such links, at intervals and only
 // while there are any.
 //
 // Thread-safe.
@@ -24,16 +24,17 @@ namespace djinn::worker {
 
 class ReadPacer {
  public:
-  // A read is started when it was put off for so long, and an interval later at
-  // the latest.
+  // How long a read may be postponed. It starts at most one more interval
+  // later.
   static constexpr absl::Duration kPatience = absl::Milliseconds(2);
 
-  // What puts reads off.
+  // A link that postpones reads.
   class Reader {
    public:
     virtual ~Reader() = default;
-    // Starts the read if it was put off at `limit` or before. False: none is
-    // put off any more, and the reader has to be watched anew for the next.
+    // Starts the read if it was postponed at `limit` or before. Returns false
+    // when no read is postponed; then the reader must be watched again for the
+    // next one.
     virtual bool ReadOnIfDue(absl::Duration limit) = 0;
   };
 
@@ -43,8 +44,8 @@ class ReadPacer {
   ReadPacer& operator=(const ReadPacer&) = delete;
 
   absl::Duration Now() const { return clock_->Monotonic(); }
-  // Looks after the reader until it says that nothing is put off. Once at a
-  // time for each.
+  // Watches the reader until it reports that no read is postponed. A reader
+  // must not be watched twice at the same time.
   void Watch(std::weak_ptr<Reader> reader);
 
  private:

@@ -13,7 +13,7 @@
 namespace djinn::worker {
 namespace {
 
-// Puts one read off at a time.
+// Postpones one read at a time.
 class FakeReader : public ReadPacer::Reader,
                    public std::enable_shared_from_this<FakeReader> {
  public:
@@ -28,7 +28,7 @@ class FakeReader : public ReadPacer::Reader,
     }
     pacer_->Watch(weak_from_this());
   }
-  // Until the pacer has started so many reads, or looked so often.
+  // These wait until the pacer has started so many reads, or checked so often.
   void AwaitReads(int count) {
     MutexLock lock(&mu_);
     for (Patience patience; reads_ < count;) patience.Wait(&looked_, &mu_);
@@ -68,7 +68,7 @@ class FakeReader : public ReadPacer::Reader,
   int looks_ ABSL_GUARDED_BY(mu_) = 0;
 };
 
-// Time passes. The pacer looks at times that no test chooses.
+// A thread advances the clock. The pacer looks at times that no test chooses.
 class ReadPacerTest : public testing::Test {
  protected:
   ~ReadPacerTest() override {
@@ -96,7 +96,7 @@ TEST_F(ReadPacerTest, StartsAReadThatNobodyAnswered) {
 
 TEST_F(ReadPacerTest, LeavesAnsweredReadsAlone) {
   const auto reader = std::make_shared<FakeReader>(&pacer_);
-  // It had its answer before the pacer heard of it.
+  // The read was answered before the pacer watched the reader.
   pacer_.Watch(reader);
   reader->AwaitLooks(1);
   EXPECT_EQ(reader->reads(), 0);

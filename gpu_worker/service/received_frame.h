@@ -1,4 +1,4 @@
-// A Bulk frame as gRPC received it, taken apart in place.
+// Parses a Bulk frame in place, as gRPC received it.
 #ifndef GPU_WORKER_SERVICE_RECEIVED_FRAME_H_
 #define GPU_WORKER_SERVICE_RECEIVED_FRAME_H_
 
@@ -16,7 +16,7 @@ namespace djinn::worker {
 // Views of the frame live as long as this object.
 class ReceivedFrame {
  public:
-  // Empties the buffer.
+  // Takes the bytes out of the buffer.
   explicit ReceivedFrame(grpc::ByteBuffer* buffer) {
     (void)buffer->Dump(&slices_);
     buffer->Clear();

@@ -16,7 +16,8 @@
 namespace djinn::worker {
 namespace {
 
-// After accept() failed: descriptors may have run out.
+// How long the server pauses after accept() failed, as it does when descriptors
+// run out.
 constexpr int kPauseMilliseconds = 100;
 constexpr int kMaxPollMilliseconds = 1 << 30;
 
@@ -35,7 +36,7 @@ absl::StatusOr<std::unique_ptr<SharedMemoryServer>> SharedMemoryServer::Start(
 
 SharedMemoryServer::~SharedMemoryServer() {
   RaiseEvent(stop_.get());
-  // The socket's file stays: another worker may have taken its place.
+  // Leaves the socket's file: another worker may have taken its place.
   thread_.join();
 }
 
@@ -46,7 +47,8 @@ int SharedMemoryServer::TickIfDue() {
     options_.tick();
     next_tick_ = now + options_.tick_interval;
   }
-  // No earlier than the tick; soon if it took longer than the interval.
+  // Returns no earlier than the tick is due, and soon if the tick took longer
+  // than the interval.
   const int64_t left =
       absl::ToInt64Milliseconds(next_tick_ - options_.clock->Monotonic());
   return static_cast<int>(std::clamp<int64_t>(left, 0, kMaxPollMilliseconds)) +

@@ -1,6 +1,6 @@
-// Takes clients, or other workers, of this machine and user over shared memory:
-// accepts on a Unix socket, offers each a region, and hands the connection on.
-// Beyond kMaxConnections a peer is turned away, and comes over gRPC.
+// Serves clients, or other workers, of this machine and user over shared
+// memory: accepts on a Unix socket, offers each peer a region, and hands the
+// connection on. Refuses peers beyond kMaxConnections, which then use gRPC.
 #ifndef GPU_WORKER_SERVICE_SHARED_MEMORY_SERVER_H_
 #define GPU_WORKER_SERVICE_SHARED_MEMORY_SERVER_H_
 
@@ -20,28 +20,29 @@ namespace djinn::worker {
 
 class SharedMemoryServer {
  public:
-  // Each may take the size of its region in memory.
+  // Each connection may take the size of its region in memory.
   static constexpr int kMaxConnections = 64;
 
   struct Options {
     std::string path;
-    // Of each connection.
+    // The sizes for each connection.
     RingSizes ring_sizes;
-    // The worker's, for its peers to know that it is the one they look for.
+    // The worker's incarnation, by which its peers recognise it.
     uint64_t incarnation = 0;
-    // Gets each connection, in the server's thread.
+    // Receives each connection, in the server's thread.
     std::function<void(SharedConnection)> serve;
-    // Called there about as often, whoever connects meanwhile; may be null.
+    // Called in the server's thread about every `tick_interval`, even while
+    // peers connect; may be null.
     std::function<void()> tick;
     absl::Duration tick_interval = absl::Seconds(30);
     Clock* clock = Clock::Real();
   };
 
-  // Unavailable when nobody can listen at the path.
+  // Returns Unavailable when the server cannot listen at the path.
   static absl::StatusOr<std::unique_ptr<SharedMemoryServer>> Start(
       Options options);
 
-  // Accepts no more; connections go on.
+  // Stops accepting; connections go on.
   ~SharedMemoryServer();
 
  private:
@@ -52,17 +53,16 @@ class SharedMemoryServer {
         next_tick_(options_.clock->Monotonic() + options_.tick_interval) {}
 
   void Run();
-  // Ticks when it is time to. Returns for how long poll() may wait, as it takes
-  // it.
+  // Ticks if a tick is due. Returns the timeout for poll(), in milliseconds.
   int TickIfDue();
   absl::Status Serve(Descriptor socket);
 
   const Options options_;
   const Descriptor listener_;
   const Descriptor stop_;
-  // As many references as there are connections, and this one.
+  // Has one reference per connection, and this one.
   const std::shared_ptr<const int> permits_ = std::make_shared<const int>();
-  // The thread's, of the clock.
+  // The server's thread owns it; by the clock.
   absl::Duration next_tick_;
   std::thread thread_;
 };

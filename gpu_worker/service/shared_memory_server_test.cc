@@ -46,7 +46,7 @@ class SharedMemoryServerTest : public testing::Test {
     rmdir(folder_.c_str());
   }
 
-  // A peer connects, and is served.
+  // Connects a peer, and waits until it is served.
   void Connect() {
     MutexLock lock(&mu_);
     const int before = served_;
@@ -62,7 +62,7 @@ class SharedMemoryServerTest : public testing::Test {
     return ticks_;
   }
 
-  // Nobody waits for as long.
+  // No test waits as long in real time.
   static constexpr absl::Duration kInterval = absl::Hours(1);
 
   FakeClock clock_;
@@ -80,7 +80,7 @@ TEST_F(SharedMemoryServerTest, TicksHoweverOftenPeersConnect) {
     Connect();
   }
   EXPECT_EQ(ticks(), 0);
-  // The last one came a quarter of the interval ago.
+  // The last connection was a quarter of the interval ago.
   clock_.Advance(kInterval / 4);
   Connect();
   AwaitTick();

@@ -18,25 +18,27 @@
 namespace djinn::worker {
 namespace {
 
-// Waiting to be written, besides the one being written.
+// The most Control messages that wait to be written, besides the one being
+// written.
 constexpr size_t kControlQueue = 256;
-// A client that waited for so many values in succession, and said nothing
-// meanwhile, is taken to wait for the next, too.
+// A client that waited for this many values in succession, and sent nothing
+// meanwhile, is assumed to wait for the next one, too.
 constexpr int kWaits = 8;
-// Many times what a hello has.
+// Many times the size of a Hello.
 constexpr size_t kMaxHelloBytes = 64 << 10;
-// Of messages that leave together, but for the last.
+// The most bytes of messages that are sent together, not counting the last one.
 constexpr size_t kTogetherBytes = 16 << 10;
 constexpr size_t kBulkQueue = 4;
-// Time a peer has to take the closing status, or to open Bulk when bytes wait.
+// How long a peer has to accept the closing status, or to open Bulk when bytes
+// wait.
 constexpr std::chrono::seconds kCloseTimeout{5};
-// Time gRPC has to end the calls of a peer that was cut off.
+// How long gRPC has to end the calls of a peer that was cut off.
 constexpr std::chrono::seconds kCutOffTimeout{1};
 constexpr std::chrono::seconds kBulkTimeout{30};
 
 struct Reads {
-  uint64_t last = 0;         // its sequence; 0: there is none
-  bool only_at_end = false;  // there is one, which nothing follows
+  uint64_t last = 0;         // the last Read's sequence; 0: no Read
+  bool only_at_end = false;  // one Read, which nothing follows
 };
 
 Reads ReadsOf(const v1::ControlRequest& message) {
@@ -55,7 +57,7 @@ Reads ReadsOf(const v1::ControlRequest& message) {
   return reads;
 }
 
-// A frame whose payload is the tensor's own memory.
+// Makes a frame whose payload is the tensor's own memory.
 grpc::ByteBuffer MakeFrame(uint64_t transfer_id, uint64_t offset,
                            SharedBytes payload, bool encrypted) {
   const std::string header =
@@ -74,7 +76,7 @@ grpc::ByteBuffer MakeFrame(uint64_t transfer_id, uint64_t offset,
 
 }  // namespace
 
-// The Control call; forwards to the link and keeps it alive.
+// The Control call. Forwards to the link and keeps it alive.
 class StreamLink::Control : public StreamLink::ControlReactor {
  public:
   Control(grpc::CallbackServerContext* context,
@@ -102,7 +104,7 @@ class StreamLink::Control : public StreamLink::ControlReactor {
   grpc::ByteBuffer request_;
 };
 
-// What the core owns.
+// The stream object that the core owns.
 class StreamLink::LinkStream : public WorkerStream {
  public:
   explicit LinkStream(std::shared_ptr<StreamLink> link)
@@ -172,8 +174,8 @@ bool StreamLink::ReadOnIfDue(absl::Duration limit) {
 }
 
 bool StreamLink::Send(std::shared_ptr<const v1::ControlResponse> message) {
-  // First: a client that has read this may open Bulk, for this link and not for
-  // the one before it.
+  // Reports the Hello before sending it: a client that has read it may open
+  // Bulk, for this link and not for the previous one.
   if (message->has_hello()) accepted_(shared_from_this());
   MutexLock lock(&mu_);
   if (close_status_.has_value()) return true;
@@ -288,7 +290,8 @@ void StreamLink::FinishLocked() {
     control_finished_ = true;
     control_->Finish(status);
   }
-  // Bulk follows Control, so that a clean end delivers what Control announced.
+  // Bulk ends after Control's bytes are sent, so that a clean end delivers what
+  // Control announced.
   if (!bulk_queue_.empty()) return;
   for (const auto& lane : lanes_) {
     if (lane->finished || lane->writing) continue;
@@ -309,9 +312,10 @@ void StreamLink::GiveUp() {
     if (reported_) return;
     log::Warning("a client that takes nothing keeps its calls",
                  {{"session", log::ShortId(identity_.session_id)}});
-    // Bulk calls that come now are for another link.
+    // Bulk calls that arrive from now on are for another link.
     identity_ = {};
-    // Whether it said goodbye or broke off, only its calls' ends would tell.
+    // Only the ends of the calls would tell whether the client said goodbye or
+    // broke off.
     if (close_status_->ok()) {
       close_status_ = absl::UnavailableError("the client went away");
     }
@@ -327,14 +331,16 @@ void StreamLink::OnControlRead(bool ok) {
     MutexLock lock(&mu_);
     writes = control_writes_;
     if (!ok) {
-      // The client sends no more: a clean end, unless it vanished.
+      // The client sends no more. That is a clean end, unless the client
+      // vanished.
       CloseLocked(cancelled_ ? absl::UnavailableError("the client went away")
                              : absl::OkStatus());
       return;
     }
     if (close_status_.has_value()) return;
     Arrival::Note();
-    // Whoever has not said who it is makes nobody parse much.
+    // Refuses to parse a large message from a client that has not sent its
+    // Hello.
     absl::Status parsed;
     if (const size_t bytes = control_->request()->Length();
         identity_.session_id.empty() && bytes > kMaxHelloBytes) {
@@ -364,7 +370,8 @@ void StreamLink::OnControlRead(bool ok) {
   }
   {
     MutexLock lock(&mu_);
-    // Who asks for several values at once goes on before all are there.
+    // A client that requests several values at once goes on before it has all
+    // of them.
     const bool waits = reads.only_at_end && answered_read_ >= awaited_read_;
     if (reads.last != 0) {
       waits_ = waits ? waits_ + 1 : 0;
@@ -400,7 +407,7 @@ void StreamLink::OnControlWritten(bool ok) {
     receiver->OnRoom();
     EndCall();
   }
-  // Last: it may be the end.
+  // Comes last, because it may end the link.
   MutexLock lock(&mu_);
   FinishLocked();
 }
@@ -409,12 +416,12 @@ void StreamLink::OnControlDone(bool cancelled) {
   {
     MutexLock lock(&mu_);
     control_ = nullptr;
-    // A connection that broke ends reading like a client that is done, and is
-    // known from it only now.
+    // A broken connection ends reading like a client that is done. Only this
+    // callback tells them apart.
     if (cancelled && close_status_.has_value() && close_status_->ok()) {
       close_status_ = absl::UnavailableError("the client went away");
     }
-    // Only after Finish(), so there is a status.
+    // OnDone() comes only after Finish(), so there is a status.
     FinishLocked();
   }
   ReportIfOver();
@@ -531,7 +538,8 @@ void StreamLink::Report() {
   {
     MutexLock lock(&mu_);
     if (std::exchange(reported_, true)) return;
-    // Some only when gRPC has not ended the calls.
+    // Other threads may call the receiver here only when gRPC has not ended the
+    // calls.
     while (calling_ > 0) changed_.Wait(&mu_);
     receiver = receiver_;
     status = *close_status_;

@@ -1,21 +1,21 @@
-// The worker's end of one client's connections over gRPC: the Control call and
-// the Bulk calls of the same lease, as they come, presented as a WorkerStream.
+// The worker's end of one client's connections over gRPC: presents the Control
+// call and the Bulk calls of the same lease as a WorkerStream.
 //
-// Control messages that wait while one is written leave together, where the
-// client takes them so. Chunks to the client wait in one queue; each Bulk call
-// that is not writing takes the next, so that a slow connection holds up
-// nobody. What the calls bring is handed on as it comes, by several threads at
-// once. After a message whose sender waits for an answer the next is read when
-// one leaves, or soon (read_pacer.h).
+// Control messages that wait while one is written are sent together, if the
+// client accepts that. Chunks to the client wait in one queue, and each Bulk
+// call that is not writing takes the next one, so a slow connection holds up no
+// other. Several threads at once hand incoming messages and chunks on. After a
+// message whose sender waits for an answer, the link reads the next one when an
+// answer leaves, or soon (read_pacer.h).
 //
-// A link is shared by the stream object that the core owns and by the reactors
-// of the calls, which live until gRPC is done with them. OnClosed() comes when
-// the calls are over and no callback of any of them runs any more.
+// The stream object that the core owns shares the link with the reactors of the
+// calls, which live until gRPC is done with them. OnClosed() comes when the
+// calls are over and no callback of any of them runs any more.
 //
-// Closing sends the status on all calls after the writes in progress; a peer
-// that does not take it in a few seconds is cut off. gRPC ends no call whose
-// write a frozen peer left half done in a Unix socket. OnClosed() comes even
-// then, a moment later; what gRPC calls afterwards is heard by nobody.
+// Closing sends the status on all calls after the writes in progress. A peer
+// that does not take it in a few seconds is cut off. gRPC does not end a call
+// whose write a frozen peer left half done in a Unix socket. OnClosed() comes
+// even then, a moment later, and the link ignores what gRPC calls afterwards.
 #ifndef GPU_WORKER_SERVICE_STREAM_LINK_H_
 #define GPU_WORKER_SERVICE_STREAM_LINK_H_
 
@@ -57,23 +57,24 @@ class StreamLink : public std::enable_shared_from_this<StreamLink>,
   using AcceptedFunction =
       std::function<void(const std::shared_ptr<StreamLink>&)>;
 
-  // `pacer` outlives the calls.
+  // `pacer` must outlive the calls.
   static std::shared_ptr<StreamLink> Make(grpc::CallbackServerContext* context,
                                           ReadPacer* pacer,
                                           AcceptedFunction accepted);
 
-  // What the Control RPC's handler returns.
+  // Returns the reactor that the Control RPC's handler returns to gRPC.
   ControlReactor* control();
-  // The core's end.
+  // Makes the stream object for the core.
   std::unique_ptr<WorkerStream> MakeStream();
 
-  // Set by the first message, before `accepted` is called.
+  // Returns the client's identity, which is set by the first message, before
+  // `accepted` is called.
   Identity identity() const;
 
   static constexpr size_t kMaxBulkCalls = 8;
 
-  // Binds another Bulk call. FailedPrecondition (LEASE_IN_USE) when there are
-  // kMaxBulkCalls, or the status with which the link closed.
+  // Attaches another Bulk call. Returns FailedPrecondition (LEASE_IN_USE) when
+  // there are kMaxBulkCalls, or the status with which the link closed.
   absl::Status AttachBulk(BulkReactor* bulk);
 
  private:
@@ -84,7 +85,7 @@ class StreamLink : public std::enable_shared_from_this<StreamLink>,
   // A Bulk call until its OnDone().
   struct Lane {
     BulkReactor* call;
-    // Being written.
+    // The frame being written.
     grpc::ByteBuffer frame;
     bool writing = false;
     bool finished = false;
@@ -122,8 +123,8 @@ class StreamLink : public std::enable_shared_from_this<StreamLink>,
   Lane* LaneOf(BulkReactor* bulk) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Sends the status on the calls that have nothing more to write.
   void FinishLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // The receiver, to be called without the lock, with EndCall() afterwards.
-  // Null: nobody listens.
+  // Returns the receiver, to be called without the lock and followed by
+  // EndCall(). Null when no receiver is to be called.
   WorkerStreamReceiver* BeginCallLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void EndCall();
   bool OverLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -134,7 +135,8 @@ class StreamLink : public std::enable_shared_from_this<StreamLink>,
   // Ends a client that asked for bytes and did not open Bulk.
   void CheckBulk();
 
-  // Control's connection; Bulk calls come to the same server.
+  // Whether Control's connection is encrypted. Bulk calls arrive at the same
+  // server.
   const bool encrypted_;
   ReadPacer* const pacer_;
   AcceptedFunction accepted_;
@@ -143,7 +145,7 @@ class StreamLink : public std::enable_shared_from_this<StreamLink>,
   CondVar changed_;
   WorkerStreamReceiver* receiver_ ABSL_GUARDED_BY(mu_) = nullptr;
   std::optional<absl::Status> close_status_ ABSL_GUARDED_BY(mu_);
-  int calling_ ABSL_GUARDED_BY(mu_) = 0;  // callers of the receiver
+  int calling_ ABSL_GUARDED_BY(mu_) = 0;  // threads in the receiver
   bool reported_ ABSL_GUARDED_BY(mu_) = false;
   bool done_ ABSL_GUARDED_BY(mu_) = false;
   Identity identity_ ABSL_GUARDED_BY(mu_);
@@ -151,14 +153,15 @@ class StreamLink : public std::enable_shared_from_this<StreamLink>,
   // Null after OnDone().
   Control* control_ ABSL_GUARDED_BY(mu_) = nullptr;
   bool control_writing_ ABSL_GUARDED_BY(mu_) = false;
-  uint64_t control_writes_ ABSL_GUARDED_BY(mu_) = 0;  // begun
-  // Sequences of the last read that came, and of the last that was answered.
+  uint64_t control_writes_ ABSL_GUARDED_BY(mu_) = 0;  // writes begun
+  // Sequences of the last Read that arrived, and of the last one that was
+  // answered.
   uint64_t awaited_read_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t answered_read_ ABSL_GUARDED_BY(mu_) = 0;
-  // How many values in succession the client asked for when it had those
-  // before.
+  // How many values in succession the client requested only after it had the
+  // previous ones.
   int waits_ ABSL_GUARDED_BY(mu_) = 0;
-  // The next message is not being read, since then.
+  // Since when the read of the next message is postponed; unset when it is not.
   std::optional<absl::Duration> put_off_ ABSL_GUARDED_BY(mu_);
   bool paced_ ABSL_GUARDED_BY(mu_) = false;  // the pacer watches this link
   bool control_finished_ ABSL_GUARDED_BY(mu_) = false;
@@ -174,9 +177,9 @@ class StreamLink : public std::enable_shared_from_this<StreamLink>,
   bool bulk_stalled_ ABSL_GUARDED_BY(mu_) = false;
   std::deque<grpc::ByteBuffer> bulk_queue_ ABSL_GUARDED_BY(mu_);
 
-  // Cuts a peer off that does not take the closing status.
+  // Cuts off a peer that does not take the closing status.
   grpc::Alarm cut_off_;
-  // Ends the wait for calls that even so do not end.
+  // Ends the wait for calls that do not end even then.
   grpc::Alarm give_up_;
   grpc::Alarm no_bulk_;
 };

@@ -1,5 +1,6 @@
-// A client that waits for one value after the other, and then does not wait any
-// longer: its next message is heard while the value is still being made.
+// Tests a client that waits for one value after the other, and then stops
+// waiting: the worker reads its next message while the value is still being
+// computed.
 #include <atomic>
 #include <memory>
 #include <string>
@@ -16,9 +17,9 @@
 namespace djinn::worker {
 namespace {
 
-// A relative path: test directories' names are too long for a socket.
+// A relative path, because test directories' names are too long for a socket.
 constexpr char kAddress[] = "unix:waiting_client_test.sock";
-// More than after which a worker believes that the client waits.
+// More values than after which a worker assumes that the client waits.
 constexpr int kRequests = 20;
 
 class WaitingClientTest : public WorkerCoreTest {
@@ -55,7 +56,7 @@ class WaitingClientTest : public WorkerCoreTest {
     request.set_acknowledged_reply(handled_);
     EXPECT_TRUE(call_.WriteMessage(request));
   }
-  // Fills the storage, and asks for its bytes.
+  // Fills the storage, and requests its bytes.
   void Ask(float value) {
     v1::Ordered run;
     run.mutable_run()->set_graph_id(1);
@@ -99,7 +100,7 @@ TEST_F(WaitingClientTest, IsHeardBeforeItsAnswer) {
   NodeGate gate(&device_, 1);
   Ask(0);
   gate.WaitReached(1);
-  // What the worker refuses once it has read it.
+  // The worker refuses this message once it has read it.
   const grpc::Slice nonsense("\xff\xff");
   ASSERT_TRUE(call_.Write({&nonsense, 1}));
   std::atomic<bool> over{false};
@@ -120,7 +121,7 @@ TEST_F(WaitingClientTest, GetsItsAnswersWhileTimeStandsStill) {
     Ask(i);
     EXPECT_EQ(Answer(), Floats(2, i));
   }
-  // Several at once.
+  // The client requests several values at once.
   for (int i = 1; i <= kRequests; ++i) {
     for (const float value : {1, 2, 3, 4}) Ask(value);
     for (const float value : {1, 2, 3, 4}) {

@@ -1,4 +1,4 @@
-// Eager uploads: contents that come inside their message.
+// Tests eager uploads: contents that travel inside their message.
 #include <memory>
 #include <string>
 
@@ -14,7 +14,7 @@ using testing::HasSubstr;
 
 class EagerUploadsTest : public WorkerCoreTest {
  protected:
-  // A message may have as much as it ever has.
+  // Opens a session whose messages may be as large as any lease allows.
   std::unique_ptr<TestClient> Open(const std::string& session = "s1",
                                    const std::string& tenant = "t1") {
     v1::LeaseClaims lease = Lease(session, tenant);
@@ -33,22 +33,22 @@ TEST_F(EagerUploadsTest, TheBytesAreThereAndFoundAgain) {
   client->InstallContent(1, bytes_);
   EXPECT_EQ(client->Read(1, 2), (Floats{3, 3}));
   EXPECT_EQ(core_->ledger().usage().used, bytes_.size());
-  // A session that asks is told so.
+  // A hash-first upload finds the content.
   std::unique_ptr<TestClient> second = Open("s2");
   second->InstallTransfer(1, 1, bytes_);
   EXPECT_TRUE(second->WaitDecision(1).already_held());
-  // What comes again all the same is kept once.
+  // An equal eager upload is kept once.
   EXPECT_TRUE(second->WaitCompleted(second->InstallContent(2, bytes_)));
   EXPECT_EQ(core_->ledger().usage().used, bytes_.size());
   EXPECT_EQ(core_->contents().List().size(), 1u);
-  // Another tenant's are its own.
+  // Another tenant's content is its own.
   std::unique_ptr<TestClient> stranger = Open("s3", "t2");
   EXPECT_TRUE(stranger->WaitCompleted(stranger->InstallContent(1, bytes_)));
   EXPECT_EQ(core_->ledger().usage().used, 2 * bytes_.size());
 }
 
-// An eager content is its tenant's own, whatever others have: nothing about it
-// depends on them.
+// An eager content is its tenant's own, whatever contents other tenants have:
+// nothing about it depends on them.
 TEST_F(EagerUploadsTest, ATenantThatSharesContentsUploadsEagerlyToo) {
   Share({"t1", "t2"});
   std::unique_ptr<TestClient> client = Open();
@@ -59,7 +59,7 @@ TEST_F(EagerUploadsTest, ATenantThatSharesContentsUploadsEagerlyToo) {
   EXPECT_EQ(other->Read(1, 1), Floats{3});
   EXPECT_EQ(core_->ledger().usage().used, 2 * bytes_.size());
   EXPECT_EQ(core_->contents().stats().adoptions, 0u);
-  // A tenant that asks proves its bytes, and shares them.
+  // A tenant with a hash-first upload proves its bytes, and shares them.
   Share({"t1", "t2", "t3"});
   std::unique_ptr<TestClient> third = Open("s3", "t3");
   third->InstallTransfer(1, 1, bytes_);
@@ -70,7 +70,7 @@ TEST_F(EagerUploadsTest, ATenantThatSharesContentsUploadsEagerlyToo) {
 
 TEST_F(EagerUploadsTest, RoomIsAPartOfWhatThereIs) {
   std::unique_ptr<TestClient> client = Open();
-  // Of the session's 8 MiB, in whole MiB.
+  // The room is a part of the session's 8 MiB, in whole MiB.
   EXPECT_EQ(client->content_room(), 2u << 20);
   EXPECT_TRUE(client->WaitCompleted(client->InstallContent(1, bytes_)));
   EXPECT_EQ(client->content_room(), 1u << 20);
@@ -79,14 +79,14 @@ TEST_F(EagerUploadsTest, RoomIsAPartOfWhatThereIs) {
   client->Free({2});
   EXPECT_TRUE(client->WaitCompleted(client->Create(3, 8)));
   EXPECT_EQ(client->content_room(), 1u << 20);
-  // Of the device's 16 MiB others have the rest.
+  // Other sessions have the rest of the device's 16 MiB.
   std::unique_ptr<TestClient> other = Open("s2", "t2");
   EXPECT_TRUE(other->WaitCompleted(other->Create(1, 8 << 20)));
   std::unique_ptr<TestClient> third = Open("s3", "t3");
   EXPECT_TRUE(third->WaitCompleted(third->Create(1, 4 << 20)));
   EXPECT_TRUE(client->WaitCompleted(client->Create(4, 8)));
   EXPECT_EQ(client->content_room(), 0u);
-  // Whoever comes back hears it with the hello.
+  // A client that resumes learns the room from the hello.
   Break(client.get());
   EXPECT_TRUE(third->WaitCompleted(third->Free({1})));
   Resume(client.get());
@@ -113,7 +113,7 @@ TEST_F(EagerUploadsTest, AStorageThatHadBytesTakesOthers) {
   client->InstallInline(1, FloatBytes({4, 5}));
   client->InstallContent(1, bytes_);
   EXPECT_EQ(client->Read(1, 2), (Floats{3, 3}));
-  // Who writes to it writes to a copy.
+  // A writer of the content writes to a copy.
   FakeGraph s;
   s.FillInPlace(s.Bound(), 300'000);
   client->Define(1, s.get());

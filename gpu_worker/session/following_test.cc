@@ -1,4 +1,4 @@
-// Messages that come in one.
+// Tests messages that arrive in one.
 #include <memory>
 #include <string>
 #include <vector>
@@ -40,7 +40,8 @@ TEST_F(WorkerCoreTest, ARunIsNotReportedApartFromTheReadThatFollowsIt) {
 TEST_F(WorkerCoreTest, WhatFollowsCountsForTheWindow) {
   std::unique_ptr<TestClient> client = Open();
   client->Hold();
-  // Parked on a transfer that never comes, so that nothing completes.
+  // The session is parked on a transfer that never arrives, so that nothing
+  // completes.
   client->InstallTransfer(1, 1, std::string(2000, 'x'));
   for (int i = 0; i < 64; ++i) client->Create(10 + i, 8);
   client->Release();

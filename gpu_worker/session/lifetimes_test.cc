@@ -1,4 +1,4 @@
-// How sessions end, and that they do not disturb each other.
+// Tests how sessions end, and that they do not disturb each other.
 #include <atomic>
 #include <memory>
 #include <string>
@@ -14,7 +14,7 @@ TEST_F(WorkerCoreTest, AnExpiredLeaseEndsTheSessionAndFreesItsMemory) {
   std::unique_ptr<TestClient> client = Open();
   EXPECT_TRUE(client->WaitCompleted(client->Create(1, 4096)));
   clock_.Advance(absl::Seconds(59));
-  Grant(Lease("s1", "t1"));  // Renewed.
+  Grant(Lease("s1", "t1"));  // renewed
   clock_.Advance(absl::Seconds(59));
   EXPECT_TRUE(client->WaitCompleted(client->Create(2, 4096)));
   clock_.Advance(absl::Seconds(2));
@@ -28,7 +28,7 @@ TEST_F(WorkerCoreTest, AnExpiredLeaseEndsTheSessionAndFreesItsMemory) {
 TEST_F(WorkerCoreTest, TheCoordinatorDropsByNameOnly) {
   std::unique_ptr<TestClient> a = Open("s1");
   std::unique_ptr<TestClient> b = Open("s2");
-  core_->Apply(v1::DesiredState());  // Knows nobody: drops nobody.
+  core_->Apply(v1::DesiredState());  // names no session, so drops none
   v1::DesiredState desired;
   desired.add_drop_session_ids("s1");
   core_->Apply(desired);
@@ -72,7 +72,7 @@ TEST_F(WorkerCoreTest, AClientThatVanishesLeavesContentsOnly) {
     client->SendBytes(1, bytes);
     EXPECT_TRUE(client->WaitCompleted(2));
     Break(client.get());
-    // Kept while the client may come back.
+    // The state is kept while the client may resume.
     EXPECT_GT(core_->ledger().usage().used, uint64_t{1} << 20);
     clock_.Advance(absl::Seconds(16));
   }
@@ -106,7 +106,7 @@ TEST_F(WorkerCoreTest, AClientThatGoesMidRunIsNoticedAtTheNextNode) {
 }
 
 TEST_F(WorkerCoreTest, AClientThatDoesNotReadBlocksNobodyElse) {
-  // A client that opens its eyes only at the end.
+  // This client reads nothing until the end.
   Grant(Lease("slow", "t1"));
   InProcessPair pair = MakeInProcessPair(2);
   core_->Attach(std::move(pair.worker));
@@ -141,7 +141,7 @@ TEST_F(WorkerCoreTest, AClientThatDoesNotReadBlocksNobodyElse) {
   for (int i = 1; i < 50; ++i) {
     EXPECT_TRUE(other->WaitCompleted(other->Create(i, 8)));
   }
-  // The feeder holds on to it.
+  // The feeder still uses the client's stream.
   pair.client->Close(absl::OkStatus());
   for (std::thread& feeder : feeders) feeder.join();
   pair.client.reset();

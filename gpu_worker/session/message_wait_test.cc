@@ -1,5 +1,5 @@
-// What the coordinator hears of why a session's next message is not carried
-// out.
+// Tests what the coordinator learns of why a session's next message is not
+// executed.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -22,7 +22,8 @@ namespace {
 
 using Wait = v1::MessageWait;
 
-// What the core reports of the session; of none when that is absent.
+// Returns what the core reports of the session; an empty wait when it reports
+// none.
 Wait WaitOf(const WorkerCore& core, const std::string& session) {
   const v1::WorkerState state = core.Snapshot();
   for (const v1::HeldSession& held : state.sessions()) {
@@ -80,9 +81,9 @@ TEST_F(MessageWaitTest, ATurnSaysWhoIsServed) {
   EXPECT_EQ(Waited(wait), absl::Seconds(2));
   EXPECT_EQ(wait.served_tenant(), "t1");
   EXPECT_EQ(wait.served_session_id(), log::ShortId("first-session"));
-  // Nobody knows what that takes.
+  // The duration of that run is unknown.
   EXPECT_FALSE(wait.has_ahead());
-  // Who is served waits for nothing.
+  // The session in service waits for nothing.
   EXPECT_EQ(WaitOf("first-session").what(), Wait::FOR_UNSPECIFIED);
   gate.Open();
   EXPECT_EQ(second->Read(1, 2), (Floats{1, 1}));
@@ -101,7 +102,7 @@ TEST_F(MessageWaitTest, ATurnSaysWhatIsExpectedAhead) {
   std::unique_ptr<TestClient> first = Connect(HelloFor("timed"));
   first->Create(1, 8);
   first->Define(1, Fill());
-  // What the second one takes is remembered.
+  // The second run shows how long it takes.
   for (int i = 0; i < 2; ++i) first->Run(1, {1}, {1});
   EXPECT_EQ(first->Read(1, 2), (Floats{1, 1}));
   std::unique_ptr<TestClient> second = Open("second", "t2");
@@ -149,7 +150,7 @@ TEST_F(MessageWaitTest, AnUploadWaitsForItsProof) {
   EXPECT_TRUE(WaitsFor(Wait::BYTES));
   client->SendProof(1, ProveContent(key, bytes_));
   EXPECT_TRUE(client->WaitOutcome(1).send());
-  // And then for the bytes themselves.
+  // Then the session waits for the bytes themselves.
   EXPECT_TRUE(WaitsFor(Wait::BYTES));
   client->SendBytes(1, bytes_);
   EXPECT_TRUE(client->WaitCompleted(install));
@@ -201,7 +202,7 @@ class DiskWaitTest : public MessageWaitTest {
     options.store = *std::move(store);
     Start(options);
   }
-  // The only file of a content there is.
+  // Returns the only file of a content.
   std::filesystem::path File() {
     std::filesystem::path file;
     for (const auto& entry :
@@ -228,7 +229,8 @@ TEST_F(DiskWaitTest, AnUploadWaitsForTheDisk) {
     }));
   }
   Restart();
-  // A disk that takes its time: until somebody writes to the pipe.
+  // The pipe stands for a slow disk: reading blocks until the test writes to
+  // it.
   const std::filesystem::path file = File();
   std::filesystem::remove(file);
   ASSERT_EQ(mkfifo(file.c_str(), 0600), 0);
@@ -327,7 +329,7 @@ TEST_F(MessageWaitTest, WhatWentFirstWaitsForRoom) {
   EXPECT_EQ(clients["quick"]->Read(kSum, 1).size(), 1u);
   EXPECT_EQ(before.what(), Wait::TURN);
   EXPECT_EQ(after.what(), Wait::ROOM);
-  // Since the edge at which it was looked for.
+  // The wait began between the two nodes where there was no room.
   EXPECT_EQ(Waited(after), absl::Seconds(2));
   core_->Shutdown();
 }
@@ -359,7 +361,7 @@ TEST_F(BatchWaitTest, ARunWaitsForBatch) {
     clients.back()->Define(1, Step());
     clients.back()->Read(kRows, 2);
   }
-  // Both come again and again, a second later each time.
+  // Both clients run again and again, a second later each time.
   for (int round = 0; round < 3; ++round) {
     PlugAgain();
     if (round > 0) clock_.Advance(absl::Seconds(1));

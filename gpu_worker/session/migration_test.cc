@@ -1,4 +1,4 @@
-// Sessions that leave one worker for another: two cores in one process.
+// Tests sessions that leave one worker for another: two cores in one process.
 #include <memory>
 #include <string>
 #include <utility>
@@ -15,7 +15,7 @@ class MigrationTest : public TwoCoresTest {
  protected:
   ~MigrationTest() override { other_->Shutdown(); }
 
-  // The client's session leaves w0; what it is told.
+  // Has the client's session leave w0; returns the answer.
   static v1::Left LeaveFrom(TestClient* client, char ticket = 'm') {
     const uint64_t sequence = client->Leave(Ticket(ticket));
     return client
@@ -39,7 +39,7 @@ class MigrationTest : public TwoCoresTest {
         ->WaitFor([](const v1::ControlResponse& r) { return r.has_entered(); })
         .entered();
   }
-  // Leaves w0, and is on w1 afterwards.
+  // Moves the session from w0 to w1.
   std::unique_ptr<TestClient> Move(std::unique_ptr<TestClient> client,
                                    v1::Entered* entered) {
     const v1::Left left = LeaveFrom(client.get());
@@ -50,9 +50,9 @@ class MigrationTest : public TwoCoresTest {
     return there;
   }
 
-  // Enters w1, where w0 gives it this list; the client knows storages 1 and 2.
+  // Enters w1 with this list from w0; the client knows storages 1 and 2.
   v1::Entered EnterForged(TestClient* there, const v1::SessionState& state) {
-    // The one before may not have been seen to go.
+    // The worker may not have noticed yet that the previous session is gone.
     const std::unique_ptr<TestClient> here =
         Open("forged" + std::to_string(forged_++));
     here->Create(1, 1);
@@ -75,7 +75,7 @@ class MigrationTest : public TwoCoresTest {
   }
 
  private:
-  // A worker that says what it likes.
+  // A worker that sends forged bytes.
   class ForgedPeers : public PeerConnector {
    public:
     explicit ForgedPeers(std::string bytes) : bytes_(std::move(bytes)) {}
@@ -118,7 +118,7 @@ TEST_F(MigrationTest, ValuesVersionsAndGeneratorsGoAlong) {
   here->InstallInline(1, FloatBytes({1, 2}));
   here->InstallInline(2, FloatBytes({10, 20}));
   here->Run(1, {1, 2});
-  // Too large for the list of storages.
+  // The value is too large for the list of storages.
   here->Create(3, 1 << 20);
   here->InstallSeed(4, 100);
   here->Run(2, {4, 5});
@@ -127,7 +127,7 @@ TEST_F(MigrationTest, ValuesVersionsAndGeneratorsGoAlong) {
   EXPECT_EQ(entered.storage_count(), 5u);
   EXPECT_GE(entered.moved_bytes(), 1u << 20);
   EXPECT_EQ(entered.held_bytes(), 0u);
-  // TestClient names the versions that the storages had there.
+  // TestClient names the versions that the storages had on w0.
   EXPECT_EQ(there->Read(1, 2), (Floats{11, 22}));
   EXPECT_EQ(there->Read(3, 2), (Floats{0, 0}));
   there->Define(1, AddTo());
@@ -137,7 +137,7 @@ TEST_F(MigrationTest, ValuesVersionsAndGeneratorsGoAlong) {
   there->Run(2, {4, 6});
   EXPECT_EQ(there->Read(5, 2), (Floats{100, 101}));
   EXPECT_EQ(there->Read(6, 2), (Floats{102, 103}));
-  // What it left is gone with the client's stream.
+  // Everything that it left is gone with the client's stream.
   EXPECT_TRUE(WaitMemory(0));
   EXPECT_EQ(core_->offers().offers(), 0u);
   EXPECT_EQ(other_->Snapshot().sessions(0).use().generators().count(), 1u);
@@ -163,7 +163,7 @@ TEST_F(MigrationTest, ModelsGoAlongWhateverTheOtherWorkersBudget) {
   EXPECT_EQ(use.model_bytes(), 1016u);
   EXPECT_EQ(use.models(0).name(), "net");
   EXPECT_EQ(use.models(0).size_bytes(), 1008u);
-  // What is registered from here on is another matter.
+  // The budget applies to models registered from here on.
   EXPECT_EQ(there->RegisterModel(3, {1, 2}).refused().reason(), "MODEL_BYTES");
   EXPECT_FALSE(there->RegisterModel(4, {1}).has_refused());
   EXPECT_EQ(there->RegisterModel(5, {1}).refused().reason(), "MAX_MODELS");
@@ -192,7 +192,7 @@ TEST_F(MigrationTest, ModelsThatNoneCanBeAreNotTaken) {
     }
     return count;
   };
-  // What came before the one that cannot be is gone, too.
+  // The models before the invalid one are dropped, too.
   EXPECT_EQ(models(), 0u);
   EXPECT_EQ(enter("s3", 1, 2), "");
   EXPECT_EQ(models(), 2u);
@@ -215,7 +215,7 @@ TEST_F(MigrationTest, ContentsThatAreThereDoNotMove) {
     EXPECT_TRUE(here->WaitDecision(transfer).send());
     here->SendBytes(transfer, bytes);
   }
-  // Shares the second one's bytes.
+  // Storage 3 shares the bytes of storage 2.
   here->InstallTransfer(3, 3, own);
   EXPECT_TRUE(here->WaitDecision(3).already_held());
   v1::Entered entered;
@@ -225,7 +225,7 @@ TEST_F(MigrationTest, ContentsThatAreThereDoNotMove) {
   EXPECT_LT(entered.moved_bytes(), own.size() + 1000);
   EXPECT_EQ(other_->ledger().usage().used, shared.size() + own.size());
   EXPECT_EQ(other_->Snapshot().sessions(0).use().contents().count(), 3u);
-  // What moved is a content there, too; a writer has bytes of its own.
+  // The moved value is a content on w1, too; a writer has bytes of its own.
   EXPECT_EQ(other_->contents().stats().entries, 2u);
   FakeGraph s;
   s.FillInPlace(s.Bound(), 2);
@@ -253,7 +253,7 @@ TEST_F(MigrationTest, PoisonKeepsItsRootError) {
   EXPECT_EQ(moved.error_id(), root.error_id());
   EXPECT_EQ(moved.worker_id(), "w0");
   EXPECT_EQ(there->Read(2, 2), (Floats{1, 2}));
-  // As ever, overwriting it wholly clears it.
+  // Overwriting the whole storage clears the error.
   there->InstallInline(1, FloatBytes({5}));
   EXPECT_EQ(there->Read(1, 1), (Floats{5}));
 }
@@ -272,9 +272,9 @@ TEST_F(MigrationTest, ASessionThatStaysGoesOnAsBefore) {
   here->Run(2, {2}, {7});
   EXPECT_EQ(here->Read(2, 2), (Floats{7, 0}));
   EXPECT_EQ(core_->offers().offers(), 0u);
-  // Nobody holds the former bytes.
+  // No reference to the former bytes is left.
   EXPECT_EQ(core_->ledger().usage().used, (1u << 20) + 4);
-  // Another time it goes.
+  // The second attempt succeeds.
   v1::Entered entered;
   std::unique_ptr<TestClient> there = Move(std::move(here), &entered);
   EXPECT_EQ(there->Read(2, 2), (Floats{7, 0}));
@@ -309,7 +309,7 @@ TEST_F(MigrationTest, AWorkerThatEndsInTheMiddleRefusesTheSession) {
   here->Create(1, 1 << 20);
   here->Create(2, 1 << 20);
   const v1::Left left = LeaveFrom(here.get());
-  // The list and one value are there when it stops.
+  // The worker stops after the list and one value have arrived.
   peers_->SetHook([&](int asked) {
     if (asked == 3) core_->Shutdown();
   });
@@ -329,7 +329,7 @@ TEST_F(MigrationTest, OffersToOthersAreFetchedFirst) {
   pull.set_size_bytes(8);
   other->InstallPull(5, pull);
   EXPECT_EQ(other->Read(5, 2), (Floats{1, 2}));
-  // It has not left, so it may do as it likes, and try again.
+  // The session has not left, so it may execute messages, and try again.
   EXPECT_EQ(here->Read(1, 2), (Floats{1, 2}));
   EXPECT_FALSE(LeaveFrom(here.get(), 'n').has_refused());
 }
@@ -389,7 +389,7 @@ TEST_F(MigrationTest, AClientsOwnBytesAreNoState) {
   v1::Left left;
   left.set_state_bytes(bytes.size());
   there->Enter(*here, StateOf(left));
-  // What it asks for, nobody offers.
+  // The value that it claims is never offered.
   EXPECT_TRUE(WaitUntil([&] {
     clock_.Advance(absl::Seconds(10));
     return there->completed() >= 1;
@@ -428,7 +428,7 @@ TEST_F(MigrationTest, WhatIsOnItsWayCountsForTheSession) {
 
 TEST_F(MigrationTest, AListIsPaidForOnlyWhileItIsThere) {
   std::unique_ptr<TestClient> here = Open();
-  // All that the session may have, a part of it in the list.
+  // The session takes all that it may have, a part of it in the list.
   for (uint64_t id = 1; id <= 20; ++id) {
     EXPECT_TRUE(here->WaitCompleted(here->InstallInline(id, Bytes(256, 1))));
   }
@@ -498,7 +498,7 @@ TEST_F(MigrationTest, StepsOutOfPlaceEndTheStream) {
   c->InstallInline(1, FloatBytes({1}));
   c->Enter(*b, StateOf({}));
   EXPECT_EQ(reason(c.get()), "PROTOCOL_VIOLATION");
-  // What left stands still.
+  // A session that left executes nothing.
   std::unique_ptr<TestClient> d = Open("s4");
   EXPECT_FALSE(LeaveFrom(d.get()).has_refused());
   d->InstallInline(1, FloatBytes({1}));

@@ -1,4 +1,4 @@
-// Models that clients register, and the budget that their tenant has of them.
+// Tests models that clients register, and their tenant's budget of models.
 #include <memory>
 #include <string>
 #include <vector>
@@ -15,7 +15,7 @@ class ModelBudgetTest : public WorkerCoreTest {
     limits_.set_max_outstanding(64);
     limits_.set_max_outstanding_bytes(1 << 20);
   }
-  // The tenant's sessions have these limits from the next Open() on.
+  // Sets the limits of the tenant's sessions from the next Open() on.
   void Limit(uint32_t max_models, uint64_t model_bytes) {
     limits_.set_max_models(max_models);
     limits_.set_model_bytes(model_bytes);
@@ -29,7 +29,7 @@ class ModelBudgetTest : public WorkerCoreTest {
     return client;
   }
   v1::SessionUse Use() { return core_->Snapshot().sessions(0).use(); }
-  // What the client is told that sends this.
+  // Returns the message with which the client's stream ends.
   static std::string Violation(TestClient* client) {
     return std::string(client->WaitClosed().message());
   }
@@ -63,7 +63,8 @@ TEST_F(ModelBudgetTest, WhatIsFreedCountsNoMore) {
   client->Free({2});
   client->Read(3, 1);
   EXPECT_EQ(Use().model_bytes(), 1004u);
-  // Anew with something else: what it had before is nothing of it.
+  // The model is registered again with another storage; its former storages no
+  // longer count.
   client->RegisterModel(1, {3}, "net");
   client->Free({1});
   client->Read(3, 1);
@@ -101,7 +102,7 @@ TEST_F(ModelBudgetTest, ARefusedOneLeavesTheSessionAsItWas) {
   EXPECT_EQ(Use().model_count(), 1u);
   EXPECT_EQ(Use().model_bytes(), 8u);
   EXPECT_EQ(Use().refused_models(), 2u);
-  // It is no root error: nothing is unusable.
+  // A refusal is not a root error: it makes nothing unusable.
   for (const v1::ControlResponse& response : client->responses()) {
     EXPECT_FALSE(response.has_poisoned());
   }
@@ -128,7 +129,7 @@ TEST_F(ModelBudgetTest, TheTenantsSessionsShareTheBudget) {
   EXPECT_FALSE(a->RegisterModel(1, {1}).has_refused());
   EXPECT_FALSE(b->RegisterModel(1, {1}).has_refused());
   EXPECT_TRUE(b->RegisterModel(2, {1}).has_refused());
-  // None: it is gone, without an answer.
+  // Without storages the model is dropped, without an answer.
   EXPECT_TRUE(a->WaitCompleted(a->SendModel(1, {})));
   EXPECT_FALSE(b->RegisterModel(2, {1}).has_refused());
 }
@@ -143,7 +144,7 @@ TEST_F(ModelBudgetTest, ASessionThatEndsGivesItsPartBack) {
   EXPECT_TRUE(b->RegisterModel(1, {1}).has_refused());
   a.reset();
   EXPECT_TRUE(WaitMemory(8));
-  // The ledger may be told a moment before the account.
+  // The ledger may be updated a moment before the account.
   EXPECT_TRUE(
       WaitUntil([&] { return !b->RegisterModel(1, {1}).has_refused(); }));
 }

@@ -1,4 +1,4 @@
-// Graphs whose plans were evicted, and those that are forgotten.
+// Tests graphs whose plans were evicted, and graphs that are forgotten.
 #include <memory>
 #include <string>
 #include <vector>
@@ -45,7 +45,7 @@ class NeedTest : public WorkerCoreTest {
 TEST_F(NeedTest, ARunWaitsForItsGraphAndGoesOn) {
   client_->Run(1, {1, 2});
   EXPECT_TRUE(WaitNeeds(1));
-  // Others go on.
+  // Other sessions go on.
   std::unique_ptr<TestClient> bystander = Open("s2", "t2");
   EXPECT_TRUE(bystander->WaitCompleted(bystander->Create(1, 8)));
   client_->Supply(1, AddTo());
@@ -63,7 +63,7 @@ TEST_F(NeedTest, AskedAgainAfterAResume) {
   Resume(client_.get());
   EXPECT_TRUE(WaitNeeds(2));
   client_->Supply(1, AddTo());
-  client_->Supply(1, AddTo());  // To both.
+  client_->Supply(1, AddTo());  // answers both questions
   EXPECT_EQ(client_->Read(1, 2), (Floats{11, 22}));
 }
 
@@ -91,7 +91,7 @@ TEST_F(NeedTest, AnAnswerThatDoesNotComeEndsTheSession) {
 TEST_F(NeedTest, ForgottenGraphsMakeRoomAndMayNotBeRun) {
   std::vector<uint64_t> last;
   for (uint64_t id = 3; id < 20; ++id) {
-    // Four at a time.
+    // The session may have four graphs at a time.
     client_->Define(id, other_, {id - 2});
   }
   client_->Run(19, {1}, {5});

@@ -1,4 +1,4 @@
-// A session that its client profiles.
+// Tests a session that its client profiles.
 #include <algorithm>
 #include <memory>
 #include <string>
@@ -30,7 +30,7 @@ class ProfileTest : public WorkerCoreTest {
         })
         .timing();
   }
-  // Two storages and x += y as graph 1.
+  // Opens a session with two storages and x += y as graph 1.
   std::unique_ptr<TestClient> OpenWithProgram() {
     std::unique_ptr<TestClient> client = Open();
     client->Define(1, AddTo());
@@ -54,7 +54,7 @@ TEST_F(ProfileTest, ARepliesTimingCountsOnlyWhatTheReadWaitedFor) {
     NodeGate gate(&device_, 1);
     client->Run(1, {1, 2});
     gate.WaitReached(1);
-    clock_.Advance(absl::Milliseconds(50));  // before the read is there
+    clock_.Advance(absl::Milliseconds(50));  // before the read arrives
     read = client->SendRead(1, FakeGraph::View(0, 2));
     ASSERT_TRUE(WaitUntil([&] {
       return core_->Snapshot().sessions(0).use().outstanding() == 2;

@@ -1,4 +1,5 @@
-// Contents across tenants: shared by those who opted in, after a proof.
+// Tests contents across tenants: tenants that opted in share them, after a
+// proof.
 #include <memory>
 #include <string>
 
@@ -12,7 +13,7 @@ namespace {
 
 class ProofsTest : public WorkerCoreTest {
  protected:
-  // The tenant's session uploads the bytes as storage 1.
+  // Opens a session of the tenant that uploads the bytes as storage 1.
   std::unique_ptr<TestClient> Bring(const std::string& session,
                                     const std::string& tenant,
                                     const std::string& bytes) {
@@ -29,7 +30,7 @@ class ProofsTest : public WorkerCoreTest {
     return client;
   }
 
-  // What a proof of `mac` for storage and transfer `id` leads to.
+  // Sends a proof of `mac` for transfer `id`, and returns the decision.
   v1::TransferDecision Prove(TestClient* client, uint64_t id,
                              const std::string& mac) {
     EXPECT_TRUE(client->WaitDecision(id).has_prove());
@@ -52,10 +53,10 @@ TEST_F(ProofsTest, WhoProvesToHaveTheBytesSharesThem) {
       Prove(other.get(), 1, ProveContent(KeyOf(other.get(), 1), bytes_));
   EXPECT_TRUE(outcome.already_held());
   EXPECT_EQ(other->Read(1, 2), (Floats{3, 3}));
-  // Once in memory.
+  // The content is in memory once.
   EXPECT_EQ(core_->ledger().usage().used, bytes_.size());
   EXPECT_EQ(core_->contents().stats().adoptions, 1u);
-  // It is the tenant's own from now on, whoever shares.
+  // The content is the tenant's own from now on, whichever tenants share.
   Share({});
   std::unique_ptr<TestClient> again = Open("s3", "t2");
   again->InstallTransfer(1, 1, bytes_);
@@ -73,7 +74,8 @@ TEST_F(ProofsTest, BothTenantsMustShare) {
     other->InstallTransfer(1, 1, bytes);
     EXPECT_TRUE(other->WaitDecision(1).send());
   }
-  // Who shares is asked; what a tenant brought who does not is not looked at.
+  // A tenant that shares is asked for a proof, but does not get a content of a
+  // tenant that does not share.
   Share({"t2"});
   std::unique_ptr<TestClient> owner = Bring("s1", "t1", bytes_);
   std::unique_ptr<TestClient> other = Open("s2", "t2");
@@ -97,7 +99,8 @@ TEST_F(ProofsTest, AWrongProofLooksLikeAMiss) {
   std::unique_ptr<TestClient> owner = Bring("s1", "t1", bytes_);
   const std::string guess(kContentMacBytes, 'x');
   std::unique_ptr<TestClient> thief = Open("s2", "t2");
-  // What is here, and what is not: who cannot prove it sees no difference.
+  // A client that cannot prove the bytes sees no difference between a present
+  // and an absent content.
   const std::string absent(bytes_.size(), 'n');
   thief->InstallTransfer(1, 1, bytes_);
   v1::TransferDecision here = Prove(thief.get(), 1, guess);
@@ -122,18 +125,18 @@ TEST_F(ProofsTest, AProofIsForOneTransferOfOneSession) {
   a->InstallTransfer(1, 1, bytes_);
   b->InstallTransfer(1, 1, bytes_);
   const std::string of_a = ProveContent(KeyOf(a.get(), 1), bytes_);
-  // Another session's key.
+  // The proof was made with another session's key.
   EXPECT_TRUE(Prove(b.get(), 1, of_a).send());
   EXPECT_TRUE(Prove(a.get(), 1, of_a).already_held());
-  // Said again it changes nothing, and is no violation: the network may have
+  // A repeated proof changes nothing, and is no violation: the network may have
   // cut the stream.
   a->SendProof(1, of_a);
   EXPECT_EQ(a->Read(1, 1), (Floats{3}));
 }
 
 TEST_F(ProofsTest, AReplayedProofIsWrong) {
-  // A second content of the same length and, as claimed, the same hash: its
-  // bytes are not here.
+  // The client announces a second content of the same length with the same
+  // hash, whose bytes are not here.
   Share({"t1", "t2"});
   std::unique_ptr<TestClient> owner = Bring("s1", "t1", bytes_);
   std::unique_ptr<TestClient> client = Open("s2", "t2");
@@ -152,7 +155,7 @@ TEST_F(ProofsTest, AProofOfAnotherLengthIsWrong) {
   Share({"t1", "t2"});
   std::unique_ptr<TestClient> owner = Bring("s1", "t1", bytes_);
   std::unique_ptr<TestClient> client = Open("s2", "t2");
-  // The hash of what is here, with another length.
+  // The announced hash is that of a present content of another length.
   const ContentHash hash = HashContent(bytes_.data(), bytes_.size());
   client->InstallTransfer(1, 1, bytes_ + "more", hash);
   EXPECT_TRUE(
@@ -160,7 +163,7 @@ TEST_F(ProofsTest, AProofOfAnotherLengthIsWrong) {
           .send());
   client->SendBytes(1, bytes_ + "more");
   EXPECT_TRUE(client->WaitCompleted(1));
-  // And of less than all.
+  // The proof covers only a part of the bytes.
   client->InstallTransfer(2, 2, bytes_);
   EXPECT_TRUE(Prove(client.get(), 2,
                     ProveContent(KeyOf(client.get(), 2), bytes_.substr(1)))
@@ -177,7 +180,7 @@ TEST_F(ProofsTest, AProofThatDoesNotComeInTimeIsAMiss) {
   const std::string key = KeyOf(client.get(), 1);
   clock_.Advance(absl::Seconds(31));
   EXPECT_TRUE(client->WaitOutcome(1).send());
-  // Too late, and without effect.
+  // The proof comes too late, and has no effect.
   client->SendProof(1, ProveContent(key, bytes_));
   client->SendBytes(1, bytes_);
   EXPECT_EQ(client->Read(1, 1), (Floats{3}));
@@ -190,7 +193,7 @@ TEST_F(ProofsTest, WhatIsToBeProvenIsNotEvicted) {
   std::unique_ptr<TestClient> client = Open("s2", "t2");
   client->InstallTransfer(1, 1, bytes_);
   const std::string key = KeyOf(client.get(), 1);
-  // Nobody uses it any more, and its room is asked for.
+  // No storage uses the content any more, and its memory is needed.
   EXPECT_TRUE(owner->WaitCompleted(owner->Free({1})));
   std::unique_ptr<TestClient> hungry = Open("s3", "t1");
   const uint64_t all = (8 << 20) - 4096;
@@ -226,7 +229,7 @@ TEST_F(ProofsTest, OutstandingChallengesAreBounded) {
   std::unique_ptr<TestClient> b = Open("s2", "t2");
   a->InstallTransfer(1, 1, bytes_);
   EXPECT_TRUE(a->WaitDecision(1).has_prove());
-  // Not asked: sends what it has.
+  // The client is not asked for a proof and sends its bytes.
   b->InstallTransfer(1, 1, bytes_);
   EXPECT_TRUE(b->WaitDecision(1).send());
 }
@@ -237,14 +240,15 @@ TEST_F(ProofsTest, TheWorkIsChargedToWhoAsks) {
   Share({"t2"});
   Grant(lease);
   std::unique_ptr<TestClient> client = Connect(HelloFor("s2"));
-  // Nothing like it is here; the clock stands still, but work takes time.
+  // There is no such content. The clock stands still, but the work takes
+  // processor time.
   const std::string bytes(4 << 20, 'x');
   client->InstallTransfer(1, 1, bytes);
   EXPECT_TRUE(Prove(client.get(), 1, std::string(16, 'x')).send());
   const v1::WorkerState state = core_->Snapshot();
   ASSERT_EQ(state.sessions_size(), 1);
   EXPECT_GT(state.sessions(0).lease_use().device_time().nanos(), 0);
-  // In no turn of the session's, and counted by itself.
+  // The work is part of no turn, and counted by itself.
   EXPECT_EQ(state.executed().device_time().nanos(), 0);
   Exposition exposition;
   core_->Collect(&exposition);

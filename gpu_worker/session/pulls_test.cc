@@ -1,4 +1,4 @@
-// Copies from worker to worker: two cores in one process, with a peer
+// Tests copies from worker to worker: two cores in one process, with a peer
 // connector between them.
 #include <limits>
 #include <map>
@@ -31,7 +31,7 @@ class PullsTest : public TwoCoresTest {
     rank.set_remaining_seconds(remaining_seconds);
     return rank;
   }
-  // Until the storage's read says why it has no value.
+  // Waits until the storage's read says why it has no value.
   v1::ErrorDetail FailedPull(TestClient* client, uint64_t storage) {
     return client->ReadError(storage);
   }
@@ -50,7 +50,7 @@ TEST_F(PullsTest, AValueGoesFromWorkerToWorker) {
   here->Offer(1, Ticket('a'));
   SendPull(there.get(), 5, 'a', 8);
   EXPECT_EQ(there->Read(5, 2), (Floats{1, 2}));
-  // Both may write: neither sees the other's.
+  // Both may write: neither sees the other's writes.
   FakeGraph s;
   s.FillInPlace(s.Bound(), 2);
   there->Define(1, s.get());
@@ -67,7 +67,7 @@ TEST_F(PullsTest, HowFastAValueCameIsTold) {
   constexpr uint64_t kBytes = 3 * CoreCall::kChunkBytes;
   here->Create(1, kBytes);
   here->Offer(1, Ticket('a'));
-  // What it waited for is not the link's.
+  // The time spent waiting does not count for the link.
   clock_.Advance(absl::Seconds(1));
   SendPull(there.get(), 5, 'a', kBytes);
   const v1::PeerLink link =
@@ -87,7 +87,7 @@ TEST_F(PullsTest, WhatComesTogetherSaysNothingOfTheLink) {
   here->InstallInline(1, FloatBytes({1, 2}));
   here->Offer(1, Ticket('a'));
   SendPull(there.get(), 5, 'a', 8);
-  // In no time.
+  // The chunks arrive in no time.
   here->Create(2, 3 * CoreCall::kChunkBytes);
   here->Offer(2, Ticket('b'));
   SendPull(there.get(), 6, 'b', 3 * CoreCall::kChunkBytes);
@@ -102,7 +102,7 @@ TEST_F(PullsTest, TheValueIsThatOfTheOffersTurn) {
   s.FillInPlace(s.Bound(), 2);
   here->Define(1, s.get());
   here->InstallInline(1, FloatBytes({1, 2}));
-  // In place, and then a storage that is gone.
+  // Writes in place, then frees the storage.
   here->Offer(1, Ticket('a'));
   here->Run(1, {1}, {9});
   here->Offer(1, Ticket('b'));
@@ -120,7 +120,7 @@ TEST_F(PullsTest, AnInstallThatIsEarlyWaitsForItsOffer) {
   std::unique_ptr<TestClient> there = OpenThere();
   std::unique_ptr<TestClient> neighbour = OpenThere("s2", "t2");
   const uint64_t pull = SendPull(there.get(), 5, 'a', 8);
-  // Meanwhile others go on.
+  // Meanwhile other sessions go on.
   neighbour->InstallInline(1, FloatBytes({3}));
   EXPECT_EQ(neighbour->Read(1, 1), (Floats{3}));
   EXPECT_LT(there->completed(), pull);
@@ -143,7 +143,8 @@ TEST_F(PullsTest, AnOfferBehindALongRunIsWaitedFor) {
   const uint64_t pull = SendPull(there.get(), 5, 'a', 8);
   gate.WaitReached(1);
   ASSERT_TRUE(WaitUntil([&] { return peers_->asked() > 0; }));
-  // Far beyond all time-outs of transfers, but the worker says that it works.
+  // The pull lasts far beyond all time-outs of transfers, but the worker
+  // reports that it works.
   for (int i = 0; i < 20; ++i) {
     const int before = peers_->waits();
     clock_.Advance(absl::Seconds(10));
@@ -160,7 +161,7 @@ TEST_F(PullsTest, AnOfferThatDoesNotComePoisonsAndTheSessionGoesOn) {
   Grant(Lease("s1", "t1"), 1000000);
   const uint64_t pull = SendPull(there.get(), 5, 'a', 8);
   ASSERT_TRUE(WaitUntil([&] { return peers_->asked() > 0; }));
-  // The source's patience ends first.
+  // The source's claim timeout ends first.
   const int before = peers_->waits();
   clock_.Advance(absl::Seconds(29));
   ASSERT_TRUE(WaitUntil([&] { return peers_->waits() > before; }));
@@ -202,7 +203,7 @@ TEST_F(PullsTest, ATicketOfAnotherSessionOpensNothing) {
   EXPECT_EQ(error.reason(), "PULL_FAILED");
   EXPECT_NE(error.message().find("nothing is offered under this ticket"),
             std::string::npos);
-  // Its own session still gets it, and once only.
+  // The offer's own session still gets the value, and only once.
   std::unique_ptr<TestClient> there = OpenThere("s1", "t1");
   SendPull(there.get(), 5, 'a', 8);
   EXPECT_EQ(there->Read(5, 2), (Floats{1, 2}));
@@ -238,7 +239,8 @@ TEST_F(PullsTest, OfferedBytesCountOnceUntilTheStorageHasOthers) {
   here->Create(1, size);
   EXPECT_TRUE(here->WaitCompleted(here->Offer(1, Ticket('a'))));
   EXPECT_EQ(core_->ledger().usage().used, size);
-  // The storage goes, its bytes do not: there is no room for as many.
+  // The storage is freed but its bytes are not, so there is no room for as
+  // many.
   here->Free({1});
   here->Create(2, size);
   const v1::ErrorDetail error = here->ReadError(2);
@@ -269,7 +271,7 @@ TEST_F(PullsTest, AnOfferYieldsWhenItsStorageIsWrittenWithoutRoom) {
       << error.message();
 }
 
-// Takes an offer, and its time.
+// Takes an offer, and keeps it for long.
 class SlowClaimant : public OfferClaimant {
  public:
   void StillWaiting() override {}
@@ -328,7 +330,7 @@ TEST_F(PullsTest, AWorkerThatIsGoneEndsThePull) {
   std::unique_ptr<TestClient> here = Open();
   std::unique_ptr<TestClient> there = OpenThere();
   const uint64_t pull = SendPull(there.get(), 5, 'a', 8);
-  // Asked, and nothing offered: then the worker stops.
+  // The worker stops after the claim, before the offer.
   core_->Shutdown();
   EXPECT_TRUE(there->WaitCompleted(pull));
   const v1::ErrorDetail error = FailedPull(there.get(), 5);
@@ -349,7 +351,7 @@ TEST_F(PullsTest, AnUnknownWorkerIsATypedError) {
 
 TEST_F(PullsTest, ASessionOnOneWorkerSharesTheBytes) {
   std::unique_ptr<TestClient> first = Open();
-  // Another lease of the session, for another virtual device.
+  // The session has another lease, for another virtual device.
   v1::LeaseClaims lease = Lease("s1", "t1");
   lease.set_lease_id("second");
   Grant(lease);
@@ -404,7 +406,7 @@ TEST_F(PullsTest, WhatIsNoOfferEndsTheStream) {
   }
 }
 
-// A worker that asks for a value, and is to be sent it.
+// A worker that claims a value and is about to receive it.
 class Asker : public OfferClaimant {
  public:
   void StillWaiting() override {}
@@ -422,8 +424,8 @@ class Asker : public OfferClaimant {
 TEST_F(PullsTest, WhatTheLongestWayWaitsForIsSentFirst) {
   std::unique_ptr<TestClient> here = Open();
   here->InstallInline(1, FloatBytes({1, 2}));
-  // In the order of the program: of a way that is soon at its end, of one that
-  // is not, of the next run, and one of which nothing is said.
+  // In the order of the program: a value whose path ends soon, one whose path
+  // does not, one of the next run, and one without a remaining time.
   here->Offer(1, Ticket('a'), RankOf(1, 0.1));
   here->Offer(1, Ticket('b'), RankOf(1, 0.8));
   here->Offer(1, Ticket('c'), RankOf(2, 0.8));
@@ -446,7 +448,8 @@ TEST_F(PullsTest, WhatTheLongestWayWaitsForIsSentFirst) {
     urgency.rank = asker->rank();
     senders[ticket] = order.Begin(urgency);
   }
-  // All want to be sent at once: one may, and when it is over, the next one.
+  // All want to be sent at once: only one may, and when it is over, the next
+  // one.
   std::string sent;
   while (!senders.empty()) {
     std::vector<char> may;

@@ -1,4 +1,4 @@
-// Runs that say only how they differ from earlier ones, by place.
+// Tests runs that say only how they differ from earlier ones, by place.
 #include <memory>
 #include <vector>
 
@@ -23,7 +23,7 @@ class RememberedRunsTest : public WorkerCoreTest {
     client_->set_remember(true);
     client_->Run(1, {1, 2});
     client_->set_remember(false);
-    // 1 is at version 2 now.
+    // Storage 1 is at version 2 now.
   }
   v1::Ordered Repeat(uint32_t place, uint64_t version_sum) {
     v1::Ordered message;
@@ -33,7 +33,8 @@ class RememberedRunsTest : public WorkerCoreTest {
     run->mutable_repeat()->set_version_sum(version_sum);
     return message;
   }
-  // Of place 0 with the other part's storages: the accumulator is at `version`.
+  // Returns a repeat of place 0 with the other part's storages, whose
+  // accumulator is at `version`.
   v1::Ordered OtherPart(uint64_t version) {
     v1::Ordered message = Repeat(0, 0);
     v1::Repeat* const repeat = message.mutable_run()->mutable_repeat();

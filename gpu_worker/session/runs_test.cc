@@ -1,4 +1,4 @@
-// What the coordinator hears of single runs when it asks.
+// Tests what the coordinator learns of single runs when it asks.
 #include <functional>
 #include <map>
 #include <memory>
@@ -45,8 +45,8 @@ absl::Duration Waited(const v1::RunRecord& run, v1::RunGate gate) {
   return absl::ZeroDuration();
 }
 
-// Every node takes a second, and before one something may be made to happen, in
-// the executor's thread. Graph N has N nodes.
+// Every node takes a second. Before() has the executor's thread call a function
+// before a node. Graph N has N nodes.
 class RunsTest : public WorkerCoreTest {
  protected:
   RunsTest() {
@@ -104,8 +104,8 @@ class RunsTest : public WorkerCoreTest {
   static uint64_t Run(TestClient* client, int nodes) {
     return client->Run(nodes, {kSum, kOne});
   }
-  // Received when this returns, and its session waits; in the executor's
-  // thread.
+  // Sends a run, in the executor's thread. When this returns, the worker has
+  // received it, and its session waits.
   void Receive(TestClient* client, int nodes) {
     const uint32_t before = core_->Snapshot().queued_runs();
     Run(client, nodes);
@@ -142,7 +142,7 @@ TEST_F(RunsTest, NobodyHearsWhatNobodyAsks) {
   EXPECT_TRUE(client->WaitCompleted(Run(client.get(), 1)));
   EXPECT_EQ(core_->Snapshot().runs_answers_size(), 0);
   Ask("s1");
-  // As long as it is asked.
+  // The worker answers as long as the coordinator asks.
   EXPECT_EQ(core_->Snapshot().runs_answers_size(), 1);
   core_->Apply(Agreed());
   EXPECT_EQ(core_->Snapshot().runs_answers_size(), 0);
@@ -301,7 +301,7 @@ TEST_F(RunsTest, WhoGoesFirstIsNamedThenAndLater) {
   const auto quick = OpenAs("quick-session", "t2");
   v1::RunRecord then;
   Before(1, [&] { Receive(quick.get(), 2); });
-  // The second of the quick one's.
+  // This is the second node of the quick run.
   Before(3, [&] { then = LastOf("batch-session"); });
   Run(slow.get(), 4);
   EXPECT_EQ(slow->Read(kSum, 1), Floats{4});
@@ -320,7 +320,8 @@ TEST_F(RunsTest, WhoGoesFirstIsNamedThenAndLater) {
   EXPECT_EQ(run.preemptions(0).reason(), "higher_priority");
   EXPECT_EQ(run.served().seconds(), 6);
   EXPECT_EQ(run.device_time().seconds(), 4);
-  // To wait for the edge of a node is to wait for who is served.
+  // Waiting for the end of a node counts as waiting for the tenant that is
+  // served.
   const v1::RunRecord quick_run = LastOf("quick-session");
   EXPECT_EQ(Waited(quick_run, v1::RUN_GATE_OTHER_TENANTS), absl::Seconds(1));
   EXPECT_EQ(quick_run.yield_count(), 0u);
@@ -347,7 +348,7 @@ TEST_F(RunsTest, ARunThatWouldBeLateWasRefused) {
   v1::LeaseClaims timed = Lease("timed", "t1");
   timed.mutable_urgency()->mutable_run_deadline()->set_seconds(2);
   const auto client = OpenWith(timed);
-  // What it takes is known from the second one.
+  // The second run shows how long it takes.
   for (int i = 0; i < 2; ++i) {
     EXPECT_TRUE(client->WaitCompleted(Run(client.get(), 3)));
   }
@@ -489,11 +490,11 @@ TEST_F(SharedRunsTest, WhoSharedProductsIsNamed) {
   ASSERT_EQ(first.companions_size(), 1);
   EXPECT_EQ(first.companions(0).tenant(), "t2");
   EXPECT_EQ(first.companions(0).session_id(), log::ShortId("second"));
-  // Half of four seconds, and one.
+  // Half of the product's four seconds, and one second.
   EXPECT_EQ(first.device_time().seconds(), 3);
   const v1::RunRecord second = LastOf("second");
   EXPECT_EQ(second.companions(0).session_id(), log::ShortId("first"));
-  // Both waited for the plug's.
+  // Both waited for the plug's run.
   EXPECT_EQ(Waited(first, v1::RUN_GATE_OTHER_TENANTS), absl::Seconds(1));
   EXPECT_EQ(Waited(second, v1::RUN_GATE_OTHER_TENANTS), absl::Seconds(1));
 }
@@ -506,7 +507,7 @@ TEST_F(SharedRunsTest, BatchIsWaitedFor) {
     clients.back()->Define(1, Step());
     clients.back()->Read(kRows, 2);
   }
-  // Both come again and again, a second later each time.
+  // Both clients run again and again, a second later each time.
   for (int round = 0; round < 3; ++round) {
     PlugAgain();
     if (round > 0) clock_.Advance(absl::Seconds(1));

@@ -17,13 +17,15 @@
 namespace djinn::worker {
 namespace {
 
-// Storages that one message may free in a turn that others share.
+// The most storages that a message may free in a turn that other sessions
+// share.
 constexpr size_t kFreedBeside = 64;
 
-// DEADLINE_EXCEEDED (ACKNOWLEDGE_TIMEOUT).
+// Returns DEADLINE_EXCEEDED (ACKNOWLEDGE_TIMEOUT) when the client has not
+// acknowledged replies for too long.
 absl::Status CheckAcknowledged(const SessionState& s, absl::Duration now) {
   const std::optional<Outbox::Standstill> still = s.replies.outbox.standstill();
-  // Chunks that the network holds arrive, and are acknowledged, meanwhile.
+  // Leaves time for chunks in the network to arrive and be acknowledged.
   const absl::Duration timeout = 2 * s.who.environment.transfer_idle_timeout;
   if (!still.has_value() || now - still->since < timeout) {
     return absl::OkStatus();
@@ -98,7 +100,7 @@ void Session::Receive(v1::ControlRequest message) {
     }
     if (ReceiveOne(std::move(next))) runnable = true;
   }
-  // Once for all: the executor finds them together.
+  // Called once for all messages, so that the executor finds them together.
   if (runnable) state_->who.callbacks.runnable();
 }
 
@@ -204,7 +206,7 @@ absl::Status Session::StepItem(Inbox::Item item,
                .deadline = item.deadline,
                .arrived = item.arrived,
                .mark = item.mark};
-  // What only looks at storages changes no account.
+  // Messages that only read storages change no account.
   const bool accounts = !item.message.has_offer() && !item.message.has_read();
   if (accounts && s.offers.pins()) s.offers.ForgetFetched();
   absl::Status status = Handle(s, item.message);
@@ -232,7 +234,7 @@ absl::Status Session::StepItem(Inbox::Item item,
     ++s.runs.done;
   }
   DJINN_RETURN_IF_ERROR(status);
-  // A run may have been stopped in its middle.
+  // A cancelled run may have stopped in its middle, so it is not completed.
   if (item.message.has_run() && s.status.cancelled) return absl::OkStatus();
   CompleteUnlessParked(item.message.sequence());
   return absl::OkStatus();
@@ -280,7 +282,8 @@ OngoingRun* Session::BeginRun(
     bool own_turn) {
   SessionState& s = *state_;
   if (s.replies.outbox.Full()) return nullptr;
-  // In another session's turn, which pays for it, few are freed.
+  // Limits the storages freed in another session's turn, which is charged for
+  // it.
   constexpr size_t kAny = std::numeric_limits<size_t>::max();
   if (!s.flow.FastRunNext(own_turn ? kAny : kFreedBeside)) return nullptr;
   if (s.flow.ReadOrFreeNext(kAny)) StepAt(std::nullopt);
@@ -311,7 +314,7 @@ void Session::EndRun(absl::Duration used) {
   SessionState& s = *state_;
   EndBatchRun(s, used);
   const uint64_t sequence = s.runs.begun->item.message.sequence();
-  // It may have been stopped in its middle.
+  // A cancelled run may have stopped in its middle, so it is not completed.
   if (!s.status.cancelled) Complete(s, sequence);
   s.runs.begun.reset();
   EndStep();

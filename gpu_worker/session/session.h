@@ -1,26 +1,26 @@
 // One client session on this worker, from the first accepted Hello until it is
-// dropped: receives ordered messages, executes them when its turn comes, and
-// answers. Streams come and go meanwhile; without one it goes on with what it
-// received.
+// dropped. It receives ordered messages, executes them when its turn comes, and
+// answers. Streams come and go meanwhile; without one, the session executes
+// what it has received.
 //
 // The session composes its parts and steps through its messages:
 //   flow()    the messages, and what the next one waits for (message_flow.h)
-//   state     what the messages led to (session_state.h), which one handler per
-//             kind of message changes (handlers.h)
-//   log()     what held its runs and became of them (run_log.h)
-//   outbox()  what goes to the client (outbox.h)
+//   state     the effects of the messages (session_state.h); one handler per
+//             kind of message changes it (handlers.h)
+//   log()     what held the runs, and how they ended (run_log.h)
+//   outbox()  replies and news to the client (outbox.h)
 //
 // A message that needs bytes, a value of another worker, or a plan that was
-// evicted parks the session: it has no work until they came, or until they did
-// not come for too long. A session that leaves for another worker offers all
-// that it holds, and stands still until it stays after all, or ends. One that
-// enters is parked until all of that came, and holds nothing if it does not.
+// evicted parks the session: it has no work until they arrive, or until they
+// are late. A session that leaves for another worker offers all that it holds,
+// and executes nothing until it stays after all, or ends. A session that enters
+// is parked until all of that has arrived; if some does not, it holds nothing.
 //
-// Threading: what a stream brings may come at any time and from several
-// threads; one executor thread steps; any thread may call the rest.
+// Threading: several threads at once may deliver what streams bring, at any
+// time. One executor thread steps. Any thread may call the rest.
 //
-// A peer that breaks the protocol makes the session call `fail` once; it then
-// ignores everything until it is dropped.
+// A client that breaks the protocol makes the session call `fail` once. The
+// session then ignores everything until it is dropped.
 #ifndef GPU_WORKER_SESSION_SESSION_H_
 #define GPU_WORKER_SESSION_SESSION_H_
 
@@ -53,8 +53,8 @@ namespace djinn::worker {
 
 class Session {
  public:
-  // `environment` outlives the session. What the session uses outside its
-  // turns, and the bytes that move, are added to `meter`.
+  // `environment` must outlive the session. The session adds the time that it
+  // uses outside its turns, and the bytes that it moves, to `meter`.
   Session(const SessionEnvironment* environment, std::string session_id,
           std::string tenant, std::shared_ptr<TenantAccount> account,
           std::shared_ptr<LeaseMeter> meter, v1::SessionLimits limits,
@@ -71,8 +71,9 @@ class Session {
   Outbox& outbox() { return state_->replies.outbox; }
 
   // --- Streams.
-  // InvalidArgument (PROTOCOL_VIOLATION) when the client cannot be where it
-  // says it is.
+  //
+  // Returns InvalidArgument (PROTOCOL_VIOLATION) when the client's position is
+  // impossible.
   absl::Status CheckResume(const v1::Resume& resume) const;
   // Answers over `stream` from now on: first with `hello`, completed by what
   // was received, then with the replies that were not acknowledged. Streams are
@@ -80,7 +81,8 @@ class Session {
   // without effect.
   void Attach(WorkerStream* stream, uint64_t number, v1::WorkerHello hello,
               uint64_t acknowledged_reply, StreamWay way = StreamWay::kLocal);
-  // The stream is not used any more when it returns.
+  // Takes the stream away from the session, which does not use it any more when
+  // this returns.
   void Detach(const WorkerStream* stream, uint64_t number);
   void Receive(v1::ControlRequest message);
   void ReceiveBulk(uint64_t transfer_id, uint64_t offset,
@@ -88,61 +90,63 @@ class Session {
 
   // --- The executor.
   bool HasWork() const;
-  // Executes one message, or what remains of one, from `now` on. No work: does
-  // nothing. Returns whether it was a run.
+  // Executes one message, or the rest of one, from `now` on. Does nothing when
+  // there is no work. Returns whether the message was a run.
   bool Step(absl::Duration now);
-  // Executes Reads and Frees as long as nothing else is next, `most` at most.
+  // Executes at most `most` Reads and Frees, as long as they are next.
   void StepReadsAndFrees(int most);
-  // If what is next, but for a Free, is a run that cannot be done by its
-  // deadline with so much to be done before it: refuses it, and says so.
+  // Refuses the next run, and answers so, if it cannot complete by its deadline
+  // with `ahead` to be executed before it. A Free may be before the run.
   void StepRefusal(absl::Duration ahead);
-  // Begins the run in fast mode that is next for the caller to execute, if
-  // `suits` says so of its products; EndRun() follows when it is done. Null,
-  // and nothing happened but Frees before it, when it does not suit, or
-  // something other than executing it is to be done first: in another
-  // session's turn, which would pay for it, also having a plan made.
+  // Begins the next run, in fast mode, for the caller to execute, if `suits`
+  // accepts its products; EndRun() follows when it is done. Returns null when
+  // the run does not suit, or when something other than its execution comes
+  // first; then at most Frees before it were executed. Outside the session's
+  // own turn, making a plan counts as such, because the other session would be
+  // charged for it.
   OngoingRun* BeginRun(
       absl::FunctionRef<bool(absl::Span<const OngoingRun::Product>)> suits,
       bool own_turn);
-  // That run is executed from `now` on; the device was busy with it for so
-  // long.
+  // NoteBegun() notes that the run is executed from `now` on. EndRun() ends it;
+  // `used` is its device time.
   void NoteBegun(absl::Duration now);
   void EndRun(absl::Duration used);
-  // A turn is over. HasWork().
+  // Ends a turn. Returns whether the session has more work.
   bool EndTurn(absl::Duration now);
 
   // --- Life, for any thread.
-  // The session's lease says this from now on.
+  //
+  // Applies the new claims of the session's lease.
   void Apply(const v1::LeaseClaims& lease);
-  // Gives up a transfer, a pull, or a graph that does not come; and a
-  // client that lets all stand still that is kept for it.
+  // Gives up a transfer, a pull or a graph that does not arrive, and ends the
+  // session of a client that does not acknowledge its replies.
   void CheckDeadlines();
-  // No further node begins; Drop() is to follow.
+  // Prevents further nodes from beginning. Drop() must follow.
   void Stop() { state_->status.stopped = true; }
   // Frees everything, at once or when the current node is done.
   void Drop();
 
   // --- Operators, any thread. The numbers need not be of one moment.
   v1::SessionUse use() const;
-  // What its next message waits for; TURN where it is ready, of which the
-  // caller knows the rest.
+  // Returns what the next message waits for. TURN means that it is ready; the
+  // caller completes the description.
   std::optional<v1::MessageWait> wait() const;
 
  private:
-  // A message that nothing follows. True: there is something new to execute.
+  // Handles one message of the stream. Returns true when there is something new
+  // to execute.
   bool ReceiveOne(v1::ControlRequest message);
   bool ReceiveOrdered(v1::Ordered message);
   void Cancel();
-  // Step(); `now` is nothing where a look at the clock is not worth it, as for
-  // a Read or a Free.
+  // Does Step(). Without `now`, the clock is not read, as for a Read or a Free.
   bool StepAt(std::optional<absl::Duration> now);
-  // Executes `item`, with the graph it waited for, if any. Sets it down
-  // again when it has to wait.
+  // Executes `item`, with the graph that it waited for, if any. Puts it back
+  // when it has to wait.
   absl::Status StepItem(Inbox::Item item,
                         std::optional<v1::DefineGraph> supply);
-  // The message is done, unless it was parked.
+  // Completes the message, unless it was parked.
   void CompleteUnlessParked(uint64_t sequence);
-  // Ends what began with taking a message.
+  // Ends the step that taking a message began.
   void EndStep();
   void FailUnlessOk(absl::Status status);
 

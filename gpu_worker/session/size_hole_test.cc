@@ -1,4 +1,4 @@
-// Runs of one graph at several sizes.
+// Tests runs of one graph at several sizes.
 #include <memory>
 #include <string>
 #include <vector>
@@ -17,7 +17,7 @@ srg::Graph GrowingAddTo() {
   return graph;
 }
 
-// A temporary, and what is left of it: x + x, and that + x, of 1 + n elements.
+// Returns x + x, a temporary, and that + x, of 1 + n elements.
 srg::Graph GrowingSums() {
   FakeGraph s;
   const uint32_t x = s.Bound();
@@ -58,7 +58,7 @@ TEST_F(SizeHoleTest, EachRunHasItsOwn) {
   EXPECT_EQ(client_->Read(1, 4), (Floats{31, 42, 33, 44}));
   RunAt(2);
   EXPECT_EQ(client_->Read(1, 4), (Floats{41, 62, 63, 84}));
-  // One graph, of four runs.
+  // The four runs are of one graph.
   const v1::WorkerState state = core_->Snapshot();
   ASSERT_EQ(state.graphs_size(), 1);
   EXPECT_EQ(state.graphs(0).fingerprint(), srg::Fingerprint(GrowingAddTo()));
@@ -88,7 +88,7 @@ TEST_F(SizeHoleTest, ARepeatMayHaveAnother) {
   client_->WaitFor(
       [](const v1::ControlResponse& r) { return r.has_admitted(); });
   client_->set_remember(true);
-  // What it makes is paid for at once.
+  // The run's results are charged at once.
   client_->Run(1, {1, 10, 11}, {}, {kTemporary});
   client_->set_remember(false);
   for (const int64_t size : {1, 3, 2}) {
@@ -132,7 +132,7 @@ TEST_F(SizeHoleTest, NoGraphAtThatSizeIsAViolation) {
 
 TEST_F(SizeHoleTest, WhatAnOperatorRefusesPoisonsTheRun) {
   Begin(100);
-  // x[:2 + n] += y[:2], of which the operator takes no n above 0.
+  // The operator of x[:2 + n] += y[:2] rejects any n above 0.
   srg::Graph graph = AddTo();
   graph.size_hole = {{1}, {1}};
   client_->Define(1, graph);
@@ -213,7 +213,7 @@ TEST_F(SizeHoleTest, AnEvictedGraphIsAskedForOnlyForANewSize) {
   EXPECT_TRUE(WaitUntil([&] { return needs() == 1; }));
   client_->Supply(1, GrowingAddTo());
   EXPECT_EQ(client_->Read(1, 4), (Floats{31, 62, 93, 44}));
-  // It was the same graph all the time.
+  // The graph was the same all the time.
   const v1::WorkerState state = core_->Snapshot();
   ASSERT_EQ(state.graphs_size(), 1);
   EXPECT_EQ(state.graphs(0).run_count(), 3u);

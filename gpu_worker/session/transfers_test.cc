@@ -1,4 +1,4 @@
-// Uploads, contents and values read.
+// Tests uploads, contents and reads.
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -20,7 +20,7 @@ TEST_F(WorkerCoreTest, AnUploadArrivesInChunksAndIsFoundAgain) {
   EXPECT_TRUE(client->WaitDecision(1).send());
   client->SendBytes(1, bytes);
   EXPECT_TRUE(client->WaitCompleted(1));
-  // A view of two bytes into the last chunk, then the whole on Bulk.
+  // Reads the whole value on Bulk.
   srg::TensorView view;
   view.data_type = srg::DataType::kUint8;
   view.sizes = {static_cast<int64_t>(bytes.size())};
@@ -28,11 +28,11 @@ TEST_F(WorkerCoreTest, AnUploadArrivesInChunksAndIsFoundAgain) {
   const v1::ReadReply reply = client->WaitRead(client->SendRead(1, view, 77));
   EXPECT_EQ(reply.bulk_bytes(), bytes.size());
   EXPECT_EQ(client->WaitBulk(77, bytes.size()), bytes);
-  // Another session of the tenant does not send them again.
+  // Another session of the tenant does not send the bytes again.
   std::unique_ptr<TestClient> second = Open("s2", "t1");
   second->InstallTransfer(1, 1, bytes);
   EXPECT_TRUE(second->WaitDecision(1).already_held());
-  // Another tenant does.
+  // Another tenant has to send the bytes.
   std::unique_ptr<TestClient> stranger = Open("s3", "t2");
   stranger->InstallTransfer(1, 1, bytes);
   EXPECT_TRUE(stranger->WaitDecision(1).send());
@@ -80,7 +80,7 @@ TEST_F(WorkerCoreTest, ATransferThatStandsStillPoisonsAndLateBytesAreIgnored) {
   client->InstallTransfer(1, 1, bytes);
   client->WaitDecision(1);
   client->SendBytes(1, bytes, 0, kBulkChunkBytes);
-  // Whenever the piece arrives, nothing follows it for long enough.
+  // Nothing follows the chunk for long enough, whenever it arrives.
   Grant(Lease("s1", "t1"), 1000000);
   EXPECT_TRUE(WaitUntil([&] {
     clock_.Advance(absl::Seconds(31));
@@ -130,19 +130,19 @@ TEST_F(WorkerCoreTest, ContentsAndOtherStoragesHaveLimitsOfTheirOwn) {
   EXPECT_TRUE(client->WaitDecision(1).send());
   client->SendBytes(1, bytes);
   EXPECT_TRUE(client->WaitCompleted(1));
-  // No room for another content, neither sent nor shared.
+  // There is no room for another content, neither sent nor shared.
   client->InstallTransfer(2, 2, FloatBytes(Floats(600, 2)));
   EXPECT_THAT(client->WaitDecision(2).refused().message(),
               testing::HasSubstr("memory of the session for contents: limit "
                                  "2401 bytes, used 2400, asked 2400"));
   client->InstallTransfer(3, 3, bytes);
   EXPECT_EQ(client->WaitDecision(3).refused().reason(), "SESSION_MEMORY");
-  // Nor for a result as large as that.
+  // There is no room for a result as large as that either.
   client->Create(4, bytes.size());
   EXPECT_THAT(client->ReadError(4).message(),
               testing::HasSubstr("memory of the session but for contents: "
                                  "limit 2399 bytes, used 0, asked 2400"));
-  // Who writes to a content needs memory of its own for it.
+  // A writer of a content needs memory of its own for it.
   client->Define(1, s.get());
   const uint64_t copies = core_->counters().write_copies;
   std::unique_ptr<TestClient> other = Open("s2", "t1");
@@ -153,7 +153,7 @@ TEST_F(WorkerCoreTest, ContentsAndOtherStoragesHaveLimitsOfTheirOwn) {
               testing::HasSubstr("memory of the session but for contents"));
   EXPECT_EQ(core_->counters().write_copies, copies);
   EXPECT_EQ(other->Read(1, 1), (Floats{1}));
-  // Limits that grow take effect at once.
+  // Raised limits take effect at once.
   lease.mutable_limits()->set_storage_bytes(1 << 20);
   Grant(lease);
   EXPECT_TRUE(client->WaitCompleted(client->Create(5, bytes.size())));
@@ -176,7 +176,7 @@ TEST_F(WorkerCoreTest, AReadThatCopiesIsAccountedFor) {
   EXPECT_EQ(error.code(),
             static_cast<int>(absl::StatusCode::kResourceExhausted));
   EXPECT_EQ(error.reason(), "DEVICE_MEMORY");
-  // What fits is read, and nothing of it stays behind.
+  // A read that fits succeeds, and its copy does not stay behind.
   const size_t bytes = size_t{1} << 20;
   expanded.sizes = {static_cast<int64_t>(bytes / sizeof(float))};
   EXPECT_EQ(client->WaitRead(client->SendRead(1, expanded, 2)).bulk_bytes(),
@@ -193,7 +193,7 @@ class DiskTest : public WorkerCoreTest {
     Restart();
   }
 
-  // Another worker process.
+  // Replaces the worker as a new process would.
   void Restart() {
     core_.reset();
     absl::StatusOr<std::unique_ptr<ContentStore>> store = ContentStore::Open(
@@ -209,7 +209,8 @@ class DiskTest : public WorkerCoreTest {
     client->SendBytes(id, bytes_);
     EXPECT_TRUE(client->WaitCompleted(id));
   }
-  // Has it written, once a storage used it for long enough.
+  // Waits until the content is written, once a storage has used it for long
+  // enough.
   void WaitWritten() {
     EXPECT_TRUE(WaitUntil([&] {
       clock_.Advance(absl::Seconds(1));
@@ -229,20 +230,20 @@ TEST_F(DiskTest, ARestartedWorkerHasWhatItHad) {
   }
   Restart();
   EXPECT_EQ(core_->ledger().usage().used, 0u);
-  // The coordinator hears of what need not be sent.
+  // The coordinator learns which contents need not be sent.
   ASSERT_EQ(core_->Snapshot().contents_size(), 1);
   EXPECT_EQ(core_->Snapshot().contents(0).tenant(), "t1");
   std::unique_ptr<TestClient> client = Open();
   client->InstallTransfer(1, 1, bytes_);
   EXPECT_TRUE(client->WaitDecision(1).already_held());
   EXPECT_EQ(client->Read(1, 2), (Floats{7, 7}));
-  // From memory from now on, and once in it.
+  // From now on the content is found in memory, where it is kept once.
   client->InstallTransfer(2, 2, bytes_);
   EXPECT_TRUE(client->WaitDecision(2).already_held());
   EXPECT_EQ(core_->Snapshot().disk().cache().hits(), 1u);
   EXPECT_EQ(core_->Snapshot().contents_size(), 1);
   EXPECT_EQ(core_->ledger().usage().used, bytes_.size());
-  // Another tenant's it is not.
+  // Another tenant does not have the content.
   std::unique_ptr<TestClient> stranger = Open("s2", "t2");
   stranger->InstallTransfer(1, 1, bytes_);
   EXPECT_TRUE(stranger->WaitDecision(1).send());
@@ -287,7 +288,7 @@ TEST_F(DiskTest, WithoutRoomInMemoryItIsRefusedAsEver) {
 }
 
 TEST_F(WorkerCoreTest, UnderPressureIdleContentsGoBeforeTheyMust) {
-  // Seven MiB of contents, one of them in use.
+  // Holds seven MiB of contents, one of them in use.
   std::unique_ptr<TestClient> client = Open("s1");
   for (uint64_t id = 1; id <= 7; ++id) {
     const std::string bytes(1 << 20, static_cast<char>('a' + id));
@@ -299,13 +300,13 @@ TEST_F(WorkerCoreTest, UnderPressureIdleContentsGoBeforeTheyMust) {
   EXPECT_TRUE(client->WaitCompleted(client->Free({2, 3, 4, 5, 6, 7})));
   EXPECT_EQ(core_->contents().stats().entries, 7u);
   EXPECT_EQ(core_->ledger().usage().pressure(), MemoryPressure::kNone);
-  // Another seven: 14 of 16.
+  // Another seven MiB make 14 of 16.
   std::unique_ptr<TestClient> other = Open("s2");
   EXPECT_TRUE(other->WaitCompleted(other->Create(1, 7 << 20)));
   EXPECT_TRUE(WaitUntil([&] {
     return core_->ledger().usage().pressure() == MemoryPressure::kNone;
   }));
-  // No more than that, and nothing in use.
+  // Only as many contents as necessary are evicted, and none in use.
   EXPECT_EQ(core_->contents().stats().entries, 5u);
   EXPECT_EQ(client->Read(1, 1), FloatsOf("bbbb"));
 }

@@ -1,4 +1,4 @@
-// How fast clients' uploads come, as the coordinator hears of it.
+// Tests the rate of clients' uploads that the coordinator learns.
 #include "gpu_worker/session/uploads/upload_rate.h"
 
 #include <memory>
@@ -25,7 +25,7 @@ class UploadRateTest : public WorkerCoreTest {
     client->InstallTransfer(1, 1, bytes);
     EXPECT_TRUE(client->WaitDecision(1).send());
   }
-  // Returns when the worker has it.
+  // Returns when the worker has the chunk.
   void SendChunk(TestClient* client, const std::string& bytes, size_t chunk) {
     client->SendBytes(1, bytes, chunk * kBulkChunkBytes, kBulkChunkBytes);
     came_ += kBulkChunkBytes;
@@ -54,7 +54,7 @@ TEST_F(UploadRateTest, AnUploadSaysWhatTheLinkMoves) {
   const auto client = Open();
   EXPECT_EQ(Rate(), 0u);
   Announce(client.get(), Bytes(5));
-  // What the first chunk waited for is not the link's.
+  // The time before the first chunk does not count for the link.
   clock_.Advance(absl::Seconds(3));
   for (size_t i = 0; i < 5; ++i) {
     if (i > 0) clock_.Advance(kPerChunk);
@@ -80,8 +80,8 @@ TEST_F(UploadRateTest, UploadsAtTheSameTimeShareTheLink) {
   }
   EXPECT_TRUE(a->WaitCompleted(1));
   EXPECT_TRUE(b->WaitCompleted(1));
-  // Two chunks each time: one sees six of the other's and its own behind its
-  // first one, the other seven, but its last.
+  // Two chunks arrive each time. One upload sees six chunks of the other and
+  // its own after its first; the other sees seven, except its last.
   EXPECT_GT(Rate(), 17 * kBulkChunkBytes);
   EXPECT_LT(Rate(), 25 * kBulkChunkBytes);
 }

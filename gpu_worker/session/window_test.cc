@@ -1,4 +1,4 @@
-// Granted windows, one session's and the tenant's share.
+// Tests granted windows, one session's and the tenant's share.
 #include <memory>
 #include <string>
 #include <thread>
@@ -12,7 +12,8 @@ namespace {
 
 TEST_F(WorkerCoreTest, AWindowThatIsExceededEndsTheStream) {
   std::unique_ptr<TestClient> client = Open();
-  // Parked on a transfer that never comes, so that nothing completes.
+  // The session is parked on a transfer that never arrives, so that nothing
+  // completes.
   client->InstallTransfer(1, 1, std::string(2000, 'x'));
   for (int i = 0; i < 64; ++i) client->Create(10 + i, 8);
   EXPECT_EQ(ErrorReason(client->WaitClosed()), "WINDOW_EXCEEDED");
@@ -69,7 +70,8 @@ TEST_F(WorkerCoreTest, StoragesOfNoBytesAreCountedToo) {
     }
   }
   EXPECT_EQ(ErrorReason(client->WaitClosed()), "TOO_MANY_STORAGES");
-  // All of them are gone: another session begins from nothing.
+  // All of the session's storages are freed, so another session has the whole
+  // limit.
   std::unique_ptr<TestClient> other = Open("s2");
   EXPECT_TRUE(other->WaitCompleted(other->Create(1, 8)));
 }
@@ -80,7 +82,7 @@ TEST_F(WorkerCoreTest, TheWindowGrowsWithWhatIsCompleted) {
   EXPECT_EQ(client->window().bytes(), uint64_t{1} << 20);
   EXPECT_TRUE(client->WaitCompleted(client->Create(1, 8)));
   EXPECT_EQ(client->window().messages(), 65u);
-  // Free is exempt.
+  // Free is exempt from the window.
   EXPECT_TRUE(client->WaitCompleted(client->Free({1})));
   EXPECT_EQ(client->window().messages(), 65u);
 }
@@ -98,12 +100,12 @@ TEST_F(WorkerCoreTest, AttachedSessionsShareTheTenantsWindow) {
   Grant(lease);
   std::unique_ptr<TestClient> b = Connect(HelloFor("s2"));
   EXPECT_TRUE(WaitUntil([&] { return b->window().messages() == 5; }));
-  // The first one's never shrinks, and grows again when it is due.
+  // The first session's window never shrinks, and grows again when it is due.
   for (uint64_t i = 1; i <= 6; ++i) {
     EXPECT_TRUE(a->WaitCompleted(a->Create(i, 8)));
   }
   EXPECT_TRUE(WaitUntil([&] { return a->window().messages() == 11; }));
-  // Memory, too, is the tenant's.
+  // The tenant's sessions share its memory as well.
   EXPECT_TRUE(a->WaitCompleted(a->Create(10, 4 << 20)));
   b->Create(1, 4 << 20);
   const v1::ErrorDetail error = b->ReadError(1);

@@ -181,7 +181,7 @@ void ContentCache::EvictIdle(uint64_t bytes) {
   }
   uint64_t freed = 0;
   while (freed < bytes && !idle.empty()) {
-    // Names decide between equals.
+    // Names break ties.
     const auto most =
         absl::c_max_element(idle, [](const auto& a, const auto& b) {
           return std::tie(a.second.bytes, a.first) <

@@ -1,22 +1,22 @@
 // Keeps contents: immutable bytes that tenants uploaded, by the hash
-// (common/hash/hash.h) and length that this worker computed from what it
+// (common/hash/hash.h) and length that this worker computed from the bytes it
 // received.
 //
-// Storages share a content by holding its buffer, and a writer clones it first.
-// Within a tenant, hash and length identify a content. Across tenants they are
-// only a hint: a content becomes another tenant's by Adopt(), once that tenant
-// has proved that it has the bytes, and both tenants share contents
-// (SetSharing()). Nothing is ever replaced, so contents of several tenants may
-// have the same hash and length and different bytes.
+// Storages share a content by holding its buffer, and a writer clones the
+// buffer first. Within a tenant, hash and length identify a content. Across
+// tenants they are only a hint: Adopt() gives a content to another tenant once
+// that tenant has proved that it has the bytes, and only if both tenants share
+// contents (SetSharing()). The cache never replaces a content, so contents of
+// several tenants may have the same hash and length and different bytes.
 //
-// A content that no storage shares is idle, and stays until its room is needed.
-// Then the tenant with the most idle bytes gives up one content, so no tenant
-// loses a content to others while it has no more than its part. A content that
-// several tenants have counts in full for each, and goes when no tenant has it.
-// A tenant gives up its least valuable content first, by
-// GreedyDual-Size-Frequency: each use sets a content's value to a floor plus
+// A content that no storage shares is idle, and stays until its memory is
+// needed. Then the tenant with the most idle bytes gives up one content, so no
+// tenant loses a content to others while it holds no more than its share. A
+// content of several tenants counts in full for each, and is evicted when no
+// tenant has it any more. A tenant gives up its least valuable content first,
+// by GreedyDual-Size-Frequency: each use sets a content's value to a floor plus
 // uses times cost per byte, where the cost is the time that the bytes took to
-// come here, and the floor rises to the value of what is evicted.
+// arrive, and the floor rises to the value of each evicted content.
 //
 // Thread-safe.
 #ifndef GPU_WORKER_STORE_CONTENT_CACHE_H_
@@ -54,21 +54,20 @@ class ContentCache {
     uint64_t evictions = 0;
     // Hits on another tenant's content, after a proof.
     uint64_t adoptions = 0;
-    // Contents here now; one that tenants share counts once.
+    // Contents in the cache now; one that tenants share counts once.
     uint64_t entries = 0;
     uint64_t bytes = 0;
     // Bytes that no storage shares.
     uint64_t idle_bytes = 0;
   };
-  // At most so many contents of one hash and length are tried for another
-  // tenant.
+  // The most contents of one hash and length that FindShared() returns.
   static constexpr size_t kMaxCandidates = 4;
 
-  // Keeps at most `max_contents`, and at most half of them sent by one tenant.
-  // Where there are too many, the tenant that sent the most gives up an idle
-  // one; a new content is not kept when none is idle. A content that its sender
-  // gives up counts as sent by another tenant that shares it, if there is one.
-  // `clock` outlives the cache.
+  // Keeps at most `max_contents`, of which one tenant sent at most half. When
+  // the cache is full, the tenant that sent the most gives up an idle content;
+  // the cache does not keep a new content when none is idle. A content that its
+  // sender gives up counts as sent by another tenant that shares it, if there
+  // is one. `clock` must outlive the cache.
   explicit ContentCache(size_t max_contents, Clock* clock = Clock::Real())
       : max_contents_(max_contents), clock_(clock) {}
 
@@ -77,61 +76,64 @@ class ContentCache {
                                const ContentHash& hash, uint64_t size_bytes);
 
   // Keeps `buffer`, whose bytes have this hash and must not change any more;
-  // it took `cost` to get them. Returns the buffer to use: an equal one that
-  // the tenant has already, if any.
+  // `cost` is the time that it took to get them. Returns the buffer to use: an
+  // equal one that the tenant has already, if any.
   std::shared_ptr<Buffer> Insert(const std::string& tenant,
                                  const ContentHash& hash,
                                  std::shared_ptr<Buffer> buffer,
                                  absl::Duration cost);
 
-  // Which tenants share contents with one another, from now on.
+  // Sets which tenants share contents with one another.
   void SetSharing(absl::flat_hash_set<std::string> tenants);
   bool Shares(const std::string& tenant) const;
-  // What may be the bytes that the tenant means, of others that share, as it
-  // does. Whoever holds one of them keeps it from being evicted. Counts
-  // nothing.
+  // Returns contents that may be the bytes that the tenant means, of tenants
+  // that share contents, if this tenant shares them too. A content is not
+  // evicted while a caller holds its buffer. Counts no hit or miss.
   std::vector<std::shared_ptr<Buffer>> FindShared(const std::string& tenant,
                                                   const ContentHash& hash,
                                                   uint64_t size_bytes) const;
-  // The tenant has proved that it has the bytes of `buffer`, which came from
-  // FindShared(). Its miss becomes a hit.
+  // Gives the tenant the content of `buffer`, which came from FindShared() and
+  // whose bytes the tenant has proved to have. Turns the tenant's miss into a
+  // hit.
   void Adopt(const std::string& tenant, const ContentHash& hash,
              const std::shared_ptr<Buffer>& buffer);
 
-  // What the tenant has, for whoever keeps it elsewhere; counts nothing.
+  // Returns the tenant's content, or null; counts no hit or miss. The disk
+  // store uses it.
   std::shared_ptr<Buffer> Peek(const std::string& tenant,
                                const ContentHash& hash,
                                uint64_t size_bytes) const;
-  // The tenant's contents, by their buffers, which stay while somebody holds
-  // them.
+  // Returns the hashes of the tenant's contents, by their buffers. A buffer
+  // stays valid only while a caller holds a reference.
   absl::flat_hash_map<const Buffer*, ContentHash> Names(
       const std::string& tenant) const;
-  // From now on it takes `cost` to get the content of `buffer` again.
+  // Sets the time that it now takes to get the content of `buffer` again.
   void SetCost(const ContentHash& hash, const std::shared_ptr<Buffer>& buffer,
                absl::Duration cost);
 
-  // Forgets idle contents until `bytes` are free or none is left.
+  // Evicts idle contents until `bytes` are free or no idle content is left.
   void EvictIdle(uint64_t bytes);
 
   std::vector<Content> List() const;
   Stats stats() const;
-  // Of what yielded: since it came here, or was found, last.
+  // Returns how long evicted contents had been unused: since they were
+  // inserted, or found last.
   const DurationHistogram& idle_before_evict() const {
     return idle_before_evict_;
   }
-  // Grows with every change of List().
+  // Returns a number that grows with every change of List().
   uint64_t revision() const;
 
  private:
   struct Entry {
     ContentHash hash;
     std::shared_ptr<Buffer> buffer;
-    // Who counts as its sender first.
+    // The first one counts as its sender.
     std::vector<std::string> tenants;
     // Seconds.
     double cost_per_byte = 0;
     uint64_t uses = 0;
-    // In order_: its value, and when it was used last.
+    // The key in order_: the content's value, and when it was used last.
     std::pair<double, uint64_t> place;
     absl::Duration used;
   };
@@ -146,20 +148,23 @@ class ContentCache {
             const std::shared_ptr<Buffer>& buffer) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Use(Entry* entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Gives the entry the place that it deserves now.
+  // Recomputes the entry's position in order_.
   void Place(Entry* entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // The worst idle one that the tenant sent; false: there is none.
+  // Evicts the least valuable idle content that the tenant sent. Returns false
+  // when there is none.
   bool EvictSentBy(const std::string& tenant, Evicted* evicted)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // The tenant has the idle entry no more; if nobody has, it goes.
+  // Takes the idle entry away from the tenant, and evicts it when no tenant has
+  // it any more.
   void LetGo(const std::string& tenant, Entry* entry, Evicted* evicted)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Takes the entry, which is nobody's any more, out of the tables.
+  // Takes the entry, which no tenant has any more, out of the tables.
   void Remove(Entry* entry, Evicted* evicted)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void CountSent(const std::string& tenant, int by)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Makes a place for another content of the tenant's; false: there is none.
+  // Makes room for one more content of the tenant. Returns false when it
+  // cannot.
   bool MakePlace(const std::string& tenant, Evicted* evicted)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
@@ -168,7 +173,7 @@ class ContentCache {
   DurationHistogram idle_before_evict_{absl::Seconds(1)};
   mutable Mutex mu_;
   absl::flat_hash_map<Key, Entries> contents_ ABSL_GUARDED_BY(mu_);
-  // What goes first comes first.
+  // The entries in the order in which they are evicted.
   std::set<std::pair<std::pair<double, uint64_t>, Entry*>> order_
       ABSL_GUARDED_BY(mu_);
   double floor_ ABSL_GUARDED_BY(mu_) = 0;
@@ -176,7 +181,7 @@ class ContentCache {
   absl::flat_hash_set<std::string> sharing_ ABSL_GUARDED_BY(mu_);
   Stats stats_ ABSL_GUARDED_BY(mu_);
   uint64_t revision_ ABSL_GUARDED_BY(mu_) = 0;
-  // By the tenant that sent them.
+  // How many contents each tenant sent.
   absl::flat_hash_map<std::string, size_t> sent_ ABSL_GUARDED_BY(mu_);
 };
 

@@ -48,7 +48,7 @@ TEST_F(ContentCacheTest, FindsWithinATenantOnly) {
   // An equal content keeps the first buffer.
   EXPECT_EQ(Insert("a", 1, 8), buffer);
   EXPECT_EQ(cache_.List().size(), 1u);
-  // Another tenant's is its own.
+  // Another tenant's content is its own.
   EXPECT_NE(Insert("b", 1, 8), buffer);
   EXPECT_EQ(cache_.List().size(), 2u);
 }
@@ -112,7 +112,7 @@ TEST(ContentCacheIdleTest, SaysHowLongWhatGaveWayWasNotUsed) {
 
 TEST_F(ContentCacheTest, EvictsFirstWhatIsSoonBackPerByte) {
   Insert("a", 1, 100, absl::Seconds(10));
-  Insert("a", 2, 1000, absl::Seconds(20));  // dear, but large
+  Insert("a", 2, 1000, absl::Seconds(20));  // expensive, but large
   Insert("a", 3, 100, absl::Seconds(5));
   cache_.EvictIdle(1);
   EXPECT_FALSE(Has("a", 2, 1000));
@@ -133,7 +133,7 @@ TEST_F(ContentCacheTest, KeepsWhatIsUsedOften) {
 TEST_F(ContentCacheTest, ForgetsInTheEndWhatWasUsedOften) {
   Insert("a", 1, 100);
   for (int i = 0; i < 3; ++i) cache_.Find("a", {1, 0}, 100);
-  // Each one that goes raises what newcomers are worth.
+  // Each evicted content raises the value of new ones.
   for (uint64_t hash = 2; hash < 12 && Has("a", 1, 100); ++hash) {
     Insert("a", hash, 100);
     cache_.EvictIdle(1);
@@ -142,7 +142,7 @@ TEST_F(ContentCacheTest, ForgetsInTheEndWhatWasUsedOften) {
 }
 
 TEST_F(ContentCacheTest, IdleContentsOfOneTenantDoNotCrowdOutAnothers) {
-  // Cheap, old and never used again.
+  // The content is cheap, old and never used again.
   Insert("blue", 1, 100, absl::Milliseconds(1));
   for (uint64_t hash = 2; hash <= 5; ++hash) {
     Insert("red", hash, 100, absl::Hours(1));
@@ -152,12 +152,12 @@ TEST_F(ContentCacheTest, IdleContentsOfOneTenantDoNotCrowdOutAnothers) {
   EXPECT_TRUE(Has("blue", 1, 100));
   EXPECT_TRUE(Has("red", 5, 100));
   EXPECT_EQ(cache_.List().size(), 2u);
-  // What is in use is not shared out.
+  // Contents in use do not count towards a tenant's share.
   const std::shared_ptr<Buffer> used = Insert("blue", 6, 1000);
   Insert("red", 7, 100, absl::Hours(1));
   cache_.EvictIdle(100);
   EXPECT_TRUE(Has("blue", 1, 100));
-  // All of it, when need be.
+  // All idle contents are evicted when necessary.
   cache_.EvictIdle(10000);
   EXPECT_EQ(cache_.List().size(), 1u);
 }
@@ -183,7 +183,8 @@ TEST_F(ContentCacheTest, WhatOneTenantLetsGoStaysTheOthers) {
   cache_.EvictIdle(200);
   EXPECT_TRUE(Has("blue", 1, 100));
   EXPECT_FALSE(Has("red", 1, 100));
-  // Of the places, too: it counts as what the other sent.
+  // The limit on contents is shared as well: the content now counts as sent by
+  // the other tenant.
   for (uint64_t hash = 10; hash < 30; ++hash) Insert("red", hash, 8);
   EXPECT_TRUE(Has("blue", 1, 100));
   for (uint64_t hash = 30; hash < 50; ++hash) Insert("blue", hash, 8);
@@ -198,7 +199,7 @@ TEST_F(ContentCacheTest, OneTenantLeavesOthersHalfOfThePlaces) {
   EXPECT_EQ(cache_.List().size(), 5u);
   for (uint64_t hash = 1; hash <= 5; ++hash) Insert("b", hash, 8);
   EXPECT_EQ(cache_.List().size(), 10u);
-  // From now on each takes the place of one of its own.
+  // From now on each new content evicts one of its own tenant.
   Insert("b", 6, 8);
   EXPECT_FALSE(Has("b", 1, 8));
   EXPECT_TRUE(Has("b", 6, 8));
@@ -218,7 +219,7 @@ TEST_F(ContentCacheTest, IsBounded) {
   const std::shared_ptr<Buffer> c = insert(3);
   EXPECT_EQ(cache.Find("a", {2, 0}, 1), nullptr);
   EXPECT_EQ(cache.List().size(), 2u);
-  // All in use: the newcomer is not kept, but still works.
+  // All contents are in use: the new one is not kept, but still works.
   EXPECT_NE(insert(4), nullptr);
   EXPECT_EQ(cache.List().size(), 2u);
 }
@@ -267,7 +268,7 @@ TEST_F(ContentProofsTest, WorkWithoutCandidatesProvesNothing) {
   while (proofs_.Work()) {
   }
   EXPECT_GT(charged_, absl::ZeroDuration());
-  // Not even what the work was done on.
+  // Even a proof of the bytes that were hashed instead does not count.
   challenge->Answer(ProveContent(challenge->key(), bytes));
   EXPECT_TRUE(challenge->settled());
   EXPECT_EQ(challenge->Take(), nullptr);
@@ -320,7 +321,7 @@ TEST_F(ContentProofsTest, ATenantsManyDoNotHoldUpAnothersOne) {
   EXPECT_TRUE(reds[0]->settled());
   EXPECT_TRUE(proofs.Work());
   EXPECT_TRUE(blue->settled());
-  // Those that nobody waits for any more cost their tenant no turn.
+  // Destroyed challenges cost their tenant no turn.
   reds[1] = reds[2] = nullptr;
   const auto green = Issue(1000, {}, "green", &proofs);
   EXPECT_TRUE(proofs.Work());

@@ -10,10 +10,10 @@
 namespace djinn::worker {
 namespace {
 
-// Some ten milliseconds.
+// Takes about ten milliseconds.
 constexpr uint64_t kPieceBytes = 64 << 20;
 
-// What is computed where there is no candidate.
+// Returns the bytes whose MAC is computed when there is no candidate.
 absl::string_view NobodysBytes() {
   static const std::string* const bytes = new std::string(8 << 20, '\0');
   return *bytes;
@@ -65,7 +65,7 @@ std::shared_ptr<Buffer> ContentChallenge::Take() {
   std::shared_ptr<Buffer> proven;
   if (expired_) return proven;
   for (auto& [buffer, mac] : expected_) {
-    // One that OpenSSL could not compute is empty, and equals no answer.
+    // A MAC that OpenSSL could not compute is empty, and equals no answer.
     if (buffer == nullptr || mac.empty()) continue;
     if (TokensEqual(*answer_, mac)) proven = buffer;
   }
@@ -140,7 +140,7 @@ std::shared_ptr<ContentChallenge> ContentProofs::Next() {
     } else if (challenge != nullptr) {
       turns_.push_back(queue->first);
     } else {
-      // It had no turn.
+      // The tenant had no turn.
       turns_.push_front(queue->first);
     }
     if (challenge != nullptr) return challenge;

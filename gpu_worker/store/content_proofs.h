@@ -1,20 +1,22 @@
-// Has tenants prove that they have the bytes of contents that others brought.
+// Has tenants prove that they have the bytes of contents that other tenants
+// uploaded.
 //
-// Story of a challenge: the session asks for one (Issue()), sends its key to
-// the client and waits. Meanwhile a thread computes the MAC of every candidate
-// under that key; the client does the same with its own bytes and answers. Once
-// both are done, or in vain by the deadline, the challenge is settled, and
-// Take() says which candidate the client has, if any. Destroying it gives it
-// up. Candidates are held, and so not evicted, while it lives.
+// The session asks for a challenge (Issue()), sends its key to the client and
+// waits. Meanwhile a thread computes the MAC of every candidate under that key;
+// the client does the same with its own bytes and answers. The challenge is
+// settled when both are done, or at the deadline. Take() then says which
+// candidate the client has, if any. Destroying the challenge gives it up. The
+// challenge holds its candidates, so they are not evicted while it lives.
 //
-// A challenge is issued whether or not there are candidates, and one without
-// costs as much work: over bytes of ours, as many as were asked about. So
-// neither the answer nor, as far as work makes it, its time tells who cannot
-// prove anything whether the bytes are here. The work is charged to who asks.
+// The worker issues a challenge whether or not there are candidates. One
+// without candidates costs as much work, over as many bytes of the worker's
+// own. So a client that cannot prove anything learns neither from the answer
+// nor, as far as the work determines it, from its time whether the bytes are
+// here. The work is charged to the tenant that asks.
 //
-// Tenants take turns, a piece of a content at a time, and so do the challenges
-// of each: none waits for another's last byte, nor for how many another tenant
-// has. Thread-safe.
+// Tenants take turns, one piece of a content at a time, and so do the
+// challenges of each tenant: no challenge waits for another's last byte, nor
+// for the number of challenges that another tenant has. Thread-safe.
 #ifndef GPU_WORKER_STORE_CONTENT_PROOFS_H_
 #define GPU_WORKER_STORE_CONTENT_PROOFS_H_
 
@@ -45,16 +47,17 @@ class ContentChallenge {
 
   const std::string& key() const { return key_; }
 
-  // The client's answer. The first one counts, and none after Expire().
+  // Accepts the client's answer. Only the first one counts, and none after
+  // Expire().
   void Answer(std::string mac);
-  // The deadline has passed.
+  // Settles the challenge because its deadline has passed.
   void Expire();
   bool answered() const;
 
-  // Whether Take() has the outcome.
+  // Returns whether Take() has the outcome.
   bool settled() const;
-  // The bytes that the client has proved to have; null when it has not. Once,
-  // when settled.
+  // Returns the buffer whose bytes the client has proved to have, or null. Call
+  // it once, when the challenge is settled.
   std::shared_ptr<Buffer> Take();
 
  private:
@@ -68,13 +71,14 @@ class ContentChallenge {
   std::string key_;
   std::function<void()> settled_;
   std::function<void(absl::Duration)> charge_;
-  // Of each candidate; of nobody's bytes when there is none.
+  // The computation for one candidate; over the worker's own bytes when there
+  // is no candidate.
   struct Work {
     std::shared_ptr<Buffer> buffer;
     SharedBytes bytes;
     ContentMac mac;
   };
-  // The thread's, one piece at a time.
+  // The thread that computes owns these while it does a piece of work.
   uint64_t size_bytes_ = 0;
   std::vector<Work> works_;
   uint64_t done_bytes_ = 0;
@@ -93,28 +97,29 @@ class ContentProofs {
   struct Stats {
     uint64_t issued = 0;
     uint64_t proven = 0;
-    // Not issued: too many were outstanding.
+    // Challenges not issued because too many were outstanding.
     uint64_t refused = 0;
   };
 
-  // Both outlive this. At most `max_outstanding` challenges live at a time.
+  // Both must outlive this. At most `max_outstanding` challenges live at a
+  // time.
   ContentProofs(Device* device, RandomSource* random, size_t max_outstanding);
-  // Stops the thread; challenges that live are never computed.
+  // Stops the thread. Challenges that still live are never computed.
   ~ContentProofs();
 
-  // Starts the thread; without it, somebody calls Work().
+  // Starts the thread. Without it, the caller calls Work().
   void Start();
 
-  // Asked of a tenant. Null when there are too many. `settled` is called, from
-  // any thread and without locks, when the outcome is there; `charge` with the
-  // processor time of the work, as it is done.
+  // Issues a challenge to a tenant; null when too many are outstanding. Calls
+  // `settled`, from any thread and without locks, when the outcome is known.
+  // Calls `charge` with the processor time of the work, after each piece.
   std::shared_ptr<ContentChallenge> Issue(
       std::string tenant, uint64_t size_bytes,
       std::vector<std::shared_ptr<Buffer>> candidates,
       std::function<void()> settled,
       std::function<void(absl::Duration)> charge);
 
-  // Does a piece of the work; false when there is none.
+  // Does a piece of the work; returns false when there is none.
   bool Work();
 
   void CountProven() { proven_.fetch_add(1, std::memory_order_relaxed); }
@@ -123,9 +128,10 @@ class ContentProofs {
  private:
   void Run();
   void Put(const std::shared_ptr<ContentChallenge>& challenge);
-  // The next that still lives, taken out.
+  // Takes out and returns the next challenge that still lives.
   std::shared_ptr<ContentChallenge> Next();
-  // A piece of the challenge's work; true when it was the last.
+  // Computes one piece of the challenge's work; returns true when it was the
+  // last.
   bool Compute(ContentChallenge* challenge);
 
   Device* const device_;
@@ -139,7 +145,8 @@ class ContentProofs {
 
   Mutex mu_;
   CondVar changed_;
-  // By tenant, none of them empty; and whose turn it is.
+  // The challenges by tenant, no queue empty, and the order in which tenants
+  // take turns.
   std::map<std::string, std::deque<std::weak_ptr<ContentChallenge>>> queues_
       ABSL_GUARDED_BY(mu_);
   std::deque<std::string> turns_ ABSL_GUARDED_BY(mu_);

@@ -24,7 +24,7 @@
 namespace djinn::worker {
 namespace {
 
-// What stands before the bytes, so that a file says by itself what it is.
+// Precedes the bytes in a file and identifies the content.
 struct Header {
   char magic[16];
   uint64_t size_bytes;
@@ -32,7 +32,7 @@ struct Header {
   uint64_t hash_low;
   uint64_t tenant_size;
   char tenant[4040];
-  // XXH3 of what is before.
+  // XXH3 of all fields before.
   uint64_t check;
 };
 constexpr char kMagic[16] = "djinn content 2";
@@ -41,7 +41,7 @@ static_assert(sizeof(Header) == 4096);
 
 constexpr char kDraft[] = ".part";
 constexpr size_t kPieceBytes = 4 << 20;
-// How long nothing is written after it failed.
+// How long the store writes nothing after a failure.
 constexpr absl::Duration kPause = absl::Seconds(5);
 
 absl::Status DiskError(absl::string_view what, absl::string_view path) {
@@ -78,7 +78,7 @@ bool WriteAll(int fd, absl::string_view bytes) {
   return true;
 }
 
-// False when the file ends before; errno is 0 then.
+// Returns false, with errno 0, when the file ends too early.
 bool ReadAll(int fd, char* to, size_t size) {
   while (size > 0) {
     const ssize_t got = read(fd, to, size);
@@ -108,7 +108,7 @@ Header MakeHeader(const std::string& tenant, const ContentHash& hash,
   return header;
 }
 
-// Tenants' names need not be names of folders.
+// Hashes the tenant's name, which need not be a valid folder name.
 std::string FolderOf(const std::string& tenant) {
   return absl::BytesToHexString(Sha256(tenant).substr(0, 16));
 }
@@ -210,7 +210,8 @@ absl::Status ContentStore::Prepare() {
           static_cast<uint64_t>(status.st_size) ==
               sizeof(header) + header.size_bytes;
       if (std::memcmp(header.magic, kFormerMagic, sizeof(kFormerMagic)) == 0) {
-        // Named by another hash: nobody would find it.
+        // The former version names files by another hash: no request would find
+        // this one.
         unlink(path.c_str());
         continue;
       }
@@ -326,7 +327,7 @@ bool ContentStore::MakeRoom(const std::string& tenant, uint64_t bytes) {
   std::vector<File*> going;
   uint64_t left = stats_.bytes + bytes;
   while (left > options_.limit_bytes) {
-    // Names decide between equals.
+    // Names break ties.
     const auto most =
         absl::c_max_element(parts, [](const Part& a, const Part& b) {
           return std::tie(a.bytes, a.tenant) < std::tie(b.bytes, b.tenant);
@@ -489,7 +490,7 @@ absl::Status ContentStore::Read(const Key& key, Buffer* buffer) {
   if (!(hasher.Hash() == hash)) {
     return Corrupt("the file's bytes are not those that were written");
   }
-  // When it was used last, for whoever takes the folder up.
+  // Records the last use for a process that opens the folder later.
   futimens(fd.get(), nullptr);
   return absl::OkStatus();
 }
@@ -514,7 +515,8 @@ bool ContentStore::WriteOne() {
   const auto& [tenant, hash, size_bytes] = pending.key;
   const std::shared_ptr<Buffer> buffer =
       contents_->Peek(tenant, hash, size_bytes);
-  // One for the cache and one here: no storage has it any more.
+  // The cache has one reference and this function one: no storage uses the
+  // content any more.
   if (buffer == nullptr || (!pending.found && buffer.use_count() <= 2)) {
     return true;
   }
@@ -574,8 +576,8 @@ absl::Status ContentStore::WriteFile(const Key& key, absl::string_view bytes,
            0600));
   if (fd.get() < 0) return DiskError("cannot write", draft);
   const Header header = MakeHeader(tenant, hash, size_bytes);
-  // A full disk is known before anything is written, where the file system can
-  // say.
+  // Finds out that the disk is full before writing, where the file system can
+  // tell.
   const int reserved = posix_fallocate(
       fd.get(), 0, static_cast<off_t>(sizeof(header) + bytes.size()));
   if (reserved != 0 && reserved != EOPNOTSUPP && reserved != EINVAL) {

@@ -1,26 +1,28 @@
-// Contents on disk, so that a worker that starts again has what it had.
+// Keeps contents on disk, so that a worker that restarts still has them.
 //
-// What is kept: a content that a storage still uses some time after it came,
-// and one that was found again (Keep()). A file per content, in a folder per
-// tenant, of at most `limit_bytes` in all. Only the worker's user can read it.
+// The store keeps a content that a storage still uses some time after it
+// arrived, and a content that was found again (Keep()). It has one file per
+// content, in one folder per tenant, of at most `limit_bytes` in all. Only the
+// worker's user can read them.
 //
-// Where there is no room, the tenant with the most bytes, counting what it is
-// about to write, lets go of a file: of its own, the one used least often and
-// not for the longest time. So a tenant loses nothing to others while it has no
-// more than its part. What does not fit in once its tenant has let go of all
-// that it may is not kept. Where too many contents wait to be written, the
-// tenant with the most of them does without its last. Tenants take turns with
-// the disk, content by content.
+// When the disk is full, the tenant with the most bytes, counting what it is
+// about to write, gives up a file: of its own, the one used least often and
+// then longest ago. So a tenant loses nothing to others while it has no more
+// than its share. The store drops a content that does not fit even after its
+// tenant has given up all that it may. When too many contents wait to be
+// written, the tenant with the most of them drops its last one. Tenants take
+// turns with the disk, content by content.
 //
-// A file appears under its name when all of it is on disk: it is written under
-// another, synchronised and renamed. What a killed process left is removed when
-// the next one opens the store. A file that does not hold what it should, to
-// the last byte, is a miss: it is removed, counted and logged. So is a content
-// that could not be written, as on a full disk; the next one is tried some
-// seconds later, and the worker goes on without.
+// A file appears under its final name only when it is complete on disk: the
+// store writes it under another name, synchronises it and renames it. Opening
+// the store removes what a killed process left. A file that does not hold the
+// expected bytes, to the last one, is a miss: the store removes, counts and
+// logs it. A content that cannot be written, as on a full disk, is counted and
+// logged as well; the store tries the next one some seconds later, and the
+// worker goes on without.
 //
-// One thread writes and one reads; nobody waits for the disk but who asked for
-// a content that is there. Thread-safe.
+// One thread writes and one reads; only a request for a content that is on disk
+// waits for the disk. Thread-safe.
 #ifndef GPU_WORKER_STORE_CONTENT_STORE_H_
 #define GPU_WORKER_STORE_CONTENT_STORE_H_
 
@@ -52,20 +54,21 @@
 
 namespace djinn::worker {
 
-// A content on its way from disk into a buffer.
+// A read of a content from disk into a buffer.
 class ContentLoad {
  public:
-  // Whether there is an outcome, and whether it is good: the buffer has the
-  // content.
+  // settled() says whether there is an outcome, and ok() whether the buffer has
+  // the content.
   bool settled() const;
   bool ok() const;
-  // Nobody waits any more: not ok, unless it is settled already.
+  // Gives up the load: it is not ok, unless it is settled already.
   void GiveUp();
 
  private:
   friend class ContentStore;
   void Settle(bool ok);
-  // False if there is an outcome already. Otherwise the caller tells it.
+  // Sets the outcome. Returns false if there is one already; otherwise the
+  // caller calls settled_.
   bool Decide(bool ok);
 
   std::function<void()> settled_;
@@ -79,58 +82,62 @@ class ContentStore {
   struct Options {
     std::string directory;
     uint64_t limit_bytes = 0;
-    // How long a content must have been in use to be worth the disk.
+    // How long a content must have been in use before it is written.
     absl::Duration write_after = absl::Seconds(1);
-    // Contents that may wait to be written, of all tenants.
+    // Most contents of all tenants that wait to be written.
     size_t max_waiting = 16384;
   };
   struct Stats {
     uint64_t entries = 0;
     uint64_t bytes = 0;
     uint64_t limit_bytes = 0;
-    // Read in time for whoever asked.
+    // Contents read in time for the request.
     uint64_t hits = 0;
     uint64_t misses = 0;
     uint64_t evictions = 0;
     uint64_t failed_writes = 0;
     uint64_t corrupt_files = 0;
-    // Why the last write failed; empty when it did not.
+    // The error of the last write; empty when it succeeded.
     std::string failure;
   };
 
-  // Makes the folder, or takes up what is in it. FailedPrecondition
-  // (CONTENT_DISK) when it cannot be written, is open to other users, or is
-  // another process'.
+  // Creates the folder, or adopts the files in it. Returns FailedPrecondition
+  // (CONTENT_DISK) when the folder cannot be written, is open to other users,
+  // or is in use by another process.
   static absl::StatusOr<std::unique_ptr<ContentStore>> Open(Options options,
                                                             Clock* clock);
-  // As Stop().
+  // Calls Stop().
   ~ContentStore();
 
-  // Whose contents these are, before anything else; both outlive this, or
-  // Stop().
+  // Sets the device and the cache of the contents. Call it before anything
+  // else; both must outlive this, or Stop().
   void Bind(Device* device, ContentCache* contents);
-  // Starts the threads; without them, somebody calls WriteOne() and ReadOne().
+  // Starts the threads. Without them, the caller calls WriteOne() and
+  // ReadOne().
   void Start();
-  // Ends them, with the piece of a file that they are at; loads fail.
+  // Ends the threads after the piece of a file that each is working on. Loads
+  // under way fail.
   void Stop();
 
-  // The tenant's content is in the cache: it may be worth keeping. `found`: it
-  // was found there again, and is.
+  // Considers the tenant's content, which is in the cache, for the disk.
+  // `found`: the content was found again in the cache, and is therefore worth
+  // keeping.
   void Keep(const std::string& tenant, const ContentHash& hash,
             uint64_t size_bytes, bool found);
 
-  // Fills `buffer`, which has as many bytes; null when the content is not here.
-  // `settled` is called, from any thread and without locks, when there is an
-  // outcome.
+  // Fills `buffer`, whose size is the content's; returns null when the content
+  // is not on disk. Calls `settled`, from any thread and without locks, when
+  // there is an outcome.
   std::shared_ptr<ContentLoad> Load(const std::string& tenant,
                                     const ContentHash& hash,
                                     std::shared_ptr<Buffer> buffer,
                                     std::function<void()> settled);
-  // Counts nothing.
+  // Returns whether the content is on disk; counts no hit or miss.
   bool Has(const std::string& tenant, const ContentHash& hash,
            uint64_t size_bytes) const;
 
-  // Writes what is due, reads what was asked for; false when there is nothing.
+  // WriteOne() writes the next content that is due, and ReadOne() reads the
+  // next one requested. Each returns false when there is none.
   bool WriteOne();
   bool ReadOne();
 
@@ -142,10 +149,10 @@ class ContentStore {
   using Key = std::tuple<std::string, ContentHash, uint64_t>;
   struct File {
     Key key;
-    // With the header.
+    // The size of the file, header included.
     uint64_t bytes = 0;
     uint64_t uses = 0;
-    // In its tenant's order: its value, and when it was used last.
+    // The key in its tenant's order: its value, and when it was used last.
     std::pair<uint64_t, uint64_t> place;
   };
   struct Pending {
@@ -157,11 +164,13 @@ class ContentStore {
     Key key;
     std::shared_ptr<ContentLoad> load;
   };
-  // What goes first comes first.
+  // Files in the order in which they are evicted.
   using Order = std::set<std::pair<std::pair<uint64_t, uint64_t>, File*>>;
-  // There is something of it: a file, or what waits.
+  // A tenant with a file on disk, or with contents that wait to be written or
+  // read.
   struct Tenant {
-    // By uses above a floor that rises to those of what goes, then by age.
+    // Ordered by uses above a floor that rises to the value of each evicted
+    // file, then by age.
     Order order;
     uint64_t floor = 0;
     uint64_t bytes = 0;
@@ -169,7 +178,7 @@ class ContentStore {
     std::deque<Pending> to_write;
     std::deque<Reading> to_read;
   };
-  // By name: whose turn it is follows from who had the last one.
+  // Ordered by name: the tenant after the one that had the last turn is next.
   using Tenants = std::map<std::string, Tenant, std::less<>>;
 
   ContentStore(Options options, Clock* clock)
@@ -181,18 +190,18 @@ class ContentStore {
   void Use(File* file) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Forgets the file and removes it.
   void Remove(const Key& key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // For so many of the tenant's; false, without effect, when others would have
-  // to give of their parts.
+  // Makes room for `bytes` of the tenant. Returns false, without effect, when
+  // other tenants would have to give up some of their share.
   bool MakeRoom(const std::string& tenant, uint64_t bytes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Whether another content of the tenant's may wait to be written.
+  // Returns whether one more content of the tenant may wait to be written.
   bool MakePlace(const std::string& tenant) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   Tenants::iterator NextReader() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Forgets the tenant if there is nothing of it any more.
+  // Forgets the tenant if it has no file and nothing that waits.
   void Tidy(Tenants::iterator tenant) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status Write(const Key& key, const std::shared_ptr<Buffer>& buffer);
   absl::Status WriteFile(const Key& key, absl::string_view bytes, int folder);
-  // DataLoss: not what it should be.
+  // Returns DataLoss when the file does not hold the content.
   absl::Status Read(const Key& key, Buffer* buffer);
   void RunWriter();
   void RunReader();
@@ -201,7 +210,7 @@ class ContentStore {
   Clock* const clock_;
   Device* device_ = nullptr;
   ContentCache* contents_ = nullptr;
-  // Locked while this process uses the folder.
+  // A descriptor that is locked while this process uses the folder.
   int lock_ = -1;
 
   mutable Mutex mu_;
@@ -213,7 +222,7 @@ class ContentStore {
   Stats stats_ ABSL_GUARDED_BY(mu_);
   absl::flat_hash_set<Key> waiting_ ABSL_GUARDED_BY(mu_);  // to be written
   absl::Duration not_before_ ABSL_GUARDED_BY(mu_);
-  // Whose turn it was.
+  // The tenants that had the last turn.
   std::string last_writer_ ABSL_GUARDED_BY(mu_);
   std::string last_reader_ ABSL_GUARDED_BY(mu_);
   std::atomic<bool> stopping_{false};

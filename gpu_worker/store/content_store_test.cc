@@ -29,7 +29,7 @@ class ContentStoreTest : public testing::Test {
     fs::remove_all(folder_);
   }
 
-  // Another process, with nothing in memory.
+  // Opens the store as another process would, with nothing in memory.
   void Open(uint64_t limit = 1 << 20, size_t max_waiting = 16384) {
     store_.reset();
     cache_ = std::make_unique<ContentCache>(100);
@@ -56,14 +56,14 @@ class ContentStoreTest : public testing::Test {
     return cache_->Insert(tenant, HashOf(bytes), BufferOf(bytes),
                           absl::Seconds(1));
   }
-  // Uploaded, in use, and written.
+  // Uploads a content, uses it, and has it written.
   void Write(const std::string& tenant, const std::string& bytes) {
     const std::shared_ptr<Buffer> used = Insert(tenant, bytes);
     store_->Keep(tenant, HashOf(bytes), bytes.size(), /*found=*/false);
     clock_.Advance(absl::Seconds(10));
     EXPECT_TRUE(store_->WriteOne());
   }
-  // What a look-up brings; empty for a miss.
+  // Returns the loaded bytes; empty for a miss.
   std::string Load(const std::string& tenant, const std::string& bytes) {
     std::shared_ptr<Buffer> buffer = *device_.AllocateUnset(bytes.size());
     int settled = 0;
@@ -107,7 +107,7 @@ TEST_F(ContentStoreTest, AnotherProcessHasWhatWasWritten) {
   EXPECT_TRUE(store_->Has("a", HashOf(bytes_), bytes_.size()));
   EXPECT_EQ(Load("a", bytes_), bytes_);
   EXPECT_EQ(store_->stats().hits, 1u);
-  // Another tenant's, another length, another hash.
+  // Another tenant, another length and another hash do not match.
   EXPECT_FALSE(store_->Has("b", HashOf(bytes_), bytes_.size()));
   EXPECT_FALSE(store_->Has("a", HashOf(bytes_), bytes_.size() - 1));
   EXPECT_EQ(Load("b", bytes_), "");
@@ -179,7 +179,7 @@ TEST_F(ContentStoreTest, WhatAKilledProcessLeftIsRemoved) {
   fs::resize_file(files[1], 4097);
   Open();
   EXPECT_EQ(store_->stats().entries, 1u);
-  EXPECT_EQ(store_->stats().corrupt_files, 1u);  // a draft is none
+  EXPECT_EQ(store_->stats().corrupt_files, 1u);  // a draft does not count
   EXPECT_EQ(Files().size(), 1u);
 }
 
@@ -206,14 +206,14 @@ TEST_F(ContentStoreTest, TheLimitHolds) {
   EXPECT_EQ(Files().size(), 3u);
   EXPECT_EQ(Load("a", content('2')), "");
   EXPECT_EQ(Load("a", content('1')), content('1'));
-  // Too large for all of it: nothing yields.
+  // The content exceeds the limit, so nothing is evicted for it.
   const std::string large(4 * file, 'x');
   const std::shared_ptr<Buffer> used = Insert("a", large);
   store_->Keep("a", HashOf(large), large.size(), true);
   clock_.Advance(absl::Seconds(10));
   EXPECT_FALSE(store_->WriteOne());
   EXPECT_EQ(Files().size(), 3u);
-  // A lower one holds from the start.
+  // A lower limit holds from the start.
   Open(file);
   EXPECT_EQ(Files().size(), 1u);
 }
@@ -234,7 +234,7 @@ TEST_F(ContentStoreTest, ATenantDoesNotCrowdOutAnother) {
   Write("b", Content(2));
   for (int i = 0; i < 10; ++i) {
     Write("a", Content(i));
-    // However often they are used.
+    // Frequent use does not help.
     Load("a", Content(i));
     Load("a", Content(i));
   }
@@ -244,7 +244,8 @@ TEST_F(ContentStoreTest, ATenantDoesNotCrowdOutAnother) {
   EXPECT_TRUE(has("a", 9));
   EXPECT_EQ(store_->stats().entries, 4u);
   EXPECT_EQ(store_->stats().evictions, 8u);
-  // Nor with names that come later; and who has more yields to it.
+  // Tenants whose names sort later take no more either, and a tenant with more
+  // gives up its files for them.
   Write("c", Content(1));
   EXPECT_TRUE(has("c", 1));
   Write("c", Content(2));
@@ -252,7 +253,7 @@ TEST_F(ContentStoreTest, ATenantDoesNotCrowdOutAnother) {
   EXPECT_EQ(store_->stats().entries, 4u);
   EXPECT_TRUE(has("a", 9) || has("a", 8));
   EXPECT_TRUE(has("b", 1) || has("b", 2));
-  // What is there when a process begins has its parts, too.
+  // Shares also hold for files that a new process finds.
   Open(2 * file);
   EXPECT_EQ(store_->stats().entries, 2u);
   Open(file);
@@ -270,7 +271,7 @@ TEST_F(ContentStoreTest, WhatIsMoreThanItsTenantsPartTakesNothingFromOthers) {
   EXPECT_EQ(store_->stats().entries, 3u);
   EXPECT_EQ(store_->stats().evictions, 0u);
   EXPECT_EQ(store_->stats().failure, "");
-  // Its own yields to it, where that is enough.
+  // The tenant gives up its own files where that is enough.
   Write("c", Content(1));
   const std::string fits = Content(4, 2 * file - 4096);
   Write("a", fits);
@@ -294,7 +295,7 @@ TEST_F(ContentStoreTest, WhatWaitsToBeWrittenIsSharedOut) {
   for (int i = 0; i < 3; ++i) keep("b", i);
   EXPECT_EQ(store_->stats().failed_writes, 9u);
   clock_.Advance(absl::Seconds(10));
-  // In turn, whoever was first.
+  // Tenants take turns, whichever was first.
   EXPECT_TRUE(store_->WriteOne());
   EXPECT_TRUE(store_->WriteOne());
   EXPECT_TRUE(store_->Has("a", HashOf(Content(0)), 10'000));
@@ -326,7 +327,8 @@ TEST_F(ContentStoreTest, TenantsLoadInTurn) {
 }
 
 TEST_F(ContentStoreTest, AFolderThatCannotBeWrittenIsSeenAndPasses) {
-  // A file stands where the tenant's folder should be, whoever runs the test.
+  // A file stands where the tenant's folder should be, so that the write fails
+  // for any user.
   Write("a", "bytes");
   const fs::path folder = Files()[0].parent_path();
   fs::remove_all(folder);
@@ -335,7 +337,7 @@ TEST_F(ContentStoreTest, AFolderThatCannotBeWrittenIsSeenAndPasses) {
   EXPECT_EQ(store_->stats().failed_writes, 1u);
   EXPECT_NE(store_->stats().failure, "");
   EXPECT_FALSE(store_->Has("a", HashOf("more"), 4));
-  // Nothing is tried for a while; then it is.
+  // The store pauses after a failure, then tries again.
   fs::remove(folder);
   const std::shared_ptr<Buffer> used = Insert("a", "later");
   store_->Keep("a", HashOf("later"), 5, true);
@@ -348,7 +350,7 @@ TEST_F(ContentStoreTest, AFolderThatCannotBeWrittenIsSeenAndPasses) {
 }
 
 TEST_F(ContentStoreTest, AFullDiskIsSeenBeforeItIsFull) {
-  // No file system has as much: reserving fails, and leaves nothing behind.
+  // The file size limit makes reserving fail, and nothing stays behind.
   struct rlimit before;
   ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
   const auto ignored = signal(SIGXFSZ, SIG_IGN);
@@ -368,7 +370,7 @@ TEST_F(ContentStoreTest, AnUnusableFolderIsRefused) {
         ContentStore::Open({.directory = folder, .limit_bytes = 1}, &clock_)
             .status());
   };
-  // Somebody uses it.
+  // Another process uses the folder.
   EXPECT_EQ(refusal(folder_), "CONTENT_DISK");
   store_.reset();
   fs::permissions(folder_, fs::perms::owner_all | fs::perms::group_read);
@@ -389,10 +391,10 @@ TEST_F(ContentStoreTest, WhoGivesUpHearsOnce) {
   EXPECT_FALSE(load->ok());
   store_->ReadOne();
   EXPECT_EQ(settled, 1);
-  // Nobody had it.
+  // The content arrived too late for a hit.
   EXPECT_EQ(store_->stats().hits, 0u);
   EXPECT_EQ(store_->stats().misses, 1u);
-  // What still waits when the store stops fails.
+  // A load that waits when the store stops fails.
   const auto late = store_->Load("a", HashOf("bytes"), *device_.Allocate(5),
                                  [&settled] { ++settled; });
   store_->Stop();

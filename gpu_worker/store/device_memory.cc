@@ -41,7 +41,8 @@ absl::StatusOr<std::shared_ptr<Buffer>> DeviceMemory::Clone(
 
 std::shared_ptr<Buffer> DeviceMemory::Track(
     std::shared_ptr<Buffer> buffer, std::shared_ptr<Reservation> reservation) {
-  // Destroyed in reverse order: the memory goes before its bytes are free.
+  // Fields are destroyed in reverse order: the memory goes before its bytes
+  // count as free.
   struct Tracked {
     std::shared_ptr<Reservation> reservation;
     std::shared_ptr<Buffer> buffer;

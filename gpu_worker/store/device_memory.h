@@ -1,9 +1,9 @@
-// Allocation on the device with the ledger's consent. A buffer that comes from
-// here carries its reservation: the bytes return to the ledger when the last
-// reference goes, whoever holds it.
+// Allocates device memory with the ledger's consent. A buffer from here carries
+// its reservation: the bytes return to the ledger when the last reference to
+// the buffer goes.
 //
-// When the ledger refuses, a reclaimer is asked once to make room: of spare
-// memory first, then of contents that nobody uses. Thread-safe.
+// When the ledger refuses, DeviceMemory asks a reclaimer once to make room:
+// first from spare memory, then from idle contents. Thread-safe.
 #ifndef GPU_WORKER_STORE_DEVICE_MEMORY_H_
 #define GPU_WORKER_STORE_DEVICE_MEMORY_H_
 
@@ -27,16 +27,18 @@ class DeviceMemory {
   DeviceMemory(Device* device, Ledger* ledger)
       : device_(device), ledger_(ledger) {}
 
-  // Before first use; may be left unset.
+  // Call it before the first allocation. The reclaimer is optional.
   void SetReclaimer(Reclaimer reclaimer) { reclaimer_ = std::move(reclaimer); }
 
   Device* device() const { return device_; }
   Ledger* ledger() const { return ledger_; }
 
-  // RESOURCE_EXHAUSTED as the ledger or the device says; nothing was allocated.
+  // Returns RESOURCE_EXHAUSTED from the ledger or the device; then nothing was
+  // allocated.
   absl::StatusOr<std::shared_ptr<Buffer>> Allocate(const std::string& tenant,
                                                    uint64_t bytes);
-  // A private copy of the first bytes of `source`, zero-filled behind.
+  // Returns a private buffer of `bytes`: a copy of the first bytes of `source`,
+  // then zeros.
   absl::StatusOr<std::shared_ptr<Buffer>> Clone(const std::string& tenant,
                                                 const Buffer& source,
                                                 uint64_t bytes);
@@ -44,7 +46,7 @@ class DeviceMemory {
   absl::StatusOr<Reservation> Reserve(MemoryClass memory_class,
                                       const std::string& tenant,
                                       uint64_t bytes);
-  // Joins a buffer and the reservation that pays for it.
+  // Joins a buffer with the reservation that accounts for it.
   static std::shared_ptr<Buffer> Track(
       std::shared_ptr<Buffer> buffer, std::shared_ptr<Reservation> reservation);
 

@@ -162,7 +162,7 @@ absl::Status CappedMemory::CheckParts(
   }
   DJINN_RETURN_IF_ERROR(Check(" but for contents and caches", limits_.storages,
                               storages, used_[1]));
-  // Found out too late to refuse them.
+  // Caches were found beyond their cap when it was too late to refuse them.
   if (used_[1] > storages && used_[2] > limits_.caches) {
     return LimitExceeded(reason_,
                          absl::StrCat("memory of ", owner_, " for caches"),
@@ -175,8 +175,8 @@ absl::Status CappedMemory::Change(Amount from, Amount to) {
   MutexLock lock(&mu_);
   const std::array<uint64_t, 3> before = used_;
   const uint64_t all_before = All();
-  // What is asked for may be any number. Nothing below can wrap once all
-  // together does not.
+  // The request may be any number. Once the sum does not wrap, nothing below
+  // can.
   const uint64_t more = to.bytes > from.bytes ? to.bytes - from.bytes : 0;
   if (more > MemoryLimits::kUnlimited - all_before) {
     return LimitExceeded(reason_, absl::StrCat("memory of ", owner_),

@@ -1,10 +1,11 @@
-// The one account of a device's memory: what is used, by which class and
-// tenant, and whether more may be. Every allocation is reserved here first, and
-// what was reserved returns by itself when the reservation is destroyed.
+// The one account of a device's memory: how much is used, by which class and
+// tenant, and how much more may be. Every allocation is reserved here first,
+// and the bytes return when the reservation is destroyed.
 //
-// Physical bytes are counted once, however many storages share them; beside
-// them a SessionQuota counts what one session's storages would take without
-// sharing, so that a session's limit does not depend on what others uploaded.
+// The ledger counts physical bytes once, however many storages share them. A
+// SessionQuota counts beside it what one session's storages would take without
+// sharing, so that a session's limit does not depend on other sessions'
+// uploads.
 //
 // Ledger and Reservation are thread-safe.
 #ifndef GPU_WORKER_STORE_LEDGER_H_
@@ -28,28 +29,29 @@ enum class MemoryClass {
   kStorages = 0,
   // Immutable contents, kept per tenant and shared by storages.
   kContents = 1,
-  // Uploads on their way, and copies made for reads until they are sent.
+  // Uploads under way, and copies made for reads until they are sent.
   kTransfers = 2,
-  // What the device keeps to be faster, such as packed weights; yields.
+  // Memory that the device keeps to be faster, such as packed weights. The
+  // worker reclaims it when others need memory.
   kSpare = 3,
 };
 inline constexpr size_t kMemoryClasses = 4;
 
-// How full a device is, as operators see it and housekeeping acts upon.
+// How full a device is. Operators see it and housekeeping acts upon it.
 enum class MemoryPressure {
   kNone = 0,
-  // Contents that nobody uses yield before anybody asks for their room.
+  // Housekeeping evicts idle contents before their memory is needed.
   kHigh = 1,
-  // So does what makes the device faster.
+  // Housekeeping reclaims spare memory as well.
   kCritical = 2,
 };
-// From this share of the memory on.
+// The shares of the memory above which the pressure is high and critical.
 inline constexpr double kHighPressure = 0.8;
 inline constexpr double kCriticalPressure = 0.95;
 
 class Ledger;
 
-// Bytes set aside; returned by the destructor. Movable.
+// Bytes set aside. The destructor returns them. Movable.
 class Reservation {
  public:
   Reservation() = default;
@@ -59,11 +61,12 @@ class Reservation {
 
   uint64_t bytes() const { return bytes_; }
   void Release();
-  // Grows (RESOURCE_EXHAUSTED, unchanged, when it does not fit) or shrinks.
+  // Grows or shrinks the reservation. Returns RESOURCE_EXHAUSTED, and changes
+  // nothing, when it cannot grow.
   absl::Status Resize(uint64_t bytes);
-  // The bytes now serve another purpose, such as a transfer that arrived.
+  // Counts the bytes in another class, such as when a transfer has arrived.
   void MoveTo(MemoryClass memory_class);
-  // A part of the bytes, at most all, as a reservation of its own.
+  // Splits off some of the bytes, at most all, as a reservation of its own.
   Reservation Split(uint64_t bytes);
 
  private:
@@ -81,7 +84,7 @@ class Ledger {
     uint64_t used = 0;
     std::array<uint64_t, kMemoryClasses> by_class{};
 
-    // Bytes used beyond the share.
+    // Returns the bytes used beyond the share.
     uint64_t Above(double share) const {
       const auto most =
           static_cast<uint64_t>(share * static_cast<double>(limit));
@@ -94,16 +97,17 @@ class Ledger {
     }
   };
 
-  // Must outlive its reservations.
+  // The ledger must outlive its reservations.
   explicit Ledger(uint64_t device_bytes) : limit_(device_bytes) {}
 
-  // RESOURCE_EXHAUSTED (DEVICE_MEMORY) naming limit, used and asked.
+  // Reserves bytes. Returns RESOURCE_EXHAUSTED (DEVICE_MEMORY), which names the
+  // bytes allowed, used and requested, when they do not fit.
   absl::StatusOr<Reservation> Reserve(MemoryClass memory_class,
                                       const std::string& tenant,
                                       uint64_t bytes);
 
   Usage usage() const;
-  // Of those that have some.
+  // Returns the bytes of each tenant that has some.
   absl::flat_hash_map<std::string, uint64_t> by_tenant() const;
 
  private:
@@ -120,7 +124,7 @@ class Ledger {
   absl::flat_hash_map<std::string, uint64_t> by_tenant_ ABSL_GUARDED_BY(mu_);
 };
 
-// What a storage is, in the account of its session.
+// What a storage counts as in the account of its session.
 enum class StorageClass {
   // Has memory of its own.
   kOwn = 0,
@@ -128,14 +132,14 @@ enum class StorageClass {
   kContent = 1,
   // State of a random number generator.
   kGenerator = 2,
-  // As kOwn, and kept from run to run: known to be a cache.
+  // Like kOwn, but known to be a cache: the program keeps it from run to run.
   kCache = 3,
 };
 inline constexpr size_t kStorageClasses = 4;
 
-// Caps on memory: of all together, and of its parts: what shares contents,
-// caches, and all else. Without a cap a part may have all; caches without one
-// count with all else.
+// Caps on memory: on all of it, and on its three parts: storages that share
+// contents, caches, and the rest. A part without a cap may take all. Caches
+// without a cap count with the rest.
 struct MemoryLimits {
   static constexpr uint64_t kUnlimited = std::numeric_limits<uint64_t>::max();
   uint64_t all = kUnlimited;
@@ -143,7 +147,7 @@ struct MemoryLimits {
   uint64_t storages = kUnlimited;
   uint64_t caches = kUnlimited;
 
-  // Of v1::SessionLimits or v1::TenantLimits.
+  // Reads the caps of v1::SessionLimits or v1::TenantLimits.
   template <typename Limits>
   static MemoryLimits Of(const Limits& limits) {
     return {limits.memory_bytes(),
@@ -153,42 +157,43 @@ struct MemoryLimits {
   }
 };
 
-// Memory used under such caps. Thread-safe.
+// Counts memory used under such caps. Thread-safe.
 //
-// That something is a cache may be found out when it is there already, beyond
-// its cap: then no storage but those that share contents gets any more, as long
-// as that is so.
+// The session may learn that a storage is a cache only once the storage is
+// there, beyond the caches' cap. From then until the caches fit again, only
+// storages that share contents get more memory.
 class CappedMemory {
  public:
-  // What a storage has, or wants.
+  // The memory that a storage has, or asks for.
   struct Amount {
     StorageClass storage_class = StorageClass::kOwn;
     uint64_t bytes = 0;
   };
 
-  // `reason` and `owner` ("session") are for errors; both outlive it.
+  // `reason` and `owner` ("session") appear in errors; both must outlive this.
   CappedMemory(const char* reason, const char* owner, MemoryLimits limits)
       : reason_(reason), owner_(owner) {
     SetLimits(limits);
   }
 
-  // What is taken already stays.
+  // Changes the caps. Memory taken already stays.
   void SetLimits(MemoryLimits limits);
-  // One storage has `to` from now on instead of `from`; nothing changes when
-  // that takes more of a part, or of all, than there is: RESOURCE_EXHAUSTED
-  // naming limit, used and what was asked beyond.
+  // Changes what one storage has from `from` to `to`. Returns
+  // RESOURCE_EXHAUSTED, and changes nothing, when that exceeds a cap; the error
+  // names the limit, the bytes used and the bytes requested beyond.
   absl::Status Change(Amount from, Amount to);
-  // Likewise, but asks for no cap: for what is given back, and for what cannot
-  // be refused any more.
+  // Changes what one storage has from `from` to `to` without a check of the
+  // caps: for memory that is returned, and for memory that can no longer be
+  // refused.
   void Count(Amount from, Amount to);
 
   uint64_t limit() const;
   uint64_t used() const;
-  // What a storage that shares a content could have.
+  // Returns how much a new storage that shares a content could take.
   uint64_t RoomForContents() const;
 
  private:
-  // What is used of the parts: contents, all else, caches.
+  // Indexes used_: contents, the rest, caches.
   enum class Part { kContents = 0, kStorages = 1, kCaches = 2 };
   static Part PartOf(StorageClass storage_class);
   uint64_t& UsedOf(StorageClass storage_class)
@@ -198,7 +203,7 @@ class CappedMemory {
   uint64_t All() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return used_[0] + used_[1] + used_[2];
   }
-  // Whether a part that was `before` may be what it is now.
+  // Checks whether usage may grow from `before` to `now`.
   absl::Status Check(const char* what, uint64_t limit, uint64_t before,
                      uint64_t now) const;
   absl::Status CheckParts(Part part,
@@ -215,8 +220,8 @@ class CappedMemory {
   std::array<uint64_t, 3> used_ ABSL_GUARDED_BY(mu_) = {};
 };
 
-// What all sessions of one tenant may take together, counted as a SessionQuota
-// counts: TENANT_MEMORY.
+// Caps what all sessions of one tenant take together, counted as a SessionQuota
+// counts. Its errors have the reason TENANT_MEMORY.
 class TenantQuota : public CappedMemory {
  public:
   explicit TenantQuota(MemoryLimits limits = {})
@@ -225,25 +230,26 @@ class TenantQuota : public CappedMemory {
 
 class SessionQuota;
 
-// A storage's part of its session's quota; returned by the destructor.
+// A storage's share of its session's quota. The destructor returns it.
 class QuotaShare {
  public:
   QuotaShare() = default;
   QuotaShare(QuotaShare&& other) noexcept { *this = std::move(other); }
   QuotaShare& operator=(QuotaShare&& other) noexcept;
   ~QuotaShare() { Release(); }
-  // The storage is of class kOwn again.
+  // Returns the share; the storage is of class kOwn again.
   void Release();
   uint64_t bytes() const { return bytes_; }
   StorageClass storage_class() const { return class_; }
-  // What memory of its own counts as: a cache stays one.
+  // Returns the class of the storage when it has memory of its own: a cache
+  // stays a cache.
   StorageClass own_class() const {
     return class_ == StorageClass::kCache ? class_ : StorageClass::kOwn;
   }
-  // What the bytes turned out to be, when it is too late to refuse them: caps
-  // are not looked at, as SessionQuota::Resize() does.
+  // Counts the bytes in another class when it is too late to refuse them.
+  // Unlike SessionQuota::Resize(), checks no cap.
   void MoveTo(StorageClass storage_class);
-  // A part of the bytes, at most all, as a share of its own.
+  // Splits off some of the bytes, at most all, as a share of its own.
   QuotaShare Split(uint64_t bytes);
 
  private:
@@ -254,40 +260,44 @@ class QuotaShare {
   uint64_t bytes_ = 0;
 };
 
-// Changed by one thread at a time; the numbers may be read from any.
+// Counts the memory of one session's storages. One thread at a time changes it;
+// any thread may read the numbers.
 class SessionQuota {
  public:
   struct ClassUse {
-    // Storages with a share.
+    // Storages that have a share.
     uint64_t count = 0;
     uint64_t bytes = 0;
   };
 
-  // Must outlive its shares; `tenant`, if not null, outlives both.
+  // The quota must outlive its shares; `tenant`, which may be null, must
+  // outlive both.
   explicit SessionQuota(MemoryLimits limits, TenantQuota* tenant = nullptr)
       : memory_("SESSION_MEMORY", "the session", limits), tenant_(tenant) {}
 
-  // For a storage with memory of its own, or a cache. RESOURCE_EXHAUSTED
-  // (SESSION_MEMORY or TENANT_MEMORY) naming limit, used and asked.
+  // Reserves a share for a storage with memory of its own, or a cache. Returns
+  // RESOURCE_EXHAUSTED (SESSION_MEMORY or TENANT_MEMORY), which names the bytes
+  // allowed, used and requested, when it exceeds a cap.
   absl::StatusOr<QuotaShare> Reserve(
       uint64_t bytes, StorageClass storage_class = StorageClass::kOwn);
-  // `share` is of `bytes` and of that class from now on; unchanged when that
-  // does not fit, with errors likewise.
+  // Changes the share's size and class. Changes nothing when that does not fit,
+  // and returns the same errors as Reserve().
   absl::Status Resize(QuotaShare* share, uint64_t bytes,
                       StorageClass storage_class);
-  // From any thread. What is taken already stays.
+  // Changes the caps; memory taken already stays. Any thread may call it.
   void SetLimits(MemoryLimits limits) { memory_.SetLimits(limits); }
 
   uint64_t limit() const { return memory_.limit(); }
   uint64_t used() const { return memory_.used(); }
-  // As CappedMemory, of the tenant, too.
+  // Returns the smaller of what the session's and the tenant's caps leave for a
+  // storage that shares a content.
   uint64_t RoomForContents() const;
   ClassUse used(StorageClass storage_class) const;
 
  private:
   friend class QuotaShare;
   friend class QuotaChange;
-  // For a share that is changed in any case.
+  // Counts a change of a share without a check of the caps.
   void Count(CappedMemory::Amount from, CappedMemory::Amount to);
   struct ClassCounters {
     std::atomic<uint64_t> count{0};
@@ -302,18 +312,18 @@ class SessionQuota {
   std::array<ClassCounters, kStorageClasses> by_class_;
 };
 
-// What a share becomes if all goes well: unless that is kept, it is again what
-// it was, whatever the caps are by then.
+// Changes a share on trial: unless Keep() is called, the destructor restores
+// the share, whatever the caps are by then.
 class QuotaChange {
  public:
-  // Both outlive it.
+  // Both must outlive this.
   QuotaChange(SessionQuota* quota, QuotaShare* share)
       : quota_(quota), share_(share) {}
   QuotaChange(const QuotaChange&) = delete;
   QuotaChange& operator=(const QuotaChange&) = delete;
   ~QuotaChange();
 
-  // Once; as SessionQuota::Resize().
+  // Changes the share as SessionQuota::Resize() does. Call it once.
   absl::Status To(uint64_t bytes, StorageClass storage_class);
   void Keep() { changed_ = false; }
 
@@ -321,7 +331,7 @@ class QuotaChange {
   SessionQuota* const quota_;
   QuotaShare* const share_;
   bool changed_ = false;
-  // What it was.
+  // The share before the change.
   bool had_share_ = false;
   CappedMemory::Amount before_;
 };

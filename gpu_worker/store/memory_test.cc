@@ -104,7 +104,7 @@ TEST(SessionQuotaTest, CountsStoragesByClass) {
   expect(quota, StorageClass::kOwn, 1, 0);
   expect(quota, StorageClass::kContent, 1, 70);
   moved.Release();
-  // The same storage comes back with memory of its own.
+  // The same storage gets memory of its own.
   EXPECT_TRUE(quota.Resize(&moved, 8, kOwn).ok());
   expect(quota, StorageClass::kContent, 0, 0);
   expect(quota, StorageClass::kOwn, 2, 8);
@@ -123,12 +123,12 @@ TEST(SessionQuotaTest, ContentsAndOtherStoragesHaveCapsOfTheirOwn) {
       contents.message(),
       "memory of the session for contents: limit 70 bytes, used 60, asked 11");
   EXPECT_EQ(more.bytes(), 0u);
-  // What contents leave is less than the storages' part.
+  // The contents leave less than the storages' part.
   EXPECT_EQ(quota.Resize(&cache, 41, kOwn).message(),
             "memory of the session: limit 100 bytes, used 60, asked 41");
   EXPECT_TRUE(quota.Resize(&cache, 40, kOwn).ok());
-  // A content that is to be written needs memory of its own: all stays what it
-  // was when the storages' part is full.
+  // A content that is to be written needs memory of its own. Nothing changes
+  // when the storages' part is full.
   EXPECT_EQ(
       quota.Resize(&weight, 60, kOwn).message(),
       "memory of the session but for contents: limit 50 bytes, used 40, asked "
@@ -136,13 +136,13 @@ TEST(SessionQuotaTest, ContentsAndOtherStoragesHaveCapsOfTheirOwn) {
   EXPECT_EQ(weight.storage_class(), kContent);
   EXPECT_EQ(quota.used(kContent).bytes, 60u);
   EXPECT_EQ(quota.used(), 100u);
-  // The generators' states are of that part, too.
+  // Generators' states belong to that part, too.
   cache.MoveTo(StorageClass::kGenerator);
   EXPECT_TRUE(quota.Resize(&weight, 10, kOwn).ok());
   EXPECT_FALSE(quota.Resize(&more, 1, kOwn).ok());
   EXPECT_EQ(quota.used(kContent).count, 0u);
   EXPECT_EQ(quota.used(), 50u);
-  // What cannot be refused counts all the same.
+  // Memory that cannot be refused counts all the same.
   EXPECT_TRUE(quota.Resize(&more, 20, kContent).ok());
   more.MoveTo(kOwn);
   EXPECT_EQ(quota.used(kOwn).bytes, 30u);
@@ -158,7 +158,7 @@ TEST(SessionQuotaTest, CachesHaveACapOfTheirOwn) {
   EXPECT_EQ(
       quota.Reserve(11, kCache).status().message(),
       "memory of the session for caches: limit 30 bytes, used 20, asked 11");
-  // They leave all else its part.
+  // Caches leave the rest its part.
   QuotaShare own = *quota.Reserve(50);
   EXPECT_EQ(quota.Reserve(1).status().message(),
             "memory of the session but for contents and caches: limit 50 "
@@ -185,7 +185,7 @@ TEST(SessionQuotaTest, WhatIsAskedForMayBeAnyNumber) {
            {StorageClass::kOwn, StorageClass::kContent, StorageClass::kCache}) {
         for (const uint64_t bytes : {kMost, kMost - 9, kMost - 10}) {
           const auto share = quota.Reserve(bytes, storage_class);
-          // Without any limit that much is there to be had.
+          // Without any limit that much is available.
           EXPECT_EQ(share.ok(), limits.all == kMost && bytes == kMost - 10)
               << bytes;
         }
@@ -207,7 +207,7 @@ TEST(SessionQuotaTest, WithoutACapCachesCountWithAllElse) {
   own.MoveTo(kCache);
   EXPECT_EQ(quota.used(kCache).bytes, 50u);
   EXPECT_FALSE(quota.Reserve(1, kCache).ok());
-  // With one they are apart at once.
+  // With a cap, caches count apart at once.
   quota.SetLimits({.all = 100, .storages = 50, .caches = 50});
   EXPECT_TRUE(quota.Reserve(50).ok());
 }
@@ -216,7 +216,7 @@ TEST(SessionQuotaTest, BeyondTheirCapNothingGrowsButContents) {
   TenantQuota tenant;
   SessionQuota quota({.all = 100, .caches = 10}, &tenant);
   QuotaShare cache = *quota.Reserve(20), own = *quota.Reserve(30);
-  // Nobody knew what it is: it stays.
+  // The storage was not known to be a cache, so it stays.
   cache.MoveTo(kCache);
   EXPECT_EQ(tenant.used(), 50u);
   EXPECT_EQ(
@@ -242,13 +242,14 @@ TEST(SessionQuotaTest, TheTenantsCapsHoldForAllItsSessions) {
       refused.message(),
       "memory of the tenant's sessions for contents: limit 30 bytes, used 20, "
       "asked 11");
-  // Nothing of it is left in the session's account.
+  // The refusal leaves nothing in the session's account.
   EXPECT_EQ(b.used(), 0u);
   EXPECT_EQ(b.used(kContent).count, 0u);
   EXPECT_TRUE(b.Resize(&cache, 80, kOwn).ok());
   EXPECT_FALSE(a.Resize(&weight, 21, kContent).ok());
   EXPECT_EQ(weight.bytes(), 20u);
-  // As its own it counts in the other part, and still in the whole.
+  // With memory of its own the storage counts in the other part, and still in
+  // the whole.
   EXPECT_TRUE(a.Resize(&weight, 20, kOwn).ok());
   EXPECT_EQ(tenant.used(), 100u);
   cache.Release();

@@ -1,5 +1,5 @@
-// What a storage adds to the bytes of a model that names it, for as long as the
-// storage is there.
+// A storage's share of the bytes of a resident model that names it. The share
+// lasts as long as the storage.
 #ifndef GPU_WORKER_STORE_MODEL_SHARE_H_
 #define GPU_WORKER_STORE_MODEL_SHARE_H_
 
@@ -10,12 +10,14 @@
 
 namespace djinn::worker {
 
-// Of a model that is registered: gone with it, or when it registers anew.
+// The bytes of a registered model. Destroyed when the model is dropped or
+// registers again.
 using ModelBytes = std::atomic<uint64_t>;
 
 class ModelShare {
  public:
-  // The bytes are counted there already.
+  // The caller has already added `bytes` to the model's; the destructor
+  // subtracts them.
   ModelShare(std::weak_ptr<ModelBytes> model, uint64_t bytes)
       : model_(std::move(model)), bytes_(bytes) {}
   ~ModelShare() {

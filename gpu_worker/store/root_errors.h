@@ -1,7 +1,7 @@
-// Makes a session's root errors: gives each an id, says where it happened, and
-// keeps the new ones until the client has been told.
+// Makes a session's root errors: gives each an id, records where it happened,
+// and keeps the new ones until they are sent to the client.
 //
-// Not thread-safe: belongs to whoever executes the session.
+// Not thread-safe: the thread that executes the session owns it.
 #ifndef GPU_WORKER_STORE_ROOT_ERRORS_H_
 #define GPU_WORKER_STORE_ROOT_ERRORS_H_
 
@@ -31,17 +31,18 @@ class RootErrors {
         tenant_(std::move(tenant)),
         random_(random) {}
 
-  // An error that some reply carries itself.
+  // Makes an error that a reply carries itself.
   RootError Make(const absl::Status& status, Place place);
-  // An error that poisons: also listed by TakeNew().
+  // Makes an error that poisons storages; TakeNew() lists it as well.
   RootError MakePoison(const absl::Status& status, Place place);
 
-  // The lane that issued the message executed from now on.
+  // Sets the lane that issued the messages executed from now on.
   void set_lane(uint32_t lane) { lane_ = lane; }
 
-  // The poisons made since the last call, oldest first.
+  // Returns the poisons made since the last call, oldest first.
   std::vector<RootError> TakeNew() { return std::exchange(new_, {}); }
-  // The oldest of these; null when there is none.
+  // Returns the oldest poison that TakeNew() has not returned; null when there
+  // is none.
   RootError oldest_new() const { return new_.empty() ? nullptr : new_.front(); }
   uint64_t count() const { return count_; }
 

@@ -1,4 +1,4 @@
-// The ledger as a device's spare memory.
+// Lends a device's spare memory from the ledger.
 #ifndef GPU_WORKER_STORE_SPARE_MEMORY_H_
 #define GPU_WORKER_STORE_SPARE_MEMORY_H_
 
@@ -12,10 +12,10 @@
 
 namespace djinn::worker {
 
-// Never makes others yield. Thread-safe.
+// Reserves only free memory: it never evicts or reclaims anything. Thread-safe.
 class LedgerSpareMemory final : public SpareMemory {
  public:
-  // `ledger` outlives everything reserved.
+  // `ledger` must outlive all reservations.
   explicit LedgerSpareMemory(Ledger* ledger) : ledger_(ledger) {}
 
   std::shared_ptr<void> Reserve(const std::string& tenant,

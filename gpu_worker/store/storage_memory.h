@@ -1,8 +1,8 @@
-// Memory for the storages of one session, within its quota and the ledger.
+// Gives memory to the storages of one session, within its quota and the ledger.
 //
-// Not thread-safe: belongs to whoever executes the session. Errors are what the
-// quota, the ledger or the device says; the storage then has the bytes that it
-// had.
+// Not thread-safe: the thread that executes the session owns it. Errors are
+// those of the quota, the ledger or the device; after an error the storage has
+// the bytes that it had before.
 #ifndef GPU_WORKER_STORE_STORAGE_MEMORY_H_
 #define GPU_WORKER_STORE_STORAGE_MEMORY_H_
 
@@ -21,18 +21,19 @@ namespace djinn::worker {
 
 class StorageMemory {
  public:
-  // Both outlive it.
+  // Both pointers must outlive this.
   StorageMemory(DeviceMemory* memory, SessionQuota* quota, std::string tenant)
       : memory_(memory), quota_(quota), tenant_(std::move(tenant)) {}
 
-  // Zeroed, for the caller to put into the storage, which pays for it; with
-  // `prefix`, a copy of its first bytes.
+  // Returns a zero-filled buffer, charged to the storage, for the caller to put
+  // into the storage. With `prefix`, it begins with a copy of that buffer's
+  // first bytes.
   absl::StatusOr<std::shared_ptr<Buffer>> Allocate(
       Storage* storage, uint64_t bytes, const Buffer* prefix = nullptr);
-  // The storage has these bytes from now on. Those of a generator are its
-  // state, and checked.
+  // Gives the storage these bytes. For a generator they are its state, which is
+  // checked.
   absl::Status Install(const std::string& bytes, Storage* storage);
-  // The storage is a generator from now on, whatever becomes of its state.
+  // Makes the storage a generator, even if its state cannot be set.
   absl::Status Seed(uint64_t seed, Storage* storage);
 
  private:

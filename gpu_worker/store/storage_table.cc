@@ -7,7 +7,7 @@ namespace djinn::worker {
 
 void Storage::Count(ModelShare share) {
   if (models == nullptr) models = std::make_unique<std::vector<ModelShare>>();
-  // A model that registers again and again would leave one each time.
+  // Otherwise a model that registers repeatedly would leave a share each time.
   std::erase_if(*models, [](const ModelShare& each) { return each.gone(); });
   models->push_back(std::move(share));
 }
@@ -20,7 +20,7 @@ bool UsedIds::Contains(uint64_t id) const {
 }
 
 void UsedIds::Insert(uint64_t id) {
-  // Almost always the next one.
+  // The id is almost always the next one.
   if (!ranges_.empty() && ranges_.rbegin()->second + 1 == id) {
     ranges_.rbegin()->second = id;
     return;

@@ -1,6 +1,6 @@
 // The storages of one session on this worker, by the id that the client chose.
 //
-// Not thread-safe: belongs to whoever executes the session.
+// Not thread-safe: the thread that executes the session owns it.
 #ifndef GPU_WORKER_STORE_STORAGE_TABLE_H_
 #define GPU_WORKER_STORE_STORAGE_TABLE_H_
 
@@ -21,26 +21,29 @@ namespace djinn::worker {
 using RootError = std::shared_ptr<const v1::ErrorDetail>;
 
 struct Storage {
-  // Null until somebody needs it zero-filled, and when its birth failed.
+  // Null until a zero-filled buffer is needed, and when the storage's creation
+  // failed.
   std::shared_ptr<Buffer> buffer;
   QuotaShare quota;
   uint64_t version = 0;
-  // The size of `buffer`, or the one it would have.
+  // The size of `buffer`, or the size that it would have.
   uint64_t size_bytes = 0;
-  // False when a birth failed whose size only the operator would have told.
+  // False when the creation failed and only the operator would have determined
+  // the size.
   bool size_known = true;
   // State of a random number generator; never poisoned once it has a buffer.
   bool generator = false;
   // Null when the contents are good.
   RootError poison;
-  // Of models that name it; null where none ever did.
+  // Shares of the models that name the storage; null when no model ever did.
   std::unique_ptr<std::vector<ModelShare>> models;
 
   void Count(ModelShare share);
 };
 
-// Remembers ids that must not come again, as ranges: ids are dense in practice.
-// Beyond `max_ranges` the gaps between the oldest ids count as used as well.
+// Remembers ids that must not be used again, as ranges, because ids are dense
+// in practice. Beyond `max_ranges` the gaps between the oldest ids count as
+// used as well.
 class UsedIds {
  public:
   explicit UsedIds(size_t max_ranges = 65536) : max_ranges_(max_ranges) {}
@@ -57,18 +60,18 @@ class UsedIds {
 
 class StorageTable {
  public:
-  // Null when there is none. Stays valid until Remove().
+  // Returns the storage, which stays valid until Remove(), or null.
   Storage* Find(uint64_t id) const;
-  // Whether the id names a storage or did before.
+  // Returns whether the id names a storage or did before.
   bool Used(uint64_t id) const { return used_.Contains(id); }
-  // The id is not used yet.
+  // Creates the storage. The id must not have been used before.
   Storage* Create(uint64_t id);
-  // The id, not used yet, is that of a storage that never comes into the table.
+  // Marks an unused id as used, for a storage that never enters the table.
   void MarkUsed(uint64_t id) { used_.Insert(id); }
-  // False when there is no such storage.
+  // Removes the storage; returns false when there is none.
   bool Remove(uint64_t id) { return storages_.erase(id) > 0; }
   size_t size() const { return storages_.size(); }
-  // In order.
+  // Returns the ids in order.
   std::vector<uint64_t> ids() const;
   void Clear() { storages_.clear(); }
 

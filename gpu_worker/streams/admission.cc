@@ -29,7 +29,8 @@ void StreamTable::OnHello(uint64_t key, v1::ControlRequest message) {
     if (message.hello().has_resume()) recoveries_.Add({"stream_resumed"});
     return changed_();
   }
-  // No tenant has been shown to be behind it.
+  // The tenant label is empty, because the client has not shown which tenant it
+  // is.
   session_metrics_.rejections.Add({"", ErrorReason(admitted)});
   log::Warning("client refused",
                {{"session", log::ShortId(message.hello().session_id())},
@@ -49,8 +50,8 @@ absl::Status StreamTable::Admit(uint64_t key, const v1::ClientHello& hello) {
   std::shared_ptr<Session> session;
   uint64_t stream_number = 0;
   {
-    // Held until the session is in the table: a lease that ends meanwhile finds
-    // it there.
+    // Held until the session is in the table, so that the end of its lease
+    // finds it there.
     MutexLock lock(&mu_);
     DJINN_ASSIGN_OR_RETURN(const Lease lease,
                            leases_.Present(issue, claims, hello.session_id(),
@@ -88,7 +89,7 @@ v1::WorkerHello StreamTable::Answer(const Session& session) const {
   answer.set_worker_id(options_.worker_id);
   answer.set_incarnation(options_.incarnation);
   *answer.mutable_limits() = session.who().limits;
-  // More than the device has is no room.
+  // A session cannot use more memory than the device has.
   answer.mutable_limits()->set_memory_bytes(
       std::min(session.who().limits.memory_bytes(), device_.memory_bytes()));
   if (options_.speed.flops_per_second() > 0) {
@@ -128,7 +129,7 @@ absl::StatusOr<std::shared_ptr<Session>> StreamTable::FindOrMakeSession(
                      "the lease has a session here already");
   }
   if (held.connection > key) {
-    // The network kept this one back.
+    // The network delayed this stream.
     return MakeError(absl::StatusCode::kAborted, "STREAM_REPLACED",
                      "a newer stream took the session up meanwhile");
   }
@@ -138,7 +139,7 @@ absl::StatusOr<std::shared_ptr<Session>> StreamTable::FindOrMakeSession(
                        MakeError(absl::StatusCode::kAborted, "STREAM_REPLACED",
                                  "a newer stream resumed the session"));
   }
-  // A stream that was not seen to break has no such moment.
+  // A stream whose break went unnoticed has no such moment.
   if (held.connection == 0 && hello.has_resume()) {
     resumed_streams_.Observe(clock_.Monotonic() - held.detached_since);
   }

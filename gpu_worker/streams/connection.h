@@ -18,13 +18,15 @@ namespace djinn::worker {
 
 class StreamTable::Connection : public WorkerStreamReceiver {
  public:
-  // What the connection serves once its Hello was accepted. The session stays
-  // known until the connection goes, as it may be using the stream.
+  // The session that the connection serves once its Hello was accepted. The
+  // session stays set until the connection goes, because it may be using the
+  // stream.
   struct Service {
     std::shared_ptr<Session> session;
-    // As Session::Attach() numbers streams.
+    // The stream's number, as in Session::Attach().
     uint64_t stream_number = 0;
-    // Another connection resumed the session: later messages are ignored.
+    // True when another connection resumed the session: later messages are
+    // ignored.
     bool replaced = false;
   };
 
@@ -83,7 +85,8 @@ class StreamTable::Connection : public WorkerStreamReceiver {
     MutexLock lock(&mu_);
     service_.replaced = true;
   }
-  // The session does not use the stream any more when it returns.
+  // Takes the stream away from the session, which does not use it any more when
+  // this returns.
   void Detach() {
     const Service service = this->service();
     if (service.session == nullptr) return;
@@ -99,7 +102,7 @@ class StreamTable::Connection : public WorkerStreamReceiver {
   std::string session_id;
   bool hello_seen = false;
   bool close_requested = false;
-  // StreamTable::Attach() still uses it.
+  // True while StreamTable::Attach() still uses the connection.
   bool starting = true;
 
  private:
@@ -109,7 +112,7 @@ class StreamTable::Connection : public WorkerStreamReceiver {
   const absl::Duration since_;
   mutable Mutex mu_;
   Service service_ ABSL_GUARDED_BY(mu_);
-  // Last, so that no callback runs any more when the rest goes.
+  // Declared last, so that its callbacks end before the other fields go.
   const std::unique_ptr<WorkerStream> stream_;
 };
 

@@ -1,4 +1,4 @@
-// Streams that break and come back, and sessions that are cancelled.
+// Tests streams that break and are resumed, and sessions that are cancelled.
 #include <memory>
 #include <string>
 #include <vector>
@@ -26,7 +26,7 @@ TEST_F(WorkerCoreTest, ABrokenStreamIsResumedWithEverythingOnce) {
   EXPECT_TRUE(client->WaitCompleted(client->Run(1, {1, 2})));
   Break(client.get());
   clock_.Advance(absl::Seconds(3));
-  // Sent into nothing: the worker has never seen them.
+  // The worker has not received anything that was sent since the break.
   Resume(client.get());
   EXPECT_EQ(client->last_hello().received_sequence(), 4u);
   client->Run(1, {1, 2});
@@ -90,7 +90,7 @@ TEST_F(WorkerCoreTest, RepliesComeAgainUntilTheyAreAcknowledged) {
   client->SendBytes(1, bytes);
   client->WaitRead(client->SendRead(1, Bytes(bytes.size()), 7));
   EXPECT_TRUE(client->WaitBulk(7, bytes.size()) == bytes);
-  // A later write does not change what is kept.
+  // A later write does not change the kept value.
   FakeGraph s;
   s.FillInPlace(s.Bound(), 2);
   client->Define(1, s.get());
@@ -103,7 +103,7 @@ TEST_F(WorkerCoreTest, RepliesComeAgainUntilTheyAreAcknowledged) {
   EXPECT_GE(client->repeated(), 3);
   client->Free({1});
   client->Acknowledge();
-  // What remains is the tenant's content.
+  // Only the tenant's content remains.
   EXPECT_TRUE(WaitMemory(bytes.size()));
   EXPECT_EQ(shared, 2 * bytes.size());
   const int repeated = client->repeated();
@@ -130,10 +130,10 @@ TEST_F(WorkerCoreTest, AnUploadGoesOnWhereItWasCut) {
   const std::string bytes(4 * kBulkChunkBytes + 9, 'u');
   client->InstallTransfer(1, 1, bytes);
   client->WaitDecision(1);
-  // Out of order, with a gap.
+  // The chunks are out of order, with a gap.
   client->SendBytes(1, bytes, 0, kBulkChunkBytes);
   client->SendBytes(1, bytes, 2 * kBulkChunkBytes, kBulkChunkBytes);
-  // Breaking loses what is on its way; what is lost is sent again.
+  // A break loses chunks under way; the client sends lost ones again.
   EXPECT_TRUE(WaitUntil([&] {
     client->Break();
     Resume(client.get());
@@ -144,7 +144,7 @@ TEST_F(WorkerCoreTest, AnUploadGoesOnWhereItWasCut) {
     return false;
   }));
   EXPECT_EQ(client->last_hello().transfer().transfer_id(), 1u);
-  // The third chunk comes a second time.
+  // The third chunk arrives a second time.
   client->SendBytes(1, bytes, kBulkChunkBytes);
   EXPECT_TRUE(client->WaitCompleted(1));
   client->SendRead(1, Bytes(bytes.size()), 5);
@@ -220,9 +220,9 @@ TEST_F(WorkerCoreTest, ACancelStopsAtTheNextNodeAndFreesEverything) {
   gate.WaitReached(3);
   EXPECT_TRUE(WaitUntil([&] { return core_->Snapshot().queued_runs() == 2; }));
   client->SendCancel();
-  // Ignored, whatever it is.
+  // The worker ignores any message after the cancellation.
   client->Free({77});
-  // The first is at the gate: only the cancel takes the second away.
+  // The first run is at the gate: only the cancellation removes the second.
   EXPECT_TRUE(WaitUntil([&] { return core_->Snapshot().queued_runs() == 1; }));
   gate.Open();
   const v1::ControlResponse last = client->WaitFor(
@@ -235,7 +235,8 @@ TEST_F(WorkerCoreTest, ACancelStopsAtTheNextNodeAndFreesEverything) {
   EXPECT_EQ(core_->detached_sessions(), 0u);
 }
 
-// An error would look like the operator's, and hide what ended the session.
+// An error would look like the operator's, and hide the reason why the session
+// ended.
 TEST_F(WorkerCoreTest, ARunThatIsLeftOutSaysNothingOfShapes) {
   FakeGraph s;
   const uint32_t x = s.Bound();

@@ -1,4 +1,4 @@
-// Makes sessions from leases: gives each its tenant's account and its place in
+// Makes sessions from leases: gives each its tenant's account and a place in
 // the queue for the device.
 //
 // Thread-safe.
@@ -23,17 +23,18 @@ namespace djinn::worker {
 
 class SessionFactory {
  public:
-  // Both outlive the factory and its sessions.
+  // Both must outlive the factory and its sessions.
   SessionFactory(const SessionEnvironment* environment, TurnQueue* queue)
       : environment_(environment), queue_(queue) {}
 
-  // Makes a session that has joined the queue with the key, which is its own.
-  // It calls `fail` once, without locks, if its client breaks the protocol.
+  // Makes a session that has joined the queue under the key, which no other
+  // session has. The session calls `fail` once, without locks, if its client
+  // breaks the protocol.
   std::shared_ptr<Session> Make(const Lease& lease, uint64_t queue_key,
                                 std::function<void(absl::Status)> fail);
-  // The tenant's limits from now on, if the tenant has sessions here.
+  // Applies the tenant's new limits, if the tenant has sessions here.
   void UpdateTenant(const v1::LeaseClaims& claims);
-  // The session's lease says this from now on.
+  // Applies the new claims of the session's lease.
   void Update(const v1::LeaseClaims& claims, uint64_t queue_key,
               Session* session);
 
@@ -43,7 +44,7 @@ class SessionFactory {
   const SessionEnvironment* const environment_;
   TurnQueue* const queue_;
   Mutex mu_;
-  // By tenant; those that no session uses are forgotten.
+  // The accounts by tenant. An account that no session uses is forgotten.
   absl::flat_hash_map<std::string, std::weak_ptr<TenantAccount>> accounts_
       ABSL_GUARDED_BY(mu_);
 };

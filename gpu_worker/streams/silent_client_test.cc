@@ -1,5 +1,5 @@
-// Clients whose stream is alive and that acknowledge nothing: what is kept for
-// them is bounded, in bytes and in time.
+// Tests clients whose stream is alive and that acknowledge nothing: the replies
+// kept for them are bounded, in bytes and in time.
 #include <memory>
 
 #include "gpu_worker/testing/core_fixture.h"
@@ -24,7 +24,8 @@ class SilentClientTest : public WorkerCoreTest {
     view.strides = {1};
     return view;
   }
-  // Housekeeping tidies the device behind its look at deadlines.
+  // Advances the clock and waits for housekeeping, which releases unused device
+  // memory after it has checked deadlines.
   void PassTime(absl::Duration time) {
     const uint64_t tidied = device_.tidied();
     clock_.Advance(time);
@@ -56,7 +57,7 @@ TEST_F(SilentClientTest, EachAcknowledgementGivesTime) {
   v1::ControlRequest first;
   first.set_acknowledged_reply(1);
   client->SendAny(std::move(first));
-  // Behind it, so the acknowledgement came before.
+  // The worker handles this message after the acknowledgement.
   client->Create(2, 8);
   EXPECT_TRUE(WaitUntil(
       [&] { return core_->Snapshot().sessions(0).use().outstanding() == 1; }));

@@ -56,7 +56,7 @@ void StreamTable::Attach(std::unique_ptr<WorkerStream> stream, StreamWay way) {
 
 uint64_t StreamTable::ApplyLease(const std::string& lease_id) {
   MutexLock lock(&mu_);
-  // The newest issue, which a client may have presented meanwhile.
+  // Finds the newest revision, which a client may have presented meanwhile.
   const std::optional<Lease> lease = leases_.Find(lease_id);
   if (!lease.has_value()) return 0;
   factory_.UpdateTenant(lease->claims);
@@ -148,8 +148,8 @@ bool StreamTable::CloseAndReap() {
   closing.clear();
   for (std::shared_ptr<Connection>& connection : dead) {
     connection->Detach();
-    // A stream is destroyed here, or by the executor thread that received from
-    // it: never in its own callback.
+    // This thread, or the executor thread that received from it, destroys the
+    // stream: never the stream's own callback.
     connection.reset();
   }
   return true;
@@ -248,7 +248,7 @@ std::shared_ptr<Session> StreamTable::TakeSessionLocked(
     const std::string& lease_id, const absl::Status& status) {
   const auto found = sessions_.find(lease_id);
   const Held held = std::move(found->second);
-  // Before anyone can see that it is gone.
+  // Stops the session before any thread can see that it is gone.
   held.session->Stop();
   sessions_.erase(found);
   if (held.connection != 0) RequestCloseLocked(held.connection, status);
@@ -285,8 +285,9 @@ absl::Status StreamTable::TooManyConnections() const {
 }
 
 void StreamTable::OnClosed(uint64_t key, const absl::Status& status) {
-  // Lives until it is reaped below; no stream is destroyed in its own callback,
-  // so nothing here may keep it longer.
+  // The connection lives until it is reaped. This callback must not hold a
+  // reference beyond that, because no stream may be destroyed in its own
+  // callback.
   Connection* connection = nullptr;
   {
     MutexLock lock(&mu_);
@@ -304,7 +305,7 @@ void StreamTable::OnClosed(uint64_t key, const absl::Status& status) {
       Held& held = found->second;
       held.connection = 0;
       held.detached_since = clock_.Monotonic();
-      // Neither side ended it: the network did.
+      // Neither side ended the stream: the network did.
       resumable = !status.ok() && ErrorReason(status).empty() &&
                   !held.session->status().cancelled;
       if (!resumable) ended = TakeSessionLocked(connection->lease_id, status);

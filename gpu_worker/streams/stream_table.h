@@ -1,16 +1,16 @@
-// Clients' streams and the sessions that they serve: admits a stream by the
-// lease that its Hello presents, lets another stream resume a session whose
+// Holds clients' streams and the sessions that they serve: admits a stream by
+// the lease that its Hello presents, lets another stream resume a session whose
 // stream broke, and ends both.
 //
-// A stream that breaks without a reason leaves its session behind: the session
+// A stream that breaks without a reason leaves its session behind. The session
 // executes what it received and waits for a Hello with `resume`, for
 // resume_timeout at most. Any other end of its stream, and the end of its
 // lease, end the session: its storages are freed at once.
 //
-// Streams are closed and destroyed by the thread that calls CloseAndReap(),
-// never in their own callbacks. One lock guards streams and sessions together,
-// because admission and resumption decide about both; it comes before the locks
-// of the lease keeper and the turn queue. Thread-safe.
+// The thread that calls CloseAndReap() closes and destroys streams; their own
+// callbacks never do. One lock guards streams and sessions together, because
+// admission and resumption decide about both. It comes before the locks of the
+// lease keeper and the turn queue. Thread-safe.
 #ifndef GPU_WORKER_STREAMS_STREAM_TABLE_H_
 #define GPU_WORKER_STREAMS_STREAM_TABLE_H_
 
@@ -52,57 +52,57 @@ class StreamTable {
     std::string worker_id;
     uint64_t incarnation = 0;
     size_t max_connections = 16384;
-    // A connection that has not said Hello by then is closed.
+    // How long a new connection may take to send its Hello; then it is closed.
     absl::Duration hello_timeout = absl::Seconds(10);
-    // How long a session is kept whose stream broke.
+    // How long a session is kept after its stream broke.
     absl::Duration resume_timeout = absl::Seconds(15);
-    // As in WorkerHello.
+    // See WorkerHello.
     v1::DeviceSpeed speed;
     std::string numerics;
   };
-  // A session as others look at it.
+  // A session as callers see it.
   struct Entry {
     std::shared_ptr<Session> session;
-    // In the turn queue; the same over all streams of the session.
+    // Its key in the turn queue, the same over all streams of the session.
     uint64_t queue_key = 0;
     bool attached = false;
   };
 
-  // All pointers outlive the table. Calls `changed`, without locks, when the
-  // coordinator should hear of a session soon.
+  // All pointers must outlive the table. It calls `changed`, without locks,
+  // when the coordinator should hear of a session soon.
   StreamTable(Options options, const SessionEnvironment* environment,
               Device* device, LeaseKeeper* leases, TurnQueue* queue,
               std::function<void()> changed);
   ~StreamTable();
 
-  // Serves a client connection, not started yet.
+  // Serves a client connection, which is not started yet.
   void Attach(std::unique_ptr<WorkerStream> stream, StreamWay way);
-  // The lease was renewed. Returns the queue key of its session if that waited
-  // for credit and has some now, otherwise 0.
+  // Applies a renewed lease to its session. Returns the session's queue key if
+  // it waited for credit and has some now, otherwise 0.
   uint64_t ApplyLease(const std::string& lease_id);
-  // The lease ended: ends its session, if there is one.
+  // Ends the session of a lease that ended, if there is one.
   void EndLease(const std::string& lease_id, const absl::Status& why);
 
-  // Ends sessions whose client did not come back, and closes connections that
-  // say nothing. Returns whether a session ended. Checks the deadlines of the
-  // others.
+  // Ends sessions whose client did not resume, and closes connections that sent
+  // no Hello. Checks the deadlines of the other sessions. Returns whether a
+  // session ended.
   bool CheckDeadlines();
   // Closes and destroys streams. Returns false when there was nothing to do.
   bool CloseAndReap();
-  // Waits until there is something for CloseAndReap(), for `timeout` at most.
+  // Waits until CloseAndReap() has something to do, for `timeout` at most.
   // Returns false after Shutdown() when all streams are destroyed.
   bool AwaitWork(absl::Duration timeout);
-  // Ends all sessions and refuses later connections; streams are closed by
-  // CloseAndReap(). Once.
+  // Ends all sessions and refuses later connections; CloseAndReap() closes the
+  // streams. Call it once.
   void Shutdown(const absl::Status& why);
   bool draining() const;
 
   std::optional<Entry> Find(const std::string& lease_id) const;
-  // By lease id.
+  // Returns the sessions by lease id.
   absl::flat_hash_map<std::string, Entry> Sessions() const;
-  // Whether messages of the session wait or are executed.
+  // Returns whether messages of the session wait or are being executed.
   bool Busy(const std::string& session_id) const;
-  // Sessions whose stream broke, and that wait for another one.
+  // Returns how many sessions lost their stream and wait for another one.
   size_t detached_sessions() const;
 
   void Collect(Exposition* out) const;
@@ -110,7 +110,7 @@ class StreamTable {
  private:
   class Connection;
 
-  // A session by its lease.
+  // The session of one lease.
   struct Held {
     std::shared_ptr<Session> session;
     uint64_t queue_key = 0;
@@ -127,23 +127,23 @@ class StreamTable {
   void EndSession(const std::string& lease_id, uint64_t queue_key,
                   const absl::Status& status);
 
-  // Makes the connection serve the session that the Hello asks for, a new one
-  // or one that is here. Errors as Execution.Control.
+  // Makes the connection serve the session that the Hello names, a new one or
+  // one that is here. Returns the errors of Execution.Control.
   absl::Status Admit(uint64_t key, const v1::ClientHello& hello);
   absl::StatusOr<std::shared_ptr<Session>> FindOrMakeSession(
       uint64_t key, const v1::ClientHello& hello, const Lease& lease)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // The answer to a Hello that was accepted.
+  // Returns the answer to a Hello that was accepted.
   v1::WorkerHello Answer(const Session& session) const;
-  // Where there are too many connections: has the one closed that has been
-  // silent for the longest time, if there is one.
+  // When there are too many connections, requests the close of the one that has
+  // been silent for the longest time. Returns false when there is none.
   bool MakeRoomLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status TooManyConnections() const;
-  // Has CloseAndReap() close the connection. The first status counts.
+  // Has CloseAndReap() close the connection. Only the first status counts.
   void RequestCloseLocked(uint64_t key, absl::Status status)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Takes it out of the table and stops it; the caller drops it without the
-  // lock.
+  // Takes the session out of the table and stops it. The caller releases it
+  // without the lock.
   std::shared_ptr<Session> TakeSessionLocked(const std::string& lease_id,
                                              const absl::Status& status)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -159,23 +159,23 @@ class StreamTable {
   LabelledCounter recoveries_{"djinn_recoveries_total",
                               "Peers lost, and what was taken up again.",
                               {"kind"}};
-  // From a stream's breaking until another one took up its session.
+  // Time from a stream's break until another one resumed its session.
   DurationHistogram resumed_streams_;
 
   mutable Mutex mu_;
   CondVar work_;
   std::map<uint64_t, std::shared_ptr<Connection>> connections_
       ABSL_GUARDED_BY(mu_);
-  // Of these, those that have not said Hello, the oldest first.
+  // Connections that have not sent a Hello, oldest first.
   std::set<uint64_t> silent_ ABSL_GUARDED_BY(mu_);
   uint64_t next_key_ ABSL_GUARDED_BY(mu_) = 1;
-  // By lease id.
+  // The sessions by lease id.
   absl::flat_hash_map<std::string, Held> sessions_ ABSL_GUARDED_BY(mu_);
-  // Counts the Hellos that were accepted.
+  // Numbers the Hellos that were accepted.
   uint64_t last_stream_ ABSL_GUARDED_BY(mu_) = 0;
   std::deque<std::pair<uint64_t, absl::Status>> to_close_ ABSL_GUARDED_BY(mu_);
   std::vector<uint64_t> to_reap_ ABSL_GUARDED_BY(mu_);
-  // Set by Shutdown(): why no connection is accepted.
+  // Set by Shutdown(): why connections are refused.
   absl::Status draining_ ABSL_GUARDED_BY(mu_);
 };
 

@@ -1,5 +1,5 @@
 // Sessions whose runs may share a product, on a worker core with a fake device
-// and a fake clock: for tests.
+// and a fake clock, for tests.
 #ifndef GPU_WORKER_TESTING_BATCH_FIXTURE_H_
 #define GPU_WORKER_TESTING_BATCH_FIXTURE_H_
 
@@ -24,9 +24,10 @@ inline constexpr uint64_t kRows = 2;
 inline constexpr uint64_t kOther = 3;
 inline constexpr uint64_t kFirstResult = 100;
 
-// While the plug's run holds the device, everything that the others send
-// waits. Behind it every node takes a second, a joined product four; what is
-// executed is told by letters: s(cale), a(dd), J(oined), f(ill).
+// While the plug's run holds the device, everything that the other clients send
+// waits. Behind it every node takes a second, and a joined product takes four.
+// Order() names the executed nodes by letters: s(cale), a(dd), J(oined),
+// f(ill).
 class BatchTest : public WorkerCoreTest {
  protected:
   BatchTest() {
@@ -40,7 +41,7 @@ class BatchTest : public WorkerCoreTest {
       order_ += joined ? 'J' : name[6];
       if (name == "fake::scale" && at_plain_) at_plain_();
       if (joined) {
-        // It may take itself away.
+        // The copy lets the function reset at_joined_.
         const std::function<void()> call = at_joined_;
         if (call) call();
         if (join_fails_) return absl::InternalError("no joining now");
@@ -53,7 +54,7 @@ class BatchTest : public WorkerCoreTest {
     core_->Shutdown();
   }
 
-  // Before all clients.
+  // Blocks the device. Call it before adding clients.
   void Plug() {
     plug_ = Open("plug", "plug");
     FakeGraph s;
@@ -65,7 +66,7 @@ class BatchTest : public WorkerCoreTest {
     for (Patience patience; !reached_;) patience.Wait(&changed_, &mu_);
   }
 
-  // Once more; everything that was executed before is forgotten.
+  // Blocks the device again, and forgets everything executed before.
   void PlugAgain() {
     {
       MutexLock lock(&mu_);
@@ -78,12 +79,12 @@ class BatchTest : public WorkerCoreTest {
     for (Patience patience; !reached_;) patience.Wait(&changed_, &mu_);
   }
 
-  // Contents are what has more than the bytes that go inline.
+  // Makes values that do not go inline become contents, so that weights stay.
   static void LetKeepWeights(v1::LeaseClaims* lease) {
     lease->mutable_limits()->set_inline_bytes(2 * sizeof(float));
   }
-  // With the weight, which is content of its tenant, and rows that begin with
-  // `first`.
+  // Adds a client with rows that begin with `first`. Its weight is a content of
+  // its tenant.
   TestClient* Add(const std::string& session, const std::string& tenant,
                   float first) {
     v1::LeaseClaims lease = Lease(session, tenant);
@@ -104,7 +105,7 @@ class BatchTest : public WorkerCoreTest {
     return {reinterpret_cast<const char*>(values.data()),
             values.size() * sizeof(float)};
   }
-  // Uploaded by the first of a tenant, found by the others.
+  // The first client of a tenant uploads the weight; the others find it.
   static void UploadWeight(TestClient* client, float weight = 3) {
     const std::string bytes = BytesOf({weight, 0, 0});
     client->InstallTransfer(kWeight, 7, bytes);
@@ -114,12 +115,13 @@ class BatchTest : public WorkerCoreTest {
       decision = client->WaitOutcome(7);
     }
     if (decision.has_send()) client->SendBytes(7, bytes);
-    // Carried out: what is in front of a run keeps it from batch.
+    // Waits until the upload is executed: a message before a run keeps the run
+    // out of a batch.
     client->Read(kWeight, 2);
   }
 
-  // y = rows * weight; z = y + other, with `extra` nodes in front that another
-  // position of a decoder would have.
+  // y = rows * weight; z = y + other. The `extra` nodes in front stand for
+  // another position of a decoder.
   static srg::Graph Step(int extra = 0) {
     FakeGraph s;
     const uint32_t weight = s.Bound();
@@ -130,7 +132,7 @@ class BatchTest : public WorkerCoreTest {
     s.Add(y, other, 2);
     return s.get();
   }
-  // Runs it; its results are two storages from `result` on.
+  // Runs the graph; its results are two storages from `result` on.
   static uint64_t Run(TestClient* client, int extra = 0,
                       uint64_t result = kFirstResult) {
     client->Define(1 + static_cast<uint64_t>(result), Step(extra));
@@ -141,7 +143,7 @@ class BatchTest : public WorkerCoreTest {
     return client->Read(result + 1, 2);
   }
 
-  // The device goes on when so many runs are there, with the plug's.
+  // Releases the device when the worker has this many runs, with the plug's.
   void ReleaseWith(uint32_t runs) {
     EXPECT_TRUE(WaitReceivedBeside(plug_.get(), runs));
     Release();
@@ -151,7 +153,7 @@ class BatchTest : public WorkerCoreTest {
     open_ = true;
     changed_.SignalAll();
   }
-  // Behind the plug's.
+  // Returns the nodes executed after the plug's.
   std::string Order() {
     MutexLock lock(&mu_);
     return order_.substr(1);
@@ -175,7 +177,7 @@ class BatchTest : public WorkerCoreTest {
   std::set<std::string> batch_class_;
   std::map<std::string, double> weights_;
   std::function<void()> at_joined_;
-  // At a product that is not joined.
+  // Called at a product that is not joined.
   std::function<void()> at_plain_;
   Mutex mu_;
   CondVar changed_;

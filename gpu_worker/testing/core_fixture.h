@@ -26,7 +26,7 @@ namespace djinn::worker {
 
 using Floats = std::vector<float>;
 
-// Knows how many wait for it.
+// Counts the threads that wait for it.
 class WatchedClock : public FakeClock {
  public:
   void Wait(CondVar* signal, Mutex* mu, absl::Duration timeout) override
@@ -46,7 +46,7 @@ class WorkerCoreTest : public testing::Test {
   WorkerCoreTest() { Start({}); }
   ~WorkerCoreTest() override { core_->Shutdown(); }
 
-  // Another core instead of the one that is there.
+  // Replaces the core with a new one.
   void Start(WorkerCoreOptions options) {
     if (core_ != nullptr) core_->Shutdown();
     options.worker_id = "w0";
@@ -61,7 +61,7 @@ class WorkerCoreTest : public testing::Test {
     return lease;
   }
 
-  // Lists the next issue of the lease, and has HelloFor() present it.
+  // Lists the next revision of the lease, and has HelloFor() present it.
   void Grant(const v1::LeaseClaims& lease, int seconds = 60) {
     Grant(lease, "w0", absl::Seconds(seconds), core_.get());
   }
@@ -75,12 +75,12 @@ class WorkerCoreTest : public testing::Test {
     tokens_[lease.session_id()] = issue.SerializeAsString();
   }
 
-  // These tenants share contents from now on, and no others.
+  // Lets these tenants, and no others, share contents from now on.
   void Share(std::vector<std::string> tenants) {
     sharing_ = std::move(tenants);
     core_->Apply(Agreed());
   }
-  // The same for products.
+  // Lets these tenants, and no others, share batches from now on.
   void Batch(std::vector<std::string> tenants) {
     batching_ = std::move(tenants);
     core_->Apply(Agreed());
@@ -125,7 +125,7 @@ class WorkerCoreTest : public testing::Test {
     return client;
   }
 
-  // Another stream for the client, from where it was.
+  // Resumes the client on another stream.
   void Resume(TestClient* client, const std::string& session = "s1") {
     InProcessPair pair = MakeInProcessPair();
     core_->Attach(std::move(pair.worker), way_);
@@ -136,7 +136,7 @@ class WorkerCoreTest : public testing::Test {
     client->Break();
     EXPECT_TRUE(WaitUntil([this] { return core_->detached_sessions() > 0; }));
   }
-  // Housekeeping looks every few milliseconds.
+  // Polls every few milliseconds, as often as housekeeping runs.
   template <typename Condition>
   static bool WaitUntil(Condition condition) {
     for (int i = 0; i < 4000; ++i) {
@@ -146,8 +146,8 @@ class WorkerCoreTest : public testing::Test {
     return false;
   }
 
-  // That a run was received is known before that its session waits for its
-  // turn. So many runs are there, and the client's session waits.
+  // Waits until the worker has this many runs and the client's session waits
+  // for its turn. A run counts as received a moment before its session waits.
   bool WaitReceived(uint32_t runs, const TestClient* client) {
     return WaitUntil([&] {
       const v1::WorkerState state = core_->Snapshot();
@@ -158,7 +158,8 @@ class WorkerCoreTest : public testing::Test {
       return false;
     });
   }
-  // The same of all sessions that have runs there, but for who is served.
+  // Waits until the worker has this many runs and every session with runs
+  // waits, except the one in service.
   bool WaitReceivedBeside(const TestClient* served, uint32_t runs) {
     return WaitUntil([&] {
       const v1::WorkerState state = core_->Snapshot();
@@ -180,7 +181,7 @@ class WorkerCoreTest : public testing::Test {
     return ErrorReason(Connect(hello)->WaitClosed());
   }
 
-  // Waits until the executor and housekeeping let go of everything.
+  // Waits until the executor and housekeeping have released everything.
   bool WaitMemory(uint64_t bytes) {
     return WaitUntil([&] { return core_->ledger().usage().used == bytes; });
   }
@@ -189,9 +190,9 @@ class WorkerCoreTest : public testing::Test {
   WatchedClock clock_;
   FakeRandomSource random_;
   LeaseAuthority authority_;
-  // Of each session, the last one granted.
+  // The token granted last to each session.
   std::map<std::string, std::string> tokens_;
-  // Of the clients that connect from now on.
+  // How clients that connect from now on reach the worker.
   StreamWay way_ = StreamWay::kLocal;
   std::vector<std::string> sharing_;
   std::vector<std::string> batching_;
@@ -206,10 +207,10 @@ inline srg::Graph AddTo() {  // x += y
   return s.get();
 }
 
-// Holds the executor at a node until it is let go.
+// Holds the executor at a node until it is opened.
 class NodeGate {
  public:
-  // The `stop_at`th node from now on waits.
+  // Holds the `stop_at`th node from now on.
   NodeGate(FakeDevice* device, int stop_at) : device_(device) {
     device->SetExecuteHook([state = state_, stop_at](const std::string&) {
       MutexLock lock(&state->mu);
@@ -242,7 +243,8 @@ class NodeGate {
   }
 
  private:
-  // The executor may still be in the hook when the gate is gone.
+  // Shared, because the executor may still be in the hook when the gate is
+  // gone.
   struct State {
     Mutex mu;
     CondVar changed;

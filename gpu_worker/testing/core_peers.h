@@ -1,4 +1,4 @@
-// Two worker cores in one process, one of which pulls from the other: for
+// Two worker cores in one process, one of which pulls from the other, for
 // tests.
 #ifndef GPU_WORKER_TESTING_CORE_PEERS_H_
 #define GPU_WORKER_TESTING_CORE_PEERS_H_
@@ -30,10 +30,10 @@ inline std::string Ticket(char c) {
 // A call to a core, as a transport would make it.
 class CoreCall : public MessageCall, public OfferClaimant {
  public:
-  // What comes at once.
+  // Size of the chunks that it delivers.
   static constexpr size_t kChunkBytes = 64 << 10;
 
-  // `waits` counts what is said of offers whose turn has not come; `pace` is
+  // `waits` counts the responses that an offer is not there yet. `pace` is
   // called before each chunk that follows another one.
   CoreCall(WorkerCore* core, std::atomic<int>* waits,
            std::function<void()> pace)
@@ -112,15 +112,15 @@ class CorePeers : public PeerConnector {
     return std::make_unique<Shared>(std::move(call));
   }
   int asked() const { return asked_; }
-  // Called before each call with how many there were, it among them. Set before
-  // the first.
+  // Sets a function that is called before each call with the number of calls,
+  // this one included. Set it before the first call.
   void SetHook(std::function<void(int)> hook) { hook_ = std::move(hook); }
-  // As CoreCall's. Set before the first.
+  // Sets the `pace` of each CoreCall. Set it before the first call.
   void SetPace(std::function<void()> pace) { pace_ = std::move(pace); }
   int waits() const { return waits_; }
 
  private:
-  // The core may hold the claimant longer.
+  // Shares the call, because the core may hold the claimant longer.
   class Shared : public PeerCall {
    public:
     explicit Shared(std::shared_ptr<CoreCall> call) : call_(std::move(call)) {}
@@ -162,7 +162,7 @@ class TwoCoresTest : public WorkerCoreTest {
     peer->set_incarnation(core_->incarnation());
     other_->Apply(desired);
   }
-  // The session's part on w1.
+  // Opens the session on w1.
   std::unique_ptr<TestClient> OpenThere(const std::string& session = "s1",
                                         const std::string& tenant = "t1") {
     return OpenThere(Lease(session, tenant));

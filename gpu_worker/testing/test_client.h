@@ -1,6 +1,6 @@
-// A client by hand, for tests: sends ordered messages over an in-process stream
-// and waits, with a deadline, for what comes back. It keeps what it sent and
-// counts replies, so that it can resume on another stream.
+// A client for tests: sends ordered messages over an in-process stream and
+// waits, with a deadline, for the responses. It keeps what it sent and counts
+// replies, so that it can resume on another stream.
 #ifndef GPU_WORKER_TESTING_TEST_CLIENT_H_
 #define GPU_WORKER_TESTING_TEST_CLIENT_H_
 
@@ -85,7 +85,7 @@ class TestClient : public ClientStreamReceiver {
 
   ClientStream* stream() { return stream_.get(); }
 
-  // Empty before the Hello.
+  // Returns the session's id; empty before the Hello.
   const std::string& session_id() const { return session_id_; }
 
   void Hello(const v1::ClientHello& hello) {
@@ -96,13 +96,13 @@ class TestClient : public ClientStreamReceiver {
         .IgnoreError();
   }
 
-  // The network breaks.
+  // Breaks the stream as the network would.
   void Break() {
     stream_->Close(absl::UnavailableError("the network broke"));
     stream_.reset();
   }
-  // Says Hello on another stream, and sends again what the worker does not
-  // have. False when it was refused.
+  // Sends a Hello on another stream, and sends again what the worker has not
+  // received. Returns false when it was refused.
   bool Resume(std::unique_ptr<ClientStream> stream, v1::ClientHello hello) {
     size_t hellos;
     {
@@ -132,7 +132,7 @@ class TestClient : public ClientStreamReceiver {
     return true;
   }
 
-  // Everything that came is handled.
+  // Acknowledges every reply that arrived.
   void Acknowledge() {
     v1::ControlRequest request;
     {
@@ -154,7 +154,7 @@ class TestClient : public ClientStreamReceiver {
     *request.mutable_supply()->mutable_graph() = srg::ToProto(graph);
     SendAny(std::move(request));
   }
-  // What is sent between these two leaves as one message.
+  // Everything sent between Hold() and Release() leaves as one message.
   void Hold() { held_.emplace(); }
   void Release() {
     v1::ControlRequest together = held_->front();
@@ -198,7 +198,7 @@ class TestClient : public ClientStreamReceiver {
     return Send(std::move(message));
   }
 
-  // Runs graph `id`; one storage per slot.
+  // Runs graph `id` with one storage per slot.
   uint64_t Run(uint64_t id, const std::vector<uint64_t>& storages,
                const std::vector<double>& floats = {},
                const std::vector<uint32_t>& final_slots = {}) {
@@ -256,7 +256,7 @@ class TestClient : public ClientStreamReceiver {
     install->mutable_transfer()->set_provable(true);
     return Send(std::move(message));
   }
-  // An eager upload.
+  // Sends an eager upload.
   uint64_t InstallContent(uint64_t storage, const std::string& bytes) {
     v1::Ordered message;
     v1::Install* install = message.mutable_install();
@@ -279,7 +279,7 @@ class TestClient : public ClientStreamReceiver {
     *install->mutable_pull() = pull;
     return Send(std::move(message));
   }
-  // `rank`: round and remaining_seconds.
+  // `rank` gives the round and remaining_seconds.
   uint64_t Offer(uint64_t storage, const std::string& ticket,
                  const v1::Offer& rank = {}) {
     v1::Ordered message;
@@ -289,7 +289,7 @@ class TestClient : public ClientStreamReceiver {
     message.mutable_offer()->set_ticket(ticket);
     return Send(std::move(message));
   }
-  // What the lease has used, once everything before is executed.
+  // Returns what the lease has used, once everything before is executed.
   v1::MeteredUse Meter() {
     v1::Ordered message;
     message.mutable_meter();
@@ -300,7 +300,7 @@ class TestClient : public ClientStreamReceiver {
         .metered()
         .use();
   }
-  // No storages: it is gone.
+  // Drops the model when there are no storages.
   uint64_t SendModel(uint64_t id, const std::vector<uint64_t>& storages,
                      const std::string& name = "") {
     v1::Ordered message;
@@ -330,7 +330,7 @@ class TestClient : public ClientStreamReceiver {
     message.mutable_migrate()->mutable_stay();
     return Send(std::move(message));
   }
-  // As `other`, which left, would go on.
+  // Continues the session of `other`, which left.
   uint64_t Enter(const TestClient& other, const v1::Pull& state) {
     versions_ = other.versions_;
     v1::Ordered message;
@@ -379,7 +379,7 @@ class TestClient : public ClientStreamReceiver {
            })
         .read();
   }
-  // The floats of a storage, from its start.
+  // Returns the first `count` floats of a storage.
   std::vector<float> Read(uint64_t storage, int64_t count) {
     srg::TensorView view;
     view.data_type = srg::DataType::kFloat32;
@@ -395,8 +395,8 @@ class TestClient : public ClientStreamReceiver {
     return WaitRead(SendRead(storage, view)).error();
   }
 
-  // The first response that matches; an empty one when none comes in time or
-  // the stream ends.
+  // Returns the first response that matches; an empty one when none arrives in
+  // time or the stream ends.
   v1::ControlResponse WaitFor(
       const std::function<bool(const v1::ControlResponse&)>& matches) {
     v1::ControlResponse found;
@@ -418,7 +418,7 @@ class TestClient : public ClientStreamReceiver {
            })
         .transfer();
   }
-  // The decision behind a challenge.
+  // Waits for the decision that follows a challenge.
   v1::TransferDecision WaitOutcome(uint64_t transfer_id) {
     return WaitFor([&](const v1::ControlResponse& r) {
              return r.has_transfer() &&
@@ -467,7 +467,7 @@ class TestClient : public ClientStreamReceiver {
     MutexLock lock(&mu_);
     return hellos_.back();
   }
-  // Replies that came although they were handled.
+  // Returns how many replies arrived that had been handled before.
   int repeated() {
     MutexLock lock(&mu_);
     return repeated_;
@@ -482,16 +482,16 @@ class TestClient : public ClientStreamReceiver {
     });
   }
   void SkipSequence() { ++sequence_; }
-  // Acknowledges nothing by itself any more.
+  // Stops the automatic acknowledgements.
   void KeepSilent() { acknowledges_ = false; }
-  // Of the messages that follow.
+  // These apply to the messages that follow.
   void set_lane(uint32_t lane) { lane_ = lane; }
   void set_mode(v1::ExecutionMode mode) { mode_ = mode; }
   void set_run_size(int64_t size) { run_size_ = size; }
   void set_remember(bool remember) { remember_ = remember; }
-  // Of each run from now on.
+  // Sets the recomputed nodes of each later run.
   void SayRecomputed(uint32_t nodes) { recomputed_ = nodes; }
-  // Of a storage that a run made which Send() sent.
+  // Sets the version of a storage that a run created which Send() sent.
   void set_version(uint64_t storage, uint64_t version) {
     versions_[storage] = version;
   }

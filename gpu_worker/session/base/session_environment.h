@@ -1,4 +1,5 @@
-// What all sessions of a worker share; outlives them.
+// The parts that all sessions of a worker share. They must outlive the
+// sessions.
 #ifndef GPU_WORKER_SESSION_BASE_SESSION_ENVIRONMENT_H_
 #define GPU_WORKER_SESSION_BASE_SESSION_ENVIRONMENT_H_
 
@@ -38,24 +39,24 @@ struct SessionEnvironment {
   DeviceMemory* memory = nullptr;
   ContentCache* contents = nullptr;
   ContentProofs* proofs = nullptr;
-  // Null: no contents are kept on disk.
+  // Null when the worker keeps no contents on disk.
   ContentStore* store = nullptr;
   GraphCache* graphs = nullptr;
   OfferTable* offers = nullptr;
   PullSource* pulls = nullptr;
   LinkRates* links = nullptr;
-  // Of what comes over the network.
+  // Measures uploads that arrive over the network.
   UploadRate* uploads = nullptr;
   ExecutionCounters* counters = nullptr;
-  // Null: runs do not yield.
+  // Null when runs do not yield.
   NodeEdge* edge = nullptr;
-  // Null: nobody tells for whom a run waits.
+  // Null when it is not measured for whom a run waits.
   const ServedTime* served = nullptr;
   srg::GraphCaps caps;
   absl::Duration transfer_idle_timeout = absl::Seconds(30);
   uint64_t outbox_bytes = uint64_t{8} << 20;
   SessionMetrics* metrics = nullptr;
-  // Called when the tenant's contents changed, without locks, or when the
+  // Called, without locks, when the tenant's contents changed, or when the
   // coordinator should hear of a lease's credit.
   std::function<void()> contents_changed = [] {};
 };

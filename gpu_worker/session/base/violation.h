@@ -1,4 +1,4 @@
-// The status that ends the stream of a client that breaks the protocol.
+// Makes the status that ends the stream of a client that breaks the protocol.
 #ifndef GPU_WORKER_SESSION_BASE_VIOLATION_H_
 #define GPU_WORKER_SESSION_BASE_VIOLATION_H_
 

@@ -17,7 +17,7 @@ class PermissiveProgram : public CompiledProgram {
   absl::Status Execute(uint32_t index, const NodeInput& input,
                        std::vector<NodeResult>* results) const override {
     const srg::Node& node = graph_.nodes[index];
-    // Every byte that the executor lets the operator touch is touched.
+    // Touches every byte that the executor lets the operator touch.
     srg::ForEachOperand(node, [&](const srg::TensorView& view) {
       const uint64_t extent = srg::ExtentBytes(view).value();
       (void)device_->HostBytes(input.slots[view.slot])

@@ -1,6 +1,6 @@
-// A device that takes every operator, for graphs of real programs where no
-// PyTorch is: operators that the fake device has run there, all others return
-// zeros of the inferred shape and fill what they write.
+// A device that accepts every operator, for graphs of real programs without
+// PyTorch. Operators of the fake device run there; all others return zeros of
+// the inferred shape and fill what they write.
 #ifndef GPU_WORKER_SESSION_FUZZ_PERMISSIVE_DEVICE_H_
 #define GPU_WORKER_SESSION_FUZZ_PERMISSIVE_DEVICE_H_
 

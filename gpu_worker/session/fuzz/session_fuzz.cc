@@ -1,7 +1,7 @@
-// A session fed with what a client might send: srg graphs, runs, installs,
-// uploads, reads, frees, acknowledgements, over streams that break, in any
-// order and state. Whatever comes, the session
-// answers or fails once, progress never falls, and in the end it holds nothing.
+// Feeds a session with messages that a client might send: graphs, runs,
+// installs, uploads, reads, frees and acknowledgements, over streams that
+// break, in any order and state. Whatever arrives, the session answers or fails
+// once, its progress never falls, and in the end it holds nothing.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -62,7 +62,7 @@ class LocalPulls : public PullSource {
   PeerPulls pulls_;
 };
 
-// The client's end: looks at what the session brings.
+// The client's end, which checks what the session sends.
 class WatchedStream : public WorkerStream {
  public:
   void Start(WorkerStreamReceiver*) override {}
@@ -84,7 +84,7 @@ class WatchedStream : public WorkerStream {
   uint64_t last_reply_ = 0;
 };
 
-// What a client without mistakes knows.
+// Tracks the state that a correct client knows, and repairs messages by it.
 class Client {
  public:
   void Repair(v1::Ordered* message) {
@@ -112,7 +112,7 @@ class Client {
     }
   }
 
-  // Learns what a message that was sent does.
+  // Applies a message that was sent.
   void Sent(const v1::Ordered& message) {
     if (message.has_define_graph()) {
       const auto srg_graph = srg::FromProto(message.define_graph().graph());
@@ -137,7 +137,7 @@ class Client {
   struct Defined {
     srg::Graph srg_graph;
     srg::GraphFacts facts;
-    // What the runs that are remembered bound, by place.
+    // The storages that the remembered runs bound, by place.
     std::vector<std::vector<uint64_t>> remembered;
   };
 
@@ -189,7 +189,7 @@ class Client {
     }
   }
 
-  // Makes it say what is true of a run that is remembered.
+  // Makes the repeat fit a run that is remembered.
   void RepairRepeat(const Defined& defined, v1::Run* run) {
     v1::Repeat* const repeat = run->mutable_repeat();
     repeat->set_place(repeat->place() % defined.remembered.size());
@@ -233,7 +233,7 @@ class Client {
     if (repeat->same_final_slots()) run->clear_final_slots();
   }
 
-  // From this worker, under a ticket that is one.
+  // Makes the pull name this worker and a ticket of the right size.
   static void RepairPull(v1::Install* install) {
     if (!install->has_pull()) return;
     install->mutable_pull()->set_worker_id(kWorkerId);
@@ -241,7 +241,7 @@ class Client {
     install->mutable_pull()->mutable_ticket()->resize(OfferTable::kTicketBytes);
   }
 
-  // More than goes inline.
+  // Makes the value larger than what goes inline.
   static void RepairContent(v1::Install* install) {
     if (!install->has_content()) return;
     std::string* const value = install->mutable_content();

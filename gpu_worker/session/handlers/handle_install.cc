@@ -1,6 +1,6 @@
-// Install: bytes inside the message (a generator's state among them), a
-// generator's seed, a content, or a transfer whose bytes come on Bulk. For
-// bytes from another worker see handle_pull.cc.
+// Handles Install: bytes inside the message (a generator's state among them), a
+// generator's seed, a content, or a transfer whose bytes arrive on Bulk.
+// handle_pull.cc handles bytes from another worker.
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -23,7 +23,7 @@ absl::Status NoGenerator(SessionState& s, uint64_t bytes) {
 
 void TakeUploaded(std::shared_ptr<Buffer> buffer, Storage* storage) {
   storage->buffer = std::move(buffer);
-  // A full cache keeps nothing more.
+  // A full cache does not keep the buffer, which then is the storage's own.
   storage->quota.MoveTo(IsSoleOwner(storage->buffer)
                             ? storage->quota.own_class()
                             : StorageClass::kContent);
@@ -51,7 +51,7 @@ bool MayHave(SessionState& s, const ParkedUpload& upload) {
 absl::Status ReceiveUpload(SessionState& s, const ParkedUpload& upload,
                            Storage* storage) {
   QuotaChange change(&s.quota, &storage->quota);
-  // As it will be, unless the cache is full by then.
+  // The class that the bytes will have, unless the cache is full by then.
   DJINN_RETURN_IF_ERROR(
       change.To(upload.size_bytes, s.uploads.Keeps(upload.size_bytes)
                                        ? StorageClass::kContent
@@ -69,7 +69,8 @@ void DecideUpload(SessionState& s, ParkedUpload upload,
   decision->set_transfer_id(upload.transfer_id);
   absl::Status room;
   if (storage->generator) {
-    // Checked before the storage changes, so the bytes must be here.
+    // A generator's state must travel inside the message, where it is checked
+    // before the storage changes.
     room = NoGenerator(s, upload.size_bytes);
   } else if (held != nullptr) {
     room = s.quota.Resize(&storage->quota, upload.size_bytes,
@@ -78,8 +79,8 @@ void DecideUpload(SessionState& s, ParkedUpload upload,
     room = ReceiveUpload(s, upload, storage);
   }
   if (!room.ok()) {
-    // The client learns it from the decision; a storage that existed keeps what
-    // it had.
+    // The decision reports the error to the client; a storage that existed
+    // keeps its bytes.
     const RootError error = s.errors.Make(room, {.sequence = upload.sequence});
     *decision->mutable_refused() = *error;
     if (upload.birth) {
@@ -97,7 +98,7 @@ void DecideUpload(SessionState& s, ParkedUpload upload,
     Reply(s, std::move(response));
     return;
   }
-  // What it had is gone in any case: the bytes come, or poison does.
+  // The former bytes are lost in any case: new bytes arrive, or poison does.
   storage->buffer.reset();
   upload.receives = true;
   s.message.upload = upload;
@@ -141,7 +142,7 @@ absl::Status HandleInstall(SessionState& s, uint64_t sequence,
   if (install.source_case() == v1::Install::SOURCE_NOT_SET) {
     return Violation("install without a source");
   }
-  // Bytes in a generator's storage are its state.
+  // Bytes may replace a generator's state, but a seed may not replace bytes.
   if (!birth && existing != nullptr && seeds && !existing->generator) {
     return Violation(
         absl::StrCat("installs a seed in storage ", install.storage()));

@@ -1,5 +1,5 @@
-// Migrate: a session that leaves for another worker offers all that it holds;
-// one that enters fetches that, one value after the other.
+// Handles Migrate: a session that leaves for another worker offers all that it
+// holds; one that enters fetches that, one value after the other.
 #include <utility>
 
 #include "common/base/error.h"
@@ -30,7 +30,7 @@ absl::Status HandleLeave(SessionState& s, uint64_t sequence,
           return s.offers.Add(ticket, std::move(value));
         });
     s.leaving = bytes.ok();
-    // What was offered before the error.
+    // Withdraws the offers made before the error.
     if (!s.leaving) s.offers.Withdraw();
   }
   if (bytes.ok()) {

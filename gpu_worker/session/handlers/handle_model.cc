@@ -1,4 +1,4 @@
-// RegisterModel: what a registered callable keeps using.
+// Handles RegisterModel: counts what a registered callable keeps using.
 #include <memory>
 #include <utility>
 #include <vector>
@@ -29,7 +29,8 @@ absl::Status HandleModel(SessionState& s, uint64_t sequence,
           "model ", model.model_id(), " uses storage ", id,
           storage == nullptr ? ", which does not exist" : " twice"));
     }
-    // A birth that failed says a size that nothing has checked.
+    // Saturates, because a failed creation leaves a size that nothing has
+    // checked.
     const uint64_t sum = SaturatingSum(bytes, storage->size_bytes);
     shares.emplace_back(storage, sum - bytes);
     bytes = sum;

@@ -1,4 +1,4 @@
-// Profile and Meter: what the session measures for the program that asks.
+// Handles Profile and Meter: measurements that the program requests.
 #include <memory>
 #include <utility>
 

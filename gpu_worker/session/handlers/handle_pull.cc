@@ -1,5 +1,5 @@
-// Copies between workers: Offer, which keeps what a storage holds for another
-// worker to fetch, and Install with a pull, which fetches it.
+// Handles copies between workers: Offer, which keeps a storage's value for
+// another worker to fetch, and Install with a pull, which fetches it.
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -22,7 +22,7 @@ absl::Status HandleOffer(SessionState& s, uint64_t sequence,
   }
   DJINN_RETURN_IF_ERROR(
       Offers::CheckTicket("offers a storage", offer.ticket()));
-  // Not so of NaN either.
+  // The negated comparison also rejects NaN.
   if (offer.has_remaining_seconds() && !(offer.remaining_seconds() >= 0)) {
     return Violation(absl::StrCat("offers a storage that something waits ",
                                   offer.remaining_seconds(), " s behind"));
@@ -60,7 +60,7 @@ absl::Status InstallPull(SessionState& s, uint64_t sequence,
   change.Keep();
   storage->size_bytes = pull.size_bytes();
   storage->size_known = true;
-  // What it had is gone in any case: the bytes come, or poison does.
+  // The former bytes are lost in any case: new bytes arrive, or poison does.
   storage->buffer.reset();
   s.message.pull = ParkedPull{sequence, install.storage()};
   return absl::OkStatus();
@@ -92,7 +92,8 @@ void FinishPull(SessionState& s, const ParkedPull& fetch) {
   }
   storage->quota.Release();
   if (outcome.poison.has_value()) {
-    // Told where it happened; the place is that of the other session's part.
+    // The error was reported where it happened, so it is not new here. Its
+    // place was in the other session, so this message replaces it.
     outcome.poison->set_sequence(fetch.sequence);
     outcome.poison->clear_node();
     storage->poison =

@@ -1,4 +1,4 @@
-// DefineGraph and Run.
+// Handles DefineGraph and Run.
 #include <utility>
 
 #include "absl/base/optimization.h"
@@ -82,7 +82,7 @@ absl::Status HandleRun(SessionState& s, uint64_t sequence, const v1::Run& run) {
   v1::ControlResponse response;
   v1::RunMetadata* metadata = response.mutable_metadata();
   RunRecords::End end;
-  // Of the whole run.
+  // The root error of the whole run.
   RootError failure;
   if (graph->refused != nullptr) {
     if (run.remember()) {
@@ -138,8 +138,8 @@ absl::Status HandleRun(SessionState& s, uint64_t sequence, const v1::Run& run) {
   s.who.environment.counters->recomputed_nodes += run.recomputed_nodes();
   end.failure = failure.get();
   NoteRunOver(s, *metadata, s.message.arrived, std::move(end));
-  // Of a run that was left out there is nothing to say: the session goes, and
-  // its end says why.
+  // A run that was left out gets no reply: the session goes, and its end says
+  // why.
   if (run.reply_metadata() && !s.status.stopped) {
     metadata->set_sequence(sequence);
     Reply(s, std::move(response));

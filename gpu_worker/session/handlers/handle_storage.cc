@@ -1,4 +1,4 @@
-// CreateStorage, Read and Free.
+// Handles CreateStorage, Read and Free.
 #include <utility>
 
 #include "absl/container/flat_hash_set.h"
@@ -25,11 +25,12 @@ absl::Status HandleCreate(SessionState& s, uint64_t sequence,
   if (!buffer.ok()) {
     storage->poison =
         s.errors.MakePoison(buffer.status(), {.sequence = sequence});
-    // A failed resize leaves the old memory: views of the new size stay out.
+    // A failed resize keeps the old memory and size, so views of the new size
+    // are rejected.
     if (birth) storage->size_bytes = create.size_bytes();
     return absl::OkStatus();
   }
-  // A poisoned storage stays poisoned: its prefix is what was bad.
+  // A poisoned storage stays poisoned, because its prefix is bad.
   storage->buffer = *std::move(buffer);
   storage->size_bytes = create.size_bytes();
   storage->size_known = true;
@@ -66,7 +67,7 @@ absl::StatusOr<SharedBytes> ReadValue(SessionState& s, const v1::Read& read,
   if (IsPlainContiguous(view)) {
     return memory->device()->ReadView(storage->buffer, view);
   }
-  // A copy, accounted for until the last piece of it is sent.
+  // A copy, accounted for until its last piece is sent.
   struct Gathered {
     Reservation reservation;
     std::shared_ptr<const void> owner;
@@ -81,7 +82,7 @@ absl::StatusOr<SharedBytes> ReadValue(SessionState& s, const v1::Read& read,
   return SharedBytes{value.bytes, std::move(gathered)};
 }
 
-// A value is on its way to the client.
+// Notes that a value leaves for the client.
 void NoteResult(SessionState& s) {
   if (!s.runs.results.expects_result()) return;
   const std::optional<ResultTimes::Result> result =

@@ -7,7 +7,7 @@ namespace djinn::worker {
 
 absl::Status Handle(SessionState& s, const v1::Ordered& message) {
   const uint64_t sequence = message.sequence();
-  // Stays for the rest of an Install that waits for its bytes.
+  // Also applies to the rest of an Install that waits for its bytes.
   s.errors.set_lane(message.lane());
   if (s.leaving && !message.migrate().has_stay()) {
     return Violation(

@@ -1,5 +1,5 @@
 // One handler per kind of ordered message, each a function over the session's
-// state, and what goes on with a message that was parked.
+// state, and the functions that resume a parked message.
 //
 // A handler reads and writes the state, adds replies, and may park its message
 // (MessageInProgress). It returns an error only for a violation of the
@@ -15,7 +15,7 @@
 
 namespace djinn::worker {
 
-// Handles the message by its kind.
+// Calls the handler for the message's kind.
 absl::Status Handle(SessionState& s, const v1::Ordered& message);
 
 absl::Status HandleDefine(SessionState& s, uint64_t sequence,
@@ -38,23 +38,25 @@ absl::Status HandleModel(SessionState& s, uint64_t sequence,
 absl::Status HandleMigrate(SessionState& s, uint64_t sequence,
                            const v1::Migrate& migrate);
 
-// A message that starts a profile arrived. Any thread.
+// Notes that a message that starts a profile arrived. Any thread may call it.
 void ExpectProfile(SessionState& s);
 
-// What the parked message waited for is settled. It may be parked again.
+// These resume the parked message once the upload or the pull is settled. They
+// may park it again.
 void ResumeUpload(SessionState& s, const ParkedUpload& upload);
 void ResumePull(SessionState& s, const ParkedPull& pull);
 
-// --- What handlers share.
-// Begins to fetch the value of an Install from another worker. Not OK when
-// there is no room.
+// --- Helpers of the handlers.
+//
+// Begins to fetch the value of an Install from another worker. Returns an error
+// when there is no room.
 absl::Status InstallPull(SessionState& s, uint64_t sequence,
                          const v1::Install& install, Storage* storage);
-// Takes what was fetched; tells the client how fast it came, if that could be
-// measured.
+// Takes the fetched value. Reports the link's rate to the client, if it could
+// be measured.
 Pulls::Pulled TakePulled(SessionState& s);
-// The session that enters takes what was fetched, and fetches the next value,
-// or answers; what has come is dropped when not all did.
+// Takes the fetched value into the session that enters, and fetches the next
+// one, or answers. Drops all values when one of them failed.
 void ResumeEntering(SessionState& s, uint64_t sequence);
 
 }  // namespace djinn::worker

@@ -17,14 +17,14 @@ namespace djinn::worker {
 namespace {
 
 void NoteInTime(SessionState& s, RunInTime result) {
-  // A session that has ended is not counted.
+  // Does not count the run when the session ended, unless the client cancelled.
   if (!s.status.stopped || s.status.cancelled) {
     s.counts.InTime(s.status.priority(), result);
   }
 }
 
-// Binds and checks the run in `begun` without any effect. False when it is not
-// to be begun.
+// Binds and checks the run in `begun` without any effect. Returns false when it
+// must not begin.
 bool Suits(SessionState& s,
            absl::FunctionRef<bool(absl::Span<const OngoingRun::Product>)> suits,
            bool own_turn, SessionRuns::Begun* begun) {
@@ -117,7 +117,7 @@ absl::Status CheckDeadline(const SessionState& s, uint64_t srg_graph) {
                    absl::FormatDuration(ahead + expected),
                    " at the earliest, with ", absl::FormatDuration(ahead),
                    " before it"));
-  // Another time it may have less before it, but never be shorter.
+  // A later try may have less work ahead, but the run does not get shorter.
   const int64_t wait = s.status.run_deadline.load(std::memory_order_relaxed);
   return WithRetryAfter(refused, wait == SessionStatus::kNever ||
                                          expected <= absl::Nanoseconds(wait)
@@ -148,7 +148,7 @@ RunContext ContextOf(SessionState& s, uint64_t sequence) {
           .memory = environment.memory,
           .counters = environment.counters,
           .cancelled = &s.status.stopped,
-          // A profile shows a run as it is alone.
+          // A profile shows a run that executes alone.
           .edge = s.profiling.profile == nullptr ? environment.edge : nullptr};
 }
 
@@ -194,7 +194,8 @@ absl::StatusOr<bool> BeginBatchRun(
   auto begun = std::make_unique<SessionRuns::Begun>();
   begun->item = std::move(*item);
   s.message.bytes = begun->item.bytes;
-  // Profiles and offers need a look around every message.
+  // Migration, profiles and offers need work around every message, so such a
+  // run executes alone.
   const bool alone =
       s.leaving || s.profiling.profile != nullptr || s.offers.pins();
   if (alone || !Suits(s, suits, own_turn, begun.get())) {
@@ -236,7 +237,7 @@ void EndBatchRun(SessionState& s, absl::Duration used) {
   begun.plan->AddDeviceTime(used);
   s.message.deadline = begun.item.deadline;
   NoteRunTime(s, message.run().graph_id(), used);
-  // As in HandleRun().
+  // Replies as HandleRun() does.
   if (message.run().reply_metadata() && !s.status.stopped) {
     response.mutable_metadata()->set_sequence(message.sequence());
     Reply(s, std::move(response));

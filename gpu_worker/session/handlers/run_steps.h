@@ -1,5 +1,5 @@
-// Steps that a run takes whether it is executed alone or in a batch: what it is
-// checked against, and what is noted of it.
+// Steps that a run takes whether it is executed alone or in a batch: its
+// checks, and the records of it.
 #ifndef GPU_WORKER_SESSION_HANDLERS_RUN_STEPS_H_
 #define GPU_WORKER_SESSION_HANDLERS_RUN_STEPS_H_
 
@@ -13,40 +13,43 @@
 
 namespace djinn::worker {
 
-// The plan of the graph is of this phase.
+// Notes the phase of the graph, as its plan says.
 void NotePhaseOf(SessionState& s, uint64_t id, v1::Phase phase,
                  GraphTable::Graph* graph);
-// A run of this phase is about to begin.
+// Notes the phase of the run that is about to begin.
 void NotePhase(SessionState& s, v1::Phase phase);
-// Of the contents that the bound run is bound to.
+// Returns the bytes of the contents that the bound run uses.
 uint64_t BoundContentBytes(SessionState& s);
-// DeadlineExceeded when the run of the graph comes too late
-// (RUN_DEADLINE_EXCEEDED), or would be done too late (RUN_WOULD_BE_LATE).
+// Returns DeadlineExceeded when the run's turn came too late
+// (RUN_DEADLINE_EXCEEDED), or when the run would complete too late
+// (RUN_WOULD_BE_LATE).
 absl::Status CheckDeadline(const SessionState& s, uint64_t graph);
-// Whether there is room now for the bound run, or nothing would be put off for
-// it: then it begins in any case.
+// Returns whether the bound run may begin: when there is memory for it now, or
+// when its turn preempts no other, because then waiting would not help.
 bool HasRoom(SessionState& s, const Plan& plan);
 RunContext ContextOf(SessionState& s, uint64_t sequence);
 
-// The run took so long. Counts and remembers it where it has a deadline.
+// Counts and remembers how long the run took, if it has a deadline.
 void NoteRunTime(SessionState& s, uint64_t graph, absl::Duration took);
-// The run was refused: `why`.
+// Counts the refusal of the run.
 void NoteRefusal(SessionState& s, const absl::Status& why);
-// The run, which had arrived then, is over.
+// Notes the end of the run that arrived at `arrived`.
 void NoteRunOver(SessionState& s, const v1::RunMetadata& metadata,
                  absl::Duration arrived, RunRecords::End end);
 
 // --- Runs of a batch.
-// Prepares the run in `item`, which was taken, without any effect on storages:
-// true when it has begun, and is in s.runs.begun. False when it does not suit
-// the batch, or something other than executing it is to be done first: in
-// another session's turn, which would pay for it, also making a plan.
-// FailedPrecondition and the like: a violation.
+//
+// Prepares the run in `item`, which was taken, without any effect on storages.
+// Returns true when the run has begun; it is then in s.runs.begun. Returns
+// false when it does not suit the batch, or when something other than its
+// execution comes first; outside the session's own turn that includes making a
+// plan, which the other session would be charged for. An error is a violation
+// of the protocol.
 absl::StatusOr<bool> BeginBatchRun(
     SessionState& s, Inbox::Item* item,
     absl::FunctionRef<bool(absl::Span<const OngoingRun::Product>)> suits,
     bool own_turn);
-// That run is executed; the device was busy with it for so long.
+// Ends that run, which was executed and took this much device time.
 void EndBatchRun(SessionState& s, absl::Duration used);
 
 }  // namespace djinn::worker

@@ -1,5 +1,5 @@
-// The profile of a session, from the message that asks for it until another one
-// ends it: threads that receive note when messages arrive, and the executor
+// The profile of a session, from the message that requests it until another one
+// ends it. Threads that receive note when messages arrive, and the executor
 // measures what it does.
 //
 // Thread-safe.
@@ -19,25 +19,26 @@ namespace djinn::worker {
 
 class Profiling {
  public:
-  // A profile will start: messages that come from here on are part of it.
+  // Announces a profile that will start: it includes messages that arrive from
+  // here on.
   void Expect(std::shared_ptr<SessionProfile> profile) {
     MutexLock lock(&mu_);
     receiving_ = std::move(profile);
     profiled_.store(true, std::memory_order_relaxed);
   }
-  // Returns the profile that was expected last: its turn has come.
+  // Returns the profile that was expected last, which starts now.
   std::shared_ptr<SessionProfile> Start() {
     MutexLock lock(&mu_);
     return receiving_;
   }
-  // The profile ends, unless the next one is expected already.
+  // Ends the profile, unless the next one is expected already.
   void End(const std::shared_ptr<SessionProfile>& profile) {
     MutexLock lock(&mu_);
     if (receiving_ != profile) return;
     receiving_ = nullptr;
     profiled_.store(false, std::memory_order_relaxed);
   }
-  // When a message arrives: its mark, if the session is profiled.
+  // Returns the mark of a message that arrives now, if the session is profiled.
   std::optional<SessionProfile::Mark> MarkArrival() const {
     if (ABSL_PREDICT_TRUE(!profiled_.load(std::memory_order_relaxed))) {
       return std::nullopt;
@@ -55,7 +56,7 @@ class Profiling {
   mutable Mutex mu_;
   // The profile that will start next, or the one that has.
   std::shared_ptr<SessionProfile> receiving_ ABSL_GUARDED_BY(mu_);
-  // Whether there is one.
+  // True while there is one.
   std::atomic<bool> profiled_{false};
 };
 

@@ -1,5 +1,5 @@
-// How many runs ended how, by tenant and phase. What succeeds is counted by an
-// atomic alone, what fails by a counter that locks.
+// Counts runs by how they ended, by tenant and phase. Successes take one
+// atomic, failures a counter that locks.
 //
 // Thread-safe.
 #ifndef GPU_WORKER_SESSION_OBSERVE_REQUEST_COUNTS_H_
@@ -24,7 +24,8 @@ class RequestCounts {
  public:
   using Succeeded = std::array<std::atomic<uint64_t>, PhaseTimes::kPhases>;
 
-  // Of the tenant with this label. Lives as long as the counts.
+  // Returns the counters of the tenant with this label, which live as long as
+  // this.
   Succeeded* SucceededOf(const std::string& tenant);
   void AddFailed(const std::string& tenant, v1::Phase phase,
                  absl::StatusCode code);

@@ -1,6 +1,6 @@
-// How soon a program that generates reads its results: the first one from when
-// its prompt came, and each from the one before. What is no prompt and makes no
-// token, by the phases of its runs, says nothing.
+// Measures how soon a program that generates reads its results: the first one
+// from the arrival of its prompt, and each later one from the one before. Runs
+// whose phase is neither prefill nor decode count as no generation.
 //
 // Not thread-safe.
 #ifndef GPU_WORKER_SESSION_OBSERVE_RESULT_TIMES_H_
@@ -16,25 +16,26 @@ namespace djinn::worker {
 class ResultTimes {
  public:
   struct Result {
-    // Of a prompt.
+    // True for the first result of a prompt.
     bool first = false;
     absl::Duration took;
   };
 
-  // A run of this phase is over, which had arrived then.
+  // Notes that a run of this phase is over, which arrived at `arrived`.
   void NoteRun(v1::Phase phase, absl::Duration arrived) {
     fresh_ = phase == v1::PHASE_LLM_PREFILL || phase == v1::PHASE_LLM_DECODE;
     if (!fresh_) {
       asked_.reset();
       last_.reset();
     } else if (phase == v1::PHASE_LLM_PREFILL) {
-      // A prompt may be several runs.
+      // A prompt may take several runs.
       if (!asked_.has_value()) asked_ = arrived;
       last_.reset();
     }
   }
 
-  // Whether a value that is read now is a result: the first one behind a run.
+  // Returns whether a value that is read now is a result: the first one behind
+  // a run.
   bool expects_result() const { return fresh_; }
   std::optional<Result> NoteResult(absl::Duration now) {
     std::optional<Result> result;

@@ -36,7 +36,7 @@ TEST(ResultTimesTest, WhatIsReadBesidesIsNoResult) {
   ResultTimes times;
   EXPECT_FALSE(times.expects_result());
   times.NoteRun(kToken, Of(1));
-  // Nobody knows when it was asked for.
+  // It is not known when the result was requested.
   EXPECT_FALSE(times.NoteResult(Of(2)).has_value());
   EXPECT_FALSE(times.expects_result());
   times.NoteRun(kToken, Of(2));

@@ -31,7 +31,7 @@ void RunGates::Look() {
       EnterWith(v1::RUN_GATE_WORKER, absl::ToInt64Nanoseconds(at), reading);
       break;
     default:
-      // It was seen already.
+      // The session learned of the event already.
       break;
   }
 }
@@ -65,7 +65,7 @@ void RunGates::EnterWith(v1::RunGate gate, int64_t now,
 const RunGates::Times& RunGates::Enter(v1::RunGate gate, absl::Duration now) {
   Look();
   const int64_t nanoseconds = absl::ToInt64Nanoseconds(now);
-  // Only turns are told apart.
+  // Only waits for a turn are divided, and need a reading.
   const bool turns =
       gate == v1::RUN_GATE_WORKER || gate_ == v1::RUN_GATE_WORKER;
   EnterWith(gate, nanoseconds,
@@ -74,7 +74,7 @@ const RunGates::Times& RunGates::Enter(v1::RunGate gate, absl::Duration now) {
 }
 
 const RunGates::Times& RunGates::At(absl::Duration now) {
-  // What was settled may have changed it.
+  // An event outside the session may have changed gate_.
   Look();
   return Enter(gate_, now);
 }

@@ -1,13 +1,13 @@
-// What keeps a session's runs from being executed, moment by moment, in sums
-// since the session began: what one run waited for is the difference of two
+// Sums up what keeps a session's runs from being executed, moment by moment
+// since the session began. The waits of one run are the difference of two
 // readings, however many others waited at the same time.
 //
 // At any moment the session is at one gate. While it waits for its turn
-// (RUN_GATE_WORKER), the time is told apart by whom the device serves. What is
-// settled outside the session is noted in a mark of its own, by any thread.
+// (RUN_GATE_WORKER), the time is divided by whom the device serves. Any thread
+// notes an event outside the session in a mark.
 //
-// Not thread-safe, but for the mark. Times are by the worker's monotonic clock;
-// one that is earlier than the last counts as that.
+// Not thread-safe, except for the mark. Times are by the worker's monotonic
+// clock; a time before the last one counts as the last one.
 #ifndef GPU_WORKER_SESSION_OBSERVE_RUN_GATES_H_
 #define GPU_WORKER_SESSION_OBSERVE_RUN_GATES_H_
 
@@ -27,17 +27,18 @@ namespace djinn::worker {
 
 class RunGates {
  public:
-  // By gate, in nanoseconds.
+  // Nanoseconds by gate.
   using Times = std::array<int64_t, v1::RunGate_ARRAYSIZE>;
 
-  // What the session waited for may have come: it waits for its turn since
-  // then. May outlive the gates; `served` and the tenant outlive it.
+  // Notes since when the session waits for its turn, because what it waited for
+  // may have arrived. May outlive the gates; `served` and the tenant must
+  // outlive it.
   class Mark {
    public:
     Mark(const ServedTime* served,
          std::shared_ptr<const ServedTime::Tenant> tenant)
         : served_(served), tenant_(std::move(tenant)) {}
-    // Any thread, under any lock.
+    // Any thread may call it, under any lock.
     void Settled(absl::Duration now);
 
    private:
@@ -55,37 +56,40 @@ class RunGates {
     ServedTime::Reading reading_ ABSL_GUARDED_BY(mu_);
   };
 
-  // `served` may be null: then turns are not told apart. It outlives this.
+  // `served` may be null: then waits for a turn are not divided. Otherwise it
+  // must outlive this.
   RunGates(const ServedTime* served,
            std::shared_ptr<const ServedTime::Tenant> tenant)
       : mark_(std::make_shared<Mark>(served, std::move(tenant))) {}
 
-  // The session is at `gate` from `now` on; RUN_GATE_UNSPECIFIED while it has
-  // nothing to do. Returns everything until then; valid until the next call.
+  // Puts the session at `gate` from `now` on; RUN_GATE_UNSPECIFIED while it has
+  // nothing to do. Returns the times until then, valid until the next call.
   const Times& Enter(v1::RunGate gate, absl::Duration now);
-  // Likewise, without a change.
+  // Returns the times until `now`, valid until the next call.
   const Times& At(absl::Duration now);
 
-  // As last entered, and since when.
+  // These return the gate that was entered last, and when.
   v1::RunGate gate() const { return gate_; }
   absl::Duration since() const { return absl::Nanoseconds(entered_); }
-  // The same, with turns told apart by whom the device serves at this moment.
+  // Returns the current gate; for RUN_GATE_WORKER, the gate of whom the device
+  // serves at this moment.
   v1::RunGate Now();
 
   const std::shared_ptr<Mark>& mark() const { return mark_; }
 
  private:
-  // Takes note of what was settled meanwhile.
+  // Takes the mark into account.
   void Look();
   void EnterWith(v1::RunGate gate, int64_t now,
                  const ServedTime::Reading& reading);
-  // Adds what has passed until `now`, at which this is read.
+  // Adds the time that has passed until `now`, when `reading` was taken.
   void AddPassed(int64_t now, const ServedTime::Reading& reading);
 
   const std::shared_ptr<Mark> mark_;
   v1::RunGate gate_ = v1::RUN_GATE_UNSPECIFIED;
   int64_t entered_ = 0;
-  // Until since_, as it was read then if the session waits for its turn.
+  // The times until since_. reading_ is of that moment if the session waits for
+  // its turn.
   Times times_ = {};
   int64_t since_ = 0;
   ServedTime::Reading reading_;

@@ -1,7 +1,8 @@
-// Notes what holds a session's messages, how long its runs take, and what
-// became of them, for operators and for the queue's forecasts.
+// Records what holds a session's messages, how long its runs take, and how they
+// ended, for operators and for the queue's forecasts.
 //
-// Thread-safe. Its lock comes after the message flow's, and it calls nothing.
+// Thread-safe. Its lock comes after the message flow's, and it makes no
+// callbacks.
 #ifndef GPU_WORKER_SESSION_OBSERVE_RUN_LOG_H_
 #define GPU_WORKER_SESSION_OBSERVE_RUN_LOG_H_
 
@@ -28,46 +29,50 @@ class RunLog {
  public:
   using Waiting = RunRecords::Waiting;
 
-  // As RunGates.
+  // See RunGates.
   RunLog(const ServedTime* served,
          std::shared_ptr<const ServedTime::Tenant> tenant)
       : gates_(served, std::move(tenant)) {}
 
-  // Where others note, under any lock, that what the session waits for came.
+  // Returns the mark in which other threads note, under any lock, that what the
+  // session waits for has arrived.
   std::shared_ptr<RunGates::Mark> mark() const;
-  // The session is at `gate` from `now` on.
+  // Puts the session at `gate` from `now` on.
   void Enter(v1::RunGate gate, absl::Duration now);
-  // The session has credit again, if it waited for that.
+  // Notes that the session has credit again, if it waited for that.
   void EnterWithCredit(absl::Duration now);
 
-  // The graph was admitted under this id, or is forgotten.
+  // Define() notes that the graph was admitted under this id, and Forget() that
+  // it is forgotten.
   void Define(uint64_t id, absl::string_view fingerprint);
   void Forget(uint64_t id);
-  // Runs of the graph are of this phase.
+  // Sets the phase of the graph's runs.
   void SetPhase(uint64_t id, v1::Phase phase);
-  // Unspecified where that is not known.
+  // Returns the phase; unspecified when it is not known.
   v1::Phase PhaseOf(uint64_t id) const;
-  // A run of the graph that has a deadline took so long; what the next one
-  // takes at least, or 0 where that is not known.
+  // NoteTime() notes how long a run of the graph that has a deadline took.
+  // Expected() returns what the next one takes at least; 0 when that is not
+  // known.
   void NoteTime(uint64_t id, absl::Duration took, absl::Duration now);
   absl::Duration Expected(uint64_t id, absl::Duration now) const;
 
-  // A run was received; begins, or waits again after all; is over.
+  // These record that a run was received, begins, waits again after all, and is
+  // over.
   void Receive(absl::Duration now);
   void Begin(const Waiting& run, v1::Phase phase, absl::Duration now);
   void PutBack();
   void Finish(const RunRecords::End& end, absl::Duration now);
-  // Those that wait, all of them, were given up.
+  // Records that all runs that wait were given up.
   void Abandon(absl::Span<const Waiting> waiting, absl::Duration now);
-  // The run in service yielded to another one for so long. `reason` lives
-  // forever.
+  // Records that the run in service yielded to another one for `away`. `reason`
+  // must never be freed.
   void Yield(const RunPeer& first, absl::string_view reason,
              absl::Duration away);
-  // So many of its products were shared with runs of these.
+  // Records how many of its products the run in service shared, and with whom.
   void Share(uint64_t products,
              absl::Span<const std::shared_ptr<const RunPeer>> with);
-  // Describes the runs of a session that has completed so many messages, with
-  // those that wait.
+  // Describes the session's runs with those that wait. `completed` is how many
+  // messages the session has completed.
   void Describe(absl::Span<const Waiting> waiting, uint64_t completed,
                 absl::Duration now, v1::LeaseRuns* runs);
 
@@ -76,7 +81,7 @@ class RunLog {
   RunGates gates_ ABSL_GUARDED_BY(mu_);
   RunRecords records_ ABSL_GUARDED_BY(mu_);
   scheduler::RunTimes times_ ABSL_GUARDED_BY(mu_);
-  // Of graphs of a known phase, by id.
+  // The known phases of graphs, by id.
   absl::flat_hash_map<uint64_t, v1::Phase> phases_ ABSL_GUARDED_BY(mu_);
 };
 

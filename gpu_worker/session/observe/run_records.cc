@@ -10,14 +10,14 @@
 namespace djinn::worker {
 namespace {
 
-// Of a failure's texts: PyTorch's may be long.
+// The most bytes of a failure's texts: PyTorch's may be long.
 constexpr size_t kMaxText = 500;
 
-// The first bytes of it, characters whole.
+// Copies the first bytes of the text, and no partial character.
 void AssignText(absl::string_view text, std::string* out) {
   size_t size = std::min(text.size(), kMaxText);
   if (size < text.size()) {
-    // Of a character only its first byte is not 10xxxxxx.
+    // Every byte of a character but the first is 10xxxxxx.
     while (size > 0 && (static_cast<unsigned char>(text[size]) & 0xc0) == 0x80)
       --size;
   }
@@ -39,7 +39,7 @@ void RunRecords::Receive(const RunGates::Times& waited) {
 
 void RunRecords::SetWaits(size_t place, const RunGates::Times& waited,
                           Record* record) const {
-  // Nothing of one that was given up while it was about to begin.
+  // A run that was given up while it was about to begin has no waits.
   if (place >= arrivals_.size()) {
     record->waits = {};
     return;
@@ -102,7 +102,7 @@ void RunRecords::Yield(const RunPeer& first, absl::string_view reason,
                other.tenant == first.tenant && other.reason == reason;
       });
   if (found != all.end()) {
-    // The last one is kept the longest.
+    // The latest one is dropped last.
     std::rotate(found, std::next(found), all.end());
   } else {
     if (all.size() == kPreemptions) all.erase(all.begin());
@@ -144,7 +144,7 @@ void RunRecords::Finish(const End& end, absl::Duration now) {
 void RunRecords::Abandon(absl::Span<const Waiting> waiting,
                          const RunGates::Times& waited, absl::Duration now) {
   const size_t before = serving_ ? 1 : 0;
-  // It goes on, in the place behind them.
+  // The run in service goes on, in the place behind them.
   Record serving;
   if (serving_) std::swap(serving, *current());
   const size_t first = waiting.size() > kOver ? waiting.size() - kOver : 0;
@@ -232,7 +232,7 @@ void RunRecords::Describe(
   for (size_t i = 0; i < records_.size(); ++i) {
     if (i != place_) DescribeOne(records_[i], moment.now, out->Add());
   }
-  // One that was given up in its middle is over after those that waited then.
+  // A run that was given up in its middle ends after the runs that waited then.
   std::sort(out->begin(), out->end(),
             [](const v1::RunRecord& a, const v1::RunRecord& b) {
               return a.number() < b.number();

@@ -1,11 +1,9 @@
-// What became of a session's runs: of those that wait, of the one in service,
-// and of the last few that are over.
+// Records a session's runs: those that wait, the one in service, and the last
+// few that are over.
 //
-// Runs come, are begun and are over in one order. What the session does with
-// each leaves its mark here, in memory that is used again for the next one:
-// once as many runs were over as are kept, a run costs no allocation, but where
-// it failed, yielded or had batch that the one before it in its place had
-// not.
+// Runs arrive, begin and end in one order. Records reuse their memory: once the
+// ring of finished runs is full, a run costs no allocation, unless it failed,
+// yielded or ran in a batch and the run that had its place before did not.
 //
 // Not thread-safe. Times are by the worker's monotonic clock.
 #ifndef GPU_WORKER_SESSION_OBSERVE_RUN_RECORDS_H_
@@ -33,7 +31,7 @@
 
 namespace djinn::worker {
 
-// A session as others' records name it.
+// A session as records of other sessions name it.
 struct RunPeer {
   std::string tenant;
   // Shortened.
@@ -42,67 +40,69 @@ struct RunPeer {
 
 class RunRecords {
  public:
-  // As LeaseRuns.runs in worker_registry.proto.
+  // See LeaseRuns.runs in worker_registry.proto.
   static constexpr size_t kOver = 16;
   static constexpr size_t kWaiting = 16;
-  // As RunRecord.preemptions and companions.
+  // See RunRecord.preemptions and companions.
   static constexpr size_t kPreemptions = 8;
   static constexpr size_t kCompanions = 63;
 
-  // A run as it waits.
+  // A run that waits.
   struct Waiting {
-    // Its message, with a run.
+    // The run's message.
     const v1::Ordered* message = nullptr;
     absl::Duration arrived;
-    // Infinite where there is none.
+    // Infinite when the run has none.
     absl::Duration deadline = absl::InfiniteDuration();
   };
-  // How it ended.
+  // How a run ended.
   struct End {
     v1::RunRecord::State state = v1::RunRecord::COMPLETED;
     v1::Phase phase = v1::PHASE_UNSPECIFIED;
     absl::Duration device_time;
-    // Making its plan.
+    // The time it took to make the plan.
     absl::Duration planned;
     // May be null.
     const v1::ErrorDetail* failure = nullptr;
   };
 
-  // The graph was admitted under this id, or is forgotten.
+  // Define() notes that the graph was admitted under this id, and Forget() that
+  // it is forgotten.
   void Define(uint64_t id, absl::string_view fingerprint);
   void Forget(uint64_t id) { fingerprints_.erase(id); }
 
-  // A run was received when its session had waited so much.
+  // Records that a run was received when its session had these waiting times.
   void Receive(const RunGates::Times& waited);
-  // The first of those that wait begins, or waits again after all.
+  // Begin() records that the first run that waits begins, and PutBack() that it
+  // waits again after all.
   void Begin(const Waiting& run, v1::Phase phase, const RunGates::Times& waited,
              absl::Duration now);
   void PutBack() { serving_ = false; }
-  // The one in service yielded.
+  // Records that the run in service yielded.
   void Yield(const RunPeer& first, absl::string_view reason,
              absl::Duration away);
-  // So many of its products were others', too.
+  // Records how many of its products the run in service shared, and with whom.
   void Share(uint64_t products,
              absl::Span<const std::shared_ptr<const RunPeer>> with);
-  // It is over.
+  // Records the end of the run in service.
   void Finish(const End& end, absl::Duration now);
-  // Those that wait, all of them, were given up.
+  // Records that all runs that wait were given up.
   void Abandon(absl::Span<const Waiting> waiting, const RunGates::Times& waited,
                absl::Duration now);
 
-  // What the session is at.
+  // The session's state at one moment.
   struct Moment {
     absl::Duration now;
-    // Until now.
+    // The waiting times until `now`.
     RunGates::Times waited = {};
-    // What holds those that wait, and since when.
+    // The gate that holds the runs that wait, and since when.
     v1::RunGate gate = v1::RUN_GATE_UNSPECIFIED;
     absl::Duration since;
-    // Messages of the session that are executed.
+    // How many messages of the session are executed.
     uint64_t completed = 0;
   };
-  // Adds those that are over, the one in service, and the first of those that
-  // wait, in the order of their numbers.
+  // Adds the runs that are over, the one in service, and the first of those
+  // that wait, in the order of their numbers.
   void Describe(absl::Span<const Waiting> waiting, const Moment& moment,
                 google::protobuf::RepeatedPtrField<v1::RunRecord>* out) const;
 
@@ -111,7 +111,7 @@ class RunRecords {
   struct Preempted {
     std::string tenant;
     std::string session_id;
-    // Lives for ever.
+    // Never freed.
     absl::string_view reason;
     uint64_t count = 0;
     absl::Duration time;
@@ -121,7 +121,7 @@ class RunRecords {
     uint32_t lane = 0;
     int64_t size = 0;
     bool fast = false;
-    // Of the graph; nothing where it is not known.
+    // The graph's; unset when it is not known.
     std::optional<Fingerprint> fingerprint;
     absl::Duration arrived;
     absl::Duration deadline;
@@ -141,12 +141,14 @@ class RunRecords {
     std::optional<uint32_t> node;
   };
 
-  // What is known of a run before it begins; the place of its arrival.
+  // Fills in what is known of a run before it begins. `place` indexes
+  // arrivals_.
   void Fill(const Waiting& run, size_t place, const RunGates::Times& waited,
             Record* record) const;
-  // Where the one in service goes, or the next one that is.
+  // Returns the record of the run in service, or of the next one to be.
   Record* current();
-  // It is over: what was there longest will make room for the next one.
+  // Keeps the current record as over. The oldest record becomes the current
+  // one.
   void KeepCurrent() { place_ = (place_ + 1) % kPlaces; }
   static void DescribeOne(const Record& record, absl::Duration now,
                           v1::RunRecord* out);
@@ -157,7 +159,7 @@ class RunRecords {
   // The session's waiting times when each unfinished run arrived, in order.
   std::deque<RunGates::Times> arrivals_;
   bool serving_ = false;
-  // Those that are over, and current(): a ring, which grows until it is full.
+  // A ring of the runs that are over, and current(). It grows until it is full.
   static constexpr size_t kPlaces = kOver + 1;
   std::vector<Record> records_;
   size_t place_ = 0;

@@ -14,7 +14,7 @@ using Runs = google::protobuf::RepeatedPtrField<v1::RunRecord>;
 
 absl::Duration At(int64_t seconds) { return absl::Seconds(seconds); }
 
-// What a session has waited for its turn alone.
+// Returns the times of a session that has waited only for its turn.
 RunGates::Times Waited(int64_t seconds) {
   RunGates::Times times = {};
   times[v1::RUN_GATE_OTHER_TENANTS] = seconds * 1'000'000'000;
@@ -23,7 +23,7 @@ RunGates::Times Waited(int64_t seconds) {
 
 class RunRecordsTest : public testing::Test {
  protected:
-  // Received at `at`, when the session had waited as long.
+  // Records a run received at `at`, when the session had waited as long.
   RunRecords::Waiting Receive(int64_t at, uint64_t graph = 1) {
     v1::Ordered& message = messages_.emplace_back();
     message.set_sequence(messages_.size());
@@ -117,7 +117,7 @@ TEST_F(RunRecordsTest, ThoseThatWaitSayWhatForAndBehindHowMuch) {
   EXPECT_EQ(runs[1].gate(), v1::RUN_GATE_OTHER_TENANTS);
   EXPECT_EQ(Seconds(runs[1].gate_time()), 2);
   EXPECT_EQ(runs[1].messages_ahead(), 1u);
-  // It came after the gate had closed.
+  // The run arrived after the gate had closed.
   EXPECT_EQ(Seconds(runs[2].gate_time()), 1);
   EXPECT_EQ(runs[2].messages_ahead(), 2u);
 }
@@ -155,7 +155,7 @@ TEST_F(RunRecordsTest, TheFirstThatWaitAreTold) {
   ASSERT_EQ(runs.size(), static_cast<int>(RunRecords::kWaiting));
   EXPECT_EQ(runs[0].number(), 1u);
   EXPECT_EQ(Seconds(runs[15].waited()), 285);
-  // All of them begin with what they waited, however many there were.
+  // Each of them begins with its own waiting time, however many there were.
   for (int64_t i = 0; i < 200; ++i) {
     Begin(waiting[static_cast<size_t>(i)], 300 + i);
     Finish(300 + i);
@@ -163,7 +163,7 @@ TEST_F(RunRecordsTest, TheFirstThatWaitAreTold) {
   for (const v1::RunRecord& run : Describe(600)) {
     EXPECT_EQ(Seconds(run.waited()), 300);
   }
-  // And others after them, when the room for so many is gone.
+  // So do later runs, when the memory for so many is gone.
   Begin(Receive(700), 703);
   Finish(704);
   EXPECT_EQ(Seconds(Describe(705)[15].waited()), 3);
@@ -175,7 +175,7 @@ TEST_F(RunRecordsTest, WhoWentFirstIsSummedUp) {
   records_.Yield({"blue", "b2"}, "deadline", At(1));
   records_.Yield({"blue", "b1"}, "higher_priority", At(3));
   Finish(10);
-  // Nobody is in service.
+  // No run is in service.
   records_.Yield({"blue", "b1"}, "higher_priority", At(3));
   const v1::RunRecord run = Describe(10)[0];
   EXPECT_EQ(run.yield_count(), 3u);
@@ -222,7 +222,7 @@ TEST_F(RunRecordsTest, AFailureIsOfItsRunAlone) {
   detail.set_message("no such index");
   detail.set_operator_name("aten::index");
   detail.set_node(7);
-  // As often as records are used again.
+  // Repeats it until all records are reused.
   for (size_t i = 0; i < 2 * RunRecords::kOver; ++i) {
     Begin(Receive(0), 0);
     const bool fails = i % 2 == 0;
@@ -257,7 +257,7 @@ TEST_F(RunRecordsTest, WhatIsGivenUpIsCancelled) {
   const RunRecords::Waiting third = Receive(3);
   const std::vector<RunRecords::Waiting> waiting = {second, third};
   records_.Abandon(waiting, Waited(5), At(5));
-  // In its middle.
+  // The run in service ends in its middle.
   Finish(6, {.state = v1::RunRecord::CANCELLED});
   const Runs runs = Describe(10);
   ASSERT_EQ(runs.size(), 3);

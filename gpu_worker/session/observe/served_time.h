@@ -1,9 +1,9 @@
-// Whom the device was given to, and for how long, since the worker began: two
-// readings tell who waited between them for whom.
+// Sums up for which tenant the device worked since the worker began. The
+// difference of two readings tells for whom a run waited between them.
 //
-// One thread gives turns, which nest; any other may read at any moment, and
-// waits for nobody: a reading that a change of turns came between is taken
-// again. Times are by one clock that never falls.
+// One thread gives turns, which nest. Any other thread may read at any moment
+// without waiting: it repeats a reading that a change of turns interrupted.
+// Times are by one clock that never runs backwards.
 #ifndef GPU_WORKER_SESSION_OBSERVE_SERVED_TIME_H_
 #define GPU_WORKER_SESSION_OBSERVE_SERVED_TIME_H_
 
@@ -18,34 +18,35 @@ namespace djinn::worker {
 
 class ServedTime {
  public:
-  // What a tenant has had. Outlives its turns.
+  // The device time of one tenant. Must outlive its turns.
   class Tenant {
    private:
     friend class ServedTime;
     std::atomic<int64_t> nanoseconds_{0};
   };
-  // In nanoseconds, so far.
+  // Nanoseconds so far.
   struct Reading {
-    // Of the tenant that it is taken for.
+    // The time of the tenant that the reading is for.
     int64_t own = 0;
     int64_t others = 0;
-    // In which the device waited for runs that share products.
+    // The time that the device waited in batching windows.
     int64_t batch = 0;
   };
   enum class Whom { kNobody, kOwn, kOthers, kBatch };
 
   // --- The thread that gives turns.
-  // A turn of the tenant begins, inside the one before if there is one.
+  //
+  // Begins a turn of the tenant, inside the current one if there is one.
   void Begin(Tenant* tenant, absl::Duration now) {
     turns_.push_back(tenant);
     Change(tenant, now);
   }
-  // The innermost one ends.
+  // Ends the innermost turn.
   void End(absl::Duration now) {
     turns_.pop_back();
     Change(turns_.empty() ? nullptr : turns_.back(), now);
   }
-  // Between turns: the device waits for batch, or does so no more.
+  // These begin and end a batching window between turns.
   void AwaitBatch(absl::Duration now) { Change(&batch_, now); }
   void EndAwaiting(absl::Duration now) { Change(nullptr, now); }
 
@@ -77,7 +78,7 @@ class ServedTime {
     }
     return reading;
   }
-  // At this moment.
+  // Returns whom the device serves at this moment.
   Whom ServesFor(const Tenant* tenant) const {
     const Tenant* const current = current_.load(std::memory_order_relaxed);
     if (current == nullptr) return Whom::kNobody;
@@ -88,7 +89,8 @@ class ServedTime {
  private:
   void Change(Tenant* next, absl::Duration now) {
     const uint64_t change = change_.load(std::memory_order_relaxed);
-    // Odd until all is written. Each store is seen after those before it.
+    // Odd until everything is written. A reader sees each store after the
+    // stores before it.
     change_.store(change + 1, std::memory_order_relaxed);
     const int64_t since = since_.load(std::memory_order_relaxed);
     const int64_t at = std::max(absl::ToInt64Nanoseconds(now), since);
@@ -106,13 +108,13 @@ class ServedTime {
 
   // Grows by two with every change.
   std::atomic<uint64_t> change_{0};
-  // Who has the device, and since when; null for nobody.
+  // The tenant that has the device, and since when; null when none has it.
   std::atomic<Tenant*> current_{nullptr};
   std::atomic<int64_t> since_{0};
-  // Of all tenants.
+  // The sum over all tenants.
   std::atomic<int64_t> all_{0};
   Tenant batch_;
-  // The innermost last.
+  // The tenants of nested turns, innermost last.
   std::vector<Tenant*> turns_;
 };
 

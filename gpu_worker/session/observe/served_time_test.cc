@@ -74,7 +74,7 @@ TEST_F(ServedTimeTest, AReadingFromBeforeTheTurnHasNothingOfIt) {
   Expect(8, red_, 0, 0);
 }
 
-// A reading that a change comes between would lose or double a turn.
+// A reading that a change interrupts would lose or double a turn.
 TEST_F(ServedTimeTest, ReadingsAreOfOneMoment) {
   std::atomic<bool> stop{false};
   std::thread giver([&] {
@@ -87,7 +87,7 @@ TEST_F(ServedTimeTest, ReadingsAreOfOneMoment) {
   });
   int64_t before = 0;
   for (int i = 0; i < 200'000; ++i) {
-    // All that was served until the last change, and nothing after it.
+    // The reading has all time until the last change, and none after it.
     const ServedTime::Reading reading =
         served_.ReadFor(&red_, absl::ZeroDuration());
     const int64_t sum = reading.own + reading.others;

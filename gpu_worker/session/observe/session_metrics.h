@@ -1,5 +1,4 @@
-// Counts what becomes of sessions' runs, for operators, and notes it for one
-// session.
+// Counts for operators how sessions' runs ended.
 #ifndef GPU_WORKER_SESSION_OBSERVE_SESSION_METRICS_H_
 #define GPU_WORKER_SESSION_OBSERVE_SESSION_METRICS_H_
 
@@ -19,19 +18,19 @@
 
 namespace djinn::worker {
 
-// Of all sessions of a worker. Thread-safe.
+// The metrics of all sessions of a worker. Thread-safe.
 struct SessionMetrics {
   void Collect(Exposition* out) const;
 
   TenantLabels tenants;
-  // From a run's arrival to its end.
+  // Time from a run's arrival to its end.
   DurationHistogram request_duration;
   RequestCounts requests;
-  // Of programs that generate: from a prompt's arrival to the first value read
-  // behind it, and from each value to the next one.
+  // For programs that generate: time from a prompt's arrival to the first value
+  // read behind it, and from each value to the next one.
   DurationHistogram first_result;
   DurationHistogram next_result;
-  // Nanoseconds in which contents were hashed to check proofs.
+  // Nanoseconds of hashing contents to check proofs.
   std::atomic<uint64_t> proofs{0};
   LabelledCounter rejections{"djinn_rejections_total",
                              "Requests refused, by error reason.",
@@ -41,35 +40,35 @@ struct SessionMetrics {
                             {"tenant", "priority_class", "result"}};
 };
 
-// How a run with a deadline ended.
+// The outcome of a run with a deadline.
 enum class RunInTime {
-  // Done by then.
+  // Completed by its deadline.
   kAttained,
-  // Not done by then, or its turn came later than that.
+  // Completed after its deadline, or its turn came later than that.
   kMissed,
-  // It would have been late, and was not begun.
+  // Not begun, because it would have missed its deadline.
   kRefused,
 };
 
-// Thread-safe.
+// Counts for one session. Thread-safe.
 class SessionCounts {
  public:
-  // `metrics` outlives it.
+  // `metrics` must outlive this.
   SessionCounts(SessionMetrics* metrics, const std::string& tenant)
       : metrics_(*metrics),
         label_(metrics->tenants.For(tenant)),
         succeeded_(*metrics->requests.SucceededOf(label_)) {}
 
-  // A run is over that took so long since it arrived, one that was not begun
-  // included.
+  // Counts a run that is over, even one that was not begun. `took` is the time
+  // since its arrival.
   void RunOver(v1::Phase phase, absl::StatusCode code, absl::Duration took);
-  // A run with a deadline is over, of this PriorityClass.
+  // Counts a run with a deadline that is over, of this PriorityClass.
   void InTime(int priority, RunInTime result);
-  // A program that generates reads a result.
+  // Counts a result that a program that generates reads.
   void Result(const ResultTimes::Result& result);
-  // A budget refused something.
+  // Counts a refusal by a budget.
   void Refused(const absl::Status& why);
-  // A proof was checked for so long.
+  // Adds the time that a proof's check took.
   void Proof(absl::Duration used);
 
  private:

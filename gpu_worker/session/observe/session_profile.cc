@@ -6,7 +6,7 @@
 namespace djinn::worker {
 namespace {
 
-// Time since the clock's start, or between two times.
+// Converts a time since the clock's start, or between two times.
 uint64_t Nanoseconds(absl::Duration time) {
   return static_cast<uint64_t>(
       std::max<int64_t>(absl::ToInt64Nanoseconds(time), 0));
@@ -44,8 +44,8 @@ v1::ReplyTiming SessionProfile::TimingOf(const Mark& mark) const {
   timing.set_bind(since(kBind));
   timing.set_execute(since(kExecute));
   timing.set_reply(since(kReply));
-  // Side by side with what the executor did meanwhile, of which the Read's own
-  // decoding is no part.
+  // Decoding overlaps what the executor did meanwhile, so it counts for at most
+  // the time outside the executor's stages.
   const uint64_t waited = timing.sent() - timing.received() -
                           timing.admission() - timing.bind() -
                           timing.execute() - timing.reply();

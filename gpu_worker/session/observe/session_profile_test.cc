@@ -12,7 +12,7 @@ constexpr absl::Duration Us(int64_t us) { return absl::Microseconds(us); }
 
 class SessionProfileTest : public testing::Test {
  protected:
-  // x += y, `nodes` times.
+  // Makes the plan of x += y, `nodes` times.
   Plan MakePlan(const std::string& fingerprint, int nodes) {
     FakeGraph s;
     const uint32_t x = s.Bound();
@@ -61,7 +61,7 @@ TEST_F(SessionProfileTest, DecodingIsNoneOfWhatTheExecutorDidMeanwhile) {
   clock_.Advance(Us(8));
   profile.Enter(SessionProfile::kReply);
   clock_.Advance(Us(6));
-  // Eight of its ten passed beside the execution.
+  // Eight of the ten microseconds of decoding overlap the execution.
   EXPECT_EQ(profile.TimingOf(mark).decode(), 0u);
   profile.Leave();
   clock_.Advance(Us(4));

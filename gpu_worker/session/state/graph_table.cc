@@ -95,7 +95,7 @@ absl::Status GraphTable::Supply(const v1::DefineGraph& supply) {
     return Violation(absl::StrCat("supplies another graph than ",
                                   supply.graph_id(), " was"));
   }
-  // No other session's graph can take its place before the run.
+  // Held, so that no other session's graph can evict it before the run.
   supplied_plan_ = std::move(admitted->plan);
   return absl::OkStatus();
 }
@@ -130,7 +130,8 @@ absl::StatusOr<const Lifetimes*> GraphTable::Remember(const Plan& plan,
       return Violation(absl::StrCat("more than ", srg::kMaxRememberedRuns,
                                     " runs of a graph to remember"));
     }
-    // Of a repeat a copy, for what is the same in both.
+    // A repeat starts from a copy of the repeated run, for the parts that are
+    // the same.
     remembered.push_back(message.has_repeat() ? remembered[place]
                                               : RememberedRun());
     place = remembered.size() - 1;

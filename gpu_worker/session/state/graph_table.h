@@ -1,14 +1,14 @@
-// What the client of one session has defined, by the ids that it chose: for
-// each graph what it is called in the graph cache, whose the plans are, and
-// the runs of it that later ones may repeat.
+// The graphs that the client of one session has defined, by the ids that it
+// chose. For each graph it keeps the fingerprint, by which the graph cache
+// knows it, and the runs that later ones may repeat.
 //
-// The cache may let go of a plan. A run that finds none has to wait until the
-// client has supplied the graph once more (Supply()); from then on the plan
-// is held, for that run, until ForgetSupplied().
+// The cache may evict a plan. A run that finds none waits until the client has
+// supplied the graph once more (Supply()); from then on the table holds the
+// plan for that run, until ForgetSupplied().
 //
-// Not thread-safe: belongs to whoever executes the session. What a client may
-// not do is InvalidArgument (PROTOCOL_VIOLATION) and ends the session, whatever
-// was done before.
+// Not thread-safe: the thread that executes the session owns it. A client's
+// mistake is InvalidArgument (PROTOCOL_VIOLATION) and ends the session,
+// whatever was done before.
 #ifndef GPU_WORKER_SESSION_STATE_GRAPH_TABLE_H_
 #define GPU_WORKER_SESSION_STATE_GRAPH_TABLE_H_
 
@@ -36,48 +36,52 @@ namespace djinn::worker {
 class GraphTable {
  public:
   struct Graph {
-    // One of the two. The plan itself is the graph cache's.
+    // Exactly one of the two is set. The graph cache owns the plan.
     std::string fingerprint;
     RootError refused;
     std::vector<RememberedRun> remembered;  // by place
-    // As last noted.
+    // The phase that was noted last.
     v1::Phase phase = v1::PHASE_UNSPECIFIED;
   };
   struct Defined {
-    // Stays valid until another one is defined or forgotten.
+    // Valid until another graph is defined or forgotten.
     Graph* graph = nullptr;
-    // Not OK: why it is refused, of which the caller makes a root error.
+    // An error says why the graph is refused. The caller makes a root error of
+    // it.
     absl::StatusOr<Admitted> admitted;
   };
 
-  // `environment` outlives it.
+  // `environment` must outlive this.
   GraphTable(const SessionEnvironment* environment, std::string tenant,
              size_t max_graphs)
       : environment_(*environment),
         tenant_(std::move(tenant)),
         max_graphs_(max_graphs) {}
 
-  // A violation for an id that was used, or for one graph too many.
+  // Defines a graph. Returns a violation for an id that was used, or for too
+  // many graphs.
   absl::StatusOr<Defined> Define(const v1::DefineGraph& define);
-  // A violation when it is not defined.
+  // Returns a violation when the graph is not defined.
   absl::Status Forget(uint64_t id);
-  // Null when it is not defined.
+  // Returns null when the graph is not defined.
   Graph* Find(uint64_t id);
 
-  // At the run's size; null when the client has to supply the graph. A
-  // violation when there is no plan at that size.
+  // Returns the plan at the run's size; null when the client has to supply the
+  // graph. Returns a violation when there is no plan at that size.
   absl::StatusOr<std::shared_ptr<const Plan>> PlanOf(const Graph& graph,
                                                      const v1::Run& run);
-  // A graph that is defined, once more. A violation when it is another one.
+  // Accepts a defined graph once more. Returns a violation when it is another
+  // one.
   absl::Status Supply(const v1::DefineGraph& supply);
   bool supplied() const { return supplied_plan_ != nullptr; }
   void ForgetSupplied() { supplied_plan_ = nullptr; }
-  // How long plans took that were made for runs since the last call.
+  // Returns how long it took to make plans for runs since the last call.
   absl::Duration TakePlanningTime() { return std::exchange(planning_, {}); }
 
-  // Of a run that is about to begin: keeps what it says for repeats, if it is
-  // to be kept, or forgets what the graph had. When what it makes ceases to
-  // be, until the next run. A violation when it is too much to keep.
+  // Notes a run that is about to begin. Keeps its bindings for repeats, if it
+  // is to be remembered, or forgets the runs of the graph, if the run says so.
+  // Returns the lifetimes of the storages that the run creates, valid until the
+  // next run, or a violation when there is too much to keep.
   absl::StatusOr<const Lifetimes*> Remember(const Plan& plan,
                                             const BoundRun& run, Graph* graph);
 
@@ -93,11 +97,11 @@ class GraphTable {
   const size_t max_graphs_;
   absl::flat_hash_map<uint64_t, Graph> graphs_;
   UsedIds used_;
-  // Over all of them.
+  // The sum over all graphs.
   size_t remembered_slots_ = 0;
   // Null unless a run waited for it.
   std::shared_ptr<const Plan> supplied_plan_;
-  // Of the last run, if it is not remembered.
+  // The lifetimes of the last run, if it is not remembered.
   Lifetimes lifetimes_;
   absl::Duration planning_;
 };

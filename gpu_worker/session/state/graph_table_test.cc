@@ -24,7 +24,7 @@ class GraphTableTest : public testing::Test {
     environment_.graphs = &graphs_;
   }
 
-  // x += y, of so many elements.
+  // Defines x += y, of `count` elements.
   static v1::DefineGraph Define(uint64_t id, int64_t count = 4) {
     FakeGraph s;
     const uint32_t x = s.Bound();
@@ -47,14 +47,14 @@ class GraphTableTest : public testing::Test {
     EXPECT_TRUE(defined.ok() && defined->admitted.ok());
     return defined->graph;
   }
-  // Another session's plans take the place of all that are here.
+  // Evicts all plans by another session's.
   void FillCache() {
     GraphTable other(&environment_, "red", kPlans);
     for (uint64_t id = 1; id <= kPlans; ++id) {
       EXPECT_TRUE(other.Define(Define(id, 100 + id)).ok());
     }
   }
-  // As BindRun() makes it.
+  // Returns a bound run as BindRun() makes it.
   static BoundRun Bound(const v1::Run& message, size_t slots) {
     BoundRun run;
     run.message = &message;
@@ -116,7 +116,7 @@ TEST_F(GraphTableTest, APlanThatIsGoneIsSuppliedForTheRunThatWaits) {
   EXPECT_EQ(*table_.PlanOf(*graph, run), nullptr);
   EXPECT_TRUE(table_.Supply(Define(1)).ok());
   EXPECT_TRUE(table_.supplied());
-  // Whatever others define meanwhile.
+  // Graphs that other sessions define meanwhile do not evict it.
   FillCache();
   EXPECT_NE(*table_.PlanOf(*graph, run), nullptr);
   table_.ForgetSupplied();
@@ -150,7 +150,7 @@ TEST_F(GraphTableTest, ARunIsRememberedUntilOneInFullIsNot) {
   ASSERT_TRUE(table_.Remember(*plan, Bound(message, 2), graph).ok());
   ASSERT_EQ(graph->remembered.size(), 1u);
   EXPECT_EQ(graph->remembered[0].storages, (std::vector<uint64_t>{10, 11}));
-  // A repeat in a place of its own.
+  // A repeat is remembered in a place of its own.
   message.mutable_repeat()->set_place(0);
   ASSERT_TRUE(table_.Remember(*plan, Bound(message, 2), graph).ok());
   EXPECT_EQ(graph->remembered.size(), 2u);
@@ -179,7 +179,7 @@ TEST_F(GraphTableTest, SlotsOfAllGraphsCountUntilTheyAreForgotten) {
   message.set_remember(true);
   const BoundRun most = Bound(message, srg::kMaxRememberedSlots);
   ASSERT_TRUE(table_.Remember(*plan, most, graph).ok());
-  // In full it takes the place of what was remembered.
+  // A run in full replaces the remembered runs.
   ASSERT_TRUE(table_.Remember(*plan, most, graph).ok());
   EXPECT_TRUE(table_.Forget(1).ok());
   GraphTable::Graph* const other = MustDefine(2);

@@ -11,7 +11,7 @@ namespace djinn::worker {
 
 namespace {
 
-// Of a Free's bytes: what is more than this is nothing that it should have.
+// The most bytes of a Free besides its ids; a valid Free needs no more.
 constexpr uint64_t kMaxBesidesIds = 64;
 
 }  // namespace
@@ -30,7 +30,7 @@ absl::Status Inbox::Add(v1::Ordered message, absl::Duration deadline,
   if (message.has_free()) {
     const uint64_t most = limits_.max_outstanding_bytes() / sizeof(uint64_t);
     const auto ids = static_cast<uint64_t>(message.free().storages_size());
-    // An id takes ten bytes at most, and the rest of it few.
+    // An id takes ten bytes at most, and the rest of the message few.
     if (bytes > 10 * ids + kMaxBesidesIds) {
       return MakeError(absl::StatusCode::kResourceExhausted, "WINDOW_EXCEEDED",
                        absl::StrCat("a message of ", bytes, " bytes frees ",
@@ -44,7 +44,7 @@ absl::Status Inbox::Add(v1::Ordered message, absl::Duration deadline,
     }
     freed_ids_ += ids;
     ++received_;
-    // Frees in a row take no room of their own.
+    // Frees in a row share one item.
     if (!items_.empty() && items_.back().message.has_free()) {
       v1::Ordered& last = items_.back().message;
       last.set_sequence(received_);

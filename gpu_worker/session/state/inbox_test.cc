@@ -53,7 +53,7 @@ TEST_F(InboxTest, LooksPastWhatIsFreed) {
   AddRun(v1::EXECUTION_MODE_FAST);
   EXPECT_TRUE(inbox_.fast_run_next());
   EXPECT_EQ(inbox_.deadline(), kDeadline);
-  // They come first all the same.
+  // The Frees come first all the same.
   EXPECT_EQ(inbox_.Take().message.free().storages_size(), 2);
   EXPECT_FALSE(inbox_.free_next());
   EXPECT_TRUE(inbox_.fast_run_next());

@@ -1,8 +1,8 @@
-// An Install's bytes on their way from another worker, or from another part of
-// the session here: a buffer that fills, and what became of it.
+// A value that is fetched from another worker, or from another session here: a
+// buffer that fills, and the outcome.
 //
-// Thread-safe; the receiver's calls come from whoever fetches, the others from
-// the session.
+// Thread-safe. The fetching thread calls the receiver's methods, and the
+// session the others.
 #ifndef GPU_WORKER_SESSION_STATE_INCOMING_PULL_H_
 #define GPU_WORKER_SESSION_STATE_INCOMING_PULL_H_
 
@@ -21,21 +21,22 @@ namespace djinn::worker {
 
 class IncomingPull : public PullReceiver {
  public:
-  // One of them: the bytes, or a root error, or another one.
+  // Exactly one field is set: the bytes, a root error, or a failure of the
+  // fetch.
   struct Outcome {
     std::shared_ptr<Buffer> buffer;
     std::optional<v1::ErrorDetail> poison;
     absl::Status failure;
   };
-  // What came behind the first bytes, and how long after them: the time in
-  // which the offer was waited for is not the link's.
+  // The bytes that followed the first ones, and how long after them. The time
+  // spent waiting for the offer does not count for the link.
   struct Pace {
     uint64_t bytes = 0;
     absl::Duration took;
   };
 
-  // `buffer` is as large as what comes; null when a shared one will come.
-  // `settled` is called once, without locks, and outlives this.
+  // `buffer` has the size of the value; null when a shared buffer will arrive.
+  // `settled` is called once, without locks, and must outlive this.
   IncomingPull(Device* device, Clock* clock, std::shared_ptr<Buffer> buffer,
                std::function<void()> settled)
       : device_(device),
@@ -92,7 +93,8 @@ class IncomingPull : public PullReceiver {
     MutexLock lock(&mu_);
     return outcome_.has_value();
   }
-  // When the last bytes came, or word that there will be some.
+  // Returns when the last bytes arrived, or the last word that the offer is
+  // still to come.
   absl::Duration last_news() const {
     MutexLock lock(&mu_);
     return last_news_;
@@ -101,14 +103,14 @@ class IncomingPull : public PullReceiver {
     MutexLock lock(&mu_);
     return pace_;
   }
-  // Once, when it is settled.
+  // Returns the outcome. Call it once, when it is settled.
   Outcome Take() {
     MutexLock lock(&mu_);
     return *std::move(outcome_);
   }
 
  private:
-  // The first outcome counts.
+  // Sets the outcome. Only the first one counts.
   void Settle(Outcome outcome) {
     {
       MutexLock lock(&mu_);

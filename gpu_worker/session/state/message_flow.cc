@@ -87,7 +87,8 @@ absl::StatusOr<bool> MessageFlow::Supply(v1::DefineGraph supply) {
   MutexLock lock(&mu_);
   if (OverLocked()) return false;
   const bool asked = NeedsLocked() && need_->graph_id == id;
-  // The answer to a question that was repeated when the stream was resumed.
+  // Ignores the answer to a question that was repeated when the stream was
+  // resumed.
   if (!asked && id != 0 && id == supplied_) return false;
   if (!asked) {
     return Violation(
@@ -107,7 +108,7 @@ absl::StatusOr<bool> MessageFlow::Supply(v1::DefineGraph supply) {
 absl::StatusOr<bool> MessageFlow::CheckNeed(absl::Duration now,
                                             absl::Duration timeout) const {
   MutexLock lock(&mu_);
-  // Nothing can come without a stream.
+  // Without a stream, no answer can arrive.
   if (attached_ && NeedsLocked() && now - need_->since >= timeout) {
     return MakeError(absl::StatusCode::kDeadlineExceeded, "NEED_TIMEOUT",
                      absl::StrCat("graph ", need_->graph_id,
@@ -327,7 +328,7 @@ bool MessageFlow::Drop(absl::FunctionRef<void()> leave) {
 }
 
 void MessageFlow::ForgetLocked() {
-  // They came, so they are paid for.
+  // The messages were received, so their bytes count.
   const Inbox::Forgotten forgotten = inbox_.Clear();
   next_.queued_runs_ -= forgotten.runs;
   traffic_.Add(Traffic::kMessagesIn, forgotten.bytes);

@@ -1,13 +1,13 @@
-// A session's ordered messages from their arrival to their completion: which
-// one is next, what it waits for, and whether anything still matters.
+// Follows a session's ordered messages from their arrival to their completion:
+// which one is next, what it waits for, and whether the session is over.
 //
-// Streams add messages; the executor takes one at a time, and sets it down
+// Streams add messages. The executor takes one at a time, and puts it down
 // again when it has to wait: for an upload or a pull (it is parked), for a
-// graph that the client supplies, or for room in memory. A client that
-// cancels, and the end of the session, forget what waits.
+// graph that the client supplies, or for memory. When the client cancels, or
+// the session ends, the messages that wait are forgotten.
 //
 // The caller that takes a message owns the session's state until EndStep(). So
-// does a caller of Cancel() or Drop() that learns that nothing runs.
+// does a caller of Cancel() or Drop() when no other caller owns it.
 //
 // Thread-safe; next() is readable under any lock.
 #ifndef GPU_WORKER_SESSION_STATE_MESSAGE_FLOW_H_
@@ -37,43 +37,44 @@
 
 namespace djinn::worker {
 
-// An Install whose bytes, or what may take their place, are on their way.
+// An Install that waits for its bytes, or for an equal content.
 struct ParkedUpload {
   uint64_t sequence = 0;
   uint64_t storage = 0;
   bool birth = false;
   uint64_t transfer_id = 0;
   uint64_t size_bytes = 0;
-  // The bytes come: nothing took their place.
+  // True when the bytes arrive, because no equal content was found.
   bool receives = false;
 };
-// What another worker sends, for an Install or for a session that enters.
+// A value that another worker sends, for an Install or for a session that
+// enters.
 struct ParkedPull {
   uint64_t sequence = 0;
   uint64_t storage = 0;
 };
 
-// What the queue for the device asks about a session's next message, and what
-// operators ask at any moment. Atomics, each by itself.
+// What the queue for the device, and operators, read about a session's next
+// message at any moment. Each field is an atomic by itself.
 class NextMessage {
  public:
-  // Whether it is, but for Frees, a run in fast mode.
+  // Returns whether the next message, but for a Free, is a run in fast mode.
   bool fast_run() const { return fast_run_.load(std::memory_order_relaxed); }
-  // The phase of its run as of the graph's last run; unspecified where it
-  // is another message or the phase is not known.
+  // Returns the phase of its run, as of the graph's last run; unspecified when
+  // it is another message or the phase is not known.
   v1::Phase phase() const { return phase_.load(std::memory_order_relaxed); }
-  // When it should be done; infinite when nothing says so.
+  // Returns the deadline of the message; infinite when it has none.
   absl::Duration deadline() const {
     const int64_t deadline = deadline_.load(std::memory_order_relaxed);
     return deadline == kNever ? absl::InfiniteDuration()
                               : absl::Nanoseconds(deadline);
   }
-  // What it takes at least, if it is a run with a deadline; 0 when that is not
-  // known.
+  // Returns the least time that the message takes, if it is a run with a
+  // deadline; 0 when that is not known.
   absl::Duration expected() const {
     return absl::Nanoseconds(expected_.load(std::memory_order_relaxed));
   }
-  // Runs that were received and are not over.
+  // Returns how many runs were received and are not over.
   uint32_t queued_runs() const { return queued_runs_; }
 
  private:
@@ -89,7 +90,7 @@ class NextMessage {
 
 class MessageFlow {
  public:
-  // What the executor does next: goes on with a parked message, or begins one,
+  // The executor's next step: it resumes a parked message, or begins a message,
   // with the graph that it waited for.
   struct Taken {
     std::optional<ParkedUpload> upload;
@@ -97,24 +98,24 @@ class MessageFlow {
     std::optional<Inbox::Item> item;
     std::optional<v1::DefineGraph> supply;
   };
-  // What a stream learns of the flow.
+  // The state of the flow that a new stream reports to the client.
   struct Position {
-    // Completed, with every reply sent.
+    // The last sequence that is completed, with every reply sent.
     uint64_t announced = 0;
     uint64_t received = 0;
     v1::Window window;
-    // The graph that is asked for, or 0.
+    // The graph that the client has to supply, or 0.
     uint64_t need = 0;
-    // Another stream came before this one.
+    // True when the session had another stream before this one.
     bool resumed = false;
   };
   struct Completed {
     v1::Window window;
     bool empty = false;
-    // The newest stream.
+    // The number of the newest stream.
     uint64_t stream = 0;
   };
-  // All outlive it.
+  // All arguments must outlive this.
   MessageFlow(const v1::SessionLimits& limits, Clock* clock, RunLog* log,
               Traffic* traffic, const Uploads* uploads, const Pulls* pulls)
       : limits_(limits),
@@ -126,99 +127,110 @@ class MessageFlow {
         inbox_(limits) {}
 
   // --- Streams.
-  // InvalidArgument (PROTOCOL_VIOLATION) when the client cannot be where it
-  // says it is, with `last_reply` sent.
+  //
+  // Returns InvalidArgument (PROTOCOL_VIOLATION) when the client's position is
+  // impossible. `last_reply` is the last reply that was sent.
   absl::Status CheckResume(const v1::Resume& resume, uint64_t last_reply) const;
-  // A newer stream takes over, and the session's window grows to `width`, which
-  // is told whether the session had no stream. `take_over` makes it so. Both
-  // run under the lock, so that nothing is completed meanwhile. No effect where
-  // there is a newer stream, or the session was dropped.
+  // Lets a newer stream take over, and grows the session's window to `width`,
+  // whose argument says whether the session had no stream. `take_over` uses the
+  // stream. Both run under the lock, so that nothing is completed meanwhile.
+  // Without effect when there is a newer stream, or the session was dropped.
   void Attach(uint64_t stream, absl::FunctionRef<WindowWidth(bool joins)> width,
               absl::FunctionRef<void(const Position&)> take_over);
-  // Whether the newest stream left.
+  // Notes that the stream left. Returns whether it was the newest.
   bool Detach(uint64_t stream);
-  // A message arrived at `now`, of a Run, that must have begun by `deadline`.
-  // As Inbox::Add(); `expect_profile` is called, under the lock, if it starts a
-  // profile. Whether there is something new to execute.
+  // Adds a message with its deadline; `now` is when it arrived, if it is a Run.
+  // Returns the errors of Inbox::Add(). Calls `expect_profile`, under the lock,
+  // if the message starts a profile. Returns whether there is something new to
+  // execute.
   absl::StatusOr<bool> Receive(v1::Ordered message, absl::Duration deadline,
                                std::optional<SessionProfile::Mark> mark,
                                absl::Duration now,
                                absl::FunctionRef<void()> expect_profile);
-  // The answer to AskFor(): whether it was awaited. InvalidArgument
-  // (PROTOCOL_VIOLATION) when the client was not asked.
+  // Accepts the client's answer to AskFor(). Returns whether the flow waited
+  // for it, or InvalidArgument (PROTOCOL_VIOLATION) when the client was not
+  // asked.
   absl::StatusOr<bool> Supply(v1::DefineGraph supply);
-  // DeadlineExceeded (NEED_TIMEOUT) when it does not come. Whether the session
-  // has a stream.
+  // Returns DeadlineExceeded (NEED_TIMEOUT) when the requested graph has not
+  // arrived in time. Otherwise returns whether the session has a stream.
   absl::StatusOr<bool> CheckNeed(absl::Duration now,
                                  absl::Duration timeout) const;
 
   // --- The executor.
   bool HasWork() const;
-  // Takes what is next, if the session has work. `now` is nothing where a look
-  // at the clock is not worth it: then nothing is noted.
+  // Takes the next step, if the session has work. Without `now`, which saves a
+  // reading of the clock, nothing is recorded.
   std::optional<Taken> Take(std::optional<absl::Duration> now);
-  // Whether what is next is a Read, or a Free of at most so many storages.
+  // Returns whether the next message is a Read, or a Free of at most so many
+  // storages.
   bool ReadOrFreeNext(size_t most_freed) const;
-  // Whether a run in fast mode is next, perhaps behind a Free of at most so
-  // many storages; takes it, if nothing is before it.
+  // FastRunNext() returns whether a run in fast mode is next, perhaps behind a
+  // Free of at most so many storages. TakeFastRun() takes it, if no Free is
+  // before it.
   bool FastRunNext(size_t most_freed) const;
   std::optional<Inbox::Item> TakeFastRun();
-  // Whether a run is next that begins later than it must, with so much before
-  // it.
+  // Returns whether the next message is a run that will miss its deadline, with
+  // `ahead` to be executed before it.
   bool RunIsLate(absl::Duration ahead, absl::Duration now) const;
-  // The message waits again, as if it had not been taken; for room, where it
-  // `lacks_room`. False, and it is forgotten, when the session was dropped or
-  // cancelled.
-  bool PutBack(Inbox::Item item, bool lacks_room);
-  // The same, until the graph was supplied. Returns the last sequence that
-  // is completed.
-  std::optional<uint64_t> AskFor(uint64_t graph_id, Inbox::Item item);
-  // The message in progress waits for what is under way. False when the session
+  // Makes the message wait again, as if it had not been taken; for memory, if
+  // it `lacks_room`. Returns false, and forgets the message, when the session
   // was dropped or cancelled.
+  bool PutBack(Inbox::Item item, bool lacks_room);
+  // Makes the message wait again until the client has supplied the graph.
+  // Returns the last sequence that is completed, or nothing when the session
+  // was dropped or cancelled.
+  std::optional<uint64_t> AskFor(uint64_t graph_id, Inbox::Item item);
+  // Parks the message in progress until the upload or pull is settled. Returns
+  // false when the session was dropped or cancelled.
   bool Park(const std::optional<ParkedUpload>& upload,
             const std::optional<ParkedPull>& pull);
-  // As Inbox::Complete() and Grant().
+  // Does Inbox::Complete() and Grant().
   Completed Complete(uint64_t sequence, uint64_t bytes, bool counts,
                      WindowWidth width);
-  // Every reply up to `sequence` was sent. False when another stream came since
-  // Complete(), which may have missed some.
+  // Notes that every reply up to `sequence` was sent. Returns false when
+  // another stream was attached since Complete(): it may have missed some.
   bool Announce(uint64_t sequence, uint64_t stream);
-  // Ends what Take() began, or Cancel() or Drop() left to the caller: calls
-  // `free` to free the state if the session was dropped or cancelled. Returns
-  // the last sequence that is completed if the client is to hear that it was
-  // cancelled.
+  // Ends a step that Take() began, or whose state Cancel() or Drop() left to
+  // the caller. Calls `free` to free the state if the session was dropped or
+  // cancelled. Returns the last completed sequence if the client must be sent
+  // the news that it was cancelled.
   std::optional<uint64_t> EndStep(absl::FunctionRef<void()> free);
-  // What is known of the next message's run has changed.
+  // Updates next() when what is known of the next message's run has changed.
   void Refresh();
-  // A turn is over, and the client takes more replies unless it is `full`;
+  // Ends a turn. `full` says that the client takes no more replies. Returns
   // whether the session has more work.
   bool EndTurn(bool full, absl::Duration now);
-  // The session is not served for want of credit.
+  // Notes that the session is not served because it lacks credit.
   void NoteOutOfCredit(absl::Duration now);
 
   // --- Life.
-  // Nothing that comes matters any more.
+  //
+  // Returns whether further messages are ignored: the session failed, was
+  // cancelled or was dropped.
   bool over() const;
-  // The client broke the protocol. Whether something still mattered before.
+  // Notes that the client broke the protocol. Returns whether the session was
+  // not over before.
   bool Fail();
-  // The client gives up what is not completed; the session ends.
-  // `stop` is called, under the lock, before what waits is forgotten; `leave`,
-  // if the session has a stream. True when the caller is to call EndStep(), as
-  // nothing runs.
+  // Cancel() gives up what is not completed, for the client; Drop() ends the
+  // session. Each forgets the messages that wait. Cancel() calls `stop`, under
+  // the lock, before that. Drop() calls `leave`, under the lock, if the session
+  // has a stream. Return true when the caller must call EndStep(), because no
+  // step is in progress.
   bool Cancel(absl::FunctionRef<void()> stop);
   bool Drop(absl::FunctionRef<void()> leave);
 
   // --- Operators.
   const NextMessage& next() const { return next_; }
-  // A run that was taken is over.
+  // Notes that a run that was taken is over.
   void CountRun() { --next_.queued_runs_; }
-  // Whether messages wait or one is being executed.
+  // Returns whether messages wait or one is being executed.
   bool busy() const;
   bool received_any() const;
   void Report(v1::SessionUse* use) const;
   void DescribeRuns(v1::LeaseRuns* runs);
-  // What the next message waits for; TURN where it is ready. Nothing when there
-  // is none, or one is being executed, or the client takes no replies.
+  // Returns what the next message waits for; TURN when it is ready. Returns
+  // nothing when there is no message, when one is being executed, or when the
+  // client takes no replies.
   std::optional<v1::MessageWait> wait(bool full) const;
 
  private:
@@ -239,7 +251,7 @@ class MessageFlow {
     return need_.has_value() && !need_->supply.has_value();
   }
   v1::RunGate GateLocked(bool full) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Keeps next_ true when what is next has changed.
+  // Updates next_ after the next message has changed.
   void RefreshLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ForgetLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool PutBackLocked(Inbox::Item item) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -261,16 +273,16 @@ class MessageFlow {
   uint64_t stream_ ABSL_GUARDED_BY(mu_) = 0;
   bool attached_ ABSL_GUARDED_BY(mu_) = false;
   std::optional<Need> need_ ABSL_GUARDED_BY(mu_);
-  // The graph of the last answer to a need. It may come once more: a
-  // resumed stream repeats the question.
+  // The graph of the last answer to a need. The answer may arrive once more,
+  // because a resumed stream repeats the question.
   uint64_t supplied_ ABSL_GUARDED_BY(mu_) = 0;
   std::optional<ParkedUpload> upload_ ABSL_GUARDED_BY(mu_);
   std::optional<ParkedPull> pull_ ABSL_GUARDED_BY(mu_);
-  // The message that was last put back for want of room, and since when it
+  // The message that was last put back for lack of memory, and since when it
   // waits for it.
   uint64_t no_room_for_ ABSL_GUARDED_BY(mu_) = 0;
   absl::Duration no_room_since_ ABSL_GUARDED_BY(mu_);
-  // A caller owns the session's state.
+  // True while a caller owns the session's state.
   bool running_ ABSL_GUARDED_BY(mu_) = false;
   bool cancelling_ ABSL_GUARDED_BY(mu_) = false;
   bool failed_ ABSL_GUARDED_BY(mu_) = false;

@@ -84,7 +84,7 @@ TEST_F(MessageFlowTest, MessagesAreTakenOneAtATimeInOrder) {
   const auto taken = Take();
   ASSERT_TRUE(taken.has_value() && taken->item.has_value());
   EXPECT_TRUE(taken->item->message.has_run());
-  // The one that took it owns the state.
+  // The caller that took the message owns the state.
   EXPECT_FALSE(flow_->HasWork());
   EXPECT_FALSE(Take().has_value());
   EXPECT_FALSE(flow_->wait(false).has_value());
@@ -162,13 +162,13 @@ TEST_F(MessageFlowTest, ResumeLearnsWhatWasReceivedAndAnnounced) {
   Take();
   const MessageFlow::Completed completed =
       flow_->Complete(1, 0, true, {10, 1 << 20});
-  // A stream that comes now does not know of it.
+  // A stream that is attached now does not know of the completion.
   const MessageFlow::Position position = Attach(2);
   EXPECT_TRUE(position.resumed);
   EXPECT_EQ(position.received, 2u);
   EXPECT_EQ(position.announced, 0u);
   EXPECT_FALSE(flow_->Announce(1, completed.stream));
-  // An older stream that comes late has no effect.
+  // A late call for an older stream has no effect.
   EXPECT_EQ(Attach(1).received, 0u);
   v1::Resume resume;
   resume.set_sent_sequence(1);

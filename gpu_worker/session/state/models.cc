@@ -81,7 +81,7 @@ void Models::Clear() {
 void Models::Report(v1::SessionUse* use) const {
   MutexLock lock(&mu_);
   uint64_t bytes = 0;
-  // They may shrink meanwhile.
+  // Reads the sizes once, because they may shrink meanwhile.
   std::vector<std::pair<uint64_t, const Model*>> largest;
   for (const auto& [id, model] : models_) {
     largest.emplace_back(model.bytes->load(), &model);

@@ -1,7 +1,7 @@
-// What the registered callables of one session keep using on this worker, by
-// the ids that the client chose: how much each has, for the tenant's budget of
-// models. Nothing is held here but numbers and names: the storages are the
-// session's as ever, and take their shares along when they go.
+// Counts what the resident models of one session keep using on this worker, by
+// the ids that the client chose, for the tenant's budget of models. It holds
+// only numbers and names: the session owns the storages, and each storage takes
+// its share along when it is destroyed.
 //
 // Thread-safe.
 #ifndef GPU_WORKER_SESSION_STATE_MODELS_H_
@@ -25,35 +25,36 @@ namespace djinn::worker {
 
 class Models {
  public:
-  // In one session, whatever its tenant may have: each takes some hundred bytes
-  // that no quota counts.
+  // Limits of one session, independent of its tenant's: each model takes some
+  // hundred bytes that no quota counts.
   static constexpr size_t kMaxModels = 1024;
   static constexpr size_t kMaxNameBytes = 256;
-  // Of those that Report() names.
+  // The most models that Report() names.
   static constexpr int kMaxReported = 16;
 
-  // `account` outlives it.
+  // `account` must outlive this.
   explicit Models(TenantAccount* account) : account_(account) {}
   ~Models() { Clear(); }
   Models(const Models&) = delete;
   Models& operator=(const Models&) = delete;
 
-  // Registers the model, or registers it anew. ResourceExhausted (MODEL_BYTES,
-  // MAX_MODELS) names limit, used and asked; what was registered under the id
-  // stays then, and the refusal is counted.
+  // Registers the model, or replaces it. Returns ResourceExhausted
+  // (MODEL_BYTES, MAX_MODELS), which names limit, used and asked; then the
+  // model registered under the id stays, and the refusal is counted.
   absl::Status Register(uint64_t id, absl::string_view name,
                         uint64_t size_bytes);
-  // One that was registered on another worker, whatever the budget says. False
-  // when it cannot be one.
+  // Registers a model that another worker admitted, whatever the budget says.
+  // Returns false when its name or id is not valid.
   bool Adopt(const v1::ModelState& model);
-  // For its storages' shares, which together have what it was registered with;
-  // empty when there is none.
+  // Returns the model's bytes, for its storages' shares, which together are the
+  // registered size. Empty when there is no such model.
   std::weak_ptr<ModelBytes> BytesOf(uint64_t id) const;
-  // Does nothing when there is none: it may have been refused.
+  // Removes the model. Does nothing when there is none: it may have been
+  // refused.
   void Remove(uint64_t id);
   void Clear();
 
-  // For operators, and for another worker.
+  // These describe the models to operators, and to another worker.
   void Report(v1::SessionUse* use) const;
   void Describe(v1::SessionState* state) const;
 

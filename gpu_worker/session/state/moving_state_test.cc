@@ -17,7 +17,7 @@
 namespace djinn::worker {
 namespace {
 
-// A session's part on one worker.
+// A session's state on one worker.
 struct Part {
   explicit Part(uint64_t session_bytes = 8 << 20)
       : quota({.all = session_bytes}) {
@@ -27,7 +27,7 @@ struct Part {
     environment.contents = &contents;
   }
 
-  // A storage with these bytes.
+  // Creates a storage with these bytes.
   Storage* Put(uint64_t id, const std::string& bytes) {
     Storage* const storage = storages.Create(id);
     storage->version = 10 * id;
@@ -56,7 +56,8 @@ struct Part {
 
 class MovingStateTest : public testing::Test {
  protected:
-  // Offers all that the one part holds; the size of the list.
+  // Offers all that the session on the first worker holds; returns the size of
+  // the list.
   uint64_t Leave() {
     const absl::StatusOr<uint64_t> bytes = OfferState(
         from_.environment, "red", from_.storages, from_.models,
@@ -68,7 +69,7 @@ class MovingStateTest : public testing::Test {
     EXPECT_TRUE(bytes.ok()) << bytes.status();
     return *bytes;
   }
-  // Offers a list that no worker would.
+  // Offers a list that no correct worker would send.
   uint64_t Offer(const std::string& list) {
     auto offered = std::make_shared<OfferedBytes>();
     offered->buffer = *from_.memory.Allocate("red", list.size());
@@ -79,7 +80,7 @@ class MovingStateTest : public testing::Test {
   uint64_t Offer(const v1::SessionState& state) {
     return Offer(state.SerializeAsString());
   }
-  // Has the other part fetch it.
+  // Has the other worker's session fetch it.
   absl::Status Enter(uint64_t list_bytes, Part* to) {
     v1::Pull source;
     source.set_worker_id("w0");
@@ -125,10 +126,10 @@ class MovingStateTest : public testing::Test {
   const std::string large_ = std::string(100'000, 'l');
   Part from_;
   std::map<std::string, std::shared_ptr<OfferedBytes>> offers_;
-  // By what entered last.
+  // Counted by the last arrival.
   uint64_t moved_bytes_ = 0;
   uint64_t held_bytes_ = 0;
-  // The list among them.
+  // Fetches, the list's included.
   int fetched_ = 0;
 };
 
@@ -171,7 +172,7 @@ TEST_F(MovingStateTest, AllArrivesAsItWas) {
   v1::SessionUse use;
   to.models.Report(&use);
   EXPECT_EQ(use.model_bytes(), 50u);
-  // The list, and the one large value.
+  // Fetches the list, and the one large value.
   EXPECT_EQ(fetched_, 2);
   EXPECT_GT(moved_bytes_, large_.size());
   EXPECT_EQ(held_bytes_, 0u);
@@ -185,7 +186,7 @@ TEST_F(MovingStateTest, ACacheStaysOne) {
     from_.storages.Find(id)->quota.MoveTo(StorageClass::kCache);
   }
   Part to;
-  // All else has room for the list, and none for them.
+  // The rest has room for the list, but not for the caches.
   to.quota.SetLimits({.all = 1 << 20, .storages = 1000, .caches = 1 << 20});
   ASSERT_TRUE(Enter(Leave(), &to).ok());
   EXPECT_EQ(to.quota.used(StorageClass::kCache).count, 2u);

@@ -40,13 +40,13 @@ void Offers::Account(const StorageTable& storages) {
     const std::shared_ptr<const OfferedBytes> bytes = pinned.bytes.lock();
     if (bytes == nullptr) continue;
     const Storage* const storage = storages.Find(pinned.storage);
-    // As long as the storage has the same bytes they count once.
+    // Bytes that the storage still has count once.
     if (storage != nullptr && storage->buffer == bytes->buffer) continue;
     absl::StatusOr<QuotaShare> share = quota_.Reserve(bytes->size_bytes);
     if (share.ok()) {
       pinned.share = *std::move(share);
     } else if (!table_.Withdraw(session_id_, pinned.ticket, share.status())) {
-      // On its way already.
+      // The offer was claimed already, so its sender must stop.
       bytes->recalled = true;
     }
   }

@@ -1,8 +1,8 @@
-// What a session offers to its parts on other workers, and what it pays for
-// that: the bytes of an offer are the session's until nobody holds them, though
-// its storage may have others by then.
+// A session's offers to other workers, and its quota for them. The bytes of an
+// offer count for the session until the last reference to them is released,
+// even if the storage has other bytes by then.
 //
-// Not thread-safe: belongs to whoever executes the session.
+// Not thread-safe: the thread that executes the session owns it.
 #ifndef GPU_WORKER_SESSION_STATE_OFFERS_H_
 #define GPU_WORKER_SESSION_STATE_OFFERS_H_
 
@@ -23,36 +23,39 @@ namespace djinn::worker {
 
 class Offers {
  public:
-  // Both outlive it.
+  // Both pointers must outlive this.
   Offers(OfferTable* table, SessionQuota* quota, std::string session_id)
       : table_(*table), quota_(*quota), session_id_(std::move(session_id)) {}
   ~Offers() { Clear(); }
   Offers(const Offers&) = delete;
   Offers& operator=(const Offers&) = delete;
 
-  // A violation of the protocol unless the ticket is one that clients choose.
+  // Returns a violation of the protocol unless the ticket is one that clients
+  // choose.
   static absl::Status CheckTicket(absl::string_view what,
                                   const std::string& ticket);
 
-  // Errors as OfferTable::Add().
+  // Adds an offer; returns the errors of OfferTable::Add().
   absl::Status Add(const std::string& ticket,
                    std::shared_ptr<OfferedBytes> bytes) {
     return table_.Add(session_id_, this, ticket, std::move(bytes));
   }
-  // Looks after what the storage has at the moment until nobody holds it.
+  // Accounts for the storage's present bytes until the last reference to them
+  // is released.
   void Pin(uint64_t storage, const std::string& ticket,
            const std::shared_ptr<OfferedBytes>& bytes);
-  // Whether something waits to be fetched.
+  // Returns whether an offer waits to be fetched.
   bool Pending() const { return table_.Pending(session_id_, this); }
-  // Offers nothing any more.
+  // Withdraws all offers.
   void Withdraw() { table_.Leave(session_id_, this); }
   void Clear();
 
-  // Whether there is anything to look after.
+  // Returns whether there are pinned bytes to account for.
   bool pins() const { return !pinned_.empty(); }
-  // Counts those no longer that were fetched.
+  // Stops counting offers that were fetched.
   void ForgetFetched();
-  // Counts what no storage has any more. What has no room is offered no more.
+  // Counts pinned bytes that their storage no longer has. Withdraws offers that
+  // have no room in the quota.
   void Account(const StorageTable& storages);
 
  private:
@@ -60,10 +63,10 @@ class Offers {
     uint64_t storage = 0;
     std::string ticket;
     std::weak_ptr<const OfferedBytes> bytes;
-    // What the bytes take once the storage has others.
+    // The quota for the bytes once the storage has others.
     QuotaShare share;
   };
-  // Looks for those that were fetched when there are so many.
+  // Pin() looks for fetched offers first when there are this many.
   static constexpr size_t kMinPinned = 64;
 
   OfferTable& table_;

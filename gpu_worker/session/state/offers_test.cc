@@ -13,7 +13,7 @@ namespace {
 
 class OffersTest : public testing::Test {
  protected:
-  // Offers what the storage has.
+  // Offers the storage's present bytes.
   std::shared_ptr<OfferedBytes> Offer(uint64_t storage) {
     auto bytes = std::make_shared<OfferedBytes>();
     bytes->buffer = storages_.Find(storage)->buffer;
@@ -49,7 +49,7 @@ TEST_F(OffersTest, BytesCountOnceWhileAStorageHasThem) {
   EXPECT_EQ(quota_.used(), 0u);
   offers_.Account(storages_);
   EXPECT_EQ(quota_.used(), kBytes);
-  // Nobody holds them any more.
+  // No reference to the bytes is left.
   offers_.Withdraw();
   EXPECT_FALSE(offers_.Pending());
   offers_.ForgetFetched();

@@ -6,7 +6,7 @@
 namespace djinn::worker {
 namespace {
 
-// What a message costs besides its bytes.
+// The cost of a message besides its bytes.
 constexpr uint64_t kItemBytes = 64;
 
 uint64_t CostOf(const v1::ControlResponse& message) {
@@ -26,7 +26,7 @@ void Outbox::Attach(WorkerStream* stream, uint64_t number,
     if (number <= stream_number_) return;
     stream_number_ = number;
     LeaveStream();
-    // While waiting there, a newer one may have come.
+    // A newer stream may have been attached while LeaveStream() waited.
     if (number < stream_number_) return;
     stream_ = stream;
     stalled_ = bulk_stalled_ = false;
@@ -51,7 +51,7 @@ void Outbox::Detach(const WorkerStream* stream) {
     MutexLock lock(&mu_);
     const bool was_full = FullLocked();
     if (stream_ == stream) LeaveStream();
-    // Attach() may still wait for whoever is inside this one.
+    // Attach() may still wait for the thread that is inside this stream.
     while (inside_ == stream) idle_.Wait(&mu_);
     has_room = was_full && !FullLocked();
   }
@@ -61,7 +61,7 @@ void Outbox::Detach(const WorkerStream* stream) {
 void Outbox::LeaveStream() {
   const WorkerStream* const left = std::exchange(stream_, nullptr);
   DropWaiting();
-  // Meanwhile another thread may attach the next one.
+  // Another thread may attach the next stream while this one waits.
   while (left != nullptr && inside_ == left) idle_.Wait(&mu_);
 }
 
@@ -120,7 +120,7 @@ void Outbox::PushNews(v1::ControlResponse news) {
     if (stream_ == nullptr) return;
     if (SaysNothingElse(news) && !waiting_.empty() &&
         SaysNothingElse(*waiting_.back())) {
-      // The later one says it all.
+      // Merges the two: the later one replaces the earlier.
       if (!news.has_window() && waiting_.back()->has_window()) {
         *news.mutable_window() = waiting_.back()->window();
       }
@@ -136,7 +136,7 @@ void Outbox::PushNews(v1::ControlResponse news) {
 }
 
 bool Outbox::Acknowledge(uint64_t number) {
-  // Destroyed after the lock is released: a value may own much.
+  // Destroyed after the lock is released, because a value may own much.
   std::deque<Kept> handled;
   bool has_room = false;
   {
@@ -193,7 +193,7 @@ void Outbox::OnBulkRoom() {
 void Outbox::Send() {
   {
     MutexLock lock(&mu_);
-    // Whoever is at it sees what was added.
+    // The thread that is sending will see what was added.
     if (sending_) return;
     sending_ = true;
   }
@@ -216,7 +216,8 @@ bool Outbox::SendOne() {
     }
     inside_ = stream = stream_;
     if (FullLocked()) moved_ = clock_->Monotonic();
-    // Until the stream says otherwise, or OnRoom() does meanwhile.
+    // Assumes that the stream is full until it says otherwise, or until
+    // OnRoom() does meanwhile.
     (says ? stalled_ : bulk_stalled_) = true;
     if (says) {
       const bool was_full = FullLocked();

@@ -1,14 +1,15 @@
-// What a session has to tell its client, in order, over whichever stream it has
-// at the moment, or none.
+// Sends a session's replies and news to its client, in order, over the stream
+// that it has at the moment, if any.
 //
-// Replies that say something are numbered and kept, with the values that follow
-// them on Bulk, until the client acknowledges them; a stream that is attached
-// gets what is kept once more. Everything else is news of the moment and lost
-// with its stream.
+// Replies are numbered and kept, with the values that follow them on Bulk,
+// until the client acknowledges them. A stream that is attached sends the kept
+// replies once more. News is everything else; it concerns the moment and is
+// lost with its stream.
 //
-// Nobody waits here: what the stream has no room for stays, and is sent when
-// the stream reports room. Whoever adds something or hears of room sends, one
-// at a time. How long a full one has stood still is for others to look at.
+// No caller waits here: what the stream has no room for stays, and is sent when
+// the stream reports room. The thread that adds something or hears of room
+// sends, one thread at a time. The session checks how long a full outbox has
+// stood still.
 //
 // Thread-safe.
 #ifndef GPU_WORKER_SESSION_STATE_OUTBOX_H_
@@ -32,8 +33,8 @@ namespace djinn::worker {
 
 class Outbox {
  public:
-  // `on_room` is called, without locks, whenever a full outbox has room again.
-  // `traffic` and `clock` outlive the outbox.
+  // Calls `on_room`, without locks, whenever a full outbox has room again.
+  // `traffic` and `clock` must outlive the outbox.
   Outbox(uint64_t limit_bytes, Traffic* traffic, Clock* clock,
          std::function<void()> on_room)
       : limit_bytes_(limit_bytes),
@@ -41,34 +42,36 @@ class Outbox {
         clock_(clock),
         on_room_(std::move(on_room)) {}
 
-  // Sends to `stream` from now on: first `news`, then what is kept. Streams are
-  // numbered in the order in which the client opened them: a late call for an
-  // older one is without effect. The former stream is not used any more.
+  // Sends to `stream` from now on: first `news`, then the kept replies. Streams
+  // are numbered in the order in which the client opened them; a late call for
+  // an older one is without effect. The outbox does not use the former stream
+  // any more.
   void Attach(WorkerStream* stream, uint64_t number,
               std::vector<v1::ControlResponse> news);
-  // Returns when `stream` is not used any more. Without effect for another one.
+  // Returns when the outbox does not use `stream` any more. Without effect for
+  // another stream.
   void Detach(const WorkerStream* stream);
 
-  // A reply: numbered, and kept until it is acknowledged.
+  // Adds a reply, which is numbered, and kept until it is acknowledged.
   void Push(v1::ControlResponse reply);
-  // The same, with a value of any size that follows on Bulk. The owner of the
-  // bytes holds what accounts for them.
+  // Adds a reply with a value of any size that follows on Bulk. The owner of
+  // the bytes holds the reservation that accounts for them.
   void Push(v1::ControlResponse reply, uint64_t transfer_id, SharedBytes value);
-  // Lost when there is no stream.
+  // Adds news, which is lost when there is no stream.
   void PushNews(v1::ControlResponse news);
 
-  // Forgets what is kept and what waits.
+  // Forgets the kept replies and everything that waits.
   void Forget();
 
-  // Forgets replies up to `number`. False when there are not so many.
+  // Forgets replies up to `number`. Returns false when there are not so many.
   bool Acknowledge(uint64_t number);
-  // Of the last reply.
+  // Returns the number of the last reply.
   uint64_t last_number() const;
 
-  // Whether what is kept or waits has reached the limit: nothing more that
-  // leads to replies should be executed.
+  // Returns whether the kept and waiting bytes have reached the limit. Then the
+  // session should not execute messages that lead to replies.
   bool Full() const;
-  // Full, with a stream that could empty it.
+  // Describes an outbox that is full and has a stream that could empty it.
   struct Standstill {
     // Since when nothing was sent, or acknowledged.
     absl::Duration since;
@@ -76,7 +79,7 @@ class Outbox {
   };
   std::optional<Standstill> standstill() const;
 
-  // The stream has room again.
+  // The stream calls these when it has room again.
   void OnRoom();
   void OnBulkRoom();
 
@@ -113,21 +116,22 @@ class Outbox {
   mutable Mutex mu_;
   WorkerStream* stream_ ABSL_GUARDED_BY(mu_) = nullptr;
   uint64_t stream_number_ ABSL_GUARDED_BY(mu_) = 0;
-  // Not acknowledged, in the order of their numbers, the last of which is
-  // last_number_.
+  // Replies that are not acknowledged, in the order of their numbers. The last
+  // one's is last_number_.
   std::deque<Kept> kept_ ABSL_GUARDED_BY(mu_);
   uint64_t last_number_ ABSL_GUARDED_BY(mu_) = 0;
-  // Not yet given to the stream.
+  // Messages and values not yet given to the stream.
   std::deque<Message> waiting_ ABSL_GUARDED_BY(mu_);
   std::deque<Value> values_ ABSL_GUARDED_BY(mu_);
-  // Of kept replies, and of news that wait.
+  // The bytes of kept replies, and of news that wait.
   uint64_t bytes_ ABSL_GUARDED_BY(mu_) = 0;
   // When something was last added, sent or acknowledged.
   absl::Duration moved_ ABSL_GUARDED_BY(mu_);
-  // The stream said that it is full.
+  // True when the stream said that it is full.
   bool stalled_ ABSL_GUARDED_BY(mu_) = false;
   bool bulk_stalled_ ABSL_GUARDED_BY(mu_) = false;
-  // Somebody is in Send(), and perhaps inside this stream.
+  // True while a thread is in Send(). `inside_` is the stream that it is
+  // calling.
   bool sending_ ABSL_GUARDED_BY(mu_) = false;
   const WorkerStream* inside_ ABSL_GUARDED_BY(mu_) = nullptr;
   CondVar idle_;

@@ -11,7 +11,7 @@
 namespace djinn::worker {
 namespace {
 
-// What came together says nothing of the link.
+// Fewer bytes, which arrive together, say nothing of the link.
 constexpr uint64_t kMinPaceBytes = 64 << 10;
 
 }  // namespace
@@ -22,7 +22,7 @@ absl::Status Pulls::Begin(const v1::Pull& pull) {
   begun.started = environment_.clock->Monotonic();
   DeviceMemory* const memory = environment_.memory;
   std::shared_ptr<Buffer> buffer;
-  // What is here already is shared.
+  // A value on this worker is shared, so it needs no buffer.
   if (pull.worker_id() != environment_.worker_id) {
     DJINN_ASSIGN_OR_RETURN(
         Reservation reservation,
@@ -54,7 +54,7 @@ Pulls::Pull Pulls::Take() {
     MutexLock lock(&mu_);
     pull = std::exchange(pull_, Pull());
   }
-  // Also frees what is still under way.
+  // Cancel() also frees a fetch that is still under way.
   if (pull.incoming != nullptr) environment_.pulls->Cancel(pull.incoming.get());
   return pull;
 }
@@ -101,7 +101,7 @@ void Pulls::CheckDeadline() {
     worker_id = pull_.worker_id;
   }
   const bool known = environment_.pulls->Knows(worker_id);
-  // The first outcome counts.
+  // Only the first outcome counts.
   incoming->OnFailed(MakeError(
       absl::StatusCode::kDeadlineExceeded, "TRANSFER_TIMEOUT",
       absl::StrCat("nothing came for ", absl::FormatDuration(timeout),

@@ -1,13 +1,12 @@
-// What a session gets from other workers, or from other parts of it here, one
-// value after the other: room for it, the bytes as they come, and what became
-// of them.
+// Fetches values for a session from other workers, or from other sessions here,
+// one after the other: makes room, receives the bytes, and keeps the outcome.
 //
-// Begin() has it fetched; once it is settled(), Finish() has the outcome, and
+// Begin() starts a fetch. Once it is settled(), Finish() has the outcome, and
 // the next one may begin.
 //
-// Begin(), Finish() and Forget() belong to whoever executes the session;
-// everything else may be called by any thread. Nothing is called back with a
-// lock held.
+// Begin(), Finish() and Forget() belong to the thread that executes the
+// session; any thread may call everything else. No callback runs with a lock
+// held.
 #ifndef GPU_WORKER_SESSION_STATE_PULLS_H_
 #define GPU_WORKER_SESSION_STATE_PULLS_H_
 
@@ -31,11 +30,12 @@ namespace djinn::worker {
 class Pulls {
  public:
   struct Pulled {
-    // Its failure says who could not fetch from whom: PULL_FAILED.
+    // A failure names both workers: PULL_FAILED.
     IncomingPull::Outcome outcome;
-    // Of the buffer's way here; null when it was here before.
+    // Accounts for the received buffer; null when it was on this worker
+    // already.
     std::shared_ptr<Reservation> reservation;
-    // What is known of the link by now, if the value could be measured.
+    // The rate of the link by now, if this value could be measured.
     std::optional<v1::PeerLink> link;
   };
   struct Awaited {
@@ -43,7 +43,8 @@ class Pulls {
     std::string worker_id;
   };
 
-  // `environment` outlives it; `settled` is called when a value may have come.
+  // `environment` must outlive this. `settled` is called when a value may have
+  // arrived.
   Pulls(const SessionEnvironment* environment, std::string session_id,
         std::string tenant, std::function<void()> settled)
       : environment_(*environment),
@@ -51,18 +52,21 @@ class Pulls {
         tenant_(std::move(tenant)),
         settled_(std::move(settled)) {}
 
-  // --- Whoever executes the session.
-  // Makes room and has the value fetched. RESOURCE_EXHAUSTED: it is not.
+  // --- The thread that executes the session.
+  //
+  // Makes room and starts the fetch. Returns RESOURCE_EXHAUSTED when there is
+  // no room.
   absl::Status Begin(const v1::Pull& pull);
   Pulled Finish();
-  // Gives up what is under way, if anything.
+  // Gives up the fetch under way, if any.
   void Forget();
 
   // --- Any thread.
-  // Gives up a value of which nothing was heard for too long.
+  //
+  // Gives up a fetch that made no progress for too long.
   void CheckDeadline();
   bool settled() const;
-  // Nothing once it is settled.
+  // Returns the fetch under way; nothing once it is settled.
   std::optional<Awaited> awaited() const;
 
  private:
@@ -80,7 +84,7 @@ class Pulls {
   const std::string tenant_;
   const std::function<void()> settled_;
   mutable Mutex mu_;
-  // Nothing is under way while it has no `incoming`.
+  // No fetch is under way when `incoming` is null.
   Pull pull_ ABSL_GUARDED_BY(mu_);
 };
 

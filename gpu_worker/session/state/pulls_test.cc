@@ -15,7 +15,7 @@
 namespace djinn::worker {
 namespace {
 
-// Fetches what the test says.
+// Fetches values that the test provides.
 class FakePullSource : public PullSource {
  public:
   void Start(const std::string& worker_id, const v1::PullRequest& request,
@@ -147,7 +147,7 @@ TEST_F(PullsTest, AnotherSessionsErrorIsNoFailure) {
 TEST_F(PullsTest, OneOfWhichNothingIsHeardIsGivenUp) {
   ASSERT_TRUE(pulls_.Begin(From("w7", 6)).ok());
   clock_.Advance(absl::Seconds(50));
-  // There will be something.
+  // The other worker reports that the offer is still to come.
   source_.receiver_->OnWaiting();
   clock_.Advance(absl::Seconds(59));
   pulls_.CheckDeadline();
@@ -170,7 +170,7 @@ TEST_F(PullsTest, WhatIsForgottenIsCancelled) {
   pulls_.Forget();
   EXPECT_EQ(source_.cancelled_, 1);
   EXPECT_FALSE(pulls_.awaited().has_value());
-  // Whoever fetches lets go of it, too.
+  // The source releases its reference, too.
   source_.receiver_ = nullptr;
   EXPECT_EQ(ledger_.usage().used, 0u);
 }

@@ -15,15 +15,16 @@ namespace {
 // A client cannot make the log grow without bound by failing.
 constexpr uint64_t kLoggedErrors = 100;
 
-// Bound the room that a session hears of for eager uploads: this much, and this
-// part of what is free, because other sessions may take some of it meanwhile.
-// The room is rounded down to whole steps, so that it changes seldom and does
-// not show what other sessions do.
+// These bound the room for eager uploads that a session reports: to this much,
+// and to this part of the free memory, because other sessions may take some of
+// it meanwhile. The room is rounded down to whole steps, so that it changes
+// seldom and does not reveal what other sessions do.
 constexpr uint64_t kMaxContentsUnderWay = uint64_t{32} << 20;
 constexpr uint64_t kRoomPart = 4;
 constexpr uint64_t kRoomStep = uint64_t{1} << 20;
 
-// Charges the time that a proof takes; may outlive the session.
+// Returns a callback that charges the time that a proof takes; it may outlive
+// the session.
 std::function<void(absl::Duration)> ProofCallback(const SessionState& s) {
   return [meter = s.who.meter, counts = s.counts,
           changed =
@@ -115,7 +116,7 @@ void CountStorages(SessionState& s) {
 }
 
 void FreeState(SessionState& s) {
-  // Of a message that was begun and is not completed.
+  // Counts the bytes of a message that was begun and is not completed.
   s.who.traffic().Add(Traffic::kMessagesIn, std::exchange(s.message.bytes, 0));
   s.offers.Clear();
   s.entering = nullptr;
@@ -148,7 +149,7 @@ void SayRoom(SessionState& s, v1::ControlResponse* response) {
 }
 
 void AddTiming(const SessionState& s, v1::ControlResponse* response) {
-  // A message that came before the profile began has no mark.
+  // A message that arrived before the profile began has no mark.
   if (s.profiling.profile == nullptr || !s.message.mark.has_value()) return;
   *response->mutable_timing() = s.profiling.profile->TimingOf(*s.message.mark);
 }
@@ -180,7 +181,8 @@ void Complete(SessionState& s, uint64_t sequence) {
        messages > width.messages / 4 || bytes > width.bytes / 4)) {
     responses.emplace_back();
   }
-  // The client must see what a message led to before it sees it done.
+  // The client must see the effects of a message before it sees the message
+  // completed.
   for (size_t i = 0; i < responses.size(); ++i) {
     v1::ControlResponse& response = responses[i];
     const bool last = i + 1 == responses.size();
@@ -203,17 +205,18 @@ void Complete(SessionState& s, uint64_t sequence) {
       replies.outbox.Push(std::move(response));
     }
   }
-  // A new stream's hello says what replies have been sent for.
+  // A new stream's hello reports the completed messages whose replies were
+  // sent.
   if (s.flow.Announce(sequence, completed.stream)) return;
-  // What had no reply went to a stream that is no more.
+  // News about this message went to a stream that is gone, so it is sent again.
   v1::ControlResponse again;
   again.set_completed_sequence(sequence);
   SayRoom(s, &again);
   replies.outbox.PushNews(std::move(again));
 }
 
-// Steps are charged when they are over, and the one in progress has charged
-// nothing yet: so it is what the messages before this one took.
+// Returns what the messages before this one used: steps are charged when they
+// are over, and the one in progress has charged nothing yet.
 v1::MeteredUse UseSoFar(const SessionState& s) {
   const Traffic& traffic = s.who.traffic();
   v1::MeteredUse use;

@@ -1,9 +1,9 @@
-// What a session has on this worker: a function of its ordered messages and of
-// contents' bytes.
+// The state of a session on this worker. It is a function of the session's
+// ordered messages and of the contents' bytes.
 //
 // One caller at a time owns it: the executor, from MessageFlow::Take() until
-// EndStep(), or the caller that frees it. Fields that are thread-safe by
-// themselves say so. The handlers (handlers.h) are functions over it.
+// EndStep(), or the caller that frees it. Comments mark the fields that are
+// thread-safe by themselves. The handlers (handlers.h) are functions over it.
 #ifndef GPU_WORKER_SESSION_STATE_SESSION_STATE_H_
 #define GPU_WORKER_SESSION_STATE_SESSION_STATE_H_
 
@@ -49,15 +49,17 @@
 namespace djinn::worker {
 
 struct SessionCallbacks {
-  // There may be work again. May outlive the session.
+  // Called when there may be work again. May outlive the session.
   std::function<void()> runnable;
-  // The client broke the protocol: close its stream with this status.
+  // Called when the client broke the protocol: closes its stream with this
+  // status.
   std::function<void(absl::Status)> fail;
-  // Its runs are of another phase, and perhaps priority, from this one on.
+  // Called when the session's runs are of another phase, and perhaps priority,
+  // from this one on.
   std::function<void()> phase;
 };
 
-// Whose session it is. Constant.
+// Identifies the session and its owner. Constant.
 struct SessionIdentity {
   const SessionEnvironment& environment;
   const std::string session_id;
@@ -66,30 +68,31 @@ struct SessionIdentity {
   const SessionCallbacks callbacks;
   const std::shared_ptr<TenantAccount> account;
   const std::shared_ptr<LeaseMeter> meter;
-  // As other sessions' records name it.
+  // The session as records of other sessions name it.
   const std::shared_ptr<const RunPeer> peer;
 
   Traffic& traffic() const { return *meter->traffic(); }
 };
 
-// What its lease asks for, and what it does. Thread-safe: atomics.
+// The requests of the session's lease, and the session's present status.
+// Thread-safe: atomics.
 struct SessionStatus {
   static constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 
   // The priority class that the lease declares.
   std::atomic<v1::PriorityClass> declared{v1::PRIORITY_CLASS_UNSPECIFIED};
-  // In nanoseconds: how long runs may wait until they begin.
+  // How long runs may wait before they begin, in nanoseconds.
   std::atomic<int64_t> run_deadline{kNever};
-  // Of the last run that was executed, which what it does since then counts
-  // with; unspecified before the first one.
+  // The phase of the last run that was executed; later work counts with it.
+  // Unspecified before the first run.
   std::atomic<v1::Phase> phase{v1::PHASE_UNSPECIFIED};
-  // The remaining nodes of a run are left out.
+  // True when the remaining nodes of a run must be left out.
   std::atomic<bool> stopped{false};
-  // The client gave up what is not executed.
+  // True when the client gave up what is not executed.
   std::atomic<bool> cancelled{false};
   std::atomic<uint64_t> storages{0};
   std::atomic<uint32_t> graphs{0};
-  // Room for eager uploads, as the client was told.
+  // The room for eager uploads that was last reported to the client.
   std::atomic<uint64_t> reported_room{0};
 
   int priority() const {
@@ -98,24 +101,26 @@ struct SessionStatus {
   }
 };
 
-// The message in progress, and what its handler decides about it.
+// The message in progress, and the decisions of its handler.
 struct MessageInProgress {
-  // 0 when they are paid for, or the message waits again.
+  // The received bytes to count; 0 when they are counted, or the message waits
+  // again.
   uint64_t bytes = 0;
-  // Whether the window counts it.
+  // True when the window counts the message.
   bool counts = false;
   absl::Duration deadline = absl::InfiniteDuration();
   absl::Duration arrived;
   std::optional<SessionProfile::Mark> mark;
-  // It is parked until this is settled.
+  // Set by a handler that parks the message until this is settled.
   std::optional<ParkedUpload> upload;
   std::optional<ParkedPull> pull;
-  // It waits for this graph, if not 0, or for room.
+  // Set by a handler whose message must wait: for this graph, if not 0, or for
+  // memory.
   uint64_t missing_graph = 0;
   bool lacks_room = false;
 };
 
-// Runs, and what is known of them.
+// The session's runs.
 struct SessionRuns {
   // A run that the executor executes step by step, in a batch.
   struct Begun {
@@ -124,24 +129,24 @@ struct SessionRuns {
     RunContext context;
     std::unique_ptr<OngoingRun> run;
   };
-  // The products of the last run that was to join a batch. While it is next,
-  // they are the same.
+  // The products of the last run that was considered for a batch. They stay the
+  // same while it is next.
   struct LookedAt {
     uint64_t sequence = 0;
     std::vector<OngoingRun::Product> products;
   };
 
   BoundRun bound;
-  // Null unless one was begun so.
+  // Null unless a run has begun in a batch.
   std::unique_ptr<Begun> begun;
   LookedAt looked_at;
-  // The work before the run, if that is only to be refused.
+  // The work ahead of the run, when the run is only to be refused.
   absl::Duration ahead;
   uint64_t done = 0;
   ResultTimes results;
 };
 
-// What goes to the client.
+// The replies to the client.
 struct SessionReplies {
   SessionReplies(uint64_t limit_bytes, Traffic* traffic, Clock* clock,
                  std::function<void()> on_room)
@@ -150,17 +155,17 @@ struct SessionReplies {
   Outbox outbox;  // thread-safe
   // Answers of the message in progress, sent when it is done.
   std::vector<v1::ControlResponse> pending;
-  // The last sequence and window that the client was told.
+  // The last sequence and window reported to the client.
   uint64_t reported = 0;
   v1::Window window;
 };
 
-// What is measured while the session is profiled.
+// The measurements while the session is profiled.
 struct SessionProfiling {
   Profiling arrivals;  // thread-safe
   // Null while the session is not profiled.
   std::shared_ptr<SessionProfile> profile;
-  // Of the run in progress.
+  // The times of the run in progress.
   SessionProfile::RunStages stages;
 
   void Enter(SessionProfile::Stage stage) {
@@ -175,7 +180,7 @@ struct SessionState {
   SessionStatus status;  // thread-safe
   SessionCounts counts;  // thread-safe
   RunLog log;            // thread-safe
-  // Before the storages, which return their shares.
+  // Declared before the storages, which return their shares to it.
   SessionQuota quota;
   StorageTable storages;
   StorageMemory storage_memory;
@@ -184,11 +189,11 @@ struct SessionState {
   RootErrors errors;
   UsedIds transfer_ids;
   Offers offers;
-  Pulls pulls;      // thread-safe, in part
+  Pulls pulls;      // thread-safe, see pulls.h
   Uploads uploads;  // thread-safe
-  // Everything is offered to another worker: nothing may change.
+  // True when everything is offered to another worker: nothing may change.
   bool leaving = false;
-  // Null unless the session comes from another worker right now.
+  // Null unless the session is arriving from another worker.
   std::unique_ptr<StateArrival> entering;
   MessageInProgress message;
   SessionRuns runs;
@@ -198,34 +203,36 @@ struct SessionState {
 };
 
 // Finds the storage that a message with this base version acts on, or creates
-// it; moves its version on by one. InvalidArgument (PROTOCOL_VIOLATION).
+// it, and increments its version. Returns InvalidArgument (PROTOCOL_VIOLATION)
+// when the version does not fit.
 absl::StatusOr<Storage*> NextVersion(SessionState& s, uint64_t id,
                                      uint64_t base_version);
-// The client broke the protocol: has the session end, once.
+// Ends the session, once, because the client broke the protocol.
 void Fail(SessionState& s, absl::Status status);
-// Tells the account how many storages there are; ends the session when the
+// Reports the number of storages to the account. Ends the session when the
 // tenant has too many.
 void CountStorages(SessionState& s);
 // Frees everything that the session has.
 void FreeState(SessionState& s);
-// To be called when something may be settled outside the session, at any time;
-// may outlive the session.
+// Returns a callback for events outside the session that may settle what it
+// waits for. It may be called at any time, and may outlive the session.
 std::function<void()> SettledCallback(const SessionState& s);
 
 // --- Replies.
-// Answers when the message in progress is done.
+//
+// Adds an answer, which is sent when the message in progress is done.
 inline void Reply(SessionState& s, v1::ControlResponse response) {
   s.replies.pending.push_back(std::move(response));
 }
-// Says in a response of the session how much room there is for eager uploads,
-// if that has changed.
+// Adds the room for eager uploads to a response of the session, if it has
+// changed.
 void SayRoom(SessionState& s, v1::ControlResponse* response);
 uint64_t RoomForContents(const SessionState& s);
-// Adds to the reply to a Read what it met, when nothing but sending it is left.
+// Adds the timing of a Read to its reply, when only sending it is left.
 void AddTiming(const SessionState& s, v1::ControlResponse* response);
 // Sends new root errors and replies: every message up to `sequence` is done.
 void Complete(SessionState& s, uint64_t sequence);
-// What the lease has used so far.
+// Returns what the lease has used so far.
 v1::MeteredUse UseSoFar(const SessionState& s);
 
 }  // namespace djinn::worker

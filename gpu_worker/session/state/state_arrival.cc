@@ -29,7 +29,7 @@ StateArrival::Next StateArrival::Begin() {
   }
   v1::Pull pull = source_;
   pull.set_ticket(OfferTable::StateTicket(pull.ticket()));
-  // Its size is what the client says.
+  // The client announces the size of the list.
   DJINN_ASSIGN_OR_RETURN(list_, into_.quota->Reserve(pull.size_bytes()));
   return pull;
 }
@@ -80,7 +80,7 @@ absl::Status StateArrival::TakeValue(std::shared_ptr<Buffer> buffer,
   storage->buffer =
       environment_.contents->Insert(tenant_, hash, std::move(buffer),
                                     environment_.clock->Monotonic() - started_);
-  // A full cache keeps nothing more.
+  // A full cache does not keep the buffer, which then is the storage's own.
   if (IsSoleOwner(storage->buffer)) {
     storage->quota.MoveTo(StorageClass::kOwn);
   } else if (environment_.store != nullptr) {
@@ -126,9 +126,9 @@ absl::StatusOr<bool> StateArrival::PlaceStorage(const v1::StorageState& state) {
   storage->size_bytes = state.size_bytes();
   storage->size_known = !state.size_unknown();
   storage->generator = state.generator();
-  // Before its bytes are paid for.
+  // Sets the class before the bytes are charged.
   if (state.cache()) storage->quota.MoveTo(StorageClass::kCache);
-  // Where its bytes are checked.
+  // A generator's state must be in the list, where it is checked.
   if (storage->generator && !state.has_inline_value() && !state.has_error()) {
     return BrokenByPeer(absl::StrCat("a generator, storage ", state.storage(),
                                      ", whose state is not in the list"));
@@ -152,7 +152,7 @@ absl::StatusOr<bool> StateArrival::PlaceStorage(const v1::StorageState& state) {
         return BrokenByPeer(absl::StrCat("storage ", state.storage(),
                                          " shares with ", state.same_as()));
       }
-      // A cache is one by itself, whatever it shares with.
+      // A cache counts as one, whatever it shares its bytes with.
       const StorageClass storage_class =
           other->quota.storage_class() == StorageClass::kContent
               ? StorageClass::kContent

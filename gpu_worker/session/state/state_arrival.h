@@ -1,11 +1,11 @@
-// What a session holds on the worker that it leaves, on its way here: first the
-// list of it all, as OfferState() makes it, then one value after the other. The
-// caller fetches them.
+// Receives the state of a session that migrates here from another worker: first
+// the list that OfferState() made, then one value after the other. The caller
+// fetches them.
 //
-// Not thread-safe: belongs to whoever executes the session. An error ends it:
-// DATA_LOSS (PROTOCOL_VIOLATION, CONTENT_MISMATCH) where the other worker is to
-// blame, and RESOURCE_EXHAUSTED. What was placed by then is the caller's to
-// drop.
+// Not thread-safe: the thread that executes the session owns it. An error ends
+// the arrival: DATA_LOSS (PROTOCOL_VIOLATION, CONTENT_MISMATCH) when the other
+// worker is at fault, or RESOURCE_EXHAUSTED. The caller then drops everything
+// that was placed.
 #ifndef GPU_WORKER_SESSION_STATE_STATE_ARRIVAL_H_
 #define GPU_WORKER_SESSION_STATE_STATE_ARRIVAL_H_
 
@@ -31,28 +31,29 @@ namespace djinn::worker {
 
 class StateArrival {
  public:
-  // What is filled: a session's, with nothing in them.
+  // The session's tables that are filled. They must be empty.
   struct Into {
     StorageTable* storages = nullptr;
     Models* models = nullptr;
     SessionQuota* quota = nullptr;
     StorageMemory* memory = nullptr;
   };
-  // What to fetch next; nothing when all is here.
+  // What to fetch next; unset when everything has arrived.
   using Next = absl::StatusOr<std::optional<v1::Pull>>;
 
-  // `source` names the list, which takes 0 bytes when there is none.
-  // `environment` and what is filled outlive it.
+  // `source` names the list, whose size is 0 when there is none. `environment`
+  // and the tables must outlive this.
   StateArrival(const SessionEnvironment* environment, std::string tenant,
                Into into, v1::Pull source);
 
-  // Once, before anything is fetched.
+  // Begins the arrival. Call it once, before anything is fetched.
   Next Begin();
-  // `buffer` is what was to be fetched last. `reservation` paid for its way
-  // here; null when it was here before.
+  // Takes the value that was to be fetched last. `reservation` accounts for the
+  // received bytes; null when the buffer was on this worker already.
   Next Take(std::shared_ptr<Buffer> buffer, Reservation* reservation);
 
-  // Of values that came, and of those that were here.
+  // These return the bytes of values that were received, and of values that
+  // were on this worker already.
   uint64_t moved_bytes() const { return moved_bytes_; }
   uint64_t held_bytes() const { return held_bytes_; }
 
@@ -60,10 +61,11 @@ class StateArrival {
   absl::Status TakeList(std::shared_ptr<Buffer> buffer);
   absl::Status TakeValue(std::shared_ptr<Buffer> buffer,
                          Reservation* reservation);
-  // Places what need not be fetched, up to what has to be, or to the end.
+  // Places values that need not be fetched, up to one that must be, or to the
+  // end.
   Next Place();
   absl::Status PlaceModels();
-  // True when its value has to be fetched.
+  // Returns true when the storage's value must be fetched.
   absl::StatusOr<bool> PlaceStorage(const v1::StorageState& state);
   absl::StatusOr<bool> PlaceOffered(const v1::StorageState& state,
                                     Storage* storage);
@@ -71,13 +73,13 @@ class StateArrival {
   const SessionEnvironment& environment_;
   const std::string tenant_;
   const Into into_;
-  // What does not change from one fetch to the next.
+  // Names the other worker in each fetch.
   const v1::Pull source_;
-  // Of the list while it is fetched.
+  // The list's share of the quota while it is fetched.
   QuotaShare list_;
-  // Unset while it is fetched itself.
+  // The list; unset while it is fetched itself.
   std::optional<v1::SessionState> state_;
-  // The storage that is fetched, or placed next.
+  // The index of the storage that is fetched, or placed next.
   int next_ = 0;
   std::vector<RootError> errors_;
   // When the fetch began.

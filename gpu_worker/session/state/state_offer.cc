@@ -13,8 +13,9 @@
 namespace djinn::worker {
 namespace {
 
-// Values that go into the list itself: a call of their own would cost more. As
-// in session_state.proto, and how many bytes of them in all.
+// The largest value that goes into the list itself, because a call of its own
+// would cost more, as in session_state.proto; and the most bytes of such
+// values.
 constexpr uint64_t kInlineBytes = 8192;
 constexpr uint64_t kMaxInlined = 4 << 20;
 
@@ -24,7 +25,8 @@ absl::StatusOr<v1::SessionState> DescribeStorages(
   v1::SessionState list;
   const absl::flat_hash_map<const Buffer*, ContentHash> names =
       environment.contents->Names(tenant);
-  absl::flat_hash_map<const Buffer*, uint64_t> first;  // storage with it
+  // first storage that has it
+  absl::flat_hash_map<const Buffer*, uint64_t> first;
   absl::flat_hash_map<const v1::ErrorDetail*, uint32_t> errors;
   uint64_t inlined = 0;
   for (const uint64_t id : storages.ids()) {
@@ -88,7 +90,7 @@ absl::StatusOr<uint64_t> OfferState(const SessionEnvironment& environment,
       DescribeStorages(environment, tenant, storages, offer));
   models.Describe(&state);
   const std::string bytes = state.SerializeAsString();
-  // Nothing to fetch.
+  // An empty list need not be fetched.
   if (bytes.empty()) return 0;
   DeviceMemory* const memory = environment.memory;
   DJINN_ASSIGN_OR_RETURN(

@@ -1,6 +1,6 @@
-// Offers all that a session holds to the worker that it leaves for: a list of
-// its storages and models, as session_state.proto has it, with small values in
-// it, and every other value by itself.
+// Offers all that a session holds to the worker to which it migrates: a list of
+// its storages and models, in the format of session_state.proto, with small
+// values in it, and every other value by itself.
 #ifndef GPU_WORKER_SESSION_STATE_STATE_OFFER_H_
 #define GPU_WORKER_SESSION_STATE_STATE_OFFER_H_
 
@@ -22,9 +22,9 @@ namespace djinn::worker {
 using MakeOffer = absl::FunctionRef<absl::Status(
     const std::string& ticket, std::shared_ptr<OfferedBytes> bytes)>;
 
-// The list is offered under `ticket`, unless it is empty. Returns its size, or
-// what the ledger, the device or `offer` says: what was offered before stays
-// so.
+// Offers the list under `ticket`, unless it is empty. Returns the list's size,
+// or an error of the ledger, the device or `offer`. After an error, the offers
+// made before it stay.
 absl::StatusOr<uint64_t> OfferState(const SessionEnvironment& environment,
                                     const std::string& tenant,
                                     const StorageTable& storages,

@@ -1,6 +1,5 @@
 // What one tenant's sessions on this worker share: device memory, the budget of
-// models, and the room for messages, which is shared out equally among those
-// that are attached.
+// models, and the room for messages, which attached sessions divide equally.
 //
 // Thread-safe.
 #ifndef GPU_WORKER_SESSION_STATE_TENANT_ACCOUNT_H_
@@ -21,39 +20,42 @@ namespace djinn::worker {
 
 class TenantAccount {
  public:
-  // The limits from now on. What is taken already stays.
+  // Sets the limits. What is taken already stays.
   void SetLimits(const v1::TenantLimits& limits);
 
   TenantQuota* memory() { return &memory_; }
-  // What its sessions have had of the device, together.
+  // The device time of the tenant's sessions together.
   ServedTime::Tenant* served() { return &served_; }
 
-  // Storages that the tenant may have on this worker, whatever their size: each
-  // takes some hundred bytes that no quota counts.
+  // The most storages that the tenant may have on this worker, whatever their
+  // size: each takes some hundred bytes that no quota counts.
   static constexpr uint64_t kMaxStorages = 1 << 20;
-  // A session has so many more, or fewer. How many all have now.
+  // Adds the change of a session's number of storages. Returns how many all
+  // sessions have now.
   uint64_t AddStorages(int64_t more) {
     return storages_.fetch_add(static_cast<uint64_t>(more),
                                std::memory_order_relaxed) +
            static_cast<uint64_t>(more);
   }
 
-  // A session registers one more model. ResourceExhausted (MAX_MODELS) names
+  // Counts one more model. Returns ResourceExhausted (MAX_MODELS), which names
   // limit, used and asked.
   absl::Status AddModel();
-  // Likewise, whatever the limit says: another worker let it have the model.
+  // Counts one more model whatever the limit says, because another worker
+  // admitted it.
   void AdoptModel();
   void RemoveModels(uint64_t count);
-  // What one model may keep using.
+  // Returns the most bytes that one model may keep using.
   uint64_t max_model_bytes() const;
 
-  // A session has a stream, or has none any more.
+  // Join() notes that a session has a stream, and Leave() that it has none any
+  // more.
   void Join();
   void Leave();
 
-  // The window of one attached session: its own limits, or its share of the
-  // tenant's where that is less. One message and one byte at least, so that
-  // every session goes on.
+  // Returns the window of one attached session: its own limits, or its share of
+  // the tenant's where that is less. The window is at least one message and one
+  // byte, so that every session makes progress.
   WindowWidth Share(const v1::SessionLimits& limits) const;
 
  private:

@@ -1,5 +1,5 @@
-// Records which chunks of a transfer are here. Chunks come in any order, and
-// some of them twice.
+// Records which chunks of a transfer have arrived. Chunks arrive in any order,
+// and some of them twice.
 //
 // Not thread-safe.
 #ifndef GPU_WORKER_SESSION_UPLOADS_RECEIVED_CHUNKS_H_
@@ -23,12 +23,12 @@ class ReceivedChunks {
                 State::kMissing),
         missing_(states_.size()) {}
 
-  // Whether the transfer has a chunk of `bytes` at `offset`.
+  // Returns whether the transfer has a chunk of `bytes` at `offset`.
   bool Fits(uint64_t offset, uint64_t bytes) const {
     return offset < size_bytes_ && offset % kBulkChunkBytes == 0 &&
            bytes == std::min<uint64_t>(kBulkChunkBytes, size_bytes_ - offset);
   }
-  // The state of the chunk at `offset`, which Fits().
+  // Returns the state of the chunk at `offset`, for which Fits() holds.
   State state(uint64_t offset) const {
     return states_[offset / kBulkChunkBytes];
   }
@@ -44,7 +44,7 @@ class ReceivedChunks {
   }
 
   bool complete() const { return missing_ == 0; }
-  // All bytes before this position are here.
+  // Returns the position before which all bytes have arrived.
   uint64_t prefix_bytes() const {
     return std::min<uint64_t>(prefix_ * kBulkChunkBytes, size_bytes_);
   }

@@ -1,7 +1,7 @@
-// Measures how fast clients' uploads have come over this worker's link lately.
+// Measures how fast clients' uploads arrived over this worker's link lately.
 //
 // Uploads of several clients share the link, so the rate counts all bytes that
-// came over it between two moments. Thread-safe.
+// arrived over it between two moments. Thread-safe.
 #ifndef GPU_WORKER_SESSION_UPLOADS_UPLOAD_RATE_H_
 #define GPU_WORKER_SESSION_UPLOADS_UPLOAD_RATE_H_
 
@@ -20,29 +20,30 @@ class UploadRate {
   // Smaller uploads are not measured.
   static constexpr uint64_t kMinBytes = uint64_t{1} << 20;
 
-  // When a chunk came, and the number of bytes that had come by then, with it.
+  // When a chunk arrived, and the number of bytes that had arrived by then, the
+  // chunk included.
   struct Mark {
     uint64_t moved = 0;
     absl::Duration at;
   };
 
-  // `clock` outlives it.
+  // `clock` must outlive this.
   explicit UploadRate(Clock* clock) : clock_(clock) {}
 
-  // Counts a chunk that came over the link.
+  // Counts a chunk that arrived over the link.
   Mark Add(uint64_t bytes) {
     return {moved_.fetch_add(bytes, std::memory_order_relaxed) + bytes,
             clock_->Monotonic()};
   }
-  // The link was busy between these two marks. Marks at the same time are
-  // ignored.
+  // Measures the rate between these two marks, while the link was busy. Ignores
+  // marks at the same time.
   void Note(const Mark& first, const Mark& last) {
     if (last.at <= first.at || last.moved <= first.moved) return;
     MutexLock lock(&mu_);
     rate_.Add(last.moved - first.moved, last.at - first.at, last.at);
   }
 
-  // Returns 0 when nothing came lately.
+  // Returns 0 when nothing arrived lately.
   uint64_t BytesPerSecond() const {
     MutexLock lock(&mu_);
     return rate_.BytesPerSecond(clock_->Monotonic());

@@ -17,7 +17,7 @@
 
 namespace djinn::worker {
 
-// Uploads::mu_ guards all of it, except the buffer's bytes and the hasher,
+// Uploads::mu_ guards everything except the buffer's bytes and the hasher,
 // which one thread at a time uses.
 struct Uploads::Incoming {
   enum class State { kReceiving, kComplete, kFailed };
@@ -35,15 +35,16 @@ struct Uploads::Incoming {
   ReceivedChunks chunks;
   // Calls that write into the buffer, or hash it, now.
   uint32_t writers = 0;
-  // Of the bytes before `hashed`, by one call at a time.
+  // Hashes the bytes before `hashed`, by one call at a time.
   ContentHasher hasher;
   uint64_t hashed = 0;
   bool hashing = false;
-  // Chunks may come twice: the stream was resumed meanwhile.
+  // True when the stream was resumed meanwhile, so that chunks may arrive
+  // twice.
   bool resumed = false;
   absl::Duration started;
   absl::Duration last_chunk;
-  // Of the chunks that came over the network.
+  // Marks of the chunks that arrived over the network.
   std::optional<UploadRate::Mark> first;
   UploadRate::Mark last;
 };
@@ -99,8 +100,8 @@ absl::StatusOr<std::shared_ptr<Buffer>> Uploads::Finish() {
   // received the last chunk may still refer to it.
   Room room = std::move(incoming->room);
   if (incoming->state == Incoming::State::kFailed) return incoming->failure;
-  // The hash of what came, not the announced one: a program may write to the
-  // bytes while they are sent.
+  // Uses the hash of the received bytes, not the announced one, because a
+  // program may write to the bytes while they are sent.
   const ContentHash hash = incoming->hasher.Hash();
   // The cache bounds the number of contents, so small values are not kept.
   if (!Keeps(incoming->size_bytes)) {
@@ -135,7 +136,7 @@ absl::StatusOr<std::shared_ptr<Buffer>> Uploads::Take(
   DJINN_ASSIGN_OR_RETURN(Room room, MakeRoom(bytes.size()));
   DJINN_RETURN_IF_ERROR(
       environment_.memory->device()->Write(room.buffer.get(), 0, bytes));
-  // The bytes' cost is mostly their way here.
+  // The cost of the bytes is mostly their transfer to this worker.
   const uint64_t rate =
       way() == StreamWay::kNetwork ? environment_.uploads->BytesPerSecond() : 0;
   const absl::Duration moved =
@@ -229,7 +230,7 @@ void Uploads::NoteChunk(uint64_t bytes, Incoming* incoming) {
 }
 
 void Uploads::NoteAllChunks(const Incoming& incoming) {
-  // The time in which there was no stream is not the link's.
+  // The time without a stream does not count for the link.
   if (!incoming.first.has_value() || incoming.resumed ||
       incoming.size_bytes < UploadRate::kMinBytes) {
     return;
@@ -256,7 +257,7 @@ absl::Status Uploads::HashWhatIsHere(Incoming* incoming) {
     {
       MutexLock lock(&mu_);
       here = incoming->chunks.prefix_bytes();
-      // The thread that hashes continues to the end of what is here.
+      // The thread that hashes continues to the end of the received bytes.
       if (incoming->hashing || here == incoming->hashed) break;
       incoming->hashing = true;
     }
@@ -287,7 +288,7 @@ absl::Status Uploads::ReceiveProof(v1::TransferProof proof) {
     }
     if (search_ != nullptr && search_->id == id) challenge = search_->challenge;
   }
-  // A proof that comes too late, or twice, is ignored.
+  // A proof that arrives too late, or twice, is ignored.
   if (challenge != nullptr) challenge->Answer(std::move(*proof.mutable_mac()));
   return absl::OkStatus();
 }

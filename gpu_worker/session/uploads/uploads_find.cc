@@ -1,11 +1,11 @@
-// What may take the place of an upload's bytes: the tenant's own content, from
-// memory or from disk, and another tenant's, once the client has proved that it
-// has the same bytes.
+// Finds a content equal to an upload's bytes: the tenant's own, in memory or on
+// disk, or another tenant's, once the client has proved that it has the same
+// bytes.
 //
 // A tenant that shares contents is asked for a proof of every content that it
-// does not have here, whether or not another tenant has it: only a right proof
-// tells. For the same reason other tenants' contents are not looked for on
-// disk, which takes time.
+// does not have here, whether or not another tenant has it, so that only a
+// right proof reveals this. For the same reason the worker does not look for
+// other tenants' contents on disk, which takes time.
 #include <memory>
 #include <utility>
 
@@ -20,8 +20,8 @@
 namespace djinn::worker {
 namespace {
 
-// Even a slow client proves, and a slow disk reads, so many bytes a second
-// besides the time that any answer may take.
+// The rate at which even a slow client proves and a slow disk reads. An answer
+// may take this time besides the usual one.
 constexpr double kBytesPerSecond = 64 << 20;
 
 ContentHash HashOf(const v1::Transfer& transfer) {
@@ -77,7 +77,7 @@ Uploads::Found Uploads::GoOn() {
     return found;
   }
   found.held = FinishLoad(search.get());
-  // Another tenant may have what the disk does not.
+  // Another tenant may have a content that the disk does not.
   return found.held == nullptr ? AskForProof() : found;
 }
 
@@ -98,7 +98,8 @@ bool Uploads::StartLoad() {
 }
 
 std::shared_ptr<Buffer> Uploads::FinishLoad(Search* search) {
-  // It may still be written to; the reservation goes with it.
+  // A load that failed may still write to the buffer; the reservation goes with
+  // it.
   if (!search->load->ok()) return nullptr;
   search->room.reservation->MoveTo(MemoryClass::kContents);
   std::shared_ptr<Buffer> buffer = environment_.contents->Insert(

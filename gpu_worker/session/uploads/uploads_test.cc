@@ -65,7 +65,7 @@ class UploadsTest : public testing::Test {
       ASSERT_TRUE(SendChunk(uploads, id, bytes, i).ok());
     }
   }
-  // Nothing takes the place of the bytes, and they come.
+  // Uploads bytes that have no equal content; returns what was kept.
   std::string Bring(Uploads* uploads, uint64_t id, const std::string& bytes) {
     const Uploads::Found found = uploads->Find(Announce(id, bytes), true);
     EXPECT_FALSE(found.waits);
@@ -106,13 +106,13 @@ TEST_F(UploadsTest, WhatCameOnceIsHeldFromThenOn) {
   EXPECT_EQ(changes_, 1);
   EXPECT_EQ(settled_, 1);
   EXPECT_EQ(traffic_.bytes(Traffic::kBulkIn), bytes_.size());
-  // Nothing is under way that could be settled.
+  // No upload is under way that could be settled.
   EXPECT_FALSE(uploads->settled());
   const Uploads::Found found = uploads->Find(Announce(2, bytes_), true);
   EXPECT_FALSE(found.waits);
   ASSERT_NE(found.held, nullptr);
   EXPECT_TRUE(BytesOf(found.held) == bytes_);
-  // Another tenant has nothing of it.
+  // Another tenant does not have the content.
   EXPECT_EQ(Make("blue")->Find(Announce(1, bytes_), true).held, nullptr);
 }
 
@@ -122,10 +122,10 @@ TEST_F(UploadsTest, AnEagerUploadIsKeptAsAContent) {
   EXPECT_TRUE(BytesOf(buffer) == bytes_);
   EXPECT_EQ(changes_, 1);
   EXPECT_EQ(uploads->Find(Announce(1, bytes_), true).held, buffer);
-  // Once more it takes nothing.
+  // An equal upload takes no more memory.
   EXPECT_EQ(*uploads->Take(bytes_), buffer);
   EXPECT_EQ(ledger_.usage().used, bytes_.size());
-  // Without room nothing is left of it.
+  // An upload without room leaves nothing behind.
   EXPECT_EQ(ErrorReason(uploads->Take(std::string(9 << 20, 'x')).status()),
             "DEVICE_MEMORY");
   EXPECT_EQ(ledger_.usage().used, bytes_.size());
@@ -181,7 +181,7 @@ TEST_F(UploadsTest, AfterAResumeChunksMayComeTwice) {
   v1::WorkerHello hello;
   uploads->OnStream(StreamWay::kLocal, /*resumed=*/true, &hello);
   EXPECT_EQ(hello.transfer().transfer_id(), 1u);
-  // All before is here.
+  // All bytes before this position have arrived.
   EXPECT_EQ(hello.transfer().received_bytes(), kBulkChunkBytes);
   Send(uploads.get(), 1, bytes_);
   EXPECT_TRUE(uploads->settled());
@@ -191,7 +191,7 @@ TEST_F(UploadsTest, AfterAResumeChunksMayComeTwice) {
   EXPECT_EQ(traffic_.bytes(Traffic::kBulkIn), bytes_.size());
 }
 
-// As where a program writes to them while they are sent.
+// A program may write to the bytes while they are sent.
 TEST_F(UploadsTest, BytesThatAreNotWhatWasAnnouncedAreKeptUnderTheirOwnHash) {
   const std::unique_ptr<Uploads> uploads = Make();
   std::string other = bytes_;
@@ -202,10 +202,10 @@ TEST_F(UploadsTest, BytesThatAreNotWhatWasAnnouncedAreKeptUnderTheirOwnHash) {
   const auto buffer = uploads->Finish();
   ASSERT_TRUE(buffer.ok()) << buffer.status();
   EXPECT_TRUE(BytesOf(*buffer) == other);
-  // Nobody finds them by what was said.
+  // The announced hash does not find the bytes.
   EXPECT_EQ(contents_.Find("red", HashOf(bytes_), bytes_.size()), nullptr);
   EXPECT_EQ(contents_.Find("red", HashOf(other), other.size()), *buffer);
-  // What was announced is sent like anything else, and is another content.
+  // The announced bytes are sent like any others, and are another content.
   EXPECT_TRUE(Bring(uploads.get(), 2, bytes_) == bytes_);
   EXPECT_TRUE(BytesOf(*buffer) == other);
   EXPECT_EQ(contents_.stats().entries, 2u);
@@ -231,7 +231,7 @@ TEST_F(UploadsTest, OneThatStandsStillIsGivenUp) {
   uploads->CheckDeadline(/*attached=*/true);
   EXPECT_FALSE(uploads->settled());
   clock_.Advance(absl::Seconds(1));
-  // Nothing can come.
+  // Without a stream nothing can arrive.
   uploads->CheckDeadline(/*attached=*/false);
   EXPECT_FALSE(uploads->settled());
   uploads->CheckDeadline(/*attached=*/true);
@@ -242,7 +242,7 @@ TEST_F(UploadsTest, OneThatStandsStillIsGivenUp) {
   EXPECT_EQ(failure.message(),
             "transfer 1 of 655360 bytes stood still for 30s with all before "
             "262144 received");
-  // What was on its way then.
+  // The chunk was under way when the upload ended.
   EXPECT_TRUE(SendChunk(uploads.get(), 1, bytes_, 1).ok());
   EXPECT_EQ(ledger_.usage().used, 0u);
 }
@@ -267,7 +267,7 @@ TEST_F(UploadsTest, AnotherTenantsBytesAreProved) {
   EXPECT_TRUE(uploads->settled());
   EXPECT_NE(uploads->GoOn().held, nullptr);
   EXPECT_EQ(proofs_.stats().proven, 1u);
-  // One that comes twice changes nothing.
+  // A repeated proof changes nothing.
   EXPECT_TRUE(uploads->ReceiveProof(proof).ok());
 }
 
