@@ -82,12 +82,12 @@ bool GraphCache::Full() const {
 void GraphCache::Shrink(const Kind* newest_kind, const Kept* newest,
                         Evicted* evicted) {
   while (Full()) {
-    // One of them has more than its half.
+    // A full cache means that one kind has more than its half.
     const bool many_sized = sized_.plans > options_.max_plans / 2 ||
                             sized_.bytes > options_.max_bytes / 2;
     Kind* kind = many_sized ? &sized_ : &bases_;
     Kind* const other = many_sized ? &bases_ : &sized_;
-    // The newest stays, even if it is too large alone.
+    // The newest plan stays, even if it alone is too large.
     auto let_go = kind->order.Release(kind == newest_kind ? newest : nullptr);
     if (!let_go.has_value()) {
       kind = other;
