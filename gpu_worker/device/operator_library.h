@@ -77,7 +77,7 @@ struct KeptResult {
 };
 
 // A run on a device that works on after calls have returned. For one thread.
-// After End() has begun, no function but Settle() may be called.
+// After End(), no function but Settle() may be called.
 class DeviceRun {
  public:
   virtual ~DeviceRun() = default;
