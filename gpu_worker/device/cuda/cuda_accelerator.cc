@@ -162,7 +162,7 @@ class CudaAccelerator final : public Accelerator {
   }
 
   const at::Generator& ThreadGenerator() override {
-    // One generator per thread suffices: a process has one such device.
+    // A process has one such device, so a generator per thread suffices.
     thread_local const at::Generator own =
         at::cuda::detail::createCUDAGenerator(device_.index());
     return own;
