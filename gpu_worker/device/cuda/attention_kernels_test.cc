@@ -137,7 +137,7 @@ TEST(AttentionKernels, AMaskOfAnotherTypeIsRefused) {
 }
 
 TEST(AttentionKernels, RowsAreTakenSomeAtATime) {
-  // One batch has more scores than are computed at once.
+  // A single batch has more scores than are computed at once.
   const at::Tensor query = torch::randn({1, 2, 5900, 4});
   const at::Tensor key = torch::randn({1, 1, 5900, 4});
   const at::Tensor keys = key.repeat_interleave(2, 1);

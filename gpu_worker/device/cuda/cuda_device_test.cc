@@ -267,7 +267,7 @@ TEST_F(CudaDeviceTest, AttentionTakesOperandsThatBeginAnywhere) {
                    {tester().Upload(Floats(65, 0.5f)), tester().Upload(values),
                     tester().SeededGenerator(1)},
                    {0});
-  // With a single key, every query's result is the key's value.
+  // Every query's result is the value of the only key.
   Floats due;
   for (int row = 0; row < 8; ++row) {
     due.insert(due.end(), values.begin() + 3, values.end());

@@ -138,7 +138,7 @@ TEST_F(RunGraphTest, FreedMemoryThatIsUsedAgainIsReadAsItIsNow) {
     twin.tester.Free(twin.w);
     twin.w = twin.tester.Upload({4, 5, 6});
   }
-  // Another storage lies at the same address, and the graph reads its bytes.
+  // The graph reads the bytes of another storage at the same address.
   ASSERT_EQ(recording_.Address(twins_[0].w), before);
   RunTimes(2);
   EXPECT_EQ(recording_.recorder().replayed(), 4u);

@@ -31,7 +31,7 @@ const TorchBuffer& Torch(const Buffer& buffer) {
   return static_cast<const TorchBuffer&>(buffer);
 }
 
-// From this size on, the system may back a block with huge pages. With small
+// The size from which the system may back a block with huge pages. With small
 // pages, the first touch of a value takes longer than its copy.
 constexpr uint64_t kHugePage = uint64_t{2} << 20;
 

@@ -141,7 +141,7 @@ TEST(DeviceSpeedTest, ASlowDeviceIsNotGivenMuch) {
 TEST(DeviceSpeedTest, TakesAnEighthOfTheMemoryAtMost) {
   FakeClock clock;
   TimedDevice device(&clock, [](const auto& op, const auto& sizes) {
-    // so fast that longer chains would be needed
+    // so fast that larger tensors would be measured
     return Cost(op, sizes, 6e15, 3e15);
   });
   device.memory = uint64_t{1} << 30;
