@@ -197,7 +197,7 @@ TEST(GraphCacheTest, AStructureThatComesBackGoesOnCounting) {
   const std::shared_ptr<const Plan> first =
       cache.Insert(MakePlan(&device, 1), "red");
   for (int i = 0; i < 1000; ++i) first->CountRun();
-  // Keep a plan of the graph in the cache, but not the one it was made from.
+  // Keeps a plan of the graph in the cache, but not the one it was made from.
   cache.Insert(MakeSized(&device, *first, 5), "red");
   EXPECT_EQ(cache.Use(first->fingerprint(), "red"), nullptr);
   const auto again = cache.Insert(MakePlan(&device, 1), "red");

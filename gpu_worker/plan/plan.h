@@ -84,7 +84,7 @@ class Plan {
   uint64_t runs() const {
     return counters_->runs.load(std::memory_order_relaxed);
   }
-  // Says what the graph's runs are to a tenant.
+  // Says what role the graph's runs have for a tenant.
   struct Kind {
     v1::Phase phase = v1::PHASE_UNSPECIFIED;
     // Marks the slots that are caches, which the program keeps from run to run

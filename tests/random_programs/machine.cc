@@ -306,7 +306,7 @@ std::string MessageOf(const std::exception& error) {
       of_torch != nullptr ? of_torch->what_without_backtrace() : error.what();
   message = message.substr(0, message.find("\nException raised from"));
   absl::AsciiStrToLower(&message);
-  // PyTorch spells data types in two ways.
+  // PyTorch spells some data types in two ways.
   return absl::StrReplaceAll(message, {{"remote_accelerator:0", "cpu"},
                                        {"remote_accelerator", "cpu"},
                                        {"privateuseone:0", "cpu"},

@@ -1,5 +1,5 @@
-// Plays random schedules; see schedule.h. A failure prints its seed, by which
-// it is found again, and the shortest schedule that still fails.
+// Plays random schedules; see schedule.h. After a failure it prints the seed,
+// which reproduces the schedule, and the shortest schedule that still fails.
 //
 //   schedules_test --seed=1234 --schedules=1 [--faults] [--spans]
 #include <cstdint>

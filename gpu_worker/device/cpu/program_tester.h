@@ -4,7 +4,7 @@
 //   ProgramTester tester;
 //   tester.ExpectLikeEager("aten::add", "Tensor", {a, b});
 //
-// One thread.
+// For one thread.
 #ifndef GPU_WORKER_DEVICE_CPU_PROGRAM_TESTER_H_
 #define GPU_WORKER_DEVICE_CPU_PROGRAM_TESTER_H_
 

@@ -115,8 +115,8 @@ absl::StatusOr<Recording> CudaGraphRecorder::Record(
   const c10::MempoolId_t pool = at::cuda::graph_pool_handle();
   const ComputeGate::Hold hold(&gate_);
   const c10::cuda::CUDAStreamGuard stream(compute_);
-  // Other threads keep uploading meanwhile, so only this thread is forbidden to
-  // wait for the device.
+  // Forbids only this thread to wait for the device, because other threads keep
+  // uploading meanwhile.
   const absl::Status begun = CatchTorch(kFailed, [&] {
     graph->capture_begin(pool, cudaStreamCaptureModeThreadLocal);
     return absl::OkStatus();

@@ -1,5 +1,5 @@
-// A device of plain memory with a handful of operators over contiguous float32
-// views, for tests of everything above the Device interface.
+// Implements a device of plain memory with a handful of operators over
+// contiguous float32 views, for tests of everything above the Device interface.
 //
 //   fake::add(x, y|float) -> r      fake::add_(x!, y|float)
 //   fake::fill_(x!, float)          overwrites x
@@ -11,9 +11,8 @@
 //   fake::alias(x) -> r             returns x itself
 //   fake::nonzero(x) -> r           data-dependent shape
 //   fake::refused(x) -> r           not on the allow-list
-//   fake::late(x) -> r              as fake::add(x, 0); fails when the run
-//                                   settles where x begins with a number
-//                                   below 0
+//   fake::late(x) -> r              as fake::add(x, 0), but fails when the run
+//                                   settles if x begins with a number below 0
 //
 // A generator's state is one uint64, the next number it draws.
 //
