@@ -23,7 +23,8 @@ namespace djinn::worker {
 // Says when the values that a run creates are destroyed, and how many of their
 // bytes live at a time at most. The run reserves that many at once.
 struct Lifetimes {
-  // (last node, slot) of the final slots, ascending.
+  // The final slots with the last node that uses each: (last node, slot),
+  // ascending.
   std::vector<std::pair<uint32_t, uint32_t>> ends;
   uint64_t peak_bytes = 0;
 };

@@ -147,7 +147,7 @@ TEST_F(ExecutorTest, AFailurePoisonsWhatDependsOnItAndNothingElse) {
   s.AddInPlace(w, x, 2);  // independent of the failure, and before it
   const uint32_t bad = s.Unary("fake::fail", x, 2);
   const uint32_t derived = s.Add(bad, x, 2);
-  const uint32_t good = s.Add(x, x, 2);  // after it, independent
+  const uint32_t good = s.Add(x, x, 2);  // independent, after it
   s.AddInPlace(w, derived, 2);
   (void)good;
   const auto plan = Admit(s);

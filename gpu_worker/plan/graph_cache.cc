@@ -51,7 +51,8 @@ std::shared_ptr<const Plan> GraphCache::Use(absl::string_view fingerprint,
 
 std::shared_ptr<const Plan> GraphCache::Insert(std::shared_ptr<Plan> plan,
                                                absl::string_view tenant) {
-  // Destroyed after the lock is released: a plan may own much.
+  // Evicted plans, which are destroyed after the lock is released because that
+  // may take long.
   Evicted evicted;
   MutexLock lock(&mu_);
   const auto [found, first] = graphs_.try_emplace(plan->fingerprint());

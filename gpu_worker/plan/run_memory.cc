@@ -75,7 +75,7 @@ void RunMemory::ReserveRoom() {
       cache_bytes = SaturatingSum(cache_bytes, plan_.birth_bytes()[i]);
     }
   }
-  if (cache_bytes > lifetimes_.peak_bytes) return;  // beyond any memory
+  if (cache_bytes > lifetimes_.peak_bytes) return;  // exceeds any memory
   absl::StatusOr<QuotaShare> quota =
       context_.quota->Reserve(lifetimes_.peak_bytes - cache_bytes);
   if (!quota.ok()) return;

@@ -39,7 +39,7 @@ namespace djinn::worker {
 
 class RunMemory {
  public:
-  // All outlive this.
+  // All arguments outlive this.
   RunMemory(const Plan& plan, const BoundRun& run, const Lifetimes& lifetimes,
             const RunContext& context)
       : plan_(plan), run_(run), lifetimes_(lifetimes), context_(context) {}

@@ -1,7 +1,8 @@
 // Runs random programs on the CPU and on an embedded cluster, and compares.
 //
 // Prints the base seed and, for every difference, the program's seed and the
-// smallest program that still shows it. Its status is 0 when there was none.
+// smallest program that still shows it. Exits with 0 if there was no
+// difference.
 #include <ATen/Parallel.h>
 #include <c10/util/Exception.h>
 

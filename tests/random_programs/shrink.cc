@@ -29,7 +29,7 @@ Callable WithoutStep(Callable callable, size_t step,
 // Returns the program with the callable replaced by one without a step.
 Program WithoutStepOf(const std::shared_ptr<const Callable>& callable,
                       size_t step, Program program) {
-  std::vector<size_t> lost_outputs;  // the last one first
+  std::vector<size_t> lost_outputs;  // indices, the last one first
   const auto smaller = std::make_shared<const Callable>(
       WithoutStep(*callable, step, &lost_outputs));
   for (Step& call : program.steps) {

@@ -22,7 +22,7 @@ enum class Action {
   kAdd,          // storage = operand[: count] + other[: count]
   kAlias,        // storage = operand, by an operator that returns its operand
   kDraw,         // storage = `count` numbers of the generator `operand`
-  kNonzero,      // storage = where operand is not 0; waits
+  kNonzero,      // storage = indices where operand is not 0; waits
   kFail,         // storage = operand, by an operator that fails
   kThrow,        // the same, by an operator that throws
   kWrongShape,   // the same, by an operator whose result is not as inferred

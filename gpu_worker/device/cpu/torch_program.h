@@ -1,4 +1,5 @@
-// A graph resolved against PyTorch's dispatcher, ready to run node by node.
+// Holds a graph that is resolved against PyTorch's dispatcher and ready to run
+// node by node.
 #ifndef GPU_WORKER_DEVICE_CPU_TORCH_PROGRAM_H_
 #define GPU_WORKER_DEVICE_CPU_TORCH_PROGRAM_H_
 

@@ -46,8 +46,8 @@ enum class IndexBound : uint8_t {
 // The lower bound of the values.
 enum class IndexLowest : uint8_t {
   kZero,
-  kFromEnd,  // negative ones count from the end
-  kAny       // negative ones end a list
+  kFromEnd,  // negative values count from the end
+  kAny       // negative values end a list
 };
 
 struct IndexRule {

@@ -38,7 +38,7 @@ using View = std::optional<srg::TensorView>;
 
 std::string Describe(absl::string_view name, const srg::TensorView& view);
 
-// Returns an error that says that the argument must ... `due`.
+// Returns an error that says that the argument must do what `due` says.
 absl::Status Misfit(absl::string_view name, const srg::TensorView& view,
                     absl::string_view due);
 

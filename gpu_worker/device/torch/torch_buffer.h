@@ -93,7 +93,7 @@ class TorchBuffer final : public Buffer {
   char* const data_;
   const uint64_t size_bytes_;
   const std::shared_ptr<const Unmade> unmade_;
-  // Owned.
+  // Owned by this.
   mutable std::atomic<DerivedFromBytes*> derived_{nullptr};
 };
 
