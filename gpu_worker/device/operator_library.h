@@ -30,7 +30,7 @@ struct NodeResult {
   std::optional<uint32_t> aliased_slot;
 };
 
-// One of the ways in which a device may execute a node, for a profile.
+// The ways in which a device may execute a node, for a profile.
 enum class ExecutionPath : uint8_t {
   kPlain,
   // The node used a prepacked copy of its weight.

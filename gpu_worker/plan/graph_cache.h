@@ -11,9 +11,9 @@
 //
 // The cache keeps two kinds of plans. Clients define plans at size 0 and send
 // them again when they are missing. Plans at other sizes are made from these,
-// and a long loop makes many. Each kind has half of the limits, however few
-// there are of the other kind, and tenants have a share of each. A run at any
-// size also counts as a use of the plan at size 0.
+// and a long loop makes many. Each kind is sure of half of the limits, however
+// many plans there are of the other kind, and tenants have a share of each. A
+// run at any size also counts as a use of the plan at size 0.
 //
 // Thread-safe.
 #ifndef GPU_WORKER_PLAN_GRAPH_CACHE_H_
