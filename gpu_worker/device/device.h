@@ -93,9 +93,9 @@ class Device {
 
   // Returns the view's elements, contiguous in the view's order, with
   // conjugation and negation applied. The caller has checked the extent against
-  // the buffer. Where IsPlainContiguous(view) is true, the result refers to the
-  // buffer instead of a copy; otherwise the caller has reserved the copy's
-  // bytes.
+  // the buffer. If IsPlainContiguous(view), the device makes no copy in its own
+  // memory, and one in host memory returns a reference to the buffer. Otherwise
+  // the caller has reserved the copy's bytes.
   virtual absl::StatusOr<SharedBytes> ReadView(std::shared_ptr<Buffer> buffer,
                                                const srg::TensorView& view) = 0;
 
