@@ -1,4 +1,5 @@
-// How the plan executor, which knows no PyTorch, has operators checked and run.
+// Defines how the plan executor, which does not depend on PyTorch, checks and
+// runs operators.
 #ifndef GPU_WORKER_DEVICE_OPERATOR_LIBRARY_H_
 #define GPU_WORKER_DEVICE_OPERATOR_LIBRARY_H_
 
@@ -19,72 +20,75 @@
 
 namespace djinn::worker {
 
-// One tensor that a node returned; parallel to srg::Node::results.
+// A tensor that a node returned; parallel to srg::Node::results.
 struct NodeResult {
   // Null when the operator returned an undefined tensor.
   std::shared_ptr<Buffer> buffer;
-  // The real metadata; its slot field is not set.
+  // The tensor's actual metadata; its slot field is not set.
   srg::TensorView view;
   // Set when the result shares the memory of this operand's slot.
   std::optional<uint32_t> aliased_slot;
 };
 
-// How a node was executed, for a profile.
+// The ways in which a device may execute a node, for a profile.
 enum class ExecutionPath : uint8_t {
   kPlain,
-  // With a prepacked copy of its weight.
+  // The node used a prepacked copy of its weight.
   kPacked,
 };
 
 class DeviceRun;
 
-// The varying values of one run, as a node sees them.
+// The varying values of one run, as one node sees them.
 struct NodeInput {
-  // Current buffer of every slot; null for slots not born yet or freed. The
-  // executor has checked extents and made written buffers unshared.
+  // The current buffer of every slot; null for slots that are not created yet,
+  // or freed. The executor has checked extents and made written buffers
+  // unshared.
   absl::Span<const std::shared_ptr<Buffer>> slots;
   absl::Span<const double> floats;
-  // Little-endian bytes of each scalar tensor, of its dtype's size.
+  // Little-endian bytes of each scalar tensor; as many as its dtype's size.
   absl::Span<const std::string> scalar_tensors;
-  // Sums may be taken in another order than usual.
+  // The run is in fast mode: sums may be taken in another order than usual.
   bool fast = false;
   // The tenant of the run.
   const std::string* tenant = nullptr;
-  // Where not null: set to how the node was executed, unless plainly.
+  // If not null, Execute() sets it to the execution path, unless that is
+  // kPlain.
   ExecutionPath* way = nullptr;
-  // The device's part of the run, where its program has one; with null
-  // Execute() waits for the node.
+  // The device's state of the run, if its program has one. With null, Execute()
+  // waits for the node.
   DeviceRun* run = nullptr;
-  // Slots that no node after this one names: (node, slot).
+  // Slots that no later node names, as (node, slot).
   absl::Span<const std::pair<uint32_t, uint32_t>> ends;
-  // The same of all of the run, ascending.
+  // The (node, slot) pairs of the whole run, ascending.
   absl::Span<const std::pair<uint32_t, uint32_t>> run_ends;
 };
 
-// A node that failed when its call had returned.
+// A node that failed after its call had returned.
 struct LateFailure {
   uint32_t node = 0;
   absl::Status status;
 };
 
-// A result that stays when its run is over, and its size.
+// A result that outlives its run, and its size.
 struct KeptResult {
   uint32_t slot = 0;
   uint64_t bytes = 0;
 };
 
-// One run on a device that goes on working when calls have returned. One
-// thread's; nothing of it is asked for after the end but Settle().
+// A run on a device that works on after calls have returned. For one thread.
+// After End(), no function but Settle() may be called.
 class DeviceRun {
  public:
   virtual ~DeviceRun() = default;
 
-  // Whether ExecuteWhole() may be of any use, before the first node.
+  // Returns whether ExecuteWhole() may succeed. Called before the first node.
   virtual bool MayBeWhole() const { return false; }
-  // Carries the whole run out at once, if the device has it ready as it is
-  // bound: true, and `results` are the buffers of `kept`. False, and nothing
-  // happened, else: its nodes are to be executed. In `input` no slot is null
-  // that existed before the run, and those of them that it writes are unshared.
+  // Executes the whole run at once, if the device has it ready with these
+  // operands. Returns true and sets `results` to the buffers of `kept`.
+  // Otherwise returns false and changes nothing; the caller then executes node
+  // by node. In `input`, every slot that existed before the run has a buffer,
+  // and those that the run writes are unshared.
   virtual bool ExecuteWhole(const NodeInput& /*input*/,
                             absl::Span<const KeptResult> /*kept*/,
                             std::vector<std::shared_ptr<Buffer>>* /*results*/) {
@@ -92,55 +96,55 @@ class DeviceRun {
   }
 
   // Waits for everything executed so far. Appends nodes that failed after their
-  // calls had returned, ascending; what they returned and wrote is worthless.
-  // After an error it is unknown what was done since the last Settle(). May be
-  // called again after more nodes.
+  // calls had returned, ascending; their results and the operands they wrote
+  // are worthless. After an error, the outcome of all nodes since the last
+  // Settle() is unknown. May be called again after more nodes.
   virtual absl::Status Settle(std::vector<LateFailure>* failures) = 0;
 
   // Ends a settled run. `plain` says that every node was executed, that none
-  // failed, and that every result was its own memory, as the graph says.
+  // failed, and that every result had memory of its own, as the graph says.
   virtual void End(bool /*plain*/) {}
 };
 
-// A node that multiplies rows by a matrix: each row of its result follows from
-// one of its rows, the matrix, and the node's bias, if it has one.
+// A node that multiplies rows by a matrix: each row of its result depends only
+// on one row of the operand, the matrix, and the node's bias, if it has one.
 struct RowProduct {
   uint32_t node = 0;
-  // The matrix's.
+  // The slot of the matrix.
   uint32_t weight_slot = 0;
   int64_t rows = 0;
   // Equal for products that name the same matrix in one buffer.
   uint64_t kind = 0;
 };
 
-// A graph resolved against the operator library. Immutable; Execute() may
-// run in several threads for different runs.
+// A graph resolved against the operator library. Immutable; threads may call
+// Execute() concurrently for different runs.
 class CompiledProgram {
  public:
   virtual ~CompiledProgram() = default;
 
-  // Runs one node. Written operands change in place; results are appended to
+  // Runs one node. Changes written operands in place and appends the results to
   // `results`, one per entry of srg::Node::results. A generator's buffer
-  // advances only on success. On error nothing is appended, and operands the
-  // node writes have unspecified contents.
+  // advances only on success. On error, appends nothing and leaves the operands
+  // that the node writes with unspecified contents.
   virtual absl::Status Execute(uint32_t node, const NodeInput& input,
                                std::vector<NodeResult>* results) const = 0;
 
-  // Begins a run; null where every node is done when Execute() returns.
+  // Begins a run. Returns null if every node is done when Execute() returns.
   virtual std::unique_ptr<DeviceRun> BeginRun() const { return nullptr; }
 
-  // Nodes that gain by being executed together with others of the same matrix,
+  // Returns the nodes that gain by being joined with others of the same matrix,
   // ascending.
   virtual absl::Span<const RowProduct> products() const { return {}; }
 };
 
-// A product of one of several runs.
+// A run's call of a product that is to be joined with other runs' calls.
 struct JoinedCall {
   const CompiledProgram* program = nullptr;
   uint32_t node = 0;
-  // In fast mode.
+  // Inputs in fast mode.
   const NodeInput* input = nullptr;
-  // As of Execute().
+  // Receives results as in Execute().
   std::vector<NodeResult>* results = nullptr;
   bool done = false;
 };
@@ -154,26 +158,27 @@ class OperatorLibrary {
   // and has the same schema hash (FailedPrecondition OPERATOR_UNKNOWN,
   // PermissionDenied OPERATOR_REFUSED, FailedPrecondition SCHEMA_MISMATCH, each
   // naming it); argument count and types, number of results, `writes` and
-  // `overwrites` as the schema gives them (InvalidArgument
-  // MALFORMED_GRAPH). The graph passed srg::Validate().
+  // `overwrites` match the schema (InvalidArgument MALFORMED_GRAPH). The graph
+  // passed srg::Validate().
   virtual absl::StatusOr<std::unique_ptr<CompiledProgram>> Compile(
       const srg::Graph& graph) = 0;
 
-  // Executes products as one: all name the same matrix in the same buffer. Sets
-  // `done` of those that were executed and appends their results; nothing
-  // happened to the others.
+  // Executes products as one; all name the same matrix in the same buffer. Sets
+  // `done` of those that were executed and appends their results. Leaves the
+  // others unchanged.
   virtual void ExecuteJoined(absl::Span<JoinedCall> /*calls*/) {}
 
-  // The size of a generator's state.
+  // Returns the size of a generator's state.
   virtual absl::StatusOr<uint64_t> GeneratorBytes() = 0;
 
-  // The state of a generator after manual_seed(seed), in a buffer of its own.
+  // Returns the state of a generator after manual_seed(seed), in a buffer of
+  // its own.
   virtual absl::StatusOr<std::shared_ptr<Buffer>> SeedGenerator(
       uint64_t seed) = 0;
 
-  // OK for bytes that a generator's buffer may hold; InvalidArgument
-  // (INVALID_GENERATOR) for all others, with which a draw could read beside
-  // them.
+  // Returns OK for bytes that a generator's buffer may hold. Returns
+  // InvalidArgument (INVALID_GENERATOR) for all others: a draw with such a
+  // state could read outside it.
   virtual absl::Status CheckGenerator(absl::string_view state) = 0;
 };
 

@@ -25,7 +25,7 @@ absl::StatusOr<Admitted> Admit(const v1::Graph& message,
                                absl::string_view tenant, GraphCache* cache,
                                OperatorLibrary* library) {
   const uint64_t encoded_bytes = message.ByteSizeLong();
-  // Before anything is made of it.
+  // Refuses a graph that is too large before decoding it.
   DJINN_RETURN_IF_ERROR(
       CheckFits(Plan::kBytesPerEncodedByte * encoded_bytes, *cache));
   DJINN_ASSIGN_OR_RETURN(srg::Graph graph, srg::FromProto(message));

@@ -1,4 +1,4 @@
-// Turns a graph from a client into a plan, once per fingerprint and size.
+// Turns a client's graph into a plan, once per fingerprint and size.
 #ifndef GPU_WORKER_PLAN_ADMISSION_H_
 #define GPU_WORKER_PLAN_ADMISSION_H_
 
@@ -16,24 +16,26 @@ namespace djinn::worker {
 
 struct Admitted {
   std::shared_ptr<const Plan> plan;
-  // The tenant has defined the graph before, and held the plan since: all
-  // that it is told of what is here.
+  // The tenant defined the graph before and has held the plan since. A tenant
+  // learns nothing else about what the cache holds.
   bool known = false;
 };
 
-// The errors of srg::FromProto, srg::Validate and OperatorLibrary::Compile;
-// ResourceExhausted (GRAPH_TOO_LARGE) for a plan that alone exceeds the
-// cache. A graph whose fingerprint is in the cache passed all three before.
-// The plan is the tenant's in the cache.
+// Returns the plan of the graph, which the tenant then holds in the cache.
+// Fails with the errors of srg::FromProto, srg::Validate and
+// OperatorLibrary::Compile, and with ResourceExhausted (GRAPH_TOO_LARGE) for a
+// plan that alone exceeds the cache. A graph whose fingerprint is in the cache
+// passed all checks before.
 absl::StatusOr<Admitted> Admit(const v1::Graph& message,
                                const srg::GraphCaps& caps,
                                absl::string_view tenant, GraphCache* cache,
                                OperatorLibrary* library);
 
-// The plan of `base`, which has a size hole, at a size other than 0; kept in
-// the cache. The errors of srg::AtSize and srg::Validate: what comes out of the
-// graph is checked as if it had been defined so. What an operator refuses
-// is the plan's refusal(): a program may have a size at which it is wrong.
+// Returns the plan of `base`, which has a size hole, at a size other than 0,
+// and keeps it in the cache. Fails with the errors of srg::AtSize and
+// srg::Validate: the graph at this size is checked as if a client had defined
+// it so. An operator's refusal does not fail the call but becomes the plan's
+// refusal(), because a program may have a size at which it is wrong.
 absl::StatusOr<std::shared_ptr<const Plan>> AdmitAtSize(
     const Plan& base, int64_t size, const srg::GraphCaps& caps,
     absl::string_view tenant, GraphCache* cache, OperatorLibrary* library);

@@ -1,4 +1,4 @@
-// Admission of a graph from a peer, on the fake device's operators.
+// Fuzzes the admission of a peer's graph, with the fake device's operators.
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -15,7 +15,9 @@ namespace {
 
 using fuzz::Require;
 
-// Whatever the peer calls its operators, half of the inputs mean ours.
+// Renames the peer's operators to those of the fake device. The target tests
+// each input with its own names and renamed, so that it reaches the code behind
+// the operator check.
 void NameFakeOperators(v1::Graph* message) {
   constexpr const char* kNames[] = {"fake::add",   "fake::add_",
                                     "fake::fill_", "fake::draw",

@@ -21,7 +21,8 @@ bool IsBorn(const srg::Slot& slot) {
          slot.kind == srg::Slot::Kind::kResult;
 }
 
-// Numbers below `end`, ascending, that are said by the gaps between them.
+// Iterates over ascending numbers below `end` that the message encodes as the
+// gaps between them.
 class Gaps {
  public:
   Gaps(const google::protobuf::RepeatedField<uint32_t>& gaps, size_t end)
@@ -29,9 +30,9 @@ class Gaps {
     Advance();
   }
 
-  // `end` when there are no more.
+  // Returns `end` when there are no more.
   size_t next() const { return next_; }
-  // The index of next(), from 0.
+  // Returns the index of next(), from 0.
   int index() const { return index_; }
   void Advance() {
     const size_t from = index_ < 0 ? 0 : next_ + 1;
@@ -45,7 +46,7 @@ class Gaps {
       next_ = from + gaps_[index_];
     }
   }
-  // One was not below `end`.
+  // Returns whether a number was not below `end`.
   bool beyond() const { return beyond_; }
 
  private:
@@ -56,7 +57,7 @@ class Gaps {
   bool beyond_ = false;
 };
 
-// Checks that the message's lists belong together.
+// Checks that the message's lists have matching lengths.
 absl::Status CheckLists(const v1::Run& message) {
   const v1::Repeat& repeat = message.repeat();
   const int slots = repeat.slot_gaps_size();
@@ -91,7 +92,7 @@ absl::Status FillFloats(const v1::Run& message, const RememberedRun& before,
   return absl::OkStatus();
 }
 
-// The bindings that a repeat does not list.
+// Makes the bindings that a repeat does not list.
 class Inherited {
  public:
   Inherited(const v1::Repeat& repeat, const RememberedRun& before,

@@ -1,7 +1,9 @@
-// A run with one binding for every slot, whatever its message left out because
-// an earlier run of the same graph said it, which the session remembers.
+// Completes a run's message: gives every slot one binding and fills in what the
+// message omits because an earlier run of the same graph had the same, which
+// the session remembers.
 //
-// Reused from run to run for its memory. Not thread-safe: a session's.
+// A BoundRun is reused from run to run to save allocations. Not thread-safe: it
+// belongs to one session.
 #ifndef GPU_WORKER_PLAN_BOUND_RUN_H_
 #define GPU_WORKER_PLAN_BOUND_RUN_H_
 
@@ -18,32 +20,33 @@
 
 namespace djinn::worker {
 
-// When what a run makes ceases to be, and the most of it that lives at a time:
-// that is paid for at once.
+// Says when the values that a run creates are destroyed, and how many of their
+// bytes live at a time at most. The run reserves that many at once.
 struct Lifetimes {
-  // (last node, slot) of the final slots, ascending.
+  // The final slots with the last node that uses each: (last node, slot),
+  // ascending.
   std::vector<std::pair<uint32_t, uint32_t>> ends;
   uint64_t peak_bytes = 0;
 };
 
 struct BoundRun {
-  // As v1::Binding.
+  // The fields of v1::Binding.
   struct Binding {
     uint64_t storage = 0;
     uint64_t base_version = 0;
     uint32_t writes = 0;
     bool reads = false;
-    // Null for one that is born.
+    // Null for a storage that the run creates.
     Storage* existing = nullptr;
   };
 
-  // Scalar tensors and mode. Outlives this.
+  // Holds the scalar tensors and the mode. Outlives this.
   const v1::Run* message = nullptr;
-  // By hole.
+  // Values by float hole.
   std::vector<double> floats;
   std::vector<Binding> bindings;
   std::vector<uint32_t> final_slots;
-  // The run that it repeats had the same.
+  // The run that this one repeats had the same final slots.
   bool same_final_slots = false;
 };
 
@@ -55,14 +58,14 @@ struct RememberedRun {
   int64_t size = 0;
   Lifetimes lifetimes;
 
-  // Slots and float holes.
+  // Returns the number of slots and float holes.
   size_t size_in_slots() const { return storages.size() + floats.size(); }
 };
 
-// Fills `run`. `plan` may be null for a graph that was refused.
-// `remembered`: the runs of the graph, by place. What the
-// message says is checked as far as is needed to read it: InvalidArgument
-// (PROTOCOL_VIOLATION); nothing else is changed then.
+// Fills `run`. `plan` may be null for a graph that was refused. `remembered`
+// holds the remembered runs of the graph, by the index that messages use.
+// Checks the message only as far as reading it requires. Returns
+// InvalidArgument (PROTOCOL_VIOLATION) and changes nothing else if that fails.
 absl::Status BindRun(const v1::Run& message, const Plan* plan,
                      absl::Span<const RememberedRun> remembered,
                      const StorageTable& storages, BoundRun* run);

@@ -1,5 +1,5 @@
-// The checks of a run before it changes anything, and the run that executes
-// nothing.
+// Checks a run before it changes anything, and poisons the outputs of a run
+// that executes nothing.
 #include <algorithm>
 
 #include "absl/container/flat_hash_set.h"

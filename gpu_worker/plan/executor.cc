@@ -36,7 +36,8 @@ class RunExecution final : public OngoingRun {
 
   const std::vector<Product>& products() const override { return products_; }
 
-  // Before Begin(), which takes the buffers.
+  // Lists the products. Call it before Begin(), which takes the buffers out of
+  // the storages.
   void ListProducts() { products_ = ProductsOf(plan_, run_); }
 
   void Begin() override {
@@ -61,7 +62,7 @@ class RunExecution final : public OngoingRun {
       }
       if (next_product_ == products_.size()) continue;
       const Product& product = products_[next_product_];
-      // Another buffer, once the run has written it.
+      // The buffers differ once the run has written the weight.
       if (product.node == next_ &&
           product.weight == memory_.buffer(product.weight_slot).get()) {
         return &product;
@@ -109,12 +110,13 @@ class RunExecution final : public OngoingRun {
     return context_.cancelled->load(std::memory_order_relaxed);
   }
 
-  // The next node.
+  // Executes the next node.
   void ExecuteNext() {
     if (ABSL_PREDICT_FALSE(context_.edge != nullptr &&
                            context_.edge->wanted()) &&
         next_ > 0) {
-      // The run that preempts this one does not pay for work asked before it.
+      // Settles first, so that the preempting run does not pay for earlier
+      // work.
       if (device_run_ != nullptr) SettleNodes();
       context_.edge->Yield(plan_.mean_device_time());
     }
@@ -142,8 +144,8 @@ class RunExecution final : public OngoingRun {
     return place;
   }
 
-  // Whether the node writes the slot over wholly without reading it first, so
-  // that earlier poison ends here.
+  // Returns whether the node overwrites the slot wholly without reading it
+  // first, so that earlier poison ends here.
   bool Heals(const srg::Node& node, const srg::TensorView& view) const {
     const Storage& storage = *memory_.storage(view.slot);
     return memory_.extents_fit(view.slot) && storage.size_known &&
@@ -152,7 +154,7 @@ class RunExecution final : public OngoingRun {
            srg::CoversStorage(view, storage.size_bytes);
   }
 
-  // The poison that the node would read.
+  // Returns the poison that the node would read, or null.
   RootError PoisonRead(uint32_t node) const {
     const srg::Node& call = plan_.graph().nodes[node];
     for (const srg::TensorView* view : plan_.steps()[node].operands) {
@@ -160,7 +162,7 @@ class RunExecution final : public OngoingRun {
       if (poison != nullptr && !Heals(call, *view)) return poison;
     }
     for (const uint32_t slot : plan_.steps()[node].generators) {
-      // Only a generator that could not be seeded.
+      // A generator has no buffer only if it could not be seeded.
       if (memory_.buffer(slot) == nullptr) return memory_.storage(slot)->poison;
     }
     return nullptr;
@@ -195,12 +197,13 @@ class RunExecution final : public OngoingRun {
     context_.timer->Add(time);
   }
 
-  // False when it failed, or was skipped.
+  // Executes the node. Returns false if it failed or was skipped.
   bool RunNode(uint32_t node) {
     return BeginNode(node) && EndNode(node, CallOperator(node));
   }
 
-  // The same in parts: up to the call of the operator, and from there on.
+  // Execute the node in two steps: up to the call of the operator, and after
+  // it.
   bool BeginNode(uint32_t node) {
     if (RootError poison = PoisonRead(node)) {
       ++context_.counters->skipped_nodes;
@@ -237,8 +240,8 @@ class RunExecution final : public OngoingRun {
     not_done_.push_back(node);
   }
 
-  // Hands all nodes over at once, if the device has them ready. Otherwise
-  // nothing has happened that they would not do in their turn.
+  // Executes all nodes at once if the device has them ready. Otherwise the run
+  // changes nothing that its nodes would not change when they are due.
   void TryWhole() {
     if (context_.timer != nullptr || plan_.facts().unknown_results > 0 ||
         end_ == 0 || Cancelled()) {
@@ -265,8 +268,9 @@ class RunExecution final : public OngoingRun {
     memory_.FreeUpTo(end_);
   }
 
-  // Waits for the nodes so far, and poisons what those that failed meanwhile
-  // should have made: of what was waited for before, nothing fails any more.
+  // Waits for the nodes so far and poisons the outputs of those that failed
+  // after their calls had returned. Nodes before an earlier call cannot fail
+  // any more.
   void SettleNodes() {
     std::vector<LateFailure> failures;
     const absl::Status status = device_run_->Settle(&failures);
@@ -322,14 +326,14 @@ class RunExecution final : public OngoingRun {
     for (size_t i = 0; i < call.results.size() && adopted.ok(); ++i) {
       adopted = Adopt(call.results[i], i, &results_[i]);
     }
-    // Nothing of a node that failed stays, and nothing pins operands.
+    // Drops all results of a failed node, and releases operands.
     if (!adopted.ok()) memory_.Drop(call);
     results_.clear();
     return adopted;
   }
 
   // Finds results that are an operand's or another result's memory, whether or
-  // not the library said so.
+  // not the library reported it.
   void MarkAliases(uint32_t node) {
     for (size_t i = 0; i < results_.size(); ++i) {
       NodeResult& result = results_[i];
@@ -341,7 +345,7 @@ class RunExecution final : public OngoingRun {
       }
       for (size_t j = 0; j < i; ++j) {
         if (results_[j].buffer == result.buffer) {
-          // Any slot does: what counts is that the memory is not its own.
+          // Any slot serves: the value only says that the memory is shared.
           result.aliased_slot = result.view.slot;
         }
       }
@@ -376,7 +380,7 @@ class RunExecution final : public OngoingRun {
     return scalar_tensors_;
   }
 
-  // The call's `number`-th result.
+  // Makes the operator's `number`-th result the value of its slot.
   absl::Status Adopt(const srg::Result& expected, size_t number,
                      NodeResult* result) {
     if (std::holds_alternative<srg::UndefinedResult>(expected)) {
@@ -420,7 +424,7 @@ class RunExecution final : public OngoingRun {
     return absl::OkStatus();
   }
 
-  // Either an error or one entry per unknown result.
+  // Fills in either an error or one entry per unknown result.
   void FillMetadata(v1::RunMetadata* metadata) {
     for (const srg::Node& node : plan_.graph().nodes) {
       for (const srg::Result& result : node.results) {
@@ -436,7 +440,7 @@ class RunExecution final : public OngoingRun {
             unknown_views_.begin(), unknown_views_.end(),
             [&](const auto& entry) { return entry.first == unknown->slot; });
         if (found == unknown_views_.end()) {
-          // The nodes from here on were left out.
+          // The run was cancelled and skipped the nodes from here on.
           metadata->Clear();
           *metadata->mutable_error() = *context_.errors->Make(
               MakeError(absl::StatusCode::kCancelled, "SESSION_ENDED",
@@ -460,22 +464,24 @@ class RunExecution final : public OngoingRun {
   // The node to execute next, and the end of the nodes to execute.
   uint32_t next_ = 0;
   uint32_t end_ = 0;
-  // Why none is.
+  // Says why no node is executed; null if nodes are.
   RootError refused_;
-  // The products of a run in lockstep, and the first from next_ on.
+  // The products of a run in lockstep, and the index of the first at or after
+  // next_.
   std::vector<Product> products_;
   size_t next_product_ = 0;
   std::optional<NodeInput> staged_;
-  // The way of the node being executed, if it is timed.
+  // The execution path of the node being executed, if it is timed.
   ExecutionPath way_ = ExecutionPath::kPlain;
   std::vector<std::pair<uint32_t, srg::TensorView>> unknown_views_;
-  // Where nodes go on when their calls have returned; null elsewhere.
+  // The device's state of a run whose nodes work on after their calls have
+  // returned; null if every node is done when its call returns.
   std::unique_ptr<DeviceRun> device_run_;
-  // For such a run: whether only what the graph says happened, and the
-  // nodes that failed at once or were left out.
+  // If device_run_ is set: whether every node succeeded as the graph says, and
+  // the nodes that failed at once or were skipped.
   bool plain_ = true;
   std::vector<uint32_t> not_done_;
-  // The end of the nodes that were waited for.
+  // The end of the nodes that SettleNodes() waited for.
   uint32_t settled_ = 0;
 };
 

@@ -1,13 +1,14 @@
 // Executes one run of a plan on a session's storages.
 //
-// Life of a run: everything the client said is checked first (CheckRun), and a
-// contradiction ends the session's stream with nothing changed. Then nodes run
+// Life of a run: CheckRun() first checks everything that the client said; a
+// contradiction ends the session's stream and changes nothing. Then nodes run
 // in order. A node that fails, or whose real result differs from the inferred
-// one, poisons what it writes with a root error; a node that reads poison is
-// skipped and hands the same error on; all others run. Versions advance as the
-// client stamped them, whatever happens.
+// one, poisons its outputs with a root error. A node that reads poison is
+// skipped and passes the same error on. All other nodes run. Versions advance
+// as the client stamped them, even after failures.
 //
-// Generators are never poisoned: a failed or skipped draw leaves their state.
+// Generators are never poisoned: a failed or skipped draw leaves their state
+// unchanged.
 //
 // Not thread-safe, but different executors may share plans and memory.
 #ifndef GPU_WORKER_PLAN_EXECUTOR_H_
@@ -27,16 +28,16 @@
 
 namespace djinn::worker {
 
-// Whether `run` fits the plan and the storages. InvalidArgument
-// (PROTOCOL_VIOLATION) says what does not.
+// Checks that `run` fits the plan and the storages. Returns InvalidArgument
+// (PROTOCOL_VIOLATION) with the first contradiction.
 absl::Status CheckRun(const Plan& plan, const BoundRun& run,
                       const StorageTable& storages);
 
-// The same for a run whose graph was refused: only what the bindings say.
+// Checks a run whose graph was refused: only its bindings.
 absl::Status CheckRefusedRun(const BoundRun& run, const StorageTable& storages);
 
 // Executes a run that passed CheckRun(). `lifetimes` are those of its final
-// slots. The metadata is filled when the plan has unknown results.
+// slots. Fills `metadata` if the plan has unknown results.
 void ExecuteRun(const Plan& plan, const BoundRun& run,
                 const Lifetimes& lifetimes, const RunContext& context,
                 v1::RunMetadata* metadata);
@@ -46,14 +47,15 @@ void ExecuteRun(const Plan& plan, const BoundRun& run,
 std::vector<OngoingRun::Product> ProductsOf(const Plan& plan,
                                             const BoundRun& run);
 
-// The same node by node. All arguments outlive the result.
+// Makes a run that the caller advances node by node. All arguments outlive the
+// result.
 std::unique_ptr<OngoingRun> MakeOngoingRun(const Plan& plan,
                                            const BoundRun& run,
                                            const Lifetimes& lifetimes,
                                            const RunContext& context);
 
 // Poisons everything that a run would have written, advances versions and frees
-// final slots. `plan` may be null (refused graph).
+// final slots. `plan` is null for a refused graph.
 void PoisonRun(const Plan* plan, const BoundRun& run, const RootError& error,
                StorageTable* storages);
 

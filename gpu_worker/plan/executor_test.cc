@@ -18,7 +18,7 @@ namespace {
 
 class ExecutorTest : public testing::Test {
  protected:
-  // A storage of floats.
+  // Makes a storage of floats and returns its id.
   uint64_t Tensor(const std::vector<float>& values) {
     const uint64_t id = next_id_++;
     Storage* storage = storages_.Create(id);
@@ -52,8 +52,9 @@ class ExecutorTest : public testing::Test {
     return admitted->plan;
   }
 
-  // Bindings as a right client stamps them; `bound` names the slots that exist,
-  // in slot order, the others are born.
+  // Makes a run whose bindings are stamped as a correct client stamps them.
+  // `bound` names the slots that exist, in slot order; the run creates the
+  // others.
   v1::Run MakeRun(const Plan& plan, std::vector<uint64_t> bound) {
     v1::Run run;
     size_t next = 0;
@@ -143,10 +144,10 @@ TEST_F(ExecutorTest, AFailurePoisonsWhatDependsOnItAndNothingElse) {
   FakeGraph s;
   const uint32_t x = s.Bound();
   const uint32_t w = s.Bound();
-  s.AddInPlace(w, x, 2);  // before the failure
+  s.AddInPlace(w, x, 2);  // independent of the failure, and before it
   const uint32_t bad = s.Unary("fake::fail", x, 2);
   const uint32_t derived = s.Add(bad, x, 2);
-  const uint32_t good = s.Add(x, x, 2);  // after it, independent
+  const uint32_t good = s.Add(x, x, 2);  // independent, after it
   s.AddInPlace(w, derived, 2);
   (void)good;
   const auto plan = Admit(s);
@@ -327,7 +328,7 @@ TEST_F(ExecutorTest, AResultThatIsItsOperandIsCopiedAndCounted) {
   FakeGraph s;
   const uint32_t x = s.Bound();
   const uint32_t y = s.Slot(srg::Slot::Kind::kResult);
-  // A view at an offset: the copy must be moved to the start.
+  // The copy must move the view from its offset to the start.
   s.Call("fake::alias", {FakeGraph::View(x, 2, 1)}, {FakeGraph::View(y, 2)});
   s.FillInPlace(x, 3);
   const auto plan = Admit(s);
@@ -410,15 +411,16 @@ TEST_F(ExecutorTest, FinalSlotsAreFreedAfterTheirLastUse) {
     return absl::OkStatus();
   });
   Execute(*plan, run);
-  // Never more than two results beside x: operand and the one being made. Their
-  // room is taken at once.
+  // No more than two results live beside x: an operand and the one being made.
+  // The run reserves their room at once.
   EXPECT_EQ(live, (std::vector<uint64_t>{1200, 1200, 1200}));
   EXPECT_EQ(storages_.size(), 2u);
   EXPECT_EQ(quota_.used(), 800u);
   EXPECT_TRUE(storages_.Used(run.bindings(1).storage()));
 }
 
-// A value created in a slot that is known to be a cache is charged as one.
+// Checks that a value created in a slot that is known to be a cache is charged
+// as one.
 TEST_F(ExecutorTest, CachesAreOfTheirOwnPart) {
   quota_.SetLimits({.all = 1 << 20, .storages = 100, .caches = 24});
   FakeGraph s;
@@ -426,7 +428,7 @@ TEST_F(ExecutorTest, CachesAreOfTheirOwnPart) {
   const uint32_t grown = s.Add(x, x, 2);
   s.Add(grown, grown, 2);
   const auto plan = Admit(s);
-  // Neither those that the graph has not.
+  // The graph has no slot 77, which SetKind() must ignore.
   plan->SetKind(v1::PHASE_UNSPECIFIED, {grown, 77});
   const uint64_t id = Tensor({1, 2});
   const v1::Run run = MakeRun(*plan, {id});
@@ -438,7 +440,8 @@ TEST_F(ExecutorTest, CachesAreOfTheirOwnPart) {
   EXPECT_EQ(
       ledger_.usage().by_class[static_cast<size_t>(MemoryClass::kStorages)],
       24u);
-  // Two more, and no fourth, for which the other part has room.
+  // Two more caches fit. A fourth does not, although the limit for other
+  // storages has room.
   Execute(*plan, MakeRun(*plan, {id}));
   Execute(*plan, MakeRun(*plan, {id}));
   const v1::Run refused = MakeRun(*plan, {id});
@@ -463,12 +466,12 @@ TEST_F(ExecutorTest, ACacheThatIsKnownLaterIsCountedAnew) {
   Execute(*plan, MakeRun(*plan, {cache, other}));
   EXPECT_EQ(quota_.used(StorageClass::kCache).bytes, 0u);
   plan->SetKind(v1::PHASE_UNSPECIFIED, {x});
-  // Nothing is refused for it.
+  // The reclassification passes the limit but refuses nothing.
   Execute(*plan, MakeRun(*plan, {cache, other}));
   EXPECT_EQ(Values(cache), (Floats{11, 14, 3, 4}));
   EXPECT_EQ(quota_.used(StorageClass::kCache).bytes, 16u);
   EXPECT_EQ(quota_.used(StorageClass::kOwn).bytes, 16u);
-  // But what is to be born next.
+  // The next allocation is refused.
   EXPECT_EQ(quota_.Reserve(1).status().message(),
             "memory of the session for caches: limit 10 bytes, used 16, asked "
             "1");
@@ -476,7 +479,7 @@ TEST_F(ExecutorTest, ACacheThatIsKnownLaterIsCountedAnew) {
   EXPECT_TRUE(quota_.Reserve(1).ok());
 }
 
-// A value created and released in the run is no cache.
+// Checks that a value created and released in the run is no cache.
 TEST_F(ExecutorTest, WhatARunDropsIsNoCache) {
   quota_.SetLimits({.all = 1 << 20, .caches = 8});
   FakeGraph s;
@@ -493,7 +496,8 @@ TEST_F(ExecutorTest, WhatARunDropsIsNoCache) {
   EXPECT_EQ(quota_.used(StorageClass::kOwn).bytes, 8u);
 }
 
-// Nobody else's bytes are written, and what takes their place is a cache.
+// Checks that the write leaves the other holder's bytes alone, and that the
+// copy counts as a cache.
 TEST_F(ExecutorTest, ACacheThatIsCopiedBeforeAWriteIsOne) {
   FakeGraph s;
   const uint32_t x = s.Bound();
@@ -579,7 +583,8 @@ TEST_F(ExecutorTest, RepeatBindsAsBeforeWhatItLeavesOut) {
   RememberedRun last;
   last.storages = {a, b, first.bindings(2).storage()};
 
-  // Another first operand; the second as before, which has changed since.
+  // The repeat replaces the first operand and keeps the second, which has
+  // changed since.
   const uint64_t other = Tensor({10, 20});
   v1::Run repeat;
   repeat.mutable_repeat()->add_slot_gaps(x);
@@ -669,7 +674,8 @@ TEST(UsedIdsTest, MergesNeighboursAndStaysBounded) {
   EXPECT_FALSE(ids.Contains(21));
 }
 
-// y = late(x); z = y + y; w = x + x: y's failure is known when all is done.
+// y = late(x); z = y + y; w = x + x. The failure of y becomes known when the
+// run settles.
 struct LateGraph {
   FakeGraph s;
   uint32_t x = s.Bound();
@@ -752,7 +758,7 @@ TEST_F(ExecutorTest, WhereNobodyKnowsWhatWasDoneAllIsPoisoned) {
   EXPECT_EQ(Poison(id), nullptr);
 }
 
-// Something goes first behind each node; the device breaks behind the second.
+// Yields after each node. The device breaks after the second node.
 class BreakingEdge final : public NodeEdge {
  public:
   explicit BreakingEdge(FakeDevice* device) : device_(device) {

@@ -51,7 +51,8 @@ std::shared_ptr<const Plan> GraphCache::Use(absl::string_view fingerprint,
 
 std::shared_ptr<const Plan> GraphCache::Insert(std::shared_ptr<Plan> plan,
                                                absl::string_view tenant) {
-  // Destroyed after the lock is released: a plan may own much.
+  // Evicted plans, which are destroyed after the lock is released because that
+  // may take long.
   Evicted evicted;
   MutexLock lock(&mu_);
   const auto [found, first] = graphs_.try_emplace(plan->fingerprint());
@@ -82,12 +83,12 @@ bool GraphCache::Full() const {
 void GraphCache::Shrink(const Kind* newest_kind, const Kept* newest,
                         Evicted* evicted) {
   while (Full()) {
-    // One of them has more than its half.
+    // A full cache means that one kind has more than its half.
     const bool many_sized = sized_.plans > options_.max_plans / 2 ||
                             sized_.bytes > options_.max_bytes / 2;
     Kind* kind = many_sized ? &sized_ : &bases_;
     Kind* const other = many_sized ? &bases_ : &sized_;
-    // The newest stays, even if it is too large alone.
+    // The newest plan stays, even if it alone is too large.
     auto let_go = kind->order.Release(kind == newest_kind ? newest : nullptr);
     if (!let_go.has_value()) {
       kind = other;

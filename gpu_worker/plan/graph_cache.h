@@ -1,18 +1,20 @@
-// Fingerprint and size → plan, shared by all sessions and tenants: a graph
-// holds no tenant's values, and its name is the SHA-256 of what it says.
+// Maps fingerprint and size to a plan. All sessions and tenants share the
+// cache: a graph holds no tenant's values, and its name is the SHA-256 of its
+// encoding.
 //
-// The cache owns the plans. A plan is a tenant's while the tenant holds it:
-// from when it defined the graph, or ran it at another size than 0. When a
-// limit is reached, the tenant with the greatest share lets go of what it used
-// least recently (common/base/tenant_order.h), and a plan that nobody holds
-// goes; one that is running lives until its run ends. What a tenant does not
-// hold is missing for it, even if it is here for others: nobody learns from
-// what it runs what others have.
+// The cache owns the plans. A tenant holds a plan from when it defined the
+// graph, or ran it at another size than 0. When a limit is reached, the tenant
+// with the greatest share gives up the plan that it used least recently
+// (common/base/tenant_order.h), and a plan without holders is evicted; a plan
+// that is running lives until its run ends. A tenant does not find a plan that
+// only others hold, so that no tenant learns from the cache what others run.
 //
-// Plans at size 0, which a client is asked for when they are missed, and those
-// at other sizes, which are made from them and are many in a long loop, each
-// keep half of the limits whatever there is of the other kind; tenants have
-// their parts of each. A run at any size is a use of the plan at size 0.
+// The cache keeps two kinds of plans. Clients define plans at size 0 and send
+// them again when they are missing. Plans at other sizes are made from these,
+// and a long loop makes many. Each kind is sure of half of the limits, however
+// many plans there are of the other kind, and tenants have a share of each. A
+// run at any size also counts as a use of the plan at size 0.
+//
 // Thread-safe.
 #ifndef GPU_WORKER_PLAN_GRAPH_CACHE_H_
 #define GPU_WORKER_PLAN_GRAPH_CACHE_H_
@@ -36,7 +38,7 @@ class GraphCache {
  public:
   struct Options {
     size_t max_plans = 4096;
-    // Of Plan::estimated_bytes().
+    // Limits the sum of Plan::estimated_bytes().
     uint64_t max_bytes = uint64_t{256} << 20;
   };
   struct Stats {
@@ -52,32 +54,33 @@ class GraphCache {
   uint64_t max_bytes() const { return options_.max_bytes; }
 
   struct Found {
-    // Null when it is not here.
+    // Null if the cache does not hold the plan.
     std::shared_ptr<const Plan> plan;
-    // The tenant held it before.
+    // The tenant held the plan before.
     bool held = false;
   };
-  // The plan at size 0, which the tenant holds from now on if it is here.
-  // Counts a hit or a miss.
+  // Returns the plan at size 0. The tenant holds it from now on, if the cache
+  // has it. Counts a hit or a miss.
   Found Find(absl::string_view fingerprint, absl::string_view tenant);
-  // For a run of a graph that was admitted: null when the tenant holds no
-  // such plan. One at another size that is here is its own as soon as it holds
-  // the one at size 0. Counts nothing.
+  // Returns the plan for a run of an admitted graph, or null if the tenant
+  // holds none. A tenant that holds the plan at size 0 also holds each plan at
+  // another size that the cache has, as soon as it asks for it. Counts nothing.
   std::shared_ptr<const Plan> Use(absl::string_view fingerprint,
                                   absl::string_view tenant, int64_t size = 0);
-  // Keeps the plan for the tenant; returns the one already here if another
-  // thread was faster. It counts with those of its graph that are here.
+  // Keeps the plan for the tenant. Returns the plan that is already there if
+  // another thread was faster. The plan shares the counters of its graph's
+  // other plans in the cache.
   std::shared_ptr<const Plan> Insert(std::shared_ptr<Plan> plan,
                                      absl::string_view tenant);
 
-  // Says what kind of work the graph is to the tenants, and which of its
-  // slots are caches, as Plan::SetKind(); forgotten with its last plan. Without
-  // effect where there is none.
+  // Sets the phase and the cache slots that the graph has for the tenants, as
+  // Plan::SetKind(). The cache forgets them with the graph's last plan. Does
+  // nothing if there is no plan.
   void SetKind(absl::string_view fingerprint, v1::Phase phase,
                absl::Span<const uint32_t> cache_slots,
                absl::Span<const std::string> tenants = {});
 
-  // One of each graph, whatever its sizes.
+  // Returns one plan of each graph, of any size.
   std::vector<std::shared_ptr<const Plan>> List() const;
   Stats stats() const;
 
@@ -91,7 +94,7 @@ class GraphCache {
     size_t plans = 0;
     uint64_t bytes = 0;
   };
-  // What is here of a graph; at least one plan.
+  // The plans of one graph that the cache holds; at least one.
   struct Entry {
     std::unique_ptr<Kept> base;
     absl::flat_hash_map<int64_t, std::unique_ptr<Kept>> sized;
@@ -103,7 +106,7 @@ class GraphCache {
   using Evicted = std::vector<std::unique_ptr<Kept>>;
 
   bool Full() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Makes room for the newest plan, which is of this kind.
+  // Makes room for the newest plan, which has the given kind.
   void Shrink(const Kind* newest_kind, const Kept* newest, Evicted* evicted)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   std::unique_ptr<Kept> Remove(const Plan& plan)
@@ -111,7 +114,7 @@ class GraphCache {
 
   const Options options_;
   mutable Mutex mu_;
-  // At size 0, and at others.
+  // Plans at size 0, and plans at other sizes.
   Kind bases_ ABSL_GUARDED_BY(mu_);
   Kind sized_ ABSL_GUARDED_BY(mu_);
   absl::flat_hash_map<std::string, Entry> graphs_ ABSL_GUARDED_BY(mu_);

@@ -27,7 +27,7 @@ std::shared_ptr<Plan> MakePlan(FakeDevice* device, int64_t elements) {
       device->operators()->Compile(s.get()).value(), /*encoded_bytes=*/0);
 }
 
-// Of another size than 0.
+// Makes a plan of `base` at another size than 0.
 std::shared_ptr<Plan> MakeSized(FakeDevice* device, const Plan& base,
                                 int64_t size) {
   return std::make_shared<Plan>(
@@ -74,7 +74,7 @@ TEST(GraphCacheTest, WhoDefinedAStructureIsKnownWhileItHoldsIt) {
 TEST(GraphCacheTest, ATenantDoesNotCrowdOutAnother) {
   FakeDevice device(1000);
   GraphCache cache({.max_plans = 8});
-  // Half of the places for bases and a half of these.
+  // Fills half of each kind's half of the cache.
   std::vector<std::shared_ptr<const Plan>> blue;
   for (int64_t i = 0; i < 2; ++i) {
     blue.push_back(cache.Insert(MakePlan(&device, 1 + i), "blue"));
@@ -112,7 +112,7 @@ TEST(GraphCacheTest, WhatAnotherTenantUsesStays) {
   for (int64_t i = 0; i < 10; ++i)
     cache.Insert(MakePlan(&device, 9 + i), "red");
   EXPECT_EQ(cache.Use(shared->fingerprint(), "blue"), shared);
-  // But whoever let go of it does not see that it is still here.
+  // The tenant that gave the plan up does not see that the cache still has it.
   EXPECT_EQ(cache.Use(shared->fingerprint(), "red"), nullptr);
   EXPECT_FALSE(cache.Find(shared->fingerprint(), "red").held);
   EXPECT_EQ(cache.Use(shared->fingerprint(), "red"), shared);
@@ -167,7 +167,7 @@ TEST(GraphCacheTest, ManySizesLeaveOtherGraphsTheirHalf) {
     EXPECT_EQ(cache.Use(base->fingerprint(), "red"), base);
   }
   EXPECT_EQ(cache.Use(a->fingerprint(), "red", 17), nullptr);
-  // And the other way round.
+  // New bases do not evict the sized plans either.
   for (int64_t elements = 4; elements < 20; ++elements) {
     cache.Insert(MakePlan(&device, elements), "red");
     EXPECT_NE(cache.Use(a->fingerprint(), "red", 18), nullptr);
@@ -197,13 +197,13 @@ TEST(GraphCacheTest, AStructureThatComesBackGoesOnCounting) {
   const std::shared_ptr<const Plan> first =
       cache.Insert(MakePlan(&device, 1), "red");
   for (int i = 0; i < 1000; ++i) first->CountRun();
-  // Without the one it was made from.
+  // Keeps a plan of the graph in the cache, but not the one it was made from.
   cache.Insert(MakeSized(&device, *first, 5), "red");
   EXPECT_EQ(cache.Use(first->fingerprint(), "red"), nullptr);
   const auto again = cache.Insert(MakePlan(&device, 1), "red");
   ASSERT_NE(again, first);
   EXPECT_EQ(again->runs(), 1000u);
-  // So does one whose base was evicted while it was made.
+  // A plan whose base was evicted while it was made shares the counters, too.
   const std::shared_ptr<Plan> stray =
       MakeSized(&device, *MakePlan(&device, 1), 6);
   cache.Insert(stray, "red");

@@ -33,7 +33,7 @@ absl::flat_hash_map<uint32_t, RootError> SpreadLateFailures(
     if (failed != late.end() && failed->first == i) {
       error = (failed++)->second;
     } else if (std::binary_search(known.begin(), known.end(), i)) {
-      // The node's results have an error of their own already.
+      // The node's results already have an error of their own.
       ForEachMade(node, [&](uint32_t slot) { worthless.erase(slot); });
       continue;
     } else {

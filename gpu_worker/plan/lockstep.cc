@@ -48,16 +48,17 @@ class Lockstep {
 
  private:
   using Product = OngoingRun::Product;
-  // The last node at which a run comes to a weight, by that and the kind.
+  // Maps a weight and the kind of product to the last node at which a run
+  // reaches it.
   using LastPlaces =
       absl::flat_hash_map<std::pair<const Buffer*, uint64_t>, uint32_t>;
-  // A member's part in the product being executed.
+  // The rows of one member in the product being executed.
   struct Part {
     size_t member;
     int64_t rows;
   };
 
-  // Advances to the member's next product; false when there is none.
+  // Advances to the member's next product. Returns false if there is none.
   bool Advance(size_t at) {
     const size_t member = going_[at];
     heads_[member] = members_[member].run->Advance();
@@ -83,7 +84,8 @@ class Lockstep {
     charged_until_ = now;
   }
 
-  // Whether the member waits at another product and will come to this one.
+  // Returns whether the member waits at another product and will reach this
+  // one.
   bool WillCome(size_t member, const Product& product) {
     const Product* const head = heads_[member];
     if (head->Joins(product)) return false;
@@ -97,8 +99,8 @@ class Lockstep {
     return found != last.end() && found->second > head->node;
   }
 
-  // Returns a product that no other member will come to; the first where every
-  // member waits for another.
+  // Returns a product that no other member will reach, or the first product if
+  // every member waits for another.
   const Product& ChooseProduct() {
     for (const size_t candidate : going_) {
       const Product& product = *heads_[candidate];
@@ -148,7 +150,7 @@ class Lockstep {
     }
   }
 
-  // Shares the joined call's time by rows.
+  // Divides the joined call's time among the members by rows.
   void Share() {
     joined_.clear();
     int64_t rows = 0;
@@ -157,7 +159,7 @@ class Lockstep {
       joined_.push_back(staged_[i].member);
       rows += staged_[i].rows;
     }
-    // No call was executed: the time went into the attempt.
+    // No call was executed: the first member pays for the attempt.
     if (joined_.empty()) return Charge(staged_.front().member);
     const absl::Duration now = calls_.now();
     int64_t left = absl::ToInt64Nanoseconds(now - charged_until_);
@@ -165,7 +167,7 @@ class Lockstep {
     int64_t rows_left = rows;
     for (size_t i = 0; i < staged_.size(); ++i) {
       if (!joined_calls_[i].done) continue;
-      // The last one takes what is left, so that nothing is.
+      // The last member takes the remainder, so that the parts add up.
       const int64_t part = left / rows_left * staged_[i].rows +
                            left % rows_left * staged_[i].rows / rows_left;
       members_[staged_[i].member].used += absl::Nanoseconds(part);
@@ -180,15 +182,15 @@ class Lockstep {
   const LockstepCalls& calls_;
   // The product that each member waits at; null while it does not wait.
   std::vector<const Product*> heads_;
-  // Filled on demand.
+  // Filled when WillCome() first needs a member's entry.
   std::vector<LastPlaces> last_;
-  // Members with nodes left: those that advance now, and those that do so
-  // afterwards.
+  // Members with nodes left: those that advance in lockstep, and those that run
+  // alone afterwards.
   std::vector<size_t> going_;
   std::vector<size_t> cramped_;
   absl::Duration charged_until_;
   absl::Duration products_;
-  // These belong to the product being executed, and are kept for their memory.
+  // Scratch space of the product being executed, kept to save allocations.
   std::vector<Part> at_product_;
   std::vector<Part> staged_;
   std::vector<JoinedCall> joined_calls_;

@@ -1,11 +1,11 @@
-// Executes runs of several sessions side by side, so that products with the
-// same weight become one: the weight is read once for all of them.
+// Executes runs of several sessions side by side and joins their products with
+// the same weight, so that the device reads the weight once for all of them.
 //
 // Each run advances by itself up to its next product, waits there for the runs
-// that will come to the same weight, and continues with them. So runs need not
-// share a graph: decoders at different positions differ in all but their
-// weights. A run sees nothing of the others: its nodes are its own, a product
-// is one of rows, and a failure ends its own run alone.
+// that will reach the same weight, and continues with them. So runs need not
+// share a graph: decoders at different positions differ in everything but their
+// weights. A run sees nothing of the others: its nodes are its own, each row of
+// a product depends on its own row alone, and a failure ends only its own run.
 #ifndef GPU_WORKER_PLAN_LOCKSTEP_H_
 #define GPU_WORKER_PLAN_LOCKSTEP_H_
 
@@ -21,25 +21,25 @@
 namespace djinn::worker {
 
 struct LockstepMember {
-  // Begun.
+  // A run on which Begin() was called.
   OngoingRun* run = nullptr;
-  // The member's time: of its own nodes, and its part by rows of shared
+  // The member's time: that of its own nodes, and its share by rows of joined
   // products. The times of all members add up to the whole time.
   absl::Duration used;
 };
 
 struct LockstepCalls {
-  // Only grows.
+  // Returns the present time, which only grows.
   absl::FunctionRef<absl::Duration()> now;
-  // Called once for each member, as soon as it has no node left; finishes it.
+  // Finishes a member. Called once for each, as soon as it has no node left.
   absl::FunctionRef<void(size_t member)> done;
-  // Called when products of these members became one of so many rows.
+  // Called when products of these members were joined into one of `rows` rows.
   absl::FunctionRef<void(absl::Span<const size_t> members, int64_t rows)>
       joined;
 };
 
-// Executes all runs to their ends. Returns the time of the products, which one
-// more run would have shared. For one thread.
+// Executes all runs to their ends, in the calling thread. Returns the time of
+// the products that one more run could have joined.
 absl::Duration ExecuteInLockstep(absl::Span<LockstepMember> members,
                                  OperatorLibrary* library,
                                  const LockstepCalls& calls);

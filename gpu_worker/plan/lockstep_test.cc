@@ -26,8 +26,9 @@ struct Story {
   }
 };
 
-// A run of nodes: '.' is one of its own, which takes 1 s, a letter a product
-// with that weight, which takes 3 s alone; 'X' fails before it is called.
+// A run that a string of nodes describes. '.' is a node of its own, which takes
+// 1 s; a letter is a product with that weight, which takes 3 s alone; 'X' fails
+// before it is called.
 class FakeRun : public OngoingRun {
  public:
   FakeRun(std::string name, std::string nodes, int64_t rows,
@@ -89,11 +90,11 @@ class FakeRun : public OngoingRun {
   bool cramped_ = false;
 };
 
-// Every joined product takes 4 s and a nanosecond.
+// Takes 4 s and a nanosecond for every joined product.
 class FakeLibrary : public OperatorLibrary {
  public:
   explicit FakeLibrary(Story* story) : story_(story) {}
-  // Leaves the last call of each alone.
+  // Leaves the last call of each product undone.
   void LeaveOut() { leaves_out_ = true; }
 
   absl::StatusOr<std::unique_ptr<CompiledProgram>> Compile(
@@ -128,7 +129,7 @@ class LockstepTest : public testing::Test {
     return runs_.back().get();
   }
 
-  // The story in a line.
+  // Executes the runs and returns the story in a line.
   std::string Execute() {
     products_ = ExecuteInLockstep(
         absl::MakeSpan(members_), &library_,
@@ -172,7 +173,7 @@ TEST_F(LockstepTest, EachIsChargedItsOwnNodesAndItsRows) {
   EXPECT_EQ(Execute(), "A. A. B. joined3x4 end0 B. B. B. end1 end2");
   EXPECT_EQ(members_[0].used, absl::Seconds(3));
   EXPECT_EQ(members_[1].used, absl::Seconds(6));
-  // The nanosecond that cannot be divided is the last one's.
+  // The last member takes the nanosecond that cannot be divided.
   EXPECT_EQ(members_[2].used, absl::Seconds(1) + absl::Nanoseconds(1));
 }
 
@@ -184,7 +185,7 @@ TEST_F(LockstepTest, TellsWhatTheProductsTook) {
 }
 
 TEST_F(LockstepTest, RunsOfOtherGraphsMeetAtTheirWeights) {
-  // As decoders do whose caches have grown to other sizes.
+  // Decoders whose caches have grown to different sizes look like this.
   Add("A", "a...b.c");
   Add("B", ".a.b..c.");
   EXPECT_EQ(Execute(),

@@ -1,5 +1,5 @@
 // Lets a run yield between two of its nodes to a run of higher priority. The
-// run stays as it is meanwhile; nothing is lost or done again.
+// yielding run keeps its state meanwhile: nothing is lost or repeated.
 #ifndef GPU_WORKER_PLAN_NODE_EDGE_H_
 #define GPU_WORKER_PLAN_NODE_EDGE_H_
 
@@ -13,20 +13,20 @@ class NodeEdge {
  public:
   virtual ~NodeEdge() = default;
 
-  // Whether Yield() may be of any use. Any thread.
+  // Returns whether Yield() may be of any use. Any thread may call it.
   bool wanted() const { return wanted_.load(std::memory_order_relaxed); }
 
-  // Called in the executing thread; returns when the preempting work is done.
-  // `expected` is the run's usual time.
+  // Executes the preempting work and returns when it is done. The executing
+  // thread calls it. `expected` is the run's usual time.
   virtual void Yield(absl::Duration expected) = 0;
-  // The worker's time without what it spent in Yield(): only grows.
+  // Returns the worker's time without the time spent in Yield(). It only grows.
   virtual absl::Duration OwnTime() const = 0;
 
-  // Whether what is done now goes first of a run that yielded, and goes on
-  // holding its memory.
+  // Returns whether the work being executed preempts a run that yielded and
+  // still holds its memory.
   virtual bool GoesFirst() const = 0;
-  // For lack of that memory it waits after all. Nobody goes first of that run
-  // any more.
+  // Puts the preempting work off because it lacks the memory that the yielded
+  // run holds. Nothing preempts that run any more.
   virtual void PutOff() = 0;
 
  protected:

@@ -1,4 +1,4 @@
-// Takes the times of a run's nodes, for a profile.
+// Records the times of a run's nodes, for a profile.
 //
 // Not thread-safe.
 #ifndef GPU_WORKER_PLAN_NODE_TIMER_H_
@@ -19,13 +19,13 @@ struct NodeTime {
   absl::Duration began;
   absl::Duration ended;
   ExecutionPath way = ExecutionPath::kPlain;
-  // It failed, or read what had failed.
+  // The node failed, or was skipped because it reads a failed node's result.
   bool failed = false;
 };
 
 class NodeTimer {
  public:
-  // Keeps `room` times at most, and counts the rest. `clock` outlives it.
+  // Keeps at most `room` times and counts the rest. `clock` outlives this.
   NodeTimer(Clock* clock, size_t room) : clock_(clock), room_(room) {}
 
   absl::Duration Now() const { return clock_->Monotonic(); }

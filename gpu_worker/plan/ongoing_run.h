@@ -1,8 +1,8 @@
-// A run that its caller advances node by node, beside others (lockstep.h).
+// Advances a run node by node, side by side with others (lockstep.h).
 //
-// Life: Begin(); Advance() and one of the ways to execute a product, in turn,
-// until Advance() returns null; Finish(). A run that was not begun has changed
-// nothing.
+// Life: Begin(); then, in turn, Advance() and one of the two ways to execute a
+// product, until Advance() returns null; then Finish(). A run that was not
+// begun has changed nothing.
 //
 // Not thread-safe.
 #ifndef GPU_WORKER_PLAN_ONGOING_RUN_H_
@@ -19,7 +19,7 @@ namespace djinn::worker {
 
 class OngoingRun {
  public:
-  // A node that may be executed as one with another run's.
+  // A node that may be joined with another run's node.
   struct Product {
     uint32_t node = 0;
     int64_t rows = 0;
@@ -35,26 +35,28 @@ class OngoingRun {
 
   virtual ~OngoingRun() = default;
 
-  // As ProductsOf() (executor.h).
+  // Returns the run's products, as ProductsOf() (executor.h).
   virtual const std::vector<Product>& products() const = 0;
 
   virtual void Begin() = 0;
-  // Whether there was no room for all of the run's values: it takes memory that
-  // becomes free, and should not advance while other runs hold theirs.
+  // Returns whether there was no room to reserve all of the run's values at
+  // once. Such a run takes memory as it becomes free and should not advance
+  // while other runs hold theirs.
   virtual bool cramped() const = 0;
 
-  // Executes the nodes before the next product, and returns that product; null
-  // when no node is left, or the rest is left out. Valid until the next call.
+  // Executes the nodes before the next product and returns that product.
+  // Returns null when no node is left, or the rest is skipped. The result is
+  // valid until the next call.
   virtual const Product* Advance() = 0;
-  // Executes that product by itself.
+  // Executes the product that Advance() returned by itself.
   virtual void RunProduct() = 0;
-  // Makes the product ready to be joined. Returns false when it failed or is
-  // skipped: the run has advanced. Otherwise SettleProduct() must follow, which
-  // executes the product by itself unless the call was done.
+  // Prepares the product to be joined. Returns false if the product failed or
+  // is skipped: the run has then advanced past it. Otherwise SettleProduct()
+  // must follow, which executes the product by itself unless the call was done.
   virtual bool StageProduct(JoinedCall* call) = 0;
   virtual void SettleProduct(const JoinedCall& call) = 0;
 
-  // The metadata is filled when the plan has unknown results.
+  // Ends the run. Fills the metadata if the plan has unknown results.
   virtual void Finish(v1::RunMetadata* metadata) = 0;
 };
 

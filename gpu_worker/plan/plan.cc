@@ -13,7 +13,7 @@ Plan::Plan(std::string fingerprint, srg::Graph graph, srg::GraphFacts facts,
       program_(std::move(program)),
       counters_(std::make_shared<Counters>()) {
   FillSteps();
-  // Lists and strings inside arguments.
+  // The message's size accounts for lists and strings inside arguments.
   estimated_bytes_ =
       std::max(estimated_bytes_, kBytesPerEncodedByte * encoded_bytes);
 }
@@ -86,11 +86,11 @@ void Plan::FillSteps() {
     }
     for (const srg::Result& result : node.results) {
       if (const auto* view = std::get_if<srg::TensorView>(&result)) {
-        // Validate() computed it before.
+        // Cannot fail: Validate() computed it before.
         birth_bytes_[view->slot] = srg::ExtentBytes(*view).value();
       }
     }
-    // Twice: the compiled program holds about as much again.
+    // Counts each node twice: the compiled program holds about as much again.
     estimated_bytes_ +=
         2 * (sizeof(srg::Node) + node.arguments.size() * sizeof(srg::Argument) +
              node.results.size() * sizeof(srg::Result));

@@ -1,9 +1,9 @@
 // An admitted graph: checked, compiled, and shared by every session that
-// defines it. One with a size hole has a plan for each size that runs had of
-// late, all under the graph's name, with counters in common.
+// defines it. A graph with a size hole has a plan for each size that recent
+// runs had; all have the graph's fingerprint and share its counters.
 //
-// Immutable but for its counters and what is found out of it; owned by the
-// graph cache, and kept alive by shared_ptr while a session runs it.
+// Immutable except for its counters and its kind. The graph cache owns plans,
+// and a session keeps a plan alive by shared_ptr while it runs it.
 #ifndef GPU_WORKER_PLAN_PLAN_H_
 #define GPU_WORKER_PLAN_PLAN_H_
 
@@ -37,37 +37,38 @@ class Plan {
     std::vector<uint32_t> generators;
   };
 
-  // Host memory that a graph may take per byte of its message: a varint of
-  // one byte becomes an integer of eight.
+  // Host memory that a graph may take per byte of its message: a varint of one
+  // byte becomes an integer of eight.
   static constexpr uint64_t kBytesPerEncodedByte = 8;
 
-  // `encoded_bytes`: of the graph's message.
+  // `encoded_bytes` is the size of the graph's message.
   Plan(std::string fingerprint, srg::Graph graph, srg::GraphFacts facts,
        std::unique_ptr<CompiledProgram> program, uint64_t encoded_bytes);
-  // The plan of `base` at another size than 0, with the graph as it is
-  // there; without a program where that was refused.
+  // Makes the plan of `base` at another size than 0. `graph` is the graph at
+  // that size; `program` is an error if an operator refused it.
   Plan(const Plan& base, int64_t size, srg::Graph graph, srg::GraphFacts facts,
        absl::StatusOr<std::unique_ptr<CompiledProgram>> program);
 
   // Returns the fingerprint of the graph as it was defined, for any size.
   const std::string& fingerprint() const { return fingerprint_; }
   int64_t size() const { return size_; }
-  // At this size.
+  // Returns the graph at this plan's size.
   const srg::Graph& graph() const { return graph_; }
   const srg::GraphFacts& facts() const { return facts_; }
-  // Not OK: an operator takes no operands of this size. There is no program,
-  // and a run fails as a whole.
+  // Returns why an operator takes no operands of this size, or OK. If not OK,
+  // there is no program, and every run fails as a whole.
   const absl::Status& refusal() const { return refusal_; }
   const CompiledProgram& program() const { return *program_; }
   const std::vector<Step>& steps() const { return steps_; }
-  // Size of each result or created slot at its birth, by slot; 0 where it is
-  // unknown or the slot existed before.
+  // Returns the size of each result or created slot at its creation, by slot; 0
+  // where it is unknown or the slot existed before.
   const std::vector<uint64_t>& birth_bytes() const { return birth_bytes_; }
-  // Roughly what the plan takes in host memory; not less than its message says.
+  // Returns roughly what the plan takes in host memory; at least the bytes of
+  // its message.
   uint64_t estimated_bytes() const { return estimated_bytes_; }
 
-  // From now on it shares the counters of another plan of its graph. Before
-  // anybody runs it.
+  // Shares the counters of another plan of the same graph from now on. Call it
+  // before the plan runs.
   void CountWith(const Plan& other) { counters_ = other.counters_; }
   // Sets the bytes of the contents bound in the last run that named all of its
   // bindings.
@@ -83,21 +84,22 @@ class Plan {
   uint64_t runs() const {
     return counters_->runs.load(std::memory_order_relaxed);
   }
-  // The kind of a tenant's runs.
+  // Says what role the graph's runs have for a tenant.
   struct Kind {
     v1::Phase phase = v1::PHASE_UNSPECIFIED;
-    // By slot, which are caches, that is, kept from run to run as what the next
-    // one adds to; null: none is.
+    // Marks the slots that are caches, which the program keeps from run to run
+    // and each run extends. Null if no slot is.
     std::shared_ptr<const std::vector<bool>> caches;
   };
-  // Says what they are to these tenants, or, where none is named, to all of
-  // whom nothing else was said. Slots that the graph has not are left out.
-  // Not by two threads at a time.
+  // Sets the kind for these tenants; if none is named, for all tenants without
+  // a kind of their own. Ignores slots that the graph does not have. Callers
+  // serialize their calls.
   void SetKind(v1::Phase phase, absl::Span<const uint32_t> cache_slots,
                absl::Span<const std::string> tenants = {}) const;
-  // Returns a kind without phase and caches until SetKind() says otherwise.
+  // Returns the tenant's kind, which has neither phase nor caches until
+  // SetKind() sets it.
   Kind KindTo(absl::string_view tenant) const;
-  // How long the device was busy with these runs.
+  // Adds the time for which a run kept the device busy.
   void AddDeviceTime(absl::Duration time) const {
     counters_->device_nanoseconds.fetch_add(absl::ToInt64Nanoseconds(time),
                                             std::memory_order_relaxed);
@@ -114,7 +116,7 @@ class Plan {
 
  private:
   struct Kinds {
-    // The kind of tenants without their own.
+    // The kind of tenants without a kind of their own.
     Kind others;
     absl::flat_hash_map<std::string, Kind> by_tenant;
   };

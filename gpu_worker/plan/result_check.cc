@@ -31,8 +31,8 @@ absl::Status Mismatch(absl::string_view inferred, absl::string_view real) {
                                 ", but the operator returned ", real));
 }
 
-// Equal up to the slot; strides of dimensions that are never stepped over do
-// not count.
+// Returns whether the views are equal up to the slot. Strides of dimensions
+// that are never stepped over do not count.
 bool SameLayout(const srg::TensorView& a, const srg::TensorView& b) {
   if (a.storage_offset != b.storage_offset || a.conjugate != b.conjugate ||
       a.negative != b.negative) {
@@ -47,7 +47,8 @@ bool SameLayout(const srg::TensorView& a, const srg::TensorView& b) {
   return true;
 }
 
-// Dense from the start of its storage, so that a copy can be written in order.
+// Returns whether the view is dense from the start of its storage, so that a
+// copy can be written in order.
 bool Dense(const srg::TensorView& view) {
   const absl::StatusOr<uint64_t> extent = srg::ExtentBytes(view);
   return extent.ok() && srg::CoversStorage(view, *extent) && !view.conjugate &&
@@ -84,8 +85,8 @@ absl::Status CheckMetadata(const srg::TensorView& inferred,
   if (inferred.data_type != real.data_type || inferred.sizes != real.sizes) {
     return Mismatch(Describe(inferred), Describe(real));
   }
-  // A copy makes the rest alike: kernels choose the order in memory of what
-  // they return by the processor they run on.
+  // A copy fixes other differences: kernels choose the memory order of their
+  // results by the processor that they run on.
   if (SameLayout(inferred, real) || Dense(inferred)) return absl::OkStatus();
   return Mismatch(Describe(inferred), Describe(real));
 }
@@ -127,7 +128,7 @@ absl::StatusOr<std::shared_ptr<Buffer>> CopyResult(
     *view = std::move(layout);
     return device->Clone(*buffer, bytes);
   }
-  // Read in the order in which the copy lies in memory.
+  // The read visits elements in the copy's memory order.
   std::vector<size_t> order(layout.sizes.size());
   std::iota(order.begin(), order.end(), 0);
   std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {

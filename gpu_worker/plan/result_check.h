@@ -1,5 +1,6 @@
-// Compares what an operator returned with what the client inferred, and makes a
-// result that only looks different (shared memory, an offset) equal to it.
+// Compares what an operator returned with what the client inferred. A result
+// whose elements are right but whose memory layout differs (shared memory, an
+// offset) is copied into the inferred layout.
 #ifndef GPU_WORKER_PLAN_RESULT_CHECK_H_
 #define GPU_WORKER_PLAN_RESULT_CHECK_H_
 
@@ -13,24 +14,26 @@
 
 namespace djinn::worker {
 
-// Internal (METADATA_MISMATCH), whose text shows both, when dtype or sizes
-// differ, or strides, offset or lazy bits do and no copy could lie as inferred.
+// Returns Internal (METADATA_MISMATCH), with both views in its text, if dtype
+// or sizes differ, or if strides, offset or lazy bits differ and no copy could
+// have the inferred layout.
 absl::Status CheckMetadata(const srg::TensorView& inferred,
                            const NodeResult& result);
-// The same for a result that the client expects to be undefined, or of unknown
+// Check a result that the client expects to be undefined, or of unknown
 // metadata.
 absl::Status CheckUndefined(const NodeResult& result);
 absl::Status CheckUnknown(const NodeResult& result);
 
-// Whether the result must be copied before it can stand for the inferred one:
-// it shares an operand's memory or lies otherwise in its own. `inferred` is
-// null for unknown metadata.
+// Returns whether the result must be copied before it can stand for the
+// inferred one: it shares an operand's memory, or its layout in its own memory
+// differs. `inferred` is null for unknown metadata.
 bool NeedsCopy(const srg::TensorView* inferred, const NodeResult& result);
 
-// Size of the copy.
+// Returns the size of the copy.
 uint64_t CopyBytes(const srg::TensorView* inferred, const NodeResult& result);
 
-// The copy; `view` becomes its metadata.
+// Copies the result into memory of its own and sets `view` to the copy's
+// metadata.
 absl::StatusOr<std::shared_ptr<Buffer>> CopyResult(
     Device* device, const srg::TensorView* inferred,
     std::shared_ptr<Buffer> buffer, srg::TensorView* view);

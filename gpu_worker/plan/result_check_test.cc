@@ -21,7 +21,7 @@ srg::TensorView View(srg::Dimensions sizes, srg::Dimensions strides) {
 
 class ResultCheckTest : public testing::Test {
  protected:
-  // Memory of its own, of these values.
+  // Makes a result of these values in memory of its own.
   NodeResult Fresh(const std::vector<float>& values, srg::TensorView view) {
     NodeResult result;
     result.buffer = device_.Allocate(values.size() * sizeof(float)).value();

@@ -14,21 +14,21 @@
 
 namespace djinn::worker {
 
-// Counted over all sessions of a worker. Thread-safe.
+// Counters over all sessions of a worker. Thread-safe.
 struct ExecutionCounters {
   std::atomic<uint64_t> runs{0};
   std::atomic<uint64_t> nodes{0};
   std::atomic<uint64_t> failed_nodes{0};
   std::atomic<uint64_t> skipped_nodes{0};
-  // By the word of their clients.
+  // Nodes that their clients declared to be rematerializations.
   std::atomic<uint64_t> recomputed_nodes{0};
   // Results that shared an operand's memory and were copied.
   std::atomic<uint64_t> alias_copies{0};
-  // Shared buffers copied because somebody was about to write them.
+  // Shared buffers that were copied before a write.
   std::atomic<uint64_t> write_copies{0};
 };
 
-// Everything outlives the run.
+// All that it points to outlives the run.
 struct RunContext {
   uint64_t sequence = 0;
   std::string tenant;
@@ -37,11 +37,11 @@ struct RunContext {
   RootErrors* errors = nullptr;
   DeviceMemory* memory = nullptr;
   ExecutionCounters* counters = nullptr;
-  // When it turns true the remaining nodes are left out: the session is going.
+  // Becomes true when the session ends: the run then skips its remaining nodes.
   const std::atomic<bool>* cancelled = nullptr;
-  // Null: the run never yields.
+  // Null if the run never yields.
   NodeEdge* edge = nullptr;
-  // Not null: the run is profiled.
+  // Null unless the run is profiled.
   NodeTimer* timer = nullptr;
 };
 

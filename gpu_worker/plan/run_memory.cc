@@ -45,7 +45,7 @@ void RunMemory::Bind() {
     if (slot.storage != nullptr) {
       buffers_[i] = std::move(slot.storage->buffer);
       QuotaShare& quota = slot.storage->quota;
-      // Too late to refuse it.
+      // Passes the limit if need be, because the storage exists already.
       if (quota.storage_class() == StorageClass::kOwn) {
         quota.MoveTo(ClassOf(static_cast<uint32_t>(i)));
       }
@@ -67,7 +67,7 @@ void RunMemory::Bind() {
 
 void RunMemory::ReserveRoom() {
   if (lifetimes_.peak_bytes == 0) return;
-  // Values that stay are part of the most that lives at a time.
+  // The peak counts values that outlive the run, so caches are part of it.
   uint64_t cache_bytes = 0;
   for (uint32_t i = 0; i < slots_.size(); ++i) {
     if (run_.bindings[i].existing == nullptr &&
@@ -75,7 +75,7 @@ void RunMemory::ReserveRoom() {
       cache_bytes = SaturatingSum(cache_bytes, plan_.birth_bytes()[i]);
     }
   }
-  if (cache_bytes > lifetimes_.peak_bytes) return;  // beyond any memory
+  if (cache_bytes > lifetimes_.peak_bytes) return;  // exceeds any memory
   absl::StatusOr<QuotaShare> quota =
       context_.quota->Reserve(lifetimes_.peak_bytes - cache_bytes);
   if (!quota.ok()) return;
@@ -97,7 +97,8 @@ void RunMemory::Unbind() {
   for (uint32_t i = 0; i < slots_.size(); ++i) {
     if (slots_[i].temporary) continue;
     const BoundRun::Binding& binding = run_.bindings[i];
-    // Created, but every node that would have touched it was skipped.
+    // The storage was created, but every node that would have filled it was
+    // skipped.
     if (plan_.graph().slots[i].kind == srg::Slot::Kind::kCreated &&
         buffers_[i] == nullptr && slots_[i].storage->poison == nullptr) {
       if (absl::Status status = Materialize(i); !status.ok()) {

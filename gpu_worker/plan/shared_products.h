@@ -3,7 +3,7 @@
 //
 // A run that joins others waits for them, and they for it. That pays only where
 // most of the products are shared: with one common product a decoder would wait
-// for all of a prompt whose last row goes through the same head.
+// for all of a prompt whose last row uses the same output matrix.
 #ifndef GPU_WORKER_PLAN_SHARED_PRODUCTS_H_
 #define GPU_WORKER_PLAN_SHARED_PRODUCTS_H_
 
@@ -24,8 +24,8 @@ class SharedProducts {
   // Takes the products of the run that others may join.
   explicit SharedProducts(Products products);
 
-  // Whether at least half of the products of either run have one to join in the
-  // other.
+  // Returns whether at least half of the products of either run have one to
+  // join in the other.
   bool Suit(Products others) const;
 
  private:

@@ -14,7 +14,8 @@ class Weight : public Buffer {
 
 class SharedProductsTest : public testing::Test {
  protected:
-  // A letter is a product with that weight.
+  // Returns whether the runs suit each other. A letter is a product with that
+  // weight.
   bool Suit(const std::string& own, const std::string& others) {
     return SharedProducts(Products(own)).Suit(Products(others));
   }
@@ -44,7 +45,7 @@ TEST_F(SharedProductsTest, HalfOfEitherIsEnough) {
 }
 
 TEST_F(SharedProductsTest, OneInCommonIsNotEnough) {
-  // A decoder, and a prompt of which one row goes through the head.
+  // A decoder, and a prompt whose products share only the output matrix.
   EXPECT_FALSE(Suit("abcdh", "h"));
   EXPECT_FALSE(Suit("h", "abcdh"));
   EXPECT_FALSE(Suit("abcdh", "hhhhh"));

@@ -8,8 +8,8 @@
 
 namespace djinn::random_programs {
 
-// The program that a seed stands for. Runs it on the CPU on the way, so that
-// most calls have operands that fit.
+// Returns the program that belongs to a seed. Executes it on the CPU while
+// composing, so that most calls have operands that fit.
 Program Compose(uint64_t seed);
 
 }  // namespace djinn::random_programs

@@ -13,10 +13,10 @@
 namespace djinn::random_programs {
 namespace {
 
-// Slots are never used again, so that a step can be taken out.
+// Slots are never reused, so that a step can be removed.
 constexpr int kMaxSlots = 2500;
 constexpr size_t kMaxLive = 22;
-// Larger results are dropped at once.
+// Results with more elements are dropped at once.
 constexpr int64_t kMaxElements = 8192;
 constexpr int kMaxListResults = 8;
 
@@ -28,7 +28,8 @@ bool IsDeviceArgument(const c10::Argument& argument) {
   return type->kind() == c10::TypeKind::DeviceObjType;
 }
 
-// Slots for what a step returns; a list may turn out shorter.
+// Returns the number of slots for a step's results; a list may turn out
+// shorter.
 int ResultSlots(const Step& step) {
   switch (step.kind) {
     case Step::Kind::kUpload:
@@ -83,7 +84,7 @@ Composer::Composer(uint64_t seed, const Profile& profile)
 Program Composer::Take() && { return std::move(program_); }
 
 int64_t Composer::Int(int64_t low, int64_t high) {
-  // Not std::uniform_int_distribution: it differs between libraries.
+  // Avoids std::uniform_int_distribution, which differs between libraries.
   return low + static_cast<int64_t>(random_() %
                                     static_cast<uint64_t>(high - low + 1));
 }
@@ -170,7 +171,7 @@ at::Tensor Composer::Indices(int64_t limit, at::IntArrayRef sizes) {
 std::optional<int> Composer::Pick(const Predicate& fits) {
   if (live_.empty()) return std::nullopt;
   for (int attempt = 0; attempt < 12; ++attempt) {
-    // What came last is the most likely to be used.
+    // Prefers recent tensors.
     const auto count = static_cast<int64_t>(live_.size());
     const int64_t from = Chance(0.5) ? std::max<int64_t>(0, count - 6) : 0;
     const int slot = live_[Int(from, count - 1)];
@@ -278,7 +279,7 @@ std::vector<int> Composer::AddStep(Step step) {
   for (const int slot : results) {
     if (!tensor(slot).defined()) continue;
     live_.push_back(slot);
-    // Large uploads are used through views.
+    // Large uploads stay, because they are used through views.
     if (!uploads && tensor(slot).numel() > kMaxElements) Drop(slot);
   }
   return done ? results : std::vector<int>();

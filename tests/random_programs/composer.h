@@ -1,5 +1,5 @@
-// What the makers of steps share: the random numbers, the program so far and
-// the tensors that are alive at this point of it.
+// Provides what the makers of steps share: random numbers, the program so far
+// and the tensors that are alive at this point of it.
 #ifndef TESTS_RANDOM_PROGRAMS_COMPOSER_H_
 #define TESTS_RANDOM_PROGRAMS_COMPOSER_H_
 
@@ -21,7 +21,7 @@ namespace djinn::random_programs {
 
 class Composer {
  public:
-  // What a program is about.
+  // The kinds of steps that a program has.
   struct Profile {
     int steps = 40;
     int lanes = 1;
@@ -37,7 +37,7 @@ class Composer {
   const Profile& profile() const { return profile_; }
   Program Take() &&;
 
-  // Random choices.
+  // The following functions make random choices.
   int64_t Int(int64_t low, int64_t high);  // both included
   bool Chance(double probability);
   double Real();
@@ -51,18 +51,18 @@ class Composer {
   std::vector<int64_t> Sizes();
   at::ScalarType DataType();
   at::ScalarType FloatType();
-  // A CPU tensor of random elements.
+  // Returns a CPU tensor of random elements.
   at::Tensor Values(at::ScalarType dtype, at::IntArrayRef sizes);
-  // Indices below `limit`.
+  // Returns indices below `limit`.
   at::Tensor Indices(int64_t limit, at::IntArrayRef sizes);
 
-  // A live tensor that satisfies the predicate, or nothing.
+  // Returns a live tensor that satisfies the predicate, or nothing.
   std::optional<int> Pick(const Predicate& fits);
   std::optional<int> PickAny();
-  // A float tensor, uploaded if there is none.
+  // Returns a float tensor, which it uploads if there is none.
   int PickFloat();
-  // An operand for an elementwise call with `other`: a slot or a 0-dimensional
-  // CPU tensor.
+  // Returns an operand for an elementwise call with `other`: a slot or a
+  // 0-dimensional CPU tensor.
   Argument PickPartner(int other);
   Slot PickSlotPartner(int other);
   const at::Tensor& tensor(int slot) const {
@@ -71,29 +71,30 @@ class Composer {
   bool alive(int slot) const { return tensor(slot).defined(); }
   const std::vector<int>& live() const { return live_; }
 
-  // Adds steps. Each gives its first result, or kNoTensor when it raised or was
-  // left out.
+  // Add steps. Each function returns its step's first result, or kNoTensor if
+  // the step raised or was left out.
   int Call(const std::string& name, std::vector<Argument> positional,
            Named named = {});
   int Upload(const at::Tensor& values);
   int Add(Step step);
-  // The same, giving all of its results, or none.
+  // Adds a step. Returns all of its results, or none if it raised or was left
+  // out.
   std::vector<int> AddStep(Step step);
   void Drop(int slot);
 
-  // The steps so far, and whether each was done rather than raised.
+  // Return the steps so far, and whether a step was done rather than raised.
   const std::vector<Step>& steps() const { return program_.steps; }
   bool done(size_t step) const { return done_[step]; }
-  // Of what follows. Returns the one before.
+  // Sets the mode of later steps. Returns the mode before.
   Mode ExchangeMode(Mode mode) { return std::exchange(mode_, mode); }
   void ChangeLane();
 
-  // Numbers callables.
+  // Returns the number of the next callable.
   int NextCallable() { return callables_++; }
 
-  // Between the makers: drops tensors when there are many, and may change the
-  // lane of what follows and whether it stands in a section of no_grad or
-  // inference_mode.
+  // Prepares for the next maker: drops tensors if there are many, and may
+  // change the lane of later steps and whether they are in a section of no_grad
+  // or inference_mode.
   void BeginStep();
 
  private:
@@ -108,7 +109,7 @@ class Composer {
   int lane_ = 0;
 };
 
-// "add" with dtype as an argument.
+// Returns a data type as an argument.
 Argument DataTypeArgument(at::ScalarType dtype);
 Argument Ints(std::vector<int64_t> values);
 

@@ -23,14 +23,15 @@ void LaneThread::Run(const std::function<void()>& work) {
 }
 
 void LaneThread::Loop() {
-  // OpenMP gives a new thread its default, and MKL follows: products would have
-  // other bits than with the number that at::set_num_threads() was given.
+  // OpenMP gives a new thread its default number of threads, and MKL follows:
+  // products would have other bits than with the number that
+  // at::set_num_threads() was given.
   at::init_num_threads();
   MutexLock lock(&mu_);
   for (;;) {
     while (work_ == nullptr && !ended_) changed_.Wait(&mu_);
     if (work_ == nullptr) return;
-    // Whoever told it waits.
+    // The caller of Run() waits for the work.
     (*work_)();
     work_ = nullptr;
     changed_.SignalAll();

@@ -1,10 +1,10 @@
-// A thread that does what it is told, piece by piece.
+// A thread that executes work piece by piece.
 //
-// PyTorch numbers autograd's nodes in each thread for itself, and a backward
-// pass goes through those that are ready by their numbers: the order in which
-// it adds up gradients depends on which thread made which node. So a program's
-// lanes are threads on the CPU, too, or the sums of its gradients would be
-// those of another program.
+// PyTorch numbers autograd's nodes per thread, and a backward pass executes
+// ready nodes by their numbers. So the order in which it adds up gradients
+// depends on which thread made which node. A program's lanes are therefore
+// threads on the CPU, too; otherwise its gradients would have the sums of
+// another program.
 #ifndef TESTS_RANDOM_PROGRAMS_LANE_THREAD_H_
 #define TESTS_RANDOM_PROGRAMS_LANE_THREAD_H_
 
@@ -23,7 +23,8 @@ class LaneThread {
   LaneThread& operator=(const LaneThread&) = delete;
   ~LaneThread();
 
-  // Returns when it is done; `work` must not throw. One caller at a time.
+  // Runs `work` and returns when it is done. `work` must not throw. One caller
+  // at a time.
   void Run(const std::function<void()>& work);
 
  private:

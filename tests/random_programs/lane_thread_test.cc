@@ -8,7 +8,8 @@
 namespace djinn::random_programs {
 namespace {
 
-// Of the weight of five layers in a chain, of which `last` makes the last one.
+// Returns the gradient of the weight of five layers in a chain. The thread
+// `last` makes the last layer.
 at::Tensor GradientOfAChain(LaneThread* first, LaneThread* last) {
   at::manual_seed(3);
   const at::Tensor weight = at::randn({32, 32}).requires_grad_(true);
@@ -30,7 +31,8 @@ at::Tensor GradientOfTwoThreads() {
   return GradientOfAChain(&first, &last);
 }
 
-// No timing is in it: each has the same bits every time.
+// The result does not depend on timing: each variant has the same bits every
+// time.
 TEST(LaneThreadTest, SumsOfGradientsDependOnWhichThreadMadeWhichNode) {
   const at::Tensor of_one = GradientOfOneThread();
   const at::Tensor of_two = GradientOfTwoThreads();

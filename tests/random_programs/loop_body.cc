@@ -14,7 +14,7 @@ using Value = c10::IValue;
 
 constexpr size_t kMaxBodySteps = 14;
 
-// Grows by a row each time, as a cache does.
+// Adds a tensor that grows by a row each time, as a cache does.
 void MakeGrowth(Composer& c, Body* body) {
   const auto grown = c.Pick([](const at::Tensor& t) {
     return t.dim() > 0 && t.numel() > 0 && t.numel() <= 60;
@@ -28,7 +28,8 @@ void MakeGrowth(Composer& c, Body* body) {
   if (longer != kNoTensor) body->carried[*grown] = longer;
 }
 
-// A product with a weight that stays, large enough that a worker may pack it.
+// Adds a product with a weight that stays, large enough that a worker may pack
+// it.
 void MakeLayer(Composer& c, int weight, Body* body, int input) {
   const int product = c.Call("linear", {Slot{input}, Slot{weight}});
   if (product == kNoTensor) return;
@@ -67,7 +68,8 @@ bool Repeats(const Step& step) {
   return step.kind == Step::Kind::kCall || step.kind == Step::Kind::kUpload;
 }
 
-// What it made in place of something it used, of the same kind.
+// Carries tensors that the body made over to the next time, in place of tensors
+// of the same sizes and type that it used.
 void CarryOver(Composer& c, Body* body) {
   for (const int made : body->made) {
     if (!c.alive(made) || !c.Chance(0.3)) continue;
@@ -83,7 +85,7 @@ void CarryOver(Composer& c, Body* body) {
   }
 }
 
-// What the steps from here on say about it.
+// Collects the body from the steps that begin at `begin`.
 void Collect(Composer& c, size_t begin, Body* body) {
   for (size_t i = begin; i < c.steps().size(); ++i) {
     const Step& step = c.steps()[i];
@@ -109,7 +111,8 @@ Body MakeBody(Composer& c) {
   int weight = kNoTensor, input = kNoTensor;
   if (c.Chance(0.3)) {
     const int64_t width = 16 * c.Int(2, 5);
-    // Small, so that a rounding does not grow from one time to the next.
+    // The elements are small, so that roundings do not grow from one time to
+    // the next.
     weight = c.Upload(c.Values(at::kFloat, {width, width}).mul(0.03));
     input = c.Upload(c.Values(at::kFloat, {c.Int(1, 5), width}));
   }

@@ -1,5 +1,5 @@
-// The body of a loop: steps that are made once, and then again over other
-// slots and numbers.
+// Makes the body of a loop: steps that are made once, and then repeated with
+// other slots and numbers.
 #ifndef TESTS_RANDOM_PROGRAMS_LOOP_BODY_H_
 #define TESTS_RANDOM_PROGRAMS_LOOP_BODY_H_
 
@@ -15,46 +15,47 @@
 
 namespace djinn::random_programs {
 
-// A body's first time around, which is part of the program.
+// A body's first time, whose steps are part of the program.
 struct Body {
   std::vector<Step> steps;
-  // What it uses and does not make, and what it makes.
+  // Slots that the body uses but does not make, and slots that it makes.
   std::set<int> used;
   std::vector<int> made;
-  // Of what it uses: a layer's weights.
+  // A layer's weights among the used slots.
   std::set<int> weights;
-  // By what it used: what takes its place the next time.
+  // Maps a used slot to the slot that replaces it the next time.
   std::map<int, int> carried;
-  // Read each time, unless kNoTensor.
+  // The slot that is read each time, unless it is kNoTensor.
   int read = kNoTensor;
 };
 
 Body MakeBody(Composer& c);
-// One that ends in a loss, which may have gradients by its weights.
+// Makes a body that ends in a loss, which may have gradients by its weights.
 Body MakeLearningBody(Composer& c);
 
-// Whether the argument is a number that may change from one time to the next:
-// operands, and bounds and sizes along a dimension.
+// Returns whether the argument is a number that may change from one time to the
+// next: an operand, or a bound or size along a dimension.
 bool IsNumber(const Step& step, size_t argument);
 c10::IValue Changed(const c10::IValue& value, int time);
 
-// Other elements of the same range, as indices must be.
+// Returns other elements. Integers keep their range, as indices must.
 at::Tensor Other(Composer& c, const at::Tensor& values);
 
-// By the slots of the first time: those of another one.
+// Maps slots of the first time to those of another time.
 using Renamed = std::map<int, int>;
 int SlotIn(const Renamed& slots, int slot);
 std::set<int> SlotsIn(const Renamed& slots);
 
-// Has the step use the slots of another time; false when one is missing.
+// Makes the step use the slots of another time. Returns false if one is
+// missing.
 bool Rename(const Renamed& slots, Step* step);
-// What comes in place of what the body used, after a time whose slots these
-// are.
+// Replaces the slots of one time by those that the body carries over to the
+// next time.
 void Advance(Composer& c, const Body& body, Renamed* slots);
-// Drops what a time made, but for what is kept.
+// Drops the slots that one time made, except `kept`.
 void DropMade(Composer& c, const std::vector<int>& made,
               const std::set<int>& kept);
-// Reads what the body says.
+// Reads the slot that the body names.
 void ReadMade(Composer& c, const Body& body, const Renamed& slots);
 
 }  // namespace djinn::random_programs

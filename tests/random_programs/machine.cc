@@ -23,14 +23,15 @@ bool IsOptionalTensorList(const c10::Argument& argument) {
          list->getElementType()->kind() == c10::TypeKind::OptionalType;
 }
 
-// Whether a call changes a tensor's view of its storage, or lets the storage
-// grow, and writes no element.
+// Returns whether a call only changes a tensor's view of its storage or lets
+// the storage grow, and writes no element.
 bool OnlyResizes(const Step& step) {
   const std::string& name = step.op->schema().name();
   return name.starts_with("aten::resize") || name.starts_with("aten::set_");
 }
 
-// Zeroes what a call lets a storage grow by, on the CPU, even when it raises.
+// Zeroes the bytes by which a call lets a storage grow, on the CPU, even if the
+// call raises.
 class ZeroGrowth {
  public:
   explicit ZeroGrowth(const at::Tensor& tensor)
@@ -53,8 +54,8 @@ class ZeroGrowth {
   size_t bytes_;
 };
 
-// Forgets what lies behind the elements in a result's own memory: a remote
-// storage ends with them.
+// Cuts the bytes behind the elements off a result's own memory, because a
+// remote storage ends with the elements.
 void Trim(const at::Tensor& tensor) {
   if (!tensor.defined() || !tensor.is_cpu() ||
       tensor.storage().use_count() > 1) {
@@ -66,8 +67,9 @@ void Trim(const at::Tensor& tensor) {
   if (tensor.storage().nbytes() > end) tensor.storage().set_nbytes(end);
 }
 
-// Whether autograd takes for a view what is one of memory that nobody else
-// sees: a composite made it on its way, perhaps on one of the devices alone.
+// Returns whether autograd regards the result as a view although no other
+// tensor shares its memory. A composite made that view on its way, perhaps on
+// only one of the devices.
 bool IsPrivateView(const at::Tensor& result,
                    const std::vector<at::Tensor>& operands) {
   if (!result.defined() || !result.is_view() || result.requires_grad() ||
@@ -186,7 +188,7 @@ std::vector<at::Tensor> Machine::Execute(const Step& step,
       return {};
     case Step::Kind::kRead: {
       const at::Tensor value = operand(0).detach();
-      // A value and a tensor take different ways.
+      // Numbers are read by item(), other tensors by a copy, to test both.
       if (value.dim() == 0 && value.scalar_type() != at::kBool) {
         at::Tensor read = at::empty({}, value.options().device(at::kCPU));
         return {read.fill_(value.item())};
@@ -229,7 +231,7 @@ std::vector<at::Tensor> Machine::Execute(const Step& step,
       operand(0).set_data(operand(1));
       return {};
     case Step::Kind::kSetFast:
-      return {};  // no device's affair
+      return {};  // does not concern a device
     case Step::Kind::kCallable:
       return invoke_ ? invoke_(*step.callable, GivenBy(step))
                      : Perform(*step.callable, GivenBy(step), device_);
@@ -304,7 +306,7 @@ std::string MessageOf(const std::exception& error) {
       of_torch != nullptr ? of_torch->what_without_backtrace() : error.what();
   message = message.substr(0, message.find("\nException raised from"));
   absl::AsciiStrToLower(&message);
-  // PyTorch has two spellings of a dtype.
+  // PyTorch spells some data types in two ways.
   return absl::StrReplaceAll(message, {{"remote_accelerator:0", "cpu"},
                                        {"remote_accelerator", "cpu"},
                                        {"privateuseone:0", "cpu"},

@@ -1,7 +1,8 @@
 // Runs random programs on the CPU and on an embedded cluster, and compares.
 //
 // Prints the base seed and, for every difference, the program's seed and the
-// smallest program that still shows it. Its status is 0 when there was none.
+// smallest program that still shows it. Exits with 0 if there was no
+// difference.
 #include <ATen/Parallel.h>
 #include <c10/util/Exception.h>
 
@@ -47,7 +48,7 @@ ABSL_FLAG(bool, print, false, "Prints every program.");
 namespace djinn::random_programs {
 namespace {
 
-// A session serves so many programs.
+// The number of programs after which the session is replaced.
 constexpr int kProgramsPerSession = 100;
 constexpr int kShrinkAttempts = 400;
 
@@ -78,7 +79,8 @@ struct Counts {
   }
 };
 
-// A cluster and a session on it, made anew when they are of no more use.
+// A cluster and a session on it, which are replaced when they cannot be used
+// any more.
 class Cluster {
  public:
   void Renew() {
@@ -86,7 +88,7 @@ class Cluster {
     if (cluster_ == nullptr) Start();
     Require(Connect(cluster_->connect_options()));
   }
-  // The worker may be gone, or in a state nobody planned for.
+  // Starts a new cluster: the worker may be gone or in an unexpected state.
   void Restart() {
     (void)Close(absl::Seconds(5));
     cluster_.reset();
@@ -117,7 +119,7 @@ class Tester {
     cluster_.Renew();
   }
 
-  // Returns whether the program does the same here and there.
+  // Returns whether the program does the same on the CPU and on the cluster.
   bool Test(uint64_t seed) {
     if (counts_.programs % kProgramsPerSession == 0) cluster_.Renew();
     const Program program = Compose(seed);
@@ -192,12 +194,14 @@ std::vector<ExecutionMode> Modes() {
 }
 
 int Main() {
-  // The same number of threads on both sides: sums have the same order.
+  // Both sides have the same number of threads, so that sums have the same
+  // order.
   at::set_num_threads(absl::GetFlag(FLAGS_threads));
-  // An operator that is given up would be waited for in the next programs.
+  // Removes the time limit: if shape inference gave an operator up, the next
+  // programs would wait for it.
   SetShapeInferenceLimits({.time = absl::InfiniteDuration(),
                            .failures = std::numeric_limits<int>::max()});
-  // Of outputs that are resized.
+  // Turns off repeated warnings about outputs that are resized.
   c10::WarningUtils::set_warnAlways(false);
   uint64_t seed = absl::GetFlag(FLAGS_seed);
   if (seed == 0) seed = std::random_device()();

@@ -15,7 +15,8 @@ namespace {
 using Value = c10::IValue;
 
 constexpr size_t kMaxOutputs = 6;
-// Of an update: exact, so that it rounds like nothing but a difference.
+// The rate of an update: a power of two, so that the product is exact and only
+// the difference is rounded.
 constexpr double kRate = 0.125;
 
 Step StepOf(Step::Kind kind, std::vector<Argument> arguments) {
@@ -30,32 +31,33 @@ bool MayLearn(const at::Tensor& tensor) {
          !tensor.is_inference();
 }
 
-// Calls of one callable. Between them changes what they depend on: what the
-// callable refers to and what is in it, what it is given, and modes. Some of it
-// changes back, so that a call is like one long before.
+// Makes calls of one callable. Between calls it changes what they depend on:
+// the tensors that the callable refers to and their elements, the arguments,
+// and modes. Some changes are undone later, so that a call is like one long
+// before.
 class Calls {
  public:
   Calls(Composer& c, const Body& body) : c_(c), body_(body) {}
 
-  // False when the body cannot be one's.
+  // Builds the callable. Returns false if the body is unsuitable.
   bool Build();
   void Make(int times);
 
  private:
   struct Parameter {
-    // Its tensor now, and those that were or may come in its place.
+    // The present tensor, and those that were or may be in its place.
     int slot;
     std::vector<int> others;
   };
 
-  // Of the callable.
+  // The following functions build the callable.
   bool AddBodySteps();
   void AddLearning();
-  // What calls no operator, and must not be left out either.
+  // Adds steps that call no operator but must be executed at every call.
   void AddUnseen();
   void PickAttribute();
 
-  // Between calls.
+  // The following functions make changes between calls.
   void Change();
   void WriteParameter();
   void ReplaceParameter();
@@ -63,14 +65,14 @@ class Calls {
   void AliasParameter();
   void ChangeGradient();
   void VaryArgument();
-  // As they were at first, as far as they still are.
+  // Restores the first values as far as they are still alive.
   void ChangeBack();
-  // Whether everything is there that a call needs.
+  // Returns whether every tensor that a call needs is alive.
   bool Ready();
-  // What the next one may use.
+  // Returns the slots that the next call may use.
   std::set<int> Needed();
 
-  // False when the call raised.
+  // Adds a call. Returns false if it raised.
   bool Call(std::vector<int>* made);
   void LookAfterwards();
 
@@ -88,7 +90,7 @@ class Calls {
   Composer& c_;
   Body body_;
   const std::shared_ptr<Callable> callable_ = std::make_shared<Callable>();
-  // As the first time had them.
+  // Slots and steps of the body's first time.
   std::vector<int> arguments_;
   std::vector<int> outputs_;
   std::vector<Step> uploads_;
@@ -97,8 +99,8 @@ class Calls {
 
   std::vector<Parameter> parameters_;
   std::vector<int> first_parameters_;
-  // By the first time's slots: what another time has in their place, and what
-  // is given instead of it.
+  // Map slots of the first time to those of another time, and to those that are
+  // passed instead.
   Renamed slots_;
   Renamed varied_;
   std::vector<Value> attributes_;
@@ -135,7 +137,7 @@ bool Calls::Build() {
   callable_->same_parameters = c_.Chance(0.35);
   for (const int slot : first_parameters_) {
     parameters_.push_back({slot, {}});
-    // It would be another tensor at every call.
+    // A parameter that is carried over would be another tensor at every call.
     if (c_.Chance(0.8)) body_.carried.erase(slot);
   }
   learns_ =
@@ -152,7 +154,7 @@ bool Calls::Build() {
 bool Calls::AddBodySteps() {
   const bool any_mode = learns_ || c_.Chance(0.5);
   for (const Step& step : body_.steps) {
-    // Uploads are left to who calls it.
+    // The caller makes the uploads.
     if (step.kind == Step::Kind::kUpload) continue;
     Step inner = step;
     if (any_mode) inner.mode = Mode::kNormal;
@@ -175,7 +177,8 @@ bool Calls::AddBodySteps() {
   return !callable_->steps.empty();
 }
 
-// A backward pass from what it made last, and what goes with that.
+// Adds a backward pass from a tensor that the body made, and the steps that go
+// with it.
 void Calls::AddLearning() {
   std::vector<int> roots;
   for (const int slot : body_.made) {
@@ -246,13 +249,13 @@ void Calls::PickAttribute() {
 
 void Calls::Require(int slot, bool gradient) {
   if (!MayLearn(c_.tensor(slot))) return;
-  // The oracle has one, too. A view is part of the graph only once its own
-  // graph is asked for, which no replay does.
+  // The count includes the oracle's reference. Skips views: a view becomes part
+  // of the graph only when its own graph is asked for, which no replay does.
   if (gradient && c_.tensor(slot).storage().use_count() > 2) return;
   c_.Add(StepOf(Step::Kind::kRequiresGrad, {Slot{slot}, Value(gradient)}));
 }
 
-// A new tensor that may come in this one's place.
+// Makes a new tensor that may replace this one.
 int Calls::Like(int slot) {
   const at::Tensor& tensor = c_.tensor(slot);
   std::vector<int64_t> sizes = tensor.sizes().vec();
@@ -335,7 +338,7 @@ void Calls::ReplaceParameter() {
   if (slot == kNoTensor) return;
   if (required && c_.Chance(0.85)) Require(slot, true);
   parameter.slot = slot;
-  // Another one may come to lie where the replaced one is.
+  // A dropped tensor's memory may be reused for another tensor.
   const bool first =
       std::find(first_parameters_.begin(), first_parameters_.end(), replaced) !=
       first_parameters_.end();
@@ -346,7 +349,7 @@ void Calls::ReplaceParameter() {
   }
 }
 
-// The same tensor, in other memory.
+// Puts the same tensor into other memory.
 void Calls::MoveParameter() {
   Parameter& parameter = AnyParameter();
   const int slot = parameter.slot;
@@ -376,7 +379,8 @@ void Calls::MoveParameter() {
   c_.ExchangeMode(before);
 }
 
-// Another tensor, in the memory of another parameter or an argument.
+// Replaces a parameter by a tensor in the memory of another parameter or an
+// argument.
 void Calls::AliasParameter() {
   Parameter& parameter = AnyParameter();
   const int replaced = parameter.slot;
@@ -430,7 +434,7 @@ void Calls::ChangeGradient() {
   }
 }
 
-// A tensor of another kind, made of this one.
+// Makes a tensor of another type, shape or layout from this one.
 std::optional<int> Calls::VariantOf(int slot) {
   const at::Tensor& tensor = c_.tensor(slot);
   const int64_t dims = tensor.dim();

@@ -7,7 +7,7 @@ using Value = c10::IValue;
 
 Value None() { return Value(); }
 
-// A float tensor of these sizes: a live one, or a new one.
+// Returns a live float tensor of these sizes, or a new one.
 int FloatOf(Composer& c, at::ScalarType dtype, std::vector<int64_t> sizes) {
   const auto found = c.Pick([&](const at::Tensor& t) {
     return t.scalar_type() == dtype && t.sizes() == at::IntArrayRef(sizes);

@@ -7,7 +7,8 @@ namespace {
 
 using Value = c10::IValue;
 
-// A tensor as an output of the right size, the wrong size, or none yet.
+// Returns an output tensor of the right size, the wrong size, or without
+// elements.
 int PickOutput(Composer& c, int like) {
   const auto found = c.Pick([&](const at::Tensor& t) {
     return t.sizes() == c.tensor(like).sizes() || c.Chance(0.1);
@@ -63,7 +64,8 @@ void MakeScalarCall(Composer& c, int self) {
 }
 
 void MakeTernary(Composer& c, int self) {
-  // Only calls of two tensors take one of the CPU's on other devices, too.
+  // These calls take no CPU tensor among tensors of another device; only calls
+  // of two tensors do.
   const Slot a = c.PickSlotPartner(self), b = c.PickSlotPartner(self);
   const std::string in_place = c.Chance(0.4) ? "_" : "";
   switch (c.Int(0, 4)) {

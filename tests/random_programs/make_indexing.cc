@@ -18,7 +18,8 @@ bool Missing(const Argument& argument) {
   return std::get<Slot>(argument).index == kNoTensor;
 }
 
-// index, index_put_, index_put with one or two index tensors, or a mask.
+// Makes an index, index_put_ or index_put with one or two index tensors, or a
+// mask.
 void MakeAdvancedIndex(Composer& c, int self) {
   const std::vector<int64_t> sizes = c.tensor(self).sizes().vec();
   SlotList indices;
@@ -194,7 +195,8 @@ void MakeIndexing(Composer& c) {
       }
       return;
     default: {
-      // Of a view they return as much memory as its storage has.
+      // Skips views, for which these operators return as much memory as the
+      // view's storage has.
       if (c.tensor(self).storage_offset() != 0 ||
           !c.tensor(self).is_contiguous()) {
         return;

@@ -10,7 +10,7 @@ namespace {
 
 using Value = c10::IValue;
 
-// Which number of a step changes from one time to the next.
+// A number in a step that changes from one time to the next.
 using Number = std::pair<size_t, size_t>;  // step, argument
 
 std::vector<Number> PickNumbers(Composer& c, const Body& body) {
@@ -59,7 +59,7 @@ void Unroll(Composer& c, const Body& body, int times) {
   }
 }
 
-// Whether a callable may do what the body does.
+// Returns whether a callable may do what the body does.
 bool FitsCallable(Composer& c, const Body& body, size_t begin) {
   if (c.profile().failures || body.steps.empty()) return false;
   for (size_t i = begin; i < c.steps().size(); ++i) {

@@ -7,7 +7,7 @@ namespace {
 
 using Value = c10::IValue;
 
-// Above the limit up to which an upload travels inside a message.
+// More elements than travel inside a message.
 constexpr int64_t kLargeElements = 40000;
 
 Step SlotStep(Step::Kind kind, int slot) {
@@ -148,7 +148,7 @@ void MakeUpload(Composer& c) {
     const int large =
         c.Upload(c.Values(c.FloatType(), {kLargeElements / 200, 200}));
     if (large == kNoTensor) return;
-    // The rest of it is used through views.
+    // The whole tensor is used only through views.
     c.Call("slice.Tensor", {Slot{large}, Value(0), Value(c.Int(0, 190)),
                             Value(195), Value(c.Int(1, 50))});
     return;

@@ -7,7 +7,7 @@ namespace {
 
 using Value = c10::IValue;
 
-// Sizes with the same number of elements.
+// Returns sizes with the same number of elements.
 std::vector<int64_t> Refactored(Composer& c, int64_t elements) {
   if (c.Chance(0.2)) return {-1};
   std::vector<int64_t> sizes;
@@ -35,7 +35,7 @@ void MakeAsStrided(Composer& c, int self) {
     strides.push_back(c.Int(0, 4));
     reach += (sizes.back() - 1) * strides.back();
   }
-  // Now and then beyond the end.
+  // The view may end beyond the storage now and then.
   const int64_t room = elements - reach - 1 + (c.Chance(0.05) ? 3 : 0);
   if (room < 0) return;
   c.Call("as_strided",
@@ -206,7 +206,8 @@ void MakeStorageChange(Composer& c) {
     }
     case 3: {
       const auto source = c.Pick([&](const at::Tensor& t) {
-        // An inference tensor with the data of another one is neither.
+        // Both must be inference tensors, or neither: with the other's data a
+        // tensor would be of neither kind.
         return t.is_inference() == c.tensor(self).is_inference() &&
                (t.scalar_type() == c.tensor(self).scalar_type() ||
                 c.Chance(0.05));

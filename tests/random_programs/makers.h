@@ -1,4 +1,4 @@
-// Each adds a few steps of one kind to a program.
+// Declares the makers, each of which adds a few steps of one kind to a program.
 #ifndef TESTS_RANDOM_PROGRAMS_MAKERS_H_
 #define TESTS_RANDOM_PROGRAMS_MAKERS_H_
 
@@ -27,17 +27,17 @@ void MakeOrdering(Composer& c);  // sort, topk, cumsum, ...
 void MakeNetwork(Composer& c);   // layers and losses
 
 // make_loop.cc
-void MakeLoop(Composer& c);  // a body again and again, or a callable
+void MakeLoop(Composer& c);  // repeats a body, or calls a callable
 
 // make_calls.cc
-void MakeCalls(Composer& c, const Body& body, int times);  // of a callable
+void MakeCalls(Composer& c, const Body& body, int times);  // calls a callable
 
 // make_state.cc
 void MakeFactory(Composer& c);
 void MakeUpload(Composer& c);
 void MakeRandomDraw(Composer& c);
 void MakeGradient(Composer& c);
-void MakeFailure(Composer& c);  // calls that only a worker finds wrong
+void MakeFailure(Composer& c);  // calls whose errors only a worker finds
 void MakeRead(Composer& c);
 void MakeDrop(Composer& c);
 

@@ -11,7 +11,7 @@
 namespace djinn::random_programs {
 namespace {
 
-// Operators that add up, or multiply up, what they are given.
+// Returns whether the step adds up or multiplies up its operands' elements.
 bool AddsUp(const Step& step) {
   if (IsBackward(step)) return true;
   if (step.kind != Step::Kind::kCall) return false;
@@ -86,7 +86,7 @@ Noise::Scope::Scope(Noise* noise, const Step& step, const Machine& machine) {
   if (noise == nullptr || !AddsUp(step)) return;
   std::vector<at::Tensor> operands = machine.Operands(step);
   if (IsBackward(step)) {
-    // Formulas use what the calls before used.
+    // Formulas of a backward pass use the operands of earlier calls.
     for (int slot = 0; slot < machine.size(); ++slot) {
       operands.push_back(machine.slot(slot));
     }

@@ -1,11 +1,11 @@
-// Disturbs what sums are made of by a little, as another order of adding up
-// does.
+// Disturbs the terms of sums slightly, as adding them up in another order
+// would.
 //
-// Sums taken in another order are those of terms that differ by as many
-// roundings as there are terms, at most. An oracle that disturbs the operands
-// of every call that adds something up by more than that shows how far the
-// values computed from it may go, whatever comes in between: a difference of
-// two such sums, a comparison, an index.
+// A sum taken in another order is that of terms that differ by at most as many
+// roundings as there are terms. So an oracle disturbs the operands of every
+// call that adds something up by more than that. It thereby shows how far the
+// values computed from such sums may differ, whatever follows: a difference of
+// two sums, a comparison, an index.
 #ifndef TESTS_RANDOM_PROGRAMS_NOISE_H_
 #define TESTS_RANDOM_PROGRAMS_NOISE_H_
 
@@ -21,19 +21,19 @@
 
 namespace djinn::random_programs {
 
-// Not thread-safe.
+// Disturbs operands by random amounts. Not thread-safe.
 class Noise {
  public:
-  // Elements change by up to `roundings` times their type's precision.
+  // Changes elements by up to `roundings` times their type's precision.
   Noise(uint64_t seed, double roundings)
       : random_(seed), roundings_(roundings) {}
 
-  // Disturbs while it lives what a step adds up, behind PyTorch's back:
-  // tensors' versions stay. Afterwards all is as it was, but for what the step
-  // wrote.
+  // While it lives, disturbs the operands of a step that adds up elements.
+  // Tensors' versions stay unchanged. The destructor restores everything except
+  // what the step wrote.
   class Scope {
    public:
-    // Null: does nothing.
+    // Does nothing if `noise` is null.
     Scope(Noise* noise, const Step& step, const Machine& machine);
     Scope(const Scope&) = delete;
     Scope& operator=(const Scope&) = delete;

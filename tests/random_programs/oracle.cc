@@ -26,8 +26,8 @@ namespace {
 constexpr int kGeneratorResource = std::numeric_limits<int>::max();
 constexpr int SlotResource(int slot) { return -1 - slot; }
 
-// Errors that depend on elements, or on what a kernel is compiled for: nothing
-// that is known when a call is captured.
+// Returns whether the error depends on elements, or on what a kernel is
+// compiled for. The client knows neither when it captures a call.
 bool FoundByTheWorker(absl::string_view message) {
   for (const absl::string_view part :
        {"not implemented for", "zerodivisionerror", "out of range",
@@ -38,7 +38,7 @@ bool FoundByTheWorker(absl::string_view message) {
   return false;
 }
 
-// Errors that other operands than a step's own would hide.
+// Returns whether harmless operands would hide the error.
 bool IsAboutOutputs(absl::string_view message) {
   return absl::StrContains(message, "single memory location") ||
          absl::StrContains(message, "match the broadcast shape");
@@ -56,7 +56,8 @@ bool IsWritten(const c10::Argument& argument) {
   return argument.alias_info() != nullptr && argument.alias_info()->isWrite();
 }
 
-// Operators that write their first argument without reading it, and outputs.
+// Returns whether the call overwrites the argument without reading it: an
+// output, or the first argument of some operators.
 bool IsOverwritten(const Step& step, size_t argument) {
   static const auto* const kNames = new absl::flat_hash_set<std::string>{
       "zero_",      "fill_",       "copy_",       "normal_",
@@ -68,7 +69,7 @@ bool IsOverwritten(const Step& step, size_t argument) {
          (argument == 0 && kNames->contains(schema.name().substr(6)));
 }
 
-// Whether the view reaches every byte of its storage.
+// Returns whether the view covers every byte of its storage.
 bool Covers(const at::Tensor& tensor) {
   return tensor.storage_offset() == 0 &&
          tensor.is_non_overlapping_and_dense() &&
@@ -76,7 +77,7 @@ bool Covers(const at::Tensor& tensor) {
              tensor.storage().nbytes();
 }
 
-// Arguments whose elements do not matter.
+// Returns whether the argument's elements do not matter.
 bool ReadsOnlyMetadata(const Step& step, size_t argument) {
   const std::string& name = step.op->schema().name();
   return argument == 1 &&
@@ -96,7 +97,7 @@ const at::Tensor& Operand(const Step& step, size_t argument,
   return machine.slot(std::get<Slot>(step.arguments[argument]).index);
 }
 
-// Whether it has more elements than places for them.
+// Returns whether the tensor has more elements than places for them.
 bool RepeatsElements(const at::Tensor& tensor) {
   int64_t places = 1;
   for (int64_t d = 0; d < tensor.dim(); ++d) {
@@ -105,13 +106,17 @@ bool RepeatsElements(const at::Tensor& tensor) {
   return tensor.numel() > 0 && places < tensor.numel();
 }
 
-// Where nothing can be compared, because PyTorch promises nothing:
-// - The CPU's median of an expanded tensor reads memory that nobody wrote.
-// - Outside inference mode an inference tensor has no gradient, asked for or
-//   not, except where a composite happens to put it together with a tensor that
-//   it made on its way, as dropout() does on the CPU.
-// - What an output holds that has several elements in one place depends on the
-//   order in which they are written. Workers refuse it.
+// Returns whether PyTorch promises no result of the step, so that nothing can
+// be compared.
+//
+// The CPU's median of an expanded tensor reads unwritten memory.
+//
+// Outside inference mode an inference tensor has no gradient, whether or not
+// one is asked for, unless a composite combines it with a tensor that it made
+// on its way, as dropout() does on the CPU.
+//
+// If an output has several elements in one place, its value depends on the
+// order in which they are written. Workers refuse such outputs.
 bool NothingIsPromised(const Step& step, const Machine& machine) {
   const std::string& name = step.op->schema().name();
   const bool median = name == "aten::median" || name == "aten::nanmedian";
@@ -129,7 +134,7 @@ bool NothingIsPromised(const Step& step, const Machine& machine) {
   return false;
 }
 
-// Operands on which a call cannot fail because of their values.
+// Returns an operand on which a call cannot fail because of its values.
 at::Tensor Harmless(const Step& step, const c10::Argument& argument,
                     const at::Tensor& tensor) {
   const c10::InferenceMode same_kind(tensor.is_inference());
@@ -147,7 +152,7 @@ at::Tensor Harmless(const Step& step, const c10::Argument& argument,
   return tensor;
 }
 
-// The generator's state before a call that may draw.
+// Saves the generator's state before a call that may draw.
 class DrawScope {
  public:
   explicit DrawScope(const Step& step) {
@@ -158,7 +163,7 @@ class DrawScope {
   bool Drew() const {
     return state_.defined() && !at::equal(state_, Generator().get_state());
   }
-  // As if nothing had been drawn.
+  // Restores the state before the draw.
   void Undo() {
     if (state_.defined()) Generator().set_state(state_);
   }
@@ -181,7 +186,8 @@ bool WritesInferenceTensor(const Step& step, const Machine& machine) {
   return false;
 }
 
-// The bytes a call may write, to be put back when it raises halfway.
+// Saves the bytes that a call may write, to restore them if the call raises
+// midway.
 class WriteScope {
  public:
   WriteScope(const Step& step, const Machine& machine) {
@@ -193,7 +199,7 @@ class WriteScope {
       Keep(machine.slot(slot->index));
     }
   }
-  // Of a callable, with the gradients.
+  // Saves what a callable may write, including gradients.
   explicit WriteScope(const Given& given) {
     for (const std::vector<at::Tensor>* tensors :
          {&given.arguments, &given.parameters}) {
@@ -219,7 +225,7 @@ class WriteScope {
   void Keep(const at::Tensor& tensor) {
     const c10::Storage& storage = tensor.storage();
     const auto* bytes = static_cast<const char*>(storage.data());
-    // A resize that failed leaves a size without memory.
+    // A failed resize leaves a size without memory.
     kept_.emplace_back(storage, bytes == nullptr
                                     ? std::string()
                                     : std::string(bytes, storage.nbytes()));
@@ -280,7 +286,7 @@ bool NeedsValues(const Step& step, const Machine& machine) {
     return false;
   }
   if (name == "aten::index_put_" || name == "aten::index_put") return false;
-  // Ends in a look at LAPACK's error codes.
+  // The operator reads LAPACK's error codes in the end.
   if (name == "aten::linalg_inv" || name == "aten::linalg_cholesky") {
     return true;
   }
@@ -318,7 +324,7 @@ Poison Oracle::PoisonOf(const at::Tensor& tensor) {
   const auto found = poison_.find(StorageId(tensor));
   if (found == poison_.end() || found->second.empty()) return {};
   Poison poison = found->second;
-  // No element is missing where there is none.
+  // An empty tensor has no elements that could be missing.
   if (tensor.numel() == 0) poison.certain = false;
   return poison;
 }
@@ -458,8 +464,8 @@ Expectation Oracle::Call(const Step& step) {
   if (NothingIsPromised(step, machine_)) return expected;
   const Poison read = PoisonReadBy(step);
   const bool draws = MayDraw(step);
-  // Where it is open whether a call reads what is missing, so is whether it
-  // draws; and a composite may draw before it reads.
+  // If it is uncertain whether a call reads a missing value, it is uncertain
+  // whether the call draws. A composite may also draw before it reads.
   if (draws && !read.empty() &&
       (!read.certain || absl::StrContains(step.op->schema().name(), "_like") ||
        absl::StrContains(step.op->schema().name(), "dropout"))) {
@@ -487,7 +493,7 @@ Expectation Oracle::Call(const Step& step) {
     const bool drew = draw.Drew();
     draw.Undo();
     message = MessageOf(error);
-    // PyTorch notices this one when the call has been executed.
+    // PyTorch notices this error only after the call was executed.
     const bool too_late =
         absl::StrContains(*message, "inplace update to inference tensor");
     if (!too_late || draws || !read.empty()) write.Undo();
@@ -500,19 +506,19 @@ Expectation Oracle::Call(const Step& step) {
     }
     draw.Undo();
     if (!placeholders.has_value()) {
-      // What a call draws that raises is nobody's promise.
+      // PyTorch does not promise what a call draws before it raises.
       if (drew || (draws && too_late)) return expected;
       if (!read.empty() || FoundByTheWorker(*message)) return expected;
       if (too_late) {
         Propagate(step, read, {}, /*fresh_only=*/false);
       } else if (WritesInferenceTensor(step, machine_)) {
-        // Which of the two errors comes first is the device's affair.
+        // The device decides which of the two errors comes first.
         return expected;
       }
       expected.outcome = Expectation::Outcome::kRaises;
       expected.message = *message;
-      // Whether an output has taken the result's size by then, too; and if it
-      // grew over operands, what became of them.
+      // An output may or may not have taken the result's size by then. If it
+      // has grown over operands, their values are uncertain, too.
       const bool grew = too_late && ResizedShared(step, before);
       Forget(
           [&](const at::Tensor& tensor) {
@@ -531,7 +537,7 @@ Expectation Oracle::Call(const Step& step) {
     results = *std::move(placeholders);
   }
   if (ResizedShared(step, before)) {
-    // What comes of operands that an output grows over is nobody's promise.
+    // PyTorch promises no values for operands over which an output grows.
     write.Undo();
     undone_ = true;
     draw.Undo();
@@ -546,12 +552,14 @@ Expectation Oracle::Call(const Step& step) {
         &expected);
     return expected;
   }
-  // An output overwrites its memory wholly if it does when it has its size.
+  // Checks again now that outputs have their new sizes, because an output of
+  // the right size may overwrite its memory wholly.
   Poison written = PoisonReadBy(step);
   if (message.has_value()) {
     expected.fails = written.empty();
     failed_ = true;
-    // What an output is to hold may be computed apart from what it held.
+    // The device may compute an output's new value without reading the missing
+    // old one, and fail then.
     expected.may_fail =
         !written.empty() && (!written.certain || !Outputs(step).empty());
     if (expected.fails) {
@@ -596,7 +604,7 @@ Expectation Oracle::CallCallable(const Step& step) {
     write.Undo();
     draw.Undo();
     undone_ = true;
-    // What has another shape, or is part of a graph now, stays so.
+    // Tensors whose shape or graph has changed cannot be restored.
     std::vector<at::Tensor> others;
     for (int slot = 0; slot < machine_.size(); ++slot) {
       if (FactsOf(machine_.slot(slot)) == before[slot]) continue;
@@ -657,7 +665,7 @@ Expectation Oracle::ApplyHere(const Step& step) {
     if (step.kind == Step::Kind::kSetFast) {
       fast_ = std::get<c10::IValue>(step.arguments[0]).toBool();
     }
-    // An update of what a gradient is missing for would be missing, too.
+    // Skips an update, whose result would be missing if the gradient is.
     if (step.kind == Step::Kind::kUpdate && !poison_.empty()) return expected;
     Poison anything;
     if (IsBackward(step)) {
@@ -665,7 +673,7 @@ Expectation Oracle::ApplyHere(const Step& step) {
       // The formula of a call that failed may fail, too.
       if (failed_) anything.roots.insert(position_);
       anything.certain = false;
-      // Some formulas look at elements.
+      // Some formulas read elements, and so may raise the root error.
       expected.poison = anything;
     } else if (step.kind == Step::Kind::kRead) {
       expected.poison = PoisonOf(machine_.slot(SlotsOf(step)[0]));
@@ -701,7 +709,7 @@ Expectation Oracle::ApplyHere(const Step& step) {
           absl::StrContains(expected.message, "zerotensors are immutable") ||
           absl::StrContains(expected.message, "does not have a device")) {
         // The CPU cannot add to a gradient that it made without memory, and
-        // some of its formulas ask a gradient that nobody wants where it is; a
+        // some of its formulas ask an unneeded gradient for its device. A
         // remote device has no such tensors.
         expected.outcome = Expectation::Outcome::kSkipped;
         Forget([](const at::Tensor&) { return true; }, &expected);

@@ -1,10 +1,12 @@
-// What a program must do on a remote device, known from running it on the CPU.
+// Determines what a program must do on a remote device by running it on the
+// CPU.
 //
 // A call that raises on the CPU because of its operands' values raises nothing
-// when it is captured: the worker finds out. From then on the tensors it would
-// have written or returned are poisoned. On the CPU those hold placeholders,
-// made by the same call on harmless operands: their metadata is right, their
-// values mean nothing, and everything computed from them is poisoned, too.
+// when it is captured: the worker finds the error. From then on the tensors
+// that the call would have written or returned are poisoned. On the CPU they
+// hold placeholders, made by the same call on harmless operands: their metadata
+// is right, their values mean nothing, and everything computed from them is
+// poisoned, too.
 #ifndef TESTS_RANDOM_PROGRAMS_ORACLE_H_
 #define TESTS_RANDOM_PROGRAMS_ORACLE_H_
 
@@ -26,7 +28,8 @@
 
 namespace djinn::random_programs {
 
-// What must be equal of two tensors beside their elements.
+// The properties of a tensor, apart from its elements, that must be equal on
+// both devices.
 struct Facts {
   bool defined = false;
   at::ScalarType dtype = at::kFloat;
@@ -42,12 +45,12 @@ struct Facts {
 Facts FactsOf(const at::Tensor& tensor);
 std::string Describe(const Facts& facts);
 
-// Why a value is missing. A root error goes by the number of the step that
-// failed.
+// Says why a value is missing. A root error is identified by the number of the
+// step that failed.
 struct Poison {
   std::set<int> roots;
-  // False where the value may be missing or be the CPU's: metadata may suffice
-  // to compute it, or only parts of a step depend on what is missing.
+  // False if the value may be either missing or the CPU's: metadata may suffice
+  // to compute it, or only parts of a step depend on the missing value.
   bool certain = true;
 
   bool empty() const { return roots.empty(); }
@@ -57,52 +60,54 @@ struct Poison {
 struct Expectation {
   enum class Outcome {
     kSkipped,     // not executed on either side
-    kDone,        //
-    kRaises,      // PyTorch's error, at the call
-    kRaisesRoot,  // needs a value that is missing: the root error, at the call
+    kDone,        // executed without an error
+    kRaises,      // raises PyTorch's error at the call
+    kRaisesRoot,  // raises the root error of a missing value that it needs
   };
 
   Outcome outcome = Outcome::kSkipped;
   std::string message;
-  // Of kRaisesRoot, and of what a read shows.
+  // The poison of kRaisesRoot, or of the value that a read returns.
   Poison poison;
-  // A root error is born, or may be.
+  // The step creates a root error, or may create one.
   bool fails = false;
   bool may_fail = false;
-  // Of the tensors the step uses and of those it returns, after it.
+  // Facts of the tensors that the step uses and returns, after the step.
   std::vector<Facts> operands;
   std::vector<Facts> results;
-  // A read's value.
+  // The value that a read returns.
   at::Tensor value;
-  // What orders steps of different lanes: storages, slots, the generator.
+  // Resources that order steps of different lanes: storages, slots, the
+  // generator.
   std::set<int> reads;
   std::set<int> writes;
-  // Ordered among all steps.
+  // Every other step is ordered before or after this one.
   bool barrier = false;
-  // Slots that hold nothing comparable any more; emptied after the step.
+  // Slots whose values cannot be compared any more; emptied after the step.
   std::vector<int> forgotten;
-  // How many nodes autograd numbers for it, on any device, and how many more
-  // were numbered here: for placeholders, or for what was skipped after all.
+  // The number of nodes that autograd numbers for the step on any device, and
+  // the number of those that it numbered only here, for placeholders or for a
+  // step that was skipped in the end.
   uint64_t nodes = 0;
   uint64_t more_nodes = 0;
 };
 
-// A tensor that is alive at the end, or the gradient of one.
+// A tensor that is alive at the end, or its gradient.
 struct FinalValue {
   int slot;
   bool gradient;
   Facts facts;
   at::Tensor value;
   Poison poison;
-  // Equal for tensors that share one; -1 for a gradient that is none.
+  // Equal for tensors that share a storage; -1 for an undefined gradient.
   int storage;
 };
 
 class Oracle {
  public:
-  // Without failures, a call that would fail on a worker is skipped. With
-  // noise, which must outlive it, what is executed in fast mode is
-  // disturbed; `fast`: the program begins in it.
+  // Makes an oracle for a program. Without `failures`, it skips calls that
+  // would fail on a worker. With `noise`, which outlives this, it disturbs
+  // steps in fast mode. `fast` says that the program begins in fast mode.
   Oracle(const Program& program, bool failures, Noise* noise = nullptr,
          bool fast = false);
 
@@ -112,21 +117,22 @@ class Oracle {
   const Machine& machine() const { return machine_; }
 
  private:
-  // Of the steps of a callable.
+  // Makes an oracle for the steps of a callable.
   Oracle(const Callable& callable, const Given& given, Noise* noise, bool fast);
 
-  // In the thread that calls it.
+  // Applies the step in the calling thread.
   Expectation ApplyHere(const Step& step);
   Expectation Call(const Step& step);
-  // Skipped where a step of the callable is anything but done.
+  // Calls a callable. Skips the call if one of its steps is not done.
   Expectation CallCallable(const Step& step);
   std::vector<at::Tensor> ExecuteDisturbed(const Step& step);
-  // Whether the call gave an output that shares memory with another operand a
-  // new size.
+  // Returns whether the call resized an output that shares memory with another
+  // operand.
   bool ResizedShared(const Step& step, const std::vector<Facts>& before) const;
   void Forget(const std::function<bool(const at::Tensor&)>& forgotten,
               Expectation* expectation);
-  // The call on harmless operands; nothing when it raises all the same.
+  // Makes the call on harmless operands. Returns nothing if it raises all the
+  // same.
   std::optional<std::vector<at::Tensor>> ExecuteHarmlessly(const Step& step);
   void Propagate(const Step& step, const Poison& read,
                  const std::vector<at::Tensor>& results, bool fresh_only);
@@ -140,19 +146,20 @@ class Oracle {
   Noise* const noise_;
   bool fast_;
   int position_ = -1;
-  // A call failed: its formula may fail again in a backward pass.
+  // True once a call has failed: its formula may fail again in a backward pass.
   bool failed_ = false;
-  // A write was undone, but not what autograd noted about it.
+  // True once a write was undone, which autograd still has noted.
   bool undone_ = false;
-  // Kept, so that no address comes again.
+  // Keeps storages alive, so that no address is used twice.
   std::vector<c10::Storage> storages_;
   std::map<const c10::StorageImpl*, int> ids_;
   std::map<int, Poison> poison_;
-  // Empty where there is only one lane.
+  // Empty if the program has only one lane.
   std::vector<std::unique_ptr<LaneThread>> lanes_;
 };
 
-// Whether the call looks at elements to know how large its results are.
+// Returns whether the call reads elements to determine the sizes of its
+// results.
 bool NeedsValues(const Step& step, const Machine& machine);
 bool MayDraw(const Step& step);
 

@@ -57,7 +57,8 @@ std::string ArgumentText(const Argument& argument) {
   return std::holds_alternative<Attribute>(argument) ? "attribute" : "device";
 }
 
-// Positional arguments as they are, the others by name; defaults left out.
+// Returns the call as text: positional arguments, then the others by name,
+// without defaults.
 std::string CallText(const Step& step) {
   const c10::FunctionSchema& schema = step.op->schema();
   std::vector<std::string> texts;

@@ -1,7 +1,8 @@
-// A random program: a list of steps over numbered slots that hold tensors.
+// Represents a random program: a list of steps over numbered slots that hold
+// tensors.
 //
-// It is data, so that it can be executed on two devices, cut down step by
-// step, and printed as something that reads like PyTorch.
+// A program is data, so that it can be executed on two devices, reduced step by
+// step, and printed in a form like PyTorch code.
 #ifndef TESTS_RANDOM_PROGRAMS_PROGRAM_H_
 #define TESTS_RANDOM_PROGRAMS_PROGRAM_H_
 
@@ -28,18 +29,18 @@ struct SlotList {
   std::vector<int> indices;
 };
 
-// The device the program runs on.
+// Stands for the device on which the program runs.
 struct ThisDevice {};
 
-// Within a callable: the number that a call of it is given.
+// Stands for the number that a call passes to its callable.
 struct Attribute {};
 
-// Constants, a CPU tensor among them, are IValues.
+// Constants, including CPU tensors, are IValues.
 using Argument =
     std::variant<c10::IValue, Slot, SlotList, ThisDevice, Attribute>;
 
-// Normal: as what is around it. A step of a callable is in the mode that the
-// call is in, one of a program has gradients.
+// The mode of a step. kNormal keeps the mode around the step: a step of a
+// callable has the mode of the call, and a step of a program records gradients.
 enum class Mode { kNormal, kNoGrad, kInference };
 
 struct Callable;
@@ -48,14 +49,14 @@ struct Step {
   enum class Kind {
     kCall,          // an operator, by name
     kUpload,        // a CPU tensor, arguments[0], moved to the device
-    kDrop,          // the slot is emptied
-    kRead,          // the value is looked at
+    kDrop,          // empties the slot
+    kRead,          // reads the value
     kSeed,          // manual_seed(arguments[0])
     kRequiresGrad,  // requires_grad_(arguments[1])
     kBackward,      // backward(ones, retain_graph = arguments[1])
     kLearn,         // backward(ones), if arguments[0] requires a gradient
     kGrad,          // results[0] = arguments[0].grad
-    kClearGrad,     // the gradient is zeroed, or taken away: arguments[1]
+    kClearGrad,     // zeroes the gradient, or removes it if arguments[1]
     kUpdate,        // arguments[0] -= arguments[1] * its gradient, if any
     kSetData,       // arguments[0].set_data(arguments[1])
     kSetFast,       // the execution mode: fast if arguments[0], else strict
@@ -65,9 +66,9 @@ struct Step {
   };
 
   Kind kind = Kind::kCall;
-  // Of a call.
+  // The operator of a kCall.
   std::optional<c10::OperatorHandle> op;
-  // Of a call: one for each argument of the schema.
+  // The arguments; in a kCall, one for each argument of the schema.
   std::vector<Argument> arguments;
   std::vector<int> results;
   std::shared_ptr<const Callable> callable;
@@ -77,19 +78,20 @@ struct Step {
   std::string name() const;
 };
 
-// What is executed as a whole: calls over slots of its own, of which the
-// first take its arguments, and the next ones the parameters it refers to. A
-// remote device registers it.
+// A function that is executed as a whole: calls over slots of its own. The
+// first slots take its arguments, the next ones the parameters that it refers
+// to. A remote device registers it.
 struct Callable {
-  // Tells those of a program apart.
+  // Distinguishes the callables of a program.
   int id = 0;
   int arguments = 0;
   int parameters = 0;
-  // All calls refer to the same tensors.
+  // All calls refer to the same parameters.
   bool same_parameters = false;
   int slots = 0;
   std::vector<Step> steps;
-  // The slots it returns, each cut from its graph if `detached`.
+  // The slots that it returns, each detached from its autograd graph if
+  // `detached`.
   std::vector<int> outputs;
   bool detached = false;
 
@@ -103,13 +105,14 @@ struct Program {
   std::vector<Step> steps;
 };
 
-// Whether it is, or may be, a backward pass.
+// Returns whether the step is, or may be, a backward pass.
 bool IsBackward(const Step& step);
 
-// "aten::add.Tensor" as the dispatcher knows it. Dies when there is none.
+// Returns the operator that the dispatcher knows by a name such as
+// "aten::add.Tensor". Ends the process if there is none.
 c10::OperatorHandle FindOperator(const std::string& name);
 
-// Readable pseudo-PyTorch, a line per step.
+// Return readable pseudo-PyTorch, a line per step.
 std::string Print(const Step& step);
 std::string Print(const Callable& callable);
 std::string Print(const Program& program);

@@ -32,7 +32,7 @@ namespace {
 
 using Outcome = Expectation::Outcome;
 
-// Bound on the wait for one step of another lane.
+// Limits the wait for one step of another lane.
 constexpr absl::Duration kTurnTimeout = absl::Minutes(2);
 
 std::string Show(const at::Tensor& tensor) {
@@ -53,7 +53,8 @@ bool SameBits(const at::Tensor& a, const at::Tensor& b) {
                                         a.numel() * a.element_size()) == 0);
 }
 
-// Bit for bit, but one NaN equals another. Both are contiguous.
+// Returns whether the elements have equal bits, except that all NaNs are equal.
+// Both tensors are contiguous.
 bool SameElements(const at::Tensor& a, const at::Tensor& b) {
   if (SameBits(a, b)) return true;
   if (a.scalar_type() != b.scalar_type() || a.sizes() != b.sizes() ||
@@ -65,10 +66,11 @@ bool SameElements(const at::Tensor& a, const at::Tensor& b) {
          at::equal(a.isnan(), b.isnan());
 }
 
-// Which step an error id stands for, as far as reads have shown.
+// Maps error ids to the steps that they may stand for, as far as reads have
+// shown.
 class RootIds {
  public:
-  // False when the id cannot stand for any of the roots.
+  // Returns false if the id cannot stand for any of the roots.
   bool Observe(const std::string& id, const std::set<int>& roots) {
     if (id.empty()) return false;
     MutexLock lock(&mu_);
@@ -117,7 +119,8 @@ class RemoteRun {
     });
   }
 
-  // What Run() came to. Where something was in fast mode it may be excused.
+  // Judges the result of Run(). A difference may be excused if a step was in
+  // fast mode.
   std::optional<std::string> Judge(std::optional<std::string> difference,
                                    Tally* tally) {
     for (const auto& [id, registered] : registered_) {
@@ -147,9 +150,10 @@ class RemoteRun {
     return std::nullopt;
   }
 
-  // `final_values` must outlive it.
+  // Runs the program. Returns the first difference. `final_values` outlives
+  // this.
   std::optional<std::string> Run(const std::vector<FinalValue>& final_values) {
-    // Root errors of a program before this one may still be on their way.
+    // Root errors of an earlier program may not have arrived yet.
     (void)Synchronize();
     const uint64_t errors_before = GetStatistics().root_errors;
     at::manual_seed(program_.seed);
@@ -167,7 +171,7 @@ class RemoteRun {
       if (over_) return difference_;
     }
     if (auto difference = CompareEnd(final_values)) return difference;
-    // A poisoned value that nobody read.
+    // Collects root errors of poisoned values that were not read.
     (void)Synchronize();
     uint64_t expected = 0, possible = 0;
     for (size_t i = 0; i < expectations_.size(); ++i) {
@@ -189,15 +193,15 @@ class RemoteRun {
   }
 
  private:
-  // A value that is not the CPU's, where it may be another's.
+  // A value that differs from the CPU's, and may do so in fast mode.
   struct Doubt {
     size_t step = 0;
-    const FinalValue* final_value = nullptr;  // or null: of a read at the step
+    const FinalValue* final_value = nullptr;  // null for a read at the step
     at::Tensor value;
     std::string difference;
   };
 
-  // A callable, and what it refers to at the call that is on.
+  // A callable, and the tensors to which it refers in the present call.
   struct Registered {
     const Callable* callable = nullptr;
     Given given;
@@ -207,11 +211,11 @@ class RemoteRun {
   };
 
   std::vector<at::Tensor> Invoke(const Callable& callable, const Given& given) {
-    // No two steps that call one are executed at once.
+    // Steps that call a callable are ordered, so they never run concurrently.
     Registered& registered = registered_[callable.id];
     registered.given.parameters = given.parameters;
     registered.given.attribute = given.attribute;
-    // A tensor that it refers to no more may be freed.
+    // Releases the tensors after the call, so that they may be freed.
     const absl::Cleanup forget = [&] { registered.given = {}; };
     if (!registered.function.has_value()) Register(callable, &registered);
     CompiledFunction& function = *registered.function;
@@ -346,7 +350,7 @@ class RemoteRun {
       if (!expected.poison.empty() &&
           (expected.may_fail ||
            absl::StrContains(message, "modified by an inplace operation"))) {
-        // The CPU's graph may hold an operand's placeholder instead.
+        // The CPU's graph may hold the placeholder of an operand instead.
         EndAfter(step);
         return std::nullopt;
       }
@@ -396,12 +400,13 @@ class RemoteRun {
     return std::nullopt;
   }
 
-  // The order of sums depends on it where several threads made a graph: see
-  // LaneThread.
+  // Compares the numbers of autograd's nodes. The order of sums depends on them
+  // if several threads made a graph: see LaneThread.
   std::optional<std::string> CompareNodes(size_t index, uint64_t nodes) {
     const Expectation& expected = expectations_[index];
     if (expected.outcome == Outcome::kRaisesRoot) {
-      // The CPU has not begun with it, and is behind from here on.
+      // The CPU did not start the call, so its numbering lags behind from here
+      // on.
       MutexLock lock(&mu_);
       over_ |= nodes > 0 && program_.lanes > 1;
       return std::nullopt;
@@ -416,14 +421,16 @@ class RemoteRun {
     return std::nullopt;
   }
 
-  // An inference tensor that was given the data of one that is none: PyTorch
-  // makes no views of it, which some operators' parts are on the CPU. Sent
-  // whole, they need none.
+  // Returns whether the error occurs only on the CPU. PyTorch makes no views of
+  // an inference tensor that was given the data of a normal one. On the CPU the
+  // parts of some operators are such views; a remote device needs none because
+  // it receives the operator as a whole.
   static bool IsNoErrorHere(absl::string_view error) {
     return absl::StrContains(error, "tensors do not track version counter");
   }
 
-  // How far a backward pass came that raised cannot be known.
+  // Ends the comparison after a backward pass that raised, because it is
+  // unknown how far it came.
   void EndAfter(const Step& step) {
     MutexLock lock(&mu_);
     over_ |= IsBackward(step);
@@ -446,7 +453,7 @@ class RemoteRun {
     if (!poison.empty() && poison.certain) {
       return absl::StrCat("read ", Show(value), ", which must be missing");
     }
-    // Where a value may be missing, the CPU's may be made of placeholders.
+    // If a value may be missing, the CPU's value may come from placeholders.
     if (!poison.empty() || SameElements(value, expected)) return std::nullopt;
     return absl::StrCat("read ", Describe(FactsOf(value)), " ", Show(value),
                         "\n  the CPU has ", Describe(FactsOf(expected)), " ",
@@ -540,17 +547,18 @@ class RemoteRun {
   const bool may_be_fast_;
   const std::vector<Expectation>& expectations_;
   Tolerance tolerance_;
-  // By the callable's id.
+  // Callables by their id.
   std::map<int, Registered> registered_;
   Machine machine_;
   RootIds ids_;
   Mutex mu_;
   CondVar changed_;
   std::vector<bool> done_ ABSL_GUARDED_BY(mu_);
-  // Nothing is left to do: a difference was found, or none can be any more.
+  // Nothing is left to do: a difference was found, or none can be found any
+  // more.
   bool over_ ABSL_GUARDED_BY(mu_) = false;
   std::optional<std::string> difference_ ABSL_GUARDED_BY(mu_);
-  // The rest is complete when the lanes have ended.
+  // The following members are complete once the lanes have ended.
   std::optional<size_t> stopped_at_;
   std::vector<Doubt> doubts_;
 };

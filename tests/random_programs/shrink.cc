@@ -9,7 +9,8 @@
 namespace djinn::random_programs {
 namespace {
 
-// The callable without one of its steps, and without what that returns.
+// Returns the callable without one of its steps and without that step's
+// outputs.
 Callable WithoutStep(Callable callable, size_t step,
                      std::vector<size_t>* lost_outputs) {
   const std::vector<int> made = callable.steps[step].results;
@@ -25,10 +26,10 @@ Callable WithoutStep(Callable callable, size_t step,
   return callable;
 }
 
-// The program with a callable in whose place is one without a step.
+// Returns the program with the callable replaced by one without a step.
 Program WithoutStepOf(const std::shared_ptr<const Callable>& callable,
                       size_t step, Program program) {
-  std::vector<size_t> lost_outputs;  // the last one first
+  std::vector<size_t> lost_outputs;  // indices, the last one first
   const auto smaller = std::make_shared<const Callable>(
       WithoutStep(*callable, step, &lost_outputs));
   for (Step& call : program.steps) {
@@ -42,7 +43,7 @@ Program WithoutStepOf(const std::shared_ptr<const Callable>& callable,
   return program;
 }
 
-// The callable of this number, or null.
+// Returns the callable of this number, or null.
 std::shared_ptr<const Callable> FindCallable(const Program& program, int id) {
   for (const Step& step : program.steps) {
     if (step.callable != nullptr && step.callable->id == id) {
@@ -66,7 +67,8 @@ Program Shrink(Program program, int attempts,
     one_lane.lanes = 1;
     keep_if_fails(std::move(one_lane));
   }
-  // Ever smaller stretches, from the end, where nothing depends on them.
+  // Removes ever smaller stretches of steps. Starts from the end, because no
+  // other step depends on the last ones.
   for (size_t stretch = std::max<size_t>(program.steps.size() / 2, 1);;) {
     bool smaller_found = false;
     for (size_t end = program.steps.size(); end > 0;) {
@@ -84,7 +86,7 @@ Program Shrink(Program program, int attempts,
       break;
     }
   }
-  // Then the steps of callables.
+  // Removes the steps of callables.
   std::set<int> callables;
   for (const Step& step : program.steps) {
     if (step.callable != nullptr) callables.insert(step.callable->id);

@@ -1,5 +1,5 @@
-// Takes steps out of a program, and then out of its callables, as long as what
-// it shows remains.
+// Removes steps of a program, and then of its callables, as long as the program
+// still fails.
 #ifndef TESTS_RANDOM_PROGRAMS_SHRINK_H_
 #define TESTS_RANDOM_PROGRAMS_SHRINK_H_
 
@@ -9,9 +9,9 @@
 
 namespace djinn::random_programs {
 
-// `fails` must hold for the program; it holds for the one returned, from which
-// no single step of its own can be taken without losing it, unless `attempts`
-// ran out.
+// Returns a smaller program for which `fails` holds, as it must for `program`.
+// None of the program's own steps (as opposed to its callables') can be removed
+// from the result, unless `attempts` ran out.
 Program Shrink(Program program, int attempts,
                const std::function<bool(const Program&)>& fails);
 

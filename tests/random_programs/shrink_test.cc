@@ -29,7 +29,7 @@ Step CallOf(const std::string& name, int operand, int result) {
   return step;
 }
 
-// Two calls of one that negates and takes exponents.
+// Calls a callable twice that negates and takes exponents.
 Program CallTwice() {
   auto callable = std::make_shared<Callable>();
   callable->arguments = 1;

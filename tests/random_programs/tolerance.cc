@@ -11,21 +11,22 @@
 namespace djinn::random_programs {
 namespace {
 
-// Runs with each strength. That of two things which are equal on the CPU, the
-// other one comes first in none of them has a chance of 2^-48.
+// Runs with each strength. If two values are equal on the CPU, the probability
+// that the other one comes first in none of the runs is 2^-48.
 constexpr int kRuns = 16;
-// In roundings. The sums of these programs have up to some thousand terms, and
-// what is left of the strongest in the narrower types is what rounds the other
-// way.
+// Strengths in roundings. The sums of these programs have up to some thousand
+// terms. In the narrower types only the strongest disturbance has an effect,
+// where it makes a value round the other way.
 constexpr double kStrengths[] = {16, 256, 4096};
-// In some programs each step multiplies roundings, until most elements of a
-// value differ by this share of the largest one, however weak the disturbance
-// was: it is open how far they may go.
+// The share of the largest element by which most elements must differ for a
+// value to be open. In some programs each step multiplies roundings so much
+// that even the weakest disturbance does this, and no bound is known.
 constexpr double kOpen = 0.01;
-// How much farther than the farthest of the disturbed ones a value may be.
+// The factor by which a value may be farther off than the farthest disturbed
+// one.
 constexpr double kMargin = 4;
 
-// Elements as far from another as may be; infinite where only one is finite.
+// Returns the distances of the elements; infinite where only one is finite.
 at::Tensor Distance(const at::Tensor& a, const at::Tensor& b) {
   const at::Tensor wide_a = a.to(at::kDouble), wide_b = b.to(at::kDouble);
   const at::Tensor same =
@@ -37,7 +38,8 @@ at::Tensor Distance(const at::Tensor& a, const at::Tensor& b) {
                    at::where(distance.isfinite(), distance, infinite));
 }
 
-// Whether the value may come of what has these disturbed forms.
+// Returns whether the value is possible, given the disturbed forms of the
+// expected one.
 bool Allows(const at::Tensor& value, const at::Tensor& expected,
             const std::vector<at::Tensor>& disturbed) {
   if (expected.numel() == 0) return value.sizes() == expected.sizes();
@@ -49,7 +51,7 @@ bool Allows(const at::Tensor& value, const at::Tensor& expected,
     const at::Tensor& other = disturbed[run];
     if (!other.defined() || other.scalar_type() != expected.scalar_type() ||
         other.sizes() != expected.sizes()) {
-      return true;  // even its shape is open
+      return true;  // the shape itself is uncertain
     }
     const at::Tensor distance = Distance(other, expected);
     reach = reach.defined() ? at::maximum(reach, distance) : distance;
@@ -62,7 +64,8 @@ bool Allows(const at::Tensor& value, const at::Tensor& expected,
       strongest = std::max(strongest, mean);
     }
   }
-  // Where they are not multiplied, weaker ones come to less.
+  // If disturbances were not multiplied, weaker ones would have a smaller
+  // effect.
   if (open && expected.is_floating_point() && weakest > strongest / 4) {
     return true;
   }

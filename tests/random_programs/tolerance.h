@@ -1,14 +1,15 @@
-// What a program may come to when sums are taken in another order.
+// Determines which results of a program are possible if sums are taken in
+// another order.
 //
-// No fixed tolerance would do: the difference of two nearly equal sums is as
-// large as its own rounding errors, and what is compared, rounded or sorted may
-// come out quite otherwise. So the program is run on the CPU many times, each
-// time with other and larger disturbances of what it adds up (noise.h). A value
-// may be as far from the CPU's as a few times the farthest of those; an
-// integer, a truth value or a shape may be another where one of those had
-// another. Where even the weakest disturbances grow large, in feedback that
-// multiplies them, nothing is known. Where no disturbance reaches, and wherever
-// all of them agree, nothing but the CPU's own value is right.
+// A fixed tolerance does not suffice: the difference of two nearly equal sums
+// is as large as its own rounding errors, and the results of comparisons,
+// roundings and sorting may differ entirely. So the program is run on the CPU
+// many times, each time with other and larger disturbances of what it adds up
+// (noise.h). A value may be a few times as far from the CPU's as the farthest
+// of those runs; an integer, a truth value or a shape may differ if one of
+// those runs differed. If even the weakest disturbances grow large, in feedback
+// that multiplies them, no bound is known. If no disturbance reaches a value,
+// and wherever all of them agree, only the CPU's own value is right.
 #ifndef TESTS_RANDOM_PROGRAMS_TOLERANCE_H_
 #define TESTS_RANDOM_PROGRAMS_TOLERANCE_H_
 
@@ -22,24 +23,25 @@
 
 namespace djinn::random_programs {
 
-// Not thread-safe. Runs the program when it is first asked, which seeds the
-// generators of this process.
+// Runs the program on first use, which seeds the generators of this process.
+// Not thread-safe.
 class Tolerance {
  public:
-  // Both must outlive it; what the undisturbed program comes to. `fast`: the
-  // program begins in fast mode; no step in strict mode is disturbed.
+  // `program` and `expectations`, the results of the undisturbed program,
+  // outlive this. `fast` says that the program begins in fast mode; no step in
+  // strict mode is disturbed.
   Tolerance(const Program& program,
             const std::vector<Expectation>& expectations, bool fast)
       : program_(program), expectations_(expectations), fast_(fast) {}
 
-  // Whether a read at this step may give the value.
+  // Returns whether a read at this step may return the value.
   bool AllowsRead(size_t step, const at::Tensor& value);
-  // Whether a tensor that is alive at the end may hold it.
+  // Returns whether a tensor that is alive at the end may hold the value.
   bool AllowsAtTheEnd(const FinalValue& expected, const at::Tensor& value);
-  // Whether the step may raise where it does not, the other way round, or give
-  // tensors of other shapes.
+  // Returns whether the step may raise although it does not on the CPU, or the
+  // other way round, or return tensors of other shapes.
   bool AllowsAnotherOutcome(size_t step);
-  // Whether any step may.
+  // Returns whether any step may have another outcome.
   bool AllowsAnotherOutcome();
 
  private:

@@ -11,7 +11,7 @@
 namespace djinn::random_programs {
 namespace {
 
-// A program written down by hand, and what it comes to.
+// Holds a program written by hand, and its results.
 class ToleranceTest : public testing::Test {
  protected:
   ToleranceTest() { program_.seed = 5; }
@@ -39,7 +39,7 @@ class ToleranceTest : public testing::Test {
     step.arguments = {c10::IValue(fast)};
     program_.steps.push_back(std::move(step));
   }
-  // Random elements, the same each time.
+  // Returns random elements, the same each time.
   static at::Tensor Values(at::IntArrayRef sizes) {
     at::manual_seed(7);
     return at::randn(sizes);

@@ -24,7 +24,7 @@ class InProcessConnector : public WorkerConnector {
   }
 
  private:
-  // Leases are called after their devices.
+  // Returns the device of a lease, whose id is the device's number.
   static int DeviceOf(const v1::Lease& lease) {
     int device = 0;
     (void)absl::SimpleAtoi(lease.lease_id(), &device);
@@ -72,8 +72,9 @@ std::shared_ptr<worker::WorkerCore> Cluster::core() const {
 
 std::unique_ptr<Session> Cluster::Open(int index) {
   SessionOptions options;
-  // The pauses between attempts to connect are skipped: together they must not
-  // use up what others wait, nor make an attempt so short that it is skipped.
+  // The timeouts are long because client_clock_ skips the pauses between
+  // attempts to connect: together the pauses must not use up other waits, nor
+  // make an attempt so short that it is skipped.
   options.resume_timeout = 3 * kPatience;
   options.connect_timeout = 3 * kPatience;
   options.operation_timeout = 12 * kPatience;
@@ -142,7 +143,8 @@ void Cluster::DropSession(const std::string& session_id) {
       if (granted.record.session_id() == session_id) granted.link = nullptr;
     }
   }
-  // A session that ends well needs nobody's help.
+  // The worker learns of a session that ends without faults from the session
+  // itself.
   if (!setup_.faulty) return;
   v1::DesiredState desired;
   desired.add_drop_session_ids(session_id);
@@ -163,7 +165,7 @@ void Cluster::Restart(bool drains) {
   std::shared_ptr<worker::WorkerCore> old;
   {
     MutexLock lock(&mu_);
-    // Another restart is under way.
+    // A different restart is in progress.
     if (core_ == nullptr) return;
     old = std::move(core_);
   }

@@ -1,5 +1,6 @@
-// A worker on a fake device, a coordinator that grants what it is asked for,
-// and in-process streams between the worker and any number of sessions.
+// Runs a worker on a fake device, a coordinator that grants every lease it is
+// asked for, and in-process streams between the worker and any number of
+// sessions.
 #ifndef TESTS_SCHEDULES_CLUSTER_H_
 #define TESTS_SCHEDULES_CLUSTER_H_
 
@@ -25,7 +26,7 @@
 
 namespace djinn::schedules {
 
-// Largest value inside a message.
+// The largest value that travels inside a message, in bytes.
 inline constexpr uint64_t kInlineBytes = 8192;
 
 class Cluster : public Grantor {
@@ -33,24 +34,24 @@ class Cluster : public Grantor {
   explicit Cluster(const Setup& setup);
   ~Cluster() override;
 
-  // Session number `index` of the schedule, from 0.
+  // Opens session number `index` of the schedule, from 0.
   std::unique_ptr<Session> Open(int index);
 
-  // Ends the worker, which crashes or says so, and starts it anew.
+  // Ends the worker, by a drain or a crash, and starts a new one.
   void Restart(bool drains);
   void EndLease(int device);
   void Unplug(int device) { network_.Unplug(device); }
 
-  // Never null but during Restart().
+  // Returns the worker. Null only during Restart().
   std::shared_ptr<worker::WorkerCore> core() const;
 
-  // Waits until the sessions left nothing but contents; otherwise says what is
-  // left.
+  // Waits until the sessions have left nothing but contents. Returns an empty
+  // string, or what is left after a timeout.
   std::string WaitUntilEmpty();
-  // Ends the worker; says what is left then.
+  // Ends the worker. Returns what is left then, or an empty string.
   std::string Stop();
 
-  // Of sessions and their links.
+  // Sessions and their links call the following functions.
   v1::Lease Grant(const std::string& session_id, const std::string& tenant,
                   int device, LinkEnd* link) override;
   bool LetsSpan() const override { return setup_.spans; }
@@ -64,7 +65,7 @@ class Cluster : public Grantor {
   };
 
   std::shared_ptr<worker::WorkerCore> MakeCore();
-  // Lists a new issue of the lease; returns its token.
+  // Lists a new revision of the lease. Returns its token.
   std::string List(const v1::LeaseClaims& record,
                    const worker::WorkerCore& core, v1::DesiredState* desired);
   std::string Leftovers() const;
@@ -81,7 +82,7 @@ class Cluster : public Grantor {
   mutable Mutex mu_;
   CondVar core_changed_;
   std::shared_ptr<worker::WorkerCore> core_ ABSL_GUARDED_BY(mu_);
-  // A value on its way to a client is still theirs, until Stop().
+  // Former workers, which own values on their way to clients until Stop().
   std::vector<std::shared_ptr<worker::WorkerCore>> former_cores_
       ABSL_GUARDED_BY(mu_);
   std::map<int, Granted> granted_ ABSL_GUARDED_BY(mu_);  // by device

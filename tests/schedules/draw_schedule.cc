@@ -1,4 +1,4 @@
-// Draws schedules: which steps are possible next follows from the steps so far.
+// Draws schedules. The steps so far determine which steps are possible next.
 #include <algorithm>
 #include <random>
 
@@ -7,7 +7,7 @@
 namespace djinn::schedules {
 namespace {
 
-// Largest value inside a message, in floats; see the cluster's limits.
+// The largest value inside a message, in floats; see the cluster's limits.
 constexpr int64_t kInlineFloats = 2048;
 
 class Drawer {
@@ -21,7 +21,8 @@ class Drawer {
     DrawSetup();
     const int steps = Between(3, 45);
     const int end = faults_ && OneIn(3) ? Between(0, steps - 1) : -1;
-    // A copy outlives its source's device, or not, as it happens.
+    // Draws no copies if a device ends, because a copy may or may not outlive
+    // its source's device.
     copies_ = end < 0 && setup().sessions == std::vector{0, 0};
     while (static_cast<int>(schedule_.steps.size()) < steps) {
       DrawStep();
@@ -43,9 +44,9 @@ class Drawer {
     bool live = true;
     bool generator = false;
     bool seeded = false;
-    // Known to the player only.
+    // The player alone learns the count.
     bool unknown_count = false;
-    // Has bytes on the worker that count.
+    // Has bytes on the worker that count towards tight memory.
     bool charged = false;
   };
 
@@ -120,7 +121,8 @@ class Drawer {
     return OneIn(5) ? Between(kInlineFloats + 1, 6000) : Between(1, 40);
   }
 
-  // A live storage of the device that holds floats; -1 when there is none.
+  // Returns a live storage of the device that holds floats; -1 if there is
+  // none.
   int PickTensor(int device) {
     return PickStorage([&](const Storage& s) {
       return s.device == device && !s.generator && !s.unknown_count;
@@ -157,7 +159,8 @@ class Drawer {
     return true;
   }
 
-  // Only uploads take memory here, and only where there was none.
+  // Draws a step for tight memory, which only uploads take, and only for
+  // storages that have none.
   bool DrawTight(Step* step) {
     const int kind = Between(0, 9);
     if (kind < 2) {
@@ -213,8 +216,8 @@ class Drawer {
       case 7:
       case 8:
         step->action = Action::kFill;
-        // The operator says that it overwrites, whatever it fills: to a device
-        // that spans, that is the whole storage.
+        // The operator is declared to overwrite its operand, even if it fills
+        // only a part. A multi-worker device takes that for the whole storage.
         if (spans_) {
           step->count = storage.count;
         } else {
@@ -262,7 +265,7 @@ class Drawer {
           return s.device == step->device && s.unknown_count;
         });
         if (step->storage < 0) return false;
-        step->action = Action::kRead;  // of all there is
+        step->action = Action::kRead;  // of the whole storage
         return true;
       default:
         step->storage = PickStorage(
@@ -301,7 +304,8 @@ class Drawer {
     return true;
   }
 
-  // An operator with one operand, which becomes `operand`, and one result.
+  // Draws an operator with one result whose one operand is `storage`, which
+  // becomes `operand`.
   bool SetUnary(Step* step) {
     step->operand = step->storage;
     step->storage = -1;
@@ -314,7 +318,9 @@ class Drawer {
                    : kind < 8 ? Action::kWrongShape
                    : kind < 9 ? Action::kRefused
                               : Action::kFailInPlace;
-    // A read seals the lane on one worker, not where the next call goes.
+    // A refused call must be alone in its run. On a multi-worker device the
+    // read before it seals the lane on one worker, and the call may go to
+    // another.
     if (spans_ && step->action == Action::kRefused) return false;
     if (step->action == Action::kFailInPlace) {
       std::swap(step->operand, step->storage);
@@ -348,7 +354,7 @@ class Drawer {
     return true;
   }
 
-  // All of `size` elements, or some.
+  // Draws all of `size` elements, or some.
   void SetRange(Step* step, int64_t size) {
     step->count = size;
     if (!OneIn(3)) return;
@@ -362,9 +368,10 @@ class Drawer {
   Schedule schedule_;
   std::vector<Storage> storages_;
   bool huge_ = false;
-  // Between the two devices of the session.
+  // Set if values are copied between the two devices of the session.
   bool copies_ = false;
-  // Of tight memory: what uploads hold now and held at most, per device.
+  // Bytes that uploads hold now, by device, and the most that a device held.
+  // For tight memory.
   uint64_t charged_[2] = {0, 0};
   uint64_t most_ = 0;
 };

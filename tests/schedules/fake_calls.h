@@ -1,5 +1,5 @@
-// The fake device's operators as calls that a session records: see
-// gpu_worker/device/fake/fake_device.h for what each does.
+// Builds calls of the fake device's operators that a session captures;
+// gpu_worker/device/fake/fake_device.h describes the operators.
 #ifndef TESTS_SCHEDULES_FAKE_CALLS_H_
 #define TESTS_SCHEDULES_FAKE_CALLS_H_
 
@@ -11,7 +11,7 @@
 
 namespace djinn::schedules {
 
-// `count` floats of the storage from `offset` on.
+// Returns a view of `count` floats of the storage, from `offset` on.
 srg::TensorView FloatView(int64_t count, int64_t offset = 0,
                           int64_t stride = 1);
 

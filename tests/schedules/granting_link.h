@@ -1,5 +1,5 @@
-// A session's link to a coordinator that grants every lease it is asked for and
-// ends those that a test ends.
+// Links a session to a coordinator that grants every lease and ends those that
+// a test ends.
 #ifndef TESTS_SCHEDULES_GRANTING_LINK_H_
 #define TESTS_SCHEDULES_GRANTING_LINK_H_
 
@@ -12,7 +12,7 @@
 
 namespace djinn::schedules {
 
-// The coordinator's end of a link; lives until DropSession() returned.
+// The coordinator's end of a link. It lives until DropSession() has returned.
 class LinkEnd {
  public:
   virtual ~LinkEnd() = default;
@@ -23,13 +23,14 @@ class LinkEnd {
 class Grantor {
  public:
   virtual ~Grantor() = default;
-  // `device`: the virtual device's index, and its member times a hundred.
+  // Grants a lease. `device` is the virtual device's index plus a hundred times
+  // the number of the replica.
   virtual v1::Lease Grant(const std::string& session_id,
                           const std::string& tenant, int device,
                           LinkEnd* link) = 0;
-  // Whether a virtual device may have more members than one.
+  // Returns whether a virtual device may have more than one replica.
   virtual bool LetsSpan() const = 0;
-  // The session is closed.
+  // Ends a session that has closed.
   virtual void DropSession(const std::string& session_id) = 0;
 };
 

@@ -24,7 +24,7 @@ std::vector<float> Content(int64_t number, int64_t count) {
 
 bool Model::IsTensor(int storage, int64_t least) const {
   const Storage& s = storages_[storage];
-  // Where memory is tight there is none for zeros.
+  // Tight memory has no room for a storage's initial zeros, only for uploads.
   return s.live && !s.generator && !s.uncertain && (!tight_ || s.uploaded) &&
          static_cast<int64_t>(s.data.size()) >= least;
 }
@@ -114,7 +114,8 @@ std::string Model::Check(int index, const Step& step,
                          const std::vector<float>& values) {
   if (step.action == Action::kRead) return CheckRead(step, status, values);
   if (step.action == Action::kSynchronize) {
-    // The root error of a call whose poison nobody read.
+    // The call may return the root error of an earlier call whose poison was
+    // not read.
     const bool root = !ErrorMetadataValue(status, "error_id").empty();
     return status.ok() || root ? "" : Unexpected(status);
   }
@@ -264,7 +265,8 @@ std::string Model::CheckError(int root, const absl::Status& status) {
   }
   const std::string id = ErrorMetadataValue(status, "error_id");
   if (id.empty()) return Unexpected(status);
-  // Which of several errors came first is memory's secret here.
+  // The model cannot know which of several errors came first if memory is
+  // scarce or the graph was refused.
   if (scarce_ || refused_.count(root) > 0) return "";
   error_ids_.emplace(root, id);
   for (const auto& [other, other_id] : error_ids_) {

@@ -1,5 +1,5 @@
-// What the storages of a schedule hold, as plain vectors, and how every step
-// must end. Not thread-safe.
+// Models what the storages of a schedule hold, as plain vectors, and how every
+// step must end. Not thread-safe.
 #ifndef TESTS_SCHEDULES_MODEL_H_
 #define TESTS_SCHEDULES_MODEL_H_
 
@@ -15,7 +15,7 @@
 
 namespace djinn::schedules {
 
-// The bytes of an upload; equal for equal arguments.
+// Returns the values of an upload; equal for equal arguments.
 std::vector<float> Content(int64_t number, int64_t count);
 
 class Model {
@@ -25,24 +25,26 @@ class Model {
         tight_(schedule.setup.memory == Memory::kTight),
         storages_(schedule.storages) {}
 
-  // Whether the step makes sense now; when steps were left out some do not.
+  // Returns whether the step is possible now. A shorter schedule may contain
+  // steps that are not.
   bool Possible(const Step& step) const;
 
-  // The number of elements a read step asks for.
+  // Returns the number of elements that a read step asks for.
   int64_t ReadCount(const Step& step) const;
 
-  // Takes note of a step that ended with `status`; `values` are what was read,
-  // or the indices that kNonzero's metadata promise. Returns a complaint, or
-  // nothing.
+  // Notes a step that ended with `status`. `values` are what it read, or as
+  // many values as the metadata of kNonzero promises. Returns a complaint, or
+  // an empty string.
   std::string Apply(int index, const Step& step, const absl::Status& status,
                     const std::vector<float>& values);
 
-  // Whether all of the storage can be read at the end.
+  // Returns whether all of the storage can be read at the end.
   bool Readable(int storage) const { return IsTensor(storage, 1); }
   bool live(int storage) const { return storages_[storage].live; }
   int64_t count(int storage) const { return storages_[storage].data.size(); }
 
-  // Calls that ran, that failed, that were skipped because of poison.
+  // Return the numbers of calls that ran, that failed, that were skipped
+  // because of poison, and that were refused.
   uint64_t nodes() const { return nodes_; }
   uint64_t failed() const { return failed_; }
   uint64_t skipped() const { return skipped_; }
@@ -58,8 +60,8 @@ class Model {
     // Exists, but the program cannot know its size.
     bool uncertain = false;
     bool uploaded = false;
-    // A result whose graph was refused has no size on the worker, so that
-    // nothing is known to overwrite it wholly.
+    // False for the result of a refused graph: it has no size on the worker, so
+    // that nothing is known to overwrite it wholly.
     bool sized = true;
     uint64_t next_number = 0;
     // The step that failed first.
@@ -72,9 +74,10 @@ class Model {
                     const std::vector<float>& values);
   std::string CheckRead(const Step& step, const absl::Status& status,
                         const std::vector<float>& values);
-  // `status` must be the error of the step `root`.
+  // Checks that `status` is the error of the step `root`.
   std::string CheckError(int root, const absl::Status& status);
-  // A call on `storage` that read `operands`: false when it was skipped.
+  // Notes a call on `storage` that reads `operands`. Returns false if it is
+  // skipped.
   bool Runs(Storage* storage, std::initializer_list<int> operands);
   void Fails(int index, const Step& step);
   Storage& At(int storage) { return storages_[storage]; }
@@ -82,9 +85,9 @@ class Model {
   const bool scarce_;
   const bool tight_;
   std::vector<Storage> storages_;
-  // Id of each root error seen so far, by step.
+  // The id of each root error seen so far, by step.
   std::map<int, std::string> error_ids_;
-  // Steps whose graph was refused. Equal ones may share an error.
+  // Steps whose graph was refused. Equal graphs may share an error.
   std::set<int> refused_;
   uint64_t nodes_ = 0;
   uint64_t failed_ = 0;

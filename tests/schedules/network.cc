@@ -8,7 +8,7 @@
 namespace djinn::schedules {
 namespace {
 
-// A while, in terms of what other threads get done.
+// Waits while other threads get `turns` turns.
 void TakeTime(int turns) {
   for (int i = 0; i < turns; ++i) std::this_thread::yield();
 }
@@ -17,7 +17,7 @@ absl::Status Broken() { return absl::UnavailableError("the network broke"); }
 
 }  // namespace
 
-// The connection itself, which may outlive the client's end of it.
+// A connection, which may outlive the client's end of it.
 class Connection : public ClientStreamReceiver {
  public:
   Connection(std::unique_ptr<ClientStream> inner, const Fault& fault)
@@ -37,7 +37,7 @@ class Connection : public ClientStreamReceiver {
     }
   }
 
-  // Of the client's messages and chunks.
+  // Sends a message or chunk of the client.
   template <typename SendIt>
   absl::Status Send(SendIt send) {
     const bool now = Reached(/*up=*/true);
@@ -45,11 +45,12 @@ class Connection : public ClientStreamReceiver {
     absl::Status sent;
     if (!broken()) sent = send(stream_);
     if (now && fault_.after) Break();
-    // A client that does not know believes that all goes well.
+    // A client that has not noticed the break sees no error.
     return broken() && fault_.client_notices_after == 0 ? Broken() : sent;
   }
 
-  // Of a broken connection the client hears anyway.
+  // Closes the stream unless the connection is broken: then Break() notifies
+  // the client.
   void Close(absl::Status status) {
     if (!broken() && stream_ != nullptr) stream_->Close(std::move(status));
   }
@@ -58,7 +59,8 @@ class Connection : public ClientStreamReceiver {
     MutexLock lock(&mu_);
     if (broken_ || left_) return;
     broken_ = true;
-    // Not in the caller's thread, which may be one of the client's.
+    // Notifies in a thread of its own, because the caller may be one of the
+    // client's threads.
     notice_ = std::thread([this] {
       TakeTime(fault_.client_notices_after);
       Tell(Broken());
@@ -68,8 +70,9 @@ class Connection : public ClientStreamReceiver {
     }
   }
 
-  // The client leaves: it is told the end, and nothing after that. Whether the
-  // worker still believes in the connection.
+  // Removes the client's end. The client receives the end of the connection,
+  // and nothing after that. Returns whether the worker still believes in the
+  // connection.
   bool Leave() {
     bool half_open;
     {
@@ -99,7 +102,7 @@ class Connection : public ClientStreamReceiver {
   }
 
   void OnClosed(absl::Status status) override {
-    // Of a broken connection the notice speaks.
+    // Break() notifies the client of a broken connection.
     if (!broken()) Tell(std::move(status));
   }
 
@@ -115,7 +118,8 @@ class Connection : public ClientStreamReceiver {
     if (now && fault_.after) Break();
   }
 
-  // Counts a message of this direction; whether it is the fault's.
+  // Counts a message of this direction. Returns whether it is the one at which
+  // the fault occurs.
   bool Reached(bool up) {
     MutexLock lock(&mu_);
     return fault_.breaks && up == fault_.up && seen_++ == fault_.message;
@@ -126,7 +130,7 @@ class Connection : public ClientStreamReceiver {
     return broken_;
   }
 
-  // The last callback.
+  // Makes the last callback.
   void Tell(absl::Status status) {
     MutexLock lock(&delivery_mu_);
     if (ClientStreamReceiver* const receiver =
@@ -155,7 +159,7 @@ class Connection : public ClientStreamReceiver {
 
   const Fault fault_;
   ClientStream* const stream_;
-  // Held while the client is called, one call at a time.
+  // Held during callbacks to the client, which happen one at a time.
   Mutex delivery_mu_;
   ClientStreamReceiver* receiver_ ABSL_GUARDED_BY(delivery_mu_) = nullptr;
   Mutex mu_;

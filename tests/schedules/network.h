@@ -1,6 +1,6 @@
-// The network between sessions and their worker, which fails: a connection
-// breaks at a given message, and each side notices at once or later. Messages
-// and chunks may be late, in their order.
+// Simulates a network between sessions and their worker that fails: a
+// connection breaks at a given message, and each side notices at once or later.
+// Messages and chunks may be late, but stay in order.
 #ifndef TESTS_SCHEDULES_NETWORK_H_
 #define TESTS_SCHEDULES_NETWORK_H_
 
@@ -22,17 +22,17 @@ class Network {
   explicit Network(std::vector<Fault> faults);
   ~Network();
 
-  // The client's end of the device's next stream; the worker's end is `inner`'s
-  // peer. With the stream's fault, if it has one.
+  // Returns the client's end of the device's next stream; the worker's end is
+  // the peer of `inner`. Applies the stream's fault, if it has one.
   std::unique_ptr<ClientStream> Connect(int device,
                                         std::unique_ptr<ClientStream> inner);
 
   // Breaks the device's connections, or every one (-1).
   void Break(int device);
-  // Likewise, for ever.
+  // Breaks the device's connections and refuses new ones.
   void Unplug(int device);
 
-  // What broke and the worker did not notice: it does now.
+  // Makes the worker notice all breaks that it has not noticed yet.
   void NoticeAll();
 
  private:
@@ -41,7 +41,8 @@ class Network {
 
   const std::vector<Fault> faults_;
   Mutex mu_;
-  std::map<int, int> streams_ ABSL_GUARDED_BY(mu_);  // made so far, by device
+  // streams made so far, by device
+  std::map<int, int> streams_ ABSL_GUARDED_BY(mu_);
   std::map<int, bool> unplugged_ ABSL_GUARDED_BY(mu_);
   std::vector<std::pair<int, std::weak_ptr<Connection>>> live_
       ABSL_GUARDED_BY(mu_);

@@ -17,7 +17,8 @@
 namespace djinn::schedules {
 namespace {
 
-// How calls fail once their worker, lease or session is gone.
+// Returns whether a call failed as calls do when their worker, lease or session
+// is gone.
 bool IsLoss(const absl::Status& status) {
   static const auto* const reasons = new std::set<std::string>{
       "WORKER_LOST",  "SESSION_CLOSED",    "LEASE_UNKNOWN",
@@ -26,7 +27,7 @@ bool IsLoss(const absl::Status& status) {
   return reasons->count(ErrorReason(status)) > 0;
 }
 
-// Whether the step is the worker's business.
+// Returns whether the step makes a call to the worker.
 bool AsksWorker(const Step& step) {
   return step.action != Action::kNew && step.action != Action::kDrop &&
          !EndsDevices(step.action);
@@ -40,7 +41,8 @@ int CountThreads() {
   return count;
 }
 
-// A thread that was joined leaves the list a moment later.
+// Waits until there are no more threads than `expected`: the system lists a
+// joined thread a moment longer.
 bool AwaitThreadCount(int expected) {
   for (int i = 0; i < 1'000'000; ++i) {
     if (CountThreads() <= expected) return true;
@@ -288,8 +290,9 @@ absl::Status Player::CarryNonzero(const Step& step,
   return absl::OkStatus();
 }
 
-// Whatever else stood in its run would be refused with it. A read seals the
-// thread's lane, and gives birth to the operand.
+// Executes the refused call alone in its run, because the refusal would affect
+// every other call there. A read before it seals the thread's lane and creates
+// the operand.
 absl::Status Player::CarryRefused(const Step& step) {
   Step seal{Action::kRead, step.thread, step.device, step.operand};
   std::vector<float> values;
@@ -311,7 +314,7 @@ absl::Status Player::CarryUpload(const Step& step) {
       {{reinterpret_cast<const char*>(source->data()),
         source->size() * sizeof(float)},
        source});
-  // The caller's again, whatever happened.
+  // The source belongs to the caller again, even after an error.
   std::fill(source->begin(), source->end(), -1);
   return status;
 }
@@ -347,7 +350,7 @@ absl::Status Player::CarryEnd(const Step& step) {
 
 absl::Status Player::CloseSession(int index, absl::Duration timeout) {
   const absl::Status closed = sessions_[index]->Close(timeout);
-  // Of calls whose poison nobody read.
+  // Ignores root errors of calls whose poison was not read.
   if (!ErrorMetadataValue(closed, "error_id").empty()) return absl::OkStatus();
   MutexLock lock(&mu_);
   const std::vector<int>& sessions = schedule_.setup.sessions;

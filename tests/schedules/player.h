@@ -1,5 +1,5 @@
-// Plays a schedule on a cluster of its own and compares what comes back with
-// the model.
+// Plays a schedule on a cluster of its own and compares the results with the
+// model.
 #ifndef TESTS_SCHEDULES_PLAYER_H_
 #define TESTS_SCHEDULES_PLAYER_H_
 
@@ -20,14 +20,15 @@ class Player {
  public:
   explicit Player(const Schedule& schedule);
 
-  // What went wrong, in the order in which it was noticed. A wait that does not
-  // end aborts the process, after naming who waits.
+  // Plays the schedule. Returns the errors in the order in which they were
+  // noticed. A wait that does not end aborts the process, after naming the
+  // threads that wait.
   std::vector<std::string> Play();
-  // Broken connections that were taken up again.
+  // Returns how many broken connections were resumed.
   uint64_t resumes();
 
  private:
-  // A step on its way through a thread.
+  // The progress of a step in its thread.
   enum class State { kWaiting, kRunning, kDone };
 
   void RunThread(int thread);
@@ -43,8 +44,8 @@ class Player {
   absl::Status CarryUpload(const Step& step);
   absl::Status CarryEnd(const Step& step);
   absl::Status CloseSession(int index, absl::Duration timeout);
-  // Whether a step that ended with `status` shows that its device ended, and
-  // may have.
+  // Returns whether a step that ended with `status` shows that its device
+  // ended, and the schedule allows that.
   bool IsEnd(int device, const absl::Status& status) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Finish(int index, const Step& step, bool had_ended,
@@ -65,18 +66,19 @@ class Player {
   Cluster cluster_;
   std::vector<std::unique_ptr<Session>> sessions_;
   std::vector<std::shared_ptr<VirtualDevice>> devices_;
-  // A storage's steps are ordered, and so are the uses of its handle.
+  // Handles by storage. The order of a storage's steps orders the uses of its
+  // handle, too.
   std::vector<StoragePtr> handles_;
 
   Mutex mu_;
   CondVar changed_;
   Model model_ ABSL_GUARDED_BY(mu_);
   std::vector<State> states_ ABSL_GUARDED_BY(mu_);
-  // By device: whether a step that ends it has begun, and whether a call has
-  // failed since, as every later one must.
+  // Flags by device: whether a step that ends it has begun, and whether a call
+  // has failed since, so that every later call must fail.
   std::vector<bool> may_end_ ABSL_GUARDED_BY(mu_);
   std::vector<bool> ended_ ABSL_GUARDED_BY(mu_);
-  bool certain_ ABSL_GUARDED_BY(mu_) = true;  // nothing may have ended
+  bool certain_ ABSL_GUARDED_BY(mu_) = true;  // no device may have ended
   uint64_t resumes_ ABSL_GUARDED_BY(mu_) = 0;
   std::vector<std::string> complaints_ ABSL_GUARDED_BY(mu_);
 };

@@ -122,7 +122,7 @@ Use UseOf(const Step& step, int storage) {
 }
 
 bool Conflict(const Schedule& schedule, const Step& a, const Step& b) {
-  // What fits depends on what was dropped before.
+  // The steps that freed memory before determine what fits.
   if (schedule.setup.memory == Memory::kTight && a.device == b.device &&
       ChangesMemory(a) && ChangesMemory(b)) {
     return true;

@@ -1,9 +1,9 @@
-// A schedule: what the threads of a program do to the storages of one or two
-// sessions, under which limits, all drawn from one seed.
+// Describes a schedule: what the threads of a program do to the storages of one
+// or two sessions, and under which limits. Everything is drawn from one seed.
 //
-// The steps stand in one order, which is a possible execution. Two steps that
-// conflict happen in this order, whichever threads issue them; all others at
-// any time. So the value that every read must find is known.
+// The order of the steps is one possible execution. Two steps that conflict
+// happen in this order, even in different threads; all others happen at any
+// time. So the value that every read must find is known.
 #ifndef TESTS_SCHEDULES_SCHEDULE_H_
 #define TESTS_SCHEDULES_SCHEDULE_H_
 
@@ -22,25 +22,25 @@ enum class Action {
   kAdd,          // storage = operand[: count] + other[: count]
   kAlias,        // storage = operand, by an operator that returns its operand
   kDraw,         // storage = `count` numbers of the generator `operand`
-  kNonzero,      // storage = where operand is not 0; waits
+  kNonzero,      // storage = indices where operand is not 0; waits
   kFail,         // storage = operand, by an operator that fails
-  kThrow,        // likewise, that throws
-  kWrongShape,   // likewise, whose result is not as inferred
-  kRefused,      // likewise, that admission refuses; alone in its run
+  kThrow,        // the same, by an operator that throws
+  kWrongShape,   // the same, by an operator whose result is not as inferred
+  kRefused,      // the same, refused at admission; alone in its run
   kFailInPlace,  // an operator that fails after writing to storage
   kSeed,         // the generator `storage` starts with number `value`
   kUpload,       // storage gets content number `value`
   kCopy,         // storage = operand, of the session's other device
   kResize,       // storage has `count` floats
   kRead,         // storage[offset : : stride], `count` of them
-  kDrop,         // the last handle of storage goes
+  kDrop,         // releases the last handle of storage
   kSynchronize,
   kPlacement,
-  // Ends of a session or a device; what comes later fails.
-  kRestart,   // of the worker; `value`: 0 it crashes, 1 it drains
-  kEndLease,  // by the coordinator
-  kUnplug,    // the device's worker can no more be reached
-  kClose,     // of the device's session; `value`: milliseconds it may take
+  // The following steps end a session or a device; later steps fail.
+  kRestart,   // the worker crashes (`value` 0) or drains (1)
+  kEndLease,  // the coordinator ends the lease
+  kUnplug,    // the device's worker becomes unreachable
+  kClose,     // closes the device's session in `value` milliseconds
 };
 
 struct Step {
@@ -56,61 +56,62 @@ struct Step {
   int64_t value = 0;
 };
 
-// How much memory the sessions have.
+// The amount of memory that the sessions have.
 enum class Memory {
   kAmple,
-  // As much as uploads need when what was dropped before them is gone.
+  // Enough for uploads once the storages dropped before are gone.
   kTight,
-  // Too little: anything may be refused or poisoned by it.
+  // Too little: any call may be refused or poisoned for lack of memory.
   kScarce,
 };
 
-// What goes wrong on one of a device's streams to its worker.
+// A fault of one of a device's streams to its worker.
 struct Fault {
   int device = 0;
   int stream = 0;  // from 0
   // The connection cannot be made.
   bool refused = false;
-  // It breaks at a message or chunk: the `message`-th that the client sends
-  // (`up`) or gets, before it or after it.
+  // The connection breaks at a message or chunk: the `message`-th that the
+  // client sends (`up`) or receives, before it or after it.
   bool breaks = false;
   bool up = false;
   int message = 0;
   bool after = false;
-  // The client notices this much later, in turns of other threads.
+  // The client notices the break later, by so many turns of other threads.
   int client_notices_after = 0;
-  // The worker notices only by a newer stream or at the end.
+  // The worker notices the break only by a newer stream or at the end.
   bool worker_notices_late = false;
-  // How late messages from the worker are.
+  // Messages from the worker are late by so many turns of other threads.
   int late_turns = 0;
 };
 
 struct Setup {
   int threads = 1;
-  // Of each device: its session.
+  // The session of each device.
   std::vector<int> sessions = {0};
   bool two_tenants = false;
   Memory memory = Memory::kAmple;
   uint64_t memory_bytes = uint64_t{1} << 30;
-  // Devices may use the memory several times over, as they may several workers.
+  // Devices may become multi-worker devices, and then use the memory several
+  // times over.
   bool spans = false;
   uint32_t max_outstanding = 64;
   uint64_t max_outstanding_bytes = uint64_t{1} << 20;
-  // Of all sessions of a tenant together.
+  // Limits the messages of all sessions of a tenant together.
   uint32_t tenant_outstanding = 64;
   uint32_t max_graphs = 64;
   size_t max_plans = 64;
-  // Messages and chunks under way in each direction.
+  // Messages and chunks in flight in each direction.
   size_t in_flight = 256;
-  // Every so many nodes one takes a while; 0: none.
+  // Every so many nodes, a node takes a while; 0: none does.
   int slow_every = 0;
-  // Ends with Close() alone, without reading everything back first.
+  // The schedule ends with Close() at once, without reading everything back.
   bool close_at_once = false;
-  // Something may go wrong, so that a session's end at the coordinator may be
-  // all that the worker hears of it.
+  // Faults may occur, so the worker may learn only from the coordinator that a
+  // session has ended.
   bool faulty = false;
   std::vector<Fault> faults;
-  // Whether a worker that restarted knows the leases again.
+  // The coordinator announces the leases to a restarted worker.
   bool grants_again = false;
 };
 
@@ -122,21 +123,23 @@ struct Schedule {
 };
 
 enum class Faults { kNone, kSome };
-// `spans`: so little memory that devices begin to span.
+// Draws a schedule. With `spans`, memory is so scarce that devices become
+// multi-worker devices.
 Schedule DrawSchedule(uint64_t seed, Faults faults, bool spans = false);
 
-// The step ends a device or more; nothing after it is certain.
+// Returns whether the step ends one or more devices; the outcome of later steps
+// is uncertain.
 bool EndsDevices(Action action);
 
-// How a step uses a storage.
+// The way in which a step uses a storage.
 enum class Use {
   kNone,
   kReads,
-  kAdds,  // commutes with its like
+  kAdds,  // commutes with other kAdds
   kExclusive
 };
 Use UseOf(const Step& step, int storage);
-// Whether the two must happen in their order.
+// Returns whether the two steps must happen in their order.
 bool Conflict(const Schedule& schedule, const Step& a, const Step& b);
 
 std::string ToText(const Step& step);

@@ -1,5 +1,5 @@
-// Plays random schedules; see schedule.h. A failure prints its seed, by which
-// it is found again, and the shortest schedule that still fails.
+// Plays random schedules; see schedule.h. After a failure it prints the seed,
+// which reproduces the schedule, and the shortest schedule that still fails.
 //
 //   schedules_test --seed=1234 --schedules=1 [--faults] [--spans]
 #include <cstdint>
@@ -28,7 +28,7 @@ namespace {
 
 // Longer than any wait inside a schedule.
 constexpr absl::Duration kPatience = absl::Seconds(120);
-// A failure that depends on the threads' luck may need several attempts.
+// The number of attempts to reproduce a failure, which may depend on timing.
 constexpr int kAttempts = 5;
 
 std::vector<std::string> Play(const Schedule& schedule, Watchdog* watchdog,
@@ -47,11 +47,12 @@ bool Fails(const Schedule& schedule, Watchdog* watchdog) {
   return false;
 }
 
-// Leaves out steps as long as it fails all the same.
+// Removes steps as long as the schedule still fails.
 Schedule Shrink(Schedule schedule, Watchdog* watchdog) {
   const bool tight = schedule.setup.memory == Memory::kTight;
   for (size_t i = schedule.steps.size(); i-- > 0;) {
-    // Without it more would be needed than there is.
+    // Keeps the step, without which the schedule would need more memory than
+    // there is.
     if (tight && schedule.steps[i].action == Action::kDrop) continue;
     Schedule shorter = schedule;
     shorter.steps.erase(shorter.steps.begin() + i);

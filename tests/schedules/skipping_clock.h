@@ -1,8 +1,8 @@
-// Real time, except that short pauses end early: whoever waits for less than
-// kShort waits a little, and then the rest of the pause has passed as well, for
-// that thread. So clients try again at once, and time-outs that tell a hang
-// stay long, whatever the device beside waits for. Deadlines do not leave their
-// thread.
+// Runs in real time, except that short pauses end early: a wait for less than
+// kShort takes only kLittle, and then the rest counts as passed for that
+// thread. So clients retry at once, while the timeouts that detect a hang stay
+// long for other threads. Threads must not exchange deadlines, because each has
+// its own time.
 #ifndef TESTS_SCHEDULES_SKIPPING_CLOCK_H_
 #define TESTS_SCHEDULES_SKIPPING_CLOCK_H_
 

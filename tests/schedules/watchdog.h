@@ -1,4 +1,5 @@
-// Turns a wait that does not end into a failure that says who waits.
+// Turns a wait that does not end into a failure that names the threads that
+// wait.
 #ifndef TESTS_SCHEDULES_WATCHDOG_H_
 #define TESTS_SCHEDULES_WATCHDOG_H_
 
@@ -10,7 +11,7 @@
 
 namespace djinn::schedules {
 
-// While it lives, the calling thread does `what`.
+// While it lives, says that the calling thread does `what`.
 class WhoWaits {
  public:
   explicit WhoWaits(std::string what);
@@ -20,14 +21,14 @@ class WhoWaits {
   const int key_;
 };
 
-// Aborts the process, after printing what it plays and who waits, when
-// Progress() is not called for `patience`.
+// Aborts the process if Progress() is not called for `patience`, after printing
+// what is being played and which threads wait.
 class Watchdog {
  public:
   explicit Watchdog(absl::Duration patience);
   ~Watchdog();
 
-  // From now on `text` is being played.
+  // Notes that `text` is being played from now on.
   void Progress(std::string text);
 
  private:

@@ -30,7 +30,7 @@ class AdmissionTest : public testing::Test {
     return tester_.library()->Compile(call.graph).status();
   }
 
-  // A call of an operator that may not exist, without arguments.
+  // Encodes a call of an operator that may not exist, without arguments.
   static EncodedCall Bare(const std::string& name,
                           const std::string& overload) {
     EncodedCall call;
@@ -122,8 +122,9 @@ TEST_F(AdmissionTest, ListsThatKernelsIndexUncheckedHaveTheirLength) {
   ExpectMalformed(call, "3 entries, must be 6");
 }
 
-// PyTorch's kernels compute with these before they look at them. Programs do
-// ask for ten terabytes, so the call fails and not the graph.
+// Checks that integers are limited, because PyTorch's kernels compute with them
+// before they check them. Programs do ask for ten terabytes, so the call fails
+// and not the graph.
 TEST_F(AdmissionTest, IntegersAreOfASizeThatTensorsHave) {
   const at::Tensor a = at::randn({3, 4});
   EncodedCall call = tester_.Encode("aten::triu", "", {a, 1}, {a});
@@ -135,7 +136,7 @@ TEST_F(AdmissionTest, IntegersAreOfASizeThatTensorsHave) {
     EXPECT_NE(status.message().find("argument diagonal"), std::string::npos);
     EXPECT_NE(status.message().find("out of range"), std::string::npos);
   }
-  // "To the end" is written so.
+  // INT64_MAX means "to the end" here.
   EXPECT_TRUE(Compile(tester_.Encode("aten::slice_copy", "Tensor",
                                      {a, 0, 1, INT64_MAX}, {a}))
                   .ok());
@@ -168,7 +169,8 @@ TEST_F(AdmissionTest, GradientsOfAPoolingFitItsInput) {
   ExpectMalformed(encode({2, 2}, {3, 3}), "argument self is float32[3,3]");
 }
 
-// The CPU's own composite lets the rows of keys and values differ.
+// Checks what the CPU's own composite does not: keys and values have equally
+// many rows.
 TEST_F(AdmissionTest, OperandsOfAttentionFitEachOther) {
   const at::Tensor query = at::randn({2, 4, 5, 8}),
                    key = at::randn({2, 2, 7, 8});
@@ -208,7 +210,7 @@ TEST_F(AdmissionTest, OperandsOfAttentionFitEachOther) {
       forward(at::randn({2, 4, 5, 1}).expand({2, 4, 5, 8}), key, key),
       "rows of argument query");
 
-  // Where it would write dense rows into something else.
+  // The kernel would write dense rows into a result without dense rows.
   const at::Tensor mixed =
       at::randn({200}).as_strided({2, 4, 5, 8}, {40, 1, 8, 1});
   ExpectMalformed(forward(mixed, key, key), "argument query");
@@ -254,7 +256,7 @@ TEST_F(AdmissionTest, WritesAreThoseOfTheSchema) {
   wrong.node().overwrites = {0};
   ExpectMalformed(wrong, "slot 0 is not overwritten");
 
-  // A list that is written.
+  // The operator writes a list.
   EncodedCall lists = tester_.Encode(
       "aten::_foreach_add_", "Scalar",
       {c10::List<at::Tensor>({at::ones({2}), at::ones({3})}), 1}, {});
@@ -286,10 +288,10 @@ TEST_F(AdmissionTest, OverwritesAreChecked) {
       tester_.Encode("aten::copy_", "", {base, at::ones({8})}, {});
   EXPECT_EQ(whole.node().overwrites, (std::vector<uint32_t>{0}));
   EXPECT_TRUE(Compile(whole).ok());
-  // To claim less is allowed.
+  // A client may claim fewer overwrites.
   whole.node().overwrites = {};
   EXPECT_TRUE(Compile(whole).ok());
-  // A part, and a storage that is read as well.
+  // A part does not count as overwritten, nor does a storage that is also read.
   EncodedCall part = tester_.Encode(
       "aten::copy_", "", {base.slice(0, 0, 8, 2), at::ones({4})}, {});
   EXPECT_TRUE(part.node().overwrites.empty());
@@ -305,7 +307,7 @@ TEST_F(AdmissionTest, ResultsAreCounted) {
   EncodedCall call = Add();
   call.node().results.clear();
   ExpectMalformed(call, "0 results, the schema has 1");
-  // A list of tensors may have any number; the run then tells.
+  // A list of tensors may have any length, so only the run finds the error.
   const at::Tensor a = at::randn({4});
   EncodedCall split =
       tester_.Encode("aten::split", "Tensor", {a, 2}, {a, a, a});
@@ -342,8 +344,8 @@ TEST_F(AdmissionTest, WrittenOperandsHaveAStorage) {
   ExpectMalformed(call, "a scalar tensor would be written");
 }
 
-// Replaces parts of valid calls with values of other kinds and other sizes.
-// Whatever passes Validate() and Compile() runs; nothing may crash.
+// Replaces parts of valid calls with values of other types and sizes. A call
+// that passes Validate() and Compile() runs; nothing may crash.
 class Mutator {
  public:
   explicit Mutator(uint32_t seed) : random_(seed) {}
@@ -477,7 +479,7 @@ class Mutator {
   std::mt19937 random_;
 };
 
-// Gives the mutated graph the values it asks for, as the executor would.
+// Gives the mutated graph the values for its holes, as the executor would.
 bool Supply(ProgramTester* tester, EncodedCall* call) {
   uint32_t floats = 0;
   uint32_t scalars = 0;
@@ -493,7 +495,7 @@ bool Supply(ProgramTester* tester, EncodedCall* call) {
   call->floats.resize(floats, 0.5);
   for (srg::Result& result : call->node().results)
     result = srg::UndefinedResult{};
-  // Results' slots are unused now.
+  // The results' slots are unused now.
   while (!call->graph.slots.empty() &&
          call->graph.slots.back().kind == srg::Slot::Kind::kResult) {
     call->graph.slots.pop_back();
@@ -707,7 +709,7 @@ TEST_F(AdmissionTest, MutatedCallsNeverCrash) {
       EXPECT_TRUE(results.empty());
     }
   }
-  // The mutations must not all stop at the gate.
+  // Enough mutations must get past Compile().
   EXPECT_GT(ran, 300);
   EXPECT_GT(succeeded, 100);
 }

@@ -1,5 +1,5 @@
-// Fuses attention that a program spells out: tests that the result is the
-// calls' own, and that no value that is left out can be seen.
+// Tests the fusion of attention that a program spells out: the result equals
+// that of the calls, and no value that is left unwritten can be read.
 #include "gpu_worker/device/torch/attention_pass.h"
 
 #include <algorithm>
@@ -34,7 +34,7 @@ constexpr int64_t kHeads = 4, kTokens = 64, kWidth = 16;
 constexpr double kNothing = -std::numeric_limits<double>::infinity();
 constexpr int kRuns = 2;
 
-// A program of several calls, recorded while each is executed eagerly.
+// A program of several calls, captured while each is executed eagerly.
 class Calls {
  public:
   explicit Calls(ProgramTester* tester) : tester_(tester) {}
@@ -60,7 +60,8 @@ class Calls {
     slots_.resize(graph_.slots.size());
   }
 
-  // Carries all out; what `kept` are stay, besides the last result.
+  // Executes all calls and returns the last result. Values in `kept` outlive
+  // the run, too.
   absl::StatusOr<at::Tensor> Run(bool fast,
                                  const std::vector<at::Tensor>& kept = {}) {
     const c10::InferenceMode inference;
@@ -103,7 +104,7 @@ class Calls {
         if (node + 1 < graph_.nodes.size()) seen_[view.slot] = tensor;
       }
       slots[view.slot] = std::move(results[0].buffer);
-      // An executor frees slots behind the last node that names them.
+      // An executor frees slots after the last node that names them.
       for (const auto& [last, slot] : ends) {
         if (last == node) slots[slot].reset();
       }
@@ -113,7 +114,7 @@ class Calls {
 
   // Returns how many results of the last run were left unwritten.
   int unmade() const { return unmade_; }
-  // Returns the last run's result for a value that stayed.
+  // Returns the last run's result for a value that outlived it.
   at::Tensor Seen(const at::Tensor& value) {
     return seen_[slot_of_.at(value.storage().unsafeGetStorageImpl())];
   }
@@ -130,7 +131,7 @@ class Calls {
  private:
   void Merge(EncodedCall call, const torch::jit::Stack& arguments,
              const at::Tensor& result) {
-    // Slots are numbered as they are met.
+    // Slots are numbered in the order of their first use.
     std::vector<c10::StorageImpl*> storages;
     const auto meet = [&](const at::Tensor& tensor) {
       if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) return;
@@ -192,7 +193,7 @@ class Calls {
   std::vector<std::string> scalar_tensors_;
   std::map<c10::StorageImpl*, uint32_t> slot_of_;
   std::vector<uint32_t> last_use_;
-  // So that no storage is taken for another one.
+  // Keeps storages alive, so that no address is used twice.
   std::vector<at::Tensor> kept_;
   std::unique_ptr<CompiledProgram> program_;
   int unmade_ = 0;
@@ -209,7 +210,7 @@ class AttentionPassTest : public testing::Test {
     return at::native::wrapped_scalar_tensor(value);
   }
 
-  // Expects the fused result, and as many values left out.
+  // Expects the fused result, and `unmade` values left unwritten.
   void ExpectFused(Calls* calls, const at::Tensor& expected, int unmade) {
     calls->Compile();
     for (int i = 0; i < kRuns; ++i) {
@@ -253,7 +254,7 @@ TEST_F(AttentionPassTest, ScaledMaskedSoftmaxOfHeads) {
 
 TEST_F(AttentionPassTest, OtherSpellings) {
   {
-    // Batches of three dimensions, nothing between.
+    // Three-dimensional batches, with neither scale nor mask.
     const at::Tensor q = Random({8, kTokens, kWidth}),
                      k = Random({8, kTokens, kWidth}),
                      v = Random({8, kTokens, kWidth});
@@ -264,7 +265,8 @@ TEST_F(AttentionPassTest, OtherSpellings) {
     ExpectFused(&calls, x, 2);
   }
   {
-    // Scores on the other side, a bias and a mask, a number from the left.
+    // The scores are the second operand, a bias and a mask are added, and the
+    // number is the first operand.
     const at::Tensor bias = Random({1, kHeads, kTokens, kTokens});
     Calls calls(&tester_);
     at::Tensor x = calls.Call("aten::matmul", "", {q_, k_.transpose(-2, -1)});
@@ -326,7 +328,7 @@ TEST_F(AttentionPassTest, OtherOperandsAreOtherAnswers) {
 }
 
 TEST_F(AttentionPassTest, MaskedElementsAndRows) {
-  // Rows that are masked altogether are no numbers, as softmax has it.
+  // Rows that are masked entirely are NaNs, as softmax returns them.
   for (const bool whole_row : {false, true}) {
     at::Tensor mask = at::zeros({kTokens, kTokens});
     mask.select(1, 5).fill_(kNothing);
@@ -416,7 +418,7 @@ TEST_F(AttentionPassTest, WhatIsNoAttention) {
     ExpectPlain(&calls, calls.Call("aten::matmul", "", {x, v_}));
   }
   {
-    // Another view of the weights.
+    // The last product reads a different view of the weights.
     Calls calls(&tester_);
     at::Tensor x = calls.Call("aten::matmul", "", {q_, k_.transpose(-2, -1)});
     x = calls.Call("aten::softmax", "int", {x, -1});
@@ -424,7 +426,7 @@ TEST_F(AttentionPassTest, WhatIsNoAttention) {
                 calls.Call("aten::matmul", "", {x.transpose(-2, -1), v_}));
   }
   {
-    // Too few scores.
+    // There are too few scores.
     const at::Tensor q = Random({1, 1, 8, kWidth}),
                      k = Random({1, 1, 8, kWidth}),
                      v = Random({1, 1, 8, kWidth});
@@ -443,7 +445,7 @@ TEST_F(AttentionPassTest, AnyProgramOfItsCalls) {
     SCOPED_TRACE(program);
     std::vector<at::Tensor> pool = {Random({kHeads, kTokens, kTokens}),
                                     Random({kHeads, kTokens, kTokens})};
-    // Mostly what was made last, so that there are chains.
+    // Prefers the latest value, so that there are chains.
     const auto any = [&] {
       return draw(4) == 0 ? pool[draw(pool.size())] : pool.back();
     };

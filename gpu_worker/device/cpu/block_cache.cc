@@ -12,10 +12,12 @@ namespace {
 
 constexpr size_t kClassesPerDoubling = 8;
 
-// MADV_COLLAPSE, of Linux 6.1; older ones refuse it.
+// The value of MADV_COLLAPSE. Linux has it from 6.1 on; older kernels refuse
+// it.
 constexpr int kCollapse = 25;
 
-// The size of ordinary pages.
+// Maps a block with ordinary pages. Aligns it to a huge page if it is at least
+// that large. Returns null on failure.
 void* Map(size_t bytes) {
   constexpr size_t kAlignment = BlockCache::kHugePage;
   const size_t slack = bytes < kAlignment ? 0 : kAlignment;
@@ -41,7 +43,7 @@ void Unmap(const std::vector<std::pair<void*, size_t>>& blocks) {
 BlockCache::~BlockCache() { Shrink(0); }
 
 void BlockCache::MoveByKernel(void* begin, size_t bytes) {
-  // Ignores errors: the blocks keep their ordinary pages.
+  // Ignores errors: the blocks then keep their ordinary pages.
   for (size_t done = 0; done < bytes; done += kHugePage) {
     (void)madvise(static_cast<char*>(begin) + done, kHugePage, kCollapse);
   }
@@ -70,7 +72,7 @@ void BlockCache::MoveLasting(size_t most_bytes) {
 }
 
 size_t BlockCache::BlockBytes(size_t bytes) {
-  // Rounds up within the next smaller power of two.
+  // Rounds up to the next of eight steps between powers of two.
   const size_t step = std::bit_floor(bytes) / kClassesPerDoubling;
   return (bytes + step - 1) / step * step;
 }

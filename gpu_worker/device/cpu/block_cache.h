@@ -2,19 +2,18 @@
 //
 // malloc gives large blocks back to the kernel as soon as they are free, and
 // the kernel takes longer to find and clear a page than most operators take to
-// fill it. So blocks come in classes, eight for each power of two, and free
-// blocks wait in a list of their class, as in the caching allocators of GPUs
-// (Paszke et al., NeurIPS'19, 5.3). The block that was freed last is taken
-// first.
+// fill it. So the cache sorts blocks into classes, eight for each power of two,
+// and keeps free blocks in a list of their class, as the caching allocators of
+// GPUs do (Paszke et al., NeurIPS'19, 5.3). It reuses the most recently freed
+// block first.
 //
-// The memory of waiting blocks is bounded. ReleaseUnused() gives back blocks
-// that no tensor needed since the call before. Blocks are not cleared.
-// Thread-safe.
+// The memory of idle blocks is bounded. ReleaseUnused() frees blocks that no
+// tensor needed since the call before. Blocks are not cleared. Thread-safe.
 //
-// Large blocks that stay, mostly weights, are moved to huge pages, which makes
-// products that stream them faster. They are not moved when they are first
-// written: the kernel may take milliseconds to find a huge page, which made
-// uploads four times as long.
+// MoveLasting() moves large blocks that stay in use, mostly weights, to huge
+// pages, which makes products that stream them faster. It does not do so when
+// blocks are first written: the kernel may take milliseconds to find a huge
+// page, which made uploads four times as long.
 #ifndef GPU_WORKER_DEVICE_CPU_BLOCK_CACHE_H_
 #define GPU_WORKER_DEVICE_CPU_BLOCK_CACHE_H_
 
@@ -39,8 +38,8 @@ class BlockCache {
   static constexpr size_t kHugePage = size_t{2} << 20;
 
   // Moves memory that begins and ends at multiples of kHugePage to huge pages,
-  // if the kernel has any. The memory may belong to another tensor by then, or
-  // to none.
+  // if the kernel has any. Called without the lock: the memory may belong to
+  // another tensor by then, or to none.
   using MoveToHugePages = void (*)(void* begin, size_t bytes);
   static void MoveByKernel(void* begin, size_t bytes);
 
@@ -49,24 +48,23 @@ class BlockCache {
   BlockCache(const BlockCache&) = delete;
   BlockCache& operator=(const BlockCache&) = delete;
 
-  // Returns the size of a block for so many bytes, which are kLeastBytes at
-  // least.
+  // Returns the size of a block for `bytes`, which is at least kLeastBytes.
   static size_t BlockBytes(size_t bytes);
 
   // Returns a block of BlockBytes(bytes), aligned to a page, or to a huge page
-  // if it is as large. Null when the kernel has no memory.
+  // if it is at least that large. Returns null when the kernel has no memory.
   void* Take(size_t bytes);
-  // Frees a block and returns its size, or returns 0 for memory that is no
-  // taken block. The block waits for the next tensor unless more than
-  // `most_idle` bytes would wait.
+  // Frees a block and returns its size, or returns 0 for memory that is not a
+  // taken block. Keeps the block for the next tensor unless more than
+  // `most_idle` bytes would be idle.
   size_t Return(void* block, uint64_t most_idle);
 
-  // Gives back waiting blocks beyond so many bytes, the largest first.
+  // Frees idle blocks beyond `most_idle` bytes, the largest first.
   void Shrink(uint64_t most_idle);
-  // Gives back the blocks that no tensor needed since the last call.
+  // Frees the blocks that no tensor needed since the last call.
   void ReleaseUnused();
-  // Moves blocks that were taken before the last call and not returned since to
-  // huge pages: `most_bytes` of them, the rest the next time.
+  // Moves blocks that were taken before the last call and are still in use to
+  // huge pages. Moves at most `most_bytes`, and the rest in later calls.
   void MoveLasting(size_t most_bytes);
 
   uint64_t idle_bytes() const;
@@ -78,7 +76,7 @@ class BlockCache {
     size_t unused = 0;
   };
 
-  // A block that has a huge page at least.
+  // A taken block of at least one huge page.
   struct Large {
     size_t bytes = 0;
     bool lasting = false;
@@ -87,17 +85,17 @@ class BlockCache {
   };
 
   void NoteTaken(void* block, size_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Takes out the `count` oldest blocks.
+  // Removes the `count` oldest idle blocks.
   void Remove(size_t bytes, size_t count, Class* of,
               std::vector<std::pair<void*, size_t>>* removed)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const MoveToHugePages move_;
   mutable Mutex mu_;
-  // By the size of their blocks.
+  // Classes by block size.
   std::map<size_t, Class> classes_ ABSL_GUARDED_BY(mu_);
   absl::flat_hash_map<void*, size_t> taken_ ABSL_GUARDED_BY(mu_);
-  // The large blocks among them.
+  // The large blocks among `taken_`.
   absl::flat_hash_map<void*, Large> large_ ABSL_GUARDED_BY(mu_);
   uint64_t idle_bytes_ ABSL_GUARDED_BY(mu_) = 0;
 };

@@ -56,7 +56,7 @@ TEST(BlockCacheTest, WhatIsNotItsOwnIsToldApart) {
   EXPECT_EQ(cache.Return(&here, kAny), 0u);
   void* const block = cache.Take(kMiB);
   cache.Return(block, kAny);
-  EXPECT_EQ(cache.Return(block, kAny), 0u);  // it waits already
+  EXPECT_EQ(cache.Return(block, kAny), 0u);  // it is idle already
   EXPECT_EQ(cache.idle_bytes(), kMiB);
 }
 
@@ -92,7 +92,7 @@ TEST(BlockCacheTest, WhatNobodyNeededIsGivenBack) {
   void* const once = cache.Take(kMiB);
   cache.Return(once, kAny);
   cache.Return(needed, kAny);
-  cache.ReleaseUnused();  // both came since
+  cache.ReleaseUnused();  // both were returned since the last call
   EXPECT_EQ(cache.idle_bytes(), 2 * kMiB);
   EXPECT_EQ(cache.Take(kMiB), needed);
   cache.Return(needed, kAny);
@@ -164,7 +164,7 @@ TEST(BlockCacheTest, MovedBlocksHoldWhatTheyHeld) {
     ASSERT_EQ(block[i], static_cast<char>(i % 251));
   }
   cache.Return(block, 0);
-  // Nobody's any more.
+  // The memory does not belong to the process any more.
   BlockCache::MoveByKernel(block, 4 * kMiB);
 }
 

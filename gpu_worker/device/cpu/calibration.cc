@@ -17,15 +17,15 @@
 namespace djinn::worker {
 namespace {
 
-// Some milliseconds each.
+// Numbers of tries, of some milliseconds each: those that count, and all.
 constexpr int kTries = 7;
 constexpr int kMaxTries = 10 * kTries;
 constexpr int64_t kMatrix = 384;
 constexpr int64_t kCopiedBytes = 32 << 20;
 constexpr int kCalls = 100;
 
-// Returns how often the kernel gave a processor of this process to others,
-// though the process had work for it.
+// Returns how often the kernel took a processor from this process while the
+// process had work for it.
 int64_t LostProcessors() {
   rusage usage = {};
   getrusage(RUSAGE_SELF, &usage);
@@ -79,9 +79,9 @@ absl::Duration BestTime(Clock* clock, const std::function<int64_t()>& losses,
   return std::max(counted > 0 ? best : best_of_all, absl::Nanoseconds(1));
 }
 
-// Measures in a thread of its own: OpenMP keeps helpers for every thread that
-// ever needed some, and once there are more helpers than processors none of
-// them spins between operators any more, the executor's neither.
+// Measures in a thread of its own. OpenMP keeps helpers for every thread that
+// ever needed some. Once there are more helpers than processors, none of them
+// spins between operators any more, including the executor's.
 v1::DeviceSpeed MeasureCpuSpeed(Clock* clock) {
   v1::DeviceSpeed speed;
   std::thread([&] {

@@ -12,16 +12,17 @@
 
 namespace djinn::worker {
 
-// Measures with the threads that the CPU device was made with; takes some
-// 50 ms. Each rate is the best of a few short tries: of products of
+// Measures with the threads that the CPU device was made with; takes some 50
+// ms. Each rate is the best of a few short tries: of products of
 // single-precision matrices, of copies between pieces of memory that no cache
-// holds, and of the smallest call. Tries in which a processor was taken away do
-// not count (BestTime()): a loaded machine does not look like a slow device.
+// holds, and of the smallest call. Ignores tries during which the process lost
+// a processor (BestTime()), so that a loaded machine does not look like a slow
+// device.
 v1::DeviceSpeed MeasureCpuSpeed(Clock* clock);
 
-// Returns the least time that `work` took, of some tries in which the process
-// lost no processor that it had work for, as `losses` counts; of all tries, if
-// every try lost one. Never 0.
+// Returns the least time that `work` took in the tries during which the process
+// lost no processor that it had work for, as `losses` counts; in all tries, if
+// every try lost one. Never returns 0.
 absl::Duration BestTime(Clock* clock, const std::function<int64_t()>& losses,
                         absl::FunctionRef<void()> work);
 

@@ -7,7 +7,7 @@
 namespace djinn::worker {
 namespace {
 
-// Bounds that no machine of today comes near.
+// Checks bounds that no present machine comes near.
 TEST(CalibrationTest, FindsWhatAProcessorCanDo) {
   const v1::DeviceSpeed speed = MeasureCpuSpeed(Clock::Real());
   EXPECT_GT(speed.flops_per_second(), 1e7);
@@ -25,7 +25,7 @@ TEST(CalibrationTest, AClockThatStandsStillIsNoDivisionByZero) {
   EXPECT_LT(speed.flops_per_second(), 1e18);
 }
 
-// Work that takes what it is told to, and processors that are taken away.
+// Simulates work that takes given times, and processors that are taken away.
 class BestTimeTest : public testing::Test {
  protected:
   absl::Duration Best(std::function<absl::Duration(int)> took,
@@ -54,7 +54,7 @@ TEST_F(BestTimeTest, IsTheLeastOfAFewTries) {
 }
 
 TEST_F(BestTimeTest, LeavesOutWhatOthersTookAProcessorFrom) {
-  // However short such a try was.
+  // A try does not count even if it was the shortest.
   const absl::Duration best = Best(
       [](int i) {
         return absl::Milliseconds(i < 29 ? 9 : i == 29 ? 1 : 5);

@@ -1,6 +1,6 @@
-// Makes PyTorch on the CPU a worker's device. Strict mode is PyTorch's own
-// operators with PyTorch's threads, bit for bit. Fast mode may use libtorch's
-// prepacked products and fused attention.
+// Makes PyTorch on the CPU a worker's device. Strict mode uses PyTorch's own
+// operators with PyTorch's threads and gives the same bits. Fast mode may use
+// libtorch's prepacked products and fused attention.
 #ifndef GPU_WORKER_DEVICE_CPU_CPU_DEVICE_H_
 #define GPU_WORKER_DEVICE_CPU_CPU_DEVICE_H_
 
@@ -15,25 +15,26 @@
 namespace djinn::worker {
 
 struct CpuDeviceOptions {
-  // Limit on PyTorch's tensor memory in this process, temporaries included; an
-  // operator that would pass it fails. 0: the machine's physical memory.
+  // Limits PyTorch's tensor memory in this process, temporaries included; an
+  // operator that would exceed it fails. 0: the machine's physical memory.
   uint64_t memory_bytes = 0;
   // Threads inside one operator; 0: one per core.
   int threads = 0;
-  // Whether runs in fast mode may multiply by prepacked copies of weights, and
-  // the most memory that these take; 0: a quarter of the memory.
+  // Lets runs in fast mode multiply by prepacked copies of weights, which take
+  // at most `packed_weight_bytes`. 0: a quarter of the memory.
   bool packed_weights = true;
   uint64_t packed_weight_bytes = 0;
-  // Whether runs in fast mode fuse attention that a program spells out.
+  // Lets runs in fast mode fuse attention that a program spells out.
   bool fuse_attention = true;
   // Absolute paths of libraries with more operators: see custom_operators.h.
   std::vector<std::string> operator_libraries;
 };
 
-// Sets process-wide state of PyTorch (thread count, allocator): a process makes
-// one such device, before anything else uses PyTorch in another thread. Where a
-// second one is made, its options hold for both. InvalidArgument for a negative
-// thread count, and as LoadOperatorLibraries().
+// Makes the device. Sets process-wide state of PyTorch (thread count,
+// allocator), so a process makes one such device, before other threads use
+// PyTorch. A second device's options replace those of the first for both.
+// Returns InvalidArgument for a negative thread count, and the errors of
+// LoadOperatorLibraries().
 absl::StatusOr<std::unique_ptr<Device>> MakeCpuDevice(
     const CpuDeviceOptions& options);
 

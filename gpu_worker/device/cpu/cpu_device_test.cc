@@ -115,7 +115,7 @@ TEST_F(CpuDeviceTest, WhatDoesNotFitIsRefused) {
     EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << bytes;
     EXPECT_EQ(ErrorReason(status), "OUT_OF_MEMORY");
   }
-  // Together they would; freed memory counts no more.
+  // Both together exceed the limit; freed memory does not count any more.
   for (int i = 0; i < 10; ++i) {
     const auto first = device_->Allocate(uint64_t{40} << 20);
     ASSERT_TRUE(first.ok()) << first.status();
@@ -147,7 +147,7 @@ TEST_F(CpuDeviceTest, StridedViewsAreGathered) {
       device_->ReadView(buffer, View(srg::DataType::kFloat32, {3}, {0}, 4))
           .value();
   EXPECT_EQ(ElementsOf<float>(repeated.bytes), (std::vector<float>{4, 4, 4}));
-  // The last bytes of an odd buffer, as another type.
+  // Reads the last bytes of the buffer as another type.
   const SharedBytes raw =
       device_->ReadView(buffer, View(srg::DataType::kUint8, {2}, {1}, 22))
           .value();
@@ -167,7 +167,7 @@ TEST_F(CpuDeviceTest, LazyBitsAreResolved) {
   EXPECT_EQ(
       ElementsOf<float>(device_->ReadView(buffer, imaginary).value().bytes),
       (std::vector<float>{-2, 4}));
-  // Nonsense.
+  // Conjugation needs complex elements.
   view.data_type = srg::DataType::kFloat32;
   EXPECT_EQ(ErrorReason(device_->ReadView(buffer, view).status()),
             "INVALID_VIEW");
@@ -180,7 +180,7 @@ TEST_F(CpuDeviceTest, ViewsOutsideAreRefused) {
           device_->ReadView(buffer, View(srg::DataType::kFloat32, {4}, {1}, 1))
               .status()),
       "INVALID_VIEW");
-  // Repeats one element beyond what memory holds.
+  // The view repeats one element more often than memory could hold.
   const absl::Status status =
       device_
           ->ReadView(buffer, View(srg::DataType::kFloat32,

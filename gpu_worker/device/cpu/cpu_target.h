@@ -6,7 +6,7 @@
 
 namespace djinn::worker {
 
-// The target lives as long as the process.
+// Returns the target, which lives as long as the process.
 const TorchTarget& CpuTarget();
 
 }  // namespace djinn::worker

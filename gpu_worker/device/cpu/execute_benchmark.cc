@@ -1,5 +1,6 @@
-// Measures the executor's time per node beyond its operator: a chain of small
-// operators as a run of a plan, beside the same calls made directly.
+// Measures the executor's time per node in addition to its operator: compares a
+// run of a plan, which is a chain of small operators, with the same calls made
+// directly.
 #include <cstdlib>
 #include <memory>
 #include <utility>
@@ -40,11 +41,11 @@ srg::TensorView View(uint32_t slot, srg::Dimensions sizes) {
   return view;
 }
 
-// The operators measured: how a call of it is named, and made directly.
+// A measured operator: its name, and how to call it directly.
 struct Kind {
   const char* name;
   const char* overload;
-  // The arguments of a call on `value`, with `weight` of the same size.
+  // Returns the arguments of a call on `value`, with `weight` of the same size.
   std::vector<srg::Argument> (*arguments)(srg::TensorView value,
                                           srg::TensorView weight);
   at::Tensor (*call)(const at::Tensor& value, const at::Tensor& weight);
@@ -81,8 +82,8 @@ constexpr Kind kKinds[] = {
      }},
 };
 
-// Each node works on the result of the one before; slot 0 is the first value,
-// slot 1 the weight.
+// Builds a chain in which each node takes the result of the one before. Slot 0
+// is the first value, slot 1 the weight.
 srg::Graph Chain(const Kind& kind) {
   srg::Graph graph;
   const auto op =
@@ -134,7 +135,8 @@ class Worker {
                                   std::move(facts), std::move(program), 0);
   }
 
-  // The next run of a chain: every result is born and dies in it.
+  // Fills in the next run of a chain, which creates and destroys all of its
+  // results.
   void Fill(const Plan& plan, v1::Run* run) {
     run->Clear();
     for (size_t slot = 0; slot < plan.graph().slots.size(); ++slot) {
@@ -157,7 +159,8 @@ class Worker {
   void Run(const Plan& plan, const v1::Run& run) {
     if (!BindRun(run, &plan, {}, storages_, &bound_).ok()) std::abort();
     if (!CheckRun(plan, bound_, storages_).ok()) std::abort();
-    // As of a run that repeats the one before.
+    // Computes the lifetimes only once, as for a run that repeats the one
+    // before.
     if (lifetimes_.ends.empty()) {
       lifetimes_ = LifetimesOf(plan, bound_.final_slots);
     }

@@ -1,4 +1,5 @@
-// Operators through the library against the same operators called directly.
+// Compares operators that run through the library with the same operators
+// called directly.
 #include <dlfcn.h>
 
 #include <cstdint>
@@ -53,9 +54,9 @@ TEST_F(ExecutionTest, AddAndPromotion) {
   const at::Tensor a = Random({3, 4});
   tester_.ExpectLikeEager("aten::add", "Tensor", {a, Random({4}), 2});
   tester_.ExpectLikeEager("aten::add", "Tensor", {a, a.t().t(), 0.5});
-  // A wrapped double does not promote float32; a plain 0-dim double neither,
-  // but an integer tensor becomes float32 for the one and float64 for the
-  // other.
+  // A wrapped double does not promote float32, nor does a plain 0-dim double.
+  // An integer tensor becomes float32 with the former and float64 with the
+  // latter.
   const at::Tensor integers = at::arange(5);
   const auto outcome =
       tester_.ExpectLikeEager("aten::add", "Tensor", {integers, Wrapped(1.5)});
@@ -73,7 +74,7 @@ TEST_F(ExecutionTest, AddAndPromotion) {
 }
 
 // Returns the number of threads that OpenMP itself would use in this thread.
-// The runtime is torch's own, which we do not link.
+// The runtime is torch's own, which this test does not link.
 int OpenMpThreads() {
   const auto ask =
       reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, "omp_get_max_threads"));
@@ -210,7 +211,7 @@ TEST_F(ExecutionTest, Lists) {
   const at::Tensor a = Random({2, 3});
   tester_.ExpectLikeEager("aten::cat", "",
                           {c10::List<at::Tensor>({a, Random({4, 3}), a}), 0});
-  // None in a list; an index that is a view.
+  // Tests None in a list, and an index that is a view.
   c10::List<std::optional<at::Tensor>> indices;
   indices.push_back(std::nullopt);
   indices.push_back(at::tensor(Ints{2, 0, 1, 1}).slice(0, 1));
@@ -247,7 +248,8 @@ TEST_F(ExecutionTest, OutArguments) {
 
 TEST_F(ExecutionTest, AnOutputMustHaveItsSize) {
   const at::Tensor a = Random({3, 4});
-  // Too small: it cannot grow. Too large: it would shrink.
+  // An output that is too small cannot grow; one that is too large would
+  // shrink.
   for (const int64_t size : {0, 2, 100}) {
     const EncodedCall call =
         tester_.Encode("aten::add", "out", {a, a, 1, at::zeros({size})}, {});
@@ -282,7 +284,8 @@ TEST_F(ExecutionTest, LazyBits) {
                           {at::imag(z.conj()), at::real(z)});
 }
 
-// Operators return windows onto one new storage: each becomes its own.
+// Checks that results that are windows onto one new storage get storages of
+// their own.
 TEST_F(ExecutionTest, ResultsOnOneFreshStorageAreParted) {
   c10::InferenceMode inference;
   const at::Tensor whole = at::arange(1, 25, at::kFloat);
@@ -302,14 +305,14 @@ TEST_F(ExecutionTest, ResultsOnOneFreshStorageAreParted) {
     EXPECT_EQ(results[i].view.strides[0], tensors[i].strides()[0]);
     EXPECT_EQ(results[i].buffer->size_bytes(), tensors[i].storage().nbytes());
   }
-  // Bytes outside the result are not handed on: all but 4 floats are zero.
+  // Bytes outside the result are not passed on: all but 4 floats are zero.
   const std::string bytes = ProgramTester::BytesOf(*results[1].buffer);
   EXPECT_EQ(bytes.substr(0, 16), std::string(16, '\0'));
   EXPECT_EQ(bytes.substr(32), std::string(64, '\0'));
 }
 
 TEST_F(ExecutionTest, WindowsOntoAFreshStorageHideTheRest) {
-  // A slice of what was computed.
+  // The operator returns a slice of what it computed.
   tester_.ExpectLikeEager("aten::trapezoid", "dx", {Random({3, 8}), 1});
   c10::InferenceMode inference;
   std::vector<NodeResult> results;

@@ -10,18 +10,18 @@
 namespace djinn::worker {
 namespace {
 
-// The state blob as PyTorch has written it since its first version; it keeps
-// the layout so that old files load.
+// The layout of PyTorch's state blob, unchanged since its first version so that
+// old files load.
 constexpr uint32_t kWords = 624;
 struct StateLayout {
   uint64_t seed;
   // The number of words not drawn yet, plus one.
   int32_t left;
   int32_t seeded;
-  // The next word to draw.
+  // The index of the next word to draw.
   uint64_t next;
   uint64_t words[kWords];
-  // The second of two normal samples, if it was kept back.
+  // The second of two normal samples, if it is cached for the next draw.
   double normal_x;
   double normal_y;
   double normal_rho;
@@ -55,7 +55,7 @@ absl::Status CheckGeneratorState(absl::string_view bytes) {
     return bad(absl::StrCat(bytes.size(), " bytes, must be ", sizeof(state)));
   }
   std::memcpy(&state, bytes.data(), sizeof(state));
-  // Draws go on from `next` until `left` says that the words are used up.
+  // Draws continue from `next` until `left` says that the words are used up.
   if (state.seeded != 1 || state.left < 1 ||
       state.left > static_cast<int32_t>(kWords) || state.next > kWords ||
       state.next + static_cast<uint64_t>(state.left) > kWords + 1) {

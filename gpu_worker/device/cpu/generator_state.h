@@ -1,5 +1,5 @@
 // Keeps random number generators as bytes in a buffer: PyTorch's state blob of
-// its CPU generator (Mersenne twister, seed, the normal sample kept back), as
+// its CPU generator (Mersenne twister, seed, the cached normal sample), as
 // torch.get_rng_state() returns it.
 #ifndef GPU_WORKER_DEVICE_CPU_GENERATOR_STATE_H_
 #define GPU_WORKER_DEVICE_CPU_GENERATOR_STATE_H_
@@ -19,9 +19,9 @@ uint64_t GeneratorStateBytes();
 // Returns the state after manual_seed(seed). May throw c10::Error.
 std::shared_ptr<Buffer> SeededState(uint64_t seed);
 
-// Returns InvalidArgument (INVALID_GENERATOR) unless the bytes are a state that
-// a generator can be in. PyTorch's own check passes states with which the next
-// draws read beyond the twister's words.
+// Returns InvalidArgument (INVALID_GENERATOR) unless a generator can be in the
+// state that the bytes describe. PyTorch's own check accepts states with which
+// the next draws read beyond the twister's words.
 absl::Status CheckGeneratorState(absl::string_view bytes);
 
 }  // namespace djinn::worker

@@ -19,7 +19,7 @@ namespace {
 std::atomic<uint64_t> limit_bytes{UINT64_MAX};
 std::atomic<uint64_t> used_bytes{0};
 
-// The sanitizer puts red zones around every tensor instead.
+// False under the address sanitizer, which needs red zones around every tensor.
 #ifdef __SANITIZE_ADDRESS__
 constexpr bool kKeepsBlocks = false;
 #else
@@ -34,18 +34,18 @@ BlockCache* Blocks() {
   return blocks;
 }
 
-// Returns how many bytes may wait beside those in use.
+// Returns how many idle bytes may be kept in addition to those in use.
 uint64_t MostIdle() {
   const uint64_t limit = limit_bytes.load(std::memory_order_relaxed);
   const uint64_t used = used_bytes.load(std::memory_order_relaxed);
   return std::min(limit / 4, limit - std::min(limit, used));
 }
 
-// Null where the process has none.
+// Returns null if the system has no memory for the process.
 void* Allocate(size_t size) {
   if (!kKeepsBlocks || size < BlockCache::kLeastBytes) {
     void* const data = c10::alloc_cpu(size);
-    // Counts the size that malloc really gave, which Free() can ask for.
+    // Counts the size that malloc really gave, for which Free() can ask.
     if (data != nullptr) used_bytes += malloc_usable_size(data);
     return data;
   }
@@ -58,7 +58,7 @@ void* Allocate(size_t size) {
 
 void Free(void* data) {
   if (data == nullptr) return;
-  // Blocks are aligned to pages.
+  // Blocks are aligned to pages, so other addresses need no lookup.
   if (kKeepsBlocks && reinterpret_cast<uintptr_t>(data) % 4096 == 0) {
     if (const size_t size = Blocks()->Return(data, MostIdle()); size > 0) {
       used_bytes -= size;
@@ -74,8 +74,8 @@ class LimitedAllocator final : public c10::Allocator {
   c10::DataPtr allocate(size_t size) override {
     const uint64_t limit = limit_bytes.load(std::memory_order_relaxed);
     const uint64_t used = used_bytes.load(std::memory_order_relaxed);
-    // Threads that pass this check together may exceed the limit by what they
-    // ask for; the next one is refused.
+    // Threads that pass this check at the same time may exceed the limit by the
+    // sizes they ask for; later ones are refused.
     TORCH_CHECK_WITH(OutOfMemoryError, size <= limit && used <= limit - size,
                      "out of memory: limit ", limit, " bytes, used ", used,
                      ", asked ", size);

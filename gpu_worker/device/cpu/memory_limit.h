@@ -1,6 +1,6 @@
-// Limits the memory of PyTorch's CPU tensors. Without the limit an operator
-// asked for terabytes gets them from an overcommitting kernel, and the process
-// dies when it touches them.
+// Limits the memory of PyTorch's CPU tensors. Without the limit, an operator
+// that asks for terabytes gets them from an overcommitting kernel, and the
+// process dies when it touches them.
 #ifndef GPU_WORKER_DEVICE_CPU_MEMORY_LIMIT_H_
 #define GPU_WORKER_DEVICE_CPU_MEMORY_LIMIT_H_
 
@@ -10,13 +10,13 @@ namespace djinn::worker {
 
 // Makes PyTorch's CPU allocator throw c10::OutOfMemoryError beyond `bytes` over
 // all tensors allocated since the first call. A later call changes the limit.
-// The first call must not run beside other uses of PyTorch.
+// No other thread may use PyTorch during the first call.
 void SetTensorMemoryLimit(uint64_t bytes);
 
-// Gives back the free blocks (block_cache.h) that no tensor needed since the
-// last call, and moves some blocks that were in use since then to huge pages.
-// Free blocks wait within the limit, together with the memory in use, and take
-// a quarter of the limit at most.
+// Frees the idle blocks (block_cache.h) that no tensor needed since the last
+// call, and moves some blocks that were in use since then to huge pages. Idle
+// blocks count towards the limit, together with the memory in use, and take at
+// most a quarter of it.
 void TidyTensorMemory();
 
 }  // namespace djinn::worker

@@ -20,8 +20,8 @@
 namespace djinn::worker {
 namespace {
 
-// Whether a key of /proc/cpuinfo, on x86 or ARM, is one that a library looks at
-// to pick its kernels. Keys that change with speeds and cores are not.
+// Returns whether libraries select their kernels by this key of /proc/cpuinfo,
+// on x86 or ARM. Keys that vary with speeds and cores do not matter.
 bool MattersForKernels(absl::string_view key) {
   for (const absl::string_view one :
        {"vendor_id", "cpu family", "model", "model name", "stepping",
@@ -32,7 +32,7 @@ bool MattersForKernels(absl::string_view key) {
   return false;
 }
 
-// Libraries cut matrices into blocks by the sizes of caches.
+// Describes the cache sizes, by which libraries divide matrices into blocks.
 std::string DescribeCaches() {
   std::string text;
   for (const int level :
@@ -56,7 +56,7 @@ std::optional<std::string> DescribeProcessors(absl::string_view cpuinfo) {
       absl::StrAppend(&text, key, ":", absl::StripAsciiWhitespace(pair.second),
                       "\n");
     }
-    // The paragraph is not about a processor.
+    // Skips a paragraph that is not about a processor.
     if (text.empty()) continue;
     if (!described.has_value()) {
       described = std::move(text);
@@ -70,7 +70,7 @@ std::optional<std::string> DescribeProcessors(absl::string_view cpuinfo) {
 std::string DescribeEnvironment(const char* const* entries) {
   std::vector<absl::string_view> lines;
   for (; *entries != nullptr; ++entries) {
-    // These are for PyTorch and the libraries under it.
+    // PyTorch and the libraries below it read variables with these prefixes.
     for (const absl::string_view prefix :
          {"ATEN_", "BLIS_", "DNNL_", "GOMP_", "GOTO_", "KMP_", "MKL_", "OMP_",
           "ONEDNN_", "OPENBLAS_", "PYTORCH_", "TORCH_"}) {

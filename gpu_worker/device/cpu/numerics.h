@@ -13,8 +13,8 @@ namespace djinn::worker {
 // build and what it chose for this processor, its number of threads, the
 // processor's kind, features and caches, and the environment variables of the
 // libraries that compute. Call it when the device is made. Returns an empty
-// string where the processor is unknown, or the machine's processors are not
-// all of one kind.
+// string if the processor is unknown, or the machine's processors are not all
+// of one kind.
 std::string CpuNumerics();
 
 // Describes the processors, given the text of /proc/cpuinfo.

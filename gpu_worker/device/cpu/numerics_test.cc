@@ -15,7 +15,7 @@ TEST(NumericsTest, WhatTheProcessorIsAndNotWhatItDoes) {
   const auto one = DescribeProcessors(kFirst);
   ASSERT_TRUE(one.has_value());
   EXPECT_EQ(*one, "vendor_id:X\nmodel name:Fast: 3\nflags:avx2 fma\n");
-  // The same at another speed, and two of them.
+  // The speed and the number of processors make no difference.
   const std::string second =
       "processor\t: 1\nvendor_id\t: X\nmodel name\t: Fast: 3\n"
       "cpu MHz\t: 900\nflags\t\t: avx2 fma\n";

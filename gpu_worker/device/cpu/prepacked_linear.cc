@@ -19,9 +19,10 @@
 namespace djinn::worker {
 namespace {
 
-// A client decides how many views of one buffer there are.
+// Limits the views of one buffer, whose number a client chooses.
 constexpr size_t kMaxForms = 64;
-// Beyond it a weight is never packed in practice.
+// Limits the number of uses that packing may require. In practice such a weight
+// is never packed.
 constexpr int64_t kMaxNeeded = int64_t{1} << 30;
 
 c10::OperatorHandle Operator(const char* name) {
@@ -56,7 +57,7 @@ struct PrepackedLinear::State {
   std::atomic<uint64_t> bytes{0};
 };
 
-// A packed copy, and the memory that is set aside for it.
+// A packed copy, and the memory that is reserved for it.
 struct PrepackedLinear::Packed {
   Packed(std::shared_ptr<State> state, uint64_t bytes)
       : state(std::move(state)), bytes(bytes) {}
@@ -70,21 +71,21 @@ struct PrepackedLinear::Packed {
   at::Tensor matrix;
 };
 
-// One view of one buffer.
+// A view of a buffer, and its packed copy if there is one.
 struct PrepackedLinear::Form {
   srg::TensorView view;
   // Uses since the view was first used, or its copy was dropped.
   int64_t uses = 0;
-  // By the state's clock.
+  // Times of uses, by the state's clock.
   uint64_t first_used = 0;
   uint64_t last_used = 0;
   std::shared_ptr<const Packed> packed;
-  // Some thread is packing.
+  // True while a thread packs the weight.
   bool busy = false;
 };
 
 // The forms of one buffer, guarded by the state's mutex. Copies are destroyed
-// without it.
+// without holding it.
 class PrepackedLinear::Forms final : public DerivedFromBytes {
  public:
   explicit Forms(std::shared_ptr<State> state) : state_(std::move(state)) {
@@ -107,7 +108,8 @@ class PrepackedLinear::Forms final : public DerivedFromBytes {
     gone.swap(forms);
   }
 
-  // Returns null when there are too many.
+  // Returns the view's form, which it adds if need be. Returns null if there
+  // are too many.
   Form* Find(const srg::TensorView& view) {
     for (Form& form : forms) {
       srg::TensorView same = view;
@@ -122,7 +124,7 @@ class PrepackedLinear::Forms final : public DerivedFromBytes {
 
   bool IsDue(const Form& form) const { return form.uses >= needed_; }
 
-  // Returns the copy, which is to be destroyed without the lock.
+  // Returns the copy, which the caller destroys without the lock.
   std::shared_ptr<const Packed> Drop(Form* form) {
     SetBack();
     form->uses = 0;
@@ -145,7 +147,7 @@ PrepackedLinear::PrepackedLinear(uint64_t max_bytes)
 PrepackedLinear::~PrepackedLinear() = default;
 
 void PrepackedLinear::SetSpareMemory(SpareMemory* spare) {
-  // A copy that another one paid for does not stay.
+  // Releases copies whose memory the former source reserved.
   Release(std::numeric_limits<uint64_t>::max());
   MutexLock lock(&state_->mu);
   state_->spare = spare;
@@ -193,11 +195,11 @@ std::shared_ptr<const PrepackedLinear::Packed> PrepackedLinear::Find(
     packed = Pack(product.Weight(input.slots), first_used,
                   input.tenant != nullptr ? *input.tenant : kNobody);
   } catch (const c10::Error&) {
-    // Temporaries have the memory at the moment.
+    // Temporaries use the memory at present.
   }
   MutexLock lock(&state_->mu);
-  // It is there: only a lone holder could have dropped it, and the caller holds
-  // the buffer.
+  // The form still exists: only a sole holder could have dropped it, and the
+  // caller holds the buffer.
   Form* const form = forms.Find(product.weight());
   form->busy = false;
   if (packed == nullptr) {
@@ -208,14 +210,14 @@ std::shared_ptr<const PrepackedLinear::Packed> PrepackedLinear::Find(
   return packed;
 }
 
-// Returns null when there is no memory for the copy.
+// Returns null if there is no memory for the copy.
 std::shared_ptr<const PrepackedLinear::Packed> PrepackedLinear::Pack(
     const at::Tensor& weight, uint64_t first_used, const std::string& tenant) {
   const auto bytes = static_cast<uint64_t>(weight.numel()) * sizeof(float);
   const uint64_t taken = state_->bytes += bytes;
   auto packed = std::make_shared<Packed>(state_, bytes);
-  // Copies that no run used since this weight was first used are dropped for
-  // it.
+  // Makes room by dropping copies that no run used since this weight was first
+  // used.
   if (taken > max_bytes_ &&
       ReleaseUsedBefore(first_used, taken - max_bytes_) < taken - max_bytes_) {
     return nullptr;

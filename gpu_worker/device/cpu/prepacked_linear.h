@@ -1,13 +1,13 @@
-// Products with prepacked copies of weights, by oneDNN as PyTorch has it.
+// Multiplies by prepacked copies of weights, with PyTorch's oneDNN.
 //
 // A weight that was used often enough without being written is reordered once
-// (mkldnn::_reorder_linear_weight), and products of several rows use the copy
-// from then on (mkldnn::_linear_pointwise). oneDNN takes sums in another order
-// than eager PyTorch, so this is for fast mode alone.
+// (mkldnn::_reorder_linear_weight), and later products of several rows use the
+// copy (mkldnn::_linear_pointwise). oneDNN takes sums in another order than
+// eager PyTorch, so only fast mode uses this.
 //
 // A copy belongs to the buffer whose bytes it was made from: it is dropped
-// before the first write of the bytes and goes with the buffer. Its memory is
-// spare: it is reserved, limited, and released under pressure.
+// before the first write of the bytes and destroyed with the buffer. Its memory
+// is spare memory: it is reserved, limited, and released under pressure.
 #ifndef GPU_WORKER_DEVICE_CPU_PREPACKED_LINEAR_H_
 #define GPU_WORKER_DEVICE_CPU_PREPACKED_LINEAR_H_
 
@@ -26,12 +26,12 @@ namespace djinn::worker {
 // Thread-safe.
 class PrepackedLinear {
  public:
-  // A weight is packed at this use since it was written.
+  // The number of uses since the last write at which a weight is packed.
   static constexpr int64_t kUses = 4;
-  // After a copy was dropped or got no memory, a weight needs so many times as
-  // many uses, again and again.
+  // The factor by which that number grows each time a copy is dropped or gets
+  // no memory.
   static constexpr int64_t kSetback = 8;
-  // With smaller weights, or a single row, eager PyTorch is as fast.
+  // Limits below which eager PyTorch is as fast.
   static constexpr int64_t kLeastElements = 1 << 17;
   static constexpr int64_t kLeastRows = 2;
 
@@ -40,23 +40,24 @@ class PrepackedLinear {
   explicit PrepackedLinear(uint64_t max_bytes);
   ~PrepackedLinear();
 
-  // As Device::SetSpareMemory(); without it only the own limit holds.
+  // Sets the source of spare memory, as Device::SetSpareMemory(). Without a
+  // source only `max_bytes` limits the copies.
   void SetSpareMemory(SpareMemory* spare);
 
-  // Whether products of the kind use a packed copy once there is one.
+  // Returns whether products of the kind use a packed copy once there is one.
   bool Suits(const RowsByMatrix& product) const;
 
-  // Notes a use of the product's weight, packs it if that is due, and returns
-  // the product of `rows` and the packed copy. Returns an undefined tensor
-  // where there is no copy yet. May throw c10::Error.
+  // Counts a use of the product's weight, packs the weight if that is due, and
+  // returns the product of `rows` and the packed copy. Returns an undefined
+  // tensor if there is no copy yet. May throw c10::Error.
   at::Tensor Multiply(const RowsByMatrix& product, const NodeInput& input,
                       const at::Tensor& rows,
                       const std::optional<at::Tensor>& bias);
 
-  // As Device::ReleaseSpareMemory(); copies in use stay.
+  // Releases copies that are not in use, as Device::ReleaseSpareMemory().
   uint64_t Release(uint64_t bytes);
 
-  // The memory of all copies.
+  // Returns the memory of all copies.
   uint64_t bytes() const;
 
  private:

@@ -1,5 +1,6 @@
-// Products with prepacked copies of weights: that they are PyTorch's, that no
-// change of a weight leaves an old copy in use, and what the copies may take.
+// Tests products with prepacked copies of weights: they equal PyTorch's, no
+// change of a weight leaves an old copy in use, and the copies stay within
+// their limits.
 #include "gpu_worker/device/cpu/prepacked_linear.h"
 
 #include <memory>
@@ -80,8 +81,8 @@ class PrepackedLinearTest : public testing::Test {
         {at::randn({kRows, kIn}), at::randn({kOut, kIn}), at::randn({kOut})});
   }
 
-  // Runs the program in both modes; expects the fast result to be close to the
-  // strict one. Returns whether the fast run used a packed copy.
+  // Runs the program in both modes, and expects the fast result to be close to
+  // the strict one. Returns whether the fast run used a packed copy.
   bool UsesCopy(const Program& program) {
     const c10::InferenceMode inference;
     ExecutionPath way = ExecutionPath::kPlain;
@@ -141,7 +142,7 @@ TEST_F(PrepackedLinearTest, EveryKindOfProductIsPacked) {
       {"aten::addmm", {bias, rows, wide}},
       {"aten::mm", {rows, wide}},
       {"aten::matmul", {at::randn({2, 3, kIn}), wide}},
-      // Rows of a wider matrix.
+      // The rows belong to a wider matrix.
       {"aten::mm", {at::randn({kRows, 2 * kIn}).narrow(1, 3, kIn), wide}}};
   for (const auto& [name, arguments] : others) {
     const Program program = Compile(name, "", arguments);

@@ -160,7 +160,7 @@ class Encoder {
     return AddSlot(srg::Slot::Kind::kGenerator, Upload(StateBytes(generator)));
   }
 
-  // A view or, for a wrapped number, a scalar tensor.
+  // Encodes a tensor as a view, or a wrapped number as a scalar tensor.
   srg::TensorListEntry EncodeTensor(const at::Tensor& tensor) {
     if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) {
       srg::ScalarTensor scalar;
@@ -279,7 +279,8 @@ std::vector<at::Tensor> FlattenResults(const c10::FunctionSchema& schema,
   return tensors;
 }
 
-// Every tensor among the arguments, in the order of their slots.
+// Returns the storages of all tensors among the arguments, in the order of
+// their slots.
 std::vector<c10::Storage> OperandStorages(const Stack& arguments) {
   std::vector<c10::Storage> storages;
   const auto add = [&](const at::Tensor& tensor) {
@@ -357,7 +358,7 @@ CallOutcome ProgramTester::ExpectLikeEager(const std::string& name,
   const c10::OperatorHandle op = Find(name, overload);
   arguments = WithDefaults(op, std::move(arguments));
   EncodedCall call = Encode(name, overload, arguments, {});
-  // Directly, on copies.
+  // Makes the call directly, on copies.
   c10::InferenceMode inference;
   OperandCopier copier;
   Stack stack;
@@ -365,12 +366,12 @@ CallOutcome ProgramTester::ExpectLikeEager(const std::string& name,
     stack.push_back(copier.Copy(argument));
   }
   const std::vector<c10::Storage> operands = OperandStorages(stack);
-  // An operator with several outputs returns references to its arguments, which
-  // its boxing releases first.
+  // Keeps the arguments: an operator with several outputs returns references to
+  // them, but its boxing releases them first.
   const Stack held = stack;
   op.callBoxed(&stack);
   const std::vector<at::Tensor> expected = FlattenResults(op.schema(), stack);
-  // Through the library, from the state before.
+  // Makes the call through the library, from the state before the direct call.
   EncodedCall with_results = Encoder(device(), op).Encode(arguments, expected);
   call.node().results = with_results.node().results;
   call.graph.slots = with_results.graph.slots;

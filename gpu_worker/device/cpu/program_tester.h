@@ -4,7 +4,7 @@
 //   ProgramTester tester;
 //   tester.ExpectLikeEager("aten::add", "Tensor", {a, b});
 //
-// One thread.
+// For one thread.
 #ifndef GPU_WORKER_DEVICE_CPU_PROGRAM_TESTER_H_
 #define GPU_WORKER_DEVICE_CPU_PROGRAM_TESTER_H_
 
@@ -23,10 +23,10 @@
 
 namespace djinn::worker {
 
-// One call as a client would send it, with its values.
+// A call as a client would send it, with its values.
 struct EncodedCall {
   srg::Graph graph;
-  // One per slot; results' slots are empty.
+  // Buffers by slot; null for results' slots.
   std::vector<std::shared_ptr<Buffer>> slots;
   std::vector<double> floats;
   std::vector<std::string> scalar_tensors;
@@ -44,22 +44,22 @@ struct CallOutcome {
 
 class ProgramTester {
  public:
-  // Uses two threads and a GiB where the options do not say otherwise.
+  // Uses two threads and a GiB unless the options say otherwise.
   explicit ProgramTester(CpuDeviceOptions options = {});
 
   Device* device() { return device_.get(); }
   OperatorLibrary* library() { return device_->operators(); }
 
-  // The call as a graph of one node. Missing trailing arguments take the
-  // schema's defaults. Tensors become bound slots, one per storage, wrapped
-  // numbers scalar tensors, generators (the default one included, where the
-  // operator draws from it) generator slots in their present state. `results`
-  // are the expected ones.
+  // Encodes the call as a graph of one node. Missing trailing arguments take
+  // the schema's defaults. Tensors become bound slots, one per storage; wrapped
+  // numbers become scalar tensors; generators (the default one included, if the
+  // operator draws from it) become generator slots in their present state.
+  // `results` are the expected ones.
   EncodedCall Encode(const std::string& name, const std::string& overload,
                      torch::jit::Stack arguments,
                      const std::vector<at::Tensor>& results);
 
-  // Compiles and runs.
+  // Compiles and runs the call.
   CallOutcome Run(const EncodedCall& call);
 
   // Makes the call directly on copies of its operands, then through the
@@ -70,13 +70,14 @@ class ProgramTester {
                               const std::string& overload,
                               torch::jit::Stack arguments);
 
-  // Makes the call directly and through the library and expects both to fail,
-  // with PyTorch's text, and all buffers that are not written to stay.
+  // Makes the call directly and through the library. Expects both to fail with
+  // PyTorch's text, and all buffers that the call does not write to stay
+  // unchanged.
   absl::Status ExpectFailsLikeEager(const std::string& name,
                                     const std::string& overload,
                                     torch::jit::Stack arguments);
 
-  // The result as a tensor over its buffer.
+  // Returns the result as a tensor over its buffer.
   static at::Tensor TensorOf(const NodeResult& result);
   static std::string BytesOf(const Buffer& buffer);
 
@@ -84,11 +85,11 @@ class ProgramTester {
   std::unique_ptr<Device> device_;
 };
 
-// The operator's arguments with defaults for those that are missing.
+// Returns the operator's arguments with defaults for those that are missing.
 torch::jit::Stack WithDefaults(const c10::OperatorHandle& op,
                                torch::jit::Stack arguments);
 
-// Whether dtype, sizes and every element's bits are the same.
+// Returns whether dtype, sizes and every element's bits are the same.
 bool SameBits(const at::Tensor& a, const at::Tensor& b);
 
 }  // namespace djinn::worker

@@ -1,4 +1,4 @@
-// Generators: the library draws what PyTorch's CPU draws, state by state.
+// Tests generators: the library draws what PyTorch's CPU draws, state by state.
 #include <cstdint>
 #include <cstring>
 #include <string>
@@ -54,7 +54,7 @@ TEST_F(RandomTest, ImplicitDrawsAdvanceTheState) {
   EXPECT_FALSE(SameBits(ProgramTester::TensorOf(first.results[0]),
                         ProgramTester::TensorOf(second.results[0])));
   tester_.ExpectLikeEager("aten::native_dropout", "", {x, 0.3, true});
-  // Draws although it drops nothing.
+  // The operator draws although it drops nothing.
   tester_.ExpectLikeEager("aten::native_dropout", "", {x, 0.0, true});
   tester_.ExpectLikeEager("aten::dropout", "", {x, 0.0, true});
   tester_.ExpectLikeEager("aten::randn_like", "", {x});
@@ -84,7 +84,7 @@ TEST_F(RandomTest, TheDefaultGeneratorIsNotDisturbed) {
 
 TEST_F(RandomTest, ExplicitGenerators) {
   const at::Generator generator = at::detail::createCPUGenerator(99);
-  // Odd counts below 16 leave a normal sample over for the next call.
+  // Odd counts below 16 leave a cached normal sample for the next call.
   for (const int64_t count : {1, 3, 5, 16, 17, 2}) {
     for (const c10::ScalarType type : {at::kFloat, at::kDouble}) {
       const at::Tensor x = at::zeros({count}, at::TensorOptions().dtype(type));
@@ -112,7 +112,8 @@ TEST_F(RandomTest, AFailedCallDrawsNothing) {
   EXPECT_EQ(ErrorReason(tester_.ExpectFailsLikeEager(
                 "aten::dropout", "", {at::ones({4}), 1.5, true})),
             "OPERATOR_FAILED");
-  // The state stays though the draw was made: the result is not the named one.
+  // The state stays unchanged although the operator succeeded: it did not
+  // return the results that the graph names.
   EncodedCall call =
       tester_.Encode("aten::unbind", "int", {at::ones({4}), 0}, {at::ones({})});
   EXPECT_FALSE(tester_.Run(call).status.ok());
@@ -120,7 +121,7 @@ TEST_F(RandomTest, AFailedCallDrawsNothing) {
 
 std::string StateAfter(int64_t draws) {
   at::Generator generator = at::detail::createCPUGenerator(7);
-  // As doubles and floats, to leave a normal sample over.
+  // Draws doubles and floats, to leave a cached normal sample of each.
   at::zeros({draws}).normal_(0, 1, generator);
   at::zeros({draws}, at::kDouble).normal_(0, 1, generator);
   const at::Tensor state = generator.get_state();
@@ -155,7 +156,8 @@ TEST_F(RandomTest, StatesThatNoDrawsLeaveAreRefused) {
   expect_refused("nothing left", changed(8, int32_t{0}));
   expect_refused("left of nowhere", changed(8, int32_t{-1}));
   expect_refused("too much left", changed(8, int32_t{625}));
-  // Each alone is possible: PyTorch takes this, and draws beyond the words.
+  // Each value alone is possible, but together PyTorch would draw beyond the
+  // words.
   expect_refused("more left than words", changed(8, int32_t{624}));
   expect_refused("beyond the words", changed(16, uint64_t{625}));
   expect_refused("far beyond", changed(16, UINT64_MAX));
@@ -173,7 +175,7 @@ TEST_F(RandomTest, BytesThatAreNoStateAreRefused) {
     const CallOutcome outcome = tester_.Run(call);
     EXPECT_EQ(ErrorReason(outcome.status), "INVALID_GENERATOR") << size;
   }
-  // The lock was given back.
+  // The failed calls released the generator's lock.
   tester_.ExpectLikeEager("aten::dropout", "", {at::ones({4}), 0.5, true});
 }
 

@@ -1,4 +1,5 @@
-// Joins products of several runs with one weight, through the operator library.
+// Tests that products of several runs with one weight are joined through the
+// operator library.
 #include "gpu_worker/device/torch/row_products.h"
 
 #include <cmath>
@@ -26,8 +27,8 @@ constexpr int64_t kIn = 512, kOut = 256;
 
 class RowProductsTest : public testing::Test {
  protected:
-  // Adds a run of one product whose weight, the call's argument `weight`, lies
-  // in the same buffer as the others'.
+  // Adds a run of one product. Its weight, the argument `weight` of the call,
+  // lies in the same buffer as the other runs' weights.
   void Add(const std::string& name, torch::jit::Stack arguments, size_t weight,
            const at::Tensor& expected) {
     const c10::InferenceMode inference;
@@ -49,7 +50,7 @@ class RowProductsTest : public testing::Test {
         at::linear(rows, matrix_, bias_));
   }
 
-  // Returns which were joined.
+  // Returns which runs were joined.
   std::vector<bool> Execute() {
     std::vector<JoinedCall> calls;
     for (const auto& run : runs_) {
@@ -95,9 +96,9 @@ class RowProductsTest : public testing::Test {
 TEST_F(RowProductsTest, EachGetsItsRowsOfTheProduct) {
   AddLinear(at::randn({1, 1, kIn}));
   AddLinear(at::randn({3, kIn}));
-  // Rows that lie apart.
+  // These rows are not contiguous.
   AddLinear(at::randn({2, 2 * kIn}).narrow(1, 5, kIn));
-  // At first plainly, and later with a packed weight.
+  // The first calls are plain, later ones use a packed weight.
   for (int i = 0; i < 10; ++i) {
     ASSERT_EQ(Execute(), std::vector<bool>(3, true));
     ExpectAllRight();

@@ -1,4 +1,4 @@
-// PyTorch's operators behind the worker's interface.
+// Implements the worker's operator library with PyTorch's operators.
 #ifndef GPU_WORKER_DEVICE_CPU_TORCH_OPERATOR_LIBRARY_H_
 #define GPU_WORKER_DEVICE_CPU_TORCH_OPERATOR_LIBRARY_H_
 
@@ -15,8 +15,8 @@ namespace djinn::worker {
 // Thread-safe.
 class TorchOperatorLibrary final : public OperatorLibrary {
  public:
-  // `custom` run next to PyTorch's own. Programs in fast mode share
-  // `prepacked`, and fuse attention if they may.
+  // `custom` operators run next to PyTorch's own. Programs in fast mode share
+  // `prepacked`, and fuse attention if `fuse_attention` is set.
   TorchOperatorLibrary(CustomOperators custom,
                        std::shared_ptr<PrepackedLinear> prepacked,
                        bool fuse_attention)

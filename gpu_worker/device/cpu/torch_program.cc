@@ -10,7 +10,8 @@
 namespace djinn::worker {
 namespace {
 
-// Caches hold smaller weights, which many runs then read at no cost.
+// The least size of a weight that is worth joining. Caches hold smaller
+// weights, which many runs can read at no cost.
 constexpr int64_t kLeastJoinedElements = 16384;
 
 }  // namespace
@@ -62,7 +63,8 @@ bool TorchProgram::ExecutePrepacked(const RowsByMatrix& product,
     return false;
   }
   bool done = false;
-  // The plain call does without a packed copy, and says what is wrong.
+  // Ignores errors: the plain call then needs no packed copy and reports its
+  // own error.
   CatchTorch(kOperatorFailed, [&] {
     const c10::InferenceMode inference;
     const at::Tensor result = prepacked_->Multiply(

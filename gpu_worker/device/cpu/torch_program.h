@@ -1,4 +1,5 @@
-// A graph resolved against PyTorch's dispatcher, ready to run node by node.
+// Holds a graph that is resolved against PyTorch's dispatcher and ready to run
+// node by node.
 #ifndef GPU_WORKER_DEVICE_CPU_TORCH_PROGRAM_H_
 #define GPU_WORKER_DEVICE_CPU_TORCH_PROGRAM_H_
 
@@ -18,22 +19,23 @@
 
 namespace djinn::worker {
 
-// Sets the number of threads that kernels called by this thread use; cheap from
-// the second time on. OpenMP counts threads per calling thread, and PyTorch
-// hands its own count on only where it parallelises itself: a matrix product in
-// a new thread would use every core, whatever the worker was told.
+// Sets the number of threads that kernels called by this thread use; cheap
+// after the first call. OpenMP counts threads per calling thread, and PyTorch
+// passes its own count on only where it parallelises itself: without this call,
+// a matrix product in a new thread would use every core, whatever the worker's
+// options say.
 void UseWorkersThreads();
 
-// One node.
+// The call of a node, with what the CPU adds.
 struct CpuCall : TorchCall {
   explicit CpuCall(TorchCall plain);
 
-  // Checks the values that the kernel trusts; null for most.
+  // Checks the values that the kernel trusts; null for most operators.
   std::unique_ptr<ArgumentCheck> guard;
-  // The call as a product of rows and a matrix, if it is one that fast mode may
-  // execute otherwise.
+  // The call as a product of rows and a matrix, if fast mode may execute it on
+  // another execution path.
   std::optional<RowsByMatrix> product;
-  // The call's part in attention that fast mode may fuse.
+  // The call's step of an attention chain that fast mode may fuse.
   std::optional<AttentionStep> attention;
 };
 
@@ -52,7 +54,7 @@ class TorchProgram final : public CompiledProgram {
   const CpuCall& call(uint32_t node) const { return calls_[node]; }
 
  private:
-  // False, with nothing done, where the call is to be executed as it is.
+  // Returns false and does nothing if the call is to be executed plainly.
   bool ExecutePrepacked(const RowsByMatrix& product, const NodeInput& input,
                         std::vector<NodeResult>* results) const;
 

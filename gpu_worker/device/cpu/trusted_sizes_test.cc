@@ -1,7 +1,7 @@
-// Operators whose kernels on the CPU trust the sizes and strides of their
-// operands: with those of a program they return what PyTorch does, others are
-// refused with a clear text. What their kernels read and write otherwise is
-// other tenants' memory.
+// Tests operators whose kernels on the CPU trust the sizes and strides of their
+// operands. With those of a program they return what PyTorch does; others are
+// refused with a clear text, because the kernels would read and write other
+// tenants' memory.
 #include <cstdint>
 #include <string>
 #include <tuple>
@@ -56,7 +56,8 @@ class TrustedSizesTest : public testing::Test {
     EXPECT_TRUE(outcome.status.ok()) << op << ": " << outcome.status;
   }
 
-  // The call with `value` at `place`, of which the error says `text`.
+  // Expects that the call with `value` at `place` is refused, with `text` in
+  // the error.
   void ExpectBad(const std::string& op, Stack arguments, size_t place,
                  IValue value, const std::string& text,
                  const std::string& overload = "") {
@@ -74,8 +75,9 @@ class TrustedSizesTest : public testing::Test {
     EXPECT_NE(status.message().find(text), absl::string_view::npos) << status;
   }
 
-  // The tensor at `place` a slice longer along its first dimension, with one
-  // slice only, without any, without a dimension, and as a scalar.
+  // Expects refusals if the tensor at `place` is a slice longer along its first
+  // dimension, has only one slice, no slices, no first dimension, or is a
+  // scalar.
   void ExpectFixed(const std::string& op, const Stack& arguments, size_t place,
                    const std::string& overload = "") {
     const at::Tensor good = arguments[place].toTensor();
@@ -93,13 +95,13 @@ class TrustedSizesTest : public testing::Test {
           good.slice(0, 0, 0), good[0]}) {
       ExpectBad(op, arguments, place, bad, "argument " + name + " ", overload);
     }
-    // The program names no view of a scalar.
+    // A scalar has no view in the graph.
     const at::Tensor scalar = at::zeros({}, good.options());
     scalar.unsafeGetTensorImpl()->set_wrapped_number(true);
     ExpectBad(op, arguments, place, scalar, "argument " + name + " ", overload);
   }
 
-  // An expanded tensor instead of the one at `place`.
+  // Expects a refusal of an expanded tensor at `place`.
   void ExpectDense(const std::string& op, const Stack& arguments,
                    size_t place) {
     const at::Tensor good = arguments[place].toTensor();
@@ -557,7 +559,8 @@ TEST_F(TrustedSizesTest, StatesOfRecurrences) {
   ExpectBad("lstm", good, 2, weights(3, 2), "argument params[0]", "input");
   ExpectBad("lstm", good, 2, Tensors({at::randn({12, 2})}), "argument params",
             "input");
-  // Batches first, two layers in both directions; and a projection.
+  // The first call has batches first and two layers in both directions; the
+  // second has a projection.
   Tensors many = weights(4, 2);
   for (const int64_t in : {2, 6, 6}) {
     for (const at::Tensor& each : weights(4, in)) many.push_back(each);

@@ -1,6 +1,7 @@
-// Operators whose kernels on the CPU trust the values of their operands: with
-// those of a program they return what PyTorch does, with others a clear error.
-// Without the guards (value_guards.h) each of these tests ends the process.
+// Tests operators whose kernels on the CPU trust the values of their operands.
+// With those of a program they return what PyTorch does; others give a clear
+// error. Without the guards (value_guards.h) each of these tests ends the
+// process.
 #include <cstdint>
 #include <limits>
 #include <string>
@@ -48,7 +49,8 @@ class TrustedValuesTest : public testing::Test {
     EXPECT_TRUE(outcome.status.ok()) << op << ": " << outcome.status;
   }
 
-  // The call with `value` at `place`, of which the error says `text`.
+  // Expects that the call with `value` at `place` fails, with `text` in the
+  // error.
   void ExpectBad(const std::string& op, Stack arguments, size_t place,
                  IValue value, const std::string& text,
                  const std::string& overload = "",
@@ -76,7 +78,8 @@ class TrustedValuesTest : public testing::Test {
     }
   }
 
-  // An index far away instead of each of the argument's.
+  // Expects that the call fails if the last index at `place` is far out of
+  // range.
   void ExpectBounded(const std::string& op, const Stack& arguments,
                      size_t place, const std::string& overload = "") {
     const at::Tensor good = arguments[place].toTensor();
@@ -158,7 +161,7 @@ TEST_F(TrustedValuesTest, GradientsOfBags) {
                 "argument bag_size");
     }
   }
-  // The kernel makes bags of the offsets.
+  // The kernel computes the bags from the offsets.
   for (const at::Tensor& bags : {Longs({}), Longs({0, 1, 1, 2})}) {
     const Stack good = {at::randn({3, 3}), weight, indices, offsets, bags, 0};
     const std::string op = "_embedding_bag_per_sample_weights_backward";
@@ -176,7 +179,7 @@ TEST_F(TrustedValuesTest, GradientsOfBags) {
   }
 }
 
-// The kernel checks the mean, but not single elements.
+// Tests losses without a reduction: the kernel checks classes only for a mean.
 TEST_F(TrustedValuesTest, ClassesOfALossBackward) {
   const Stack row = {
       at::randn({3}), at::randn({3, 5}), Longs({0, -100, 4}), IValue(), 0,
@@ -226,7 +229,7 @@ TEST_F(TrustedValuesTest, PlacesOfMaxima) {
 
 TEST_F(TrustedValuesTest, LabelsOfAnAlignment) {
   const at::Tensor scores = at::randn({6, 2, 5}).log_softmax(2);
-  // Elements behind a row's length are padding.
+  // Elements beyond a row's length are padding.
   ExpectGood("ctc_loss",
              {scores, Longs({1, 2, -1, 3, -1, kFar}).view({2, 3}), Ints{6, 5},
               Ints{2, 1}},
@@ -333,7 +336,7 @@ TEST_F(TrustedValuesTest, ScalesOfFilters) {
   }
 }
 
-// With these values the kernels' loops hardly end.
+// Checks values with which the kernels' loops would run practically forever.
 TEST_F(TrustedValuesTest, HowOftenALoopGoesRound) {
   const at::Tensor counts = at::full({3}, 5.0);
   ExpectBad("binomial", {counts, at::full({3}, 0.5), IValue()}, 0,
@@ -352,12 +355,12 @@ TEST_F(TrustedValuesTest, HowOftenALoopGoesRound) {
     ExpectBad(op, {x, n}, 1, n + 1e11, "argument n");
     ExpectBad(op, {x, n}, 1, at::full({4}, 1e30), "argument n");
     ExpectBad(op, {x, 3}, 1, int64_t{1} << 62, "argument n", "n_scalar");
-    // They add up.
+    // The rounds of all elements add up.
     ExpectBad(op, {at::ones({1 << 16}), n}, 1, at::full({1}, 20'000.0),
               "argument n");
     ExpectGood(op, {x, n * kNone});
   }
-  // No loop.
+  // Values between -1 and 1 need no loop.
   ExpectGood("special_chebyshev_polynomial_t", {at::full({4}, 0.3), n + 1e11});
 
   const at::Tensor q = at::tensor({-2.5, 0.5, 3.0, -4.0});
@@ -372,7 +375,8 @@ TEST_F(TrustedValuesTest, HowOftenALoopGoesRound) {
   }
 }
 
-// Nor do those of the largest tensors that are a number, or a few.
+// Checks huge tensors that repeat one number, or a few: calls on them would run
+// practically forever, too.
 TEST_F(TrustedValuesTest, ElementsThatAreRepeated) {
   const at::Tensor one = at::ones({1});
   const int64_t many = 1'000'000'000'000;
@@ -388,7 +392,7 @@ TEST_F(TrustedValuesTest, ElementsThatAreRepeated) {
   ExpectBad("sum", {row, IValue()}, 0,
             row.as_strided({2048, 2048, 1 << 14}, {1, 1, 0}, 7), text);
 
-  // A product of factors that are small enough, one by one.
+  // The factors of a product are small enough each by itself, but not together.
   const at::Tensor square = one.expand({32, 32});
   ExpectGood("mm", {square, square});
   ExpectBad("mm", {square, one.expand({1 << 23, 1 << 10})}, 0,

@@ -24,14 +24,16 @@ using OptionalTensor = std::optional<Tensor>;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// Scores that are multiplied out at once, which bounds temporary memory.
+// The number of scores that are computed at once, which bounds temporary
+// memory.
 constexpr int64_t kScoresAtOnce = int64_t{1} << 26;
 
 double ScaleOf(const Tensor& query, std::optional<double> scale) {
   return scale.value_or(1 / std::sqrt(static_cast<double>(query.size(-1))));
 }
 
-// Whether rows begin at 16 bytes, as the GPU's fused kernels want them.
+// Returns whether rows are aligned to 16 bytes, as the GPU's fused kernels
+// require.
 bool RowsAligned(const Tensor& tensor) {
   constexpr int64_t kAlignment = 16;
   const auto address = reinterpret_cast<uintptr_t>(tensor.const_data_ptr());
@@ -44,12 +46,13 @@ bool RowsAligned(const Tensor& tensor) {
   return tensor.size(3) * tensor.element_size() % kAlignment == 0;
 }
 
-// Batches and heads are dimensions of the kernels' grid.
+// Returns whether so many batches or heads fit a dimension of the kernels'
+// grid.
 bool FitsGrid(int64_t count) { return count >= 1 && count <= 65535; }
 
-// Whether the GPU's memory-efficient kernels (Rabe & Staats, 2021) take the
-// operands, which they believe to be of the query's type. They place a causal
-// mask otherwise when there are more keys than queries.
+// Returns whether the GPU's memory-efficient kernels (Rabe & Staats, 2021) take
+// the operands. The kernels assume that all have the query's type. They place a
+// causal mask differently when there are more keys than queries.
 bool FusedTakes(const Tensor& query, const Tensor& key, const Tensor& value,
                 bool causal, const OptionalTensor& mask) {
   const at::ScalarType type = query.scalar_type();
@@ -63,35 +66,36 @@ bool FusedTakes(const Tensor& query, const Tensor& key, const Tensor& value,
          RowsAligned(key) && RowsAligned(value);
 }
 
-// As the kernels want it; a gradient is often one number that repeats.
+// Returns the tensor aligned as the kernels require. A gradient is often one
+// number that repeats, and is not.
 Tensor Aligned(const Tensor& tensor) {
   return RowsAligned(tensor) ? tensor
                              : tensor.clone(at::MemoryFormat::Contiguous);
 }
 
-// The fused kernels read the sums by so many rows.
+// The fused kernels read the sums in groups of so many rows.
 constexpr int64_t kSumsAligned = 32;
 
 at::ScalarType AccumulateType(const Tensor& query) {
   return query.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
 }
 
-// Keys' and values' heads as often as queries have them, in the type that sums
-// are taken in.
+// Repeats heads of keys or values until there are as many as of queries, in the
+// type in which sums are accumulated.
 Tensor Widened(const Tensor& tensor, const Tensor& query) {
   const Tensor wide = tensor.to(AccumulateType(query));
   const int64_t times = query.size(1) / tensor.size(1);
   return times == 1 ? wide : wide.repeat_interleave(times, 1);
 }
 
-// The sum of what heads' copies got, for as many heads as `like` has.
+// Adds up the gradients of repeated heads, for as many heads as `like` has.
 Tensor Narrowed(const Tensor& gradient, const Tensor& like) {
   if (gradient.size(1) == like.size(1)) return gradient;
   return gradient.unflatten(1, {like.size(1), gradient.size(1) / like.size(1)})
       .sum(2);
 }
 
-// What is multiplied out at once: rows of the queries of some batches.
+// The rows of some batches' queries that are computed at once.
 struct Part {
   Tensor BatchesOf(const Tensor& tensor) const {
     return tensor.narrow(0, batch, batches);
@@ -104,7 +108,7 @@ struct Part {
   int64_t row = 0, rows = 0;
 };
 
-// Calls `visit` for all parts, each of so many scores as are allowed.
+// Calls `visit` for all parts, each of at most kScoresAtOnce scores or one row.
 template <typename Visitor>
 void ForParts(const Tensor& query, const Tensor& key, Visitor visit) {
   const int64_t of_row = std::max<int64_t>(query.size(1) * key.size(2), 1);
@@ -121,7 +125,8 @@ void ForParts(const Tensor& query, const Tensor& key, Visitor visit) {
   }
 }
 
-// Of a mask that broadcasts to (batch, heads, rows, columns).
+// Returns the part's rows of a mask that broadcasts to (batch, heads, rows,
+// columns).
 Tensor MaskOf(const Tensor& mask, const Tensor& query, const Part& part) {
   TORCH_CHECK(mask.scalar_type() == query.scalar_type() ||
                   mask.scalar_type() == at::kFloat,
@@ -147,7 +152,7 @@ OptionalTensor OwnMask(const OptionalTensor& mask, const Tensor& query,
   return MaskOf(*mask, query, part);
 }
 
-// Of wide operands of the part, all keys among them.
+// Returns the scores of a part's widened query with all widened keys.
 Tensor Scores(const Tensor& query, const Tensor& key, bool causal,
               const OptionalTensor& mask, double scale, const Part& part) {
   Tensor scores = at::matmul(query * scale, key.transpose(-2, -1));
@@ -161,7 +166,8 @@ Tensor Scores(const Tensor& query, const Tensor& key, bool causal,
   return scores;
 }
 
-// exp(scores) by their sums; zeros where a row's scores are all masked.
+// Returns exp(scores) divided by its sums; zeros for rows whose scores are all
+// masked.
 Tensor Weights(const Tensor& scores, const Tensor& logsumexp) {
   const Tensor sums = logsumexp.unsqueeze(-1);
   return at::exp(scores - sums.masked_fill(sums == -kInfinity, kInfinity));
@@ -215,8 +221,8 @@ std::tuple<Tensor, Tensor, Tensor> AttentionBackward(
         logsumexp.to(at::kFloat),
         {0, (kSumsAligned - rows % kSumsAligned) % kSumsAligned}, kInfinity);
     const Tensor unused = at::zeros({}, query.options().dtype(at::kLong));
-    // It has no strides for the output's rows: these lie as the kernels' own
-    // forward leaves them, heads side by side.
+    // The kernels' backward takes no strides for the output's rows and expects
+    // the layout of the kernels' own forward: heads side by side.
     const Tensor rows_of_heads = out.to(query.scalar_type())
                                      .transpose(1, 2)
                                      .contiguous()

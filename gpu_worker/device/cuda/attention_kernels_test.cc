@@ -1,4 +1,5 @@
-// What is multiplied out, against the CPU's fused kernels.
+// Compares attention that is computed with plain operators with the CPU's fused
+// kernels.
 #include "gpu_worker/device/cuda/attention_kernels.h"
 
 #include <limits>
@@ -28,7 +29,7 @@ TEST_P(AttentionKernelsTest, ForwardAndGradientsAreTheCpus) {
   const Case& given = GetParam();
   torch::manual_seed(3);
   const auto draw = [&](int64_t heads, int64_t rows) {
-    // Stored as projections leave them.
+    // Uses the memory layout that projections produce.
     return torch::randn({3, rows, heads, 8}).to(given.dtype).transpose(1, 2);
   };
   const at::Tensor query = draw(4, given.rows);
@@ -46,7 +47,7 @@ TEST_P(AttentionKernelsTest, ForwardAndGradientsAreTheCpus) {
       break;
   }
   const bool grouped = given.key_heads != 4;
-  // The CPU's operator repeats no heads by itself.
+  // The CPU's operator does not repeat heads by itself.
   const auto repeat = [&](const at::Tensor& tensor) {
     return grouped ? tensor.repeat_interleave(4 / given.key_heads, 1) : tensor;
   };
@@ -136,7 +137,7 @@ TEST(AttentionKernels, AMaskOfAnotherTypeIsRefused) {
 }
 
 TEST(AttentionKernels, RowsAreTakenSomeAtATime) {
-  // Of one batch, more scores than are multiplied out at once.
+  // A single batch has more scores than are computed at once.
   const at::Tensor query = torch::randn({1, 2, 5900, 4});
   const at::Tensor key = torch::randn({1, 1, 5900, 4});
   const at::Tensor keys = key.repeat_interleave(2, 1);
@@ -161,7 +162,7 @@ TEST(AttentionKernels, RowsAreTakenSomeAtATime) {
 }
 
 TEST(AttentionKernels, BatchesAreTakenSomeAtATime) {
-  // Scores of two batches are all that is multiplied out at once.
+  // The kernels compute the scores of at most two of these batches at once.
   const at::Tensor heads = torch::randn({5, 1, 5000, 4});
   const auto [out, sums] = AttentionForward(heads, heads, heads, 0, false,
                                             std::nullopt, std::nullopt);

@@ -1,6 +1,6 @@
-// Keeps threads from asking the compute stream anything while another one
-// records it: what they asked would become part of the graph, and what they
-// allocated would be the graph's memory.
+// Keeps other threads from enqueuing on the compute stream while one thread
+// records it. Otherwise their commands would become part of the recorded graph,
+// and their allocations would come from the graph's memory.
 #ifndef GPU_WORKER_DEVICE_CUDA_COMPUTE_GATE_H_
 #define GPU_WORKER_DEVICE_CUDA_COMPUTE_GATE_H_
 
@@ -14,9 +14,10 @@ namespace djinn::worker {
 
 class ComputeGate {
  public:
-  // For a call to the stream, or several. Threads hold passes beside one
-  // another, and one thread several, one in another; the recording thread,
-  // whose calls are what is recorded, needs none. Null: no gate.
+  // Lets this thread enqueue on the stream while it lives. Threads hold passes
+  // concurrently, and one thread may nest passes. The recording thread needs
+  // none: its calls are what is recorded. A null gate lets every thread
+  // through.
   class Pass {
    public:
     explicit Pass(ComputeGate* gate) : gate_(gate) {
@@ -32,7 +33,7 @@ class ComputeGate {
     ComputeGate* const gate_;
   };
 
-  // While this thread, which holds no pass, records.
+  // Gives this thread, which holds no pass, the stream alone to record it.
   class Hold {
    public:
     explicit Hold(ComputeGate* gate) : gate_(*gate) { gate_.Close(); }
@@ -44,7 +45,7 @@ class ComputeGate {
     ComputeGate& gate_;
   };
 
-  // Threads that wait to enter, or to record.
+  // Returns the number of threads that wait to enter or to record.
   size_t waiting() const {
     MutexLock lock(&mu_);
     return waiting_;
@@ -54,7 +55,8 @@ class ComputeGate {
   void Enter() {
     const std::thread::id self = std::this_thread::get_id();
     MutexLock lock(&mu_);
-    // Who is within need not wait for who waits for it.
+    // A thread that already holds a pass enters a closed gate, because the
+    // recording thread waits for that pass.
     while (closed_ && recorder_ != self && passes_.count(self) == 0) {
       WaitForChange();
     }
@@ -89,10 +91,10 @@ class ComputeGate {
   mutable Mutex mu_;
   CondVar changed_;
   size_t waiting_ ABSL_GUARDED_BY(mu_) = 0;
-  // Nobody else may enter; `recorder_` is set once nobody is within.
+  // No other thread may enter. `recorder_` is set once all passes are returned.
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
   std::thread::id recorder_ ABSL_GUARDED_BY(mu_);
-  // Passes by thread.
+  // The number of passes that each thread holds.
   absl::flat_hash_map<std::thread::id, size_t> passes_ ABSL_GUARDED_BY(mu_);
 };
 

@@ -20,7 +20,7 @@ TEST(ComputeGateTest, OthersWaitWhileOneRecords) {
   std::thread other;
   {
     const ComputeGate::Hold hold(&gate);
-    // Its own calls do not wait.
+    // The recording thread's own calls do not wait.
     const ComputeGate::Pass mine(&gate);
     const ComputeGate::Pass again(&gate);
     other = std::thread([&] {
@@ -45,7 +45,7 @@ TEST(ComputeGateTest, RecordingWaitsForThoseWithin) {
   AwaitOneThatWaits(gate);
   EXPECT_FALSE(recording);
   {
-    // Who is within may enter again, though somebody waits to record.
+    // A thread with a pass may take another while the recorder waits.
     const ComputeGate::Pass inner(&gate);
     EXPECT_FALSE(recording);
   }

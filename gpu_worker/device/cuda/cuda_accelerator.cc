@@ -24,8 +24,8 @@ namespace {
 
 namespace allocator = c10::cuda::CUDACachingAllocator;
 
-// Of what was free at the start: the rest is for operators' temporaries,
-// libraries' workspaces and what CUDA itself needs.
+// The fraction of the initially free memory that sessions get. The rest is for
+// operators' temporaries, libraries' workspaces and CUDA itself.
 constexpr double kUsedMemory = 0.85;
 
 struct Event final : AcceleratorEvent {
@@ -36,9 +36,10 @@ c10::cuda::CUDAEvent& EventOf(const EventPtr& event) {
   return static_cast<Event&>(*event).event;
 }
 
-// To free memory that several streams used PyTorch records events, which throws
-// on a device that is broken; in a storage's destructor that would end the
-// process before it has told anybody. Its memory is nobody's any more.
+// Frees memory without throwing. To free memory that several streams used,
+// PyTorch records events, which throws on a broken device. In a storage's
+// destructor the exception would end the process before it has reported
+// anything. The memory of a broken device is lost anyway.
 void Free(void* memory) {
   try {
     allocator::raw_delete(memory);
@@ -87,7 +88,7 @@ class CudaAccelerator final : public Accelerator {
 
   void UsedBy(const c10::Storage& storage, StreamId stream) override {
     if (storage.nbytes() == 0) return;
-    // The allocator knows its own memory by its own deleter.
+    // The allocator recognizes its own memory by its own deleter.
     void* const raw = storage.mutable_data();
     if (storage.data_ptr().get_deleter() != &Free) {
       allocator::recordStream(storage.data_ptr(), StreamOf(stream));
@@ -108,7 +109,7 @@ class CudaAccelerator final : public Accelerator {
     void* memory = nullptr;
     C10_CUDA_CHECK(cudaHostAlloc(&memory, bytes, cudaHostAllocDefault));
     return std::shared_ptr<char>(static_cast<char*>(memory), [](char* gone) {
-      // At the process's end CUDA may be gone before it.
+      // CUDA may be gone already when the process ends.
       if (cudaFreeHost(gone) != cudaSuccess) (void)cudaGetLastError();
     });
   }
@@ -150,8 +151,8 @@ class CudaAccelerator final : public Accelerator {
 
   absl::Status Health() override {
     DJINN_RETURN_IF_ERROR(recorder_.Health());
-    // What is fatal every call says again; this one asks nothing else. Not of
-    // the compute stream, which may be being recorded.
+    // Every call returns a fatal error again, and this call has no other
+    // effect. It does not use the compute stream, which may be in a recording.
     const absl::Status status = Cleared(cudaStreamQuery(copy_out_.stream()));
     return ErrorReason(status) == kDeviceBroken ? status : absl::OkStatus();
   }
@@ -161,7 +162,7 @@ class CudaAccelerator final : public Accelerator {
   }
 
   const at::Generator& ThreadGenerator() override {
-    // A process has one such device.
+    // A process has one such device, so a generator per thread suffices.
     thread_local const at::Generator own =
         at::cuda::detail::createCUDAGenerator(device_.index());
     return own;
@@ -176,8 +177,9 @@ class CudaAccelerator final : public Accelerator {
   GraphRecorder* recorder() override { return &recorder_; }
 
  private:
-  // CUDA keeps a thread's last error, "not ready" among them, until somebody
-  // takes it; PyTorch would find it after the next launch, whosever that is.
+  // Clears the thread's last error. CUDA keeps it, "not ready" included, until
+  // some call takes it; otherwise PyTorch would report it after an unrelated
+  // launch.
   absl::Status Cleared(cudaError_t error) const {
     if (error != cudaSuccess) (void)cudaGetLastError();
     return StatusOfCuda(error, name_);

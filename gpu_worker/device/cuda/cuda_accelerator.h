@@ -1,4 +1,5 @@
-// CUDA as an accelerator, by PyTorch's allocator, streams and graphs.
+// Implements the accelerator with CUDA, through PyTorch's allocator, streams
+// and graphs.
 #ifndef GPU_WORKER_DEVICE_CUDA_CUDA_ACCELERATOR_H_
 #define GPU_WORKER_DEVICE_CUDA_CUDA_ACCELERATOR_H_
 
@@ -9,8 +10,9 @@
 
 namespace djinn::worker {
 
-// FailedPrecondition (DEVICE_UNAVAILABLE) says what is missing: a driver that
-// this CUDA can use, or the device.
+// Makes the accelerator of the GPU `ordinal`. Returns FailedPrecondition
+// (DEVICE_UNAVAILABLE), which names what is missing: a driver that this CUDA
+// can use, or the device.
 absl::StatusOr<std::unique_ptr<Accelerator>> MakeCudaAccelerator(int ordinal);
 
 }  // namespace djinn::worker

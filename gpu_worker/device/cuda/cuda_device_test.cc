@@ -1,6 +1,6 @@
-// The CUDA plug-in on a real GPU, against the CPU. Skips itself, and says why,
-// where there is none. DJINN_CUDA_PLUGIN names the plug-in; otherwise it is
-// looked for beside this program.
+// Tests the CUDA plug-in on a real GPU against the CPU. Without a GPU it skips
+// itself and says why. DJINN_CUDA_PLUGIN names the plug-in; otherwise the test
+// looks for it beside this program.
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -22,7 +22,7 @@
 namespace djinn::worker {
 namespace {
 
-// One for all tests: a process makes one such device.
+// Returns the tester that all tests share: a process makes one such device.
 RunTester* SharedTester() {
   static RunTester* const tester = []() -> RunTester* {
     const char* const named = std::getenv("DJINN_CUDA_PLUGIN");
@@ -47,7 +47,7 @@ class CudaDeviceTest : public testing::Test {
   }
   RunTester& tester() { return *SharedTester(); }
 
-  // (2, 3) times (3, 2), added to `bias`.
+  // Builds (2, 3) times (3, 2), added to `bias`.
   AtenGraph Linear() {
     AtenGraph s;
     const uint32_t x = s.Bound(), w = s.Bound(), b = s.Bound();
@@ -72,7 +72,7 @@ TEST_F(CudaDeviceTest, SaysWhatItIs) {
 TEST_F(CudaDeviceTest, ItsSpeedCanBeMeasured) {
   const auto speed = MeasureDeviceSpeed(&tester().device(), Clock::Real());
   ASSERT_TRUE(speed.ok()) << speed.status();
-  // Far less than any, and far more.
+  // The bounds are far below and far above any GPU's speed.
   EXPECT_GT(speed->flops_per_second(), 1e11);
   EXPECT_LT(speed->flops_per_second(), 1e16);
   EXPECT_GT(speed->bytes_per_second(), 1e10);
@@ -82,7 +82,7 @@ TEST_F(CudaDeviceTest, ItsSpeedCanBeMeasured) {
 }
 
 TEST_F(CudaDeviceTest, BytesGoThereAndBack) {
-  // More than all staging blocks hold.
+  // The values exceed all staging blocks together.
   Floats values(48 << 20);
   for (size_t i = 0; i < values.size(); ++i) values[i] = float(i % 8191);
   const uint64_t id = tester().Upload(values);
@@ -99,7 +99,7 @@ TEST_F(CudaDeviceTest, ComputesWhatTheCpuComputes) {
 }
 
 TEST_F(CudaDeviceTest, AnUploadDoesNotWaitForKernels) {
-  // Long kernels, and an upload while they are asked.
+  // The test enqueues long kernels and uploads before they are done.
   AtenGraph s;
   const uint32_t x = s.Bound();
   constexpr int64_t kSize = 8192;
@@ -140,14 +140,14 @@ TEST_F(CudaDeviceTest, AnUploadDoesNotWaitForKernels) {
   const double uploading = seconds([&] {
     uploaded = device.AllocateUnset(bytes.size()).value();
     ASSERT_TRUE(device.Write(uploaded.get(), 0, bytes).ok());
-    // And is there before they are done.
+    // The upload arrives before the kernels are done.
     EXPECT_EQ(device.HostBytes(uploaded).value().bytes, bytes);
   });
   const double settling =
       seconds([&] { ASSERT_TRUE(run->Settle(&late).ok()); });
   std::cout << "asking " << asking << " s, uploading and reading back "
             << uploading << " s, settling " << settling << " s" << std::endl;
-  // The bytes were back long before the kernels were done.
+  // The bytes were read back long before the kernels were done.
   EXPECT_LT(uploading, settling);
 }
 
@@ -222,7 +222,8 @@ TEST_F(CudaDeviceTest, AttentionAndItsGradientsAreTheCpus) {
           const auto due_gradients = AttentionBackward(
               here(gradient), here(query), here(key), here(value), due,
               due_sums, 0, causal, std::nullopt, std::nullopt);
-          // As a worker keeps them: like the query, and like a CPU's.
+          // A worker keeps the results in these layouts: the output like the
+          // query, and the sums like a CPU's.
           const auto gradients = AttentionBackward(
               there(gradient), there(query), there(key), there(value),
               at::empty_like(there(query)).copy_(out),
@@ -246,7 +247,7 @@ TEST_F(CudaDeviceTest, AttentionAndItsGradientsAreTheCpus) {
 }
 
 TEST_F(CudaDeviceTest, AttentionTakesOperandsThatBeginAnywhere) {
-  // Rows of 8 floats, between 16 bytes.
+  // Rows of 8 floats start at addresses that are no multiples of 16 bytes.
   AtenGraph s;
   const uint32_t q = s.Bound(), k = s.Bound();
   const uint32_t generator = s.Generator();
@@ -266,7 +267,7 @@ TEST_F(CudaDeviceTest, AttentionTakesOperandsThatBeginAnywhere) {
                    {tester().Upload(Floats(65, 0.5f)), tester().Upload(values),
                     tester().SeededGenerator(1)},
                    {0});
-  // Of one key: its value, for every query.
+  // Every query's result is the value of the only key.
   Floats due;
   for (int row = 0; row < 8; ++row) {
     due.insert(due.end(), values.begin() + 3, values.end());

@@ -23,7 +23,7 @@ class CudaGraph final : public RecordedGraph {
   CudaGraph(std::unique_ptr<at::cuda::CUDAGraph> graph, uint64_t bytes)
       : graph_(std::move(graph)), bytes_(bytes) {}
 
-  // On the current stream, which is the compute stream.
+  // Runs on the current stream, which is the compute stream.
   void Replay() override { graph_->replay(); }
   uint64_t bytes() const override { return bytes_; }
 
@@ -41,8 +41,8 @@ uint64_t PoolBytes(c10::MempoolId_t pool) {
   return bytes;
 }
 
-// graph->pool() throws unless its recording ended well; and then the graph, and
-// nobody else, lets go of the pool.
+// Returns whether the graph itself releases its pool. It does so only if its
+// recording ended well; otherwise graph->pool() throws.
 bool LeavesPoolItself(at::cuda::CUDAGraph& graph) {
   try {
     graph.pool();
@@ -52,23 +52,24 @@ bool LeavesPoolItself(at::cuda::CUDAGraph& graph) {
   }
 }
 
-// PyTorch leaves its allocator in the graph's pool when CUDA ends a recording
-// with an error, or does not begin it. It must not stay there: the allocator
-// would go on asking the graph, which is gone, whose memory is whose.
+// Takes PyTorch's allocator out of the graph's pool, where it stays if CUDA
+// ends a recording with an error or does not begin it. Otherwise the allocator
+// would keep asking the destroyed graph which allocations belong to it.
 void LeavePool(c10::DeviceIndex device, c10::MempoolId_t pool) {
   try {
     allocator::endAllocateToPool(device, pool);
   } catch (const std::exception&) {
-    // It was left already, or never entered.
+    // The allocator left the pool already, or never entered it.
   }
   try {
     allocator::releasePool(device, pool);
   } catch (const std::exception&) {
-    // There is none.
+    // There is no such pool.
   }
 }
 
-// After an error of recording, which is said once more by the next call.
+// Cleans up after a failed recording, whose error CUDA would report again in
+// the next call.
 void Abandon(at::cuda::CUDAGraph& graph, c10::DeviceIndex device,
              c10::MempoolId_t pool) {
   (void)cudaGetLastError();
@@ -90,8 +91,8 @@ absl::Status CudaGraphRecorder::RecordNothing() {
 }
 
 void CudaGraphRecorder::Recover() {
-  // The default generator believes that it is being recorded, and would refuse
-  // every draw and replay to come, until a recording ends well.
+  // The default generator is still in recording mode and would refuse every
+  // later draw and replay until a recording ends well.
   const absl::Status status = RecordNothing();
   if (status.ok()) return;
   MutexLock lock(&mu_);
@@ -114,7 +115,8 @@ absl::StatusOr<Recording> CudaGraphRecorder::Record(
   const c10::MempoolId_t pool = at::cuda::graph_pool_handle();
   const ComputeGate::Hold hold(&gate_);
   const c10::cuda::CUDAStreamGuard stream(compute_);
-  // Other threads go on uploading meanwhile: only this one must not wait.
+  // Forbids only this thread to wait for the device, because other threads keep
+  // uploading meanwhile.
   const absl::Status begun = CatchTorch(kFailed, [&] {
     graph->capture_begin(pool, cudaStreamCaptureModeThreadLocal);
     return absl::OkStatus();
@@ -127,13 +129,13 @@ absl::StatusOr<Recording> CudaGraphRecorder::Record(
   }
   const absl::Status asked =
       CatchTorch(kFailed, [&] { return body(&recording.made); });
-  // Whatever the body did, or the stream would go on recording.
+  // Ends the recording even if the body failed, or the stream would stay in it.
   const absl::Status ended = CatchTorch(kFailed, [&] {
     graph->capture_end();
     return absl::OkStatus();
   });
   if (!ended.ok()) {
-    // What the body made lies in the pool.
+    // The body's results lie in the pool.
     recording.made.clear();
     Abandon(*graph, compute_.device_index(), pool);
     graph = nullptr;

@@ -12,21 +12,21 @@ namespace djinn::worker {
 
 class CudaGraphRecorder final : public GraphRecorder {
  public:
-  // `gate`, which outlives this, is `compute`'s.
+  // `gate` is the gate of `compute` and outlives this.
   CudaGraphRecorder(c10::cuda::CUDAStream compute, ComputeGate* gate)
       : compute_(compute), gate_(*gate) {}
 
-  // Every graph has a pool of its own, so that what one made stays while
-  // another is replayed.
+  // Records as GraphRecorder::Record(). Every graph has a memory pool of its
+  // own, so that one graph's results stay while another is replayed.
   absl::StatusOr<Recording> Record(
       GraphBody body, absl::Span<const c10::Storage> written) override;
 
-  // Not OK once a recording that failed could not be ended. Thread-safe.
+  // Returns an error once a failed recording could not be ended. Thread-safe.
   absl::Status Health();
 
  private:
   absl::Status RecordNothing();
-  // Gives PyTorch's generator and allocator back to whoever records nothing.
+  // Takes PyTorch's generator and allocator out of recording mode.
   void Recover();
 
   const c10::cuda::CUDAStream compute_;

@@ -1,4 +1,4 @@
-// CUDA's errors as statuses.
+// Turns CUDA's errors into statuses.
 #ifndef GPU_WORKER_DEVICE_CUDA_CUDA_STATUS_H_
 #define GPU_WORKER_DEVICE_CUDA_CUDA_STATUS_H_
 
@@ -8,15 +8,17 @@
 
 namespace djinn::worker {
 
-// The reason of statuses after which the process can do nothing with the GPU.
+// The reason of errors after which the process cannot use the GPU any more.
 inline constexpr absl::string_view kDeviceBroken = "DEVICE_BROKEN";
 
-// Whether the process can never use the GPU again after it: a kernel left its
-// memory, asserted, or the device itself failed.
+// Returns whether the process can never use the GPU again after the error: a
+// kernel accessed memory outside its own, asserted, or the device itself
+// failed.
 bool IsFatal(cudaError_t error);
 
-// Unavailable (DEVICE_BROKEN) for fatal ones, ResourceExhausted (OUT_OF_MEMORY)
-// where memory lacks, Internal (DEVICE_FAILED) otherwise. `device` is named.
+// Returns Unavailable (DEVICE_BROKEN) for fatal errors, ResourceExhausted
+// (OUT_OF_MEMORY) if memory is lacking, Internal (DEVICE_FAILED) otherwise. The
+// text names `device`.
 absl::Status StatusOfCuda(cudaError_t error, absl::string_view device);
 
 }  // namespace djinn::worker

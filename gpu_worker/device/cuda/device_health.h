@@ -1,6 +1,6 @@
-// Whether a device can serve anybody any more. Some errors, such as an
-// assertion in a kernel, leave a GPU useless to the whole process: from then on
-// every call fails with the same status, and the worker is to be started again.
+// Remembers whether this process can still use a device. Some errors, such as
+// an assertion in a kernel, make a GPU useless to the whole process: from then
+// on every call fails with the same status, and the worker must be restarted.
 #ifndef GPU_WORKER_DEVICE_CUDA_DEVICE_HEALTH_H_
 #define GPU_WORKER_DEVICE_CUDA_DEVICE_HEALTH_H_
 
@@ -20,15 +20,17 @@ class DeviceHealth {
   explicit DeviceHealth(Accelerator* accelerator)
       : accelerator_(*accelerator) {}
 
-  // Cheap while all is well. The first that was wrong, for ever.
+  // Returns OK, or the first fatal error for ever. Cheap while the device
+  // works.
   absl::Status status() const {
     if (!broken_.load(std::memory_order_acquire)) return absl::OkStatus();
     MutexLock lock(&mu_);
     return why_;
   }
 
-  // For what a call returned: asks the accelerator after an error, whose status
-  // says more than the call's where nothing can be asked any more.
+  // Takes the status of a call. After an error, asks the accelerator for its
+  // health, and returns that instead if the accelerator cannot be used any
+  // more, because it says more than the call's error.
   absl::Status Note(absl::Status status) {
     if (status.ok()) return status;
     absl::Status health = accelerator_.Health();

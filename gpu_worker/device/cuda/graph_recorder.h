@@ -1,4 +1,4 @@
-// Records what a device is asked, to have it done again at once.
+// Records commands of a device, so that they can be replayed at once.
 #ifndef GPU_WORKER_DEVICE_CUDA_GRAPH_RECORDER_H_
 #define GPU_WORKER_DEVICE_CUDA_GRAPH_RECORDER_H_
 
@@ -14,35 +14,35 @@
 
 namespace djinn::worker {
 
-// What was recorded, with its memory. Operands and results have the addresses
-// that they had.
+// Recorded commands and their memory. Operands and results have the addresses
+// that they had during the recording.
 class RecordedGraph {
  public:
   virtual ~RecordedGraph() = default;
-  // Asks the compute stream for all of it. May throw c10::Error.
+  // Enqueues all commands on the compute stream. May throw c10::Error.
   virtual void Replay() = 0;
-  // Of the memory that is the graph's own.
+  // Returns the bytes of memory that belongs to the graph.
   virtual uint64_t bytes() const = 0;
 };
 
-// Calls operators, and appends the storages of what they make that is wanted.
-// It may be called more than once, and does the same every time.
+// Calls operators, and appends the storages of the results that are wanted. It
+// may be called more than once, and does the same every time.
 using GraphBody = std::function<absl::Status(std::vector<c10::Storage>*)>;
 
 struct Recording {
   std::unique_ptr<RecordedGraph> graph;
-  // What the body made: filled by each Replay().
+  // The storages that the body appended. Each Replay() fills them.
   std::vector<c10::Storage> made;
 };
 
-// One thread.
+// Belongs to a single thread.
 class GraphRecorder {
  public:
   virtual ~GraphRecorder() = default;
-  // Nothing that the body asks is done. `written` are the storages that it
-  // writes besides what it makes. An error, the body's or one of recording,
-  // leaves things as they were; where it cannot, the accelerator's Health()
-  // says so from then on.
+  // Records the commands of the body without executing them. `written` are the
+  // storages that the body writes besides its results. After an error, of the
+  // body or of the recording, everything is as before; if that is impossible,
+  // the accelerator's Health() reports it from then on.
   virtual absl::StatusOr<Recording> Record(
       GraphBody body, absl::Span<const c10::Storage> written) = 0;
 };

@@ -17,7 +17,7 @@ std::shared_ptr<HeldGraph> GraphStore::Add(std::shared_ptr<HeldGraph> graph,
     }
   }
   gone.clear();
-  // Which may ask for memory back, and so for graphs.
+  // Reserve() may release spare memory, and so evict graphs.
   if (SpareMemory* const spare = spare_.load()) {
     graph->paid = spare->Reserve(tenant, bytes);
     if (graph->paid == nullptr) return nullptr;

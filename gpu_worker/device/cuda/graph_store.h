@@ -1,6 +1,6 @@
-// Recorded runs of a device's programs, within a budget of graphs and of bytes:
-// what was not replayed for the longest time goes first. Their memory is spare
-// memory, at the expense of the tenant whose run was recorded.
+// Keeps the recorded runs of a device's programs within a budget of graphs and
+// of bytes, and evicts the graph that was replayed least recently. The graphs'
+// memory is spare memory, charged to the tenant whose run was recorded.
 //
 // Thread-safe.
 #ifndef GPU_WORKER_DEVICE_CUDA_GRAPH_STORE_H_
@@ -26,14 +26,14 @@
 
 namespace djinn::worker {
 
-// A recorded run, and what must be as it was for it to be replayed.
+// A recorded run, and the conditions under which it may be replayed.
 struct HeldGraph {
   struct Operand {
     uint32_t slot = 0;
     const void* address = nullptr;
     uint64_t bytes = 0;
-    // Where its bytes are copied to before a replay; null: they are used where
-    // they are, and the address is a condition.
+    // The memory to which the operand's bytes are copied before a replay. Null:
+    // the graph uses them in place, and the address is a condition.
     c10::Storage copy;
     bool written = false;
   };
@@ -43,9 +43,10 @@ struct HeldGraph {
   std::vector<std::string> scalar_tensors;
   bool fast = false;
   std::vector<KeptResult> kept;
-  // One boolean for each checked node.
+  // Holds one boolean for each checked node.
   at::Tensor flags;
-  // Its memory goes last.
+  // The reservation of the graph's memory. Destroyed after `recording`, which
+  // owns that memory.
   std::shared_ptr<void> paid;
   Recording recording;
 };
@@ -53,14 +54,15 @@ struct HeldGraph {
 class GraphStore {
  public:
   struct Options {
-    // 0: nothing is recorded.
+    // 0: no runs are recorded.
     size_t max_graphs = 64;
     uint64_t max_bytes = uint64_t{1} << 30;
     // Equal runs of a program before one is recorded.
     int runs_before = 3;
-    // Runs in succession that a graph did not fit, until it is given up.
+    // Successive runs that a graph did not fit, after which it is dropped.
     int max_misses = 3;
-    // Of operands that one replay copies, and sets of operands of one program.
+    // Limits on the operands that one replay copies, and on the sets of
+    // operands of one program.
     uint64_t max_copied_bytes = uint64_t{8} << 20;
     size_t max_copied_operands = 64;
     size_t max_variants = 8;
@@ -70,19 +72,21 @@ class GraphStore {
 
   const Options& options() const { return options_; }
 
-  // Keeps the graph; others may yield. Null when there is no room for it.
+  // Keeps the graph, and may evict others for it. Returns null if there is no
+  // room for it.
   std::shared_ptr<HeldGraph> Add(std::shared_ptr<HeldGraph> graph,
                                  const std::string& tenant, uint64_t bytes);
-  // It was replayed.
+  // Notes that the graph was replayed.
   void Touch(const HeldGraph* graph);
   void Drop(const HeldGraph* graph);
-  // Gives back up to `bytes` or a little more. Returns how many came free.
+  // Evicts graphs until `bytes` or a little more are free. Returns the number
+  // of bytes released.
   uint64_t Release(uint64_t bytes);
 
-  // As Device::SetSpareMemory().
+  // Sets the source of spare memory, as Device::SetSpareMemory().
   void SetSpareMemory(SpareMemory* spare) { spare_.store(spare); }
 
-  // Counts an event.
+  // Counts an event under its name.
   void Count(absl::string_view event);
   std::vector<std::pair<std::string, uint64_t>> counts() const;
   size_t size() const;
@@ -93,13 +97,14 @@ class GraphStore {
     uint64_t bytes = 0;
   };
 
-  // Takes the oldest out; the caller drops it without the lock.
+  // Removes the least recently replayed graph; the caller destroys it without
+  // the lock.
   Entry TakeOldest() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const Options options_;
   std::atomic<SpareMemory*> spare_{nullptr};
   mutable Mutex mu_;
-  // The one replayed last in front.
+  // The most recently replayed first.
   std::list<Entry> entries_ ABSL_GUARDED_BY(mu_);
   uint64_t bytes_ ABSL_GUARDED_BY(mu_) = 0;
   std::map<std::string, uint64_t> counts_ ABSL_GUARDED_BY(mu_);

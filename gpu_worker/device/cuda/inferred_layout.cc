@@ -22,7 +22,7 @@ bool IsFloating(srg::DataType type) {
   }
 }
 
-// Strides of dimensions that are never stepped over do not count.
+// Compares strides, except those of dimensions that are never stepped over.
 bool SameStrides(const srg::TensorView& a, const srg::TensorView& b) {
   for (size_t i = 0; i < a.sizes.size(); ++i) {
     if (a.sizes[i] > 1 && a.strides[i] != b.strides[i]) return false;
@@ -35,7 +35,7 @@ bool NeedsCopy(const srg::TensorView& inferred, const NodeResult& result) {
       inferred.sizes != result.view.sizes) {
     return false;
   }
-  // The copy has to have a place for each element.
+  // The copy must have a distinct place for each element.
   const absl::StatusOr<uint64_t> extent = srg::ExtentBytes(inferred);
   if (!extent.ok() || inferred.conjugate || inferred.negative ||
       !srg::CoversStorage(inferred, *extent)) {

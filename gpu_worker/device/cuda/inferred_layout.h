@@ -1,7 +1,8 @@
-// Results as the client inferred them. It knows what a CPU's kernels return; a
-// GPU's return the same elements, but for some operators (matrix
-// decompositions, convolutions, sums for gradients) in another order in memory,
-// with more precision, or more of them, which what comes after must not see.
+// Converts results to the layout that the client inferred. The client knows
+// what a CPU's kernels return. A GPU's kernels return the same elements, but
+// some operators (matrix decompositions, convolutions, sums for gradients)
+// return them in another memory order, with more precision, or return more
+// tensors. Later calls must not see such differences.
 #ifndef GPU_WORKER_DEVICE_CUDA_INFERRED_LAYOUT_H_
 #define GPU_WORKER_DEVICE_CUDA_INFERRED_LAYOUT_H_
 
@@ -14,10 +15,11 @@
 
 namespace djinn::worker {
 
-// Copies each of `results` that lies in memory of its own, but otherwise than
-// inferred, or has another floating type; drops those that nobody expects. What
-// no copy makes alike (sizes, other types) stays, for the executor to complain
-// about. Asks the device; may throw c10::Error. Under c10::InferenceMode.
+// Copies each of `results` that lies in memory of its own, but in another
+// layout than inferred or with another floating-point type, and drops those
+// that the client does not expect. Leaves differences that no copy removes
+// (sizes, other types) for the executor to report. Enqueues commands on the
+// device; may throw c10::Error. The caller is under c10::InferenceMode.
 void LayOutAsInferred(absl::Span<const srg::Result> inferred,
                       const TorchTarget& target,
                       absl::Span<NodeResult> results);

@@ -22,8 +22,8 @@ absl::Status Unavailable(int ordinal, absl::string_view why) {
                    absl::StrCat("cuda:", ordinal, " cannot be used: ", why));
 }
 
-// Of the libtorch_cpu that this process runs with: its other half lies beside
-// it, and no other would fit.
+// Returns the folder of the libtorch_cpu that this process runs with, beside
+// which its CUDA library lies; no other would fit.
 std::string TorchFolder() {
   std::string folder;
   dl_iterate_phdr(
@@ -38,7 +38,7 @@ std::string TorchFolder() {
   return folder;
 }
 
-// What the linker said, which names the library that it did not find.
+// Returns the linker's error, which names the library that it did not find.
 absl::string_view LinkerError() {
   const char* const error = dlerror();
   return error == nullptr ? "unknown error" : error;
@@ -93,7 +93,8 @@ absl::StatusOr<std::unique_ptr<Device>> LoadCudaDevice(
   if (folder.empty()) {
     return Unavailable(options.ordinal, "this program runs without libtorch");
   }
-  // Global: its registrations and ours must find one another.
+  // RTLD_GLOBAL, because its registrations and the worker's must find one
+  // another.
   const std::string torch = folder + "/libtorch_cuda.so";
   if (dlopen(torch.c_str(), RTLD_NOW | RTLD_GLOBAL) == nullptr) {
     return Unavailable(

@@ -1,5 +1,5 @@
-// Opens PyTorch's CUDA half and the CUDA plug-in, at run time: a worker that
-// has no use for them needs neither, nor any of NVIDIA's libraries.
+// Opens PyTorch's CUDA libraries and the CUDA plug-in at run time: a worker
+// that does not use them needs neither, nor any of NVIDIA's libraries.
 #ifndef GPU_WORKER_DEVICE_CUDA_LOAD_PLUGIN_H_
 #define GPU_WORKER_DEVICE_CUDA_LOAD_PLUGIN_H_
 
@@ -13,18 +13,19 @@
 
 namespace djinn::worker {
 
-// Where libdjinn_cuda.so is looked for when nobody says it: beside the running
-// program, and where Bazel puts it relative to the worker.
+// Returns where to look for libdjinn_cuda.so by default: beside the running
+// program, or where Bazel puts it relative to the worker.
 std::string FindCudaPlugin();
 
-// Loads both, for good, and makes the device. In a process with libtorch_cpu,
-// before other threads use PyTorch. FailedPrecondition (DEVICE_UNAVAILABLE)
-// says what is missing: a library, a driver, the device itself;
-// FailedPrecondition (PLUGIN_MISMATCH) for one that was built otherwise.
+// Loads both for the life of the process, and makes the device. The process has
+// libtorch_cpu, and no other thread uses PyTorch yet. Returns
+// FailedPrecondition (DEVICE_UNAVAILABLE), which names what is missing: a
+// library, a driver, the device itself; or FailedPrecondition (PLUGIN_MISMATCH)
+// for a plug-in from another build.
 absl::StatusOr<std::unique_ptr<Device>> LoadCudaDevice(
     const std::string& plugin, const DevicePluginOptions& options);
 
-// The plug-in's part of it: for plug-ins of tests.
+// Loads only the plug-in and makes its device; for plug-ins of tests.
 absl::StatusOr<std::unique_ptr<Device>> LoadDevicePlugin(
     const std::string& plugin, const DevicePluginOptions& options);
 

@@ -52,7 +52,8 @@ TEST(LoadPluginTest, AMissingPlugInIsNamed) {
               HasSubstr("cuda:1 cannot be used: no plug-in /nowhere/"));
 }
 
-// It shares its process' protobuf, which takes each file's description once.
+// Checks that the plug-in contains no protobuf of its own: it uses the
+// process's, which accepts each file's description only once.
 TEST(LoadPluginTest, ThePlugInBringsNoProtobuf) {
   std::ifstream file(File("libdjinn_cuda.so"), std::ios::binary);
   const std::string bytes((std::istreambuf_iterator<char>(file)),
@@ -61,9 +62,9 @@ TEST(LoadPluginTest, ThePlugInBringsNoProtobuf) {
   EXPECT_THAT(bytes, Not(HasSubstr(".proto")));
 }
 
-// On a machine without NVIDIA's libraries, or without a driver.
+// Runs on machines without NVIDIA's libraries or without a driver.
 TEST(LoadPluginTest, WhatIsMissingOnThisMachineIsNamed) {
-  // So that this program is one with libtorch_cpu.
+  // Links libtorch_cpu into this program.
   EXPECT_GT(at::get_num_threads(), 0);
   const absl::StatusOr<std::unique_ptr<Device>> device =
       LoadCudaDevice(File("libdjinn_cuda.so"), {});

@@ -1,5 +1,5 @@
-// The state of a generator of CUDA's, as torch.cuda.get_rng_state() gives it: a
-// seed and an offset, 64 bits each.
+// Checks the state of a CUDA generator, as torch.cuda.get_rng_state() returns
+// it: a seed and an offset, 64 bits each.
 #ifndef GPU_WORKER_DEVICE_CUDA_PHILOX_STATE_H_
 #define GPU_WORKER_DEVICE_CUDA_PHILOX_STATE_H_
 
@@ -12,8 +12,9 @@ namespace djinn::worker {
 
 inline constexpr uint64_t kPhiloxStateBytes = 16;
 
-// InvalidArgument (INVALID_GENERATOR) unless a generator can be in that state:
-// it draws four numbers at a time.
+// Returns InvalidArgument (INVALID_GENERATOR) unless a generator can be in that
+// state. A generator draws four numbers at a time, so its offset is a multiple
+// of four.
 absl::Status CheckPhiloxState(absl::string_view bytes);
 
 }  // namespace djinn::worker

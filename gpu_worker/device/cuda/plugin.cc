@@ -1,5 +1,5 @@
-// libdjinn_cuda.so: the two symbols of plugin_abi.h, and kernels that PyTorch
-// has for a CPU alone.
+// Implements libdjinn_cuda.so: the two symbols of plugin_abi.h, and GPU kernels
+// for operators that PyTorch implements only for a CPU.
 #include <algorithm>
 #include <cstdint>
 #include <memory>

@@ -1,6 +1,6 @@
-// What a device's plug-in exports, and the worker looks up. Both are built from
-// the same sources with the same libraries; a version says so, and is compared
-// before anything else is called.
+// Declares what a device's plug-in exports and the worker looks up. Both are
+// built from the same sources with the same libraries. The worker compares a
+// version that proves it before it calls anything else.
 #ifndef GPU_WORKER_DEVICE_CUDA_PLUGIN_ABI_H_
 #define GPU_WORKER_DEVICE_CUDA_PLUGIN_ABI_H_
 
@@ -17,21 +17,22 @@ namespace djinn::worker {
 
 struct DevicePluginOptions {
   int ordinal = 0;
-  // 0: most of what is free.
+  // 0: most of the free memory.
   uint64_t memory_bytes = 0;
-  // For recorded runs; 0: a sixteenth of the memory.
+  // Budget for recorded runs; 0: a sixteenth of the memory.
   uint64_t graph_bytes = 0;
-  // Whether any are recorded.
+  // Lets runs be recorded.
   bool graphs = true;
-  // Whether runs in fast mode fuse attention that a program spells out.
+  // Lets runs in fast mode fuse attention that a program spells out.
   bool fuse_attention = true;
   // Absolute paths, as CpuDeviceOptions::operator_libraries.
   std::vector<std::string> operator_libraries;
 };
 
-// Changes with everything that crosses the boundary: the build hashes this
-// header and those of Device and OperatorLibrary. The rest names what both must
-// have been built with.
+// The version, which changes with everything that crosses the boundary: the
+// build hashes this header and those of Device and OperatorLibrary. The
+// remainder names the compiler ABI and the PyTorch that both must have been
+// built with.
 #define DJINN_DEVICE_PLUGIN_ABI               \
   "djinn-device-" DJINN_DEVICE_PLUGIN_SOURCES \
   " gcc-abi-" DJINN_QUOTED(__GXX_ABI_VERSION) " torch-2.11.0"

@@ -21,7 +21,8 @@ namespace {
 
 constexpr absl::string_view kFailed = "GRAPH_FAILED";
 
-// They look at values on the host. Others that do, too, fail to be recorded.
+// Operators that read values on the host. Recording fails for others that do
+// so, too.
 constexpr absl::string_view kWaiting[] = {
     "aten::nonzero",      "aten::nonzero_numpy",
     "aten::argwhere",     "aten::masked_select",
@@ -35,8 +36,9 @@ constexpr absl::string_view kWaiting[] = {
     "aten::histc",        "aten::tensor_split",
     "aten::combinations", "aten::isin"};
 
-// They take a number of the host's as a number. Others may copy it to the
-// device, and a graph would copy from where it lay when it was recorded.
+// Operators that pass a scalar tensor of the host to their kernels by value.
+// Others may copy it to the device, and a replay would copy from where it lay
+// when it was recorded.
 constexpr absl::string_view kTakeNumbers[] = {
     "add", "sub",     "subtract",    "rsub",         "mul",       "multiply",
     "div", "divide",  "true_divide", "floor_divide", "remainder", "fmod",
@@ -72,7 +74,7 @@ bool SameBits(const std::vector<double>& a, const std::vector<double>& b) {
           std::memcmp(a.data(), b.data(), a.size() * sizeof(double)) == 0);
 }
 
-// A window onto memory that belongs to others.
+// Returns a storage over memory that another object owns.
 c10::Storage Window(const void* address, uint64_t bytes, c10::Device device) {
   return c10::Storage(c10::make_intrusive<c10::StorageImpl>(
       c10::StorageImpl::use_byte_size_t(), static_cast<int64_t>(bytes),
@@ -103,7 +105,8 @@ std::optional<uint32_t> SlotOf(const srg::Result& result) {
   return view->slot;
 }
 
-// A list of indices with a mask among them, whose elements are counted.
+// Returns whether the node indexes by a mask, whose elements the host must
+// count.
 bool IndexesByMask(const srg::Node& node, absl::string_view name) {
   if (!absl::StrContains(name, "index")) return false;
   for (const srg::Argument& argument : node.arguments) {
@@ -201,7 +204,7 @@ RunGraph::~RunGraph() {
 }
 
 bool RunGraph::IsOperand(const NodeInput& input, size_t slot) const {
-  // A generator that is here is drawn from by nobody.
+  // No operator draws from a generator in a run that comes this far.
   return input.slots[slot] != nullptr &&
          srg_graph_.slots[slot].kind != srg::Slot::Kind::kGenerator;
 }
@@ -306,7 +309,8 @@ RunGraph::Variant& RunGraph::VariantOf(const Shape& shape,
     return variants_.front();
   }
   if (variants_.size() >= environment_.store->options().max_variants) {
-    // Sets that are new every time do not displace those that have graphs.
+    // Prefers a variant without a graph, so that sets of operands that never
+    // recur do not evict those that have graphs.
     auto gone = std::prev(variants_.end());
     for (auto variant = variants_.begin(); variant != variants_.end();
          ++variant) {
@@ -355,7 +359,7 @@ void RunGraph::NoteRefusal(Variant* variant, const absl::Status& why) {
     return;
   }
   environment_.store->Count("graphs_refused_memory");
-  // Twice as many runs later, and then twice as many.
+  // Each refusal doubles the number of runs before the next attempt.
   constexpr int kMaxDoublings = 8;
   variant->refusals = std::min(variant->refusals + 1, kMaxDoublings);
   variant->alike =
@@ -425,7 +429,7 @@ std::shared_ptr<HeldGraph> RunGraph::Execute(
   }
   MutexLock lock(&mu_);
   busy_ = false;
-  // In front still: nobody else was let in.
+  // The variant is still in front, because `busy_` kept all other runs out.
   Variant& variant = variants_.front();
   if (!recorded.ok()) NoteRefusal(&variant, recorded);
   if (kept_graph != nullptr) {
@@ -438,7 +442,8 @@ std::shared_ptr<HeldGraph> RunGraph::Execute(
 }
 
 GraphBody RunGraph::MakeBody(const HeldGraph& graph) const {
-  // Everything by value: it may be called as long as the graph lives.
+  // Captures everything by value: the body may be called as long as the graph
+  // lives.
   return [this, operands = graph.operands, floats = graph.floats,
           scalar_tensors = graph.scalar_tensors, fast = graph.fast,
           kept = graph.kept, flags = graph.flags](
@@ -462,7 +467,7 @@ GraphBody RunGraph::MakeBody(const HeldGraph& graph) const {
         environment_.accelerator->Zero(storage.mutable_data(), bytes,
                                        StreamId::kCompute);
       }
-      // What follows in this thread is behind it.
+      // Orders this thread's next operators after the command.
       const auto scope = environment_.accelerator->EnterCompute();
       return std::make_shared<TorchBuffer>(std::move(storage));
     };
@@ -525,7 +530,7 @@ absl::StatusOr<std::shared_ptr<HeldGraph>> RunGraph::Record(
   graph->fast = shape.fast;
   graph->kept = shape.kept;
   uint64_t bytes = flag_count_;
-  // Before anything is allocated: what is sure to be needed.
+  // Checks the least amount that the graph needs before it allocates anything.
   uint64_t needed = bytes;
   for (const KeptResult& result : shape.kept) needed += result.bytes;
   for (size_t i = 0; i < moves.size(); ++i) {
@@ -567,8 +572,8 @@ absl::StatusOr<std::shared_ptr<HeldGraph>> RunGraph::Record(
       view.strides = {1};
       graph->flags = MakeTensor(view, flags);
     }
-    // What was asked so far is not recorded. Nothing is asked of it, so that
-    // the recorder may have the stream to itself.
+    // Excludes earlier commands from the recording. The scope is closed at
+    // once, so that the recorder may have the stream to itself.
     environment_.accelerator->EnterCompute().reset();
     DJINN_ASSIGN_OR_RETURN(graph->recording,
                            environment_.accelerator->recorder()->Record(

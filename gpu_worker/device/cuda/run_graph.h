@@ -1,26 +1,27 @@
-// Whole runs of one program as graphs: when to record one, when it may be
-// replayed, and what is to be copied.
+// Records whole runs of one program as device graphs: decides when to record a
+// run, when a graph may be replayed, and what to copy.
 //
 // A run is recorded when the runs before it were plain and like it: the same
-// numbers, sizes and results. A program that is run on several sets of
-// operands, such as two tenants' copies of one model, has a graph for each:
-// runs count together where the operands that lie elsewhere are small. Operands
-// that lay at one address in all of them (weights, caches) are used in place,
-// and a replay is right whenever what is bound lies there again, whoever's
-// memory it was in between: the graph reads what is there then. The others'
-// bytes are copied into memory of the graph's, and out of it if the run writes
-// them. Results that outlive the run are copied out: their memory is the
-// program's client's for as long as it likes, and handing the graph's over
-// would keep it from being replayed meanwhile.
+// numbers, sizes and results. A program that runs on several sets of operands,
+// such as two tenants' copies of one model, has a graph for each; runs count as
+// the same set if the operands at other addresses are small. The graph uses
+// operands that lay at one address in all of them (weights, caches) in place. A
+// replay is right whenever the bound storages lie there again, whatever the
+// memory held in between, because the graph reads the present bytes. The bytes
+// of other operands are copied into the graph's memory, and back out if the run
+// writes them. Results that outlive the run are copied out: the client may keep
+// them for any time, and a graph whose memory they were could not be replayed
+// meanwhile.
 //
-// Never recorded: runs that draw (a session's generator is not one that a graph
-// could be told of; attention without dropout draws nothing), that wait for the
-// device within (nonzero, item), that may copy a number of the host's to it,
-// whose results are operands' memory, of operators that are not PyTorch's own.
-// What cannot be recorded once is not tried again, unless memory was lacking:
-// then after a while. Why is counted.
+// A run is never recorded if it draws random numbers (a graph cannot use a
+// session's generator; attention without dropout draws nothing), waits for the
+// device within (nonzero, item), may copy a number from the host to the device,
+// returns operands' memory as results, or calls operators that are not
+// PyTorch's own. A program that failed to record once is not recorded again,
+// unless memory was lacking: then it is tried again after a while. The reasons
+// are counted.
 //
-// Thread-safe: where one run is in here, others go on without.
+// Thread-safe. While one run is in Execute(), others proceed without it.
 #ifndef GPU_WORKER_DEVICE_CUDA_RUN_GRAPH_H_
 #define GPU_WORKER_DEVICE_CUDA_RUN_GRAPH_H_
 
@@ -46,16 +47,16 @@
 
 namespace djinn::worker {
 
-// Why the program's runs are never recorded; empty if they may be.
+// Returns why the program's runs are never recorded; empty if they may be.
 absl::string_view WhyNeverRecorded(const srg::Graph& srg_graph,
                                    absl::Span<const TorchCall> calls);
-// Numbers that must be 0 for a run not to draw.
+// Returns the floating-point holes that must be 0 for a run not to draw random
+// numbers.
 std::vector<uint32_t> HolesThatDraw(absl::Span<const TorchCall> calls);
 
 class RunGraph {
  public:
-  // Carries one node out on the slots in `input`; `flags` are for what its
-  // check finds.
+  // Executes one node on the slots in `input`. Its check sets `flags`.
   using RunNode = std::function<absl::Status(
       uint32_t node, const NodeInput& input, const at::Tensor& flags,
       std::vector<NodeResult>* results)>;
@@ -66,50 +67,52 @@ class RunGraph {
     GraphStore* store = nullptr;
   };
 
-  // What `environment` points to, and what `run_node` refers to, outlive this
-  // and its graphs. Its srg graph passed compilation; `flag_count` is that of
-  // checked nodes, `draws` is HolesThatDraw().
+  // `srg_graph` passed compilation; `flag_count` is the number of checked
+  // nodes, `draws` is the result of HolesThatDraw(). All that `environment`
+  // points to and `run_node` refers to outlives this and its graphs.
   RunGraph(Environment environment, srg::Graph srg_graph, size_t flag_count,
            std::vector<uint32_t> draws, RunNode run_node);
   ~RunGraph();
 
-  // Whether a run may be worth handing to Execute().
+  // Returns whether Execute() may succeed for a run.
   bool possible() const { return !refused_.load(std::memory_order_relaxed); }
 
-  // As DeviceRun::ExecuteWhole(). The graph when it was replayed, or was begun
-  // to be: `status` then says whether it went well. Null otherwise, and
-  // `status` is not OK if recording failed.
+  // Replays the run as DeviceRun::ExecuteWhole(). Returns the graph if its
+  // replay began; `status` then says whether it succeeded. Returns null
+  // otherwise, with an error in `status` if recording failed.
   std::shared_ptr<HeldGraph> Execute(
       const NodeInput& input, absl::Span<const KeptResult> kept,
       std::vector<std::shared_ptr<Buffer>>* results, absl::Status* status);
 
-  // A run that Execute() was asked about, and that went node by node, is over.
+  // Notes the end of a run for which Execute() returned null and which was
+  // executed node by node.
   void Observe(bool plain);
 
  private:
-  // What must be the same for two runs to be alike.
+  // The properties that must be equal for two runs to be alike.
   struct Shape {
     std::vector<double> floats;
     std::vector<std::string> scalar_tensors;
     bool fast = false;
-    std::vector<uint64_t> bytes;  // by slot; of those bound
+    std::vector<uint64_t> bytes;  // by slot; 0 for slots that are no operands
     std::vector<KeptResult> kept;
   };
 
   using Addresses = std::vector<const void*>;  // by slot
 
-  // One set of operands that the program is run on.
+  // A set of operands that the program runs on.
   struct Variant {
     uint64_t id = 0;
     std::weak_ptr<HeldGraph> graph;
-    // Runs in succession that the graph did not fit.
+    // Successive runs that the graph did not fit.
     int misses = 0;
-    // The last run looked at.
+    // The last run that Look() noted.
     Shape last;
     Addresses addresses;
-    // Operands that were seen to lie elsewhere, by slot.
+    // Marks the slots whose address has changed between runs.
     std::vector<bool> moves;
-    // Plain runs alike, up to the last one; below 0 while memory lacks.
+    // The number of successive plain runs that are alike; negative while the
+    // variant waits because memory was lacking.
     int alike = 0;
     int refusals = 0;
   };
@@ -122,22 +125,25 @@ class RunGraph {
 
   bool Fits(const HeldGraph& graph, const Shape& shape,
             const NodeInput& input) const;
-  // Moves the one whose graph fits to the front. Null if none does.
+  // Returns a graph that fits, and moves its variant to the front. Returns null
+  // if none fits.
   std::shared_ptr<HeldGraph> FindFitting(const Shape& shape,
                                          const NodeInput& input)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // What would be copied if the run were the variant's too; nothing if too
-  // much.
+  // Returns the bytes that would be copied if the run belonged to the variant;
+  // nothing if that is too much.
   std::optional<uint64_t> CopiedBytes(const Variant& variant,
                                       const Shape& shape,
                                       const Addresses& addresses) const;
-  // The run's, in front: that from which it differs least, or a new one.
+  // Returns the run's variant and moves it to the front: the variant from which
+  // it differs least, or a new one.
   Variant& VariantOf(const Shape& shape, const Addresses& addresses)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Takes note of a run that is about to go node by node, unless recorded.
+  // Notes a run that is about to be executed node by node, unless it is
+  // recorded.
   void Look(Variant* variant, Shape shape, Addresses addresses)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Recording failed: an error of memory is none for ever.
+  // Notes that recording failed. Lack of memory is not final.
   void NoteRefusal(Variant* variant, const absl::Status& why)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::StatusOr<std::shared_ptr<HeldGraph>> Record(
@@ -152,18 +158,18 @@ class RunGraph {
   const size_t flag_count_;
   const std::vector<uint32_t> draws_;
   const RunNode run_node_;
-  // Slots to let go after each node.
+  // Slots to release after each node.
   std::vector<std::vector<uint32_t>> last_uses_;
   std::vector<bool> written_;
 
   std::atomic<bool> refused_{false};
   Mutex mu_;
-  // A run is in Execute().
+  // True while a run is in Execute().
   bool busy_ ABSL_GUARDED_BY(mu_) = false;
-  // The one that ran last in front.
+  // The most recently run first.
   std::list<Variant> variants_ ABSL_GUARDED_BY(mu_);
   uint64_t next_id_ ABSL_GUARDED_BY(mu_) = 1;
-  // Whose run goes node by node; 0: none.
+  // The id of the variant whose run is executed node by node; 0: none.
   uint64_t looked_ ABSL_GUARDED_BY(mu_) = 0;
 };
 

@@ -1,4 +1,5 @@
-// Recorded runs against the same runs node by node: every value is compared.
+// Compares recorded runs with the same runs executed node by node, in every
+// value.
 #include "gpu_worker/device/cuda/run_graph.h"
 
 #include <string>
@@ -21,7 +22,7 @@ struct Step {
   uint32_t out = (s.AddInPlace(kv, t, 3), s.Multiply(t, kv, 3));
 };
 
-// Carries the same out on two devices, of which one records.
+// Executes the same runs on two devices, one of which records.
 class RunGraphTest : public testing::Test {
  protected:
   struct Twin {
@@ -40,12 +41,12 @@ class RunGraphTest : public testing::Test {
     }
   }
 
-  // A new input for each run; results are compared.
+  // Runs both with a new input and compares the results.
   void Run() {
     ++runs_;
     const float f = static_cast<float>(runs_);
     for (Twin& twin : twins_) {
-      // An earlier one's memory may be used again.
+      // The memory of earlier inputs may be reused.
       const uint64_t x = twin.tester.Upload({f, f * f, -f});
       const auto ids =
           twin.tester.Run(*twin.plan, {x, twin.w, twin.kv}, {}, {step_.t});
@@ -57,7 +58,7 @@ class RunGraphTest : public testing::Test {
   void RunTimes(int times) {
     for (int i = 0; i < times; ++i) Run();
   }
-  // Caches, and results of all runs.
+  // Compares the caches and the results of all runs.
   void ExpectAlike() {
     EXPECT_EQ(twins_[0].tester.Values(twins_[0].kv),
               twins_[1].tester.Values(twins_[1].kv))
@@ -92,7 +93,7 @@ TEST_F(RunGraphTest, AFewPlainRunsAndThenTheGraph) {
 
 TEST_F(RunGraphTest, OperandsAreNotHeldByTheGraph) {
   RunTimes(6);
-  // Copies on write would show that somebody shares the cache.
+  // A copy before a write would show that the graph holds the cache.
   EXPECT_EQ(recording_.counters().write_copies, 0u);
 }
 
@@ -108,7 +109,7 @@ TEST_F(RunGraphTest, AWeightThatLiesElsewhereIsNotMissed) {
   RunTimes(5);
   const uint64_t replayed = recording_.recorder().replayed();
   for (Twin& twin : twins_) {
-    // The old memory stays, so the new is elsewhere.
+    // The old memory stays in use, so the new weight lies elsewhere.
     twin.w = twin.tester.Upload({-1, -2, -3});
   }
   RunTimes(2);
@@ -122,7 +123,7 @@ TEST_F(RunGraphTest, AGraphThatFitsNoMoreIsMadeAnew) {
   RunTimes(8);
   EXPECT_EQ(recording_.recorder().recorded(), 2u);
   EXPECT_EQ(recording_.recorder().alive(), 1u);
-  // This one copies the weight, wherever it is.
+  // The second graph copies the weight from wherever it lies.
   const uint64_t replayed = recording_.recorder().replayed();
   for (Twin& twin : twins_) twin.w = twin.tester.Upload({5, 6, 7});
   RunTimes(2);
@@ -137,7 +138,7 @@ TEST_F(RunGraphTest, FreedMemoryThatIsUsedAgainIsReadAsItIsNow) {
     twin.tester.Free(twin.w);
     twin.w = twin.tester.Upload({4, 5, 6});
   }
-  // Another storage, at the same address: what the graph reads is its.
+  // The graph reads the bytes of another storage at the same address.
   ASSERT_EQ(recording_.Address(twins_[0].w), before);
   RunTimes(2);
   EXPECT_EQ(recording_.recorder().replayed(), 4u);
@@ -169,7 +170,7 @@ TEST_F(RunGraphTest, ACacheThatMovesEveryTimeIsCopiedInAndOut) {
 }
 
 TEST_F(RunGraphTest, ResultsOfEarlierRunsStay) {
-  // ExpectAlike() compares all of them after every run.
+  // ExpectAlike() compares the results of all runs after every run.
   RunTimes(12);
   EXPECT_EQ(recording_.recorder().replayed(), 9u);
 }
@@ -193,7 +194,7 @@ TEST_F(RunGraphTest, WhatCannotBeRecordedIsNotTriedAgain) {
 
 TEST_F(RunGraphTest, ARecordingThatFailsAtItsEndLeavesNothing) {
   recording_.recorder().FailAtTheEnd(absl::InternalError("half a graph"));
-  // Values are those of plain runs, written caches too.
+  // Run() checks that results and written caches equal those of plain runs.
   RunTimes(8);
   EXPECT_EQ(recording_.recorder().alive(), 0u);
   EXPECT_EQ(recording_.Count("graphs_refused_failed"), 1u);
@@ -238,7 +239,8 @@ TEST(RunGraphsTest, NumbersThatVaryAreNotRecorded) {
               (Floats{1 + f, 2 + f}));
   }
   EXPECT_EQ(tester.recorder().recorded(), 0u);
-  // The same ones are; another one is not what was recorded.
+  // Runs with equal numbers are recorded. A run with another number does not
+  // replay the graph.
   for (int i = 0; i < 5; ++i) tester.Run(*plan, {id}, {0.5});
   EXPECT_EQ(tester.recorder().recorded(), 1u);
   EXPECT_EQ(tester.Values(tester.Run(*plan, {id}, {2})[y]), (Floats{3, 4}));
@@ -322,7 +324,7 @@ TEST(RunGraphsTest, RunsThatDrawOrWaitAreNotRecorded) {
 }
 
 TEST(RunGraphsTest, NumbersOfTheHostThatMayBeCopiedAreNotRecorded) {
-  // A number that `add` takes as it is, and one that `copy_` copies.
+  // `add` takes the number by value, `copy_` copies it to the device.
   for (const bool copies : {false, true}) {
     AtenGraph s;
     const uint32_t x = s.Bound();
@@ -369,7 +371,7 @@ TEST(RunGraphsTest, AttentionWithoutDropoutIsRecorded) {
   }
   EXPECT_EQ(tester.recorder().recorded(), 1u);
   EXPECT_EQ(tester.recorder().replayed(), 3u);
-  // With it, it draws.
+  // A run with dropout draws random numbers and is not replayed.
   EXPECT_EQ(tester.Values(run(tester, *plan, 1, 0.5)),
             plain.Values(run(plain, *plain_plan, 1, 0.5)));
   EXPECT_EQ(tester.recorder().replayed(), 3u);
@@ -379,11 +381,11 @@ TEST(RunGraphsTest, AttentionWithoutDropoutIsRecorded) {
 
 TEST(RunGraphsTest, EachSetOfLargeOperandsHasAGraphOfItsOwn) {
   Step step;
-  // The input may be copied, and nothing besides.
+  // The limit lets a replay copy the input and nothing else.
   RunTester tester(true, {.max_copied_bytes = 12});
   RunTester plain(false);
   const auto plan = tester.Admit(step.s), plain_plan = plain.Admit(step.s);
-  // Two tenants' copies of one model.
+  // Storages of two tenants' copies of one model.
   uint64_t w[2], kv[2], plain_w[2], plain_kv[2];
   for (int i = 0; i < 2; ++i) {
     const float f = static_cast<float>(10 * i);
@@ -420,7 +422,7 @@ TEST(RunGraphsTest, LargeOperandsThatMoveEveryTimeAreNotCopied) {
               (Floats{2 * f, 2}));
   }
   EXPECT_EQ(tester.recorder().recorded(), 0u);
-  // Where they lie still, they are used in place.
+  // Operands that stay at one address are used in place.
   const uint64_t id = tester.Upload({1, 2});
   for (int i = 0; i < 5; ++i) tester.Run(*plan, {id});
   EXPECT_EQ(tester.recorder().recorded(), 1u);

@@ -10,8 +10,8 @@
 namespace djinn::worker {
 namespace {
 
-// Pieces of one value that are fetched while an earlier one is copied out of
-// its block.
+// The number of pieces of one value that are in flight: the next ones are
+// fetched while the first is copied out of its block.
 constexpr size_t kAhead = 2;
 
 constexpr absl::string_view kFailed = "DEVICE_COPY_FAILED";
@@ -24,7 +24,7 @@ absl::StatusOr<Staging::Block> Staging::Take(bool holds_one) {
     MutexLock lock(&mu_);
     while (free_.empty() && in_flight_.empty() && made_ == options_.blocks) {
       if (holds_one) return Block();
-      // Threads hold all of them, each for the length of one copy.
+      // Threads hold all blocks, each for the length of one copy.
       returned_.Wait(&mu_);
     }
     if (!free_.empty()) {
@@ -66,7 +66,7 @@ Staging::InFlight Staging::TakeInFlight() {
   auto chosen = in_flight_.end();
   for (auto it = in_flight_.begin(); it != in_flight_.end(); ++it) {
     bool come = false;
-    // What went wrong the caller is told when it waits.
+    // Ignores an error, which Await() returns to the caller.
     (void)CatchTorch(kFailed, [&] {
       come = accelerator_.HasCome(it->done);
       return absl::OkStatus();

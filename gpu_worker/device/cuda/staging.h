@@ -1,9 +1,9 @@
-// Bytes between the host and a device, by way of a few blocks of pinned memory
-// that are used again and again.
+// Copies bytes between the host and a device through a few reused blocks of
+// pinned memory.
 //
-// A block with bytes for the device is used again when the copy from it is
-// done, and not before: it waits behind an event. So an upload returns when its
-// bytes are in blocks; it waits only when all of them are on their way.
+// A block with bytes for the device is reused once the copy from it is done; an
+// event says when. So an upload returns when its bytes are in blocks, and waits
+// only while all blocks are in use by copies.
 //
 // Thread-safe.
 #ifndef GPU_WORKER_DEVICE_CUDA_STAGING_H_
@@ -27,7 +27,7 @@ class Staging {
  public:
   struct Options {
     uint64_t block_bytes = uint64_t{4} << 20;
-    // Made when they are needed.
+    // The number of blocks, which are allocated when they are first needed.
     size_t blocks = 16;
   };
 
@@ -35,11 +35,13 @@ class Staging {
   Staging(Accelerator* accelerator, Options options)
       : accelerator_(*accelerator), options_(options) {}
 
-  // Asks the stream to copy the bytes, which may change from then on.
+  // Enqueues a copy of the bytes on the stream. The caller may change the bytes
+  // once it returns.
   absl::Status Upload(void* to, absl::string_view bytes, StreamId stream);
 
-  // Returns when the bytes are at `to`. They are read behind what the copy-out
-  // stream was asked, and waits for, before.
+  // Returns when the bytes are at `to`. The copy-out stream reads them after
+  // the commands enqueued on it before, and after the events it was made to
+  // wait for.
   absl::Status Download(char* to, const void* from, uint64_t bytes);
 
  private:
@@ -50,16 +52,17 @@ class Staging {
     StreamId stream;
   };
 
-  // Null if all are held and the caller, who holds one itself, must not wait
-  // for others who hold theirs.
+  // Returns a free block. Returns null if none is free and the caller already
+  // holds one: it must not wait for others that hold theirs.
   absl::StatusOr<Block> Take(bool holds_one) ABSL_LOCKS_EXCLUDED(mu_);
-  // When it is done with.
+  // Frees a block that no copy uses.
   void PutBack(Block block) ABSL_LOCKS_EXCLUDED(mu_);
-  // When `done`, of the stream, has come.
+  // Frees a block once `done`, an event of the stream, has completed.
   void PutBackBehind(Block block, EventPtr done, StreamId stream)
       ABSL_LOCKS_EXCLUDED(mu_);
-  // One whose event has come, if there is one; else that which is likely to be
-  // the first: the oldest that does not wait for operators.
+  // Removes a block whose event has completed, if there is one. Otherwise
+  // removes the block that is likely to be free first: the oldest that does not
+  // wait for operators.
   InFlight TakeInFlight() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   Accelerator& accelerator_;
@@ -68,7 +71,7 @@ class Staging {
   CondVar returned_;
   size_t made_ ABSL_GUARDED_BY(mu_) = 0;
   std::vector<Block> free_ ABSL_GUARDED_BY(mu_);
-  // Oldest first.
+  // The oldest first.
   std::deque<InFlight> in_flight_ ABSL_GUARDED_BY(mu_);
 };
 

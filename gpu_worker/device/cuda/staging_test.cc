@@ -1,5 +1,6 @@
-// Each test fails when the wait that it is about is left out: the fake does
-// what it was asked only when somebody waits for it.
+// Tests staging on the fake accelerator, whose streams execute a command only
+// when a thread waits for it. So each test fails if the wait that it tests is
+// missing.
 #include "gpu_worker/device/cuda/staging.h"
 
 #include <string>
@@ -21,7 +22,7 @@ class StagingTest : public testing::Test {
   c10::Storage Memory(uint64_t bytes) {
     return accelerator_.Allocate(bytes, StreamId::kCopyIn);
   }
-  // The copy-out stream comes behind what the other was asked.
+  // Makes the copy-out stream wait for the commands of the copy-in stream.
   void FollowUploads() {
     accelerator_.Wait(StreamId::kCopyOut,
                       accelerator_.Record(StreamId::kCopyIn));
@@ -47,7 +48,7 @@ TEST_F(StagingTest, ABlockBehindOperatorsIsNotWaitedForIfAnotherIsFree) {
       staging_.Upload(written.mutable_data(), "oper", StreamId::kCompute).ok());
   ASSERT_TRUE(
       staging_.Upload(one.mutable_data(), "abcd", StreamId::kCopyIn).ok());
-  // Both blocks are on their way, and the first is behind the operators.
+  // Both blocks are in flight, and the first waits for the operators.
   ASSERT_TRUE(
       staging_.Upload(other.mutable_data(), "efgh", StreamId::kCopyIn).ok());
   EXPECT_EQ(accelerator_.pending(StreamId::kCompute), 1u);

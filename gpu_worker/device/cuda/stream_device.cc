@@ -31,11 +31,11 @@ const TorchBuffer& Torch(const Buffer& buffer) {
   return static_cast<const TorchBuffer&>(buffer);
 }
 
-// From here on the system gives memory by huge pages, where it has some: by
-// small ones, a value's first touch takes longer than its copy.
+// The size from which the system may back a block with huge pages. With small
+// pages, the first touch of a value takes longer than its copy.
 constexpr uint64_t kHugePage = uint64_t{2} << 20;
 
-// Bytes of the host's, on their way to a reader: not set yet.
+// Uninitialized host memory for bytes on their way to a reader.
 struct HostBlock {
   std::shared_ptr<char> memory;
   uint64_t bytes = 0;
@@ -58,7 +58,7 @@ absl::StatusOr<HostBlock> MakeHostBlock(uint64_t bytes) {
                                   " bytes of the host's for a "
                                   "value on its way"));
   }
-  // As good as without, if the system has none.
+  // Failure is harmless: the block then has small pages.
   if (huge) (void)madvise(raw, bytes, MADV_HUGEPAGE);
   return HostBlock{std::shared_ptr<char>(static_cast<char*>(raw), &std::free),
                    bytes};
@@ -117,7 +117,8 @@ class StreamLibrary final : public OperatorLibrary {
   absl::StatusOr<std::string> Seeded(uint64_t seed) {
     std::string bytes;
     DJINN_RETURN_IF_ERROR(CatchTorch("INVALID_GENERATOR", [&] {
-      // Seeding asks the current device whether it is being recorded.
+      // Seeding asks the current device whether it is being recorded, so it
+      // must be the right one.
       const auto scope = environment_.accelerator->EnterCompute();
       at::Generator generator = environment_.accelerator->ThreadGenerator();
       generator.set_current_seed(seed);
@@ -248,7 +249,7 @@ class StreamDevice final : public Device {
   OperatorLibrary* operators() override { return &library_; }
 
   void SetSpareMemory(SpareMemory* spare) override {
-    // What was reserved goes before it.
+    // The source must outlive what was reserved from it.
     if (spare == nullptr) graphs_.Release(UINT64_MAX);
     graphs_.SetSpareMemory(spare);
   }

@@ -1,5 +1,6 @@
-// A worker's device on an accelerator: buffers in its memory, PyTorch's
-// operators on its compute stream, bytes beside them.
+// Makes a worker's device from an accelerator: buffers lie in its memory,
+// PyTorch's operators run on its compute stream, and transfers run
+// concurrently.
 #ifndef GPU_WORKER_DEVICE_CUDA_STREAM_DEVICE_H_
 #define GPU_WORKER_DEVICE_CUDA_STREAM_DEVICE_H_
 
@@ -18,11 +19,11 @@
 namespace djinn::worker {
 
 struct StreamDeviceOptions {
-  // What it says it has; 0: the accelerator's.
+  // The memory that the device reports; 0: the accelerator's.
   uint64_t memory_bytes = 0;
   Staging::Options staging;
   GraphStore::Options graphs;
-  // Whether runs in fast mode fuse attention that a program spells out.
+  // Lets runs in fast mode fuse attention that a program spells out.
   bool fuse_attention = true;
 };
 

@@ -14,7 +14,7 @@
 namespace djinn::worker {
 namespace {
 
-// No graphs here.
+// Tests a device that records no graphs.
 class StreamDeviceTest : public testing::Test {
  protected:
   RunTester tester_{/*records=*/false};
@@ -49,7 +49,7 @@ TEST_F(StreamDeviceTest, ARunIsOverWhenAllOfItIsDone) {
   s.Add(x, x, 2);
   const auto plan = tester_.Admit(s);
   tester_.Run(*plan, {tester_.Upload({1, 2})});
-  // Nothing was read of it, and still it was waited for.
+  // The run waited for its operators although nothing read their results.
   EXPECT_EQ(tester_.accelerator().pending(StreamId::kCompute), 0u);
 }
 
@@ -156,7 +156,7 @@ TEST_F(StreamDeviceTest, WhatAGpusKernelLoadsAtOnceIsAligned) {
   }
 }
 
-// The steps of optimizers that go through lists of tensors at once.
+// Tests the steps of optimizers that process lists of tensors at once.
 class FusedOptimizerTest : public StreamDeviceTest {
  protected:
   using List = std::vector<srg::TensorListEntry>;
@@ -171,7 +171,8 @@ class FusedOptimizerTest : public StreamDeviceTest {
   }
   srg::Argument Hole() { return graph_.Hole(); }
 
-  // What becomes of a call that writes its first `written` lists.
+  // Compiles a call that writes its first `written` lists, and returns the
+  // status.
   absl::Status Compile(const std::string& op, size_t written,
                        std::vector<srg::Argument> arguments) {
     std::vector<uint32_t> writes;
@@ -260,7 +261,8 @@ TEST_F(StreamDeviceTest, BuffersAreReadBehindWhatMakesThem) {
   EXPECT_EQ(device.HostRange(upload, 8, 30).value().bytes, bytes.substr(8, 30));
   const auto copy = device.Clone(*upload, 44).value();
   EXPECT_EQ(device.HostBytes(copy).value().bytes, bytes + std::string(4, '\0'));
-  // From here on operators write it, and so do we, in one order.
+  // Clone() used the buffer in the compute stream, which orders all later
+  // writes.
   ASSERT_TRUE(device.Write(upload.get(), 1, "XY").ok());
   EXPECT_EQ(device.HostRange(upload, 0, 4).value().bytes, "0XY3");
   EXPECT_FALSE(device.Write(upload.get(), 39, "XY").ok());
@@ -312,7 +314,7 @@ TEST_F(StreamDeviceTest, AnIndexOutOfRangeIsTheRunsError) {
   EXPECT_EQ(error->reason(), "OPERATOR_FAILED");
   EXPECT_EQ(tester_.Poison(ids[from_rows]), error);
   EXPECT_EQ(tester_.Values(ids[apart]), (Floats{2, 4}));
-  // The device goes on.
+  // The device still works.
   ids = tester_.Run(*plan, {table_id, tester_.UploadIndices({2, 0}), x_id});
   EXPECT_EQ(tester_.Values(ids[rows]), (Floats{4, 5, 0, 1}));
 }
@@ -370,7 +372,7 @@ TEST_F(StreamDeviceTest, DrawsFollowTheSessionsGenerator) {
               Floats(direct.const_data_ptr<float>(),
                      direct.const_data_ptr<float>() + 4));
   }
-  // What a client reads of it is what the next draw starts from.
+  // A client reads the state from which the next draw starts.
   const at::Tensor after = expected.get_state();
   EXPECT_EQ(tester_.Bytes(state),
             std::string(static_cast<const char*>(after.const_data_ptr()),
@@ -396,7 +398,7 @@ TEST_F(StreamDeviceTest, StatesOfGeneratorsStayOnTheHostUntilTheyAreRead) {
   const auto copy = device.Clone(*buffer, bytes.size()).value();
   EXPECT_EQ(device.HostBytes(copy).value().bytes, bytes);
   EXPECT_EQ(tester_.accelerator().pinned_blocks(), 0u);
-  // From here on the device has them.
+  // The longer clone copies the state to the device.
   const auto longer = device.Clone(*buffer, bytes.size() + 2).value();
   EXPECT_EQ(device.HostBytes(longer).value().bytes,
             bytes + std::string(2, '\0'));
@@ -422,7 +424,7 @@ TEST_F(StreamDeviceTest, ABrokenDeviceSaysSoToEverybody) {
             "it asserted");
   ids = tester_.Run(*plan, {id});
   EXPECT_EQ(tester_.Poison(ids[y])->message(), "it asserted");
-  // For good, whatever it says later.
+  // The device stays broken even if the accelerator later reports OK.
   tester_.accelerator().Break(absl::OkStatus());
   EXPECT_FALSE(tester_.device().Health().ok());
 }

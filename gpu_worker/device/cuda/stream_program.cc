@@ -16,14 +16,14 @@ namespace djinn::worker {
 
 namespace {
 
-// PyTorch chooses among these operators' kernels by sizes and strides, and not
-// by where operands begin: one that begins between 16 bytes ends the process's
-// use of the GPU.
+// Returns whether PyTorch chooses among the operator's kernels only by sizes
+// and strides, although they need operands aligned to 16 bytes. An unaligned
+// operand would end the process's use of the GPU.
 bool WantsAligned(const c10::FunctionSchema& schema) {
   return schema.name() == "aten::scaled_dot_product_attention";
 }
 
-// Copies tensors that begin elsewhere; then looks as `next`, if any, does.
+// Copies unaligned tensors, then runs the check `next`, if there is one.
 class AlignOperands final : public ArgumentCheck {
  public:
   explicit AlignOperands(ArgumentCheck* next) : next_(next) {}
@@ -126,7 +126,7 @@ absl::Status StreamProgram::Execute(uint32_t node, const NodeInput& input,
                                     std::vector<NodeResult>* results) const {
   if (node >= calls_.size()) return absl::InternalError("no such node");
   if (input.run == nullptr) {
-    // Whoever wants to know at once.
+    // The caller wants to know the outcome at once.
     StreamRun run(*this);
     NodeInput with_run = input;
     with_run.run = &run;
@@ -169,7 +169,8 @@ const at::Tensor& StreamRun::flags() {
     view.sizes = {static_cast<int64_t>(count)};
     view.strides = {1};
     flags_ = MakeTensor(view, program_.environment().target->Zeroed(count));
-    // Zeros are asked of the stream, and what follows is behind them.
+    // Orders this thread's next operators after the command that zeroes the
+    // flags.
     const auto scope = program_.environment().accelerator->EnterCompute();
   }
   return flags_;
@@ -183,7 +184,7 @@ bool StreamRun::ExecuteWhole(const NodeInput& input,
   absl::Status status;
   replayed_ = program_.graph()->Execute(input, kept, results, &status);
   if (replayed_ == nullptr) {
-    // The device may not have come out of a recording.
+    // A failed recording may have broken the device.
     (void)program_.environment().health->Note(std::move(status));
     return false;
   }

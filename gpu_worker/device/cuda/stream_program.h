@@ -1,4 +1,4 @@
-// A srg graph ready to run behind streams, and its runs.
+// A graph that is ready to run behind streams, and its runs.
 #ifndef GPU_WORKER_DEVICE_CUDA_STREAM_PROGRAM_H_
 #define GPU_WORKER_DEVICE_CUDA_STREAM_PROGRAM_H_
 
@@ -24,7 +24,8 @@
 
 namespace djinn::worker {
 
-// What programs use of their device; all outlives them.
+// The parts of a device that its programs use; all of them outlive the
+// programs.
 struct StreamEnvironment {
   Accelerator* accelerator = nullptr;
   const TorchTarget* target = nullptr;
@@ -37,21 +38,22 @@ struct StreamEnvironment {
 struct CheckedCall : TorchCall {
   explicit CheckedCall(TorchCall plain);
 
-  // Arguments whose values are looked at before the operator sees them.
+  // Arguments whose values are checked before the operator sees them.
   std::vector<IndexArgument> checked;
-  // Which of the run's flags says that some were wrong; where there are such.
+  // The index of the run's flag that says that some were wrong, if `checked` is
+  // not empty.
   size_t flag = 0;
-  // Whether its kernels load several elements at once from wherever an operand
-  // begins.
+  // True if the operator's kernels load several elements at once from the
+  // operand's start, which must be aligned for that.
   bool wants_aligned = false;
-  // As the client inferred them.
+  // The results as the client inferred them.
   std::vector<srg::Result> inferred;
-  // The call's part in attention that fast mode may fuse.
+  // The call's step of an attention chain that fast mode may fuse.
   std::optional<AttentionStep> attention;
 };
 
-// Immutable but for its graph. Errors of Execute() as RunCall()'s, and the
-// device's health.
+// Immutable except for its device graphs. Execute() fails as RunCall(), or with
+// the device's health.
 class StreamProgram final : public CompiledProgram {
  public:
   StreamProgram(StreamEnvironment environment, const srg::Graph& srg_graph,
@@ -62,11 +64,11 @@ class StreamProgram final : public CompiledProgram {
   std::unique_ptr<DeviceRun> BeginRun() const override;
 
   const StreamEnvironment& environment() const { return environment_; }
-  // Checked nodes, by flag.
+  // Returns the checked nodes, by flag.
   const std::vector<uint32_t>& checked_nodes() const { return checked_nodes_; }
-  // What a set flag says.
+  // Returns the error that the node's set flag stands for.
   absl::Status Failure(uint32_t node) const;
-  // Null where runs are never recorded.
+  // Returns null if runs are never recorded.
   RunGraph* graph() const { return graph_.get(); }
 
  private:
@@ -80,7 +82,7 @@ class StreamProgram final : public CompiledProgram {
   std::unique_ptr<RunGraph> graph_;
 };
 
-// One run's flags, and its graph while it is replayed.
+// The flags of a run, and its device graph while that is replayed.
 class StreamRun final : public DeviceRun {
  public:
   explicit StreamRun(const StreamProgram& program) : program_(program) {}
@@ -93,7 +95,8 @@ class StreamRun final : public DeviceRun {
   absl::Status Settle(std::vector<LateFailure>* failures) override;
   void End(bool plain) override;
 
-  // Made when a node is the first to need them. May throw c10::Error.
+  // Returns the flags, which the first node that needs them allocates. May
+  // throw c10::Error.
   const at::Tensor& flags();
 
  private:
@@ -101,7 +104,7 @@ class StreamRun final : public DeviceRun {
   at::Tensor flags_;
   std::vector<bool> reported_;
   std::shared_ptr<HeldGraph> replayed_;
-  // Of a replay that went wrong in its middle.
+  // The error of a replay that failed midway.
   absl::Status failed_;
   bool asked_ = false;
 };

@@ -19,7 +19,7 @@ c10::Storage StreamTarget::Zeroed(uint64_t bytes) const {
 void StreamTarget::FillWithZeros(const c10::Storage& storage) const {
   accelerator_.Zero(storage.mutable_data(), storage.nbytes(),
                     StreamId::kCompute);
-  // Operators that follow in this thread are behind it.
+  // Orders this thread's next operators after the command.
   const auto scope = accelerator_.EnterCompute();
 }
 
@@ -47,8 +47,8 @@ void StreamTarget::WriteState(const TorchBuffer& buffer,
                               const at::Tensor& state) const {
   const absl::string_view bytes(
       static_cast<const char*>(state.const_data_ptr()), state.nbytes());
-  // Not on the device: nothing would wait for a block to be copied from, least
-  // of all the thread that calls operators.
+  // Writes on the host instead of the device, so that the thread that calls
+  // operators does not wait for a staging block.
   TORCH_CHECK(bytes.size() == buffer.size_bytes());
   Transfers::WriteOnHost(buffer, bytes);
 }

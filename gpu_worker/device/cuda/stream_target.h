@@ -1,4 +1,4 @@
-// A device that works behind streams as what PyTorch's operators run on.
+// Makes a device that works behind streams a target of PyTorch's operators.
 #ifndef GPU_WORKER_DEVICE_CUDA_STREAM_TARGET_H_
 #define GPU_WORKER_DEVICE_CUDA_STREAM_TARGET_H_
 
@@ -8,13 +8,13 @@
 
 namespace djinn::worker {
 
-// Generators' states have room in the device's memory, as all that a session
-// has, but are kept on the host, where PyTorch's generators are: a draw waits
-// for nothing but the first time after the state came from elsewhere, and the
-// device gets the state when something there reads it.
+// The states of generators take up the device's memory, as everything that a
+// session has, but are kept on the host, where PyTorch's generators are. So a
+// draw waits for the device only the first time after the state came from
+// elsewhere, and the device gets the state when one of its commands reads it.
 class StreamTarget final : public TorchTarget {
  public:
-  // Both outlive this.
+  // Both arguments outlive this.
   StreamTarget(Accelerator* accelerator, Transfers* transfers)
       : TorchTarget(accelerator->device()),
         accelerator_(*accelerator),

@@ -13,7 +13,8 @@ namespace {
 
 constexpr absl::string_view kFailed = "DEVICE_COPY_FAILED";
 
-// The only thing that is derived from buffers' bytes on these devices.
+// The bytes of a buffer that the host keeps. Buffers of these devices have no
+// other derived values.
 class HostCopy final : public DerivedFromBytes {
  public:
   void Invalidate() override { Set(nullptr, /*ahead=*/false); }
@@ -23,7 +24,7 @@ class HostCopy final : public DerivedFromBytes {
     bytes_ = std::move(bytes);
     ahead_ = ahead;
   }
-  // What the device does not have; null if it has it. It is said once.
+  // Returns the bytes that only the host has, once; then null.
   std::shared_ptr<const std::string> TakeAhead() {
     MutexLock lock(&mu_);
     if (!ahead_) return nullptr;
@@ -38,7 +39,7 @@ class HostCopy final : public DerivedFromBytes {
  private:
   Mutex mu_;
   std::shared_ptr<const std::string> bytes_ ABSL_GUARDED_BY(mu_);
-  // The device has others.
+  // True while the device has not received `bytes_`.
   bool ahead_ ABSL_GUARDED_BY(mu_) = false;
 };
 

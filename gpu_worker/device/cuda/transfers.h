@@ -1,10 +1,10 @@
-// How bytes get into and out of a device's buffers, in the right order with the
+// Moves bytes into and out of a device's buffers, in the right order with the
 // operators that use them.
 //
-// A buffer made for an upload is the copy-in stream's until an operator uses it
-// (upload_order.h); all others are the compute stream's, and are written in its
-// order. What is read comes behind the last thing that was asked of the stream
-// whose buffer it is, and is waited for by the host alone.
+// A buffer made for an upload belongs to the copy-in stream until an operator
+// uses it (upload_order.h). All others belong to the compute stream and are
+// written in its order. A read comes after the last command that was enqueued
+// on the stream to which the buffer belongs, and only the host waits for it.
 //
 // Thread-safe as far as buffers are.
 #ifndef GPU_WORKER_DEVICE_CUDA_TRANSFERS_H_
@@ -31,40 +31,41 @@ class Transfers {
         staging_(accelerator, options),
         order_(accelerator) {}
 
-  // Memory with whatever was in it. May throw c10::Error.
+  // Return uninitialized memory. May throw c10::Error.
   std::shared_ptr<TorchBuffer> MakeForUpload(uint64_t bytes);
   std::shared_ptr<TorchBuffer> MakeForOperators(uint64_t bytes);
 
-  // Returns when the bytes may change. The buffer's sole owner says so.
+  // Writes the bytes. Returns when the caller may change them. The buffer's
+  // sole owner calls it.
   absl::Status Write(const TorchBuffer& buffer, uint64_t offset,
                      absl::string_view bytes);
   // Returns when the bytes are at `to`.
   absl::Status Read(const TorchBuffer& buffer, uint64_t offset, char* to,
                     uint64_t bytes);
-  // Returns when all that the compute stream was asked is done.
+  // Returns when the compute stream has executed all commands enqueued so far.
   absl::Status AwaitCompute();
-  // Reads what operators made, and waits as AwaitCompute().
+  // Reads memory that operators wrote, and waits as AwaitCompute().
   absl::Status ReadMade(const void* from, char* to, uint64_t bytes);
 
-  // An operator is about to use it. May throw c10::Error.
+  // Prepares the buffer for use by an operator. May throw c10::Error.
   void Use(const TorchBuffer& buffer) {
     order_.Join(buffer);
     if (buffer.derived() != nullptr) CatchUp(buffer);
   }
 
-  // A small value that the host looks at again and again, such as a
-  // generator's state, is kept there, too, until the buffer is written.
+  // Keeps a copy of the buffer's bytes on the host until the buffer is written:
+  // for a small value that the host reads often, such as a generator's state.
   static void KeepOnHost(const TorchBuffer& buffer, absl::string_view bytes);
-  // The same of new bytes for all of the buffer, which the device gets when
-  // something there is to read them.
+  // Replaces all of the buffer's bytes on the host. The device gets them when
+  // one of its commands is to read them.
   static void WriteOnHost(const TorchBuffer& buffer, absl::string_view bytes);
-  // Null where it is not.
+  // Returns the host's copy, or null if there is none.
   static std::shared_ptr<const std::string> OnHost(const TorchBuffer& buffer);
 
   const UploadOrder& order() const { return order_; }
 
  private:
-  // Gives the device what only the host has.
+  // Copies to the device the bytes that only the host has.
   void CatchUp(const TorchBuffer& buffer);
 
   Accelerator& accelerator_;

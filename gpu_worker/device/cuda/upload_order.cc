@@ -5,8 +5,8 @@
 namespace djinn::worker {
 
 void UploadOrder::Add(const TorchBuffer& buffer) {
-  // Even if nothing is written: its memory may have been another's, for whom
-  // the stream still has something to do.
+  // Records an event even if nothing is written: the stream may still have
+  // commands for the memory's earlier owner.
   EventPtr event = accelerator_.Record(StreamId::kCopyIn);
   MutexLock lock(&mu_);
   events_[&buffer] = std::move(event);
@@ -14,7 +14,8 @@ void UploadOrder::Add(const TorchBuffer& buffer) {
 }
 
 void UploadOrder::Wrote(const TorchBuffer& buffer) {
-  // Recorded under the lock: of two writers the later event stays.
+  // Records the event under the lock, so that the later event of two writers
+  // stays.
   MutexLock lock(&mu_);
   const auto found = events_.find(&buffer);
   if (found == events_.end()) return;

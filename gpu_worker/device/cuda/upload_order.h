@@ -1,9 +1,9 @@
-// Which buffers are still the copy-in stream's: those made for an upload, until
-// an operator is to use them. Only then does the compute stream wait for their
-// bytes, and for no others', so that an upload goes on beside all other work.
+// Tracks the buffers that belong to the copy-in stream: those made for an
+// upload, until an operator is to use them. The compute stream waits for a
+// buffer's bytes only then, and for no other buffer's, so that an upload
+// proceeds concurrently with all other work.
 //
-// Thread-safe; what is said of one buffer at the same time is not about its
-// use.
+// Thread-safe, except that calls about one buffer must not race with its use.
 #ifndef GPU_WORKER_DEVICE_CUDA_UPLOAD_ORDER_H_
 #define GPU_WORKER_DEVICE_CUDA_UPLOAD_ORDER_H_
 
@@ -17,26 +17,27 @@
 
 namespace djinn::worker {
 
-// What calls the accelerator may throw c10::Error.
+// Functions that call the accelerator may throw c10::Error.
 class UploadOrder {
  public:
   // `accelerator` outlives this.
   explicit UploadOrder(Accelerator* accelerator) : accelerator_(*accelerator) {}
 
-  // The buffer's memory was allocated on the copy-in stream.
+  // Notes that the buffer's memory was allocated on the copy-in stream.
   void Add(const TorchBuffer& buffer);
-  // The copy-in stream was asked to write to it.
+  // Notes that a write to the buffer was enqueued on the copy-in stream.
   void Wrote(const TorchBuffer& buffer);
-  // Behind which its bytes are there; null once it is the compute stream's.
+  // Returns the event after which the buffer's bytes are there; null once the
+  // buffer belongs to the compute stream.
   EventPtr EventOf(const TorchBuffer& buffer) const;
-  // The compute stream is about to use it.
+  // Gives the buffer to the compute stream, which is about to use it.
   void Join(const TorchBuffer& buffer) {
     if (count_.load(std::memory_order_acquire) > 0) JoinNow(buffer);
   }
-  // It is gone. Throws nothing.
+  // Forgets a buffer that is being destroyed. Throws nothing.
   void Forget(const TorchBuffer& buffer);
 
-  // Buffers that are the copy-in stream's.
+  // Returns the number of buffers that belong to the copy-in stream.
   size_t size() const { return count_.load(std::memory_order_acquire); }
 
  private:

@@ -22,7 +22,7 @@ class UploadOrderTest : public testing::Test {
     accelerator_.Zero(buffer.data(), buffer.size_bytes(), StreamId::kCopyIn);
     order_.Wrote(buffer);
   }
-  // As an operator would see it.
+  // Returns the bytes that an operator would read.
   std::string Seen(const TorchBuffer& buffer) {
     const auto scope = accelerator_.EnterCompute();
     return std::string(buffer.data(), buffer.size_bytes());
@@ -38,7 +38,7 @@ TEST_F(UploadOrderTest, AnOperatorSeesWhatWasUploaded) {
   order_.Join(*buffer);
   EXPECT_EQ(Seen(*buffer), std::string(3, '\0'));
   EXPECT_EQ(order_.size(), 0u);
-  // Once is enough.
+  // A second Join() adds no wait.
   order_.Join(*buffer);
   EXPECT_EQ(accelerator_.waits(), 1u);
 }
@@ -56,7 +56,7 @@ TEST_F(UploadOrderTest, OtherUploadsAreNotWaitedFor) {
 }
 
 TEST_F(UploadOrderTest, MemoryThatNobodyWroteIsWaitedForToo) {
-  // Its last owner's bytes are still on their way into it.
+  // A command that the earlier owner enqueued still writes to the memory.
   const auto buffer = std::make_unique<TorchBuffer>(
       accelerator_.Allocate(3, StreamId::kCopyIn));
   accelerator_.Zero(buffer->data(), 3, StreamId::kCopyIn);

@@ -1,5 +1,5 @@
-// A device of plain memory with a handful of operators over contiguous float32
-// views, for tests of everything above the Device interface.
+// Implements a device of plain memory with a handful of operators over
+// contiguous float32 views, for tests of everything above the Device interface.
 //
 //   fake::add(x, y|float) -> r      fake::add_(x!, y|float)
 //   fake::fill_(x!, float)          overwrites x
@@ -11,9 +11,8 @@
 //   fake::alias(x) -> r             returns x itself
 //   fake::nonzero(x) -> r           data-dependent shape
 //   fake::refused(x) -> r           not on the allow-list
-//   fake::late(x) -> r              as fake::add(x, 0); fails when the run
-//                                   settles where x begins with a number
-//                                   below 0
+//   fake::late(x) -> r              as fake::add(x, 0), but fails when the run
+//                                   settles if x begins with a number below 0
 //
 // A generator's state is one uint64, the next number it draws.
 //
@@ -44,7 +43,7 @@ class FakeDevice : public Device {
   std::string name() const override { return "fake"; }
   uint64_t memory_bytes() const override { return memory_bytes_; }
   absl::StatusOr<std::shared_ptr<Buffer>> Allocate(uint64_t bytes) override;
-  // Returns bytes that no test sent.
+  // Returns memory filled with bytes that no test sends.
   absl::StatusOr<std::shared_ptr<Buffer>> AllocateUnset(
       uint64_t bytes) override;
   absl::StatusOr<std::shared_ptr<Buffer>> Clone(const Buffer& source,
@@ -56,31 +55,32 @@ class FakeDevice : public Device {
   absl::StatusOr<SharedBytes> ReadView(std::shared_ptr<Buffer> buffer,
                                        const srg::TensorView& view) override;
   OperatorLibrary* operators() override { return operators_.get(); }
-  // As Device says, once TimeNodes() was called.
+  // Returns true once TimeNodes() was called.
   bool times_nodes() const override { return times_nodes_; }
   void TimeNodes() { times_nodes_ = true; }
 
-  // Called before each node with the operator's name, in the executing thread;
-  // an error makes the node fail. For blocking, counting and injected faults.
+  // Sets a function that is called before each node, in the executing thread,
+  // with the operator's name; an error makes the node fail. For blocking,
+  // counting and injected faults.
   void SetExecuteHook(std::function<absl::Status(const std::string&)> hook);
   absl::Status RunExecuteHook(const std::string& name);
 
-  // Makes the device unusable: every call then fails with `why`.
+  // Makes the device unusable: every later call fails with `why`.
   void Break(absl::Status why);
   absl::Status Health() const override;
 
-  // Makes every run settle with this.
+  // Makes every run settle with `status`.
   void SetSettleStatus(absl::Status status);
   absl::Status settle_status();
-  // How often runs settled.
+  // Returns how often runs settled.
   uint64_t settled() const { return settled_; }
   void CountSettled() { ++settled_; }
 
   void ReleaseUnusedMemory() override { ++tidied_; }
-  // How often that was asked for.
+  // Returns how often ReleaseUnusedMemory() was called.
   uint64_t tidied() const { return tidied_; }
 
-  // Bytes in buffers that live.
+  // Returns the bytes of all live buffers.
   uint64_t live_bytes() const;
 
  private:

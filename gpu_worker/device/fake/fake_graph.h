@@ -53,7 +53,7 @@ class FakeGraph {
     return graph_.nodes.back();
   }
 
-  // A one-operand operator with one result of the same size.
+  // Appends a one-operand operator with one result of the same size.
   uint32_t Unary(const std::string& name, uint32_t x, int64_t count) {
     const uint32_t r = Slot(srg::Slot::Kind::kResult);
     Call(name, {View(x, count)}, {View(r, count)});
@@ -64,7 +64,7 @@ class FakeGraph {
     Call("fake::add", {View(x, count), View(y, count)}, {View(r, count)});
     return r;
   }
-  // x times the first element of w, row by row: each element is one.
+  // Multiplies x by the first element of w, row by row: each element is a row.
   uint32_t Scale(uint32_t x, uint32_t w, int64_t count) {
     const uint32_t r = Slot(srg::Slot::Kind::kResult);
     Call("fake::scale", {View(x, count), View(w, 1)}, {View(r, count)});

@@ -38,7 +38,8 @@ const absl::flat_hash_map<std::string, Signature>& Signatures() {
 // The most elements of one draw.
 constexpr int64_t kMaxDrawn = 1 << 20;
 
-// Elements of an operand that the operators can take, or -1.
+// Returns the number of elements of an operand that the operators can take, or
+// -1.
 int64_t PlainFloats(const srg::Argument& argument) {
   const auto* view = std::get_if<srg::TensorView>(&argument);
   if (view == nullptr || view->data_type != srg::DataType::kFloat32 ||
@@ -55,7 +56,7 @@ bool ArgumentsFit(const std::string& name, const srg::Node& node) {
            node.implicit_generator_slot.has_value();
   }
   const int64_t elements = PlainFloats(node.arguments[0]);
-  // One that writes before it fails needs something to write.
+  // An operator that writes before it fails needs something to write.
   if (elements < 0 || (name == "fake::fail_" && elements == 0)) return false;
   if (name == "fake::scale") return PlainFloats(node.arguments[1]) == 1;
   return node.arguments.size() == 1 ||
@@ -147,7 +148,7 @@ class FakeProgram : public CompiledProgram {
     return Compute(index, input, results);
   }
 
-  // As Execute(), but for the hook.
+  // Executes the node as Execute(), but without calling the hook.
   absl::Status Compute(uint32_t index, const NodeInput& input,
                        std::vector<NodeResult>* results) const {
     const srg::Node& node = graph_.nodes[index];
@@ -209,7 +210,7 @@ class FakeProgram : public CompiledProgram {
     return reinterpret_cast<float*>(buffer->data()) + view.storage_offset;
   }
 
-  // The second operand's element: of a tensor, or a float hole's value.
+  // Returns the second operand's element, or a float hole's value.
   static float Other(const srg::Node& node, const NodeInput& input, int64_t i) {
     if (const auto* hole = std::get_if<srg::FloatHole>(&node.arguments[1])) {
       return static_cast<float>(input.floats[hole->index]);
@@ -263,7 +264,7 @@ class FakeOperatorLibrary : public OperatorLibrary {
     return std::make_unique<FakeProgram>(device_, graph);
   }
 
-  // One node for the hook.
+  // Calls the hook once for the joined node.
   void ExecuteJoined(absl::Span<JoinedCall> calls) override {
     if (!device_->RunExecuteHook("fake::joined").ok()) return;
     for (JoinedCall& call : calls) {

@@ -1,5 +1,5 @@
-// The fake device's buffers and operators; see fake_device.h for what each
-// does.
+// Implements the fake device's buffers and operators; fake_device.h describes
+// the operators.
 #ifndef GPU_WORKER_DEVICE_FAKE_FAKE_OPERATORS_H_
 #define GPU_WORKER_DEVICE_FAKE_FAKE_OPERATORS_H_
 
@@ -22,7 +22,7 @@ class FakeBuffer : public Buffer {
   std::vector<char> bytes_;
 };
 
-// `device` must outlive the library.
+// Makes the library. `device` outlives it.
 std::unique_ptr<OperatorLibrary> MakeFakeOperators(FakeDevice* device);
 
 }  // namespace djinn::worker

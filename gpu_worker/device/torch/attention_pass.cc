@@ -16,7 +16,7 @@
 namespace djinn::worker {
 namespace {
 
-// Attention as models spell it out has no more.
+// The most masks that models add to attention's scores.
 constexpr size_t kMaxMasks = 2;
 
 using Number = std::variant<double, srg::FloatHole, srg::ScalarTensor>;
@@ -31,8 +31,8 @@ bool IsProduct(const c10::FunctionSchema& schema) {
   return Is(schema, "aten::matmul", "") || Is(schema, "aten::bmm", "");
 }
 
-// Whether values of these sizes can be added to those of `whole` without there
-// being more of them.
+// Returns whether values of these sizes can be added to those of `whole`
+// without enlarging the result.
 bool Broadcasts(const srg::Dimensions& sizes, const srg::Dimensions& whole) {
   if (sizes.size() > whole.size()) return false;
   const size_t skipped = whole.size() - sizes.size();
@@ -42,7 +42,8 @@ bool Broadcasts(const srg::Dimensions& sizes, const srg::Dimensions& whole) {
   return true;
 }
 
-// Whether both are as many matrices, of one type, that can be multiplied.
+// Returns whether both are equally large batches of matrices of one type that
+// can be multiplied.
 bool AreBatches(const Operand& a, const Operand& b) {
   const srg::Dimensions& left = a.view.sizes;
   const srg::Dimensions& right = b.view.sizes;
@@ -100,9 +101,9 @@ std::optional<Number> NumberAt(const CallTemplate& call, uint32_t argument) {
   return *scalar;
 }
 
-// Returns the operand's tensor. A tensor that begins between 16 bytes is
-// copied: a GPU's kernels, which PyTorch chooses by sizes and strides alone,
-// would read beside it.
+// Returns the operand's tensor, or a copy if it is not aligned to 16 bytes:
+// PyTorch chooses a GPU's kernels by sizes and strides alone, and these would
+// read outside an unaligned tensor.
 at::Tensor TensorOf(const Part& part) {
   constexpr uintptr_t kAlignment = 16;
   const at::Tensor tensor =
@@ -112,7 +113,8 @@ at::Tensor TensorOf(const Part& part) {
   return address % kAlignment == 0 ? tensor : tensor.clone();
 }
 
-// `parts` are queries, transposed keys, masks, and values.
+// Returns the result of the chain. `parts` are queries, transposed keys, masks,
+// and values.
 at::Tensor Fused(absl::Span<const Part> parts, double scale) {
   // The operator takes batches of heads.
   const auto batch = [](const at::Tensor& tensor) {
@@ -140,8 +142,8 @@ at::Tensor Fused(absl::Span<const Part> parts, double scale) {
       /*is_causal=*/false, scale);
   if (queries.dim() == 3) mixed = mixed.squeeze(0);
   mixed = mixed.contiguous();
-  // The operator returns zeros for a row whose scores are all masked, and
-  // softmax no numbers.
+  // The operator returns zeros for a row whose scores are all masked, but
+  // softmax returns NaNs.
   if (masked_rows.defined()) {
     mixed.masked_fill_(masked_rows, std::numeric_limits<double>::quiet_NaN());
   }
@@ -153,11 +155,12 @@ at::Tensor Fused(absl::Span<const Part> parts, double scale) {
 struct AttentionStep::Chain {
   Number scale = 1.0;
   bool divides = false;
-  // The ends of the values within the chain, as in NodeInput::run_ends.
+  // The (node, slot) pairs at which the values within the chain end, as in
+  // NodeInput::run_ends.
   std::vector<std::pair<uint32_t, uint32_t>> ends;
 };
 
-// Finds chains, from their last calls on.
+// Finds chains, starting at their last calls.
 class AttentionStep::Matcher {
  public:
   Matcher(const srg::Graph& graph, const std::vector<TorchCall>& calls,
@@ -191,7 +194,7 @@ class AttentionStep::Matcher {
  private:
   struct SlotFacts {
     std::optional<uint32_t> maker;
-    // The last reader, and how many there are.
+    // The last reader, and the number of readers.
     uint32_t reader = 0;
     uint32_t readers = 0;
     bool written = false;
@@ -204,8 +207,8 @@ class AttentionStep::Matcher {
     return FloatsAt(calls_[node].call, argument);
   }
 
-  // Returns the result of a call that has one, of plain floats, and no other
-  // effect; null for other calls.
+  // Returns the result of a call that has one result, of plain floats, and no
+  // other effect. Returns null for other calls.
   const srg::TensorView* ResultOf(uint32_t node) const {
     const srg::Node& call = graph_.nodes[node];
     if (call.results.size() != 1 || !call.writes.empty() ||
@@ -220,8 +223,8 @@ class AttentionStep::Matcher {
                : nullptr;
   }
 
-  // Returns the node that makes the operand, if `reader` alone reads it, and
-  // all of it.
+  // Returns the node that computes the operand, if only `reader` reads it, and
+  // reads all of it.
   std::optional<uint32_t> MakerFor(uint32_t reader,
                                    const Operand* operand) const {
     if (operand == nullptr) return std::nullopt;
@@ -234,7 +237,8 @@ class AttentionStep::Matcher {
     return facts.maker;
   }
 
-  // Moves to the node that makes the operand, after a step is added for `node`.
+  // Adds a step for `node` and moves `node` to the node that computes the
+  // operand. Returns false if that node is not part of the chain.
   bool Follow(uint32_t* node, const Operand* from,
               std::vector<Operand> brings) {
     const std::optional<uint32_t> maker = MakerFor(*node, from);
@@ -282,7 +286,7 @@ class AttentionStep::Matcher {
       chain.ends.emplace_back(reader, *step.from_);
     }
     Add(node, {*queries, *keys}, std::nullopt);
-    // The end of one chain may look like the start of another.
+    // The last call of one chain may look like the first call of another.
     for (const auto& [place, step] : chain_) {
       if (steps_[place].has_value()) return;
     }
@@ -315,13 +319,14 @@ class AttentionStep::Matcher {
     const auto rank = static_cast<int64_t>(scores->view.sizes.size());
     const int64_t dimension = call.values[1].toInt();
     if (dimension != -1 && dimension != rank - 1) return false;
-    // The type of the result, which is that of the scores.
+    // The optional type is the result's, which equals the scores' type.
     if (Is(SchemaOf(node), "aten::softmax", "int")) return true;
     return Is(SchemaOf(node), "aten::_softmax", "") &&
            call.values[2].isBool() && !call.values[2].toBool();
   }
 
-  // Returns which argument a mask is added to, if the node is such an addition.
+  // Returns the argument to which a mask is added, if the node is such an
+  // addition.
   std::optional<uint32_t> MaskedArgument(uint32_t node) const {
     const CallTemplate& call = calls_[node].call;
     const srg::TensorView* const result = ResultOf(node);
@@ -372,7 +377,7 @@ class AttentionStep::Matcher {
   const TorchTarget& target_;
   std::vector<std::optional<AttentionStep>> steps_;
   std::vector<SlotFacts> facts_;
-  // The last call first.
+  // The last call comes first.
   std::vector<std::pair<uint32_t, AttentionStep>> chain_;
 };
 
@@ -393,7 +398,7 @@ std::optional<absl::Status> AttentionStep::Run(
   });
   if (status.ok()) return outcome;
   results->resize(before);
-  // The first call can still be executed as it is; the others lack its result.
+  // The first call can still be executed plainly; the others lack its result.
   if (!from_.has_value()) return std::nullopt;
   return status;
 }

@@ -25,8 +25,8 @@ bool IsPlain(const at::Tensor& tensor) {
          tensor.has_storage();
 }
 
-// The view without its repeated elements: a stride of 0 says the same one
-// element again.
+// Returns the view without repeated elements: a dimension of stride 0 repeats
+// one element.
 srg::TensorView Distinct(const srg::TensorView& view) {
   srg::TensorView distinct = view;
   for (size_t i = 0; i < distinct.sizes.size(); ++i) {
@@ -34,7 +34,7 @@ srg::TensorView Distinct(const srg::TensorView& view) {
       distinct.sizes[i] = 1;
     }
   }
-  // Bytes are moved as they are.
+  // Bytes are copied unchanged.
   distinct.conjugate = false;
   distinct.negative = false;
   return distinct;
@@ -45,8 +45,8 @@ absl::Status Failed(absl::string_view message) {
                    message);
 }
 
-// A thread's vectors, kept for their capacity. Empty between calls, so that
-// they hold no storage.
+// A thread's vectors, kept for their capacity. They are empty between calls, so
+// that they hold no storage.
 struct Scratch {
   torch::jit::Stack stack;
   std::vector<std::pair<at::Tensor, const Operand*>> written;
@@ -74,7 +74,7 @@ class ScratchScope {
   Scratch* const scratch_;
 };
 
-// One run of one call.
+// Executes one call once.
 class CallRunner {
  public:
   CallRunner(const TorchCall& call, const TorchTarget& target,
@@ -126,7 +126,8 @@ class CallRunner {
     if (const auto* operand = std::get_if<Operand>(&source)) {
       DJINN_ASSIGN_OR_RETURN(const TorchBuffer* const buffer,
                              SlotBuffer(operand->view.slot));
-      // The last line of defence: beyond it lies other tenants' memory.
+      // This check is the last line of defence: other tenants' memory lies
+      // behind the buffer.
       if (operand->extent_bytes > buffer->size_bytes()) {
         return MakeError(absl::StatusCode::kInvalidArgument, "INVALID_VIEW",
                          absl::StrCat("view ", srg::DescribeView(operand->view),
@@ -206,9 +207,10 @@ class CallRunner {
     return absl::OkStatus();
   }
 
-  // The client resizes an output before the call, if at all. One that the
-  // operator resized is not what the graph says it is. One that it marked
-  // as still to be conjugated or negated is: the mark would be lost.
+  // Checks and normalizes written operands after the call. The client resizes
+  // an output before the call, so an operator that resized it contradicts the
+  // graph. If the operator marked it as conjugated or negated lazily, the
+  // operation is executed here, because the mark would be lost.
   absl::Status SettleWritten() const {
     for (auto& [tensor, operand] : scratch_->written) {
       const srg::TensorView& view = operand->view;
@@ -268,7 +270,8 @@ class CallRunner {
   ArgumentCheck* const check_;
   ScratchScope scratch_;
   GeneratorScope generator_;
-  // Where the generator's state goes back to; null when none is in use.
+  // The buffer that receives the generator's state; null if no generator is
+  // used.
   const TorchBuffer* generator_buffer_ = nullptr;
 };
 
@@ -316,7 +319,7 @@ absl::Status ResultCollector::Add(const at::Tensor& tensor) {
     fresh_.push_back(impl);
     result.buffer = std::make_shared<TorchBuffer>(storage);
   } else {
-    // Bytes that the result does not name may be another tenant's.
+    // Zeroes the bytes outside the result, which may be another tenant's.
     c10::Storage own = target_.Zeroed(bytes);
     if (!uninitialised_ && tensor.numel() > 0) {
       const srg::TensorView distinct = Distinct(result.view);

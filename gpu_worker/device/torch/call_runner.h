@@ -25,8 +25,8 @@ inline constexpr absl::string_view kOperatorFailed = "OPERATOR_FAILED";
 class ArgumentCheck {
  public:
   virtual ~ArgumentCheck() = default;
-  // May replace tensors among the arguments. The caller is under
-  // c10::InferenceMode. May throw c10::Error.
+  // Checks the arguments and may replace tensors among them. The caller is
+  // under c10::InferenceMode. May throw c10::Error.
   virtual absl::Status Check(torch::jit::Stack* arguments) = 0;
 };
 
@@ -34,10 +34,10 @@ class ArgumentCheck {
 // thread, under c10::InferenceMode; may throw c10::Error.
 class ResultCollector {
  public:
-  // `operand_slots` are the slots the call could see, whose current buffers are
-  // in `slots`. `uninitialised` says that the operator returns memory that it
-  // did not write (aten::empty), which is zeroed. Results lie on the target.
-  // All arguments outlive the collector. Results are appended.
+  // `operand_slots` are the slots that the call could see; `slots` holds their
+  // current buffers. `uninitialised` says that the operator returns memory that
+  // it did not write (aten::empty); the collector zeroes it. Results lie on the
+  // target. All arguments outlive the collector. Results are appended.
   ResultCollector(absl::Span<const uint32_t> operand_slots,
                   absl::Span<const std::shared_ptr<Buffer>> slots,
                   bool uninitialised, const TorchTarget& target,
@@ -48,10 +48,10 @@ class ResultCollector {
         target_(target),
         results_(results) {}
 
-  // A result on an operand's storage names that slot. Any other result gets a
-  // storage of its own, whose bytes outside the result are zero. Returns
-  // Unimplemented (UNSUPPORTED_RESULT) for tensors that are not plain and
-  // dense, or not on the target's device.
+  // Appends a result. A result on an operand's storage names that slot. Any
+  // other result gets a storage of its own, whose bytes outside the result are
+  // zero. Returns Unimplemented (UNSUPPORTED_RESULT) for tensors that are not
+  // plain and dense, or not on the target's device.
   absl::Status Add(const at::Tensor& tensor);
 
  private:
@@ -64,10 +64,10 @@ class ResultCollector {
   std::vector<c10::StorageImpl*> fresh_;
 };
 
-// Executes the call of one node, as CompiledProgram::Execute() does. Operands
-// and results lie on the target. Errors: OPERATOR_FAILED with PyTorch's text,
-// OUT_OF_MEMORY, INVALID_VIEW, INVALID_GENERATOR, UNSUPPORTED_RESULT, and those
-// of `check`, which may be null.
+// Executes the call of one node, as CompiledProgram::Execute(). Operands and
+// results lie on the target. Errors: OPERATOR_FAILED with PyTorch's text,
+// OUT_OF_MEMORY, INVALID_VIEW, INVALID_GENERATOR, UNSUPPORTED_RESULT, and the
+// errors of `check`, which may be null.
 absl::Status RunCall(const TorchCall& call, const TorchTarget& target,
                      const NodeInput& input, std::vector<NodeResult>* results,
                      ArgumentCheck* check = nullptr);

@@ -23,8 +23,9 @@
 namespace djinn::worker {
 namespace {
 
-// More than any tensor has of anything, and little enough for kernels to add
-// and multiply a bit.
+// The greatest absolute value of an integer: more than any tensor has of
+// anything, and small enough that kernels can add and multiply such values
+// without overflow.
 constexpr int64_t kMaxInteger = int64_t{1} << 40;
 
 constexpr absl::string_view kAlternativeNames[] = {"none",
@@ -45,7 +46,7 @@ constexpr absl::string_view kAlternativeNames[] = {"none",
 static_assert(std::size(kAlternativeNames) ==
               std::variant_size_v<srg::Argument>);
 
-// Builds one argument's value; keeps the place when it varies.
+// Builds one argument's value, and keeps the place if it varies.
 class ArgumentBuilder {
  public:
   ArgumentBuilder(const c10::FunctionSchema& schema, uint32_t index,
@@ -59,9 +60,9 @@ class ArgumentBuilder {
     return BuildAs(*argument_.real_type(), value);
   }
 
-  // Not OK after Build() when no kernel may see the value.
+  // Returns an error after Build() if no kernel may see the value.
   const absl::Status& unusable() const { return unusable_; }
-  // Set after Build() when a run fills the value in.
+  // Returns whether a run fills the value in; valid after Build().
   bool varies() const { return varies_; }
   Place TakePlace() { return std::move(place_); }
 
@@ -84,8 +85,8 @@ class ArgumentBuilder {
         if (!std::holds_alternative<std::monostate>(value)) {
           return BuildAs(inner, value);
         }
-        // None would be the worker's own default generator, which is
-        // everybody's.
+        // None would select the worker's own default generator, which all
+        // sessions share.
         if (inner.kind() == c10::TypeKind::GeneratorType) {
           return Bad("a generator must be named");
         }
@@ -170,7 +171,7 @@ class ArgumentBuilder {
     } else if (const auto* scalar = std::get_if<srg::ScalarTensor>(&value)) {
       DJINN_ASSIGN_OR_RETURN(source, SourceOf(*scalar));
     } else {
-      // An undefined tensor where the schema wants one crashes many kernels.
+      // An undefined tensor crashes many kernels if the schema requires one.
       return Mismatch(value);
     }
     Vary(std::move(source));
@@ -250,8 +251,9 @@ class ArgumentBuilder {
     return c10::IValue(std::move(list));
   }
 
-  // Sizes, strides, dimensions, diagonals: kernels compute with them before
-  // they look at them. Ends of ranges and values to compare with may be any.
+  // Limits sizes, strides, dimensions and diagonals, with which kernels compute
+  // before they check them. Ends of ranges and values to compare with may be
+  // any.
   void CheckInteger(int64_t value) {
     if (value <= kMaxInteger && value >= -kMaxInteger) return;
     for (const absl::string_view name :
@@ -261,8 +263,9 @@ class ArgumentBuilder {
     unusable_.Update(Bad(absl::StrCat(value, " is out of range")));
   }
 
-  // PyTorch's own front ends make lists of a fixed length, and kernels index
-  // them unchecked. Pooling and convolutions alone fill up shorter ones.
+  // Checks a list's length. PyTorch's own front ends make lists of a fixed
+  // length, and kernels index them unchecked. Only pooling and convolutions
+  // extend shorter lists.
   absl::Status CheckLength(size_t length) const {
     const size_t fixed = argument_.N().value_or(1);
     if (fixed <= 1 || length == fixed) return absl::OkStatus();
@@ -327,7 +330,8 @@ class ArgumentBuilder {
   absl::Status unusable_;
 };
 
-// Whether the call writes argument `index`, marked or not.
+// Returns whether the call writes argument `index`, even if the schema does not
+// mark it as written.
 bool IsWritten(const c10::FunctionSchema& schema, size_t index,
                const std::vector<srg::Argument>& arguments) {
   const c10::AliasInfo* const alias = schema.arguments()[index].alias_info();

@@ -1,5 +1,5 @@
 // Holds a node's arguments as PyTorch takes them. Values that no run changes
-// are built once; the rest are places that a run fills in.
+// are built once; a run fills in the others, which are places.
 #ifndef GPU_WORKER_DEVICE_TORCH_CALL_TEMPLATE_H_
 #define GPU_WORKER_DEVICE_TORCH_CALL_TEMPLATE_H_
 
@@ -23,7 +23,8 @@ struct Operand {
   uint64_t extent_bytes = 0;
 };
 
-// One tensor; monostate is an undefined tensor (None in an optional list).
+// The source of a tensor; monostate is an undefined tensor (None in an optional
+// list).
 using TensorSource = std::variant<std::monostate, Operand, srg::ScalarTensor>;
 
 struct TensorListSource {
@@ -35,7 +36,7 @@ struct TensorListSource {
 // An argument that a run fills in.
 struct Place {
   uint32_t argument = 0;
-  // The call writes it.
+  // True if the call writes the argument.
   bool written = false;
   std::variant<TensorSource, TensorListSource, srg::FloatHole,
                srg::GeneratorSlot>
@@ -43,32 +44,33 @@ struct Place {
 };
 
 struct CallTemplate {
-  // Not OK when an integer is beyond what kernels can compute with, or the call
-  // would hardly end (work_limit.h). Every run of the call then fails, after
-  // memory for its results was reserved; other calls of the graph do not.
+  // An error if an integer is beyond what kernels can compute with, or if the
+  // call would take practically forever (work_limit.h). Every run of the call
+  // then fails, after memory for its results was reserved; other calls of the
+  // graph do not.
   absl::Status unusable;
-  // One value per schema argument. The value of a place has the right type and
-  // nothing else.
+  // Values by schema argument. The value of a place only has the right type.
   torch::jit::Stack values;
   // Ascending by argument.
   std::vector<Place> places;
 };
 
-// Checks number and types of the arguments against the schema. The check is
-// stricter than FunctionSchema::checkArg(), which takes any integer for a data
-// type, and refuses booleans for Scalars. The node passed srg::Validate().
-// Returns InvalidArgument with a plain text that names the argument; may throw
-// c10::Error. `device` is the worker's, which a client does not name.
+// Checks number and types of the arguments against the schema and builds the
+// template. The check is stricter than FunctionSchema::checkArg(), which takes
+// any integer for a data type; it also refuses booleans for Scalars. The node
+// passed srg::Validate(). Returns InvalidArgument with a plain text that names
+// the argument; may throw c10::Error. `device` is the worker's; a client does
+// not name it.
 absl::StatusOr<CallTemplate> BuildCallTemplate(
     const c10::FunctionSchema& schema,
     const std::vector<srg::Argument>& arguments, c10::Device device);
 
-// Returns what fills the argument in a run, or null where the argument is part
-// of the call.
+// Returns what fills the argument in a run, or null if the argument is
+// constant.
 const Place* PlaceAt(const CallTemplate& call, uint32_t argument);
 
-// Whether the view has elements, all of them floating-point numbers of 16 or 32
-// bits as they lie in memory.
+// Returns whether the view has elements, and all are floating-point numbers of
+// 16 or 32 bits, neither conjugated nor negated.
 bool HasPlainFloats(const srg::TensorView& view);
 
 // Returns the argument if it is a tensor of plain floats that the call only

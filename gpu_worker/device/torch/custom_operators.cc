@@ -54,7 +54,7 @@ absl::StatusOr<CustomOperators> LoadOperatorLibraries(
     const size_t before = custom.names.size();
     for (const std::string& name : KnownNames()) {
       if (!known.insert(name).second) continue;
-      // PyTorch's own names are not to be taken.
+      // Ignores operators that a library adds to PyTorch's own namespace.
       if (!absl::StartsWith(name, "aten::")) custom.names.insert(name);
     }
     if (custom.names.size() == before) {

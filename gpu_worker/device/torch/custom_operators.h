@@ -1,8 +1,8 @@
 // Loads operators that are not PyTorch's own from shared libraries, which
 // register them with TORCH_LIBRARY.
 //
-// Their kernels run in the worker's process on operands that a client chose. An
-// operator of a cluster who lists a library trusts it to check them.
+// Their kernels run in the worker's process on operands that a client chose. A
+// cluster operator who lists a library trusts its kernels to check them.
 #ifndef GPU_WORKER_DEVICE_TORCH_CUSTOM_OPERATORS_H_
 #define GPU_WORKER_DEVICE_TORCH_CUSTOM_OPERATORS_H_
 
@@ -15,7 +15,7 @@
 namespace djinn::worker {
 
 struct CustomOperators {
-  // For example "example::twice.out".
+  // Names with overload, such as "example::twice.out".
   std::set<std::string> names;
   // File names of the libraries, for error texts.
   std::vector<std::string> libraries;

@@ -21,15 +21,16 @@ namespace djinn::worker {
 namespace {
 
 constexpr int kTries = 5;
-// How long further calls have to take together, to be told from noise.
+// The least time that the further calls must take together to stand out from
+// noise.
 constexpr absl::Duration kEnough = absl::Milliseconds(4);
-// Chains that are set beside each other, in calls.
+// Numbers of calls in the chains that are compared.
 constexpr uint32_t kShort = 2;
 constexpr uint32_t kLong = 6;
 constexpr uint32_t kShortSmall = 50;
 constexpr uint32_t kLongSmall = 250;
-// The sizes of a matrix's side and of a vector start here, and double until the
-// calls take long enough.
+// A matrix's side and a vector's length start at the least value and double
+// until the calls take long enough.
 constexpr int64_t kLeastSide = 512;
 constexpr int64_t kMostSide = 4096;
 constexpr int64_t kLeastElements = 1 << 21;
@@ -49,8 +50,8 @@ srg::TensorView View(uint32_t slot, const srg::Dimensions& sizes) {
   return view;
 }
 
-// Calls of one operator, each on the result of the one before it; a product's
-// second operand is what the first call is given.
+// A chain of calls of one operator. Each takes the result of the one before it;
+// a product's second operand is the operand of the first call.
 class Chain {
  public:
   static absl::StatusOr<Chain> Make(Device* device, const char* op,
@@ -84,7 +85,7 @@ class Chain {
     return chain;
   }
 
-  // Carries the calls out, and waits for the last.
+  // Executes the calls and waits for the last.
   absl::Status Run() {
     const std::unique_ptr<DeviceRun> run = program_->BeginRun();
     std::vector<NodeResult> results;
@@ -126,7 +127,7 @@ absl::StatusOr<absl::Duration> TimePerCall(Device* device, Clock* clock,
   for (int i = 0; i < 2; ++i) {
     DJINN_ASSIGN_OR_RETURN(Chain chain,
                            Chain::Make(device, op, sizes, calls[i]));
-    // The first run loads what it needs.
+    // Warms up: the first run loads kernels and libraries.
     DJINN_RETURN_IF_ERROR(chain.Run());
     took[i] = absl::InfiniteDuration();
     for (int j = 0; j < kTries; ++j) {
@@ -145,7 +146,7 @@ absl::Status CheckMeasured(absl::Duration per_call, const char* op) {
       absl::StrCat("more calls of ", op, " took no longer than fewer"));
 }
 
-// Work, of which a call of that size does so much, in a second.
+// Returns the work per second; `work_of` gives the work of a call by its size.
 template <typename SizesOf, typename WorkOf>
 absl::StatusOr<double> Rate(Device* device, Clock* clock, const char* op,
                             int64_t least, int64_t most, SizesOf sizes_of,
@@ -164,7 +165,7 @@ absl::StatusOr<double> Rate(Device* device, Clock* clock, const char* op,
 
 absl::StatusOr<v1::DeviceSpeed> MeasureDeviceSpeed(Device* device,
                                                    Clock* clock) {
-  // A chain holds three at a time.
+  // A chain holds three tensors at a time.
   const auto room = static_cast<int64_t>(
       std::min<uint64_t>(device->memory_bytes() / 8 / 3 / sizeof(float),
                          uint64_t{kMostSide} * kMostSide * 8));

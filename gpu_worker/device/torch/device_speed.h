@@ -1,5 +1,5 @@
-// Measures how fast a device is through its interface alone, as runs use it, so
-// also where calls return before their work is done.
+// Measures how fast a device is, through the Device interface alone and as runs
+// use it. Works for devices whose calls return before their work is done, too.
 #ifndef GPU_WORKER_DEVICE_TORCH_DEVICE_SPEED_H_
 #define GPU_WORKER_DEVICE_TORCH_DEVICE_SPEED_H_
 
@@ -12,13 +12,13 @@ namespace djinn::worker {
 
 // Measures the rates of products of single-precision matrices and of reading
 // and writing memory that no cache holds, and the time of the smallest call.
-// Each is the time that further calls add to a chain, so round trips do not
-// count, and the best of a few tries. Takes up to half a second and an eighth
-// of the device's memory.
+// Each is the time that further calls add to a chain, so that round trips do
+// not count, and the best of a few tries. Takes up to half a second and an
+// eighth of the device's memory.
 //
-// Call it before the device is used otherwise; the CPU has a measurement of its
-// own (device/cpu/calibration.h). Returns any error of the device, or
-// FailedPrecondition (SPEED_NOT_MEASURED) where further calls add no time.
+// Call it before anything else uses the device. The CPU has a measurement of
+// its own (device/cpu/calibration.h). Returns any error of the device, or
+// FailedPrecondition (SPEED_NOT_MEASURED) if further calls add no time.
 absl::StatusOr<v1::DeviceSpeed> MeasureDeviceSpeed(Device* device,
                                                    Clock* clock);
 

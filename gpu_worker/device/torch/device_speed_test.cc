@@ -21,8 +21,8 @@ struct Bytes final : Buffer {
   const uint64_t size;
 };
 
-// A device that only takes time: `cost` of each call, given its operator and
-// the size of its result, and `way_back` of each read.
+// A device that computes nothing but takes time: `cost` for each call, given
+// its operator and the size of its result, and `way_back` for each read.
 class TimedDevice final : public Device, public OperatorLibrary {
  public:
   using Cost = std::function<absl::Duration(const std::string& op,
@@ -104,7 +104,7 @@ class TimedDevice final : public Device, public OperatorLibrary {
   const Cost cost_;
 };
 
-// A call takes 5 us at least, and what its work takes.
+// Returns the time of a call: the time of its work, and at least 5 us.
 absl::Duration Cost(const std::string& op, const srg::Dimensions& sizes,
                     double flops, double bytes) {
   double seconds = 0;
@@ -141,7 +141,8 @@ TEST(DeviceSpeedTest, ASlowDeviceIsNotGivenMuch) {
 TEST(DeviceSpeedTest, TakesAnEighthOfTheMemoryAtMost) {
   FakeClock clock;
   TimedDevice device(&clock, [](const auto& op, const auto& sizes) {
-    return Cost(op, sizes, 6e15, 3e15);  // so fast that it would take more
+    // so fast that larger tensors would be measured
+    return Cost(op, sizes, 6e15, 3e15);
   });
   device.memory = uint64_t{1} << 30;
   ASSERT_TRUE(MeasureDeviceSpeed(&device, &clock).ok());

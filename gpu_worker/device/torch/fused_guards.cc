@@ -17,13 +17,13 @@
 namespace djinn::worker {
 namespace {
 
-// The kernel writes rows that are dense into a result that is laid out as the
-// query is. Where another dimension of the query has steps of 1, as its columns
-// do, that result has other rows, and what it holds stays as it was found.
+// The kernel writes dense rows into a result with the query's layout. If
+// another dimension of the query has stride 1, as its columns do, the result's
+// rows are not dense, and the kernel leaves some of its elements unwritten.
 absl::Status CheckQueryLayout(const View& query) {
   if (query->sizes.size() != 4 || query->sizes.back() < 2 ||
       query->strides.back() != 1) {
-    return absl::OkStatus();  // not for that kernel
+    return absl::OkStatus();  // not executed by that kernel
   }
   if (at::infer_dense_strides(query->sizes, query->strides).back() == 1) {
     return absl::OkStatus();
@@ -31,8 +31,8 @@ absl::Status CheckQueryLayout(const View& query) {
   return Misfit("query", *query, "not have columns that lie in one another");
 }
 
-// The kernel walks keys and values by the query's batch and heads and by each
-// other's rows, and along rows by single steps.
+// The kernel steps through keys and values by the query's batch and heads and
+// by each other's rows, and assumes stride 1 within rows.
 absl::Status CheckFusedAttention(const NamedArguments& arguments,
                                  bool backward) {
   const View query = arguments.View("query");
@@ -87,7 +87,7 @@ absl::Status CheckFusedAttention(const NamedArguments& arguments,
   return absl::OkStatus();
 }
 
-// One for each parameter, of its size.
+// Lists that have one entry of the parameter's size for each parameter.
 constexpr absl::string_view kLists[] = {
     "self",        "grads",           "exp_avgs",
     "exp_avg_sqs", "max_exp_avg_sqs", "momentum_buffer_list",
@@ -100,8 +100,8 @@ bool IsOne(const srg::TensorView& view) {
   return elements.ok() && *elements == 1;
 }
 
-// That the lists have an entry for each of `self`, all of one type, and what is
-// read as one number is one.
+// Checks that the lists have an entry for each of `self`, all of one type, and
+// that tensors that are read as one number have one element.
 absl::Status CheckLists(const NamedArguments& arguments,
                         absl::Span<const absl::string_view> lists) {
   const std::vector<srg::TensorView> parameters = arguments.Views("self");
@@ -123,7 +123,7 @@ absl::Status CheckLists(const NamedArguments& arguments,
   }
   const std::vector<srg::TensorView> steps = arguments.Views(kSteps);
   for (size_t i = 0; i < steps.size(); ++i) {
-    // Its type is not looked at.
+    // The kernel does not check the type.
     if (IsOne(steps[i]) && steps[i].data_type == srg::DataType::kFloat32) {
       continue;
     }
@@ -141,9 +141,9 @@ absl::Status CheckLists(const NamedArguments& arguments,
 
 }  // namespace
 
-// Grouped heads are counted by dividing by those of the keys.
+// The kernel divides by the number of the keys' heads if heads are grouped.
 absl::Status CheckAttention(const NamedArguments& arguments) {
-  // Whether it comes to that kernel is known when it runs.
+  // The run decides whether that kernel executes the call.
   if (const View query = arguments.View("query")) {
     DJINN_RETURN_IF_ERROR(CheckQueryLayout(query));
   }
@@ -151,7 +151,7 @@ absl::Status CheckAttention(const NamedArguments& arguments) {
   const View value = arguments.View("value");
   if (!key.has_value() || !value.has_value() || key->sizes.size() < 2 ||
       value->sizes.size() < 2) {
-    return absl::OkStatus();  // the composite complains itself
+    return absl::OkStatus();  // the composite reports the error itself
   }
   if (key->sizes.end()[-2] != value->sizes.end()[-2]) {
     return absl::InvalidArgumentError(
@@ -175,7 +175,7 @@ absl::Status CheckFusedAttentionBackward(const NamedArguments& arguments) {
   return CheckFusedAttention(arguments, true);
 }
 
-// The kernels divide by the number of heads before they look at it.
+// The kernels divide by the number of heads before they check it.
 absl::Status CheckHeads(const NamedArguments& arguments) {
   for (const absl::string_view name : {"num_head", "num_heads"}) {
     const auto heads = arguments.Integer(name);
@@ -187,7 +187,7 @@ absl::Status CheckHeads(const NamedArguments& arguments) {
   return absl::OkStatus();
 }
 
-// A GPU's kernel loads four of them at once, from the first on.
+// A GPU's kernel loads four elements of the bias at once, from the first on.
 absl::Status CheckHeadsOnGpu(const NamedArguments& arguments) {
   constexpr int64_t kLoaded = 16;  // bytes
   const View bias = arguments.View("qkv_bias");
@@ -200,7 +200,7 @@ absl::Status CheckHeadsOnGpu(const NamedArguments& arguments) {
   return absl::OkStatus();
 }
 
-// The kernel walks all lists by the parameters.
+// The kernel steps through all lists by the parameters' sizes.
 absl::Status CheckFusedOptimizer(const NamedArguments& arguments) {
   const std::vector<srg::TensorView> parameters = arguments.Views("self");
   for (const absl::string_view name : kLists) {
@@ -220,14 +220,14 @@ absl::Status CheckFusedOptimizer(const NamedArguments& arguments) {
 absl::Status CheckFusedAdamOnGpu(const NamedArguments& arguments) {
   DJINN_RETURN_IF_ERROR(CheckLists(
       arguments, {"self", "grads", "exp_avgs", "exp_avg_sqs", kSteps}));
-  // Not looked at otherwise.
+  // The kernel uses the list only with amsgrad.
   if (!arguments.Boolean("amsgrad").value_or(false)) return absl::OkStatus();
   return CheckLists(arguments, {"max_exp_avg_sqs"});
 }
 
 absl::Status CheckFusedSgdOnGpu(const NamedArguments& arguments) {
   DJINN_RETURN_IF_ERROR(CheckLists(arguments, {"self", "grads"}));
-  // Empty without momentum.
+  // The list is empty without momentum.
   if (arguments.Views("momentum_buffer_list").empty()) return absl::OkStatus();
   return CheckLists(arguments, {"momentum_buffer_list"});
 }

@@ -13,12 +13,12 @@ absl::Status CheckFusedAttentionForward(const NamedArguments& arguments);
 absl::Status CheckFusedAttentionBackward(const NamedArguments& arguments);
 // Checks operators that take the number of heads as an argument.
 absl::Status CheckHeads(const NamedArguments& arguments);
-// The same for a GPU.
+// Checks them for a GPU's kernels.
 absl::Status CheckHeadsOnGpu(const NamedArguments& arguments);
 
 absl::Status CheckFusedOptimizer(const NamedArguments& arguments);
-// The same for a GPU, whose kernels go through all lists by the first one's
-// length, and read steps, scales and rates as one number each.
+// Check optimisers for a GPU, whose kernels go through all lists by the first
+// one's length, and read steps, scales and rates as one number each.
 absl::Status CheckFusedAdamOnGpu(const NamedArguments& arguments);
 absl::Status CheckFusedSgdOnGpu(const NamedArguments& arguments);
 absl::Status CheckFusedAdagradOnGpu(const NamedArguments& arguments);

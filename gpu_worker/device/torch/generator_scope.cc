@@ -15,7 +15,7 @@ Mutex& DefaultGeneratorMutex() {
   return *mutex;
 }
 
-// Kernels lock the generator while they draw, so these do too.
+// These functions lock the generator, as kernels do while they draw.
 at::Tensor StateOf(at::Generator generator) {
   std::lock_guard<std::mutex> lock(generator.mutex());
   return generator.get_state();
@@ -33,8 +33,8 @@ GeneratorScope::~GeneratorScope() ABSL_NO_THREAD_SAFETY_ANALYSIS {
   try {
     SetState(generator_, outer_state_);
   } catch (...) {
-    // The state was this generator's own, so it is valid; and no call draws
-    // from it outside a scope.
+    // Cannot fail: the state was this generator's own, so it is valid. If it
+    // fails all the same, no call draws from the generator outside a scope.
   }
   DefaultGeneratorMutex().Unlock();
 }

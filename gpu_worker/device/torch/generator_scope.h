@@ -10,9 +10,9 @@
 
 namespace djinn::worker {
 
-// Load the state one way or the other, call the operator, Store() the state. A
-// state that is not stored stays as it was. For one thread, under
-// c10::InferenceMode.
+// The caller loads the state with either function, calls the operator, and
+// calls Store(). A state that is not stored stays unchanged. For one thread,
+// under c10::InferenceMode.
 class GeneratorScope {
  public:
   // `target` outlives the scope.
@@ -28,13 +28,13 @@ class GeneratorScope {
 
   // Puts the state into the process's default generator, for operators that
   // draw from it implicitly. Waits while another scope uses that generator.
-  // Errors as Load().
+  // Fails as Load() does.
   absl::Status LoadAsDefault(const TorchBuffer& state);
 
   const at::Generator& generator() const { return generator_; }
 
-  // Writes the generator's state to the buffer it came from or a copy of that.
-  // Throws c10::Error without a change.
+  // Writes the generator's state to the buffer it came from, or to a copy of
+  // that buffer. Throws c10::Error without a change.
   void Store(const TorchBuffer& state);
 
  private:
@@ -42,8 +42,8 @@ class GeneratorScope {
 
   const TorchTarget& target_;
   at::Generator generator_;
-  // The default generator's state before the scope; undefined for a thread's
-  // own generator.
+  // The default generator's state before the scope; undefined if the scope uses
+  // a thread's own generator.
   at::Tensor outer_state_;
   bool holds_default_ = false;
 };

@@ -14,10 +14,10 @@ namespace {
 
 using NameSet = absl::flat_hash_set<absl::string_view>;
 
-// Without the underscore of an in-place form.
+// Names are without the underscore of an in-place form.
 const NameSet& AllowedInternal() {
   static const auto* const kNames = new NameSet{
-      // Elementwise, or of shapes that they check.
+      // Elementwise operators, and operators that check their operands' shapes.
       "_to_copy", "_copy_from_and_resize", "_unsafe_view", "_reshape_copy",
       "_conj", "_conj_copy", "_conj_physical", "_neg_view", "_neg_view_copy",
       "_fw_primal_copy", "_shape_as_tensor", "_local_scalar_dense",
@@ -30,10 +30,10 @@ const NameSet& AllowedInternal() {
       "_cast_Half", "_sample_dirichlet", "_standard_gamma",
       "_standard_gamma_grad", "_dirichlet_grad", "_dim_arange", "_pad_circular",
       "_pad_enum",
-      // Looked at.
+      // Operators whose values index_table.h checks.
       "_unsafe_index", "_unsafe_index_put", "_index_put_impl", "_embedding_bag",
       "_embedding_bag_forward_only", "_ctc_loss",
-      // Values on the host, or found by sorting.
+      // Operators that find values on the host or by sorting.
       "_unique", "_unique2",
       // Products and layers.
       "_addmm_activation", "_convolution", "_convolution_mode", "_prelu_kernel",
@@ -50,9 +50,9 @@ const NameSet& AllowedInternal() {
       "_native_batch_norm_legit_no_training",
       "_native_batch_norm_legit_functional", "_batch_norm_with_update",
       "_batch_norm_with_update_functional", "_fused_dropout", "_fused_rms_norm",
-      // Attention, forwards; without lengths of their own.
+      // Forward attention without lengths of its own.
       "_fused_sdp_choice", "_scaled_dot_product_attention_math",
-      // operand_guards.h compares the operands of these.
+      // Operators whose operands operand_guards.h compares.
       "_native_multi_head_attention", "_transformer_encoder_layer_fwd",
       "_scaled_dot_product_flash_attention_for_cpu",
       "_scaled_dot_product_flash_attention_for_cpu_backward",
@@ -63,7 +63,7 @@ const NameSet& AllowedInternal() {
 
 struct Refusal {
   absl::string_view op;
-  absl::string_view overload;  // empty: all
+  absl::string_view overload;  // empty: all overloads
   absl::string_view cause;
 };
 
@@ -100,9 +100,9 @@ absl::Status CheckAllowedOnGpu(const c10::FunctionSchema& schema) {
   absl::string_view name = schema.name();
   if (!absl::ConsumePrefix(&name, "aten::")) return absl::OkStatus();
   if (absl::StartsWith(name, "__"))
-    return absl::OkStatus();  // Operators' names.
+    return absl::OkStatus();  // operators such as __and__
   absl::ConsumeSuffix(&name, "_");
-  // Lists of tensors, each with the others of its place.
+  // Foreach operators pair the tensors at the same position of their lists.
   if (absl::StartsWith(name, "_foreach_")) return absl::OkStatus();
   if (absl::StartsWith(name, "_") && !AllowedInternal().contains(name)) {
     return Refuse(schema,

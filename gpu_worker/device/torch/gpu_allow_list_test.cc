@@ -52,7 +52,8 @@ TEST(GpuAllowListTest, WhatProgramsNeedIsNot) {
   EXPECT_TRUE(CheckAllowedOnGpu(Schema("_index_put_impl_")).ok());
 }
 
-// By their names: schemas do not say what a tensor holds.
+// Judges by the argument's name, because schemas do not say what a tensor
+// holds.
 bool SoundsLikeIndices(absl::string_view argument) {
   for (const absl::string_view part :
        {"index", "indices", "indexes", "offset", "offs", "bag", "pivots",
@@ -63,10 +64,11 @@ bool SoundsLikeIndices(absl::string_view argument) {
   return argument == "target" || argument == "targets";
 }
 
-// "operator/argument": why no rule is needed.
+// Lists arguments as "operator/argument", grouped by the reason why they need
+// no rule.
 const std::set<std::string>& Exempt() {
   static const auto* const kExempt = new std::set<std::string>{
-      // Numbers to compute with.
+      // The operator computes with the numbers.
       "mse_loss/target", "mse_loss_backward/target", "soft_margin_loss/target",
       "soft_margin_loss_backward/target", "huber_loss/target",
       "huber_loss_backward/target", "smooth_l1_loss/target",
@@ -75,13 +77,13 @@ const std::set<std::string>& Exempt() {
       "l1_loss/target", "kl_div/target", "poisson_nll_loss/target",
       "binary_cross_entropy_with_logits/target",
       "binary_cross_entropy_backward/target",
-      // Compared with.
+      // The operator compares other values with the numbers.
       "searchsorted/sorted_sequence",
-      // Looked at by the operator, on the host.
+      // The operator checks the values on the host.
       "searchsorted/sorter",
-      // Only taken from the host.
+      // The operator takes the values only from the host.
       "tensor_split/tensor_indices_or_sections",
-      // Tensors of any numbers.
+      // The tensors hold any numbers.
       "pad_sequence/sequences"};
   return *kExempt;
 }

@@ -25,7 +25,8 @@ bool IsIndex(const at::Tensor& tensor) {
          c10::isIntegralType(tensor.scalar_type(), /*includeBool=*/false);
 }
 
-// Each element once: dimensions that say one again and again have one.
+// Returns each element once: reduces dimensions that repeat an element to size
+// 1.
 at::Tensor Distinct(const at::Tensor& tensor) {
   std::vector<int64_t> sizes = tensor.sizes().vec();
   bool repeats = false;
@@ -53,7 +54,7 @@ int64_t LowestOf(IndexLowest lowest, int64_t bound) {
   return std::numeric_limits<int64_t>::min();
 }
 
-// For tensors of the host, in one pass.
+// Checks a tensor of the host in one pass.
 bool AreWithin(const at::Tensor& indices, IndexLowest lowest, int64_t bound) {
   const auto [least, most] = indices.aminmax();
   return least.item<int64_t>() >= LowestOf(lowest, bound) &&
@@ -66,21 +67,21 @@ int64_t Product(at::IntArrayRef sizes) {
   return product;
 }
 
-// The product of the last `count` sizes.
+// Returns the product of the last `count` sizes.
 std::optional<int64_t> LastSizes(const at::Tensor& tensor, int64_t count) {
   if (tensor.dim() < count) return std::nullopt;
   return Product(tensor.sizes().slice(tensor.dim() - count));
 }
 
-// Along the dimension that the call names; nothing where the operator will
-// complain of it.
+// Returns the size along the dimension that the call names; nothing if the
+// operator will report that dimension as wrong.
 std::optional<int64_t> SizeAlong(const IndexArgument& argument,
                                  const torch::jit::Stack& stack,
                                  at::IntArrayRef sizes) {
   if (!argument.dim.has_value() || stack[*argument.dim].isNone()) {
     return Product(sizes);
   }
-  // A tensor of no dimensions has one of one element.
+  // A tensor without dimensions counts as one with a dimension of size 1.
   if (sizes.empty()) return 1;
   const auto rank = static_cast<int64_t>(sizes.size());
   int64_t dim = stack[*argument.dim].toInt();
@@ -89,13 +90,13 @@ std::optional<int64_t> SizeAlong(const IndexArgument& argument,
   return sizes[dim];
 }
 
-// Returns the bound that values must be below; nothing where there is none.
+// Returns the bound that values must be below; nothing if there is none.
 std::optional<int64_t> BoundOf(const IndexArgument& argument,
                                const torch::jit::Stack& stack) {
   const c10::IValue& of = stack[argument.of];
   switch (argument.rule.bound) {
     case IndexBound::kNumber: {
-      // Without a bound they are not below 0 still.
+      // A negative number is no bound, but values must still not be negative.
       const int64_t number = of.toInt();
       return number < 0 ? std::numeric_limits<int64_t>::max() : number;
     }
@@ -204,7 +205,8 @@ absl::Status IndexCheck::CheckArgument(const IndexArgument& argument,
     DJINN_RETURN_IF_ERROR(
         CheckMask((*stack)[0].toTensor(), of.toTensor(), &tensor));
   } else {
-    // Probabilities of classes, say.
+    // A tensor of another type holds no indices but, for example, probabilities
+    // of classes.
     if (!IsIndex(tensor)) return absl::OkStatus();
     const std::optional<int64_t> bound = BoundOf(argument, *stack);
     if (!bound.has_value()) return absl::OkStatus();
@@ -238,7 +240,7 @@ absl::Status IndexCheck::CheckPositions(const IndexArgument& argument,
       continue;
     }
     if (IsMask(*entry)) {
-      // Compared with the sizes by the operator itself.
+      // The operator itself compares the mask's sizes.
       dim += std::max<int64_t>(entry->dim(), 1);
       continue;
     }
@@ -273,13 +275,13 @@ absl::Status IndexCheck::CheckIndices(const IndexArgument& argument,
   if (!flag_.defined() && AreWithin(*indices, argument.rule.lowest, bound)) {
     return absl::OkStatus();
   }
-  // Every index of a narrow type may be less; and a number that the type cannot
-  // hold must not be compared with.
+  // A narrow type is widened below, because it may be unable to hold the bound,
+  // and then must not be compared with it.
   const at::Tensor distinct = Distinct(*indices);
   if (distinct.scalar_type() == at::kLong && bound > 0 &&
       !ignored.has_value() && argument.rule.lowest != IndexLowest::kAny) {
-    // The usual one, with as few kernels as there can be: what is asked of a
-    // GPU takes longer to ask than to do.
+    // The common case uses as few kernels as possible, because launching a
+    // kernel takes longer than executing it.
     const at::Tensor within =
         distinct.clamp(LowestOf(argument.rule.lowest, bound), bound - 1);
     DJINN_RETURN_IF_ERROR(Flag(within.ne(distinct)));
@@ -298,7 +300,7 @@ absl::Status IndexCheck::CheckIndices(const IndexArgument& argument,
   } else if (bound == 0 && ignored.has_value()) {
     harmless = *ignored;
   } else if (bound == 0) {
-    // There is nothing that could be read instead.
+    // An empty dimension has no element that could be read instead.
     return IndexOutOfRange("a dimension of no elements", {&argument, 1});
   }
   return Replace(bad, harmless, distinct, indices);
@@ -312,7 +314,7 @@ absl::Status IndexCheck::CheckValues(const IndexArgument& argument,
     return Replace(distinct.eq(0), 1, distinct, values);
   }
   if (!distinct.is_floating_point()) return absl::OkStatus();
-  // Numbers that are none are in no range.
+  // NaNs are in no range.
   const at::Tensor good = distinct.ge(0).logical_and_(distinct.le(1));
   return Replace(good.logical_not(), 0, distinct, values);
 }
@@ -324,7 +326,7 @@ absl::Status IndexCheck::CheckAscending(at::Tensor* values) {
   const int64_t last = values->numel() - 1;
   DJINN_RETURN_IF_ERROR(
       Flag(values->narrow(0, 1, last).lt(values->narrow(0, 0, last))));
-  // Itself where it ascends.
+  // The result equals the values if they ascend.
   *values = std::get<0>(values->cummax(0));
   return absl::OkStatus();
 }
@@ -337,7 +339,7 @@ absl::Status IndexCheck::CheckWeights(at::Tensor* rows) {
   const at::Tensor wide = rows->to(at::kDouble);
   const double infinity = std::numeric_limits<double>::infinity();
   const at::Tensor sums = wide.sum(-1, /*keepdim=*/true);
-  // Numbers that are none compare with nothing.
+  // Every comparison with a NaN is false.
   const at::Tensor good = wide.ge(0)
                               .logical_and_(wide.lt(infinity))
                               .all(-1, /*keepdim=*/true)
@@ -372,8 +374,8 @@ absl::Status IndexCheck::Replace(const at::Tensor& bad, int64_t harmless,
                                  const at::Tensor& distinct,
                                  at::Tensor* tensor) {
   DJINN_RETURN_IF_ERROR(Flag(bad));
-  // A clone has the order of elements in memory, from which operators take that
-  // of what they return.
+  // A clone keeps the memory order of the elements, from which operators derive
+  // the memory order of their results.
   *tensor =
       distinct.clone().masked_fill_(bad, harmless).expand(tensor->sizes());
   return absl::OkStatus();

@@ -1,8 +1,8 @@
 // Checks the indices of a call before its operator runs. On a GPU the check
 // does not wait for the device: it replaces an index that is out of range by
-// one that is in range, so that no kernel asserts or reaches beside its
-// operands, and sets a flag. The thread that waits for the run reads the flag.
-// On the host the call fails at once.
+// one that is in range, so that no kernel asserts or accesses memory outside
+// its operands, and sets a flag. The thread that waits for the run reads the
+// flag. On the host the call fails at once.
 #ifndef GPU_WORKER_DEVICE_TORCH_INDEX_CHECK_H_
 #define GPU_WORKER_DEVICE_TORCH_INDEX_CHECK_H_
 
@@ -28,14 +28,14 @@ absl::Status IndexOutOfRange(absl::string_view op,
 class IndexCheck final : public ArgumentCheck {
  public:
   // `arguments` are those of the calls' operator and outlive this. `flag` is a
-  // boolean on the operands' device, which is set and never cleared.
+  // boolean on the operands' device, which the check sets and never clears.
   IndexCheck(absl::Span<const IndexArgument> arguments, at::Tensor flag)
       : arguments_(arguments), flag_(std::move(flag)) {}
   // Checks calls of `op` on the host. Stateless.
   IndexCheck(absl::Span<const IndexArgument> arguments, std::string op)
       : arguments_(arguments), op_(std::move(op)) {}
 
-  // Fails (OPERATOR_FAILED) where that is known without waiting: for indices
+  // Fails (OPERATOR_FAILED) if the error is known without waiting: for indices
   // into an empty dimension, and indices in tensors of the host.
   absl::Status Check(torch::jit::Stack* arguments) override;
 

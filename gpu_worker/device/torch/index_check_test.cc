@@ -1,4 +1,5 @@
-// Values and flags, on the CPU: the check is tensor code like any other.
+// Tests replaced values and flags on the CPU: the check is tensor code like any
+// other.
 #include "gpu_worker/device/torch/index_check.h"
 
 #include <algorithm>
@@ -26,7 +27,7 @@ using torch::jit::Stack;
 struct Outcome {
   absl::Status status;
   bool flag = false;
-  // After the check.
+  // The arguments after the check.
   Stack stack;
 };
 
@@ -49,7 +50,8 @@ class IndexCheckTest : public testing::Test {
     return outcome;
   }
 
-  // Every index is in range: nothing changes, and the operator takes them.
+  // Expects that every index is in range, that the check changes nothing, and
+  // that the operator accepts the arguments.
   static void ExpectGood(const c10::OperatorHandle& op, const Stack& stack) {
     Outcome outcome = Check(op, stack);
     EXPECT_TRUE(outcome.status.ok()) << outcome.status;
@@ -63,7 +65,8 @@ class IndexCheckTest : public testing::Test {
     EXPECT_NO_THROW(op.callBoxed(&outcome.stack)) << op.schema().name();
   }
 
-  // Some are not: the operator, which refuses them, takes what is left.
+  // Expects that some indices are bad, that the operator refuses them, and that
+  // it accepts the arguments after the check.
   static void ExpectBad(const c10::OperatorHandle& op, const Stack& stack) {
     Stack plain = stack;
     EXPECT_ANY_THROW(op.callBoxed(&plain)) << op.schema().name();
@@ -170,7 +173,7 @@ TEST_F(IndexCheckTest, EachPositionHasItsOwnDimension) {
   ExpectBad(op, {self, Positions({Longs({-2, 1}), Longs({4, -4})})});
   ExpectGood(op, {self, Positions({std::nullopt, std::nullopt, Longs({5})})});
   ExpectBad(op, {self, Positions({std::nullopt, std::nullopt, Longs({6})})});
-  // A mask takes as many dimensions as it has, and stays as it is.
+  // A mask takes up as many dimensions as it has, and stays unchanged.
   const at::Tensor mask = at::ones({2, 4}, at::kBool);
   const at::Tensor eight = at::arange(8, at::kLong) % 6;
   ExpectGood(op, {self, Positions({mask, eight})});
@@ -197,14 +200,16 @@ TEST_F(IndexCheckTest, ClassesButForTheIgnoredOne) {
 
 TEST_F(IndexCheckTest, ANumberBounds) {
   const auto backward = Find("embedding_dense_backward");
-  // The CPU's kernel trusts its indices: it is not called with bad ones.
+  // The CPU's kernel trusts its indices, so the test does not call it with bad
+  // ones.
   const at::Tensor grad = at::randn({2, 3});
   EXPECT_FALSE(Check(backward, {grad, Longs({0, 4}), 5, -1, false}).flag);
   EXPECT_TRUE(Check(backward, {grad, Longs({0, 5}), 5, -1, false}).flag);
   const auto one_hot = Find("one_hot");
   EXPECT_FALSE(Check(one_hot, {Longs({0, 4}), 5}).flag);
   EXPECT_TRUE(Check(one_hot, {Longs({0, 5}), 5}).flag);
-  // The operator finds the number itself, but not what is below 0.
+  // The operator computes the number of classes itself, but must not see
+  // negative indices.
   EXPECT_FALSE(Check(one_hot, {Longs({0, 5}), -1}).flag);
   EXPECT_TRUE(Check(one_hot, {Longs({0, -2}), -1}).flag);
   EXPECT_TRUE(Check(one_hot, {Longs({0, -2}), -1})
@@ -236,11 +241,11 @@ TEST_F(IndexCheckTest, Repeats) {
   const at::Tensor x = at::randn({2, 3});
   ExpectGood(op, {x, Longs({0, 2}), 0, IValue()});
   EXPECT_TRUE(Check(op, {x, Longs({0, -1}), 0, IValue()}).flag);
-  // A sum of these would be none.
+  // The sum of these would overflow.
   EXPECT_TRUE(
       Check(op, {x, Longs({int64_t{1} << 62, int64_t{1} << 62}), 0, IValue()})
           .flag);
-  // The check does not trust the result's size as the client states it.
+  // The check does not trust the size of the result that the client states.
   const Outcome outcome = Check(op, {x, Longs({0, 2}), 0, int64_t{1}});
   EXPECT_FALSE(outcome.flag);
   EXPECT_TRUE(outcome.stack[3].isNone());
@@ -270,7 +275,7 @@ TEST_F(IndexCheckTest, Weights) {
   zero[1][0].fill_(0);
   const Outcome outcome = Check(op, {zero, 1, true, IValue()});
   EXPECT_TRUE(outcome.flag);
-  // The other rows are as they were.
+  // The other rows are unchanged.
   EXPECT_TRUE(outcome.stack[0].toTensor()[0].equal(good[0]));
   EXPECT_TRUE(outcome.stack[0].toTensor()[1].equal(at::ones({3})));
 }
@@ -295,7 +300,7 @@ TEST_F(IndexCheckTest, Probabilities) {
   const at::Tensor half = at::zeros({2}) + 0.5;
   ExpectGood(entropy, {half, half, IValue(), 1});
   ExpectBad(entropy, {half + 1, half, IValue(), 1});
-  // The target too, which a CPU's kernel does not look at.
+  // The check covers the target, too, which a CPU's kernel does not check.
   EXPECT_TRUE(Check(entropy, {half, half + 1, IValue(), 1}).flag);
   const float nan = std::numeric_limits<float>::quiet_NaN();
   EXPECT_TRUE(Check(entropy, {half * nan, half, IValue(), 1}).flag);

@@ -109,8 +109,8 @@ constexpr IndexRule kRules[] = {
     {"_functional_assert_async", "self", Bound::kNonzero},
 };
 
-// Found by calling all operators with values out of range, on operands between
-// protected pages.
+// Operators whose CPU kernels trust their indices. We found them by calling all
+// operators with values out of range, on operands between protected pages.
 constexpr absl::string_view kTrustOnCpu[] = {
     "_embedding_bag_backward",
     "_embedding_bag_dense_backward",
@@ -122,8 +122,8 @@ constexpr absl::string_view kTrustOnCpu[] = {
     "adaptive_max_pool2d_backward",
     "adaptive_max_pool3d_backward"};
 
-// Without namespace and the underscore of an in-place form; empty for operators
-// of other namespaces.
+// Returns the name without namespace and the underscore of an in-place form;
+// empty for operators of other namespaces.
 absl::string_view RuleName(const c10::FunctionSchema& schema) {
   absl::string_view name = schema.name();
   if (!absl::ConsumePrefix(&name, "aten::")) return "";
@@ -152,7 +152,7 @@ std::vector<IndexArgument> IndexArgumentsOf(const c10::FunctionSchema& schema) {
     const std::optional<size_t> of =
         rule.of.empty() ? argument : Position(schema, rule.of);
     if (!argument.has_value() || !of.has_value()) continue;
-    // bernoulli(p: float) is another form of bernoulli(p: Tensor).
+    // Skips bernoulli(p: float), another form of bernoulli(p: Tensor).
     if (schema.arguments()[*argument].real_type()->kind() ==
         c10::TypeKind::FloatType) {
       continue;

@@ -23,31 +23,31 @@ namespace djinn::worker {
 // The upper bound of the values, as a property of the argument `of`.
 enum class IndexBound : uint8_t {
   kAlong,       // the size along the argument "dim"; without one, all elements
-  kAlongSizes,  // the same of a list of sizes
+  kAlongSizes,  // the size along "dim" in a list of sizes
   kRows,        // the first size
   kAll,         // the number of elements
-  kUpToAll,     // the same; that number itself is allowed
+  kUpToAll,     // the number of elements, which itself is allowed
   kClasses,     // the second size, or the only one
   kLast,        // the last size
   kPlane,       // the product of the last two sizes
-  kSpace,       // of the last three
+  kSpace,       // the product of the last three sizes
   kSizes,       // the product of a list of sizes
-  kNumber,      // an integer; one below 0 bounds nothing
-  kCount,       // 2^31, so that no sum of them overflows
+  kNumber,      // an integer; a negative integer bounds nothing
+  kCount,       // 2^31, so that no sum of the values overflows
   kAscending,   // none is less than the one before it
-  kPositions,   // a list of indices and masks: each its own dimension's size
+  kPositions,   // indices and masks, each bounded by its own dimension
   kUnit,        // no indices: numbers from 0 to 1
-  kNonzero,     // no indices: whatever is not 0
-  kWeights,     // no indices: rows of numbers from 0, finite, not all of them 0
-  kMaskCount,   // a mask of "self": no more are set than `of` has elements
-  kUnknown      // no values: a number that the operator is to find by itself
+  kNonzero,     // no indices: every number except 0
+  kWeights,     // no indices: rows of finite numbers >= 0, not all 0
+  kMaskCount,   // a mask of "self": sets no more than `of` has elements
+  kUnknown      // no values: cleared, so that the operator computes it
 };
 
 // The lower bound of the values.
 enum class IndexLowest : uint8_t {
   kZero,
-  kFromEnd,  // negative ones count from the end
-  kAny       // negative ones end a list
+  kFromEnd,  // negative values count from the end
+  kAny       // negative values end a list
 };
 
 struct IndexRule {
@@ -58,9 +58,9 @@ struct IndexRule {
   IndexBound bound;
   absl::string_view of = "";
   IndexLowest lowest = IndexLowest::kZero;
-  // An integer argument whose value is allowed though it is no index.
+  // An integer argument whose value is allowed although it is no index.
   absl::string_view ignored = "";
-  // The rule does not hold where the operator has this argument.
+  // The rule does not apply if the operator has this argument.
   absl::string_view unless = "";
 };
 
@@ -75,15 +75,17 @@ struct IndexArgument {
   std::optional<size_t> ignored;
 };
 
-// Returns the arguments to check in calls of the operator; empty for most.
+// Returns the arguments to check in calls of the operator on a GPU; empty for
+// most operators.
 std::vector<IndexArgument> IndexArgumentsOf(const c10::FunctionSchema& schema);
 
-// The same on a CPU: empty for operators whose CPU kernels check their
-// arguments.
+// Returns the arguments to check on a CPU; empty for operators whose CPU
+// kernels check their arguments.
 std::vector<IndexArgument> IndexArgumentsOnCpu(
     const c10::FunctionSchema& schema);
 
-// The operators whose CPU kernels do not. Named as in IndexRule.
+// Returns the operators whose CPU kernels do not check their arguments. Named
+// as in IndexRule.
 absl::Span<const absl::string_view> OperatorsThatTrustOnCpu();
 
 }  // namespace djinn::worker

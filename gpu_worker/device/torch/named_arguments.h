@@ -1,4 +1,4 @@
-// Finds a call's arguments by name, for rules of single operators.
+// Finds a call's arguments by name, for rules about single operators.
 #ifndef GPU_WORKER_DEVICE_TORCH_NAMED_ARGUMENTS_H_
 #define GPU_WORKER_DEVICE_TORCH_NAMED_ARGUMENTS_H_
 
@@ -14,8 +14,8 @@
 
 namespace djinn::worker {
 
-// Both arguments of the constructor must outlive it. Getters return nothing for
-// values that only a run knows, and for values of another kind.
+// Both arguments of the constructor outlive this. Getters return nothing for
+// values that only a run knows, and for values of another type.
 class NamedArguments {
  public:
   NamedArguments(const c10::FunctionSchema& schema, const CallTemplate& call)

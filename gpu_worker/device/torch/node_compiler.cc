@@ -62,7 +62,7 @@ absl::StatusOr<c10::OperatorHandle> Resolve(const srg::Operator& op,
 }
 
 // Checks one node against its operator's schema and makes it ready to run.
-// Errors are plain texts, for the caller to say where.
+// Errors are plain texts; the caller adds the node and operator.
 class NodeCompiler {
  public:
   NodeCompiler(const srg::Node& node, c10::OperatorHandle op,
@@ -110,8 +110,8 @@ class NodeCompiler {
     call_.operand_slots.push_back(slot);
     if (place.written) writes_.push_back(slot);
     if (Overwrites(schema_, place.argument)) {
-      // Dense from the start. Whether the storage ends there too, only a run
-      // knows.
+      // The view is dense from the storage's start. Only a run knows whether
+      // the storage ends where the view does.
       if (srg::CoversStorage(operand->view, operand->extent_bytes)) {
         covered_.push_back(slot);
       }
@@ -126,7 +126,7 @@ class NodeCompiler {
           absl::StrCat("writes [", absl::StrJoin(node_.writes, ","),
                        "], by the schema [", absl::StrJoin(writes_, ","), "]"));
     }
-    // A client that knows less may claim less.
+    // A client may claim fewer overwrites than the schema allows.
     for (const uint32_t slot : node_.overwrites) {
       if (!std::binary_search(covered_.begin(), covered_.end(), slot) ||
           std::binary_search(read_.begin(), read_.end(), slot)) {
@@ -165,8 +165,8 @@ class NodeCompiler {
     }
     call_.implicit_generator_slot = node_.implicit_generator_slot;
     if (!implicit) return absl::OkStatus();
-    // Attention draws only for its dropout. (Other operators draw, and drop
-    // nothing, at probability 0.)
+    // Attention draws random numbers only for its dropout. Other operators draw
+    // even at probability 0.
     for (const Place& place : call_.call.places) {
       const auto* hole = std::get_if<srg::FloatHole>(&place.source);
       if (hole != nullptr &&
@@ -181,7 +181,7 @@ class NodeCompiler {
   const c10::FunctionSchema& schema_;
   const c10::Device device_;
   TorchCall call_;
-  // Slots by what the call does to them, ascending, each once.
+  // Slots by what the call does to them, ascending, without duplicates.
   Slots writes_;
   Slots covered_;
   Slots read_;

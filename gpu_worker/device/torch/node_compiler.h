@@ -12,8 +12,8 @@
 
 namespace djinn::worker {
 
-// Returns one call per node. Calls that make tensors make them on `device`.
-// Errors as OperatorLibrary::Compile().
+// Returns one call per node. Calls that create tensors create them on `device`.
+// Fails as OperatorLibrary::Compile().
 absl::StatusOr<std::vector<TorchCall>> CompileNodes(
     const srg::Graph& graph, const CustomOperators& custom, c10::Device device);
 

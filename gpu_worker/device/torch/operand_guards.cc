@@ -77,7 +77,8 @@ absl::Status CheckBatchNorm(const NamedArguments& arguments, bool backward) {
   return absl::OkStatus();
 }
 
-// Means and deviations are of rows, which the kernel counts by the input.
+// Each row has a mean and a deviation; the kernel takes the number of rows from
+// the input.
 absl::Status CheckLayerNormBackward(const NamedArguments& arguments) {
   const View input = arguments.View("input");
   const size_t count = arguments.Integers("normalized_shape")
@@ -127,7 +128,7 @@ absl::Status CheckUnfoldBackward(const NamedArguments& arguments) {
       !size.has_value() || !step.has_value()) {
     return absl::OkStatus();
   }
-  // PyTorch's own arithmetic, without memory.
+  // Lets PyTorch compute the sizes on a tensor without memory.
   const at::Tensor unfolded =
       at::empty(*input, at::TensorOptions().device(at::kMeta))
           .unfold(*dim, *size, *step);
@@ -135,7 +136,7 @@ absl::Status CheckUnfoldBackward(const NamedArguments& arguments) {
                     "the windows of input_sizes");
 }
 
-// Distances of each row to those behind it.
+// The gradient has the distances of each row to all later rows.
 absl::Status CheckPdistBackward(const NamedArguments& arguments) {
   const View grad = arguments.View("grad");
   const View self = arguments.View("self");
@@ -149,7 +150,7 @@ absl::Status CheckPdistBackward(const NamedArguments& arguments) {
                     Describe("self", *self));
 }
 
-// Distances of each row of the one to each of the other.
+// The gradient has the distances of each row of x1 to each row of x2.
 absl::Status CheckCdistBackward(const NamedArguments& arguments) {
   const View grad = arguments.View("grad");
   const View x1 = arguments.View("x1");
@@ -173,7 +174,7 @@ absl::Status CheckCdistBackward(const NamedArguments& arguments) {
       absl::StrCat(Describe("x1", *x1), " and ", Describe("x2", *x2)));
 }
 
-// One for each row, or one for all.
+// There is a gradient for each row, or one for all.
 absl::Status CheckMarginLossBackward(const NamedArguments& arguments) {
   constexpr int64_t kNoReduction = 0;
   const View grad = arguments.View("grad_output");
@@ -188,7 +189,7 @@ absl::Status CheckMarginLossBackward(const NamedArguments& arguments) {
                     Describe("target", *target));
 }
 
-// A pivot for each column, or row if those are fewer.
+// There is a pivot for each column, or for each row if there are fewer rows.
 absl::Status CheckLuUnpack(const NamedArguments& arguments) {
   const View lu = arguments.View("LU_data");
   const View pivots = arguments.View("LU_pivots");
@@ -202,7 +203,7 @@ absl::Status CheckLuUnpack(const NamedArguments& arguments) {
   return CheckSizes("LU_pivots", *pivots, sizes, Describe("LU_data", *lu));
 }
 
-// One of LAPACK's drivers does not take right sides without columns.
+// LAPACK's driver gelss does not accept right-hand sides without columns.
 absl::Status CheckLeastSquares(const NamedArguments& arguments) {
   const View self = arguments.View("self");
   const View b = arguments.View("b");
@@ -214,8 +215,8 @@ absl::Status CheckLeastSquares(const NamedArguments& arguments) {
   return Misfit("b", *b, "have columns for driver gelss");
 }
 
-// The kernel divides by the size of a row, and a mask of rows by rows or of
-// batches by columns is not held against it.
+// The kernel divides by the size of a row. It does not check the sizes of a
+// mask of rows by rows or of batches by columns.
 absl::Status CheckMaskedSoftmax(const NamedArguments& arguments) {
   constexpr int64_t kOfRows = 0;
   constexpr int64_t kOfBatches = 1;
@@ -236,7 +237,7 @@ absl::Status CheckMaskedSoftmax(const NamedArguments& arguments) {
       Describe("self", *self));
 }
 
-// A norm for each slice along the first or the last dimension.
+// There is a norm for each slice along the first or the last dimension.
 absl::Status CheckWeightNorm(const NamedArguments& arguments, bool backward) {
   const absl::string_view name = backward ? "saved_v" : "v";
   const View v = arguments.View(name);
@@ -268,7 +269,7 @@ absl::Status CheckLinearCombination(const NamedArguments& arguments) {
                     Describe("input", *input));
 }
 
-// The kernel's sizes are given twice.
+// The call names the kernel's sizes twice, which must agree.
 absl::Status CheckSlowConvolution(const NamedArguments& arguments) {
   const View weight = arguments.View("weight");
   const auto window = arguments.Integers("kernel_size");
@@ -278,8 +279,8 @@ absl::Status CheckSlowConvolution(const NamedArguments& arguments) {
   return CheckSizes("weight", *weight, sizes, "kernel_size");
 }
 
-// The first of the packed batches is looked at, and hidden states are counted
-// by the first of their kinds.
+// The kernel reads the first of the packed batches, and takes the size of every
+// hidden state from the first one.
 absl::Status CheckRecurrence(const NamedArguments& arguments) {
   const View batches = arguments.View("batch_sizes");
   if (batches.has_value() &&
@@ -299,7 +300,7 @@ absl::Status CheckRecurrence(const NamedArguments& arguments) {
   return absl::OkStatus();
 }
 
-// One vendor's kernel takes the weights' sizes from the hidden state.
+// A vendor's kernel takes the weights' sizes from the hidden state.
 absl::Status CheckLstm(const NamedArguments& arguments) {
   DJINN_RETURN_IF_ERROR(CheckRecurrence(arguments));
   const View input = arguments.View("input");
@@ -307,7 +308,8 @@ absl::Status CheckLstm(const NamedArguments& arguments) {
   const std::vector<srg::TensorView> weights = arguments.Views("params");
   if (!input.has_value() || hidden.size() != 2 ||
       arguments.Boolean("batch_first") == std::nullopt) {
-    return absl::OkStatus();  // it complains itself, or the batches are packed
+    // the operator reports the error itself, or the batches are packed
+    return absl::OkStatus();
   }
   if (input->sizes.size() != 3) {
     return Misfit("input", *input, "have 3 dimensions");
@@ -330,7 +332,8 @@ absl::Status CheckLstm(const NamedArguments& arguments) {
       "hx[0]", hidden[0], {layers * directions, batch, kAnySize}, fits));
   const bool biases = arguments.Boolean("has_biases").value_or(false);
   std::vector<Sizes> due;
-  // No more of them than there are, of however many layers.
+  // Stops once more weights are due than there are, whatever the number of
+  // layers.
   for (int64_t i = 0; i < layers * directions && due.size() <= weights.size();
        ++i) {
     due.push_back(
@@ -351,7 +354,7 @@ absl::Status CheckLstm(const NamedArguments& arguments) {
   return absl::OkStatus();
 }
 
-// The kernel takes the dimension along which it sorts for one with strides.
+// The kernel assumes a nonzero stride along the dimension by which it sorts.
 absl::Status CheckMedian(const NamedArguments& arguments) {
   const View self = arguments.View("self");
   const auto given = arguments.Integer("dim");
@@ -366,8 +369,8 @@ absl::Status CheckMedian(const NamedArguments& arguments) {
                 absl::StrCat("not be expanded along dimension ", dim));
 }
 
-// Kernels write outputs as if they were dense, or by vendors' routines that
-// take a step of 0 for 1.
+// Kernels write outputs as if they were dense, or through vendors' routines
+// that take a stride of 0 for 1.
 absl::Status CheckOutputs(const c10::FunctionSchema& schema,
                           const NamedArguments& arguments) {
   for (const c10::Argument& argument : schema.arguments()) {
@@ -382,15 +385,16 @@ absl::Status CheckOutputs(const c10::FunctionSchema& schema,
   return absl::OkStatus();
 }
 
-// The kernel walks all matrices of an output by the stride of the dimension
-// before theirs.
+// The kernel steps through all matrices of an output by the stride of the
+// innermost batch dimension.
 absl::Status CheckTriangle(const NamedArguments& arguments) {
   const View out = arguments.View("out");
   if (!out.has_value() || out->sizes.size() < 4 || IsEmpty(out->sizes)) {
     return absl::OkStatus();
   }
   const size_t batch = out->sizes.size() - 2;
-  // Wide: sizes and strides may be anything that a storage has room for.
+  // The types are wide because sizes and strides may be as large as a storage
+  // allows.
   absl::int128 matrices = 1;
   absl::int128 room = 0;
   for (size_t i = 0; i < batch; ++i) {
@@ -402,7 +406,7 @@ absl::Status CheckTriangle(const NamedArguments& arguments) {
   return Misfit("out", *out, "have its matrices one behind the other");
 }
 
-// Kernels take the addresses of lists' entries, wherever these are.
+// Kernels use the addresses of lists' entries even if these lie on the host.
 absl::Status CheckEntriesOnGpu(const c10::FunctionSchema& schema,
                                const CallTemplate& call) {
   for (const Place& place : call.places) {

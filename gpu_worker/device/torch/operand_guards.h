@@ -1,13 +1,13 @@
 // Checks the sizes and strides of operands that kernels trust. PyTorch checks
-// them in the composites above these kernels, or nowhere. With wrong operands a
-// kernel reads and writes beside them, which in a shared process is other
-// tenants' memory. Calls that autograd makes keep the rules.
+// them in the composite operators above these kernels, or nowhere. With wrong
+// operands a kernel reads and writes outside them, which in a shared process is
+// other tenants' memory. Calls that autograd makes obey the rules.
 //
-// The rules "as large as" and "dense" are a table (size_table.h). They were
-// found by calling every allowed operator with operands cut, grown and
-// expanded, between protected pages; a kernel that fails only with several
-// wrong operands at once may have been missed. value_guards.h and index_table.h
-// check operands' values.
+// A table (size_table.h) holds the rules "as large as" and "dense". We found
+// them by calling every allowed operator with operands cut, grown and expanded,
+// between protected pages; that may have missed a kernel that fails only with
+// several wrong operands at once. value_guards.h and index_table.h check
+// operands' values.
 #ifndef GPU_WORKER_DEVICE_TORCH_OPERAND_GUARDS_H_
 #define GPU_WORKER_DEVICE_TORCH_OPERAND_GUARDS_H_
 
@@ -21,7 +21,7 @@ namespace djinn::worker {
 absl::Status CheckOperands(const c10::FunctionSchema& schema,
                            const CallTemplate& call);
 
-// Checks what kernels on a GPU trust besides.
+// Checks only what kernels on a GPU trust in addition.
 absl::Status CheckOperandsOnGpu(const c10::FunctionSchema& schema,
                                 const CallTemplate& call);
 

@@ -22,7 +22,8 @@ bool IsOne(const CallTemplate& call, uint32_t argument) {
          value.toInt() == 1;
 }
 
-// The operands of a product. The matrix is [width, depth] where `transposed`.
+// The operands of a product. The matrix is [width, depth] if `transposed`, and
+// [depth, width] otherwise.
 struct Product {
   const Operand* rows = nullptr;
   const Operand* weight = nullptr;
@@ -55,7 +56,8 @@ std::optional<Product> ProductOf(const c10::FunctionSchema& schema,
       product.weight->view.data_type != product.rows->view.data_type) {
     return std::nullopt;
   }
-  // A matmul with a vector returns a vector.
+  // A matmul with a vector returns a vector, so the rows must have two
+  // dimensions.
   const size_t rank = product.rows->view.sizes.size();
   if (rank < 2 ||
       (name != "aten::linear" && name != "aten::matmul" && rank != 2)) {
@@ -97,7 +99,7 @@ std::optional<RowsByMatrix> RowsByMatrix::Match(
   const std::optional<Product> product = ProductOf(schema, call);
   if (!product.has_value()) return std::nullopt;
   const srg::TensorView& rows = product->rows->view;
-  // The result of rows that lie otherwise may lie otherwise.
+  // Rows in another layout may give a result in another layout.
   const bool dense = IsPlainContiguous(rows);
   if (!dense && (rows.sizes.size() != 2 || rows.strides[1] != 1)) {
     return std::nullopt;
@@ -115,7 +117,8 @@ std::optional<RowsByMatrix> RowsByMatrix::Match(
     const srg::TensorView& bias = product->bias->view;
     if (bias.sizes.size() != 1 || bias.sizes[0] != matched.width() ||
         bias.data_type != rows.data_type ||
-        // A second rounding of so few bits would show.
+        // Narrower types have so few bits that rounding a second time would
+        // show.
         bias.data_type != srg::DataType::kFloat32) {
       return std::nullopt;
     }
@@ -203,7 +206,7 @@ void ExecuteJoinedRows(absl::Span<const JoinedRows> calls,
     }
     return absl::OkStatus();
   });
-  // Otherwise each call is executed by itself, and says what is wrong.
+  // After an error, each call is executed by itself and reports its own error.
   if (!status.ok()) return;
   for (size_t i = 0; i < calls.size(); ++i) {
     calls[i].call->results->push_back(std::move(results[i]));

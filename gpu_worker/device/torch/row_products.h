@@ -1,9 +1,10 @@
-// Products of rows with a matrix: finds the calls that are such products, and
-// executes the products of several runs as one.
+// Finds the calls that multiply rows by a matrix, and executes such products of
+// several runs as one.
 //
-// The joined product is PyTorch's own on any device: the rows of all runs are
-// concatenated, multiplied once, and each run gets its rows of the result, with
-// its own bias added, in memory of its own. Nothing of one run reaches another.
+// The joined product is PyTorch's own on any device: ExecuteJoinedRows()
+// concatenates the rows of all runs, multiplies once, and copies each run's
+// rows of the result to memory of its own, with the run's own bias added. No
+// data of one run reaches another.
 #ifndef GPU_WORKER_DEVICE_TORCH_ROW_PRODUCTS_H_
 #define GPU_WORKER_DEVICE_TORCH_ROW_PRODUCTS_H_
 
@@ -28,11 +29,11 @@ class RowsByMatrix {
  public:
   using Slots = absl::Span<const std::shared_ptr<Buffer>>;
 
-  // With more rows a product is bound by its arithmetic and gains nothing from
+  // A product with more rows is bound by its arithmetic and gains nothing from
   // being joined.
   static constexpr int64_t kMaxJoinedRows = 16;
-  // The rows and the result of one joined call are copied; they have fewer
-  // elements than this.
+  // The joined call copies its rows and its result; they have fewer elements
+  // than this.
   static constexpr int64_t kMaxCopied = 1 << 20;
 
   // Returns nothing unless the call is a linear, addmm, mm or matmul of rows
@@ -44,22 +45,24 @@ class RowsByMatrix {
   int64_t depth() const { return weight_.view.sizes[1]; }
   int64_t width() const { return weight_.view.sizes[0]; }
   int64_t weight_elements() const { return depth() * width(); }
-  // The matrix as aten::linear takes it: [width, depth].
+  // Returns the matrix as aten::linear takes it: [width, depth].
   const srg::TensorView& weight() const { return weight_.view; }
 
-  // Whether the call gains by being joined with others, given the fewest
-  // elements of a weight that no cache of the device holds.
+  // Returns whether the call gains by being joined with others.
+  // `least_elements` is the size of the smallest weight that no cache of the
+  // device holds.
   bool GainsByJoining(int64_t least_elements) const;
   RowProduct AsRowProduct(uint32_t node) const;
 
-  // These throw c10::Error where a slot does not hold what the call names.
+  // The following functions throw c10::Error if a slot does not hold what the
+  // call names.
   const TorchBuffer& WeightBuffer(Slots slots) const;
   at::Tensor Weight(Slots slots) const;
-  // As [row_count, depth].
+  // Returns the rows as [row_count, depth].
   at::Tensor Rows(Slots slots) const;
-  // Nothing when the call adds none.
+  // Returns nothing if the call adds no bias.
   std::optional<at::Tensor> Bias(Slots slots) const;
-  // The call's result, given its elements in storage of their own.
+  // Returns the call's result, given its elements in a storage of their own.
   NodeResult ResultOf(const at::Tensor& product) const;
 
  private:
@@ -82,7 +85,7 @@ using MultiplyRows = absl::FunctionRef<at::Tensor(const RowsByMatrix& product,
 at::Tensor MultiplyPlainly(const RowsByMatrix& product, const NodeInput& input,
                            const at::Tensor& rows);
 
-// As OperatorLibrary::ExecuteJoined(): executes either all calls or none.
+// Executes either all calls or none, as OperatorLibrary::ExecuteJoined().
 void ExecuteJoinedRows(absl::Span<const JoinedRows> calls,
                        MultiplyRows multiply);
 

@@ -10,9 +10,9 @@
 namespace djinn::worker {
 namespace {
 
-// The argument has as many dimensions as the other, and its sizes except for
-// the last few, at which the operator itself looks. The other's last few are
-// not empty.
+// The argument has as many dimensions as the other, and equal sizes except for
+// the last `free`, which the operator itself checks. The last `free` sizes of
+// the other are not 0.
 struct SizeRule {
   absl::string_view op;
   absl::string_view argument;
@@ -54,7 +54,7 @@ constexpr SizeRule kSizes[] = {
     {"replication_pad3d_backward", "grad_output", "self", 3},
 };
 
-// The kernel takes the argument for dense.
+// The kernel assumes that the argument is dense.
 struct DenseRule {
   absl::string_view op;
   absl::string_view argument;
@@ -106,7 +106,8 @@ absl::Status CheckSizes(absl::string_view name, const srg::TensorView& view,
 }
 
 absl::Status CheckDense(absl::string_view name, const srg::TensorView& view) {
-  // In elements: those that it has, and those from its first to its last.
+  // Compares the number of elements with the number of places from the first to
+  // the last.
   const int64_t count = srg::ElementCount(view).value_or(0);
   int64_t extent = 1;
   for (size_t i = 0; i < view.sizes.size(); ++i) {

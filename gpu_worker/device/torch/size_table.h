@@ -1,5 +1,6 @@
 // Lists which operands must have the sizes of which others, and which must be
-// dense, for operators whose kernels walk one operand by another's sizes.
+// dense, for operators whose kernels step through one operand by another's
+// sizes.
 #ifndef GPU_WORKER_DEVICE_TORCH_SIZE_TABLE_H_
 #define GPU_WORKER_DEVICE_TORCH_SIZE_TABLE_H_
 
@@ -16,17 +17,17 @@
 
 namespace djinn::worker {
 
-// Stands for any size.
+// Matches any size.
 constexpr int64_t kAnySize = -1;
 
-// Returns InvalidArgument with a plain text if the view's sizes differ. `fits`
-// names what it must fit: "argument self".
+// Returns InvalidArgument with a plain text if the view's sizes differ from
+// `sizes`. `fits` names what the view must fit: "argument self".
 absl::Status CheckSizes(absl::string_view name, const srg::TensorView& view,
                         absl::Span<const int64_t> sizes,
                         absl::string_view fits);
 
-// Returns InvalidArgument with a plain text if the view counts more elements
-// than lie between its first and its last, as expanded views do.
+// Returns InvalidArgument with a plain text if the view has more elements than
+// lie between its first and its last, as expanded views do.
 absl::Status CheckDense(absl::string_view name, const srg::TensorView& view);
 
 // Checks the rules of the table for `op`, a name without its namespace.
@@ -37,11 +38,12 @@ using View = std::optional<srg::TensorView>;
 
 std::string Describe(absl::string_view name, const srg::TensorView& view);
 
-// Returns an error that says that the argument must ... `due`.
+// Returns an error that says that the argument must do what `due` says.
 absl::Status Misfit(absl::string_view name, const srg::TensorView& view,
                     absl::string_view due);
 
-// Whether both arguments have the same sizes; OK, too, where one is not given.
+// Returns an error unless both arguments have the same sizes, or one is
+// missing.
 absl::Status SameSizes(const NamedArguments& arguments, absl::string_view a,
                        absl::string_view b);
 

@@ -1,4 +1,4 @@
-// Makes PyTorch storages buffers, so that operators' results become buffers
+// Wraps PyTorch storages in buffers, so that operators' results become buffers
 // without a copy, and makes tensors over them.
 #ifndef GPU_WORKER_DEVICE_TORCH_TORCH_BUFFER_H_
 #define GPU_WORKER_DEVICE_TORCH_TORCH_BUFFER_H_
@@ -18,71 +18,73 @@
 
 namespace djinn::worker {
 
-// A value made from a buffer's bytes, such as packed weights. Belongs to the
-// buffer.
+// A value computed from a buffer's bytes, such as packed weights. The buffer
+// owns it.
 class DerivedFromBytes {
  public:
   virtual ~DerivedFromBytes() = default;
-  // The bytes are about to change; called by the buffer's lone holder.
+  // Drops what depends on the bytes, which are about to change. The buffer's
+  // sole holder calls it.
   virtual void Invalidate() = 0;
 };
 
-// Marks a buffer whose bytes are unwritten, and says what they would be made
-// of, for calls that know what to do with it. Other calls cannot read such a
+// Marks a buffer whose bytes are unwritten, and holds what they would be
+// computed from, for calls that can use that. Other calls cannot read such a
 // buffer.
 class Unmade {
  public:
   virtual ~Unmade() = default;
 };
 
-// Thread-safe as far as Buffer is: only a lone holder writes the bytes, and
+// Thread-safe as far as Buffer is: only a sole holder writes the bytes, and
 // calls WillBeWritten() first.
 class TorchBuffer final : public Buffer {
  public:
   // Fixes the storage's size: an operator that would resize it throws. The
   // caller makes no other buffer from the storage.
   explicit TorchBuffer(c10::Storage storage);
-  // Makes a buffer of so many unwritten bytes, without memory.
+  // Makes a buffer of `bytes` unwritten bytes, without memory.
   TorchBuffer(c10::Device device, uint64_t bytes,
               std::shared_ptr<const Unmade> unmade);
   ~TorchBuffer() override;
 
   uint64_t size_bytes() const override { return size_bytes_; }
 
-  // Throws c10::Error when the bytes are unwritten.
+  // Throws c10::Error if the bytes are unwritten.
   const c10::Storage& storage() const {
     CheckMade();
     return storage_;
   }
-  // Throws as storage() does. Null for a buffer without bytes.
+  // Throws as storage(). Returns null for a buffer of no bytes.
   char* data() const {
     CheckMade();
     return data_;
   }
-  // Whether `impl` is the buffer's memory.
+  // Returns whether `impl` is the buffer's memory.
   bool IsOver(const c10::StorageImpl* impl) const {
     return storage_.unsafeGetStorageImpl() == impl;
   }
 
-  // Every writer of the bytes calls this first.
+  // Announces a write. Every writer of the bytes calls it first.
   void WillBeWritten() const {
     if (DerivedFromBytes* const derived = this->derived()) {
       derived->Invalidate();
     }
   }
 
-  // Null when nothing was set. Lives as long as the buffer.
+  // Returns null if nothing was set. The value lives as long as the buffer.
   DerivedFromBytes* derived() const {
     return derived_.load(std::memory_order_acquire);
   }
-  // Sets it unless another thread did before; returns the value that is set.
+  // Sets the value unless another thread did before. Returns the value that is
+  // set.
   DerivedFromBytes* SetDerived(std::unique_ptr<DerivedFromBytes> derived) const;
 
-  // Null but for a buffer whose bytes are unwritten.
+  // Returns null unless the bytes are unwritten.
   const Unmade* unmade() const { return unmade_.get(); }
 
  private:
-  // The memory may hold other tenants' bytes.
+  // Throws if the bytes are unwritten: a read could show other tenants' bytes.
   void CheckMade() const {
     TORCH_CHECK(unmade_ == nullptr, "bytes that nobody has written are read");
   }
@@ -91,21 +93,22 @@ class TorchBuffer final : public Buffer {
   char* const data_;
   const uint64_t size_bytes_;
   const std::shared_ptr<const Unmade> unmade_;
-  // Owned.
+  // Owned by this.
   mutable std::atomic<DerivedFromBytes*> derived_{nullptr};
 };
 
 // Returns zero-filled memory of the host; throws c10::Error when there is none.
 c10::Storage ZeroedStorage(uint64_t bytes);
-// The same, not cleared: the caller writes all of it.
+// Returns uninitialized memory of the host, all of which the caller overwrites;
+// throws c10::Error when there is none.
 c10::Storage UninitialisedStorage(uint64_t bytes);
 
-// Checks PyTorch's rules for a view: its element type exists here, and only
-// complex or floating-point elements are read conjugated or negated. Returns
-// InvalidArgument (INVALID_VIEW).
+// Returns InvalidArgument (INVALID_VIEW) unless the view obeys PyTorch's rules:
+// its element type exists, and only complex or floating-point elements are
+// conjugated or negated.
 absl::Status CheckViewOfTorch(const srg::TensorView& view);
 // Checks the view, and returns the position behind its last byte. Returns
-// InvalidArgument (INVALID_VIEW) where that is outside a buffer of this size.
+// InvalidArgument (INVALID_VIEW) if that is outside a buffer of this size.
 absl::StatusOr<uint64_t> ExtentInside(const srg::TensorView& view,
                                       uint64_t size_bytes);
 // Returns Internal unless the bytes lie inside the buffer.

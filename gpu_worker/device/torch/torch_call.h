@@ -1,4 +1,4 @@
-// One node of a graph, checked against its operator's schema and ready to
+// Holds a node of a graph, checked against its operator's schema and ready to
 // run on any target.
 #ifndef GPU_WORKER_DEVICE_TORCH_TORCH_CALL_H_
 #define GPU_WORKER_DEVICE_TORCH_TORCH_CALL_H_
@@ -16,7 +16,7 @@ namespace djinn::worker {
 
 using Slots = std::vector<uint32_t>;
 
-// Sorts the slots and drops repeated ones.
+// Sorts the slots and drops duplicates.
 inline void SortUnique(Slots* slots) {
   std::sort(slots->begin(), slots->end());
   slots->erase(std::unique(slots->begin(), slots->end()), slots->end());
@@ -27,17 +27,17 @@ struct TorchCall {
 
   c10::OperatorHandle op;
   CallTemplate call;
-  // The slots that tensor operands name, ascending, each once.
+  // The slots that tensor operands name, ascending, without duplicates.
   std::vector<uint32_t> operand_slots;
-  // The positions of the schema's returns that are results, not aliases of
-  // written arguments.
+  // The positions of the schema's returns that are results rather than aliases
+  // of written arguments.
   std::vector<uint32_t> returns;
   size_t result_count = 0;
   std::optional<uint32_t> implicit_generator_slot;
-  // The hole that holds a dropout probability: the call does not draw from the
-  // default generator where that is 0.
+  // The floating-point hole that holds a dropout probability: if its value is
+  // 0, the call does not draw from the default generator.
   std::optional<uint32_t> draws_unless_zero;
-  // Whether the operator returns memory that it has not written.
+  // True if the operator returns memory that it has not written.
   bool uninitialised = false;
 };
 

@@ -24,7 +24,8 @@ absl::Status StatusOfCurrentException(absl::string_view reason) {
     return OutOfMemory(error.what_without_backtrace());
   } catch (const c10::Error& error) {
     const absl::string_view message = error.what_without_backtrace();
-    // The default allocator throws no type of its own.
+    // The default allocator throws no exception type of its own, so its text
+    // decides.
     if (absl::StrContains(message, "can't allocate memory")) {
       return OutOfMemory(message);
     }

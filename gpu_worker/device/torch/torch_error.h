@@ -10,8 +10,8 @@
 namespace djinn::worker {
 
 // Returns the exception being handled as a status; call it in a catch block.
-// Out of memory is ResourceExhausted (OUT_OF_MEMORY), PyTorch's own internal
-// errors and exceptions of unknown kind are Internal, all others
+// Out of memory becomes ResourceExhausted (OUT_OF_MEMORY). PyTorch's internal
+// errors and exceptions of unknown type become Internal, all others
 // InvalidArgument, both with `reason`. The text is PyTorch's without its C++
 // backtrace.
 absl::Status StatusOfCurrentException(absl::string_view reason);

@@ -16,7 +16,7 @@
 
 namespace djinn::worker {
 
-// All may throw c10::Error.
+// All functions may throw c10::Error.
 class TorchTarget {
  public:
   explicit TorchTarget(c10::Device device) : device_(device) {}
@@ -26,18 +26,18 @@ class TorchTarget {
 
   // Returns zero-filled memory of the device.
   virtual c10::Storage Zeroed(uint64_t bytes) const = 0;
-  // Fills the storage, which has bytes, with zeros.
+  // Fills the storage, which is not empty, with zeros.
   virtual void FillWithZeros(const c10::Storage& storage) const = 0;
 
-  // Returns this thread's own generator of the device. Making one seeds it,
-  // which costs more than setting its state.
+  // Returns this thread's own generator of the device. Creating one seeds it,
+  // which costs more than setting its state, so threads keep theirs.
   virtual const at::Generator& ThreadGenerator() const = 0;
   // Returns the generator from which operators draw implicitly.
   virtual at::Generator DefaultGenerator() const = 0;
-  // Returns the bytes of a generator's buffer as generators of the device take
-  // them.
+  // Returns the bytes of a generator's buffer in the form that generators of
+  // the device take.
   virtual at::Tensor ReadState(const TorchBuffer& buffer) const = 0;
-  // `state` has the buffer's size.
+  // Writes `state`, which has the buffer's size, to the buffer.
   virtual void WriteState(const TorchBuffer& buffer,
                           const at::Tensor& state) const = 0;
 

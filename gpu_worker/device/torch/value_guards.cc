@@ -28,14 +28,14 @@ namespace {
 
 using Integers = std::vector<int64_t>;
 
-// A call's arguments by name. Those that are missing, or of another kind, are
-// the operator's to complain of.
+// Finds a call's arguments by name. The operator itself reports arguments that
+// are missing or of another type.
 class NamedValues {
  public:
   NamedValues(const c10::FunctionSchema& schema, const torch::jit::Stack& stack)
       : schema_(schema), stack_(stack) {}
 
-  // Undefined where there is none.
+  // Returns an undefined tensor if there is none.
   at::Tensor Tensor(absl::string_view name) const {
     const c10::IValue* const value = Find(name);
     return value != nullptr && value->isTensor() ? value->toTensor()
@@ -59,14 +59,14 @@ class NamedValues {
     return value->toDouble();
   }
 
-  // A number as a tensor without dimensions.
+  // Returns a number as a tensor without dimensions.
   at::Tensor NumberOrTensor(absl::string_view name) const {
     const c10::IValue* const value = Find(name);
     if (value == nullptr || !value->isScalar()) return Tensor(name);
     return at::scalar_tensor(value->toScalar(), at::kDouble);
   }
 
-  // Returns the integers of a list or of a tensor's elements; nothing where the
+  // Returns the integers of a list or of a tensor's elements; nothing if the
   // argument is neither.
   std::optional<Integers> List(absl::string_view name) const {
     const c10::IValue* const value = Find(name);
@@ -80,7 +80,8 @@ class NamedValues {
 
   absl::string_view op() const { return schema_.name(); }
 
-  // Not of an operator above it, which lays operands out as the kernel expects.
+  // Returns whether the call is of the kernel itself, not of an operator above
+  // it that makes operands contiguous for the kernel.
   bool of_kernel() const { return absl::StartsWith(schema_.name(), "aten::_"); }
 
  private:
@@ -109,13 +110,13 @@ bool AreBelow(absl::Span<const int64_t> values, int64_t bound) {
   });
 }
 
-// From 0 or more up to `last` or less.
+// Returns whether the values ascend, from at least 0 up to at most `last`.
 bool Ascend(absl::Span<const int64_t> values, int64_t last) {
   return std::is_sorted(values.begin(), values.end()) &&
          (values.empty() || (values.front() >= 0 && values.back() <= last));
 }
 
-// How often each weight is used is counted without looking.
+// The kernel counts the uses of each weight without checking the indices.
 absl::Status CheckEmbeddingBackward(const NamedValues& values) {
   if (!values.Boolean("scale_grad_by_freq")) return absl::OkStatus();
   if (!AreBelow(values.List("indices").value_or(Integers()),
@@ -125,8 +126,8 @@ absl::Status CheckEmbeddingBackward(const NamedValues& values) {
   return absl::OkStatus();
 }
 
-// Each index is in a bag. The kernel itself looks at the indices, at the first
-// offset, and whether the last is too large.
+// Checks that each index is in a bag. The kernel itself checks the indices, the
+// first offset, and whether the last offset is too large.
 absl::Status CheckBags(const NamedValues& values) {
   constexpr int64_t kModes = 3;
   const int64_t mode = values.Integer("mode").value_or(0);
@@ -149,7 +150,8 @@ absl::Status CheckBags(const NamedValues& values) {
   return absl::OkStatus();
 }
 
-// Each index is in a bag, and each bag has a row of the gradient.
+// Checks that each index is in a bag, and that each bag has a row of the
+// gradient.
 absl::Status CheckBagsBackward(const NamedValues& values) {
   const at::Tensor grad = values.Tensor("grad");
   const at::Tensor indices = values.Tensor("indices");
@@ -160,7 +162,7 @@ absl::Status CheckBagsBackward(const NamedValues& values) {
   const Integers bags = values.List("offset2bag").value_or(Integers());
   const std::optional<Integers> offsets = values.List("offsets");
   if (count > 0 && bags.empty() && offsets.has_value()) {
-    // The kernel makes them of the offsets.
+    // The kernel computes the bags from the offsets.
     const auto end = std::lower_bound(offsets->begin(), offsets->end(), count);
     if (offsets->empty() || !Ascend(*offsets, count) || offsets->front() != 0 ||
         end - offsets->begin() > rows) {
@@ -181,7 +183,8 @@ absl::Status CheckBagsBackward(const NamedValues& values) {
   return absl::OkStatus();
 }
 
-// The labels that lengths reach are classes; what lies behind them is padding.
+// Checks that the labels within the lengths are classes. Labels beyond are
+// padding.
 absl::Status CheckAlignment(const NamedValues& values) {
   const at::Tensor scores = values.Tensor("log_probs");
   const at::Tensor targets = values.Tensor("targets");
@@ -216,7 +219,8 @@ absl::Status CheckAlignment(const NamedValues& values) {
   return absl::OkStatus();
 }
 
-// The kernel checks nothing that it got from the one before.
+// Checks what the forward kernel passes on: the backward kernel checks none of
+// it.
 absl::Status CheckAlignmentBackward(const NamedValues& values) {
   const at::Tensor scores = values.Tensor("log_probs");
   if (!scores.defined() || scores.dim() != 3) return DoesNotFit("log_probs");
@@ -251,7 +255,7 @@ absl::Status CheckAlignmentBackward(const NamedValues& values) {
   return absl::OkStatus();
 }
 
-// Sequences end one after another.
+// Checks that the batch shrinks from step to step, as sequences end.
 absl::Status CheckPackedSequence(const NamedValues& values) {
   const Integers sizes = values.List("batch_sizes").value_or(Integers());
   if (sizes.empty() || sizes.back() < 0 ||
@@ -261,8 +265,8 @@ absl::Status CheckPackedSequence(const NamedValues& values) {
   return absl::OkStatus();
 }
 
-// Segments are parts of the data, one behind the other: so many dimensions of
-// them as there are up to the one that is reduced.
+// Checks that segments are consecutive parts of the data. Segments have the
+// data's dimensions up to the one that is reduced.
 absl::Status CheckSegments(const NamedValues& values, absl::string_view name,
                            const at::Tensor& data, int64_t* count) {
   const at::Tensor segments = values.Tensor(name);
@@ -316,8 +320,8 @@ absl::Status CheckSegmentReduce(const NamedValues& values) {
   return absl::OkStatus();
 }
 
-// Rows to exchange, counted from 1; negative ones come in pairs, for blocks of
-// two.
+// Checks pivots: rows to exchange, counted from 1. Negative pivots come in
+// pairs, for blocks of two.
 absl::Status CheckPivots(const NamedValues& values) {
   const at::Tensor pivots = values.Tensor("pivots");
   if (!pivots.defined() || pivots.dim() == 0) return absl::OkStatus();
@@ -338,7 +342,8 @@ absl::Status CheckPivots(const NamedValues& values) {
   return paired ? absl::OkStatus() : OutOfRange("pivots");
 }
 
-// LAPACK gives up in its middle, on what it has not written, or never does.
+// LAPACK stops midway on infs and NaNs and leaves results unwritten, or never
+// ends.
 absl::Status CheckEigenvalues(const NamedValues& values) {
   const at::Tensor self = values.Tensor("self");
   if (self.defined() && !self.isfinite().all().item<bool>()) {
@@ -348,7 +353,8 @@ absl::Status CheckEigenvalues(const NamedValues& values) {
   return absl::OkStatus();
 }
 
-// Draws until their sum exceeds the count, which none does.
+// The kernel draws until the sum of its draws exceeds the count, and no sum
+// exceeds a NaN.
 absl::Status CheckTrials(const NamedValues& values) {
   const at::Tensor count = values.Tensor("count");
   if (count.defined() && count.isnan().any().item<bool>()) {
@@ -357,12 +363,12 @@ absl::Status CheckTrials(const NamedValues& values) {
   return absl::OkStatus();
 }
 
-// For each element a kernel runs a loop as long as a value says. So many rounds
-// in all take a core some seconds.
+// Limits loops that a kernel repeats for each element as often as a value says.
+// A core executes so many rounds in some seconds.
 constexpr double kMaxRounds = 1 << 30;
 
 absl::Status CheckRounds(absl::string_view argument, const at::Tensor& rounds) {
-  // As doubles, of which no sum overflows.
+  // Adds up doubles, whose sum does not overflow.
   const double sum = rounds.sum(at::kDouble).item<double>();
   if (!(sum > kMaxRounds)) return absl::OkStatus();
   return absl::InvalidArgumentError(
@@ -370,12 +376,14 @@ absl::Status CheckRounds(absl::string_view argument, const at::Tensor& rounds) {
                    " rounds of a loop, at most ", kMaxRounds, " are allowed"));
 }
 
-// Terms of the sequence, up to the one that is asked for. Others make no loop.
+// Returns the terms of the sequence up to the requested order. Orders that are
+// negative or NaN cause no loop.
 at::Tensor RoundsOfOrders(const at::Tensor& orders) {
   return at::nan_to_num(orders.to(at::kDouble), 0, 1e300, 0).clamp_min(0);
 }
 
-// Polynomials of Chebyshev's between their ends are cosines.
+// Kernels compute Chebyshev polynomials between their ends with cosines,
+// without a loop.
 absl::Status CheckOrders(const NamedValues& values) {
   const at::Tensor n = values.NumberOrTensor("n");
   const at::Tensor x = values.NumberOrTensor("x");
@@ -391,7 +399,8 @@ absl::Status CheckOrders(const NamedValues& values) {
   return CheckRounds("n", rounds);
 }
 
-// Arguments below 0 are raised to above it one by one; whole ones are poles.
+// The kernel raises negative arguments above 0 one step at a time; integers are
+// poles and cause no loop.
 at::Tensor RoundsOfZeta(const at::Tensor& q) {
   const at::Tensor wide = q.to(at::kDouble);
   return RoundsOfOrders(-wide) * wide.ne(wide.floor()).to(at::kDouble);
@@ -406,15 +415,15 @@ absl::Status CheckZeta(const NamedValues& values) {
 
 absl::Status CheckPolygamma(const NamedValues& values) {
   const at::Tensor self = values.Tensor("self");
-  // Smaller orders are computed otherwise.
+  // The kernel computes smaller orders without a loop.
   if (!self.defined() || values.Integer("n").value_or(0) < 2) {
     return absl::OkStatus();
   }
   return CheckRounds("self", RoundsOfZeta(self));
 }
 
-// A position that is not a number stays one when it is clipped or reflected,
-// and lies in no image. So does a position that overflows on its way there.
+// Refuses positions that lie in no image: a NaN stays a NaN when it is clipped
+// or reflected, and so does a position that overflows during reflection.
 absl::Status CheckSamples(const NamedValues& values) {
   constexpr int64_t kBilinear = 0;
   constexpr int64_t kBorder = 1;
@@ -432,10 +441,11 @@ absl::Status CheckSamples(const NamedValues& values) {
   return absl::OkStatus();
 }
 
-// Where the filter of a pixel begins follows from the scale alone: it must
-// begin in the image.
+// Checks that every pixel's filter begins in the image. Its begin follows from
+// the scale alone.
 absl::Status CheckFilters(const NamedValues& values) {
-  constexpr double kSlack = 0.25;  // of half a pixel that the filter is wide
+  // of the half pixel by which the filter extends
+  constexpr double kSlack = 0.25;
   const std::optional<Integers> output = values.List("output_size");
   const at::Tensor self = values.Tensor("self");
   const Integers input = self.defined()
@@ -448,7 +458,8 @@ absl::Status CheckFilters(const NamedValues& values) {
   for (const size_t i : {0, 1}) {
     const absl::string_view name = i == 0 ? "scales_h" : "scales_w";
     const double scale = values.Number(name).value_or(0);
-    if (!(scale > 0)) continue;  // it is computed of the sizes
+    // the operator computes the scale from the sizes
+    if (!(scale > 0)) continue;
     const double last = (static_cast<double>((*output)[i]) - 0.5) / scale;
     if (!(last < static_cast<double>(input[i + 2]) + kSlack)) {
       return DoesNotFit(name);
@@ -457,7 +468,7 @@ absl::Status CheckFilters(const NamedValues& values) {
   return absl::OkStatus();
 }
 
-// Statuses are plain texts, for the caller to say where.
+// Guards return plain texts; the caller adds the operator.
 using Guard = absl::Status (*)(const NamedValues& values);
 
 struct NamedGuard {

@@ -1,11 +1,11 @@
-// Checks values that PyTorch's CPU kernels trust, before a call. Most kernels
-// check them; those of a few operators do not, mostly because only autograd
-// calls them. A tenant may call them with other values, and they then read and
-// write other tenants' memory. The operators were found by calling all of them
-// with values out of range, on operands between protected pages.
+// Checks, before a call, values that PyTorch's CPU kernels trust. Most kernels
+// check their values; those of a few operators do not, mostly because only
+// autograd calls them. A tenant may call them with other values, and they then
+// read and write other tenants' memory. We found these operators by calling all
+// operators with values out of range, on operands between protected pages.
 //
-// Checks values, too, that make a call last without end: no other session has
-// the device until it is over.
+// Also checks values that would make a call run practically forever: no other
+// session has the device until the call is over.
 #ifndef GPU_WORKER_DEVICE_TORCH_VALUE_GUARDS_H_
 #define GPU_WORKER_DEVICE_TORCH_VALUE_GUARDS_H_
 
@@ -16,9 +16,9 @@
 
 namespace djinn::worker {
 
-// Returns the check for calls of the operator on the CPU, in any thread; null
-// for nearly all operators, whose kernels check their operands. The check fails
-// with OPERATOR_FAILED. The schema outlives it.
+// Returns the check for calls of the operator on the CPU, for use in any
+// thread. Returns null for nearly all operators, whose kernels check their
+// operands. The check fails with OPERATOR_FAILED. The schema outlives it.
 std::unique_ptr<ArgumentCheck> MakeValueGuard(
     const c10::FunctionSchema& schema);
 

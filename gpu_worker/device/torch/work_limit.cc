@@ -15,18 +15,18 @@ namespace {
 
 struct Limits {
   int64_t elements;
-  // Multiplied with another one and added.
+  // Multiplications that are each followed by an addition.
   double products;
 };
 
-// One core needs 0.3 to 7 ns for an element, the slowest of those that were
-// measured a norm. A mask of attention, expanded to heads, has as many as this
-// in the largest models.
+// A core needs 0.3 to 7 ns per element; a norm was the slowest operator
+// measured. In the largest models, a mask of attention that is expanded to
+// heads has about this many elements.
 constexpr Limits kCpu = {int64_t{1} << 34, 0x1p43};
 constexpr Limits kGpu = {int64_t{1} << 40, 0x1p50};
 
-// Whether at least two elements of the view are the same one. (Fewer bytes than
-// the elements have cannot hold them apart.)
+// Returns whether at least two elements of the view share memory: fewer bytes
+// than the elements have cannot keep them apart.
 bool Repeats(const srg::TensorView& view, int64_t elements) {
   const uint64_t end = srg::ExtentBytes(view).value_or(0);
   const auto size = static_cast<uint64_t>(srg::ElementSize(view.data_type));
@@ -35,15 +35,15 @@ bool Repeats(const srg::TensorView& view, int64_t elements) {
          static_cast<double>(end - std::min(begin, end));
 }
 
-// The multiplications of an operator: each element of `outer`, or of its
-// results, as often as `inner` says of one of its operands.
+// The multiplications of an operator: the number of elements of `outer`, or of
+// its results, times the `inner` size of one of its operands.
 struct Product {
   absl::string_view op;
   absl::string_view operand;
   enum class Inner {
-    kLast,      // its last dimension
-    kRows,      // the one before
-    kButFirst,  // all others than the first
+    kLast,      // the last dimension
+    kRows,      // the dimension before the last
+    kButFirst,  // all dimensions except the first
   } inner;
   absl::string_view outer = "";
 };
@@ -65,7 +65,7 @@ constexpr Product kProducts[] = {
     {"aten::mm", "self", Product::Inner::kLast},
     {"aten::mv", "self", Product::Inner::kLast},
 };
-// The names of all its forms begin so.
+// The names of all forms of attention contain this.
 constexpr absl::string_view kAttention = "scaled_dot_product";
 constexpr Product kAttentionProduct = {"", "key", Product::Inner::kRows,
                                        "query"};
@@ -116,7 +116,7 @@ double ProductsOf(const c10::FunctionSchema& schema, const srg::Node& node) {
       FindOperand(schema, node, product->operand);
   if (operand == nullptr) return 0;
   double inner = Inner(*operand, product->inner);
-  // All batches are summed up, too.
+  // The operator also sums over all batches.
   if (product->op == "aten::addbmm" && !operand->sizes.empty()) {
     inner *= static_cast<double>(operand->sizes.front());
   }

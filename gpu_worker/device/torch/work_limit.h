@@ -1,8 +1,9 @@
 // Limits the work of a call that memory does not bound.
 //
 // A view may repeat elements: one number, expanded, is a tensor of any size,
-// and its sum takes as long. No other session has the device until the call is
-// over. Memory bounds the work on tensors that lie in memory.
+// and its sum takes as long as that of a real tensor. No other session has the
+// device until the call is over. Memory bounds the work on tensors without
+// repeated elements.
 #ifndef GPU_WORKER_DEVICE_TORCH_WORK_LIMIT_H_
 #define GPU_WORKER_DEVICE_TORCH_WORK_LIMIT_H_
 
@@ -13,9 +14,9 @@
 
 namespace djinn::worker {
 
-// Returns InvalidArgument with a plain text when an operand that repeats
-// elements has more of them, or a product of such an operand multiplies more,
-// than the device does in about a minute. The node passed srg::Validate().
+// Returns InvalidArgument with a plain text if an operand that repeats elements
+// has more of them, or a product of such an operand multiplies more, than the
+// device processes in about a minute. The node passed srg::Validate().
 absl::Status CheckWork(const c10::FunctionSchema& schema, const srg::Node& node,
                        c10::Device device);
 

@@ -45,7 +45,7 @@ class EagerGraph final : public RecordedGraph {
 absl::StatusOr<Recording> EagerRecorder::Record(
     GraphBody body, absl::Span<const c10::Storage> written) {
   DJINN_RETURN_IF_ERROR(refused_);
-  // Recording does nothing: what the body wrote is put back.
+  // Restores what the body writes, because a recording executes nothing.
   std::vector<std::string> before;
   for (const c10::Storage& storage : written) {
     before.emplace_back(static_cast<const char*>(storage.data()),
@@ -60,7 +60,7 @@ absl::StatusOr<Recording> EagerRecorder::Record(
   DJINN_RETURN_IF_ERROR(status);
   DJINN_RETURN_IF_ERROR(fails_);
   ++recorded_;
-  // A graph's results are garbage before its first replay.
+  // Fills the results with garbage, which they hold before the first replay.
   for (const c10::Storage& storage : made) {
     if (storage.nbytes() > 0) {
       std::memset(storage.mutable_data(), 0xa5, storage.nbytes());

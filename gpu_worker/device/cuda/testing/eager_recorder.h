@@ -1,5 +1,5 @@
-// A recorder for an accelerator without graphs: calls the body again at every
-// replay, and puts what it makes where it lay when it was recorded.
+// A recorder for an accelerator without device graphs. Each replay calls the
+// body again, and copies its results to where they lay when it was recorded.
 #ifndef GPU_WORKER_DEVICE_CUDA_TESTING_EAGER_RECORDER_H_
 #define GPU_WORKER_DEVICE_CUDA_TESTING_EAGER_RECORDER_H_
 
@@ -14,7 +14,7 @@ class EagerRecorder final : public GraphRecorder {
   absl::StatusOr<Recording> Record(
       GraphBody body, absl::Span<const c10::Storage> written) override;
 
-  // The next recordings fail: at once, or when the body was called.
+  // Make the next recordings fail: at once, or after the body was called.
   void Refuse(absl::Status status) { refused_ = std::move(status); }
   void FailAtTheEnd(absl::Status status) { fails_ = std::move(status); }
   uint64_t recorded() const { return recorded_; }

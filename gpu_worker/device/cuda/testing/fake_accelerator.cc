@@ -20,21 +20,21 @@ struct Event final : AcceleratorEvent {
   Event(size_t stream, uint64_t position)
       : stream(stream), position(position) {}
   const size_t stream;
-  // What the stream had been asked by then.
+  // The number of commands that were enqueued before the event.
   const uint64_t position;
 };
 
 }  // namespace
 
-// Outlived by no memory: that holds it.
+// Outlives all memory, because every allocation holds a reference.
 struct FakeAccelerator::State {
   struct Task {
     std::function<void()> work;
-    // Device memory that it touches.
+    // Addresses in device memory that the task touches.
     std::vector<const void*> touched;
-    // Instead of work.
+    // The event to wait for; set instead of `work`.
     std::shared_ptr<Event> behind;
-    // What the compute stream must have done before.
+    // The number of commands that the compute stream must have done before.
     uint64_t computed = 0;
   };
   struct Memory {
@@ -43,7 +43,7 @@ struct FakeAccelerator::State {
     std::set<size_t> used_by;
   };
 
-  // Everything that the stream was asked before `position`.
+  // Executes the stream's commands before `position`.
   void RunUntil(size_t stream, uint64_t position)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
     while (done[stream] < position) {
@@ -61,11 +61,11 @@ struct FakeAccelerator::State {
   uint64_t Asked(size_t stream) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
     return done[stream] + tasks[stream].size();
   }
-  // Whether the compute stream may write the memory.
+  // Returns whether the compute stream may write the memory.
   bool IsComputed(const void* at) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
     auto* const place = static_cast<char*>(const_cast<void*>(at));
     auto next = memory.upper_bound(place);
-    // What PyTorch's operators made by themselves.
+    // PyTorch's operators allocated memory that is not listed here.
     if (next == memory.begin()) return true;
     const auto& [start, held] = *std::prev(next);
     if (place >= start + held.bytes) return true;
@@ -79,7 +79,8 @@ struct FakeAccelerator::State {
                        });
   }
 
-  // Free memory of that size; null if there is none, or none is to be used.
+  // Returns free memory of that size. Returns null if there is none, or none is
+  // to be reused.
   char* TakeFree(uint64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
     if (!reuses) return nullptr;
     for (size_t i = graveyard.size(); i-- > 0;) {
@@ -109,7 +110,7 @@ struct FakeAccelerator::State {
         }
       }
     }
-    // Tasks may still touch it.
+    // Keeps the memory, because tasks may still touch it.
     graveyard.push_back({start, freed.bytes});
     memory.erase(start);
   }
@@ -133,7 +134,7 @@ struct FakeAccelerator::State {
 
 namespace {
 
-// What the memory's deleter needs.
+// The context of the memory's deleter.
 struct Lease {
   std::function<void()> freed;
 };
@@ -144,7 +145,8 @@ void EndLease(void* context) {
   delete lease;
 }
 
-// Its operators were called, but are done when the stream comes to its end.
+// Adds a task to the stream when it ends: its operators were executed, but
+// count as done only when the stream reaches that task.
 struct FakeScope final : Accelerator::ComputeScope {
   explicit FakeScope(std::function<void()> ended) : ended(std::move(ended)) {}
   ~FakeScope() override { ended(); }
@@ -168,7 +170,7 @@ c10::Storage FakeAccelerator::Allocate(uint64_t bytes, StreamId stream) {
     }
     state_->memory[start] = {bytes, Index(stream), {}};
   }
-  // Whatever was in it.
+  // Fills the memory with garbage, as an earlier owner would leave it.
   std::memset(start, 0xa5, bytes);
   auto* const lease =
       new Lease{[state = state_, start] { state->Freed(start); }};

@@ -1,14 +1,13 @@
-// An accelerator of the host's memory that does what its streams were asked as
-// late as it may: when somebody waits for it. So what should have waited, and
-// did not, finds what was there before, every time.
+// An accelerator in host memory whose streams execute their commands as late as
+// they may: when a thread waits for them. So a command that should have waited
+// for another, and did not, reads the old bytes, every time.
 //
-// Operators that a thread calls are executed at once, as the last thing that
-// the compute stream was asked: entering it does what comes before. The stream
-// counts them as done only when it is waited for: what is read of memory that
-// they may write, and not behind them, is counted (read_too_early()).
+// Operators that a thread calls are executed at once, as the last commands of
+// the compute stream: EnterCompute() executes what comes before. The stream
+// counts them as done only when a thread waits for it, and counts copies that
+// read memory which they may write without waiting for them (read_too_early()).
 //
-// What it cannot show is a copy to memory that operators called earlier still
-// read.
+// It cannot detect a copy to memory that operators called earlier still read.
 //
 // Thread-safe.
 #ifndef GPU_WORKER_DEVICE_CUDA_TESTING_FAKE_ACCELERATOR_H_
@@ -56,21 +55,21 @@ class FakeAccelerator final : public Accelerator {
   GraphRecorder* recorder() override { return recorder_; }
 
   void SetRecorder(GraphRecorder* recorder) { recorder_ = recorder; }
-  // Memory that is free, and that no stream has anything to do with, is given
-  // out again, the last first.
+  // Reuses memory that is free and that no stream uses any more, the last freed
+  // first.
   void ReuseMemory();
-  // Await() and Health() say so from now on.
+  // Makes Await() and Health() return `status` from now on.
   void Break(absl::Status status);
 
-  // What the stream was asked and has not done.
+  // Returns the number of commands that the stream has not executed.
   size_t pending(StreamId stream) const;
   uint64_t waits() const;
   uint64_t pinned_blocks() const;
-  // Copies for the host that were executed before operators that had been
-  // called earlier, and might write what they read, were done.
+  // Returns the number of copies to the host that were executed before earlier
+  // operators, which might write the same memory, were done.
   uint64_t read_too_early() const;
-  // Memory that came free while a stream, which it was not said to be used by,
-  // still had something to do with it.
+  // Returns how often memory was freed while a stream still had commands that
+  // use it, without UsedBy() having said so.
   uint64_t freed_too_early() const;
 
  private:

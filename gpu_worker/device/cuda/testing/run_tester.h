@@ -1,6 +1,5 @@
-// Carries out runs of PyTorch's operators on a device, one behind a fake
-// accelerator if no other is given, by the worker's executor, as a session
-// would.
+// Executes runs of PyTorch's operators on a device through the worker's
+// executor, as a session would. By default the device has a fake accelerator.
 #ifndef GPU_WORKER_DEVICE_CUDA_TESTING_RUN_TESTER_H_
 #define GPU_WORKER_DEVICE_CUDA_TESTING_RUN_TESTER_H_
 
@@ -23,7 +22,7 @@ namespace djinn::worker {
 
 using Floats = std::vector<float>;
 
-// A graph of aten operators over dense tensors.
+// Builds a graph of aten operators over dense tensors.
 class AtenGraph {
  public:
   static srg::TensorView View(uint32_t slot, srg::Dimensions sizes,
@@ -38,16 +37,16 @@ class AtenGraph {
   uint32_t NumberOfTheHost() { return graph_.scalar_tensor_hole_count++; }
   srg::Argument Hole() { return srg::FloatHole{graph_.float_hole_count++}; }
 
-  // "add", "Tensor".
+  // Appends a call of an operator, such as "add" with overload "Tensor".
   srg::Node& Call(const std::string& op, const std::string& overload,
                   std::vector<srg::Argument> arguments,
                   std::vector<srg::Result> results = {});
 
-  // Of floats of one dimension.
+  // The following functions append operators over floats of one dimension.
   uint32_t Add(uint32_t x, uint32_t y, int64_t count);
   uint32_t Multiply(uint32_t x, uint32_t y, int64_t count);
   void AddInPlace(uint32_t x, uint32_t y, int64_t count);
-  // Rows of `table`, which has `rows` of `width`, by `count` indices.
+  // Selects rows of `table`, which has `rows` of `width`, by `count` indices.
   uint32_t Embedding(uint32_t table, uint32_t indices, int64_t rows,
                      int64_t width, int64_t count);
 
@@ -65,7 +64,7 @@ class RunTester {
   explicit RunTester(std::unique_ptr<Device> device);
   ~RunTester();
 
-  // Of a fake one.
+  // Returns the fake accelerator of a tester that was given no device.
   FakeAccelerator& accelerator() { return *accelerator_; }
   EagerRecorder& recorder() { return recorder_; }
   Device& device() { return *device_; }
@@ -73,24 +72,25 @@ class RunTester {
 
   std::shared_ptr<const Plan> Admit(const AtenGraph& graph);
 
-  // Storages. Those of Upload() come as a large transfer does.
+  // Create storages and return their ids. Upload() uses the path of large
+  // transfers.
   uint64_t Upload(const Floats& values);
   uint64_t UploadIndices(const std::vector<int64_t>& values);
   uint64_t SeededGenerator(uint64_t seed);
-  // Other memory with these bytes; the old is freed.
+  // Puts the values into new memory and frees the old.
   void Replace(uint64_t storage, const Floats& values);
-  // The same memory with others.
+  // Writes the values to the same memory.
   void WriteInPlace(uint64_t storage, const Floats& values);
   void Free(uint64_t storage);
   const void* Address(uint64_t storage);
 
-  // `bound` are the slots that exist, in order. Returns the storage of each
-  // slot; `final_slots` are freed.
+  // Runs the plan. `bound` are the storages of the slots that exist, in slot
+  // order. Returns the storage of each slot; `final_slots` are freed.
   std::vector<uint64_t> Run(const Plan& plan, std::vector<uint64_t> bound,
                             std::vector<double> floats = {},
                             std::vector<uint32_t> final_slots = {});
 
-  // Of one that is not poisoned.
+  // Returns the bytes of a storage that is not poisoned.
   std::string Bytes(uint64_t storage);
   Floats Values(uint64_t storage);
   RootError Poison(uint64_t storage) { return storages_.Find(storage)->poison; }
@@ -100,7 +100,7 @@ class RunTester {
   uint64_t Install(const std::string& bytes);
 
   EagerRecorder recorder_;
-  // The device's; null where another one was given.
+  // The device's accelerator; null if the device was given.
   FakeAccelerator* accelerator_ = nullptr;
   std::unique_ptr<Device> device_;
   Ledger ledger_{uint64_t{1} << 28};

@@ -1,5 +1,5 @@
-// A plug-in whose device cannot be made; built with DJINN_TEST_ABI, one that
-// says that it is of another version.
+// A plug-in whose device cannot be made. Built with DJINN_TEST_ABI, it reports
+// another version.
 #include "absl/strings/str_cat.h"
 #include "gpu_worker/device/cuda/plugin_abi.h"
 
