@@ -62,7 +62,8 @@
 
 namespace djinn::scheduler {
 
-// InvalidArgument (BAD_CONFIG) names every error, with line and path.
+// Reads a trace. Returns InvalidArgument (BAD_CONFIG) with every error, each
+// with line and path.
 absl::StatusOr<Trace> ReadTrace(ConfigReader reader);
 
 }  // namespace djinn::scheduler
