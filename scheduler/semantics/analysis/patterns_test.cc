@@ -222,7 +222,7 @@ TEST(EmbeddingTest, RowsTimesANumber) {
   const auto tokens = b.Call("mul", {look_up(), 4.0}, rows);
   const auto places = b.Call("mul", {look_up(), b.Bound({})}, rows);
   b.Call("add", {tokens, places}, rows);
-  // The product is a gate between the look-ups.
+  // A product with one factor for each element is a gate, not a scale.
   b.Call("mul", {look_up(), b.Bound(rows)}, rows);
   EXPECT_THAT(
       Found(b).roles(),

@@ -204,7 +204,7 @@ TEST(ProgramFusionTest, WhatIsBesideRowsAmongTokensIsTheLanguageModels) {
 }
 
 TEST(ProgramFusionTest, ProjectionsThatNoJoinReadsAreNoFusion) {
-  // Another number of rows does not match, nor does what followed.
+  // Rows behind a norm do not match, nor does another number of rows.
   Builder norm;
   norm.Call(
       "layer_norm",
