@@ -114,7 +114,7 @@ TEST(WorkTableTest, ASharedGraphCountsForEachTenant) {
   for (int i = 0; i < 10; ++i) {
     works.Put("red", absl::StrCat(i), work, nullptr);
   }
-  // What one let go stays the other's.
+  // A tenant's release does not affect the other's hold.
   ASSERT_NE(works.Find("shared"), nullptr);
   EXPECT_EQ(works.Find("shared")->own.size(), 1u);
   EXPECT_TRUE(works.Find("shared")->own.contains("blue"));
@@ -159,7 +159,7 @@ TEST(WorkTableTest, LearnsFromWhatIsMostOfTheTime) {
   work->Add({OpClass::kLayout, Phase::kForward, {50, 0, 0}, 1});
   table.AddGraph("red", "s", work);
   const semantics::DeviceSpeed speed = {1000, 1000, 0};
-  // One second by the roofline; it took three.
+  // The roofline predicts one second; the run took three.
   table.Learn("s", "cpu", speed, 10, absl::Seconds(30));
   EXPECT_NEAR(table.factors().Factor(OpClass::kMatmul, Phase::kForward, "cpu"),
               3, 1e-9);
@@ -167,7 +167,7 @@ TEST(WorkTableTest, LearnsFromWhatIsMostOfTheTime) {
             1);
   EXPECT_EQ(table.factors().Factor(OpClass::kMatmul, Phase::kForward, "cuda"),
             1);
-  // These say nothing.
+  // These measurements teach nothing.
   table.Learn("unknown", "cpu", speed, 1, absl::Hours(1));
   table.Learn("s", "cpu", speed, 0, absl::Hours(1));
   table.Learn("s", "cpu", {}, 1, absl::Hours(1));
@@ -192,7 +192,7 @@ TEST(WorkTableTest, HandsOutWhatItLearnedWhenThatHasChanged) {
   EXPECT_EQ(after.OfProgram("red", "train"), table.OfProgram("red", "train"));
   EXPECT_EQ(after.factors().Factor(OpClass::kMatmul, Phase::kForward, "cpu"),
             table.factors().Factor(OpClass::kMatmul, Phase::kForward, "cpu"));
-  // Another one may ask for it.
+  // Another store may ask for it.
   EXPECT_TRUE(after.TakeLearned().has_value());
 }
 

@@ -124,10 +124,10 @@ class FairQueue {
   absl::Duration Ahead(uint64_t key) const;
   // Charges the session `used`, the time that its unfinished step took so far.
   void Charge(uint64_t key, absl::Duration used);
-  // Why a step yields, or does not. When it yields, the caller calls
-  // TakePreempting() and Done() for the preempting session before the step goes
-  // on. Preemption never works against the tenants' shares: the preempting
-  // session belongs to the tenant that is next.
+  // The reason why a step yields, or does not. When it yields, the caller calls
+  // TakePreempting() and Done() for the preempting session before the step
+  // continues. Preemption never works against the tenants' shares: the
+  // preempting session belongs to the tenant that is next.
   enum class Preemption {
     // No session waits that may preempt.
     kNone,

@@ -14,9 +14,9 @@ namespace {
 
 using semantics::Residency;
 
-// Limits of the search. It takes time and memory proportional to the square of
-// kMaxUnits, and time proportional to the product of both: some ten
-// milliseconds at most.
+// Limits of the search, which takes some ten milliseconds at most. Its time and
+// memory are proportional to the square of kMaxUnits, and to the product of
+// both.
 constexpr int kMaxUnits = 512;
 constexpr size_t kMaxUses = 20'000;
 
