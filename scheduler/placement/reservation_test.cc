@@ -135,8 +135,8 @@ TEST_F(ReservationTest, WhatOthersGaveUpIsForWhomTheyDid) {
             "there");
   fleet_.Put(Worker("b", 60));
   EXPECT_EQ(Decide(Applied(2, urgency_, 50)).worker_id, "b");
-  // The reservation for the first request is separate, and not where it could
-  // be placed anyway.
+  // The first request's reservation is never on a worker that is kept for
+  // another one.
   fleet_.Remove("a");
   Review();
   EXPECT_EQ(reservation_.ticket(), 0u);

@@ -452,8 +452,8 @@ TEST(SimulatorTest, ATenantThatHasHadMoreWaits) {
   trace.jobs = {Training(0, 0, 100, 1000)};
   for (int i = 0; i < 50; ++i) trace.jobs.push_back(Job(0, 1, 1));
   const SimulationResult result = Play(trace);
-  // One job of theirs executes for as much of the trainer's: the last ends at
-  // about 100 s.
+  // The training yields to one job for each second that it executes itself; the
+  // last job ends at about 100 s.
   EXPECT_GE(result.preemptions, 45u);
   EXPECT_NEAR(result.interactive_p99_seconds, 98, 3);
   EXPECT_NEAR(result.makespan_seconds, 150, 1e-9);
