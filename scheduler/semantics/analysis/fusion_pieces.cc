@@ -47,8 +47,8 @@ int MakerOf(const Frame& frame, const Regions& regions, int node,
                           left.part ? frame.Producer(node, 0) : node);
 }
 
-// Returns the projection whose rows, or the rows of length one, that the node
-// makes and that no node of its own graph reads.
+// Returns the projection whose rows the node makes, or the rows of length one
+// that it makes, if no node of its own graph reads them; otherwise nothing.
 std::optional<Projection> LeftBy(const Frame& frame, const Regions& regions,
                                  int node) {
   if (frame.outputs(node).empty() || frame.operands(node).empty()) {

@@ -578,8 +578,8 @@ class Finder {
   }
 
   bool HasActivation(int node) const {
-    // A sum with a value from before the run is the one around a block; other
-    // sums belong to an activation.
+    // A sum with a value that was made before the node is the one around a
+    // block; other sums belong to an activation.
     const auto passes = [this, node](int next) {
       if (!regions_->IsFree(next) || !IsElementwise(frame_, next)) return false;
       return frame_.op(next) != "add" ||
