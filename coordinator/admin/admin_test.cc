@@ -1,4 +1,4 @@
-// What operators see of a cluster.
+// Tests the operators' views of a cluster.
 #include <limits>
 #include <memory>
 #include <string>
@@ -102,7 +102,7 @@ TEST_F(ClusterAdminTest, OperatorsSeeWhatWorkersReport) {
   EXPECT_EQ(worker.executed().runs(), 10u);
   EXPECT_EQ(worker.lease_count(), 1u);
 
-  // A session and its tenant: all workers together.
+  // A session and its tenant sum over all workers.
   const v1::SessionInfo info =
       views::GetSession(*cluster_, session.owner).value();
   EXPECT_EQ(info.use().contents().count(), 2u);
@@ -116,7 +116,7 @@ TEST_F(ClusterAdminTest, OperatorsSeeWhatWorkersReport) {
   EXPECT_EQ(info.use().outstanding_bytes(), 100u);
   EXPECT_EQ(info.use().graph_count(), 8u);
   EXPECT_EQ(info.use().model_count(), 2u);
-  // As much as there is.
+  // The sum saturates.
   EXPECT_EQ(info.use().model_bytes(), std::numeric_limits<uint64_t>::max());
   EXPECT_EQ(info.use().refused_models(), 4u);
   EXPECT_EQ(info.use().models_size(), 2);
@@ -126,7 +126,7 @@ TEST_F(ClusterAdminTest, OperatorsSeeWhatWorkersReport) {
             2000u);
   EXPECT_FALSE(views::GetTenant(*cluster_, "blue")->has_use());
 
-  // A lease: its worker alone.
+  // A lease counts its worker alone.
   const v1::LeaseInfo used = views::GetLease(*cluster_, LeaseId(w0_)).value();
   EXPECT_EQ(used.state(), v1::LeaseInfo::IN_USE);
   EXPECT_EQ(used.worker_id(), "w0");
@@ -138,7 +138,7 @@ TEST_F(ClusterAdminTest, OperatorsSeeWhatWorkersReport) {
   EXPECT_EQ(idle.state(), v1::LeaseInfo::GRANTED);
   EXPECT_FALSE(idle.has_use());
 
-  // Of a lost worker nothing is known.
+  // A lost worker has no known figures.
   clock_.Advance(config_.worker_timeout + absl::Seconds(1));
   coordinator::Tick(*cluster_);
   EXPECT_FALSE(views::GetWorker(*cluster_, "w0")->has_memory());

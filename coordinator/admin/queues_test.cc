@@ -1,5 +1,5 @@
-// Tenants' queues: what a stop holds, drains and survives, and what operators
-// see of it.
+// Tests tenants' queues: what a stop holds, drains and survives, and what
+// operators see of it.
 #include "coordinator/admin/queues.h"
 
 #include <string>
@@ -87,11 +87,11 @@ TEST_F(ClusterQueueTest, AStoppedTenantGetsNoNewLeaseAndKeepsThoseItHas) {
   coordinator::Tick(*cluster_);
   EXPECT_EQ(Explain(runs, 0).state(), v1::LeaseInfo::GRANTED);
   EXPECT_EQ(Explain(runs, 1).gate().reason(), "QUEUE_STOPPED");
-  // Others go on.
+  // Other tenants continue.
   const StreamId other = OpenAndAsk("blue");
   Execute(worker_, &w0_);
   EXPECT_TRUE(Has(other));
-  // As does who was held, once it is resumed.
+  // The held request continues once the queue is resumed.
   EXPECT_FALSE(Resume("red").has_stop());
   Execute(worker_, &w0_);
   EXPECT_TRUE(Has(runs));
@@ -106,7 +106,7 @@ TEST_F(ClusterQueueTest, WhoseWaitEndsMeanwhileIsRefusedForIt) {
   const v1::LeaseRefused refused = Next(session)->refused();
   EXPECT_EQ(refused.code(), static_cast<int>(absl::StatusCode::kUnavailable));
   EXPECT_EQ(refused.reason(), "QUEUE_STOPPED");
-  // Nobody knows when.
+  // The time of the resumption is unknown.
   EXPECT_FALSE(refused.has_retry_after());
   EXPECT_THAT(
       Metrics(),
@@ -133,7 +133,7 @@ TEST_F(ClusterQueueTest, WhoWaitsAlreadyIsSetAsideAndComesBackInOrder) {
   const StreamId other = OpenAndAsk("blue");
   EXPECT_EQ(Explain(other).line_length(), 3u);
   v1::QueueInfo info = Stop("red");
-  // It is in nobody's way.
+  // The held request blocks no others.
   EXPECT_EQ(Explain(other).line_length(), 1u);
   EXPECT_EQ(Explain(other).place_in_line(), 1u);
   EXPECT_EQ(Explain(first).gate().reason(), "QUEUE_STOPPED");
@@ -156,7 +156,7 @@ TEST_F(ClusterQueueTest, ADrainEndsLeasesAndTheirSessionsWait) {
   EXPECT_EQ(Next(session)->ended().reason(), "QUEUE_STOPPED");
   EXPECT_EQ(views::GetTenant(*cluster_, "red")->lease_count(), 0u);
   EXPECT_EQ(views::GetTenant(*cluster_, "blue")->lease_count(), 1u);
-  // Its worker forgets it.
+  // The worker drops the session.
   EXPECT_THAT(Desired(worker_)->drop_session_ids(), ElementsAre(session.owner));
   const v1::DeviceExplanation lost = Explain(session);
   EXPECT_EQ(lost.lost_lease().reason(), "QUEUE_STOPPED");
@@ -171,7 +171,7 @@ TEST_F(ClusterQueueTest, ADrainEndsLeasesAndTheirSessionsWait) {
 TEST_F(ClusterQueueTest, ADrainWithdrawsWhatIsOffered) {
   const StreamId session = OpenAndAsk("red");
   EXPECT_EQ(Explain(session).gate().reason(), "WORKER_ACKNOWLEDGEMENT");
-  // Without one it goes on: that was decided.
+  // Without a drain the request continues, because its placement was decided.
   Stop("red");
   EXPECT_EQ(Explain(session).gate().reason(), "WORKER_ACKNOWLEDGEMENT");
   Stop("red", /*drain=*/true);
@@ -216,7 +216,7 @@ TEST_F(ClusterQueueTest, AStopOutlivesTheProcessAndDrainsWhatIsAdopted) {
   EXPECT_EQ(views::GetTenant(*cluster_, "red")->lease_count(), 1u);
   Stop("red", /*drain=*/true);
   const auto drained = persistence::Save(*cluster_);
-  // The worker has not heard of it.
+  // The worker does not know about the drain yet.
   Restart();
   ASSERT_TRUE(persistence::Restore(*cluster_, drained).ok());
   worker_ = Join(w0_);
@@ -285,7 +285,7 @@ TEST_F(ClusterQueueTest, OperatorsSeeWhatWaitsAndForHowLong) {
   EXPECT_EQ(red.standing().fair_share(), 1);
   EXPECT_EQ(queues::Get(*cluster_, "red")->SerializeAsString(),
             red.SerializeAsString());
-  // A page ends where it is told to.
+  // A page ends at its limit.
   const Page<v1::QueueInfo> first = queues::List(*cluster_, {.max_items = 1});
   EXPECT_EQ(first.last_key, "blue");
   EXPECT_THAT(first.items, SizeIs(1));

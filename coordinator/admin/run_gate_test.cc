@@ -86,7 +86,7 @@ TEST_F(RunGateTest, ATurnWithoutCreditIsNoTurn) {
   EXPECT_EQ(Describe().reason(), "OUT_OF_CREDIT");
 }
 
-// What the worker says of the session may be of a moment later.
+// The worker's report about the session may be later than the run's.
 TEST_F(RunGateTest, AWaitForSomethingElseIsLeftOut) {
   run_.set_gate(v1::RUN_GATE_VALUE);
   lease_.mutable_wait()->set_what(v1::MessageWait::TURN);

@@ -1,5 +1,5 @@
-// Runs that operators ask for: whom the cluster asks, and what it makes of the
-// answers.
+// Tests operators' questions about runs: which workers the cluster asks, and
+// how it uses the answers.
 #include "coordinator/admin/runs.h"
 
 #include <optional>
@@ -25,7 +25,7 @@ class ClusterRunsTest : public ClusterTest {
     Grant(session_, 0, worker_, &w0_);
   }
 
-  // Unset: there is no answer yet.
+  // Unset while there is no answer.
   template <typename Response>
   struct Pending {
     std::optional<absl::StatusOr<Response>> answer;
@@ -59,8 +59,9 @@ class ClusterRunsTest : public ClusterTest {
     return ErrorReason(pending->answer->status());
   }
 
-  // The worker answers what it is asked: of each of its leases these numbers.
-  // With `of_anybody`, also of those that it was not asked about.
+  // Has the worker answer its questions with these run numbers for each of its
+  // leases. With `of_anybody`, it also answers for leases that it was not asked
+  // about.
   void Report(const StreamId& worker, v1::WorkerState state,
               const std::vector<uint64_t>& numbers, bool of_anybody = false) {
     const std::optional<v1::DesiredState> desired = Desired(worker);
@@ -111,7 +112,7 @@ TEST_F(ClusterRunsTest, TheWorkerIsAskedAndItsAnswerShown) {
   EXPECT_EQ(runs.runs(1).gate().reason(), "WAITS_FOR_BYTES");
   EXPECT_EQ(runs.more_waiting(), 2u);
   EXPECT_EQ(runs.silent_workers_size(), 0);
-  // The worker is told that nobody asks any more.
+  // The worker learns that the question is over.
   const std::optional<v1::DesiredState> desired = Desired(worker_);
   ASSERT_TRUE(desired.has_value());
   EXPECT_EQ(desired->runs_questions_size(), 0);
@@ -125,7 +126,7 @@ TEST_F(ClusterRunsTest, TheFullIdWillDo) {
 
 TEST_F(ClusterRunsTest, AnUnknownSessionIsRefusedAtOnce) {
   EXPECT_EQ(Reason(ListRuns("1a2b3c4d")), "SESSION_UNKNOWN");
-  // The worker hears nothing of it.
+  // The worker gets no question.
   EXPECT_FALSE(Desired(worker_).has_value());
 }
 
@@ -137,7 +138,7 @@ TEST_F(ClusterRunsTest, ASessionWithoutALeaseHasNoRuns) {
 
 TEST_F(ClusterRunsTest, AWorkerThatNeverAnswersIsNamedInTime) {
   const List list = ListRuns(session_.owner);
-  // It reports, but is of an older build.
+  // The worker reports, but is of an older build.
   Execute(worker_, &w0_);
   clock_.Advance(RunInquiries::kPatience - absl::Milliseconds(1));
   coordinator::Tick(*cluster_);
@@ -170,7 +171,7 @@ TEST_F(ClusterRunsTest, AStreamThatBreaksInBetweenIsTakenUp) {
 TEST_F(ClusterRunsTest, ASilentWorkerDoesNotHideTheOthers) {
   v1::WorkerState other = TestWorker("w1");
   const StreamId second = Join(other);
-  // The first one has no room for more.
+  // The first worker accepts no more leases.
   ASSERT_TRUE(operations::Cordon(*cluster_, "w0", true, false).ok());
   Grant(session_, 1, second, &other);
   const List list = ListRuns(session_.owner);
@@ -240,7 +241,7 @@ TEST_F(ClusterRunsTest, AWorkerSpeaksForItsOwnLeasesAlone) {
   ASSERT_TRUE(operations::Cordon(*cluster_, "w0", true, false).ok());
   Grant(session_, 1, second, &other);
   const List list = ListRuns(session_.owner);
-  // It tells of the other one's lease as if it were its own.
+  // The second worker reports the other one's lease as its own.
   *other.add_sessions() = w0_.sessions(0);
   Report(second, other, {7});
   Report(worker_, w0_, {3});

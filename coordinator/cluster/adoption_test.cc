@@ -1,4 +1,4 @@
-// What a coordinator that has started anew takes over from workers and clients.
+// Tests what a restarted coordinator adopts from workers and clients.
 #include <map>
 #include <memory>
 #include <optional>
@@ -79,7 +79,7 @@ TEST_F(ClusterAdoptionTest, ClientMayComeBackBeforeItsWorker) {
   session = Open("red", session.owner);
   EXPECT_EQ(ErrorReason(Attach("blue", session.owner).status()),
             "SESSION_OF_OTHER_TENANT");
-  // Its request finds the lease that the worker then tells of.
+  // The request finds the lease that the worker reports later.
   ASSERT_TRUE(requests::Request(*cluster_, session, TestLeaseRequest(0)).ok());
   w0_.set_applied_revision(0);
   Join(w0_);
@@ -152,9 +152,8 @@ TEST_F(ClusterAdoptionTest, LeaseOfAnotherTenantsSessionIsNotAdopted) {
   EXPECT_THAT(Desired(worker)->drop_session_ids(), IsEmpty());
 }
 
-// A device that was bound anew while its first worker was cut off, whose lease
-// ended then. That worker comes back with it to a coordinator that has started
-// anew.
+// A device was bound again while its first worker was cut off, and its lease
+// there ended. That worker returns with the lease to a restarted coordinator.
 class ReboundDeviceTest : public ClusterTest {
  protected:
   using Saved = std::map<std::string, std::string>;
@@ -176,7 +175,7 @@ class ReboundDeviceTest : public ClusterTest {
     with_new_ = persistence::Save(*cluster_);
   }
 
-  // Nothing is restored where nothing was saved.
+  // Restarts the coordinator with the saved state, or without any.
   void StartAnew(const Saved& saved) {
     Restart();
     if (!saved.empty()) {
@@ -185,7 +184,7 @@ class ReboundDeviceTest : public ClusterTest {
     w0_.set_applied_revision(0);
     w1_.set_applied_revision(0);
   }
-  // Both join, in this order, and hear what becomes of them.
+  // Joins both workers, in this order, and delivers their desired states.
   void JoinBoth(bool old_first) {
     if (old_first) here_ = Join(w0_);
     there_ = Join(w1_);
@@ -252,7 +251,7 @@ TEST_F(ReboundDeviceTest, WhatTheStoreKnowsToHaveEndedIsNotAdopted) {
   here_ = Join(w0_);
   EXPECT_THAT(views::Leases(*cluster_, {}).items, IsEmpty());
   EXPECT_THAT(Desired(here_)->drop_session_ids(), ElementsAre(session_.owner));
-  // Nor is a client that asks meanwhile given it.
+  // A client that asks meanwhile does not get it either.
   const StreamId back = Open("red", session_.owner);
   ASSERT_TRUE(requests::Request(*cluster_, back, TestLeaseRequest(0)).ok());
   EXPECT_EQ(Next(back), std::nullopt);
@@ -261,7 +260,7 @@ TEST_F(ReboundDeviceTest, WhatTheStoreKnowsToHaveEndedIsNotAdopted) {
 }
 
 TEST_F(ReboundDeviceTest, WhatCameAfterTheLastWriteIsAdopted) {
-  // A device that is not in the store, and one that has got another lease.
+  // The store lacks the device, or has another lease of it.
   const v1::Lease second = Grant(session_, 1, there_, &w1_);
   EXPECT_EQ(second.session_epoch(), new_.session_epoch());
   for (const Saved& saved : {with_old_, with_new_}) {
@@ -273,7 +272,7 @@ TEST_F(ReboundDeviceTest, WhatCameAfterTheLastWriteIsAdopted) {
 }
 
 TEST_F(ReboundDeviceTest, ALeaseOfAnotherDeviceKeepsItsWorker) {
-  // On the first worker, too, beside the one that has ended.
+  // The lease is on the first worker, beside the one that has ended.
   v1::WorkerState both = w0_;
   StartAnew({});
   v1::LeaseClaims claims = UncheckedClaims(w0_.sessions(0).lease());
@@ -302,7 +301,7 @@ TEST_F(ReboundDeviceTest, AClientThatWasGivenTheOlderOneIsTold) {
 }
 
 TEST_F(ReboundDeviceTest, WhoWaitsForWorkersDoesNotKnowAllLeases) {
-  // Those of the last moments before are known to their workers alone.
+  // Only the workers know the leases of the last moments before the restart.
   const auto knows_all = [this](const Saved& saved) {
     v1::StoredSession stored;
     EXPECT_TRUE(stored.ParseFromString(saved.at("session/" + session_.owner)));
@@ -314,8 +313,8 @@ TEST_F(ReboundDeviceTest, WhoWaitsForWorkersDoesNotKnowAllLeases) {
 }
 
 TEST_F(ReboundDeviceTest, WhatAnIncompleteStoreDoesNotListIsAdopted) {
-  // The store began with a process that knew the session from a worker alone:
-  // what it does not list may live all the same.
+  // The store began with a process that knew the session only from a worker.
+  // Leases that it does not list may therefore be valid.
   StartAnew({});
   there_ = Join(w1_);
   const Saved incomplete = persistence::Save(*cluster_);
@@ -332,7 +331,7 @@ TEST_F(ReboundDeviceTest, WhatAnIncompleteStoreDoesNotListIsAdopted) {
 }
 
 TEST_F(ReboundDeviceTest, WhatTheClientGotHereStays) {
-  // It asked when no worker had told of a lease.
+  // The client asked before any worker had reported a lease.
   StartAnew({});
   v1::WorkerState w2 = TestWorker("w2");
   const StreamId free = Join(w2);

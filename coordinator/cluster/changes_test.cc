@@ -1,5 +1,5 @@
-// Counts what workers and the cluster tell each other: one event is one message
-// that names one lease, however many leases there are.
+// Counts the messages between workers and the cluster: one event causes one
+// message that names one lease, however many leases there are.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -50,7 +50,7 @@ class ClusterChangesTest : public ClusterTest {
     state.set_acknowledgement(true);
     return state;
   }
-  // A report that names these leases alone.
+  // Returns a report that names only these leases.
   static v1::WorkerState Change(const std::vector<v1::SignedLease>& leases,
                                 uint64_t revision) {
     v1::WorkerState state = TestWorker("w0");
@@ -59,7 +59,7 @@ class ClusterChangesTest : public ClusterTest {
     for (const v1::SignedLease& lease : leases) Hold(lease, &state);
     return state;
   }
-  // Opens so many sessions, each granted and reported.
+  // Opens `count` sessions, each with a granted and reported lease.
   std::vector<StreamId> OpenAll(int count) {
     std::vector<StreamId> sessions;
     for (int i = 0; i < count; ++i) {
@@ -106,7 +106,7 @@ TEST_F(ClusterChangesTest, HeartbeatOfIdleSessionsListsNoLease) {
 
 TEST_F(ClusterChangesTest, LeaseIsIssuedAgainBeforeItExpires) {
   OpenAll(kSessions);
-  // As workers report in time, none is lost.
+  // Workers report in time, so that none is lost.
   const absl::Duration due =
       (config_.lease_valid_for + config_.lease_grace_period) / 2;
   for (absl::Duration passed; passed < due;
@@ -137,7 +137,8 @@ TEST_F(ClusterChangesTest, EndedSessionIsNamedOnce) {
   const auto next = Desired(worker_);
   ASSERT_TRUE(next.has_value());
   EXPECT_THAT(next->drop_session_ids(), IsEmpty());
-  // Until the worker reports it released, the worker gets no lease of it.
+  // Until the worker reports the lease as released, it gets no other lease of
+  // the session.
   v1::WorkerState report = Change({}, next->revision());
   EXPECT_EQ(workers::Report(*cluster_, worker_, report), absl::OkStatus());
   EXPECT_EQ(views::GetWorker(*cluster_, "w0")->session_count(), kSessions);

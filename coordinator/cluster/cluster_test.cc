@@ -87,7 +87,7 @@ TEST_F(ClusterTest, RefusesWhatAWorkerSaysAtTooGreatLength) {
   state.add_capabilities(much);
   EXPECT_EQ(join(state), "PROTOCOL_VIOLATION");
   EXPECT_THAT(views::Workers(*cluster_, {}).items, IsEmpty());
-  // It could say so later.
+  // A later report may not contain it either.
   const StreamId worker = Join(w0_);
   w0_.set_address(much + ":1");
   EXPECT_EQ(ErrorReason(workers::Report(*cluster_, worker, w0_)),
@@ -135,7 +135,8 @@ TEST_F(ClusterTest, LogsWhatAClientDoesWithItsLeasesNowAndThen) {
     }
     return testing::internal::GetCapturedStderr();
   };
-  // Offered, granted and returned; detached and attached.
+  // The events of each round are: offered, granted, returned, detached,
+  // attached.
   const std::string log = lines(100);
   EXPECT_LT(std::count(log.begin(), log.end(), '\n'), 300);
   clock_.Advance(absl::Seconds(1));
@@ -184,7 +185,7 @@ TEST_F(ClusterTest, WorkerKnowsTheLeaseBeforeTheClient) {
   EXPECT_EQ(granted.lease().worker_address(), w0_.address());
   EXPECT_EQ(granted.lease().worker_incarnation(), w0_.incarnation());
   EXPECT_EQ(granted.lease().session_epoch(), 1u);
-  // Asking again gives the same lease.
+  // A repeated request gets the same lease.
   ASSERT_TRUE(requests::Request(*cluster_, session, TestLeaseRequest(0)).ok());
   EXPECT_EQ(Next(session)->granted().lease().lease_id(), record.lease_id());
 }
@@ -200,7 +201,7 @@ TEST_F(ClusterTest, RequestWaitsForAWorkerUntilItsDeadline) {
   const v1::LeaseRefused refused = Next(session)->refused();
   EXPECT_EQ(refused.reason(), "NO_WORKER");
   EXPECT_EQ(refused.code(), static_cast<int>(absl::StatusCode::kUnavailable));
-  // A later request meets a worker that came late.
+  // A later request finds a worker that joined late.
   ASSERT_TRUE(requests::Request(*cluster_, session, TestLeaseRequest(0)).ok());
   const StreamId worker = Join(w0_);
   Execute(worker, &w0_);
@@ -304,7 +305,8 @@ TEST_F(ClusterTest, WorkersHearOfThoseThatTheirSessionsUseBesides) {
   EXPECT_EQ(Desired(stream0)->peers_size(), 0);
   EXPECT_EQ(Desired(stream1)->peers_size(), 0);
   EXPECT_EQ(Desired(stream2)->peers_size(), 0);
-  // Both hear of it at once: who has the older lease may be asked first.
+  // Both workers learn it at once, because the one with the older lease may be
+  // asked first.
   ASSERT_TRUE(requests::Request(*cluster_, session, TestLeaseRequest(1)).ok());
   const std::optional<v1::DesiredState> first = Desired(stream0);
   const std::optional<v1::DesiredState> second = Desired(stream1);
@@ -315,9 +317,9 @@ TEST_F(ClusterTest, WorkersHearOfThoseThatTheirSessionsUseBesides) {
   EXPECT_EQ(first->peers(0).address(), "unix:/w1");
   ASSERT_EQ(second->peers_size(), 1);
   EXPECT_EQ(second->peers(0).worker_id(), "w0");
-  // A worker without the session hears nothing.
+  // A worker without the session is not notified.
   EXPECT_FALSE(Desired(stream2).has_value());
-  // Nor do other sessions' workers.
+  // Workers of other sessions are not either.
   const StreamId other = Open("red");
   ASSERT_TRUE(requests::Request(*cluster_, other, TestLeaseRequest(0)).ok());
   EXPECT_EQ(Desired(stream2)->peers_size(), 0);
@@ -333,7 +335,7 @@ TEST_F(ClusterTest, CloseDropsAtOnceUntilTheWorkerSaysItIsGone) {
   v1::DesiredState desired = *Desired(worker);
   EXPECT_THAT(desired.leases(), IsEmpty());
   EXPECT_THAT(desired.drop_session_ids(), ElementsAre(session.owner));
-  // A report that still shows it, from before, revives nothing.
+  // An earlier report that still shows the session does not revive it.
   ASSERT_TRUE(workers::Report(*cluster_, worker, w0_).ok());
   EXPECT_THAT(views::Sessions(*cluster_, {}).items, IsEmpty());
   clock_.Advance(config_.heartbeat_interval);
@@ -393,20 +395,20 @@ TEST_F(ClusterTest, EndedSessionIsNotResumed) {
   absl::Status status = Attach("red", session.owner).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(ErrorReason(status), "SESSION_EXPIRED");
-  // Also when its worker has executed the drop.
+  // The same holds after its worker has executed the drop.
   Execute(worker, &w0_);
   EXPECT_THAT(w0_.sessions(), IsEmpty());
   EXPECT_EQ(ErrorReason(Attach("red", session.owner).status()),
             "SESSION_EXPIRED");
   EXPECT_THAT(views::Sessions(*cluster_, {}).items, IsEmpty());
-  // One that never had a lease has lost nothing.
+  // A session that never had a lease has lost nothing.
   const StreamId fresh = Open("red");
   sessions::Detach(*cluster_, fresh);
   clock_.Advance(config_.session_timeout);
   coordinator::Tick(*cluster_);
   EXPECT_THAT(views::Sessions(*cluster_, {}).items, IsEmpty());
   EXPECT_EQ(Open("red", fresh.owner).owner, fresh.owner);
-  // A coordinator that restarted cannot know.
+  // A restarted coordinator cannot know that.
   Restart();
   EXPECT_EQ(Open("red", session.owner).owner, session.owner);
 }
@@ -415,7 +417,7 @@ TEST_F(ClusterTest, EndedSessionIsNotAdopted) {
   const StreamId worker = Join(w0_);
   const StreamId session = Open("red");
   Grant(session, 0, worker, &w0_);
-  // Its worker is away for so long that nobody remembers it.
+  // Its worker is away for so long that it is forgotten.
   for (const absl::Duration away : {config_.worker_timeout, absl::Hours(24)}) {
     clock_.Advance(away + absl::Seconds(1));
     coordinator::Tick(*cluster_);
@@ -458,7 +460,7 @@ TEST_F(ClusterTest, NewStreamReplacesAHalfOpenOne) {
   EXPECT_EQ(old_waker->count, wakes + 1);
   EXPECT_EQ(sessions::NextResponse(*cluster_, old).status().code(),
             absl::StatusCode::kAborted);
-  // The old stream's end does not detach the session.
+  // The end of the old stream does not detach the session.
   sessions::Detach(*cluster_, old);
   EXPECT_EQ(views::Sessions(*cluster_, {}).items[0].state(),
             v1::SessionInfo::ATTACHED);
@@ -492,7 +494,7 @@ TEST_F(ClusterTest, LostWorkerEndsLeasesAndForgetsThemWhenItReturns) {
   EXPECT_EQ(views::Workers(*cluster_, {}).items[0].state(),
             v1::WorkerInfo::ACTIVE);
   EXPECT_THAT(views::Leases(*cluster_, {}).items, IsEmpty());
-  // Until it forgot the session, it is no candidate for it.
+  // The worker is no candidate for the session until it has dropped it.
   ASSERT_TRUE(requests::Request(*cluster_, session, TestLeaseRequest(0)).ok());
   EXPECT_THAT(views::Leases(*cluster_, {}).items, IsEmpty());
   Execute(back, &w0_);
@@ -535,10 +537,11 @@ TEST_F(ClusterTest, WorkerIdInUse) {
       workers::Join(*cluster_, TestWorker("w0", 2), nullptr).status();
   EXPECT_EQ(ErrorReason(refused), "WORKER_ID_IN_USE");
   EXPECT_EQ(refused.code(), absl::StatusCode::kAlreadyExists);
-  // The same process may dial again before its old stream is known to be dead.
+  // The same process may connect again before its old stream is known to be
+  // broken.
   Join(w0_);
   EXPECT_FALSE(workers::NextDesiredState(*cluster_, worker).ok());
-  // A stream that is silent too long protects nothing.
+  // A stream that is silent for too long does not protect the id.
   clock_.Advance(config_.worker_timeout + absl::Milliseconds(1));
   Join(TestWorker("w0", 2));
 }

@@ -1,4 +1,4 @@
-// What is kept of what ran.
+// Tests the records of executed jobs.
 #include "coordinator/cluster/jobs.h"
 
 #include <string>
@@ -26,7 +26,7 @@ class ClusterJobsTest : public ClusterTest {
     Restart();
     worker_ = Join(w0_);
   }
-  // A session with a lease, which defined the graph.
+  // Opens a session with a lease, which defined the graph.
   StreamId OpenWith(const std::string& tenant) {
     const StreamId session = Open(tenant);
     Grant(session, 0, worker_, &w0_);
@@ -43,7 +43,8 @@ class ClusterJobsTest : public ClusterTest {
                         std::make_shared<const scheduler::Work>(work));
     return session;
   }
-  // The graph ran so often since the worker began, and each lease used so much.
+  // Reports the total runs and time of the graph since the worker started, and
+  // the total use of each lease.
   void Report(uint64_t runs, absl::Duration time,
               const std::vector<absl::Duration>& used) {
     w0_.clear_graphs();
@@ -78,7 +79,7 @@ TEST_F(ClusterJobsTest, KeepsRunsWithTheirWorkAndTime) {
   Report(4, absl::Seconds(2), {absl::Seconds(2)});
   clock_.Advance(absl::Seconds(1));
   Report(5, absl::Seconds(2.5), {absl::Seconds(2.5)});
-  // Nothing ran.
+  // No run happened in between.
   Report(5, absl::Seconds(2.5), {absl::Seconds(2.5)});
   const std::vector<v1::RecordedJob> jobs = Jobs();
   ASSERT_THAT(jobs, SizeIs(2));
@@ -107,7 +108,7 @@ TEST_F(ClusterJobsTest, OfSeveralSessionsItIsTheOneThatUsedMost) {
     return UncheckedClaims(w0_.sessions(i).lease()).tenant();
   };
   Report(1, absl::Seconds(1), {absl::Seconds(1), absl::ZeroDuration()});
-  // Less in all than the other, and all of it since then.
+  // The second lease used less in total, but all of it since the last report.
   Report(2, absl::Seconds(1.5), {absl::Seconds(1), absl::Seconds(0.5)});
   const std::vector<v1::RecordedJob> jobs = Jobs();
   ASSERT_THAT(jobs, SizeIs(2));

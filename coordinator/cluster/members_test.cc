@@ -1,4 +1,4 @@
-// Virtual devices that span workers.
+// Tests multi-worker devices.
 #include "common/base/error.h"
 #include "common/metrics/exposition.h"
 #include "coordinator/admin/explain.h"
@@ -29,7 +29,7 @@ class ClusterMembersTest : public ClusterTest {
     EXPECT_TRUE(first_.has_granted());
   }
 
-  // The answer, after both workers executed what they are told.
+  // Returns the response after both workers applied their desired states.
   v1::SessionResponse Ask(uint32_t device, uint32_t member,
                           uint64_t needed_bytes = 0) {
     v1::LeaseRequest request = TestLeaseRequest(device);
@@ -63,7 +63,7 @@ TEST_F(ClusterMembersTest, EachMemberHasAWorkerOfItsOwn) {
             first_.granted().lease().worker_id());
   EXPECT_NE(second.granted().lease().lease_id(),
             first_.granted().lease().lease_id());
-  // Asked for again it is the same.
+  // A repeated request gets the same lease.
   EXPECT_EQ(Ask(0, 1).granted().lease().lease_id(),
             second.granted().lease().lease_id());
   const v1::LeaseInfo info =
@@ -86,7 +86,7 @@ TEST_F(ClusterMembersTest, StagesGoByTheLinksThatWereMeasured) {
     state->mutable_links()->rbegin()->set_bytes_per_second(rate);
   };
   add("w0", 300, &w1_);
-  // Not one of the device's.
+  // This worker is none of the device's.
   add("w7", 5, &w1_);
   ASSERT_EQ(workers::Report(*cluster_, one_, w0_), absl::OkStatus());
   ASSERT_EQ(workers::Report(*cluster_, two_, w1_), absl::OkStatus());
@@ -114,7 +114,7 @@ TEST_F(ClusterMembersTest, StagesGetTheRoomThatEndedLeasesHadPromised) {
         .available_bytes;
   };
   EXPECT_EQ(room(), w1_.free_bytes());
-  // The other tenant's goes to the second member's worker.
+  // The other tenant's lease goes to the second replica's worker.
   const std::string first_worker = first_.granted().lease().worker_id();
   ASSERT_TRUE(operations::Cordon(*cluster_, first_worker, true, false).ok());
   const StreamId other = Open("blue");
@@ -142,7 +142,7 @@ TEST_F(ClusterMembersTest, WhatWasCutLastIsExplained) {
   EXPECT_EQ(explained.devices(0).stages().problem(), "no stages");
   EXPECT_EQ(explained.devices(0).batch().problem(), "no parts");
   EXPECT_FALSE(explained.devices(1).has_batch());
-  // The stages of micro-batches.
+  // A plan with the stages of micro-batches.
   v1::StageAnswer both;
   both.mutable_plan()->add_stages()->set_worker_id("w0");
   both.mutable_batch()->add_parts()->set_rows(3);
@@ -174,14 +174,14 @@ TEST_F(ClusterMembersTest, WhatWasCutIsRememberedForTheNextQuestion) {
   EXPECT_EQ(stages("aa", /*device=*/1), 0);
   answer("aa", 1);
   EXPECT_EQ(stages("aa"), 1);
-  // No plan was found this time: the session goes by the one before.
+  // No plan was found this time, so that the session keeps the previous one.
   answer("aa", 0);
   EXPECT_EQ(stages("aa"), 1);
   const v1::SessionExplanation explained =
       *explain::ExplainSession(*cluster_, session_.owner);
   EXPECT_EQ(explained.devices(0).stages().fingerprint(), "aa");
   EXPECT_EQ(explained.devices(0).stages().stages_size(), 0);
-  // A few are remembered.
+  // A limited number of plans is kept.
   for (const char* const next : {"cc", "dd", "ee", "ff"}) answer(next, 2);
   EXPECT_EQ(stages("bb"), 0);
   EXPECT_EQ(stages("ff"), 2);
@@ -193,7 +193,7 @@ TEST_F(ClusterMembersTest, WithoutAWorkerItIsRefusedAtOnce) {
   ASSERT_TRUE(third.has_refused());
   EXPECT_EQ(third.refused().member(), 2u);
   EXPECT_FALSE(third.refused().reason().empty());
-  // Another virtual device waits, as ever.
+  // A request for another virtual device waits as usual.
   EXPECT_EQ(views::GetSession(*cluster_, session_.owner)
                 ->pending_virtual_devices_size(),
             0);
@@ -241,7 +241,7 @@ TEST_F(ClusterMembersTest, OthersOfTheSessionGoAndItIsSaidThatItStays) {
   ASSERT_TRUE(response.ok()) << response.status();
   ASSERT_EQ(response->migrations_size(), 1);
   EXPECT_EQ(response->migrations(0).virtual_device(), 2u);
-  // Once, though two workers have a part of it.
+  // The device is listed once, although two workers have a part of it.
   ASSERT_EQ(response->failures_size(), 2);
   EXPECT_EQ(response->failures(0).virtual_device(), 0u);
   EXPECT_EQ(response->failures(0).reason(), "SPANS_WORKERS");
@@ -249,7 +249,7 @@ TEST_F(ClusterMembersTest, OthersOfTheSessionGoAndItIsSaidThatItStays) {
             "the virtual device spans workers");
   EXPECT_EQ(response->failures(1).virtual_device(), 1u);
   EXPECT_EQ(response->failures(1).reason(), "ALREADY_MIGRATING");
-  // None goes: what the first one stays for is the answer.
+  // No device migrates, so the error is the reason of the first one.
   EXPECT_EQ(
       ErrorReason(operations::MigrateSession(*cluster_, request).status()),
       "SPANS_WORKERS");
@@ -281,7 +281,7 @@ TEST_F(ClusterMembersTest, WhatIsGivenBackMakesRoom) {
                 views::GetLease(*cluster_, second.granted().lease().lease_id())
                     .status()),
             "LEASE_UNKNOWN");
-  // Its worker has to forget the session first.
+  // The worker must drop the session first.
   EXPECT_EQ(Ask(0, 1).refused().reason(), "NO_SUITABLE_WORKER");
   const v1::SessionResponse again = Ask(0, 1);
   ASSERT_TRUE(again.has_granted());
@@ -335,7 +335,7 @@ TEST_F(ClusterMembersTest, OnlyItsOwnLeasesASessionGivesBack) {
   EXPECT_TRUE(views::GetLease(*cluster_, own).ok());
   Execute(one_, &w0_);
   EXPECT_EQ(w0_.sessions_size(), 1);
-  // One that never was; and the same again.
+  // Returns a lease that never existed, and the same one twice.
   Return("0123456789abcdef");
   Return(own);
   Return(own);
@@ -357,13 +357,14 @@ TEST_F(ClusterMembersTest, ALeaseThatAnotherDeviceLeavesAtItsWorkerStaysGone) {
   ASSERT_EQ(state.sessions_size(), 2);
   Return(third.lease_id());
   StreamId worker = at_w0 ? one_ : two_;
-  // The worker keeps the session, and ends the lease, as soon as it hears that.
+  // The worker keeps the session, and ends the lease as soon as it is notified.
   EXPECT_EQ(workers::Report(*cluster_, worker, state), absl::OkStatus());
   EXPECT_FALSE(views::GetLease(*cluster_, third.lease_id()).ok());
   const std::optional<v1::DesiredState> desired = Desired(worker);
   EXPECT_THAT(desired->drop_lease_ids(), ElementsAre(third.lease_id()));
   EXPECT_THAT(desired->drop_session_ids(), IsEmpty());
-  // It is told until it has, on another stream again.
+  // The worker is notified until it has ended the lease, also on another
+  // stream.
   state.set_applied_revision(0);
   worker = Join(state);
   EXPECT_FALSE(views::GetLease(*cluster_, third.lease_id()).ok());

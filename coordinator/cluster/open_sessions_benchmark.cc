@@ -1,6 +1,6 @@
-// Opens 10,000 idle sessions over 8 workers and prints, for each thousand, what
-// the last thousand took and what a session keeps in memory. The workers are
-// played in this process, without gRPC.
+// Opens 10,000 idle sessions over 8 workers. Prints, for each thousand, the
+// time that they took and the memory that a session keeps. The workers are
+// simulated in this process, without gRPC.
 //
 // usage: open_sessions_benchmark [SESSIONS]
 #include <malloc.h>
@@ -31,7 +31,7 @@ namespace djinn::coordinator {
 namespace {
 
 constexpr int kWorkers = 8;
-// Sessions that are opened in a second of the cluster's time.
+// Sessions opened per second of the cluster's time.
 constexpr int kOpensPerSecond = 1000;
 
 class NoWaker : public Waker {
@@ -39,7 +39,7 @@ class NoWaker : public Waker {
   void Wake() override {}
 };
 
-// A worker that applies what it is told, acknowledges it at once, and reports
+// A worker that applies its desired state, acknowledges it at once, and reports
 // the leases that have changed when Report() is called.
 class PlayedWorker {
  public:
@@ -115,7 +115,7 @@ void Run(int count) {
       granted += (*response)->has_granted();
     }
     clock.Advance(absl::Seconds(1) / kOpensPerSecond);
-    // As often as workers report changes, and as the coordinator ticks.
+    // The intervals at which workers report changes, and the coordinator ticks.
     if (i % 20 == 0) {
       for (const auto& worker : workers) worker->Report();
     }

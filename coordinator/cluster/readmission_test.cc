@@ -1,4 +1,4 @@
-// Who lost a worker to a lender and asks for another one.
+// Tests sessions that lost a worker to a lender and ask for another one.
 #include <string>
 
 #include "coordinator/cluster/cluster.h"
@@ -12,21 +12,21 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// A session of red's that has the worker, and a large one that waits for it.
+// A session of red has the worker, and a large one waits for it.
 class ClusterReadmissionTest : public ClusterReclaimTest {
  protected:
   ClusterReadmissionTest()
       : victim_(Fill("red", 1000)), waits_(OpenAndAsk("red", 900)) {}
 
-  // Blue takes back what is its own, and the session asks again at once.
+  // Blue reclaims its own quota, and the session asks again at once.
   StreamId Reclaim() {
     const StreamId lender = OpenAndAsk("blue", 400);
     EXPECT_TRUE(Lost(victim_));
     Ask(victim_, 900);
     return lender;
   }
-  // The worker has dropped whom it was told to, and whoever is placed there
-  // then has its lease.
+  // Has the worker drop the sessions that it was told to drop, and acknowledge
+  // the leases that are placed there then.
   void Settle() {
     DropAndReport(1000);
     Execute(worker_, &w0_);
@@ -45,7 +45,7 @@ class ClusterReadmissionTest : public ClusterReclaimTest {
 
 TEST_F(ClusterReadmissionTest, ItGoesFirstOfItsTenantBehindTheLender) {
   const StreamId lender = Reclaim();
-  // It can have nothing now, but would be the first to.
+  // This request fits nowhere now, but would precede the session.
   const StreamId other = OpenAndAsk("blue", 5000);
   EXPECT_EQ(Place(lender), 1u);
   EXPECT_EQ(Place(other), 2u);
@@ -92,7 +92,7 @@ TEST_F(ClusterReadmissionTest, ItGoesFirstUntilItHasAWorker) {
   const StreamId lender = Reclaim();
   Settle();
   EXPECT_TRUE(Has(lender));
-  // Its request is refused; it asks again.
+  // The session's request is refused; it asks again.
   clock_.Advance(config_.lease_request_timeout);
   ASSERT_TRUE(workers::Report(*cluster_, worker_, w0_).ok());
   coordinator::Tick(*cluster_);
@@ -103,8 +103,8 @@ TEST_F(ClusterReadmissionTest, ItGoesFirstUntilItHasAWorker) {
   EXPECT_LT(Place(victim_), Place(waits_));
 }
 
-// Who is readmitted does not take what the lender got: nobody is reclaimed
-// from again.
+// The readmitted session does not take the lender's worker, and causes no
+// further reclaim.
 TEST_F(ClusterReadmissionTest, OneReclaimIsEnough) {
   const StreamId lender = Reclaim();
   const auto pass = [&] {

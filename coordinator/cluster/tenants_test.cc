@@ -1,4 +1,4 @@
-// Tenants that come, change and go while the cluster runs.
+// Tests tenants that are added, changed and removed while the cluster runs.
 #include "coordinator/cluster/tenants.h"
 
 #include <optional>
@@ -74,7 +74,7 @@ TEST_F(ClusterTenantsTest, ABudgetOfModelsTravelsWithTheLease) {
 TEST_F(ClusterTenantsTest, EveryWorkerIsToldWhoSharesContents) {
   const StreamId worker = Join(w0_);
   EXPECT_THAT(Desired(worker)->sharing_tenants(), IsEmpty());
-  // Nobody has a lease there: contents outlive leases.
+  // No tenant has a lease there, but contents outlive leases.
   config_.tenants[0].share_contents = true;
   const v1::ReloadConfigResponse changes =
       tenants::Set(*cluster_, config_.tenants);
@@ -123,7 +123,7 @@ TEST_F(ClusterTenantsTest, LeasesTellWeightAndUrgency) {
   const v1::LeaseClaims claims = UncheckedClaims(w0_.sessions(0).lease());
   EXPECT_EQ(claims.weight(), 3);
   EXPECT_EQ(claims.urgency().priority_class(), v1::PRIORITY_CLASS_BATCH);
-  // The session changes its mind.
+  // The session declares another class.
   v1::Urgency hurried;
   hurried.set_priority_class(v1::PRIORITY_CLASS_REALTIME);
   hurried.mutable_run_deadline()->set_seconds(2);
@@ -132,17 +132,17 @@ TEST_F(ClusterTenantsTest, LeasesTellWeightAndUrgency) {
   EXPECT_EQ(
       views::Sessions(*cluster_, {}).items[0].urgency().ShortDebugString(),
       hurried.ShortDebugString());
-  // Saying the same again tells nobody anything.
+  // Declaring the same again sends no message.
   EXPECT_TRUE(sessions::SetUrgency(*cluster_, session, hurried).ok());
   EXPECT_EQ(Desired(worker), std::nullopt);
-  // Its tenant may no longer.
+  // The tenant may no longer use that class.
   config_.tenants[0].max_priority_class = v1::PRIORITY_CLASS_INTERACTIVE;
   config_.tenants[0].weight = 1.5;
   EXPECT_THAT(tenants::Set(*cluster_, config_.tenants).changed_tenants(),
               ElementsAre("red"));
   EXPECT_EQ(urgency().priority_class(), v1::PRIORITY_CLASS_INTERACTIVE);
   EXPECT_EQ(views::GetTenant(*cluster_, "red")->weight(), 1.5);
-  // And again it may.
+  // The tenant may use it again.
   config_.tenants[0].max_priority_class = v1::PRIORITY_CLASS_REALTIME;
   tenants::Set(*cluster_, config_.tenants);
   EXPECT_EQ(urgency().priority_class(), v1::PRIORITY_CLASS_REALTIME);
@@ -156,7 +156,7 @@ TEST_F(ClusterTenantsTest, AnUndeclaredPriorityStaysSo) {
     return UncheckedClaims(w0_.sessions(0).lease()).urgency().priority_class();
   };
   EXPECT_EQ(priority(), v1::PRIORITY_CLASS_UNSPECIFIED);
-  // Above what the tenant may use it is that.
+  // Above the tenant's highest class, that class counts.
   config_.tenants[0].max_priority_class = v1::PRIORITY_CLASS_BATCH;
   tenants::Set(*cluster_, config_.tenants);
   Execute(worker, &w0_);
@@ -177,8 +177,8 @@ TEST_F(ClusterTenantsTest, APriorityThatIsNotAllowedIsRefused) {
   EXPECT_EQ(refused.message(),
             "sessions of tenant red may have priority batch at most, "
             "interactive was asked");
-  // Who asks for nothing gets what there is, and nobody who comes back is
-  // turned away.
+  // A session that declares nothing gets the tenant's class, and a returning
+  // session is never turned away.
   const absl::StatusOr<StreamId> session = attach(TestOpen());
   ASSERT_TRUE(session.ok());
   EXPECT_TRUE(
@@ -203,7 +203,7 @@ TEST_F(ClusterTenantsTest, UrgencyOutlivesTheCoordinator) {
     Join(w0_);
     return views::Sessions(*cluster_, {}).items[0].urgency().priority_class();
   };
-  // From what it saved, and from what the worker has.
+  // The class is restored from the saved state, and from the worker.
   Restart();
   EXPECT_TRUE(persistence::Restore(*cluster_, state).ok());
   EXPECT_EQ(class_after_restart(), v1::PRIORITY_CLASS_BATCH);
@@ -218,7 +218,7 @@ TEST_F(ClusterTenantsTest, AFewerSessionsLimitEndsNone) {
   tenants::Set(*cluster_, config_.tenants);
   EXPECT_THAT(views::Sessions(*cluster_, {}).items, SizeIs(2));
   EXPECT_EQ(ErrorReason(Attach("red").status()), "TOO_MANY_SESSIONS");
-  // Who is there may come back.
+  // An existing session may return.
   Open("red", first.owner);
 }
 
@@ -254,13 +254,13 @@ TEST_F(ClusterTenantsTest, ARemovedTenantsSessionsEnd) {
   EXPECT_EQ(
       ErrorReason(requests::Request(*cluster_, session, TestLeaseRequest(1))),
       "TOKEN_UNKNOWN");
-  // Nothing of it is learned any more.
+  // Its graphs are no longer recorded.
   EXPECT_FALSE(sessions::NoteGraph(*cluster_, session, "fingerprint"));
-  // Its stream hears why, and then it is gone.
+  // Its stream gets the reason, and then the session ends.
   EXPECT_EQ(ErrorReason(sessions::NextResponse(*cluster_, session).status()),
             "TOKEN_UNKNOWN");
   EXPECT_THAT(views::Sessions(*cluster_, {}).items, IsEmpty());
-  // A stream that was let in before finds no tenant.
+  // A stream that was authenticated before finds no tenant.
   EXPECT_EQ(ErrorReason(sessions::Attach(*cluster_, *red,
                                          TestOpen(session.owner), nullptr)
                             .status()),
@@ -297,7 +297,7 @@ TEST_F(ClusterTenantsTest, ATenantThatComesBackBeginsAnew) {
   const StreamId session = Open("red");
   tenants::Set(*cluster_, {config_.tenants[1]});
   tenants::Set(*cluster_, config_.tenants);
-  // The client never heard of it, and had nothing to lose.
+  // The client was not notified, and had nothing to lose.
   const StreamId again = Open("red", session.owner);
   EXPECT_EQ(again.owner, session.owner);
   EXPECT_THAT(views::Sessions(*cluster_, {}).items, SizeIs(1));

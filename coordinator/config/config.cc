@@ -15,10 +15,10 @@ namespace djinn::coordinator {
 namespace {
 
 constexpr uint64_t kMaxCount = std::numeric_limits<uint32_t>::max();
-// A few hundred bytes each.
+// Each takes a few hundred bytes.
 constexpr uint64_t kMaxRecordedJobs = 100'000;
-// Clients send values up to this inside messages, whatever the limit, and give
-// up on a worker whose limit is lower.
+// Clients send values up to this size inside messages, whatever the limit, and
+// reject a worker whose limit is lower.
 constexpr uint64_t kMinInlineBytes = 8 << 10;
 // One message is executed while the next one travels.
 constexpr uint64_t kMinOutstanding = 2;
@@ -26,13 +26,13 @@ constexpr uint64_t kMinOutstanding = 2;
 // count as a whole.
 constexpr uint64_t kMinBytesBesidesInline = 1 << 20;
 
-// Beyond a factor of a million, shares are no more than never and always.
+// Beyond a factor of a million, shares mean never and always.
 constexpr double kMinWeight = 0.001;
 constexpr double kMaxWeight = 1000;
 
 constexpr absl::Duration kMinCreditPeriod = absl::Minutes(1);
 
-// Reads the limits of parts of the memory that `limits` has.
+// Reads the limits of the parts of the memory in `limits`.
 template <typename Limits>
 void ReadMemoryParts(ConfigMap* map, Limits* limits) {
   if (limits->memory_bytes() == 0) {
@@ -94,7 +94,7 @@ uint64_t Times(uint64_t count, uint64_t limit, uint64_t most) {
   return std::min(product, most);
 }
 
-// Unless given, as much as the sessions may have one by one.
+// Defaults to the sum of what the sessions may have.
 v1::TenantLimits ReadTotals(ConfigMap map, const Tenant& tenant) {
   const uint64_t sessions = tenant.max_sessions;
   const v1::SessionLimits& each = tenant.limits;
@@ -319,7 +319,7 @@ absl::StatusOr<Config> ReadConfig(ConfigReader reader) {
   if (config.lease_valid_for <= config.worker_timeout) {
     root.Error("lease_valid_for", "must exceed worker_timeout");
   }
-  // The one before must be retired by then.
+  // The previous key must be retired by then.
   if (config.lease_key_lifetime <=
       2 * (config.lease_valid_for + config.lease_grace_period)) {
     root.Error("lease_key_lifetime",

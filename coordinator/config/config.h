@@ -1,100 +1,104 @@
-// The coordinator's configuration.
+// Reads the coordinator's configuration, a YAML file such as
 //
 //   listen: 127.0.0.1:7070          # or unix:PATH
-//   tls:                            # none: nothing is encrypted
+//   tls:                            # absent: nothing is encrypted
 //     certificate_file: server.crt  # PEM, with its chain
 //     private_key_file: server.key
 //     client_ca_file: ca.crt        # clients and workers must show
 //     certificates
 //   insecure: false                 # other hosts without TLS
-//   monitoring:                     # none: no metrics over HTTP
+//   monitoring:                     # absent: no metrics over HTTP
 //     listen: 127.0.0.1:9464
 //     insecure: false               # other hosts
 //   session_timeout: 30s            # life of a session without a stream
 //   worker_timeout: 10s             # silence after which a worker is lost
 //   heartbeat_interval: 2s          # to workers; they should do the same
-//   lease_valid_for: 1m             # without renewal
-//   lease_grace_period: 10m         # more, for sessions that run, when we are
-//                                   # away
-//   lease_key_lifetime: 720h        # then leases are signed with another key
+//   lease_valid_for: 1m             # validity of a lease without renewal
+//   lease_grace_period: 10m         # extension for sessions that run while the
+//                                   # coordinator is away
+//   lease_key_lifetime: 720h        # then another key signs leases
 //   lease_request_timeout: 10s      # longest wait for a worker to be granted
-//   line_patience: 5s               # then one is kept for the first in line;
-//                                   # half of lease_request_timeout
-//   reclaim_spares_for: 30s         # leases are not taken back before, as long
-//                                   # as an older one will do
-//   reclaim_loss_limit: 10m         # device time that a tenant loses by it in
-//                                   # any minute, before others yield or it
-//                                   # waits; at least 1s
-//   graph_store_size: 256MiB        # graphs kept
-//   scaler:                         # none: KEDA is not answered
+//   line_patience: 5s               # wait after which a worker is reserved
+//                                   # for the first request in the wait queue;
+//                                   # absent: half of lease_request_timeout
+//   reclaim_spares_for: 30s         # age before which a lease is not reclaimed
+//                                   # if an older one suffices
+//   reclaim_loss_limit: 10m         # device time that a tenant may lose by
+//                                   # reclaims in any minute; beyond it, others
+//                                   # yield or the reclaim waits; at least 1s
+//   graph_store_size: 256MiB        # size of the graphs that are kept
+//   scaler:                         # absent: KEDA is not answered
 //     listen: 127.0.0.1:7071        # without a token; TLS as above
 //     insecure: false               # other hosts without TLS
-//     target_utilisation: 0.7       # of a worker's time, busy
-//   recorded_jobs: 0            # of the past, for `djinnctl record`
+//     target_utilisation: 0.7       # busy fraction of a worker's time
+//   recorded_jobs: 0                # number of past jobs kept for
+//                                   # `djinnctl record`
 //   placement_policy: minimize_latency  # or maximize_throughput,
 //                                   # minimize_cost, load_balance
-//   automatic_migration: false      # move work where that pays
-//   state_file: coordinator.db      # none: nothing outlives the process
-//   join_token_file: join.token     # files relative to this one
+//   automatic_migration: false      # migrate where that pays
+//   state_file: coordinator.db      # absent: no state outlives the process
+//   join_token_file: join.token     # paths are relative to this file
 //   admin_token_file: admin.token
-//   cohorts:                        # absent: nothing of their own, no limits
+//   cohorts:                        # absent: no quotas of their own, no limits
 //     - name: lab/vision
 //       fairSharing:
 //         weight: 1                 # beside tenants and cohorts of lab
-//       quota:                      # keys as those of tenants
+//       quota:                      # the same keys as for tenants
 //         memory_bytes:
-//           nominalQuota: 32GiB     # lent to whoever is in it; absent: 0
-//           borrowingLimit: 64GiB   # of all in it, from the rest of lab
-//           lendingLimit: 16GiB     # of all in it, to the rest of lab
+//           nominalQuota: 32GiB     # lent to members; absent: 0
+//           borrowingLimit: 64GiB   # of all members, from the rest of lab
+//           lendingLimit: 16GiB     # of all members, to the rest of lab
 //   tenants:
 //     - name: research
 //       token_file: research.token
 //       max_sessions: 64
 //       limits:                     # per session and worker
 //         memory: 16GiB
-//         content_memory: 12GiB     # of it, for uploads that are kept to be
-//                                   # shared; absent: all
-//         storage_memory: 8GiB      # for all else, such as results;
-//                                   # likewise
-//         cache_memory: 6GiB        # for what is found to be a cache; absent:
-//                                   # it is of storage_memory
+//         content_memory: 12GiB     # part of memory for uploads that are kept
+//                                   # to be shared; absent: all
+//         storage_memory: 8GiB      # part for all else, such as results;
+//                                   # absent: all
+//         cache_memory: 6GiB        # part for storages found to be caches;
+//                                   # absent: caches count as storage_memory
 //         max_outstanding: 256      # messages, at least 2
 //         max_outstanding_bytes: 64MiB  # at least inline_bytes and 1MiB
 //         inline_bytes: 64KiB       # 8KiB to 32MiB
-//         max_graphs: 4096      # at least 1
+//         max_graphs: 4096          # at least 1
 //       totals:                     # of all its sessions on one worker
-//         memory: 1TiB              # these three: max_sessions times the
-//         max_outstanding: 16384    # limit, unless given
+//         memory: 1TiB              # defaults of these three: max_sessions
+//         max_outstanding: 16384    # times the limit
 //         max_outstanding_bytes: 4GiB
-//         content_memory: 800GiB    # absent: what memory leaves
-//         storage_memory: 512GiB    # likewise
+//         content_memory: 800GiB    # absent: up to memory
+//         storage_memory: 512GiB    # absent: up to memory
 //         cache_memory: 384GiB
-//         max_models: 20            # registered; absent: not limited
-//         model_bytes: 8GiB         # that each keeps using; likewise
-//       credits:                    # of all its leases together; absent: not
-//         device_time: 100h         # limited
+//         max_models: 20            # registered; absent: unlimited
+//         model_bytes: 8GiB         # kept by each; absent: unlimited
+//       credits:                    # of all its leases together; absent:
+//         device_time: 100h         # unlimited
 //         bytes: 1TB
-//         period: 24h               # absent: once and for all
+//         period: 24h               # after which credit is renewed; absent:
+//                                   # never
 //       placement:
-//         policy: minimize_cost     # absent: the one above
-//         required: [cuda, bfloat16]  # of workers: device kinds, capabilities
+//         policy: minimize_cost     # absent: placement_policy
+//         required: [cuda, bfloat16]  # device kinds, capabilities of workers
 //       fairSharing:
-//         weight: 1                 # of each device, beside other tenants
+//         weight: 1                 # on each device, beside other tenants
 //       max_priority_class: realtime  # or interactive, batch
-//       share_contents: false       # uploads, with tenants that do, on proof
-//       batch_with_others: false    # products, with tenants that do
+//       share_contents: false       # shares uploads with tenants that do, on
+//                                   # proof
+//       batch_with_others: false    # batches products with tenants that do
 //       cohort: lab/vision          # lends to and borrows from others in lab
-//       quota:                      # of all its leases; absent: not limited
-//         memory_bytes:             # likewise content_bytes, storage_bytes,
+//       quota:                      # of all its leases; absent: unlimited
+//         memory_bytes:             # or content_bytes, storage_bytes,
 //                                   # cache_bytes, outstanding_messages
 //           nominalQuota: 64GiB
-//           borrowingLimit: 16GiB   # absent: not limited
+//           borrowingLimit: 16GiB   # absent: unlimited
 //           lendingLimit: 32GiB
 //         device_seconds_per_second: {nominalQuota: 2.5}
 //         bytes_per_second: {nominalQuota: 100MB}
 //
-// Values above are the defaults where there is one: the token files and at
-// least one tenant are required, TLS is off.
+// The values of settings that have a default are the defaults. The token files
+// and at least one tenant are required; TLS is off by default.
 #ifndef COORDINATOR_CONFIG_CONFIG_H_
 #define COORDINATOR_CONFIG_CONFIG_H_
 
@@ -129,7 +133,7 @@ struct Config {
   absl::Duration reclaim_loss_limit = absl::Minutes(10);
   uint64_t graph_store_bytes = uint64_t{256} << 20;
   struct Scaler {
-    // Empty: none.
+    // Empty for none.
     std::string listen;
     bool insecure = false;
     double target_utilisation = 0.7;
@@ -138,9 +142,9 @@ struct Config {
   // Whether virtual devices migrate to other workers where that pays.
   bool automatic_migration = false;
   std::string placement_policy = std::string(scheduler::kDefaultPolicy);
-  // Jobs that are recorded for traces; 0: none.
+  // Number of jobs that are recorded for traces; 0 for none.
   size_t recorded_jobs = 0;
-  // Empty: none.
+  // Empty for none.
   std::string state_file;
   // Secrets.
   std::string join_token;
@@ -149,7 +153,7 @@ struct Config {
   std::vector<Tenant> tenants;
 };
 
-// InvalidArgument (BAD_CONFIG) lists everything that is wrong.
+// Reads the configuration. InvalidArgument (BAD_CONFIG) lists all errors.
 absl::StatusOr<Config> ReadConfig(ConfigReader reader);
 
 }  // namespace djinn::coordinator

@@ -114,7 +114,7 @@ TEST_F(ConfigTest, CreditsAreNotLimitedUnlessGiven) {
   EXPECT_EQ(credits.device_time, absl::Hours(1));
   EXPECT_EQ(credits.bytes, std::nullopt);
   EXPECT_EQ(credits.period, absl::Hours(24));
-  // Nothing at all is a limit, too.
+  // A credit of nothing is a limit, too.
   EXPECT_EQ(Read(with("bytes: 0"))->tenants[0].credits.bytes, 0u);
   EXPECT_THAT(Complaint(with("period: 24h")), HasSubstr("tenants[0].credits"));
   EXPECT_THAT(Complaint(with("bytes: 1, period: 1s")),
@@ -184,7 +184,7 @@ TEST_F(ConfigTest, CohortsHaveQuotasToo) {
   EXPECT_FALSE(config->cohorts[0].device_rate.has_value());
   const Cohort& vision = config->cohorts[1];
   EXPECT_EQ(vision.weight, 2);
-  // Of its own it has nothing.
+  // The cohort owns nothing.
   EXPECT_EQ(vision.quotas[0].nominal, 0);
   EXPECT_EQ(vision.quotas[0].lending_limit, int64_t{2} << 30);
   EXPECT_EQ(vision.device_rate->nominal, 2.5);
@@ -355,7 +355,7 @@ TEST_F(ConfigTest, PartsOfTheMemoryAreLimitedWhereItSaysSo) {
   EXPECT_EQ(red.quotas[content].nominal, int64_t{6} << 30);
   EXPECT_FALSE(red.quotas[storage].limited());
   EXPECT_EQ(LeaseQuota(red)[content], int64_t{3} << 30);
-  // What has no limit of its own may be all.
+  // A part without a limit of its own may take all.
   config = Read(with("limits: {memory: 4GiB, content_memory: 3GiB}"));
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_EQ(LeaseQuota(config->tenants[0])[storage], int64_t{4} << 30);
@@ -384,7 +384,7 @@ TEST_F(ConfigTest, ModelsAreNotLimitedUnlessTheTenantsAre) {
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_EQ(config->tenants[0].totals.max_models(), 3u);
   EXPECT_EQ(config->tenants[0].totals.model_bytes(), uint64_t{2} << 30);
-  // None at all is a limit, too.
+  // Zero is a limit, too.
   config = Read(with("max_models: 0"));
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_TRUE(config->tenants[0].totals.has_max_models());

@@ -1,5 +1,5 @@
-// Quotas of tenants and cohorts as the configuration has them, in the forms in
-// which they are reckoned with.
+// Converts the configured quotas of tenants and cohorts to the forms with which
+// the scheduler computes.
 #ifndef COORDINATOR_CONFIG_CONFIGURED_QUOTAS_H_
 #define COORDINATOR_CONFIG_CONFIGURED_QUOTAS_H_
 
@@ -13,7 +13,7 @@
 namespace djinn::coordinator {
 
 struct ConfiguredRates {
-  // Those that have one.
+  // Tenants and cohorts that have such a rate.
   std::vector<scheduler::RateBudget::Tenant> tenants;
   std::vector<scheduler::CohortRate> cohorts;
 };

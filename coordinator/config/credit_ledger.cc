@@ -10,9 +10,9 @@
 namespace djinn::coordinator {
 namespace {
 
-// A lease gets a sixteenth of the tenant's credit at a time: at most so much,
-// so that little is reserved in vain, and at least so much, so that reports
-// every few seconds suffice.
+// Bounds of a slice. A lease gets a sixteenth of the tenant's credit at a time:
+// not more than the maximum, so that little is reserved in vain, and not less
+// than the minimum, so that reports every few seconds suffice.
 constexpr absl::Duration kMinSlice = absl::Seconds(1);
 constexpr absl::Duration kMaxSlice = absl::Minutes(1);
 constexpr int64_t kMinSliceBytes = 1 << 20;
@@ -45,14 +45,14 @@ int64_t Signed(uint64_t bytes) {
       std::min<uint64_t>(bytes, std::numeric_limits<int64_t>::max()));
 }
 
-// One resource, as it stands for a lease.
+// The state of one resource for a lease.
 template <typename Amount>
 struct Purse {
-  // The tenant's credit. Unset: the rate alone limits it, if there is one.
+  // The tenant's credit. If unset, only the rate limits it, if there is one.
   std::optional<Amount> limit;
-  // The part of it that its leases have used or were granted.
+  // The part of it that the tenant's leases have used or were granted.
   Amount spoken_for{};
-  // Used by the lease.
+  // Use of the lease.
   Amount billed{};
   Amount min_slice{};
   Amount max_slice{};
@@ -60,7 +60,7 @@ struct Purse {
   bool was_rated = false;
 };
 
-// Returns what the lease is granted in all from now on.
+// Returns the lease's new total grant.
 template <typename Amount>
 Amount GrantMore(Amount granted, const Purse<Amount>& purse) {
   if (!purse.limit.has_value() && !purse.rate.has_value()) return granted;
@@ -91,8 +91,8 @@ Amount GrantMore(Amount granted, const Purse<Amount>& purse) {
   return std::max(granted, purse.billed) + more;
 }
 
-// What was granted beyond what was billed comes back to the rate, or what was
-// billed beyond that is taken of it.
+// Settles a closed account with the rate: an unused grant returns to it, and
+// use beyond the grant is subtracted.
 template <typename Amount>
 Amount Regrant(Amount granted, Amount billed,
                const std::optional<CreditLedger::Rate>& rate) {
@@ -105,7 +105,7 @@ Amount Regrant(Amount granted, Amount billed,
   return billed;
 }
 
-// State that was saved without phases has none.
+// Device time that was saved without phases counts as of no phase.
 void NameRest(Use* use) {
   use->phases = use->phases.GrownSince({}, use->device_time);
 }
@@ -163,7 +163,7 @@ void CreditLedger::Adopt(const std::string& lease_id,
         account.granted.device_time, FromProtoDuration(granted.device_time()));
     account.granted.bytes = std::max(account.granted.bytes, granted.bytes());
   });
-  // What it used beyond that is owed, if there is a rate.
+  // Use beyond the grants is owed if there is a rate.
   if (granted.has_device_time()) account.device_time_rated = true;
   if (granted.has_bytes()) account.bytes_rated = true;
 }
@@ -219,7 +219,7 @@ void CreditLedger::EnterPeriod(const CreditLimits& limits, absl::Time now,
     if (period > tenant->period) renew();
     tenant->period = period;
   } else if (*tenant->period_length == limits.period) {
-    // A clock that steps back is in no earlier one.
+    // A clock that steps back enters no earlier period.
     if (period > tenant->period) {
       renew();
       tenant->period = period;

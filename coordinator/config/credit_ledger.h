@@ -1,16 +1,17 @@
-// Counts what tenants' leases have used and may use: device time and bytes.
+// Counts the device time and bytes that tenants' leases have used and may use.
 //
-// A tenant's credit is handed out to its leases in slices, by issuing them
-// again; what a lease has been granted and has not used counts as reserved, and
-// comes back when the lease ends, also to the rate that granted it, which is
-// owed what was used beyond that, then and later. Workers report what a lease
-// has used in all, so a report that is lost or comes twice changes nothing:
-// only growth is billed, once, by whoever reports it first.
+// A tenant's credit is granted to its leases in slices, each with a new lease
+// revision. The part of a grant that a lease has not used counts as reserved.
+// It returns to the tenant when the lease ends, and to the rate that granted
+// it. Use beyond the grants is owed to that rate, even if it is reported after
+// the end. Workers report the total use of each lease, so a lost or repeated
+// report changes nothing: only growth is billed, once, whoever reports it
+// first.
 //
 // An account is opened with its lease. It stays, closed, until the worker has
-// reported the lease's end: the last steps may still be measured then. Where
-// nobody hears of the worker any more it is retired: kept for long, should the
-// worker come back after all, so that nothing is billed twice, or not at all.
+// reported the lease's end, because the last steps may still be measured then.
+// Where no report is expected any more, the account is retired: it is kept for
+// long in case the worker returns, so that its use is billed exactly once.
 //
 // Not thread-safe; reads no clock.
 #ifndef COORDINATOR_CONFIG_CREDIT_LEDGER_H_
@@ -32,14 +33,14 @@
 
 namespace djinn::coordinator {
 
-// Of a tenant's configuration.
+// The credits in a tenant's configuration.
 struct CreditLimits {
-  // In all, or in each period. Unset: not limited.
+  // Amounts in total, or in each period. Unset means unlimited.
   std::optional<absl::Duration> device_time;
   std::optional<uint64_t> bytes;
-  // Since 1970; infinite: there are no periods.
+  // Length of periods, counted from 1970; infinite means that there are none.
   absl::Duration period = absl::InfiniteDuration();
-  // Granted as fast as quotas allow.
+  // True when quotas limit the rate at which credit is granted.
   bool device_time_rated = false;
   bool bytes_rated = false;
 
@@ -54,7 +55,7 @@ struct CreditLimits {
 struct Use {
   absl::Duration device_time;
   uint64_t bytes = 0;
-  // Of device_time, by phases, in a use; empty in a grant.
+  // Parts of device_time by phase; empty in a grant.
   PhaseTimes phases = {};
 
   static Use From(const v1::LeaseUse& use);
@@ -65,39 +66,41 @@ struct Use {
 class CreditLedger {
  public:
   struct Tenant {
-    // Since the ledger began.
+    // Use since the ledger began.
     Use used;
-    // The part before the current period.
+    // The part of it before the current period.
     Use before_period;
-    // Counted from 1970, in periods of this length. None is entered that begins
-    // before it, whatever the clock says.
+    // Number of the current period, counted from 1970 in periods of this
+    // length. It never decreases while the length stays, even if the clock
+    // steps back.
     int64_t period = 0;
-    // Infinite: there are no periods. Unset: no credits have limited it yet.
+    // Infinite when there are no periods. Unset while no credits have limited
+    // the tenant yet.
     std::optional<absl::Duration> period_length;
   };
   struct Account {
     std::string tenant;
     std::string worker_id;
-    // What the lease may use in all; nothing is granted where nothing limits.
+    // Total that the lease may use; nothing is granted where nothing limits it.
     Use granted;
     // The part of its use that was billed.
     Use billed;
     bool closed = false;
-    // Granted no faster than quotas allow: what is used beyond that is owed.
+    // True when quotas limit the rate of grants; use beyond the grants is then
+    // owed.
     bool device_time_rated = false;
     bool bytes_rated = false;
-    // This process awaits no word of it.
+    // True when this process expects no further report of it.
     bool retired = false;
   };
-  // Retired accounts are kept so long, and the newest so many of them.
+  // Retention of retired accounts, and the number of the newest that are kept.
   static constexpr absl::Duration kKeepRetired = absl::Hours(24);
   static constexpr size_t kMaxRetired = 4096;
-  // The amount that such a quota allows now, in seconds or bytes.
+  // A tenant's allowance from a quota that is a rate, in seconds or bytes.
   struct Rate {
-    // Shrinks by what is granted, and by what was used beyond it; grows by what
-    // comes back.
+    // Shrinks by grants and by use beyond them; grows by returned credit.
     double* allowance = nullptr;
-    // Of a lease.
+    // Amount that one lease is granted at a time.
     double slice = 0;
     // Returned credit raises the allowance to this at most.
     double most = std::numeric_limits<double>::infinity();
@@ -109,69 +112,74 @@ class CreditLedger {
 
   using RatesOf = absl::FunctionRef<Rates(const std::string& tenant)>;
 
-  // Has no effect when the account exists.
+  // Opens an account. Has no effect when it exists.
   void Open(const std::string& lease_id, const std::string& tenant,
             const std::string& worker_id);
-  // The lease has been granted so much before, by another coordinator.
+  // Notes what another coordinator granted the lease before.
   void Adopt(const std::string& lease_id, const v1::LeaseCredits& granted);
-  // The worker says what the lease has used in all. Device time that it does
-  // not say a phase of is of none. `rates`: the tenant's, here and below.
+  // Bills the total use that the worker reports for the lease. Device time
+  // without a reported phase has no phase. `rates` are the tenant's, here and
+  // below.
   void Bill(const std::string& lease_id, const Use& used, const Rates& rates);
-  // Grants another slice when half of the last one is gone, as far as the
-  // tenant's credit, and its rates if it has any, go. True when the lease may
-  // use more than before.
+  // Grants another slice when less than half of the last one is left, as far as
+  // the tenant's credit and rates allow. Returns true when the grant has
+  // changed.
   bool TopUp(const std::string& lease_id, const CreditLimits& limits,
              absl::Time now, const Rates& rates);
-  // Sets what the claims say of credits.
+  // Sets the claims about credits.
   void Describe(const std::string& lease_id, const CreditLimits& limits,
                 v1::LeaseClaims* claims) const;
-  // The lease ended here: what is unused returns to the tenant.
+  // Closes the account of a lease that has ended here; the unused part of its
+  // grants returns to the tenant.
   void Close(const std::string& lease_id, const Rates& rates);
-  // Nothing more will be reported of it.
+  // Removes an account of which no more will be reported.
   void Settle(const std::string& lease_id, const Rates& rates);
-  // Retires the account of an ended lease, or all accounts of a worker, of
+  // Retire the account of an ended lease, or all accounts of a worker, for
   // which no report is expected any more. `now` is monotonic.
   void Retire(const std::string& lease_id, absl::Duration now,
               const Rates& rates);
   void RetireWorker(const std::string& worker_id, absl::Duration now,
                     RatesOf rates_of);
-  // Forgets those that were kept for long.
+  // Removes retired accounts that were kept for long enough.
   void ForgetRetired(absl::Duration now);
-  // The worker's memory is gone: nothing more will be reported of its leases.
+  // Removes the accounts of a worker whose memory is lost, because no more will
+  // be reported of its leases.
   void SettleWorker(const std::string& worker_id, RatesOf rates_of);
 
-  // Null when there is none.
+  // Returns null when there is no such account.
   const Account* Find(const std::string& lease_id) const;
-  // Returns what the tenant used in the current period.
+  // Returns the tenant's use in the current period.
   Use UsedNow(const std::string& tenant, const CreditLimits& limits,
               absl::Time now) const;
-  // Returns what its leases were granted and have not used.
+  // Returns the part of its leases' grants that they have not used.
   Use Reserved(const std::string& tenant) const;
 
-  // All tenants and accounts, to be saved.
+  // Return all tenants and accounts, for saving.
   const std::map<std::string, Tenant>& tenants() const { return tenants_; }
   const std::map<std::string, Account>& accounts() const { return accounts_; }
   void Restore(const std::string& tenant, Tenant state);
   void Restore(const std::string& lease_id, Account state);
 
  private:
-  // Keeps reserved_ true while the account changes.
+  // Changes the account and keeps reserved_ consistent.
   template <typename Change>
   void Update(Account* account, Change change);
-  // The account is closed: it was granted what it has used, no more or less.
+  // Sets the grants of a closed account to its use, and settles the difference
+  // with the rates.
   static void SettleGrants(const Rates& rates, Account* account);
   static int64_t PeriodOf(const CreditLimits& limits, absl::Time now);
-  // Credit comes anew with a period that begins when the last one has ended, or
-  // later. So where its length changes, what counted in the period that was
-  // under way counts on until the next one begins.
+  // Enters the period of `now`. Credit is renewed by a period that begins when
+  // the last one has ended, or later. Where the length of periods changes, the
+  // use in the current period therefore counts until the next one begins.
   static void EnterPeriod(const CreditLimits& limits, absl::Time now,
                           Tenant* tenant);
 
   std::map<std::string, Tenant> tenants_;
   std::map<std::string, Account> accounts_;
-  // By tenant: of accounts that are open.
+  // Unused grants of open accounts, by tenant.
   std::map<std::string, Use> reserved_;
-  // When, the oldest first; those that were settled or opened again since, too.
+  // Times and lease ids of retirements, the oldest first. May contain accounts
+  // that were settled or opened again since.
   std::deque<std::pair<absl::Duration, std::string>> retired_;
 };
 

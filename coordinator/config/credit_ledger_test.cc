@@ -44,7 +44,7 @@ TEST_F(CreditLedgerTest, HandsOutSlices) {
   EXPECT_EQ(Granted("a"), absl::Seconds(2));
   EXPECT_EQ(ledger_.Find("a")->granted.bytes, 4 * kMiB);
   EXPECT_FALSE(TopUp("a"));
-  // Half of it must be gone.
+  // More is granted once less than half is left.
   ledger_.Bill("a", {absl::Seconds(1), 0}, {});
   EXPECT_FALSE(TopUp("a"));
   ledger_.Bill("a", {absl::Seconds(1.5), 0}, {});
@@ -63,11 +63,11 @@ TEST_F(CreditLedgerTest, NeverGrantsMoreThanThereIs) {
   }
   EXPECT_EQ(used, absl::Seconds(32));
   EXPECT_FALSE(TopUp("b"));
-  // A step that ran beyond it is billed.
+  // A step that ran beyond the grant is billed.
   ledger_.Bill("a", {absl::Seconds(40), 0}, {});
   EXPECT_EQ(Used(), absl::Seconds(40));
   EXPECT_FALSE(TopUp("a"));
-  // More credit helps, once there is more than was used.
+  // A greater credit helps once it exceeds the use.
   limits_.device_time = absl::Seconds(41);
   EXPECT_TRUE(TopUp("a"));
   EXPECT_EQ(Granted("a"), absl::Seconds(41));
@@ -76,7 +76,7 @@ TEST_F(CreditLedgerTest, NeverGrantsMoreThanThereIs) {
 TEST_F(CreditLedgerTest, BillsGrowthOnce) {
   ledger_.Bill("a", {absl::Seconds(3), 10}, {});
   ledger_.Bill("a", {absl::Seconds(3), 10}, {});
-  // An older report.
+  // An older report of device time.
   ledger_.Bill("a", {absl::Seconds(1), 20}, {});
   const Use used = ledger_.tenants().at("red").used;
   EXPECT_EQ(used.device_time, absl::Seconds(3));
@@ -94,7 +94,7 @@ TEST_F(CreditLedgerTest, TheUnusedReturnsWhenALeaseEnds) {
   ledger_.Bill("a", {absl::Milliseconds(100), 0}, {});
   ledger_.Close("a", {});
   EXPECT_EQ(ledger_.Reserved("red").device_time, absl::Seconds(1));
-  // Its last steps are billed all the same.
+  // The lease's last steps are billed nevertheless.
   ledger_.Bill("a", {absl::Milliseconds(300), 0}, {});
   EXPECT_EQ(Used(), absl::Milliseconds(300));
   EXPECT_EQ(ledger_.Reserved("red").device_time, absl::Seconds(1));
@@ -121,7 +121,7 @@ TEST_F(CreditLedgerTest, WhatWasBilledIsKnownOfTheNewestThatAreRetired) {
   EXPECT_EQ(ledger_.Reserved("red"), Use());
   ledger_.Bill("a", {absl::Seconds(1), 0}, {});
   EXPECT_EQ(Used(), absl::Seconds(1));
-  // What comes back is not forgotten with them.
+  // An account that returns is not forgotten with the retired ones.
   ledger_.Open("b", "red", "w0");
   for (size_t i = 0; i < CreditLedger::kMaxRetired; ++i) {
     const std::string id = absl::StrCat("l", i);
@@ -172,7 +172,7 @@ TEST_F(CreditLedgerTest, AClockThatStepsBackBringsNoCredit) {
 }
 
 TEST_F(CreditLedgerTest, AnotherLengthOfPeriodsBringsNoCreditByItself) {
-  // At 15:00.
+  // The time is 15:00.
   now_ = absl::UnixEpoch() + absl::Hours(24 * 50 + 15);
   const auto use_up = [&] {
     while (TopUp("a")) ledger_.Bill("a", {Granted("a"), 0}, {});
@@ -188,7 +188,7 @@ TEST_F(CreditLedgerTest, AnotherLengthOfPeriodsBringsNoCreditByItself) {
   EXPECT_FALSE(TopUp("a"));
   limits_.period = absl::Hours(12);
   EXPECT_FALSE(TopUp("a"));
-  // From the next period on, it is as long as it is now.
+  // The new length holds from the next period on.
   now_ += absl::Hours(9) - absl::Seconds(1);
   EXPECT_FALSE(TopUp("a"));
   now_ += absl::Seconds(1);
@@ -275,18 +275,19 @@ TEST_F(CreditLedgerTest, ARateGetsBackWhatIsUnusedAndIsOwedTheRest) {
   EXPECT_EQ(allowance, 3);
   ledger_.Close("c", rates);
   EXPECT_EQ(allowance, 4.5);
-  // Its last step is measured after its end; said twice, it is taken once.
+  // The last step is measured after the lease's end; repeated reports count
+  // once.
   ledger_.Bill("c", {absl::Seconds(4), 0}, rates);
   ledger_.Bill("c", {absl::Seconds(4), 0}, rates);
   EXPECT_EQ(allowance, 1);
   ledger_.Settle("c", rates);
   EXPECT_EQ(allowance, 1);
-  // What is above a lease's grants when it ends, too.
+  // Use above the grants of a lease that ends counts, too.
   open("d");
   ledger_.Bill("d", {absl::Seconds(9), 0}, rates);
   ledger_.Settle("d", rates);
   EXPECT_EQ(allowance, 1 - 9);
-  // No more comes back than there may be at most.
+  // Returned credit raises the allowance to its cap at most.
   allowance = 5;
   open("e");
   allowance = 4.75;
@@ -297,8 +298,8 @@ TEST_F(CreditLedgerTest, ARateGetsBackWhatIsUnusedAndIsOwedTheRest) {
   EXPECT_EQ(allowance, 5);
 }
 
-// Leases of one tenant come, take turns while they have credit, and end, some
-// with a turn that is reported later.
+// Plays leases of one tenant that come, take turns while they have credit, and
+// end, some with a turn that is reported later.
 class RatedLeases {
  public:
   static constexpr double kRate = 0.5;
@@ -330,7 +331,7 @@ class RatedLeases {
       if (!lease.ended) ledger_.TopUp(id, kLimits, absl::UnixEpoch(), Rates());
     }
     most_in_flight_ = std::max(most_in_flight_, leases_.size());
-    // The oldest that has ended is measured.
+    // Measures the oldest lease that has ended.
     for (auto& [id, lease] : leases_) {
       if (!lease.ended) continue;
       Settle(id, lease);
@@ -378,7 +379,7 @@ class RatedLeases {
     lease->used += turn;
     used_ += absl::ToDoubleSeconds(turn);
     if (Draw() < 0.3) {
-      // It ends in this turn.
+      // The lease ends in this turn.
       lease->ended = true;
       ledger_.Close(last_, Rates());
     } else {
@@ -425,7 +426,7 @@ TEST_F(CreditLedgerTest, PhasesAddUpToDeviceTime) {
   Use use{absl::Seconds(3), 0};
   use.phases.Add(v1::PHASE_TRAINING, absl::Seconds(2));
   ledger_.Bill("a", use, {});
-  // One that is said to have shrunk pays for no other.
+  // A phase that is reported to have shrunk pays for no other one.
   use.device_time = absl::Seconds(5);
   use.phases = {};
   use.phases.Add(v1::PHASE_TRAINING, absl::Seconds(1));

@@ -9,8 +9,8 @@
 
 namespace djinn::coordinator {
 
-// Names of the settings, by their keys in the file, that `read` says otherwise
-// than `running`, tenants apart: they count when the coordinator starts again.
+// Returns the keys of the settings in which `read` differs from `running`,
+// except tenants. They take effect at the next start.
 std::vector<std::string> PendingSettings(const Config& running,
                                          const Config& read);
 

@@ -21,10 +21,10 @@ using scheduler::RateQuota;
 using scheduler::RateShare;
 using scheduler::Resource;
 
-// As the configuration has them.
+// The limits of the configuration.
 constexpr double kMaxDeviceRate = 1e6;
 constexpr double kMaxMessages = std::numeric_limits<uint32_t>::max();
-// The next greater ones are not limited.
+// Greater quotas count as unlimited.
 constexpr double kMaxBytes = static_cast<double>(Quota::kUnlimited) / 2;
 
 std::optional<Resource> FindResource(absl::string_view name) {
@@ -80,8 +80,8 @@ void AddOther(const std::string& tenant, const v1::ResourceQuota& before,
   *change->mutable_after() = after;
 }
 
-// Returns whether the tenant would take back quota from the other one if it
-// asked for all of its own.
+// Returns whether the tenant would reclaim quota from the other one if it asked
+// for all of its own.
 bool TakesBack(const QuotaTree& tree, const scheduler::TenantQuota& tenant,
                const std::string& from, Resource resource) {
   const auto index = static_cast<size_t>(resource);
@@ -146,7 +146,7 @@ absl::Status CheckTriedQuota(const v1::TryQuotaRequest& request,
                            : std::nullopt}};
   for (const auto& [key, value] : values) {
     if (!value.has_value()) continue;
-    // Not a number compares as false.
+    // The negated comparison also rejects NaN.
     if (!(*value >= 0 && *value <= most)) {
       return BadQuota(
           request, key,

@@ -1,7 +1,7 @@
 // Tries another quota of one resource against the current use, and describes
 // quotas to operators.
 //
-// Pure logic: nothing is changed.
+// Pure logic: changes no state.
 #ifndef COORDINATOR_CONFIG_QUOTA_TRIAL_H_
 #define COORDINATOR_CONFIG_QUOTA_TRIAL_H_
 
@@ -22,7 +22,8 @@ namespace djinn::coordinator {
 inline constexpr char kDeviceRate[] = "device_seconds_per_second";
 inline constexpr char kByteRate[] = "bytes_per_second";
 
-// What the tenant has of its quota.
+// Describe the state of a tenant's quota: of a resource that leases take, or of
+// a rate.
 v1::ResourceQuota DescribeAmount(const scheduler::QuotaTree& tree,
                                  const std::string& tenant,
                                  scheduler::Resource resource,
@@ -31,17 +32,19 @@ v1::ResourceQuota DescribeRate(absl::string_view resource,
                                const scheduler::RateQuota& quota, double used,
                                const scheduler::RateShare& share);
 
-// Checks a quota as the configuration would: InvalidArgument (RESOURCE_UNKNOWN,
-// BAD_QUOTA) names the key that is wrong, and why.
+// Checks a quota as the configuration does. InvalidArgument (RESOURCE_UNKNOWN,
+// BAD_QUOTA) names the wrong key and the reason.
 absl::Status CheckTriedQuota(const v1::TryQuotaRequest& request,
                              const Tenant& tenant);
 
-// The request is one that was checked, of a tenant among those configured.
-// Of a resource that leases take; `tree` has `configured` and what is used.
+// Tries a quota of a resource that leases take. The request must have passed
+// CheckTriedQuota(), for a configured tenant. `tree` holds `configured` and the
+// current use.
 v1::TryQuotaResponse TryAmount(const v1::TryQuotaRequest& request,
                                const ConfiguredQuotas& configured,
                                const scheduler::QuotaTree& tree);
-// Of a rate; `budget` has `configured`.
+// Tries a quota that is a rate, under the same conditions; `budget` holds
+// `configured`.
 v1::TryQuotaResponse TryRate(const v1::TryQuotaRequest& request,
                              const Tenant& tenant,
                              const ConfiguredRates& configured,

@@ -18,7 +18,7 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-// Red has 10 and uses 14 of them, blue has 10 and uses 2.
+// Red has 10 and uses 14; blue has 10 and uses 2.
 class QuotaTrialTest : public testing::Test {
  protected:
   QuotaTrialTest() {
@@ -46,7 +46,7 @@ class QuotaTrialTest : public testing::Test {
     EXPECT_EQ(CheckTriedQuota(request, tenants_[0]), absl::OkStatus());
     return TryAmount(request, Configured(), tree_);
   }
-  // What is wrong with it, if it is.
+  // Returns the error of the request, or an empty string.
   std::string Check(const v1::TryQuotaRequest& request) const {
     const absl::Status status = CheckTriedQuota(request, tenants_[0]);
     return status.ok() ? "" : std::string(status.message());
@@ -65,16 +65,16 @@ TEST_F(QuotaTrialTest, MoreOfItsOwnMeansLessBorrowed) {
   EXPECT_EQ(response.after().used(), 14);
   EXPECT_EQ(response.after().borrowed(), 1);
   EXPECT_EQ(response.over_nominal(), 1);
-  // Of 23 all use 16.
+  // The tenants use 16 of 23.
   EXPECT_EQ(response.available(), 7);
   ASSERT_THAT(response.others(), SizeIs(1));
   EXPECT_EQ(response.others(0).tenant(), "blue");
   EXPECT_EQ(response.others(0).before().lent(), 4);
   EXPECT_EQ(response.others(0).after().lent(), 1);
   EXPECT_THAT(response.reclaims_from(), IsEmpty());
-  // Blue has 8 more to come, of which 7 are there.
+  // Blue may claim 8 more, of which 7 are free.
   EXPECT_THAT(response.reclaimed_by(), ElementsAre("blue"));
-  // Nothing has changed.
+  // The trial has changed nothing.
   EXPECT_EQ(tree_.Borrowed("red", Resource::kMemoryBytes), 4);
 }
 
@@ -82,7 +82,7 @@ TEST_F(QuotaTrialTest, LessOfItsOwnIsOverNominalAndCanBeTakenBack) {
   const v1::TryQuotaResponse response = Try(Request("red", 1));
   EXPECT_EQ(response.over_nominal(), 13);
   EXPECT_EQ(response.after().borrowed(), 13);
-  // All use 16 of 11.
+  // The tenants use 16 of 11.
   EXPECT_EQ(response.available(), 0);
   EXPECT_THAT(response.reclaimed_by(), ElementsAre("blue"));
 }
@@ -100,10 +100,10 @@ TEST_F(QuotaTrialTest, ALendingLimitKeepsItsOwnFree) {
   const v1::TryQuotaResponse response = Try(request);
   EXPECT_EQ(response.after().lending_limit(), 0);
   EXPECT_FALSE(response.before().has_lending_limit());
-  // What was borrowed stays, of nobody's.
+  // The borrowed amount stays, but no tenant lends it.
   EXPECT_EQ(response.before().lent(), 4);
   EXPECT_EQ(response.after().lent(), 0);
-  // Of 8 that are its own: of the others' 10 there are 4 too many in use.
+  // Blue owns 8 more. Of the others' 10, 14 are in use, which is 4 too many.
   EXPECT_EQ(response.available(), 4);
   EXPECT_THAT(response.reclaims_from(), ElementsAre("red"));
 }
@@ -183,12 +183,12 @@ TEST_F(RateTrialTest, WhoWaitsBorrowsLessWhenItsOwnGrows) {
   const v1::TryQuotaResponse response = Try(tenants_[0], 3);
   EXPECT_EQ(response.before().borrowed(), 1);
   EXPECT_EQ(response.after().nominal(), 3);
-  // It wants all there is.
+  // The tenant wants all that is available.
   EXPECT_EQ(response.after().borrowed(), 1);
   EXPECT_EQ(response.available(), 4);
   EXPECT_THAT(response.others(), IsEmpty());
   EXPECT_THAT(response.reclaims_from(), IsEmpty());
-  // A lender that has nothing of its own any more.
+  // A lender that no longer owns anything.
   const v1::TryQuotaResponse less = Try(tenants_[1], 0);
   EXPECT_EQ(less.before().lent(), 1);
   EXPECT_EQ(less.after().lent(), 0);

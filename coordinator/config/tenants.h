@@ -1,4 +1,4 @@
-// Who may use the cluster: tenants by their credentials.
+// Knows who may use the cluster: tenants by their credentials.
 #ifndef COORDINATOR_CONFIG_TENANTS_H_
 #define COORDINATOR_CONFIG_TENANTS_H_
 
@@ -23,11 +23,11 @@
 
 namespace djinn::coordinator {
 
-// Where its sessions may go.
+// The tenant's requirements for the placement of its sessions.
 struct PlacementWish {
-  // Empty: the cluster's.
+  // Empty for the cluster's policy.
   std::string policy;
-  // What a worker must have.
+  // Device kinds and capabilities that a worker must have.
   std::vector<std::string> required;
 
   friend bool operator==(const PlacementWish&, const PlacementWish&) = default;
@@ -38,36 +38,40 @@ struct Tenant {
   // Secret.
   std::string token;
   uint32_t max_sessions = 0;
-  // Of each session, and of all of them, on one worker.
+  // Limits of each session, and of all of them together, on one worker.
   v1::SessionLimits limits;
   v1::TenantLimits totals;
   CreditLimits credits;
   PlacementWish placement;
-  // Its share of each device beside other tenants that have work.
+  // Weight in the sharing of each device with other tenants that have work.
   double weight = 1;
-  // Contents, with other tenants that do: see DesiredState.sharing_tenants.
+  // Whether it shares contents with other tenants that do: see
+  // DesiredState.sharing_tenants.
   bool share_contents = false;
-  // Products, with other tenants that do: see DesiredState.batching_tenants.
+  // Whether its products are batched with those of other tenants that agree:
+  // see DesiredState.batching_tenants.
   bool batch_with_others = false;
-  // The highest that its sessions may ask for.
+  // The highest class that its sessions may ask for.
   v1::PriorityClass max_priority_class = v1::PRIORITY_CLASS_REALTIME;
-  // Tenants with the same first part lend each other quota. Empty: none.
+  // Tenants whose cohort paths begin with the same part lend each other quota.
+  // Empty for none.
   std::string cohort;
   scheduler::Quotas quotas;
-  // Of device time, in seconds per second, and of what its sessions move, in
-  // bytes per second. Unset: not limited.
+  // Rates of device time, in seconds per second, and of transfers of its
+  // sessions, in bytes per second. Unset means unlimited.
   std::optional<scheduler::RateQuota> device_rate;
   std::optional<scheduler::RateQuota> byte_rate;
 };
 
-// Tenants that lend each other quota, together.
+// Tenants that lend each other quota, as a group.
 struct Cohort {
-  // With those around it: "lab/vision".
+  // Path with the cohorts around it, such as "lab/vision".
   std::string name;
-  // Beside tenants and cohorts of the one around it.
+  // Weight beside the tenants and cohorts of its parent.
   double weight = 1;
-  // What is nobody's but theirs, and what all of them lend and borrow around
-  // it. Not limited: nothing, without limits; rates likewise.
+  // The cohort's own quotas, which its members borrow, and their limits for
+  // lending and borrowing outside it. An unlimited quota, or an unset rate,
+  // means that it owns nothing and has no limits.
   scheduler::Quotas quotas;
   std::optional<scheduler::RateQuota> device_rate;
   std::optional<scheduler::RateQuota> byte_rate;
@@ -75,17 +79,19 @@ struct Cohort {
   friend bool operator==(const Cohort&, const Cohort&) = default;
 };
 
-// What a lease takes of its tenant's quota: all that its session may use at the
-// worker. A part of the memory without a limit of its own may be all of it.
+// Returns what a lease takes of its tenant's quota: all that its session may
+// use at the worker. A part of the memory without a limit of its own counts as
+// all of it.
 scheduler::Amounts LeaseQuota(const Tenant& tenant);
 
-// The most memory that a lease's session may ever hold at the worker.
+// Returns the most memory that a lease's session may ever hold at the worker.
 uint64_t LeaseMemory(const Tenant& tenant);
 
-// Thread-safe. Tenants are replaced as a whole; who has one keeps it as it was.
+// The configured tenants. They are replaced as a whole; a Tenant that is in use
+// stays unchanged. Thread-safe.
 class Tenants {
  public:
-  // By name.
+  // Tenants by name.
   using Map = std::map<std::string, std::shared_ptr<const Tenant>, std::less<>>;
   using Snapshot = std::shared_ptr<const Map>;
 
@@ -93,18 +99,18 @@ class Tenants {
 
   void Replace(std::vector<Tenant> tenants);
 
-  // The tenant that owns the token; how long it takes does not depend on which
-  // one, nor on how much of the token is right. Unauthenticated
+  // Returns the tenant that owns the token. The duration does not depend on the
+  // tenant, nor on how much of the token is right. Unauthenticated
   // (TOKEN_UNKNOWN).
   absl::StatusOr<std::shared_ptr<const Tenant>> Authenticate(
       absl::string_view token) const;
 
-  // Null when there is none.
+  // Returns null when there is no such tenant.
   std::shared_ptr<const Tenant> Find(absl::string_view name) const;
 
   Snapshot all() const;
 
-  // The names of those that agree to it, in order.
+  // Returns the names of the tenants for which `agree` is true, in order.
   std::vector<std::string> NamesThat(bool Tenant::* agree) const;
 
  private:

@@ -20,7 +20,7 @@ v1::Urgency KnownUrgency(const v1::Urgency& said) {
 v1::Urgency AllowedUrgency(const Tenant& tenant, const v1::Urgency& asked) {
   v1::Urgency allowed = KnownUrgency(asked);
   const v1::PriorityClass counts = EffectiveClass(asked.priority_class());
-  // One that nobody declared stays so: workers look at what runs.
+  // An undeclared class stays undeclared, so that workers look at what runs.
   if (IsDeclared(asked.priority_class()) ||
       counts > tenant.max_priority_class) {
     allowed.set_priority_class(std::min(counts, tenant.max_priority_class));

@@ -1,4 +1,4 @@
-// What counts of what a session says of its runs.
+// Limits the priority and deadline that a session declares for its runs.
 #ifndef COORDINATOR_CONFIG_URGENCY_H_
 #define COORDINATOR_CONFIG_URGENCY_H_
 
@@ -7,13 +7,14 @@
 
 namespace djinn::coordinator {
 
-// Nothing but what this program knows: what is signed and sent on must not
-// carry what a peer put there besides.
+// Returns only the fields that this program knows. A peer's unknown fields must
+// not be signed and passed on.
 v1::Urgency KnownUrgency(const v1::Urgency& said);
 
-// What counts of it for the tenant's sessions.
+// Returns the part of it that the tenant's sessions may have.
 v1::Urgency AllowedUrgency(const Tenant& tenant, const v1::Urgency& asked);
-// The same; null, whose tenant is not configured: as it was asked.
+// Does the same; null stands for a tenant that is not configured, without
+// limits.
 v1::Urgency AllowedUrgency(const Tenant* tenant, const v1::Urgency& asked);
 
 }  // namespace djinn::coordinator

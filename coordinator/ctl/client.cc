@@ -200,7 +200,7 @@ absl::Status Client::Describe(const Command& command) {
       v1::TenantExplanation explanation;
       const absl::StatusOr<std::string> why =
           ExplainTenant(command.name, &explanation);
-      // A queue that is stopped may be of a tenant that is gone.
+      // A stopped queue may belong to a tenant that is no longer configured.
       if (why.ok()) absl::StrAppend(&text, "\n", *why);
       if (!why.ok() && !absl::IsNotFound(why.status())) return why.status();
     }

@@ -1,5 +1,4 @@
-// Asks a coordinator's Admin service what a command asks for, and prints what
-// it answers.
+// Executes commands with a coordinator's Admin service, and prints the answers.
 #ifndef COORDINATOR_CTL_CLIENT_H_
 #define COORDINATOR_CTL_CLIENT_H_
 
@@ -18,12 +17,12 @@
 
 namespace djinn::ctl {
 
-// What the client prints to, and what it waits with.
+// The client's output and its means to wait.
 struct Terminal {
-  // Takes what is printed.
+  // Prints text.
   std::function<void(absl::string_view)> print;
   std::function<void(absl::Duration)> sleep;
-  // It is one: what a watch shows replaces what it showed before.
+  // True for a terminal: each output of a watch then replaces the previous one.
   bool clears = false;
 };
 
@@ -35,8 +34,8 @@ class Client {
         token_(std::move(token)),
         terminal_(std::move(terminal)) {}
 
-  // What a command asks for that needs a coordinator. InvalidArgument without a
-  // reason: something is wrong with a flag; other errors as the coordinator's.
+  // Executes a command that needs a coordinator. InvalidArgument without a
+  // reason means a wrong flag; other errors are the coordinator's.
   absl::Status Run(const Command& command);
 
  private:
@@ -44,7 +43,8 @@ class Client {
   using Method = grpc::Status (v1::Admin::StubInterface::*)(
       grpc::ClientContext*, const Request&, Response*);
 
-  // A kind of object: how it is listed and got, and what its name is called.
+  // A kind of object: the methods that list and get it, and the setter of its
+  // name.
   template <typename ItemType, typename ListType, typename PageType,
             typename GetType>
   struct Kind {
@@ -78,7 +78,7 @@ class Client {
   template <typename Request, typename Response>
   absl::Status Call(Method<Request, Response> method, const Request& request,
                     Response* response);
-  // All pages as one.
+  // Returns all pages as one.
   template <typename Request, typename Response>
   absl::StatusOr<Response> ListAll(Method<Request, Response> list);
   template <typename KindType>
@@ -96,7 +96,8 @@ class Client {
   absl::StatusOr<std::string> ExplainTenant(const std::string& name,
                                             v1::TenantExplanation* out);
   absl::Status ExplainRun(const Command& command);
-  // As the command's output says, or else as the text does.
+  // Prints the message as JSON or YAML if the command asks for that, otherwise
+  // the text.
   void Print(const Command& command, const google::protobuf::Message& message,
              absl::string_view text);
 

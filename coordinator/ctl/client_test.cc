@@ -1,4 +1,4 @@
-// Commands against a coordinator in this process, over real gRPC.
+// Tests commands against a coordinator in this process, over real gRPC.
 #include "coordinator/ctl/client.h"
 
 #include <memory>
@@ -40,7 +40,7 @@ class ClientTest : public testing::Test {
     coordinator_ = *std::move(started);
   }
 
-  // How the command ended; what it printed is in `printed_`.
+  // Executes the command and returns its status; `printed_` holds its output.
   absl::Status Try(const std::vector<std::string>& arguments,
                    const std::string& token = "admin-token") {
     const absl::StatusOr<Command> command = ParseCommand(arguments);
@@ -110,7 +110,7 @@ TEST_F(ClientTest, ADescriptionHasTheDetailAndTheReasons) {
   EXPECT_THAT(Run({"describe", "queue", "red"}),
               AllOf(StartsWith("queue "), HasSubstr("held devices")));
   EXPECT_EQ(ErrorReason(Try({"describe", "worker", "w9"})), "WORKER_UNKNOWN");
-  // Of a tenant that is gone there is only the stop.
+  // For a tenant that was removed, only the stop is left.
   Run({"stop", "queue", "red"});
   config_.tenants.erase(config_.tenants.begin());
   Run({"reload"});
@@ -125,7 +125,7 @@ TEST_F(ClientTest, AWatchRepeatsItself) {
   EXPECT_THAT(slept_, ElementsAre(absl::Seconds(5)));
   clears_ = true;
   EXPECT_EQ(Run({"watch", "queues", "--count", "1"}), "\x1b[H\x1b[2J" + once);
-  // An error ends it.
+  // An error ends the watch.
   EXPECT_EQ(ErrorReason(Try({"watch", "worker", "w9", "--count=3"})),
             "WORKER_UNKNOWN");
 }

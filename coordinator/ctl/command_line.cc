@@ -23,9 +23,9 @@ using Names = std::vector<std::string>;
 struct Verb {
   const char* name;
   const char* help;
-  // Singular. Empty: the verb takes none.
+  // Kinds in the singular. Empty if the verb takes none.
   Names kinds;
-  // The name behind the kind, if there is one.
+  // The word for the name behind the kind, if there is one.
   const char* named = nullptr;
   bool name_required = true;
   Names outputs = {"table", "json", "yaml"};
@@ -86,7 +86,7 @@ const std::vector<Verb>& Verbs() {
   return verbs;
 }
 
-// "--dry-run,--dry_run".
+// Returns both spellings, such as "--dry-run,--dry_run".
 std::string Spellings(const std::string& name) {
   const std::string other = absl::StrReplaceAll(name, {{"-", "_"}});
   return other == name ? "--" + name : absl::StrCat("--", name, ",--", other);
@@ -122,7 +122,7 @@ absl::Duration ParseInterval(const std::string& text) {
   return interval;
 }
 
-// The flags of every verb.
+// Adds the flags of every verb.
 void AddCommonFlags(CLI::App* app, Command* command) {
   const auto add = [&](const char* name, std::string* value,
                        const char* variable, const char* help) {
@@ -130,7 +130,7 @@ void AddCommonFlags(CLI::App* app, Command* command) {
   };
   app->add_option("-o,--output", command->output,
                   "table, wide, json or yaml; dot for one graph")
-      // CLI11 takes the "=" of "-o=json" for a part of the value.
+      // CLI11 includes the "=" of "-o=json" in the value.
       ->transform([](const std::string& value) {
         return std::string(absl::StripPrefix(value, "="));
       });
@@ -249,7 +249,7 @@ absl::StatusOr<Command> ParseCommand(std::vector<std::string> arguments) {
   }
   AddFlagsOfVerbs(verbs, &command);
   try {
-    std::reverse(arguments.begin(), arguments.end());  // As CLI11 takes them.
+    std::reverse(arguments.begin(), arguments.end());  // CLI11's order.
     app.parse(std::move(arguments));
   } catch (const CLI::CallForHelp&) {
     command.verb = "help";
@@ -275,8 +275,8 @@ int ExitStatus(const absl::Status& status) {
   if (status.ok()) return 0;
   const std::string reason = ErrorReason(status);
   if (reason == "TLS_HANDSHAKE") return kUnreachable;
-  // A coordinator gives a reason. gRPC answers for one that does not know the
-  // call.
+  // A coordinator gives a reason. For a coordinator that does not know the
+  // call, gRPC answers.
   return reason.empty() && !absl::IsUnimplemented(status) ? kUnreachable
                                                           : kRefused;
 }

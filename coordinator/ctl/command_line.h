@@ -1,4 +1,4 @@
-// The command line of djinnctl, checked, and how djinnctl ends.
+// Parses and checks the command line of djinnctl, and defines its exit status.
 #ifndef COORDINATOR_CTL_COMMAND_LINE_H_
 #define COORDINATOR_CTL_COMMAND_LINE_H_
 
@@ -14,8 +14,8 @@
 
 namespace djinn::ctl {
 
-// VERB [KIND [NAME [RESOURCE]]] [FLAGS]. Flags stand anywhere, with dashes or
-// underscores in their names; kinds are singular or plural.
+// A command: VERB [KIND [NAME [RESOURCE]]] [FLAGS]. Flags may stand anywhere,
+// with dashes or underscores in their names; kinds are singular or plural.
 struct Command {
   // "help" stands for --help.
   std::string verb;
@@ -46,9 +46,9 @@ struct Command {
   std::string nominal;
   std::optional<std::string> borrowing_limit, lending_limit;
   absl::Duration interval = absl::Seconds(2);
-  // Looks of `watch`; 0 stands for no end.
+  // Number of outputs of `watch`; 0 stands for no end.
   int count = 0;
-  // `version` asks no coordinator.
+  // True for `version` without a coordinator.
   bool client = false;
 };
 

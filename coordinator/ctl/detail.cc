@@ -14,7 +14,7 @@
 namespace djinn::ctl {
 namespace {
 
-// In a line, the largest first.
+// Number of models that a line names, the largest first.
 constexpr size_t kNamedModels = 4;
 
 std::string Counted(uint64_t count, absl::string_view what, uint64_t bytes) {
@@ -22,13 +22,13 @@ std::string Counted(uint64_t count, absl::string_view what, uint64_t bytes) {
                       FormatBytes(bytes));
 }
 
-// Short ones, too.
+// Formats a duration, also a short one.
 std::string Seconds(const google::protobuf::Duration& duration) {
   return absl::StrFormat("%.3gs", static_cast<double>(duration.seconds()) +
                                       1e-9 * duration.nanos());
 }
 
-// To be compared with others of its kind.
+// Formats a duration for comparison with others of its kind.
 std::string Precisely(const google::protobuf::Duration& duration) {
   return absl::StrFormat("%.3fs", static_cast<double>(duration.seconds()) +
                                       1e-9 * duration.nanos());
@@ -60,7 +60,7 @@ std::string ByPhase(
                        });
 }
 
-// What was used, and of how much where there is a limit.
+// Adds the use, and the grant where there is a limit.
 void AddCredits(const v1::LeaseUse& used, const v1::LeaseCredits& granted,
                 std::vector<Row>* rows) {
   std::string time = FormatDuration(used.device_time());
@@ -76,8 +76,7 @@ void AddCredits(const v1::LeaseUse& used, const v1::LeaseCredits& granted,
                                       : FormatBytes(used.bytes())});
 }
 
-// The limits that hold for a session at one worker, and what of them is used
-// there.
+// Adds the limits of a session at one worker, and the use of each there.
 void AddUseOfLimits(const v1::SessionUse& use, const v1::SessionLimits& limits,
                     std::vector<Row>* rows) {
   const uint64_t bytes =
@@ -88,7 +87,7 @@ void AddUseOfLimits(const v1::SessionUse& use, const v1::SessionLimits& limits,
     rows->push_back({"content memory", OfLimit(use.contents().size_bytes(),
                                                limits.content_bytes())});
   }
-  // Without a limit of their own, caches are of the storages'.
+  // Without a limit of their own, caches count as storage memory.
   const uint64_t caches =
       limits.has_cache_bytes() ? use.caches().size_bytes() : 0;
   if (limits.has_storage_bytes()) {
@@ -175,7 +174,7 @@ std::string Effects(const v1::GraphNode& node) {
   return OrDash(absl::StrJoin(effects, " "));
 }
 
-// Of the workers that values came from.
+// Lists the workers from which values came.
 std::string Describe(
     const google::protobuf::RepeatedPtrField<v1::PeerLink>& links) {
   return OrDash(absl::StrJoin(
@@ -236,7 +235,7 @@ std::vector<Row> NodeRows(const v1::GraphInfo& info) {
   std::vector<Row> rows = {std::move(titles)};
   for (int i = 0; i < info.nodes_size(); ++i) {
     const v1::GraphNode& node = info.nodes(i);
-    // A coordinator that has not come to it yet says nothing.
+    // A coordinator that has not analyzed the graph yet sends no meaning.
     const v1::NodeMeaning& found = i < meaning.nodes_size()
                                        ? meaning.nodes(i)
                                        : v1::NodeMeaning::default_instance();
@@ -283,7 +282,7 @@ std::string Detail(const v1::WorkerInfo& info) {
       {"measured from", Describe(info.links())},
       {"capabilities", OrDash(absl::StrJoin(info.capabilities(), " "))},
       {"phases", Phases(info.phases())}};
-  if (!info.has_memory()) return FormatTable(rows);  // lost
+  if (!info.has_memory()) return FormatTable(rows);  // a lost worker
   const v1::MemoryUse& memory = info.memory();
   rows.push_back(
       {"storages",
@@ -488,7 +487,7 @@ std::string Detail(const v1::QueueInfo& info) {
                             ? "-"
                             : absl::StrCat("place ", info.first_place(), " of ",
                                            info.line_length())}};
-  // It is not configured any more.
+  // The tenant is no longer configured.
   if (!info.has_standing()) return FormatTable(rows);
   const auto percent = [](double part) {
     return absl::StrFormat("%.1f%%", 100 * part);

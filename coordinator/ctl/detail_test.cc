@@ -267,7 +267,7 @@ TEST(DetailTest, ALeaseShowsItsUseAndLimits) {
        }) {
     EXPECT_THAT(text, HasSubstr(line));
   }
-  // With a limit of their own caches are not of that part.
+  // Caches with a limit of their own do not count as storage memory.
   lease.mutable_limits()->set_cache_bytes(6000);
   text = Detail(lease);
   EXPECT_THAT(text, HasSubstr("storage memory  3.0kB of 500.0kB\n"));

@@ -1,6 +1,6 @@
-// Graphs as pictures: nodes in the colour of their phase, with their role and
-// cost; weights and caches beside those that read them; edges as wide as they
-// are critical.
+// Draws graphs: nodes in the colour of their phase, with their role and cost;
+// weights and caches beside the nodes that read them; edges as wide as they are
+// critical.
 #ifndef COORDINATOR_CTL_DRAWING_H_
 #define COORDINATOR_CTL_DRAWING_H_
 
@@ -11,7 +11,7 @@
 
 namespace djinn::ctl {
 
-// Nodes that a picture may have.
+// Greatest number of nodes that a drawing may have.
 inline constexpr int kMaxDrawnNodes = 2000;
 
 // Returns the graph in the language of Graphviz.

@@ -61,7 +61,7 @@ TEST(DrawingTest, DotHasNodesWeightsAndEdges) {
   EXPECT_THAT(dot, Not(HasSubstr("s0 ->")));
   EXPECT_THAT(dot,
               HasSubstr("n0 -> n1 [label=\"float32[2,4]\", penwidth=2.50]"));
-  // Quoted.
+  // The name is quoted.
   EXPECT_THAT(dot, HasSubstr("own::<\\\"odd\\\">&\\\\name"));
 }
 

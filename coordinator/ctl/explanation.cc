@@ -14,7 +14,7 @@
 namespace djinn::ctl {
 namespace {
 
-// Three digits tell one candidate from another.
+// Three digits distinguish candidates.
 std::string Number(double value) { return absl::StrFormat("%.3g", value); }
 
 std::string Link(const v1::PlacementTerms& terms) {
@@ -72,7 +72,8 @@ std::string Describe(const v1::PlacementGate& gate) {
                       {"until", OrDash(gate.unblocked_by())}});
 }
 
-// The most critical of what moves in every run; -o json has all of it.
+// Returns the most critical values that move in every run; -o json shows all of
+// them.
 std::string Transfers(const v1::StagePlan& plan) {
   constexpr int kShown = 5;
   if (plan.transfers().empty()) return "";
@@ -197,7 +198,7 @@ std::string WaitedFor(v1::RunGate gate) {
     case v1::RUN_GATE_PLAN:
       return "plans that were made";
     default:
-      // A worker of a newer build says more.
+      // A worker of a newer build may send further gates.
       return absl::StrCat("gate ", gate);
   }
 }
@@ -259,7 +260,7 @@ std::string Failure(const v1::RunFailure& failure) {
   return absl::StrCat(failure.reason(), where, ": ", failure.message());
 }
 
-// Of a run that is over, whether it was in time for its deadline.
+// Says for a completed run whether it met its deadline.
 std::string Deadline(const v1::RunRecord& run) {
   std::string text = absl::StrCat(FormatShortDuration(run.deadline()),
                                   " after it was received");

@@ -1,4 +1,4 @@
-// Human-readable reasons for placements, and what happened to a run.
+// Explains placements in human-readable form, and what happened to a run.
 #ifndef COORDINATOR_CTL_EXPLANATION_H_
 #define COORDINATOR_CTL_EXPLANATION_H_
 
@@ -11,25 +11,24 @@
 
 namespace djinn::ctl {
 
-// The decision's terms for every candidate, the chosen one first, and what
-// holds the device.
-// `session`: as it is now.
+// Lists the decision's terms for every candidate, the chosen one first, and the
+// reason for which the device waits. `session` is the session's current state.
 std::string Explain(const v1::SessionExplanation& explanation,
                     const v1::SessionInfo& session);
 std::string Explain(const v1::TenantExplanation& explanation);
 std::string Explain(const v1::TryPlacementResponse& response);
 
-// The part of a session's explanation that is one device's.
+// Returns the part of a session's explanation that is about one device.
 std::string DescribeDevice(const v1::DeviceExplanation& device);
 
-// A table of them, and who says nothing.
+// Returns a table of the runs, and the workers that did not answer.
 std::string ShowRuns(const v1::ListRunsResponse& runs);
 
-// What it waited for, what holds it, who went first of it and who shared its
-// products, and the terms of where it is.
+// Lists what the run waited for, what blocks it, which runs preempted it or
+// shared its products, and the terms of its placement.
 std::string Explain(const v1::RunExplanation& explanation);
 
-// Of "SESSION/RUN", as a request has them. InvalidArgument for anything else.
+// Parses "SESSION/RUN" into a request. InvalidArgument for anything else.
 absl::StatusOr<v1::ExplainRunRequest> ParseRun(absl::string_view text);
 
 }  // namespace djinn::ctl

@@ -34,7 +34,7 @@ constexpr size_t kMaxTraceBytes = size_t{128} << 20;
 
 void Write(absl::string_view text) {
   std::fwrite(text.data(), 1, text.size(), stdout);
-  // A pipe shows it at once, too.
+  // Flushes, so that a pipe shows it at once.
   std::fflush(stdout);
 }
 
@@ -79,7 +79,7 @@ int Ask(const Command& command) {
                  .sleep = absl::SleepFor,
                  .clears = isatty(STDOUT_FILENO) != 0});
   const absl::Status status = client.Run(command);
-  // The coordinator was not asked.
+  // The coordinator was not called.
   if (absl::IsInvalidArgument(status) && ErrorReason(status).empty()) {
     return Refuse(status.message());
   }

@@ -17,8 +17,8 @@ using google::protobuf::Reflection;
 
 void Emit(const Message& message, YAML::Emitter* out);
 
-// Emits the field's value, or its element `index` if it is repeated; -1
-// otherwise.
+// Emits the field's value, or element `index` of a repeated field; `index` is
+// -1 otherwise.
 void EmitValue(const Message& message, const FieldDescriptor* field, int index,
                YAML::Emitter* out) {
   const Reflection& of = *message.GetReflection();
@@ -49,7 +49,7 @@ void Emit(const Message& message, YAML::Emitter* out) {
   const google::protobuf::Descriptor* const type = message.GetDescriptor();
   if (type->full_name() == "google.protobuf.Duration" ||
       type->full_name() == "google.protobuf.Timestamp") {
-    // JSON has a text for these, in quotes.
+    // JSON represents these as quoted text.
     std::string text;
     (void)google::protobuf::util::MessageToJsonString(message, &text);
     *out << YAML::DoubleQuoted << text.substr(1, text.size() - 2);

@@ -54,7 +54,7 @@ void EmitWorker(const v1::WorkerInfo& worker, YAML::Emitter* out) {
   *out << YAML::EndMap;
 }
 
-// As the trace's reader has it.
+// The greatest number that the trace reader accepts.
 constexpr double kMost = 1e18;
 
 struct JobWork {
@@ -95,7 +95,7 @@ std::string TraceOf(const std::vector<v1::WorkerInfo>& workers,
     known[worker.worker_id()] = &worker;
     EmitWorker(worker, &out);
   }
-  // Includes the tenants that are no longer configured.
+  // Includes tenants that are no longer configured.
   std::map<std::string, double> weights;
   for (const v1::RecordedJob& job : jobs) weights[job.tenant()] = 1;
   for (const v1::TenantInfo& tenant : tenants) {
@@ -109,7 +109,7 @@ std::string TraceOf(const std::vector<v1::WorkerInfo>& workers,
     EmitValue("weight", weight, &out);
     out << YAML::EndMap;
   }
-  // A program's state is its largest graph's.
+  // The state of a program is as large as that of its largest job.
   std::map<std::pair<std::string, std::string>, uint64_t> state_bytes;
   for (const v1::RecordedJob& job : jobs) {
     uint64_t& bytes = state_bytes[{job.tenant(), job.program()}];
@@ -129,7 +129,7 @@ std::string TraceOf(const std::vector<v1::WorkerInfo>& workers,
     EmitText("tenant", job.tenant(), &out);
     const uint64_t state = state_bytes.at({job.tenant(), job.program()});
     if (state > 0) {
-      // A program without a name has a state, too.
+      // A program without a name may also have a state.
       EmitText("state", "program " + job.program(), &out);
       EmitValue("state_size", state, &out);
     }

@@ -1,4 +1,4 @@
-// What really ran, as a trace that `djinnctl simulate` plays.
+// Converts a record of executed jobs to a trace that `djinnctl simulate` plays.
 #ifndef COORDINATOR_CTL_RECORDING_H_
 #define COORDINATOR_CTL_RECORDING_H_
 
@@ -9,11 +9,12 @@
 
 namespace djinn::ctl {
 
-// The file's text (scheduler/simulator/trace_file.h). A job's work is what its
-// graph says, times what its runs took beyond the roofline of the worker that
-// they ran on: there, it takes as long as it did. Of a graph of which nothing
-// is known it is as many operations as the worker does in that time. Jobs of
-// workers whose speed is not known are left out, and counted in a comment.
+// Returns the file's text (scheduler/simulator/trace_file.h). A job's work is
+// that of its graph, multiplied by the ratio of its measured times to the
+// roofline of its worker; on that worker it therefore takes as long as it did.
+// The work of an unknown graph is the operations that the worker executes in
+// that time. Omits jobs of workers whose speed is unknown, and counts them in a
+// comment.
 std::string TraceOf(const std::vector<v1::WorkerInfo>& workers,
                     const std::vector<v1::TenantInfo>& tenants,
                     const std::vector<v1::RecordedJob>& jobs);

@@ -81,7 +81,7 @@ TEST(RecordingTest, IsATraceThatTakesAsLongAsItDid) {
       scheduler::Simulate(trace, **scheduler::FindPolicy("minimize_latency"));
   ASSERT_TRUE(played.ok()) << played.status();
   EXPECT_EQ(played->finished, 1u);
-  // And the way of its state.
+  // The time includes the transfer of its state.
   EXPECT_NEAR(played->busy_seconds, 4 + 5000 / 2e6, 0.01);
 }
 

@@ -20,7 +20,7 @@
 namespace djinn::ctl {
 namespace {
 
-// "1.2GB (15%)".
+// Returns an amount and its percentage, such as "1.2GB (15%)".
 std::string OfAll(uint64_t used, uint64_t all) {
   if (all == 0) return FormatBytes(used);
   return absl::StrFormat(
@@ -90,7 +90,7 @@ std::string Names(const google::protobuf::RepeatedPtrField<std::string>& names,
 std::string TopWorkers(const v1::ListWorkersResponse& workers) {
   std::vector<std::pair<double, Row>> rows;
   for (const v1::WorkerInfo& worker : workers.workers()) {
-    // A lost one has no numbers.
+    // A lost worker reports no numbers.
     const bool known = worker.has_memory();
     const uint64_t used = worker.memory_bytes() -
                           std::min(worker.memory_bytes(), worker.free_bytes());
@@ -123,7 +123,7 @@ std::string TopTenants(const v1::ListTenantsResponse& before,
     const bool known = found != used_before.end() && seconds > 0;
     if (known) {
       const v1::LeaseUse& then = *found->second;
-      // Credits may have begun a new period in between.
+      // Credits may have begun a new period in between, which resets the use.
       devices = std::max(
           0.0, absl::ToDoubleSeconds(FromProtoDuration(used.device_time()) -
                                      FromProtoDuration(then.device_time())) /
@@ -178,7 +178,7 @@ std::string Report(const v1::TryQuotaRequest& request,
   const auto limit = [&](bool limited, double value) {
     return limited ? number(value) : std::string("none");
   };
-  // What it was and what it would be, where it was anything.
+  // Returns the value before and after, or only the latter if there was none.
   const auto change = [&](const std::string& was, const std::string& is) {
     if (!response.has_before()) return is;
     return was == is ? is : absl::StrCat(was, " -> ", is);

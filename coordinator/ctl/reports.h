@@ -11,19 +11,19 @@
 
 namespace djinn::ctl {
 
-// Workers, the busiest first: the part of the last minute in which the device
-// was busy, memory, what is queued.
+// Lists the workers, the busiest first: the busy fraction of the last minute,
+// memory, and queue.
 std::string TopWorkers(const v1::ListWorkersResponse& workers);
 
-// Tenants, by the device time that they used from one list to the next,
-// `passed` later: how many devices that makes, what they moved a second, and
-// what they hold.
+// Lists the tenants by the device time that they used between the two lists,
+// which are `passed` apart: the number of devices that this makes, the bytes
+// that they moved per second, and what they hold.
 std::string TopTenants(const v1::ListTenantsResponse& before,
                        const v1::ListTenantsResponse& after,
                        absl::Duration passed);
 
-// Limits that the command does not name are as the tenant has them. What is
-// wrong with an amount is InvalidArgument.
+// Converts the command to a request. Limits that the command does not name stay
+// as the tenant has them. InvalidArgument for a wrong amount.
 absl::StatusOr<v1::TryQuotaRequest> TriedQuota(const Command& command,
                                                const v1::TenantInfo& tenant);
 

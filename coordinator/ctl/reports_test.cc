@@ -91,7 +91,7 @@ TEST(TopTest, TenantsAreByTheDeviceTimeBetweenTwoLooks) {
       }
     }
   )pb");
-  // What blue used began anew with a period of its credits.
+  // Blue's use was reset by a new period of its credits.
   EXPECT_EQ(TopTenants(before, after, absl::Seconds(2)),
             "TENANT  DEVICES  MOVED    STORAGE  QUEUED  LEASES  SESSIONS\n"
             "red     1.50     2.0kB/s  2.0kB    4       3       2\n"

@@ -38,7 +38,7 @@ Row Cells(const std::string& policy, const SimulationResult& result) {
           absl::StrCat(result.preemptions)};
 }
 
-// Of those with a deadline; "-" without any.
+// Returns the percentage of jobs with a deadline that met it; "-" without any.
 std::string InTime(const ClassResult& result) {
   if (result.deadlines == 0) return "-";
   return absl::StrFormat("%.1f%%", 100.0 *
@@ -64,7 +64,7 @@ const Row kTenantTitles = {"POLICY",    "TENANT", "JOBS",      "REFUSED",
                            "RECLAIMED", "LOST",   "NO CREDIT", "TIME BORROWED",
                            "TIME LENT"};
 
-// What it borrowed and lent of the memory is the mean over the makespan.
+// Borrowed and lent memory is the mean over the makespan.
 Row TenantCells(const std::string& policy, const std::string& tenant,
                 const TenantResult& result, double makespan_seconds) {
   const auto mean = [&](double byte_seconds) {
@@ -180,7 +180,7 @@ absl::StatusOr<std::string> ShowSimulation(const scheduler::Trace& trace,
   if (!json) {
     std::string text =
         absl::StrCat(FormatTable(rows), "\n", FormatTable(classes));
-    // Only where there are quotas.
+    // Shown only where there are quotas.
     if (tenants.size() > 1) absl::StrAppend(&text, "\n", FormatTable(tenants));
     return text;
   }

@@ -1,4 +1,4 @@
-// Plays a trace under every policy, and shows how each did.
+// Plays a trace under every policy, and shows the results of each.
 #ifndef COORDINATOR_CTL_SIMULATION_H_
 #define COORDINATOR_CTL_SIMULATION_H_
 
@@ -9,11 +9,11 @@
 
 namespace djinn::ctl {
 
-// Tables of policies, of their classes of jobs and, where there are quotas, of
-// tenants; or JSON.
-// InvalidArgument (POLICY_UNKNOWN) for a policy that is not there; an empty one
-// stands for all. `preemption` as scheduler::SimulationOptions has it. Other
-// errors: as scheduler::Simulate().
+// Returns tables of policies, of their classes of jobs and, where there are
+// quotas, of tenants; or JSON. InvalidArgument (POLICY_UNKNOWN) for an unknown
+// policy; an empty one stands for all. `preemption` is as in
+// scheduler::SimulationOptions. Other errors are those of
+// scheduler::Simulate().
 absl::StatusOr<std::string> ShowSimulation(const scheduler::Trace& trace,
                                            const std::string& policy,
                                            bool preemption, bool json);

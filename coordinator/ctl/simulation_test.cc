@@ -116,7 +116,7 @@ TEST(SimulationTest, WhereThereAreQuotasTenantsHaveATable) {
     tenant.limit_bytes = 1000;
     tenant.quotas[0].nominal = 1000;
   }
-  // The first borrows for as long as its first job takes.
+  // The first tenant borrows for as long as its first job takes.
   const auto text = ShowSimulation(trace, "load_balance", true, false);
   ASSERT_TRUE(text.ok()) << text.status();
   EXPECT_THAT(

@@ -17,29 +17,30 @@ namespace djinn::ctl {
 
 using Row = std::vector<std::string>;
 
-// Columns two spaces apart, each as wide as its widest cell; the first row is
-// the header. Every row has as many cells.
+// Returns columns two spaces apart, each as wide as its widest cell. The first
+// row is the header. All rows must have equally many cells.
 std::string FormatTable(const std::vector<Row>& rows);
 
-// "90.9MB".
+// Returns a size such as "90.9MB".
 std::string FormatBytes(uint64_t bytes);
-// "1.5s".
+// Returns a duration such as "1.5s".
 std::string FormatDuration(const google::protobuf::Duration& duration);
-// "2026-11-26T12:00:00+00:00".
+// Returns a time such as "2026-11-26T12:00:00+00:00".
 std::string FormatTime(const google::protobuf::Timestamp& time);
-// "12.3us", "1.61ms", "1.611s": of single runs.
+// Returns the duration of a run, such as "12.3us", "1.61ms" or "1.611s".
 std::string FormatShortDuration(const google::protobuf::Duration& duration);
-// "2", or "2.1" for the member 1 of it.
+// Returns the device's number such as "2", or "2.1" for its member 1.
 std::string DeviceText(uint32_t virtual_device, uint32_t member);
-// What is empty shows as a dash.
+// Returns the text, or a dash if it is empty.
 std::string OrDash(std::string text);
 
-// "active", "stopped" or "drained".
+// Returns "active", "stopped" or "drained".
 std::string QueueState(bool stopped, const v1::QueueStop& stop);
-// "2 QUEUE_STOPPED, 1 NO_CAPACITY".
+// Counts the waiting requests by reason, such as "2 QUEUE_STOPPED, 1
+// NO_CAPACITY".
 std::string DescribeWaiting(const v1::QueueInfo& info);
 
-// Header and cells of each kind of object.
+// Return the header and the cells of each kind of object.
 Row Header(const v1::WorkerInfo&);
 Row Cells(const v1::WorkerInfo& info);
 Row Header(const v1::SessionInfo&);
@@ -53,7 +54,7 @@ Row Cells(const v1::GraphInfo& info);
 Row Header(const v1::QueueInfo&);
 Row Cells(const v1::QueueInfo& info);
 
-// What follows them in a wide table.
+// Return the further columns of a wide table.
 Row WideHeader(const v1::WorkerInfo&);
 Row WideCells(const v1::WorkerInfo& info);
 Row WideHeader(const v1::SessionInfo&);
@@ -70,20 +71,21 @@ Row WideCells(const v1::QueueInfo& info);
 Row Header(const v1::RunInfo&);
 Row Cells(const v1::RunInfo& info);
 
-// Enumerators in lower case, without their prefix: "llm_decode". A dash stands
-// for the unspecified one, a number for one that this build does not know.
+// Return an enumerator in lower case, without its prefix, such as "llm_decode".
+// A dash stands for the unspecified one, a number for one that this build does
+// not know.
 std::string Name(v1::Phase phase);
 std::string Name(v1::Modality modality);
 std::string Name(v1::Residency residency);
 std::string Name(v1::WorkloadClass workload_class);
 std::string Name(v1::TaskType task_type);
 
-// "float32[2,3]".
+// Returns a shape such as "float32[2,3]".
 std::string DescribeShape(
     v1::DataType data_type,
     const google::protobuf::RepeatedField<int64_t>& sizes);
 
-// "1.5M".
+// Returns a count such as "1.5M".
 std::string FormatCount(uint64_t count);
 
 }  // namespace djinn::ctl

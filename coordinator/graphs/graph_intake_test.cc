@@ -14,14 +14,14 @@
 namespace djinn::coordinator {
 namespace {
 
-// Of a graph as it is queued.
+// Returns the size of a graph in the queue.
 uint64_t BytesOf(int64_t size) {
   return TestGraph(size).SpaceUsedLong() + v1::GraphNotes().SpaceUsedLong();
 }
 
 TEST(GraphIntakeTest, WhatTheQueueHasNoRoomForIsRefused) {
   GraphStore store(1 << 20);
-  // One, and nearly another.
+  // The queue has room for one graph, and nearly for another.
   GraphIntake intake(&store, 2 * BytesOf(3) - 1);
   absl::Notification begun, go_on, second;
   ASSERT_TRUE(intake
@@ -37,7 +37,7 @@ TEST(GraphIntakeTest, WhatTheQueueHasNoRoomForIsRefused) {
                           })
                   .ok());
   for (Patience patience; !begun.HasBeenNotified();) patience.Yield();
-  // The first one is through; another one waits.
+  // The first graph was taken from the queue; another one waits.
   ASSERT_TRUE(
       intake
           .Submit("red", TestGraph(4), {}, nullptr,
@@ -55,7 +55,7 @@ TEST(GraphIntakeTest, WhatTheQueueHasNoRoomForIsRefused) {
   EXPECT_EQ(store.List().items.size(), 2u);
 }
 
-// Holds the intake's thread at a first graph of nobody else's, until told.
+// Blocks the intake's thread at a first graph until GoOn().
 class BusyIntake {
  public:
   BusyIntake(GraphIntake* intake, const std::string& tenant) {
@@ -115,7 +115,7 @@ TEST(GraphIntakeTest, ATenantLeavesRoomForOthers) {
           if (++done == 6) all.Notify();
         });
   };
-  // Half of it.
+  // A tenant may fill half of the queue.
   for (int i = 0; i < 3; ++i) EXPECT_TRUE(submit("red").ok()) << i;
   const absl::Status refused = submit("red");
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
@@ -124,7 +124,7 @@ TEST(GraphIntakeTest, ATenantLeavesRoomForOthers) {
               testing::HasSubstr(absl::StrCat(3 * each, " of ", 6 * each,
                                               " are queued, ", 3 * each,
                                               " of them the tenant's")));
-  // As much as the other one leaves.
+  // The other tenant may fill what is left.
   EXPECT_TRUE(submit("blue").ok());
   EXPECT_TRUE(submit("blue").ok());
   EXPECT_FALSE(submit("red").ok());
@@ -132,7 +132,7 @@ TEST(GraphIntakeTest, ATenantLeavesRoomForOthers) {
   EXPECT_TRUE(submit("yellow").ok());
   busy.GoOn();
   for (Patience patience; !all.HasBeenNotified();) patience.Yield();
-  // What is dealt with is queued no more.
+  // Processed graphs no longer count as queued.
   for (Patience patience; !submit("red").ok();) patience.Yield();
 }
 

@@ -10,7 +10,7 @@
 namespace djinn::coordinator {
 namespace {
 
-// What a srg graph counts, with its meaning.
+// Returns the size of a graph with its meaning.
 uint64_t KeptBytes(const v1::Graph& srg_graph) {
   GraphStore store(1 << 20);
   const std::string fingerprint = store.Add("red", srg_graph).value();
@@ -47,7 +47,7 @@ TEST(GraphStoreTest, KnowsWhatGraphsMean) {
   EXPECT_EQ(graph.meaning().peak_bytes(), 800u);
   EXPECT_EQ(graph.meaning().batch().rows(), 100u);
   EXPECT_EQ(graph.ordinal(), 1u);
-  // A list has the totals alone.
+  // A list contains only the totals.
   const v1::GraphMeaning listed = store.List().items.at(0).meaning();
   EXPECT_EQ(listed.cost().read_bytes(), 400u);
   EXPECT_EQ(listed.nodes_size() + listed.slots_size() + listed.stages_size() +
@@ -55,7 +55,7 @@ TEST(GraphStoreTest, KnowsWhatGraphsMean) {
             0);
 }
 
-// embedding() of one token, or relu() of what it makes.
+// Makes a graph of embedding() of one token, or of relu() of its result.
 v1::Graph Piece(bool first) {
   v1::Graph srg_graph = TestGraph(128);
   srg_graph.mutable_operators(0)->set_name(first ? "aten::embedding"
@@ -90,13 +90,13 @@ v1::Phase PhaseOf(GraphStore* store, const std::string& fingerprint) {
   return store->Get(absl::BytesToHexString(fingerprint))->meaning().phase();
 }
 
-// Of its one call.
+// Returns the phase of its one call.
 semantics::Phase PhaseOf(const std::shared_ptr<const scheduler::Work>& work) {
   return work->parts().at(0).phase;
 }
 
 TEST(GraphStoreTest, PiecesOfOneProgramExplainEachOther) {
-  // Another session's program tells nothing.
+  // Another session's program does not explain the piece.
   GraphStore store(1 << 20);
   semantics::Program one, other;
   const std::string piece = store.Add("red", Piece(false), {}, &one).value();
@@ -104,7 +104,7 @@ TEST(GraphStoreTest, PiecesOfOneProgramExplainEachOther) {
   const std::string begin = store.Add("red", Piece(true), {}, &other).value();
   EXPECT_EQ(PhaseOf(&store, begin), v1::PHASE_LLM_DECODE);
   EXPECT_EQ(PhaseOf(&store, piece), v1::PHASE_UNSPECIFIED);
-  // Its own does, and the same piece is looked at again.
+  // Its own program does, and the same piece is analyzed again.
   store.Add("red", Piece(false), {}, &other).value();
   EXPECT_EQ(PhaseOf(&store, piece), v1::PHASE_LLM_DECODE);
 }
@@ -120,7 +120,7 @@ TEST(GraphStoreTest, WhatAProgramShowsIsItsTenantsAlone) {
   EXPECT_EQ(store.WorksOf("blue", piece).shown, nullptr);
   EXPECT_EQ(store.WorksOf("red", piece).own, nullptr);
 
-  // It is nothing of the kind to another tenant, nor to who asks for none.
+  // The finding does not hold for another tenant, nor without a tenant.
   store.Add("red", Piece(false), {}, &red).value();
   EXPECT_EQ(PhaseOf(store.WorksOf("red", piece).own),
             semantics::Phase::kUnspecified);
@@ -136,7 +136,7 @@ TEST(GraphStoreTest, WhatAProgramShowsIsItsTenantsAlone) {
   EXPECT_EQ(PhaseOf(store.WorksOf("blue", piece).own),
             semantics::Phase::kLlmDecode);
 
-  // Whoever comes later finds out for itself, and what all may know stays.
+  // A tenant that comes later gets its own finding, and the shown one stays.
   store.Add("red", Piece(true), {}, &red).value();
   store.Add("red", Piece(false), {}, &red).value();
   EXPECT_EQ(PhaseOf(store.WorksOf("red", piece).own),
@@ -154,7 +154,7 @@ TEST(GraphStoreTest, WhatAGraphIsToATenantGoesWithItsHold) {
   const std::string graph = store.Add("red", srg_graph).value();
   const uint64_t alone = store.stats().bytes;
   store.Add("blue", srg_graph).value();
-  // Each has its own meaning of it.
+  // Each tenant has its own meaning of the graph.
   EXPECT_EQ(store.stats().bytes, 2 * alone - srg_graph.ByteSizeLong());
   for (int i = 0; i < 10; ++i) {
     store.Add("red", TestGraph(100 + i)).value();
@@ -162,7 +162,7 @@ TEST(GraphStoreTest, WhatAGraphIsToATenantGoesWithItsHold) {
   EXPECT_EQ(store.WorksOf("red", graph).own, nullptr);
   EXPECT_NE(store.WorksOf("blue", graph).own, nullptr);
   EXPECT_LE(store.stats().bytes, 6 * each);
-  // With the last hold it goes as a whole.
+  // With the last hold the graph is removed completely.
   for (int i = 0; i < 10; ++i) {
     store.Add("blue", TestGraph(200 + i)).value();
   }
@@ -242,7 +242,7 @@ TEST(GraphStoreTest, KeepsTheLastNotesBesideTheGraph) {
   EXPECT_EQ(store.Get(hex)->nodes(0).note().ShortDebugString(),
             "phase: PHASE_LLM_DECODE module_path: \"Net.fc1\" location: "
             "\"model.py:12\"");
-  // Somebody who has nothing to say.
+  // A definition without notes keeps the existing ones.
   store.Add("red", message).value();
   EXPECT_TRUE(store.Get(hex)->nodes(0).has_note());
   notes.mutable_notes(0)->set_module_path("Other");
@@ -270,14 +270,14 @@ TEST(GraphStoreTest, HintsDecideWhatGraphsLeaveOpen) {
   EXPECT_EQ(meaning.nodes(0).phase(), v1::PHASE_FORWARD);
   EXPECT_EQ(meaning.stages(0).phase(), v1::PHASE_FORWARD);
   EXPECT_EQ(meaning.task_type(), v1::TASK_TYPE_EMBEDDING);
-  // They are no part of what was found, and of what is learned from it.
+  // Notes change neither the stored findings nor what is learned from them.
   EXPECT_EQ(store.List().items[0].meaning().phase(), v1::PHASE_UNSPECIFIED);
   EXPECT_EQ(store.WorksOf("red", open).own->phase(),
             semantics::Phase::kUnspecified);
-  // The tenant's last ones count, as they are the notes that are kept.
+  // The tenant's latest notes count; they are the ones that are kept.
   store.Add("red", Piece(false), PhaseNotes(v1::PHASE_TRAINING)).value();
   EXPECT_EQ(PhaseOf(&store, open), v1::PHASE_TRAINING);
-  // One that is not known here, and none.
+  // Notes with an unknown phase, and with none.
   store.Add("red", Piece(false), PhaseNotes(static_cast<v1::Phase>(99)))
       .value();
   EXPECT_EQ(PhaseOf(&store, open), v1::PHASE_UNSPECIFIED);
@@ -292,7 +292,7 @@ TEST(GraphStoreTest, AnotherTenantsHintsDecideNothing) {
   const std::string graph =
       store.Add("red", Piece(false), PhaseNotes(v1::PHASE_FORWARD)).value();
   EXPECT_EQ(PhaseOf(&store, graph), v1::PHASE_FORWARD);
-  // Neither where a tenant says nothing, nor where it says something else.
+  // Notes count neither where another tenant has none, nor where it has others.
   store.Add("blue", Piece(false)).value();
   EXPECT_EQ(PhaseOf(&store, graph), v1::PHASE_UNSPECIFIED);
   for (const std::string tenant : {"blue", "red"}) {
@@ -335,7 +335,7 @@ TEST(GraphStoreTest, NotesCountForTheBound) {
   notes.add_notes()->set_module_path(std::string(400, 'm'));
   notes.add_note_of_node(1);
   store.Add("red", TestGraph(2), notes).value();
-  // In the place of the others, not besides them.
+  // The notes replace the earlier ones.
   store.Add("red", TestGraph(2), notes).value();
   EXPECT_EQ(store.List().items.size(), 2u);
   notes.mutable_notes(0)->set_module_path(
@@ -382,7 +382,7 @@ TEST(GraphStoreTest, NotesCountForWhoSentThemAlone) {
   v1::GraphNotes notes;
   notes.add_notes()->set_module_path(std::string(7 * each, 'm'));
   notes.add_note_of_node(1);
-  // They go with their tenant's hold; the srg graph stays.
+  // The notes go with their tenant's hold; the graph stays.
   store.Add("red", TestGraph(1), notes).value();
   EXPECT_TRUE(Has(&store, shared));
   EXPECT_TRUE(Has(&store, mine));

@@ -31,13 +31,13 @@ SharedWork Products(uint64_t flops) {
   return work;
 }
 
-// What a table has learned, as it is kept.
+// Returns the saved form of what a table has learned.
 State Kept(WorkTable* table) {
   const std::optional<WorkTable::Learned> learned = table->TakeLearned();
   return learned.has_value() ? EncodeLearned(*learned) : State();
 }
 
-// Of one program and one kind of device.
+// Returns the saved form for one program and one kind of device.
 State KeptOfOne() {
   WorkTable table;
   table.AddGraph("red", "s", Products(1000));
@@ -48,7 +48,7 @@ State KeptOfOne() {
 
 class LearnedStateTest : public testing::Test {
  protected:
-  // What is read of the state, and what is said of the rest.
+  // Decodes the state; `log_` holds the messages about what was left out.
   WorkTable::Learned Decode(const State& state) {
     testing::internal::CaptureStderr();
     WorkTable::Learned learned = DecodeLearned(state);
@@ -60,7 +60,7 @@ class LearnedStateTest : public testing::Test {
     learned.factors.ForEach([&](absl::string_view, const auto&) { ++count; });
     return count;
   }
-  // Only the entry is left out, and named.
+  // Expects that only this entry is left out, and named in the log.
   void ExpectLeftOut(const std::string& key, const std::string& value) {
     State state = KeptOfOne();
     state["program/4/blue/good"] = [] {
@@ -109,9 +109,9 @@ TEST_F(LearnedStateTest, ComesBackAsItWas) {
   EXPECT_EQ(part.calls, 4u);
   EXPECT_NEAR(table.factors().Factor(OpClass::kMatmul, Phase::kForward, "cpu"),
               3, 1e-9);
-  // Nothing of it is written again.
+  // None of it is written again.
   EXPECT_EQ(Kept(&table), state);
-  // A session that begins does not take the place of the whole one.
+  // A session that begins does not replace the work of a complete one.
   table.NoteProgram({"red", "train", Products(1), 1});
   EXPECT_EQ(table.OfProgram("red", "train"), work);
 }
@@ -138,7 +138,7 @@ TEST_F(LearnedStateTest, WhatTheTableLetsGoGoes) {
 }
 
 TEST_F(LearnedStateTest, NoProgramOfOneTenantIsAnothers) {
-  // Names may have what divides the parts of keys.
+  // Names may contain the separator of the keys.
   const std::pair<std::string, std::string> names[] = {
       {"red", "a/b"}, {"red/a", "b"}, {"3/red", "a/b"}, {"blue", "a/b"}};
   WorkTable table;
@@ -155,7 +155,7 @@ TEST_F(LearnedStateTest, NoProgramOfOneTenantIsAnothers) {
     EXPECT_EQ(after.OfProgram(tenant, name)->parts()[0].cost.flops, ++flops);
   }
   EXPECT_EQ(after.OfProgram("blue", "b"), nullptr);
-  // Nor when its entry lies where another tenant's belongs.
+  // The same holds when an entry is stored under another tenant's key.
   EXPECT_THAT(
       Decode({{"program/4/blue/train", KeptOfOne().at(kTrain)}}).programs,
       IsEmpty());
@@ -167,7 +167,7 @@ TEST_F(LearnedStateTest, LeavesOutWhatItCannotRead) {
     ExpectLeftOut(kTrain, value);
   }
   for (const char* value : {"", "\xff"}) ExpectLeftOut("factors/cpu", value);
-  // Half a write.
+  // An incomplete write.
   const std::string whole = KeptOfOne().at(kTrain);
   ExpectLeftOut(kTrain, whole.substr(0, whole.size() / 2));
 }
@@ -200,7 +200,7 @@ TEST_F(LearnedStateTest, LeavesOutFactorsThatCannotBe) {
   stored = good;
   stored.mutable_factors(0)->set_op_class("");
   ExpectLeftOut(stored);
-  // Logarithms of none, of infinity, of nothing, and of too much.
+  // Logarithms that are NaN, infinite or out of range.
   for (const double logarithm :
        {std::nan(""), HUGE_VAL, -HUGE_VAL, 1e3, -1e3}) {
     stored = good;

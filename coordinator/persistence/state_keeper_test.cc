@@ -33,7 +33,8 @@ class StateKeeperTest : public testing::Test {
   StateKeeperTest()
       : keeper_(StateKeeper::Open(&store_, &clock_, "a").value()) {}
 
-  // Starts without letting the thread write by itself: time stands still.
+  // Starts without letting the thread write by itself, because the clock stands
+  // still.
   void Start() {
     keeper_->Start([this] {
       MutexLock lock(&mu_);
@@ -107,7 +108,8 @@ TEST_F(StateKeeperTest, CatchesUpAfterAFailure) {
 }
 
 TEST_F(StateKeeperTest, SaysWhatIsKeptAndNothingElse) {
-  // What was asked for last, and what of that was said to be kept.
+  // The state that was requested last, and the part of it that was reported as
+  // saved.
   std::string asked, kept;
   keeper_->Start(
       [&] {
@@ -141,7 +143,7 @@ TEST_F(StateKeeperTest, TheNextProcessHasAnotherTerm) {
             "STORE_LEASE_HELD");
   clock_.Advance(absl::Minutes(1));
   EXPECT_EQ((*StateKeeper::Open(&store_, &clock_, "b"))->term(), 2u);
-  // Who lost it writes no more.
+  // A process that lost the lease no longer writes.
   Start();
   EXPECT_EQ(ErrorReason(keeper_->Write()), "STORE_LEASE_HELD");
 }

@@ -1,5 +1,5 @@
-// What every store does, and what the one in a file does when its process, its
-// disk or its file lets it down.
+// Tests every store, and the behaviour of the file store when its process, its
+// disk or its file fails.
 #include "coordinator/persistence/store.h"
 
 #include <fcntl.h>
@@ -53,7 +53,7 @@ absl::StatusOr<uint64_t> Put(Store* store, const std::string& key,
   return store->PutIf({&write, 1});
 }
 
-// Both implementations.
+// Tests both implementations.
 class StoreTest : public testing::TestWithParam<bool> {
  protected:
   StoreTest() {
@@ -76,7 +76,7 @@ TEST_P(StoreTest, KeepsValuesByPrefixInOrder) {
   EXPECT_THAT(Keys(store_.get()), ElementsAre("a", "b", "b/1", "b/2", "c"));
   EXPECT_THAT(Keys(store_.get(), "b/"), ElementsAre("b/1", "b/2"));
   EXPECT_EQ(store_->Get("b/2")->at(0).value, "of b/2");
-  // Bytes, not text.
+  // Keys and values are bytes, not text.
   const std::string bytes("\0\xff'\n", 4);
   ASSERT_TRUE(Put(store_.get(), "\xff", bytes).ok());
   EXPECT_EQ(store_->Get("\xff")->at(0).value, bytes);
@@ -108,7 +108,7 @@ TEST_P(StoreTest, AllOrNothing) {
                                           {"a", std::nullopt, {}}};
   ASSERT_TRUE(store_->PutIf(good).ok());
   EXPECT_THAT(Keys(store_.get()), ElementsAre("new"));
-  // Removing what is not there is no error.
+  // Removing an absent key is no error.
   ASSERT_TRUE(store_->PutIf({good[1]}).ok());
 }
 
@@ -126,7 +126,7 @@ TEST_P(StoreTest, ALeaseHasOneHolderAndTermsGrow) {
   const absl::Status held = store_->Acquire("leader", "b", now, ttl).status();
   EXPECT_EQ(ErrorReason(held), "STORE_LEASE_HELD");
   EXPECT_NE(held.message().find("held by a until"), std::string::npos);
-  // Renewed, it keeps its term.
+  // A renewed lease keeps its term.
   const auto renewed = store_->Acquire("leader", "a", now + ttl / 2, ttl);
   EXPECT_EQ(renewed->term, 1u);
   EXPECT_EQ(renewed->expiry, now + ttl * 1.5);
@@ -142,7 +142,7 @@ INSTANTIATE_TEST_SUITE_P(Stores, StoreTest, testing::Bool(),
                            return info.param ? "Sqlite" : "Memory";
                          });
 
-// How the child says that it has written `i`.
+// Reports from the child that it has written `i`.
 void Say(int fd, int i) {
   const std::string line = absl::StrCat(i, "\n");
   if (write(fd, line.data(), line.size()) < 0) _exit(3);
@@ -156,7 +156,7 @@ TEST(SqliteStoreTest, SurvivesAKillInTheMiddleOfWriting) {
     ASSERT_EQ(pipe(pipe_fds), 0);
     const pid_t child = fork();
     if (child == 0) {
-      // Pairs of keys that must agree, as fast as it goes.
+      // Writes pairs of keys that must agree, as fast as possible.
       auto store = SqliteStore::Open({path});
       if (!store.ok()) _exit(1);
       for (int i = said + 1;; ++i) {
@@ -172,7 +172,7 @@ TEST(SqliteStoreTest, SurvivesAKillInTheMiddleOfWriting) {
     close(pipe_fds[1]);
     std::string output;
     char buffer[256];
-    // Until it has written a few more, then no later than it is.
+    // Kills the child after it has written a few more.
     const int enough = said + 20 + 7 * round;
     while (said < enough) {
       const ssize_t size = read(pipe_fds[0], buffer, sizeof(buffer));
@@ -194,7 +194,8 @@ TEST(SqliteStoreTest, SurvivesAKillInTheMiddleOfWriting) {
     EXPECT_EQ(a, (*store)->Get("b")->at(0).value);
     int kept = 0;
     ASSERT_TRUE(absl::SimpleAtoi(a, &kept));
-    // Everything that it said, and at most what it was about to say.
+    // The store has everything that was reported, and at most what was about to
+    // be.
     EXPECT_GE(kept, said);
     said = kept;
   }
@@ -235,7 +236,7 @@ TEST(SqliteStoreTest, AFullDiskIsAnErrorAndLosesNothing) {
   EXPECT_EQ(full.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(ErrorReason(full), "STORE_FULL");
   EXPECT_THAT(Keys(store.get()), ElementsAre("small"));
-  // What fits still goes in.
+  // Smaller values still fit.
   EXPECT_TRUE(Put(store.get(), "other", "y").ok());
 }
 

@@ -23,11 +23,11 @@ grpc::ServerUnaryReactor* Finish(grpc::CallbackServerContext* context,
   return reactor;
 }
 
-// Looks, writes what is new, and sleeps, in turn; so at any time there is one
-// thing that it waits for. Deletes itself in the end.
+// Checks for changes, writes them, and sleeps, in turn. At any time it waits
+// for only one operation. Deletes itself in the end.
 class ActivityStream : public grpc::ServerWriteReactor<IsActiveResponse> {
  public:
-  // Is among `streams`, where it counts until it is deleted.
+  // `streams` counts this stream until it is deleted.
   ActivityStream(const Scaler* scaler, externalscaler::ScaledObjectRef object,
                  absl::Duration look_interval, std::atomic<int>* streams)
       : scaler_(scaler),
@@ -108,7 +108,7 @@ class ActivityStream : public grpc::ServerWriteReactor<IsActiveResponse> {
   grpc::Alarm alarm_ ABSL_GUARDED_BY(mu_);
 };
 
-// Deletes itself, too.
+// Also deletes itself.
 class RefusedStream : public grpc::ServerWriteReactor<IsActiveResponse> {
  public:
   explicit RefusedStream(const absl::Status& why) { Finish(ToGrpcStatus(why)); }

@@ -1,7 +1,7 @@
-// KEDA's ExternalScaler service over gRPC.
+// Serves KEDA's ExternalScaler over gRPC.
 //
-// KEDA shows no token, so this is served on a port of its own, and says nothing
-// but how much work there is.
+// KEDA sends no token. The service therefore has a port of its own, and reveals
+// nothing but the amount of work.
 #ifndef COORDINATOR_SCALER_GRPC_SCALER_SERVICE_H_
 #define COORDINATOR_SCALER_GRPC_SCALER_SERVICE_H_
 
@@ -18,7 +18,7 @@ namespace djinn::coordinator {
 class GrpcScalerService
     : public externalscaler::ExternalScaler::CallbackService {
  public:
-  // `look_interval`: how often a stream looks whether something has changed.
+  // `look_interval` is the interval at which a stream checks for changes.
   explicit GrpcScalerService(Scaler scaler,
                              absl::Duration look_interval = absl::Seconds(1))
       : scaler_(std::move(scaler)), look_interval_(look_interval) {}
@@ -27,7 +27,7 @@ class GrpcScalerService
       grpc::CallbackServerContext* context,
       const externalscaler::ScaledObjectRef* object,
       externalscaler::IsActiveResponse* out) override;
-  // Says nothing while the demand is not known. ResourceExhausted
+  // Sends nothing while the demand is unknown. ResourceExhausted
   // (TOO_MANY_STREAMS) beyond kMaxStreams.
   grpc::ServerWriteReactor<externalscaler::IsActiveResponse>* StreamIsActive(
       grpc::CallbackServerContext* context,
@@ -41,7 +41,8 @@ class GrpcScalerService
       const externalscaler::GetMetricsRequest* request,
       externalscaler::GetMetricsResponse* out) override;
 
-  // Streams at a time. Each of them reads all leases under the cluster's lock.
+  // Most streams at a time. Each of them reads all leases under the cluster's
+  // lock.
   static constexpr int kMaxStreams = 64;
 
  private:

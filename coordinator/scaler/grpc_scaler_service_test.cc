@@ -24,7 +24,7 @@ using externalscaler::IsActiveResponse;
 using externalscaler::ScaledObjectRef;
 using ::testing::ElementsAre;
 
-// Of a real cluster, whose demand a stream looks at all the time.
+// Serves a real cluster, whose demand a stream checks continuously.
 class GrpcScalerServiceTest : public ClusterTest {
  protected:
   GrpcScalerServiceTest() {
@@ -44,11 +44,11 @@ class GrpcScalerServiceTest : public ClusterTest {
     MutexLock lock(&mu_);
     ++looks_;
     looked_.SignalAll();
-    // Which ends a stream behind all that it has said.
+    // Ends a stream after all that it has sent.
     if (over_) return absl::InvalidArgumentError("the test is over");
     return demand;
   }
-  // Returns when somebody has seen everything as it is now.
+  // Returns when a complete check has seen the current state.
   void AwaitLooks() {
     MutexLock lock(&mu_);
     const int until = looks_ + 2;
@@ -85,12 +85,12 @@ TEST_F(GrpcScalerServiceTest, AStreamDoesNotEndWhatServesOn) {
   grpc::ClientContext context;
   const auto stream = stub_->StreamIsActive(&context, ScaledObjectRef());
   AwaitLooks();
-  // The worker is cut off, but may serve its sessions.
+  // The worker is cut off, but may still serve its sessions.
   clock_.Advance(config_.worker_timeout + absl::Seconds(1));
   coordinator::Tick(*cluster_);
   AwaitLooks();
   EXPECT_TRUE(IsActive());
-  // Its session goes on at another one.
+  // Its session continues on another worker.
   EXPECT_TRUE(Next(session)->has_ended());
   v1::WorkerState w1 = TestWorker("w1");
   worker = Join(w1);
@@ -136,7 +136,7 @@ TEST_F(GrpcScalerServiceTest, StreamsAreBounded) {
   EXPECT_FALSE(refused->stream->Read(&response));
   EXPECT_EQ(ErrorReason(FromGrpcStatus(refused->stream->Finish())),
             "TOO_MANY_STREAMS");
-  // One that ends makes room, as soon as it has.
+  // A stream that ends makes room once it has ended.
   calls[0]->context.TryCancel();
   EXPECT_FALSE(calls[0]->stream->Read(&response));
   while (!open()->stream->Read(&response)) {

@@ -16,7 +16,7 @@ namespace {
 
 constexpr char kPhase[] = "phase";
 constexpr char kUtilisation[] = "targetUtilisation";
-// A trace of old work is left in the average.
+// Smaller values are a remainder of old work in the average.
 constexpr double kNoDemand = 1e-3;
 
 absl::Status Bad(absl::string_view what) {
@@ -65,7 +65,7 @@ absl::StatusOr<double> Scaler::Devices(const Wish& wish) const {
           : std::accumulate(demand.devices.begin(), demand.devices.end(), 0.0);
   const int kept = wish.phase.has_value() ? demand.kept_workers[*wish.phase]
                                           : demand.all_kept_workers;
-  // The demand that makes this many workers the target.
+  // Returns at least the demand that makes this number of workers the target.
   return std::max(devices, kept * wish.utilisation);
 }
 

@@ -27,12 +27,12 @@ class Scaler {
  public:
   using DemandFunction = std::function<absl::StatusOr<ClusterDemand>()>;
 
-  // `demand` may be called by any thread; what it keeps outlives the scaler.
+  // Any thread may call `demand`; what it refers to must outlive the scaler.
   Scaler(double target_utilisation, DemandFunction demand)
       : target_utilisation_(target_utilisation), demand_(std::move(demand)) {}
 
-  // Errors of all: InvalidArgument (BAD_SCALED_OBJECT) for metadata that says
-  // what it should not; of those that look at the demand, its own.
+  // All methods return InvalidArgument (BAD_SCALED_OBJECT) for wrong metadata.
+  // Methods that read the demand also return its errors.
 
   // Returns whether there is demand, or state to keep.
   absl::StatusOr<bool> IsActive(
@@ -46,7 +46,7 @@ class Scaler {
  private:
   // The parsed metadata.
   struct Wish {
-    // Absent: all.
+    // Absent for all phases.
     std::optional<size_t> phase;
     double utilisation = 0;
     std::string metric_name;

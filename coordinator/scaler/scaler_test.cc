@@ -25,7 +25,7 @@ class ScalerTest : public testing::Test {
     }
     return object;
   }
-  // Asks for the metric that the object's specification names.
+  // Requests the metric that the object's specification names.
   double Value(const ScaledObjectRef& object) {
     GetMetricsRequest request;
     *request.mutable_scaledobjectref() = object;
@@ -78,7 +78,7 @@ TEST_F(ScalerTest, SaysThatItIsBlindAndNeverZero) {
   request.set_metricname("djinn-demand-devices");
   EXPECT_EQ(ErrorReason(scaler_.Metrics(request).status()), "DEMAND_UNKNOWN");
   EXPECT_EQ(ErrorReason(scaler_.IsActive(Object()).status()), "DEMAND_UNKNOWN");
-  // What it would measure does not depend on that.
+  // The specification does not depend on the demand.
   EXPECT_TRUE(scaler_.Spec(Object()).ok());
 }
 

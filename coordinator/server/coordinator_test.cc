@@ -1,5 +1,5 @@
-// The services over real gRPC, with a fake clock: what the wire adds to the
-// cluster's rules.
+// Tests the services over real gRPC, with a fake clock: what the wire adds to
+// the cluster's rules.
 #include "coordinator/server/coordinator.h"
 
 #include <memory>
@@ -86,7 +86,7 @@ class CoordinatorTest : public testing::Test {
   void Restart(bool tick = false) {
     if (coordinator_ != nullptr) {
       config_.listen = coordinator_->address();
-      // It lets go of its state file.
+      // Releases the state file.
       coordinator_.reset();
     }
     auto started = Coordinator::Start(
@@ -133,7 +133,7 @@ class CoordinatorTest : public testing::Test {
   }
 
   Config config_ = TestConfig();
-  // What a reload finds.
+  // The configuration that a reload finds.
   absl::StatusOr<Config> next_config_ = TestConfig();
   FakeClock clock_;
   FakeRandomSource random_;
@@ -238,7 +238,8 @@ TEST_F(CoordinatorTest, GraphsAreStoredAndCountedPerSession) {
   for (auto* stream : {red.get(), red.get(), blue.get()}) {
     stream->Send(request);
   }
-  // Messages are dealt with in order: the end says that graphs are through.
+  // Messages are handled in order, so that the end of the stream shows that the
+  // graphs were handled.
   v1::SessionRequest close;
   close.mutable_close();
   for (auto* stream : {red.get(), blue.get()}) {
@@ -281,7 +282,8 @@ TEST_F(CoordinatorTest, AStructureThatIsTooLargeIsLeftOut) {
   request.mutable_notes()->add_notes()->set_location(std::string(4 << 20, 'x'));
   request.mutable_notes()->add_note_of_node(1);
   stream->Send(request);
-  // A program that has such graphs runs on, and others of it are taken.
+  // The session continues after such a graph, and other graphs of it are
+  // accepted.
   request.mutable_notes()->mutable_notes(0)->set_location(
       std::string(1 << 20, 'x'));
   *request.mutable_graph() = TestGraph(4);
@@ -355,7 +357,7 @@ TEST_F(CoordinatorTest, WhatWasLearnedIsInTheStateFile) {
                             TestOpen(), std::make_shared<SilentWaker>());
   };
   const auto join = [&] {
-    // An hour of the first costs less, but not the work.
+    // An hour of the first worker costs less, but the work costs more there.
     for (const auto& [id, price, speed] :
          {std::tuple("cheap", 1, 1e11), std::tuple("fast", 5, 1e12)}) {
       v1::WorkerState state = TestWorker(id);
@@ -395,7 +397,7 @@ TEST_F(CoordinatorTest, WhatWasLearnedIsInTheStateFile) {
 }
 
 TEST_F(CoordinatorTest, BrokenStreamTimesOut) {
-  // The break arrives when it arrives; the next tick then ends the session.
+  // The break arrives at an unknown time; the next tick then ends the session.
   config_.session_timeout = absl::ZeroDuration();
   Restart(/*tick=*/true);
   auto worker = Synchronize("join-token");
@@ -546,7 +548,7 @@ TEST_F(CoordinatorTest, SaysWhichVersionItIs) {
   EXPECT_EQ(version->version(), kVersion);
 }
 
-// An operator's call that waits for a worker.
+// Plays an operator's call that waits for a worker.
 class RunsCallTest : public CoordinatorTest {
  protected:
   RunsCallTest() {
@@ -566,7 +568,7 @@ class RunsCallTest : public CoordinatorTest {
     if (caller_.joinable()) caller_.join();
   }
 
-  // Returns when the worker is asked.
+  // Starts the call, and returns the question when the worker gets it.
   v1::RunsQuestion Call() {
     caller_ = std::thread([this] {
       v1::ListRunsRequest request;
@@ -594,7 +596,7 @@ class RunsCallTest : public CoordinatorTest {
 TEST_F(RunsCallTest, IsAnsweredByTheWorker) {
   const v1::RunsQuestion question = Call();
   EXPECT_EQ(question.session_id(), session_id_);
-  // The other calls do not wait for it.
+  // Other calls do not wait for it.
   EXPECT_THAT(Sessions(), SizeIs(1));
   v1::RunsAnswer* const answer = state_.add_runs_answers();
   answer->set_question_id(question.question_id());
@@ -630,7 +632,7 @@ TEST_F(RunsCallTest, NeedsTheAdminToken) {
   v1::ExplainRunRequest explain;
   explain.set_session_id(session_id_);
   explain.set_run("17");
-  // Tenants are told nothing of runs, not even of their own.
+  // Tenants learn nothing about runs, not even about their own.
   for (const char* const token : {"red-token", "join-token"}) {
     EXPECT_EQ(ErrorReason(Ask<v1::ListRunsResponse>(&v1::Admin::Stub::ListRuns,
                                                     list, token)

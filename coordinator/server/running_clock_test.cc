@@ -25,7 +25,7 @@ TEST(RunningClockTest, LeavesOutTheTimeInWhichNobodyLooked) {
   EXPECT_EQ(running.Monotonic() - start, absl::Seconds(1));
   clock.Advance(absl::Milliseconds(500));
   EXPECT_EQ(running.Monotonic() - start, absl::Milliseconds(1500));
-  // Wall time is everybody's.
+  // Wall time is not changed.
   EXPECT_EQ(running.Now(), clock.Now());
 }
 

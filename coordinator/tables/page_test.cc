@@ -26,7 +26,7 @@ TEST(PageTest, PagesCoverTheListOnce) {
   Numbers numbers = {{"a", 1}, {"b", 2}, {"c", 3}, {"d", 4}};
   Page<int> page = PageOf(numbers, {"", 2});
   EXPECT_THAT(page.items, ElementsAre(1, 2));
-  // What was shown last may go, and others come.
+  // The last entry may be removed, and others added.
   numbers.erase(page.last_key);
   numbers["aa"] = 5;
   page = PageOf(numbers, {page.last_key, 2});

@@ -12,7 +12,7 @@ namespace {
 
 class RunInquiriesTest : public testing::Test {
  protected:
-  // What came of an inquiry, once it is over.
+  // The result of an inquiry, once it is over.
   using Outcome = std::shared_ptr<std::optional<RunInquiries::Answers>>;
 
   Outcome Ask(const std::vector<RunInquiries::Asked>& workers,
@@ -33,7 +33,7 @@ class RunInquiriesTest : public testing::Test {
     inquiries_.List(worker, &desired);
     return desired;
   }
-  // What a worker answers to all that it is asked.
+  // Returns the worker's answers to all its questions.
   static v1::WorkerState Answer(const v1::DesiredState& desired) {
     v1::WorkerState state;
     for (const v1::RunsQuestion& question : desired.runs_questions()) {
@@ -63,7 +63,7 @@ TEST_F(RunInquiriesTest, AWorkerIsAskedUntilItAnswers) {
   ASSERT_EQ(desired.runs_questions_size(), 1);
   EXPECT_EQ(desired.runs_questions(0).session_id(), "s1");
   EXPECT_NE(desired.runs_questions(0).question_id(), 0u);
-  // The stream broke: it is asked again.
+  // The worker is asked again after a broken stream.
   EXPECT_EQ(ListFor("w0").runs_questions_size(), 1);
   EXPECT_FALSE(Take("w0", v1::WorkerState()));
   EXPECT_FALSE(outcome->has_value());
@@ -72,7 +72,7 @@ TEST_F(RunInquiriesTest, AWorkerIsAskedUntilItAnswers) {
   EXPECT_EQ((*outcome)->at("w0")->leases(0).lease_id(), "l1");
   EXPECT_EQ(ListFor("w0").runs_questions_size(), 0);
   EXPECT_EQ(inquiries_.size(), 0u);
-  // Said once more, it is nobody's.
+  // A repeated answer belongs to no inquiry.
   EXPECT_TRUE(Take("w0", Answer(desired)));
 }
 
@@ -106,7 +106,7 @@ TEST_F(RunInquiriesTest, AWorkerThatNeverAnswersIsNamed) {
   EXPECT_EQ(ErrorReason(silent), "WORKER_SILENT");
   EXPECT_NE(silent.message().find("worker w0"), std::string::npos) << silent;
   EXPECT_EQ(ListFor("w0").runs_questions_size(), 0);
-  // Too late.
+  // The answer is too late.
   Take("w0", Answer(desired));
 }
 

@@ -17,7 +17,7 @@ TEST(TokenBucketTest, SomeAtOnceAndSoManyASecond) {
   EXPECT_EQ(TakeAll(&bucket, absl::Seconds(100.5)), 2);
   EXPECT_EQ(TakeAll(&bucket, absl::Seconds(100.6)), 0);
   EXPECT_EQ(TakeAll(&bucket, absl::Seconds(100.75)), 1);
-  // Nothing is saved up beyond the first.
+  // Tokens do not accumulate beyond the initial number.
   EXPECT_EQ(TakeAll(&bucket, absl::Hours(1)), 8);
 }
 

@@ -35,7 +35,7 @@ TEST(TenantMapTest, WhatAnotherTenantToldOfStays) {
   for (int i = 0; i < 10; ++i) map.Put("red", absl::StrCat(i), i);
   EXPECT_EQ(map.size(), 4u);
   EXPECT_NE(map.Find("shared"), nullptr);
-  // Nobody's any more once the other has told of others, too.
+  // The entry is removed once the second holder has added others, too.
   for (int i = 20; i < 30; ++i) map.Put("blue", absl::StrCat(i), i);
   EXPECT_EQ(map.Find("shared"), nullptr);
   EXPECT_EQ(map.size(), 4u);
@@ -47,11 +47,11 @@ TEST(TenantMapTest, IsBoundInBytes) {
   map.Put("red", "a", 1, 40);
   map.Put("red", "b", 2, 30);
   EXPECT_EQ(map.size(), 3u);
-  // It has grown.
+  // The entry has grown.
   map.Put("red", "b", 3, 40);
   EXPECT_EQ(map.Find("a"), nullptr);
   EXPECT_EQ(*map.Find("b"), 3);
-  // What is gone counts no more.
+  // Removed entries no longer count.
   map.Put("red", "c", 4, 30);
   EXPECT_EQ(map.size(), 3u);
   EXPECT_NE(map.Find("mine"), nullptr);
@@ -84,7 +84,7 @@ TEST(WorkTableTest, AStructureIsToEachTenantWhatThatOneTold) {
   EXPECT_EQ(table.OfGraphTo("blue", "s"), nullptr);
   EXPECT_EQ(table.OfGraphTo("red", "t"), nullptr);
   EXPECT_EQ(table.FindGraph("t"), nullptr);
-  // They agree.
+  // The tenants agree.
   const SharedWork blue = Products(1000);
   const SharedWork shown = std::make_shared<const scheduler::Work>();
   EXPECT_TRUE(table.AddGraph("blue", "s", blue, shown));
@@ -92,7 +92,7 @@ TEST(WorkTableTest, AStructureIsToEachTenantWhatThatOneTold) {
   EXPECT_EQ(table.OfGraphTo("blue", "s"), blue);
   EXPECT_EQ(table.OfGraphTo("red", "s"), red);
   EXPECT_EQ(table.OfGraph("s")->phase(), Phase::kForward);
-  // They do not: it is to all what it shows by itself.
+  // The tenants disagree: for all others, the graph is what it shows by itself.
   auto training = std::make_shared<scheduler::Work>();
   training->Add({OpClass::kMatmul, Phase::kTraining, {1000, 0, 0}, 1});
   EXPECT_TRUE(table.AddGraph("blue", "s", training));
@@ -114,7 +114,7 @@ TEST(WorkTableTest, ASharedGraphCountsForEachTenant) {
   for (int i = 0; i < 10; ++i) {
     works.Put("red", absl::StrCat(i), work, nullptr);
   }
-  // What one let go stays the other's.
+  // A tenant's release does not affect the other's hold.
   ASSERT_NE(works.Find("shared"), nullptr);
   EXPECT_EQ(works.Find("shared")->own.size(), 1u);
   EXPECT_TRUE(works.Find("shared")->own.contains("blue"));
@@ -159,7 +159,7 @@ TEST(WorkTableTest, LearnsFromWhatIsMostOfTheTime) {
   work->Add({OpClass::kLayout, Phase::kForward, {50, 0, 0}, 1});
   table.AddGraph("red", "s", work);
   const semantics::DeviceSpeed speed = {1000, 1000, 0};
-  // One second by the roofline; it took three.
+  // The roofline predicts one second; the run took three.
   table.Learn("s", "cpu", speed, 10, absl::Seconds(30));
   EXPECT_NEAR(table.factors().Factor(OpClass::kMatmul, Phase::kForward, "cpu"),
               3, 1e-9);
@@ -167,7 +167,7 @@ TEST(WorkTableTest, LearnsFromWhatIsMostOfTheTime) {
             1);
   EXPECT_EQ(table.factors().Factor(OpClass::kMatmul, Phase::kForward, "cuda"),
             1);
-  // These say nothing.
+  // These measurements teach nothing.
   table.Learn("unknown", "cpu", speed, 1, absl::Hours(1));
   table.Learn("s", "cpu", speed, 0, absl::Hours(1));
   table.Learn("s", "cpu", {}, 1, absl::Hours(1));
@@ -192,7 +192,7 @@ TEST(WorkTableTest, HandsOutWhatItLearnedWhenThatHasChanged) {
   EXPECT_EQ(after.OfProgram("red", "train"), table.OfProgram("red", "train"));
   EXPECT_EQ(after.factors().Factor(OpClass::kMatmul, Phase::kForward, "cpu"),
             table.factors().Factor(OpClass::kMatmul, Phase::kForward, "cpu"));
-  // Another one may ask for it.
+  // Another store may ask for it.
   EXPECT_TRUE(after.TakeLearned().has_value());
 }
 

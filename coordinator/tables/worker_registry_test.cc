@@ -44,7 +44,7 @@ class WorkerRegistryTest : public testing::Test {
     return ids;
   }
 
-  // A report of leases, each of a session.
+  // Returns a report with leases, each of a session.
   static v1::WorkerState Holding(
       const std::string& id,
       const std::vector<std::pair<std::string, std::string>>& leases,
@@ -88,7 +88,7 @@ TEST_F(WorkerRegistryTest, WhoHasAGraphIsWhoLastReportedIt) {
 TEST_F(WorkerRegistryTest, AGraphThatIsReportedTwiceIsOne) {
   Worker* const worker = Join(State("a", {"g", "g", "h"}));
   EXPECT_THAT(With("g"), ElementsAre("a"));
-  // As many entries as before, but another graph is gone.
+  // As many entries as before, but another graph is absent.
   registry_.Apply(State("a", {"g", "g"}), {}, worker);
   EXPECT_THAT(With("h"), IsEmpty());
   registry_.Apply(State("a", {"h"}), {}, worker);
@@ -105,7 +105,7 @@ TEST_F(WorkerRegistryTest, WhoIsLostOrRestartsHasNoGraphs) {
   Join(State("b", {"h"}, 2));
   EXPECT_THAT(With("g"), IsEmpty());
   EXPECT_THAT(With("h"), ElementsAre("b"));
-  // It comes back.
+  // The first worker returns.
   Join(State("a", {"g"}));
   EXPECT_THAT(With("g"), ElementsAre("a"));
   registry_.MarkLost(a);
@@ -119,12 +119,12 @@ TEST_F(WorkerRegistryTest, WhoHasASessionIsWhoLastReportedALeaseOfIt) {
   EXPECT_THAT(WithSession("s"), ElementsAre("a", "b"));
   EXPECT_THAT(WithSession("t"), ElementsAre("b"));
   EXPECT_THAT(WithSession("none"), IsEmpty());
-  // One of two leases is gone, the session is not.
+  // One of two leases ends, but the session stays.
   registry_.Apply(Holding("b", {{"2", "s"}, {"5", "u"}}), {}, b);
   EXPECT_THAT(WithSession("s"), ElementsAre("a", "b"));
   EXPECT_THAT(WithSession("t"), IsEmpty());
   EXPECT_THAT(WithSession("u"), ElementsAre("b"));
-  // The same lease, of another session than it said before.
+  // The same lease, reported with another session than before.
   registry_.Apply(Holding("b", {{"2", "t"}, {"5", "u"}}), {}, b);
   EXPECT_THAT(WithSession("s"), ElementsAre("a"));
   EXPECT_THAT(WithSession("t"), ElementsAre("b"));
@@ -138,7 +138,7 @@ TEST_F(WorkerRegistryTest, WhoIsLostOrRestartsHasNoSessions) {
   registry_.MarkLost(a);
   EXPECT_THAT(WithSession("s"), ElementsAre("b"));
   registry_.Disconnect(b);
-  // It may come back with what it has.
+  // The worker may return with what it holds.
   EXPECT_THAT(WithSession("s"), ElementsAre("b"));
   Join(Holding("b", {{"3", "t"}}, 2));
   EXPECT_THAT(WithSession("s"), IsEmpty());
@@ -158,7 +158,7 @@ TEST_F(WorkerRegistryTest, OnlyWhatIsNewIsUntold) {
   EXPECT_THAT(worker->load.untold, UnorderedElementsAre("i"));
   registry_.Apply(State("a", {"g", "h"}), {}, worker);
   EXPECT_THAT(worker->load.untold, IsEmpty());
-  // On another stream it heard nothing yet.
+  // On another stream, nothing was sent yet.
   registry_.Disconnect(worker);
   Join(State("a", {"g"}));
   EXPECT_THAT(worker->load.untold, UnorderedElementsAre("g"));

@@ -1,4 +1,4 @@
-// A cluster whose streams the test plays by hand.
+// Provides a cluster whose streams the test plays by hand.
 #ifndef COORDINATOR_TESTING_CLUSTER_FIXTURE_H_
 #define COORDINATOR_TESTING_CLUSTER_FIXTURE_H_
 
@@ -84,7 +84,7 @@ class ClusterTest : public testing::Test {
     EXPECT_TRUE(next.ok()) << next.status();
     return next.ok() ? *next : std::nullopt;
   }
-  // Has the worker apply what it is told: its next report holds the leases.
+  // Has the worker apply its desired state: its next report holds the leases.
   void Execute(const StreamId& id, v1::WorkerState* state) {
     const std::optional<v1::DesiredState> desired = Desired(id);
     if (!desired.has_value()) return;

@@ -1,4 +1,4 @@
-// A cluster in which a tenant borrows what another one takes back.
+// Provides a cluster in which a tenant borrows and another one reclaims.
 #ifndef COORDINATOR_TESTING_RECLAIM_FIXTURE_H_
 #define COORDINATOR_TESTING_RECLAIM_FIXTURE_H_
 
@@ -17,8 +17,8 @@
 
 namespace djinn::coordinator {
 
-// Red borrows from blue, a GiB of quota with each lease, and fills w0; green is
-// none of their cohort.
+// Red borrows a GiB of quota from blue with each lease, and fills w0. Green is
+// not in their cohort.
 class ClusterReclaimTest : public ClusterTest {
  protected:
   ClusterReclaimTest() {
@@ -45,7 +45,7 @@ class ClusterReclaimTest : public ClusterTest {
     Ask(session, bytes);
     return session;
   }
-  // A session that holds so much at the worker, which has it less.
+  // Opens a session that holds `bytes` at the worker, which has as much less.
   StreamId Fill(const std::string& tenant, uint64_t bytes,
                 const StreamId& worker, v1::WorkerState* state) {
     const StreamId session = OpenAndAsk(tenant, bytes);
@@ -74,7 +74,8 @@ class ClusterReclaimTest : public ClusterTest {
         ToProtoDuration(device_time);
     EXPECT_EQ(workers::Report(*cluster_, worker_, w0_), absl::OkStatus());
   }
-  // Has the worker drop what it is told to, and report so many free bytes.
+  // Has the worker drop the sessions that it is told to drop, and report the
+  // free bytes.
   void DropAndReport(uint64_t free_bytes) {
     w0_.set_free_bytes(free_bytes);
     Execute(worker_, &w0_);
@@ -83,7 +84,7 @@ class ClusterReclaimTest : public ClusterTest {
     const auto next = Next(session);
     return next.has_value() && next->has_granted();
   }
-  // The session's last lease was taken back.
+  // Returns whether the session's last lease was reclaimed.
   bool Lost(const StreamId& session) {
     const auto next = Next(session);
     return next.has_value() && next->ended().reason() == "QUOTA_RECLAIMED";

@@ -1,4 +1,4 @@
-// Shortcuts that the coordinator's tests share.
+// Provides shortcuts that the coordinator's tests share.
 #ifndef COORDINATOR_TESTING_TESTING_H_
 #define COORDINATOR_TESTING_TESTING_H_
 
@@ -28,7 +28,7 @@ inline Tenant TestTenant(const std::string& name) {
   return tenant;
 }
 
-// Tenants "red" and "blue", default times.
+// Tenants "red" and "blue", with default times.
 inline Config TestConfig() {
   Config config;
   config.listen = "127.0.0.1:0";
@@ -82,7 +82,8 @@ inline v1::LeaseRequest TestLeaseRequest(uint32_t device, uint64_t hash = 0,
   return request;
 }
 
-// relu() of a vector of `size` floats; another graph for each size.
+// Makes a graph of relu() of a vector of `size` floats; each size gives another
+// graph.
 inline v1::Graph TestGraph(int64_t size) {
   v1::Graph graph;
   graph.add_operators()->set_name("aten::relu");

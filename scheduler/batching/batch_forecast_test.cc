@@ -23,8 +23,8 @@ class BatchForecastTest : public testing::Test {
     forecast_.NoteWorth(kSecond, Ms(50));
   }
 
-  // Rounds of a session: a run at the first place, at once one at the second,
-  // each of which takes 10 ms, and a pause.
+  // Plays rounds of a session: a run at the first place, directly followed by
+  // one at the second, each of which takes 10 ms, and then a pause.
   void GoRound(uint64_t key, int rounds, absl::Duration pause = Ms(4)) {
     for (int i = 0; i < rounds; ++i) {
       Run(key, kFirst);
@@ -37,7 +37,7 @@ class BatchForecastTest : public testing::Test {
     now_ += Ms(10);
     forecast_.Ended(key, now_);
   }
-  // Behind the pause of the last round, as if it had not been made.
+  // Sets the clock back to the begin of the last round's pause.
   void TakePauseBack(absl::Duration pause = Ms(4)) { now_ -= pause; }
 
   absl::Duration Until(BatchForecast::Place place) {
@@ -108,9 +108,9 @@ TEST_F(BatchForecastTest, WhoStopsIsForgottenWhenItWasDue) {
   };
   EXPECT_EQ(until(due - absl::Nanoseconds(1)), due);
   EXPECT_LE(until(due), due);
-  // Also by who looks for the first time, and by a clock of before.
+  // The same holds for the first look, and for an earlier clock.
   EXPECT_LE(Until(kFirst), now_);
-  // It comes again: the pause was too long, for what it is worth.
+  // The session comes again, but its pause exceeds the worth of the place.
   now_ += absl::Minutes(1);
   GoRound(7, 1);
   TakePauseBack();
@@ -126,7 +126,7 @@ TEST_F(BatchForecastTest, WhoGoesElsewhereIsIrregular) {
 }
 
 TEST_F(BatchForecastTest, WhatIsNoRunOfAPlaceIsPartOfThePause) {
-  // A read behind each second run, in a turn of its own.
+  // Each second run is followed by a read, in a turn of its own.
   const auto go_round = [&] {
     Run(7, kFirst);
     Run(7, kSecond);
@@ -152,12 +152,12 @@ TEST_F(BatchForecastTest, TurnsWithoutARunPutNothingOff) {
     forecast_.Ended(7, now_);
     EXPECT_LE(Until(kFirst), std::max(due, now_));
   }
-  // Also where nobody asked meanwhile.
+  // The same holds if WaitUntil() was not called meanwhile.
   GoRound(7, 5);
   forecast_.Ended(7, now_ + Ms(4));
   EXPECT_LE(forecast_.WaitUntil(kFirst, now_ + Ms(4), now_ + Ms(4), MayCome),
             now_ + Ms(4));
-  // It is expected again once it has come.
+  // The session is expected again once it has come.
   GoRound(7, 1);
   TakePauseBack();
   EXPECT_GT(Until(kFirst), now_);
@@ -169,7 +169,7 @@ TEST_F(BatchForecastTest, NobodyWaitsLongerThanThePlaceIsWorth) {
   const absl::Duration pause = Ms(5) + BatchForecast::kSlack;
   forecast_.NoteWorth(kFirst, pause);
   EXPECT_EQ(Until(kFirst), now_ + pause);
-  // What it waited counts.
+  // Time that has already passed counts.
   EXPECT_LE(forecast_.WaitUntil(kFirst, now_ - Ms(1), now_, MayCome), now_);
   forecast_.NoteWorth(kFirst, pause - absl::Nanoseconds(1));
   EXPECT_LE(Until(kFirst), now_);
@@ -181,7 +181,7 @@ TEST_F(BatchForecastTest, AStepOfManyRowsMakesNobodyWaitLonger) {
   forecast_.NoteWorth(kFirst, Ms(1));
   forecast_.NoteWorth(kFirst, Ms(50));
   EXPECT_LE(Until(kFirst), now_);
-  // Until all of the last were such.
+  // Long steps count once all of the last steps were long.
   for (size_t i = 0; i < BatchForecast::kWorths; ++i) {
     forecast_.NoteWorth(kFirst, Ms(50));
   }
@@ -198,7 +198,7 @@ TEST_F(BatchForecastTest, APlaceOfUnknownWorthIsNotWaitedAt) {
 TEST_F(BatchForecastTest, TheLastOfThoseWhoMayComeCounts) {
   for (const uint64_t key : {5, 6, 7}) {
     const absl::Duration pause = Ms(static_cast<int64_t>(key));
-    // All end at one time.
+    // All sessions end at one time.
     now_ = absl::Seconds(2) - 3 * (Ms(20) + pause) + pause;
     GoRound(key, 3, pause);
     TakePauseBack(pause);

@@ -40,7 +40,7 @@ TEST_F(LateBehindTest, WhatGoesFirstCounts) {
   EXPECT_EQ(Late(1, 102, 3), Of(0));
   EXPECT_EQ(Late(2, 107, 4), std::nullopt);
   EXPECT_EQ(Late(2, 106, 4), Of(3));
-  // Of what nobody knows nothing is refused.
+  // Unknown times refuse nothing.
   EXPECT_EQ(Late(2, 50, 0), std::nullopt);
   EXPECT_EQ(Late(2, 50, 4), Of(3));
 }
@@ -51,14 +51,13 @@ TEST_F(LateBehindTest, WhoIsInServiceCountsUnlessItYields) {
   Wait(2, "blue", 1, 110, 4);
   Wait(3, "blue", 2, 110, 4);
   Wait(4, "red", 1, 110, 4);
-  // It goes on until 108.
+  // The step in service lasts until 108.
   const InService other = {1, Of(108)};
   EXPECT_EQ(Late(2, 111, 4, other), Of(4 + 8));
   EXPECT_EQ(Late(3, 105, 4, other), std::nullopt);
-  // Of its own tenant, the one that is due first goes first; blue waits
-  // before.
+  // Within its tenant, the earlier deadline is first; blue precedes it.
   EXPECT_EQ(Late(4, 103, 4, other), queue_.Ahead(4));
-  // It should be done by now.
+  // The step in service should have ended by now.
   EXPECT_EQ(Late(2, 107, 4, InService{1, Of(99)}), Of(4));
 }
 

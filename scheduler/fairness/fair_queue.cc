@@ -79,7 +79,7 @@ void FairQueue::SetPriority(uint64_t key, int priority) {
   const auto found = sessions_.find(key);
   if (found == sessions_.end() || found->second->priority == priority) return;
   Session* const session = found->second.get();
-  // Its use is not comparable with that of another priority.
+  // Use in one priority is not comparable with use in another.
   session->priority = priority;
   session->used = session->tenant->start[priority];
   if (session->place != kNowhere) session->tenant->waiting.Moved(session);
@@ -325,7 +325,7 @@ FairQueue::Preemption FairQueue::MayPreempt(absl::Span<const uint64_t> keys,
       return is_higher(session, *step) || is_hurried(session, *step);
     });
   };
-  // Null where none of the tenant is.
+  // Returns null where the tenant has no such session.
   const auto find_short = [&](const Tenant& tenant) -> const Session* {
     if (tenant.waiting_short.empty()) return nullptr;
     const Session* const session = tenant.waiting_short.top();

@@ -79,8 +79,8 @@ class FairQueue {
   // The least charge of a step. It makes every turn end.
   static constexpr absl::Duration kLeastCharge = absl::Microseconds(1);
 
-  // Whether steps of a kind are short or long. Among sessions of one priority,
-  // a short step need not wait for the end of a long one.
+  // The length of a session's steps. Among sessions of one priority, a short
+  // step need not wait for the end of a long one.
   enum class Pace { kUnknown, kShort, kLong };
 
   // A session's next step.
@@ -124,10 +124,10 @@ class FairQueue {
   absl::Duration Ahead(uint64_t key) const;
   // Charges the session `used`, the time that its unfinished step took so far.
   void Charge(uint64_t key, absl::Duration used);
-  // Why a step yields, or does not. When it yields, the caller calls
-  // TakePreempting() and Done() for the preempting session before the step goes
-  // on. Preemption never works against the tenants' shares: the preempting
-  // session belongs to the tenant that is next.
+  // The reason why a step yields, or does not. When it yields, the caller calls
+  // TakePreempting() and Done() for the preempting session before the step
+  // continues. Preemption never works against the tenants' shares: the
+  // preempting session belongs to the tenant that is next.
   enum class Preemption {
     // No session waits that may preempt.
     kNone,
@@ -237,8 +237,8 @@ class FairQueue {
     size_t in_service = 0;
     double turn_charge = 0;
     double charged_before = 0;
-    // By priority: `used` of the session taken last. A session that begins to
-    // wait starts there.
+    // The value of `used`, by priority, of the session taken last. A session
+    // that begins to wait starts there.
     std::array<double, kPriorities> start = {};
     IndexedHeap<Session, &Session::place, SessionBefore> waiting;
     // The waiting sessions with short steps.

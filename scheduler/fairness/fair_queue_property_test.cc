@@ -1,7 +1,7 @@
-// The bound that fair_queue.h proves, and work conservation, over random
-// traces: tenants of random weights and sessions, that come, wait, idle, change
-// their priority and pace and go at random, on one device or several, where
-// steps may yield.
+// Checks the bound that fair_queue.h proves, and work conservation, over random
+// traces. Tenants have random weights and sessions, which join, wait, idle,
+// change their priority and pace, and leave at random, on one or several
+// devices, where steps may yield.
 #include <algorithm>
 #include <cstdint>
 #include <optional>
@@ -22,7 +22,7 @@ constexpr int kMaxTenants = 4;
 
 double Seconds(absl::Duration time) { return absl::ToDoubleSeconds(time); }
 
-// One trace, and what a correct queue would know.
+// One trace, with a model of a correct queue.
 class Trace {
  public:
   explicit Trace(uint64_t seed)
@@ -30,7 +30,7 @@ class Trace {
     const int count = 2 + Draw(kMaxTenants - 1);
     for (int i = 0; i < count; ++i) {
       tenants_.push_back({.weight = (1 + Draw(40)) / 4.0,
-                          // Some never idle, some mostly do.
+                          // Some tenants never idle, others mostly do.
                           .keenness = i < 2 ? 100 : 1 + Draw(100),
                           .longest_ms = 1 + Draw(50)});
       const int sessions = 1 + Draw(Draw(3) == 0 ? 16 : 3);
@@ -51,7 +51,7 @@ class Trace {
     }
   }
 
-  // Whether a short step went first.
+  // Returns whether a short step preempted a long one.
   bool short_preempted_by() const { return short_preempted_by_; }
   size_t most_running() const { return most_running_; }
 
@@ -69,10 +69,11 @@ class Trace {
     int keenness = 100;
     int longest_ms = 1;
     int waiting = 0;
-    // Device-seconds over weight.
+    // Device-seconds divided by weight.
     double share = 0;
   };
-  // How far two tenants' shares have moved apart since both began to wait.
+  // Range of the difference between two tenants' shares since both began to
+  // wait.
   struct Window {
     double least = 0;
     double most = 0;
@@ -115,7 +116,7 @@ class Trace {
     }
   }
 
-  // One session of the tenant goes, another one comes.
+  // Replaces one session of the tenant by another.
   void Replace(int index) {
     const Member member = sessions_[index];
     if (member.runs) return;
@@ -129,7 +130,8 @@ class Trace {
     member->waits = waits;
     waiting_ += waits ? 1 : -1;
     tenants_[member->tenant].waiting += waits ? 1 : -1;
-    // With several steps in service a tenant that waits anew starts at V again.
+    // With several steps in service, a tenant that begins to wait starts at V
+    // again.
     if (devices_ > 1 || yields_) CloseWindows();
   }
 
@@ -150,7 +152,7 @@ class Trace {
   }
 
   void Take() {
-    // Work conservation: whoever waits is found.
+    // Work conservation: a waiting session is found.
     ASSERT_FALSE(queue_.empty());
     CloseWindows();
     NoteShares();
@@ -168,7 +170,7 @@ class Trace {
     ASSERT_EQ(queue_.empty(), waiting_ == 0);
   }
 
-  // The step that was taken last yields, if it may.
+  // Makes the step that was taken last yield, if it may.
   bool Preempt() {
     const uint64_t key = running_.back();
     if (Draw(2) == 0) queue_.Charge(key, DrawTime(Find(key).tenant));
@@ -198,7 +200,7 @@ class Trace {
     ASSERT_EQ(queue_.empty(), waiting_ == 0);
   }
 
-  // Between steps, when shares are what was used.
+  // Runs between steps, when shares equal the time used.
   void NoteShares() {
     if (!running_.empty()) return;
     for (size_t a = 0; a < tenants_.size(); ++a) {
@@ -248,8 +250,8 @@ TEST(FairQueuePropertyTest, TheBoundHoldsAndNoDeviceIdlesWhileAnybodyWaits) {
   EXPECT_GT(most_running, 3u);
 }
 
-// Tenants 0 and 1 keep each other batch; tenant 2 never does, as is known in
-// advance, or found out. All wait all the while.
+// Tenants 0 and 1 share batches. Tenant 2 never does, which is known in advance
+// or found out. All tenants wait all the time.
 void CheckBatch(uint64_t seed) {
   std::mt19937_64 random(seed);
   const auto draw = [&](int below) {
@@ -262,7 +264,7 @@ void CheckBatch(uint64_t seed) {
   double weight[kTenants], share[kTenants] = {}, longest[kTenants] = {};
   for (int tenant = 0; tenant < kTenants; ++tenant) {
     weight[tenant] = (1 + draw(16)) / 4.0;
-    // One more than a turn takes.
+    // One session more than a turn takes.
     for (int i = 2 + draw(4); i > 0; --i) {
       const uint64_t key = tenant_of.size();
       tenant_of.push_back(tenant);

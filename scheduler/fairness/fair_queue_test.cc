@@ -12,8 +12,8 @@ namespace {
 constexpr int kUsual = 2;
 constexpr FairQueue::Work kWork;
 
-// Takes `count` turns of the same length each; whoever ran has more to do.
-// Returns how many turns each session got.
+// Takes `count` turns of equal length; each session that ran has more work.
+// Returns the number of turns of each session.
 std::map<uint64_t, int> Serve(FairQueue* queue, int count,
                               absl::Duration length = absl::Milliseconds(1)) {
   std::map<uint64_t, int> turns;
@@ -25,7 +25,8 @@ std::map<uint64_t, int> Serve(FairQueue* queue, int count,
   return turns;
 }
 
-// As Serve(), in the order of the turns, and nobody has more to do.
+// Takes turns until no session waits, without further work. Returns the
+// sessions in the order of their turns.
 std::vector<uint64_t> Drain(FairQueue* queue) {
   std::vector<uint64_t> order;
   while (!queue->empty()) {
@@ -74,7 +75,7 @@ TEST(FairQueueTest, ManySessionsGetNoMoreThanOne) {
   JoinAndWait(17, "b", 1, &queue);
   const std::map<uint64_t, int> turns = Serve(&queue, 3200);
   EXPECT_NEAR(turns.at(17), 1600, 2);
-  // And share what they get.
+  // The sessions share what their tenant gets.
   for (uint64_t key = 1; key <= 16; ++key) EXPECT_NEAR(turns.at(key), 100, 2);
 }
 
@@ -159,7 +160,7 @@ TEST(FairQueueTest, WhatIsExpectedCountsUntilItIsKnown) {
   queue.Done(4, absl::Seconds(9), kWork);
   EXPECT_EQ(queue.Take(), 4u);
   queue.Done(4, absl::Seconds(9), kWork);
-  // It took less than expected.
+  // The step took less time than expected.
   queue.Done(1, absl::Seconds(1), std::nullopt);
   EXPECT_EQ(queue.Take(), 2u);
 }
@@ -226,8 +227,7 @@ TEST(FairQueueTest, CountsTheSessionsOfATenant) {
   EXPECT_EQ(queue.session_count("a"), 1u);
 }
 
-// Three sessions each of tenants a (1 to 3), b (4 to 6) and c (7 to 9), all of
-// which wait.
+// Three waiting sessions each of tenants a (1 to 3), b (4 to 6) and c (7 to 9).
 class BatchTest : public testing::Test {
  protected:
   BatchTest() {
@@ -246,7 +246,7 @@ class BatchTest : public testing::Test {
     for (const auto& member : batch.members) keys.push_back(member.key);
     return keys;
   }
-  // b is ahead of the others by more than a turn.
+  // Puts b ahead of the others by more than a turn.
   void PutAhead() {
     for (int turn = 0; turn < 2; ++turn) {
       const uint64_t key = queue_.Take();
@@ -271,7 +271,7 @@ TEST_F(BatchTest, IsNoLargerThanItMayBe) {
   ASSERT_EQ(queue_.Take(), 1u);
   const FairQueue::Batch batch = Find(1, 2, 9, 2);
   EXPECT_EQ(batch.members.size(), 2u);
-  // The others of it wait.
+  // The other sessions that suit still wait.
   EXPECT_TRUE(batch.contested);
 }
 
@@ -291,7 +291,7 @@ TEST_F(BatchTest, EachIsChargedItsPart) {
   EXPECT_FALSE(queue_.TakeBeside(4, true));
   queue_.Done(1, absl::Milliseconds(1), std::nullopt);
   queue_.Done(4, absl::Milliseconds(3), std::nullopt);
-  // c has had nothing, a less than b.
+  // c has had nothing, and a has had less than b.
   EXPECT_EQ(queue_.Take(), 7u);
   queue_.Done(7, absl::Milliseconds(2), std::nullopt);
   EXPECT_EQ(queue_.Take(), 2u);
@@ -304,7 +304,7 @@ TEST_F(BatchTest, LeavesOutATenantThatIsAheadOfWhoWaits) {
     const uint64_t key = queue_.Take();
     EXPECT_EQ(key, turn == 0 ? 1u : 7u);
     const FairQueue::Batch batch = Find(key, 4, 4);
-    // Ahead by one turn of its own after the first.
+    // After the first turn, b is ahead by one turn of its own.
     ASSERT_EQ(batch.members.size(), 1u) << turn;
     EXPECT_TRUE(queue_.TakeBeside(4, batch.contested));
     queue_.Done(key, absl::Milliseconds(1), kWork);
@@ -350,7 +350,7 @@ TEST_F(BatchTest, WhereNobodyElseWaitsNothingIsOwedForIt) {
       queue_.Done(other, absl::Milliseconds(other > 3 ? 10 : 1), kWork);
     }
   }
-  // b has had ten times as much, and is a turn behind all the same.
+  // b has had ten times as much, and is only a turn ahead nevertheless.
   JoinAndWait(10, "d", 1, &queue_);
   std::map<uint64_t, int> turns = Serve(&queue_, 90, absl::Milliseconds(10));
   EXPECT_NEAR(turns[4] + turns[5] + turns[6], 30, 5);
@@ -401,7 +401,7 @@ TEST_F(PreemptionTest, SharesOfTenantsStay) {
   EXPECT_EQ(After(absl::Milliseconds(1)), Preemption::kHigherPriority);
   EXPECT_EQ(queue_.Take(), 2u);
   queue_.Done(2, absl::Milliseconds(5), kWork);
-  // It has had more than a, by now.
+  // By now b has had more than a.
   EXPECT_EQ(After(absl::Milliseconds(4)), Preemption::kLater);
   EXPECT_EQ(After(absl::Milliseconds(6)), Preemption::kHigherPriority);
 }
@@ -457,7 +457,7 @@ TEST_F(PaceTest, AShortStepGoesFirstOfALongOne) {
   EXPECT_EQ(After(absl::Milliseconds(2)), Preemption::kNone);
   Wait(3, "b", Pace::kShort);
   EXPECT_EQ(After(absl::Milliseconds(2)), Preemption::kShort);
-  // Though another one of its tenant would be next.
+  // Session 3 preempts although another session of its tenant is next.
   EXPECT_EQ(queue_.Next(), 2u);
   EXPECT_EQ(queue_.TakePreempting(Preemption::kShort), 3u);
   queue_.Done(3, absl::Milliseconds(1), std::nullopt);
@@ -474,7 +474,7 @@ TEST_F(PaceTest, WhoWaitsAlreadyWaitsWithWhatItHasNow) {
   EXPECT_EQ(After(absl::Milliseconds(2)), Preemption::kShort);
   EXPECT_FALSE(queue_.MakeRunnable(2, {.pace = Pace::kLong}));
   EXPECT_EQ(After(absl::Milliseconds(2)), Preemption::kNone);
-  // The earlier deadline of its tenant.
+  // The earlier deadline of the tenant is next.
   Wait(3, "b", Pace::kUnknown, kLow, absl::Milliseconds(50));
   EXPECT_EQ(queue_.Next(), 3u);
   queue_.MakeRunnable(2, {.deadline = absl::Milliseconds(40)});
@@ -496,7 +496,7 @@ TEST_F(PaceTest, SharesOfTenantsStayForShortSteps) {
   queue_.Done(2, absl::Milliseconds(5), FairQueue::Work{.pace = Pace::kShort});
   EXPECT_EQ(After(absl::Milliseconds(4)), Preemption::kLater);
   EXPECT_EQ(After(absl::Milliseconds(6)), Preemption::kShort);
-  // Nor does it go first of a tenant that has had less.
+  // It does not preempt if a tenant that has had less waits.
   Wait(3, "c", Pace::kUnknown);
   EXPECT_EQ(After(absl::Milliseconds(9)), Preemption::kLater);
 }
@@ -550,17 +550,18 @@ TEST(FairQueueAheadTest, IsWhatCertainlyGoesFirst) {
   };
   wait(1, "a", 1, 1);
   EXPECT_EQ(queue.Ahead(1), absl::ZeroDuration());
-  // Of its own tenant: one more urgent, and one less.
+  // Two sessions of its tenant: one of higher and one of lower priority.
   wait(2, "a", 2, 10);
   wait(3, "a", 0, 100);
   EXPECT_EQ(queue.Ahead(1), absl::Milliseconds(10));
-  // Another tenant, which has had as much and came later, and had less then.
+  // Another tenant, which had as much and came later, and has had less after
+  // the next turn.
   wait(4, "b", 1, 1000);
   EXPECT_EQ(queue.Ahead(1), absl::Milliseconds(10));
   ASSERT_EQ(queue.Take(), 2u);
   queue.Done(2, absl::Milliseconds(10), std::nullopt);
   EXPECT_EQ(queue.Ahead(1), absl::Milliseconds(1000));
-  // Who does not wait, and nobody.
+  // A session that does not wait, and an unknown one.
   EXPECT_EQ(queue.Ahead(2), absl::ZeroDuration());
   EXPECT_EQ(queue.Ahead(7), absl::ZeroDuration());
 }

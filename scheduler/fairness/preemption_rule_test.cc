@@ -40,8 +40,8 @@ TEST(PreemptionRuleTest, NobodyGoesFirstOfWhoHoldsTheMemory) {
   EXPECT_EQ(rule.Ask(absl::ZeroDuration()), Verdict::kNoMore);
 }
 
-// One session of each priority, all of one tenant, whose shares hold nobody
-// back. Whenever a turn could yield, somebody of a higher one has come.
+// One session of each priority, all of one tenant, so that shares hold none
+// back. Whenever a turn could yield, a session of a higher priority waits.
 class Adversary {
  public:
   explicit Adversary(uint64_t seed) : random_(seed) {
@@ -50,7 +50,7 @@ class Adversary {
     }
   }
 
-  // A turn of so many nodes of the session that everybody goes first of.
+  // Plays a turn of `nodes` nodes of the session with the lowest priority.
   void Play(int nodes) {
     queue_.MakeRunnable(0, {});
     ASSERT_EQ(queue_.Take(), 0u);
@@ -61,7 +61,7 @@ class Adversary {
   int most_depth() const { return most_depth_; }
 
  private:
-  // Carries the turn out, and all that goes first of it.
+  // Executes the turn, and all turns that preempt it.
   void Serve(uint64_t key, int nodes) {
     most_depth_ = std::max(most_depth_, ++depth_);
     PreemptionRule rule;
@@ -116,7 +116,7 @@ TEST(PreemptionRuleTest, EveryTurnEndsWhoeverComesHoweverOften) {
     EXPECT_EQ(adversary.most_times(), PreemptionRule::kMost);
     most_depth = std::max(most_depth, adversary.most_depth());
   }
-  // As far as the bounds.
+  // Preemption reaches the bounds.
   EXPECT_EQ(most_depth, FairQueue::kPriorities);
 }
 

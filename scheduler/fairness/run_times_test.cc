@@ -8,7 +8,7 @@ namespace {
 TEST(RunTimesTest, NothingIsExpectedOfWhatIsNotKnown) {
   RunTimes times;
   EXPECT_EQ(times.Expected(1, absl::Seconds(1)), absl::ZeroDuration());
-  // The first one makes the plan.
+  // The first run includes making the plan, and is not counted.
   times.Note(1, absl::Seconds(9), absl::Seconds(1));
   EXPECT_EQ(times.Expected(1, absl::Seconds(1)), absl::ZeroDuration());
   times.Note(1, absl::Seconds(2), absl::Seconds(2));

@@ -12,7 +12,7 @@ namespace djinn::scheduler {
 
 namespace {
 
-// With fewer served requests a prediction means nothing.
+// With fewer served requests, a prediction is meaningless.
 constexpr double kLeastServed = 0.5;
 
 }  // namespace
@@ -91,7 +91,7 @@ double WaitQueue::VirtualTime(const std::string& tenant,
 
 std::vector<WaitQueue::Ticket> WaitQueue::Front(
     size_t most, absl::Duration now, const Precedence& precedence) const {
-  // A tenant's next one.
+  // A tenant's next request.
   struct Next {
     const std::string* tenant;
     std::vector<double> precedence;
@@ -146,7 +146,7 @@ std::vector<WaitQueue::Ticket> WaitQueue::Try(
   for (const Ticket ticket : tries) in_vain += place(ticket) ? 0 : 1;
   if (all) return tries;
   const absl::flat_hash_set<Ticket> first(tries.begin(), tries.end());
-  // More of these would have turns that are due to those in front.
+  // Trying more of these would take turns that are due to those in front.
   for (const Ticket ticket : InTurn(in_vain)) {
     if (first.contains(ticket)) continue;
     tries.push_back(ticket);

@@ -77,7 +77,7 @@ class WaitQueue {
   using Ticket = uint64_t;
   struct Waiter {
     std::string tenant;
-    // Greater is first.
+    // A greater priority class is first.
     int urgency = 0;
     // Time by which its work should be done.
     absl::Duration due = absl::InfiniteDuration();
@@ -93,7 +93,7 @@ class WaitQueue {
   static constexpr double kTurn = 1;
 
   Ticket Join(Waiter waiter, absl::Duration now);
-  // Changes urgency and due time; the arrival order stays.
+  // Changes the priority class and the due time; the arrival order stays.
   void Change(Ticket ticket, int urgency, absl::Duration due);
   // Removes the request. Like Serve(), does nothing for an unknown ticket.
   void Leave(Ticket ticket, absl::Duration now);
@@ -111,7 +111,8 @@ class WaitQueue {
   // Returns the first `most` requests, in order.
   std::vector<Ticket> Front(size_t most, absl::Duration now,
                             const Precedence& precedence) const;
-  // How many requests Try() tries at once, so that it does not hold up others.
+  // Number of requests that Try() tries at once; bounds how long it holds up
+  // others.
   static constexpr size_t kMaxTries = 256;
   // With more waiting requests than this, a new request does not cause a try.
   static constexpr size_t kMaxTriedAtOnce = 64;

@@ -1,6 +1,6 @@
-// The bounds of wait_queue.h, looked for counterexamples in random traces:
-// tenants of unlike weights come, wait, give up, have turns, and use what they
-// got, in three classes, while what they had is forgotten.
+// Looks for counterexamples to the bounds of wait_queue.h in random traces.
+// Tenants of different weights come, wait, give up, have turns, and use what
+// they got, in three classes, while earlier use is forgotten.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -23,14 +23,14 @@ constexpr int kTraces = 100'000;
 constexpr int kSteps = 30;
 constexpr int kMaxTenants = 4;
 constexpr int kClasses = 3;
-// Of sums in another order.
+// Bounds the error of sums in another order.
 constexpr double kRounding = 1e-9;
 
 std::string NameOf(int tenant) { return std::string(1, 'a' + tenant); }
 
-// One trace, and what a correct line would know. Charges count there as at the
-// begin, where they are the greater the later they come: so nothing changes
-// but by charges.
+// One trace, with a model of a correct queue. The model scales charges to the
+// begin of the trace, where later ones count more. Values therefore change only
+// by charges.
 class Trace {
  public:
   explicit Trace(uint64_t seed) : random_(seed) {
@@ -39,7 +39,7 @@ class Trace {
     for (int i = 0; i < count; ++i) {
       tenants_.push_back({.weight = (1 + Draw(40)) / 4.0,
                           .precedence = unlike ? Draw(2) : 0,
-                          // Some always wait, some mostly do not.
+                          // Some tenants always wait, others mostly do not.
                           .keen = i < 2 ? Draw(3) > 0 : Draw(4) == 0});
       line_.SetWeight(NameOf(i), tenants_[i].weight);
     }
@@ -64,13 +64,13 @@ class Trace {
         Change();
       }
     }
-    // Everybody has a turn in the end.
+    // Every request has a turn in the end.
     while (!waiters_.empty() && !testing::Test::HasFailure()) ServeFirst(1);
     EXPECT_TRUE(line_.empty());
   }
 
-  // How often a tenant was all but as far ahead of another one as it may be,
-  // and had as many turns before it as it may have.
+  // Return how often a tenant was nearly as far ahead of another one as it may
+  // be, and how often it had as many turns before it as it may have.
   int close_calls() const { return close_calls_; }
   int last_turns() const { return last_turns_; }
 
@@ -81,19 +81,20 @@ class Trace {
     absl::Duration due;
     bool returns = false;
   };
-  // Since the other tenant did not wait at a turn of the one.
+  // State since the other tenant did not wait at a turn of this one.
   struct Ahead {
-    // What it was ahead by, at least, as it counts at the begin.
+    // Least lead, scaled to the begin of the trace.
     double least = 0;
-    // What it was charged since its last turn, that included.
+    // Charges since its last turn, including that turn.
     double since_turn = 0;
   };
-  // A tenant waits in a class for its turn.
+  // State of a tenant that waits for its turn in a class.
   struct Wait {
-    // Of each tenant: what it has less; its turns since.
+    // By other tenant: how much less than this one it had had, and its turns
+    // since.
     double behind[kMaxTenants] = {};
     int turns[kMaxTenants] = {};
-    // What it was charged for use since, as it counted then.
+    // Charges for use since it began to wait, as they counted then.
     double used = 0;
     double worth = 1;
   };
@@ -122,7 +123,7 @@ class Trace {
     constexpr absl::Duration kLongest[] = {absl::ZeroDuration(),
                                            absl::Seconds(1), absl::Minutes(1),
                                            absl::Minutes(10), absl::Hours(1)};
-    // An hour is rare.
+    // Long pauses are rare.
     now_ += kLongest[std::min(Draw(5), 1 + Draw(4))] * Draw(1000) / 1000;
     worth_ = std::exp2(absl::FDivDuration(now_, WaitQueue::kHalfLife));
   }
@@ -180,7 +181,7 @@ class Trace {
   }
   void Charge(int tenant, double device_seconds) {
     Party& party = tenants_[tenant];
-    // A turn is use where it waits in other classes.
+    // A turn counts as use in the other classes where the tenant waits.
     for (Wait& wait : party.waits) {
       wait.used += device_seconds * worth_ / wait.worth;
     }
@@ -188,7 +189,7 @@ class Trace {
     for (Ahead& ahead : party.ahead) ahead.since_turn += device_seconds;
   }
 
-  // The first so many have a turn, at one time.
+  // Gives the first `most` requests a turn, at one time.
   void ServeFirst(size_t most) {
     const std::vector<Ticket> front = line_.Front(
         most, now_,
@@ -231,7 +232,7 @@ class Trace {
     BeginWait(served.tenant, served.urgency);
   }
 
-  // Nobody starves: the tenant has its next turn before the other one.
+  // Checks that the other tenant does not starve while this one has turns.
   void CheckTurns(int tenant, int other, int urgency) {
     Wait& wait = tenants_[other].waits[urgency];
     const double most =
@@ -243,7 +244,7 @@ class Trace {
     last_turns_ += wait.turns[tenant] > 1 && wait.turns[tenant] + 1 > most;
   }
 
-  // Nobody is further ahead than it may be.
+  // Checks that no tenant is further ahead than it may be.
   void CheckAhead() {
     for (int a = 0; a < Count(); ++a) {
       for (int b = 0; b < Count(); ++b) {
@@ -262,7 +263,7 @@ class Trace {
   std::mt19937_64 random_;
   WaitQueue line_;
   absl::Duration now_;
-  // What a charge counts as that comes now.
+  // Factor by which a charge counts that comes now.
   double worth_ = 1;
   std::vector<Party> tenants_;
   std::map<Ticket, Waiter> waiters_;
@@ -286,7 +287,8 @@ TEST(WaitQueuePropertyTest, NobodyIsTooFarAheadAndNobodyStarves) {
 
 std::vector<double> Equal(const std::string&) { return {}; }
 
-// Who always waits has its weight's part of the turns, however they come.
+// Checks that a tenant that always waits gets turns in proportion to its
+// weight, in whatever order they come.
 void CheckWeights(uint64_t seed) {
   std::mt19937_64 random(seed);
   const auto draw = [&](int below) {
@@ -334,7 +336,7 @@ TEST(WaitQueuePropertyTest, WeightsAreHonoured) {
   }
 }
 
-// How many turns "idle" has before "busy", which waits.
+// Returns how many turns "idle" has before "busy", which waits.
 int TurnsBeforeOther(WaitQueue line, absl::Duration now) {
   constexpr int kMany = 1000;
   const Ticket busy = line.Join({"busy"}, now);

@@ -50,7 +50,7 @@ TEST_F(WaitQueueTest, TheMoreUrgentClassGoesFirst) {
                usual = Join("red", 2);
   EXPECT_THAT(All(), ElementsAre(soon, usual, batch));
   line_.Change(batch, 3, absl::InfiniteDuration());
-  // It came first.
+  // `batch` came first.
   EXPECT_THAT(All(), ElementsAre(batch, soon, usual));
   line_.Change(17, 3, absl::InfiniteDuration());
   EXPECT_EQ(line_.size(), 3u);
@@ -83,7 +83,7 @@ TEST_F(WaitQueueTest, WhoReturnsGoesBeforeOthersOfItsTenantAndClass) {
   line_.Charge("blue", 0.5, now_);
   const Ticket again = line_.Join({.tenant = "red", .returns = true}, now_);
   EXPECT_THAT(All(), ElementsAre(urgent, blue, again, soon, usual));
-  // Wherever it is.
+  // Change() moves a request from any position.
   line_.Change(again, 1, absl::Hours(3));
   EXPECT_THAT(All(), ElementsAre(again, urgent, blue, soon, usual));
 }
@@ -111,7 +111,7 @@ TEST_F(WaitQueueTest, WhoHadLessGoesFirstAndThatIsForgotten) {
   std::vector<Ticket> blue;
   for (int i = 0; i < 5; ++i) blue.push_back(Join("blue"));
   EXPECT_EQ(PlaceOf(red), 6u);
-  // A quarter is left: two turns.
+  // A quarter of the use is left, which is two turns.
   now_ += 2 * WaitQueue::kHalfLife;
   EXPECT_EQ(PlaceOf(red), 3u);
   line_.Charge("red", 2, now_);
@@ -130,7 +130,7 @@ TEST_F(WaitQueueTest, WhatTheCallerSaysOfATenantCountsBefore) {
 TEST_F(WaitQueueTest, AWaitIsGuessedFromWhoWasServed) {
   const Ticket a = Join("red"), b = Join("red"), c = Join("red");
   now_ += absl::Seconds(20);
-  // Who gives up was not served.
+  // A request that gives up does not count as served.
   line_.Leave(c, now_);
   EXPECT_EQ(WaitOf(b), std::nullopt);
   line_.Serve(a, now_);
@@ -138,17 +138,17 @@ TEST_F(WaitQueueTest, AWaitIsGuessedFromWhoWasServed) {
   EXPECT_EQ(WaitOf(b), absl::Seconds(20));
   const Ticket d = Join("red");
   EXPECT_EQ(WaitOf(d), absl::Seconds(40));
-  // It takes longer than it did.
+  // The predicted wait grows when no request is served for longer than before.
   now_ += absl::Seconds(20);
   EXPECT_GT(*WaitOf(b), absl::Seconds(39));
   EXPECT_LT(*WaitOf(b), absl::Seconds(41));
-  // Nobody waited meanwhile.
+  // Time without waiting requests does not count.
   line_.Serve(b, now_);
   line_.Serve(d, now_);
   now_ += absl::Minutes(10);
   const Ticket e = Join("red");
   EXPECT_NEAR(absl::ToDoubleSeconds(*WaitOf(e)), 40. / 3, 0.2);
-  // It was too long ago.
+  // Old services no longer allow a prediction.
   now_ += absl::Minutes(40);
   EXPECT_EQ(WaitOf(e), std::nullopt);
 }
@@ -164,7 +164,7 @@ TEST_F(WaitQueueTest, WhereEverybodyStandsIsWorkedOutOnce) {
     ++asked;
     return std::vector<double>{tenant == "blue" ? 0. : 1.};
   });
-  // Of each tenant once.
+  // Precedence is asked once for each tenant.
   EXPECT_EQ(asked, 2);
   EXPECT_EQ(places.size(), 1000u);
   for (size_t i = 0; i < 500; ++i) {
@@ -191,7 +191,7 @@ TEST_F(WaitQueueTest, ThoseInFrontAreTriedAndOthersInTurn) {
   std::vector<Ticket> all;
   for (size_t i = 0; i < kHalf; ++i) all.push_back(Join("red"));
   EXPECT_EQ(in_vain(), all);
-  // Nobody's turn has come yet, and those in front are not tried twice.
+  // No later request has its turn yet, and those in front are not tried twice.
   for (size_t i = 0; i < 3 * kHalf; ++i) all.push_back(Join("red"));
   const auto stretch = [&](size_t begin, size_t end) {
     std::vector<Ticket> tries(all.begin(), all.begin() + kHalf);
@@ -206,7 +206,7 @@ TEST_F(WaitQueueTest, ThoseInFrontAreTriedAndOthersInTurn) {
   EXPECT_EQ(in_vain(), stretch(0, 0));
 }
 
-// Red has asked first, and for more than there is at a time.
+// Red asks first, and for more than is available at a time.
 TEST_F(WaitQueueTest, WhatIsEnoughForThoseInFrontIsForNobodyElse) {
   constexpr int kHalf = WaitQueue::kMaxTries / 2;
   std::vector<Ticket> red, blue;
@@ -224,8 +224,8 @@ TEST_F(WaitQueueTest, WhatIsEnoughForThoseInFrontIsForNobodyElse) {
   };
   EXPECT_EQ(line_.Try(now_, equal_, place).size(), size_t{kHalf});
   EXPECT_EQ(of_blue, kHalf * 7 / 8);
-  // Three find nothing: so many others may, of those that came first, as some
-  // in front did.
+  // Three requests find nothing. Some others may be tried in their place, in
+  // order of arrival, because some in front found something.
   in_vain = 3;
   const size_t tried = line_.Try(now_, equal_, place).size();
   EXPECT_GT(tried, size_t{kHalf});

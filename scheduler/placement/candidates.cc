@@ -5,7 +5,7 @@
 namespace djinn::scheduler {
 
 uint64_t Draw(Randomness* random, uint64_t bound) {
-  // The high half of the product: even but for bound / 2^64.
+  // The high half of the product is uniform up to bound / 2^64.
   return static_cast<uint64_t>(
       (static_cast<unsigned __int128>((*random)()) * bound) >> 64);
 }
@@ -32,7 +32,7 @@ void CandidateWalk::FindHolders(const Request& request) {
   for (const Request::State& piece : state) {
     const absl::Span<Fleet::Member* const> holders = fleet_->Holders(piece.key);
     if (holders.empty()) continue;
-    // A stretch of them, from anywhere: more hold it than are looked at.
+    // When more workers hold it than are looked at, starts at a random one.
     const size_t begin = Draw(random_, holders.size());
     for (size_t i = 0; i < std::min(holders.size(), kMaxHolders); ++i) {
       if (first_.size() == most) return;

@@ -55,7 +55,7 @@ TEST_F(CandidatesTest, HoldersOfALargePieceComeBeforeOthers) {
   EXPECT_TRUE(walk.Next().member->held.contains(1));
 }
 
-// Each of the 100 comes first about as often: 300 times of 30,000, with a
+// Each of the 100 comes first about equally often: 300 times of 30,000, with a
 // standard deviation of 17.
 TEST_F(CandidatesTest, DrawsEvenly) {
   std::map<std::string, int> first;

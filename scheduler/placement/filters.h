@@ -26,7 +26,7 @@ struct Drop {
 std::optional<Drop> Filter(const Request& request, const WorkerFacts& worker,
                            const Terms& terms);
 
-// Formats a size for people, such as "90.9 MB".
+// Formats a size as human-readable text, such as "90.9 MB".
 std::string DescribeBytes(uint64_t bytes);
 
 }  // namespace djinn::scheduler

@@ -62,7 +62,7 @@ class Fleet {
   struct Member {
     WorkerFacts facts;
     absl::flat_hash_set<StateKey> held;
-    // Its index in all().
+    // Position in all().
     size_t place = 0;
   };
 

@@ -28,7 +28,7 @@ TEST(FleetTest, KnowsWhoHoldsWhat) {
   ASSERT_THAT(fleet.Holders(2), SizeIs(1));
   EXPECT_EQ(fleet.Holders(2)[0]->facts.id, "b");
   EXPECT_THAT(fleet.Holders(3), SizeIs(2));
-  // What is known of a worker changes; what it holds stays.
+  // Put() changes a worker's facts and keeps what it holds.
   fleet.Put(Worker("b", 5));
   EXPECT_THAT(fleet.Holders(3), SizeIs(2));
   fleet.Update("b", [](WorkerFacts* facts) { facts->queued_seconds = 4; });

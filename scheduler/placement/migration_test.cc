@@ -18,7 +18,7 @@ Terms Of(double queue, double compute, uint64_t missing = 0,
 }
 
 TEST(MigrationTest, GoesWhereItsWorkIsDoneSoonerByAMargin) {
-  // Twice as fast there, and next to nothing to move.
+  // The other worker is twice as fast, and little must be moved.
   const MigrationTerms twice =
       WeighMigration(Of(0, 0.02), true, Of(0, 0.01, 1000, 1e-6));
   EXPECT_TRUE(twice.pays);
@@ -27,7 +27,7 @@ TEST(MigrationTest, GoesWhereItsWorkIsDoneSoonerByAMargin) {
   EXPECT_EQ(twice.state_bytes, 1000u);
   // A fifth faster is within the margin.
   EXPECT_FALSE(WeighMigration(Of(0, 0.02), true, Of(0, 0.016)).pays);
-  // So are equals, in either direction.
+  // Equal workers are, too, in either direction.
   EXPECT_FALSE(WeighMigration(Of(0, 0.02), true, Of(0, 0.02)).pays);
 }
 

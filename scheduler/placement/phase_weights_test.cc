@@ -11,7 +11,8 @@ using semantics::Phase;
 constexpr semantics::DeviceSpeed kArithmetic = {1e13, 1e11, 0};
 constexpr semantics::DeviceSpeed kMemory = {1e12, 1e12, 0};
 
-// A prompt, bound by its products, and a token, bound by reading weights.
+// Work of a prompt, bound by its products, and a token, bound by reading
+// weights.
 Work PromptAndToken() {
   Work work;
   work.Add(
@@ -45,7 +46,7 @@ TEST(PhaseWeightsTest, WhereItSpendsItsTimeDecidesWhichDeviceIsBetter) {
   EXPECT_GT(RooflineSeconds(weighed, kArithmetic),
             5 * RooflineSeconds(weighed, kMemory));
   EXPECT_EQ(weighed.phase(), Phase::kLlmDecode);
-  // As long in all, and each phase's part is what was measured.
+  // The total is the same, and each phase has its measured part.
   EXPECT_NEAR(RooflineSeconds(weighed, kArithmetic),
               RooflineSeconds(once, kArithmetic), 1e-6);
   EXPECT_NEAR(Of(weighed, Phase::kLlmDecode, kArithmetic) /
@@ -58,7 +59,7 @@ TEST(PhaseWeightsTest, WhatWasLearnedOfADeviceCounts) {
   for (int i = 0; i < 50; ++i) {
     factors.Learn(OpClass::kMatmul, Phase::kLlmDecode, "cuda", 1, 4);
   }
-  // A token takes 0.4 s: so these were 25, not 100.
+  // A token takes 0.4 s, so these were 25, not 100.
   const Work weighed = WeighByTime(PromptAndToken(), Took(0.1, 10), kArithmetic,
                                    "cuda", factors);
   EXPECT_NEAR(Of(weighed, Phase::kLlmDecode, kArithmetic) /
@@ -69,7 +70,7 @@ TEST(PhaseWeightsTest, WhatWasLearnedOfADeviceCounts) {
 TEST(PhaseWeightsTest, APhaseTookOneRunAtLeast) {
   const semantics::CostFactors factors;
   const Work once = PromptAndToken();
-  // The prompt was over before anybody knew what it was.
+  // The prompt was over before its phase was known.
   const Work weighed =
       WeighByTime(once, Took(0, 10), kArithmetic, "cuda", factors);
   EXPECT_NEAR(Of(weighed, Phase::kLlmDecode, kArithmetic) /
@@ -88,7 +89,7 @@ TEST(PhaseWeightsTest, WhatIsNotKnownChangesNothing) {
     EXPECT_EQ(RooflineSeconds(same, kMemory),
               same.empty() ? 0 : RooflineSeconds(once, kMemory));
   }
-  // What is of no phase stays as it is beside others.
+  // Work without a phase keeps its weight beside other work.
   Work mixed = once;
   mixed.Add(
       {OpClass::kOther, Phase::kUnspecified, {1'000'000'000'000, 0, 0}, 1});

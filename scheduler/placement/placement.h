@@ -53,14 +53,15 @@ struct Decision {
   std::string worker_id;
   // Human-readable: "holds 90.9 MB of 90.9 MB asked; 0 queued runs, 1 lease".
   std::string reason;
-  // Why no worker was chosen. Errors that may pass: Unavailable (NO_WORKER,
-  // NO_SUITABLE_WORKER) without any worker, or any suitable one; Unavailable
-  // (WAITS_IN_LINE) when the suitable one is reserved for another request;
-  // ResourceExhausted (NO_CAPACITY) when none has the memory now. Permanent:
-  // FailedPrecondition (TOO_LARGE) when no worker will ever have the memory.
+  // The reason why no worker was chosen. Errors that may pass: Unavailable
+  // (NO_WORKER, NO_SUITABLE_WORKER) without any worker, or any suitable one;
+  // Unavailable (WAITS_IN_LINE) when the suitable one is reserved for another
+  // request; ResourceExhausted (NO_CAPACITY) when none has the memory now.
+  // Permanent: FailedPrecondition (TOO_LARGE) when no worker will ever have the
+  // memory.
   absl::Status obstacle;
-  // What would remove the obstacle, human-readable; empty when a worker was
-  // chosen.
+  // A human-readable description of what would remove the obstacle; empty when
+  // a worker was chosen.
   std::string unblocked_by;
   // All candidates, the best first and dropped ones last.
   std::vector<Considered> considered;

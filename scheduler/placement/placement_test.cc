@@ -84,7 +84,7 @@ TEST_F(PlacementTest, WhatClientsUploadsMovedCountsForThem) {
   EXPECT_TRUE(Of(decision, "w0").terms.link_measured);
   EXPECT_EQ(Of(decision, "w0").terms.link_bytes_per_second, 1e5);
   EXPECT_DOUBLE_EQ(Of(decision, "w0").terms.transfer_seconds, 909);
-  // From another worker it comes another way.
+  // State on another worker does not use the measured link.
   request.measured_link = [](const std::string&) { return 0.0; };
   const Decision moved = Decide(request);
   EXPECT_FALSE(Of(moved, "w0").terms.link_measured);
@@ -110,7 +110,7 @@ TEST_F(PlacementTest, AMeasuredLinkCountsBeforeTheConfiguredOne) {
   EXPECT_FALSE(configured.link_measured);
   EXPECT_EQ(configured.link_bytes_per_second, 1e6);
   EXPECT_DOUBLE_EQ(configured.transfer_seconds, 90.9);
-  // Neither: a usual one is assumed, and not shown for a known one.
+  // Without either, a usual bandwidth is assumed, and not shown as a known one.
   const Terms& unknown = Of(decision, "w2").terms;
   EXPECT_FALSE(unknown.link_measured);
   EXPECT_EQ(unknown.link_bytes_per_second, 0);
@@ -166,7 +166,8 @@ TEST_F(PlacementTest, AWorkerThatWasNotReachedComesLast) {
   const Decision decision = Decide(request);
   EXPECT_EQ(decision.worker_id, "w1");
   EXPECT_EQ(Of(decision, "w0").dropped_by, "reach");
-  // Rather with another device of the session than out of reach.
+  // A worker with another device of the session is better than one out of
+  // reach.
   request.session_leases = {{"w1", 1}};
   EXPECT_EQ(Decide(request).worker_id, "w1");
 }
@@ -198,7 +199,7 @@ TEST_F(PlacementTest, SaysWhetherWaitingMayHelp) {
   EXPECT_EQ(ErrorReason(never.obstacle), "TOO_LARGE");
   EXPECT_THAT(std::string(never.obstacle.message()),
               HasSubstr("asked 10.0 TB"));
-  // What is held needs no room.
+  // State that the worker holds needs no room.
   busy.available_bytes = 0;
   Add(busy, true);
   EXPECT_EQ(Decide(ForModel()).worker_id, "w0");
@@ -232,7 +233,7 @@ TEST_F(PlacementTest, EachFilterSaysWhatIsWrong) {
   EXPECT_THAT(none.unblocked_by, HasSubstr("uncordoning a worker"));
   request.phase = semantics::Phase::kLlmDecode;
   EXPECT_EQ(Decide(request).worker_id, "decoder");
-  // Work of which nothing is known goes anywhere.
+  // Unknown work may go to any worker.
   request.phase = semantics::Phase::kUnspecified;
   EXPECT_EQ(Decide(request).worker_id, "decoder");
 }
@@ -254,7 +255,7 @@ TEST_F(PlacementTest, ComputingFollowsTheRooflineAndWhatWasLearned) {
   EXPECT_EQ(decision.worker_id, "fast");
   EXPECT_DOUBLE_EQ(Of(decision, "fast").terms.compute_seconds, 1e-3);
   EXPECT_DOUBLE_EQ(Of(decision, "slow").terms.compute_seconds, 1e-2);
-  // It turns out that such products do badly there.
+  // Such products turn out to be slow there.
   factors_.Learn(semantics::OpClass::kMatmul, phase, "cuda", 1, 50);
   factors_.Learn(semantics::OpClass::kMatmul, phase, "cuda", 1, 5000);
   decision = Decide(request);
@@ -262,7 +263,7 @@ TEST_F(PlacementTest, ComputingFollowsTheRooflineAndWhatWasLearned) {
   EXPECT_GT(Of(decision, "fast").terms.compute_factor, 10);
 }
 
-// Each of the three is best in one respect.
+// Each of the workers is best in one respect.
 TEST_F(PlacementTest, PoliciesDifferWhereTheyShould) {
   Work work;
   work.Add({semantics::OpClass::kMatmul,

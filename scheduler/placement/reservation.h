@@ -40,7 +40,7 @@ class Reservation {
   using Ticket = WaitQueue::Ticket;
   // A request that only waits for room on a worker.
   struct Waiter {
-    // Greater is first, as in the queue.
+    // A greater priority class is first, as in the queue.
     int urgency = 0;
     absl::Duration since;
   };
@@ -73,8 +73,8 @@ class Reservation {
   bool Lift(Ticket ticket);
 
  private:
-  // How many requests from the front may get the reservation when no worker is
-  // suitable for those before them.
+  // Number of requests from the front that may get the reservation when no
+  // worker is suitable for those before them.
   static constexpr int kMostChoices = 4;
 
   // Returns the worker to reserve for the request; null when none is suitable.

@@ -33,7 +33,8 @@ Request For(uint64_t bytes) {
 
 class ReservationTest : public testing::Test {
  protected:
-  // In the order of their tickets, these wait for so many bytes.
+  // Reviews the reservation for the waiting requests, in the order of their
+  // tickets.
   void Review() {
     std::vector<Ticket> order;
     for (const auto& [ticket, bytes] : waiting_) order.push_back(ticket);
@@ -90,7 +91,7 @@ TEST_F(ReservationTest, WhatIsKeptIsNobodyElsesButAMoreUrgentOnes) {
   fleet_.Put(Worker("a", 30));
   waiting_ = {{1, 80}};
   Review();
-  // Whoever is not in line, or behind.
+  // Requests that do not wait, or are behind in the queue.
   for (const Ticket other : {0, 2}) {
     const Decision held = Decide(Applied(other, urgency_, 10));
     EXPECT_EQ(held.worker_id, "");
@@ -101,14 +102,14 @@ TEST_F(ReservationTest, WhatIsKeptIsNobodyElsesButAMoreUrgentOnes) {
     EXPECT_EQ(held.considered[0].drop_reason, "is kept for the first in line");
   }
   EXPECT_EQ(Decide(Applied(2, urgency_ + 1, 10)).worker_id, "a");
-  // Who would not fit anyway hears so.
+  // A request that would not fit anyway is told NO_CAPACITY.
   EXPECT_EQ(ErrorReason(Decide(Applied(2, urgency_, 40)).obstacle),
             "NO_CAPACITY");
   const Decision first = Decide(Applied(1, urgency_, 80));
   EXPECT_EQ(ErrorReason(first.obstacle), "NO_CAPACITY");
   EXPECT_EQ(first.unblocked_by,
             "50 B more on a, which is kept for it as the first in line");
-  // Others are placed elsewhere.
+  // Other requests are placed on other workers.
   fleet_.Put(Worker("b", 10));
   EXPECT_EQ(Decide(Applied(2, urgency_, 10)).worker_id, "b");
   fleet_.Put(Worker("a", 80));
@@ -122,7 +123,7 @@ TEST_F(ReservationTest, WhatOthersGaveUpIsForWhomTheyDid) {
   Review();
   EXPECT_EQ(reservation_.worker_id(), "a");
   reservation_.Keep(2, "b");
-  // For nobody else, however urgent.
+  // No other request gets the worker, whatever its class.
   EXPECT_EQ(Decide(Applied(3, urgency_ + 1, 15)).worker_id, "a");
   fleet_.Put(Worker("a", 0));
   const Decision held = Decide(Applied(3, urgency_ + 1, 15));
@@ -134,7 +135,8 @@ TEST_F(ReservationTest, WhatOthersGaveUpIsForWhomTheyDid) {
             "there");
   fleet_.Put(Worker("b", 60));
   EXPECT_EQ(Decide(Applied(2, urgency_, 50)).worker_id, "b");
-  // The first one's is kept beside it, and not where it is.
+  // The first request's reservation is never on a worker that is kept for
+  // another one.
   fleet_.Remove("a");
   Review();
   EXPECT_EQ(reservation_.ticket(), 0u);
@@ -142,12 +144,12 @@ TEST_F(ReservationTest, WhatOthersGaveUpIsForWhomTheyDid) {
   EXPECT_FALSE(reservation_.Lift(2));
   Review();
   EXPECT_EQ(reservation_.worker_id(), "b");
-  // Room for the first itself takes the place of what was kept for it.
+  // Room that is kept for the first request itself replaces its reservation.
   fleet_.Put(Worker("c", 10));
   reservation_.Keep(1, "c");
   EXPECT_EQ(reservation_.ticket(), 0u);
   EXPECT_EQ(Decide(Applied(3, urgency_, 15)).worker_id, "b");
-  // It ends with the worker, too.
+  // The reservation ends with the worker.
   WorkerFacts cordoned = Worker("c", 90);
   cordoned.cordoned = true;
   fleet_.Put(cordoned);
@@ -156,7 +158,7 @@ TEST_F(ReservationTest, WhatOthersGaveUpIsForWhomTheyDid) {
   EXPECT_FALSE(reservation_.Lift(1));
 }
 
-// However many workers there are, whom one is kept for looks at that one.
+// However many workers there are, the request looks at the one reserved for it.
 TEST_F(ReservationTest, WhatIsKeptIsLookedAtByWhomItIsFor) {
   for (int i = 0; i < 2000; ++i) {
     fleet_.Put(Worker("w" + std::to_string(i), i == 1234 ? 50 : 30));
@@ -178,7 +180,7 @@ TEST_F(ReservationTest, ItEndsWithWhomItIsFor) {
   EXPECT_TRUE(reservation_.Lift(1));
   EXPECT_FALSE(reservation_.Lift(1));
   EXPECT_EQ(Decide(Applied(0, urgency_, 10)).worker_id, "a");
-  // It waits for something else, such as quota.
+  // The request waits for something else, such as quota.
   Review();
   EXPECT_EQ(reservation_.ticket(), 1u);
   waiting_.erase(1);
@@ -196,7 +198,7 @@ TEST_F(ReservationTest, WhatIsNoLongerFitIsExchanged) {
   waiting_ = {{1, 80}};
   Review();
   EXPECT_EQ(reservation_.worker_id(), "a");
-  // It stays where there is more room now.
+  // The reservation stays although another worker has more room now.
   fleet_.Put(Worker("b", 70));
   Review();
   EXPECT_EQ(reservation_.worker_id(), "a");
@@ -225,7 +227,7 @@ TEST_F(ReservationTest, WhereNothingIsFitForTheFirstTheNextIsConsidered) {
   EXPECT_EQ(reservation_.worker_id(), "gpu");
 }
 
-// A line at a cluster of leases that end after a while, whoever comes.
+// Plays a wait queue of a cluster whose leases end after a while.
 class World {
  public:
   World(uint64_t seed, absl::Duration patience)
@@ -242,7 +244,7 @@ class World {
       Free(ends_.begin()->second);
       ends_.erase(ends_.begin());
     }
-    // Small ones all the time, and a large one now and then.
+    // Small requests come all the time, and a large one now and then.
     for (int i = 0; i < 4; ++i) Ask(1 + Draw(&random_, 30));
     if (Draw(&random_, 10) == 0) Ask(70 + Draw(&random_, 31));
     Retry();
@@ -290,7 +292,7 @@ class World {
               &random_);
     asked.waits_for_room = ErrorReason(decision.obstacle) == "NO_CAPACITY";
     if (decision.worker_id.empty()) {
-      // Nobody is held off from a worker that is not kept.
+      // A request is only kept from the reserved worker.
       for (const Fleet::Member* const member : fleet_.all()) {
         EXPECT_TRUE(member->facts.available_bytes < asked.bytes ||
                     member->facts.id == reservation_.worker_id());
@@ -352,7 +354,7 @@ class World {
     reservations_ +=
         reservation_.ticket() != 0 && reservation_.ticket() != before;
   }
-  // One worker at most, for somebody who waits.
+  // At most one worker is reserved, for a request that waits.
   void ExpectSound() {
     const Ticket kept_for = reservation_.ticket();
     EXPECT_EQ(kept_for == 0, reservation_.worker_id().empty());

@@ -5,14 +5,14 @@
 namespace djinn::scheduler {
 namespace {
 
-// Of a worker that does not say.
+// Assumed bandwidth of a worker that does not report one.
 constexpr double kLinkBytesPerSecond = 1e9;
-// What a session that is there adds to the wait, before its runs show up in the
-// queue: enough to tell workers apart that are equal otherwise.
+// Time that a leased session adds to the wait before its runs are in the queue.
+// It is enough to distinguish workers that are otherwise equal.
 constexpr double kSecondsPerLease = 1e-3;
-// The same, as a share of the device.
+// The same, as a fraction of the device.
 constexpr double kLoadPerLease = 0.01;
-// Work of which nothing is known counts so long when it is to be paid.
+// Assumed time of unknown work, for its cost.
 constexpr double kUnknownSeconds = 1;
 
 }  // namespace

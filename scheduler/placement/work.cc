@@ -8,7 +8,8 @@
 namespace djinn::scheduler {
 namespace {
 
-// Weighs phases against each other where no device is meant.
+// The device by which phases are weighed against each other when no device is
+// given.
 constexpr semantics::DeviceSpeed kReference = {1e13, 1e12, 0};
 
 bool IsOfModels(semantics::OpClass op_class) {

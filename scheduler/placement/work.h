@@ -28,7 +28,7 @@ class Work {
   };
 
   Work() = default;
-  // The work of one run of the graph that `meaning` describes.
+  // Creates the work of one run of the graph that `meaning` describes.
   Work(const srg::Graph& graph, const semantics::Meaning& meaning);
 
   void Add(const Part& part);

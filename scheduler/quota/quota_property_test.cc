@@ -130,7 +130,7 @@ class Case {
         if (quota.borrowing_limit.has_value()) {
           ASSERT_LE(borrowed, *quota.borrowing_limit);
         }
-        // The guaranteed part is never lent, nor what is used.
+        // A tenant lends neither its guaranteed part nor what it uses.
         ASSERT_GE(lent, 0);
         ASSERT_LE(lent, std::max<int64_t>(0, quota.nominal - used));
         if (quota.lending_limit.has_value()) {

@@ -12,10 +12,10 @@ namespace djinn::scheduler {
 namespace {
 
 constexpr uint64_t kMaxCount = std::numeric_limits<uint32_t>::max();
-// Device-seconds per second: devices.
+// Device-seconds per second, that is, devices.
 constexpr double kMaxRate = 1e6;
 
-// Calls `read` for each key of a quota that is there.
+// Calls `read` for each key that a quota has.
 template <typename AnyQuota, typename Read>
 AnyQuota ReadOne(ConfigMap map, const QuotaOwner& owner, Read read) {
   AnyQuota quota;

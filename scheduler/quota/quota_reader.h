@@ -22,27 +22,29 @@
 
 namespace djinn::scheduler {
 
-// Notes what is no name of a cohort; an empty one is none.
+// Reports an error if the name is no valid path of a cohort. Accepts an empty
+// name, which stands for none.
 void CheckCohortName(ConfigMap* map, absl::string_view key,
                      const std::string& name);
 
 // A tenant or cohort that has a quota.
 struct QuotaOwner {
-  // A tenant has to say how much is its own.
+  // True when the quota must contain nominalQuota, as a tenant's must.
   bool needs_nominal = false;
   // True when it can borrow and lend; otherwise the reason why it cannot.
   bool has_neighbours = false;
   const char* alone = "";
 };
-// `cohort` is its own, or empty.
+// `cohort` is the tenant's cohort, or empty.
 QuotaOwner TenantAsOwner(absl::string_view cohort);
 QuotaOwner CohortAsOwner(absl::string_view name);
 
-// Reads the resources' keys that are there; `map` is the one under "quota".
+// Reads the quotas of those resources that have a key; `map` is the one under
+// "quota".
 void ReadQuotas(ConfigMap* map, const QuotaOwner& owner,
                 absl::Span<const Resource> resources, Quotas* quotas);
 enum class RateUnit { kSeconds, kBytes };
-// Nothing when the key is not there.
+// Returns nothing when there is no such key.
 std::optional<RateQuota> ReadRateQuota(ConfigMap* map, absl::string_view key,
                                        RateUnit unit, const QuotaOwner& owner);
 

@@ -77,7 +77,7 @@ TEST(QuotaReaderTest, SaysWhatIsWrong) {
                       "\"lab//vision\"")));
 }
 
-// Inside another one a cohort has neighbours.
+// A cohort inside another one has neighbours.
 TEST(QuotaReaderTest, AnInnerCohortBorrowsAndLends) {
   EXPECT_TRUE(CohortAsOwner("lab/vision").has_neighbours);
   EXPECT_FALSE(CohortAsOwner("lab/vision").needs_nominal);

@@ -127,7 +127,7 @@ void QuotaTree::Configure(const std::vector<TenantQuota>& tenants,
       node->own[i] = cohort.quotas[i].nominal;
     }
   }
-  // A cohort comes before those in it, by name.
+  // Goes backwards, because a cohort comes before its members by name.
   for (auto it = cohorts_.rbegin(); it != cohorts_.rend(); ++it) {
     Node* const cohort = it->second.get();
     for (const Node* const child : cohort->children) {
@@ -152,7 +152,7 @@ std::optional<QuotaTree::Breach> QuotaTree::Check(absl::string_view tenant,
     const int64_t used = node->used[i];
     const int64_t ever = Potential(*node, i);
     const bool may_wait = used + asked[i] <= ever;
-    // A breach that waiting does not resolve is the better answer.
+    // Prefers a breach that waiting does not resolve.
     if (breach.has_value() && (may_wait || !breach->may_wait)) continue;
     breach = {
         static_cast<Resource>(i),
@@ -197,7 +197,7 @@ const QuotaTree::Node* QuotaTree::Borrower(
     const Node* const found = Borrower(*child, resource, spared);
     if (found != nullptr) return found;
   }
-  // Quotas have become less than what is used, or all are spared.
+  // The quotas were reduced below what is used, or all are spared.
   return nullptr;
 }
 
@@ -213,8 +213,8 @@ std::optional<std::string> QuotaTree::Reclaim(
     if (asked[i] > Available(*node, i)) short_of = i;
   }
   if (short_of == kResources) return std::nullopt;
-  // The innermost cohort whose own does not suffice: those in it that use more
-  // than theirs are why.
+  // Finds the innermost cohort whose own quota does not suffice: its members
+  // that exceed theirs are the cause.
   int64_t more = asked[short_of];
   const Node* at = node;
   do {
@@ -242,7 +242,8 @@ bool QuotaTree::MayTakeBack(absl::string_view tenant, absl::string_view from,
     const Quota& quota = node->quotas[i];
     if (node->used[i] + asked[i] > quota.nominal) return false;
     if (!quota.limited() || borrows) continue;
-    // Up to the first cohort that has both in it, each borrows from outside.
+    // Below the first cohort that contains both, each node on the way borrows
+    // from outside.
     for (const Node* at = other; at->parent != nullptr; at = at->parent) {
       if (Beyond(*at, i) == 0) break;
       const Node* around = node->parent;
@@ -263,7 +264,7 @@ int64_t QuotaTree::MemoryWithQuota(absl::string_view tenant,
   };
   const int64_t all = asked[Index(Resource::kMemoryBytes)];
   if (with_quota(Resource::kMemoryBytes) > 0) return all;
-  // None of them is so large that the sum could overflow.
+  // Each is small enough that the sum does not overflow.
   return std::min(all, with_quota(Resource::kContentBytes) +
                            with_quota(Resource::kStorageBytes) +
                            with_quota(Resource::kCacheBytes));
@@ -318,8 +319,9 @@ int64_t QuotaTree::Spare(const Node& node, size_t resource) {
 
 int64_t QuotaTree::LentBy(const Node& node, size_t resource) {
   if (node.parent == nullptr) return 0;
-  // All that is borrowed in the parent, from it or through it, and all that
-  // could be; of the latter, what those before the node and what it has.
+  // All that is borrowed in the parent, from it or through it; all that could
+  // be borrowed; and of the latter, the parts of the nodes before this one, and
+  // of this node.
   int64_t borrowed = LentBy(*node.parent, resource);
   int64_t spare = node.parent->own[resource];
   int64_t spare_before = 0;
@@ -330,7 +332,7 @@ int64_t QuotaTree::LentBy(const Node& node, size_t resource) {
   }
   if (spare == 0) return 0;
   const int64_t lent = std::min(borrowed, spare);
-  // Parts that add up exactly.
+  // Computes parts that add up exactly.
   const auto part = [&](int64_t of) {
     return static_cast<int64_t>(static_cast<__int128>(of) * lent / spare);
   };

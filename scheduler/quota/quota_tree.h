@@ -57,14 +57,14 @@ namespace djinn::scheduler {
 // The resources that quotas limit.
 enum class Resource : size_t {
   kMemoryBytes,
-  // Parts of it: for contents, for caches, and for all other storages.
+  // Parts of the memory: for contents, for all other storages, and for caches.
   kContentBytes,
   kStorageBytes,
   kCacheBytes,
   kOutstandingMessages,
 };
 inline constexpr size_t kResources = 5;
-// "memory_bytes".
+// Returns the name of the resource, such as "memory_bytes".
 absl::string_view ResourceName(Resource resource);
 
 using Amounts = std::array<int64_t, kResources>;
@@ -84,7 +84,7 @@ using Quotas = std::array<Quota, kResources>;
 
 struct TenantQuota {
   std::string tenant;
-  // Empty: none.
+  // Empty for none.
   std::string cohort;
   double weight = 1;
   Quotas quotas;
@@ -92,9 +92,10 @@ struct TenantQuota {
 
 struct CohortQuota {
   std::string cohort;
-  // Beside its siblings, tenants and cohorts.
+  // Weight beside its siblings, which are tenants and cohorts.
   double weight = 1;
-  // A resource that is not limited here has nothing of its own and no limits.
+  // An unlimited resource means that the cohort owns none of it and has no
+  // limits.
   Quotas quotas;
 };
 
@@ -118,7 +119,7 @@ class QuotaTree {
   void Configure(const std::vector<TenantQuota>& tenants,
                  const std::vector<CohortQuota>& cohorts = {});
 
-  // Nothing, or the first resource that is short. A tenant that is not
+  // Returns nothing, or the first resource that is short. A tenant that is not
   // configured has no limits.
   std::optional<Breach> Check(absl::string_view tenant,
                               const Amounts& asked) const;
@@ -169,7 +170,7 @@ class QuotaTree {
     std::string name;
     Node* parent = nullptr;
     double weight = 1;
-    // A cohort's with what its children can lend.
+    // For a cohort, includes what its children can lend.
     Quotas quotas;
     Amounts used = {};
     // The cohort's own quota, without its children's.
@@ -181,7 +182,7 @@ class QuotaTree {
   // Returns the part of the node's use that counts at its parent.
   static int64_t UsedOfParent(const Node& node, size_t resource);
   static int64_t Available(const Node& node, size_t resource);
-  // Were nothing used anywhere.
+  // Returns the amount that would be available if nothing were used anywhere.
   static int64_t Potential(const Node& node, size_t resource);
   // Returns the node's share with `more` in addition to its use, over the
   // resources in `asked`.
@@ -191,8 +192,9 @@ class QuotaTree {
     return std::max<int64_t>(
         0, node.used[resource] - node.quotas[resource].nominal);
   }
-  // The tenant in the node, or the node itself, with the greatest share of the
-  // resource, from the node down; null when only those borrow that are spared.
+  // Returns the tenant in the node, or the node itself, with the greatest share
+  // of the resource, from the node down. Returns null when only spared tenants
+  // borrow.
   static const Node* Borrower(const Node& node, const Amounts& resource,
                               const std::set<std::string>& spared);
   // Returns the amount that the node can still lend to its parent.

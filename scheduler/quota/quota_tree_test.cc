@@ -51,13 +51,13 @@ TEST(QuotaTreeTest, ACohortLendsWhatItDoesNotUse) {
   tree.Take("a", Ask(15));
   EXPECT_EQ(tree.Borrowed("a", kMemory), 5);
   EXPECT_EQ(tree.Lent("b", kMemory), 5);
-  // 4 are guaranteed, and 1 more is left.
+  // 4 are guaranteed, and 1 more is available.
   EXPECT_FALSE(tree.Check("b", Ask(5)).has_value());
   const std::optional<QuotaTree::Breach> breach = tree.Check("b", Ask(6));
   EXPECT_TRUE(breach->may_wait);
   EXPECT_EQ(breach->limit, 5);
   EXPECT_EQ(tree.Reclaim("b", Ask(6)), "a");
-  // Beyond its own it may not take back.
+  // It may not reclaim beyond its own quota.
   EXPECT_EQ(tree.Reclaim("b", Ask(11)), std::nullopt);
 }
 
@@ -80,7 +80,7 @@ TEST(QuotaTreeTest, ItIsTakenBackFromWhoHasMost) {
   tree.Take("a", Ask(18));
   tree.Take("b", Ask(22));
   EXPECT_EQ(tree.Reclaim("lender", Ask(20)), "b");
-  // By weight.
+  // Shares are divided by weight.
   tenants[1].weight = 2;
   tree.Configure(tenants);
   EXPECT_EQ(tree.Reclaim("lender", Ask(20)), "a");
@@ -124,13 +124,14 @@ TEST(QuotaTreeTest, ACohortHasAQuotaOfItsOwn) {
       Tenant("b", "lab/vision", {.nominal = 0}),
       Tenant("c", "lab", {.nominal = 5})};
   tree.Configure(tenants, {vision});
-  // Nobody's: who is in there has it, and so has who is not.
+  // The cohort's own quota is available to its members and to other tenants.
   EXPECT_FALSE(tree.Check("b", Ask(21)).has_value());
   EXPECT_FALSE(tree.Check("c", Ask(21)).has_value());
   EXPECT_TRUE(tree.Check("c", Ask(22)).has_value());
   tree.Take("b", Ask(8));
   EXPECT_EQ(tree.Borrowed("b", kMemory), 8);
-  // In proportion to what there is: three are its cohort's.
+  // Lent amounts are in proportion to what can be lent; three are the cohort's
+  // own.
   EXPECT_EQ(tree.Lent("a", kMemory), 5);
   EXPECT_EQ(tree.Lent("c", kMemory), 0);
 }
@@ -150,7 +151,8 @@ TEST(QuotaTreeTest, ACohortLendsAndBorrowsWithinItsLimits) {
   EXPECT_FALSE(tree.Check("c", Ask(15))->may_wait);
   EXPECT_FALSE(tree.Check("b", Ask(13)).has_value());
   EXPECT_EQ(tree.Check("b", Ask(14))->limit, 13);
-  // What the cohort keeps to itself is there whatever others do.
+  // The part that the cohort keeps is available to its members, whatever others
+  // use.
   tree.Take("c", Ask(14));
   EXPECT_EQ(tree.Lent("a", kMemory), 4);
   EXPECT_FALSE(tree.Check("b", Ask(6)).has_value());
@@ -167,10 +169,10 @@ TEST(QuotaTreeTest, ItIsTakenBackWhereItIsShort) {
        Tenant("b", "lab/vision", {.nominal = 0}),
        Tenant("c", "lab", {.nominal = 10}), Tenant("d", "lab", {.nominal = 0})},
       {closed});
-  // All of a's, and of c's.
+  // They use all of a's and c's quota.
   tree.Take("b", Ask(10));
   tree.Take("d", Ask(10));
-  // Whatever b gave back, c would not have it.
+  // c could not get what b would give back.
   EXPECT_EQ(tree.Reclaim("c", Ask(1)), "d");
   EXPECT_EQ(tree.Reclaim("a", Ask(1)), "b");
   EXPECT_TRUE(tree.MayTakeBack("c", "d", Ask(1)));
@@ -186,7 +188,7 @@ TEST(QuotaTreeTest, MemoryIsATenantsOwnWhereItHasAQuotaOfIt) {
     }
     QuotaTree tree;
     tree.Configure({tenant});
-    // Of memory, contents, storages, caches and messages.
+    // Amounts of memory, contents, storages, caches and messages.
     return tree.MemoryWithQuota("a", {100, 30, 80, 5, 7});
   };
   EXPECT_EQ(with({}), 0);
@@ -209,13 +211,13 @@ TEST(QuotaTreeTest, ItIsTakenBackWithinNominalQuotasAlone) {
   EXPECT_TRUE(tree.MayTakeBack("a", "b", Ask(10)));
   EXPECT_FALSE(tree.MayTakeBack("a", "b", Ask(11)));
   EXPECT_FALSE(tree.MayTakeBack("a", "b", Ask(10, 6)));
-  // Of something else.
+  // b borrows another resource.
   EXPECT_FALSE(tree.MayTakeBack("a", "b", Ask(0, 1)));
   EXPECT_FALSE(tree.MayTakeBack("a", "a", Ask(1)));
   EXPECT_FALSE(tree.MayTakeBack("other", "b", Ask(1)));
   EXPECT_FALSE(tree.MayTakeBack("alone", "b", Ask(1)));
   EXPECT_FALSE(tree.MayTakeBack("stranger", "b", Ask(1)));
-  // Its own is not limited: nothing of it is lent.
+  // The tenant's own quota is unlimited, so nothing of it is lent.
   EXPECT_FALSE(tree.MayTakeBack("open", "b", Ask(1)));
 }
 
@@ -246,10 +248,10 @@ TEST(QuotaTreeTest, WhoBorrowsLessGoesFirst) {
   EXPECT_GT(tree.Precedence("b", Ask(8)), tree.Precedence("a", Ask(1)));
 }
 
-// The case from Volcano's HDRF: in one cohort, "memory" wants memory alone and
-// takes all there is to borrow; its sibling "messages" wants messages alone.
-// A tree that compares dominant shares would have it wait for ever behind
-// "both", because of its sibling's memory.
+// Tests the case from Volcano's HDRF. In one cohort, "memory" wants only memory
+// and takes all that can be borrowed; its sibling "messages" wants only
+// messages. A tree that compares dominant shares would make "messages" wait
+// forever behind "both", because of its sibling's memory.
 TEST(QuotaTreeTest, NobodyWaitsBecauseOfWhatASiblingHasOfSomethingElse) {
   QuotaTree tree;
   const Quota none{.nominal = 0};

@@ -8,11 +8,12 @@
 namespace djinn::scheduler {
 namespace {
 
-// A rate counts half after so long.
+// Time after which a rate has half its weight.
 constexpr absl::Duration kHalfLife = absl::Seconds(2);
 // A tenant that waited for credit this recently counts as wanting more.
 constexpr absl::Duration kMemory = absl::Seconds(5);
-// A lender keeps so much more than it used lately, that it may grow.
+// Factor by which a lender keeps more than it recently used, so that its use
+// may grow.
 constexpr double kHeadroom = 1.25;
 
 }  // namespace
@@ -102,8 +103,8 @@ void RateBudget::Advance(absl::Duration now,
   auto share = shares.begin();
   for (auto& [name, state] : states_) {
     state.share = *share++;
-    // A tenant may also use its own rate that no other tenant borrows, should
-    // it begin.
+    // Includes the tenant's own unused rate that no other tenant borrows, in
+    // case it begins to use it.
     const double rate =
         state.tenant.quota.nominal - state.share.lent + state.share.borrowed;
     state.allowance = std::min(

@@ -39,7 +39,7 @@ class RateBudget {
 
   struct Tenant {
     std::string name;
-    // Empty: none.
+    // Empty for none.
     std::string cohort;
     double weight = 1;
     RateQuota quota;
@@ -50,7 +50,7 @@ class RateBudget {
   void Configure(std::vector<Tenant> tenants,
                  std::vector<CohortRate> cohorts = {});
 
-  // No tenant has such a quota.
+  // Returns true when no tenant has such a quota.
   bool empty() const { return states_.empty(); }
 
   // Returns the shares, by tenant, that Advance() would compute now if the
@@ -62,16 +62,16 @@ class RateBudget {
   // have.
   RateShare TryAll(const Tenant& changed, absl::Duration now) const;
 
-  // A lease of the tenant waits for credit.
+  // Notes that a lease of the tenant waits for credit.
   void NoteWaiting(const std::string& tenant, absl::Duration now);
   // Returns whether it is time to call Advance().
   bool Due(absl::Duration now) const { return now - last_ >= kInterval; }
-  // Shares out what has become free since the last time. `used`: what each
-  // tenant has used in all.
+  // Shares out the rates that have become free since the last call. `used` is
+  // the total use of each tenant.
   void Advance(absl::Duration now, const std::map<std::string, double>& used);
 
-  // Null for a tenant without such a quota. What is granted of it is to be
-  // subtracted; what comes back is to be added, up to Most().
+  // Returns the tenant's allowance; null without such a quota. The caller
+  // subtracts grants from it, and adds returned credit, up to Most().
   double* Allowance(const std::string& tenant);
   // Returns the cap of the allowance; 0 for a tenant without such a quota.
   double Most(const std::string& tenant) const;
@@ -82,7 +82,7 @@ class RateBudget {
   // Returns the borrowed part of all that could be lent under the tenant's
   // root, divided by its weight.
   double WeightedShareOf(const std::string& tenant) const;
-  // A second, lately.
+  // Returns the tenant's recent use per second.
   double RateOf(const std::string& tenant) const;
 
  private:

@@ -12,8 +12,8 @@ RateBudget::Tenant Tenant(const std::string& name, double nominal,
 
 class RateBudgetTest : public testing::Test {
  protected:
-  // So much time passes, in which the tenants use what they are granted, as
-  // far as they want to. Returns what was granted to "a".
+  // Lets `seconds` pass while the tenants use what they are granted, if they
+  // want it. Returns what was granted to "a".
   double Pass(int seconds, bool a_wants, bool b_wants) {
     const double before = used_["a"];
     for (int i = 0; i < 10 * seconds; ++i) {
@@ -53,7 +53,7 @@ TEST_F(RateBudgetTest, AnotherRateIsTriedWithoutBeingShared) {
   EXPECT_NEAR(shares.at("a").own, 3, 1e-9);
   EXPECT_NEAR(shares.at("a").borrowed, 1, 1e-9);
   EXPECT_NEAR(shares.at("b").lent, 1, 1e-9);
-  // Who does not want more gets it if it does.
+  // TryAll() returns what the tenant would get if it wanted more.
   EXPECT_NEAR(budget_.Try(Tenant("b", 3, "lab"), now_).at("b").lent, 3, 1e-9);
   EXPECT_NEAR(budget_.TryAll(Tenant("b", 3, "lab"), now_).own, 3, 1e-9);
   EXPECT_NEAR(budget_.ShareOf("a").borrowed, 1, 1e-9);
@@ -68,7 +68,7 @@ TEST_F(RateBudgetTest, ATenantGetsItsRateAndOneBurst) {
   EXPECT_NEAR(first, 5 + 50, 0.2);
   EXPECT_NEAR(Pass(100, true, false), 50, 0.2);
   EXPECT_NEAR(budget_.RateOf("a"), 0.5, 0.01);
-  // Idling fills one burst, and no more.
+  // Idling fills one burst and no more.
   Pass(1000, false, false);
   EXPECT_EQ(*budget_.Allowance("a"), 5);
 }
@@ -94,7 +94,7 @@ TEST_F(RateBudgetTest, CohortsNest) {
   EXPECT_NEAR(Pass(30, true, false), 60, 0.5);
   EXPECT_NEAR(budget_.ShareOf("a").borrowed, 1.5, 0.01);
   EXPECT_NEAR(budget_.WeightedShareOf("a"), 1.5 / 2, 0.01);
-  // Whoever is in the cohort of what is left goes first.
+  // A tenant in the lender's cohort comes first.
   Pass(1, true, true);
   EXPECT_NEAR(budget_.ShareOf("b").borrowed, 1, 0.01);
   EXPECT_EQ(budget_.ShareOf("a").borrowed, 0);

@@ -24,7 +24,7 @@ struct Node {
   double lending_limit = std::numeric_limits<double>::infinity();
 };
 
-// Hands out what the node wants, `amount` at most; returns how much that is.
+// Gives the node what it wants, but `amount` at most. Returns the amount given.
 double Borrow(Node* node, double amount) {
   double given = 0;
   amount = std::min(amount, node->wanted);
@@ -34,14 +34,14 @@ double Borrow(Node* node, double amount) {
   } else {
     double weights = 0;
     for (const Node* child : node->children) weights += child->weight;
-    // The node that wants least for its weight is first: it leaves the rest to
-    // the others.
+    // Begins with the node that wants least for its weight, which leaves the
+    // rest to the others.
     std::sort(node->children.begin(), node->children.end(),
               [](const Node* a, const Node* b) {
                 return a->wanted / a->weight < b->wanted / b->weight;
               });
     for (Node* const child : node->children) {
-      // The last one's part is all, but for rounding.
+      // The last node's part is the whole remainder, up to rounding.
       const double part = std::min(1.0, child->weight / weights);
       given += Borrow(child, (amount - given) * part);
       weights -= child->weight;
@@ -51,7 +51,8 @@ double Borrow(Node* node, double amount) {
   return given;
 }
 
-// Takes so much from those that can lend, in proportion to that.
+// Takes `amount` from the nodes that can lend, in proportion to what they can
+// lend.
 void Lend(Node* node, double amount) {
   node->spare = std::max(0.0, node->spare - amount);
   if (node->share != nullptr) {
@@ -79,7 +80,7 @@ void ShareOut(Node* cohort) {
   cohort->wanted = std::min(cohort->wanted, cohort->borrowing_limit);
 }
 
-// The cohorts of some tenants.
+// Builds the cohorts of some tenants.
 class Cohorts {
  public:
   Node* Find(const std::string& name) {
@@ -96,7 +97,7 @@ class Cohorts {
   const std::vector<Node*>& roots() const { return roots_; }
 
  private:
-  // The nodes stay where they are.
+  // Pointers to the nodes stay valid.
   std::map<std::string, Node> cohorts_;
   std::vector<Node*> roots_;
 };

@@ -50,7 +50,7 @@ struct RateDemand {
 
 struct CohortRate {
   std::string cohort;
-  // Beside its siblings, tenants and cohorts.
+  // Weight beside its siblings, which are tenants and cohorts.
   double weight = 1;
   RateQuota quota;
 };
@@ -61,8 +61,8 @@ struct RateShare {
   double borrowed = 0;
   // The part of its nominal rate that others use.
   double lent = 0;
-  // All that could be lent under the root of its cohort, were nothing used and
-  // had cohorts no limits.
+  // The rate that could be lent under the root of its cohort if nothing were
+  // used and cohorts had no limits.
   double lendable = 0;
 };
 

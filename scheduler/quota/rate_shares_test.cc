@@ -73,13 +73,13 @@ TEST(RateSharesTest, WhatIsLeftInACohortStaysThereFirst) {
   std::vector<RateShare> shares = ShareRates(demands);
   EXPECT_DOUBLE_EQ(shares[0].borrowed, 2);
   EXPECT_DOUBLE_EQ(shares[1].lent, 5);
-  // By weight; a cohort has 1.
+  // Parts are by weight; a cohort has weight 1.
   EXPECT_NEAR(shares[2].borrowed, 300 / 101.0, 1e-12);
   EXPECT_NEAR(shares[3].borrowed, 3 / 101.0, 1e-12);
   EXPECT_EQ(shares[4].borrowed, 0);
   EXPECT_EQ(shares[0].lendable, 9);
   EXPECT_EQ(shares[4].lendable, 1);
-  // What nobody inside leaves nobody outside has.
+  // Only what the members leave goes to others.
   demands[0].demand = 100;
   shares = ShareRates(demands);
   EXPECT_DOUBLE_EQ(shares[0].borrowed, 5);
@@ -127,7 +127,7 @@ TEST(RateSharesTest, ACohortLendsAndBorrowsWithinItsLimits) {
   EXPECT_DOUBLE_EQ(shares[0].lent, 3 + 4);
   EXPECT_DOUBLE_EQ(shares[1].borrowed, 3);
   EXPECT_DOUBLE_EQ(shares[2].borrowed, 4);
-  // Now it wants more than it has.
+  // Now the cohort wants more than it has.
   demands[0].demand = 10;
   demands[2] = {.cohort = "lab", .quota = {.nominal = 20}, .demand = 0};
   shares = ShareRates(demands, cohorts);
@@ -147,7 +147,7 @@ TEST(RateSharesTest, ACohortsWeightIsItsPartBesideItsSiblings) {
   EXPECT_DOUBLE_EQ(shares[2].borrowed, 6);
 }
 
-// Over random trees.
+// Checks the promises of rate_shares.h over random trees.
 class RateSharesPropertyTest : public testing::Test {
  protected:
   static constexpr double kAny = 1e9;
@@ -155,7 +155,8 @@ class RateSharesPropertyTest : public testing::Test {
   static constexpr const char* kCohorts[] = {"",      "c",   "c/x", "c/x/y",
                                              "c/x/z", "c/w", "d"};
 
-  // What of a tenant's nominal rate may be lent, and what it may borrow.
+  // The unused part of a tenant's nominal rate that may be lent, and the rate
+  // that it may still borrow.
   static double Spare(const RateDemand& tenant, const RateShare& share) {
     return std::min(tenant.quota.nominal - share.own,
                     tenant.quota.lending_limit.value_or(kAny));
@@ -181,7 +182,7 @@ class RateSharesPropertyTest : public testing::Test {
     }
     shares_ = ShareRates(demands_);
   }
-  // The same tenants, in cohorts with rates of their own.
+  // Gives cohorts of the same tenants rates of their own.
   void DrawCohorts() {
     std::uniform_real_distribution<double> draw(0, 4);
     cohorts_.clear();
@@ -197,7 +198,7 @@ class RateSharesPropertyTest : public testing::Test {
     }
     shares_ = ShareRates(demands_, cohorts_);
   }
-  // Of all cohorts in this one.
+  // Returns the sum of the own rates of all cohorts in this one.
   double OwnRate(const std::string& cohort) const {
     double own = 0;
     for (const CohortRate& rate : cohorts_) {
@@ -222,7 +223,7 @@ class RateSharesPropertyTest : public testing::Test {
       ASSERT_GE(borrowed - lent, -kNear);
       ASSERT_LE(borrowed - lent, OwnRate(cohort) + kNear);
     }
-    // Nothing is left of a cohort while somebody right in it wants it.
+    // Nothing of a cohort is left while a direct member wants it.
     for (size_t i = 0; wants_more && i < demands_.size(); ++i) {
       if (demands_[i].cohort != cohort) continue;
       ASSERT_NEAR(shares_[i].lent, Spare(demands_[i], shares_[i]), kNear);
@@ -276,7 +277,8 @@ class RateSharesPropertyTest : public testing::Test {
       ASSERT_NEAR(lent, borrowed, kNear);
       ASSERT_NEAR(borrowed, std::min(spare, wanted), kNear);
     }
-    // Outside goes what is left inside, and inside comes what is not there.
+    // A cohort lends only what its members leave, and borrows only what it
+    // lacks.
     if (borrowed + kNear < wanted) {
       ASSERT_GE(borrowed + kNear, lent);
       ASSERT_NEAR(lent, spare, kNear);
@@ -287,7 +289,8 @@ class RateSharesPropertyTest : public testing::Test {
     shared_ += lent > borrowed + kNear || borrowed > lent + kNear;
   }
 
-  // Of two tenants of one cohort that want more neither has more, by weight.
+  // Checks that of two tenants of one cohort that both want more, neither has
+  // more by weight.
   void CheckWeights() {
     for (size_t a = 0; a < demands_.size(); ++a) {
       for (size_t b = 0; b < a; ++b) {
@@ -310,7 +313,7 @@ class RateSharesPropertyTest : public testing::Test {
   std::vector<RateDemand> demands_;
   std::vector<CohortRate> cohorts_;
   std::vector<RateShare> shares_;
-  // Cohorts that lent or borrowed as a whole.
+  // Number of cohorts that lent or borrowed as a whole.
   int shared_ = 0;
 };
 

@@ -1,16 +1,17 @@
-// How much tenants lose when others take back what is their own.
+// Limits how much device time tenants lose when others reclaim their own quota.
 //
-// A reclaim costs a tenant the device time that its sessions had used which
-// have to begin again. Of that a tenant loses no more than a limit in any
-// minute: a reclaim that would cost more takes other victims or is put off. But
-// a lender gets its own, however much one session has used: one reclaim may
-// cost a tenant whatever it takes if that lost nothing in the minute before, or
-// if such reclaims have been put off for a minute, and are asked for still. So
-// in any minute a tenant loses at most the limit and what one reclaim takes
-// besides, and one that is put off goes on after a minute, unless another such
-// one did meanwhile.
+// A session that a reclaim evicts begins again, so its tenant loses the device
+// time that it had used. In any minute a tenant loses no more than a limit: a
+// reclaim that would cost more takes other victims or is put off.
 //
-// Not thread-safe; reads no clock. Times are monotonic, and never go back.
+// A lender gets its own nevertheless, however much one session has used. One
+// reclaim may cost a tenant any amount if the tenant lost nothing in the minute
+// before, or if such reclaims have been put off for a minute and are still
+// asked for. In any minute a tenant therefore loses at most the limit plus the
+// cost of one reclaim. A reclaim that is put off succeeds after a minute,
+// unless another one of that kind did meanwhile.
+//
+// Not thread-safe; reads no clock. Times are monotonic and never decrease.
 #ifndef SCHEDULER_QUOTA_RECLAIM_LOSSES_H_
 #define SCHEDULER_QUOTA_RECLAIM_LOSSES_H_
 
@@ -27,21 +28,22 @@ namespace djinn::scheduler {
 class ReclaimLosses {
  public:
   static constexpr absl::Duration kWindow = absl::Minutes(1);
-  // Whoever waits for one asks more often than that.
+  // A tenant that waits for a reclaim asks more often than this.
   static constexpr absl::Duration kAskedFor = absl::Seconds(30);
 
-  // What one reclaim may still cost tenants while its victims are chosen.
+  // Tracks what one reclaim may still cost each tenant while its victims are
+  // chosen.
   class Allowance {
    public:
-    // Anything.
+    // Creates an allowance without limits.
     Allowance() = default;
-    // Whether the tenant may lose so much besides what was taken before, which
-    // it then does.
+    // Returns whether the tenant may lose `lost` on top of what was taken
+    // before. Subtracts it if so.
     bool Take(const std::string& tenant, absl::Duration lost);
 
    private:
     friend class ReclaimLosses;
-    // Must outlive it, unless null.
+    // Null for no limits; otherwise it must outlive the allowance.
     ReclaimLosses* losses_ = nullptr;
     absl::Duration now_;
     std::map<std::string, absl::Duration> left_;
@@ -50,25 +52,28 @@ class ReclaimLosses {
   explicit ReclaimLosses(absl::Duration limit) : limit_(limit) {}
 
   absl::Duration limit() const { return limit_; }
-  // In the last minute.
+  // Returns the device time that the tenant lost in the last minute.
   absl::Duration Lost(const std::string& tenant, absl::Duration now);
-  // What one reclaim may cost the tenant now.
+  // Returns the device time that one reclaim may cost the tenant now.
   absl::Duration Left(const std::string& tenant, absl::Duration now);
-  // As long as nothing is added.
+  // Returns the allowance of one reclaim. It is valid until Add() or PutOff()
+  // is called.
   Allowance ForOne(absl::Duration now);
-  // A reclaim cost it so much, all its victims together.
+  // Counts the cost of one reclaim to the tenant, summed over its victims.
   void Add(const std::string& tenant, absl::Duration lost, absl::Duration now);
-  // One that would have cost it so much, more than is left, was put off.
+  // Notes that a reclaim was put off because it would have cost the tenant
+  // `lost`, which is more than is left.
   void PutOff(const std::string& tenant, absl::Duration lost,
               absl::Duration now);
 
  private:
   struct Tenant {
-    // When, and how much, in the last minute.
+    // Times and amounts of the losses in the last minute.
     std::deque<std::pair<absl::Duration, absl::Duration>> losses;
     absl::Duration sum;
-    // Since the last one beyond the limit, or as costly as any of them: when
-    // the first was put off, and what the dearest would have cost.
+    // Time of the first reclaim that was put off, time of the latest one, and
+    // the cost of the most expensive one. They start again when a reclaim
+    // exceeds the limit or costs at least `most_put_off`.
     std::optional<absl::Duration> first_put_off;
     absl::Duration last_put_off;
     absl::Duration most_put_off;

@@ -89,8 +89,8 @@ TEST_F(ReclaimLossesTest, WhatHasGoneOnIsNotPutOffAnyMore) {
   EXPECT_EQ(Left(), absl::Seconds(60));
 }
 
-// Small reclaims come all the time, and a large one whenever the one before has
-// gone on.
+// Small reclaims come all the time, and a large one whenever the previous large
+// one has succeeded.
 TEST(ReclaimLossesPropertyTest, NoMinuteCostsMoreThanTheLimitAndOneReclaim) {
   constexpr absl::Duration kLimit = absl::Seconds(100);
   for (uint64_t seed = 1; seed <= 2000; ++seed) {

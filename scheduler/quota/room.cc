@@ -13,8 +13,8 @@
 namespace djinn::scheduler {
 namespace {
 
-// What victims cost: what those are that lose most, how many, and their device
-// time.
+// The price of a reclaim: the standing of its most protected victims, their
+// number, and the device time that is lost.
 using Price = std::tuple<Standing, size_t, absl::Duration>;
 
 Price PriceOf(const std::vector<Victim>& victims) {
@@ -23,7 +23,7 @@ Price PriceOf(const std::vector<Victim>& victims) {
   return {StandingOf(victims), victims.size(), lost};
 }
 
-// Who holds most, of those that yield alike.
+// Sorts the largest first among victims of equal standing.
 void SortBySize(std::vector<Victim>* victims) {
   std::stable_sort(victims->begin(), victims->end(),
                    [](const Victim& a, const Victim& b) {
@@ -49,7 +49,7 @@ std::vector<Victim> VictimsForRoom(const std::string& lender,
                                    uint64_t shared, uint64_t needed,
                                    ReclaimLosses::Allowance allowance,
                                    QuotaTree* quotas) {
-  // Of what these share with sessions that stay nothing becomes free.
+  // Contents that the victims share with remaining sessions do not become free.
   absl::uint128 bytes = 0, contents = 0;
   const auto enough = [&] {
     return bytes + (contents - std::min<absl::uint128>(contents, shared)) >=
@@ -57,7 +57,7 @@ std::vector<Victim> VictimsForRoom(const std::string& lender,
   };
   std::vector<Victim> taken;
   for (const Victim& victim : in_order) {
-    // Nobody gives back more than it borrows.
+    // A tenant never gives back more than it borrows.
     if (!quotas->MayTakeBack(lender, victim.tenant, asked) ||
         !allowance.Take(victim.tenant, victim.lost)) {
       continue;
@@ -70,7 +70,7 @@ std::vector<Victim> VictimsForRoom(const std::string& lender,
   }
   for (const Victim& victim : taken) quotas->Take(victim.tenant, victim.quota);
   if (!enough()) return {};
-  // Those that others made up for stay, the dearest first.
+  // Spares victims that others made unnecessary, the most expensive first.
   std::sort(taken.begin(), taken.end(),
             [](const Victim& a, const Victim& b) { return a.rank > b.rank; });
   std::erase_if(taken, [&](const Victim& victim) {
@@ -109,7 +109,7 @@ std::vector<Victim> VictimsAtOneWorker(
       continue;
     }
     const uint64_t needed = terms.missing_bytes - available;
-    // Others would lose what nobody has lent them for this.
+    // Taking more would cost others what they did not borrow from this lender.
     if (needed > own) continue;
     const uint64_t shared = shared_contents(worker_id);
     std::vector<Victim> victims = there;
@@ -120,7 +120,7 @@ std::vector<Victim> VictimsAtOneWorker(
         best = std::move(found);
       }
     };
-    // Who loses least, and who holds most.
+    // Tries the cheapest sessions first, and the largest first.
     SortByRank(&victims);
     consider();
     SortBySize(&victims);

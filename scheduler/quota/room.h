@@ -1,8 +1,8 @@
-// Who gives back room at a worker that goes with what is borrowed.
+// Chooses which borrowers give back memory at a worker.
 //
-// The quota is there, but no worker has the memory: borrowers give back what
-// they hold at one worker on which the request fits then. Coordinator and
-// simulator go by this alike. Pure logic.
+// It serves a request whose quota suffices while no worker has the memory:
+// borrowers give back what they hold at one worker, so that the request fits
+// there. The coordinator and the simulator use the same code. Pure logic.
 #ifndef SCHEDULER_QUOTA_ROOM_H_
 #define SCHEDULER_QUOTA_ROOM_H_
 
@@ -20,14 +20,16 @@
 
 namespace djinn::scheduler {
 
-// Of what a lease takes, what room at a worker has to do with.
+// Returns the amounts of a lease that occupy memory at a worker.
 Amounts MemoryOf(Amounts asked);
 
-// Those of `in_order`, all at one worker, whose end makes so much room there,
-// and none that it could do without. Empty when there are not enough. What
-// sessions count of contents beyond what the worker holds is `shared`: of that
-// nothing becomes free. Nobody gives back more than it borrows. `quotas` is as
-// it was when this returns.
+// Returns those of `in_order`, all at one worker, whose end frees `needed`
+// bytes there, and none that is unnecessary. Returns nothing when they do not
+// suffice.
+//
+// `shared` is the number of bytes of contents that sessions count beyond what
+// the worker holds; ending a session does not free them. No tenant gives back
+// more than it borrows. `quotas` is unchanged when this returns.
 std::vector<Victim> VictimsForRoom(const std::string& lender,
                                    const Amounts& asked,
                                    const std::vector<Victim>& in_order,
@@ -35,12 +37,12 @@ std::vector<Victim> VictimsForRoom(const std::string& lender,
                                    ReclaimLosses::Allowance allowance,
                                    QuotaTree* quotas);
 
-// Where they are, of those that may yield.
+// The sessions that may yield, by worker.
 using VictimsByWorker = std::map<std::string, std::vector<Victim>>;
-// The cheapest of these, all at one worker on which the request fits then, if
-// what is missing there is no more than what `asked` is of the lender's own.
-// Empty when there is none. `shared_contents` says of a worker what `shared` is
-// above.
+// Returns the cheapest victims, all at one worker, whose end makes the request
+// fit there. Considers only workers where the missing bytes do not exceed the
+// memory in `asked` that the lender's quota covers. Returns nothing when there
+// is no such worker. `shared_contents` returns a worker's `shared`, as above.
 std::vector<Victim> VictimsAtOneWorker(
     const std::string& lender, const Amounts& asked, const Request& request,
     const VictimsByWorker& by_worker, const Fleet& fleet,

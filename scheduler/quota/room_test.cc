@@ -30,7 +30,7 @@ class RoomTest : public testing::Test {
       fleet_.Put(facts);
     }
   }
-  // Of red: so much at the worker, and some of the quota.
+  // Adds a session of red that holds `bytes` at the worker, and some quota.
   void Have(const std::string& id, const std::string& worker, uint64_t bytes,
             int lost, uint64_t contents = 0) {
     Victim victim;
@@ -64,7 +64,7 @@ class RoomTest : public testing::Test {
   Fleet fleet_;
   semantics::CostFactors factors_;
   Request request_;
-  // Of blue's quota.
+  // Quota of blue.
   Amounts asked_ = {1000};
   VictimsByWorker there_;
   uint64_t shared_ = 0;

@@ -26,7 +26,8 @@ std::vector<Victim> VictimsForQuota(
     absl::FunctionRef<std::vector<Victim>(const std::string& tenant)>
         victims_of,
     ReclaimLosses::Allowance allowance, QuotaTree* quotas) {
-  // Tried out: in vain nobody is to lose anything.
+  // `quotas` changes only while victims are tried, so that no tenant loses
+  // anything in vain.
   std::map<std::string, std::vector<Victim>> left;
   std::set<std::string> exhausted;
   std::vector<Victim> taken;
@@ -56,7 +57,7 @@ std::vector<Victim> VictimsForQuota(
   }
   const bool enough = !short_of_it();
   if (enough) {
-    // Those that others made up for stay, the dearest first.
+    // Spares victims that others made unnecessary, the most expensive first.
     std::sort(taken.begin(), taken.end(),
               [](const Victim& a, const Victim& b) { return a.rank > b.rank; });
     std::erase_if(taken, [&](const Victim& victim) {

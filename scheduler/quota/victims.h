@@ -1,8 +1,8 @@
-// Who gives back what is borrowed, for a tenant to have what is its own.
+// Chooses which borrowers give back quota, so that a tenant gets its own.
 //
-// A session yields at one worker at a time, with all of its leases there.
-// All that have to are found before anybody does: if they are not enough, none
-// does. Coordinator and simulator go by this alike. Pure logic.
+// A session yields at one worker at a time, with all its leases there. All
+// victims are found before any of them yields: if they do not suffice, none
+// does. The coordinator and the simulator use the same code. Pure logic.
 #ifndef SCHEDULER_QUOTA_VICTIMS_H_
 #define SCHEDULER_QUOTA_VICTIMS_H_
 
@@ -19,42 +19,44 @@
 
 namespace djinn::scheduler {
 
-// After looking in vain for what could be taken back, for one that waits:
-// others have their turn meanwhile.
+// Time until a waiting request looks for victims again after it found none.
+// Others have their turn meanwhile.
 inline constexpr absl::Duration kReclaimRetry = absl::Seconds(1);
 
-// How often a session goes before others of its tenant and class because it
-// lost a worker: they would wait for ever behind one that loses it each time.
+// Number of times that a session precedes others of its tenant and class
+// because it lost a worker. Without a limit they might wait forever behind a
+// session that loses its worker each time.
 inline constexpr int kMaxReturns = 3;
 
-// A session at one worker, of which all leases there end when its tenant gives
-// back what it borrows.
+// A session at one worker. All its leases there end when its tenant gives back
+// what it borrows.
 struct Victim {
   std::string tenant;
   std::string session_id;
   std::string worker_id;
-  // Less yields first: one that is not spared yet, its class, the device
-  // time that is lost with it, its age.
+  // Whether it is spared, its class, the device time that is lost with it, its
+  // age. A lower rank yields first.
   std::tuple<bool, int, absl::Duration, absl::Duration> rank;
   absl::Duration lost;
-  // What its tenant has less without it.
+  // Quota that its tenant gives back by ending it.
   Amounts quota = {};
-  // What the worker has more without it; contents, unless others share them.
+  // Memory that its end frees at the worker, without contents; and its
+  // contents, which become free unless other sessions share them.
   uint64_t bytes = 0;
   uint64_t content_bytes = 0;
 };
 
-// Who yields first first.
+// Sorts the victims so that those that yield first come first.
 void SortByRank(std::vector<Victim>* victims);
 
-// Whether any of them should be spared, and the most urgent class.
+// Whether any victim should be spared, and the highest class among them.
 using Standing = std::pair<bool, int>;
 Standing StandingOf(const std::vector<Victim>& victims);
 
-// Whose end lets the tenant have so much of its quota, and nobody that it could
-// do without. Empty when there are not enough, or none are needed. `victims_of`
-// says of a tenant who could yield, in any order. `quotas` is as it was when
-// this returns.
+// Returns the victims whose end lets the tenant have `asked` of its quota, and
+// none that is unnecessary. Returns nothing when they do not suffice, or when
+// none are needed. `victims_of` returns the sessions of a tenant that could
+// yield, in any order. `quotas` is unchanged when this returns.
 std::vector<Victim> VictimsForQuota(
     const std::string& tenant, const Amounts& asked,
     absl::FunctionRef<std::vector<Victim>(const std::string& tenant)>
@@ -63,19 +65,23 @@ std::vector<Victim> VictimsForQuota(
 
 struct ChosenVictims {
   std::vector<Victim> victims;
-  // Nobody for now: this tenant would lose too much. Empty: that is not why.
+  // The tenant that would lose too much, if the reclaim is put off; otherwise
+  // empty.
   std::string put_off;
 };
-// Those that `choose` finds without regard to what their tenants lose by it, if
-// that is within limits; or those within limits, unless that takes others that
-// should be spared, or are more urgent. Else nobody, and that is noted: it is
-// put off.
+// Chooses victims within the tenants' limits on losses.
+//
+// Returns those that `choose` finds without limits, if what their tenants lose
+// is within the limits. Otherwise returns those that it finds within the
+// limits, unless they include sessions that should rather be spared or have a
+// higher class. Otherwise returns none and notes in `losses` that the reclaim
+// is put off.
 ChosenVictims ChooseVictims(
     absl::FunctionRef<std::vector<Victim>(const ReclaimLosses::Allowance&)>
         choose,
     ReclaimLosses* losses, absl::Duration now);
 
-// They have to yield: what their tenants lose counts from now on.
+// Counts what the tenants of the victims, which are about to yield, lose.
 void NoteLosses(const std::vector<Victim>& victims, ReclaimLosses* losses,
                 absl::Duration now);
 

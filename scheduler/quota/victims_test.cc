@@ -13,7 +13,8 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-// With so much of its tenant's memory, and so many seconds that it had.
+// Makes a session that holds `memory` of its tenant's quota and would lose
+// `lost` seconds.
 Victim Session(const std::string& tenant, const std::string& id, int64_t memory,
                int lost, bool spared = false, int priority_class = 2) {
   Victim victim;
@@ -32,7 +33,7 @@ std::vector<std::string> Ids(const std::vector<Victim>& victims) {
   return ids;
 }
 
-// Red and green borrow from blue, of which 30 are.
+// Red and green borrow from blue, whose quota is 30.
 class VictimsTest : public testing::Test {
  protected:
   VictimsTest() {
@@ -94,7 +95,7 @@ TEST_F(VictimsTest, TheGreatestBorrowerYields) {
   EXPECT_THAT(Ids(ForQuota(5)), ElementsAre("b"));
 }
 
-// The small one would not have been enough.
+// The small session alone would not be enough.
 TEST_F(VictimsTest, NobodyYieldsForNothing) {
   Have(Session("red", "small", 5, 0));
   Have(Session("red", "large", 25, 50));
@@ -103,10 +104,10 @@ TEST_F(VictimsTest, NobodyYieldsForNothing) {
 
 TEST_F(VictimsTest, InVainNobodyYields) {
   Have(Session("red", "a", 10, 0));
-  // Of which nobody tells.
+  // Green has no known sessions.
   quotas_.Take("green", {20});
   EXPECT_THAT(ForQuota(20), IsEmpty());
-  // Nor for more than blue's own.
+  // Nothing is reclaimed beyond blue's own quota.
   EXPECT_THAT(ForQuota(31), IsEmpty());
 }
 
@@ -123,7 +124,7 @@ TEST_F(VictimsTest, BeyondTheLimitOthersYieldIfThatIsNoWorse) {
         &losses_, now);
   };
   EXPECT_THAT(Ids(choose().victims), ElementsAre("b"));
-  // Another one that should be spared does not go in its place.
+  // A session that should be spared does not replace it.
   std::get<0>(sessions_[1].rank) = true;
   const ChosenVictims chosen = choose();
   EXPECT_THAT(chosen.victims, IsEmpty());

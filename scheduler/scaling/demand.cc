@@ -6,7 +6,7 @@
 namespace djinn::scheduler {
 namespace {
 
-// Below this what has come says little about what comes every second.
+// Over a shorter time, arrivals say little about the rate.
 constexpr absl::Duration kLeastHistory = absl::Seconds(1);
 // Keeps the rounding of a sum from asking for another worker.
 constexpr double kRounding = 1e-9;

@@ -14,7 +14,7 @@ double Of(const PhaseAmounts& amounts, Phase phase) {
   return amounts[static_cast<size_t>(phase)];
 }
 
-// Half a second of work every second, for so long.
+// Adds half a second of work every second, for `seconds`.
 ArrivalMeter HalfADevice(int seconds) {
   ArrivalMeter meter;
   for (int i = 0; i <= seconds; ++i) {
@@ -26,7 +26,7 @@ ArrivalMeter HalfADevice(int seconds) {
 TEST(DemandTest, WhatArrivesEverySecondIsTheDemand) {
   EXPECT_NEAR(Of(HalfADevice(600).Rates(absl::Seconds(600)), Phase::kLlmDecode),
               0.5, 0.01);
-  // From soon after the beginning on.
+  // The rate is right from soon after the beginning.
   EXPECT_NEAR(Of(HalfADevice(20).Rates(absl::Seconds(20)), Phase::kLlmDecode),
               0.5, 0.05);
 }

@@ -1,18 +1,18 @@
-// How long a decision takes where there is much to decide: 10,000 workers,
-// 1,000 tenants with three models each, and 100,000 requests that are placed
-// one after the other, each of which adds to its worker's queue, on one core,
-// while one worker is kept for the first in line.
+// Measures the duration of decisions in a large cluster, on one core: 10,000
+// workers, and 1,000 tenants with three models each. 100,000 requests are
+// placed one after the other, each of which adds to its worker's queue, while
+// one worker is reserved for the first request in the wait queue.
 //
 //   decision_benchmark
 //
-// For each policy, prints "." now and then, and at last its name, how many
-// decisions it makes in a second, and the 50th, 99th and 99.9th percentile of
-// the seconds that one takes: of the processor's time, so that whoever else
-// uses the machine counts little. "reservation" is about choosing the worker
-// that is kept. The last three are about a line in which 100,000 wait, of
-// 1,000 tenants: "line_order" puts in order who is tried first, "line_try" says
-// who is tried, "line_places" where everybody stands. In the end "done".
-// `./djinn bench decisions` shows it.
+// Prints, for each policy, "." as a sign of progress, and finally its name, its
+// decisions per second, and the 50th, 99th and 99.9th percentile of the seconds
+// that one takes. Counts processor time, so that other use of the machine
+// matters little. "reservation" is the choice of the reserved worker. The last
+// three are about a wait queue of 100,000 requests of 1,000 tenants:
+// "line_order" orders the requests, "line_try" chooses those to try,
+// "line_places" computes all positions. Ends with "done". `./djinn bench
+// decisions` shows the results.
 #include <time.h>
 
 #include <algorithm>
@@ -70,7 +70,8 @@ void FillFleet(Randomness* random, Fleet* fleet) {
   }
 }
 
-// Keeps a worker for one that asks for all of it, in front of the line.
+// Reserves a worker for a request at the front of the queue that asks for all
+// of it.
 void Keep(const Fleet& fleet, Reservation* reservation) {
   constexpr WaitQueue::Ticket kFirst = 1;
   reservation->Review(
@@ -152,7 +153,7 @@ void MeasureReservations() {
     const double start = ProcessorSeconds();
     Keep(fleet, &reservation);
     seconds.push_back(ProcessorSeconds() - start);
-    // Another one is roomier the next time.
+    // Another worker has the most room next time.
     fleet.Update(reservation.worker_id(),
                  [](WorkerFacts* facts) { --facts->available_bytes; });
   }

@@ -7,7 +7,7 @@
 namespace djinn::scheduler {
 namespace {
 
-// By weights 1, 1/2, 1/3, ...
+// Draws an index below `count` with the weights 1, 1/2, 1/3, ...
 size_t DrawZipf(Randomness* random, size_t count) {
   double sum = 0;
   for (size_t i = 0; i < count; ++i) sum += 1.0 / static_cast<double>(i + 1);

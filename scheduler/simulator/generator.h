@@ -1,4 +1,5 @@
-// Makes jobs that arrive at random, as a stream of requests of one kind does.
+// Generates jobs that arrive at random, as a stream of requests of one kind
+// does.
 #ifndef SCHEDULER_SIMULATOR_GENERATOR_H_
 #define SCHEDULER_SIMULATOR_GENERATOR_H_
 
@@ -14,25 +15,26 @@ namespace djinn::scheduler {
 struct Stream {
   size_t count = 0;
   double start_seconds = 0;
-  // Mean time between two; they arrive independently of each other (Poisson).
-  // 0: all at once.
+  // Mean time between two arrivals, which are independent of each other
+  // (Poisson). 0 means that all arrive at once.
   double every_seconds = 0;
-  // The first; the others are alike.
+  // The first job; the others are like it.
   SimulatedJob job;
-  // Names of states are `job.state` and a number from 0; the n-th is asked for
-  // in proportion to 1 / (n + 1) (Zipf). 1: the name alone.
+  // Number of states. Their names are `job.state` followed by a number from 0;
+  // the n-th is requested in proportion to 1 / (n + 1) (Zipf). 1 means the name
+  // without a number.
   size_t states = 1;
-  // A job's work is `job.work` times or divided by up to 1 + spread.
+  // A job's work is `job.work` multiplied or divided by up to 1 + spread.
   double spread = 0;
 };
 
-// In order of arrival.
+// Returns the jobs in order of arrival.
 std::vector<SimulatedJob> Generate(const Stream& stream, Randomness* random);
 
-// Uniform in (0, 1].
+// Draws uniformly from (0, 1].
 double DrawUnit(Randomness* random);
-// Between 1 / (1 + spread) and 1 + spread; a factor and its inverse are as
-// likely.
+// Draws between 1 / (1 + spread) and 1 + spread; a factor and its inverse are
+// equally likely.
 double DrawFactor(Randomness* random, double spread);
 
 }  // namespace djinn::scheduler

@@ -1,4 +1,5 @@
-// The policies' makespan beside the best there is, found by trying everything.
+// Compares the policies' makespans with the optimum, which it finds by trying
+// everything.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -20,8 +21,8 @@ constexpr size_t kWorkers = 3;
 constexpr size_t kJobs = 8;
 constexpr double kLink = 1e9;
 
-// Jobs that are all there at once, longest first, as a queue in which all wait
-// is worked off (Graham 1969); some share state.
+// Makes jobs that arrive at once, longest first, as a queue in which all wait
+// is served (Graham 1969); some share state.
 Trace SmallCase(uint64_t seed) {
   Randomness random(seed);
   Trace trace;
@@ -109,7 +110,7 @@ TEST(OracleTest, FirstDoneFirstIsNearTheBestMakespan) {
   EXPECT_LE(ratios.worst, 1.15);
 }
 
-// Time until a worker would be done with a job, with what was placed before.
+// Tracks the times at which workers are done with the jobs placed on them.
 class Plan {
  public:
   explicit Plan(const Trace* trace) : trace_(trace), busy_(kWorkers) {}
@@ -144,8 +145,8 @@ class Plan {
   std::set<std::tuple<size_t, size_t, std::string>> there_;
 };
 
-// Next goes the job that would lose most if it did not get its best worker
-// (Maheswaran et al. 1999).
+// Places next the job that would lose most without its best worker (Maheswaran
+// et al. 1999).
 double Sufferage(const Trace& trace) {
   Plan plan(&trace);
   std::set<size_t> left;
@@ -169,8 +170,9 @@ double Sufferage(const Trace& trace) {
   return plan.makespan();
 }
 
-// Each job goes where all is done first if those behind it, so many, went where
-// they are done first. With 0: the rule of minimize_latency.
+// Places each job where all is done first, assuming that each of the next
+// `depth` jobs goes where it is done first. Depth 0 is the rule of
+// minimize_latency.
 double LookingAhead(const Trace& trace, size_t depth) {
   Plan plan(&trace);
   for (size_t job = 0; job < kJobs; ++job) {
@@ -193,9 +195,9 @@ double LookingAhead(const Trace& trace, size_t depth) {
   return plan.makespan();
 }
 
-// Why minimize_latency is not cleverer: rules that see what waits are no nearer
-// to the best at worst, and the order of arrival, which no rule chooses, does
-// more than any of them.
+// Shows why minimize_latency is not cleverer: rules that see the waiting jobs
+// are no nearer to the optimum in the worst case, and the order of arrival,
+// which no rule chooses, matters more than any of them.
 TEST(OracleTest, RulesThatSeeTheQueueAreNoNearerAtWorst) {
   constexpr int kCases = 1000;
   Ratios first_done, suffering, ahead, unsorted;
@@ -227,7 +229,8 @@ TEST(OracleTest, RulesThatSeeTheQueueAreNoNearerAtWorst) {
   EXPECT_GT(unsorted.mean, first_done.mean + 0.05);
 }
 
-// It saves device time instead, and is a constant from the best all the same.
+// The policy saves device time instead, and stays within a constant factor of
+// the optimum.
 TEST(OracleTest, ThroughputPaysALittleMakespan) {
   const Ratios ratios = RatiosOf("maximize_throughput");
   EXPECT_LE(ratios.mean, 1.25);

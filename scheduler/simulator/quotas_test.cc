@@ -1,4 +1,4 @@
-// What quotas make of a simulated trace.
+// Tests the effect of quotas on a simulated trace.
 #include <algorithm>
 #include <cstdio>
 #include <limits>
@@ -27,7 +27,7 @@ SimulationResult Play(const Trace& trace,
   return *std::move(result);
 }
 
-// Red and blue have a cohort; each job takes 10 of the memory.
+// Red and blue are in a cohort; each job takes 10 of the memory.
 Trace Lab(int64_t red, int64_t blue) {
   Trace trace;
   WorkerFacts worker;
@@ -48,7 +48,7 @@ Trace Lab(int64_t red, int64_t blue) {
   return trace;
 }
 
-// Takes so many seconds.
+// Makes a job that takes `seconds`.
 SimulatedJob Job(double arrival, size_t tenant, double seconds) {
   SimulatedJob job;
   job.arrival_seconds = arrival;
@@ -72,7 +72,7 @@ TEST(SimulatedQuotaTest, WhatIsNeverAllowedIsRefusedAtOnce) {
   EXPECT_EQ(result.decisions, 0u);
   EXPECT_EQ(result.tenants[0].refused_by_quota, 1u);
   EXPECT_EQ(result.tenants[0].waited_for_quota, 0u);
-  // With what the other lends it is allowed.
+  // The job is allowed with what the other tenant lends.
   trace = Lab(4, 6);
   trace.jobs = {Job(0, 0, 1)};
   EXPECT_EQ(Play(trace).finished, 1u);
@@ -83,7 +83,8 @@ TEST(SimulatedQuotaTest, WhatIsBorrowedIsLent) {
   trace.jobs = {Job(0, 0, 2), Job(0, 0, 3)};
   const SimulationResult result = Play(trace);
   EXPECT_EQ(result.finished, 2u);
-  // One after the other at the worker; both have it until the first ends.
+  // The worker executes the jobs one after the other; both hold quota until
+  // they end.
   EXPECT_NEAR(result.tenants[0].loans.borrowed_byte_seconds, 10 * 2, 1e-9);
   EXPECT_NEAR(result.tenants[1].loans.lent_byte_seconds, 10 * 2, 1e-9);
   EXPECT_EQ(result.tenants[1].loans.borrowed_byte_seconds, 0);
@@ -94,12 +95,12 @@ TEST(SimulatedQuotaTest, BeyondItAJobWaitsForOthers) {
   trace.jobs = {Job(0, 1, 2), Job(0, 0, 3), Job(0.5, 0, 3)};
   SimulationResult result = Play(trace);
   EXPECT_EQ(result.finished, 3u);
-  // What blue has.
+  // Red waits for what blue holds.
   EXPECT_EQ(result.tenants[0].waited_for_quota, 1u);
   EXPECT_NEAR(result.tenants[0].quota_wait_seconds, 1.5, 1e-9);
   EXPECT_NEAR(result.makespan_seconds, 8, 1e-9);
   EXPECT_EQ(result.tenants[0].refused_by_quota, 0u);
-  // As long as a request may.
+  // A job waits as long as a request may.
   trace.lease_request_timeout_seconds = 1;
   result = Play(trace);
   EXPECT_EQ(result.finished, 2u);
@@ -109,7 +110,7 @@ TEST(SimulatedQuotaTest, BeyondItAJobWaitsForOthers) {
   EXPECT_NEAR(result.tenants[0].quota_wait_seconds, 1, 1e-9);
 }
 
-// As a coordinator has it: only for what others have is waited.
+// As in a coordinator, a request waits only for what others hold.
 TEST(SimulatedQuotaTest, BesideItsOwnAJobIsRefused) {
   Trace trace = Lab(10, 0);
   trace.jobs = {Job(0, 0, 2), Job(0.5, 0, 3)};
@@ -119,8 +120,8 @@ TEST(SimulatedQuotaTest, BesideItsOwnAJobIsRefused) {
   EXPECT_EQ(result.tenants[0].waited_for_quota, 0u);
 }
 
-// Green's is free at 10 s: blue, that borrows less, gets it before red, which
-// came first.
+// Green's quota is free at 10 s. Blue, which borrows less, gets it before red,
+// which came first.
 TEST(SimulatedQuotaTest, WhoHasTheLesserShareGoesFirst) {
   Trace trace = Lab(10, 20);
   SimulatedTenant green = trace.tenants[0];
@@ -132,7 +133,7 @@ TEST(SimulatedQuotaTest, WhoHasTheLesserShareGoesFirst) {
     other.id = id;
     trace.workers.push_back(other);
   }
-  // Nobody takes back: all of it is borrowed by two, and none within its own.
+  // No tenant reclaims, because two tenants borrow all of it and own nothing.
   trace.tenants[1].quotas[0] = {.nominal = 0};
   trace.cohorts = {{.name = "lab"}};
   trace.cohorts[0].quotas[0].nominal = 20;
@@ -166,7 +167,8 @@ TEST(SimulatedQuotaTest, WhoHasJustBegunIsSpared) {
   WorkerFacts other = trace.workers[0];
   other.id = "b";
   trace.workers.push_back(other);
-  // The younger one lost less, but has had its worker for less than 30 s.
+  // The younger job would lose less, but it is spared because it has had its
+  // worker for less than 30 s.
   trace.jobs = {Job(0, 0, 60), Job(30, 0, 60), Job(40, 1, 5)};
   EXPECT_NEAR(Play(trace).tenants[0].lost_device_seconds, 40, 1e-9);
   trace.reclaim_spares_for_seconds = 5;
@@ -181,8 +183,8 @@ TEST(SimulatedQuotaTest, WhatATenantMayLoseIsLimited) {
   trace.jobs = {Job(0, 0, 200), Job(0, 0, 200), Job(40, 1, 5), Job(60, 1, 5)};
   trace.reclaim_loss_limit_seconds = 50;
   const SimulationResult limited = Play(trace);
-  // The first costs 40 s of device time; the second has to wait until that is
-  // a minute ago.
+  // The first reclaim costs 40 s of device time. The second one waits until
+  // that is a minute ago.
   EXPECT_EQ(limited.tenants[0].reclaimed, 2u);
   EXPECT_NEAR(limited.tenants[0].lost_device_seconds, 40 + 55, 1.3);
   EXPECT_NEAR(limited.tenants[1].quota_wait_seconds, 40, 1.3);
@@ -191,7 +193,7 @@ TEST(SimulatedQuotaTest, WhatATenantMayLoseIsLimited) {
   EXPECT_EQ(free.tenants[1].quota_wait_seconds, 0);
 }
 
-// The quota is there, but the worker's memory is red's.
+// The quota suffices, but red holds the worker's memory.
 TEST(SimulatedQuotaTest, RoomGoesWithIt) {
   Trace trace = Lab(0, 100);
   trace.workers[0].memory_bytes = 10;
@@ -203,9 +205,9 @@ TEST(SimulatedQuotaTest, RoomGoesWithIt) {
   const SimulationResult result = Play(trace);
   EXPECT_EQ(result.finished, 2u);
   EXPECT_EQ(result.tenants[0].reclaimed, 1u);
-  // With the next tick.
+  // The job begins at the next tick.
   EXPECT_NEAR(result.makespan_seconds, 95.2, 0.3);
-  // Without a cohort it is nobody's to take.
+  // Without a cohort, no tenant may reclaim it.
   for (SimulatedTenant& tenant : trace.tenants) tenant.cohort.clear();
   trace.tenants[0].quotas[0].nominal = 10;
   EXPECT_EQ(Play(trace).tenants[0].reclaimed, 0u);
@@ -229,7 +231,7 @@ TEST(SimulatedQuotaTest, WhoGaveWayInTheMiddleOfARunCanLoseItsWorker) {
   EXPECT_NEAR(result.busy_seconds, 156, 1e-9);
 }
 
-// In the long run a tenant gets its rate, and ten seconds' worth at once.
+// In the long run a tenant gets its rate, plus ten seconds' worth at once.
 TEST(SimulatedQuotaTest, DeviceTimeHasARate) {
   Trace trace = Lab(Quota::kUnlimited, Quota::kUnlimited);
   trace.tenants[0].device_rate = {.nominal = 0.5};
@@ -251,14 +253,14 @@ TEST(SimulatedQuotaTest, DeviceTimeIsBorrowedAndGivenBack) {
   EXPECT_GT(alone.tenants[0].loans.borrowed_device_seconds, 35);
   EXPECT_NEAR(alone.tenants[0].loans.borrowed_device_seconds,
               alone.tenants[1].loans.lent_device_seconds, 1e-6);
-  // Blue wants its own from 20 s on.
+  // Blue wants its own rate from 20 s on.
   for (int i = 0; i < 100; ++i) trace.jobs.push_back(Job(20, 1, 1));
   const SimulationResult both = Play(trace);
   EXPECT_NEAR(both.device_seconds[0], 100, 1e-6);
   EXPECT_NEAR(both.makespan_seconds, 200, 5);
 }
 
-// A job of a refused deadline gives back what it was granted.
+// A job that is refused for its deadline gives back its grant.
 TEST(SimulatedQuotaTest, WhatIsRefusedPaysNothing) {
   Trace trace = Lab(Quota::kUnlimited, Quota::kUnlimited);
   trace.tenants[0].device_rate = {.nominal = 0.5};
@@ -307,8 +309,8 @@ TEST(SimulatedQuotaTest, BadQuotasAreRefused) {
   EXPECT_EQ(refusal(), "reclaim_spares_for is no time");
 }
 
-// Whoever comes: every job has one end, what is lent is what is borrowed, what
-// was lost was done, and who asks for its own is not refused.
+// Checks for random traces: every job ends once, lent and borrowed amounts are
+// equal, lost work was done, and no tenant is refused its own quota.
 TEST(SimulatedQuotaTest, QuotasHoldWhateverHappens) {
   size_t reclaimed = 0, refused = 0, waited = 0;
   for (uint64_t seed = 1; seed <= 200; ++seed) {
@@ -318,7 +320,7 @@ TEST(SimulatedQuotaTest, QuotasHoldWhateverHappens) {
                       10 * static_cast<int64_t>(Draw(&random, 4)));
     SimulatedTenant green = trace.tenants[0];
     green.name = "green";
-    // All that it will ask for.
+    // Enough for all that green asks for.
     green.quotas[0] = {.nominal = 10'000};
     green.quotas[0].lending_limit = 30;
     trace.tenants.push_back(green);
@@ -378,7 +380,7 @@ TEST(SimulatedQuotaTest, QuotasHoldWhateverHappens) {
     EXPECT_NEAR(borrowed, lent, 1e-6 * (1 + borrowed));
     EXPECT_LE(lost, done);
     EXPECT_NEAR(result.busy_seconds, done, 1e-6);
-    // Another play, another time.
+    // Playing the trace again gives the same result.
     EXPECT_EQ(Play(trace).workers, result.workers);
   }
   std::printf("reclaimed %zu, refused %zu, waited %zu\n", reclaimed, refused,

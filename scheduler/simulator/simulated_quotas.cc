@@ -121,7 +121,7 @@ void SimulatedQuotas::AdvanceRates(absl::Duration now) {
 }
 
 void SimulatedQuotas::CountRates(double seconds) {
-  // What could be borrowed under each root, and what of it was used.
+  // Amounts that could be borrowed under each root, and that were used.
   struct Root {
     double could = 0;
     double did = 0;

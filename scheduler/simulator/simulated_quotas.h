@@ -1,10 +1,10 @@
-// What tenants of a trace may have, and what they make of it.
+// Tracks the quotas of a trace's tenants, and how the tenants use them.
 //
-// Memory is counted by a QuotaTree, device time granted by a RateBudget, as in
-// a coordinator. What was borrowed and lent is summed up over time. Of device
-// time only what was used counts as borrowed: with so much of a share as its
-// tenant used beyond its nominal rate meanwhile, and as lent, in proportion,
-// what of that came from a lender. Times never go back.
+// As in a coordinator, a QuotaTree counts memory and a RateBudget grants device
+// time. Borrowed and lent amounts are summed over time. Device time counts as
+// borrowed only where it was used: beyond the tenant's nominal rate, up to its
+// borrowed share. Lent device time is the lender's lent share times the used
+// fraction of all that could be borrowed under its root. Times never decrease.
 #ifndef SCHEDULER_SIMULATOR_SIMULATED_QUOTAS_H_
 #define SCHEDULER_SIMULATOR_SIMULATED_QUOTAS_H_
 
@@ -24,7 +24,8 @@ namespace djinn::scheduler {
 
 class SimulatedQuotas {
  public:
-  // What a tenant borrowed, and what others borrowed of it.
+  // Amounts that a tenant borrowed, and that others borrowed from it, each
+  // multiplied by time.
   struct Loans {
     double borrowed_byte_seconds = 0;
     double lent_byte_seconds = 0;
@@ -32,41 +33,43 @@ class SimulatedQuotas {
     double lent_device_seconds = 0;
   };
 
-  // The trace must outlive it.
+  // The trace must outlive this object.
   explicit SimulatedQuotas(const Trace& trace);
 
-  // Nobody has a quota: all may have everything.
+  // Returns true when no tenant has a quota, so that all may have everything.
   bool empty() const { return empty_; }
   QuotaTree& tree() { return tree_; }
   ReclaimLosses& losses() { return losses_; }
-  // What each job of the tenant takes.
+  // Returns the amounts that each job of the tenant takes.
   const Amounts& asked(size_t tenant) const { return asked_[tenant]; }
-  // WaitQueue::Precedence; nothing when it is empty.
+  // Returns WaitQueue::Precedence; empty when there are no quotas.
   std::vector<double> Precedence(const std::string& tenant) const;
-  // A job of the tenant has got a worker, or has left it.
+  // Note that a job of the tenant got a worker, or left it.
   void Take(size_t tenant, absl::Duration now);
   void Give(size_t tenant, absl::Duration now);
 
-  // Whether the tenant's device time has a rate.
+  // Returns whether the tenant's device time has a rate.
   bool rated(size_t tenant) const {
     return trace_.tenants[tenant].device_rate.has_value();
   }
-  // Of such a tenant: what one job is granted now, in seconds; 0: nothing.
+  // Grants device time, in seconds, to one job of a tenant with a rate, and
+  // returns it; 0 when nothing is left.
   double Grant(size_t tenant);
-  // What it was granted too little, or too much if that is negative.
+  // Subtracts device time that a job used beyond its grant; a negative number
+  // returns unused time.
   void Owe(size_t tenant, double seconds);
-  // A job waits for being granted some.
+  // Notes that a job of the tenant waits for device time.
   void NoteWaiting(size_t tenant, absl::Duration now);
   void NoteUsed(size_t tenant, double seconds);
   bool RatesAreDue(absl::Duration now) const { return rates_.Due(now); }
-  // Shares out what has become free since the last time.
+  // Shares out the rates that have become free since the last call.
   void AdvanceRates(absl::Duration now);
 
-  // By tenant, until now.
+  // Returns the sums until now, by tenant.
   const std::vector<Loans>& Sum(absl::Duration now);
 
  private:
-  // Counts memory that is borrowed now for the time since the last change.
+  // Adds the memory that is borrowed now, for the time since the last change.
   void PassTime(absl::Duration now);
   void CountRates(double seconds);
 
@@ -77,7 +80,7 @@ class SimulatedQuotas {
   QuotaTree tree_;
   ReclaimLosses losses_;
   RateBudget rates_{RateBudget::kMinSeconds, RateBudget::kMaxSeconds};
-  // What each tenant used in all, now and when the rates were shared out last.
+  // Total use of each tenant, now and when the rates were last shared out.
   std::map<std::string, double> used_;
   std::map<std::string, double> used_before_;
   absl::Duration advanced_;

@@ -1,4 +1,4 @@
-// A worker of the simulation: its queue, its memory and what it did.
+// A worker of the simulation: its queue, its memory and its use so far.
 #ifndef SCHEDULER_SIMULATOR_SIMULATED_WORKER_H_
 #define SCHEDULER_SIMULATOR_SIMULATED_WORKER_H_
 
@@ -17,16 +17,17 @@
 
 namespace djinn::scheduler {
 
-// Pieces of state in a worker's memory. Not thread-safe.
+// The pieces of state in a worker's memory. Not thread-safe.
 class SimulatedMemory {
  public:
   explicit SimulatedMemory(uint64_t bytes) : bytes_(bytes) {}
 
   uint64_t pinned_bytes() const { return pinned_; }
-  // Free, or taken by what no job uses.
+  // Returns the bytes that are free, or held by pieces that no job uses.
   uint64_t available_bytes() const { return bytes_ - pinned_; }
-  // One more job uses it. Room is made by dropping what none uses: those keys
-  // are added to `dropped`. It fits into what is available, or is there.
+  // Adds a user of the piece and adds the piece if it is absent. Drops unused
+  // pieces to make room, and appends their keys to `dropped`. The piece must be
+  // present already, or fit into available_bytes().
   void Pin(StateKey key, uint64_t size, std::vector<StateKey>* dropped);
   void Unpin(StateKey key);
 
@@ -34,7 +35,7 @@ class SimulatedMemory {
   struct Piece {
     uint64_t bytes = 0;
     size_t users = 0;
-    // In `idle_`, while there are none.
+    // Position in `idle_`, while it has no users.
     std::list<StateKey>::iterator place;
   };
 
@@ -42,34 +43,35 @@ class SimulatedMemory {
   uint64_t pinned_ = 0;
   uint64_t used_ = 0;
   absl::flat_hash_map<StateKey, Piece> pieces_;
-  // Used least recently first.
+  // Least recently used first.
   std::list<StateKey> idle_;
 };
 
 struct SimulatedWorker {
   SimulatedMemory memory;
   FairQueue queue;
-  // Jobs whose turns have begun: the last one runs, each of the others yielded
-  // to the next.
+  // Jobs whose turns have begun: the last one runs, and each of the others
+  // yielded to the one after it.
   std::vector<size_t> turns;
-  // As a worker's: whose turn was taken last, while it lasts, and those that
-  // began to wait with a deadline that they would miss.
+  // As in a worker: the session whose turn was taken last, while the turn
+  // lasts, and the jobs that began to wait with a deadline that they would
+  // miss.
   std::optional<InService> in_service;
   std::deque<size_t> refusals;
-  // By programs instead of graphs.
+  // Keyed by program instead of graph.
   RunTimes run_times;
-  // Of the states of jobs that wait or run, each for itself.
+  // Bytes of the states of jobs that wait or run, counted once per job.
   uint64_t asked_bytes = 0;
-  // Predicted, of jobs that wait or run.
+  // Predicted time of the jobs that wait or run.
   double queued_seconds = 0;
   double busy_seconds = 0;
-  // The share of the last minute, as of `busy_time`.
+  // Busy fraction of the last minute, as of `busy_time`.
   double busy_share = 0;
   double busy_time = 0;
 
   explicit SimulatedWorker(uint64_t memory_bytes) : memory(memory_bytes) {}
 
-  // What jobs count more of states than is there.
+  // Returns the bytes of states that several jobs count and memory holds once.
   uint64_t shared_bytes() const { return asked_bytes - memory.pinned_bytes(); }
 };
 

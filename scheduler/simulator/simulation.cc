@@ -41,7 +41,7 @@ SimulationResult Simulation::Play() {
     while (!events_.empty() && events_.top().seconds <= arrival) HandleOne();
     now_ = arrival;
     runs_[job].asked = arrival;
-    // Whatever it draws, all policies see the same noise.
+    // Drawn for every job, so that all policies see the same noise.
     runs_[job].factor = DrawFactor(&noise_, trace_.noise);
     Arrive(job);
   }
@@ -64,7 +64,7 @@ void Simulation::HandleOne() {
       break;
     case Event::Kind::kImpatient:
     case Event::Kind::kExpired:
-      // It may have had a worker since, and lost it.
+      // It may have got a worker and lost it since.
       if (run.ticket == 0 || event.stretch != run.stretch) return;
       break;
     case Event::Kind::kTick:

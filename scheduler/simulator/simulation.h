@@ -1,10 +1,9 @@
-// A trace as it is played: simulator.h says by which rules.
+// Plays a trace; simulator.h describes the rules.
 //
-// One class, with a file for each of what happens to a job: simulation_line.cc
-// for how it gets a worker, simulation_reclaim.cc for what quotas have to do
-// with that, simulation_credit.cc for the device time that it is granted there,
-// simulation_turns.cc for what it does there. What is to come lies in a queue
-// of events, by time.
+// The class has a file for each thing that happens to a job: simulation_line.cc
+// gives it a worker, simulation_reclaim.cc applies memory quotas to that,
+// simulation_credit.cc grants it device time there, and simulation_turns.cc
+// executes it. Future events are in a queue ordered by time.
 #ifndef SCHEDULER_SIMULATOR_SIMULATION_H_
 #define SCHEDULER_SIMULATOR_SIMULATION_H_
 
@@ -39,74 +38,79 @@ namespace djinn::scheduler {
 
 class Simulation {
  public:
-  // The trace is one that can be played. All must outlive it.
+  // The trace must have passed CheckTrace(). All arguments must outlive this
+  // object.
   Simulation(const Trace& trace, const Policy& policy,
              const SimulationOptions& options);
 
-  // Once.
+  // Plays the trace. Call it once.
   SimulationResult Play();
 
  private:
   using Ticket = WaitQueue::Ticket;
-  // A job, while it is played.
+  // The state of a job while it is played.
   struct Run {
     int worker = -1;
-    // When it asked for a worker.
+    // Time at which it asked for a worker.
     double asked = 0;
-    // In the line; 0: it is not there.
+    // Its ticket in the wait queue; 0 when it is not there.
     Ticket ticket = 0;
-    // It lost a worker to another tenant, and goes before others of its own;
-    // how often it did so.
+    // True when it lost a worker to another tenant and precedes other jobs of
+    // its own tenant; and how often it did so.
     bool returns = false;
     int reclaims = 0;
-    // What others borrow is not taken back for it before.
+    // Time before which nothing is reclaimed for it.
     double next_reclaim = 0;
-    // Since when it waits for quota, if it does; it did once.
+    // Time since which it waits for quota, if it does; and whether it ever
+    // waited.
     std::optional<double> quota_asked;
     bool waited_for_quota = false;
-    // Of the last decision: no worker had the memory.
+    // True when the last decision found no worker with enough memory.
     bool waits_for_room = false;
     double factor = 1;
     double predicted = 0;
     double transfer = 0;
-    // When it got its worker.
+    // Time at which it got its worker.
     double placed = 0;
-    // Device time, where that has a rate: what it was granted, what of its use
-    // was counted, since when it waits for some.
+    // Where device time has a rate: the seconds that it was granted, the
+    // seconds of its use that were counted, and the time since which it waits
+    // for a grant.
     double granted = 0;
     double billed = 0;
     double credit_asked = 0;
-    // Its turn has begun.
+    // True once its turn has begun.
     bool begun = false;
-    // All that its turn takes, but for what goes first; and of that, what was
-    // done when it went on last.
+    // Length of its turn without the preempting turns; the part that was done
+    // when it last resumed; the time at which it last resumed; and the time at
+    // which it last yielded.
     double length = 0;
     double done = 0;
     double resumed = 0;
     double yielded_for = 0;
     JobEnd end;
-    // At its worker.
+    // Its step at its worker.
     FairQueue::Work work;
     PreemptionRule rule;
-    // Grows whenever it goes on or yields: events from before are stale.
+    // Grows whenever it resumes or yields, or loses its worker; earlier events
+    // are then stale.
     uint64_t stretch = 0;
     bool look_planned = false;
   };
   struct Event {
     enum class Kind {
-      // Of the job whose turn runs: its turn ends, or it comes to an edge
+      // For the job whose turn runs: its turn ends, or it reaches an edge
       // between two calls.
       kEnd,
       kEdge,
-      // Of a job in line: it has waited for as long as the line is patient, or
-      // as a request may wait.
+      // For a waiting job: it has waited for the queue's patience, or for as
+      // long as a request may wait.
       kImpatient,
       kExpired,
-      // Of nobody: those in line are tried that were not.
+      // For no job: tries waiting jobs that have not been tried.
       kTick,
-      // Rates of device time are shared out anew.
+      // For no job: shares the rates of device time again.
       kRates,
-      // Somebody in line may take back what it could not before.
+      // For no job: a waiting job may reclaim what it could not before.
       kReclaim,
     };
     double seconds = 0;
@@ -128,97 +132,101 @@ class Simulation {
     return *workers_[static_cast<size_t>(runs_[job].worker)];
   }
   void Plan(double seconds, Event::Kind kind, size_t job);
-  // Of what was planned, what comes first; nothing if it is stale.
+  // Handles the earliest event; does nothing if it is stale.
   void HandleOne();
   SimulationResult Finish();
 
-  // The way to a worker.
+  // --- Getting a worker (simulation_line.cc) ---
   static int InLine(const SimulatedJob& job) {
     return static_cast<int>(job.class_in_line());
   }
   StateKey KeyOf(const SimulatedJob& job);
-  // Without its work.
+  // Returns the job's request without its work.
   Request RequestOf(size_t job);
   void Arrive(size_t job);
-  // Whether it needs no more trying. It is in the line if it does.
+  // Tries to give the job a worker. Returns true when no further try is needed;
+  // otherwise the job is in the wait queue.
   bool TryPlace(size_t job);
-  // If it is not there already.
+  // Adds the job to the wait queue if it is not there.
   void JoinLine(size_t job);
   void LeaveLine(size_t job);
-  // Those in line have what has become free with the next tick; or now.
+  // Tries waiting jobs because capacity has become free: NoteFreed() with the
+  // next tick, Retry() now.
   void NoteFreed();
   void Retry();
   void RetrySome();
   void ReviewReservation(const std::vector<Ticket>& tried);
   void PlanTick();
 
-  // What quotas have to do with that.
+  // --- Quotas (simulation_reclaim.cc) ---
   enum class QuotaVerdict { kMay, kWaits, kNever };
   QuotaVerdict CheckQuota(size_t job);
-  // It is in the line for that, from now on if it was not.
+  // Puts the job into the wait queue, and notes that it waits for quota.
   void WaitForQuota(size_t job);
-  // Whatever it waits for now.
+  // Notes that the job no longer waits for quota.
   void EndQuotaWait(size_t job);
   void RefuseByQuota(size_t job);
-  // Takes back what keeps the job from its tenant's own; false when nobody who
-  // has it can give it back now.
+  // Reclaims the quota that the job's tenant owns and the job lacks. Returns
+  // false when no borrower can give it back now.
   bool ReclaimQuota(size_t job);
-  // No worker has room for the job, which is in the line: takes back what
-  // others borrow at one, if it may, and keeps that for it.
+  // Called when no worker has room for the job, which waits. Reclaims borrowed
+  // memory at one worker, if it may, and reserves the worker for the job.
   void ReclaimRoom(size_t job, const Request& request);
-  // It is looked for the job in a while again.
+  // Postpones the job's next reclaim by kReclaimRetry.
   void PutReclaimOff(size_t job);
-  // Whether it may be looked for now; if not, it will be.
+  // Returns whether the job may reclaim now; if not, plans the time when it
+  // may.
   bool MayReclaim(size_t job);
   void PlanReclaim(size_t job);
   std::vector<Victim> VictimsOf(const std::string& tenant);
-  // They lose their workers, and wait in line again.
+  // Takes the victims' workers; the jobs wait in the queue again.
   void Evict(const std::vector<Victim>& victims);
   void TakeBack(size_t job);
 
-  // Device time, where it has a rate.
+  // --- Device time with a rate (simulation_credit.cc) ---
   double UsedBy(size_t job);
   bool TakeCredit(size_t job);
-  // Admits it as soon as it is granted some.
+  // Admits the job as soon as it is granted device time.
   void OpenCredit(size_t job);
-  // It has used so much in all.
+  // Counts the job's total use so far.
   void SettleCredit(size_t job, double used);
   void CloseCredit(size_t job, double used);
   void EndCreditWait(size_t job);
   void AdvanceRates();
   void PlanRates();
 
-  // At a worker.
+  // --- At a worker (simulation_turns.cc) ---
   void Assign(size_t job, size_t worker_index, const Terms& terms);
-  // It waits for its turn from now on.
+  // Makes the job wait for its turn.
   void Admit(size_t job);
-  // Names the program that it is a run of.
+  // Returns the number of the program that the job is a run of.
   uint64_t ProgramOf(const SimulatedJob& job);
-  // What it is known to take there; 0 when that is not known.
+  // Returns the time that the job is expected to take there; 0 when unknown.
   absl::Duration Expected(size_t job);
   bool IsLate(size_t job);
-  // It is in service, and not begun.
+  // Refuses a job that is in service and has not begun.
   void RefuseRun(size_t job);
-  // Those that would be late anyway are refused before anybody's turn.
+  // Refuses the waiting jobs that are certain to be late, before the next turn.
   void RefuseLate(SimulatedWorker* worker);
-  // With its turn.
+  // Removes the job from its worker when its turn ends.
   void LeaveWorker(size_t job);
-  // It kept its worker's device for so long.
+  // Charges the job for the time that it used its worker's device.
   void Bill(size_t job, double seconds);
-  // The next one's turn, if anybody waits.
+  // Starts the turn of the next job, if any waits.
   void StartNext(size_t worker_index);
   void Begin(size_t worker_index, size_t job);
   void GoOn(size_t job);
-  // Asks whether the turn that runs yields, at its next edge.
+  // Plans to ask at the next edge whether the current turn yields.
   void Look(size_t worker_index, double not_before);
-  // Whether somebody goes first of a job that has done so much of its turn, and
-  // for so long others went first.
+  // Asks whether the job yields, having done `done` seconds of its turn and
+  // having been preempted for `away` seconds.
   FairQueue::Preemption Ask(size_t job, double done, double away);
   void ComeToEdge(size_t job);
-  // Whoever went first of the job is done.
+  // Resumes the job after the preempting job is done, unless another one
+  // preempts it.
   void ReturnTo(size_t job);
   void FinishOne(size_t job);
-  // The share that is left of the last minute's.
+  // Reduces the worker's busy fraction by the time since its last update.
   void Decay(SimulatedWorker* worker);
   void Publish(size_t worker_index);
 
@@ -242,16 +250,16 @@ class Simulation {
   WaitQueue line_;
   absl::flat_hash_map<Ticket, size_t> in_line_;
   Reservation reservation_;
-  // Something has become free since some were tried last.
+  // True when capacity has become free since the last try.
   bool freed_ = false;
-  // In line, and not tried since then.
+  // Number of waiting jobs that have not been tried since then.
   size_t untried_ = 0;
   bool tick_planned_ = false;
   SimulatedQuotas quotas_;
   absl::flat_hash_map<std::string, size_t> tenant_index_;
   // Jobs that have a worker, by tenant.
   std::vector<std::set<size_t>> placed_;
-  // Of these, those that wait for device time to be granted, in order.
+  // Those of them that wait for a grant of device time, in order.
   std::vector<size_t> without_credit_;
   bool rates_planned_ = false;
   bool reclaim_planned_ = false;

@@ -1,8 +1,8 @@
-// What device time jobs are granted where it has a rate, as leases' credits.
+// Grants device time with a rate to jobs, as the credits of leases do.
 //
-// A job waits at its worker until it is granted some. What it takes besides is
-// owed, and what it leaves its tenant has back, since really a session would
-// stay to use it.
+// A job waits at its worker until it gets a grant. Use beyond the grant is
+// owed. The unused rest returns to the tenant, because a real session would
+// stay and use it.
 #include <algorithm>
 #include <cstddef>
 #include <utility>
@@ -30,7 +30,7 @@ bool Simulation::TakeCredit(size_t job) {
 void Simulation::OpenCredit(size_t job) {
   const size_t tenant = trace_.jobs[job].tenant;
   if (!quotas_.rated(tenant)) return Admit(job);
-  // It has been placed already, and may have been before.
+  // It may have had a worker before.
   runs_[job].billed = 0;
   if (quotas_.RatesAreDue(Now())) AdvanceRates();
   if (TakeCredit(job)) {

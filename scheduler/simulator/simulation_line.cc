@@ -1,4 +1,4 @@
-// How jobs get a worker: a decision, or the line.
+// Gives jobs their workers, by a decision or through the wait queue.
 #include <algorithm>
 #include <cmath>
 #include <optional>
@@ -10,7 +10,7 @@
 namespace djinn::scheduler {
 namespace {
 
-// How often the coordinator tries those in line without a reason.
+// Interval at which the coordinator tries waiting requests without a reason.
 constexpr double kTickSeconds = 0.2;
 
 }  // namespace
@@ -82,7 +82,8 @@ void Simulation::Arrive(size_t index) {
     TryPlace(index);
     return;
   }
-  // What has become free meanwhile is for those who waited for it.
+  // Capacity that has become free meanwhile goes to the jobs that waited for
+  // it.
   JoinLine(index);
   if (line_.size() <= WaitQueue::kMaxTriedAtOnce) RetrySome();
 }

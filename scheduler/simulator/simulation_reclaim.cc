@@ -1,4 +1,4 @@
-// What quotas let jobs have: wait for it, borrow it, take it back.
+// Applies memory quotas to jobs: waiting, borrowing, reclaiming.
 #include <algorithm>
 #include <cstddef>
 #include <optional>
@@ -36,7 +36,7 @@ void Simulation::EndQuotaWait(size_t job) {
   Run& run = runs_[job];
   if (!run.quota_asked.has_value()) return;
   TenantResult& of = tenants_[trace_.jobs[job].tenant];
-  // Who waits again is one that waited.
+  // A job that waits again counts once.
   if (!run.waited_for_quota) ++of.waited_for_quota;
   run.waited_for_quota = true;
   of.quota_wait_seconds += now_ - *run.quota_asked;
@@ -60,7 +60,7 @@ bool Simulation::MayReclaim(size_t job) {
 }
 
 void Simulation::PlanReclaim(size_t job) {
-  // One look is for all; who is not due then plans the next.
+  // One event serves all jobs; those that are not due then plan the next one.
   if (reclaim_planned_) return;
   reclaim_planned_ = true;
   Plan(runs_[job].next_reclaim, Event::Kind::kReclaim, /*job=*/0);
@@ -170,7 +170,7 @@ void Simulation::TakeBack(size_t job) {
   run.rule = PreemptionRule();
   run.look_planned = false;
   ++run.stretch;
-  // It asks for another one at once.
+  // It asks for another worker at once.
   run.asked = now_;
   run.returns = run.reclaims < kMaxReturns;
   if (run.returns) ++run.reclaims;

@@ -1,4 +1,4 @@
-// What jobs do at their worker: wait for their turn, yield, end.
+// Executes jobs at their worker: they wait for their turn, yield, and end.
 #include <algorithm>
 #include <cmath>
 #include <optional>
@@ -11,9 +11,9 @@
 namespace djinn::scheduler {
 namespace {
 
-// Over which a device's share of busy time is averaged.
+// Time over which a device's busy fraction is averaged.
 constexpr double kWindowSeconds = 60;
-// A job is not asked more often than this in all whether it yields by now:
+// Limits how often a job is asked during its turn whether it yields, because
 // jobs of a trace may take hours.
 constexpr double kMostLooks = 1000;
 
@@ -114,7 +114,7 @@ void Simulation::RefuseLate(SimulatedWorker* worker) {
   while (!worker->refusals.empty()) {
     const size_t job = worker->refusals.front();
     worker->refusals.pop_front();
-    // It may have had its turn.
+    // It may have had its turn already.
     const Run& run = runs_[job];
     if (run.end.outcome != JobEnd::Outcome::kUnplaced || run.begun) continue;
     if (IsLate(job) && worker->queue.TakeBeside(job, /*contested=*/true)) {
@@ -148,7 +148,7 @@ void Simulation::Begin(size_t worker_index, size_t job) {
   run.begun = true;
   run.length = run.transfer + (run.predicted - run.transfer) * run.factor;
   GoOn(job);
-  // Who is more urgent, but of a tenant that has had more, still waits.
+  // A job of higher priority still waits here if its tenant has had more.
   Look(worker_index, /*not_before=*/0);
 }
 
@@ -171,15 +171,16 @@ void Simulation::Look(size_t worker_index, double not_before) {
   const double calls =
       static_cast<double>(std::max<uint64_t>(trace_.jobs[job].work.calls, 1));
   const double call = (run.length - run.transfer) / calls;
-  // Rounding does not make a call of nothing.
+  // Keeps rounding from creating an empty call.
   const double from =
       run.done + std::max(not_before, now_) - run.resumed + call / 1000;
-  // Since it went on it has done one call at least.
+  // It executes at least one call after it resumes.
   double edge = run.transfer;
   if (from >= run.transfer && call > 0) {
     edge += (std::floor((from - run.transfer) / call) + 1) * call;
   }
-  // Its end is no edge, nor is what rounding leaves before it.
+  // The end of the job is no edge; nor is a remainder that rounding leaves
+  // before it.
   if (edge > run.length - call / 2) return;
   run.look_planned = true;
   Plan(run.resumed + edge - run.done, Event::Kind::kEdge, job);

@@ -39,7 +39,7 @@ WorkerFacts Worker(const std::string& id, uint64_t memory_bytes = 1000) {
   return facts;
 }
 
-// Takes so many seconds on such a worker.
+// Makes a job that takes `seconds` on a worker of Worker().
 SimulatedJob Job(double arrival, size_t tenant, uint64_t seconds) {
   SimulatedJob job;
   job.arrival_seconds = arrival;
@@ -48,7 +48,7 @@ SimulatedJob Job(double arrival, size_t tenant, uint64_t seconds) {
   return job;
 }
 
-// The same, between whose calls others may go first.
+// Makes such a job that may yield between its calls.
 SimulatedJob Training(double arrival, size_t tenant, uint64_t seconds,
                       uint64_t calls) {
   SimulatedJob job = Job(arrival, tenant, seconds);
@@ -109,7 +109,7 @@ TEST(SimulatorTest, StateMovesOnceAndWorkFollowsIt) {
   const SimulationResult result = Play(trace);
   EXPECT_EQ(result.moved_bytes, 500u);
   EXPECT_THAT(result.workers, Each(result.workers[0]));
-  // 5 s to fetch it, and 1 s for each.
+  // Fetching the state takes 5 s, and each job 1 s.
   EXPECT_DOUBLE_EQ(result.busy_seconds, 10);
   EXPECT_DOUBLE_EQ(result.makespan_seconds, 81);
 }
@@ -142,16 +142,17 @@ TEST(SimulatorTest, AJobWaitsForMemoryThatIsInUse) {
                 WithState(Job(2, 0, 4), "z", 2000)};
   const SimulationResult result = Play(trace);
   EXPECT_EQ(result.finished, 2u);
-  // Larger than any worker.
+  // The third state is larger than any worker.
   EXPECT_EQ(result.refused, 1u);
   EXPECT_THAT(result.workers, ElementsAre(0, 0, -1));
-  // Each takes 6 s to fetch and 4 s to do; the second begins when the first
-  // has ended, and was then waiting for 9 s.
+  // Each job takes 6 s to fetch its state and 4 s to execute. The second one
+  // begins when the first has ended, after waiting for 9 s.
   EXPECT_DOUBLE_EQ(result.makespan_seconds, 20);
   EXPECT_DOUBLE_EQ(result.mean_latency_seconds, (10 + 19) / 2.0);
 }
 
-// Small ones, of which there are always enough for the room that is there.
+// Makes a large job beside small ones, of which enough always wait to fill the
+// room.
 Trace LargeBesideSmall() {
   Trace trace;
   trace.workers = {Worker("a"), Worker("b")};
@@ -182,7 +183,7 @@ TEST(SimulatorTest, AJobThatNobodyHasRoomForIsRefusedAfterAWhile) {
   Trace trace;
   trace.workers = {Worker("a")};
   trace.tenants = {{"red"}};
-  // 6 s to fetch, and the rest to do.
+  // Fetching takes 6 s, and executing the rest.
   trace.jobs = {WithState(Job(0, 0, 4), "x", 600),
                 WithState(Job(0, 0, 4), "y", 600)};
   trace.lease_request_timeout_seconds = 9.5;
@@ -194,8 +195,8 @@ TEST(SimulatorTest, AJobThatNobodyHasRoomForIsRefusedAfterAWhile) {
   EXPECT_EQ(Play(trace).refused, 0u);
 }
 
-// As in the coordinator's line: who came later goes first, for its tenant has
-// had less.
+// As in the coordinator's queue, a later request goes first because its tenant
+// has had less.
 TEST(SimulatorTest, TheLineIsInTurnsOfTenants) {
   Trace trace;
   trace.workers = {Worker("a")};
@@ -207,19 +208,19 @@ TEST(SimulatorTest, TheLineIsInTurnsOfTenants) {
         WithState(Job(i, 0, 4), "red" + std::to_string(i), 600));
   }
   trace.jobs.push_back(WithState(Job(5, 1, 4), "blue", 600));
-  // Each takes 10 s: red's first, blue's, and red's others.
+  // Each takes 10 s: red's first, then blue's, then red's others.
   const SimulationResult result = Play(trace);
   EXPECT_EQ(result.finished, 5u);
   EXPECT_NEAR(result.mean_latency_seconds,
               (10 + (20 - 5) + (30 - 1) + (40 - 2) + (50 - 3)) / 5.0, 1e-9);
 }
 
-// However long the line is, everybody in it is tried.
+// However long the queue is, every job in it is tried.
 TEST(SimulatorTest, ALongLineIsTriedInTurn) {
   Trace trace;
   trace.workers = {Worker("a", 1000), Worker("b", 2000)};
   trace.tenants = {{"red"}};
-  // B is never free for those in front.
+  // Worker b is never free for those in front.
   trace.jobs = {WithState(Job(0, 0, 100), "x", 2000)};
   trace.jobs[0].state = "held";
   for (int i = 0; i < 600; ++i) {
@@ -230,7 +231,8 @@ TEST(SimulatorTest, ALongLineIsTriedInTurn) {
   trace.lease_request_timeout_seconds = 70;
   trace.line_patience_seconds = 70;
   const SimulationResult result = Play(trace);
-  // The last of all: once y's place is free it has its turn, in 0.2 s each 128.
+  // The last job has its turn once y is released, because each 0.2 s try 128 of
+  // them.
   EXPECT_EQ(result.workers.back(), 0);
   EXPECT_EQ(result.refused, 600u);
 }
@@ -244,9 +246,10 @@ TEST(SimulatorTest, WhatWouldBeLateIsRefusedOnceItIsKnown) {
   Trace trace;
   trace.workers = {Worker("a")};
   trace.tenants = {{"red"}};
-  // The first of a program is not counted, the second is known to take 2 s.
+  // The first run of a program does not count; after the second, 2 s are
+  // expected.
   trace.jobs = {WithDeadline(Job(0, 0, 2), 5), WithDeadline(Job(2, 0, 2), 5)};
-  // Four at once: the third would end 6 s after it came.
+  // Four jobs at once: the third would end 6 s after its arrival.
   for (int i = 0; i < 4; ++i) {
     trace.jobs.push_back(WithDeadline(Job(5, 0, 2), 5));
   }
@@ -263,7 +266,7 @@ TEST(SimulatorTest, WhatWouldBeLateIsRefusedOnceItIsKnown) {
   EXPECT_EQ(of.attained, 4u);
   EXPECT_DOUBLE_EQ(of.p50_latency_seconds, 2);
   EXPECT_NEAR(result.busy_seconds, 8, 1e-9);
-  // What nothing is known of is begun, and late.
+  // A job of unknown length begins, and ends late.
   trace.jobs = {WithDeadline(Job(0, 0, 2), 1)};
   const SimulationResult unknown = Play(trace);
   EXPECT_EQ(unknown.finished, 1u);
@@ -281,7 +284,8 @@ TEST(SimulatorTest, WhoseDeadlineIsOverIsNotBegun) {
   EXPECT_NEAR(result.makespan_seconds, 5, 1e-9);
 }
 
-// Waiting in line is not the worker's, but counts for who wants an answer.
+// The worker does not count the time in the queue, but the attained deadlines
+// do.
 TEST(SimulatorTest, ADeadlineCountsFromWhereItIsAsked) {
   Trace trace;
   trace.workers = {Worker("a")};
@@ -306,8 +310,8 @@ TEST(SimulatorTest, ClassesAreDeclaredOrFollowFromTheWork) {
   ASSERT_EQ(result.classes.size(), 3u);
   EXPECT_EQ(result.classes.begin()->first, JobClass::kRealtime);
   EXPECT_EQ(result.classes.at(JobClass::kBatch).jobs, 2u);
-  // Both of a higher class go first of the one that trains, which has a call
-  // of its own behind a second of others'.
+  // Both jobs of higher classes preempt the training, which executes one call
+  // after each second of theirs.
   EXPECT_NEAR(result.classes.at(JobClass::kRealtime).p99_latency_seconds, 1.5,
               1e-9);
   EXPECT_NEAR(result.classes.at(JobClass::kInteractive).p99_latency_seconds,
@@ -315,8 +319,8 @@ TEST(SimulatorTest, ClassesAreDeclaredOrFollowFromTheWork) {
   EXPECT_NEAR(result.interactive_p99_seconds, 1.5, 1e-9);
 }
 
-// Whoever comes with whatever deadline: every job has one end, and memory and
-// queues are left as they were.
+// Checks for random deadlines: every job ends once, and memory and queues are
+// left empty.
 TEST(SimulatorTest, RefusalsLoseNothing) {
   size_t late = 0, unplaced = 0, attained = 0;
   for (uint64_t seed = 1; seed <= 200; ++seed) {
@@ -395,7 +399,7 @@ TEST(SimulatorTest, MoreIsInTimeWhereClassesAreDeclared) {
   EXPECT_GT(10 * attained(*trace), 11 * attained(undeclared));
 }
 
-// The queue of the worker is the real one.
+// The worker's queue is the real FairQueue.
 TEST(SimulatorTest, TenantsShareAWorkerByWeight) {
   Trace trace;
   trace.workers = {Worker("a")};
@@ -403,8 +407,8 @@ TEST(SimulatorTest, TenantsShareAWorkerByWeight) {
   for (int i = 0; i < 400; ++i) trace.jobs.push_back(Job(0, i % 2, 1));
   const SimulationResult all = Play(trace);
   EXPECT_THAT(all.device_seconds, ElementsAre(200, 200));
-  // Red's 200 jobs are done when blue had a third of that: at about 267 s, at
-  // 133 s on the average; blue's last at 400 s.
+  // Red's 200 jobs are done when blue has had a third of that: at about 267 s,
+  // or 133 s on average. Blue's last is done at 400 s.
   EXPECT_NEAR(all.mean_latency_seconds, (133.5 + 266.5) / 2, 10);
   trace.tenants[0].weight = 1;
   EXPECT_NEAR(Play(trace).mean_latency_seconds, 200, 2);
@@ -417,7 +421,7 @@ TEST(SimulatorTest, TrainingYieldsBetweenTwoCalls) {
   trace.jobs = {Training(0, 0, 100, 100), Job(10.5, 1, 2)};
   const SimulationResult yields = Play(trace);
   EXPECT_EQ(yields.preemptions, 1u);
-  // Begun at the edge behind it, and done at 13.
+  // It begins at the next edge, and ends at 13 s.
   EXPECT_NEAR(yields.interactive_p99_seconds, 2.5, 1e-9);
   EXPECT_NEAR(yields.makespan_seconds, 102, 1e-9);
   EXPECT_NEAR(yields.busy_seconds, 102, 1e-9);
@@ -440,7 +444,7 @@ TEST(SimulatorTest, NobodyYieldsInACallNorToHisLike) {
   EXPECT_EQ(Play(trace).preemptions, 0u);
 }
 
-// Of two tenants of equal weight nobody gets more than half by it.
+// Of two tenants of equal weight, none gets more than half by preemption.
 TEST(SimulatorTest, ATenantThatHasHadMoreWaits) {
   Trace trace;
   trace.workers = {Worker("a")};
@@ -448,7 +452,8 @@ TEST(SimulatorTest, ATenantThatHasHadMoreWaits) {
   trace.jobs = {Training(0, 0, 100, 1000)};
   for (int i = 0; i < 50; ++i) trace.jobs.push_back(Job(0, 1, 1));
   const SimulationResult result = Play(trace);
-  // One of theirs for as much of its own: the last is done at about 100.
+  // The training yields to one job for each second that it executes itself; the
+  // last job ends at about 100 s.
   EXPECT_GE(result.preemptions, 45u);
   EXPECT_NEAR(result.interactive_p99_seconds, 98, 3);
   EXPECT_NEAR(result.makespan_seconds, 150, 1e-9);
@@ -479,7 +484,7 @@ TEST(SimulatorTest, WhoNeedsADeviceNowGetsItSoonerWherePreemptionIs) {
   EXPECT_LT(with.interactive_p99_seconds, without.interactive_p99_seconds / 4);
 }
 
-// Whoever comes when: all ends, and a worker that has work does it.
+// Checks for random arrivals: all jobs end, and a worker with work executes it.
 TEST(SimulatorTest, PreemptionTerminatesAndLosesNothing) {
   uint64_t preemptions = 0;
   for (uint64_t seed = 1; seed <= 300; ++seed) {
@@ -513,7 +518,7 @@ TEST(SimulatorTest, PreemptionTerminatesAndLosesNothing) {
   EXPECT_GT(preemptions, 1000u);
 }
 
-// However many workers there are.
+// A decision looks at few workers, however many there are.
 TEST(SimulatorTest, ADecisionLooksAtFewWorkers) {
   Trace trace;
   for (size_t w = 0; w < 10'000; ++w) {
@@ -523,7 +528,7 @@ TEST(SimulatorTest, ADecisionLooksAtFewWorkers) {
   for (size_t t = 0; t < 1000; ++t) {
     trace.tenants.push_back({"t" + std::to_string(t)});
   }
-  // All are queued at once.
+  // All jobs wait at once.
   for (size_t j = 0; j < 100'000; ++j) {
     trace.jobs.push_back(WithState(Job(0, Draw(&random, 1000), 1), "m", 500));
   }

@@ -1,4 +1,4 @@
-// What came of a simulated trace, from how its jobs ended.
+// Summarizes the result of a simulated trace from the ends of its jobs.
 #ifndef SCHEDULER_SIMULATOR_SUMMARY_H_
 #define SCHEDULER_SIMULATOR_SUMMARY_H_
 
@@ -14,15 +14,15 @@ namespace djinn::scheduler {
 struct JobEnd {
   enum class Outcome { kUnplaced, kLate, kFinished };
   Outcome outcome = Outcome::kUnplaced;
-  // When, if it has finished.
+  // Time of its end, if it finished.
   double seconds = 0;
 };
 
-// Sets what follows from the ends of the trace's jobs, in their order, and from
-// how long each worker was busy.
+// Sets the fields of the result that follow from the ends of the trace's jobs,
+// in their order, and from the busy time of each worker.
 void SumUp(const Trace& trace, absl::Span<const JobEnd> ends,
            absl::Span<const double> busy_seconds, SimulationResult* result);
-// Counts the jobs of each tenant.
+// Counts the jobs of each tenant, and those that finished.
 void CountTenants(const Trace& trace, absl::Span<const JobEnd> ends,
                   std::vector<TenantResult>* tenants);
 

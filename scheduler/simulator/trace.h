@@ -1,5 +1,5 @@
-// What happens in a simulated cluster: its workers, its tenants, and the jobs
-// that arrive.
+// Describes what happens in a simulated cluster: its workers, its tenants, and
+// the jobs that arrive.
 #ifndef SCHEDULER_SIMULATOR_TRACE_H_
 #define SCHEDULER_SIMULATOR_TRACE_H_
 
@@ -18,43 +18,44 @@
 
 namespace djinn::scheduler {
 
-// A greater one is more urgent, in the line and at the workers.
+// Priority class; a greater one is served first, in the wait queue and at the
+// workers.
 enum class JobClass { kBatch = 1, kInteractive = 2, kRealtime = 3 };
 
 struct SimulatedTenant {
   std::string name;
   double weight = 1;
-  // As scheduler/quota has it: of memory, and of device-seconds per second.
+  // As in scheduler/quota: quotas of memory, and of device-seconds per second.
   std::string cohort;
   Quotas quotas;
   std::optional<RateQuota> device_rate;
-  // What each of its jobs takes of the memory, used or not. Unset: what the
-  // largest state of them all takes.
+  // Memory quota that each of its jobs takes, used or not. Unset means the size
+  // of the tenant's largest state.
   std::optional<uint64_t> limit_bytes;
 };
 
 struct SimulatedCohort {
-  // With those around it: "lab/vision".
+  // Path with the cohorts around it, such as "lab/vision".
   std::string name;
   double weight = 1;
   Quotas quotas;
   std::optional<RateQuota> device_rate;
 };
 
-// One virtual device that is asked for, used once, and given back.
+// One virtual device that is requested, used once, and released.
 struct SimulatedJob {
   double arrival_seconds = 0;
   // Index into Trace::tenants.
   size_t tenant = 0;
-  // What must be on the worker, by a name that the tenant's jobs share: a
-  // model. Empty: nothing.
+  // State that must be on the worker, such as a model, by a name that the
+  // tenant's jobs share. Empty means none.
   std::string state;
   uint64_t state_bytes = 0;
   Work::Part work;
-  // As a session declares it. Nothing: interactive, but training counts as
-  // batch at the workers.
+  // The class that a session declares. Without one, the job is interactive,
+  // except that training counts as batch at the workers.
   std::optional<JobClass> priority;
-  // A run deadline: how long after its arrival it should be done.
+  // Run deadline: time after its arrival by which it should be done.
   double run_deadline_seconds = std::numeric_limits<double>::infinity();
 
   bool has_state() const { return !state.empty(); }
@@ -69,22 +70,23 @@ struct SimulatedJob {
   }
 };
 
-// "batch"
+// Returns the name of the class, such as "batch".
 absl::string_view JobClassName(JobClass job_class);
 
 struct Trace {
-  // Ids are unique; what changes over time starts at 0 and is the simulator's.
+  // Ids are unique. The simulator sets the facts that change over time, which
+  // start at 0.
   std::vector<WorkerFacts> workers;
   std::vector<SimulatedTenant> tenants;
-  // Those that have something of their own.
+  // Cohorts that have a weight or a quota of their own.
   std::vector<SimulatedCohort> cohorts;
-  // In order of arrival.
+  // Jobs in order of arrival.
   std::vector<SimulatedJob> jobs;
-  // Of all that is drawn while it is played.
+  // Seed of everything that is drawn during the simulation.
   uint64_t seed = 1;
-  // A job takes what was predicted, times or divided by up to 1 + noise.
+  // A job takes the predicted time multiplied or divided by up to 1 + noise.
   double noise = 0;
-  // As the coordinator's settings of these names.
+  // The coordinator's settings of these names.
   double lease_request_timeout_seconds = 10;
   double line_patience_seconds = 5;
   double reclaim_spares_for_seconds = 30;

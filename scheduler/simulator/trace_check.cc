@@ -17,10 +17,12 @@ absl::Status Bad(absl::string_view what) {
   return MakeError(absl::StatusCode::kInvalidArgument, "BAD_TRACE", what);
 }
 
-// Of device time; with less a job would be played for ever.
+// Least device time per second; with less, a job would take too long to
+// simulate.
 constexpr double kLeastDevices = 0.001;
 
-// Each tenant with a rate has some, at least when nobody else wants any.
+// Checks that each tenant with a rate gets some of it, at least when no other
+// tenant wants any.
 absl::Status CheckRates(const Trace& trace) {
   std::vector<const SimulatedTenant*> rated;
   std::vector<RateDemand> demands;
@@ -52,7 +54,7 @@ absl::Status CheckRates(const Trace& trace) {
 absl::Status CheckQuotas(const Trace& trace) {
   absl::flat_hash_set<std::string> names;
   for (const SimulatedTenant& tenant : trace.tenants) {
-    // Quotas are by name.
+    // Quotas are stored by name.
     if (!names.insert(tenant.name).second) {
       return Bad(absl::StrCat("tenant ", tenant.name, " is there twice"));
     }

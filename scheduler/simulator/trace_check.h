@@ -1,4 +1,4 @@
-// What no cluster could play.
+// Rejects traces that no cluster could play.
 #ifndef SCHEDULER_SIMULATOR_TRACE_CHECK_H_
 #define SCHEDULER_SIMULATOR_TRACE_CHECK_H_
 
@@ -7,7 +7,7 @@
 
 namespace djinn::scheduler {
 
-// InvalidArgument (BAD_TRACE) says what is wrong first.
+// Returns InvalidArgument (BAD_TRACE) with the first error.
 absl::Status CheckTrace(const Trace& trace);
 
 }  // namespace djinn::scheduler

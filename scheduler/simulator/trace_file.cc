@@ -42,7 +42,7 @@ semantics::OpClass ReadClass(ConfigMap* map) {
   return op_class.value_or(semantics::OpClass::kOther);
 }
 
-// What a job says of its urgency, or its tenant of all its jobs.
+// The priority and deadline of a job, or of all jobs of a tenant.
 struct Urgency {
   std::optional<JobClass> priority;
   double run_deadline_seconds = std::numeric_limits<double>::infinity();
@@ -94,7 +94,8 @@ void ReadWorkers(ConfigMap map, std::vector<WorkerFacts>* workers) {
   }
 }
 
-// Of a tenant or a cohort: those of what is modelled. Others are unknown keys.
+// Reads the quotas of a tenant or a cohort for the resources that the simulator
+// models. Other resources count as unknown keys.
 template <typename Holder>
 void ReadModelledQuotas(ConfigMap map, const QuotaOwner& owner,
                         Holder* holder) {
@@ -125,7 +126,7 @@ SimulatedCohort ReadCohort(ConfigMap map) {
   return cohort;
 }
 
-// `urgencies` of tenants.
+// `urgencies` holds the default for each tenant.
 SimulatedJob ReadJob(ConfigMap map, const Trace& trace,
                      const Urgencies& urgencies) {
   SimulatedJob job;
@@ -151,7 +152,7 @@ SimulatedJob ReadJob(ConfigMap map, const Trace& trace,
   const std::string phase = map.String("phase", "");
   if (!phase.empty()) job.work.phase = ReadPhase(&map, "phase", phase);
   job.work.op_class = ReadClass(&map);
-  // Numbers such as 1e13.
+  // Accepts numbers such as 1e13.
   const auto count = [&map](const char* key) {
     return static_cast<uint64_t>(std::min(map.Number(key, 0), 1e18));
   };
@@ -173,7 +174,7 @@ Stream ReadStream(ConfigMap map, const Trace& trace,
   return stream;
 }
 
-// Those that arrive together stay in their order.
+// Sorts jobs; those that arrive together keep their order.
 void SortByArrival(std::vector<SimulatedJob>* jobs) {
   std::vector<std::pair<double, size_t>> order;
   for (size_t i = 0; i < jobs->size(); ++i) {

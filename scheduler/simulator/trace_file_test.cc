@@ -183,7 +183,7 @@ TEST(GeneratorTest, ArrivalsAreAsOftenAsAskedAndStatesAsPopular) {
     EXPECT_GE(job.work.cost.flops, 500u);
     EXPECT_LE(job.work.cost.flops, 2000u);
   }
-  // 1 of 1 + 1/2 + 1/3.
+  // The first of three states has 1 of 1 + 1/2 + 1/3.
   EXPECT_NEAR(static_cast<double>(first) / 20'000, 6.0 / 11, 0.02);
 }
 

@@ -1,4 +1,5 @@
-// What requests may claim of workers' room, for themselves and from others.
+// Tests how much of a worker's memory requests may claim, for themselves and
+// from others.
 #include <string>
 #include <utility>
 #include <vector>
@@ -22,10 +23,11 @@ using ::testing::IsEmpty;
 constexpr uint64_t kMiB = uint64_t{1} << 20;
 constexpr uint64_t kGiB = uint64_t{1} << 30;
 
-// One worker of 8 GiB, all free.
+// A cluster with one worker of 8 GiB, all free.
 class ClusterClaimsTest : public ClusterTest {
  protected:
-  // Red's leases, and all of them at one worker, may have so much.
+  // Limits the memory of each of red's leases, and of all of them at one
+  // worker.
   void Limit(uint64_t each, uint64_t together) {
     config_.tenants[0].limits.set_memory_bytes(each);
     config_.tenants[0].totals.set_memory_bytes(together);
@@ -40,7 +42,7 @@ class ClusterClaimsTest : public ClusterTest {
   v1::DeviceExplanation Explain(const StreamId& session, int device = 0) {
     return explain::ExplainSession(*cluster_, session.owner)->devices(device);
   }
-  // The worker that somebody else who asks for so much would get.
+  // Returns the worker that another request for `bytes` would get.
   std::string OthersGet(uint64_t bytes) {
     const StreamId session = Open("blue");
     AskFor(session, bytes);
@@ -95,7 +97,7 @@ TEST_F(ClusterClaimsTest, ALimitThatBecomesLessEndsTheWait) {
   EXPECT_EQ(Next(session)->refused().reason(), "QUOTA_EXCEEDED");
 }
 
-// Uploads may go to further workers, or be refused one by one.
+// Uploads beyond that may go to further workers, or are refused one by one.
 TEST_F(ClusterClaimsTest, ContentsClaimNoMoreThanALeaseMayHold) {
   Limit(16 * kMiB, 64 * kMiB);
   for (int i = 0; i < 4; ++i) {
@@ -117,7 +119,7 @@ TEST_F(ClusterClaimsTest, ATenantClaimsNoMoreThanItsSessionsMayHoldTogether) {
   }
   EXPECT_EQ(OthersGet(704 * kMiB), "w0");
   EXPECT_EQ(OthersGet(705 * kMiB), "");
-  // What they have brought is promised no more.
+  // Memory that the sessions now hold is no longer promised.
   Execute(worker_, &w0_);
   w0_.mutable_sessions(0)->set_storage_bytes(256 * kMiB);
   w0_.set_free_bytes(768 * kMiB);
@@ -154,7 +156,7 @@ TEST_F(ClusterClaimsTest, ADryRunKnowsTheLimit) {
   EXPECT_THAT(response.gate().unblocked_by(), HasSubstr("a larger limit"));
 }
 
-// Blue has lent a GiB of the four that red borrows; the others are green's.
+// Blue lends one GiB of the four that red borrows; green lends the others.
 class ClusterLenderTest : public ClusterReclaimTest {
  protected:
   ClusterLenderTest() {

@@ -1,4 +1,4 @@
-// Issues of leases, their keys, and what leases use.
+// Tests lease revisions, lease keys, and the use of leases.
 #include "common/base/error.h"
 #include "common/base/proto_duration.h"
 #include "common/lease/lease_verifier.h"
@@ -25,7 +25,7 @@ using ::testing::SizeIs;
 
 class ClusterLeasesTest : public ClusterTest {
  protected:
-  // Every tenant has this credit.
+  // Gives every tenant this credit.
   void Limit(const CreditLimits& credits) {
     for (Tenant& tenant : config_.tenants) tenant.credits = credits;
     limited_ = std::make_unique<Tenants>(config_.tenants);
@@ -36,7 +36,7 @@ class ClusterLeasesTest : public ClusterTest {
     *use->mutable_device_time() = ToProtoDuration(device_time);
     use->set_bytes(bytes);
   }
-  // What the worker is told of its only lease, if it is told something.
+  // Returns the claims about the worker's only lease, if it gets a message.
   std::optional<v1::LeaseClaims> Listed(const StreamId& worker) {
     const std::optional<v1::DesiredState> desired = Desired(worker);
     if (!desired.has_value()) return std::nullopt;
@@ -47,7 +47,7 @@ class ClusterLeasesTest : public ClusterTest {
   void Report(const StreamId& worker) {
     EXPECT_TRUE(workers::Report(*cluster_, worker, w0_).ok());
   }
-  // The session's lease ends at the worker, too.
+  // Has the worker report the end of the session's lease.
   void EndThere(absl::Duration device_time, bool measuring) {
     w0_.clear_ended_leases();
     v1::EndedLease* const ended = w0_.add_ended_leases();
@@ -67,7 +67,7 @@ class ClusterLeasesTest : public ClusterTest {
                                  .device_time());
   }
 
-  // Every tenant has this rate of device time.
+  // Gives every tenant this rate of device time.
   void SetRate(double nominal) {
     for (Tenant& tenant : config_.tenants) {
       tenant.device_rate = scheduler::RateQuota{.nominal = nominal};
@@ -76,8 +76,8 @@ class ClusterLeasesTest : public ClusterTest {
     clock_.Advance(absl::Seconds(1));
     coordinator::Tick(*cluster_);
   }
-  // A session with one lease, which is away again after as long; its use is
-  // known when it has ended. Returns what it was granted.
+  // Runs a session with one lease, which closes after `took`; its use is
+  // reported when it has ended. Returns what it was granted.
   absl::Duration RunProgram(const StreamId& worker, absl::Duration used,
                             absl::Duration took) {
     const StreamId session = Open("red");
@@ -85,7 +85,7 @@ class ClusterLeasesTest : public ClusterTest {
     lease_ = w0_.sessions(0).lease();
     const absl::Duration granted =
         FromProtoDuration(UncheckedClaims(lease_).credits().device_time());
-    // A worker begins nothing without credit.
+    // A worker executes nothing without credit.
     if (granted == absl::ZeroDuration()) used = absl::ZeroDuration();
     clock_.Advance(took);
     sessions::Close(*cluster_, session);
@@ -195,7 +195,7 @@ TEST_F(ClusterLeasesTest, AnUrgencyThatChangesAllTheTimeIsSignedNowAndThen) {
   }
   EXPECT_GT(told, 1u);
   EXPECT_LE(told, 8u);
-  // The last one comes, too.
+  // The last change also arrives.
   clock_.Advance(absl::Milliseconds(250));
   coordinator::Tick(*cluster_);
   EXPECT_EQ(Listed(worker)->urgency().run_deadline().seconds(), 100);
@@ -237,11 +237,11 @@ TEST_F(ClusterLeasesTest, ANewKeySignsOnceItIsKept) {
   clock_.Advance(config_.lease_key_lifetime);
   Report(worker);
   coordinator::Tick(*cluster_);
-  // It is not known whether this one reaches the disk.
+  // It is unknown whether this state reaches the disk.
   persistence::Save(*cluster_);
   Grant(session, 0, worker, &w0_);
   EXPECT_EQ(w0_.sessions(0).lease().key_id(), first);
-  // However long that takes, the first one stays.
+  // Until the second key is known to be saved, the first one stays.
   const absl::Duration overlap =
       2 * (config_.lease_valid_for + config_.lease_grace_period);
   clock_.Advance(overlap);
@@ -280,7 +280,7 @@ TEST_F(ClusterLeasesTest, CreditIsGrantedInSlicesAndReserved) {
   EXPECT_EQ(Listed(worker), std::nullopt);
   Use(absl::Seconds(1.5), 9);
   Report(worker);
-  // At once, not with the next heartbeat.
+  // The revision is sent at once, not with the next heartbeat.
   const v1::LeaseClaims claims = *Listed(worker);
   EXPECT_EQ(claims.issue(), 2u);
   EXPECT_EQ(FromProtoDuration(claims.credits().device_time()),
@@ -323,19 +323,19 @@ TEST_F(ClusterLeasesTest, TheUnusedComesBackAndTheLastStepsAreBilled) {
   EndThere(absl::Milliseconds(500), /*measuring=*/false);
   Report(worker);
   EXPECT_EQ(UsedBy("red"), absl::Milliseconds(500));
-  // It is told when that is kept, and reports it until then.
+  // The worker reports the end until it learns that it was saved.
   clock_.Advance(config_.heartbeat_interval);
   EXPECT_THAT(Desired(worker)->settled_lease_ids(), IsEmpty());
   Report(worker);
   EXPECT_EQ(UsedBy("red"), absl::Milliseconds(500));
-  // What was final is looked at once.
+  // A final report is considered once; later ones change nothing.
   EndThere(absl::Milliseconds(900), /*measuring=*/false);
   Report(worker);
   EXPECT_EQ(UsedBy("red"), absl::Milliseconds(500));
   Keep();
   EXPECT_THAT(Desired(worker)->settled_lease_ids(),
               ElementsAre(UncheckedClaims(lease_).lease_id()));
-  // The worker forgets it.
+  // The worker forgets the lease.
   w0_.clear_ended_leases();
   Report(worker);
   clock_.Advance(config_.heartbeat_interval);
@@ -352,7 +352,7 @@ TEST_F(ClusterLeasesTest, LeasesThatAreReturnedBesideAnotherMintNoCredit) {
     v1::LeaseReturn returned;
     returned.set_lease_id(Grant(session, 0, worker, &w0_).lease_id());
     EXPECT_EQ(requests::Return(*cluster_, session, returned), absl::OkStatus());
-    // Whatever the worker may honour at a time was granted once.
+    // Each lease that the worker may honour at a time was granted once.
     EXPECT_THAT(w0_.sessions(), SizeIs(2));
   }
   Execute(worker, &w0_);
@@ -368,8 +368,8 @@ TEST_F(ClusterLeasesTest, WorkerThatKeepsAnEndedLeaseChangesNothing) {
   v1::LeaseReturn returned;
   returned.set_lease_id(Grant(session, 0, worker, &w0_).lease_id());
   EXPECT_EQ(requests::Return(*cluster_, session, returned), absl::OkStatus());
-  // It acknowledges the end and reports the lease all the same: the lease is
-  // neither adopted nor signed for it.
+  // The worker acknowledges the end but still reports the lease, which is
+  // neither adopted nor renewed.
   for (int i = 0; i < 3; ++i) {
     clock_.Advance(config_.heartbeat_interval);
     const std::optional<v1::DesiredState> desired = Desired(worker);
@@ -389,7 +389,7 @@ TEST_F(ClusterLeasesTest, WhatLeasesThatEndedUsedBeyondARateIsOwed) {
     RunProgram(worker, absl::Seconds(9), absl::Seconds(9));
     clock_.Advance(absl::Seconds(1));
   }
-  // In 200 seconds at that rate, ten at once, and one turn.
+  // The bound is 200 seconds at that rate, ten seconds at once, and one turn.
   EXPECT_LE(UsedBy("red"), absl::Seconds(20 + 1 + 9));
 }
 
@@ -460,7 +460,7 @@ TEST_F(ClusterLeasesTest, WhatOurKeyDidNotSignIsNotAdopted) {
   const StreamId worker = Join(w0_);
   const StreamId session = Open("red");
   Grant(session, 0, worker, &w0_);
-  // Another tenant is to pay, in another session.
+  // The forged lease charges another tenant, in another session.
   v1::SignedLease forged = w0_.sessions(0).lease();
   v1::LeaseClaims claims = UncheckedClaims(forged);
   claims.set_lease_id("forged");
@@ -488,7 +488,7 @@ TEST_F(ClusterLeasesTest, ALeaseOfAnotherWorkerIsNotAdopted) {
   EXPECT_THAT(views::Leases(*cluster_, {}).items, IsEmpty());
 }
 
-// Another process with what the last one saved.
+// Starts another process with the state that the last one saved.
 class RestoredClusterTest : public ClusterLeasesTest {
  protected:
   void RestartWithState() {
@@ -517,7 +517,7 @@ TEST_F(RestoredClusterTest, KnowsSessionsAndLeases) {
   worker = Join(w0_);
   ASSERT_THAT(views::Leases(*cluster_, {}).items, SizeIs(1));
   EXPECT_EQ(views::Leases(*cluster_, {}).items[0].placement_reason(), why);
-  // The client goes on with the token it has: the key is the same.
+  // The client continues with its token, because the key is the same.
   EXPECT_EQ(UncheckedClaims(Desired(worker)->leases(0)).issue(), 2u);
   const StreamId back = Open("red", session.owner);
   ASSERT_TRUE(requests::Request(*cluster_, back, TestLeaseRequest(0)).ok());
@@ -550,7 +550,7 @@ TEST_F(RestoredClusterTest, DoesNotBillTwiceWhatWasSettled) {
   sessions::Close(*cluster_, session);
   EndThere(absl::Seconds(3), false);
   Report(worker);
-  // The worker has not heard that it is settled.
+  // The worker does not know yet that the lease is settled.
   RestartWithState();
   const StreamId back = Join(w0_);
   EXPECT_EQ(UsedBy("red"), absl::Seconds(3));
@@ -569,7 +569,8 @@ TEST_F(RestoredClusterTest, BillsWhatAKillTookBack) {
   EndThere(absl::Seconds(3), false);
   Report(worker);
   EXPECT_EQ(UsedBy("red"), absl::Seconds(3));
-  // Killed before the next write; the worker was told nothing yet.
+  // The process is killed before the next write; the worker was not notified
+  // yet.
   EXPECT_THAT(Desired(worker)->settled_lease_ids(), IsEmpty());
   Restart();
   ASSERT_TRUE(persistence::Restore(*cluster_, state).ok());
@@ -591,7 +592,8 @@ TEST_F(RestoredClusterTest, BillsALeaseThatCameAndWentAfterTheLastSave) {
   w0_.set_applied_revision(0);
   StreamId back = Join(w0_);
   EXPECT_EQ(UsedBy("red"), absl::Seconds(3));
-  // Once, however often it is reported, and whoever comes next.
+  // The use is billed once, however often it is reported, and by whichever
+  // process.
   Report(back);
   RestartWithState();
   back = Join(w0_);
@@ -632,14 +634,14 @@ TEST_F(RestoredClusterTest, BillsNothingUnknownOnceItHasForgottenTheLease) {
   coordinator::Tick(*cluster_);
   clock_.Advance(CreditLedger::kKeepRetired + absl::Seconds(1));
   coordinator::Tick(*cluster_);
-  // Its account is gone: what of its use was billed is not known any more.
+  // The account was removed, so the part of its use that was billed is unknown.
   EndThere(absl::Seconds(3), false);
   Join(w0_);
   EXPECT_EQ(UsedBy("red"), absl::Seconds(2));
 }
 
 TEST_F(RestoredClusterTest, AWorkerThatWasAwayForLongIsBilledOnce) {
-  // By a first process, and by one with state.
+  // Tests a first process, and one with state.
   for (const bool restored : {false, true}) {
     cluster_.reset();
     w0_ = TestWorker("w0");
@@ -669,7 +671,7 @@ TEST_F(RestoredClusterTest, AWorkerThatWasAwayForLongIsBilledOnce) {
 
 TEST_F(RestoredClusterTest, BelievesNoWorkerWithoutASignature) {
   Grant(Open("red"), 0, Join(w0_), &w0_);
-  // Signed by nobody that it knows.
+  // The key of the signature is unknown.
   w0_.mutable_sessions(0)->mutable_lease()->set_key_id("0123456789abcdef");
   RestartWithState();
   const StreamId worker = Join(w0_);
@@ -687,7 +689,7 @@ TEST_F(RestoredClusterTest, ForgetsLeasesThatNobodyReports) {
   coordinator::Tick(*cluster_);
   EXPECT_EQ(persistence::Save(*cluster_).count("lease/" + LeaseId(w0_)), 0u);
   EXPECT_EQ(ReservedBy("red"), absl::ZeroDuration());
-  // What was billed is known for longer.
+  // The billed amount is kept for longer.
   EXPECT_EQ(persistence::Save(*cluster_).count("account/" + LeaseId(w0_)), 1u);
   clock_.Advance(CreditLedger::kKeepRetired + absl::Seconds(1));
   coordinator::Tick(*cluster_);

@@ -1,4 +1,4 @@
-// In which order those get a worker that wait for one.
+// Tests the order in which waiting requests get workers.
 #include <algorithm>
 #include <memory>
 #include <string>
@@ -32,7 +32,7 @@ class ClusterLineTest : public ClusterTest {
     Execute(worker_, &w0_);
     EXPECT_TRUE(Next(holder_)->has_granted());
   }
-  // Asks for a worker with room for so much.
+  // Asks for a worker with room for `bytes`.
   void Wait(const StreamId& session, uint64_t bytes = 700) {
     EXPECT_EQ(requests::Request(*cluster_, session,
                                 TestLeaseRequest(0, ++hash_, bytes)),
@@ -43,7 +43,7 @@ class ClusterLineTest : public ClusterTest {
     Wait(session, bytes);
     return session;
   }
-  // What that session had is free again, and somebody has it.
+  // Frees what that session had; a waiting session gets it.
   void Free(const StreamId& session) {
     sessions::Close(*cluster_, session);
     Execute(worker_, &w0_);
@@ -89,7 +89,7 @@ TEST_F(ClusterLineTest, TheMoreUrgentGoesFirst) {
   const StreamId first = OpenAndWait("blue"), second = OpenAndWait("red");
   SetClass(first, v1::PRIORITY_CLASS_BATCH);
   EXPECT_EQ(Explain(second).place_in_line(), 1u);
-  // What its tenant may not ask for does not count.
+  // A class that the tenant may not ask for does not count.
   config_.tenants[0].max_priority_class = v1::PRIORITY_CLASS_BATCH;
   tenants::Set(*cluster_, config_.tenants);
   const StreamId third = OpenAndWait("red");
@@ -112,7 +112,8 @@ TEST_F(ClusterLineTest, InsideATenantWhoIsDueFirstGoesFirst) {
 TEST_F(ClusterLineTest, DeviceTimeCountsAndIsForgotten) {
   const StreamId red = OpenAndWait("red"), blue = OpenAndWait("blue");
   EXPECT_EQ(Explain(blue).place_in_line(), 1u);
-  // Blue's weight does not help it: it has had nothing. Then it has.
+  // Blue's weight does not help as long as blue has had nothing. Then blue uses
+  // device time.
   v1::WorkerState other = TestWorker("w1");
   other.set_free_bytes(100);
   const StreamId w1 = Join(other);
@@ -157,7 +158,7 @@ TEST_F(ClusterLineTest, AWorkerIsKeptForTheFirstThatHasWaitedForLong) {
   clock_.Advance(absl::Milliseconds(1));
   Execute(worker_, &w0_);
   coordinator::Tick(*cluster_);
-  // Since when the worker is kept, what it asks for is looked at anew.
+  // Evaluates the request again, now that the worker is reserved for it.
   coordinator::Tick(*cluster_);
   EXPECT_EQ(Explain(large).gate().reason(), "NO_CAPACITY");
   EXPECT_THAT(Explain(large).gate().unblocked_by(),
@@ -168,19 +169,19 @@ TEST_F(ClusterLineTest, AWorkerIsKeptForTheFirstThatHasWaitedForLong) {
   EXPECT_EQ(Explain(small).gate().message(),
             "worker w0, which has the memory, is kept for the first in line");
   EXPECT_EQ(Explain(small).decision().candidates(0).dropped_by(), "kept");
-  // As an operator sees who asks where it would go.
+  // An operator who tries a placement sees the same.
   v1::TryPlacementRequest asked;
   asked.set_tenant("red");
   asked.set_asked_bytes(150);
   EXPECT_EQ(explain::TryPlacement(*cluster_, asked)->gate().reason(),
             "WAITS_IN_LINE");
-  // Another worker is free to everybody.
+  // Another worker is available to all.
   v1::WorkerState other = TestWorker("w1");
   other.set_free_bytes(200);
   const StreamId w1 = Join(other);
   Execute(w1, &other);
   EXPECT_TRUE(Has(small));
-  // So is the one that is kept, to whoever is of a more urgent class.
+  // The reserved worker is available to a higher class.
   const StreamId urgent = OpenAndWait("red", 190);
   EXPECT_EQ(Explain(urgent).gate().reason(), "WAITS_IN_LINE");
   SetClass(urgent, v1::PRIORITY_CLASS_REALTIME);
@@ -190,7 +191,7 @@ TEST_F(ClusterLineTest, AWorkerIsKeptForTheFirstThatHasWaitedForLong) {
   sessions::Close(*cluster_, before);
   Free(holder_);
   EXPECT_TRUE(Has(large));
-  // Nothing is kept any more.
+  // No worker is reserved any more.
   const StreamId last = OpenAndWait("red", 90);
   EXPECT_EQ(Explain(last).gate().reason(), "WORKER_ACKNOWLEDGEMENT");
 }
@@ -210,7 +211,7 @@ TEST_F(ClusterLineTest, WhatWasKeptForWhoIsRefusedIsOthers) {
   EXPECT_EQ(Explain(small).gate().reason(), "WORKER_ACKNOWLEDGEMENT");
 }
 
-// More room does not help whom something else holds.
+// More room does not help a request that waits for something else.
 TEST_F(ClusterLineTest, NothingIsKeptForWhoWaitsForQuota) {
   for (Tenant& tenant : config_.tenants) {
     tenant.cohort = "lab";
@@ -232,10 +233,10 @@ TEST_F(ClusterLineTest, NothingIsKeptForWhoWaitsForQuota) {
 
 TEST_F(ClusterLineTest, WhoComesDoesNotTakeWhatOthersWaitFor) {
   const StreamId red = OpenAndWait("red");
-  // A lease has ended, and nobody was tried since.
+  // A lease has ended, and no request was tried since.
   sessions::Close(*cluster_, holder_);
   const StreamId blue = OpenAndWait("blue");
-  // Blue goes first: it had nothing. So it is not that it came late.
+  // Blue goes first because it had nothing, although it came later.
   EXPECT_EQ(Explain(blue).gate().reason(), "WORKER_ACKNOWLEDGEMENT");
   const StreamId late = OpenAndWait("blue");
   EXPECT_EQ(Explain(late).gate().reason(), "NO_CAPACITY");
@@ -253,7 +254,7 @@ TEST_F(ClusterLineTest, ALongLineIsNotTriedBecauseSomebodyComes) {
   EXPECT_EQ(Explain(late).gate().unblocked_by(),
             "its turn, after those that wait ahead of it");
   EXPECT_EQ(Explain(late).place_in_line(), 1u);
-  // The next report is its turn.
+  // The next report gives it its turn.
   Execute(worker_, &w0_);
   Execute(worker_, &w0_);
   EXPECT_TRUE(Has(late));
@@ -268,13 +269,13 @@ TEST_F(ClusterLineTest, WhoGoesOrIsRefusedLeavesTheLine) {
   coordinator::Tick(*cluster_);
   const auto response = Next(refused);
   EXPECT_EQ(response->refused().reason(), "NO_CAPACITY");
-  // Nobody got one: nobody knows.
+  // No request was served, so that no time can be predicted.
   EXPECT_FALSE(response->refused().has_retry_after());
   const StreamId next = OpenAndWait("red");
   EXPECT_EQ(Explain(next).line_length(), 1u);
 }
 
-// Whose every look takes a while.
+// A clock on which every look takes `cost`.
 class SlowClock : public FakeClock {
  public:
   absl::Duration Monotonic() override {
@@ -314,13 +315,13 @@ TEST_F(ClusterLineTest, WhoIsRefusedIsToldWhenToAskAgain) {
   clock_.Advance(absl::Seconds(4));
   ASSERT_TRUE(workers::Report(*cluster_, worker_, w0_).ok());
   coordinator::Tick(*cluster_);
-  // One in ten seconds, and it is the first.
+  // One request in ten seconds was served, and this one is the first.
   const double seconds = absl::ToDoubleSeconds(
       FromProtoDuration(Next(refused)->refused().retry_after()));
   EXPECT_NEAR(seconds, 10, 0.1);
 }
 
-// More than are tried at once.
+// More requests wait than are tried at once.
 TEST_F(ClusterLineTest, WhoComesWhileALongLineIsTriedGoesBehindIt) {
   config_.tenants[0].max_sessions = 300;
   tenants::Set(*cluster_, config_.tenants);
@@ -337,7 +338,7 @@ TEST_F(ClusterLineTest, WhoComesWhileALongLineIsTriedGoesBehindIt) {
   const auto left = in_line();
   EXPECT_GT(left, 0);
   EXPECT_LT(left, 200);
-  // There is room for it.
+  // There is room for the request.
   waiting.push_back(OpenAndWait("red"));
   EXPECT_EQ(in_line(), left + 1);
   coordinator::Tick(*cluster_);

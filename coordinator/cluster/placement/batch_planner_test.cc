@@ -26,7 +26,7 @@ StageMembers Members(std::vector<uint32_t> numbers) {
   return members;
 }
 
-// Rows times a matrix, slot 1, and what is added, slot 3.
+// Builds rows times a matrix, slot 1, plus a vector, slot 3.
 semantics::Builder Layer(int64_t rows) {
   semantics::Builder builder;
   const srg::TensorView y = builder.Linear(builder.Bound({rows, 64}), 32);
@@ -48,7 +48,7 @@ v1::StageAnswer Ask(const semantics::Builder& builder,
 }
 
 TEST(BatchPlannerTest, SaysWhoDoesWhichRows) {
-  // A member between them has no lease at the moment.
+  // A replica between them has no lease at the moment.
   const v1::StageAnswer answer = Ask(Layer(64), {0, 3}, 4, Members({0, 2}));
   EXPECT_EQ(answer.virtual_device(), 3u);
   EXPECT_EQ(answer.number(), 17u);
@@ -67,7 +67,7 @@ TEST(BatchPlannerTest, SaysWhoDoesWhichRows) {
   EXPECT_EQ(plan.parts(1).output_bytes(), plan.parts(1).rows() * 32 * 4);
   EXPECT_GT(plan.alone_seconds(), 1.9 * plan.parts(0).compute_seconds());
   EXPECT_THAT(answer.cut_slots(), ElementsAre(0));
-  // With the size that the answer speaks of it is that of fewer rows.
+  // With the answer's size hole, the graph becomes that of fewer rows.
   v1::Graph varying = srg::ToProto(Layer(64).graph());
   *varying.mutable_size_hole() = answer.rows();
   const auto part = srg::AtSize(*srg::FromProto(varying), 10 - 64);

@@ -1,4 +1,5 @@
-// Workers that may serve on without the coordinator are kept.
+// Tests that workers which may continue to serve without the coordinator are
+// kept.
 #include "coordinator/cluster/placement/demand_meter.h"
 
 #include <map>
@@ -38,7 +39,7 @@ class ServesOnTest : public ClusterTest {
     coordinator::Tick(*cluster_);
     EXPECT_EQ(views::GetWorker(*cluster_, "w0")->state(), v1::WorkerInfo::LOST);
   }
-  // -1: nothing is known.
+  // Returns -1 when the demand is unknown.
   int Kept() {
     const absl::StatusOr<ClusterDemand> demand = demand::Demand(*cluster_);
     return demand.ok() ? demand->all_kept_workers : -1;
@@ -99,7 +100,7 @@ TEST_F(ServesOnTest, OneThatCameBackIsKeptUntilItHasForgotten) {
   Lose();
   worker_ = Join(w0_);
   EXPECT_EQ(Kept(), 0);
-  // Gone before it has heard of anything.
+  // The worker is lost before it is notified of anything.
   Lose();
   EXPECT_EQ(Kept(), 1);
   worker_ = Join(w0_);
@@ -118,11 +119,11 @@ TEST_F(ServesOnTest, AnotherProcessOfItHasNothing) {
 TEST_F(ServesOnTest, WhoeverIsAwaitedAfterARestartIsKept) {
   RestartWithState();
   EXPECT_EQ(Kept(), 1);
-  // Its client is cut off from us as well.
+  // Its client is also cut off from the coordinator.
   clock_.Advance(config_.session_timeout);
   coordinator::Tick(*cluster_);
   EXPECT_EQ(Kept(), 1);
-  // It has nothing but what it is to forget.
+  // The worker only has sessions that it is to drop.
   worker_ = Join(w0_);
   EXPECT_EQ(Kept(), 0);
 }

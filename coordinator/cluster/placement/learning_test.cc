@@ -1,4 +1,4 @@
-// What was learned of work, over a restart.
+// Tests that knowledge about work survives a restart.
 #include <map>
 #include <string>
 
@@ -33,9 +33,9 @@ SharedWork MakeWork(uint64_t flops,
   return work;
 }
 
-// Where nothing is known of a program, the cheapest hour wins; where its work
-// is, the worker that does it for less: the dear one, as long as that is as
-// fast as it says.
+// For an unknown program, the worker with the cheapest hour wins. For known
+// work, the worker that does it for less wins: the expensive one, as long as it
+// is as fast as it claims.
 class ClusterLearningTest : public ClusterTest {
  protected:
   ClusterLearningTest() {
@@ -71,14 +71,15 @@ class ClusterLearningTest : public ClusterTest {
     EXPECT_TRUE(Next(*id)->has_opened());
     return *id;
   }
-  // A whole session.
+  // Plays a whole session.
   void Run(const std::string& tenant, const std::string& program,
            uint64_t flops = 1'000'000'000'000) {
     const StreamId session = OpenProgram(tenant, program);
     sessions::NoteGraph(*cluster_, session, "s", MakeWork(flops));
     sessions::Close(*cluster_, session);
   }
-  // The dear worker took so long for each run of what takes a second at best.
+  // Has the expensive worker report `time` for a run that takes a second at
+  // best.
   void Measure(absl::Duration time) {
     if (dear_.graphs().empty()) dear_.add_graphs()->set_fingerprint("s");
     v1::HeldGraph* const graph = dear_.mutable_graphs(0);
@@ -87,7 +88,7 @@ class ClusterLearningTest : public ClusterTest {
         ToProtoDuration(FromProtoDuration(graph->device_time()) + time);
     EXPECT_EQ(workers::Report(*cluster_, dear_id_, dear_), absl::OkStatus());
   }
-  // Where the first lease of a session goes, and why.
+  // Returns the decision about the first lease of a session.
   v1::PlacementDecision FirstLease(const std::string& tenant,
                                    const std::string& program) {
     const StreamId session = OpenProgram(tenant, program);
@@ -119,7 +120,7 @@ TEST_F(ClusterLearningTest, AProgramIsPlacedByItsHistoryAfterARestart) {
   RestartWith(state);
   EXPECT_EQ(FirstLease("red", "train").SerializeAsString(),
             before.SerializeAsString());
-  // And after the one that follows.
+  // The knowledge also survives the next restart.
   RestartWith(persistence::Save(*cluster_));
   EXPECT_EQ(Place(), "dear");
   RestartWith({});
@@ -151,7 +152,7 @@ TEST_F(ClusterLearningTest, WhatTheLastSessionDidCounts) {
   EXPECT_EQ(FirstLease("red", "train").phase(), v1::PHASE_LLM_PREFILL);
 }
 
-// A worker that computes fast, and one whose memory is fast.
+// One worker computes fast, the other has fast memory.
 class ClusterPhaseTimesTest : public ClusterTest {
  protected:
   ClusterPhaseTimesTest() {
@@ -185,7 +186,8 @@ class ClusterPhaseTimesTest : public ClusterTest {
     EXPECT_TRUE(Next(*id)->has_opened());
     return *id;
   }
-  // A prompt of 0.1 s and tokens of 0.05 s each, which took so long.
+  // Reports a prompt of 0.1 s, and tokens of 0.05 s each that took `tokens`
+  // together.
   void Generate(absl::Duration tokens) {
     const StreamId session = OpenProgram();
     EXPECT_EQ(requests::Request(*cluster_, session, TestLeaseRequest(0)),
@@ -280,7 +282,7 @@ TEST_F(ClusterLearningTest, WhatReportsTeachIsSavedNowAndThen) {
   clock_.Advance(absl::Seconds(10));
   const std::string second = saved();
   EXPECT_NE(second, first);
-  // Unless there is no other time to.
+  // Saves it when there is no other time to.
   Measure(absl::Seconds(4));
   EXPECT_EQ(saved(), second);
   coordinator::Stop(*cluster_);

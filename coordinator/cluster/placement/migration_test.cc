@@ -1,4 +1,4 @@
-// Virtual devices that go on at other workers, with the streams played by hand.
+// Tests migrations of virtual devices, with the streams played by hand.
 #include "coordinator/cluster/placement/migration.h"
 
 #include <memory>
@@ -41,7 +41,7 @@ class ClusterMigrationTest : public ClusterTest {
  protected:
   ClusterMigrationTest() { Begin(); }
 
-  // A session with device 0 at w0, and an empty w1.
+  // Opens a session with device 0 at w0; w1 is empty.
   void Begin() {
     here_ = Join(w0_);
     session_ = Open("red");
@@ -55,7 +55,8 @@ class ClusterMigrationTest : public ClusterTest {
     request.set_to_worker_id(to);
     return operations::MigrateSession(*cluster_, request);
   }
-  // Asked for and acknowledged: what the client is told.
+  // Starts a migration, acknowledges the lease, and returns the client's
+  // request.
   v1::MigrationRequest AskedToMigrate(const std::string& to = "") {
     const auto started = Migrate(to);
     EXPECT_TRUE(started.ok()) << started.status();
@@ -88,7 +89,7 @@ class ClusterMigrationTest : public ClusterTest {
     EXPECT_EQ(migration::NoteOutcome(*cluster_, session_, outcome),
               absl::OkStatus());
   }
-  // Where the leases are, in order.
+  // Returns the workers of the leases, in order.
   std::vector<std::string> Workers() {
     std::vector<std::string> workers;
     for (const v1::LeaseInfo& lease : views::Leases(*cluster_, {}).items) {
@@ -136,13 +137,13 @@ TEST_F(ClusterMigrationTest, TheLeaseThatIsUsedStays) {
       Metrics(),
       testing::HasSubstr(
           R"(djinn_migrations_total{reason="operator",result="done"} 1)"));
-  // The next issue says no more that it may come to nothing.
+  // The next revision no longer says that the migration may fail.
   const std::optional<v1::DesiredState> desired = Desired(there_);
   EXPECT_EQ(UncheckedClaims(desired->leases(0)).migrates_from(), "");
-  // Asked again by a client that attached again, the device is where it is.
+  // For a client that attached again, the device is where it migrated.
   ASSERT_TRUE(requests::Request(*cluster_, session_, TestLeaseRequest(0)).ok());
   EXPECT_EQ(Next(session_)->granted().lease().worker_id(), "w1");
-  // Said twice, it is the same.
+  // A repeated outcome changes nothing.
   Note(OutcomeOf(request));
   EXPECT_THAT(Workers(), ElementsAre("w1"));
 }
@@ -160,7 +161,7 @@ TEST_F(ClusterMigrationTest, AFailureLeavesItWhereItIs) {
   EXPECT_EQ(Last().state(), v1::MigrationInfo::FAILED);
   EXPECT_EQ(Last().failure_reason(), "SESSION_MEMORY");
   EXPECT_FALSE(Next(session_).has_value());
-  // What the other worker took in goes.
+  // The other worker drops what it has received.
   EXPECT_THAT(Desired(there_)->drop_session_ids(), ElementsAre(session_.owner));
   EXPECT_THAT(Metrics(), testing::HasSubstr(R"(result="failed"} 1)"));
 }
@@ -176,12 +177,12 @@ TEST_F(ClusterMigrationTest, TheLeaseThatIsLeftBesideAnotherEnds) {
   ASSERT_TRUE(operations::MigrateSession(*cluster_, request).ok());
   Execute(there_, &w1_);
   Note(OutcomeOf(TakeRequest()));
-  // One report that was on its way.
+  // A report that was already under way.
   EXPECT_EQ(workers::Report(*cluster_, here_, w0_), absl::OkStatus());
   Execute(here_, &w0_);
   ASSERT_EQ(w0_.sessions_size(), 1);
   EXPECT_EQ(LeaseId(w0_), other.lease_id());
-  // So it does not come back when the one that is used is lost.
+  // The old lease does not return when the one in use is lost.
   workers::Leave(*cluster_, there_);
   clock_.Advance(config_.worker_timeout / 2);
   Execute(here_, &w0_);
@@ -213,7 +214,7 @@ TEST_F(ClusterMigrationTest, LittleOfWhatAClientSaysIsKept) {
   v1::ErrorDetail* const failure = outcome.mutable_failure();
   failure->set_code(8);
   failure->set_reason(std::string(1 << 16, 'R'));
-  // Characters of two bytes, which are not cut in two.
+  // Characters of two bytes must not be cut in two.
   std::string text = "-";
   while (text.size() < 1 << 16) text += "Ã¼";
   failure->set_message(text);
@@ -263,7 +264,7 @@ TEST_F(ClusterMigrationTest, AWorkerThatIsLostOnTheWayEndsIt) {
   coordinator::Tick(*cluster_);
   EXPECT_THAT(Workers(), ElementsAre("w0"));
   EXPECT_EQ(Last().failure_reason(), "WORKER_LOST");
-  // The client may have gone there: it is told.
+  // The client may have migrated, so that it is notified.
   EXPECT_EQ(Next(session_)->ended().lease_id(),
             request.to().lease().lease_id());
   Note(FailureOf(request));
@@ -357,7 +358,7 @@ TEST_F(ClusterMigrationTest, OneThatRestartsMayHearFromTheClientFirst) {
       EXPECT_THAT(left->drop_session_ids(), ElementsAre(session_.owner));
       EXPECT_EQ(stays->drop_session_ids_size(), 0);
       EXPECT_EQ(UncheckedClaims(stays->leases(0)).migrates_from(), "");
-      // From the beginning, for the next one.
+      // Starts again for the next case.
       w0_ = TestWorker("w0");
       w1_ = TestWorker("w1");
       Restart();
@@ -376,7 +377,7 @@ TEST_F(ClusterMigrationTest, ADrainedWorkerIsLeftByAll) {
   Execute(there_, &w1_);
   const v1::MigrationRequest first = TakeRequest();
   EXPECT_EQ(Last().reason(), "drain");
-  // It says no, and is asked again later.
+  // The client refuses, and is asked again later.
   Note(FailureOf(first));
   Execute(there_, &w1_);
   coordinator::Tick(*cluster_);
@@ -405,7 +406,7 @@ TEST_F(ClusterMigrationTest, AWorkerThatIsGoneIsUncordonedByItsName) {
   ASSERT_EQ(ErrorReason(views::GetWorker(*cluster_, "w1").status()),
             "WORKER_UNKNOWN");
   const auto saved = persistence::Save(*cluster_);
-  // It can be neither cordoned nor drained now.
+  // The worker can be neither cordoned nor drained now.
   EXPECT_EQ(
       ErrorReason(operations::Cordon(*cluster_, "w1", true, false).status()),
       "WORKER_UNKNOWN");
@@ -427,7 +428,7 @@ TEST_F(ClusterMigrationTest, AWorkerThatIsGoneIsUncordonedByItsName) {
 
 TEST_F(ClusterMigrationTest, OnlyTheLeaseThatStaysCountsForTheQuota) {
   std::vector<Tenant> tenants = {TestTenant("red")};
-  // Of one lease.
+  // The quota of one lease.
   const auto memory = static_cast<double>(tenants[0].limits.memory_bytes());
   tenants[0].quotas[0].nominal = memory;
   tenants::Set(*cluster_, tenants);
@@ -437,7 +438,7 @@ TEST_F(ClusterMigrationTest, OnlyTheLeaseThatStaysCountsForTheQuota) {
   EXPECT_EQ(views::GetTenant(*cluster_, "red")->quotas(0).used(), memory);
 }
 
-// Workers with a speed, each kept for a phase, if any.
+// Workers with a speed, each kept for a phase or for none.
 class AutomaticMigrationTest : public ClusterMigrationTest {
  protected:
   void Begin(double here_flops, double there_flops, v1::Phase here = {},
@@ -477,10 +478,10 @@ TEST_F(AutomaticMigrationTest, APhaseGoesToTheWorkerThatIsKeptForIt) {
   EXPECT_TRUE(Last().has_terms());
   EXPECT_EQ(Last().terms().state_bytes(), 100u);
   Note(OutcomeOf(request));
-  // More of the same phase is no news.
+  // More work of the same phase does not change it.
   sessions::NoteGraph(*cluster_, session_, "token 2",
                       WorkOf(semantics::Phase::kLlmDecode));
-  // Nor is what the program does between steps, that was found beside a prompt.
+  // Work between the steps, which was found beside a prompt, does not either.
   auto between = std::make_shared<scheduler::Work>();
   between->Add({semantics::OpClass::kReduction,
                 semantics::Phase::kLlmPrefill,
@@ -489,7 +490,7 @@ TEST_F(AutomaticMigrationTest, APhaseGoesToTheWorkerThatIsKeptForIt) {
   sessions::NoteGraph(*cluster_, session_, "next token", std::move(between));
   EXPECT_FALSE(IsAsked());
   EXPECT_THAT(Workers(), ElementsAre("w1"));
-  // The next prompt, told again, goes back.
+  // The next prompt, defined again, moves it back.
   Execute(here_, &w0_);
   sessions::NoteGraph(*cluster_, session_, "prompt",
                       WorkOf(semantics::Phase::kLlmPrefill));
@@ -512,7 +513,7 @@ TEST_F(AutomaticMigrationTest, APhaseGoesWhereItIsDoneSooner) {
                       WorkOf(semantics::Phase::kLlmDecode));
   Execute(there_, &w1_);
   TakeRequest();
-  // A tenth of the time, and next to nothing to move.
+  // The work takes a tenth of the time there, and little must be moved.
   EXPECT_DOUBLE_EQ(Last().terms().stay_seconds(), 60);
   EXPECT_LT(Last().terms().go_seconds(), 10);
 }
@@ -525,14 +526,14 @@ TEST_F(AutomaticMigrationTest, TheLinkThatWasMeasuredDecides) {
     w1_.mutable_links(0)->set_bytes_per_second(rate);
     ASSERT_EQ(workers::Report(*cluster_, there_, w1_), absl::OkStatus());
   };
-  // The hundred bytes that it holds would take longer than it gains by them,
-  // though the link is said to be fast.
+  // Moving the hundred bytes that it holds would take longer than the migration
+  // gains, although the link is declared fast.
   w1_.set_link_bytes_per_second(1'000'000'000);
   measure("w0", 1);
   sessions::NoteGraph(*cluster_, session_, "token",
                       WorkOf(semantics::Phase::kLlmDecode));
   EXPECT_FALSE(IsAsked());
-  // What comes from others says nothing of this way.
+  // A measurement from another worker says nothing about this link.
   measure("w7", 1);
   sessions::NoteGraph(*cluster_, session_, "prompt",
                       WorkOf(semantics::Phase::kLlmPrefill));
@@ -569,7 +570,8 @@ TEST_F(AutomaticMigrationTest, ABetterWorkerIsFoundInTime) {
   sessions::NoteGraph(*cluster_, session_, "token",
                       WorkOf(semantics::Phase::kLlmDecode));
   EXPECT_FALSE(IsAsked());
-  // It joins; nothing goes before it has stayed for a minute.
+  // A better worker joins; no device migrates before it has stayed for a
+  // minute.
   v1::WorkerState better = Fast("w2", 1e12, {});
   const StreamId third = Join(better);
   const auto pass = [&](absl::Duration time) {
@@ -598,7 +600,7 @@ TEST_F(AutomaticMigrationTest, WhoLetsAWorkerHaveLeasesAgainMovesNone) {
   ASSERT_TRUE(operations::Cordon(*cluster_, "w1", true, false).ok());
   ASSERT_TRUE(operations::Cordon(*cluster_, "w1", false, false).ok());
   EXPECT_FALSE(IsAsked());
-  // In its own time it goes.
+  // The device migrates at its own time.
   coordinator::Tick(*cluster_);
   EXPECT_TRUE(IsAsked());
   EXPECT_EQ(Last().reason(), "policy");
@@ -612,7 +614,7 @@ TEST_F(AutomaticMigrationTest, NothingGoesUnlessItIsWanted) {
   EXPECT_FALSE(IsAsked());
 }
 
-// With more virtual devices than are shown, all at w0.
+// More virtual devices than are shown, all at w0.
 class ManyMigrationsTest : public ClusterMigrationTest {
  protected:
   static constexpr uint32_t kDevices = 12;
@@ -669,7 +671,7 @@ TEST_F(ManyMigrationsTest, OneThatRestartsRemembersAllThatTheClientSaysFirst) {
 
 TEST_F(ManyMigrationsTest, OfThoseThatEndedSomeAreKept) {
   NoteAll();
-  // From one to the other, over and over.
+  // The device migrates back and forth.
   StreamId* from = &there_;
   StreamId* to = &here_;
   v1::WorkerState* from_state = &w1_;

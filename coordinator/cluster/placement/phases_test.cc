@@ -1,5 +1,5 @@
-// What workers are told of their graphs' phases, and what tenants are billed
-// for each.
+// Tests what workers learn about the phases of their graphs, and what tenants
+// are billed for each phase.
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -57,7 +57,7 @@ class ClusterPhasesTest : public ClusterTest {
     Report();
   }
   void Report() { EXPECT_TRUE(workers::Report(*cluster_, worker_, w0_).ok()); }
-  // The worker is told at once, and of this many.
+  // Returns the phases that the worker is notified of at once.
   std::vector<v1::GraphPhase> Told() {
     const std::optional<v1::DesiredState> desired = Desired(worker_);
     if (!desired.has_value()) return {};
@@ -99,7 +99,7 @@ TEST_F(ClusterPhasesTest, AWorkerHearsOfAGraphThatBecomesKnown) {
   ASSERT_EQ(told.size(), 1u);
   EXPECT_EQ(told[0].fingerprint(), "g");
   EXPECT_EQ(told[0].phase(), v1::PHASE_LLM_DECODE);
-  // Once.
+  // The phase is sent once.
   Report("g", 5);
   EXPECT_TRUE(Told().empty());
 }
@@ -109,7 +109,7 @@ TEST_F(ClusterPhasesTest, AWorkerHearsWhichSlotsAreCaches) {
   EXPECT_TRUE(Told().empty());
   Define("g", semantics::Phase::kLlmDecode);
   EXPECT_EQ(Told().size(), 1u);
-  // A later graph shows it.
+  // A later graph shows the phase.
   Define("g", semantics::Phase::kLlmDecode, {2, 5});
   const auto told = Told();
   ASSERT_EQ(told.size(), 1u);
@@ -117,7 +117,7 @@ TEST_F(ClusterPhasesTest, AWorkerHearsWhichSlotsAreCaches) {
   EXPECT_THAT(told[0].cache_slots(), ElementsAre(2, 5));
   Define("g", semantics::Phase::kLlmDecode, {2, 5});
   EXPECT_TRUE(Told().empty());
-  // Also where the phase is not known.
+  // Cache slots are sent even when the phase is unknown.
   Report("h", 1);
   EXPECT_TRUE(Told().empty());
   Define("h", semantics::Phase::kUnspecified, {1});
@@ -132,7 +132,7 @@ TEST_F(ClusterPhasesTest, WhatATenantsProgramShowsIsSaidOfThatOneAlone) {
   auto told = Told();
   ASSERT_EQ(told.size(), 1u);
   EXPECT_THAT(told[0].tenants(), ElementsAre("red"));
-  // To the other tenant it is what it shows by itself, which is nothing.
+  // For the other tenant only the graph itself counts, which shows nothing.
   const StreamId blue = Open("blue");
   sessions::NoteGraph(*cluster_, blue, "g", WorkOf(Phase::kUnspecified),
                       WorkOf(Phase::kUnspecified));
@@ -150,7 +150,7 @@ TEST_F(ClusterPhasesTest, WhatATenantsProgramShowsIsSaidOfThatOneAlone) {
   EXPECT_EQ(told[2].phase(), v1::PHASE_TRAINING);
   EXPECT_THAT(told[2].cache_slots(), ElementsAre(3));
   EXPECT_THAT(told[2].tenants(), ElementsAre("red"));
-  // Those that agree are named together.
+  // Tenants that agree are named together.
   Define("g", Phase::kLlmDecode, {1});
   told = Told();
   ASSERT_EQ(told.size(), 2u);
@@ -158,7 +158,7 @@ TEST_F(ClusterPhasesTest, WhatATenantsProgramShowsIsSaidOfThatOneAlone) {
 }
 
 TEST_F(ClusterPhasesTest, EveryWorkerThatHasTheGraphHearsOfItAtOnce) {
-  // It has no lease of the session that defines it.
+  // The worker has no lease of the session that defines the graph.
   v1::WorkerState elsewhere = TestWorker("w1");
   elsewhere.add_graphs()->set_fingerprint("g");
   const StreamId other = Join(elsewhere);
@@ -183,7 +183,7 @@ TEST_F(ClusterPhasesTest, WhatAWorkerHasNoMoreItIsNotToldOf) {
   Report();
   Define("g", semantics::Phase::kLlmDecode);
   EXPECT_TRUE(Told().empty());
-  // Nor of what it had before it could be told.
+  // The same holds for a graph that it held before it could be notified.
   Define("h", semantics::Phase::kTraining);
   Report("h", 1);
   w0_.clear_graphs();
@@ -255,7 +255,7 @@ TEST_F(ClusterPhasesTest, ARestartForgetsNoPhase) {
   EXPECT_THAT(Metrics(), HasSubstr(Line("training", "3")));
   w0_.set_applied_revision(0);
   worker_ = Join(w0_);
-  // The same use again bills nothing; more of it only what it is more.
+  // The same use again bills nothing; more use bills only the growth.
   EXPECT_THAT(Metrics(), HasSubstr(Line("training", "3")));
   Use(absl::Seconds(2), absl::Seconds(4), absl::Seconds(7));
   const std::string metrics = Metrics();

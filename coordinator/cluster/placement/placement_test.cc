@@ -1,4 +1,4 @@
-// Choice of workers, and what operators hear of it.
+// Tests the choice of workers, and what operators see of it.
 #include <atomic>
 #include <memory>
 #include <string>
@@ -51,7 +51,7 @@ class ClusterPlacementTest : public ClusterTest {
     state.mutable_speed()->set_bytes_per_second(1e12);
     return state;
   }
-  // A session whose program says how it wants to be placed.
+  // Opens a session whose program chooses a placement policy.
   StreamId OpenWith(const std::string& policy,
                     const std::string& tenant = "red") {
     v1::OpenSession open = TestOpen();
@@ -84,7 +84,7 @@ class ClusterPlacementTest : public ClusterTest {
   }
 };
 
-// Looking at what a lease promised asks for the time.
+// Counts looks at the clock: each evaluation of a lease's promise takes one.
 class CountingClock : public FakeClock {
  public:
   absl::Duration Monotonic() override {
@@ -109,7 +109,7 @@ TEST_F(ClusterPlacementTest, LosingAWorkerLooksAtEachOfItsLeasesOnce) {
     for (int i = 0; i < sessions; ++i) {
       const StreamId session = Open("red");
       for (uint32_t device = 0; device < kMaxVirtualDevices; ++device) {
-        // With something that it has yet to bring.
+        // Each request includes content that is still to be uploaded.
         Ask(session, device, "", 1);
       }
     }
@@ -121,7 +121,8 @@ TEST_F(ClusterPlacementTest, LosingAWorkerLooksAtEachOfItsLeasesOnce) {
     EXPECT_THAT(views::Leases(*cluster_, {}).items, IsEmpty());
     return clock.looks() - before;
   };
-  // Each looking at all that are left, it would be 64 times as many.
+  // If each look went through all remaining leases, it would be 64 times as
+  // many.
   EXPECT_LE(lose(32), 8 * lose(4));
   cluster_.reset();
 }
@@ -145,14 +146,14 @@ TEST_F(ClusterPlacementTest, WhatAPlaceIsWorthIsSeenOnceItIsFree) {
   EXPECT_TRUE(Next(session)->has_granted());
 }
 
-// Who guesses a hash is not to learn whether others have such bytes.
+// A client that guesses a hash must not learn whether others have such bytes.
 TEST_F(ClusterPlacementTest, OthersContentsNeitherShowNorDraw) {
   for (Tenant& tenant : config_.tenants) tenant.share_contents = true;
   tenants::Set(*cluster_, config_.tenants);
   v1::WorkerState warm = TestWorker("warm");
   AddContent("red", 1, 1'000'000'000, &warm);
   const StreamId worker = Join(warm);
-  // The one that is taken of equals.
+  // The worker that is chosen among equals.
   v1::WorkerState cold = TestWorker("cold");
   const StreamId other = Join(cold);
   const StreamId session = Open("blue");
@@ -170,7 +171,7 @@ TEST_F(ClusterPlacementTest, OthersContentsNeitherShowNorDraw) {
   EXPECT_THAT(granted->granted().placement_reason(),
               testing::Not(HasSubstr("holds")));
   sessions::Close(*cluster_, session);
-  // It has proven there that it has them.
+  // The tenant has proven there that it has the bytes.
   AddContent("blue", 1, 1'000'000'000, &warm);
   ASSERT_EQ(workers::Report(*cluster_, worker, warm), absl::OkStatus());
   const StreamId again = Open("blue");
@@ -214,7 +215,7 @@ TEST_F(ClusterPlacementTest, AnUnknownPolicyIsRefusedAndChangesNothing) {
   const StreamId session = Open("red");
   v1::LeaseRequest request = TestLeaseRequest(0);
   request.set_placement_policy("best");
-  // The session goes on.
+  // The session continues.
   EXPECT_TRUE(requests::Request(*cluster_, session, request).ok());
   const auto refusal = Next(session);
   ASSERT_TRUE(refusal.has_value());
@@ -247,14 +248,14 @@ TEST_F(ClusterPlacementTest, AProgramsNextSessionIsKnownFromTheFirst) {
   const StreamId first = Open("red");
   sessions::NoteGraph(*cluster_, first, "a", MakeWork(1e9));
   sessions::NoteGraph(*cluster_, first, "b", MakeWork(1e9));
-  // Defined before: adds nothing.
+  // A graph that was defined before adds nothing.
   sessions::NoteGraph(*cluster_, first, "b", MakeWork(1e9));
   sessions::Close(*cluster_, first);
   const StreamId next = Open("red");
   Ask(next, 0);
   EXPECT_DOUBLE_EQ(
       Explain(next).decision().candidates(0).terms().compute_seconds(), 2e-3);
-  // Another tenant's program of the same name is another one.
+  // Another tenant's program of the same name is a different one.
   const StreamId other = Open("blue");
   Ask(other, 0);
   EXPECT_EQ(Explain(other).decision().candidates(0).terms().compute_seconds(),
@@ -282,7 +283,7 @@ TEST_F(ClusterPlacementTest, WhatRunsTakeCorrectsTheRoofline) {
 
 TEST_F(ClusterPlacementTest, TheLinkIsMeasuredByWhatClientsUpload) {
   v1::WorkerState near = TestWorker("near"), far = TestWorker("far");
-  // Though both say the same.
+  // Both declare the same bandwidth.
   near.set_link_bytes_per_second(1'000'000'000);
   far.set_link_bytes_per_second(1'000'000'000);
   near.set_client_bytes_per_second(500'000'000);
@@ -296,7 +297,7 @@ TEST_F(ClusterPlacementTest, TheLinkIsMeasuredByWhatClientsUpload) {
   EXPECT_TRUE(decision.candidates(1).terms().link_measured());
   EXPECT_EQ(decision.candidates(1).terms().link_bytes_per_second(), 1e6);
   EXPECT_DOUBLE_EQ(decision.candidates(1).terms().transfer_seconds(), 1);
-  // It was lately, and is no more.
+  // The measurement was recent, and has expired.
   far.clear_client_bytes_per_second();
   ASSERT_TRUE(workers::Report(*cluster_, worker, far).ok());
   Ask(second, 0, "", 1'000'000);
@@ -335,7 +336,7 @@ TEST_F(ClusterPlacementTest, CordonedWorkersGetNoNewLeases) {
   EXPECT_EQ(device.gate().reason(), "NO_SUITABLE_WORKER");
   EXPECT_EQ(device.gate().unblocked_by(), "uncordoning a worker");
   EXPECT_EQ(device.decision().candidates(0).dropped_by(), "cordon");
-  // The lease that was there goes on, a restart forgets nothing.
+  // The existing lease continues, and a restart keeps the cordon.
   EXPECT_EQ(Explain(session, 0).state(), v1::LeaseInfo::GRANTED);
   const auto saved = persistence::Save(*cluster_);
   EXPECT_THAT(saved, testing::Contains(testing::Key("worker/w0")));
@@ -381,7 +382,7 @@ TEST_F(ClusterPlacementTest, WorkersKeptForAPhaseGetNoOtherWork) {
             "decoder");
 }
 
-// Between two reports, what was announced counts as taken.
+// Between two reports, announced memory counts as taken.
 TEST_F(ClusterPlacementTest, PromisedMemoryIsNotPromisedTwice) {
   w0_.set_free_bytes(1000);
   const StreamId worker = Join(w0_);
@@ -398,7 +399,8 @@ TEST_F(ClusterPlacementTest, PromisedMemoryIsNotPromisedTwice) {
   EXPECT_EQ(Explain(second).decision().worker_id(), "w0");
 }
 
-// With many workers and much that waits, reports must not cost a decision each.
+// With many workers and waiting requests, not every report may cause a
+// decision.
 TEST_F(ClusterPlacementTest, OnlyReportsThatMayHelpAreReasonToTryAgain) {
   w0_.set_free_bytes(1000);
   const StreamId worker = Join(w0_);
@@ -504,7 +506,7 @@ TEST_F(ClusterPlacementTest, RunsOutOfCreditAreExplained) {
             "more credits in the configuration");
 }
 
-// Device-seconds that arrive in a second, by phase.
+// Returns the device-seconds that arrive per second, by phase.
 double Of(const ClusterDemand& demand, semantics::Phase phase) {
   return demand.devices[static_cast<size_t>(phase)];
 }
@@ -512,7 +514,7 @@ double Of(const ClusterDemand& demand, semantics::Phase phase) {
 class ClusterDemandTest : public ClusterPlacementTest {
  protected:
   absl::StatusOr<ClusterDemand> Demand() { return demand::Demand(*cluster_); }
-  // Lets a heartbeat pass in which the worker did so much for the session.
+  // Lets a heartbeat pass in which the worker did this work for the session.
   void Work(const StreamId& worker, absl::Duration device_time, uint64_t runs,
             uint32_t queued) {
     clock_.Advance(absl::Seconds(2));
@@ -558,12 +560,14 @@ TEST_F(ClusterDemandTest, WhatArrivesCountsAlsoWhenItIsNotServed) {
   const StreamId session = Open("red");
   sessions::NoteGraph(*cluster_, session, "decode", MakeWork(1e9));
   Grant(session, 0, worker, &w0_);
-  // The device does all it can: 2 s in 2 s, 0.1 s a run. 20 more runs wait.
+  // The device is fully busy: 2 s in 2 s, at 0.1 s a run. 20 more runs wait
+  // each time.
   for (int i = 0; i < 60; ++i) {
     Work(worker, absl::Seconds(2), 20, 20 * (i + 1));
   }
   const ClusterDemand demand = *Demand();
-  // 2 devices' work comes, and 120 s of it are to be caught up within a minute.
+  // Work of 2 devices arrives, and 120 s of it must be caught up within a
+  // minute.
   EXPECT_NEAR(Of(demand, semantics::Phase::kLlmDecode), 2 + 2, 0.1);
   EXPECT_EQ(demand.all_kept_workers, 1);
   EXPECT_EQ(

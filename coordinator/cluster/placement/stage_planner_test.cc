@@ -29,7 +29,7 @@ TEST(StagePlannerTest, SaysWhichMemberKeepsWhat) {
   srg::TensorView x = builder.Bound({256, 64});
   for (int i = 0; i < 2; ++i) x = builder.Linear(x, 64);
   const v1::Graph graph = srg::ToProto(builder.graph());
-  // A member between them has no lease at the moment.
+  // A replica between them has no lease at the moment.
   const v1::StageAnswer answer =
       AnswerStageRequest(Request(), graph, "\x01\xff", Members({0, 2}));
   EXPECT_EQ(answer.virtual_device(), 3u);
@@ -68,7 +68,7 @@ TEST(StagePlannerTest, TheScheduleNamesNodesSlotsAndTransfers) {
   const v1::StagePlan::Transfer& transfer = answer.plan().transfers(0);
   EXPECT_EQ(transfer.from_member(), 0u);
   EXPECT_EQ(transfer.to_member(), 2u);
-  // What the first layer gives.
+  // The output of the first layer.
   EXPECT_EQ(transfer.slot(), 2u);
   EXPECT_EQ(transfer.size_bytes(), answer.plan().stages(1).input_bytes());
   EXPECT_EQ(transfer.seconds(), answer.plan().stages(1).transfer_seconds());
@@ -76,7 +76,7 @@ TEST(StagePlannerTest, TheScheduleNamesNodesSlotsAndTransfers) {
             answer.plan().stages(1).compute_seconds());
   EXPECT_EQ(answer.plan().stages(1).remaining_seconds(0),
             transfer.remaining_seconds());
-  // Its own time, and what crosses.
+  // The stage's own time, plus the transfer and the rest.
   EXPECT_NEAR(answer.plan().stages(0).remaining_seconds(0),
               answer.plan().stages(0).compute_seconds() + transfer.seconds() +
                   transfer.remaining_seconds(),
@@ -92,7 +92,7 @@ TEST(StagePlannerTest, APlanInForceGoesOnUnlessItsWorkersChanged) {
   const v1::StageAnswer first =
       AnswerStageRequest(Request(), graph, "f", members);
   EXPECT_EQ(first.plan().stages(0).node_count(), 12u);
-  // A little slower than before.
+  // The worker is a little slower than before.
   members.workers[1].speed.flops_per_second /= 1.1;
   const v1::StageAnswer fresh =
       AnswerStageRequest(Request(), graph, "f", members);
@@ -103,14 +103,14 @@ TEST(StagePlannerTest, APlanInForceGoesOnUnlessItsWorkersChanged) {
   EXPECT_EQ(kept.plan().stages(0).node_count(), 12u);
   EXPECT_GT(kept.plan().stages(1).compute_seconds(),
             1.05 * first.plan().stages(1).compute_seconds());
-  // It was for another worker.
+  // The plan in force was for another worker.
   members.worker_ids[1] = "another";
   EXPECT_EQ(AnswerStageRequest(Request(), graph, "f", members)
                 .plan()
                 .stages(0)
                 .node_count(),
             13u);
-  // Much slower.
+  // The worker is much slower.
   members.worker_ids[1] = "worker-2";
   members.workers[1].speed.flops_per_second /= 3;
   EXPECT_EQ(AnswerStageRequest(Request(), graph, "f", members)

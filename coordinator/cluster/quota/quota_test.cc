@@ -1,4 +1,4 @@
-// What quotas do to leases: breaches, borrowing, reclaiming, rates.
+// Tests the effect of quotas on leases: breaches, borrowing, reclaiming, rates.
 #include "common/base/proto_duration.h"
 #include "common/metrics/exposition.h"
 #include "coordinator/admin/explain.h"
@@ -30,15 +30,15 @@ constexpr int64_t kGiB = int64_t{1} << 30;
 // A lease of either tenant takes 1 GiB.
 class ClusterQuotaTest : public ClusterTest {
  protected:
-  // Red's and blue's quota of memory, as they lend to each other.
+  // Sets the memory quotas of red and blue, which lend to each other.
   void Lend(int64_t red, int64_t blue) {
     config_.tenants[0].quotas[0].nominal = red * kGiB;
     config_.tenants[1].quotas[0].nominal = blue * kGiB;
     for (Tenant& tenant : config_.tenants) tenant.cohort = "lab";
     tenants::Set(*cluster_, config_.tenants);
   }
-  // Asks for a lease; what the session hears once the worker has executed
-  // what it was told.
+  // Asks for a lease. Returns the response after the worker has applied its
+  // desired state.
   std::optional<v1::SessionResponse> Ask(const StreamId& session) {
     EXPECT_TRUE(
         requests::Request(*cluster_, session, TestLeaseRequest(0)).ok());
@@ -98,7 +98,7 @@ TEST_F(ClusterQuotaTest, PartsOfTheMemoryAreQuotasOfTheirOwn) {
     tenant.quotas[kStorage].nominal = kGiB / 2;
     tenant.limits.set_storage_bytes(kGiB / 2);
   }
-  // Without a limit of its own, a session's storages may have all.
+  // Without a limit of their own, a session's storages may take all its memory.
   config_.tenants[0].limits.clear_storage_bytes();
   config_.tenants[0].quotas[kStorage].borrowing_limit = kGiB / 4;
   tenants::Set(*cluster_, config_.tenants);
@@ -107,7 +107,7 @@ TEST_F(ClusterQuotaTest, PartsOfTheMemoryAreQuotasOfTheirOwn) {
   EXPECT_EQ(refused.message(),
             "tenant red may have 805306368 storage_bytes, has 0 and asks for "
             "1073741824 more");
-  // With one it fits, and what red borrows of them is blue's again.
+  // With a limit it fits, and blue reclaims what red borrows.
   config_.tenants[0].limits.set_storage_bytes(3 * kGiB / 4);
   tenants::Set(*cluster_, config_.tenants);
   const StreamId borrower = Open("red");
@@ -140,7 +140,7 @@ TEST_F(ClusterQuotaTest, WhoIsAwaySaysWhenThereIsQuotaAgain) {
   const v1::LeaseRefused refused = Ask(Open("red"))->refused();
   EXPECT_EQ(FromProtoDuration(refused.retry_after()),
             config_.session_timeout - absl::Seconds(10));
-  // More than it may ever have.
+  // The tenant asks for more than it may ever have.
   config_.tenants[0].quotas[0].nominal = kGiB - 1;
   tenants::Set(*cluster_, config_.tenants);
   EXPECT_FALSE(Ask(Open("red"))->refused().has_retry_after());
@@ -159,7 +159,7 @@ TEST_F(ClusterQuotaTest, WhatIsBorrowedIsReclaimed) {
   EXPECT_EQ(views::GetTenant(*cluster_, "blue")->weighted_share(), 0);
 
   EXPECT_TRUE(Ask(Open("blue"))->has_granted());
-  // Of two that lose nothing the younger one yielded.
+  // Of two sessions that lose nothing, the younger one yielded.
   EXPECT_EQ(Next(first), std::nullopt);
   EXPECT_EQ(Next(second)->ended().reason(), "QUOTA_RECLAIMED");
   Exposition exposition;
@@ -171,7 +171,7 @@ TEST_F(ClusterQuotaTest, WhatIsBorrowedIsReclaimed) {
   EXPECT_EQ(MemoryOf("red").borrowed(), 0);
   EXPECT_EQ(MemoryOf("blue").used(), kGiB);
   EXPECT_THAT(w0_.sessions(), SizeIs(2));
-  // Nothing is left to borrow, and nothing to take back.
+  // Nothing is left to borrow or to reclaim.
   EXPECT_EQ(Ask(second), std::nullopt);
 }
 
@@ -187,11 +187,11 @@ TEST_F(ClusterQuotaTest, ACohortsQuotaChangesWhileItRuns) {
   EXPECT_THAT(changes.changed_tenants(), ElementsAre("blue", "green", "red"));
   for (int i = 0; i < 2; ++i) EXPECT_TRUE(Ask(Open("red"))->has_granted());
   EXPECT_EQ(MemoryOf("red").borrowed(), kGiB);
-  // Blue has its own beside what is the cohort's.
+  // Blue has its own quota beside the cohort's.
   const StreamId third = Open("blue");
   EXPECT_TRUE(Ask(third)->has_granted());
   EXPECT_EQ(MemoryOf("blue").lent(), 0);
-  // The same again changes nothing.
+  // Setting the same again changes nothing.
   EXPECT_THAT(
       tenants::Set(*cluster_, config_.tenants, cohorts).changed_tenants(),
       testing::IsEmpty());
@@ -199,7 +199,8 @@ TEST_F(ClusterQuotaTest, ACohortsQuotaChangesWhileItRuns) {
   EXPECT_THAT(
       tenants::Set(*cluster_, config_.tenants, cohorts).changed_tenants(),
       ElementsAre("blue", "red"));
-  // Without it red has too much, and keeps it until somebody asks.
+  // Without the cohort's quota red has too much, and keeps it until another
+  // tenant asks.
   EXPECT_THAT(tenants::Set(*cluster_, config_.tenants).changed_tenants(),
               ElementsAre("blue", "red"));
   EXPECT_EQ(MemoryOf("red").used(), 2 * kGiB);
@@ -215,7 +216,7 @@ TEST_F(ClusterQuotaTest, WhoLosesLeastDeviceTimeYields) {
   EXPECT_TRUE(Ask(first)->has_granted());
   clock_.Advance(absl::Seconds(1));
   EXPECT_TRUE(Ask(second)->has_granted());
-  // The younger one has worked more.
+  // The younger session has used more.
   for (v1::HeldSession& held : *w0_.mutable_sessions()) {
     const bool young =
         UncheckedClaims(held.lease()).session_id() == second.owner;
@@ -278,7 +279,7 @@ TEST_F(ClusterQuotaTest, TheWayOfWhoYieldsEndsWithIt) {
   EXPECT_EQ(ended.lease_id(), request.to().lease().lease_id());
   EXPECT_EQ(ended.reason(), "QUOTA_RECLAIMED");
   EXPECT_EQ(Next(second)->ended().lease_id(), request.from_lease_id());
-  // The client was there before it heard.
+  // The client migrated before it was notified.
   v1::MigrationOutcome done;
   done.set_from_lease_id(request.from_lease_id());
   done.set_to_lease_id(request.to().lease().lease_id());
@@ -301,7 +302,7 @@ TEST_F(ClusterQuotaTest, OneOfTwoLeasesOfADeviceCountsAtEveryMoment) {
   EXPECT_EQ(MemoryOf("red").used(), kGiB);
   tenants::Set(*cluster_, config_.tenants);
   EXPECT_EQ(MemoryOf("red").used(), kGiB);
-  // The worker that it comes from is gone first.
+  // The source worker is lost first.
   workers::Leave(*cluster_, worker_);
   Join(TestWorker("w0", 2));
   EXPECT_EQ(MemoryOf("red").used(), kGiB);
@@ -314,8 +315,8 @@ TEST_F(ClusterQuotaTest, OneOfTwoLeasesOfADeviceCountsAtEveryMoment) {
   EXPECT_EQ(MemoryOf("red").used(), 0);
 }
 
-// Another process has the state of the first one, and its workers come back one
-// by one.
+// Another process has the state of the first one, and its workers return one by
+// one.
 class RestoredQuotaTest : public ClusterQuotaTest {
  protected:
   void RestartWithState() {
@@ -345,7 +346,7 @@ TEST_F(RestoredQuotaTest, WhatNobodyToldOfYetCounts) {
   RestartWithState();
   EXPECT_EQ(MemoryOf("red").used(), kGiB);
   EXPECT_EQ(AskThere(Open("red"))->refused().reason(), "QUOTA_EXCEEDED");
-  // Nor twice, when its worker tells.
+  // It does not count twice when its worker reports it.
   worker_ = Join(w0_);
   EXPECT_EQ(MemoryOf("red").used(), kGiB);
   sessions::Close(*cluster_, Open("red", session.owner));
@@ -357,14 +358,14 @@ TEST_F(RestoredQuotaTest, WhatIsGivenUpDoesNot) {
   tenants::Set(*cluster_, config_.tenants);
   const StreamId session = Open("red");
   EXPECT_TRUE(Ask(session)->has_granted());
-  // Its worker comes back without it.
+  // The worker returns without the session.
   w0_.clear_sessions();
   RestartWithState();
   EXPECT_EQ(MemoryOf("red").used(), kGiB);
   Join(w0_);
   EXPECT_EQ(MemoryOf("red").used(), 0);
   ASSERT_TRUE(operations::Cordon(*cluster_, "w0", true, false).ok());
-  // Its session ends.
+  // The session ends before its worker returns.
   EXPECT_TRUE(AskThere(Open("red"))->has_granted());
   const StreamId last = Open("red");
   EXPECT_TRUE(AskThere(last)->has_granted());
@@ -375,7 +376,7 @@ TEST_F(RestoredQuotaTest, WhatIsGivenUpDoesNot) {
   EXPECT_EQ(MemoryOf("red").used(), 2 * kGiB);
   sessions::Close(*cluster_, Open("red", last.owner));
   EXPECT_EQ(MemoryOf("red").used(), kGiB);
-  // Nobody comes.
+  // No worker returns.
   clock_.Advance(config_.lease_valid_for + config_.lease_grace_period);
   coordinator::Tick(*cluster_);
   EXPECT_EQ(MemoryOf("red").used(), 0);
@@ -439,7 +440,7 @@ TEST_F(ClusterQuotaTest, WhoMayBorrowWaitsUntilThereIsSomething) {
   EXPECT_TRUE(Ask(first)->has_granted());
   const StreamId lender = Open("blue");
   EXPECT_TRUE(Ask(lender)->has_granted());
-  // In vain, it hears why.
+  // A request that waits in vain learns the reason.
   const StreamId late = Open("red");
   EXPECT_EQ(Ask(late), std::nullopt);
   clock_.Advance(config_.lease_request_timeout);
@@ -465,7 +466,7 @@ TEST_F(ClusterQuotaTest, QuotasAreReloaded) {
   config_.tenants[0].cohort = "";
   EXPECT_THAT(tenants::Set(*cluster_, config_.tenants).changed_tenants(),
               ElementsAre("red"));
-  // What runs goes on.
+  // Existing leases continue.
   EXPECT_EQ(MemoryOf("red").used(), 2 * kGiB);
   EXPECT_TRUE(Ask(Open("red"))->has_refused());
   EXPECT_TRUE(Ask(Open("blue"))->has_granted());
@@ -491,7 +492,7 @@ TEST_F(ClusterQuotaTest, DeviceTimeIsGrantedAsFastAsTheQuotaAllows) {
         UncheckedClaims(w0_.sessions(0).lease()).credits().device_time());
   };
   EXPECT_EQ(granted(), absl::Milliseconds(500));
-  // It uses at once whatever it gets.
+  // The session uses at once all that it gets.
   const auto pass = [&](int seconds) {
     const absl::Duration before = granted();
     for (int i = 0; i < 10 * seconds; ++i) {
@@ -509,7 +510,7 @@ TEST_F(ClusterQuotaTest, DeviceTimeIsGrantedAsFastAsTheQuotaAllows) {
   pass(60);
   EXPECT_NEAR(pass(60), 30, 1);
   EXPECT_NEAR(views::GetTenant(*cluster_, "red")->quotas(0).used(), 0.5, 0.05);
-  // A step that took longer than there was credit is owed.
+  // A step that took longer than the credit is owed.
   *w0_.mutable_sessions(0)->mutable_lease_use()->mutable_device_time() =
       ToProtoDuration(granted() + absl::Seconds(10));
   EXPECT_TRUE(workers::Report(*cluster_, worker_, w0_).ok());
@@ -520,7 +521,7 @@ TEST_F(ClusterQuotaTest, DeviceTimeIsGrantedAsFastAsTheQuotaAllows) {
     Execute(worker_, &w0_);
   }
   EXPECT_LE(granted(), before + absl::Seconds(10));
-  // Without the quota, nothing limits it.
+  // Without the quota, nothing limits the lease.
   red.device_rate.reset();
   red.credits.device_time_rated = false;
   tenants::Set(*cluster_, config_.tenants);
@@ -547,7 +548,7 @@ TEST_F(ClusterQuotaTest, BytesAreGrantedAsFastAsTheQuotaAllows) {
       Execute(worker_, &w0_);
     }
   };
-  // An upload is carried to its end, and paid before anything else moves.
+  // An upload continues to its end, and is paid for before other transfers.
   w0_.mutable_sessions(0)->mutable_lease_use()->set_bytes(60'000'000);
   w0_.mutable_sessions(0)->set_out_of_credit(true);
   EXPECT_TRUE(workers::Report(*cluster_, worker_, w0_).ok());
@@ -560,7 +561,7 @@ TEST_F(ClusterQuotaTest, BytesAreGrantedAsFastAsTheQuotaAllows) {
   EXPECT_EQ(granted(), 60'000'000u);
   pass(10);
   EXPECT_GT(granted(), 60'000'000u);
-  // It uses at once whatever it gets.
+  // The session uses at once all that it gets.
   const auto use = [&] {
     const uint64_t before = granted();
     for (int i = 0; i < 600; ++i) {
@@ -570,14 +571,14 @@ TEST_F(ClusterQuotaTest, BytesAreGrantedAsFastAsTheQuotaAllows) {
     }
     return static_cast<double>(granted() - before);
   };
-  use();  // and what it had not taken before
+  use();  // also uses what it had left
   EXPECT_NEAR(use(), 60e6, 2e6);
   const v1::ResourceQuota quota = views::GetTenant(*cluster_, "red")->quotas(0);
   EXPECT_EQ(quota.resource(), "bytes_per_second");
   EXPECT_NEAR(quota.used(), 1e6, 1e5);
 }
 
-// A coordinator that ends again and again, whose tenant may use half a device.
+// Restarts a coordinator repeatedly, whose tenant may use half a device.
 class RestartedRateTest : public ClusterQuotaTest {
  protected:
   RestartedRateTest() {
@@ -590,7 +591,7 @@ class RestartedRateTest : public ClusterQuotaTest {
     return FromProtoDuration(
         UncheckedClaims(w0_.sessions(0).lease()).credits().device_time());
   }
-  // The worker has used so much; it takes what there is to have.
+  // Reports the total use; the worker asks for more credit.
   void Use(absl::Duration used) {
     v1::HeldSession* const held = w0_.mutable_sessions(0);
     *held->mutable_lease_use()->mutable_device_time() = ToProtoDuration(used);
@@ -628,7 +629,7 @@ TEST_F(RestartedRateTest, ItsBurstsAreNotGrantedAgain) {
 }
 
 TEST_F(RestartedRateTest, WhatIsOwedIsOwedAfterwards) {
-  // 10 s beyond what it was granted: with 4.5 s of its burst left, 5.5 s are
+  // The use is 10 s beyond the grant. With 4.5 s of its burst left, 5.5 s are
   // owed.
   Use(Granted() + absl::Seconds(10));
   const absl::Duration before = Granted();
@@ -699,7 +700,7 @@ TEST_F(ClusterQuotaTest, WhatIsTakenASecondIsLentInTheInnerCohortFirst) {
     coordinator::Tick(*cluster_);
     Execute(worker_, &w0_);
   }
-  // Green's, which idles.
+  // Red borrows from green, which idles.
   EXPECT_NEAR(views::GetTenant(*cluster_, "red")->quotas(0).borrowed(), 0.5,
               0.01);
   EXPECT_EQ(views::GetTenant(*cluster_, "blue")->quotas(0).borrowed(), 0);

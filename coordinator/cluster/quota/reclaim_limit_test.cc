@@ -1,4 +1,4 @@
-// What tenants lose at most when others take back their own.
+// Tests the limit on what tenants lose by reclaims.
 #include <string>
 
 #include "coordinator/cluster/cluster.h"
@@ -12,7 +12,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// A minute of device time a minute.
+// The limit is a minute of device time per minute.
 class ClusterReclaimLimitTest : public ClusterReclaimTest {
  protected:
   ClusterReclaimLimitTest() {
@@ -29,7 +29,7 @@ class ClusterReclaimLimitTest : public ClusterReclaimTest {
     Work(session, absl::Seconds(seconds));
     return session;
   }
-  // The worker executes what it was told, with nothing free then.
+  // Has the worker apply its desired state, after which it has no free memory.
   StreamId Serve(const StreamId& lender) {
     DropAndReport(200);
     Execute(worker_, &w0_);
@@ -77,7 +77,7 @@ TEST_F(ClusterReclaimLimitTest, OthersYieldThatAreWithinIt) {
                  b = FillAndWork(100, 20), c = FillAndWork(100, 20);
   Serve(OpenAndAsk("blue", 150));
   EXPECT_TRUE(Lost(a));
-  // The large one alone would be the fewest.
+  // The large session alone would be the fewest victims.
   OpenAndAsk("blue", 180);
   EXPECT_EQ(Next(large), std::nullopt);
   EXPECT_TRUE(Lost(b));
@@ -132,15 +132,15 @@ TEST_F(ClusterReclaimLimitTest, AnotherTenantGivesQuotaBack) {
                  other = FillAndWork(100, 20, "green");
   OpenAndAsk("blue", 10);
   EXPECT_TRUE(Lost(a));
-  // Of red, which has the greater share, it would be too much.
+  // It would be too much for red, which has the greater share.
   OpenAndAsk("blue", 10);
   EXPECT_TRUE(Lost(other));
   EXPECT_EQ(Next(b), std::nullopt);
   EXPECT_EQ(Next(c), std::nullopt);
 }
 
-// A lender that comes and goes all the time, and a borrower that is placed
-// again each time and works for forty seconds of the device's.
+// A lender comes and goes all the time. The borrower is placed again each time,
+// and uses forty seconds of device time.
 TEST_F(ClusterReclaimLimitTest, ReclaimsAndReadmissionsDoNotGoRoundAllTheTime) {
   const StreamId victim = FillAndWork(1000, 40);
   StreamId lender = OpenAndAsk("blue", 400);
@@ -164,7 +164,7 @@ TEST_F(ClusterReclaimLimitTest, ReclaimsAndReadmissionsDoNotGoRoundAllTheTime) {
     Work(victim, absl::Seconds(40));
     lender = OpenAndAsk("blue", 400);
   }
-  // In ten minutes, one a minute.
+  // In ten minutes, there is one reclaim per minute.
   EXPECT_GE(reclaims, 9);
   EXPECT_LE(reclaims, 11);
 }

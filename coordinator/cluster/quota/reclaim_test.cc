@@ -1,4 +1,4 @@
-// Who gives back what is borrowed: quota, room at a worker, and for whom.
+// Tests which borrowers give back quota, or room at a worker, and for whom.
 #include <memory>
 #include <string>
 
@@ -93,12 +93,13 @@ TEST_F(ClusterReclaimTest, NobodyElseYieldsBeforeTheWorkerHasReported) {
   EXPECT_TRUE(Lost(a));
   for (int i = 0; i < 3; ++i) {
     clock_.Advance(absl::Seconds(2));
-    // Of a time before it was told.
+    // The worker reports a state from before it was notified.
     ASSERT_TRUE(workers::Report(*cluster_, worker_, w0_).ok());
     coordinator::Tick(*cluster_);
   }
   EXPECT_EQ(Next(b), std::nullopt);
-  // It has dropped the session, but others have taken the room meanwhile.
+  // The worker has dropped the session, but others have taken the room
+  // meanwhile.
   DropAndReport(100);
   clock_.Advance(absl::Seconds(1));
   coordinator::Tick(*cluster_);
@@ -119,11 +120,11 @@ TEST_F(ClusterReclaimTest, TheRoomIsForNobodyElse) {
   };
   urgent(waits);
   w0_.set_free_bytes(1000);
-  // Before it has dropped anybody.
+  // The worker has not dropped any session yet.
   ASSERT_TRUE(workers::Report(*cluster_, worker_, w0_).ok());
   EXPECT_EQ(Explain(lender).gate().reason(), "WORKER_ACKNOWLEDGEMENT");
   coordinator::Tick(*cluster_);
-  // What is left is everybody's again.
+  // The remaining room is available to all again.
   EXPECT_EQ(Explain(waits).gate().reason(), "WORKER_ACKNOWLEDGEMENT");
   EXPECT_EQ(Explain(OpenAndAsk("green", 400)).gate().reason(), "NO_CAPACITY");
 }
@@ -140,7 +141,7 @@ TEST_F(ClusterReclaimTest, WhoComesMeanwhileWaits) {
   EXPECT_EQ(Explain(late).gate().message(),
             "worker w0, which has the memory, is kept for whom others gave up "
             "room there");
-  // Its request ends, and what was kept with it.
+  // The lender's request ends, and so does its reservation.
   sessions::Close(*cluster_, lender);
   coordinator::Tick(*cluster_);
   EXPECT_EQ(Explain(late).gate().reason(), "WORKER_ACKNOWLEDGEMENT");
@@ -157,11 +158,11 @@ TEST_F(ClusterReclaimTest, OnlyWhatIsItsOwnIsTakenBack) {
   EXPECT_TRUE(Has(own));
   w0_.set_free_bytes(0);
   ASSERT_TRUE(workers::Report(*cluster_, worker_, w0_).ok());
-  // Blue would borrow, too.
+  // Blue would also have to borrow.
   const StreamId beyond = OpenAndAsk("blue", 400);
   EXPECT_EQ(Explain(beyond).gate().reason(), "NO_CAPACITY");
   EXPECT_EQ(Next(borrower), std::nullopt);
-  // And red has borrowed nothing.
+  // In this case red borrows nothing.
   Lend(1, 2);
   clock_.Advance(absl::Seconds(1));
   coordinator::Tick(*cluster_);
@@ -205,7 +206,7 @@ TEST_F(ClusterReclaimTest, WhatOthersShareBecomesFreeWithAllOfThem) {
   w0_.mutable_memory()->set_content_bytes(450);
   w0_.mutable_memory()->set_idle_content_bytes(50);
   Work(b, absl::Seconds(1));
-  // Either of them would leave 100.
+  // Either of them alone would leave 100 missing.
   OpenAndAsk("blue", 300);
   EXPECT_TRUE(Lost(a));
   EXPECT_TRUE(Lost(b));
@@ -222,7 +223,7 @@ TEST_F(ClusterReclaimTest, WhoHasJustBegunIsSpared) {
   OpenAndAsk("blue", 400);
   EXPECT_TRUE(Lost(old));
   EXPECT_EQ(Next(young), std::nullopt);
-  // But if there is nobody else it yields.
+  // The young session yields if there is no other.
   DropAndReport(0);
   EXPECT_EQ(Next(young), std::nullopt);
   clock_.Advance(absl::Seconds(1));
@@ -284,7 +285,7 @@ TEST_F(ClusterReclaimTest, WhatWasLostIsExplained) {
   EXPECT_EQ(FromProtoDuration(device.lost_lease().age()), absl::Seconds(3));
   EXPECT_EQ(explain::ExplainTenant(*cluster_, "red")->held(0).gate().reason(),
             "QUOTA_RECLAIMED");
-  // It has another one, and then gives that back.
+  // The tenant gets another lease, and then gives that one back.
   v1::WorkerState w1 = TestWorker("w1");
   const StreamId other = Join(w1);
   Ask(borrower, 1 << 20);
@@ -312,8 +313,8 @@ TEST_F(ClusterReclaimTest, WhoLosesItsWorkerSeesThat) {
   EXPECT_EQ(Explain(session).lost_lease().for_tenant(), "");
 }
 
-// A lender that needs two GiB at once of a borrower that has one where it can
-// be taken from, and one where nobody told of it since a restart.
+// A lender needs two GiB at once. The borrower has one lease that can be
+// reclaimed, and one at a worker that has not returned since a restart.
 TEST_F(ClusterReclaimTest, InVainNobodyLosesAnything) {
   const StreamId away = Fill("red", 100);
   v1::WorkerState w1 = TestWorker("w1");
@@ -335,7 +336,7 @@ TEST_F(ClusterReclaimTest, InVainNobodyLosesAnything) {
   Execute(there, &w1);
   EXPECT_EQ(Next(again), std::nullopt);
   EXPECT_EQ(views::GetTenant(*cluster_, "red")->lease_count(), 1u);
-  // When the other worker has told, both yield.
+  // When the other worker has reported, both leases yield.
   w0_.set_applied_revision(0);
   worker_ = Join(w0_);
   coordinator::Tick(*cluster_);
@@ -343,7 +344,7 @@ TEST_F(ClusterReclaimTest, InVainNobodyLosesAnything) {
   EXPECT_EQ(views::GetTenant(*cluster_, "red")->lease_count(), 0u);
 }
 
-// What a worker says of the session's next message.
+// Tests a worker's report about the wait of a session's next message.
 class MessageWaitTest : public ClusterReclaimTest {
  protected:
   MessageWaitTest() {

@@ -14,7 +14,7 @@ namespace {
 // precision of a double.
 constexpr int kHalvings = 100;
 
-// The workers' times by rows.
+// The times of a worker by rows.
 struct Times {
   RowCost compute;
   RowCost transfer;
@@ -23,7 +23,7 @@ struct Times {
   RowCost all() const { return compute + transfer; }
 };
 
-// The most rows that the worker does in so much time.
+// Returns the greatest number of rows that the worker executes in `seconds`.
 int64_t RowsWithin(const Times& times, double seconds, int64_t rows) {
   const RowCost cost = times.all();
   if (!times.has_room || cost.fixed > seconds) return 0;

@@ -36,8 +36,8 @@ struct BatchSplit {
   std::vector<Part> parts;
   // Bytes that stay on every worker.
   uint64_t weight_bytes = 0;
-  // A run on the first worker alone, and the slowest stage of the best cut into
-  // stages; 0 without such a cut.
+  // Time of a run on the first worker alone, and of the slowest stage of the
+  // best cut into stages; 0 without such a cut.
   double alone_seconds = 0;
   double stage_seconds = 0;
   std::string problem;

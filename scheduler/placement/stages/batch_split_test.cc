@@ -18,14 +18,14 @@ using ::testing::HasSubstr;
 
 constexpr double kFlops = 1e9;
 
-// So fast that only operations count, unless said otherwise.
+// A worker so fast that only operations count, unless a test says otherwise.
 StageWorker Worker(double flops = kFlops, double link = 1e12) {
   return {"cpu", {flops, 1e15, 0}, link};
 }
 
 class BatchSplitTest : public ::testing::Test {
  protected:
-  // x times a matrix: nothing that stages could be cut between.
+  // Builds x times a matrix, which cannot be cut into stages.
   void OneLayer(int64_t rows = 100) {
     output_ = builder_.Linear(builder_.Bound({rows, 64}), 32).slot;
   }
@@ -59,7 +59,7 @@ TEST_F(BatchSplitTest, EqualWorkersGetEqualParts) {
   EXPECT_EQ(split.problem, "");
   EXPECT_THAT(Rows(split), ElementsAre(50, 50));
   EXPECT_EQ(split.weight_bytes, 64u * 32 * 4);
-  // The first has what a run is given, and what leaves it.
+  // The first worker has the inputs of a run, and keeps its outputs.
   EXPECT_EQ(split.parts[0].input_bytes, 0u);
   EXPECT_EQ(split.parts[0].output_bytes, 0u);
   EXPECT_EQ(split.parts[1].input_bytes, 50u * 64 * 4);
@@ -115,7 +115,7 @@ TEST_F(BatchSplitTest, AWorkerThatIsMuchFasterAloneLeavesItWhole) {
 }
 
 TEST_F(BatchSplitTest, ReadingTheWeightsTwiceGainsNothing) {
-  // A decoder's step: the weights' bytes are what takes time.
+  // A decoder's step: reading the weights dominates.
   output_ = builder_.Linear(builder_.Bound({4, 4096}), 4096).slot;
   const StageWorker worker = {"cpu", {1e13, 1e10, 0}, 1e12};
   const BatchSplit split = Split({worker, worker});
@@ -128,7 +128,7 @@ TEST_F(BatchSplitTest, StagesThatTakeAsLongAreLeftTheirWork) {
   for (int i = 0; i < 2; ++i) x = builder_.Linear(x, 64);
   output_ = x.slot;
   const BatchSplit split = Split({Worker(), Worker()});
-  // One run is done sooner all the same.
+  // One run ends earlier nevertheless.
   EXPECT_THAT(Rows(split), ElementsAre(128, 128));
   EXPECT_GT(split.stage_seconds, 0);
   EXPECT_THAT(split.problem, HasSubstr("a run in stages"));

@@ -16,7 +16,7 @@ namespace {
 // cost model does not include.
 constexpr double kNearly = 0.05;
 
-// The stages' times by rows, and what is not theirs.
+// The times of the stages by rows, and the costs that belong to no stage.
 struct Pipeline {
   struct Stage {
     RowCost compute;

@@ -28,7 +28,7 @@ inline constexpr int64_t kMaxMicroBatches = 16;
 struct MicroBatches {
   struct Part {
     int64_t rows = 0;
-    // Through all stages.
+    // Time through all stages.
     double compute_seconds = 0;
     double transfer_seconds = 0;
   };
@@ -38,9 +38,9 @@ struct MicroBatches {
   std::vector<Part> parts;
   // At least two stages when there are parts.
   StagePlan stages;
-  // A run in micro-batches, in one piece through the same stages, and on the
-  // fastest worker that has room for all of it; 0 where it was not looked at,
-  // or none has.
+  // Time of a run in micro-batches, in one piece through the same stages, and
+  // on the fastest worker that has room for all of it; 0 where it was not
+  // computed, or no worker has room.
   double seconds = 0;
   double whole_seconds = 0;
   double alone_seconds = 0;

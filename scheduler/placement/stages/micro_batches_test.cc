@@ -19,7 +19,7 @@ using ::testing::HasSubstr;
 constexpr double kFlops = 1e9;
 constexpr uint64_t kLayerBytes = 64 * 64 * 4;
 
-// So fast that only operations count, unless said otherwise.
+// A worker so fast that only operations count, unless a test says otherwise.
 StageWorker Worker(double flops = kFlops, double link = 1e12) {
   return {"cpu", {flops, 1e15, 0}, link};
 }
@@ -54,8 +54,8 @@ TEST_F(MicroBatchesTest, RowsFollowOneAnotherThroughTheStages) {
   Layers(2);
   const MicroBatches plan = Plan({Worker(), Worker()});
   ASSERT_EQ(plan.stages.stages.size(), 2u);
-  // k of them take the time of k + 1 for one stage: with 16, of 17 times 16
-  // rows. The least k that comes within 5 % of that is 13, of 20 rows at most.
+  // k micro-batches take the time of k + 1 for one stage. With 16 that is 17
+  // times 16 rows. The least k within 5 % of it is 13, with 20 rows at most.
   ASSERT_EQ(plan.parts.size(), 13u) << plan.problem;
   int64_t rows = 0;
   for (const MicroBatches::Part& part : plan.parts) {
@@ -89,13 +89,13 @@ TEST_F(MicroBatchesTest, RowsThatDoNotDivideAreAllThere) {
 
 TEST_F(MicroBatchesTest, WhatEachOneCostsAnewMakesThemFewer) {
   Layers(2);
-  // A call takes as long as 32 rows of it do.
+  // A call takes as long as 32 of its rows.
   StageWorker worker = Worker();
   worker.speed.seconds_per_call = 32 * 2 * 64 * 64 / kFlops;
   const MicroBatches plan = Plan({worker, worker});
   ASSERT_GE(plan.parts.size(), 2u) << plan.problem;
   EXPECT_LT(plan.parts.size(), 6u);
-  // As long as all 256 do: nothing is gained.
+  // A call takes as long as all 256 rows, so that nothing is gained.
   worker.speed.seconds_per_call *= 8;
   const MicroBatches none = Plan({worker, worker});
   EXPECT_TRUE(none.parts.empty());
@@ -123,7 +123,7 @@ TEST_F(MicroBatchesTest, ASlowLinkLeavesItWhole) {
 }
 
 TEST_F(MicroBatchesTest, WhatGoesBackToAnEarlierStageIsLeftWhole) {
-  // The first weight is used once more at the end.
+  // The first weight is used again at the end.
   const srg::TensorView x = builder_.Bound({256, 64});
   const srg::TensorView tied = builder_.Bound({64, 64});
   srg::TensorView h =

@@ -10,7 +10,8 @@
 namespace djinn::scheduler {
 namespace {
 
-// Bytes of a call's operands that are read whole for however few rows.
+// Returns the bytes of a call's operands that are read completely, however few
+// the rows.
 uint64_t WholeBytes(const semantics::Frame& frame, int node,
                     const semantics::BatchCut& cut) {
   uint64_t bytes = 0;

@@ -37,7 +37,7 @@ struct RowWork {
   const absl::StatusOr<StagePlan>& stages;
 };
 
-// Seconds or bytes.
+// A cost in seconds or bytes.
 struct RowCost {
   double fixed = 0;
   double row = 0;
@@ -65,7 +65,7 @@ class CallCosts {
   RowCost OfNode(int node, const StageWorker& worker) const;
   // Returns the cost of all nodes.
   RowCost OfAll(const StageWorker& worker) const;
-  // Bytes of the slot's value.
+  // Returns the bytes of the slot's value.
   RowCost BytesOf(uint32_t slot) const;
 
  private:
@@ -75,9 +75,9 @@ class CallCosts {
   const bool known_;
 };
 
-// Bytes per second to the worker.
+// Returns the bandwidth of the link to the worker, in bytes per second.
 double LinkOf(const StageWorker& worker);
-// "0.0123s"
+// Formats seconds, such as "0.0123s".
 std::string SecondsText(double seconds);
 
 }  // namespace djinn::scheduler

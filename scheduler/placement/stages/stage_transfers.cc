@@ -10,7 +10,8 @@ namespace djinn::scheduler {
 std::vector<double> RemainingSeconds(absl::Span<const semantics::Edge> edges,
                                      const CutNodes& cut) {
   std::vector<double> remaining(cut.seconds.begin(), cut.seconds.end());
-  // Consumers ascend, so what comes behind each is known when it is looked at.
+  // Goes backwards: consumers ascend, so the time behind each is known when it
+  // is looked at.
   for (auto edge = edges.rbegin(); edge != edges.rend(); ++edge) {
     const uint32_t to = cut.stage[edge->consumer];
     const double crossing =

@@ -14,8 +14,9 @@ namespace {
 
 using semantics::Residency;
 
-// The search takes time and memory with the square of one, and with the product
-// of both: some ten milliseconds at most.
+// Limits of the search, which takes some ten milliseconds at most. Its time and
+// memory are proportional to the square of kMaxUnits, and to the product of
+// both.
 constexpr int kMaxUnits = 512;
 constexpr size_t kMaxUses = 20'000;
 
@@ -32,11 +33,11 @@ bool Stays(const semantics::SlotMeaning& slot) {
 // A value that one unit makes and others use.
 struct Crossing {
   int producer = 0;
-  std::vector<int> consumers;  // units but the producer, ascending
+  std::vector<int> consumers;  // units except the producer, ascending
   uint64_t bytes = 0;
 };
 
-// A graph as a row of units.
+// A graph as a sequence of units, which are not cut.
 class Units {
  public:
   Units(const srg::Graph& graph, const semantics::Meaning& meaning)
@@ -50,12 +51,12 @@ class Units {
   int count() const { return count_; }
   const semantics::Frame& frame() const { return frame_; }
   int of_node(int node) const { return unit_of_node_[node]; }
-  // -1: no unit keeps it.
+  // Returns -1 when no unit keeps the slot.
   int of_slot(uint32_t slot) const { return unit_of_slot_[slot]; }
   const std::vector<Crossing>& crossings() const { return crossings_; }
 
  private:
-  // The slots that stay and that the node uses, the largest first.
+  // Returns the slots that stay and that the node uses, the largest first.
   std::vector<uint32_t> Kept(int node) const {
     std::vector<uint32_t> slots;
     for (const semantics::Frame::Operand& operand : frame_.operands(node)) {
@@ -72,7 +73,8 @@ class Units {
     const std::vector<uint32_t> kept = Kept(node);
     int unit = node == 0 ? -1 : unit_of_node_.back();
     if (!kept.empty()) {
-      // Joins the unit of the largest weight that has one, or a new unit.
+      // Puts the node into the unit of its largest weight that has a unit, or
+      // into a new unit.
       unit = -1;
       int least = count_;
       int most = -1;
@@ -92,9 +94,9 @@ class Units {
     }
   }
 
-  // Makes one of what must not be cut.
+  // Joins units that must not be separated.
   void Join() {
-    std::vector<bool> tied(count_ + 1, false);  // to the unit before
+    std::vector<bool> tied(count_ + 1, false);  // to the previous unit
     for (const auto& [least, most] : ties_) {
       for (int unit = least + 1; unit <= most; ++unit) tied[unit] = true;
     }
@@ -141,7 +143,7 @@ class Units {
   std::vector<Crossing> crossings_;
 };
 
-// The bytes that stretches [first, last] of units fetch from the others, by
+// The bytes that stretches [first, last] of units fetch from other units, by
 // first and last.
 class Inputs {
  public:
@@ -203,11 +205,12 @@ class Inputs {
   std::vector<uint64_t> bytes_;
 };
 
-// Seconds and bytes of the first units on the first workers.
+// The best cut of the first units among the first workers: seconds of the
+// slowest stage and bytes between stages.
 struct Best {
   double bottleneck = std::numeric_limits<double>::infinity();
   double crossed = 0;
-  // Begin of the last worker's stage; its end if that worker has none.
+  // First unit of the last worker's stage; its end if that worker has none.
   int begin = 0;
 
   bool IsBetterThan(const Best& other) const {
@@ -258,7 +261,7 @@ class Search {
     return RooflineSeconds(part, workers_[worker].speed) *
            factors_.Factor(part.op_class, part.phase, workers_[worker].device);
   }
-  // Bytes per second.
+  // Returns bytes per second.
   double Link(size_t worker) const {
     const double link = workers_[worker].link_bytes_per_second;
     return link > 0 ? link : kReferenceLink;
@@ -282,7 +285,7 @@ class Search {
     return {stage, first, last};
   }
 
-  // The workers' stages, or none if there is no room.
+  // Returns the workers' stages, or none if there is no room.
   std::vector<Placed> Cut() const {
     const int count = units_.count();
     std::vector<std::vector<Best>> best(workers_.size() + 1,
@@ -318,8 +321,8 @@ class Search {
     return stages;
   }
 
-  // The stages of an earlier plan; none if it is not a row of stretches of
-  // these units on these workers.
+  // Returns the stages of an earlier plan. Returns none if its stages are not
+  // stretches of these units on these workers.
   std::vector<Placed> InForce(absl::Span<const uint32_t> worker_of_node) const {
     const int nodes = units_.frame().node_count();
     if (worker_of_node.size() != static_cast<size_t>(nodes)) return {};
@@ -345,14 +348,14 @@ class Search {
     return stages;
   }
 
-  // The worker has so much more room.
+  // Adds room to the worker.
   void AddRoom(size_t worker, uint64_t bytes) {
     uint64_t& room = room_[worker];
     room += std::min(bytes, std::numeric_limits<uint64_t>::max() - room);
   }
 
-  // All of it on the worker that is the fastest for it, or the first one, if
-  // that is nearly as fast; nothing if no worker has room.
+  // Places all units on the worker that is the fastest for them, or on the
+  // first one if that is nearly as fast. Returns nothing if no worker has room.
   std::optional<Placed> Alone() const {
     std::optional<Placed> found;
     for (size_t worker = 0; worker < workers_.size(); ++worker) {
@@ -379,8 +382,8 @@ class Search {
   std::vector<uint64_t> room_;                // by worker
 };
 
-// Writes into the plan which node is where, what each stage keeps, and what
-// moves between stages.
+// Writes into the plan the worker of each node, the slots that each stage
+// keeps, and the values that move between stages.
 void Bind(const srg::Graph& graph, const semantics::Meaning& meaning,
           const Units& units, const Search& search,
           absl::Span<const Search::Placed> placed, StagePlan* plan) {
@@ -445,7 +448,7 @@ absl::StatusOr<StagePlan> PlanStages(const srg::Graph& graph,
   Search search(units, meaning, workers, factors);
   const std::vector<Search::Placed> before = search.InForce(in_force);
   for (const Search::Placed& each : before) {
-    // The stage's own weights take no further room there.
+    // The stage's own weights need no further room there.
     search.AddRoom(each.stage.worker, each.stage.weight_bytes);
   }
   std::vector<Search::Placed> placed = search.Cut();

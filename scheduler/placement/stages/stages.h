@@ -68,21 +68,21 @@ struct StagePlan {
   std::vector<StageTransfer> transfers;
   // For each slot the worker that keeps it; -1: it comes and goes with the run.
   std::vector<int> worker_of_slot;
-  // A run on the first worker alone.
+  // Time of a run on the first worker alone.
   double alone_seconds = 0;
 
   double bottleneck_seconds() const;
 };
 
-// `meaning` is about `graph`; workers are at least one, in the order in
-// which stages go to them. Where one says nothing of its speed, all count as
-// equal. FailedPrecondition (NOT_DIVISIBLE) with what stands against it: no
-// weights, too many, or no room for them.
+// Cuts the graph into stages. `meaning` describes `graph`. There must be at
+// least one worker; stages go to the workers in their order. If one reports no
+// speed, all count as equal. FailedPrecondition (NOT_DIVISIBLE) gives the
+// reason: no weights, too many, or no room for them.
 //
-// `in_force`: for each node the worker that carries it out by an earlier plan,
-// whose weights are there; empty without one. What was found is then that plan
-// again, unless another one gains kCutMargin over it: to go over to another one
-// moves weights, and what is estimated would otherwise move them to and fro.
+// `in_force` is the worker of each node in an earlier plan, which holds its
+// weights; empty without one. The result is that plan again unless another one
+// gains more than kCutMargin. A change of plans moves weights, and uncertain
+// estimates would otherwise move them back and forth.
 absl::StatusOr<StagePlan> PlanStages(const srg::Graph& graph,
                                      const semantics::Meaning& meaning,
                                      absl::Span<const StageWorker> workers,

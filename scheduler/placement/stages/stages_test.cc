@@ -16,14 +16,14 @@ using semantics::Builder;
 
 constexpr double kFlops = 1e9;
 
-// So fast that only operations count, unless said otherwise.
+// A worker so fast that only operations count, unless a test says otherwise.
 StageWorker Worker(double flops = kFlops, double link = 1e12) {
   return {"cpu", {flops, 1e15, 0}, link};
 }
 
 class StagesTest : public ::testing::Test {
  protected:
-  // x times square matrices, with an activation between them.
+  // Builds x times matrices of these widths, with an activation between them.
   void Layers(const std::vector<int64_t>& widths, int64_t rows = 256) {
     srg::TensorView x = builder_.Bound({rows, widths[0]});
     for (size_t i = 1; i < widths.size(); ++i) {
@@ -41,7 +41,7 @@ class StagesTest : public ::testing::Test {
     return plan;
   }
 
-  // Everything takes so many times the roofline on such devices.
+  // Makes all work take `factor` times the roofline on such devices.
   void Learn(const std::string& device, double factor) {
     for (int i = 0; i < 200; ++i) {
       for (int op_class = 0; op_class < 16; ++op_class) {
@@ -54,7 +54,8 @@ class StagesTest : public ::testing::Test {
     }
   }
 
-  // By node the worker, for workers that all have a stage.
+  // Returns the worker of each node, for plans in which all workers have a
+  // stage.
   static std::vector<uint32_t> WorkerOfNode(const StagePlan& plan) {
     std::vector<uint32_t> workers;
     for (const uint32_t stage : plan.stage_of_node) {
@@ -63,8 +64,7 @@ class StagesTest : public ::testing::Test {
     return workers;
   }
 
-  // What the plan says of nodes and of transfers adds up to what it says of
-  // stages.
+  // Checks that the plan's nodes and transfers add up to its stages.
   static void CheckBindings(const StagePlan& plan) {
     std::vector<uint32_t> nodes(plan.stages.size());
     for (const uint32_t stage : plan.stage_of_node) ++nodes.at(stage);
@@ -87,7 +87,7 @@ class StagesTest : public ::testing::Test {
     }
   }
 
-  // Of the slots that stay.
+  // Returns the workers of the slots that stay.
   std::vector<int> Kept(const StagePlan& plan) {
     std::vector<int> kept;
     for (const int worker : plan.worker_of_slot) {
@@ -110,7 +110,7 @@ TEST_F(StagesTest, EqualLayersGoToEqualWorkersEqually) {
     EXPECT_EQ(stage.node_count, 4u);
     EXPECT_EQ(stage.weight_bytes, 2u * 64 * 64 * 4);
   }
-  // What a stage takes is what the one before it gave.
+  // The input of a stage is the output of the stage before it.
   EXPECT_EQ(plan->stages[0].input_bytes, 0u);
   EXPECT_EQ(plan->stages[1].input_bytes, 256u * 64 * 4);
   EXPECT_NEAR(plan->alone_seconds / plan->bottleneck_seconds(), 3, 0.01);
@@ -135,7 +135,8 @@ TEST_F(StagesTest, WhatWasLearnedOfAKindOfDeviceCounts) {
 }
 
 TEST_F(StagesTest, ItIsCutWhereLittleCrosses) {
-  // Even in operations at 64, but 8 numbers a row cross after the second.
+  // Operations are even at 64, but only 8 numbers per row cross after the
+  // second layer.
   Layers({64, 64, 8, 64, 64});
   const absl::StatusOr<StagePlan> plan =
       Plan({Worker(kFlops, 1e7), Worker(kFlops, 1e7)});
@@ -197,10 +198,10 @@ TEST_F(StagesTest, ATiedWeightTakesItsSecondUseAlong) {
   builder_.Call("linear", {y, tied, std::monostate()}, {256, 64});
   const absl::StatusOr<StagePlan> plan = Plan({Worker(), Worker()});
   ASSERT_TRUE(plan.ok()) << plan.status();
-  // Two of six products are the first unit's.
+  // Two of six products belong to the first unit.
   EXPECT_EQ(Kept(*plan), (std::vector<int>{0, 0, 1, 1, 1}));
   EXPECT_EQ(plan->stages[0].node_count, 3u);
-  // The last stage's result comes back.
+  // The last stage's result returns to the first worker.
   EXPECT_EQ(plan->stages[0].input_bytes, 256u * 64 * 4);
 }
 
@@ -219,7 +220,7 @@ TEST_F(StagesTest, WhatNeedsAllWeightsAtOnceIsNotCut) {
 
 TEST_F(StagesTest, WhatMoreWaitsForMovesFirst) {
   const srg::TensorView x = builder_.Bound({256, 64});
-  // A value that is used last, and one on which all that follows hangs.
+  // One value is used last; all that follows depends on the other.
   const srg::TensorView late = builder_.Linear(x, 64);
   srg::TensorView y = builder_.Linear(x, 64);
   const uint32_t first = y.slot;
@@ -265,14 +266,14 @@ TEST_F(StagesTest, APlanInForceGoesOnUnlessAnotherGainsATenth) {
   ASSERT_TRUE(first.ok()) << first.status();
   ASSERT_EQ(first->stages[0].node_count, 24u);
   const std::vector<uint32_t> in_force = WorkerOfNode(*first);
-  // 13 layers to 11 would be better by one and a half in a hundred.
+  // 13 layers to 11 would be better by only 1.5 %.
   Learn("other", 1.1);
   EXPECT_EQ(Plan(workers)->stages[0].node_count, 26u);
   const absl::StatusOr<StagePlan> kept = Plan(workers, in_force);
   ASSERT_TRUE(kept.ok()) << kept.status();
   EXPECT_EQ(kept->stage_of_node, first->stage_of_node);
   EXPECT_EQ(kept->worker_of_slot, first->worker_of_slot);
-  // It says what it takes now.
+  // The kept plan has the new times.
   EXPECT_NEAR(
       kept->stages[1].compute_seconds / first->stages[1].compute_seconds, 1.1,
       0.01);
@@ -307,8 +308,8 @@ TEST_F(StagesTest, APlanInForceThatDoesNotFitIsNone) {
   const absl::StatusOr<StagePlan> fresh = Plan(workers);
   ASSERT_TRUE(fresh.ok()) << fresh.status();
   for (const std::vector<uint32_t>& in_force :
-       {// Of another graph, of workers that are not there, with a unit cut
-        // in two, and not in the workers' order.
+       {// For another graph, for absent workers, with a unit cut in two,
+        // and not in the workers' order.
         std::vector<uint32_t>{0, 0, 1}, std::vector<uint32_t>{0, 0, 0, 0, 2, 2},
         std::vector<uint32_t>{0, 0, 0, 1, 1, 1},
         std::vector<uint32_t>{1, 1, 0, 0, 0, 0}}) {

@@ -12,13 +12,14 @@
 
 namespace djinn::scheduler {
 
-// Values of one session that a worker sends at the same time; what is behind
-// these in the order hardly moves.
+// Number of values of one session that a worker sends at the same time. Values
+// behind these in the order hardly move.
 inline constexpr size_t kTransfersAtOnce = 4;
 
 struct TransferRank {
-  // The repetition. An earlier one is first, however critical a later one is;
-  // otherwise a frequent transfer would hold up those before it.
+  // Number of the run in a sequence of repetitions. An earlier run's transfers
+  // are first, however critical a later one is; otherwise a frequent transfer
+  // would delay those before it.
   uint64_t round = 0;
   // Least time that the round still takes once the value has arrived. Infinite
   // when unknown, so that such a value does not wait.
@@ -27,7 +28,7 @@ struct TransferRank {
   uint64_t number = 0;
 };
 
-// A strict order of ranks with unlike numbers; no figure may be NaN.
+// Orders ranks strictly. Their numbers must differ, and no figure may be NaN.
 inline bool MovesBefore(const TransferRank& a, const TransferRank& b) {
   if (a.round != b.round) return a.round < b.round;
   if (a.remaining_seconds != b.remaining_seconds) {

@@ -17,8 +17,9 @@
 namespace djinn::semantics {
 namespace {
 
-// Rows of the first dimension go their own way: no batch statistics, and the
-// result has as many rows as the first operand.
+// Returns whether the rows of the first dimension are independent: the node
+// uses no batch statistics, and its result has as many rows as its first
+// operand.
 bool IsByRows(const Frame& frame, int node) {
   const auto in = frame.Sizes(node, 0), out = frame.OutputSizes(node);
   if (in.empty() || out.empty() || in[0] != out[0] || in[0] < 2) return false;
@@ -81,9 +82,10 @@ bool IsScatter(const Meaning& meaning, int node) {
          meaning.regions[region].HasTrait("scatter");
 }
 
-// What reads a node's operands, to those who made them: behind a join it may be
-// a language model that goes on. Where rows are put among tokens it is one, of
-// which a later piece shows the phase.
+// Returns the origin of the node as reader of its operands, for the nodes that
+// made them. Behind a join, the reader may be a language model that continues.
+// Where rows are scattered among tokens it is one, and a later piece shows its
+// phase.
 Origin ReaderOf(const Frame& frame, const Meaning& meaning, int node) {
   Origin origin = {meaning.nodes[node].phase, meaning.nodes[node].modality};
   if (origin.phase != Phase::kMultimodalFusion) return origin;
@@ -100,15 +102,16 @@ Origin ReaderOf(const Frame& frame, const Meaning& meaning, int node) {
   return origin;
 }
 
-// Whether something is found that was not known before. That a projection is a
-// fusion's, though it was an image's, is none: it says nothing of its readers.
+// Returns whether an unknown phase or modality was found. A projection that
+// turns out to belong to a fusion instead of an image is no news, because it
+// says nothing about its readers.
 bool IsNews(const Origin& known, const Origin& found) {
   return (known.phase == Phase::kUnspecified && found.phase != known.phase) ||
          (known.modality == Modality::kUnspecified &&
           found.modality != known.modality);
 }
 
-// Whether a language model's phase is found where none was known.
+// Returns whether a language model's phase was found where none was known.
 bool ShowsLanguageModelNow(const Known& known, const Meaning& meaning) {
   return absl::c_none_of(known.nodes,
                          [](const Origin& origin) {
@@ -119,8 +122,8 @@ bool ShowsLanguageModelNow(const Known& known, const Meaning& meaning) {
          });
 }
 
-// Of what was not known before: the rest is no news, and may be older than what
-// the context has learned since.
+// Updates the context with what was not known before. The rest is no news, and
+// may be older than what the context has learned since.
 void Learn(const Frame& frame, const Meaning& meaning, const Known* known,
            Context* context) {
   for (int i = 0; i < frame.node_count(); ++i) {
@@ -135,7 +138,8 @@ void Learn(const Frame& frame, const Meaning& meaning, const Known* known,
                              maker.modality == Modality::kUnspecified;
     if (unspecified && !embedding) continue;
     const bool news = known == nullptr || IsNews(known->nodes[i], maker);
-    // That a language model goes on behind a join is news to those before it.
+    // The nodes before a join need to know that a language model continues
+    // behind it.
     const bool goes_on = !news && IsScatter(meaning, i) &&
                          ShowsLanguageModelNow(*known, meaning);
     if (!news && !goes_on) continue;
@@ -175,7 +179,7 @@ BatchMeaning DescribeBatch(const Frame& frame,
       candidates.push_back(slot);
     }
   }
-  // What nobody reads leaves it, most likely.
+  // A value that no node reads most likely leaves the graph.
   for (int value = 0; value < frame.value_count(); ++value) {
     const Frame::Value& made = frame.value(value);
     if (made.producer >= 0 && made.readers.empty() &&
@@ -214,8 +218,8 @@ Meaning Analyze(const srg::Graph& graph, Context* context, const Known* known) {
   if (context != nullptr && context->has_experts()) {
     FindPiecesOfExperts(frame, &regions);
   }
-  // What others left is taken from what was left at first: later ones left
-  // nothing for this one.
+  // An analysis that is repeated keeps the sources of the first one: later
+  // graphs left nothing for this one.
   const std::vector<Modality> left =
       known != nullptr     ? known->sources
       : context != nullptr ? FindSources(frame, *context)

@@ -1,7 +1,8 @@
-// What a graph means: patterns, phases, residency, cost, edges, stages.
+// Derives the meaning of a graph: patterns, phases, residency, cost, edges,
+// stages.
 //
-// A pure function of the graph and of what its session's earlier graphs
-// showed; docs/design/semantics.md has the rules.
+// The result depends only on the graph and on what earlier graphs of its
+// session showed. docs/design/semantics.md describes the rules.
 #ifndef SCHEDULER_SEMANTICS_ANALYSIS_ANALYSIS_H_
 #define SCHEDULER_SEMANTICS_ANALYSIS_ANALYSIS_H_
 
@@ -11,11 +12,14 @@
 
 namespace djinn::semantics {
 
-// `graph` was accepted by srg::Validate(), and must outlive the result.
-// `context` is what is known of the program so far, and learns of it; it may be
-// null. `known` is what an earlier analysis of it found, or null: it stays, and
-// only what was unspecified is looked for again. Time grows with nodes times
-// operands; patterns look at most 64 nodes far.
+// Analyzes a graph that srg::Validate() accepted. The graph must outlive the
+// result.
+//
+// `context` holds what is known of the program so far, and is updated; it may
+// be null. `known` is the finding of an earlier analysis of the same graph, or
+// null: it stays, and the analysis only looks for what was unspecified.
+//
+// Time grows with nodes times operands; patterns look at most 64 nodes far.
 Meaning Analyze(const srg::Graph& graph, Context* context = nullptr,
                 const Known* known = nullptr);
 

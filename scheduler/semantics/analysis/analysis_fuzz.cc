@@ -1,5 +1,5 @@
-// A graph from a peer that was accepted: whatever it holds is analysed, by
-// itself and behind itself, and what comes out fits together.
+// Fuzzes the analysis with graphs that Validate() accepts. Analyzes each graph
+// by itself and after itself, and checks that the findings are consistent.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -66,7 +66,7 @@ void TestOne(const v1::Graph& message) {
   }
 }
 
-// The operators that rules ask for.
+// The operators that rules mention.
 constexpr absl::string_view kOperators[] = {"abs",
                                             "add",
                                             "add_",
@@ -164,7 +164,8 @@ void ForEachView(srg::Graph* graph, Visitor&& visit) {
   }
 }
 
-// Gives all views of a storage, or one, other sizes, also none.
+// Gives all views of a storage, or one view, another number of dimensions,
+// possibly none.
 void ChangeRank(fuzz::Random* random, srg::Graph* graph) {
   std::vector<srg::TensorView*> views;
   ForEachView(graph, [&](srg::TensorView* view) { views.push_back(view); });
@@ -191,8 +192,8 @@ void ChangeRank(fuzz::Random* random, srg::Graph* graph) {
   }
 }
 
-// A graph that could be one, and that no program makes: operands of other
-// ranks, calls of other operators, or with too few arguments.
+// Makes the graph into a possible one that no program creates: with operands of
+// other ranks, calls of other operators, or too few arguments.
 void Distort(fuzz::Random* random, srg::Graph* graph) {
   if (graph->nodes.empty()) return;
   srg::Node& node = graph->nodes[(*random)() % graph->nodes.size()];
@@ -215,7 +216,7 @@ void Distort(fuzz::Random* random, srg::Graph* graph) {
   }
 }
 
-// The new size; 0: it is to be changed otherwise.
+// Returns the new size, or 0 when the input has to be mutated in another way.
 size_t DistortEncoded(uint8_t* data, size_t size, size_t max_size,
                       unsigned int seed) {
   v1::Graph message;

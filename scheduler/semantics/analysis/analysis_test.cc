@@ -18,7 +18,8 @@ std::vector<Phase> Phases(const Meaning& meaning) {
   return phases;
 }
 
-// One step of a decoder: a token looked up, keys joined with earlier ones.
+// Builds one step of a decoder: tokens are looked up, and keys joined with
+// earlier ones.
 Builder DecodeStep(int64_t before, int64_t tokens) {
   Builder b;
   const auto x =
@@ -48,7 +49,7 @@ TEST(AnalysisTest, DecodeStep) {
   EXPECT_EQ(meaning.modality, Modality::kText);
   EXPECT_EQ(meaning.workload_class, WorkloadClass::kTransformer);
   EXPECT_EQ(meaning.task_type, TaskType::kGeneration);
-  // Four caches: two old, two new.
+  // Four caches: two old ones, two new ones.
   EXPECT_EQ(meaning.kv_cache_bytes, 4u * 64 * (2 * 7 + 2 * 8));
   EXPECT_EQ(meaning.weight_bytes, 4u * (96 * 64 + 3 * 64 * 64 + 96 * 64));
   ASSERT_EQ(meaning.stages.size(), 1u);
@@ -58,9 +59,9 @@ TEST(AnalysisTest, DecodeStep) {
 
 TEST(AnalysisTest, PrefillIsWhatComesFirst) {
   EXPECT_EQ(Analyze(DecodeStep(0, 9).graph()).phase, Phase::kLlmPrefill);
-  // One token that nothing came before.
+  // One token without earlier ones.
   EXPECT_EQ(Analyze(DecodeStep(0, 1).graph()).phase, Phase::kLlmPrefill);
-  // More tokens behind others.
+  // Several tokens behind earlier ones.
   EXPECT_EQ(Analyze(DecodeStep(7, 3).graph()).phase, Phase::kLlmPrefill);
 }
 
@@ -111,8 +112,8 @@ TEST(AnalysisTest, PixelsToALatentAndBack) {
   EXPECT_EQ(meaning.modality, Modality::kVision);
 }
 
-// Of an image that was encoded as tokens: the decoder's first convolution has
-// fewer channels.
+// The image was encoded as tokens. The decoder's first convolution has fewer
+// channels.
 TEST(AnalysisTest, TokensToAnImage) {
   Builder b;
   const auto patches = b.Call("conv2d",
@@ -179,7 +180,7 @@ TEST(AnalysisTest, TrainingAndItsResidencies) {
   EXPECT_EQ(meaning.slots[x.slot].residency, Residency::kEphemeralActivation);
 }
 
-// A projector that pools what an image's encoder made, and normalizes that.
+// A projector pools the output of an image's encoder, and normalizes it.
 TEST(AnalysisTest, PoolingThatAProjectorBeginsWith) {
   Builder b;
   const auto image =
@@ -202,7 +203,7 @@ TEST(AnalysisTest, PoolingThatAProjectorBeginsWith) {
   }
 }
 
-// What an encoder's stage hands over beside the image that is enlarged.
+// An encoder's stage passes its output on beside the enlarged image.
 TEST(AnalysisTest, ConvolutionsBesideAnEnlargedImage) {
   Builder b;
   const auto stage =
@@ -221,7 +222,7 @@ TEST(AnalysisTest, ConvolutionsBesideAnEnlargedImage) {
                           Phase::kVisionDecoding));
 }
 
-// A bare product of rows that were made with their columns side by side.
+// A bare product of rows whose columns were made side by side.
 TEST(AnalysisTest, ProductsOfTurnedRowsAreNoTraining) {
   Builder b;
   auto rows = b.Call("avg_pool2d", {b.Bound({1, 40, 4, 4}), Integers{2, 2}},
@@ -239,7 +240,8 @@ TEST(AnalysisTest, ProductsOfTurnedRowsAreNoTraining) {
   EXPECT_EQ(meaning.slots[weight.slot].residency, Residency::kPersistentWeight);
 }
 
-// Columns against columns, as of correlations: no gradient goes on from there.
+// A product of columns with columns, as for correlations: no gradient is passed
+// on.
 TEST(AnalysisTest, SumsOverRowsAloneAreNoTraining) {
   Builder b;
   const auto x = b.Call("sub", {b.Bound({100, 16}), b.Bound({16})}, {100, 16});
@@ -249,7 +251,7 @@ TEST(AnalysisTest, SumsOverRowsAloneAreNoTraining) {
 }
 
 // A piece of a backward pass without a call that only autograd makes, for both
-// ways in which a weight is stored.
+// ways in which a weight may be stored.
 TEST(AnalysisTest, GradientsThatGoOnAreTraining) {
   for (const bool turned : {true, false}) {
     Builder b;
@@ -267,7 +269,7 @@ TEST(AnalysisTest, GradientsThatGoOnAreTraining) {
   }
 }
 
-// A product with a turned weight is a Linear module's only where nothing shows
+// A product with a transposed weight shows training only where nothing shows
 // that no gradient is recorded.
 TEST(AnalysisTest, WholeCompositesBehindASplitProduct) {
   for (const bool whole : {true, false}) {
@@ -308,7 +310,7 @@ TEST(AnalysisTest, PeakMemoryFollowsLifetimes) {
   Builder b;
   auto x = b.Bound({100});
   for (int i = 0; i < 5; ++i) x = b.Call("relu", {x}, {100});
-  // Two at a time, however long the chain is.
+  // Two values exist at a time, however long the chain is.
   EXPECT_EQ(Analyze(b.graph()).peak_bytes, 800u);
 }
 
@@ -322,7 +324,7 @@ TEST(AnalysisTest, NothingIsGuessed) {
   EXPECT_EQ(Analyze(srg::Graph()).nodes.size(), 0u);
 }
 
-// What calls itself an operator may have other operands than all of these.
+// A call with an operator's name may have too few operands.
 TEST(AnalysisTest, CallsThatLackWhatTheirNamesPromise) {
   for (const char* const op : {"linear",
                                "addmm",
@@ -375,7 +377,7 @@ TEST(AnalysisTest, CallsThatLackWhatTheirNamesPromise) {
   }
 }
 
-// And what made it may lack them, too.
+// The calls that made its operands may lack operands, too.
 TEST(AnalysisTest, CallsOfWhatCallsWithoutOperandsMade) {
   const std::vector<const char*> ops = {
       "add",     "addmm",   "cat",   "clone",     "copy_",  "cos",

@@ -128,7 +128,7 @@ TEST(AttentionTest, OneQueryAndItsCache) {
 }
 
 TEST(AttentionTest, PiecesOfIt) {
-  // The output of a product in the piece before, a sum, a norm, an MLP.
+  // The output of a product in the previous piece, a sum, a norm and an MLP.
   Builder b;
   const auto out = b.Linear(b.Bound({2, kTokens, kWidth}), kWidth);
   const Shape rows = {2, kTokens, kWidth};
@@ -143,7 +143,7 @@ TEST(AttentionTest, PiecesOfIt) {
               ElementsAre("attention.output", "", "norm.whole", "mlp.up",
                           "mlp.activation", "mlp.down"));
 
-  // Projections whose product comes in the next piece.
+  // Projections whose product follows in the next piece.
   Builder end;
   const auto x = end.Bound(rows);
   end.Linear(x, kWidth);
@@ -226,7 +226,7 @@ TEST(AttentionTest, ABiasCopiedBeforeItsCall) {
 }
 
 TEST(AttentionTest, HeadsCopiedForSeveralQueries) {
-  // Their projections are in the piece before.
+  // The projections are in the previous piece.
   Builder b;
   srg::TensorView few = b.Bound(Heads(kTokens, 2));
   few.sizes = {2, 2, 2, kTokens, kSize};
@@ -247,7 +247,7 @@ TEST(AttentionTest, TheProjectionThatAPieceEndsWith) {
                    {b->Bound(rows), Integers{kWidth}, b->Bound({kWidth})},
                    rows);
   };
-  // Queries, times a number; all three at once.
+  // Queries times a number, or all three at once.
   for (const int64_t width : {kWidth, 3 * kWidth}) {
     Builder b;
     const auto q = b.Linear(normal(&b), width);
@@ -256,22 +256,22 @@ TEST(AttentionTest, TheProjectionThatAPieceEndsWith) {
                 ElementsAre("norm.whole", "attention.projection",
                             "attention.projection"));
   }
-  // A product with its weight ends a norm, too.
+  // A product with its weight also ends a norm.
   Builder product;
   const auto scaled =
       product.Call("mul", {product.Bound({kWidth}), product.Bound(rows)}, rows);
   product.Linear(scaled, kWidth);
   EXPECT_EQ(Found(product).role(1), "attention.projection");
 
-  // An MLP's, or scores.
+  // The projection of an MLP, or scores.
   Builder wide;
   wide.Linear(normal(&wide), 4 * kWidth);
   EXPECT_EQ(Found(wide).role(1), "");
-  // Of some of the rows: a pooler's.
+  // A pooler projects only some of the rows.
   Builder pooled;
   pooled.Linear(Builder::As(normal(&pooled), {2, kWidth}), kWidth);
   EXPECT_EQ(Found(pooled).role(1), "");
-  // Read by something else.
+  // Another kind of call reads the projection.
   Builder read;
   const auto y = read.Linear(normal(&read), kWidth);
   read.Call("tanh", {y}, rows);
@@ -297,7 +297,7 @@ TEST(AttentionTest, TheOutputWithDropoutBeforeAnActivationInParts) {
   const auto sum = b.Call("add", {b.Bound(rows), dropped}, rows);
   const auto normal =
       b.Call("layer_norm", {sum, Integers{kWidth}, b.Bound({kWidth})}, rows);
-  // x + x^3, and so on.
+  // The activation begins with x + x^3.
   const auto up = b.Linear(normal, 4 * kWidth);
   const auto cubes = b.Call("pow", {up, 3.0}, wide);
   b.Call("tanh", {b.Call("add", {up, cubes}, wide)}, wide);
@@ -346,8 +346,8 @@ TEST(AttentionTest, PiecesThatMeetBetweenProductsAndSoftmax) {
       Found(second).roles(),
       ElementsAre("attention.mask", "attention.softmax", "attention.values"));
 
-  // With a mask and a least number behind the products, and the values' own
-  // projection beside them.
+  // A mask and a lower bound follow the products, and the projection of the
+  // values is beside them.
   Builder masked;
   const auto y = masked.Call("layer_norm", {masked.Bound({2, kTokens, 64})},
                              {2, kTokens, 64});
@@ -367,7 +367,7 @@ TEST(AttentionTest, PiecesThatMeetBetweenProductsAndSoftmax) {
                   "attention.projection", "attention.scores", "attention.mask",
                   "attention.mask", "attention.mask"));
 
-  // As many keys as queries that are heads of both: no cache.
+  // As many keys as queries, both with heads: no cache.
   Builder third;
   const auto products = third.Call(
       "matmul", {third.Bound({8, kTokens, 16}), third.Bound({8, 16, kTokens})},
@@ -375,7 +375,7 @@ TEST(AttentionTest, PiecesThatMeetBetweenProductsAndSoftmax) {
   third.Call("softmax", {products, int64_t{-1}}, {8, kTokens, kTokens});
   EXPECT_THAT(Found(third).traits(0), ElementsAre("explicit"));
 
-  // Nobody knows of what.
+  // The operands of the product are unknown.
   Builder other;
   other.Call("matmul", {other.Bound(heads), other.Bound({2, 4, 16, kTokens})},
              scores);
@@ -398,20 +398,20 @@ TEST(AttentionTest, DistancesBeforeTheirTable) {
   b.Call("abs", {far}, pairs, srg::DataType::kInt64);
   EXPECT_THAT(Found(b).roles(), Each("attention.bias"));
 
-  // A mask of what is near.
+  // A mask of near keys.
   Builder mask;
   const auto near = away(&mask);
   mask.Call("lt", {near, int64_t{3}}, pairs, srg::DataType::kBool);
   EXPECT_THAT(Found(mask).roles(), Each(""));
 
-  // So is one of what is near on either side.
+  // A mask of keys that are near on either side.
   Builder window;
   const auto apart =
       window.Call("abs", {away(&window)}, pairs, srg::DataType::kInt64);
   window.Call("le", {apart, int64_t{3}}, pairs, srg::DataType::kBool);
   EXPECT_THAT(Found(window).roles(), Each(""));
 
-  // Not of each key from each query.
+  // Distances that are not between each key and each query.
   Builder flat;
   const auto places = flat.Integers({2, kTokens});
   const auto steps =
@@ -421,7 +421,7 @@ TEST(AttentionTest, DistancesBeforeTheirTable) {
 }
 
 TEST(AttentionTest, RotationOfAPartOfEachHead) {
-  // The products come in the next piece.
+  // The products follow in the next piece.
   Builder b;
   const auto heads = b.Linear(b.Bound({2, kTokens, kWidth}), 3 * kWidth);
   const Shape part = {2, kHeads, kTokens, 2}, half = {2, kHeads, kTokens, 1};
@@ -440,7 +440,7 @@ TEST(AttentionTest, RotationOfAPartOfEachHead) {
                   "attention.heads", "attention.heads", "attention.heads",
                   "attention.heads"));
 
-  // The keys', made by the same projection.
+  // The same projection made the keys.
   const auto keys = b.Call("mul", {Builder::As(heads, part), angles}, part);
   const auto back = b.Call("neg", {Builder::As(heads, half)}, half);
   const auto both = b.Call(
@@ -448,7 +448,7 @@ TEST(AttentionTest, RotationOfAPartOfEachHead) {
   b.Call("add", {keys, both}, part);
   EXPECT_THAT(Found(b).roles(), Contains("attention.heads").Times(10));
 
-  // Joined, but not turned.
+  // The parts are joined, but not rotated.
   Builder plain;
   const auto x = plain.Linear(plain.Bound({2, kTokens, kWidth}), 3 * kWidth);
   plain.Call("cat",
@@ -468,7 +468,7 @@ TEST(AttentionTest, CappedScores) {
   const auto weights =
       b.Call("softmax", {capped, int64_t{-1}, std::monostate()}, scores);
   b.Call("matmul", {weights, b.Bound(Heads(kTokens))}, Heads(kTokens));
-  // For whoever asks.
+  // The program asks for the mean of the weights.
   b.Call("mean", {weights, std::vector<int64_t>{1}}, {2, kTokens, kTokens});
   EXPECT_THAT(
       Found(b).roles(),
@@ -477,8 +477,8 @@ TEST(AttentionTest, CappedScores) {
                   "attention.weights"));
 }
 
-// Their angles are rows of a table, each number of them twice; the products
-// come in the next piece.
+// The angles are rows of a table, each number repeated; the products follow in
+// the next piece.
 TEST(AttentionTest, RotationOfPairsSideBySide) {
   Builder b;
   const auto heads = b.Linear(b.Bound({2, 1, kWidth}), kWidth);
@@ -503,7 +503,7 @@ TEST(AttentionTest, RotationOfPairsSideBySide) {
                   "attention.heads"));
 }
 
-// The negated numbers are in the piece before.
+// The negated numbers are in the previous piece.
 TEST(AttentionTest, RotationThatBeginsWithItsPairs) {
   for (const bool turns : {true, false}) {
     Builder b;
@@ -540,7 +540,7 @@ TEST(AttentionTest, RotationAsADifferenceAndASum) {
 }
 
 // One projection makes queries and a single head of keys, which is taken by
-// index and turned.
+// index and rotated.
 TEST(AttentionTest, HeadsTakenByIndex) {
   Builder b;
   const auto all = b.Linear(b.Bound({2, kTokens, kWidth}), 2 * kWidth);

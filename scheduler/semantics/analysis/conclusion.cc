@@ -8,7 +8,8 @@
 namespace djinn::semantics {
 namespace {
 
-// The last projection makes few scores a row of what is one vector a row.
+// Returns whether the last projection computes few scores per row from one
+// vector per row.
 bool EndsInScores(const Frame& frame) {
   for (int i = frame.node_count() - 1; i >= 0; --i) {
     if (frame.op_class(i) == OpClass::kMatmul) {
@@ -38,8 +39,8 @@ TaskType FindTask(const Frame& frame, const Meaning& meaning) {
   }
 }
 
-// The enumerator that most of the work has; a node counts for its operations,
-// and one for being there.
+// Returns the enumerator that has most of the work. A node counts as its
+// operations plus one.
 template <typename Enum, size_t kCount>
 Enum Dominant(const std::vector<NodeMeaning>& nodes,
               Enum NodeMeaning::* field) {

@@ -1,4 +1,4 @@
-// What the phases of the nodes say about the whole graph.
+// Summarizes a whole graph from the phases of its nodes.
 #ifndef SCHEDULER_SEMANTICS_ANALYSIS_CONCLUSION_H_
 #define SCHEDULER_SEMANTICS_ANALYSIS_CONCLUSION_H_
 
@@ -7,8 +7,8 @@
 
 namespace djinn::semantics {
 
-// Finds stages, phase, modality and task type anew from the nodes and slots of
-// `meaning`, which is about the frame's graph.
+// Computes stages, phase, modality and task type again from the nodes and slots
+// of `meaning`, which describes the frame's graph.
 void Conclude(const Frame& frame, Meaning* meaning);
 
 }  // namespace djinn::semantics

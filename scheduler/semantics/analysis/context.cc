@@ -8,7 +8,7 @@
 namespace djinn::semantics {
 namespace {
 
-// Small values are often of equal sizes.
+// Smaller values often have equal sizes by chance.
 constexpr uint64_t kMinBytes = 256;
 
 }  // namespace
@@ -141,8 +141,8 @@ std::optional<Origin> Context::Find(const Table& table, Key key) const {
   const Table::Value* const found = table.Find(key);
   if (found == nullptr) return std::nullopt;
   Origin origin = found->origin;
-  // Steps of a language model make values of equal sizes now and then; the
-  // program goes from the one to the other only once.
+  // Prefill and decode steps sometimes make values of equal sizes. The program
+  // changes from prefill to decode only once.
   if (origin.phase == Phase::kLlmPrefill && last_ == Phase::kLlmDecode) {
     origin.phase = Phase::kLlmDecode;
   }

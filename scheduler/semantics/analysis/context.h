@@ -1,4 +1,4 @@
-// What is known of a program from other graphs, for one that shows only a
+// Keeps what other graphs of a program showed, for a graph that holds only a
 // piece of it.
 #ifndef SCHEDULER_SEMANTICS_ANALYSIS_CONTEXT_H_
 #define SCHEDULER_SEMANTICS_ANALYSIS_CONTEXT_H_
@@ -20,81 +20,85 @@ struct Origin {
   Modality modality = Modality::kUnspecified;
 };
 
-// What an earlier analysis of a graph found that stays.
+// The parts of an earlier finding about a graph that stay.
 struct Known {
   std::vector<Origin> nodes;
-  // Of slots.
+  // The `source` and `embedded` of each slot.
   std::vector<Modality> sources;
   std::vector<bool> embedded;
 };
 
-// Of one session. Which values are bound to a graph is not known here: a
-// value is known again by its type and size. Bounded: what was told least
-// recently goes first. Not thread-safe.
+// The context of one session. It does not see which values are bound to a
+// graph, and therefore recognizes a value by its type and size. Its size is
+// bounded: the least recently updated entry is dropped first. Not thread-safe.
 class Context {
  public:
   using Key = std::pair<srg::DataType, uint64_t>;  // with bytes
 
-  // How a value is known again; nothing when too many are like it: numbers that
-  // are counted, vectors, and what takes less than 256 bytes.
+  // Returns the key by which a value is recognized. Returns nothing for values
+  // that too many others resemble: integers, vectors, and values of less than
+  // 256 bytes.
   static std::optional<Key> KeyOf(const srg::TensorView* view);
 
-  // Work of that origin made, or read, a value.
+  // Notes that work of that origin made a value.
   void RememberMade(Key key, Origin origin) { made_.Put(key, {origin}); }
-  // Likewise, and nothing in its own graph reads it: another one will.
-  // `embedding`: that work was an embedding's.
+  // Notes that work of that origin made a value that nothing in its own graph
+  // reads, so that another graph will. `embedding` says whether an embedding
+  // made it.
   void RememberLeft(Key key, Origin origin, const srg::TensorView& view,
                     bool embedding = false) {
     made_.Put(key, {origin, view.sizes, embedding});
   }
-  // An embedding of unknown origin left a value: what is known of one of that
-  // size stays.
+  // Notes that an embedding of unknown origin left a value. Keeps the known
+  // origin of a value of that size.
   void RememberEmbedding(Key key, const srg::TensorView& view);
   void RememberRead(Key key, Origin origin) { read_.Put(key, {origin}); }
   void RememberLast(Phase phase) { last_ = phase; }
-  // Of the graph before; unspecified when it was not known.
+  // Returns the phase of the previous graph; unspecified when unknown.
   Phase last() const { return last_; }
-  // Rows are routed to experts somewhere in the program.
+  // Notes that the program routes rows to experts.
   void RememberExperts() { has_experts_ = true; }
   bool has_experts() const { return has_experts_; }
-  // Images are cut into patches.
+  // Notes that the program cuts images into patches.
   void RememberPatches() { has_patches_ = true; }
   bool has_patches() const { return has_patches_; }
 
-  // Something else than a projection made such a value.
+  // Notes that something other than a projection made such a value.
   void ForgetProjections(Key key);
-  // A projection was among the last to make such a value, and left it.
+  // Notes that a projection made such a value and left it to other graphs.
   void RememberProjection(const Projection& left);
-  // What projections left in such a value was put in another order, or with
-  // other rows, and left as this one.
+  // Notes that a projection's value was reordered, or combined with other rows,
+  // and left under this key and width.
   void RememberMoved(Key key, int64_t width, const Projection& left);
-  // What projections left as such a value.
+  // Returns the projections that left such a value.
   std::vector<Projection> ProjectionsIn(Key key) const;
-  // A join reads such a value, of rows so wide, that it did not make; -1: it
-  // reads what it did not make in another order.
+  // Notes that a join reads such a value, with rows of this width, from another
+  // graph. A width of -1 means that the join reads it in another order.
   void RememberJoined(Key key, int64_t width);
-  // Whether rows of that width and length one were the last such value, and
-  // left.
+  // Returns whether such a value, with rows of that width, was left as rows of
+  // length one.
   bool IsUnitLeft(Key key, int64_t width) const;
-  // Whether a join read what a projection left that is as wide as this one, of
-  // as many rows: it is the same one in another piece.
+  // Returns whether a join read what an equal projection left. Such a
+  // projection is the same one in another piece.
   bool IsJoined(const Projection& left) const;
 
-  // Whole numbers of these sizes, one a token, were looked up by work of that
-  // origin.
+  // Notes that work of that origin looked up integers of these sizes, one for
+  // each token.
   void RememberTokens(const srg::Dimensions& sizes, Origin origin);
-  // Whose tokens have these sizes, by those looked up last.
+  // Returns the origin of the latest look-up of tokens of these sizes.
   std::optional<Origin> TokensOf(const srg::Dimensions& sizes) const;
 
-  // Who last made, or read, such a value.
+  // Return the origin of the work that last made, or read, such a value.
   std::optional<Origin> MadeBy(Key key) const { return Find(made_, key); }
   std::optional<Origin> ReadBy(Key key) const { return Find(read_, key); }
-  // Who last made what the view shows, if that was left for another graph
-  // and its sizes are the same; an image's rows and columns may have become one
-  // dimension. One vector a row is nobody's: a weight may look the same. So
-  // what a program's other models left is hardly ever taken for this one's.
+  // Returns the origin of the work that last made the value that the view
+  // shows, if it left the value for another graph and the sizes are equal. An
+  // image's rows and columns may have become one dimension. Returns nothing for
+  // one vector per row, because a weight may look the same. Values that other
+  // models of the program left are therefore hardly ever mistaken for this
+  // one's.
   std::optional<Origin> LeftBy(const srg::TensorView& view) const;
-  // Whether that was an embedding.
+  // Returns whether an embedding made that value.
   bool IsLeftByEmbedding(const srg::TensorView& view) const;
 
  private:
@@ -125,7 +129,7 @@ class Context {
 
   Table made_;
   Table read_;
-  // Few are looked for, and seldom; oldest first.
+  // The following lists are short and rarely searched; oldest first.
   static constexpr size_t kMaxProjections = 16;
   struct Left {
     Key key;
@@ -137,7 +141,7 @@ class Context {
   std::list<std::pair<srg::Dimensions, Origin>> tokens_;
   bool has_experts_ = false;
   bool has_patches_ = false;
-  // Of the graph before.
+  // Phase of the previous graph.
   Phase last_ = Phase::kUnspecified;
 };
 

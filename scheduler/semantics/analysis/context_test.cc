@@ -33,12 +33,12 @@ TEST(ContextTest, WhatIsLeftIsKnownByItsSizes) {
   Leave(View({2, 7, 48}), &context);
   ASSERT_TRUE(context.LeftBy(View({2, 7, 48})).has_value());
   EXPECT_EQ(context.LeftBy(View({2, 7, 48}))->modality, Modality::kText);
-  // As many bytes.
+  // Values with as many bytes but other sizes or types.
   EXPECT_FALSE(context.LeftBy(View({7, 2, 48})).has_value());
   EXPECT_FALSE(context.LeftBy(View({14, 48})).has_value());
   EXPECT_FALSE(
       context.LeftBy(View({2, 7, 96}, srg::DataType::kFloat16)).has_value());
-  // Only what is left is asked for so strictly.
+  // Only LeftBy() compares the sizes.
   const srg::TensorView flat = View({14, 48});
   EXPECT_TRUE(context.MadeBy(*Context::KeyOf(&flat)).has_value());
 }
@@ -80,7 +80,7 @@ TEST(ContextTest, AnEmbeddingOfUnknownOriginHidesNothing) {
   context.RememberEmbedding(key, view);
   EXPECT_TRUE(context.IsLeftByEmbedding(view));
   EXPECT_EQ(context.LeftBy(view)->modality, Modality::kText);
-  // Of that size, but not left.
+  // The value has that size, but was not left.
   context.RememberMade(key, kText);
   context.RememberEmbedding(key, view);
   EXPECT_FALSE(context.IsLeftByEmbedding(view));

@@ -16,8 +16,8 @@ bool MakesFloats(const Frame& frame, int node) {
   });
 }
 
-// Elements stay what they are or are times one number, or rows are added up. A
-// copy in another order is its reader's.
+// Returns whether the node moves elements, multiplies them by one number, or
+// adds rows. A reordered copy belongs to its reader instead.
 bool MovesRows(const Frame& frame, int node) {
   if (frame.op(node) == "clone") return false;
   const OpClass op_class = frame.op_class(node);
@@ -26,22 +26,23 @@ bool MovesRows(const Frame& frame, int node) {
          frame.op(node) == "add_";
 }
 
-// One a row of the batch: an image's class, before its patches.
+// Returns whether the view has one vector per row of the batch, such as an
+// image's class token before its patches.
 bool IsVector(const srg::TensorView& view) {
   return view.sizes.size() == 3 && view.sizes[1] == 1;
 }
 
-// Rows of two whole numbers each.
+// Returns whether the view has rows of two integers each.
 bool ArePlaces(const srg::TensorView& view) {
   return IsWhole(&view) && view.sizes.size() == 2 && view.sizes[1] == 2;
 }
 
-// One of the two numbers of each place.
+// Returns whether the view is a column of pairs of integers.
 bool IsColumn(const srg::TensorView& view) {
   return IsWhole(&view) && view.sizes.size() == 1 && view.strides[0] == 2;
 }
 
-// By the one and the other number of the same places.
+// Returns whether the node indexes by both columns of the same pairs.
 bool PicksByPlaces(const Frame& frame, int node) {
   const auto operands = frame.operands(node);
   return frame.op(node) == "index" && operands.size() == 3 &&
@@ -65,7 +66,8 @@ bool WorksOnPlaces(const Frame& frame, int node) {
   return PicksByPlaces(frame, node);
 }
 
-// Nothing but whole numbers beside the rows and places of images.
+// Returns whether the graph works only on integers, apart from the rows and
+// positions of images.
 bool IsOnlyPlaces(const Frame& frame, const Regions& regions) {
   bool images = false;
   for (int i = 0; i < frame.node_count(); ++i) {
@@ -125,7 +127,7 @@ void AddPlaces(const Frame& frame, Regions* regions) {
            return regions->IsFree(node) && IsElementwise(frame, node) &&
                   !MakesFloats(frame, node);
          })) {
-      // GCC 12 warns of the move of a short string, which push_back() needs.
+      // GCC 12 warns about moving a short string, which push_back() would do.
       Member& member = region.members.emplace_back();
       member.node = before;
       member.role = "embedding.places";

@@ -1,6 +1,5 @@
-// What a piece shows of an embedding that other pieces began: rows that are
-// moved and joined before the model reads them, and the choice of an image's
-// places.
+// Finds pieces of an embedding that other graphs began: rows that are moved and
+// joined before the model reads them, and the choice of positions in an image.
 #ifndef SCHEDULER_SEMANTICS_ANALYSIS_EMBEDDING_PIECES_H_
 #define SCHEDULER_SEMANTICS_ANALYSIS_EMBEDDING_PIECES_H_
 
@@ -11,20 +10,21 @@
 
 namespace djinn::semantics {
 
-// For each slot, whether an embedding in another graph left what comes in
-// it.
+// Returns, for each slot, whether an embedding in another graph left its value.
 std::vector<bool> FindEmbedded(const Frame& frame, const Context& context);
 
-// Adds what moves, picks, joins or adds up nothing but rows of embeddings, of
-// this graph or, by `embedded`, of others. A vector may be put before them.
+// Adds nodes that only move, pick, join or add rows of embeddings. The rows
+// come from this graph or, according to `embedded`, from others. One vector per
+// row of the batch may precede them.
 void AddEmbeddingPieces(const Frame& frame, const std::vector<bool>& embedded,
                         Regions* regions);
 
-// Adds the choice of places, which are pairs of whole numbers, in a program
-// that cuts images into patches: elsewhere others work with pairs.
+// Adds the choice of positions, which are pairs of integers. Only valid in a
+// program that cuts images into patches: other programs use pairs for other
+// purposes.
 void AddPlaces(const Frame& frame, Regions* regions);
 
-// Whether an image is cut into patches here.
+// Returns whether this graph cuts an image into patches.
 bool HasPatches(const Regions& regions);
 
 }  // namespace djinn::semantics

@@ -8,7 +8,8 @@
 namespace djinn::semantics {
 namespace {
 
-// What paths are compared on: shares of them hardly depend on the device.
+// The device on which paths are compared. Relative lengths hardly depend on the
+// device.
 constexpr DeviceSpeed kReference = {1e13, 1e12, 2e-6};
 
 }  // namespace
@@ -34,7 +35,8 @@ std::vector<Edge> FindEdges(const Frame& frame,
       edges.push_back(edge);
     }
   }
-  // Longest paths up to the end of each node, and from its end on.
+  // Lengths of the longest paths up to the end of each node, and from its end
+  // on.
   std::vector<double> before(count), after(count, 0);
   for (int i = 0; i < count; ++i) {
     before[i] = RooflineSeconds(nodes[i].cost, kReference);

@@ -1,5 +1,5 @@
-// How values move through a graph: edges and which of them hold everything
-// up, stages, and the memory that is taken.
+// Describes how values move through a graph: edges and their criticality,
+// stages, and peak memory.
 #ifndef SCHEDULER_SEMANTICS_ANALYSIS_FLOW_H_
 #define SCHEDULER_SEMANTICS_ANALYSIS_FLOW_H_
 
@@ -9,17 +9,19 @@
 
 namespace djinn::semantics {
 
-// In order of consumers. `nodes` have their costs.
+// Returns the edges, ordered by consumer. `nodes` must have their costs.
 std::vector<Edge> FindEdges(const Frame& frame,
                             const std::vector<NodeMeaning>& nodes);
 
-// Sets the nodes' stages. A node of no phase belongs to the stage around it.
+// Returns the stages and sets the stage of each node. A node without a phase
+// belongs to the stage around it.
 std::vector<Stage> FindStages(const Frame& frame,
                               const std::vector<SlotMeaning>& slots,
                               std::vector<NodeMeaning>* nodes);
 
-// Weights and caches stay; all else goes after its last use, unless nothing
-// uses it: then it is what the graph is for.
+// Returns the peak memory of a run in bytes. Weights and caches stay for the
+// whole run. Every other value is released after its last use; an unused value
+// is an output and stays.
 uint64_t PeakBytes(const Frame& frame, const std::vector<SlotMeaning>& slots);
 
 }  // namespace djinn::semantics

@@ -10,8 +10,9 @@
 namespace djinn::semantics {
 namespace {
 
-// Whether nothing in its own graph reads the value, or nothing but what
-// makes squares of it that are left themselves: its length is the next piece's.
+// Returns whether no node of its own graph reads the value, except to compute
+// squares that are left as well. In that case the next piece computes the
+// length of its rows.
 bool IsLeft(const Frame& frame, int value) {
   return absl::c_all_of(frame.value(value).readers, [&](int reader) {
     return (frame.op(reader) == "pow" || frame.op(reader) == "square") &&
@@ -19,7 +20,8 @@ bool IsLeft(const Frame& frame, int value) {
   });
 }
 
-// Rows that are taken of what a projection made, by a mask of them.
+// Returns the projection of which the node leaves only the rows that a mask
+// selects; nothing for other nodes.
 std::optional<Projection> PartLeftBy(const Frame& frame, const Regions& regions,
                                      int node) {
   if (frame.op(node) != "index" || frame.operands(node).size() != 2 ||
@@ -37,7 +39,7 @@ std::optional<Projection> PartLeftBy(const Frame& frame, const Regions& regions,
   return Projection{*key, whole.sizes, in.back(), false, true};
 }
 
-// The projection whose rows a node leaves.
+// Returns the projection whose rows the node leaves.
 int MakerOf(const Frame& frame, const Regions& regions, int node,
             const Projection& left) {
   if (left.unit) return node;
@@ -45,8 +47,8 @@ int MakerOf(const Frame& frame, const Regions& regions, int node,
                           left.part ? frame.Producer(node, 0) : node);
 }
 
-// Of rows that a projection made, or that were scaled to length one, and that
-// nothing in their own graph reads.
+// Returns the projection whose rows the node makes, or the rows of length one
+// that it makes, if no node of its own graph reads them; otherwise nothing.
 std::optional<Projection> LeftBy(const Frame& frame, const Regions& regions,
                                  int node) {
   if (frame.outputs(node).empty() || frame.operands(node).empty()) {
@@ -68,15 +70,16 @@ std::optional<Projection> LeftBy(const Frame& frame, const Regions& regions,
   return Projection{*key, output.view->sizes, in.back(), unit};
 }
 
-// A projection that looks like a query's, since a norm is before it and nothing
-// behind: it may be a projector's.
+// Returns whether the region is a projection that looks like a query's, with a
+// norm before it and nothing behind it. It may belong to a projector.
 bool IsLoneProjection(const Region& region) {
   return region.pattern == "attention" && region.HasTrait("piece") &&
          region.members.size() == 1 &&
          region.members[0].role == "attention.projection";
 }
 
-// One token's vector of each row, of all that a text's encoder made.
+// Returns whether the node projects one token's vector per row, picked from all
+// vectors that a text encoder made.
 bool ReadsPickedTokens(const Frame& frame, int node) {
   if (!IsProjection(frame, node)) return false;
   const int input = frame.op(node) == "addmm" ? 1 : 0;
@@ -87,8 +90,8 @@ bool ReadsPickedTokens(const Frame& frame, int node) {
                                      frame.operands(made).size() == 3));
 }
 
-// Rows stay what they are in a storage of their own; or it is their squares, of
-// which the length is made.
+// Returns whether the node copies rows to a storage of their own, or squares
+// them to compute their length.
 bool CopiesRows(const Frame& frame, int node, Context::Key key) {
   return (frame.op_class(node) == OpClass::kLayout || frame.op(node) == "pow" ||
           frame.op(node) == "square") &&
@@ -97,7 +100,8 @@ bool CopiesRows(const Frame& frame, int node, Context::Key key) {
          });
 }
 
-// Width of the rows of one side of a product, which may be turned.
+// Returns the width of the rows of one side of a product, which may be
+// transposed.
 int64_t WidthOf(const srg::TensorView& side) {
   const size_t rank = side.sizes.size();
   const bool turned =
@@ -105,7 +109,8 @@ int64_t WidthOf(const srg::TensorView& side) {
   return side.sizes[turned ? rank - 2 : rank - 1];
 }
 
-// Rows of length one that were made here, or that another piece left.
+// Returns whether the side consists of rows of length one that were made here,
+// or that another piece left.
 bool IsUnitSide(const Frame& frame, const Context& context,
                 const Frame::Operand& side) {
   const int made = frame.value(side.value).producer;
@@ -114,8 +119,8 @@ bool IsUnitSide(const Frame& frame, const Context& context,
   return key.has_value() && context.IsUnitLeft(*key, WidthOf(*side.view));
 }
 
-// What a layout's operands, and those of layouts before it, hold that was there
-// before.
+// Returns the operands from before the run that a layout node, and the layout
+// nodes before it, move.
 std::vector<const srg::TensorView*> MovedFrom(const Frame& frame, int node) {
   const auto moves = [&](int other) {
     return frame.op_class(other) == OpClass::kLayout;
@@ -137,7 +142,8 @@ struct Moved {
   Projection made;
 };
 
-// What projections of other pieces left, and layouts leave in another order.
+// Returns the values that projections of other pieces left and that layout
+// nodes reorder and leave.
 std::vector<Moved> FindMoved(const Frame& frame, const Context& context) {
   std::vector<Moved> moved;
   for (int i = 0; i < frame.node_count(); ++i) {
@@ -168,13 +174,13 @@ void LearnWhatIsJoined(const Frame& frame, const Region& region,
   for (const Member& member : region.members) {
     if ((scatter || sources) && member.role != "fusion.join") continue;
     if (sources && frame.op_class(member.node) != OpClass::kLayout) continue;
-    // What a side's projection reads is its encoder's.
+    // The input of a side's projection belongs to the side's encoder.
     if (comparison && member.role == "fusion.projection" &&
         IsProjection(frame, member.node)) {
       continue;
     }
     auto operands = frame.operands(member.node);
-    // The rows that are put in, and not those among which they are.
+    // Only the scattered rows count, not the rows among which they are put.
     if (scatter) operands.remove_prefix(operands.size() - 1);
     for (const Frame::Operand& operand : operands) {
       const int made = frame.value(operand.value).producer;
@@ -184,7 +190,7 @@ void LearnWhatIsJoined(const Frame& frame, const Region& region,
           if (key.has_value()) context->RememberJoined(*key, -1);
         }
       }
-      // Turned rows look like a weight.
+      // Transposed rows look like a weight.
       const bool side = comparison && member.role == "fusion.join" &&
                         frame.op_class(member.node) == OpClass::kMatmul &&
                         frame.value(operand.value).producer < 0;
@@ -240,7 +246,8 @@ std::vector<Projection> FindLeftProjections(const Frame& frame,
   std::vector<Projection> found;
   for (int i = 0; i < frame.node_count(); ++i) {
     const NodeMeaning& node = meaning.nodes[i];
-    // Rows of length one are of either side, and so is what becomes such.
+    // Rows of length one, and values that become such rows, may belong to
+    // either side.
     if (node.modality != Modality::kVision &&
         node.modality != Modality::kAudio &&
         (node.modality == Modality::kFusion ||
@@ -266,8 +273,7 @@ void LearnJoins(const Frame& frame, const Regions& regions,
   for (const Region& region : meaning.regions) {
     if (region.pattern == "fusion") LearnWhatIsJoined(frame, region, context);
   }
-  // What was left before goes on where it is moved, under the size of what this
-  // leaves.
+  // Moved projections continue under the key of the moved value.
   const std::vector<Moved> moved = FindMoved(frame, *context);
   for (int i = 0; i < frame.node_count(); ++i) {
     for (const Frame::Output& output : frame.outputs(i)) {
@@ -283,8 +289,8 @@ void LearnJoins(const Frame& frame, const Regions& regions,
   for (const Projection& left : meaning.left_projections) {
     context->RememberProjection(left);
   }
-  // A comparison behind it shows itself by what it reads, too, where a part of
-  // it was found already.
+  // A comparison in a later piece is recognized by what it reads, even where a
+  // part of it was found already.
   for (int i = 0; i < frame.node_count(); ++i) {
     if (!MakesUnitRows(frame, i)) continue;
     const std::optional<Projection> left = LeftBy(frame, regions, i);

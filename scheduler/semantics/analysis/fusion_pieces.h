@@ -1,5 +1,5 @@
-// The projections that lead to a join which another piece of the program shows:
-// a value that the join reads is known again by its size.
+// Finds the projections that lead to a join in another piece of the program. A
+// value that the join reads is recognized by its size.
 #ifndef SCHEDULER_SEMANTICS_ANALYSIS_FUSION_PIECES_H_
 #define SCHEDULER_SEMANTICS_ANALYSIS_FUSION_PIECES_H_
 
@@ -12,24 +12,25 @@
 
 namespace djinn::semantics {
 
-// What ends with a projection like one whose rows a join is known to read
-// becomes a fusion's. Ahead of MLPs, which look the same.
+// Adds nodes that end with a projection like one whose rows a join is known to
+// read as a fusion. Must precede the MLP pattern, whose regions look the same.
 void AddJoinedProjections(const Frame& frame, const Context& context,
                           Regions* regions);
 
-// Products of rows of length one that other pieces left.
+// Adds products of rows of length one that other pieces left.
 void AddCutComparisons(const Frame& frame, const Context& context,
                        Regions* regions);
 
-// Projections of images or sound, and rows of length one, that belong to no
-// fusion and are left for another graph: of what, a join in a later one may
-// show.
+// Returns projections of images or sound, and rows of length one, that belong
+// to no fusion and are left for another graph. A join in a later graph may show
+// what they belong to.
 std::vector<Projection> FindLeftProjections(const Frame& frame,
                                             const Regions& regions,
                                             const Meaning& meaning);
 
-// Tells the context what joins read that others left, and what is left here.
-// Once for each graph, in their order.
+// Updates the context with the values of other graphs that joins read, and with
+// the projections that this graph leaves. Call it once for each graph, in their
+// order.
 void LearnJoins(const Frame& frame, const Regions& regions,
                 const Meaning& meaning, Context* context);
 

@@ -12,8 +12,8 @@
 namespace djinn::semantics {
 namespace {
 
-// For each node, the phase that it has by what the graph shows; unspecified
-// when it has another one, or none.
+// Returns the phase of each node that the graph shows by itself; unspecified
+// when the node's phase is another one, or unknown.
 std::vector<Phase> CertainPhases(const Frame& frame, const Meaning& meaning) {
   Regions regions(frame.node_count());
   for (const Pattern* const pattern : AllPatterns()) {
@@ -29,7 +29,7 @@ std::vector<Phase> CertainPhases(const Frame& frame, const Meaning& meaning) {
   return certain;
 }
 
-// A scope around several models says one phase for all of them.
+// A scope around several models gives all of them one phase.
 bool Fits(Phase phase, Modality modality) {
   switch (phase) {
     case Phase::kVisionEncoding:
@@ -43,7 +43,8 @@ bool Fits(Phase phase, Modality modality) {
   }
 }
 
-// By module, the phase that its nodes show; unspecified when they differ.
+// Returns, by module, the phase that its nodes show; unspecified when they
+// differ.
 absl::flat_hash_map<absl::string_view, Phase> PhasesOfModules(
     absl::Span<const Hint> hints, const std::vector<Phase>& certain) {
   absl::flat_hash_map<absl::string_view, Phase> phases;

@@ -1,4 +1,5 @@
-// What a program says of its calls, where its graphs leave something open.
+// Applies what a program says about its calls where its graphs leave something
+// open.
 #ifndef SCHEDULER_SEMANTICS_ANALYSIS_HINTS_H_
 #define SCHEDULER_SEMANTICS_ANALYSIS_HINTS_H_
 
@@ -10,21 +11,21 @@
 
 namespace djinn::semantics {
 
-// Of one node; each may be missing.
+// The hint for one node; each field may be missing.
 struct Hint {
   Phase phase = Phase::kUnspecified;
   std::string module_path;
 };
 
-// Lets hints decide the phase of each node of which the graph shows none by
-// itself: of which nothing is known, or only what neighbours and other
-// graphs suggest. Such a node takes the phase that it was given, unless its
-// modality rules that out. Without one, a node of unknown phase takes that
-// which all others of its module show. What the graph shows stays, whatever
-// the hints are; nothing but phases, stages and the task changes.
+// Lets hints decide the phase of each node whose phase the graph does not show
+// by itself: nodes whose phase is unknown, or only suggested by neighbours and
+// other graphs. Such a node takes the hinted phase, unless its modality rules
+// that out. Without a hint, a node of unknown phase takes the phase that all
+// others of its module show. A phase that the graph shows stays, whatever the
+// hints are. Only phases, stages and the task change.
 //
-// `hints` has one for each node. `meaning` is what Analyze() found of the
-// graph; of its fields only nodes and slots are read.
+// `hints` has one entry for each node. `meaning` is the result of Analyze() for
+// the graph; only its nodes and slots are read.
 void ApplyHints(const srg::Graph& graph, absl::Span<const Hint> hints,
                 Meaning* meaning);
 

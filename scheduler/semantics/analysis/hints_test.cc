@@ -32,14 +32,14 @@ std::vector<Hint> ForEach(const Builder& builder, Phase phase) {
   return std::vector<Hint>(builder.graph().nodes.size(), {phase, ""});
 }
 
-// Of which nothing is known.
+// Builds a graph whose phase is unknown.
 Builder Rows() {
   Builder b;
   b.Linear(b.Bound({2, 5, 16}), 16);
   return b;
 }
 
-// A convolution, and the mask of it, which its consumer explains.
+// Builds a convolution, and a mask of it whose consumer explains it.
 Builder MaskedImage() {
   Builder b;
   const auto mask =
@@ -85,7 +85,7 @@ TEST(HintsTest, DecideWhatNeighboursSuggest) {
                           Phase::kVisionEncoding));
 }
 
-// What a graph shows by itself, of every kind of phase.
+// Returns graphs of every kind of phase that a graph shows by itself.
 std::vector<Builder> CertainGraphs() {
   std::vector<Builder> all;
   Builder image;
@@ -143,7 +143,7 @@ TEST(HintsTest, ThatTheModalityRulesOutAreLeftAside) {
             Phase::kUnspecified);
   EXPECT_EQ(WithHints(text, ForEach(text, Phase::kForward)).phase,
             Phase::kForward);
-  // A scope around an image's encoder, too.
+  // The scope is also around an image's encoder.
   Builder mask = MaskedImage();
   EXPECT_THAT(Phases(WithHints(mask, ForEach(mask, Phase::kLlmPrefill))),
               Each(Phase::kVisionEncoding));
@@ -160,7 +160,7 @@ TEST(HintsTest, AModulesNodesAreOfOnePhase) {
                              {Phase::kUnspecified, "Net.image"},
                              {Phase::kUnspecified, "Net.image"}};
   const Meaning plain = Analyze(b.graph());
-  // The only language model is asked first.
+  // The only language model decides first.
   EXPECT_EQ(plain.nodes[2].phase, Phase::kLlmDecode);
   Builder still;
   still.Call(
@@ -176,10 +176,10 @@ TEST(HintsTest, AModulesNodesAreOfOnePhase) {
   hints[1].module_path = "Net.cell";
   EXPECT_EQ(Analyze(still.graph()).nodes[2].phase, Phase::kUnspecified);
   EXPECT_EQ(WithHints(still, hints).nodes[2].phase, Phase::kVisionEncoding);
-  // Nothing is certain of a module that shows two.
+  // A module that shows two phases decides nothing.
   hints[1].module_path = "Net.image";
   EXPECT_EQ(WithHints(still, hints).nodes[2].phase, Phase::kUnspecified);
-  // A phase that was said goes before the module's.
+  // A hinted phase precedes that of the module.
   hints[2].phase = Phase::kForward;
   EXPECT_EQ(WithHints(still, hints).nodes[2].phase, Phase::kForward);
 }

@@ -50,7 +50,7 @@ TEST(KvCacheTest, WrittenAsASlice) {
 
 TEST(KvCacheTest, OtherCatsAreNone) {
   Builder b;
-  // Along the features, as rotations do; of images, along the channels.
+  // Joins along the features, as in rotations, or along the channels of images.
   const auto x = b.Bound({2, 4, 7, 8});
   b.Call("cat", {Entries{x, x}, int64_t{-1}}, {2, 4, 7, 16});
   b.Call("cat", {Entries{x, x}, int64_t{1}}, {2, 8, 7, 8});

@@ -1,5 +1,5 @@
-// Patterns that need only a few calls each; attention and caches have files of
-// their own.
+// Tests patterns that need only a few calls each; attention and caches have
+// test files of their own.
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "scheduler/semantics/analysis/testing.h"
@@ -64,7 +64,7 @@ TEST(NormTest, AWeightThatHasOneAdded) {
                           "norm.products", "norm.whole"));
 }
 
-// As the product with the reciprocal of a root, or as a quotient.
+// The norm is a product with the reciprocal of a root, or a quotient.
 TEST(NormTest, OfWhatIsLeftWithoutTheMean) {
   for (const bool divides : {false, true}) {
     Builder b;
@@ -87,7 +87,7 @@ TEST(NormTest, OfWhatIsLeftWithoutTheMean) {
                             "norm.products", "norm.products", "norm.products"));
   }
 
-  // The root of a row of anything else is none.
+  // The root of a row of anything else is no norm.
   Builder plain;
   const auto root = plain.Call("sqrt", {plain.Bound({2, 5, 1})}, {2, 5, 1});
   plain.Call("div", {plain.Bound({2, 5, 16}), root}, {2, 5, 16});
@@ -129,7 +129,7 @@ TEST(MlpTest, TheLastProjectionOfOneInThePieceBefore) {
   drops.Call("add", {drops.Bound(rows), dropped}, rows);
   EXPECT_THAT(Found(drops).roles(), ElementsAre("mlp.down", "mlp.dropout", ""));
 
-  // It widens, or only a bias is added.
+  // The projection widens, or only a bias is added.
   Builder other;
   const auto wide = other.Linear(other.Bound(rows), 64);
   other.Call("add", {other.Bound({2, 5, 64}), wide}, {2, 5, 64});
@@ -222,7 +222,7 @@ TEST(EmbeddingTest, RowsTimesANumber) {
   const auto tokens = b.Call("mul", {look_up(), 4.0}, rows);
   const auto places = b.Call("mul", {look_up(), b.Bound({})}, rows);
   b.Call("add", {tokens, places}, rows);
-  // By what each of them is to be: a gate.
+  // A product with one factor for each element is a gate, not a scale.
   b.Call("mul", {look_up(), b.Bound(rows)}, rows);
   EXPECT_THAT(
       Found(b).roles(),
@@ -248,7 +248,7 @@ TEST(EmbeddingTest, PositionsTakenByIndex) {
   other.Call("add", {other.Bound(rows), take(&other)}, rows);
   EXPECT_THAT(Found(other).roles(), Each(""));
 
-  // Rows of a table by name, and what makes them of others.
+  // Rows of a table by index_select, and rows computed from others.
   Builder selected;
   const auto words = selected.Call(
       "embedding", {selected.Bound({96, 16}), selected.Integers({2, 5})}, rows);
@@ -294,14 +294,15 @@ TEST(EmbeddingTest, RowsCountedFromTokens) {
               ElementsAre("embedding.rows", "embedding.rows", "embedding.rows",
                           "embedding.look_up"));
 
-  // Counted up, whatever the tokens are: the model's, not the look-up's.
+  // A range that does not depend on the tokens belongs to the model, not to the
+  // look-up.
   Builder up;
   const auto range = up.Call("arange", {int64_t{5}}, {5}, kInt);
   const auto later = up.Call("add", {range, up.Integers({})}, {5}, kInt);
   up.Call("embedding", {up.Bound({32, 16}), later}, {5, 16});
   EXPECT_THAT(Found(up).roles(), ElementsAre("", "", "embedding.look_up"));
 
-  // The largest of scores is a choice.
+  // The largest of several scores is a choice.
   Builder choice;
   const auto next =
       choice.Call("argmax", {choice.Bound({2, 5, 96})}, {2, 5}, kInt);
@@ -310,7 +311,8 @@ TEST(EmbeddingTest, RowsCountedFromTokens) {
   EXPECT_THAT(Found(choice).roles(), ElementsAre("", "", "embedding.look_up"));
 }
 
-// Shares of an image's sides, as a mask has them, among fixed ones.
+// Positions from fractions of an image's sides, as a mask gives them, among
+// fixed ones.
 TEST(EmbeddingTest, RowsByShares) {
   constexpr auto kInt = srg::DataType::kInt64;
   Builder b;
@@ -322,7 +324,7 @@ TEST(EmbeddingTest, RowsByShares) {
   const auto limits = b.Call("arange", {int64_t{3}}, {3});
   const auto rows = b.Call("bucketize", {shares, limits}, {1, 4}, kInt);
   b.Call("embedding", {b.Bound({4, 16}), rows}, {1, 4, 16});
-  // Of more than the look-up.
+  // The mask serves more than the look-up.
   b.Call("all", {mask}, {}, srg::DataType::kBool);
   EXPECT_THAT(Found(b).roles(),
               ElementsAre("embedding.rows", "embedding.rows", "embedding.rows",
@@ -380,14 +382,14 @@ TEST(EmbeddingTest, PatchesOfAnImage) {
 
 TEST(EmbeddingTest, PositionsLookedAtAsAnImage) {
   Builder b;
-  // All but the first of 17, whose channels lie side by side.
+  // All but the first of 17 positions, whose channels lie side by side.
   auto table = b.Bound({1, 16, 4, 4});
   table.strides = {272, 1, 64, 16};
   table.storage_offset = 16;
   b.Call("upsample_bicubic2d", {table, Integers{2, 2}}, {1, 16, 2, 2});
   EXPECT_THAT(Found(b).roles(), ElementsAre("embedding.positions"));
 
-  // An image that was there before is one.
+  // An image from before the run is an image, not a table.
   Builder image;
   image.Call("upsample_bicubic2d", {image.Bound({1, 16, 4, 4}), Integers{8, 8}},
              {1, 16, 8, 8});
@@ -404,7 +406,7 @@ TEST(EmbeddingTest, TheMaskOfAnImageCounted) {
   b.Call("sum", {whole, Integers{1}}, {2, 4}, srg::DataType::kInt64);
   EXPECT_THAT(Found(b).roles(), Each("embedding.places"));
 
-  // A grey image that is only made smaller.
+  // A grey image that is only reduced.
   Builder grey;
   grey.Call("upsample_nearest2d", {grey.Bound({2, 1, 32, 32}), Integers{4, 4}},
             {2, 1, 4, 4});
@@ -428,7 +430,7 @@ TEST(ConvolutionTest, OverOneDimension) {
   const auto y = b.Call("conv1d", {b.Bound({2, 16, 40}), b.Bound({32, 16, 3})},
                         {2, 32, 38});
   b.Call("gelu", {y}, {2, 32, 38});
-  // Its places as rows.
+  // The positions of the result as rows.
   b.Call("gelu", {Builder::As(y, {2, 38, 32})}, {2, 38, 32});
   EXPECT_THAT(Found(b).roles(),
               ElementsAre("conv.product", "conv.activation", ""));
@@ -447,7 +449,7 @@ TEST(ConvolutionTest, ThePaddingBeforeTheNextPiece) {
   Builder b;
   b.Call("constant_pad_nd", {b.Bound({2, 16, 8, 8}), Integers{0, 1, 0, 1}, 0.0},
          {2, 16, 9, 9});
-  // Read here by what is no convolution.
+  // No convolution reads the padded image here.
   const auto padded = b.Call(
       "constant_pad_nd", {b.Bound({2, 16, 8, 8}), Integers{0, 1, 0, 1}, 0.0},
       {2, 16, 9, 9});
@@ -476,7 +478,7 @@ TEST(RecurrentTest, WholeAndAsGates) {
 }
 
 TEST(RecurrentTest, WhatAPieceHasOfACell) {
-  // States that begin as zeros, rows in another order, and one gate.
+  // States that begin as zeros, reordered rows, and one gate.
   Builder b;
   const auto state = b.Call("zeros", {Integers{2, 8}}, {2, 8});
   const auto turned = b.Call("clone", {b.Bound({9, 2, 8})}, {9, 2, 8});
@@ -510,7 +512,7 @@ TEST(FusionTest, NeighboursPutTogetherBeforeTheirProjection) {
   const auto windows = b.Call("im2col", {b.Bound({1, 24, 4, 4})}, {1, 96, 4});
   const auto up = b.Linear(Builder::As(windows, {4, 96}), 16);
   const auto rows = b.Linear(b.Call("gelu", {up}, {4, 16}), 16);
-  // And what is moved and normalized behind it.
+  // The move and the normalization behind the projection belong to the fusion.
   const auto moved = b.Call("clone", {rows}, {4, 16});
   const auto norm = b.Call("layer_norm", {moved, Integers{16}}, {4, 16});
   b.Call("masked_scatter",

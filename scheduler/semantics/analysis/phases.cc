@@ -10,7 +10,8 @@
 namespace djinn::semantics {
 namespace {
 
-// A Linear module's product as autograd splits it: the weight is transposed.
+// Returns whether the node is a Linear module's product as autograd splits it,
+// with a transposed weight.
 bool IsSplitLinear(const Frame& frame, int node) {
   const absl::string_view op = frame.op(node);
   if ((op != "mm" && op != "addmm") || !IsProjection(frame, node)) return false;
@@ -19,8 +20,8 @@ bool IsSplitLinear(const Frame& frame, int node) {
   return weight.sizes[0] > 1 && weight.sizes[1] > 1 && weight.strides[0] == 1;
 }
 
-// Whether a composite reads what comes of a node, in one piece: so no gradient
-// is recorded there, whatever the node looks like.
+// Returns whether an unsplit composite reads a value that depends on the node.
+// In that case no gradient is recorded there, whatever the node looks like.
 bool LeadsToWhole(const Frame& frame, int node) {
   const auto any = [](int) { return true; };
   return FindDownstream(frame, node, any, [&](int other) {
@@ -28,7 +29,7 @@ bool LeadsToWhole(const Frame& frame, int node) {
          }) >= 0;
 }
 
-// What is seen of one tower.
+// The evidence for one tower.
 struct Evidence {
   bool decode = false;
   bool prefill = false;
@@ -36,16 +37,16 @@ struct Evidence {
   bool attention = false;
   bool rotary = false;
   bool text = false;       // rows of a table looked up by tokens
-  bool one_token = false;  // one a row
+  bool one_token = false;  // one per row
   bool pixels = false;
   bool sound = false;
   bool bag = false;
   bool recurrent = false;
   bool fusion = false;
-  // What an earlier analysis found.
+  // Modality that an earlier analysis found.
   Modality known = Modality::kUnspecified;
-  // What made what was there before, and what reads what is made here, by other
-  // graphs.
+  // Origins of other graphs: those that made the values from before the run,
+  // and those that read the values made here.
   Origin before;
   Origin after;
 };
@@ -66,13 +67,13 @@ class Finder {
   std::vector<Origin> Find() {
     JudgeTowers();
     KeepKnown();
-    // A later piece may join what was an image's when it was looked at first.
+    // A later piece may join what first counted as an image's.
     MarkFusion();
     Spread();
     return origins_;
   }
 
-  // Without what neighbours and other graphs would add.
+  // Returns the origins without what neighbours and other graphs would add.
   std::vector<Origin> Shown() {
     JudgeTowers();
     return origins_;
@@ -144,15 +145,17 @@ class Finder {
     }
   }
 
-  // Right behind an encoder, one token is what its decoder begins with. That is
-  // seen when the graph comes first.
+  // Returns whether one token may be a decoding step. Directly after an
+  // encoder, one token is the beginning of its decoder; that is only known when
+  // the graph is analyzed for the first time.
   bool MayBeStep() const {
     return known_ == nullptr &&
            (context_ == nullptr || context_->last() != Phase::kForward);
   }
 
-  // Rows of positions or kinds, added to what is no text; not tokens that have
-  // looked at something else.
+  // Returns whether the looked-up rows are positions or kinds that are added to
+  // values other than text. Tokens that have attended to something else do not
+  // count.
   bool IsAddedToOther(int look_up) const {
     const auto is_mixed = [this](int node) {
       return sources_[node] == Modality::kFusion;
@@ -169,7 +172,7 @@ class Finder {
     return false;
   }
 
-  // What other graphs say about a value of that size.
+  // Adopts what other graphs know about a value of that size.
   void Inherit(const srg::TensorView* view,
                std::optional<Origin> (Context::*ask)(Context::Key) const,
                Origin* origin) const {
@@ -186,7 +189,7 @@ class Finder {
   static void LookAtRegion(const Region& region, int node, Evidence* evidence) {
     (void)node;
     if (region.pattern == "attention") {
-      // Of projections alone nobody knows whether a cache comes behind them.
+      // Projections alone do not show whether a cache follows.
       evidence->attention |= !region.HasTrait("piece");
       evidence->causal |= region.HasTrait("causal");
       if (region.HasTrait("cached") && !region.HasTrait("cross")) {
@@ -194,7 +197,7 @@ class Finder {
             true;
       }
     } else if (region.pattern == "kv_cache") {
-      // One token that nothing came before is the beginning.
+      // One token with no earlier ones is the beginning.
       const bool first = region.HasTrait("empty");
       evidence->prefill |= first || !region.HasTrait("one_token");
       evidence->decode |= !first && region.HasTrait("one_token");
@@ -219,7 +222,8 @@ class Finder {
     } else if (seen.text) {
       origin.modality = Modality::kText;
     }
-    // A cache of keys and values is a language model's, whatever it looks at.
+    // A cache of keys and values belongs to a language model, whatever it
+    // attends to.
     if (seen.prefill || seen.decode) {
       origin.phase = seen.prefill ? Phase::kLlmPrefill : Phase::kLlmDecode;
       if (origin.modality == Modality::kUnspecified) {
@@ -252,8 +256,9 @@ class Finder {
     return origin;
   }
 
-  // The phase of what has no more to show than what is next to it: images are
-  // encoded without the text beside them, and what is fused was encoded before.
+  // Returns the phase of a node that shows nothing but its neighbour's phase.
+  // Images are encoded without the text beside them, and the inputs of a fusion
+  // were encoded before it.
   static Phase Beside(Phase phase, Modality modality) {
     const bool images =
         phase == Phase::kVisionEncoding || phase == Phase::kVisionDecoding;
@@ -270,7 +275,8 @@ class Finder {
     }
   }
 
-  // From the first enlarged image on, and what leads to it.
+  // Marks the nodes from the first enlarged image on, and the nodes that lead
+  // to it.
   void MarkDecoding() {
     std::vector<bool> decodes(frame_.node_count(), false);
     for (int i = 0; i < frame_.node_count(); ++i) {
@@ -282,7 +288,7 @@ class Finder {
                std::all_of(consumers.begin(), consumers.end(),
                            [&](int consumer) { return decodes[consumer]; });
       };
-      // Each is asked for only after a consumer of it was marked.
+      // Each node is looked at only after one of its consumers was marked.
       std::vector<int> open = {i};
       while (!open.empty()) {
         const int node = open.back();
@@ -320,8 +326,9 @@ class Finder {
     return frame_.op_class(node) == OpClass::kConvolution && out[3] > in[3];
   }
 
-  // A convolution of each position by itself: what an encoder's stage hands to
-  // a decoder beside the image that this enlarged.
+  // Returns whether the node convolves each position by itself. An encoder's
+  // stage passes such a value to a decoder, beside the image that the decoder
+  // enlarged.
   bool MixesChannels(int node) const {
     if (frame_.op_class(node) != OpClass::kConvolution) return false;
     const auto weight = frame_.Sizes(node, 1);
@@ -354,14 +361,14 @@ class Finder {
     }
   }
 
-  // Whether a convolution reads rows of tokens that became an image again, or
-  // what others made of these.
+  // Returns whether a convolution reads rows of tokens that were rearranged as
+  // an image, possibly through other convolutions.
   bool IsOfTokens(int node) const {
     for (int made = frame_.Producer(node, 0), steps = 0; made >= 0 && steps < 4;
          made = frame_.Producer(made, 0), ++steps) {
       if (frame_.op_class(made) == OpClass::kConvolution) continue;
       if (frame_.op_class(made) != OpClass::kLayout) return false;
-      // A token's numbers lie side by side.
+      // The elements of a token are adjacent in memory.
       const srg::TensorView& rows = *frame_.operands(made)[0].view;
       return rows.sizes.size() == 4 && rows.sizes[1] > 1 &&
              rows.strides[1] == 1;
@@ -379,7 +386,7 @@ class Finder {
     for (int i = 0; i < frame_.node_count(); ++i) {
       const std::vector<int> before = frame_.Producers(i),
                              behind = frame_.Consumers(i);
-      // A norm, too, within a projector.
+      // A norm may also stand within a projector.
       const bool within =
           !before.empty() && !behind.empty() &&
           std::all_of(before.begin(), before.end(), is_fused) &&
@@ -394,7 +401,7 @@ class Finder {
     MarkBehindProjections();
   }
 
-  // What normalizes a projection's rows before they are joined.
+  // Marks the nodes that normalize a projection's rows before they are joined.
   void MarkBehindProjections() {
     std::vector<bool> fused(frame_.node_count());
     for (int i = 0; i < frame_.node_count(); ++i) fused[i] = IsFused(i);
@@ -415,8 +422,8 @@ class Finder {
     }
   }
 
-  // A projector may begin with pooling, which leaves several rows of an image;
-  // what is between that and its projections is its own.
+  // Marks the pooling with which a projector may begin, which leaves several
+  // rows per image, and the nodes between it and the projections.
   void MarkPooled() {
     for (int i = 0; i < frame_.node_count(); ++i) {
       if (regions_.role(i) != "fusion.projection") continue;
@@ -440,7 +447,7 @@ class Finder {
     }
   }
 
-  // Later graphs explain what was unspecified, and nothing else.
+  // Restores what was known. Later graphs explain only what was unspecified.
   void KeepKnown() {
     if (known_ == nullptr) return;
     for (int i = 0; i < frame_.node_count(); ++i) {
@@ -452,9 +459,9 @@ class Finder {
     }
   }
 
-  // To what makes no floating-point values and to towers of which nothing was
-  // seen: from who reads them, then from what they read, and at last from the
-  // model that works step by step.
+  // Spreads origins to nodes that make no floating-point values and to towers
+  // without evidence: first from their readers, then from what they read, and
+  // last from the model that works step by step.
   void Spread() {
     for (int i = frame_.node_count() - 1; i >= 0; --i) {
       for (const int consumer : frame_.Consumers(i)) Adopt(i, consumer);
@@ -476,7 +483,7 @@ class Finder {
     for (Origin& origin : origins_) {
       if (origin.phase == Phase::kUnspecified &&
           Beside(dominant.phase, origin.modality) == dominant.phase &&
-          // What sound or images are in says nothing of a text beside them.
+          // The phase of sound or images says nothing about a text beside them.
           (!one || origin.modality == Modality::kUnspecified ||
            only.phase == Phase::kLlmPrefill ||
            only.phase == Phase::kLlmDecode ||
@@ -493,7 +500,7 @@ class Finder {
     Origin& origin = origins_[node];
     if (origin.phase == Phase::kUnspecified) {
       Phase phase = origins_[from].phase;
-      // A language model may go on behind the join.
+      // A language model may continue behind the join.
       if (phase == Phase::kMultimodalFusion && towers_[from] >= 0) {
         phase = judged_[towers_[from]].phase;
       }
@@ -504,9 +511,10 @@ class Finder {
     }
   }
 
-  // A mask of a text's tokens is the text's, though nothing else reads it.
-  // Where the graph works on something, too, other graphs do not show
-  // the phase: a decoder has masks of its encoder's tokens.
+  // Adopts the origin of a text's tokens for a mask of them, even if nothing
+  // else reads the mask. If the graph also works on something else, other
+  // graphs do not show the phase, because a decoder has masks of its encoder's
+  // tokens.
   void AdoptTokens(int node) {
     if (towers_[node] >= 0 ||
         (origins_[node].modality != Modality::kText &&
@@ -549,7 +557,7 @@ class Finder {
     }
   }
 
-  // Whether work of that modality has that phase.
+  // Returns whether a node of that modality has that phase.
   bool IsShownOf(Modality modality, Phase phase) const {
     return std::any_of(
         origins_.begin(), origins_.end(), [&](const Origin& origin) {
@@ -557,8 +565,8 @@ class Finder {
         });
   }
 
-  // What a node says of what is beside it: where rows are put among tokens, a
-  // language model goes on.
+  // Returns the phase that a node suggests for its neighbours. Where rows are
+  // scattered among tokens, a language model continues.
   Phase PhaseBeside(int node) const {
     if (!IsFused(node) ||
         !regions_.all()[regions_.region_of(node)].HasTrait("scatter")) {
@@ -571,7 +579,7 @@ class Finder {
     return language_model ? phase : Phase::kUnspecified;
   }
 
-  // What all that have a phase agree on.
+  // Returns the phase and the modality on which all nodes that have one agree.
   Origin OnlyOne() const {
     Origin only;
     bool one_phase = true, one_modality = true;
@@ -599,10 +607,10 @@ class Finder {
   const Context* const context_;
   const Known* const known_;
   const std::vector<int> towers_;
-  // Of each tower.
+  // By tower.
   std::vector<Evidence> evidence_;
   std::vector<Origin> judged_;
-  // Of each node.
+  // By node.
   std::vector<Origin> origins_;
 };
 
@@ -617,7 +625,7 @@ bool IsTraining(const Frame& frame, const Regions& regions) {
   }
   for (int i = 0; i < frame.node_count(); ++i) {
     if (IsForAutograd(frame.op(i))) return true;
-    // A program may multiply by a turned weight itself.
+    // A program may itself multiply by a transposed weight.
     if (IsSplitLinear(frame, i) && !LeadsToWhole(frame, i)) return true;
   }
   return false;

@@ -1,5 +1,5 @@
-// Which phase of a program each node belongs to, and what kind of data it works
-// on.
+// Finds the phase of a program that each node belongs to, and the kind of data
+// it processes.
 #ifndef SCHEDULER_SEMANTICS_ANALYSIS_PHASES_H_
 #define SCHEDULER_SEMANTICS_ANALYSIS_PHASES_H_
 
@@ -10,19 +10,20 @@
 
 namespace djinn::semantics {
 
-// One for each node. `sources` are those that AddJoins() returned; `context`
-// may be null; it is read only. `known` is as in Analyze().
+// Returns the origin of each node. `sources` is the result of AddJoins().
+// `context` is only read, and may be null. `known` is as in Analyze().
 std::vector<Origin> FindPhases(const Frame& frame, const Regions& regions,
                                const std::vector<Modality>& sources,
                                const Context* context, const Known* known);
 
-// Likewise, of what the graph shows by itself: unspecified where only
-// neighbours or other graphs say more.
+// Returns the origins that the graph shows by itself: unspecified where only
+// neighbours or other graphs suggest one.
 std::vector<Origin> ShownPhases(const Frame& frame, const Regions& regions,
                                 const std::vector<Modality>& sources);
 
-// Whether gradients are recorded, computed or applied: a backward pass, a loss,
-// an optimizer's step, dropout that draws, or composites split for autograd.
+// Returns whether gradients are recorded, computed or applied. Signs are a
+// backward pass, a loss, an optimizer's step, dropout that draws, and
+// composites split for autograd.
 bool IsTraining(const Frame& frame, const Regions& regions);
 
 }  // namespace djinn::semantics

@@ -47,7 +47,8 @@ std::vector<Program::Finding> Program::Add(
     uint64_t encoded_bytes) {
   std::vector<Finding> findings;
   findings.push_back({name, graph, Analyze(*graph, &context_)});
-  // Latest first: each may need what the one behind it has learned.
+  // Goes from the latest to the earliest graph: each may need what the one
+  // after it has learned.
   for (auto open = open_.rbegin(); open != open_.rend(); ++open) {
     const bool joined = IsJoinedSince(*open);
     if (!joined && CountUnknown(open->known) == 0) continue;
@@ -59,7 +60,7 @@ std::vector<Program::Finding> Program::Add(
     findings.push_back({open->name, open->graph, std::move(again)});
   }
   std::erase_if(open_, [&](const Open& open) {
-    // Defined anew, it is open under its name once.
+    // A graph that is defined again is open only once under its name.
     const bool done = !IsOpen(open) || open.name == name;
     if (done) open_bytes_ -= open.encoded_bytes;
     return done;

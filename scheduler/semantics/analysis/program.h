@@ -1,4 +1,4 @@
-// A session's graphs one after the other, each understood with the help of
+// Analyzes the graphs of a session one after the other, each with the help of
 // the others.
 #ifndef SCHEDULER_SEMANTICS_ANALYSIS_PROGRAM_H_
 #define SCHEDULER_SEMANTICS_ANALYSIS_PROGRAM_H_
@@ -15,9 +15,9 @@
 
 namespace djinn::semantics {
 
-// Keeps the latest graphs of which not all is known, or whose projections a
-// later one may join: it may show what they belong to. 16 of them, and 1 MiB of
-// encodings, at most. Not thread-safe.
+// Keeps the latest graphs that are not completely understood, or whose
+// projections a later graph may join, because a later graph may show what they
+// belong to. Keeps at most 16 graphs and 1 MiB of encodings. Not thread-safe.
 class Program {
  public:
   struct Finding {
@@ -26,9 +26,9 @@ class Program {
     Meaning meaning;  // points into `graph`
   };
 
-  // Analyses a valid graph, whose encoding has so many bytes. The first
-  // finding is about it; others are about earlier ones of which more is known
-  // now.
+  // Analyzes a valid graph, whose encoding has `encoded_bytes` bytes. The first
+  // finding is about this graph. Further findings are about earlier graphs of
+  // which more is known now.
   std::vector<Finding> Add(std::string name,
                            std::shared_ptr<const srg::Graph> graph,
                            uint64_t encoded_bytes);
@@ -41,10 +41,10 @@ class Program {
     std::shared_ptr<const srg::Graph> graph;
     uint64_t encoded_bytes;
     Known known;
-    // Which a later graph may join.
+    // The projections that a later graph may join.
     std::vector<Projection> left_projections;
   };
-  // Whether there is something to look for again.
+  // Returns whether a further analysis may find more.
   bool IsOpen(const Open& open) const;
   bool IsJoinedSince(const Open& open) const;
 

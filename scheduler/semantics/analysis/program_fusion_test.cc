@@ -1,4 +1,4 @@
-// Fusions whose parts are in several pieces of a program.
+// Tests fusions whose parts are in several pieces of a program.
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,7 +14,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-// Patches of an image, and a projector of them.
+// Builds patches of an image, and a projector of them.
 Builder PatchesAndProjector(int64_t width) {
   Builder b;
   const auto patches =
@@ -31,7 +31,7 @@ Builder PatchesAndProjector(int64_t width) {
   return b;
 }
 
-// Rows of their own in the places that tokens keep for them.
+// Scatters rows into the places that tokens reserve for them.
 Builder PutAmongTokens(int64_t rows) {
   Builder b;
   b.Call("masked_scatter",
@@ -47,8 +47,8 @@ Builder CopyOf(Shape sizes) {
   return b;
 }
 
-// Whether they keep the width or look like an MLP, and though the rows were
-// copied since.
+// The projections keep the width or look like an MLP, and their rows are
+// copied.
 TEST(ProgramFusionTest, ProjectionsToAJoinInALaterPieceAreAFusion) {
   for (const int64_t width : {64, 32}) {
     Program program;
@@ -67,11 +67,11 @@ TEST(ProgramFusionTest, ProjectionsToAJoinInALaterPieceAreAFusion) {
     EXPECT_EQ(again->meaning.nodes[1].phase, Phase::kVisionEncoding);
     EXPECT_EQ(again->meaning.nodes[2].phase, Phase::kMultimodalFusion);
     EXPECT_EQ(again->meaning.nodes[4].modality, Modality::kFusion);
-    // It is told once.
+    // The finding is reported once.
     EXPECT_EQ(Find(program.Add("d", Share(CopyOf({16, 64})), 10), "a"),
               nullptr);
 
-    // The same projector, cut off elsewhere.
+    // The same projector, cut at another place.
     Builder other;
     other.Linear(other.Bound({1, 16, 64}), 64);
     findings = program.Add("e", Share(other), 10);
@@ -79,7 +79,7 @@ TEST(ProgramFusionTest, ProjectionsToAJoinInALaterPieceAreAFusion) {
   }
 }
 
-// It looks like a query's: a norm is before it, and nothing behind.
+// The projection looks like a query's: a norm precedes it, and nothing follows.
 TEST(ProgramFusionTest, AProjectionOfItsWidthToAJoinInALaterPieceIsAFusion) {
   Program program;
   Builder b;
@@ -100,7 +100,8 @@ TEST(ProgramFusionTest, AProjectionOfItsWidthToAJoinInALaterPieceIsAFusion) {
   EXPECT_EQ(again->meaning.nodes[1].phase, Phase::kForward);
 }
 
-// The text's beside the join, the image's in the piece before.
+// The text's projection is beside the join, and the image's in the previous
+// piece.
 TEST(ProgramFusionTest, ProjectionsOfBothSidesToACatAreAFusion) {
   Program program;
   Builder image;
@@ -126,7 +127,7 @@ TEST(ProgramFusionTest, ProjectionsOfBothSidesToACatAreAFusion) {
   EXPECT_EQ(again->meaning.nodes[1].role, "fusion.projection");
 }
 
-// Neighbours are put together before it.
+// Neighbouring rows are merged before the norm.
 TEST(ProgramFusionTest, ANormWithinAProjectorIsOfTheFusion) {
   Program program;
   Builder b;
@@ -154,7 +155,7 @@ TEST(ProgramFusionTest, ANormWithinAProjectorIsOfTheFusion) {
   EXPECT_EQ(again->meaning.nodes[1].phase, Phase::kVisionEncoding);
 }
 
-// Right behind an encoder: the beginning, as the cache says later.
+// A token directly after an encoder is the beginning, as the cache shows later.
 TEST(ProgramFusionTest, TheFirstTokenOfADecoderIsNoStep) {
   Program program;
   Builder encoder;
@@ -169,8 +170,8 @@ TEST(ProgramFusionTest, TheFirstTokenOfADecoderIsNoStep) {
   EXPECT_EQ(again->meaning.phase, Phase::kLlmPrefill);
 }
 
-// What a language model makes of positions before its first cache, and the text
-// that was looked up before the join.
+// Applies to what a language model computes from positions before its first
+// cache, and to the text that was looked up before the join.
 TEST(ProgramFusionTest, WhatIsBesideRowsAmongTokensIsTheLanguageModels) {
   Program program;
   program.Add("a", Share(TextAndPatches()), 10);
@@ -203,7 +204,7 @@ TEST(ProgramFusionTest, WhatIsBesideRowsAmongTokensIsTheLanguageModels) {
 }
 
 TEST(ProgramFusionTest, ProjectionsThatNoJoinReadsAreNoFusion) {
-  // Rows of another number are none of its, nor what came behind it.
+  // Rows behind a norm do not match, nor does another number of rows.
   Builder norm;
   norm.Call(
       "layer_norm",
@@ -219,8 +220,8 @@ TEST(ProgramFusionTest, ProjectionsThatNoJoinReadsAreNoFusion) {
   }
 }
 
-// What both sides' vectors are made of may be in different pieces.
-// Rows divided by their lengths.
+// Divides rows by their lengths. The inputs of both sides may be in different
+// pieces.
 srg::TensorView UnitRows(Builder* b, const srg::TensorView& side) {
   const Shape sizes(side.sizes.begin(), side.sizes.end());
   const auto sum = b->Call("sum", {b->Call("pow", {side, int64_t{2}}, sizes)},
@@ -267,7 +268,7 @@ srg::TensorView ProjectedText(Builder* b) {
   return b->Linear(text, 48);
 }
 
-// Both sides' vectors are ready, and their product is the next piece's.
+// Both sides' vectors are ready, and the next piece multiplies them.
 TEST(ProgramFusionTest, SidesOfAComparisonInAPieceOfTheirOwn) {
   Program program;
   program.Add("image", Share(ImageAndItsProjection()), 10);
@@ -296,7 +297,7 @@ TEST(ProgramFusionTest, SidesOfAComparisonInAPieceOfTheirOwn) {
   EXPECT_EQ(findings[0].meaning.nodes[0].role, "fusion.join");
 }
 
-// Each side is scaled in its own piece: what it is for shows the product.
+// Each side is scaled in its own piece; the product shows its purpose.
 TEST(ProgramFusionTest, AComparisonExplainsTheSidesThatOtherPiecesScaled) {
   Program program;
   Builder image = ImageAndItsProjection();
@@ -317,7 +318,7 @@ TEST(ProgramFusionTest, AComparisonExplainsTheSidesThatOtherPiecesScaled) {
     EXPECT_EQ(again->meaning.nodes[i].role, "fusion.projection") << i;
   }
 
-  // A product of what nobody scaled.
+  // A product of rows that were not scaled.
   Builder other;
   other.Call("matmul",
              {other.Bound({4, 64}), Builder::Transposed(other.Bound({4, 64}))},
@@ -341,7 +342,7 @@ TEST(ProgramFusionTest, AComparisonWhoseLengthsAreCut) {
   const auto sum = scores.Call("sum", {scores.Bound({4, 48})}, {4, 1});
   const auto length = scores.Call("sqrt", {sum}, {4, 1});
   const auto unit = scores.Call("div", {side, length}, {4, 48});
-  // As large as a program has learned.
+  // The temperature that a program has learned.
   const auto scaled = scores.Call("mul", {scores.Bound({}), unit}, {4, 48});
   scores.Call("matmul", {scaled, Builder::Transposed(scores.Bound({4, 48}))},
               {4, 4});
@@ -355,7 +356,7 @@ TEST(ProgramFusionTest, AComparisonWhoseLengthsAreCut) {
   }
 }
 
-// Though an image's tower is all that shows something beside it.
+// Holds although only an image's tower shows anything beside the mask.
 TEST(ProgramFusionTest, MasksOfTokensAreTheTexts) {
   const auto ask = [](Builder* b) {
     const auto mask = b->Bound({2, 7}, srg::DataType::kBool);
@@ -378,7 +379,7 @@ TEST(ProgramFusionTest, MasksOfTokensAreTheTexts) {
             Modality::kText);
 }
 
-// Sound beside it is encoded by itself.
+// The sound beside the text is encoded by itself.
 TEST(ProgramFusionTest, TextBesideASoundWaitsForItsReader) {
   Program program;
   Builder both;
@@ -393,7 +394,7 @@ TEST(ProgramFusionTest, TextBesideASoundWaitsForItsReader) {
   EXPECT_EQ(first.nodes[1].phase, Phase::kForward);
 }
 
-// Rows that are put in another order before a later piece reads them.
+// The rows are reordered before a later piece reads them.
 TEST(ProgramFusionTest, RowsThatAProjectionMadeAreStillItsWhenTheyAreMoved) {
   Program program;
   Builder image = PatchesAndProjector(32);
@@ -408,7 +409,7 @@ TEST(ProgramFusionTest, RowsThatAProjectionMadeAreStillItsWhenTheyAreMoved) {
   EXPECT_EQ(again->meaning.nodes[6].role, "fusion.projection");
 }
 
-// In a piece between them, where a part of them is joined with others.
+// A piece between them moves the rows, and joins a part of them with others.
 TEST(ProgramFusionTest, RowsThatAProjectionMadeAreFollowedWhereTheyAreMoved) {
   Program program;
   program.Add("image", Share(PatchesAndProjector(32)), 10);
@@ -428,7 +429,7 @@ TEST(ProgramFusionTest, RowsThatAProjectionMadeAreFollowedWhereTheyAreMoved) {
                   "fusion.projection", "fusion.projection"));
 }
 
-// How many rows a mask leaves of a projection's the run decides.
+// The run decides how many of the projected rows a mask selects.
 TEST(ProgramFusionTest, RowsThatAMaskTakesOfAProjection) {
   for (const int64_t rows : {12, 16, 17}) {
     Program program;

@@ -40,7 +40,7 @@ TEST(ProgramTest, ALaterPieceExplainsAnEarlierOne) {
   EXPECT_EQ(findings[0].meaning.phase, Phase::kLlmPrefill);
   EXPECT_EQ(findings[1].name, "a");
   EXPECT_EQ(findings[1].meaning.phase, Phase::kLlmPrefill);
-  // It is told once.
+  // The finding is reported once.
   EXPECT_EQ(program.Add("c", Share(WithCache(5)), 10).size(), 1u);
 }
 
@@ -52,7 +52,8 @@ TEST(ProgramTest, LargePiecesAreNotKept) {
 
 TEST(ProgramTest, WhatWasCertainStays) {
   Program program;
-  // Of unknown phase, so that it is looked at again; its modality is known.
+  // The phase is unknown, so that the graph is analyzed again; the modality is
+  // known.
   program.Add("a", Share(LookUp(5)), 10);
   Builder image;
   const auto y = image.Call(
@@ -69,7 +70,7 @@ TEST(ProgramTest, WhatWasCertainStays) {
   EXPECT_EQ(findings[0].meaning.modality, Modality::kVision);
 }
 
-// Of what was there before.
+// Joins rows from before the run.
 Builder JoinRows(Shape first, Shape second) {
   Builder b;
   const int64_t rows = first[1] + second[1], width = first[2];
@@ -97,13 +98,13 @@ TEST(ProgramTest, WhatOtherPiecesLeftIsJoined) {
   EXPECT_EQ(join.nodes[0].role, "fusion.join");
   ExpectEach(join, Phase::kMultimodalFusion, Modality::kFusion);
   EXPECT_EQ(join.workload_class, WorkloadClass::kMultimodal);
-  // What is joined was encoded before.
+  // The joined values were encoded before.
   const Program::Finding* const again = Find(findings, "a");
   ASSERT_NE(again, nullptr);
   EXPECT_EQ(again->meaning.nodes[0].phase, Phase::kForward);
   EXPECT_EQ(again->meaning.nodes[2].phase, Phase::kVisionEncoding);
 
-  // And so is what follows, in a piece of its own.
+  // The same holds for what follows, in a piece of its own.
   Builder behind;
   behind.Linear(behind.Bound({1, 23, 64}), 128);
   findings = program.Add("c", Share(behind), 10);
@@ -128,8 +129,9 @@ TEST(ProgramTest, WhatNobodyMadeIsNoFusion) {
   EXPECT_EQ(findings[0].meaning.modality, Modality::kVision);
 }
 
-// Behind a model of texts, an image's patches join vectors of `sizes`, which
-// may be weights of their own. `role` is what that is found to do.
+// Expects that behind a model of texts, an image's patches that are joined with
+// vectors of `sizes` are no fusion. The vectors may be weights. `role` is the
+// role of the join.
 void ExpectNoFusion(const Builder& texts, Shape sizes,
                     const std::string& role = "") {
   Program program;
@@ -156,7 +158,8 @@ TEST(ProgramTest, WhatItsOwnGraphReadIsNotLeft) {
 }
 
 TEST(ProgramTest, AnImagesClassVectorIsNoTextOfAnotherModel) {
-  // One ends with a vector a text, the other with one for its only token.
+  // One model ends with a vector per text, the other with a vector for its only
+  // token.
   for (const Shape& last : {Shape{1, 64}, Shape{1, 1, 64}}) {
     Builder texts;
     const auto tokens =
@@ -227,7 +230,7 @@ TEST(ProgramTest, WhatLaterPiecesLeaveJoinsNothingBefore) {
   text.Call("embedding", {text.Bound({96, 64}), text.Integers({1, 7})},
             {1, 7, 64});
   program.Add("a", Share(text), 10);
-  // Weights of its own, put before the tokens.
+  // Weights of its own precede the tokens.
   program.Add("b", Share(JoinRows({1, 16, 64}, {1, 7, 64})), 10);
   program.Add("c", Share(TextAndPatches()), 10);
   Builder cache;
@@ -252,7 +255,8 @@ TEST(ProgramTest, AJoinStaysWhenItIsLookedAtAgain) {
   join.Call("relu", {rows}, {1, 5, 32});
   EXPECT_EQ(program.Add("b", Share(join), 10)[0].meaning.nodes[3].phase,
             Phase::kUnspecified);
-  // Both sizes are made and read elsewhere, and the rest of it is explained.
+  // Both sizes are made and read elsewhere, and the rest of the piece is
+  // explained.
   Builder later;
   for (const Shape& sizes : {Shape{1, 7, 64}, Shape{1, 16, 64}}) {
     const auto x = later.Call("relu", {later.Bound({1, 3, 3, 3})}, sizes);
@@ -294,7 +298,7 @@ TEST(ProgramTest, TextThatALanguageModelReadsBehindAJoinIsItsPrefill) {
   EXPECT_EQ(again->meaning.nodes[2].phase, Phase::kVisionEncoding);
 }
 
-// Two numbers a place, `count` of them, and either of the two.
+// Returns `count` pairs of integers, or one column of them.
 srg::TensorView Places(Builder* b, int64_t count) {
   return b->Integers({count, 2});
 }
@@ -306,7 +310,8 @@ srg::TensorView Column(srg::TensorView places, int64_t which) {
 }
 
 TEST(ProgramTest, RowsThatAnEmbeddingLeftAreStillItsWhenTheyAreMoved) {
-  // Patches picked by their places, behind a class vector, with positions.
+  // Patches are picked by their positions, behind a class vector, and position
+  // embeddings are added.
   Builder b;
   const auto places = Places(&b, 16);
   const auto picked = b.Call(
@@ -326,7 +331,7 @@ TEST(ProgramTest, RowsThatAnEmbeddingLeftAreStillItsWhenTheyAreMoved) {
       RolesOf(program.Add("b", Share(b), 10)[0]),
       ::testing::ElementsAre("embedding.positions", "embedding.positions",
                              "embedding.positions", ""));
-  // Of rows that nobody left, nothing is known.
+  // Nothing is known about rows that no embedding left.
   Program other;
   EXPECT_THAT(RolesOf(other.Add("b", Share(b), 10)[0]), ::testing::Each(""));
 }
@@ -355,8 +360,8 @@ TEST(ProgramTest, PlacesAreChosenWhereImagesAreCutIntoPatches) {
   EXPECT_THAT(RolesOf(other.Add("b", Share(b), 10)[0]), ::testing::Each(""));
 }
 
-// Rows taken by one column of the places that nonzero found, and the last of
-// these places.
+// Gathers rows by one column of the indices that nonzero found, in both
+// layouts.
 Builder GatherRows() {
   Builder b;
   for (const int64_t stride : {1, 2}) {
@@ -384,7 +389,7 @@ TEST(ProgramTest, PiecesOfExpertsAreThoseOfAProgramWithARouter) {
               ::testing::Each("moe.dispatch"));
 }
 
-// Tokens, and queries, keys and values of them that nobody uses yet.
+// Makes queries, keys and values of tokens, which no node uses yet.
 Builder UpToHeads() {
   Builder b;
   const auto x =
@@ -395,7 +400,7 @@ Builder UpToHeads() {
   return b;
 }
 
-// What comes behind; earlier keys and values come first when it has a cache.
+// Continues from there; with a cache, earlier keys and values come first.
 Builder FromHeads(bool has_cache) {
   Builder b;
   const Shape heads = {1, 4, 5, 16};

@@ -1,4 +1,4 @@
-// Graphs of programs that come in pieces, for tests.
+// Builds graphs of programs that arrive in pieces, for tests.
 #ifndef SCHEDULER_SEMANTICS_ANALYSIS_PROGRAM_TESTING_H_
 #define SCHEDULER_SEMANTICS_ANALYSIS_PROGRAM_TESTING_H_
 
@@ -16,7 +16,7 @@ inline std::shared_ptr<const srg::Graph> Share(const Builder& builder) {
   return std::make_shared<srg::Graph>(builder.graph());
 }
 
-// Rows of a token's vector; `tokens` of them.
+// Looks up the vectors of `tokens` tokens.
 inline Builder LookUp(int64_t tokens) {
   Builder b;
   b.Call("embedding", {b.Bound({96, 128}), b.Integers({1, tokens})},
@@ -36,7 +36,8 @@ inline Builder WithCache(int64_t tokens) {
   return b;
 }
 
-// Rows of seven tokens, and 16 patches of an image, for another graph.
+// Leaves the rows of seven tokens, and 16 patches of an image, for another
+// graph.
 inline Builder TextAndPatches() {
   Builder b;
   const auto tokens =

@@ -26,8 +26,8 @@ void Measure(const Frame& frame, std::vector<SlotMeaning>* slots) {
   }
 }
 
-// Keys and values that attention reads as they were before the run, and what
-// new ones are joined with or written into.
+// Marks keys and values from before the run that attention reads, and those
+// that new ones are joined with or written into.
 void MarkCaches(const Frame& frame, const Regions& regions,
                 std::vector<bool>* caches) {
   for (const Region& region : regions.all()) {
@@ -56,8 +56,8 @@ void MarkCaches(const Frame& frame, const Regions& regions,
   }
 }
 
-// What a backward pass leaves for each weight, and what an optimizer reads
-// beside the weights and its state.
+// Marks the gradients that a backward pass leaves for each weight, and those
+// that an optimizer reads beside the weights and its state.
 void MarkGradients(const Frame& frame, const Regions& regions,
                    std::vector<bool>* gradients) {
   for (int i = 0; i < frame.node_count(); ++i) {
@@ -78,7 +78,7 @@ void MarkGradients(const Frame& frame, const Regions& regions,
       }
       continue;
     }
-    // The weight's and the bias' part.
+    // The outputs from `first` on are the gradients of the weight and the bias.
     const size_t first = frame.op(i) == "native_batch_norm_backward" ||
                                  frame.op(i) == "native_layer_norm_backward" ||
                                  frame.op(i) == "convolution_backward"
@@ -87,7 +87,8 @@ void MarkGradients(const Frame& frame, const Regions& regions,
     for (size_t k = first; k < frame.outputs(i).size(); ++k) {
       (*gradients)[frame.value(frame.outputs(i)[k].value).slot] = true;
     }
-    // A bias': a sum over rows that nothing of the pass reads again.
+    // A bias's gradient is a sum over rows that no other node of the pass
+    // reads.
     if (frame.op(i) == "sum" && !frame.outputs(i).empty() &&
         frame.Consumers(i).empty()) {
       (*gradients)[frame.value(frame.outputs(i)[0].value).slot] = true;

@@ -1,4 +1,4 @@
-// How long each storage of a graph matters.
+// Finds how long the contents of each storage of a graph matter.
 #ifndef SCHEDULER_SEMANTICS_ANALYSIS_RESIDENCY_H_
 #define SCHEDULER_SEMANTICS_ANALYSIS_RESIDENCY_H_
 
@@ -8,8 +8,8 @@
 
 namespace djinn::semantics {
 
-// One for each slot; those of generators are left unspecified. An optimizer's
-// state counts as weights: it stays from step to step.
+// Returns the meaning of each slot; slots of generators stay unspecified. An
+// optimizer's state counts as weights, because it stays from step to step.
 std::vector<SlotMeaning> FindSlots(const Frame& frame, const Regions& regions);
 
 }  // namespace djinn::semantics

@@ -1,4 +1,4 @@
-// Small graphs, built by hand, for tests.
+// Builds small graphs by hand, for tests.
 #ifndef SCHEDULER_SEMANTICS_ANALYSIS_TESTING_H_
 #define SCHEDULER_SEMANTICS_ANALYSIS_TESTING_H_
 
@@ -16,11 +16,11 @@ namespace djinn::semantics {
 
 using Shape = std::vector<int64_t>;
 
-// Calls are nodes in order. Every storage is contiguous, but for what Lay()
-// says.
+// Builds a graph call by call; calls become nodes in order. All storages are
+// contiguous, except those changed by Lay().
 class Builder {
  public:
-  // A tensor that was there before.
+  // Adds a tensor that exists before the run.
   srg::TensorView Bound(Shape sizes,
                         srg::DataType type = srg::DataType::kFloat32) {
     graph_.slots.push_back({srg::Slot::Kind::kBound});
@@ -30,7 +30,7 @@ class Builder {
     return Bound(std::move(sizes), srg::DataType::kInt64);
   }
 
-  // A call that returns one new tensor.
+  // Adds a call that returns one new tensor.
   srg::TensorView Call(const std::string& op,
                        std::vector<srg::Argument> arguments, Shape sizes,
                        srg::DataType type = srg::DataType::kFloat32,
@@ -40,20 +40,21 @@ class Builder {
     node.results.push_back(View(LastSlot(), std::move(sizes), type));
     return std::get<srg::TensorView>(node.results[0]);
   }
-  // A call that returns one new tensor of sizes that the run decides.
+  // Adds a call that returns one new tensor whose sizes the run decides.
   void CallUnknown(const std::string& op,
                    std::vector<srg::Argument> arguments) {
     srg::Node& node = AddNode(op, std::move(arguments));
     graph_.slots.push_back({srg::Slot::Kind::kResult});
     node.results.push_back(srg::UnknownResult{LastSlot()});
   }
-  // The last call made its result with these strides.
+  // Gives the result of the last call these strides.
   srg::TensorView Lay(Shape strides) {
     auto& made = std::get<srg::TensorView>(graph_.nodes.back().results.back());
     made.strides.assign(strides.begin(), strides.end());
     return made;
   }
-  // Likewise, with numbers of a generator of its own.
+  // Adds a call that returns one new tensor and draws from a generator of its
+  // own.
   srg::TensorView Draw(const std::string& op,
                        std::vector<srg::Argument> arguments, Shape sizes) {
     const srg::TensorView drawn =
@@ -62,21 +63,21 @@ class Builder {
     graph_.nodes.back().implicit_generator_slot = LastSlot();
     return drawn;
   }
-  // A tensor of zeros that comes into being when it is used first.
+  // Adds a tensor of zeros that is created at its first use.
   srg::TensorView Created(Shape sizes) {
     uint64_t bytes = srg::ElementSize(srg::DataType::kFloat32);
     for (const int64_t size : sizes) bytes *= static_cast<uint64_t>(size);
     graph_.slots.push_back({srg::Slot::Kind::kCreated, bytes});
     return View(LastSlot(), std::move(sizes), srg::DataType::kFloat32);
   }
-  // A call that writes its first argument and returns it.
+  // Adds a call that writes its first argument and returns it.
   srg::TensorView Write(const std::string& op,
                         std::vector<srg::Argument> arguments) {
     const srg::TensorView view = std::get<srg::TensorView>(arguments[0]);
     AddNode(op, std::move(arguments)).writes = {view.slot};
     return view;
   }
-  // y = x W^T with a weight of its own.
+  // Adds y = x W^T with a weight of its own.
   srg::TensorView Linear(const srg::TensorView& x, int64_t out) {
     Shape sizes(x.sizes.begin(), x.sizes.end());
     const srg::TensorView weight = Bound({out, sizes.back()});
@@ -87,11 +88,11 @@ class Builder {
   int last() const { return static_cast<int>(graph_.nodes.size()) - 1; }
   const srg::Graph& graph() const { return graph_; }
 
-  // The same elements in other sizes.
+  // Returns a view of the same elements with other sizes.
   static srg::TensorView As(srg::TensorView view, Shape sizes) {
     return View(view.slot, std::move(sizes), view.data_type);
   }
-  // A matrix, turned.
+  // Returns the transpose of a matrix.
   static srg::TensorView Transposed(srg::TensorView view) {
     std::swap(view.sizes[0], view.sizes[1]);
     std::swap(view.strides[0], view.strides[1]);
@@ -136,7 +137,7 @@ class Builder {
   srg::Graph graph_;
 };
 
-// All patterns in their order, on a graph that is valid.
+// Applies all patterns, in their order, to a graph.
 class Found {
  public:
   explicit Found(const Builder& builder)

@@ -11,7 +11,7 @@
 namespace djinn::semantics {
 namespace {
 
-// Sources of a value, as bits.
+// The sources of a value, as bits.
 constexpr int kText = 1;
 constexpr int kPixels = 2;
 constexpr int kSound = 4;
@@ -19,7 +19,7 @@ constexpr int kSound = 4;
 int SourceOf(const Frame& frame, const Regions& regions, int node) {
   if (frame.op_class(node) == OpClass::kEmbedding) {
     const auto table = frame.Sizes(node, 0), rows = frame.Sizes(node, 1);
-    // Positions are looked up by what was counted, not by what is read.
+    // Only a plain look-up by tokens is text.
     return table.empty() || rows.empty() || frame.op(node) != "embedding"
                ? 0
                : kText;
@@ -101,8 +101,8 @@ void AddUnitRows(const Frame& frame, const Regions& regions, int node,
   }
 }
 
-// Rows of length one and of one width, one side's of text and the other's of
-// images or sound, that are left for a product in a later piece.
+// Adds both sides of a comparison that a later piece makes: rows of length one
+// and of equal width, of text on one side and of images or sound on the other.
 void AddSidesOfComparison(const Frame& frame, const std::vector<int>& sources,
                           Regions* regions) {
   std::vector<int> sides;
@@ -127,7 +127,7 @@ void AddSidesOfComparison(const Frame& frame, const std::vector<int>& sources,
   }
 }
 
-// Whether what the operand holds goes on behind the node.
+// Returns whether the operand's value continues behind the node.
 bool Continues(const Frame& frame, const Regions& regions, int node, int k) {
   const int region = regions.region_of(node);
   if (region < 0) return true;
@@ -179,18 +179,18 @@ std::vector<Modality> AddJoins(const Frame& frame,
       pure &= source == 0 || IsPower(source);
     }
     const OpClass op_class = frame.op_class(i);
-    // Positions, too, are looked up in a table, and added.
+    // Positions are also looked up in a table, and then added.
     if (op_class == OpClass::kPointwise && !IsPower(joined)) joined &= ~kText;
     if (!own) sources[i] = joined;
     if (own || IsPower(joined) || joined == 0 || !pure) continue;
     if (!regions->IsFree(i)) continue;
-    // Of cross attention a piece may show no more than one product.
+    // A piece of cross attention may show only one product.
     if (elsewhere && IsBatchedProduct(frame, i)) continue;
     if (op_class == OpClass::kLayout || op_class == OpClass::kMatmul ||
         op_class == OpClass::kIndexing) {
       Region region{"fusion", {{i, "fusion.join"}}, {"sources"}};
-      // Each side's projection to what they have in common, or its rows of
-      // length one.
+      // Adds each side's projection to the common space, or its rows of length
+      // one.
       for (const int before : frame.Producers(i)) {
         if (!regions->IsFree(before)) continue;
         if (op_class == OpClass::kLayout && IsProjection(frame, before)) {

@@ -1,6 +1,6 @@
-// The parts of a graph that are programs of their own, as far as values
-// flow: a text encoder beside an image encoder, an encoder and the decoder that
-// looks at it.
+// Finds the parts of a graph that are programs of their own, as far as values
+// flow: a text encoder beside an image encoder, or an encoder and the decoder
+// that attends to it.
 #ifndef SCHEDULER_SEMANTICS_ANALYSIS_TOWERS_H_
 #define SCHEDULER_SEMANTICS_ANALYSIS_TOWERS_H_
 
@@ -12,20 +12,21 @@
 
 namespace djinn::semantics {
 
-// A node's tower by its number; -1 for a node that makes no floating-point
-// values. Towers end where cross attention looks at another one's values, and
-// where a fusion joins them: what it joins into goes on, and otherwise
-// something new begins.
+// Returns the number of each node's tower; -1 for a node that makes no
+// floating-point values. A tower ends where cross attention reads another
+// tower's values, and where a fusion joins values. A tower continues behind a
+// fusion only if the fusion scatters rows into its values; otherwise a new
+// tower begins there.
 std::vector<int> FindTowers(const Frame& frame, const Regions& regions);
 
-// For each slot, what that comes from which another graph left in it:
-// unspecified when that is not known.
+// Returns, for each slot, the modality of the value that another graph left in
+// it; unspecified when unknown.
 std::vector<Modality> FindSources(const Frame& frame, const Context& context);
 
-// Adds the fusions that patterns do not show: where values that come from text
-// and values that come from images or sound meet. `left` is what FindSources()
-// returned. Returns for each node what its values come from: unspecified when
-// that is not in sight, fusion when they come from several.
+// Adds the fusions that no pattern shows: nodes where values from text meet
+// values from images or sound. `left` is the result of FindSources(). Returns
+// the modality from which each node's values come: unspecified when unknown,
+// fusion when there are several.
 std::vector<Modality> AddJoins(const Frame& frame,
                                absl::Span<const Modality> left,
                                Regions* regions);

@@ -21,7 +21,7 @@ const bool* BooleanArgument(const Frame& frame, int node, int index) {
   return argument == nullptr ? nullptr : std::get_if<bool>(argument);
 }
 
-// A product of matrices: each element of the result sums over the left
+// Counts a matrix product: each element of the result sums over the left
 // operand's last dimension.
 uint64_t MatmulFlops(const Frame& frame, int node) {
   const absl::string_view op = frame.op(node);
@@ -58,7 +58,8 @@ uint64_t ConvolutionFlops(const Frame& frame, int node) {
          Spatial(IsTransposed(frame, node) ? in : out) * Product(weight);
 }
 
-// Of the operand's gradient and of the weight's, as asked for.
+// Counts the gradients of the operand and of the weight, as far as they are
+// requested.
 uint64_t ConvolutionBackwardFlops(const Frame& frame, int node) {
   const Sizes gradient = frame.Sizes(node, 0), in = frame.Sizes(node, 1);
   const Sizes weight = frame.Sizes(node, 2);
@@ -84,7 +85,7 @@ uint64_t ConvolutionBackwardFlops(const Frame& frame, int node) {
   return flops;
 }
 
-// Two products forward; one of them again and four more backward.
+// Counts two products forward; backward recomputes one of them and adds four.
 uint64_t AttentionFlops(const Frame& frame, int node, bool backward) {
   const int first = backward ? 1 : 0;  // behind the result's gradient
   const Sizes q = frame.Sizes(node, first), k = frame.Sizes(node, first + 1);
@@ -97,7 +98,7 @@ uint64_t AttentionFlops(const Frame& frame, int node, bool backward) {
   return backward ? 3 * to_keys + 2 * to_values : to_keys + to_values;
 }
 
-// Every step multiplies by all weight matrices.
+// Counts a recurrent layer: every step multiplies by all weight matrices.
 uint64_t RecurrentFlops(const Frame& frame, int node) {
   const Sizes in = frame.Sizes(node, 0);
   if (in.empty()) return 0;
@@ -111,7 +112,7 @@ uint64_t RecurrentFlops(const Frame& frame, int node) {
   return 2 * rows * weights;
 }
 
-// Operations for each element of the largest tensor.
+// Returns the number of operations for each element of the largest tensor.
 uint64_t PerElement(OpClass op_class) {
   switch (op_class) {
     case OpClass::kSoftmax:
@@ -134,7 +135,7 @@ uint64_t PerElement(OpClass op_class) {
   }
 }
 
-// Without what is only repeated.
+// Counts repeated elements once.
 uint64_t DistinctBytes(const srg::TensorView& view) {
   uint64_t elements = 1;
   for (size_t k = 0; k < view.sizes.size(); ++k) {
@@ -145,7 +146,8 @@ uint64_t DistinctBytes(const srg::TensorView& view) {
   return elements * static_cast<uint64_t>(srg::ElementSize(view.data_type));
 }
 
-// Takes rows of its first operand, as many as it makes.
+// Returns whether the node picks as many rows of its first operand as it
+// returns.
 bool TakesRows(const Frame& frame, int node) {
   const absl::string_view op = frame.op(node);
   return op == "embedding" || op == "index" || op == "index_select" ||

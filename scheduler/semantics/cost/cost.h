@@ -1,6 +1,6 @@
-// What a call costs: floating-point operations as PyTorch's own counter
-// (torch.utils.flop_counter) has them for products, convolutions and attention,
-// and a few for each element otherwise; bytes of what it reads and writes.
+// Estimates the cost of a call: floating-point operations, and bytes that it
+// reads and writes. Products, convolutions and attention count as in PyTorch's
+// torch.utils.flop_counter; other calls count a few operations per element.
 #ifndef SCHEDULER_SEMANTICS_COST_COST_H_
 #define SCHEDULER_SEMANTICS_COST_COST_H_
 
@@ -10,7 +10,8 @@ namespace djinn::semantics {
 
 Cost CostOf(const Frame& frame, int node);
 
-// Only what PyTorch's counter counts; 0 for all other operators.
+// Returns the operations that PyTorch's counter counts; 0 for all other
+// operators.
 uint64_t ProductFlops(const Frame& frame, int node);
 
 }  // namespace djinn::semantics

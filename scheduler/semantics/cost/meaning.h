@@ -1,5 +1,5 @@
-// What a graph was found to be; mirrors proto/djinn/v1/semantics.proto,
-// where each field is explained, and has its numbers.
+// The meaning of a graph. Mirrors proto/djinn/v1/semantics.proto, which
+// documents each field and whose numbers the enums share.
 #ifndef SCHEDULER_SEMANTICS_COST_MEANING_H_
 #define SCHEDULER_SEMANTICS_COST_MEANING_H_
 
@@ -86,8 +86,8 @@ struct SlotMeaning {
   uint64_t size_bytes = 0;
   uint32_t first_node = 0;
   uint32_t last_node = 0;
-  // What another graph made it from that left it for this one, and whether
-  // that was an embedding; shown nowhere.
+  // Modality of the value that another graph left here, and whether an
+  // embedding made it. The proto does not have these fields.
   Modality source = Modality::kUnspecified;
   bool embedded = false;
 };
@@ -95,7 +95,7 @@ struct SlotMeaning {
 struct Edge {
   uint32_t producer = 0;
   uint32_t consumer = 0;
-  // As the consumer sees it; of the graph.
+  // The operand of the consumer; points into the graph.
   const srg::TensorView* view = nullptr;
   uint64_t size_bytes = 0;
   double rate = 0;
@@ -114,22 +114,22 @@ struct Stage {
   uint64_t input_bytes = 0;
 };
 
-// A product with a weight, or rows that are scaled to length one, which are
-// left for another graph; how such rows are known again is the context's.
+// The result of a product with a weight, or rows scaled to length one, that a
+// graph leaves for another one. Context recognizes such rows by `key`.
 struct Projection {
   std::pair<srg::DataType, uint64_t> key;
   srg::Dimensions sizes;  // of the rows
   int64_t in = 0;         // width before
-  // Not projected, but scaled to length one.
+  // True when the rows were scaled to length one rather than projected.
   bool unit = false;
-  // Some of these rows are left, and the run decides how many.
+  // True when only some of these rows are left, and the run decides how many.
   bool part = false;
 
   bool operator==(const Projection&) const = default;
 };
 
-// Whether it can be cut along the batch, of what comes that is no weight and no
-// cache (batch_cut.h).
+// Says whether the graph can be cut along the batch of its inputs that are
+// neither weights nor caches (batch_cut.h).
 struct BatchMeaning {
   int64_t rows = 0;  // 0: `problem` says why not
   std::vector<uint32_t> input_slots;
@@ -137,7 +137,7 @@ struct BatchMeaning {
   std::string problem;
 };
 
-// Points into the graph that it is about.
+// Points into the graph that it describes.
 struct Meaning {
   std::vector<NodeMeaning> nodes;
   std::vector<SlotMeaning> slots;
@@ -153,7 +153,8 @@ struct Meaning {
   uint64_t weight_bytes = 0;
   uint64_t kv_cache_bytes = 0;
   BatchMeaning batch;
-  // Of images or sound, and of no fusion that is known; shown nowhere.
+  // Projections of images or sound that belong to no known fusion. The proto
+  // does not have this field.
   std::vector<Projection> left_projections;
 };
 

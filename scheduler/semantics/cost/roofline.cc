@@ -66,7 +66,7 @@ void CostFactors::ForEach(
 bool CostFactors::Restore(absl::string_view device, Logarithms learned) {
   const double greatest = std::log(kMaxFactor);
   for (const auto& [key, logarithm] : learned) {
-    // Not so for what is no number.
+    // The negated comparison also rejects NaN.
     if (!(std::abs(logarithm) <= greatest)) return false;
   }
   Use(device)->logarithms = std::move(learned);

@@ -1,5 +1,5 @@
-// How long work takes on a device: the longer of computing and of moving bytes,
-// with factors learned from what was measured.
+// Predicts how long work takes on a device: the longer of the times for
+// computing and for moving bytes, times factors learned from measurements.
 #ifndef SCHEDULER_SEMANTICS_COST_ROOFLINE_H_
 #define SCHEDULER_SEMANTICS_COST_ROOFLINE_H_
 
@@ -15,56 +15,60 @@
 
 namespace djinn::semantics {
 
-// What a device can do at best.
+// The peak performance of a device.
 struct DeviceSpeed {
   double flops_per_second = 0;
   double bytes_per_second = 0;
-  // What every call takes, however small.
+  // Fixed cost of every call.
   double seconds_per_call = 0;
 };
 
-// Both rates must be positive.
+// Returns the predicted time in seconds. Both rates must be positive.
 double RooflineSeconds(const Cost& cost, const DeviceSpeed& speed);
 
-// How much longer than its roofline each class of operators takes in a phase on
-// a kind of device. The kind that was learned of least recently makes room for
-// one beyond kMaxDevices. Not thread-safe.
+// Learns how much longer than its roofline each class of operators takes in
+// each phase on each kind of device. Keeps kMaxDevices kinds and drops the one
+// updated least recently. Not thread-safe.
 class CostFactors {
  public:
   static constexpr size_t kMaxDevices = 64;
-  // No factor is greater, nor less than one by it: that far from the roofline,
-  // what a device says of itself is wrong.
+  // Bounds every factor from above, and its inverse from below. A factor beyond
+  // it means that the device reports wrong peak rates.
   static constexpr double kMaxFactor = 1e6;
-  // Twice and half as long weigh the same.
+  // Logarithms of the factors, so that twice and half as long weigh the same.
   using Logarithms = absl::btree_map<std::pair<OpClass, Phase>, double>;
 
-  // Each measurement counts as `weight` against all before it.
+  // `weight` is the weight of one measurement against all earlier ones.
   explicit CostFactors(double weight = 0.2) : weight_(weight) {}
 
-  // `predicted` is RooflineSeconds(); both must be positive, others are
-  // ignored. A single measurement moves a factor by 10 at most.
+  // Learns from one measurement. `predicted` is RooflineSeconds(). Ignores
+  // values that are not positive. A single measurement changes a factor by at
+  // most 10 times.
   void Learn(OpClass op_class, Phase phase, absl::string_view device,
              double predicted, double measured);
 
-  // 1 where nothing was measured: then the class' in other phases, if known.
+  // Returns the learned factor. Without measurements, returns the factor of the
+  // class in other phases, or 1.
   double Factor(OpClass op_class, Phase phase, absl::string_view device) const;
 
-  // What was learned of each kind of device, in order of their names.
+  // Calls `visit` with the learned logarithms of each kind of device, in the
+  // order of their names.
   void ForEach(absl::FunctionRef<void(absl::string_view device,
                                       const Logarithms& learned)>
                    visit) const;
-  // Takes that up for a kind of device of which nothing was learned since;
-  // false, without effect, when Learn() cannot have come to it.
+  // Restores saved logarithms for a kind of device about which nothing was
+  // learned since. Returns false, without effect, when Learn() cannot have
+  // produced them.
   bool Restore(absl::string_view device, Logarithms learned);
 
  private:
   struct Device {
-    // Greater than that of those learned of before.
+    // Order of the latest updates; the greatest was updated last.
     uint64_t ordinal = 0;
     Logarithms logarithms;
   };
 
-  // Now learned of.
+  // Returns the kind's entry and marks it as updated last.
   Device* Use(absl::string_view device);
 
   double weight_;

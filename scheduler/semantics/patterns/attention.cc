@@ -1,10 +1,10 @@
-// Attention: softmax(Q K^T) V in one call or as products around a softmax, with
-// what scales and masks it, the projections that make Q, K and V, rotations on
-// the way, and the projection of the output.
+// Finds attention: softmax(Q K^T) V in one call, or as products around a
+// softmax. Includes scaling and masks, the projections that make Q, K and V,
+// rotations between them, and the projection of the output.
 //
-// A piece of a program may hold only a part: projections whose products come in
-// the next piece, or the output's alone. What tells them from an MLP's is that
-// no activation stands beside them.
+// A piece of a program may hold only a part: projections whose products follow
+// in the next piece, or only the output's projection. Unlike an MLP's, such
+// projections have no activation beside them.
 #include <algorithm>
 #include <map>
 #include <string>
@@ -61,7 +61,8 @@ class Finder {
     return regions_->IsFree(node) && IsElementwise(frame_, node);
   }
 
-  // On the way from products to their softmax: what scales, masks or caps them.
+  // Returns whether the node may stand between the products and their softmax:
+  // it scales, masks or caps them.
   bool Bounds(int node) const {
     return Passes(node) || (regions_->IsFree(node) && IsSoftCap(frame_, node));
   }
@@ -114,10 +115,10 @@ class Finder {
         AddMaskConversion(node, 1);
       }
     }
-    // Scaling and masking.
+    // Takes the products, their scaling and their masks.
     if (core.scores >= 0) {
       Take(core.scores, "attention.scores");
-      // The largest score may be taken off all of them.
+      // The largest score may be subtracted from all scores.
       std::vector<int> between =
           Upstream(frame_, core.softmax, [this](int node) {
             return Bounds(node) ||
@@ -153,7 +154,7 @@ class Finder {
     for (const int node : Upstream(frame_, core.values, alike)) {
       Take(node, "attention.weights");
     }
-    // Of all heads, for whoever asks.
+    // The program may ask for the mean of the weights over all heads.
     for (const int node : frame_.Consumers(core.softmax)) {
       if (regions_->IsFree(node) && frame_.op(node) == "mean") {
         Take(node, "attention.weights");
@@ -162,7 +163,7 @@ class Finder {
     GrowUp(core.values, 1);
   }
 
-  // The number that scores are kept above.
+  // Takes the lower bound of the scores.
   void TakeBound(int node) {
     if (frame_.op(node) != "maximum" && frame_.op(node) != "minimum") return;
     for (const int number : frame_.Producers(node)) {
@@ -174,7 +175,7 @@ class Finder {
     }
   }
 
-  // A mask of booleans becomes one of numbers on the way.
+  // Takes the conversion of a boolean mask to numbers.
   void AddMaskConversion(int node, size_t first) {
     for (size_t k = first; k < frame_.operands(node).size(); ++k) {
       int made = frame_.Producer(node, static_cast<int>(k));
@@ -199,7 +200,8 @@ class Finder {
     }
   }
 
-  // A row of numbers, one a head, looked up by whole numbers.
+  // Returns whether the node looks up rows, with one number per head, by
+  // integers.
   bool IsTableLookUp(int node) const {
     return frame_.op(node) == "embedding" || IsTableIndex(frame_, node);
   }
@@ -210,8 +212,9 @@ class Finder {
             frame_.op_class(node) == OpClass::kFactory);
   }
 
-  // What is added to the products by distance, from the distances on: `node`
-  // makes it of rows of a table. Nothing when there is no table behind it.
+  // Takes the bias that is added to the products by distance, from the
+  // distances on. `node` computes it from rows of a table. Takes nothing when
+  // there is no such table.
   void AddPositionBias(int node) {
     const auto leads = [this](int next) {
       return Passes(next) && !taken_.contains(next);
@@ -241,7 +244,7 @@ class Finder {
     }
   }
 
-  // Takes what leads from a projection, or from heads that were there before,
+  // Takes the nodes from a projection, or from heads that exist before the run,
   // to the node's k-th operand.
   void GrowUp(int node, size_t k) {
     const int producer = frame_.Producer(node, static_cast<int>(k));
@@ -255,7 +258,8 @@ class Finder {
     const bool free = regions_->IsFree(node);
     if (!free && regions_->pattern(node) != "kv_cache" &&
         regions_->pattern(node) != "norm") {
-      // Of queries, keys and values made at once, another region may have it.
+      // Another region may own a projection that makes queries, keys and values
+      // at once.
       it->second = regions_->role(node) == "attention.projection";
       return it->second;
     }
@@ -288,13 +292,13 @@ class Finder {
            regions_->pattern(node) == "norm";
   }
 
-  // Some of the heads that one projection made.
+  // Returns whether the node picks some of the heads that one projection made.
   bool TakesHeads(int node) const {
     return frame_.op(node) == "index" && frame_.Sizes(node, 0).size() >= 4 &&
            IsOfHeads(node);
   }
 
-  // The projection of the output, with its dropout.
+  // Takes the projection of the output, with its dropout.
   void GrowDown(int node) {
     const auto moves = [this](int next) {
       return regions_->IsFree(next) &&
@@ -314,7 +318,8 @@ class Finder {
     }
   }
 
-  // What the heads were projected from; -1 when that is not in sight.
+  // Returns the value from which the heads were projected; -1 when the graph
+  // does not show it.
   int Source(int node, int k) const {
     int producer = frame_.Producer(node, k);
     const auto passes = [this](int next) {
@@ -358,7 +363,8 @@ class Finder {
                return regions_->pattern(node) == "kv_cache";
              }) >= 0);
     const bool bound = frame_.IsBound(product, left + 1);
-    // Otherwise a piece begins between projections and products.
+    // Bound keys that are no longer than the queries are no cache: the piece
+    // begins between projections and products.
     const int64_t keys = core.softmax < 0 ? key[key.size() - 2] : key.back();
     const bool longer = keys != queries;
     if (appended || (bound && longer)) region_.traits.push_back("cached");
@@ -370,7 +376,8 @@ class Finder {
     }
   }
 
-  // Queries of one head. Heads that share keys may stand as more queries.
+  // Returns the number of queries of one head. Heads that share keys may appear
+  // as more queries.
   int64_t Queries(int product, int k) const {
     const Frame::Operand& operand = frame_.operands(product)[k];
     const auto& sizes = operand.view->sizes;
@@ -381,7 +388,8 @@ class Finder {
       return std::min(made->sizes[2], sizes[2]);
     }
     const int64_t queries = sizes[sizes.size() - 2];
-    // As many rows as the next projection takes for each of the batch.
+    // The next projection shows the number of queries: it takes as many rows
+    // for each row of the batch.
     if (!bound || sizes.size() != 4) return queries;
     for (const int next : frame_.Consumers(product)) {
       const auto rows = frame_.Sizes(next, 0);
@@ -393,7 +401,7 @@ class Finder {
     return queries;
   }
 
-  // Whether the keys are a cache that got one token more.
+  // Returns whether the keys are a cache to which one token was appended.
   bool AppendsOne(int product, int k) const {
     const int maker = frame_.Producer(product, k);
     const int region = maker < 0 ? -1 : regions_->region_of(maker);
@@ -401,8 +409,8 @@ class Finder {
   }
 
   void AddFusedTraits(int node) {
-    // (q, k, v, mask, p, causal) and, for the CPU's part, (q, k, v, p, causal,
-    // mask).
+    // The arguments are (q, k, v, mask, p, causal); those of the CPU's operator
+    // are (q, k, v, p, causal, mask).
     const int causal =
         frame_.op(node) == "scaled_dot_product_attention" ? 5 : 4;
     const srg::Argument* const argument = frame_.argument(node, causal);
@@ -427,7 +435,7 @@ class Finder {
     (void)softmax;
   }
 
-  // A mask that compares positions lets nothing look ahead.
+  // Adds the trait "causal" if the mask compares positions.
   void AddCausalMask(int mask) {
     if (mask < 0 || region_.HasTrait("causal")) return;
     const auto through = [this](int node) {
@@ -448,7 +456,7 @@ class Finder {
     if (fused && query.size() == 4 && key.size() == 4) {
       if (query[1] != key[1]) return true;
     }
-    // Heads repeated: read from one place several times.
+    // Repeated heads read one place several times.
     const auto passes = [this](int node) {
       return frame_.op_class(node) == OpClass::kLayout;
     };
@@ -462,7 +470,8 @@ class Finder {
                           [this](int node) { return RepeatsHeads(node); });
   }
 
-  // Heads of keys or values, each copied for several of the queries'.
+  // Returns whether the node copies each head of keys or values for several
+  // heads of queries.
   bool RepeatsHeads(int node) const {
     if (frame_.op(node) != "clone" || frame_.Sizes(node, 0).size() != 5) {
       return false;
@@ -471,8 +480,8 @@ class Finder {
            frame_.Sizes(node, 0)[2] > 1;
   }
 
-  // Products of heads, of which each side was projected, with which a piece
-  // ends.
+  // Adds products with which a piece ends: products of heads where each side
+  // was projected.
   void AddLoneScores() {
     for (int i = 0; i < frame_.node_count(); ++i) {
       if (!regions_->IsFree(i) || !IsBatchedProduct(frame_, i) ||
@@ -480,7 +489,7 @@ class Finder {
           Source(i, 1) < 0) {
         continue;
       }
-      // Nothing but bounds behind it, in the same piece.
+      // Only bounds may follow it in the same piece.
       const int64_t scores = Elements(frame_.outputs(i)[0].view);
       bool others = false;
       const std::vector<int> behind = Downstream(frame_, i, [&](int next) {
@@ -506,7 +515,8 @@ class Finder {
     }
   }
 
-  // The values' are of what keys are projected from; their product comes later.
+  // Takes the projection of the values, which has the same input as that of the
+  // keys; its product follows later.
   void TakeOtherProjections() {
     for (const Member& member : std::vector<Member>(region_.members)) {
       if (member.role != "attention.projection") continue;
@@ -521,7 +531,8 @@ class Finder {
     }
   }
 
-  // A projection of what was there before, then a sum and a norm, then an MLP.
+  // Adds a projection of a value from before the run, followed by a sum and a
+  // norm, and then by an MLP.
   void AddLoneOutputs() {
     const auto onward = [this](int node) {
       return IsNorm(node) || Passes(node) ||
@@ -541,7 +552,7 @@ class Finder {
       if (sums.empty()) continue;
       const int next = FindDownstream(frame_, i, onward, projection);
       if (next < 0 || !regions_->IsFree(next) || !HasActivation(next)) continue;
-      // A pooler keeps the width, an MLP does not.
+      // A pooler keeps the width; an MLP does not.
       const auto out = frame_.OutputSizes(i), wide = frame_.OutputSizes(next);
       if (out.empty() || wide.empty() || out.back() == wide.back()) continue;
       Region region{"attention", {{i, "attention.output"}}, {"piece"}};
@@ -553,8 +564,8 @@ class Finder {
     }
   }
 
-  // What all heads found for a token is put side by side, in a piece that
-  // begins there.
+  // Returns whether the node, with which a piece begins, puts the results of
+  // all heads for a token side by side.
   bool JoinsHeads(int node) const {
     if (frame_.op(node) != "clone" || !regions_->IsFree(node) ||
         !frame_.IsFromElsewhere(frame_.operands(node)[0])) {
@@ -567,8 +578,8 @@ class Finder {
   }
 
   bool HasActivation(int node) const {
-    // A sum with what was there before is the one around a block; others are an
-    // activation's own.
+    // A sum with a value that was made before the node is the one around a
+    // block; other sums belong to an activation.
     const auto passes = [this, node](int next) {
       if (!regions_->IsFree(next) || !IsElementwise(frame_, next)) return false;
       return frame_.op(next) != "add" ||
@@ -583,8 +594,8 @@ class Finder {
            }) >= 0;
   }
 
-  // Heads that are turned, up to the projection that made them, with the other
-  // heads that it made: what they meet is in the next piece.
+  // Adds rotated heads, up to the projection that made them, with the other
+  // heads that it made. Their products are in the next piece.
   void AddLoneRotations() {
     for (int i = 0; i < frame_.node_count(); ++i) {
       if (!regions_->IsFree(i) || !TurnsHeads(frame_, i)) continue;
@@ -619,8 +630,8 @@ class Finder {
            IsFloating(frame_.outputs(node)[0].view->data_type);
   }
 
-  // How far each key is from each query: the table that makes a bias of it, or
-  // the products, are in the next piece.
+  // Adds the distances between keys and queries. The table that turns them into
+  // a bias, or the products, are in the next piece.
   void AddLoneDistances() {
     for (int i = 0; i < frame_.node_count(); ++i) {
       if (!regions_->IsFree(i) || !IsDistance(i)) continue;
@@ -640,8 +651,8 @@ class Finder {
     }
   }
 
-  // Rows of whole numbers less columns of them, of which the size counts: a
-  // mask only compares.
+  // Returns whether the node subtracts columns of integers from rows of
+  // integers, and the size of the difference matters. A mask only compares it.
   bool IsDistance(int node) const {
     if (frame_.op(node) != "sub" || frame_.operands(node).size() != 2) {
       return false;
@@ -661,7 +672,7 @@ class Finder {
            });
   }
 
-  // A window of a mask, in which distances are at most so large.
+  // Returns whether the distances are only compared, as for a mask's window.
   bool IsOnlyCompared(int node) const {
     const std::vector<int> readers = frame_.Consumers(node);
     return !readers.empty() && absl::c_all_of(readers, [this](int reader) {
@@ -669,7 +680,7 @@ class Finder {
     });
   }
 
-  // Several projections of one value, into heads.
+  // Adds several projections of one value into heads.
   void AddLoneProjections() {
     std::map<int, std::vector<int>> by_input;
     for (int i = 0; i < frame_.node_count(); ++i) {
@@ -699,7 +710,7 @@ class Finder {
     }
   }
 
-  // Queries times a number, before they are heads.
+  // Adds the scaling of queries before they become heads.
   void AddScale(int projection, Region* region) const {
     for (const int next : frame_.Consumers(projection)) {
       if (regions_->IsFree(next) && IsScaling(frame_, next)) {
@@ -708,9 +719,10 @@ class Finder {
     }
   }
 
-  // A projection of all that a norm made, which keeps its width or makes
-  // queries, keys and values at once, and with which the piece ends. An MLP
-  // widens otherwise; what chooses among classes or tokens has as many scores.
+  // Adds a projection of a whole norm output with which the piece ends, and
+  // which keeps its width or makes queries, keys and values at once. An MLP
+  // widens by another factor. A projection to scores has as many columns as
+  // there are classes or tokens.
   void AddLastProjections() {
     for (int i = 0; i < frame_.node_count(); ++i) {
       if (!regions_->IsFree(i) || !IsProjection(frame_, i)) continue;
@@ -723,7 +735,7 @@ class Finder {
         continue;
       }
       const int64_t width = in->sizes.back();
-      // Not a multiple of it, which may be too large a number.
+      // Computes no multiple of the width, which could overflow.
       if (out.back() != width &&
           (out.back() % 3 != 0 || out.back() / 3 != width)) {
         continue;
@@ -739,7 +751,8 @@ class Finder {
     }
   }
 
-  // In one call, or as the product with its weight.
+  // Returns whether the node is a norm in one call, or the product with a
+  // norm's weight.
   bool EndsNorm(int node) const {
     return frame_.op_class(node) == OpClass::kNormalization ||
            (frame_.op(node) == "mul" && frame_.operands(node).size() == 2 &&
@@ -749,7 +762,7 @@ class Finder {
 
   const Frame& frame_;
   Regions* const regions_;
-  // The region in the making.
+  // The region that is being built.
   Region region_;
   absl::flat_hash_set<int> taken_;
   absl::flat_hash_map<int, bool> carries_;

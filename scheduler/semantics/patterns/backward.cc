@@ -1,6 +1,7 @@
-// A backward pass. Autograd calls it in one go, so that it is a stretch of
-// calls: from the first that only autograd makes to the last that depends on
-// one. A piece that begins in the middle of it is all backward up to there.
+// Finds the backward pass. Autograd makes its calls without interruption, so
+// that the pass is one stretch: from the first call that only autograd makes to
+// the last that depends on one. If a piece begins in the middle of it, all its
+// calls up to there are backward.
 #include <algorithm>
 #include <vector>
 
@@ -11,7 +12,7 @@
 namespace djinn::semantics {
 namespace {
 
-// What only a program has that asks for gradients.
+// Returns whether only programs that ask for gradients have such a node.
 bool IsOfTraining(const Frame& frame, int node) {
   const OpClass op_class = frame.op_class(node);
   return op_class == OpClass::kBackward || op_class == OpClass::kLoss ||
@@ -25,8 +26,8 @@ bool ShowsTraining(const Frame& frame) {
   return false;
 }
 
-// Whether another product reads the rows of the value and a matrix of these
-// sizes: so a gradient goes on to what was before the weight.
+// Returns whether another product reads the rows of the value and a matrix of
+// these sizes. In that case a gradient is passed on to the weight's input.
 bool IsPassedOn(const Frame& frame, int node, int value, int64_t rows,
                 int64_t columns) {
   return absl::c_any_of(frame.value(value).readers, [&](int reader) {
@@ -40,11 +41,11 @@ bool IsPassedOn(const Frame& frame, int node, int value, int64_t rows,
   });
 }
 
-// The gradient of a weight is a sum over rows: one operand is turned, and the
-// rows of both are of the same data. Other products are that, too (a matrix of
-// correlations); so either the graph shows in another way that gradients
-// are asked for, or the gradient goes on through the weight, which has the
-// sizes of what is made here.
+// Returns whether the node computes the gradient of a weight, which is a sum
+// over rows: one operand is transposed, and the rows of both belong to the same
+// data. Other products, such as a correlation matrix, look the same. Therefore
+// either the graph must show elsewhere that gradients are requested, or the
+// gradient must be passed on through a weight of the sizes that the node makes.
 bool IsWeightGradient(const Frame& frame, int node, bool training) {
   if (frame.op(node) != "mm") return false;
   const auto operands = frame.operands(node);
@@ -54,7 +55,7 @@ bool IsWeightGradient(const Frame& frame, int node, bool training) {
   }
   const auto sizes = frame.OutputSizes(node);
   if (training || sizes.size() != 2) return training;
-  // The gradient is the one operand or the other, as the weight is stored.
+  // Either operand may be the gradient, depending on how the weight is stored.
   return IsPassedOn(frame, node, operands[0].value, sizes[0], sizes[1]) ||
          IsPassedOn(frame, node, operands[1].value, sizes[1], sizes[0]);
 }
@@ -77,7 +78,7 @@ class Backward : public Pattern {
     }
     if (last < 0) return;
     first = Begin(frame, *regions, first);
-    // What depends on it, up to the next forward pass.
+    // Marks the nodes that depend on the pass, up to the next forward pass.
     std::vector<bool> depends(count, false);
     for (int i = first; i <= last; ++i) depends[i] = true;
     for (int i = last + 1; i < count && regions->IsFree(i); ++i) {
@@ -96,7 +97,7 @@ class Backward : public Pattern {
   }
 
  private:
-  // Where the pass begins whose first certain call is `evidence`.
+  // Returns the first node of the pass whose first certain call is `evidence`.
   static int Begin(const Frame& frame, const Regions& regions, int evidence) {
     for (int i = evidence - 1; i >= 0; --i) {
       const bool forward = !regions.IsFree(i) || IsForAutograd(frame.op(i)) ||
@@ -108,7 +109,8 @@ class Backward : public Pattern {
                            frame.op_class(i) == OpClass::kSoftmax ||
                            frame.op_class(i) == OpClass::kConvolution;
       if (!forward) continue;
-      // Forward work ends no later than what reads nothing of the pass.
+      // Forward work ends no later than the last call that reads nothing of the
+      // pass.
       int begin = i + 1;
       return begin;
     }

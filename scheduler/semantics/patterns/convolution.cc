@@ -1,5 +1,5 @@
-// Stages of a convolutional network: a convolution with the padding before it,
-// the normalization by batch statistics and the activation right behind it, and
+// Finds the stages of a convolutional network: a convolution with the padding
+// before it, the batch normalization and the activation directly behind it, and
 // pooling.
 #include "scheduler/semantics/patterns/patterns.h"
 #include "scheduler/semantics/patterns/walk.h"
@@ -13,7 +13,7 @@ bool IsBatchNorm(const Frame& frame, int node) {
          op == "cudnn_batch_norm" || op == "_native_batch_norm_legit";
 }
 
-// Zeros around an image of several channels.
+// Returns whether the node pads images of several channels with zeros.
 bool PadsImages(const Frame& frame, int node) {
   const auto in = frame.Sizes(node, 0), out = frame.OutputSizes(node);
   return frame.op(node) == "constant_pad_nd" && in.size() == 4 &&
@@ -21,7 +21,7 @@ bool PadsImages(const Frame& frame, int node) {
          in[3] != out[3] && IsFloating(frame.outputs(node)[0].view->data_type);
 }
 
-// The mean over rows and columns of an image: global pooling.
+// Returns whether the node averages over the rows and columns of an image.
 bool IsGlobalPooling(const Frame& frame, int node) {
   if (frame.op(node) != "mean" || frame.Sizes(node, 0).size() != 4) {
     return false;
@@ -49,7 +49,7 @@ class Convolution : public Pattern {
         AddBehind(frame, *regions, i, &region);
         regions->Add(std::move(region));
       } else if (IsBatchNorm(frame, i)) {
-        // Its convolution is in the piece before.
+        // Its convolution is in the previous piece.
         Region region{"conv", {{i, "conv.norm"}}, {}};
         AddBehind(frame, *regions, i, &region);
         regions->Add(std::move(region));
@@ -72,12 +72,13 @@ class Convolution : public Pattern {
         region->members.push_back({next, "conv.norm"});
         AddBehind(frame, regions, next, region);
       } else if (frame.op_class(next) == OpClass::kActivation &&
-                 // Not rows that were made of it.
+                 // Excludes an activation of rows that were made of the image.
                  frame.Sizes(next, 0) == frame.OutputSizes(node)) {
         region->members.push_back({next, "conv.activation"});
       }
     }
-    // PyTorch counts the batches in a tensor of its own, added to before.
+    // PyTorch counts the batches in a separate tensor, and increments it
+    // before.
     if (IsBatchNorm(frame, node) && node > 0 && frame.op(node - 1) == "add_" &&
         regions.IsFree(node - 1) && frame.Sizes(node - 1, 0).empty()) {
       region->members.push_back({node - 1, "conv.norm"});

@@ -1,4 +1,5 @@
-// Dropout, which some front ends call as one and others in parts.
+// Finds dropout, which some front ends call as one operator and others in
+// parts.
 #ifndef SCHEDULER_SEMANTICS_PATTERNS_DROPOUT_H_
 #define SCHEDULER_SEMANTICS_PATTERNS_DROPOUT_H_
 
@@ -9,8 +10,8 @@
 
 namespace djinn::semantics {
 
-// The free nodes that drop some of what `node` made: one call that draws, or
-// the product with a mask and what draws that.
+// Returns the free nodes that apply dropout to the output of `node`: one call
+// that draws, or the product with a mask and the nodes that draw it.
 std::vector<int> DropoutBehind(const Frame& frame, const Regions& regions,
                                int node);
 

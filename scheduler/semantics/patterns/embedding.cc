@@ -1,5 +1,5 @@
-// Embeddings: rows of a table, patches of an image, and positions: rotary ones,
-// which are the sine and the cosine of one angle, and those added.
+// Finds embeddings: rows of a table, patches of an image, and positions.
+// Positions are added, or are rotary: the sine and the cosine of one angle.
 #include <algorithm>
 #include <vector>
 
@@ -12,7 +12,7 @@
 namespace djinn::semantics {
 namespace {
 
-// A convolution whose windows do not overlap.
+// Returns whether the node is a convolution whose windows do not overlap.
 bool IsPatches(const Frame& frame, int node) {
   if (frame.op_class(node) != OpClass::kConvolution) return false;
   const auto weight = frame.Sizes(node, 1);
@@ -20,7 +20,7 @@ bool IsPatches(const Frame& frame, int node) {
   const auto* const strides = argument == nullptr
                                   ? nullptr
                                   : std::get_if<std::vector<int64_t>>(argument);
-  // Of an image's channels, not of features.
+  // An image has few channels; features have more.
   if (weight.size() < 4 || weight[1] > 4 || strides == nullptr ||
       strides->empty()) {
     return false;
@@ -65,7 +65,8 @@ class Embedding : public Pattern {
   }
 
  private:
-  // Rows of several tables side by side, or added up.
+  // Returns whether the node puts rows of several tables side by side, or adds
+  // them.
   static bool JoinsLookUps(const Frame& frame, const Regions& regions,
                            int node) {
     const absl::string_view op = frame.op(node);
@@ -81,7 +82,7 @@ class Embedding : public Pattern {
            });
   }
 
-  // A sum of look-ups with rows that were taken by index from a table.
+  // Adds the sum of look-ups with rows that were indexed from a table.
   static void AddTableRows(const Frame& frame, int node, Regions* regions) {
     if (frame.op(node) != "add" || frame.operands(node).size() != 2) return;
     for (int k = 0; k < 2; ++k) {
@@ -101,7 +102,8 @@ class Embedding : public Pattern {
     }
   }
 
-  // Behind the norm of an embedding's rows, which its readers have not begun.
+  // Adds the dropout behind the norm of an embedding's rows, before any reader
+  // begins.
   static void AddDropout(const Frame& frame, int node, Regions* regions) {
     for (const int norm : frame.Consumers(node)) {
       if (frame.op_class(norm) != OpClass::kNormalization) continue;
@@ -113,7 +115,8 @@ class Embedding : public Pattern {
     }
   }
 
-  // Whole numbers made of whole numbers, or of where a share lies among others.
+  // Returns whether the node computes integers from integers, or from the
+  // position of a fraction among others.
   static bool Counts(const Frame& frame, int node) {
     const OpClass op_class = frame.op_class(node);
     if (!IsElementwise(frame, node) && op_class != OpClass::kFactory &&
@@ -131,9 +134,9 @@ class Embedding : public Pattern {
                             }));
   }
 
-  // The arithmetic that makes a look-up's rows of the tokens, of a mask or of
-  // places. Rows that are only counted up are no part of it: masks may
-  // share them.
+  // Adds the arithmetic that computes a look-up's indices from tokens, a mask
+  // or positions. Excludes ranges of consecutive numbers, which masks may
+  // share.
   static void AddRows(const Frame& frame, const Regions& regions, int node,
                       Region* region) {
     std::vector<int> before = Upstream(frame, node, [&](int other) {
@@ -159,8 +162,8 @@ class Embedding : public Pattern {
     }
   }
 
-  // Places that are found by shares of an image's sides: what is made of counts
-  // for nobody but the look-up, in numbers of any kind.
+  // Adds positions that are computed from fractions of an image's sides. The
+  // intermediate numbers, of any type, must serve only the look-up.
   static void AddShares(const Frame& frame, const Regions& regions, int node,
                         Region* region) {
     std::vector<int> before = Upstream(frame, node, [&](int other) {
@@ -197,7 +200,7 @@ class Embedding : public Pattern {
     } else {
       AddRows(frame, *regions, node, &region);
     }
-    // Several added up: tokens, positions, kinds.
+    // Several look-ups may be added: tokens, positions, kinds.
     for (const int sum : frame.Consumers(node)) {
       if (regions->IsFree(sum) && IsScaling(frame, sum)) {
         region.members.push_back({sum, "embedding.scale"});
@@ -218,7 +221,7 @@ class Embedding : public Pattern {
   }
 
   static void AddRotary(const Frame& frame, int node, Regions* regions) {
-    // Both functions of one value.
+    // Both functions are applied to one value.
     const char* const other = frame.op(node) == "cos" ? "sin" : "cos";
     int pair = -1;
     for (const int reader :
@@ -239,7 +242,7 @@ class Embedding : public Pattern {
     }
     for (const int half : {node, pair}) {
       if (half < 0) continue;
-      // Scaled, and cast.
+      // Takes the scaling and the cast.
       for (const int after : frame.Consumers(half)) {
         const bool scales =
             frame.op(after) == "mul" && frame.operands(after).size() == 1;
@@ -251,8 +254,9 @@ class Embedding : public Pattern {
     regions->Add(std::move(region));
   }
 
-  // Positions in a table, all but the first of them, looked at as an image's;
-  // or the mask of an image's pixels, made one of its patches and counted.
+  // Adds the resampling of positions in a table, without the first one, viewed
+  // as an image; or of the mask of an image's pixels, which is reduced to the
+  // patches and counted.
   static void AddResampled(const Frame& frame, int node, Regions* regions) {
     if (frame.Sizes(node, 0).size() != 4) return;
     const srg::TensorView& in = *frame.operands(node)[0].view;
@@ -285,7 +289,7 @@ class Embedding : public Pattern {
       if (!regions->IsFree(next)) return false;
       if (frame.op_class(next) == OpClass::kLayout) return true;
       if (frame.op(next) != "add" && frame.op(next) != "add_") return false;
-      // A table of positions, or looked up in one.
+      // The other operand must be a table of positions, or be looked up in one.
       bool positions = false;
       const auto operands = frame.operands(next);
       for (size_t k = 0; k < operands.size(); ++k) {

@@ -11,8 +11,8 @@
 namespace djinn::semantics {
 namespace {
 
-// Which arguments of an operator are parameters of a module: the arguments'
-// first and last position. Optimizers write theirs.
+// The first and last position of an operator's arguments that are parameters of
+// a module. Optimizers write theirs.
 struct ParameterArguments {
   int first = 1;
   int last = 0;
@@ -34,8 +34,9 @@ ParameterArguments ParametersOf(absl::string_view op, OpClass op_class) {
   return {};
 }
 
-// Whether a matrix product's right operand can be a weight: one matrix, and
-// the left one is none that was turned, as in a weight's gradient.
+// Returns whether a matrix product's right operand can be a weight: it is one
+// matrix, and the left operand is not transposed, as it is in a weight's
+// gradient.
 bool MultipliesByMatrix(const Frame& frame, int node, int left) {
   const auto operands = frame.operands(node);
   const srg::TensorView& rows = *operands[left].view;
@@ -52,7 +53,7 @@ void SortUnique(std::vector<int>* nodes) {
 }  // namespace
 
 Frame::Frame(const srg::Graph& graph) : graph_(graph) {
-  // What each storage holds now.
+  // The current value of each storage.
   std::vector<int> current(graph.slots.size(), -1);
   const auto value_of = [&](uint32_t slot, const srg::TensorView* view) {
     if (current[slot] < 0) {
@@ -110,8 +111,9 @@ Frame::Frame(const srg::Graph& graph) : graph_(graph) {
       if (operand.written) written[operand.view->slot] = operand.view;
     }
     for (const uint32_t slot : call.writes) make(slot, written[slot]);
-    // Nobody has looked at its schema: what lacks what every call of that name
-    // has is none, and no rule is to look for it.
+    // The schema was not checked. A call that lacks the operands or outputs
+    // that every call of that name has loses its name, so that no rule looks at
+    // it.
     const bool needs_operands =
         node.op_class != OpClass::kFactory && node.op_class != OpClass::kRandom;
     if (node.outputs.empty() || (needs_operands && node.operands.empty())) {

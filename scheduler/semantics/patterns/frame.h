@@ -1,6 +1,6 @@
-// A graph as the analysis looks at it: which value every call reads and
-// makes. A value is what a storage holds between two writes; views of it are
-// the same value.
+// Prepares a graph for analysis: the values that every call reads and makes. A
+// value is the content of a storage between two writes; views of it are the
+// same value.
 #ifndef SCHEDULER_SEMANTICS_PATTERNS_FRAME_H_
 #define SCHEDULER_SEMANTICS_PATTERNS_FRAME_H_
 
@@ -15,7 +15,7 @@
 
 namespace djinn::semantics {
 
-// Immutable. Nodes and values are numbered from 0; -1 stands for none.
+// Immutable. Nodes and values are numbered from 0; -1 means none.
 class Frame {
  public:
   struct Operand {
@@ -30,9 +30,9 @@ class Frame {
   };
   struct Value {
     uint32_t slot;
-    int producer = -1;  // node; -1: it was there before the run
-    int previous = -1;  // what the storage held before, when it was written
-    const srg::TensorView* view = nullptr;  // as it was made, or read first
+    int producer = -1;  // node; -1 if it exists before the run
+    int previous = -1;  // value that a write replaced
+    const srg::TensorView* view = nullptr;  // as made, or as first read
     std::vector<int> readers;               // nodes, ascending
   };
 
@@ -41,14 +41,15 @@ class Frame {
 
   const srg::Graph& graph() const { return graph_; }
   int node_count() const { return static_cast<int>(nodes_.size()); }
-  // "addmm": without overload, and without "aten::" if it is PyTorch's own.
+  // Returns the operator's name without overload, such as "addmm", and without
+  // "aten::" if it is PyTorch's own.
   absl::string_view op(int node) const { return nodes_[node].op; }
   OpClass op_class(int node) const { return nodes_[node].op_class; }
-  // Tensors among the arguments, in order, lists flattened.
+  // Returns the tensors among the arguments, in order, with lists flattened.
   absl::Span<const Operand> operands(int node) const {
     return nodes_[node].operands;
   }
-  // Results, and then what was written.
+  // Returns the results, followed by the written operands.
   absl::Span<const Output> outputs(int node) const {
     return nodes_[node].outputs;
   }
@@ -56,29 +57,33 @@ class Frame {
   const Value& value(int value) const { return values_[value]; }
   int value_count() const { return static_cast<int>(values_.size()); }
 
-  // The node that made the node's k-th operand; -1 when it was there before,
-  // or there is no such operand.
+  // Returns the node that made the node's k-th operand; -1 when the operand
+  // exists before the run, or when there is no such operand.
   int Producer(int node, int k) const;
-  // Nodes that made what this one reads, ascending, each once.
+  // Returns the nodes that made what this one reads, ascending and without
+  // repetition.
   std::vector<int> Producers(int node) const;
-  // Nodes that read what this one makes, ascending, each once.
+  // Returns the nodes that read what this one makes, ascending and without
+  // repetition.
   std::vector<int> Consumers(int node) const;
-  // Sizes of the k-th operand; empty when there is none.
+  // Returns the sizes of the k-th operand; empty when there is none.
   absl::Span<const int64_t> Sizes(int node, int k) const;
-  // Sizes of the first output; empty when there is none or the run decides.
+  // Returns the sizes of the first output; empty when there is none or the run
+  // decides them.
   absl::Span<const int64_t> OutputSizes(int node) const;
-  // Whether the k-th operand was there before the run.
+  // Returns whether the k-th operand exists before the run.
   bool IsBound(int node, int k) const;
-  // Whether some call takes the value's storage as a weight, a bias, a table or
-  // a statistic, or an optimizer writes it.
+  // Returns whether a call takes the value's storage as a weight, a bias, a
+  // table or a statistic, or an optimizer writes it.
   bool IsParameter(int value) const {
     return parameter_slots_[values_[value].slot];
   }
-  // Whether the k-th operand is a matrix whose rows are columns of what was
-  // made. A matrix that was made with its columns side by side is as it was
-  // made; how one lies that was there before the run nobody knows: it counts.
+  // Returns whether the k-th operand is transposed relative to the value that
+  // was made. A matrix that was made with its columns side by side is not. The
+  // layout in which an operand from before the run was made is unknown: it
+  // counts as transposed if its view is.
   bool IsTurned(int node, int k) const;
-  // Whether what the operand holds was there before the run and is no
+  // Returns whether the operand's value exists before the run and is no
   // parameter.
   bool IsFromElsewhere(const Operand& operand) const {
     return values_[operand.value].producer < 0 && !IsParameter(operand.value);
@@ -100,11 +105,12 @@ class Frame {
   std::vector<bool> parameter_slots_;
 };
 
-// Whether the view is a matrix whose columns lie side by side in memory.
+// Returns whether the view is a matrix whose columns lie side by side in
+// memory.
 bool IsTransposed(const srg::TensorView& view);
-// Elements of a view; 0 for none.
+// Returns the number of elements of a view; 0 for null.
 int64_t Elements(const srg::TensorView* view);
-// Bytes of its elements.
+// Returns the number of bytes of its elements.
 int64_t Bytes(const srg::TensorView* view);
 bool IsFloating(srg::DataType type);
 

@@ -1,6 +1,7 @@
-// Where what comes from different sources becomes one: rows of one put into the
-// places that another keeps for them, features multiplied with each other, and
-// the scores of one side's vectors against the other's.
+// Finds fusions, where values from different sources become one: rows of one
+// source put into the places that another reserves for them, features
+// multiplied with each other, and the scores of one side's vectors against the
+// other's.
 #include <algorithm>
 
 #include "absl/algorithm/container.h"
@@ -17,8 +18,9 @@ bool Projects(const Frame& frame, const Regions& regions, int node) {
           frame.op_class(node) == OpClass::kActivation);
 }
 
-// The sum around a block: with what was there before the block. In a projector
-// there is none; what an activation adds up is of one projection.
+// Returns whether the node is the sum around a block, with a value from before
+// the block. A projector has no such sum; an activation's sums read one
+// projection only.
 bool IsAroundBlock(const Frame& frame, int node) {
   const auto operands = frame.operands(node);
   if (frame.op(node) != "add" || operands.size() != 2 ||
@@ -37,7 +39,8 @@ bool IsAroundBlock(const Frame& frame, int node) {
                           }) < 0;
 }
 
-// Normalizes rows that were put together right before: it is no encoder's last.
+// Returns whether the node normalizes rows that were merged directly before it,
+// which an encoder's last norm does not.
 bool IsNormOfMerged(const Frame& frame, const Regions& regions, int node) {
   if (frame.op_class(node) != OpClass::kNormalization) return false;
   const int merged = frame.Producer(node, 0);
@@ -63,7 +66,7 @@ class Fusion : public Pattern {
   }
 
  private:
-  // Of the rows that are put in, the projections that lead to them.
+  // Adds the projections that lead to the scattered rows.
   static void AddScatter(const Frame& frame, int node, Regions* regions) {
     Region region{"fusion", {{node, "fusion.join"}}, {"scatter"}};
     const int rows = static_cast<int>(frame.operands(node).size()) - 1;
@@ -80,7 +83,7 @@ class Fusion : public Pattern {
     regions->Add(std::move(region));
   }
 
-  // Every feature with every other one.
+  // Returns whether the node multiplies every feature with every other one.
   static bool IsInteraction(const Frame& frame, int node) {
     const auto operands = frame.operands(node);
     return frame.op(node) == "bmm" && operands.size() == 2 &&
@@ -105,8 +108,8 @@ class Fusion : public Pattern {
     regions->Add(std::move(region));
   }
 
-  // A product of two matrices neither of which is a weight: both were scaled to
-  // length one.
+  // Returns whether the node is a product of two matrices that were both scaled
+  // to rows of length one, neither of which is a weight.
   static bool IsComparison(const Frame& frame, int node) {
     const absl::string_view op = frame.op(node);
     if (op != "matmul" && op != "mm") return false;
@@ -183,7 +186,7 @@ bool MakesUnitRows(const Frame& frame, int node) {
          }) &&
          finds([&](int other) {
            return absl::c_any_of(frame.operands(other), [&](const auto& read) {
-             // The squares may be in the piece before.
+             // The squares may be in the previous piece.
              const bool squares = frame.op(other) == "sum" &&
                                   frame.IsFromElsewhere(read) &&
                                   frame.IsFromElsewhere(operands[0]) &&
@@ -218,7 +221,7 @@ std::vector<int> ComparedBefore(const Frame& frame, const Regions& regions,
                 frame.op_class(other) == OpClass::kReduction);
       },
       24);
-  // What is projected twice was projected by its encoder first.
+  // If there are two projections, the first one belongs to the encoder.
   const size_t scaling = before.size();
   for (size_t k = 0; k <= scaling; ++k) {
     for (const int made : frame.Producers(k == scaling ? node : before[k])) {

@@ -1,6 +1,6 @@
-// A cache of keys and values: [batch, heads, tokens, head size], joined with
-// the new tokens' by cat along the tokens, written at positions by index_copy_
-// or index_put_, or written as a slice by copy_.
+// Finds caches of keys and values: [batch, heads, tokens, head size], joined
+// with the new tokens' by cat along the tokens, written at positions by
+// index_copy_ or index_put_, or written as a slice by copy_.
 #include "absl/strings/match.h"
 #include "scheduler/semantics/patterns/patterns.h"
 #include "scheduler/semantics/patterns/walk.h"
@@ -8,7 +8,7 @@
 namespace djinn::semantics {
 namespace {
 
-// The dimension of tokens, counted from the front, of what may be a cache.
+// Returns the dimension of tokens of a possible cache, counted from the front.
 int TokenDimension(absl::Span<const int64_t> sizes) {
   return static_cast<int>(sizes.size()) - 2;
 }
@@ -18,7 +18,7 @@ bool LooksLikeCache(const srg::TensorView* view) {
          (view->sizes.size() == 3 || view->sizes.size() == 4);
 }
 
-// Joined along the tokens: what was there before and what is new.
+// Returns whether the node joins earlier and new values along the tokens.
 bool IsCat(const Frame& frame, int node) {
   if (frame.op(node) != "cat") return false;
   const auto operands = frame.operands(node);
@@ -30,8 +30,8 @@ bool IsCat(const Frame& frame, int node) {
   const int64_t dimension = IntegerArgument(frame, node, 1).value_or(0);
   const int64_t tokens = TokenDimension(outputs[0].view->sizes);
   if (dimension != tokens && dimension != tokens - 4) return false;
-  // The cache was there before, or came from the step before in this graph;
-  // what is new was computed.
+  // The cache exists before the run, or comes from the previous step in this
+  // graph. The new values were computed.
   const int before = frame.Producer(node, 0);
   return frame.IsBound(node, 0) || before < 0 || frame.op(before) == "cat" ||
          frame.op_class(before) == OpClass::kFactory ||
@@ -49,7 +49,8 @@ bool IsPositionWrite(const Frame& frame, int node) {
          !frame.IsParameter(operands[0].value);
 }
 
-// copy_ into a part of a larger storage whose other tokens stay.
+// Returns whether the node copies into a part of a larger storage whose other
+// tokens stay.
 bool IsSliceWrite(const Frame& frame, int node) {
   if (frame.op(node) != "copy_") return false;
   const auto operands = frame.operands(node);
@@ -104,7 +105,8 @@ class KvCache : public Pattern {
     return fresh.size() == 4 && fresh[2] == 1;
   }
 
-  // How the positions are made that it writes at, and the cache itself.
+  // Adds the computation of the positions at which the node writes, and the
+  // creation of the cache.
   static void AddPositions(const Frame& frame, const Regions& regions, int node,
                            Region* region) {
     const auto counts = [&](int other) {
@@ -120,7 +122,7 @@ class KvCache : public Pattern {
     };
     for (const int other : Upstream(frame, node, counts, 16)) {
       region->members.push_back({other, "kv_cache.position"});
-      // The count of tokens grows beside.
+      // The count of tokens is incremented beside it.
       for (const int sibling : frame.Consumers(other)) {
         if (frame.op(sibling) == "add_" && counts(sibling)) {
           region->members.push_back({sibling, "kv_cache.position"});

@@ -1,5 +1,5 @@
-// A loss: the call itself, what it takes of the scores and targets just before,
-// and what makes one number of it.
+// Finds losses: the call itself, the preparation of scores and targets directly
+// before it, and the reduction to one number.
 #include "scheduler/semantics/patterns/patterns.h"
 #include "scheduler/semantics/patterns/walk.h"
 
@@ -34,8 +34,9 @@ class Loss : public Pattern {
   }
 
  private:
-  // A piece that ends before the loss: shares of scores, as autograd makes
-  // them, and the targets, a whole number a row.
+  // Adds the beginning of a loss in a piece that ends before the loss itself:
+  // the log-softmax of scores, as autograd splits it, and the targets, one
+  // integer per row.
   static void AddBeginnings(const Frame& frame, Regions* regions) {
     for (int i = 0; i < frame.node_count(); ++i) {
       if (!regions->IsFree(i) || frame.op(i) != "_log_softmax" ||

@@ -1,5 +1,5 @@
-// A multilayer perceptron: projections with an activation between them, one of
-// which may be a gate. A piece may begin or end within one.
+// Finds multilayer perceptrons: projections with an activation between them,
+// one of which may be a gate. A piece may begin or end within one.
 #include <utility>
 #include <vector>
 
@@ -18,7 +18,7 @@ class Finder {
 
   void Find() {
     for (int i = 0; i < frame_.node_count(); ++i) {
-      // Scores are capped, an MLP is not.
+      // A soft cap bounds scores and belongs to no MLP.
       if (regions_->IsFree(i) && frame_.op_class(i) == OpClass::kActivation &&
           !IsSoftCap(frame_, i)) {
         Around(i);
@@ -47,7 +47,8 @@ class Finder {
     const bool has_up = up >= 0 && IsFreeProjection(up);
     const bool has_down = down >= 0 && IsFreeProjection(down);
     if (!has_up && !has_down) return;
-    // A head that keeps its width is a pooler or a transform before scores.
+    // A head that keeps its width is a pooler, or a transformation before
+    // scores.
     if (has_up ? !Widens(up) : !Widens(down)) return;
     Region region{"mlp", {{activation, "mlp.activation"}}, {}};
     const auto between_up = [&](int node) {
@@ -68,7 +69,7 @@ class Finder {
     if (has_down || down < 0) {
       for (const int node : Downstream(frame_, activation, between_down, 16)) {
         take(node, "mlp.activation");
-        // The gate's other side.
+        // Takes the other side of the gate.
         for (const int other : frame_.Producers(node)) {
           if (IsFreeProjection(other) && other != up) {
             take(other, "mlp.gate");
@@ -90,7 +91,8 @@ class Finder {
     regions_->Add(std::move(region));
   }
 
-  // Of a product that PyTorch makes without its bias: the sum in place.
+  // Returns the in-place sum that adds the bias where PyTorch computes the
+  // product without it.
   int BiasBehind(int projection) const {
     for (const int next : frame_.Consumers(projection)) {
       if (regions_->IsFree(next) && frame_.op(next) == "add_" &&
@@ -101,11 +103,12 @@ class Finder {
     return -1;
   }
 
-  // Behind the activation's own arithmetic.
+  // Returns the nearest projection upstream, behind the activation's own
+  // arithmetic.
   int NearestUp(int activation) const {
     return FindUpstream(
         frame_, activation,
-        [this](int node) {  // Some mix neighbours on the way.
+        [this](int node) {  // Some mix neighbours in between.
           return (Passes(node) && frame_.op(node) != "cat") ||
                  frame_.op_class(node) == OpClass::kConvolution;
         },
@@ -119,8 +122,9 @@ class Finder {
     return !in.empty() && !out.empty() && in.back() != out.back();
   }
 
-  // A projection of what was there before that narrows it, and the sum with
-  // rows of the same size: what widened them is in the piece before.
+  // Adds a projection that narrows a value from before the run, and the sum
+  // with rows of the same size. The projection that widened the value is in the
+  // previous piece.
   void AddLoneDown(int node) {
     const size_t input = frame_.op(node) == "addmm" ? 1 : 0;
     const Frame::Operand& operand = frame_.operands(node)[input];
@@ -142,7 +146,8 @@ class Finder {
     regions_->Add(std::move(region));
   }
 
-  // With as many rows, each as wide.
+  // Returns whether the node's output is added to rows of the same number and
+  // width.
   bool IsSummed(int node) const {
     const int64_t elements = Elements(
         frame_.outputs(node).empty() ? nullptr : frame_.outputs(node)[0].view);

@@ -1,5 +1,5 @@
-// A mixture of experts: a router that takes the best of a softmax, rows
-// gathered for each expert, its projections, and rows added back.
+// Finds mixtures of experts: a router that takes the best of a softmax, rows
+// gathered for each expert, the expert's projections, and rows added back.
 #include "absl/algorithm/container.h"
 #include "scheduler/semantics/patterns/patterns.h"
 #include "scheduler/semantics/patterns/walk.h"
@@ -7,7 +7,8 @@
 namespace djinn::semantics {
 namespace {
 
-// Takes rows of a matrix, by one column of the places that nonzero finds.
+// Returns whether the node gathers rows of a matrix by one column of the
+// indices that nonzero finds.
 bool GathersRows(const Frame& frame, int node) {
   const auto operands = frame.operands(node);
   if (frame.op(node) != "index" || operands.size() != 2 ||
@@ -19,12 +20,13 @@ bool GathersRows(const Frame& frame, int node) {
   if (rows.data_type != srg::DataType::kInt64 || rows.sizes.size() != 1) {
     return false;
   }
-  // Columns may lie one behind the other.
+  // The columns may be stored one after the other.
   return rows.strides[0] > 1 ||
          (rows.storage_offset > 0 && rows.storage_offset == rows.sizes[0]);
 }
 
-// Asks of a whole number that was there before: which expert is the next.
+// Returns whether the node compares an integer from before the run: the number
+// of the next expert.
 bool ComparesOne(const Frame& frame, int node) {
   return frame.op(node) == "eq" && frame.Sizes(node, 0).empty() &&
          frame.IsBound(node, 0) &&
@@ -79,7 +81,7 @@ class Moe : public Pattern {
       region.members.push_back({projection, "moe.router"});
       AddSum(frame, *regions, projection, &region);
     }
-    // Weights of the chosen, and who was chosen by which row.
+    // Takes the weights of the chosen experts, and the choice of each row.
     const auto counts = [&](int node) {
       if (!regions->IsFree(node)) return false;
       const OpClass op_class = frame.op_class(node);
@@ -98,7 +100,8 @@ class Moe : public Pattern {
     regions->Add(std::move(region));
   }
 
-  // What the experts' results are added up in: zeros like the routed rows.
+  // Adds the tensor in which the experts' results are summed: zeros like the
+  // routed rows.
   static void AddSum(const Frame& frame, const Regions& regions, int projection,
                      Region* region) {
     const size_t rows = frame.op(projection) == "addmm" ? 1 : 0;
@@ -110,8 +113,8 @@ class Moe : public Pattern {
     }
   }
 
-  // Rows of integers or booleans looked through for those of an expert, with
-  // what marks them.
+  // Adds the search for an expert's rows among integers or booleans, and the
+  // nodes that mark them.
   static void AddChoice(const Frame& frame, int node, Regions* regions) {
     const auto counts = [&](int other) {
       return regions->IsFree(other) &&
@@ -145,7 +148,8 @@ class Moe : public Pattern {
     if (projects) regions->Add(std::move(region));
   }
 
-  // A piece that ends within an expert: rows gathered and projected.
+  // Adds the beginning of an expert in a piece that ends within it: gathered
+  // and projected rows.
   static void AddBeginnings(const Frame& frame, Regions* regions) {
     for (int i = 0; i < frame.node_count(); ++i) {
       if (!regions->IsFree(i) || frame.op(i) != "index" ||

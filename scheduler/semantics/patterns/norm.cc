@@ -1,7 +1,7 @@
-// Normalization: in one call, or spelled out: the mean of squares, of what is
-// there or of what is left of it without its mean, the reciprocal of its root,
-// a product with it and one with a weight, which may have one added, and a
-// bias. A piece may hold either half.
+// Finds normalization, in one call or in several: the mean of the squares of
+// rows, with or without their own mean subtracted; the reciprocal of its root;
+// the product with it; the product with a weight, to which one may be added;
+// and a bias. A piece may hold either half.
 #include <utility>
 
 #include "absl/algorithm/container.h"
@@ -11,13 +11,13 @@
 namespace djinn::semantics {
 namespace {
 
-// One number for each row.
+// Returns whether the output has one number per row.
 bool IsPerRow(const Frame& frame, int node) {
   const auto sizes = frame.OutputSizes(node);
   return !sizes.empty() && sizes.back() == 1;
 }
 
-// What is left of rows without their mean.
+// Returns whether the node subtracts their mean from rows.
 bool Centres(const Frame& frame, int node) {
   if (frame.op(node) != "sub") return false;
   const int mean = frame.Producer(node, 1);
@@ -48,7 +48,7 @@ class Finder {
     if (regions_->IsFree(node)) region_.members.push_back({node, role});
   }
 
-  // Around the root of what each row has.
+  // Adds the norm around the root of each row's statistic.
   void AddWhole(int root) {
     region_ = {"norm", {{root, "norm.scale"}}, {"root_mean_square"}};
     const bool mean = AddStatistics(root);
@@ -67,7 +67,7 @@ class Finder {
     regions_->Add(std::move(region_));
   }
 
-  // The rest is in the piece before, or in the next one.
+  // Adds the half of a norm whose rest is in the previous or the next piece.
   void AddHalf(int node) {
     region_ = {"norm", {}, {"piece"}};
     if (frame_.op(node) == "mean" && IsPerRow(frame_, node)) {
@@ -91,7 +91,7 @@ class Finder {
     regions_->Add(std::move(region_));
   }
 
-  // Whether a mean is among them.
+  // Takes the statistics before the root; returns whether a mean is among them.
   bool AddStatistics(int node) {
     const auto statistics = [&](int before) {
       if (!regions_->IsFree(before)) return false;
@@ -106,7 +106,8 @@ class Finder {
       const absl::string_view op = frame_.op(before);
       mean |= op == "mean" || op == "var";
       if (op != "mean") continue;
-      // What the root scales may be taken off its mean a second time.
+      // The program may subtract the mean a second time, for the rows that the
+      // root scales.
       for (const int next : frame_.Consumers(before)) {
         if (Centres(frame_, next)) Take(next, "norm.statistics");
       }
@@ -114,7 +115,7 @@ class Finder {
     return mean;
   }
 
-  // The product with the weight, and the sum with the bias.
+  // Takes the product with the weight, and the sum with the bias.
   void AddWeight(int node) {
     for (const int next : frame_.Consumers(node)) {
       if (!regions_->IsFree(next)) continue;
@@ -151,7 +152,7 @@ class Finder {
 
   const Frame& frame_;
   Regions* const regions_;
-  Region region_;  // in the making
+  Region region_;  // being built
 };
 
 class SpelledNorm : public Pattern {

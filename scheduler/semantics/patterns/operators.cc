@@ -145,7 +145,8 @@ OpClass ClassOf(absl::string_view name) {
 }
 
 bool IsForAutograd(absl::string_view name) {
-  // Parts of layer_norm, batch_norm, scaled_dot_product_attention and so on.
+  // Parts of layer_norm, batch_norm, scaled_dot_product_attention and other
+  // composites.
   static const auto* const names = new absl::flat_hash_set<absl::string_view>{
       "native_layer_norm",
       "native_batch_norm",

@@ -1,4 +1,4 @@
-// What kind of work an operator is, by its name.
+// Classifies operators by the kind of work that they do, from their names.
 #ifndef SCHEDULER_SEMANTICS_PATTERNS_OPERATORS_H_
 #define SCHEDULER_SEMANTICS_PATTERNS_OPERATORS_H_
 
@@ -18,35 +18,35 @@ enum class OpClass : uint8_t {
   kNormalization,
   kEmbedding,
   kRecurrent,
-  kActivation,  // pointwise and not linear, of one tensor
+  kActivation,  // pointwise and nonlinear, of one tensor
   kPointwise,
   kReduction,
   kPooling,
   kResampling,
   kLayout,    // moves elements: copy, cat, clone
-  kIndexing,  // moves elements to or from where other values say
+  kIndexing,  // moves elements to or from places that other values give
   kRandom,
-  kFactory,  // makes a tensor of nothing
+  kFactory,  // makes a tensor without operands
   kLoss,
   kOptimizer,
   kBackward,
 };
 inline constexpr int kOpClassCount = static_cast<int>(OpClass::kBackward) + 1;
 
-// "matmul".
+// Returns the name of the class, such as "matmul".
 absl::string_view OpClassName(OpClass op_class);
-// The other way.
+// Returns the class of that name.
 std::optional<OpClass> FindOpClass(absl::string_view name);
 
-// `name` as in Frame::op(): without "aten::" and overload. A form that writes
-// its operand is what the other form is.
+// Returns the class of an operator. `name` is as in Frame::op(): without
+// "aten::" and overload. An in-place form has the class of the other form.
 OpClass ClassOf(absl::string_view name);
 
-// Whether autograd alone calls it: a composite that needed no gradient would
-// have stayed whole.
+// Returns whether only autograd calls the operator: without a gradient, the
+// composite that contains it would have stayed whole.
 bool IsForAutograd(absl::string_view name);
-// Whether it is a composite that is split wherever it reads what a gradient is
-// recorded of.
+// Returns whether the operator is a composite that is split wherever it reads a
+// value for which a gradient is recorded.
 bool IsKeptWhole(absl::string_view name);
 
 }  // namespace djinn::semantics

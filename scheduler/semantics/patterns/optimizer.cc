@@ -1,6 +1,6 @@
-// The step of an optimizer: calls on lists of parameters, fused steps, and
-// parameters written in place by what does nothing else. Autograd is over by
-// then, so that the step is one stretch of calls.
+// Finds the step of an optimizer: calls on lists of parameters, fused steps,
+// and in-place writes to parameters. Autograd has finished by then, so the step
+// is one stretch of calls.
 #include <algorithm>
 
 #include "absl/strings/match.h"
@@ -9,7 +9,7 @@
 namespace djinn::semantics {
 namespace {
 
-// Writes a parameter in place by its gradient.
+// Returns whether the node updates a parameter in place by its gradient.
 bool Steps(const Frame& frame, int node) {
   if (frame.op_class(node) == OpClass::kOptimizer) return true;
   if (frame.op_class(node) != OpClass::kPointwise ||
@@ -22,7 +22,8 @@ bool Steps(const Frame& frame, int node) {
          operands[0].view->sizes == operands[1].view->sizes;
 }
 
-// Makes state beside a tensor that was there before: a momentum.
+// Returns whether the node creates state, such as a momentum, like a tensor
+// from before the run.
 bool MakesState(const Frame& frame, int node) {
   const absl::string_view op = frame.op(node);
   return (op == "zeros_like" || op == "clone") && frame.IsBound(node, 0) &&
@@ -43,7 +44,7 @@ class Optimizer : public Pattern {
     }
     Region region{"optimizer", {}, {}};
     if (last < 0) {
-      // A piece that only makes state.
+      // The piece may only create state.
       if (states < 4 || states * 5 < frame.node_count() * 4) return;
       first = frame.node_count();
     }

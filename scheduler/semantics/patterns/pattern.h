@@ -1,9 +1,9 @@
-// How occurrences of a pattern are found in a graph.
+// Defines patterns and the regions of a graph in which they occur.
 //
-// A pattern looks at what is still free and adds regions; a node belongs to the
-// first region that takes it. To add a pattern, write its file, declare it in
-// patterns.h and put it into the table in patterns.cc, ahead of those whose
-// nodes it must have first.
+// A pattern looks at the nodes that are still free and adds regions; a node
+// belongs to the first region that takes it. To add a pattern, write its file,
+// declare it in patterns.h and put it into the table in patterns.cc, ahead of
+// the patterns that would otherwise take its nodes.
 #ifndef SCHEDULER_SEMANTICS_PATTERNS_PATTERN_H_
 #define SCHEDULER_SEMANTICS_PATTERNS_PATTERN_H_
 
@@ -16,7 +16,7 @@
 
 namespace djinn::semantics {
 
-// A node and what it does: "attention.scores".
+// A node and its role, such as "attention.scores".
 struct Member {
   int node;
   std::string role;
@@ -25,32 +25,33 @@ struct Member {
 struct Region {
   std::string pattern;
   std::vector<Member> members;      // ascending by node, each once
-  std::vector<std::string> traits;  // what is particular: "fused", "causal"
-  // Cross attention's: the value that keys and values are projected from; -1
-  // otherwise, or when that is not in sight.
+  std::vector<std::string> traits;  // particularities: "fused", "causal"
+  // For cross attention, the value from which keys and values are projected. -1
+  // for other regions, or when the graph does not show it.
   int memory = -1;
 
   bool HasTrait(absl::string_view trait) const;
 };
 
-// The regions found so far.
+// The regions found so far, and the nodes that they own.
 class Regions {
  public:
   explicit Regions(int node_count) : region_of_(node_count, -1) {}
 
-  // Takes those of the members that are free; nothing when none is.
+  // Adds the region with those of its members that are free; does nothing when
+  // none is.
   void Add(Region region);
 
-  // A region turns out to be another pattern's; its roles begin with the new
+  // Assigns a region to another pattern; its roles then begin with the new
   // name.
   void Rename(int region, const std::string& pattern);
 
   bool IsFree(int node) const { return region_of_[node] < 0; }
-  // Index into all(), or -1.
+  // Returns the region's index into all(), or -1.
   int region_of(int node) const { return region_of_[node]; }
-  // The node's role; empty when no region has it.
+  // Returns the node's role; empty when no region has it.
   absl::string_view role(int node) const;
-  // The name of its region's pattern; empty when no region has it.
+  // Returns the name of its region's pattern; empty when no region has it.
   absl::string_view pattern(int node) const;
   const std::vector<Region>& all() const { return regions_; }
 
@@ -59,7 +60,7 @@ class Regions {
   std::vector<int> region_of_;
 };
 
-// Stateless.
+// Finds occurrences of one pattern. Stateless.
 class Pattern {
  public:
   virtual ~Pattern() = default;

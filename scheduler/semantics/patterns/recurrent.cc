@@ -1,5 +1,6 @@
-// Recurrent cells: one call for all steps, or each step as its gates: several
-// sigmoids and tanhs of parts of one product, and what joins them.
+// Finds recurrent cells: one call for all steps, or each step as its gates.
+// Gates are several sigmoids and tanhs of parts of one product, and the nodes
+// that combine them.
 #include <map>
 #include <vector>
 
@@ -15,8 +16,8 @@ bool IsGate(const Frame& frame, int node) {
   return op == "sigmoid" || op == "sigmoid_" || op == "tanh" || op == "tanh_";
 }
 
-// Works in place on some columns of a wider matrix: a gate, even if a piece
-// shows no other one.
+// Returns whether the node works in place on some columns of a wider matrix.
+// That is a gate, even if a piece shows no other one.
 bool IsOfPart(const Frame& frame, int node) {
   const srg::TensorView& view = *frame.operands(node)[0].view;
   const size_t rank = view.sizes.size();

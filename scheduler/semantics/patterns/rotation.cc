@@ -17,16 +17,17 @@ bool IsProduct(const Frame& frame, int node) {
   return frame.op(node) == "mul" && frame.operands(node).size() == 2;
 }
 
-// Whether a row of what the view shows is a part of a row in memory: one half,
-// or every second number.
+// Returns whether a row of the view is part of a row in memory: one half, or
+// every second number.
 bool IsPartOfRows(const srg::TensorView& view) {
   const size_t rank = view.sizes.size();
   return rank >= 4 && (view.strides[rank - 1] > 1 ||
                        view.strides[rank - 2] > view.sizes[rank - 1]);
 }
 
-// Whether a piece begins with the join of a part and of what was another one:
-// all of it is multiplied with numbers that several heads share, and added.
+// Returns whether a piece begins with the node, which joins a part with another
+// part that was negated in the previous piece. The result is multiplied by
+// numbers that several heads share, and added.
 bool IsBeginning(const Frame& frame, int node) {
   const auto operands = frame.operands(node);
   if (!frame.IsFromElsewhere(operands[0]) ||
@@ -46,8 +47,8 @@ bool IsBeginning(const Frame& frame, int node) {
   });
 }
 
-// The value whose half the node joins, negated, with the other; -1 when it does
-// not.
+// Returns the value whose halves the node joins, one of them negated; -1 when
+// it does not.
 int TurnedValue(const Frame& frame, int node) {
   const int negated = frame.Producer(node, 0);
   const int value = frame.operands(node)[1].value;
@@ -56,8 +57,8 @@ int TurnedValue(const Frame& frame, int node) {
   return frame.operands(negated)[0].value == value ? value : -1;
 }
 
-// The products of which the node joins the difference and the sum; empty when
-// it does not, or when they are not of one value's parts.
+// Returns the products whose difference and sum the node joins; empty when it
+// does not, or when they are not products of one value's parts.
 std::vector<int> MixedProducts(const Frame& frame, int node) {
   std::vector<int> products;
   absl::string_view ops[2];
@@ -109,7 +110,7 @@ class Collector {
         if (frame_.op(sum) == "add" || frame_.op(sum) == "add_") Take(sum);
       }
     }
-    // The heads as they were, times the cosines.
+    // Takes the products of the original heads and the cosines.
     for (const int product : frame_.value(turned).readers) {
       if (IsProduct(frame_, product)) TakeProduct(product);
     }
@@ -128,8 +129,8 @@ class Collector {
     for (const int factor : frame_.Producers(product)) TakeCopies(factor);
   }
 
-  // Rows of a table of angles, and each number of them several times. What made
-  // the numbers is a matter of positions.
+  // Takes the look-up of angles in a table, and the repetition of each angle.
+  // The nodes that made the angles belong to the positions.
   void TakeCopies(int factor) {
     const auto copies = [this](int node) {
       const absl::string_view op = frame_.op(node);

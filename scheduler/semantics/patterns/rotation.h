@@ -1,4 +1,4 @@
-// Rotations of heads by the position of their token.
+// Finds rotations of heads by the positions of their tokens.
 #ifndef SCHEDULER_SEMANTICS_PATTERNS_ROTATION_H_
 #define SCHEDULER_SEMANTICS_PATTERNS_ROTATION_H_
 
@@ -8,14 +8,15 @@
 
 namespace djinn::semantics {
 
-// Whether the node joins two parts of the same heads that were turned against
-// each other: one of them negated, beside the other; or their sum and their
-// difference, each times a factor. The parts may be halves or lie side by side.
+// Returns whether the node joins two parts of the same heads that were rotated
+// against each other: one part negated, beside the other; or their sum and
+// their difference, each times a factor. The parts may be halves or
+// interleaved.
 bool TurnsHeads(const Frame& frame, int node);
 
-// Of a node that does: what is free of the rotation it is of, with the products
-// and the copies of sines and cosines as many as the heads have columns; itself
-// first.
+// Returns the free nodes of the rotation to which `node` belongs, for which
+// TurnsHeads() holds; `node` comes first. Includes the products, and the copies
+// of sines and cosines that match the columns of the heads.
 std::vector<int> RotationAround(const Frame& frame, const Regions& regions,
                                 int node);
 

@@ -8,12 +8,13 @@
 namespace djinn::semantics {
 namespace {
 
-// Nodes that a walk looks at, however far it may go.
+// Most nodes that a walk looks at, whatever its limit.
 constexpr size_t kMaxSeen = 4096;
 
 using Neighbours = std::vector<int> (Frame::*)(int) const;
 
-// Breadth first. Stops at the first node that `wanted` accepts and returns it.
+// Walks breadth first. Stops at the first node that `wanted` accepts and
+// returns it.
 int Walk(const Frame& frame, int start, Neighbours neighbours,
          const NodePredicate& through, const NodePredicate& wanted, int limit,
          std::vector<int>* passed) {

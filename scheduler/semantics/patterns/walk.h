@@ -1,4 +1,4 @@
-// What several patterns ask about nodes and their neighbours.
+// Answers questions about nodes and their neighbours that several patterns ask.
 #ifndef SCHEDULER_SEMANTICS_PATTERNS_WALK_H_
 #define SCHEDULER_SEMANTICS_PATTERNS_WALK_H_
 
@@ -14,42 +14,49 @@ namespace djinn::semantics {
 
 using NodePredicate = std::function<bool(int node)>;
 
-// A matrix product whose right operand is a weight: a Linear module's call.
+// Returns whether the node is a matrix product whose right operand is a weight,
+// as a Linear module calls it.
 bool IsProjection(const Frame& frame, int node);
-// A matrix product of batches: neither operand is a weight.
+// Returns whether the node is a matrix product of batches: neither operand is a
+// weight.
 bool IsBatchedProduct(const Frame& frame, int node);
-// Makes new elements, each of few: layout, pointwise, dropout.
+// Returns whether each element of the output depends on few elements: layout,
+// pointwise, dropout.
 bool IsElementwise(const Frame& frame, int node);
-// Rows of a table of numbers that was there before, by whole numbers.
+// Returns whether the node indexes rows of a floating-point table from before
+// the run by integers.
 bool IsTableIndex(const Frame& frame, int node);
-// Rows of a table for several tokens of each of a batch.
+// Returns whether the node looks up rows of a table for several tokens of each
+// row of a batch.
 bool IsTokenLookUp(const Frame& frame, int node);
-// Multiplies the first operand by one number.
+// Returns whether the node multiplies its first operand by one number.
 bool IsScaling(const Frame& frame, int node);
-// Keeps numbers within bounds: the hyperbolic tangent of a share of them, times
-// a number.
+// Returns whether the node keeps numbers within bounds: the hyperbolic tangent
+// of a fraction of them, times a number.
 bool IsSoftCap(const Frame& frame, int node);
-// Whether the k-th operand is a number for each column that was there before,
-// or one that has a number added.
+// Returns whether the k-th operand has one number per column and exists before
+// the run, or is such an operand plus a number.
 bool IsColumnWeight(const Frame& frame, int node, int k);
-// Adds one number to a row of them that was there before.
+// Returns whether the node adds one number to a vector that exists before the
+// run.
 bool RaisesWeight(const Frame& frame, int node);
 
-// The nodes upstream of `node`, nearest first, without it: of each only what
-// lies behind nodes that `through` accepts, at most `limit` of them. `through`
-// is asked for every node reached; those it refuses are not in the answer.
+// Returns the nodes upstream of `node`, nearest first, without `node` itself.
+// Goes on behind a node only if `through` accepts it, and returns only such
+// nodes, at most `limit`. Calls `through` for every node that it reaches.
 std::vector<int> Upstream(const Frame& frame, int node,
                           const NodePredicate& through, int limit = 64);
 std::vector<int> Downstream(const Frame& frame, int node,
                             const NodePredicate& through, int limit = 64);
-// The nearest node upstream that `wanted` accepts, behind nodes that `through`
-// accepts; -1 when there is none.
+// Returns the nearest node upstream that `wanted` accepts, behind nodes that
+// `through` accepts; -1 when there is none.
 int FindUpstream(const Frame& frame, int node, const NodePredicate& through,
                  const NodePredicate& wanted, int limit = 64);
 int FindDownstream(const Frame& frame, int node, const NodePredicate& through,
                    const NodePredicate& wanted, int limit = 64);
 
-// The integer, or the only one of a list, at an argument of the schema.
+// Returns the integer, or the only integer of a list, at an argument of the
+// schema.
 std::optional<int64_t> IntegerArgument(const Frame& frame, int node, int index);
 
 }  // namespace djinn::semantics

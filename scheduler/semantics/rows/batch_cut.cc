@@ -16,7 +16,7 @@
 namespace djinn::semantics {
 namespace {
 
-// Sizes that are tried as that of the batch.
+// Number of sizes that are tried as the size of the batch.
 constexpr size_t kMaxSizes = 4;
 
 // Follows the rows through the nodes, in order.
@@ -54,10 +54,10 @@ class Walk {
   struct Slot {
     RowOperand::State state = RowOperand::State::kWhole;
     RowLayout layout;
-    // Of one that is open.
+    // Size of a slot in state kOpen.
     uint64_t bytes = 0;
   };
-  // A view that is repeated, and by how much more in a part of more rows.
+  // A repeated view, and the dimension that grows in a part of more rows.
   struct Repeated {
     const srg::TensorView* view;
     RowDimension rows;
@@ -168,7 +168,7 @@ class Walk {
     return absl::OkStatus();
   }
 
-  // A call that no row has a part in: every part makes it.
+  // Handles a call without rows, which every part executes.
   void VisitWhole(const RowCall& call) {
     const bool fills = FillsWithOneNumber(call.op());
     for (const RowOperand& operand : call.operands()) {
@@ -191,7 +191,7 @@ class Walk {
     }
   }
 
-  // What a rule made of an operand.
+  // Applies a rule's decision about an operand to its slot.
   absl::Status Decide(const RowOperand& operand) {
     Slot& slot = slots_[operand.view->slot];
     if (operand.cut()) return absl::OkStatus();
@@ -206,7 +206,7 @@ class Walk {
     const Slot decided = {layout.has_value() ? RowOperand::State::kCut
                                              : RowOperand::State::kWhole,
                           layout.value_or(RowLayout())};
-    // Another operand of the call may have decided otherwise.
+    // Another operand of the call may have decided differently.
     if (slot.state != RowOperand::State::kOpen &&
         (slot.state != decided.state || slot.layout != decided.layout)) {
       return MixesRows("what it is given has its rows in two places");
@@ -215,9 +215,9 @@ class Walk {
     return absl::OkStatus();
   }
 
-  // --- What a row more makes of the graph's integers ---
+  // --- Growth of the graph's integers with each further row ---
 
-  // Sets the integers of `slope` to what those of `view` grow by.
+  // Sets the integers of `slope` to the growth of those of `view`.
   absl::Status SetSlopes(const srg::TensorView& view, srg::TensorView* slope) {
     slope->storage_offset = 0;
     slope->sizes.assign(view.sizes.size(), 0);
@@ -277,7 +277,7 @@ class Walk {
     return absl::OkStatus();
   }
 
-  // The sizes that a factory is told are those of what it makes.
+  // The sizes in a factory's arguments are those of its result.
   absl::Status SetSizesArgument(const srg::Node& node,
                                 const srg::TensorView& made,
                                 const srg::TensorView& made_slope,
@@ -338,8 +338,8 @@ class Walk {
   BatchCut cut_;
 };
 
-// The outermost dimension of what a slot holds, as its coarsest view says that
-// covers all that is ever read; 0 if none does.
+// The outermost dimension of a slot, according to its coarsest view that covers
+// all that is ever read; 0 if there is none.
 struct Outermost {
   int64_t size = 0;
   int64_t bytes = 0;  // of the slot
@@ -398,8 +398,8 @@ absl::StatusOr<BatchCut> FindBatch(const srg::Graph& graph,
       if (sizes.size() < kMaxSizes) sizes.push_back(size);
     }
   }
-  // With all of what goes up to a whole number of rows, and without what has
-  // another size.
+  // Tries candidates whose outermost dimension is a multiple of `rows`, or, if
+  // `exact`, only those where it equals `rows`.
   const auto attempt = [&](int64_t rows,
                            bool exact) -> absl::StatusOr<BatchCut> {
     std::vector<CutInput> inputs;

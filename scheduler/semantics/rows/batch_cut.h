@@ -1,12 +1,14 @@
-// Whether a graph can be cut along the batch: whether what it makes of one
-// row depends on no other row, so that it may be executed on some of the
-// rows at a time, with the same weights.
+// Decides whether a graph can be cut along the batch. That requires that its
+// results for one row depend on no other row, so that it may be executed on
+// some of the rows at a time, with the same weights.
 //
-// The rows are followed from the inputs through all nodes, by what each
-// operator is known to do (row_rules.h) and where views look (row_layout.h). A
-// storage has its rows in one place or none. What has none is computed in every
-// part. Refused are: operators without a rule, draws, writes to what was there
-// before, results whose sizes the run decides.
+// The analysis follows the rows from the inputs through all nodes, by the rules
+// of the operators (row_rules.h) and the layout of views (row_layout.h). The
+// rows of a storage have one layout, or the storage has none. Every part
+// computes what has no rows.
+//
+// Refuses operators without a rule, draws, writes to storages from before the
+// run, and results whose sizes the run decides.
 #ifndef SCHEDULER_SEMANTICS_ROWS_BATCH_CUT_H_
 #define SCHEDULER_SEMANTICS_ROWS_BATCH_CUT_H_
 
@@ -22,12 +24,14 @@ namespace djinn::semantics {
 
 struct BatchCut {
   int64_t rows = 0;
-  // By slot, the bytes of a row; 0: it has no rows, and is the same in every
-  // part.
+  // Bytes of a row, by slot. 0 means that the slot has no rows and is the same
+  // in every part.
   std::vector<int64_t> row_bytes;
-  // By node, whether it works on rows: otherwise every part does all of it.
+  // Whether a node works on rows, by node. Every part executes the other nodes
+  // completely.
   std::vector<bool> of_rows;
-  // At size n the graph is that of rows + n rows.
+  // Describes how the graph depends on the number of rows: at size n it is the
+  // graph for rows + n rows.
   srg::SizeHole hole;
 };
 
@@ -36,16 +40,17 @@ struct CutInput {
   RowLayout layout;
 };
 
-// `graph` was accepted by srg::Validate() and has no size hole; inputs are
-// bound slots of it with as many rows each. FailedPrecondition (MIXES_ROWS)
-// names the first node that stands against it, and says why.
+// Finds how to cut a graph that srg::Validate() accepted and that has no size
+// hole. `inputs` are bound slots with equal numbers of rows. FailedPrecondition
+// (MIXES_ROWS) names the first node that prevents the cut, and the reason.
 absl::StatusOr<BatchCut> CutAlongRows(const srg::Graph& graph,
                                       absl::Span<const CutInput> inputs);
 
-// Looks for the batch: `candidates` are the slots that may have rows, which are
-// their outermost dimension then and fill them, and `outputs` those that must.
-// Tries the sizes of these dimensions, some few. FailedPrecondition: the first
-// refusal of CutAlongRows(), or that there is no such dimension.
+// Finds the batch and how to cut it. `candidates` are the slots that may have
+// rows; the rows are then their outermost dimension and fill them. `outputs`
+// are slots that must have rows. Tries a few sizes of these dimensions.
+// FailedPrecondition: the first refusal of CutAlongRows(), or that there is no
+// such dimension.
 absl::StatusOr<BatchCut> FindBatch(const srg::Graph& graph,
                                    absl::Span<const uint32_t> candidates,
                                    absl::Span<const uint32_t> outputs);

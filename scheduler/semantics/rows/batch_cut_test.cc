@@ -18,7 +18,7 @@ using Integers = std::vector<int64_t>;
 using List = std::vector<srg::TensorListEntry>;
 constexpr std::monostate kNone;
 
-// A program on so many rows, whose first slot is the input.
+// Builds a program for `rows` rows; its first slot is the input.
 using Program = std::function<void(Builder& b, int64_t rows)>;
 
 Builder Build(const Program& program, int64_t rows) {
@@ -34,7 +34,8 @@ absl::StatusOr<BatchCut> Cut(const Program& program) {
   return FindBatch(whole.graph(), slots, {});
 }
 
-// It is independent, and in parts it is what one writes for fewer rows.
+// Expects that the program can be cut, and that the parts equal the program for
+// fewer rows.
 void ExpectCut(const Program& program) {
   const absl::StatusOr<BatchCut> cut = Cut(program);
   ASSERT_TRUE(cut.ok()) << cut.status();
@@ -129,7 +130,7 @@ TEST(BatchCutTest, ADimensionBeforeTheRows) {
     const auto x = b.Bound({n, 5, 8});
     const auto turned = Repeated(x, {5, n, 8}, {8, 40, 1});
     const auto copied = b.Call("clone", {turned, int64_t{0}}, {5, n, 8});
-    // The second of the five.
+    // The second of five copies.
     auto second = Repeated(copied, {n, 8}, {8, 1});
     second.storage_offset = n * 8;
     b.Call("sum", {second, Integers{1}, false}, {n}, srg::DataType::kFloat32,
@@ -191,7 +192,7 @@ TEST(BatchCutTest, StacksSortsAndPads) {
   });
 }
 
-// --- What mixes rows ---
+// --- Calls that mix rows ---
 
 TEST(BatchCutTest, AMeanOverTheBatch) {
   EXPECT_THAT(Refusal([](Builder& b, int64_t n) {
@@ -305,7 +306,7 @@ TEST(BatchCutTest, WhatNobodyKnows) {
 }
 
 TEST(BatchCutTest, AZeroStateThatBelongsToNoRowToo) {
-  // It is one vector for all first, and as many as rows then.
+  // It is first one vector for all rows, and then one vector per row.
   EXPECT_THAT(Refusal([](Builder& b, int64_t n) {
                 const auto x = b.Bound({n, 6});
                 const auto zero = b.Call("zeros", {Integers{6}}, {6});
@@ -323,7 +324,7 @@ TEST(BatchCutTest, NoBatchAtAll) {
 }
 
 TEST(BatchCutTest, TheOutputsShowTheRows) {
-  // All that is seen of the input is tokens, one after the other.
+  // The input's views show only tokens, one after the other.
   Builder b;
   const auto x = b.Bound({42, 16});
   const auto y = b.Linear(x, 8);

@@ -1,5 +1,5 @@
-// A call as the rules about rows see it: which of its operands are cut, where,
-// and what its results have to be then.
+// Presents a call to the rules about rows: which of its operands are cut,
+// where, and what the results must be as a consequence.
 #ifndef SCHEDULER_SEMANTICS_ROWS_ROW_CALL_H_
 #define SCHEDULER_SEMANTICS_ROWS_ROW_CALL_H_
 
@@ -21,13 +21,14 @@ struct RowOperand {
   enum class State : uint8_t {
     kWhole,  // the same in every part
     kCut,
-    // One number throughout, and nobody has asked yet: it may become either.
+    // One number throughout, not decided yet: it may become either.
     kOpen,
   };
   const srg::TensorView* view = nullptr;
   int argument = 0;
   State state = State::kWhole;
-  // Where it is cut; of another state what a rule decided: where it is to be.
+  // Where the operand is cut. For another state, where a rule decided that it
+  // is to be cut.
   std::optional<RowDimension> rows;
   bool written = false;
 
@@ -36,14 +37,14 @@ struct RowOperand {
   int64_t size(int dim) const { return view->sizes[dim]; }
 };
 
-// Rules decide about operands and results; a refusal says why, without naming
-// the call.
+// A call whose operands and results a rule decides about. A refusal gives the
+// reason, without naming the call.
 class RowCall {
  public:
   RowCall(const srg::Graph& graph, const srg::Node& node, int64_t rows,
           std::vector<RowOperand> operands);
 
-  // "sum", "dim_IntList".
+  // Return the operator's name and overload, such as "sum" and "dim_IntList".
   absl::string_view op() const { return op_; }
   absl::string_view overload() const { return overload_; }
   int64_t rows() const { return rows_; }
@@ -53,31 +54,32 @@ class RowCall {
 
   // --- Arguments of the schema ---
 
-  // Null where there is no tensor.
+  // Returns null where the argument is no tensor.
   RowOperand* Tensor(int argument);
   std::vector<RowOperand*> Tensors(int argument);
   std::optional<int64_t> Integer(int argument) const;
   std::optional<bool> Boolean(int argument) const;
-  // Of a list, or of one integer; nothing for None.
+  // Returns the integers of a list, or one integer; nothing for None.
   std::optional<std::vector<int64_t>> Integers(int argument) const;
   bool IsNone(int argument) const;
   const std::string* Text(int argument) const;
-  // A dimension of so many, which may be counted from the end.
+  // Returns the index of a dimension among `dims`; a negative `dim` counts from
+  // the end.
   static absl::StatusOr<int> Dimension(int64_t dim, int dims);
 
-  // --- What rules ask for ---
+  // --- Decisions of rules ---
 
-  // The first operand that is cut; there is one.
+  // Returns the first operand that is cut. Requires that there is one.
   const RowOperand& FirstCut() const;
-  // The operand is the same in every part; null: there is none.
+  // Requires that the operand is the same in every part. Accepts null.
   absl::Status KeepWhole(RowOperand* operand, absl::string_view what);
-  // It is cut just there, or can be: one number throughout, or repeated without
-  // taking memory.
+  // Requires that the operand is cut there, or can be: because it is one number
+  // throughout, or repeated without taking memory.
   absl::Status CutAt(RowOperand* operand, const RowDimension& rows);
-  // All of them, broadcast to one another, are cut at one place, counted from
-  // the last dimension, which is returned (1 for the last); those without that
-  // dimension, or of size 1 there, are whole. The last `inner` dimensions take
-  // no part in that.
+  // Requires that all operands, broadcast to one another, are cut at one place.
+  // Operands without that dimension, or of size 1 there, are whole. Returns the
+  // place, counted from the last dimension (1 for the last). The last `inner`
+  // dimensions are not aligned.
   struct Place {
     int from_end = 0;
     int64_t block = 1;
@@ -85,11 +87,11 @@ class RowCall {
   absl::StatusOr<Place> Align(absl::Span<RowOperand* const> operands,
                               int inner = 0);
 
-  // --- What comes out ---
+  // --- Results ---
 
   const srg::TensorView* result(int index) const;
   int result_count() const { return static_cast<int>(node_.results.size()); }
-  // All results are cut there.
+  // Cuts all results there.
   void SetResults(const RowDimension& rows);
   const std::vector<std::optional<RowDimension>>& result_rows() const {
     return result_rows_;
@@ -104,7 +106,7 @@ class RowCall {
   std::vector<std::optional<RowDimension>> result_rows_;
 };
 
-// A refusal, for people.
+// Returns a refusal with a human-readable reason.
 absl::Status MixesRows(absl::string_view why);
 
 }  // namespace djinn::semantics

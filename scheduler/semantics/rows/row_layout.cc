@@ -3,7 +3,8 @@
 namespace djinn::semantics {
 namespace {
 
-// In elements of the view's type; 0 when that is no whole number of them.
+// Returns the size of a row in elements of the view's type; 0 when it is not a
+// whole number.
 int64_t RowElements(const srg::TensorView& view, const RowLayout& layout) {
   const int64_t element = srg::ElementSize(view.data_type);
   if (element == 0 || layout.row_bytes % element != 0) return 0;
@@ -20,7 +21,7 @@ std::optional<RowDimension> FindRows(const srg::TensorView& view,
       __builtin_mul_overflow(row, layout.rows, &period)) {
     return std::nullopt;
   }
-  // The view was validated: neither offset nor extent overflows.
+  // Neither offset nor extent overflows, because the view was validated.
   int64_t within = view.storage_offset % period;
   std::optional<RowDimension> found;
   for (size_t i = 0; i < view.sizes.size(); ++i) {
@@ -40,7 +41,7 @@ std::optional<RowDimension> FindRows(const srg::TensorView& view,
       within += (size - 1) * stride;
     }
   }
-  // All else stays within a row.
+  // The remaining elements stay within a row.
   if (within >= row) return std::nullopt;
   return found;
 }

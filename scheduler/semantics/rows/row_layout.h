@@ -1,4 +1,4 @@
-// Where the rows of a batch lie in a storage, and in a view of it.
+// Locates the rows of a batch in a storage, and in a view of it.
 #ifndef SCHEDULER_SEMANTICS_ROWS_ROW_LAYOUT_H_
 #define SCHEDULER_SEMANTICS_ROWS_ROW_LAYOUT_H_
 
@@ -9,8 +9,9 @@
 
 namespace djinn::semantics {
 
-// Byte `o` of a storage is of row (o / row_bytes) % rows. One period of all
-// rows, or several: the batch may be any dimension of what the storage holds.
+// Byte `o` of a storage belongs to row (o / row_bytes) % rows. The storage
+// holds one period of all rows, or several, because the batch may be any of its
+// dimensions.
 struct RowLayout {
   int64_t rows = 0;
   int64_t row_bytes = 0;
@@ -19,7 +20,7 @@ struct RowLayout {
 };
 
 // The dimension of a view that goes through the rows: index / block is the row.
-// So [4 rows, 3, 5] as [12, 5] has blocks of 3.
+// For example, [4 rows, 3, 5] viewed as [12, 5] has blocks of 3.
 struct RowDimension {
   int dim = 0;
   int64_t block = 1;
@@ -27,18 +28,18 @@ struct RowDimension {
   friend bool operator==(const RowDimension&, const RowDimension&) = default;
 };
 
-// Nothing if one dimension alone does not go through all rows, each once and in
-// order, from the first one on.
+// Returns the dimension that goes through all rows, each once and in order,
+// from the first one on. Returns nothing if no single dimension does.
 std::optional<RowDimension> FindRows(const srg::TensorView& view,
                                      const RowLayout& layout);
 
-// How a storage is laid out that the view covers, whose dimension goes through
-// the rows; nothing if it does not do so in that storage.
+// Returns the layout of a storage that the view covers and whose rows
+// `dimension` goes through; nothing if there is no such layout.
 std::optional<RowLayout> LayoutOf(const srg::TensorView& view,
                                   const RowDimension& dimension, int64_t rows);
 
-// What offset, sizes and strides of such a view grow by with each row that the
-// storage has more.
+// How much the offset, sizes and strides of a view grow with each further row
+// of the storage.
 struct RowSlopes {
   int64_t storage_offset = 0;
   srg::Dimensions sizes;

@@ -26,9 +26,9 @@ TEST(RowLayoutTest, FindsTheRows) {
   EXPECT_EQ(FindRows(View({4, 3, 5}, {15, 5, 1}), kOuter), (Rows{{0, 1}}));
   EXPECT_EQ(FindRows(View({3, 4, 5}, {5, 15, 1}), kOuter), (Rows{{1, 1}}));
   EXPECT_EQ(FindRows(View({2, 4, 5}, {20, 5, 1}), kInner), (Rows{{1, 1}}));
-  // Each row's last two, and its second three.
+  // The last two elements of each row, and its second three.
   EXPECT_EQ(FindRows(View({4, 2}, {15, 5}, 4), kOuter), (Rows{{0, 1}}));
-  // The second period.
+  // The second period of the rows.
   EXPECT_EQ(FindRows(View({4, 5}, {5, 1}, 20), kInner), (Rows{{0, 1}}));
 }
 
@@ -54,11 +54,11 @@ TEST(RowLayoutTest, SomeOfTheRowsAreNotFound) {
 }
 
 TEST(RowLayoutTest, ViewsAcrossRowsAreNotFound) {
-  // Two dimensions that go through rows, a diagonal, a shifted window.
+  // Two dimensions that go through the rows, a diagonal, a shifted window.
   EXPECT_EQ(FindRows(View({2, 2, 15}, {30, 15, 1}), kOuter), std::nullopt);
   EXPECT_EQ(FindRows(View({4}, {16}), kOuter), std::nullopt);
   EXPECT_EQ(FindRows(View({4, 15}, {15, 1}, 1), kOuter), std::nullopt);
-  // Windows that overlap.
+  // Overlapping windows.
   EXPECT_EQ(FindRows(View({12, 10}, {5, 1}), kOuter), std::nullopt);
   EXPECT_EQ(FindRows(View({4, 0}, {15, 1}), kOuter), std::nullopt);
 }

@@ -16,7 +16,7 @@ absl::Status SumsOverRows() {
   return MixesRows("it sums over the rows, or multiplies one by another");
 }
 
-// x W^T + b, of each vector of x.
+// x W^T + b for each vector of x.
 absl::Status Linear(RowCall* call) {
   const RowOperand* const input = call->Tensor(0);
   DJINN_RETURN_IF_ERROR(call->KeepWhole(call->Tensor(1), "weight"));
@@ -29,8 +29,8 @@ absl::Status Linear(RowCall* call) {
   return absl::OkStatus();
 }
 
-// Products of matrices, or of batches of them, which broadcast to one another.
-// Cut are the batches of both, or rows of the left matrix.
+// Matrix products, or products of batches of matrices, which are broadcast.
+// Cuts the batches of both operands, or the rows of the left matrix.
 absl::Status Product(RowCall* call, RowOperand* left, RowOperand* right) {
   if (left == nullptr || right == nullptr) return SumsOverRows();
   const bool by_vector = right->dims() == 1;
@@ -66,7 +66,7 @@ absl::Status MatMul(RowCall* call) {
   return Product(call, call->Tensor(0), call->Tensor(1));
 }
 
-// A product and an addend that is broadcast to it.
+// A product plus an addend that is broadcast to it.
 absl::Status AddedProduct(RowCall* call) {
   RowOperand* const addend = call->Tensor(0);
   RowOperand* const left = call->Tensor(1);
@@ -85,8 +85,9 @@ absl::Status AddedProduct(RowCall* call) {
   return call->CutAt(addend, {dim, rows.block});
 }
 
-// Labels of operands and result: "bij,bjk->bik". The rows' label is the same
-// wherever rows are, and is in the result.
+// Works on the labels of operands and result, such as "bij,bjk->bik". The rows'
+// label must be the same in all operands that have rows, and must be in the
+// result.
 absl::Status Einsum(RowCall* call) {
   const std::string* const equation = call->Text(0);
   const std::vector<RowOperand*> operands = call->Tensors(1);

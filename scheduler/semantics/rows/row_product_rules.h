@@ -1,4 +1,4 @@
-// Rules of row_rules.h for products of matrices and attention.
+// Holds the rules of row_rules.h for matrix products and attention.
 #ifndef SCHEDULER_SEMANTICS_ROWS_ROW_PRODUCT_RULES_H_
 #define SCHEDULER_SEMANTICS_ROWS_ROW_PRODUCT_RULES_H_
 
@@ -10,7 +10,7 @@ namespace djinn::semantics {
 
 using ProductRule = absl::Status (*)(RowCall* call);
 
-// Null for other operators.
+// Returns the rule for the operator; null for other operators.
 ProductRule FindProductRule(absl::string_view op);
 
 }  // namespace djinn::semantics

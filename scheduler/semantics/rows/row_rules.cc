@@ -18,11 +18,12 @@
 namespace djinn::semantics {
 namespace {
 
-// What one entry of the table says besides the operator's name.
+// Further parameters of an entry in the table.
 struct Parameters {
-  // The argument that names dimensions, or of tensors the list.
+  // Index of the argument that names dimensions, or of the list of tensors.
   int argument = 1;
-  // How many dimensions an image has; how many at the end belong together.
+  // Number of dimensions of an image, or number of trailing dimensions that
+  // belong together.
   int dims = 0;
 };
 
@@ -30,7 +31,8 @@ using Rule = absl::Status (*)(RowCall* call, const Parameters& parameters);
 
 absl::Status SetAligned(RowCall* call, const RowCall::Place& place) {
   const srg::TensorView* const result = call->result(0);
-  if (result == nullptr) return absl::OkStatus();  // what it writes is cut
+  // what the call writes is cut
+  if (result == nullptr) return absl::OkStatus();
   call->SetResults(
       {static_cast<int>(result->sizes.size()) - place.from_end, place.block});
   return absl::OkStatus();
@@ -42,13 +44,13 @@ std::vector<RowOperand*> AllOf(RowCall* call) {
   return all;
 }
 
-// Element by element, operands broadcast to one another.
+// Elementwise operators, whose operands are broadcast.
 absl::Status Elementwise(RowCall* call, const Parameters&) {
   DJINN_ASSIGN_OR_RETURN(const RowCall::Place place, call->Align(AllOf(call)));
   return SetAligned(call, place);
 }
 
-// The first operand, if it alone has rows.
+// Returns the first operand; requires that no other operand is cut.
 absl::StatusOr<const RowOperand*> OnlyFirst(RowCall* call) {
   const RowOperand* const input = call->Tensor(0);
   for (RowOperand& operand : call->operands()) {
@@ -61,8 +63,8 @@ absl::StatusOr<const RowOperand*> OnlyFirst(RowCall* call) {
   return input;
 }
 
-// The first operand alone, along dimensions that an argument names: what comes
-// out has them still, or not.
+// Operators on the first operand alone, along dimensions that an argument
+// names. The result may or may not keep these dimensions.
 absl::Status AlongDimensions(RowCall* call, const Parameters& parameters) {
   DJINN_ASSIGN_OR_RETURN(const RowOperand* const input, OnlyFirst(call));
   const auto named = call->Integers(parameters.argument);
@@ -90,7 +92,7 @@ absl::Status AlongDimensions(RowCall* call, const Parameters& parameters) {
   return absl::OkStatus();
 }
 
-// The form without dimensions, which goes over all elements, has no overload.
+// The form that reduces over all elements has no dimensions and no overload.
 absl::Status Reduction(RowCall* call, const Parameters& parameters) {
   if (call->overload().empty()) {
     return MixesRows("it goes over all elements, those of all rows");
@@ -98,14 +100,15 @@ absl::Status Reduction(RowCall* call, const Parameters& parameters) {
   return AlongDimensions(call, parameters);
 }
 
-// As the one with dimensions, or element by element with a second operand.
+// Like Reduction(), or elementwise with a second operand.
 absl::Status Extremum(RowCall* call, const Parameters& parameters) {
   if (call->overload() == "other") return Elementwise(call, parameters);
   return Reduction(call, parameters);
 }
 
-// Each of the leading dimensions by itself; the last ones, as many as `dims`,
-// or as the list argument has, belong together.
+// Operators that treat each of the leading dimensions independently. The
+// trailing dimensions belong together; their number is `dims`, or the length of
+// the list argument.
 absl::Status AlongLast(RowCall* call, const Parameters& parameters) {
   DJINN_ASSIGN_OR_RETURN(const RowOperand* const input, OnlyFirst(call));
   int last = parameters.dims;
@@ -121,8 +124,8 @@ absl::Status AlongLast(RowCall* call, const Parameters& parameters) {
   return absl::OkStatus();
 }
 
-// Images one by one: the first of `dims` dimensions is the batch, weights are
-// the same for all.
+// Operators on independent images: the first of `dims` dimensions is the batch,
+// and weights are the same for all images.
 absl::Status OfImages(RowCall* call, const Parameters& parameters) {
   DJINN_ASSIGN_OR_RETURN(const RowOperand* const input, OnlyFirst(call));
   const int dims = parameters.dims != 0 ? parameters.dims : input->dims();
@@ -133,14 +136,16 @@ absl::Status OfImages(RowCall* call, const Parameters& parameters) {
   return absl::OkStatus();
 }
 
-// Of any dimensions, those of the weight: a batch, channels, and space.
+// A convolution has as many dimensions as its weight: batch, channels and
+// space.
 absl::Status Convolution(RowCall* call, const Parameters&) {
   const RowOperand* const weight = call->Tensor(1);
   if (weight == nullptr) return MixesRows("it has no weight");
   return OfImages(call, {.dims = weight->dims()});
 }
 
-// With the statistics that it is given: in training, those are the batch's.
+// Batch normalization with given statistics. In training, the statistics are
+// the batch's.
 absl::Status BatchNorm(RowCall* call, const Parameters&) {
   if (call->Boolean(5) != false) {
     return MixesRows("it takes the batch's mean and variance");
@@ -159,7 +164,7 @@ absl::Status GroupNorm(RowCall* call, const Parameters&) {
   return OfImages(call, {});
 }
 
-// Places of images by images of places.
+// Samples images at positions; both have the batch first.
 absl::Status GridSampler(RowCall* call, const Parameters&) {
   for (RowOperand& operand : call->operands()) {
     DJINN_RETURN_IF_ERROR(call->CutAt(&operand, {0, 1}));
@@ -168,7 +173,7 @@ absl::Status GridSampler(RowCall* call, const Parameters&) {
   return absl::OkStatus();
 }
 
-// Rows of a table by index: each index by itself.
+// Rows of a table, each by an independent index.
 absl::Status Embedding(RowCall* call, const Parameters&) {
   DJINN_RETURN_IF_ERROR(call->KeepWhole(call->Tensor(0), "table"));
   const RowOperand* const indices = call->Tensor(1);
@@ -179,7 +184,7 @@ absl::Status Embedding(RowCall* call, const Parameters&) {
   return absl::OkStatus();
 }
 
-// Elements of the first operand at an index along another dimension.
+// Elements of the first operand by an index along another dimension.
 absl::Status Gather(RowCall* call, const Parameters&) {
   const RowDimension rows = *call->FirstCut().rows;
   for (RowOperand& operand : call->operands()) {
@@ -213,7 +218,7 @@ absl::Status IndexSelect(RowCall* call, const Parameters& parameters) {
   return absl::OkStatus();
 }
 
-// A table by indices of its first dimensions, which broadcast to one another.
+// Elements of a table by indices of its first dimensions, which are broadcast.
 absl::Status Index(RowCall* call, const Parameters&) {
   DJINN_RETURN_IF_ERROR(call->KeepWhole(call->Tensor(0), "table"));
   if (call->node().arguments.size() < 2) return MixesRows("it has no indices");
@@ -235,7 +240,8 @@ absl::Status Index(RowCall* call, const Parameters&) {
   return absl::OkStatus();
 }
 
-// A list of tensors that are cut alike, joined along another dimension.
+// A list of tensors that are cut in the same way, joined along another
+// dimension.
 absl::Status Cat(RowCall* call, const Parameters&) {
   const RowDimension rows = *call->FirstCut().rows;
   const int dims = call->FirstCut().dims();
@@ -246,7 +252,7 @@ absl::Status Cat(RowCall* call, const Parameters&) {
     return MixesRows("it joins along the dimension of the rows");
   }
   for (RowOperand& operand : call->operands()) {
-    // PyTorch takes an empty vector for nothing.
+    // PyTorch ignores an empty vector.
     if (operand.dims() == 1 && dims != 1 && operand.size(0) == 0) continue;
     DJINN_RETURN_IF_ERROR(call->CutAt(&operand, rows));
   }
@@ -286,7 +292,7 @@ absl::Status RepeatInterleave(RowCall* call, const Parameters& parameters) {
   return AlongDimensions(call, parameters);
 }
 
-// Pads the last dimensions, two numbers for each, from the last one.
+// Pads the trailing dimensions, two numbers for each, from the last one.
 absl::Status Pad(RowCall* call, const Parameters&) {
   DJINN_ASSIGN_OR_RETURN(const RowOperand* const input, OnlyFirst(call));
   const auto pads = call->Integers(1);
@@ -327,7 +333,7 @@ constexpr Entry kEntries[] = {
     {"copy clone contiguous _to_copy to fill zero zeros_like ones_like "
      "full_like",
      Elementwise},
-    // It would name a generator if it drew.
+    // Dropout that drew numbers would name a generator.
     {"dropout", Elementwise},
     {"softmax log_softmax _softmax _log_softmax _safe_softmax cumsum cumprod "
      "logcumsumexp argsort glu flip mode amax amin argmax argmin "
@@ -396,8 +402,9 @@ const absl::flat_hash_map<std::string, Found>& Table() {
   return *table;
 }
 
-// Operators that write their operand only element by element are written so,
-// "add_"; `writes` of any other kind is not looked into.
+// Returns whether the operator writes its operand elementwise. Apart from a few
+// exceptions, such operators have the elementwise rule and a name like "add_".
+// Other writing operators are not examined.
 bool WritesElementwise(const RowCall& call, Rule rule) {
   return rule == &Elementwise &&
          (absl::EndsWith(call.op(), "_") || call.op() == "copy" ||

@@ -1,9 +1,8 @@
-// Which operators make each row of what they return from the same row of what
-// they are given. A table: operators without an entry mix rows, as far as is
-// known.
+// Knows which operators compute each row of their results from the same row of
+// their operands. Operators without an entry in the table count as mixing rows.
 //
-// To add one: a line in the table in row_rules.cc, with one of the rules there
-// or a new one; a case that it refuses in batch_cut_test.cc.
+// To add an operator, add a line to the table in row_rules.cc, with an existing
+// or a new rule, and a refused case to batch_cut_test.cc.
 #ifndef SCHEDULER_SEMANTICS_ROWS_ROW_RULES_H_
 #define SCHEDULER_SEMANTICS_ROWS_ROW_RULES_H_
 
@@ -13,17 +12,17 @@
 
 namespace djinn::semantics {
 
-// Decides what the call's operands and results have to be, of which at least
-// one operand is cut. FailedPrecondition (MIXES_ROWS) with why the call is not
-// to be cut.
+// Decides what the operands and results of the call have to be. At least one
+// operand must be cut. FailedPrecondition (MIXES_ROWS) gives the reason why the
+// call cannot be cut.
 absl::Status ApplyRowRule(RowCall* call);
 
-// Of an operator that fills a new tensor with one number: the argument that
-// says its sizes. -1 for all others.
+// Returns the argument that gives the sizes, for an operator that fills a new
+// tensor with one number; -1 for all others.
 int SizesArgument(absl::string_view op);
 
-// Whether the operator writes one number, which no row has a part in, all over
-// its operand.
+// Returns whether the operator fills its operand with one number that does not
+// depend on any row.
 bool FillsWithOneNumber(absl::string_view op);
 
 }  // namespace djinn::semantics
