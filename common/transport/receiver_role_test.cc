@@ -90,7 +90,7 @@ TEST_F(ReceiverRoleTest, ARecallBringsItBackAtOnce) {
 }
 
 TEST_F(ReceiverRoleTest, ARecallWhileTheThreadHasItForbidsToLendOnce) {
-  // the role is wanted
+  // This makes the role wanted.
   EXPECT_EQ(role_.Take(Never, absl::ZeroDuration()), Turn::kOver);
   EXPECT_EQ(role_.Recall(), Holder::kThread);
   role_.Lend();  // returns
