@@ -233,7 +233,7 @@ TEST(ValidateTest, RefusesBrokenGraphs) {
   std::get<TensorView>(s.nodes[0].arguments[0]).slot = 9;
   EXPECT_EQ(ReasonOf(s), "MALFORMED_GRAPH");
   s = Sample();
-  // before its creation
+  // Slot 2 is used before its creation.
   std::get<TensorView>(s.nodes[0].arguments[0]).slot = 2;
   EXPECT_EQ(ReasonOf(s), "MALFORMED_GRAPH");
   s = Sample();

@@ -9,7 +9,7 @@ namespace {
 
 TEST(ArrivalTest, IsTakenOnceByTheThreadThatNotedIt) {
   Arrival::Note();
-  // no Interest exists
+  // No Interest exists.
   EXPECT_FALSE(Arrival::Take(Clock::Real()).has_value());
   const Arrival::Interest interest;
   const absl::Duration before = Clock::Real()->Monotonic();
