@@ -12,7 +12,7 @@ class Row:
     # Seconds, one per round. The rounds of both alternate.
     djinn: list = field(default_factory=list)
     local: list = field(default_factory=list)
-    # What was compared, and the result.
+    # Description of the comparison, and its result.
     checked: str = ""
     # Error in the outputs; empty if they are right.
     error: str = ""

@@ -94,7 +94,7 @@ def _measure(name, peer, local, rounds):
     return {**seconds, "error": f"differs by {largest:.3g}" if wrong else ""}
 
 
-# Each gives a function call(method, *arguments), and what version it is. ---------------
+# Each peer yields a function call(method, *arguments) and its version. -------------
 
 @contextlib.contextmanager
 def local(threads):
