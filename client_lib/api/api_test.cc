@@ -36,7 +36,8 @@ class ApiTest : public testing::Test {
     }
   }
 
-  // Options that are valid but for what a test changes. Nothing listens there.
+  // Returns options that are valid except for what a test changes. No process
+  // listens at the address.
   static ConnectOptions Options() {
     ConnectOptions options;
     options.coordinator =

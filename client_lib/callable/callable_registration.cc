@@ -94,11 +94,11 @@ const RemoteGenerator& GeneratorOf(const VirtualDevice& device) {
            .unsafeGetGeneratorImpl());
 }
 
-// Holds the storages that a recording names, by the program's own handles, so
-// that none is released while the recording is bound to new inputs.
+// Holds the storages that a captured graph names, by the program's own handles,
+// so that none is released while the graph is bound to new inputs.
 class Pins {
  public:
-  // Returns false if they are not the storages that the recording captured.
+  // Returns false if they are not the storages that the graph captured.
   bool Hold(const CallableRegistration& registration,
             const Tensors& parameters) {
     const std::vector<StoragePtr>& captured = registration.recording->kept;
@@ -137,8 +137,8 @@ const RemoteStorage* StorageOfGradient(const at::Tensor& parameter) {
                                                       : nullptr;
 }
 
-// Returns whether the recording can run on the storages of these arguments and
-// gradients.
+// Returns whether the captured graph can run on the storages of these arguments
+// and gradients.
 bool Fits(const CallableRegistration& registration, const Tensors& arguments,
           const Tensors& parameters, Pins* pins,
           std::vector<RemoteStorage*>* inputs) {
@@ -276,7 +276,7 @@ absl::StatusOr<CallableRegistration::Captured> SourceOf(
       FirstUserOf(recording, captured)));
 }
 
-// Fills in the fields that depend on the finished recording.
+// Fills in the fields that depend on the finished captured graph.
 absl::Status Complete(const CapturedCall& ended,
                       CallableRegistration* registration) {
   const Recording& recording = *registration->recording;

@@ -1,5 +1,5 @@
-// A call of a registered callable that can be replayed: the session's
-// recording, with the tensors and gradients around it in this process.
+// A call of a registered callable that can be replayed: the session's captured
+// graph, with the tensors and gradients around it in this process.
 //
 // It is created from a captured call and confirmed when the next call creates
 // an equal one. It is immutable from then on.
@@ -26,7 +26,7 @@ namespace djinn::capture {
 struct TensorPlan {
   enum class Kind { kUndefined, kCreated, kArgument };
   Kind kind = Kind::kUndefined;
-  // The position among the recording's outputs, or among the arguments.
+  // The position among the captured graph's outputs, or among the arguments.
   uint32_t index = 0;
   c10::ScalarType data_type = c10::ScalarType::Float;
   c10::DimVector sizes;
@@ -54,7 +54,7 @@ struct CallableRegistration {
   std::vector<uint32_t> written_arguments;
   std::vector<uint32_t> written_parameters;
   std::vector<uint32_t> written_gradients;  // by parameter
-  // The source of each storage that the recording captures.
+  // The source of each storage that the graph captured.
   struct Captured {
     enum class Source { kParameter, kGradient, kGenerator };
     Source source = Source::kParameter;
@@ -107,8 +107,8 @@ bool SameCalls(const CallableRegistration& a, const CallableRegistration& b);
 
 // Replays the call on these tensors, sets gradients, and returns the call's
 // outputs. Autograd numbers the thread's next nodes as it did after the
-// captured call. Returns FailedPrecondition (STALE_RECORDING) if the recording
-// does not fit the tensors, or a storage that it captured was released.
+// captured call. Returns FailedPrecondition (STALE_RECORDING) if the captured
+// graph does not fit the tensors, or a storage that it captured was released.
 absl::StatusOr<std::vector<at::Tensor>> ReplayCall(
     const CallableRegistration& registration,
     const std::vector<at::Tensor>& arguments,

@@ -41,8 +41,8 @@ constexpr uint64_t kCallsPerRareCapture = 256;
 // The call that this thread captures, or null.
 thread_local CapturedCall* capturing = nullptr;
 
-// Returns the live storages that the recording captures, without generators,
-// which belong to no callable.
+// Returns the live storages that the graph captured, without generators, which
+// belong to no callable.
 std::vector<StoragePtr> CapturedOf(const CallableRegistration& registration) {
   std::vector<StoragePtr> captured;
   for (size_t i = 0; i < registration.captured.size(); ++i) {
@@ -69,7 +69,7 @@ void ClearCastCache() {
   }
 }
 
-// Returns the approximate memory of the recording.
+// Returns the approximate memory of the captured graph.
 size_t BytesOf(const Recording& recording) {
   size_t bytes = sizeof(recording);
   for (const RecordingPart& part : recording.parts) {
@@ -326,7 +326,7 @@ class RegisteredCallable::Impl {
   bool AdmitModel(
       const std::string& guard,
       const std::shared_ptr<const CallableRegistration>& registration) {
-    // The replay will report that the recording is stale.
+    // The replay will report that the captured graph is stale.
     if (absl::c_any_of(
             registration->recording->kept,
             [](const StoragePtr& storage) { return storage->dead(); })) {

@@ -17,12 +17,13 @@ class RealClock : public Clock {
   }
   void Wait(CondVar* signal, Mutex* mu, absl::Duration timeout) override
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
-    // In slices: an infinite time-out would overflow the system's clock.
+    // Waits in slices, because an infinite time-out would overflow the system's
+    // clock.
     signal->WaitWithTimeout(mu, std::min(timeout, absl::Hours(1)));
   }
 };
 
-// How soon those who wait for a FakeClock look at it again.
+// Interval at which threads that wait on a FakeClock look at it again.
 constexpr absl::Duration kGlance = absl::Milliseconds(1);
 
 }  // namespace

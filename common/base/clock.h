@@ -1,4 +1,5 @@
-// Time as a dependency: production code takes a Clock, tests a FakeClock.
+// Makes time a dependency: production code takes a Clock, tests use a
+// FakeClock.
 #ifndef COMMON_BASE_CLOCK_H_
 #define COMMON_BASE_CLOCK_H_
 
@@ -11,20 +12,22 @@ namespace djinn {
 class Clock {
  public:
   virtual ~Clock() = default;
-  // Wall time, for people: may jump.
+  // Returns the wall time, for human-readable output. It may jump.
   virtual absl::Time Now() = 0;
-  // Time since an arbitrary start; never falls. For every time-out.
+  // Returns the time since an arbitrary start. It never falls. All time-outs
+  // use it.
   virtual absl::Duration Monotonic() = 0;
-  // Waits for a signal, for `timeout` of this clock at most. May return early:
-  // callers look again, at the time too.
+  // Waits for a signal for at most `timeout` of this clock. May return early,
+  // so callers check their condition and the time again.
   virtual void Wait(CondVar* signal, Mutex* mu, absl::Duration timeout)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) = 0;
 
-  // The process' real clock; never destroyed.
+  // Returns the process' real clock, which is never destroyed.
   static Clock* Real();
 };
 
-// Stands still until told to move. Whoever waits notices within a moment.
+// A clock that moves only when a test moves it. Waiting threads notice within
+// about a millisecond.
 class FakeClock : public Clock {
  public:
   absl::Time Now() override;

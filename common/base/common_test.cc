@@ -61,7 +61,8 @@ TEST(ErrorTest, ForeignStatusHasNoReason) {
   EXPECT_EQ(ErrorMetadataValue(absl::InternalError("x"), "y"), "");
 }
 
-// Protobuf writes what MakeError() and ErrorReason() write and read by hand.
+// Protobuf agrees with the encoding that MakeError() and ErrorReason() write
+// and read by hand.
 TEST(ErrorTest, ThePayloadIsAnErrorInfo) {
   constexpr absl::string_view kUrl = "type.googleapis.com/google.rpc.ErrorInfo";
   google::rpc::ErrorInfo info;
@@ -86,7 +87,7 @@ TEST(ErrorTest, ThePayloadIsAnErrorInfo) {
   EXPECT_EQ(read.domain(), "djinn");
   EXPECT_EQ(read.metadata().at("limit"), std::string(300, '7'));
 
-  // Another's, and what is none.
+  // An ErrorInfo of another domain, and a payload that is no ErrorInfo.
   info.set_domain("googleapis.com");
   status.SetPayload(kUrl, absl::Cord(info.SerializeAsString()));
   EXPECT_EQ(ErrorReason(status), "");

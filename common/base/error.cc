@@ -36,7 +36,7 @@ absl::Status StatusFromDetail(const v1::ErrorDetail& detail) {
     metadata.emplace_back("lane", absl::StrCat(detail.lane()));
   }
   absl::StrAppend(&text, ", error ", error_id, ")");
-  // A detail comes from a peer: never OK, nor a code that there is not.
+  // The detail comes from a peer. Its code may be OK, or none that exists.
   const bool known =
       detail.code() > 0 &&
       detail.code() <= static_cast<int>(absl::StatusCode::kUnauthenticated);

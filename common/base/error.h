@@ -1,5 +1,5 @@
-// Errors that programs can tell apart: an absl::Status with a google.rpc
-// ErrorInfo payload (domain "djinn").
+// Makes errors that programs can tell apart: an absl::Status with a
+// google.rpc.ErrorInfo payload (domain "djinn").
 #ifndef COMMON_BASE_ERROR_H_
 #define COMMON_BASE_ERROR_H_
 
@@ -15,28 +15,30 @@ namespace djinn {
 
 using ErrorMetadata = std::vector<std::pair<std::string, std::string>>;
 
-// `reason` is UPPER_SNAKE_CASE and part of the contract; `message` is for
-// people.
+// Returns an error with an ErrorInfo payload. `reason` is UPPER_SNAKE_CASE and
+// part of the contract; `message` is human-readable.
 absl::Status MakeError(absl::StatusCode code, absl::string_view reason,
                        absl::string_view message, ErrorMetadata metadata = {});
 
-// The reason of an error made here or by a Djinn peer; empty otherwise.
+// Returns the reason of an error made here or by a Djinn peer; empty for other
+// errors.
 std::string ErrorReason(const absl::Status& status);
 
-// One entry of the error's metadata; empty when absent.
+// Returns one entry of the error's metadata; empty when absent.
 std::string ErrorMetadataValue(const absl::Status& status,
                                absl::string_view key);
 
-// A refusal by limit: RESOURCE_EXHAUSTED whose text and metadata name the
-// limit, what is used and what was asked, in bytes.
+// Returns a refusal by a limit: RESOURCE_EXHAUSTED whose text and metadata
+// state the limit, the use and the demand, in bytes.
 absl::Status LimitExceeded(absl::string_view reason, absl::string_view what,
                            uint64_t limit, uint64_t used, uint64_t asked);
 
-// The status a caller sees for a root error: the text names operator, node,
-// operands, worker, tenant, lane and error id; the payload carries them too.
+// Returns the status that a caller sees for a root error. Its text names
+// operator, node, operands, worker, tenant, lane and error id. The payload
+// carries them, too.
 absl::Status StatusFromDetail(const v1::ErrorDetail& detail);
 
-// Fills code, reason and message of `detail` from `status` (not OK).
+// Fills code, reason and message of `detail` from `status`, which is not OK.
 void FillDetail(const absl::Status& status, v1::ErrorDetail* detail);
 
 }  // namespace djinn

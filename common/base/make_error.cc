@@ -1,6 +1,6 @@
-// The part of error.h that uses no protobuf, so that shared objects which are
-// loaded into a process that has it can make errors and look at them: every
-// copy of a generated message wants to be the process's only one.
+// Implements the part of error.h that uses no protobuf. Shared objects that are
+// loaded into a process with protobuf can therefore make and read errors,
+// although a process may have only one copy of a generated message.
 #include <optional>
 
 #include "absl/strings/cord.h"
@@ -14,7 +14,7 @@ constexpr absl::string_view kPayloadUrl =
     "type.googleapis.com/google.rpc.ErrorInfo";
 constexpr absl::string_view kDomain = "djinn";
 
-// Numbers of google.rpc.ErrorInfo's fields, and of its map's entries'.
+// Field numbers of google.rpc.ErrorInfo, and of the entries of its map.
 constexpr uint64_t kReasonField = 1;
 constexpr uint64_t kDomainField = 2;
 constexpr uint64_t kMetadataField = 3;
@@ -28,7 +28,7 @@ void AppendVarint(uint64_t value, std::string* out) {
   out->push_back(static_cast<char>(value));
 }
 
-// A field of the wire type that strings and messages have.
+// The wire type of strings and messages.
 constexpr uint64_t kBytesType = 2;
 
 void AppendField(uint64_t number, absl::string_view bytes, std::string* out) {
@@ -37,7 +37,7 @@ void AppendField(uint64_t number, absl::string_view bytes, std::string* out) {
   out->append(bytes.data(), bytes.size());
 }
 
-// Takes it from the front; false if there is none.
+// Removes a varint from the front. Returns false if there is none.
 bool ConsumeVarint(absl::string_view* bytes, uint64_t* value) {
   *value = 0;
   for (int shift = 0; shift < 64 && !bytes->empty(); shift += 7) {
@@ -49,8 +49,8 @@ bool ConsumeVarint(absl::string_view* bytes, uint64_t* value) {
   return false;
 }
 
-// Calls `visit(number, bytes)` for each field; all of ErrorInfo's have the type
-// of strings. False where the message holds anything else.
+// Calls `visit(number, bytes)` for each field. All fields of ErrorInfo have the
+// wire type of strings. Returns false for a message that has another type.
 template <typename Visitor>
 bool ForEachField(absl::string_view message, Visitor visit) {
   while (!message.empty()) {
@@ -65,7 +65,7 @@ bool ForEachField(absl::string_view message, Visitor visit) {
   return true;
 }
 
-// The payload, if it is an ErrorInfo of ours.
+// Returns the payload if it is an ErrorInfo of Djinn's domain.
 std::optional<std::string> OwnInfo(const absl::Status& status) {
   const absl::optional<absl::Cord> payload = status.GetPayload(kPayloadUrl);
   if (!payload.has_value()) return std::nullopt;

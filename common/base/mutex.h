@@ -1,6 +1,7 @@
-// Annotated wrappers over std::mutex and std::condition_variable, so that
-// Clang's -Wthread-safety checks GUARDED_BY and ThreadSanitizer understands
-// the locking (absl::Mutex of an uninstrumented distribution build hides it).
+// Wraps std::mutex and std::condition_variable with annotations, so that
+// Clang's -Wthread-safety checks GUARDED_BY. ThreadSanitizer understands these
+// locks; it would not see absl::Mutex in a distribution's build, which is not
+// instrumented.
 #ifndef COMMON_BASE_MUTEX_H_
 #define COMMON_BASE_MUTEX_H_
 
@@ -44,8 +45,8 @@ class ABSL_SCOPED_LOCKABLE MutexLock {
   Mutex* const mu_;
 };
 
-// Waits re-check their condition in a loop at the caller: wake-ups may be
-// spurious.
+// A condition variable. Wake-ups may be spurious, so callers check their
+// condition in a loop.
 class CondVar {
  public:
   void Wait(Mutex* mu) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {

@@ -1,4 +1,4 @@
-// How long a test waits for what happens in another thread or process.
+// Bounds how long a test waits for an event in another thread or process.
 #ifndef COMMON_BASE_PATIENCE_H_
 #define COMMON_BASE_PATIENCE_H_
 
@@ -17,12 +17,12 @@ namespace djinn {
 //
 //   for (Patience patience; !came_;) patience.Wait(&changed_, &mu_);
 //
-// Where it is in vain, the program ends and says where that was: what hangs
-// could not be joined either, and the limit of the test's time, which ends it
-// otherwise, says nothing.
+// When the time is up, the program ends and prints where it waited. It cannot
+// continue, because a thread that hangs cannot be joined, and the time limit of
+// the test itself would print nothing.
 class Patience {
  public:
-  // Shorter than the time that Bazel gives a small test.
+  // Shorter than the time limit that Bazel gives a small test.
   static constexpr absl::Duration kLong = absl::Seconds(30);
 
   explicit Patience(
@@ -30,7 +30,8 @@ class Patience {
       std::source_location where = std::source_location::current())
       : time_(time), where_(where) {}
 
-  // Until it is signalled, or patience ends: then the next call ends it all.
+  // Waits until `changed` is signalled or the time is up. In the latter case,
+  // the next call ends the program.
   void Wait(CondVar* changed, Mutex* mu) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
     changed->WaitWithTimeout(mu, Left());
   }
@@ -38,7 +39,7 @@ class Patience {
     Left();
     std::this_thread::yield();
   }
-  // What is left of it.
+  // Returns the remaining time.
   absl::Duration Left() const {
     const absl::Duration left =
         time_ - absl::FromChrono(std::chrono::steady_clock::now() - begin_);

@@ -1,5 +1,5 @@
-// absl::Duration and absl::Time to and from what protocol buffers have for
-// them.
+// Converts absl::Duration and absl::Time to and from their protocol buffer
+// messages.
 #ifndef COMMON_BASE_PROTO_DURATION_H_
 #define COMMON_BASE_PROTO_DURATION_H_
 
@@ -9,7 +9,7 @@
 
 namespace djinn {
 
-// Cut to nanoseconds; about 292 years are the most either way.
+// Truncates to nanoseconds, and clamps to about 292 years either way.
 inline google::protobuf::Duration ToProtoDuration(absl::Duration value) {
   const int64_t nanoseconds = absl::ToInt64Nanoseconds(value);
   google::protobuf::Duration result;
@@ -23,7 +23,7 @@ inline absl::Duration FromProtoDuration(
   return absl::Seconds(value.seconds()) + absl::Nanoseconds(value.nanos());
 }
 
-// Cut to nanoseconds; from about 1677 to 2262.
+// Truncates to nanoseconds, and clamps to the years 1677 to 2262.
 inline google::protobuf::Timestamp ToProtoTimestamp(absl::Time value) {
   const int64_t nanoseconds = absl::ToUnixNanos(value);
   google::protobuf::Timestamp result;

@@ -1,6 +1,6 @@
-// Whose quota keeps a request from being granted: a google.rpc.QuotaFailure
-// payload of a Status, beside its ErrorInfo, as gateways and client libraries
-// look for it.
+// Adds a google.rpc.QuotaFailure payload to a Status, beside its ErrorInfo. It
+// names the subject whose quota refused a request, in the form that gateways
+// and client libraries expect.
 #ifndef COMMON_BASE_QUOTA_FAILURE_H_
 #define COMMON_BASE_QUOTA_FAILURE_H_
 
@@ -9,8 +9,8 @@
 
 namespace djinn {
 
-// The same error, which says that the quota of the tenant is exceeded, and in
-// which way: its message. OK stays OK.
+// Returns `status` with a payload that says that the tenant's quota is
+// exceeded, with the message of `status` as the description. OK stays OK.
 absl::Status WithQuotaFailure(absl::Status status, absl::string_view tenant);
 
 }  // namespace djinn

@@ -1,4 +1,4 @@
-// Randomness as a dependency: ids, incarnations and tokens come from here.
+// Makes randomness a dependency: ids, incarnations and tokens come from here.
 #ifndef COMMON_BASE_RANDOM_H_
 #define COMMON_BASE_RANDOM_H_
 
@@ -15,16 +15,16 @@ class RandomSource {
   virtual ~RandomSource() = default;
   virtual std::string Bytes(size_t count) = 0;
 
-  // Never 0, so that 0 can mean "none".
+  // Returns 64 random bits that are not all 0, so that 0 can mean "none".
   uint64_t NonZero64();
-  // 128 bits in lower-case hex.
+  // Returns 128 random bits in lower-case hex.
   std::string HexId();
 
-  // The kernel's generator; never destroyed.
+  // Returns the kernel's generator, which is never destroyed.
   static RandomSource* Real();
 };
 
-// Counts upwards: the same ids in every run.
+// Counts upwards, so that every run of a test has the same ids.
 class FakeRandomSource : public RandomSource {
  public:
   std::string Bytes(size_t count) override;

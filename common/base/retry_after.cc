@@ -33,7 +33,7 @@ std::optional<absl::Duration> RetryAfter(const absl::Status& status) {
       !info.has_retry_delay()) {
     return std::nullopt;
   }
-  // A peer may say what is none.
+  // A peer may send a negative delay.
   return std::max(FromProtoDuration(info.retry_delay()), absl::ZeroDuration());
 }
 

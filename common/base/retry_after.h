@@ -1,5 +1,5 @@
-// When to try again what failed: a google.rpc.RetryInfo payload of a Status,
-// which ErrorDetail.retry_after carries on the wire.
+// Adds a google.rpc.RetryInfo payload to a Status: when another attempt may
+// succeed. ErrorDetail.retry_after carries it on the wire.
 #ifndef COMMON_BASE_RETRY_AFTER_H_
 #define COMMON_BASE_RETRY_AFTER_H_
 
@@ -10,13 +10,12 @@
 
 namespace djinn {
 
-// The same error, which says that it may be worth while to try again after
-// `delay`, from now. Of a delay that is negative the error says zero; of an
-// infinite one, and of OK, nothing.
+// Returns `status` with the advice to try again after `delay` from now. A
+// negative delay counts as zero. An infinite delay and OK add nothing.
 absl::Status WithRetryAfter(absl::Status status, absl::Duration delay);
 
-// What the error says of that; nothing when trying again does not help, or
-// nobody knows when it will.
+// Returns the delay that the error advises. Empty when another attempt does not
+// help or the time is unknown.
 std::optional<absl::Duration> RetryAfter(const absl::Status& status);
 
 }  // namespace djinn

@@ -1,4 +1,5 @@
-// Sums of what nobody vouches for: the most there is in place of an overflow.
+// Adds numbers from untrusted sources: an overflow results in the largest
+// value.
 #ifndef COMMON_BASE_SATURATING_H_
 #define COMMON_BASE_SATURATING_H_
 

@@ -1,9 +1,9 @@
-// How long one thread has been in each of a few stages so far, for others to
-// read at any moment, in the midst of a stage as well: what lies between two
-// readings is exactly what was done between them.
+// Counts the time that one thread spends in each of a few stages. Other threads
+// may read the times at any moment, also while a stage is in progress: the
+// difference between two readings is exactly the time spent between them.
 //
-// Thread-safe; one thread enters and leaves. Times are of whatever clock the
-// caller reads, and must not fall.
+// Thread-safe; one thread enters and leaves stages. Times are of the clock that
+// the caller reads, and must not fall.
 #ifndef COMMON_BASE_STAGE_TIMES_H_
 #define COMMON_BASE_STAGE_TIMES_H_
 
@@ -21,21 +21,21 @@ class StageTimes {
  public:
   using Reading = std::array<absl::Duration, kStages>;
 
-  // The thread is in `stage` from `now` on, and in no other.
+  // Puts the thread into `stage` from `now` on, and into no other.
   void Enter(size_t stage, absl::Duration now) {
     MutexLock lock(&mu_);
     End(now);
     current_ = stage;
     since_ = now;
   }
-  // It is in none.
+  // Ends the thread's current stage; it is in none afterwards.
   void Leave(absl::Duration now) {
     MutexLock lock(&mu_);
     End(now);
     current_ = kStages;
   }
 
-  // All of each stage until `now`.
+  // Returns the total time of each stage until `now`.
   Reading At(absl::Duration now) const {
     MutexLock lock(&mu_);
     Reading reading = ended_;

@@ -1,5 +1,5 @@
-// Early return on a bad absl::Status. To be dropped for Abseil's own macros
-// (absl/status/status_macros.h) once the pinned Abseil has them.
+// Defines macros that return early on a bad absl::Status. Replace them with
+// Abseil's own (absl/status/status_macros.h) once the pinned Abseil has them.
 #ifndef COMMON_BASE_STATUS_MACROS_H_
 #define COMMON_BASE_STATUS_MACROS_H_
 

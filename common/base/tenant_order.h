@@ -1,16 +1,18 @@
-// Which of the items that tenants keep in one place of limited size goes first.
+// Decides which of the items that tenants keep in one place of limited size is
+// evicted first.
 //
-// A tenant holds what it used. When room is needed, the tenant with the
-// greatest share lets go of what it used least recently; an item goes when
-// nobody holds it any more. An item that several tenants hold counts for each
-// of them wholly. So
-//  - a tenant loses nothing to others while its share is at most its part: the
-//    limits, divided equally among the tenants that hold something. Where the
-//    items exceed a limit, the shares add up to more than one, and another
-//    tenant's is greater;
-//  - what a tenant may keep does not tell who else holds the same;
-//  - what one tenant lets go stays another's.
-// A share is the larger of two: of the items, and of their bytes.
+// A tenant holds each item that it used. When room is needed, the tenant with
+// the greatest share releases the item that it used least recently. An item is
+// evicted when no tenant holds it. An item that several tenants hold counts in
+// full for each of them. Therefore
+//   - a tenant loses nothing to others while its share is at most its fair
+//     part, which is the limits divided equally among the tenants that hold
+//     something: where the items exceed a limit, the shares add up to more than
+//     one, so another tenant's share is greater;
+//   - a tenant cannot tell from its own items whether others hold them;
+//   - an item that one tenant releases remains with the others.
+// The share of a tenant is the larger of its share of the number of items and
+// its share of their bytes.
 //
 // Not thread-safe.
 #ifndef COMMON_BASE_TENANT_ORDER_H_
@@ -35,8 +37,8 @@
 
 namespace djinn {
 
-// An Item has a member `TenantOrder<Item>::Holders holders`, stays where it is
-// and lives as long as somebody holds it.
+// Orders items of type Item. An Item has a member `TenantOrder<Item>::Holders
+// holders`, does not move, and lives at least as long as a tenant holds it.
 template <typename Item>
 class TenantOrder {
   struct Tenant;
@@ -53,7 +55,7 @@ class TenantOrder {
     uint64_t items = std::numeric_limits<uint64_t>::max();
     uint64_t bytes = std::numeric_limits<uint64_t>::max();
   };
-  // Who holds an item.
+  // The tenants that hold an item.
   class Holders {
    public:
     bool empty() const { return holds_.empty(); }
@@ -63,7 +65,7 @@ class TenantOrder {
 
    private:
     friend class TenantOrder;
-    // By the names that the tenants keep.
+    // Keyed by the names that the tenant table owns.
     absl::flat_hash_map<absl::string_view, typename Holds::iterator> holds_;
   };
   struct LetGo {
@@ -75,8 +77,8 @@ class TenantOrder {
   TenantOrder(const TenantOrder&) = delete;
   TenantOrder& operator=(const TenantOrder&) = delete;
 
-  // The tenant uses the item; false, without effect, when it does not hold it.
-  // Allocates nothing.
+  // Notes that the tenant uses the item. Returns false, without effect, when it
+  // does not hold the item. Allocates nothing.
   bool Use(absl::string_view tenant, Item* item) {
     const auto held = item->holders.holds_.find(tenant);
     if (held == item->holders.holds_.end()) return false;
@@ -85,7 +87,7 @@ class TenantOrder {
     return true;
   }
 
-  // The tenant uses the item and holds it from now on, for so many bytes.
+  // Notes that the tenant uses the item and holds it from now on, for `bytes`.
   void Take(absl::string_view tenant, Item* item, uint64_t bytes) {
     if (Use(tenant, item)) {
       Resize(item->holders.holds_.find(tenant)->second, bytes);
@@ -104,8 +106,8 @@ class TenantOrder {
     by_share_.insert(PlaceOf(*owner));
   }
 
-  // The item has grown or shrunk: it counts `bytes` of a tenant for each that
-  // holds it. No use of it.
+  // Changes the size of an item: it counts `bytes(tenant)` for each tenant that
+  // holds it. This is no use of the item.
   void Resize(Item* item,
               absl::FunctionRef<uint64_t(absl::string_view tenant)> bytes) {
     for (const auto& [tenant, hold] : item->holders.holds_) {
@@ -113,9 +115,10 @@ class TenantOrder {
     }
   }
 
-  // Makes the tenant with the greatest share let go of what it used least
-  // recently, but for `keep`, which may be null and has one holder, who used it
-  // last. Empty when there is nothing else.
+  // Makes the tenant with the greatest share release the item that it used
+  // least recently, and returns it. Never releases `keep`, which may be null;
+  // otherwise it has one holder, which used it last. Empty when there is
+  // nothing else.
   std::optional<LetGo> Release(const Item* keep) {
     for (auto next = by_share_.rbegin(); next != by_share_.rend(); ++next) {
       Tenant* const tenant = std::get<Tenant*>(*next);
@@ -165,7 +168,7 @@ class TenantOrder {
   }
 
   const Limits limits_;
-  // Those that hold something.
+  // The tenants that hold something.
   std::map<std::string, Tenant, std::less<>> tenants_;
   std::set<Place> by_share_;
 };

@@ -18,7 +18,7 @@ struct Item {
 
 using Order = TenantOrder<Item>;
 
-// "tenant item", or "" when nothing is let go.
+// Returns "tenant item", or "" when nothing is released.
 std::string Release(Order* order, const Item* keep = nullptr) {
   const std::optional<Order::LetGo> let_go = order->Release(keep);
   return let_go.has_value()
@@ -88,7 +88,7 @@ TEST(TenantOrderTest, AnItemThatGrowsDoesSoForItsHolders) {
   EXPECT_EQ(Release(&order), "red shared");
   EXPECT_EQ(Release(&order), "blue shared");
   EXPECT_EQ(Release(&order), "green own");
-  // For one alone.
+  // A second Take() with another size changes it for that tenant alone.
   order.Take("red", &shared, 10);
   order.Take("blue", &shared, 10);
   order.Take("blue", &shared, 20);
@@ -96,7 +96,8 @@ TEST(TenantOrderTest, AnItemThatGrowsDoesSoForItsHolders) {
 }
 
 TEST(TenantOrderTest, WhoHasItsPartLosesNothing) {
-  // Whatever three others do, together or one after another.
+  // The actions of three other tenants, together or one after another, do not
+  // matter.
   constexpr uint64_t kLimit = 40;
   Order order({.items = kLimit});
   std::vector<std::unique_ptr<Item>> items;

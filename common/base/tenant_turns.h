@@ -1,5 +1,5 @@
-// Whose turn it is of tenants that are served one after another, by name: whom
-// nobody has anything of need not be remembered to keep its place.
+// Serves tenants one after another in the order of their names. A tenant
+// without anything to serve need not be remembered to keep its position.
 #ifndef COMMON_BASE_TENANT_TURNS_H_
 #define COMMON_BASE_TENANT_TURNS_H_
 
@@ -7,8 +7,9 @@
 
 namespace djinn {
 
-// In an ordered map by name, the first behind `last` that is `ready`, after the
-// end from the beginning, `last` itself at the very end; end() when none is.
+// Returns the first entry after `last` for which `ready` is true, in a map
+// ordered by name. The search continues at the beginning after the end and
+// considers `last` itself at the very end. Returns end() when there is none.
 template <typename Tenants, typename Ready>
 typename Tenants::iterator NextInTurn(Tenants& tenants, const std::string& last,
                                       const Ready& ready) {

@@ -18,7 +18,7 @@ TEST(TenantTurnsTest, EachHasItsTurnAndWhoHadTheLastIsLast) {
   EXPECT_EQ(next(""), "a");
   EXPECT_EQ(next("a"), "c");
   EXPECT_EQ(next("c"), "a");
-  // Who had the last turn may be gone.
+  // The tenant that had the last turn may be gone.
   EXPECT_EQ(next("bb"), "c");
   waiting["a"] = 0;
   EXPECT_EQ(next("c"), "c");

@@ -1,4 +1,5 @@
-// The version of this tree; deploy/python/build_wheel.py has the same.
+// Defines the version of this tree. deploy/python/build_wheel.py has the same
+// one.
 #ifndef COMMON_BASE_VERSION_H_
 #define COMMON_BASE_VERSION_H_
 

@@ -17,13 +17,13 @@
 namespace djinn {
 namespace config_internal {
 
-// What the reader and all its maps share.
+// The state that the reader and all its maps share.
 struct Document {
   std::string name;
   std::string folder;
   std::vector<std::string> errors;
   std::shared_ptr<MapNode> root;
-  // Not null where keys are listed and nothing is read.
+  // Not null when keys are listed and nothing is read.
   std::vector<ConfigKey>* keys = nullptr;
   bool present = false;
 
@@ -39,7 +39,7 @@ struct Entry {
   YAML::Node value;
   int line = 0;
   bool asked = false;
-  // Made when asked for as a map or a list of maps.
+  // Made when the program asks for a map or a list of maps.
   std::vector<std::shared_ptr<MapNode>> children;
 };
 
@@ -56,7 +56,7 @@ struct MapNode {
 
 namespace {
 
-// yaml-cpp lets keys repeat and shows the first one; here that is an error.
+// yaml-cpp accepts repeated keys and shows the first one; here they are errors.
 std::shared_ptr<MapNode> MakeMap(Document* document, std::string path,
                                  const YAML::Node& node, int line) {
   auto map = std::make_shared<MapNode>();
@@ -105,7 +105,8 @@ namespace {
 
 constexpr size_t kMaxConfigBytes = size_t{1} << 20;
 
-// The entry under `key`, marked as asked for; null when absent or empty.
+// Returns the entry under `key` and marks it as asked for. Null when absent or
+// empty.
 Entry* Ask(MapNode* node, absl::string_view key) {
   const auto found = node->entries.find(std::string(key));
   if (found == node->entries.end()) return nullptr;

@@ -36,11 +36,11 @@ ABSL_FLAG(
 namespace djinn {
 namespace {
 
-// A peer that froze while it was sent something can hold a call, and whoever
-// waits for the call's end, for ever. Supervisors insist after 30 seconds.
+// A peer that freezes during a write can hold a call, and every thread that
+// waits for its end, without a limit. Supervisors kill after 30 seconds.
 constexpr absl::Duration kStopTimeout = absl::Seconds(20);
 
-// Readers see the whole address or no file.
+// Writes the file so that readers see the whole address or no file.
 bool WriteAddress(const std::string& address, const std::string& path) {
   const std::string draft = path + ".draft";
   {
@@ -51,14 +51,15 @@ bool WriteAddress(const std::string& address, const std::string& path) {
   return std::rename(draft.c_str(), path.c_str()) == 0;
 }
 
-// Offers the address to whoever named a file for it. False when that failed.
+// Writes the address to the file that the command line names, if any. Returns
+// false when that failed.
 bool Publish(const std::string& address, const std::string& path) {
   if (path.empty() || WriteAddress(address, path)) return true;
   log::Error("cannot write the address file", {{"path", path}});
   return false;
 }
 
-// Before there are threads, so that none of them takes the signals.
+// Blocks the signals before there are threads, so that no thread receives them.
 int TakeSignals(bool hangup) {
   sigset_t signals;
   sigemptyset(&signals);
@@ -66,12 +67,12 @@ int TakeSignals(bool hangup) {
   sigaddset(&signals, SIGTERM);
   sigaddset(&signals, SIGINT);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  // A reader of our logs that went away is no reason to stop.
+  // The loss of the logs' reader must not end the process.
   std::signal(SIGPIPE, SIG_IGN);
   return signalfd(-1, &signals, SFD_CLOEXEC);
 }
 
-// Returns why to stop.
+// Waits for the end, and returns its reason.
 std::string WaitForEnd(int signal_fd, int lifeline_fd,
                        const std::function<void()>& reload) {
   pollfd watched[] = {{signal_fd, POLLIN, 0}, {lifeline_fd, POLLIN, 0}};
@@ -100,7 +101,8 @@ std::string WaitForEnd(int signal_fd, int lifeline_fd,
 std::string ConfigPath() { return absl::GetFlag(FLAGS_config); }
 
 int RunDaemon(const Daemon& daemon, int argc, char** argv) {
-  // Debian builds Abseil to look for cycles at every lock, of gRPC's too.
+  // Debian builds Abseil so that it searches for cycles at every lock, also of
+  // gRPC.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   const auto refuse = [](absl::string_view why) {
     std::fprintf(stderr, "%s\n", std::string(why).c_str());
@@ -125,7 +127,8 @@ int RunDaemon(const Daemon& daemon, int argc, char** argv) {
   const std::string address_file = absl::GetFlag(FLAGS_address_file);
   const std::string monitoring_file =
       absl::GetFlag(FLAGS_monitoring_address_file);
-  // An earlier process' address would mislead whoever waits for ours.
+  // The address of an earlier process would mislead programs that wait for this
+  // one's.
   for (const std::string& file : {address_file, monitoring_file}) {
     if (!file.empty()) std::remove(file.c_str());
   }

@@ -1,5 +1,5 @@
-// The life of a server process: flags, configuration, signals, the file that
-// tells its address, and its end by SIGTERM, SIGINT or the lifeline.
+// Runs a server process: its flags, configuration, signals and address file.
+// The process ends by SIGTERM, SIGINT or the end of its lifeline.
 #ifndef COMMON_DAEMON_DAEMON_H_
 #define COMMON_DAEMON_DAEMON_H_
 
@@ -12,26 +12,29 @@
 
 namespace djinn {
 
-// What is special about a program; called in this order, by one thread.
+// The functions of one program. RunDaemon() calls them in this order, in one
+// thread.
 struct Daemon {
-  // In logs; the program is called djinn-ROLE.
+  // Role in logs. The program is called djinn-ROLE.
   std::string role;
   std::function<absl::Status(ConfigReader)> configure;
-  // Returns the address it serves on.
+  // Returns the address that it serves on.
   std::function<absl::StatusOr<std::string>()> start;
-  // Where it answers over HTTP, or empty. After start().
+  // Returns the address of its HTTP server, or an empty string. Called after
+  // start().
   std::function<std::string()> monitoring_address;
-  // On SIGHUP, by the same thread. Null: SIGHUP ends the process.
+  // Called on SIGHUP by the same thread. If it is null, SIGHUP ends the
+  // process.
   std::function<void()> reload;
   std::function<void()> stop;
 };
 
-// The file of --config.
+// Returns the file of --config.
 std::string ConfigPath();
 
-// Runs it. Returns the exit status: 0 after an orderly stop or --validate, 1
-// when it cannot start, 2 for a wrong command line or configuration. Exits with
-// 1 when stopping takes 20 seconds.
+// Runs `daemon` and returns the exit status: 0 after an orderly stop or
+// --validate, 1 when it cannot start, 2 for a wrong command line or
+// configuration. Exits with 1 when stopping takes 20 seconds.
 int RunDaemon(const Daemon& daemon, int argc, char** argv);
 
 }  // namespace djinn

@@ -16,13 +16,13 @@ using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 using google::protobuf::Reflection;
 
-// A fuzzer's inputs are malformed as a rule: no line for each.
+// Most inputs of a fuzzer are malformed, so protobuf must not log each.
 const bool quiet = [] {
   google::protobuf::SetLogHandler(nullptr);
   return true;
 }();
 
-// Deeper than any message of ours.
+// Deeper than any of Djinn's messages.
 constexpr int kMaxDepth = 16;
 
 void Collect(Message* message, int depth, std::vector<Message*>* all) {
@@ -69,7 +69,7 @@ class Mutation {
     return (uint64_t{random_()} << 31 ^ random_()) % bound;
   }
 
-  // Small numbers, the ends of the types, and what lies next to `old`.
+  // Returns a small number, a limit of a type, or a neighbour of `old`.
   uint64_t Integer(uint64_t old) {
     switch (Below(6)) {
       case 0:
@@ -115,9 +115,9 @@ class Mutation {
     return text;
   }
 
-  // A copy of some part of the tree with this type; an empty one when there is
-  // none. A copy, because one part may lie in the other, and what is set may
-  // push it out of a oneof.
+  // Returns a copy of some part of the tree with this type, or an empty one
+  // when there is none. It is a copy because one part may contain the other,
+  // and setting a field may remove the part from a oneof.
   std::unique_ptr<Message> Part(const FieldDescriptor* field,
                                 const Message& parent) {
     const Message* const prototype =
@@ -250,7 +250,7 @@ class Mutation {
         const std::unique_ptr<Message> part = Part(field, *message);
         return r->MutableRepeatedMessage(message, field, at)->CopyFrom(*part);
       }
-      default:  // The rest is as well served by a longer list.
+      default:  // For most lists, a longer one is the better change.
         return Add(message, field);
     }
   }

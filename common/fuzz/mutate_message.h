@@ -1,5 +1,5 @@
-// Changes protocol buffers at random, by what their descriptors say, so that a
-// fuzzer spends its time behind the parser and not in front of it.
+// Changes protocol buffers at random according to their descriptors, so that a
+// fuzzer tests the code behind the parser rather than the parser.
 #ifndef COMMON_FUZZ_MUTATE_MESSAGE_H_
 #define COMMON_FUZZ_MUTATE_MESSAGE_H_
 
@@ -10,21 +10,21 @@
 
 #include "google/protobuf/message.h"
 
-// libFuzzer's own way to change bytes; common/fuzz/replay.cc brings a small one
-// for binaries without libFuzzer. Returns the new size.
+// Changes bytes as libFuzzer does, and returns the new size.
+// common/fuzz/replay.cc defines a small version for binaries without libFuzzer.
 extern "C" size_t LLVMFuzzerMutate(uint8_t* data, size_t size, size_t max_size);
 
 namespace djinn::fuzz {
 
 using Random = std::minstd_rand;
 
-// Changes one thing in the message or in one below it: a value, the presence of
-// a field, the number or order of elements, or a part by another part of the
-// same type. Equal seeds change equal messages alike.
+// Changes one thing in the message or in a message within it: a value, the
+// presence of a field, the number or order of elements, or a part by another
+// part of the same type. Equal seeds change equal messages in the same way.
 void MutateMessage(Random* random, google::protobuf::Message* message);
 
-// For LLVMFuzzerCustomMutator: changes the encoded message, mostly as a
-// message, at times as bytes. What does not parse is changed as bytes.
+// Implements LLVMFuzzerCustomMutator: changes the encoded message, mostly as a
+// message and sometimes as bytes. Bytes that do not parse are changed as bytes.
 template <typename Message>
 size_t MutateEncoded(uint8_t* data, size_t size, size_t max_size,
                      unsigned int seed) {

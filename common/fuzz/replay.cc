@@ -1,5 +1,6 @@
-// The main of a fuzz target that is built as an ordinary test: feeds it every
-// file of the corpus, and changes of them that are the same on every machine.
+// The main function of a fuzz target that is built as an ordinary test. It runs
+// every file of the corpus, and changes of these that are the same on every
+// machine.
 //
 // usage: TARGET FILE...
 #include <unistd.h>
@@ -16,7 +17,7 @@
 #include "common/fuzz/mutate_message.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
-// Only some targets have one.
+// Only some targets define one.
 extern "C" __attribute__((weak)) size_t LLVMFuzzerCustomMutator(
     uint8_t* data, size_t size, size_t max_size, unsigned int seed);
 
@@ -27,7 +28,7 @@ constexpr size_t kMaxSize = 64 << 10;
 
 djinn::fuzz::Random byte_random(1);
 
-// What is being fed, for whoever reads of a crash.
+// The current input, for the message of a crash.
 char current[512] = "nothing yet";
 
 void SayWhich(int signal) {

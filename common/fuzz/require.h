@@ -1,5 +1,5 @@
-// What a fuzz target demands of the code under test: a broken promise ends the
-// process, which is how fuzzers learn of it.
+// Checks a property that a fuzz target demands of the code under test. A
+// violation ends the process, which is how fuzzers find it.
 #ifndef COMMON_FUZZ_REQUIRE_H_
 #define COMMON_FUZZ_REQUIRE_H_
 

@@ -1,4 +1,4 @@
-// Comparing secrets.
+// Compares secrets.
 #ifndef COMMON_HASH_CONSTANT_TIME_H_
 #define COMMON_HASH_CONSTANT_TIME_H_
 
@@ -6,8 +6,8 @@
 
 namespace djinn {
 
-// Compares in a time that tells neither where the two differ nor how long the
-// expected one is.
+// Returns whether the tokens are equal, in a time that reveals neither where
+// they differ nor how long the expected one is.
 bool TokensEqual(absl::string_view a, absl::string_view b);
 
 }  // namespace djinn

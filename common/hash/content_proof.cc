@@ -22,7 +22,7 @@ ContentMac::ContentMac(absl::string_view key) {
   if (key.size() != kContentKeyBytes) return;
   EVP_MAC* const mac = EVP_MAC_fetch(nullptr, "GMAC", nullptr);
   if (mac == nullptr) return;
-  // The context keeps the algorithm.
+  // The context keeps a reference to the algorithm.
   EVP_MAC_CTX* const context = EVP_MAC_CTX_new(mac);
   EVP_MAC_free(mac);
   context_ = std::shared_ptr<void>(context, [](void* owned) {

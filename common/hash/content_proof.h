@@ -1,10 +1,10 @@
-// Proof that a peer has certain bytes: a MAC of all of them under a random key
-// that the other side drew for this one proof.
+// Proves that a peer has certain bytes, by a MAC of all of them under a random
+// key that the other side drew for this one proof.
 //
-// Who knows the key and not every byte cannot do better than to guess what is
-// missing: GMAC is a polynomial in the key, so two different contents of n
+// A peer that knows the key and not every byte can do no better than guess the
+// missing ones: GMAC is a polynomial in the key, so two different contents of n
 // bytes have the same MAC for one key in 2^128 / n. The key is used once, so
-// the nonce may be fixed. Some 5 GB/s on one core.
+// the nonce may be fixed. One core processes about 5 GB/s.
 #ifndef COMMON_HASH_CONTENT_PROOF_H_
 #define COMMON_HASH_CONTENT_PROOF_H_
 
@@ -18,14 +18,15 @@ namespace djinn {
 inline constexpr size_t kContentKeyBytes = 16;
 inline constexpr size_t kContentMacBytes = 16;
 
-// The MAC of bytes that come piece by piece. Not thread-safe.
+// Computes the MAC of bytes that come piece by piece. Not thread-safe.
 class ContentMac {
  public:
   // `key` has kContentKeyBytes.
   explicit ContentMac(absl::string_view key);
 
   void Add(absl::string_view bytes);
-  // kContentMacBytes; empty, which proves nothing, when OpenSSL failed. Once.
+  // Returns kContentMacBytes, or an empty string, which proves nothing, when
+  // OpenSSL failed. Called once.
   std::string Finish();
 
  private:
@@ -33,7 +34,7 @@ class ContentMac {
   std::shared_ptr<void> context_;
 };
 
-// The same at once. Empty for a key of another size, too.
+// Returns the MAC of `bytes`. Empty also for a key of another size.
 std::string ProveContent(absl::string_view key, absl::string_view bytes);
 
 }  // namespace djinn

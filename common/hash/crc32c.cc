@@ -10,7 +10,7 @@
 namespace djinn {
 namespace {
 
-// Four tables: the checksum of a byte that 0 to 3 further bytes follow.
+// Four tables: the checksum of a byte that is followed by 0 to 3 zero bytes.
 constexpr std::array<std::array<uint32_t, 256>, 4> MakeTables() {
   std::array<std::array<uint32_t, 256>, 4> tables{};
   for (uint32_t byte = 0; byte < 256; ++byte) {
@@ -31,12 +31,12 @@ constexpr std::array<std::array<uint32_t, 256>, 4> MakeTables() {
 constexpr std::array<std::array<uint32_t, 256>, 4> kTables = MakeTables();
 
 #if defined(__x86_64__)
-// The instruction takes three times as long as it keeps its unit busy, so three
+// The instruction's latency is three times its throughput, so three
 // neighbouring stretches are summed at a time, each as if it came first.
 constexpr size_t kStretch = 2048;
 
-// What becomes of a state when kStretch zero bytes follow: a linear map, given
-// by the images of the 32 bits, and from them by byte of the state.
+// The effect of kStretch further zero bytes on a state. It is a linear map,
+// given by the images of the 32 bits, and from these by byte of the state.
 using Images = std::array<uint32_t, 32>;
 constexpr uint32_t Apply(const Images& images, uint32_t state) {
   uint32_t result = 0;

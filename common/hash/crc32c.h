@@ -1,5 +1,5 @@
-// CRC-32C (Castagnoli): the checksum of bulk chunks. Uses the processor's
-// instruction where it has one.
+// Computes CRC-32C (Castagnoli), the checksum of bulk chunks, with the
+// processor's instruction if it has one.
 #ifndef COMMON_HASH_CRC32C_H_
 #define COMMON_HASH_CRC32C_H_
 

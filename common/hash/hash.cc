@@ -1,7 +1,7 @@
 #include "common/hash/hash.h"
 
 #include <openssl/sha.h>
-// For a state that is not allocated.
+// Needed for states that are not allocated.
 #define XXH_STATIC_LINKING_ONLY
 #include <xxhash.h>
 
@@ -11,8 +11,8 @@
 #include <thread>
 #include <vector>
 #if defined(__x86_64__)
-// The same functions for the processor that is there: twice as fast as the ones
-// for any, with AVX2 or AVX-512.
+// Chooses the functions for the processor at run time. With AVX2 or AVX-512
+// they are twice as fast as the portable ones.
 #include <xxh_x86dispatch.h>
 #endif
 
@@ -22,8 +22,8 @@ namespace {
 
 constexpr size_t kLeastForTwo = 4 << 20;
 constexpr size_t kCacheLine = 64;
-// Asked for from memory at once, two of them ahead of the hash: it waits for
-// memory otherwise, a third of the time where one thread hashes.
+// Stretches are prefetched together, two of them ahead of the hash. Without
+// that, a single hashing thread waits for memory a third of the time.
 constexpr size_t kStretch = 4096;
 
 void Update(XXH3_state_t* state, const char* data, size_t size) {
@@ -76,7 +76,7 @@ ContentHash HashContent(const void* data, size_t size) {
     try {
       other = std::thread(work);
     } catch (const std::system_error&) {
-      // There may be no more threads: then this one does it all.
+      // If no further thread can be started, this one hashes everything.
     }
   }
   work();
@@ -98,7 +98,8 @@ ContentHasher::~ContentHasher() {
 
 void ContentHasher::Add(absl::string_view bytes) {
   while (!bytes.empty()) {
-    // A block ends when more comes: a single one is all there is.
+    // A block ends when more bytes come, because a single block is hashed
+    // directly.
     if (in_block_ == kHashBlockBytes) EndBlock();
     const absl::string_view part = bytes.substr(0, kHashBlockBytes - in_block_);
     Update(block_, part.data(), part.size());

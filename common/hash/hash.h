@@ -1,5 +1,5 @@
-// The two hashes of the system: XXH3-128 to find bytes fast (a hint, never
-// proof), SHA-256 to name graphs.
+// Defines the two hashes of the system: XXH3-128 finds bytes fast (a hint,
+// never a proof), and SHA-256 names graphs.
 #ifndef COMMON_HASH_HASH_H_
 #define COMMON_HASH_HASH_H_
 
@@ -26,16 +26,17 @@ struct ContentHash {
   }
 };
 
-// Of what is longer than a block, the hash is that of its blocks' hashes, so
-// that several threads can share the work.
+// Longer contents are hashed in blocks of this size, and their hash is that of
+// the blocks' hashes, so that several threads can share the work.
 inline constexpr size_t kHashBlockBytes = 1 << 20;
 
-// XXH3-128, or, of more than a block, XXH3-128 of the blocks' XXH3-128 in their
-// order, each in its 16 bytes of the canonical form, big-endian. Reads as fast
-// as memory lets one core, or, from 4 MiB on, two.
+// Returns the XXH3-128 of the bytes. For more than one block, returns the
+// XXH3-128 of the blocks' XXH3-128 in order, each in the 16 big-endian bytes of
+// its canonical form. Reads memory as fast as one core can, or two cores from 4
+// MiB on.
 ContentHash HashContent(const void* data, size_t size);
 
-// The same of bytes that come piece by piece.
+// Computes the same hash of bytes that come piece by piece.
 class ContentHasher {
  public:
   ContentHasher();
@@ -44,20 +45,20 @@ class ContentHasher {
   ContentHasher& operator=(const ContentHasher&) = delete;
 
   void Add(absl::string_view bytes);
-  // Once, when all has come.
+  // Returns the hash when all bytes have come. Called once.
   ContentHash Hash();
 
  private:
   void EndBlock();
 
-  // Of the block that is begun, and of the blocks before.
+  // States of the current block, and of the hashes of the blocks before it.
   XXH3_state_s* const block_;
   XXH3_state_s* const blocks_;
   size_t in_block_ = 0;
   uint64_t ended_ = 0;
 };
 
-// 32 bytes.
+// Returns the SHA-256 of `data`, 32 bytes.
 std::string Sha256(absl::string_view data);
 
 }  // namespace djinn

@@ -9,7 +9,7 @@ namespace djinn {
 namespace {
 
 constexpr size_t kWorthwhile = 64 << 10;
-// MADV_POPULATE_WRITE, of Linux 5.14; older ones refuse it.
+// MADV_POPULATE_WRITE of Linux 5.14. Older kernels refuse it.
 constexpr int kPopulateWrite = 23;
 
 }  // namespace
@@ -20,7 +20,7 @@ void PopulateForWrite(void* begin, size_t bytes) {
   const auto address = reinterpret_cast<uintptr_t>(begin);
   const uintptr_t from = address / page * page;
   const uintptr_t to = (address + bytes + page - 1) / page * page;
-  // Whatever it says: the writes that follow do the same.
+  // A failure does not matter: the following writes have the same effect.
   (void)madvise(reinterpret_cast<void*>(from), to - from, kPopulateWrite);
 }
 

@@ -1,4 +1,4 @@
-// Writing to memory for the first time.
+// Prepares memory that is written for the first time.
 #ifndef COMMON_IO_FRESH_MEMORY_H_
 #define COMMON_IO_FRESH_MEMORY_H_
 
@@ -6,12 +6,12 @@
 
 namespace djinn {
 
-// Before `bytes` at `begin` are all written: has the kernel give them their
-// pages in one call, where each page would cost a fault of its own, which takes
-// longer than copying the page's bytes. Best for some hundred KiB at a time,
-// which are then still in the processor's cache; below 64 KiB it does nothing.
-// Without effect on memory that has its pages, but for some microseconds, and
-// on what is written.
+// Makes the kernel map the pages of `bytes` at `begin` in one call. Call it
+// before all of them are written: otherwise each page costs a fault, which
+// takes longer than copying the page's bytes. It is best for some hundred KiB
+// at a time, which are then still in the processor's cache; below 64 KiB it
+// does nothing. It does not change mapped pages, on which it costs some
+// microseconds.
 void PopulateForWrite(void* begin, size_t bytes);
 
 }  // namespace djinn

@@ -25,7 +25,7 @@ TEST(FreshMemoryTest, PagesComeAtOnce) {
                             MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   ASSERT_NE(memory, MAP_FAILED);
   char* const begin = static_cast<char*>(memory);
-  // Not from a page's beginning, nor to its end.
+  // The range begins and ends within a page.
   PopulateForWrite(begin + 100, kBytes);
   std::vector<unsigned char> present(2 * kBytes / kPage);
   ASSERT_EQ(mincore(memory, 2 * kBytes, present.data()), 0);

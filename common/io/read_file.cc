@@ -17,7 +17,7 @@ absl::StatusOr<std::string> ReadFile(const std::string& path,
   const auto unreadable = [] {
     return absl::FailedPreconditionError(std::strerror(errno));
   };
-  // Otherwise a pipe would wait here for somebody to write to it.
+  // Without O_NONBLOCK, opening a pipe would wait for a writer.
   const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (file < 0) return unreadable();
   const absl::Cleanup close_file = [file] { close(file); };
@@ -26,8 +26,8 @@ absl::StatusOr<std::string> ReadFile(const std::string& path,
   if (!S_ISREG(status.st_mode)) {
     return absl::FailedPreconditionError("not a regular file");
   }
-  // One byte more tells a file that is too large. What it says of its size
-  // need not be true by the time it is read.
+  // One additional byte detects a file that is too large. The size that the
+  // system reports may have changed by the time of the read.
   std::string contents(max_bytes + 1, '\0');
   size_t size = 0;
   while (size < contents.size()) {

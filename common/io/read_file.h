@@ -1,5 +1,4 @@
-// Files that people write and programs read whole: configurations, tokens,
-// certificates.
+// Reads whole files: configurations, tokens, certificates.
 #ifndef COMMON_IO_READ_FILE_H_
 #define COMMON_IO_READ_FILE_H_
 
@@ -10,9 +9,10 @@
 
 namespace djinn {
 
-// What a regular file holds. FailedPrecondition, without the path in its text,
-// when it cannot be read, is something else (a pipe, a device) or holds more
-// than `max_bytes`. Never waits and never reads more than that.
+// Returns the contents of a regular file. Returns FailedPrecondition, without
+// the path in its text, when the file cannot be read, is not regular (a pipe, a
+// device) or has more than `max_bytes`. Never waits, and never reads more than
+// that.
 absl::StatusOr<std::string> ReadFile(const std::string& path, size_t max_bytes);
 
 }  // namespace djinn

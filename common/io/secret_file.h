@@ -1,4 +1,4 @@
-// Files that hold secrets: tokens and private keys.
+// Reads files that hold secrets: tokens and private keys.
 #ifndef COMMON_IO_SECRET_FILE_H_
 #define COMMON_IO_SECRET_FILE_H_
 
@@ -9,14 +9,15 @@
 
 namespace djinn {
 
-// FailedPrecondition (SECRET_FILE) naming the file and what is wrong: it cannot
-// be read, is no regular file, or anybody may write to it. One that all users
-// may read is only worth a warning in the log: mounted secrets look like that.
+// Returns FailedPrecondition (SECRET_FILE), which names the file and the fault:
+// it cannot be read, is not a regular file, or all users may write to it. A
+// file that all users may read only causes a warning in the log, because
+// mounted secrets look like that.
 absl::Status CheckSecretFile(const std::string& path);
 
-// The token in a file of at most 4,096 bytes: one printable ASCII word, white
-// space around it left out. CheckSecretFile()'s errors, and likewise for other
-// contents; no error repeats them.
+// Returns the token in a file of at most 4,096 bytes: one printable ASCII word,
+// without the white space around it. Returns CheckSecretFile()'s errors, and
+// the same error for other contents. No error repeats the contents.
 absl::StatusOr<std::string> ReadToken(const std::string& path);
 
 }  // namespace djinn

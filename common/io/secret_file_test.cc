@@ -63,7 +63,7 @@ TEST(SecretFileTest, AFileThatAnybodyMayWriteIsRefused) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("chmod 600"));
 }
 
-// As secrets are mounted into containers: through symbolic links.
+// Secrets are mounted into containers as symbolic links.
 TEST(SecretFileTest, AFileThatAnybodyMayReadIsWarnedOf) {
   const std::string target = Make("target", "word", 0644);
   const std::string path = testing::TempDir() + "/link";

@@ -47,7 +47,7 @@ v1::SignedLease LeaseSigner::Sign(const v1::LeaseClaims& claims) const {
   size_t size = signature.size();
   const std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context(
       EVP_MD_CTX_new(), &EVP_MD_CTX_free);
-  // Fails only without memory; nobody accepts the lease then.
+  // Fails only when memory is exhausted. No worker accepts the lease then.
   if (EVP_DigestSignInit(context.get(), nullptr, nullptr, nullptr,
                          static_cast<EVP_PKEY*>(key_.get())) == 1 &&
       EVP_DigestSign(context.get(),

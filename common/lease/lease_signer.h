@@ -1,7 +1,7 @@
 // Signs leases with one Ed25519 key.
 //
-// Immutable, hence thread-safe. The seed is the secret; it never leaves but
-// through seed(), for whoever keeps it.
+// Immutable, hence thread-safe. The seed is secret; it leaves the object only
+// through seed(), for storage.
 #ifndef COMMON_LEASE_LEASE_SIGNER_H_
 #define COMMON_LEASE_LEASE_SIGNER_H_
 
@@ -18,12 +18,12 @@ class LeaseSigner {
  public:
   static constexpr size_t kSeedBytes = 32;
 
-  // InvalidArgument (MALFORMED_KEY) unless `seed` is 32 bytes.
+  // Returns InvalidArgument (MALFORMED_KEY) unless `seed` is 32 bytes.
   static absl::StatusOr<LeaseSigner> FromSeed(absl::string_view seed);
 
   v1::SignedLease Sign(const v1::LeaseClaims& claims) const;
 
-  // What those who verify need.
+  // Returns the key that verifiers need.
   const v1::LeaseKey& public_key() const { return public_key_; }
   const std::string& id() const { return public_key_.key_id(); }
   const std::string& seed() const { return seed_; }

@@ -45,7 +45,7 @@ class LeaseTest : public testing::Test {
 };
 
 TEST_F(LeaseTest, KeyIsTheOneOfRfc8032) {
-  // Section 7.1, test 1.
+  // RFC 8032, section 7.1, test 1.
   const LeaseSigner signer =
       LeaseSigner::FromSeed(
           absl::HexStringToBytes("9d61b19deffd5a60ba844af492ec2cc4"
@@ -98,7 +98,7 @@ TEST_F(LeaseTest, TruncatedAndLengthenedOnesAreRefused) {
 TEST_F(LeaseTest, OtherKeysSignaturesAreRefused) {
   const LeaseSigner other = Signer('o');
   ExpectUnknown(other.Sign(Claims()));
-  // Nor under the name of the known one.
+  // A forged signature under the name of a known key is refused, too.
   v1::SignedLease disguised = other.Sign(Claims());
   disguised.set_key_id(signer_.id());
   ExpectUnknown(disguised);
@@ -109,7 +109,7 @@ TEST_F(LeaseTest, OtherKeysSignaturesAreRefused) {
 
 TEST_F(LeaseTest, OtherAlgorithmsAreRefused) {
   const std::string message = lease_internal::SignedBytes(lease_.claims());
-  // A MAC whose key is the public key, twice as long as it would be.
+  // A MAC whose key is the public key, as long as a signature.
   unsigned char mac[EVP_MAX_MD_SIZE];
   unsigned int mac_size = 0;
   const std::string& public_key = signer_.public_key().public_key();
@@ -138,7 +138,7 @@ TEST_F(LeaseTest, OtherAlgorithmsAreRefused) {
   ExpectUnknown(changed);
   changed.set_signature(signature, 64);
   ExpectUnknown(changed);
-  // All zeros: a forgery where small-order keys are let in.
+  // An all-zero signature, which is a forgery if small-order keys are accepted.
   changed.set_signature(std::string(64, '\0'));
   ExpectUnknown(changed);
 }
@@ -172,7 +172,7 @@ TEST_F(LeaseTest, RotatesThroughTwoKeys) {
   verifier_.Retire(signer_.id());
   ExpectUnknown(lease_);
   EXPECT_TRUE(verifier_.Verify(next.Sign(Claims())).ok());
-  // Retired is for good.
+  // A retired key stays retired.
   ASSERT_TRUE(verifier_.Learn(signer_.public_key()).ok());
   ExpectUnknown(lease_);
   EXPECT_FALSE(verifier_.Knows(signer_.id()));

@@ -22,7 +22,7 @@ absl::Status Malformed(absl::string_view what) {
   return MakeError(absl::StatusCode::kInvalidArgument, "MALFORMED_KEY", what);
 }
 
-// Says nothing that would help to guess.
+// The error says nothing that helps to guess a lease.
 absl::Status Unknown(absl::string_view why) {
   return MakeError(absl::StatusCode::kUnauthenticated, "LEASE_UNKNOWN", why);
 }

@@ -1,10 +1,10 @@
-// Checks who signed a lease, knowing public keys only.
+// Checks who signed a lease, with public keys only.
 //
-// Keys are learned and retired by name, never forgotten because somebody did
-// not mention them. Of more than kMaxKeys the one learned first goes.
+// Keys are learned and retired by name. A key is never forgotten because a
+// message does not list it. Beyond kMaxKeys, the key that was learned first is
+// forgotten.
 //
-// Thread-safe. Checking takes some ten microseconds, and no lock is held
-// meanwhile.
+// Thread-safe. A check takes about ten microseconds and holds no lock.
 #ifndef COMMON_LEASE_LEASE_VERIFIER_H_
 #define COMMON_LEASE_LEASE_VERIFIER_H_
 
@@ -24,36 +24,37 @@ class LeaseVerifier {
  public:
   static constexpr size_t kMaxKeys = 8;
 
-  // Without effect for a key that is known or was retired. InvalidArgument
-  // (MALFORMED_KEY) for bytes that are no key, or whose id is another.
+  // Adds a key. Has no effect for a key that is known or was retired. Returns
+  // InvalidArgument (MALFORMED_KEY) for bytes that are not a key, or whose id
+  // is another.
   absl::Status Learn(const v1::LeaseKey& key);
   void Retire(const std::string& key_id);
   bool Knows(const std::string& key_id) const;
 
-  // What the lease says. Unauthenticated (LEASE_UNKNOWN) unless a known key
-  // signed exactly this.
+  // Returns the contents of the lease, or Unauthenticated (LEASE_UNKNOWN)
+  // unless a known key signed exactly these.
   absl::StatusOr<v1::LeaseClaims> Verify(const v1::SignedLease& lease) const;
 
  private:
   struct Key {
     std::string id;
-    // An EVP_PKEY; null when it was retired.
+    // An EVP_PKEY; null when the key was retired.
     std::shared_ptr<void> key;
   };
   const Key* Find(const std::string& key_id) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   mutable Mutex mu_;
-  // In the order of learning.
+  // In the order in which they were learned.
   std::deque<Key> keys_ ABSL_GUARDED_BY(mu_);
 };
 
-// A lease as it stands in a Hello. Unauthenticated (LEASE_UNKNOWN) when it is
-// none.
+// Parses the lease in a Hello. Returns Unauthenticated (LEASE_UNKNOWN) when it
+// does not parse.
 absl::StatusOr<v1::SignedLease> ParseLeaseToken(absl::string_view token);
 
-// What a lease claims, believed without a check: for leases that were checked,
-// or whose claims decide nothing. Empty when there are none.
+// Returns a lease's claims without a check. Use it for leases that were
+// checked, or where the claims decide nothing. Empty when there are none.
 v1::LeaseClaims UncheckedClaims(const v1::SignedLease& lease);
 
 }  // namespace djinn

@@ -1,4 +1,4 @@
-// Device time by phases, which it is the sum of.
+// Divides device time by phases; the phases add up to the total.
 #ifndef COMMON_LEASE_PHASE_TIMES_H_
 #define COMMON_LEASE_PHASE_TIMES_H_
 
@@ -11,10 +11,11 @@
 
 namespace djinn {
 
-// "llm_decode"; "unknown" for what is unspecified.
+// Returns a name such as "llm_decode"; "unknown" for the unspecified phase.
 std::string PhaseName(v1::Phase phase);
 
-// A phase that only newer programs know counts as unspecified.
+// Returns the phase. A phase that only newer programs know counts as
+// unspecified.
 v1::Phase KnownPhase(int phase);
 
 class PhaseTimes {
@@ -22,7 +23,7 @@ class PhaseTimes {
   static constexpr int kPhases = v1::Phase_ARRAYSIZE;
 
   PhaseTimes() = default;
-  // As a peer says.
+  // Takes the times that a peer reported.
   explicit PhaseTimes(
       const google::protobuf::RepeatedPtrField<v1::PhaseUse>& uses);
 
@@ -32,11 +33,11 @@ class PhaseTimes {
   PhaseTimes& operator+=(const PhaseTimes& other);
   PhaseTimes& operator-=(const PhaseTimes& other);
 
-  // What these grew by since `before`, if that is `total` in all: no phase has
-  // less than nothing, and what is not said of any is unspecified.
+  // Returns the growth since `before`, given that the total grew to `total`. No
+  // phase is negative, and time without a phase counts as unspecified.
   PhaseTimes GrownSince(const PhaseTimes& before, absl::Duration total) const;
 
-  // Sets those that are not 0.
+  // Writes the times that are not 0.
   void Describe(google::protobuf::RepeatedPtrField<v1::PhaseUse>* uses) const;
 
   friend bool operator==(const PhaseTimes&, const PhaseTimes&) = default;

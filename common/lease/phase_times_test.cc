@@ -41,7 +41,7 @@ TEST(PhaseTimesTest, GrowthAddsUpToTheWholeWhateverIsSaid) {
   EXPECT_EQ(grown.of(v1::PHASE_LLM_PREFILL), absl::Seconds(1));
   EXPECT_EQ(grown.of(v1::PHASE_LLM_DECODE), absl::Seconds(5));
   EXPECT_EQ(grown.of(v1::PHASE_UNSPECIFIED), absl::Seconds(2));
-  // More than the whole, and less than nothing.
+  // A peer may report more than the total, and negative times.
   const PhaseTimes lied = Times(9, 1).GrownSince(Times(0, 4), absl::Seconds(2));
   EXPECT_EQ(lied.of(v1::PHASE_LLM_PREFILL), absl::Seconds(2));
   EXPECT_EQ(lied.of(v1::PHASE_LLM_DECODE), absl::ZeroDuration());

@@ -1,4 +1,4 @@
-// Priority classes by the names that people, configurations and metrics use.
+// Names priority classes as configurations, metrics and users do.
 #ifndef COMMON_LEASE_PRIORITY_CLASS_H_
 #define COMMON_LEASE_PRIORITY_CLASS_H_
 
@@ -17,7 +17,8 @@ inline constexpr std::array<std::pair<v1::PriorityClass, absl::string_view>, 3>
                          {v1::PRIORITY_CLASS_INTERACTIVE, "interactive"},
                          {v1::PRIORITY_CLASS_REALTIME, "realtime"}}};
 
-// What counts: the default for one that nobody specified or nobody here knows.
+// Returns the class that applies: the default for an unspecified or unknown
+// one.
 inline v1::PriorityClass EffectiveClass(v1::PriorityClass asked) {
   for (const auto& [known, name] : kPriorityClasses) {
     if (asked == known) return known;
@@ -25,7 +26,8 @@ inline v1::PriorityClass EffectiveClass(v1::PriorityClass asked) {
   return v1::PRIORITY_CLASS_INTERACTIVE;
 }
 
-// Whether somebody said which: where nobody did, training counts as batch work.
+// Returns whether a class was specified. If none was, training counts as batch
+// work.
 inline bool IsDeclared(v1::PriorityClass asked) {
   return asked != v1::PRIORITY_CLASS_UNSPECIFIED;
 }

@@ -16,7 +16,7 @@ namespace {
 constexpr absl::string_view kNames[] = {"debug", "info", "warning", "error",
                                         "off"};
 
-// Never destroyed: threads may log while the process ends.
+// Never destroyed, because threads may log while the process ends.
 struct Output {
   Output()
       : logger("djinn", std::make_shared<spdlog::sinks::stderr_sink_mt>()) {

@@ -1,4 +1,4 @@
-// Structured logs: one logfmt line per event on stderr, such as
+// Writes structured logs: one logfmt line per event on stderr, such as
 //   ts=2026-01-31T12:00:00.000Z level=info role=worker msg="worker joined"
 //   id=w0
 //
@@ -21,7 +21,7 @@ namespace djinn::log {
 
 enum class Level { kDebug, kInfo, kWarning, kError, kOff };
 
-// One key=value. The key is a constant in snake_case.
+// One key=value pair. The key is a constant in snake_case.
 struct Field {
   Field(absl::string_view key, const absl::AlphaNum& value)
       : key(key), value(value.Piece()) {}
@@ -41,17 +41,17 @@ void Info(absl::string_view message, Fields fields = {});
 void Warning(absl::string_view message, Fields fields = {});
 void Error(absl::string_view message, Fields fields = {});
 
-// Called once, before threads start. `role` says which process speaks and is
-// left out when empty; `level` holds unless the environment names another.
+// Sets role and level. Called once, before threads start. `role` names the
+// process and is left out when empty. The environment overrides `level`.
 void Configure(absl::string_view role, Level level);
 
 bool Enabled(Level level);
 
-// The line without its time, for tests.
+// Returns the line without its time, for tests.
 std::string FormatLine(absl::string_view level, absl::string_view role,
                        absl::string_view message, Fields fields);
 
-// How a session id appears in logs and to operators: the full one is a
+// Returns the form of a session id for logs and operators. The full id is a
 // capability.
 std::string ShortId(absl::string_view session_id);
 

@@ -1,8 +1,8 @@
-// Counts how large something was that comes in whole numbers, such as rows: a
-// few additions to atomics, no lock, no allocation.
+// Counts sizes that are whole numbers, such as rows. An observation costs a few
+// atomic additions, no lock and no allocation.
 //
-// Thread-safe. A reader beside writers may see an observation in the sum and
-// not yet in its bucket.
+// Thread-safe. A concurrent reader may see an observation in the sum and not
+// yet in its bucket.
 #ifndef COMMON_METRICS_COUNT_HISTOGRAM_H_
 #define COMMON_METRICS_COUNT_HISTOGRAM_H_
 
@@ -28,7 +28,8 @@ class CountHistogram {
     sum_.fetch_add(value, std::memory_order_relaxed);
   }
 
-  // Observations in this bucket alone; the last one, kBounds, has no bound.
+  // Returns the observations in this bucket alone. The last bucket, kBounds,
+  // has no upper bound.
   uint64_t count(size_t bucket) const {
     return counts_[bucket].load(std::memory_order_relaxed);
   }

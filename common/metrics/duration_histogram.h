@@ -1,8 +1,8 @@
-// Counts durations by size, cheaply enough for the path of every message: a
-// few additions to atomics, no lock, no allocation.
+// Counts durations by size. An observation costs a few atomic additions, no
+// lock and no allocation, which is cheap enough for every message.
 //
-// Thread-safe. A reader beside writers may see an observation in the sum and
-// not yet in its bucket.
+// Thread-safe. A concurrent reader may see an observation in the sum and not
+// yet in its bucket.
 #ifndef COMMON_METRICS_DURATION_HISTOGRAM_H_
 #define COMMON_METRICS_DURATION_HISTOGRAM_H_
 
@@ -37,11 +37,11 @@ class DurationHistogram {
                    std::memory_order_relaxed);
   }
 
-  // The upper bound of a bucket; the last one, kBounds, has none.
+  // Returns the upper bound of a bucket. The last bucket, kBounds, has none.
   absl::Duration bound(size_t bucket) const {
     return absl::Nanoseconds(first_) * static_cast<double>(1ull << bucket);
   }
-  // Observations in this bucket alone.
+  // Returns the observations in this bucket alone.
   uint64_t count(size_t bucket) const {
     return counts_[bucket].load(std::memory_order_relaxed);
   }

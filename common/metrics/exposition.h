@@ -1,9 +1,9 @@
-// What one scrape answers: metrics with their values at that moment, in
-// Prometheus' text format.
+// Collects the answer to one scrape: metrics with their values at that moment,
+// in Prometheus' text format.
 //
-// Whoever has numbers adds them; nothing is registered, so that a number lives
-// where it is counted and costs nothing between scrapes. Values added under the
-// same name and labels are summed.
+// The owners of numbers add them to each scrape. Nothing is registered, so a
+// number lives where it is counted and costs nothing between scrapes. Values
+// added under the same name and labels are summed.
 //
 // Not thread-safe.
 #ifndef COMMON_METRICS_EXPOSITION_H_
@@ -26,19 +26,20 @@ class Exposition {
  public:
   using Labels = std::vector<std::pair<std::string, std::string>>;
 
-  // A value that goes up and down.
+  // Adds a value that goes up and down.
   void Gauge(const std::string& name, absl::string_view help, double value,
              const Labels& labels = {});
-  // One that only grows while the process lives; the name ends in _total.
+  // Adds a value that only grows while the process lives. Its name ends in
+  // _total.
   void Counter(const std::string& name, absl::string_view help, double value,
                const Labels& labels = {});
   void Histogram(const std::string& name, absl::string_view help,
                  const CountHistogram& histogram, const Labels& labels = {});
-  // In seconds.
+  // Adds a histogram in seconds.
   void Histogram(const std::string& name, absl::string_view help,
                  const DurationHistogram& histogram, const Labels& labels = {});
 
-  // The content type "text/plain; version=0.0.4".
+  // Returns the text, whose content type is "text/plain; version=0.0.4".
   std::string Text() const;
 
  private:
@@ -51,11 +52,11 @@ class Exposition {
                                  prometheus::MetricType type,
                                  const Labels& labels);
 
-  // By name, so that scrapes are alike.
+  // Ordered by name, so that scrapes have the same order.
   std::map<std::string, Family> families_;
 };
 
-// Adds what somebody knows. Called by any thread, at any time.
+// Adds its owner's metrics. Called by any thread at any time.
 using MetricsSource = std::function<void(Exposition*)>;
 
 }  // namespace djinn

@@ -1,5 +1,5 @@
-// A counter with labels, for what happens now and then: refusals, recoveries.
-// Not for the path of every message, because it locks.
+// Counts rare events with labels, such as refusals and recoveries. It locks, so
+// it is not for the path of every message.
 //
 // Thread-safe. The labels' values must come from small sets.
 #ifndef COMMON_METRICS_LABELLED_COUNTER_H_
@@ -21,7 +21,7 @@ class LabelledCounter {
   LabelledCounter(std::string name, std::string help,
                   std::vector<std::string> labels);
 
-  // `values` belong to the labels, in their order.
+  // Adds to the counter with these label values, in the order of the labels.
   void Add(const std::vector<std::string>& values, uint64_t count = 1);
 
   void Collect(Exposition* exposition) const;

@@ -1,5 +1,5 @@
-// What Prometheus' client libraries say of every process, and which build of
-// ours it is.
+// Exports the process metrics of Prometheus' client libraries, and the build's
+// version.
 #ifndef COMMON_METRICS_PROCESS_METRICS_H_
 #define COMMON_METRICS_PROCESS_METRICS_H_
 
@@ -9,7 +9,7 @@
 
 namespace djinn {
 
-// `role`: "coordinator" or "worker".
+// Returns the source. `role` is "coordinator" or "worker".
 MetricsSource ProcessMetrics(const std::string& role);
 
 }  // namespace djinn

@@ -1,8 +1,8 @@
-// Which tenants have a label of their own: the first kMost that are asked for.
-// What the others do is summed up as "_other", so that a cluster with thousands
-// of tenants does not have thousands of series per metric.
+// Gives the first kMost tenants that are asked for a label of their own, and
+// all others the label "_other", so that a cluster with thousands of tenants
+// does not have thousands of series per metric.
 //
-// Thread-safe. A tenant that has a label keeps it.
+// Thread-safe. A tenant keeps its label.
 #ifndef COMMON_METRICS_TENANT_LABELS_H_
 #define COMMON_METRICS_TENANT_LABELS_H_
 
@@ -17,7 +17,8 @@ class TenantLabels {
  public:
   static constexpr size_t kMost = 200;
 
-  // The value of the label `tenant`; an empty name stands for nobody's.
+  // Returns the value of the label `tenant`. An empty name stays empty and
+  // means no tenant.
   std::string For(const std::string& tenant) {
     if (tenant.empty()) return tenant;
     MutexLock lock(&mu_);

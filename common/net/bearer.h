@@ -1,6 +1,6 @@
-// Bearer tokens as call metadata: "authorization: Bearer TOKEN".
+// Carries bearer tokens in call metadata: "authorization: Bearer TOKEN".
 //
-// Tokens are secrets: nothing here logs one or puts one into an error.
+// Tokens are secrets: no function here logs one or puts one into an error.
 #ifndef COMMON_NET_BEARER_H_
 #define COMMON_NET_BEARER_H_
 
@@ -15,14 +15,15 @@
 
 namespace djinn {
 
-// The token as a key and a value.
+// Returns the metadata's key and value for the token.
 std::pair<std::string, std::string> BearerMetadata(absl::string_view token);
 
-// Adds the token to a call about to start. `token` must be printable ASCII, or
-// gRPC refuses the call.
+// Adds the token to a call that has not started. `token` must be printable
+// ASCII, or gRPC refuses the call.
 void PutBearer(absl::string_view token, grpc::ClientContext* context);
 
-// The call's token. Unauthenticated (TOKEN_UNKNOWN) when there is none.
+// Returns the call's token, or Unauthenticated (TOKEN_UNKNOWN) when it has
+// none.
 absl::StatusOr<std::string> ExtractBearer(
     const grpc::ServerContextBase& context);
 

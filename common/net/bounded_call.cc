@@ -21,7 +21,7 @@
 namespace djinn {
 namespace {
 
-// How often a thread that waits for a write looks whether it is still wanted.
+// Interval at which a thread that waits for a write checks for cancellation.
 constexpr int kLookMilliseconds = 50;
 
 constexpr absl::string_view kStatusDetails = "grpc-status-details-bin";
@@ -51,7 +51,7 @@ grpc_byte_buffer* MakeBuffer(absl::Span<const grpc::Slice> message) {
   return buffer;
 }
 
-// Takes the buffer.
+// Converts and destroys the buffer.
 void ToSlices(grpc_byte_buffer* buffer, std::vector<grpc::Slice>* slices) {
   grpc_byte_buffer_reader reader;
   if (grpc_byte_buffer_reader_init(&reader, buffer) != 0) {
@@ -87,8 +87,8 @@ class Metadata {
 
 }  // namespace
 
-// What gRPC uses until the last operation is over. Its parts are let go of in
-// the order of the call, the queue, the channel.
+// The objects that gRPC uses until the last operation has ended. They are
+// released in this order: the call, the queue, the channel.
 struct BoundedCall::State {
   enum class Outcome { kPending, kDone, kFailed };
 
@@ -118,7 +118,7 @@ struct BoundedCall::State {
   }
   grpc_call* call() { return context.c_call(); }
   void Start(absl::Span<const grpc_op> operations, const void* tag) {
-    // Fails only when the operations do not go together.
+    // Fails only when the operations contradict each other.
     GPR_ASSERT(grpc_call_start_batch(call(), operations.data(),
                                      operations.size(), const_cast<void*>(tag),
                                      nullptr) == GRPC_CALL_OK);
@@ -130,13 +130,13 @@ struct BoundedCall::State {
 
   std::vector<grpc_metadata> headers_to_send;
 
-  // The write under way, whose tag is the address of `sending`.
+  // Whether a write is under way. Its tag is the address of `sending`.
   bool writing = false;
   grpc_byte_buffer* sending = nullptr;
 
   Metadata headers;
   bool headers_asked = false;
-  // The read under way, whose tag is the address of `received`.
+  // Whether a read is under way. Its tag is the address of `received`.
   bool reading = false;
   grpc_byte_buffer* received = nullptr;
 };
@@ -152,7 +152,8 @@ BoundedCall::BoundedCall(std::shared_ptr<grpc::Channel> channel,
   }
   grpc::TemplatedGenericStub<grpc::ByteBuffer, grpc::ByteBuffer> stub(
       state_->channel);
-  // Nothing but the call itself is used of gRPC's stream, which lives in it.
+  // Only the call is used, which lives in the context; gRPC's stream object is
+  // not.
   (void)stub.PrepareCall(&state_->context, method, &state_->queue);
 }
 
@@ -179,7 +180,7 @@ bool BoundedCall::WriteMessage(const google::protobuf::Message& message) {
 }
 
 bool BoundedCall::EndWrites() {
-  // A writer under way may be waiting.
+  // A writer may be waiting with the lock.
   if (!write_mu_.TryLock()) return false;
   const bool free = Settle(/*wait=*/false);
   if (free && !writes_over_) {
@@ -305,7 +306,7 @@ grpc::Status BoundedCall::Finish() {
 
 void BoundedCall::Cancel() {
   cancelled_ = true;
-  // Safe with whatever else goes on, and without an effect after the end.
+  // Safe beside any other operation, and without effect after the end.
   grpc_call_cancel(state_->call(), nullptr);
 }
 

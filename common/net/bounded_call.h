@@ -1,19 +1,18 @@
-// A streaming call none of whose operations keeps its caller for ever.
+// A streaming call of which no operation blocks its caller without a limit.
 //
 // gRPC's own streams wait in Write() until the socket has the bytes. When a
 // peer freezes while a write is half done, nothing ends that wait: a cancelled
-// call waits for its connection, a connection that is to be closed waits for
-// its write, and the keepalive ping that would find the peer out waits behind
-// that write. (TCP gives up after a while, which gRPC asks it to; a Unix socket
-// does not.) Here a write is begun by one operation and waited for by the next,
-// on gRPC's C interface, which knows deadlines; Cancel() ends every wait.
+// call waits for its connection, a closing connection waits for its write, and
+// the keepalive ping that would detect the frozen peer waits behind that write.
+// (TCP gives up after a while, because gRPC asks it to; a Unix socket does
+// not.) Here one operation begins a write and the next one waits for it, on
+// gRPC's C interface, which knows deadlines. Cancel() ends every wait.
 //
-// Messages are slices; gRPC holds what they point at until the bytes are
-// copied to the socket or the connection ends. The call may be destroyed
-// before: what gRPC still uses of it is then left to a thread of its own, which
-// frees it when the connection ends.
+// Messages are slices. gRPC holds their memory until the bytes are copied to
+// the socket or the connection ends. The call may be destroyed earlier: a
+// thread of its own then frees what gRPC still uses when the connection ends.
 //
-// Thread-safe, but one thread at a time reads, and one finishes.
+// Thread-safe, but only one thread at a time reads, and only one finishes.
 #ifndef COMMON_NET_BOUNDED_CALL_H_
 #define COMMON_NET_BOUNDED_CALL_H_
 
@@ -39,41 +38,43 @@ namespace djinn {
 
 class BoundedCall {
  public:
-  // Keys and values. The process dies of those that gRPC does not allow.
+  // Keys and values. gRPC ends the process for those that it does not allow.
   using Headers = std::vector<std::pair<std::string, std::string>>;
 
-  // Sends nothing yet; headers go with the first message.
+  // Prepares the call and sends nothing. Headers are sent with the first
+  // message.
   BoundedCall(std::shared_ptr<grpc::Channel> channel, const std::string& method,
               const Headers& headers = {});
-  // Cancels. Nobody may read any more.
+  // Cancels the call. No thread may read any more.
   ~BoundedCall();
 
-  // Begins to send a message once the one before it has left; until then it
-  // waits. False when the call takes no more.
+  // Waits until the previous message has left, and begins to send this one.
+  // Returns false when the call takes no more messages.
   bool Write(absl::Span<const grpc::Slice> message);
   bool WriteMessage(const google::protobuf::Message& message);
-  // Tells the peer that nothing follows. False, without an effect, while
-  // something is being written.
+  // Tells the peer that nothing follows. Returns false, without an effect,
+  // while a write is under way.
   bool EndWrites();
-  // False: nothing follows.
+  // Waits for the next message. Returns false when nothing follows.
   bool Read(std::vector<grpc::Slice>* message);
-  // False, too, when what came is no such message: then `invalid` holds
-  // ParseRawMessage()'s error.
+  // Waits for the next message. Also returns false when the bytes are not such
+  // a message; `invalid` then has ParseRawMessage()'s error.
   bool ReadMessage(google::protobuf::Message* message, absl::Status* invalid);
-  // The same, unless nothing comes within `patience`: kNothing.
+  // Waits for the next message for at most `patience`, and returns kNothing
+  // then.
   enum class Received { kMessage, kNothing, kEnd };
   Received TryReadMessage(absl::Duration patience,
                           google::protobuf::Message* message,
                           absl::Status* invalid);
-  // What the peer sent ahead of its first message, once that was read; empty
-  // where there is no such header.
+  // Returns a header that the peer sent before its first message, once that was
+  // read; empty if there is no such header.
   std::string PeerHeader(absl::string_view key) const;
-  // How the call ended, once Read() returned false.
+  // Returns the status of the call after Read() returned false.
   grpc::Status Finish();
-  // Wakes whoever waits. The call takes no more.
+  // Wakes all waiting threads. The call takes no more messages.
   void Cancel();
 
-  // For how long gRPC has had the last message without getting rid of it.
+  // Returns for how long gRPC has been writing the last message.
   absl::Duration WritingFor();
 
  private:
@@ -81,20 +82,21 @@ class BoundedCall {
 
   Received ReadUntil(gpr_timespec deadline, std::vector<grpc::Slice>* message);
 
-  // Notes the end of the write that is under way; waits for it unless the call
-  // is cancelled. False: still under way.
+  // Notes the end of the write under way. Waits for it unless the call is
+  // cancelled. Returns false while it is still under way.
   bool Settle(bool wait) ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mu_);
-  // Begins a batch with a message, or with the end if there is none.
+  // Begins a batch of operations with a message, or with the end if `message`
+  // is empty.
   void BeginWrite(absl::Span<const grpc::Slice> message)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mu_);
 
   std::unique_ptr<State> state_;
   std::atomic<bool> cancelled_{false};
-  // When the write under way began; 0 when there is none.
+  // When the write under way began, in nanoseconds; 0 when there is none.
   std::atomic<int64_t> writing_since_{0};
 
   Mutex write_mu_;
-  bool begun_ ABSL_GUARDED_BY(write_mu_) = false;  // headers are on their way
+  bool begun_ ABSL_GUARDED_BY(write_mu_) = false;  // headers were sent
   bool writes_over_ ABSL_GUARDED_BY(write_mu_) = false;
 };
 

@@ -12,8 +12,8 @@ using ::grpc::experimental::InterceptionHookPoints;
 using ::grpc::experimental::InterceptorBatchMethods;
 using ::grpc::experimental::ServerRpcInfo;
 
-// gRPC creates interceptors for registered methods only, so there are few; its
-// own services are one.
+// gRPC creates interceptors for registered methods only, so there are few
+// names. Its own services count as one.
 std::string MethodName(const char* path) {
   const absl::string_view method = absl::StripPrefix(path, "/");
   if (!absl::StartsWith(method, "djinn.")) return "other";
@@ -28,7 +28,7 @@ class CallCounter : public grpc::experimental::Interceptor {
   void Intercept(InterceptorBatchMethods* methods) override {
     if (methods->QueryInterceptionHookPoint(
             InterceptionHookPoints::PRE_SEND_STATUS)) {
-      // Both count codes alike.
+      // absl and gRPC number the codes alike.
       const auto code =
           static_cast<absl::StatusCode>(methods->GetSendStatus().error_code());
       metrics_->Ended(method_, absl::StatusCodeToString(code),

@@ -1,6 +1,6 @@
-// Counts a server's calls as gRFC A66 names them. Calls that are streams are
-// counted when they start; how long they take is how long sessions live, and
-// their messages are not looked at.
+// Counts a server's calls under the names of gRFC A66. Streaming calls are
+// counted when they start. Their duration is the life of a session, and their
+// messages are not counted.
 #ifndef COMMON_NET_CALL_METRICS_H_
 #define COMMON_NET_CALL_METRICS_H_
 
@@ -17,13 +17,14 @@
 
 namespace djinn {
 
-// Thread-safe. Outlives the servers that it counts for.
+// Thread-safe. Outlives the servers whose calls it counts.
 class CallMetrics {
  public:
   CallMetrics();
 
   void Started(const std::string& method) { started_.Add({method}); }
-  // `status` as in gRPC's documents: "OK", "NOT_FOUND".
+  // Counts the end of a call. `status` is a name from gRPC's documents, such as
+  // "OK" or "NOT_FOUND".
   void Ended(const std::string& method, const std::string& status,
              absl::Duration duration);
 
@@ -32,7 +33,7 @@ class CallMetrics {
  private:
   LabelledCounter started_;
   mutable Mutex mu_;
-  // By method and status.
+  // Keyed by method and status.
   std::map<std::pair<std::string, std::string>, DurationHistogram> durations_
       ABSL_GUARDED_BY(mu_);
 };

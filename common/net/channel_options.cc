@@ -12,12 +12,12 @@ int Milliseconds(absl::Duration duration) {
   return static_cast<int>(absl::ToInt64Milliseconds(duration));
 }
 
-// Keeps gRPC initialised for the life of the process. Its shutdown, when the
-// last object goes, can stall for ten seconds on a thread of its own that has
-// lost its turn to poll; exits and closing sessions must not wait for that.
+// Keeps gRPC initialised for the life of the process. gRPC shuts down when its
+// last object is destroyed, and this can stall for ten seconds on one of its
+// own threads. Exits and closing sessions must not wait for that.
 void KeepGrpcInitialised() {
-  // gRPC's traces, which the environment can ask for, print calls' metadata:
-  // the tokens.
+  // The environment can switch on gRPC's traces, which print calls' metadata
+  // with the tokens.
   static const bool kept =
       (grpc_init(), grpc_tracer_set_enabled("all", 0), true);
   (void)kept;
@@ -37,13 +37,15 @@ grpc::ChannelArguments MakeChannelArguments(const ChannelOptions& options) {
                    Milliseconds(kKeepaliveInterval));
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS,
                    Milliseconds(kKeepaliveTimeout));
-  // Without calls, too: a write stays under way after its call was cancelled,
-  // and only the connection's end frees whoever waits for it.
+  // Pings are sent without calls, too: a write stays under way after its call
+  // was cancelled, and only the end of the connection releases the threads that
+  // wait for it.
   arguments.SetInt(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS,
                    Milliseconds(kMinReconnectBackoff));
-  // Despite its name it bounds an attempt, not the wait for the next one.
+  // Despite its name, the argument bounds an attempt, not the wait before the
+  // next.
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS,
                    Milliseconds(kConnectTimeout));
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS,
@@ -51,9 +53,10 @@ grpc::ChannelArguments MakeChannelArguments(const ChannelOptions& options) {
   // The environment's web proxy is not meant for peers on this host.
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   arguments.SetInt(GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1);
-  // No call is retried, but gRPC would keep up to 256 KiB of what a call has
-  // sent until the server answers: whoever waits for a message's memory to be
-  // released, as an upload does, would wait for ever.
+  // No call is retried. But with retries enabled, gRPC would keep up to 256 KiB
+  // of a call's messages until the server answers, and code that waits for the
+  // release of a message's memory, such as an upload, would wait without a
+  // limit.
   arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt("djinn.connection", options.connection);

@@ -15,17 +15,18 @@ struct ChannelPool::Entry {
   std::string address;
   ChannelOptions options;
   std::shared_ptr<grpc::Channel> channel;
-  // Greater than that of those made before.
+  // Greater than that of all channels made before.
   uint64_t ordinal = 0;
   int users = 0;
   bool trusted = true;
-  absl::Duration idle_since;  // without users
+  absl::Duration idle_since;  // since the last user left
 
   bool Serves(const std::string& wanted, const ChannelOptions& by) const {
     return address == wanted && options.connection == by.connection &&
            options.security.IsSameAs(by.security);
   }
-  // Also notices that it should not be trusted any more.
+  // Returns whether the channel is connected. Also notes a failed channel,
+  // which must not be trusted any more.
   bool Connected() {
     const grpc_connectivity_state state = channel->GetState(false);
     if (state == GRPC_CHANNEL_TRANSIENT_FAILURE ||
@@ -43,11 +44,11 @@ struct ChannelPool::State {
       : options(options), clock(clock) {}
 
   void Leave(Entries::iterator entry) ABSL_LOCKS_EXCLUDED(mu);
-  // Closes what has waited for too long, or is too many at this address or in
-  // all.
+  // Closes channels that have waited for too long, or are too many at this
+  // address or in total.
   void CloseIdle(const std::string& address, Entries* gone)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
-  // Moves it there, so that it closes when the lock is released.
+  // Moves the entry to `gone`, so that it closes after the lock is released.
   void Remove(Entries::iterator entry, Entries* gone)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
 
@@ -60,11 +61,11 @@ struct ChannelPool::State {
 
   Mutex mu;
   uint64_t last_ordinal ABSL_GUARDED_BY(mu) = 0;
-  // Those without users in the order in which they lost the last one.
+  // Channels without users are ordered by when they lost their last user.
   Entries entries ABSL_GUARDED_BY(mu);
 };
 
-// One user's.
+// One user's hold on a channel.
 class ChannelPool::Use {
  public:
   Use(std::shared_ptr<State> state, State::Entries::iterator entry)
@@ -164,7 +165,7 @@ void ChannelPool::Distrust(const grpc::Channel& channel) {
       continue;
     }
     entry->trusted = false;
-    // Not the broken one, which has a user.
+    // The broken channel has a user, so it is not removed here.
     if (entry->users == 0) state_->Remove(entry, &gone);
   }
 }

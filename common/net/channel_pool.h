@@ -1,12 +1,12 @@
-// Channels that outlive their users, so that whoever comes next to the same
+// Keeps channels connected after their use, so that the next user of the same
 // peer need not connect.
 //
 // A channel that is taken belongs to its user, or to a few, until the last copy
-// of the pointer is gone. Then it waits, connected, for the next one who wants
-// the same address, connection number and credentials. Waiting channels close
-// when nobody came for a while, when there are too many, and when they lost
-// their connection. The pool has no thread: it looks whenever it is used, and
-// what waits in a process that needs it no more the server closes.
+// of the pointer is gone. Then it waits, connected, for the next user with the
+// same address, connection number and credentials. Waiting channels are closed
+// after a while, when there are too many, and when they lost their connection.
+// The pool has no thread and checks this at every use. In a process that does
+// not use the pool any more, the server closes the idle connections.
 //
 // Thread-safe. Pointers may outlive the pool. The last copy of one must not be
 // dropped in a gRPC callback, as with MakeChannel().
@@ -29,22 +29,22 @@ namespace djinn {
 class ChannelPool {
  public:
   struct Options {
-    // Of one channel at a time.
+    // Number of users that one channel may have at a time.
     int max_users = 1;
-    // Channels that wait.
+    // Number of channels that may wait.
     size_t max_idle_per_address = 5;
     size_t max_idle = 256;
     absl::Duration idle_timeout = kMaxConnectionIdle / 2;
   };
 
-  // Since the pool was made. Every channel that was created and is not open
-  // any more has either been closed or failed.
+  // Counts since the pool was made. Every channel that was created and is not
+  // open any more has either been closed or failed.
   struct Counts {
     uint64_t created = 0;
-    // Taken by a user who found it there.
+    // Waiting channels that a user took.
     uint64_t reused = 0;
     uint64_t closed = 0;
-    // It could not connect, or was distrusted.
+    // Channels that could not connect, or were distrusted.
     uint64_t failed = 0;
   };
 
@@ -54,16 +54,17 @@ class ChannelPool {
   ChannelPool(const ChannelPool&) = delete;
   ChannelPool& operator=(const ChannelPool&) = delete;
 
-  // MakeChannel(), unless one is there.
+  // Returns a waiting channel, or calls MakeChannel().
   absl::StatusOr<std::shared_ptr<grpc::Channel>> Take(
       const std::string& address, const ChannelOptions& options);
 
-  // A user's call on the channel, which it still has, broke: neither that nor
-  // any channel to the same address that is older is given to anybody any more.
-  // That the peer has gone need not show at once on others.
+  // Notes that a user's call on the channel broke. The pool gives out neither
+  // this channel nor any older one to the same address again, because a lost
+  // peer need not show on other channels at once. The user must still have the
+  // channel.
   void Distrust(const grpc::Channel& channel);
 
-  // Takes no lock.
+  // Returns the counts. Takes no lock.
   Counts counts() const;
 
  private:

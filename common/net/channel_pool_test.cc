@@ -33,7 +33,7 @@ std::chrono::system_clock::time_point Soon() {
          absl::ToChronoSeconds(Patience::kLong);
 }
 
-// Returns when its state is this.
+// Waits until the channel has this state.
 void WaitFor(grpc_connectivity_state wanted, grpc::Channel* channel) {
   for (Patience patience;;) {
     const grpc_connectivity_state state = channel->GetState(true);
@@ -53,7 +53,7 @@ class ChannelPoolTest : public testing::Test {
     return *Server::Start(options);
   }
 
-  // Connected.
+  // Takes a channel and connects it.
   ChannelPointer Take(ChannelPool* pool, const ChannelOptions& options = {}) {
     return Take(pool, server_->address(), options);
   }
@@ -93,7 +93,7 @@ TEST_F(ChannelPoolTest, AChannelIsOneUsersUntilTheLastCopyIsGone) {
 
 TEST_F(ChannelPoolTest, SeveralUsersMayShareOne) {
   ChannelPool pool({.max_users = 2}, &clock_);
-  // The second does not wait until it is connected.
+  // The second user does not wait until the channel is connected.
   const ChannelPointer first = *pool.Take(server_->address(), {});
   const ChannelPointer second = Take(&pool);
   const ChannelPointer third = Take(&pool);
@@ -123,16 +123,16 @@ TEST_F(ChannelPoolTest, CredentialsAreWhatTheFilesHold) {
   };
   const ChannelTls ours = authority.IssueForChannel("client");
   take(*ChannelSecurity::Make(ours, false));
-  // As the next session does.
+  // The next session makes the same credentials.
   take(*ChannelSecurity::Make(ours, false));
   EXPECT_EQ(pool_.counts(), (Counts{.created = 1, .reused = 1}));
-  // The same server by another name that its certificate has.
+  // The same server has another name in its certificate.
   take(ChannelSecurity::Make(ours, false)->WithServerName("localhost"));
   EXPECT_EQ(pool_.counts().created, 2u);
-  // Another client.
+  // Another client has other credentials.
   take(*ChannelSecurity::Make(authority.IssueForChannel("other"), false));
   EXPECT_EQ(pool_.counts().created, 3u);
-  // The same files with another certificate.
+  // The same files have another certificate.
   authority.IssueForChannel("client");
   take(*ChannelSecurity::Make(ours, false));
   EXPECT_EQ(pool_.counts(), (Counts{.created = 4, .reused = 1}));
@@ -171,7 +171,7 @@ TEST_F(ChannelPoolTest, WhatWaitedForTooLongCloses) {
   clock_.Advance(timeout - absl::Seconds(1));
   ChannelPointer channel = Take(&pool_);
   EXPECT_EQ(pool_.counts(), (Counts{.created = 1, .reused = 1}));
-  // In use, which is no waiting.
+  // A channel in use does not wait.
   clock_.Advance(timeout);
   channel.reset();
   clock_.Advance(timeout - absl::Seconds(1));
@@ -184,12 +184,12 @@ TEST_F(ChannelPoolTest, WhatWaitedForTooLongCloses) {
 }
 
 TEST_F(ChannelPoolTest, AServerThatStartsAgainGetsNewConnections) {
-  // Nobody else takes it meanwhile, as a port could be.
+  // Unlike a port, no other process takes the path meanwhile.
   char folder[] = "/tmp/djinn-pool-XXXXXX";
   ASSERT_NE(mkdtemp(folder), nullptr);
   const std::string address = absl::StrCat("unix:", folder, "/socket");
   std::unique_ptr<Server> server = Start(address);
-  // The pool has it until it is used again.
+  // The pool keeps the channel until the pool is used again.
   grpc::Channel* const waiting = Take(&pool_, address, {}).get();
   server->Shutdown(absl::ZeroDuration());
   server.reset();
@@ -221,7 +221,7 @@ TEST_F(ChannelPoolTest, WhatIsDistrustedIsNotUsedAgain) {
   EXPECT_EQ(pool_.counts(), (Counts{.created = 4, .failed = 1}));
   broken.reset();
   EXPECT_EQ(pool_.counts(), (Counts{.created = 4, .failed = 2}));
-  // It was made when the peer may have been back.
+  // This channel was made when the peer may have been back.
   newer.reset();
   Take(&pool_);
   Take(&pool_, other->address(), {});

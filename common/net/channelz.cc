@@ -17,8 +17,8 @@ using ::grpc::experimental::InterceptionHookPoints;
 using ::grpc::experimental::InterceptorBatchMethods;
 using ::grpc::experimental::ServerRpcInfo;
 
-// The service is gRPC's own and its answer is made in any case; here it is
-// replaced before it leaves.
+// The service is gRPC's own and always makes an answer. The guard replaces the
+// answer before it is sent.
 class Guard : public grpc::experimental::Interceptor {
  public:
   Guard(const std::string* admin_token, ServerRpcInfo* call)

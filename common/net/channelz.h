@@ -1,9 +1,9 @@
-// channelz: what gRPC knows of a process' channels, servers and sockets, for
-// operators only.
+// Serves channelz, gRPC's data on the process' channels, servers and sockets,
+// to operators only.
 //
-// gRPC's own service tells anybody who asks, and what it tells are the
-// addresses of other clients. So a guard stands before it: a call without the
-// admin token gets Unauthenticated (TOKEN_UNKNOWN) and no data.
+// gRPC's own service answers every caller, and its answers contain the
+// addresses of other clients. A guard therefore refuses calls without the admin
+// token with Unauthenticated (TOKEN_UNKNOWN).
 #ifndef COMMON_NET_CHANNELZ_H_
 #define COMMON_NET_CHANNELZ_H_
 
@@ -14,12 +14,12 @@
 
 namespace djinn {
 
-// Adds the service to every server that is built from now on in this process;
-// once is enough. Each of them needs a guard.
+// Adds the service to every server that this process builds from now on. One
+// call is enough. Each of these servers needs a guard.
 void EnableChannelz();
 
-// Lets calls with the token through to channelz, with an empty one none; other
-// services are not touched.
+// Returns a guard that admits calls with the token to channelz. An empty token
+// admits none. Other services are not affected.
 std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>
 MakeChannelzGuard(std::string admin_token);
 

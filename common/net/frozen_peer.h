@@ -1,5 +1,5 @@
-// A server, for tests, that speaks HTTP/2 as far as it must and then takes
-// nothing any more: what clients write stays half done in the socket.
+// A server for tests that speaks just enough HTTP/2 and then reads nothing
+// more, so that the writes of clients stay half done in the socket.
 #ifndef COMMON_NET_FROZEN_PEER_H_
 #define COMMON_NET_FROZEN_PEER_H_
 
@@ -22,8 +22,8 @@
 
 namespace djinn {
 
-// Allows as many bytes as HTTP/2 can say, and reads none; with an `answer`,
-// only the first message, to which that is the reply.
+// Grants the largest HTTP/2 windows and reads nothing. With an `answer`, it
+// reads the first message only, and answers it.
 class FrozenPeer {
  public:
   explicit FrozenPeer(bool tcp, std::string answer = "")
@@ -39,7 +39,8 @@ class FrozenPeer {
            "getsockname");
       address_ = absl::StrCat("127.0.0.1:", ntohs(address.sin_port));
     } else {
-      // Not the test's own folder: a socket's path must be short.
+      // The test's own folder does not serve, because a socket's path must be
+      // short.
       folder_ = "/tmp/djinn-frozen-XXXXXX";
       Must(mkdtemp(folder_.data()) != nullptr, "mkdtemp");
       sockaddr_un address = {};
@@ -63,7 +64,7 @@ class FrozenPeer {
 
   const std::string& address() const { return address_; }
 
-  // Until so many bytes lie there that the peer does not take.
+  // Waits until `bytes` bytes lie in the socket that the peer does not read.
   void WaitForBytes(int bytes) {
     for (int there = 0; there < bytes; std::this_thread::yield()) {
       if (last_ == -1) continue;
@@ -105,7 +106,7 @@ class FrozenPeer {
     }
   }
 
-  // Does nothing when the connection ends before.
+  // Answers one message. Does nothing when the connection ends first.
   void Answer(int connection) {
     const auto receive = [connection](std::string* bytes) {
       return recv(connection, bytes->data(), bytes->size(), MSG_WAITALL) ==
@@ -116,7 +117,7 @@ class FrozenPeer {
     std::string header(9, '\0');
     do {
       if (!receive(&header)) return;
-      // No frame that a client begins with is longer.
+      // No frame at the beginning of a client's stream is longer.
       std::string payload(static_cast<uint8_t>(header[1]) << 8 |
                               static_cast<uint8_t>(header[2]),
                           '\0');
@@ -139,11 +140,11 @@ class FrozenPeer {
 
   static constexpr char kData = 0;  // a frame's type
 
-  const std::string answer_;   // short
+  const std::string answer_;   // short enough for one frame
   std::atomic<int> last_{-1};  // the connection accepted or answered last
   int listener_ = -1;
   std::string folder_, address_;
-  std::vector<int> connections_;  // the thread's
+  std::vector<int> connections_;  // used by the thread only
   std::thread accepter_;
 };
 

@@ -10,7 +10,7 @@
 namespace djinn {
 namespace {
 
-// The text appears twice in the trailers, once percent-encoded; together with
+// The text appears twice in the trailers, once percent-encoded. Together with
 // the payloads it stays well below kMaxMetadataBytes of channel_options.h.
 constexpr size_t kMaxMessageBytes = 4 << 10;
 constexpr size_t kMaxPayloadBytes = 12 << 10;

@@ -1,4 +1,4 @@
-// Where a configuration says that monitoring_server.h listens.
+// Reads where monitoring_server.h listens from a configuration.
 #ifndef COMMON_NET_MONITORING_CONFIG_H_
 #define COMMON_NET_MONITORING_CONFIG_H_
 
@@ -9,12 +9,12 @@
 namespace djinn {
 
 struct MonitoringConfig {
-  // Empty: there is none.
+  // Address to listen on. Empty: there is no server.
   std::string listen;
   bool insecure = false;
 };
 
-// The map under `monitoring`:
+// Reads the map under `monitoring`:
 //
 //   monitoring:
 //     listen: 127.0.0.1:9464

@@ -24,7 +24,7 @@ constexpr size_t kThreads = 2;
 constexpr size_t kMaxWaiting = 16;
 constexpr time_t kRequestSeconds = 2;
 
-// The library's own queue has no bound.
+// Replaces the library's own queue, which has no bound.
 class BoundedTaskQueue : public httplib::TaskQueue {
  public:
   BoundedTaskQueue() {
@@ -33,7 +33,7 @@ class BoundedTaskQueue : public httplib::TaskQueue {
     }
   }
 
-  // Keeps the accepting thread until there is room.
+  // Blocks the accepting thread until there is room.
   void enqueue(std::function<void()> task) override {
     MutexLock lock(&mu_);
     while (tasks_.size() >= kMaxWaiting && !stopping_) changed_.Wait(&mu_);
@@ -77,7 +77,7 @@ class HttpMonitoringServer : public MonitoringServer {
  public:
   explicit HttpMonitoringServer(MonitoringOptions options)
       : options_(std::move(options)) {
-    // Unlike the library's choice, this one refuses a port that is in use.
+    // Unlike the library's default, these options refuse a port that is in use.
     http_.set_socket_options([](socket_t socket) {
       const int yes = 1;
       setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
@@ -112,7 +112,7 @@ class HttpMonitoringServer : public MonitoringServer {
   }
 
   absl::Status Listen() {
-    // Checked: there is a colon, and a number behind the last one.
+    // The address was checked: it has a colon, and a number after the last one.
     const size_t colon = options_.address.rfind(':');
     std::string host = options_.address.substr(0, colon);
     int port = 0;
@@ -131,7 +131,7 @@ class HttpMonitoringServer : public MonitoringServer {
     }
     address_ = absl::StrCat(options_.address.substr(0, colon), ":", port);
     thread_ = std::thread([this] { http_.listen_after_bind(); });
-    // A stop before this has no effect.
+    // A stop before the server runs would have no effect.
     while (!http_.is_running()) absl::SleepFor(absl::Milliseconds(1));
     return absl::OkStatus();
   }

@@ -1,15 +1,15 @@
-// What supervisors and Prometheus ask over plain HTTP:
+// Answers supervisors and Prometheus over plain HTTP:
 //
 //   GET /livez             200 while the process answers
 //   GET /readyz            200 when every check passes, 503 otherwise;
 //                          ?verbose lists the checks
 //   GET /metrics           Prometheus' text format
 //
-// There is no credential: the numbers name tenants and workers, so it belongs
+// It has no credential and the metrics name tenants and workers, so it belongs
 // on an address that only operators reach. It never changes anything.
 //
 // Two threads answer; a few connections wait for them, further ones in the
-// kernel. A connection serves one request and has seconds for it.
+// kernel. A connection serves one request and has a few seconds for it.
 #ifndef COMMON_NET_MONITORING_SERVER_H_
 #define COMMON_NET_MONITORING_SERVER_H_
 
@@ -23,17 +23,17 @@
 
 namespace djinn {
 
-// One condition of being ready.
+// One condition of readiness.
 struct ReadinessCheck {
   std::string name;
-  // Empty when it holds.
+  // Empty when the condition holds.
   std::string failure;
 };
 
 struct MonitoringOptions {
-  // "host:port"; port 0: any free one.
+  // Address "host:port". Port 0 stands for any free one.
   std::string address;
-  // Allows other addresses than the loopback's.
+  // Allows addresses other than the loopback's.
   bool insecure = false;
   std::vector<MetricsSource> sources;
   std::function<std::vector<ReadinessCheck>()> readiness;
@@ -41,14 +41,14 @@ struct MonitoringOptions {
 
 class MonitoringServer {
  public:
-  // The functions are called from its threads until it is destroyed. Errors:
-  // those of CheckAddress(); InvalidArgument (MALFORMED_ADDRESS) for a Unix
-  // socket; Unavailable (CANNOT_LISTEN).
+  // Starts a server. Its threads call the functions in `options` until it is
+  // destroyed. Errors: those of CheckAddress(); InvalidArgument
+  // (MALFORMED_ADDRESS) for a Unix socket; Unavailable (CANNOT_LISTEN).
   static absl::StatusOr<std::unique_ptr<MonitoringServer>> Start(
       MonitoringOptions options);
   virtual ~MonitoringServer() = default;
 
-  // With the port in use.
+  // Returns the address with the port in use.
   virtual const std::string& address() const = 0;
 };
 

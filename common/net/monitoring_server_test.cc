@@ -64,7 +64,7 @@ TEST_F(MonitoringServerTest, ReadinessNamesWhatFails) {
   EXPECT_EQ(Get("/readyz")->status, 503);
   EXPECT_EQ(Get("/readyz")->body,
             "[-]coordinator failed: not reached\nnot ready\n");
-  // Being alive does not depend on others.
+  // Liveness does not depend on the checks.
   EXPECT_EQ(Get("/livez")->status, 200);
 }
 

@@ -44,7 +44,7 @@ TEST(RawMessageTest, ThereAndBackAndWhatIsNone) {
   EXPECT_EQ(ErrorReason(status), "PROTOCOL_VIOLATION");
   EXPECT_THAT(std::string(status.message()), HasSubstr("11 bytes"));
   EXPECT_THAT(std::string(status.message()), HasSubstr("SessionLimits"));
-  // No bytes at all are a message without news.
+  // No bytes at all are an empty message.
   buffer = grpc::ByteBuffer(&noise, 0);
   EXPECT_TRUE(ParseRawMessage(&buffer, &again).ok());
 }
@@ -163,7 +163,7 @@ TEST(ProtocolVersionTest, AMismatchNamesBothVersions) {
   EXPECT_EQ(ErrorReason(status), "PROTOCOL_VERSION");
   EXPECT_EQ(status.message(),
             "this side speaks protocol version 1, the client version 7");
-  // A peer that says none.
+  // A peer that states no version is refused.
   EXPECT_FALSE(CheckProtocolVersion(0, "client").ok());
 }
 
@@ -193,7 +193,8 @@ TEST(ServerTest, RefusesOpenAddressUnlessToldOtherwise) {
             "INSECURE_ADDRESS");
 }
 
-// Calls with encoded messages: the stubs of these services are not packaged.
+// Calls with encoded messages, because the stubs of these services are not
+// packaged.
 absl::StatusOr<std::string> CallByHand(const std::string& address,
                                        const std::string& method,
                                        const std::string& message,
@@ -231,7 +232,7 @@ TEST(ServerTest, ServesReflection) {
   options.address = "127.0.0.1:0";
   auto server = Server::Start(options);
   ASSERT_TRUE(server.ok()) << server.status();
-  // list_services with an empty value.
+  // An encoded list_services with an empty value.
   const auto services = CallByHand(
       (*server)->address(),
       "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
@@ -271,10 +272,10 @@ TEST(ServerTest, ServesChannelzToTheAdminTokenAlone) {
     EXPECT_EQ(refused.code(), absl::StatusCode::kUnauthenticated);
     EXPECT_EQ(ErrorReason(refused), "TOKEN_UNKNOWN");
   }
-  // The guard minds nothing else.
+  // The guard does not affect other services.
   EXPECT_TRUE(CheckHealth(address, "").ok());
 
-  // The service is there now, for every server of this process.
+  // Channelz now exists for every server of this process.
   options.admin_token.clear();
   auto closed = Server::Start(options);
   ASSERT_TRUE(closed.ok()) << closed.status();

@@ -1,5 +1,5 @@
-// The protocol version of this build. Clients, workers and coordinators work
-// together only when their versions are the same.
+// Defines the protocol version of this build. Clients, workers and coordinators
+// work together only when their versions are the same.
 #ifndef COMMON_NET_PROTOCOL_VERSION_H_
 #define COMMON_NET_PROTOCOL_VERSION_H_
 
@@ -14,7 +14,7 @@ inline constexpr uint32_t kProtocolVersion = 1;
 
 // Returns FailedPrecondition (PROTOCOL_VERSION), which names both versions,
 // unless `theirs` is kProtocolVersion. `peer` names the other side, such as
-// "client". A peer that says no version says 0.
+// "client". The version of a peer that states none is 0.
 absl::Status CheckProtocolVersion(uint32_t theirs, absl::string_view peer);
 
 }  // namespace djinn

@@ -41,7 +41,7 @@ absl::Status ParseRawMessage(grpc::ByteBuffer* buffer,
 grpc::ByteBuffer ToRawMessage(const google::protobuf::Message& message) {
   grpc::ByteBuffer buffer;
   bool own_buffer;
-  // Fails only for a message beyond two gigabytes.
+  // Fails only for a message of more than two gigabytes.
   (void)grpc::SerializationTraits<google::protobuf::Message>::Serialize(
       message, &buffer, &own_buffer);
   return buffer;

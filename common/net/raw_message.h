@@ -1,6 +1,6 @@
-// Protobuf messages in gRPC's raw byte buffers. Servers read raw streams and
-// parse for themselves: for gRPC's typed streams a message that does not parse
-// is the peer's last, as if it had said goodbye.
+// Converts protobuf messages to and from gRPC's raw byte buffers. Servers read
+// raw streams and parse the messages themselves, because gRPC's typed streams
+// treat a message that does not parse as the end of the stream.
 #ifndef COMMON_NET_RAW_MESSAGE_H_
 #define COMMON_NET_RAW_MESSAGE_H_
 
@@ -15,18 +15,19 @@
 
 namespace djinn {
 
-// Empties `buffer`. InvalidArgument (PROTOCOL_VIOLATION), naming the message's
-// type and size, when the bytes are not such a message, or one that would take
-// more than kMaxParsedBytes (common/transport/message_scan.h); `message` is
-// then to be thrown away. What protobuf does not know of a long message is not
-// kept.
+// Parses and empties `buffer`. Returns InvalidArgument (PROTOCOL_VIOLATION),
+// which names the message's type and size, when the bytes are not such a
+// message, or would take more than kMaxParsedBytes
+// (common/transport/message_scan.h). `message` is then of no use. Unknown
+// fields of a long message are not kept.
 absl::Status ParseRawMessage(grpc::ByteBuffer* buffer,
                              google::protobuf::Message* message);
 
 grpc::ByteBuffer ToRawMessage(const google::protobuf::Message& message);
 
-// The first with the others in its repeated field `following_field`, which is
-// empty in all of them, and below 16. At least one.
+// Encodes the first message with the other ones in its repeated field
+// `following_field`. The field is empty in all of them, and its number is below
+// 16. There is at least one message.
 grpc::Slice EncodeTogether(
     absl::Span<const google::protobuf::MessageLite* const> messages,
     int following_field);

@@ -20,7 +20,8 @@
 namespace djinn {
 namespace {
 
-// Both register process-wide plug-ins and must precede the first builder.
+// Both functions register process-wide plug-ins and must precede the first
+// builder.
 void EnableStandardServices() {
   static absl::once_flag once;
   absl::call_once(once, [] {
@@ -43,7 +44,8 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(
   std::vector<
       std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>>
       interceptors;
-  // In any case: another server of this process may have enabled it.
+  // Always added, because another server of this process may have enabled
+  // channelz.
   interceptors.push_back(MakeChannelzGuard(options.admin_token));
   if (options.call_metrics != nullptr) {
     interceptors.push_back(MakeCallCounter(options.call_metrics));

@@ -1,4 +1,4 @@
-// Starts a gRPC server the way every Djinn process does: checked address,
+// Starts a gRPC server in the way of every Djinn process: checked address,
 // common connection options, health v1, reflection and channelz.
 #ifndef COMMON_NET_SERVER_H_
 #define COMMON_NET_SERVER_H_
@@ -17,39 +17,41 @@
 namespace djinn {
 
 struct ServerOptions {
-  // "host:port" (port 0: any free one) or "unix:PATH".
+  // Address "host:port" (port 0: any free one) or "unix:PATH".
   std::string address;
   // Allows an address that is not local without TLS; see CheckAddress().
   bool insecure = false;
-  // Must outlive the server.
+  // The services, which must outlive the server.
   std::vector<grpc::Service*> services;
   // Names that health v1 serves besides "", such as "djinn.v1.Session".
   std::vector<std::string> health_services;
-  // Serves channelz to those who have it; to nobody when empty.
+  // Token that callers of channelz must have. Empty: channelz answers no
+  // caller.
   std::string admin_token;
   ServerTls tls;
-  // Where calls are counted; outlives the server. Null: nowhere.
+  // Counter of calls, which outlives the server. Null: calls are not counted.
   CallMetrics* call_metrics = nullptr;
 };
 
 // A server that accepts calls until Shutdown(). Not thread-safe.
 class Server {
  public:
-  // The errors of CheckAddress() and MakeServerCredentials(); Unavailable
-  // (CANNOT_LISTEN) when binding fails.
+  // Starts a server. Errors: those of CheckAddress() and
+  // MakeServerCredentials(); Unavailable (CANNOT_LISTEN) when binding fails.
   static absl::StatusOr<std::unique_ptr<Server>> Start(
       const ServerOptions& options);
 
-  // Cancels what is left at once.
+  // Cancels open calls at once.
   ~Server();
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
 
-  // A target by which clients reach it: the bound port instead of 0.
+  // Returns a target for clients: the bound port replaces 0.
   const std::string& address() const { return address_; }
 
-  // Health turns NOT_SERVING, no call is accepted any more, open ones have
-  // `grace` to end and are then cancelled. Returns when all handlers returned.
+  // Stops: health becomes NOT_SERVING, no further call is accepted, and open
+  // calls have `grace` to end before they are cancelled. Returns when all
+  // handlers have returned.
   void Shutdown(absl::Duration grace);
 
  private:

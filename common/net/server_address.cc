@@ -19,7 +19,7 @@ absl::Status Malformed(absl::string_view address, absl::string_view what) {
                    absl::StrCat("address \"", address, "\": ", what));
 }
 
-// Only spellings that cannot resolve to anything else.
+// Accepts only spellings that cannot resolve to any other host.
 bool IsLoopback(absl::string_view host) {
   if (host == "localhost" || host == "::1") return true;
   in_addr parsed;

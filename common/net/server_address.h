@@ -1,5 +1,5 @@
-// Which addresses may be used without encryption: this host's loopback and
-// Unix sockets, unless the operator says `insecure`.
+// Decides which addresses may be used without encryption: this host's loopback
+// and Unix sockets, unless the operator says `insecure`.
 #ifndef COMMON_NET_SERVER_ADDRESS_H_
 #define COMMON_NET_SERVER_ADDRESS_H_
 
@@ -9,9 +9,10 @@
 namespace djinn {
 
 // Accepts "unix:PATH" and "host:port" (IPv6 hosts in brackets; port 0 only
-// makes sense for servers). InvalidArgument (MALFORMED_ADDRESS) names what is
-// wrong; FailedPrecondition (INSECURE_ADDRESS) for a host other than localhost,
-// 127.0.0.0/8 and ::1 unless `other_hosts` are allowed: by TLS or by word.
+// makes sense for servers). Returns InvalidArgument (MALFORMED_ADDRESS), which
+// names the fault, or FailedPrecondition (INSECURE_ADDRESS) for a host other
+// than localhost, 127.0.0.0/8 and ::1, unless TLS or the operator allows
+// `other_hosts`.
 absl::Status CheckAddress(absl::string_view address, bool other_hosts);
 
 }  // namespace djinn

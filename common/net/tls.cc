@@ -19,7 +19,8 @@ namespace {
 
 using grpc::experimental::FileWatcherCertificateProvider;
 
-// `file` is the one that turns TLS on; empty without.
+// Returns CONTRADICTION if `insecure` is set together with `file`, which is the
+// file that turns TLS on, or is empty.
 absl::Status CheckTogether(const std::string& file, bool insecure) {
   if (file.empty() || !insecure) return absl::OkStatus();
   return MakeError(absl::StatusCode::kInvalidArgument, "CONTRADICTION",
@@ -37,11 +38,11 @@ std::shared_ptr<grpc::ChannelCredentials> MakeCredentials(
           refresh_seconds));
   options.watch_root_certs();
   if (!tls.certificate_file.empty()) options.watch_identity_key_cert_pairs();
-  // Verifies chain and host name unless told otherwise.
+  // The defaults verify the chain and the host name.
   return grpc::experimental::TlsCredentials(options);
 }
 
-// What the files hold, without what is secret; empty if they cannot be read.
+// Returns a digest of the files without secrets; empty if they cannot be read.
 std::string DigestOf(const ChannelTls& tls) {
   std::string digests;
   for (const std::string& file :
@@ -54,7 +55,8 @@ std::string DigestOf(const ChannelTls& tls) {
   return digests;
 }
 
-// The credentials made last of each set of files, while somebody has them.
+// Keeps the credentials made last from each set of files, while they are in
+// use.
 //
 // Thread-safe.
 class CredentialsMadeLast {
@@ -131,7 +133,8 @@ absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> MakeServerCredentials(
           tls.private_key_file, tls.certificate_file, tls.client_ca_file,
           refresh_seconds));
   options.watch_identity_key_cert_pairs();
-  // Clients come from anywhere: their certificate's signer is what counts.
+  // Clients may have any address, so only the signer of their certificate is
+  // checked.
   options.set_certificate_verifier(
       std::make_shared<grpc::experimental::NoOpCertificateVerifier>());
   if (!tls.client_ca_file.empty()) {

@@ -1,6 +1,6 @@
-// Encryption of connections: what protects a channel or a server, made from
-// PEM files that are read again when they change, so that certificates can be
-// renewed under running processes.
+// Encrypts connections. Credentials of channels and servers are made from PEM
+// files that are read again when they change, so that certificates can be
+// renewed while processes run.
 #ifndef COMMON_NET_TLS_H_
 #define COMMON_NET_TLS_H_
 
@@ -16,34 +16,36 @@
 
 namespace djinn {
 
-// How often the files are looked at.
+// Interval at which the files are checked for changes.
 inline constexpr unsigned kTlsRefreshSeconds = 10;
 
-// How the channels to one kind of peer are protected. Copies share a thread
-// that watches the files.
+// The protection of channels to one kind of peer. Copies share a thread that
+// watches the files.
 class ChannelSecurity {
  public:
-  // None: for peers on this host.
+  // No protection, for peers on this host.
   ChannelSecurity() = default;
 
-  // CheckChannelTls()'s errors; InvalidArgument (CONTRADICTION) for TLS
-  // together with `insecure`, which allows peers on other hosts without
-  // encryption. As long as somebody has what was made of files last, and they
-  // hold the same, it counts as a copy of that.
+  // Makes credentials. Returns CheckChannelTls()'s errors, or InvalidArgument
+  // (CONTRADICTION) for TLS together with `insecure`, which allows peers on
+  // other hosts without encryption. While the credentials made last from the
+  // same files exist, and the files have not changed, the result counts as a
+  // copy of these.
   static absl::StatusOr<ChannelSecurity> Make(
       const ChannelTls& tls, bool insecure,
       unsigned refresh_seconds = kTlsRefreshSeconds);
 
-  // The same for peers whose certificates name somebody else.
+  // Returns the same protection for peers whose certificates have another name.
   ChannelSecurity WithServerName(const std::string& server_name) const;
 
-  // Whether channels of the two may stand in for each other: by copies of the
-  // same credentials, to peers of the same name; or by none, to the same hosts.
+  // Returns whether channels of the two may replace each other: both have
+  // copies of the same credentials for the same peer name, or neither has any
+  // and they allow the same hosts.
   bool IsSameAs(const ChannelSecurity& other) const;
 
-  // True when what is sent is encrypted and its integrity protected.
+  // Returns whether sent bytes are encrypted and their integrity is protected.
   bool encrypted() const { return tls_.enabled(); }
-  // Whether a peer may be on another host.
+  // Returns whether a peer may be on another host.
   bool allows_other_hosts() const { return encrypted() || insecure_; }
   const ChannelTls& tls() const { return tls_; }
   const std::shared_ptr<grpc::ChannelCredentials>& credentials() const {
@@ -57,12 +59,13 @@ class ChannelSecurity {
       grpc::InsecureChannelCredentials();
 };
 
-// Likewise for a server.
+// Makes the credentials of a server, with the errors of CheckServerTls() and
+// CONTRADICTION as above.
 absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> MakeServerCredentials(
     const ServerTls& tls, bool insecure,
     unsigned refresh_seconds = kTlsRefreshSeconds);
 
-// Whether the connection that a call came by is encrypted and its integrity
+// Returns whether the connection of a call is encrypted and its integrity
 // protected.
 bool IsEncrypted(const grpc::ServerContextBase& context);
 

@@ -1,5 +1,5 @@
-// What a server's configuration says about the protection of its connections,
-// what the environment says about those of programs.
+// Reads the TLS settings of servers from their configuration, and those of
+// programs from the environment.
 #ifndef COMMON_NET_TLS_CONFIG_H_
 #define COMMON_NET_TLS_CONFIG_H_
 
@@ -10,32 +10,34 @@
 
 namespace djinn {
 
-// The map under `key` of `root`:
+// Reads the map under `key` of `root`:
 //
 //   tls:
 //     certificate_file: server.crt
 //     private_key_file: server.key
 //     client_ca_file: ca.crt          # clients must show a certificate
 //
-// Notes what CheckServerTls() says of it.
+// Notes CheckServerTls()'s errors.
 ServerTls ReadServerTls(ConfigMap* root, absl::string_view key, bool insecure);
 
-// Likewise
+// Reads the map under `key` of `root`:
 //
 //   coordinator_tls:
 //     ca_file: ca.crt
 //     certificate_file: worker.crt
 //     private_key_file: worker.key
 //     server_name: coordinator.example.com
+//
+// Notes CheckChannelTls()'s errors.
 ChannelTls ReadChannelTls(ConfigMap* root, absl::string_view key,
                           bool insecure);
 
-// Notes what CheckAddress() says of the address under `key`.
+// Notes CheckAddress()'s errors for the address under `key`.
 void CheckConfigAddress(ConfigMap* root, absl::string_view key,
                         const std::string& address, bool other_hosts);
 
-// DJINN_TLS_CA_FILE, DJINN_TLS_CERTIFICATE_FILE, DJINN_TLS_PRIVATE_KEY_FILE
-// and DJINN_TLS_SERVER_NAME.
+// Reads DJINN_TLS_CA_FILE, DJINN_TLS_CERTIFICATE_FILE,
+// DJINN_TLS_PRIVATE_KEY_FILE and DJINN_TLS_SERVER_NAME.
 ChannelTls ChannelTlsFromEnvironment();
 
 }  // namespace djinn

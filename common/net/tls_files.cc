@@ -30,7 +30,7 @@ absl::Status Unfit(absl::string_view message) {
   return MakeError(absl::StatusCode::kFailedPrecondition, "TLS_FILES", message);
 }
 
-// A key that needs a passphrase is refused, not asked for at a terminal.
+// Refuses a key that needs a passphrase, rather than ask for it at a terminal.
 int NoPassphrase(char*, int, int, void*) { return -1; }
 
 std::string TextOf(const ASN1_TIME* time) {
@@ -41,7 +41,7 @@ std::string TextOf(const ASN1_TIME* time) {
   return std::string(data, static_cast<size_t>(size));
 }
 
-// The file's first certificate.
+// Reads the file's first certificate.
 absl::Status ReadCertificate(const std::string& path,
                              Certificate* certificate) {
   const absl::StatusOr<std::string> text = ReadFile(path, kMaxTlsFileBytes);
@@ -56,7 +56,8 @@ absl::Status ReadCertificate(const std::string& path,
   return Unfit(absl::StrCat(path, " holds no certificate in PEM form"));
 }
 
-// Of this side: it must be valid now, and the key must be its own.
+// Checks this side's certificate: it must be valid now, and the key must be its
+// own.
 absl::Status CheckIdentity(const std::string& certificate_file,
                            const std::string& private_key_file) {
   Certificate certificate;

@@ -24,7 +24,7 @@ namespace djinn {
 namespace {
 
 constexpr absl::Duration kTimeout = absl::Seconds(2);
-// What a gRPC client offers.
+// The protocols that a gRPC client offers.
 constexpr unsigned char kProtocols[] = "\x02h2";
 
 template <auto Free>
@@ -37,8 +37,8 @@ struct Deleter {
 using Context = std::unique_ptr<SSL_CTX, Deleter<SSL_CTX_free>>;
 using Connection = std::unique_ptr<SSL, Deleter<SSL_free>>;
 
-// OpenSSL writes to sockets without MSG_NOSIGNAL: keeps the signal of a peer
-// that has gone from this thread, and so from the program.
+// Blocks SIGPIPE in this thread. OpenSSL writes to sockets without
+// MSG_NOSIGNAL, so a lost peer would otherwise end the program.
 class PipeSignalBlock {
  public:
   PipeSignalBlock() {
@@ -59,7 +59,7 @@ class PipeSignalBlock {
   sigset_t before_;
 };
 
-// One that lasts until the deadline.
+// A socket whose operations end at the deadline.
 class Socket {
  public:
   explicit Socket(absl::Time deadline) : deadline_(deadline) {}
@@ -98,7 +98,7 @@ class Socket {
     return false;
   }
 
-  // False when the deadline comes first.
+  // Returns false when the deadline comes first.
   bool Await(short events) {
     pollfd watched = {fd_, events, 0};
     const int64_t left = absl::ToInt64Milliseconds(deadline_ - absl::Now());
@@ -123,7 +123,7 @@ class Socket {
 
 enum class End { kDone, kFailed, kTimeout };
 
-// Carries `step` (of SSL_connect's kind) out on a socket that does not block.
+// Completes `step`, such as SSL_connect(), on a non-blocking socket.
 template <typename Step>
 End Complete(SSL* connection, Socket* socket, Step step) {
   for (;;) {
@@ -143,7 +143,7 @@ End Complete(SSL* connection, Socket* socket, Step step) {
   }
 }
 
-// `asked` turns true when the peer asks for a certificate.
+// `asked` becomes true when the peer asks for a certificate.
 Connection MakeConnection(SSL_CTX* context, const ChannelTls& tls,
                           const std::string& host, bool* asked) {
   SSL_CTX_set_cert_cb(
@@ -175,7 +175,7 @@ Connection MakeConnection(SSL_CTX* context, const ChannelTls& tls,
   return connection;
 }
 
-// Whom the peer's certificate must name.
+// Returns the name that the peer's certificate must have.
 std::string HostOf(const std::string& address, const ChannelTls& tls) {
   if (!tls.server_name.empty()) return tls.server_name;
   if (absl::StartsWith(address, "unix:")) return "localhost";
@@ -183,7 +183,7 @@ std::string HostOf(const std::string& address, const ChannelTls& tls) {
   return absl::StartsWith(host, "[") ? host.substr(1, host.size() - 2) : host;
 }
 
-// After the handshake failed; empty when the connection broke.
+// Describes why the handshake failed. Empty when the connection broke.
 std::string Describe(SSL* connection, const ChannelTls& tls,
                      const std::string& host) {
   const unsigned long error = ERR_get_error();
@@ -204,7 +204,7 @@ std::string Describe(SSL* connection, const ChannelTls& tls,
   return text == nullptr ? "unknown error" : text;
 }
 
-// What is wrong; empty when nothing is that concerns TLS.
+// Returns the fault, or an empty string when nothing is wrong with TLS.
 std::string Probe(const std::string& address, const ChannelSecurity& security) {
   const ChannelTls& tls = security.tls();
   Socket socket(absl::Now() + kTimeout);
@@ -220,15 +220,15 @@ std::string Probe(const std::string& address, const ChannelSecurity& security) {
       Complete(ssl, &socket, [ssl] { return SSL_connect(ssl); });
   if (handshake == End::kTimeout) return "";
   if (!security.encrypted()) {
-    // Whoever goes as far as to show a certificate speaks TLS.
+    // A peer that shows a certificate speaks TLS.
     const bool speaks_tls = SSL_get0_peer_certificate(ssl) != nullptr;
     return speaks_tls ? "it speaks TLS, and no ca_file is set on this side"
                       : "";
   }
   if (handshake == End::kFailed) return Describe(ssl, tls, host);
   if (!asked) return "";
-  // The peer looks at this side's certificate last. A gRPC server that likes it
-  // speaks first, others close the connection; not all say why.
+  // The peer checks this side's certificate last. A gRPC server that accepts it
+  // sends data first; others close the connection, and not all send a reason.
   char first;
   const End read =
       Complete(ssl, &socket, [&] { return SSL_peek(ssl, &first, 1); });

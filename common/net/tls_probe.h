@@ -1,5 +1,5 @@
-// Why TLS with a peer fails, in words. gRPC says "certificate verify failed" at
-// best, and of what the peer objects to only "Socket closed".
+// Explains why TLS with a peer fails. gRPC says "certificate verify failed" at
+// best, and only "Socket closed" if the peer objects.
 #ifndef COMMON_NET_TLS_PROBE_H_
 #define COMMON_NET_TLS_PROBE_H_
 
@@ -10,11 +10,11 @@
 
 namespace djinn {
 
-// `status` is how a call ended on a channel to `address` with `security`. When
-// it is Unavailable, tries a handshake as the channel would, for two seconds at
-// most, and returns FailedPrecondition (TLS_HANDSHAKE) with what is wrong when
-// that fails for a reason of TLS. Any other status is returned as it is.
-// Decides nothing else: no call travels on the connection that is tried.
+// Explains `status`, with which a call ended on a channel to `address` with
+// `security`. If it is Unavailable, tries a handshake like the channel's for at
+// most two seconds, and returns FailedPrecondition (TLS_HANDSHAKE) with the
+// fault if that fails for a reason of TLS. Returns any other status as it is.
+// No call travels on the connection of the trial.
 absl::Status ExplainTlsFailure(absl::Status status, const std::string& address,
                                const ChannelSecurity& security);
 

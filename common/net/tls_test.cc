@@ -54,7 +54,7 @@ class EchoService : public grpc::CallbackGenericService {
   }
 };
 
-// A server with any credentials, those that Server refuses included.
+// A server with any credentials, also those that Server refuses.
 class EchoServer {
  public:
   explicit EchoServer(std::shared_ptr<grpc::ServerCredentials> credentials) {
@@ -77,7 +77,7 @@ class EchoServer {
   std::unique_ptr<grpc::Server> server_;
 };
 
-// Aborted when the server was reached.
+// Returns Aborted when the server was reached.
 absl::Status Call(const std::string& address, const ChannelSecurity& security) {
   grpc::TemplatedGenericStub<grpc::ByteBuffer, grpc::ByteBuffer> stub(
       MakeChannel(address, {security, 0}).value());

@@ -120,7 +120,7 @@ std::string CanonicalEncoding(const Graph& graph) {
     encoder(node.results);
     encoder.Indices(node.writes);
     encoder.Indices(node.overwrites);
-    // 0 is absent, so that slot 0 stays distinct.
+    // 0 stands for absent, so that slot 0 is distinct from it.
     encoder.Unsigned(node.implicit_generator_slot.has_value()
                          ? uint64_t{1} + *node.implicit_generator_slot
                          : 0);

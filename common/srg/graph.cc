@@ -110,7 +110,7 @@ absl::StatusOr<uint64_t> ExtentBytes(const TensorView& view) {
     return Invalid(view, "too many dimensions");
   }
   if (view.storage_offset < 0) return Invalid(view, "negative offset");
-  // An expanded view may have more elements than there are numbers.
+  // An expanded view may have more elements than an int64_t can count.
   const absl::StatusOr<int64_t> count = ElementCount(view);
   if (!count.ok()) return count.status();
   int64_t last = view.storage_offset;
@@ -141,7 +141,8 @@ bool CoversStorage(const TensorView& view, uint64_t storage_bytes) {
   const absl::StatusOr<int64_t> count = ElementCount(view);
   const absl::StatusOr<uint64_t> extent = ExtentBytes(view);
   if (!count.ok() || !extent.ok() || *extent != storage_bytes) return false;
-  // Dense: sorted by stride, each stride is the product of the sizes below.
+  // The view is dense if, sorted by stride, each stride is the product of the
+  // sizes below it.
   absl::InlinedVector<std::pair<int64_t, int64_t>, 6> dimensions;
   for (size_t i = 0; i < view.sizes.size(); ++i) {
     if (view.sizes[i] != 1) {

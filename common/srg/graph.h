@@ -1,8 +1,8 @@
 // The semantically rich graph in memory: one segment's operator calls without
-// their varying values. Mirrors proto/djinn/v1/srg.proto, where each field is
-// explained; knows neither protobuf nor PyTorch.
+// their varying values. It mirrors proto/djinn/v1/srg.proto, where each field
+// is explained, and knows neither protobuf nor PyTorch.
 //
-// Plain values; a Graph that came from a peer means nothing until
+// Graphs are plain values. A Graph from a peer must not be used until
 // Validate() (common/srg/validate.h) accepted it.
 #ifndef COMMON_SRG_GRAPH_H_
 #define COMMON_SRG_GRAPH_H_
@@ -20,7 +20,7 @@
 
 namespace djinn::srg {
 
-// c10::ScalarType plus one, as in the .proto.
+// The values are c10::ScalarType plus one, as in the .proto.
 enum class DataType : uint8_t {
   kUnspecified = 0,
   kUint8 = 1,
@@ -41,9 +41,10 @@ enum class DataType : uint8_t {
   kUint64 = 30,
 };
 
-// Bytes per element; 0 for a value that is none of the enumerators.
+// Returns the bytes per element; 0 for a value that is not an enumerator.
 int64_t ElementSize(DataType type);
-// "float32"; "unknown" for a value that is none of the enumerators.
+// Returns a name such as "float32"; "unknown" for a value that is not an
+// enumerator.
 absl::string_view DataTypeName(DataType type);
 
 using Dimensions = absl::InlinedVector<int64_t, 6>;
@@ -60,17 +61,18 @@ struct TensorView {
   friend bool operator==(const TensorView&, const TensorView&) = default;
 };
 
-// Elements of the view. InvalidArgument on a negative size or overflow.
+// Returns the number of elements. InvalidArgument on a negative size or
+// overflow.
 absl::StatusOr<int64_t> ElementCount(const TensorView& view);
-// Bytes from the storage's start to the end of the view's last element; 0 for a
-// view without elements. InvalidArgument on unknown dtype, negative or
-// mismatched sizes, strides or offset, more than 64 dimensions, or overflow, of
-// the number of elements too.
+// Returns the bytes from the storage's start to the end of the view's last
+// element; 0 for a view without elements. InvalidArgument on an unknown dtype,
+// negative or mismatched sizes, strides or offset, more than 64 dimensions, or
+// an overflow, also of the number of elements.
 absl::StatusOr<uint64_t> ExtentBytes(const TensorView& view);
-// Whether the view covers `storage_bytes` wholly: starts at 0, every element
-// distinct, no gaps.
+// Returns whether the view covers `storage_bytes` wholly: it starts at 0, all
+// elements are distinct, and there are no gaps.
 bool CoversStorage(const TensorView& view, uint64_t storage_bytes);
-// "float32[2,3]", for error texts.
+// Returns a text such as "float32[2,3]", for errors.
 std::string DescribeView(const TensorView& view);
 
 struct FloatHole {
@@ -94,7 +96,8 @@ struct WorkerDevice {
 using Scalar = std::variant<int64_t, bool, double, std::complex<double>>;
 using TensorListEntry = std::variant<std::monostate, TensorView, ScalarTensor>;
 
-// One alternative per alternative of the .proto's Argument, in its order.
+// Has one alternative per alternative of the .proto's Argument, in the same
+// order.
 using Argument =
     std::variant<std::monostate, TensorView, std::vector<TensorListEntry>,
                  int64_t, std::vector<int64_t>, bool, std::vector<bool>,
@@ -117,7 +120,7 @@ struct Operator {
   std::string overload;
   uint64_t schema_hash = 0;
 
-  // "aten::add.Tensor", or "aten::mm" without an overload.
+  // Returns "aten::add.Tensor", or "aten::mm" without an overload.
   std::string FullName() const;
   friend bool operator==(const Operator&, const Operator&) = default;
 };
@@ -146,7 +149,7 @@ struct Node {
 };
 
 // The integers that vary with one number of a run, by their position in the
-// order of ForEachInteger(), and how much they do.
+// order of ForEachInteger(), and their slopes.
 struct SizeHole {
   std::vector<uint32_t> integers;  // ascending
   std::vector<int64_t> slopes;

@@ -1,5 +1,5 @@
-// A graph from a peer: decoded, checked, named. What is accepted survives
-// its own encoding.
+// Decodes, validates and names a graph from a peer. An accepted graph must
+// survive its own encoding.
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -19,7 +19,7 @@ void TestOne(const v1::Graph& message) {
   const absl::StatusOr<Graph> graph = FromProto(message);
   if (!graph.ok()) return;
   const std::string canonical = CanonicalEncoding(*graph);
-  // Numbers that are not one differ from themselves: bytes decide.
+  // NaNs differ from themselves, so the encoded bytes are compared.
   const absl::StatusOr<Graph> again = FromProto(ToProto(*graph));
   Require(again.ok(), "what was decoded can be encoded");
   Require(CanonicalEncoding(*again) == canonical,

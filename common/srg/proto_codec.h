@@ -1,4 +1,4 @@
-// Graph to and from its wire form.
+// Converts a Graph to and from its wire form.
 #ifndef COMMON_SRG_PROTO_CODEC_H_
 #define COMMON_SRG_PROTO_CODEC_H_
 
@@ -8,9 +8,9 @@
 
 namespace djinn::srg {
 
-// The message's own graph is checked (every oneof set, enums known);
-// everything about meaning is Validate()'s. InvalidArgument
-// (MALFORMED_GRAPH) names the node or slot.
+// Converts a message. Checks only its form (every oneof is set, enumerators are
+// known); Validate() checks its meaning. InvalidArgument (MALFORMED_GRAPH)
+// names the node or slot.
 absl::StatusOr<Graph> FromProto(const v1::Graph& message);
 absl::StatusOr<TensorView> FromProto(const v1::TensorView& message);
 

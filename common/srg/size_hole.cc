@@ -13,7 +13,7 @@ absl::Status Malformed(absl::string_view what) {
                    absl::StrCat("size hole: ", what));
 }
 
-// Adds slope times size; false when the result has no place in T.
+// Adds slope times size. Returns false when T cannot hold the result.
 template <typename T>
 bool Grow(T* value, int64_t slope, int64_t size) {
   int64_t growth;

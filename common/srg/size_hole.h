@@ -1,9 +1,9 @@
-// What a run's size makes of a graph with a size hole.
+// Computes a graph with a size hole at the size of a run.
 //
-// The hole is one number n; an integer of the graph is a + b·n. Loops whose
+// The hole is one number n, and an integer of the graph is a + b·n. Loops whose
 // tensors grow by a step each time are of this kind: sizes, strides, offsets
-// and the ends of slices are all linear in the number of steps. What does not
-// fit is another graph.
+// and the ends of slices are all linear in the number of steps. Graphs whose
+// integers vary otherwise are different graphs.
 #ifndef COMMON_SRG_SIZE_HOLE_H_
 #define COMMON_SRG_SIZE_HOLE_H_
 
@@ -54,9 +54,9 @@ void ForEachInteger(GraphType&& graph, Visitor&& visit) {
   }
 }
 
-// The graph without the hole, in a run of this size. It is as little
-// checked as the one it is made from. InvalidArgument (MALFORMED_GRAPH) for
-// an integer that leaves the range of its type.
+// Returns the graph without the hole, in a run of this size. The result is not
+// validated beyond what `graph` was. InvalidArgument (MALFORMED_GRAPH) for an
+// integer that leaves the range of its type.
 absl::StatusOr<Graph> AtSize(Graph graph, int64_t size);
 
 // Checks that the hole names integers of the graph, each once.

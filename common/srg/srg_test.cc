@@ -39,7 +39,7 @@ Graph Sample() {
   return s;
 }
 
-// Every alternative of every variant once.
+// Has every alternative of every variant once.
 Graph Everything() {
   Graph s = Sample();
   s.slots.push_back({Slot::Kind::kCreated, 24});
@@ -67,7 +67,7 @@ Graph Everything() {
   return s;
 }
 
-// Everything() at another size, in every integer that there is.
+// Returns Everything() with `by` added to every integer that may vary.
 Graph EverythingGrown(int64_t by) {
   Graph s = Everything();
   int64_t slope = 1;
@@ -75,7 +75,7 @@ Graph EverythingGrown(int64_t by) {
   return s;
 }
 
-// Of that: every integer varies, each by another slope.
+// Returns a hole for Everything(): every integer varies, each by another slope.
 SizeHole HoleOfEverything() {
   SizeHole hole;
   ForEachInteger(Everything(), [&](const auto&) {
@@ -118,8 +118,9 @@ TEST(ProtoCodecTest, RefusesPositionsWithoutEnd) {
 TEST(SizeHoleTest, EveryIntegerGrows) {
   Graph s = Everything();
   s.size_hole = HoleOfEverything();
-  // Offset, sizes and strides of five views, two integers beside each other,
-  // one alone, one among scalars, one created slot.
+  // The 26 integers are the offset, sizes and strides of five views, two
+  // integers beside each other, one alone, one among scalars, and one created
+  // slot.
   EXPECT_EQ(s.size_hole.integers.size(), 26u);
   for (const int64_t size : {0, 1, 1000}) {
     const absl::StatusOr<Graph> grown = AtSize(s, size);
@@ -232,7 +233,8 @@ TEST(ValidateTest, RefusesBrokenGraphs) {
   std::get<TensorView>(s.nodes[0].arguments[0]).slot = 9;
   EXPECT_EQ(ReasonOf(s), "MALFORMED_GRAPH");
   s = Sample();
-  std::get<TensorView>(s.nodes[0].arguments[0]).slot = 2;  // before its birth
+  // Slot 2 is used before its creation.
+  std::get<TensorView>(s.nodes[0].arguments[0]).slot = 2;
   EXPECT_EQ(ReasonOf(s), "MALFORMED_GRAPH");
   s = Sample();
   std::get<TensorView>(s.nodes[0].arguments[0]).sizes = {int64_t{1} << 62, 8};

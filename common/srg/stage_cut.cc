@@ -15,7 +15,7 @@ constexpr int64_t kNever = -1;
 constexpr uint32_t kNone = 0xffffffff;
 
 // Calls `visit(uint32_t& slot, bool changes)` for each slot that the node
-// names, some more than once.
+// names. A slot may be visited several times.
 template <typename NodeType, typename Visitor>
 void ForEachSlot(NodeType&& node, Visitor&& visit) {
   const auto visit_list = [&](auto& list) {
@@ -48,7 +48,8 @@ void ForEachSlot(NodeType&& node, Visitor&& visit) {
   }
 }
 
-// Numbers from the whole's to the part's, given out as they come.
+// Maps numbers of the whole graph to numbers of the part, in order of
+// appearance.
 class Renumbering {
  public:
   explicit Renumbering(std::vector<uint32_t>* taken) : taken_(*taken) {}
@@ -88,8 +89,8 @@ void RenumberHoles(Renumbering* floats, Renumbering* scalars, Node* node) {
 
 absl::Status CheckStageOrder(const Graph& graph,
                              absl::Span<const uint32_t> stage_of_node) {
-  // By slot: the stage that changed it last, and the last of those that named
-  // it.
+  // For each slot: the stage that changed it last, and the last of the stages
+  // that named it.
   std::vector<int64_t> changed(graph.slots.size(), kNever);
   std::vector<int64_t> named(graph.slots.size(), kNever);
   for (size_t node = 0; node < graph.nodes.size(); ++node) {

@@ -1,5 +1,5 @@
-// A graph that is executed stage after stage, each of them elsewhere:
-// all nodes of the first one, then all of the second, and so on.
+// Cuts a graph into stages that run on different workers: all nodes of the
+// first stage, then all of the second, and so on.
 #ifndef COMMON_SRG_STAGE_CUT_H_
 #define COMMON_SRG_STAGE_CUT_H_
 
@@ -12,25 +12,26 @@
 
 namespace djinn::srg {
 
-// Whether it comes to the same as the nodes in their order: none needs what a
-// later stage makes, and none writes what a later stage's node before it looks
-// at. `stage_of_node` has one per node. FailedPrecondition (NOT_IN_STAGES)
-// names the node.
+// Checks that running the stages in order has the same result as running the
+// nodes in order: no node needs a value that a later stage computes, and no
+// node writes what an earlier node of a later stage reads. `stage_of_node` has
+// one entry per node. FailedPrecondition (NOT_IN_STAGES) names the node.
 absl::Status CheckStageOrder(const Graph& graph,
                              absl::Span<const uint32_t> stage_of_node);
 
-// A stage's nodes, in their order, as a graph of their own.
+// The nodes of one stage, in order, as a graph of their own.
 struct StageCut {
   Graph graph;
-  // By its slots, those of the whole: ascending.
+  // For each slot of this graph, the slot of the whole graph. Ascending.
   std::vector<uint32_t> slots;
-  // By its holes, those of the whole.
+  // For each hole of this graph, the hole of the whole graph.
   std::vector<uint32_t> float_holes;
   std::vector<uint32_t> scalar_tensor_holes;
 };
 
-// What earlier stages made is bound in it. `graph` has no size hole, was
-// accepted by Validate(), and by CheckStageOrder() with these stages.
+// Cuts one stage out. Values that earlier stages computed are bound in it.
+// `graph` has no size hole and was accepted by Validate(), and by
+// CheckStageOrder() with these stages.
 StageCut CutStage(const Graph& graph, absl::Span<const uint32_t> stage_of_node,
                   uint32_t stage);
 

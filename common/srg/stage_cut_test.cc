@@ -87,7 +87,7 @@ TEST_F(StageCutTest, StagesAreGraphsOfTheirOwn) {
   EXPECT_EQ(end.graph.slots[1].kind, Slot::Kind::kBound);
   EXPECT_EQ(end.graph.slots[3].kind, Slot::Kind::kCreated);
   EXPECT_EQ(facts->slots[1].required_bytes, 16u);
-  // Operators and holes are its own.
+  // The part has operators and holes of its own.
   ASSERT_EQ(end.graph.nodes.size(), 2u);
   const auto name_of = [&](const Node& node) {
     return end.graph.operators[node.operator_index].name;
@@ -101,7 +101,7 @@ TEST_F(StageCutTest, AllNodesInOneStageAreTheWhole) {
   const uint32_t x = Bound();
   Call("a::relu", {View(Call("a::scale", {View(x), View(Bound())}))});
   EXPECT_EQ(CutStage(graph_, {{0, 0}}, 0).graph.nodes.size(), 2u);
-  // Slots are in the whole's order.
+  // Slots are in the order of the whole graph.
   EXPECT_EQ(CutStage(graph_, {{0, 0}}, 0).graph, graph_);
 }
 
@@ -122,11 +122,11 @@ TEST_F(StageCutTest, WhatALaterStageLooksAtIsWrittenByNoEarlierOne) {
   const uint32_t h = Call("a::relu", {View(x)});
   Call("a::exp", {View(h)});
   Write("a::add_", h);
-  // Stage 0 would have written it when stage 1 looks.
+  // Stage 0 would have written it before stage 1 reads.
   EXPECT_EQ(ErrorReason(CheckStageOrder(graph_, {{0, 1, 0}})), "NOT_IN_STAGES");
   EXPECT_EQ(CheckStageOrder(graph_, {{0, 0, 1}}), absl::OkStatus());
   EXPECT_EQ(CheckStageOrder(graph_, {{0, 1, 1}}), absl::OkStatus());
-  // What both only look at may come in any order.
+  // Two stages may read the same slot in any order.
   Call("a::exp", {View(x)});
   EXPECT_EQ(CheckStageOrder(graph_, {{0, 1, 1, 0}}), absl::OkStatus());
 }

@@ -101,8 +101,8 @@ class Validator {
     }
     DJINN_RETURN_IF_ERROR(CheckCap("list entries of a node", list_entries_,
                                    caps_.max_list_entries));
-    // Counted once every operand has been seen, so that a written slot that is
-    // no operand is found out.
+    // Written slots are counted after all operands were visited, which detects
+    // a written slot that is not an operand.
     for (const uint32_t slot : node.writes) {
       if (!used_[slot] || facts_.slots[slot].last_node != node_) {
         return Malformed(
@@ -190,7 +190,7 @@ class Validator {
     return absl::OkStatus();
   }
 
-  // Marks the slot used at this node; returns whether it is its first use.
+  // Marks the slot used at this node. Returns whether it is the first use.
   bool Use(uint32_t slot) {
     SlotFacts& facts = facts_.slots[slot];
     const bool first = !used_[slot];
@@ -283,7 +283,8 @@ class Validator {
   const GraphCaps& caps_;
   GraphFacts facts_;
   std::vector<bool> used_;
-  // Size with which a result slot is born; no bound where only the run tells.
+  // Size with which a result slot is created. There is no bound where only the
+  // run knows the size.
   std::vector<uint64_t> result_bytes_;
   size_t node_ = 0;
   size_t floats_ = 0;

@@ -14,7 +14,7 @@ namespace {
 
 using NameSet = absl::flat_hash_set<absl::string_view>;
 
-// Families whose every member is refused.
+// Prefixes of operator families that are refused as a whole.
 constexpr absl::string_view kRefusedPrefixes[] = {
     // PyTorch's own tests and helpers.
     "_test", "_foobar", "_print", "_validate_", "_use_",
@@ -25,7 +25,7 @@ constexpr absl::string_view kRefusedPrefixes[] = {
     // Quantised tensors and packed weights.
     "quantize_", "quantized_", "_quantize", "q_", "_make_per_", "fbgemm_",
     "_empty_affine", "_empty_per_channel", "_dyn_quant", "_wrapped_",
-    // One vendor's backend.
+    // Backends of single vendors.
     "mkldnn_", "_mkldnn", "cudnn_", "_cudnn", "_cufft", "miopen_", "_nnpack",
     "mps_", "_mps", "_triton",
     // Storages, and sizes that change under an operand.
@@ -37,16 +37,17 @@ constexpr absl::string_view kRefusedPrefixes[] = {
 const NameSet& RefusedNames() {
   static const auto* const kNames = new NameSet{
       "from_file", "set", "record_stream", "pin_memory", "_to_cpu",
-      // Metadata changes in place: the client's own business.
+      // Metadata changes in place, which the client executes itself.
       "as_strided_", "t_", "transpose_", "squeeze_", "unsqueeze_", "swapaxes_",
       "swapdims_", "detach_", "requires_grad_", "retain_grad",
-      // A result that shares memory in a way its storage does not tell, has no
-      // memory at all, or is a window that nobody checked against the storage.
+      // Results that share memory in a way that their storage does not show,
+      // have no memory at all, or are views that were not checked against the
+      // storage.
       "_lazy_clone", "_efficientzerotensor", "_reshape_alias",
       "_reshape_alias_copy",
-      // Kernels behind an operator that checks its arguments, which they do
-      // not; with others they read and write beside their operands. The
-      // operator itself is sent instead.
+      // Kernels behind an operator that checks its arguments. The kernels do
+      // not, and with invalid arguments they read and write outside their
+      // operands. The operator itself is sent instead.
       "_stack", "_chunk_cat", "_foreach_copy", "_cummax_helper",
       "_cummin_helper", "_cholesky_solve_helper",
       "_convert_indices_from_coo_to_csr", "_convert_indices_from_csr_to_coo",
@@ -76,7 +77,7 @@ bool IsPlainType(const c10::Type& type) {
     case c10::TypeKind::ListType: {
       const c10::Type& element =
           *type.expectRef<c10::ListType>().getElementType();
-      // Lists of text are dimension names.
+      // Lists of strings are dimension names.
       return element.kind() != c10::TypeKind::StringType &&
              element.kind() != c10::TypeKind::ListType && IsPlainType(element);
     }
@@ -129,8 +130,8 @@ absl::Status CheckAllowed(const c10::FunctionSchema& schema) {
       return Refuse(schema, "not on the list");
     }
   }
-  // The overloads that take dimension names, which are plain text to the
-  // schema, say so: "Dimname", "DimnameList_out", "names_dim".
+  // Overloads that take dimension names, which are strings to the schema, show
+  // it in their names: "Dimname", "DimnameList_out", "names_dim".
   for (const absl::string_view mark : {"Dimname", "dimname", "names"}) {
     if (absl::StrContains(schema.overload_name(), mark)) {
       return Refuse(schema, "dimension names are not supported");

@@ -1,4 +1,4 @@
-// Which operators may be sent to a worker.
+// Decides which operators may be sent to a worker.
 #ifndef COMMON_TORCH_ALLOW_LIST_H_
 #define COMMON_TORCH_ALLOW_LIST_H_
 
@@ -7,17 +7,17 @@
 
 namespace djinn {
 
-// OK for operators of namespace aten that compute dense tensors from dense
-// tensors and plain values. PermissionDenied (OPERATOR_REFUSED) with operator
-// and cause for all others: those that touch files, storages, devices, autograd
-// or process-wide state, those that change a tensor's metadata or storage in
-// place, sparse, nested, quantised and vendor-internal ones, and those that
-// return anything but tensors.
+// Returns OK for operators of namespace aten that compute dense tensors from
+// dense tensors and plain values. Returns PermissionDenied (OPERATOR_REFUSED)
+// with the operator and the cause for all others: those that touch files,
+// storages, devices, autograd or process-wide state, those that change a
+// tensor's metadata or storage in place, sparse, nested, quantised and
+// vendor-internal ones, and those that return anything but tensors.
 absl::Status CheckAllowed(const c10::FunctionSchema& schema);
 
-// Of an operator of another namespace, whose library whoever runs the worker
-// trusts: OK when it computes tensors from tensors and plain values;
-// PermissionDenied (OPERATOR_REFUSED) else.
+// Checks an operator of another namespace, whose library the worker's operator
+// trusts. Returns OK when it computes tensors from tensors and plain values,
+// and PermissionDenied (OPERATOR_REFUSED) otherwise.
 absl::Status CheckCustom(const c10::FunctionSchema& schema);
 
 }  // namespace djinn

@@ -1,4 +1,4 @@
-// PyTorch's element types and the graph's.
+// Converts between PyTorch's element types and the graph's.
 #ifndef COMMON_TORCH_DATA_TYPE_H_
 #define COMMON_TORCH_DATA_TYPE_H_
 
@@ -9,8 +9,8 @@
 
 namespace djinn {
 
-// Nullopt for the types that the graph does not know: quantised ones, floats of
-// 8 bits and less, integers of odd widths.
+// Return nullopt for types that the graph does not know: quantised ones, floats
+// of 8 bits and less, integers of odd widths.
 std::optional<srg::DataType> DataTypeFromTorch(c10::ScalarType type);
 std::optional<c10::ScalarType> DataTypeToTorch(srg::DataType type);
 

@@ -140,7 +140,7 @@ TEST(OverwriteTableTest, OutArguments) {
   EXPECT_TRUE(Overwrites(Schema("aten::sum", "IntList_out"), 4));
   EXPECT_TRUE(Overwrites(Schema("aten::native_layer_norm", "out"), 7));
   EXPECT_FALSE(Overwrites(Schema("aten::empty", "out"), 2));
-  // Neither keyword-only nor named as an output: the running statistics.
+  // The running statistics are neither keyword-only nor named as outputs.
   EXPECT_FALSE(Overwrites(Schema("aten::_native_batch_norm_legit", "out"), 3));
 }
 
@@ -194,7 +194,7 @@ TEST(RandomTableTest, EvaluationDrawsNothing) {
   const std::vector<c10::IValue> evaluating = {c10::IValue(), 0.5, false};
   EXPECT_EQ(DrawSourceOf(dropout, training), DrawSource::kDefaultGenerator);
   EXPECT_EQ(DrawSourceOf(dropout, evaluating), DrawSource::kNone);
-  // None trains.
+  // None for `train` means training.
   EXPECT_EQ(DrawSourceOf(Find("aten::native_dropout", ""),
                          {c10::IValue(), 0.5, c10::IValue()}),
             DrawSource::kDefaultGenerator);
@@ -282,7 +282,7 @@ TEST(AllowListTest, OperatorsOfOtherLibrariesComputeTensors) {
     const absl::Status status = CheckCustom(schema(taken, returned));
     EXPECT_EQ(ErrorReason(status), "OPERATOR_REFUSED") << status;
   }
-  // Others' namespaces need a library that is trusted.
+  // Other namespaces need a library that is trusted.
   EXPECT_EQ(ErrorReason(CheckAllowed(schema(tensor, tensor))),
             "OPERATOR_REFUSED");
 }

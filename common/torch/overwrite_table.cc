@@ -10,7 +10,8 @@
 namespace djinn {
 namespace {
 
-// In-place operators whose first argument is write-only.
+// Returns whether the operator is an in-place operator whose first argument is
+// write-only.
 bool WritesSelfOnly(absl::string_view name) {
   static const auto* const kNames = new absl::flat_hash_set<absl::string_view>{
       "aten::zero_",       "aten::fill_",      "aten::copy_",
@@ -20,7 +21,7 @@ bool WritesSelfOnly(absl::string_view name) {
   return kNames->contains(name);
 }
 
-// "out", "out0", "out12".
+// Matches "out", "out0", "out12".
 bool IsOutName(absl::string_view name) {
   if (!absl::ConsumePrefix(&name, "out")) return false;
   for (const char c : name) {
@@ -38,9 +39,9 @@ bool Overwrites(const c10::FunctionSchema& schema, size_t argument) {
     return false;
   }
   if (argument == 0 && WritesSelfOnly(schema.name())) return true;
-  // "out", "Scalar_out", "out_mode".
+  // Overloads with output arguments are named "out", "Scalar_out", "out_mode".
   if (!absl::StrContains(schema.overload_name(), "out")) return false;
-  // empty.out and its kin leave the memory as it is.
+  // empty.out and its relatives do not write the memory.
   if (absl::StrContains(schema.name(), "empty")) return false;
   return target.kwarg_only() && IsOutName(target.name());
 }

@@ -1,5 +1,5 @@
-// Which written operands an operator covers wholly without reading them, so
-// that what they held before, poison included, does not matter.
+// Decides which written operands an operator overwrites wholly without reading
+// them, so that their earlier contents, poison included, do not matter.
 #ifndef COMMON_TORCH_OVERWRITE_TABLE_H_
 #define COMMON_TORCH_OVERWRITE_TABLE_H_
 
@@ -9,10 +9,10 @@
 
 namespace djinn {
 
-// Whether the operator writes every element of argument number `argument` (a
-// tensor or a list of them) without reading it. It holds for the operand's
-// view; whether the view covers its storage, and whether the same storage is
-// read through another operand, is the caller's to check.
+// Returns whether the operator writes every element of argument number
+// `argument` (a tensor or a list of them) without reading it. This is true of
+// the operand's view only: the caller must check whether the view covers its
+// storage, and whether another operand reads the same storage.
 bool Overwrites(const c10::FunctionSchema& schema, size_t argument);
 
 }  // namespace djinn

@@ -1,4 +1,4 @@
-// Which operator calls draw random numbers, and from which generator.
+// Decides which operator calls draw random numbers, and from which generator.
 #ifndef COMMON_TORCH_RANDOM_TABLE_H_
 #define COMMON_TORCH_RANDOM_TABLE_H_
 
@@ -10,18 +10,18 @@ namespace djinn {
 
 enum class DrawSource {
   kNone,
-  // From the generator in an argument; None there means the default one, and a
-  // graph always names it.
+  // The generator in an argument. None there means the default one, and a graph
+  // always names it.
   kGeneratorArgument,
-  // From the device's default generator, which the schema does not mention, as
-  // dropout does. Such a node has an implicit_generator_slot.
+  // The device's default generator, which the schema does not mention, as with
+  // dropout. Such a node has an implicit_generator_slot.
   kDefaultGenerator,
 };
 
-// `arguments` are the call's, one per schema argument. Of their values only a
-// boolean `train` counts: in evaluation mode dropout and recurrent layers draw
-// nothing. Floating-point values do not, because they vary between runs of one
-// graph.
+// Returns where the call draws from. `arguments` are the call's, one per schema
+// argument. Among their values only a boolean `train` matters: in evaluation
+// mode, dropout and recurrent layers draw nothing. Floating-point values do not
+// matter, because they vary between runs of one graph.
 DrawSource DrawSourceOf(const c10::OperatorHandle& op,
                         c10::ArrayRef<c10::IValue> arguments);
 

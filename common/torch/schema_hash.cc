@@ -12,13 +12,13 @@
 namespace djinn {
 namespace {
 
-// Every text is preceded by its length, so that no two schemas have one
+// Puts the length before every text, so that no two schemas have the same
 // encoding.
 void AppendText(const std::string& text, std::string* out) {
   absl::StrAppend(out, text.size(), ":", text);
 }
 
-// A set's iteration order is not that of another process.
+// Sorts the set, because its iteration order differs between processes.
 void AppendAliasSet(const std::unordered_set<c10::Symbol>& symbols,
                     std::string* out) {
   std::vector<std::string> names;

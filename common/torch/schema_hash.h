@@ -1,4 +1,4 @@
-// A name for an operator's schema that client and worker compare, so that they
+// Names an operator's schema. Client and worker compare the names, so that they
 // may run different versions of PyTorch.
 #ifndef COMMON_TORCH_SCHEMA_HASH_H_
 #define COMMON_TORCH_SCHEMA_HASH_H_
@@ -9,10 +9,10 @@
 
 namespace djinn {
 
-// XXH3-64 of the qualified name, the overload, and every argument's and
-// return's name, real type, list length, alias marks and keyword-only flag.
-// Defaults are left out, because a graph carries every argument. The same
-// on every machine. Takes microseconds: keep the value.
+// Returns the XXH3-64 of the qualified name, the overload, and every argument's
+// and return's name, real type, list length, alias marks and keyword-only flag.
+// Defaults are left out, because a graph carries every argument. The hash is
+// the same on every machine. It takes microseconds, so callers keep it.
 uint64_t SchemaHash(const c10::FunctionSchema& schema);
 
 }  // namespace djinn

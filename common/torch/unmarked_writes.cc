@@ -6,16 +6,17 @@
 namespace djinn {
 namespace {
 
-// Operators, of any overload, that update the running statistics they are
-// given, and the flag that makes them do so. (The variants of vendors'
-// libraries never run remotely; `_native_batch_norm_legit` and
-// `_batch_norm_with_update` say what they write.)
+// Operators, with all overloads, that update running statistics passed to them,
+// and the flag that makes them do so. (The variants of vendors' libraries never
+// run remotely; `_native_batch_norm_legit` and `_batch_norm_with_update` mark
+// what they write.)
 std::optional<absl::string_view> FlagOf(absl::string_view name) {
   static const auto* const kFlags =
       new absl::flat_hash_map<absl::string_view, absl::string_view>{
           {"aten::batch_norm", "training"},
           {"aten::native_batch_norm", "training"},
-          // Written in evaluation too, with the mean of copies of themselves.
+          // Written in evaluation mode, too, with the mean of copies of
+          // themselves.
           {"aten::instance_norm", ""},
           {"aten::batch_norm_update_stats", ""},
           {"aten::batch_norm_gather_stats", ""},

@@ -1,9 +1,9 @@
-// When the message that a stream hands to its receiver came, before it was
-// decoded, for whoever measures that.
+// Records when a message arrived, before it was decoded, for receivers that
+// measure.
 //
-// A stream calls Note() in the thread that is to decode; the receiver calls
-// Take() in its callback, in the same thread. While nobody measures, Note()
-// costs a load and a branch. Thread-safe.
+// A stream calls Note() in the thread that is about to decode. The receiver
+// calls Take() in its callback, in the same thread. While no receiver measures,
+// Note() costs a load and a branch. Thread-safe.
 #ifndef COMMON_TRANSPORT_ARRIVAL_H_
 #define COMMON_TRANSPORT_ARRIVAL_H_
 
@@ -18,7 +18,7 @@ namespace djinn {
 
 class Arrival {
  public:
-  // Somebody in this process measures from here on, as long as it lives.
+  // While an Interest exists in this process, Note() records times.
   class Interest {
    public:
     Interest() { measuring_.fetch_add(1, std::memory_order_relaxed); }
@@ -34,8 +34,8 @@ class Arrival {
     last_ = Clock::Real()->Monotonic();
   }
 
-  // What was noted of the message being handed over, once. None from a stream
-  // that decodes out of our sight, and none for another clock than the real.
+  // Returns the time noted for the message that is being delivered, once. Empty
+  // for a stream that decodes within gRPC, and for any clock but the real one.
   static std::optional<absl::Duration> Take(const Clock* clock) {
     const std::optional<absl::Duration> noted = last_;
     last_.reset();

@@ -9,7 +9,8 @@ namespace {
 
 TEST(ArrivalTest, IsTakenOnceByTheThreadThatNotedIt) {
   Arrival::Note();
-  EXPECT_FALSE(Arrival::Take(Clock::Real()).has_value());  // nobody measures
+  // No Interest exists.
+  EXPECT_FALSE(Arrival::Take(Clock::Real()).has_value());
   const Arrival::Interest interest;
   const absl::Duration before = Clock::Real()->Monotonic();
   Arrival::Note();

@@ -42,7 +42,7 @@ absl::Status Malformed(absl::string_view what) {
                    absl::StrCat("bulk frame: ", what));
 }
 
-// Reads across the borders of pieces.
+// Reads across the boundaries of pieces.
 class Cursor {
  public:
   explicit Cursor(absl::Span<const absl::string_view> pieces)
@@ -71,7 +71,7 @@ class Cursor {
     return false;
   }
 
-  // As protobuf: at most five bytes, and 32 bits.
+  // Reads a tag as protobuf does: at most five bytes, and 32 bits.
   bool Tag(uint64_t* value) {
     const uint64_t before = left_;
     return Varint(value) && before - left_ <= 5 && *value >> 32 == 0;

@@ -1,7 +1,7 @@
-// A frame of the Bulk stream from a peer, cut into pieces as a transport might,
-// next to protobuf's own opinion of the same bytes.
+// Parses a frame of the Bulk stream from a peer, cut into pieces as a transport
+// might, and compares the result with protobuf's.
 //
-// The first byte says how the frame is cut.
+// The first byte decides how the frame is cut.
 #include <cstddef>
 #include <cstdint>
 #include <string>

@@ -107,7 +107,7 @@ TEST(BulkFrameTest, AChecksumMayBeAbsentOnAnEncryptedConnectionOnly) {
   EXPECT_FALSE(frame->crc32c.has_value());
   EXPECT_TRUE(VerifyChecksum(*frame, /*encrypted=*/true).ok());
   EXPECT_EQ(ErrorReason(VerifyChecksum(*frame)), "CHUNK_CORRUPT");
-  // One that is there is looked at.
+  // A checksum that is present is verified.
   std::string wrong = EncodeBulkHeader(1, 0, payload) + payload;
   wrong.back() ^= 1;
   const auto broken = ParseBulkFrame({absl::string_view(wrong)});

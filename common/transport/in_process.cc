@@ -19,7 +19,7 @@ struct Chunk {
   SharedBytes payload;
 };
 
-// What a delivery thread finds: the other direction has room again.
+// Tells a delivery thread that the other direction has room again.
 struct Room {};
 
 // One direction: a bounded queue and its end.
@@ -43,7 +43,7 @@ class Pipe {
     return absl::OkStatus();
   }
 
-  // Takes it in any case; false when the queue is full now.
+  // Always queues the item. Returns false when the queue is full now.
   bool Put(Item item) {
     MutexLock lock(&mu_);
     if (end_.has_value()) return true;
@@ -53,15 +53,15 @@ class Pipe {
     return !stalled_;
   }
 
-  // Has Pop() return a Room.
+  // Makes Pop() return a Room.
   void TellRoom() {
     MutexLock lock(&mu_);
     tell_room_ = true;
     available_.Signal();
   }
 
-  // Ends the direction. A clean end lets queued items through; an error drops
-  // them, as a broken connection would.
+  // Ends the direction. After a clean end queued items are still delivered; an
+  // error drops them, as a broken connection would.
   void End(absl::Status status) {
     MutexLock lock(&mu_);
     if (end_.has_value()) return;
@@ -71,8 +71,8 @@ class Pipe {
     available_.SignalAll();
   }
 
-  // The next item, or the final status once nothing is left. `made_room`:
-  // somebody who was told that the queue is full may go on.
+  // Returns the next item, or the final status once nothing is left. Sets
+  // `made_room` if a sender that was told that the queue is full may continue.
   std::variant<Pointer, Chunk, Room, absl::Status> Pop(bool* made_room) {
     MutexLock lock(&mu_);
     while (items_.empty() && !end_.has_value() && !tell_room_) {
@@ -103,7 +103,7 @@ class Pipe {
   std::optional<absl::Status> end_ ABSL_GUARDED_BY(mu_);
 };
 
-// What both ends share: `Out` is sent, `In` delivered in a thread.
+// The state that both ends share. `Out` is sent; `In` is delivered in a thread.
 template <typename Out, typename In>
 class End {
  public:
@@ -145,7 +145,7 @@ class End {
     } else if (std::holds_alternative<Room>(item)) {
       on_room();
     } else {
-      // The other direction ends too: a stream never half-closes for long.
+      // The other direction ends, too: a stream is never half-closed for long.
       absl::Status status = std::get<absl::Status>(item);
       out_->End(status);
       receiver->OnClosed(std::move(status));

@@ -1,9 +1,9 @@
-// Both ends of a stream inside one process, without gRPC: for tests, under
-// ThreadSanitizer too, and for fault injection.
+// Connects both ends of a stream inside one process, without gRPC, for tests
+// (also under ThreadSanitizer) and for fault injection.
 //
 // Each direction has one delivery thread and a bounded queue, so that messages
 // arrive in order and Send() never runs the peer's code. Bulk chunks travel in
-// the same queue as messages of their direction.
+// the same queue as the messages of their direction.
 #ifndef COMMON_TRANSPORT_IN_PROCESS_H_
 #define COMMON_TRANSPORT_IN_PROCESS_H_
 
@@ -19,7 +19,7 @@ struct InProcessPair {
   std::unique_ptr<WorkerStream> worker;
 };
 
-// `queue_limit`: messages and chunks in flight per direction.
+// `queue_limit` bounds the messages and chunks in flight per direction.
 InProcessPair MakeInProcessPair(size_t queue_limit = 256);
 
 }  // namespace djinn

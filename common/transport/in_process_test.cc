@@ -86,7 +86,7 @@ TEST(InProcessTest, AnErrorReachesBothEndsAndLaterSends) {
   EXPECT_EQ(pair.client->Send(Request(1)).message(), "draining");
 }
 
-// Counts what it is told; takes its time when asked to.
+// Counts its calls, and can block on request.
 class SlowClient : public ClientStreamReceiver {
  public:
   void OnMessage(v1::ControlResponse) override {
@@ -146,7 +146,7 @@ TEST(InProcessTest, TheWorkersEndSaysWhenItIsFullAndWhenItHasRoom) {
   const auto response = std::make_shared<v1::ControlResponse>();
   int sent = 1;
   while (pair.worker->Send(response)) ++sent;
-  // One may be with the client already.
+  // The client may have received one already.
   EXPECT_GE(sent, 2);
   EXPECT_LE(sent, 3);
   client.LetGo();

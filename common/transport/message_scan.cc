@@ -10,11 +10,12 @@ using google::protobuf::FieldDescriptor;
 using google::protobuf::internal::WireFormatLite;
 using google::protobuf::io::CodedInputStream;
 
-// An object with a few repeated fields, and its place in a list.
+// Approximate size of an object with a few repeated fields, with its entry in a
+// list.
 constexpr uint64_t kSubmessageBytes = 160;
 constexpr uint64_t kTextBytes = 40;
 constexpr uint64_t kScalarBytes = 8;
-// As protobuf's own parser.
+// The limit of protobuf's own parser.
 constexpr int kMaxDepth = 100;
 
 class Scanner {
@@ -22,7 +23,7 @@ class Scanner {
   Scanner(uint64_t limit_bytes, CodedInputStream* input)
       : limit_bytes_(limit_bytes), input_(*input) {}
 
-  // False: enough is known, or nothing more can be.
+  // Returns false when enough is known, or nothing more can be.
   bool Scan(const Descriptor& type, int depth) {
     while (const uint32_t tag = input_.ReadTag()) {
       const FieldDescriptor* const field =
@@ -41,7 +42,7 @@ class Scanner {
   const MessageScan& scan() const { return scan_; }
 
  private:
-  // Or what is unknown, kept as it came.
+  // Skips a scalar, or an unknown field, which protobuf keeps as it came.
   bool SkipScalar(uint32_t tag) {
     const int before = input_.CurrentPosition();
     if (!WireFormatLite::SkipField(&input_, tag)) return false;
@@ -65,7 +66,8 @@ class Scanner {
     }
     const bool text = field.type() == FieldDescriptor::TYPE_STRING ||
                       field.type() == FieldDescriptor::TYPE_BYTES;
-    // A list of numbers of a byte each, if it is one.
+    // The field is a string, or a packed list, whose numbers take at least one
+    // byte each.
     scan_.parsed_bytes += text ? kTextBytes + bytes : kScalarBytes * bytes;
     return input_.Skip(length);
   }

@@ -1,8 +1,7 @@
-// Looks at an encoded message before protobuf makes objects of it. An empty
-// submessage takes two bytes on the wire and a hundred and more as an object,
-// so that a message within the transport's limit may take all the memory there
-// is; and what protobuf does not know it keeps, and sends on with what is
-// copied.
+// Inspects an encoded message before protobuf makes objects of it. An empty
+// submessage takes two bytes on the wire and more than a hundred as an object,
+// so a message within the transport's limit could exhaust memory. Protobuf also
+// keeps unknown fields and sends them on with copies.
 #ifndef COMMON_TRANSPORT_MESSAGE_SCAN_H_
 #define COMMON_TRANSPORT_MESSAGE_SCAN_H_
 
@@ -15,20 +14,19 @@
 namespace djinn {
 
 struct MessageScan {
-  // About what the parsed message takes.
+  // Approximate size of the parsed message.
   uint64_t parsed_bytes = 0;
   bool has_unknown_fields = false;
 };
 
-// Shorter ones cannot take much, and are not worth the look.
+// Shorter messages cannot take much memory and are not scanned.
 inline constexpr size_t kMinScannedBytes = 4 << 10;
-// The most that a peer's message may take: many times what the largest
-// graphs of programs do.
+// The most memory that a peer's message may take. It is many times what the
+// largest graphs of real programs take.
 inline constexpr uint64_t kMaxParsedBytes = uint64_t{192} << 20;
 
-// Of the message that is all of `input`, of which no more is read once
-// `limit_bytes` are exceeded. What is no message at all is left to the parser
-// to refuse.
+// Scans `input`, which is one whole message, and stops once `limit_bytes` are
+// exceeded. The parser refuses bytes that are no message.
 MessageScan ScanMessage(const google::protobuf::Descriptor& type,
                         uint64_t limit_bytes,
                         google::protobuf::io::CodedInputStream* input);

@@ -52,7 +52,7 @@ TEST(MessageScanTest, EmptySubmessagesAreSeenForWhatTheyTake) {
   EXPECT_LT(bytes.size(), 300'000u);
   const MessageScan scan = ScanBytes(bytes);
   EXPECT_GT(scan.parsed_bytes, request.SpaceUsedLong() / 2);
-  // And no further than asked.
+  // The scan stops at the limit.
   EXPECT_LT(ScanBytes(bytes, 1000).parsed_bytes, 2000u);
 }
 
@@ -84,7 +84,7 @@ TEST(MessageScanTest, WhatIsNoMessageIsLeftToTheParser) {
   bytes.pop_back();
   ScanBytes(bytes);
   ScanBytes(std::string(5000, '\xff'));
-  // Deeper than any parser goes.
+  // Deeper than any parser accepts.
   std::string nested;
   for (int i = 0; i < 1000; ++i) {
     const size_t size = nested.size();
@@ -94,7 +94,7 @@ TEST(MessageScanTest, WhatIsNoMessageIsLeftToTheParser) {
           static_cast<char>((rest & 127) | (rest > 127 ? 128 : 0)));
       if (rest <= 127) break;
     }
-    // ControlRequest.following
+    // The tag of ControlRequest.following.
     nested = "\x32" + length + nested;
   }
   ScanBytes(nested);

@@ -42,7 +42,7 @@ void ReceiverRole::Leave() {
 
 void ReceiverRole::Lend() {
   MutexLock lock(&mu_);
-  // What came may have been for whoever waits.
+  // The received message may be what a waiting attendant waits for.
   NudgeLocked();
   if ((wanted_ || waiting_) && !recalled_ && !ended_) {
     wanted_ = false;

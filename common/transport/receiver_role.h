@@ -1,11 +1,12 @@
-// Who receives from a connection: its own thread, or one that waits for what
-// comes over it, which saves the change from the one to the other.
+// Decides which thread receives from a connection: the connection's own thread,
+// or a thread that waits for a message on it, called the attendant. An
+// attendant that receives by itself saves a switch between threads.
 //
-// Receiving is a role, which the thread has at first. Once it received
-// something that others may have waited for, it lends the role to whoever
-// attends. While the role is lent and nobody has it, what comes waits for the
-// next attendant, or until the thread, which looks every few milliseconds,
-// finds that none came and takes the role back.
+// Receiving is a role that belongs to the connection's thread at first. After
+// that thread received a message that others may have waited for, it lends the
+// role to an attendant. While the role is lent and no attendant has it,
+// messages wait for the next attendant. The thread checks every few
+// milliseconds, and takes the role back if no attendant came.
 //
 // Thread-safe.
 #ifndef COMMON_TRANSPORT_RECEIVER_ROLE_H_
@@ -23,36 +24,38 @@ namespace djinn {
 class ReceiverRole {
  public:
   enum class Holder { kThread, kAttendant, kNobody };
-  // What came of an attempt to attend: the role is the caller's until Leave();
-  // what it waits for may have come, or its patience is over; or another waits
-  // already, or the connection ends.
+  // The result of Take(). kTaken: the caller has the role until Leave(). kOver:
+  // the awaited message may have come, or `patience` has passed. kRefused:
+  // another thread waits already, or the connection ends.
   enum class Turn { kTaken, kOver, kRefused };
 
-  // `done` is asked without the lock.
+  // Takes the role for an attendant, or waits for it. `done` is called without
+  // the lock.
   Turn Take(absl::FunctionRef<bool()> done, absl::Duration patience);
-  // Whether the one that has the role should leave.
+  // Returns whether the holder of the role should leave it.
   bool recalled() const { return recalled_; }
-  // Counts what an attendant should ask `done` for.
+  // Counts the events after which an attendant should call `done` again.
   uint64_t nudges() const { return nudges_; }
-  // An attendant's, which has no use for the role any more.
+  // Gives the role up. Called by the attendant that has it.
   void Leave();
 
-  // The thread's, which has received something: lends the role where it is
-  // wanted, and returns when the thread has it again.
+  // Lends the role if an attendant wants it, and returns when the thread has it
+  // again. Called by the connection's thread after it received a message.
   void Lend();
-  // The thread's, which goes on by itself.
+  // Keeps the role despite a Recall(). Called by the connection's thread.
   void Keep();
 
-  // Somebody's: what attendants wait for may have come another way; or the
-  // thread should have the role. Whoever has it sleeps somewhere that is known
-  // to the caller alone, who wakes it.
+  // Nudge() tells attendants that the awaited message may have come another
+  // way. Recall() gives the role back to the connection's thread. Any thread
+  // may call both. They return the holder of the role, which the caller then
+  // wakes, because only the caller knows where it sleeps.
   Holder Nudge();
   Holder Recall();
-  // Nobody attends any more.
+  // Ends the connection: no thread attends any more.
   void End();
 
  private:
-  // How long the role is lent without anybody having it.
+  // Time for which the role stays lent without a holder.
   static constexpr absl::Duration kLent = absl::Milliseconds(2);
 
   void NudgeLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -61,13 +64,13 @@ class ReceiverRole {
   Mutex mu_;
   Holder holder_ ABSL_GUARDED_BY(mu_) = Holder::kThread;
   uint64_t attendances_ ABSL_GUARDED_BY(mu_) = 0;
-  // The thread sleeps until the attendant leaves.
+  // The connection's thread sleeps until the attendant leaves.
   bool resting_ ABSL_GUARDED_BY(mu_) = false;
-  CondVar turn_;  // the thread's
-  // Somebody waits for the role, or has lately.
+  CondVar turn_;  // wakes the connection's thread
+  // An attendant waits for the role, or has done so since it was last lent.
   bool waiting_ ABSL_GUARDED_BY(mu_) = false;
   bool wanted_ ABSL_GUARDED_BY(mu_) = false;
-  CondVar offered_;  // whoever waits
+  CondVar offered_;  // wakes the waiting attendant
   bool ended_ ABSL_GUARDED_BY(mu_) = false;
   // Written under the lock.
   std::atomic<uint64_t> nudges_{0};

@@ -18,7 +18,7 @@ bool Never() { return false; }
 
 class ReceiverRoleTest : public testing::Test {
  protected:
-  // As the connection's thread does: whatever it is told to receive, it lends.
+  // Acts as the connection's thread: it lends the role after every message.
   void StartThread() {
     thread_ = std::thread([this] {
       while (!over_) {
@@ -36,7 +36,7 @@ class ReceiverRoleTest : public testing::Test {
     if (thread_.joinable()) thread_.join();
   }
 
-  // Until the thread has lent the role to this one.
+  // Waits until the thread has lent the role to this thread.
   void TakeRole() {
     Turn turn = Turn::kOver;
     for (Patience patience; turn != Turn::kTaken; patience.Left()) {
@@ -72,9 +72,9 @@ TEST_F(ReceiverRoleTest, WhoWaitsTakesOverWhenSomethingCame) {
   TakeRole();
   EXPECT_EQ(role_.Nudge(), Holder::kAttendant);
   const int received = received_;
-  ++pending_;  // the thread does not look
+  ++pending_;  // the thread does not check
   role_.Leave();
-  // It takes the role back when nobody attends.
+  // The thread takes the role back when no thread attends.
   for (Patience patience; received_ == received;) patience.Yield();
 }
 
@@ -90,7 +90,8 @@ TEST_F(ReceiverRoleTest, ARecallBringsItBackAtOnce) {
 }
 
 TEST_F(ReceiverRoleTest, ARecallWhileTheThreadHasItForbidsToLendOnce) {
-  EXPECT_EQ(role_.Take(Never, absl::ZeroDuration()), Turn::kOver);  // wanted
+  // This makes the role wanted.
+  EXPECT_EQ(role_.Take(Never, absl::ZeroDuration()), Turn::kOver);
   EXPECT_EQ(role_.Recall(), Holder::kThread);
   role_.Lend();  // returns
   EXPECT_FALSE(role_.recalled());
@@ -101,7 +102,7 @@ TEST_F(ReceiverRoleTest, ANudgeEndsTheWait) {
   std::thread other;
   const Turn turn = role_.Take(
       [&] {
-        // Whoever else comes is refused while this one waits.
+        // Other threads are refused while this one waits.
         EXPECT_EQ(role_.Take(Never, kLong), Turn::kRefused);
         other = std::thread([this] { role_.Nudge(); });
         return false;
@@ -130,7 +131,7 @@ TEST_F(ReceiverRoleTest, TheEndRefusesWhoWaitsAndWhoComes) {
   EXPECT_EQ(role_.Take(Never, kLong), Turn::kRefused);
 }
 
-// One receives at a time, whoever it is: the counter needs no lock.
+// Only one thread receives at a time, so the counter needs no lock.
 TEST_F(ReceiverRoleTest, OneAtATime) {
   constexpr int kEach = 2000;
   int unguarded = 0;

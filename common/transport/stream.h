@@ -1,23 +1,26 @@
-// The two ends of a connection between a client session and a worker: an
-// ordered message stream plus lanes for tensor bytes. The client's end sends
-// v1::ControlRequest and receives v1::ControlResponse; the worker's end the
-// reverse.
+// Defines the two ends of a connection between a client session and a worker:
+// an ordered message stream and bulk connections for tensor bytes. The client's
+// end sends v1::ControlRequest and receives v1::ControlResponse; the worker's
+// end does the reverse.
 //
-// Implementations: gRPC (client_lib/transport, gpu_worker/service) and
-// in-process (common/transport/in_process.h). Logic on both sides knows only
-// these interfaces.
+// The implementations are gRPC (client_lib/transport, gpu_worker/service),
+// shared memory (common/transport/shared_memory) and in-process
+// (common/transport/in_process.h). Logic on both sides knows only these
+// interfaces.
 //
-// Life: the creator calls Start() once; then Send() and SendBulk() until the
-// stream closes. OnClosed() is the last callback, comes exactly once per
-// started stream, and also follows a local Close(). Destroying a stream closes
-// it and returns only when no callback runs; never destroy it from a callback.
+// The creator calls Start() once, and then Send() and SendBulk() until the
+// stream closes. OnClosed() is the last callback. It comes exactly once per
+// started stream, and also after a local Close(). The destructor closes the
+// stream and returns only when no callback runs; never destroy a stream in a
+// callback.
 //
 // The client's end blocks a caller while its bounded buffer is full, so that
-// the program's threads feel the worker's pace. The worker's end never blocks:
-// one thread there serves many clients, and whoever sends waits for room.
+// the program's threads slow down to the worker's pace. The worker's end never
+// blocks, because one thread there serves many clients; its senders wait for
+// OnRoom().
 //
-// Messages are passed by shared_ptr so that a sender can keep what it may have
-// to send again without copying it.
+// Messages are passed by shared_ptr, so that a sender can keep those that it
+// may have to send again without a copy.
 #ifndef COMMON_TRANSPORT_STREAM_H_
 #define COMMON_TRANSPORT_STREAM_H_
 
@@ -34,47 +37,49 @@
 
 namespace djinn {
 
-// Callbacks. They must not block on the peer.
+// The callbacks of a stream. They must not wait for the peer.
 template <typename In>
 class StreamReceiver {
  public:
   virtual ~StreamReceiver() = default;
-  // One at a time.
+  // Delivers a message. One call runs at a time.
   virtual void OnMessage(In message) = 0;
-  // A chunk's payload, in pieces that live only during the call. A stream with
-  // several lanes delivers chunks in any order and several at the same time,
-  // each of them once; they run at the same time as OnMessage().
+  // Delivers a chunk's payload, in pieces that are valid only during the call.
+  // A stream with several bulk connections delivers chunks in any order, and
+  // several at the same time, each once. The calls may run at the same time as
+  // OnMessage().
   virtual void OnBulk(uint64_t transfer_id, uint64_t offset,
                       absl::Span<const absl::string_view> pieces) = 0;
-  // OK when either side closed cleanly. An error with a reason
-  // (common/base/error.h) comes from a side that ended the stream, one without
-  // from what lies between.
+  // Ends the stream. `status` is OK when either side closed it cleanly. An
+  // error with a reason (common/base/error.h) comes from the side that ended
+  // the stream. An error without one comes from the network between them.
   virtual void OnClosed(absl::Status status) = 0;
 };
 
-// Who receives. A thread that waits for a message of one stream alone may
-// receive it by itself, which saves the change from the stream's thread to it.
-// Streams that cannot be received so say false.
+// Lets a thread that waits for a message of this stream alone receive it by
+// itself, which saves a switch from the stream's thread. Streams that do not
+// support this return false.
 class Attendable {
  public:
   virtual ~Attendable() = default;
 
-  // Returns true when `done`, which is asked without locks held here, may be
-  // true, or about `patience` has passed; finite. Meanwhile calls the
-  // receiver's callbacks in this thread, or waits for the thread that does.
-  // False: the caller waits as ever, for two others attend already, or the
-  // stream ends.
+  // Calls the receiver's callbacks in this thread, or waits for the thread that
+  // does so. Returns true when `done`, which is called without the stream's
+  // locks, may be true, or about `patience` has passed; `patience` must be
+  // finite. Returns false when two other threads attend already or the stream
+  // ends; the caller then waits in another way.
   //
-  // Where threads attended lately, others may hear of messages some
-  // milliseconds late, unless Recall() was called.
+  // After a thread attended, other threads may receive messages some
+  // milliseconds late, unless Recall() is called.
   virtual bool Attend(absl::FunctionRef<bool()> done, absl::Duration patience) {
     return false;
   }
-  // Whether who attends hears of chunks, too.
+  // Returns whether an attending thread also receives chunks.
   virtual bool AttendsBulk() const { return true; }
-  // What attendants wait for may have come another way: they ask `done`.
+  // Makes attending threads call `done`, because what they wait for may have
+  // come another way.
   virtual void Nudge() {}
-  // Has the stream's own thread receive, now.
+  // Makes the stream's own thread receive at once.
   virtual void Recall() {}
 };
 
@@ -82,28 +87,30 @@ using ClientStreamReceiver = StreamReceiver<v1::ControlResponse>;
 
 class WorkerStreamReceiver : public StreamReceiver<v1::ControlRequest> {
  public:
-  // A buffer that was full has room again. Never called from inside Send().
+  // Called when a buffer that was full has room again. Never called within
+  // Send().
   virtual void OnRoom() {}
   virtual void OnBulkRoom() {}
 };
 
 class ClientStream : public Attendable {
  public:
-  // What carries it, for people: "gRPC", "shared memory".
+  // Returns the name of the transport, human-readable: "gRPC", "shared memory".
   virtual absl::string_view transport() const = 0;
-  // Whether a round trip takes less than the copies of a tensor that a message
-  // makes, and chunks do not.
+  // Returns whether a round trip takes less time than the additional copies of
+  // a tensor that is sent inside a message instead of in chunks.
   virtual bool is_near() const { return false; }
 
   // `receiver` must outlive the stream.
   virtual void Start(ClientStreamReceiver* receiver) = 0;
 
-  // Queues a message; blocks while the transport's bounded buffer is full. The
-  // closing status once the stream is closed. Thread-safe; the caller orders.
+  // Queues a message. Blocks while the transport's bounded buffer is full.
+  // Returns the closing status once the stream is closed. Thread-safe; the
+  // caller provides the order.
   virtual absl::Status Send(
       std::shared_ptr<const v1::ControlRequest> message) = 0;
 
-  // The same with several, in their order, of a few kilobytes in all.
+  // Queues several messages in order. They have a few kilobytes in total.
   virtual absl::Status SendAll(
       absl::Span<const std::shared_ptr<const v1::ControlRequest>> messages) {
     for (const auto& message : messages) {
@@ -112,17 +119,18 @@ class ClientStream : public Attendable {
     }
     return absl::OkStatus();
   }
-  // Whether several leave for less than one by one: worth waiting for what is
-  // about to follow.
+  // Returns whether several messages cost less together than one by one, so
+  // that it pays to wait for the next ones.
   virtual bool SendsTogether() const { return false; }
 
-  // Queues one chunk, likewise. The bytes may be read until their owner is let
-  // go of. If they change meanwhile, the peer has some of either.
+  // Queues one chunk, under the rules of Send(). The stream may read the bytes
+  // until it releases their owner. If they change before that, the peer may
+  // receive a mixture of old and new bytes.
   virtual absl::Status SendBulk(uint64_t transfer_id, uint64_t offset,
                                 SharedBytes payload) = 0;
 
-  // Ends the stream: the peer sees `status` (OK: a clean end, after everything
-  // queued). Idempotent; the first status counts. Does not wait.
+  // Ends the stream. The peer receives `status`; OK is a clean end after
+  // everything that is queued. Later calls have no effect. Does not wait.
   virtual void Close(absl::Status status) = 0;
 };
 
@@ -131,17 +139,17 @@ class WorkerStream : public Attendable {
   // `receiver` must outlive the stream.
   virtual void Start(WorkerStreamReceiver* receiver) = 0;
 
-  // Takes a message without blocking; a closed stream drops it. False: the
-  // buffer is full now, and a caller that may have more to say waits for
-  // OnRoom(). Thread-safe; the caller orders.
+  // Queues a message without blocking; a closed stream drops it. Returns false
+  // when the buffer is full now; a caller that has more to send waits for
+  // OnRoom(). Thread-safe; the caller provides the order.
   virtual bool Send(std::shared_ptr<const v1::ControlResponse> message) = 0;
 
-  // Takes one chunk, likewise: OnBulkRoom(). The bytes are not copied before
-  // they are sent.
+  // Queues one chunk under the rules of Send(), with OnBulkRoom(). The bytes
+  // are not copied before they are sent.
   virtual bool SendBulk(uint64_t transfer_id, uint64_t offset,
                         SharedBytes payload) = 0;
 
-  // As ClientStream::Close().
+  // See ClientStream::Close().
   virtual void Close(absl::Status status) = 0;
 };
 

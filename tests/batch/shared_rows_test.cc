@@ -1,6 +1,6 @@
-// The rows of a registered callable's batch are shared out between the workers
-// of a virtual device, or go through their stages in micro-batches: answers,
-// what crosses, and what is not shared.
+// Tests that the workers of a virtual device divide the rows of a registered
+// callable's batch, or pass them through their stages in micro-batches: the
+// results, the bytes that cross, and calls that are not divided.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <c10/core/InferenceMode.h>
@@ -19,7 +19,7 @@
 namespace djinn {
 namespace {
 
-// Three layers, of which two workers cannot have half each.
+// Two workers cannot have half of three layers each.
 constexpr int64_t kRows = 384, kWidth = 1024, kLayers = 3;
 using Tensors = std::vector<at::Tensor>;
 using Function = std::function<Tensors(const Tensors&)>;
@@ -67,7 +67,7 @@ class SharedRowsTest : public testing::Test {
     return CompiledFunction(std::move(function), options);
   }
 
-  // Calls it on fresh rows and compares.
+  // Calls `compiled` with new rows and compares the result.
   void Check(CompiledFunction& compiled, const Function& local) {
     const at::Tensor x = at::randn({kRows, kWidth});
     const at::Tensor actual = compiled({x.to(Device())})[0].cpu();
@@ -113,27 +113,27 @@ TEST_F(SharedRowsTest, BothWorkersExecuteTheirPart) {
   ASSERT_EQ(plan.parts_size(), 2);
   EXPECT_NE(plan.parts(0).worker_id(), plan.parts(1).worker_id());
   EXPECT_GT(plan.stage_seconds(), 0);
-  // In every call rows go to the other worker, and those of the result come
-  // back; the weights have gone before.
+  // In every call some rows go to the other worker and their results come back.
+  // The weights were sent before.
   const uint64_t copies = GetStatistics().device_copies;
   const uint64_t replays = compiled.statistics().replays;
   for (int i = 0; i < 4; ++i) Check(compiled, local);
   EXPECT_EQ(compiled.statistics().replays, replays + 4);
   EXPECT_EQ(GetStatistics().device_copies, copies + 8);
-  // Weights that change are other weights on both.
+  // A change of the weights changes them on both workers.
   weights_[1].mul_(0.5);
   remote_weights_[1].mul_(0.5);
   Check(compiled, local);
   EXPECT_EQ(compiled.statistics().replays, replays + 5);
-  // Strict mode promises bits: it goes on without.
+  // Strict mode promises bits, so it does not divide the rows.
   SetExecutionMode(ExecutionMode::kStrict);
   Check(compiled, local);
   EXPECT_EQ(compiled.statistics().replays, replays + 5);
 }
 
-// Of four layers each worker can have two, which takes as long as half of the
-// rows: the weights need not be on both. They are large, so that what crosses
-// hardly counts.
+// Each worker can have two of four layers, which takes as long as half of the
+// rows, and then not both workers need all weights. The layers are large, so
+// that the bytes that cross hardly matter.
 TEST_F(SharedRowsTest, RowsFollowOneAnotherThroughTheStages) {
   constexpr int64_t kMany = 512, kWide = 2048;
   weights_.clear();
@@ -143,7 +143,8 @@ TEST_F(SharedRowsTest, RowsFollowOneAnotherThroughTheStages) {
     remote_weights_.push_back(weights_.back().to(Device()));
   }
   const auto forward = [](at::Tensor x, const Tensors& weights) {
-    // What the first stage makes is used twice, and written by the second.
+    // The result of the first stage is used twice, and written by the second
+    // stage.
     x = at::relu(at::linear(x, weights[0]));
     at::Tensor between = at::linear(x, weights[1]);
     x = at::linear(between, weights[2]);
@@ -171,7 +172,7 @@ TEST_F(SharedRowsTest, RowsFollowOneAnotherThroughTheStages) {
   EXPECT_EQ(plan.parts(1).worker_id(), "");
   EXPECT_EQ(explained.stages().stages_size(), 2);
   EXPECT_EQ(explained.stages().fingerprint(), plan.fingerprint());
-  // Of each micro-batch one value goes to the other worker, and one comes back.
+  // One value of each micro-batch goes to the other worker, and one comes back.
   const auto parts = static_cast<uint64_t>(plan.parts_size());
   const uint64_t copies = GetStatistics().device_copies;
   const uint64_t replays = compiled.statistics().replays;

@@ -23,7 +23,7 @@ _TENANT = """
     batch_with_others: %s
     %s
 """
-# Everything waits for credit.
+# Without credit, all runs wait.
 _HELD = "credits: {device_time: 0s}"
 _ROUNDS = 60
 
@@ -127,7 +127,7 @@ class BatchingTest(unittest.TestCase):
             for _ in range(_ROUNDS):
                 self.tell(program, "issue", "issued")
         eventually(lambda: self.held() >= 4 * (_ROUNDS - 1), "all that was issued waits")
-        # Proofs of contents were billed before, which are no time of the device.
+        # Proofs of contents were billed before. They take no device time.
         held = eventually(self.settled_times, "what was used is told")
         self.configure(_tenants(self.others))
         for program in programs:
@@ -138,8 +138,8 @@ class BatchingTest(unittest.TestCase):
             return busy > 0 and abs(billed / busy - 1) < 1e-3
 
         eventually(adds_up, "what tenants are billed is what the device was busy")
-        # The thread that did all of it knows how long it was at work, by itself. Some of
-        # that was for nobody, such as finding that all wait for credit.
+        # The executor thread measures its own busy time. Some of it is charged
+        # to no tenant, such as finding that all sessions wait for credit.
         busy, _ = eventually(self.settled_times, "all is quiet")
         nobody = self.metric("w0", "djinn_worker_housekeeping_seconds_total")
         worked = self.metric("w0", "djinn_worker_executor_seconds_total")

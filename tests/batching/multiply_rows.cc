@@ -1,9 +1,9 @@
-// A program whose runs may share products: brings a weight to the device, the
-// same as every other such program, and says "loaded". For a line "issue" of
-// its standard input it issues 64 layers more, on rows of its own, without
-// waiting for any, and says "issued"; for "read" it reads the last one, and
-// says "right" if it is what it should be. It finds its cluster in the
-// environment. An error is its last line.
+// A program whose runs may be batched. It uploads a weight, the same one as all
+// other such programs, and prints "loaded". For a line "issue" of its standard
+// input, it issues 64 further layers on rows of its own without waiting for
+// any, and prints "issued". For "read", it reads the last one, and prints
+// "right" if the value is correct. It finds its cluster in the environment. An
+// error is its last line.
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 
@@ -18,7 +18,7 @@ namespace {
 
 constexpr int64_t kWidth = 512;
 
-// A contraction: what differs in the last bits stays so.
+// Issues a contraction, so that differences in the last bits stay there.
 void Issue(const at::Tensor& weight, const at::Tensor& first, at::Tensor* row) {
   for (int i = 0; i < 64; ++i) *row = at::mm(*row, weight).tanh() + first;
 }

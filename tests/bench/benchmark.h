@@ -1,4 +1,4 @@
-// The interface of a benchmark, and what benchmarks share.
+// Defines the interface of a benchmark, and what benchmarks share.
 #ifndef TESTS_BENCH_BENCHMARK_H_
 #define TESTS_BENCH_BENCHMARK_H_
 
@@ -18,32 +18,32 @@
 namespace djinn::bench {
 
 struct Options {
-  // How often each measurement is repeated; at least 1.
+  // Number of repetitions of each measurement; at least 1.
   int rounds = 9;
-  // Of the worker and of local baselines that use more than one.
+  // Threads of the worker, and of local baselines that use more than one.
   int threads = 2;
-  // What the worker computes on, and local baselines of models: "cpu",
-  // "cuda:0".
+  // Device of the worker and of local baselines of models: "cpu", "cuda:0".
   std::string device = "cpu";
   // Folder of the sentence encoder.
   std::string model_folder;
-  // Of the idle_sessions benchmark.
+  // Number of sessions and workers of the idle_sessions benchmark.
   int idle_sessions = 3000;
   int idle_workers = 1;
 };
 
-// Where local baselines run, and their name in a row.
+// Return the device of local baselines, and their name in a row.
 at::Device LocalDevice(const Options& options);
 std::string LocalEager(const Options& options);
 
-// The cluster that benchmarks run on.
+// Returns the options of the cluster that benchmarks run on.
 EmbeddedClusterOptions ClusterOptions(const Options& options);
 
-// How the worker is reached, which a row's variant names: "shared memory".
+// Returns the worker's transport, which a row's variant names: "shared memory".
 absl::StatusOr<std::string> Transport();
 
-// Life: MeasureAlone(), Measure(), destruction. PyTorch's exceptions may leave
-// either; the runner reports them as failures.
+// A benchmark. The runner calls MeasureAlone(), Measure() and the destructor.
+// Both functions may throw PyTorch's exceptions, which the runner reports as
+// failures.
 class Benchmark {
  public:
   virtual ~Benchmark() = default;
@@ -57,8 +57,8 @@ class Benchmark {
   // Measures the local baselines, while no Djinn process is alive.
   virtual absl::Status MeasureAlone() { return absl::OkStatus(); }
 
-  // Appends rows. A wrong output is a row's error; what keeps it from measuring
-  // at all is the returned one.
+  // Appends rows. A wrong output is an error in its row. Returns the error that
+  // prevents the measurement.
   virtual absl::Status Measure(std::vector<Row>* rows) = 0;
 };
 
@@ -82,44 +82,44 @@ std::unique_ptr<Benchmark> MakeDecodeBatch(const Options& options);
 std::unique_ptr<Benchmark> MakeInteractive(const Options& options);
 std::unique_ptr<Benchmark> MakeDistance(const Options& options);
 
-// Parts of benchmarks that run in processes of their own: the runner's first
-// argument selects one. Each takes the arguments behind it, writes its result
-// to standard output and returns the exit status.
+// Parts of benchmarks that run in processes of their own. The runner's first
+// argument selects one. Each reads the arguments after it, writes its result to
+// standard output and returns the exit status.
 
-// COORDINATOR TOKEN_FILE TRANSPORT SEED MEBIBYTES: connects, moves a model of
-// that size to the device, computes with it and prints the time, the bytes sent
-// and the result.
+// Arguments: COORDINATOR TOKEN_FILE TRANSPORT SEED MEBIBYTES. Connects, moves a
+// model of that size to the device, computes with it and prints the time, the
+// bytes sent and the result.
 inline constexpr char kLoadModel[] = "--load_model";
 int LoadModel(int argc, char** argv);
 
-// COORDINATOR TOKEN_FILE LAYERS: connects, moves the decoder to the device in
-// fast mode and prints "ready". For a line "PROMPT TOKENS" of its input it
-// reads a prompt of that many tokens and prints "prompt"; for the next line it
-// generates and prints each token's seconds, and the tokens.
+// Arguments: COORDINATOR TOKEN_FILE LAYERS. Connects, moves the decoder to the
+// device in fast mode and prints "ready". For an input line "PROMPT TOKENS" it
+// reads a prompt of that many tokens and prints "prompt". For the next line it
+// generates, and prints each token's seconds and the tokens.
 inline constexpr char kDecode[] = "--decode_session";
 int DecodeSession(int argc, char** argv);
 
-// COORDINATOR TOKEN_FILE CLASS: connects, prints "training" and trains until
-// its input ends. Prints "trained" and the steps if the losses are those of the
-// same training on the CPU, otherwise the error.
+// Arguments: COORDINATOR TOKEN_FILE CLASS. Connects, prints "training" and
+// trains until its input ends. Prints "trained" and the number of steps if the
+// losses equal those of the same training on the CPU, otherwise the error.
 inline constexpr char kTrain[] = "--train";
 int Train(int argc, char** argv);
 
 // Runs one round of one side of a comparison.
 using Side = absl::FunctionRef<absl::Status(int round)>;
 
-// Rounds 0, 1, ... of one side. Stops at the first error.
+// Runs rounds 0, 1, ... of one side. Stops at the first error.
 absl::Status MeasureRounds(int rounds, Side side);
 
-// Connects, calls `work` and closes; returns the first error.
+// Connects, calls `work` and closes. Returns the first error.
 absl::Status InSession(const ConnectOptions& connect,
                        absl::FunctionRef<absl::Status()> work);
 
-// Calls `work` in a session whose device 0 spans so many workers of a thread
-// each, and whose device 1 is one of them. Local operators use one thread.
+// Calls `work` in a session whose device 0 has `workers` workers of one thread
+// each, and whose device 1 is on one of them. Local operators use one thread.
 absl::Status WithDeviceOf(int workers, absl::FunctionRef<absl::Status()> work);
 
-// The same of two sides in turn; they take turns at going first, too.
+// Runs rounds of two sides in turn. The sides alternate in who is first, too.
 absl::Status Interleave(int rounds, Side a, Side b);
 
 }  // namespace djinn::bench

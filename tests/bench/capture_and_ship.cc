@@ -1,5 +1,5 @@
-// What an operator call costs the program, in its own thread and in all, beside
-// the same call on the CPU.
+// Measures the cost of an operator call for the program, in its own thread and
+// in total, beside the same call on the CPU.
 #include <cstdint>
 #include <map>
 #include <string>
@@ -33,7 +33,7 @@ struct Local {
   ChainSeries series;
 };
 
-// Runs a chain once and adds its times; returns the last result, on the CPU.
+// Runs a chain once and adds its times. Returns the last result, on the CPU.
 at::Tensor RunOnce(const Chain& chain, const ChainOperands& operands,
                    const at::Tensor& start, int round, ChainSeries* series) {
   const Times begun = Now();
@@ -58,8 +58,8 @@ class CaptureAndShipBenchmark : public Benchmark {
 
   absl::string_view name() const override { return "capture_and_ship"; }
 
-  // With one thread and with several: the faster is the baseline, because some
-  // operators take more than one even for so few values.
+  // Measures with one thread and with several. The faster one is the baseline,
+  // because some operators use several threads even for so few values.
   absl::Status MeasureAlone() override {
     for (const auto& [gradients, chain] : Measured()) {
       Local& best = alone_[{gradients, chain.op}];
@@ -101,7 +101,7 @@ class CaptureAndShipBenchmark : public Benchmark {
   }
 
  private:
-  // Chains without and with gradients. Views make no calls either way.
+  // Returns chains without and with gradients. Views make no calls either way.
   static std::vector<std::pair<bool, Chain>> Measured() {
     std::vector<std::pair<bool, Chain>> measured;
     for (const bool gradients : {false, true}) {
@@ -174,7 +174,7 @@ class CaptureAndShipBenchmark : public Benchmark {
     AddRow(row, absl::StrCat(label, ": drained wall"), djinn.drained,
            beside.drained, local.series.drained, rows);
     if (!chain.is_view) drained->push_back(rows->back());
-    // The local run has no sender; what Djinn's costs is told as it is.
+    // The local run has no sender, so the cost of Djinn's is reported as it is.
     row.variant = absl::StrCat(label, ": sender CPU");
     row.notes.push_back(
         absl::StrFormat("%.1f B up a call", row.numbers["bytes_up_per_call"]));
@@ -184,7 +184,8 @@ class CaptureAndShipBenchmark : public Benchmark {
     return absl::OkStatus();
   }
 
-  // One chain is so many calls and one small read; a view is neither.
+  // One chain has a fixed number of calls and one small read. A view is
+  // neither.
   static void CheckTraffic(const Chain& chain, const Statistics& delta,
                            std::string* error) {
     ExpectAtMost("synchronous calls", delta.synchronous_calls, 0, error);
@@ -196,7 +197,7 @@ class CaptureAndShipBenchmark : public Benchmark {
       return;
     }
     ExpectAtLeast("calls", delta.calls, kChainSteps, error);
-    // The scale of every add is another one and must cross the wire.
+    // Every add has another scale, which must cross the wire.
     const bool scaled = absl::string_view(chain.op) == "add";
     ExpectAtLeast("bytes up", delta.bytes_up,
                   scaled ? kChainSteps * sizeof(double) : 1, error);
@@ -222,10 +223,10 @@ class CaptureAndShipBenchmark : public Benchmark {
   }
 
   const Options options_;
-  // Without and with gradients.
+  // Operands without and with gradients.
   const ChainOperands local_[2];
   ChainOperands remote_;
-  // By gradients and operator.
+  // Keyed by gradients and operator.
   std::map<std::pair<bool, std::string>, Local> alone_;
 };
 

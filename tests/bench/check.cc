@@ -40,7 +40,7 @@ void Agreement::Add(const at::Tensor& expected, const at::Tensor& actual) {
     difference =
         (wanted - b.to(at::kDouble)).abs().max().item<double>() / scale;
   }
-  // Written so that NaN counts as infinite.
+  // The condition is written so that NaN counts as infinite.
   if (!(difference <= std::numeric_limits<double>::max())) {
     difference = std::numeric_limits<double>::infinity();
   }

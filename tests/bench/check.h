@@ -1,4 +1,5 @@
-// Whether Djinn computed what the local run did, and moved what it had to.
+// Checks that Djinn computed the same as the local run, and moved the expected
+// bytes.
 #ifndef TESTS_BENCH_CHECK_H_
 #define TESTS_BENCH_CHECK_H_
 
@@ -11,18 +12,20 @@
 
 namespace djinn::bench {
 
-// How far results were from the expected ones, over any number of them.
+// The largest difference between results and the expected ones, over any number
+// of results.
 class Agreement {
  public:
-  // Both on the CPU. A difference in shape, or NaN on one side, is infinite.
+  // Adds a result. Both tensors are on the CPU. A difference in shape, or NaN
+  // on one side, is infinite.
   void Add(const at::Tensor& expected, const at::Tensor& actual);
 
-  // "12 results, equal bits" or "12 results, within 3e-07". `what` is the
-  // plural of what they are.
+  // Returns "12 results, equal bits" or "12 results, within 3e-07". `what` is
+  // the plural noun.
   std::string Describe(absl::string_view what) const;
 
-  // Appends what is wrong unless there were results and each was within
-  // `tolerance` times the larger of 1 and the largest expected value in it.
+  // Appends the fault unless there were results and each was within `tolerance`
+  // times the larger of 1 and its largest expected value.
   void ExpectWithin(double tolerance, absl::string_view what,
                     std::string* error) const;
 
@@ -32,11 +35,12 @@ class Agreement {
   double difference_ = 0;
 };
 
-// What happened between two readings of the counters.
+// Returns the changes between two readings of the counters.
 Statistics operator-(const Statistics& after, const Statistics& before);
 
-// Appends "WHAT is VALUE, not at least LEAST" (at most) to `error` if so. A
-// text that is long already stays: one cause often shows in every round.
+// Appends "WHAT is VALUE, not at least LEAST" (or "at most") to `error` if that
+// is so. Adds nothing to a long text, because one cause often shows in every
+// round.
 void ExpectAtLeast(absl::string_view what, uint64_t value, uint64_t least,
                    std::string* error);
 void ExpectAtMost(absl::string_view what, uint64_t value, uint64_t most,

@@ -71,7 +71,7 @@ ChildProcess::~ChildProcess() {
 
 absl::Status ChildProcess::WriteLine(const std::string& line) {
   const std::string bytes = line + "\n";
-  // Shorter than a pipe takes at once.
+  // The line is shorter than what a pipe accepts at once.
   if (input_ < 0 || write(input_, bytes.data(), bytes.size()) !=
                         static_cast<ssize_t>(bytes.size())) {
     return absl::UnavailableError("a helper program takes no more input");

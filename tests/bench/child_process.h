@@ -1,4 +1,4 @@
-// A helper program that runs beside the benchmark, in a process of its own as
+// Runs a helper program beside the benchmark, in a process of its own as
 // Djinn's worker is.
 #ifndef TESTS_BENCH_CHILD_PROCESS_H_
 #define TESTS_BENCH_CHILD_PROCESS_H_
@@ -15,13 +15,14 @@
 
 namespace djinn::bench {
 
-// A program that lies beside this one's file.
+// Returns the path of a program in the same folder as this one.
 std::string SiblingProgram(absl::string_view name);
 
-// This program's own file.
+// Returns the path of this program.
 std::string OwnProgram();
 
-// Runs until it ends by itself or its standard input does. Not thread-safe.
+// A process that runs until it ends by itself or its standard input ends. Not
+// thread-safe.
 class ChildProcess {
  public:
   static absl::StatusOr<std::unique_ptr<ChildProcess>> Start(
@@ -32,17 +33,17 @@ class ChildProcess {
   ChildProcess(const ChildProcess&) = delete;
   ChildProcess& operator=(const ChildProcess&) = delete;
 
-  // The next line of its output. Unavailable when it has ended, or after ten
-  // seconds.
+  // Returns the next line of its output, or Unavailable when it has ended, or
+  // after ten seconds.
   absl::StatusOr<std::string> ReadLine();
 
-  // Writes a line to its input. Unavailable when it reads no more.
+  // Writes a line to its input. Returns Unavailable when it reads no more.
   absl::Status WriteLine(const std::string& line);
 
   // Ends its input.
   void EndInput();
 
-  // Waits for it to end by itself; an error unless with status 0.
+  // Waits until it ends by itself. Returns an error unless its status is 0.
   absl::Status Wait();
 
   // 0 after Wait().

@@ -1,4 +1,5 @@
-// How long the coordinator's placement takes to decide in a large cluster.
+// Measures how long the coordinator's placement takes to decide in a large
+// cluster.
 #include <memory>
 #include <string>
 #include <utility>

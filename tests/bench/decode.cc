@@ -1,4 +1,5 @@
-// Generation by a decoder, token by token, each read as it comes.
+// Measures generation by a decoder, token by token. Each token is read as it
+// comes.
 #include <algorithm>
 #include <cstdint>
 #include <memory>
@@ -27,10 +28,10 @@ constexpr int64_t kPromptTokens = 64;
 constexpr int64_t kLongPromptTokens = 1024;
 constexpr int kTokens = 32;
 constexpr uint64_t kSeed = 11;
-// After which a worker in fast mode has packed the weights and made its
-// choices.
+// After these sequences, a worker in fast mode has packed the weights and made
+// its choices.
 constexpr int kSettlingSequences = 8;
-// Generating takes seconds a round.
+// A round of generation takes seconds.
 constexpr int kMaxRounds = 7;
 
 struct Variant {
@@ -48,19 +49,19 @@ constexpr Variant kVariants[] = {
     {12, DecoderCache::kConcatenated},
     {4, DecoderCache::kConcatenated, kLongPromptTokens},
 };
-// Of whatever depth: what a token may send.
+// The most bytes that a token may send, at any depth.
 constexpr uint64_t kMaxBytesUp = 400;
 
 struct Generated {
   std::vector<int64_t> tokens;
   std::vector<double> seconds;  // of each token after the prompt's
   int64_t cache_bytes = 0;
-  // For these tokens, on a remote device.
+  // Traffic of these tokens, on a remote device.
   Statistics moved;
 };
 
-// Another prompt in every round, so much longer that each token is the first at
-// its position.
+// Generates from another prompt in every round. It is so much longer that each
+// token is the first one at its position.
 Generated Generate(const Decoder& decoder, const Variant& variant, int round,
                    at::Device device) {
   const c10::InferenceMode inference;
@@ -142,8 +143,8 @@ class DecodeBenchmark : public Benchmark {
                              const Generated& actual) {
       if (expected.tokens != actual.tokens) ++differences;
     };
-    // Every other one at positions of its own, until graphs that leave
-    // positions open are known.
+    // Every second sequence has positions of its own, until graphs with size
+    // holes are known.
     uint64_t unsettled = 0;
     const Generated first = Generate(local, variant, -1, LocalDevice(options_));
     for (int i = 0; i < kSettlingSequences; ++i) {
@@ -201,12 +202,13 @@ class DecodeBenchmark : public Benchmark {
     return absl::OkStatus();
   }
 
-  // Calls go up and tokens down; keys and values stay.
+  // The client sends calls and receives tokens. Keys and values stay on the
+  // worker.
   static void CheckTraffic(const Generated& generated, std::string* error) {
     const Statistics& moved = generated.moved;
     const auto cache = static_cast<uint64_t>(generated.cache_bytes);
     ExpectAtLeast("reads", moved.reads, kTokens, error);
-    // The token is the only thing that is waited for.
+    // The program waits for the token only.
     ExpectAtMost("reads", moved.reads, kTokens, error);
     ExpectAtMost("synchronous calls", moved.synchronous_calls, 0, error);
     ExpectAtLeast("bytes down", moved.bytes_down, kTokens * sizeof(int64_t),

@@ -1,5 +1,5 @@
-// Eight programs of two tenants that generate with one model at the same time,
-// each at another position: with products shared, and without.
+// Measures eight programs of two tenants that generate with one model at the
+// same time, each at another position, with batched products and without.
 
 #include <algorithm>
 #include <exception>
@@ -31,7 +31,7 @@ constexpr int kSessions = 8;
 constexpr int kTokens = 32;
 constexpr int64_t kLayers = 4;
 constexpr uint64_t kSeed = 11;
-// After which weights are packed and choices made.
+// After these rounds, weights are packed and choices made.
 constexpr int kSettlingRounds = 3;
 constexpr int kMaxRounds = 7;
 
@@ -51,7 +51,8 @@ std::string Join(const std::vector<int64_t>& tokens) {
   return text;
 }
 
-// What one generates by itself, with the CPU's kernels.
+// Returns the tokens that one program generates by itself with the CPU's
+// kernels.
 std::string GenerateLocally(const Decoder& decoder, int session) {
   const c10::InferenceMode inference;
   Decoder::Sequence sequence(&decoder, DecoderCache::kConcatenated);
@@ -80,7 +81,7 @@ class Side {
                                        "calibrate: false, threads: 1}\n"
                                        "max_batch_runs: ",
                                        max_batch_runs, "\n")}));
-    // One brings the model, the others find it.
+    // The first program uploads the model, and the others find it.
     for (int i = 0; i < kSessions; ++i) {
       DJINN_ASSIGN_OR_RETURN(side->programs_.emplace_back(),
                              side->StartProgram(i));
@@ -92,10 +93,11 @@ class Side {
     return side;
   }
 
-  // Seconds from the first token's beginning to the last one's end, in all
-  // programs together; their tokens are compared with these.
+  // Generates in all programs together, and compares their tokens with
+  // `expected`. Returns the seconds from the beginning of the first token to
+  // the end of the last one.
   absl::StatusOr<double> Generate(const std::vector<std::string>& expected) {
-    // Prompts one after the other, tokens at once.
+    // Prompts run one after the other, tokens together.
     for (int i = 0; i < kSessions; ++i) {
       DJINN_RETURN_IF_ERROR(
           programs_[i]->WriteLine(absl::StrCat(PromptTokens(i), " ", kTokens)));

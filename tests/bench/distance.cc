@@ -1,4 +1,4 @@
-// A token and a training step of a program whose worker is far away.
+// Measures a token and a training step of a program whose worker is far away.
 #include <stdlib.h>
 
 #include <algorithm>
@@ -32,23 +32,23 @@
 namespace djinn::bench {
 namespace {
 
-// There and back.
+// Time of the round trip.
 constexpr absl::Duration kRoundTrip = absl::Milliseconds(30);
-// What a token or a step may cost of it at best: one, and less than another
-// half, which would be a second one.
+// The most round trips that a token or a step may take at best: one, and less
+// than another half, which would be a second one.
 constexpr double kMaxRoundTrips = 1.5;
 constexpr int kTimes = 32;
 constexpr int kMaxRounds = 5;
 constexpr int64_t kPromptTokens = 16;
 constexpr DecoderShape kShape = {.layers = 4, .width = 256, .heads = 4};
 constexpr uint64_t kSeed = 17;
-// Less than the network holds on its way.
+// Less than the network holds in flight.
 constexpr int kTensors = 10;
 constexpr int64_t kElements = 10'240;
-// Losses; tokens are equal.
+// Tolerance of losses; tokens are equal.
 constexpr double kTolerance = 1e-6;
 
-// What is read, one value a time, and how long each took.
+// Values that are read one at a time, and how long each read took.
 struct Outcome {
   at::Tensor values;
   std::vector<double> seconds;
@@ -97,8 +97,8 @@ Program TrainOn(at::Device device) {
   };
 }
 
-// Tensors too large to go inside a message as they are, of other bytes each
-// time: what is moved before a model is used, or a batch of images.
+// Moves tensors that are too large for a message, with other bytes each time,
+// as a program does before it uses a model, or with a batch of images.
 Program MoveTo(at::Device device) {
   return [device](int round) {
     at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(
@@ -194,10 +194,11 @@ class DistanceBenchmark : public Benchmark {
     row.djinn.emplace();
     row.baseline.emplace();
     Agreement agreement;
-    // From afar, and from near.
+    // From far away, and from near.
     double fastest[2] = {std::numeric_limits<double>::infinity(),
                          std::numeric_limits<double>::infinity()};
-    // A program of its own state: as often here as there, in one order.
+    // A program with a state of its own, which takes the same steps in both
+    // places.
     const auto run = [&](int round, absl::Duration distance, Series* series) {
       network->Delay(distance / 2);
       const Statistics before = GetStatistics();
@@ -229,7 +230,7 @@ class DistanceBenchmark : public Benchmark {
     row.numbers["round_trips"] = trips;
     row.notes.push_back(
         absl::StrFormat("the distance costs %.2f round trips", trips));
-    // Where the machine has other things to do, the fastest tell.
+    // On a busy machine only the fastest times are meaningful.
     const double at_best =
         (fastest[0] - fastest[1]) / absl::ToDoubleSeconds(kRoundTrip);
     row.numbers["round_trips_at_best"] = at_best;

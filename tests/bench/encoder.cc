@@ -1,4 +1,5 @@
-// A real sentence encoder, moved to the device as a program would move it.
+// Measures a real sentence encoder that is moved to the device as a program
+// would do it.
 #include "client_lib/examples/sentence_similarity/encoder.h"
 
 #include <cstddef>
@@ -29,7 +30,7 @@ using examples::Encoder;
 
 constexpr double kTolerance = 1e-5;
 
-// The model has six layers; gone through twice, it is one of twelve.
+// The model has six layers. Two passes through it are a model of twelve layers.
 struct Shape {
   int passes;
   size_t sentences;
@@ -39,12 +40,12 @@ struct Shape {
 constexpr Shape kShapes[] = {{1, 1, 32, 10}, {1, 8, 32, 4},  {1, 1, 128, 5},
                              {1, 8, 128, 1}, {2, 1, 32, 10}, {2, 8, 32, 4},
                              {2, 1, 128, 5}, {2, 8, 128, 1}};
-// What is loaded for a shape.
+// The encoder that is loaded for a shape.
 using Model = std::pair<int, size_t>;
 Model ModelOf(const Shape& shape) { return {shape.passes, shape.tokens}; }
 
-// Calls after which a worker has made its choices and, in fast mode, packed the
-// weights.
+// After these calls, a worker has made its choices and, in fast mode, packed
+// the weights.
 constexpr int kSettlingCalls = 60;
 
 constexpr const char* kWords[] = {
@@ -70,7 +71,7 @@ std::vector<std::string> MakeSentences(uint64_t seed, size_t sentences,
   return made;
 }
 
-// Embeddings and what they took.
+// Embeddings, and their time and traffic.
 struct Encoded {
   std::vector<at::Tensor> embeddings;
   std::vector<double> seconds;
@@ -101,7 +102,7 @@ class EncoderBenchmark : public Benchmark {
 
   absl::Status Measure(std::vector<Row>* rows) override {
     at::set_num_threads(options_.threads);
-    // One at a time; from the second on it is the same model once more.
+    // One encoder at a time. From the second on, the worker knows its weights.
     Model loaded;
     std::unique_ptr<Encoder> service;
     for (const Shape& shape : kShapes) {
@@ -147,7 +148,7 @@ class EncoderBenchmark : public Benchmark {
                           .passes = shape.passes});
   }
 
-  // Other sentences in every call of every round.
+  // Encodes other sentences in every call of every round.
   static absl::StatusOr<Encoded> Encode(const Encoder& service,
                                         const Shape& shape, int round) {
     Encoded encoded;
@@ -163,8 +164,8 @@ class EncoderBenchmark : public Benchmark {
     return encoded;
   }
 
-  // Says what the first answer after loading cost, and checks that the weights
-  // crossed the wire, once.
+  // Notes the cost of the first answer after loading, and checks that the
+  // weights crossed the wire, once.
   void NoteLoad(bool again, const Statistics& moved, double seconds, Row* row) {
     const uint64_t weights = std::filesystem::file_size(options_.model_folder +
                                                         "/model.safetensors");
@@ -178,7 +179,7 @@ class EncoderBenchmark : public Benchmark {
       ExpectAtMost("bytes up of a second load", moved.bytes_up, weights / 50,
                    &row->error);
     } else {
-      // A little of the file is names and sizes.
+      // A small part of the file is names and sizes.
       ExpectAtLeast("bytes up of the first load", moved.bytes_up,
                     weights / 10 * 9, &row->error);
     }
@@ -239,7 +240,8 @@ class EncoderBenchmark : public Benchmark {
     return absl::OkStatus();
   }
 
-  // Warm, tokens go up and embeddings down, and weights stay.
+  // A warm call sends tokens and receives embeddings. The weights stay on the
+  // worker.
   void CheckTraffic(const Shape& shape, const Statistics& moved,
                     std::string* error) const {
     const uint64_t calls = static_cast<uint64_t>(shape.calls_per_round);

@@ -51,7 +51,7 @@ void Wake(std::atomic<uint32_t>* word) {
   syscall(SYS_futex, word, FUTEX_WAKE, 1, nullptr, nullptr, 0);
 }
 
-// A message's first words: a mark, which the answer repeats, and the size of
+// First words of a message: a mark, which the answer repeats, and the size of
 // the answer.
 struct Header {
   uint32_t mark;
@@ -66,7 +66,7 @@ grpc::ByteBuffer Message(Header header, size_t size) {
   return grpc::ByteBuffer(&slice, 1);
 }
 
-// Returns the message's header; a mark of 0 for one that is too short.
+// Returns the message's header. The mark is 0 for a message that is too short.
 Header HeaderOf(const grpc::ByteBuffer& message) {
   Header header = {};
   grpc::Slice slice;
@@ -103,11 +103,11 @@ class EchoService final : public grpc::CallbackGenericService {
   }
 };
 
-// Hands the client's callbacks to the one thread that waits for them.
+// Passes the client's callbacks to the one thread that waits for them.
 class StreamReactor final
     : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
-  // Writes and waits for an answer; false if the stream broke.
+  // Writes and waits for an answer. Returns false if the stream broke.
   bool Exchange(grpc::ByteBuffer out, grpc::ByteBuffer* in) {
     out_ = std::move(out);
     pending_ = 2;
@@ -136,7 +136,7 @@ class StreamReactor final
   std::atomic<bool> broken_{false}, done_{false};
 };
 
-// What the near end sends before the bytes themselves.
+// The near end sends this before the bytes themselves.
 struct Transfer {
   uint64_t size = 0;
   uint64_t seed = 0;
@@ -159,7 +159,7 @@ bool ReceiveAll(int socket, void* bytes, size_t size) {
          size == 0;
 }
 
-// As ReceiveAll(), for more than one call may return.
+// Receives as ReceiveAll() does, but for sizes beyond what one call returns.
 bool ReceiveMuch(int socket, char* bytes, size_t size) {
   while (size > 0) {
     const ssize_t got = recv(socket, bytes, size, 0);
@@ -170,7 +170,7 @@ bool ReceiveMuch(int socket, char* bytes, size_t size) {
   return true;
 }
 
-// Memory that no page stands behind yet; null without any.
+// Returns memory without pages yet; null when there is none.
 char* MapFresh(size_t size) {
   void* const memory = mmap(nullptr, size, PROT_READ | PROT_WRITE,
                             MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -210,7 +210,7 @@ absl::StatusOr<std::unique_ptr<FutexPingPong>> FutexPingPong::Start() {
   return std::unique_ptr<FutexPingPong>(new FutexPingPong(page, child));
 }
 
-// Runs in a fork of a process with threads: no allocation, no lock.
+// Runs in a fork of a process with threads, so it must not allocate or lock.
 void FutexPingPong::Answer(Page* page) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   while (page->over == 0) {
@@ -269,7 +269,8 @@ class GrpcPingPong::Impl {
         grpc::InsecureChannelCredentials(), arguments));
     context_.set_wait_for_ready(true);
     stub_->PrepareBidiStreamingCall(&context_, kMethod, {}, &stream_);
-    // Keeps the stream until the last operation, as writes overlap with reads.
+    // The hold keeps the stream until the last operation, because writes
+    // overlap with reads.
     stream_.AddHold();
     stream_.StartCall();
   }
@@ -287,7 +288,8 @@ class GrpcPingPong::Impl {
   absl::Status Exchange(size_t request_bytes, size_t reply_bytes, int count,
                         std::vector<double>* seconds) {
     for (int i = 0; i < count; ++i) {
-      // Each answer differs from the one before, so that a stale one is seen.
+      // Each answer differs from the one before, so that a stale one is
+      // detected.
       const Header header = {++marks_, static_cast<uint32_t>(reply_bytes)};
       grpc::ByteBuffer request = Message(header, request_bytes), reply;
       const double start = WallNow();

@@ -1,6 +1,6 @@
-// The least that a round trip and a transfer take, without anything of ours:
-// a futex, a bare gRPC stream and a raw TCP socket. The other end of each
-// answers in this process or in a fork of it.
+// Measures the least time of a round trip and of a transfer without Djinn: a
+// futex, a bare gRPC stream and a raw TCP socket. The other end of each answers
+// in this process or in a fork of it.
 #ifndef TESTS_BENCH_FLOORS_H_
 #define TESTS_BENCH_FLOORS_H_
 
@@ -19,26 +19,26 @@
 
 namespace djinn::bench {
 
-// Fills `size` bytes, a multiple of 8, with bytes that differ from seed to seed
+// Fills `size` bytes, a multiple of 8. The bytes of different seeds differ
 // everywhere.
 void Fill(uint64_t seed, void* bytes, size_t size);
 // Returns whether Fill(seed) gives these bytes.
 bool IsFilled(uint64_t seed, const void* bytes, size_t size);
 
-// A word in shared memory that goes up and down, with one futex wake in each
-// direction. Not thread-safe.
+// Measures round trips through a word in shared memory, with one futex wake in
+// each direction. Not thread-safe.
 class FutexPingPong {
  public:
-  // Forks the other process, which calls nothing but futex().
+  // Forks the other process, which calls only futex().
   static absl::StatusOr<std::unique_ptr<FutexPingPong>> Start();
   ~FutexPingPong();
 
-  // Appends each round trip's seconds. Unavailable when the other process does
-  // not answer for a second.
+  // Appends each round trip's seconds. Returns Unavailable when the other
+  // process does not answer for a second.
   absl::Status Exchange(int count, std::vector<double>* seconds);
 
  private:
-  // Odd turns are for the other process.
+  // Odd turns belong to the other process.
   struct Page {
     std::atomic<uint32_t> turn;
     std::atomic<uint32_t> over;
@@ -51,17 +51,18 @@ class FutexPingPong {
   const pid_t child_;
 };
 
-// A gRPC stream of bytes to a callback server that echoes. Not thread-safe.
+// Measures a gRPC stream of bytes to a callback server that echoes. Not
+// thread-safe.
 class GrpcPingPong {
  public:
-  // `address`: "unix:PATH" or "127.0.0.1:0".
+  // `address` is "unix:PATH" or "127.0.0.1:0".
   static absl::StatusOr<std::unique_ptr<GrpcPingPong>> Start(
       const std::string& address);
   ~GrpcPingPong();
 
   // Sends a message of `request_bytes` and waits for one of `reply_bytes`,
   // `count` times; both have at least 8 bytes. Appends each round trip's
-  // seconds. DataLoss for a wrong answer.
+  // seconds. Returns DataLoss for a wrong answer.
   absl::Status Exchange(size_t request_bytes, size_t reply_bytes, int count,
                         std::vector<double>* seconds);
 
@@ -72,15 +73,15 @@ class GrpcPingPong {
   const std::unique_ptr<Impl> impl_;
 };
 
-// A TCP connection over loopback, whose receiver copies into fresh memory. Not
-// thread-safe.
+// Measures a TCP connection over loopback, whose receiver copies into fresh
+// memory. Not thread-safe.
 class RawSocket {
  public:
   static absl::StatusOr<std::unique_ptr<RawSocket>> Start();
   ~RawSocket();
 
   // Moves Fill(seed) of this size and returns the seconds until the receiver
-  // has all of it. DataLoss when it has something else.
+  // has all of it. Returns DataLoss when the receiver has other bytes.
   absl::StatusOr<double> Move(uint64_t seed, size_t size);
 
  private:

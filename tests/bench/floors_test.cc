@@ -30,7 +30,7 @@ TEST(GrpcPingPongTest, AnswersOnEveryAddress) {
     const auto stream = GrpcPingPong::Start(address);
     ASSERT_TRUE(stream.ok()) << stream.status();
     std::vector<double> seconds;
-    // Shorter and longer answers than questions.
+    // Answers may be shorter and longer than requests.
     EXPECT_TRUE((*stream)->Exchange(200, 10, 20, &seconds).ok()) << address;
     EXPECT_TRUE((*stream)->Exchange(10, 5'000'000, 2, &seconds).ok())
         << address;

@@ -1,4 +1,4 @@
-// What a session costs that does nothing: growth of the coordinator's and the
+// Measures the cost of an idle session: the growth of the coordinator's and the
 // worker's resident memory.
 #include <sys/types.h>
 
@@ -22,10 +22,11 @@
 namespace djinn::bench {
 namespace {
 
-// Before measuring: what is made once, whatever the number of sessions.
+// Sessions before the measurement, which pay for what exists once.
 constexpr int kWarmUpSessions = 100;
 
-// A number from the process' status, such as "Threads" or "VmRSS" (KiB).
+// Returns a number from the process' status, such as "Threads" or "VmRSS"
+// (KiB).
 absl::StatusOr<int64_t> ProcessNumber(pid_t pid, const std::string& key) {
   std::ifstream file(absl::StrCat("/proc/", pid, "/status"));
   std::string line;
@@ -97,7 +98,7 @@ class IdleSessionsBenchmark : public Benchmark {
   }
 
  private:
-  // They live as long as the result.
+  // Opens sessions that live as long as the result.
   static absl::StatusOr<std::unique_ptr<ChildProcess>> OpenSessions(
       const EmbeddedCluster& cluster, int count) {
     const ConnectOptions connect = cluster.connect_options();

@@ -1,11 +1,11 @@
-// What idle sessions cost: opens many on a coordinator and a worker that run
-// already, each with a lease and a stream to the worker, and says how far it
-// is. Its own process, because it speaks the wire itself.
+// Opens many idle sessions on a running coordinator and worker, each with a
+// lease and a stream to the worker, and prints its progress. It is a process of
+// its own, because it speaks the protocol itself.
 //
-//   idle_sessions_peer COORDINATOR TOKEN_FILE SESSIONS
+// usage: idle_sessions_peer COORDINATOR TOKEN_FILE SESSIONS
 //
-// Prints how many are open now and then, and once all are; then waits for the
-// end of its input.
+// Prints now and then how many sessions are open, and once all are. Then it
+// waits for the end of its input.
 #include <fstream>
 #include <iostream>
 #include <memory>
@@ -32,7 +32,7 @@ namespace {
 constexpr int kChannels = 16;
 constexpr int kReportEvery = 20;
 
-// Deals connections out over as many channels as it has.
+// Distributes connections over a number of channels.
 class Channels {
  public:
   explicit Channels(size_t count) : count_(count) {}
@@ -48,7 +48,7 @@ class Channels {
 
 struct WireSession {
   std::unique_ptr<grpc::ClientContext> context;
-  // The session lasts as long as this.
+  // The session lasts as long as this stream.
   std::unique_ptr<
       grpc::ClientReaderWriter<v1::SessionRequest, v1::SessionResponse>>
       attach;
@@ -117,7 +117,7 @@ absl::StatusOr<std::string> ReadToken(const std::string& file) {
   return absl::NotFoundError(absl::StrCat("no token in ", file));
 }
 
-// One session with one lease, and nothing to do. Streams end with the process.
+// An idle session with one lease. Its streams end with the process.
 struct IdleSession {
   WireSession session;
   grpc::ClientContext control_context;

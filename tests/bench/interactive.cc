@@ -1,6 +1,7 @@
-// Small requests of one tenant while another one trains on the same worker:
-// with runs that yield to them, and without, where both are of one class;
-// with a training that declares itself batch work, and with one that does not.
+// Measures small requests of one tenant while another one trains on the same
+// worker: with runs that yield to the requests, and without, when both have the
+// same class; with a training that declares itself batch work, and with one
+// that does not.
 
 #include <algorithm>
 #include <atomic>
@@ -30,27 +31,27 @@
 namespace djinn::bench {
 namespace {
 
-// A training step is one product of these sizes per layer, forward, and two
-// backward: many nodes, each some milliseconds long.
+// A training step is one product of these sizes per layer forward, and two
+// backward: many nodes, each of some milliseconds.
 constexpr int64_t kWidth = 512;
 constexpr int64_t kExamples = 512;
 constexpr int kLayers = 12;
-// What the training says of its class.
+// Whether the training declares its class.
 constexpr char kDeclared[] = "declared";
 constexpr char kUndeclared[] = "undeclared";
 constexpr int kRequests = 100;
 constexpr int kMaxRounds = 7;
-// Of the time of the slowest requests while the training does not yield,
-// what they may take while it does.
+// The most that the slowest requests may take while the training yields,
+// relative to their time while it does not.
 constexpr double kMaxRatio = 0.5;
-// One 99th percentile is the machine's worst moment.
+// A single 99th percentile shows only the machine's worst moment.
 constexpr int kRoundsToJudge = 3;
-// Between requests, so that they meet the training anywhere.
+// Pause between requests, so that they meet the training at any point.
 constexpr absl::Duration kPause = absl::Milliseconds(7);
-// Until a change of class has come to the worker.
+// Time until a change of class has reached the worker.
 constexpr absl::Duration kClassChange = absl::Milliseconds(500);
 
-// The requests, all alike: two small layers and a read.
+// Equal requests: two small layers and a read.
 class Requests {
  public:
   Requests()
@@ -61,7 +62,7 @@ class Requests {
         at::mm(at::relu(at::mm(RandomNormal({1, 256}, 1, 2), weight)), weight);
   }
 
-  // Seconds of each.
+  // Makes requests and returns the seconds of each.
   std::vector<double> Make() {
     const c10::InferenceMode inference;
     std::vector<double> seconds;
@@ -178,7 +179,7 @@ class InteractiveBenchmark : public Benchmark {
   const int rounds_;
 };
 
-// Plain SGD, the same wherever it runs.
+// Trains with plain SGD, equally on every device.
 class Training {
  public:
   explicit Training(at::Device device)
@@ -229,7 +230,7 @@ absl::Status RunTraining(const ConnectOptions& options) {
     input.join();
   }
   DJINN_RETURN_IF_ERROR(Close());
-  // Whatever went first, and how often, it has computed the same.
+  // Preemptions must not change what the training computed.
   constexpr size_t kCompared = 40;
   Training local(at::kCPU);
   for (size_t i = 0; i < std::min(losses.size(), kCompared); ++i) {

@@ -1,5 +1,5 @@
-// What an iteration sends that does the same again with another number, beside
-// what it takes to say its graph, which crosses once.
+// Measures what an iteration sends that repeats the same calls with another
+// number, beside the size of its graph, which crosses once.
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -77,7 +77,8 @@ class IterationBenchmark : public Benchmark {
  private:
   absl::Status MeasureCalls(bool registered, std::vector<Row>* rows) {
     const c10::InferenceMode inference;
-    // Another width: what one variant taught the worker is new in the other.
+    // The width differs, so that what one variant taught the worker is new to
+    // the other one.
     const int64_t width = registered ? kWidth + 8 : kWidth;
     const Denoiser local(at::kCPU, width), remote(Device(), width);
     CompiledFunction compiled(
@@ -90,7 +91,7 @@ class IterationBenchmark : public Benchmark {
     row.variant =
         absl::StrFormat("%d calls, another rate every time%s", 4 * kLayers + 3,
                         registered ? ", registered" : "");
-    // The weights are there before anything is counted.
+    // The weights are uploaded before anything is counted.
     at::Tensor here = at::full({1, width}, 0.5);
     at::Tensor there = here.to(Device());
     there.to(at::kCPU);

@@ -1,4 +1,4 @@
-// What must be known about a machine and a build to compare figures.
+// Describes a machine and a build, which is needed to compare figures.
 #ifndef TESTS_BENCH_MACHINE_H_
 #define TESTS_BENCH_MACHINE_H_
 
@@ -6,13 +6,16 @@
 
 namespace djinn::bench {
 
-// Processor, cores this process may use, memory, kernel.
+// Returns the processor, the cores that this process may use, memory and
+// kernel.
 nlohmann::json DescribeMachine();
 
-// Of the libraries in use, the compiler and how this was built.
+// Returns the versions of the libraries and the compiler, and how this was
+// built.
 nlohmann::json DescribeVersions();
 
-// Load averages over 1, 5 and 15 minutes: above 0 before a run means batch.
+// Returns load averages over 1, 5 and 15 minutes. Above 0 before a run, other
+// programs are running.
 nlohmann::json LoadAverages();
 
 }  // namespace djinn::bench

@@ -1,4 +1,4 @@
-// A training step of a small network, its loss read every time.
+// Measures a training step of a small network whose loss is read every time.
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -32,7 +32,7 @@ struct Trained {
   std::vector<double> seconds;
 };
 
-// New examples in every step of every round.
+// Trains on new examples in every step of every round.
 Trained Train(int round, Mlp* mlp) {
   at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(
       static_cast<uint64_t>(100 + round));
@@ -55,7 +55,7 @@ class MlpStepBenchmark : public Benchmark {
 
   absl::string_view name() const override { return "mlp_step"; }
 
-  // With one thread and with several: the faster is the baseline.
+  // Measures with one thread and with several. The faster one is the baseline.
   absl::Status MeasureAlone() override {
     if (options_.device != "cpu") {
       return absl::UnimplementedError(
@@ -155,7 +155,8 @@ class MlpStepBenchmark : public Benchmark {
     return absl::OkStatus();
   }
 
-  // Examples go up and losses down; weights stay.
+  // The client sends examples and receives losses. The weights stay on the
+  // worker.
   static void CheckTraffic(const Statistics& moved, std::string* error) {
     constexpr uint64_t kExamples =
         kBatch * (kMlpInputs * sizeof(float) + sizeof(int64_t));

@@ -1,5 +1,6 @@
-// A convolutional network on a device of three workers, a stage on each, fed
-// with the parts of a batch; beside the same on a device of one worker.
+// Measures a convolutional network on a device of three workers with one stage
+// each, fed with the parts of a batch, beside the same on a device of one
+// worker.
 #include <algorithm>
 #include <memory>
 #include <thread>
@@ -25,7 +26,7 @@ constexpr int kLayers = 12;
 constexpr int kParts = 12;
 constexpr int64_t kImagesPerPart = 2;
 constexpr int kMaxRounds = 7;
-// Until a graph that is used again has been cut.
+// The most calls until a repeated graph has been cut.
 constexpr int kMaxWarmUps = 200;
 
 class Network {
@@ -43,7 +44,7 @@ class Network {
     head_ = RandomNormal({10, kChannels}, 0.1, 300).to(device);
   }
 
-  // Of the batch's parts, one after the other, read together.
+  // Runs the batch's parts one after the other, and reads the results together.
   at::Tensor Run(const at::Tensor& batch) const {
     const c10::InferenceMode inference;
     std::vector<at::Tensor> results;
@@ -125,7 +126,8 @@ class PipelineBenchmark : public Benchmark {
     row.numbers["crossings_per_part"] =
         static_cast<double>(GetStatistics().device_copies - copies) /
         (rounds_ * kParts);
-    // Each worker has one thread, and they have no more than the machine's.
+    // Each worker has one thread, and together they have no more than the
+    // machine has cores.
     const int cores = std::min<int>(
         kWorkers, static_cast<int>(std::thread::hardware_concurrency()));
     const double share = 1 / row.ratio->median / cores;

@@ -1,7 +1,7 @@
-// The time until a program has a small result: one operator and a read of its
-// result, as plain calls or as a registered callable, and a registered callable
-// that copies its argument. Beside it, a bare gRPC stream with as many bytes
-// and a futex.
+// Measures the time until a program has a small result: one operator and a read
+// of its result, as plain calls or as a registered callable, and a registered
+// callable that copies its argument. It also measures a bare gRPC stream with
+// as many bytes, and a futex.
 #include <unistd.h>
 
 #include <algorithm>
@@ -32,7 +32,7 @@ namespace {
 constexpr int kReadsPerRound = 200;
 constexpr int64_t kResultElements[] = {1, 256};
 
-// What is waited for.
+// The calls whose result is read.
 enum class Work {
   kOperator,
   kRegistered,   // the same as a registered callable
@@ -40,14 +40,15 @@ enum class Work {
 };
 
 constexpr int kTripsPerRound = 300;
-// A run of a small segment with a read, and one with some more values.
+// Sizes of a run of a small segment with a read, and of one with some more
+// values.
 constexpr size_t kMessageBytes[] = {200, 4096};
 
 std::string UnixAddress() {
   return absl::StrCat("unix:/tmp/djinn-bench-", getpid(), ".sock");
 }
 
-// The floors of a round trip, without Djinn.
+// Measures the floors of a round trip, without Djinn.
 class PingPongBenchmark : public Benchmark {
  public:
   explicit PingPongBenchmark(const Options& options) : options_(options) {}
@@ -132,7 +133,7 @@ class ReadBackBenchmark : public Benchmark {
     const c10::InferenceMode inference;
     const at::Tensor local = at::arange(elements, at::kFloat);
     const at::Tensor remote = local.to(Device());
-    // A registered call's numbers never change: its argument does.
+    // A registered call's numbers never change, but its argument does.
     std::vector<at::Tensor> arguments;
     for (int i = 0; registered && i < kReadsPerRound; ++i) {
       arguments.push_back(at::add(remote, Argument(i)));
@@ -153,7 +154,7 @@ class ReadBackBenchmark : public Benchmark {
     Agreement agreement;
     std::string error;
 
-    // Returns what the round moved.
+    // Returns the traffic of the round.
     const auto read_back = [&](int round, std::vector<double>* seconds) {
       std::vector<at::Tensor> results(kReadsPerRound);
       const Statistics before = GetStatistics();
@@ -171,7 +172,7 @@ class ReadBackBenchmark : public Benchmark {
     std::vector<double> warm_up;
     read_back(-1, &warm_up);
     const Statistics moved = read_back(-2, &warm_up);
-    // A message each way carries what Djinn's carry.
+    // One message each way carries as many bytes as Djinn's.
     const size_t up = std::max<size_t>(moved.bytes_up / kReadsPerRound, 8);
     const size_t down = std::max<size_t>(moved.bytes_down / kReadsPerRound, 8);
     ExpectAtLeast("reads", moved.reads, kReadsPerRound, &error);
@@ -234,7 +235,8 @@ class ReadBackBenchmark : public Benchmark {
   }
 
   static double Argument(int i) { return i * 3; }
-  // Another one every time, so that no answer can be an earlier one's.
+  // Returns another value every time, so that no answer can be an earlier
+  // one's.
   static double Summand(int round, int i) {
     return round * kReadsPerRound + i + 0.5;
   }

@@ -14,7 +14,7 @@
 namespace djinn::bench {
 namespace {
 
-// Three significant digits, no exponent.
+// Formats three significant digits without an exponent.
 std::string ThreeDigits(double value) {
   const double size = std::abs(value);
   return absl::StrFormat("%.*f",
@@ -30,7 +30,7 @@ bool HasSamples(const std::optional<Series>& series) {
 
 using Cells = std::array<std::string, 7>;
 
-// "-" where there is nothing.
+// Returns "-" if there is no series.
 std::string MedianCell(const std::optional<Series>& series) {
   if (!series.has_value() || series->empty()) return "-";
   return FormatSeconds(Median(series->RoundMedians()));
@@ -54,7 +54,7 @@ std::string RatioCell(const Row& row) {
 Cells RowCells(const Row& row) {
   std::string checked = row.checked.empty() ? "-" : row.checked;
   if (!row.error.empty()) checked = absl::StrCat("WRONG: ", row.error);
-  // The alone baseline is shown where it is the one that counts.
+  // The baseline that was measured alone is shown if the ratio is to it.
   const bool alone = row.ratio_to_alone || !row.baseline.has_value();
   return {row.benchmark,
           row.variant,
@@ -69,7 +69,8 @@ std::string FormatLine(const Cells& cells, const std::array<size_t, 7>& width) {
   std::string line;
   for (size_t i = 0; i < cells.size(); ++i) {
     if (i > 0) line += "  ";
-    // Text to the left, figures to the right; the last column is ragged.
+    // Text is aligned to the left, figures to the right. The last column is
+    // ragged.
     if (i < 2) {
       absl::StrAppendFormat(&line, "%-*s", static_cast<int>(width[i]),
                             cells[i]);

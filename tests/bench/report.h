@@ -1,4 +1,4 @@
-// The rows of a report, as a human-readable table and as JSON.
+// Formats the rows of a report as a human-readable table and as JSON.
 #ifndef TESTS_BENCH_REPORT_H_
 #define TESTS_BENCH_REPORT_H_
 
@@ -12,31 +12,31 @@
 
 namespace djinn::bench {
 
-// Three digits and a fitting unit: "1.23 us", "456 ms".
+// Returns three digits and a suitable unit: "1.23 us", "456 ms".
 std::string FormatSeconds(double seconds);
 
-// "640 B", "1.50 MiB".
+// Returns a text such as "640 B" or "1.50 MiB".
 std::string FormatBytes(double bytes);
 
-// "2.34 GB/s".
+// Returns a text such as "2.34 GB/s".
 std::string FormatRate(double bytes, double seconds);
 
-// All times are in seconds.
+// One row. All times are in seconds.
 struct Row {
   std::string benchmark;
   std::string variant;
 
-  // What Djinn took. Absent in rows that only measure a floor.
+  // Djinn's times. Absent in rows that only measure a floor.
   std::optional<Series> djinn;
 
-  // What the same took without Djinn, in words and in rounds that alternated
-  // with Djinn's.
+  // Name and times of the same without Djinn, in rounds that alternated with
+  // Djinn's.
   std::string baseline_name;
   std::optional<Series> baseline;
-  // Measured earlier, while no Djinn process was alive.
+  // Times measured earlier, while no Djinn process was alive.
   std::optional<Series> baseline_alone;
 
-  // Djinn to baseline: below 1, Djinn is faster. See SetRatio().
+  // Ratio of Djinn to the baseline; below 1, Djinn is faster. See SetRatio().
   std::optional<Interval> ratio;
   // Whether `ratio` is to baseline_alone.
   bool ratio_to_alone = false;
@@ -46,30 +46,32 @@ struct Row {
   // Shown below the line.
   std::vector<std::string> notes;
 
-  // What was compared, such as "losses, equal bits"; empty in rows without an
-  // output of their own.
+  // Description of the comparison, such as "losses, equal bits". Empty in rows
+  // without an output of their own.
   std::string checked;
-  // What was wrong with the outputs or the bytes moved. Empty: nothing.
+  // Fault of the outputs or of the bytes moved. Empty: there is none.
   std::string error;
 };
 
-// Baselines this much apart do not count as the same.
+// Baselines that differ by more are not considered equal.
 inline constexpr double kBaselineTolerance = 0.05;
 
-// Fills `ratio` from the series. The alternating baseline counts, unless the
-// one measured alone was more than kBaselineTolerance away: then Djinn's
-// processes may have disturbed it, the faster of the two counts, and a note
-// says both. Does nothing without Djinn's series or without a baseline.
+// Fills `ratio` from the series. The baseline is the alternating one, unless
+// the one measured alone differs by more than kBaselineTolerance. Then Djinn's
+// processes may have disturbed the former, the faster one is the baseline, and
+// a note states both. Does nothing without Djinn's series or without a
+// baseline.
 void SetRatio(Row* row);
 
-// The summary row of others: the geometric mean of their ratios. All have one.
+// Returns a summary row: the geometric mean of the ratios, which all rows have.
 Row GeometricMeanRow(const std::vector<const Row*>& rows);
 
-// Times are medians of rounds; p50 and p99 are over all samples, Djinn's if the
-// row has any. Ends with a newline.
+// Returns the table. Times are medians of rounds. p50 and p99 are over all
+// samples, Djinn's if the row has any. Ends with a newline.
 std::string FormatTable(const std::vector<Row>& rows);
 
-// {"machine", "versions", "conditions" as given, "results": one per row}.
+// Returns {"machine", "versions", "conditions" as given, "results": one per
+// row}.
 nlohmann::json MakeJson(nlohmann::json about, const std::vector<Row>& rows);
 
 }  // namespace djinn::bench

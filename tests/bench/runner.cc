@@ -1,9 +1,9 @@
-// Runs the benchmarks, or those that are named:
+// Runs all benchmarks, or the named ones:
 //
 //   runner [--json=FILE] [--rounds=N] [NAME...]
 //
-// Prints a table and writes the same and more as JSON. Ends with status 1 if
-// anything failed or gave a wrong output, 2 for wrong arguments.
+// Prints a table and writes the same data and more as JSON. Exits with status 1
+// if a benchmark failed or had a wrong output, and 2 for wrong arguments.
 #include <dlfcn.h>
 
 #include <algorithm>
@@ -52,7 +52,7 @@ struct Entry {
   std::unique_ptr<Benchmark> (*make)(const Options& options);
 };
 
-// In the order in which they run.
+// Listed in the order in which they run.
 constexpr Entry kBenchmarks[] = {
     {"ping_pong", MakePingPong},
     {"startup", MakeStartup},
@@ -75,7 +75,7 @@ constexpr Entry kBenchmarks[] = {
     {"shared_rows", MakeSharedRows},
 };
 
-// Runs `work`; what it throws becomes its status.
+// Runs `work` and turns its exceptions into a status.
 absl::Status Catch(absl::FunctionRef<absl::Status()> work) {
   try {
     return work();
@@ -96,7 +96,7 @@ class Runner {
 
   void Add(const Entry& entry) { benchmarks_.push_back(entry.make(options_)); }
 
-  // Measures everything; failures are rows too.
+  // Measures everything. Failures are rows, too.
   void Run() {
     for (auto& benchmark : benchmarks_) {
       Say(absl::StrCat(benchmark->name(), ": local baselines"));
@@ -137,15 +137,15 @@ class Runner {
       const absl::Status status =
           Catch([&] { return benchmark->Measure(&rows_); });
       if (!status.ok()) Fail(&benchmark, status);
-      // Frees what it has on the device while the session is open.
+      // Releases the benchmark's tensors while the session is open.
       benchmark.reset();
     }
   }
 
   void Fail(std::unique_ptr<Benchmark>* benchmark, const absl::Status& status) {
     AddFailure((*benchmark)->name(), status);
-    // One that needs no session may have ended inside its own: the others must
-    // not meet it.
+    // A benchmark that needs no session may have left one of its own open,
+    // which other benchmarks must not use.
     if (!(*benchmark)->needs_session() && IsConnected()) {
       Close(absl::ZeroDuration()).IgnoreError();
     }
@@ -166,7 +166,7 @@ class Runner {
   std::vector<Row> rows_;
 };
 
-// The model that the build put beside this program.
+// Returns the model that the build put beside this program.
 std::string BuiltInModel() { return OwnProgram() + ".runfiles/minilm/model"; }
 
 std::string DefaultJsonPath() {
@@ -244,7 +244,7 @@ int Main(const std::vector<std::string>& names) {
 }  // namespace djinn::bench
 
 int main(int argc, char** argv) {
-  // How the startup benchmark times the loading of a program like this one.
+  // The startup benchmark times the loading of this program in this way.
   if (argc == 2 && std::strcmp(argv[1], "--load_only") == 0) return 0;
   if (argc > 2 && std::strcmp(argv[1], djinn::bench::kLoadModel) == 0) {
     return djinn::bench::LoadModel(argc - 2, argv + 2);

@@ -1,6 +1,7 @@
-// Starting a program with a model that the worker has: a second process, a
-// second tenant that shares contents, and a worker that was killed and started
-// again with its disk, each beside the first start of the same model.
+// Measures the start of a program with a model that the worker has: a second
+// process, a second tenant that shares contents, and a worker that was killed
+// and started again with its disk. Each is compared with the first start of the
+// same model.
 
 #include <algorithm>
 #include <filesystem>
@@ -36,7 +37,7 @@ namespace fs = std::filesystem;
 
 constexpr int kMaxRounds = 5;
 constexpr int kModelMebibytes = 256;
-// A weight and a bias that just does not fit into a message.
+// A weight, and a bias that is just too large for a message.
 constexpr size_t kWeightBytes = size_t{16} << 20;
 constexpr size_t kBiasBytes = 96 << 10;
 constexpr char kMemory[] = "shared memory";
@@ -164,7 +165,7 @@ class SecondStartBenchmark : public Benchmark {
   };
 
   absl::Status MeasureRound(const std::string& transport, int round) {
-    // A model that nobody has seen.
+    // The seed of a model that no worker has.
     const uint64_t seed = ++models_ * 1000;
     DJINN_ASSIGN_OR_RETURN(const Start first,
                            Take("first", "a", transport, seed));
@@ -185,13 +186,13 @@ class SecondStartBenchmark : public Benchmark {
     };
     DJINN_RETURN_IF_ERROR(again("second process", "a"));
     DJINN_RETURN_IF_ERROR(again("second tenant", "b"));
-    // The second tenant's are in use for too short a time.
+    // The second tenant's contents are in use for too short a time to be kept.
     for (int i = 0; i < 300 && cluster_->Kept() < first.sent; ++i) {
       absl::SleepFor(absl::Milliseconds(100));
     }
     DJINN_RETURN_IF_ERROR(cluster_->RestartWorker());
     DJINN_RETURN_IF_ERROR(again("restarted worker", "a"));
-    // The next round's are others.
+    // The next round has other contents.
     cluster_->ForgetKept();
     return cluster_->RestartWorker();
   }
@@ -268,7 +269,7 @@ absl::StatusOr<Start> LoadModel(const std::string& coordinator,
   start.bytes_up = statistics.bytes_up;
   start.sent = statistics.uploads_sent;
   start.held = statistics.uploads_already_held;
-  // All of it, besides.
+  // Sums all tensors, in addition.
   for (size_t i = 0; i < model.size(); ++i) {
     start.result += remote[i].sum().item<int64_t>();
     const at::Tensor back = remote[i].to(at::kCPU);
@@ -276,7 +277,7 @@ absl::StatusOr<Start> LoadModel(const std::string& coordinator,
       return absl::DataLossError("other bytes came back");
     }
   }
-  // What a program that runs on keeps in use.
+  // A program that continues keeps the tensors in use.
   if (start.sent > 0) absl::SleepFor(absl::Seconds(2));
   remote.clear();
   DJINN_RETURN_IF_ERROR(Close());

@@ -1,6 +1,7 @@
-// A registered callable on a device of several workers of one thread each, some
-// rows of its batch at each of them, or all of them in micro-batches through
-// the workers' stages; beside the same on a device of one of these workers.
+// Measures a registered callable on a device of several workers of one thread
+// each, with some rows of its batch on each of them, or with all rows in
+// micro-batches through the workers' stages, beside the same on a device of one
+// of these workers.
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -25,9 +26,9 @@ namespace djinn::bench {
 namespace {
 
 constexpr int kWorkers = 2;
-// Of three alike layers one of two stages would have two: rows can be shared
-// out more evenly. Four are halved, and go through stages where what crosses
-// hardly counts.
+// With three equal layers, one of two stages would have two, so rows are
+// divided more evenly. Four layers are halved and run in stages when the bytes
+// that cross hardly matter.
 struct Case {
   int layers;
   int64_t width;
@@ -38,7 +39,7 @@ constexpr Case kByRows = {3, 1024, 1024, "by rows"};
 constexpr Case kInStages = {4, 2048, 1024, "in micro-batches"};
 constexpr int kCallsPerRound = 3;
 constexpr int kMaxRounds = 9;
-// Calls until a call is replayed as a whole.
+// The most calls until a call is replayed as a whole.
 constexpr int kMaxWarmUps = 200;
 // Fast mode may take sums in another order.
 constexpr double kTolerance = 2e-4;
@@ -67,7 +68,7 @@ class Layers {
     }
     return x;
   }
-  // The rows go there, and what comes of them back.
+  // Sends the rows, and reads their results.
   at::Tensor Call(const at::Tensor& rows) {
     return (*compiled_)({rows.to(device_)})[0].cpu();
   }
@@ -100,7 +101,7 @@ class SharedRowsBenchmark : public Benchmark {
   }
 
  private:
-  // Calls until the calls are replayed as a whole.
+  // Calls the function until its calls are replayed as a whole.
   static absl::Status WarmUp(const std::function<void()>& call,
                              const Layers& layers) {
     for (int i = 0; layers.statistics().replays == 0; ++i) {
@@ -162,7 +163,7 @@ class SharedRowsBenchmark : public Benchmark {
         static_cast<double>(crossings) / static_cast<double>(calls);
     replays = shared.statistics().replays - replays;
     ExpectAtLeast("calls that were shared", replays, calls, &row.error);
-    // To the other worker and back.
+    // The rows go to the other worker and come back.
     ExpectAtLeast("crossings", crossings, 2 * calls, &row.error);
     agreement.ExpectWithin(kTolerance, "results", &row.error);
     row.checked = agreement.Describe("results");

@@ -1,5 +1,5 @@
-// Where the time of a warm request goes: a registered call on another input
-// every time, and a read of its result.
+// Measures the latency components of a warm request: a registered call with
+// another input every time, and a read of its result.
 #include <string>
 #include <utility>
 #include <vector>
@@ -24,8 +24,8 @@ namespace {
 constexpr int kRequests = 200;
 constexpr int kWarmUp = 20;
 constexpr int64_t kWidth = 64;
-// Of what the caller measured, that the stages explain: the rest is the
-// caller's two looks at the clock.
+// Share of the caller's time that the components must explain. The rest is the
+// caller's two readings of the clock.
 constexpr double kLeastExplained = 0.95;
 
 class StagesBenchmark : public Benchmark {
@@ -51,7 +51,8 @@ class StagesBenchmark : public Benchmark {
     }
     Agreement agreement;
     Series walls;
-    std::vector<double> shares;  // of the wall time that the stages explain
+    // Shares of the wall time that the components explain.
+    std::vector<double> shares;
     std::string error;
     std::string table;
     for (int round = 0; round < options_.rounds; ++round) {

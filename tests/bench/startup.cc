@@ -1,5 +1,5 @@
-// How long a program waits for its first result: starting a cluster, opening a
-// session, running the first operator.
+// Measures how long a program waits for its first result: starting a cluster,
+// opening a session, running the first operator.
 #include <signal.h>
 #include <sys/types.h>
 
@@ -21,7 +21,7 @@
 namespace djinn::bench {
 namespace {
 
-// A cluster takes a second or two.
+// Starting a cluster takes a second or two.
 constexpr int kMaxRounds = 5;
 
 class StartupBenchmark : public Benchmark {

@@ -67,7 +67,8 @@ double GeometricMean(absl::Span<const double> values) {
 Interval MedianInterval(std::vector<double> samples) {
   assert(!samples.empty());
   std::sort(samples.begin(), samples.end());
-  // How many samples lie below the true median is binomial with p = 1/2.
+  // The number of samples below the true median has a binomial distribution
+  // with p = 1/2.
   const double count = static_cast<double>(samples.size());
   const double outside = (count - 1.96 * std::sqrt(count)) / 2;
   const size_t rank = outside > 0 ? static_cast<size_t>(outside) : 0;

@@ -1,7 +1,7 @@
-// Times, and numbers about repeated measurements.
+// Reads times, and computes statistics of repeated measurements.
 //
 // Machines are noisy, so nothing here takes a mean of times. A measurement is
-// repeated in rounds, and each round has a median; a report has the median of
+// repeated in rounds, and each round has a median. A report has the median of
 // those, with the interval in which the true one lies.
 #ifndef TESTS_BENCH_STATISTICS_H_
 #define TESTS_BENCH_STATISTICS_H_
@@ -13,35 +13,35 @@
 
 namespace djinn::bench {
 
-// Seconds since some moment; only differences mean something.
+// Seconds since an arbitrary moment; only differences are meaningful.
 struct Times {
   double wall = 0;
-  double thread_cpu = 0;   // Of the calling thread.
-  double process_cpu = 0;  // Of all threads of this process.
+  double thread_cpu = 0;   // of the calling thread
+  double process_cpu = 0;  // of all threads of this process
 
-  // Spent by the process outside the calling thread.
+  // Returns the processor time of the process' other threads.
   double other_threads_cpu() const { return process_cpu - thread_cpu; }
 };
 
 Times operator-(const Times& a, const Times& b);
 
-// The times now; readings to subtract must come from one thread.
+// Returns the times now. Readings to subtract must come from one thread.
 Times Now();
 
-// Only the wall, which costs less.
+// Returns the wall time only, which costs less.
 double WallNow();
 
-// Lets threads that spin for a while after work (OpenMP's) go to sleep, so that
-// they do not slow down what is measured next.
+// Waits until threads that spin for a while after their work (OpenMP's) sleep,
+// so that they do not slow down the next measurement.
 void Settle();
 
-// The value below which `percent` of the samples lie, interpolated between the
-// two nearest. `samples` must not be empty, in any order.
+// Returns the value below which `percent` of the samples lie, interpolated
+// between the two nearest. `samples` has any order and must not be empty.
 double Percentile(std::vector<double> samples, double percent);
 
 double Median(std::vector<double> samples);
 
-// Of positive values; at least one.
+// Returns the mean of positive values, of which there is at least one.
 double GeometricMean(absl::Span<const double> values);
 
 struct Interval {
@@ -50,16 +50,16 @@ struct Interval {
   double high = 0;
 };
 
-// The median with its 95 % confidence interval, from the ranks of the samples
-// alone; of fewer than six samples, all of them lie in the interval.
+// Returns the median with its 95 % confidence interval, from the ranks of the
+// samples alone. All of fewer than six samples lie in the interval.
 Interval MedianInterval(std::vector<double> samples);
 
 // The samples of one measurement, in rounds.
 class Series {
  public:
-  // The samples that follow belong to a new round.
+  // Begins a new round for the samples that follow.
   void StartRound() { rounds_.emplace_back(); }
-  // StartRound() comes first.
+  // Adds a sample to the current round. StartRound() must be called first.
   void Add(double sample) { rounds_.back().push_back(sample); }
   void AddRound(std::vector<double> samples) {
     rounds_.push_back(std::move(samples));
@@ -68,19 +68,20 @@ class Series {
   bool empty() const;
   size_t rounds() const { return rounds_.size(); }
   std::vector<double> All() const;
-  // One per round that has samples, in order.
+  // Returns one median per round that has samples, in order.
   std::vector<double> RoundMedians() const;
 
  private:
   std::vector<std::vector<double>> rounds_;
 };
 
-// Median of the rounds' quotients, each round of `numerator` against the same
-// round of `denominator`. Both have as many rounds, at least one.
+// Returns the median of the rounds' quotients, each round of `numerator` by the
+// same round of `denominator`. Both have the same number of rounds, at least
+// one.
 Interval PairedRatio(const Series& numerator, const Series& denominator);
 
-// Rounds of `numerator` against the median round of `denominator`, for series
-// that were not measured together.
+// Returns the rounds of `numerator` by the median round of `denominator`, for
+// series that were not measured together.
 Interval UnpairedRatio(const Series& numerator, const Series& denominator);
 
 }  // namespace djinn::bench

@@ -36,7 +36,7 @@ void Write(const fs::path& file, const std::string& text) {
   fs::permissions(file, fs::perms::owner_read | fs::perms::owner_write);
 }
 
-// The page at this local address.
+// Returns the page at this local address.
 absl::StatusOr<std::string> Fetch(const std::string& address,
                                   const std::string& path) {
   const std::vector<std::string> parts = absl::StrSplit(address, ':');
@@ -166,7 +166,7 @@ absl::StatusOr<double> TenantCluster::Metric(const std::string& process,
   return sum;
 }
 
-// Its log goes to a file; it ends with its standard input.
+// Starts a program that logs to a file and ends with its standard input.
 absl::StatusOr<std::unique_ptr<ChildProcess>> TenantCluster::Run(
     const std::string& package, const std::string& name,
     const std::string& role) const {

@@ -1,6 +1,6 @@
-// A coordinator and a worker on this machine with several tenants and any
-// settings, which EmbeddedCluster does not offer. Its programs come from
-// $DJINN_BIN_DIR, or from where Bazel puts them.
+// Runs a coordinator and a worker on this machine with several tenants and
+// arbitrary settings, which EmbeddedCluster does not offer. Its programs come
+// from $DJINN_BIN_DIR, or from where Bazel puts them.
 #ifndef TESTS_BENCH_TENANT_CLUSTER_H_
 #define TESTS_BENCH_TENANT_CLUSTER_H_
 
@@ -18,7 +18,7 @@
 
 namespace djinn::bench {
 
-// The next line of a program that takes its time: two minutes at most.
+// Returns the next line of a slow program, which may take two minutes.
 absl::StatusOr<std::string> ReadLinePatiently(ChildProcess* process);
 
 // Connects to a cluster that may not be ready yet.
@@ -28,23 +28,23 @@ class TenantCluster {
  public:
   struct Settings {
     std::vector<std::string> tenants;
-    // Of every tenant: "share_contents: true".
+    // Settings of every tenant, such as "share_contents: true".
     std::string of_tenants;
-    // Where the worker listens, and further lines of its file.
+    // Address of the worker, and further lines of its configuration.
     std::string worker_listens = "127.0.0.1:0";
     std::string of_worker;
   };
 
-  // Does not wait until anybody can be served. Not thread-safe.
+  // Starts the processes, and does not wait until they serve. Not thread-safe.
   static absl::StatusOr<std::unique_ptr<TenantCluster>> Start(
       const Settings& settings);
   ~TenantCluster();
 
-  // Once more after it was killed.
+  // Starts the worker again after it was killed.
   absl::Status StartWorker();
 
   const std::filesystem::path& folder() const { return folder_; }
-  // What clients connect with.
+  // Return what clients connect with.
   std::string coordinator() const;
   std::string token_file(const std::string& tenant) const {
     return (folder_ / tenant).string();
@@ -52,8 +52,8 @@ class TenantCluster {
 
   ConnectOptions connect_options(const std::string& tenant) const;
 
-  // Values of a metric's lines, added up, as "coordinator" or "worker" tells
-  // them now.
+  // Returns the sum over all lines of a metric that `process` ("coordinator" or
+  // "worker") exports now.
   absl::StatusOr<double> Metric(const std::string& process,
                                 const std::string& name) const;
 

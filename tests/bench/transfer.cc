@@ -1,6 +1,6 @@
-// Moving tensors to the device and back, beside a raw TCP socket: as the
-// session that all benchmarks share does it, and over TCP, as from another
-// machine.
+// Measures moving tensors to the device and back, in the session that all
+// benchmarks share, and over TCP, as from another machine, beside a raw TCP
+// socket.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -28,9 +28,9 @@ namespace {
 constexpr size_t kMebibyte = size_t{1} << 20;
 constexpr size_t kSizes[] = {1 * kMebibyte, 16 * kMebibyte, 128 * kMebibyte,
                              1024 * kMebibyte};
-// From here on the allocator gives memory back to the system at once.
+// From this size on, the allocator returns memory to the system at once.
 constexpr size_t kAlwaysFresh = 64 * kMebibyte;
-// Of the largest.
+// Rounds of the largest sizes.
 constexpr int kMaxLongRounds = 5;
 
 struct Transfers {
@@ -39,7 +39,7 @@ struct Transfers {
 
 class TransferBenchmark : public Benchmark {
  public:
-  // `over_tcp`: to a worker of its own.
+  // `over_tcp` uses a worker of its own.
   TransferBenchmark(const Options& options, bool over_tcp)
       : options_(options), over_tcp_(over_tcp) {}
 
@@ -82,8 +82,8 @@ class TransferBenchmark : public Benchmark {
                            std::vector<Row>* rows) {
     Transfers djinn, floor, ignored;
     std::string error;
-    // What was downloaded stays until the end: memory that is freed and taken
-    // again would not be fresh.
+    // Downloads are kept until the end, because memory that is freed and
+    // allocated again would not be fresh.
     std::vector<at::Tensor> kept;
     const auto move_remote = [&](int round, Transfers* transfers) {
       at::Tensor moved = MoveOnce(Seed(size, round), size, transfers, &error);
@@ -114,7 +114,7 @@ class TransferBenchmark : public Benchmark {
     return absl::OkStatus();
   }
 
-  // Uploads, downloads and compares; returns what was downloaded.
+  // Uploads, downloads and compares. Returns the download.
   static at::Tensor MoveOnce(uint64_t seed, size_t size, Transfers* transfers,
                              std::string* error) {
     const at::Tensor source =
@@ -167,7 +167,8 @@ class TransferBenchmark : public Benchmark {
     rows->push_back(std::move(row));
   }
 
-  // Other bytes in every round, or the worker would have them already.
+  // The bytes differ in every round, because the worker would have them
+  // already.
   static uint64_t Seed(size_t size, int round) {
     return size + static_cast<uint64_t>(round + 1);
   }

@@ -34,8 +34,8 @@ namespace {
 
 constexpr int kOperandsOfAKind = 4;
 
-// `step` is called as step(x, i); inlined, so that every chain is the loop that
-// a program would write.
+// Calls `step(x, i)` repeatedly. It is inlined, so that every chain is the loop
+// that a program would write.
 template <typename Step>
 at::Tensor Repeat(at::Tensor x, const ChainOperands& operands, Step step) {
   const c10::InferenceMode inference(!operands.gradients);
@@ -43,13 +43,13 @@ at::Tensor Repeat(at::Tensor x, const ChainOperands& operands, Step step) {
   return x;
 }
 
-// The one whose turn it is.
+// Returns the operand whose turn it is.
 const at::Tensor& Turn(const std::vector<at::Tensor>& operands, int64_t i) {
   return operands[static_cast<size_t>(i) % kOperandsOfAKind];
 }
 
-// A factor that is another one at every step and in every round; its sign
-// changes so that sums stay small.
+// Returns a factor that differs at every step and in every round. Its sign
+// alternates so that sums stay small.
 double Scale(int64_t i, int round) {
   const double size = 0.5 + static_cast<double>((7 * i + 3 * round) % 13) / 16;
   return i % 2 == 0 ? size : -size;
@@ -112,13 +112,14 @@ constexpr Chain kChains[] = {
     {"views", true, RunViews},
 };
 
-// Uniform in [low, high).
+// Returns values that are uniform in [low, high).
 at::Tensor Random(at::IntArrayRef sizes, double low, double high,
                   at::Generator generator) {
   return at::rand(sizes, generator, at::kFloat) * (high - low) + low;
 }
 
-// Mirrors vectors: orthogonal, so that products neither grow nor shrink.
+// Returns a matrix that mirrors vectors. It is orthogonal, so that products
+// neither grow nor shrink.
 at::Tensor RandomMirror(int64_t size, const at::Generator& generator) {
   const at::Tensor normal = Random({size}, -1, 1, generator);
   return at::eye(size, at::kFloat) -
@@ -143,7 +144,7 @@ class Network : public torch::nn::Module {
   torch::nn::Linear output_ = nullptr;
 };
 
-// Made on the CPU, whose random numbers the weights are.
+// Builds the network on the CPU, whose random numbers the weights are.
 std::shared_ptr<Network> MakeNetwork(const at::Device& device) {
   torch::manual_seed(5);
   auto network = std::make_shared<Network>();
@@ -186,7 +187,7 @@ ChainOperands MakeChainOperands(const at::Device& device, bool gradients) {
 }
 
 at::Tensor MakeChainStart(int round, const at::Device& device, bool gradients) {
-  // Where gelu() changes a value little: anywhere else ten thousand of them
+  // In this range gelu() changes a value little. Elsewhere ten thousand of them
   // would end in zero.
   return Random({kChainRows, kChainColumns}, 5, 8,
                 at::make_generator<at::CPUGeneratorImpl>(

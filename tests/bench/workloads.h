@@ -1,4 +1,4 @@
-// A chain of operators, and a small network that is being trained.
+// Defines chains of operators, and a small network that is trained.
 #ifndef TESTS_BENCH_WORKLOADS_H_
 #define TESTS_BENCH_WORKLOADS_H_
 
@@ -15,58 +15,59 @@ namespace djinn::bench {
 at::Tensor RandomNormal(at::IntArrayRef sizes, double deviation, uint64_t seed);
 
 inline constexpr int64_t kChainSteps = 10'000;
-// Of every link of a chain.
+// Sizes of every link of a chain.
 inline constexpr int64_t kChainRows = 4;
 inline constexpr int64_t kChainColumns = 16;
 inline constexpr int64_t kChainBytes =
     kChainRows * kChainColumns * static_cast<int64_t>(sizeof(float));
 
-// What links are combined with: a few tensors of each kind, used in turn. They
-// are such that after the whole chain values are neither huge nor independent
-// of its start; otherwise a stale result might pass for the right one.
+// Operands of links: a few tensors of each kind, used in turn. With them,
+// values after the whole chain are neither huge nor independent of its start.
+// Otherwise a stale result might look right.
 struct ChainOperands {
   std::vector<at::Tensor> summands;
-  std::vector<at::Tensor> factors;     // Each followed by its reciprocal.
+  std::vector<at::Tensor> factors;     // each followed by its reciprocal
   std::vector<at::Tensor> matrices;    // Orthogonal.
   std::vector<at::Tensor> row_biases;  // Small.
   std::vector<at::Tensor> row_signs;   // 1 and -1.
   at::Tensor row_zeros;
-  // Whether all of them want gradients. If none does, chains run in inference
-  // mode.
+  // Whether all of them require gradients. If none does, chains run in
+  // inference mode.
   bool gradients = false;
 };
 
-// The same ones every time.
+// Returns the same operands every time.
 ChainOperands MakeChainOperands(const at::Device& device, bool gradients);
 
-// Where a chain starts in a round: different in each.
+// Returns the start of a chain, which differs in each round.
 at::Tensor MakeChainStart(int round, const at::Device& device, bool gradients);
 
 struct Chain {
   const char* op;
-  // Views make no node and move no bytes.
+  // Whether the chain has views only, which make no node and move no bytes.
   bool is_view;
-  // Runs the chain; with gradients, all that a backward pass would need stays
-  // until the result goes.
+  // Runs the chain. With gradients, everything that a backward pass would need
+  // stays until the result is released.
   at::Tensor (*run)(at::Tensor start, const ChainOperands& operands, int round);
 };
 
-// add, mul, mm, gelu, linear, layer_norm and views.
+// Returns add, mul, mm, gelu, linear, layer_norm and views.
 absl::Span<const Chain> Chains();
 
 inline constexpr int64_t kMlpInputs = 784;
 inline constexpr int64_t kMlpHidden = 128;
 inline constexpr int64_t kMlpClasses = 10;
 
-// Starts from the same weights wherever it lives. Not thread-safe.
+// A network that starts from the same weights on every device. Not thread-safe.
 class Mlp {
  public:
-  // `registered`: its step is a registered callable (djinn::CompiledFunction).
+  // With `registered`, its step is a registered callable
+  // (djinn::CompiledFunction).
   explicit Mlp(const at::Device& device, bool registered = false);
   ~Mlp();
 
-  // One step of SGD on these examples, which are on the CPU; returns the loss
-  // before it, read back.
+  // Takes one step of SGD on these examples, which are on the CPU. Returns the
+  // loss before it, read back.
   float Step(const at::Tensor& inputs, const at::Tensor& labels);
 
  private:

@@ -1,4 +1,4 @@
-// What is measured must be able to tell a right result from a stale one.
+// Tests that the workloads tell a right result from a stale one.
 #include "tests/bench/workloads.h"
 
 #include "ATen/TensorOperators.h"

@@ -1,10 +1,11 @@
-// A client to be killed or stopped: works on a cluster until a call fails or
-// its input ends.
+// A client that tests kill or suspend. It makes calls on a cluster until a call
+// fails or its input ends.
 //
-//   chaos_client COORDINATOR TOKEN_FILE SEED
+// usage: chaos_client COORDINATOR TOKEN_FILE SEED
 //
-// Prints "works" once it does. Ends with status 0 after the end of its input or
-// a typed error, which it prints; 1 otherwise.
+// Prints "works" after its first calls. Exits with status 0 after the end of
+// its input or after a typed error, which it prints, and with status 1
+// otherwise.
 #include <unistd.h>
 
 #include <atomic>
@@ -65,7 +66,7 @@ int Run(const std::string& coordinator, const std::string& token_file,
   }
   const int status = Report(result.error);
   (void)(*session)->Close(absl::Seconds(2));
-  // The thread that waits for input is still there.
+  // The thread that waits for input still exists.
   std::_Exit(status);
 }
 

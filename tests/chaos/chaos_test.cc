@@ -1,8 +1,8 @@
-// Programs and networks that die or stand still at random moments: every call
-// ends in the right value or a typed error within its bound, nothing stays
-// behind, and the cluster goes on.
+// Kills or suspends programs and networks at random moments. Every call ends
+// with the right value or a typed error within its time limit, nothing is left
+// behind, and the cluster continues.
 //
-//   chaos_test [--iterations=N] [--seed=N]
+// usage: chaos_test [--iterations=N] [--seed=N]
 #include <signal.h>
 #include <unistd.h>
 
@@ -43,20 +43,20 @@ namespace djinn {
 namespace {
 
 constexpr absl::Duration kOperationTimeout = absl::Seconds(8);
-// What a call may take beyond its bound on a busy machine.
+// Time that a call may take beyond its limit on a busy machine.
 constexpr absl::Duration kSlack = absl::Seconds(4);
-// An upload waits twice: for the decision and for its end. In between a chunk
-// that the peer does not take holds it up until the stream is given up.
+// An upload waits twice: for the decision and for its end. Between them, a
+// chunk that the peer does not read may block it until the stream is given up.
 const absl::Duration kLongestCall =
     2 * kOperationTimeout + GrpcWorkerStream::kStuckWrite + kSlack;
 constexpr absl::Duration kWorkerTimeout = absl::Seconds(2);
 constexpr absl::Duration kSessionTimeout = absl::Seconds(6);
 constexpr int kLanes = 2;
-// What the lanes need at most, twice. A worker keeps contents for reuse in up
-// to half of it.
+// Twice the most that the lanes need. A worker keeps contents for reuse in up
+// to half of its memory.
 constexpr int64_t kWorkerMemory = 160 << 20;
 
-// A folder of its own for the network's sockets.
+// A folder for the network's sockets.
 class Folder {
  public:
   Folder() {
@@ -73,7 +73,7 @@ class Folder {
   std::string path_;
 };
 
-// Lanes of work on a session of this process, in the background.
+// Runs lanes of a workload in the background, on a session of this process.
 class BackgroundWork {
  public:
   BackgroundWork(std::shared_ptr<VirtualDevice> device, uint64_t seed) {
@@ -86,7 +86,7 @@ class BackgroundWork {
   }
   ~BackgroundWork() { Finish(); }
 
-  // Stops after the calls under way, or at once where one failed.
+  // Stops after the calls under way, or at once if one failed.
   const std::vector<WorkloadResult>& Finish() {
     stop_ = true;
     for (std::thread& thread : threads_) thread.join();
@@ -149,8 +149,8 @@ class ChaosTest : public testing::Test {
     return OpenSession(options, *std::move(link), MakeGrpcWorkerConnector());
   }
 
-  // A session at work: the fault happens, the work may go on for a while.
-  // Returns what the lanes met.
+  // Causes the fault while a session is active, which may then continue for a
+  // while. Returns the results of the lanes.
   template <typename Fault>
   std::vector<WorkloadResult> WorkThrough(Fault fault,
                                           absl::Duration afterwards) {
@@ -187,7 +187,7 @@ class ChaosTest : public testing::Test {
     }
   }
 
-  // No session, no storage, nothing reserved on any worker.
+  // Expects no session, no storage and no reserved memory on any worker.
   void ExpectNothingLeft() {
     for (const char* worker : {"worker-0", "worker-1"}) {
       EXPECT_TRUE(Eventually([&] {
@@ -201,9 +201,9 @@ class ChaosTest : public testing::Test {
     })) << admin_->Tenant("local").ShortDebugString();
   }
 
-  // Nothing but noise came to what the process had. Attempts to connect that a
-  // fault left behind end by themselves after a while.
-  // `more_files` may stay open.
+  // Expects that a process holds no more than before, except for noise.
+  // Attempts to connect that a fault left behind end by themselves after a
+  // while. `more_files` may stay open.
   static void ExpectNoGrowth(const std::string& what, pid_t pid,
                              const ProcessUsage& before, int more_files = 0) {
     ProcessUsage after;
@@ -224,7 +224,7 @@ class ChaosTest : public testing::Test {
               << " iterations: " << unharmed_ << " lanes unharmed, " << failed_
               << " ended in a typed error, " << reads_ << " values right"
               << std::endl;
-    // A cluster that went through all this still works.
+    // The cluster must still work after all of this.
     ExpectUnharmed(WorkThrough([] {}, absl::Milliseconds(50)));
   }
 
@@ -232,7 +232,7 @@ class ChaosTest : public testing::Test {
   std::mt19937_64 random_;
   Folder folder_;
   std::unique_ptr<ClusterProcesses> cluster_;
-  // Before worker 0, worker 1, the coordinator.
+  // The networks before worker 0, worker 1 and the coordinator.
   std::vector<std::unique_ptr<FaultProxy>> networks_;
   std::unique_ptr<AdminClient> admin_;
   uint64_t unharmed_ = 0, failed_ = 0, reads_ = 0;
@@ -247,7 +247,7 @@ TEST_F(ChaosTest, Worker) {
     }
     const std::vector<pid_t> pids = cluster_->worker_pids();
     if (i % 2 == 0) {
-      // The session is on one of the two.
+      // The session is on one of the two workers.
       const size_t victim = Draw(2);
       WorkThrough([&] { kill(pids[victim], SIGKILL); },
                   RandomUpTo(absl::Milliseconds(50)));
@@ -255,7 +255,8 @@ TEST_F(ChaosTest, Worker) {
       ASSERT_TRUE(restarted.ok()) << restarted;
       continue;
     }
-    // Short stops pass unnoticed; after long ones the worker counts as lost.
+    // Short suspensions have no effect. After long ones the worker counts as
+    // lost.
     const bool is_long = i % 8 == 3;
     const absl::Duration stop =
         is_long ? kWorkerTimeout * 1.5 : RandomUpTo(absl::Milliseconds(400));
@@ -282,10 +283,11 @@ TEST_F(ChaosTest, Coordinator) {
     }
     const pid_t pid = cluster_->coordinator_pid();
     if (i % 2 == 0) {
-      // Work goes on without it, and under the next one.
+      // Sessions continue without the coordinator, and under the next one.
       ExpectUnharmed(WorkThrough(
           [&] {
-            // Past the first lease: that one needs a coordinator.
+            // Waits until the session has its first lease, which needs a
+            // coordinator.
             absl::SleepFor(absl::Milliseconds(100));
             kill(pid, SIGKILL);
             absl::SleepFor(RandomUpTo(absl::Milliseconds(100)));
@@ -340,7 +342,7 @@ TEST_F(ChaosTest, Network) {
               absl::SleepFor(some);
               break;
             case 4:
-              // Held back, then lost.
+              // The bytes are held back, and then lost.
               all([](FaultProxy& network) { network.Freeze(true); });
               absl::SleepFor(some);
               all([](FaultProxy& network) { network.Cut(); });
@@ -359,12 +361,12 @@ TEST_F(ChaosTest, Network) {
   ExpectNothingLeft();
   ExpectNoGrowth("coordinator", cluster_->coordinator_pid(), coordinator);
   ExpectNoGrowth("worker", cluster_->worker_pids()[0], worker);
-  // gRPC 1.51 now and then keeps the socket of a connection that broke while it
-  // was being set up: about one in fifteen of these faults.
+  // In about one of fifteen of these faults, gRPC 1.51 keeps the socket of a
+  // connection that broke while it was being set up.
   ExpectNoGrowth("client", getpid(), self, Iterations() / 8);
 }
 
-// A network that does not come back.
+// The network does not come back.
 TEST_F(ChaosTest, BlackHole) {
   for (int i = 0; i < std::max(1, Iterations() / 20); ++i) {
     const auto results = WorkThrough(
@@ -399,7 +401,7 @@ TEST_F(ChaosTest, Client) {
     ASSERT_TRUE(started.ok()) << started.status();
     bench::ChildProcess& client = **started;
     if (i % 4 == 1) {
-      // While it connects.
+      // Kills the client while it connects.
       absl::SleepFor(RandomUpTo(absl::Milliseconds(60)));
       kill(client.pid(), SIGKILL);
       continue;
@@ -410,7 +412,7 @@ TEST_F(ChaosTest, Client) {
       kill(client.pid(), SIGKILL);
       continue;
     }
-    // Long enough now and then for the session to expire meanwhile.
+    // Some suspensions are long enough for the session to expire.
     const bool is_long = i % 16 == 3;
     kill(client.pid(), SIGSTOP);
     absl::SleepFor(is_long ? kSessionTimeout * 1.5

@@ -20,10 +20,10 @@
 namespace djinn {
 namespace {
 
-// Held per direction before the sender is made to wait.
+// Bytes that are held per direction before the sender must wait.
 constexpr size_t kMaxHeld = 1 << 20;
 constexpr size_t kReadBytes = 64 << 10;
-// What a throttled network lets pass at once after a silence.
+// Time for which a throttled network accumulates allowance while it is silent.
 constexpr absl::Duration kLongestBurst = absl::Milliseconds(20);
 
 [[noreturn]] void Die(const char* what) {
@@ -46,11 +46,11 @@ absl::Duration Now() { return Clock::Real()->Monotonic(); }
 }  // namespace
 
 struct FaultProxy::Connection {
-  // One way through the proxy.
+  // One direction through the proxy.
   struct Direction {
     int from;
     int to;
-    bool ended = false;  // the sender is done
+    bool ended = false;  // the sender has closed
     bool passed_on = false;
     struct Piece {
       absl::Duration due;
@@ -101,7 +101,7 @@ FaultProxy::~FaultProxy() {
 }
 
 void FaultProxy::Poke() {
-  // A full pipe wakes just as well.
+  // A full pipe also wakes the thread.
   if (write(poke_write_, "", 1) < 0 && errno != EAGAIN) Die("poke");
 }
 
@@ -299,7 +299,7 @@ void FaultProxy::Run() {
       const absl::Duration now = Now();
       for (const auto& connection : connections_) {
         for (const auto* way : {&connection->up, &connection->down}) {
-          // What waits for room is looked at again soon.
+          // Bytes that wait for room are tried again soon.
           if (!way->ended && way->held_bytes < kMaxHeld) {
             polled.push_back({way->from, POLLIN, 0});
           }

@@ -1,5 +1,5 @@
-// A network of our own between two programs: forwards connections on a Unix
-// socket to another, and breaks them in the ways networks do.
+// A simulated network between two programs. It forwards connections on one Unix
+// socket to another, and breaks them as networks do.
 //
 // One thread forwards everything. Thread-safe.
 #ifndef TESTS_CHAOS_FAULT_PROXY_H_
@@ -19,28 +19,29 @@ namespace djinn {
 class FaultProxy {
  public:
   // Listens at `path` and forwards to the socket at `target`, which may come
-  // and go. Dies when it cannot listen.
+  // and go. Ends the process when it cannot listen.
   FaultProxy(std::string path, std::string target);
   ~FaultProxy();
 
-  // Closes every connection, in the middle of whatever it carries.
+  // Closes every connection, in the middle of any message.
   void Cut();
-  // Closes every connection after it carried so many more bytes, counted over
-  // both directions: a message is halved more often than not.
+  // Closes every connection after it carried this many more bytes, counted over
+  // both directions. This usually cuts a message in half.
   void CutAfter(uint64_t bytes);
-  // Likewise, but closes only the connection that carries the last of them.
+  // Does the same, but closes only the connection that carries the last of
+  // these bytes.
   void CutOneAfter(uint64_t bytes);
-  // Connections are accepted and closed at once, or again served.
+  // Closes new connections at once, or serves them again.
   void Refuse(bool refuse);
-  // Nothing moves, and nobody is told: what both sides send is held back until
-  // the network thaws.
+  // Stops all bytes silently: what both sides send is held back until the
+  // network thaws.
   void Freeze(bool freeze);
-  // What arrives is handed on so much later.
+  // Forwards bytes this much later than they arrive.
   void Delay(absl::Duration delay);
-  // No more than so many bytes a second pass, over all connections and both
-  // directions; 0: as many as there are.
+  // Limits the bytes per second over all connections and both directions. 0
+  // removes the limit.
   void Throttle(uint64_t bytes_per_second);
-  // Serves well again.
+  // Ends all faults.
   void Heal();
 
   uint64_t connections() const;
@@ -51,10 +52,11 @@ class FaultProxy {
 
   void Run();
   void Accept();
-  // Takes what has arrived and hands on what is due. False: over.
+  // Receives what has arrived and forwards what is due. Returns false when the
+  // connection has ended.
   bool Forward(Connection* connection);
   void CloseAll();
-  // How many bytes may pass now.
+  // Returns how many bytes may pass now.
   uint64_t Allowance() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Wakes the thread.
   void Poke();
@@ -78,7 +80,7 @@ class FaultProxy {
   uint64_t accepted_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t forwarded_ ABSL_GUARDED_BY(mu_) = 0;
 
-  // The thread's own.
+  // Used by the thread only.
   std::vector<std::unique_ptr<Connection>> connections_;
   std::thread thread_;
 };

@@ -1,4 +1,4 @@
-// What a process holds, to see whether it leaks.
+// Measures the resources of a process, to detect leaks.
 #ifndef TESTS_CHAOS_PROCESS_USAGE_H_
 #define TESTS_CHAOS_PROCESS_USAGE_H_
 
@@ -15,7 +15,7 @@ struct ProcessUsage {
   int64_t resident_bytes = 0;
 };
 
-// All zero when there is no such process.
+// Returns zeros when there is no such process.
 ProcessUsage UsageOf(pid_t pid);
 
 std::ostream& operator<<(std::ostream& out, const ProcessUsage& usage);

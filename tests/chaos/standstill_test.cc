@@ -1,5 +1,5 @@
-// A coordinator that stands still for longer than a worker may be silent: its
-// own absence ends nothing, and nobody who works notices it.
+// Suspends a coordinator for longer than a worker may be silent. Its own
+// absence ends nothing, and no active session notices it.
 #include <signal.h>
 
 #include <algorithm>
@@ -77,7 +77,7 @@ class StandstillTest : public testing::Test {
     }
   }
 
-  // Counts one further at the worker, and reads what it has come to.
+  // Adds one on the worker, and reads the sum.
   absl::StatusOr<float> CountOn() {
     StoragePtr sum = device_->NewStorage(sizeof(float));
     FakeCall call("fake::add");
@@ -93,7 +93,8 @@ class StandstillTest : public testing::Test {
         device_->Read(0, counter_.get(), FloatView(1), &value, sizeof(value)));
     return value;
   }
-  // Of so many requests, and at least for so long.
+  // Returns the median latency of a number of requests, over at least
+  // `at_least`.
   absl::Duration MedianLatency(absl::Duration at_least = {}) {
     std::vector<absl::Duration> taken;
     const absl::Time begin = absl::Now();
@@ -123,7 +124,7 @@ TEST_F(StandstillTest, SessionsGoOnThroughItAndAfterIt) {
   ASSERT_EQ(kill(pid, SIGSTOP), 0);
   const absl::Duration meanwhile = MedianLatency(2 * kWorkerTimeout);
   ASSERT_EQ(kill(pid, SIGCONT), 0);
-  // Loosely: a test's machine is busy.
+  // The bound is loose, because a test's machine is busy.
   EXPECT_LT(meanwhile, 5 * before + absl::Milliseconds(1));
 
   EXPECT_TRUE(Eventually([&] {

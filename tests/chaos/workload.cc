@@ -14,7 +14,8 @@ using schedules::FakeCall;
 using schedules::FloatView;
 
 constexpr size_t kMaxLive = 12;
-// Far below and above the inline limit, the larger in several chunks.
+// Sizes far below and above the inline limit. The larger ones need several
+// chunks.
 constexpr uint64_t kSizes[] = {4, 64, 4096, 600'000, 3'000'000};
 
 int64_t Count(uint64_t bytes) {
@@ -78,7 +79,7 @@ absl::Status Workload::AddOne(size_t index) {
   FakeCall call("fake::add");
   call.Tensor(filled.storage().get(), count).Real(1.0).Result(sum.get(), count);
   DJINN_RETURN_IF_ERROR(device_->Record(lane_, call.get()));
-  // Now and then both go on.
+  // Sometimes both values are used further.
   Filled next(std::move(sum), filled.value() + 1);
   if (Draw(4) == 0 && live_.size() < kMaxLive) {
     live_.push_back(std::move(next));

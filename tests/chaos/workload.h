@@ -1,6 +1,7 @@
-// Work whose right results are known without running it, for sessions on fake
-// devices: uploads, chains of additions, reads, small and large, storages that
-// come and go. Goes on until it is told to stop or a call fails.
+// Runs calls whose right results are known in advance, for sessions on fake
+// devices: uploads, chains of additions, and reads, small and large, of
+// storages that are created and released. Runs until it is stopped or a call
+// fails.
 #ifndef TESTS_CHAOS_WORKLOAD_H_
 #define TESTS_CHAOS_WORKLOAD_H_
 
@@ -21,26 +22,26 @@ namespace djinn {
 struct WorkloadResult {
   uint64_t calls = 0;
   uint64_t reads = 0;
-  // Of the call that failed first.
+  // Error of the call that failed first.
   absl::Status error;
-  // A value that was not what it must be. Empty: none.
+  // Description of a wrong value. Empty: there was none.
   std::string wrong;
-  // The longest that any call took.
+  // Time of the longest call.
   absl::Duration longest;
 };
 
-// One lane's work. Not thread-safe.
+// The calls of one lane. Not thread-safe.
 class Workload {
  public:
-  // `seed` decides everything.
+  // `seed` determines all calls.
   Workload(std::shared_ptr<VirtualDevice> device, uint32_t lane, uint64_t seed);
 
-  // Until `stop`, an error, a wrong value, or `max_calls`.
+  // Runs until `stop`, an error, a wrong value, or `max_calls`.
   WorkloadResult Run(const std::atomic<bool>& stop,
                      uint64_t max_calls = UINT64_MAX);
 
  private:
-  // A handle on a storage whose every element has this value.
+  // A handle on a storage whose elements all have this value.
   class Filled {
    public:
     Filled(StoragePtr storage, float value)

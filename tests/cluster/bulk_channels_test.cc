@@ -1,4 +1,5 @@
-// Tensors over several connections at once, to a worker that is a process.
+// Tests tensors that move over several connections at once, to a worker
+// process.
 #include <unistd.h>
 
 #include <cstdlib>
@@ -22,7 +23,7 @@ constexpr absl::Duration kPatience = absl::Seconds(60);
 // Not a whole number of chunks.
 constexpr size_t kBytes = (size_t{32} << 20) + 20;
 
-// Every chunk is another.
+// Returns bytes of which every chunk is different.
 std::shared_ptr<std::string> Pattern(uint32_t seed) {
   auto bytes = std::make_shared<std::string>(kBytes, '\0');
   uint32_t state = seed;
@@ -100,7 +101,7 @@ INSTANTIATE_TEST_SUITE_P(Channels, BulkChannelsTest, testing::Values(1, 2, 4));
 TEST_P(BulkChannelsTest, ATensorIsTheSameThereAndBack) {
   const auto bytes = Pattern(1);
   const StoragePtr storage = Upload(bytes);
-  // Not EXPECT_EQ, which would print them.
+  // EXPECT_EQ would print the bytes.
   EXPECT_TRUE(Read(storage) == *bytes);
   EXPECT_EQ(network_->connections(), 1u + GetParam());
 }

@@ -1,5 +1,5 @@
-// Programs whose worker is drained in their midst, on processes: what they
-// compute is what they would have computed anyway.
+// Tests programs, on processes, whose worker is drained while they run. Their
+// results are those of an undisturbed program.
 #include <signal.h>
 
 #include <fstream>
@@ -24,7 +24,7 @@ using schedules::FakeCall;
 using schedules::FloatView;
 
 constexpr absl::Duration kPatience = absl::Seconds(60);
-constexpr int64_t kCount = 1 << 18;  // floats, of a cache
+constexpr int64_t kCount = 1 << 18;  // floats of the cache
 
 class MigrationTest : public testing::Test {
  protected:
@@ -118,7 +118,8 @@ class MigrationTest : public testing::Test {
 };
 
 TEST_F(MigrationTest, ALoopGoesOnAtAnotherWorker) {
-  // Weights that do not change, a cache that grows in place, random numbers.
+  // The program has constant weights, a cache that grows in place, and random
+  // numbers.
   const StoragePtr weights = Upload(*device_, std::vector<float>(kCount, 2));
   const StoragePtr cache = Upload(*device_, std::vector<float>(kCount, 0));
   const StoragePtr generator = device_->NewStorage(0);
@@ -127,10 +128,10 @@ TEST_F(MigrationTest, ALoopGoesOnAtAnotherWorker) {
   float drawn = 1000;
   std::string worker = before;
   int step = 0;
-  // Until it is somewhere else, and some steps more.
+  // Runs until the device has migrated, and some steps more.
   for (int after = 0; after < 10; ++step) {
     ASSERT_LT(step, 100'000) << "it does not go";
-    // An element of the cache, and all of it.
+    // Writes an element of the cache, and reads all of it.
     Add(cache, weights, 1, step % 8);
     const StoragePtr token = Draw(generator, 2);
     Add(token, weights, 2);
@@ -150,11 +151,11 @@ TEST_F(MigrationTest, ALoopGoesOnAtAnotherWorker) {
   EXPECT_EQ(migration.state(), v1::MigrationInfo::DONE);
   EXPECT_EQ(migration.reason(), "drain");
   EXPECT_EQ(migration.from_worker_id(), before);
-  // Weights and cache, once each.
+  // The state has the weights and the cache once each.
   const uint64_t state = 2 * kCount * sizeof(float);
   EXPECT_GE(migration.moved_bytes(), state);
   EXPECT_LT(migration.moved_bytes(), state + 20'000);
-  // Nothing stays behind, and the worker may go.
+  // The old worker holds nothing any more and may stop.
   v1::GetWorkerRequest request;
   request.set_worker_id(before);
   for (int i = 0; i < 3000; ++i) {
@@ -191,7 +192,7 @@ TEST_F(MigrationTest, WithoutACoordinatorItFinishesWhatItBegan) {
   const StoragePtr value = Upload(*device_, std::vector<float>(kCount, 3));
   const std::string before = WorkerOf(*device_);
   Drain(before);
-  // Wherever it is by now.
+  // Kills the coordinator at any stage of the migration.
   kill(cluster_->coordinator_pid(), SIGKILL);
   for (int i = 0; i < 20; ++i) {
     Add(value, value, 1);
@@ -202,7 +203,7 @@ TEST_F(MigrationTest, WithoutACoordinatorItFinishesWhatItBegan) {
     Add(value, value, 1);
     Read(*device_, value, 1);
   }
-  // 3 * 2^40 is a float.
+  // A float represents 3 * 2^40 exactly.
   EXPECT_EQ(Read(*device_, value, 1)[0], 3 * 1099511627776.0f);
   EXPECT_TRUE(session_->Close(kPatience).ok());
 }

@@ -1,5 +1,6 @@
-// A network between two workers becomes slow: what one of them needs and the
-// other one has is rematerialized, and has the same bits.
+// Tests that a value which one worker needs and another one has is
+// rematerialized when the network between them becomes slow, with the same
+// bits.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <c10/core/InferenceMode.h>
@@ -24,15 +25,15 @@ namespace djinn {
 namespace {
 
 constexpr uint64_t kWorkerMemory = uint64_t{112} << 20;
-// A product of two, 16 MiB each, computes 8,192 operations for each byte of the
-// 256 KiB that it makes.
+// A product of two 16 MiB operands computes 8,192 operations for each byte of
+// its 256 KiB result.
 constexpr int64_t kRows = 256, kInner = 16384;
 constexpr uint64_t kValueBytes = kRows * kRows * sizeof(float);
-// Fetching the value takes eight seconds then.
+// At this speed it takes eight seconds to fetch the value.
 constexpr uint64_t kSlow = 32 << 10;
 
-// Four products: as long as any processor takes for them, the network takes
-// much less, and the slow one much more.
+// Computes four products. On any processor they take much longer than the fast
+// network and much less than the slow one.
 at::Tensor Make(const at::Tensor& left, const at::Tensor& right,
                 double factor) {
   at::Tensor value = at::mm(left, right);
@@ -100,12 +101,12 @@ TEST_F(RemakingTest, WhenTheLinkIsSlowedValuesAreRematerialized) {
   ASSERT_TRUE(
       absl::SimpleAtoi(workers[0].substr(workers[0].size() - 1), &first));
   FaultProxy& network = *networks_[first];
-  // Now the second one has the operands, too, and has measured the way.
+  // The second worker now also has the operands, and has measured the link.
   (void)(there.slice(0, 0, kRows) + remote_left).sum().item<float>();
   (void)(there.slice(0, 0, kRows) + remote_right.t()).sum().item<float>();
 
-  // Makes a value where `here` is and uses it where `there` is. Returns how
-  // many bytes went to and from the first worker meanwhile.
+  // Computes a value on the worker of `here` and uses it on that of `there`.
+  // Returns how many bytes the first worker sent and received meanwhile.
   const auto use_there = [&](double factor) {
     (void)here.sum().item<float>();
     const uint64_t before = network.bytes();
@@ -125,7 +126,7 @@ TEST_F(RemakingTest, WhenTheLinkIsSlowedValuesAreRematerialized) {
   EXPECT_GE(GetStatistics().fetched_not_worth_it, 1u);
 
   network.Throttle(kSlow);
-  // Nobody knows yet.
+  // The slow link was not measured yet.
   EXPECT_GE(use_there(0.7), kValueBytes);
   EXPECT_EQ(GetStatistics().values_rematerialized, 0u);
   for (const double factor : {1.1, 1.3, 1.7}) {

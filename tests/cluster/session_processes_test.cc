@@ -1,5 +1,5 @@
-// Sessions on a coordinator and workers that are processes, with the workers'
-// fake device: what happens to work when a process goes.
+// Tests sessions on a coordinator and workers that are processes with fake
+// devices: what happens to runs when a process ends.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -39,12 +39,12 @@ ClusterOptions FakeWorkers(int workers) {
   return options;
 }
 
-// Long enough for processes that die, short enough to see a hang.
+// Long enough for processes that end, short enough to detect a hang.
 constexpr absl::Duration kPatience = absl::Seconds(30);
 
 bool IsGone(pid_t pid) { return kill(pid, 0) != 0; }
 
-// Waits for what happens in another process.
+// Waits for a condition that another process makes true.
 template <typename Condition>
 bool Eventually(Condition condition) {
   for (int i = 0; i < 3000; ++i) {
@@ -54,7 +54,7 @@ bool Eventually(Condition condition) {
   return false;
 }
 
-// First: gRPC must not have been used before a fork.
+// This test is first, because gRPC must not have been used before a fork.
 TEST(LifelineTest, NothingSurvivesAParentThatIsKilled) {
   int channel[2];
   ASSERT_EQ(pipe(channel), 0);
@@ -85,7 +85,7 @@ TEST(LifelineTest, NothingSurvivesAParentThatIsKilled) {
   }
   std::string token_file;
   told >> token_file;
-  // The next cluster cleans up; another test's may have done so before.
+  // The next cluster cleans up. Another test's cluster may have done so before.
   EXPECT_TRUE(ClusterProcesses::Start(FakeWorkers(2)).ok());
   EXPECT_NE(access(token_file.c_str(), F_OK), 0);
 }
@@ -94,7 +94,7 @@ class SessionProcessesTest : public testing::Test {
  protected:
   SessionProcessesTest() { Start(/*workers=*/2); }
 
-  // Another cluster instead of the one that is there.
+  // Replaces the running cluster by another one.
   void Start(int workers) {
     cluster_.reset();
     auto started = ClusterProcesses::Start(FakeWorkers(workers));
@@ -222,7 +222,7 @@ TEST_F(SessionProcessesTest, ASecondSessionFindsTheContentWhereItIs) {
   }
 }
 
-// Of the worker, complete; drafts have names of their own.
+// Returns the number of the worker's complete files. Drafts have other names.
 size_t FilesOnDisk(const ClusterProcesses& cluster, size_t worker) {
   const std::filesystem::path folder =
       std::filesystem::path(cluster.worker_socket(worker)).parent_path() /
@@ -249,12 +249,12 @@ TEST_F(SessionProcessesTest, ARestartedWorkerReadsContentsFromItsDisk) {
     ASSERT_TRUE(Eventually([&] { return FilesOnDisk(*cluster_, 0) > 0; }));
     EXPECT_TRUE(session->Close(kPatience).ok());
   }
-  // Killed, not asked to stop.
+  // Kills the worker instead of asking it to stop.
   const absl::Status restarted = cluster_->RestartWorker(0);
   ASSERT_TRUE(restarted.ok()) << restarted;
   const auto bytes = Floats(values);
   bool uploaded = false;
-  // Until the coordinator has noticed, sessions are led to the one before.
+  // Until the coordinator has noticed, it leads sessions to the killed worker.
   for (int i = 0; i < 100 && !uploaded; ++i) {
     const auto session = Open();
     const auto device = *session->Device(0);
@@ -327,7 +327,7 @@ TEST_F(SessionProcessesTest, WorkGoesOnWithoutTheCoordinator) {
   ASSERT_TRUE(restarted.ok()) << restarted;
   y = Apply(*device, "fake::add", *y);
   EXPECT_EQ(*Read(*device, *y), (std::vector<float>{3, 4, 5}));
-  // The same session gets further leases from the new one.
+  // The same session gets further leases from the new coordinator.
   const auto placement = (*session->Device(1))->Placement();
   EXPECT_TRUE(placement.ok()) << placement.status();
   EXPECT_EQ(*Read(*device, x), (std::vector<float>{1, 2, 3}));

@@ -1,4 +1,5 @@
-// Virtual devices that need more room than a worker has, on processes.
+// Tests multi-worker devices on processes: virtual devices that need more room
+// than one worker has.
 #include <signal.h>
 
 #include <fstream>
@@ -24,7 +25,7 @@ using schedules::FakeCall;
 using schedules::FloatView;
 
 constexpr absl::Duration kPatience = absl::Seconds(60);
-constexpr int64_t kCount = 1 << 18;  // floats, of a weight: 1 MiB
+constexpr int64_t kCount = 1 << 18;  // floats of a weight: 1 MiB
 
 class SpanningTest : public testing::Test {
  protected:
@@ -67,7 +68,7 @@ class SpanningTest : public testing::Test {
     }
     return weights;
   }
-  // Its first `count` floats.
+  // Returns the storage's first `count` floats.
   absl::StatusOr<std::vector<float>> Read(const StoragePtr& storage,
                                           int64_t count) {
     std::vector<float> values(count);
@@ -98,7 +99,7 @@ class SpanningTest : public testing::Test {
 };
 
 TEST_F(SpanningTest, AModelIsLargerThanAWorker) {
-  // 18 MiB on workers of 8.
+  // 18 MiB need three workers of 8 MiB.
   const std::vector<StoragePtr> weights = Weights(18);
   EXPECT_EQ(Workers().size(), 3u);
   for (int round = 0; round < 3; ++round) {
@@ -113,7 +114,7 @@ TEST_F(SpanningTest, AModelIsLargerThanAWorker) {
     EXPECT_EQ(*sum, std::vector<float>(1000, 17 * 18 / 2));
     device_->MarkDead(value.get());
   }
-  // The weights went to the workers once; values crossed between them.
+  // The weights moved to the workers once; only values crossed between them.
   EXPECT_LT(session_->statistics().device_copies, 30u);
   EXPECT_EQ(session_->statistics().reads, 3u);
 
@@ -161,7 +162,7 @@ TEST_F(SpanningTest, WhenAllAreFullTheProgramIsToldSo) {
     ASSERT_TRUE(value.ok()) << value.status();
     EXPECT_EQ((*value)[0], static_cast<float>(i));
   }
-  // Room again.
+  // Releasing a weight makes room again.
   device_->MarkDead(weights[0].get());
   StoragePtr more;
   EXPECT_EQ(Upload(5, &more), absl::OkStatus());
@@ -171,7 +172,7 @@ TEST_F(SpanningTest, ALostWorkerIsTheLossOfTheDevice) {
   const std::vector<StoragePtr> weights = Weights(18);
   const std::string victim = *Workers().rbegin();
   ASSERT_EQ(kill(cluster_->worker_pids().at(IndexOf(victim)), SIGKILL), 0);
-  // Whatever is waited for ends.
+  // Every wait ends.
   absl::Status lost;
   for (int round = 0; round < 1000 && lost.ok(); ++round) {
     for (const StoragePtr& weight : weights) {

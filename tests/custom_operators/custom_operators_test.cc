@@ -1,5 +1,5 @@
-// Operators of other libraries on remote tensors: one library that the program
-// and its workers load, and operators that only the program has.
+// Tests operators of other libraries on remote tensors: one library that the
+// program and its workers load, and operators that only the program has.
 #include <dlfcn.h>
 #include <torch/library.h>
 #include <torch/torch.h>
@@ -16,7 +16,7 @@
 
 namespace {
 
-// What no worker has.
+// Operators that no worker has.
 torch::Tensor Twice(const torch::Tensor& x) { return x * 2; }
 torch::Tensor& Double(torch::Tensor& x) { return x.mul_(2); }
 
@@ -101,7 +101,7 @@ TEST_F(CustomOperatorsTest, ForwardAndBackward) {
     SCOPED_TRACE(i);
     ExpectEqual(remote[i], local[i]);
   }
-  // Their shapes come from their meta kernels.
+  // The shapes come from the operators' meta kernels.
   EXPECT_EQ(SynchronousCalls().size(), 0u);
 }
 
@@ -142,7 +142,7 @@ TEST_F(CustomOperatorsTest, OperatorsThatTheWorkerLacksAreRefusedByName) {
   Tensor x = torch::ones({3}, Device(0));
   const Tensor before = x + 1;
   const auto refused = [](const char* name, auto call) {
-    // Each time.
+    // The refusal is the same each time.
     for (int time = 0; time < 2; ++time) {
       try {
         call();
@@ -156,7 +156,7 @@ TEST_F(CustomOperatorsTest, OperatorsThatTheWorkerLacksAreRefusedByName) {
   };
   refused("absent::twice",
           [&] { Call<Tensor, const Tensor&>("absent::twice", x); });
-  // What was issued before is not lost with them.
+  // Calls that were issued before the refused ones are not lost.
   ExpectEqual(before, torch::full({3}, 2.0f));
   ExpectEqual(Bend(before, 0), torch::full({3}, 2.0f));
   refused("absent::double_", [&] {

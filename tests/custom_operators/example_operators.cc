@@ -1,7 +1,7 @@
-// A library of operators such as a program and a worker may both load: a
-// forward and a backward kernel with an autograd formula between them, one that
-// writes in place, one whose result's size depends on data, one that returns a
-// list.
+// A library of operators that a program and a worker may both load: a forward
+// and a backward kernel with an autograd formula between them, one operator
+// that writes in place, one whose result's size depends on data, and one that
+// returns a list.
 #include <torch/library.h>
 #include <torch/torch.h>
 
@@ -32,7 +32,7 @@ Tensor BendBackwardOnCpu(const Tensor& gradient, const Tensor& x,
   return gradient * (1 - square) / ((1 + square) * (1 + square));
 }
 
-// Results have the operand's type and sizes, and are dense.
+// The results have the operand's type and sizes, and are dense.
 Tensor BendOfMeta(const Tensor& x, double) {
   TORCH_CHECK(x.scalar_type() == torch::kFloat, "bend takes float32, not ",
               x.scalar_type());

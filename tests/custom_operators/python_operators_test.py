@@ -7,7 +7,7 @@ import torch
 
 import djinn
 
-# From runfiles, or by hand in the tree.
+# The library is in the runfiles, or in the tree when the test runs by hand.
 _LIBRARY = next(
     path
     for folder in ("", "bazel-bin/")
@@ -102,7 +102,7 @@ class CustomOperatorsTest(unittest.TestCase):
         self.assertEqual((x + 1).tolist(), [2, 2, 2])
 
     def test_a_schema_from_python_and_kernels_from_the_workers_library(self):
-        # A program without the library says what it calls, and what comes back.
+        # A program without the library prints its calls and their results.
         program = djinn_program()
         self.assertEqual(program.stdout, "tensor([[0.5000, 0.5000]])\n(1, 2)\n", program.stderr)
 

@@ -1,4 +1,5 @@
-// What an operator sees of a cluster, for tests that wait for it to change.
+// Shows tests what an operator sees of a cluster, so that they can wait for it
+// to change.
 #ifndef TESTS_E2E_ADMIN_CLIENT_H_
 #define TESTS_E2E_ADMIN_CLIENT_H_
 
@@ -22,7 +23,7 @@ inline std::string ReadFirstWord(const std::string& path) {
   return word;
 }
 
-// Answers are empty while the coordinator is away.
+// Returns empty answers while the coordinator is away.
 class AdminClient {
  public:
   AdminClient(const std::string& address, const std::string& token_file)
@@ -47,7 +48,7 @@ class AdminClient {
     (void)stub_->GetTenant(&context, request, &tenant);
     return tenant;
   }
-  // The first hundred, with their nodes.
+  // Returns the first hundred graphs, with their nodes.
   std::vector<v1::GraphInfo> Graphs() const {
     grpc::ClientContext context;
     Prepare(&context);
@@ -63,7 +64,8 @@ class AdminClient {
     }
     return graphs;
   }
-  // The session of the program with that name; empty when there is none.
+  // Returns the session of the program with that name; empty when there is
+  // none.
   v1::SessionInfo SessionOf(const std::string& program) const {
     grpc::ClientContext context;
     Prepare(&context);
@@ -75,7 +77,7 @@ class AdminClient {
     return {};
   }
 
-  // False when it was refused, or nobody answered.
+  // Returns false when the call was refused or the coordinator did not answer.
   template <typename Request, typename Response>
   bool Call(grpc::Status (v1::Admin::Stub::*method)(grpc::ClientContext*,
                                                     const Request&, Response*),

@@ -1,5 +1,5 @@
-// Scaled dot product attention as models call it: results, gradients and
-// strides are the CPU's, with and without a gradient.
+// Tests scaled dot product attention as models call it: results, gradients and
+// strides equal the CPU's, with and without a gradient.
 #include <ATen/Context.h>
 
 #include <functional>
@@ -28,7 +28,7 @@ struct Options {
   bool grouped = false;
 };
 
-// The same memory on the device, seen in the same way.
+// Returns the same view of the same memory on the device.
 Tensor There(const Tensor& tensor, torch::Device device) {
   const int64_t elements =
       static_cast<int64_t>(tensor.storage().nbytes() / tensor.itemsize());
@@ -43,8 +43,8 @@ Tensor Attend(const Operands& on, const Options& options) {
       options.scale, options.grouped);
 }
 
-// The operands are made on the CPU; `differentiate_mask` asks for the mask's
-// gradient as well.
+// Compares attention on the CPU and on the device. The operands are created on
+// the CPU. `differentiate_mask` also asks for the mask's gradient.
 void ExpectSameAttention(const Operands& operands, const Options& options,
                          bool differentiate_mask = false) {
   ExpectSame([&](torch::Device device) {
@@ -76,7 +76,7 @@ Tensor Heads(int64_t count, int64_t rows, torch::Dtype dtype = torch::kFloat,
       .transpose(1, 2);
 }
 
-// The tensor as models come by it.
+// Returns the tensor in the layouts in which models create it.
 std::vector<Tensor> Layouts(const Tensor& x) {
   const int64_t width = x.size(-1);
   return {x,
@@ -118,12 +118,12 @@ TEST_F(AttentionProgramsTest, Masks) {
     ExpectSameAttention({q, kv, kv, mask}, {}, /*differentiate_mask=*/true);
     ExpectSameAttention({q, kv, kv, mask > -0.5}, {});
   }
-  // The CPU takes masks whose rows are not dense.
+  // The CPU accepts masks whose rows are not dense.
   const Tensor columns = torch::randn({9, 6}).t();
   ExpectSameAttention({q, kv, kv, columns}, {});
   ExpectSameAttention({q, kv, kv, columns > 0}, {});
   ExpectSameAttention({q, kv, kv, torch::randn({6, 1}).expand({6, 9})}, {});
-  // Rows that see nothing.
+  // A mask with rows that attend to nothing.
   ExpectSameAttention({q, kv, kv, torch::zeros({6, 9}, torch::kBool)}, {});
   EXPECT_EQ(GetStatistics().synchronous_calls, 0u);
 }
@@ -150,7 +150,8 @@ TEST_F(AttentionProgramsTest, DtypesScalesAndGroups) {
 
 TEST_F(AttentionProgramsTest, DropsWhatTheCpuDrops) {
   const Tensor q = Heads(4, 6), kv = Heads(4, 9), two = Heads(2, 9);
-  // First without: the same call otherwise, laid out otherwise.
+  // The call without dropout comes first. It is the same call otherwise, but
+  // with another layout.
   ExpectSameAttention({q, kv, kv}, {});
   ExpectSameAttention({q, kv, kv}, {.dropout = 0.25});
   ExpectSameAttention({q, kv, kv, torch::randn({6, 9})}, {.dropout = 0.5});
@@ -175,7 +176,7 @@ TEST_F(AttentionProgramsTest, OtherShapes) {
   ExpectSameAttention({q[0], kv[0], kv[0]}, {});
   ExpectSameAttention({q[0][0], kv[0][0], kv[0][0]}, {.causal = true});
   ExpectSameAttention({q.unsqueeze(0), kv.unsqueeze(0), kv.unsqueeze(0)}, {});
-  // Broadcast, values of another width, nothing to attend to or with.
+  // Broadcast operands, values of another width, and empty operands.
   ExpectSameAttention({q, kv.slice(0, 0, 1), kv}, {});
   ExpectSameAttention({q, kv.slice(1, 0, 1), kv}, {});
   ExpectSameAttention({q[0], kv, kv}, {});
@@ -214,7 +215,7 @@ TEST_F(AttentionProgramsTest, PlainFormulaWhereTheProgramAsksForIt) {
   at::globalContext().setSDPUseFlash(false);
   ExpectSameAttention({q, kv, kv}, {});
   ExpectSameAttention({q, kv, kv, torch::randn({6, 9}) > 0}, {});
-  // The fused kernel has no gradient of its gradient.
+  // The fused kernel has no second-order gradient.
   ExpectSame([&](torch::Device device) {
     const Tensor x = q.contiguous().to(device).requires_grad_();
     const Tensor y = kv.contiguous().to(device).requires_grad_();
@@ -262,7 +263,7 @@ TEST_F(AttentionProgramsTest, MistakesAreTheCpus) {
     there.query.requires_grad_();
     EXPECT_EQ(message([&] { Attend(there, options); }), local);
   }
-  // The CPU would divide by zero, and read beside the values.
+  // The CPU would divide by zero, and read outside the values.
   const Tensor there = q.to(Device(0));
   const Tensor none = torch::randn({2, 0, 6, 8}).to(Device(0));
   EXPECT_THROW(Attend({there, none, none}, {.grouped = true}), c10::Error);

@@ -1,5 +1,5 @@
-// What programs do with gradients beyond one backward(): the results are the
-// CPU's.
+// Tests programs that use gradients beyond one backward(): the results equal
+// the CPU's.
 #include <thread>
 #include <vector>
 
@@ -26,7 +26,7 @@ TEST_F(AutogradProgramsTest, GradientsOfGradients) {
     const Tensor y = (torch::linear(x, w).tanh() * x.sum(1, true)).pow(3).sum();
     std::vector<Tensor> results = {y.detach()};
     std::vector<Tensor> gradients = {y};
-    // Up to the third order.
+    // Computes gradients up to the third order.
     for (int order = 1; order <= 3; ++order) {
       Tensor sum = gradients[0].square().sum();
       gradients = grad({sum}, {x, w}, {}, /*retain_graph=*/true,
@@ -97,7 +97,7 @@ TEST_F(AutogradProgramsTest, Hooks) {
         y.register_hook([](const Tensor& gradient) { return gradient * 100; });
     y.remove_hook(removed);
     x.register_hook([](const Tensor& gradient) {
-      // Clipped, which reads nothing.
+      // The hook clips the gradient and reads no value.
       return gradient.clamp(-1, 1);
     });
     y.retain_grad();
@@ -120,8 +120,8 @@ TEST_F(AutogradProgramsTest, HooksReadValues) {
   });
 }
 
-// Nothing of the inside is kept: it is computed again for the gradient, with
-// the same draws.
+// Keeps no intermediates: they are computed again for the gradient, with the
+// same draws.
 class Checkpointed : public torch::autograd::Function<Checkpointed> {
  public:
   static Tensor Inside(const Tensor& x, const Tensor& w) {
@@ -165,7 +165,8 @@ TEST_F(AutogradProgramsTest, Recomputation) {
   });
 }
 
-// A straight-through estimator: its own formula, of what it saved.
+// A straight-through estimator, with a formula of its own that uses saved
+// values.
 class Rounded : public torch::autograd::Function<Rounded> {
  public:
   static variable_list forward(AutogradContext* context, const Tensor& x,
@@ -206,7 +207,7 @@ TEST_F(AutogradProgramsTest, InPlaceAndViews) {
     y.masked_fill_(x > 1, 0.5);
     const Tensor z = y.view({2, 12}).t().sigmoid_();
     z.sum().backward();
-    // What was saved has changed since.
+    // The saved value has changed since.
     const Tensor s = Leaf({3}, device);
     Tensor saved = s.exp();
     const Tensor late = saved.sum();

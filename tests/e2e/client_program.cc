@@ -1,12 +1,12 @@
 // A program that uses the device by name, finds its cluster in the environment,
-// and comes to the end that its argument says:
+// and ends as its argument says:
 //
-//   hold   computes, says "ready" and waits to be killed
-//   again  uploads what hold does, says how many uploads were held already
-//   exit   returns from main with live tensors and an open session
-//   fork   does to a child of its own what a child must not do
+// hold   computes, prints "ready" and waits to be killed
+// again  uploads what hold does, prints how many uploads were held already
+// exit   returns from main with live tensors and an open session
+// fork   does in a forked child what a child must not do
 //
-// Its status is 0 when all was as it should be.
+// Its exit status is 0 when all was as expected.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <sanitizer/lsan_interface.h>
@@ -27,13 +27,14 @@ bool is_child = false;
 
 }  // namespace
 
-// What the parent's threads were at work on looks lost in a child, which has
-// none of them.
+// In a child, the memory that the parent's threads used looks leaked, because
+// the child has none of these threads.
 extern "C" int __lsan_is_turned_off() { return is_child ? 1 : 0; }
 
 namespace {
 
-// Above the inline limit, so that the worker keeps the bytes as content.
+// Returns weights above the inline limit, so that the worker keeps the bytes as
+// a content.
 at::Tensor Weights() {
   return at::arange(1 << 20, at::TensorOptions(at::kFloat));
 }
@@ -78,7 +79,7 @@ int main(int argc, char** argv) {
   const std::string end = argc > 1 ? argv[1] : "";
   // PyTorch's own threads do not survive a fork.
   at::set_num_threads(1);
-  // Outlives main.
+  // These tensors outlive main.
   static at::Tensor weights = Weights().to("remote_accelerator:0");
   static at::Tensor doubled = weights * 2;
   Require(doubled.select(0, 7).item<float>() == 14, "the value");

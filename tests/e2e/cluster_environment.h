@@ -1,5 +1,6 @@
-// One embedded cluster for a test binary, and a session per test. Its workers
-// compute on the CPU, or on what DJINN_TEST_WORKER_DEVICE says: "cuda:0".
+// Provides one embedded cluster for a test binary, and a session per test. Its
+// workers compute on the CPU, or on the device in DJINN_TEST_WORKER_DEVICE,
+// such as "cuda:0".
 #ifndef TESTS_E2E_CLUSTER_ENVIRONMENT_H_
 #define TESTS_E2E_CLUSTER_ENVIRONMENT_H_
 
@@ -17,7 +18,7 @@ inline std::string WorkerDevice() {
   return named != nullptr ? named : "cpu";
 }
 
-// Two workers, started before the first test and stopped after the last.
+// Runs two workers from before the first test until after the last.
 class ClusterEnvironment : public testing::Environment {
  public:
   void SetUp() override {
@@ -44,7 +45,7 @@ class ClusterEnvironment : public testing::Environment {
   std::unique_ptr<EmbeddedCluster> cluster_;
 };
 
-// Opens a session before each test and closes it, cleanly, after.
+// Opens a session before each test, and closes it cleanly afterwards.
 class SessionTest : public testing::Test {
  protected:
   void SetUp() override {

@@ -1,6 +1,8 @@
-// What a program is told that its work cost, beside what its tenant is billed.
+// Compares the cost that a program reads with the cost that its tenant is
+// billed.
 //
-// Links the client library's parts themselves, as failures_test does.
+// Links the client library's parts instead of the shared library, as
+// failures_test does.
 #include <ATen/ATen.h>
 
 #include <memory>
@@ -66,15 +68,15 @@ TEST_F(CostTest, RequestsAddUpToWhatTheTenantIsBilled) {
   }
   const absl::StatusOr<Cost> everything = all.Get();
   ASSERT_TRUE(everything.ok()) << everything.status();
-  // Also what lies between the requests: questions, and graphs' answers.
+  // The total also has the messages between the requests: questions, and the
+  // answers to graphs.
   EXPECT_GE(everything->device_time, sum.device_time);
   EXPECT_GE(everything->bytes_up + everything->bytes_down,
             sum.bytes_up + sum.bytes_down);
   EXPECT_GT(absl::FDivDuration(sum.device_time, everything->device_time), 0.9);
   ASSERT_TRUE(Close().ok());
 
-  // What the session did before its first question and after its last is
-  // little.
+  // The session did little before its first question and after its last.
   v1::LeaseUse billed;
   EXPECT_TRUE(Eventually([&] {
     const v1::TenantInfo tenant = admin_->Tenant("local");

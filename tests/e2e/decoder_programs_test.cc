@@ -1,5 +1,5 @@
-// A decoder of the shape of GPT-2 that generates text: a prefill, then one
-// token per step, its cache of keys and values kept on the worker.
+// Tests a decoder of GPT-2's shape that generates text: a prefill, then one
+// token per step, with its cache of keys and values on the worker.
 #include "tests/e2e/same_program.h"
 #include "tests/models/decoder.h"
 
@@ -50,8 +50,8 @@ class DecoderProgramsTest : public ProgramTest {
     const Generated remote = Generate(there, Device(0), cache);
     const Statistics after = GetStatistics();
     EXPECT_EQ(remote.ids, local.ids);
-    // The prompt goes up, one token per step comes down, and graphs go up;
-    // keys, values and scores stay where they are.
+    // The client sends the prompt and graphs, and receives one token per step.
+    // Keys, values and scores stay on the worker.
     EXPECT_EQ(after.uploads_inline - before.uploads_inline, 1u);
     EXPECT_EQ(after.uploads_sent, before.uploads_sent);
     EXPECT_EQ(after.reads - before.reads, static_cast<uint64_t>(kNewTokens));
@@ -101,7 +101,7 @@ TEST_F(DecoderProgramsTest, BeamsAreReorderedOnTheWorker) {
   });
 }
 
-// Half precision, grouped queries and rotated positions, as newer models have.
+// Newer models use half precision, grouped queries and rotated positions.
 TEST_F(DecoderProgramsTest, GroupedQueriesWithRotatedPositions) {
   ExpectSame([](torch::Device device) {
     torch::InferenceMode inference;

@@ -1,4 +1,4 @@
-// Waits for what happens in another thread or process.
+// Waits for an event in another thread or process.
 #ifndef TESTS_E2E_EVENTUALLY_H_
 #define TESTS_E2E_EVENTUALLY_H_
 
@@ -7,7 +7,7 @@
 
 namespace djinn {
 
-// False when the condition did not come true in time.
+// Returns false when the condition did not become true in time.
 template <typename Condition>
 bool Eventually(Condition condition,
                 absl::Duration timeout = absl::Seconds(30)) {

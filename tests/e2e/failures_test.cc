@@ -1,7 +1,7 @@
-// What a program sees when an operator, a process or a limit fails, through
-// real processes.
+// Tests, through real processes, what a program sees when an operator, a
+// process or a limit fails.
 //
-// Links the client library's parts themselves, not the shared library: both
+// Links the client library's parts instead of the shared library, because both
 // would bring the same protos into one process.
 #include <ATen/ATen.h>
 #include <fcntl.h>
@@ -35,7 +35,7 @@ using ::testing::HasSubstr;
 
 constexpr uint64_t kWorkerMemory = uint64_t{512} << 20;
 constexpr absl::Duration kSessionTimeout = absl::Seconds(3);
-// What "at once" and "within seconds" may take on a busy machine.
+// Bound for "at once" and "within seconds" on a busy machine.
 constexpr absl::Duration kSoon = absl::Seconds(10);
 
 ClusterOptions TwoWorkers() {
@@ -48,7 +48,7 @@ ClusterOptions TwoWorkers() {
   return options;
 }
 
-// Started before the first test and stopped after the last.
+// Runs from before the first test until after the last.
 class Environment : public testing::Environment {
  public:
   void SetUp() override {
@@ -79,7 +79,7 @@ AdminClient AdminOf(const ClusterProcesses& cluster) {
   return AdminClient(cluster.coordinator_address(), cluster.admin_token_file());
 }
 
-// What the call threw, if it was ours.
+// Returns the error that the call threw, if it is one of Djinn's.
 template <typename Function>
 std::optional<Error> Caught(Function function) {
   try {
@@ -106,7 +106,7 @@ at::TensorOptions Remote(int index = 0) {
   return at::TensorOptions(at::kFloat).device(Device(index));
 }
 
-// A session on the shared cluster for each test.
+// Opens a session on the shared cluster for each test.
 class FailuresTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -175,7 +175,7 @@ INSTANTIATE_TEST_SUITE_P(
                       return at::embedding(x,
                                            at::tensor({1, -7}).to(x.device()));
                     }},
-        // Checks no code, as linalg.cholesky does, but fails in the kernel.
+        // Checks no code, unlike linalg.cholesky, but fails in the kernel.
         FailingCall{"Index", "aten::index",
                     [](const at::Tensor& x) {
                       return at::index(x, {at::tensor({3, -5}).to(x.device())});
@@ -186,8 +186,8 @@ TEST_P(FailingCallTest, StaysWithWhatDependsOnIt) {
   struct Good {
     at::Tensor parameter, unrelated, before, after, dropped;
   };
-  // The same calls in the same order, the failing one and what needs it only
-  // there.
+  // Both devices get the same calls in the same order. The failing call, and
+  // those that need its result, fail on the remote device only.
   at::Tensor bad, derived, patched, drawn;
   const auto program = [&](at::Device device) {
     at::manual_seed(7);
@@ -203,7 +203,7 @@ TEST_P(FailingCallTest, StaysWithWhatDependsOnIt) {
       derived = (bad * 2).sum();
       patched = at::zeros({6, 4}, options);
       patched.slice(0, 0, bad.size(0)).copy_(bad);
-      // Would draw if it could run.
+      // Would draw random numbers if it could run.
       drawn = at::dropout(bad, 0.5, true);
     }
     good.unrelated = at::matmul(square, square.t());
@@ -212,7 +212,7 @@ TEST_P(FailingCallTest, StaysWithWhatDependsOnIt) {
     good.parameter.mul_(0.5);
     return good;
   };
-  // First, since seeding seeds every device.
+  // The CPU is first, because seeding seeds every device.
   const Good here = program(at::kCPU);
   const at::Tensor later = at::rand({3});
   const Good there = program(Device());
@@ -237,17 +237,18 @@ TEST_P(FailingCallTest, StaysWithWhatDependsOnIt) {
     ExpectValue(there.after, here.after);
     ExpectValue(there.dropped, here.dropped);
   }
-  // Still in step after the error was seen.
+  // The generators still agree after the error was seen.
   ExpectValue(at::rand({3}, Remote()), later);
 
-  // A later failure that only derives is not a new one.
+  // A later failure that derives from a root error is not a new error.
   EXPECT_TRUE(Caught([&] { (derived + there.parameter).cpu(); }).has_value());
   const std::vector<absl::Status> roots = RootErrors();
   ASSERT_EQ(roots.size(), 1u);
   EXPECT_EQ(ErrorMetadataValue(roots[0], "error_id"), first->error_id());
   EXPECT_EQ(GetStatistics().root_errors, 1u);
 
-  // A part of a poisoned value stays poison, a whole overwrite clears it.
+  // After a partial write, a poisoned value stays poisoned. A whole overwrite
+  // clears it.
   patched.select(0, 5).fill_(1);
   EXPECT_TRUE(Caught([&] { patched.cpu(); }).has_value());
   patched.fill_(3);
@@ -259,7 +260,7 @@ TEST_P(FailingCallTest, StaysWithWhatDependsOnIt) {
   EXPECT_EQ(RootErrors().size(), 1u);
 }
 
-// PyTorch looks at the outcome of a decomposition within the call.
+// PyTorch checks the outcome of a decomposition within the call.
 TEST_F(FailuresTest, AFailedDecompositionThrowsAtTheCall) {
   const at::Tensor negative = -at::eye(3, Remote());
   EXPECT_THROW(at::linalg_cholesky(negative), c10::LinAlgError);
@@ -320,7 +321,7 @@ TEST_F(FailuresTest, TenTerabytesAreRefusedAndNothingChanges) {
   empty.reset();
   product.reset();
   zeros.reset();
-  // The memory is all there.
+  // All of the memory is available.
   at::Tensor most = at::ones({(kWorkerMemory / 4) / 10 * 9}, Remote());
   ExpectValue(most.select(0, -1) + x, local + 1);
   EXPECT_EQ(RootErrors().size(), 3u);
@@ -351,12 +352,12 @@ TEST_F(FailuresTest, AFirstUploadOverTheLimitIsRefusedAtTheCall) {
 }
 
 TEST_F(FailuresTest, AnUploadGoesThroughWhereAFreeMakesRoom) {
-  // Each takes most of the worker, so there is only ever room for one.
+  // Each takes most of the worker's memory, so there is only room for one.
   const auto count = static_cast<int64_t>(kWorkerMemory) / 4 / 10 * 6;
   for (int round = 0; round < 4; ++round) {
     const at::Tensor local = at::full({count}, round + 0.5);
     at::Tensor x = local.to(Device());
-    // Still to be run when the next one is uploaded.
+    // This call is not executed yet when the next tensor is uploaded.
     at::Tensor last = x.select(0, -1) + 1;
     x.reset();
     ExpectValue(last, at::full({}, round + 1.5));
@@ -387,7 +388,7 @@ TEST_F(FailuresTest, WorkGoesOnWhileTheCoordinatorIsAway) {
     return session.state() == v1::SessionInfo::ATTACHED &&
            session.lease_ids_size() == 1;
   }));
-  // Past the time at which a coordinator that lost track would drop things.
+  // After this time, a coordinator that lost its state would drop sessions.
   const absl::Time later = absl::Now() + kSessionTimeout + absl::Seconds(1);
   EXPECT_TRUE(Eventually([&] {
     step();
@@ -413,7 +414,7 @@ TEST(WorkerLostTest, EveryWaitEndsAndANewSessionUsesTheOtherWorker) {
   at::Tensor x = at::rand({1500, 1500}, Remote());
   at::Tensor small = at::ones({4}, Remote());
   ExpectValue(small, at::ones({4}));
-  // A minute of work, in few messages.
+  // A minute of device time, in few messages.
   at::Tensor busy = x;
   for (int i = 0; i < 500; ++i) busy = at::matmul(busy, x) * 1e-3;
 
@@ -428,8 +429,8 @@ TEST(WorkerLostTest, EveryWaitEndsAndANewSessionUsesTheOtherWorker) {
   std::vector<std::thread> threads;
   const AdminClient admin = AdminOf(*cluster);
   threads.emplace_back([&] { wait(0, [&] { busy.cpu(); }); });
-  // The work is on the worker before anybody else asks for something: a read
-  // that overtook it would be answered.
+  // Waits until the worker has the runs, because a read that overtook them
+  // would be answered.
   EXPECT_TRUE(Eventually([&] {
     return GetStatistics().reads == reads + 1 &&
            admin.Worker(worker).queued_runs() > 0;
@@ -472,7 +473,8 @@ TEST(WorkerLostTest, EveryWaitEndsAndANewSessionUsesTheOtherWorker) {
   EXPECT_TRUE(closed.ok()) << closed;
 }
 
-// A program of its own on the shared cluster, found through the environment.
+// Runs a program of its own on the shared cluster, which it finds through the
+// environment.
 class ClientProgram {
  public:
   explicit ClientProgram(const std::string& end)
@@ -512,7 +514,7 @@ TEST(ClientProgramTest, AKilledClientsStoragesGoAndItsContentsStay) {
   const AdminClient admin = AdminOf(environment->cluster());
   ClientProgram program("hold");
   program.WaitFor("ready");
-  // Weights and their double.
+  // The program holds weights and their double.
   EXPECT_TRUE(Eventually([&] {
     return admin.SessionOf("client_program").storage_bytes() >= 8 << 20;
   }));
@@ -520,7 +522,7 @@ TEST(ClientProgramTest, AKilledClientsStoragesGoAndItsContentsStay) {
   const absl::Time killed = absl::Now();
   EXPECT_TRUE(Eventually(
       [&] { return admin.SessionOf("client_program").storage_bytes() == 0; }));
-  // Until then it might have come back.
+  // The session could have come back until then.
   EXPECT_LT(absl::Now() - killed, 3 * kSessionTimeout);
   EXPECT_TRUE(Eventually(
       [&] { return admin.SessionOf("client_program").session_id().empty(); }));
@@ -535,7 +537,7 @@ TEST(ClientProgramTest, AKilledClientsStoragesGoAndItsContentsStay) {
 TEST(ClientProgramTest, ExitWithAnOpenSessionAndLiveTensors) {
   ClientProgram program("exit");
   program.ExpectCleanEnd();
-  // It said goodbye.
+  // The program closed its session.
   EXPECT_EQ(
       AdminOf(environment->cluster()).SessionOf("client_program").session_id(),
       "");

@@ -1,5 +1,5 @@
-// Random numbers: generators of a program's own and the default one, from
-// several threads, and states that go to and fro.
+// Tests random numbers: a program's own generators and the default one, several
+// threads, and states that are copied both ways.
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 
@@ -62,12 +62,12 @@ TEST_F(GeneratorProgramsTest, StatesAreTheCpus) {
   torch::Generator there = MakeGenerator(Device(0), 5);
   EXPECT_TRUE(torch::equal(there.get_state(), here.get_state()));
   ExpectEqual(draw(Device(0), there), draw(torch::kCPU, here));
-  // In the middle of a pair of normal samples.
+  // The state is in the middle of a pair of normal samples.
   const Tensor state = there.get_state();
   EXPECT_TRUE(torch::equal(state, here.get_state()));
   const Tensor first = draw(Device(0), there);
   const Tensor second = draw(Device(0), there);
-  // Back, and from the CPU to the worker.
+  // Copies the state back, and from the CPU to the worker.
   there.set_state(state);
   EXPECT_EQ(there.current_seed(), 5u);
   ExpectEqual(draw(Device(0), there), first.cpu());
@@ -76,7 +76,7 @@ TEST_F(GeneratorProgramsTest, StatesAreTheCpus) {
   ExpectEqual(draw(Device(0), there), second.cpu());
   torch::Generator clone = there.clone();
   ExpectEqual(draw(Device(0), clone), draw(Device(0), there).cpu());
-  // Seeding after a state.
+  // Seeds the generator after its state was set.
   there.set_current_seed(5);
   ExpectEqual(draw(Device(0), there),
               draw(torch::kCPU, MakeGenerator(torch::kCPU, 5)));
@@ -105,7 +105,7 @@ TEST_F(GeneratorProgramsTest, AStateOutlivesItsSession) {
   torch::Generator generator = MakeGenerator(Device(0), 1);
   generator.set_state(state);
   for (int session = 0; session < 2; ++session) {
-    // As a seed does, the state counts in each session from its first draw on.
+    // Like a seed, a state takes effect in each session from its first draw on.
     ExpectEqual(torch::randn({4}, generator, torch::TensorOptions(Device(0))),
                 torch::randn({4}, MakeGenerator(torch::kCPU, 8)));
     ASSERT_TRUE(Close().ok());
@@ -135,7 +135,7 @@ TEST_F(GeneratorProgramsTest, ThreadsWithGeneratorsOfTheirOwn) {
         results.push_back(each);
       }
       if (round == kRounds / 2) {
-        // Round again from here.
+        // Repeats the draws from this state.
         torch::Generator copy = generator.clone();
         generator.set_state(copy.get_state());
       }
@@ -158,12 +158,12 @@ TEST_F(GeneratorProgramsTest, ThreadsWithGeneratorsOfTheirOwn) {
   }
 }
 
-// Nobody promises an order between the threads, but every draw is made once:
-// together they drew what one thread would have.
+// The order between the threads is undefined, but every draw happens once:
+// together they draw what one thread would have drawn.
 TEST_F(GeneratorProgramsTest, ThreadsShareTheDefaultGenerator) {
   constexpr int kThreads = 4, kRounds = 50;
   const auto draw = [](torch::Device device) {
-    // A 64-bit number per draw.
+    // Draws 64-bit numbers.
     return torch::randint(std::numeric_limits<int64_t>::max(), {3},
                           torch::TensorOptions(device).dtype(torch::kLong));
   };
@@ -179,7 +179,7 @@ TEST_F(GeneratorProgramsTest, ThreadsShareTheDefaultGenerator) {
     threads.emplace_back([&, t] {
       for (int round = 0; round < kRounds; ++round) {
         drawn[t].push_back(draw(Device(0)));
-        // Other lanes' draws meet reads, too.
+        // Draws of other lanes also meet reads.
         if (round % 20 == t) (void)DefaultGenerator(Device(0)).get_state();
       }
     });

@@ -1,4 +1,4 @@
-// Bytes that are not even our protocol, and peers that say nothing, to a real
+// Sends bytes that are not in the protocol, or nothing at all, to a real
 // coordinator and a real worker.
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -46,7 +46,7 @@ struct Method {
   std::string address;
   std::string name;
   std::string token;
-  // What its first message is.
+  // Type of its first message.
   std::string message;
   std::string log;
 };
@@ -64,7 +64,7 @@ std::vector<Method> Streams() {
   };
 }
 
-// Says something on a Unix socket and listens until the other side hangs up.
+// Sends bytes on a Unix socket and reads until the other side hangs up.
 void SayRaw(const std::string& target, const std::string& bytes,
             bool end = true) {
   const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -84,12 +84,12 @@ void SayRaw(const std::string& target, const std::string& bytes,
   ssize_t count;
   while ((count = recv(fd, buffer, sizeof(buffer), 0)) > 0) {
   }
-  // Reset is fine, silence is not.
+  // A reset is allowed, silence is not.
   EXPECT_FALSE(count < 0 && errno == EAGAIN) << "kept open";
   close(fd);
 }
 
-// A call by hand whose one message says that it has four gigabytes.
+// Returns a hand-made call whose one message claims to have four gigabytes.
 std::string ClaimingFourGigabytes(const std::string& path) {
   const auto text = [](const std::string& s) {
     return std::string(1, static_cast<char>(s.size())) + s;
@@ -125,7 +125,7 @@ TEST_F(HostileWireTest, BytesThatAreNotGrpc) {
       preface + noise,
       ClaimingFourGigabytes("/djinn.v1.Execution/Control"),
       ClaimingFourGigabytes("/djinn.v1.Session/Attach"),
-      // A frame of 16 MB announced.
+      // Announces a frame of 16 MB.
       preface + std::string("\xff\xff\xff\x00\x00\x00\x00\x00\x01", 9) + noise,
       std::string("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 11) + noise,
       std::string(1 << 20, '\0'),
@@ -136,11 +136,11 @@ TEST_F(HostileWireTest, BytesThatAreNotGrpc) {
   }
 }
 
-// Inside a well-formed call.
+// The bytes are inside a well-formed call.
 TEST_F(HostileWireTest, MessagesThatAreNone) {
   const std::string cases[] = {
       std::string(11, '\xff'),
-      // Groups in groups, beyond what anybody reads.
+      // Groups in groups, deeper than any parser reads.
       std::string(10007, '\x6b'),
       // A field of four gigabytes.
       std::string("\x0a\xff\xff\xff\xff\x0f..", 8),
@@ -196,8 +196,8 @@ TEST_F(HostileWireTest, NoiseAfterAHelloEndsThatSessionAndIsLoggedAsIts) {
                       "of tenant local\" peer="));
 }
 
-// Each says nothing, or nothing more, and neither hangs up. All at once: the
-// servers wait ten seconds.
+// The peers send nothing, or nothing more, and do not hang up. They run
+// together, because the servers wait ten seconds.
 TEST_F(HostileWireTest, PeersThatSayNothing) {
   const absl::Time began = absl::Now();
   std::vector<std::thread> peers;

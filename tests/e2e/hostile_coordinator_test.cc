@@ -1,5 +1,5 @@
-// What a peer can say wrong to a real coordinator, over the wire: each gets the
-// status that the protos promise, and changes nothing for anybody else.
+// Sends invalid requests to a real coordinator over the wire. Each gets the
+// status that the protos promise and does not affect other sessions.
 #include <functional>
 #include <string>
 #include <vector>

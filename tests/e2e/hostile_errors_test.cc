@@ -1,6 +1,5 @@
-// Requests that a worker refuses and whose stream goes on, over the wire to a
-// real one: each gets the error that the protos promise, and changes nothing
-// for anybody else.
+// Sends requests that a real worker refuses without ending the stream. Each
+// gets the error that the protos promise and does not affect other sessions.
 #include <functional>
 #include <limits>
 #include <string>
@@ -190,7 +189,8 @@ std::vector<TypedError> BadValues() {
   const std::vector<std::string> numbers = {
       "limit", absl::StrCat(kWorkerMemory), "used", "asked", ten_terabytes};
   return {
-      // The plan is cached: only the run's own check can see this.
+      // The plan is cached, so only the check of the run itself can detect
+      // this.
       {"a view out of its storage in a later run",
        StatusCode::kInvalidArgument,
        "INVALID_VIEW",
@@ -267,7 +267,7 @@ TEST_F(HostileErrorsTest, ErrorsThatTheStreamSurvives) {
     Client client;
     test.act(&client);
     ExpectStatus(client.Verdict(), test.code, test.reason, test.texts);
-    // Nothing changed.
+    // The refused message changed nothing.
     EXPECT_EQ(client.ValueOf(1, 1), Values());
     client.Send(RunOf(1, 1, 1, 50));
     EXPECT_EQ(client.ValueOf(50, 1), FloatBytes({2, 4, 6, 8}));
@@ -291,7 +291,7 @@ TEST_F(HostileErrorsTest, RunsOfARefusedGraphPoisonWhatTheyWouldWrite) {
 }
 
 TEST_F(HostileErrorsTest, AnotherSessionsStorageDoesNotExist) {
-  // The bystander's id.
+  // Uses the id of the bystander's storage.
   bystander_->Send(Install(500, 0, Values()));
   EXPECT_EQ(bystander_->ValueOf(500, 1), Values());
   Client client;

@@ -1,6 +1,6 @@
-// What hostile tests share: one cluster, a client that may say anything, and
-// two other tenants that must never notice: one that is at work, and one that
-// only holds what it has.
+// Provides what hostile tests share: one cluster, a client that may send any
+// message, and two other tenants that must never notice it. One of them is
+// active, and the other only holds its storages.
 #ifndef TESTS_E2E_HOSTILE_FIXTURE_H_
 #define TESTS_E2E_HOSTILE_FIXTURE_H_
 
@@ -40,7 +40,7 @@ class Environment : public testing::Environment {
   void TearDown() override { cluster_.reset(); }
   ClusterProcesses& cluster() { return *cluster_; }
 
-  // The token of another tenant than the cluster's own.
+  // Returns the token of a tenant other than the cluster's own.
   static std::string TokenOf(const std::string& tenant) {
     return absl::StrCat("token-of-", tenant);
   }
@@ -80,7 +80,7 @@ inline absl::Status StatusOf(const v1::ErrorDetail& detail) {
                    detail.reason(), detail.message());
 }
 
-// What a response says went wrong; OK when nothing.
+// Returns the error in a response; OK when it has none.
 inline absl::Status ErrorIn(const v1::ControlResponse& response) {
   if (response.has_poisoned()) return StatusOf(response.poisoned());
   if (response.read().has_error()) return StatusOf(response.read().error());
@@ -96,8 +96,8 @@ inline absl::Status ErrorIn(const v1::ControlResponse& response) {
   return absl::OkStatus();
 }
 
-// A client past its hello: storage 1, version 1, holds Values(); graph 1 is
-// Add() and has run once, into storage 2, version 1.
+// A client after its hello: storage 1 holds Values() at version 1; graph 1 is
+// Add() and has run once, into storage 2 at version 1.
 class Client {
  public:
   explicit Client(const std::string& token = Token())
@@ -144,7 +144,7 @@ class Client {
                                      : reply->read().value();
   }
 
-  // The first thing said to be wrong, or the stream's end.
+  // Returns the first reported error, or the stream's status.
   absl::Status Verdict() {
     const auto response = control_->Wait(
         &seen_, [](const v1::ControlResponse& r) { return !ErrorIn(r).ok(); });
@@ -158,7 +158,7 @@ class Client {
         })
         .has_value();
   }
-  // Opens Bulk, and says hello there, at the first use.
+  // Returns the Bulk stream. Opens it with a hello at the first use.
   BulkStream& bulk() {
     if (bulk_ == nullptr) {
       bulk_ = session_.OpenBulk();
@@ -179,8 +179,7 @@ class Client {
   size_t seen_ = 0;
 };
 
-// What a tenant has on the cluster and is billed for, when the worker last said
-// so.
+// Returns what a tenant holds and is billed for, as the worker last reported.
 inline v1::TenantInfo HeldBy(const std::string& tenant) {
   const ClusterProcesses& cluster = environment->cluster();
   v1::TenantInfo info =
@@ -196,13 +195,14 @@ inline v1::TenantInfo HeldBy(const std::string& tenant) {
   return held;
 }
 
-// Sessions of other tenants on the same worker, that must never notice.
+// Keeps sessions of other tenants on the same worker, which must not notice a
+// test.
 class HostileWireTest : public testing::Test {
  protected:
   static void SetUpTestSuite() {
     bystander_ = new Client(Environment::TokenOf("bystander"));
     holder_ = new Client(Environment::TokenOf("holder"));
-    // Last: a report that has it has all before.
+    // This storage is created last, so a report that has it has all the others.
     holder_->Send(Create(3, 0, 8));
     ASSERT_TRUE(Eventually([] {
       held_ = HeldBy("holder");
@@ -211,7 +211,8 @@ class HostileWireTest : public testing::Test {
     }));
   }
   static void TearDownTestSuite() {
-    // A report that has this is younger than all that the tests did.
+    // A report that has this storage is newer than everything that the tests
+    // did.
     bystander_->Send(Create(++last_storage_, 0, 8));
     EXPECT_TRUE(Eventually(
         [] { return HeldBy("bystander").use().storages().count() == 3; }));

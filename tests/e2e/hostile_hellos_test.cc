@@ -1,6 +1,6 @@
-// What a peer can say wrong before its first message and on its Bulk streams,
-// over the wire to a real worker: each gets the status that the protos promise,
-// and changes nothing for anybody else.
+// Sends invalid hellos and invalid Bulk streams to a real worker over the wire.
+// Each gets the status that the protos promise and does not affect other
+// sessions.
 #include <functional>
 #include <memory>
 #include <string>
@@ -104,7 +104,7 @@ TEST_F(HostileHellosTest, HellosThatAreRefused) {
     control->Send(request);
     ExpectStatus(control->WaitEnd(), test.code, test.reason, test.texts);
   }
-  // The lease is as good as before.
+  // The lease is still valid.
   v1::ControlRequest request;
   *request.mutable_hello() = session.Hello();
   const auto control = session.OpenControl();
@@ -162,7 +162,7 @@ TEST_F(HostileHellosTest, ANinthBulkStreamOnALease) {
     others.push_back(client.session().OpenBulk());
     others.back()->Send(hello);
   }
-  // One of them, whichever came last.
+  // The worker refuses the stream that came last.
   const BulkStream* refused = nullptr;
   EXPECT_TRUE(Eventually([&] {
     for (const auto& other : others) {
@@ -182,7 +182,8 @@ TEST_F(HostileHellosTest, ANinthBulkStreamOnALease) {
   EXPECT_EQ(client.ValueOf(9, 1), std::string(16, 'x'));
 }
 
-// Last: it waits until the worker stops waiting for the right client.
+// This test is last, because it waits until the worker stops waiting for the
+// right client.
 TEST_F(HostileHellosTest, BulkUnderAnotherToken) {
   Client client;
   const auto bulk = client.session().OpenBulk();
@@ -195,7 +196,7 @@ TEST_F(HostileHellosTest, BulkUnderAnotherToken) {
   ASSERT_TRUE(client.WaitDecision(1));
   bulk->Send(Chunk(1, 0, std::string(100000, 'x')));
   EXPECT_FALSE(bulk->WaitEnd().ok());
-  // Nobody took those bytes for the client's: the transfer still waits.
+  // The worker did not accept those bytes: the transfer still waits.
   const std::string bytes(100000, 'y');
   client.bulk().Send(Chunk(1, 0, bytes));
   EXPECT_EQ(client.ValueOf(9, 1), std::string(16, 'y'));

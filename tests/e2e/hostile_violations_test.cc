@@ -1,5 +1,5 @@
-// Messages that end a stream, over the wire to a real worker: each with the
-// status that the protos promise, and without a change for anybody else.
+// Sends messages that end a stream to a real worker over the wire. Each ends it
+// with the status that the protos promise and does not affect other sessions.
 #include <functional>
 #include <string>
 #include <vector>
@@ -26,7 +26,7 @@ void SendRun(Client* client, const std::function<void(v1::Run*)>& spoil,
   client->Send(message);
 }
 
-// A run that is remembered, and one that repeats it.
+// Sends a run that is remembered, and a repeat of it that `spoil` changes.
 void SendRepeat(Client* client, const std::function<void(v1::Run*)>& spoil) {
   SendRun(client, [](v1::Run* run) { run->set_remember(true); });
   v1::Ordered message;
@@ -393,7 +393,8 @@ TEST_F(HostileViolationsTest, AFullWindow) {
                "WINDOW_EXCEEDED", {"granted are"});
 }
 
-// As after a resume, when a client may not know what arrived.
+// After a resume, a client may send a message twice because it does not know
+// what arrived.
 TEST_F(HostileViolationsTest, AMessageTwiceIsCarriedOutOnce) {
   Client client;
   const uint64_t sequence = client.Send(Create(9, 0, 8));

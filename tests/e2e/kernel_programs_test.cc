@@ -1,5 +1,5 @@
-// Convolutions in every layout, and matrix products: the results have the CPU's
-// bits and the CPU's strides.
+// Tests convolutions in every layout, and matrix products: the results have the
+// CPU's bits and strides.
 #include "tests/e2e/same_program.h"
 
 namespace djinn {
@@ -9,8 +9,8 @@ using torch::Tensor;
 
 using KernelProgramsTest = ProgramTest;
 
-// The tensor as models come by it: contiguous, channels last, cut out of a
-// larger one.
+// Returns the tensor in the layouts of models: contiguous, channels last, and
+// as a slice of a larger one.
 std::vector<Tensor> Layouts(const Tensor& x) {
   std::vector<Tensor> layouts = {x};
   if (x.dim() == 4) {
@@ -23,15 +23,15 @@ std::vector<Tensor> Layouts(const Tensor& x) {
   return layouts;
 }
 
-// The same values in the same layout.
+// Returns the same values in the same layout on the device.
 Tensor There(const Tensor& tensor, torch::Device device) {
   const Tensor there = torch::empty_strided(tensor.sizes(), tensor.strides(),
                                             torch::TensorOptions(device));
   return there.copy_(tensor);
 }
 
-// Forward and gradients of `operation` for every layout of its first input.
-// Layouts are made on the CPU, and kept on the way.
+// Returns results and gradients of `operation` for every layout of its first
+// input. The layouts are created on the CPU, and the upload keeps them.
 template <typename Operation>
 std::vector<Tensor> Differentiated(torch::Device device,
                                    const std::vector<Tensor>& inputs,
@@ -76,7 +76,7 @@ TEST_F(KernelProgramsTest, Convolutions) {
             [](const std::vector<Tensor>& t) {
               return torch::conv2d(t[0], t[1], t[2], 2, 1);
             }));
-        // Depthwise.
+        // A depthwise convolution.
         add(Differentiated(
             device,
             {torch::randn({batch, 4, 9, 9}), torch::randn({8, 1, kernel, 3})},
@@ -111,13 +111,13 @@ TEST_F(KernelProgramsTest, Convolutions) {
     }
     return results;
   });
-  // Volumes under kernels of size 1, channels last: their layout depends on the
-  // worker's threads. Two forward calls and one backward.
+  // The layout of a 3-dimensional convolution with kernels of size 1, channels
+  // last, depends on the worker's threads. There are two forward calls and one
+  // backward call.
   EXPECT_EQ(GetStatistics().synchronous_calls, 3u);
 }
 
-// The CPU's products take a conjugation that is still to be executed as it
-// is.
+// The CPU's products accept operands with a lazy conjugation.
 TEST_F(KernelProgramsTest, ProductsOfWhatIsStillToBeConjugated) {
   ExpectSame([](torch::Device device) {
     const torch::NoGradGuard no_gradient;
@@ -130,7 +130,7 @@ TEST_F(KernelProgramsTest, ProductsOfWhatIsStillToBeConjugated) {
   });
 }
 
-// CPU kernels leave the conjugation of these to whoever reads them.
+// CPU kernels leave the conjugation of these results to their readers.
 TEST_F(KernelProgramsTest, ResultsStillToBeConjugated) {
   ExpectSame([](torch::Device device) {
     const Tensor real = torch::arange(1, 7).to(torch::kFloat).view({3, 2});
@@ -156,8 +156,8 @@ TEST_F(KernelProgramsTest, ResultsStillToBeConjugated) {
   });
 }
 
-// The CPU multiplies otherwise with a matrix that requires a gradient, even
-// where none is recorded.
+// The CPU multiplies differently with a matrix that requires a gradient, even
+// where no gradient is recorded.
 TEST_F(KernelProgramsTest, ProductsWithParametersWithoutAGradient) {
   for (const bool inference : {false, true}) {
     for (const bool parameter : {false, true}) {

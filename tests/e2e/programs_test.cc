@@ -1,5 +1,5 @@
-// Programs that give on remote devices what they give on the CPU, through real
-// processes.
+// Tests programs through real processes: the results on remote devices equal
+// the CPU's.
 #include <torch/torch.h>
 
 #include <cstdlib>
@@ -132,7 +132,7 @@ TEST_F(ProgramsTest, FourThreadsShareTensors) {
       auto value = shared * (t + 1);
       for (int round = 0; round < kRounds; ++round) {
         mine.add_(shared);       // neighbours share this storage
-        value = value + shared;  // everybody reads this one
+        value = value + shared;  // all threads read this one
         if (round % 10 == t) {
           EXPECT_EQ(mine.select(0, 0).item<float>(), round + 1);
         }
@@ -157,7 +157,7 @@ TEST_F(ProgramsTest, TwoDevicesAreTwoWorkers) {
   const auto where = WhereIs(0), other = WhereIs(1);
   ASSERT_TRUE(where.ok() && other.ok());
   EXPECT_NE(where->worker_id, other->worker_id);
-  // This test runs both ways.
+  // This test runs over both transports.
   const char* const allowed = std::getenv("DJINN_SHARED_MEMORY");
   EXPECT_EQ(where->transport, allowed != nullptr && std::string(allowed) == "0"
                                   ? "gRPC"
@@ -176,18 +176,18 @@ TEST_F(ProgramsTest, ReadsOfViewsMoveOnlyTheirBytes) {
 TEST_F(ProgramsTest, LargeTensorsGoThereAndBack) {
   auto a = torch::randn({1200, 1000});
   auto remote = a.to(Device(0));
-  a.add_(1);  // the source is ours again
+  a.add_(1);  // the source belongs to the program again
   ExpectEqual(remote, a.sub(1).add(1).sub(1).cpu() * 0 + remote.cpu());
   EXPECT_TRUE(torch::equal((remote + 1).cpu(), remote.cpu() + 1));
 }
 
-// Less than what gRPC keeps of a call for a retry.
+// Smaller than what gRPC keeps of a call for a retry.
 TEST_F(ProgramsTest, AFirstUploadJustAboveTheInlineLimitIsReleased) {
   const auto a = torch::arange(40000, torch::kFloat);
   EXPECT_TRUE(torch::equal(a.to(Device(0)).cpu(), a));
 }
 
-// Its formula makes zeros that have no memory on the CPU.
+// The formula makes zeros that have no memory on the CPU.
 TEST_F(ProgramsTest, AGradientThatIsZeroEverywhere) {
   const auto a = torch::tensor({-2.0f, 0.0f, 3.0f});
   auto x = a.to(Device(0)).requires_grad_();

@@ -1,4 +1,4 @@
-// A gRPC call whose messages are any bytes.
+// Makes a gRPC call whose messages are arbitrary bytes.
 #ifndef TESTS_E2E_RAW_CALL_H_
 #define TESTS_E2E_RAW_CALL_H_
 
@@ -17,8 +17,8 @@
 
 namespace djinn {
 
-// Sends the messages and then nothing; the status with which the server ends
-// the call. DeadlineExceeded when it does not.
+// Sends the messages and then nothing. Returns the status with which the server
+// ends the call, or DeadlineExceeded when it does not.
 inline absl::Status CallRaw(const std::string& address,
                             const std::string& method,
                             const std::vector<std::string>& messages,

@@ -1,4 +1,4 @@
-// README.md's example; readme_example_test keeps them alike.
+// The example of README.md; readme_example_test keeps them equal.
 
 #include <djinn/djinn.h>
 #include <torch/torch.h>

@@ -1,5 +1,5 @@
-// Recurrent networks and cells, used and trained: results, gradients and
-// strides are the CPU's.
+// Tests recurrent networks and cells in evaluation and in training: results,
+// gradients and strides equal the CPU's.
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -29,8 +29,8 @@ void Append(const std::tuple<Tensor, State>& result, std::vector<Tensor>* to) {
   Append(std::get<1>(result), to);
 }
 
-// What `run` returns without a gradient and with one, in evaluation and in
-// training, and the gradients of the input and of every parameter.
+// Returns the results of `run` without and with a gradient, in evaluation and
+// in training, and the gradients of the input and of every parameter.
 template <typename Module, typename Run>
 std::vector<Tensor> UsedAndTrained(torch::Device device, Module module,
                                    Tensor input, Run run) {
@@ -41,8 +41,8 @@ std::vector<Tensor> UsedAndTrained(torch::Device device, Module module,
   torch::manual_seed(2);
   for (const bool train : {false, true}) {
     module->train(train);
-    // A product rounds otherwise where a matrix only could have a gradient,
-    // which a worker does not see.
+    // A product rounds differently if a matrix could have a gradient, which a
+    // worker does not see.
     const auto require = [&](bool gradient) {
       for (Tensor& each : module->parameters()) each.requires_grad_(gradient);
     };
@@ -79,7 +79,7 @@ void ExpectSameNetwork(Make make, torch::Dtype dtype = torch::kFloat) {
   EXPECT_EQ(GetStatistics().synchronous_calls, 0u);
 }
 
-// In all its forms.
+// Tests the network in all its forms.
 template <typename Network, typename Options>
 void ExpectSameInAllForms(Options options, torch::Dtype dtype) {
   const auto expect = [&](const Options& form) {
@@ -157,7 +157,7 @@ TEST_F(RecurrentProgramsTest, Cells) {
     ExpectSame([&](torch::Device device) {
       return UsedAndTrained(device, make(), torch::randn({kBatch, kInput}),
                             [](auto cell, const Tensor& x) {
-                              // Three steps, with no state and with one.
+                              // Three steps, without and with a state.
                               return cell->forward(
                                   x, cell->forward(x, cell->forward(x)));
                             });

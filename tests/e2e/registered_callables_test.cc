@@ -1,4 +1,5 @@
-// djinn::CompiledFunction: functions whose calls are executed without them.
+// Tests djinn::CompiledFunction with functions whose captured graph replaces
+// their calls.
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -153,7 +154,7 @@ TEST_F(RegisteredCallablesTest, WhatCallsNoOperatorIsSeen) {
   EXPECT_EQ(hooks.statistics().refusal, "it gives an argument hooks");
 }
 
-// As another thread may draw meanwhile: the next call may be undisturbed.
+// Another thread may draw meanwhile. The next call may be undisturbed.
 TEST_F(RegisteredCallablesTest, DrawsOfThisProcessGiveNothingUp) {
   bool draws = true;
   CompiledFunction compiled([&](const Tensors& in) {
@@ -181,7 +182,7 @@ TEST_F(RegisteredCallablesTest, AClosedSessionIsNoneToGoOnIn) {
   EXPECT_THROW(product({x}), Error);
 }
 
-// Where a refused call was made is told by the module scopes around it.
+// The module scopes around a refused call tell where it was made.
 TEST_F(RegisteredCallablesTest, ARefusalSaysWhichOperatorAndWhere) {
   const auto refusal = [](CompiledFunction::Function function) {
     CompiledFunction compiled(std::move(function));
@@ -254,7 +255,7 @@ TEST_F(RegisteredCallablesTest, WarmingUpCallsUntilTheFunctionNeedNotRun) {
   const Tensors given = {inputs.to(Device()), labels.to(Device())};
   ASSERT_EQ(step.WarmUp(given), absl::OkStatus());
   const int warm = runs;
-  // Every call was one in earnest, also that which the function did not see.
+  // Every call was executed once, also those that the function did not see.
   for (int i = 0; i <= warm; ++i) local.Step(inputs, labels);
   EXPECT_TRUE(torch::equal(step(given)[0].cpu(), local.Step(inputs, labels)));
   EXPECT_EQ(runs, warm);
@@ -276,7 +277,7 @@ TEST_F(RegisteredCallablesTest, WarmingUpSaysWhyItIsOfNoUse) {
   EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(refused.message(), "it reads a value from the device: aten::item");
   EXPECT_LE(runs, CompiledFunction::kMaxWarmUpCalls);
-  // It is tried again after what was known is forgotten.
+  // The function is captured again after its state was forgotten.
   const uint64_t captures = reads.statistics().captures;
   reads({Remote({4})});
   EXPECT_EQ(reads.statistics().captures, captures);
@@ -370,7 +371,7 @@ TEST_F(RegisteredCallablesTest, ResultsAreOfTheModeThatTheyWereMadeIn) {
   }
 }
 
-// An inference tensor that may be written in place all the same.
+// An inference tensor that may nevertheless be written in place.
 TEST_F(RegisteredCallablesTest, AResultThatWasDetachedIsSoWhenReplayed) {
   CompiledFunction function([](const Tensors& in) {
     at::Tensor sum;
@@ -392,7 +393,8 @@ TEST_F(RegisteredCallablesTest, AResultThatWasDetachedIsSoWhenReplayed) {
   EXPECT_EQ(function.statistics().replays, 2u);
 }
 
-// What was given once may be freed, and its memory here and there be others'.
+// Earlier arguments may be freed, and other tensors may get their memory here
+// and on the worker.
 TEST_F(RegisteredCallablesTest, ArgumentsMayBeWhereFreedOnesWere) {
   CompiledFunction function(&AddAndMultiply);
   const at::Tensor stays = torch::randn({64});
@@ -402,7 +404,7 @@ TEST_F(RegisteredCallablesTest, ArgumentsMayBeWhereFreedOnesWere) {
     at::Tensor there = x.to(Device());
     const at::Tensor result = function({there, stays_there})[0];
     there.reset();
-    // Takes the place of what was freed.
+    // Gets the memory of the freed tensors.
     const at::Tensor other = torch::full({64}, i).to(Device());
     EXPECT_TRUE(torch::equal(result.cpu(), (x + stays) * stays)) << i;
     EXPECT_TRUE(torch::equal(stays_there.cpu(), stays)) << i;
@@ -410,9 +412,9 @@ TEST_F(RegisteredCallablesTest, ArgumentsMayBeWhereFreedOnesWere) {
   EXPECT_EQ(function.statistics().replays, 38u);
 }
 
-// A step of its own a thread has executed before it makes the last layer of
-// a chain that another thread began. The gradient of the weight that all of
-// them share.
+// Returns the gradient of the weight that all layers of a chain share. One
+// thread begins the chain. Another thread adds the last layer after it has
+// executed a step of its own.
 at::Tensor GradientOfAChainOfTwoThreads(
     const at::Device& device, const CompiledFunction::Function& step) {
   torch::manual_seed(3);
@@ -422,7 +424,8 @@ at::Tensor GradientOfAChainOfTwoThreads(
   at::Tensor chain = torch::randn({5, 32}).to(device);
   const auto add_layer = [&] { chain = chain.mm(weight.t()).tanh(); };
   std::thread([&] {
-    at::init_num_threads();  // or it has more than others for its products
+    // The thread may otherwise use more threads for its products.
+    at::init_num_threads();
     for (int i = 0; i < 6; ++i) add_layer();
   }).join();
   std::thread([&] {
@@ -434,13 +437,13 @@ at::Tensor GradientOfAChainOfTwoThreads(
   return weight.grad().cpu();
 }
 
-// A backward pass goes by numbers that autograd gives nodes in each thread for
-// itself, and adds up in the order in which it comes to them.
+// A backward pass orders nodes by numbers that autograd counts in each thread,
+// and adds gradients in this order.
 TEST_F(RegisteredCallablesTest, AutogradGoesOnCountingAsAfterACall) {
   const absl::Cleanup reset = [threads = at::get_num_threads()] {
     at::set_num_threads(threads);
   };
-  at::set_num_threads(1);  // as the worker has
+  at::set_num_threads(1);  // as many as the worker has
   const auto step_of = [](at::Tensor weight) {
     return [weight = std::move(weight)](const Tensors& in) {
       const at::Tensor loss = in[0].mm(weight).sum();
@@ -457,7 +460,7 @@ TEST_F(RegisteredCallablesTest, AutogradGoesOnCountingAsAfterACall) {
       Device(), [&](const Tensors& in) { return step(in); });
   EXPECT_GE(step.statistics().replays, 12u);
   EXPECT_TRUE(torch::equal(remote, local));
-  // It would be another gradient if the second thread had counted less.
+  // The gradient would differ if the second thread had counted less.
   EXPECT_FALSE(torch::equal(
       local, GradientOfAChainOfTwoThreads(
                  at::kCPU, [](const Tensors&) { return Tensors(); })));
@@ -466,7 +469,7 @@ TEST_F(RegisteredCallablesTest, AutogradGoesOnCountingAsAfterACall) {
 TEST_F(RegisteredCallablesTest, CallsUsedLeastRecentlyAreForgotten) {
   RegisteredCallable callable;
   const at::Tensor x = torch::ones({4}).to(Device());
-  // The sum, and whether the call was executed again.
+  // Returns the sum, and whether the function was called again.
   const auto call = [&](int64_t number) {
     const std::string key = std::to_string(number);
     auto again = callable.Replay(key, {x}, {});

@@ -1,4 +1,5 @@
-// djinn::CompiledFunction: modules whose forward is executed without them.
+// Tests djinn::CompiledFunction with modules whose captured graph replaces
+// their forward().
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -32,7 +33,7 @@ struct NetImpl : torch::nn::Module {
         drop->forward(norm->forward(first->forward(input))) * scale + shift;
     return second->forward(hidden.relu());
   }
-  // As a class can whose parameter is to be another tensor.
+  // Replaces a parameter by another tensor, as a class may do.
   void ReplaceScale(const at::Tensor& other) {
     scale = parameters_["scale"] = other;
   }
@@ -45,8 +46,8 @@ struct NetImpl : torch::nn::Module {
 };
 TORCH_MODULE(Net);
 
-// One net here and one on the device, whose forward is registered: whatever is
-// done to both, they give the same.
+// Compares a net on the CPU with one on the device whose forward is registered.
+// Every change is made to both, and their results stay equal.
 class ModulesTest : public SessionTest {
  protected:
   static constexpr int kSettled = 4;
@@ -71,7 +72,7 @@ class ModulesTest : public SessionTest {
     SessionTest::TearDown();
   }
 
-  // Whether the call was executed as a whole.
+  // Returns whether the call was executed as a whole.
   bool Check(const std::string& when) {
     const at::Tensor input = torch::randn({4, 6}, local_->scale.dtype());
     const uint64_t replays = compiled_->statistics().replays;
@@ -86,7 +87,7 @@ class ModulesTest : public SessionTest {
     for (int i = 1; i < kSettled; ++i) Check(when);
     EXPECT_TRUE(Check(when)) << when << ": " << compiled_->statistics().refusal;
   }
-  // Does it to both, with the same random numbers.
+  // Applies the change to both nets, with the same random numbers.
   void Change(const std::string& what,
               const std::function<void(NetImpl&)>& change) {
     Settle("before: " + what);
@@ -96,7 +97,7 @@ class ModulesTest : public SessionTest {
     }
     Settle(what);
   }
-  // The first draw after it is no call that can be repeated.
+  // The first draw after a seed is not a call that can be repeated.
   void Seed(const at::Device& device) {
     at::manual_seed(seed_);
     torch::rand({1}, device);
@@ -118,7 +119,7 @@ TEST_F(ModulesTest, TrainingModeIsPartOfTheCall) {
   Change("one in eval", [](NetImpl& net) { net.drop->eval(); });
   Change("another, too", [](NetImpl& net) { net.norm->eval(); });
   Change("the first back", [](NetImpl& net) { net.drop->train(); });
-  // Each was captured twice, and found again after that.
+  // Each mode was captured twice, and is found again after that.
   const uint64_t captures = compiled_->statistics().captures;
   for (const bool train : {true, false, true, false}) {
     local_->train(train);
@@ -181,7 +182,7 @@ TEST_F(ModulesTest, SubmodulesThatAreReplacedAreAnotherCall) {
     other->to(net.scale.device());
     net.first = net.replace_module("first", other);
   });
-  // One without tensors, which may come to lie where the last one was.
+  // The new module has no tensors and may get the address of the last one.
   for (int i = 1; i < 9; ++i) {
     Change("another probability", [i](NetImpl& net) {
       net.drop = nullptr;
@@ -253,7 +254,8 @@ TEST_F(ModulesTest, TensorsThatAreReadAnewMayBeOthers) {
 
 TEST_F(ModulesTest, AModuleAloneIsRegisteredByItsForward) {
   CompiledFunction forward = Compile(remote_);
-  // What was given each time is known to be what may change after the second.
+  // After the second call, values that were passed each time are known as
+  // values that may change.
   for (int i = 0; i < 2; ++i) {
     EXPECT_EQ(forward.WarmUp({Remote({4, 6})}), absl::OkStatus());
   }

@@ -1,6 +1,6 @@
-// Compares what programs give on a remote device with what they give on the
-// CPU: bit for bit, or as near as another device's sums come. Include from one
-// file of a test binary.
+// Compares the results of programs on a remote device with those on the CPU:
+// bit for bit, or within a tolerance on a device that sums in another order.
+// Include it in one file of a test binary.
 #ifndef TESTS_E2E_SAME_PROGRAM_H_
 #define TESTS_E2E_SAME_PROGRAM_H_
 
@@ -13,10 +13,10 @@
 
 namespace djinn {
 
-// Made before the tests run.
+// Created before the tests run.
 inline ClusterEnvironment* const environment = ClusterEnvironment::Get();
 
-// How a kernel splits its sums depends on the number of threads: the CPU gets
+// The number of threads decides how a kernel splits its sums, so the CPU uses
 // as many as the cluster's workers.
 class ProgramTest : public SessionTest {
  protected:
@@ -33,7 +33,7 @@ inline void ExpectEqual(const torch::Tensor& remote,
   ASSERT_EQ(remote.scalar_type(), local.scalar_type());
   const torch::Tensor here = remote.cpu().contiguous();
   const torch::Tensor expected = local.contiguous();
-  // Of nothing there may be no address.
+  // An empty tensor may have no address.
   if (expected.nbytes() == 0 ||
       std::memcmp(here.const_data_ptr(), expected.const_data_ptr(),
                   expected.nbytes()) == 0) {
@@ -56,8 +56,8 @@ inline void ExpectEqual(const torch::Tensor& remote,
   ADD_FAILURE() << "differs, by at most " << difference.max().item<double>();
 }
 
-// Runs the program here and there on the same random inputs: a callable from
-// torch::Device to the tensors to compare.
+// Runs the program on the CPU and on the device with the same random inputs.
+// `program` maps a torch::Device to the tensors to compare.
 template <typename Program>
 void ExpectSame(Program program) {
   torch::manual_seed(1);

@@ -1,4 +1,5 @@
-// Saving what lives on a worker, and loading it here and there.
+// Tests saving tensors that are on a worker, and loading them on the CPU and on
+// the worker.
 #include <sstream>
 
 #include "tests/e2e/same_program.h"
@@ -60,7 +61,7 @@ TEST_F(SerializationProgramsTest, ModulesGoToAndFro) {
   nn::Sequential net = Net();
   const Tensor x = torch::randn({2, 3, 8, 8});
   net->to(Device(0));
-  // Statistics that are not the initial ones.
+  // Changes the running statistics from their initial values.
   net->forward(x.to(Device(0)));
   net->eval();
   const Tensor expected = net->forward(x.to(Device(0))).detach().cpu();

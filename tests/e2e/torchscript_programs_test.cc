@@ -1,5 +1,6 @@
-// TorchScript modules on remote devices: written here, saved and loaded again,
-// run often enough that the profiling executor has specialised and fused them.
+// Tests TorchScript modules on remote devices. They are defined here, saved,
+// loaded again, and called often enough that the profiling executor has
+// specialised and fused them.
 #include <torch/script.h>
 
 #include <sstream>
@@ -36,7 +37,7 @@ Module Mlp() {
   Module module("Mlp");
   AddLinear(&module, "first", 6, 8);
   AddLinear(&module, "second", 8, 3);
-  // A chain of elementwise steps, as fusers look for.
+  // A chain of elementwise steps, which fusers look for.
   module.define(R"(
     def forward(self, x):
         y = torch.linear(x, self.first, self.first_bias)
@@ -67,7 +68,7 @@ Module Cnn() {
   return module;
 }
 
-// A loop whose length the input decides.
+// A loop whose length depends on the input.
 Module Lstm() {
   Module module("Lstm");
   AddLinear(&module, "inputs", 5, 16);
@@ -157,7 +158,7 @@ TEST_F(TorchscriptProgramsTest, FrozenAndOptimisedModules) {
   }
 }
 
-// Differentiated by the executor's own formulas.
+// The executor differentiates with its own formulas.
 TEST_F(TorchscriptProgramsTest, GradientsOfScriptedModules) {
   for (const Case& c : Cases()) {
     SCOPED_TRACE(c.name);

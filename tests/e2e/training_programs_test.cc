@@ -1,5 +1,5 @@
-// Training: forward, backward and optimizer steps, with every loss, parameter,
-// buffer and optimizer's state equal to the CPU's after fifty of them.
+// Tests training: after fifty forward, backward and optimizer steps, every
+// loss, parameter, buffer and optimizer state equals the CPU's.
 #include <thread>
 
 #include "tests/e2e/same_program.h"
@@ -14,7 +14,7 @@ constexpr int kSteps = 50;
 
 class TrainingProgramsTest : public ProgramTest {
  protected:
-  // Nothing on the way waits for a worker.
+  // No step waits for a worker.
   void TearDown() override {
     EXPECT_EQ(GetStatistics().synchronous_calls, 0u);
     ProgramTest::TearDown();
@@ -144,8 +144,8 @@ TEST_F(TrainingProgramsTest, ResidualNetInChannelsLast) {
   });
 }
 
-// Statistics that a content shares are copied before training writes them, and
-// two threads that train and evaluate are kept in order.
+// Statistics that share a content are copied before training writes them. Two
+// threads that train and evaluate stay in order.
 TEST_F(TrainingProgramsTest, RunningStatisticsAreWritesLikeOthers) {
   constexpr int64_t kChannels = 1 << 15;  // too many to go inline
   const Tensor zeros = torch::zeros({kChannels});
@@ -159,7 +159,7 @@ TEST_F(TrainingProgramsTest, RunningStatisticsAreWritesLikeOthers) {
                       false);
     torch::batch_norm(x, {}, {}, local_mean, local_var, true, 0.1, 1e-5, false);
     std::thread([&] {
-      // Another lane sees what this one wrote.
+      // Another lane sees the values that this one wrote.
       ExpectEqual(mean + 0, local_mean);
     }).join();
   }
@@ -195,7 +195,7 @@ TEST_F(TrainingProgramsTest, OtherNormalisations) {
   });
 }
 
-// A transformer's layer and an embedding: what optimizers are fed with.
+// A transformer layer and an embedding, with typical parameters for optimizers.
 struct TinyTransformerImpl : nn::Module {
   TinyTransformerImpl()
       : embedding(register_module("embedding", nn::Embedding(20, 16))),
@@ -214,7 +214,7 @@ struct TinyTransformerImpl : nn::Module {
 };
 TORCH_MODULE(TinyTransformer);
 
-// `make` is a callable from parameters to an optimizer.
+// `make` maps parameters to an optimizer.
 template <typename MakeOptimizer>
 void ExpectTrainsTheSame(MakeOptimizer make, double clip = 0) {
   ExpectSame([&](torch::Device device) {

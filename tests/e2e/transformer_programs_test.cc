@@ -1,5 +1,5 @@
-// Modules of transformers, trained and used: results, gradients and strides
-// are the CPU's.
+// Tests modules of transformers in training and evaluation: results, gradients
+// and strides equal the CPU's.
 #include <optional>
 #include <tuple>
 #include <vector>
@@ -16,8 +16,8 @@ using TransformerProgramsTest = ProgramTest;
 
 constexpr int64_t kWidth = 16, kHeads = 4, kRows = 6, kBatch = 3;
 
-// What `run` returns for the module in training and in evaluation, the
-// gradients of the inputs and the parameters after each, and what it returns
+// Returns the results of `run` for the module in training and in evaluation,
+// the gradients of the inputs and the parameters after each, and the result
 // without a gradient.
 template <typename Module, typename Run>
 std::vector<Tensor> TrainedAndUsed(torch::Device device, Module module,
@@ -140,7 +140,7 @@ TEST_F(TransformerProgramsTest, WholeTransformer) {
   });
 }
 
-// What Python's modules call for inference.
+// The calls that Python's modules make for inference.
 TEST_F(TransformerProgramsTest, FusedLayers) {
   ExpectSame([](torch::Device device) {
     const auto make = [&](at::IntArrayRef sizes) {

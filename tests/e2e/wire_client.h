@@ -1,5 +1,5 @@
-// A client by hand: generated stubs and nothing of the client library, so that
-// it can say what that never would.
+// A client that uses the generated stubs and nothing of the client library, so
+// that it can send messages that the library never sends.
 #ifndef TESTS_E2E_WIRE_CLIENT_H_
 #define TESTS_E2E_WIRE_CLIENT_H_
 
@@ -31,11 +31,12 @@
 
 namespace djinn {
 
-// Bound on every wait, and on every call.
+// Bounds of every wait, and of every call.
 inline constexpr std::chrono::seconds kWirePatience{20};
 inline constexpr std::chrono::minutes kCallPatience{5};
 
-// One bidirectional call: what came is kept, in order, until somebody looks.
+// A bidirectional call that keeps all responses in order until a test reads
+// them.
 template <typename Request, typename Response>
 class WireStream {
  public:
@@ -51,7 +52,7 @@ class WireStream {
       while (call_->Read(&response)) {
         MutexLock lock(&mu_);
         responses_.push_back(response);
-        // The messages that came with it stand behind it.
+        // The messages in `following` come after it.
         if constexpr (std::is_same_v<Response, v1::ControlResponse>) {
           const auto& following = response.following();
           responses_.insert(responses_.end(), following.begin(),
@@ -73,8 +74,9 @@ class WireStream {
   void Send(const Request& request) { (void)call_->Write(request); }
   void Finish() { (void)call_->WritesDone(); }
 
-  // The first response from position `*from` on that matches, and `*from`
-  // behind it. Empty when the stream ended or nothing came in time.
+  // Returns the first response from position `*from` on that matches, and sets
+  // `*from` to the position after it. Empty when the stream ended or no such
+  // response came in time.
   template <typename Matches>
   std::optional<Response> Wait(size_t* from, Matches matches) {
     MutexLock lock(&mu_);
@@ -99,7 +101,7 @@ class WireStream {
     MutexLock lock(&mu_);
     return end_.has_value();
   }
-  // The stream's end; UNKNOWN when it is still open.
+  // Waits for the stream's end. Returns UNKNOWN when it is still open.
   absl::Status WaitEnd() {
     Wait([](const Response&) { return false; });
     MutexLock lock(&mu_);
@@ -129,7 +131,7 @@ inline std::unique_ptr<AttachStream> OpenAttach(const std::string& coordinator,
   });
 }
 
-// A session with a lease. Ends when this object does.
+// A session with a lease. It ends with this object.
 class WireSession {
  public:
   WireSession(const std::string& coordinator, const std::string& token)

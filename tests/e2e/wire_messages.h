@@ -1,4 +1,4 @@
-// Messages to a worker, right as they are, for tests to send or to spoil.
+// Makes valid messages to a worker, which tests send or change.
 #ifndef TESTS_E2E_WIRE_MESSAGES_H_
 #define TESTS_E2E_WIRE_MESSAGES_H_
 
@@ -90,7 +90,7 @@ inline v1::Graph Nonzero() {
   node->mutable_results(0)->set_unknown_in_slot(1);
   return graph;
 }
-// A call of an operator whose arguments do not come into it.
+// Returns a graph with a call of an operator whose arguments do not matter.
 inline v1::Graph CallOf(const v1::Operator& op) {
   v1::Graph graph = Add();
   *graph.mutable_operators(0) = op;

@@ -4,7 +4,7 @@ import gc
 import os
 import unittest
 
-# Read once, when the library is loaded.
+# The library reads it once, when it is loaded.
 os.environ["DJINN_DEVICE_COUNT"] = "34"
 
 import torch  # noqa: E402
@@ -60,7 +60,7 @@ class ManyTest(unittest.TestCase):
                      count("fd"), count("fd", worker)]
             self.assertLess(after[0] - before[0], 16 * MIB)
             self.assertLess(after[1] - before[1], 16 * MIB)
-            # gRPC's pools of threads and connections breathe.
+            # The sizes of gRPC's pools of threads and connections vary.
             for index in (2, 3, 4):
                 self.assertLess(after[index] - before[index], 8)
 

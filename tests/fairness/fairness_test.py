@@ -21,7 +21,7 @@ _TENANT = """
     limits: {max_outstanding: 1024}
     %s
 """
-# Everything waits for credit.
+# Without credit, all runs wait.
 _HELD = "credits: {device_time: 0s}"
 
 
@@ -126,7 +126,8 @@ class FairnessTest(unittest.TestCase):
         programs.append(self.issue("modest", 300))
         for program in programs:
             self.assertEqual(program.stdout.readline(), "issued\n")
-        # The last round of each is still open, for want of a reason to send it.
+        # The last segment of each program is still open, because there is no
+        # reason to send it.
         eventually(lambda: self.queued("greedy") >= 16 * 39, "all that is greedy waits")
         eventually(lambda: self.queued("modest") >= 299, "all that is modest waits")
         turns = self.turns()
@@ -136,11 +137,11 @@ class FairnessTest(unittest.TestCase):
 
         def sample():
             used, queued = self.used_and_queued()
-            # Neither has run out of work.
+            # Neither program has executed all of its runs.
             if queued > 0:
-                # Who had a long turn waits until the other one has had as much: a turn
-                # from before the interval counts in it. And the worker has told what each
-                # used before it is asked for its turns.
+                # A tenant that had a long turn waits until the other one had as
+                # much, so a turn before the interval counts in it. The worker
+                # reported each tenant's use before it is asked for its turns.
                 samples.append((used, self.longest_turn_since(turns)))
             return queued <= 30
 
@@ -150,7 +151,8 @@ class FairnessTest(unittest.TestCase):
             for after, longest in samples[i + 1:]:
                 gained = [(after[name] - before[name]) / weight
                           for name, weight in zip(("greedy", "modest"), weights)]
-                # A turn may end while the worker reports: one more of each.
+                # A turn may end while the worker reports, which adds one turn
+                # for each tenant.
                 bound = 2 * sum(longest / weight for weight in weights)
                 self.assertLessEqual(abs(gained[0] - gained[1]), bound)
                 telling = telling or min(gained) > bound
@@ -198,7 +200,8 @@ class FairnessTest(unittest.TestCase):
 
         eventually(told, "the coordinator has heard of all")
         before = work()
-        # By the clock around all that its thread did, from one wait to the next.
+        # Measured by the clock around all that the worker's thread did, from
+        # one wait to the next.
         self.assertAlmostEqual(bills() / before, 1, delta=1e-3)
         self.assertEqual(work(), before)  # it was over
         nobody = self.metric("w0", "djinn_worker_housekeeping_seconds_total")
@@ -224,7 +227,8 @@ class FairnessTest(unittest.TestCase):
                       self.issue("greedy", 1, "read").stdout.readline())
         lender = self.issue("modest", 1, "read")
         self.assertEqual(lender.stdout.readline(), "issued\n")
-        # Who had worked less yielded, and says why; the other one goes on.
+        # The session that had used less lost its lease, and its error says why.
+        # The other one continues.
         borrowing.stdin.write("\n")
         borrowing.stdin.flush()
         self.assertIn("QUOTA_RECLAIMED", borrowing.stdout.readline())

@@ -1,8 +1,8 @@
-// A program that keeps a worker busy: it issues ROUNDS times 64 products of
+// A program that keeps a worker busy. It issues ROUNDS times 64 products of
 // matrices without waiting for any, or, with a second argument, reads the last
-// one; says "issued"; and does it again for every line of its standard input,
-// until that ends. It finds its cluster in the environment. An error is its
-// last line.
+// one. Then it prints "issued". It repeats this for every line of its standard
+// input, until that ends. It finds its cluster in the environment. An error is
+// its last line.
 #include <ATen/ATen.h>
 
 #include <cstdlib>
@@ -40,6 +40,6 @@ int main(int argc, char** argv) {
     }
     std::cout << "issued" << std::endl;
   } while (std::getline(std::cin, line));
-  // What is left is nobody's concern.
+  // Remaining runs do not matter.
   std::_Exit(0);
 }

@@ -42,7 +42,7 @@ class FrontEndTest(unittest.TestCase):
             for i in range(2)]
         self.assertEqual([[float(v) for v in line.split()] for line in out.splitlines()],
                          expected)
-        # It was understood like any other.
+        # The coordinator analysed the graph like any other.
         [listed] = eventually(lambda: self._graphs("graphs")["graphs"], "no graph")
         graph = self._graphs("graph", listed["fingerprint"])
         self.assertEqual([node["role"] for node in graph["meaning"]["nodes"]],

@@ -1,9 +1,10 @@
-// Another front end: a graph made of the .proto files alone, run on a worker.
+// Another front end: builds a graph from the .proto files alone, and runs it on
+// a worker.
 //
 // usage: layer COORDINATOR TOKEN
 //
-// Knows gRPC, the protos and a hash; neither PyTorch nor Djinn's client
-// library. Computes relu(x W + b), and prints the result, a row a line.
+// Uses gRPC, the protos and a hash, and neither PyTorch nor Djinn's client
+// library. Computes relu(x W + b), and prints the result, one row per line.
 #include <xxhash.h>
 
 #include <cstdint>
@@ -50,8 +51,8 @@ struct Argument {
   bool keyword_only = false;
 };
 
-// What names an operator's schema, as docs/design/protocols.md describes it,
-// for arguments that are not written and one result.
+// Returns the hash that names an operator's schema, as docs/design/protocols.md
+// describes it, for arguments that are not written and one result.
 uint64_t SchemaHash(const std::string& name, const std::string& overload,
                     const std::vector<Argument>& arguments) {
   const auto text = [](const std::string& value) {
@@ -83,7 +84,8 @@ v1::TensorView View(uint32_t slot, const std::vector<int64_t>& sizes) {
   return view;
 }
 
-// Slots: b, x, W existed before; the product and its relu are born here.
+// The slots b, x and W existed before. The run creates the product and its
+// relu.
 v1::Graph Layer() {
   v1::Graph graph;
   v1::Operator* const product = graph.add_operators();
@@ -140,7 +142,7 @@ class Worker {
     control_->Write(request);
   }
 
-  // Gives birth to a storage.
+  // Creates a storage.
   void Install(uint64_t storage, const std::vector<float>& values) {
     v1::Ordered message;
     message.mutable_install()->set_storage(storage);
@@ -187,7 +189,7 @@ class Worker {
 };
 
 int Main(const std::string& coordinator, const std::string& token) {
-  // A session, and a lease on a worker.
+  // Opens a session, and gets a lease on a worker.
   const auto stub = v1::Session::NewStub(
       grpc::CreateChannel(coordinator, grpc::InsecureChannelCredentials()));
   grpc::ClientContext context;
@@ -214,7 +216,7 @@ int Main(const std::string& coordinator, const std::string& token) {
                                         })
           .granted()
           .lease();
-  // For the coordinator to understand.
+  // The coordinator analyses the graph.
   *request.mutable_graph() = Layer();
   attached->Write(request);
 

@@ -1,5 +1,5 @@
-// The configuration files of the coordinator and the worker, through the strict
-// reader.
+// Reads the configuration files of the coordinator and the worker with the
+// strict reader.
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -24,7 +24,8 @@ void CheckRefusal(const absl::Status& status) {
 }
 
 void TestOne(const std::string& text) {
-  // A program reads the file that its operator names, whatever it is.
+  // A program reads any file that its operator names, so inputs must not name
+  // devices.
   if (absl::StrContains(text, "/dev") || absl::StrContains(text, "/proc")) {
     return;
   }

@@ -57,7 +57,7 @@ class LocalProcess:
 def main():
     device, small, threads = sys.argv[1:]
     torch.set_num_threads(int(threads))
-    # What a library prints must not come between the answers.
+    # Output of a library must not come between the answers.
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     runner = workloads.Runner(

@@ -22,7 +22,8 @@ import djinn
 from tests.gpu import workloads
 from tests.gpu.local_process import LocalProcess
 
-# By dtype, beside the largest value: kernels may sum in any order.
+# Tolerances by dtype, relative to the largest value, because kernels may sum in
+# any order.
 TOLERANCES = {torch.float16: 2e-2, torch.bfloat16: 2e-2}
 TOLERANCE = 1e-3
 FAMILIES = ("bert", "gpt2", "llama", "t5", "vit", "resnet", "clip", "whisper")
@@ -116,7 +117,7 @@ class Run:
             sides[key] = lambda number, which=which: self.local.call("round", which, number)
         for number in range(-2, self.options.rounds):
             order = list(sides)
-            # Each goes first in its turn.
+            # Each variant is first in its turn.
             turn = number % len(order)
             results = {}
             for key in order[turn:] + order[:turn]:

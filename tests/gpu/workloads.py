@@ -11,10 +11,10 @@ import time
 import torch
 from torch import nn
 
-# Calls before those that count. A registered callable is replayed after a few.
+# Calls before the measured ones. A registered callable is replayed after a few.
 SETTLING_CALLS = 8
-# Calls before a CUDA graph is captured; made in every variant, since a training step
-# changes its weights.
+# Calls before a CUDA graph is captured. Every variant makes them, because a
+# training step changes its weights.
 WARM_UP_CALLS = 3
 
 
@@ -266,7 +266,7 @@ class _Transfer(_Work):
             (value,) = self.inputs(_generator(1000 * (number + 3) + index))
             spent, back = self.move(value)
             seconds.append(spent)
-            # The bytes are compared here, for they are many.
+            # The bytes are compared here, because they are many.
             results.append(torch.tensor(torch.equal(back, value)))
         return seconds, results
 
@@ -275,7 +275,7 @@ class Upload(_Transfer):
     def move(self, value):
         begin = time.perf_counter()
         there = value.to(self.device)
-        # A small answer: the bytes are there.
+        # Reads a small value, so the upload is complete.
         there[:1].cpu()
         return time.perf_counter() - begin, there.cpu()
 

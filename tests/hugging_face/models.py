@@ -19,7 +19,7 @@ class Family:
     make: Callable[[], torch.nn.Module]
     # Arguments of forward(), on the CPU; the same at every call.
     inputs: Callable[[], dict]
-    # Arguments of generate(); None for a model that does not generate.
+    # Arguments of generate(). None for a model that does not generate.
     prompt: Callable[[], dict] | None = None
 
 
@@ -42,7 +42,7 @@ def _text(rows=2, columns=7):
 
 def _prompt():
     ids = _tokens(2, 6)
-    # Padded on the left, as generate() wants it.
+    # The padding is on the left, as generate() expects.
     mask = torch.ones_like(ids)
     mask[-1, :2] = 0
     return {"input_ids": ids, "attention_mask": mask}
@@ -113,7 +113,8 @@ def _whisper():
         decoder_start_token_id=3, pad_token_id=0, bos_token_id=1, eos_token_id=2,
         suppress_tokens=None, begin_suppress_tokens=None)
     model = transformers.WhisperForConditionalGeneration(config)
-    # The released models' list of timestamps and languages needs a tokenizer.
+    # The list of timestamps and languages of the released models needs a
+    # tokenizer.
     model.generation_config.suppress_tokens = None
     model.generation_config.begin_suppress_tokens = None
     return model

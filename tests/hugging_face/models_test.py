@@ -13,7 +13,7 @@ transformers.logging.set_verbosity_error()
 
 MODES = (torch.no_grad, torch.inference_mode)
 
-# Ways to generate, each from the same seed.
+# Methods of generation, each from the same seed.
 STRATEGIES = {
     "greedy": {"do_sample": False},
     "sampling": {"do_sample": True, "top_k": 20, "temperature": 0.9},
@@ -67,8 +67,8 @@ class ModelsTest(RemoteCase):
     def test_generating_waits_once_a_token(self):
         family = next(f for f in models.FAMILIES if f.name == "llama")
         model = models.build(family).to(self.device)
-        # Where a sentence is padded, transformers asks once more for every token, and
-        # so does GPT-2's own code.
+        # With padding, transformers reads one more value per token, and so does
+        # GPT-2's own code.
         ids = family.prompt()["input_ids"].to(self.device)
         reads = []
         for tokens in (8, 16):
@@ -78,13 +78,13 @@ class ModelsTest(RemoteCase):
                                      eos_token_id=None)
             self.assertEqual(out.shape[1], ids.shape[1] + tokens)
             reads.append(djinn.statistics()["reads"] - before)
-        # generate() itself asks whether all sequences have ended; the rest is asked
-        # once, before the first token.
+        # generate() itself reads whether all sequences have ended. It reads
+        # everything else once, before the first token.
         self.assertEqual(reads[1] - reads[0], 8)
         print(f"round trips: {reads[0] - 8} for a call, and 1 a token")
 
     def test_no_operator_ran_synchronously(self):
-        # Runs on what the tests before it did, and on a forward of its own.
+        # Uses the captures of the tests before it, and a forward of its own.
         family = models.FAMILIES[0]
         with torch.no_grad():
             models.build(family).to(self.device)(**_to(family.inputs(), self.device))

@@ -86,7 +86,7 @@ class MigrationTest(unittest.TestCase):
             labels = torch.randint(0, 10, (32,))
             model, data, labels = model.to(device), data.to(device), labels.to(device)
             optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
-            # What dropout draws from, wherever it is.
+            # The generator that dropout draws from, on any worker.
             torch.manual_seed(2)
             losses = []
             for step in range(steps):

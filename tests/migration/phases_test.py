@@ -14,7 +14,8 @@ from tests.operating.cluster import PATIENCE, Cluster
 
 DJINNCTL = "coordinator/ctl/djinnctl"
 TOKENS = 40
-# By then the coordinator has seen a step of decoding; the rest is done elsewhere.
+# By this token the coordinator has seen a step of decoding, and the other steps
+# run on the other worker.
 MOVED_BY = 12
 
 
@@ -61,7 +62,8 @@ class PhasesTest(unittest.TestCase):
                 self.until_it_decodes_there()
             sent[count] = djinn.statistics()["bytes_up"]
 
-        # Nothing is known of it when it begins: either worker would do.
+        # Nothing is known of the program when it begins, so either worker would
+        # be suitable.
         self.control("cordon", "worker", "decodes")
         remote = model.to(djinn.device())
         self.assertEqual(djinn.where_is().worker_id, "reads")
@@ -71,21 +73,23 @@ class PhasesTest(unittest.TestCase):
         session = self.control("get", "sessions").splitlines()[1].split()[0]
         text = self.control("explain", "session", session)
         self.assertIn("by phase, from reads to decodes", text)
-        # All of its migrations, of which `explain` shows the last one.
+        # `get` shows all of its migrations; `explain` shows the last one.
         moves = json.loads(
             self.control("get", "sessions", session, "-o", "json"))["migrations"]
         self.assertEqual(
             [(move["reason"], move["state"], move["from_worker_id"], move["to_worker_id"])
              for move in moves], [("phase", "DONE", "reads", "decodes")])
-        # Keys and values of every layer, once, beside the weights.
+        # The keys and values of every layer are moved once, in addition to the
+        # weights.
         token_bytes = 3 * 2 * 2 * 32 * 4
         cache_bytes = token_bytes * prompt.shape[1]
         weight_bytes = sum(weight.nbytes for weight in model.parameters())
         moved = int(moves[0]["moved_bytes"]) + int(moves[0]["held_bytes"]) - weight_bytes
         self.assertGreaterEqual(moved, cache_bytes)
         self.assertLess(moved, 2 * cache_bytes)
-        # The cache does not come through the client: all that does, after the first
-        # token, is graphs that are new at another worker, and positions.
+        # The cache does not pass through the client. After the first token the
+        # client sends only graphs, which the other worker does not know, and
+        # positions.
         self.assertLess(sent[TOKENS] - sent[1], cache_bytes)
         self.assertEqual(djinn.root_errors(), [])
 

@@ -19,7 +19,7 @@ tenants:
     token_file: dev.token
     totals: {max_models: %d, model_bytes: %s}
 """
-# A worker has room for another one's place so many calls later, at most.
+# A worker has room for another model at most this many calls later.
 ASKS_AGAIN = 256
 
 
@@ -94,12 +94,12 @@ class ModelBudgetTest(unittest.TestCase):
         large, compiled_large = self.compiled(Large)
         statistics = self.call(large, compiled_large, 6)
         self.assertEqual(statistics["replays"], 0)
-        # It is not captured again for nothing.
+        # It is not captured again without need.
         self.assertEqual(statistics["captures"], 2)
         self.assertIn(
             "MODEL_BYTES: what the model Large keeps using: limit 4000 bytes, used 0, "
             f"asked {Large.BYTES} (worker w0, tenant dev", statistics["refusal"])
-        # The small one goes on as it did.
+        # The small model works as before.
         self.assertEqual(self.call(small, compiled_small, 2)["replays"], 6)
         self.assertEqual(djinn.root_errors(), [])
 
@@ -132,7 +132,8 @@ class ModelBudgetTest(unittest.TestCase):
         self.assertIn("MAX_MODELS: models of the tenant's sessions on this worker: limit 2, "
                       "used 2, asked 1", statistics["refusal"])
 
-        # When another one goes, there is room, and somebody notices.
+        # When another model is removed, there is room, and the refused one is
+        # registered.
         del first, compiled_first, module, compiled
         gc.collect()
         statistics = self.call(third, compiled_third, ASKS_AGAIN + 1)
@@ -158,7 +159,7 @@ class ModelBudgetTest(unittest.TestCase):
         self.assertGreater(losses[0], losses[-1])
         self.assertGreater(step.statistics()["replays"], 0, step.statistics())
         eventually(lambda: self.use()["model_count"] == 1, "the worker's report")
-        # Weights, their gradients, and their momentum.
+        # The model has its weights, their gradients, and their momentum.
         self.assertEqual(self.use()["model_bytes"], str(3 * Small.BYTES))
         self.assertIn("step", self.use()["models"][0]["name"])
 
@@ -168,7 +169,7 @@ class ModelBudgetTest(unittest.TestCase):
         self.cluster.configure(self.cluster.coordinator, TENANTS % (2, "1MB"))
         self.assertIn("dev     changed", self.control("reload"))
 
-        # The worker hears of it with the lease's next issue.
+        # The worker receives it with the lease's next revision.
         def fits():
             other, compiled_other = self.compiled(Large)
             return self.call(other, compiled_other, 3)["replays"] == 1

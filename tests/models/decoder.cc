@@ -8,7 +8,7 @@
 namespace djinn {
 namespace {
 
-// As GPT-2 initialises.
+// The deviation of GPT-2's initialisation.
 constexpr double kDeviation = 0.02;
 
 }  // namespace
@@ -102,7 +102,7 @@ at::Tensor Decoder::Sequence::Attend(size_t layer, const at::Tensor& query,
     all_keys = keys;
     all_values = values;
   }
-  // Several tokens at once are a prompt, which comes first.
+  // Several tokens together are a prompt, which comes first.
   return at::scaled_dot_product_attention(query, all_keys, all_values, {},
                                           /*dropout_p=*/0.0,
                                           /*is_causal=*/count > 1);

@@ -1,11 +1,11 @@
-// A decoder shaped like GPT-2 with random weights, for tests and benchmarks:
-// pre-norm blocks of fused QKV projection, causal attention, and a GELU (tanh)
-// feed-forward layer; the embedding is the output layer, too.
+// A decoder of GPT-2's shape with random weights, for tests and benchmarks. It
+// has pre-norm blocks of a fused QKV projection, causal attention, and a GELU
+// (tanh) feed-forward layer. The embedding is also the output layer.
 //
-// Greedy and deterministic: the same seed and prompt give the same tokens on
-// every device that computes the same numbers. Each token stays on the device
-// and goes into the next step from there, so a caller that reads it waits for
-// one round trip a token.
+// It is greedy and deterministic: the same seed and prompt give the same tokens
+// on every device that computes the same numbers. Each token stays on the
+// device for the next step, so a caller that reads it waits for one round trip
+// per token.
 #ifndef TESTS_MODELS_DECODER_H_
 #define TESTS_MODELS_DECODER_H_
 
@@ -24,48 +24,49 @@ struct DecoderShape {
   int64_t max_tokens = 1024;
 };
 
-// How keys and values of earlier tokens are kept.
+// How the keys and values of earlier tokens are stored.
 enum class DecoderCache {
-  // A new tensor for every token, by cat(): as most programs do it.
+  // A new tensor for every token, by cat(), as in most programs.
   kConcatenated,
   // Memory for max_tokens, written at the token's position.
   kPreallocated,
-  // The same, written by index and attended to as a whole, with a mask for what
-  // is not there yet.
+  // The same memory, written by index and attended to as a whole, with a mask
+  // for positions that are not written yet.
   kIndexed,
 };
 
 class Decoder {
  public:
-  // Weights are drawn on the CPU from `seed` and moved to `device`.
+  // Draws the weights on the CPU from `seed` and moves them to `device`.
   Decoder(const DecoderShape& shape, uint64_t seed, at::Device device);
 
   const DecoderShape& shape() const { return shape_; }
-  // What the weights take.
+  // Returns the size of the weights.
   int64_t weight_bytes() const;
 
-  // Sequences of one length, side by side: their cache and how far they have
-  // come.
+  // Several sequences of the same length: their cache and their position.
   class Sequence {
    public:
     Sequence(const Decoder* decoder, DecoderCache cache, int64_t batch = 1);
 
-    // Takes the tokens (int64, [batch, n], on the decoder's device) and returns
-    // the scores of the next one ([batch, 1, vocabulary], on the device).
+    // Appends the tokens (int64, [batch, n], on the decoder's device) and
+    // returns the scores of the next one ([batch, 1, vocabulary], on the
+    // device).
     at::Tensor Scores(const at::Tensor& tokens);
-    // The one with the highest score ([batch, 1]).
+    // Returns the token with the highest score ([batch, 1]).
     at::Tensor Next(const at::Tensor& tokens) {
       return Scores(tokens).argmax(-1);
     }
-    // Goes on with these sequences (int64, [batch], on the device), as a beam
+    // Continues with these sequences (int64, [batch], on the device), as a beam
     // search does.
     void Select(const at::Tensor& sequences);
 
     int64_t position() const { return position_; }
-    // By layer, [batch, heads, positions, width / heads].
+    // Return one tensor per layer: [batch, heads, positions, width / heads].
     const std::vector<at::Tensor>& keys() const { return keys_; }
     const std::vector<at::Tensor>& values() const { return values_; }
-    // What the keys and values of the tokens so far take, per sequence.
+    // Returns the size of the keys and values of the tokens so far, per
+    // sequence.
     int64_t cache_bytes() const;
 
    private:

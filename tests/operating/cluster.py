@@ -18,7 +18,7 @@ def eventually(condition, what):
     raise AssertionError("in vain: " + what)
 
 
-# What a configuration says of TLS, by whose it is.
+# TLS settings in the configuration, by role.
 _TLS = {
     "coordinator": """
 tls: {certificate_file: coordinator.crt, private_key_file: coordinator.key,

@@ -1,6 +1,6 @@
-// A program for operators to look at: it finds its cluster in the environment,
-// leaves something of every class on a worker, says "ready" and stays until its
-// standard input ends.
+// A program for operators to inspect. It finds its cluster in the environment,
+// leaves a storage of every class on a worker, prints "ready" and stays until
+// its standard input ends.
 #include <ATen/ATen.h>
 
 #include <iostream>
@@ -10,7 +10,7 @@
 
 int main() {
   const at::Device device = djinn::Device();
-  // Above the inline limit, so that the worker keeps the bytes as content.
+  // Above the inline limit, so that the worker keeps the bytes as a content.
   const at::Tensor weights =
       at::arange(1 << 20, at::TensorOptions(at::kFloat)).to(device);
   at::Tensor sums = at::ones({2, 3}).to(device);

@@ -14,7 +14,8 @@ from tests.operating.cluster import PATIENCE, Cluster, eventually
 _TYPE = re.compile(r"^# TYPE (\w+) (\w+)$", re.MULTILINE)
 _ROW = re.compile(r"^\| `(\w+)(?:\{([\w,]*)\})?` \| (\w+) \| ([\w, ]+) \|", re.MULTILINE)
 _SAMPLE = re.compile(r"^(\w+)(?:\{(.*)\})? (\S+)$", re.MULTILINE)
-# Counted by label, and by nothing that happens here: the tests beside them look at these.
+# Metrics with labels that nothing in this test increments. The tests beside
+# their code cover these.
 _NOT_CAUSED = {"djinn_migrations_total", "djinn_pending_leases", "djinn_preemptions_total",
                "djinn_returned_leases_total", "djinn_run_deadlines_total",
                "djinn_worker_device_events_total"}
@@ -29,7 +30,7 @@ def _promtool():
     return path
 
 
-# With everything of a quota that metrics show.
+# The tenants have every part of a quota that metrics show.
 _TENANTS = """
 tenants:
   - name: dev
@@ -56,7 +57,7 @@ class MonitoringTest(unittest.TestCase):
         eventually(lambda: cls.ready("w0"), "the worker joins")
         cls.hold("join.token", expect=None)
         holder = cls.hold("dev.token", expect="ready\n")
-        # A worker that restarts is noticed.
+        # The coordinator counts a worker that restarts.
         cls.cluster.end("w0", signal.SIGKILL)
         cls.cluster.start("w0")
         eventually(lambda: 'kind="worker_restarted"' in cls.scrape("coordinator"),
@@ -70,7 +71,7 @@ class MonitoringTest(unittest.TestCase):
             stdout=subprocess.DEVNULL,
             env=dict(os.environ, DJINN_COORDINATOR=cls.cluster.coordinator,
                      DJINN_ADMIN_TOKEN_FILE=cls.cluster.path("admin.token")))
-        # Not before the coordinator can know every worker.
+        # The metric appears when the coordinator can know every worker.
         eventually(lambda: "djinn_scale_demand_devices" in cls.scrape("coordinator"),
                    "the demand is known")
         cls.texts = {name: cls.scrape(name) for name in ("coordinator", "w0")}
@@ -141,7 +142,7 @@ class MonitoringTest(unittest.TestCase):
         self.assertEqual({name: kind for name, (kind, _) in found.items()},
                          {name: kind for name, (kind, _) in listed.items()
                           if name in found or name not in _NOT_CAUSED})
-        # What a process has never counted it does not say.
+        # A process does not export a counter that it never incremented.
         for name, (_, roles) in found.items():
             self.assertLessEqual(roles, listed[name][1], name)
 
@@ -170,7 +171,7 @@ class MonitoringTest(unittest.TestCase):
         self.assertIn("djinn_request_duration_seconds_count 1\n", worker)
         self.assertIn('djinn_oldest_pending_age_seconds{tenant="dev"} 0\n', coordinator)
         self.assertIn('djinn_worker_sessions{tenant="dev",state="attached"} 1\n', worker)
-        # The weights of hold_session, 4 MiB.
+        # The weights of hold_session have 4 MiB.
         self.assertRegex(
             worker, r'djinn_transfer_bytes_total\{path="client_to_worker",kind="bulk"\} 4194304\n')
         self.assertNotRegex(worker, r"djinn_worker_device_busy_seconds_total\{.*\} 0\n")

@@ -16,7 +16,7 @@ from tests.operating import recipes
 from tests.operating.cluster import PATIENCE, Cluster, eventually
 
 _SECTIONS = ("With grpcurl", "With grpcurl and TLS")
-# Variables that recipes take from an answer of the ones before.
+# Variables that recipes set from an earlier answer.
 _FROM_ANSWERS = ("SESSION", "LEASE", "GRAPH")
 
 
@@ -77,7 +77,7 @@ class ClusterTest(unittest.TestCase):
 
     @classmethod
     def run_command(cls, command):
-        # As a terminal would show it.
+        # The output is that of a terminal.
         return subprocess.run(
             ["bash", "-euo", "pipefail", "-c", command], env=cls.environment,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=PATIENCE,
@@ -169,7 +169,7 @@ class OperatingTest(ClusterTest):
             ["tests/operating/hold_session"], env=self.environment,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, universal_newlines=True)
         self.assertEqual(self.holder.stdout.readline(), "ready\n")
-        # The workers' next reports tell what the program left there.
+        # The workers' next reports show what the program left there.
         eventually(
             lambda: self.only("leases")["state"] == "IN_USE"
             and int(self.only("leases")["use"]["generators"]["count"]) == 1
@@ -189,7 +189,7 @@ class OperatingTest(ClusterTest):
         self.assertEqual(session["state"], "ATTACHED")
         self.assertEqual(session["program"], "hold_session")
         self.assertEqual(use["contents"], {"count": "1", "size_bytes": str(4 << 20)})
-        # sums, noise and scaled.
+        # The storages are `sums`, `noise` and `scaled`.
         self.assertEqual(use["storages"]["count"], "3")
         self.assertEqual(use["generators"]["count"], "1")
         self.assertGreater(int(use["generators"]["size_bytes"]), 0)
@@ -259,7 +259,7 @@ class OperatingTest(ClusterTest):
         self.addCleanup(self.ctl, "resume", "queue", "dev")
         self.assertIn("stopped since", self.ctl("stop", "queue", "dev"))
         self.assertIn("QUEUE_STOPPED", self.ctl("explain", "placement", "dev"))
-        # Who has a lease keeps it.
+        # Existing leases continue.
         self.assertEqual(self.only("leases")["state"], "IN_USE")
         self.assertIn("active", self.ctl("resume", "queue", "dev"))
         self.assertNotIn("QUEUE_STOPPED", self.ctl("explain", "placement", "dev"))

@@ -1,8 +1,10 @@
 // Does one kind of work on the cluster of its environment and the same in this
-// process, and says where it was done and whether the bits are equal.
-//   place_work compute|transfer SEED
+// process. Prints on which worker it ran and whether the bits are equal.
+//
+// usage: place_work compute|transfer SEED
+//
 // "compute": products of small matrices, one after the other. "transfer": a
-// large tensor, and hardly any work on it.
+// large tensor, and hardly any computation on it.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <c10/core/InferenceMode.h>
@@ -35,7 +37,8 @@ int main(int argc, char** argv) {
   const std::string kind = argv[1];
   const auto work = kind == "compute" ? Compute : Transfer;
   djinn::ConnectOptions options;
-  // What a session of this name did is expected of the next one.
+  // The work of a session predicts that of the next one with the same program
+  // name.
   options.program = "place_work " + kind;
   if (const absl::Status status = djinn::Connect(options); !status.ok()) {
     std::cerr << status << std::endl;

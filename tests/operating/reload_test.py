@@ -87,7 +87,7 @@ class ReloadTest(unittest.TestCase):
         self.assertEqual((status, out), (
             0, "TENANT  CHANGE\n\nnot reloaded, counts when the coordinator starts again: "
                "session_timeout\n"))
-        # As often as it is asked for.
+        # The answer is the same at every reload.
         self.assertIn("session_timeout", self.ctl("reload")[1])
 
     def test_sighup_reloads_and_running_sessions_have_the_new_quota(self):

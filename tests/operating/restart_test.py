@@ -68,7 +68,7 @@ class RestartTest(unittest.TestCase):
         self.cluster.end("coordinator", signal.SIGKILL)
         self.cluster.configure(self.cluster.coordinator, _TENANTS)
         self.cluster.start("coordinator")
-        # Before its worker and its client are back, or just after.
+        # This is before its worker and its client are back, or just after.
         again = eventually(lambda: self.get("sessions"), "the session is known")[0]
         for field in ("session_id", "tenant", "program", "session_epoch"):
             self.assertEqual(again[field], session[field])
@@ -81,7 +81,8 @@ class RestartTest(unittest.TestCase):
             self.assertEqual(back[field], lease[field])
         # Nothing is billed twice.
         self.assertLess(self.used(), used + 1)
-        # The program ends well: its last value was read before, its storages are there.
+        # The program ends well: it read its last value before, and its storages
+        # exist.
         holder.stdin.close()
         self.assertEqual(holder.wait(PATIENCE), 0)
         eventually(lambda: not self.get("sessions"), "the session ends")

@@ -17,7 +17,8 @@ class RunsTest(unittest.TestCase):
     def setUpClass(cls):
         folder = tempfile.TemporaryDirectory()
         cls.addClassCleanup(folder.cleanup)
-        # A worker that is stopped for a while is not lost by it.
+        # With this time-out, a worker that is suspended for a while is not
+        # lost.
         cls.cluster = Cluster(folder.name, ("w0",), coordinator_extra="worker_timeout: 20s\n")
         cls.addClassCleanup(cls.cluster.stop)
         cls.environment = dict(
@@ -66,7 +67,7 @@ class RunsTest(unittest.TestCase):
         waited = sum(float(w["time"].rstrip("s")) for w in record["waits"])
         self.assertAlmostEqual(waited, float(record["waited"].rstrip("s")), places=6)
         self.assertGreater(float(record["device_time"].rstrip("s")), 0)
-        # The number alone will do, and "run" for "runs".
+        # The number alone suffices, and "run" stands for "runs".
         number = name.split(":")[1]
         text = self.run_ctl("explain", "run", self.session + "/" + number).stdout
         self.assertIn("run          %s/%s\n" % (self.session, name), text)
@@ -105,7 +106,8 @@ class RunsTest(unittest.TestCase):
         self.assertEqual(done.returncode, 1, done.stdout)
         self.assertIn("worker w0 was asked and has not answered", done.stderr)
         self.assertGreater(time.monotonic() - begin, 2)
-        # Others are served meanwhile, and the worker answers again.
+        # Other requests are served meanwhile, and the worker answers again
+        # later.
         self.assertTrue(self.json("get", "sessions")["sessions"])
         worker.send_signal(signal.SIGCONT)
         self.assertTrue(self.json("get", "runs", self.session)["runs"])

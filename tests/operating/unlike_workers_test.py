@@ -7,7 +7,8 @@ import unittest
 
 from tests.operating.cluster import PATIENCE, Cluster, eventually
 
-# One computes a thousand times as fast, and is a hundred times as far away.
+# One worker computes a thousand times as fast, and its link is a hundred times
+# as slow.
 _WORKERS = {
     "quick": ("{flops_per_second: 1e12, bytes_per_second: 1e11, seconds_per_call: 1us}",
               "100MB"),
@@ -61,7 +62,7 @@ device: {memory: 1GiB, threads: 1, speed: %s}
         # Nothing is known of a program's work before its first session.
         for kind in "compute", "transfer":
             self.work(kind, 1)
-        # Other numbers each time, so that nobody has them already.
+        # The numbers differ each time, so that no worker holds them already.
         for seed in 2, 3:
             self.assertEqual(self.work("compute", seed), "quick")
             self.assertEqual(self.work("transfer", seed), "near")

@@ -43,7 +43,8 @@ class Checker:
         for index, sample in enumerate(samples):
             if task["limit"] is not None and index >= task["limit"]:
                 break
-            # What is drawn for the next sample must not depend on this one's runs.
+            # The random numbers of the next sample must not depend on the runs
+            # of this one.
             state = torch.get_rng_state()
             case = variants.Case(op, sample)
             for name in names:
@@ -71,7 +72,7 @@ class Checker:
             {"sample": index, "kind": kind, "message": message[:600]}
         )
         if any(text in message for text in _LOST):
-            # A new process with a new cluster goes on after this sample.
+            # A new process with a new cluster continues after this sample.
             os._exit(EXIT_WORKER_LOST)
 
     def _compare(self, name, case, expected, reference):

@@ -10,9 +10,9 @@ import time
 # A checker's exit status when its worker is gone.
 EXIT_WORKER_LOST = 3
 
-# A cluster starts, and PyTorch's database is imported.
+# Time to start a cluster and to import PyTorch's database.
 _START_SECONDS = 180
-# After so many deaths over one task the rest of it is given up.
+# After this many deaths in one task, the rest of the task is given up.
 _MOST_DEATHS = 20
 
 

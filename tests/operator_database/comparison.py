@@ -95,7 +95,7 @@ def compare_aliases(expected, expected_inputs, actual, actual_inputs):
     for index, (left, right) in enumerate(pairs):
         if not isinstance(left, torch.Tensor) or not left.numel():
             continue
-        # The CPU hands out zeros without memory.
+        # The CPU returns zeros without memory.
         if left.layout != torch.strided or left._is_zerotensor():
             continue
         aliases = _input_of(left, expected_inputs), _input_of(right, actual_inputs)

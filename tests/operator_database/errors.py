@@ -31,7 +31,7 @@ _DTYPES = (
     torch.bool,
     torch.complex64,
 )
-# Of all wrong calls, those that raise the CPU's error at the call.
+# Required share of wrong calls that raise the CPU's error at the call.
 _NEEDED = 0.94
 
 

@@ -13,8 +13,8 @@ class Mirror:
 
     def __init__(self, device):
         self.device = torch.device(device)
-        # By the address of a CPU storage: (the storage, its copy). Holding the
-        # storage keeps its address from being used again.
+        # Maps the address of a CPU storage to (the storage, its copy). The
+        # reference to the storage prevents another use of its address.
         self._storages = {}
 
     def storages(self):
@@ -45,7 +45,8 @@ class Mirror:
         if tensor.layout != torch.strided:
             return tensor.detach().to(self.device)
         plain = tensor.detach()
-        # The flags of lazy conjugation and negation, off and on again.
+        # Removes the flags of lazy conjugation and negation, and sets them
+        # again.
         if plain.is_conj():
             plain = plain.conj()
         if plain.is_neg():
@@ -69,8 +70,8 @@ class Mirror:
         key = storage.data_ptr() or id(storage)
         if key not in self._storages:
             source = torch.empty(0, dtype=torch.uint8).set_(storage)
-            # Never the memory itself, on the CPU either, and all of its bytes,
-            # which are those of whole elements.
+            # Copies all bytes of whole elements. It never uses the memory
+            # itself, not even on the CPU.
             whole = storage.nbytes() // tensor.element_size() * tensor.element_size()
             copy = torch.empty(whole, dtype=torch.uint8, device=self.device)
             copy.copy_(source[:whole])

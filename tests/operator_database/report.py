@@ -4,7 +4,7 @@ import collections
 import itertools
 import re
 
-# Of all samples that the CPU passes, and of all overloads.
+# Required shares of all samples that pass on the CPU, and of all overloads.
 SAMPLES_NEEDED = 0.99
 OVERLOADS_NEEDED = 0.98
 

@@ -29,7 +29,7 @@ from tests.operator_database import report
 from tests.operator_database.child import Child
 
 DTYPES = ("float32", "float64", "bfloat16", "int64", "bool", "complex64")
-# What --quick runs: every operator, in one dtype, a few samples.
+# With --quick, every operator runs in one dtype with a few samples.
 QUICK_DTYPES = ("float32",)
 QUICK_SAMPLES = 3
 

@@ -7,7 +7,8 @@ from torch.utils._pytree import tree_flatten, tree_map
 
 from tests.operator_database.mirror import Mirror
 
-# Their results are uninitialised memory: values are not compared.
+# The results of these operators are uninitialised memory, so values are not
+# compared.
 _UNINITIALISED = {
     "empty",
     "empty_like",
@@ -17,7 +18,8 @@ _UNINITIALISED = {
     "new_empty_strided",
 }
 
-# Tensors among their arguments stay on the CPU, on every device.
+# On every device, tensors among the arguments of these operators stay on the
+# CPU.
 _READS_ON_CPU = {"tensor_split"}
 
 
@@ -33,7 +35,7 @@ def variants_of(op, dtype):
     if op.inplace_variant is not None:
         names.append("inplace")
     if op.supports_out:
-        # Outputs that fit, and empty ones to be resized.
+        # Outputs of the right size, and empty ones that are resized.
         names += ["out", "out_resized"]
     return names
 
@@ -114,7 +116,7 @@ def _out_resized(case, mirror):
 
 
 def _write_out(case, mirror, make):
-    # Not differentiable, even where a result is of no floating type.
+    # No gradients are recorded, even if a result has no floating-point type.
     with torch.no_grad():
         expected = case.cpu_result
         if not tensors(expected):

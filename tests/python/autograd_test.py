@@ -111,7 +111,7 @@ class AutogradTest(RemoteCase):
         ran_in = []
 
         def step():
-            # What inference mode leaves behind must not undo it.
+            # The state that inference mode leaves behind must not undo it.
             with torch.inference_mode():
                 torch.ones(2, device=self.device).add(1)
             x = torch.ones(2, device=self.device, requires_grad=True)
@@ -150,7 +150,7 @@ class AutogradTest(RemoteCase):
         ):
             with self.assertRaisesRegex(RuntimeError, "modified by an inplace operation"):
                 backward_after(write)
-        # The steps of optimizers write so.
+        # Optimizers write in this way.
         layers = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 1)).to(self.device)
         step = torch.optim.Adam(layers.parameters()).step
         out = layers(torch.ones(1, 2, device=self.device))
@@ -158,7 +158,7 @@ class AutogradTest(RemoteCase):
         step()
         with self.assertRaisesRegex(RuntimeError, "modified by an inplace operation"):
             out.sum().backward()
-        # Nobody writes to what inference made.
+        # A tensor from inference mode must not be written.
         with torch.inference_mode():
             made = torch.ones(3, device=self.device)
         with self.assertRaisesRegex(RuntimeError, "Inplace update to inference tensor"):
@@ -203,7 +203,7 @@ class AutogradTest(RemoteCase):
                 outputs, _ = remote_lstm(remote[:, None])
                 outputs_of_half, _ = remote_lstm(remote[:, None].bfloat16())
             self.assertEqual(loss.dtype, torch.float32)
-            # It says itself in which precision it normalises.
+            # The operator states the precision in which it normalises.
             probabilities = scores.detach().cpu().log_softmax(1)
             self.assertEqual(probabilities.dtype, torch.bfloat16)
             expected = torch.nn.functional.nll_loss(probabilities.float(), targets)

@@ -23,7 +23,7 @@ class ConnectionsTest(RemoteCase):
         }
 
     def test_the_next_session_finds_them(self):
-        # Control and two lanes of Bulk.
+        # One connection for Control, and two for Bulk.
         self.assertEqual(
             self.session(), {"created": 3, "reused": 0, "closed": 0, "failed": 0}
         )

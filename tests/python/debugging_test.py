@@ -53,7 +53,7 @@ class CallSitesTest(RemoteCase):
             r"in module _Net\.blocks\.1\.table"
         )
         self.assertIn("_Net.blocks.1", str(djinn.root_errors()[-1]))
-        # Outside any module again.
+        # This call is outside any module again.
         text = self.failure_of(torch.ones(3, device=self.device).take(index + 8))
         self.assertRegex(text, r"aten::take.*debugging_test\.py:\d+ in CallSitesTest\.")
         self.assertNotIn("in module", text)

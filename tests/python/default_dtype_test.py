@@ -9,7 +9,7 @@ from tests.python.remote_case import RemoteCase
 NUMBERS = torch.arange(1, 7)
 FLAGS = NUMBERS > 3
 
-# Of whole numbers, or of none.
+# The operands are integers, or there are none.
 CALLS = {
     "quotient": lambda t: t / 2,
     "quotient of tensors": lambda t: torch.true_divide(t, t + 1),

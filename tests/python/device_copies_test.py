@@ -53,7 +53,7 @@ class DeviceCopiesTest(unittest.TestCase):
         for _ in range(10):
             x = x.to(self.there).t().to(self.here)
         self.assertTrue(torch.equal(x.cpu(), value))
-        # Each end writes what the other does not see.
+        # Each side writes, and the other side does not see it.
         y = x.to(self.there)
         y.mul_(2)
         x.zero_()
@@ -97,7 +97,7 @@ class DeviceCopiesTest(unittest.TestCase):
             bad.cpu()
         self.assertEqual(there.exception.error_id, here.exception.error_id)
         self.assertIn("index", str(there.exception))
-        # The other device goes on.
+        # The other device continues.
         self.assertEqual(torch.ones(2, device=self.there).sum().item(), 2)
 
     def test_many_in_flight(self):
@@ -134,7 +134,8 @@ class LostWorkerTest(unittest.TestCase):
             there_already = value.to(there)
             djinn.synchronize(0)
             djinn.synchronize(1)
-            # Frozen, so that it takes the offer and does not answer the other.
+            # The worker is suspended, so that it accepts the offer and does not
+            # answer the other one.
             name = djinn.where_is(0).worker_id
             victim = cluster.worker_pids[int(name.rpartition("-")[2])]
             os.kill(victim, signal.SIGSTOP)
@@ -178,7 +179,7 @@ class StrictTest(unittest.TestCase):
                     with self.subTest(text=text), self.assertRaises(RuntimeError) as raised:
                         call()
                     self.assertEqual(str(raised.exception), text + behind)
-                # To and from the CPU is no mixture.
+                # Copies to and from the CPU do not mix devices.
                 self.assertEqual(x.cpu().to(djinn.device(1)).sum().item(), 4)
                 djinn.close()
             x, y = self.connect(cluster, strict_devices=False)

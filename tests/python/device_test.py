@@ -172,7 +172,7 @@ class DeviceTest(RemoteCase):
             a = torch.randn(700, 700, device=self.device)
             for _ in range(10):
                 a = a @ a / 30
-            # It fails when it is executed.
+            # The call fails when it is executed.
             a[torch.tensor([10_000], device=self.device)]
             with self.assertRaisesRegex(djinn.Error, "index 10000 is out of bounds"):
                 synchronize()

@@ -21,7 +21,7 @@ class ErrorsTest(RemoteCase):
 
     def test_mistakes_raise_at_the_call(self):
         ones = torch.ones
-        # A kernel that took operands of these types is not tried again.
+        # A kernel that accepted operands of these types is not tried again.
         torch.nn.functional.linear(
             ones(2, 5, device=self.device), ones(4, 5, device=self.device),
             ones(4, device=self.device))
@@ -196,6 +196,6 @@ class LostWorkerTest(RemoteCase):
         with self.assertRaises(djinn.Error) as raised:
             (x + 1).cpu()
         self.assertEqual(raised.exception.reason, "WORKER_LOST")
-        # What was issued since the last read is lost with it.
+        # Errors of calls since the last read are reported by close().
         with self.assertRaises(djinn.Error):
             djinn.close()

@@ -24,7 +24,8 @@ class ExecutionModeTest(RemoteCase):
         self.assertEqual(djinn.execution_mode(), "fast")
         x, w = torch.randn(8, 784), torch.randn(784, 128)
         remote_x, remote_w = x.to(self.device), w.to(self.device)
-        # Beyond the trials, so that both counts of threads and the choice are seen.
+        # Continues beyond the trials, so that both numbers of threads and the
+        # choice are tested.
         for _ in range(20):
             torch.testing.assert_close(
                 (remote_x @ remote_w).cpu(), x @ w, rtol=1e-4, atol=1e-4)
@@ -50,7 +51,8 @@ class WholeAttentionTest(RemoteCase):
         remote = copy.deepcopy(local).to(self.device)
         djinn.set_execution_mode("fast")
         with torch.inference_mode():
-            # Beyond the trials; the last sentence of each is padded.
+            # Continues beyond the trials. The last sentence of each batch is
+            # padded.
             for call in range(40):
                 ids = torch.randint(100, (2, 64))
                 mask = torch.ones_like(ids)
@@ -60,7 +62,7 @@ class WholeAttentionTest(RemoteCase):
                 torch.testing.assert_close(
                     actual.last_hidden_state.cpu(), expected.last_hidden_state,
                     rtol=1e-4, atol=1e-4)
-            # Who asks for the weights gets them.
+            # The weights are computed when they are requested.
             remote.config.output_attentions = local.config.output_attentions = True
             expected = local(ids, attention_mask=mask)
             actual = remote(ids.to(self.device), attention_mask=mask.to(self.device))
@@ -90,7 +92,7 @@ class PackedWeightsTest(RemoteCase):
             expected = local(self.rows)
             for call in range(calls):
                 actual = remote(self.remote_rows)
-                # Reading takes longest.
+                # Reading takes the longest, so only some calls read.
                 if call % 8 == 0 or call == calls - 1:
                     torch.testing.assert_close(
                         actual.cpu(), expected, rtol=1e-4, atol=1e-4)
@@ -131,7 +133,7 @@ class PackedWeightsTest(RemoteCase):
                 self.expect_right(local, remote, self.SETTLED)
 
     def test_of_two_weights_with_one_content_only_the_written_one_changes(self):
-        # Large enough to be found again by its content.
+        # The weight is large enough to be found again by its content.
         local = nn.Linear(self.WIDTH, 1000)
         first, second = (copy.deepcopy(local).to(self.device) for _ in range(2))
         self.expect_right(local, first, self.SETTLED)
@@ -181,7 +183,7 @@ class PackedWeightsUnderPressureTest(unittest.TestCase):
             remote_weight, remote_rows = weight.to(device), rows.to(device)
             for _ in range(8):
                 product = (remote_rows @ remote_weight).cpu()
-            # 4 MiB are packed by now: without them there is room.
+            # 4 MiB are packed by now. When they are given up, there is room.
             large = torch.full((10 * mebibyte // 4,), 2.0, device=device)
             self.assertEqual(large[-1].item(), 2.0)
             torch.testing.assert_close(product, rows @ weight, rtol=1e-3, atol=1e-3)

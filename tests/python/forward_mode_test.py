@@ -28,7 +28,7 @@ class ForwardModeTest(RemoteCase):
             )
             found[-1].append(by_transform.cpu())
         torch.testing.assert_close(found[1], found[0], rtol=1e-4, atol=1e-5)
-        # The test would see a tangent that was lost.
+        # A lost tangent would fail the test.
         self.assertGreater(found[0][1].abs().max().item(), 0)
 
     def test_operators_that_are_kept_whole(self):
@@ -71,7 +71,7 @@ class ForwardModeTest(RemoteCase):
                 self.assert_tangents_close(function, square)
 
     def test_recurrent_networks(self):
-        # A CPU has no formula for LSTM.
+        # The CPU has no formula for LSTM.
         for kind in (torch.nn.GRU, torch.nn.RNN):
             torch.manual_seed(1)
             network = kind(4, 3, batch_first=True)

@@ -148,7 +148,7 @@ class LayoutsTest(RemoteCase):
                 first = self.operand(shape, self.random.choice(_TYPES))
                 for name in self.random.sample(list(ONE), 20):
                     checked += self.check(name, ONE[name], first)
-                # One that broadcasts, as likely as not.
+                # The shape often broadcasts.
                 shape = [self.random.choice((size, size, 1)) for size in shape]
                 shape = shape[self.random.choice((0, 0, len(shape) - 1)) :]
                 dtype = self.random.choice((first[1][0], self.random.choice(_TYPES)))

@@ -7,9 +7,9 @@ import torch
 import djinn
 from tests.python.remote_case import RemoteCase
 
-# More than a callable remembers combinations of values.
+# More than the combinations of values that a callable remembers.
 WAYS = 1100
-# And more than it remembers classes of enums.
+# More than the classes of enums that it remembers.
 CLASSES = 66
 
 
@@ -41,11 +41,12 @@ class ManyCallsTest(RemoteCase):
         self.assertEqual(self.compiled.statistics()["refusal"], "")
 
     def test_what_cannot_be_found_any_more_is_not_kept(self):
-        # Each way was captured twice, and the second recording took the first one's place.
+        # Each form was captured twice, and the second captured graph replaced
+        # the first.
         self.assertLess(len(self.compiled._forms), 2 * WAYS)
 
     def test_what_was_met_last_is_still_carried_out_again(self):
-        # However many there were besides: not all is forgotten at once.
+        # The newest forms are still known: not all are forgotten together.
         for number in (WAYS - 1, WAYS - 2, WAYS // 2):
             result, is_replay = self.call(number)
             self.assertTrue(is_replay, number)

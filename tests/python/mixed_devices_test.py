@@ -75,7 +75,7 @@ class MixedDevicesTest(RemoteCase):
                 self.assertEqual(remote.device, self.other)
                 local = change(source).cpu()
                 torch.testing.assert_close(remote.cpu(), local, rtol=0, atol=0)
-        # The copy is what the source was.
+        # The copy has the value of the source at that time.
         source = torch.ones(3, device=self.device)
         copy = source.to(self.other)
         source.zero_()

@@ -105,8 +105,8 @@ class ThreadsTest(RemoteCase):
         thread.join()
 
     def test_the_device_starts_no_compute_threads_of_its_own(self):
-        # OpenMP names helpers as the thread that started them, and slows down
-        # every thread of a process that has more of them than cores.
+        # OpenMP gives helpers the name of the thread that started them. It
+        # slows down every thread of a process that has more helpers than cores.
         def names():
             paths = glob.glob("/proc/self/task/*/comm")
             return sorted(open(path).read() for path in paths)

@@ -58,7 +58,7 @@ class ProfileTest(RemoteCase):
             self.assertTrue(all(time >= 0 for time in request["stages"].values()))
             total = sum(request["stages"].values())
             self.assertAlmostEqual(total, request["wall"], places=6)
-            # What the caller saw has all of it.
+            # The components are within the time that the caller measured.
             self.assertLessEqual(total, wall)
         self.assertIn("20 requests", profile.stage_table())
 
@@ -92,8 +92,8 @@ class ProfileTest(RemoteCase):
         [request] = [e for e in slices if e["name"] == "request"]
         [node] = [e for e in slices if e["name"] == "aten::add.Tensor"]
         self.assertEqual(request["pid"], os.getpid())
-        # One time line: what the request waited for lies in it, but for what the
-        # clocks cannot tell.
+        # All events are on one time line: the request contains what it waited
+        # for, within the accuracy of the clocks.
         self.assertGreater(node["ts"], request["ts"] - 1000)
         self.assertLess(node["ts"] + node["dur"], request["ts"] + request["dur"] + 1000)
 

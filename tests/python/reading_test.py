@@ -23,7 +23,7 @@ class ReadingTest(RemoteCase):
         ):
             text = repr(local.to(self.device))
             self.assertIn("device='remote_accelerator:0'", text)
-            # Where lines are broken may differ for the device's sake.
+            # Line breaks may differ because of the device's name.
             stripped = text.replace("device='remote_accelerator:0'", "")
             squeeze = lambda s: "".join(s.split()).replace(",)", ")").replace(",,", ",")
             self.assertEqual(squeeze(stripped), squeeze(repr(local)))
@@ -120,6 +120,6 @@ class NeverReadTest(RemoteCase):
         del x
         self.assertEqual(djinn.statistics()["reads"], before)
         self.assertEqual(torch.ones(2, device=self.device).sum().item(), 2)
-        # The worker had no room for it, which nobody was told.
+        # The worker had no room for it, and no read has reported that.
         with self.assertRaises(djinn.OutOfMemoryError):
             djinn.close()

@@ -23,7 +23,7 @@ class RemoteCase(unittest.TestCase):
     def setUpClass(cls):
         cls.cluster = djinn.local(workers=1, worker_threads=1, worker_device=WORKER_DEVICE)
         cls.enterClassContext(cls.cluster)
-        # Bits are those of PyTorch with as many threads.
+        # PyTorch computes the same bits with as many threads.
         cls.addClassCleanup(torch.set_num_threads, torch.get_num_threads())
         torch.set_num_threads(1)
         cls.device = djinn.device()

@@ -15,11 +15,12 @@ ln -sf "$root/coordinator/djinn-coordinator" "$root/gpu_worker/djinn-worker" "$b
 export DJINN_BIN_DIR=$bin
 export PYTHONPATH=$root:$root/client_lib/python/package
 export PYTHONDONTWRITEBYTECODE=1
-# Nothing here may look for a model or a GPU elsewhere.
+# No test may look for a model or a GPU elsewhere.
 export HF_HUB_OFFLINE=1 CUDA_VISIBLE_DEVICES=
 cd "$root"
-# Python is not instrumented, and forgets what it does not free: the sanitizer's runtime
-# has to come first, with what throws beside it, and looks for no leaks.
+# Python is not instrumented, and does not free everything. The sanitizer's
+# runtime must therefore be loaded first, together with the C++ runtime that
+# throws, and must not look for leaks.
 runtime=$(ldd "$root/client_lib/python/package/djinn/_djinn.so" |
   awk '/libasan|libstdc/ { print $3 }' | sort)
 if [[ $runtime == *libasan* ]]; then

@@ -92,13 +92,14 @@ class StagesTest(unittest.TestCase):
     def test_bits_are_equal_and_only_values_cross(self):
         self.until_it_is_cut()
         self.assertEqual(len(djinn.where_is().worker_id.split("+")), _WORKERS)
-        # The rest of the weights has moved by then.
+        # The remaining weights have moved by then.
         self.check(torch.randn(8, 3, 16, 16))
         before = self.copies()
         for _ in range(5):
             self.check(torch.randn(8, 3, 16, 16))
-        # Four parts cross from the first stage to the second and to the third, with
-        # what goes around a block besides, and their results may meet elsewhere.
+        # Four parts cross from the first stage to the second and the third,
+        # with the values that bypass a block, and their results may meet on
+        # another worker.
         self.assertGreaterEqual(self.copies() - before, 5 * 4 * (_WORKERS - 1))
         self.assertLessEqual(self.copies() - before, 5 * 4 * (2 * (_WORKERS - 1) + 1))
         self.assertEqual(djinn.root_errors(), [])
@@ -121,7 +122,7 @@ class StagesTest(unittest.TestCase):
             for _ in range(100):
                 if copies_of_a_run(given) > 0:
                     break
-            # The rest of the weights.
+            # This run moves the remaining weights.
             copies_of_a_run(given)
         made = [copies_of_a_run(False) for _ in range(3)]
         fetched = [copies_of_a_run(True) for _ in range(3)]

@@ -59,7 +59,7 @@ class AsyncReadTest(RemoteCase):
             self.assertEqual(raised.exception.reason, "OPERATOR_FAILED")
 
     def test_a_value_that_is_not_here_in_time(self):
-        # Some seconds of work.
+        # Some seconds of device time.
         x = torch.randn(1500, 1500, device=self.device)
         for _ in range(30):
             x = x @ x
@@ -155,7 +155,7 @@ class UploadProgressTest(RemoteCase):
         self.assertEqual(done, sorted(set(done)))
         self.assertEqual(done[-1], total)
         self.assertGreater(len(done), 10)
-        # The worker has it already.
+        # The worker has the bytes already.
         self.reports.clear()
         again = local.to(self.device)
         self.assertEqual(self.reports, [(total, total)])

@@ -46,7 +46,7 @@ class WheelTest(unittest.TestCase):
         home = cls.folder / "environment"
         venv.create(home, with_pip=True)
         site = home / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
-        # What pip would download again for 6 GB.
+        # Links the packages that pip would otherwise download again (6 GB).
         for entry in pathlib.Path(sysconfig.get_path("purelib")).iterdir():
             if not (site / entry.name).exists():
                 (site / entry.name).symlink_to(entry)

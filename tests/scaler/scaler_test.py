@@ -42,7 +42,8 @@ class ScalerTest(unittest.TestCase):
         with subprocess.Popen([_client(), self.scaler, rpc] + list(metadata),
                               stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                               stderr=subprocess.PIPE, text=True) as client:
-            # A stream ends when its input does, or by itself when it is refused.
+            # A stream ends when its input ends, or by itself when it is
+            # refused.
             failed = client.wait(PATIENCE)
             return client.stderr.read() if failed else json.loads(client.stdout.read())
 
@@ -63,7 +64,7 @@ class ScalerTest(unittest.TestCase):
         process.stdout.close()
 
     def test_who_knows_nothing_does_not_say_zero(self):
-        # As long as workers may still come back, all of them count.
+        # While workers may still come back, all of them count.
         self.start("worker_timeout: 10m\nlease_valid_for: 20m\n")
         for rpc in ("IsActive", "GetMetrics"):
             answer = self.ask(rpc)
@@ -87,7 +88,7 @@ class ScalerTest(unittest.TestCase):
         self.assertEqual(json.loads(stream.stdout.readline()), {"result": False})
 
         program = self.hold(cluster)
-        # From zero: there is nobody who could serve it.
+        # The demand rises from zero: no worker could serve it.
         self.assertEqual(json.loads(stream.stdout.readline()), {"result": True})
         self.assertEqual(self.ask("GetMetrics"),
                          {"metricName": "djinn-demand-devices", "metricValueFloat": 1})
@@ -104,7 +105,7 @@ device: {memory: 1GiB, threads: 1}
         cluster.start("w0")
         self.assertEqual(program.stdout.readline(), "ready\n")
 
-        # It does nothing, but its worker holds what is its own: one worker, at least.
+        # The session is idle, but its storages need at least one worker.
         def kept():
             answer = self.ask("GetMetrics", "targetUtilisation=0.5")
             return isinstance(answer, dict) and answer["metricValueFloat"]

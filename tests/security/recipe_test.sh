@@ -5,7 +5,7 @@ set -euo pipefail
 root=$TEST_SRCDIR/djinn
 cd "$(mktemp -d "$TEST_TMPDIR/recipe.XXXXXX")"
 
-# The Nth block of code in the section.
+# Prints the Nth block of code in the section.
 block() {
   awk -v wanted="$1" '
     /^## / { inside = /^## Encryption/ }
@@ -42,7 +42,7 @@ for config in coordinator w0; do
   "$root/$program" --config=$config.yaml --validate || fail "$config.yaml is refused"
 done
 
-# On a port that is free.
+# Uses a free port.
 sed -i 's/127.0.0.1:7070/127.0.0.1:0/' coordinator.yaml
 "$root/coordinator/djinn-coordinator" --config=coordinator.yaml \
   --address_file=coordinator.address 2>coordinator.log &

@@ -1,5 +1,5 @@
-// A coordinator and a worker as processes that talk TLS with each other and
-// with clients, all of whom must show certificates.
+// Tests a coordinator and a worker that are processes and use TLS with each
+// other and with clients. All of them must show certificates.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -182,7 +182,7 @@ class TlsClusterTest : public testing::Test {
     return session->Close(kPatience);
   }
 
-  // The exit status and output of a program run to its end.
+  // Runs a program to its end, and returns its exit status and output.
   std::pair<std::string, std::string> Run(
       const std::string& program, const std::vector<std::string>& arguments) {
     const std::string log = Path(absl::StrCat("run-", ++runs_, ".log"));
@@ -282,7 +282,7 @@ TEST_F(TlsClusterTest, WorkersFetchFromWorkersThatTheyCanTrust) {
   ASSERT_TRUE(session.ok()) << session.status();
   const std::shared_ptr<VirtualDevice> devices[] = {
       (*session)->Device(0).value(), (*session)->Device(1).value()};
-  // Which of them is on w1 is the coordinator's choice.
+  // The coordinator chooses which of the devices is on w1.
   const int on_w1 = devices[1]->Placement()->worker_id == "w1" ? 1 : 0;
   ASSERT_EQ(devices[on_w1]->Placement()->worker_id, "w1");
   const auto bytes = std::make_shared<std::string>(3 << 20, 'v');
@@ -304,7 +304,7 @@ TEST_F(TlsClusterTest, WorkersFetchFromWorkersThatTheyCanTrust) {
     return status;
   };
   EXPECT_EQ(copy(on_w1), absl::OkStatus());
-  // The other one knows another authority.
+  // The other worker trusts another authority.
   const absl::Status refused = copy(1 - on_w1);
   EXPECT_EQ(ErrorReason(refused), "PULL_FAILED");
   EXPECT_THAT(refused.ToString(), AllOf(HasSubstr("w0"), HasSubstr("w1"),
@@ -355,7 +355,7 @@ TEST_F(TlsClusterTest, ValidationNamesUnfitFiles) {
   }
 }
 
-// Whatever logs are asked for.
+// No process prints a token, at any log level.
 TEST_F(TlsClusterTest, NobodyTellsTokens) {
   setenv("DJINN_LOG_LEVEL", "debug", 1);
   setenv("GRPC_VERBOSITY", "debug", 1);

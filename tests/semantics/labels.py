@@ -23,8 +23,8 @@ from transformers.models.vilt import modeling_vilt
 import djinn
 from djinn import _djinn
 
-# The innermost module that one of these describes decides; the first that fits its
-# "class:name" does.
+# The innermost module that an entry describes decides, with the first entry
+# that matches its "class:name".
 ROLES = (
     ("?", r"^Residual$"),
     ("conv", r"^(ConvActivation|ImagePooling)$"),
@@ -34,19 +34,20 @@ ROLES = (
     ("loss", r"^Loss"),
     ("optimizer", r"^Optimizer"),
     ("conv", r"^BatchNorm"),
-    # A weight is normalized, no value.
+    # These normalize a weight, not a value.
     ("?", r"^ParametrizationList:|^_WeightNorm:"),
     ("norm", r"^\w*Norm(\d*d|1P)?:"),
     ("embedding", r"^Conv\dd:patch_conv$"),
-    # What it calls embeddings is its first convolution.
+    # These models call their first convolution embeddings.
     ("conv", r"^(EfficientNet|AlignVision)(Embeddings|Encoder|\w+Layer):"),
-    # CLIP's projections lead to the space where both sides are compared, FLAVA's to the
-    # encoder that reads both.
+    # CLIP's projections lead to the space in which both sides are compared.
+    # FLAVA's lead to the encoder that reads both.
     ("fusion", r"^(\w*MultiModalProjector|Idefics3Connector|DeepseekVLAligner|SmolVLMConnector"
                r"|Fusion|DotInteraction)"
                r"|:modality_projection$"
                r"|:(visual|text)_projection$|:(image|text)_to_mm_projection$"),
-    # Some of a text's is its projection to where both sides are compared.
+    # A part of the text's side projects to the space in which both sides are
+    # compared.
     ("?", r"^SiglipTextModel:|^Linear:transformation$"),
     ("conv", r"PositionalConvEmbedding:"),
     ("embedding", r"^\w*Embedding(s|Bag)?:|^\w*PatchEmbed"),
@@ -57,14 +58,15 @@ ROLES = (
     ("?", r"^SegformerMLP"),
     ("mlp", r"MLP|Mlp|Intermediate|FeedForward|LayerFF|DenseAct|FFN:"
             r"|^(?!\w*SelfOutput)\w+Output:|:(fc1|fc2|pwconv1|pwconv2|ffn|ffn_output)$"),
-    # Channels, weighed by convolutions of their means.
+    # These weigh channels by convolutions of their means.
     ("conv", r"^\w*SELayer:|SqueezeExcite"),
     ("conv", r"^(Conv|ConvTranspose)\dd|ConvLayer|^(Max|Avg|AdaptiveAvg)Pool|ShortCut"
              r"|DWConv|DepthWiseConv"),
     ("recurrent", r"^(LSTM|GRU|RNN):"),
 )
 
-# An activation right behind one of these is its part, whatever calls it.
+# An activation directly after one of these belongs to it, whichever module
+# calls it.
 BEFORE_ACTIVATIONS = (
     ("ConvActivation", r"^\w*Conv(Transpose)?\dd:|^\w*BatchNorm\dd:"),
     ("MlpActivation", r"^Linear:(fc1|pwconv1|ffn)$"),
@@ -73,25 +75,28 @@ ACTIVATIONS = (
     (torch.nn.functional, ("relu", "silu", "gelu")),
     (torch, ("sigmoid", "tanh")),
 )
-# Where activations are modules.
+# Packages in which activations are modules.
 ACTIVATION_MODULES = ("torch.nn.modules.activation", "transformers.activations")
 
-# What these do themselves, outside the modules in them, may count as either side's: the
-# sums around a block, an activation that is no module.
+# Calls of these modules themselves, outside of their submodules, may count as
+# either side's: the sums around a block, or an activation that is not a module.
 UNDECIDED = (r"^\w*Output:|(Whisper|Qwen2Audio|Voxtral|AudioFlamingo3|GlmAsr)Encoder:"
              r"|Layer:|Block:|LayerScale:"
              r"|^T5Layer(Self|Cross|FF)|^LayoutLMv3Model:"
              r"|^((Chinese|Alt)?CLIP|CLIPSeg|Siglip|MetaClip2|Blip|Align|OwlViT"
              r"|VisionTextDualEncoder|Aimv2)Model:"
-             # Which of the images are more than padding; where their patches are.
+             # These compute which of the images are more than padding, and
+             # where their patches are.
              r"|^MPNetAttention:|^(Idefics3|SmolVLM|LlavaOnevision|LlavaNext)Model:"
              r"|^PixtralVisionModel:")
 
-# Some of what these do themselves is for the images, some for the language model.
+# Some calls of these modules themselves are for the images, others for the
+# language model.
 PHASE_UNDECIDED = r"^(Idefics3|SmolVLM|LlavaOnevision|LlavaNext)Model:"
 
-# The one call by which each model joins its modalities is no module's: the function, the
-# innermost module around it, and where of one side alone the same is called there.
+# The call with which each model joins its modalities belongs to no module. An
+# entry names the function, the innermost module around it, and where the same
+# function is called within one modality.
 JOINS = (
     (torch.Tensor, "masked_scatter",
      r"^(Llava|InternVL|AyaVision|PaliGemma|Qwen2Audio|VipLlava|Gemma3|Voxtral|Idefics3"
@@ -153,7 +158,8 @@ PHASES = (
 
 def _decide(table, chain):
     for part in reversed(chain):
-        # A convolution that cuts out patches; overlapping ones are a stage like others.
+        # A convolution that cuts out patches. Overlapping patches are a stage
+        # like others.
         if re.match(r"Conv\dd:", part) and any(
                 re.search(r"(?<!Overlap)PatchEmbeddings:|VisionEmbeddings:"
                           r"|^Conv\dd:patch_embeddings?$", outer)
@@ -169,26 +175,29 @@ class Labels:
     """While it is open, one program at a time."""
 
     def __enter__(self):
-        # "class:name" of the modules around the call, and the parts named by hand.
+        # "class:name" of the modules around the call, and the parts named by
+        # hand.
         self._chain = []
         self._modules = []
-        # What each module was called with first.
+        # The first argument of each module's call.
         self._begun = []
         self._names = {}
         self._phase = None
         self._generating = None
-        # Which calls are of a backward pass; the paths that it says are written over.
+        # Call sites show which calls belong to a backward pass. Their paths are
+        # replaced.
         djinn.set_call_sites(True)
         self._handles = (
             register_module_forward_pre_hook(self._enter),
             register_module_forward_hook(self._leave, always_call=True),
         )
         self._patches = contextlib.ExitStack()
-        # A cache is no module.
+        # A cache is not a module.
         for layer in (cache_utils.DynamicLayer, cache_utils.DynamicSlidingWindowLayer,
                       cache_utils.StaticLayer):
             self._patch(layer, "update", lambda *_: self.part("KvCache"))
-        # What was made by embeddings, and by what each of BEFORE_ACTIVATIONS describes.
+        # Results of embeddings, and results of each entry of
+        # BEFORE_ACTIVATIONS.
         self._embedded = weakref.WeakValueDictionary()
         self._before = {name: weakref.WeakValueDictionary()
                         for name, _ in BEFORE_ACTIVATIONS}
@@ -197,7 +206,7 @@ class Labels:
                 self._patch(owner, name, self._around_activation)
         self._patch(torch.Tensor, "mean", self._around_mean)
         self._patch_sums()
-        # In what one side does alone.
+        # Whether the call is within one modality.
         self._alone = False
         for owner, name, module, alone in JOINS:
             self._patch(owner, name, functools.partial(self._around_join, module))
@@ -297,7 +306,7 @@ class Labels:
         plain_add = torch.Tensor.__iadd__
 
         def add_in_place(first, second):
-            # What is there now, no convolution made.
+            # The value that exists now is not the result of a convolution.
             for made in self._before.values():
                 made.pop(id(first), None)
             return plain_add(first, second)
@@ -311,7 +320,7 @@ class Labels:
         if (not self._modules
                 or type(self._modules[-1]).__module__ in ACTIVATION_MODULES):
             return False
-        # Some hand the sum's other side on as a second argument.
+        # Some pass the other term of the sum as a second argument.
         return any(
             one() is term
             for begun in self._begun for one in begun for term in (first, second)
@@ -320,7 +329,7 @@ class Labels:
     def _around_join(self, module, first, *_):
         tensor = first if torch.is_tensor(first) else first[0]
         joins = (self._chain and re.search(module, self._chain[-1]) and not self._alone
-                 # Masks and places are joined, too.
+                 # Masks and positions are joined, too.
                  and tensor.is_floating_point()
                  and (tensor is first or tensor.dim() > 2))
         return self.part("Fusion") if joins else contextlib.nullcontext()
@@ -373,7 +382,7 @@ class Labels:
         role = _decide(ROLES, self._chain) or "none"
         if re.search(UNDECIDED, self._chain[-1]):
             role = "?"
-        # A norm is of what is around it.
+        # A norm belongs to the modules around it.
         around = [part for part in self._chain if not re.match(r"\w*Norm:", part)]
         modality = _decide(MODALITIES, around) or "?"
         phase = (self._phase or _decide(PHASES, self._chain) or self._generating or "?")

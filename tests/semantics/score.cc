@@ -42,7 +42,7 @@ ABSL_FLAG(std::vector<std::string>, least_by_label, {},
 namespace djinn {
 namespace {
 
-// Of fewer nodes one is a large share.
+// With fewer nodes, a single node is a large share.
 constexpr int kEnoughNodes = 50;
 
 struct Count {
@@ -62,7 +62,7 @@ constexpr const char* kPhases[] = {
 constexpr const char* kModalities[] = {"unspecified", "text", "vision", "audio",
                                        "fusion"};
 
-// By kind and label.
+// Keyed by kind and label.
 using Counts = std::map<std::pair<std::string, std::string>, Count>;
 
 void Compare(const std::string& kind, const std::string& label,
@@ -117,7 +117,7 @@ double Least(const std::string& kind) {
   return absl::GetFlag(FLAGS_least_phase);
 }
 
-// By "kind/label". False when the flag cannot be read.
+// Reads entries "kind/label". Returns false when the flag cannot be read.
 bool ReadLeastByLabel(std::map<std::string, double>* least) {
   for (const std::string& entry : absl::GetFlag(FLAGS_least_by_label)) {
     const std::pair<std::string, std::string> parts =
@@ -129,7 +129,8 @@ bool ReadLeastByLabel(std::map<std::string, double>* least) {
   return true;
 }
 
-// Whether every kind's totals, and every label, reach what is asked of them.
+// Returns whether every kind's totals, and every label, reach their required
+// shares.
 bool Print(const char* title, const Counts& counts,
            const std::map<std::string, double>& least_by_label) {
   std::printf("\n%s\n%-10s %-18s %7s %7s %9s %9s\n", title, "KIND", "LABEL",

@@ -23,7 +23,7 @@ class Program:
     family: str
     use: str
     run: Callable[[torch.device], None]
-    # Held out of all tuning.
+    # Whether the program was held out of all tuning.
     held_out: bool = False
 
     @property

@@ -12,11 +12,11 @@ from tests.semantics.zoo import PROGRAMS
 
 transformers.logging.set_verbosity_error()
 
-# What is reached at least, in precision and recall: of patterns, modalities and phases.
+# Required precision and recall of patterns, modalities and phases.
 # docs/benchmarks/data/semantics.txt lists what is missed.
 _LEAST = (0.99, 0.99, 0.99)
 _LEAST_HELD_OUT = (0.98, 0.99, 0.98)
-# By each family alone, so that no total hides it.
+# Required of each family alone, so that no total hides a bad one.
 _LEAST_OF_ONE = (0.95, 0.98, 0.98)
 _LEAST_BY_FAMILY = {
     "aimv2": (0.92, 0.98, 0.98),  # pieces of MLPs and a pooling head
@@ -26,27 +26,29 @@ _LEAST_BY_FAMILY = {
     "dual": (0.99, 0.97, 0.97),  # what scales the scores
     "flava": (0.95, 0.97, 0.97),  # poolers; masks that its own class makes
     "glmasr": (0.99, 0.99, 0.95),  # how long a sound is
-    # activations behind a group norm
+    # Has activations after a group norm.
     "hubert": (0.9, 1, 1),
     "wav2vec2": (0.9, 1, 1),
-    # a norm before windows of neighbours, and what counts them
+    # Has a norm before windows of neighbours, and calls that count the windows.
     "lighton_ocr": (0.98, 0.98, 0.97),
     "mistral3": (0.98, 0.97, 0.97),
     "siglip": (0.98, 0.95, 0.95),  # the text's projection, and what scales the scores
     "vilt": (0.93, 1, 1),  # places of patches, chosen number by number
 }
 
-# Of each label with 50 nodes or more, over all families.
+# Required of each label with 50 nodes or more, over all families.
 _LEAST_OF_LABEL = 0.95
 _LEAST_BY_LABEL = {
-    # Copies that end a piece before a projector, whole numbers that count windows.
+    # Misses copies that end a piece before a projector, and integers that count
+    # windows.
     "pattern/fusion": 0.92,
-    # The same, a norm before such windows, convolutions of a projector.
+    # Misses the same, a norm before such windows, and convolutions of a
+    # projector.
     "modality/fusion": 0.92,
     "phase/multimodal_fusion": 0.92,
 }
 _LEAST_BY_LABEL_HELD_OUT = {
-    # Too few nodes to be looked at unnamed.
+    # These have too few nodes to be checked unless they are named.
     "pattern/fusion": 0.95,
     "modality/fusion": 0.95,
     "phase/multimodal_fusion": 0.95,

@@ -12,7 +12,7 @@ from torch import nn
 import djinn
 
 _FOLDER = "client_lib/examples/torchscript_service/torchscript_service"
-# From runfiles, or by hand in the tree.
+# The program is in the runfiles, or in the tree when the test runs by hand.
 _PROGRAM = next(
     path for prefix in ("", "bazel-bin/") if (path := pathlib.Path(prefix + _FOLDER)).exists()
 )

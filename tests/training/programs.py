@@ -5,7 +5,8 @@ import pathlib
 import torch
 from torch import nn
 
-# Licence texts that every Debian system has: real text, and the same everywhere.
+# A licence text that every Debian system has, so that the text is real and the
+# same everywhere.
 _TEXT = pathlib.Path("/usr/share/common-licenses/GPL-3")
 
 

@@ -16,7 +16,7 @@ class TrainingTest(RemoteCase):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        # As many as the worker's: sums are made in the same order.
+        # As many threads as the worker's, so that sums have the same order.
         torch.set_num_threads(1)
 
     def test_loss_curves_are_the_cpus(self):
@@ -25,7 +25,8 @@ class TrainingTest(RemoteCase):
                 expected = programs.train(make("cpu"), STEPS)
                 actual = programs.train(make(self.device), STEPS)
                 self.assertEqual(actual, expected)
-                # It learned something, or equal curves say little.
+                # The model must have learned something, or equal curves show
+                # little.
                 first, last = sum(expected[:20]), sum(expected[-20:])
                 self.assertLess(last, 0.9 * first)
         self.assertEqual(djinn.root_errors(), [])

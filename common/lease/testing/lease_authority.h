@@ -13,11 +13,11 @@
 
 namespace djinn {
 
-// Not thread-safe.
+// Signs leases with a key of its own. Not thread-safe.
 class LeaseAuthority {
  public:
-  // A lease of the tenant's session with room for small tests, as yet for no
-  // worker.
+  // Returns a lease of the tenant's session with limits for small tests, not
+  // yet for a worker.
   static v1::LeaseClaims Claims(const std::string& lease_id,
                                 const std::string& session_id,
                                 const std::string& tenant) {
@@ -35,8 +35,8 @@ class LeaseAuthority {
     return claims;
   }
 
-  // The next issue of the lease, good until the year 2100 unless the claims
-  // say otherwise.
+  // Returns the next revision of the lease. It is valid until the year 2100
+  // unless the claims say otherwise.
   v1::SignedLease Issue(v1::LeaseClaims claims, const std::string& worker_id,
                         uint64_t incarnation,
                         absl::Duration valid_for = absl::Hours(1)) {
@@ -50,7 +50,7 @@ class LeaseAuthority {
     return signer_.Sign(claims);
   }
 
-  // Lists the lease and the key.
+  // Lists the lease and the key in `desired`.
   void List(const v1::SignedLease& lease, v1::DesiredState* desired) const {
     *desired->add_leases() = lease;
     if (desired->lease_keys().empty()) {

@@ -29,7 +29,7 @@ void AddExtension(X509* certificate, X509* issuer, int id,
   X509_EXTENSION_free(extension);
 }
 
-// Signs itself when there is no issuer.
+// Makes a self-signed certificate when there is no issuer.
 X509* MakeCertificate(const std::string& name, const CertificateSpec& spec,
                       EVP_PKEY* key, X509* issuer, EVP_PKEY* issuer_key) {
   X509* const certificate = X509_new();
@@ -57,7 +57,7 @@ X509* MakeCertificate(const std::string& name, const CertificateSpec& spec,
   return certificate;
 }
 
-// A reader sees the old or the new contents.
+// Replaces the file, so that a reader sees the old or the new contents.
 template <typename WritePem>
 void Write(const std::string& path, mode_t mode, WritePem write) {
   const std::string draft = path + ".draft";

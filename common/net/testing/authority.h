@@ -13,15 +13,15 @@
 namespace djinn {
 
 struct CertificateSpec {
-  // As OpenSSL writes alternative names.
+  // Alternative names in OpenSSL's syntax.
   std::string names = "DNS:localhost,IP:127.0.0.1";
-  // Validity, from now.
+  // Validity from now.
   absl::Duration begin = -absl::Hours(1);
   absl::Duration end = absl::Hours(1);
 };
 
-// Writes PEM files into a folder of its own under testing::TempDir(); those of
-// one name replace each other.
+// Issues certificates as PEM files in a folder of its own under
+// testing::TempDir(). Files of one name replace each other.
 class Authority {
  public:
   explicit Authority(const std::string& name);
@@ -29,13 +29,13 @@ class Authority {
 
   const std::string& ca_file() const { return ca_file_; }
 
-  // NAME.crt and NAME.key, made anew.
+  // Makes new files NAME.crt and NAME.key.
   ServerTls Issue(const std::string& name, const CertificateSpec& spec = {});
 
-  // For a channel to servers of this authority that shows such a certificate.
+  // Makes a certificate for a channel to servers of this authority.
   ChannelTls IssueForChannel(const std::string& name,
                              const CertificateSpec& spec = {});
-  // Likewise without a certificate.
+  // Returns the settings of a channel without a certificate.
   ChannelTls Channel() const;
 
  private:

@@ -1,4 +1,4 @@
-// Threads that receive from a stream by themselves.
+// Tests threads that receive from a stream by themselves.
 #include <atomic>
 #include <optional>
 #include <thread>
@@ -15,7 +15,7 @@ namespace {
 
 constexpr absl::Duration kLong = Patience::kLong;
 
-// Knows in which thread its messages came.
+// Records the thread in which its messages came.
 class Reader : public Client {
  public:
   void OnMessage(v1::ControlResponse message) override {
@@ -40,7 +40,7 @@ class AttendanceTest : public testing::Test {
     pair_.client->Start(&client_);
     pair_.worker->Start(&worker_);
   }
-  // The stream's thread has lent its part, for a while.
+  // Makes the stream's thread lend its role for a while.
   void Borrow() {
     EXPECT_TRUE(pair_.client->Attend([] { return true; }, kLong));
     const size_t before = client_.count();
@@ -75,13 +75,13 @@ TEST_F(AttendanceTest, WhoeverWaitsReceivesByItself) {
   EXPECT_GT(here, 0);
 }
 
-// The thread hands its part over when something came, whatever it was.
+// The thread lends its role after any message.
 TEST_F(AttendanceTest, WhoWaitsForMoreTakesOver) {
   const auto came = [&] { return client_.count() >= 2; };
   std::thread sender([&] {
     pair_.worker->Send(Response(1));
     client_.WaitMessages(1);
-    // Until the other thread is inside, the stream's own receives.
+    // Until the other thread attends, the stream's own thread receives.
     for (Patience patience; !inside_;) patience.Yield();
     pair_.worker->Send(Response(2));
   });
@@ -114,14 +114,15 @@ TEST_F(AttendanceTest, OneReceivesAndOneWaitsForIt) {
       if (!std::exchange(counted, true)) ++inside;
       return over.load();
     };
-    // Refused as long as the one that was offered the part has not taken it.
+    // Attend() is refused while the thread that was offered the role has not
+    // taken it.
     for (Patience patience; !over; patience.Left()) {
       pair_.client->Attend(done, kLong);
     }
   };
   std::thread one(attend);
   std::thread other(attend);
-  // What comes makes one of them the receiver, and the other can wait.
+  // A message makes one of them the receiver, and the other one can wait.
   for (Patience patience; inside < 2; patience.Left()) {
     const size_t before = client_.count();
     pair_.worker->Send(Response(1));
@@ -130,7 +131,7 @@ TEST_F(AttendanceTest, OneReceivesAndOneWaitsForIt) {
   EXPECT_FALSE(pair_.client->Attend([] { return false; }, kLong));
   over = true;
   pair_.client->Nudge();
-  // Whoever received leaves, and the other sees that it is over.
+  // The receiver leaves, and the other one sees that `done` is true.
   pair_.worker->Send(Response(1));
   one.join();
   other.join();
@@ -203,7 +204,7 @@ TEST_F(AttendanceTest, RecallEndsIt) {
     for (Patience patience; !inside_;) patience.Yield();
     pair_.client->Recall();
   });
-  // True where the stream's thread had taken its part back before.
+  // True if the stream's thread had taken its role back before.
   pair_.client->Attend(
       [&] { return inside_.exchange(true) && client_.count() > 1; },
       absl::Seconds(1));
@@ -214,7 +215,7 @@ TEST_F(AttendanceTest, RecallEndsIt) {
   EXPECT_FALSE(client_.came_here());
 }
 
-// Whatever waits for room is written by whoever receives.
+// The receiving thread also writes the data that waits for room.
 TEST_F(AttendanceTest, ABorrowedStreamSendsMoreThanTheRingHolds) {
   Borrow();
   for (uint64_t i = 0; i < 200; ++i) {

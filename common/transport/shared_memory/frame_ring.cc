@@ -35,7 +35,7 @@ absl::StatusOr<bool> FrameRingWriter::FitsOrAwait(size_t payload_bytes) {
   DJINN_ASSIGN_OR_RETURN(const bool fits, Fits(payload_bytes));
   if (fits) return true;
   state_->writer_waits.store(1);
-  // The reader may have made room before it could see that.
+  // The reader may have made room before it could see the flag.
   return Fits(payload_bytes);
 }
 

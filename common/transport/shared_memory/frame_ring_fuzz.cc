@@ -1,6 +1,6 @@
-// Rings as a hostile peer may leave them: the first bytes are the indices, the
-// rest what lies in the ring. Whatever they say, nothing outside the ring is
-// handed out, and reading ends.
+// Reads rings as a hostile peer may leave them. The first bytes are the
+// indices; the rest is the contents of the ring. Whatever they are, nothing
+// outside the ring is returned, and reading ends.
 #include <cstddef>
 #include <cstdint>
 #include <cstring>

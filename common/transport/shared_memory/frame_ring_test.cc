@@ -36,7 +36,8 @@ class FrameRingTest : public testing::Test {
     return true;
   }
 
-  // The state as a hostile writer would leave it, and what the reader says.
+  // Leaves the state as a hostile writer would, and returns the reader's
+  // result.
   absl::Status PeekAt(uint64_t written, const FrameHeader& header) {
     std::memcpy(data_.data(), &header, sizeof(header));
     state_.written = written;
@@ -76,7 +77,8 @@ TEST_F(FrameRingTest, IsFullAndTellsAnAwaitingWriterOfRoom) {
   for (int i = 0; i < 4; ++i) EXPECT_TRUE(Put(payload));
   EXPECT_FALSE(Put(payload));
   FrameRingReader::Frame frame;
-  // Half full first, then nobody waits any more.
+  // The second Pop() makes the ring half empty. After it the writer waits no
+  // more.
   for (const bool told : {false, true, false, false}) {
     ASSERT_TRUE(*reader_.Peek(&frame));
     EXPECT_EQ(reader_.Pop(), told);

@@ -18,20 +18,22 @@
 namespace djinn {
 namespace {
 
-// The detail that holds a goodbye's text.
+// Type of the detail that holds the text of a closing status.
 constexpr char kText[] = "text";
-// Parts of long messages.
+// Size of the parts of long messages.
 constexpr size_t kMaxFragment = 64 << 10;
-// Of the buffer that messages are copied to.
+// Capacity up to which the buffer for received messages is kept.
 constexpr size_t kKeptCapacity = 1 << 20;
-// Messages taken before chunks and writers have their turn.
+// Messages that are received before chunks and writers have their turn.
 constexpr int kBatch = 32;
 
-// In one frame: text and payloads have `max_part` bytes each, at most.
+// Encodes the status for one frame. The text and the payloads have at most
+// `max_part` bytes each.
 std::string Encode(const absl::Status& status, size_t max_part) {
   google::rpc::Status encoded;
   encoded.set_code(static_cast<int>(status.code()));
-  // As bytes: operators' texts need not be UTF-8, and cutting leaves parts.
+  // The text is encoded as bytes, because operators' texts need not be UTF-8,
+  // and a cut text may end within a character.
   google::protobuf::Any* const text = encoded.add_details();
   text->set_type_url(kText);
   text->set_value(std::string(status.message().substr(0, max_part)));
@@ -64,7 +66,7 @@ absl::Status Decode(absl::string_view bytes) {
   return status;
 }
 
-// Takes the bytes that woke this side, too.
+// Returns whether the peer hung up. Also reads the bytes that woke this side.
 bool HasHungUp(int socket) {
   char bytes[64];
   const ssize_t count = recv(socket, bytes, sizeof(bytes), MSG_DONTWAIT);
@@ -184,7 +186,7 @@ absl::Status SharedMemoryEnd::WaitUntilGone(uint64_t ticket, Lane* lane) {
       patience = Now() + options_.stuck_write;
     }
   }
-  // A queue that was dropped counts as gone.
+  // Items of a queue that was dropped count as gone.
   if (ended_ || (goodbye_.has_value() && !goodbye_->ok())) {
     return absl::CancelledError("the stream is closed");
   }
@@ -195,8 +197,8 @@ uint64_t SharedMemoryEnd::AddLocked(Pending pending, bool owned, Lane* lane) {
   lane->queue.push_back(std::move(pending));
   const uint64_t ticket = ++lane->added;
   WriteLocked(lane);
-  // The thread writes the rest; nobody hears of room while the role is free.
-  // Whoever has it looks when there is room.
+  // The thread writes the rest. While the role has no holder, no thread would
+  // notice that there is room. A holder checks for room itself.
   if (!lane->queue.empty()) role_.Recall();
   if (!owned && lane->gone < ticket) {
     // The caller's bytes do not outlive the call.
@@ -243,7 +245,7 @@ void SharedMemoryEnd::WriteAllLocked() {
       !control_.queue.empty() || !bulk_.queue.empty()) {
     return;
   }
-  // The peer takes all chunks that were written before this.
+  // The peer receives all chunks that were written before the status.
   const std::string encoded =
       Encode(*goodbye_, control_.ring->max_payload() / 3);
   const absl::StatusOr<bool> fits = control_.ring->FitsOrAwait(encoded.size());
@@ -266,7 +268,7 @@ void SharedMemoryEnd::WakePeerLocked() {
     case kAsleepAtWord:
       return WakeAtWord(sleep);
     default: {
-      // A full socket wakes it as well.
+      // A full socket also wakes the peer.
       [[maybe_unused]] const ssize_t sent =
           send(socket_, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
     }
@@ -341,7 +343,7 @@ bool SharedMemoryEnd::EndsLocked() const {
 
 bool SharedMemoryEnd::ThreadNeeded() {
   if (role_.recalled()) return true;
-  // What waits for room is written on by the thread.
+  // The thread writes queued data when there is room.
   MutexLock lock(&mu_);
   return EndsLocked() || !control_.queue.empty() || !bulk_.queue.empty();
 }
@@ -395,7 +397,8 @@ void SharedMemoryEnd::Nudge() {
 }
 
 void SharedMemoryEnd::WakeOwn() {
-  // Only attendants sleep there: one that has left meanwhile is not mistaken.
+  // Only attendants sleep at the word. The exchange fails if the attendant has
+  // left meanwhile.
   std::atomic<uint32_t>* const sleep = region_->sleep(side_);
   uint32_t asleep = kAsleepAtWord;
   if (sleep->compare_exchange_strong(asleep, kAwake)) WakeAtWord(sleep);
@@ -414,7 +417,7 @@ void SharedMemoryEnd::Recall() {
 
 bool SharedMemoryEnd::Over() {
   MutexLock lock(&mu_);
-  // However much a peer goes on sending.
+  // A peer that keeps sending does not extend the time.
   if (Now() >= give_up_) gone_ = true;
   return !broken_.ok() || OverLocked();
 }
@@ -467,7 +470,8 @@ absl::Status SharedMemoryEnd::TakeFrame(const FrameRingReader::Frame& frame) {
                      absl::StrCat("a message of more than ",
                                   options_.max_message_bytes, " bytes"));
   }
-  // A private copy: the peer may change the ring while it is looked at.
+  // The message is copied before it is parsed, because the peer may change the
+  // ring.
   for (const absl::string_view piece : frame.payload()) {
     message_.append(piece.data(), piece.size());
   }
@@ -476,7 +480,7 @@ absl::Status SharedMemoryEnd::TakeFrame(const FrameRingReader::Frame& frame) {
   if (frame.header.kind == FrameKind::kMessage) {
     taken = handler_->OnBytes(message_);
   } else {
-    // Chunks were written before the goodbye.
+    // The peer wrote its chunks before the closing status.
     for (const uint64_t end = bulk_in_->written(); bulk_in_->read() < end;) {
       DJINN_ASSIGN_OR_RETURN(const bool more, ReceiveChunk());
       if (!more) break;
@@ -511,7 +515,7 @@ absl::StatusOr<bool> SharedMemoryEnd::ReceiveChunk() {
 void SharedMemoryEnd::PopAndTell(FrameRingReader* ring) {
   if (!ring->Pop()) return;
   MutexLock lock(&mu_);
-  wrote_ = true;  // room, which the peer waits for
+  wrote_ = true;  // the peer waits for room
   WakePeerLocked();
 }
 
@@ -538,7 +542,7 @@ void SharedMemoryEnd::Flush() {
 bool SharedMemoryEnd::GoToSleep(SharedSleep how) {
   region_->sleep(side_)->store(how);
   const bool came = !control_in_->empty() || !bulk_in_->empty();
-  // Room that came before the word was set.
+  // Writes what fits into room that the peer made before the word was set.
   MutexLock lock(&mu_);
   WriteAllLocked();
   const bool wrote = wrote_;
@@ -571,7 +575,8 @@ void SharedMemoryEnd::SleepAtSocket() {
 }
 
 void SharedMemoryEnd::SleepAtWord(uint64_t nudges, absl::Duration patience) {
-  // Who woke it before the word was set did so in vain.
+  // A nudge before the word was set did not wake this thread, so it is checked
+  // here.
   if (GoToSleep(kAsleepAtWord) && role_.nudges() == nudges && !ThreadNeeded()) {
     WaitAtWord(region_->sleep(side_), kAsleepAtWord, patience);
   }

@@ -1,19 +1,19 @@
-// One end of a shared-memory connection: sends and receives messages as bytes,
-// and bulk chunks, over the rings of a SharedConnection. shared_memory_stream.h
-// makes the two stream interfaces of it.
+// One end of a shared-memory connection. It sends and receives messages as
+// bytes, and bulk chunks, over the rings of a SharedConnection.
+// shared_memory_stream.h turns it into the two stream interfaces.
 //
-// A sender writes into the ring by itself when there is room, and wakes the
-// peer only if that sleeps: between two busy ends no system call is made. What
-// does not fit waits in a queue, which the end's own thread writes on when the
-// peer says that there is room. The same thread receives, calls the handler,
-// and sleeps at the socket when there is nothing to do.
+// A sender writes into the ring itself when there is room, and wakes the peer
+// only if that sleeps: two busy ends make no system call. Data that does not
+// fit waits in a queue, which the end's own thread writes when the peer reports
+// room. The same thread receives, calls the handler, and sleeps at the socket
+// when there is nothing to do.
 //
-// Receiving is a role (receiver_role.h), which the thread lends to others that
-// Attend(). While nobody has it the peer wakes nobody.
+// Receiving is a role (receiver_role.h), which the thread lends to threads in
+// Attend(). While no thread has the role, the peer wakes none.
 //
-// An end says goodbye with a status and waits for the peer's, a little while. A
-// socket that ends without one means that the peer's process is gone: what it
-// had written is still received, then the end is Unavailable.
+// An end closes with a status and waits a short time for the peer's. A socket
+// that ends without one means that the peer's process is gone. The end then
+// receives what the peer had written, and is Unavailable.
 #ifndef COMMON_TRANSPORT_SHARED_MEMORY_SHARED_MEMORY_END_H_
 #define COMMON_TRANSPORT_SHARED_MEMORY_SHARED_MEMORY_END_H_
 
@@ -39,67 +39,71 @@ namespace djinn {
 
 class SharedMemoryEnd {
  public:
-  // Called by the end's thread, and but for OnClosed() by attendants; one call
-  // at a time. May call the end, but not destroy it.
+  // Receives the events of an end. The end's thread calls it, and attendants
+  // call everything but OnClosed(). One call runs at a time. It may call the
+  // end, but must not destroy it.
   class Handler {
    public:
     virtual ~Handler() = default;
-    // A whole message; an error ends the connection.
+    // Delivers a whole message. An error ends the connection.
     virtual absl::Status OnBytes(absl::string_view message) = 0;
     virtual void OnBulk(uint64_t transfer_id, uint64_t offset,
                         absl::Span<const absl::string_view> pieces) = 0;
-    // A queue that was full is at most half full again.
+    // Called when a queue that was full is at most half full again.
     virtual void OnRoom() {}
     virtual void OnBulkRoom() {}
-    // Last.
+    // The last call.
     virtual void OnClosed(absl::Status status) = 0;
   };
 
-  // Gets the connection, in the end's thread; gives up when `wake` is readable.
+  // Opens the connection, in the end's thread. Gives up when `wake` is
+  // readable.
   using OpenFunction =
       std::function<absl::StatusOr<SharedConnection>(int wake)>;
 
   struct Options {
-    // Chunks that a sender writes by itself before the thread goes on: whoever
-    // sends may serve others, too.
+    // Chunks that a sender writes itself before it leaves the rest to the
+    // thread, because the sender may have other work.
     int bulk_burst = 8;
-    // Messages and chunks that may wait for room before a sender is told.
+    // Messages and chunks that may wait in the queue before a sender is told
+    // that it is full.
     size_t queue_limit = 256;
     size_t bulk_queue_limit = 4;
-    // How long the peer may take to say goodbye.
+    // Time that the peer may take to close its end.
     absl::Duration close_timeout = absl::Seconds(2);
-    // A waiting sender's patience with a peer that takes nothing.
+    // Time for which a waiting sender bears with a peer that reads nothing.
     absl::Duration stuck_write = absl::Seconds(60);
-    // Larger ones are refused, as over gRPC.
+    // Larger messages are refused, as over gRPC.
     size_t max_message_bytes = size_t{64} << 20;
   };
 
-  // Without a connection yet. `wake` is an event of its own.
+  // The first one has no connection yet; `wake` is an event of its own.
   SharedMemoryEnd(SharedSide side, Options options, Descriptor wake);
   SharedMemoryEnd(SharedSide side, Options options,
                   SharedConnection connection);
   // Closes, and waits for the thread.
   ~SharedMemoryEnd();
 
-  // Once. `open` may be null when there is a connection. `handler` outlives
-  // this.
+  // Starts the thread. Called once. `open` may be null when there is a
+  // connection. `handler` outlives this end.
   void Start(OpenFunction open, Handler* handler);
 
-  // Takes a message or a chunk without waiting. False: the queue is full, until
-  // OnRoom() or OnBulkRoom() says otherwise. After the end they are dropped.
+  // Queue a message or a chunk without waiting. They return false when the
+  // queue is full; OnRoom() or OnBulkRoom() then follows. After the end,
+  // messages and chunks are dropped.
   bool Send(absl::string_view message);
   bool SendBulk(uint64_t transfer_id, uint64_t offset, SharedBytes payload);
 
-  // The same, but return when the bytes are in the ring. Cancelled once the
-  // end is closed.
+  // Send a message or a chunk, and return when its bytes are in the ring. They
+  // return Cancelled once the end is closed.
   absl::Status SendAndWait(absl::string_view message);
   absl::Status SendBulkAndWait(uint64_t transfer_id, uint64_t offset,
                                SharedBytes payload);
 
-  // As ClientStream::Close().
+  // See ClientStream::Close().
   void Close(absl::Status status);
 
-  // As Attendable.
+  // See Attendable.
   bool Attend(absl::FunctionRef<bool()> done, absl::Duration patience);
   void Recall();
   void Nudge();
@@ -110,26 +114,28 @@ class SharedMemoryEnd {
     uint64_t transfer_id = 0;
     uint64_t offset = 0;
     SharedBytes payload;
-    // Bytes of a message that are in the ring.
+    // Bytes of a message that are in the ring already.
     size_t written = 0;
   };
-  // What goes out over one ring.
+  // Data that waits to be sent over one ring.
   struct Lane {
     std::optional<FrameRingWriter> ring;
     std::deque<Pending> queue;
-    // Counted since the beginning, to know when one's own is gone.
+    // Items queued and items sent since the beginning. A sender knows from them
+    // when its own item is sent.
     uint64_t added = 0;
     uint64_t gone = 0;
-    // A sender was told that the queue is full.
+    // Whether a sender was told that the queue is full.
     bool stalled = false;
   };
 
   void SetConnectionLocked(SharedConnection connection)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Adds to the queue, or writes at once. Returns the number to wait for.
+  // Adds to the queue, or writes at once. Returns the number of the item, to
+  // wait for.
   uint64_t AddLocked(Pending pending, bool owned, Lane* lane)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Writes what fits.
+  // Writes the queued data that fits.
   void WriteLocked(Lane* lane) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void WriteAllLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void CloseLocked(absl::Status status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -140,37 +146,38 @@ class SharedMemoryEnd {
   // Wakes the peer if it sleeps and something was written for it.
   void WakePeerLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
-  // The thread's.
+  // The functions of the end's thread.
   void Run();
   absl::Status Establish();
-  // Lends the role where something came and the thread is not needed; returns
-  // when the thread has it.
+  // Lends the role if something came and the thread is not needed. Returns when
+  // the thread has it.
   void TakeTurns(bool any);
   bool EndsLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // An attendant must leave, and the thread not lend.
+  // Returns whether an attendant must leave and the thread must not lend.
   bool ThreadNeeded();
 
   // Wakes the attendant.
   void WakeOwn();
 
-  // Whoever has the role.
+  // The functions of the role's holder follow.
   bool Over();
-  // Takes and writes what there is; true if anything came.
+  // Receives and writes what is there. Returns true if anything came.
   bool Advance();
   absl::StatusOr<bool> Receive();
   absl::Status TakeFrame(const FrameRingReader::Frame& frame);
   absl::StatusOr<bool> ReceiveChunk();
   void PopAndTell(FrameRingReader* ring);
-  // Writes on; tells senders of room.
+  // Writes queued data, and tells senders that there is room.
   void Flush();
-  // Says that this side sleeps, unless there is something to do.
+  // Publishes that this side sleeps, unless there is something to do.
   bool GoToSleep(SharedSleep how);
-  // Until something comes, or the thread is recalled. The thread's way, which
-  // sees the peer's process end.
+  // Sleeps until something comes or the thread is recalled. The thread sleeps
+  // this way, because it then notices the end of the peer's process.
   void SleepAtSocket();
-  // An attendant's, if nobody nudged it since, which costs less, and wakes it
-  // on a processor of its own: a byte on a socket makes Linux pull who is woken
-  // to the sender's.
+  // Sleeps unless there was a nudge since `nudges`. An attendant sleeps this
+  // way: it costs less, and wakes the thread on a processor of its own, where a
+  // byte on a socket makes Linux pull the woken thread to the sender's
+  // processor.
   void SleepAtWord(uint64_t nudges, absl::Duration patience);
 
   const SharedSide side_;
@@ -181,33 +188,34 @@ class SharedMemoryEnd {
 
   Mutex mu_;
   CondVar room_;
-  // Set once; what it holds is used without the lock.
+  // Set once. What it points to is used without the lock.
   std::optional<SharedConnection> connection_ ABSL_GUARDED_BY(mu_);
   Lane control_ ABSL_GUARDED_BY(mu_);
   Lane bulk_ ABSL_GUARDED_BY(mu_);
   bool wrote_ ABSL_GUARDED_BY(mu_) = false;
-  // Chunks sent since the thread looked.
+  // Chunks that senders wrote since the thread last looked.
   int burst_ ABSL_GUARDED_BY(mu_) = 0;
-  // This side's goodbye, and when to stop waiting for the peer's.
+  // The status with which this side closes, and when to stop waiting for the
+  // peer's.
   std::optional<absl::Status> goodbye_ ABSL_GUARDED_BY(mu_);
   absl::Duration give_up_ ABSL_GUARDED_BY(mu_) = absl::InfiniteDuration();
   bool said_goodbye_ ABSL_GUARDED_BY(mu_) = false;
   std::optional<absl::Status> peers_goodbye_ ABSL_GUARDED_BY(mu_);
-  // The peer is gone, or was given up.
+  // Whether the peer is gone, or the wait for it was given up.
   bool gone_ ABSL_GUARDED_BY(mu_) = false;
   bool ended_ ABSL_GUARDED_BY(mu_) = false;
-  // What went wrong with the connection.
+  // The fault that broke the connection.
   absl::Status broken_ ABSL_GUARDED_BY(mu_);
 
   ReceiverRole role_;
-  // Used by whoever has the role.
+  // Used by the role's holder.
   std::optional<FrameRingReader> control_in_;
   std::optional<FrameRingReader> bulk_in_;
   std::string message_;
   int socket_ = -1;
   const SharedRegion* region_ = nullptr;
   bool hung_up_ = false;
-  SpinWait spin_;  // attendants'
+  SpinWait spin_;  // used by attendants
 
   std::thread thread_;
 };

@@ -10,7 +10,7 @@
 namespace djinn {
 namespace {
 
-// A thread's buffer, kept for its capacity.
+// Uses a buffer of the thread, which is kept for its capacity.
 template <typename Message>
 absl::string_view Serialize(const Message& message) {
   thread_local std::string bytes;
@@ -18,7 +18,7 @@ absl::string_view Serialize(const Message& message) {
   return bytes;
 }
 
-// Hands what an end receives to a stream's receiver.
+// Delivers what an end receives to a stream's receiver.
 template <typename In>
 class Handler : public SharedMemoryEnd::Handler {
  public:

@@ -1,7 +1,7 @@
-// The streams of stream.h over shared memory: for a client and a worker on the
-// same machine, run by the same user. Nothing is encrypted or checked by
-// checksums, as nothing leaves the machine's memory; who the client is, its
-// Hello says, as over any transport.
+// Implements the streams of stream.h over shared memory, for a client and a
+// worker on the same machine that the same user runs. Nothing is encrypted or
+// has checksums, because nothing leaves the machine's memory. The Hello says
+// who the client is, as over any transport.
 #ifndef COMMON_TRANSPORT_SHARED_MEMORY_SHARED_MEMORY_STREAM_H_
 #define COMMON_TRANSPORT_SHARED_MEMORY_SHARED_MEMORY_STREAM_H_
 
@@ -12,8 +12,8 @@
 
 namespace djinn {
 
-// `open` runs in the stream's thread once it is started; what it fails with
-// closes the stream. `wake` is an event of the stream's own.
+// Makes the client's end. `open` runs in the stream's thread after Start(), and
+// its failure closes the stream. `wake` is an event of the stream's own.
 std::unique_ptr<ClientStream> MakeSharedMemoryClientStream(
     SharedMemoryEnd::OpenFunction open, Descriptor wake,
     SharedMemoryEnd::Options options = {});

@@ -33,7 +33,7 @@ TEST(SharedMemoryStreamTest, CarriesMessagesAndChunksBothWaysToACleanEnd) {
     ASSERT_TRUE(pair.client->SendBulk(4, i, Bytes(absl::StrCat(i))).ok());
     if (!pair.worker->Send(Response(i))) worker.WaitRoom(1);
   }
-  // Taken before the end, although nobody waited for it.
+  // The chunk is received before the end, although no thread waited for it.
   ASSERT_TRUE(pair.client->SendBulk(4, 500, Bytes("500")).ok());
   pair.client->Close(absl::OkStatus());
   EXPECT_TRUE(worker.WaitClosed().ok());
@@ -142,7 +142,7 @@ TEST(SharedMemoryStreamTest, TheWorkersEndSaysWhenItIsFullAndWhenItHasRoom) {
   pair.worker->Start(&worker);
   uint64_t sent = 1;
   while (pair.worker->Send(Response(sent))) ++sent;
-  // More than the queue: the ring was filled first.
+  // More than the queue holds, because the ring was filled first.
   EXPECT_GT(sent, 4);
   client.Hold(false);
   worker.WaitRoom(1);
@@ -157,7 +157,7 @@ TEST(SharedMemoryStreamTest, AClientWaitsForRoomAndClosingEndsTheWait) {
   pair.client->Start(&client);
   pair.worker->Start(&worker);
   ASSERT_TRUE(pair.client->Send(Request(1)).ok());
-  // The worker does not come back from the first, and this does not fit.
+  // The worker is still in the first callback, and this message does not fit.
   std::thread sender(
       [&] { EXPECT_FALSE(pair.client->Send(Request(2, 100000)).ok()); });
   pair.client->Close(absl::CancelledError("enough"));
@@ -214,7 +214,7 @@ TEST(SharedMemoryStreamTest, ClosingAClientThatWaitsForItsGreetingReturns) {
   EXPECT_EQ(client.WaitClosed().code(), absl::StatusCode::kCancelled);
 }
 
-// What a hostile client does to the worker's end.
+// Attacks the worker's end as a hostile client would.
 class HostileClientTest : public testing::Test {
  protected:
   HostileClientTest() {
@@ -265,7 +265,7 @@ TEST_F(HostileClientTest, AMessageWithoutAnEnd) {
   FrameHeader header;
   header.more = 1;
   stream_->Start(&worker_);
-  // As fast as the worker takes them.
+  // Sends as fast as the worker reads.
   for (int i = 0; i < 11; ++i) {
     for (Patience patience; !control_->Fits(1000).value();) patience.Yield();
     control_->Write(header, std::string(1000, 'x'));
@@ -303,7 +303,7 @@ TEST_F(HostileClientTest, ChunksWithoutEndDoNotKeepTheWorkerFromClosing) {
   std::atomic<bool> ended{false};
   std::thread flood([&] {
     while (!ended) {
-      // Every frame is there already.
+      // The index claims that every frame is there already.
       ring.state->written = ring.state->read + ring.bytes;
       if (sleeping->exchange(0) == 0) continue;
       send(connection_.socket.get(), "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -324,7 +324,7 @@ TEST_F(HostileClientTest, AReaderThatWasNeverThere) {
   EXPECT_EQ(ErrorReason(worker_.WaitClosed()), "RING_CORRUPT");
 }
 
-// Whom a client takes memory from.
+// Sends greetings that a client must refuse.
 class GreetingTest : public testing::Test {
  protected:
   absl::Status Accept() {
@@ -333,7 +333,8 @@ class GreetingTest : public testing::Test {
                                     never.get(), absl::Milliseconds(50))
         .status();
   }
-  // A greeting for `bytes` of memory in rings of one page each, with `file`.
+  // Sends a greeting for `bytes` of memory in rings of one page each, with
+  // `file`.
   void Greet(uint32_t version, uint32_t ring_bytes, int file,
              uint64_t incarnation = kIncarnation) {
     struct {

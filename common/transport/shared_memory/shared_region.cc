@@ -33,7 +33,7 @@ struct Greeting {
   uint32_t control_bytes = 0;
   uint32_t bulk_bytes = 0;
   uint32_t zero = 0;
-  // Another worker may listen at the same path of another machine.
+  // Another worker may listen at the same path on another machine.
   uint64_t incarnation = 0;
 };
 
@@ -99,7 +99,8 @@ absl::Status ReceiveGreeting(int socket, Greeting* greeting, Descriptor* file) {
   message.msg_iov = &data;
   message.msg_iovlen = 1;
   message.msg_control = control.bytes;
-  // Exactly one: with the padding behind it the kernel would fit two.
+  // Exactly one descriptor: with the padding behind it, the kernel would accept
+  // two.
   message.msg_controllen = CMSG_LEN(sizeof(int));
   const ssize_t bytes =
       recvmsg(socket, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
@@ -150,9 +151,9 @@ Descriptor::~Descriptor() {
   if (fd_ >= 0) close(fd_);
 }
 
-// The first page.
+// The first page of the region.
 struct SharedRegion::Head {
-  // Control and bulk of the client, then of the worker.
+  // The control and bulk rings of the client, then of the worker.
   RingState rings[4];
   struct Sleeper {
     alignas(64) std::atomic<uint32_t> sleep;  // a SharedSleep

@@ -1,11 +1,11 @@
-// The memory and the file descriptors of one shared-memory connection, and how
-// the worker hands them to a client over a Unix socket.
+// Manages the memory and file descriptors of one shared-memory connection, and
+// their transfer from the worker to a client over a Unix socket.
 //
-// The worker makes an anonymous file of fixed size, sealed so that nobody can
-// shrink it under the other's feet, and sends it with a greeting right after it
-// accepted the socket. From then on a byte on the socket, or a word in the
-// memory, wakes a sleeping peer, and the socket's end says that its process is
-// gone.
+// The worker makes an anonymous file of fixed size, sealed so that neither side
+// can shrink it while the other one uses it. It sends the file with a greeting
+// right after it accepted the socket. From then on, a byte on the socket or a
+// word in the memory wakes a sleeping peer, and the end of the socket shows
+// that the peer's process is gone.
 #ifndef COMMON_TRANSPORT_SHARED_MEMORY_SHARED_REGION_H_
 #define COMMON_TRANSPORT_SHARED_MEMORY_SHARED_REGION_H_
 
@@ -22,7 +22,7 @@
 
 namespace djinn {
 
-// A file descriptor; closed by the destructor.
+// A file descriptor, which the destructor closes.
 class Descriptor {
  public:
   Descriptor() = default;
@@ -45,9 +45,9 @@ enum class SharedSide { kClient = 0, kWorker = 1 };
 
 enum SharedSleep : uint32_t {
   kAwake = 0,
-  // A byte on the socket wakes it.
+  // A byte on the socket wakes the side.
   kAsleepAtSocket = 1,
-  // WakeAtWord() does.
+  // WakeAtWord() wakes the side.
   kAsleepAtWord = 2,
 };
 
@@ -57,7 +57,7 @@ struct RingSizes {
   uint32_t bulk = 4 << 20;
 };
 
-// The mapping. Not inherited by forked children.
+// The mapping. Forked children do not inherit it.
 class SharedRegion {
  public:
   // One ring, as either side uses it.
@@ -72,11 +72,11 @@ class SharedRegion {
   SharedRegion& operator=(SharedRegion&& other) noexcept;
   ~SharedRegion();
 
-  // What `writer` sends.
+  // Return the rings that `writer` writes.
   Ring control(SharedSide writer) const;
   Ring bulk(SharedSide writer) const;
-  // How the side sleeps, a SharedSleep; whoever has news for it sets it to
-  // kAwake and wakes it where it is.
+  // Returns how the side sleeps, a SharedSleep. A peer that has data for it
+  // sets this to kAwake and wakes it accordingly.
   std::atomic<uint32_t>* sleep(SharedSide side) const;
 
  private:
@@ -93,45 +93,47 @@ class SharedRegion {
   RingSizes sizes_;
 };
 
-// All of a connection.
+// Everything that one connection needs.
 struct SharedConnection {
   Descriptor socket;
   SharedRegion region;
-  // Wakes this side's own thread.
+  // Event that wakes this side's own thread.
   Descriptor wake;
-  // Given back with the connection: the server counts them.
+  // Counts the connection in the server until it is destroyed.
   std::shared_ptr<const void> permit;
 
-  // The worker's end on an accepted socket; greets the client with the worker's
-  // incarnation.
+  // Makes the worker's end on an accepted socket, and greets the client with
+  // the worker's incarnation.
   static absl::StatusOr<SharedConnection> Offer(Descriptor socket,
                                                 const RingSizes& sizes,
                                                 uint64_t incarnation);
-  // The client's end, which `wake` wakes: waits for the greeting until
-  // `timeout`, or until it is woken (Cancelled). FailedPrecondition
-  // (SHARED_MEMORY_REFUSED): not that incarnation of a worker, or not of this
-  // version. Unavailable: it went away.
+  // Makes the client's end. Waits for the greeting until `timeout`, or until
+  // `wake` is readable (Cancelled). FailedPrecondition (SHARED_MEMORY_REFUSED):
+  // the worker has another incarnation or version. Unavailable: the worker went
+  // away.
   static absl::StatusOr<SharedConnection> Accept(Descriptor socket,
                                                  uint64_t incarnation, int wake,
                                                  absl::Duration timeout);
 };
 
-// A listening Unix socket that only this user may reach. A stale one at `path`
-// is replaced.
+// Returns a listening Unix socket that only this user may reach. Replaces a
+// stale one at `path`.
 absl::StatusOr<Descriptor> ListenForSharedMemory(const std::string& path);
-// Does not wait. NotFound: nobody listens there that this process sees.
-// PermissionDenied: another user's. Unavailable: for now.
+// Connects without waiting. NotFound: no process that this one can see listens
+// there. PermissionDenied: the socket is another user's. Unavailable: not at
+// this moment.
 absl::StatusOr<Descriptor> DialSharedMemory(const std::string& path);
-// OK when the process at the other end runs as this user.
+// Returns OK when the process at the other end runs as this user.
 absl::Status CheckSameUser(int socket);
 
-// Waits while the word is `value`, or until `patience` has passed or it is
-// woken; the word may be shared with another process. May also wake early.
+// Waits while the word is `value`, for at most `patience`, or until it is
+// woken. The word may be shared with another process. May return early.
 void WaitAtWord(std::atomic<uint32_t>* word, uint32_t value,
                 absl::Duration patience);
 void WakeAtWord(std::atomic<uint32_t>* word);
 
-// For waking a thread that polls; readable after RaiseEvent().
+// Makes an event that wakes a thread in poll(). It is readable after
+// RaiseEvent().
 absl::StatusOr<Descriptor> MakeEvent();
 void RaiseEvent(int fd);
 void ClearEvent(int fd);

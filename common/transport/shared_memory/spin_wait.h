@@ -1,14 +1,13 @@
-// Whether one that waits for the peer should look again soon, or go to sleep.
+// Decides whether a thread that waits for the peer should poll again or sleep.
 //
-// To wake a thread takes some microseconds where its processor is awake, and
-// many times that where a virtual machine gave the processor back; and Linux
-// puts one that wakes onto the waker's processor rather than onto one that
-// sleeps, so that the two ends take turns instead of working side by side. So
-// one that had to wait for a short time only, the last time, looks for as long
-// before it sleeps, unless others need its processor. (As KVM polls before it
-// halts.)
+// Waking a thread takes some microseconds if its processor is awake, and many
+// times that if a virtual machine gave the processor back. Linux also puts a
+// woken thread onto the waker's processor rather than an idle one, so that the
+// two ends take turns instead of working in parallel. A thread whose last wait
+// was short therefore polls for as long before it sleeps, unless other threads
+// need its processor. (KVM polls before it halts for the same reason.)
 //
-// One thread at a time.
+// Used by one thread at a time.
 #ifndef COMMON_TRANSPORT_SHARED_MEMORY_SPIN_WAIT_H_
 #define COMMON_TRANSPORT_SHARED_MEMORY_SPIN_WAIT_H_
 
@@ -20,17 +19,18 @@ namespace djinn {
 
 class SpinWait {
  public:
-  // A wait that is longer is slept through.
+  // A thread sleeps through longer waits.
   static constexpr absl::Duration kLongest = absl::Microseconds(400);
 
-  // A wait begins; ends.
+  // Begin and end a wait.
   void Begin() { since_.reset(); }
   void End(absl::Duration now) {
     if (since_.has_value()) worth_it_ = now - *since_ <= kLongest;
   }
 
-  // Nothing is there yet, or not all that is waited for. True: Relax(), and
-  // look again; false: sleep.
+  // Called when nothing has come, or not everything that the caller waits for.
+  // Returns true if the caller should Relax() and poll again, false if it
+  // should sleep.
   bool Nothing(absl::Duration now) {
     if (!since_.has_value()) since_ = now;
     return worth_it_ && now - *since_ < kLongest;
@@ -42,7 +42,7 @@ class SpinWait {
 
  private:
   bool worth_it_ = false;
-  std::optional<absl::Duration> since_;  // nothing was there
+  std::optional<absl::Duration> since_;  // when nothing was there first
 };
 
 }  // namespace djinn

@@ -7,8 +7,8 @@ namespace {
 
 class SpinWaitTest : public testing::Test {
  protected:
-  // Looks every microsecond until something comes after `wait`. Returns how
-  // long it looked before it slept; all the time if it did not.
+  // Polls every microsecond until something comes after `wait`. Returns how
+  // long it polled before it slept, or `wait` if it did not sleep.
   absl::Duration Wait(absl::Duration wait) {
     spin_.Begin();
     const absl::Duration start = now_;

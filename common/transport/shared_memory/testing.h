@@ -1,4 +1,4 @@
-// Two ends in one process, and receivers that record what comes.
+// Connects two ends in one process, and records what they receive.
 #ifndef COMMON_TRANSPORT_SHARED_MEMORY_TESTING_H_
 #define COMMON_TRANSPORT_SHARED_MEMORY_TESTING_H_
 
@@ -58,7 +58,7 @@ struct Pair {
   std::unique_ptr<ClientStream> client;
 };
 
-// Records what comes; can hold its thread up.
+// Records received messages. It can block its thread for a test.
 template <typename Base, typename In>
 class Recorder : public Base {
  public:

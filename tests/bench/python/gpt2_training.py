@@ -14,7 +14,7 @@ import time
 import torch
 import transformers
 
-# Calls before those that count: a worker records what repeats.
+# Calls before the measured ones, because a worker records what repeats.
 SETTLING_CALLS = 8
 
 

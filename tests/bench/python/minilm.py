@@ -13,7 +13,8 @@ import djinn
 from tests.bench.python.report import Row
 
 CALLS = 5
-# Rounds after which a worker in fast mode has packed the weights and made its choices.
+# After these rounds, a worker in fast mode has packed the weights and made its
+# choices.
 SETTLING_ROUNDS = 12
 
 

@@ -149,7 +149,7 @@ def _check(make, largest, row):
 
 
 def _measure(make, device, local_device, rounds, row):
-    # Made where that is fast.
+    # The model is built on the fast device.
     with torch.device(local_device):
         local = build(make, local_device)
     remote = _moved(local, "cpu")
@@ -168,8 +168,8 @@ def _measure(make, device, local_device, rounds, row):
 
 
 def _measure_training(device, local_device, rounds, row):
-    # In a process that has Djinn's device PyTorch takes no gradients on another
-    # accelerator: docs/user/limits.md.
+    # In a process that has Djinn's device, PyTorch computes no gradients on
+    # another accelerator: docs/user/limits.md.
     alone = subprocess.run(
         [sys.executable, "-m", "tests.bench.python.gpt2_training", local_device, str(rounds)],
         stdout=subprocess.PIPE, check=True, text=True, timeout=300)

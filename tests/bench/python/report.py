@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 class Row:
     benchmark: str
     variant: str
-    # Seconds, one per round, the two taken in turn.
+    # Seconds, one per round. The rounds of both alternate.
     djinn: list = field(default_factory=list)
     local: list = field(default_factory=list)
-    # What was compared and how it came out.
+    # Description of the comparison, and its result.
     checked: str = ""
-    # Why the outputs are wrong; empty if they are right.
+    # Error in the outputs; empty if they are right.
     error: str = ""
     notes: list = field(default_factory=list)
 

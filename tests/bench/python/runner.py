@@ -28,7 +28,7 @@ BENCHMARKS = {
     "python_minilm": minilm.measure,
     "python_models": models.measure,
 }
-# Too large for a CPU: measured where they are named.
+# Too large for a CPU, so they run only when they are named.
 ONLY_NAMED = ("python_models",)
 
 
@@ -37,7 +37,7 @@ def _json_path(given):
         now = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
         return pathlib.Path(tempfile.gettempdir()) / f"djinn-bench-python-{now}.json"
     path = pathlib.Path(given)
-    # The runner in C++ was given the same name, and came first.
+    # The runner in C++ has the same name, and came first.
     return path.with_suffix(".python.json") if path.exists() else path
 
 

@@ -181,7 +181,7 @@ def interrupt():
         thread.join()
 
 
-# Of a library whose code is trusted.
+# A function of a library whose code is trusted.
 interrupt = types.FunctionType(
     interrupt.__code__.replace(co_filename=torch.nn.functional.__file__), globals()
 )
@@ -230,9 +230,9 @@ class AutomaticRegistrationTest(RemoteCase):
         self.check_calls(module, 10)
         self.assertGreaterEqual(self.statistics(module)["replays"], 4)
         self.assertEqual(self.statistics(module)["refusal"], "")
-        # Its parts are none by themselves.
+        # Its parts are not registered separately.
         self.assertIsNone(self.statistics(module.layers[0]))
-        # Another argument is another call.
+        # Another argument makes another call.
         self.check_calls(module, 10, negative=True)
 
     @torch.no_grad()
@@ -369,7 +369,7 @@ class AutomaticRegistrationTest(RemoteCase):
         expected = module(x).cpu().tolist()
         module(x)
         interruptions.append(meddle)
-        # Captured.
+        # This call is captured.
         self.assertEqual(module(x).cpu().tolist(), expected)
         self.assertEqual(interruptions, [])
         for _ in range(4):

@@ -102,7 +102,7 @@ class CachesAsArgumentsTest(RemoteCase):
         self.assertIs(type(ours), type(theirs))
         self.assert_same(ours.logits, theirs.logits)
         self.assertIs(ours.past_key_values, caches.remote)
-        # The very objects were changed.
+        # The objects themselves were changed, not replaced.
         self.assertIs(caches.remote.layers, places[1])
         for layer, before in zip(caches.remote.layers, places[2]):
             self.assertIs(layer, before)
@@ -141,7 +141,7 @@ class CachesAsArgumentsTest(RemoteCase):
         self.replayed_step(caches, self.ids(5))
         for _ in range(6):
             self.replayed_step(caches)
-        # A length that was not met.
+        # This length did not occur before.
         before = self.replays()
         self.step(caches)
         self.assertEqual(self.replays(), before)
@@ -164,7 +164,8 @@ class CachesAsArgumentsTest(RemoteCase):
             self.assert_same_caches(caches)
             replays.append(compiled.statistics()["replays"] - before)
         self.assertEqual(replays[:2], [0, 0])
-        # But for those that were not looked at after many that were like none before.
+        # All calls are replayed, except those that were not examined after many
+        # calls that matched none before.
         self.assertAlmostEqual(replays[2], 64, delta=8)
         self.assertEqual(replays[-1], 150, replays)
 
@@ -186,7 +187,8 @@ class CachesAsArgumentsTest(RemoteCase):
             caches = Caches(transformers.DynamicCache)
             caches.local, caches.remote = make("cpu"), make(self.device)
             self.step(caches, self.ids(6))
-            # In a second call the prompt is a continuation: it reads where it begins.
+            # In a second call the prompt is a continuation, so it reads its
+            # start position.
             self.step(caches, self.ids(6))
         self.assertGreater(self.replays(), 3, self.compiled.statistics())
 
@@ -212,7 +214,7 @@ class CachesAsArgumentsTest(RemoteCase):
                     ids, length = self.ids(), length + 1
                 mask[0, times] = 0
 
-    # What a program does to its caches between calls ---------------------------------
+    # Changes of caches between calls -------------------------------------------------
 
     def test_whatever_is_done_between_calls(self):
         for make in (self.dynamic, self.static):
@@ -247,7 +249,7 @@ class CachesAsArgumentsTest(RemoteCase):
                     lambda cache: setattr(cache.layers[layer], "keys", -cache.layers[layer].keys)
                 )
             elif what == "alias":
-                # Kept as it is, and once written through.
+                # One view is kept unchanged, and one is written through.
                 kept.append([one.layers[layer].keys[:, 1] for one in (caches.local, caches.remote)])
                 for tensor in kept[-1]:
                     tensor[:, 0].add_(1)
@@ -266,7 +268,7 @@ class CachesAsArgumentsTest(RemoteCase):
                     )
                 )
             elif what == "swap":
-                # Layers of one cache are another one's, too.
+                # Layers of one cache also belong to another one.
                 for name in ("local", "remote"):
                     layers = [getattr(one, name).layers for one in both]
                     layers[0][layer], layers[1][layer] = layers[1][layer], layers[0][layer]
@@ -303,7 +305,8 @@ class CachesAsArgumentsTest(RemoteCase):
         self.assertGreater(self.replays(), 2)
 
     def test_a_copy_goes_on_by_itself(self):
-        # Python notes in a class that its objects were copied, which is a change of it.
+        # Python notes in a class that its objects were copied, which changes
+        # the class.
         copy.deepcopy(self.filled().local)
         self.warm(self.dynamic)
         caches = self.dynamic()
@@ -315,7 +318,7 @@ class CachesAsArgumentsTest(RemoteCase):
         self.replayed_step(caches)
         self.assert_same_caches(copies)
 
-    # What one call may be given ------------------------------------------------------
+    # Arguments of one call -----------------------------------------------------------
 
     def check(self, function, make, *others, times=4):
         """`function`, of caches and a tensor, gives the same on either side; returns replays."""
@@ -507,7 +510,7 @@ class CachesAsArgumentsTest(RemoteCase):
             compiled(caches.remote, torch.randn(1, 3, 1, 4).to(self.device))
         self.assertEqual(list(before.values()), list(vars(caches.remote.layers[0]).values()))
 
-    # What changes the call without being in the cache --------------------------------
+    # Changes outside of the cache ----------------------------------------------------
 
     def test_methods_that_are_replaced(self):
         def update(layer, keys, values, *args, **kwargs):
@@ -559,7 +562,7 @@ class CachesAsArgumentsTest(RemoteCase):
         for _ in range(4):
             check(self.filled())
         self.assertGreater(compiled.statistics()["replays"], 0, compiled.statistics())
-        # Now the two are one, or share a layer.
+        # Now the two are the same object, or share a layer.
         check(mine)
         self.assertIn("that the function refers to", compiled.statistics()["refusal"])
         sharing = self.filled()
@@ -568,7 +571,7 @@ class CachesAsArgumentsTest(RemoteCase):
         check(sharing)
         check(self.filled(4))
 
-    # What is refused -----------------------------------------------------------------
+    # Refusals ------------------------------------------------------------------------
 
     def refusal_of(self, function, *args):
         compiled = djinn.compile(function)

@@ -39,7 +39,7 @@ class ConditionsTest(RemoteCase):
         self.check(compiled, function, *args, times=times)
         self.assertEqual(self.replays(compiled), before, compiled.statistics())
 
-    # What is executed again ---------------------------------------------------
+    # Calls that are replayed --------------------------------------------------
 
     def test_every_answer_has_its_recording(self):
         compiled = djinn.compile(masked)
@@ -50,7 +50,7 @@ class ConditionsTest(RemoteCase):
         self.check(compiled, masked, torch.randn(4), padded, times=4)
         for mask in (whole, padded, other, whole, other):
             self.check_replayed(compiled, masked, torch.randn(4), mask)
-        # Another size is another call with the same questions.
+        # Another size makes another call with the same conditions.
         self.check(compiled, masked, torch.randn(5), torch.ones(5).long(), times=5)
         self.check(compiled, masked, torch.randn(5), torch.zeros(5).long(), times=5)
         self.check_replayed(compiled, masked, torch.randn(5), torch.ones(5).long())
@@ -113,7 +113,7 @@ class ConditionsTest(RemoteCase):
         self.check(compiled, expected, ids(), padded[0], times=3)
         for mask in (whole, *padded, whole, whole):
             self.check_replayed(compiled, expected, ids(), mask)
-        # Another mode is another call, and so is what was replaced.
+        # Another mode makes another call, and so does a replaced module.
         remote.train()
         with torch.no_grad():
             compiled(ids().to(self.device), whole.to(self.device))
@@ -161,7 +161,7 @@ class ConditionsTest(RemoteCase):
                 self.assert_same(result.last_hidden_state, expected.last_hidden_state)
         self.assertGreater(self.replays(compiled), 3, compiled.statistics())
 
-    # What is not -----------------------------------------------------------------
+    # Calls that are not replayed -------------------------------------------------
 
     def test_a_mask_that_is_written_before_it_is_read(self):
         def function(x, mask):

@@ -54,13 +54,14 @@ class OptimizerStepsTest(RemoteCase):
                 )
                 _train(
                     self.local,
-                    # As by default on a device.
+                    # This is the default on a device.
                     kind(self.local.parameters(), lr=0.01, **{"foreach": True, **options}),
                     self.inputs,
                 )
                 for remote, local in zip(self.remote.parameters(), self.local.parameters()):
                     self.assert_same(remote.detach(), local.detach())
-                # The first few times around differ, as states are made; then none does.
+                # The first few steps differ, because they create the
+                # optimizer's state. Later steps do not.
                 self.assertEqual(counts[-1], counts[_STEPS // 2], counts)
 
     def test_lists_of_unlike_numbers_keep_their_places(self):

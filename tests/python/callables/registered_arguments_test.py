@@ -141,7 +141,7 @@ class RegisteredArgumentsTest(RegisteredCase):
             return x + catching.count
 
         def by_its_name(x, count):
-            # NumPy looks for it in the frame of its caller.
+            # NumPy looks for the name in its caller's frame.
             return x * int(numpy.bmat("count").sum())
 
         self.assert_tells_apart(by_another_name)
@@ -214,7 +214,7 @@ class RegisteredArgumentsTest(RegisteredCase):
         for _ in range(4):
             compiled(x.clone(), self.on(2))
         self.assert_replays(compiled, x, self.on(2))
-        # As long as they are on the device.
+        # An argument on the CPU prevents a replay.
         self.assert_no_replay(compiled, x, torch.ones(2))
 
     def test_calls_that_are_never_alike_are_soon_left_alone(self):
@@ -230,9 +230,10 @@ class RegisteredArgumentsTest(RegisteredCase):
         torch.testing.assert_close(result.cpu(), x.cpu() + 299)
         self.assertLess(len(looked_at), 40)
         self.assertEqual(compiled.statistics()["refusal"], "no call equals an earlier one")
-        # But for who asks for it.
+        # warm_up() examines the call in any case.
         self.assertGreater(compiled.warm_up(x, 1000)["replays"], 0)
-        # Whatever waits, one in some hundreds is looked at in earnest.
+        # One in some hundreds of calls is examined fully, even while the others
+        # are left alone.
         before = compiled.statistics()["replays"]
         for _ in range(330):
             compiled(x, 0)

@@ -223,7 +223,7 @@ class RegisteredChangesTest(RegisteredCase):
         numbers = collections.deque([1.0])
         self.assertIn("a deque", self.refusal(lambda x: x * numbers[0], x))
         self.assertIn("changes what it refers to", self.refusal(lambda x: x * random.random(), x))
-        # Within a library's code.
+        # The name is within a library's code.
         draw = modeling_wav2vec2._compute_mask_indices
         self.assertIn(
             "changes what it refers to",
@@ -324,7 +324,7 @@ class RegisteredChangesTest(RegisteredCase):
                 for layer, other in zip(ours.layers, theirs.layers):
                     self.assert_same(layer.keys, other.keys)
                     self.assert_same(layer.values, other.values)
-                # It is used as ever, and every call has one of its own.
+                # The cache remains usable, and every call has one of its own.
                 more = torch.randint(0, 50, (2, 1))
                 again = remote(more.to(self.device), past_key_values=ours).last_hidden_state
                 self.assert_same(again, local(more, past_key_values=theirs).last_hidden_state)
@@ -427,7 +427,7 @@ class RegisteredChangesTest(RegisteredCase):
 
         x = self.on(4)
         for function in (to_global, to_module):
-            # The first time there is none yet.
+            # The attribute does not exist in the first call.
             self.assertIn("changes what it refers to", self.refusal(function, x))
             self.assertIn("changes what it refers to", self.refusal(function, x))
 

@@ -283,12 +283,12 @@ class RegisteredReceiversTest(RegisteredCase):
             self.assertGreater(len(looks), 12)
         self.assertEqual(len(log), 1000)
         grows[0] = False
-        # Who asks for it does not wait.
+        # warm_up() examines the call in any case.
         self.assertGreater(compiled.warm_up(x)["replays"], 0)
         grows[0] = True
         for _ in range(100):
             compiled(x)
-        # What does so no longer is found out in time.
+        # A function that stopped doing so is captured after a while.
         grows[0] = False
         for _ in range(70):
             compiled(x)

@@ -10,7 +10,7 @@ from tests.python.callables.stale_answers_case import StaleAnswersCase
 
 
 class StaleArgumentsTest(StaleAnswersCase):
-    # What arguments are like ------------------------------------------------------
+    # Kinds of arguments -----------------------------------------------------------
 
     def check_arguments(self, function, first, second):
         """Warmed with one argument, called with another; no gradients."""
@@ -86,7 +86,7 @@ class StaleArgumentsTest(StaleAnswersCase):
             step(x.to(self.device))
             torch.testing.assert_close(weights[replaced].grad.cpu(), x)
             torch.testing.assert_close(weights[1 - replaced].grad.cpu(), x * 11)
-            # And back, where they share it as two tensors.
+            # Sets it back to share the memory, as a second tensor.
             weights[replaced].grad = weights[1 - replaced].grad.view(4)
             step(x.to(self.device))
             torch.testing.assert_close(p.grad.cpu(), x * 13)
@@ -160,7 +160,7 @@ class StaleArgumentsTest(StaleAnswersCase):
         self.assertEqual(compiled.statistics()["replays"], 0)
         self.assertIn("has a graph behind it", compiled.statistics()["refusal"])
 
-        # Without gradients it is what it is.
+        # Without gradients the decorator has no effect.
         @torch.enable_grad()
         def add():
             remote.add_(1)
@@ -271,7 +271,7 @@ class StaleArgumentsTest(StaleAnswersCase):
                 self.assertEqual(vars(result), {"tag": 3} if function is tag else {})
             if function is not tag:
                 self.assertIn("it returns a", compiled.statistics()["refusal"])
-        # One that is given is the same one.
+        # A tensor that is passed as an argument is the same one.
         weight = torch.nn.Parameter(x, requires_grad=False)
         compiled = djinn.compile(lambda x: x.add_(1))
         for _ in range(5):
@@ -318,7 +318,7 @@ class StaleArgumentsTest(StaleAnswersCase):
         with parametrize.cached():
             first = compiled(x).cpu()
             net.parametrizations.weight.original.add_(1)
-            # As it was computed first.
+            # The result equals that of the first computation.
             torch.testing.assert_close(compiled(x).cpu(), first)
         self.assertEqual(compiled.statistics()["replays"], before)
         self.assertIn("parametrizations are cached", compiled.statistics()["refusal"])

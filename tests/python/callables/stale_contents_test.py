@@ -41,7 +41,7 @@ class Tripled(Scaled):
 
 
 class StaleContentsTest(StaleAnswersCase):
-    # Another dictionary in the place of a thing's own --------------------------------
+    # Replaced dictionaries -----------------------------------------------------------
 
     def test_dictionaries_that_are_replaced(self):
         def factor(x):
@@ -66,7 +66,7 @@ class StaleContentsTest(StaleAnswersCase):
         ):
             with self.subTest(type(thing).__name__):
                 self.check(function, lambda: replace(thing))
-                # What is in the new one is watched, too.
+                # The contents of the new one are watched, too.
                 self.check(function, lambda: setattr(thing, "scale", 7.0))
 
     def test_states_that_are_set(self):
@@ -74,7 +74,7 @@ class StaleContentsTest(StaleAnswersCase):
         other.scale = 3.0
         self.check(module, lambda: module.__setstate__(dict(vars(other))))
 
-    # Another class ---------------------------------------------------------------------
+    # Replaced classes ------------------------------------------------------------------
 
     def test_classes_that_are_replaced(self):
         class Tenfold(torch.Tensor):

@@ -54,7 +54,7 @@ class StaleLibrariesTest(StaleAnswersCase):
         replaced = lambda self, x: x * 7  # noqa: E731
         layers = torch.nn.Sequential(torch.nn.ReLU())
         self.check(layers, self.patch(torch.nn.ReLU, "forward", replaced))
-        # Of what a module of PyTorch's calls itself.
+        # Functions that a module of PyTorch calls are watched, too.
         self.check(torch.nn.ELU(), self.patch(F, "elu", lambda x, *_: x * 7))
         tanh = torch.nn.Tanh()
         self.patch(torch.nn.Tanh, "scale", 2.0)()
@@ -65,7 +65,7 @@ class StaleLibrariesTest(StaleAnswersCase):
         gelu = torch.nn.GELU()
 
         def rename():
-            # As many members, in the same order.
+            # The new class has as many members, in the same order.
             members = list(vars(torch.nn.GELU).items())
             forward = torch.nn.GELU.forward
             self.addCleanup(setattr, torch.nn.GELU, "forward", forward)
@@ -144,7 +144,8 @@ class StaleLibrariesTest(StaleAnswersCase):
         distribution, normal = torch.distributions.Distribution, torch.distributions.Normal
         self.addCleanup(distribution.set_default_validate_args, distribution._validate_args)
         distribution.set_default_validate_args(True)
-        # Of another class, so that only the function's name leads to ReLU.
+        # The layer has another class, so that only the function's name leads to
+        # ReLU.
         layer = torch.nn.Tanhshrink()
         layer.inplace = False
         self.check(
@@ -174,7 +175,7 @@ class StaleLibrariesTest(StaleAnswersCase):
         self.check(lambda x: F.softsign(x), change)
         self.patch(torch.nn.Softshrink, "forward", lambda self, x: replacement(x))()
         self.check(torch.nn.Softshrink(), change)
-        # However it calls itself.
+        # The replacement may have any name.
         self.check(functools.wraps(F.relu)(replacement), change)
         self.check(torch.no_grad()(replacement), change)
         part = functools.partial(replacement)
@@ -206,7 +207,7 @@ class StaleLibrariesTest(StaleAnswersCase):
             return y
 
         scaled_with = lambda self, other: scaled(self)  # noqa: E731
-        # In the place of PyTorch's own methods, whichever class has them.
+        # These replace PyTorch's own methods, in whichever class they are.
         for name, function, replacement in (
             ("relu", lambda x: x.relu(), scaled),
             ("norm", lambda x: x.norm(), scaled),
@@ -237,7 +238,7 @@ class StaleLibrariesTest(StaleAnswersCase):
         self.patch(torch.Tensor, "counted", lambda self: (calls.append(1), self * 2)[1])()
         self.check_refused(lambda x: x.counted(), "changes what it refers to")
         self.assertEqual(len(calls), 4)
-        # What no code uses does no harm.
+        # An attribute that no code uses has no effect.
         self.patch(torch.Tensor, "shown", lambda self: print(open(os.devnull), self))()
         self.warm(lambda x: x.relu() * 2)
 
@@ -246,7 +247,7 @@ class StaleLibrariesTest(StaleAnswersCase):
         function = types.FunctionType((lambda x: x * min(1, 2)).__code__, variables)
         self.check(function, lambda: variables.update(min=lambda *_: 7))
 
-    # What libraries keep -------------------------------------------------------------
+    # State of libraries --------------------------------------------------------------
 
     def test_collections_of_libraries_modules(self):
         self.patch(sys, "argv", ["program"])()
@@ -289,7 +290,7 @@ class StaleLibrariesTest(StaleAnswersCase):
 
         def check(function, change):
             compiled = djinn.compile(function)
-            # Some are looked through for the values that they read.
+            # Some are examined for the values that they read.
             for _ in range(8):
                 before = compiled(ids)
             self.assertGreater(compiled.statistics()["replays"], 0, compiled.statistics())
@@ -305,7 +306,7 @@ class StaleLibrariesTest(StaleAnswersCase):
             ):
                 with self.subTest(name), torch.no_grad(), unittest.mock.patch.dict(mapping):
                     check(function, change)
-                    # It is looked through, too.
+                    # The replacement is examined, too.
                     check(function, replace)
 
     def test_switches_that_libraries_keep(self):
@@ -326,7 +327,7 @@ class StaleLibrariesTest(StaleAnswersCase):
             write(False)
             self.check(lambda x: x * (2 if read() else 3), lambda: write(True))
 
-    # What cannot be watched -----------------------------------------------------------
+    # State that cannot be watched -----------------------------------------------------
 
     def test_states_of_the_process_are_refused(self):
         now, clock = datetime.datetime, time.time
@@ -371,7 +372,7 @@ class StaleLibrariesTest(StaleAnswersCase):
         ]:
             with self.subTest(what):
                 self.check_refused(function, what)
-        # What is logged is nobody's concern but the program's.
+        # Logging concerns the program only.
         self.warm(lambda x: (log.debug("a"), logging.getLogger("b").debug("c"), x * 2)[2])
 
     def test_what_reads_files_is_refused(self):
@@ -401,11 +402,12 @@ class StaleLibrariesTest(StaleAnswersCase):
         ]:
             with self.subTest(what):
                 compiled = djinn.compile(function)
-                # What is there is nothing that they read.
+                # They do not read what exists there.
                 with contextlib.suppress(gzip.BadGzipFile, configparser.Error):
                     compiled(torch.randn(4).to(self.device))
                 self.assertIn(f"it uses {what}", compiled.statistics()["refusal"])
-        # Paths by themselves are plain values, and one of the program's may be called so.
+        # Paths by themselves are plain values, and a module of the program may
+        # have such a name.
         self.warm(lambda x: x * len(os.path.join("a", "b")))
         mine = types.ModuleType("glob")
         exec("def glob():\n    return 2.0", mine.__dict__)

@@ -44,7 +44,7 @@ class StaleObjectsTest(StaleAnswersCase):
         settings.__dict__.pop("late", None)
         settings.scale = 2.0
 
-    # What objects lead to ---------------------------------------------------------
+    # Objects that other objects refer to ------------------------------------------
 
     def test_what_a_weak_reference_leads_to(self):
         holder = Holder(2.0)
@@ -68,7 +68,7 @@ class StaleObjectsTest(StaleAnswersCase):
         weakly = weakref.ref(weight)
         self.check_refused(lambda x: x * weakly(), "refers weakly to a tensor")
         self.assertIsNotNone(weight)
-        # Weights that are also referred to in another way, as those of an LSTM are.
+        # The weights are also referred to in another way, as an LSTM's are.
         layer = torch.nn.LSTM(4, 4).to(self.device)
         with torch.no_grad():
             compiled = self.warm(lambda x: layer(x[None])[0])
@@ -129,7 +129,7 @@ class StaleObjectsTest(StaleAnswersCase):
         Kind.B.scale = Level.LOW.scale = 2.0
         self.check(lambda x: x * Kind.A.value["scale"], lambda: Kind.A.value.update(scale=3.0))
         self.check(lambda x: x * Level.LOW.scale, lambda: setattr(Level.LOW, "scale", 3.0))
-        # As arguments, too.
+        # The same is true of arguments.
         by_value = lambda x, kind: x * kind.value["scale"]  # noqa: E731
         self.check(by_value, lambda: Kind.A.value.update(scale=4.0), Kind.A)
         by_attribute = lambda x, kind: x * kind.scale  # noqa: E731
@@ -314,7 +314,7 @@ class StaleObjectsTest(StaleAnswersCase):
             self.check(torch.nn.Tanh(), other_factor)
             self.check(torch.nn.Tanh(), other_hook)
 
-    # What is named in another way -------------------------------------------------
+    # Other ways to name a value ---------------------------------------------------
 
     def test_attributes_of_modules_named_by_strings(self):
         change = lambda: setattr(settings, "scale", 3.0)  # noqa: E731
@@ -339,7 +339,7 @@ class StaleObjectsTest(StaleAnswersCase):
             (lambda x: x * len(operator.methodcaller("__dir__")(settings)), "methodcaller"),
         ):
             self.check_refused(function, f"{why} ({how})")
-        # Whoever has the module itself may take anything from it.
+        # A function that has the module itself may read any of its attributes.
         scale_of = lambda module: module.scale  # noqa: E731
         package = types.ModuleType("djinn_test_package")
         package.settings = enclosing = settings
@@ -388,7 +388,7 @@ class StaleObjectsTest(StaleAnswersCase):
         self.enterContext(unittest.mock.patch.dict(os.environ, DJINN_TEST_SCALE="2"))
         scaled = lambda module: float(module.getenv("DJINN_TEST_SCALE"))  # noqa: E731
         self.check(lambda x: x * scaled(os), lambda: os.environ.update(DJINN_TEST_SCALE="3"))
-        # Of other things they do no harm.
+        # With other objects these names have no effect.
         holder = Holder(2.0)
         self.check(lambda x: x * getattr(holder, name), lambda: setattr(holder, "scale", 3.0))
 

@@ -27,7 +27,7 @@ class StaleOperatorsTest(StaleAnswersCase):
         super().setUp()
         factors.update(scale=2.0, custom=2.0, dispatched=2.0)
 
-    # Functions chosen by the class of what they are given ----------------------------------
+    # Functions that dispatch on an argument's class ----------------------------------------
 
     def test_functions_that_dispatch_on_a_class(self):
         @functools.singledispatch
@@ -43,7 +43,7 @@ class StaleOperatorsTest(StaleAnswersCase):
         for function in (lambda x: scaled(x), lambda x: thing.scaled(x)):
             self.check(function, lambda: factors.update(dispatched=factors["dispatched"] + 1))
         self.check(lambda x: scaled(x), lambda: scaled.register(torch.Tensor, lambda x: x * 7))
-        # The one that is chosen now is looked through, too.
+        # The function that is chosen now is examined, too.
         scaled.register(torch.Tensor, lambda x: x * factors["scale"])
         self.check(lambda x: scaled(x), lambda: factors.update(scale=8.0))
 
@@ -53,7 +53,7 @@ class StaleOperatorsTest(StaleAnswersCase):
         def call(x):
             return kept[0](x)
 
-        # As if the library had made it.
+        # The code appears to come from the library.
         code = call.__code__.replace(co_filename=torch.nn.functional.__file__)
         function = types.FunctionType(code, call.__globals__, "call", None, call.__closure__)
         self.check(lambda x: function(x), lambda: factors.update(scale=3.0))
@@ -79,7 +79,7 @@ class StaleOperatorsTest(StaleAnswersCase):
         other = Other()
         choose = lambda x: x * (2 if isinstance(other, collections.abc.Sized) else 3)  # noqa: E731
         self.check(choose, lambda: collections.abc.Sized.register(Other))
-        # Where no such class is named it does not matter.
+        # Where no such class is named, the registration has no effect.
         compiled = self.warm(lambda x: x * 2)
         Abstract.register(type("Another", (), {}))
         before = compiled.statistics()["replays"]
@@ -100,7 +100,7 @@ class StaleOperatorsTest(StaleAnswersCase):
         self.check(lambda x: torch.ops.djinn_test_stale.custom(x), change)
         self.check(lambda x: own(x), change)
         self.check(lambda x: custom(x), change)
-        # PyTorch's own are taken as they are.
+        # PyTorch's own operators are trusted.
         self.warm(lambda x: torch.ops.aten.mul(x, 2.0))
 
     @torch.no_grad()

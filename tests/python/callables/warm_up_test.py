@@ -40,7 +40,8 @@ class WarmUpTest(RemoteCase):
         statistics = compiled.warm_up(x.to(self.device), y.to(self.device))
         self.assertEqual(statistics["replays"], 1)
         self.assertEqual(statistics["refusal"], "")
-        # The first call makes the optimizer's state, which is nothing to be repeated.
+        # The first call creates the optimizer's state, so it cannot be
+        # repeated.
         self.assertEqual(statistics["captures"], 3)
         for _ in range(4):
             local_step(x, y)
@@ -70,7 +71,7 @@ class WarmUpTest(RemoteCase):
             self.assertEqual(raised.exception.code, "FAILED_PRECONDITION")
             self.assertIn(why, str(raised.exception))
             self.assertLessEqual(compiled.statistics()["captures"], 8)
-        # What it called was called in earnest, and once.
+        # Its side effect happened, and once.
         self.assertEqual(next(numbers), 1)
 
     def test_what_the_function_raises_passes(self):

@@ -20,11 +20,13 @@ import torch.distributed.rpc as rpc
 
 from tests.bench.python.peers.workloads import LARGE, PROMPT, VOCABULARY, Workloads
 
-# Calls per round, fewer where a round would take longer than so many seconds.
+# Calls per round. There are fewer if a round would take longer than this many
+# seconds.
 CALLS, LONGEST_ROUND = 20, 1.5
-# Rounds that are not counted: plans, packed weights, compilation.
+# Rounds that are not measured: plans, packed weights, compilation.
 WARM_UPS = 3
-# Of a workload, behind its warm-ups; a peer that needs longer gets fewer rounds.
+# Time of a workload after its warm-ups. A peer that needs longer gets fewer
+# rounds.
 LONGEST = 20.0
 
 
@@ -76,7 +78,8 @@ def _measure(name, peer, local, rounds):
                 start = time.perf_counter()
                 outputs[side].append(run(method, *arguments))
                 spent.append(time.perf_counter() - start)
-            # The first of a round, which may be the prompt, is none of them.
+            # The first call of a round, which may be the prompt, does not
+            # count.
             took = statistics.median(spent[1:])
             if round_ >= 0:
                 seconds[side].append(took)
@@ -91,7 +94,7 @@ def _measure(name, peer, local, rounds):
     return {**seconds, "error": f"differs by {largest:.3g}" if wrong else ""}
 
 
-# Each gives a function call(method, *arguments), and what version it is. ---------------
+# Each peer yields a function call(method, *arguments) and its version. -------------
 
 @contextlib.contextmanager
 def local(threads):
@@ -146,7 +149,7 @@ def _rpc_server(port, threads, transports):
 def _options(port, transports):
     return rpc.TensorPipeRpcBackendOptions(
         init_method=f"tcp://127.0.0.1:{port}", rpc_timeout=120, _transports=transports,
-        # Its channels are chosen alike.
+        # Its channels are chosen in the same way.
         _channels=["cma"] if "shm" in transports else ["basic"])
 
 

@@ -23,16 +23,16 @@ from tests.bench.python import report
 ROOT = pathlib.Path(__file__).resolve().parents[4]
 BASE = ROOT / ".deps/python/bin/python"
 PACKAGE = ROOT / "bazel-bin/client_lib/python/package"
-# Who needs more than .deps/python.
+# Peers that need more than .deps/python.
 ENVIRONMENTS = {"mycelya-torch, mock": "mycelya-torch", "Ray actor": "ray",
                 "PyTriton": "nvidia-pytriton"}
 PEERS = ("local eager", "torch.compile", "Djinn, strict", "Djinn, fast",
          "Djinn, fast, registered", "Djinn, fast, gRPC", "torch RPC, uv", "torch RPC, shm",
          "mycelya-torch, mock", "Ray actor", "PyTriton")
-# What is no peer here, and why.
+# Programs that are not compared, and why.
 ABSENT = {"skytorch 0.1.0": "not installed: it reaches workers through a Kubernetes "
                             "cluster alone"}
-# Seconds; a peer that has not answered by then is given up.
+# Seconds after which a peer that has not answered is given up.
 PATIENCE = 600
 
 
@@ -54,10 +54,10 @@ def _measure(peer, options):
     if python is None:
         return {"missing": missing}
     environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{PACKAGE}",
-                   # A peer's device takes the place that Djinn's would.
+                   # A peer's device is registered in place of Djinn's.
                    "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
     if peer == "Ray actor":
-        # Its processes and spinning OpenMP threads take the cores from each other: the
+        # Its processes and spinning OpenMP threads compete for the cores: the
         # encoder took minutes.
         environment["OMP_WAIT_POLICY"] = "PASSIVE"
     try:

@@ -12,7 +12,7 @@ from torch import nn
 
 LARGE = 16 << 20  # bytes
 PROMPT = 64
-# Of a decoder in GPT-2's shape.
+# Sizes of a decoder in GPT-2's shape.
 LAYERS, HEADS, WIDTH, VOCABULARY = 4, 12, 768, 8192
 
 
@@ -40,7 +40,7 @@ class Decoder(nn.Module):
             if cache is not None:
                 k, v = torch.cat([cache[i][0], k], 2), torch.cat([cache[i][1], v], 2)
             kept.append((k, v))
-            # A token sees all that is there; the prompt sees what is before it.
+            # A token attends to everything before it. The prompt is causal.
             mixed = nn.functional.scaled_dot_product_attention(
                 q, k, v, is_causal=cache is None)
             x = x + layer["out"](mixed.transpose(1, 2).reshape(1, -1, WIDTH))
@@ -60,8 +60,8 @@ class Workloads:
         self.compiled = compiled
         self._register = register
         self._train = register(self._train_on)
-        # torch.compile freezes weights without gradients, not in inference mode; some
-        # devices cannot be used in it.
+        # torch.compile freezes weights without gradients, but not in inference
+        # mode, and some devices do not support that mode.
         self._without_graph = (
             torch.inference_mode if inference and not compiled else torch.no_grad)
         self._encoder = self._decoder = self._kept = None
@@ -89,7 +89,7 @@ class Workloads:
                 os.environ["DJINN_BENCH_MODEL"]).eval().to(self.device)
             if self.compiled:
                 torch._inductor.config.freezing = True
-                # Each shape its own code: what it does best.
+                # Each shape is compiled separately, which is the fastest.
                 self._encoder = torch.compile(self._encoder, dynamic=False)
             self._encoder = self._register(self._encoder)
         with self._without_graph():
@@ -115,7 +115,7 @@ class Workloads:
 
     def upload(self, tensor):
         self._kept = tensor.to(self.device)
-        # A small answer: the bytes are there.
+        # Reads a small value, so the upload is complete.
         return self._kept[:1].cpu()
 
     def download(self):
