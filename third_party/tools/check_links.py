@@ -1,6 +1,7 @@
-"""Finds links between pages, and to their sections, that lead nowhere.
+"""Finds links between pages, and to their sections, that lead nowhere, and names of files
+and folders that are not in the checkout.
 
-usage: check_links.py PAGE...    paths from the root of the checkout
+usage: check_links.py PAGE...    paths from the root of the checkout, which is the current folder
 """
 
 import os
@@ -40,12 +41,40 @@ def broken(pages):
     return found
 
 
+def missing_files(pages, root="."):
+    """Of {path: text}, the files and folders of the checkout that a page names or links to
+    and that are not there.
+
+    A name is a word in backticks that begins with a top-level folder of the checkout and
+    has no pattern in it. It may be a Bazel target's: then its source has the same stem.
+    Names in fenced blocks are not looked at.
+    """
+    tops = {name for name in os.listdir(root)
+            if os.path.isdir(os.path.join(root, name)) and not name.startswith((".", "bazel-"))}
+
+    def exists(path):
+        return any(os.path.exists(os.path.join(root, path + ending))
+                   for ending in ("", ".cc", ".py", ".sh"))
+
+    found = []
+    for path, text in sorted(pages.items()):
+        prose = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+        for name in re.findall(r"`([\w./-]+)`", prose):
+            if "/" in name and name.split("/")[0] in tops and not exists(name.rstrip("/")):
+                found.append(f"{path}: no file {name}")
+        for link in re.findall(r"\]\(([^)\s#]+)", prose):
+            target = os.path.normpath(os.path.join(os.path.dirname(path), link))
+            if "://" not in link and not exists(target):
+                found.append(f"{path}: no file {link}")
+    return found
+
+
 def main(paths):
     pages = {}
     for path in paths:
         with open(path, encoding="utf-8") as file:
             pages[path] = file.read()
-    found = broken(pages)
+    found = broken(pages) + missing_files(pages)
     for line in found:
         print(line)
     return 1 if found else 0

@@ -1,4 +1,5 @@
 import os
+import tempfile
 import unittest
 
 from third_party.tools import check_links
@@ -18,6 +19,18 @@ class CheckLinksTest(unittest.TestCase):
         self.assertEqual(check_links.headings("# A [b](c.md)'s `d_e`\n## F-g\nnot # h"),
                          {"a-bs-d_e", "f-g"})
 
+    def test_says_which_files_are_not_there(self):
+        with tempfile.TemporaryDirectory() as root:
+            for name in ("src/a.h", "src/b_test.py", "docs/a.md"):
+                os.makedirs(os.path.dirname(os.path.join(root, name)), exist_ok=True)
+                with open(os.path.join(root, name), "w", encoding="utf-8"):
+                    pass
+            pages = {"docs/a.md": "`src/a.h` `src/` `src/b_test` [a](../src/a.h) `n/a` `src/*.h`\n"
+                                  "```\n`src/quoted.h`\n```\n"
+                                  "`src/gone.h` [gone](../src/gone.cc#part) [w](https://x.org)"}
+            self.assertEqual(check_links.missing_files(pages, root),
+                             ["docs/a.md: no file src/gone.h", "docs/a.md: no file ../src/gone.cc"])
+
     def test_the_projects_pages(self):
         pages = {}
         names = ["README.md"] + [os.path.join(folder, name)
@@ -28,6 +41,9 @@ class CheckLinksTest(unittest.TestCase):
                 pages[name] = file.read()
         self.assertGreater(len(pages), 10)
         self.assertEqual(check_links.broken(pages), [])
+        # The checkout, from the folder of links to it that Bazel makes for a test.
+        root = os.path.dirname(os.path.realpath("README.md"))
+        self.assertEqual(check_links.missing_files(pages, root), [])
 
 
 if __name__ == "__main__":
