@@ -1,7 +1,7 @@
 """Finds links between pages, and to their sections, that lead nowhere, and names of files
 and folders that are not in the checkout.
 
-usage: check_links.py PAGE...    paths from the root of the checkout, which is the current folder
+usage: check_links.py [ROOT]    the root of the checkout; the current folder without it
 """
 
 import os
@@ -69,12 +69,24 @@ def missing_files(pages, root="."):
     return found
 
 
-def main(paths):
+def read_pages(root):
+    """{path: text} of the README, of all pages of docs, and of other folders' READMEs."""
     pages = {}
-    for path in paths:
-        with open(path, encoding="utf-8") as file:
-            pages[path] = file.read()
-    found = broken(pages) + missing_files(pages)
+    for folder, folders, names in os.walk(root):
+        folders[:] = [name for name in folders if not name.startswith((".", "bazel-"))]
+        where = os.path.relpath(folder, root)
+        for name in names:
+            if name == "README.md" or (name.endswith(".md") and
+                                       where.split(os.sep)[0] == "docs"):
+                with open(os.path.join(folder, name), encoding="utf-8") as file:
+                    pages[os.path.normpath(os.path.join(where, name))] = file.read()
+    return pages
+
+
+def main(given):
+    root = given[0] if given else "."
+    pages = read_pages(root)
+    found = broken(pages) + missing_files(pages, root)
     for line in found:
         print(line)
     return 1 if found else 0
