@@ -1,5 +1,5 @@
-"""Finds links between pages, and to their sections, that lead nowhere, and names of files
-and folders that are not in the checkout.
+"""Finds links between pages, and to their sections, that lead nowhere, names of files and
+folders that are not in the checkout, and functions that are not in the file said to have them.
 
 usage: check_links.py [ROOT]    the root of the checkout; the current folder without it
 """
@@ -69,6 +69,20 @@ def missing_files(pages, root="."):
     return found
 
 
+def missing_functions(pages, root="."):
+    """Of {path: text}, where a page says "`NAME` in `FILE`" and the file has no such word."""
+    found = []
+    for path, text in sorted(pages.items()):
+        for name, file in re.findall(r"`([\w:.]+)`\s+in\s+`([\w./-]+/[\w.-]+\.\w+)`", text):
+            where = os.path.join(root, file)
+            if not os.path.exists(where):
+                continue  # missing_files() says so.
+            with open(where, encoding="utf-8") as source:
+                if not re.search(r"\b%s\b" % re.split("[:.]", name)[-1], source.read()):
+                    found.append(f"{path}: no {name} in {file}")
+    return found
+
+
 def read_pages(root):
     """{path: text} of the README, of all pages of docs, and of other folders' READMEs."""
     pages = {}
@@ -86,7 +100,7 @@ def read_pages(root):
 def main(given):
     root = given[0] if given else "."
     pages = read_pages(root)
-    found = broken(pages) + missing_files(pages, root)
+    found = broken(pages) + missing_files(pages, root) + missing_functions(pages, root)
     for line in found:
         print(line)
     return 1 if found else 0

@@ -31,6 +31,15 @@ class CheckLinksTest(unittest.TestCase):
             self.assertEqual(check_links.missing_files(pages, root),
                              ["docs/a.md: no file src/gone.h", "docs/a.md: no file ../src/gone.cc"])
 
+    def test_says_which_functions_are_not_there(self):
+        with tempfile.TemporaryDirectory() as root:
+            os.mkdir(os.path.join(root, "src"))
+            with open(os.path.join(root, "src/a.cc"), "w", encoding="utf-8") as file:
+                file.write("void A::Run() {}")
+            pages = {"a.md": "`A::Run` in `src/a.cc` `A::Ru` in\n`src/a.cc` `B` in `src/b.cc`"}
+            self.assertEqual(check_links.missing_functions(pages, root),
+                             ["a.md: no A::Ru in src/a.cc"])
+
     def test_the_projects_pages(self):
         # The checkout, from the folder of links to it that Bazel makes for a test.
         root = os.path.dirname(os.path.realpath("README.md"))
@@ -38,6 +47,7 @@ class CheckLinksTest(unittest.TestCase):
         self.assertGreater(len(pages), 10)
         self.assertEqual(check_links.broken(pages), [])
         self.assertEqual(check_links.missing_files(pages, root), [])
+        self.assertEqual(check_links.missing_functions(pages, root), [])
 
 
 if __name__ == "__main__":
