@@ -222,17 +222,23 @@ def reasons(texts):
     return found
 
 
+def _best(said):
+    """Of the texts of a reason, the first that is not the middle of one."""
+    return next((text for text in said if re.match("[A-Za-z0-9…]", text)),
+                "… " + said[0].removeprefix('\\"').strip() if said else "")
+
+
 def errors_page(texts):
     lines = [
         "# Error reasons", "",
         f"Generated from the code by `{COMMAND}`. Every error of Djinn has a gRPC status code and,",
-        "in `google.rpc.ErrorInfo` of the domain `djinn`, one of these reasons. The text is the",
-        "first of those in the code; `…` stands for what it adds. [Errors](../user/errors.md) has",
+        "in `google.rpc.ErrorInfo` of the domain `djinn`, one of these reasons. The text is one",
+        "of those in the code; `…` stands for what it adds. [Errors](../user/errors.md) has",
         "causes and remedies.", "",
         "| Reason | Status | Made in | Text |", "|---|---|---|---|"]
     for reason, (codes, folders, said) in sorted(reasons(texts).items()):
         lines.append(f"| `{reason}` | {', '.join(sorted(codes)) or '-'} | "
-                     f"{', '.join(sorted(folders))} | {_cell(said[0]) if said else ''} |")
+                     f"{', '.join(sorted(folders))} | {_cell(_best(said))} |")
     return "\n".join(lines) + "\n"
 
 

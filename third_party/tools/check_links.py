@@ -1,6 +1,7 @@
-"""Finds links between pages, and to their sections, that lead nowhere.
+"""Finds links between pages, and to their sections, that lead nowhere, names of files and
+folders that are not in the checkout, and functions that are not in the file said to have them.
 
-usage: check_links.py PAGE...    paths from the root of the checkout
+usage: check_links.py [ROOT]    the root of the checkout; the current folder without it
 """
 
 import os
@@ -40,12 +41,66 @@ def broken(pages):
     return found
 
 
-def main(paths):
+def missing_files(pages, root="."):
+    """Of {path: text}, the files and folders of the checkout that a page names or links to
+    and that are not there.
+
+    A name is a word in backticks that begins with a top-level folder of the checkout and
+    has no pattern in it. It may be a Bazel target's: then its source has the same stem.
+    Names in fenced blocks are not looked at.
+    """
+    tops = {name for name in os.listdir(root)
+            if os.path.isdir(os.path.join(root, name)) and not name.startswith((".", "bazel-"))}
+
+    def exists(path):
+        return any(os.path.exists(os.path.join(root, path + ending))
+                   for ending in ("", ".cc", ".py", ".sh"))
+
+    found = []
+    for path, text in sorted(pages.items()):
+        prose = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+        for name in re.findall(r"`([\w./-]+)`", prose):
+            if "/" in name and name.split("/")[0] in tops and not exists(name.rstrip("/")):
+                found.append(f"{path}: no file {name}")
+        for link in re.findall(r"\]\(([^)\s#]+)", prose):
+            target = os.path.normpath(os.path.join(os.path.dirname(path), link))
+            if "://" not in link and not exists(target):
+                found.append(f"{path}: no file {link}")
+    return found
+
+
+def missing_functions(pages, root="."):
+    """Of {path: text}, where a page says "`NAME` in `FILE`" and the file has no such word."""
+    found = []
+    for path, text in sorted(pages.items()):
+        for name, file in re.findall(r"`([\w:.]+)`\s+in\s+`([\w./-]+/[\w.-]+\.\w+)`", text):
+            where = os.path.join(root, file)
+            if not os.path.exists(where):
+                continue  # missing_files() says so.
+            with open(where, encoding="utf-8") as source:
+                if not re.search(r"\b%s\b" % re.split("[:.]", name)[-1], source.read()):
+                    found.append(f"{path}: no {name} in {file}")
+    return found
+
+
+def read_pages(root):
+    """{path: text} of the README, of all pages of docs, and of other folders' READMEs."""
     pages = {}
-    for path in paths:
-        with open(path, encoding="utf-8") as file:
-            pages[path] = file.read()
-    found = broken(pages)
+    for folder, folders, names in os.walk(root):
+        folders[:] = [name for name in folders if not name.startswith((".", "bazel-"))]
+        where = os.path.relpath(folder, root)
+        for name in names:
+            if name == "README.md" or (name.endswith(".md") and
+                                       where.split(os.sep)[0] == "docs"):
+                with open(os.path.join(folder, name), encoding="utf-8") as file:
+                    pages[os.path.normpath(os.path.join(where, name))] = file.read()
+    return pages
+
+
+def main(given):
+    root = given[0] if given else "."
+    pages = read_pages(root)
+    found = broken(pages) + missing_files(pages, root) + missing_functions(pages, root)
     for line in found:
         print(line)
     return 1 if found else 0

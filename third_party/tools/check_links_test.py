@@ -1,4 +1,5 @@
 import os
+import tempfile
 import unittest
 
 from third_party.tools import check_links
@@ -18,16 +19,35 @@ class CheckLinksTest(unittest.TestCase):
         self.assertEqual(check_links.headings("# A [b](c.md)'s `d_e`\n## F-g\nnot # h"),
                          {"a-bs-d_e", "f-g"})
 
+    def test_says_which_files_are_not_there(self):
+        with tempfile.TemporaryDirectory() as root:
+            for name in ("src/a.h", "src/b_test.py", "docs/a.md"):
+                os.makedirs(os.path.dirname(os.path.join(root, name)), exist_ok=True)
+                with open(os.path.join(root, name), "w", encoding="utf-8"):
+                    pass
+            pages = {"docs/a.md": "`src/a.h` `src/` `src/b_test` [a](../src/a.h) `n/a` `src/*.h`\n"
+                                  "```\n`src/quoted.h`\n```\n"
+                                  "`src/gone.h` [gone](../src/gone.cc#part) [w](https://x.org)"}
+            self.assertEqual(check_links.missing_files(pages, root),
+                             ["docs/a.md: no file src/gone.h", "docs/a.md: no file ../src/gone.cc"])
+
+    def test_says_which_functions_are_not_there(self):
+        with tempfile.TemporaryDirectory() as root:
+            os.mkdir(os.path.join(root, "src"))
+            with open(os.path.join(root, "src/a.cc"), "w", encoding="utf-8") as file:
+                file.write("void A::Run() {}")
+            pages = {"a.md": "`A::Run` in `src/a.cc` `A::Ru` in\n`src/a.cc` `B` in `src/b.cc`"}
+            self.assertEqual(check_links.missing_functions(pages, root),
+                             ["a.md: no A::Ru in src/a.cc"])
+
     def test_the_projects_pages(self):
-        pages = {}
-        names = ["README.md"] + [os.path.join(folder, name)
-                                 for folder, _, files in os.walk("docs", followlinks=True)
-                                 for name in files if name.endswith(".md")]
-        for name in names:
-            with open(name, encoding="utf-8") as file:
-                pages[name] = file.read()
+        # The checkout, from the folder of links to it that Bazel makes for a test.
+        root = os.path.dirname(os.path.realpath("README.md"))
+        pages = check_links.read_pages(root)
         self.assertGreater(len(pages), 10)
         self.assertEqual(check_links.broken(pages), [])
+        self.assertEqual(check_links.missing_files(pages, root), [])
+        self.assertEqual(check_links.missing_functions(pages, root), [])
 
 
 if __name__ == "__main__":
