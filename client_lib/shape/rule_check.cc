@@ -204,7 +204,9 @@ void CheckRuleForAnyThreads(const std::string& name,
   for (size_t i = 0; i < several.results.size(); ++i) {
     const bool open = predicted.results[i] == kOpen;
     EXPECT_EQ(open, one.steps[i] != several.steps[i]) << call;
-    if (!open) EXPECT_EQ(predicted.results[i], several.results[i]) << call;
+    if (!open) {
+      EXPECT_EQ(predicted.results[i], several.results[i]) << call;
+    }
   }
 }
 

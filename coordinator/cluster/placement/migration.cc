@@ -318,7 +318,7 @@ absl::Status NoteOutcome(ClusterState& state, const StreamId& id,
     // and is to find here what became of it.
     Migration& early = AddMigration(session);
     early.from_worker_id = from == nullptr ? "-" : from->worker_id;
-    early.to_worker_id = "-";
+    early.to_worker_id.assign(1, '-');
     early.lease_id = outcome.to_lease_id();
     early.reason = "unknown";
     early.state = outcome.has_failure() ? v1::MigrationInfo::FAILED

@@ -58,7 +58,8 @@ void LayOutAsInferred(absl::Span<const srg::Result> inferred,
     const auto* const view = std::get_if<srg::TensorView>(&inferred[i]);
     NodeResult& result = results[i];
     if (std::holds_alternative<srg::UndefinedResult>(inferred[i])) {
-      result = NodeResult();
+      static const NodeResult kUndefined;
+      result = kUndefined;
       continue;
     }
     if (view == nullptr || !NeedsCopy(*view, result)) continue;
