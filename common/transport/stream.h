@@ -50,7 +50,7 @@ class StreamReceiver {
   // OnMessage().
   virtual void OnBulk(uint64_t transfer_id, uint64_t offset,
                       absl::Span<const absl::string_view> pieces) = 0;
-  // Ends the stream. `status` is OK when either side closed it cleanly. An
+  // The stream has ended. `status` is OK when either side closed it cleanly. An
   // error with a reason (common/base/error.h) comes from the side that ended
   // the stream. An error without one comes from the network between them.
   virtual void OnClosed(absl::Status status) = 0;
