@@ -9,7 +9,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "client_lib/capture/device/process_session.h"
 #include "client_lib/capture/testing/capture_fixture.h"
 #include "client_lib/capture/testing/recording_session.h"
