@@ -209,6 +209,14 @@ class HostileWireTest : public testing::Test {
       return held_.use().storages().count() == 3 &&
              held_.credits().used().device_time().ByteSizeLong() > 0;
     }));
+    // A report that has this storage is newer than the holder's work.
+    bystander_->Send(Create(++last_storage_, 0, 8));
+    EXPECT_TRUE(Eventually(
+        [] { return HeldBy("bystander").use().storages().count() == 3; }));
+    held_ = HeldBy("holder");
+    bystander_->Send(Free({last_storage_}));
+    EXPECT_TRUE(Eventually(
+        [] { return HeldBy("bystander").use().storages().count() == 2; }));
   }
   static void TearDownTestSuite() {
     // A report that has this storage is newer than everything that the tests

@@ -36,5 +36,5 @@ class CostTest(RemoteCase):
         self.assertEqual(cost.runs, 0)
 
     def test_no_figure_without_a_block(self):
-        with self.assertRaisesRegex(RuntimeError, "enter its block first"):
+        with self.assertRaisesRegex(RuntimeError, "enter the block first"):
             djinn.cost().runs

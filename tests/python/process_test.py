@@ -55,7 +55,7 @@ class DataParallelTest(RemoteCase):
         for one in (later, torch.nn.DataParallel(module, device_ids=[0])):
             self.assert_same(one(x).detach(), expected)
         for devices in (None, [0, 1]):
-            with self.assertRaisesRegex(RuntimeError, "give it one device"):
+            with self.assertRaisesRegex(RuntimeError, "pass one device"):
                 torch.nn.DataParallel(module, device_ids=devices)
 
 
