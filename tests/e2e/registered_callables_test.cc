@@ -103,8 +103,8 @@ TEST_F(RegisteredCallablesTest, WhatCannotBeRepeatedIsCalledAsEver) {
   const at::Tensor unknown = Remote({4});
   EXPECT_EQ(
       refusal([&](const Tensors& in) { return Tensors{in[0] + unknown}; }),
-      "it uses a tensor, or a generator, that is neither an argument nor "
-      "found in what it refers to: aten::add.Tensor");
+      "it uses a tensor or a generator that is neither an argument nor one of "
+      "its parameters: aten::add.Tensor");
   at::Tensor here = torch::zeros({1});
   EXPECT_EQ(refusal([&](const Tensors& in) {
               here.add_(1);
@@ -232,12 +232,13 @@ TEST_F(RegisteredCallablesTest, ARefusalSaysWhichOperatorAndWhere) {
             "a tensor that aten::add.Scalar made is still there afterwards, "
             "and was not returned, in module net");
   const at::Tensor unknown = Remote({4});
-  EXPECT_EQ(refusal([&](const Tensors& in) {
-              const ModuleScope scope("net");
-              return Tensors{in[0] + unknown};
-            }),
-            "it uses a tensor, or a generator, that is neither an argument nor "
-            "found in what it refers to: aten::add.Tensor, in module net");
+  EXPECT_EQ(
+      refusal([&](const Tensors& in) {
+        const ModuleScope scope("net");
+        return Tensors{in[0] + unknown};
+      }),
+      "it uses a tensor or a generator that is neither an argument nor one of "
+      "its parameters: aten::add.Tensor, in module net");
   SetCallSites(false);
 }
 

@@ -29,7 +29,7 @@ class RegisteredRefusalsTest(RegisteredCase):
         generator = torch.Generator(self.device)
         generator.manual_seed(3)
         self.assertIn(
-            "a tensor, or a generator, that is neither",
+            "a tensor or a generator that is neither",
             self.refusal(lambda x: x + torch.rand(4, generator=generator, device=device), x),
         )
         self.assertIn("tensor of this process", self.refusal(lambda x: x + 1, here))
