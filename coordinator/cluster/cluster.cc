@@ -38,7 +38,7 @@ void Tick(ClusterState& state) {
   state.keys.Update(state.clock->Now(), state.saving.saves + 1);
   if (now >= state.earlier.until) restored::GiveUp(state);
   credits::AdvanceRates(state, &wakes);
-  // Workers may have told of leases from before a restart.
+  // Also ends leases that workers reported after a restart.
   tenants::DrainStopped(state, &wakes);
   placement::RetryUnplaced(state, &wakes);
   migration::Expire(state, now, &wakes);
