@@ -143,7 +143,8 @@ class LeaseTable {
   // Ended leases by id.
   absl::flat_hash_map<std::string, End> ended_;
   std::set<std::pair<absl::Time, std::string>> ended_by_expiry_;
-  // Leases issued before this are ended unless they are here.
+  // Records of ended leases were dropped up to this time of issue. A lease
+  // issued before it that is not in leases_ counts as ended.
   absl::Time forgotten_before_ = absl::InfinitePast();
 };
 

@@ -171,7 +171,8 @@ void Simulation::Look(size_t worker_index, double not_before) {
   const double calls =
       static_cast<double>(std::max<uint64_t>(trace_.jobs[job].work.calls, 1));
   const double call = (run.length - run.transfer) / calls;
-  // Keeps rounding from creating an empty call.
+  // The extra thousandth of a call prevents a rounding error from planning an
+  // edge for a call of no length.
   const double from =
       run.done + std::max(not_before, now_) - run.resumed + call / 1000;
   // It executes at least one call after it resumes.

@@ -74,7 +74,8 @@ struct PrepackedLinear::Packed {
 // A view of a buffer, and its packed copy if there is one.
 struct PrepackedLinear::Form {
   srg::TensorView view;
-  // Uses since the view was first used, or its copy was dropped.
+  // Number of uses since the first one, or since the packed copy was dropped,
+  // whichever is later.
   int64_t uses = 0;
   // Times of uses, by the state's clock.
   uint64_t first_used = 0;
