@@ -38,7 +38,8 @@ void Tick(ClusterState& state) {
   state.keys.Update(state.clock->Now(), state.saving.saves + 1);
   if (now >= state.earlier.until) restored::GiveUp(state);
   credits::AdvanceRates(state, &wakes);
-  // Also ends leases that workers reported after a restart.
+  // Also ends leases of stopped queues that workers have reported since this
+  // process restarted.
   tenants::DrainStopped(state, &wakes);
   placement::RetryUnplaced(state, &wakes);
   migration::Expire(state, now, &wakes);

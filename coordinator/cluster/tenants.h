@@ -21,8 +21,9 @@ v1::ReloadConfigResponse Set(ClusterState& state, std::vector<Tenant> tenants,
                              std::vector<Cohort> cohorts = {})
     ABSL_LOCKS_EXCLUDED(state.mu);
 
-// Ends the leases of tenants whose queues are stopped and drained. Their
-// virtual devices come first in the wait queue when they ask again.
+// Ends the leases of tenants whose queues are stopped and drained. Virtual
+// devices that lose a worker come first in the wait queue when their tenant's
+// queue is resumed.
 void DrainStopped(ClusterState& state, Wakes* wakes)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 

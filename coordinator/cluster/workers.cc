@@ -63,8 +63,8 @@ void Acknowledge(ClusterState& state, uint64_t applied, Worker* worker,
   }
 }
 
-// Applies what a report says of leases and dropped sessions, and lets the parts
-// that learn from reports learn.
+// Applies what a report says of leases and dropped sessions, and updates what
+// is learned from reports.
 void Absorb(ClusterState& state, const v1::WorkerState& report, Worker* worker,
             Wakes* wakes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
   const uint64_t applied = report.applied_revision();

@@ -269,8 +269,8 @@ TEST_F(MeteringTest, WhatSurroundsATurnIsBilledToo) {
     clock_.Advance(absl::Seconds(3));
     return absl::OkStatus();
   });
-  // The run uses up half of the credit. The executor reports that, which takes
-  // it a second.
+  // The run uses up half of the credit, and the executor takes a second to
+  // report that.
   core_->SetChangeListener([&] {
     if (std::this_thread::get_id() == executor)
       clock_.Advance(absl::Seconds(1));

@@ -230,7 +230,8 @@ absl::Status MultiWorkerDevice::Resize(uint32_t lane, RemoteStorage* storage,
   }
   captures_->Refuse(lane, "RESIZES", "it resizes a tensor");
   const int member = table_.HomeOf(storage);
-  // Comes first, because the replicas count the old size.
+  // Notes the write before the resize, because the replicas still count the old
+  // size.
   DJINN_RETURN_IF_ERROR(table_.Wrote(lane, storage, member));
   DJINN_RETURN_IF_ERROR(workers_->at(member).Resize(
       lane, table_.CopyAt(storage, member), size_bytes));

@@ -31,8 +31,9 @@ uint32_t PhaseBit(const ClusterState& state, const Session& session)
 void NoteServesOn(ClusterState& state, absl::Duration now, Worker* worker)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
-// Returns the present demand, or Unavailable (DEMAND_UNKNOWN) as long as not
-// every worker has reported in time since this process began.
+// Returns the present demand. Returns Unavailable (DEMAND_UNKNOWN) until every
+// worker has had time to report since this process began, and while a worker's
+// reports are late.
 absl::StatusOr<ClusterDemand> Demand(ClusterState& state)
     ABSL_LOCKS_EXCLUDED(state.mu);
 

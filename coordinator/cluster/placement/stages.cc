@@ -45,7 +45,8 @@ std::optional<StageMembers> MembersOf(ClusterState& state, const StreamId& id,
     stage_worker.device = worker->facts.device;
     stage_worker.speed = worker->facts.speed;
     stage_worker.link_bytes_per_second = worker->facts.link_bytes_per_second;
-    // The first member holds all weights, so it needs no further memory.
+    // The first member has all of the virtual device's storages, so it needs no
+    // more memory.
     if (member > 0) {
       stage_worker.available_bytes = worker->facts.available_bytes;
     }
