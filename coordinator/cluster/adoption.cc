@@ -80,7 +80,7 @@ enum class Verdict {
 struct Judged {
   Verdict verdict = Verdict::kIgnore;
   v1::LeaseClaims claims;
-  // Null: the session is new.
+  // Null if the session is new.
   Session* session = nullptr;
   std::shared_ptr<const Tenant> tenant;
 };

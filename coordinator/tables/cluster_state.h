@@ -61,7 +61,8 @@ struct ClusterState {
   // Returns what the lease's worker last reported of it, or null.
   const Worker::Held* HeldFor(const Lease& lease)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
-  // Returns the work of the session, or else of its program; null: unknown.
+  // Returns the work of the session, or else of its program; null if neither is
+  // known.
   SharedWork WorkOf(const Session& session) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
 

@@ -27,7 +27,7 @@ namespace djinn::coordinator {
 class SessionTable {
  public:
   // Most ids of ended sessions that are kept for each tenant, so that no tenant
-  // displaces another's.
+  // displaces the ids of another.
   static constexpr size_t kMaxEnded = 10'000;
 
   // Adds a session with a new id. Returns the table's copy.

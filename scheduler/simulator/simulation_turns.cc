@@ -114,7 +114,7 @@ void Simulation::RefuseLate(SimulatedWorker* worker) {
   while (!worker->refusals.empty()) {
     const size_t job = worker->refusals.front();
     worker->refusals.pop_front();
-    // It may have had its turn already.
+    // The job may have had its turn since it was queued for refusal.
     const Run& run = runs_[job];
     if (run.end.outcome != JobEnd::Outcome::kUnplaced || run.begun) continue;
     if (IsLate(job) && worker->queue.TakeBeside(job, /*contested=*/true)) {
@@ -148,7 +148,8 @@ void Simulation::Begin(size_t worker_index, size_t job) {
   run.begun = true;
   run.length = run.transfer + (run.predicted - run.transfer) * run.factor;
   GoOn(job);
-  // A job of higher priority still waits here if its tenant has had more.
+  // A job of higher priority may still wait at this worker, because its tenant
+  // has used more.
   Look(worker_index, /*not_before=*/0);
 }
 

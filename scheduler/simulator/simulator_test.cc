@@ -195,8 +195,8 @@ TEST(SimulatorTest, AJobThatNobodyHasRoomForIsRefusedAfterAWhile) {
   EXPECT_EQ(Play(trace).refused, 0u);
 }
 
-// As in the coordinator's queue, a later request goes first because its tenant
-// has had less.
+// As in the coordinator's queue, a later request is served first because its
+// tenant has had less.
 TEST(SimulatorTest, TheLineIsInTurnsOfTenants) {
   Trace trace;
   trace.workers = {Worker("a")};

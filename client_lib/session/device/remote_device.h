@@ -492,7 +492,7 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   bool gone_over_ ABSL_GUARDED_BY(mu_) = false;
 
   RequestProfiler profiler_ ABSL_GUARDED_BY(mu_);
-  // Registered models whose end is to be sent.
+  // Registered models whose end must be sent to the worker.
   std::vector<uint64_t> forgotten_models_ ABSL_GUARDED_BY(mu_);
   std::atomic<bool> forgets_models_{false};  // some are to be sent
   // Arrival time of the message being taken, if the message has measurements.

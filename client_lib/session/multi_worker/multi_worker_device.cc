@@ -82,7 +82,8 @@ bool MultiWorkerDevice::BeginsFor(uint64_t bytes) {
   MutexLock lock(&mu_);
   if (begun()) return true;
   if (!AddMember(bytes, /*patiently=*/false)) return false;
-  // The upload counts there already.
+  // Notes that the first worker is full: the refused upload's bytes count there
+  // already, so 0 more do not fit.
   workers_->LearnRoom(0, 0);
   return true;
 }
