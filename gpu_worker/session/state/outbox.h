@@ -73,7 +73,7 @@ class Outbox {
   bool Full() const;
   // Describes an outbox that is full and has a stream that could empty it.
   struct Standstill {
-    // Since when nothing was sent, or acknowledged.
+    // The time since which nothing was sent or acknowledged.
     absl::Duration since;
     uint64_t bytes = 0;
   };

@@ -27,8 +27,8 @@ struct RowOperand {
   const srg::TensorView* view = nullptr;
   int argument = 0;
   State state = State::kWhole;
-  // Where the operand is cut. For another state, where a rule decided that it
-  // is to be cut.
+  // Where the operand is cut. If the state is not kCut, where a rule decided
+  // that it must be cut; unset if none did.
   std::optional<RowDimension> rows;
   bool written = false;
 
