@@ -25,7 +25,7 @@ class SessionUrgency {
 
   explicit SessionUrgency(v1::Urgency urgency = {});
 
-  // Sets the priority and returns the former one. PermissionDenied
+  // Sets the priority and returns the previous one. Returns PermissionDenied
   // (PRIORITY_NOT_ALLOWED) above the tenant's highest class.
   absl::StatusOr<v1::Urgency> Set(v1::Urgency urgency);
   Said said() const;

@@ -280,7 +280,8 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   absl::Status IssueRead(uint32_t lane, RemoteStorage* storage,
                          const srg::TensorView& view,
                          std::shared_ptr<ReadWait>* wait);
-  // Waits for the value. DeadlineExceeded (VALUE_PENDING) after `timeout`.
+  // Waits for the value. Returns DeadlineExceeded (VALUE_PENDING) after
+  // `timeout`.
   absl::Status AwaitRead(ReadWait* wait, absl::Duration timeout)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Abandons the read and waits until the destination is the caller's again.
