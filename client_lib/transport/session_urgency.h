@@ -34,8 +34,8 @@ class SessionUrgency {
   void SetMaxClass(v1::PriorityClass max_class);
   // Sets the function to call after every change; null for none. It runs under
   // a lock of this object, after which it may take others. When Listen()
-  // returns, no call of the former listener is running, so the caller must not
-  // hold a lock that the listener takes.
+  // returns, no call of the previous listener is running, so the caller must
+  // not hold a lock that the listener takes.
   void Listen(std::function<void()> listener);
 
  private:

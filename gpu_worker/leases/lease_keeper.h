@@ -67,8 +67,8 @@ class LeaseKeeper {
   bool HasSession(const std::string& session_id) const;
   std::vector<std::string> LeasesOf(const std::string& session_id) const;
 
-  // Adds all leases to the report, those in force and those that ended; returns
-  // the ids of the former, in the order of state->sessions().
+  // Adds all leases to the report, those in force and those that ended. Returns
+  // the ids of those in force, in the order of state->sessions().
   std::vector<std::string> Report(v1::WorkerState* state) const;
   // Returns how many ended leases are never billed, because too many waited to
   // be settled.

@@ -58,7 +58,7 @@ class LeaseMeter {
 
   Traffic traffic_;
   std::atomic<uint64_t> nanoseconds_{0};
-  // The same device time by phase.
+  // The device time of nanoseconds_, by phase.
   PhaseCounters phases_;
   std::atomic<uint64_t> may_nanoseconds_{kUnlimited};
   std::atomic<uint64_t> may_bytes_{kUnlimited};

@@ -176,7 +176,7 @@ void Simulation::Look(size_t worker_index, double not_before) {
   // edge for a call of no length.
   const double from =
       run.done + std::max(not_before, now_) - run.resumed + call / 1000;
-  // It executes at least one call after it resumes.
+  // The job executes at least one call after it resumes.
   double edge = run.transfer;
   if (from >= run.transfer && call > 0) {
     edge += (std::floor((from - run.transfer) / call) + 1) * call;

@@ -416,7 +416,7 @@ absl::StatusOr<bool> MultiWorkerDevice::BringAll(uint32_t lane,
       DJINN_RETURN_IF_ERROR(mover_.MakeSure(lane, storage, member));
     }
     if (copies.holders == 0 || copies.Holds(member)) continue;
-    // This thread waits for storages that are to stay there.
+    // This thread waits for storages that must stay on that replica.
     const bool stays =
         choice.displaced || (choice.kept && copies.kept_by == member);
     if (stays) brought.push_back(storage);

@@ -91,7 +91,7 @@ class RowCall {
 
   const srg::TensorView* result(int index) const;
   int result_count() const { return static_cast<int>(node_.results.size()); }
-  // Cuts all results there.
+  // Cuts all results at `rows`.
   void SetResults(const RowDimension& rows);
   const std::vector<std::optional<RowDimension>>& result_rows() const {
     return result_rows_;
