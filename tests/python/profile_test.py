@@ -121,7 +121,7 @@ class ProfileTest(RemoteCase):
             with self.assertRaisesRegex(djinn.Error, "profiled already"):
                 with djinn.profile():
                     self.fail("not entered")
-            with self.assertRaisesRegex(RuntimeError, "leave its block"):
+            with self.assertRaisesRegex(RuntimeError, "leave the block first"):
                 outer.operators
         self.assertEqual(outer.requests, [])
 

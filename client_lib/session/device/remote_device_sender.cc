@@ -328,14 +328,15 @@ Deadline RemoteDevice::CheckProgress() {
 }
 
 void RemoteDevice::DropEverything() {
-  absl::Status failure;
+  absl::Status failure, reason;
   {
     MutexLock lock(&mu_);
     failure = end_.failure;
+    reason = end_.Reason();
   }
   EndMigration(std::move(failure), {});
-  // Nothing follows the failure.
-  recorder_.Fail(failure);
+  // The recorder accepts no call after the failure or the end of the session.
+  recorder_.Fail(std::move(reason));
   recorder_.DropOpenSegments();
   MessageLog log;
   {
