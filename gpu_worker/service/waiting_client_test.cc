@@ -74,19 +74,29 @@ class WaitingClientTest : public WorkerCoreTest {
     Say(read);
   }
   Floats Answer() {
-    v1::ControlResponse response;
-    absl::Status invalid;
-    while (!response.has_read()) {
-      if (!call_.ReadMessage(&response, &invalid)) return {};
-      if (response.reply_number() != 0) handled_ = response.reply_number();
+    for (;;) {
+      while (!responses_.empty()) {
+        const v1::ControlResponse response = std::move(responses_.front());
+        responses_.pop_front();
+        if (response.reply_number() != 0) handled_ = response.reply_number();
+        if (response.has_read()) return FloatsOf(response.read().value());
+      }
+      v1::ControlResponse received;
+      absl::Status invalid;
+      if (!call_.ReadMessage(&received, &invalid)) return {};
+      responses_.push_back(received);
+      // The messages in `following` come after it.
+      responses_.insert(responses_.end(), received.following().begin(),
+                        received.following().end());
     }
-    return FloatsOf(response.read().value());
   }
 
   FakeClock pacer_clock_;
   ExecutionService service_;
   std::unique_ptr<Server> server_;
   BoundedCall call_;
+  // Received and not yet handled.
+  std::deque<v1::ControlResponse> responses_;
   uint64_t sequence_ = 0;
   uint64_t version_ = 1;
   uint64_t handled_ = 0;
