@@ -370,11 +370,13 @@ TEST_P(WorkerTest, AKilledClientIsCleanedUp) {
   std::unique_ptr<TestClient> client = Connect();
   EXPECT_TRUE(client->WaitCompleted(client->Create(1, 1 << 20)));
   coordinator_.Wait([](const v1::WorkerState& state) {
-    return state.sessions(0).storage_bytes() == 1 << 20;
+    return state.sessions_size() == 1 &&
+           state.sessions(0).storage_bytes() == 1 << 20;
   });
   client->stream()->Close(absl::CancelledError("killed"));
   coordinator_.Wait([](const v1::WorkerState& state) {
-    return state.sessions(0).storage_count() == 0 &&
+    return state.sessions_size() == 1 &&
+           state.sessions(0).storage_count() == 0 &&
            state.free_bytes() == state.memory_bytes();
   });
   // The lease still holds: a new stream starts a new session.

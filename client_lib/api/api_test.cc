@@ -9,7 +9,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "client_lib/capture/device/process_session.h"
 #include "client_lib/capture/testing/capture_fixture.h"
 #include "client_lib/capture/testing/recording_session.h"
@@ -40,8 +39,8 @@ class ApiTest : public testing::Test {
   // listens at the address.
   static ConnectOptions Options() {
     ConnectOptions options;
-    options.coordinator =
-        absl::StrCat("unix:", testing::TempDir(), "/no-coordinator");
+    // Relative, because a socket's path has at most 107 bytes.
+    options.coordinator = "unix:no-coordinator.sock";
     options.token = "token";
     options.tls = TlsOptions();
     options.connect_timeout = absl::ZeroDuration();

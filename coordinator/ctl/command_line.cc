@@ -249,6 +249,12 @@ absl::StatusOr<Command> ParseCommand(std::vector<std::string> arguments) {
   }
   AddFlagsOfVerbs(verbs, &command);
   try {
+    // CLI11 takes the next argument as the value of "--name=". An empty value
+    // means that the flag is not given.
+    std::erase_if(arguments, [](const std::string& argument) {
+      return absl::StartsWith(argument, "--") && argument.size() > 3 &&
+             argument.find('=') == argument.size() - 1;
+    });
     std::reverse(arguments.begin(), arguments.end());  // CLI11's order.
     app.parse(std::move(arguments));
   } catch (const CLI::CallForHelp&) {

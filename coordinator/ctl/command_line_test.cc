@@ -52,6 +52,13 @@ TEST(CommandLineTest, FlagsStandAnywhereAndAreSpelledEitherWay) {
   }
 }
 
+TEST(CommandLineTest, AnEmptyValueIsAFlagThatIsNotGiven) {
+  const Command command =
+      Parse({"get", "workers", "--token-file=", "--tls-ca-file=ca.pem"});
+  EXPECT_EQ(command.token_file, "");
+  EXPECT_EQ(command.tls.ca_file, "ca.pem");
+}
+
 TEST(CommandLineTest, SwitchesTakeNoWord) {
   const Command command = Parse({"stop", "queue", "--drain", "red"});
   EXPECT_TRUE(command.drain);

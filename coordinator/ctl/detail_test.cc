@@ -263,7 +263,7 @@ TEST(DetailTest, ALeaseShowsItsUseAndLimits) {
            "memory          9.0kB of 1.0MB\n",
            "storage memory  7.0kB of 500.0kB\n",
            "outstanding     5 of 256 messages, 600B of 64.0kB\n",
-           "graphs      7 of 99\n",
+           "graphs          7 of 99\n",
        }) {
     EXPECT_THAT(text, HasSubstr(line));
   }
@@ -378,7 +378,7 @@ TEST(DetailTest, SessionsAndTenantsShowUseAndLimits) {
               )pb")),
               AllOf(HasSubstr("devices without worker  3\n"),
                     HasSubstr("generators              2 storages, 16B\n"),
-                    HasSubstr("graphs limit        5\n")));
+                    HasSubstr("graphs limit            5\n")));
   EXPECT_THAT(Detail(Parse<v1::TenantInfo>(R"pb(
                 session_count: 1
                 max_sessions: 64

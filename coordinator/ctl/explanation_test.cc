@@ -512,7 +512,7 @@ TEST(RunExplanationTest, ARunThatStandsStillIsExplained) {
             "device time  2s\n"
             "planning     2ms\n"
             "deadline     20s after it was received\n"
-            "yielded     3 times, for 2.5s in all\n"
+            "yielded      3 times, for 2.5s in all\n"
             "shared       1 product, with 2b3c4d5e of tenant red\n"
             "held by      GAVE_WAY\n"
             "because      it has stood still for 300ms: session 5e6f7a8b goes "

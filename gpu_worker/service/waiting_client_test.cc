@@ -2,6 +2,7 @@
 // waiting: the worker reads its next message while the value is still being
 // computed.
 #include <atomic>
+#include <deque>
 #include <memory>
 #include <string>
 #include <thread>

@@ -128,20 +128,6 @@ TEST_F(MessageWaitTest, AnUploadWaitsForItsBytes) {
   EXPECT_TRUE(WaitsFor(Wait::FOR_UNSPECIFIED));
 }
 
-TEST_F(MessageWaitTest, AnUploadWaitsForItsHash) {
-  std::unique_ptr<TestClient> owner = Open("owner");
-  owner->InstallTransfer(1, 1, bytes_);
-  EXPECT_TRUE(owner->WaitDecision(1).send());
-  owner->SendBytes(1, bytes_);
-  std::unique_ptr<TestClient> client = Open();
-  const uint64_t install = client->AnnounceTransfer(1, 1, bytes_);
-  EXPECT_TRUE(client->WaitDecision(1).hash());
-  EXPECT_TRUE(WaitsFor(Wait::BYTES));
-  client->SendHash(1, HashContent(bytes_.data(), bytes_.size()));
-  EXPECT_TRUE(client->WaitCompleted(install));
-  EXPECT_TRUE(WaitsFor(Wait::FOR_UNSPECIFIED));
-}
-
 TEST_F(MessageWaitTest, AnUploadWaitsForItsProof) {
   Share({"t1", "t2"});
   std::unique_ptr<TestClient> client = Open();

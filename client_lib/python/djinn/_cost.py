@@ -15,8 +15,7 @@ class cost:
     overlap, and the costs of consecutive blocks add up.
 
     Reading a figure raises RuntimeError before the block was entered, and djinn.Error, whose
-    reason is METER_UNSUPPORTED if a worker does not report its measurements, and
-    SESSION_CLOSED if the session that was open has ended.
+    reason is SESSION_CLOSED if the session that was open has ended.
     """
 
     def __init__(self):

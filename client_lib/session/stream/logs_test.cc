@@ -66,12 +66,8 @@ TEST(MessageLogTest, FreesTakeNoRoomButKeepTheirPlace) {
   AppendRun(&log, 10);
   AppendFree(&log);
   EXPECT_EQ(SendAll(&log), 3);
-  EXPECT_FALSE(log.HasRoomAfter(0, 0));
   log.GrowWindow(MakeWindow(3, 100));
   EXPECT_EQ(SendAll(&log), 2);
-  EXPECT_TRUE(log.HasRoomAfter(0, 0));
-  EXPECT_FALSE(log.HasRoomAfter(1, 0));
-  EXPECT_FALSE(log.HasRoomAfter(0, 80));
 }
 
 TEST(MessageLogTest, ForgetsWhatIsCompletedOnce) {
