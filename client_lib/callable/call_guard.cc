@@ -177,10 +177,10 @@ std::string CallGuard(const std::string& key,
       return "";
     }
     if (tensor.requires_grad() && !tensor.is_leaf()) {
-      // The function may read grad_fn, and a new node may have a former one's
-      // address, so the guard has its number as well. A view that was written
-      // gets its next node when it is asked for; until then its version
-      // distinguishes it.
+      // The function may read grad_fn. A new node may have the address of one
+      // that was destroyed, so the guard contains the node's number as well. A
+      // view that was written gets its next node when it is asked for; until
+      // then its version distinguishes it.
       const torch::autograd::Node* const node =
           torch::autograd::impl::grad_fn_unsafe(tensor);
       Put(node, &guard);

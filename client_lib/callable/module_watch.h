@@ -37,7 +37,7 @@ class ModuleWatch {
   void Inspect(std::vector<at::Tensor>* tensors, std::string* key);
 
  private:
-  // Appends the public tensors of a layer of PyTorch's.
+  // Appends the public tensors of one of PyTorch's layers.
   using VisitMembers = void (*)(const torch::nn::Module&,
                                 std::vector<const at::Tensor*>*);
   struct Known {

@@ -54,9 +54,10 @@ struct ClusterOptions {
 
 class ClusterProcesses {
  public:
-  // Starts a cluster and returns when every worker has joined. NotFound
-  // (PROGRAM_MISSING). Internal (CHILD_ENDED) or DeadlineExceeded
-  // (START_TIMEOUT), with the end of the child's output.
+  // Starts a cluster and returns when every worker has joined. Returns NotFound
+  // (PROGRAM_MISSING) when a program is missing. Returns Internal (CHILD_ENDED)
+  // or DeadlineExceeded (START_TIMEOUT), with the end of the child's output,
+  // when a child fails to start.
   static absl::StatusOr<std::unique_ptr<ClusterProcesses>> Start(
       const ClusterOptions& options);
 

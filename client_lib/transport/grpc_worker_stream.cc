@@ -21,7 +21,8 @@ constexpr absl::Duration kCleanEndTimeout = absl::Seconds(2);
 // Time that a leader keeps the reading of Control if nothing comes.
 constexpr absl::Duration kAttendance = absl::Milliseconds(2);
 
-// Time that a bulk connection that ended without a reason waits for Control's.
+// Time that a bulk connection that ended without a reason waits for Control to
+// end with one.
 constexpr absl::Duration kControlsWord = absl::Milliseconds(200);
 
 // Number of checks by the watcher during the time that a write may take.

@@ -25,7 +25,7 @@ class SessionUrgency {
 
   explicit SessionUrgency(v1::Urgency urgency = {});
 
-  // Sets the priority and returns the former one. PermissionDenied
+  // Sets the priority and returns the previous one. Returns PermissionDenied
   // (PRIORITY_NOT_ALLOWED) above the tenant's highest class.
   absl::StatusOr<v1::Urgency> Set(v1::Urgency urgency);
   Said said() const;
@@ -34,8 +34,8 @@ class SessionUrgency {
   void SetMaxClass(v1::PriorityClass max_class);
   // Sets the function to call after every change; null for none. It runs under
   // a lock of this object, after which it may take others. When Listen()
-  // returns, no call of the former listener is running, so the caller must not
-  // hold a lock that the listener takes.
+  // returns, no call of the previous listener is running, so the caller must
+  // not hold a lock that the listener takes.
   void Listen(std::function<void()> listener);
 
  private:

@@ -17,8 +17,8 @@ inline constexpr size_t kMaxTlsFileBytes = size_t{4} << 20;
 struct ServerTls {
   std::string certificate_file;  // with its chain
   std::string private_key_file;
-  // Authorities of which one must have signed the client's certificate. Empty:
-  // clients need none.
+  // Authorities, one of which must have signed the client's certificate. Empty
+  // if clients need no certificate.
   std::string client_ca_file;
 
   bool enabled() const { return !certificate_file.empty(); }

@@ -55,12 +55,12 @@ void ForEachInteger(GraphType&& graph, Visitor&& visit) {
 }
 
 // Returns the graph without the hole, in a run of this size. The result is not
-// validated beyond what `graph` was. InvalidArgument (MALFORMED_GRAPH) for an
-// integer that leaves the range of its type.
+// validated beyond what `graph` was. Returns InvalidArgument (MALFORMED_GRAPH)
+// for an integer that leaves the range of its type.
 absl::StatusOr<Graph> AtSize(Graph graph, int64_t size);
 
-// Checks that the hole names integers of the graph, each once.
-// InvalidArgument (MALFORMED_GRAPH).
+// Checks that the hole names integers of the graph, each once. Returns
+// InvalidArgument (MALFORMED_GRAPH) otherwise.
 absl::Status CheckSizeHole(const Graph& graph);
 
 }  // namespace djinn::srg

@@ -1,8 +1,8 @@
 // Reads the configuration again while the coordinator runs.
 //
-// Tenants and cohorts count from then on, with all that is said of them;
-// everything else counts when the coordinator starts again. A configuration
-// that is wrong in any part changes nothing.
+// Puts the tenants and cohorts into force, with all their settings. Everything
+// else counts when the coordinator starts again. A configuration that is wrong
+// in any part changes nothing.
 //
 // Thread-safe; one reload at a time.
 #ifndef COORDINATOR_ADMIN_CONFIG_RELOADER_H_
@@ -25,15 +25,17 @@ namespace djinn::coordinator {
 class ConfigReloader {
  public:
   // `read` reads the configuration again; `running` is the one in force. All
-  // pointers outlive this.
+  // pointers must outlive this.
   ConfigReloader(const Config* running,
                  std::function<absl::StatusOr<Config>()> read,
                  ClusterState* cluster, Clock* clock);
 
-  // Returns what changed, and what did not although the file says so.
-  // FailedPrecondition (BAD_CONFIG) names every fault.
+  // Reloads. Returns the tenants that changed, and the settings that differ but
+  // are not in force. Returns FailedPrecondition (BAD_CONFIG), which names
+  // every fault.
   absl::StatusOr<v1::ReloadConfigResponse> Reload();
 
+  // Adds to a scrape whether the last reload succeeded, and when one did.
   void Collect(Exposition* out) const;
 
  private:

@@ -36,7 +36,7 @@
 namespace djinn::coordinator::explain {
 namespace {
 
-// Devices of a tenant that are held up, at most.
+// Most devices of a tenant that are explained as held up.
 constexpr int kMaxHeld = 100;
 constexpr absl::string_view kQuotaUnblockedBy =
     "sessions that end, or others of the cohort giving quota back";
@@ -167,8 +167,8 @@ void Explain(ClusterState& state, const Lease& lease,
   gate->set_unblocked_by(CreditUnblockedBy(state, lease));
 }
 
-// Adds what became of the tenant's lease before, which holds the device as
-// long as it has no other.
+// Adds how the tenant lost the device's last lease. That holds the device up as
+// long as it has no other lease.
 void Explain(ClusterState& state, const LostLease& lost,
              const std::string& tenant, v1::DeviceExplanation* device)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
@@ -252,7 +252,7 @@ std::vector<v1::DeviceExplanation> ExplainDevices(ClusterState& state,
     const auto device = devices.find({number, 0});
     if (device == devices.end()) continue;
     *device->second.mutable_batch() = answer.batch();
-    // The stages of its micro-batches say more than other plans.
+    // The stages of its micro-batches replace other stage plans.
     if (answer.has_plan()) *device->second.mutable_stages() = answer.plan();
   }
   std::vector<v1::DeviceExplanation> in_order;

@@ -1,4 +1,5 @@
-// Why virtual devices are where they are, and what holds the others.
+// Explains why virtual devices are on their workers, and what holds up the
+// others.
 #ifndef COORDINATOR_ADMIN_EXPLAIN_H_
 #define COORDINATOR_ADMIN_EXPLAIN_H_
 
@@ -16,32 +17,36 @@
 
 namespace djinn::coordinator::explain {
 
-// Returns what would give credit to the lease, which has none.
+// Returns what would give more credit to a lease that has none left,
+// human-readable.
 std::string CreditUnblockedBy(ClusterState& state, const Lease& lease)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
-// Explains the devices that have a lease, ask for one, or have lost one, in
-// order.
+// Explains the session's devices that have a lease, request one, or have lost
+// one, in the order of their numbers.
 std::vector<v1::DeviceExplanation> ExplainDevices(ClusterState& state,
                                                   const Session& session,
                                                   line::Places* places)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
-// Errors: NotFound (SESSION_UNKNOWN).
+// Explains the devices of the session with the id, which may be shortened.
+// Returns NotFound (SESSION_UNKNOWN).
 absl::StatusOr<v1::SessionExplanation> ExplainSession(ClusterState& state,
                                                       const std::string& id)
     ABSL_LOCKS_EXCLUDED(state.mu);
 
-// Errors: NotFound (TENANT_UNKNOWN).
+// Explains which of the tenant's devices are held up, and by what. Returns
+// NotFound (TENANT_UNKNOWN).
 absl::StatusOr<v1::TenantExplanation> ExplainTenant(ClusterState& state,
                                                     const std::string& name)
     ABSL_LOCKS_EXCLUDED(state.mu);
 
-// InvalidArgument (PHASE_UNKNOWN, POLICY_UNKNOWN).
+// Returns InvalidArgument (PHASE_UNKNOWN, POLICY_UNKNOWN) for a request that
+// names an unknown phase or policy.
 absl::Status CheckTry(const v1::TryPlacementRequest& request);
 
-// Decides where a session of this kind would be placed, and changes nothing.
-// Errors: as Admin.TryPlacement in admin.proto.
+// Returns where a session of this kind would be placed, and changes nothing.
+// Returns the errors of Admin.TryPlacement in admin.proto.
 absl::StatusOr<v1::TryPlacementResponse> TryPlacement(
     ClusterState& state, const v1::TryPlacementRequest& request)
     ABSL_LOCKS_EXCLUDED(state.mu);

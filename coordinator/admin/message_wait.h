@@ -10,14 +10,16 @@
 namespace djinn::coordinator {
 
 struct WaitTexts {
-  // "for its turn: session 1a2b3c4d of tenant red is served".
+  // Completes "waits", such as "for its turn: session 1a2b3c4d of tenant red is
+  // served".
   std::string what;
   std::string unblocked_by;
 };
-// Empty when it waits for nothing that is known here.
+// Returns texts for the wait; empty ones when its kind is not known here.
 WaitTexts TextsOf(const v1::MessageWait& wait);
 
-// False when it waits for nothing that is known here.
+// Describes the wait in `gate`. Returns false, and changes nothing, when its
+// kind is not known here.
 bool DescribeWait(const v1::MessageWait& wait, v1::PlacementGate* gate);
 
 }  // namespace djinn::coordinator

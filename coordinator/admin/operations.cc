@@ -39,7 +39,7 @@ absl::StatusOr<v1::WorkerInfo> Cordon(ClusterState& state,
   Wakes wakes;
   MutexLock lock(&state.mu);
   const Worker* const worker = state.workers.Find(id);
-  // The cordon of a worker that is gone for good can be lifted.
+  // The cordon of a worker that is gone for good may be lifted.
   if (worker == nullptr && (cordoned || !state.moves.cordoned.contains(id))) {
     return Unknown("WORKER", id);
   }
@@ -100,7 +100,7 @@ absl::StatusOr<v1::MigrateSessionResponse> MigrateSession(
   std::optional<uint32_t> failed;
   for (Lease* lease : leases) {
     const uint32_t device = lease->device.virtual_device;
-    // The device's other members stay for the same reason.
+    // The device's other members cannot migrate for the same reason.
     if (failed == device) continue;
     const absl::StatusOr<Migration*> started =
         migration::Start(state, lease, to, "operator", &wakes);

@@ -12,15 +12,16 @@
 
 namespace djinn::coordinator::operations {
 
-// Keeps new leases away from the worker, or lets them come again; with `drain`,
-// its sessions migrate to other workers. Errors: NotFound (WORKER_UNKNOWN),
-// InvalidArgument (DRAIN_NEEDS_CORDON).
+// Cordons the worker, so that it gets no new leases, or lifts the cordon. With
+// `drain`, its sessions migrate to other workers. Returns NotFound
+// (WORKER_UNKNOWN), or InvalidArgument (DRAIN_NEEDS_CORDON) for `drain` without
+// `cordoned`.
 absl::StatusOr<v1::WorkerInfo> Cordon(ClusterState& state,
                                       const std::string& id, bool cordoned,
                                       bool drain) ABSL_LOCKS_EXCLUDED(state.mu);
 
-// Migrates virtual devices of the session. Errors: as Admin.MigrateSession in
-// admin.proto.
+// Starts to migrate virtual devices of the session. Returns the errors of
+// Admin.MigrateSession in admin.proto.
 absl::StatusOr<v1::MigrateSessionResponse> MigrateSession(
     ClusterState& state, const v1::MigrateSessionRequest& request)
     ABSL_LOCKS_EXCLUDED(state.mu);

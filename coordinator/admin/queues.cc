@@ -28,7 +28,8 @@
 namespace djinn::coordinator::queues {
 namespace {
 
-// Calls it for the tenant's requests without a worker, the oldest first.
+// Calls `visit` for each of the tenant's requests without a worker, the oldest
+// first.
 void ForEachUnplaced(ClusterState& state, const std::string& tenant,
                      absl::FunctionRef<void(MemberId, Session*)> visit)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
@@ -82,7 +83,8 @@ void DescribeWaiting(ClusterState& state,
   }
 }
 
-// Describes the queues of all tenants, and of those that are stopped, by name.
+// Returns the queues of all tenants, including stopped ones of tenants that are
+// not configured any more, by name.
 std::map<std::string, v1::QueueInfo> DescribeAll(ClusterState& state)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
   std::map<std::string, v1::QueueInfo> queues;
@@ -117,7 +119,7 @@ absl::StatusOr<v1::QueueInfo> Stop(ClusterState& state,
   state.queue.stops.Add(tenant, drain, state.clock->Now());
   log::Info(drain ? "queue stopped and drained" : "queue stopped",
             {{"tenant", tenant}});
-  // Leases that were offered and not taken yet become requests again.
+  // Offered leases that the client has not got yet become requests again.
   tenants::DrainStopped(state, &wakes);
   ForEachUnplaced(state, tenant,
                   [&](MemberId device, Session* session)
@@ -125,7 +127,7 @@ absl::StatusOr<v1::QueueInfo> Stop(ClusterState& state,
                         line::LeaveUnplaced(state, device, QueueStopped(tenant),
                                             session, &wakes);
                       });
-  // Its workers are free for others.
+  // The workers of the ended leases are free for other tenants.
   placement::RetryUnplaced(state, &wakes);
   return DescribeAll(state)[tenant];
 }

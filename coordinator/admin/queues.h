@@ -1,4 +1,4 @@
-// Tenants' queues as operators see, stop and resume them.
+// Shows, stops and resumes tenants' queues for operators.
 #ifndef COORDINATOR_ADMIN_QUEUES_H_
 #define COORDINATOR_ADMIN_QUEUES_H_
 
@@ -13,18 +13,19 @@
 
 namespace djinn::coordinator::queues {
 
-// Stops the tenant's queue: no request of it gets a lease. With `drain` its
-// leases end, too. Errors: NotFound (TENANT_UNKNOWN).
+// Stops the tenant's queue: none of its requests gets a lease. With `drain`,
+// its leases end, too. Returns NotFound (TENANT_UNKNOWN).
 absl::StatusOr<v1::QueueInfo> Stop(ClusterState& state,
                                    const std::string& tenant, bool drain)
     ABSL_LOCKS_EXCLUDED(state.mu);
 
-// Errors: NotFound (TENANT_UNKNOWN).
+// Resumes the tenant's queue and has its requests tried again. Returns NotFound
+// (TENANT_UNKNOWN) when there is no such tenant and no such stopped queue.
 absl::StatusOr<v1::QueueInfo> Resume(ClusterState& state,
                                      const std::string& tenant)
     ABSL_LOCKS_EXCLUDED(state.mu);
 
-// Errors: NotFound (TENANT_UNKNOWN).
+// Returns the tenant's queue, or NotFound (TENANT_UNKNOWN).
 absl::StatusOr<v1::QueueInfo> Get(ClusterState& state,
                                   const std::string& tenant)
     ABSL_LOCKS_EXCLUDED(state.mu);

@@ -10,7 +10,8 @@
 namespace djinn::coordinator {
 namespace {
 
-// Runs may take microseconds, or minutes.
+// Returns the duration as text. Rounds it to a unit that suits it, because runs
+// take from microseconds to minutes.
 std::string Text(const google::protobuf::Duration& duration) {
   const absl::Duration time = FromProtoDuration(duration);
   return absl::FormatDuration(absl::Trunc(time, time < absl::Seconds(1)
@@ -18,7 +19,8 @@ std::string Text(const google::protobuf::Duration& duration) {
                                                     : absl::Milliseconds(1)));
 }
 
-// Returns the gate as a MessageWait kind; unspecified where there is none.
+// Returns the kind of MessageWait that corresponds to the gate; unspecified if
+// none does.
 v1::MessageWait::For WaitOf(v1::RunGate gate) {
   switch (gate) {
     case v1::RUN_GATE_TENANT:
@@ -44,7 +46,7 @@ v1::MessageWait::For WaitOf(v1::RunGate gate) {
 
 struct Held {
   std::string reason;
-  // "has waited 1.5s" for this.
+  // Follows "has waited 1.5s" in the message.
   std::string what;
   std::string unblocked_by;
 };
@@ -71,7 +73,8 @@ Held HeldBy(v1::RunGate gate, const RunSurroundings& around) {
     default:
       break;
   }
-  // Said of the same moment, if both agree; else what is known in general.
+  // Uses the worker's report if it is about this gate; otherwise only the
+  // gate's kind is known.
   v1::MessageWait wait = around.lease->wait();
   const v1::MessageWait::For what = WaitOf(gate);
   if (wait.what() != what) {

@@ -11,14 +11,15 @@
 namespace djinn::coordinator {
 
 struct RunSurroundings {
-  // The report about its lease at the same moment.
+  // The worker's report about the run's lease at the same moment.
   const v1::LeaseRuns* lease = nullptr;
   std::string tenant;
-  // Describes what would give it credit.
+  // Describes what would give the lease credit.
   std::string credit_unblocked_by;
 };
 
-// False when nothing holds it: it goes on, or is over.
+// Describes in `gate` what holds the run up. Returns false when nothing does,
+// because the run is executing or over.
 bool DescribeRunGate(const v1::RunRecord& run, const RunSurroundings& around,
                      v1::PlacementGate* gate);
 

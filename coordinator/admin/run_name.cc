@@ -12,7 +12,8 @@
 namespace djinn::coordinator {
 namespace {
 
-// Digits alone: no sign, no spaces.
+// Parses a number of digits only: no sign, no spaces. Returns whether it is
+// one.
 template <typename Int>
 bool ParseNumber(absl::string_view text, Int* number) {
   return !text.empty() &&

@@ -1,6 +1,6 @@
-// Names of runs, for operators: "0:17" is run 17 of virtual device 0, "2.1:5"
-// run 5 of member 1 of virtual device 2, and "17" run 17 of the device that has
-// one.
+// Parses and formats the names of runs that operators use: "0:17" is run 17 of
+// virtual device 0, "2.1:5" is run 5 of member 1 of virtual device 2, and "17"
+// is run 17 of the only device that has one.
 #ifndef COORDINATOR_ADMIN_RUN_NAME_H_
 #define COORDINATOR_ADMIN_RUN_NAME_H_
 
@@ -15,13 +15,14 @@
 namespace djinn::coordinator {
 
 struct RunName {
-  // Unset: any.
+  // Unset if the name fits any device.
   std::optional<MemberId> device;
-  // As RunRecord.number; not 0.
+  // Like RunRecord.number; never 0.
   uint64_t number = 0;
 };
 
-// InvalidArgument (RUN_MALFORMED) says what a name looks like.
+// Returns the parsed name, or InvalidArgument (RUN_MALFORMED), whose message
+// says how a name must look.
 absl::StatusOr<RunName> ParseRunName(absl::string_view text);
 std::string RunNameOf(MemberId device, uint64_t number);
 

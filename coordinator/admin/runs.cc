@@ -31,8 +31,8 @@
 namespace djinn::coordinator::runs {
 namespace {
 
-// Asks the workers on which the session has leases, of one device if one is
-// named. Not OK: `done` is not called.
+// Asks the workers on which the session has leases: those of one member if
+// `device` is set. Does not call `done` if it returns an error.
 absl::Status Ask(ClusterState& state, const std::string& id,
                  const std::optional<MemberId>& device, RunInquiries::Done done)
     ABSL_LOCKS_EXCLUDED(state.mu) {
@@ -90,8 +90,8 @@ void DescribeRun(ClusterState& state, const v1::RunRecord& record,
   }
 }
 
-// Returns the runs of leases that are still there, or the failure of the first
-// worker if all failed.
+// Returns the runs of leases that still exist, or the failure of the first
+// worker if all workers failed.
 absl::StatusOr<v1::ListRunsResponse> Gather(
     ClusterState& state, const std::string& id,
     const RunInquiries::Answers& answers)
@@ -110,8 +110,7 @@ absl::StatusOr<v1::ListRunsResponse> Gather(
       continue;
     }
     for (const v1::LeaseRuns& of_lease : answer->leases()) {
-      // A worker speaks for its own leases alone, and of the session that was
-      // asked about.
+      // Believes a worker only about its own leases of the session in question.
       const Lease* const lease = state.leases.Find(of_lease.lease_id());
       if (lease == nullptr || lease->worker_id != worker_id ||
           lease->session_id != session->id) {
@@ -140,7 +139,8 @@ absl::StatusOr<v1::ListRunsResponse> Gather(
   return response;
 }
 
-// `text`: the name as it was asked.
+// Returns the explanation of the run that `name` means; `text` is the name as
+// the operator wrote it, for errors.
 absl::StatusOr<v1::RunExplanation> ExplainFound(
     ClusterState& state, const std::string& id, const RunName& name,
     const std::string& text, const RunInquiries::Answers& answers)

@@ -1,5 +1,5 @@
-// Single runs, which only their workers know: asked for, and put beside what is
-// known of their leases.
+// Lists and explains single runs. Only their workers know runs, so the
+// functions ask the workers and add what is known of the leases.
 #ifndef COORDINATOR_ADMIN_RUNS_H_
 #define COORDINATOR_ADMIN_RUNS_H_
 
@@ -16,9 +16,9 @@ namespace djinn::coordinator::runs {
 using ListDone = std::function<void(absl::StatusOr<v1::ListRunsResponse>)>;
 using ExplainDone = std::function<void(absl::StatusOr<v1::RunExplanation>)>;
 
-// Asks the session's workers for its runs. Calls `done` once they have answered
-// or had time to: once, from any thread, without locks, perhaps before this
-// returns.
+// Asks the session's workers for its runs. Calls `done` once, when all workers
+// have answered or their time is up: from any thread, without locks, perhaps
+// before this function returns.
 void List(ClusterState& state, const std::string& session_id, ListDone done)
     ABSL_LOCKS_EXCLUDED(state.mu);
 

@@ -31,7 +31,7 @@ constexpr char kUsage[] = "djinn_tenant_usage";
 constexpr char kUsageHelp[] =
     "What the tenant has now, at all workers together.";
 
-// The label of the gate that operators see.
+// Returns the label of the gate that operators see.
 std::string PendingReason(const PendingLease& pending) {
   return pending.lease_id.empty()
              ? absl::AsciiStrToLower(ErrorReason(pending.obstacle))
@@ -121,7 +121,7 @@ void CollectQuotas(const v1::TenantInfo& info, const std::string& label,
   }
 }
 
-// The priority class of a session that a worker reports.
+// Returns the priority class of a session that a worker reports.
 std::string ClassOf(ClusterState& state, const std::string& session_id)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
   const Session* const session = state.sessions.Find(session_id);
@@ -161,8 +161,8 @@ void CollectTenants(ClusterState& state, Exposition* out)
                                                             : used->second.used,
                label, out);
   }
-  // Counters do not fall: not for those that are gone, nor where they are
-  // summed up with others.
+  // Counters must not decrease, so the use of removed tenants stays, summed up
+  // under their common label.
   for (const auto& [name, tenant] : state.billing.ledger.tenants()) {
     if (tenants->contains(name)) continue;
     CollectUse(tenant.used, state.metrics.tenants.For(name), out);
@@ -176,7 +176,7 @@ void CollectTenants(ClusterState& state, Exposition* out)
                   {"reason", held.out_of_credit ? "out_of_credit" : "queued"}});
     }
   }
-  // A virtual device whose lease is asked for and not granted.
+  // Counts virtual devices whose leases are requested and not granted.
   const absl::Duration now = state.clock->Monotonic();
   std::map<std::string, absl::Duration> longest;
   for (const auto& [id, session] : state.sessions.all()) {

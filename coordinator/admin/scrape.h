@@ -1,4 +1,4 @@
-// Describes the cluster's state to operators' monitoring.
+// Adds the cluster's metrics to scrapes.
 #ifndef COORDINATOR_ADMIN_SCRAPE_H_
 #define COORDINATOR_ADMIN_SCRAPE_H_
 
@@ -8,7 +8,7 @@
 
 namespace djinn::coordinator::scrape {
 
-// Adds to a scrape what the cluster knows and has counted.
+// Adds the state of the cluster and its counters to a scrape.
 void Collect(ClusterState& state, Exposition* out)
     ABSL_LOCKS_EXCLUDED(state.mu);
 

@@ -24,7 +24,7 @@
 namespace djinn::coordinator::views {
 namespace {
 
-// The limit of SessionInfo.migrations.
+// Most migrations in a SessionInfo, as admin.proto says.
 constexpr size_t kShownMigrations = 8;
 
 void Add(const v1::StorageUse& use, v1::StorageUse* sum) {
@@ -43,7 +43,7 @@ void Add(const v1::SessionUse& use, v1::SessionUse* sum) {
                              use.outstanding_bytes());
   sum->set_graph_count(sum->graph_count() + use.graph_count());
   sum->set_model_count(sum->model_count() + use.model_count());
-  // A worker says the most there is of what no sum can hold.
+  // A worker reports the maximum for a number that does not fit.
   sum->set_model_bytes(SaturatingSum(sum->model_bytes(), use.model_bytes()));
   sum->set_refused_models(sum->refused_models() + use.refused_models());
   sum->mutable_models()->MergeFrom(use.models());
@@ -140,12 +140,12 @@ void Describe(ClusterState& state, const Session& session,
   info->set_placement_policy(session.policy);
   *info->mutable_open_time() = ToProtoTimestamp(session.open_time);
   for (const auto& [device, pending] : session.devices.pending) {
-    // A further member never waits.
+    // A request of a further member never waits: it is granted or refused.
     if (device.member == 0) {
       info->add_pending_virtual_devices(device.virtual_device);
     }
   }
-  // A session whose tenant was just removed has none.
+  // A session whose tenant was just removed has no limits.
   if (const auto tenant = state.tenants->Find(session.tenant)) {
     *info->mutable_limits() = tenant->limits;
     *info->mutable_urgency() = AllowedUrgency(*tenant, session.urgency);

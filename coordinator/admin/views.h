@@ -23,26 +23,28 @@
 
 namespace djinn::coordinator::views {
 
-// Sums of a tenant over all workers.
+// Sums over all workers of what a tenant has.
 struct TenantSums {
   uint32_t leases = 0;
   uint64_t storage_bytes = 0;
   uint64_t content_bytes = 0;
-  // Unset: no worker tells of a lease.
+  // Unset when no worker reports a lease of the tenant.
   std::optional<v1::SessionUse> use;
 };
 
+// Each Describe() fills `info` with what operators see of its argument.
 void Describe(ClusterState& state, const Worker& worker, v1::WorkerInfo* info)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
 void Describe(ClusterState& state, const Session& session,
               v1::SessionInfo* info) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
-// Returns the sums by tenant, in one pass; none for tenants that have nothing.
+// Returns the sums by tenant, in one pass. Leaves out tenants that have
+// nothing.
 absl::flat_hash_map<std::string, TenantSums> SumTenants(ClusterState& state)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
-// Returns for each tenant what it uses and what it is entitled to, by name.
+// Returns by tenant what each tenant uses and what it is entitled to.
 std::map<std::string, v1::TenantStanding> Standings(ClusterState& state)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
@@ -71,27 +73,29 @@ Page<v1::TenantInfo> TenantInfos(ClusterState& state, const PageRange& range)
 Page<v1::LeaseInfo> Leases(ClusterState& state, const PageRange& range)
     ABSL_LOCKS_EXCLUDED(state.mu);
 
-// Errors: NotFound (WORKER_UNKNOWN).
+// Returns the worker, or NotFound (WORKER_UNKNOWN).
 absl::StatusOr<v1::WorkerInfo> GetWorker(ClusterState& state,
                                          const std::string& id)
     ABSL_LOCKS_EXCLUDED(state.mu);
 
-// Takes the id or its shortened form. Errors: NotFound (SESSION_UNKNOWN).
+// Returns the session with the id, which may be shortened, or NotFound
+// (SESSION_UNKNOWN).
 absl::StatusOr<v1::SessionInfo> GetSession(ClusterState& state,
                                            const std::string& id)
     ABSL_LOCKS_EXCLUDED(state.mu);
 
-// Errors: NotFound (TENANT_UNKNOWN).
+// Returns the tenant, or NotFound (TENANT_UNKNOWN).
 absl::StatusOr<v1::TenantInfo> GetTenant(ClusterState& state,
                                          const std::string& name)
     ABSL_LOCKS_EXCLUDED(state.mu);
 
-// Errors: NotFound (LEASE_UNKNOWN).
+// Returns the lease, or NotFound (LEASE_UNKNOWN).
 absl::StatusOr<v1::LeaseInfo> GetLease(ClusterState& state,
                                        const std::string& id)
     ABSL_LOCKS_EXCLUDED(state.mu);
 
-// Adds to the graphs what workers report of them: runs, and which have a plan.
+// Adds to each graph what workers report of it: its runs, and which workers
+// have a plan of it.
 void DescribePlans(ClusterState& state, absl::Span<v1::GraphInfo> graphs)
     ABSL_LOCKS_EXCLUDED(state.mu);
 

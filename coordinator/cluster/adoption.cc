@@ -30,16 +30,17 @@ bool IsOfThePast(ClusterState& state, const v1::LeaseClaims& reported,
   const Lease* const other = state.leases.FindDevice(
       session.id, {reported.virtual_device(), reported.member()});
   if (other == nullptr || other->id == reported.migrates_from()) return false;
-  // The client asked for a lease that was made here when it had no other.
+  // A lease that this process made itself is the later one: the client asked
+  // for it when it had no other.
   return !other->adopted || other->epoch >= reported.session_epoch();
 }
 
 // Returns whether an earlier process knew that the lease had ended.
 bool HadEnded(ClusterState& state, const v1::LeaseClaims& reported,
               const Session& session) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
-  // Only the first lease of a virtual device leaves the epoch as it was. So all
-  // others up to the epoch that was kept were made before, and the first one
-  // was if the device was kept, too.
+  // Only the first lease of a virtual device leaves the epoch as it was. So
+  // every later lease up to the saved epoch was made before the save. So was
+  // the first lease, if the device was saved, too.
   return session.devices.kept.has_value() &&
          reported.session_epoch() <= session.devices.kept->epoch &&
          (reported.member() > 0 ||
@@ -47,7 +48,7 @@ bool HadEnded(ClusterState& state, const v1::LeaseClaims& reported,
          !state.earlier.leases.contains(reported.lease_id());
 }
 
-// Ends the adopted leases of the same virtual device that came before it.
+// Ends the virtual device's older leases among those that were adopted.
 void EndOlder(ClusterState& state, const Lease& newest, Wakes* wakes)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
   if (newest.migrating()) return;
@@ -59,7 +60,7 @@ void EndOlder(ClusterState& state, const Lease& newest, Wakes* wakes)
     state.metrics.recoveries.Add({"lease_superseded"});
     const std::string worker_id = lease->worker_id;
     leases::End(state, lease, "LEASE_SUPERSEDED", wakes);
-    // The virtual device has lost nothing: it has the newest.
+    // The virtual device has lost nothing, because it has the newest lease.
     if (Session* const session = state.sessions.Find(newest.session_id)) {
       session->devices.lost.erase(newest.device);
     }
@@ -79,13 +80,13 @@ enum class Verdict {
 struct Judged {
   Verdict verdict = Verdict::kIgnore;
   v1::LeaseClaims claims;
-  // Null: the session is new.
+  // Null if the session is new.
   Session* session = nullptr;
   std::shared_ptr<const Tenant> tenant;
 };
 
-// Returns whether nothing is to be done for a lease by what is known of its id
-// alone: signatures take long to check.
+// Returns whether nothing is to be done for a lease, judged by its id alone,
+// because checking signatures takes long.
 bool IsKnown(ClusterState& state, const v1::LeaseClaims& claims,
              const Worker& worker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
   return state.leases.Find(claims.lease_id()) != nullptr ||
@@ -94,8 +95,8 @@ bool IsKnown(ClusterState& state, const v1::LeaseClaims& claims,
          worker.ends.settling.contains(claims.lease_id());
 }
 
-// Returns whether the claims may be kept: signed for this worker, and well
-// formed.
+// Returns whether the claims are signed for this worker and well-formed. Logs
+// it if they are not.
 bool IsUsable(ClusterState& state, const v1::SignedLease& reported,
               const v1::LeaseClaims& claims, const Worker& worker)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
@@ -128,7 +129,9 @@ bool MigrationFailed(const Session& session, const v1::LeaseClaims& claims) {
                         });
 }
 
-// Judges a lease of a session that is known.
+// Returns what to do with a lease of a session that is known. Raises the
+// session's epoch to that of the lease, unless the lease was returned or has
+// ended.
 Verdict JudgeKnown(ClusterState& state, const v1::LeaseClaims& claims,
                    const Worker& worker, Session* session)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
@@ -143,7 +146,7 @@ Verdict JudgeKnown(ClusterState& state, const v1::LeaseClaims& claims,
     return Verdict::kEndLease;
   }
   if (HadEnded(state, claims, *session)) {
-    // The worker was away when it ended, and its virtual device may have
+    // The worker was away when the lease ended, and the virtual device may have
     // another lease by now.
     log::Warning("lease not adopted: it had ended",
                  {{"lease", claims.lease_id()},
@@ -151,7 +154,8 @@ Verdict JudgeKnown(ClusterState& state, const v1::LeaseClaims& claims,
                   {"worker", worker.id}});
     return Verdict::kEndLease;
   }
-  // Also where this lease is outdated: the next lease must be newer.
+  // Raises the epoch even if this lease is outdated: the next lease must be
+  // newer.
   session->devices.epoch =
       std::max(session->devices.epoch, claims.session_epoch());
   return IsOfThePast(state, claims, *session) ||
@@ -170,7 +174,7 @@ Judged Judge(ClusterState& state, const v1::SignedLease& reported,
       state.billing.ledger.Find(claims.lease_id());
   if (account != nullptr && account->closed &&
       account->worker_id == worker.id) {
-    // An earlier process ended it.
+    // An earlier process ended the lease.
     judged.verdict = Verdict::kEndLease;
     return judged;
   }
@@ -188,7 +192,7 @@ Judged Judge(ClusterState& state, const v1::SignedLease& reported,
   } else if (judged.session != nullptr) {
     judged.verdict = JudgeKnown(state, claims, worker, judged.session);
   } else if (state.sessions.Ended(judged.tenant->name, claims.session_id())) {
-    // The worker was away when it ended.
+    // The worker was away when the session ended.
     judged.verdict = Verdict::kDropSession;
   } else {
     judged.verdict = Verdict::kAdopt;
@@ -201,7 +205,8 @@ Session* AddSession(ClusterState& state, const v1::LeaseClaims& claims,
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
   const size_t count = state.sessions.CountOfTenant(tenant.name);
   if (count >= tenant.max_sessions) {
-    // Absence of room is no order either: it stays, and new ones wait.
+    // The session exists on its worker, so the limit must not end it. New
+    // sessions are refused until others end.
     log::Warning("adopted a session beyond the tenant's limit",
                  {{"session", log::ShortId(claims.session_id())},
                   {"tenant", tenant.name},
@@ -221,8 +226,9 @@ Session* AddSession(ClusterState& state, const v1::LeaseClaims& claims,
   return state.sessions.Add(std::move(added));
 }
 
-// Completes the migration to the lease if the client said that it is done
-// before the lease's worker came: the claims name no other lease then.
+// Completes the migration to the lease if the client reported that it is done
+// before the lease's worker joined: clears migrates_from in the claims, and
+// withdraws the lease that the virtual device left.
 void CompleteMigration(ClusterState& state, const Worker& worker,
                        Session* session, v1::LeaseClaims* claims, Wakes* wakes)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
@@ -235,7 +241,7 @@ void CompleteMigration(ClusterState& state, const Worker& worker,
     claims->clear_migrates_from();
     migration.virtual_device = claims->virtual_device();
     migration.to_worker_id = worker.id;
-    // The other one's worker was here first.
+    // The worker that the virtual device left joined first.
     if (const Lease* const other = state.leases.FindDevice(
             session->id, {claims->virtual_device(), claims->member()})) {
       leases::Withdraw(state, *other, wakes);
@@ -255,7 +261,8 @@ Lease LeaseFrom(ClusterState& state, const v1::LeaseClaims& claims,
   lease.device = {claims.virtual_device(), claims.member()};
   lease.worker_id = worker.id;
   lease.incarnation = worker.incarnation;
-  // The worker's word for them counts for nothing.
+  // The limits come from the configuration: the worker's word counts for
+  // nothing.
   lease.limits = tenant.limits;
   lease.tenant_limits = tenant.totals;
   lease.placement_reason = "adopted from the worker";
@@ -265,7 +272,8 @@ Lease LeaseFrom(ClusterState& state, const v1::LeaseClaims& claims,
   lease.created = state.clock->Monotonic();
   lease.state = Lease::State::kGranted;
   lease.adopted = true;
-  // The client says which of the two it uses, when it attaches again.
+  // If the virtual device migrates, the client says which of its two leases it
+  // uses when it attaches again.
   lease.migrates_from = claims.migrates_from();
   return lease;
 }
@@ -295,7 +303,7 @@ void Apply(ClusterState& state, Judged judged, Worker* worker, Wakes* wakes)
   leases::Issue(state, adopted);
   notices::List(adopted, worker, wakes);
   notices::ListPeers(state, *adopted, wakes);
-  // The client may have asked for it before it was known.
+  // The client may have requested a lease before this one was known.
   if (session->devices.pending.contains(device) && !adopted->migrating()) {
     line::Leave(state, &session->devices.pending.at(device));
     leases::Grant(state, adopted, wakes);

@@ -1,5 +1,5 @@
-// Adopts leases that workers report and the cluster does not know: this process
-// may have restarted.
+// Adopts leases that workers report and the cluster does not know, because this
+// process may have restarted.
 #ifndef COORDINATOR_CLUSTER_ADOPTION_H_
 #define COORDINATOR_CLUSTER_ADOPTION_H_
 
@@ -14,11 +14,13 @@
 
 namespace djinn::coordinator::adoption {
 
-// Takes over a lease that a worker reports and the cluster does not know. Its
+// Adopts a lease that a worker reports and the cluster does not know. Its
 // limits come from the configuration. Of two leases of one virtual device the
-// newer one stays. The worker is told to end a lease that has ended, and to
-// drop a session whose tenant is not configured. Adds to `passed` the sessions
-// whose lease ends so.
+// newer one stays. Has the worker end a lease that has ended, and drop a
+// session that has ended or whose tenant is not configured. Adds to `passed`
+// the sessions whose lease the worker must end; the caller calls
+// notices::LeaveWorker() for them. Ignores a lease that is malformed or not
+// signed for this worker.
 void Adopt(ClusterState& state, const v1::SignedLease& reported, Worker* worker,
            std::set<std::string>* passed, Wakes* wakes)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);

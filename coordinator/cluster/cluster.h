@@ -1,18 +1,18 @@
-// The life of a cluster's state: it is made, time passes, it stops.
+// Creates a cluster's state, lets time pass in it, and stops it.
 //
-// Streams come and go by number. A stream's adapter hands over what it receives
-// and asks for the next message whenever its Waker was woken, so nothing queues
-// up behind a slow peer: a worker gets the changes since its last message, a
+// A stream is known by a number. Its adapter hands over what it receives, and
+// asks for the next message whenever its Waker was woken. So nothing queues up
+// behind a slow peer: a worker gets the changes since its last message, and a
 // client's outbox is bounded by its devices. Everything that waits for time
 // happens in Tick().
 //
-// A lease is listed to its worker first; the client hears of it when the worker
-// has acknowledged it. A session that ends is dropped at its workers by name,
-// until they report that it is gone. Sessions that a worker reports and the
-// cluster does not know are adopted: this process may have restarted.
+// A lease is listed to its worker first. The client learns of it when the
+// worker has acknowledged it. A session that ends is dropped at its workers by
+// name, until they report that it is gone. A session that a worker reports and
+// the cluster does not know is adopted, since this process may have restarted.
 //
-// The rules are functions over ClusterState, one header for each concern. Those
-// that streams and operators call take the lock themselves.
+// The rules are functions over ClusterState, one header for each concern. The
+// functions that streams and operators call take the lock themselves.
 #ifndef COORDINATOR_CLUSTER_CLUSTER_H_
 #define COORDINATOR_CLUSTER_CLUSTER_H_
 
@@ -27,17 +27,20 @@
 
 namespace djinn::coordinator {
 
-// Returns the state of a cluster without sessions and workers. All arguments
-// must outlive it.
+// Returns the state of a cluster without sessions and workers, with keys and
+// quotas in force. All arguments must outlive it.
 std::unique_ptr<ClusterState> MakeCluster(const Config* config,
                                           Tenants* tenants, Clock* clock,
                                           RandomSource* random);
 
-// Lets time-outs take effect and sends heartbeats. Must be called often
-// compared to the heartbeat interval.
+// Does everything that is due: loses silent workers, ends sessions and requests
+// that timed out, tries waiting requests again, advances migrations, and wakes
+// the streams that owe a heartbeat. Must be called often compared to the
+// heartbeat interval.
 void Tick(ClusterState& state) ABSL_LOCKS_EXCLUDED(state.mu);
 
-// Ends every stream with Unavailable (COORDINATOR_STOPPING), for good.
+// Ends every stream with Unavailable (COORDINATOR_STOPPING), including those
+// that are opened later, and all inquiries about runs.
 void Stop(ClusterState& state) ABSL_LOCKS_EXCLUDED(state.mu);
 
 }  // namespace djinn::coordinator

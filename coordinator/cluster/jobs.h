@@ -11,11 +11,13 @@
 
 namespace djinn::coordinator::jobs {
 
-// Records the runs of the report, if runs are recorded.
+// Records the runs that the worker's last report added, if the configuration
+// has runs recorded. Leaves out runs whose session is not known.
 void Record(ClusterState& state, const Worker& worker)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
-// Returns a page of recorded jobs. FailedPrecondition (NOT_RECORDING).
+// Returns a page of recorded jobs, or FailedPrecondition (NOT_RECORDING) when
+// the configuration has none recorded.
 absl::StatusOr<Page<v1::RecordedJob>> Recorded(ClusterState& state,
                                                const PageRange& range)
     ABSL_LOCKS_EXCLUDED(state.mu);

@@ -23,12 +23,14 @@
 namespace djinn::coordinator::requests {
 namespace {
 
-// Several messages for each virtual device.
+// Most messages that may wait for a client before it may request more: several
+// for each virtual device.
 constexpr size_t kMaxOutbox = 4 * kMaxVirtualDevices;
 
-// Kept of each session; several for each of its virtual devices.
+// Most returned leases that are remembered of a session: several for each of
+// its virtual devices.
 constexpr size_t kMaxReturnedLeases = 4 * kMaxVirtualDevices;
-// How long a worker that was not reached is considered last.
+// How long placement considers a worker last that the client could not reach.
 constexpr absl::Duration kUnreachedTime = absl::Minutes(5);
 
 PendingLease PendingFrom(const v1::LeaseRequest& request) {
@@ -40,7 +42,7 @@ PendingLease PendingFrom(const v1::LeaseRequest& request) {
   for (const v1::ContentHint& hint : request.contents()) {
     const ContentKey key{ContentHash{hint.hash_high(), hint.hash_low()},
                          hint.size_bytes()};
-    // A tensor asked for twice is uploaded once.
+    // A content that is named twice is uploaded once.
     if (!pending.contents.insert(key).second) continue;
     add(hint.size_bytes());
   }
@@ -110,7 +112,7 @@ absl::Status Request(ClusterState& state, const StreamId& id,
     placement::TryPlace(state, device, session, &wakes);
     return absl::OkStatus();
   }
-  // Workers that have become free meanwhile are for the requests that wait.
+  // Workers that became free meanwhile are for the requests that wait already.
   session->devices.pending.at(device).obstacle = MakeError(
       absl::StatusCode::kUnavailable, "WAITS_IN_LINE",
       absl::StrCat(state.queue.line.size(), " others wait for a worker"));
@@ -140,7 +142,7 @@ absl::Status Return(ClusterState& state, const StreamId& id,
     restored::Take(state, lease_id);
   }
   Lease* const lease = state.leases.Find(lease_id);
-  // The client cannot know a lease that was not granted yet.
+  // The client cannot know a lease that was not granted.
   if (lease == nullptr || lease->session_id != session->id ||
       lease->state != Lease::State::kGranted) {
     return absl::OkStatus();
@@ -189,7 +191,7 @@ void Expire(ClusterState& state, Session* session, absl::Duration now,
                       "worker " + lease->worker_id +
                           " did not acknowledge the lease in time",
                       {{"worker", lease->worker_id}});
-      // The worker may have acted on it already.
+      // The worker may have applied the lease already.
       leases::Withdraw(state, *lease, wakes);
     }
     if (pending.ticket != 0) {

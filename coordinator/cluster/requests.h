@@ -1,4 +1,4 @@
-// Handles clients' requests and returns of leases.
+// Handles clients' requests for leases, and leases that clients return.
 #ifndef COORDINATOR_CLUSTER_REQUESTS_H_
 #define COORDINATOR_CLUSTER_REQUESTS_H_
 
@@ -15,21 +15,32 @@
 
 namespace djinn::coordinator::requests {
 
-// Takes a lease request; the answer comes through sessions::NextResponse().
-// InvalidArgument (PROTOCOL_VIOLATION) for a device beyond kMaxVirtualDevices,
-// a member beyond kMaxMembers, or more than kMaxContentHints contents.
+// Accepts a lease request. The grant or refusal comes through
+// sessions::NextResponse(). A device that has a granted lease gets it again; a
+// second request for a device that waits for one does nothing.
+//
+// Returns InvalidArgument (PROTOCOL_VIOLATION) for a device beyond
+// kMaxVirtualDevices, a member beyond kMaxMembers, more than kMaxContentHints
+// contents, or a client that does not read its answers. Returns the errors of
+// ClusterState::FindOpenSession() when the session has another stream or has
+// ended.
 absl::Status Request(ClusterState& state, const StreamId& session,
                      const v1::LeaseRequest& request)
     ABSL_LOCKS_EXCLUDED(state.mu);
 
-// Takes a lease back that the session has no use for. Leases that are not its
-// own, or have ended, change nothing. InvalidArgument (PROTOCOL_VIOLATION) for
-// an id that cannot be a lease's.
+// Ends a lease that the session returns, and withdraws it from its worker. If
+// the worker was unreachable, placement avoids it for the session for a while.
+// Does nothing for a lease that is not the session's, is not granted or has
+// ended.
+//
+// Returns InvalidArgument (PROTOCOL_VIOLATION) for an id that cannot be a
+// lease's, or the errors of ClusterState::FindOpenSession().
 absl::Status Return(ClusterState& state, const StreamId& session,
                     const v1::LeaseReturn& returned)
     ABSL_LOCKS_EXCLUDED(state.mu);
 
-// Refuses those of the session's requests that have waited for too long.
+// Refuses the session's requests that have passed their deadline, and withdraws
+// their offered leases.
 void Expire(ClusterState& state, Session* session, absl::Duration now,
             line::Places* places, Wakes* wakes)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);

@@ -38,10 +38,11 @@
 namespace djinn::coordinator::sessions {
 namespace {
 
-// Beyond this count a session's definitions are not told apart.
+// Most graphs that are remembered of a session. Beyond this count, a repeated
+// definition of another graph counts as a new one.
 constexpr size_t kMaxCountedGraphs = 1 << 16;
-// The limit of OpenSession.program in session.proto: it is kept with the
-// session, in the store, and in the tuning cache.
+// Most bytes of OpenSession.program, as session.proto says. The name is kept
+// with the session, in the store and in the tuning cache.
 constexpr size_t kMaxProgram = 256;
 
 absl::Status Stopping() {
@@ -49,12 +50,12 @@ absl::Status Stopping() {
                    "the coordinator stops; attach again");
 }
 
-// Returns the work of a session that has some, its phases weighed by the time
-// that they took.
+// Returns the work of a session that has defined some, with its phases weighed
+// by the device time that they took.
 SharedWork WorkDone(const ClusterState& state, const Session& session)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
-  // Takes the worker where it used most: times of different workers do not
-  // compare.
+  // Uses the worker where the session used most device time: times of different
+  // workers do not compare.
   const CreditLedger::Account* most = nullptr;
   for (const Lease* lease : state.leases.OfSession(session.id)) {
     const CreditLedger::Account* const account =
@@ -78,7 +79,8 @@ SharedWork WorkDone(const ClusterState& state, const Session& session)
       state.known.works.factors()));
 }
 
-// InvalidArgument (PROTOCOL_VIOLATION) for a deadline that is not positive.
+// Returns InvalidArgument (PROTOCOL_VIOLATION) for a deadline that is not
+// positive.
 absl::Status CheckUrgency(const v1::Urgency& urgency) {
   if (urgency.has_run_deadline() &&
       FromProtoDuration(urgency.run_deadline()) <= absl::ZeroDuration()) {
@@ -104,7 +106,9 @@ absl::Status CheckOpen(const v1::OpenSession& open) {
 }
 
 // Adds the session that a client opens, or that it resumes after this process
-// has restarted.
+// has restarted. Returns FailedPrecondition (SESSION_EXPIRED),
+// ResourceExhausted (TOO_MANY_SESSIONS) or PermissionDenied
+// (PRIORITY_NOT_ALLOWED).
 absl::StatusOr<Session*> AddSession(ClusterState& state, const Tenant& tenant,
                                     const v1::OpenSession& open)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
@@ -255,7 +259,7 @@ bool NoteGraph(ClusterState& state, const StreamId& id,
   if (!session->work.graphs.insert(key).second) return false;
   if (work != nullptr) {
     auto sum = std::make_shared<scheduler::Work>(*work);
-    // The sum belongs to no single graph.
+    // The sum has no cache slots, because they belong to a single graph.
     sum->SetCacheSlots({});
     if (session->work.sum != nullptr) sum->Add(*session->work.sum);
     session->work.sum = std::move(sum);

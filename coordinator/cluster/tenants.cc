@@ -35,7 +35,7 @@ bool Same(const Tenant& a, const Tenant& b) {
          a.byte_rate == b.byte_rate;
 }
 
-// The cohort and those around it, in order of names.
+// Returns the cohort and those that contain it, by name.
 std::vector<Cohort> CohortsOf(const std::string& name,
                               const std::vector<Cohort>& all) {
   std::vector<Cohort> around;
@@ -55,7 +55,7 @@ void Apply(ClusterState& state, const Tenant& tenant, Wakes* wakes)
     if (lease->tenant != tenant.name) continue;
     lease->limits = tenant.limits;
     lease->tenant_limits = tenant.totals;
-    // A lease that its virtual device migrates to counts no more than before.
+    // A lease that a virtual device migrates to holds no quota, and gets none.
     if (!lease->migrating() || lease->quota != scheduler::Amounts()) {
       state.quotas.tree.Give(tenant.name, lease->quota);
       lease->quota = LeaseQuota(tenant);
@@ -64,7 +64,7 @@ void Apply(ClusterState& state, const Tenant& tenant, Wakes* wakes)
     credits::TopUp(state, id, tenant);
     notices::IssueAgain(state, lease.get(), wakes);
   }
-  // The highest class that they may ask for may be another.
+  // The tenant's highest priority class may have changed.
   for (const auto& [id, session] : state.sessions.all()) {
     if (session->tenant == tenant.name) {
       line::ChangePlaces(state, session.get());
@@ -83,7 +83,7 @@ void Remove(ClusterState& state, const std::string& name, Wakes* wakes)
       sessions::End(state, session, "its tenant was removed", wakes);
       continue;
     }
-    // Its stream is told why, and removes it then.
+    // The session's stream sends the reason and then removes the session.
     sessions::Release(state, session, "its tenant was removed", wakes);
     session->end =
         MakeError(absl::StatusCode::kUnauthenticated, "TOKEN_UNKNOWN",
@@ -127,7 +127,8 @@ v1::ReloadConfigResponse Set(ClusterState& state, std::vector<Tenant> tenants,
   }
   if (state.tenants->NamesThat(&Tenant::share_contents) != sharing ||
       state.tenants->NamesThat(&Tenant::batch_with_others) != batching) {
-    // Also workers without a lease of these tenants: contents outlive leases.
+    // Wakes also workers without a lease of these tenants: contents outlive
+    // leases.
     for (const auto& [id, worker] : state.workers.all()) {
       notices::Touch(worker.get(), &wakes);
     }

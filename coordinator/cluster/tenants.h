@@ -1,4 +1,4 @@
-// Tenants that come, change and go while the cluster runs.
+// Puts changes of tenants into force while the cluster runs.
 #ifndef COORDINATOR_CLUSTER_TENANTS_H_
 #define COORDINATOR_CLUSTER_TENANTS_H_
 
@@ -12,15 +12,18 @@
 
 namespace djinn::coordinator::tenants {
 
-// Replaces the tenants and cohorts. Running sessions have the new limits,
-// totals and credits soon, except those that a client was told when it opened
-// its session on a worker; sessions of a removed tenant end. A tenant whose
-// cohort has changed counts as changed.
+// Replaces the tenants and cohorts, and returns the names of tenants that were
+// added, changed or removed. A tenant counts as changed if its cohort has
+// changed. Leases in force get the new limits, totals and credits with their
+// next revision; limits that a client learned when it opened its session on a
+// worker stay. Sessions of a removed tenant end.
 v1::ReloadConfigResponse Set(ClusterState& state, std::vector<Tenant> tenants,
                              std::vector<Cohort> cohorts = {})
     ABSL_LOCKS_EXCLUDED(state.mu);
 
-// Ends the leases of tenants whose queues are stopped and drained.
+// Ends the leases of tenants whose queues are stopped and drained. Virtual
+// devices that lose a worker come first in the wait queue when their tenant's
+// queue is resumed.
 void DrainStopped(ClusterState& state, Wakes* wakes)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 

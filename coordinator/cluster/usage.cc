@@ -23,7 +23,7 @@ namespace {
 void BillHeld(ClusterState& state, const std::string& lease_id,
               const Worker::Held& held, Worker* worker, Wakes* wakes)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
-  // The report is the worker's word alone: it speaks for its own leases.
+  // Bills only leases of this worker: nothing but its own word proves the use.
   const CreditLedger::Account* const account =
       state.billing.ledger.Find(lease_id);
   if (account == nullptr || account->worker_id != worker->id) return;
@@ -51,7 +51,7 @@ void EndReported(ClusterState& state, const v1::EndedLease& ended,
     return;
   }
   const std::string& lease_id = claims->lease_id();
-  // Claims that no known key signed are the worker's word, too.
+  // Claims that no known key signed rest on the worker's word alone, too.
   if (const CreditLedger::Account* const account =
           state.billing.ledger.Find(lease_id);
       account != nullptr && account->worker_id != worker->id) {
@@ -60,12 +60,12 @@ void EndReported(ClusterState& state, const v1::EndedLease& ended,
   if (Lease* const lease = state.leases.Find(lease_id);
       lease != nullptr && lease->worker_id == worker->id &&
       lease->state == Lease::State::kGranted) {
-    // The worker gave the lease up while the coordinator was away for too long.
+    // The worker ended the lease because the coordinator was away for too long.
     leases::End(state, lease, "LEASE_EXPIRED", wakes);
   }
-  // An account stays until its worker reports the lease no more. So one that an
-  // earlier process did not keep is of a lease that came after its last save;
-  // unless this process gave up waiting for it.
+  // An account stays until its worker reports the lease no more. So if an
+  // earlier process did not keep an account, the lease was made after its last
+  // save, unless this process has stopped waiting for the workers' reports.
   const bool waits = state.earlier.until != absl::InfiniteDuration();
   if ((state.earlier.none || waits) &&
       state.billing.ledger.Find(lease_id) == nullptr) {
@@ -86,7 +86,7 @@ void EndReported(ClusterState& state, const v1::EndedLease& ended,
 
 void Absorb(ClusterState& state, const v1::WorkerState& report, Worker* worker,
             Wakes* wakes) {
-  // Leases that wait for credit are reported once, and may get credit at any
+  // A lease that waits for credit is reported once, and may get credit at any
   // time.
   absl::btree_set<std::string> leases = worker->leases.out_of_credit;
   leases.insert(worker->leases.changed.begin(), worker->leases.changed.end());
@@ -107,7 +107,7 @@ void Absorb(ClusterState& state, const v1::WorkerState& report, Worker* worker,
       worker->ends.measuring.erase(lease_id);
       if (worker->ends.settling.contains(lease_id) &&
           state.leases.Find(lease_id) == nullptr) {
-        // It is billed in full, and its signature was checked.
+        // The lease is billed in full, and its signature was checked.
         continue;
       }
     }
@@ -126,7 +126,8 @@ void Absorb(ClusterState& state, const v1::WorkerState& report, Worker* worker,
                                     credits::RatesOfLease(state, lease_id));
         return true;
       });
-  // The worker has applied their end and knows nothing of them.
+  // Settles the leases whose end the worker has applied and of which it reports
+  // nothing any more.
   worker->ends.closing.RemoveApplied(
       applied,
       [&](const std::string& lease_id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {

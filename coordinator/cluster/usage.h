@@ -10,7 +10,10 @@
 
 namespace djinn::coordinator::usage {
 
-// Bills what the report says, and settles leases that have ended.
+// Bills the use of leases as the worker's report states it, and tops up their
+// grants. Ends leases that the worker reports as ended. Settles the account of
+// an ended lease once the worker knows of the end and has nothing more to
+// report.
 void Absorb(ClusterState& state, const v1::WorkerState& report, Worker* worker,
             Wakes* wakes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 

@@ -32,16 +32,21 @@
 namespace djinn::coordinator::workers {
 namespace {
 
-// As DesiredState.drop_lease_ids in worker_registry.proto says.
+// Most ids of one kind in a message, as DesiredState.drop_lease_ids in
+// worker_registry.proto says.
 constexpr size_t kMaxDropped = 4096;
-// In one message: about half a MiB.
+// Most leases in one message: about half a MiB.
 constexpr int kMaxListedLeases = 1024;
 
+// Returns Unavailable (STREAM_REPLACED), at which the worker opens a new
+// stream.
 absl::Status DialAgain(absl::string_view why) {
   return MakeError(absl::StatusCode::kUnavailable, "STREAM_REPLACED", why);
 }
 
-// Grants the offered leases that the worker has acknowledged.
+// Grants the offered leases that the worker has acknowledged by its applied
+// revision. For a lease that a virtual device migrates to, asks the client to
+// migrate.
 void Acknowledge(ClusterState& state, uint64_t applied, Worker* worker,
                  Wakes* wakes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
   while (!worker->link.unacknowledged.empty() &&
@@ -58,7 +63,8 @@ void Acknowledge(ClusterState& state, uint64_t applied, Worker* worker,
   }
 }
 
-// Applies what a report says of leases and drops.
+// Applies what a report says of leases and dropped sessions, and updates what
+// is learned from reports.
 void Absorb(ClusterState& state, const v1::WorkerState& report, Worker* worker,
             Wakes* wakes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
   const uint64_t applied = report.applied_revision();
@@ -67,12 +73,13 @@ void Absorb(ClusterState& state, const v1::WorkerState& report, Worker* worker,
   for (const v1::HeldSession& held : report.sessions()) {
     adoption::Adopt(state, held.lease(), worker, &passed, wakes);
   }
-  // Only now is it known which of the sessions have another lease there.
+  // Only after all leases are adopted is it known which of these sessions have
+  // another lease at the worker.
   for (const std::string& session_id : passed) {
     notices::LeaveWorker(state, session_id, worker->id, wakes);
   }
   usage::Absorb(state, report, worker, wakes);
-  // The question is answered: the worker is told to forget it.
+  // The next message no longer lists the question that the worker has answered.
   if (state.inquiries.Take(worker->id, report, wakes)) {
     notices::Touch(worker, wakes);
   }
@@ -89,8 +96,9 @@ void Absorb(ClusterState& state, const v1::WorkerState& report, Worker* worker,
   }
 }
 
-// Prepares a new stream: all leases are to be listed, with all peers, and this
-// worker to those that know it by another address.
+// Has the new stream's messages list all of the worker's leases and peers, and
+// the messages to other workers list this worker if they know it by another
+// incarnation or address.
 void ListEverything(ClusterState& state, Worker* worker, Wakes* wakes)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
   for (Lease* lease : state.leases.OfWorker(worker->id)) {
@@ -107,8 +115,8 @@ void ListEverything(ClusterState& state, Worker* worker, Wakes* wakes)
   }
 }
 
-// Issues the worker's leases again that are due. Looks at all of them, and so
-// does it once in a heartbeat interval.
+// Has the next messages list the worker's leases that are due to be signed
+// again. Checks all of its leases, and so does it once per heartbeat interval.
 void IssueDue(ClusterState& state, absl::Duration now, Worker* worker)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
   if (now < worker->link.next_reissue) return;
@@ -194,14 +202,15 @@ absl::StatusOr<StreamId> Join(ClusterState& state,
     state.metrics.recoveries.Add({"worker_restarted"});
     state.metrics.worker_restarts.Observe(joined.silence);
     leases::EndAt(state, worker, "WORKER_RESTARTED", &wakes);
-    // What its former process measured last is lost with it.
+    // The last measurements of the worker's earlier process are lost with it.
     worker->ends.closing.Clear();
     worker->ends.settling.clear();
     credits::SettleWorker(state, worker->id);
   }
   ListEverything(state, worker, &wakes);
   Absorb(state, report, worker, &wakes);
-  // The first report tells of all that there is.
+  // The first report is complete, so a restored lease that it does not name is
+  // gone.
   state.earlier.workers.erase(worker->id);
   restored::Forget(state, [&](const RestoredLease& restored) {
     return restored.worker_id == worker->id;
@@ -249,7 +258,8 @@ void LoseSilent(ClusterState& state, absl::Duration now, Wakes* wakes) {
                                  {"silence", now - worker->last_report}});
     demand::NoteServesOn(state, now, worker);
     for (const Lease* lease : state.leases.OfWorker(worker->id)) {
-      // Should it come back, it must not go on with what has ended.
+      // If the worker comes back, it must not continue sessions that have ended
+      // here.
       worker->ends.drops.Add(lease->session_id);
     }
     leases::EndAt(state, worker, "WORKER_LOST", wakes);
@@ -300,7 +310,7 @@ absl::StatusOr<std::optional<v1::DesiredState>> NextDesiredState(
   }
   phases::List(state, worker, &desired);
   state.inquiries.List(worker->id, &desired);
-  // What did not fit follows at once.
+  // The rest of the lists follows in the next message, at once.
   worker->link.dirty |= !worker->link.unlisted.empty() ||
                         worker->ends.drops.HasUntold() ||
                         worker->ends.closing.HasUntold();

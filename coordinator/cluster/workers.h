@@ -1,4 +1,4 @@
-// Handles the streams of workers, and applies their reports.
+// Handles the streams of workers and applies their reports.
 #ifndef COORDINATOR_CLUSTER_WORKERS_H_
 #define COORDINATOR_CLUSTER_WORKERS_H_
 
@@ -16,26 +16,30 @@
 
 namespace djinn::coordinator::workers {
 
-// Binds a worker's new stream with its first report. `waker` is woken when
-// NextDesiredState() may have something. Errors: as WorkerRegistry.Synchronize
-// in worker_registry.proto.
+// Binds a worker's new stream and applies its first report. If the worker has
+// restarted, ends the leases of its earlier process. Wakes `waker` when
+// NextDesiredState() may have something. Returns the errors of
+// WorkerRegistry.Synchronize in worker_registry.proto.
 absl::StatusOr<StreamId> Join(ClusterState& state,
                               const v1::WorkerState& report,
                               const std::shared_ptr<Waker>& waker)
     ABSL_LOCKS_EXCLUDED(state.mu);
 
-// Applies a report. InvalidArgument (PROTOCOL_VIOLATION) when it is another
-// worker's, acknowledges what was never sent, or is not usable.
+// Applies a report; grants the offered leases that it acknowledges. Returns
+// InvalidArgument (PROTOCOL_VIOLATION) when it is another worker's,
+// acknowledges a revision that was never sent, or is malformed; Unavailable
+// (STREAM_REPLACED) when the worker has another stream.
 absl::Status Report(ClusterState& state, const StreamId& worker,
                     const v1::WorkerState& report)
     ABSL_LOCKS_EXCLUDED(state.mu);
 
-// Ends the stream; the worker stays.
+// Notes that the stream ended. The worker and its leases stay until
+// LoseSilent() gives them up. Does nothing when the worker has another stream.
 void Leave(ClusterState& state, const StreamId& worker)
     ABSL_LOCKS_EXCLUDED(state.mu);
 
-// Ends the leases of workers that have not reported for too long, and forgets
-// workers that were lost long ago.
+// Marks workers as lost that have not reported for too long, ends their leases,
+// and forgets workers that were lost long ago.
 void LoseSilent(ClusterState& state, absl::Duration now, Wakes* wakes)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
@@ -43,8 +47,9 @@ void LoseSilent(ClusterState& state, absl::Duration now, Wakes* wakes)
 void SendHeartbeats(ClusterState& state, absl::Duration now, Wakes* wakes)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
-// Returns the next message, if something changed or a heartbeat is due. A
-// status ends the stream.
+// Returns the next message if something changed or a heartbeat is due;
+// otherwise nothing. A status ends the stream: Unavailable (STREAM_REPLACED)
+// when the worker has another stream or the coordinator stops.
 absl::StatusOr<std::optional<v1::DesiredState>> NextDesiredState(
     ClusterState& state, const StreamId& worker) ABSL_LOCKS_EXCLUDED(state.mu);
 

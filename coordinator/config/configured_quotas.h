@@ -13,7 +13,7 @@
 namespace djinn::coordinator {
 
 struct ConfiguredRates {
-  // Tenants and cohorts that have such a rate.
+  // The tenants and the cohorts that have a quota of this rate.
   std::vector<scheduler::RateBudget::Tenant> tenants;
   std::vector<scheduler::CohortRate> cohorts;
 };

@@ -68,7 +68,7 @@ class CreditLedger {
   struct Tenant {
     // Use since the ledger began.
     Use used;
-    // The part of it before the current period.
+    // The part of `used` from before the current period.
     Use before_period;
     // Number of the current period, counted from 1970 in periods of this
     // length. It never decreases while the length stays, even if the clock
@@ -83,14 +83,14 @@ class CreditLedger {
     std::string worker_id;
     // Total that the lease may use; nothing is granted where nothing limits it.
     Use granted;
-    // The part of its use that was billed.
+    // The part of the lease's use that was billed.
     Use billed;
     bool closed = false;
     // True when quotas limit the rate of grants; use beyond the grants is then
     // owed.
     bool device_time_rated = false;
     bool bytes_rated = false;
-    // True when this process expects no further report of it.
+    // True when this process expects no further report of the lease.
     bool retired = false;
   };
   // Retention of retired accounts, and the number of the newest that are kept.

@@ -99,9 +99,9 @@ class Tenants {
 
   void Replace(std::vector<Tenant> tenants);
 
-  // Returns the tenant that owns the token. The duration does not depend on the
-  // tenant, nor on how much of the token is right. Unauthenticated
-  // (TOKEN_UNKNOWN).
+  // Returns the tenant that owns the token, or Unauthenticated (TOKEN_UNKNOWN).
+  // The duration does not depend on the tenant, nor on how much of the token is
+  // right.
   absl::StatusOr<std::shared_ptr<const Tenant>> Authenticate(
       absl::string_view token) const;
 

@@ -11,7 +11,8 @@ namespace djinn::coordinator {
 // not be signed and passed on.
 v1::Urgency KnownUrgency(const v1::Urgency& said);
 
-// Returns the part of it that the tenant's sessions may have.
+// Returns `asked` with its class lowered to the highest one that the tenant's
+// sessions may have.
 v1::Urgency AllowedUrgency(const Tenant& tenant, const v1::Urgency& asked);
 // Does the same; null stands for a tenant that is not configured, without
 // limits.

@@ -25,7 +25,7 @@ struct Verb {
   const char* help;
   // Kinds in the singular. Empty if the verb takes none.
   Names kinds;
-  // The word for the name behind the kind, if there is one.
+  // The word that the help shows for the name after the kind, if there is one.
   const char* named = nullptr;
   bool name_required = true;
   Names outputs = {"table", "json", "yaml"};

@@ -16,9 +16,9 @@ inline constexpr int kMaxDrawnNodes = 2000;
 
 // Returns the graph in the language of Graphviz.
 //
-// `info` is an answer to GetGraph. FailedPrecondition (DRAWING_TOO_LARGE) above
-// kMaxDrawnNodes, with what else to do; Internal (GRAPH_MALFORMED) for an
-// answer that does not fit together.
+// `info` is an answer to GetGraph. Returns FailedPrecondition
+// (DRAWING_TOO_LARGE) above kMaxDrawnNodes, with what else to do; Internal
+// (GRAPH_MALFORMED) for an answer that does not fit together.
 absl::StatusOr<std::string> ToDot(const v1::GraphInfo& info);
 
 }  // namespace djinn::ctl

@@ -10,8 +10,8 @@
 namespace djinn::ctl {
 
 // Returns tables of policies, of their classes of jobs and, where there are
-// quotas, of tenants; or JSON. InvalidArgument (POLICY_UNKNOWN) for an unknown
-// policy; an empty one stands for all. `preemption` is as in
+// quotas, of tenants; or JSON. Returns InvalidArgument (POLICY_UNKNOWN) for an
+// unknown policy; an empty one stands for all. `preemption` is as in
 // scheduler::SimulationOptions. Other errors are those of
 // scheduler::Simulate().
 absl::StatusOr<std::string> ShowSimulation(const scheduler::Trace& trace,

@@ -28,7 +28,7 @@ absl::Status GraphIntake::Submit(std::string tenant, v1::Graph graph,
   MutexLock lock(&mu_);
   const auto known = tenants_.find(tenant);
   const uint64_t own = known == tenants_.end() ? 0 : known->second.bytes;
-  // A tenant with many bytes waiting leaves room for one with none.
+  // A tenant with many queued bytes leaves room for a tenant without any.
   if (own + bytes > max_bytes_ - bytes_) {
     return MakeError(
         absl::StatusCode::kResourceExhausted, "GRAPHS_QUEUED",

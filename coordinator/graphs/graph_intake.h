@@ -1,6 +1,6 @@
-// Takes graphs off the streams' threads: one thread checks, stores and
-// analyses them. Tenants take turns, graph by graph; each tenant's are
-// dealt with in the order they came.
+// Takes graphs off the streams' threads: one thread checks, stores and analyses
+// them. Tenants take turns, graph by graph. The graphs of one tenant are
+// handled in the order in which they came.
 #ifndef COORDINATOR_GRAPHS_GRAPH_INTAKE_H_
 #define COORDINATOR_GRAPHS_GRAPH_INTAKE_H_
 
@@ -23,26 +23,27 @@ namespace djinn::coordinator {
 // Thread-safe.
 class GraphIntake {
  public:
-  // Called on the intake's thread with the graph, and its fingerprint or
-  // what was wrong.
+  // Called on the intake's thread with the graph, and its fingerprint or the
+  // error.
   using Done =
       std::function<void(const v1::Graph&, const absl::StatusOr<std::string>&)>;
 
-  // `store` must outlive the intake. `max_bytes` bounds what is queued, as it
-  // is in memory: parsed, a message may have many times its bytes. Of that, a
-  // tenant may have as much as it leaves free: half of it alone, a third beside
-  // another that has as much as it may.
+  // `store` must outlive the intake. `max_bytes` bounds the memory of the
+  // queued graphs; a parsed message may have many times its encoded bytes. A
+  // tenant may have at most as much of that as it leaves free: half of it when
+  // it is alone, a third beside another that has as much as it may.
   explicit GraphIntake(GraphStore* store,
                        uint64_t max_bytes = uint64_t{256} << 20);
-  // Drops what was not begun, without calling its `done`.
+  // Drops the graphs that were not begun, without calling their `done`.
   ~GraphIntake();
   GraphIntake(const GraphIntake&) = delete;
   GraphIntake& operator=(const GraphIntake&) = delete;
 
-  // Never blocks. Each stream submits one graph and reads its next message
-  // only after `done`. ResourceExhausted (GRAPHS_QUEUED) when the queue has
-  // no room for another one of the tenant's; then `done` is not called.
-  // `program` is what the stream defined before; only the intake uses it.
+  // Queues the graph. Never blocks. Each stream submits one graph and reads its
+  // next message only after `done`. Returns ResourceExhausted (GRAPHS_QUEUED),
+  // and does not call `done`, when the queue has no room for another graph of
+  // the tenant. `program` is what the stream defined before; only the intake
+  // uses it.
   absl::Status Submit(std::string tenant, v1::Graph graph, v1::GraphNotes notes,
                       std::shared_ptr<semantics::Program> program, Done done);
 
@@ -57,10 +58,10 @@ class GraphIntake {
 
   struct Tenant {
     std::deque<Item> queue;
-    // Bytes of these, and of the graph that is being handled.
+    // Bytes of the queued graphs, and of the graph that is being handled.
     uint64_t bytes = 0;
   };
-  // By tenant, in whose order they take turns.
+  // By tenant; tenants take turns in this order.
   using Tenants = std::map<std::string, Tenant, std::less<>>;
 
   void Work();
@@ -69,7 +70,7 @@ class GraphIntake {
   const uint64_t max_bytes_;
   Mutex mu_;
   CondVar changed_;
-  // Tenants that have bytes waiting.
+  // Tenants that have queued bytes.
   Tenants tenants_ ABSL_GUARDED_BY(mu_);
   // Bytes of all tenants.
   uint64_t bytes_ ABSL_GUARDED_BY(mu_) = 0;

@@ -11,7 +11,7 @@ namespace {
 
 using semantics::Meaning;
 
-// The enumerators have the same numbers.
+// The enumerators have the same numbers in the analysis and in the proto.
 static_assert(static_cast<int>(semantics::Phase::kTraining) ==
               v1::PHASE_TRAINING);
 static_assert(static_cast<int>(semantics::Residency::kGradient) ==
@@ -91,7 +91,7 @@ void Convert(const std::vector<semantics::Stage>& stages,
   for (const auto& stage : stages) Convert(stage, out->add_stages());
 }
 
-// The nodes and storage lifetimes to which hints are applied.
+// Returns the nodes and storage lifetimes, to which hints are applied.
 Meaning NodesAndSlots(const v1::GraphMeaning& message) {
   Meaning meaning;
   for (const v1::NodeMeaning& from : message.nodes()) {
@@ -115,7 +115,7 @@ std::vector<semantics::Hint> HintsOf(const v1::GraphNotes& notes) {
     semantics::Hint& hint = hints.emplace_back();
     if (index == 0) continue;
     const v1::CallNote& note = notes.notes(static_cast<int>(index) - 1);
-    // A phase that is not known here says nothing.
+    // A phase that is not known here is no hint.
     if (v1::Phase_IsValid(note.phase())) {
       hint.phase = static_cast<semantics::Phase>(note.phase());
     }

@@ -1,4 +1,4 @@
-// Describes the analysis of a graph, as the Admin service shows it.
+// Converts the analysis of a graph to what the Admin service shows.
 #ifndef COORDINATOR_GRAPHS_GRAPH_MEANING_H_
 #define COORDINATOR_GRAPHS_GRAPH_MEANING_H_
 
@@ -11,16 +11,17 @@ namespace djinn::coordinator {
 
 v1::GraphMeaning ToProto(const semantics::Meaning& meaning);
 
-// Only the fields that concern the whole graph.
+// Returns only the fields that concern the whole graph.
 v1::GraphMeaning Summary(const v1::GraphMeaning& meaning);
 
-// Lets what a program said of the graph's calls decide where the graph
-// does not (scheduler/semantics/analysis/hints.h). `meaning` is what ToProto()
-// made of the graph's; the notes fit it.
+// Applies the notes in which a program described the graph's calls, wherever
+// the graph itself leaves the meaning open
+// (scheduler/semantics/analysis/hints.h). `meaning` is what ToProto() returned
+// for the graph; the notes fit the graph.
 void ApplyHints(const v1::Graph& graph, const v1::GraphNotes& notes,
                 v1::GraphMeaning* meaning);
 
-// Returns whether each node's phase and modality are known.
+// Returns whether the phase and modality of every node are known.
 bool IsComplete(const semantics::Meaning& meaning);
 
 }  // namespace djinn::coordinator

@@ -1,4 +1,4 @@
-// A graph's calls as operators read them.
+// Describes a graph's calls to operators.
 #ifndef COORDINATOR_GRAPHS_GRAPH_NODES_H_
 #define COORDINATOR_GRAPHS_GRAPH_NODES_H_
 
@@ -8,8 +8,8 @@
 
 namespace djinn::coordinator {
 
-// Appends a node for each call of the graph, with what the notes say about
-// it. Both were checked.
+// Appends a node for each call of the graph, with the notes about it. Requires
+// that graph and notes were checked.
 void DescribeNodes(const v1::Graph& graph, const v1::GraphNotes& notes,
                    google::protobuf::RepeatedPtrField<v1::GraphNode>* nodes);
 

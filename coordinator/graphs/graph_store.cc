@@ -75,7 +75,8 @@ GraphStore::Unknown GraphStore::Insert(absl::string_view tenant,
     entry.hex = hex;
   }
   entry.shared |= !added && !entry.holders.contains(tenant);
-  // Before there may be no room for it.
+  // The tenant's meaning must be looked up before the store may remove it for
+  // lack of room.
   const auto own = entry.found.find(tenant);
   const Unknown unknown = {
       .own = own == entry.found.end() || !own->second.complete,
@@ -108,7 +109,7 @@ void GraphStore::KeepMeaning(absl::string_view tenant,
   found.meaning = message.SerializeAsString();
   MutexLock lock(&mu_);
   const auto at = entries_.find(finding.name);
-  // The graph was removed meanwhile, or belongs to other tenants.
+  // The graph was removed meanwhile, or only other tenants hold it now.
   if (at == entries_.end() || !at->second.holders.contains(tenant)) return;
   Entry& entry = at->second;
   Found& own = entry.found[std::string(tenant)];
@@ -169,7 +170,7 @@ GraphStore::Works GraphStore::WorksOf(absl::string_view tenant,
 
 const GraphStore::Found* GraphStore::ShownOf(const Entry& entry) {
   if (entry.shared) return &entry.shown;
-  // The only tenant's.
+  // The graph has one holder at most: its meaning is shown.
   return entry.found.empty() ? nullptr : &entry.found.begin()->second;
 }
 

@@ -1,22 +1,24 @@
 // Keeps the graphs that sessions defined, under the coordinator's own hash, and
 // what they were found to mean.
 //
-// A graph is of the tenants that define it. When the store exceeds its
-// size, the tenant with the greatest share of it lets go of what it defined
-// least recently (common/base/tenant_order.h), and a graph of nobody goes.
-// Notes are of the tenant that sent them, count for it alone and go with its
-// hold: no tenant can make another's share greater.
+// Holders: a graph belongs to the tenants that define it. When the store
+// exceeds its size, the tenant with the greatest share of it lets go of the
+// graph that it defined least recently (common/base/tenant_order.h). A graph
+// without holders is removed. Notes belong to the tenant that sent them, count
+// for that tenant alone, and are dropped when it lets go of the graph: no
+// tenant can increase another's share.
 //
-// What a graph means is found for each tenant that holds it, with the help
-// of what else the tenant's session defined; it counts for that tenant alone,
-// and goes with its hold. Once several tenants have defined the graph, what
-// is shown to all is what it shows by itself. Hints in the notes decide only
-// what Get() shows beyond what was found, and count as long as one tenant alone
-// has defined the graph. So what a tenant is shown is never what another
-// one's program or hints said, and what is learned of all tenants' work knows
-// no hints.
+// Meanings: the meaning of a graph is found for each holder, with the help of
+// what else the tenant's session defined. It counts for that tenant alone, and
+// is dropped when it lets go of the graph. Once several tenants have defined
+// the graph, all are shown the meaning that the graph has by itself.
 //
-// Thread-safe. Decoding, hashing and analysis happen outside the lock.
+// Hints in the notes affect only what Get() shows where the meaning was not
+// found, and only as long as one tenant alone has defined the graph. So no
+// tenant is shown what another tenant's program or hints said, and what is
+// learned of all tenants' work does not depend on hints.
+//
+// Thread-safe. Decoding, hashing and analysis happen without the lock.
 #ifndef COORDINATOR_GRAPHS_GRAPH_STORE_H_
 #define COORDINATOR_GRAPHS_GRAPH_STORE_H_
 
@@ -46,19 +48,20 @@ class GraphStore {
   explicit GraphStore(uint64_t max_bytes, srg::GraphCaps caps = {})
       : max_bytes_(max_bytes), caps_(caps), order_({.bytes = max_bytes}) {}
 
-  // Checks and keeps a graph; returns its fingerprint (32 bytes). Errors:
-  // as srg::FromProto() and srg::Validate(); InvalidArgument (MALFORMED_NOTES).
-  // Notes take the place of earlier ones, unless there are none.
+  // Checks and keeps a graph; returns its fingerprint (32 bytes). Returns the
+  // errors of srg::FromProto() and srg::Validate(), or InvalidArgument
+  // (MALFORMED_NOTES). New notes replace earlier ones, unless they are empty.
   //
-  // A graph is analysed once for each tenant, and again only as long as
-  // something of it is unknown: `program` is what its session defined before,
-  // and learns of it. It may be null, and is not used by two threads at a time.
-  // Once more, by itself, when a second tenant defines it.
+  // Analyses the graph once for each tenant, and again as long as something of
+  // its meaning is unknown. `program` is what the tenant's session defined
+  // before; the analysis uses it and adds the graph to it. It may be null, and
+  // must not be used by two threads at a time. When a second tenant defines the
+  // graph, it is also analysed by itself.
   absl::StatusOr<std::string> Add(absl::string_view tenant,
                                   const v1::Graph& graph,
                                   const v1::GraphNotes& notes = {},
                                   semantics::Program* program = nullptr);
-  // The work of one run.
+  // The work of one run of a graph.
   struct Works {
     // The work to the tenant; null when the tenant does not hold the graph.
     std::shared_ptr<const scheduler::Work> own;
@@ -72,42 +75,42 @@ class GraphStore {
 
   struct Stats {
     uint64_t graphs = 0;
-    // Bytes of the encodings of graphs and notes, and of what was found in
-    // them.
+    // Bytes of the encoded graphs, notes and meanings.
     uint64_t bytes = 0;
   };
   Stats stats();
 
-  // In order of fingerprints; without graphs and what workers say, and of
-  // meanings only what concerns the whole graph.
+  // Returns a page of graphs by fingerprint, without the graphs themselves and
+  // what workers report. Meanings have only what concerns the whole graph.
   Page<v1::GraphInfo> List(const PageRange& range = {});
-  // By lower-case hex, or a unique prefix of at least 8 digits; with graph
-  // and nodes, and with what hints say; without what workers say. Shows what
-  // the graph is to its only tenant, or what it shows by itself. NotFound
-  // (GRAPH_UNKNOWN), InvalidArgument (PREFIX_AMBIGUOUS).
+  // Returns the graph with the fingerprint in lower-case hex, or with a unique
+  // prefix of at least 8 digits. Includes graph, nodes and hints, but not what
+  // workers report. Shows the meaning to the graph's only tenant, or the one
+  // that the graph has by itself. Returns NotFound (GRAPH_UNKNOWN) or
+  // InvalidArgument (PREFIX_AMBIGUOUS).
   absl::StatusOr<v1::GraphInfo> Get(absl::string_view hex);
 
  private:
   struct Found {
-    // Serialised: the size counts, the contents hardly ever matter.
+    // Serialised, because its size counts and its contents are rarely read.
     std::string meaning;
     v1::GraphMeaning summary;
     bool complete = false;  // nothing of the meaning is unknown
     std::shared_ptr<const scheduler::Work> work;
   };
   struct Entry {
-    // Serialised, likewise.
+    // Serialised, like `notes`, for the same reason.
     std::string encoding;
-    std::string notes;  // likewise
+    std::string notes;
     std::string notes_by;
-    // By the tenant that holds it.
+    // The meaning to each holder.
     std::map<std::string, Found, std::less<>> found;
     bool shared = false;  // several tenants have defined it
-    // What the graph shows by itself, once it is shared; without `meaning`,
-    // which Get() finds again.
+    // The meaning that the graph has by itself, once it is shared. Without
+    // `meaning`, which Get() finds again.
     Found shown;
 
-    // Bytes that a tenant that holds it is charged.
+    // Returns the bytes that count for a holder.
     uint64_t BytesFor(absl::string_view tenant) const {
       const auto own = found.find(tenant);
       return encoding.size() +
@@ -124,30 +127,31 @@ class GraphStore {
   // By fingerprint in hex.
   using Entries = std::map<std::string, Entry, std::less<>>;
 
-  // What the analysis searches in a graph.
+  // The meanings that the analysis has to find.
   struct Unknown {
-    bool own = false;    // something of what it is to the tenant
-    bool shown = false;  // what it shows by itself
+    bool own = false;    // something of the meaning to the tenant
+    bool shown = false;  // the meaning that the graph has by itself
   };
-  // Inserts or renews an entry.
+  // Adds or updates an entry. Returns what its analysis has to find.
   Unknown Insert(absl::string_view tenant, const std::string& hex,
                  const srg::Graph& graph, std::string encoding,
                  const v1::GraphNotes& notes);
   void KeepMeaning(absl::string_view tenant,
                    const semantics::Program::Finding& finding);
   void KeepShown(const std::string& hex, const srg::Graph& graph);
-  // Without `meaning`.
+  // Returns the finding without its `meaning`.
   static Found ToFound(const srg::Graph& graph,
                        const semantics::Meaning& meaning,
                        const v1::GraphMeaning& message);
-  // Describes what is known of the graph whichever tenant asks.
+  // Returns the meaning that any tenant is shown, or null.
   static const Found* ShownOf(const Entry& entry);
-  // Updates what its holders are charged.
+  // Updates the bytes that count for the entry's holders.
   void CountAnew(Entry* entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void DropNotes(Entry* entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Removes graphs until the size fits again.
+  // Removes graphs until the store fits its size again.
   void MakeRoom() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Copies what is serialised, with what is `shown`, and whether it is shared.
+  // Finds the graph for Get(). Copies its serialised parts to `copy`, with what
+  // is `shown` and whether it is shared.
   absl::StatusOr<v1::GraphInfo> Find(absl::string_view hex, Entry* copy);
   static v1::GraphInfo Describe(const Entries::value_type& item);
 

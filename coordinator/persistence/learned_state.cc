@@ -19,15 +19,15 @@ namespace {
 
 constexpr char kProgram[] = "program/";
 constexpr char kFactors[] = "factors/";
-// Another one whenever operations, bytes or calls are counted in another way:
-// what was measured against the old count says nothing of the new one.
+// Must change whenever operations, bytes or calls are counted in another way:
+// measurements against the old counts do not apply to the new ones.
 constexpr uint32_t kVersion = 1;
 
 using State = std::map<std::string, std::string>;
 
 std::string KeyOf(absl::string_view tenant, absl::string_view name) {
-  // Both may have a "/". The length says where the first one ends, so that no
-  // program of one tenant is another's.
+  // Both names may have a "/". The length says where the tenant's name ends, so
+  // that the programs of two tenants never share a key.
   return absl::StrCat(kProgram, tenant.size(), "/", tenant, "/", name);
 }
 
@@ -61,7 +61,8 @@ std::string Encode(const semantics::CostFactors::Logarithms& learned) {
   return stored.SerializeAsString();
 }
 
-// The class and phase that a part or factor is of.
+// Returns the class and phase of a part or factor; nothing if they are not
+// known.
 template <typename Message>
 std::optional<std::pair<semantics::OpClass, semantics::Phase>> KindOf(
     const Message& message) {

@@ -1,4 +1,4 @@
-// Encodes the tuning cache of a WorkTable, by the keys of
+// Encodes and decodes the tuning cache of a WorkTable, under the keys of
 // coordinator_state.proto.
 #ifndef COORDINATOR_PERSISTENCE_LEARNED_STATE_H_
 #define COORDINATOR_PERSISTENCE_LEARNED_STATE_H_
@@ -13,9 +13,9 @@ namespace djinn::coordinator {
 std::map<std::string, std::string> EncodeLearned(
     const WorkTable::Learned& learned);
 
-// Decodes the tuning cache out of a state that has other entries, too. Leaves
-// out, with a line in the log, what cannot be read or was counted in another
-// way.
+// Returns the tuning cache in a state that also has other entries. Leaves out,
+// and logs, entries that cannot be read or whose amounts were counted in
+// another way.
 WorkTable::Learned DecodeLearned(
     const std::map<std::string, std::string>& state);
 

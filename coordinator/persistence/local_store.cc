@@ -12,7 +12,8 @@
 namespace djinn::coordinator {
 namespace {
 
-// "TERM EXPIRY OWNER", the expiry in nanoseconds since 1970.
+// A lease as an entry, encoded as "TERM EXPIRY OWNER", with the expiry in
+// nanoseconds since 1970.
 struct StoredLease {
   uint64_t term = 0;
   int64_t expiry = 0;

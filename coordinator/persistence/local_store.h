@@ -1,4 +1,5 @@
-// What stores of one process have in common: leases as entries.
+// Implements the leases of a store that one process uses, as entries of the
+// store.
 #ifndef COORDINATOR_PERSISTENCE_LOCAL_STORE_H_
 #define COORDINATOR_PERSISTENCE_LOCAL_STORE_H_
 
@@ -19,21 +20,22 @@ class LocalStore : public Store {
                                 absl::Time now, absl::Duration ttl) override;
 
  protected:
-  // Called one at a time.
+  // Read() and Commit() are called one at a time.
   virtual absl::StatusOr<std::vector<Entry>> Read(absl::string_view prefix) = 0;
-  // The keys are well-formed and differ.
+  // Applies the writes, whose keys are well-formed and differ.
   virtual absl::StatusOr<uint64_t> Commit(absl::Span<const Write> writes) = 0;
 
-  // Lets every lease expire, whoever holds it.
+  // Lets every lease expire, whoever its owner is.
   absl::Status EndLeases();
-  // Aborted (STORE_CONFLICT) unless `version` is as expected.
+  // Returns Aborted (STORE_CONFLICT) unless the write expects any version or
+  // this one.
   static absl::Status CheckVersion(const Write& write, uint64_t version);
 
  private:
   absl::StatusOr<uint64_t> PutLocked(absl::Span<const Write> writes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
-  // One call at a time.
+  // Serialises all calls.
   Mutex mu_;
 };
 

@@ -1,5 +1,5 @@
-// A store that ends with its process: for tests, and for coordinators that are
-// to keep nothing.
+// Implements a store that ends with its process: for tests, and for
+// coordinators that keep nothing.
 #ifndef COORDINATOR_PERSISTENCE_MEMORY_STORE_H_
 #define COORDINATOR_PERSISTENCE_MEMORY_STORE_H_
 
@@ -46,7 +46,7 @@ class MemoryStore : public LocalStore {
   }
 
  private:
-  // By key; the base calls one at a time.
+  // Entries by key. The base class serialises calls.
   std::map<std::string, Entry> entries_;
   uint64_t revision_ = 0;
 };

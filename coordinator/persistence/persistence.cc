@@ -41,7 +41,8 @@ constexpr char kAccount[] = "account/";
 constexpr char kWorker[] = "worker/";
 constexpr char kQueue[] = "queue/";
 constexpr char kKey[] = "key/";
-// Each report teaches something, and nothing depends on the last of it.
+// The tuning cache is encoded rarely: every report changes it a little, and
+// nothing depends on the last change.
 constexpr absl::Duration kLearnedInterval = absl::Seconds(10);
 
 absl::Status Corrupt(absl::string_view key) {
@@ -85,7 +86,7 @@ absl::StatusOr<Named<Message>> ReadEach(
   return entries;
 }
 
-// Adds everything but the tuning cache.
+// Adds everything but the tuning cache to `saved`.
 void SaveAllElse(ClusterState& state, std::map<std::string, std::string>* saved)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
   const auto put = [&](const char* prefix, const std::string& name,
@@ -118,7 +119,8 @@ void SaveAllElse(ClusterState& state, std::map<std::string, std::string>* saved)
     for (const uint32_t device : session->devices.bound) {
       stored.add_bound_devices(device);
     }
-    // While workers are waited for, some may bring what is not known yet.
+    // As long as workers may still report leases of an earlier process, not all
+    // leases are known.
     stored.set_all_leases_known(session->devices.all_leases_known &&
                                 state.earlier.until ==
                                     absl::InfiniteDuration());
@@ -169,7 +171,7 @@ void SaveAllElse(ClusterState& state, std::map<std::string, std::string>* saved)
 std::optional<WorkTable::Learned> LearnedToSave(ClusterState& state)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
   const absl::Duration now = state.clock->Monotonic();
-  // There may be no other time to.
+  // A cluster that stops saves for the last time.
   if (now < state.saving.next_learned && !state.stopping) return std::nullopt;
   std::optional<WorkTable::Learned> learned = state.known.works.TakeLearned();
   if (learned.has_value()) state.saving.next_learned = now + kLearnedInterval;
@@ -214,9 +216,9 @@ absl::StatusOr<Saved> Read(const std::map<std::string, std::string>& state) {
   return saved;
 }
 
-// Rated tenants start with nothing, less what they owe: what an earlier process
-// granted last may not have been saved, and a full allowance at every restart
-// would be granted again and again.
+// Sets the allowances of tenants with rates to zero, less what they owe. The
+// earlier process may not have saved what it granted last, and a full allowance
+// after every restart would be granted again and again.
 void RestoreAllowances(ClusterState& state,
                        const Named<v1::StoredTenant>& tenants)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
@@ -256,8 +258,8 @@ void RestoreAccounts(ClusterState& state, const Saved& saved)
 void RestoreSession(ClusterState& state, const std::string& id,
                     const v1::StoredSession& stored)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
-  // The workers of a session without tenant are told to drop it when they
-  // report it.
+  // Leaves out a session whose tenant is not configured. Its workers are told
+  // to drop it when they report it.
   if (state.tenants->Find(stored.tenant()) == nullptr) return;
   Session session;
   session.id = id;
@@ -274,7 +276,7 @@ void RestoreSession(ClusterState& state, const std::string& id,
     session.devices.kept =
         Session::Kept{session.devices.epoch, session.devices.bound};
   }
-  // The client has as much time as after any break.
+  // The client has as much time to attach as after any break.
   session.state = v1::SessionInfo::DETACHED;
   session.deadline = state.clock->Monotonic() + state.config.session_timeout;
   state.sessions.Add(std::move(session));
@@ -295,8 +297,8 @@ void RestoreLease(ClusterState& state, const std::string& id,
   }
   state.earlier.workers[restored.worker_id] |=
       demand::PhaseBit(state, *session);
-  // Both leases of a virtual device that was migrating count: only their
-  // workers know that it was.
+  // If the virtual device was migrating, both of its leases hold quota, because
+  // only their workers know of the migration.
   restored.tenant = tenant->name;
   restored.quota = LeaseQuota(*tenant);
   state.quotas.tree.Take(restored.tenant, restored.quota);
@@ -313,7 +315,7 @@ std::map<std::string, std::string> Save(ClusterState& state) {
     SaveAllElse(state, &saved);
     learned = LearnedToSave(state);
   }
-  // Decisions do not wait for it.
+  // Encodes without the lock, so that placement does not wait.
   if (learned.has_value()) state.saved_learned = EncodeLearned(*learned);
   saved.insert(state.saved_learned.begin(), state.saved_learned.end());
   return saved;
@@ -337,7 +339,7 @@ void NoteKept(ClusterState& state) {
 
 absl::Status Restore(ClusterState& state,
                      const std::map<std::string, std::string>& entries) {
-  // Everything is read before any of it counts.
+  // Reads everything before it changes anything.
   DJINN_ASSIGN_OR_RETURN(Saved saved, Read(entries));
   std::erase_if(saved.learned.programs, [&](const auto& program) {
     return state.tenants->Find(program->tenant) == nullptr;

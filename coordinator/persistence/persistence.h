@@ -14,21 +14,21 @@
 
 namespace djinn::coordinator::persistence {
 
-// Returns everything that another process needs to go on, by the keys of
-// coordinator_state.proto. The tuning cache is up to ten seconds old, unless
-// the cluster has stopped; it is encoded without the lock.
+// Returns everything that another process needs to continue, under the keys of
+// coordinator_state.proto. The tuning cache in it may be ten seconds old,
+// unless the cluster has stopped; it is encoded without the lock.
 std::map<std::string, std::string> Save(ClusterState& state)
     ABSL_LOCKS_EXCLUDED(state.mu);
 
-// Notes that what Save() returned last is where another process will find it.
-// Only then are workers told that their reports are settled, and do new keys
-// begin to sign.
+// Notes that the state which Save() returned last is where another process will
+// find it. Only now are workers told that their reports are settled, and do new
+// keys begin to sign.
 void NoteKept(ClusterState& state) ABSL_LOCKS_EXCLUDED(state.mu);
 
-// Applies what an earlier process saved; called before the first stream. From
-// then on only leases that its keys signed are believed. DataLoss
-// (STORE_CORRUPT) names an entry that cannot be read, unless it is part of the
-// tuning cache, which is left out.
+// Applies what an earlier process saved. Call it before the first stream. From
+// then on only leases that known keys signed are believed. Returns DataLoss
+// (STORE_CORRUPT), which names the entry that cannot be read, and changes
+// nothing. Unreadable entries of the tuning cache are left out instead.
 absl::Status Restore(ClusterState& state,
                      const std::map<std::string, std::string>& entries)
     ABSL_LOCKS_EXCLUDED(state.mu);

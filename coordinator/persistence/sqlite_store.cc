@@ -17,11 +17,11 @@ namespace djinn::coordinator {
 namespace {
 
 constexpr int kSchemaVersion = 1;
-// How long another process has to let go of the file: one that is ending.
+// How long to wait until another process, which is ending, lets go of the file.
 constexpr int kBusyMilliseconds = 2000;
 constexpr uint64_t kPageBytes = 4096;
 
-// The steps from each version to the next.
+// The SQL that updates each version to the next.
 constexpr const char* kMigrations[kSchemaVersion] = {
     "CREATE TABLE entries (key BLOB PRIMARY KEY, value BLOB NOT NULL, "
     "version INTEGER NOT NULL) WITHOUT ROWID;"
@@ -30,7 +30,8 @@ constexpr const char* kMigrations[kSchemaVersion] = {
     "INSERT INTO revision VALUES (0, 0);",
 };
 
-// The first key after all those with this prefix; empty: there is none.
+// Returns the first key after all keys with this prefix; empty if there is
+// none.
 std::string AfterPrefix(absl::string_view prefix) {
   std::string after(prefix);
   while (!after.empty() && after.back() == '\xff') after.pop_back();
@@ -40,7 +41,7 @@ std::string AfterPrefix(absl::string_view prefix) {
 
 }  // namespace
 
-// A prepared statement; errors of binding show when it is stepped.
+// A prepared statement. Step() returns the errors of binding.
 class SqliteStore::Statement {
  public:
   Statement(sqlite3* database, const char* sql) {
@@ -51,7 +52,7 @@ class SqliteStore::Statement {
   Statement& operator=(const Statement&) = delete;
 
   Statement& Bind(int at, absl::string_view bytes) {
-    // Never null, which would be no empty value.
+    // A null pointer would bind NULL rather than an empty value.
     const char* const data = bytes.empty() ? "" : bytes.data();
     if (code_ == SQLITE_OK) {
       code_ = sqlite3_bind_blob64(statement_, at, data, bytes.size(),
@@ -66,7 +67,7 @@ class SqliteStore::Statement {
     }
     return *this;
   }
-  // SQLITE_ROW, SQLITE_DONE or an error.
+  // Returns SQLITE_ROW, SQLITE_DONE or an error.
   int Step() {
     if (code_ != SQLITE_OK) return code_;
     return sqlite3_step(statement_);
@@ -147,7 +148,7 @@ absl::Status SqliteStore::Execute(const std::string& sql) {
 
 absl::Status SqliteStore::Prepare(const SqliteOptions& options) {
   sqlite3_busy_timeout(database_, kBusyMilliseconds);
-  // The lock is taken with the first use, and kept.
+  // The first use takes the file's lock and keeps it.
   DJINN_RETURN_IF_ERROR(Execute("PRAGMA locking_mode = EXCLUSIVE"));
   DJINN_RETURN_IF_ERROR(Execute("PRAGMA journal_mode = WAL"));
   DJINN_RETURN_IF_ERROR(Execute("PRAGMA synchronous = FULL"));
@@ -212,7 +213,7 @@ absl::StatusOr<uint64_t> SqliteStore::Commit(absl::Span<const Write> writes) {
     if (committed.ok()) return revision;
     revision = committed;
   }
-  // Some errors have rolled back already.
+  // Has no effect if the error has rolled the transaction back by itself.
   Execute("ROLLBACK").IgnoreError();
   return revision;
 }

@@ -1,10 +1,10 @@
-// A store in a file, by SQLite.
+// Implements a store in a file, by SQLite.
 //
-// A write-ahead log makes every PutIf() durable when it returns, also when the
-// process or the machine dies in the next moment. The file belongs to one
-// process at a time, by a lock that ends with the process; leases that an
-// earlier one held in it have ended, therefore. Its schema has a version: files
-// of newer ones are refused, older ones are brought up to date.
+// A write-ahead log makes every PutIf() durable when it returns, even if the
+// process or the machine dies at the next moment. The file belongs to one
+// process at a time, by a lock that ends with the process. So leases in it that
+// an earlier process held have ended. The file's schema has a version: files of
+// newer versions are refused, and older ones are updated.
 #ifndef COORDINATOR_PERSISTENCE_SQLITE_STORE_H_
 #define COORDINATOR_PERSISTENCE_SQLITE_STORE_H_
 
@@ -21,17 +21,18 @@ struct sqlite3_stmt;
 namespace djinn::coordinator {
 
 struct SqliteOptions {
-  // Made if it is not there, readable for its owner only: it holds keys.
+  // The file's path. A new file is readable only for its owner, because it
+  // holds keys.
   std::string path;
-  // Of the file; more is STORE_FULL.
+  // Largest size of the file; a write beyond it returns STORE_FULL.
   uint64_t max_bytes = uint64_t{4} << 30;
 };
 
 class SqliteStore : public LocalStore {
  public:
-  // Besides the errors of every verb: FailedPrecondition (STORE_UNUSABLE) when
-  // the file cannot be opened or written; (STORE_SCHEMA) when a newer Djinn
-  // made it.
+  // Opens the store. Returns the errors of every verb; FailedPrecondition
+  // (STORE_UNUSABLE) when the file cannot be opened or written;
+  // FailedPrecondition (STORE_SCHEMA) when a newer Djinn made it.
   static absl::StatusOr<std::unique_ptr<SqliteStore>> Open(
       const SqliteOptions& options);
   ~SqliteStore() override;
@@ -50,7 +51,7 @@ class SqliteStore : public LocalStore {
   absl::Status Prepare(const SqliteOptions& options);
   absl::Status Migrate();
   absl::StatusOr<uint64_t> CommitInTransaction(absl::Span<const Write> writes);
-  // The error that the last call on the database ended with.
+  // Returns the error with which the last call on the database ended.
   absl::Status Error(int code) const;
 
   std::string path_;

@@ -15,12 +15,13 @@ namespace djinn::coordinator {
 namespace {
 
 constexpr absl::Duration kInterval = absl::Milliseconds(100);
-// A large state must not keep the cluster busy.
+// The pause after a save is this many times as long as the save, so that a
+// large state does not keep the cluster busy.
 constexpr int kMostOfTheTime = 20;
 constexpr absl::Duration kRetry = absl::Seconds(1);
 constexpr char kLeader[] = "leader";
 constexpr absl::Duration kTerm = absl::Seconds(15);
-// The store's own, not state.
+// Entries of the store itself, which are not state.
 constexpr char kHeld[] = "held/";
 
 }  // namespace
@@ -128,7 +129,7 @@ void StateKeeper::Note(const absl::Status& status) {
     writes_.Add({absl::AsciiStrToLower(ErrorReason(status))});
   }
   MutexLock lock(&mu_);
-  // Once for each kind of trouble.
+  // Logs each kind of failure once.
   if (failure != failure_) {
     if (status.ok()) {
       log::Info("the state is saved again");

@@ -1,10 +1,10 @@
 // Writes a coordinator's state to its store, in the background.
 //
-// A thread asks for the whole state now and then and writes what differs from
-// the store, in one transaction: nobody waits for the disk, what changes often
-// is written once, and nothing piles up when the disk fails: the next write
-// that succeeds catches up. A process that is killed loses what changed since
-// the last write, a fraction of a second ago.
+// A thread asks for the whole state at intervals and writes what differs from
+// the store, in one transaction. So no other thread waits for the disk, an
+// entry that changes often is written once, and nothing piles up when the disk
+// fails: the next write that succeeds catches up. A process that is killed
+// loses what changed since the last write, a fraction of a second ago.
 //
 // Thread-safe.
 #ifndef COORDINATOR_PERSISTENCE_STATE_KEEPER_H_
@@ -32,30 +32,31 @@ class StateKeeper {
  public:
   using State = std::map<std::string, std::string>;
 
-  // Becomes the store's only writer, as `owner`. `store` and `clock` outlive
-  // the keeper. Errors: as Store::Acquire().
+  // Becomes the store's only writer, as `owner`. `store` and `clock` must
+  // outlive the keeper. Returns the errors of Store::Acquire().
   static absl::StatusOr<std::unique_ptr<StateKeeper>> Open(
       Store* store, Clock* clock, const std::string& owner);
-  // As Stop().
+  // Does what Stop() does.
   ~StateKeeper();
 
-  // What an earlier process wrote. Errors: as Store::Get().
+  // Returns what an earlier process wrote, or the errors of Store::Get().
   absl::StatusOr<State> Read();
 
-  // Starts to write what `state` returns, which is called by the keeper's
-  // thread until Stop(). `kept`, if there is one, is called each time that the
-  // store has what `state` returned last.
+  // Starts to write what `state` returns. The keeper's thread calls `state`
+  // until Stop(). It calls `kept`, if there is one, each time that the store
+  // has what `state` returned last.
   void Start(std::function<State()> state, std::function<void()> kept = {});
-  // Writes a last time.
+  // Writes a last time and ends the keeper's thread.
   void Stop();
 
-  // Writes now. Errors: as Store::PutIf().
+  // Writes now. Returns the errors of Store::PutIf().
   absl::Status Write();
 
-  // Why the last write failed; empty when it did not.
+  // Returns why the last write failed; empty when it succeeded.
   std::string failure() const;
-  // Grows with every process that wrote to the store.
+  // Returns a number that increases with every process that wrote to the store.
   uint64_t term() const { return term_; }
+  // Adds the durations and results of writes to a scrape.
   void Collect(Exposition* out) const;
 
  private:
@@ -73,7 +74,7 @@ class StateKeeper {
 
   // Held for a whole write.
   Mutex writing_mu_;
-  // As the store has it.
+  // The state as the store has it.
   State written_ ABSL_GUARDED_BY(writing_mu_);
   absl::Time renew_at_ ABSL_GUARDED_BY(writing_mu_);
 

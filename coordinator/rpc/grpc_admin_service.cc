@@ -24,7 +24,8 @@ namespace {
 using Context = grpc::CallbackServerContext;
 using Reactor = grpc::ServerUnaryReactor;
 
-// Answers a List request with the page that `list` makes of its range.
+// Answers a List request with the page that `list` returns for the request's
+// range.
 template <typename Request, typename Response, typename Item, typename List>
 absl::Status AnswerPage(absl::string_view name, const Request& request,
                         List list,
@@ -203,7 +204,8 @@ Reactor* GrpcAdminService::ListRuns(Context* context,
     reactor->Finish(ToGrpcStatus(status));
     return reactor;
   }
-  // gRPC keeps all of these until the call is finished, cancelled or not.
+  // gRPC keeps reactor, request and response until the call is finished, even
+  // if it is cancelled.
   runs::List(*cluster_, request->session_id(),
              [reactor, out](absl::StatusOr<v1::ListRunsResponse> runs) {
                reactor->Finish(ToGrpcStatus(AnswerOne(std::move(runs), out)));
@@ -219,7 +221,7 @@ Reactor* GrpcAdminService::ExplainRun(Context* context,
     reactor->Finish(ToGrpcStatus(status));
     return reactor;
   }
-  // gRPC keeps these as in ListRuns().
+  // gRPC keeps the pointers valid, as in ListRuns().
   runs::Explain(
       *cluster_, *request,
       [reactor, out](absl::StatusOr<v1::RunExplanation> explanation) {

@@ -1,5 +1,5 @@
-// The Admin service over gRPC: what operators see, and the little that they
-// change.
+// Serves the Admin service over gRPC: what operators see, and the little that
+// they change. Errors are those of admin.proto.
 #ifndef COORDINATOR_RPC_GRPC_ADMIN_SERVICE_H_
 #define COORDINATOR_RPC_GRPC_ADMIN_SERVICE_H_
 
@@ -17,7 +17,7 @@ namespace djinn::coordinator {
 // Thread-safe.
 class GrpcAdminService : public v1::Admin::CallbackService {
  public:
-  // All must outlive the server that this is registered with.
+  // All arguments must outlive the server at which this is registered.
   GrpcAdminService(std::string admin_token, ClusterState* cluster,
                    GraphStore* graphs, ConfigReloader* reloader)
       : admin_token_(std::move(admin_token)),
@@ -40,7 +40,7 @@ class GrpcAdminService : public v1::Admin::CallbackService {
       grpc::CallbackServerContext* context,
       const v1::ListSessionsRequest* request,
       v1::ListSessionsResponse* out) override;
-  // Takes the shortened id, or the full one.
+  // Accepts the full id or the shortened one.
   grpc::ServerUnaryReactor* GetSession(grpc::CallbackServerContext* context,
                                        const v1::GetSessionRequest* request,
                                        v1::SessionInfo* out) override;
@@ -70,7 +70,7 @@ class GrpcAdminService : public v1::Admin::CallbackService {
       grpc::CallbackServerContext* context,
       const v1::ExplainTenantRequest* request,
       v1::TenantExplanation* out) override;
-  // These two wait for workers, and hold no thread meanwhile.
+  // ListRuns() and ExplainRun() wait for workers without keeping a thread.
   grpc::ServerUnaryReactor* ListRuns(grpc::CallbackServerContext* context,
                                      const v1::ListRunsRequest* request,
                                      v1::ListRunsResponse* out) override;
@@ -112,6 +112,7 @@ class GrpcAdminService : public v1::Admin::CallbackService {
                                          v1::WorkerInfo* out) override;
 
  private:
+  // Returns Unauthenticated unless the call has the admin token.
   absl::Status CheckToken(const grpc::CallbackServerContext& context) const;
   // Answers the call with what `handle` returns, if the token is right.
   template <typename Handle>

@@ -31,16 +31,16 @@ namespace {
 using Request = v1::SessionRequest;
 using Response = v1::SessionResponse;
 
-// The limit of a message without a graph: the largest, a lease request with all
-// its hints or an outcome with its error, have a few thousand bytes.
+// Most bytes of a message without a graph. The largest, a lease request with
+// all its hints or an outcome with its error, have a few thousand bytes.
 constexpr size_t kMaxMessageBytes = 64 << 10;
-// The limit of a message with a graph and its notes. The other limits of graphs
-// bound counts and not bytes. A kilobyte for each of the most nodes is several
-// times what nodes need.
+// Most bytes of a message with a graph and its notes. Other limits bound a
+// graph's counts rather than its bytes. A kilobyte for each of the most nodes
+// is several times what nodes need.
 constexpr size_t kMaxGraphBytes = 4 << 20;
 
-// Returns whether the message begins with a graph, as one written in the order
-// of its fields does.
+// Returns whether the message begins with a graph. A message with a graph does
+// if its fields are written in order.
 bool BeginsWithGraph(const grpc::ByteBuffer& bytes) {
   constexpr uint8_t kTag = Request::kGraphFieldNumber << 3 | 2;
   std::vector<grpc::Slice> slices;
@@ -138,7 +138,8 @@ class AttachReactor : public StreamReactor<Request, Response>,
     }
   }
 
-  // Leaves the graph out: placement does not learn from it.
+  // Notes that the graph is left out: placement does not learn from it. Logs
+  // the first one of the stream.
   void LeaveOut(const absl::Status& why) {
     cluster_->metrics.CountRejection(tenant_->name, why);
     if (std::exchange(left_out_, true)) return;
@@ -149,7 +150,8 @@ class AttachReactor : public StreamReactor<Request, Response>,
   }
 
   absl::StatusOr<Then> TakeGraph(Request* request) {
-    // Runs on the intake's thread after the stream goes on: a plan takes time.
+    // Answers the client's request for a plan. The intake's thread calls it
+    // after the stream has resumed reading, because planning takes time.
     std::function<void(const v1::Graph&, const std::string&)> answer =
         [](const v1::Graph&, const std::string&) {};
     if (request->has_stages()) {
@@ -222,14 +224,14 @@ class AttachReactor : public StreamReactor<Request, Response>,
   // The graphs that this stream defined.
   const std::shared_ptr<semantics::Program> program_ =
       std::make_shared<semantics::Program>();
-  // Written once, under mu_, by the thread that reads; that thread, and those
-  // that it starts, may read it without the lock.
+  // Set once, under mu_, by the thread that reads. That thread, and those that
+  // it starts, may read it without the lock.
   std::optional<StreamId> id_;
   bool open_ = false;
-  // LeaveOut() was called. Only the thread that reads uses it.
+  // True once LeaveOut() was called. Only the thread that reads uses it.
   bool left_out_ = false;
-  // A client that closed its session must not be told that the cluster does not
-  // know it.
+  // True once the client closed its session: it must not be told then that the
+  // cluster does not know the session.
   bool closing_ ABSL_GUARDED_BY(mu_) = false;
 };
 

@@ -1,4 +1,5 @@
-// Session.Attach over gRPC: one reactor per stream, no state of its own.
+// Serves Session.Attach over gRPC: one reactor per stream, and no state of its
+// own.
 #ifndef COORDINATOR_RPC_GRPC_SESSION_SERVICE_H_
 #define COORDINATOR_RPC_GRPC_SESSION_SERVICE_H_
 
@@ -14,7 +15,7 @@ namespace djinn::coordinator {
 class GrpcSessionService
     : public v1::Session::WithRawCallbackMethod_Attach<v1::Session::Service> {
  public:
-  // All must outlive the server that this is registered with.
+  // All arguments must outlive the server at which this is registered.
   GrpcSessionService(const Tenants* tenants, ClusterState* cluster,
                      GraphStore* graphs, GraphIntake* intake)
       : tenants_(tenants),

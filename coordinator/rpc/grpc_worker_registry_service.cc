@@ -61,7 +61,7 @@ class SynchronizeReactor
   }
 
   ClusterState* const cluster_;
-  // Written once, under mu_, by the thread that reads.
+  // Set once, under mu_, by the thread that reads.
   std::optional<StreamId> id_;
   bool joined_ = false;
   // Set by the first message.

@@ -1,5 +1,5 @@
-// WorkerRegistry.Synchronize over gRPC: one reactor per stream, no state of its
-// own.
+// Serves WorkerRegistry.Synchronize over gRPC: one reactor per stream, and no
+// state of its own.
 #ifndef COORDINATOR_RPC_GRPC_WORKER_REGISTRY_SERVICE_H_
 #define COORDINATOR_RPC_GRPC_WORKER_REGISTRY_SERVICE_H_
 
@@ -16,7 +16,7 @@ class GrpcWorkerRegistryService
     : public v1::WorkerRegistry::WithRawCallbackMethod_Synchronize<
           v1::WorkerRegistry::Service> {
  public:
-  // `cluster` must outlive the server that this is registered with.
+  // `cluster` must outlive the server at which this is registered.
   GrpcWorkerRegistryService(std::string join_token, ClusterState* cluster)
       : join_token_(std::move(join_token)), cluster_(cluster) {}
 

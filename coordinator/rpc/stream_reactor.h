@@ -1,12 +1,13 @@
-// The server's end of a bidirectional stream: reads one message at a time, and
-// sends what its owner has to say whenever it is woken.
+// The server's end of a bidirectional stream. Reads one message at a time, and
+// whenever it is woken sends the messages that Next() returns.
 //
-// Messages are parsed here and not by gRPC: one that is none ends the stream
-// with a status, and the log says so.
+// Parses messages itself instead of leaving that to gRPC, so that a malformed
+// message ends the stream with a status and a line in the log.
 //
-// It keeps itself alive from Begin() until gRPC is done with it; others may
-// hold it longer as a Waker, which then does nothing. One read, one write and
-// no queue of its own: memory per idle stream is this object.
+// The reactor keeps itself alive from Begin() until gRPC is done with it.
+// Others may hold it longer as a Waker, which then does nothing. It has one
+// read, one write and no queue, so an idle stream takes no more memory than
+// this object.
 #ifndef COORDINATOR_RPC_STREAM_REACTOR_H_
 #define COORDINATOR_RPC_STREAM_REACTOR_H_
 
@@ -31,8 +32,8 @@
 
 namespace djinn::coordinator {
 
-// A stream whose first message does not come ends: until then nobody else
-// watches it.
+// How long a stream waits for its first message before it ends. Until then
+// nothing else watches it.
 inline constexpr std::chrono::seconds kFirstMessageTimeout{10};
 
 using RawStream = grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>;
@@ -40,14 +41,15 @@ using RawStream = grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>;
 template <typename Request, typename Response>
 class StreamReactor : public RawStream, public Waker {
  public:
-  // `context` is the call's.
+  // `context` is the context of the call.
   explicit StreamReactor(grpc::CallbackServerContext* context)
       : context_(context) {}
 
-  // To be called once, by the RPC's handler, which returns the result.
+  // Starts the stream and returns the reactor, which the RPC's handler returns
+  // in turn. Call it once.
   static StreamReactor* Begin(std::shared_ptr<StreamReactor> reactor) {
     StreamReactor* const raw = reactor.get();
-    // The alarm keeps its function, so that must not own the reactor.
+    // The alarm keeps its function, so the function must not own the reactor.
     raw->first_message_alarm_.Set(
         std::chrono::system_clock::now() + kFirstMessageTimeout,
         [weak = std::weak_ptr<StreamReactor>(reactor)](bool expired) {
@@ -62,10 +64,11 @@ class StreamReactor : public RawStream, public Waker {
   void Wake() final { Pump(); }
 
  protected:
-  // What to do after a message.
+  // What happens after a message: kReadOn reads the next one at once,
+  // kWaitForReadOn waits until ReadOn() is called.
   enum class Then { kReadOn, kWaitForReadOn };
 
-  // A message came, and is parsed, unless who overrides this thinks otherwise.
+  // Handles a message: parses it and calls OnRequest(), unless overridden.
   // Calls do not overlap. A status ends the stream.
   virtual absl::StatusOr<Then> OnBytes(grpc::ByteBuffer* bytes) {
     Request request;
@@ -73,13 +76,14 @@ class StreamReactor : public RawStream, public Waker {
     return OnRequest(&request);
   }
   virtual absl::StatusOr<Then> OnRequest(Request* request) = 0;
-  // The next message to send, if any; a status ends the stream. May take locks
-  // behind the stream's, under which nobody calls Wake() or End().
+  // Returns the next message to send, if there is one. A status ends the
+  // stream. May take locks after mu_; Wake() and End() must not be called with
+  // those locks held.
   virtual absl::StatusOr<std::optional<Response>> Next()
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) = 0;
-  // The stream is over. Called once.
+  // Called once, when the stream is over.
   virtual void OnClosed() = 0;
-  // Who the peer says it is, for the log. Called by the thread that reads.
+  // Returns the peer's name for the log. Called by the thread that reads.
   virtual std::string PeerName() const = 0;
 
   // Reads the next message, unless the stream has ended.
@@ -88,14 +92,15 @@ class StreamReactor : public RawStream, public Waker {
     if (!ending_) StartRead(&request_);
   }
 
-  // Ends the stream once the write in progress is through. The first call
+  // Ends the stream once the write in progress is done. Only the first call
   // counts.
   void End(absl::Status status) {
     MutexLock lock(&mu_);
     EndLocked(std::move(status));
   }
 
-  // Sends what there is, unless a write is in progress, which will.
+  // Sends the next message, unless a write is in progress: its end sends the
+  // next one.
   void Pump() {
     MutexLock lock(&mu_);
     if (ending_ || writing_) return;
@@ -114,7 +119,7 @@ class StreamReactor : public RawStream, public Waker {
  private:
   void OnReadDone(bool ok) final {
     if (!ok) {
-      // The peer is done, or gone.
+      // The peer has ended its side, or is gone.
       End(absl::OkStatus());
       return;
     }
@@ -184,7 +189,7 @@ class StreamReactor : public RawStream, public Waker {
   std::shared_ptr<StreamReactor> self_;
 };
 
-// Ends a stream that never began.
+// Ends a stream that is refused before it begins.
 class RefusedStream : public RawStream {
  public:
   explicit RefusedStream(const absl::Status& status) {

@@ -27,7 +27,7 @@ class GrpcScalerService
       grpc::CallbackServerContext* context,
       const externalscaler::ScaledObjectRef* object,
       externalscaler::IsActiveResponse* out) override;
-  // Sends nothing while the demand is unknown. ResourceExhausted
+  // Sends nothing while the demand is unknown. Returns ResourceExhausted
   // (TOO_MANY_STREAMS) beyond kMaxStreams.
   grpc::ServerWriteReactor<externalscaler::IsActiveResponse>* StreamIsActive(
       grpc::CallbackServerContext* context,

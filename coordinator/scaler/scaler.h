@@ -39,7 +39,8 @@ class Scaler {
       const externalscaler::ScaledObjectRef& object) const;
   absl::StatusOr<externalscaler::GetMetricSpecResponse> Spec(
       const externalscaler::ScaledObjectRef& object) const;
-  // InvalidArgument (METRIC_UNKNOWN) for a metric that Spec() does not name.
+  // Returns InvalidArgument (METRIC_UNKNOWN) for a metric that Spec() does not
+  // name.
   absl::StatusOr<externalscaler::GetMetricsResponse> Metrics(
       const externalscaler::GetMetricsRequest& request) const;
 

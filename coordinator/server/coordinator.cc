@@ -17,12 +17,13 @@
 namespace djinn::coordinator {
 namespace {
 
-// How long streams have to end after they were told why.
+// How long streams have to end after they were told the reason.
 constexpr absl::Duration kStopGrace = absl::Seconds(1);
-// No time-out needs to take effect more precisely.
+// The longest interval of ticks. No time-out needs to take effect more
+// precisely.
 constexpr absl::Duration kMaxTick = absl::Milliseconds(200);
-// A process that has not looked at its clock for so many of them stood still:
-// busy machines are late by less.
+// A process that has not read its clock for this many ticks was suspended: on a
+// busy machine, a tick is late by less.
 constexpr int kMaxLateTicks = 4;
 
 }  // namespace
@@ -85,7 +86,7 @@ absl::Status Coordinator::OpenState(Clock* clock, RandomSource* random) {
   }
   keeper_->Start([this] { return persistence::Save(*cluster_); },
                  [this] { persistence::NoteKept(*cluster_); });
-  // A key must be kept before anything is signed with it.
+  // A key must be saved before anything is signed with it.
   return keeper_->Write();
 }
 
@@ -145,7 +146,7 @@ void Coordinator::Stop() {
   if (server_ == nullptr) return;
   coordinator::Stop(*cluster_);
   server_->Shutdown(kStopGrace);
-  // The scaler's streams never end by themselves: they get no grace.
+  // The scaler's streams never end by themselves, so they get no grace.
   if (scaler_server_ != nullptr) {
     scaler_server_->Shutdown(absl::ZeroDuration());
   }

@@ -1,5 +1,5 @@
-// A running coordinator: the cluster's state, its services on one address, and
-// the thread that lets time pass.
+// Runs a coordinator: the cluster's state, its services on one address, and the
+// thread that lets time pass.
 #ifndef COORDINATOR_SERVER_COORDINATOR_H_
 #define COORDINATOR_SERVER_COORDINATOR_H_
 
@@ -33,10 +33,10 @@ namespace djinn::coordinator {
 
 class Coordinator {
  public:
-  // Serves until Stop(). `clock` and `random` must outlive it. Errors: as
-  // Server::Start(), MonitoringServer::Start() and the store's. With `tick`
-  // false time stands still until the caller ticks the cluster: for tests with
-  // a fake clock.
+  // Starts to serve; serves until Stop(). `clock` and `random` must outlive the
+  // coordinator. Returns the errors of Server::Start(),
+  // MonitoringServer::Start() and the store. With `tick` false, time does not
+  // pass until the caller ticks the cluster, for tests with a fake clock.
   // `read_config` reads the configuration again, for ReloadConfig().
   using ReadConfigFunction = std::function<absl::StatusOr<Config>()>;
   static absl::StatusOr<std::unique_ptr<Coordinator>> Start(
@@ -47,17 +47,18 @@ class Coordinator {
   Coordinator(const Coordinator&) = delete;
   Coordinator& operator=(const Coordinator&) = delete;
 
-  // The address at which clients and workers reach it.
+  // Returns the address at which clients and workers reach the coordinator.
   const std::string& address() const { return server_->address(); }
-  // The address of its monitoring port; empty: none is configured.
+  // Returns the address of the monitoring port; empty when none is configured.
   std::string monitoring_address() const {
     return monitoring_ == nullptr ? "" : monitoring_->address();
   }
   ClusterState* cluster() { return cluster_.get(); }
   ConfigReloader* reloader() { return &reloader_; }
 
-  // Ends every stream with a reason, then the server. Sessions and leases live
-  // on at the workers, for another coordinator to adopt.
+  // Ends every stream with a reason, then the server. Sessions and leases
+  // continue on the workers, for another coordinator to adopt. Saves the state
+  // a last time.
   void Stop();
 
  private:
@@ -83,7 +84,7 @@ class Coordinator {
   GrpcWorkerRegistryService workers_;
   GrpcAdminService admin_;
   CallMetrics call_metrics_;
-  // After the services it serves: it ends first.
+  // Declared after the services that it serves, so that it ends before them.
   std::unique_ptr<Server> server_;
   GrpcScalerService scaler_;
   // Null when none is configured.
@@ -93,7 +94,8 @@ class Coordinator {
   CondVar stopped_;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   std::thread ticker_;
-  // Declared last, as it reads all the others. Null when none is configured.
+  // Declared last, because it reads all the others. Null when none is
+  // configured.
   std::unique_ptr<MonitoringServer> monitoring_;
 };
 

@@ -1,9 +1,9 @@
-// A clock that leaves out the time in which this process stood still: stopped,
-// or on a machine that was. What it did not receive in that time it cannot hold
-// against those who sent it.
+// A clock that leaves out the time in which this process was suspended, alone
+// or with its machine. Peers may have sent messages in that time, so it must
+// not count against them.
 //
-// A process that runs looks at its clock all the time; where it did not for
-// longer than `max_step`, it stood still, and no more than that has passed.
+// A running process reads its clock all the time. If it did not for longer than
+// `max_step`, it was suspended, and only `max_step` counts as passed.
 //
 // Thread-safe.
 #ifndef COORDINATOR_SERVER_RUNNING_CLOCK_H_
@@ -16,7 +16,7 @@ namespace djinn::coordinator {
 
 class RunningClock : public Clock {
  public:
-  // `clock` must outlive it.
+  // `clock` must outlive this.
   RunningClock(Clock* clock, absl::Duration max_step);
 
   // Returns the wall time, from which nothing is left out.
@@ -32,10 +32,10 @@ class RunningClock : public Clock {
   Clock* const clock_;
   const absl::Duration max_step_;
   Mutex mu_;
-  // The clock's time of the last call.
+  // The clock's time at the last call.
   absl::Duration last_ ABSL_GUARDED_BY(mu_);
   absl::Duration left_out_ ABSL_GUARDED_BY(mu_);
-  // The part that TakeLeftOut() has returned.
+  // The part of left_out_ that TakeLeftOut() has returned.
   absl::Duration taken_ ABSL_GUARDED_BY(mu_);
 };
 

@@ -1,8 +1,8 @@
-// What leases used and may use: the ledger of accounts, and the allowances of
-// tenants whose credit grows with time.
+// Accounts for the device time and bytes that leases use: the ledger of
+// accounts, and the allowances of tenants whose credit grows with time.
 //
-// Invariant: a lease that was offered has an account until its worker reports
-// no more of it and its use is saved. Guarded by the cluster's lock.
+// Invariant: an offered lease has an account until its worker reports no more
+// of it and its use is saved. Guarded by the cluster's lock.
 #ifndef COORDINATOR_TABLES_BILLING_H_
 #define COORDINATOR_TABLES_BILLING_H_
 
@@ -13,7 +13,7 @@ namespace djinn::coordinator {
 
 struct Billing {
   CreditLedger ledger;
-  // In seconds, and in bytes.
+  // Allowances of device time, in seconds, and of bytes.
   scheduler::RateBudget device_rates{scheduler::RateBudget::kMinSeconds,
                                      scheduler::RateBudget::kMaxSeconds};
   scheduler::RateBudget byte_rates{64 << 10, 1 << 30};

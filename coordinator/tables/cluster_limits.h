@@ -7,7 +7,7 @@
 namespace djinn::coordinator {
 
 inline constexpr uint32_t kMaxVirtualDevices = 64;
-// Workers that one of them spans.
+// Most members of one virtual device.
 inline constexpr uint32_t kMaxMembers = 16;
 // The limit of LeaseRequest.contents in session.proto.
 inline constexpr int kMaxContentHints = 64;

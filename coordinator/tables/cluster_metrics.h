@@ -1,4 +1,4 @@
-// Counters for operators, besides the state that the cluster has anyway.
+// Counters for operators, besides the state that the cluster keeps anyway.
 #ifndef COORDINATOR_TABLES_CLUSTER_METRICS_H_
 #define COORDINATOR_TABLES_CLUSTER_METRICS_H_
 
@@ -15,9 +15,9 @@ namespace djinn::coordinator {
 
 // Thread-safe.
 struct ClusterMetrics {
-  // Counts a refusal. `tenant` is empty when nobody knows it.
+  // Counts a refusal. `tenant` is empty when the tenant is not known.
   void CountRejection(const std::string& tenant, const absl::Status& why);
-  // Adds all of it to a scrape.
+  // Adds all counters to a scrape.
   void Collect(Exposition* out);
 
   TenantLabels tenants;

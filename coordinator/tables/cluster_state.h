@@ -39,14 +39,17 @@
 namespace djinn::coordinator {
 
 struct ClusterState {
-  // All must outlive the state.
+  // All arguments must outlive the state.
   ClusterState(const Config* config, Tenants* tenants, Clock* clock,
                RandomSource* random);
 
-  // Null when the session or worker has another stream by now.
+  // FindSession() and FindWorker() return the owner of the stream; null when
+  // the owner is gone or has another stream by now.
   Session* FindSession(const StreamId& id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   Worker* FindWorker(const StreamId& id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
-  // Never null. Returns Replaced(), or why the session has ended.
+  // Returns the session of the stream, which is never null. Returns Replaced()
+  // when the session is gone or has another stream by now, or the reason why
+  // the session has ended.
   absl::StatusOr<Session*> FindOpenSession(const StreamId& id)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   // Returns the status for a stream whose session has another one by now:
@@ -58,7 +61,8 @@ struct ClusterState {
   // Returns what the lease's worker last reported of it, or null.
   const Worker::Held* HeldFor(const Lease& lease)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
-  // Returns the work of the session, or else of its program; null: unknown.
+  // Returns the work of the session, or else of its program; null if neither is
+  // known.
   SharedWork WorkOf(const Session& session) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
 
@@ -67,7 +71,7 @@ struct ClusterState {
   Clock* const clock;
   RandomSource* const random;
   ClusterMetrics metrics;
-  // Monotonic.
+  // Monotonic time at which this process began.
   const absl::Duration begin;
 
   // Serialises saves; taken before mu.

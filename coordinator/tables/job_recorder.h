@@ -1,6 +1,7 @@
-// Keeps the latest jobs, for operators who play them again.
+// Keeps the latest jobs, so that operators can replay them.
 //
-// Keeps the newest jobs. Not thread-safe: the cluster's lock guards it.
+// Drops the oldest job when there are too many. Not thread-safe: the cluster's
+// lock guards it.
 #ifndef COORDINATOR_TABLES_JOB_RECORDER_H_
 #define COORDINATOR_TABLES_JOB_RECORDER_H_
 
@@ -16,18 +17,18 @@ namespace djinn::coordinator {
 
 class JobRecorder {
  public:
-  // 0: nothing is kept.
+  // With `max_jobs` 0, nothing is to be recorded.
   explicit JobRecorder(size_t max_jobs) : max_jobs_(max_jobs) {}
 
   bool records() const { return max_jobs_ > 0; }
   void Add(v1::RecordedJob job);
-  // The oldest first.
+  // Returns a page of jobs, the oldest first.
   Page<v1::RecordedJob> List(const PageRange& range) const;
 
  private:
   const size_t max_jobs_;
   uint64_t last_ = 0;
-  // By number, as text of one length.
+  // By number, as text of fixed length.
   std::map<std::string, v1::RecordedJob> jobs_;
 };
 

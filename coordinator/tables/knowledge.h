@@ -1,7 +1,7 @@
-// What placement decides from: the fleet, and what was learned of work.
+// Data for placement decisions: the fleet, and what was learned of work.
 //
 // Invariant: `fleet` has exactly the usable workers, each as it was last
-// refreshed; those in `stale` have lost leases since. Guarded by the cluster's
+// refreshed. Those in `stale` have lost leases since. Guarded by the cluster's
 // lock.
 #ifndef COORDINATOR_TABLES_KNOWLEDGE_H_
 #define COORDINATOR_TABLES_KNOWLEDGE_H_

@@ -12,7 +12,7 @@ constexpr size_t kMaxRetired = 4;
 }  // namespace
 
 void LeaseKeys::Learn(const Key& key) {
-  // Our own keys are well-formed.
+  // Our own keys are always well-formed.
   verifier_.Learn(key.signer.public_key()).IgnoreError();
 }
 

@@ -1,9 +1,9 @@
 // Keeps the keys that sign leases: the current one and the one before it.
 //
-// A key signs for its lifetime; then another one takes over, once it is saved:
-// the next process could not verify its signatures otherwise. The old one is
-// retired when every lease that it signed has been issued again or has expired.
-// Workers are told of all three kinds with every message.
+// A key signs for its lifetime. Then another key takes over, once it is saved,
+// since the next process could not verify its signatures otherwise. The old key
+// is retired when every lease that it signed has been issued again or has
+// expired. Every message to a worker lists the keys and the retired ones.
 //
 // Not thread-safe; reads no clock.
 #ifndef COORDINATOR_TABLES_LEASE_KEYS_H_
@@ -26,30 +26,34 @@ class LeaseKeys {
  public:
   struct Key {
     LeaseSigner signer;
-    // When it began to sign; the current time, as long as it is not saved.
+    // When the key began to sign; the current time as long as it is not saved.
     absl::Time since;
-    // The first save that has it; 0: an earlier process kept it.
+    // The number of the first save that has the key; 0 if an earlier process
+    // kept it.
     uint64_t save = 0;
   };
 
-  // `overlap`: how long leases that a key signed may live. `random` outlives
-  // this.
+  // `overlap` is how long a lease that a key signed may live. `random` must
+  // outlive this.
   LeaseKeys(RandomSource* random, absl::Duration lifetime,
             absl::Duration overlap)
       : random_(random), lifetime_(lifetime), overlap_(overlap) {}
 
-  // Keys of an earlier process, the current one last.
+  // Takes over the keys of an earlier process, the current one last.
   void Restore(std::deque<Key> keys);
   // Makes a key when there is none or the current one is too old, and retires
-  // the one before it when it is time. `next_save` will have a new key. True
-  // when something changed.
+  // the one before it when it is time. A new key will be part of the save
+  // `next_save`. Returns whether anything changed.
   bool Update(absl::Time now, uint64_t next_save);
-  // The save is where the next process will find it, and so are those before.
+  // Notes that the save, and every earlier one, is where the next process will
+  // find it.
   void NoteKept(uint64_t save) { kept_ = save; }
 
-  // After Update(): the newest one that is kept, or the first one.
+  // Returns the newest key that is kept; the first one if none is. Call
+  // Update() before.
   const LeaseSigner& current() const;
   const std::deque<Key>& keys() const { return keys_; }
+  // Adds the keys and the retired keys' ids to a message for a worker.
   void List(v1::DesiredState* desired) const;
 
   // Returns whether one of these keys, or one retired by this process, has the
@@ -72,7 +76,7 @@ class LeaseKeys {
   const absl::Duration overlap_;
   std::deque<Key> keys_;
   uint64_t kept_ = 0;
-  // The last ones.
+  // Ids of the last retired keys.
   std::deque<std::string> retired_;
   LeaseVerifier verifier_;
 };

@@ -1,7 +1,7 @@
-// The leases that exist: which session may use which worker.
+// Records the leases that exist: which session may use which worker.
 //
 // A lease is first offered: listed to its worker, not yet shown to the client.
-// When the worker has carried that out it is granted. It ends when it is
+// When the worker has applied that, the lease is granted. It ends when it is
 // removed; nothing is kept of it.
 //
 // Not thread-safe: the cluster's lock guards it.
@@ -27,11 +27,11 @@
 namespace djinn::coordinator {
 
 struct KeptDecision {
-  // Null when there was none.
+  // Null when no decision was made.
   std::shared_ptr<const scheduler::Decision> decision;
-  // What set its policy: "request", "session", "tenant" or "cluster".
+  // Who set the policy: "request", "session", "tenant" or "cluster".
   const char* policy_source = "";
-  // Monotonic.
+  // Monotonic time of the decision.
   absl::Duration time;
 };
 
@@ -44,17 +44,19 @@ struct MemberId {
   friend auto operator<=>(const MemberId&, const MemberId&) = default;
 };
 
-// More bytes than any lease's id has.
+// More bytes than the id of any lease has.
 constexpr size_t kMaxLeaseId = 64;
 
 struct Lease {
   enum class State { kOffered, kGranted };
 
   std::string id;
-  // The newest, and which one it is; none before it is first listed. Secret.
+  // The newest signed revision, which is secret, and its number. Empty and 0
+  // before the lease is first listed.
   v1::SignedLease issue;
   uint64_t issue_number = 0;
-  // When the next issue is due; at once when something in it has changed.
+  // When the next revision must be signed; at once when something in it has
+  // changed.
   absl::Time reissue_time = absl::InfinitePast();
   std::string session_id;
   std::string tenant;
@@ -64,24 +66,25 @@ struct Lease {
   uint64_t incarnation = 0;
   v1::SessionLimits limits;
   v1::TenantLimits tenant_limits;
-  // The part of its tenant's quota that it holds.
+  // The part of its tenant's quota that the lease holds.
   scheduler::Amounts quota = {};
   std::string placement_reason;
-  // Null when it was adopted.
+  // Null when the lease was adopted.
   KeptDecision decision;
-  // Bytes that the session announced and the worker does not have.
+  // Bytes that the session announced and the worker did not have when the lease
+  // was made.
   uint64_t promised_bytes = 0;
-  // Monotonic.
+  // Monotonic time.
   absl::Duration created;
   State state = State::kOffered;
-  // An earlier process made it.
+  // True when an earlier process made the lease.
   bool adopted = false;
-  // Its runs wait for credit, by the worker's last report.
+  // True when the lease's runs wait for credit, by the worker's last report.
   bool out_of_credit = false;
-  // The lease whose virtual device is asked to use this one instead; empty once
-  // it does, and for all others.
+  // The id of the lease in use, whose virtual device is asked to use this one
+  // instead. Empty once it does, and for all other leases.
   std::string migrates_from;
-  // Monotonic: not asked to go before.
+  // Monotonic time until which the virtual device is not asked to migrate.
   absl::Duration stays_until;
 
   bool migrating() const { return !migrates_from.empty(); }
@@ -89,22 +92,25 @@ struct Lease {
 
 class LeaseTable {
  public:
-  // The id must be new.
+  // Adds a lease with a new id. Returns the table's copy.
   Lease* Add(Lease lease);
+  // Removes the lease, if there is one with the id.
   void Remove(const std::string& id);
 
-  // Null when there is none. Pointers stay valid until Remove().
+  // Returns the lease, or null. Pointers stay valid until Remove().
   Lease* Find(const std::string& id);
-  // The one that the member of its virtual device uses, or is to use first.
+  // Returns the lease that the member of the virtual device uses, or is to use
+  // first; null when there is none.
   Lease* FindDevice(const std::string& session_id, MemberId device);
-  // The one that its virtual device is asked to use instead.
+  // Returns the lease that the virtual device is asked to use instead of
+  // `from`; null when there is none.
   Lease* FindMigration(const Lease& from);
 
-  // In order of ids.
+  // Return leases in the order of their ids.
   std::vector<Lease*> OfSession(const std::string& session_id) const;
   std::vector<Lease*> OfWorker(const std::string& worker_id) const;
   std::vector<Lease*> OfTenant(const std::string& tenant) const;
-  // The virtual device has several workers, or is about to.
+  // Returns whether the virtual device has leases of further members.
   bool Spans(const std::string& session_id, uint32_t virtual_device) const;
   size_t CountOfWorker(const std::string& worker_id) const;
   // Returns the worker's leases with promised bytes.

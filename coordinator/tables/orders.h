@@ -1,5 +1,5 @@
-// Names that a worker must be told once on each of its streams, and that stay
-// until the worker has applied them.
+// Keeps names that a worker must be told once on each of its streams. A name
+// stays until the worker has applied it.
 //
 // Not thread-safe: the cluster's lock guards it.
 #ifndef COORDINATOR_TABLES_ORDERS_H_
@@ -15,7 +15,7 @@ namespace djinn::coordinator {
 
 class Orders {
  public:
-  // Does nothing when the name is there already.
+  // Adds the name; does nothing when it is there already.
   void Add(const std::string& name) {
     if (told_.emplace(name, 0).second) untold_.insert(name);
   }
@@ -32,7 +32,7 @@ class Orders {
   bool empty() const { return told_.empty(); }
   bool HasUntold() const { return !untold_.empty(); }
 
-  // Starts a new stream, on which nothing was told yet.
+  // Starts a new stream, on which no name was told yet.
   void Restart() {
     for (auto& [name, revision] : told_) {
       revision = 0;
@@ -62,7 +62,7 @@ class Orders {
   }
 
  private:
-  // By name: the revision that told it; 0: not told yet.
+  // The revision that told each name; 0 if this stream has not told it.
   std::map<std::string, uint64_t> told_;
   std::set<std::string> untold_;
 };

@@ -1,6 +1,6 @@
-// Pages of a list in the order of its keys, as AIP-158 has them: a page goes on
-// behind the last key of the one before, so that what comes and goes meanwhile
-// neither repeats nor hides anything else.
+// Pages of a list in the order of its keys, as AIP-158 defines them. A page
+// continues after the last key of the page before, so entries that come and go
+// meanwhile neither repeat nor hide others.
 #ifndef COORDINATOR_TABLES_PAGE_H_
 #define COORDINATOR_TABLES_PAGE_H_
 
@@ -15,9 +15,10 @@
 
 namespace djinn::coordinator {
 
-// The part of a list that is asked for; everything by default.
+// The part of a list that a request asks for; everything by default.
 struct PageRange {
-  // Exclusive; empty for the list's beginning. No key is empty.
+  // The key before the first item, exclusive; empty for the list's beginning.
+  // No key is empty.
   std::string after;
   // At least 1.
   size_t max_items = std::numeric_limits<size_t>::max();
@@ -26,23 +27,25 @@ struct PageRange {
 template <typename Item>
 struct Page {
   std::vector<Item> items;
-  // Key of the last item when others follow, otherwise empty.
+  // The key of the last item if others follow, otherwise empty.
   std::string last_key;
 };
 
 inline constexpr size_t kDefaultPageSize = 100;
 inline constexpr size_t kMaxPageSize = 1000;
 
-// Parses the range of a List request. `list` names the list: tokens of another
-// one are refused. InvalidArgument (PAGE_SIZE_NEGATIVE, PAGE_TOKEN_MALFORMED).
+// Returns the range of a List request. `list` names the list; a token of
+// another list is refused. Returns InvalidArgument (PAGE_SIZE_NEGATIVE,
+// PAGE_TOKEN_MALFORMED).
 absl::StatusOr<PageRange> ParsePageRange(absl::string_view list,
                                          int32_t page_size,
                                          const std::string& page_token);
 
-// The next_page_token behind `last_key`; empty for none.
+// Returns the next_page_token that continues after `last_key`; empty if
+// `last_key` is.
 std::string MakePageToken(absl::string_view list, const std::string& last_key);
 
-// The entries of a std::map with strings as keys that lie in the range.
+// Returns the entries of a std::map with string keys that lie in the range.
 template <typename Map>
 Page<typename Map::const_iterator> Slice(const Map& map,
                                          const PageRange& range) {

@@ -1,6 +1,6 @@
-// Tenants whose queues an operator stopped: none of their requests gets a
-// lease. Includes tenants that are not configured any more, since they may come
-// again.
+// Records the tenants whose queues an operator stopped: none of their requests
+// gets a lease. Includes tenants that are not configured any more, since they
+// may be configured again.
 //
 // Not thread-safe: the cluster's lock guards it.
 #ifndef COORDINATOR_TABLES_QUEUE_STOPS_H_
@@ -21,22 +21,23 @@ namespace djinn::coordinator {
 class QueueStops {
  public:
   struct Stop {
-    // Its leases end, too.
+    // True when the tenant's leases end, too.
     bool drain = false;
     absl::Time since;
   };
 
-  // Stops the queue. A queue that is stopped keeps its time; whether it drains
+  // Stops the queue. If it is stopped already, its time stays and only `drain`
   // changes.
   void Add(const std::string& tenant, bool drain, absl::Time now);
-  // False when it was not there.
+  // Resumes the queue. Returns false when it was not stopped.
   bool Remove(absl::string_view tenant);
-  // Null when its queue is not stopped.
+  // Returns the stop; null when the tenant's queue is not stopped.
   const Stop* Find(absl::string_view tenant) const;
-  // By tenant.
+  // Returns all stops by tenant.
   const std::map<std::string, Stop, std::less<>>& all() const { return stops_; }
 
-  // Describes the stop to operators, and encodes it to be saved.
+  // Describe() describes the stop to operators; Save() encodes it for the
+  // store, and Restore() adds what Save() encoded.
   static v1::QueueStop Describe(const Stop& stop);
   static v1::StoredQueue Save(const Stop& stop);
   void Restore(const std::string& tenant, const v1::StoredQueue& stored);
@@ -45,9 +46,10 @@ class QueueStops {
   std::map<std::string, Stop, std::less<>> stops_;
 };
 
-// Returns what requests of such a tenant wait for: Unavailable (QUEUE_STOPPED).
+// Returns Unavailable (QUEUE_STOPPED), for which requests of such a tenant
+// wait.
 absl::Status QueueStopped(const std::string& tenant);
-// What an operator can do about it.
+// Returns the command by which an operator resumes the tenant's queue.
 std::string ResumeCommand(absl::string_view tenant);
 
 }  // namespace djinn::coordinator

@@ -1,5 +1,5 @@
-// What tenants hold of their quotas, and what borrowers lost when it was taken
-// back.
+// Records what tenants hold of their quotas, and what borrowers lost when it
+// was taken back.
 //
 // Invariant: `tree` holds exactly the quota of all leases and restored leases.
 // Guarded by the cluster's lock.
@@ -20,7 +20,7 @@ struct Quotas {
   Quotas(std::vector<Cohort> configured, absl::Duration loss_limit)
       : cohorts(std::move(configured)), losses(loss_limit) {}
 
-  // As configured.
+  // Cohorts as configured.
   std::vector<Cohort> cohorts;
   scheduler::QuotaTree tree;
   // Device time of sessions from which borrowed quota was taken back.

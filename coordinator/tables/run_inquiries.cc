@@ -79,13 +79,13 @@ absl::Status WorkerSilent(const std::string& worker_id) {
 
 }  // namespace
 
-// One operator that waits.
+// An operator's call that waits for answers.
 class RunInquiries::Inquiry : public Waker {
  public:
   Inquiry(std::string session, absl::Duration end, Done call)
       : session_id(std::move(session)), deadline(end), done_(std::move(call)) {}
 
-  // Woken once, when it is not among the inquiries any more.
+  // Called once, after the inquiry was removed.
   void Wake() override { done_(answers); }
 
   bool Awaits(const std::string& worker_id) const {
@@ -101,7 +101,7 @@ class RunInquiries::Inquiry : public Waker {
 
   const std::string session_id;
   const absl::Duration deadline;
-  // By worker: whether it has yet to answer.
+  // True for each worker that has yet to answer.
   std::map<std::string, bool> awaited;
   Answers answers;
 

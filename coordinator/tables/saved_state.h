@@ -1,5 +1,4 @@
-// The cluster's state on disk: what was saved, and what an earlier process
-// left.
+// Records which state is on disk, and what an earlier process left.
 //
 // Invariant: a lease is in `EarlierProcess::leases` or in the lease table,
 // never in both. Guarded by the cluster's lock.
@@ -19,7 +18,7 @@ namespace djinn::coordinator {
 // A lease of an earlier process that no worker has reported to this one.
 struct RestoredLease {
   v1::StoredLease lease;
-  // Empty: not known.
+  // Empty when the worker is not known.
   std::string worker_id;
   // The tenant, and what the lease holds of its quota.
   std::string tenant;
@@ -27,24 +26,25 @@ struct RestoredLease {
 };
 
 struct EarlierProcess {
-  // Nothing is known of an earlier process.
+  // True when no state of an earlier process was restored.
   bool none = true;
-  // Its leases, by id, until they are adopted, or their workers or sessions
-  // have come or gone without them.
+  // The earlier process's leases by id, until they are adopted, until their
+  // workers join without them, or until their sessions end.
   std::map<std::string, RestoredLease> leases;
-  // Workers that had them, and the phases of their work, bit N for phase N,
-  // until they have joined or are given up: they may serve on. Workers that are
-  // not known share an empty name.
+  // Workers that had those leases, until they join or are given up, because
+  // they may still serve. The value has bit N set for phase N of their work.
+  // Workers that are not known share an empty name.
   std::map<std::string, uint32_t> workers;
-  // When both are given up; infinite once they are.
+  // When `leases` and `workers` are given up, monotonic; infinite once they
+  // are.
   absl::Duration until = absl::InfiniteDuration();
 };
 
 struct Saving {
-  // How often the state was saved, and the last save that is kept.
+  // The number of saves so far, and the last save that is kept.
   uint64_t saves = 0;
   uint64_t kept = 0;
-  // When the tuning cache is encoded again, if it has learned something.
+  // Monotonic time before which the tuning cache is not encoded again.
   absl::Duration next_learned;
 };
 

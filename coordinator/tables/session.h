@@ -32,38 +32,40 @@
 
 namespace djinn::coordinator {
 
-// A lease that was asked for and not granted yet.
+// A lease that was requested and is not granted yet.
 struct PendingLease {
-  // The contents that will be uploaded, each once; the room that is needed
-  // besides; and the sum of both, as the client says: a lease may hold less.
+  // The contents that will be uploaded, each once; the memory that is needed
+  // besides; and the sum of both. The client states these numbers; a lease may
+  // allow less.
   absl::flat_hash_set<ContentKey> contents;
   uint64_t needed_bytes = 0;
   uint64_t asked_bytes = 0;
-  // Monotonic.
+  // Monotonic time after which the request is refused.
   absl::Duration deadline;
   // The offered lease; empty while no worker was found.
   std::string lease_id;
   // Why no worker was found the last time.
   absl::Status obstacle;
-  // In the wait queue; 0: it is not there.
+  // The request's ticket in the wait queue; 0 when it is not there.
   scheduler::WaitQueue::Ticket ticket = 0;
   // The policy of LeaseRequest.placement_policy.
   std::string policy;
-  // The last one.
+  // The last placement decision.
   KeptDecision decision;
-  // Monotonic.
+  // Monotonic time of the request.
   absl::Duration asked;
-  // The sessions from which the tenant's quota was taken back to have room at
-  // the worker; empty: none.
+  // The worker where memory is being freed for this request, and the sessions
+  // there that lose their leases for it; empty if none.
   struct Room {
     std::string worker_id;
     std::vector<std::string> session_ids;
   };
   Room room;
-  // When quota may be taken back for it, if that waits for time.
+  // A text that says when quota may be taken back for the request; empty unless
+  // that was put off.
   std::string put_off;
-  // Monotonic: room to take back, and quota that was put off, are not searched
-  // before.
+  // Monotonic time before which neither memory nor quota to take back is
+  // searched again.
   absl::Duration next_reclaim = -absl::InfiniteDuration();
 };
 
@@ -71,13 +73,13 @@ struct PendingLease {
 struct LostLease {
   std::string lease_id;
   std::string worker_id;
-  // As LeaseEnded.reason.
+  // Like LeaseEnded.reason.
   std::string reason;
-  // The tenant that took back its quota; empty: none.
+  // The tenant for which its quota was taken back; empty if none.
   std::string for_tenant;
-  // Device time that it had used.
+  // Device time that the lease had used.
   absl::Duration lost;
-  // Monotonic.
+  // Monotonic time.
   absl::Duration ended;
 };
 
@@ -91,60 +93,61 @@ struct Migration {
   uint32_t virtual_device = 0;
   std::string from_worker_id;
   std::string to_worker_id;
-  // Of the lease there.
+  // The id of the lease at the new worker.
   std::string lease_id;
-  // As MigrationInfo.reason; lives for ever.
+  // Like MigrationInfo.reason; lives for ever.
   const char* reason = "";
   v1::MigrationInfo::State state = v1::MigrationInfo::OFFERED;
   absl::Status failure;
   v1::MigrationOutcome outcome;
-  // Where the coordinator wanted it by itself.
+  // The costs of going and staying; set if the coordinator decided by them.
   std::optional<scheduler::MigrationTerms> terms;
-  // Monotonic.
+  // Monotonic time.
   absl::Duration decided;
 };
 
 // The session's stream, and what is to be sent on it.
 struct SessionLink {
-  // 0 when there is no stream.
+  // The stream's number; 0 when there is none.
   uint64_t number = 0;
   std::shared_ptr<Waker> waker;
-  // SessionOpened was sent on this stream.
+  // True when SessionOpened was sent on this stream.
   bool greeted = false;
-  // Follows it. At most a few messages per virtual device: a device has one
-  // request or one lease at a time.
+  // Messages that follow SessionOpened. At most a few per virtual device,
+  // because a device has one request or one lease at a time.
   std::deque<v1::SessionResponse> outbox;
 };
 
-// The session's virtual devices: what they asked for, got and lost.
+// The session's virtual devices: their requests, leases and losses.
 struct SessionDevices {
-  // Grows when a virtual device gets another lease than before.
+  // Incremented when a virtual device gets another lease than before.
   uint64_t epoch = 1;
   std::map<MemberId, PendingLease> pending;
-  // The last one of each member, unless a later lease was given back.
+  // The last lease that each member lost, unless it returned a later one.
   std::map<MemberId, LostLease> lost;
-  // Members whose leases were taken back, until they have another one: they
-  // come first in the wait queue, within their tenant and class. And how often
-  // that was granted.
+  // Members that lost their leases to other tenants or to a drained queue,
+  // until they have another lease. They come first in the wait queue, within
+  // their tenant and class. `returns` counts how often the session got that
+  // precedence.
   std::set<MemberId> returning;
   int returns = 0;
-  // The newest last: those under way, and some that ended.
+  // Migrations under way and some that have ended, the newest last.
   std::deque<Migration> migrations;
   // Virtual devices that ever had a lease.
   std::set<uint32_t> bound;
-  // Leases that the client gave back, the newest last, a few of them: a worker
-  // may report them until it has heard of it.
+  // The last few leases that the client returned, the newest last. A worker may
+  // report them until it has learned of the end.
   std::deque<std::string> returned;
-  // Workers that the client could not reach, and until when, monotonic, others
-  // are preferred.
+  // Workers that the client could not reach. Others are preferred until the
+  // monotonic time.
   std::map<std::string, absl::Duration> unreached;
-  // The saved leases of the session are all that it has: no coordinator learned
-  // of it from a client or a worker alone.
+  // True when the saved leases of the session are all that it has, because the
+  // coordinator never learned of the session from a client or a worker alone.
   bool all_leases_known = false;
-  // What an earlier process saved last, if all_leases_known holds.
+  // The state that an earlier process saved last, if all_leases_known is true.
   struct Kept {
     uint64_t epoch = 0;
-    // As `bound`.
+    // Like `bound`.
     std::set<uint32_t> devices;
   };
   std::optional<Kept> kept;
@@ -152,38 +155,40 @@ struct SessionDevices {
 
 // Limits how often the session may make the coordinator work or log.
 struct SessionPace {
-  // Stage plans: one takes up to some ten milliseconds of the thread that
+  // Stage plans. Each takes up to some ten milliseconds of the thread that
   // handles all graphs.
   TokenBucket stage_questions{8, 4};
-  // Issues of all its leases for another priority.
+  // Revisions of all its leases because its priority has changed.
   TokenBucket urgencies{8, 4};
-  // Logged refusals of leases, and how many were not logged since.
+  // Logged refusals of leases, and how many refusals were not logged since.
   TokenBucket logged_refusals{8, 1};
   uint64_t unlogged_refusals = 0;
-  // Logged lines about its streams and leases, likewise. The first lease of
-  // each virtual device has room.
+  // Logged events of its streams and leases, and how many were not logged
+  // since. The burst has room for the first lease of each virtual device.
   TokenBucket logged_events{256, 4};
   uint64_t unlogged_events = 0;
 };
 
-// How the work of virtual devices was cut.
+// The plans by which the work of virtual devices is shared out.
 struct SessionPlans {
-  // Stages, the newest last, one for each graph, a few of them, with the parts
-  // of a batch last.
+  // The last few stage plans of each virtual device, one for each graph, the
+  // newest last.
   std::map<uint32_t, std::deque<v1::StagePlan>> stages;
-  // The last answer about captured graphs of each device.
+  // The last answer about a batch of each virtual device.
   std::map<uint32_t, v1::StageAnswer> batches;
 };
 
 // The work of the graphs that the session defined.
 struct SessionWork {
-  // Sum of those that are understood, null before the first, and their count.
+  // The sum of the work of the graphs that are understood, null before the
+  // first, and their number.
   SharedWork sum;
   size_t count = 0;
-  // Of the last graph that had a phase; null before.
+  // The phase of the last graph that had one, and its work; null before the
+  // first.
   semantics::Phase phase = semantics::Phase::kUnspecified;
   SharedWork phase_work;
-  // By GraphKey(); as many as are counted.
+  // The graphs by GraphKey(), up to a limit.
   absl::flat_hash_set<uint64_t> graphs;
 };
 
@@ -194,24 +199,26 @@ struct Session {
   bool MayLog(absl::Duration now);
 
   std::string id;
-  // Its position among all sessions, in the order in which they came: set by
-  // Add().
+  // The session's key in the order in which sessions came; set by
+  // SessionTable::Add().
   std::string place;
   std::string tenant;
   std::string program;
   v1::SessionInfo::State state = v1::SessionInfo::ATTACHED;
   absl::Time open_time;
-  // As it asked; its tenant may allow less.
+  // The priority that the session asked for; its tenant may allow less.
   v1::Urgency urgency;
-  // Its workers have yet to be told of the last one.
+  // True when the session's workers have yet to be told of `urgency`.
   bool urgency_untold = false;
-  // When it times out, monotonic. Meaningful unless ATTACHED.
+  // Monotonic time at which the session times out. Meaningless while ATTACHED.
   absl::Duration deadline;
-  // Not OK: it has ended, and its stream is still to be told this.
+  // If not OK, the session has ended, and its stream has yet to end with this
+  // status.
   absl::Status end;
-  // As OpenSession.placement_policy.
+  // Like OpenSession.placement_policy.
   std::string policy;
-  // It began with an earlier process: this one may not know all of it.
+  // True when the session began with an earlier process; this one may not know
+  // all of it.
   bool began_earlier = false;
 
   SessionLink link;

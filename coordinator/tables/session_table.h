@@ -1,8 +1,9 @@
-// The sessions that exist.
+// Records the sessions that exist.
 //
 // A session is ATTACHED while its stream is open, DETACHED after that until it
-// attaches again or times out, and ADOPTED when only a worker told of it. It
-// ends when it is removed; if it ever had a lease, its id is kept for a while.
+// attaches again or times out, and ADOPTED when the cluster knows it only from
+// a worker. It ends when it is removed; if it ever had a lease, its id is kept
+// for a while.
 //
 // Not thread-safe: the cluster's lock guards it.
 #ifndef COORDINATOR_TABLES_SESSION_TABLE_H_
@@ -25,31 +26,33 @@ namespace djinn::coordinator {
 
 class SessionTable {
  public:
-  // Ids of ended sessions kept for each tenant, so that none can push out what
-  // another one needs.
+  // Most ids of ended sessions that are kept for each tenant, so that no tenant
+  // displaces the ids of another.
   static constexpr size_t kMaxEnded = 10'000;
 
-  // The id must be new.
+  // Adds a session with a new id. Returns the table's copy.
   Session* Add(Session session);
   void Remove(const std::string& id);
-  // Whether such a session of the tenant was removed, had a lease (without one
-  // there was nothing to lose) and is among its kMaxEnded newest of these.
+  // Returns whether a session of the tenant with this id was removed, had a
+  // lease (without one there was nothing to lose) and is among the tenant's
+  // kMaxEnded newest of these.
   bool Ended(const std::string& tenant, const std::string& id) const;
 
-  // Null when there is none. Pointers stay valid until Remove().
+  // Returns the session, or null. Pointers stay valid until Remove().
   Session* Find(const std::string& id);
-  // The one whose id begins so; null when there is none or several.
+  // Returns the session whose id begins with `prefix`; null when there is none
+  // or several.
   Session* FindByPrefix(absl::string_view prefix);
   size_t CountOfTenant(const std::string& tenant) const;
-  // Monotonic: when the first of the tenant's sessions without a stream times
-  // out. Infinite when all have one.
+  // Returns the monotonic time at which the first of the tenant's sessions
+  // without a stream times out; infinity when all have one.
   absl::Duration NextTimeout(const std::string& tenant) const;
-  // Sessions without a stream whose deadline has come.
+  // Returns the sessions without a stream whose deadline has passed.
   std::vector<Session*> TimedOut(absl::Duration now) const;
   const std::map<std::string, std::unique_ptr<Session>>& all() const {
     return sessions_;
   }
-  // By place.
+  // Returns the sessions by place, in the order in which they came.
   const std::map<std::string, Session*>& in_order() const { return in_order_; }
 
  private:
@@ -65,10 +68,10 @@ class SessionTable {
   std::map<std::string, EndedIds> ended_of_tenant_;
 };
 
-// The first 8 bytes.
+// Returns the first 8 bytes of the fingerprint as a number.
 uint64_t GraphKey(absl::string_view fingerprint);
 
-// 128 bits in lower-case hex.
+// Returns whether the text is 128 bits in lower-case hex.
 bool IsSessionId(absl::string_view text);
 
 }  // namespace djinn::coordinator

@@ -1,5 +1,5 @@
-// How often a peer may have something done: a few times at once, and so many a
-// second for ever.
+// Limits how often a peer may have something done: a number of times at once,
+// and a rate per second in the long run.
 //
 // Not thread-safe; reads no clock.
 #ifndef COORDINATOR_TABLES_TOKEN_BUCKET_H_
@@ -17,7 +17,7 @@ class TokenBucket {
   TokenBucket(double burst, double per_second)
       : burst_(burst), per_second_(per_second), tokens_(burst) {}
 
-  // Takes a token; false when there is none. `now` is monotonic.
+  // Takes a token; returns false when there is none. `now` is monotonic.
   bool Take(absl::Duration now) {
     tokens_ = std::min(
         burst_, tokens_ + per_second_ * absl::ToDoubleSeconds(now - since_));

@@ -1,4 +1,4 @@
-// What operators are told who name something that is not there.
+// Errors for operators who name something that does not exist.
 #ifndef COORDINATOR_TABLES_UNKNOWN_H_
 #define COORDINATOR_TABLES_UNKNOWN_H_
 
@@ -9,7 +9,7 @@
 
 namespace djinn::coordinator {
 
-// NotFound; the reason is "WHAT_UNKNOWN".
+// Returns NotFound with the reason "<what>_UNKNOWN".
 absl::Status Unknown(absl::string_view what, absl::string_view name);
 
 absl::Status SessionUnknown(const std::string& id);

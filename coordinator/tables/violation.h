@@ -1,4 +1,4 @@
-// How the coordinator refuses what a correct peer never sends.
+// Errors for what a correct peer never sends.
 #ifndef COORDINATOR_TABLES_VIOLATION_H_
 #define COORDINATOR_TABLES_VIOLATION_H_
 
@@ -8,7 +8,7 @@
 
 namespace djinn::coordinator {
 
-// InvalidArgument (PROTOCOL_VIOLATION).
+// Returns InvalidArgument (PROTOCOL_VIOLATION).
 inline absl::Status Violation(absl::string_view what) {
   return MakeError(absl::StatusCode::kInvalidArgument, "PROTOCOL_VIOLATION",
                    what);

@@ -20,20 +20,21 @@ namespace djinn::coordinator {
 struct WaitQueue {
   explicit WaitQueue(absl::Duration patience) : reservation(patience) {}
 
-  // The order in which requests without an offered lease are tried, and whose
-  // they are: session and member.
+  // The order in which requests without an offered lease are tried, and the
+  // session and member of each.
   scheduler::WaitQueue line;
   std::map<scheduler::WaitQueue::Ticket, std::pair<std::string, MemberId>>
       unplaced;
-  // The worker that is kept for the first of them.
+  // The worker that is reserved for the first request.
   scheduler::Reservation reservation;
-  // Tenants whose requests are not tried.
+  // Tenants whose requests are not tried because an operator stopped their
+  // queues.
   QueueStops stops;
-  // Something may have become free since they were tried.
+  // True when something may have become free since the requests were tried.
   bool untried = false;
-  // When reports may have them tried again.
+  // Monotonic time from which a worker's report may have them tried again.
   absl::Duration next_retry;
-  // When room may be searched that others give back.
+  // Monotonic time from which memory to take back may be searched again.
   absl::Duration next_room_look;
 };
 

@@ -10,15 +10,15 @@
 
 namespace djinn::coordinator {
 
-// A session or worker as one of its streams sees it. Calls with the id of a
-// stream that was replaced do nothing or return Aborted.
+// Names a session or worker together with one of its streams. A call with a
+// stream that was replaced does nothing or returns Aborted or Unavailable.
 struct StreamId {
   std::string owner;
   uint64_t stream = 0;
 };
 
 // Implemented by the owner of a stream, which then asks for the stream's next
-// message. One call may stand for many changes, and for none.
+// message. One call may stand for any number of changes, even none.
 class Waker {
  public:
   virtual ~Waker() = default;

@@ -3,11 +3,12 @@
 namespace djinn::coordinator {
 namespace {
 
-// Less of a graph's time says little about a class of operators.
+// The least share of a graph's predicted time at which its runs say something
+// about a class of operators.
 constexpr double kMinShare = 0.1;
 
 std::string ProgramKey(const std::string& tenant, const std::string& program) {
-  // Neither can change what the other says: names have no zero byte.
+  // The key is unambiguous because names have no zero byte.
   return tenant + '\0' + program;
 }
 

@@ -1,13 +1,13 @@
-// Keeps what is known of work: of each graph, of earlier runs of programs, and
-// how long devices really take for it.
+// Records what is known of work: of each graph, of earlier runs of programs,
+// and of the time that devices really take for it.
 //
-// A graph is to each tenant what the tenant's own sessions showed it to be.
+// To each tenant, a graph is what the tenant's own sessions showed it to be.
 // Without a tenant, it is what all tenants that defined it agree on, or what it
 // shows by itself.
 //
-// Where there are more entries than the limits, the tenant with the most loses
-// what it told of least recently (common/base/tenant_order.h). Not thread-safe:
-// the cluster's lock guards it.
+// When there are more entries than the limits allow, the tenant with the most
+// loses the entry that it named least recently (common/base/tenant_order.h).
+// Not thread-safe: the cluster's lock guards it.
 #ifndef COORDINATOR_TABLES_WORK_TABLE_H_
 #define COORDINATOR_TABLES_WORK_TABLE_H_
 
@@ -33,11 +33,12 @@ namespace djinn::coordinator {
 
 using SharedWork = std::shared_ptr<const scheduler::Work>;
 
-// Returns whether both have the same phase and caches. Null has no phase and no
-// caches.
+// Returns whether both have the same phase and caches. Null means no phase and
+// no caches.
 bool AreAlike(const SharedWork& a, const SharedWork& b);
 
-// A map that tenants share: each has its part of the entries.
+// A map whose limits tenants share. When it is full, the tenant that holds most
+// loses entries first.
 template <typename Value>
 class TenantMap {
  public:
@@ -47,8 +48,8 @@ class TenantMap {
         max_bytes_(max_bytes),
         order_({.items = max_entries, .bytes = max_bytes}) {}
 
-  // The entry is the tenant's, too, from now on. One that is several tenants'
-  // keeps its size.
+  // Sets the entry and counts it for the tenant as well. The size of an entry
+  // that several tenants hold stays the same.
   void Put(absl::string_view tenant, absl::string_view key, Value value,
            uint64_t bytes = 0) {
     std::unique_ptr<Entry>& entry = entries_[key];
@@ -69,7 +70,7 @@ class TenantMap {
       entries_.erase(entries_.find(let_go->item->key));
     }
   }
-  // Null when there is none.
+  // Returns the value, or null.
   const Value* Find(absl::string_view key) const {
     const auto found = entries_.find(key);
     return found == entries_.end() ? nullptr : &found->second->value;
@@ -97,26 +98,27 @@ class TenantMap {
   TenantOrder<Entry> order_;
 };
 
-// Graphs of all tenants, each with what it is to whom.
+// Records the graphs of all tenants, each with its work to each tenant.
 class GraphWorks {
  public:
   struct Graph {
-    // By itself; null when nobody has said so.
+    // The work that the graph shows by itself; null while that is not known.
     SharedWork shown;
-    // By tenant.
+    // The work by tenant.
     std::map<std::string, SharedWork, std::less<>> own;
     std::string fingerprint;
     TenantOrder<Graph>::Holders holders;
   };
 
-  // At most so many, each counted for every tenant that told of it.
+  // Keeps at most `max_works`. Each graph counts once for every tenant that
+  // named it.
   explicit GraphWorks(size_t max_works)
       : max_works_(max_works), order_({.items = max_works}) {}
 
-  // As WorkTable::AddGraph().
+  // Does what WorkTable::AddGraph() describes.
   bool Put(const std::string& tenant, const std::string& fingerprint,
            SharedWork own, SharedWork shown);
-  // Null when there is none.
+  // Returns the graph, or null.
   const Graph* Find(absl::string_view fingerprint) const;
 
  private:
@@ -132,56 +134,63 @@ class WorkTable {
   static constexpr size_t kMaxPrograms = 1 << 12;
   static constexpr uint64_t kMaxProgramBytes = 4 << 20;
 
-  // What a session of a tenant's program did, in so many graphs.
+  // The work of a session of a tenant's program, from `graphs` graphs.
   struct Program {
     std::string tenant;
     std::string name;
     SharedWork work;
     size_t graphs = 0;
   };
-  // All that is not told of again: clients define their graphs anew.
+  // Everything that must be saved. Graphs need not be, because clients define
+  // them again.
   struct Learned {
     std::vector<std::shared_ptr<const Program>> programs;
     semantics::CostFactors factors;
   };
 
-  // A session of the tenant defined it: what it is to that one, and what it
-  // shows by itself, which may be null where nobody knows. True when it is of
-  // another phase than before, to the tenant or by itself, or has other caches.
+  // Notes that a session of the tenant defined the graph: its work to the
+  // tenant, and the work that it shows by itself, which is null if unknown.
+  // Returns whether its phase or its caches changed, to the tenant or by
+  // itself.
   bool AddGraph(const std::string& tenant, const std::string& fingerprint,
                 SharedWork own, SharedWork shown = nullptr) {
     return graphs_.Put(tenant, fingerprint, std::move(own), std::move(shown));
   }
-  // What it is to each tenant; null when nothing is known.
+  // Returns the graph with its work to each tenant; null when nothing is known.
   const GraphWorks::Graph* FindGraph(absl::string_view fingerprint) const {
     return graphs_.Find(fingerprint);
   }
-  // To the tenant, as far as it told. Null when nothing is known.
+  // Returns the work to the tenant; null when the tenant did not define the
+  // graph.
   SharedWork OfGraphTo(absl::string_view tenant,
                        absl::string_view fingerprint) const;
-  // To nobody in particular. Null when nothing is known.
+  // Returns the work without regard to a tenant. Null when nothing is known.
   SharedWork OfGraph(absl::string_view fingerprint) const;
 
-  // A session did so much so far: one that is only beginning does not take the
-  // place of a whole one. Programs without a name have no history.
+  // Notes the work of a session so far. A session that has only begun does not
+  // replace a whole one. Programs without a name have no history.
   void NoteProgram(Program program);
-  // A session has closed, and did no more.
+  // Notes the work of a session that has closed.
   void NoteEnded(Program program);
-  // What to expect of the next one. Null when nothing is known.
+  // Returns the expected work of the program's next session. Null when nothing
+  // is known.
   SharedWork OfProgram(const std::string& tenant,
                        const std::string& program) const;
 
-  // So many runs of the graph kept a device of the kind busy for so long.
-  // What it took beyond the roofline goes to every class of operators that has
-  // a tenth of the predicted time, alike.
+  // Learns that `runs` runs of the graph kept a device of the kind `device`
+  // busy for `time`. Attributes the ratio of measured to predicted time alike
+  // to every class of operators that has at least a tenth of the predicted
+  // time.
   void Learn(const std::string& fingerprint, const std::string& device,
              const semantics::DeviceSpeed& speed, uint64_t runs,
              absl::Duration time);
   const semantics::CostFactors& factors() const { return factors_; }
 
-  // Takes up what another table had learned, before anything else is learned.
+  // Takes over what another table had learned. Call it before anything else is
+  // learned.
   void Restore(Learned learned);
-  // Nothing when it is as it was at the last call.
+  // Returns what was learned; nothing if that has not changed since the last
+  // call.
   std::optional<Learned> TakeLearned();
 
  private:
@@ -189,7 +198,7 @@ class WorkTable {
   TenantMap<std::shared_ptr<const Program>> programs_{kMaxPrograms,
                                                       kMaxProgramBytes};
   semantics::CostFactors factors_;
-  // Since it was taken.
+  // True when something was learned since TakeLearned().
   bool learned_ = false;
 };
 

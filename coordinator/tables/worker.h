@@ -33,10 +33,10 @@
 
 namespace djinn::coordinator {
 
-// Hash and size: what names a content within a tenant.
+// Hash and size, which identify a content within a tenant.
 using ContentKey = std::pair<ContentHash, uint64_t>;
 
-// What the worker said of itself in its last report.
+// The facts in the worker's last report.
 struct ReportedFacts {
   std::string address;
   // Empty when there is none.
@@ -49,32 +49,33 @@ struct ReportedFacts {
   std::optional<v1::MemoryUse> memory;
   v1::CacheUse plan_cache;
   v1::CacheUse content_cache;
-  // Unset: the worker keeps no contents on disk.
+  // Unset when the worker keeps no contents on disk.
   std::optional<v1::DiskUse> disk;
   v1::ExecutionUse executed;
   v1::DeviceSpeed speed;
   double price_per_hour = 0;
   uint64_t link_bytes_per_second = 0;
-  // Measured over clients' uploads; 0: not known.
+  // Measured over clients' uploads; 0 if not known.
   uint64_t client_bytes_per_second = 0;
-  // By the worker at the other end, measured.
+  // Measured bytes per second, by the worker at the other end.
   absl::btree_map<std::string, uint64_t> links;
   std::vector<std::string> capabilities;
   // Bit N stands for phase N; 0 for all.
   uint32_t phases = 0;
 };
 
-// The contents that the worker has.
+// The contents that the worker holds.
 struct ReportedContents {
   // By tenant.
   absl::flat_hash_map<std::string, absl::flat_hash_set<ContentKey>> contents;
-  // The largest first, for tenants that were asked for since the last report.
+  // The largest first, for tenants whose contents were requested since the last
+  // report.
   absl::flat_hash_map<std::string, std::vector<ContentKey>> by_size;
   uint64_t content_bytes = 0;
   uint32_t content_count = 0;
 };
 
-// What the worker executes.
+// The work that the worker executes.
 struct WorkerLoad {
   struct Runs {
     uint64_t count = 0;
@@ -83,25 +84,24 @@ struct WorkerLoad {
   };
   // By fingerprint.
   absl::flat_hash_map<std::string, Runs> graphs;
-  // Graphs whose phase the worker must be told, or may have to be once the
-  // phase is known: all on a new stream, then those that it began to count
-  // since.
+  // Graphs whose phase the worker must be told once it is known: all graphs on
+  // a new stream, then those that it began to count since.
   absl::flat_hash_set<std::string> untold;
-  // The runs that the last report added; none in the first report of a process,
-  // which sums up what happened before.
+  // The runs that the last report added. Empty after the first report of a
+  // process, which sums up everything before.
   struct Ran {
     std::string fingerprint;
     uint64_t runs = 0;
     absl::Duration time;
   };
   std::vector<Ran> ran;
-  // Over the last minute: the share of time in which the device was busy, and
-  // the seconds that a run took; 0 until there was one.
+  // The share of the last minute in which the device was busy, and the mean
+  // seconds of a run; 0 before the first.
   double busy_share = 0;
   double seconds_per_run = 0;
-  // Device time of the runs that its sessions have queued there, by phase.
+  // Device time of its sessions' queued runs, by phase.
   scheduler::PhaseAmounts queued_seconds = {};
-  // This process of the worker has reported before.
+  // True when this process of the worker has reported before.
   bool reported = false;
 };
 
@@ -113,16 +113,16 @@ struct HeldLeases {
     std::string tenant;
     uint64_t storage_count = 0;
     uint64_t storage_bytes = 0;
-    // A client's stream uses the lease.
+    // True when a client's stream uses the lease.
     bool attached = false;
     v1::SessionUse use;
     v1::LeaseUse lease_use;
-    // Device time that the last report which names the lease adds.
+    // Device time that was added by the last report that names the lease.
     absl::Duration grown;
     bool out_of_credit = false;
-    // Unset: its runs never yielded.
+    // Unset when its runs never yielded.
     std::optional<v1::Yielded> yielded;
-    // Unset: its next message waits for nothing, or it has none.
+    // Unset when it has no next message, or that waits for nothing.
     std::optional<v1::MessageWait> wait;
   };
 
@@ -130,8 +130,8 @@ struct HeldLeases {
   absl::flat_hash_map<std::string, Held> held;
   // The leases that the last report named.
   std::vector<std::string> changed;
-  // Of `held`: the leases of each session, those whose runs wait for credit,
-  // and those with queued runs.
+  // Indices of `held`: the leases of each session, those whose runs wait for
+  // credit, and those with queued runs.
   absl::flat_hash_map<std::string, absl::btree_set<std::string>> of_session;
   absl::btree_set<std::string> out_of_credit;
   absl::btree_set<std::string> queueing;
@@ -139,7 +139,7 @@ struct HeldLeases {
   absl::flat_hash_map<std::string, absl::uint128> held_bytes;
 };
 
-// The worker's stream, and what the next messages on it must say.
+// The worker's stream, and what the next messages on it must contain.
 struct WorkerLink {
   // 0 when there is no stream.
   uint64_t number = 0;
@@ -147,37 +147,39 @@ struct WorkerLink {
   // The revision of the last DesiredState that was sent, and when.
   uint64_t revision = 0;
   absl::Duration last_sent;
-  // The worker should hear something before the next heartbeat.
+  // True when a message is due before the next heartbeat.
   bool dirty = true;
-  // Leases that the next messages list, and when all leases are next searched
-  // for those that are due to be issued again.
+  // Leases that the next messages must list, and the monotonic time at which
+  // all leases are next checked for those that must be signed again.
   std::set<std::string> unlisted;
   absl::Duration next_reissue = -absl::InfiniteDuration();
-  // Offered leases that this stream has listed, each with its revision, until
-  // the worker acknowledges it. Revisions do not fall.
+  // Offered leases that this stream has listed, each with the revision that
+  // listed it, until the worker acknowledges that. Revisions never decrease.
   std::deque<std::pair<uint64_t, std::string>> unacknowledged;
-  // Workers that the next message lists as peers, and the incarnation and
+  // Workers that the next message must list as peers, and the incarnation and
   // address of those that this stream has listed.
   std::set<std::string> new_peers;
   std::map<std::string, std::pair<uint64_t, std::string>> told_peers;
 };
 
-// Sessions and leases that have ended here and may live on at the worker.
+// Sessions and leases that have ended here and may still exist at the worker.
 struct WorkerEnds {
-  // Sessions that it must forget. An entry goes when the worker has applied
-  // that and reports no lease of the session.
+  // Sessions that the worker must forget. An entry is removed when the worker
+  // has applied that and reports no lease of the session.
   Orders drops;
-  // Leases that ended here and that it may still honour. An entry goes when
-  // the worker has applied that and has reported the lease's final use.
+  // Leases that ended here and that the worker may still honour. An entry is
+  // removed when the worker has applied the end and has reported the lease's
+  // final use.
   Orders closing;
-  // Of the ended leases that it reports, those whose use may still grow.
+  // The ended leases that the worker reports and whose use may still grow.
   absl::flat_hash_set<std::string> measuring;
-  // Leases whose final use it has reported. Once a save that has it billed is
-  // kept, the worker is told and forgets the lease; then its account goes.
+  // Leases whose final use the worker has reported. Once a save that includes
+  // the bill is kept, the worker is told and forgets the lease. Then the
+  // account is removed.
   struct Settling {
-    // The first save that has it billed.
+    // The number of the first save that includes the bill.
     uint64_t save = 0;
-    // The revision that told the worker; 0: this stream has not told it.
+    // The revision that told the worker; 0 if this stream has not told it.
     uint64_t revision = 0;
   };
   std::map<std::string, Settling> settling;
@@ -189,15 +191,16 @@ struct Worker {
   using Runs = WorkerLoad::Runs;
   using Settling = WorkerEnds::Settling;
 
-  // Returns the session's leases among those held.
+  // Returns the session's leases at the worker, by its reports.
   const absl::btree_set<std::string>& LeasesOf(
       const std::string& session_id) const;
-  // Returns whether this stream has listed the other worker as it is now.
+  // Returns whether this stream has listed the other worker with its present
+  // incarnation and address.
   bool KnowsPeer(const Worker& other) const;
-  // Returns the storage bytes of the tenant's sessions there.
+  // Returns the bytes of the tenant's storages at the worker.
   uint64_t HeldBytesOf(absl::string_view tenant) const;
-  // Returns the tenant's contents there, the largest first. Valid until the
-  // next report.
+  // Returns the tenant's contents at the worker, the largest first. Valid until
+  // the next report.
   const std::vector<ContentKey>& ContentsBySize(const std::string& tenant);
   bool connected() const { return link.number != 0; }
   bool usable() const { return connected() && state == v1::WorkerInfo::ACTIVE; }
@@ -205,13 +208,14 @@ struct Worker {
   std::string id;
   uint64_t incarnation = 0;
   v1::WorkerInfo::State state = v1::WorkerInfo::ACTIVE;
-  // Monotonic.
+  // Monotonic time.
   absl::Duration last_report;
-  // When it was lost last it had leases, on which it may serve its sessions:
-  // the phases of their work, bit N for phase N, and until when, monotonic.
+  // Set when the worker is lost: the phases of its sessions' work, bit N for
+  // phase N, and the monotonic time until which it may serve them on their
+  // leases.
   uint32_t served_phases = 0;
   absl::Duration serves_until;
-  // Paces the log line that leases cannot leave it.
+  // Limits the log line that leases cannot leave the worker.
   TokenBucket logged_drains{2, 1.0 / 60};
 
   ReportedFacts facts;

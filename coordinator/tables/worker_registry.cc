@@ -16,10 +16,10 @@
 namespace djinn::coordinator {
 namespace {
 
-// Long enough for an operator to see that the worker was there.
+// How long a lost worker stays visible to operators.
 constexpr absl::Duration kForgetAfter = absl::Hours(1);
-// The limit of a socket's path, an address, an id, with room to spare. They are
-// listed to other workers, logged, and sent to clients.
+// Most bytes of a socket's path, an address or an id, with room to spare. They
+// are listed to other workers, logged, and sent to clients.
 constexpr size_t kMaxText = 512;
 constexpr int kMaxCapabilities = 256;
 // The window over which the devices' work is averaged, and the weight of a
@@ -27,8 +27,8 @@ constexpr int kMaxCapabilities = 256;
 constexpr absl::Duration kWindow = absl::Minutes(1);
 constexpr double kRunWeight = 0.2;
 
-// Applies what the device did since the report before. A worker's numbers may
-// fall, if it lies or compiled its plan again: then they say nothing.
+// Applies what the device executed since the last report. A worker's numbers
+// may decrease if it lies or compiled a plan again; they are ignored then.
 void ApplyExecuted(const v1::ExecutionUse& executed, absl::Duration passed,
                    Worker* worker) {
   const absl::Duration busy =
@@ -118,7 +118,7 @@ absl::Status WorkerRegistry::Check(const v1::WorkerState& report) {
     DJINN_RETURN_IF_ERROR(CheckText("a session", wait.served_session_id()));
   }
   DJINN_RETURN_IF_ERROR(RunInquiries::Check(report));
-  // Whether clients may use an address that is not local is their decision.
+  // Accepts addresses that are not local: clients decide whether to use them.
   const absl::Status address = CheckAddress(report.address(), true);
   if (!address.ok()) return Violation(address.message());
   const std::string& socket = report.shared_memory_socket();
@@ -163,7 +163,7 @@ absl::StatusOr<WorkerRegistry::Joined> WorkerRegistry::Join(
   worker->link.waker = std::move(waker);
   worker->link.revision = 0;
   worker->link.dirty = true;
-  // What was said on an earlier stream may never have arrived.
+  // Messages of an earlier stream may never have arrived.
   worker->link.unacknowledged.clear();
   worker->link.told_peers.clear();
   worker->ends.drops.Restart();
@@ -242,7 +242,7 @@ void WorkerRegistry::ApplyWork(const v1::WorkerState& report,
     } else {
       with_graph_[graph.fingerprint()].insert(worker);
     }
-    // Counting anew, it is another plan.
+    // A count that decreased belongs to another plan of the graph.
     if (!known || runs.count < old.count) {
       worker->load.untold.insert(graph.fingerprint());
     }

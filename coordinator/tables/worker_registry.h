@@ -1,9 +1,10 @@
-// The workers of the cluster as they last reported themselves.
+// Records the workers of the cluster as they last reported themselves.
 //
-// A worker joins with its first report, is ACTIVE while reports come in time,
-// LOST after that, and forgotten long after. Its stream may break and come back
-// in between. A complete report replaces everything that was known of the
-// worker's leases; any other report names only the leases that have changed.
+// A worker joins with its first report and is ACTIVE while reports come in
+// time, LOST after that, and forgotten long after. Its stream may break and
+// come back in between. A complete report replaces everything that was known of
+// the worker's leases; any other report names only the leases that have
+// changed.
 //
 // Not thread-safe: the cluster's lock guards it.
 #ifndef COORDINATOR_TABLES_WORKER_REGISTRY_H_
@@ -29,47 +30,47 @@ class WorkerRegistry {
  public:
   struct Joined {
     Worker* worker = nullptr;
-    // The worker has another incarnation than the last time: it has forgotten
-    // everything.
+    // True when the worker has another incarnation than the last time: it has
+    // forgotten everything.
     bool restarted = false;
-    // If so: the time since that incarnation's last report.
+    // If restarted: the time since the earlier incarnation's last report.
     absl::Duration silence;
     // The stream that the new one replaces, if it was still open.
     std::shared_ptr<Waker> replaced;
   };
 
-  // `timeout`: silence after which a worker is lost.
+  // `timeout` is the silence after which a worker is lost.
   explicit WorkerRegistry(absl::Duration timeout) : timeout_(timeout) {}
 
-  // InvalidArgument (PROTOCOL_VIOLATION) for a report without identity or
-  // address, or with texts that are too long to be kept. An acknowledgement
-  // needs an identity alone.
+  // Returns InvalidArgument (PROTOCOL_VIOLATION) for a report without identity
+  // or address, or with texts that are too long to be kept. An acknowledgement
+  // needs only an identity.
   static absl::Status Check(const v1::WorkerState& report);
 
-  // Binds a new stream to the worker and applies its first report. Errors: as
-  // Check()'s, also for a report that is not complete; AlreadyExists
+  // Binds a new stream to the worker and applies its first report. Returns the
+  // errors of Check(), also for a report that is not complete; AlreadyExists
   // (WORKER_ID_IN_USE) when another process with this id is connected and has
   // reported in time.
   absl::StatusOr<Joined> Join(const v1::WorkerState& report, uint64_t stream,
                               std::shared_ptr<Waker> waker, absl::Duration now);
 
-  // Takes over what the report says, except sessions' leases and revisions.
-  // Check() accepted it.
+  // Applies the report, except for its signed leases and revision. Requires
+  // that Check() accepted it.
   void Apply(const v1::WorkerState& report, absl::Duration now, Worker* worker);
 
-  // Ends the stream; the worker stays.
+  // Notes that the stream ended; the worker stays.
   void Disconnect(Worker* worker);
 
-  // Active workers whose reports are overdue.
+  // Returns active workers whose reports are overdue.
   std::vector<Worker*> Overdue(absl::Duration now);
-  // Marks it LOST and empties what it reported.
+  // Marks the worker LOST and clears what it reported.
   void MarkLost(Worker* worker);
-  // Removes workers that have been lost for long, and names them.
+  // Removes workers that have been lost for long, and returns their ids.
   std::vector<std::string> Forget(absl::Duration now);
 
-  // Null when unknown. Pointers stay valid until Forget().
+  // Returns the worker, or null. Pointers stay valid until Forget().
   Worker* Find(const std::string& id);
-  // By id.
+  // Returns all workers by id.
   const std::map<std::string, std::unique_ptr<Worker>>& all() const {
     return workers_;
   }
@@ -103,9 +104,9 @@ class WorkerRegistry {
 
   const absl::Duration timeout_;
   std::map<std::string, std::unique_ptr<Worker>> workers_;
-  // By fingerprint; none is empty.
+  // By fingerprint; no set is empty.
   absl::flat_hash_map<std::string, Workers> with_graph_;
-  // By id; none is empty.
+  // By session id; no set is empty.
   absl::flat_hash_map<std::string, Workers> with_session_;
 };
 

@@ -74,6 +74,8 @@ WorkerCore::WorkerCore(WorkerCoreOptions options, Device* device, Clock* clock,
                &environment_, device, &leases_, &executor_.queue(),
                [this] { NotifyChange(); }) {
   device_->SetSpareMemory(&spare_memory_);
+  // On demand, spare memory is released first, then idle contents are evicted.
+  // RelieveMemory() does this in the opposite order.
   memory_.SetReclaimer([this](uint64_t bytes) {
     const uint64_t spare = device_->ReleaseSpareMemory(bytes);
     if (spare < bytes) contents_.EvictIdle(bytes - spare);
@@ -265,7 +267,8 @@ void WorkerCore::ExpireLeases() {
 
 void WorkerCore::RelieveMemory() {
   // Idle contents stay for reuse, but on at most half of the device: inputs
-  // that differ in every run would fill it.
+  // that differ in every run would fill it. They are also evicted while more
+  // than the high share of the memory is used.
   const uint64_t idle = contents_.stats().idle_bytes;
   const uint64_t most = device_->memory_bytes() / 2;
   const uint64_t excess = std::max(idle > most ? idle - most : 0,
@@ -274,6 +277,8 @@ void WorkerCore::RelieveMemory() {
     contents_.EvictIdle(excess);
     NotifyChange();
   }
+  // Spare memory is released only if more than the critical share is used even
+  // without those contents.
   const uint64_t spare = ledger_.usage().Above(kCriticalPressure);
   if (spare > 0) device_->ReleaseSpareMemory(spare);
 }

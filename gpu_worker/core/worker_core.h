@@ -167,6 +167,8 @@ class WorkerCore {
   void RunHousekeeping();
   void KeepHouse();
   void ExpireLeases();
+  // Evicts idle contents that exceed half of the device, or the high share of
+  // used memory; then releases spare memory that exceeds the critical share.
   void RelieveMemory();
   void CheckDevice();
 

@@ -32,7 +32,7 @@ class Buffer {
 };
 
 // Returns whether `buffer` is the only reference, so that its owner may write
-// or drop the buffer; false for null. The fence orders the reads of former
+// or drop the buffer; false for null. The fence orders the reads of earlier
 // holders before the owner's writes; use_count() alone orders nothing.
 inline bool IsSoleOwner(const std::shared_ptr<Buffer>& buffer) {
   if (buffer.use_count() != 1) return false;

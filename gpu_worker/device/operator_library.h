@@ -130,7 +130,8 @@ class CompiledProgram {
   virtual absl::Status Execute(uint32_t node, const NodeInput& input,
                                std::vector<NodeResult>* results) const = 0;
 
-  // Begins a run. Returns null if every node is done when Execute() returns.
+  // Begins a run. Returns null if every node is done when its Execute()
+  // returns.
   virtual std::unique_ptr<DeviceRun> BeginRun() const { return nullptr; }
 
   // Returns the nodes that gain by being joined with others of the same matrix,

@@ -50,7 +50,8 @@ class BatchingWindowTest : public BatchTest {
     EXPECT_TRUE(
         WaitUntil([this] { return core_->Snapshot().queued_runs() == 0; }));
   }
-  // Returns when the worker waits for other sessions.
+  // Starts the client's next run, and returns once the worker waits for runs of
+  // other sessions.
   uint64_t RunAlone(TestClient* client) {
     const uint64_t read = RunNext(client);
     EXPECT_TRUE(WaitUntil([this] { return clock_.waiting() == 1; }));

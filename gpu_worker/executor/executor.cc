@@ -12,9 +12,9 @@
 namespace djinn::worker {
 namespace {
 
-// A turn goes on with the session's next message until it has lasted this long:
-// changing sessions, and waking a client for every message, takes longer than
-// many messages do.
+// A turn continues with the session's next message until it has lasted this
+// long. Changing sessions, and waking a client for every message, takes longer
+// than many messages do.
 constexpr absl::Duration kShortTurn = absl::Microseconds(50);
 constexpr int kMaxSteps = 64;
 
@@ -158,7 +158,8 @@ void Executor::ServeAlone(const Turn& turn, const Preemption::Step& step) {
 
 scheduler::FairQueue::Preemption Executor::TakePreempting(
     const Preemption::Step& step, absl::Duration used, absl::Duration end) {
-  // A turn that preempts would lack the memory that the step goes on holding.
+  // A turn that preempts would lack memory, because the preempted step keeps
+  // what it holds.
   if (ledger_.usage().pressure() == MemoryPressure::kCritical) {
     return scheduler::FairQueue::Preemption::kLater;
   }

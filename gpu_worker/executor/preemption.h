@@ -115,7 +115,7 @@ class Preemption final : public NodeEdge {
   Step* step_ = nullptr;
   // The time spent in turns that preempted others, in total.
   absl::Duration away_;
-  // Until when time is settled, by OwnTime().
+  // The time until which all time is settled, by OwnTime().
   absl::Duration settled_;
   absl::Duration next_look_;
   LabelledCounter count_{"djinn_preemptions_total",

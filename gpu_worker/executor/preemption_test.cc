@@ -289,8 +289,8 @@ TEST_F(PreemptionTest, ATenantThatHasHadMoreWaits) {
   });
   RunLong(batch.get(), 6);
   EXPECT_EQ(batch->Read(kSum, 1), Floats{6});
-  // The tenants alternate second by second, and the higher priority goes first
-  // when they are even.
+  // The tenants alternate second by second, and the higher priority is served
+  // first when they are even.
   EXPECT_EQ(Order(), "afafafaaa");
 }
 

@@ -179,7 +179,8 @@ std::optional<Turn> TurnQueue::TakeTurn(bool wait) {
   const absl::Duration now = clock_.Monotonic();
   const uint64_t key = queue_.Take();
   const Session& session = *members_.at(key).session;
-  // Sessions that wait already do not announce themselves again.
+  // Sessions that were already waiting will not call Look() again. This turn
+  // may be long, so it asks for the preemption check on their behalf.
   if (!queue_.empty() &&
       PaceOf(session.next().phase()) == FairQueue::Pace::kLong) {
     preemption_.Look();

@@ -59,7 +59,8 @@ class TurnsTest : public WorkerCoreTest {
     return client->Run(1, {1, 2});
   }
 
-  // Releases the device when the worker has this many runs, with the plug's.
+  // Releases the device when the worker has received this many runs, including
+  // the plug's run.
   void ReleaseWith(uint32_t runs) {
     EXPECT_TRUE(WaitReceivedBeside(plug_.get(), runs));
     Release();
@@ -69,7 +70,7 @@ class TurnsTest : public WorkerCoreTest {
     open_ = true;
     changed_.SignalAll();
   }
-  // Returns the nodes executed after the plug's.
+  // Returns the nodes executed after the plug's node.
   std::string Order() {
     MutexLock lock(&mu_);
     return order_.substr(1);

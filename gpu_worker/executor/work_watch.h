@@ -14,7 +14,7 @@ namespace djinn::worker {
 
 class WorkWatch {
  public:
-  // Begin() notes that the thread goes to work at `now`, and End() that it
+  // Begin() notes that the thread begins to work at `now`, and End() that it
   // begins to wait.
   void Begin(absl::Duration now) { since_ = now; }
   void End(absl::Duration now) {

@@ -45,7 +45,7 @@ class LeaseKeeper {
   absl::StatusOr<v1::LeaseClaims> ClaimsOf(const v1::SignedLease& issue) const;
 
   // Does what LeaseTable::Renew() does, for verified claims. Returns whether
-  // the lease is new here.
+  // the lease is new to this worker.
   absl::StatusOr<bool> Renew(const v1::SignedLease& issue,
                              const v1::LeaseClaims& claims);
   // Does what LeaseTable::Present() does. The ends of the returned lease
@@ -62,13 +62,13 @@ class LeaseKeeper {
   void Settle(const absl::flat_hash_set<absl::string_view>& lease_ids);
 
   std::optional<Lease> Find(const std::string& lease_id) const;
-  // Returns a lease of the session, if one is here.
+  // Returns a lease of the session, if this worker has one.
   std::optional<Lease> FindSession(const std::string& session_id) const;
   bool HasSession(const std::string& session_id) const;
   std::vector<std::string> LeasesOf(const std::string& session_id) const;
 
-  // Adds all leases to the report, those in force and those that ended; returns
-  // the ids of the former, in the order of state->sessions().
+  // Adds all leases to the report, those in force and those that ended. Returns
+  // the ids of those in force, in the order of state->sessions().
   std::vector<std::string> Report(v1::WorkerState* state) const;
   // Returns how many ended leases are never billed, because too many waited to
   // be settled.

@@ -58,11 +58,11 @@ class LeaseMeter {
 
   Traffic traffic_;
   std::atomic<uint64_t> nanoseconds_{0};
-  // The same device time by phase.
+  // The device time of nanoseconds_, by phase.
   PhaseCounters phases_;
   std::atomic<uint64_t> may_nanoseconds_{kUnlimited};
   std::atomic<uint64_t> may_bytes_{kUnlimited};
-  // The coordinator should hear of use beyond these.
+  // Use beyond these amounts must be reported to the coordinator soon.
   std::atomic<uint64_t> low_nanoseconds_{kUnlimited};
   std::atomic<uint64_t> low_bytes_{kUnlimited};
   std::atomic<bool> waiting_{false};

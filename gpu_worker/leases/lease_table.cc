@@ -57,7 +57,7 @@ absl::Status LeaseTable::Check(const v1::LeaseClaims& claims,
     return MakeError(absl::StatusCode::kFailedPrecondition, "WRONG_INCARNATION",
                      "the worker restarted since the lease was granted");
   }
-  // A lease that is here already ages by this worker's clock alone.
+  // A lease that is in the table ages by this worker's clock alone.
   if (leases_.contains(claims.lease_id())) return absl::OkStatus();
   if (Ended(claims)) return Unknown("the lease has ended on this worker");
   const absl::Time expiry = FromProtoTimestamp(claims.expire_time());

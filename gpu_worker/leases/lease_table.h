@@ -55,7 +55,8 @@ struct Lease {
 class LeaseTable {
  public:
   // The most ended leases that the table remembers by id. Beyond them, every
-  // lease issued before the oldest of these counts as ended, unless it is here.
+  // lease issued before the oldest of these counts as ended, unless it is in
+  // force in the table.
   static constexpr size_t kMaxEnded = 65536;
 
   // Counts the bytes of all leases in `total`, which must outlive the table.
@@ -64,8 +65,8 @@ class LeaseTable {
         incarnation_(incarnation),
         total_(total) {}
 
-  // Returns whether this very revision is here, as the newest one or as the one
-  // that a client presented last. It was verified then.
+  // Returns whether the table has this very revision, as the newest one or as
+  // the one that a client presented last. It was verified then.
   bool Has(const v1::SignedLease& issue, const v1::LeaseClaims& claims) const;
 
   // Puts a lease that the coordinator lists in force. Errors: InvalidArgument
@@ -106,7 +107,7 @@ class LeaseTable {
   // Returns at most one lease.
   std::vector<Lease> TakeLease(const std::string& lease_id);
 
-  // Returns whether a lease of the session is here.
+  // Returns whether the table has a lease of the session.
   bool HasSession(const std::string& session_id) const;
   // Returns the lease, or null. Valid until the table changes.
   const Lease* Find(const std::string& lease_id) const;
@@ -143,7 +144,8 @@ class LeaseTable {
   // Ended leases by id.
   absl::flat_hash_map<std::string, End> ended_;
   std::set<std::pair<absl::Time, std::string>> ended_by_expiry_;
-  // Leases issued before this are ended unless they are here.
+  // Records of ended leases were dropped up to this time of issue. A lease
+  // issued before it that is not in leases_ counts as ended.
   absl::Time forgotten_before_ = absl::InfinitePast();
 };
 

@@ -148,7 +148,7 @@ TEST_F(MeteringTest, TimeIsOfThePhaseThatRuns) {
   // Now the coordinator knows the phases.
   Tell(Fill(), v1::PHASE_LLM_DECODE);
   Tell(twice.get(), v1::PHASE_TRAINING);
-  // Announces a graph that is not here, without a known phase.
+  // Announces a graph that this worker does not have, without a known phase.
   v1::DesiredState strange = Agreed();
   strange.add_graph_phases()->set_fingerprint("elsewhere");
   core_->Apply(strange);
@@ -269,8 +269,8 @@ TEST_F(MeteringTest, WhatSurroundsATurnIsBilledToo) {
     clock_.Advance(absl::Seconds(3));
     return absl::OkStatus();
   });
-  // The run uses up half of the credit. The executor reports that, which takes
-  // it a second.
+  // The run uses up half of the credit, and the executor takes a second to
+  // report that.
   core_->SetChangeListener([&] {
     if (std::this_thread::get_id() == executor)
       clock_.Advance(absl::Seconds(1));

@@ -56,7 +56,7 @@ class GraphCache {
   struct Found {
     // Null if the cache does not hold the plan.
     std::shared_ptr<const Plan> plan;
-    // The tenant held the plan before.
+    // True if the tenant held the plan before.
     bool held = false;
   };
   // Returns the plan at size 0. The tenant holds it from now on, if the cache

@@ -175,7 +175,8 @@ void OfferTable::Abandon(const OfferClaimant* claimant) {
       if (it->claimant.get() != claimant) continue;
       gone = std::move(it->claimant);
       offers.waiting.erase(it);
-      // Copies the key: the reference goes with the entry.
+      // Copies the key, because the reference is into the entry that may be
+      // removed.
       const std::string id = session_id;
       ForgetIfEmpty(id);
       return;

@@ -85,7 +85,7 @@ class OfferTable {
     size_t max_claims = 256;
     size_t max_used_tickets = 4096;
   };
-  // Whether a session is here, and has work.
+  // Whether the worker has the session, and whether the session has work.
   enum class Activity { kGone, kIdle, kBusy };
 
   // Returns the error for a caller without a ticket, with one of another
@@ -110,8 +110,8 @@ class OfferTable {
   // Forgets the offers of `owner`.
   void Leave(const std::string& session_id, const void* owner);
 
-  // Claims an offer of a session that is known to be here. Refuses with the
-  // errors of Execution.Pull.
+  // Claims an offer of a session that this worker is known to have. Refuses
+  // with the errors of Execution.Pull.
   void Claim(const v1::PullRequest& request,
              std::shared_ptr<OfferClaimant> claimant);
   // Forgets a claim that waits; without effect when it does not wait. Once this

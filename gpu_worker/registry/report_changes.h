@@ -23,7 +23,7 @@ class ReportChanges {
  private:
   struct Entry {
     ContentHash hash;
-    // The last report that had it.
+    // The last report that listed the content.
     uint64_t report = 0;
   };
   // The entries by lease id.

@@ -36,8 +36,8 @@ class RegistryStream {
   virtual bool Read(v1::DesiredState* desired) = 0;
   // Makes both return false soon.
   virtual void Cancel() = 0;
-  // Returns why the stream ended. Call it after both returned false or are not
-  // called again.
+  // Returns why the stream ended. Call it once Read() and Write() have both
+  // returned false or are not called again.
   virtual absl::Status Finish() = 0;
 };
 

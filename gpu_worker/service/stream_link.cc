@@ -370,7 +370,7 @@ void StreamLink::OnControlRead(bool ok) {
   }
   {
     MutexLock lock(&mu_);
-    // A client that requests several values at once goes on before it has all
+    // A client that requests several values at once continues before it has all
     // of them.
     const bool waits = reads.only_at_end && answered_read_ >= awaited_read_;
     if (reads.last != 0) {

@@ -161,7 +161,8 @@ class StreamLink : public std::enable_shared_from_this<StreamLink>,
   // How many values in succession the client requested only after it had the
   // previous ones.
   int waits_ ABSL_GUARDED_BY(mu_) = 0;
-  // Since when the read of the next message is postponed; unset when it is not.
+  // The time since which the read of the next message is postponed; unset when
+  // it is not.
   std::optional<absl::Duration> put_off_ ABSL_GUARDED_BY(mu_);
   bool paced_ ABSL_GUARDED_BY(mu_) = false;  // the pacer watches this link
   bool control_finished_ ABSL_GUARDED_BY(mu_) = false;

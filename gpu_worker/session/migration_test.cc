@@ -272,7 +272,8 @@ TEST_F(MigrationTest, ASessionThatStaysGoesOnAsBefore) {
   here->Run(2, {2}, {7});
   EXPECT_EQ(here->Read(2, 2), (Floats{7, 0}));
   EXPECT_EQ(core_->offers().offers(), 0u);
-  // No reference to the former bytes is left.
+  // The offer's reference to storage 2's bytes from before the fill is gone:
+  // only the two storages count.
   EXPECT_EQ(core_->ledger().usage().used, (1u << 20) + 4);
   // The second attempt succeeds.
   v1::Entered entered;

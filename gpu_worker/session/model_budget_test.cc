@@ -63,8 +63,8 @@ TEST_F(ModelBudgetTest, WhatIsFreedCountsNoMore) {
   client->Free({2});
   client->Read(3, 1);
   EXPECT_EQ(Use().model_bytes(), 1004u);
-  // The model is registered again with another storage; its former storages no
-  // longer count.
+  // The model is registered again with another storage, so its earlier storages
+  // no longer count.
   client->RegisterModel(1, {3}, "net");
   client->Free({1});
   client->Read(3, 1);

@@ -128,7 +128,7 @@ class ContentCache {
   struct Entry {
     ContentHash hash;
     std::shared_ptr<Buffer> buffer;
-    // The first one counts as its sender.
+    // The tenants that have the content. The first one counts as its sender.
     std::vector<std::string> tenants;
     // Seconds.
     double cost_per_byte = 0;

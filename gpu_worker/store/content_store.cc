@@ -210,8 +210,8 @@ absl::Status ContentStore::Prepare() {
           static_cast<uint64_t>(status.st_size) ==
               sizeof(header) + header.size_bytes;
       if (std::memcmp(header.magic, kFormerMagic, sizeof(kFormerMagic)) == 0) {
-        // The former version names files by another hash: no request would find
-        // this one.
+        // The file is from the previous version of the store, which names files
+        // by another hash: no request would find it.
         unlink(path.c_str());
         continue;
       }

@@ -2,8 +2,11 @@
 // its reservation: the bytes return to the ledger when the last reference to
 // the buffer goes.
 //
-// When the ledger refuses, DeviceMemory asks a reclaimer once to make room:
-// first from spare memory, then from idle contents. Thread-safe.
+// When the ledger refuses, DeviceMemory calls a reclaimer once for the bytes
+// that are missing, and asks the ledger again. The worker's reclaimer releases
+// spare memory first, such as packed weights, and evicts idle contents only for
+// what is still missing. Housekeeping relieves memory in the opposite order
+// (ledger.h, MemoryPressure). Thread-safe.
 #ifndef GPU_WORKER_STORE_DEVICE_MEMORY_H_
 #define GPU_WORKER_STORE_DEVICE_MEMORY_H_
 
@@ -20,7 +23,8 @@ namespace djinn::worker {
 
 class DeviceMemory {
  public:
-  // Frees up to `bytes` that are not in use.
+  // Frees up to `bytes` that are not in use. Called by the allocating thread,
+  // without the ledger's lock.
   using Reclaimer = std::function<void(uint64_t bytes)>;
 
   // Both must outlive this and all buffers.

@@ -32,17 +32,22 @@ enum class MemoryClass {
   // Uploads under way, and copies made for reads until they are sent.
   kTransfers = 2,
   // Memory that the device keeps to be faster, such as packed weights. The
-  // worker reclaims it when others need memory.
+  // worker reclaims it when an allocation does not fit, and under critical
+  // pressure.
   kSpare = 3,
 };
 inline constexpr size_t kMemoryClasses = 4;
 
-// How full a device is. Operators see it and housekeeping acts upon it.
+// How full a device is. Operators see it, and housekeeping acts upon it: it
+// evicts idle contents first, from a lower share of used memory, and releases
+// spare memory only if that is not enough. An allocation that does not fit is
+// served in the opposite order: spare memory first (device_memory.h).
 enum class MemoryPressure {
   kNone = 0,
-  // Housekeeping evicts idle contents before their memory is needed.
+  // Housekeeping evicts idle contents, down to the high share, before their
+  // memory is needed.
   kHigh = 1,
-  // Housekeeping reclaims spare memory as well.
+  // Housekeeping also releases spare memory, down to the critical share.
   kCritical = 2,
 };
 // The shares of the memory above which the pressure is high and critical.

@@ -18,8 +18,8 @@ namespace djinn::worker {
 
 class StreamTable::Connection : public WorkerStreamReceiver {
  public:
-  // The session that the connection serves once its Hello was accepted. The
-  // session stays set until the connection goes, because it may be using the
+  // The session that the connection serves once its Hello was accepted. It
+  // stays set until the connection is destroyed, because it may be using the
   // stream.
   struct Service {
     std::shared_ptr<Session> session;

@@ -127,8 +127,8 @@ class StreamTable {
   void EndSession(const std::string& lease_id, uint64_t queue_key,
                   const absl::Status& status);
 
-  // Makes the connection serve the session that the Hello names, a new one or
-  // one that is here. Returns the errors of Execution.Control.
+  // Makes the connection serve the session that the Hello names, whether that
+  // is a new one or exists. Returns the errors of Execution.Control.
   absl::Status Admit(uint64_t key, const v1::ClientHello& hello);
   absl::StatusOr<std::shared_ptr<Session>> FindOrMakeSession(
       uint64_t key, const v1::ClientHello& hello, const Lease& lease)

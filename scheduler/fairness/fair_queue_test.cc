@@ -496,7 +496,8 @@ TEST_F(PaceTest, SharesOfTenantsStayForShortSteps) {
   queue_.Done(2, absl::Milliseconds(5), FairQueue::Work{.pace = Pace::kShort});
   EXPECT_EQ(After(absl::Milliseconds(4)), Preemption::kLater);
   EXPECT_EQ(After(absl::Milliseconds(6)), Preemption::kShort);
-  // It does not preempt if a tenant that has had less waits.
+  // The short step does not preempt while another tenant that has had less
+  // waits.
   Wait(3, "c", Pace::kUnknown);
   EXPECT_EQ(After(absl::Milliseconds(9)), Preemption::kLater);
 }

@@ -10,7 +10,8 @@ constexpr double kLinkBytesPerSecond = 1e9;
 // Time that a leased session adds to the wait before its runs are in the queue.
 // It is enough to distinguish workers that are otherwise equal.
 constexpr double kSecondsPerLease = 1e-3;
-// The same, as a fraction of the device.
+// Load that a leased session adds before its runs are in the queue, as a
+// fraction of the device.
 constexpr double kLoadPerLease = 0.01;
 // Assumed time of unknown work, for its cost.
 constexpr double kUnknownSeconds = 1;

@@ -147,8 +147,9 @@ class QuotaTree {
   // tenant may not reclaim more room than that at a worker.
   int64_t MemoryWithQuota(absl::string_view tenant, const Amounts& asked) const;
 
-  // Returns the shares that the request would lead to, from the root down. Less
-  // is first.
+  // Returns the shares that the tenant's cohorts, from the root down, and the
+  // tenant would have with the request. Requests are ordered by them: the
+  // smaller share comes first.
   std::vector<double> Precedence(absl::string_view tenant,
                                  const Amounts& asked) const;
 

@@ -57,7 +57,7 @@ TEST(QuotaTreeTest, ACohortLendsWhatItDoesNotUse) {
   EXPECT_TRUE(breach->may_wait);
   EXPECT_EQ(breach->limit, 5);
   EXPECT_EQ(tree.Reclaim("b", Ask(6)), "a");
-  // It may not reclaim beyond its own quota.
+  // The tenant may not reclaim beyond its own quota.
   EXPECT_EQ(tree.Reclaim("b", Ask(11)), std::nullopt);
 }
 
@@ -169,7 +169,7 @@ TEST(QuotaTreeTest, ItIsTakenBackWhereItIsShort) {
        Tenant("b", "lab/vision", {.nominal = 0}),
        Tenant("c", "lab", {.nominal = 10}), Tenant("d", "lab", {.nominal = 0})},
       {closed});
-  // They use all of a's and c's quota.
+  // b and d use all of a's and c's quota.
   tree.Take("b", Ask(10));
   tree.Take("d", Ask(10));
   // c could not get what b would give back.

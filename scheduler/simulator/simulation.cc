@@ -64,7 +64,7 @@ void Simulation::HandleOne() {
       break;
     case Event::Kind::kImpatient:
     case Event::Kind::kExpired:
-      // It may have got a worker and lost it since.
+      // The job may have got a worker and lost it since.
       if (run.ticket == 0 || event.stretch != run.stretch) return;
       break;
     case Event::Kind::kTick:

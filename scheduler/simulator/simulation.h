@@ -259,7 +259,7 @@ class Simulation {
   absl::flat_hash_map<std::string, size_t> tenant_index_;
   // Jobs that have a worker, by tenant.
   std::vector<std::set<size_t>> placed_;
-  // Those of them that wait for a grant of device time, in order.
+  // The placed jobs that wait for a grant of device time, in order.
   std::vector<size_t> without_credit_;
   bool rates_planned_ = false;
   bool reclaim_planned_ = false;

@@ -30,7 +30,7 @@ bool Simulation::TakeCredit(size_t job) {
 void Simulation::OpenCredit(size_t job) {
   const size_t tenant = trace_.jobs[job].tenant;
   if (!quotas_.rated(tenant)) return Admit(job);
-  // It may have had a worker before.
+  // The job may have used device time on an earlier worker.
   runs_[job].billed = 0;
   if (quotas_.RatesAreDue(Now())) AdvanceRates();
   if (TakeCredit(job)) {

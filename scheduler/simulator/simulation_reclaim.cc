@@ -170,7 +170,7 @@ void Simulation::TakeBack(size_t job) {
   run.rule = PreemptionRule();
   run.look_planned = false;
   ++run.stretch;
-  // It asks for another worker at once.
+  // The job asks for another worker at once.
   run.asked = now_;
   run.returns = run.reclaims < kMaxReturns;
   if (run.returns) ++run.reclaims;

@@ -114,7 +114,7 @@ void Simulation::RefuseLate(SimulatedWorker* worker) {
   while (!worker->refusals.empty()) {
     const size_t job = worker->refusals.front();
     worker->refusals.pop_front();
-    // It may have had its turn already.
+    // The job may have had its turn since it was queued for refusal.
     const Run& run = runs_[job];
     if (run.end.outcome != JobEnd::Outcome::kUnplaced || run.begun) continue;
     if (IsLate(job) && worker->queue.TakeBeside(job, /*contested=*/true)) {
@@ -148,7 +148,8 @@ void Simulation::Begin(size_t worker_index, size_t job) {
   run.begun = true;
   run.length = run.transfer + (run.predicted - run.transfer) * run.factor;
   GoOn(job);
-  // A job of higher priority still waits here if its tenant has had more.
+  // A job of higher priority may still wait at this worker, because its tenant
+  // has used more.
   Look(worker_index, /*not_before=*/0);
 }
 
@@ -171,10 +172,11 @@ void Simulation::Look(size_t worker_index, double not_before) {
   const double calls =
       static_cast<double>(std::max<uint64_t>(trace_.jobs[job].work.calls, 1));
   const double call = (run.length - run.transfer) / calls;
-  // Keeps rounding from creating an empty call.
+  // The extra thousandth of a call prevents a rounding error from planning an
+  // edge for a call of no length.
   const double from =
       run.done + std::max(not_before, now_) - run.resumed + call / 1000;
-  // It executes at least one call after it resumes.
+  // The job executes at least one call after it resumes.
   double edge = run.transfer;
   if (from >= run.transfer && call > 0) {
     edge += (std::floor((from - run.transfer) / call) + 1) * call;

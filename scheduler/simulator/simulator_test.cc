@@ -195,8 +195,8 @@ TEST(SimulatorTest, AJobThatNobodyHasRoomForIsRefusedAfterAWhile) {
   EXPECT_EQ(Play(trace).refused, 0u);
 }
 
-// As in the coordinator's queue, a later request goes first because its tenant
-// has had less.
+// As in the coordinator's queue, a later request is served first because its
+// tenant has had less.
 TEST(SimulatorTest, TheLineIsInTurnsOfTenants) {
   Trace trace;
   trace.workers = {Worker("a")};
@@ -421,7 +421,8 @@ TEST(SimulatorTest, TrainingYieldsBetweenTwoCalls) {
   trace.jobs = {Training(0, 0, 100, 100), Job(10.5, 1, 2)};
   const SimulationResult yields = Play(trace);
   EXPECT_EQ(yields.preemptions, 1u);
-  // It begins at the next edge, and ends at 13 s.
+  // The interactive job begins at the next edge between calls, and ends at 13
+  // s.
   EXPECT_NEAR(yields.interactive_p99_seconds, 2.5, 1e-9);
   EXPECT_NEAR(yields.makespan_seconds, 102, 1e-9);
   EXPECT_NEAR(yields.busy_seconds, 102, 1e-9);

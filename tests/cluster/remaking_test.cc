@@ -92,7 +92,7 @@ TEST_F(RemakingTest, WhenTheLinkIsSlowedValuesAreRematerialized) {
   const at::Tensor here = resident.to(device);
   const at::Tensor remote_left = left.to(device),
                    remote_right = right.to(device);
-  // The first worker has no room for it.
+  // The first worker has no room for this tensor, so it is on the second one.
   const at::Tensor there = large.to(device);
   const std::vector<std::string> workers =
       absl::StrSplit(WhereIs(0)->worker_id, '+');

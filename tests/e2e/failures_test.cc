@@ -365,7 +365,7 @@ TEST_F(FailuresTest, AnUploadGoesThroughWhereAFreeMakesRoom) {
   EXPECT_TRUE(RootErrors().empty());
 }
 
-// --- A process goes.
+// --- A process ends.
 
 TEST_F(FailuresTest, WorkGoesOnWhileTheCoordinatorIsAway) {
   at::Tensor old = at::rand({300, 300});

@@ -103,7 +103,7 @@ struct Setup {
   size_t max_plans = 64;
   // Messages and chunks in flight in each direction.
   size_t in_flight = 256;
-  // Every so many nodes, a node takes a while; 0: none does.
+  // Every slow_every-th node takes a while; with 0, none does.
   int slow_every = 0;
   // The schedule ends with Close() at once, without reading everything back.
   bool close_at_once = false;

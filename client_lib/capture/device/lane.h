@@ -16,7 +16,7 @@ uint32_t CurrentLane();
 
 // Returns the phase that the program set last for this lane.
 v1::Phase LanePhase();
-// Sets the phase of this lane and returns the former one.
+// Sets the phase of this lane and returns the previous one.
 v1::Phase ExchangeLanePhase(v1::Phase phase);
 
 }  // namespace djinn::capture

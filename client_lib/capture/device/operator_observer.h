@@ -24,7 +24,7 @@ class OperatorObserver {
                      const torch::jit::Stack& stack) = 0;
 };
 
-// Sets this thread's observer, which may be null, and returns the former one.
+// Sets this thread's observer, which may be null, and returns the previous one.
 OperatorObserver* ExchangeObserver(OperatorObserver* observer);
 
 }  // namespace djinn::capture

@@ -317,8 +317,8 @@ class Registrar {
         (!ReturnsTensors(op.schema()) && HasComposite(op))) {
       ++counts_.composite;
       if (implicit && ReturnsTensors(op.schema())) {
-        // It may be the functional form of another operator, so its info is
-        // created.
+        // The operator may be the functional form of another one, so its info
+        // is created.
         OperatorInfo& info = splits_.emplace_back(op);
         info.is_split = true;
         by_base_[op.schema().name()].push_back(&info);

@@ -47,7 +47,8 @@ class WholeKernel : public c10::OperatorKernel {
   using Predicate = bool (*)(c10::ArrayRef<c10::IValue> arguments);
 
   const OperatorInfo* const info_;
-  // Decides whether a worker would choose another way. Null if it never would.
+  // Decides whether a worker would choose another execution path. Null if it
+  // never would.
   const Predicate chooses_otherwise_;
 };
 

@@ -8,7 +8,7 @@ import torch
 from djinn._contents import watch_class_item
 from djinn._stable import is_stable_class
 
-# Of a class' attributes, those that say how it was made.
+# Attributes of a class that describe how the class was made.
 OF_MAKING = frozenset(
     "__abstractmethods__ __annotations__ __dataclass_fields__ __dataclass_params__ __dict__ "
     "__doc__ __match_args__ __module__ __orig_bases__ __parameters__ __slots__ __weakref__ "
@@ -27,11 +27,13 @@ class Classes:
         self._watch = watch
         self._pending = pending
         self._libraries = libraries
-        # By id; those of tensors are looked at by the names that code uses (_tensors.py).
+        # The classes that were watched, by id. Those of tensors are watched only for the names that
+        # code uses (_tensors.py).
         self._seen = {id(kind): kind for kind in (torch.Tensor, torch.nn.Parameter)}
-        # Ids of those whose constructors were looked at.
+        # Ids of the classes whose constructors were watched.
         self._called = set()
-        # Those that methods of theirs are given, and may call: so may be what derives from them.
+        # The classes that their own methods get as an argument and may call. Classes that derive
+        # from them may be called, too.
         self._given = set()
 
     def look_at(self, kind):

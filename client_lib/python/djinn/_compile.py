@@ -36,7 +36,7 @@ class CompiledCallable:
         self._function = function
         self._callable = _djinn.RegisteredCallable(_name_of(function) if name is None else name)
         self._environment = None
-        # Whether it decorates a method, whose first argument is the object.
+        # True if the callable decorates a method, whose first argument is the object.
         self._is_method = False
         # Counts the environments that differ from the one before. Each has the count as its
         # number.
@@ -48,7 +48,7 @@ class CompiledCallable:
         # finds a recording finds its form, if necessary under the lock: forms are forgotten
         # by replacing the whole dictionary.
         self._forms = {}
-        # The former dictionary, for a thread that found a recording just before.
+        # The previous dictionary, for a thread that found a recording just before it was replaced.
         self._former_forms = {}
         # The number of forms above which those of forgotten recordings are dropped.
         self._most_forms = _MIN_FORMS
@@ -142,7 +142,7 @@ class CompiledCallable:
             if after["replays"] > before["replays"]:
                 return after
             if after["captures"] == before["captures"]:
-                # Another call would not show anything new.
+                # A further call would show nothing new.
                 break
         refusal = self.statistics()["refusal"] or "no call equals the one before"
         raise Error(refusal, "FAILED_PRECONDITION", "NOT_REGISTRABLE")
@@ -291,7 +291,7 @@ class CompiledCallable:
         if parametrize._cache_enabled:
             self._refusal = "parametrizations are cached: their results outlast the call"
             return None
-        # It may be negative, because threads count without a lock.
+        # The count may become negative, because threads count without a lock.
         if self._calls_to_wait > 0:
             self._calls_to_wait -= 1
             self._calls_eager += 1

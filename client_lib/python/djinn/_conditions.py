@@ -19,7 +19,7 @@ _MAX_ANSWERS = 8
 _MAX_DEPTH = 16
 _MAX_OPERATORS = 64
 
-# Whose results are told by their operands' values alone, and which write nothing.
+# Functions whose results depend only on their operands' values, and which write nothing.
 _PURE_NAMES = """
     __and__ __eq__ __ge__ __getitem__ __gt__ __invert__ __le__ __lt__ __ne__ __or__ __rsub__ __xor__
     add all amax amin any arange bitwise_and bitwise_not bitwise_or bitwise_xor bool clone
@@ -36,14 +36,14 @@ _PURE = frozenset(
 _READS = frozenset(
     getattr(torch.Tensor, name) for name in ("__bool__", "__index__", "__int__", "item")
 )
-# After these, memory may change without its tensor's version.
+# Functions after which memory may change without its tensor's version.
 _WAYS_PAST = frozenset(
     getattr(torch.Tensor, name)
     for name in ("data_ptr", "numpy", "set_", "storage", "untyped_storage", "__dlpack__")
 ) | {torch.Tensor.data.__get__, torch.Tensor.data.__set__}
-# What is only looked at by these; `__get__` is a property's.
+# Functions that only read a tensor's metadata; `__get__` is the one of a property.
 _LOOKS = frozenset(("__get__", "__len__", "dim", "is_contiguous", "numel", "size", "stride"))
-# Whose modules do something else while a mode sees the functions that are called.
+# Modules that take another execution path while a mode sees the functions that are called.
 _TAKE_ANOTHER_PATH = (
     torch.nn.MultiheadAttention,
     torch.nn.TransformerEncoder,
@@ -83,12 +83,12 @@ class Answers:
     _lock = threading.Lock()
 
     def __init__(self, key, numbers, path=()):
-        # Distinguishes calls with these answers.
+        # Distinguishes calls with these answers from others.
         self.key = key
-        # (question, answer), as they were asked.
+        # The pairs (question, answer), in the order in which the questions were asked.
         self.path = path
         self._numbers = numbers
-        # What is asked next, and what follows from which answer.
+        # The next question, and the Answers that follow from each of its answers.
         self._question = None
         self._next = {}
 
@@ -100,7 +100,7 @@ class Answers:
             if _names_arguments(question):
                 known = known._after(_ask(question, tensors))
             else:
-                # It has had the only answer there is.
+                # This question always has the same answer.
                 (known,) = known._next.values()
         return known
 
@@ -135,12 +135,14 @@ class Questions(TorchFunctionMode):
         super().__init__()
         self._path = known.path
         self._answered = 0
-        # (question or None, answer) of what was read indeed.
+        # The pairs (question or None, answer) of values that the call read.
         self.reads = []
-        # id -> (weak reference, version, what it is, operators in it).
+        # The tracked tensors: id -> (weak reference, version, description, number of operators in
+        # it).
         self._tracked = {}
         storages = [tensor.untyped_storage()._cdata for tensor in used]
-        # A tensor that is given twice has one version, tensors that share memory may not.
+        # An argument that is passed twice has one version. Tensors that share memory may have
+        # several.
         storages += {id(t): t.untyped_storage()._cdata for t in tensors}.values()
         for i, tensor in enumerate(tensors):
             alone = storages.count(tensor.untyped_storage()._cdata) == 1
@@ -157,7 +159,8 @@ class Questions(TorchFunctionMode):
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         if torch.compiler.is_compiling():
-            # It is traced itself there, and is to see the operators that come of it.
+            # The compiler traces the function itself, and must see the operators that result from
+            # it.
             return func(*args, **kwargs)
         if func in _READS:
             return self._read(func, args, kwargs)
@@ -197,7 +200,7 @@ class Questions(TorchFunctionMode):
                 del self._tracked[key]
 
     def _track(self, tensor, what, operators):
-        # Sums of others may depend on modes that the function enters.
+        # Sums of floating-point and complex numbers may depend on modes that the function enters.
         if type(tensor) is not torch.Tensor or tensor.is_floating_point() or tensor.is_complex():
             return
         version = None if tensor.is_inference() else tensor._version
@@ -225,7 +228,7 @@ class Questions(TorchFunctionMode):
             operators.append(size)
             return what
         if is_value(thing):
-            # 1, 1.0 and True are equal, but not the same.
+            # The values 1, 1.0 and True are equal, but of different types.
             return _VALUE, type(thing), thing, repr(thing)
         if type(thing) is slice:
             parts = (thing.start, thing.stop, thing.step)

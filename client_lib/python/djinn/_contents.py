@@ -12,7 +12,7 @@ from djinn._values import is_value
 MAPPINGS = (dict, collections.OrderedDict, collections.defaultdict)
 SEQUENCES = (list, tuple)
 SETS = (set, frozenset)
-# Whose truth is that they are not empty.
+# Collections that are true exactly if they are not empty.
 COLLECTIONS = frozenset((dict, collections.OrderedDict, list, set))
 
 
@@ -59,7 +59,7 @@ def watch_keys(watch, dictionary):
         keys = tuple(dictionary)
         watch.add_keys(dictionary, keys)
     else:
-        # A class of one's own may iterate in another way.
+        # A class that the program defines may iterate in another way.
         ordered = issubclass(kind, collections.OrderedDict)
         iterate = (collections.OrderedDict if ordered else dict).__iter__
         keys = tuple(iterate(dictionary))

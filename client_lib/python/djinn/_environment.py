@@ -59,7 +59,7 @@ class Checks:
 class Environment(Watch):
     """What `function` refers to, as it is now."""
 
-    # Callables that stand for the function in this attribute of theirs.
+    # Callables that stand for the function in the named attribute.
     transparent = {}
 
     def __init__(self, function, checks=Checks(), free=None):
@@ -67,9 +67,9 @@ class Environment(Watch):
         super().__init__()
         search = _Search(self, self.transparent, checks, free)
         search.look_through(function)
-        # Of this process: what a call does to one is seen by its state.
+        # The random generators of this process. What a call does to one shows in its state.
         self.generators = search.generators
-        # Whether some of its code may come to the variables of its callers.
+        # True if some of the code may read its callers' variables.
         self.reads_variables = search.reads_variables
 
 
@@ -78,7 +78,7 @@ class _Pending:
 
     def __init__(self):
         self.things = []
-        # Classes of objects, whose constructors nobody may call.
+        # Classes of objects that were found. No code calls their constructors.
         self.kinds = []
 
 
@@ -91,7 +91,7 @@ class _Search:
         self._watch = watch
         self._transparent = transparent
         self._checks = checks
-        # id -> thing, which keeps the id its own.
+        # The things that were found, by id. The reference keeps the id from being reused.
         self._seen = {}
         self._asks_abstract_classes = False
         pending = self._pending = _Pending()
@@ -107,7 +107,7 @@ class _Search:
         self._pending.things.append(function)
         self._look_at_pending()
         functions, named = self._functions, None
-        # What is found last may say that there is more to what was looked at before.
+        # The last things that were found may contain names that apply to things found before.
         while True:
             if not self._classes.look_at_those_called(self._calls_any_class()):
                 if named == (named := self._count()):
@@ -140,7 +140,8 @@ class _Search:
                 continue
             thing = pending.things.pop()
             if id(thing) in seen:
-                # What holds it would be held here: it could never go.
+                # The environment would hold whatever refers to this thing, which could then never
+                # be freed.
                 if self._objects.is_to_be_free(thing):
                     raise Unwatchable("it refers to itself, and would be kept alive")
                 continue
@@ -151,7 +152,7 @@ class _Search:
 
     def _look_at(self, thing):
         if thing.__class__ is not type(thing):
-            # As a proxy does, whose state is another's.
+            # A proxy claims another class and has the state of another object.
             says = thing.__class__.__name__
             raise Unwatchable(f"it refers to a {type(thing).__name__} that says it is a {says}")
         self._checks.check(thing)
@@ -171,7 +172,7 @@ class _Search:
             if not is_value(thing) and not is_stable_class(type(thing)):
                 self._objects.look_at_attributes(thing)
         elif isinstance(thing, BOUND):
-            # A builtin function or method, as `{}.get`.
+            # A builtin function or method, such as `{}.get`.
             if not is_anybodys(thing.__self__):
                 things.append(thing.__self__)
         elif isinstance(thing, weakref.ref):

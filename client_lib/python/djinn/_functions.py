@@ -9,7 +9,7 @@ from djinn._outside import Unwatchable
 from djinn._stable import is_stable_function
 from djinn._values import ABSENT, is_value
 
-# Attributes whose values are not watched, whatever they are of.
+# Attributes whose values are not watched, whatever objects have them.
 _UNWATCHED_ATTRIBUTES = frozenset(
     "__globals__ __subclasses__ _version ag_frame cr_frame data_ptr gi_frame initial_seed "
     "tb_frame".split()
@@ -30,10 +30,10 @@ class Functions:
         self._libraries = libraries
         self._modules = modules
         self._checks = checks
-        # What any of them names.
+        # The names that any of the functions uses.
         self.attributes = set()
         self._sought_attributes = set()
-        # Whether code looks up attributes that it does not name.
+        # True if code looks up attributes that it does not name.
         self.searches = False
 
     def look_at(self, function):
@@ -48,7 +48,7 @@ class Functions:
         self._pending.things += watch_dictionary_of(self._watch, function)
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or ()):
             if name == "__class__" and not loads_enclosing(function.__code__, name):
-                # For super(), which goes on from there in the classes of an object.
+                # super() continues from this class among the classes of an object.
                 self._watch.add_cell(cell, cell.cell_contents)
             else:
                 self._look_at_cell(cell, names)
@@ -76,7 +76,7 @@ class Functions:
             return
         self._watch.add_cell(cell, contents)
         if isinstance(contents, types.ModuleType):
-            # It is named as one among the globals is.
+            # The cell's variable is named in the same way as a global.
             self._modules.look_at(contents, names)
         else:
             self._pending.things.append(contents)

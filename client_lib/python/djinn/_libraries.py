@@ -36,12 +36,12 @@ _GLOBAL_HOOKS = [
     for name, hooks in vars(module).items()
     if name.startswith("_global_") and isinstance(hooks, dict)
 ]
-# Modules of torch.backends, and the classes that all modules are of.
+# The class of the modules of torch.backends, and its base classes, which all modules have.
 _WITH_SWITCHES = torch.backends.PropModule
 _OF_MODULES = _WITH_SWITCHES.__mro__
-# Modules that are part of a library's by another package's name.
+# Modules that belong to a library although their names are those of another package.
 _UNDER_OTHER_NAMES = (os.path, _device_module)
-# Collections in a library's modules that are looked into.
+# Types of collections whose contents are watched in a library's modules.
 _COLLECTIONS = (list, collections.abc.Mapping)
 
 
@@ -51,11 +51,11 @@ class Libraries:
     def __init__(self, watch, pending):
         self._watch = watch
         self._pending = pending
-        # Modules, each with the names by which it was looked at, and by whose code.
+        # The modules that were watched, each with the names and the trust with which it was.
         self._seen_modules = set()
         self._seen_collections = {}
-        # Whether code names any class to which others may be registered, so that
-        # isinstance() differs.
+        # True if code names a class to which others may be registered, so that isinstance() may
+        # change.
         self.asks_abstract_classes = False
         for hooks in _GLOBAL_HOOKS:
             pending.things += watch_items(watch, hooks)
@@ -85,7 +85,7 @@ class Libraries:
                     self._look_at_attributes(thing, names)
             else:
                 self._watch.add_item(contents, name, thing)
-                # What it uses itself is not what is meant.
+                # A module of another package that the library merely uses is not watched.
                 same = package_of_module(thing) == package_of_module(module)
                 if same or thing in _UNDER_OTHER_NAMES:
                     self.look_at_module(thing, names, trusted=trusted)
@@ -96,7 +96,8 @@ class Libraries:
             if not is_a_librarys(thing, inside=True):
                 self._pending.things.append(thing)
             elif type(thing) in (dict, list):
-                # As the functions are that a singledispatch chooses from.
+                # Such a collection is, for example, the registry from which singledispatch chooses
+                # functions.
                 self._look_at_collection(thing)
 
     def look_at_class(self, kind):
@@ -144,7 +145,7 @@ class Libraries:
             self._pending.things += watch_operator(self._watch, thing)
         else:
             check_what_is_asked(thing)
-            # An alias of typing's stands for it.
+            # An alias of the module typing stands for its origin.
             kind = getattr(thing, "__origin__", thing)
             self.asks_abstract_classes |= isinstance(kind, abc.ABCMeta)
             if id(thing) in SPECIAL or isinstance(thing, (*_COLLECTIONS, set, logging.Logger)):
@@ -192,7 +193,8 @@ class Libraries:
                 self._watch.add_item(collection, key, thing)
                 self._look_at_content(thing)
         if type(collection) is not list and type(collection) not in MAPPINGS:
-            # As transformers' interfaces are, which hold some themselves and some in a class.
+            # The interfaces of transformers, for example, hold some entries themselves and some in
+            # a class.
             self._pending.kinds.append(type(collection))
             for thing in list(getattr(collection, "__dict__", {}).values()):
                 if isinstance(thing, (dict, list)):

@@ -23,9 +23,9 @@ class Modules:
         self._pending = pending
         self._libraries = libraries
         self._checks = checks
-        # Each with the names by which it was looked at.
+        # The modules that were watched, each with the names with which it was.
         self._seen = set()
-        # Libraries' modules that are kept somewhere, for whatever code comes by them.
+        # Modules of libraries that are stored somewhere, so that any code may use them.
         self._kept = []
 
     def look_at(self, module, names):
@@ -63,7 +63,7 @@ class Modules:
     def look_at_import(self, statement, names):
         self._checks.check_import(statement)
         for name in statement.modules():
-            # Importing one that is not there yet changes that.
+            # An import of a module that is not loaded yet would change this.
             module = sys.modules.get(name, ABSENT)
             self._watch.add_item(sys.modules, name, module)
             if isinstance(module, types.ModuleType):

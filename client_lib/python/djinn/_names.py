@@ -30,16 +30,16 @@ _OF_BUILTINS = {
     for name in "abs ceil divmod floor format hash len next reversed round trunc".split()
 }
 _OF_BUILTINS.update(dict.fromkeys(("enumerate", "iter", "list", "map", "tuple", "zip"), "__iter__"))
-# What gives all attributes of a thing, or some whose names are not looked for here.
+# Names that return all attributes of a thing, or attributes whose names are not collected.
 _TAKE_EVERYTHING = frozenset(
     "__dict__ __getattribute__ attrgetter dir getattr_static getmembers methodcaller vars".split()
 )
 _GLOBALS = ("LOAD_GLOBAL", "LOAD_NAME")
 _ENCLOSING = ("LOAD_DEREF", "LOAD_CLASSDEREF")
-# Between a module, or its import, and what is then done with it.
+# Instructions between the load of a module, or its import, and the use of it.
 _LEAD_ON = ("LOAD_ATTR", "LOAD_METHOD", "SWAP", "POP_TOP")
 _HAVE_VARIABLES = frozenset((*dis.haslocal, *dis.hasfree))
-# What follows where a thing is only asked whether it is there, or an attribute of it is set.
+# Instructions after which a thing was only tested for its presence, or had an attribute set.
 _LEAVE_IT = ("POP_JUMP_", "JUMP_IF_FALSE_OR_POP", "UNARY_NOT", "STORE_ATTR", "DELETE_ATTR")
 
 
@@ -88,13 +88,13 @@ class Names(typing.NamedTuple):
     globals: frozenset
     assigned_globals: frozenset
     attributes: frozenset
-    # Of these, those that need not be there yet.
+    # The attributes among them that may be missing.
     sought_attributes: frozenset
     imports: frozenset
-    # What looks up attributes that the code does not name.
+    # Functions that look up attributes which the code does not name.
     searches: frozenset
-    # What is used otherwise than by its attributes, each as (where it begins, attributes...):
-    # at a Global, a variable of an Enclosing function, or an Import of a module.
+    # Things that are used otherwise than by their attributes, each as (start, attributes...). The
+    # start is a Global, a variable of an Enclosing function, or an Import of a module.
     handed_on: frozenset
 
 
@@ -102,7 +102,7 @@ class ObjectUses(typing.NamedTuple):
     """What a method does with its object, where that is no more than to use attributes."""
 
     named: frozenset
-    # Of these, those that are not just called, set or deleted.
+    # The attributes among them that are not just called, set or deleted.
     taken: frozenset
 
 
@@ -141,7 +141,8 @@ def names_in(code):
             case "BEFORE_WITH":
                 names.attributes.update(("__enter__", "__exit__"))
             case "MATCH_CLASS":
-                # Behind the names that are given, of attributes; others the class says.
+                # The pattern names keyword attributes in the instruction before; the class lists
+                # the positional ones.
                 names.attributes.update(instructions[place - 1].argval, ("__match_args__",))
             case "BINARY_OP":
                 method = _OF_OPERATORS[instruction.argrepr.removesuffix("=")]
@@ -166,7 +167,7 @@ def uses_of_object(code):
     if not _add_uses(code, code.co_varnames[0], uses):
         return None
     if "super" in names.globals:
-        # Which is not followed to what is then done with it.
+        # The result of super() is not followed, so every name counts as one that is used.
         uses.named.update(names.attributes)
         uses.taken.update(_attributes_taken(code))
     return ObjectUses(*map(frozenset, uses))
@@ -246,7 +247,7 @@ def _code_in(code):
 def _handed_on(instructions):
     """What Names says of it, in code without the code in it."""
     found = set()
-    # What local variables were set to.
+    # The values to which local variables were set.
     local = {}
     imported = ()
     for place, instruction in enumerate(instructions):
@@ -273,7 +274,7 @@ def _handed_on(instructions):
         elif any(one.opname == "IS_OP" for one in instructions[at + 1 : at + 2]):
             continue
         elif place and before.opname in _GLOBALS and before.argval in _TAKE_NAMES:
-            # As getattr() is given it: by which name is looked for by itself.
+            # The name that getattr() gets is found separately.
             continue
         else:
             found.add(path)
@@ -285,7 +286,8 @@ def _imported(instructions, place, before):
     instruction = instructions[place]
     if instruction.opname == "IMPORT_NAME":
         level, members = (one.argval for one in instructions[place - 2 : place])
-        # Without members it is the package, of which others are then taken one by one.
+        # Without members, the import returns the package, whose submodules are then read one by
+        # one.
         name = instruction.argval if members else instruction.argval.partition(".")[0]
         return (Import(level, name, members or ()),)
     statement, *attributes = before
@@ -302,7 +304,8 @@ def _name_given(instructions, place):
         if instruction.opcode in dis.hasjrel or instruction.opcode in dis.hasjabs:
             return None
         if instruction.opname == "PRECALL" and instruction.arg == depth:
-            # The last argument, or the last but one where that takes one instruction.
+            # The name is the last argument, or the last but one if the last one takes one
+            # instruction.
             given = instructions[at - max(depth - 1, 1)] if depth in (2, 3) else None
             if given is None or given.opname != "LOAD_CONST":
                 return None

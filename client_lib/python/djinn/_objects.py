@@ -26,7 +26,7 @@ from djinn._values import VALUES
 
 _OF_ATTRIBUTES_ONLY = (object, types.SimpleNamespace)
 _STATES = frozenset((*MAPPINGS, *SEQUENCES, *SETS, *_OF_ATTRIBUTES_ONLY, *VALUES))
-# Whose objects in C++ have nothing that calls would find changed.
+# Packages whose objects have no state in C++ that calls would find changed.
 _OF_CALLS = ("torch", "djinn")
 _POINTER = struct.calcsize("P")
 
@@ -41,7 +41,7 @@ class Objects:
         self._watch = watch
         self._pending = pending
         self._free = free
-        # Tensors that weak references lead to.
+        # Tensors to which weak references refer.
         self._weakly = []
 
     def is_to_be_free(self, thing):
@@ -138,7 +138,7 @@ def _what_holds_the_state(kind):
         if package_of(base) == OF_PYBIND11:
             return kind
         size = kind.__basicsize__ - base.__basicsize__
-        # Where a dictionary is not before the object.
+        # The class adds a dictionary that is not stored before the object.
         if not base.__dictoffset__ and (kind.__dictoffset__ > 0 or kind.__itemsize__):
             size -= _POINTER * bool(kind.__dictoffset__)
         if not base.__weakrefoffset__:

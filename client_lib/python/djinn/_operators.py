@@ -7,11 +7,11 @@ from torch._library.simple_registry import singleton as _registry
 from djinn._outside import Unwatchable
 
 OPERATORS = (torch._ops.OpOverloadPacket, torch._ops.OpOverload)
-# Kernels in Python, each as "namespace/name.overload/key", but not what they are.
+# Kernels in Python, each as "namespace/name.overload/key", without the functions themselves.
 _kernels = torch.library._impls
-# Calls whose values are others when operators are given something.
+# Calls whose results change when operators get kernels or definitions.
 _WHAT_CHANGES_OPERATORS = ((len, _kernels), (len, OPDEFS))
-# PyTorch's own, whose code is taken as it is.
+# PyTorch's own namespaces, whose code is not watched.
 _OF_TORCH = frozenset(("aten", "prim", "prims"))
 
 
@@ -53,7 +53,7 @@ def watch_operator(watch, operator):
     for kernel in _kernels:
         if not kernel.startswith(beginning) or kernel[len(beginning)] not in "/.":
             continue
-        # Those that infer shapes are kept.
+        # Kernels that infer shapes may be in Python.
         if not fakes or not kernel.endswith("/Meta"):
             raise Unwatchable(f"it calls {name}, which has a kernel in Python")
     return [fake.func for fake in fakes]

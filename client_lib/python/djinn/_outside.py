@@ -96,7 +96,7 @@ _NAMES = {
     ),
     _numpy and _numpy.random: "RandomState SeedSequence default_rng get_state",
 }
-# By id.
+# Functions with effects outside, by id.
 _UNWATCHED = {
     id(vars(module)[name]): f"{module.__name__}.{name}"
     for module, names in _NAMES.items()
@@ -104,8 +104,8 @@ _UNWATCHED = {
     for name in names.split()
     if name in vars(module)
 }
-# What reads files, talks to other processes, asks the machine, or finds things by names in
-# data: nothing of these is watched.
+# Packages that read files, talk to other processes, query the machine, or find things by names in
+# data. None of these is watched.
 _PACKAGES = frozenset(
     "asyncio bz2 configparser ctypes dbm fcntl fileinput ftplib getpass gettext glob grp gzip "
     "imaplib linecache locale lzma mailbox mmap multiprocessing netrc nntplib nt pathlib pipes "
@@ -139,7 +139,7 @@ def _is_outside(module, thing):
     if package not in _PACKAGES and not module.startswith(_MODULES):
         return False
     if isinstance(thing, type):
-        # One of the program's may have a module that is called so.
+        # A class of the program may be in a module of that name.
         is_theirs = is_stable_class(thing) and not issubclass(thing, BaseException)
         return is_theirs and thing.__name__ not in _HARMLESS
     return not isinstance(thing, types.FunctionType) or is_stable_function(thing)

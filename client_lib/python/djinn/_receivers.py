@@ -17,16 +17,17 @@ from djinn._values import ABSENT, is_value
 
 # Classes of the standard library whose objects have no more attributes than others.
 _PLAIN = (abc.ABC, typing.Generic, object)
-# By these a class says itself what attributes there are.
+# Attributes with which a class itself determines which attributes its objects have.
 _SAY_ATTRIBUTES = ("__delattr__", "__getattr__", "__getattribute__", "__setattr__", "__slots__")
 _SAY_VALUES = ("__get__", "__set__", "__delete__")
-# By which a method of every object comes to what is not named.
+# Attributes through which a method of any object reaches things that its code does not name.
 _OF_OBJECT = frozenset(dir(object)) | {"__dict__"}
-# By which code comes from a method, or from its frame, to the object.
+# Attributes through which code gets from a method, or from its frame, to the object.
 _LEAD_BACK = frozenset(("__closure__", "__self__", "__traceback__", "cell_contents"))
 # Builtins whose calls are understood, where no other global has the name.
 _BUILTINS = frozenset(("getattr", "hasattr", "super"))
-# What torch.no_grad() and its like make of a function: they call it.
+# The code of the function that torch.no_grad() and similar decorators return: it calls the
+# decorated one.
 _IN_CONTEXT = torch.no_grad()(lambda: None).__code__
 
 
@@ -39,10 +40,11 @@ class Receivers:
     def __init__(self, watch, pending):
         self._watch = watch
         self._pending = pending
-        # By id, which is theirs as long as they are watched.
+        # The objects by id. The watch keeps them alive, so ids are not reused.
         self._receivers = {}
         self._classes = set()
-        # What code names of any of them, and what it does not just call.
+        # The attributes that code names of any of the objects, and those that it does not just
+        # call.
         self._named = set()
         self._taken = set()
         self._seen_members = set()
@@ -81,7 +83,7 @@ class Receivers:
                 if (id(receiver), name) not in self._seen_members:
                     self._seen_members.add((id(receiver), name))
                     self._look_at_member(receiver, name)
-            # A method that goes elsewhere takes it along.
+            # A bound method that the code passes on carries its object with it.
             if any(_has_method(receiver, name) for name in self._taken):
                 self._pending.things.append(receiver)
 
@@ -91,7 +93,7 @@ class Receivers:
             self._pending.things += watch_item(self._watch, contents, name)
         else:
             self._watch.add_item(contents, name, ABSENT)
-        # super() comes to those behind the first that has it.
+        # super() may reach the classes after the first one that has the attribute.
         for kind in _classes_of(receiver):
             member = kind.__dict__.get(name, ABSENT)
             if is_value(member):

@@ -24,7 +24,8 @@ import torch
 from djinn._debug import ModulePaths
 from djinn._outside import Unwatchable
 
-# What calls of operators cannot depend on, or only by being another one.
+# Objects on whose contents calls of operators do not depend, or only if another object replaces
+# them.
 OPAQUE = (
     ModulePaths,
     logging.Handler,
@@ -39,10 +40,10 @@ OPAQUE = (
     types.ClassMethodDescriptorType,
     types.GetSetDescriptorType,
     types.MemberDescriptorType,
-    # Of a named tuple's fields.
+    # The type of a named tuple's field.
     collections._tuplegetter,
 )
-# Through which code may come to anything, by id.
+# Functions through which code may reach anything, by id.
 _BOUNDLESS = {
     id(thing): name
     for name, thing in {
@@ -62,19 +63,19 @@ _BOUNDLESS = {
 _OF_LOGGERS = frozenset(
     "disabled filters getEffectiveLevel handlers hasHandlers isEnabledFor level propagate".split()
 )
-# What sets the state of a generator, which may have it already: nothing is seen then.
+# Methods that set the state of a generator. If it has that state already, no change shows.
 _SEEDING = frozenset(("manual_seed", "seed", "set_state"))
-# What has unwatched results where the code names these as well, by id.
+# Things whose results are not watched if the code also names one of these methods, by id.
 _UNWATCHED_TOGETHER = {
     id(datetime.date): ("datetime.date", frozenset(("today",))),
     id(datetime.datetime): ("datetime.datetime", frozenset(("now", "today", "utcnow"))),
     id(logging.getLogger): ("logging.getLogger", _OF_LOGGERS),
 }
-# Of a path, what asks about files.
+# Methods of a path that query files.
 _OF_FILES = frozenset(dir(pathlib.Path)) - frozenset(dir(pathlib.PurePath))
-# Through which objects are made of classes that nobody names, by id.
+# Functions that create objects of classes which the code does not name, by id.
 _CONSTRUCTING = frozenset(map(id, (type, copy.copy, copy.deepcopy, dataclasses.replace)))
-# Whose answers are plain values, to be asked for at every look, by id.
+# Functions whose results are plain values and are compared at every check, by id.
 ASKED = frozenset(
     map(
         id,
@@ -85,14 +86,14 @@ ASKED = frozenset(
         ),
     )
 )
-# What functions of the standard library read, by id.
+# The variables that functions of the standard library read, by id.
 READS = {
     id(os.getenv): os.environ,
     id(os.getenvb): os.environb,
     id(os.path.expandvars): os.environ,
 }
 _numpy = sys.modules.get("numpy")
-# Through which code comes to the variables of whoever calls it, by id.
+# Functions through which code reads its callers' variables, by id.
 _READ_VARIABLES = frozenset(
     id(vars(module)[name])
     for module, names in {
@@ -110,7 +111,7 @@ _READ_VARIABLES = frozenset(
     if name in vars(module)
 )
 _OF_VARIABLES = frozenset(("__traceback__", "f_locals"))
-# All that is told by its id.
+# Everything that is recognized by its id.
 SPECIAL = frozenset(
     (*_BOUNDLESS, *_UNWATCHED_TOGETHER, *_CONSTRUCTING, *ASKED, *READS, *_READ_VARIABLES)
 )

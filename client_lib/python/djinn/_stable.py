@@ -16,7 +16,7 @@ import torch
 _LIBRARIES = ("torch", "numpy", "transformers", "huggingface_hub")
 _HEAP_TYPE = 1 << 9
 OF_PYBIND11 = "pybind11_builtins"
-# Functions that may be an object's.
+# Types of functions that may be bound to an object.
 BOUND = (types.BuiltinFunctionType, types.MethodWrapperType)
 
 
@@ -54,14 +54,14 @@ def is_stable_function(function):
     path = function.__code__.co_filename
     if not path.startswith("<") or path.startswith("<frozen "):
         return is_stable_file(path)
-    # Written by code, for one of its modules, as a dataclass' methods are.
+    # Code generates some functions for a module, such as the methods of a dataclass.
     variables = function.__globals__
     module = sys.modules.get(variables.get("__name__"))
     return getattr(module, "__dict__", None) is variables and is_stable_module(module)
 
 
 def is_stable_module(module):
-    # What it has, not what its own __getattr__ makes.
+    # Reads the module's own contents, not what its __getattr__ returns.
     contents = getattr(module, "__dict__", {})
     name = contents.get("__name__")
     if not isinstance(name, str):
@@ -71,7 +71,7 @@ def is_stable_module(module):
         return is_stable_file(path)
     if name in sys.builtin_module_names:
         return True
-    # Made by a library's code, as torch.ops is.
+    # A library's code creates some modules, such as torch.ops.
     package = name.partition(".")[0]
     return package in (*_LIBRARIES, "djinn") and _is_stable_name(package)
 
@@ -128,7 +128,7 @@ def is_a_librarys(thing, *, inside=False):
     if isinstance(thing, types.FunctionType):
         if not is_stable_function(thing):
             return False
-        # One that a library made of another one may be a program's at heart.
+        # A thing that a library made of another one may contain one of the program's.
         contents = contents_of(thing)
         return not contents or (
             not inside and all(is_a_librarys(content, inside=True) for content in contents)

@@ -6,7 +6,8 @@ from djinn._contents import watch_dictionary_of, watch_items
 from djinn._stable import is_a_librarys, is_a_librarys_throughout
 from djinn._values import ABSENT, is_value
 
-# Of the classes of tensors, what is in them, and what of PyTorch's was when djinn came.
+# The contents of the classes of tensors, and the members among them that were PyTorch's when djinn
+# was imported.
 _OF_TENSORS = [
     (contents, {name: one for name, one in contents.items() if is_a_librarys_throughout(one)})
     for contents in (torch.Tensor.__dict__, torch.nn.Parameter.__dict__)
@@ -43,7 +44,7 @@ class Tensors:
         """
         for (contents, own), names in zip(_OF_TENSORS, self._put_there):
             if not searches:
-                # What takes the place of PyTorch's is used by libraries, too.
+                # A replacement of one of PyTorch's members is used by libraries, too.
                 names = {n for n in names if n in own or hasattr(torch._C.TensorBase, n)}
             for name in sorted(names | attributes & contents.keys()):
                 if (id(contents), name) in self._seen_members:

@@ -34,10 +34,10 @@ class Watch:
     """Places and what was there; whoever makes it adds them one by one."""
 
     def __init__(self):
-        # Tensors, each once.
+        # The watched tensors, each once.
         self.tensors = []
-        # Each entry says what must be as it was; see changed().
-        # id of a dictionary -> (it, keys, things): each is gone to once.
+        # Each entry says what must stay as it was; see changed(). Dictionaries are kept by id, as
+        # (dictionary, keys, things), so that each is visited once.
         self._items = {}
         self._class_items = []  # (what is in a class, key, thing)
         self._attributes = []  # (object, name, thing)
@@ -50,15 +50,17 @@ class Watch:
         self._references = []  # (weak reference, its object's class, and __dict__)
         self._cells = []  # (cell, thing)
         self._elements = []  # (list, index, thing)
-        # Lists of the program's classes: (list, length, (index, thing) of each thing)
+        # Lists of classes that the program defines, each as (list, length, (index, thing) of each
+        # thing).
         self._lists = []
         self._keys = []  # (mapping or set, its keys in order)
-        # The same of the program's classes: (mapping or set, its keys, what iterates it)
+        # Collections of classes that the program defines, each as (mapping or set, its keys, its
+        # iterator function).
         self._orders = []
         self._lengths = []  # (collection, length)
         self._empty = []  # Collections
         self._hooks = []  # (tensor, attribute, hooks)
-        # Where plain values are, which are part of the key.
+        # Places of plain values. The values are part of the key.
         self._value_items = []  # (dictionary, key)
         self._value_class_items = []  # (what is in a class, key)
         self._value_elements = []  # (list, index)
@@ -203,7 +205,7 @@ class Watch:
         """Whether something else has taken the place of something."""
         if not (places.are_empty(self._empty) and places.hold_items(self._items, ABSENT)):
             return True
-        # Before attributes, of which a class may make what it likes.
+        # Comes before the attributes, because a class may define how they are read.
         for kind, key, thing in self._class_items:
             if kind.get(key, ABSENT) is not thing:
                 return True
@@ -248,7 +250,7 @@ class Watch:
         others += [sequence[index] for sequence, index in self._value_elements]
         others += [cell.cell_contents for cell in self._value_cells]
         others += [function(*args) for function, *args in self._value_reads]
-        # Mostly they are the very objects that they were.
+        # In most calls the values are the same objects as before.
         if last is not None and places.hold_values(
             self._value_items, others, last.all, last.kinds, ABSENT
         ):
@@ -261,11 +263,11 @@ class Watch:
             [detail(value) for value in values if isinstance(value, EQUAL_TO_OTHERS)]
         )
         now = Values(values, kinds, details)
-        # Another thread may look at the same time; which is kept does not matter.
+        # Another thread may read the values at the same time. It does not matter whose are kept.
         self._last_values = now
         return now
 
 
-# What classes of the program's may do in another way is not asked of them.
+# These bypass methods that a class of the program may override.
 _count = list.__len__
 _element = list.__getitem__

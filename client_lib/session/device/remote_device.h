@@ -235,14 +235,33 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return Await(waiter, std::move(done), [] { return false; });
   }
-  // Waits until something may have changed. Other threads signal `changed` only
-  // for conditions that `done` checks. The calling thread becomes a leader and
-  // receives messages, if it can.
+  // Waits until something may have changed; the caller checks its condition
+  // again. Requires mu_, and may release and take it again at any point.
+  //
+  // Receiving: the stream has a thread of its own that receives, but any
+  // waiting thread may become a leader and receive in its place, which saves a
+  // thread switch. WaitOrReceive() makes the calling thread a leader if the
+  // stream is connected and attendable: it unlocks mu_ and runs the stream's
+  // callbacks, which lock mu_ themselves, until `done`, the device's failure,
+  // or a tenth of a second has passed. A thread cannot be a leader when the
+  // stream already has enough of them, when a read is watched by a callback, or
+  // when chunks are expected that the stream does not let leaders receive. It
+  // is then a plain waiter: it waits for `changed`, which the callbacks signal,
+  // and the deadline.
+  //
+  // A leader that returns may leave the stream without a thread that receives
+  // at once. So it calls the stream's Recall(), unlocked, if there are plain
+  // waiters; and a plain waiter calls it before it waits if there is no leader.
+  //
+  // `done` is called with mu_ held. Other threads signal `changed` only for
+  // conditions that `done` checks. A leader is not woken by it: what ends its
+  // wait comes as a message, or is seen when its attendance ends.
   void WaitOrReceive(CondVar* changed, absl::FunctionRef<bool()> done,
                      const Deadline& deadline)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Makes the stream's own thread receive, because a thread waits that does not
-  // receive.
+  // Makes the stream's own thread receive at once. Call it when a value is
+  // awaited by a callback rather than by a thread that could receive. Locks
+  // mu_, but not while it calls the stream.
   void RecallReceiver() ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status NoAnswer() const;
   void WakeAll() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -261,7 +280,8 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   absl::Status IssueRead(uint32_t lane, RemoteStorage* storage,
                          const srg::TensorView& view,
                          std::shared_ptr<ReadWait>* wait);
-  // Waits for the value. DeadlineExceeded (VALUE_PENDING) after `timeout`.
+  // Waits for the value. Returns DeadlineExceeded (VALUE_PENDING) after
+  // `timeout`.
   absl::Status AwaitRead(ReadWait* wait, absl::Duration timeout)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Abandons the read and waits until the destination is the caller's again.
@@ -473,7 +493,7 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   bool gone_over_ ABSL_GUARDED_BY(mu_) = false;
 
   RequestProfiler profiler_ ABSL_GUARDED_BY(mu_);
-  // Registered models whose end is to be sent.
+  // Registered models whose end must be sent to the worker.
   std::vector<uint64_t> forgotten_models_ ABSL_GUARDED_BY(mu_);
   std::atomic<bool> forgets_models_{false};  // some are to be sent
   // Arrival time of the message being taken, if the message has measurements.

@@ -104,8 +104,8 @@ absl::Status RemoteDevice::Upload(uint32_t lane, RemoteStorage* storage,
   install.source = std::move(source);
   absl::Status status = UploadLarge(lane, storage, install);
   if (!absl::IsResourceExhausted(status)) return status;
-  // Unsent calls and recently released storages may free memory. Every install
-  // carries their frees along.
+  // Seals everything, because unsent calls and recently released storages may
+  // free memory. Every Install carries their frees along.
   recorder_.SealAll();
   return UploadLarge(lane, storage, std::move(install));
 }

@@ -29,8 +29,8 @@ class CoordinatorEvents {
   virtual void OnMigrationRequested(const v1::MigrationRequest& request) = 0;
   // Delivers how to cut a graph that was sent with a StageRequest.
   virtual void OnStages(const v1::StageAnswer& answer) = 0;
-  // The link attached again, perhaps to another coordinator, which knows no
-  // graphs.
+  // Called when the link has attached again, perhaps to another coordinator,
+  // which knows no graphs.
   virtual void OnAttachedAgain() = 0;
 };
 

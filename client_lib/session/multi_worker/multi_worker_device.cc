@@ -82,7 +82,8 @@ bool MultiWorkerDevice::BeginsFor(uint64_t bytes) {
   MutexLock lock(&mu_);
   if (begun()) return true;
   if (!AddMember(bytes, /*patiently=*/false)) return false;
-  // The upload counts there already.
+  // Notes that the first worker is full: the refused upload's bytes count there
+  // already, so 0 more do not fit.
   workers_->LearnRoom(0, 0);
   return true;
 }
@@ -230,7 +231,8 @@ absl::Status MultiWorkerDevice::Resize(uint32_t lane, RemoteStorage* storage,
   }
   captures_->Refuse(lane, "RESIZES", "it resizes a tensor");
   const int member = table_.HomeOf(storage);
-  // Comes first, because the replicas count the old size.
+  // Notes the write before the resize, because the replicas still count the old
+  // size.
   DJINN_RETURN_IF_ERROR(table_.Wrote(lane, storage, member));
   DJINN_RETURN_IF_ERROR(workers_->at(member).Resize(
       lane, table_.CopyAt(storage, member), size_bytes));
@@ -414,7 +416,7 @@ absl::StatusOr<bool> MultiWorkerDevice::BringAll(uint32_t lane,
       DJINN_RETURN_IF_ERROR(mover_.MakeSure(lane, storage, member));
     }
     if (copies.holders == 0 || copies.Holds(member)) continue;
-    // This thread waits for storages that are to stay there.
+    // This thread waits for storages that must stay on that replica.
     const bool stays =
         choice.displaced || (choice.kept && copies.kept_by == member);
     if (stays) brought.push_back(storage);

@@ -69,9 +69,9 @@ std::string SharingKey(const Recording& recording);
 
 v1::RecordingSlots SlotsOf(const Recording& recording);
 
-// Interprets the answer on a device of `members` replicas. FailedPrecondition
-// with the reason why there is no plan. Internal (BAD_BATCH_PLAN) for a plan of
-// another graph or of other replicas.
+// Interprets the answer on a device of `members` replicas. Returns
+// FailedPrecondition with the reason why there is no plan, or Internal
+// (BAD_BATCH_PLAN) for a plan of another graph or of other replicas.
 absl::StatusOr<std::shared_ptr<const RowShares>> MakeShares(
     const Recording& recording, const v1::StageAnswer& answer, int members);
 

@@ -111,9 +111,9 @@ class WorkerSet {
   mutable Mutex mu_;  // no other lock is taken under it
   bool closing_ ABSL_GUARDED_BY(mu_) = false;
   std::array<LearnedRoom, kMaxMembers> learned_room_ ABSL_GUARDED_BY(mu_);
-  // No further replica is requested before these pass: the first one for an
-  // expected lack of room, the second one for any reason, after a granted
-  // worker was not reached.
+  // No further replica is requested before these deadlines pass: the first one
+  // for an expected lack of room, the second one for any reason, after a
+  // granted worker was not reached.
   Deadline patience_ ABSL_GUARDED_BY(mu_);
   Deadline long_patience_ ABSL_GUARDED_BY(mu_);
   // Length of the last long pause.

@@ -39,8 +39,8 @@ class ProfileRecorder {
   // Returns the recorder of the process. Never destroyed.
   static ProfileRecorder& Global();
 
-  // Starts a profile. FailedPrecondition (PROFILE_RUNNING) while another one
-  // runs. `clock` must live until the next Begin().
+  // Starts a profile. Returns FailedPrecondition (PROFILE_RUNNING) while
+  // another one runs. `clock` must live until the next Begin().
   absl::Status Begin(Clock* clock = Clock::Real());
   // Stops devices from joining the profile.
   void Stop();

@@ -25,8 +25,8 @@ inline constexpr char kSpansWorkers[] = "SPANS_WORKERS";
 
 class GraphCaptures {
  public:
-  // Starts to capture the lane's calls. FailedPrecondition (ALREADY_RECORDING)
-  // if that is under way.
+  // Starts to capture the lane's calls. Returns FailedPrecondition
+  // (ALREADY_RECORDING) if that is under way.
   absl::Status Start(uint32_t lane);
   // Ends the lane's capture. Returns null if there is none.
   std::unique_ptr<Recorder> Take(uint32_t lane);

@@ -27,10 +27,10 @@ class GraphRecorder {
   // Returns the recorder of the process. Never destroyed.
   static GraphRecorder& Global();
 
-  // Starts to keep graphs. FailedPrecondition (EXPORT_RUNNING) while another
-  // export runs.
+  // Starts to keep graphs. Returns FailedPrecondition (EXPORT_RUNNING) while
+  // another export runs.
   absl::Status Begin(int virtual_device);
-  // Stops and returns the graphs added since Begin(). ResourceExhausted
+  // Stops and returns the graphs added since Begin(). Returns ResourceExhausted
   // (EXPORT_TOO_LARGE) if they exceed the limit.
   absl::StatusOr<v1::GraphExport> End();
 

@@ -326,7 +326,7 @@ TEST(GraphTableTest, RemembersSoManyRunsAndSlots) {
   EXPECT_FALSE(table.Remember(a.id, 0)) << "eight are the most";
   EXPECT_TRUE(table.Remember(b.id, kHalf));
   EXPECT_FALSE(table.Remember(b.id, 1));
-  // b stays. The room of a is free once the worker is to forget it.
+  // b stays. The room of a is free once the worker must forget a.
   ASSERT_TRUE(table.Find("b").has_value());
   const GraphTable::Entry c = table.Add("c");
   table.Keep("definition of c");

@@ -63,8 +63,8 @@ class PendingRead {
   virtual bool Ready() const = 0;
 
   // Waits until the value is in its destination. Returns the root error if the
-  // value is poisoned. DeadlineExceeded (VALUE_PENDING) if it did not arrive
-  // within `timeout`; the caller may wait again.
+  // value is poisoned. Returns DeadlineExceeded (VALUE_PENDING) if it did not
+  // arrive within `timeout`; the caller may wait again.
   virtual absl::Status Wait(absl::Duration timeout) = 0;
 
   // Calls `callback` once when the read is ready: at once if it is ready now,
@@ -114,7 +114,7 @@ class VirtualDevice : public std::enable_shared_from_this<VirtualDevice> {
 
   // Appends the call to the lane's open segment and moves the call's touches.
   // Blocks, before it has any effect, while the window of unfinished work is
-  // full. DeadlineExceeded (WINDOW_FULL) after the operation timeout.
+  // full. Returns DeadlineExceeded (WINDOW_FULL) after the operation timeout.
   virtual absl::Status Record(uint32_t lane, Call* call) = 0;
 
   // Records a call with unknown results, sends it and waits. Returns the
@@ -179,8 +179,8 @@ class VirtualDevice : public std::enable_shared_from_this<VirtualDevice> {
                              HostValuePtr value, bool readable) = 0;
 
   // Starts to capture the calls that the lane records, in addition to sending
-  // them. FailedPrecondition (ALREADY_RECORDING) if the lane is captured
-  // already.
+  // them. Returns FailedPrecondition (ALREADY_RECORDING) if the lane is
+  // captured already.
   virtual absl::Status StartRecording(uint32_t lane) = 0;
   // Ends the capture and returns the graph. `given` lists the inputs, each
   // once, which other storages replace at each execution. `outputs` lists
@@ -199,9 +199,9 @@ class VirtualDevice : public std::enable_shared_from_this<VirtualDevice> {
   // Executes the captured graph's calls as if the lane made them now. `given`
   // has as many inputs as the capture had, each once, none that the graph
   // captured, and each at least as large as the calls' views need. Returns the
-  // new outputs. FailedPrecondition (STALE_RECORDING) if the graph belongs to
-  // another device or the program dropped a storage that it captured. Blocks as
-  // Record() does.
+  // new outputs. Returns FailedPrecondition (STALE_RECORDING) if the graph
+  // belongs to another device or the program dropped a storage that it
+  // captured. Blocks as Record() does.
   virtual absl::StatusOr<std::vector<StoragePtr>> Replay(
       uint32_t lane, const std::shared_ptr<const Recording>& recording,
       absl::Span<RemoteStorage* const> given) = 0;

@@ -114,8 +114,8 @@ class GraphTable {
       by_key_;
   absl::flat_hash_map<uint64_t, std::list<Stored>::iterator> by_id_;
   std::deque<Dropped> dropped_;  // oldest first
-  // Slots that the worker remembers, over all graphs that no message has made
-  // it forget.
+  // Sum of remembered_slots over the graphs that the worker still has, because
+  // no message has told it yet to drop them.
   size_t remembered_slots_ = 0;
 };
 

@@ -120,7 +120,7 @@ TEST_F(DeviceCopiesTest, ALostSourceSaysSoAtTheCopy) {
   cluster_.coordinator().EndLease("lease-0", "WORKER_LOST");
   EXPECT_EQ(ErrorReason(there_->CopyFrom(0, copy.get(), source.get())),
             "WORKER_LOST");
-  // The other device received nothing of it.
+  // The failed copy sent nothing to the other device.
   ASSERT_TRUE(Record(*there_, 0, MakeCall(1, {{copy, kWrites}})).ok());
   EXPECT_TRUE(there_->Synchronize().ok());
 }

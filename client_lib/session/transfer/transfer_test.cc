@@ -60,7 +60,7 @@ TEST_F(TransferTest, SmallUploadsAndSeedsAskForNoLease) {
   ASSERT_TRUE(Upload(storage, "abcd").ok());
   ASSERT_TRUE(device_->Seed(1, generator.get(), 7).ok());
   EXPECT_TRUE(cluster_.coordinator().lease_requests().empty());
-  // The next message takes them along.
+  // The message of the read carries the upload and the seed along.
   EXPECT_EQ(*Read(storage), "abcd");
 }
 

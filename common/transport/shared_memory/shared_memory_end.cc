@@ -575,8 +575,8 @@ void SharedMemoryEnd::SleepAtSocket() {
 }
 
 void SharedMemoryEnd::SleepAtWord(uint64_t nudges, absl::Duration patience) {
-  // A nudge before the word was set did not wake this thread, so it is checked
-  // here.
+  // A nudge that came before the sleep word was set did not wake this thread,
+  // so the number of nudges is checked after setting it.
   if (GoToSleep(kAsleepAtWord) && role_.nudges() == nudges && !ThreadNeeded()) {
     WaitAtWord(region_->sleep(side_), kAsleepAtWord, patience);
   }

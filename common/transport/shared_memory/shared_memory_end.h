@@ -195,8 +195,8 @@ class SharedMemoryEnd {
   bool wrote_ ABSL_GUARDED_BY(mu_) = false;
   // Chunks that senders wrote since the thread last looked.
   int burst_ ABSL_GUARDED_BY(mu_) = 0;
-  // The status with which this side closes, and when to stop waiting for the
-  // peer's.
+  // The status with which this side closes, and the time until which it waits
+  // for the peer's status.
   std::optional<absl::Status> goodbye_ ABSL_GUARDED_BY(mu_);
   absl::Duration give_up_ ABSL_GUARDED_BY(mu_) = absl::InfiniteDuration();
   bool said_goodbye_ ABSL_GUARDED_BY(mu_) = false;

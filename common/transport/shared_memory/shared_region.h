@@ -108,9 +108,9 @@ struct SharedConnection {
                                                 const RingSizes& sizes,
                                                 uint64_t incarnation);
   // Makes the client's end. Waits for the greeting until `timeout`, or until
-  // `wake` is readable (Cancelled). FailedPrecondition (SHARED_MEMORY_REFUSED):
-  // the worker has another incarnation or version. Unavailable: the worker went
-  // away.
+  // `wake` is readable (Cancelled). Returns FailedPrecondition
+  // (SHARED_MEMORY_REFUSED) if the worker has another incarnation or version,
+  // and Unavailable if the worker went away.
   static absl::StatusOr<SharedConnection> Accept(Descriptor socket,
                                                  uint64_t incarnation, int wake,
                                                  absl::Duration timeout);

@@ -14,12 +14,13 @@
 namespace djinn::coordinator::fleet {
 namespace {
 
-// Assumed for runs on a worker that has not reported any.
+// Seconds of a run, on a worker that has not reported any.
 constexpr double kSecondsPerRun = 5e-3;
-// A session that has not brought what it announced by then will not.
+// Time after which announced bytes no longer count as promised. A session that
+// has not uploaded them by then will not.
 constexpr absl::Duration kPromiseTime = absl::Seconds(30);
 
-// "cuda:0" is of the kind "cuda".
+// Returns the kind of a device: "cuda" for "cuda:0".
 std::string KindOf(const std::string& device) {
   return device.substr(0, device.find(':'));
 }
@@ -30,8 +31,8 @@ semantics::DeviceSpeed SpeedOf(const Worker& worker) {
           worker.facts.speed.seconds_per_call()};
 }
 
-// PromisedBytes() of all the worker's leases: no tenant's more than its
-// sessions may hold there together.
+// Returns the sum of PromisedBytes() over the worker's leases. Counts for each
+// tenant at most what its sessions may still come to hold there together.
 uint64_t PromisedAt(ClusterState& state, const Worker& worker)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
   struct OfTenant {
@@ -80,7 +81,7 @@ void Refresh(ClusterState& state, const Worker& worker) {
   facts.device = KindOf(worker.facts.device);
   facts.memory_bytes = worker.facts.memory_bytes;
   facts.leases = static_cast<uint32_t>(state.leases.CountOfWorker(worker.id));
-  // The worker counts what it would evict as free.
+  // The worker reports memory that it would evict on demand as free.
   facts.available_bytes =
       worker.facts.free_bytes -
       std::min(worker.facts.free_bytes, PromisedAt(state, worker));

@@ -40,7 +40,7 @@ Lease Make(ClusterState& state, const Worker& worker, MemberId device,
 }
 
 Lease* Add(ClusterState& state, Lease lease) {
-  // Of the two leases of a migrating virtual device, one counts.
+  // Only one lease of a migrating virtual device counts against the quota.
   const auto tenant = state.tenants->Find(lease.tenant);
   if (tenant != nullptr && !lease.migrating()) {
     lease.quota = LeaseQuota(*tenant);
@@ -61,7 +61,7 @@ const Lease* Offer(ClusterState& state, Lease lease, Worker* worker,
 
 void Issue(ClusterState& state, Lease* lease) {
   const absl::Time now = state.clock->Now();
-  // Workers' clocks may differ from ours by as much as a lease lives.
+  // Workers' clocks may differ from ours by as long as a lease is valid.
   const absl::Duration life =
       state.config.lease_valid_for + state.config.lease_grace_period;
   v1::LeaseClaims claims;
@@ -93,8 +93,8 @@ void Issue(ClusterState& state, Lease* lease) {
 
 absl::StatusOr<v1::LeaseClaims> ReportedClaims(const ClusterState& state,
                                                const v1::SignedLease& lease) {
-  // There are no keys of an earlier process, only the worker's word, which the
-  // join token vouches for.
+  // No key of an earlier process is known, so the signature cannot be checked.
+  // The worker's word stands, which the join token vouches for.
   if (state.earlier.none && !state.keys.Knows(lease.key_id())) {
     return UncheckedClaims(lease);
   }
@@ -103,7 +103,7 @@ absl::StatusOr<v1::LeaseClaims> ReportedClaims(const ClusterState& state,
 
 void Grant(ClusterState& state, Lease* lease, Wakes* wakes) {
   lease->state = Lease::State::kGranted;
-  // An adopted one was not listed yet.
+  // A lease that was not listed to its worker yet has no signed revision.
   if (lease->issue_number == 0) Issue(state, lease);
   Session* const session = state.sessions.Find(lease->session_id);
   session->devices.pending.erase(lease->device);
@@ -139,7 +139,7 @@ void Remove(ClusterState& state, const std::string& lease_id) {
   if (lease == nullptr) return;
   credits::Close(state, *lease);
   if (Lease* const to = state.leases.FindMigration(*lease)) {
-    // The other lease of its virtual device counts now.
+    // The virtual device's other lease holds the quota from now on.
     std::swap(to->quota, lease->quota);
   }
   state.quotas.tree.Give(lease->tenant, lease->quota);
@@ -166,7 +166,7 @@ void End(ClusterState& state, Lease* lease, absl::string_view reason,
   }
   Session* const session = state.sessions.Find(lease->session_id);
   if (lease->state == Lease::State::kOffered) {
-    // The client never saw it: look for another worker.
+    // The client never saw the lease, so its request waits for another worker.
     PendingLease& pending = session->devices.pending.at(lease->device);
     pending.lease_id.clear();
     pending.obstacle = MakeError(

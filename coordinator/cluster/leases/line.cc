@@ -14,12 +14,13 @@
 namespace djinn::coordinator::line {
 namespace {
 
-// The request of a stopped tenant keeps no other one waiting.
+// Removes the request of a tenant whose queue is stopped from the wait queue,
+// so that it holds up no other request.
 void SetAside(ClusterState& state, PendingLease* pending,
               const std::string& tenant)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
   Leave(state, pending);
-  // No worker is looked for, nor room kept at one.
+  // Drops the decision and the room being freed: no worker is searched now.
   pending->decision = {};
   pending->room = {};
   pending->obstacle = QueueStopped(tenant);
@@ -42,7 +43,7 @@ void Join(ClusterState& state, MemberId device, Session* session) {
 }
 
 void Leave(ClusterState& state, PendingLease* pending) {
-  // The worker that was kept for it is free for others now.
+  // The worker that was reserved for the request is free for others now.
   if (state.queue.reservation.Lift(pending->ticket)) state.queue.untried = true;
   state.queue.line.Leave(pending->ticket, state.clock->Monotonic());
   state.queue.unplaced.erase(pending->ticket);

@@ -1,5 +1,5 @@
-// Orders requests that wait for a worker. placement.h decides when they are
-// tried.
+// Orders the requests that wait for a worker. placement.h decides when to try
+// them again.
 #ifndef COORDINATOR_CLUSTER_LEASES_LINE_H_
 #define COORDINATOR_CLUSTER_LEASES_LINE_H_
 
@@ -18,37 +18,45 @@
 
 namespace djinn::coordinator::line {
 
-// Positions in the wait queue; unset until the first one is asked for, since
-// computing them takes long where many wait.
+// Positions in the wait queue. Computed by the first PlaceOf(), since that
+// takes long when many requests wait; unset before.
 using Places = std::optional<scheduler::WaitQueue::Places>;
 
-// The pending request waits for a worker from now on, unless it does, or its
-// tenant is stopped: then it is set aside.
+// Adds the session's pending request to the wait queue, if it is not there yet.
+// If the tenant's queue is stopped, removes the request from the wait queue
+// instead and notes that as its obstacle.
 void Join(ClusterState& state, MemberId device, Session* session)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
-// Removes the request from the wait queue, if it is there.
+// Removes the request from the wait queue, if it is there. Releases the worker
+// that was reserved for it.
 void Leave(ClusterState& state, PendingLease* pending)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
-// Nothing places the request yet: it waits for a worker, or is refused.
+// Handles a pending request that cannot be placed now. A request for the first
+// worker of a virtual device joins the wait queue, with `obstacle` as the
+// reason. A request for a further worker is removed and refused with
+// `obstacle`.
 void LeaveUnplaced(ClusterState& state, MemberId device,
                    const absl::Status& obstacle, Session* session, Wakes* wakes)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
-// Returns the class by which the session is ordered. `tenant` may be null.
+// Returns the priority class by which the session's requests are ordered.
+// `tenant`, which may be null, caps the class.
 int ClassOf(const Session& session, const Tenant* tenant);
 
-// Moves the session's requests after its priority has changed.
+// Reorders the session's waiting requests by its present priority and run
+// deadline.
 void ChangePlaces(ClusterState& state, Session* session)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
-// Returns the precedence of tenants: a lesser share of what the cohort lends
-// comes first.
+// Returns the function that orders tenants in the wait queue: a tenant that
+// borrows a smaller share from its cohort comes first.
 scheduler::WaitQueue::Precedence PrecedenceNow(const ClusterState& state)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
-// 1 for the first. It waits.
+// Returns the position of a waiting request, 1 for the first. The ticket must
+// be in the wait queue. Fills `places` on the first call.
 size_t PlaceOf(ClusterState& state, scheduler::WaitQueue::Ticket ticket,
                absl::Duration now, Places* places)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);

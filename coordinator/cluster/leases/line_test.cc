@@ -236,7 +236,7 @@ TEST_F(ClusterLineTest, WhoComesDoesNotTakeWhatOthersWaitFor) {
   // A lease has ended, and no request was tried since.
   sessions::Close(*cluster_, holder_);
   const StreamId blue = OpenAndWait("blue");
-  // Blue goes first because it had nothing, although it came later.
+  // Blue is served first because it had nothing, although it came later.
   EXPECT_EQ(Explain(blue).gate().reason(), "WORKER_ACKNOWLEDGEMENT");
   const StreamId late = OpenAndWait("blue");
   EXPECT_EQ(Explain(late).gate().reason(), "NO_CAPACITY");

@@ -70,7 +70,7 @@ void LeaveWorker(ClusterState& state, const std::string& session_id,
   Worker* const worker = state.workers.Find(worker_id);
   if (worker == nullptr) return;
   for (const Lease* lease : state.leases.OfSession(session_id)) {
-    // The worker is told of the lease that has ended.
+    // The next message tells the worker which lease has ended.
     if (lease->worker_id == worker_id) return Touch(worker, wakes);
   }
   Drop(session_id, worker, wakes);

@@ -1,5 +1,6 @@
-// Notifications to the cluster's peers: messages to sessions, and what the next
-// message to a worker must say. The lowest of the rules.
+// Notifies the cluster's peers: queues messages to sessions, and notes what the
+// next message to a worker must contain. The other rules build on these
+// functions, which call none of them.
 #ifndef COORDINATOR_CLUSTER_LEASES_NOTICES_H_
 #define COORDINATOR_CLUSTER_LEASES_NOTICES_H_
 
@@ -16,36 +17,41 @@
 
 namespace djinn::coordinator::notices {
 
-// Sends to a session; keeps the message for its next stream if it has none now.
+// Queues the message and wakes the session's stream. A session without a stream
+// gets the message on its next one.
 void Send(v1::SessionResponse response, Session* session, Wakes* wakes);
 
-// Refuses the session's lease request, and counts that.
+// Sends LeaseRefused with the error `why` to the client, counts the refusal and
+// logs it. Limits how many refusals are logged per session.
 void Refuse(ClusterState& state, const absl::Status& why, MemberId device,
             Session* session, Wakes* wakes)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
-// Sends the worker a message soon.
+// Wakes the worker's stream to send a message now rather than at the next
+// heartbeat.
 void Touch(Worker* worker, Wakes* wakes);
 
-// Lists the lease to its worker in the next message.
+// Has the worker's next message list the lease.
 void List(Lease* lease, Worker* worker, Wakes* wakes);
 
-// Issues the lease again and lists it to its worker in the next message: its
-// limits, credits or priority have changed.
+// Has the worker's next message list the lease with a newly signed revision.
+// Call it after the lease's limits, credits or priority have changed.
 void IssueAgain(ClusterState& state, Lease* lease, Wakes* wakes)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
-// Drops the session at the worker by name.
+// Has the worker's next message tell it to drop the session. The order stays
+// until the worker has applied it and reports no lease of the session.
 void Drop(const std::string& session_id, Worker* worker, Wakes* wakes);
 
-// Notes that a lease of the session at the worker has ended. The worker must
-// forget the session if it has no other lease there.
+// Wakes the worker's stream to send the end of a lease that the session had
+// there. Has the worker drop the session if it has no other lease there. Does
+// nothing when the worker is not known.
 void LeaveWorker(ClusterState& state, const std::string& session_id,
                  const std::string& worker_id, Wakes* wakes)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
-// Lists the new lease's worker to the session's other workers as a peer, and
-// those to it.
+// Has the next messages list the lease's worker to the session's other workers
+// as a peer, and them to it, unless they know each other.
 void ListPeers(ClusterState& state, const Lease& lease, Wakes* wakes)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 

@@ -1,5 +1,5 @@
-// Leases of an earlier process that no worker has reported yet. They hold their
-// tenants' quota until they are adopted or forgotten.
+// Handles leases of an earlier process that no worker has reported yet. They
+// hold their tenants' quota until they are adopted or forgotten.
 #ifndef COORDINATOR_CLUSTER_LEASES_RESTORED_H_
 #define COORDINATOR_CLUSTER_LEASES_RESTORED_H_
 
@@ -12,18 +12,22 @@
 
 namespace djinn::coordinator::restored {
 
-// Removes the lease, which is known now or has ended, and gives back its quota.
-// Returns nothing when there is no such lease.
+// Removes the restored lease, returns its quota to the tenant, and returns the
+// lease. Returns nothing when there is no such lease. Called when the lease is
+// adopted, or has ended.
 std::optional<RestoredLease> Take(ClusterState& state,
                                   const std::string& lease_id)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
-// Removes all leases for which `which` returns true.
+// Removes every restored lease for which `which` returns true, and returns its
+// quota.
 void Forget(ClusterState& state,
             absl::FunctionRef<bool(const RestoredLease&)> which)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
-// Stops waiting for workers to report what an earlier process granted.
+// Stops waiting for workers to report what an earlier process granted. Forgets
+// all restored leases and workers, and retires the accounts for which no worker
+// has to report any more.
 void GiveUp(ClusterState& state) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
 }  // namespace djinn::coordinator::restored

@@ -20,16 +20,17 @@
 namespace djinn::coordinator {
 namespace {
 
-// How much longer a run may take in micro-batches than with its rows shared
-// out, where stages let runs follow one another as fast: weights are then in
-// one place each.
+// How much longer, as a share, a run may take in micro-batches than with its
+// rows shared out. Micro-batches are worth that, because each weight is then on
+// one worker only.
 constexpr double kForStages = 0.5;
 
 absl::Status NotDivisible(absl::string_view why) {
   return MakeError(absl::StatusCode::kFailedPrecondition, "NOT_DIVISIBLE", why);
 }
 
-// Returns whether they are slots of the graph, each once and of the right kind.
+// Returns OK if all are slots of the graph, each named once, bound as `bound`
+// says and no generator; otherwise FailedPrecondition (NOT_DIVISIBLE).
 absl::Status CheckSlots(const srg::Graph& graph,
                         const std::vector<uint32_t>& slots, bool bound) {
   for (size_t i = 0; i < slots.size(); ++i) {
@@ -45,7 +46,7 @@ absl::Status CheckSlots(const srg::Graph& graph,
   return absl::OkStatus();
 }
 
-// Every part at a member.
+// Adds the parts of the split to the plan, each with its worker.
 void Describe(const scheduler::BatchSplit& split, const StageMembers& members,
               v1::BatchPlan* plan) {
   for (const scheduler::BatchSplit::Part& part : split.parts) {
@@ -60,7 +61,8 @@ void Describe(const scheduler::BatchSplit& split, const StageMembers& members,
   }
 }
 
-// Every part through all stages.
+// Adds the stages and the micro-batches, which all go through the stages, to
+// the answer.
 void Describe(const scheduler::MicroBatches& found, const StageMembers& members,
               v1::StageAnswer* answer) {
   DescribeStages(found.stages, members, answer->mutable_plan());
@@ -75,6 +77,9 @@ void Describe(const scheduler::MicroBatches& found, const StageMembers& members,
   }
 }
 
+// Fills the answer with a split of the rows, or with micro-batches if the split
+// has a problem. Returns FailedPrecondition (NOT_DIVISIBLE), or the errors of
+// srg::FromProto() and semantics::FindBatch().
 absl::Status Plan(const v1::StageRequest& request, const v1::Graph& message,
                   const StageMembers& members, v1::StageAnswer* answer) {
   if (members.workers.size() < 2 || members.numbers[0] != 0) {

@@ -1,5 +1,5 @@
-// Answers a session that asks how the rows of a recording should be shared out
-// between its virtual device's members.
+// Answers a session that asks how to share out the rows of a captured graph's
+// batch between the workers of its virtual device.
 #ifndef COORDINATOR_CLUSTER_PLACEMENT_BATCH_PLANNER_H_
 #define COORDINATOR_CLUSTER_PLACEMENT_BATCH_PLANNER_H_
 
@@ -10,7 +10,10 @@
 
 namespace djinn::coordinator {
 
-// Answers a request about a captured graph, as AnswerStageRequest() does.
+// Returns the plan for a captured graph's batch: rows for each worker, or
+// micro-batches through stages if the split of the rows has a problem. If there
+// is no plan, the answer's problem says why. `graph` was accepted before, under
+// `fingerprint` (bytes). Takes time that grows with the graph.
 v1::StageAnswer AnswerBatchRequest(const v1::StageRequest& request,
                                    const v1::Graph& graph,
                                    absl::string_view fingerprint,

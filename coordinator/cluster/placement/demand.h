@@ -1,4 +1,4 @@
-// The demand on the cluster, in devices.
+// Describes the demand on the cluster, in devices.
 #ifndef COORDINATOR_CLUSTER_PLACEMENT_DEMAND_H_
 #define COORDINATOR_CLUSTER_PLACEMENT_DEMAND_H_
 
@@ -10,11 +10,11 @@
 namespace djinn::coordinator {
 
 struct ClusterDemand {
-  // By phase.
+  // Devices that the demand would keep busy, by phase.
   scheduler::PhaseAmounts devices = {};
-  // Workers that have leases of sessions whose work has the phase, and of all:
-  // also those that may serve on without us, and those that are awaited after a
-  // restart.
+  // Workers that must stay, by phase of the sessions that have leases on them,
+  // and in total. Includes lost workers that may still serve their sessions,
+  // and workers that have not joined yet after a restart of the coordinator.
   std::array<int, semantics::kPhaseCount> kept_workers = {};
   int all_kept_workers = 0;
 };

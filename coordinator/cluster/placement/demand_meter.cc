@@ -26,7 +26,8 @@ size_t PhaseOf(const SharedWork& work) {
                                              : work->phase());
 }
 
-// Phases of the work of sessions with leases there, bit N for phase N.
+// Returns the phases of the work of sessions with leases at the worker, bit N
+// for phase N.
 uint32_t PhasesAt(ClusterState& state, const Worker& worker)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
   uint32_t phases = 0;
@@ -73,7 +74,8 @@ absl::StatusOr<ClusterDemand> Measure(ClusterState& state)
     const auto& [session_id, device] = unplaced;
     const Session& session = *state.sessions.Find(session_id);
     const PendingLease& pending = session.devices.pending.at(device);
-    // A request that waits for quota would not use another worker.
+    // A request that waits for quota would not use another worker, so it is no
+    // demand.
     if (pending.decision.decision == nullptr && !WaitsInLine(pending)) continue;
     ++inputs.waiting_devices[PhaseOf(state.WorkOf(session))];
   }
@@ -98,8 +100,8 @@ void Absorb(ClusterState& state, Worker* worker) {
     queued[PhaseOf(state.WorkOf(*session))] +=
         held.use.queued_runs() * worker->load.seconds_per_run;
   }
-  // Growth of the queue has arrived, too; what left the queue is among the
-  // runs.
+  // Growth of the queue counts as arrived work. Runs that left the queue count
+  // among the executed runs, so their share is subtracted.
   for (size_t phase = 0; phase < queued.size(); ++phase) {
     state.known.arrivals.Add(
         static_cast<semantics::Phase>(phase),
@@ -115,7 +117,7 @@ uint32_t PhaseBit(const ClusterState& state, const Session& session) {
 
 void NoteServesOn(ClusterState& state, absl::Duration now, Worker* worker) {
   uint32_t phases = PhasesAt(state, *worker);
-  // It may still have the sessions that it was told to drop.
+  // The worker may still have sessions that it was told to drop.
   if (!worker->ends.drops.empty()) phases |= worker->served_phases;
   worker->served_phases = phases;
   worker->serves_until =

@@ -16,23 +16,29 @@
 
 namespace djinn::coordinator::demand {
 
-// Counts the work that the report says has arrived and waits.
+// Counts the work that arrived according to the worker's last report: the runs
+// that it executed, and the growth of its queue.
 void Absorb(ClusterState& state, Worker* worker)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
-// Returns bit N when the session's work has phase N.
+// Returns a mask with bit N set, where N is the phase of the session's work.
 uint32_t PhaseBit(const ClusterState& state, const Session& session)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
-// The worker is about to be lost, and its leases to end.
+// Notes until when the worker may still serve its sessions, and with which
+// phases. Called when the worker is about to be marked lost and its leases to
+// end.
 void NoteServesOn(ClusterState& state, absl::Duration now, Worker* worker)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
-// Unavailable (DEMAND_UNKNOWN) until everything that it needs is known.
+// Returns the present demand. Returns Unavailable (DEMAND_UNKNOWN) until every
+// worker has had time to report since this process began, and while a worker's
+// reports are late.
 absl::StatusOr<ClusterDemand> Demand(ClusterState& state)
     ABSL_LOCKS_EXCLUDED(state.mu);
 
-// Adds it to a scrape, as far as it is known.
+// Adds the demand, and the workers that it needs, to a scrape. Adds nothing
+// while the demand is unknown.
 void Collect(ClusterState& state, Exposition* out)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 

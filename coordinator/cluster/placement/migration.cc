@@ -37,14 +37,16 @@
 namespace djinn::coordinator::migration {
 namespace {
 
-// Kept of each session besides those under way: of a client whose virtual
-// devices all went at once, as many outcomes may come when the ways have ended,
-// and after a restart before their workers tell of the leases.
+// Most ended migrations that are kept of a session, besides those under way. If
+// all of a client's virtual devices migrated at once, as many outcomes may
+// arrive after the migrations have ended, or after a restart before the workers
+// report the leases.
 constexpr size_t kMaxEndedMigrations = kMaxVirtualDevices;
-// A client that has not said how it ended by then has lost it.
+// Time after which a client that has not said how the migration ended counts as
+// having failed.
 constexpr absl::Duration kMaxUnderWay = absl::Minutes(30);
 
-// Bytes kept of a client's reason for staying.
+// Bytes that are kept of a client's reason and message for staying.
 constexpr size_t kMaxReason = 64;
 constexpr size_t kMaxFailure = 500;
 
@@ -58,8 +60,8 @@ std::string Beginning(const std::string& text, size_t most) {
   return text.substr(0, size);
 }
 
-// Returns the part of the outcome that is kept for as long as the session
-// lives.
+// KeptFailure() and KeptNumbers() return the parts of the outcome that are kept
+// as long as the session lives.
 absl::Status KeptFailure(const v1::ErrorDetail& failure) {
   v1::ErrorDetail code;
   code.set_code(failure.code());
@@ -86,7 +88,8 @@ bool HasEnded(const Migration& migration) {
          migration.state == v1::MigrationInfo::FAILED;
 }
 
-// The oldest that ended make room: those under way have yet to be counted.
+// Adds a record of a migration. If too many are kept, drops the oldest that has
+// ended; those under way have yet to be counted.
 Migration& AddMigration(Session* session) {
   std::deque<Migration>& kept = session->devices.migrations;
   if (absl::c_count_if(kept, HasEnded) >=
@@ -96,14 +99,16 @@ Migration& AddMigration(Session* session) {
   return kept.emplace_back();
 }
 
-// Returns what the virtual device holds by its worker's report.
+// Returns the bytes and contents that the virtual device holds, by its worker's
+// report.
 PendingLease StateOf(ClusterState& state, const Lease& lease)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
   PendingLease carried;
   const Worker::Held* const held = state.HeldFor(lease);
   if (held == nullptr) return carried;
   carried.asked_bytes = held->storage_bytes;
-  // The worker does not say which contents it shares: assumes the largest.
+  // The worker does not say which contents the device shares. Assumes the
+  // largest ones that fit.
   const std::vector<ContentKey>& keys =
       state.workers.Find(lease.worker_id)->ContentsBySize(lease.tenant);
   uint64_t left = held->use.contents().size_bytes();
@@ -119,7 +124,9 @@ PendingLease StateOf(ClusterState& state, const Lease& lease)
   return carried;
 }
 
-// Decides where it would migrate to, and whether that pays.
+// Decides to which worker the virtual device would migrate. Sets `terms` to the
+// costs of going and of staying, if the present worker is in the fleet. Returns
+// the decision's obstacle if there is no such worker.
 absl::StatusOr<KeptDecision> Place(ClusterState& state, const Lease& from,
                                    const std::string& to_worker,
                                    const Session& session, const Tenant* tenant,
@@ -131,9 +138,9 @@ absl::StatusOr<KeptDecision> Place(ClusterState& state, const Lease& from,
   const PendingLease carried = StateOf(state, from);
   scheduler::Request request =
       placement::RequestFor(state, session, carried, tenant, work);
-  // All of it comes along, also what is above a limit that has become less.
+  // All of the state moves, also what exceeds a limit that was lowered.
   request.asked_bytes = carried.asked_bytes;
-  // An operator's wish goes before those that wait.
+  // An operator's choice of worker has precedence over requests that wait.
   if (!to_worker.empty()) request.kept_for_others.clear();
   const auto busy = std::move(request.barred);
   request.barred = [&, busy](const std::string& worker_id) -> std::string {
@@ -141,7 +148,7 @@ absl::StatusOr<KeptDecision> Place(ClusterState& state, const Lease& from,
     if (!to_worker.empty() && worker_id != to_worker) return "was not named";
     return busy(worker_id);
   };
-  // The worker there fetches from the one here.
+  // The new worker fetches the state from the present one.
   request.measured_link =
       [&](const std::string& worker_id)
           ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) -> double {
@@ -158,7 +165,8 @@ absl::StatusOr<KeptDecision> Place(ClusterState& state, const Lease& from,
   DJINN_RETURN_IF_ERROR(kept.decision->obstacle);
   if (const scheduler::Fleet::Member* const here =
           state.known.fleet.Find(from.worker_id)) {
-    // Leaves out the session itself: its queue comes along.
+    // Leaves out the load of the session itself, because its queue moves with
+    // it.
     scheduler::WorkerFacts facts = here->facts;
     facts.leases -= std::min(facts.leases, 1u);
     if (const Worker::Held* const held = state.HeldFor(from);
@@ -177,7 +185,8 @@ absl::StatusOr<KeptDecision> Place(ClusterState& state, const Lease& from,
   return kept;
 }
 
-// The virtual device uses the lease now.
+// Makes `to` the lease that the virtual device uses, and withdraws `from`,
+// which is null if its worker has not reported it.
 void Settle(ClusterState& state, Lease* to, Lease* from, Session* session,
             Wakes* wakes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
   to->migrates_from.clear();
@@ -189,7 +198,8 @@ void Settle(ClusterState& state, Lease* to, Lease* from, Session* session,
   if (from == nullptr) {
     const auto tenant = state.tenants->Find(to->tenant);
     if (tenant != nullptr && to->quota == scheduler::Amounts()) {
-      // The other one was never adopted.
+      // The lease that the virtual device left is unknown, so it held no quota
+      // to take over.
       to->quota = LeaseQuota(*tenant);
       state.quotas.tree.Take(to->tenant, to->quota);
     }
@@ -303,7 +313,7 @@ absl::Status NoteOutcome(ClusterState& state, const StreamId& id,
                                                                 : nullptr;
   };
   Lease* from = own(outcome.from_lease_id());
-  // A lease that is not granted yet is no lease to come from.
+  // A device cannot come from a lease that it only migrates to.
   if (from != nullptr && from->migrating()) from = nullptr;
   Lease* const to = own(outcome.to_lease_id());
   const bool expected =
@@ -314,8 +324,8 @@ absl::Status NoteOutcome(ClusterState& state, const StreamId& id,
         return migration.lease_id == outcome.to_lease_id();
       });
   if (to == nullptr && !known) {
-    // Decided by an earlier process: its worker has yet to tell of the lease,
-    // and is to find here what became of it.
+    // An earlier process decided this migration. The worker has yet to report
+    // the lease; adoption then finds here how the migration ended.
     Migration& early = AddMigration(session);
     early.from_worker_id = from == nullptr ? "-" : from->worker_id;
     early.to_worker_id.assign(1, '-');
@@ -337,7 +347,8 @@ absl::Status NoteOutcome(ClusterState& state, const StreamId& id,
     if (from != nullptr) {
       from->stays_until = state.clock->Monotonic() + kRetryTime;
     }
-    // The client has given that lease up: there is nothing to tell it.
+    // The client has given the new lease up, so it need not be told that it
+    // ends.
     to->state = Lease::State::kOffered;
     leases::DropMigration(state, to, KeptFailure(outcome.failure()), &wakes);
   } else if (expected) {
@@ -345,7 +356,7 @@ absl::Status NoteOutcome(ClusterState& state, const StreamId& id,
                                session, &state.metrics);
     Settle(state, to, from, session, &wakes);
   } else if (to == nullptr && from != nullptr) {
-    // The lease that it went over to has ended meanwhile.
+    // The lease that the virtual device uses now has ended meanwhile.
     v1::SessionResponse response;
     response.mutable_ended()->set_lease_id(outcome.to_lease_id());
     response.mutable_ended()->set_reason("WORKER_LOST");

@@ -1,11 +1,12 @@
-// Virtual devices that go on at other workers.
+// Migrates virtual devices to other workers.
 //
-// The lease there is offered beside the one in use, and names it: both are in
-// force until the client has said which of them it uses. Only the client knows,
-// so that neither a restart nor a lost message here can take away what it has.
+// The lease at the new worker is offered beside the one in use, and names it.
+// Both are in force until the client has said which of them it uses. Only the
+// client knows, so neither a restart nor a lost message here can take away what
+// the client has.
 //
-// Who goes, and when, is cluster_moves.h's business. How a way ends without the
-// client's word is cluster_leases.h's.
+// moves.h decides which virtual devices migrate, and when. leases.h ends a
+// migration without the client's answer.
 #ifndef COORDINATOR_CLUSTER_PLACEMENT_MIGRATION_H_
 #define COORDINATOR_CLUSTER_PLACEMENT_MIGRATION_H_
 
@@ -23,33 +24,42 @@
 
 namespace djinn::coordinator::migration {
 
-// Before a lease that could not go is asked again.
+// How long a lease that could not migrate is not tried again.
 inline constexpr absl::Duration kRetryTime = absl::Seconds(2);
 
-// Offers a lease at another worker, or at this very one if it is named, to
-// the virtual device that uses `from`. `reason` lives for ever. Errors as
-// Admin.MigrateSession's.
+// Offers the virtual device that uses `from` a lease at another worker: at
+// `to_worker` if that is not empty, otherwise at the best one. With
+// `if_it_pays`, does so only if migrating would take less time than staying.
+// Returns the record of the migration, which lives until the session drops it.
+// `reason` must live for ever. Returns the errors of Admin.MigrateSession, and
+// FailedPrecondition (DOES_NOT_PAY).
 absl::StatusOr<Migration*> Start(ClusterState& state, Lease* from,
                                  const std::string& to_worker,
                                  const char* reason, Wakes* wakes,
                                  bool if_it_pays = false)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
-// The worker knows the lease: asks the client.
+// Asks the client to migrate to the lease `to`. Called when the lease's worker
+// has acknowledged it. Ends the migration if the client is away.
 void AskClient(ClusterState& state, Lease* to, Wakes* wakes)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
-// InvalidArgument (PROTOCOL_VIOLATION) for ids that cannot be leases'.
+// Returns InvalidArgument (PROTOCOL_VIOLATION) for ids that cannot be leases'.
 absl::Status CheckOutcome(const v1::MigrationOutcome& outcome);
 
-// Notes how the session executed a MigrationRequest. Leases that are not its
-// own, and outcomes that are known, change nothing. InvalidArgument
-// (PROTOCOL_VIOLATION) for ids that cannot be leases'.
+// Applies the client's answer to a MigrationRequest. After a success, the
+// virtual device uses the new lease, and the one that it left is withdrawn;
+// after a failure, the new lease ends. Changes nothing for leases of other
+// sessions and for outcomes that are known.
+//
+// Returns InvalidArgument (PROTOCOL_VIOLATION) for ids that cannot be leases',
+// or the errors of ClusterState::FindOpenSession().
 absl::Status NoteOutcome(ClusterState& state, const StreamId& session,
                          const v1::MigrationOutcome& outcome)
     ABSL_LOCKS_EXCLUDED(state.mu);
 
-// Ends those that took too long.
+// Ends migrations that took too long: those whose worker did not acknowledge
+// the lease, and those of which the client has not said how they ended.
 void Expire(ClusterState& state, absl::Duration now, Wakes* wakes)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 

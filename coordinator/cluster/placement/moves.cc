@@ -18,11 +18,11 @@
 namespace djinn::coordinator::moves {
 namespace {
 
-// Migrations at a time from one worker that drains: its link serves all of
-// them.
+// Most migrations at a time from one draining worker, because its link serves
+// all of them.
 constexpr size_t kMaxFromOneWorker = 8;
-// How often better workers are searched, for how many leases; and how long a
-// lease stays at least.
+// How often better workers are searched, for how many leases at most, and how
+// old a lease must be before it migrates again.
 constexpr absl::Duration kRebalanceInterval = absl::Seconds(5);
 constexpr size_t kMaxRebalanced = 16;
 constexpr absl::Duration kSettleTime = absl::Minutes(1);
@@ -32,7 +32,8 @@ constexpr absl::Duration kSettleTime = absl::Minutes(1);
 void NotePhase(ClusterState& state, const SharedWork& work, Session* session,
                Wakes* wakes) {
   const semantics::Phase phase = work->phase();
-  // Most programs do forward passes between two phases.
+  // Forward passes do not change the phase, because most programs execute some
+  // between two phases.
   if (phase == semantics::Phase::kUnspecified ||
       phase == semantics::Phase::kForward || phase == session->work.phase) {
     return;
@@ -52,7 +53,8 @@ void Rebalance(ClusterState& state, absl::Duration now, Wakes* wakes) {
   if (!state.config.automatic_migration || now < state.moves.next_rebalance)
     return;
   state.moves.next_rebalance = now + kRebalanceInterval;
-  // One lease at a time: the effect shows in the workers' reports.
+  // Migrates one lease at a time, because the effect shows only in the workers'
+  // next reports.
   std::vector<Lease*> turn;
   for (const auto& [id, lease] : state.leases.all()) {
     if (id > state.moves.last_rebalanced) turn.push_back(lease.get());

@@ -16,16 +16,19 @@
 
 namespace djinn::coordinator::moves {
 
-// Notes that the session defined a graph with this work: another worker may be
-// better for its phase.
+// Notes the phase of a graph that the session defined. If it is another phase
+// than before, and automatic migration is on, migrates the session's virtual
+// devices to workers that suit it better.
 void NotePhase(ClusterState& state, const SharedWork& work, Session* session,
                Wakes* wakes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
-// Searches better workers for some leases in turn.
+// Searches better workers for a few leases, in turn, and starts at most one
+// migration. Does nothing until it is due, or if automatic migration is off.
 void Rebalance(ClusterState& state, absl::Duration now, Wakes* wakes)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
-// Migrates leases from the workers that drain.
+// Starts migrations from workers that drain, a limited number at a time from
+// each worker.
 void AdvanceDrains(ClusterState& state, absl::Duration now, Wakes* wakes)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 

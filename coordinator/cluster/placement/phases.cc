@@ -13,7 +13,8 @@
 namespace djinn::coordinator::phases {
 namespace {
 
-// The most phases in one message to a worker; the last graph may exceed it.
+// Most phases in one message to a worker. The phases of the last graph may
+// exceed it.
 constexpr int kMaxPhasesAtOnce = 1024;
 
 v1::GraphPhase ToGraphPhase(const scheduler::Work& work) {
@@ -28,8 +29,8 @@ bool IsKnown(const v1::GraphPhase& phase) {
   return phase.phase() != v1::PHASE_UNSPECIFIED || phase.cache_slots_size() > 0;
 }
 
-// Returns the known phases: first what the graph shows by itself, then what it
-// is to each tenant.
+// Returns the graph's known phases: first the one that it shows by itself, then
+// those that it has to single tenants.
 std::vector<v1::GraphPhase> PhasesOfGraph(ClusterState& state,
                                           const std::string& fingerprint)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
@@ -40,7 +41,7 @@ std::vector<v1::GraphPhase> PhasesOfGraph(ClusterState& state,
     v1::GraphPhase shown = ToGraphPhase(*graph->shown);
     if (IsKnown(shown)) phases.push_back(std::move(shown));
   }
-  // Tenants to whom it is the same are named together.
+  // Names tenants together to whom the graph is alike.
   const size_t first = phases.size();
   std::vector<SharedWork> unlike;
   for (const auto& [tenant, work] : graph->own) {
@@ -81,12 +82,12 @@ void List(ClusterState& state, Worker* worker, v1::DesiredState* desired) {
             }
             return true;
           });
-  // The rest in the next message, at once.
+  // The rest follows in the next message, at once.
   if (!worker->load.untold.empty()) worker->link.dirty = true;
 }
 
 void Tell(ClusterState& state, const std::string& fingerprint, Wakes* wakes) {
-  // A worker that has not reported the graph yet is told when it does.
+  // A worker that has not reported the graph yet learns its phase when it does.
   for (Worker* const worker : state.workers.WithGraph(fingerprint)) {
     worker->load.untold.insert(fingerprint);
     notices::Touch(worker, wakes);

@@ -12,17 +12,18 @@
 
 namespace djinn::coordinator::phases {
 
-// The worker is to hear of its graphs' phases as far as they are known, and
-// hears of some.
+// Drops those of the worker's untold graphs whose phase is not known, and wakes
+// its stream if any remain. Call it after a report has named graphs.
 void NoteUntold(ClusterState& state, Worker* worker, Wakes* wakes)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
-// Adds what the worker is to hear of, as much as one message takes.
+// Adds the phases of the worker's untold graphs to its next message, as many as
+// one message takes. The rest follows in another message at once.
 void List(ClusterState& state, Worker* worker, v1::DesiredState* desired)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
-// The graph's phase is known now, to a tenant or by itself, or another
-// one than before: the workers that have it are to hear of it.
+// Has the workers that report the graph told its phases, which have become
+// known or have changed.
 void Tell(ClusterState& state, const std::string& fingerprint, Wakes* wakes)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 

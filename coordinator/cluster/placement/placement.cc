@@ -31,13 +31,13 @@ using Ticket = scheduler::WaitQueue::Ticket;
 
 namespace {
 
-// Workers that are kept of a decision, for operators.
+// Most workers of a decision that are kept for operators.
 constexpr size_t kMaxKept = 32;
-// More than any policy's name has.
+// Most bytes of a policy's name; longer ones name no policy.
 constexpr size_t kMaxPolicyName = 64;
 
-// Keeps a worker for the first in the wait queue, if it is time. `tried`: the
-// requests that were tried.
+// Reserves a worker for the first request in the wait queue if that has waited
+// long enough, and logs it. `tried` are the requests that were just tried.
 void ReviewReservation(ClusterState& state, absl::Span<const Ticket> tried)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
   const std::string before = state.queue.reservation.worker_id();
@@ -66,8 +66,8 @@ void ReviewReservation(ClusterState& state, absl::Span<const Ticket> tried)
         const SharedWork work = state.WorkOf(*session);
         scheduler::Request request =
             RequestFor(state, *session, *pending, tenant.get(), work);
-        // The work would not outlive this call, and its duration does not
-        // matter.
+        // Leaves the work out: it does not outlive this call, and the duration
+        // of the work does not matter for a reservation.
         request.work = nullptr;
         return request;
       },
@@ -103,7 +103,7 @@ PolicyChoice PolicyFor(const Config& config, const std::string& of_request,
       {&config.placement_policy, "cluster"}};
   for (const auto& [name, source] : wishes) {
     if (name == nullptr || name->empty()) continue;
-    // Names were checked when they came.
+    // Each name was checked when it arrived.
     return {*scheduler::FindPolicy(*name), source};
   }
   return {*scheduler::FindPolicy(scheduler::kDefaultPolicy), "cluster"};
@@ -162,8 +162,8 @@ KeptDecision Decide(ClusterState& state, const scheduler::Request& request,
 
 namespace {
 
-// Decides on a worker for the pending request, and keeps the decision with it.
-// Returns what was decided from; `work` and the session outlive it.
+// Decides on a worker for the pending request, and stores the decision in it.
+// Returns the scheduler's request, which `work` and the session must outlive.
 scheduler::Request DecideFor(ClusterState& state, MemberId device,
                              const Tenant* tenant, const SharedWork& work,
                              Session* session)
@@ -174,7 +174,7 @@ scheduler::Request DecideFor(ClusterState& state, MemberId device,
   scheduler::Request request =
       RequestFor(state, *session, pending, tenant, work);
   if (device.member > 0) {
-    // It needs room that the device's other workers do not have.
+    // A further worker of a virtual device must be one that has no part of it.
     request.barred =
         [&state, device, session,
          busy = std::move(request.barred)](const std::string& worker_id)
@@ -192,7 +192,8 @@ scheduler::Request DecideFor(ClusterState& state, MemberId device,
   return request;
 }
 
-// Offers a lease at the worker that was decided on.
+// Takes the request out of the wait queue and offers a lease at the worker that
+// the decision names.
 void OfferAt(ClusterState& state, MemberId device,
              const scheduler::Decision& decision, const Tenant* tenant,
              Session* session, Wakes* wakes)
@@ -227,7 +228,7 @@ void TryPlace(ClusterState& state, MemberId device, Session* session,
               Wakes* wakes) {
   PendingLease& pending = session->devices.pending.at(device);
   const absl::Duration start = state.clock->Monotonic();
-  // Known until it is looked for again.
+  // The reason for putting off stays until the next search is due.
   if (start >= pending.next_reclaim) pending.put_off.clear();
   if (state.queue.stops.Find(session->tenant) != nullptr) {
     state.metrics.attempts.Add({"queue_stopped"});
@@ -267,7 +268,8 @@ void TryPlace(ClusterState& state, MemberId device, Session* session,
     return;
   }
   if (tenant != nullptr) {
-    // A restored lease that no worker has reported may still hold the quota.
+    // Takes borrowed quota back. That fails if a restored lease that no worker
+    // has reported yet holds it.
     const absl::Status free =
         reclaim::TakeQuota(state, *tenant, &pending, wakes);
     if (!free.ok()) {
@@ -287,15 +289,15 @@ void RetryUnplaced(ClusterState& state, Wakes* wakes) {
   const std::vector<Ticket> tried = state.queue.line.Try(
       start, line::PrecedenceNow(state),
       [&](Ticket ticket) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
-        // The request may have been refused because of another one.
+        // The request may have been refused while another one was tried.
         const auto unplaced = state.queue.unplaced.find(ticket);
         if (unplaced == state.queue.unplaced.end()) return true;
         const auto [session_id, device] = unplaced->second;
         TryPlace(state, device, state.sessions.Find(session_id), wakes);
         return !state.queue.unplaced.contains(ticket);
       });
-  // Where some found room, those behind them may find room, too; they come
-  // before later requests.
+  // If some of the requests found room, those that were not tried may find
+  // some, too. They come before later requests.
   state.queue.untried =
       tried.size() < waited && state.queue.line.size() < waited;
   ReviewReservation(state, tried);

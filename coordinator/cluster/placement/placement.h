@@ -20,44 +20,51 @@ namespace djinn::coordinator::placement {
 
 struct PolicyChoice {
   const scheduler::Policy* policy = nullptr;
-  // Named as in KeptDecision::policy_source.
+  // Who set the policy, named as in KeptDecision::policy_source.
   const char* source = "";
 };
 
-// InvalidArgument (POLICY_UNKNOWN). An empty name leaves the choice to
-// others.
+// Returns InvalidArgument (POLICY_UNKNOWN) for the name of no policy. An empty
+// name is valid: the policy is then set elsewhere, see PolicyFor().
 absl::Status CheckPolicy(const std::string& name);
 
-// `tenant` may be null.
+// Returns the first policy that is named, by the request, the session, the
+// tenant, which may be null, or the configuration; otherwise the default
+// policy. The names passed CheckPolicy().
 PolicyChoice PolicyFor(const Config& config, const std::string& of_request,
                        const std::string& of_session, const Tenant* tenant);
 
-// Asks for no more than a lease of the tenant may hold. Of contents that are
-// somewhere already, those count that the tenant has there: what others have
-// must neither show nor be felt. All but `tenant`, which may be null, outlive
-// the request.
+// Returns the scheduler's request for the pending lease. It asks for no more
+// memory than a lease of the tenant may hold. It counts only contents that the
+// tenant itself has on a worker: a session must not learn what others have
+// there. All arguments must outlive the result, but for `tenant`, which may be
+// null.
 scheduler::Request RequestFor(ClusterState& state, const Session& session,
                               const PendingLease& pending, const Tenant* tenant,
                               const SharedWork& work)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
-// Decides where the request goes, or why nowhere. Counts the decision.
+// Returns the worker that suits the request best by the policy, or the obstacle
+// to there being one. Observes how long that took.
 KeptDecision Decide(ClusterState& state, const scheduler::Request& request,
                     const PolicyChoice& choice)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
-// Offers the pending request to a worker, notes why there is none for now, or
-// refuses it.
+// Tries to place the session's pending request. Offers a lease at a worker; or
+// leaves the request in the wait queue with its obstacle; or erases the request
+// and refuses the client, if waiting will not help. May end leases of tenants
+// that have borrowed quota.
 void TryPlace(ClusterState& state, MemberId device, Session* session,
               Wakes* wakes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
-// Tries some of those again that wait for a worker, in their order.
+// Tries waiting requests again in their order, as many as are tried at once,
+// and reviews for which of them a worker is reserved.
 void RetryUnplaced(ClusterState& state, Wakes* wakes)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
-// Tries them as RetryUnplaced() does, unless that would take more than a
-// quarter of the time: then the next tick does. For events that every worker
-// causes.
+// Tries waiting requests again as RetryUnplaced() does, or leaves that to the
+// next tick, so that such calls take at most a quarter of the time. For events
+// that every worker causes.
 void RetryInTime(ClusterState& state, Wakes* wakes)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 

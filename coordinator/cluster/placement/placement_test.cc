@@ -84,7 +84,8 @@ class ClusterPlacementTest : public ClusterTest {
   }
 };
 
-// Counts looks at the clock: each evaluation of a lease's promise takes one.
+// Counts readings of the clock: evaluating what a lease's session announced
+// reads it once.
 class CountingClock : public FakeClock {
  public:
   absl::Duration Monotonic() override {

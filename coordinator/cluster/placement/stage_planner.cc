@@ -13,10 +13,11 @@
 namespace djinn::coordinator {
 namespace {
 
-// Told of; the rest is less critical.
+// Most transfers in an answer; the others are less critical.
 constexpr size_t kMaxTransfers = 4096;
 
-// By node; empty where there is none for these members.
+// Returns the index of each node's worker in the plan in force; empty if these
+// members have no such plan.
 std::vector<uint32_t> WorkersInForce(const StageMembers& members,
                                      size_t nodes) {
   std::vector<uint32_t> workers(nodes);

@@ -17,10 +17,10 @@
 namespace djinn::coordinator::stages {
 namespace {
 
-// Answers that a session has not fetched yet; it asks again.
+// Most answers that may wait for the client. It asks again for others.
 constexpr size_t kMaxAnswers = 8;
-// Plans that are remembered of a virtual device; a forgotten one is
-// rematerialized when the session asks again.
+// Most plans that are remembered of a virtual device. A forgotten plan is
+// computed again when the session asks again.
 constexpr size_t kMaxPlans = 4;
 
 }  // namespace
@@ -45,7 +45,8 @@ std::optional<StageMembers> MembersOf(ClusterState& state, const StreamId& id,
     stage_worker.device = worker->facts.device;
     stage_worker.speed = worker->facts.speed;
     stage_worker.link_bytes_per_second = worker->facts.link_bytes_per_second;
-    // The first member has all of it already.
+    // The first member has all of the virtual device's storages, so it needs no
+    // more memory.
     if (member > 0) {
       stage_worker.available_bytes = worker->facts.available_bytes;
     }
@@ -53,7 +54,7 @@ std::optional<StageMembers> MembersOf(ClusterState& state, const StreamId& id,
     members.numbers.push_back(member);
     members.worker_ids.push_back(lease->worker_id);
   }
-  // A measured rate says more than the configured one.
+  // A measured rate replaces the configured one.
   for (size_t i = 0; i < members.workers.size(); ++i) {
     const Worker* const worker = state.workers.Find(members.worker_ids[i]);
     if (worker == nullptr) continue;
@@ -99,7 +100,7 @@ void Answer(ClusterState& state, const StreamId& id, v1::StageAnswer answer) {
   } else {
     std::deque<v1::StagePlan>& plans =
         session->plans.stages[answer.virtual_device()];
-    // The earlier plan stays where no new plan is found.
+    // An earlier plan with stages stays if the new one has none.
     std::erase_if(plans, [&](const v1::StagePlan& plan) {
       return plan.fingerprint() == answer.plan().fingerprint() &&
              (plan.stages().empty() || !answer.plan().stages().empty());

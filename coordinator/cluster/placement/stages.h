@@ -1,5 +1,5 @@
-// Virtual devices whose work is cut for their members: into stages, or along
-// the batch.
+// Plans how the work of a virtual device is shared out between its workers: in
+// stages, or by the rows of a batch.
 #ifndef COORDINATOR_CLUSTER_PLACEMENT_STAGES_H_
 #define COORDINATOR_CLUSTER_PLACEMENT_STAGES_H_
 
@@ -16,22 +16,22 @@
 
 namespace djinn::coordinator::stages {
 
-// Returns the members of the virtual device that have their leases, and what
-// was learned of devices; nothing when the session is gone or asks too often:
-// it will ask again.
+// Returns the members of the virtual device that have leases, and the cost
+// factors that were learned. Returns nothing when the session is gone or asks
+// too often; it will ask again.
 std::optional<StageMembers> MembersOf(ClusterState& state,
                                       const StreamId& session,
                                       uint32_t virtual_device)
     ABSL_LOCKS_EXCLUDED(state.mu);
 
-// Returns the last plan that the virtual device was given for the graph, by its
-// fingerprint in hex; a plan without stages when there is none.
+// Returns the last plan with stages that the virtual device got for the graph;
+// a plan without stages when there is none. `fingerprint` is in hex.
 v1::StagePlan InForce(ClusterState& state, const StreamId& session,
                       uint32_t virtual_device, const std::string& fingerprint)
     ABSL_LOCKS_EXCLUDED(state.mu);
 
-// Keeps the plan, for operators and for the next question, and sends it unless
-// the session leaves too many messages unread.
+// Stores the plan, for operators and for the next request, and sends it to the
+// client. Does neither when the session has too many unread answers.
 void Answer(ClusterState& state, const StreamId& session,
             v1::StageAnswer answer) ABSL_LOCKS_EXCLUDED(state.mu);
 

@@ -24,9 +24,9 @@ using scheduler::RateBudget;
 
 namespace {
 
-// Returns when some of the tenant's quota is free at the latest: a session
-// whose client stays away times out, or what an earlier process granted is
-// given up. Infinite: not known.
+// Returns how long it takes at most until some of the tenant's quota is free,
+// because a session without a stream times out, or restored leases are given
+// up. Returns infinity when that is not known.
 absl::Duration UntilFree(ClusterState& state, const std::string& tenant)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
   absl::Duration next = absl::InfiniteDuration();
@@ -70,14 +70,14 @@ bool MayFit(ClusterState& state, MemberId device, const Tenant& tenant,
     }
     why = Exceeded(tenant, *breach);
     may_wait = breach->may_wait;
-    // Alone it would fit.
+    // The request would fit if the tenant held nothing else.
     if (!may_wait && breach->asked <= breach->limit) {
       why = WithRetryAfter(std::move(why), UntilFree(state, tenant.name));
     }
   }
   state.metrics.attempts.Add({"quota_exceeded"});
   if (may_wait) {
-    // No worker was looked for.
+    // No worker was searched, so an older decision no longer counts.
     pending.decision = {};
     line::LeaveUnplaced(state, device, why, session, wakes);
     return false;

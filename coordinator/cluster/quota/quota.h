@@ -1,4 +1,4 @@
-// Quotas: which leases fit, and what is said of them.
+// Decides which leases fit into quotas, and describes quotas to operators.
 #ifndef COORDINATOR_CLUSTER_QUOTA_QUOTA_H_
 #define COORDINATOR_CLUSTER_QUOTA_QUOTA_H_
 
@@ -18,34 +18,43 @@
 
 namespace djinn::coordinator::quota {
 
-// Applies the configured quotas of tenants and cohorts.
+// Puts the configured quotas, rates and weights of tenants and cohorts into
+// force.
 void Configure(ClusterState& state) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
-// Returns whether the pending request is within what a lease may hold, and the
-// tenant's quota has room for it, or would have if others gave back what they
-// borrow. If not, notes why, or refuses the request when waiting will not help.
+// Returns true if the session's pending request for the device asks for no more
+// memory than a lease may hold, and its tenant's quota has room or can take
+// back enough from borrowers.
+//
+// Otherwise returns false and has handled the request. If quota may become
+// free, the request waits, as line::LeaveUnplaced() describes. If not, erases
+// the pending request from the session and from the wait queue, and refuses the
+// client with ResourceExhausted (QUOTA_EXCEEDED). The caller must look the
+// request up again.
 bool MayFit(ClusterState& state, MemberId device, const Tenant& tenant,
             Session* session, Wakes* wakes)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
-// Returns why MayFit() refuses a request for so many bytes, however much is
-// free: ResourceExhausted (QUOTA_EXCEEDED).
+// Returns ResourceExhausted (QUOTA_EXCEEDED) if a lease of the tenant may never
+// hold so many bytes, whatever is free; otherwise OK.
 absl::Status LimitObstacle(const Tenant& tenant, uint64_t needed_bytes);
 
-// Returns why else MayFit() returns false; OK when there is room.
+// Returns ResourceExhausted (QUOTA_EXCEEDED) if the tenant's quota has no room
+// for another lease and cannot take back enough; otherwise OK. Changes nothing.
 absl::Status Obstacle(const ClusterState& state, const Tenant& tenant)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
-// Returns the status for a breach: ResourceExhausted (QUOTA_EXCEEDED).
+// Returns ResourceExhausted (QUOTA_EXCEEDED) with the limit, the use and the
+// amount asked.
 absl::Status Exceeded(const Tenant& tenant,
                       const scheduler::QuotaTree::Breach& breach);
 
-// Adds the tenant's quotas and its use of them.
+// Adds the tenant's cohort, share, quotas and their use to `info`.
 void Describe(ClusterState& state, const Tenant& tenant, v1::TenantInfo* info)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
-// Says what the quota rules would decide, and changes nothing. Errors: as
-// Admin.TryQuota in admin.proto.
+// Returns what the quota rules would decide, and changes nothing. Returns the
+// errors of Admin.TryQuota in admin.proto.
 absl::StatusOr<v1::TryQuotaResponse> Try(ClusterState& state,
                                          const v1::TryQuotaRequest& request)
     ABSL_LOCKS_EXCLUDED(state.mu);

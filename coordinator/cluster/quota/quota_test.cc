@@ -346,7 +346,7 @@ TEST_F(RestoredQuotaTest, WhatNobodyToldOfYetCounts) {
   RestartWithState();
   EXPECT_EQ(MemoryOf("red").used(), kGiB);
   EXPECT_EQ(AskThere(Open("red"))->refused().reason(), "QUOTA_EXCEEDED");
-  // It does not count twice when its worker reports it.
+  // The restored lease does not count twice when its worker reports it.
   worker_ = Join(w0_);
   EXPECT_EQ(MemoryOf("red").used(), kGiB);
   sessions::Close(*cluster_, Open("red", session.owner));

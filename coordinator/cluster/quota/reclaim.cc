@@ -40,6 +40,8 @@ using scheduler::kMaxReturns;
 using scheduler::kReclaimRetry;
 using scheduler::ReclaimLosses;
 using scheduler::Victim;
+// Returns the priority class of the session's runs: work of low priority loses
+// its lease first.
 
 v1::PriorityClass ClassGivingWay(const ClusterState& state,
                                  const Session& session)
@@ -47,21 +49,22 @@ v1::PriorityClass ClassGivingWay(const ClusterState& state,
   const auto tenant = state.tenants->Find(session.tenant);
   const v1::PriorityClass declared =
       AllowedUrgency(tenant.get(), session.urgency).priority_class();
-  // The class by which workers rank its runs.
+  // Returns the class by which workers rank the session's runs.
   return !IsDeclared(declared) &&
                  session.work.phase == semantics::Phase::kTraining
              ? v1::PRIORITY_CLASS_BATCH
              : EffectiveClass(declared);
 }
 
-// The tenant's.
+// Returns the tenant's sessions at each worker, with what ending their leases
+// there would give back.
 std::vector<Victim> VictimsOf(ClusterState& state, const std::string& tenant)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
   const absl::Duration now = state.clock->Monotonic();
   std::map<std::pair<std::string, std::string>, Victim> found;
   for (const Lease* lease : state.leases.OfTenant(tenant)) {
-    // A lease that a virtual device migrates to holds nothing that could be
-    // reclaimed.
+    // A lease that a virtual device migrates to holds nothing yet that could be
+    // taken back.
     if (lease->migrating() &&
         state.leases.Find(lease->migrates_from) != nullptr) {
       continue;
@@ -105,8 +108,10 @@ std::vector<Victim> VictimsOf(ClusterState& state, const std::string& tenant)
   return victims;
 }
 
-// False: no virtual device lost its worker, all were on their way elsewhere.
-// `returns`: those go first of their tenant when they ask for another one.
+// Ends the victim's leases at its worker and has the worker drop the session.
+// With `returns`, its virtual devices come first among their tenant's requests
+// when they ask for another worker. Returns whether a virtual device lost its
+// worker; false if all were migrating there.
 bool Evict(ClusterState& state, const Victim& victim, const Tenant& preemptor,
            bool returns, Wakes* wakes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
   state.metrics.preemptions.Add({state.metrics.tenants.For(preemptor.name),
@@ -120,7 +125,7 @@ bool Evict(ClusterState& state, const Victim& victim, const Tenant& preemptor,
                                    {"lost", victim.lost}});
   Session* const session = state.sessions.Find(victim.session_id);
   bool lost_device = false;
-  // All that the session has there.
+  // Ids of the session's leases at the worker.
   std::vector<std::string> ends;
   for (const Lease* lease : state.leases.OfSession(victim.session_id)) {
     if (lease->worker_id == victim.worker_id) ends.push_back(lease->id);
@@ -132,7 +137,8 @@ bool Evict(ClusterState& state, const Victim& victim, const Tenant& preemptor,
       lost_device = true;
       if (returns) session->devices.returning.insert(lease->device);
     }
-    // Its migration ends with it: the quota held there would stay borrowed.
+    // Ends the migration as well: otherwise its lease would take over the
+    // quota, which would stay borrowed.
     if (Lease* const to = state.leases.FindMigration(*lease)) {
       leases::DropMigration(
           state, to,
@@ -146,11 +152,11 @@ bool Evict(ClusterState& state, const Victim& victim, const Tenant& preemptor,
   return lost_device;
 }
 
-// Ends the victims' leases, for the other tenant to have its own quota.
+// Ends the victims' leases, so that `preemptor` gets its own quota back.
 void Evict(ClusterState& state, const std::vector<Victim>& victims,
            const Tenant& preemptor, Wakes* wakes)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
-  // A session that loses several workers at once returns once.
+  // A session that loses several workers at once counts as returning once.
   std::set<std::string> returning;
   for (const Victim& victim : victims) {
     Session* const session = state.sessions.Find(victim.session_id);
@@ -165,8 +171,8 @@ void Evict(ClusterState& state, const std::vector<Victim>& victims,
                         state.clock->Monotonic());
 }
 
-// Chooses victims as scheduler::ChooseVictims() does. Notes what the request
-// waits for if taking quota back is put off.
+// Returns victims as scheduler::ChooseVictims() does. If taking quota back is
+// put off, notes in `pending` why and until when.
 std::vector<Victim> ChooseVictims(
     ClusterState& state,
     absl::FunctionRef<std::vector<Victim>(const ReclaimLosses::Allowance&)>
@@ -186,8 +192,8 @@ std::vector<Victim> ChooseVictims(
   return std::move(chosen.victims);
 }
 
-// Returns by how much the sessions at the worker count more contents than it
-// holds.
+// Returns by how many bytes the sessions' counts of contents at the worker
+// exceed the contents in use there.
 uint64_t SharedContents(const Worker& worker) {
   uint64_t all_contents = 0;
   for (const auto& [lease_id, held] : worker.leases.held) {
@@ -200,7 +206,7 @@ uint64_t SharedContents(const Worker& worker) {
                     std::min(worker.facts.memory->content_bytes(),
                              worker.facts.memory->idle_content_bytes());
   }
-  // Several sessions count what they share, each wholly.
+  // Every session that shares a content counts all of it.
   return all_contents - std::min(all_contents, used_contents);
 }
 
@@ -263,7 +269,8 @@ void TakeRoom(ClusterState& state, MemberId device, const Tenant& tenant,
                 allowance, &state.quotas.tree);
           },
       &pending);
-  // Everybody's leases were looked at: no more than a quarter of the time.
+  // The search looked at all tenants' leases. Waits before the next one, so
+  // that searches take no more than a quarter of the time.
   const absl::Duration end = state.clock->Monotonic();
   state.queue.next_room_look = end + 3 * (end - now);
   pending.next_reclaim = end + kReclaimRetry;

@@ -1,5 +1,5 @@
-// Takes back what is borrowed: quota, and the room at a worker that goes with
-// it.
+// Takes back what tenants borrow: quota, and the memory at a worker that goes
+// with it.
 #ifndef COORDINATOR_CLUSTER_QUOTA_RECLAIM_H_
 #define COORDINATOR_CLUSTER_QUOTA_RECLAIM_H_
 
@@ -14,22 +14,27 @@
 
 namespace djinn::coordinator::reclaim {
 
-// Takes back the quota that the tenant needs for the pending request's lease,
-// or nothing when the borrowers cannot give it back now: ResourceExhausted
-// (QUOTA_EXCEEDED).
+// Makes room in the tenant's quota for the pending request's lease: ends leases
+// of borrowers until it fits. Returns OK when it fits. Ends no lease and
+// returns ResourceExhausted (QUOTA_EXCEEDED) when the borrowers cannot give
+// back enough now.
 absl::Status TakeQuota(ClusterState& state, const Tenant& tenant,
                        PendingLease* pending, Wakes* wakes)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
-// No worker has room for the pending request, which waits in line. If it lies
-// within its tenant's nominal quota, takes back what others borrow at one
-// worker that it fits on then, and keeps that for it; nothing when there is
-// no such worker, or while room that was taken before is on its way.
+// Frees memory at one worker for a pending request that waits because no worker
+// has room. Does so only if the request lies within its tenant's nominal quota:
+// ends leases of borrowers at a worker on which the request fits then, and
+// reserves that worker for it.
+//
+// Does nothing when there is no such worker, while memory that was taken before
+// is still being freed, or when the last search was too recent.
 void TakeRoom(ClusterState& state, MemberId device, const Tenant& tenant,
               const scheduler::Request& request, Session* session, Wakes* wakes)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
-// The worker has yet to drop sessions whose room is for the request.
+// Returns whether a usable worker has yet to drop a session that was ended to
+// make room for the request.
 bool RoomIsOnItsWay(ClusterState& state, const PendingLease& pending)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 

@@ -132,7 +132,8 @@ TEST_F(ClusterReclaimLimitTest, AnotherTenantGivesQuotaBack) {
                  other = FillAndWork(100, 20, "green");
   OpenAndAsk("blue", 10);
   EXPECT_TRUE(Lost(a));
-  // It would be too much for red, which has the greater share.
+  // Another loss would be too much for red, which has the greater share, so
+  // green gives back.
   OpenAndAsk("blue", 10);
   EXPECT_TRUE(Lost(other));
   EXPECT_EQ(Next(b), std::nullopt);

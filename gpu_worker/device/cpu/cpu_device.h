@@ -18,7 +18,7 @@ struct CpuDeviceOptions {
   // Limits PyTorch's tensor memory in this process, temporaries included; an
   // operator that would exceed it fails. 0: the machine's physical memory.
   uint64_t memory_bytes = 0;
-  // Threads inside one operator; 0: one per core.
+  // Threads inside one operator; 0 stands for one per core.
   int threads = 0;
   // Lets runs in fast mode multiply by prepacked copies of weights, which take
   // at most `packed_weight_bytes`. 0: a quarter of the memory.

@@ -55,7 +55,8 @@ absl::Status CheckGeneratorState(absl::string_view bytes) {
     return bad(absl::StrCat(bytes.size(), " bytes, must be ", sizeof(state)));
   }
   std::memcpy(&state, bytes.data(), sizeof(state));
-  // Draws continue from `next` until `left` says that the words are used up.
+  // PyTorch draws from word `next` on until `left` words are drawn, so these
+  // must not lie beyond the last word.
   if (state.seeded != 1 || state.left < 1 ||
       state.left > static_cast<int32_t>(kWords) || state.next > kWords ||
       state.next + static_cast<uint64_t>(state.left) > kWords + 1) {

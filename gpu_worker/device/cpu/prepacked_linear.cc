@@ -74,7 +74,8 @@ struct PrepackedLinear::Packed {
 // A view of a buffer, and its packed copy if there is one.
 struct PrepackedLinear::Form {
   srg::TensorView view;
-  // Uses since the view was first used, or its copy was dropped.
+  // Number of uses since the first one, or since the packed copy was dropped,
+  // whichever is later.
   int64_t uses = 0;
   // Times of uses, by the state's clock.
   uint64_t first_used = 0;
@@ -147,7 +148,8 @@ PrepackedLinear::PrepackedLinear(uint64_t max_bytes)
 PrepackedLinear::~PrepackedLinear() = default;
 
 void PrepackedLinear::SetSpareMemory(SpareMemory* spare) {
-  // Releases copies whose memory the former source reserved.
+  // Releases the copies, because the previous SpareMemory reserved their
+  // memory.
   Release(std::numeric_limits<uint64_t>::max());
   MutexLock lock(&state_->mu);
   state_->spare = spare;
@@ -195,7 +197,7 @@ std::shared_ptr<const PrepackedLinear::Packed> PrepackedLinear::Find(
     packed = Pack(product.Weight(input.slots), first_used,
                   input.tenant != nullptr ? *input.tenant : kNobody);
   } catch (const c10::Error&) {
-    // Temporaries use the memory at present.
+    // Packing failed for lack of memory, which temporaries use at present.
   }
   MutexLock lock(&state_->mu);
   // The form still exists: only a sole holder could have dropped it, and the

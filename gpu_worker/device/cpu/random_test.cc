@@ -156,8 +156,8 @@ TEST_F(RandomTest, StatesThatNoDrawsLeaveAreRefused) {
   expect_refused("nothing left", changed(8, int32_t{0}));
   expect_refused("left of nowhere", changed(8, int32_t{-1}));
   expect_refused("too much left", changed(8, int32_t{625}));
-  // Each value alone is possible, but together PyTorch would draw beyond the
-  // words.
+  // `left` = 624 is valid alone, but with this position PyTorch would read past
+  // the state's 624 words.
   expect_refused("more left than words", changed(8, int32_t{624}));
   expect_refused("beyond the words", changed(16, uint64_t{625}));
   expect_refused("far beyond", changed(16, UINT64_MAX));

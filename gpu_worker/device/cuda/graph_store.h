@@ -54,7 +54,7 @@ struct HeldGraph {
 class GraphStore {
  public:
   struct Options {
-    // 0: no runs are recorded.
+    // With 0, no runs are recorded.
     size_t max_graphs = 64;
     uint64_t max_bytes = uint64_t{1} << 30;
     // Equal runs of a program before one is recorded.

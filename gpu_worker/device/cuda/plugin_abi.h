@@ -17,9 +17,9 @@ namespace djinn::worker {
 
 struct DevicePluginOptions {
   int ordinal = 0;
-  // 0: most of the free memory.
+  // Memory that the device reports; 0 stands for most of the free memory.
   uint64_t memory_bytes = 0;
-  // Budget for recorded runs; 0: a sixteenth of the memory.
+  // Budget for recorded runs; 0 stands for a sixteenth of the memory.
   uint64_t graph_bytes = 0;
   // Lets runs be recorded.
   bool graphs = true;

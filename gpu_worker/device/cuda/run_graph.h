@@ -169,7 +169,8 @@ class RunGraph {
   // The most recently run first.
   std::list<Variant> variants_ ABSL_GUARDED_BY(mu_);
   uint64_t next_id_ ABSL_GUARDED_BY(mu_) = 1;
-  // The id of the variant whose run is executed node by node; 0: none.
+  // The id of the variant whose run is executed node by node; 0 if there is
+  // none.
   uint64_t looked_ ABSL_GUARDED_BY(mu_) = 0;
 };
 

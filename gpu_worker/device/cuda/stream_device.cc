@@ -132,7 +132,7 @@ class StreamLibrary final : public OperatorLibrary {
 
   const StreamEnvironment environment_;
   const CustomOperators custom_;
-  // 0: not known yet.
+  // Bytes of a generator's state; 0 while that is not known.
   std::atomic<uint64_t> generator_bytes_{0};
 };
 

@@ -19,7 +19,8 @@
 namespace djinn::worker {
 
 struct StreamDeviceOptions {
-  // The memory that the device reports; 0: the accelerator's.
+  // The memory that the device reports; 0 stands for all memory of the
+  // accelerator.
   uint64_t memory_bytes = 0;
   Staging::Options staging;
   GraphStore::Options graphs;

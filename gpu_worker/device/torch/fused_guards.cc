@@ -87,7 +87,8 @@ absl::Status CheckFusedAttention(const NamedArguments& arguments,
   return absl::OkStatus();
 }
 
-// Lists that have one entry of the parameter's size for each parameter.
+// Names of the tensor lists that hold one tensor per parameter, of that
+// parameter's size.
 constexpr absl::string_view kLists[] = {
     "self",        "grads",           "exp_avgs",
     "exp_avg_sqs", "max_exp_avg_sqs", "momentum_buffer_list",

@@ -300,7 +300,8 @@ absl::Status CheckRecurrence(const NamedArguments& arguments) {
   return absl::OkStatus();
 }
 
-// A vendor's kernel takes the weights' sizes from the hidden state.
+// Checks sizes that PyTorch does not: a vendor's kernel derives the weights'
+// sizes from the hidden state without comparing them.
 absl::Status CheckLstm(const NamedArguments& arguments) {
   DJINN_RETURN_IF_ERROR(CheckRecurrence(arguments));
   const View input = arguments.View("input");

@@ -363,8 +363,8 @@ absl::Status CheckTrials(const NamedValues& values) {
   return absl::OkStatus();
 }
 
-// Limits loops that a kernel repeats for each element as often as a value says.
-// A core executes so many rounds in some seconds.
+// Most rounds of a loop that a kernel repeats for each element as often as a
+// value says. A core executes this many in some seconds.
 constexpr double kMaxRounds = 1 << 30;
 
 absl::Status CheckRounds(absl::string_view argument, const at::Tensor& rounds) {

@@ -50,7 +50,8 @@ struct SessionEnvironment {
   ExecutionCounters* counters = nullptr;
   // Null when runs do not yield.
   NodeEdge* edge = nullptr;
-  // Null when it is not measured for whom a run waits.
+  // Tells which tenants the device worked for while a run waited. Null if that
+  // is not measured.
   const ServedTime* served = nullptr;
   srg::GraphCaps caps;
   absl::Duration transfer_idle_timeout = absl::Seconds(30);

@@ -241,7 +241,7 @@ class Client {
     install->mutable_pull()->mutable_ticket()->resize(OfferTable::kTicketBytes);
   }
 
-  // Makes the value larger than what goes inline.
+  // Makes the value larger than the inline limit.
   static void RepairContent(v1::Install* install) {
     if (!install->has_content()) return;
     std::string* const value = install->mutable_content();

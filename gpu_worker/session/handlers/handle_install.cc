@@ -98,7 +98,8 @@ void DecideUpload(SessionState& s, ParkedUpload upload,
     Reply(s, std::move(response));
     return;
   }
-  // The former bytes are lost in any case: new bytes arrive, or poison does.
+  // The storage's old bytes are lost in any case: new bytes arrive, or poison
+  // does.
   storage->buffer.reset();
   upload.receives = true;
   s.message.upload = upload;

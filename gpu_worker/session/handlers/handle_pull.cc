@@ -60,7 +60,8 @@ absl::Status InstallPull(SessionState& s, uint64_t sequence,
   change.Keep();
   storage->size_bytes = pull.size_bytes();
   storage->size_known = true;
-  // The former bytes are lost in any case: new bytes arrive, or poison does.
+  // The storage's old bytes are lost in any case: new bytes arrive, or poison
+  // does.
   storage->buffer.reset();
   s.message.pull = ParkedPull{sequence, install.storage()};
   return absl::OkStatus();

@@ -138,8 +138,8 @@ absl::Status HandleRun(SessionState& s, uint64_t sequence, const v1::Run& run) {
   s.who.environment.counters->recomputed_nodes += run.recomputed_nodes();
   end.failure = failure.get();
   NoteRunOver(s, *metadata, s.message.arrived, std::move(end));
-  // A run that was left out gets no reply: the session goes, and its end says
-  // why.
+  // A run that was left out gets no reply, because the session ends, and its
+  // end states the reason.
   if (run.reply_metadata() && !s.status.stopped) {
     metadata->set_sequence(sequence);
     Reply(s, std::move(response));

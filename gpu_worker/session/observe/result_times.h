@@ -21,7 +21,7 @@ class ResultTimes {
     absl::Duration took;
   };
 
-  // Notes that a run of this phase is over, which arrived at `arrived`.
+  // Notes the end of a run of this phase, which arrived at `arrived`.
   void NoteRun(v1::Phase phase, absl::Duration arrived) {
     fresh_ = phase == v1::PHASE_LLM_PREFILL || phase == v1::PHASE_LLM_DECODE;
     if (!fresh_) {

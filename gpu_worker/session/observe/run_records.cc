@@ -144,7 +144,8 @@ void RunRecords::Finish(const End& end, absl::Duration now) {
 void RunRecords::Abandon(absl::Span<const Waiting> waiting,
                          const RunGates::Times& waited, absl::Duration now) {
   const size_t before = serving_ ? 1 : 0;
-  // The run in service goes on, in the place behind them.
+  // The run in service continues, so its record follows those of the abandoned
+  // runs.
   Record serving;
   if (serving_) std::swap(serving, *current());
   const size_t first = waiting.size() > kOver ? waiting.size() - kOver : 0;

@@ -61,7 +61,8 @@ TEST_F(SessionProfileTest, DecodingIsNoneOfWhatTheExecutorDidMeanwhile) {
   clock_.Advance(Us(8));
   profile.Enter(SessionProfile::kReply);
   clock_.Advance(Us(6));
-  // Eight of the ten microseconds of decoding overlap the execution.
+  // All 14 us since the message arrived went to the executor's stages, so no
+  // time is left to count as decoding.
   EXPECT_EQ(profile.TimingOf(mark).decode(), 0u);
   profile.Leave();
   clock_.Advance(Us(4));

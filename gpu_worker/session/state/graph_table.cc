@@ -95,7 +95,8 @@ absl::Status GraphTable::Supply(const v1::DefineGraph& supply) {
     return Violation(absl::StrCat("supplies another graph than ",
                                   supply.graph_id(), " was"));
   }
-  // Held, so that no other session's graph can evict it before the run.
+  // Holds the plan, so that no other session's graph can evict it before the
+  // run.
   supplied_plan_ = std::move(admitted->plan);
   return absl::OkStatus();
 }

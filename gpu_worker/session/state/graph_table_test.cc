@@ -47,7 +47,7 @@ class GraphTableTest : public testing::Test {
     EXPECT_TRUE(defined.ok() && defined->admitted.ok());
     return defined->graph;
   }
-  // Evicts all plans by another session's.
+  // Evicts all plans by filling the cache with another session's plans.
   void FillCache() {
     GraphTable other(&environment_, "red", kPlans);
     for (uint64_t id = 1; id <= kPlans; ++id) {

@@ -1,13 +1,18 @@
 // Follows a session's ordered messages from their arrival to their completion:
 // which one is next, what it waits for, and whether the session is over.
 //
-// Streams add messages. The executor takes one at a time, and puts it down
-// again when it has to wait: for an upload or a pull (it is parked), for a
-// graph that the client supplies, or for memory. When the client cancels, or
-// the session ends, the messages that wait are forgotten.
+// Streams add messages. The executor takes one at a time, and returns it when
+// it has to wait: for an upload or a pull (the message is parked), for a graph
+// that the client supplies, or for memory. When the client cancels, or the
+// session ends, the messages that wait are forgotten.
 //
-// The caller that takes a message owns the session's state until EndStep(). So
-// does a caller of Cancel() or Drop() when no other caller owns it.
+// Ownership: one caller at a time owns the session's state, which it may use
+// without the flow's lock. A caller of Take() or TakeFastRun() that gets a step
+// owns the state from then until EndStep(). Cancel() and Drop() do not take the
+// state away from it: PutBack(), AskFor() and Park() then fail, and its own
+// EndStep() frees the state. If no caller owns the state, Cancel() and Drop()
+// return true and their caller owns it until it calls EndStep(), which frees
+// it.
 //
 // Thread-safe; next() is readable under any lock.
 #ifndef GPU_WORKER_SESSION_STATE_MESSAGE_FLOW_H_
@@ -158,15 +163,16 @@ class MessageFlow {
 
   // --- The executor.
   bool HasWork() const;
-  // Takes the next step, if the session has work. Without `now`, which saves a
-  // reading of the clock, nothing is recorded.
+  // Takes the next step, if the session has work; the caller then owns the
+  // session's state until EndStep(). Without `now`, which saves a reading of
+  // the clock, nothing is recorded.
   std::optional<Taken> Take(std::optional<absl::Duration> now);
   // Returns whether the next message is a Read, or a Free of at most so many
   // storages.
   bool ReadOrFreeNext(size_t most_freed) const;
   // FastRunNext() returns whether a run in fast mode is next, perhaps behind a
   // Free of at most so many storages. TakeFastRun() takes it, if no Free is
-  // before it.
+  // before it; the caller then owns the session's state until EndStep().
   bool FastRunNext(size_t most_freed) const;
   std::optional<Inbox::Item> TakeFastRun();
   // Returns whether the next message is a run that will miss its deadline, with
@@ -190,10 +196,11 @@ class MessageFlow {
   // Notes that every reply up to `sequence` was sent. Returns false when
   // another stream was attached since Complete(): it may have missed some.
   bool Announce(uint64_t sequence, uint64_t stream);
-  // Ends a step that Take() began, or whose state Cancel() or Drop() left to
-  // the caller. Calls `free` to free the state if the session was dropped or
-  // cancelled. Returns the last completed sequence if the client must be sent
-  // the news that it was cancelled.
+  // Ends the caller's ownership of the session's state, whether Take(),
+  // TakeFastRun(), Cancel() or Drop() gave it. If the session was dropped or
+  // cancelled, first calls `free`, without the lock, to free the state. Returns
+  // the last completed sequence if the client must be sent the news that it was
+  // cancelled.
   std::optional<uint64_t> EndStep(absl::FunctionRef<void()> free);
   // Updates next() when what is known of the next message's run has changed.
   void Refresh();
@@ -214,8 +221,10 @@ class MessageFlow {
   // Cancel() gives up what is not completed, for the client; Drop() ends the
   // session. Each forgets the messages that wait. Cancel() calls `stop`, under
   // the lock, before that. Drop() calls `leave`, under the lock, if the session
-  // has a stream. Return true when the caller must call EndStep(), because no
-  // step is in progress.
+  // has a stream. Return true if no step is in progress: the caller then owns
+  // the session's state and must call EndStep(). Return false if the step in
+  // progress ends it, or if there is nothing to do: the session is over for
+  // Cancel(), or was dropped for Drop().
   bool Cancel(absl::FunctionRef<void()> stop);
   bool Drop(absl::FunctionRef<void()> leave);
 
@@ -282,7 +291,8 @@ class MessageFlow {
   // waits for it.
   uint64_t no_room_for_ ABSL_GUARDED_BY(mu_) = 0;
   absl::Duration no_room_since_ ABSL_GUARDED_BY(mu_);
-  // True while a caller owns the session's state.
+  // True while a caller owns the session's state: from Take(), TakeFastRun(),
+  // or a Cancel() or Drop() that returned true, until EndStep().
   bool running_ ABSL_GUARDED_BY(mu_) = false;
   bool cancelling_ ABSL_GUARDED_BY(mu_) = false;
   bool failed_ ABSL_GUARDED_BY(mu_) = false;

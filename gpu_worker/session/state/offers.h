@@ -63,7 +63,7 @@ class Offers {
     uint64_t storage = 0;
     std::string ticket;
     std::weak_ptr<const OfferedBytes> bytes;
-    // The quota for the bytes once the storage has others.
+    // The share of the quota for these bytes, once the storage has other bytes.
     QuotaShare share;
   };
   // Pin() looks for fetched offers first when there are this many.

@@ -44,7 +44,7 @@ class Outbox {
 
   // Sends to `stream` from now on: first `news`, then the kept replies. Streams
   // are numbered in the order in which the client opened them; a late call for
-  // an older one is without effect. The outbox does not use the former stream
+  // an older one is without effect. The outbox does not use the previous stream
   // any more.
   void Attach(WorkerStream* stream, uint64_t number,
               std::vector<v1::ControlResponse> news);
@@ -73,7 +73,7 @@ class Outbox {
   bool Full() const;
   // Describes an outbox that is full and has a stream that could empty it.
   struct Standstill {
-    // Since when nothing was sent, or acknowledged.
+    // The time since which nothing was sent or acknowledged.
     absl::Duration since;
     uint64_t bytes = 0;
   };

@@ -13,7 +13,7 @@
 namespace djinn::worker {
 namespace {
 
-// The largest value that goes into the list itself, because a call of its own
+// The largest value that is put into the list itself, because a call of its own
 // would cost more, as in session_state.proto; and the most bytes of such
 // values.
 constexpr uint64_t kInlineBytes = 8192;

@@ -98,8 +98,8 @@ bool Uploads::StartLoad() {
 }
 
 std::shared_ptr<Buffer> Uploads::FinishLoad(Search* search) {
-  // A load that failed may still write to the buffer; the reservation goes with
-  // it.
+  // A load that failed may still write to the buffer, so the buffer and its
+  // reservation are given up.
   if (!search->load->ok()) return nullptr;
   search->room.reservation->MoveTo(MemoryClass::kContents);
   std::shared_ptr<Buffer> buffer = environment_.contents->Insert(

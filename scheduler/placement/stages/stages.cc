@@ -448,7 +448,8 @@ absl::StatusOr<StagePlan> PlanStages(const srg::Graph& graph,
   Search search(units, meaning, workers, factors);
   const std::vector<Search::Placed> before = search.InForce(in_force);
   for (const Search::Placed& each : before) {
-    // The stage's own weights need no further room there.
+    // The weights of a stage in force are on its worker already, so they need
+    // no further room.
     search.AddRoom(each.stage.worker, each.stage.weight_bytes);
   }
   std::vector<Search::Placed> placed = search.Cut();

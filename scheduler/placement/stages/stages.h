@@ -66,7 +66,8 @@ struct StagePlan {
   // The transfers that add up to the stages' input_bytes, the most critical
   // first.
   std::vector<StageTransfer> transfers;
-  // For each slot the worker that keeps it; -1: it comes and goes with the run.
+  // For each slot, the worker that keeps it, or -1 if the storage exists only
+  // during the run.
   std::vector<int> worker_of_slot;
   // Time of a run on the first worker alone.
   double alone_seconds = 0;

@@ -109,8 +109,8 @@ int64_t WidthOf(const srg::TensorView& side) {
   return side.sizes[turned ? rank - 2 : rank - 1];
 }
 
-// Returns whether the side consists of rows of length one that were made here,
-// or that another piece left.
+// Returns whether the side consists of rows of length one, which this graph
+// computed or an earlier piece left.
 bool IsUnitSide(const Frame& frame, const Context& context,
                 const Frame::Operand& side) {
   const int made = frame.value(side.value).producer;

@@ -45,8 +45,8 @@ struct Evidence {
   bool fusion = false;
   // Modality that an earlier analysis found.
   Modality known = Modality::kUnspecified;
-  // Origins of other graphs: those that made the values from before the run,
-  // and those that read the values made here.
+  // Origins of other graphs: those that computed the values from before the
+  // run, and those that read the tower's values.
   Origin before;
   Origin after;
 };

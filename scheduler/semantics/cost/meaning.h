@@ -86,8 +86,8 @@ struct SlotMeaning {
   uint64_t size_bytes = 0;
   uint32_t first_node = 0;
   uint32_t last_node = 0;
-  // Modality of the value that another graph left here, and whether an
-  // embedding made it. The proto does not have these fields.
+  // Modality of the value that another graph left in this storage, and whether
+  // an embedding computed it. The proto does not have these fields.
   Modality source = Modality::kUnspecified;
   bool embedded = false;
 };

@@ -306,7 +306,8 @@ TEST(BatchCutTest, WhatNobodyKnows) {
 }
 
 TEST(BatchCutTest, AZeroStateThatBelongsToNoRowToo) {
-  // It is first one vector for all rows, and then one vector per row.
+  // The state is used first as one vector for all rows, and then as one vector
+  // per row.
   EXPECT_THAT(Refusal([](Builder& b, int64_t n) {
                 const auto x = b.Bound({n, 6});
                 const auto zero = b.Call("zeros", {Integers{6}}, {6});

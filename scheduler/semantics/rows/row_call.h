@@ -27,8 +27,8 @@ struct RowOperand {
   const srg::TensorView* view = nullptr;
   int argument = 0;
   State state = State::kWhole;
-  // Where the operand is cut. For another state, where a rule decided that it
-  // is to be cut.
+  // Where the operand is cut. If the state is not kCut, where a rule decided
+  // that it must be cut; unset if none did.
   std::optional<RowDimension> rows;
   bool written = false;
 
@@ -91,7 +91,7 @@ class RowCall {
 
   const srg::TensorView* result(int index) const;
   int result_count() const { return static_cast<int>(node_.results.size()); }
-  // Cuts all results there.
+  // Cuts all results at `rows`.
   void SetResults(const RowDimension& rows);
   const std::vector<std::optional<RowDimension>>& result_rows() const {
     return result_rows_;

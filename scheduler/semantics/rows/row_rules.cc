@@ -240,8 +240,7 @@ absl::Status Index(RowCall* call, const Parameters&) {
   return absl::OkStatus();
 }
 
-// A list of tensors that are cut in the same way, joined along another
-// dimension.
+// Joins tensors that are cut in the same way along another dimension.
 absl::Status Cat(RowCall* call, const Parameters&) {
   const RowDimension rows = *call->FirstCut().rows;
   const int dims = call->FirstCut().dims();
