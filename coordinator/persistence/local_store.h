@@ -25,7 +25,7 @@ class LocalStore : public Store {
   // Applies the writes, whose keys are well-formed and differ.
   virtual absl::StatusOr<uint64_t> Commit(absl::Span<const Write> writes) = 0;
 
-  // Lets every lease expire, whoever its owner is.
+  // Lets every lease expire, regardless of its owner.
   absl::Status EndLeases();
   // Returns Aborted (STORE_CONFLICT) unless the write expects any version or
   // this one.

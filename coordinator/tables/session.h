@@ -1,4 +1,4 @@
-// What the cluster knows of one session, in parts by concern.
+// Holds the facts about one session, in parts by concern.
 //
 // Guarded by the cluster's lock.
 #ifndef COORDINATOR_TABLES_SESSION_H_

@@ -159,7 +159,7 @@ TEST_F(ClusterQuotaTest, WhatIsBorrowedIsReclaimed) {
   EXPECT_EQ(views::GetTenant(*cluster_, "blue")->weighted_share(), 0);
 
   EXPECT_TRUE(Ask(Open("blue"))->has_granted());
-  // Of two sessions that lose nothing, the younger one yielded.
+  // If two sessions lose nothing, the younger one yields.
   EXPECT_EQ(Next(first), std::nullopt);
   EXPECT_EQ(Next(second)->ended().reason(), "QUOTA_RECLAIMED");
   Exposition exposition;
