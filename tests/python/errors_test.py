@@ -87,7 +87,7 @@ class ErrorsTest(RemoteCase):
         table = torch.nn.Embedding(5, 3, sparse=True).to(self.device)
         rows = table(torch.tensor([1, 2], device=self.device))
         for call, what in (
-            (lambda: rows.sum().backward(), "Embedding with sparse=True"),
+            (lambda: rows.sum().backward(), "Embedding without sparse=True"),
             (lambda: torch.zeros(2, device=self.device, layout=torch.sparse_coo), "aten::"),
             (lambda: torch.eye(2).to_sparse_csr().to(self.device)._nnz(), "aten::"),
         ):
