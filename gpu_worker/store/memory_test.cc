@@ -4,6 +4,7 @@
 #include "gpu_worker/device/fake/fake_device.h"
 #include "gpu_worker/store/device_memory.h"
 #include "gpu_worker/store/ledger.h"
+#include "gpu_worker/store/quota.h"
 #include "gpu_worker/store/spare_memory.h"
 #include "gtest/gtest.h"
 
