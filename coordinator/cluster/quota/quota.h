@@ -21,18 +21,20 @@ namespace djinn::coordinator::quota {
 // Applies the configured quotas of tenants and cohorts.
 void Configure(ClusterState& state) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
-// Returns whether the pending request is within what a lease may hold, and the
-// tenant's quota has room for it, or would have if others gave back what they
-// borrow. If not, notes why, or refuses the request when waiting will not help.
-bool MayFit(ClusterState& state, MemberId device, const Tenant& tenant,
-            Session* session, Wakes* wakes)
+// Returns true when the pending request is within what a lease may hold, and
+// the tenant's quota has room for it, or would have if others gave back what
+// they borrow. Otherwise returns false: the request keeps waiting with the
+// reason noted, or, when waiting will not help, it leaves the queue and its
+// client is refused.
+bool AdmitOrRefuse(ClusterState& state, MemberId device, const Tenant& tenant,
+                   Session* session, Wakes* wakes)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
-// Returns why MayFit() refuses a request for so many bytes, however much is
-// free: ResourceExhausted (QUOTA_EXCEEDED).
+// Returns why AdmitOrRefuse() refuses a request for so many bytes, however much
+// is free: ResourceExhausted (QUOTA_EXCEEDED).
 absl::Status LimitObstacle(const Tenant& tenant, uint64_t needed_bytes);
 
-// Returns why else MayFit() returns false; OK when there is room.
+// Returns why else AdmitOrRefuse() returns false; OK when there is room.
 absl::Status Obstacle(const ClusterState& state, const Tenant& tenant)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
