@@ -119,9 +119,10 @@ class ContentStore {
   // under way fail.
   void Stop();
 
-  // Considers the tenant's content, which is in the cache, for the disk.
-  // `found`: the content was found again in the cache, and is therefore worth
-  // keeping.
+  // Queues the tenant's content, which is in the cache, to be written after
+  // Options::write_after. The content is written then if a storage still uses
+  // it, or if `found` says that the cache found it again. Does nothing when the
+  // disk has the content, but counts a use of it if `found`.
   void Keep(const std::string& tenant, const ContentHash& hash,
             uint64_t size_bytes, bool found);
 
