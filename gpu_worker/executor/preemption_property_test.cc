@@ -292,7 +292,7 @@ class Trace {
   bool short_preempted_by_ = false;
 };
 
-TEST(PreemptionPropertyTest, EveryRunEndsAndNobodyStarves) {
+TEST(PreemptionPropertyTest, EveryRunEndsAndNoSessionStarves) {
   int most_times = 0;
   int most_depth = 0;
   int short_ones = 0;

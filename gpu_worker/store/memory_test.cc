@@ -338,7 +338,7 @@ TEST(DeviceMemoryTest, TheReclaimerMakesRoomOnce) {
             "DEVICE_MEMORY");
 }
 
-TEST(SpareMemoryTest, ComesFromTheLedgerAndTakesFromNobody) {
+TEST(SpareMemoryTest, ComesFromTheLedgerAndReclaimsNothing) {
   FakeDevice device(1000);
   Ledger ledger(1000);
   DeviceMemory memory(&device, &ledger);
