@@ -56,7 +56,7 @@ class Preemption final : public NodeEdge {
     std::function<void(const Preemptor& first, const char* reason,
                        absl::Duration away)>
         yielded_for;
-    // By OwnTime(): when the turn before it was settled.
+    // The time, by OwnTime(), at which the turn before it was settled.
     absl::Duration start;
     Rule rule;
     Step* outer = nullptr;
@@ -116,7 +116,7 @@ class Preemption final : public NodeEdge {
   Step* step_ = nullptr;
   // The time spent in turns that preempted others, in total.
   absl::Duration away_;
-  // Until when time is settled, by OwnTime().
+  // The time, by OwnTime(), until which all is settled.
   absl::Duration settled_;
   absl::Duration next_look_;
   LabelledCounter count_{"djinn_preemptions_total",

@@ -82,7 +82,7 @@ class ContentStore {
   struct Options {
     std::string directory;
     uint64_t limit_bytes = 0;
-    // How long a content must have been in use before it is written.
+    // The time after which a queued content is written.
     absl::Duration write_after = absl::Seconds(1);
     // Most contents of all tenants that wait to be written.
     size_t max_waiting = 16384;
@@ -175,7 +175,7 @@ class ContentStore {
     Order order;
     uint64_t floor = 0;
     uint64_t bytes = 0;
-    // In the order of `due`.
+    // Sorted by `due`.
     std::deque<Pending> to_write;
     std::deque<Reading> to_read;
   };

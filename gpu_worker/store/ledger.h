@@ -34,7 +34,7 @@ enum class MemoryClass {
 };
 inline constexpr size_t kMemoryClasses = 4;
 
-// How full a device is. Operators see it and housekeeping acts upon it.
+// Says how full a device is. Operators see it and housekeeping acts upon it.
 enum class MemoryPressure {
   kNone = 0,
   // Housekeeping evicts idle contents before their memory is needed.

@@ -22,7 +22,7 @@
 
 namespace djinn::worker {
 
-// What a storage counts as in the account of its session.
+// The class under which a session's account counts a storage.
 enum class StorageClass {
   // Has memory of its own.
   kOwn = 0,
