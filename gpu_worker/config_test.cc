@@ -84,7 +84,7 @@ TEST_F(ConfigTest, RunsShareProductsUnlessItSaysNot) {
   EXPECT_THAT(Complaint("{}\nmax_batch_runs: 65"), HasSubstr("max_batch_runs"));
 }
 
-TEST_F(ConfigTest, TokensGoFirstUnlessItSaysNot) {
+TEST_F(ConfigTest, TokensFirstIsOnByDefault) {
   EXPECT_TRUE(Read("{}")->tokens_first);
   EXPECT_FALSE(Read("{}\ntokens_first: false")->tokens_first);
   EXPECT_THAT(Complaint("{}\ntokens_first: often"), HasSubstr("tokens_first"));

@@ -123,7 +123,7 @@ std::vector<int> ListedByParts(int parts, int rounds) {
   return listed;
 }
 
-TEST(RemoteSessionTest, PartsThatShareAStructureRepeatTheirOwnRuns) {
+TEST(RemoteSessionTest, PartsThatShareAGraphRepeatTheirOwnRuns) {
   EXPECT_EQ(ListedByParts(1, 4), (std::vector<int>{0}));
   EXPECT_EQ(ListedByParts(3, 4), (std::vector<int>{0, 0, 0}));
   EXPECT_EQ(ListedByParts(8, 4), std::vector<int>(8, 0));
@@ -226,7 +226,7 @@ TEST(RemoteSessionTest, MoreGraphsThanAllowedAreForgottenAndDefinedAgain) {
   ExpectNoViolations(cluster.worker());
 }
 
-TEST(RemoteSessionTest, AStructureThatIsNeededAgainIsSupplied) {
+TEST(RemoteSessionTest, EvictedGraphIsSuppliedAgain) {
   FakeCluster cluster;
   const auto session = cluster.Open();
   const auto device = *session->Device(0);

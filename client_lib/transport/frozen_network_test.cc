@@ -102,7 +102,7 @@ TEST_P(FrozenNetworkTest, AStuckChunkEndsTheStream) {
   ExpectPayloadReleased();
 }
 
-TEST_P(FrozenNetworkTest, AStuckChunkThatNobodyWaitsForEndsTheStreamToo) {
+TEST_P(FrozenNetworkTest, StuckChunkWithoutWaiterEndsTheStream) {
   Connect(absl::Milliseconds(200));
   ASSERT_TRUE(SendMuchBulk().ok());
   EXPECT_TRUE(absl::StrContains(end_.Wait().message(), "took nothing"));
@@ -116,7 +116,7 @@ TEST_P(FrozenNetworkTest, AStuckMessageEndsTheStream) {
   EXPECT_TRUE(absl::StrContains(end_.Wait().message(), "took nothing"));
 }
 
-TEST_P(FrozenNetworkTest, BreakingTheStreamWakesWhoeverSends) {
+TEST_P(FrozenNetworkTest, ClosingTheStreamWakesItsSenders) {
   Connect();
   ASSERT_TRUE(SendMuch().ok());
   ASSERT_TRUE(SendMuchBulk().ok());

@@ -321,7 +321,7 @@ TEST_F(GrpcCoordinatorLinkTest, WhatEndedIsNotGivenBack) {
   EXPECT_TRUE(service_.returned().empty());
 }
 
-TEST_F(GrpcCoordinatorLinkTest, GivesBackWhatNobodyWaitsForAnyMore) {
+TEST_F(GrpcCoordinatorLinkTest, LeaseGrantedAfterItsTimeoutIsReturned) {
   ASSERT_TRUE(Open().ok());
   // The second answer is about a lease that is in use, and must not return it.
   service_.GrantTimes(2);
@@ -338,7 +338,7 @@ TEST_F(GrpcCoordinatorLinkTest, GivesBackWhatNobodyWaitsForAnyMore) {
   EXPECT_THAT(service_.returned(), ElementsAre("l11"));
 }
 
-TEST_F(GrpcCoordinatorLinkTest, AStructureMayCarryAQuestion) {
+TEST_F(GrpcCoordinatorLinkTest, GraphMayCarryAStageRequest) {
   ASSERT_TRUE(Open().ok());
   v1::StageRequest request;
   request.set_number(17);
@@ -346,7 +346,7 @@ TEST_F(GrpcCoordinatorLinkTest, AStructureMayCarryAQuestion) {
   EXPECT_EQ(events_.WaitStages(), 17u);
 }
 
-TEST_F(GrpcCoordinatorLinkTest, SaysHowUrgentTheSessionIs) {
+TEST_F(GrpcCoordinatorLinkTest, SendsThePriorityOfTheSession) {
   v1::Urgency batch, hurried;
   batch.set_priority_class(v1::PRIORITY_CLASS_BATCH);
   hurried.mutable_run_deadline()->set_seconds(1);
@@ -383,7 +383,7 @@ TEST_F(GrpcCoordinatorLinkTest, AWrongTokenIsNotRetried) {
   EXPECT_EQ(ErrorReason(Open("wrong")), "TOKEN_UNKNOWN");
 }
 
-TEST_F(GrpcCoordinatorLinkTest, NobodyThereIsSaidInTime) {
+TEST_F(GrpcCoordinatorLinkTest, UnreachableCoordinatorFailsOpenInTime) {
   Kill();
   const absl::Status status = Open("secret", absl::Milliseconds(100));
   EXPECT_EQ(ErrorReason(status), "COORDINATOR_UNREACHABLE");

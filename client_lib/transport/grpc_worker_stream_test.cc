@@ -280,7 +280,7 @@ TEST_F(GrpcWorkerStreamTest, AnAnswerThatNestsBreaksTheStream) {
 
 // A waiting thread becomes the leader once the stream's own thread has received
 // something. That thread is then idle until there is no leader.
-TEST_F(GrpcWorkerStreamTest, WhoeverWaitsReceivesByItself) {
+TEST_F(GrpcWorkerStreamTest, WaitingThreadReceivesByItself) {
   Connect();
   int here = 0;
   for (size_t i = 1; i <= 200; ++i) {
@@ -294,7 +294,7 @@ TEST_F(GrpcWorkerStreamTest, WhoeverWaitsReceivesByItself) {
   EXPECT_GT(here, 0);
 }
 
-TEST_F(GrpcWorkerStreamTest, NobodyKeepsTheReadingWhenNothingComes) {
+TEST_F(GrpcWorkerStreamTest, LeaderReturnsTheReadingWhenNothingComes) {
   Connect();
   const auto never = [] { return false; };
   ASSERT_TRUE(stream_->Attend(never, absl::ZeroDuration()));
@@ -500,7 +500,7 @@ TEST_F(GrpcWorkerStreamTest, TheWorkersEndAlsoEndsBulk) {
   EXPECT_FALSE(stream_->SendBulk(7, 3, {"def", nullptr}).ok());
 }
 
-TEST_F(GrpcWorkerStreamTest, NobodyThereIsUnavailable) {
+TEST_F(GrpcWorkerStreamTest, UnreachableWorkerIsUnavailable) {
   Connect("unix:/no/such/socket");
   EXPECT_EQ(recorder_.WaitClosed().code(), absl::StatusCode::kUnavailable);
 }

@@ -97,7 +97,7 @@ TEST_F(RunGateTest, AWaitForSomethingElseIsLeftOut) {
   EXPECT_EQ(Describe().unblocked_by(), "worker w3, which has it");
 }
 
-TEST_F(RunGateTest, WhoStandsStillIsHeldByWhoGoesFirst) {
+TEST_F(RunGateTest, PreemptedRunIsHeldByItsPreemptor) {
   run_.set_state(v1::RunRecord::IN_SERVICE);
   Describe();
   EXPECT_FALSE(held_);

@@ -24,8 +24,8 @@ namespace djinn::coordinator::adoption {
 namespace {
 
 // Returns whether the session has a later lease for the virtual device.
-bool IsOfThePast(ClusterState& state, const v1::LeaseClaims& reported,
-                 const Session& session)
+bool HasLaterLease(ClusterState& state, const v1::LeaseClaims& reported,
+                   const Session& session)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
   const Lease* const other = state.leases.FindDevice(
       session.id, {reported.virtual_device(), reported.member()});
@@ -158,7 +158,7 @@ Verdict JudgeKnown(ClusterState& state, const v1::LeaseClaims& claims,
   // newer.
   session->devices.epoch =
       std::max(session->devices.epoch, claims.session_epoch());
-  return IsOfThePast(state, claims, *session) ||
+  return HasLaterLease(state, claims, *session) ||
                  MigrationFailed(*session, claims)
              ? Verdict::kEndLease
              : Verdict::kAdopt;

@@ -57,7 +57,7 @@ TEST_F(ClusterAdoptionTest, RestartedCoordinatorAdoptsAndRenews) {
   EXPECT_EQ(Next(session)->granted().lease().lease_id(), lease.lease_id());
 }
 
-TEST_F(ClusterAdoptionTest, AdoptedSessionThatNobodyClaimsIsDropped) {
+TEST_F(ClusterAdoptionTest, UnclaimedAdoptedSessionIsDropped) {
   StreamId worker = Join(w0_);
   const StreamId session = Open("red");
   Grant(session, 0, worker, &w0_);

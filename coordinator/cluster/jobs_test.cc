@@ -130,7 +130,7 @@ TEST_F(ClusterJobsTest, KeepsTheNewestInPages) {
   EXPECT_EQ(second.last_key, "");
 }
 
-TEST_F(ClusterJobsTest, WhatNobodyHereDefinedIsLeftOut) {
+TEST_F(ClusterJobsTest, JobsOfUnknownGraphsAreLeftOut) {
   Record(3);
   Grant(Open("red"), 0, worker_, &w0_);
   Report(1, absl::Seconds(1), {absl::Seconds(1)});

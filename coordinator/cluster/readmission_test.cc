@@ -43,7 +43,7 @@ class ClusterReadmissionTest : public ClusterReclaimTest {
   StreamId victim_, waits_;
 };
 
-TEST_F(ClusterReadmissionTest, ItGoesFirstOfItsTenantBehindTheLender) {
+TEST_F(ClusterReadmissionTest, VictimIsFirstOfItsTenantBehindTheLender) {
   const StreamId lender = Reclaim();
   // This request fits nowhere now, but would precede the session.
   const StreamId other = OpenAndAsk("blue", 5000);
@@ -60,7 +60,7 @@ TEST_F(ClusterReadmissionTest, ItGoesFirstOfItsTenantBehindTheLender) {
   EXPECT_EQ(Next(waits_), std::nullopt);
 }
 
-TEST_F(ClusterReadmissionTest, ItIsNotBeforeAMoreUrgentClass) {
+TEST_F(ClusterReadmissionTest, VictimIsBehindAHigherPriority) {
   Reclaim();
   v1::Urgency urgency;
   urgency.set_priority_class(v1::PRIORITY_CLASS_REALTIME);
@@ -70,7 +70,7 @@ TEST_F(ClusterReadmissionTest, ItIsNotBeforeAMoreUrgentClass) {
   EXPECT_LT(Place(victim_), Place(waits_));
 }
 
-TEST_F(ClusterReadmissionTest, ItGoesFirstThreeTimes) {
+TEST_F(ClusterReadmissionTest, VictimIsFirstThreeTimes) {
   for (int times = 1; times <= 4; ++times) {
     SCOPED_TRACE(times);
     const StreamId lender = Reclaim();
@@ -88,7 +88,7 @@ TEST_F(ClusterReadmissionTest, ItGoesFirstThreeTimes) {
   EXPECT_THAT(Metrics(), HasSubstr(Preemptions(4)));
 }
 
-TEST_F(ClusterReadmissionTest, ItGoesFirstUntilItHasAWorker) {
+TEST_F(ClusterReadmissionTest, VictimIsFirstUntilItHasAWorker) {
   const StreamId lender = Reclaim();
   Settle();
   EXPECT_TRUE(Has(lender));

@@ -107,7 +107,7 @@ v1::OpenSession OpenWith(v1::PriorityClass priority_class,
   return open;
 }
 
-TEST_F(ClusterTenantsTest, LeasesTellWeightAndUrgency) {
+TEST_F(ClusterTenantsTest, LeasesCarryWeightAndPriority) {
   config_.tenants[0].weight = 3;
   tenants::Set(*cluster_, config_.tenants);
   const StreamId worker = Join(w0_);
@@ -190,7 +190,7 @@ TEST_F(ClusterTenantsTest, APriorityThatIsNotAllowedIsRefused) {
   EXPECT_EQ(ErrorReason(attach(late).status()), "PROTOCOL_VIOLATION");
 }
 
-TEST_F(ClusterTenantsTest, UrgencyOutlivesTheCoordinator) {
+TEST_F(ClusterTenantsTest, PriorityOutlivesTheCoordinator) {
   const StreamId worker = Join(w0_);
   const StreamId session = *sessions::Attach(*cluster_, *tenants_.Find("red"),
                                              OpenWith(v1::PRIORITY_CLASS_BATCH),
@@ -293,7 +293,7 @@ TEST_F(ClusterTenantsTest, ARemovedTenantsStreamMayBreakFirst) {
   EXPECT_THAT(views::Sessions(*cluster_, {}).items, IsEmpty());
 }
 
-TEST_F(ClusterTenantsTest, ATenantThatComesBackBeginsAnew) {
+TEST_F(ClusterTenantsTest, SessionOfAReturnedTenantAttachesAgain) {
   const StreamId session = Open("red");
   tenants::Set(*cluster_, {config_.tenants[1]});
   tenants::Set(*cluster_, config_.tenants);

@@ -138,7 +138,7 @@ TEST_F(CreditLedgerTest, WhatWasBilledIsKnownOfTheNewestThatAreRetired) {
   EXPECT_EQ(ledger_.accounts().size(), 1u);
 }
 
-TEST_F(CreditLedgerTest, CreditComesAnewWithAPeriod) {
+TEST_F(CreditLedgerTest, NewPeriodRestoresTheCredit) {
   limits_.period = absl::Hours(24);
   while (TopUp("a")) ledger_.Bill("a", {Granted("a"), 0}, {});
   now_ += absl::Hours(24);

@@ -171,7 +171,7 @@ TEST_F(ClientTest, WhoMayNotAskIsToldSo) {
   EXPECT_EQ(ExitStatus(status), kRefused);
 }
 
-TEST_F(ClientTest, WhenNobodyAnswersItSaysSo) {
+TEST_F(ClientTest, UnreachableCoordinatorHasItsOwnExitStatus) {
   const std::string address = coordinator_->address();
   coordinator_.reset();
   Client client(

@@ -50,7 +50,7 @@ TEST_F(ScalerTest, DemandIsOfOnePhaseOrOfAll) {
   EXPECT_FALSE(*scaler_.IsActive(Object("forward")));
 }
 
-TEST_F(ScalerTest, WhoeverHoldsStateIsKept) {
+TEST_F(ScalerTest, WorkersThatHoldStateAreKept) {
   demand_->devices[kDecode] = 0.1;
   demand_->kept_workers[kDecode] = 3;
   demand_->all_kept_workers = 4;

@@ -274,7 +274,7 @@ TEST_F(CoordinatorTest, AMessageThatIsTooLargeEndsItsStream) {
   }
 }
 
-TEST_F(CoordinatorTest, AStructureThatIsTooLargeIsLeftOut) {
+TEST_F(CoordinatorTest, TooLargeGraphIsLeftOut) {
   std::string id;
   auto stream = Open("red-token", &id);
   v1::SessionRequest request;

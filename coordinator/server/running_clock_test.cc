@@ -16,7 +16,7 @@ TEST(RunningClockTest, GoesAsTheClockDoesWhileSomebodyLooks) {
   EXPECT_EQ(running.TakeLeftOut(), absl::ZeroDuration());
 }
 
-TEST(RunningClockTest, LeavesOutTheTimeInWhichNobodyLooked) {
+TEST(RunningClockTest, UnobservedTimeIsLeftOut) {
   FakeClock clock;
   RunningClock running(&clock, absl::Seconds(1));
   const absl::Duration start = running.Monotonic();

@@ -86,7 +86,7 @@ TEST_F(RunInquiriesTest, AllThatAreAskedAreAwaited) {
   EXPECT_TRUE(outcome->has_value());
 }
 
-TEST_F(RunInquiriesTest, NobodyAnswersForAnother) {
+TEST_F(RunInquiriesTest, AnswerForAnotherWorkerIsIgnored) {
   const Outcome outcome = Ask({{"w0", true}});
   Take("w1", Answer(ListFor("w0")));
   EXPECT_FALSE(outcome->has_value());

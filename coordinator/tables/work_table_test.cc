@@ -75,7 +75,7 @@ TEST(WorkTableTest, ATenantDoesNotCrowdOutWhatIsKnownOfAnother) {
   EXPECT_EQ(table.OfProgram("red", "0"), nullptr);
 }
 
-TEST(WorkTableTest, AStructureIsToEachTenantWhatThatOneTold) {
+TEST(WorkTableTest, EachTenantHasTheWorkThatItReported) {
   WorkTable table;
   const SharedWork red = Products(1000);
   EXPECT_TRUE(table.AddGraph("red", "s", red));

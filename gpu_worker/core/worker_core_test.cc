@@ -105,7 +105,7 @@ TEST_F(WorkerCoreTest, TheSecondSessionHitsTheGraphCache) {
   EXPECT_TRUE(DefinedBefore(b.get()));
 }
 
-TEST_F(WorkerCoreTest, NobodyIsToldWhatOtherTenantsDefined) {
+TEST_F(WorkerCoreTest, GraphsOfOtherTenantsAreNotRevealed) {
   std::unique_ptr<TestClient> a = Open("s1");
   EXPECT_FALSE(DefinedBefore(a.get()));
   // The worker uses the plan all the same.
@@ -161,7 +161,7 @@ TEST_F(WorkerCoreTest, ASilentConnectionIsClosed) {
   EXPECT_EQ(client.WaitClosed().code(), absl::StatusCode::kDeadlineExceeded);
 }
 
-TEST_F(WorkerCoreTest, SilentConnectionsShutNobodyOut) {
+TEST_F(WorkerCoreTest, SilentConnectionsGiveUpTheirPlace) {
   WorkerCoreOptions options;
   options.max_connections = 2;
   Start(options);

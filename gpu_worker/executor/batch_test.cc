@@ -182,7 +182,7 @@ TEST_F(BatchTest, AFailureStaysInItsRun) {
   EXPECT_EQ(clients_[1]->Read(63, 2), (Floats{3, 6}));
 }
 
-TEST_F(BatchTest, AProductThatCannotBeJoinedIsCarriedOutForEach) {
+TEST_F(BatchTest, ProductThatCannotBeJoinedIsExecutedForEach) {
   for (int i = 0; i < 2; ++i) {
     UploadWeight(Add("s" + std::to_string(i), "t1", static_cast<float>(i)));
   }
@@ -255,7 +255,7 @@ TEST_F(BatchTest, WhoIsOutOfCreditTakesNoPart) {
   EXPECT_EQ(Order(), "sa");
 }
 
-TEST_F(BatchTest, LessUrgentRunsTakeNoPart) {
+TEST_F(BatchTest, LowerPriorityRunsDoNotJoin) {
   batch_class_ = {"s1"};
   UploadWeight(Add("s0", "t1", 0));
   UploadWeight(Add("s1", "t1", 1));
@@ -290,7 +290,7 @@ TEST_F(BatchTest, ATenantTakesNoPartBeyondItsShareWhileAnotherWaits) {
   EXPECT_EQ(std::count(order.begin(), order.end(), 'J'), 2);
 }
 
-TEST_F(BatchTest, ASharedTurnIsAsUrgentAsWhoeverHasPartInIt) {
+TEST_F(BatchTest, SharedTurnHasTheHighestPriorityOfItsMembers) {
   Share({"t1", "t2"});
   Batch({"t1", "t2"});
   batch_class_ = {"s0"};
@@ -420,7 +420,7 @@ TEST_F(BatchTest, WhatIsFreedBeforeARunKeepsItFromNothing) {
 }
 
 // The other session would be charged for freeing much in its turn.
-TEST_F(BatchTest, NobodyFreesMuchInAnothersTurn) {
+TEST_F(BatchTest, LargeFreesWaitForTheirOwnTurn) {
   std::vector<uint64_t> many(65);
   std::iota(many.begin(), many.end(), 100);
   for (int i = 0; i < 2; ++i) {

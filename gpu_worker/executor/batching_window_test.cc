@@ -151,7 +151,7 @@ TEST_F(BatchingWindowTest, WhoDoesSomethingElseIsNotWaitedForAnyLonger) {
   EXPECT_EQ(Wait(a, read), (Floats{0, 3}));
 }
 
-TEST_F(BatchingWindowTest, WhoIsAloneWaitsForNobody) {
+TEST_F(BatchingWindowTest, LoneSessionDoesNotWait) {
   TestClient* const a = AddWithWeight("a", "t1");
   GoRound({a});
   EXPECT_EQ(Wait(a, RunNext(a)), (Floats{0, 3}));
@@ -167,7 +167,7 @@ TEST_F(BatchingWindowTest, WhoCameOnceIsNotWaitedFor) {
   EXPECT_EQ(Waits(), "0");
 }
 
-TEST_F(BatchingWindowTest, WhoHasADeadlineWaitsForNobody) {
+TEST_F(BatchingWindowTest, RunWithADeadlineDoesNotWait) {
   TestClient* const a = AddWithWeight("a", "t1");
   TestClient* const b = AddWithWeight("b", "t1");
   GoRound({a, b});
@@ -181,7 +181,7 @@ TEST_F(BatchingWindowTest, WhoHasADeadlineWaitsForNobody) {
   EXPECT_EQ(Waits(), "0");
 }
 
-TEST_F(BatchingWindowTest, NobodyIsWaitedForWhileAnotherWaits) {
+TEST_F(BatchingWindowTest, WindowClosesWhenAnotherRunWaits) {
   TestClient* const a = AddWithWeight("a", "t1");
   TestClient* const b = AddWithWeight("b", "t1");
   TestClient* const other = Add("c", "t2", 2);
@@ -220,7 +220,7 @@ TEST_F(BatchingWindowTest, TenantsThatShareWaitForOneAnother) {
   EXPECT_EQ(Order(), "Jaa");
 }
 
-TEST_F(BatchingWindowTest, WhoIsLessUrgentIsNotWaitedFor) {
+TEST_F(BatchingWindowTest, LowerPriorityIsNotWaitedFor) {
   TestClient* const a = AddWithWeight("a", "t1");
   TestClient* const b = AddWithWeight("b", "t1");
   GoRound({a, b});
@@ -258,7 +258,7 @@ TEST_F(BatchingWindowTest, WhoIsGoneIsNotWaitedFor) {
   EXPECT_EQ(Order(), "sa");
 }
 
-TEST_F(BatchingWindowTest, AWorkerThatStopsWaitsForNobody) {
+TEST_F(BatchingWindowTest, ShutdownClosesTheWindow) {
   TestClient* const a = AddWithWeight("a", "t1");
   TestClient* const b = AddWithWeight("b", "t1");
   GoRound({a, b});

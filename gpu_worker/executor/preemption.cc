@@ -28,7 +28,7 @@ void Preemption::Begin(Step* step) {
 void Preemption::End(Step* step) {
   step_ = step->outer;
   // A session that waits now may preempt the outer turn.
-  if (step_ != nullptr) Look();
+  if (step_ != nullptr) NoteArrival();
 }
 
 void Preemption::Yield(absl::Duration expected) {
@@ -67,7 +67,7 @@ void Preemption::Yield(absl::Duration expected) {
     now = clock_->Monotonic();
   }
   if (!first.has_value()) return;
-  Look();
+  NoteArrival();
   step->rule.NoteYield();
   const absl::Duration away = away_ - away_before;
   const char* const why = NameOf(reason);

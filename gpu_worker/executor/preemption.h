@@ -10,7 +10,7 @@
 // other one yielded. So every moment that the thread spends between two turns
 // is charged to a turn.
 //
-// Only the executor thread uses it, except for Look().
+// Only the executor thread uses it, except for NoteArrival().
 #ifndef GPU_WORKER_EXECUTOR_PREEMPTION_H_
 #define GPU_WORKER_EXECUTOR_PREEMPTION_H_
 
@@ -56,7 +56,7 @@ class Preemption final : public NodeEdge {
     std::function<void(const Preemptor& first, const char* reason,
                        absl::Duration away)>
         yielded_for;
-    // By OwnTime(): when the turn before it was settled.
+    // The time, by OwnTime(), at which the turn before it was settled.
     absl::Duration start;
     Rule rule;
     Step* outer = nullptr;
@@ -76,8 +76,9 @@ class Preemption final : public NodeEdge {
   Preemption(Clock* clock, TenantLabels* labels, Calls calls)
       : clock_(clock), labels_(labels), calls_(std::move(calls)) {}
 
-  // Notes that a session has begun to wait. Any thread may call it.
-  void Look() {
+  // Notes that a session has begun to wait, or that one which waits may preempt
+  // now. The run asks the scheduler at its next node. Any thread may call it.
+  void NoteArrival() {
     fresh_.store(true, std::memory_order_relaxed);
     wanted_.store(true, std::memory_order_relaxed);
   }

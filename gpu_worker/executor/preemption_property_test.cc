@@ -141,7 +141,7 @@ class Trace {
     if (sessions_[key].waits || serving_.contains(key)) return;
     queue_.MakeRunnable(key, DrawWork(sessions_[key]));
     SetWaits(key, true);
-    preemption_.Look();
+    preemption_.NoteArrival();
   }
 
   void SetWaits(uint64_t key, bool waits) {
@@ -215,7 +215,7 @@ class Trace {
     queue_.Done(key, own, more);
     if (more.has_value()) {
       SetWaits(key, true);
-      preemption_.Look();
+      preemption_.NoteArrival();
     }
   }
 
@@ -292,7 +292,7 @@ class Trace {
   bool short_preempted_by_ = false;
 };
 
-TEST(PreemptionPropertyTest, EveryRunEndsAndNobodyStarves) {
+TEST(PreemptionPropertyTest, EveryRunEndsAndNoSessionStarves) {
   int most_times = 0;
   int most_depth = 0;
   int short_ones = 0;

@@ -139,7 +139,7 @@ class PreemptionTest : public WorkerCoreTest {
   std::string order_ ABSL_GUARDED_BY(mu_);
 };
 
-TEST_F(PreemptionTest, AnInteractiveRunGoesFirstAndTheOtherGoesOn) {
+TEST_F(PreemptionTest, InteractiveRunPreemptsABatchRunWhichThenContinues) {
   const auto batch = OpenAs("batch", "t1", v1::PRIORITY_CLASS_BATCH);
   const auto quick = OpenAs("quick", "t2", v1::PRIORITY_CLASS_INTERACTIVE);
   Before(2, [&] { RunShort(quick.get()); });
@@ -213,7 +213,7 @@ TEST_F(PreemptionTest, TrainingYieldsWithoutBeingTold) {
   EXPECT_EQ(Order(), "aaaaaafaaafaaa");
 }
 
-TEST_F(PreemptionTest, WhoWaitsAlreadyGoesFirstOfTraining) {
+TEST_F(PreemptionTest, WaitingRunPreemptsTraining) {
   const auto trainer = OpenAs("trainer", "t1", v1::PRIORITY_CLASS_UNSPECIFIED);
   const auto quick = OpenAs("quick", "t1", v1::PRIORITY_CLASS_UNSPECIFIED);
   const auto other = OpenAs("other", "t1", v1::PRIORITY_CLASS_UNSPECIFIED);
@@ -266,7 +266,7 @@ TEST_F(PreemptionTest, WhoTrainedIsInteractiveAgainWithItsNextOtherRun) {
   EXPECT_EQ(Order(), "aaaaaaaaaaaf");
 }
 
-TEST_F(PreemptionTest, NobodyYieldsToHisLike) {
+TEST_F(PreemptionTest, EqualPriorityDoesNotPreempt) {
   for (const auto priority :
        {v1::PRIORITY_CLASS_BATCH, v1::PRIORITY_CLASS_INTERACTIVE}) {
     const std::string name = std::to_string(priority);
@@ -483,7 +483,7 @@ TEST_F(TokensFirstTest, ATenantsTokensTakeNoMoreThanItsShare) {
   EXPECT_EQ(Order().substr(from), "afafafaaaaaaa");
 }
 
-TEST_F(TokensFirstTest, ATokenThatWaitsAlreadyGoesFirst) {
+TEST_F(TokensFirstTest, WaitingTokenPreemptsAPrompt) {
   const auto prompter = OpenKnown("p", "t1");
   const auto talker = OpenKnown("d", "t1");
   const auto other = OpenKnown("o", "t1");
@@ -549,7 +549,7 @@ TEST_F(PreemptionTest, WhatHasNoRoomWaitsForWhoHoldsIt) {
   EXPECT_EQ(Order().substr(0, 5), "ddaaa");
 }
 
-TEST_F(PreemptionTest, ADeadlineThatWouldPassGoesFirst) {
+TEST_F(PreemptionTest, DeadlineThatWouldPassPreempts) {
   const auto slow = OpenAs("slow", "t1", v1::PRIORITY_CLASS_INTERACTIVE);
   const auto hurried =
       OpenAs("hurried", "t1", v1::PRIORITY_CLASS_INTERACTIVE, absl::Seconds(3));

@@ -59,7 +59,7 @@ void TurnQueue::UpdatePhase(uint64_t key) {
   queue_.SetPace(key, PaceOf(session.status().phase));
   // A session that waits may now have a higher priority than the one in
   // service.
-  if (!queue_.empty()) preemption_.Look();
+  if (!queue_.empty()) preemption_.NoteArrival();
 }
 
 void TurnQueue::MakeRunnable(uint64_t key) {
@@ -72,7 +72,7 @@ void TurnQueue::MakeRunnable(uint64_t key) {
     if (found == members_.end()) return;
     found->second.waits_since = std::min(found->second.waits_since, now);
     const bool waits = queue_.MakeRunnable(key, WorkOf(*found->second.session));
-    if (waits && queue_.in_service()) preemption_.Look();
+    if (waits && queue_.in_service()) preemption_.NoteArrival();
     if (waits) NoteWaiting(key, now);
     attended = attended_;
     own = attended != nullptr && std::this_thread::get_id() == attendant_;
@@ -183,7 +183,7 @@ std::optional<Turn> TurnQueue::TakeTurn(bool wait) {
   // may be long, so it asks for the preemption check on their behalf.
   if (!queue_.empty() &&
       PaceOf(session.next().phase()) == FairQueue::Pace::kLong) {
-    preemption_.Look();
+    preemption_.NoteArrival();
   }
   turns_ = key == last_turn_ ? turns_ + 1 : 0;
   last_turn_ = key;

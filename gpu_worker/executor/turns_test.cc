@@ -137,7 +137,7 @@ TEST_F(TurnsTest, SessionsOfATenantShareWhatItGets) {
   EXPECT_NEAR(Fills(Order().substr(0, 40)), 20, 1);
 }
 
-TEST_F(TurnsTest, AHigherPriorityGoesFirstInItsTenant) {
+TEST_F(TurnsTest, HigherPriorityIsServedFirstInItsTenant) {
   v1::LeaseClaims batch = Lease("s1", "t1");
   batch.mutable_urgency()->set_priority_class(v1::PRIORITY_CLASS_BATCH);
   std::unique_ptr<TestClient> a = OpenWith(batch);
@@ -181,7 +181,7 @@ TEST_F(TurnsTest, ARunThatComesTooLateIsNotBegunAndSaysSo) {
   EXPECT_EQ(client->Read(13, 2), (Floats{2, 2}));
 }
 
-TEST_F(TurnsTest, TheEarlierDeadlineGoesFirstInItsTenant) {
+TEST_F(TurnsTest, EarlierDeadlineIsServedFirstInItsTenant) {
   std::unique_ptr<TestClient> a = OpenWith(Lease("s1", "t1"));
   v1::LeaseClaims hurried = Lease("s2", "t1");
   *hurried.mutable_urgency()->mutable_run_deadline() =

@@ -55,7 +55,7 @@ TEST_F(LeaseTableTest, AListedLeaseMayBePresentedInAnyIssue) {
   EXPECT_EQ(table_.all().size(), 1u);
 }
 
-TEST_F(LeaseTableTest, ALeaseThatNobodyListedIsGoodUntilItsTime) {
+TEST_F(LeaseTableTest, UnlistedLeaseIsValidUntilItExpires) {
   EXPECT_EQ(Refusal(Issue(Claims())), "");
   EXPECT_TRUE(table_.HasSession("s1"));
   Advance(absl::Minutes(1) - absl::Nanoseconds(1));

@@ -289,7 +289,7 @@ TEST_F(MeteringTest, WhatSurroundsATurnIsBilledToo) {
   core_->SetChangeListener(nullptr);
 }
 
-TEST_F(MeteringTest, WhatIsDoneForNobodyIsCountedAsSuch) {
+TEST_F(MeteringTest, TimeSpentForNoSessionIsCountedAsSuch) {
   v1::LeaseClaims lease = Lease("s1", "t1");
   *lease.mutable_credits()->mutable_device_time() =
       ToProtoDuration(absl::Seconds(1));

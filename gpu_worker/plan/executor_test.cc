@@ -455,7 +455,7 @@ TEST_F(ExecutorTest, CachesAreOfTheirOwnPart) {
   EXPECT_EQ(quota_.used(StorageClass::kCache).bytes, 24u);
 }
 
-TEST_F(ExecutorTest, ACacheThatIsKnownLaterIsCountedAnew) {
+TEST_F(ExecutorTest, StorageFoundToBeACacheIsReclassified) {
   quota_.SetLimits({.all = 1 << 20, .caches = 10});
   FakeGraph s;
   const uint32_t x = s.Bound();
@@ -703,7 +703,7 @@ TEST_F(ExecutorTest, ALateFailurePoisonsWhatWasMadeOfItAndNothingElse) {
   EXPECT_EQ(device_.settled(), 1u);
 }
 
-TEST_F(ExecutorTest, ARunThatSettlesWellIsAsEver) {
+TEST_F(ExecutorTest, RunThatSettlesWithoutErrorPoisonsNothing) {
   LateGraph late;
   const auto plan = Admit(late.s);
   const v1::Run run = MakeRun(*plan, {Tensor({1, 2})});
@@ -743,7 +743,7 @@ TEST_F(ExecutorTest, LateFailuresKeepThoseThatWereKnown) {
   EXPECT_EQ(Poison(run.bindings(g).storage())->message(), "told to fail");
 }
 
-TEST_F(ExecutorTest, WhereNobodyKnowsWhatWasDoneAllIsPoisoned) {
+TEST_F(ExecutorTest, FailureToSettlePoisonsAllResults) {
   LateGraph late;
   const auto plan = Admit(late.s);
   const uint64_t id = Tensor({1, 2});

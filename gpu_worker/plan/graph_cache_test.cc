@@ -56,7 +56,7 @@ TEST(GraphCacheTest, EvictsTheLeastRecentlyUsed) {
   EXPECT_EQ(stats.plans, 2u);
 }
 
-TEST(GraphCacheTest, WhoDefinedAStructureIsKnownWhileItHoldsIt) {
+TEST(GraphCacheTest, TenantsOfAGraphAreKnownWhileItIsHeld) {
   FakeDevice device(1000);
   GraphCache cache({.max_plans = 1});
   std::shared_ptr<Plan> a = MakePlan(&device, 1);
@@ -191,7 +191,7 @@ TEST(GraphCacheTest, BytesHaveHalvesToo) {
   EXPECT_EQ(cache.stats().bytes, 4 * each);
 }
 
-TEST(GraphCacheTest, AStructureThatComesBackGoesOnCounting) {
+TEST(GraphCacheTest, GraphThatComesBackKeepsItsCounters) {
   FakeDevice device(1000);
   GraphCache cache({.max_plans = 1});
   const std::shared_ptr<const Plan> first =
@@ -211,7 +211,7 @@ TEST(GraphCacheTest, AStructureThatComesBackGoesOnCounting) {
   EXPECT_EQ(again->runs(), 1001u);
 }
 
-TEST(GraphCacheTest, ListsAStructureOnce) {
+TEST(GraphCacheTest, ListsEachGraphOnce) {
   FakeDevice device(1000);
   GraphCache cache({.max_plans = 10});
   const std::shared_ptr<const Plan> a =

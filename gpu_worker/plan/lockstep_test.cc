@@ -199,7 +199,7 @@ TEST_F(LockstepTest, WhoIsAheadWaitsForWhoWillCome) {
   EXPECT_EQ(Execute(), "Ba joined2x2 joined2x2 end0 end1");
 }
 
-TEST_F(LockstepTest, NobodyWaitsForWhoWillNotCome) {
+TEST_F(LockstepTest, MemberDoesNotWaitForOneThatWillNotCome) {
   Add("A", "ab");
   Add("B", "bcc");
   EXPECT_EQ(Execute(), "Aa joined2x2 end0 Bc Bc end1");
@@ -211,7 +211,7 @@ TEST_F(LockstepTest, WhoWaitForOneAnotherGoOn) {
   EXPECT_EQ(Execute(), "Aa joined2x2 end0 Ba end1");
 }
 
-TEST_F(LockstepTest, OneAloneIsCarriedOut) {
+TEST_F(LockstepTest, LoneMemberIsExecuted) {
   Add("A", ".a.");
   EXPECT_EQ(Execute(), "A. Aa A. end0");
 }
@@ -229,13 +229,13 @@ TEST_F(LockstepTest, WhoFailsBeforeTheCallIsLeftOutOfIt) {
   EXPECT_EQ(Execute(), "B fails joined2x2 end0 B. end1 end2");
 }
 
-TEST_F(LockstepTest, WhereAllButOneFailedThatOneIsCarriedOutAlone) {
+TEST_F(LockstepTest, OnlyMemberLeftAfterFailuresIsExecutedAlone) {
   Add("A", "a");
   Add("B", "X");
   EXPECT_EQ(Execute(), "B fails Aa end0 end1");
 }
 
-TEST_F(LockstepTest, WhoTheLibraryLeavesOutIsCarriedOutAlone) {
+TEST_F(LockstepTest, MemberThatTheLibraryLeavesOutIsExecutedAlone) {
   library_.LeaveOut();
   Add("A", "a");
   Add("B", "a");
@@ -244,7 +244,7 @@ TEST_F(LockstepTest, WhoTheLibraryLeavesOutIsCarriedOutAlone) {
   EXPECT_EQ(members_[2].used, absl::Seconds(3));
 }
 
-TEST_F(LockstepTest, WhoIsCancelledHoldsUpNobody) {
+TEST_F(LockstepTest, CancelledMemberDelaysNoOther) {
   Add("A", "a.b");
   Add("B", "a.b")->set_cancelled_at(1);
   EXPECT_EQ(Execute(), "joined2x2 A. end1 Ab end0");

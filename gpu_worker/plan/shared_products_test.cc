@@ -58,7 +58,7 @@ TEST_F(SharedProductsTest, AnotherWeightOrAnotherViewOfItIsAnotherProduct) {
   EXPECT_FALSE(SharedProducts(Products("a")).Suit(other));
 }
 
-TEST_F(SharedProductsTest, NothingSuitsNobody) {
+TEST_F(SharedProductsTest, EmptyProductsDoNotSuit) {
   EXPECT_FALSE(Suit("a", ""));
   EXPECT_FALSE(Suit("", "a"));
   EXPECT_FALSE(Suit("", ""));

@@ -137,7 +137,7 @@ TEST_F(OfferTableTest, WhatExpiredLongAgoIsForgotten) {
   EXPECT_EQ(table_.offers(), 0);
 }
 
-TEST_F(OfferTableTest, AnOfferThatNobodyFetchesExpires) {
+TEST_F(OfferTableTest, UnfetchedOfferExpires) {
   auto bytes = Bytes();
   const std::weak_ptr<const OfferedBytes> held = bytes;
   ASSERT_TRUE(table_.Add("s1", this, kTicket, std::move(bytes)).ok());

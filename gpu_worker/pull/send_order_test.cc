@@ -78,7 +78,7 @@ class SlowLink {
   int carried_ = 0;
 };
 
-TEST(SendOrderTest, WhatIsUrgentArrivesFirst) {
+TEST(SendOrderTest, HigherPriorityArrivesFirst) {
   SlowLink link;
   link.Send("batch1", {"t", kBatch}, 100);
   link.Send("batch2", {"t", kBatch}, 100);
@@ -247,7 +247,7 @@ TEST(SendOrderTest, ValuesNeverWaitForOneAnotherAllRound) {
   }
 }
 
-TEST(SendOrderTest, WhatIsUrgentAndStuckHoldsNobody) {
+TEST(SendOrderTest, StalledHigherPriorityHoldsNoOther) {
   FakeClock clock;
   SendOrder order(&clock);
   const uint64_t stuck = order.Begin({"t", kInteractive});

@@ -17,7 +17,7 @@ INSTANTIATE_TEST_SUITE_P(Sockets, GrpcRegistryTest, testing::Bool(),
                            return info.param ? "Tcp" : "Unix";
                          });
 
-TEST_P(GrpcRegistryTest, AFrozenCoordinatorHoldsNobodyUp) {
+TEST_P(GrpcRegistryTest, CancelEndsCallsToAFrozenCoordinator) {
   FrozenPeer coordinator(/*tcp=*/GetParam());
   const auto registry =
       *MakeGrpcRegistry({coordinator.address(), "join", ChannelSecurity()});

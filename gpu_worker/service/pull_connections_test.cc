@@ -227,7 +227,7 @@ TEST_F(PullConnectionsTest, ValuesComeOverOneConnectionOneAfterTheOther) {
   EXPECT_EQ(core_->offers().offers(), 0u);
 }
 
-TEST_F(PullConnectionsTest, WhatNobodyUsesEnds) {
+TEST_F(PullConnectionsTest, IdleConnectionEnds) {
   const std::unique_ptr<TestClient> client = OpenWithSevens();
   peers_->Learn(Peer(), path_);
   const auto fetch = [&](char ticket) {

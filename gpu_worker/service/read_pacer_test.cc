@@ -87,7 +87,7 @@ class ReadPacerTest : public testing::Test {
   }};
 };
 
-TEST_F(ReadPacerTest, StartsAReadThatNobodyAnswered) {
+TEST_F(ReadPacerTest, StartsAnUnansweredRead) {
   const auto reader = std::make_shared<FakeReader>(&pacer_);
   reader->PutOff();
   reader->AwaitReads(1);

@@ -8,7 +8,7 @@
 namespace djinn::worker {
 namespace {
 
-TEST_F(WorkerCoreTest, WhatFollowsAMessageIsCarriedOutAfterIt) {
+TEST_F(WorkerCoreTest, FollowingMessagesAreExecutedInOrder) {
   std::unique_ptr<TestClient> client = Open();
   client->Hold();
   client->InstallInline(1, FloatBytes({1, 2}));

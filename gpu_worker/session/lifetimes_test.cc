@@ -105,7 +105,7 @@ TEST_F(WorkerCoreTest, AClientThatGoesMidRunIsNoticedAtTheNextNode) {
   EXPECT_LE(gate.nodes(), 4);
 }
 
-TEST_F(WorkerCoreTest, AClientThatDoesNotReadBlocksNobodyElse) {
+TEST_F(WorkerCoreTest, ClientThatDoesNotReadBlocksNoOther) {
   // This client reads nothing until the end.
   Grant(Lease("slow", "t1"));
   InProcessPair pair = MakeInProcessPair(2);

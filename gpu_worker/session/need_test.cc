@@ -75,7 +75,7 @@ TEST_F(NeedTest, AnotherGraphIsAViolation) {
   EXPECT_TRUE(WaitMemory(0));
 }
 
-TEST_F(NeedTest, AnAnswerThatNobodyAskedForIsAViolation) {
+TEST_F(NeedTest, UnrequestedGraphIsAViolation) {
   client_->Supply(2, other_);
   EXPECT_EQ(ErrorReason(client_->WaitClosed()), "PROTOCOL_VIOLATION");
 }

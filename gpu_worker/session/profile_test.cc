@@ -164,7 +164,7 @@ TEST_F(ProfileTest, AReadThatComesBeforeItsProfileHasStartedIsPartOfIt) {
   EXPECT_EQ(timing.execute(), 0u);  // not measured yet
 }
 
-TEST_F(ProfileTest, OneAfterAnotherStartsAnew) {
+TEST_F(ProfileTest, NextProfileStartsEmpty) {
   device_.TimeNodes();
   std::unique_ptr<TestClient> client = OpenWithProgram();
   for (int i = 0; i < 3; ++i) {

@@ -257,14 +257,14 @@ TEST_F(ProofsTest, TheWorkIsChargedToWhoAsks) {
       testing::Not(testing::HasSubstr("djinn_worker_proof_seconds_total 0\n")));
 }
 
-TEST_F(ProofsTest, NobodyProvesWhatTheSessionMayNotHave) {
+TEST_F(ProofsTest, ContentBeyondTheSessionsLimitIsRefusedWithoutProof) {
   Share({"t1"});
   std::unique_ptr<TestClient> client = Open("s1", "t1");
   client->InstallTransfer(1, 1, std::string(9 << 20, 'x'));
   EXPECT_EQ(client->WaitDecision(1).refused().reason(), "SESSION_MEMORY");
 }
 
-TEST_F(ProofsTest, AProofThatNobodyAskedForEndsTheStream) {
+TEST_F(ProofsTest, UnrequestedProofEndsTheStream) {
   std::unique_ptr<TestClient> client = Open("s1", "t1");
   client->SendProof(1, std::string(kContentMacBytes, 'x'));
   EXPECT_EQ(ErrorReason(client->WaitClosed()), "PROTOCOL_VIOLATION");

@@ -178,7 +178,7 @@ TEST_F(PullsTest, AnOfferThatDoesNotComePoisonsAndTheSessionGoesOn) {
   EXPECT_EQ(there->Read(5, 1), (Floats{3}));
 }
 
-TEST_F(PullsTest, AnOfferThatNobodyFetchesExpires) {
+TEST_F(PullsTest, UnfetchedOfferExpires) {
   std::unique_ptr<TestClient> here = Open();
   std::unique_ptr<TestClient> there = OpenThere();
   Grant(Lease("s1", "t1"), 1000000);

@@ -137,7 +137,7 @@ class RunsTest : public WorkerCoreTest {
   absl::Status result_ ABSL_GUARDED_BY(mu_);
 };
 
-TEST_F(RunsTest, NobodyHearsWhatNobodyAsks) {
+TEST_F(RunsTest, RunsAreReportedOnlyWhileTheCoordinatorAsks) {
   const auto client = OpenAs("s1");
   EXPECT_TRUE(client->WaitCompleted(Run(client.get(), 1)));
   EXPECT_EQ(core_->Snapshot().runs_answers_size(), 0);
@@ -263,7 +263,7 @@ TEST_F(RunsTest, AnUploadBeforeItIsWaitedFor) {
   EXPECT_EQ(run.waited().seconds(), 4);
 }
 
-TEST_F(RunsTest, AStructureThatIsGoneIsWaitedFor) {
+TEST_F(RunsTest, RunWaitsForAnEvictedGraph) {
   WorkerCoreOptions options;
   options.graph_cache.max_plans = 1;
   Start(options);
@@ -294,7 +294,7 @@ TEST_F(RunsTest, CreditIsWaitedFor) {
   EXPECT_EQ(Waited(LastOf("s1"), v1::RUN_GATE_CREDIT), absl::Seconds(5));
 }
 
-TEST_F(RunsTest, WhoGoesFirstIsNamedThenAndLater) {
+TEST_F(RunsTest, PreemptorIsNamedDuringAndAfterThePreemption) {
   v1::LeaseClaims batch = Lease("batch-session", "t1");
   batch.mutable_urgency()->set_priority_class(v1::PRIORITY_CLASS_BATCH);
   const auto slow = OpenWith(batch);

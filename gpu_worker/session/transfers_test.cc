@@ -57,7 +57,7 @@ TEST_F(WorkerCoreTest, AWriterOfSharedContentsChangesItsOwnCopyOnly) {
   EXPECT_EQ(core_->ledger().usage().used, 2 * bytes.size());
 }
 
-TEST_F(WorkerCoreTest, BytesThatDoNotHaveTheAnnouncedHashAreNobodyElses) {
+TEST_F(WorkerCoreTest, BytesWithoutTheAnnouncedHashAreNotShared) {
   std::unique_ptr<TestClient> client = Open();
   const std::string bytes = FloatBytes(Floats(600, 1));
   client->InstallTransfer(1, 1, bytes, ContentHash{1, 2});
@@ -271,7 +271,7 @@ TEST_F(DiskTest, ABrokenFileIsSentAgain) {
   EXPECT_EQ(core_->ledger().usage().used, bytes_.size());
 }
 
-TEST_F(DiskTest, WithoutRoomInMemoryItIsRefusedAsEver) {
+TEST_F(DiskTest, ContentOnDiskIsRefusedWithoutRoomInMemory) {
   {
     std::unique_ptr<TestClient> client = Open();
     Upload(client.get(), 1);

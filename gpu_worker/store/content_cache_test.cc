@@ -94,7 +94,7 @@ TEST_F(ContentCacheTest, EvictsIdleContentsOldestFirst) {
   EXPECT_EQ(device_.live_bytes(), 100u);
 }
 
-TEST(ContentCacheIdleTest, SaysHowLongWhatGaveWayWasNotUsed) {
+TEST(ContentCacheIdleTest, ReportsTheIdleTimeOfEvictedContents) {
   FakeClock clock;
   FakeDevice device{1000};
   ContentCache cache(10, &clock);
@@ -296,7 +296,7 @@ TEST_F(ContentProofsTest, AnExpiredChallengeTakesNoAnswer) {
   EXPECT_EQ(settled_, 1);
 }
 
-TEST_F(ContentProofsTest, LongWorkTakesTurnsAndEndsWhenNobodyWaits) {
+TEST_F(ContentProofsTest, LongProofTakesTurnsAndEndsWithoutWaiter) {
   const uint64_t large = uint64_t{200} << 20;
   auto endless = Issue(large, {});
   const auto quick = Issue(1000, {});

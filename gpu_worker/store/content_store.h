@@ -82,7 +82,7 @@ class ContentStore {
   struct Options {
     std::string directory;
     uint64_t limit_bytes = 0;
-    // How long a content must have been in use before it is written.
+    // The time after which a queued content is written.
     absl::Duration write_after = absl::Seconds(1);
     // Most contents of all tenants that wait to be written.
     size_t max_waiting = 16384;
@@ -119,9 +119,10 @@ class ContentStore {
   // under way fail.
   void Stop();
 
-  // Considers the tenant's content, which is in the cache, for the disk.
-  // `found`: the content was found again in the cache, and is therefore worth
-  // keeping.
+  // Queues the tenant's content, which is in the cache, to be written after
+  // Options::write_after. The content is written then if a storage still uses
+  // it, or if `found` says that the cache found it again. Does nothing when the
+  // disk has the content, but counts a use of it if `found`.
   void Keep(const std::string& tenant, const ContentHash& hash,
             uint64_t size_bytes, bool found);
 
@@ -174,7 +175,7 @@ class ContentStore {
     Order order;
     uint64_t floor = 0;
     uint64_t bytes = 0;
-    // In the order of `due`.
+    // Sorted by `due`.
     std::deque<Pending> to_write;
     std::deque<Reading> to_read;
   };

@@ -4,6 +4,7 @@
 #include "gpu_worker/device/fake/fake_device.h"
 #include "gpu_worker/store/device_memory.h"
 #include "gpu_worker/store/ledger.h"
+#include "gpu_worker/store/quota.h"
 #include "gpu_worker/store/spare_memory.h"
 #include "gtest/gtest.h"
 
@@ -337,7 +338,7 @@ TEST(DeviceMemoryTest, TheReclaimerMakesRoomOnce) {
             "DEVICE_MEMORY");
 }
 
-TEST(SpareMemoryTest, ComesFromTheLedgerAndTakesFromNobody) {
+TEST(SpareMemoryTest, ComesFromTheLedgerAndReclaimsNothing) {
   FakeDevice device(1000);
   Ledger ledger(1000);
   DeviceMemory memory(&device, &ledger);

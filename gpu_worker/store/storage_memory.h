@@ -14,7 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "gpu_worker/store/device_memory.h"
-#include "gpu_worker/store/ledger.h"
+#include "gpu_worker/store/quota.h"
 #include "gpu_worker/store/storage_table.h"
 
 namespace djinn::worker {

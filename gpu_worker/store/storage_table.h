@@ -12,8 +12,8 @@
 #include "absl/container/flat_hash_map.h"
 #include "djinn/v1/types.pb.h"
 #include "gpu_worker/device/device.h"
-#include "gpu_worker/store/ledger.h"
 #include "gpu_worker/store/model_share.h"
+#include "gpu_worker/store/quota.h"
 
 namespace djinn::worker {
 

@@ -48,7 +48,7 @@ class BatchForecastTest : public testing::Test {
   absl::Duration now_ = absl::Seconds(1);
 };
 
-TEST_F(BatchForecastTest, NobodyIsExpectedAtFirst) {
+TEST_F(BatchForecastTest, NoSessionIsExpectedAtFirst) {
   EXPECT_LE(Until(kFirst), now_);
   EXPECT_FALSE(forecast_.NextOf(7).has_value());
 }
@@ -163,7 +163,7 @@ TEST_F(BatchForecastTest, TurnsWithoutARunPutNothingOff) {
   EXPECT_GT(Until(kFirst), now_);
 }
 
-TEST_F(BatchForecastTest, NobodyWaitsLongerThanThePlaceIsWorth) {
+TEST_F(BatchForecastTest, WaitIsNoLongerThanItsWorth) {
   GoRound(7, 3);
   TakePauseBack();
   const absl::Duration pause = Ms(5) + BatchForecast::kSlack;
@@ -175,7 +175,7 @@ TEST_F(BatchForecastTest, NobodyWaitsLongerThanThePlaceIsWorth) {
   EXPECT_LE(Until(kFirst), now_);
 }
 
-TEST_F(BatchForecastTest, AStepOfManyRowsMakesNobodyWaitLonger) {
+TEST_F(BatchForecastTest, OneLongStepDoesNotLengthenTheWait) {
   GoRound(7, 3);
   TakePauseBack();
   forecast_.NoteWorth(kFirst, Ms(1));

@@ -33,7 +33,7 @@ class LateBehindTest : public testing::Test {
   FairQueue queue_;
 };
 
-TEST_F(LateBehindTest, WhatGoesFirstCounts) {
+TEST_F(LateBehindTest, RunsAheadCount) {
   Wait(1, "red", 1, 105, 3);
   Wait(2, "red", 1, 110, 4);
   EXPECT_EQ(Late(1, 103, 3), std::nullopt);

@@ -118,7 +118,7 @@ TEST(FairQueueTest, NoSessionStarvesAnotherOneOfItsTenant) {
   EXPECT_NEAR(turns[2], 300, 4);
 }
 
-TEST(FairQueueTest, HigherPriorityThenEarlierDeadlineGoesFirst) {
+TEST(FairQueueTest, HigherPriorityThenEarlierDeadlineIsServedFirst) {
   FairQueue queue;
   const auto at = [](int second) {
     return FairQueue::Work{.deadline = absl::Seconds(second)};
@@ -137,7 +137,7 @@ TEST(FairQueueTest, HigherPriorityThenEarlierDeadlineGoesFirst) {
   EXPECT_EQ(Drain(&queue), (std::vector<uint64_t>{1, 4, 3, 2, 5}));
 }
 
-TEST(FairQueueTest, UrgencyDecidesNothingBetweenTenants) {
+TEST(FairQueueTest, PriorityDecidesNothingBetweenTenants) {
   FairQueue queue;
   queue.Join(1, "a", 1, 3);
   queue.MakeRunnable(1, {.deadline = absl::Seconds(1)});
@@ -275,7 +275,7 @@ TEST_F(BatchTest, IsNoLargerThanItMayBe) {
   EXPECT_TRUE(batch.contested);
 }
 
-TEST_F(BatchTest, HasNobodyOfALowerPriority) {
+TEST_F(BatchTest, HasNoMemberOfALowerPriority) {
   queue_.SetPriority(2, kUsual - 1);
   queue_.SetPriority(3, kUsual + 1);
   ASSERT_EQ(queue_.Take(), 3u);
@@ -335,7 +335,7 @@ TEST_F(BatchTest, WhoIsAheadLeavesThePlacesToOthers) {
   EXPECT_TRUE(batch.contested);
 }
 
-TEST_F(BatchTest, WhereNobodyElseWaitsNothingIsOwedForIt) {
+TEST_F(BatchTest, UncontestedBatchOwesNothing) {
   for (uint64_t key = 7; key <= 9; ++key) queue_.Leave(key);
   for (int turn = 0; turn < 5; ++turn) {
     const uint64_t key = queue_.Take();
@@ -376,7 +376,7 @@ class PreemptionTest : public testing::Test {
   FairQueue queue_;
 };
 
-TEST_F(PreemptionTest, AHigherPriorityGoesFirst) {
+TEST_F(PreemptionTest, HigherPriorityPreempts) {
   EXPECT_EQ(After(absl::Milliseconds(1)), Preemption::kNone);
   JoinAndWait(2, "b", 1, &queue_);
   EXPECT_EQ(After(absl::Milliseconds(2)), Preemption::kHigherPriority);
@@ -391,7 +391,7 @@ TEST_F(PreemptionTest, TheSamePriorityWaits) {
   EXPECT_EQ(After(absl::Milliseconds(2)), Preemption::kNone);
 }
 
-TEST_F(PreemptionTest, AHigherPriorityOfTheSameTenantGoesFirst) {
+TEST_F(PreemptionTest, HigherPriorityOfTheSameTenantPreempts) {
   JoinAndWait(2, "a", 1, &queue_);
   EXPECT_EQ(After(absl::Milliseconds(2)), Preemption::kHigherPriority);
 }
@@ -414,7 +414,7 @@ TEST_F(PreemptionTest, WhatAStepHasTakenSoFarIsChargedOnce) {
   EXPECT_EQ(turns.at(2), 20);
 }
 
-TEST_F(PreemptionTest, ADeadlineThatWouldPassGoesFirstInItsTenant) {
+TEST_F(PreemptionTest, DeadlineThatWouldPassPreemptsInItsTenant) {
   queue_.Join(2, "a", 1, kLow);
   queue_.MakeRunnable(2, {.deadline = absl::Milliseconds(100)});
   EXPECT_EQ(After(absl::Milliseconds(1), absl::Milliseconds(90)),
@@ -452,7 +452,7 @@ class PaceTest : public PreemptionTest {
   }
 };
 
-TEST_F(PaceTest, AShortStepGoesFirstOfALongOne) {
+TEST_F(PaceTest, ShortStepPreemptsALongOne) {
   Wait(2, "b", Pace::kUnknown);
   EXPECT_EQ(After(absl::Milliseconds(2)), Preemption::kNone);
   Wait(3, "b", Pace::kShort);
@@ -542,7 +542,7 @@ TEST_F(PaceTest, WhoIsGoneIsNotTaken) {
   queue_.SetPace(2, Pace::kLong);
 }
 
-TEST(FairQueueAheadTest, IsWhatCertainlyGoesFirst) {
+TEST(FairQueueAheadTest, CountsWorkThatCertainlyPrecedes) {
   FairQueue queue;
   const auto wait = [&](uint64_t key, const std::string& tenant, int priority,
                         int milliseconds) {
@@ -567,7 +567,7 @@ TEST(FairQueueAheadTest, IsWhatCertainlyGoesFirst) {
   EXPECT_EQ(queue.Ahead(7), absl::ZeroDuration());
 }
 
-TEST_F(PreemptionTest, ASharedStepIsAsUrgentAsTheMostUrgentOfIt) {
+TEST_F(PreemptionTest, SharedStepHasTheHighestPriorityOfItsMembers) {
   JoinAndWait(2, "b", 1, &queue_);
   JoinAndWait(3, "c", 1, &queue_);
   ASSERT_TRUE(queue_.TakeBeside(2, /*contested=*/true));
@@ -582,7 +582,7 @@ TEST_F(PreemptionTest, ASharedStepIsAsUrgentAsTheMostUrgentOfIt) {
             Preemption::kHigherPriority);
 }
 
-TEST_F(PreemptionTest, NobodyInASharedStepIsPassedWhoHasHadLess) {
+TEST_F(PreemptionTest, MemberThatHadLessProtectsASharedStep) {
   JoinAndWait(2, "b", 1, &queue_);
   queue_.SetPriority(2, kLow);
   queue_.Join(3, "c", 1, kUsual);

@@ -34,7 +34,7 @@ TEST(PreemptionRuleTest, AfterSoLongItGoesOnByANode) {
   EXPECT_EQ(rule.Ask(absl::ZeroDuration()), Verdict::kMay);
 }
 
-TEST(PreemptionRuleTest, NobodyGoesFirstOfWhoHoldsTheMemory) {
+TEST(PreemptionRuleTest, TurnThatHoldsTheMemoryIsNotPreempted) {
   PreemptionRule rule;
   rule.PutOff();
   EXPECT_EQ(rule.Ask(absl::ZeroDuration()), Verdict::kNoMore);
@@ -106,7 +106,7 @@ class Adversary {
   int depth_ = 0, most_depth_ = 0, most_times_ = 0;
 };
 
-TEST(PreemptionRuleTest, EveryTurnEndsWhoeverComesHoweverOften) {
+TEST(PreemptionRuleTest, EveryTurnEndsUnderAnAdversary) {
   int most_depth = 0;
   for (uint64_t seed = 1; seed <= 100; ++seed) {
     SCOPED_TRACE(seed);

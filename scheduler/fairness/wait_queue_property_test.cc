@@ -271,7 +271,7 @@ class Trace {
   int last_turns_ = 0;
 };
 
-TEST(WaitQueuePropertyTest, NobodyIsTooFarAheadAndNobodyStarves) {
+TEST(WaitQueuePropertyTest, NoTenantIsTooFarAheadAndNoneStarves) {
   int64_t close_calls = 0, last_turns = 0;
   for (uint64_t seed = 1; seed <= kTraces; ++seed) {
     SCOPED_TRACE(absl::StrCat("seed ", seed));

@@ -34,7 +34,7 @@ class WaitQueueTest : public testing::Test {
   };
 };
 
-TEST_F(WaitQueueTest, WhoCameFirstGoesFirst) {
+TEST_F(WaitQueueTest, EqualRequestsAreInOrderOfArrival) {
   EXPECT_TRUE(line_.empty());
   const Ticket a = Join("red"), b = Join("red"), c = Join("red");
   EXPECT_THAT(All(), ElementsAre(a, b, c));
@@ -45,7 +45,7 @@ TEST_F(WaitQueueTest, WhoCameFirstGoesFirst) {
   EXPECT_EQ(PlaceOf(c), 2u);
 }
 
-TEST_F(WaitQueueTest, TheMoreUrgentClassGoesFirst) {
+TEST_F(WaitQueueTest, HigherPriorityIsFirst) {
   const Ticket batch = Join("red", 1), soon = Join("blue", 3),
                usual = Join("red", 2);
   EXPECT_THAT(All(), ElementsAre(soon, usual, batch));
@@ -62,7 +62,7 @@ TEST_F(WaitQueueTest, TurnsInOneClassCountInTheNext) {
   EXPECT_THAT(All(), ElementsAre(sooner, soon, blue, red));
 }
 
-TEST_F(WaitQueueTest, InsideATenantWhoIsDueFirstGoesFirst) {
+TEST_F(WaitQueueTest, EarlierDeadlineIsFirstInItsTenant) {
   const Ticket whenever = Join("red"), late = Join("red", 0, absl::Hours(3)),
                soon = Join("red", 0, absl::Hours(2));
   EXPECT_THAT(All(), ElementsAre(soon, late, whenever));
@@ -105,7 +105,7 @@ TEST_F(WaitQueueTest, AWeightIsAShareOfTheTurns) {
               ElementsAre(red[0], blue[0], red[1], red[2], red[3]));
 }
 
-TEST_F(WaitQueueTest, WhoHadLessGoesFirstAndThatIsForgotten) {
+TEST_F(WaitQueueTest, PastUseDelaysATenantAndDecays) {
   line_.Charge("red", 8, now_);
   const Ticket red = Join("red");
   std::vector<Ticket> blue;
@@ -207,7 +207,7 @@ TEST_F(WaitQueueTest, ThoseInFrontAreTriedAndOthersInTurn) {
 }
 
 // Red asks first, and for more than is available at a time.
-TEST_F(WaitQueueTest, WhatIsEnoughForThoseInFrontIsForNobodyElse) {
+TEST_F(WaitQueueTest, OthersAreNotTriedWhileTheFrontFindsRoom) {
   constexpr int kHalf = WaitQueue::kMaxTries / 2;
   std::vector<Ticket> red, blue;
   for (int i = 0; i < 4 * kHalf; ++i) red.push_back(Join("red"));

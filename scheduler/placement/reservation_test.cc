@@ -87,7 +87,7 @@ TEST_F(ReservationTest, WhoHasWaitedLongEnoughHasTheRoomiestKept) {
   EXPECT_EQ(reservation_.worker_id(), "b");
 }
 
-TEST_F(ReservationTest, WhatIsKeptIsNobodyElsesButAMoreUrgentOnes) {
+TEST_F(ReservationTest, ReservedWorkerIsOnlyForAHigherPriority) {
   fleet_.Put(Worker("a", 30));
   waiting_ = {{1, 80}};
   Review();

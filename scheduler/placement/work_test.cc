@@ -14,7 +14,7 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-TEST(WorkTest, SumsAStructureUpByClass) {
+TEST(WorkTest, SumsAGraphByOperatorClass) {
   semantics::Builder builder;
   const srg::TensorView x = builder.Bound({4, 8});
   const srg::TensorView h = builder.Linear(x, 16);
@@ -27,7 +27,7 @@ TEST(WorkTest, SumsAStructureUpByClass) {
   EXPECT_EQ(work.parts()[1].op_class, OpClass::kActivation);
 }
 
-TEST(WorkTest, AStructureSaysWhichSlotsAreCaches) {
+TEST(WorkTest, ListsTheCacheSlotsOfAGraph) {
   semantics::Builder builder;
   builder.Linear(builder.Bound({4, 8}), 16);
   semantics::Meaning meaning = semantics::Analyze(builder.graph());

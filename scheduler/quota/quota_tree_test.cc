@@ -237,7 +237,7 @@ TEST(QuotaTreeTest, ACohortsWeightCountsBesideItsSiblings) {
   EXPECT_EQ(tree.Reclaim("lender", Ask(20)), "a");
 }
 
-TEST(QuotaTreeTest, WhoBorrowsLessGoesFirst) {
+TEST(QuotaTreeTest, SmallerBorrowerHasPrecedence) {
   QuotaTree tree;
   tree.Configure({Tenant("a", "c", {.nominal = 10}),
                   Tenant("b", "c", {.nominal = 10}),
@@ -252,7 +252,7 @@ TEST(QuotaTreeTest, WhoBorrowsLessGoesFirst) {
 // and takes all that can be borrowed; its sibling "messages" wants only
 // messages. A tree that compares dominant shares would make "messages" wait
 // forever behind "both", because of its sibling's memory.
-TEST(QuotaTreeTest, NobodyWaitsBecauseOfWhatASiblingHasOfSomethingElse) {
+TEST(QuotaTreeTest, SiblingsUseOfAnotherResourceDelaysNoTenant) {
   QuotaTree tree;
   const Quota none{.nominal = 0};
   tree.Configure({Tenant("both", "lab", none, none),

@@ -73,7 +73,7 @@ TEST_F(ReclaimLossesTest, SmallOnesDoNotKeepALargeOneWaiting) {
   EXPECT_EQ(Left(), absl::ZeroDuration());
 }
 
-TEST_F(ReclaimLossesTest, WhatNobodyAsksForIsNotPutOffAnyMore) {
+TEST_F(ReclaimLossesTest, PostponementEndsWithoutRequests) {
   losses_.Add("red", absl::Seconds(70), now_);
   losses_.PutOff("red", absl::Seconds(40), now_);
   now_ += absl::Minutes(10);

@@ -96,7 +96,7 @@ TEST_F(RoomTest, WhatOthersShareDoesNotBecomeFree) {
   EXPECT_THAT(Search(), IsEmpty());
 }
 
-TEST_F(RoomTest, WhereItWouldNotFitNobodyYields) {
+TEST_F(RoomTest, NoSessionYieldsWhereTheRequestWouldNotFit) {
   Have("a", "w0", 699, 1);
   Have("b", "w1", 699, 1);
   EXPECT_THAT(Search(), IsEmpty());
@@ -107,7 +107,7 @@ TEST_F(RoomTest, WhereItWouldNotFitNobodyYields) {
   EXPECT_THAT(Search(), IsEmpty());
 }
 
-TEST_F(RoomTest, NobodyGivesBackMoreThanItBorrows) {
+TEST_F(RoomTest, NoTenantReturnsMoreThanItBorrows) {
   Have("a", "w0", 350, 1);
   Have("b", "w0", 350, 1);
   quotas_.Configure(
@@ -118,7 +118,7 @@ TEST_F(RoomTest, NobodyGivesBackMoreThanItBorrows) {
   EXPECT_THAT(Search(), IsEmpty());
 }
 
-TEST_F(RoomTest, NobodyTakesMoreThanItAsksOfItsOwn) {
+TEST_F(RoomTest, TenantTakesNoMoreOfItsOwnThanItAsks) {
   Have("a", "w0", 700, 1);
   asked_ = {699};
   EXPECT_THAT(Search(), IsEmpty());

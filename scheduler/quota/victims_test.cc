@@ -82,7 +82,7 @@ TEST_F(VictimsTest, WhoLosesLeastYields) {
   EXPECT_THAT(two, ElementsAre("b", "c"));
 }
 
-TEST_F(VictimsTest, WhoHasJustBegunOrIsUrgentYieldsLast) {
+TEST_F(VictimsTest, NewAndHighPrioritySessionsYieldLast) {
   Have(Session("red", "new", 10, 0, /*spared=*/true));
   Have(Session("red", "urgent", 10, 1, false, 3));
   Have(Session("red", "old", 10, 500));
@@ -96,13 +96,13 @@ TEST_F(VictimsTest, TheGreatestBorrowerYields) {
 }
 
 // The small session alone would not be enough.
-TEST_F(VictimsTest, NobodyYieldsForNothing) {
+TEST_F(VictimsTest, SessionThatIsNotEnoughDoesNotYield) {
   Have(Session("red", "small", 5, 0));
   Have(Session("red", "large", 25, 50));
   EXPECT_THAT(Ids(ForQuota(20)), ElementsAre("large"));
 }
 
-TEST_F(VictimsTest, InVainNobodyYields) {
+TEST_F(VictimsTest, NoSessionYieldsInVain) {
   Have(Session("red", "a", 10, 0));
   // Green has no known sessions.
   quotas_.Take("green", {20});

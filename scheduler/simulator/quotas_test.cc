@@ -57,7 +57,7 @@ SimulatedJob Job(double arrival, size_t tenant, double seconds) {
   return job;
 }
 
-TEST(SimulatedQuotaTest, WithoutQuotasNobodyIsCounted) {
+TEST(SimulatedQuotaTest, TenantsWithoutQuotasAreNotCounted) {
   Trace trace = Lab(Quota::kUnlimited, Quota::kUnlimited);
   trace.jobs = {Job(0, 0, 1)};
   EXPECT_THAT(Play(trace).tenants, IsEmpty());
@@ -122,7 +122,7 @@ TEST(SimulatedQuotaTest, BesideItsOwnAJobIsRefused) {
 
 // Green's quota is free at 10 s. Blue, which borrows less, gets it before red,
 // which came first.
-TEST(SimulatedQuotaTest, WhoHasTheLesserShareGoesFirst) {
+TEST(SimulatedQuotaTest, LesserShareIsServedFirst) {
   Trace trace = Lab(10, 20);
   SimulatedTenant green = trace.tenants[0];
   green.name = "green";
@@ -213,7 +213,7 @@ TEST(SimulatedQuotaTest, RoomGoesWithIt) {
   EXPECT_EQ(Play(trace).tenants[0].reclaimed, 0u);
 }
 
-TEST(SimulatedQuotaTest, WhoGaveWayInTheMiddleOfARunCanLoseItsWorker) {
+TEST(SimulatedQuotaTest, PreemptedRunCanLoseItsWorker) {
   Trace trace = Lab(0, 20);
   trace.tenants[0].limit_bytes = 5;
   SimulatedTenant green = trace.tenants[0];

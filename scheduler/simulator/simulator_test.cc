@@ -179,7 +179,7 @@ TEST(SimulatorTest, AWorkerIsKeptForTheFirstInLine) {
   EXPECT_EQ(starved.workers[20], -1);
 }
 
-TEST(SimulatorTest, AJobThatNobodyHasRoomForIsRefusedAfterAWhile) {
+TEST(SimulatorTest, JobWithoutRoomIsRefusedAfterTheTimeout) {
   Trace trace;
   trace.workers = {Worker("a")};
   trace.tenants = {{"red"}};
@@ -432,7 +432,7 @@ TEST(SimulatorTest, TrainingYieldsBetweenTwoCalls) {
   EXPECT_NEAR(waits.makespan_seconds, 102, 1e-9);
 }
 
-TEST(SimulatorTest, NobodyYieldsInACallNorToHisLike) {
+TEST(SimulatorTest, JobsYieldNeitherInACallNorToEquals) {
   Trace trace;
   trace.workers = {Worker("a")};
   trace.tenants = {{"red"}, {"blue"}};

@@ -271,7 +271,7 @@ TEST_F(FailuresTest, AFailedDecompositionThrowsAtTheCall) {
   EXPECT_TRUE(RootErrors().empty());
 }
 
-TEST_F(FailuresTest, AnErrorNobodyReadIsTheEndsStatus) {
+TEST_F(FailuresTest, UnreadErrorIsTheStatusOfClose) {
   at::Tensor x = at::ones({4}, Remote());
   at::Tensor bad = at::index_select(x, 0, at::tensor({5}).to(Device()));
   bad.reset();

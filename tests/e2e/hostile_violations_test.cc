@@ -395,7 +395,7 @@ TEST_F(HostileViolationsTest, AFullWindow) {
 
 // After a resume, a client may send a message twice because it does not know
 // what arrived.
-TEST_F(HostileViolationsTest, AMessageTwiceIsCarriedOutOnce) {
+TEST_F(HostileViolationsTest, RepeatedMessageIsExecutedOnce) {
   Client client;
   const uint64_t sequence = client.Send(Create(9, 0, 8));
   client.SendAs(sequence, Create(9, 0, 8));

@@ -48,7 +48,7 @@ struct Trainer {
   std::unique_ptr<torch::optim::SGD> optimizer;
 };
 
-TEST_F(RegisteredCallablesTest, ATrainingStepIsCarriedOutAsAWhole) {
+TEST_F(RegisteredCallablesTest, TrainingStepIsReplayedWhole) {
   Trainer local(at::kCPU), remote(Device());
   int runs = 0;
   CompiledFunction step(
@@ -87,7 +87,7 @@ TEST_F(RegisteredCallablesTest, TheKeyTellsOfWhatCannotBeSeen) {
   EXPECT_EQ(scale.statistics().replays, 3u);
 }
 
-TEST_F(RegisteredCallablesTest, WhatCannotBeRepeatedIsCalledAsEver) {
+TEST_F(RegisteredCallablesTest, FunctionsThatCannotBeReplayedAreCalled) {
   const auto refusal = [](CompiledFunction::Function function) {
     CompiledFunction compiled(std::move(function));
     for (int i = 0; i < 4; ++i) compiled({Remote({4})});

@@ -210,7 +210,7 @@ TEST_F(ModulesTest, ModesOfTheThreadAreAnotherCall) {
   Settle("in eval mode");
 }
 
-TEST_F(ModulesTest, AFunctionThatChangesItsModulesIsCalledAsEver) {
+TEST_F(ModulesTest, FunctionThatChangesItsModulesIsCalled) {
   CompiledFunction toggles(
       [this](const Tensors& in) {
         remote_->eval();
@@ -236,7 +236,7 @@ TEST_F(ModulesTest, AFunctionThatChangesItsModulesIsCalledAsEver) {
   EXPECT_EQ(replaces.statistics().refusal, "it replaces a tensor that it uses");
 }
 
-TEST_F(ModulesTest, TensorsThatAreReadAnewMayBeOthers) {
+TEST_F(ModulesTest, ReplacedReadParametersAreUsed) {
   at::Tensor weight = Remote({3, 3});
   CompiledFunction product(
       [&](const Tensors& in) { return Tensors{in[0].mm(weight)}; },

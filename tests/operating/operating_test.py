@@ -113,7 +113,7 @@ class TlsTest(ClusterTest):
         for recipe in self.recipes:
             self.check(recipe)
 
-    def test_without_a_certificate_nobody_answers(self):
+    def test_without_a_certificate_no_answer_comes(self):
         done = self.run_command(
             'grpcurl -cacert "$DJINN_TLS_CA_FILE" "$DJINN_COORDINATOR" list')
         self.assertNotEqual(done.returncode, 0, done.stdout)

@@ -109,7 +109,7 @@ class CallSitesTest(RemoteCase):
         x.add(1).mul(2).cpu()
         self.assertEqual(djinn.statistics()["graphs_defined"], before)
 
-    def test_what_is_compiled_is_carried_out_as_a_whole(self):
+    def test_what_is_compiled_is_executed_as_a_whole(self):
         net = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Tanh()).to(self.device)
         x = torch.ones(2, 3, device=self.device)
         compiled = djinn.compile(lambda x: net(x).relu())

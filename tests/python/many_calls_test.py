@@ -36,7 +36,7 @@ class ManyCallsTest(RemoteCase):
         self.assert_same(result["sum"], self.x + number)
         self.assertEqual(result["number"], number)
 
-    def test_each_way_was_carried_out_again_at_its_third_call(self):
+    def test_each_way_was_replayed_at_its_third_call(self):
         self.assertEqual(self.compiled.statistics()["replays"], WAYS)
         self.assertEqual(self.compiled.statistics()["refusal"], "")
 
@@ -45,14 +45,14 @@ class ManyCallsTest(RemoteCase):
         # the first.
         self.assertLess(len(self.compiled._forms), 2 * WAYS)
 
-    def test_what_was_met_last_is_still_carried_out_again(self):
+    def test_what_was_met_last_is_still_replayed(self):
         # The newest forms are still known: not all are forgotten together.
         for number in (WAYS - 1, WAYS - 2, WAYS // 2):
             result, is_replay = self.call(number)
             self.assertTrue(is_replay, number)
             self.check(number, result)
 
-    def test_what_was_forgotten_is_registered_anew(self):
+    def test_what_was_forgotten_is_registered_again(self):
         for call in range(4):
             result, is_replay = self.call(0)
             self.assertEqual(is_replay, call >= 2, call)

@@ -266,7 +266,7 @@ class EndingTest(unittest.TestCase):
         self.assertEqual(program.returncode, 1)
         self.assertIn("shape '[7]' is invalid for input of size 3", program.stderr)
 
-    def test_with_a_failure_that_nobody_read(self):
+    def test_with_a_failure_that_was_not_read(self):
         program = run_program(
             """
             import torch, djinn

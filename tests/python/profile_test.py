@@ -20,7 +20,7 @@ class ProfileTest(RemoteCase):
             work()
         return profile
 
-    def test_counts_operators_where_they_were_carried_out(self):
+    def test_counts_operators_where_they_were_executed(self):
         x = torch.randn(64, 64)
         remote = x.to(self.device)
 

@@ -356,7 +356,7 @@ TEST_F(TlsClusterTest, ValidationNamesUnfitFiles) {
 }
 
 // No process prints a token, at any log level.
-TEST_F(TlsClusterTest, NobodyTellsTokens) {
+TEST_F(TlsClusterTest, NoProcessPrintsTokens) {
   setenv("DJINN_LOG_LEVEL", "debug", 1);
   setenv("GRPC_VERBOSITY", "debug", 1);
   setenv("GRPC_TRACE", "all", 1);

@@ -99,8 +99,8 @@ struct ConnectOptions {
   // The number of workers, 1 to 16, of single virtual devices, by index.
   // Repeated work on such a device is cut into stages, one for each worker, if
   // that is faster, and consecutive runs go through the stages side by side
-  // (docs/design/multi-worker.md). If the cluster has fewer workers, the device gets
-  // those. Other devices have one worker while it has room.
+  // (docs/design/multi-worker.md). If the cluster has fewer workers, the device
+  // gets those. Other devices have one worker while it has room.
   std::map<int, int> device_workers;
   // The urgency of the session's runs, until SetUrgency() changes it.
   Urgency urgency;

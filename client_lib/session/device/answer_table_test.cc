@@ -73,7 +73,7 @@ TEST(AnswerTableTest, AnAnnouncedValueIsHeldUntilItsBytesAreHere) {
   EXPECT_EQ(table.reads().FindBulk(9), wait);
 }
 
-TEST(AnswerTableTest, AStructureHasTheFingerprintThatWasSent) {
+TEST(AnswerTableTest, AdmittedGraphWithAnotherFingerprintIsRefused) {
   AnswerTable table;
   EncodedMessage message = Message(1);
   message.registration = DefinedGraph{4, "ours"};

@@ -18,7 +18,7 @@
 namespace djinn {
 namespace {
 
-TEST(CloseTest, CloseReportsAnErrorNobodySaw) {
+TEST(CloseTest, CloseReportsAnUnreadError) {
   FakeCluster cluster;
   const auto session = cluster.Open();
   const auto device = *session->Device(0);

@@ -134,7 +134,7 @@ class ExecutionLogTest : public testing::Test {
   ~ExecutionLogTest() override { debug::Set(debug::kLevels, 0); }
 };
 
-TEST_F(ExecutionLogTest, SaysWhatIsSentAndWhyAStructureIsNew) {
+TEST_F(ExecutionLogTest, SaysWhatIsSentAndWhyAGraphIsNew) {
   FakeCluster cluster;
   testing::internal::CaptureStderr();
   {

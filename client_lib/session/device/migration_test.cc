@@ -191,7 +191,7 @@ TEST_F(MigrationTest, ABrokenStreamOnTheWayIsTakenUpAgain) {
   ExpectNoViolations(here());
 }
 
-TEST_F(MigrationTest, ItsOwnWorkersLossIsALossAsEver) {
+TEST_F(MigrationTest, LossOfItsOwnWorkerDuringMigrationFailsTheDevice) {
   Begin();
   there().AnswerEntries(FakeWorker::Entries::kIgnore);
   cluster_.coordinator().AskToMigrate("lease-0", 1, 10);

@@ -208,7 +208,7 @@ TEST_F(ModelsTest, ALostWorkerIsTheAnswer) {
   device_->ForgetModel(1);
 }
 
-TEST_F(ModelsTest, ADeviceThatSpansWorkersTellsNobody) {
+TEST_F(ModelsTest, MultiWorkerDeviceRegistersNoModels) {
   v1::SessionLimits limits = FakeWorker::DefaultLimits();
   limits.set_memory_bytes(250'000);
   FakeCluster small(limits);

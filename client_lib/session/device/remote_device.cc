@@ -19,7 +19,7 @@ constexpr absl::Duration kAttendance = absl::Milliseconds(100);
 
 // Returns the first id of the replica's storages and transfers. Each replica
 // counts by itself, so that its worker sees every number.
-uint64_t FirstId(const RemoteDevice::Role& role) {
+uint64_t FirstId(const ReplicaRole& role) {
   const int device = role.member << 8 | role.index;
   return (static_cast<uint64_t>(device) << 48) + 1;
 }
@@ -38,7 +38,8 @@ std::vector<StoragePtr> UnknownResults(Call* call) {
 
 }  // namespace
 
-RemoteDevice::RemoteDevice(Role role, std::shared_ptr<SessionContext> context)
+RemoteDevice::RemoteDevice(ReplicaRole role,
+                           std::shared_ptr<SessionContext> context)
     : role_(std::move(role)),
       index_(role_.index),
       context_(std::move(context)),

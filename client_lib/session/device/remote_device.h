@@ -35,6 +35,7 @@
 #include "client_lib/session/device/call_recorder.h"
 #include "client_lib/session/device/device_state.h"
 #include "client_lib/session/device/migration.h"
+#include "client_lib/session/device/replica_role.h"
 #include "client_lib/session/device/request_profiler.h"
 #include "client_lib/session/device/session_context.h"
 #include "client_lib/session/device/work_encoder.h"
@@ -64,27 +65,8 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
                            private ClientStreamReceiver,
                            private WindowWaiter {
  public:
-  struct Role {
-    // Indices of the virtual device and of the replica.
-    int index = 0;
-    int member = 0;
-    // The device of all storages. It must live as long as calls are made.
-    VirtualDevice* owner = nullptr;
-    // Memory to request on the worker.
-    uint64_t needed_bytes = 0;
-    // Bytes of the owner's live storages on the worker. The owner keeps the
-    // count alive.
-    const std::atomic<int64_t>* used_bytes = nullptr;
-    // Called without locks when this replica fails by itself: once before other
-    // threads can see the failure, and once afterwards, for replicas that were
-    // added in between.
-    std::function<void(const absl::Status& failure)> on_failure;
-    // The sender calls it. May be null.
-    WorkEncoder::OnRepeat on_repeat;
-  };
-
   // Starts the sender thread.
-  RemoteDevice(Role role, std::shared_ptr<SessionContext> context);
+  RemoteDevice(ReplicaRole role, std::shared_ptr<SessionContext> context);
   ~RemoteDevice() override;
 
   int index() const { return index_; }
@@ -142,14 +124,8 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   void CountRecomputed() { encoder_.CountRecomputed(); }
   // Drops the storage's contents on this worker. A later write fills it again.
   absl::Status Discard(uint32_t lane, RemoteStorage* storage);
-  // The worker's description of itself; empty before the worker was reached.
-  struct WorkerFacts {
-    std::string worker_id;
-    std::string numerics;
-    v1::DeviceSpeed speed;
-    uint64_t generator_bytes = 0;
-  };
-  WorkerFacts Facts() const;
+  // Returns an empty description before the worker was reached.
+  WorkerDescription Facts() const;
   // Returns how fast values recently came here from the other worker, in bytes
   // per second, or 0 if that is unknown or outdated.
   double LinkFrom(const std::string& worker_id) const;
@@ -431,7 +407,7 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   ClientStream* EnterStream() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void LeaveStream() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
-  const Role role_;
+  const ReplicaRole role_;
   const int index_;
   const std::shared_ptr<SessionContext> context_;
   DeadList dead_;
@@ -466,7 +442,7 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   v1::Lease lease_ ABSL_GUARDED_BY(mu_);
   DevicePlacement placement_ ABSL_GUARDED_BY(mu_);
   v1::SessionLimits limits_ ABSL_GUARDED_BY(mu_);
-  WorkerFacts facts_ ABSL_GUARDED_BY(mu_);
+  WorkerDescription facts_ ABSL_GUARDED_BY(mu_);
   PeerLinks links_ ABSL_GUARDED_BY(mu_);
   // The worker has answered a hello at least once.
   bool welcomed_ ABSL_GUARDED_BY(mu_) = false;

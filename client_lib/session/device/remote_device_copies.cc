@@ -53,7 +53,7 @@ absl::StatusOr<PullWork> RemoteDevice::Offer(uint32_t lane,
   return pull;
 }
 
-RemoteDevice::WorkerFacts RemoteDevice::Facts() const {
+WorkerDescription RemoteDevice::Facts() const {
   MutexLock lock(&mu_);
   return facts_;
 }

@@ -98,7 +98,7 @@ TEST(WorkerLossTest, AWorkerThatCannotBeWorkedWithIsGivenBackAsSuch) {
               testing::ElementsAre("lease-0 unreachable"));
 }
 
-TEST(WorkerLossTest, AnAnswerNobodyWaitsForAnyMoreIsNoBreach) {
+TEST(WorkerLossTest, AnswerAfterItsTimeoutIsNoViolation) {
   FakeClock clock;
   FakeCluster cluster;
   const auto session = cluster.Open(OptionsWith(&clock, absl::Seconds(5)));
@@ -113,7 +113,7 @@ TEST(WorkerLossTest, AnAnswerNobodyWaitsForAnyMoreIsNoBreach) {
   EXPECT_TRUE(device->Synchronize().ok());
 }
 
-TEST(WorkerLossTest, AStructureUnderstoodOtherwiseFailsTheDevice) {
+TEST(WorkerLossTest, FingerprintMismatchFailsTheDevice) {
   FakeCluster cluster;
   cluster.worker().SayWrongFingerprints();
   const auto session = cluster.Open();

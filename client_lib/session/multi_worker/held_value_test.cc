@@ -21,7 +21,7 @@ TEST(HeldValueTest, WhoHasPinnedItSeesToItsEnd) {
   EXPECT_TRUE(value.Unpin());
 }
 
-TEST(HeldValueTest, ItDiesAloneWhereNobodyUsesIt) {
+TEST(HeldValueTest, UnpinnedValueDiesAtOnce) {
   const StoragePtr storage = Storage();
   HeldValue value(storage.get());
   ASSERT_TRUE(value.Pin());

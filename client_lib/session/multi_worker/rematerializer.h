@@ -17,6 +17,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "client_lib/session/device/remote_device.h"
+#include "client_lib/session/device/replica_role.h"
 #include "client_lib/session/device/session_context.h"
 #include "client_lib/session/model/call.h"
 #include "client_lib/session/multi_worker/copy_table.h"
@@ -70,7 +71,7 @@ class Rematerializer {
   // The cost of rematerializing a value on a replica.
   struct Making {
     int member = 0;
-    RemoteDevice::WorkerFacts facts;
+    WorkerDescription facts;
     double seconds = 0;
     uint32_t calls = 0;
     // Operands that storages of the program hold; pinned.

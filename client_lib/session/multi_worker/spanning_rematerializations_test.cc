@@ -63,7 +63,7 @@ TEST_F(RematerializationsTest, AMaskIsRematerializedAndNotFetched) {
   EXPECT_TRUE(cluster_.worker(1).live_storages().empty());
 }
 
-TEST_F(RematerializationsTest, ANewVersionIsMadeAnew) {
+TEST_F(RematerializationsTest, NewVersionIsRematerialized) {
   const StoragePtr value = device_->NewStorage(8);
   ASSERT_TRUE(
       Record(*device_, 0, MakeCallOf(Op("aten::zeros"), {{value, kBirth}}))

@@ -42,7 +42,7 @@ void WorkerSet::Begin(VirtualDevice* owner, OnRepeat on_repeat) {
 
 std::shared_ptr<RemoteDevice> WorkerSet::NewMember(int member,
                                                    uint64_t needed_bytes) {
-  RemoteDevice::Role role;
+  ReplicaRole role;
   role.index = index_;
   role.member = member;
   role.owner = owner_;

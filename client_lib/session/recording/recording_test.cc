@@ -82,7 +82,7 @@ class RecordingTest : public testing::Test {
   StoragePtr weights_;
 };
 
-TEST_F(RecordingTest, IsCarriedOutOnOtherStorages) {
+TEST_F(RecordingTest, ReplayBindsOtherStorages) {
   const auto recording = RecordStep();
   ASSERT_TRUE(recording.ok()) << recording.status();
   // The first part ends with the output; the second one holds the rest.
@@ -163,7 +163,7 @@ TEST_F(RecordingTest, AnExpectedReadGoesAheadOfTheRest) {
   EXPECT_EQ(kinds, "run read run ");
 }
 
-TEST_F(RecordingTest, CreatedTemporariesAndGeneratorsAreBoundAnew) {
+TEST_F(RecordingTest, ReplayRebindsTemporariesAndGenerators) {
   const StoragePtr generator = device_->NewStorage(0);
   ASSERT_TRUE(device_->Seed(kLane, generator.get(), 7).ok());
   const StoragePtr input = Uploaded();
@@ -183,7 +183,7 @@ TEST_F(RecordingTest, CreatedTemporariesAndGeneratorsAreBoundAnew) {
   }
 }
 
-TEST_F(RecordingTest, RefusesWhatCannotBeCarriedOutAgain) {
+TEST_F(RecordingTest, CallsThatCannotBeReplayedAreRefused) {
   const StoragePtr input = Uploaded();
   const auto start = [&] { ASSERT_TRUE(device_->StartRecording(kLane).ok()); };
   start();

@@ -23,9 +23,8 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "client_lib/session/testing/fake_worker_state.h"
 #include "common/base/mutex.h"
-#include "common/srg/graph.h"
-#include "common/srg/validate.h"
 #include "common/transport/stream.h"
 #include "djinn/v1/execution.pb.h"
 
@@ -139,35 +138,12 @@ class FakeWorker {
   absl::Status WaitClosed();
 
  private:
-  struct Storage {
-    uint64_t version = 0;
-    std::string bytes;
-    uint64_t poison = 0;
-  };
-  struct Defined {
-    srg::Graph graph;
-    srg::GraphFacts facts;
-    std::string fingerprint;
-    struct Remembered {
-      std::vector<uint64_t> storages;
-      std::vector<uint32_t> final_slots;
-      std::vector<double> floats;
-    };
-    std::vector<Remembered> remembered;  // by place
-  };
-
   // A stream and its callbacks.
   struct Link : public WorkerStreamReceiver {
-    void OnMessage(v1::ControlRequest message) override {
-      worker->OnMessage(this, std::move(message));
-    }
+    void OnMessage(v1::ControlRequest message) override;
     void OnBulk(uint64_t transfer_id, uint64_t offset,
-                absl::Span<const absl::string_view> pieces) override {
-      worker->OnBulk(this, transfer_id, offset, pieces);
-    }
-    void OnClosed(absl::Status status) override {
-      worker->OnClosed(this, std::move(status));
-    }
+                absl::Span<const absl::string_view> pieces) override;
+    void OnClosed(absl::Status status) override;
 
     FakeWorker* worker = nullptr;
     // The worker's lock guards these.
@@ -175,12 +151,6 @@ class FakeWorker {
     bool over = false;
     uint64_t said_messages = 0;  // of the window
     std::unique_ptr<WorkerStream> stream;
-  };
-  // A numbered response that is not acknowledged yet.
-  struct Reply {
-    v1::ControlResponse response;
-    uint64_t transfer_id = 0;
-    std::shared_ptr<const std::string> value;  // on Bulk
   };
 
   void OnMessage(Link* link, v1::ControlRequest message);
@@ -207,7 +177,7 @@ class FakeWorker {
   void CarryDefine(const v1::DefineGraph& define)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Fills in what a repeat leaves out, and remembers the run.
-  bool Expand(v1::Run* run, Defined* defined)
+  bool Expand(v1::Run* run, FakeWorkerGraph* defined)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool CarryRun(const v1::Ordered& message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool CarryMigrate(const v1::Ordered& message)
@@ -224,14 +194,14 @@ class FakeWorker {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Returns the storage, created if base_version is 0, and notes a wrong
   // version.
-  Storage& Written(uint64_t id, uint64_t base_version)
+  FakeStorage& Written(uint64_t id, uint64_t base_version)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Violation(std::string what) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Numbers and keeps a reply. `value` follows on Bulk.
   void Respond(v1::ControlResponse response, uint64_t transfer_id = 0,
                std::shared_ptr<const std::string> value = nullptr)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void SendReply(const Reply& reply) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void SendReply(const FakeReply& reply) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   static v1::ErrorDetail Detail(uint64_t error_id);
 
   const v1::SessionLimits limits_;
@@ -282,7 +252,7 @@ class FakeWorker {
   int cut_at_ ABSL_GUARDED_BY(mu_) = 0;
   int incoming_ ABSL_GUARDED_BY(mu_) = 0;
   int outgoing_ ABSL_GUARDED_BY(mu_) = 0;
-  std::deque<Reply> replies_ ABSL_GUARDED_BY(mu_);
+  std::deque<FakeReply> replies_ ABSL_GUARDED_BY(mu_);
   uint64_t last_reply_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t acknowledged_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t last_graph_ ABSL_GUARDED_BY(mu_) = 0;
@@ -299,9 +269,9 @@ class FakeWorker {
   uint64_t proving_ ABSL_GUARDED_BY(mu_) = 0;
   std::string proof_ ABSL_GUARDED_BY(mu_);
   std::set<uint64_t> received_chunks_ ABSL_GUARDED_BY(mu_);  // offsets
-  std::map<uint64_t, Storage> storages_ ABSL_GUARDED_BY(mu_);
+  std::map<uint64_t, FakeStorage> storages_ ABSL_GUARDED_BY(mu_);
   std::set<uint64_t> ever_born_ ABSL_GUARDED_BY(mu_);
-  std::map<uint64_t, Defined> defined_ ABSL_GUARDED_BY(mu_);
+  std::map<uint64_t, FakeWorkerGraph> defined_ ABSL_GUARDED_BY(mu_);
   std::vector<v1::Ordered> received_ ABSL_GUARDED_BY(mu_);
   // Includes everything that repeats leave out.
   std::vector<v1::Run> carried_runs_ ABSL_GUARDED_BY(mu_);

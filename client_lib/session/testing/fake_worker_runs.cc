@@ -62,14 +62,14 @@ void FakeWorker::CarryDefine(const v1::DefineGraph& define) {
   Respond(std::move(response));
 }
 
-bool FakeWorker::Expand(v1::Run* run, Defined* defined) {
+bool FakeWorker::Expand(v1::Run* run, FakeWorkerGraph* defined) {
   const srg::Graph& graph = defined->graph;
   if (run->has_repeat()) {
     if (run->repeat().place() >= defined->remembered.size()) {
       Violation("a repeat of nothing remembered");
       return false;
     }
-    const Defined::Remembered& before =
+    const FakeWorkerGraph::Remembered& before =
         defined->remembered[run->repeat().place()];
     v1::Run whole = *run;
     const v1::Repeat& repeat = run->repeat();
@@ -132,9 +132,9 @@ bool FakeWorker::Expand(v1::Run* run, Defined* defined) {
   if (defined->remembered.size() > srg::kMaxRememberedRuns) {
     Violation("too many runs to remember");
   }
-  Defined::Remembered& kept = run->remember()
-                                  ? defined->remembered.back()
-                                  : defined->remembered[run->repeat().place()];
+  FakeWorkerGraph::Remembered& kept =
+      run->remember() ? defined->remembered.back()
+                      : defined->remembered[run->repeat().place()];
   kept.storages.clear();
   for (const v1::Binding& binding : run->bindings()) {
     kept.storages.push_back(binding.storage());
@@ -159,7 +159,7 @@ bool FakeWorker::CarryRun(const v1::Ordered& message) {
     Respond(std::move(response));
     return false;
   }
-  Defined& defined = found->second;
+  FakeWorkerGraph& defined = found->second;
   if (!Expand(&run, &defined)) return true;
   const absl::StatusOr<srg::Graph> graph =
       srg::AtSize(defined.graph, run.size());
@@ -210,7 +210,7 @@ bool FakeWorker::CarryRun(const v1::Ordered& message) {
     if (born_here != (binding.base_version() == 0)) {
       Violation(absl::StrCat("slot ", i, ": wrong birth"));
     }
-    Storage& storage = Written(binding.storage(), binding.base_version());
+    FakeStorage& storage = Written(binding.storage(), binding.base_version());
     storage.version = binding.base_version() + binding.writes();
     if (born_here) {
       storage.bytes.assign(slot.kind == srg::Slot::Kind::kCreated
@@ -226,7 +226,7 @@ bool FakeWorker::CarryRun(const v1::Ordered& message) {
   for (int i = 0; i < run.bindings_size(); ++i) {
     const v1::Binding& binding = run.bindings(i);
     if (binding.writes() == 0) continue;
-    Storage& storage = storages_[binding.storage()];
+    FakeStorage& storage = storages_[binding.storage()];
     storage.poison = poison;
     // The contents show which message wrote last.
     std::fill(storage.bytes.begin(), storage.bytes.end(),

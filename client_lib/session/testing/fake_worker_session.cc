@@ -205,14 +205,14 @@ void FakeWorker::CarryProfile(const v1::Ordered& message) {
   Respond(std::move(response));
 }
 
-FakeWorker::Storage& FakeWorker::Written(uint64_t id, uint64_t base_version) {
+FakeStorage& FakeWorker::Written(uint64_t id, uint64_t base_version) {
   if (base_version == 0 && !ever_born_.insert(id).second) {
     Violation(absl::StrCat("storage ", id, " is born twice"));
   }
   if (base_version != 0 && storages_.count(id) == 0) {
     Violation(absl::StrCat("storage ", id, " does not exist"));
   }
-  Storage& storage = storages_[id];
+  FakeStorage& storage = storages_[id];
   if (storage.version != base_version) {
     Violation(absl::StrCat("storage ", id, " has version ", storage.version,
                            ", not ", base_version));

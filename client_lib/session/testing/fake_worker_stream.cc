@@ -24,6 +24,19 @@ void FakeWorker::Serve(std::unique_ptr<WorkerStream> stream) {
   EndLink(absl::UnavailableError("no route"));
 }
 
+void FakeWorker::Link::OnMessage(v1::ControlRequest message) {
+  worker->OnMessage(this, std::move(message));
+}
+
+void FakeWorker::Link::OnBulk(uint64_t transfer_id, uint64_t offset,
+                              absl::Span<const absl::string_view> pieces) {
+  worker->OnBulk(this, transfer_id, offset, pieces);
+}
+
+void FakeWorker::Link::OnClosed(absl::Status status) {
+  worker->OnClosed(this, std::move(status));
+}
+
 void FakeWorker::OnMessage(Link* link, v1::ControlRequest message) {
   MutexLock lock(&mu_);
   if (link->over || !PassesIn()) return;
@@ -165,8 +178,8 @@ void FakeWorker::HandleHello(const v1::ClientHello& hello) {
   }
   Respond(std::move(response));
   if (!hello.has_resume()) return;
-  const std::deque<Reply> replies = replies_;
-  for (const Reply& reply : replies) SendReply(reply);
+  const std::deque<FakeReply> replies = replies_;
+  for (const FakeReply& reply : replies) SendReply(reply);
   if (needed_ != 0) {
     v1::ControlResponse need;
     need.mutable_need()->set_graph_id(needed_);
@@ -187,7 +200,7 @@ void FakeWorker::Acknowledge(uint64_t number) {
 void FakeWorker::Respond(v1::ControlResponse response, uint64_t transfer_id,
                          std::shared_ptr<const std::string> value) {
   response.set_completed_sequence(completed_);
-  Reply reply{std::move(response), transfer_id, std::move(value)};
+  FakeReply reply{std::move(response), transfer_id, std::move(value)};
   if (reply.response.has_read() || reply.response.has_metadata() ||
       reply.response.has_transfer() || reply.response.has_poisoned() ||
       reply.response.has_admitted() || reply.response.has_profile() ||
@@ -199,7 +212,7 @@ void FakeWorker::Respond(v1::ControlResponse response, uint64_t transfer_id,
   SendReply(reply);
 }
 
-void FakeWorker::SendReply(const Reply& reply) {
+void FakeWorker::SendReply(const FakeReply& reply) {
   auto response = std::make_shared<v1::ControlResponse>(reply.response);
   const uint64_t messages = done_ + limits_.max_outstanding();
   if (messages > link_->said_messages) {

@@ -64,7 +64,7 @@ void FakeWorker::OnBulk(Link* link, uint64_t transfer_id, uint64_t offset,
 bool FakeWorker::CarryInstall(const v1::Ordered& message) {
   const v1::Install& install = message.install();
   if (!install.has_transfer()) {
-    Storage& storage = Written(install.storage(), install.base_version());
+    FakeStorage& storage = Written(install.storage(), install.base_version());
     storage.poison = 0;
     if (install.has_inline_value()) storage.bytes = install.inline_value();
     if (install.has_content()) {
@@ -124,7 +124,7 @@ bool FakeWorker::CarryInstall(const v1::Ordered& message) {
       received_bulk_.assign(transfer.size_bytes(), '\0');
       received_chunks_.clear();
     } else {
-      Storage& storage = Written(install.storage(), install.base_version());
+      FakeStorage& storage = Written(install.storage(), install.base_version());
       if (!refuse) storage.bytes.resize(transfer.size_bytes());
     }
     Respond(std::move(response));
@@ -140,7 +140,7 @@ bool FakeWorker::CarryInstall(const v1::Ordered& message) {
   if (ask_for_proofs_ && proof_ != ProveContent(kProofKey, received_bulk_)) {
     Violation("wrong proof");
   }
-  Storage& storage = Written(install.storage(), install.base_version());
+  FakeStorage& storage = Written(install.storage(), install.base_version());
   storage.poison = 0;
   storage.bytes = std::move(received_bulk_);
   receiving_ = 0;

@@ -65,7 +65,7 @@ class EagerTransferTest : public testing::Test {
   std::shared_ptr<VirtualDevice> device_ = *session_->Device(0);
 };
 
-TEST_F(EagerTransferTest, NobodyWaitsForIt) {
+TEST_F(EagerTransferTest, UploadReturnsWhileTheWorkerIsPaused) {
   Open(1 << 20);
   // The worker executes nothing and answers nothing.
   worker_.Pause();

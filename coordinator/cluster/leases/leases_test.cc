@@ -152,7 +152,7 @@ TEST_F(ClusterLeasesTest, IsIssuedAgainLongBeforeItExpires) {
             absl::ToInt64Seconds(2 * life));
 }
 
-TEST_F(ClusterLeasesTest, WhatAClientAddsToItsUrgencyIsNotSigned) {
+TEST_F(ClusterLeasesTest, UnknownFieldsOfAPriorityAreNotSigned) {
   const auto add = [](google::protobuf::Message* message) {
     message->GetReflection()->MutableUnknownFields(message)->AddLengthDelimited(
         99, std::string(1 << 20, 'x'));
@@ -182,7 +182,7 @@ TEST_F(ClusterLeasesTest, WhatAClientAddsToItsUrgencyIsNotSigned) {
   }
 }
 
-TEST_F(ClusterLeasesTest, AnUrgencyThatChangesAllTheTimeIsSignedNowAndThen) {
+TEST_F(ClusterLeasesTest, FrequentPriorityChangesAreSignedAtIntervals) {
   const StreamId worker = Join(w0_);
   const StreamId session = Open("red");
   Grant(session, 0, worker, &w0_);
@@ -402,7 +402,7 @@ TEST_F(ClusterLeasesTest, WhatLeasesThatEndedLeftOfARateIsThere) {
   }
 }
 
-TEST_F(ClusterLeasesTest, NobodyBillsAnotherWorkersLease) {
+TEST_F(ClusterLeasesTest, UseOfAnotherWorkersLeaseIsNotBilled) {
   Limit({.device_time = absl::Seconds(32)});
   const StreamId worker = Join(w0_);
   const StreamId session = Open("red");
@@ -679,7 +679,7 @@ TEST_F(RestoredClusterTest, BelievesNoWorkerWithoutASignature) {
   EXPECT_THAT(Desired(worker)->drop_session_ids(), IsEmpty());
 }
 
-TEST_F(RestoredClusterTest, ForgetsLeasesThatNobodyReports) {
+TEST_F(RestoredClusterTest, ForgetsUnreportedLeases) {
   Limit({.device_time = absl::Seconds(32)});
   Grant(Open("red"), 0, Join(w0_), &w0_);
   RestartWithState();

@@ -70,7 +70,7 @@ class ClusterLineTest : public ClusterTest {
   uint64_t hash_ = 0;
 };
 
-TEST_F(ClusterLineTest, WhoHadAWorkerLetsOtherTenantsGoFirst) {
+TEST_F(ClusterLineTest, TenantThatHadAWorkerWaitsBehindOthers) {
   const StreamId red = OpenAndWait("red"), blue = OpenAndWait("blue");
   EXPECT_EQ(Explain(red).gate().reason(), "NO_CAPACITY");
   EXPECT_EQ(Explain(red).place_in_line(), 2u);
@@ -85,7 +85,7 @@ TEST_F(ClusterLineTest, WhoHadAWorkerLetsOtherTenantsGoFirst) {
   EXPECT_TRUE(Has(red));
 }
 
-TEST_F(ClusterLineTest, TheMoreUrgentGoesFirst) {
+TEST_F(ClusterLineTest, HigherPriorityIsFirst) {
   const StreamId first = OpenAndWait("blue"), second = OpenAndWait("red");
   SetClass(first, v1::PRIORITY_CLASS_BATCH);
   EXPECT_EQ(Explain(second).place_in_line(), 1u);
@@ -99,7 +99,7 @@ TEST_F(ClusterLineTest, TheMoreUrgentGoesFirst) {
   EXPECT_TRUE(Has(second) != Has(first));
 }
 
-TEST_F(ClusterLineTest, InsideATenantWhoIsDueFirstGoesFirst) {
+TEST_F(ClusterLineTest, EarlierDeadlineIsFirstInItsTenant) {
   const StreamId whenever = OpenAndWait("red"), soon = OpenAndWait("red");
   EXPECT_EQ(Explain(soon).place_in_line(), 2u);
   SetClass(soon, v1::PRIORITY_CLASS_UNSPECIFIED, absl::Milliseconds(50));

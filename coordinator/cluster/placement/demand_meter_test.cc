@@ -116,7 +116,7 @@ TEST_F(ServesOnTest, AnotherProcessOfItHasNothing) {
   EXPECT_EQ(Kept(), 0);
 }
 
-TEST_F(ServesOnTest, WhoeverIsAwaitedAfterARestartIsKept) {
+TEST_F(ServesOnTest, WorkerAwaitedAfterARestartIsKept) {
   RestartWithState();
   EXPECT_EQ(Kept(), 1);
   // Its client is also cut off from the coordinator.
@@ -128,7 +128,7 @@ TEST_F(ServesOnTest, WhoeverIsAwaitedAfterARestartIsKept) {
   EXPECT_EQ(Kept(), 0);
 }
 
-TEST_F(ServesOnTest, WhoeverHasComeIsKeptForItsLeases) {
+TEST_F(ServesOnTest, ReturnedWorkerIsKeptForItsLeases) {
   RestartWithState();
   worker_ = Join(w0_);
   EXPECT_EQ(Kept(), 1);
@@ -136,7 +136,7 @@ TEST_F(ServesOnTest, WhoeverHasComeIsKeptForItsLeases) {
   EXPECT_EQ(Kept(), 0);
 }
 
-TEST_F(ServesOnTest, NobodyIsAwaitedForEver) {
+TEST_F(ServesOnTest, AbsentWorkerIsAwaitedForALimitedTime) {
   RestartWithState();
   clock_.Advance(life_ - config_.worker_timeout - absl::Seconds(1));
   coordinator::Tick(*cluster_);

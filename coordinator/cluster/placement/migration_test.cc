@@ -271,7 +271,7 @@ TEST_F(ClusterMigrationTest, AWorkerThatIsLostOnTheWayEndsIt) {
   EXPECT_THAT(Workers(), ElementsAre("w0"));
 }
 
-TEST_F(ClusterMigrationTest, AClientThatWentWhereNobodyIsHasNothing) {
+TEST_F(ClusterMigrationTest, MigrationToALostWorkerEndsTheLease) {
   const v1::MigrationRequest request = AskedToMigrate();
   clock_.Advance(config_.worker_timeout + absl::Seconds(1));
   Execute(here_, &w0_);
@@ -695,7 +695,7 @@ TEST_F(ManyMigrationsTest, OfThoseThatEndedSomeAreKept) {
   EXPECT_EQ(views::GetSession(*cluster_, session_.owner)->migrations_size(), 8);
 }
 
-TEST_F(ClusterMigrationTest, NobodyComesFromWhereNobodyIsYet) {
+TEST_F(ClusterMigrationTest, OutcomeThatLeavesTheTargetIsIgnored) {
   const v1::MigrationRequest request = AskedToMigrate();
   v1::MigrationOutcome outcome = OutcomeOf(request);
   outcome.set_from_lease_id(request.to().lease().lease_id());

@@ -198,7 +198,7 @@ TEST_F(ClusterPhasesTest, AWorkerHearsOfAKnownGraphThatItReports) {
   ASSERT_EQ(Told().size(), 1u);
 }
 
-TEST_F(ClusterPhasesTest, APlanThatIsMadeAnewIsToldOfAgain) {
+TEST_F(ClusterPhasesTest, PhaseIsSentAgainForARebuiltPlan) {
   Define("g", semantics::Phase::kTraining);
   Report("g", 9);
   EXPECT_EQ(Told().size(), 1u);

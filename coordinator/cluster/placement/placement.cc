@@ -239,7 +239,7 @@ void TryPlace(ClusterState& state, MemberId device, Session* session,
   const std::shared_ptr<const Tenant> tenant =
       state.tenants->Find(session->tenant);
   if (tenant != nullptr &&
-      !quota::MayFit(state, device, *tenant, session, wakes)) {
+      !quota::AdmitOrRefuse(state, device, *tenant, session, wakes)) {
     return;
   }
   const SharedWork work = state.WorkOf(*session);

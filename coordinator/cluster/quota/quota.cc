@@ -56,8 +56,8 @@ void Configure(ClusterState& state) {
                                      std::move(configured.byte_rates.cohorts));
 }
 
-bool MayFit(ClusterState& state, MemberId device, const Tenant& tenant,
-            Session* session, Wakes* wakes) {
+bool AdmitOrRefuse(ClusterState& state, MemberId device, const Tenant& tenant,
+                   Session* session, Wakes* wakes) {
   PendingLease& pending = session->devices.pending.at(device);
   absl::Status why = LimitObstacle(tenant, pending.needed_bytes);
   bool may_wait = false;

@@ -31,8 +31,8 @@ void Configure(ClusterState& state) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 // the pending request from the session and from the wait queue, and refuses the
 // client with ResourceExhausted (QUOTA_EXCEEDED). The caller must look the
 // request up again.
-bool MayFit(ClusterState& state, MemberId device, const Tenant& tenant,
-            Session* session, Wakes* wakes)
+bool AdmitOrRefuse(ClusterState& state, MemberId device, const Tenant& tenant,
+                   Session* session, Wakes* wakes)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);
 
 // Returns ResourceExhausted (QUOTA_EXCEEDED) if a lease of the tenant may never

@@ -338,7 +338,7 @@ class RestoredQuotaTest : public ClusterQuotaTest {
   StreamId there_;
 };
 
-TEST_F(RestoredQuotaTest, WhatNobodyToldOfYetCounts) {
+TEST_F(RestoredQuotaTest, RestoredLeaseCountsBeforeItsWorkerReports) {
   config_.tenants[0].quotas[0].nominal = kGiB;
   tenants::Set(*cluster_, config_.tenants);
   const StreamId session = Open("red");
@@ -417,7 +417,7 @@ TEST_F(RestoredQuotaTest, WhoWaitsForWhatIsTakenBackNeedsNoOtherWorker) {
   EXPECT_THAT(demand->devices, testing::Each(0));
 }
 
-TEST_F(ClusterQuotaTest, TheLeastUrgentYields) {
+TEST_F(ClusterQuotaTest, LowestPriorityYields) {
   Lend(1, 1);
   v1::OpenSession open = TestOpen();
   open.mutable_urgency()->set_priority_class(v1::PRIORITY_CLASS_BATCH);

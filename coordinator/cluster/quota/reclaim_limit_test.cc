@@ -84,7 +84,7 @@ TEST_F(ClusterReclaimLimitTest, OthersYieldThatAreWithinIt) {
   EXPECT_TRUE(Lost(c));
 }
 
-TEST_F(ClusterReclaimLimitTest, ButNotMoreUrgentOnes) {
+TEST_F(ClusterReclaimLimitTest, HigherPrioritySessionsKeepTheirLeases) {
   const StreamId a = FillAndWork(200, 10), batch = FillAndWork(400, 55),
                  usual = FillAndWork(400, 1);
   DeclareBatch(a);

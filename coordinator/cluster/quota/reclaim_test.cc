@@ -86,7 +86,7 @@ TEST_F(ClusterReclaimTest, WhatWouldHelpNowhereIsNotTaken) {
   EXPECT_THAT(Explain(lender).gate().unblocked_by(), HasSubstr("more on w"));
 }
 
-TEST_F(ClusterReclaimTest, NobodyElseYieldsBeforeTheWorkerHasReported) {
+TEST_F(ClusterReclaimTest, NextVictimYieldsOnlyAfterTheWorkerHasReported) {
   const StreamId a = Fill("red", 500), b = Fill("red", 500);
   Work(b, absl::Seconds(90));
   const StreamId lender = OpenAndAsk("blue", 400);
@@ -109,7 +109,7 @@ TEST_F(ClusterReclaimTest, NobodyElseYieldsBeforeTheWorkerHasReported) {
   EXPECT_TRUE(Has(lender));
 }
 
-TEST_F(ClusterReclaimTest, TheRoomIsForNobodyElse) {
+TEST_F(ClusterReclaimTest, ReclaimedRoomIsKeptForTheLender) {
   Fill("red", 1000);
   const StreamId waits = OpenAndAsk("green", 300);
   const StreamId lender = OpenAndAsk("blue", 400);
@@ -246,7 +246,7 @@ TEST_F(ClusterReclaimTest, UndeclaredTrainingYieldsAsBatchWork) {
   EXPECT_EQ(Next(serves), std::nullopt);
 }
 
-TEST_F(ClusterReclaimTest, WhoDeclaresItsTrainingUrgentStays) {
+TEST_F(ClusterReclaimTest, RealtimeTrainingKeepsItsLease) {
   const StreamId trains = Fill("red", 500), serves = Fill("red", 500);
   scheduler::Work work;
   work.Add({semantics::OpClass::kMatmul,
@@ -315,7 +315,7 @@ TEST_F(ClusterReclaimTest, WhoLosesItsWorkerSeesThat) {
 
 // A lender needs two GiB at once. The borrower has one lease that can be
 // reclaimed, and one at a worker that has not returned since a restart.
-TEST_F(ClusterReclaimTest, InVainNobodyLosesAnything) {
+TEST_F(ClusterReclaimTest, ReclaimThatIsNotEnoughTakesNothing) {
   const StreamId away = Fill("red", 100);
   v1::WorkerState w1 = TestWorker("w1");
   StreamId there = Join(w1);
@@ -409,7 +409,7 @@ TEST_F(MessageWaitTest, CreditIsMissingBeforeAllElse) {
   EXPECT_EQ(Gate(v1::MessageWait::TURN).reason(), "OUT_OF_CREDIT");
 }
 
-TEST_F(MessageWaitTest, WhatNobodyKnowsHoldsNothing) {
+TEST_F(MessageWaitTest, UnknownWaitIsNoGate) {
   wait_.set_what(static_cast<v1::MessageWait::For>(99));
   *HeldBy(session_, &w0_)->mutable_wait() = wait_;
   ASSERT_TRUE(workers::Report(*cluster_, worker_, w0_).ok());

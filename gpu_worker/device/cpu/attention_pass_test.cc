@@ -390,7 +390,7 @@ TEST_F(AttentionPassTest, TheWeightsAreTheValues) {
   ExpectPlain(&calls, calls.Call("aten::matmul", "", {x, x}));
 }
 
-TEST_F(AttentionPassTest, WhatNobodyWroteIsRefusedToOthers) {
+TEST_F(AttentionPassTest, UnwrittenPartsAreRefused) {
   Calls calls(&tester_);
   const at::Tensor x = calls.Call("aten::relu", "", {q_});
   calls.Compile();

@@ -86,7 +86,7 @@ TEST(BlockCacheTest, LargeBlocksAreGivenBackFirst) {
   cache.Return(small, 0);
 }
 
-TEST(BlockCacheTest, WhatNobodyNeededIsGivenBack) {
+TEST(BlockCacheTest, UnneededBlocksAreReleased) {
   BlockCache cache;
   void* const needed = cache.Take(kMiB);
   void* const once = cache.Take(kMiB);

@@ -117,7 +117,7 @@ TEST_F(RunGraphTest, AWeightThatLiesElsewhereIsNotMissed) {
   EXPECT_EQ(recording_.Count("graphs_missed"), 2u);
 }
 
-TEST_F(RunGraphTest, AGraphThatFitsNoMoreIsMadeAnew) {
+TEST_F(RunGraphTest, GraphThatNoLongerFitsIsRecordedAgain) {
   RunTimes(5);
   for (Twin& twin : twins_) twin.w = twin.tester.Upload({-1, -2, -3});
   RunTimes(8);

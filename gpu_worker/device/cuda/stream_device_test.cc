@@ -108,7 +108,7 @@ TEST_F(StreamDeviceTest, ResultsLieAsTheClientInferredThem) {
   EXPECT_EQ(tester_.counters().failed_nodes, 0u);
 }
 
-TEST_F(StreamDeviceTest, ResultsThatNobodyExpectsAreDropped) {
+TEST_F(StreamDeviceTest, UnexpectedResultsAreDropped) {
   AtenGraph s;
   const uint32_t x = s.Bound();
   const uint32_t largest = s.Result();

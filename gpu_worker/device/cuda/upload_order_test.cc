@@ -55,7 +55,7 @@ TEST_F(UploadOrderTest, OtherUploadsAreNotWaitedFor) {
   EXPECT_EQ(order_.EventOf(*mine), nullptr);
 }
 
-TEST_F(UploadOrderTest, MemoryThatNobodyWroteIsWaitedForToo) {
+TEST_F(UploadOrderTest, UnwrittenMemoryIsWaitedFor) {
   // A command that the earlier owner enqueued still writes to the memory.
   const auto buffer = std::make_unique<TorchBuffer>(
       accelerator_.Allocate(3, StreamId::kCopyIn));

@@ -205,8 +205,7 @@ absl::StatusOr<bool> BeginBatchRun(
   const v1::Ordered& message = begun->item.message;
   s.message.counts = true;
   s.errors.set_lane(message.lane());
-  GraphTable::Graph* const srg_graph =
-      s.graphs.Find(message.run().graph_id());
+  GraphTable::Graph* const srg_graph = s.graphs.Find(message.run().graph_id());
   DJINN_ASSIGN_OR_RETURN(
       const Lifetimes* const lifetimes,
       s.graphs.Remember(*begun->plan, s.runs.bound, srg_graph));

@@ -55,7 +55,7 @@ TEST(ResultTimesTest, OtherRunsEndIt) {
   EXPECT_FALSE(times.NoteResult(Of(7)).has_value());
 }
 
-TEST(ResultTimesTest, TheNextPromptBeginsAnew) {
+TEST(ResultTimesTest, NextPromptRestartsTheTimes) {
   ResultTimes times;
   times.NoteRun(kPrompt, Of(1));
   times.NoteResult(Of(2));

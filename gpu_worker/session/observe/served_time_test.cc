@@ -30,7 +30,7 @@ class ServedTimeTest : public testing::Test {
   ServedTime::Tenant blue_;
 };
 
-TEST_F(ServedTimeTest, NobodyHasHadAnything) {
+TEST_F(ServedTimeTest, NothingIsServedAtFirst) {
   Expect(100, red_, 0, 0);
   EXPECT_EQ(served_.ServesFor(&red_), Whom::kNobody);
 }
@@ -46,7 +46,7 @@ TEST_F(ServedTimeTest, ATurnCountsWhileItGoesOn) {
   Expect(90, blue_, 0, 10);
 }
 
-TEST_F(ServedTimeTest, WhatGoesFirstIsTheOthers) {
+TEST_F(ServedTimeTest, PreemptingTurnIsTimeOfOthers) {
   served_.Begin(&red_, At(0));
   served_.Begin(&blue_, At(10));
   EXPECT_EQ(served_.ServesFor(&red_), Whom::kOthers);
@@ -59,7 +59,7 @@ TEST_F(ServedTimeTest, WhatGoesFirstIsTheOthers) {
   Expect(20, blue_, 6, 14);
 }
 
-TEST_F(ServedTimeTest, BatchIsNobodys) {
+TEST_F(ServedTimeTest, BatchingWindowIsTimeOfNoTenant) {
   served_.AwaitBatch(At(5));
   EXPECT_EQ(served_.ServesFor(&red_), Whom::kBatch);
   Expect(7, red_, 0, 0, 2);

@@ -77,7 +77,7 @@ TEST_F(ModelsTest, OneTooManyOfTheTenantsSessionsIsRefused) {
   EXPECT_TRUE(models_.Register(2, "c", 10).ok());
 }
 
-TEST_F(ModelsTest, WhatIsRegisteredAnewTakesNoFurtherPlace) {
+TEST_F(ModelsTest, ModelRegisteredAgainTakesNoFurtherPlace) {
   Limit(1, 1000);
   EXPECT_TRUE(models_.Register(7, "a", 10).ok());
   EXPECT_TRUE(models_.Register(7, "b", 30).ok());

@@ -16,7 +16,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "gpu_worker/pull/offer_table.h"
-#include "gpu_worker/store/ledger.h"
+#include "gpu_worker/store/quota.h"
 #include "gpu_worker/store/storage_table.h"
 
 namespace djinn::worker {

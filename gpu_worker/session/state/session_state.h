@@ -41,7 +41,7 @@
 #include "gpu_worker/session/state/state_arrival.h"
 #include "gpu_worker/session/state/tenant_account.h"
 #include "gpu_worker/session/uploads/uploads.h"
-#include "gpu_worker/store/ledger.h"
+#include "gpu_worker/store/quota.h"
 #include "gpu_worker/store/root_errors.h"
 #include "gpu_worker/store/storage_memory.h"
 #include "gpu_worker/store/storage_table.h"

@@ -24,6 +24,7 @@
 #include "gpu_worker/session/base/session_environment.h"
 #include "gpu_worker/session/state/models.h"
 #include "gpu_worker/store/ledger.h"
+#include "gpu_worker/store/quota.h"
 #include "gpu_worker/store/storage_memory.h"
 #include "gpu_worker/store/storage_table.h"
 

@@ -14,7 +14,7 @@
 #include "djinn/v1/types.pb.h"
 #include "gpu_worker/session/observe/served_time.h"
 #include "gpu_worker/session/state/inbox.h"
-#include "gpu_worker/store/ledger.h"
+#include "gpu_worker/store/quota.h"
 
 namespace djinn::worker {
 

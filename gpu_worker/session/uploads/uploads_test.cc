@@ -155,7 +155,7 @@ TEST_F(UploadsTest, ChunksComeInAnyOrder) {
   EXPECT_TRUE(BytesOf(*uploads->Finish()) == bytes_);
 }
 
-TEST_F(UploadsTest, WhatNobodyAskedForIsAViolation) {
+TEST_F(UploadsTest, UnrequestedBytesAreAViolation) {
   const std::unique_ptr<Uploads> uploads = Make();
   EXPECT_TRUE(Violates(SendChunk(uploads.get(), 1, bytes_, 0)));
   EXPECT_TRUE(Violates(uploads->ReceiveProof({})));
@@ -286,7 +286,7 @@ TEST_F(UploadsTest, WithoutAProofInTimeTheBytesHaveToCome) {
   EXPECT_EQ(found.held, nullptr);
 }
 
-TEST_F(UploadsTest, NobodyWorksForWhatTheSessionCannotHave) {
+TEST_F(UploadsTest, ContentThatDoesNotFitNeedsNoProof) {
   contents_.SetSharing({"red", "blue"});
   const std::unique_ptr<Uploads> uploads = Make();
   v1::Transfer transfer = Announce(1, bytes_);

@@ -87,7 +87,7 @@ TEST_F(MicroBatchesTest, RowsThatDoNotDivideAreAllThere) {
   EXPECT_EQ(rows, 37);
 }
 
-TEST_F(MicroBatchesTest, WhatEachOneCostsAnewMakesThemFewer) {
+TEST_F(MicroBatchesTest, CostPerCallMakesMicroBatchesFewer) {
   Layers(2);
   // A call takes as long as 32 of its rows.
   StageWorker worker = Worker();

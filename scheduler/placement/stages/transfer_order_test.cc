@@ -18,12 +18,12 @@ std::vector<uint64_t> Sorted(std::vector<TransferRank> ranks) {
   return numbers;
 }
 
-TEST(TransferOrderTest, WhatMostWaitsForGoesFirst) {
+TEST(TransferOrderTest, TransferWithTheMostWorkBehindItIsFirst) {
   EXPECT_THAT(Sorted({{1, 0.2, 1}, {1, 0.5, 2}, {1, 0, 3}}),
               ElementsAre(2, 1, 3));
 }
 
-TEST(TransferOrderTest, AnEarlierRoundGoesFirst) {
+TEST(TransferOrderTest, EarlierRoundIsFirst) {
   EXPECT_THAT(Sorted({{2, 9, 1}, {1, 0.1, 2}}), ElementsAre(2, 1));
 }
 

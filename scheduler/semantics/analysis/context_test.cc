@@ -59,7 +59,7 @@ TEST(ContextTest, OneVectorARowMayBeAWeight) {
   EXPECT_TRUE(context.LeftBy(View({1, 768})).has_value());
 }
 
-TEST(ContextTest, WhatIsMadeAnewAndReadIsNotLeft) {
+TEST(ContextTest, ViewThatIsMadeLaterIsNoLongerLeft) {
   Context context;
   const srg::TensorView view = View({2, 7, 48});
   Leave(view, &context);
@@ -86,7 +86,7 @@ TEST(ContextTest, AnEmbeddingOfUnknownOriginHidesNothing) {
   EXPECT_FALSE(context.IsLeftByEmbedding(view));
 }
 
-TEST(ContextTest, TheOldestGoesFirst) {
+TEST(ContextTest, OldestEntryIsDroppedFirst) {
   Context context;
   Leave(View({2, 64}), &context);
   for (int64_t rows = 3; rows < 300; ++rows) Leave(View({rows, 64}), &context);

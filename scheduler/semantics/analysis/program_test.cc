@@ -120,7 +120,7 @@ TEST(ProgramTest, RowsOfOneKindAreNoFusion) {
   EXPECT_EQ(findings[0].meaning.modality, Modality::kText);
 }
 
-TEST(ProgramTest, WhatNobodyMadeIsNoFusion) {
+TEST(ProgramTest, InputThatNoGraphMadeIsNoFusion) {
   Program program;
   program.Add("a", Share(TextAndPatches()), 10);
   const auto findings =

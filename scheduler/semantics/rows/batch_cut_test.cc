@@ -298,7 +298,7 @@ TEST(BatchCutTest, JoinedRows) {
               HasSubstr("joins"));
 }
 
-TEST(BatchCutTest, WhatNobodyKnows) {
+TEST(BatchCutTest, UnknownOperatorIsRefused) {
   EXPECT_THAT(Refusal([](Builder& b, int64_t n) {
                 b.Call("mystery", {b.Bound({n, 8})}, {n, 8});
               }),

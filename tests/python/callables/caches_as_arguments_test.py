@@ -497,7 +497,7 @@ class CachesAsArgumentsTest(RemoteCase):
             self.assert_same_caches(caches)
         self.assertGreater(compiled.statistics()["replays"], 1, compiled.statistics())
 
-    def test_a_call_that_cannot_be_carried_out_leaves_the_cache_as_it_was(self):
+    def test_a_call_that_fails_leaves_the_cache_as_it_was(self):
         def function(cache, x):
             return cache.update(x, x, 0)[0]
 

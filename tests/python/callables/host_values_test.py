@@ -76,7 +76,7 @@ class HostValuesTest(RemoteCase):
         del mask
         self.assert_known(lambda: int(ones.sum()), 7)
 
-    def test_what_was_written_is_read_anew(self):
+    def test_what_was_written_is_read_again(self):
         def setitem(mask):
             mask[0, 0] = 5
 

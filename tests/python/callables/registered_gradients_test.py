@@ -193,7 +193,7 @@ class RegisteredGradientsTest(RegisteredCase):
             self.assertEqual(weights[0].grad._version, weights[1].grad._version)
         self.assertGreater(compiled.statistics()["replays"], 0)
 
-    def test_gradients_that_are_not_used_are_nobodys_concern(self):
+    def test_gradients_that_are_not_used_are_ignored(self):
         net, other = (torch.nn.Linear(4, 2).to(self.device) for _ in range(2))
         here = torch.nn.Linear(4, 2)
         optimizer = torch.optim.SGD(net.parameters(), lr=0.1)

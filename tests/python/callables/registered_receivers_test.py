@@ -294,14 +294,14 @@ class RegisteredReceiversTest(RegisteredCase):
             compiled(x)
         self.assert_replays(compiled, x)
 
-    def test_threads_that_count_at_the_same_time_make_nobody_wait_for_ever(self):
+    def test_threads_that_count_at_the_same_time_make_no_call_wait_for_ever(self):
         compiled = djinn.compile(lambda x: x + 1)
         x = self.on(3)
         self.warm(compiled, x)
         compiled._calls_to_wait = -1
         self.assert_replays(compiled, x)
 
-    def test_a_few_refusals_between_others_make_nobody_wait(self):
+    def test_a_few_refusals_between_others_make_no_call_wait(self):
         rates = [1.0]
 
         def function(x, grows=False):

@@ -213,7 +213,7 @@ class StaleContentsTest(StaleAnswersCase):
         self.check(lambda x: x * dataclasses.replace(replaced, part=2.0).scale, change)
         self.check_refused(lambda x: x * len(Scale.__subclasses__()), "it reads __subclasses__")
 
-    def test_constructors_that_nobody_calls(self):
+    def test_constructors_that_are_not_called(self):
         class Loaded:
             def __init__(self):
                 self.scale = float(eval("2"))
@@ -230,7 +230,7 @@ class StaleContentsTest(StaleAnswersCase):
     # Modules by themselves -----------------------------------------------------------------
 
     @torch.no_grad()
-    def test_modules_that_nobody_registered(self):
+    def test_modules_that_are_not_registered(self):
         djinn.set_automatic_registration(True)
         self.addCleanup(djinn.set_automatic_registration, False)
         x = torch.randn(4).to(self.device)

@@ -104,7 +104,7 @@ class StaleOperatorsTest(StaleAnswersCase):
         self.warm(lambda x: torch.ops.aten.mul(x, 2.0))
 
     @torch.no_grad()
-    def test_modules_that_nobody_registered(self):
+    def test_modules_that_are_not_registered(self):
         @functools.singledispatch
         def scaled(x):
             return x * factors["dispatched"]

@@ -86,7 +86,7 @@ class WarmUpTest(RemoteCase):
         self.assert_same(compiled(x, mask), x.cpu() + 1)
         self.assert_same(compiled(x, mask * 0), x.cpu() - 1)
 
-    def test_what_is_forgotten_is_captured_anew(self):
+    def test_what_is_forgotten_is_captured_again(self):
         for compiled, given in (
             (djinn.compile(lambda x: x.tanh()), (self.on(3),)),
             (djinn.compile(masked), (self.on(3), torch.ones(3).long().to(self.device))),
