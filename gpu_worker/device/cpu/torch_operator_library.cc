@@ -29,6 +29,7 @@ absl::StatusOr<std::unique_ptr<CompiledProgram>> TorchOperatorLibrary::Compile(
   for (size_t node = 0; node < plain.size(); ++node) {
     CpuCall& call = calls.emplace_back(std::move(plain[node]));
     call.attention = std::move(steps[node]);
+    call.small = IsSmall(call.op.schema(), graph.nodes[node]);
     call.product = RowsByMatrix::Match(call.op.schema(), call.call);
   }
   return std::make_unique<TorchProgram>(std::move(calls), CpuTarget(),

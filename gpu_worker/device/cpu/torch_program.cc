@@ -1,20 +1,72 @@
 #include "gpu_worker/device/cpu/torch_program.h"
 
+#include <optional>
 #include <utility>
+#include <variant>
 
 #include "ATen/Parallel.h"
 #include "c10/core/InferenceMode.h"
 #include "gpu_worker/device/torch/torch_error.h"
 #include "gpu_worker/device/torch/value_guards.h"
+#include "gpu_worker/device/torch/work_limit.h"
+
+// The functions by which libtorch's OpenMP and MKL set the thread counts of the
+// calling thread. A libtorch without one of them leaves the weak symbol null.
+extern "C" {
+__attribute__((weak)) void omp_set_num_threads(int count);
+__attribute__((weak)) int MKL_Set_Num_Threads_Local(int count);
+}
 
 namespace djinn::worker {
 namespace {
+
+// The most multiplications, and the most elements of a tensor, of a small call.
+// One core needs about 0.1 ms for either.
+constexpr double kSmallProduct = 0x1p21;
+constexpr int64_t kSmallElements = 1 << 18;
+
+// Lets kernels that the calling thread starts use one thread.
+class OneThread {
+ public:
+  OneThread() : count_(at::get_num_threads()) {
+    if (omp_set_num_threads != nullptr) omp_set_num_threads(1);
+    if (MKL_Set_Num_Threads_Local != nullptr) {
+      mkl_ = MKL_Set_Num_Threads_Local(1);
+    }
+  }
+  ~OneThread() {
+    if (omp_set_num_threads != nullptr) omp_set_num_threads(count_);
+    if (MKL_Set_Num_Threads_Local != nullptr) MKL_Set_Num_Threads_Local(mkl_);
+  }
+  OneThread(const OneThread&) = delete;
+  OneThread& operator=(const OneThread&) = delete;
+
+ private:
+  const int count_;
+  int mkl_ = 0;
+};
 
 // The least size of a weight that is worth joining. Caches hold smaller
 // weights, which many runs can read at no cost.
 constexpr int64_t kLeastJoinedElements = 16384;
 
 }  // namespace
+
+bool IsSmall(const c10::FunctionSchema& schema, const srg::Node& node) {
+  const auto fits = [](const srg::TensorView& view) {
+    return srg::ElementCount(view).value_or(kSmallElements + 1) <=
+           kSmallElements;
+  };
+  for (const srg::Argument& argument : node.arguments) {
+    const auto* const view = std::get_if<srg::TensorView>(&argument);
+    if (view != nullptr && !fits(*view)) return false;
+  }
+  for (const srg::Result& result : node.results) {
+    const auto* const view = std::get_if<srg::TensorView>(&result);
+    if (view != nullptr && !fits(*view)) return false;
+  }
+  return Multiplications(schema, node) <= kSmallProduct;
+}
 
 void UseWorkersThreads() {
   thread_local const bool set = (at::init_num_threads(), true);
@@ -43,6 +95,8 @@ absl::Status TorchProgram::Execute(uint32_t node, const NodeInput& input,
   if (node >= calls_.size()) return absl::InternalError("no such node");
   UseWorkersThreads();
   const CpuCall& call = calls_[node];
+  std::optional<OneThread> one;
+  if (input.fast && call.small) one.emplace();
   if (input.fast && call.attention.has_value()) {
     const std::optional<absl::Status> done =
         call.attention->Run(input, results);

@@ -37,7 +37,14 @@ struct CpuCall : TorchCall {
   std::optional<RowsByMatrix> product;
   // The call's step of an attention chain that fast mode may fuse.
   std::optional<AttentionStep> attention;
+  // The call is so short that fast mode executes it by one thread. A second
+  // thread would make it wait for a core whenever the machine is busy.
+  bool small = false;
 };
+
+// Returns whether fast mode executes the node by one thread. The node passed
+// srg::Validate().
+bool IsSmall(const c10::FunctionSchema& schema, const srg::Node& node);
 
 // Immutable. Errors of Execute(): OPERATOR_FAILED with PyTorch's text,
 // OUT_OF_MEMORY, INVALID_VIEW, INVALID_GENERATOR, UNSUPPORTED_RESULT.

@@ -109,7 +109,10 @@ double Inner(const srg::TensorView& view, Product::Inner inner) {
   return all;
 }
 
-double ProductsOf(const c10::FunctionSchema& schema, const srg::Node& node) {
+}  // namespace
+
+double Multiplications(const c10::FunctionSchema& schema,
+                       const srg::Node& node) {
   const Product* const product = FindProduct(schema.name());
   if (product == nullptr) return 0;
   const srg::TensorView* const operand =
@@ -134,8 +137,6 @@ double ProductsOf(const c10::FunctionSchema& schema, const srg::Node& node) {
   return outer * inner;
 }
 
-}  // namespace
-
 absl::Status CheckWork(const c10::FunctionSchema& schema, const srg::Node& node,
                        c10::Device device) {
   const Limits& limits = device.is_cpu() ? kCpu : kGpu;
@@ -154,7 +155,7 @@ absl::Status CheckWork(const c10::FunctionSchema& schema, const srg::Node& node,
         limits.elements, " are allowed"));
   }
   if (!repeats) return absl::OkStatus();
-  const double products = ProductsOf(schema, node);
+  const double products = Multiplications(schema, node);
   if (products <= limits.products) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
       schema.name(), ": an operand repeats elements, and ", products,

@@ -1,4 +1,4 @@
-// Limits the work of a call that memory does not bound.
+// Estimates the work of calls, and limits work that memory does not bound.
 //
 // A view may repeat elements: one number, expanded, is a tensor of any size,
 // and its sum takes as long as that of a real tensor. No other session has the
@@ -19,6 +19,11 @@ namespace djinn::worker {
 // device processes in about a minute. The node passed srg::Validate().
 absl::Status CheckWork(const c10::FunctionSchema& schema, const srg::Node& node,
                        c10::Device device);
+
+// Returns the number of multiplications of a matrix product, a convolution or
+// an attention; 0 for any other operator. The node passed srg::Validate().
+double Multiplications(const c10::FunctionSchema& schema,
+                       const srg::Node& node);
 
 }  // namespace djinn::worker
 
