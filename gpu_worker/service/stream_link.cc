@@ -21,9 +21,6 @@ namespace {
 // The most Control messages that wait to be written, besides the one being
 // written.
 constexpr size_t kControlQueue = 256;
-// A client that waited for this many values in succession, and sent nothing
-// meanwhile, is assumed to wait for the next one, too.
-constexpr int kWaits = 8;
 // Many times the size of a Hello.
 constexpr size_t kMaxHelloBytes = 64 << 10;
 // The most bytes of messages that are sent together, not counting the last one.
@@ -35,27 +32,6 @@ constexpr std::chrono::seconds kCloseTimeout{5};
 // How long gRPC has to end the calls of a peer that was cut off.
 constexpr std::chrono::seconds kCutOffTimeout{1};
 constexpr std::chrono::seconds kBulkTimeout{30};
-
-struct Reads {
-  uint64_t last = 0;         // the last Read's sequence; 0: no Read
-  bool only_at_end = false;  // one Read, which nothing follows
-};
-
-Reads ReadsOf(const v1::ControlRequest& message) {
-  Reads reads;
-  int count = 0;
-  const auto look = [&](const v1::ControlRequest& each) {
-    const bool is_read = each.ordered().has_read();
-    if (is_read) {
-      ++count;
-      reads.last = each.ordered().sequence();
-    }
-    reads.only_at_end = is_read && count == 1;
-  };
-  look(message);
-  for (const v1::ControlRequest& next : message.following()) look(next);
-  return reads;
-}
 
 // Makes a frame whose payload is the tensor's own memory.
 grpc::ByteBuffer MakeFrame(uint64_t transfer_id, uint64_t offset,
@@ -130,10 +106,8 @@ class StreamLink::LinkStream : public WorkerStream {
 };
 
 std::shared_ptr<StreamLink> StreamLink::Make(
-    grpc::CallbackServerContext* context, ReadPacer* pacer,
-    AcceptedFunction accepted) {
-  std::shared_ptr<StreamLink> link(
-      new StreamLink(IsEncrypted(*context), pacer));
+    grpc::CallbackServerContext* context, AcceptedFunction accepted) {
+  std::shared_ptr<StreamLink> link(new StreamLink(IsEncrypted(*context)));
   link->accepted_ = std::move(accepted);
   MutexLock lock(&link->mu_);
   link->control_ = new Control(context, link);
@@ -161,16 +135,8 @@ void StreamLink::Start(WorkerStreamReceiver* receiver) {
 }
 
 void StreamLink::ReadControlLocked() {
-  put_off_.reset();
   if (control_ == nullptr || control_finished_) return;
   control_->StartRead(control_->request());
-}
-
-bool StreamLink::ReadOnIfDue(absl::Duration limit) {
-  MutexLock lock(&mu_);
-  if (put_off_.has_value() && *put_off_ <= limit) ReadControlLocked();
-  paced_ = put_off_.has_value();
-  return paced_;
 }
 
 bool StreamLink::Send(std::shared_ptr<const v1::ControlResponse> message) {
@@ -179,7 +145,6 @@ bool StreamLink::Send(std::shared_ptr<const v1::ControlResponse> message) {
   if (message->has_hello()) accepted_(shared_from_this());
   MutexLock lock(&mu_);
   if (close_status_.has_value()) return true;
-  if (message->has_read()) answered_read_ = message->read().sequence();
   control_queue_.push_back(std::move(message));
   WriteControlLocked();
   const bool room = control_queue_.size() < kControlQueue;
@@ -233,7 +198,6 @@ void StreamLink::WriteControlLocked() {
       EncodeTogether(together, v1::ControlResponse::kFollowingFieldNumber);
   control_current_ = grpc::ByteBuffer(&slice, 1);
   control_writing_ = true;
-  ++control_writes_;
   control_->StartWrite(&control_current_);
 }
 
@@ -326,10 +290,8 @@ void StreamLink::GiveUp() {
 void StreamLink::OnControlRead(bool ok) {
   WorkerStreamReceiver* receiver = nullptr;
   v1::ControlRequest message;
-  uint64_t writes;
   {
     MutexLock lock(&mu_);
-    writes = control_writes_;
     if (!ok) {
       // The client sends no more. That is a clean end, unless the client
       // vanished.
@@ -363,27 +325,12 @@ void StreamLink::OnControlRead(bool ok) {
       identity_ = {message.hello().session_id(), message.hello().lease_token()};
     }
   }
-  const Reads reads = ReadsOf(message);
   if (receiver != nullptr) {
     receiver->OnMessage(std::move(message));
     EndCall();
   }
-  {
-    MutexLock lock(&mu_);
-    // A client that requests several values at once continues before it has all
-    // of them.
-    const bool waits = reads.only_at_end && answered_read_ >= awaited_read_;
-    if (reads.last != 0) {
-      waits_ = waits ? waits_ + 1 : 0;
-      awaited_read_ = reads.last;
-    }
-    if (!waits || waits_ < kWaits || control_writes_ != writes) {
-      return ReadControlLocked();
-    }
-    put_off_ = pacer_->Now();
-    if (std::exchange(paced_, true)) return;
-  }
-  pacer_->Watch(weak_from_this());
+  MutexLock lock(&mu_);
+  ReadControlLocked();
 }
 
 void StreamLink::OnControlWritten(bool ok) {
@@ -396,7 +343,6 @@ void StreamLink::OnControlWritten(bool ok) {
       CloseLocked(absl::UnavailableError("the client went away"));
       control_queue_.clear();
     }
-    if (put_off_.has_value()) ReadControlLocked();
     WriteControlLocked();
     if (control_stalled_ && control_queue_.size() <= kControlQueue / 2) {
       control_stalled_ = false;

@@ -22,9 +22,7 @@ bool SessionSteps::HasWork() const {
   return !state_.replies.outbox.Full() && state_.flow.upcoming().has_work;
 }
 
-bool SessionSteps::Step(absl::Duration now) { return StepAt(now); }
-
-bool SessionSteps::StepAt(std::optional<absl::Duration> now) {
+bool SessionSteps::Step(std::optional<absl::Duration> now) {
   SessionState& s = state_;
   if (s.replies.outbox.Full()) return false;
   std::optional<MessageFlow::Taken> taken = s.flow.Take(now);
@@ -120,7 +118,7 @@ void SessionSteps::StepReadsAndFrees(int most) {
         state_.replies.outbox.Full()) {
       return;
     }
-    StepAt(std::nullopt);
+    Step(std::nullopt);
   }
 }
 
@@ -147,7 +145,7 @@ OngoingRun* SessionSteps::BeginRun(
   if (!next.fast_run || (!own_turn && next.freed > kFreedBeside)) {
     return nullptr;
   }
-  if (next.read_or_free) StepAt(std::nullopt);
+  if (next.read_or_free) Step(std::nullopt);
   std::optional<Inbox::Item> item = s.flow.TakeFastRun();
   if (!item.has_value()) return nullptr;
   const absl::StatusOr<bool> begun = BeginBatchRun(s, &*item, suits, own_turn);

@@ -26,8 +26,9 @@ class SessionSteps {
 
   bool HasWork() const;
   // Executes one message, or the rest of one, from `now` on. Does nothing when
-  // there is no work. Returns whether the message was a run.
-  bool Step(absl::Duration now);
+  // there is no work. Returns whether the message was a run. Without `now`, the
+  // clock is not read, as for a Read or a Free.
+  bool Step(std::optional<absl::Duration> now);
   // Executes at most `most` Reads and Frees, as long as they are next.
   void StepReadsAndFrees(int most);
   // Refuses the next run, and answers so, if it cannot complete by its deadline
@@ -53,8 +54,6 @@ class SessionSteps {
   void EndStep();
 
  private:
-  // Does Step(). Without `now`, the clock is not read, as for a Read or a Free.
-  bool StepAt(std::optional<absl::Duration> now);
   // Executes `item`, with the graph that it waited for, if any. Puts it back
   // when it has to wait.
   absl::Status StepItem(Inbox::Item item,
