@@ -1,6 +1,5 @@
 #include "gpu_worker/service/stream_link.h"
 
-#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -13,7 +12,6 @@
 #include "common/net/raw_message.h"
 #include "common/net/tls.h"
 #include "common/transport/arrival.h"
-#include "gpu_worker/service/bulk_reactor.h"
 
 namespace djinn::worker {
 namespace {
@@ -25,7 +23,6 @@ constexpr size_t kControlQueue = 256;
 constexpr size_t kMaxHelloBytes = 64 << 10;
 // The most bytes of messages that are sent together, not counting the last one.
 constexpr size_t kTogetherBytes = 16 << 10;
-constexpr size_t kBulkQueue = 4;
 // How long a peer has to accept the closing status, or to open Bulk when bytes
 // wait.
 constexpr std::chrono::seconds kCloseTimeout{5};
@@ -158,23 +155,20 @@ bool StreamLink::SendBulk(uint64_t transfer_id, uint64_t offset,
       MakeFrame(transfer_id, offset, std::move(payload), encrypted_);
   MutexLock lock(&mu_);
   if (close_status_.has_value()) return true;
-  bulk_queue_.push_back(std::move(frame));
-  WriteBulkLocked();
-  if (!bulk_seen_ && !std::exchange(bulk_awaited_, true)) {
+  const bool room = bulk_.Send(std::move(frame));
+  if (!bulk_.seen() && !std::exchange(bulk_awaited_, true)) {
     no_bulk_.Set(std::chrono::system_clock::now() + kBulkTimeout,
                  [weak = weak_from_this()](bool expired) {
                    const std::shared_ptr<StreamLink> link = weak.lock();
                    if (expired && link != nullptr) link->CheckBulk();
                  });
   }
-  const bool room = bulk_queue_.size() < kBulkQueue;
-  bulk_stalled_ = !room;
   return room;
 }
 
 void StreamLink::CheckBulk() {
   MutexLock lock(&mu_);
-  if (bulk_seen_) return;
+  if (bulk_.seen()) return;
   CloseLocked(MakeError(absl::StatusCode::kInvalidArgument,
                         "PROTOCOL_VIOLATION",
                         "asked for bulk bytes without opening Bulk"));
@@ -201,24 +195,6 @@ void StreamLink::WriteControlLocked() {
   control_->StartWrite(&control_current_);
 }
 
-void StreamLink::WriteBulkLocked() {
-  for (const auto& lane : lanes_) {
-    if (bulk_queue_.empty()) return;
-    if (lane->writing || lane->finished) continue;
-    lane->frame = std::move(bulk_queue_.front());
-    bulk_queue_.pop_front();
-    lane->writing = true;
-    lane->call->StartWrite(&lane->frame);
-  }
-}
-
-StreamLink::Lane* StreamLink::LaneOf(BulkReactor* bulk) {
-  for (const auto& lane : lanes_) {
-    if (lane->call == bulk) return lane.get();
-  }
-  return nullptr;
-}
-
 void StreamLink::Close(absl::Status status) {
   MutexLock lock(&mu_);
   CloseLocked(std::move(status));
@@ -228,7 +204,7 @@ void StreamLink::CloseLocked(absl::Status status) {
   if (close_status_.has_value()) return;
   if (!status.ok()) {
     control_queue_.clear();
-    bulk_queue_.clear();
+    bulk_.Clear();
   }
   close_status_ = std::move(status);
   changed_.SignalAll();
@@ -256,18 +232,13 @@ void StreamLink::FinishLocked() {
   }
   // Bulk ends after Control's bytes are sent, so that a clean end delivers what
   // Control announced.
-  if (!bulk_queue_.empty()) return;
-  for (const auto& lane : lanes_) {
-    if (lane->finished || lane->writing) continue;
-    lane->finished = true;
-    lane->call->Finish(status);
-  }
+  bulk_.Finish(status);
 }
 
 void StreamLink::CutOff() {
   MutexLock lock(&mu_);
   if (control_ != nullptr) control_->context()->TryCancel();
-  for (const auto& lane : lanes_) lane->call->context_->TryCancel();
+  bulk_.CutOff();
 }
 
 void StreamLink::GiveUp() {
@@ -379,23 +350,20 @@ absl::Status StreamLink::AttachBulk(BulkReactor* bulk) {
     return close_status_->ok() ? absl::CancelledError("stream is closed")
                                : *close_status_;
   }
-  if (lanes_.size() >= kMaxBulkCalls) {
+  if (bulk_.size() >= kMaxBulkCalls) {
     return MakeError(
         absl::StatusCode::kFailedPrecondition, "LEASE_IN_USE",
         absl::StrCat("the lease has ", kMaxBulkCalls,
                      " Bulk streams already, the most that it may have"));
   }
   DJINN_RETURN_IF_ERROR(bulk->Join(shared_from_this()));
-  bulk_seen_ = true;
-  lanes_.push_back(std::make_unique<Lane>(Lane{bulk, {}}));
-  bulk->StartRead(&bulk->frame_);
-  WriteBulkLocked();
+  bulk_.Add(bulk);
   return absl::OkStatus();
 }
 
 void StreamLink::ReadBulkOn(BulkReactor* bulk) {
   MutexLock lock(&mu_);
-  if (!LaneOf(bulk)->finished) bulk->StartRead(&bulk->frame_);
+  bulk_.ReadOn(bulk);
 }
 
 void StreamLink::OnBulkFrame(const absl::StatusOr<BulkFrame>& frame,
@@ -423,18 +391,13 @@ void StreamLink::OnBulkWritten(BulkReactor* bulk, bool ok) {
   WorkerStreamReceiver* receiver = nullptr;
   {
     MutexLock lock(&mu_);
-    Lane* const lane = LaneOf(bulk);
-    lane->writing = false;
-    lane->frame.Clear();
+    bulk_.NoteWritten(bulk);
     if (!ok) {
       CloseLocked(absl::UnavailableError("the client's Bulk stream broke"));
-      bulk_queue_.clear();
+      bulk_.Clear();
     }
-    WriteBulkLocked();
-    if (bulk_stalled_ && bulk_queue_.size() <= kBulkQueue / 2) {
-      bulk_stalled_ = false;
-      receiver = BeginCallLocked();
-    }
+    bulk_.WriteNext();
+    if (bulk_.HasRoomAgain()) receiver = BeginCallLocked();
   }
   if (receiver != nullptr) {
     receiver->OnBulkRoom();
@@ -447,15 +410,13 @@ void StreamLink::OnBulkWritten(BulkReactor* bulk, bool ok) {
 void StreamLink::OnBulkDone(BulkReactor* bulk) {
   {
     MutexLock lock(&mu_);
-    lanes_.erase(
-        std::find_if(lanes_.begin(), lanes_.end(),
-                     [bulk](const auto& lane) { return lane->call == bulk; }));
+    bulk_.Remove(bulk);
   }
   ReportIfOver();
 }
 
 bool StreamLink::OverLocked() const {
-  return control_ == nullptr && lanes_.empty();
+  return control_ == nullptr && bulk_.size() == 0;
 }
 
 WorkerStreamReceiver* StreamLink::BeginCallLocked() {

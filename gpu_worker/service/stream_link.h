@@ -23,21 +23,19 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "absl/status/statusor.h"
 #include "common/base/mutex.h"
 #include "common/transport/bulk_frame.h"
 #include "common/transport/stream.h"
 #include "djinn/v1/execution.pb.h"
+#include "gpu_worker/service/bulk_reactor.h"
 #include "grpcpp/alarm.h"
 #include "grpcpp/server_context.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/server_callback.h"
 
 namespace djinn::worker {
-
-class BulkReactor;
 
 class StreamLink : public std::enable_shared_from_this<StreamLink> {
  public:
@@ -76,15 +74,6 @@ class StreamLink : public std::enable_shared_from_this<StreamLink> {
   class Control;
   class LinkStream;
 
-  // A Bulk call until its OnDone().
-  struct Lane {
-    BulkReactor* call;
-    // The frame being written.
-    grpc::ByteBuffer frame;
-    bool writing = false;
-    bool finished = false;
-  };
-
   explicit StreamLink(bool encrypted) : encrypted_(encrypted) {}
 
   // The stream's methods.
@@ -110,8 +99,6 @@ class StreamLink : public std::enable_shared_from_this<StreamLink> {
   void ReadControlLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void CloseLocked(absl::Status status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void WriteControlLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void WriteBulkLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  Lane* LaneOf(BulkReactor* bulk) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Sends the status on the calls that have nothing more to write.
   void FinishLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Returns the receiver, to be called without the lock and followed by
@@ -150,11 +137,9 @@ class StreamLink : public std::enable_shared_from_this<StreamLink> {
   std::deque<std::shared_ptr<const v1::ControlResponse>> control_queue_
       ABSL_GUARDED_BY(mu_);
 
-  std::vector<std::unique_ptr<Lane>> lanes_ ABSL_GUARDED_BY(mu_);
-  bool bulk_seen_ ABSL_GUARDED_BY(mu_) = false;
+  BulkCalls bulk_ ABSL_GUARDED_BY(mu_);
+  // True once chunks waited for a first Bulk call; no_bulk_ then runs.
   bool bulk_awaited_ ABSL_GUARDED_BY(mu_) = false;
-  bool bulk_stalled_ ABSL_GUARDED_BY(mu_) = false;
-  std::deque<grpc::ByteBuffer> bulk_queue_ ABSL_GUARDED_BY(mu_);
 
   // Cuts off a peer that does not take the closing status.
   grpc::Alarm cut_off_;
