@@ -2,12 +2,12 @@
 
 #include <optional>
 #include <set>
+#include <utility>
+#include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "absl/hash/hash.h"
 #include "common/log/log.h"
-#include "gpu_worker/executor/shared_products_log.h"
-#include "gpu_worker/plan/shared_products.h"
 
 namespace djinn::worker {
 namespace {
@@ -21,6 +21,38 @@ constexpr int kMaxSteps = 64;
 // The most Reads, and Frees among them, executed right behind the run whose
 // values they need, so that they do not wait for another turn.
 constexpr int kMessagesBehindRun = 16;
+
+// Records which of the runs of a batch have shared products, and how many.
+class SharedProductsLog {
+ public:
+  explicit SharedProductsLog(size_t runs)
+      : runs_(runs), counts_(runs), with_(runs * runs) {}
+
+  // Records one product that these runs shared.
+  void Add(absl::Span<const size_t> joined) {
+    for (const size_t run : joined) {
+      ++counts_[run];
+      for (const size_t other : joined) with_[run * runs_ + other] = true;
+    }
+  }
+
+  // Returns how many of the run's products were shared.
+  uint64_t count(size_t run) const { return counts_[run]; }
+  // Returns the other runs that shared a product with it, in order.
+  std::vector<size_t> With(size_t run) const {
+    std::vector<size_t> others;
+    for (size_t other = 0; other < runs_; ++other) {
+      if (other != run && with_[run * runs_ + other]) others.push_back(other);
+    }
+    return others;
+  }
+
+ private:
+  const size_t runs_;
+  std::vector<uint64_t> counts_;
+  // Indexed by run and other run.
+  std::vector<bool> with_;
+};
 
 // Returns where runs meet: at the same first shared product.
 TurnQueue::Place PlaceOf(const OngoingRun& run) {
