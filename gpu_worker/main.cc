@@ -19,7 +19,6 @@
 #include "common/daemon/daemon.h"
 #include "common/log/log.h"
 #include "gpu_worker/config.h"
-#include "gpu_worker/device/cpu/calibration.h"
 #include "gpu_worker/device/cpu/cpu_device.h"
 #include "gpu_worker/device/cpu/numerics.h"
 #include "gpu_worker/device/cuda/load_plugin.h"
@@ -91,7 +90,6 @@ class EndWhenBroken {
 // Returns an empty speed where it cannot be measured; placement then treats it
 // as unknown.
 v1::DeviceSpeed MeasureSpeed(const WorkerConfig& config, Device* device) {
-  if (config.device_kind == "cpu") return MeasureCpuSpeed(Clock::Real());
   if (config.device_kind == "fake") return {};
   absl::StatusOr<v1::DeviceSpeed> speed =
       MeasureDeviceSpeed(device, Clock::Real());

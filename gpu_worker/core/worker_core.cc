@@ -1,9 +1,8 @@
 #include "gpu_worker/core/worker_core.h"
 
-#include <algorithm>
 #include <utility>
+#include <vector>
 
-#include "absl/container/flat_hash_set.h"
 #include "common/base/error.h"
 #include "common/base/status_macros.h"
 #include "common/log/log.h"
@@ -11,9 +10,6 @@
 
 namespace djinn::worker {
 namespace {
-
-// The device keeps memory that no session needs for at least this long.
-constexpr absl::Duration kTidyingInterval = absl::Seconds(10);
 
 absl::Status Draining() {
   return MakeError(absl::StatusCode::kUnavailable, "DRAINING",
@@ -30,9 +26,9 @@ WorkerCore::WorkerCore(WorkerCoreOptions options, Device* device, Clock* clock,
       incarnation_(random->NonZero64()),
       ledger_(device->memory_bytes()),
       memory_(device, &ledger_),
-      spare_memory_(&ledger_),
-      graphs_(options_.graph_cache),
       contents_(options_.max_contents, clock),
+      relief_(&memory_, &contents_, [this] { NotifyChange(); }),
+      graphs_(options_.graph_cache),
       proofs_(device, random, options_.max_challenges),
       offers_({.offer_timeout = options_.offer_timeout,
                .claim_timeout = options_.transfer_idle_timeout},
@@ -72,15 +68,16 @@ WorkerCore::WorkerCore(WorkerCoreOptions options, Device* device, Clock* clock,
                 .speed = options_.speed,
                 .numerics = options_.numerics},
                &environment_, device, &leases_, &executor_.queue(),
-               [this] { NotifyChange(); }) {
-  device_->SetSpareMemory(&spare_memory_);
-  // On demand, spare memory is released first, then idle contents are evicted.
-  // RelieveMemory() does this in the opposite order.
-  memory_.SetReclaimer([this](uint64_t bytes) {
-    const uint64_t spare = device_->ReleaseSpareMemory(bytes);
-    if (spare < bytes) contents_.EvictIdle(bytes - spare);
-    NotifyChange();
-  });
+               [this] { NotifyChange(); }),
+      report_(environment_, {.incarnation = incarnation_,
+                             .traffic = traffic_,
+                             .leases = leases_,
+                             .executor = executor_,
+                             .streams = streams_}),
+      housekeeping_({.interval = options_.housekeeping_interval,
+                     .device_broken = options_.device_broken,
+                     .changed = [this] { NotifyChange(); }},
+                    device, clock, &leases_, &streams_, &offers_, &relief_) {
   proofs_.Start();
   if (options_.store != nullptr) {
     options_.store->Bind(device_, &contents_);
@@ -88,13 +85,12 @@ WorkerCore::WorkerCore(WorkerCoreOptions options, Device* device, Clock* clock,
   }
   if (!options_.own_threads) return;
   executor_.Start();
-  housekeeper_ = std::thread([this] { RunHousekeeping(); });
+  housekeeping_.Start();
 }
 
 WorkerCore::~WorkerCore() {
   Shutdown();
   if (options_.store != nullptr) options_.store->Stop();
-  device_->SetSpareMemory(nullptr);
 }
 
 void WorkerCore::Shutdown() {
@@ -102,11 +98,7 @@ void WorkerCore::Shutdown() {
   streams_.Shutdown(Draining());
   offers_.Shutdown(Draining());
   pulls_.Shutdown();
-  if (options_.own_threads) {
-    housekeeper_.join();
-  } else {
-    RunHousekeeping();
-  }
+  housekeeping_.Finish();
   // The executor receives from no stream now: all are closed.
   executor_.Stop();
 }
@@ -172,13 +164,6 @@ SendUrgency WorkerCore::UrgencyOf(const std::string& session_id) const {
           clock_->Monotonic() + RunDeadlineOf(claims)};
 }
 
-OfferTable::Activity WorkerCore::ActivityOf(
-    const std::string& session_id) const {
-  if (!leases_.HasSession(session_id)) return OfferTable::Activity::kGone;
-  return streams_.Busy(session_id) ? OfferTable::Activity::kBusy
-                                   : OfferTable::Activity::kIdle;
-}
-
 void WorkerCore::Apply(const v1::DesiredState& desired) {
   bool changed = false;
   pulls_.Learn(desired);
@@ -221,79 +206,16 @@ void WorkerCore::Apply(const v1::DesiredState& desired) {
   }
   leases_.Settle(
       {desired.settled_lease_ids().begin(), desired.settled_lease_ids().end()});
-  {
-    MutexLock lock(&mu_);
-    runs_questions_.assign(desired.runs_questions().begin(),
-                           desired.runs_questions().end());
-    // A report answers the questions.
-    changed |= !runs_questions_.empty();
-  }
+  // A report answers the questions.
+  changed |= report_.SetQuestions(
+      {desired.runs_questions().begin(), desired.runs_questions().end()});
   if (changed) NotifyChange();
-}
-
-void WorkerCore::RunHousekeeping() {
-  do {
-    KeepHouse();
-  } while (streams_.AwaitWork(options_.housekeeping_interval));
 }
 
 bool WorkerCore::RunReady() {
   const bool served = executor_.ServeReady();
-  KeepHouse();
+  housekeeping_.KeepHouse();
   return served;
-}
-
-void WorkerCore::KeepHouse() {
-  while (streams_.CloseAndReap()) {
-  }
-  ExpireLeases();
-  if (streams_.CheckDeadlines()) NotifyChange();
-  offers_.CheckDeadlines(
-      [this](const std::string& session_id) { return ActivityOf(session_id); });
-  RelieveMemory();
-  CheckDevice();
-}
-
-void WorkerCore::ExpireLeases() {
-  const std::vector<std::string> expired = leases_.EndExpired();
-  for (const std::string& lease_id : expired) {
-    log::Warning("lease expired", {{"lease", lease_id}});
-    streams_.EndLease(
-        lease_id, MakeError(absl::StatusCode::kAborted, "LEASE_EXPIRED",
-                            "the coordinator did not renew the lease in time"));
-  }
-  if (!expired.empty()) NotifyChange();
-}
-
-void WorkerCore::RelieveMemory() {
-  // Idle contents stay for reuse, but on at most half of the device: inputs
-  // that differ in every run would fill it. They are also evicted while more
-  // than the high share of the memory is used.
-  const uint64_t idle = contents_.stats().idle_bytes;
-  const uint64_t most = device_->memory_bytes() / 2;
-  const uint64_t excess = std::max(idle > most ? idle - most : 0,
-                                   ledger_.usage().Above(kHighPressure));
-  if (excess > 0 && idle > 0) {
-    contents_.EvictIdle(excess);
-    NotifyChange();
-  }
-  // Spare memory is released only if more than the critical share is used even
-  // without those contents.
-  const uint64_t spare = ledger_.usage().Above(kCriticalPressure);
-  if (spare > 0) device_->ReleaseSpareMemory(spare);
-}
-
-void WorkerCore::CheckDevice() {
-  const absl::Duration now = clock_->Monotonic();
-  if (now >= next_tidying_) {
-    next_tidying_ = now + kTidyingInterval;
-    device_->ReleaseUnusedMemory();
-  }
-  if (reported_broken_) return;
-  const absl::Status health = device_->Health();
-  if (health.ok()) return;
-  reported_broken_ = true;
-  if (options_.device_broken) options_.device_broken(health);
 }
 
 }  // namespace djinn::worker

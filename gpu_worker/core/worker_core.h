@@ -6,20 +6,19 @@
 // be a Hello that presents a lease; from then on the connection feeds a
 // Session. The executor gives sessions with work their turns on the device.
 //
-// A housekeeping thread closes and destroys streams, expires leases and fails
-// transfers that make no progress. It reads the given clock, so a fake clock
-// drives everything. A simulation runs the worker without threads of its own:
-// it calls RunReady() whenever it has moved the clock or delivered a message.
+// A thread keeps house (housekeeping.h). It reads the given clock, so a fake
+// clock drives everything. A simulation runs the worker without threads of its
+// own: it calls RunReady() whenever it has moved the clock or delivered a
+// message.
+//
+// Thread-safe. The core's lock guards the change listener alone.
 #ifndef GPU_WORKER_CORE_WORKER_CORE_H_
 #define GPU_WORKER_CORE_WORKER_CORE_H_
 
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
-#include <thread>
-#include <vector>
 
 #include "common/base/clock.h"
 #include "common/base/mutex.h"
@@ -28,6 +27,8 @@
 #include "common/transport/stream.h"
 #include "djinn/v1/placement.pb.h"
 #include "djinn/v1/worker_registry.pb.h"
+#include "gpu_worker/core/housekeeping.h"
+#include "gpu_worker/core/worker_report.h"
 #include "gpu_worker/device/device.h"
 #include "gpu_worker/executor/executor.h"
 #include "gpu_worker/leases/lease_keeper.h"
@@ -44,7 +45,7 @@
 #include "gpu_worker/store/content_proofs.h"
 #include "gpu_worker/store/content_store.h"
 #include "gpu_worker/store/device_memory.h"
-#include "gpu_worker/store/spare_memory.h"
+#include "gpu_worker/store/memory_relief.h"
 #include "gpu_worker/streams/stream_table.h"
 
 namespace djinn::worker {
@@ -118,7 +119,7 @@ class WorkerCore {
 
   // Returns the state to report to the coordinator, complete except for address
   // and applied_revision.
-  v1::WorkerState Snapshot() const;
+  v1::WorkerState Snapshot() const { return report_.Snapshot(); }
   // Grants, renews and drops leases. Takes effect before it returns.
   void Apply(const v1::DesiredState& desired);
   // Sets the function that the core calls, from any thread and without locks,
@@ -131,7 +132,7 @@ class WorkerCore {
   bool RunReady();
 
   // Adds the worker's metrics to a scrape.
-  void Collect(Exposition* out) const;
+  void Collect(Exposition* out) const { report_.Collect(out); }
 
   uint64_t incarnation() const { return incarnation_; }
   // Returns how many sessions lost their stream and wait for another one.
@@ -148,49 +149,23 @@ class WorkerCore {
 
  private:
   void NotifyChange();
-  OfferTable::Activity ActivityOf(const std::string& session_id) const;
-  // --- Reports (worker_report.cc, worker_metrics.cc).
-  void ReportCaches(v1::WorkerState* state) const;
-  void ReportSessions(v1::WorkerState* state) const;
-  // Answers operators' questions about sessions' runs.
-  void AnswerRuns(v1::WorkerState* state) const;
-  // Returns what the session's next message waits for, or nothing when it does
-  // not wait.
-  std::optional<v1::MessageWait> WaitOf(const StreamTable::Entry& entry,
-                                        absl::Duration now) const;
-  // Returns the bytes of all sessions' storages that are known to be caches.
-  uint64_t CacheBytes() const;
-  void CollectMemory(Exposition* out) const;
-  void CollectSessions(Exposition* out) const;
-
-  // --- Housekeeping.
-  void RunHousekeeping();
-  void KeepHouse();
-  void ExpireLeases();
-  // Evicts idle contents that exceed half of the device, or the high share of
-  // used memory; then releases spare memory that exceeds the critical share.
-  void RelieveMemory();
-  void CheckDevice();
 
   const WorkerCoreOptions options_;
   Device* const device_;
   Clock* const clock_;
   const uint64_t incarnation_;
 
-  // Guards the fields that the coordinator's link sets.
-  mutable Mutex mu_;
+  Mutex mu_;
   std::function<void()> change_listener_ ABSL_GUARDED_BY(mu_);
-  // The questions that the coordinator listed last.
-  std::vector<v1::RunsQuestion> runs_questions_ ABSL_GUARDED_BY(mu_);
 
-  mutable SessionMetrics metrics_;
+  SessionMetrics metrics_;
   // The traffic of all leases.
   Traffic traffic_;
   Ledger ledger_;
   DeviceMemory memory_;
-  LedgerSpareMemory spare_memory_;
-  GraphCache graphs_;
   ContentCache contents_;
+  MemoryRelief relief_;
+  GraphCache graphs_;
   ContentProofs proofs_;
   ExecutionCounters counters_;
   OfferTable offers_;
@@ -201,12 +176,8 @@ class WorkerCore {
   Executor executor_;
   const SessionEnvironment environment_;
   StreamTable streams_;
-
-  // Housekeeping alone uses these: whether it reported the device as broken,
-  // and when it next returns unused memory to the device.
-  bool reported_broken_ = false;
-  absl::Duration next_tidying_;
-  std::thread housekeeper_;
+  WorkerReport report_;
+  Housekeeping housekeeping_;
 };
 
 }  // namespace djinn::worker

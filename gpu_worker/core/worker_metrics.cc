@@ -5,7 +5,14 @@
 
 #include "absl/time/time.h"
 #include "common/lease/priority_class.h"
-#include "gpu_worker/core/worker_core.h"
+#include "gpu_worker/core/worker_report.h"
+#include "gpu_worker/plan/graph_cache.h"
+#include "gpu_worker/plan/run_context.h"
+#include "gpu_worker/pull/offer_table.h"
+#include "gpu_worker/session/observe/session_metrics.h"
+#include "gpu_worker/store/content_cache.h"
+#include "gpu_worker/store/content_proofs.h"
+#include "gpu_worker/store/content_store.h"
 
 namespace djinn::worker {
 namespace {
@@ -67,16 +74,16 @@ void CollectDisk(const ContentStore::Stats& disk, const std::string& worker,
 
 }  // namespace
 
-void WorkerCore::CollectMemory(Exposition* out) const {
-  const std::string& worker = options_.worker_id;
-  const ContentCache::Stats contents = contents_.stats();
-  const GraphCache::Stats plans = graphs_.stats();
+void WorkerReport::CollectMemory(Exposition* out) const {
+  const std::string& worker = environment_.worker_id;
+  const ContentCache::Stats contents = environment_.contents->stats();
+  const GraphCache::Stats plans = environment_.graphs->stats();
   CollectCache("content", contents, out);
   CollectCache("plan", plans, out);
-  if (options_.store != nullptr) {
-    CollectDisk(options_.store->stats(), worker, out);
+  if (environment_.store != nullptr) {
+    CollectDisk(environment_.store->stats(), worker, out);
   }
-  const ContentProofs::Stats proofs = proofs_.stats();
+  const ContentProofs::Stats proofs = environment_.proofs->stats();
   const auto challenges = [&](const char* result, uint64_t count) {
     out->Counter("djinn_content_challenges_total",
                  "Proofs of having another tenant's bytes, asked for.",
@@ -105,7 +112,7 @@ void WorkerCore::CollectMemory(Exposition* out) const {
     out->Gauge("djinn_worker_device_memory_bytes",
                "The device's memory by what it is used for.", value,
                {{"worker", worker},
-                {"device_uuid", device_->name()},
+                {"device_uuid", device_.name()},
                 {"residency", residency}});
   };
   const double storages = bytes(MemoryClass::kStorages);
@@ -119,7 +126,7 @@ void WorkerCore::CollectMemory(Exposition* out) const {
   memory("free", static_cast<double>(usage.limit - usage.used));
   std::map<std::string, uint64_t> by_tenant;
   for (const auto& [tenant, used] : ledger_.by_tenant()) {
-    by_tenant[metrics_.tenants.For(tenant)] += used;
+    by_tenant[environment_.metrics->tenants.For(tenant)] += used;
   }
   for (const auto& [tenant, used] : by_tenant) {
     out->Gauge("djinn_worker_tenant_memory_bytes",
@@ -132,9 +139,9 @@ void WorkerCore::CollectMemory(Exposition* out) const {
              static_cast<double>(usage.pressure()), {{"worker", worker}});
 }
 
-void WorkerCore::CollectSessions(Exposition* out) const {
+void WorkerReport::CollectSessions(Exposition* out) const {
   for (const auto& [tenant, age] :
-       executor_.queue().OldestWaits(&metrics_.tenants)) {
+       parts_.executor.queue().OldestWaits(&environment_.metrics->tenants)) {
     out->Gauge("djinn_oldest_pending_age_seconds",
                "How long the tenant's work has waited that waits longest.",
                absl::ToDoubleSeconds(age), {{"tenant", tenant}});
@@ -142,10 +149,10 @@ void WorkerCore::CollectSessions(Exposition* out) const {
   out->Counter("djinn_worker_unbilled_leases_total",
                "Ended leases whose use was forgotten before the coordinator "
                "had it billed: too many waited.",
-               static_cast<double>(leases_.unbilled()));
-  for (const auto& [lease_id, entry] : streams_.Sessions()) {
+               static_cast<double>(parts_.leases.unbilled()));
+  for (const auto& [lease_id, entry] : parts_.streams.Sessions()) {
     const std::string tenant =
-        metrics_.tenants.For(entry.session->who().tenant);
+        environment_.metrics->tenants.For(entry.session->who().tenant);
     out->Gauge("djinn_worker_sessions", "Sessions with state here.", 1,
                {{"tenant", tenant},
                 {"state", entry.attached ? "attached" : "detached"}});
@@ -155,7 +162,7 @@ void WorkerCore::CollectSessions(Exposition* out) const {
     out->Gauge("djinn_worker_model_bytes",
                "What they had when they were registered.",
                static_cast<double>(use.model_bytes()), {{"tenant", tenant}});
-    const std::optional<Lease> lease = leases_.Find(lease_id);
+    const std::optional<Lease> lease = parts_.leases.Find(lease_id);
     if (!lease.has_value()) continue;
     out->Gauge(
         "djinn_pending_runs", "Runs received and not completed.",
@@ -167,17 +174,17 @@ void WorkerCore::CollectSessions(Exposition* out) const {
   }
 }
 
-void WorkerCore::Collect(Exposition* out) const {
+void WorkerReport::Collect(Exposition* out) const {
   CollectMemory(out);
-  CollectExecution(counters_, out);
-  metrics_.Collect(out);
-  executor_.Collect(out);
-  streams_.Collect(out);
+  CollectExecution(*environment_.counters, out);
+  environment_.metrics->Collect(out);
+  parts_.executor.Collect(out);
+  parts_.streams.Collect(out);
   CollectSessions(out);
   out->Histogram("djinn_state_idle_before_evict_seconds",
                  "How long ago contents that yielded had been used last.",
-                 contents_.idle_before_evict());
-  for (const auto& [event, count] : device_->Counts()) {
+                 environment_.contents->idle_before_evict());
+  for (const auto& [event, count] : device_.Counts()) {
     out->Counter("djinn_worker_device_events_total",
                  "What the device counts by itself.",
                  static_cast<double>(count), {{"event", event}});
@@ -185,7 +192,7 @@ void WorkerCore::Collect(Exposition* out) const {
   const auto transfer = [&](const char* path, const char* kind,
                             Traffic::Kind which) {
     out->Counter("djinn_transfer_bytes_total", "Bytes that moved.",
-                 static_cast<double>(traffic_.bytes(which)),
+                 static_cast<double>(parts_.traffic.bytes(which)),
                  {{"path", path}, {"kind", kind}});
   };
   transfer("client_to_worker", "message", Traffic::kMessagesIn);
@@ -194,7 +201,7 @@ void WorkerCore::Collect(Exposition* out) const {
   transfer("worker_to_client", "bulk", Traffic::kBulkOut);
   transfer("worker_to_worker", "migration", Traffic::kMigratedIn);
   out->Gauge("djinn_worker_offers", "Values that wait for another worker.",
-             static_cast<double>(offers_.offers()));
+             static_cast<double>(environment_.offers->offers()));
 }
 
 }  // namespace djinn::worker

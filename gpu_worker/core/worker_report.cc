@@ -1,12 +1,21 @@
-// Builds the worker's report to the coordinator.
+#include "gpu_worker/core/worker_report.h"
+
 #include <algorithm>
+#include <memory>
+#include <string>
 #include <utility>
 
 #include "common/base/proto_duration.h"
 #include "common/lease/phase_times.h"
 #include "common/net/protocol_version.h"
 #include "djinn/v1/usage.pb.h"
-#include "gpu_worker/core/worker_core.h"
+#include "gpu_worker/plan/graph_cache.h"
+#include "gpu_worker/plan/run_context.h"
+#include "gpu_worker/pull/link_rates.h"
+#include "gpu_worker/session/uploads/upload_rate.h"
+#include "gpu_worker/store/content_cache.h"
+#include "gpu_worker/store/content_store.h"
+#include "gpu_worker/store/device_memory.h"
 
 namespace djinn::worker {
 namespace {
@@ -57,26 +66,40 @@ void ReportExecuted(const ExecutionCounters& counters,
 
 }  // namespace
 
-uint64_t WorkerCore::CacheBytes() const {
+WorkerReport::WorkerReport(const SessionEnvironment& environment,
+                           const Parts& parts)
+    : environment_(environment),
+      parts_(parts),
+      device_(*environment.memory->device()),
+      ledger_(*environment.memory->ledger()) {}
+
+bool WorkerReport::SetQuestions(std::vector<v1::RunsQuestion> questions) {
+  MutexLock lock(&mu_);
+  questions_ = std::move(questions);
+  return !questions_.empty();
+}
+
+uint64_t WorkerReport::CacheBytes() const {
   uint64_t bytes = 0;
-  for (const auto& [lease_id, entry] : streams_.Sessions()) {
+  for (const auto& [lease_id, entry] : parts_.streams.Sessions()) {
     bytes += entry.session->quota().used(StorageClass::kCache).bytes;
   }
   return bytes;
 }
 
-std::optional<v1::MessageWait> WorkerCore::WaitOf(
+std::optional<v1::MessageWait> WorkerReport::WaitOf(
     const StreamTable::Entry& entry, absl::Duration now) const {
   std::optional<v1::MessageWait> wait = entry.session->wait();
   if (!wait.has_value() || wait->what() != v1::MessageWait::TURN) return wait;
-  return executor_.queue().DescribeWait(entry.queue_key, *std::move(wait), now);
+  return parts_.executor.queue().DescribeWait(entry.queue_key, *std::move(wait),
+                                              now);
 }
 
-void WorkerCore::ReportSessions(v1::WorkerState* state) const {
+void WorkerReport::ReportSessions(v1::WorkerState* state) const {
   uint32_t queued_runs = 0;
-  const absl::Duration now = clock_->Monotonic();
-  const std::vector<std::string> lease_ids = leases_.Report(state);
-  const auto sessions = streams_.Sessions();
+  const absl::Duration now = environment_.clock->Monotonic();
+  const std::vector<std::string> lease_ids = parts_.leases.Report(state);
+  const auto sessions = parts_.streams.Sessions();
   for (size_t i = 0; i < lease_ids.size(); ++i) {
     const auto found = sessions.find(lease_ids[i]);
     if (found == sessions.end()) continue;
@@ -94,22 +117,23 @@ void WorkerCore::ReportSessions(v1::WorkerState* state) const {
   state->set_queued_runs(queued_runs);
 }
 
-void WorkerCore::AnswerRuns(v1::WorkerState* state) const {
+void WorkerReport::AnswerRuns(v1::WorkerState* state) const {
   std::vector<v1::RunsQuestion> questions;
   {
     MutexLock lock(&mu_);
-    questions = runs_questions_;
+    questions = questions_;
   }
   questions.resize(std::min(questions.size(), kMaxQuestions));
   for (const v1::RunsQuestion& question : questions) {
     v1::RunsAnswer* const answer = state->add_runs_answers();
     answer->set_question_id(question.question_id());
     for (const std::string& lease_id :
-         leases_.LeasesOf(question.session_id())) {
-      const std::optional<Lease> lease = leases_.Find(lease_id);
-      const std::optional<StreamTable::Entry> entry = streams_.Find(lease_id);
+         parts_.leases.LeasesOf(question.session_id())) {
+      const std::optional<Lease> lease = parts_.leases.Find(lease_id);
+      const std::optional<StreamTable::Entry> entry =
+          parts_.streams.Find(lease_id);
       if (!lease.has_value() || !entry.has_value()) continue;
-      const absl::Duration now = clock_->Monotonic();
+      const absl::Duration now = environment_.clock->Monotonic();
       v1::LeaseRuns* const runs = answer->add_leases();
       runs->set_lease_id(lease_id);
       entry->session->flow().DescribeRuns(runs);
@@ -121,7 +145,8 @@ void WorkerCore::AnswerRuns(v1::WorkerState* state) const {
       }
       for (v1::RunRecord& run : *runs->mutable_runs()) {
         if (run.state() != v1::RunRecord::IN_SERVICE) continue;
-        if (auto first = executor_.queue().PreemptorOf(entry->queue_key, now)) {
+        if (auto first =
+                parts_.executor.queue().PreemptorOf(entry->queue_key, now)) {
           *run.mutable_preempted_by() = *std::move(first);
         }
       }
@@ -129,20 +154,20 @@ void WorkerCore::AnswerRuns(v1::WorkerState* state) const {
   }
 }
 
-void WorkerCore::ReportCaches(v1::WorkerState* state) const {
-  const ContentCache::Stats contents = contents_.stats();
+void WorkerReport::ReportCaches(v1::WorkerState* state) const {
+  const ContentCache::Stats contents = environment_.contents->stats();
   v1::CacheUse* const content_cache = state->mutable_content_cache();
   ReportCache(contents, content_cache);
   content_cache->set_entries(contents.entries);
   content_cache->set_size_bytes(contents.bytes);
-  std::vector<ContentCache::Content> held = contents_.List();
-  if (options_.store != nullptr) {
-    ReportDisk(options_.store->stats(), state->mutable_disk());
+  std::vector<ContentCache::Content> held = environment_.contents->List();
+  if (environment_.store != nullptr) {
+    ReportDisk(environment_.store->stats(), state->mutable_disk());
     // Clients need not send contents that are on disk, either.
-    for (ContentCache::Content& content : options_.store->List()) {
+    for (ContentCache::Content& content : environment_.store->List()) {
       if (held.size() >= kMaxReportedContents) break;
-      if (contents_.Peek(content.tenant, content.hash, content.size_bytes) ==
-          nullptr) {
+      if (environment_.contents->Peek(content.tenant, content.hash,
+                                      content.size_bytes) == nullptr) {
         held.push_back(std::move(content));
       }
     }
@@ -154,11 +179,11 @@ void WorkerCore::ReportCaches(v1::WorkerState* state) const {
     added->set_hash_low(content.hash.low);
     added->set_size_bytes(content.size_bytes);
   }
-  const GraphCache::Stats plans = graphs_.stats();
+  const GraphCache::Stats plans = environment_.graphs->stats();
   ReportCache(plans, state->mutable_plan_cache());
   state->mutable_plan_cache()->set_entries(plans.plans);
   state->mutable_plan_cache()->set_size_bytes(plans.bytes);
-  for (const std::shared_ptr<const Plan>& plan : graphs_.List()) {
+  for (const std::shared_ptr<const Plan>& plan : environment_.graphs->List()) {
     v1::HeldGraph* held = state->add_graphs();
     held->set_fingerprint(plan->fingerprint());
     held->set_run_count(plan->runs());
@@ -167,16 +192,16 @@ void WorkerCore::ReportCaches(v1::WorkerState* state) const {
   }
 }
 
-v1::WorkerState WorkerCore::Snapshot() const {
+v1::WorkerState WorkerReport::Snapshot() const {
   v1::WorkerState state;
-  state.set_worker_id(options_.worker_id);
-  state.set_incarnation(incarnation_);
+  state.set_worker_id(environment_.worker_id);
+  state.set_incarnation(parts_.incarnation);
   state.set_protocol_version(kProtocolVersion);
-  state.set_device(device_->name());
+  state.set_device(device_.name());
   const Ledger::Usage usage = ledger_.usage();
   state.set_memory_bytes(usage.limit);
   // Idle contents and spare memory are reclaimed for any allocation.
-  const ContentCache::Stats contents = contents_.stats();
+  const ContentCache::Stats contents = environment_.contents->stats();
   const uint64_t spare =
       usage.by_class[static_cast<size_t>(MemoryClass::kSpare)];
   state.set_free_bytes(std::min(
@@ -184,18 +209,18 @@ v1::WorkerState WorkerCore::Snapshot() const {
   ReportMemory(usage, contents.idle_bytes, CacheBytes(),
                state.mutable_memory());
   ReportCaches(&state);
-  state.set_client_bytes_per_second(uploads_.BytesPerSecond());
-  for (v1::PeerLink& link : links_.Known()) {
+  state.set_client_bytes_per_second(environment_.uploads->BytesPerSecond());
+  for (v1::PeerLink& link : environment_.links->Known()) {
     *state.add_links() = std::move(link);
   }
-  ReportExecuted(counters_, state.mutable_executed());
-  const PhaseTimes busy = executor_.busy();
+  ReportExecuted(*environment_.counters, state.mutable_executed());
+  const PhaseTimes busy = parts_.executor.busy();
   *state.mutable_executed()->mutable_device_time() =
       ToProtoDuration(busy.total());
   busy.Describe(state.mutable_executed()->mutable_phases());
   // Read after the device time, so that it is at least as much.
   *state.mutable_executed()->mutable_executor_time() =
-      ToProtoDuration(executor_.worked());
+      ToProtoDuration(parts_.executor.worked());
   ReportSessions(&state);
   AnswerRuns(&state);
   return state;

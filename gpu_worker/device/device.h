@@ -125,9 +125,8 @@ class Device {
   virtual uint64_t ReleaseSpareMemory(uint64_t /*bytes*/) { return 0; }
 
   // Returns to the system the memory that was kept for later buffers and not
-  // needed since the last call. May also move long-lived memory to where reads
-  // are faster. The worker calls it every few seconds, concurrently with all
-  // other calls.
+  // needed since the last call. The worker calls it every few seconds,
+  // concurrently with all other calls.
   virtual void ReleaseUnusedMemory() {}
 };
 

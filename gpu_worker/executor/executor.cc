@@ -2,12 +2,12 @@
 
 #include <optional>
 #include <set>
+#include <utility>
+#include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "absl/hash/hash.h"
 #include "common/log/log.h"
-#include "gpu_worker/executor/shared_products_log.h"
-#include "gpu_worker/plan/shared_products.h"
 
 namespace djinn::worker {
 namespace {
@@ -21,6 +21,38 @@ constexpr int kMaxSteps = 64;
 // The most Reads, and Frees among them, executed right behind the run whose
 // values they need, so that they do not wait for another turn.
 constexpr int kMessagesBehindRun = 16;
+
+// Records which of the runs of a batch have shared products, and how many.
+class SharedProductsLog {
+ public:
+  explicit SharedProductsLog(size_t runs)
+      : runs_(runs), counts_(runs), with_(runs * runs) {}
+
+  // Records one product that these runs shared.
+  void Add(absl::Span<const size_t> joined) {
+    for (const size_t run : joined) {
+      ++counts_[run];
+      for (const size_t other : joined) with_[run * runs_ + other] = true;
+    }
+  }
+
+  // Returns how many of the run's products were shared.
+  uint64_t count(size_t run) const { return counts_[run]; }
+  // Returns the other runs that shared a product with it, in order.
+  std::vector<size_t> With(size_t run) const {
+    std::vector<size_t> others;
+    for (size_t other = 0; other < runs_; ++other) {
+      if (other != run && with_[run * runs_ + other]) others.push_back(other);
+    }
+    return others;
+  }
+
+ private:
+  const size_t runs_;
+  std::vector<uint64_t> counts_;
+  // Indexed by run and other run.
+  std::vector<bool> with_;
+};
 
 // Returns where runs meet: at the same first shared product.
 TurnQueue::Place PlaceOf(const OngoingRun& run) {
@@ -117,8 +149,8 @@ void Executor::ServeUnpaid(const Turn& turn) {
 }
 
 void Executor::ServeRefusal(const Turn& turn, Preemption::Step* step) {
-  turn.session->StepRefusal(*turn.refused_behind);
-  turn.session->StepReadsAndFrees(kMessagesBehindRun);
+  turn.session->steps().StepRefusal(*turn.refused_behind);
+  turn.session->steps().StepReadsAndFrees(kMessagesBehindRun);
   const absl::Duration used = preemption_.OwnTime() - step->start;
   preemption_.Settle(step->start + used);
   Charge(turn, turn.session->status().phase, used);
@@ -135,7 +167,7 @@ void Executor::ServeAlone(const Turn& turn, const Preemption::Step& step) {
   int steps = 0;
   bool ran = false;
   do {
-    ran = session->Step(begins);
+    ran = session->steps().Step(begins);
     begins = clock_.Monotonic();
     const absl::Duration before =
         std::exchange(now, preemption_.OwnTimeAt(begins));
@@ -145,10 +177,10 @@ void Executor::ServeAlone(const Turn& turn, const Preemption::Step& step) {
     charged_until = before;
     phase = session->status().phase;
   } while (++steps < kMaxSteps && now - step.start < kShortTurn &&
-           session->HasWork() &&
+           session->steps().HasWork() &&
            !(options_.max_batch_runs > 1 && session->next().fast_run()));
   if (ran) {
-    session->StepReadsAndFrees(kMessagesBehindRun);
+    session->steps().StepReadsAndFrees(kMessagesBehindRun);
     now = preemption_.OwnTime();
   }
   preemption_.Settle(now);
@@ -185,7 +217,7 @@ void Executor::EndTurn(const Turn& turn, absl::Duration used) {
   metrics_.steps.Observe(used);
   const absl::Duration now = clock_.Monotonic();
   EndService(turn, now);
-  queue_.EndTurn(turn, used, turn.session->EndTurn(now));
+  queue_.EndTurn(turn, used, turn.session->steps().EndTurn(now));
 }
 
 void Executor::EndService(const Turn& turn, absl::Duration now) {
@@ -210,7 +242,7 @@ bool Executor::ServeBatch(const Turn& leader, Preemption::Step* step) {
   }
   queue_.JoinBatch(absl::MakeSpan(batch.turns), places, batch.contested, now);
   for (const Turn& turn : batch.turns) {
-    turn.session->NoteBegun(now);
+    turn.session->steps().NoteBegun(now);
     if (turn.waits_since == absl::InfiniteDuration()) continue;
     metrics_.queue_wait.Observe(now - turn.waits_since);
   }
@@ -255,7 +287,7 @@ Executor::Batch Executor::BeginBatch(
           absl::FunctionRef<bool(absl::Span<const OngoingRun::Product>)>
               suits) {
         const bool own_turn = turn.key == leader.key;
-        OngoingRun* const run = turn.session->BeginRun(suits, own_turn);
+        OngoingRun* const run = turn.session->steps().BeginRun(suits, own_turn);
         if (run == nullptr) return false;
         batch.turns.push_back(turn);
         batch.members.push_back({run});
@@ -299,8 +331,8 @@ void Executor::ExecuteBatch(Batch* batch, TurnQueue::Place place) {
                }
                session.log().Share(shared.count(member), with);
              }
-             session.EndRun(batch->members[member].used);
-             session.StepReadsAndFrees(kMessagesBehindRun);
+             session.steps().EndRun(batch->members[member].used);
+             session.steps().StepReadsAndFrees(kMessagesBehindRun);
            },
        .joined =
            [&](absl::Span<const size_t> joined, int64_t rows) {

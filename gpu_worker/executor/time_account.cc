@@ -5,7 +5,7 @@ namespace djinn::worker {
 void TimeAccount::BeginWork(absl::Duration now) {
   {
     MutexLock lock(&mu_);
-    work_.Begin(now);
+    working_since_ = now;
   }
   preemption_->Settle(preemption_->OwnTimeAt(now));
 }
@@ -13,7 +13,8 @@ void TimeAccount::BeginWork(absl::Duration now) {
 void TimeAccount::EndWork(absl::Duration now) {
   {
     MutexLock lock(&mu_);
-    work_.End(now);
+    worked_ = WorkedLocked(now);
+    working_since_.reset();
   }
   // The next Charge() reports low credit: a session that waits needs none yet.
   ChargeLast(preemption_->Settle(preemption_->OwnTimeAt(now)));
@@ -46,7 +47,12 @@ void TimeAccount::ChargeLast(absl::Duration used) {
 
 absl::Duration TimeAccount::WorkedBy(absl::Duration now) const {
   MutexLock lock(&mu_);
-  return work_.WorkedBy(now);
+  return WorkedLocked(now);
+}
+
+absl::Duration TimeAccount::WorkedLocked(absl::Duration now) const {
+  return working_since_.has_value() ? worked_ + (now - *working_since_)
+                                    : worked_;
 }
 
 }  // namespace djinn::worker

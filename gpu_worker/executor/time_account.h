@@ -7,13 +7,13 @@
 #define GPU_WORKER_EXECUTOR_TIME_ACCOUNT_H_
 
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "absl/time/time.h"
 #include "common/base/mutex.h"
 #include "gpu_worker/executor/executor_metrics.h"
 #include "gpu_worker/executor/preemption.h"
-#include "gpu_worker/executor/work_watch.h"
 #include "gpu_worker/leases/lease_meter.h"
 
 namespace djinn::worker {
@@ -37,10 +37,13 @@ class TimeAccount {
   // Counts the thread's work since the last turn was settled as housekeeping.
   void KeepHouse();
 
-  // Returns how long the thread has worked until `now`.
+  // Returns how long the thread has worked until `now`. This is measured apart
+  // from what is charged, so that the two can be compared.
   absl::Duration WorkedBy(absl::Duration now) const;
 
  private:
+  absl::Duration WorkedLocked(absl::Duration now) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Charges the lease that was charged last.
   void ChargeLast(absl::Duration used);
 
@@ -51,7 +54,10 @@ class TimeAccount {
   v1::Phase phase_ = v1::PHASE_UNSPECIFIED;
   bool low_credit_ = false;
   mutable Mutex mu_;
-  WorkWatch work_ ABSL_GUARDED_BY(mu_);
+  // The time worked in all, and when the work under way began; unset while the
+  // thread waits.
+  absl::Duration worked_ ABSL_GUARDED_BY(mu_);
+  std::optional<absl::Duration> working_since_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace djinn::worker

@@ -12,10 +12,32 @@ namespace {
 using scheduler::BatchForecast;
 using scheduler::FairQueue;
 
-// A session that had this many turns in succession is assumed to be alone.
-constexpr uint64_t kTurnsToAttend = 8;
-// How long the idle executor thread receives from a stream.
-constexpr absl::Duration kAttendance = absl::Milliseconds(50);
+// Returns whether runs of this phase are long or short.
+FairQueue::Pace PaceOf(v1::Phase phase, const TurnQueue::Options& options) {
+  using Pace = FairQueue::Pace;
+  if (!options.tokens_first) return Pace::kUnknown;
+  switch (phase) {
+    case v1::PHASE_LLM_DECODE:
+      return Pace::kShort;
+    case v1::PHASE_LLM_PREFILL:
+    case v1::PHASE_TRAINING:
+      return Pace::kLong;
+    default:
+      return Pace::kUnknown;
+  }
+}
+
+FairQueue::Work WorkOf(const Session& session,
+                       const TurnQueue::Options& options) {
+  const NextMessage& next = session.next();
+  return {next.deadline(), next.expected(), PaceOf(next.phase(), options)};
+}
+
+// Returns whether sessions of the two tenants may share a batch.
+bool MayShare(const absl::flat_hash_set<std::string>& batching,
+              const std::string& a, const std::string& b) {
+  return a == b || (batching.contains(a) && batching.contains(b));
+}
 
 }  // namespace
 
@@ -56,7 +78,7 @@ void TurnQueue::UpdatePhase(uint64_t key) {
   if (found == members_.end()) return;
   const Session& session = *found->second.session;
   queue_.SetPriority(key, session.status().priority());
-  queue_.SetPace(key, PaceOf(session.status().phase));
+  queue_.SetPace(key, PaceOf(session.status().phase, options_));
   // A session that waits may now have a higher priority than the one in
   // service.
   if (!queue_.empty()) preemption_.NoteArrival();
@@ -71,11 +93,12 @@ void TurnQueue::MakeRunnable(uint64_t key) {
     const auto found = members_.find(key);
     if (found == members_.end()) return;
     found->second.waits_since = std::min(found->second.waits_since, now);
-    const bool waits = queue_.MakeRunnable(key, WorkOf(*found->second.session));
+    const bool waits =
+        queue_.MakeRunnable(key, WorkOf(*found->second.session, options_));
     if (waits && queue_.in_service()) preemption_.NoteArrival();
     if (waits) NoteWaiting(key, now);
-    attended = attended_;
-    own = attended != nullptr && std::this_thread::get_id() == attendant_;
+    attended = idle_.stream();
+    own = idle_.in_this_thread();
   }
   // Signals without the lock, which the thread that wakes takes first.
   if (attended == nullptr) {
@@ -182,11 +205,10 @@ std::optional<Turn> TurnQueue::TakeTurn(bool wait) {
   // Sessions that were already waiting will not call Look() again. This turn
   // may be long, so it asks for the preemption check on their behalf.
   if (!queue_.empty() &&
-      PaceOf(session.next().phase()) == FairQueue::Pace::kLong) {
+      PaceOf(session.next().phase(), options_) == FairQueue::Pace::kLong) {
     preemption_.NoteArrival();
   }
-  turns_ = key == last_turn_ ? turns_ + 1 : 0;
-  last_turn_ = key;
+  idle_.NoteTurn(key);
   serving_ = key;
   served_by_ = now + session.next().expected();
   return Give(TurnOf(key), now);
@@ -196,37 +218,18 @@ void TurnQueue::AwaitRunnable() {
   if (Ready()) return;
   time_.EndWork(clock_.Monotonic());
   while (!Ready()) {
+    const auto alone = members_.find(idle_.alone());
     std::shared_ptr<WorkerStream> stream;
-    if (turns_ >= kTurnsToAttend) {
-      const auto found = members_.find(last_turn_);
-      if (found != members_.end()) stream = found->second.stream.lock();
-    }
+    if (alone != members_.end()) stream = alone->second.stream.lock();
     if (stream != nullptr) {
-      ReceiveFrom(std::move(stream));
+      const auto ready = [this]()
+                             ABSL_NO_THREAD_SAFETY_ANALYSIS { return Ready(); };
+      idle_.Receive(std::move(stream), ready, &mu_);
       if (Ready()) break;
     }
     runnable_.Wait(&mu_);
   }
   time_.BeginWork(clock_.Monotonic());
-}
-
-void TurnQueue::ReceiveFrom(std::shared_ptr<WorkerStream> stream) {
-  attended_ = stream;
-  attendant_ = std::this_thread::get_id();
-  mu_.Unlock();
-  const bool received = stream->Attend(
-      [this] {
-        MutexLock lock(&mu_);
-        return Ready();
-      },
-      kAttendance);
-  mu_.Lock();
-  attended_.reset();
-  const bool idle = !Ready();
-  mu_.Unlock();
-  if (received && idle) stream->Recall();
-  stream.reset();  // the last to hold it destroys the stream
-  mu_.Lock();
 }
 
 void TurnQueue::AwaitBatch() {
@@ -263,7 +266,7 @@ absl::Duration TurnQueue::BatchUntil(absl::Duration since, absl::Duration now) {
     const Session& session = *members_.at(key).session;
     return session.next().fast_run() && forecast_.NextOf(key) == place &&
            session.next().deadline() == absl::InfiniteDuration() &&
-           MayShare(tenant, session.who().tenant);
+           MayShare(batching_tenants_, tenant, session.who().tenant);
   };
   const FairQueue::Batch waiting =
       queue_.FindBatch(next, may_wait, options_.max_batch_runs);
@@ -276,13 +279,9 @@ absl::Duration TurnQueue::BatchUntil(absl::Duration since, absl::Duration now) {
         const Member& member = members_.at(key);
         return member.waits_since == absl::InfiniteDuration() &&
                queue_.priority(key) >= priority && member.meter->HasCredit() &&
-               MayShare(tenant, member.session->who().tenant);
+               MayShare(batching_tenants_, tenant,
+                        member.session->who().tenant);
       });
-}
-
-bool TurnQueue::MayShare(const std::string& a, const std::string& b) const {
-  return a == b ||
-         (batching_tenants_.contains(a) && batching_tenants_.contains(b));
 }
 
 bool TurnQueue::MayBatch(const std::string& tenant) const {
@@ -295,8 +294,8 @@ std::optional<absl::Duration> TurnQueue::LateBehind(uint64_t key,
                                                     absl::Duration now) const {
   const auto found = members_.find(key);
   if (found == members_.end()) return std::nullopt;
-  return scheduler::LateBehind(queue_, key, WorkOf(*found->second.session),
-                               InService(), now);
+  return scheduler::LateBehind(
+      queue_, key, WorkOf(*found->second.session, options_), InService(), now);
 }
 
 std::optional<scheduler::InService> TurnQueue::InService() const {
@@ -364,7 +363,7 @@ FairQueue::Preemption TurnQueue::TakePreempting(
     const absl::Duration now = clock_.Monotonic();
     *turn = Give(TurnOf(queue_.TakePreempting(asked)), now);
     preempting_.push_back({turn->key, now, Preemption::NameOf(asked)});
-    turns_ = 0;
+    idle_.NotePreemption();
   }
   return asked;
 }
@@ -378,7 +377,7 @@ void TurnQueue::EndTurn(const Turn& turn, absl::Duration used, bool more) {
   const absl::Duration now = clock_.Monotonic();
   MutexLock lock(&mu_);
   std::optional<FairQueue::Work> next;
-  if (more) next.emplace(WorkOf(*turn.session));
+  if (more) next.emplace(WorkOf(*turn.session, options_));
   const auto found = members_.find(turn.key);
   if (more && found != members_.end()) {
     found->second.waits_since = std::min(found->second.waits_since, now);
@@ -406,7 +405,7 @@ std::vector<TurnQueue::Candidate> TurnQueue::FindBatch(const Turn& leader,
       [&](uint64_t key) ABSL_NO_THREAD_SAFETY_ANALYSIS {
         const Session& session = *members_.at(key).session;
         return session.next().fast_run() &&
-               MayShare(tenant, session.who().tenant);
+               MayShare(batching_tenants_, tenant, session.who().tenant);
       },
       options_.max_batch_runs - 1);
   *contested = found.contested;
@@ -435,20 +434,6 @@ void TurnQueue::JoinBatch(absl::Span<Turn> turns,
 void TurnQueue::NoteBatch(Place place, absl::Duration took) {
   MutexLock lock(&mu_);
   forecast_.NoteWorth(place, took);
-}
-
-FairQueue::Pace TurnQueue::PaceOf(v1::Phase phase) const {
-  using Pace = FairQueue::Pace;
-  if (!options_.tokens_first) return Pace::kUnknown;
-  switch (phase) {
-    case v1::PHASE_LLM_DECODE:
-      return Pace::kShort;
-    case v1::PHASE_LLM_PREFILL:
-    case v1::PHASE_TRAINING:
-      return Pace::kLong;
-    default:
-      return Pace::kUnknown;
-  }
 }
 
 }  // namespace djinn::worker

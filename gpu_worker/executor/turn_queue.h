@@ -17,7 +17,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -32,6 +31,7 @@
 #include "djinn/v1/runs.pb.h"
 #include "djinn/v1/worker_registry.pb.h"
 #include "gpu_worker/executor/executor_metrics.h"
+#include "gpu_worker/executor/idle_receiver.h"
 #include "gpu_worker/executor/preemption.h"
 #include "gpu_worker/executor/time_account.h"
 #include "gpu_worker/leases/lease_meter.h"
@@ -172,16 +172,11 @@ class TurnQueue {
   // Waits until a session is runnable or the queue stops. If one session alone
   // has been at work, receives from its stream meanwhile.
   void AwaitRunnable() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void ReceiveFrom(std::shared_ptr<WorkerStream> stream)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Waits while it pays to wait for other sessions' runs to join the next turn.
   void AwaitBatch() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Returns when the batching window ends; `now` or earlier means that there is
   // none. The device has been ready since `since`.
   absl::Duration BatchUntil(absl::Duration since, absl::Duration now)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Returns whether sessions of the two tenants may share a batch.
-  bool MayShare(const std::string& a, const std::string& b) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // If the session waits with a run that will miss its deadline, returns the
   // least work that is ahead of the run.
@@ -202,12 +197,6 @@ class TurnQueue {
   bool Ready() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return stopping_ || !queue_.empty();
   }
-  scheduler::FairQueue::Work WorkOf(const Session& session) const {
-    return {session.next().deadline(), session.next().expected(),
-            PaceOf(session.next().phase())};
-  }
-  // Returns whether runs of this phase are long or short.
-  scheduler::FairQueue::Pace PaceOf(v1::Phase phase) const;
 
   const Options options_;
   Clock& clock_;
@@ -222,14 +211,7 @@ class TurnQueue {
   // The sessions, by the queue's keys.
   absl::flat_hash_map<uint64_t, Member> members_ ABSL_GUARDED_BY(mu_);
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
-  // The stream from which the idle executor thread receives, and that thread;
-  // null while it does not receive.
-  std::shared_ptr<WorkerStream> attended_ ABSL_GUARDED_BY(mu_);
-  std::thread::id attendant_ ABSL_GUARDED_BY(mu_);
-  // The session that had the last turn, and how many turns it had in succession
-  // before.
-  uint64_t last_turn_ ABSL_GUARDED_BY(mu_) = 0;
-  uint64_t turns_ ABSL_GUARDED_BY(mu_) = 0;
+  IdleReceiver idle_ ABSL_GUARDED_BY(mu_);
   // The session in service, and when its turn is expected to end.
   uint64_t serving_ ABSL_GUARDED_BY(mu_) = 0;
   absl::Duration served_by_ ABSL_GUARDED_BY(mu_);

@@ -11,7 +11,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/functional/function_ref.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
@@ -19,6 +21,27 @@
 #include "gpu_worker/plan/ongoing_run.h"
 
 namespace djinn::worker {
+
+// Decides whether runs have so much in common that they should be executed side
+// by side. A run that joins others waits for them, and they for it. That pays
+// only where most of the products are shared: with one common product a decoder
+// would wait for all of a prompt whose last row uses the same output matrix.
+class SharedProducts {
+ public:
+  using Products = absl::Span<const OngoingRun::Product>;
+
+  // Takes the products of the run that others may join.
+  explicit SharedProducts(Products products);
+
+  // Returns whether at least half of the products of either run have one to
+  // join in the other.
+  bool Suit(Products others) const;
+
+ private:
+  // The number of the run's products by weight and kind.
+  absl::flat_hash_map<std::pair<const Buffer*, uint64_t>, size_t> counts_;
+  const size_t total_;
+};
 
 struct LockstepMember {
   // A run on which Begin() was called.

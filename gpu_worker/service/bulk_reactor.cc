@@ -1,5 +1,6 @@
 #include "gpu_worker/service/bulk_reactor.h"
 
+#include <algorithm>
 #include <chrono>
 #include <string>
 
@@ -13,6 +14,8 @@ namespace djinn::worker {
 namespace {
 
 constexpr std::chrono::seconds kHelloTimeout{10};
+// The most frames that wait before Send() says that there is no room.
+constexpr size_t kBulkQueue = 4;
 
 }  // namespace
 
@@ -102,6 +105,71 @@ void BulkReactor::OnDone() {
   const std::shared_ptr<StreamLink> link = this->link();
   if (link != nullptr) link->OnBulkDone(this);
   self_.reset();  // May delete this.
+}
+
+BulkCalls::Call& BulkCalls::Of(const BulkReactor* bulk) {
+  return **std::find_if(calls_.begin(), calls_.end(), [bulk](const auto& call) {
+    return call->bulk == bulk;
+  });
+}
+
+void BulkCalls::Add(BulkReactor* bulk) {
+  seen_ = true;
+  calls_.push_back(std::make_unique<Call>(Call{bulk, {}}));
+  bulk->StartRead(&bulk->frame_);
+  WriteNext();
+}
+
+void BulkCalls::Remove(const BulkReactor* bulk) {
+  std::erase_if(calls_,
+                [bulk](const auto& call) { return call->bulk == bulk; });
+}
+
+void BulkCalls::ReadOn(BulkReactor* bulk) {
+  if (!Of(bulk).finished) bulk->StartRead(&bulk->frame_);
+}
+
+bool BulkCalls::Send(grpc::ByteBuffer frame) {
+  queue_.push_back(std::move(frame));
+  WriteNext();
+  full_ = queue_.size() >= kBulkQueue;
+  return !full_;
+}
+
+void BulkCalls::NoteWritten(const BulkReactor* bulk) {
+  Call& call = Of(bulk);
+  call.writing = false;
+  call.frame.Clear();
+}
+
+void BulkCalls::WriteNext() {
+  for (const auto& call : calls_) {
+    if (queue_.empty()) return;
+    if (call->writing || call->finished) continue;
+    call->frame = std::move(queue_.front());
+    queue_.pop_front();
+    call->writing = true;
+    call->bulk->StartWrite(&call->frame);
+  }
+}
+
+bool BulkCalls::HasRoomAgain() {
+  if (!full_ || queue_.size() > kBulkQueue / 2) return false;
+  full_ = false;
+  return true;
+}
+
+void BulkCalls::Finish(const grpc::Status& status) {
+  if (!queue_.empty()) return;
+  for (const auto& call : calls_) {
+    if (call->finished || call->writing) continue;
+    call->finished = true;
+    call->bulk->Finish(status);
+  }
+}
+
+void BulkCalls::CutOff() {
+  for (const auto& call : calls_) call->bulk->context_->TryCancel();
 }
 
 }  // namespace djinn::worker

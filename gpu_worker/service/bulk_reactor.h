@@ -1,11 +1,14 @@
-// One Bulk call: waits for its hello, then belongs to the link of the lease
-// that the hello named.
+// One Bulk call, which waits for its hello and then belongs to the link of the
+// lease that the hello named; and the Bulk calls of one link.
 #ifndef GPU_WORKER_SERVICE_BULK_REACTOR_H_
 #define GPU_WORKER_SERVICE_BULK_REACTOR_H_
 
+#include <cstddef>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "common/base/mutex.h"
@@ -43,6 +46,7 @@ class BulkReactor
   void OnDone() override;
 
  private:
+  friend class BulkCalls;
   friend class StreamLink;
 
   BulkReactor(grpc::CallbackServerContext* context, HelloFunction hello,
@@ -68,6 +72,57 @@ class BulkReactor
   bool refused_ ABSL_GUARDED_BY(mu_) = false;
   grpc::Alarm hello_alarm_;
   std::shared_ptr<BulkReactor> self_;
+};
+
+// The Bulk calls of a link, and the chunks that wait for one of them.
+//
+// Not thread-safe: the link's lock guards it. gRPC calls nothing back while a
+// function here runs.
+class BulkCalls {
+ public:
+  size_t size() const { return calls_.size(); }
+  // Returns whether there ever was a call.
+  bool seen() const { return seen_; }
+
+  // Adds a call, which the link joined, and starts its first read.
+  void Add(BulkReactor* bulk);
+  // Forgets a call after its last callback.
+  void Remove(const BulkReactor* bulk);
+  // Reads the next frame, unless the call is ending.
+  void ReadOn(BulkReactor* bulk);
+
+  // Queues a frame; an idle call takes it. Returns whether there is room for
+  // more.
+  bool Send(grpc::ByteBuffer frame);
+  void NoteWritten(const BulkReactor* bulk);
+  // Begins a write on each idle call, as long as frames wait.
+  void WriteNext();
+  // Returns whether there is room again, once after Send() returned false.
+  bool HasRoomAgain();
+  // Drops the frames that wait.
+  void Clear() { queue_.clear(); }
+
+  // Sends the status on the calls that are not writing, once no frame waits.
+  void Finish(const grpc::Status& status);
+  // Cancels the calls.
+  void CutOff();
+
+ private:
+  // A call until Remove().
+  struct Call {
+    BulkReactor* bulk;
+    // The frame being written.
+    grpc::ByteBuffer frame;
+    bool writing = false;
+    bool finished = false;
+  };
+  Call& Of(const BulkReactor* bulk);
+
+  std::vector<std::unique_ptr<Call>> calls_;
+  std::deque<grpc::ByteBuffer> queue_;
+  bool seen_ = false;
+  // True since Send() returned false.
+  bool full_ = false;
 };
 
 }  // namespace djinn::worker

@@ -21,7 +21,7 @@ bool Matches(const StreamLink::Identity& identity, const v1::BulkHello& hello) {
 StreamLink::ControlReactor* ExecutionService::Control(
     grpc::CallbackServerContext* context) {
   std::shared_ptr<StreamLink> link = StreamLink::Make(
-      context, &pacer_, [this](const std::shared_ptr<StreamLink>& accepted) {
+      context, [this](const std::shared_ptr<StreamLink>& accepted) {
         OnAccepted(accepted);
       });
   StreamLink::ControlReactor* const reactor = link->control();

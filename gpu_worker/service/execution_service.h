@@ -20,7 +20,6 @@
 #include "gpu_worker/core/worker_core.h"
 #include "gpu_worker/pull/send_order.h"
 #include "gpu_worker/service/bulk_reactor.h"
-#include "gpu_worker/service/read_pacer.h"
 #include "gpu_worker/service/stream_link.h"
 
 namespace djinn::worker {
@@ -36,10 +35,7 @@ class ExecutionService
   // on this machine fetch values, too; empty when there is none.
   explicit ExecutionService(WorkerCore* core, std::string pull_socket = "",
                             Clock* clock = Clock::Real())
-      : core_(core),
-        pull_socket_(std::move(pull_socket)),
-        pacer_(clock),
-        send_order_(clock) {}
+      : core_(core), pull_socket_(std::move(pull_socket)), send_order_(clock) {}
 
   StreamLink::ControlReactor* Control(
       grpc::CallbackServerContext* context) override;
@@ -61,7 +57,6 @@ class ExecutionService
 
   WorkerCore* const core_;
   const std::string pull_socket_;
-  ReadPacer pacer_;
   SendOrder send_order_;
   Mutex mu_;
   // Accepted links. Links that ended are dropped when the next one is accepted.

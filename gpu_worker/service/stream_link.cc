@@ -1,6 +1,5 @@
 #include "gpu_worker/service/stream_link.h"
 
-#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -13,7 +12,6 @@
 #include "common/net/raw_message.h"
 #include "common/net/tls.h"
 #include "common/transport/arrival.h"
-#include "gpu_worker/service/bulk_reactor.h"
 
 namespace djinn::worker {
 namespace {
@@ -21,41 +19,16 @@ namespace {
 // The most Control messages that wait to be written, besides the one being
 // written.
 constexpr size_t kControlQueue = 256;
-// A client that waited for this many values in succession, and sent nothing
-// meanwhile, is assumed to wait for the next one, too.
-constexpr int kWaits = 8;
 // Many times the size of a Hello.
 constexpr size_t kMaxHelloBytes = 64 << 10;
 // The most bytes of messages that are sent together, not counting the last one.
 constexpr size_t kTogetherBytes = 16 << 10;
-constexpr size_t kBulkQueue = 4;
 // How long a peer has to accept the closing status, or to open Bulk when bytes
 // wait.
 constexpr std::chrono::seconds kCloseTimeout{5};
 // How long gRPC has to end the calls of a peer that was cut off.
 constexpr std::chrono::seconds kCutOffTimeout{1};
 constexpr std::chrono::seconds kBulkTimeout{30};
-
-struct Reads {
-  uint64_t last = 0;         // the last Read's sequence; 0: no Read
-  bool only_at_end = false;  // one Read, which nothing follows
-};
-
-Reads ReadsOf(const v1::ControlRequest& message) {
-  Reads reads;
-  int count = 0;
-  const auto look = [&](const v1::ControlRequest& each) {
-    const bool is_read = each.ordered().has_read();
-    if (is_read) {
-      ++count;
-      reads.last = each.ordered().sequence();
-    }
-    reads.only_at_end = is_read && count == 1;
-  };
-  look(message);
-  for (const v1::ControlRequest& next : message.following()) look(next);
-  return reads;
-}
 
 // Makes a frame whose payload is the tensor's own memory.
 grpc::ByteBuffer MakeFrame(uint64_t transfer_id, uint64_t offset,
@@ -130,10 +103,8 @@ class StreamLink::LinkStream : public WorkerStream {
 };
 
 std::shared_ptr<StreamLink> StreamLink::Make(
-    grpc::CallbackServerContext* context, ReadPacer* pacer,
-    AcceptedFunction accepted) {
-  std::shared_ptr<StreamLink> link(
-      new StreamLink(IsEncrypted(*context), pacer));
+    grpc::CallbackServerContext* context, AcceptedFunction accepted) {
+  std::shared_ptr<StreamLink> link(new StreamLink(IsEncrypted(*context)));
   link->accepted_ = std::move(accepted);
   MutexLock lock(&link->mu_);
   link->control_ = new Control(context, link);
@@ -161,16 +132,8 @@ void StreamLink::Start(WorkerStreamReceiver* receiver) {
 }
 
 void StreamLink::ReadControlLocked() {
-  put_off_.reset();
   if (control_ == nullptr || control_finished_) return;
   control_->StartRead(control_->request());
-}
-
-bool StreamLink::ReadOnIfDue(absl::Duration limit) {
-  MutexLock lock(&mu_);
-  if (put_off_.has_value() && *put_off_ <= limit) ReadControlLocked();
-  paced_ = put_off_.has_value();
-  return paced_;
 }
 
 bool StreamLink::Send(std::shared_ptr<const v1::ControlResponse> message) {
@@ -179,7 +142,6 @@ bool StreamLink::Send(std::shared_ptr<const v1::ControlResponse> message) {
   if (message->has_hello()) accepted_(shared_from_this());
   MutexLock lock(&mu_);
   if (close_status_.has_value()) return true;
-  if (message->has_read()) answered_read_ = message->read().sequence();
   control_queue_.push_back(std::move(message));
   WriteControlLocked();
   const bool room = control_queue_.size() < kControlQueue;
@@ -193,23 +155,20 @@ bool StreamLink::SendBulk(uint64_t transfer_id, uint64_t offset,
       MakeFrame(transfer_id, offset, std::move(payload), encrypted_);
   MutexLock lock(&mu_);
   if (close_status_.has_value()) return true;
-  bulk_queue_.push_back(std::move(frame));
-  WriteBulkLocked();
-  if (!bulk_seen_ && !std::exchange(bulk_awaited_, true)) {
+  const bool room = bulk_.Send(std::move(frame));
+  if (!bulk_.seen() && !std::exchange(bulk_awaited_, true)) {
     no_bulk_.Set(std::chrono::system_clock::now() + kBulkTimeout,
                  [weak = weak_from_this()](bool expired) {
                    const std::shared_ptr<StreamLink> link = weak.lock();
                    if (expired && link != nullptr) link->CheckBulk();
                  });
   }
-  const bool room = bulk_queue_.size() < kBulkQueue;
-  bulk_stalled_ = !room;
   return room;
 }
 
 void StreamLink::CheckBulk() {
   MutexLock lock(&mu_);
-  if (bulk_seen_) return;
+  if (bulk_.seen()) return;
   CloseLocked(MakeError(absl::StatusCode::kInvalidArgument,
                         "PROTOCOL_VIOLATION",
                         "asked for bulk bytes without opening Bulk"));
@@ -233,26 +192,7 @@ void StreamLink::WriteControlLocked() {
       EncodeTogether(together, v1::ControlResponse::kFollowingFieldNumber);
   control_current_ = grpc::ByteBuffer(&slice, 1);
   control_writing_ = true;
-  ++control_writes_;
   control_->StartWrite(&control_current_);
-}
-
-void StreamLink::WriteBulkLocked() {
-  for (const auto& lane : lanes_) {
-    if (bulk_queue_.empty()) return;
-    if (lane->writing || lane->finished) continue;
-    lane->frame = std::move(bulk_queue_.front());
-    bulk_queue_.pop_front();
-    lane->writing = true;
-    lane->call->StartWrite(&lane->frame);
-  }
-}
-
-StreamLink::Lane* StreamLink::LaneOf(BulkReactor* bulk) {
-  for (const auto& lane : lanes_) {
-    if (lane->call == bulk) return lane.get();
-  }
-  return nullptr;
 }
 
 void StreamLink::Close(absl::Status status) {
@@ -264,7 +204,7 @@ void StreamLink::CloseLocked(absl::Status status) {
   if (close_status_.has_value()) return;
   if (!status.ok()) {
     control_queue_.clear();
-    bulk_queue_.clear();
+    bulk_.Clear();
   }
   close_status_ = std::move(status);
   changed_.SignalAll();
@@ -292,18 +232,13 @@ void StreamLink::FinishLocked() {
   }
   // Bulk ends after Control's bytes are sent, so that a clean end delivers what
   // Control announced.
-  if (!bulk_queue_.empty()) return;
-  for (const auto& lane : lanes_) {
-    if (lane->finished || lane->writing) continue;
-    lane->finished = true;
-    lane->call->Finish(status);
-  }
+  bulk_.Finish(status);
 }
 
 void StreamLink::CutOff() {
   MutexLock lock(&mu_);
   if (control_ != nullptr) control_->context()->TryCancel();
-  for (const auto& lane : lanes_) lane->call->context_->TryCancel();
+  bulk_.CutOff();
 }
 
 void StreamLink::GiveUp() {
@@ -326,10 +261,8 @@ void StreamLink::GiveUp() {
 void StreamLink::OnControlRead(bool ok) {
   WorkerStreamReceiver* receiver = nullptr;
   v1::ControlRequest message;
-  uint64_t writes;
   {
     MutexLock lock(&mu_);
-    writes = control_writes_;
     if (!ok) {
       // The client sends no more. That is a clean end, unless the client
       // vanished.
@@ -363,27 +296,12 @@ void StreamLink::OnControlRead(bool ok) {
       identity_ = {message.hello().session_id(), message.hello().lease_token()};
     }
   }
-  const Reads reads = ReadsOf(message);
   if (receiver != nullptr) {
     receiver->OnMessage(std::move(message));
     EndCall();
   }
-  {
-    MutexLock lock(&mu_);
-    // A client that requests several values at once continues before it has all
-    // of them.
-    const bool waits = reads.only_at_end && answered_read_ >= awaited_read_;
-    if (reads.last != 0) {
-      waits_ = waits ? waits_ + 1 : 0;
-      awaited_read_ = reads.last;
-    }
-    if (!waits || waits_ < kWaits || control_writes_ != writes) {
-      return ReadControlLocked();
-    }
-    put_off_ = pacer_->Now();
-    if (std::exchange(paced_, true)) return;
-  }
-  pacer_->Watch(weak_from_this());
+  MutexLock lock(&mu_);
+  ReadControlLocked();
 }
 
 void StreamLink::OnControlWritten(bool ok) {
@@ -396,7 +314,6 @@ void StreamLink::OnControlWritten(bool ok) {
       CloseLocked(absl::UnavailableError("the client went away"));
       control_queue_.clear();
     }
-    if (put_off_.has_value()) ReadControlLocked();
     WriteControlLocked();
     if (control_stalled_ && control_queue_.size() <= kControlQueue / 2) {
       control_stalled_ = false;
@@ -433,23 +350,20 @@ absl::Status StreamLink::AttachBulk(BulkReactor* bulk) {
     return close_status_->ok() ? absl::CancelledError("stream is closed")
                                : *close_status_;
   }
-  if (lanes_.size() >= kMaxBulkCalls) {
+  if (bulk_.size() >= kMaxBulkCalls) {
     return MakeError(
         absl::StatusCode::kFailedPrecondition, "LEASE_IN_USE",
         absl::StrCat("the lease has ", kMaxBulkCalls,
                      " Bulk streams already, the most that it may have"));
   }
   DJINN_RETURN_IF_ERROR(bulk->Join(shared_from_this()));
-  bulk_seen_ = true;
-  lanes_.push_back(std::make_unique<Lane>(Lane{bulk, {}}));
-  bulk->StartRead(&bulk->frame_);
-  WriteBulkLocked();
+  bulk_.Add(bulk);
   return absl::OkStatus();
 }
 
 void StreamLink::ReadBulkOn(BulkReactor* bulk) {
   MutexLock lock(&mu_);
-  if (!LaneOf(bulk)->finished) bulk->StartRead(&bulk->frame_);
+  bulk_.ReadOn(bulk);
 }
 
 void StreamLink::OnBulkFrame(const absl::StatusOr<BulkFrame>& frame,
@@ -477,18 +391,13 @@ void StreamLink::OnBulkWritten(BulkReactor* bulk, bool ok) {
   WorkerStreamReceiver* receiver = nullptr;
   {
     MutexLock lock(&mu_);
-    Lane* const lane = LaneOf(bulk);
-    lane->writing = false;
-    lane->frame.Clear();
+    bulk_.NoteWritten(bulk);
     if (!ok) {
       CloseLocked(absl::UnavailableError("the client's Bulk stream broke"));
-      bulk_queue_.clear();
+      bulk_.Clear();
     }
-    WriteBulkLocked();
-    if (bulk_stalled_ && bulk_queue_.size() <= kBulkQueue / 2) {
-      bulk_stalled_ = false;
-      receiver = BeginCallLocked();
-    }
+    bulk_.WriteNext();
+    if (bulk_.HasRoomAgain()) receiver = BeginCallLocked();
   }
   if (receiver != nullptr) {
     receiver->OnBulkRoom();
@@ -501,15 +410,13 @@ void StreamLink::OnBulkWritten(BulkReactor* bulk, bool ok) {
 void StreamLink::OnBulkDone(BulkReactor* bulk) {
   {
     MutexLock lock(&mu_);
-    lanes_.erase(
-        std::find_if(lanes_.begin(), lanes_.end(),
-                     [bulk](const auto& lane) { return lane->call == bulk; }));
+    bulk_.Remove(bulk);
   }
   ReportIfOver();
 }
 
 bool StreamLink::OverLocked() const {
-  return control_ == nullptr && lanes_.empty();
+  return control_ == nullptr && bulk_.size() == 0;
 }
 
 WorkerStreamReceiver* StreamLink::BeginCallLocked() {

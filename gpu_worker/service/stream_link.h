@@ -4,9 +4,7 @@
 // Control messages that wait while one is written are sent together, if the
 // client accepts that. Chunks to the client wait in one queue, and each Bulk
 // call that is not writing takes the next one, so a slow connection holds up no
-// other. Several threads at once hand incoming messages and chunks on. After a
-// message whose sender waits for an answer, the link reads the next one when an
-// answer leaves, or soon (read_pacer.h).
+// other. Several threads at once hand incoming messages and chunks on.
 //
 // The stream object that the core owns shares the link with the reactors of the
 // calls, which live until gRPC is done with them. OnClosed() comes when the
@@ -25,14 +23,13 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "absl/status/statusor.h"
 #include "common/base/mutex.h"
 #include "common/transport/bulk_frame.h"
 #include "common/transport/stream.h"
 #include "djinn/v1/execution.pb.h"
-#include "gpu_worker/service/read_pacer.h"
+#include "gpu_worker/service/bulk_reactor.h"
 #include "grpcpp/alarm.h"
 #include "grpcpp/server_context.h"
 #include "grpcpp/support/byte_buffer.h"
@@ -40,10 +37,7 @@
 
 namespace djinn::worker {
 
-class BulkReactor;
-
-class StreamLink : public std::enable_shared_from_this<StreamLink>,
-                   public ReadPacer::Reader {
+class StreamLink : public std::enable_shared_from_this<StreamLink> {
  public:
   using ControlReactor =
       grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>;
@@ -57,9 +51,7 @@ class StreamLink : public std::enable_shared_from_this<StreamLink>,
   using AcceptedFunction =
       std::function<void(const std::shared_ptr<StreamLink>&)>;
 
-  // `pacer` must outlive the calls.
   static std::shared_ptr<StreamLink> Make(grpc::CallbackServerContext* context,
-                                          ReadPacer* pacer,
                                           AcceptedFunction accepted);
 
   // Returns the reactor that the Control RPC's handler returns to gRPC.
@@ -82,17 +74,7 @@ class StreamLink : public std::enable_shared_from_this<StreamLink>,
   class Control;
   class LinkStream;
 
-  // A Bulk call until its OnDone().
-  struct Lane {
-    BulkReactor* call;
-    // The frame being written.
-    grpc::ByteBuffer frame;
-    bool writing = false;
-    bool finished = false;
-  };
-
-  StreamLink(bool encrypted, ReadPacer* pacer)
-      : encrypted_(encrypted), pacer_(pacer) {}
+  explicit StreamLink(bool encrypted) : encrypted_(encrypted) {}
 
   // The stream's methods.
   void Start(WorkerStreamReceiver* receiver);
@@ -113,14 +95,10 @@ class StreamLink : public std::enable_shared_from_this<StreamLink>,
   void OnBulkWritten(BulkReactor* bulk, bool ok);
   void OnBulkDone(BulkReactor* bulk);
 
-  bool ReadOnIfDue(absl::Duration limit) override;
-
   // Reads the next message, unless Control is ending.
   void ReadControlLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void CloseLocked(absl::Status status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void WriteControlLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void WriteBulkLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  Lane* LaneOf(BulkReactor* bulk) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Sends the status on the calls that have nothing more to write.
   void FinishLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Returns the receiver, to be called without the lock and followed by
@@ -138,7 +116,6 @@ class StreamLink : public std::enable_shared_from_this<StreamLink>,
   // Whether Control's connection is encrypted. Bulk calls arrive at the same
   // server.
   const bool encrypted_;
-  ReadPacer* const pacer_;
   AcceptedFunction accepted_;
 
   mutable Mutex mu_;
@@ -153,18 +130,6 @@ class StreamLink : public std::enable_shared_from_this<StreamLink>,
   // Null after OnDone().
   Control* control_ ABSL_GUARDED_BY(mu_) = nullptr;
   bool control_writing_ ABSL_GUARDED_BY(mu_) = false;
-  uint64_t control_writes_ ABSL_GUARDED_BY(mu_) = 0;  // writes begun
-  // Sequences of the last Read that arrived, and of the last one that was
-  // answered.
-  uint64_t awaited_read_ ABSL_GUARDED_BY(mu_) = 0;
-  uint64_t answered_read_ ABSL_GUARDED_BY(mu_) = 0;
-  // How many values in succession the client requested only after it had the
-  // previous ones.
-  int waits_ ABSL_GUARDED_BY(mu_) = 0;
-  // The time since which the read of the next message is postponed; unset when
-  // it is not.
-  std::optional<absl::Duration> put_off_ ABSL_GUARDED_BY(mu_);
-  bool paced_ ABSL_GUARDED_BY(mu_) = false;  // the pacer watches this link
   bool control_finished_ ABSL_GUARDED_BY(mu_) = false;
   bool cancelled_ ABSL_GUARDED_BY(mu_) = false;
   bool control_stalled_ ABSL_GUARDED_BY(mu_) = false;
@@ -172,11 +137,9 @@ class StreamLink : public std::enable_shared_from_this<StreamLink>,
   std::deque<std::shared_ptr<const v1::ControlResponse>> control_queue_
       ABSL_GUARDED_BY(mu_);
 
-  std::vector<std::unique_ptr<Lane>> lanes_ ABSL_GUARDED_BY(mu_);
-  bool bulk_seen_ ABSL_GUARDED_BY(mu_) = false;
+  BulkCalls bulk_ ABSL_GUARDED_BY(mu_);
+  // True once chunks waited for a first Bulk call; no_bulk_ then runs.
   bool bulk_awaited_ ABSL_GUARDED_BY(mu_) = false;
-  bool bulk_stalled_ ABSL_GUARDED_BY(mu_) = false;
-  std::deque<grpc::ByteBuffer> bulk_queue_ ABSL_GUARDED_BY(mu_);
 
   // Cuts off a peer that does not take the closing status.
   grpc::Alarm cut_off_;

@@ -1,9 +1,7 @@
 #include "gpu_worker/session/session.h"
 
-#include <limits>
 #include <utility>
 
-#include "absl/base/optimization.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/clock.h"
 #include "common/base/error.h"
@@ -12,14 +10,9 @@
 #include "gpu_worker/leases/lease_turn.h"
 #include "gpu_worker/session/base/violation.h"
 #include "gpu_worker/session/handlers/handlers.h"
-#include "gpu_worker/session/handlers/run_steps.h"
 
 namespace djinn::worker {
 namespace {
-
-// The most storages that a message may free in a turn that other sessions
-// share.
-constexpr size_t kFreedBeside = 64;
 
 // Returns DEADLINE_EXCEEDED (ACKNOWLEDGE_TIMEOUT) when the client has not
 // acknowledged replies for too long.
@@ -47,7 +40,8 @@ Session::Session(const SessionEnvironment* environment, std::string session_id,
           *environment, session_id, tenant, std::move(limits),
           std::move(callbacks), std::move(account), std::move(meter),
           std::make_shared<const RunPeer>(
-              RunPeer{tenant, log::ShortId(session_id)})})) {}
+              RunPeer{tenant, log::ShortId(session_id)})})),
+      steps_(state_.get()) {}
 
 Session::~Session() { Drop(); }
 
@@ -120,7 +114,7 @@ bool Session::ReceiveOne(v1::ControlRequest message) {
     case v1::ControlRequest::kSupply: {
       const absl::StatusOr<bool> awaited =
           s.flow.Supply(std::move(*message.mutable_supply()));
-      FailUnlessOk(awaited.status());
+      FailUnlessOk(s, awaited.status());
       if (awaited.ok() && *awaited) SettledCallback(s)();
       break;
     }
@@ -128,7 +122,8 @@ bool Session::ReceiveOne(v1::ControlRequest message) {
       Cancel();
       break;
     case v1::ControlRequest::kProof:
-      FailUnlessOk(s.uploads.ReceiveProof(std::move(*message.mutable_proof())));
+      FailUnlessOk(s,
+                   s.uploads.ReceiveProof(std::move(*message.mutable_proof())));
       break;
     case v1::ControlRequest::kHello:
       Fail(s, Violation("a hello that is not the first message"));
@@ -152,176 +147,15 @@ bool Session::ReceiveOrdered(v1::Ordered message) {
       std::move(message),
       timed ? now + absl::Nanoseconds(wait) : absl::InfiniteDuration(), mark,
       now, [&s] { ExpectProfile(s); });
-  FailUnlessOk(added.status());
+  FailUnlessOk(s, added.status());
   return added.ok() && *added;
 }
 
 void Session::ReceiveBulk(uint64_t transfer_id, uint64_t offset,
                           absl::Span<const absl::string_view> pieces) {
-  if (state_->flow.over()) return;
-  FailUnlessOk(state_->uploads.ReceiveBulk(transfer_id, offset, pieces));
-}
-
-void Session::FailUnlessOk(absl::Status status) {
-  if (!status.ok()) Fail(*state_, std::move(status));
-}
-
-bool Session::HasWork() const {
-  return !state_->replies.outbox.Full() && state_->flow.HasWork();
-}
-
-bool Session::Step(absl::Duration now) { return StepAt(now); }
-
-bool Session::StepAt(std::optional<absl::Duration> now) {
   SessionState& s = *state_;
-  if (s.replies.outbox.Full()) return false;
-  std::optional<MessageFlow::Taken> taken = s.flow.Take(now);
-  if (!taken.has_value()) return false;
-  bool run = false;
-  absl::Status status;
-  if (taken->upload.has_value()) {
-    ResumeUpload(s, *taken->upload);
-    CompleteUnlessParked(taken->upload->sequence);
-  } else if (taken->pull.has_value()) {
-    ResumePull(s, *taken->pull);
-    CompleteUnlessParked(taken->pull->sequence);
-  } else {
-    run = taken->item->message.has_run();
-    status = StepItem(*std::move(taken->item), std::move(taken->supply));
-  }
-  if (ABSL_PREDICT_FALSE(s.profiling.profile != nullptr)) {
-    s.profiling.profile->Leave();
-  }
-  EndStep();
-  FailUnlessOk(std::move(status));
-  return run;
-}
-
-absl::Status Session::StepItem(Inbox::Item item,
-                               std::optional<v1::DefineGraph> supply) {
-  SessionState& s = *state_;
-  if (supply.has_value()) DJINN_RETURN_IF_ERROR(s.graphs.Supply(*supply));
-  s.message = {.bytes = item.bytes,
-               .counts = !item.message.has_free(),
-               .deadline = item.deadline,
-               .arrived = item.arrived,
-               .mark = item.mark};
-  // Messages that only read storages change no account.
-  const bool accounts = !item.message.has_offer() && !item.message.has_read();
-  if (accounts && s.offers.pins()) s.offers.ForgetFetched();
-  absl::Status status = Handle(s, item.message);
-  if (accounts && s.offers.pins()) s.offers.Account(s.storages);
-  s.graphs.ForgetSupplied();
-  if (s.message.lacks_room) {
-    if (s.flow.PutBack(std::move(item), /*lacks_room=*/true)) {
-      s.message.bytes = 0;
-    }
-    return absl::OkStatus();
-  }
-  if (const uint64_t id = s.message.missing_graph; id != 0) {
-    const std::optional<uint64_t> completed =
-        s.flow.AskFor(id, std::move(item));
-    if (!completed.has_value()) return absl::OkStatus();
-    s.message.bytes = 0;
-    v1::ControlResponse response;
-    response.mutable_need()->set_graph_id(id);
-    response.set_completed_sequence(*completed);
-    s.replies.outbox.PushNews(std::move(response));
-    return absl::OkStatus();
-  }
-  if (item.message.has_run()) {
-    s.flow.CountRun();
-    ++s.runs.done;
-  }
-  DJINN_RETURN_IF_ERROR(status);
-  // A cancelled run may have stopped in its middle, so it is not completed.
-  if (item.message.has_run() && s.status.cancelled) return absl::OkStatus();
-  CompleteUnlessParked(item.message.sequence());
-  return absl::OkStatus();
-}
-
-void Session::CompleteUnlessParked(uint64_t sequence) {
-  SessionState& s = *state_;
-  const std::optional<ParkedUpload> upload =
-      std::exchange(s.message.upload, std::nullopt);
-  const std::optional<ParkedPull> pull =
-      std::exchange(s.message.pull, std::nullopt);
-  const bool parks = upload.has_value() || pull.has_value();
-  if (!parks || !s.flow.Park(upload, pull)) Complete(s, sequence);
-}
-
-void Session::EndStep() {
-  SessionState& s = *state_;
-  const std::optional<uint64_t> completed =
-      s.flow.EndStep([&s] { FreeState(s); });
-  if (!completed.has_value()) return;
-  v1::ControlResponse response;
-  response.set_completed_sequence(*completed);
-  response.mutable_cancelled();
-  s.replies.outbox.PushNews(std::move(response));
-}
-
-void Session::StepReadsAndFrees(int most) {
-  for (int i = 0; i < most; ++i) {
-    if (!state_->flow.ReadOrFreeNext(kFreedBeside) || !HasWork()) return;
-    StepAt(std::nullopt);
-  }
-}
-
-void Session::StepRefusal(absl::Duration ahead) {
-  StepReadsAndFrees(1);
-  const absl::Duration now = state_->who.environment.clock->Monotonic();
-  if (!state_->flow.RunIsLate(ahead, now)) return;
-  state_->runs.ahead = ahead;
-  Step(now);
-  state_->runs.ahead = absl::ZeroDuration();
-}
-
-OngoingRun* Session::BeginRun(
-    absl::FunctionRef<bool(absl::Span<const OngoingRun::Product>)> suits,
-    bool own_turn) {
-  SessionState& s = *state_;
-  if (s.replies.outbox.Full()) return nullptr;
-  // Limits the storages freed in another session's turn, which is charged for
-  // it.
-  constexpr size_t kAny = std::numeric_limits<size_t>::max();
-  if (!s.flow.FastRunNext(own_turn ? kAny : kFreedBeside)) return nullptr;
-  if (s.flow.ReadOrFreeNext(kAny)) StepAt(std::nullopt);
-  std::optional<Inbox::Item> item = s.flow.TakeFastRun();
-  if (!item.has_value()) return nullptr;
-  const absl::StatusOr<bool> begun = BeginBatchRun(s, &*item, suits, own_turn);
-  if (begun.ok() && *begun) return s.runs.begun->run.get();
-  if (begun.ok()) {
-    if (s.flow.PutBack(*std::move(item), /*lacks_room=*/false)) {
-      s.message.bytes = 0;
-    }
-  } else {
-    s.flow.CountRun();
-  }
-  EndStep();
-  FailUnlessOk(begun.status());
-  return nullptr;
-}
-
-void Session::NoteBegun(absl::Duration now) {
-  SessionState& s = *state_;
-  const Inbox::Item& item = s.runs.begun->item;
-  s.log.Begin({&item.message, item.arrived, item.deadline}, s.status.phase,
-              now);
-}
-
-void Session::EndRun(absl::Duration used) {
-  SessionState& s = *state_;
-  EndBatchRun(s, used);
-  const uint64_t sequence = s.runs.begun->item.message.sequence();
-  // A cancelled run may have stopped in its middle, so it is not completed.
-  if (!s.status.cancelled) Complete(s, sequence);
-  s.runs.begun.reset();
-  EndStep();
-}
-
-bool Session::EndTurn(absl::Duration now) {
-  return state_->flow.EndTurn(state_->replies.outbox.Full(), now);
+  if (s.flow.over()) return;
+  FailUnlessOk(s, s.uploads.ReceiveBulk(transfer_id, offset, pieces));
 }
 
 void Session::Apply(const v1::LeaseClaims& lease) {
@@ -348,14 +182,14 @@ void Session::Cancel() {
   SessionStatus& status = state_->status;
   const bool idle =
       state_->flow.Cancel([&] { status.cancelled = status.stopped = true; });
-  if (idle) EndStep();  // Otherwise the step in progress does.
+  if (idle) steps_.EndStep();  // Otherwise the step in progress does.
 }
 
 void Session::Drop() {
   SessionState& s = *state_;
   s.status.stopped = true;
   // Otherwise the step in progress frees the state.
-  if (s.flow.Drop([&s] { s.who.account->Leave(); })) EndStep();
+  if (s.flow.Drop([&s] { s.who.account->Leave(); })) steps_.EndStep();
 }
 
 v1::SessionUse Session::use() const {
@@ -374,7 +208,10 @@ v1::SessionUse Session::use() const {
   }
   use.set_graph_count(s.status.graphs);
   s.models.Report(&use);
-  s.flow.Report(&use);
+  use.set_queued_runs(s.flow.next().queued_runs());
+  const MessageFlow::Counts waiting = s.flow.counts();
+  use.set_outstanding(static_cast<uint32_t>(waiting.outstanding));
+  use.set_outstanding_bytes(waiting.outstanding_bytes);
   return use;
 }
 

@@ -3,7 +3,8 @@
 // answers. Streams come and go meanwhile; without one, the session executes
 // what it has received.
 //
-// The session composes its parts and steps through its messages:
+// The session takes in what the client sends, and composes its parts:
+//   steps()   the execution of messages (session_steps.h)
 //   flow()    the messages, and what the next one waits for (message_flow.h)
 //   state     the effects of the messages (session_state.h); one handler per
 //             kind of message changes it (handlers.h)
@@ -17,7 +18,9 @@
 // is parked until all of that has arrived; if some does not, it holds nothing.
 //
 // Threading: several threads at once may deliver what streams bring, at any
-// time. One executor thread steps. Any thread may call the rest.
+// time. One executor thread uses steps(). Any thread may call the rest. The
+// session has no lock: its parts guard themselves, and the flow says who owns
+// the state.
 //
 // A client that breaks the protocol makes the session call `fail` once. The
 // session then ignores everything until it is dropped.
@@ -29,7 +32,6 @@
 #include <optional>
 #include <string>
 
-#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
@@ -40,9 +42,9 @@
 #include "djinn/v1/usage.pb.h"
 #include "djinn/v1/worker_registry.pb.h"
 #include "gpu_worker/leases/lease_meter.h"
-#include "gpu_worker/plan/ongoing_run.h"
 #include "gpu_worker/session/base/session_environment.h"
 #include "gpu_worker/session/observe/run_log.h"
+#include "gpu_worker/session/session_steps.h"
 #include "gpu_worker/session/state/message_flow.h"
 #include "gpu_worker/session/state/outbox.h"
 #include "gpu_worker/session/state/session_state.h"
@@ -69,6 +71,8 @@ class Session {
   const NextMessage& next() const { return state_->flow.next(); }
   RunLog& log() { return state_->log; }
   Outbox& outbox() { return state_->replies.outbox; }
+  // For the executor thread alone.
+  SessionSteps& steps() { return steps_; }
 
   // --- Streams.
   //
@@ -87,32 +91,6 @@ class Session {
   void Receive(v1::ControlRequest message);
   void ReceiveBulk(uint64_t transfer_id, uint64_t offset,
                    absl::Span<const absl::string_view> pieces);
-
-  // --- The executor.
-  bool HasWork() const;
-  // Executes one message, or the rest of one, from `now` on. Does nothing when
-  // there is no work. Returns whether the message was a run.
-  bool Step(absl::Duration now);
-  // Executes at most `most` Reads and Frees, as long as they are next.
-  void StepReadsAndFrees(int most);
-  // Refuses the next run, and answers so, if it cannot complete by its deadline
-  // with `ahead` to be executed before it. A Free may be before the run.
-  void StepRefusal(absl::Duration ahead);
-  // Begins the next run, in fast mode, for the caller to execute, if `suits`
-  // accepts its products; EndRun() follows when it is done. Returns null when
-  // the run does not suit, or when something other than its execution comes
-  // first; then at most Frees before it were executed. Outside the session's
-  // own turn, making a plan counts as such, because the other session would be
-  // charged for it.
-  OngoingRun* BeginRun(
-      absl::FunctionRef<bool(absl::Span<const OngoingRun::Product>)> suits,
-      bool own_turn);
-  // NoteBegun() notes that the run is executed from `now` on. EndRun() ends it;
-  // `used` is its device time.
-  void NoteBegun(absl::Duration now);
-  void EndRun(absl::Duration used);
-  // Ends a turn. Returns whether the session has more work.
-  bool EndTurn(absl::Duration now);
 
   // --- Life, for any thread.
   //
@@ -138,19 +116,9 @@ class Session {
   bool ReceiveOne(v1::ControlRequest message);
   bool ReceiveOrdered(v1::Ordered message);
   void Cancel();
-  // Does Step(). Without `now`, the clock is not read, as for a Read or a Free.
-  bool StepAt(std::optional<absl::Duration> now);
-  // Executes `item`, with the graph that it waited for, if any. Puts it back
-  // when it has to wait.
-  absl::Status StepItem(Inbox::Item item,
-                        std::optional<v1::DefineGraph> supply);
-  // Completes the message, unless it was parked.
-  void CompleteUnlessParked(uint64_t sequence);
-  // Ends the step that taking a message began.
-  void EndStep();
-  void FailUnlessOk(absl::Status status);
 
   const std::unique_ptr<SessionState> state_;
+  SessionSteps steps_;
 };
 
 }  // namespace djinn::worker

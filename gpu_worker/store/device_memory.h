@@ -3,10 +3,8 @@
 // the buffer goes.
 //
 // When the ledger refuses, DeviceMemory calls a reclaimer once for the bytes
-// that are missing, and asks the ledger again. The worker's reclaimer releases
-// spare memory first, such as packed weights, and evicts idle contents only for
-// what is still missing. Housekeeping relieves memory in the opposite order
-// (ledger.h, MemoryPressure). Thread-safe.
+// that are missing, and asks the ledger again. The worker's reclaimer is
+// memory_relief.h. Thread-safe.
 #ifndef GPU_WORKER_STORE_DEVICE_MEMORY_H_
 #define GPU_WORKER_STORE_DEVICE_MEMORY_H_
 

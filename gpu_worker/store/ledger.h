@@ -28,17 +28,14 @@ enum class MemoryClass {
   kContents = 1,
   // Uploads under way, and copies made for reads until they are sent.
   kTransfers = 2,
-  // Memory that the device keeps to be faster, such as packed weights. The
-  // worker reclaims it when an allocation does not fit, and under critical
-  // pressure.
+  // Memory that the device keeps to be faster, such as prepacked weights, and
+  // returns on request.
   kSpare = 3,
 };
 inline constexpr size_t kMemoryClasses = 4;
 
-// How full a device is. Operators see it, and housekeeping acts upon it: it
-// evicts idle contents first, from a lower share of used memory, and releases
-// spare memory only if that is not enough. An allocation that does not fit is
-// served in the opposite order: spare memory first (device_memory.h).
+// How full a device is. Operators see it, and housekeeping acts upon it
+// (memory_relief.h).
 enum class MemoryPressure {
   kNone = 0,
   // Housekeeping evicts idle contents, down to the high share, before their

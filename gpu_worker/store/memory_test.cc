@@ -5,7 +5,6 @@
 #include "gpu_worker/store/device_memory.h"
 #include "gpu_worker/store/ledger.h"
 #include "gpu_worker/store/quota.h"
-#include "gpu_worker/store/spare_memory.h"
 #include "gtest/gtest.h"
 
 namespace djinn::worker {
@@ -336,24 +335,6 @@ TEST(DeviceMemoryTest, TheReclaimerMakesRoomOnce) {
   EXPECT_EQ(asked, 300u);
   EXPECT_EQ(ErrorReason(memory.Allocate("t", uint64_t{10} << 40).status()),
             "DEVICE_MEMORY");
-}
-
-TEST(SpareMemoryTest, ComesFromTheLedgerAndReclaimsNothing) {
-  FakeDevice device(1000);
-  Ledger ledger(1000);
-  DeviceMemory memory(&device, &ledger);
-  LedgerSpareMemory spare(&ledger);
-  bool asked = false;
-  memory.SetReclaimer([&](uint64_t) { asked = true; });
-  std::shared_ptr<void> reserved = spare.Reserve("t", 600);
-  ASSERT_NE(reserved, nullptr);
-  EXPECT_EQ(ledger.usage().by_class[static_cast<size_t>(MemoryClass::kSpare)],
-            600u);
-  EXPECT_EQ(ledger.by_tenant().at("t"), 600u);
-  EXPECT_EQ(spare.Reserve("t", 600), nullptr);
-  EXPECT_FALSE(asked);
-  reserved.reset();
-  EXPECT_EQ(ledger.usage().used, 0u);
 }
 
 TEST(LedgerTest, PressureHasTwoLevels) {

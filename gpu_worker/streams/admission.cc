@@ -124,7 +124,7 @@ absl::StatusOr<std::shared_ptr<Session>> StreamTable::FindOrMakeSession(
   Held& held = found->second;
   if (hello.has_resume()) {
     DJINN_RETURN_IF_ERROR(held.session->CheckResume(hello.resume()));
-  } else if (held.session->flow().received_any()) {
+  } else if (held.session->flow().counts().received_any) {
     return MakeError(absl::StatusCode::kFailedPrecondition, "LEASE_IN_USE",
                      "the lease has a session here already");
   }

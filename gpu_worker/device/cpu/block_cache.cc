@@ -12,26 +12,11 @@ namespace {
 
 constexpr size_t kClassesPerDoubling = 8;
 
-// The value of MADV_COLLAPSE. Linux has it from 6.1 on; older kernels refuse
-// it.
-constexpr int kCollapse = 25;
-
-// Maps a block with ordinary pages. Aligns it to a huge page if it is at least
-// that large. Returns null on failure.
+// Returns null on failure.
 void* Map(size_t bytes) {
-  constexpr size_t kAlignment = BlockCache::kHugePage;
-  const size_t slack = bytes < kAlignment ? 0 : kAlignment;
-  void* const mapped = mmap(nullptr, bytes + slack, PROT_READ | PROT_WRITE,
+  void* const mapped = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                             MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (mapped == MAP_FAILED) return nullptr;
-  if (slack == 0) return mapped;
-  char* const begin = static_cast<char*>(mapped);
-  const size_t front =
-      (kAlignment - reinterpret_cast<uintptr_t>(begin) % kAlignment) %
-      kAlignment;
-  if (front > 0) munmap(begin, front);
-  munmap(begin + front + bytes, slack - front);
-  return begin + front;
+  return mapped == MAP_FAILED ? nullptr : mapped;
 }
 
 void Unmap(const std::vector<std::pair<void*, size_t>>& blocks) {
@@ -41,35 +26,6 @@ void Unmap(const std::vector<std::pair<void*, size_t>>& blocks) {
 }  // namespace
 
 BlockCache::~BlockCache() { Shrink(0); }
-
-void BlockCache::MoveByKernel(void* begin, size_t bytes) {
-  // Ignores errors: the blocks then keep their ordinary pages.
-  for (size_t done = 0; done < bytes; done += kHugePage) {
-    (void)madvise(static_cast<char*>(begin) + done, kHugePage, kCollapse);
-  }
-}
-
-void BlockCache::NoteTaken(void* block, size_t bytes) {
-  taken_.emplace(block, bytes);
-  if (bytes >= kHugePage) large_.emplace(block, Large{.bytes = bytes});
-}
-
-void BlockCache::MoveLasting(size_t most_bytes) {
-  std::vector<std::pair<void*, size_t>> pieces;
-  {
-    MutexLock lock(&mu_);
-    for (auto& [block, large] : large_) {
-      if (!std::exchange(large.lasting, true)) continue;
-      const size_t left = large.bytes / kHugePage * kHugePage - large.moved;
-      const size_t piece = std::min(left, most_bytes / kHugePage * kHugePage);
-      if (piece == 0) continue;
-      pieces.emplace_back(static_cast<char*>(block) + large.moved, piece);
-      large.moved += piece;
-      most_bytes -= piece;
-    }
-  }
-  for (const auto& [begin, bytes] : pieces) move_(begin, bytes);
-}
 
 size_t BlockCache::BlockBytes(size_t bytes) {
   // Rounds up to the next of eight steps between powers of two.
@@ -88,7 +44,7 @@ void* BlockCache::Take(size_t bytes) {
       of.idle.pop_back();
       of.unused = std::min(of.unused, of.idle.size());
       idle_bytes_ -= block_bytes;
-      NoteTaken(block, block_bytes);
+      taken_.emplace(block, block_bytes);
       return block;
     }
   }
@@ -99,7 +55,7 @@ void* BlockCache::Take(size_t bytes) {
     if (block == nullptr) return nullptr;
   }
   MutexLock lock(&mu_);
-  NoteTaken(block, block_bytes);
+  taken_.emplace(block, block_bytes);
   return block;
 }
 
@@ -111,7 +67,6 @@ size_t BlockCache::Return(void* block, uint64_t most_idle) {
     if (found == taken_.end()) return 0;
     bytes = found->second;
     taken_.erase(found);
-    large_.erase(block);
     if (idle_bytes_ + bytes <= most_idle) {
       classes_[bytes].idle.push_back(block);
       idle_bytes_ += bytes;

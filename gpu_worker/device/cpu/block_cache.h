@@ -9,11 +9,6 @@
 //
 // The memory of idle blocks is bounded. ReleaseUnused() frees blocks that no
 // tensor needed since the call before. Blocks are not cleared. Thread-safe.
-//
-// MoveLasting() moves large blocks that stay in use, mostly weights, to huge
-// pages, which makes products that stream them faster. It does not do so when
-// blocks are first written: the kernel may take milliseconds to find a huge
-// page, which made uploads four times as long.
 #ifndef GPU_WORKER_DEVICE_CPU_BLOCK_CACHE_H_
 #define GPU_WORKER_DEVICE_CPU_BLOCK_CACHE_H_
 
@@ -33,17 +28,8 @@ class BlockCache {
  public:
   // Smaller blocks are left to malloc, which keeps them.
   static constexpr size_t kLeastBytes = size_t{64} << 10;
-  // The size and alignment of a huge page. On a processor with larger huge
-  // pages blocks keep their ordinary pages.
-  static constexpr size_t kHugePage = size_t{2} << 20;
 
-  // Moves memory that begins and ends at multiples of kHugePage to huge pages,
-  // if the kernel has any. Called without the lock: the memory may belong to
-  // another tensor by then, or to none.
-  using MoveToHugePages = void (*)(void* begin, size_t bytes);
-  static void MoveByKernel(void* begin, size_t bytes);
-
-  explicit BlockCache(MoveToHugePages move = &MoveByKernel) : move_(move) {}
+  BlockCache() = default;
   ~BlockCache();
   BlockCache(const BlockCache&) = delete;
   BlockCache& operator=(const BlockCache&) = delete;
@@ -51,8 +37,8 @@ class BlockCache {
   // Returns the size of a block for `bytes`, which is at least kLeastBytes.
   static size_t BlockBytes(size_t bytes);
 
-  // Returns a block of BlockBytes(bytes), aligned to a page, or to a huge page
-  // if it is at least that large. Returns null when the kernel has no memory.
+  // Returns a block of BlockBytes(bytes), aligned to a page. Returns null
+  // when the kernel has no memory.
   void* Take(size_t bytes);
   // Frees a block and returns its size, or returns 0 for memory that is not a
   // taken block. Keeps the block for the next tensor unless more than
@@ -63,9 +49,6 @@ class BlockCache {
   void Shrink(uint64_t most_idle);
   // Frees the blocks that no tensor needed since the last call.
   void ReleaseUnused();
-  // Moves blocks that were taken before the last call and are still in use to
-  // huge pages. Moves at most `most_bytes`, and the rest in later calls.
-  void MoveLasting(size_t most_bytes);
 
   uint64_t idle_bytes() const;
 
@@ -76,27 +59,15 @@ class BlockCache {
     size_t unused = 0;
   };
 
-  // A taken block of at least one huge page.
-  struct Large {
-    size_t bytes = 0;
-    bool lasting = false;
-    // Bytes from the beginning that are on huge pages.
-    size_t moved = 0;
-  };
-
-  void NoteTaken(void* block, size_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Removes the `count` oldest idle blocks.
   void Remove(size_t bytes, size_t count, Class* of,
               std::vector<std::pair<void*, size_t>>* removed)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
-  const MoveToHugePages move_;
   mutable Mutex mu_;
   // Classes by block size.
   std::map<size_t, Class> classes_ ABSL_GUARDED_BY(mu_);
   absl::flat_hash_map<void*, size_t> taken_ ABSL_GUARDED_BY(mu_);
-  // The large blocks among `taken_`.
-  absl::flat_hash_map<void*, Large> large_ ABSL_GUARDED_BY(mu_);
   uint64_t idle_bytes_ ABSL_GUARDED_BY(mu_) = 0;
 };
 

@@ -1,9 +1,6 @@
 #include "gpu_worker/device/cpu/block_cache.h"
 
 #include <cstring>
-#include <set>
-#include <utility>
-#include <vector>
 
 #include "gtest/gtest.h"
 
@@ -104,68 +101,6 @@ TEST(BlockCacheTest, UnneededBlocksAreReleased) {
   EXPECT_EQ(cache.idle_bytes(), kMiB);
   cache.ReleaseUnused();
   EXPECT_EQ(cache.idle_bytes(), 0u);
-}
-
-std::vector<std::pair<void*, size_t>>* Moved() {
-  static auto* const moved = new std::vector<std::pair<void*, size_t>>;
-  return moved;
-}
-void NoteMove(void* begin, size_t bytes) {
-  Moved()->emplace_back(begin, bytes);
-}
-
-TEST(BlockCacheTest, LargeBlocksBeginAHugePage) {
-  BlockCache cache;
-  for (const size_t bytes : {2 * kMiB, 3 * kMiB + 5, 70 * kMiB}) {
-    void* const block = cache.Take(bytes);
-    EXPECT_EQ(reinterpret_cast<uintptr_t>(block) % BlockCache::kHugePage, 0u);
-    std::memset(block, 7, BlockCache::BlockBytes(bytes));
-    cache.Return(block, 0);
-  }
-}
-
-TEST(BlockCacheTest, WhatStaysIsMovedToHugePages) {
-  Moved()->clear();
-  BlockCache cache(&NoteMove);
-  void* const weight = cache.Take(7 * kMiB);
-  void* const small = cache.Take(kMiB);
-  cache.MoveLasting(kAny);
-  EXPECT_TRUE(Moved()->empty());
-  // A newer block may be freed soon.
-  void* const result = cache.Take(4 * kMiB);
-  cache.MoveLasting(kAny);
-  EXPECT_EQ(*Moved(), (std::vector{std::pair(weight, 6 * kMiB)}));
-  cache.Return(result, kAny);
-  Moved()->clear();
-  cache.MoveLasting(kAny);
-  EXPECT_TRUE(Moved()->empty());
-  cache.Return(weight, kAny);
-  cache.Return(small, kAny);
-}
-
-TEST(BlockCacheTest, NoMoreIsMovedAtATimeThanMay) {
-  Moved()->clear();
-  BlockCache cache(&NoteMove);
-  char* const weight = static_cast<char*>(cache.Take(8 * kMiB));
-  cache.MoveLasting(kAny);
-  for (int i = 0; i < 4; ++i) cache.MoveLasting(5 * kMiB);
-  EXPECT_EQ(*Moved(), (std::vector<std::pair<void*, size_t>>{
-                          {weight, 4 * kMiB}, {weight + 4 * kMiB, 4 * kMiB}}));
-  cache.Return(weight, kAny);
-}
-
-TEST(BlockCacheTest, MovedBlocksHoldWhatTheyHeld) {
-  BlockCache cache;
-  char* const block = static_cast<char*>(cache.Take(4 * kMiB));
-  for (size_t i = 0; i < 4 * kMiB; ++i) block[i] = static_cast<char>(i % 251);
-  cache.MoveLasting(kAny);
-  cache.MoveLasting(kAny);
-  for (size_t i = 0; i < 4 * kMiB; ++i) {
-    ASSERT_EQ(block[i], static_cast<char>(i % 251));
-  }
-  cache.Return(block, 0);
-  // The memory does not belong to the process any more.
-  BlockCache::MoveByKernel(block, 4 * kMiB);
 }
 
 }  // namespace

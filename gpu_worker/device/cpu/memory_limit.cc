@@ -26,9 +26,6 @@ constexpr bool kKeepsBlocks = false;
 constexpr bool kKeepsBlocks = true;
 #endif
 
-// The most bytes moved at once: each huge page may take milliseconds.
-constexpr size_t kMovedAtATime = size_t{128} << 20;
-
 BlockCache* Blocks() {
   static BlockCache* const blocks = new BlockCache;
   return blocks;
@@ -102,9 +99,6 @@ void SetTensorMemoryLimit(uint64_t bytes) {
   (void)kInstalled;
 }
 
-void TidyTensorMemory() {
-  Blocks()->ReleaseUnused();
-  Blocks()->MoveLasting(kMovedAtATime);
-}
+void TidyTensorMemory() { Blocks()->ReleaseUnused(); }
 
 }  // namespace djinn::worker

@@ -14,9 +14,8 @@ namespace djinn::worker {
 void SetTensorMemoryLimit(uint64_t bytes);
 
 // Frees the idle blocks (block_cache.h) that no tensor needed since the last
-// call, and moves some blocks that were in use since then to huge pages. Idle
-// blocks count towards the limit, together with the memory in use, and take at
-// most a quarter of it.
+// call. Idle blocks count towards the limit, together with the memory in use,
+// and take at most a quarter of it.
 void TidyTensorMemory();
 
 }  // namespace djinn::worker

@@ -6,6 +6,7 @@
 #include "ATen/Context.h"
 #include "ATen/cuda/CUDAGeneratorImpl.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "c10/cuda/CUDACachingAllocator.h"
 #include "c10/cuda/CUDAEvent.h"
 #include "c10/cuda/CUDAException.h"
@@ -13,9 +14,9 @@
 #include "c10/cuda/CUDAStream.h"
 #include "common/base/error.h"
 #include "common/base/status_macros.h"
+#include "cuda_runtime_api.h"
 #include "gpu_worker/device/cuda/compute_gate.h"
 #include "gpu_worker/device/cuda/cuda_graph_recorder.h"
-#include "gpu_worker/device/cuda/cuda_status.h"
 #include "gpu_worker/device/cuda/philox_state.h"
 #include "gpu_worker/device/torch/torch_error.h"
 
@@ -27,6 +28,54 @@ namespace allocator = c10::cuda::CUDACachingAllocator;
 // The fraction of the initially free memory that sessions get. The rest is for
 // operators' temporaries, libraries' workspaces and CUDA itself.
 constexpr double kUsedMemory = 0.85;
+
+// The reason of errors after which the process cannot use the GPU any more.
+constexpr absl::string_view kDeviceBroken = "DEVICE_BROKEN";
+
+// Returns whether the process can never use the GPU again after the error: a
+// kernel accessed memory outside its own, asserted, or the device itself
+// failed.
+bool IsFatal(cudaError_t error) {
+  switch (error) {
+    case cudaErrorAssert:
+    case cudaErrorIllegalAddress:
+    case cudaErrorIllegalInstruction:
+    case cudaErrorMisalignedAddress:
+    case cudaErrorInvalidAddressSpace:
+    case cudaErrorInvalidPc:
+    case cudaErrorHardwareStackError:
+    case cudaErrorLaunchFailure:
+    case cudaErrorLaunchTimeout:
+    case cudaErrorECCUncorrectable:
+    case cudaErrorNvlinkUncorrectable:
+    case cudaErrorContained:
+    case cudaErrorDevicesUnavailable:
+    case cudaErrorUnknown:
+      return true;
+    default:
+      return false;
+  }
+}
+
+// Returns Unavailable (DEVICE_BROKEN) for fatal errors, ResourceExhausted
+// (OUT_OF_MEMORY) if memory is lacking, Internal (DEVICE_FAILED) otherwise. The
+// text names `device`.
+absl::Status StatusOfCuda(cudaError_t error, absl::string_view device) {
+  if (error == cudaSuccess) return absl::OkStatus();
+  const char* const text = cudaGetErrorString(error);
+  if (IsFatal(error)) {
+    return MakeError(
+        absl::StatusCode::kUnavailable, kDeviceBroken,
+        absl::StrCat(device,
+                     " cannot be used any more by this worker: ", text));
+  }
+  if (error == cudaErrorMemoryAllocation) {
+    return MakeError(absl::StatusCode::kResourceExhausted, "OUT_OF_MEMORY",
+                     absl::StrCat(device, ": ", text));
+  }
+  return MakeError(absl::StatusCode::kInternal, "DEVICE_FAILED",
+                   absl::StrCat(device, ": ", text));
+}
 
 struct Event final : AcceleratorEvent {
   c10::cuda::CUDAEvent event;

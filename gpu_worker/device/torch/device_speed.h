@@ -16,9 +16,9 @@ namespace djinn::worker {
 // not count, and the best of a few tries. Takes up to half a second and an
 // eighth of the device's memory.
 //
-// Call it before anything else uses the device. The CPU has a measurement of
-// its own (device/cpu/calibration.h). Returns any error of the device, or
-// FailedPrecondition (SPEED_NOT_MEASURED) if further calls add no time.
+// Call it before anything else uses the device. Returns any error of the
+// device, or FailedPrecondition (SPEED_NOT_MEASURED) if further calls add no
+// time.
 absl::StatusOr<v1::DeviceSpeed> MeasureDeviceSpeed(Device* device,
                                                    Clock* clock);
 

@@ -403,8 +403,8 @@ class Harness {
           [](const std::string&) { return OfferTable::Activity::kIdle; });
     }
     do {
-      while (session->HasWork()) {
-        session->Step(clock_.Monotonic());
+      while (session->steps().HasWork()) {
+        session->steps().Step(clock_.Monotonic());
       }
     } while (proofs_.Work());
   }

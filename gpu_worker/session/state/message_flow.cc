@@ -1,9 +1,9 @@
 #include "gpu_worker/session/state/message_flow.h"
 
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/base/error.h"
 #include "common/base/proto_duration.h"
 #include "common/base/status_macros.h"
 #include "gpu_worker/session/base/violation.h"
@@ -13,6 +13,28 @@ namespace {
 
 RunLog::Waiting WaitingOf(const Inbox::Item& item) {
   return {&item.message, item.arrived, item.deadline};
+}
+
+std::vector<RunLog::Waiting> WaitingRuns(const Inbox& inbox) {
+  std::vector<RunLog::Waiting> waiting;
+  inbox.ForEachRun(
+      [&](const Inbox::Item& item) { waiting.push_back(WaitingOf(item)); });
+  return waiting;
+}
+
+v1::RunGate GateOf(v1::MessageWait::For what) {
+  switch (what) {
+    case v1::MessageWait::CONTENT:
+      return v1::RUN_GATE_CONTENT;
+    case v1::MessageWait::BYTES:
+      return v1::RUN_GATE_BYTES;
+    case v1::MessageWait::VALUE:
+      return v1::RUN_GATE_VALUE;
+    case v1::MessageWait::GRAPH:
+      return v1::RUN_GATE_GRAPH;
+    default:
+      return v1::RUN_GATE_UNSPECIFIED;
+  }
 }
 
 }  // namespace
@@ -44,10 +66,7 @@ void MessageFlow::Attach(uint64_t stream,
   position.announced = announced_;
   position.received = inbox_.received();
   position.window = inbox_.window();
-  if (NeedsLocked()) {
-    need_->since = clock_.Monotonic();
-    position.need = need_->graph_id;
-  }
+  position.need = hold_.RepeatNeed(clock_.Monotonic());
   take_over(position);
 }
 
@@ -83,52 +102,42 @@ absl::StatusOr<bool> MessageFlow::Receive(
 }
 
 absl::StatusOr<bool> MessageFlow::Supply(v1::DefineGraph supply) {
-  const uint64_t id = supply.graph_id();
+  const uint64_t bytes = supply.ByteSizeLong();
   MutexLock lock(&mu_);
   if (OverLocked()) return false;
-  const bool asked = NeedsLocked() && need_->graph_id == id;
-  // Ignores the answer to a question that was repeated when the stream was
-  // resumed.
-  if (!asked && id != 0 && id == supplied_) return false;
-  if (!asked) {
-    return Violation(
-        absl::StrCat("supplies graph ", id, ", which nobody needs"));
-  }
-  if (supply.ByteSizeLong() > limits_.max_outstanding_bytes()) {
-    return Violation(absl::StrCat(
-        "supplies graph ", id, " with ", supply.ByteSizeLong(),
-        " bytes, at most ", limits_.max_outstanding_bytes(), " are allowed"));
-  }
-  supplied_ = id;
-  traffic_.Add(Traffic::kMessagesIn, supply.ByteSizeLong());
-  need_->supply = std::move(supply);
-  return true;
+  absl::StatusOr<bool> awaited = hold_.Supply(std::move(supply));
+  if (awaited.ok() && *awaited) traffic_.Add(Traffic::kMessagesIn, bytes);
+  return awaited;
 }
 
 absl::StatusOr<bool> MessageFlow::CheckNeed(absl::Duration now,
                                             absl::Duration timeout) const {
   MutexLock lock(&mu_);
   // Without a stream, no answer can arrive.
-  if (attached_ && NeedsLocked() && now - need_->since >= timeout) {
-    return MakeError(absl::StatusCode::kDeadlineExceeded, "NEED_TIMEOUT",
-                     absl::StrCat("graph ", need_->graph_id,
-                                  " was asked for again and did not come for ",
-                                  absl::FormatDuration(timeout)));
-  }
+  if (attached_) DJINN_RETURN_IF_ERROR(hold_.CheckNeed(now, timeout));
   return attached_;
 }
 
-bool MessageFlow::HasWork() const {
+MessageFlow::Upcoming MessageFlow::upcoming() const {
   MutexLock lock(&mu_);
-  return HasWorkLocked();
+  return UpcomingLocked();
+}
+
+MessageFlow::Upcoming MessageFlow::UpcomingLocked() const {
+  Upcoming next;
+  next.has_work = HasWorkLocked();
+  next.read_or_free = inbox_.read_next() || inbox_.free_next();
+  next.freed = inbox_.freed_next();
+  next.fast_run = next.has_work && inbox_.fast_run_next() && !hold_.held();
+  if (inbox_.next_run() != nullptr && !inbox_.free_next()) {
+    next.run_deadline = inbox_.deadline();
+  }
+  return next;
 }
 
 bool MessageFlow::HasWorkLocked() const {
   if (OverLocked() || running_) return false;
-  if (upload_.has_value()) return uploads_.settled();
-  if (pull_.has_value()) return pulls_.settled();
-  if (need_.has_value()) return need_->supply.has_value();
-  return !inbox_.empty();
+  return hold_.held() ? hold_.released() : !inbox_.empty();
 }
 
 std::optional<MessageFlow::Taken> MessageFlow::Take(
@@ -138,11 +147,9 @@ std::optional<MessageFlow::Taken> MessageFlow::Take(
   if (!HasWorkLocked()) return std::nullopt;
   running_ = true;
   v1::RunGate gate = v1::RUN_GATE_SESSION;
-  if (upload_.has_value()) {
-    taken.upload = std::exchange(upload_, std::nullopt);
-  } else if (pull_.has_value()) {
-    taken.pull = std::exchange(pull_, std::nullopt);
-  } else {
+  taken.upload = hold_.TakeUpload();
+  if (!taken.upload.has_value()) taken.pull = hold_.TakePull();
+  if (!taken.upload.has_value() && !taken.pull.has_value()) {
     taken.item = inbox_.Take();
     if (now.has_value() && taken.item->message.has_run()) {
       log_.Begin(WaitingOf(*taken.item), next_.phase(), *now);
@@ -151,8 +158,7 @@ std::optional<MessageFlow::Taken> MessageFlow::Take(
       gate = v1::RUN_GATE_PLAN;
     }
     RefreshLocked();
-    if (need_.has_value()) taken.supply = std::move(need_->supply);
-    need_.reset();
+    taken.supply = hold_.TakeSupply();
   }
   if (now.has_value() && gate != v1::RUN_GATE_UNSPECIFIED) {
     log_.Enter(gate, *now);
@@ -160,64 +166,28 @@ std::optional<MessageFlow::Taken> MessageFlow::Take(
   return taken;
 }
 
-bool MessageFlow::ReadOrFreeNext(size_t most_freed) const {
-  MutexLock lock(&mu_);
-  return (inbox_.read_next() || inbox_.free_next()) &&
-         inbox_.freed_next() <= most_freed;
-}
-
-bool MessageFlow::FastRunReadyLocked() const {
-  return HasWorkLocked() && inbox_.fast_run_next() && !upload_.has_value() &&
-         !pull_.has_value() && !need_.has_value();
-}
-
-bool MessageFlow::FastRunNext(size_t most_freed) const {
-  MutexLock lock(&mu_);
-  return FastRunReadyLocked() && inbox_.freed_next() <= most_freed;
-}
-
 std::optional<Inbox::Item> MessageFlow::TakeFastRun() {
   MutexLock lock(&mu_);
-  if (!FastRunReadyLocked() || inbox_.free_next()) return std::nullopt;
+  if (!UpcomingLocked().fast_run || inbox_.free_next()) return std::nullopt;
   running_ = true;
   Inbox::Item item = inbox_.Take();
   RefreshLocked();
   return item;
 }
 
-bool MessageFlow::RunIsLate(absl::Duration ahead, absl::Duration now) const {
+std::optional<uint64_t> MessageFlow::PutBack(Inbox::Item item, Lack lack) {
+  const uint64_t sequence = item.message.sequence();
   MutexLock lock(&mu_);
-  return inbox_.next_run() != nullptr && !inbox_.free_next() &&
-         inbox_.deadline() - now < ahead + next_.expected();
-}
-
-bool MessageFlow::PutBackLocked(Inbox::Item item) {
   if (dropped_ || cancelling_) {
     CountRun();
     log_.Finish({.state = v1::RunRecord::CANCELLED}, clock_.Monotonic());
-    return false;
+    return std::nullopt;
   }
+  if (lack.room) hold_.LackRoom(sequence, clock_.Monotonic());
   log_.PutBack();
   inbox_.PutBack(std::move(item));
   RefreshLocked();
-  return true;
-}
-
-bool MessageFlow::PutBack(Inbox::Item item, bool lacks_room) {
-  const uint64_t sequence = item.message.sequence();
-  MutexLock lock(&mu_);
-  if (lacks_room && no_room_for_ != sequence) {
-    no_room_for_ = sequence;
-    no_room_since_ = clock_.Monotonic();
-  }
-  return PutBackLocked(std::move(item));
-}
-
-std::optional<uint64_t> MessageFlow::AskFor(uint64_t graph_id,
-                                            Inbox::Item item) {
-  MutexLock lock(&mu_);
-  if (!PutBackLocked(std::move(item))) return std::nullopt;
-  need_ = Need{graph_id, clock_.Monotonic(), std::nullopt};
+  if (lack.graph_id != 0) hold_.AskFor(lack.graph_id, clock_.Monotonic());
   return inbox_.completed();
 }
 
@@ -225,8 +195,7 @@ bool MessageFlow::Park(const std::optional<ParkedUpload>& upload,
                        const std::optional<ParkedPull>& pull) {
   MutexLock lock(&mu_);
   if (dropped_ || cancelling_) return false;
-  upload_ = upload;
-  pull_ = pull;
+  hold_.Park(upload, pull);
   return true;
 }
 
@@ -313,7 +282,7 @@ bool MessageFlow::Cancel(absl::FunctionRef<void()> stop) {
   if (OverLocked()) return false;
   cancelling_ = true;
   stop();
-  log_.Abandon(WaitingRuns(), clock_.Monotonic());
+  log_.Abandon(WaitingRuns(inbox_), clock_.Monotonic());
   ForgetLocked();
   return !std::exchange(running_, true);
 }
@@ -332,91 +301,52 @@ void MessageFlow::ForgetLocked() {
   const Inbox::Forgotten forgotten = inbox_.Clear();
   next_.queued_runs_ -= forgotten.runs;
   traffic_.Add(Traffic::kMessagesIn, forgotten.bytes);
-  upload_.reset();
-  pull_.reset();
-  need_.reset();
+  hold_.Clear();
 }
 
-bool MessageFlow::busy() const {
+MessageFlow::Counts MessageFlow::counts() const {
   MutexLock lock(&mu_);
-  return running_ || inbox_.outstanding() > 0;
-}
-
-bool MessageFlow::received_any() const {
-  MutexLock lock(&mu_);
-  return inbox_.received() > 0;
-}
-
-void MessageFlow::Report(v1::SessionUse* use) const {
-  use->set_queued_runs(next_.queued_runs());
-  MutexLock lock(&mu_);
-  use->set_outstanding(static_cast<uint32_t>(inbox_.outstanding()));
-  use->set_outstanding_bytes(inbox_.outstanding_bytes());
-}
-
-std::vector<RunLog::Waiting> MessageFlow::WaitingRuns() const {
-  std::vector<RunLog::Waiting> waiting;
-  inbox_.ForEachRun(
-      [&](const Inbox::Item& item) { waiting.push_back(WaitingOf(item)); });
-  return waiting;
+  const uint64_t outstanding = inbox_.outstanding();
+  return {inbox_.received() > 0, outstanding, inbox_.outstanding_bytes(),
+          running_ || outstanding > 0};
 }
 
 void MessageFlow::DescribeRuns(v1::LeaseRuns* runs) {
   const absl::Duration now = clock_.Monotonic();
   MutexLock lock(&mu_);
-  log_.Describe(WaitingRuns(), inbox_.completed(), now, runs);
+  log_.Describe(WaitingRuns(inbox_), inbox_.completed(), now, runs);
 }
 
 v1::RunGate MessageFlow::GateLocked(bool full) const {
   if (OverLocked()) return v1::RUN_GATE_UNSPECIFIED;
-  if (upload_.has_value()) {
-    const std::optional<Uploads::Awaited> awaited = uploads_.awaited();
-    if (awaited.has_value()) {
-      return awaited->from_disk ? v1::RUN_GATE_CONTENT : v1::RUN_GATE_BYTES;
-    }
-  }
-  if (pull_.has_value() && !pulls_.settled()) return v1::RUN_GATE_VALUE;
-  if (NeedsLocked()) return v1::RUN_GATE_GRAPH;
+  const std::optional<MessageHold::Awaited> awaited = hold_.awaited();
+  if (awaited.has_value()) return GateOf(awaited->what);
   if (full) return v1::RUN_GATE_REPLIES;
   if (!HasWorkLocked()) return v1::RUN_GATE_UNSPECIFIED;
-  if (!inbox_.empty() && inbox_.next_sequence() == no_room_for_) {
-    return v1::RUN_GATE_ROOM;
-  }
-  return v1::RUN_GATE_WORKER;
+  const bool lacks_room =
+      !inbox_.empty() && hold_.lacks_room(inbox_.next_sequence()).has_value();
+  return lacks_room ? v1::RUN_GATE_ROOM : v1::RUN_GATE_WORKER;
 }
 
 std::optional<v1::MessageWait> MessageFlow::wait(bool full) const {
   const absl::Duration now = clock_.Monotonic();
-  const auto say = [now](v1::MessageWait::For what, absl::Duration since) {
-    v1::MessageWait wait;
-    wait.set_what(what);
-    *wait.mutable_waited() = ToProtoDuration(now - since);
-    return wait;
-  };
   MutexLock lock(&mu_);
   if (OverLocked() || running_) return std::nullopt;
-  if (upload_.has_value()) {
-    const std::optional<Uploads::Awaited> awaited = uploads_.awaited();
-    if (awaited.has_value()) {
-      return say(awaited->from_disk ? v1::MessageWait::CONTENT
-                                    : v1::MessageWait::BYTES,
-                 awaited->since);
+  std::optional<MessageHold::Awaited> awaited = hold_.awaited();
+  if (!awaited.has_value()) {
+    if (full || !HasWorkLocked()) return std::nullopt;
+    awaited.emplace(MessageHold::Awaited{v1::MessageWait::TURN, now});
+    if (!inbox_.empty()) {
+      const std::optional<absl::Duration> since =
+          hold_.lacks_room(inbox_.next_sequence());
+      if (since.has_value()) *awaited = {v1::MessageWait::ROOM, *since};
     }
   }
-  if (pull_.has_value()) {
-    const std::optional<Pulls::Awaited> awaited = pulls_.awaited();
-    if (awaited.has_value()) {
-      v1::MessageWait wait = say(v1::MessageWait::VALUE, awaited->since);
-      wait.set_worker_id(awaited->worker_id);
-      return wait;
-    }
-  }
-  if (NeedsLocked()) return say(v1::MessageWait::GRAPH, need_->since);
-  if (full || !HasWorkLocked()) return std::nullopt;
-  if (!inbox_.empty() && inbox_.next_sequence() == no_room_for_) {
-    return say(v1::MessageWait::ROOM, no_room_since_);
-  }
-  return say(v1::MessageWait::TURN, now);
+  v1::MessageWait wait;
+  wait.set_what(awaited->what);
+  wait.set_worker_id(std::move(awaited->worker_id));
+  *wait.mutable_waited() = ToProtoDuration(now - awaited->since);
+  return wait;
 }
 
 }  // namespace djinn::worker

@@ -9,12 +9,14 @@
 // Ownership: one caller at a time owns the session's state, which it may use
 // without the flow's lock. A caller of Take() or TakeFastRun() that gets a step
 // owns the state from then until EndStep(). Cancel() and Drop() do not take the
-// state away from it: PutBack(), AskFor() and Park() then fail, and its own
+// state away from it: PutBack() and Park() then fail, and its own
 // EndStep() frees the state. If no caller owns the state, Cancel() and Drop()
 // return true and their caller owns it until it calls EndStep(), which frees
 // it.
 //
-// Thread-safe; next() is readable under any lock.
+// Thread-safe; next() is readable under any lock. One lock guards the inbox,
+// the newest stream, what the next message waits for, and how the session
+// ended, because a message may not be taken, forgotten or announced in between.
 #ifndef GPU_WORKER_SESSION_STATE_MESSAGE_FLOW_H_
 #define GPU_WORKER_SESSION_STATE_MESSAGE_FLOW_H_
 
@@ -22,7 +24,6 @@
 #include <cstdint>
 #include <limits>
 #include <optional>
-#include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
@@ -37,27 +38,11 @@
 #include "gpu_worker/session/observe/run_log.h"
 #include "gpu_worker/session/observe/session_profile.h"
 #include "gpu_worker/session/state/inbox.h"
+#include "gpu_worker/session/state/message_hold.h"
 #include "gpu_worker/session/state/pulls.h"
 #include "gpu_worker/session/uploads/uploads.h"
 
 namespace djinn::worker {
-
-// An Install that waits for its bytes, or for an equal content.
-struct ParkedUpload {
-  uint64_t sequence = 0;
-  uint64_t storage = 0;
-  bool birth = false;
-  uint64_t transfer_id = 0;
-  uint64_t size_bytes = 0;
-  // True when the bytes arrive, because no equal content was found.
-  bool receives = false;
-};
-// A value that another worker sends, for an Install or for a session that
-// enters.
-struct ParkedPull {
-  uint64_t sequence = 0;
-  uint64_t storage = 0;
-};
 
 // What the queue for the device, and operators, read about a session's next
 // message at any moment. Each field is an atomic by itself.
@@ -114,6 +99,33 @@ class MessageFlow {
     // True when the session had another stream before this one.
     bool resumed = false;
   };
+  // What the executor decides by. Only the owner of the state, Cancel() and
+  // Drop() take away what was next.
+  struct Upcoming {
+    bool has_work = false;
+    // A Read is next, or a Free of so many storages.
+    bool read_or_free = false;
+    size_t freed = 0;
+    // A run in fast mode is ready, perhaps behind a Free.
+    bool fast_run = false;
+    // The deadline of the next message, if it is a run; otherwise infinite.
+    absl::Duration run_deadline = absl::InfiniteDuration();
+  };
+  // Why a message waits again.
+  struct Lack {
+    bool room = false;
+    // The graph that the client has to supply, or 0.
+    uint64_t graph_id = 0;
+  };
+  // What was received and is not completed.
+  struct Counts {
+    bool received_any = false;
+    uint64_t outstanding = 0;
+    // As the window counts them.
+    uint64_t outstanding_bytes = 0;
+    // True while a message is being executed, or messages wait.
+    bool busy = false;
+  };
   struct Completed {
     v1::Window window;
     bool empty = false;
@@ -123,13 +135,11 @@ class MessageFlow {
   // All arguments must outlive this.
   MessageFlow(const v1::SessionLimits& limits, Clock* clock, RunLog* log,
               Traffic* traffic, const Uploads* uploads, const Pulls* pulls)
-      : limits_(limits),
-        clock_(*clock),
+      : clock_(*clock),
         log_(*log),
         traffic_(*traffic),
-        uploads_(*uploads),
-        pulls_(*pulls),
-        inbox_(limits) {}
+        inbox_(limits),
+        hold_(limits, uploads, pulls) {}
 
   // --- Streams.
   //
@@ -152,9 +162,8 @@ class MessageFlow {
                                std::optional<SessionProfile::Mark> mark,
                                absl::Duration now,
                                absl::FunctionRef<void()> expect_profile);
-  // Accepts the client's answer to AskFor(). Returns whether the flow waited
-  // for it, or InvalidArgument (PROTOCOL_VIOLATION) when the client was not
-  // asked.
+  // Accepts the graph that a message lacks. Returns whether the flow waited for
+  // it, or InvalidArgument (PROTOCOL_VIOLATION) when the client was not asked.
   absl::StatusOr<bool> Supply(v1::DefineGraph supply);
   // Returns DeadlineExceeded (NEED_TIMEOUT) when the requested graph has not
   // arrived in time. Otherwise returns whether the session has a stream.
@@ -162,30 +171,18 @@ class MessageFlow {
                                  absl::Duration timeout) const;
 
   // --- The executor.
-  bool HasWork() const;
+  Upcoming upcoming() const;
   // Takes the next step, if the session has work; the caller then owns the
   // session's state until EndStep(). Without `now`, which saves a reading of
   // the clock, nothing is recorded.
   std::optional<Taken> Take(std::optional<absl::Duration> now);
-  // Returns whether the next message is a Read, or a Free of at most so many
-  // storages.
-  bool ReadOrFreeNext(size_t most_freed) const;
-  // FastRunNext() returns whether a run in fast mode is next, perhaps behind a
-  // Free of at most so many storages. TakeFastRun() takes it, if no Free is
-  // before it; the caller then owns the session's state until EndStep().
-  bool FastRunNext(size_t most_freed) const;
+  // Takes the run in fast mode that is next, if no Free is before it; the
+  // caller then owns the session's state until EndStep().
   std::optional<Inbox::Item> TakeFastRun();
-  // Returns whether the next message is a run that will miss its deadline, with
-  // `ahead` to be executed before it.
-  bool RunIsLate(absl::Duration ahead, absl::Duration now) const;
-  // Makes the message wait again, as if it had not been taken; for memory, if
-  // it `lacks_room`. Returns false, and forgets the message, when the session
-  // was dropped or cancelled.
-  bool PutBack(Inbox::Item item, bool lacks_room);
-  // Makes the message wait again until the client has supplied the graph.
-  // Returns the last sequence that is completed, or nothing when the session
-  // was dropped or cancelled.
-  std::optional<uint64_t> AskFor(uint64_t graph_id, Inbox::Item item);
+  // Makes the message wait again, as if it had not been taken, for what it
+  // lacks. Returns the last sequence that is completed. Returns nothing, and
+  // forgets the message, when the session was dropped or cancelled.
+  std::optional<uint64_t> PutBack(Inbox::Item item, Lack lack);
   // Parks the message in progress until the upload or pull is settled. Returns
   // false when the session was dropped or cancelled.
   bool Park(const std::optional<ParkedUpload>& upload,
@@ -232,10 +229,7 @@ class MessageFlow {
   const NextMessage& next() const { return next_; }
   // Notes that a run that was taken is over.
   void CountRun() { --next_.queued_runs_; }
-  // Returns whether messages wait or one is being executed.
-  bool busy() const;
-  bool received_any() const;
-  void Report(v1::SessionUse* use) const;
+  Counts counts() const;
   void DescribeRuns(v1::LeaseRuns* runs);
   // Returns what the next message waits for; TURN when it is ready. Returns
   // nothing when there is no message, when one is being executed, or when the
@@ -243,36 +237,19 @@ class MessageFlow {
   std::optional<v1::MessageWait> wait(bool full) const;
 
  private:
-  // A graph whose plan the next run waits for.
-  struct Need {
-    uint64_t graph_id = 0;
-    absl::Duration since;
-    // The client's answer, until it is taken.
-    std::optional<v1::DefineGraph> supply;
-  };
-
   bool OverLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return failed_ || dropped_ || cancelling_;
   }
   bool HasWorkLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  bool FastRunReadyLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  bool NeedsLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    return need_.has_value() && !need_->supply.has_value();
-  }
+  Upcoming UpcomingLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   v1::RunGate GateLocked(bool full) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Updates next_ after the next message has changed.
   void RefreshLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ForgetLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  bool PutBackLocked(Inbox::Item item) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  std::vector<RunLog::Waiting> WaitingRuns() const
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
-  const v1::SessionLimits& limits_;
   Clock& clock_;
   RunLog& log_;
   Traffic& traffic_;
-  const Uploads& uploads_;
-  const Pulls& pulls_;
   NextMessage next_;
 
   mutable Mutex mu_;
@@ -281,16 +258,7 @@ class MessageFlow {
   // The number of the newest stream, and whether it is still there.
   uint64_t stream_ ABSL_GUARDED_BY(mu_) = 0;
   bool attached_ ABSL_GUARDED_BY(mu_) = false;
-  std::optional<Need> need_ ABSL_GUARDED_BY(mu_);
-  // The graph of the last answer to a need. The answer may arrive once more,
-  // because a resumed stream repeats the question.
-  uint64_t supplied_ ABSL_GUARDED_BY(mu_) = 0;
-  std::optional<ParkedUpload> upload_ ABSL_GUARDED_BY(mu_);
-  std::optional<ParkedPull> pull_ ABSL_GUARDED_BY(mu_);
-  // The message that was last put back for lack of memory, and since when it
-  // waits for it.
-  uint64_t no_room_for_ ABSL_GUARDED_BY(mu_) = 0;
-  absl::Duration no_room_since_ ABSL_GUARDED_BY(mu_);
+  MessageHold hold_ ABSL_GUARDED_BY(mu_);
   // True while a caller owns the session's state: from Take(), TakeFastRun(),
   // or a Cancel() or Drop() that returned true, until EndStep().
   bool running_ ABSL_GUARDED_BY(mu_) = false;

@@ -77,7 +77,7 @@ class MessageFlowTest : public testing::Test {
 };
 
 TEST_F(MessageFlowTest, MessagesAreTakenOneAtATimeInOrder) {
-  EXPECT_FALSE(flow_->HasWork());
+  EXPECT_FALSE(flow_->upcoming().has_work);
   EXPECT_TRUE(Receive(Run(1)));
   EXPECT_TRUE(Receive(Read()));
   EXPECT_EQ(flow_->next().queued_runs(), 1u);
@@ -85,7 +85,7 @@ TEST_F(MessageFlowTest, MessagesAreTakenOneAtATimeInOrder) {
   ASSERT_TRUE(taken.has_value() && taken->item.has_value());
   EXPECT_TRUE(taken->item->message.has_run());
   // The caller that took the message owns the state.
-  EXPECT_FALSE(flow_->HasWork());
+  EXPECT_FALSE(flow_->upcoming().has_work);
   EXPECT_FALSE(Take().has_value());
   EXPECT_FALSE(flow_->wait(false).has_value());
   flow_->CountRun();
@@ -111,13 +111,13 @@ TEST_F(MessageFlowTest, NextMessageIsKnownUnderAnyLock) {
   }
   flow_->Refresh();
   EXPECT_EQ(flow_->next().expected(), absl::Seconds(6));
-  EXPECT_TRUE(flow_->RunIsLate(absl::ZeroDuration(), clock_.Monotonic()));
+  EXPECT_EQ(flow_->upcoming().run_deadline, deadline);
 }
 
 TEST_F(MessageFlowTest, MessagePutBackForRoomIsNextAgain) {
   EXPECT_TRUE(Receive(Run(1)));
   auto taken = Take();
-  EXPECT_TRUE(flow_->PutBack(*std::move(taken->item), /*lacks_room=*/true));
+  EXPECT_EQ(flow_->PutBack(*std::move(taken->item), {.room = true}), 0u);
   EXPECT_FALSE(EndStepFrees());
   EXPECT_EQ(flow_->wait(false)->what(), v1::MessageWait::ROOM);
   EXPECT_EQ(Take()->item->message.sequence(), 1u);
@@ -126,9 +126,9 @@ TEST_F(MessageFlowTest, MessagePutBackForRoomIsNextAgain) {
 TEST_F(MessageFlowTest, RunWaitsForItsGraphAndTakesItAlong) {
   EXPECT_TRUE(Receive(Run(3)));
   auto taken = Take();
-  EXPECT_EQ(flow_->AskFor(3, *std::move(taken->item)), 0u);
+  EXPECT_EQ(flow_->PutBack(*std::move(taken->item), {.graph_id = 3}), 0u);
   EXPECT_FALSE(EndStepFrees());
-  EXPECT_FALSE(flow_->HasWork());
+  EXPECT_FALSE(flow_->upcoming().has_work);
   EXPECT_EQ(flow_->wait(false)->what(), v1::MessageWait::GRAPH);
   v1::DefineGraph other;
   other.set_graph_id(4);
@@ -146,7 +146,7 @@ TEST_F(MessageFlowTest, RunWaitsForItsGraphAndTakesItAlong) {
 
 TEST_F(MessageFlowTest, NeedTimesOutWhileTheSessionHasAStream) {
   EXPECT_TRUE(Receive(Run(3)));
-  flow_->AskFor(3, *std::move(Take()->item));
+  flow_->PutBack(*std::move(Take()->item), {.graph_id = 3});
   EndStepFrees();
   const absl::Duration timeout = absl::Seconds(30);
   clock_.Advance(timeout);
@@ -186,7 +186,7 @@ TEST_F(MessageFlowTest, CancelForgetsWhatWaitsAndLeavesTheRestToTheStep) {
   EXPECT_TRUE(stopped);
   EXPECT_TRUE(flow_->over());
   EXPECT_EQ(flow_->next().queued_runs(), 1u);
-  EXPECT_FALSE(flow_->PutBack(*taken->item, /*lacks_room=*/false));
+  EXPECT_FALSE(flow_->PutBack(*taken->item, {}).has_value());
   EXPECT_EQ(flow_->next().queued_runs(), 0u);
   EXPECT_FALSE(flow_->Park(ParkedUpload{}, std::nullopt));
   bool freed = false;

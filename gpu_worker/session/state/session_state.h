@@ -14,6 +14,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/base/optimization.h"
@@ -209,6 +210,9 @@ absl::StatusOr<Storage*> NextVersion(SessionState& s, uint64_t id,
                                      uint64_t base_version);
 // Ends the session, once, because the client broke the protocol.
 void Fail(SessionState& s, absl::Status status);
+inline void FailUnlessOk(SessionState& s, absl::Status status) {
+  if (!status.ok()) Fail(s, std::move(status));
+}
 // Reports the number of storages to the account. Ends the session when the
 // tenant has too many.
 void CountStorages(SessionState& s);

@@ -1,0 +1,47 @@
+#include "gpu_worker/store/memory_relief.h"
+
+#include <algorithm>
+
+#include "gpu_worker/store/ledger.h"
+
+namespace djinn::worker {
+
+MemoryRelief::MemoryRelief(DeviceMemory* memory, ContentCache* contents,
+                           std::function<void()> changed)
+    : memory_(*memory), contents_(*contents), changed_(std::move(changed)) {
+  memory_.device()->SetSpareMemory(this);
+  memory_.SetReclaimer([this](uint64_t bytes) { MakeRoom(bytes); });
+}
+
+MemoryRelief::~MemoryRelief() { memory_.device()->SetSpareMemory(nullptr); }
+
+void MemoryRelief::MakeRoom(uint64_t bytes) {
+  const uint64_t spare = memory_.device()->ReleaseSpareMemory(bytes);
+  if (spare < bytes) contents_.EvictIdle(bytes - spare);
+  changed_();
+}
+
+void MemoryRelief::KeepHouse() {
+  const Ledger& ledger = *memory_.ledger();
+  const uint64_t idle = contents_.stats().idle_bytes;
+  const uint64_t most = memory_.device()->memory_bytes() / 2;
+  const uint64_t excess = std::max(idle > most ? idle - most : 0,
+                                   ledger.usage().Above(kHighPressure));
+  if (excess > 0 && idle > 0) {
+    contents_.EvictIdle(excess);
+    changed_();
+  }
+  // Those contents may be enough to end the pressure.
+  const uint64_t spare = ledger.usage().Above(kCriticalPressure);
+  if (spare > 0) memory_.device()->ReleaseSpareMemory(spare);
+}
+
+std::shared_ptr<void> MemoryRelief::Reserve(const std::string& tenant,
+                                            uint64_t bytes) {
+  absl::StatusOr<Reservation> reservation =
+      memory_.ledger()->Reserve(MemoryClass::kSpare, tenant, bytes);
+  if (!reservation.ok()) return nullptr;
+  return std::make_shared<Reservation>(*std::move(reservation));
+}
+
+}  // namespace djinn::worker
