@@ -13,7 +13,7 @@
 #include "common/base/proto_duration.h"
 #include "common/base/status_macros.h"
 #include "common/log/log.h"
-#include "coordinator/admin/message_wait.h"
+#include "coordinator/admin/run_gate.h"
 #include "coordinator/admin/views.h"
 #include "coordinator/cluster/leases/fleet.h"
 #include "coordinator/cluster/placement/placement.h"

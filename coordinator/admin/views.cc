@@ -14,7 +14,7 @@
 #include "common/log/log.h"
 #include "coordinator/cluster/quota/quota.h"
 #include "coordinator/config/credit_ledger.h"
-#include "coordinator/config/urgency.h"
+#include "coordinator/config/tenants.h"
 #include "coordinator/tables/queue_stops.h"
 #include "coordinator/tables/unknown.h"
 #include "djinn/v1/lease.pb.h"

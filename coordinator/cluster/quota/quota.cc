@@ -13,8 +13,8 @@
 #include "common/base/status_macros.h"
 #include "coordinator/cluster/leases/line.h"
 #include "coordinator/cluster/leases/notices.h"
-#include "coordinator/config/configured_quotas.h"
 #include "coordinator/config/quota_trial.h"
+#include "coordinator/config/tenants.h"
 #include "coordinator/tables/unknown.h"
 #include "scheduler/quota/rate_budget.h"
 

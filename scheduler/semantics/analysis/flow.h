@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "scheduler/semantics/cost/meaning.h"
+#include "scheduler/semantics/patterns/frame.h"
 
 namespace djinn::semantics {
 
@@ -23,6 +24,18 @@ std::vector<Stage> FindStages(const Frame& frame,
 // whole run. Every other value is released after its last use; an unused value
 // is an output and stays.
 uint64_t PeakBytes(const Frame& frame, const std::vector<SlotMeaning>& slots);
+
+// Summarizes a whole graph from the phases of its nodes.
+
+// Computes stages, phase, modality and task type again from the nodes and slots
+// of `meaning`, which describes the frame's graph.
+void Conclude(const Frame& frame, Meaning* meaning);
+
+// Finds how long the contents of each storage of a graph matter.
+
+// Returns the meaning of each slot; slots of generators stay unspecified. An
+// optimizer's state counts as weights, because it stays from step to step.
+std::vector<SlotMeaning> FindSlots(const Frame& frame, const Regions& regions);
 
 }  // namespace djinn::semantics
 
