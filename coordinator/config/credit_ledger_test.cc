@@ -215,20 +215,6 @@ TEST_F(CreditLedgerTest, UseBeforeThereWereCreditsDoesNotCountInAPeriod) {
   EXPECT_EQ(Used(), absl::Seconds(1));
 }
 
-TEST_F(CreditLedgerTest, APeriodOfAnOlderProgramGoesOn) {
-  limits_.period = absl::Hours(24);
-  CreditLedger::Tenant old;
-  old.used.device_time = absl::Seconds(40);
-  old.before_period.device_time = absl::Seconds(10);
-  old.period = (now_ - absl::UnixEpoch()) / absl::Hours(24);
-  ledger_.Restore("red", old);
-  EXPECT_EQ(Used(), absl::Seconds(30));
-  TopUp("a");
-  EXPECT_EQ(Used(), absl::Seconds(30));
-  now_ += absl::Hours(24);
-  EXPECT_EQ(Used(), absl::ZeroDuration());
-}
-
 TEST_F(CreditLedgerTest, NothingIsGrantedWhereNothingLimits) {
   limits_ = {};
   EXPECT_FALSE(TopUp("a"));
