@@ -124,7 +124,8 @@ absl::StatusOr<SimulationResult> Simulate(const Trace& trace,
                                           const Policy& policy,
                                           const SimulationOptions& options) {
   DJINN_RETURN_IF_ERROR(CheckTrace(trace));
-  return Simulation(trace, policy, options).Play();
+  simulation::State state(trace, policy, options);
+  return simulation::Play(state);
 }
 
 }  // namespace djinn::scheduler
