@@ -442,12 +442,6 @@ TEST_F(CreditLedgerTest, WhatWasUsedInAPeriodIsKnownByPhase) {
   EXPECT_EQ(now.of(v1::PHASE_TRAINING), absl::Seconds(3));
 }
 
-TEST_F(CreditLedgerTest, WhatIsOlderThanPhasesIsOfNone) {
-  ledger_.Restore("red", CreditLedger::Tenant{{absl::Seconds(7), 0}, {}, 0});
-  EXPECT_EQ(ledger_.tenants().at("red").used.phases.of(v1::PHASE_UNSPECIFIED),
-            absl::Seconds(7));
-}
-
 TEST_F(CreditLedgerTest, IsRestored) {
   EXPECT_TRUE(TopUp("a"));
   ledger_.Bill("a", {absl::Seconds(1), 5}, {});

@@ -87,10 +87,7 @@ int Ask(const Command& command) {
   if (!explained.ok()) {
     std::fprintf(stderr, "djinnctl: %s: %s\n",
                  absl::StatusCodeToString(explained.code()).c_str(),
-                 absl::IsUnimplemented(explained)
-                     ? "the coordinator is older than this and does not know "
-                       "the call"
-                     : std::string(explained.message()).c_str());
+                 std::string(explained.message()).c_str());
   }
   return ExitStatus(explained);
 }
