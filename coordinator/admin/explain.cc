@@ -21,16 +21,16 @@
 #include "coordinator/cluster/quota/reclaim.h"
 #include "coordinator/config/credit_ledger.h"
 #include "coordinator/config/tenants.h"
+#include "coordinator/tables/errors.h"
 #include "coordinator/tables/lease_table.h"
 #include "coordinator/tables/queue_stops.h"
-#include "coordinator/tables/unknown.h"
 #include "coordinator/tables/work_table.h"
 #include "coordinator/tables/worker_registry.h"
 #include "djinn/v1/notes.pb.h"
 #include "djinn/v1/placement.pb.h"
 #include "scheduler/placement/placement.h"
 #include "scheduler/placement/policy.h"
-#include "scheduler/placement/request.h"
+#include "scheduler/placement/terms.h"
 #include "scheduler/semantics/cost/meaning.h"
 
 namespace djinn::coordinator::explain {

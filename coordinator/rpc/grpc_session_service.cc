@@ -23,7 +23,7 @@
 #include "coordinator/cluster/sessions.h"
 #include "coordinator/rpc/stream_reactor.h"
 #include "coordinator/tables/cluster_limits.h"
-#include "coordinator/tables/violation.h"
+#include "coordinator/tables/errors.h"
 
 namespace djinn::coordinator {
 namespace {

@@ -9,6 +9,7 @@
 #ifndef COORDINATOR_TABLES_CLUSTER_STATE_H_
 #define COORDINATOR_TABLES_CLUSTER_STATE_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <set>
@@ -26,15 +27,16 @@
 #include "coordinator/config/credit_ledger.h"
 #include "coordinator/config/tenants.h"
 #include "coordinator/tables/cluster_metrics.h"
-#include "coordinator/tables/job_recorder.h"
 #include "coordinator/tables/lease_keys.h"
 #include "coordinator/tables/lease_table.h"
+#include "coordinator/tables/page.h"
 #include "coordinator/tables/queue_stops.h"
 #include "coordinator/tables/run_inquiries.h"
 #include "coordinator/tables/session_table.h"
 #include "coordinator/tables/waker.h"
 #include "coordinator/tables/work_table.h"
 #include "coordinator/tables/worker_registry.h"
+#include "djinn/v1/admin.pb.h"
 #include "djinn/v1/coordinator_state.pb.h"
 #include "scheduler/fairness/wait_queue.h"
 #include "scheduler/placement/fleet.h"
@@ -46,6 +48,27 @@
 #include "scheduler/scaling/demand.h"
 
 namespace djinn::coordinator {
+
+// Keeps the latest jobs, so that operators can replay them.
+//
+// Drops the oldest job when there are too many. Not thread-safe: the cluster's
+// lock guards it.
+class JobRecorder {
+ public:
+  // With `max_jobs` 0, nothing is to be recorded.
+  explicit JobRecorder(size_t max_jobs) : max_jobs_(max_jobs) {}
+
+  bool records() const { return max_jobs_ > 0; }
+  void Add(v1::RecordedJob job);
+  // Returns a page of jobs, the oldest first.
+  Page<v1::RecordedJob> List(const PageRange& range) const;
+
+ private:
+  const size_t max_jobs_;
+  uint64_t last_ = 0;
+  // By number, as text of fixed length.
+  std::map<std::string, v1::RecordedJob> jobs_;
+};
 
 // Records which workers get no new leases, and when leases are next considered
 // for migration.

@@ -15,7 +15,7 @@
 #include "coordinator/cluster/leases/notices.h"
 #include "coordinator/config/quota_trial.h"
 #include "coordinator/config/tenants.h"
-#include "coordinator/tables/unknown.h"
+#include "coordinator/tables/errors.h"
 #include "scheduler/quota/rate_budget.h"
 
 namespace djinn::coordinator::quota {
