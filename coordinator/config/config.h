@@ -156,10 +156,9 @@ struct Config {
 // Reads the configuration. InvalidArgument (BAD_CONFIG) lists all errors.
 absl::StatusOr<Config> ReadConfig(ConfigReader reader);
 
-// Finds settings that a reload cannot change while the coordinator runs.
-
 // Returns the keys of the settings in which `read` differs from `running`,
-// except tenants. They take effect at the next start.
+// except tenants. A reload cannot change them: they take effect at the next
+// start.
 std::vector<std::string> PendingSettings(const Config& running,
                                          const Config& read);
 

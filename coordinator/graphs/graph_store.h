@@ -165,8 +165,6 @@ class GraphStore {
   uint64_t ordinal_ ABSL_GUARDED_BY(mu_) = 0;
 };
 
-// Describes a graph's calls to operators.
-
 // Appends a node for each call of the graph, with the notes about it. Requires
 // that graph and notes were checked.
 void DescribeNodes(const v1::Graph& graph, const v1::GraphNotes& notes,

@@ -1,5 +1,5 @@
 // Describes how values move through a graph: edges and their criticality,
-// stages, and peak memory.
+// stages, peak memory, and how long contents matter.
 #ifndef SCHEDULER_SEMANTICS_ANALYSIS_FLOW_H_
 #define SCHEDULER_SEMANTICS_ANALYSIS_FLOW_H_
 
@@ -25,16 +25,14 @@ std::vector<Stage> FindStages(const Frame& frame,
 // is an output and stays.
 uint64_t PeakBytes(const Frame& frame, const std::vector<SlotMeaning>& slots);
 
-// Summarizes a whole graph from the phases of its nodes.
-
-// Computes stages, phase, modality and task type again from the nodes and slots
-// of `meaning`, which describes the frame's graph.
+// Summarizes a whole graph from the phases of its nodes: computes stages,
+// phase, modality and task type again from the nodes and slots of `meaning`,
+// which describes the frame's graph.
 void Conclude(const Frame& frame, Meaning* meaning);
 
-// Finds how long the contents of each storage of a graph matter.
-
-// Returns the meaning of each slot; slots of generators stay unspecified. An
-// optimizer's state counts as weights, because it stays from step to step.
+// Returns the meaning of each slot: how long the contents of its storage
+// matter. Slots of generators stay unspecified. An optimizer's state counts as
+// weights, because it stays from step to step.
 std::vector<SlotMeaning> FindSlots(const Frame& frame, const Regions& regions);
 
 }  // namespace djinn::semantics

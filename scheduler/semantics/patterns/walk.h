@@ -60,11 +60,9 @@ int FindDownstream(const Frame& frame, int node, const NodePredicate& through,
 // schema.
 std::optional<int64_t> IntegerArgument(const Frame& frame, int node, int index);
 
-// Finds dropout, which some front ends call as one operator and others in
-// parts.
-
 // Returns the free nodes that apply dropout to the output of `node`: one call
-// that draws, or the product with a mask and the nodes that draw it.
+// that draws, or, as other front ends call it, the product with a mask and the
+// nodes that draw it.
 std::vector<int> DropoutBehind(const Frame& frame, const Regions& regions,
                                int node);
 
