@@ -79,7 +79,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/config/config_reader.h"
-#include "common/net/monitoring_config.h"
+#include "common/net/tls_config.h"
 #include "common/net/tls_files.h"
 #include "djinn/v1/notes.pb.h"
 #include "djinn/v1/placement.pb.h"

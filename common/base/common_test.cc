@@ -1,7 +1,9 @@
 #include <algorithm>
 #include <limits>
 #include <optional>
+#include <string>
 
+#include "absl/strings/cord.h"
 #include "absl/strings/escaping.h"
 #include "common/base/clock.h"
 #include "common/base/error.h"
@@ -9,8 +11,8 @@
 #include "common/base/retry_after.h"
 #include "common/base/saturating.h"
 #include "common/base/status_macros.h"
-#include "common/hash/constant_time.h"
 #include "common/hash/hash.h"
+#include "google/rpc/quota_failure.pb.h"
 #include "google/rpc/status.pb.h"
 #include "gtest/gtest.h"
 
@@ -231,5 +233,28 @@ TEST(StatusMacrosTest, ReturnsTheFirstError) {
   EXPECT_FALSE(Quarter(5).ok());
 }
 
+TEST(QuotaFailureTest, StandsBesideTheReason) {
+  const absl::Status status = WithQuotaFailure(
+      MakeError(absl::StatusCode::kResourceExhausted, "TOO_MANY_SESSIONS",
+                "tenant red has 4 sessions, its limit is 4"),
+      "red");
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(ErrorReason(status), "TOO_MANY_SESSIONS");
+  const auto payload =
+      status.GetPayload("type.googleapis.com/google.rpc.QuotaFailure");
+  ASSERT_TRUE(payload.has_value());
+  google::rpc::QuotaFailure failure;
+  ASSERT_TRUE(failure.ParseFromString(std::string(*payload)));
+  ASSERT_EQ(failure.violations_size(), 1);
+  EXPECT_EQ(failure.violations(0).subject(), "tenant:red");
+  EXPECT_EQ(failure.violations(0).description(),
+            "tenant red has 4 sessions, its limit is 4");
+}
+
+TEST(QuotaFailureTest, NothingFailsWhereNothingFailed) {
+  EXPECT_EQ(WithQuotaFailure(absl::OkStatus(), "red"), absl::OkStatus());
+}
+
 }  // namespace
+
 }  // namespace djinn

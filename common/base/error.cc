@@ -4,9 +4,11 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/proto_duration.h"
 #include "common/base/retry_after.h"
+#include "google/rpc/quota_failure.pb.h"
 
 namespace djinn {
 
@@ -58,6 +60,18 @@ void FillDetail(const absl::Status& status, v1::ErrorDetail* detail) {
   if (retry_after.has_value()) {
     *detail->mutable_retry_after() = ToProtoDuration(*retry_after);
   }
+}
+
+absl::Status WithQuotaFailure(absl::Status status, absl::string_view tenant) {
+  if (status.ok()) return status;
+  google::rpc::QuotaFailure failure;
+  google::rpc::QuotaFailure::Violation* const violation =
+      failure.add_violations();
+  violation->set_subject(absl::StrCat("tenant:", tenant));
+  violation->set_description(std::string(status.message()));
+  status.SetPayload("type.googleapis.com/google.rpc.QuotaFailure",
+                    absl::Cord(failure.SerializeAsString()));
+  return status;
 }
 
 }  // namespace djinn

@@ -173,6 +173,24 @@ class TenantOrder {
   std::set<Place> by_share_;
 };
 
+// Serves tenants one after another in the order of their names, so a tenant
+// without anything to serve need not be remembered to keep its position.
+// Returns the first entry after `last` for which `ready` is true, in a map
+// ordered by name. The search continues at the beginning after the end and
+// considers `last` itself at the very end. Returns end() when there is none.
+template <typename Tenants, typename Ready>
+typename Tenants::iterator NextInTurn(Tenants& tenants, const std::string& last,
+                                      const Ready& ready) {
+  const auto first = tenants.upper_bound(last);
+  for (auto next = first; next != tenants.end(); ++next) {
+    if (ready(next->second)) return next;
+  }
+  for (auto next = tenants.begin(); next != first; ++next) {
+    if (ready(next->second)) return next;
+  }
+  return tenants.end();
+}
+
 }  // namespace djinn
 
 #endif  // COMMON_BASE_TENANT_ORDER_H_

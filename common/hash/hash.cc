@@ -1,5 +1,6 @@
 #include "common/hash/hash.h"
 
+#include <openssl/crypto.h>
 #include <openssl/sha.h>
 // Needed for states that are not allocated.
 #define XXH_STATIC_LINKING_ONLY
@@ -128,6 +129,12 @@ std::string Sha256(absl::string_view data) {
   SHA256(reinterpret_cast<const unsigned char*>(data.data()), data.size(),
          reinterpret_cast<unsigned char*>(digest.data()));
   return digest;
+}
+
+bool TokensEqual(absl::string_view a, absl::string_view b) {
+  const std::string hash_a = Sha256(a);
+  const std::string hash_b = Sha256(b);
+  return CRYPTO_memcmp(hash_a.data(), hash_b.data(), hash_a.size()) == 0;
 }
 
 }  // namespace djinn

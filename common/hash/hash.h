@@ -61,6 +61,10 @@ class ContentHasher {
 // Returns the SHA-256 of `data`, 32 bytes.
 std::string Sha256(absl::string_view data);
 
+// Returns whether the secrets are equal, in a time that reveals neither where
+// they differ nor how long the expected one is.
+bool TokensEqual(absl::string_view a, absl::string_view b);
+
 }  // namespace djinn
 
 #endif  // COMMON_HASH_HASH_H_

@@ -14,8 +14,7 @@ namespace djinn {
 // Returns a name such as "llm_decode"; "unknown" for the unspecified phase.
 std::string PhaseName(v1::Phase phase);
 
-// Returns the phase. A phase that only newer programs know counts as
-// unspecified.
+// Returns the phase; unspecified for a number that is none.
 v1::Phase KnownPhase(int phase);
 
 class PhaseTimes {

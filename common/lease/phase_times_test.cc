@@ -25,7 +25,7 @@ TEST(PhaseTimesTest, SurvivesTheWire) {
   EXPECT_EQ(PhaseTimes(use.phases()), Times(1, 2));
 }
 
-TEST(PhaseTimesTest, APhaseOfTheFutureIsUnspecified) {
+TEST(PhaseTimesTest, AnInvalidPhaseIsUnspecified) {
   v1::LeaseUse use;
   v1::PhaseUse* const added = use.add_phases();
   added->set_phase(static_cast<v1::Phase>(99));

@@ -9,7 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "common/hash/constant_time.h"  // IWYU pragma: export
+#include "common/hash/hash.h"  // IWYU pragma: export
 #include "grpcpp/client_context.h"
 #include "grpcpp/server_context.h"
 

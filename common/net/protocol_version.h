@@ -1,5 +1,5 @@
-// Defines the protocol version of this build. Clients, workers and coordinators
-// work together only when their versions are the same.
+// Defines the protocol version of this build, and its limits. Clients, workers
+// and coordinators work together only when their versions are the same.
 #ifndef COMMON_NET_PROTOCOL_VERSION_H_
 #define COMMON_NET_PROTOCOL_VERSION_H_
 
@@ -11,6 +11,9 @@
 namespace djinn {
 
 inline constexpr uint32_t kProtocolVersion = 1;
+
+// Most virtual devices of a session.
+inline constexpr uint32_t kMaxVirtualDevices = 64;
 
 // Returns FailedPrecondition (PROTOCOL_VERSION), which names both versions,
 // unless `theirs` is kProtocolVersion. `peer` names the other side, such as

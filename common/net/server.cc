@@ -9,13 +9,16 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/error.h"
 #include "common/base/status_macros.h"
+#include "common/net/bearer.h"
 #include "common/net/channel_options.h"
-#include "common/net/channelz.h"
+#include "common/net/grpc_status.h"
 #include "common/net/server_address.h"
 #include "common/net/tls.h"
+#include "grpcpp/ext/channelz_service_plugin.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/health_check_service_interface.h"
 #include "grpcpp/server_builder.h"
+#include "grpcpp/support/server_interceptor.h"
 
 namespace djinn {
 namespace {
@@ -29,6 +32,75 @@ void EnableStandardServices() {
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   });
 }
+
+// Adds channelz to every server that this process builds from now on.
+void EnableChannelz() {
+  static absl::once_flag once;
+  absl::call_once(once,
+                  [] { grpc::channelz::experimental::InitChannelzService(); });
+}
+
+using ::grpc::experimental::InterceptionHookPoints;
+using ::grpc::experimental::InterceptorBatchMethods;
+using ::grpc::experimental::ServerRpcInfo;
+
+// Admits calls of channelz, gRPC's data on the process' channels, servers and
+// sockets, only with the admin token: the answers contain the addresses of
+// other clients. An empty token admits none. The service is gRPC's own and
+// always makes an answer; the guard replaces the answer before it is sent.
+class ChannelzGuard : public grpc::experimental::Interceptor {
+ public:
+  ChannelzGuard(const std::string* admin_token, ServerRpcInfo* call)
+      : admin_token_(*admin_token), call_(call) {}
+
+  void Intercept(InterceptorBatchMethods* methods) override {
+    if (methods->QueryInterceptionHookPoint(
+            InterceptionHookPoints::POST_RECV_INITIAL_METADATA)) {
+      allowed_ = Allowed();
+    }
+    if (methods->QueryInterceptionHookPoint(
+            InterceptionHookPoints::PRE_SEND_MESSAGE) &&
+        !allowed_) {
+      methods->ModifySendMessage(nullptr);
+    }
+    if (methods->QueryInterceptionHookPoint(
+            InterceptionHookPoints::PRE_SEND_STATUS) &&
+        !allowed_) {
+      methods->ModifySendStatus(
+          ToGrpcStatus(MakeError(absl::StatusCode::kUnauthenticated,
+                                 "TOKEN_UNKNOWN", "not the admin token")));
+    }
+    methods->Proceed();
+  }
+
+ private:
+  bool Allowed() const {
+    const absl::StatusOr<std::string> token =
+        ExtractBearer(*call_->server_context());
+    return !admin_token_.empty() && token.ok() &&
+           TokensEqual(*token, admin_token_);
+  }
+
+  const std::string& admin_token_;
+  ServerRpcInfo* const call_;
+  bool allowed_ = false;
+};
+
+class ChannelzGuards
+    : public grpc::experimental::ServerInterceptorFactoryInterface {
+ public:
+  explicit ChannelzGuards(std::string admin_token)
+      : admin_token_(std::move(admin_token)) {}
+
+  grpc::experimental::Interceptor* CreateServerInterceptor(
+      ServerRpcInfo* call) override {
+    if (!absl::StartsWith(call->method(), "/grpc.channelz.")) return nullptr;
+    return new ChannelzGuard(&admin_token_, call);
+  }
+
+ private:
+  const std::string admin_token_;
+};
 
 }  // namespace
 
@@ -46,7 +118,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(
       interceptors;
   // Always added, because another server of this process may have enabled
   // channelz.
-  interceptors.push_back(MakeChannelzGuard(options.admin_token));
+  interceptors.push_back(std::make_unique<ChannelzGuards>(options.admin_token));
   if (options.call_metrics != nullptr) {
     interceptors.push_back(MakeCallCounter(options.call_metrics));
   }

@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/net/server_address.h"
 
@@ -58,6 +59,21 @@ ChannelTls ChannelTlsFromEnvironment() {
   return {Variable("DJINN_TLS_CA_FILE"), Variable("DJINN_TLS_CERTIFICATE_FILE"),
           Variable("DJINN_TLS_PRIVATE_KEY_FILE"),
           Variable("DJINN_TLS_SERVER_NAME")};
+}
+
+MonitoringConfig ReadMonitoring(ConfigMap* root) {
+  MonitoringConfig config;
+  ConfigMap map = root->Map("monitoring");
+  config.listen = map.String("listen", "");
+  config.insecure = map.Bool("insecure", false);
+  if (absl::StartsWith(config.listen, "unix:")) {
+    map.Error("listen", "expected host:port, got \"" + config.listen + "\"");
+  } else if (!config.listen.empty()) {
+    CheckConfigAddress(&map, "listen", config.listen, config.insecure);
+  } else if (config.insecure) {
+    map.Error("insecure", "there is no listen beside it");
+  }
+  return config;
 }
 
 }  // namespace djinn

@@ -40,6 +40,20 @@ void CheckConfigAddress(ConfigMap* root, absl::string_view key,
 // DJINN_TLS_PRIVATE_KEY_FILE and DJINN_TLS_SERVER_NAME.
 ChannelTls ChannelTlsFromEnvironment();
 
+// Reads where monitoring_server.h listens from a configuration.
+struct MonitoringConfig {
+  // Address to listen on. Empty: there is no server.
+  std::string listen;
+  bool insecure = false;
+};
+
+// Reads the map under `monitoring`:
+//
+//   monitoring:
+//     listen: 127.0.0.1:9464
+//     insecure: false          # other hosts: it is never encrypted
+MonitoringConfig ReadMonitoring(ConfigMap* root);
+
 }  // namespace djinn
 
 #endif  // COMMON_NET_TLS_CONFIG_H_

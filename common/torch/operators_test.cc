@@ -12,7 +12,6 @@
 #include "common/torch/overwrite_table.h"
 #include "common/torch/random_table.h"
 #include "common/torch/schema_hash.h"
-#include "common/torch/unmarked_writes.h"
 #include "gtest/gtest.h"
 
 namespace djinn {

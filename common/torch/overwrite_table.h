@@ -4,6 +4,7 @@
 #define COMMON_TORCH_OVERWRITE_TABLE_H_
 
 #include <cstddef>
+#include <optional>
 
 #include "ATen/core/function_schema.h"
 
@@ -14,6 +15,19 @@ namespace djinn {
 // the operand's view only: the caller must check whether the view covers its
 // storage, and whether another operand reads the same storage.
 bool Overwrites(const c10::FunctionSchema& schema, size_t argument);
+
+// Lists arguments that an operator's kernels write although its schema does not
+// mark them as written. Code that orders calls by their writes must know them.
+struct UnmarkedWrite {
+  // Position of the boolean argument that must be true for the write to happen.
+  // Unset: it always happens.
+  std::optional<size_t> flag;
+};
+
+// Returns nullopt when argument number `argument` is marked as written, or only
+// read.
+std::optional<UnmarkedWrite> FindUnmarkedWrite(
+    const c10::FunctionSchema& schema, size_t argument);
 
 }  // namespace djinn
 

@@ -43,8 +43,8 @@ class Arrival {
   }
 
  private:
-  static std::atomic<int> measuring_;
-  static thread_local std::optional<absl::Duration> last_;
+  static inline std::atomic<int> measuring_ = 0;
+  static inline thread_local std::optional<absl::Duration> last_;
 };
 
 }  // namespace djinn

@@ -8,7 +8,7 @@
 #include "common/base/error.h"
 #include "common/log/log.h"
 #include "coordinator/cluster/tenants.h"
-#include "coordinator/config/pending_settings.h"
+#include "coordinator/config/config.h"
 
 namespace djinn::coordinator {
 

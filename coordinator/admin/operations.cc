@@ -14,8 +14,8 @@
 #include "coordinator/cluster/placement/migration.h"
 #include "coordinator/cluster/placement/moves.h"
 #include "coordinator/cluster/placement/placement.h"
+#include "coordinator/tables/errors.h"
 #include "coordinator/tables/lease_table.h"
-#include "coordinator/tables/unknown.h"
 #include "coordinator/tables/waker.h"
 #include "coordinator/tables/worker_registry.h"
 

@@ -19,10 +19,10 @@
 #include "coordinator/cluster/placement/placement.h"
 #include "coordinator/cluster/quota/quota.h"
 #include "coordinator/cluster/tenants.h"
+#include "coordinator/tables/errors.h"
 #include "coordinator/tables/lease_table.h"
 #include "coordinator/tables/queue_stops.h"
 #include "coordinator/tables/session_table.h"
-#include "coordinator/tables/unknown.h"
 #include "djinn/v1/admin.pb.h"
 
 namespace djinn::coordinator::queues {

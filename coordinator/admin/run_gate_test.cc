@@ -64,7 +64,7 @@ TEST_F(RunGateTest, EveryGateSaysWhatOpensIt) {
   }
 }
 
-TEST_F(RunGateTest, AGateOfAnotherBuildSaysNothing) {
+TEST_F(RunGateTest, AnInvalidGateSaysNothing) {
   run_.set_gate(static_cast<v1::RunGate>(99));
   Describe();
   EXPECT_FALSE(held_);

@@ -138,7 +138,7 @@ TEST_F(ClusterRunsTest, ASessionWithoutALeaseHasNoRuns) {
 
 TEST_F(ClusterRunsTest, AWorkerThatNeverAnswersIsNamedInTime) {
   const List list = ListRuns(session_.owner);
-  // The worker reports, but is of an older build.
+  // The worker reports, but answers no question.
   Execute(worker_, &w0_);
   clock_.Advance(RunInquiries::kPatience - absl::Milliseconds(1));
   coordinator::Tick(*cluster_);

@@ -13,7 +13,6 @@
 #include "coordinator/cluster/placement/demand_meter.h"
 #include "coordinator/config/credit_ledger.h"
 #include "coordinator/config/tenants.h"
-#include "coordinator/config/urgency.h"
 #include "coordinator/tables/session_table.h"
 #include "coordinator/tables/worker_registry.h"
 #include "djinn/v1/admin.pb.h"

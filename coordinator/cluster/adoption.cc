@@ -14,7 +14,7 @@
 #include "coordinator/cluster/leases/notices.h"
 #include "coordinator/cluster/leases/restored.h"
 #include "coordinator/config/credit_ledger.h"
-#include "coordinator/config/urgency.h"
+#include "coordinator/config/tenants.h"
 #include "coordinator/tables/cluster_limits.h"
 #include "coordinator/tables/lease_table.h"
 #include "coordinator/tables/session_table.h"

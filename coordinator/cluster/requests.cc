@@ -17,7 +17,7 @@
 #include "coordinator/cluster/leases/restored.h"
 #include "coordinator/cluster/placement/placement.h"
 #include "coordinator/tables/cluster_limits.h"
-#include "coordinator/tables/violation.h"
+#include "coordinator/tables/errors.h"
 #include "scheduler/fairness/wait_queue.h"
 
 namespace djinn::coordinator::requests {

@@ -25,8 +25,8 @@
 #include "coordinator/cluster/placement/phases.h"
 #include "coordinator/cluster/placement/placement.h"
 #include "coordinator/cluster/usage.h"
+#include "coordinator/tables/errors.h"
 #include "coordinator/tables/lease_table.h"
-#include "coordinator/tables/violation.h"
 #include "coordinator/tables/worker_registry.h"
 
 namespace djinn::coordinator::workers {

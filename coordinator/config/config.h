@@ -109,7 +109,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/config/config_reader.h"
-#include "common/net/monitoring_config.h"
+#include "common/net/tls_config.h"
 #include "common/net/tls_files.h"
 #include "coordinator/config/tenants.h"
 #include "scheduler/placement/policy.h"
@@ -155,6 +155,12 @@ struct Config {
 
 // Reads the configuration. InvalidArgument (BAD_CONFIG) lists all errors.
 absl::StatusOr<Config> ReadConfig(ConfigReader reader);
+
+// Returns the keys of the settings in which `read` differs from `running`,
+// except tenants. A reload cannot change them: they take effect at the next
+// start.
+std::vector<std::string> PendingSettings(const Config& running,
+                                         const Config& read);
 
 }  // namespace djinn::coordinator
 

@@ -105,11 +105,6 @@ Amount Regrant(Amount granted, Amount billed,
   return billed;
 }
 
-// Device time that was saved without phases counts as of no phase.
-void NameRest(Use* use) {
-  use->phases = use->phases.GrownSince({}, use->device_time);
-}
-
 Use ReservedBy(const CreditLedger::Account& account) {
   if (account.closed) return {};
   return {Unused(account.granted.device_time, account.billed.device_time),
@@ -377,15 +372,12 @@ const CreditLedger::Account* CreditLedger::Find(
 }
 
 void CreditLedger::Restore(const std::string& tenant, Tenant state) {
-  NameRest(&state.used);
-  NameRest(&state.before_period);
-  tenants_[tenant] = state;
+  tenants_[tenant] = std::move(state);
 }
 
 void CreditLedger::Restore(const std::string& lease_id, Account state) {
   Account& account = accounts_[lease_id];
   account.tenant = state.tenant;
-  NameRest(&state.billed);
   Update(&account, [&] { account = std::move(state); });
 }
 

@@ -215,20 +215,6 @@ TEST_F(CreditLedgerTest, UseBeforeThereWereCreditsDoesNotCountInAPeriod) {
   EXPECT_EQ(Used(), absl::Seconds(1));
 }
 
-TEST_F(CreditLedgerTest, APeriodOfAnOlderProgramGoesOn) {
-  limits_.period = absl::Hours(24);
-  CreditLedger::Tenant old;
-  old.used.device_time = absl::Seconds(40);
-  old.before_period.device_time = absl::Seconds(10);
-  old.period = (now_ - absl::UnixEpoch()) / absl::Hours(24);
-  ledger_.Restore("red", old);
-  EXPECT_EQ(Used(), absl::Seconds(30));
-  TopUp("a");
-  EXPECT_EQ(Used(), absl::Seconds(30));
-  now_ += absl::Hours(24);
-  EXPECT_EQ(Used(), absl::ZeroDuration());
-}
-
 TEST_F(CreditLedgerTest, NothingIsGrantedWhereNothingLimits) {
   limits_ = {};
   EXPECT_FALSE(TopUp("a"));
@@ -454,12 +440,6 @@ TEST_F(CreditLedgerTest, WhatWasUsedInAPeriodIsKnownByPhase) {
   const PhaseTimes now = ledger_.UsedNow("red", limits_, now_).phases;
   EXPECT_EQ(now.of(v1::PHASE_FORWARD), absl::ZeroDuration());
   EXPECT_EQ(now.of(v1::PHASE_TRAINING), absl::Seconds(3));
-}
-
-TEST_F(CreditLedgerTest, WhatIsOlderThanPhasesIsOfNone) {
-  ledger_.Restore("red", CreditLedger::Tenant{{absl::Seconds(7), 0}, {}, 0});
-  EXPECT_EQ(ledger_.tenants().at("red").used.phases.of(v1::PHASE_UNSPECIFIED),
-            absl::Seconds(7));
 }
 
 TEST_F(CreditLedgerTest, IsRestored) {

@@ -10,7 +10,6 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "coordinator/config/configured_quotas.h"
 #include "coordinator/config/tenants.h"
 #include "djinn/v1/quota.pb.h"
 #include "scheduler/quota/quota_tree.h"

@@ -1,8 +1,11 @@
 #include "coordinator/config/tenants.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "common/base/error.h"
+#include "common/base/proto_duration.h"
+#include "common/lease/priority_class.h"
 #include "common/net/bearer.h"
 
 namespace djinn::coordinator {
@@ -73,6 +76,66 @@ std::vector<std::string> Tenants::NamesThat(bool Tenant::* agree) const {
     if (tenant.get()->*agree) names.push_back(name);
   }
   return names;
+}
+
+v1::Urgency KnownUrgency(const v1::Urgency& said) {
+  v1::Urgency known;
+  known.set_priority_class(said.priority_class());
+  if (said.has_run_deadline()) {
+    *known.mutable_run_deadline() =
+        ToProtoDuration(FromProtoDuration(said.run_deadline()));
+  }
+  return known;
+}
+
+v1::Urgency AllowedUrgency(const Tenant& tenant, const v1::Urgency& asked) {
+  v1::Urgency allowed = KnownUrgency(asked);
+  const v1::PriorityClass counts = EffectiveClass(asked.priority_class());
+  // An undeclared class stays undeclared, so that workers look at what runs.
+  if (IsDeclared(asked.priority_class()) ||
+      counts > tenant.max_priority_class) {
+    allowed.set_priority_class(std::min(counts, tenant.max_priority_class));
+  }
+  return allowed;
+}
+
+v1::Urgency AllowedUrgency(const Tenant* tenant, const v1::Urgency& asked) {
+  return tenant == nullptr ? asked : AllowedUrgency(*tenant, asked);
+}
+
+namespace {
+
+void AddRate(const Tenant& tenant,
+             const std::optional<scheduler::RateQuota>& quota,
+             ConfiguredRates* rates) {
+  if (!quota.has_value()) return;
+  rates->tenants.push_back({tenant.name, tenant.cohort, tenant.weight, *quota});
+}
+
+void AddRate(const Cohort& cohort,
+             const std::optional<scheduler::RateQuota>& quota,
+             ConfiguredRates* rates) {
+  rates->cohorts.push_back(
+      {cohort.name, cohort.weight, quota.value_or(scheduler::RateQuota())});
+}
+
+}  // namespace
+
+ConfiguredQuotas QuotasOf(const Tenants::Map& tenants,
+                          const std::vector<Cohort>& cohorts) {
+  ConfiguredQuotas quotas;
+  for (const auto& [name, tenant] : tenants) {
+    quotas.tenants.push_back(
+        {name, tenant->cohort, tenant->weight, tenant->quotas});
+    AddRate(*tenant, tenant->device_rate, &quotas.device_rates);
+    AddRate(*tenant, tenant->byte_rate, &quotas.byte_rates);
+  }
+  for (const Cohort& cohort : cohorts) {
+    quotas.cohorts.push_back({cohort.name, cohort.weight, cohort.quotas});
+    AddRate(cohort, cohort.device_rate, &quotas.device_rates);
+    AddRate(cohort, cohort.byte_rate, &quotas.byte_rates);
+  }
+  return quotas;
 }
 
 }  // namespace djinn::coordinator

@@ -19,6 +19,7 @@
 #include "djinn/v1/lease.pb.h"
 #include "djinn/v1/types.pb.h"
 #include "scheduler/quota/quota_tree.h"
+#include "scheduler/quota/rate_budget.h"
 #include "scheduler/quota/rate_shares.h"
 
 namespace djinn::coordinator {
@@ -117,6 +118,35 @@ class Tenants {
   mutable Mutex mu_;
   Snapshot tenants_ ABSL_GUARDED_BY(mu_);
 };
+
+// Returns only the fields that this program knows. A peer's unknown fields must
+// not be signed and passed on.
+v1::Urgency KnownUrgency(const v1::Urgency& said);
+
+// Returns `asked` with its class lowered to the highest one that the tenant's
+// sessions may have.
+v1::Urgency AllowedUrgency(const Tenant& tenant, const v1::Urgency& asked);
+// Does the same; null stands for a tenant that is not configured, without
+// limits.
+v1::Urgency AllowedUrgency(const Tenant* tenant, const v1::Urgency& asked);
+
+// Converts the configured quotas of tenants and cohorts to the forms with which
+// the scheduler computes.
+struct ConfiguredRates {
+  // The tenants and the cohorts that have a quota of this rate.
+  std::vector<scheduler::RateBudget::Tenant> tenants;
+  std::vector<scheduler::CohortRate> cohorts;
+};
+
+struct ConfiguredQuotas {
+  std::vector<scheduler::TenantQuota> tenants;
+  std::vector<scheduler::CohortQuota> cohorts;
+  ConfiguredRates device_rates;
+  ConfiguredRates byte_rates;
+};
+
+ConfiguredQuotas QuotasOf(const Tenants::Map& tenants,
+                          const std::vector<Cohort>& cohorts);
 
 }  // namespace djinn::coordinator
 

@@ -46,15 +46,14 @@ class ClientTest : public testing::Test {
     const absl::StatusOr<Command> command = ParseCommand(arguments);
     if (!command.ok()) return command.status();
     printed_.clear();
-    Client client(
-        v1::Admin::NewStub(MakeChannel(coordinator_->address()).value()), token,
+    return RunCommand(
+        *command, MakeChannel(coordinator_->address()).value(), token,
         {.print =
              [this](absl::string_view text) {
                absl::StrAppend(&printed_, text);
              },
          .sleep = [this](absl::Duration time) { slept_.push_back(time); },
          .clears = clears_});
-    return client.Run(*command);
   }
   std::string Run(const std::vector<std::string>& arguments) {
     const absl::Status status = Try(arguments);
@@ -174,11 +173,11 @@ TEST_F(ClientTest, WhoMayNotAskIsToldSo) {
 TEST_F(ClientTest, UnreachableCoordinatorHasItsOwnExitStatus) {
   const std::string address = coordinator_->address();
   coordinator_.reset();
-  Client client(
-      v1::Admin::NewStub(MakeChannel(address).value()), "admin-token",
+  const absl::Status status = RunCommand(
+      *ParseCommand({"get", "queues"}), MakeChannel(address).value(),
+      "admin-token",
       {.print = [](absl::string_view) {}, .sleep = [](absl::Duration) {}});
-  EXPECT_EQ(ExitStatus(client.Run(*ParseCommand({"get", "queues"}))),
-            kUnreachable);
+  EXPECT_EQ(ExitStatus(status), kUnreachable);
 }
 
 }  // namespace

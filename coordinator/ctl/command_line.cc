@@ -281,10 +281,8 @@ int ExitStatus(const absl::Status& status) {
   if (status.ok()) return 0;
   const std::string reason = ErrorReason(status);
   if (reason == "TLS_HANDSHAKE") return kUnreachable;
-  // A coordinator gives a reason. For a coordinator that does not know the
-  // call, gRPC answers.
-  return reason.empty() && !absl::IsUnimplemented(status) ? kUnreachable
-                                                          : kRefused;
+  // A coordinator gives a reason.
+  return reason.empty() ? kUnreachable : kRefused;
 }
 
 }  // namespace djinn::ctl

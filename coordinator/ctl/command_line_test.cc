@@ -160,7 +160,6 @@ TEST(ExitStatusTest, TellsRefusalsFromSilence) {
   EXPECT_EQ(ExitStatus(MakeError(absl::StatusCode::kUnavailable,
                                  "COORDINATOR_STOPPING", "it stops")),
             1);
-  EXPECT_EQ(ExitStatus(absl::UnimplementedError("")), 1);
   EXPECT_EQ(ExitStatus(absl::UnavailableError("connection refused")), 3);
   EXPECT_EQ(ExitStatus(absl::DeadlineExceededError("")), 3);
   EXPECT_EQ(ExitStatus(MakeError(absl::StatusCode::kFailedPrecondition,

@@ -198,7 +198,6 @@ std::string WaitedFor(v1::RunGate gate) {
     case v1::RUN_GATE_PLAN:
       return "plans that were made";
     default:
-      // A worker of a newer build may send further gates.
       return absl::StrCat("gate ", gate);
   }
 }

@@ -13,95 +13,97 @@ Message Parse(const std::string& text) {
   return message;
 }
 
-TEST(ExplanationTest, ASessionShowsItsDecisionsAndGates) {
-  const auto explanation = Parse<v1::SessionExplanation>(R"pb(
-    session_id: "1a2b3c4d"
-    tenant: "red"
-    policy: "minimize_cost"
-    policy_source: "tenant"
-    devices {
-      virtual_device: 0
-      lease_id: "beef"
-      state: IN_USE
-      decision {
-        policy: "minimize_cost"
-        policy_source: "tenant"
-        asked_bytes: 90900000
-        phase: PHASE_LLM_DECODE
+constexpr char kSession[] = R"pb(
+  session_id: "1a2b3c4d"
+  tenant: "red"
+  policy: "minimize_cost"
+  policy_source: "tenant"
+  devices {
+    virtual_device: 0
+    lease_id: "beef"
+    state: IN_USE
+    decision {
+      policy: "minimize_cost"
+      policy_source: "tenant"
+      asked_bytes: 90900000
+      phase: PHASE_LLM_DECODE
+      worker_id: "w1"
+      reason: "holds 90.9 MB of 90.9 MB asked; 0 queued runs, 1 lease"
+      worker_count: 3
+      looked_at: 3
+      age { seconds: 12 }
+      candidates {
         worker_id: "w1"
-        reason: "holds 90.9 MB of 90.9 MB asked; 0 queued runs, 1 lease"
-        worker_count: 3
-        looked_at: 3
-        age { seconds: 12 }
-        candidates {
-          worker_id: "w1"
-          holder: true
-          score: 0.00125
-          terms {
-            queue_seconds: 0.001
-            compute_seconds: 0.0125
-            compute_factor: 1.5
-            cost: 0.00125
-            load: 0.31
-          }
-        }
-        candidates {
-          worker_id: "w0"
-          score: 0.0103
-          terms {
-            missing_bytes: 90900000
-            transfer_seconds: 0.0909
-            link_bytes_per_second: 1e9
-            link_measured: true
-            compute_seconds: 0.0125
-            compute_factor: 1.5
-            cost: 0.0103
-          }
-        }
-        candidates {
-          worker_id: "w2"
-          terms {
-            missing_bytes: 90900000
-            transfer_seconds: 0.0909
-            link_bytes_per_second: 1000000000
-          }
-          dropped_by: "cordon"
-          drop_reason: "is cordoned"
+        holder: true
+        score: 0.00125
+        terms {
+          queue_seconds: 0.001
+          compute_seconds: 0.0125
+          compute_factor: 1.5
+          cost: 0.00125
+          load: 0.31
         }
       }
-    }
-    devices {
-      virtual_device: 1
-      gate {
-        reason: "NO_CAPACITY"
-        message: "no worker has the memory: asked 2.0 GB, at most 1.0 GB available"
-        unblocked_by: "1.0 GB more on w1"
+      candidates {
+        worker_id: "w0"
+        score: 0.0103
+        terms {
+          missing_bytes: 90900000
+          transfer_seconds: 0.0909
+          link_bytes_per_second: 1e9
+          link_measured: true
+          compute_seconds: 0.0125
+          compute_factor: 1.5
+          cost: 0.0103
+        }
       }
-      waited { seconds: 3 }
-      refused_in { seconds: 7 }
-      decision {
-        policy: "load_balance"
-        policy_source: "request"
-        asked_bytes: 2000000000
-        worker_count: 1
-        looked_at: 1
-        age { nanos: 200000000 }
-      }
-    }
-    devices {
-      virtual_device: 4
-      lease_id: "cafe"
-      state: GRANTED
-      yielded {
-        count: 3
-        time { seconds: 2 nanos: 500000000 }
-        last_tenant: "blue"
-        last_session_id: "5e6f7a8b"
-        last_reason: "higher_priority"
-        last_age { seconds: 40 }
+      candidates {
+        worker_id: "w2"
+        terms {
+          missing_bytes: 90900000
+          transfer_seconds: 0.0909
+          link_bytes_per_second: 1000000000
+        }
+        dropped_by: "cordon"
+        drop_reason: "is cordoned"
       }
     }
-  )pb");
+  }
+  devices {
+    virtual_device: 1
+    gate {
+      reason: "NO_CAPACITY"
+      message: "no worker has the memory: asked 2.0 GB, at most 1.0 GB available"
+      unblocked_by: "1.0 GB more on w1"
+    }
+    waited { seconds: 3 }
+    refused_in { seconds: 7 }
+    decision {
+      policy: "load_balance"
+      policy_source: "request"
+      asked_bytes: 2000000000
+      worker_count: 1
+      looked_at: 1
+      age { nanos: 200000000 }
+    }
+  }
+  devices {
+    virtual_device: 4
+    lease_id: "cafe"
+    state: GRANTED
+    yielded {
+      count: 3
+      time { seconds: 2 nanos: 500000000 }
+      last_tenant: "blue"
+      last_session_id: "5e6f7a8b"
+      last_reason: "higher_priority"
+      last_age { seconds: 40 }
+    }
+  }
+)pb";
+
+TEST(ExplanationTest, ASessionShowsItsDecisionsAndGates) {
+  const auto explanation = Parse<v1::SessionExplanation>(kSession);
   EXPECT_EQ(
       Explain(explanation, v1::SessionInfo()),
       "session   1a2b3c4d\n"

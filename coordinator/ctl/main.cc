@@ -23,7 +23,6 @@
 #include "coordinator/ctl/client.h"
 #include "coordinator/ctl/command_line.h"
 #include "coordinator/ctl/simulation.h"
-#include "djinn/v1/admin.grpc.pb.h"
 #include "scheduler/simulator/trace_file.h"
 
 namespace djinn::ctl {
@@ -74,11 +73,11 @@ int Ask(const Command& command) {
   const std::string& address = command.coordinator;
   const auto channel = MakeChannel(address, {*security, /*connection=*/0});
   if (!channel.ok()) return Refuse(channel.status().message());
-  Client client(v1::Admin::NewStub(*channel), *token,
-                {.print = Write,
-                 .sleep = absl::SleepFor,
-                 .clears = isatty(STDOUT_FILENO) != 0});
-  const absl::Status status = client.Run(command);
+  const absl::Status status =
+      RunCommand(command, *channel, *token,
+                 {.print = Write,
+                  .sleep = absl::SleepFor,
+                  .clears = isatty(STDOUT_FILENO) != 0});
   // The coordinator was not called.
   if (absl::IsInvalidArgument(status) && ErrorReason(status).empty()) {
     return Refuse(status.message());
@@ -87,10 +86,7 @@ int Ask(const Command& command) {
   if (!explained.ok()) {
     std::fprintf(stderr, "djinnctl: %s: %s\n",
                  absl::StatusCodeToString(explained.code()).c_str(),
-                 absl::IsUnimplemented(explained)
-                     ? "the coordinator is older than this and does not know "
-                       "the call"
-                     : std::string(explained.message()).c_str());
+                 std::string(explained.message()).c_str());
   }
   return ExitStatus(explained);
 }

@@ -15,7 +15,7 @@ namespace {
 std::string Shorten(int number, const std::string& name,
                     absl::string_view prefix) {
   if (number == 0) return "-";
-  if (name.empty()) return absl::StrCat(number);  // unknown to this build
+  if (name.empty()) return absl::StrCat(number);  // no value of the enumeration
   return absl::AsciiStrToLower(absl::StripPrefix(name, prefix));
 }
 

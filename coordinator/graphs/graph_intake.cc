@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/error.h"
-#include "common/base/tenant_turns.h"
+#include "common/base/tenant_order.h"
 
 namespace djinn::coordinator {
 

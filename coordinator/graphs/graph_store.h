@@ -165,6 +165,11 @@ class GraphStore {
   uint64_t ordinal_ ABSL_GUARDED_BY(mu_) = 0;
 };
 
+// Appends a node for each call of the graph, with the notes about it. Requires
+// that graph and notes were checked.
+void DescribeNodes(const v1::Graph& graph, const v1::GraphNotes& notes,
+                   google::protobuf::RepeatedPtrField<v1::GraphNode>* nodes);
+
 }  // namespace djinn::coordinator
 
 #endif  // COORDINATOR_GRAPHS_GRAPH_STORE_H_

@@ -20,7 +20,6 @@
 #include "coordinator/cluster/placement/demand_meter.h"
 #include "coordinator/config/credit_ledger.h"
 #include "coordinator/config/tenants.h"
-#include "coordinator/config/urgency.h"
 #include "coordinator/persistence/learned_state.h"
 #include "coordinator/tables/lease_keys.h"
 #include "coordinator/tables/queue_stops.h"

@@ -1,6 +1,6 @@
-#include "coordinator/rpc/grpc_admin_service.h"
-
 #include <iterator>
+#include <memory>
+#include <string>
 #include <utility>
 
 #include "absl/types/span.h"
@@ -16,7 +16,9 @@
 #include "coordinator/admin/views.h"
 #include "coordinator/cluster/jobs.h"
 #include "coordinator/cluster/quota/quota.h"
+#include "coordinator/rpc/services.h"
 #include "coordinator/tables/page.h"
+#include "djinn/v1/admin.grpc.pb.h"
 
 namespace djinn::coordinator {
 namespace {
@@ -48,277 +50,297 @@ absl::Status AnswerOne(absl::StatusOr<Item> item, Item* out) {
   return item.status();
 }
 
+class Service : public v1::Admin::CallbackService {
+ public:
+  Service(std::string admin_token, ClusterState* cluster, GraphStore* graphs,
+          ConfigReloader* reloader)
+      : admin_token_(std::move(admin_token)),
+        cluster_(cluster),
+        graphs_(graphs),
+        reloader_(reloader) {}
+
+  Reactor* ReloadConfig(Context* context,
+                        const v1::ReloadConfigRequest* /*request*/,
+                        v1::ReloadConfigResponse* out) override {
+    return Answer(context, [&] { return AnswerOne(reloader_->Reload(), out); });
+  }
+
+  Reactor* ListWorkers(Context* context, const v1::ListWorkersRequest* request,
+                       v1::ListWorkersResponse* out) override {
+    return Answer(context, [&] {
+      return AnswerPage(
+          "workers", *request,
+          [&](const PageRange& range) {
+            return views::Workers(*cluster_, range);
+          },
+          out->mutable_workers(), out);
+    });
+  }
+
+  Reactor* GetWorker(Context* context, const v1::GetWorkerRequest* request,
+                     v1::WorkerInfo* out) override {
+    return Answer(context, [&] {
+      return AnswerOne(views::GetWorker(*cluster_, request->worker_id()), out);
+    });
+  }
+
+  Reactor* ListSessions(Context* context,
+                        const v1::ListSessionsRequest* request,
+                        v1::ListSessionsResponse* out) override {
+    return Answer(context, [&] {
+      return AnswerPage(
+          "sessions", *request,
+          [&](const PageRange& range) {
+            return views::Sessions(*cluster_, range);
+          },
+          out->mutable_sessions(), out);
+    });
+  }
+
+  Reactor* GetSession(Context* context, const v1::GetSessionRequest* request,
+                      v1::SessionInfo* out) override {
+    return Answer(context, [&] {
+      return AnswerOne(views::GetSession(*cluster_, request->session_id()),
+                       out);
+    });
+  }
+
+  Reactor* ListTenants(Context* context, const v1::ListTenantsRequest* request,
+                       v1::ListTenantsResponse* out) override {
+    return Answer(context, [&] {
+      return AnswerPage(
+          "tenants", *request,
+          [&](const PageRange& range) {
+            return views::TenantInfos(*cluster_, range);
+          },
+          out->mutable_tenants(), out);
+    });
+  }
+
+  Reactor* GetTenant(Context* context, const v1::GetTenantRequest* request,
+                     v1::TenantInfo* out) override {
+    return Answer(context, [&] {
+      return AnswerOne(views::GetTenant(*cluster_, request->tenant()), out);
+    });
+  }
+
+  Reactor* ListLeases(Context* context, const v1::ListLeasesRequest* request,
+                      v1::ListLeasesResponse* out) override {
+    return Answer(context, [&] {
+      return AnswerPage(
+          "leases", *request,
+          [&](const PageRange& range) {
+            return views::Leases(*cluster_, range);
+          },
+          out->mutable_leases(), out);
+    });
+  }
+
+  Reactor* GetLease(Context* context, const v1::GetLeaseRequest* request,
+                    v1::LeaseInfo* out) override {
+    return Answer(context, [&] {
+      return AnswerOne(views::GetLease(*cluster_, request->lease_id()), out);
+    });
+  }
+
+  Reactor* ListGraphs(Context* context, const v1::ListGraphsRequest* request,
+                      v1::ListGraphsResponse* out) override {
+    return Answer(context, [&] {
+      return AnswerPage(
+          "graphs", *request,
+          [&](const PageRange& range) {
+            Page<v1::GraphInfo> page = graphs_->List(range);
+            views::DescribePlans(*cluster_, absl::MakeSpan(page.items));
+            return page;
+          },
+          out->mutable_graphs(), out);
+    });
+  }
+
+  Reactor* GetGraph(Context* context, const v1::GetGraphRequest* request,
+                    v1::GraphInfo* out) override {
+    return Answer(context, [&] {
+      absl::StatusOr<v1::GraphInfo> graph =
+          graphs_->Get(request->fingerprint());
+      if (graph.ok())
+        views::DescribePlans(*cluster_, absl::MakeSpan(&*graph, 1));
+      return AnswerOne(std::move(graph), out);
+    });
+  }
+
+  Reactor* ExplainSession(Context* context,
+                          const v1::ExplainSessionRequest* request,
+                          v1::SessionExplanation* out) override {
+    return Answer(context, [&] {
+      return AnswerOne(
+          explain::ExplainSession(*cluster_, request->session_id()), out);
+    });
+  }
+
+  Reactor* ExplainTenant(Context* context,
+                         const v1::ExplainTenantRequest* request,
+                         v1::TenantExplanation* out) override {
+    return Answer(context, [&] {
+      return AnswerOne(explain::ExplainTenant(*cluster_, request->tenant()),
+                       out);
+    });
+  }
+
+  Reactor* ListRuns(Context* context, const v1::ListRunsRequest* request,
+                    v1::ListRunsResponse* out) override {
+    Reactor* const reactor = context->DefaultReactor();
+    if (absl::Status status = CheckToken(*context); !status.ok()) {
+      reactor->Finish(ToGrpcStatus(status));
+      return reactor;
+    }
+    // gRPC keeps reactor, request and response until the call is finished, even
+    // if it is cancelled.
+    runs::List(*cluster_, request->session_id(),
+               [reactor, out](absl::StatusOr<v1::ListRunsResponse> runs) {
+                 reactor->Finish(ToGrpcStatus(AnswerOne(std::move(runs), out)));
+               });
+    return reactor;
+  }
+
+  Reactor* ExplainRun(Context* context, const v1::ExplainRunRequest* request,
+                      v1::RunExplanation* out) override {
+    Reactor* const reactor = context->DefaultReactor();
+    if (absl::Status status = CheckToken(*context); !status.ok()) {
+      reactor->Finish(ToGrpcStatus(status));
+      return reactor;
+    }
+    // gRPC keeps the pointers valid, as in ListRuns().
+    runs::Explain(
+        *cluster_, *request,
+        [reactor, out](absl::StatusOr<v1::RunExplanation> explanation) {
+          reactor->Finish(ToGrpcStatus(AnswerOne(std::move(explanation), out)));
+        });
+    return reactor;
+  }
+
+  Reactor* TryPlacement(Context* context,
+                        const v1::TryPlacementRequest* request,
+                        v1::TryPlacementResponse* out) override {
+    return Answer(context, [&] {
+      return AnswerOne(explain::TryPlacement(*cluster_, *request), out);
+    });
+  }
+
+  Reactor* TryQuota(Context* context, const v1::TryQuotaRequest* request,
+                    v1::TryQuotaResponse* out) override {
+    return Answer(context, [&] {
+      return AnswerOne(quota::Try(*cluster_, *request), out);
+    });
+  }
+
+  Reactor* ListQueues(Context* context, const v1::ListQueuesRequest* request,
+                      v1::ListQueuesResponse* out) override {
+    return Answer(context, [&] {
+      return AnswerPage(
+          "queues", *request,
+          [&](const PageRange& range) {
+            return queues::List(*cluster_, range);
+          },
+          out->mutable_queues(), out);
+    });
+  }
+
+  Reactor* GetQueue(Context* context, const v1::GetQueueRequest* request,
+                    v1::QueueInfo* out) override {
+    return Answer(context, [&] {
+      return AnswerOne(queues::Get(*cluster_, request->tenant()), out);
+    });
+  }
+
+  Reactor* StopQueue(Context* context, const v1::StopQueueRequest* request,
+                     v1::QueueInfo* out) override {
+    return Answer(context, [&] {
+      return AnswerOne(
+          queues::Stop(*cluster_, request->tenant(), request->drain()), out);
+    });
+  }
+
+  Reactor* ResumeQueue(Context* context, const v1::ResumeQueueRequest* request,
+                       v1::QueueInfo* out) override {
+    return Answer(context, [&] {
+      return AnswerOne(queues::Resume(*cluster_, request->tenant()), out);
+    });
+  }
+
+  Reactor* GetVersion(Context* context,
+                      const v1::GetVersionRequest* /*request*/,
+                      v1::VersionInfo* out) override {
+    return Answer(context, [&] {
+      out->set_version(kVersion);
+      return absl::OkStatus();
+    });
+  }
+
+  Reactor* CordonWorker(Context* context,
+                        const v1::CordonWorkerRequest* request,
+                        v1::WorkerInfo* out) override {
+    return Answer(context, [&] {
+      return AnswerOne(
+          operations::Cordon(*cluster_, request->worker_id(),
+                             request->cordoned(), request->drain()),
+          out);
+    });
+  }
+
+  Reactor* MigrateSession(Context* context,
+                          const v1::MigrateSessionRequest* request,
+                          v1::MigrateSessionResponse* out) override {
+    return Answer(context, [&] {
+      return AnswerOne(operations::MigrateSession(*cluster_, *request), out);
+    });
+  }
+
+  Reactor* ListRecordedJobs(Context* context,
+                            const v1::ListRecordedJobsRequest* request,
+                            v1::ListRecordedJobsResponse* out) override {
+    return Answer(context, [&] {
+      return AnswerPage(
+          "recorded jobs", *request,
+          [&](const PageRange& range) {
+            return jobs::Recorded(*cluster_, range);
+          },
+          out->mutable_jobs(), out);
+    });
+  }
+
+ private:
+  // Answers the call with what `handle` returns, if the token is right.
+  template <typename Handle>
+  Reactor* Answer(Context* context, Handle handle) {
+    Reactor* const reactor = context->DefaultReactor();
+    absl::Status status = CheckToken(*context);
+    if (status.ok()) status = handle();
+    reactor->Finish(ToGrpcStatus(status));
+    return reactor;
+  }
+
+  // Returns Unauthenticated unless the call has the admin token.
+  absl::Status CheckToken(const Context& context) const {
+    DJINN_ASSIGN_OR_RETURN(const std::string token, ExtractBearer(context));
+    if (TokensEqual(token, admin_token_)) return absl::OkStatus();
+    return MakeError(absl::StatusCode::kUnauthenticated, "TOKEN_UNKNOWN",
+                     "not the admin token");
+  }
+
+  const std::string admin_token_;
+  ClusterState* const cluster_;
+  GraphStore* const graphs_;
+  ConfigReloader* const reloader_;
+};
+
 }  // namespace
 
-template <typename Handle>
-Reactor* GrpcAdminService::Answer(Context* context, Handle handle) {
-  Reactor* const reactor = context->DefaultReactor();
-  absl::Status status = CheckToken(*context);
-  if (status.ok()) status = handle();
-  reactor->Finish(ToGrpcStatus(status));
-  return reactor;
-}
-
-absl::Status GrpcAdminService::CheckToken(const Context& context) const {
-  DJINN_ASSIGN_OR_RETURN(const std::string token, ExtractBearer(context));
-  if (TokensEqual(token, admin_token_)) return absl::OkStatus();
-  return MakeError(absl::StatusCode::kUnauthenticated, "TOKEN_UNKNOWN",
-                   "not the admin token");
-}
-
-Reactor* GrpcAdminService::ReloadConfig(
-    Context* context, const v1::ReloadConfigRequest* /*request*/,
-    v1::ReloadConfigResponse* out) {
-  return Answer(context, [&] { return AnswerOne(reloader_->Reload(), out); });
-}
-
-Reactor* GrpcAdminService::ListWorkers(Context* context,
-                                       const v1::ListWorkersRequest* request,
-                                       v1::ListWorkersResponse* out) {
-  return Answer(context, [&] {
-    return AnswerPage(
-        "workers", *request,
-        [&](const PageRange& range) {
-          return views::Workers(*cluster_, range);
-        },
-        out->mutable_workers(), out);
-  });
-}
-
-Reactor* GrpcAdminService::GetWorker(Context* context,
-                                     const v1::GetWorkerRequest* request,
-                                     v1::WorkerInfo* out) {
-  return Answer(context, [&] {
-    return AnswerOne(views::GetWorker(*cluster_, request->worker_id()), out);
-  });
-}
-
-Reactor* GrpcAdminService::ListSessions(Context* context,
-                                        const v1::ListSessionsRequest* request,
-                                        v1::ListSessionsResponse* out) {
-  return Answer(context, [&] {
-    return AnswerPage(
-        "sessions", *request,
-        [&](const PageRange& range) {
-          return views::Sessions(*cluster_, range);
-        },
-        out->mutable_sessions(), out);
-  });
-}
-
-Reactor* GrpcAdminService::GetSession(Context* context,
-                                      const v1::GetSessionRequest* request,
-                                      v1::SessionInfo* out) {
-  return Answer(context, [&] {
-    return AnswerOne(views::GetSession(*cluster_, request->session_id()), out);
-  });
-}
-
-Reactor* GrpcAdminService::ListTenants(Context* context,
-                                       const v1::ListTenantsRequest* request,
-                                       v1::ListTenantsResponse* out) {
-  return Answer(context, [&] {
-    return AnswerPage(
-        "tenants", *request,
-        [&](const PageRange& range) {
-          return views::TenantInfos(*cluster_, range);
-        },
-        out->mutable_tenants(), out);
-  });
-}
-
-Reactor* GrpcAdminService::GetTenant(Context* context,
-                                     const v1::GetTenantRequest* request,
-                                     v1::TenantInfo* out) {
-  return Answer(context, [&] {
-    return AnswerOne(views::GetTenant(*cluster_, request->tenant()), out);
-  });
-}
-
-Reactor* GrpcAdminService::ListLeases(Context* context,
-                                      const v1::ListLeasesRequest* request,
-                                      v1::ListLeasesResponse* out) {
-  return Answer(context, [&] {
-    return AnswerPage(
-        "leases", *request,
-        [&](const PageRange& range) { return views::Leases(*cluster_, range); },
-        out->mutable_leases(), out);
-  });
-}
-
-Reactor* GrpcAdminService::GetLease(Context* context,
-                                    const v1::GetLeaseRequest* request,
-                                    v1::LeaseInfo* out) {
-  return Answer(context, [&] {
-    return AnswerOne(views::GetLease(*cluster_, request->lease_id()), out);
-  });
-}
-
-Reactor* GrpcAdminService::ListGraphs(Context* context,
-                                      const v1::ListGraphsRequest* request,
-                                      v1::ListGraphsResponse* out) {
-  return Answer(context, [&] {
-    return AnswerPage(
-        "graphs", *request,
-        [&](const PageRange& range) {
-          Page<v1::GraphInfo> page = graphs_->List(range);
-          views::DescribePlans(*cluster_, absl::MakeSpan(page.items));
-          return page;
-        },
-        out->mutable_graphs(), out);
-  });
-}
-
-Reactor* GrpcAdminService::GetGraph(Context* context,
-                                    const v1::GetGraphRequest* request,
-                                    v1::GraphInfo* out) {
-  return Answer(context, [&] {
-    absl::StatusOr<v1::GraphInfo> graph = graphs_->Get(request->fingerprint());
-    if (graph.ok()) views::DescribePlans(*cluster_, absl::MakeSpan(&*graph, 1));
-    return AnswerOne(std::move(graph), out);
-  });
-}
-
-Reactor* GrpcAdminService::ExplainSession(
-    Context* context, const v1::ExplainSessionRequest* request,
-    v1::SessionExplanation* out) {
-  return Answer(context, [&] {
-    return AnswerOne(explain::ExplainSession(*cluster_, request->session_id()),
-                     out);
-  });
-}
-
-Reactor* GrpcAdminService::ExplainTenant(
-    Context* context, const v1::ExplainTenantRequest* request,
-    v1::TenantExplanation* out) {
-  return Answer(context, [&] {
-    return AnswerOne(explain::ExplainTenant(*cluster_, request->tenant()), out);
-  });
-}
-
-Reactor* GrpcAdminService::ListRuns(Context* context,
-                                    const v1::ListRunsRequest* request,
-                                    v1::ListRunsResponse* out) {
-  Reactor* const reactor = context->DefaultReactor();
-  if (absl::Status status = CheckToken(*context); !status.ok()) {
-    reactor->Finish(ToGrpcStatus(status));
-    return reactor;
-  }
-  // gRPC keeps reactor, request and response until the call is finished, even
-  // if it is cancelled.
-  runs::List(*cluster_, request->session_id(),
-             [reactor, out](absl::StatusOr<v1::ListRunsResponse> runs) {
-               reactor->Finish(ToGrpcStatus(AnswerOne(std::move(runs), out)));
-             });
-  return reactor;
-}
-
-Reactor* GrpcAdminService::ExplainRun(Context* context,
-                                      const v1::ExplainRunRequest* request,
-                                      v1::RunExplanation* out) {
-  Reactor* const reactor = context->DefaultReactor();
-  if (absl::Status status = CheckToken(*context); !status.ok()) {
-    reactor->Finish(ToGrpcStatus(status));
-    return reactor;
-  }
-  // gRPC keeps the pointers valid, as in ListRuns().
-  runs::Explain(
-      *cluster_, *request,
-      [reactor, out](absl::StatusOr<v1::RunExplanation> explanation) {
-        reactor->Finish(ToGrpcStatus(AnswerOne(std::move(explanation), out)));
-      });
-  return reactor;
-}
-
-Reactor* GrpcAdminService::TryPlacement(Context* context,
-                                        const v1::TryPlacementRequest* request,
-                                        v1::TryPlacementResponse* out) {
-  return Answer(context, [&] {
-    return AnswerOne(explain::TryPlacement(*cluster_, *request), out);
-  });
-}
-
-Reactor* GrpcAdminService::TryQuota(Context* context,
-                                    const v1::TryQuotaRequest* request,
-                                    v1::TryQuotaResponse* out) {
-  return Answer(
-      context, [&] { return AnswerOne(quota::Try(*cluster_, *request), out); });
-}
-
-Reactor* GrpcAdminService::ListQueues(Context* context,
-                                      const v1::ListQueuesRequest* request,
-                                      v1::ListQueuesResponse* out) {
-  return Answer(context, [&] {
-    return AnswerPage(
-        "queues", *request,
-        [&](const PageRange& range) { return queues::List(*cluster_, range); },
-        out->mutable_queues(), out);
-  });
-}
-
-Reactor* GrpcAdminService::GetQueue(Context* context,
-                                    const v1::GetQueueRequest* request,
-                                    v1::QueueInfo* out) {
-  return Answer(context, [&] {
-    return AnswerOne(queues::Get(*cluster_, request->tenant()), out);
-  });
-}
-
-Reactor* GrpcAdminService::StopQueue(Context* context,
-                                     const v1::StopQueueRequest* request,
-                                     v1::QueueInfo* out) {
-  return Answer(context, [&] {
-    return AnswerOne(
-        queues::Stop(*cluster_, request->tenant(), request->drain()), out);
-  });
-}
-
-Reactor* GrpcAdminService::ResumeQueue(Context* context,
-                                       const v1::ResumeQueueRequest* request,
-                                       v1::QueueInfo* out) {
-  return Answer(context, [&] {
-    return AnswerOne(queues::Resume(*cluster_, request->tenant()), out);
-  });
-}
-
-Reactor* GrpcAdminService::GetVersion(Context* context,
-                                      const v1::GetVersionRequest* /*request*/,
-                                      v1::VersionInfo* out) {
-  return Answer(context, [&] {
-    out->set_version(kVersion);
-    return absl::OkStatus();
-  });
-}
-
-Reactor* GrpcAdminService::CordonWorker(Context* context,
-                                        const v1::CordonWorkerRequest* request,
-                                        v1::WorkerInfo* out) {
-  return Answer(context, [&] {
-    return AnswerOne(operations::Cordon(*cluster_, request->worker_id(),
-                                        request->cordoned(), request->drain()),
-                     out);
-  });
-}
-
-Reactor* GrpcAdminService::MigrateSession(
-    Context* context, const v1::MigrateSessionRequest* request,
-    v1::MigrateSessionResponse* out) {
-  return Answer(context, [&] {
-    return AnswerOne(operations::MigrateSession(*cluster_, *request), out);
-  });
-}
-
-Reactor* GrpcAdminService::ListRecordedJobs(
-    Context* context, const v1::ListRecordedJobsRequest* request,
-    v1::ListRecordedJobsResponse* out) {
-  return Answer(context, [&] {
-    return AnswerPage(
-        "recorded jobs", *request,
-        [&](const PageRange& range) {
-          return jobs::Recorded(*cluster_, range);
-        },
-        out->mutable_jobs(), out);
-  });
+std::unique_ptr<grpc::Service> MakeAdminService(std::string admin_token,
+                                                ClusterState* cluster,
+                                                GraphStore* graphs,
+                                                ConfigReloader* reloader) {
+  return std::make_unique<Service>(std::move(admin_token), cluster, graphs,
+                                   reloader);
 }
 
 }  // namespace djinn::coordinator

@@ -1,5 +1,3 @@
-#include "coordinator/rpc/grpc_session_service.h"
-
 #include <functional>
 #include <memory>
 #include <optional>
@@ -21,9 +19,11 @@
 #include "coordinator/cluster/placement/stages.h"
 #include "coordinator/cluster/requests.h"
 #include "coordinator/cluster/sessions.h"
+#include "coordinator/rpc/services.h"
 #include "coordinator/rpc/stream_reactor.h"
 #include "coordinator/tables/cluster_limits.h"
-#include "coordinator/tables/violation.h"
+#include "coordinator/tables/errors.h"
+#include "djinn/v1/session.grpc.pb.h"
 
 namespace djinn::coordinator {
 namespace {
@@ -235,21 +235,46 @@ class AttachReactor : public StreamReactor<Request, Response>,
   bool closing_ ABSL_GUARDED_BY(mu_) = false;
 };
 
+class Service
+    : public v1::Session::WithRawCallbackMethod_Attach<v1::Session::Service> {
+ public:
+  Service(const Tenants* tenants, ClusterState* cluster, GraphStore* graphs,
+          GraphIntake* intake)
+      : tenants_(tenants),
+        cluster_(cluster),
+        graphs_(graphs),
+        intake_(intake) {}
+
+  RawStream* Attach(grpc::CallbackServerContext* context) override {
+    absl::StatusOr<std::string> token = ExtractBearer(*context);
+    using Found = absl::StatusOr<std::shared_ptr<const Tenant>>;
+    const Found tenant =
+        token.ok() ? tenants_->Authenticate(*token) : Found(token.status());
+    if (!tenant.ok()) {
+      log::Warning("session refused: unknown token",
+                   {{"peer", context->peer()}});
+      cluster_->metrics.CountRejection("", tenant.status());
+      return new RefusedStream(tenant.status());
+    }
+    return StreamReactor<Request, Response>::Begin(
+        std::make_shared<AttachReactor>(context, *tenant, cluster_, graphs_,
+                                        intake_));
+  }
+
+ private:
+  const Tenants* const tenants_;
+  ClusterState* const cluster_;
+  GraphStore* const graphs_;
+  GraphIntake* const intake_;
+};
+
 }  // namespace
 
-RawStream* GrpcSessionService::Attach(grpc::CallbackServerContext* context) {
-  absl::StatusOr<std::string> token = ExtractBearer(*context);
-  using Found = absl::StatusOr<std::shared_ptr<const Tenant>>;
-  const Found tenant =
-      token.ok() ? tenants_->Authenticate(*token) : Found(token.status());
-  if (!tenant.ok()) {
-    log::Warning("session refused: unknown token", {{"peer", context->peer()}});
-    cluster_->metrics.CountRejection("", tenant.status());
-    return new RefusedStream(tenant.status());
-  }
-  return StreamReactor<Request, Response>::Begin(
-      std::make_shared<AttachReactor>(context, *tenant, cluster_, graphs_,
-                                      intake_));
+std::unique_ptr<grpc::Service> MakeSessionService(const Tenants* tenants,
+                                                  ClusterState* cluster,
+                                                  GraphStore* graphs,
+                                                  GraphIntake* intake) {
+  return std::make_unique<Service>(tenants, cluster, graphs, intake);
 }
 
 }  // namespace djinn::coordinator

@@ -1,5 +1,3 @@
-#include "coordinator/rpc/grpc_worker_registry_service.h"
-
 #include <memory>
 #include <optional>
 #include <string>
@@ -12,7 +10,9 @@
 #include "common/log/log.h"
 #include "common/net/bearer.h"
 #include "coordinator/cluster/workers.h"
+#include "coordinator/rpc/services.h"
 #include "coordinator/rpc/stream_reactor.h"
+#include "djinn/v1/worker_registry.grpc.pb.h"
 
 namespace djinn::coordinator {
 namespace {
@@ -68,20 +68,36 @@ class SynchronizeReactor
   std::string worker_id_;
 };
 
+class Service : public v1::WorkerRegistry::WithRawCallbackMethod_Synchronize<
+                    v1::WorkerRegistry::Service> {
+ public:
+  Service(std::string join_token, ClusterState* cluster)
+      : join_token_(std::move(join_token)), cluster_(cluster) {}
+
+  RawStream* Synchronize(grpc::CallbackServerContext* context) override {
+    const absl::StatusOr<std::string> token = ExtractBearer(*context);
+    if (!token.ok() || !TokensEqual(*token, join_token_)) {
+      log::Warning("worker refused: unknown token",
+                   {{"peer", context->peer()}});
+      return new RefusedStream(
+          token.ok() ? MakeError(absl::StatusCode::kUnauthenticated,
+                                 "TOKEN_UNKNOWN", "not the join token")
+                     : token.status());
+    }
+    return StreamReactor<Request, Response>::Begin(
+        std::make_shared<SynchronizeReactor>(context, cluster_));
+  }
+
+ private:
+  const std::string join_token_;
+  ClusterState* const cluster_;
+};
+
 }  // namespace
 
-RawStream* GrpcWorkerRegistryService::Synchronize(
-    grpc::CallbackServerContext* context) {
-  const absl::StatusOr<std::string> token = ExtractBearer(*context);
-  if (!token.ok() || !TokensEqual(*token, join_token_)) {
-    log::Warning("worker refused: unknown token", {{"peer", context->peer()}});
-    return new RefusedStream(
-        token.ok() ? MakeError(absl::StatusCode::kUnauthenticated,
-                               "TOKEN_UNKNOWN", "not the join token")
-                   : token.status());
-  }
-  return StreamReactor<Request, Response>::Begin(
-      std::make_shared<SynchronizeReactor>(context, cluster_));
+std::unique_ptr<grpc::Service> MakeWorkerRegistryService(
+    std::string join_token, ClusterState* cluster) {
+  return std::make_unique<Service>(std::move(join_token), cluster);
 }
 
 }  // namespace djinn::coordinator

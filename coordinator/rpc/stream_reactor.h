@@ -23,7 +23,7 @@
 #include "common/log/log.h"
 #include "common/net/grpc_status.h"
 #include "common/net/raw_message.h"
-#include "coordinator/tables/violation.h"
+#include "coordinator/tables/errors.h"
 #include "coordinator/tables/waker.h"
 #include "grpcpp/alarm.h"
 #include "grpcpp/server_context.h"

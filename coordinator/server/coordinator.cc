@@ -13,6 +13,7 @@
 #include "coordinator/persistence/memory_store.h"
 #include "coordinator/persistence/persistence.h"
 #include "coordinator/persistence/sqlite_store.h"
+#include "coordinator/rpc/services.h"
 
 namespace djinn::coordinator {
 namespace {
@@ -38,9 +39,11 @@ Coordinator::Coordinator(Config config, Clock* clock, RandomSource* random,
       reloader_(&config_, std::move(read_config), cluster_.get(), clock),
       graphs_(config_.graph_store_bytes),
       intake_(&graphs_),
-      sessions_(&tenants_, cluster_.get(), &graphs_, &intake_),
-      workers_(config_.join_token, cluster_.get()),
-      admin_(config_.admin_token, cluster_.get(), &graphs_, &reloader_),
+      sessions_(
+          MakeSessionService(&tenants_, cluster_.get(), &graphs_, &intake_)),
+      workers_(MakeWorkerRegistryService(config_.join_token, cluster_.get())),
+      admin_(MakeAdminService(config_.admin_token, cluster_.get(), &graphs_,
+                              &reloader_)),
       scaler_(Scaler(config_.scaler.target_utilisation,
                      [this] { return demand::Demand(*cluster_); })) {}
 
@@ -54,8 +57,8 @@ absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Start(
   options.address = coordinator->config_.listen;
   options.tls = coordinator->config_.tls;
   options.insecure = coordinator->config_.insecure;
-  options.services = {&coordinator->sessions_, &coordinator->workers_,
-                      &coordinator->admin_};
+  options.services = {coordinator->sessions_.get(), coordinator->workers_.get(),
+                      coordinator->admin_.get()};
   options.health_services = {"djinn.v1.Session", "djinn.v1.WorkerRegistry",
                              "djinn.v1.Admin"};
   options.admin_token = coordinator->config_.admin_token;

@@ -22,9 +22,6 @@
 #include "coordinator/graphs/graph_store.h"
 #include "coordinator/persistence/state_keeper.h"
 #include "coordinator/persistence/store.h"
-#include "coordinator/rpc/grpc_admin_service.h"
-#include "coordinator/rpc/grpc_session_service.h"
-#include "coordinator/rpc/grpc_worker_registry_service.h"
 #include "coordinator/scaler/grpc_scaler_service.h"
 #include "coordinator/server/running_clock.h"
 #include "coordinator/tables/cluster_state.h"
@@ -80,9 +77,9 @@ class Coordinator {
   std::unique_ptr<StateKeeper> keeper_;
   GraphStore graphs_;
   GraphIntake intake_;
-  GrpcSessionService sessions_;
-  GrpcWorkerRegistryService workers_;
-  GrpcAdminService admin_;
+  const std::unique_ptr<grpc::Service> sessions_;
+  const std::unique_ptr<grpc::Service> workers_;
+  const std::unique_ptr<grpc::Service> admin_;
   CallMetrics call_metrics_;
   // Declared after the services that it serves, so that it ends before them.
   std::unique_ptr<Server> server_;

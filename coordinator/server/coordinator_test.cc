@@ -8,7 +8,6 @@
 #include <tuple>
 
 #include "common/base/error.h"
-#include "common/base/version.h"
 #include "common/lease/lease_verifier.h"
 #include "common/net/bearer.h"
 #include "common/net/channel_options.h"
@@ -20,8 +19,10 @@
 #include "coordinator/cluster/requests.h"
 #include "coordinator/cluster/sessions.h"
 #include "coordinator/cluster/workers.h"
-#include "coordinator/tables/run_inquiries.h"
 #include "coordinator/testing/testing.h"
+#include "djinn/v1/admin.grpc.pb.h"
+#include "djinn/v1/session.grpc.pb.h"
+#include "djinn/v1/worker_registry.grpc.pb.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/unknown_field_set.h"
 #include "gtest/gtest.h"
@@ -205,28 +206,6 @@ TEST_F(CoordinatorTest, WrongWindowAndWrongOrder) {
   auto empty = Open("red-token", &session_id);
   empty->Send(v1::SessionRequest());
   EXPECT_EQ(ErrorReason(empty->Finish()), "PROTOCOL_VIOLATION");
-}
-
-TEST_F(CoordinatorTest, SessionOfAnotherTenant) {
-  std::string session_id;
-  auto red = Open("red-token", &session_id);
-  auto blue = Attach("blue-token");
-  v1::SessionRequest request;
-  *request.mutable_open() = TestOpen(session_id);
-  blue->Send(request);
-  EXPECT_EQ(ErrorReason(blue->Finish()), "SESSION_OF_OTHER_TENANT");
-  EXPECT_THAT(Sessions(), SizeIs(1));
-}
-
-TEST_F(CoordinatorTest, WorkerIdInUse) {
-  auto first = Synchronize("join-token");
-  first->Send(TestWorker("w0"));
-  first->Read();
-  auto second = Synchronize("join-token");
-  second->Send(TestWorker("w0", 2));
-  const absl::Status status = second->Finish();
-  EXPECT_EQ(status.code(), absl::StatusCode::kAlreadyExists);
-  EXPECT_EQ(ErrorReason(status), "WORKER_ID_IN_USE");
 }
 
 TEST_F(CoordinatorTest, GraphsAreStoredAndCountedPerSession) {
@@ -483,71 +462,6 @@ TEST_F(CoordinatorTest, AdminGetsAndLists) {
   EXPECT_EQ(shown->program(), "test");
 }
 
-TEST_F(CoordinatorTest, AQueueStaysStoppedUntilItIsResumed) {
-  config_.state_file = testing::TempDir() + "/stopped.db";
-  Restart();
-  v1::StopQueueRequest stop;
-  stop.set_tenant("green");
-  EXPECT_EQ(ErrorReason(
-                Ask<v1::QueueInfo>(&v1::Admin::Stub::StopQueue, stop).status()),
-            "TENANT_UNKNOWN");
-  stop.set_tenant("red");
-  stop.set_drain(true);
-  const auto stopped = Ask<v1::QueueInfo>(&v1::Admin::Stub::StopQueue, stop);
-  ASSERT_TRUE(stopped.ok()) << stopped.status();
-  EXPECT_TRUE(stopped->stop().drain());
-  Restart();
-  const auto queues = Ask<v1::ListQueuesResponse>(&v1::Admin::Stub::ListQueues,
-                                                  v1::ListQueuesRequest());
-  ASSERT_THAT(queues->queues(), SizeIs(2));
-  EXPECT_FALSE(queues->queues(0).has_stop());
-  EXPECT_TRUE(queues->queues(1).stop().drain());
-  v1::ResumeQueueRequest resume;
-  resume.set_tenant("red");
-  EXPECT_FALSE(
-      Ask<v1::QueueInfo>(&v1::Admin::Stub::ResumeQueue, resume)->has_stop());
-  v1::GetQueueRequest get;
-  get.set_tenant("red");
-  EXPECT_FALSE(Ask<v1::QueueInfo>(&v1::Admin::Stub::GetQueue, get)->has_stop());
-  EXPECT_EQ(ErrorReason(Ask<v1::QueueInfo>(&v1::Admin::Stub::StopQueue, stop,
-                                           "red-token")
-                            .status()),
-            "TOKEN_UNKNOWN");
-}
-
-TEST_F(CoordinatorTest, AQuotaIsTriedAndNotSet) {
-  v1::TryQuotaRequest request;
-  request.set_tenant("red");
-  request.set_resource("memory_bytes");
-  request.set_nominal(1 << 20);
-  const auto tried =
-      Ask<v1::TryQuotaResponse>(&v1::Admin::Stub::TryQuota, request);
-  ASSERT_TRUE(tried.ok()) << tried.status();
-  EXPECT_FALSE(tried->has_before());
-  EXPECT_EQ(tried->after().nominal(), 1 << 20);
-  v1::GetTenantRequest get;
-  get.set_tenant("red");
-  EXPECT_THAT(Ask<v1::TenantInfo>(&v1::Admin::Stub::GetTenant, get)->quotas(),
-              SizeIs(0));
-  request.set_resource("memory");
-  EXPECT_EQ(
-      ErrorReason(Ask<v1::TryQuotaResponse>(&v1::Admin::Stub::TryQuota, request)
-                      .status()),
-      "RESOURCE_UNKNOWN");
-  request.set_tenant("green");
-  EXPECT_EQ(
-      ErrorReason(Ask<v1::TryQuotaResponse>(&v1::Admin::Stub::TryQuota, request)
-                      .status()),
-      "TENANT_UNKNOWN");
-}
-
-TEST_F(CoordinatorTest, SaysWhichVersionItIs) {
-  const auto version = Ask<v1::VersionInfo>(&v1::Admin::Stub::GetVersion,
-                                            v1::GetVersionRequest());
-  ASSERT_TRUE(version.ok()) << version.status();
-  EXPECT_EQ(version->version(), kVersion);
-}
-
 // Plays an operator's call that waits for a worker.
 class RunsCallTest : public CoordinatorTest {
  protected:
@@ -608,16 +522,6 @@ TEST_F(RunsCallTest, IsAnsweredByTheWorker) {
   ASSERT_TRUE(runs.ok()) << runs.status();
   ASSERT_THAT(runs->runs(), SizeIs(1));
   EXPECT_EQ(runs->runs(0).run(), "0:17");
-}
-
-TEST_F(RunsCallTest, NamesAWorkerThatDoesNotAnswer) {
-  Call();
-  clock_.Advance(RunInquiries::kPatience);
-  coordinator::Tick(*coordinator_->cluster());
-  const absl::Status status = Answer().status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
-  EXPECT_EQ(ErrorReason(status), "WORKER_SILENT");
-  EXPECT_THAT(std::string(status.message()), HasSubstr("w0"));
 }
 
 TEST_F(RunsCallTest, EndsWithTheCoordinator) {

@@ -9,9 +9,13 @@
 #ifndef COORDINATOR_TABLES_CLUSTER_STATE_H_
 #define COORDINATOR_TABLES_CLUSTER_STATE_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -20,23 +24,173 @@
 #include "common/base/mutex.h"
 #include "common/base/random.h"
 #include "coordinator/config/config.h"
+#include "coordinator/config/credit_ledger.h"
 #include "coordinator/config/tenants.h"
-#include "coordinator/tables/billing.h"
 #include "coordinator/tables/cluster_metrics.h"
-#include "coordinator/tables/job_recorder.h"
-#include "coordinator/tables/knowledge.h"
 #include "coordinator/tables/lease_keys.h"
 #include "coordinator/tables/lease_table.h"
-#include "coordinator/tables/moves.h"
-#include "coordinator/tables/quotas.h"
+#include "coordinator/tables/page.h"
+#include "coordinator/tables/queue_stops.h"
 #include "coordinator/tables/run_inquiries.h"
-#include "coordinator/tables/saved_state.h"
 #include "coordinator/tables/session_table.h"
-#include "coordinator/tables/wait_queue.h"
 #include "coordinator/tables/waker.h"
+#include "coordinator/tables/work_table.h"
 #include "coordinator/tables/worker_registry.h"
+#include "djinn/v1/admin.pb.h"
+#include "djinn/v1/coordinator_state.pb.h"
+#include "scheduler/fairness/wait_queue.h"
+#include "scheduler/placement/fleet.h"
+#include "scheduler/placement/placement.h"
+#include "scheduler/placement/reservation.h"
+#include "scheduler/quota/quota_tree.h"
+#include "scheduler/quota/rate_budget.h"
+#include "scheduler/quota/reclaim_losses.h"
+#include "scheduler/scaling/demand.h"
 
 namespace djinn::coordinator {
+
+// Keeps the latest jobs, so that operators can replay them.
+//
+// Drops the oldest job when there are too many. Not thread-safe: the cluster's
+// lock guards it.
+class JobRecorder {
+ public:
+  // With `max_jobs` 0, nothing is to be recorded.
+  explicit JobRecorder(size_t max_jobs) : max_jobs_(max_jobs) {}
+
+  bool records() const { return max_jobs_ > 0; }
+  void Add(v1::RecordedJob job);
+  // Returns a page of jobs, the oldest first.
+  Page<v1::RecordedJob> List(const PageRange& range) const;
+
+ private:
+  const size_t max_jobs_;
+  uint64_t last_ = 0;
+  // By number, as text of fixed length.
+  std::map<std::string, v1::RecordedJob> jobs_;
+};
+
+// Records which workers get no new leases, and when leases are next considered
+// for migration.
+//
+// Invariant: every draining worker is cordoned. Guarded by the cluster's lock.
+struct Moves {
+  // Ids of cordoned workers, including those that are away.
+  std::set<std::string> cordoned;
+  // Workers whose sessions migrate to other workers.
+  std::set<std::string> draining;
+  // When rebalancing is due, and the id of the last lease that it considered.
+  absl::Duration next_rebalance;
+  std::string last_rebalanced;
+};
+
+// Data for placement decisions: the fleet, and what was learned of work.
+//
+// Invariant: `fleet` has exactly the usable workers, each as it was last
+// refreshed. Those in `stale` have lost leases since. Guarded by the cluster's
+// lock.
+struct Knowledge {
+  explicit Knowledge(uint64_t seed) : draws(seed) {}
+
+  scheduler::Fleet fleet;
+  std::set<std::string> stale;
+  WorkTable works;
+  scheduler::Randomness draws;
+  scheduler::ArrivalMeter arrivals;
+};
+
+// Accounts for the device time and bytes that leases use: the ledger of
+// accounts, and the allowances of tenants whose credit grows with time.
+//
+// Invariant: an offered lease has an account until its worker reports no more
+// of it and its use is saved. Guarded by the cluster's lock.
+struct Billing {
+  CreditLedger ledger;
+  // Allowances of device time, in seconds, and of bytes.
+  scheduler::RateBudget device_rates{scheduler::RateBudget::kMinSeconds,
+                                     scheduler::RateBudget::kMaxSeconds};
+  scheduler::RateBudget byte_rates{64 << 10, 1 << 30};
+};
+
+// Records what tenants hold of their quotas, and what borrowers lost when it
+// was taken back.
+//
+// Invariant: `tree` holds exactly the quota of all leases and restored leases.
+// Guarded by the cluster's lock.
+struct Quotas {
+  Quotas(std::vector<Cohort> configured, absl::Duration loss_limit)
+      : cohorts(std::move(configured)), losses(loss_limit) {}
+
+  // Cohorts as configured.
+  std::vector<Cohort> cohorts;
+  scheduler::QuotaTree tree;
+  // Device time of sessions from which borrowed quota was taken back.
+  double lost_device_seconds = 0;
+  scheduler::ReclaimLosses losses;
+};
+
+// Lease requests that wait for a worker.
+//
+// Invariant: a pending request has a ticket exactly when it is in `unplaced`
+// and in `line`. Guarded by the cluster's lock.
+struct WaitQueue {
+  explicit WaitQueue(absl::Duration patience) : reservation(patience) {}
+
+  // The order in which requests without an offered lease are tried, and the
+  // session and member of each.
+  scheduler::WaitQueue line;
+  std::map<scheduler::WaitQueue::Ticket, std::pair<std::string, MemberId>>
+      unplaced;
+  // The worker that is reserved for the first request.
+  scheduler::Reservation reservation;
+  // Tenants whose requests are not tried because an operator stopped their
+  // queues.
+  QueueStops stops;
+  // True when something may have become free since the requests were tried.
+  bool untried = false;
+  // Monotonic time from which a worker's report may have them tried again.
+  absl::Duration next_retry;
+  // Monotonic time from which memory to take back may be searched again.
+  absl::Duration next_room_look;
+};
+
+// A lease of an earlier process that no worker has reported to this one.
+struct RestoredLease {
+  v1::StoredLease lease;
+  // Empty when the worker is not known.
+  std::string worker_id;
+  // The tenant, and what the lease holds of its quota.
+  std::string tenant;
+  scheduler::Amounts quota = {};
+};
+
+// Records what an earlier process left.
+//
+// Invariant: a lease is in `leases` here or in the lease table, never in both.
+// Guarded by the cluster's lock.
+struct EarlierProcess {
+  // True when no state of an earlier process was restored.
+  bool none = true;
+  // The earlier process's leases by id, until they are adopted, until their
+  // workers join without them, or until their sessions end.
+  std::map<std::string, RestoredLease> leases;
+  // Workers that had those leases, until they join or are given up, because
+  // they may still serve. The value has bit N set for phase N of their work.
+  // Workers that are not known share an empty name.
+  std::map<std::string, uint32_t> workers;
+  // When `leases` and `workers` are given up, monotonic; infinite once they
+  // are.
+  absl::Duration until = absl::InfiniteDuration();
+};
+
+// Records which state is on disk. Guarded by the cluster's lock.
+struct Saving {
+  // The number of saves so far, and the last save that is kept.
+  uint64_t saves = 0;
+  uint64_t kept = 0;
+  // Monotonic time before which the tuning cache is not encoded again.
+  absl::Duration next_learned;
+};
 
 struct ClusterState {
   // All arguments must outlive the state.

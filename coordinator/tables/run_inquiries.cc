@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/error.h"
 #include "common/base/status_macros.h"
-#include "coordinator/tables/violation.h"
+#include "coordinator/tables/errors.h"
 
 namespace djinn::coordinator {
 namespace {

@@ -10,8 +10,8 @@
 #include "common/base/status_macros.h"
 #include "common/lease/lease_verifier.h"
 #include "common/net/server_address.h"
+#include "coordinator/tables/errors.h"
 #include "coordinator/tables/run_inquiries.h"
-#include "coordinator/tables/violation.h"
 
 namespace djinn::coordinator {
 namespace {

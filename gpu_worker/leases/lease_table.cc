@@ -7,7 +7,7 @@
 #include "common/base/error.h"
 #include "common/base/proto_duration.h"
 #include "common/base/status_macros.h"
-#include "common/hash/constant_time.h"
+#include "common/hash/hash.h"
 
 namespace djinn::worker {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/error.h"
-#include "common/hash/constant_time.h"
+#include "common/hash/hash.h"
 #include "gpu_worker/service/pull_reactor.h"
 
 namespace djinn::worker {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "common/hash/constant_time.h"
+#include "common/hash/hash.h"
 
 namespace djinn::worker {
 namespace {

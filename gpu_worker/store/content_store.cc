@@ -18,7 +18,7 @@
 #include "absl/strings/str_format.h"
 #include "common/base/error.h"
 #include "common/base/status_macros.h"
-#include "common/base/tenant_turns.h"
+#include "common/base/tenant_order.h"
 #include "common/log/log.h"
 
 namespace djinn::worker {

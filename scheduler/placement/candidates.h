@@ -16,7 +16,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "scheduler/placement/fleet.h"
-#include "scheduler/placement/request.h"
+#include "scheduler/placement/terms.h"
 
 namespace djinn::scheduler {
 

@@ -7,7 +7,6 @@
 
 #include "absl/strings/string_view.h"
 #include "scheduler/placement/fleet.h"
-#include "scheduler/placement/request.h"
 #include "scheduler/placement/terms.h"
 
 namespace djinn::scheduler {

@@ -20,7 +20,6 @@
 #include "scheduler/placement/candidates.h"
 #include "scheduler/placement/fleet.h"
 #include "scheduler/placement/policy.h"
-#include "scheduler/placement/request.h"
 #include "scheduler/placement/terms.h"
 #include "scheduler/semantics/cost/roofline.h"
 

@@ -31,7 +31,7 @@
 #include "absl/types/span.h"
 #include "scheduler/fairness/wait_queue.h"
 #include "scheduler/placement/fleet.h"
-#include "scheduler/placement/request.h"
+#include "scheduler/placement/terms.h"
 
 namespace djinn::scheduler {
 

@@ -13,7 +13,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "scheduler/placement/fleet.h"
-#include "scheduler/placement/request.h"
+#include "scheduler/placement/terms.h"
 #include "scheduler/quota/quota_tree.h"
 #include "scheduler/quota/victims.h"
 #include "scheduler/semantics/cost/roofline.h"

@@ -11,8 +11,7 @@
 // matters little. "reservation" is the choice of the reserved worker. The last
 // three are about a wait queue of 100,000 requests of 1,000 tenants:
 // "line_order" orders the requests, "line_try" chooses those to try,
-// "line_places" computes all positions. Ends with "done". `./djinn bench
-// decisions` shows the results.
+// "line_places" computes all positions. Ends with "done".
 #include <time.h>
 
 #include <algorithm>

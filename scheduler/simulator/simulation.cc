@@ -5,58 +5,47 @@
 
 #include "scheduler/simulator/generator.h"
 
-namespace djinn::scheduler {
+namespace djinn::scheduler::simulation {
 
-Simulation::Simulation(const Trace& trace, const Policy& policy,
-                       const SimulationOptions& options)
-    : trace_(trace),
-      policy_(policy),
-      options_(options),
-      draws_(trace.seed),
-      noise_(trace.seed + 1),
-      runs_(trace.jobs.size()),
-      reservation_(absl::Seconds(trace.line_patience_seconds)),
-      quotas_(trace),
-      placed_(trace.tenants.size()),
-      tenants_(trace.tenants.size()) {
+State::State(const Trace& trace, const Policy& policy,
+             const SimulationOptions& options)
+    : trace(trace),
+      policy(policy),
+      options(options),
+      draws(trace.seed),
+      noise(trace.seed + 1),
+      runs(trace.jobs.size()),
+      line(absl::Seconds(trace.line_patience_seconds)),
+      quotas(trace),
+      placed(trace.tenants.size()),
+      tenants(trace.tenants.size()) {
   for (size_t i = 0; i < trace.tenants.size(); ++i) {
     const SimulatedTenant& tenant = trace.tenants[i];
-    line_.SetWeight(tenant.name, tenant.weight);
-    tenant_index_[tenant.name] = i;
+    line.queue.SetWeight(tenant.name, tenant.weight);
+    tenant_index[tenant.name] = i;
   }
   for (size_t i = 0; i < trace.workers.size(); ++i) {
     WorkerFacts facts = trace.workers[i];
     facts.available_bytes = facts.memory_bytes;
-    index_[facts.id] = i;
-    workers_.push_back(std::make_unique<SimulatedWorker>(facts.memory_bytes));
-    fleet_.Put(std::move(facts));
+    index[facts.id] = i;
+    workers.push_back(std::make_unique<SimulatedWorker>(facts.memory_bytes));
+    fleet.Put(std::move(facts));
   }
-  result_.device_seconds.resize(trace.tenants.size());
-  result_.workers.assign(trace.jobs.size(), -1);
+  result.device_seconds.resize(trace.tenants.size());
+  result.workers.assign(trace.jobs.size(), -1);
 }
 
-SimulationResult Simulation::Play() {
-  for (size_t job = 0; job < trace_.jobs.size(); ++job) {
-    const double arrival = trace_.jobs[job].arrival_seconds;
-    while (!events_.empty() && events_.top().seconds <= arrival) HandleOne();
-    now_ = arrival;
-    runs_[job].asked = arrival;
-    // Drawn for every job, so that all policies see the same noise.
-    runs_[job].factor = DrawFactor(&noise_, trace_.noise);
-    Arrive(job);
-  }
-  while (!events_.empty()) HandleOne();
-  return Finish();
+void Plan(State& s, double seconds, Event::Kind kind, size_t job) {
+  s.events.push({seconds, s.events_planned++, kind, job, s.runs[job].stretch});
 }
 
-void Simulation::Plan(double seconds, Event::Kind kind, size_t job) {
-  events_.push({seconds, events_planned_++, kind, job, runs_[job].stretch});
-}
+namespace {
 
-void Simulation::HandleOne() {
-  const Event event = events_.top();
-  events_.pop();
-  const Run& run = runs_[event.job];
+// Handles the earliest event; does nothing if it is stale.
+void HandleOne(State& s) {
+  const Event event = s.events.top();
+  s.events.pop();
+  const Run& run = s.runs[event.job];
   switch (event.kind) {
     case Event::Kind::kEnd:
     case Event::Kind::kEdge:
@@ -72,46 +61,62 @@ void Simulation::HandleOne() {
     case Event::Kind::kReclaim:
       break;
   }
-  now_ = event.seconds;
+  s.now = event.seconds;
   switch (event.kind) {
     case Event::Kind::kEnd:
-      return FinishOne(event.job);
+      return FinishOne(s, event.job);
     case Event::Kind::kEdge:
-      return ComeToEdge(event.job);
+      return ComeToEdge(s, event.job);
     case Event::Kind::kExpired:
-      if (run.quota_asked.has_value()) RefuseByQuota(event.job);
-      LeaveLine(event.job);
-      return PlanTick();
+      if (run.quota_asked.has_value()) RefuseByQuota(s, event.job);
+      LeaveLine(s, event.job);
+      return PlanTick(s);
     case Event::Kind::kTick:
-      tick_planned_ = false;
-      return RetrySome();
+      s.line.tick_planned = false;
+      return RetrySome(s);
     case Event::Kind::kImpatient:
-      return RetrySome();
+      return RetrySome(s);
     case Event::Kind::kRates:
-      rates_planned_ = false;
-      AdvanceRates();
-      return PlanRates();
+      s.rates_planned = false;
+      AdvanceRates(s);
+      return PlanRates(s);
     case Event::Kind::kReclaim:
-      reclaim_planned_ = false;
-      return RetrySome();
+      s.reclaim_planned = false;
+      return RetrySome(s);
   }
 }
 
-SimulationResult Simulation::Finish() {
+SimulationResult Finish(State& s) {
   std::vector<JobEnd> ends;
-  for (const Run& run : runs_) ends.push_back(run.end);
+  for (const Run& run : s.runs) ends.push_back(run.end);
   std::vector<double> busy_seconds;
-  for (const auto& worker : workers_) {
+  for (const auto& worker : s.workers) {
     busy_seconds.push_back(worker->busy_seconds);
   }
-  SumUp(trace_, ends, busy_seconds, &result_);
-  if (!quotas_.empty()) {
-    const std::vector<SimulatedQuotas::Loans>& loans = quotas_.Sum(Now());
-    for (size_t i = 0; i < tenants_.size(); ++i) tenants_[i].loans = loans[i];
-    CountTenants(trace_, ends, &tenants_);
-    result_.tenants = std::move(tenants_);
+  SumUp(s.trace, ends, busy_seconds, &s.result);
+  if (!s.quotas.empty()) {
+    const std::vector<SimulatedQuotas::Loans>& loans = s.quotas.Sum(Now(s));
+    for (size_t i = 0; i < s.tenants.size(); ++i) s.tenants[i].loans = loans[i];
+    CountTenants(s.trace, ends, &s.tenants);
+    s.result.tenants = std::move(s.tenants);
   }
-  return std::move(result_);
+  return std::move(s.result);
 }
 
-}  // namespace djinn::scheduler
+}  // namespace
+
+SimulationResult Play(State& s) {
+  for (size_t job = 0; job < s.trace.jobs.size(); ++job) {
+    const double arrival = s.trace.jobs[job].arrival_seconds;
+    while (!s.events.empty() && s.events.top().seconds <= arrival) HandleOne(s);
+    s.now = arrival;
+    s.runs[job].asked = arrival;
+    // Drawn for every job, so that all policies see the same noise.
+    s.runs[job].factor = DrawFactor(&s.noise, s.trace.noise);
+    Arrive(s, job);
+  }
+  while (!s.events.empty()) HandleOne(s);
+  return Finish(s);
+}
+
+}  // namespace djinn::scheduler::simulation

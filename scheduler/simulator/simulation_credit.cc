@@ -11,94 +11,95 @@
 #include "scheduler/quota/rate_budget.h"
 #include "scheduler/simulator/simulation.h"
 
-namespace djinn::scheduler {
+namespace djinn::scheduler::simulation {
 
-double Simulation::UsedBy(size_t job) {
-  const Run& run = runs_[job];
+double UsedBy(State& s, size_t job) {
+  const Run& run = s.runs[job];
   if (!run.begun) return 0;
-  const SimulatedWorker& worker = WorkerOf(job);
+  const SimulatedWorker& worker = WorkerOf(s, job);
   const bool runs = !worker.turns.empty() && worker.turns.back() == job;
-  return run.done + (runs ? now_ - run.resumed : 0);
+  return run.done + (runs ? s.now - run.resumed : 0);
 }
 
-bool Simulation::TakeCredit(size_t job) {
-  Run& run = runs_[job];
-  run.granted = quotas_.Grant(trace_.jobs[job].tenant);
+bool TakeCredit(State& s, size_t job) {
+  Run& run = s.runs[job];
+  run.granted = s.quotas.Grant(s.trace.jobs[job].tenant);
   return run.granted > 0;
 }
 
-void Simulation::OpenCredit(size_t job) {
-  const size_t tenant = trace_.jobs[job].tenant;
-  if (!quotas_.rated(tenant)) return Admit(job);
+void OpenCredit(State& s, size_t job) {
+  const size_t tenant = s.trace.jobs[job].tenant;
+  if (!s.quotas.rated(tenant)) return Admit(s, job);
   // The job may have used device time on an earlier worker.
-  runs_[job].billed = 0;
-  if (quotas_.RatesAreDue(Now())) AdvanceRates();
-  if (TakeCredit(job)) {
-    Admit(job);
+  s.runs[job].billed = 0;
+  if (s.quotas.RatesAreDue(Now(s))) AdvanceRates(s);
+  if (TakeCredit(s, job)) {
+    Admit(s, job);
   } else {
-    quotas_.NoteWaiting(tenant, Now());
-    runs_[job].credit_asked = now_;
-    without_credit_.push_back(job);
+    s.quotas.NoteWaiting(tenant, Now(s));
+    s.runs[job].credit_asked = s.now;
+    s.without_credit.push_back(job);
   }
-  PlanRates();
+  PlanRates(s);
 }
 
-void Simulation::SettleCredit(size_t job, double used) {
-  Run& run = runs_[job];
-  const size_t tenant = trace_.jobs[job].tenant;
-  quotas_.NoteUsed(tenant, used - run.billed);
+void SettleCredit(State& s, size_t job, double used) {
+  Run& run = s.runs[job];
+  const size_t tenant = s.trace.jobs[job].tenant;
+  s.quotas.NoteUsed(tenant, used - run.billed);
   run.billed = used;
   if (used > run.granted) {
-    quotas_.Owe(tenant, used - run.granted);
+    s.quotas.Owe(tenant, used - run.granted);
     run.granted = used;
   }
 }
 
-void Simulation::EndCreditWait(size_t job) {
-  tenants_[trace_.jobs[job].tenant].credit_wait_seconds +=
-      now_ - runs_[job].credit_asked;
+void EndCreditWait(State& s, size_t job) {
+  s.tenants[s.trace.jobs[job].tenant].credit_wait_seconds +=
+      s.now - s.runs[job].credit_asked;
 }
 
-void Simulation::CloseCredit(size_t job, double used) {
-  const size_t tenant = trace_.jobs[job].tenant;
-  if (!quotas_.rated(tenant)) return;
-  if (std::erase(without_credit_, job) > 0) EndCreditWait(job);
-  SettleCredit(job, used);
-  quotas_.Owe(tenant, used - runs_[job].granted);
-  runs_[job].granted = 0;
+void CloseCredit(State& s, size_t job, double used) {
+  const size_t tenant = s.trace.jobs[job].tenant;
+  if (!s.quotas.rated(tenant)) return;
+  if (std::erase(s.without_credit, job) > 0) EndCreditWait(s, job);
+  SettleCredit(s, job, used);
+  s.quotas.Owe(tenant, used - s.runs[job].granted);
+  s.runs[job].granted = 0;
 }
 
-void Simulation::AdvanceRates() {
-  for (size_t tenant = 0; tenant < placed_.size(); ++tenant) {
-    if (!quotas_.rated(tenant)) continue;
-    for (const size_t job : placed_[tenant]) SettleCredit(job, UsedBy(job));
+void AdvanceRates(State& s) {
+  for (size_t tenant = 0; tenant < s.placed.size(); ++tenant) {
+    if (!s.quotas.rated(tenant)) continue;
+    for (const size_t job : s.placed[tenant])
+      SettleCredit(s, job, UsedBy(s, job));
   }
-  for (const size_t job : without_credit_) {
-    quotas_.NoteWaiting(trace_.jobs[job].tenant, Now());
+  for (const size_t job : s.without_credit) {
+    s.quotas.NoteWaiting(s.trace.jobs[job].tenant, Now(s));
   }
-  quotas_.AdvanceRates(Now());
+  s.quotas.AdvanceRates(Now(s));
   std::vector<size_t> admitted;
-  std::erase_if(without_credit_, [&](size_t job) {
-    if (!TakeCredit(job)) return false;
+  std::erase_if(s.without_credit, [&](size_t job) {
+    if (!TakeCredit(s, job)) return false;
     admitted.push_back(job);
     return true;
   });
   for (const size_t job : admitted) {
-    EndCreditWait(job);
-    Admit(job);
-    Publish(static_cast<size_t>(runs_[job].worker));
+    EndCreditWait(s, job);
+    Admit(s, job);
+    Publish(s, static_cast<size_t>(s.runs[job].worker));
   }
 }
 
-void Simulation::PlanRates() {
-  if (rates_planned_) return;
-  for (size_t tenant = 0; tenant < placed_.size(); ++tenant) {
-    if (placed_[tenant].empty() || !quotas_.rated(tenant)) continue;
-    rates_planned_ = true;
-    Plan(now_ + absl::ToDoubleSeconds(RateBudget::kInterval),
+void PlanRates(State& s) {
+  if (s.rates_planned) return;
+  for (size_t tenant = 0; tenant < s.placed.size(); ++tenant) {
+    if (s.placed[tenant].empty() || !s.quotas.rated(tenant)) continue;
+    s.rates_planned = true;
+    Plan(s, s.now + absl::ToDoubleSeconds(RateBudget::kInterval),
          Event::Kind::kRates, /*job=*/0);
     return;
   }
 }
 
-}  // namespace djinn::scheduler
+}  // namespace djinn::scheduler::simulation

@@ -7,163 +7,168 @@
 #include "common/base/error.h"
 #include "scheduler/simulator/simulation.h"
 
-namespace djinn::scheduler {
+namespace djinn::scheduler::simulation {
 namespace {
 
 // Interval at which the coordinator tries waiting requests without a reason.
 constexpr double kTickSeconds = 0.2;
 
+int InLine(const SimulatedJob& job) {
+  return static_cast<int>(job.class_in_line());
+}
+
 }  // namespace
 
-StateKey Simulation::KeyOf(const SimulatedJob& job) {
+StateKey KeyOf(State& s, const SimulatedJob& job) {
   const auto [it, added] =
-      keys_.try_emplace(std::make_pair(job.tenant, job.state), keys_.size());
+      s.keys.try_emplace(std::make_pair(job.tenant, job.state), s.keys.size());
   return it->second;
 }
 
-Request Simulation::RequestOf(size_t index) {
-  const SimulatedJob& job = trace_.jobs[index];
+Request RequestOf(State& s, size_t index) {
+  const SimulatedJob& job = s.trace.jobs[index];
   Request request;
   request.phase = job.work.phase;
   request.asked_bytes = job.state_bytes;
-  if (job.has_state()) request.state = {{KeyOf(job), job.state_bytes}};
-  reservation_.Apply(runs_[index].ticket, InLine(job), &request);
+  if (job.has_state()) request.state = {{KeyOf(s, job), job.state_bytes}};
+  s.line.reservation.Apply(s.runs[index].ticket, InLine(job), &request);
   return request;
 }
 
-bool Simulation::TryPlace(size_t index) {
-  switch (CheckQuota(index)) {
+bool TryPlace(State& s, size_t index) {
+  switch (CheckQuota(s, index)) {
     case QuotaVerdict::kMay:
       break;
     case QuotaVerdict::kWaits:
-      WaitForQuota(index);
+      WaitForQuota(s, index);
       return false;
     case QuotaVerdict::kNever:
-      RefuseByQuota(index);
-      LeaveLine(index);
+      RefuseByQuota(s, index);
+      LeaveLine(s, index);
       return true;
   }
   Work work;
-  work.Add(trace_.jobs[index].work);
-  Request request = RequestOf(index);
+  work.Add(s.trace.jobs[index].work);
+  Request request = RequestOf(s, index);
   request.work = &work;
-  const Decision decision =
-      Place(request, fleet_, policy_, factors_, &draws_, options_.placement);
-  ++result_.decisions;
-  result_.looked_at += decision.looked_at;
+  const Decision decision = Place(request, s.fleet, s.policy, s.factors,
+                                  &s.draws, s.options.placement);
+  ++s.result.decisions;
+  s.result.looked_at += decision.looked_at;
   if (absl::IsFailedPrecondition(decision.obstacle)) {
-    EndQuotaWait(index);
-    LeaveLine(index);
+    EndQuotaWait(s, index);
+    LeaveLine(s, index);
     return true;
   }
-  Run& run = runs_[index];
+  Run& run = s.runs[index];
   if (decision.worker_id.empty()) {
-    EndQuotaWait(index);
+    EndQuotaWait(s, index);
     run.waits_for_room = ErrorReason(decision.obstacle) == "NO_CAPACITY";
-    JoinLine(index);
-    if (run.waits_for_room) ReclaimRoom(index, request);
+    JoinLine(s, index);
+    if (run.waits_for_room) ReclaimRoom(s, index, request);
     return false;
   }
-  if (!ReclaimQuota(index)) {
-    WaitForQuota(index);
+  if (!ReclaimQuota(s, index)) {
+    WaitForQuota(s, index);
     return false;
   }
-  EndQuotaWait(index);
-  line_.Serve(run.ticket, Now());
-  LeaveLine(index);
-  line_.Charge(TenantOf(index).name, WaitQueue::kTurn, Now());
-  Assign(index, index_.at(decision.worker_id),
+  EndQuotaWait(s, index);
+  s.line.queue.Serve(run.ticket, Now(s));
+  LeaveLine(s, index);
+  s.line.queue.Charge(TenantOf(s, index).name, WaitQueue::kTurn, Now(s));
+  Assign(s, index, s.index.at(decision.worker_id),
          decision.considered.front().terms);
   return true;
 }
 
-void Simulation::Arrive(size_t index) {
-  if (!freed_ || line_.empty()) {
-    TryPlace(index);
+void Arrive(State& s, size_t index) {
+  if (!s.line.freed || s.line.queue.empty()) {
+    TryPlace(s, index);
     return;
   }
   // Capacity that has become free meanwhile goes to the jobs that waited for
   // it.
-  JoinLine(index);
-  if (line_.size() <= WaitQueue::kMaxTriedAtOnce) RetrySome();
+  JoinLine(s, index);
+  if (s.line.queue.size() <= WaitQueue::kMaxTriedAtOnce) RetrySome(s);
 }
 
-void Simulation::JoinLine(size_t index) {
-  const SimulatedJob& job = trace_.jobs[index];
-  Run& run = runs_[index];
+void JoinLine(State& s, size_t index) {
+  const SimulatedJob& job = s.trace.jobs[index];
+  Run& run = s.runs[index];
   if (run.ticket != 0) return;
-  run.ticket =
-      line_.Join({.tenant = TenantOf(index).name,
-                  .urgency = InLine(job),
-                  .due = absl::Seconds(run.asked + job.run_deadline_seconds),
-                  .returns = run.returns},
-                 Now());
-  in_line_[run.ticket] = index;
+  run.ticket = s.line.queue.Join(
+      {.tenant = TenantOf(s, index).name,
+       .urgency = InLine(job),
+       .due = absl::Seconds(run.asked + job.run_deadline_seconds),
+       .returns = run.returns},
+      Now(s));
+  s.line.jobs[run.ticket] = index;
   const auto plan = [&](double after, Event::Kind kind) {
-    if (std::isfinite(after)) Plan(run.asked + after, kind, index);
+    if (std::isfinite(after)) Plan(s, run.asked + after, kind, index);
   };
-  plan(trace_.line_patience_seconds, Event::Kind::kImpatient);
-  plan(trace_.lease_request_timeout_seconds, Event::Kind::kExpired);
+  plan(s.trace.line_patience_seconds, Event::Kind::kImpatient);
+  plan(s.trace.lease_request_timeout_seconds, Event::Kind::kExpired);
 }
 
-void Simulation::LeaveLine(size_t index) {
-  Run& run = runs_[index];
-  const bool lifted = reservation_.Lift(run.ticket);
-  line_.Leave(run.ticket, Now());
-  in_line_.erase(run.ticket);
+void LeaveLine(State& s, size_t index) {
+  Run& run = s.runs[index];
+  const bool lifted = s.line.reservation.Lift(run.ticket);
+  s.line.queue.Leave(run.ticket, Now(s));
+  s.line.jobs.erase(run.ticket);
   run.ticket = 0;
-  if (lifted) NoteFreed();
+  if (lifted) NoteFreed(s);
 }
 
-void Simulation::NoteFreed() {
-  freed_ = true;
-  untried_ = line_.size();
-  PlanTick();
+void NoteFreed(State& s) {
+  s.line.freed = true;
+  s.line.untried = s.line.queue.size();
+  PlanTick(s);
 }
 
-void Simulation::Retry() {
-  untried_ = line_.size();
-  RetrySome();
+void Retry(State& s) {
+  s.line.untried = s.line.queue.size();
+  RetrySome(s);
 }
 
-void Simulation::RetrySome() {
-  freed_ = false;
-  if (line_.empty()) return;
-  const std::vector<Ticket> tried = line_.Try(
-      Now(),
-      [this](const std::string& tenant) { return quotas_.Precedence(tenant); },
+void RetrySome(State& s) {
+  s.line.freed = false;
+  if (s.line.queue.empty()) return;
+  const std::vector<Ticket> tried = s.line.queue.Try(
+      Now(s),
+      [&s](const std::string& tenant) { return s.quotas.Precedence(tenant); },
       [&](Ticket ticket) {
-        const auto waiting = in_line_.find(ticket);
-        return waiting == in_line_.end() || TryPlace(waiting->second);
+        const auto waiting = s.line.jobs.find(ticket);
+        return waiting == s.line.jobs.end() || TryPlace(s, waiting->second);
       });
-  untried_ -= std::min(untried_, WaitQueue::kMaxTries / 2);
-  ReviewReservation(tried);
-  if (untried_ > 0) PlanTick();
+  s.line.untried -= std::min(s.line.untried, WaitQueue::kMaxTries / 2);
+  ReviewReservation(s, tried);
+  if (s.line.untried > 0) PlanTick(s);
 }
 
-void Simulation::ReviewReservation(const std::vector<Ticket>& tried) {
-  const Ticket before = reservation_.ticket();
-  reservation_.Review(
+void ReviewReservation(State& s, const std::vector<Ticket>& tried) {
+  const Ticket before = s.line.reservation.ticket();
+  s.line.reservation.Review(
       tried,
-      [this](Ticket ticket) -> std::optional<Reservation::Waiter> {
-        const auto waiting = in_line_.find(ticket);
-        if (waiting == in_line_.end() ||
-            !runs_[waiting->second].waits_for_room) {
+      [&s](Ticket ticket) -> std::optional<Reservation::Waiter> {
+        const auto waiting = s.line.jobs.find(ticket);
+        if (waiting == s.line.jobs.end() ||
+            !s.runs[waiting->second].waits_for_room) {
           return std::nullopt;
         }
-        return Reservation::Waiter{InLine(trace_.jobs[waiting->second]),
-                                   absl::Seconds(runs_[waiting->second].asked)};
+        return Reservation::Waiter{
+            InLine(s.trace.jobs[waiting->second]),
+            absl::Seconds(s.runs[waiting->second].asked)};
       },
-      [this](Ticket ticket) { return RequestOf(in_line_.at(ticket)); }, fleet_,
-      Now());
-  const Ticket after = reservation_.ticket();
-  if (after != 0 && after != before) ++result_.reservations;
+      [&s](Ticket ticket) { return RequestOf(s, s.line.jobs.at(ticket)); },
+      s.fleet, Now(s));
+  const Ticket after = s.line.reservation.ticket();
+  if (after != 0 && after != before) ++s.result.reservations;
 }
 
-void Simulation::PlanTick() {
-  if (tick_planned_ || line_.empty()) return;
-  tick_planned_ = true;
-  Plan(now_ + kTickSeconds, Event::Kind::kTick, /*job=*/0);
+void PlanTick(State& s) {
+  if (s.line.tick_planned || s.line.queue.empty()) return;
+  s.line.tick_planned = true;
+  Plan(s, s.now + kTickSeconds, Event::Kind::kTick, /*job=*/0);
 }
 
-}  // namespace djinn::scheduler
+}  // namespace djinn::scheduler::simulation

@@ -63,12 +63,8 @@ class Benchmark {
 };
 
 std::unique_ptr<Benchmark> MakePingPong(const Options& options);
-std::unique_ptr<Benchmark> MakeStartup(const Options& options);
 std::unique_ptr<Benchmark> MakeIdleSessions(const Options& options);
-std::unique_ptr<Benchmark> MakeDecisions(const Options& options);
-std::unique_ptr<Benchmark> MakePipeline(const Options& options);
 std::unique_ptr<Benchmark> MakeSharedRows(const Options& options);
-std::unique_ptr<Benchmark> MakeIteration(const Options& options);
 std::unique_ptr<Benchmark> MakeStages(const Options& options);
 std::unique_ptr<Benchmark> MakeCaptureAndShip(const Options& options);
 std::unique_ptr<Benchmark> MakeReadBack(const Options& options);

@@ -1,21 +1,15 @@
 #include "tests/bench/floors.h"
 
 #include <arpa/inet.h>
-#include <linux/futex.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <signal.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstring>
-#include <ctime>
-#include <new>
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
@@ -39,16 +33,6 @@ uint64_t Mix(uint64_t value) {
 
 uint64_t Word(uint64_t seed, size_t offset) {
   return Mix(Mix(seed + 0x9e3779b97f4a7c15) + offset);
-}
-
-constexpr timespec kPatience = {1, 0};
-
-void Wait(std::atomic<uint32_t>* word, uint32_t value) {
-  syscall(SYS_futex, word, FUTEX_WAIT, value, &kPatience, nullptr, 0);
-}
-
-void Wake(std::atomic<uint32_t>* word) {
-  syscall(SYS_futex, word, FUTEX_WAKE, 1, nullptr, nullptr, 0);
 }
 
 // First words of a message: a mark, which the answer repeats, and the size of
@@ -197,57 +181,6 @@ bool IsFilled(uint64_t seed, const void* bytes, size_t size) {
     if (word != Word(seed, offset)) return false;
   }
   return true;
-}
-
-absl::StatusOr<std::unique_ptr<FutexPingPong>> FutexPingPong::Start() {
-  void* const memory = mmap(nullptr, sizeof(Page), PROT_READ | PROT_WRITE,
-                            MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED) return absl::ErrnoToStatus(errno, "mmap");
-  Page* const page = new (memory) Page{};
-  const pid_t child = fork();
-  if (child < 0) return absl::ErrnoToStatus(errno, "fork");
-  if (child == 0) Answer(page);
-  return std::unique_ptr<FutexPingPong>(new FutexPingPong(page, child));
-}
-
-// Runs in a fork of a process with threads, so it must not allocate or lock.
-void FutexPingPong::Answer(Page* page) {
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
-  while (page->over == 0) {
-    const uint32_t turn = page->turn;
-    if (turn % 2 == 0) {
-      Wait(&page->turn, turn);
-      continue;
-    }
-    page->turn = turn + 1;
-    Wake(&page->turn);
-  }
-  _exit(0);
-}
-
-FutexPingPong::~FutexPingPong() {
-  page_->over = 1;
-  Wake(&page_->turn);
-  kill(child_, SIGKILL);
-  waitpid(child_, nullptr, 0);
-  munmap(page_, sizeof(Page));
-}
-
-absl::Status FutexPingPong::Exchange(int count, std::vector<double>* seconds) {
-  for (int i = 0; i < count; ++i) {
-    const double start = WallNow();
-    const uint32_t turn = page_->turn + 1;
-    page_->turn = turn;
-    Wake(&page_->turn);
-    while (page_->turn == turn) {
-      Wait(&page_->turn, turn);
-      if (page_->turn == turn && WallNow() - start > 1) {
-        return absl::UnavailableError("the other process does not answer");
-      }
-    }
-    seconds->push_back(WallNow() - start);
-  }
-  return absl::OkStatus();
 }
 
 class GrpcPingPong::Impl {

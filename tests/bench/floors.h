@@ -1,12 +1,9 @@
 // Measures the least time of a round trip and of a transfer without Djinn: a
-// futex, a bare gRPC stream and a raw TCP socket. The other end of each answers
-// in this process or in a fork of it.
+// bare gRPC stream and a raw TCP socket. The other end of each answers in this
+// process.
 #ifndef TESTS_BENCH_FLOORS_H_
 #define TESTS_BENCH_FLOORS_H_
 
-#include <sys/types.h>
-
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -24,32 +21,6 @@ namespace djinn::bench {
 void Fill(uint64_t seed, void* bytes, size_t size);
 // Returns whether Fill(seed) gives these bytes.
 bool IsFilled(uint64_t seed, const void* bytes, size_t size);
-
-// Measures round trips through a word in shared memory, with one futex wake in
-// each direction. Not thread-safe.
-class FutexPingPong {
- public:
-  // Forks the other process, which calls only futex().
-  static absl::StatusOr<std::unique_ptr<FutexPingPong>> Start();
-  ~FutexPingPong();
-
-  // Appends each round trip's seconds. Returns Unavailable when the other
-  // process does not answer for a second.
-  absl::Status Exchange(int count, std::vector<double>* seconds);
-
- private:
-  // Odd turns belong to the other process.
-  struct Page {
-    std::atomic<uint32_t> turn;
-    std::atomic<uint32_t> over;
-  };
-
-  FutexPingPong(Page* page, pid_t child) : page_(page), child_(child) {}
-  static void Answer(Page* page);
-
-  Page* const page_;
-  const pid_t child_;
-};
 
 // Measures a gRPC stream of bytes to a callback server that echoes. Not
 // thread-safe.

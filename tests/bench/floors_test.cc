@@ -40,14 +40,6 @@ TEST(GrpcPingPongTest, AnswersOnEveryAddress) {
   }
 }
 
-TEST(FutexPingPongTest, GoesThereAndBack) {
-  const auto peer = FutexPingPong::Start();
-  ASSERT_TRUE(peer.ok()) << peer.status();
-  std::vector<double> seconds;
-  EXPECT_TRUE((*peer)->Exchange(50, &seconds).ok());
-  EXPECT_EQ(seconds.size(), 50);
-}
-
 TEST(RawSocketTest, MovesBytes) {
   const auto peer = RawSocket::Start();
   ASSERT_TRUE(peer.ok()) << peer.status();

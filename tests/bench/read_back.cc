@@ -1,7 +1,7 @@
 // Measures the time until a program has a small result: one operator and a read
 // of its result, as plain calls or as a registered callable, and a registered
 // callable that copies its argument. It also measures a bare gRPC stream with
-// as many bytes, and a futex.
+// as many bytes.
 #include <unistd.h>
 
 #include <algorithm>
@@ -60,7 +60,6 @@ class PingPongBenchmark : public Benchmark {
     DJINN_ASSIGN_OR_RETURN(const auto tcp, GrpcPingPong::Start("127.0.0.1:0"));
     DJINN_ASSIGN_OR_RETURN(const auto local,
                            GrpcPingPong::Start(UnixAddress()));
-    DJINN_ASSIGN_OR_RETURN(const auto futex, FutexPingPong::Start());
     for (const size_t bytes : kMessageBytes) {
       const auto grpc = [bytes](GrpcPingPong* stream) {
         return [bytes, stream](int count, std::vector<double>* seconds) {
@@ -73,12 +72,7 @@ class PingPongBenchmark : public Benchmark {
       DJINN_RETURN_IF_ERROR(
           MeasureOne("gRPC, Unix socket, " + size, grpc(local.get()), rows));
     }
-    return MeasureOne(
-        "futex of two processes",
-        [&](int count, std::vector<double>* seconds) {
-          return futex->Exchange(count, seconds);
-        },
-        rows);
+    return absl::OkStatus();
   }
 
  private:
@@ -114,12 +108,10 @@ class ReadBackBenchmark : public Benchmark {
 
   absl::Status Measure(std::vector<Row>* rows) override {
     DJINN_ASSIGN_OR_RETURN(const auto grpc, GrpcPingPong::Start(UnixAddress()));
-    DJINN_ASSIGN_OR_RETURN(const auto futex, FutexPingPong::Start());
     for (const Work work :
          {Work::kOperator, Work::kRegistered, Work::kNoOperation}) {
       for (const int64_t elements : kResultElements) {
-        DJINN_RETURN_IF_ERROR(
-            MeasureSize(elements, work, grpc.get(), futex.get(), rows));
+        DJINN_RETURN_IF_ERROR(MeasureSize(elements, work, grpc.get(), rows));
       }
     }
     return absl::OkStatus();
@@ -127,7 +119,7 @@ class ReadBackBenchmark : public Benchmark {
 
  private:
   absl::Status MeasureSize(int64_t elements, Work work, GrpcPingPong* grpc,
-                           FutexPingPong* futex, std::vector<Row>* rows) {
+                           std::vector<Row>* rows) {
     const bool registered = work != Work::kOperator;
     const bool copies = work == Work::kNoOperation;
     const c10::InferenceMode inference;
@@ -180,7 +172,7 @@ class ReadBackBenchmark : public Benchmark {
     ExpectAtLeast("bytes down of a read", down, elements * sizeof(float),
                   &error);
 
-    Series djinn, floor, words;
+    Series djinn, floor;
     DJINN_RETURN_IF_ERROR(Interleave(
         options_.rounds,
         [&](int round) {
@@ -190,14 +182,12 @@ class ReadBackBenchmark : public Benchmark {
           return absl::OkStatus();
         },
         [&](int) {
-          std::vector<double> warm_up, streamed, woken;
+          std::vector<double> warm_up, streamed;
           DJINN_RETURN_IF_ERROR(
               grpc->Exchange(up, down, kReadsPerRound / 10, &warm_up));
           DJINN_RETURN_IF_ERROR(
               grpc->Exchange(up, down, kReadsPerRound, &streamed));
           floor.AddRound(std::move(streamed));
-          DJINN_RETURN_IF_ERROR(futex->Exchange(kReadsPerRound, &woken));
-          words.AddRound(std::move(woken));
           return absl::OkStatus();
         }));
 
@@ -223,13 +213,6 @@ class ReadBackBenchmark : public Benchmark {
     agreement.ExpectWithin(0, "results", &error);
     row.checked = agreement.Describe("results");
     row.error = error;
-    rows->push_back(row);
-    if (transport != "shared memory") return absl::OkStatus();
-    row.variant += ", to a futex";
-    row.baseline_name = "futex ping-pong of two processes";
-    row.baseline = std::move(words);
-    row.notes = {"baseline: " + row.baseline_name};
-    SetRatio(&row);
     rows->push_back(std::move(row));
     return absl::OkStatus();
   }

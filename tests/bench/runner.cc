@@ -55,13 +55,10 @@ struct Entry {
 // Listed in the order in which they run.
 constexpr Entry kBenchmarks[] = {
     {"ping_pong", MakePingPong},
-    {"startup", MakeStartup},
     {"idle_sessions", MakeIdleSessions},
-    {"decisions", MakeDecisions},
     {"stages", MakeStages},
     {"capture_and_ship", MakeCaptureAndShip},
     {"read_back", MakeReadBack},
-    {"iteration", MakeIteration},
     {"encoder", MakeEncoder},
     {"decode", MakeDecode},
     {"mlp_step", MakeMlpStep},
@@ -71,7 +68,6 @@ constexpr Entry kBenchmarks[] = {
     {"decode_batch", MakeDecodeBatch},
     {"interactive", MakeInteractive},
     {"distance", MakeDistance},
-    {"pipeline", MakePipeline},
     {"shared_rows", MakeSharedRows},
 };
 
@@ -244,8 +240,6 @@ int Main(const std::vector<std::string>& names) {
 }  // namespace djinn::bench
 
 int main(int argc, char** argv) {
-  // The startup benchmark times the loading of this program in this way.
-  if (argc == 2 && std::strcmp(argv[1], "--load_only") == 0) return 0;
   if (argc > 2 && std::strcmp(argv[1], djinn::bench::kLoadModel) == 0) {
     return djinn::bench::LoadModel(argc - 2, argv + 2);
   }

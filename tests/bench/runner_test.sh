@@ -31,9 +31,9 @@ results = report["results"]
 assert all(row["correct"] for row in results)
 measured = {row["benchmark"] for row in results}
 wanted = set(sys.argv[2:]) or {
-    "ping_pong", "startup", "idle_sessions", "decisions", "stages", "second_start",
-    "capture_and_ship", "read_back", "encoder", "decode", "decode_batch", "interactive",
-    "pipeline", "shared_rows", "distance", "iteration", "mlp_step", "transfer", "transfer_tcp"}
+    "ping_pong", "idle_sessions", "stages", "second_start", "capture_and_ship", "read_back",
+    "encoder", "decode", "decode_batch", "interactive", "shared_rows", "distance", "mlp_step",
+    "transfer", "transfer_tcp"}
 assert measured == wanted, measured
 assert any("djinn" in row and row["djinn"]["p99"] > 0 for row in results)
 for part in "machine", "versions", "conditions":

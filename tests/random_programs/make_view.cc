@@ -60,6 +60,30 @@ void MakeInPlaceView(Composer& c, int self, int64_t dims) {
   }
 }
 
+void MakePermutation(Composer& c, int self, int64_t dims) {
+  std::vector<int64_t> order(dims);
+  for (int64_t i = 0; i < dims; ++i) order[i] = i;
+  for (int64_t i = dims - 1; i > 0; --i) {
+    std::swap(order[i], order[c.Int(0, i)]);
+  }
+  c.Call("permute", {Slot{self}, Ints(order)});
+}
+
+void MakeViewOfAnotherType(Composer& c, int self) {
+  const size_t width = c.tensor(self).element_size();
+  static const std::vector<at::ScalarType> kFour = {at::kFloat, at::kInt};
+  static const std::vector<at::ScalarType> kEight = {at::kDouble, at::kLong};
+  static const std::vector<at::ScalarType> kOther = {at::kByte, at::kBFloat16,
+                                                     at::kInt, at::kHalf};
+  const at::ScalarType type = c.Chance(0.3) ? c.OneOf(kOther)
+                              : width == 4  ? c.OneOf(kFour)
+                              : width == 8  ? c.OneOf(kEight)
+                                            : at::kShort;
+  if (c.tensor(self).scalar_type() != at::kBool) {
+    c.Call("view.dtype", {Slot{self}, DataTypeArgument(type)});
+  }
+}
+
 }  // namespace
 
 void MakeView(Composer& c) {
@@ -97,15 +121,8 @@ void MakeView(Composer& c) {
     case 5:
       c.Call("transpose.int", {Slot{self}, any_dim, Value(c.Int(0, dims - 1))});
       return;
-    case 6: {
-      std::vector<int64_t> order(dims);
-      for (int64_t i = 0; i < dims; ++i) order[i] = i;
-      for (int64_t i = dims - 1; i > 0; --i) {
-        std::swap(order[i], order[c.Int(0, i)]);
-      }
-      c.Call("permute", {Slot{self}, Ints(order)});
-      return;
-    }
+    case 6:
+      return MakePermutation(c, self, dims);
     case 7:
       c.Call("t", {Slot{self}});
       return;
@@ -165,22 +182,8 @@ void MakeView(Composer& c) {
     case 21:
       if (size <= 8) c.Call("unbind.int", {Slot{self}, any_dim});
       return;
-    case 22: {
-      const size_t width = c.tensor(self).element_size();
-      static const std::vector<at::ScalarType> kFour = {at::kFloat, at::kInt};
-      static const std::vector<at::ScalarType> kEight = {at::kDouble,
-                                                         at::kLong};
-      static const std::vector<at::ScalarType> kOther = {
-          at::kByte, at::kBFloat16, at::kInt, at::kHalf};
-      const at::ScalarType type = c.Chance(0.3) ? c.OneOf(kOther)
-                                  : width == 4  ? c.OneOf(kFour)
-                                  : width == 8  ? c.OneOf(kEight)
-                                                : at::kShort;
-      if (c.tensor(self).scalar_type() != at::kBool) {
-        c.Call("view.dtype", {Slot{self}, DataTypeArgument(type)});
-      }
-      return;
-    }
+    case 22:
+      return MakeViewOfAnotherType(c, self);
     default:
       return MakeInPlaceView(c, self, dims);
   }

@@ -459,6 +459,42 @@ void Oracle::Forget(const std::function<bool(const at::Tensor&)>& forgotten,
   expectation->forgotten = std::move(slots);
 }
 
+void Oracle::ForgetOutputs(const Step& step, bool with_aliases,
+                           Expectation* expected) {
+  Forget(
+      [&](const at::Tensor& tensor) {
+        return absl::c_any_of(Outputs(step), [&](size_t output) {
+          const at::Tensor& out = Operand(step, output, machine_);
+          return with_aliases ? tensor.is_alias_of(out) : tensor.is_same(out);
+        });
+      },
+      expected);
+}
+
+Poison Oracle::PoisonWrittenBy(const Step& step, bool failed,
+                               Expectation* expected) {
+  // Checks again now that outputs have their new sizes, because an output of
+  // the right size may overwrite its memory wholly.
+  Poison written = PoisonReadBy(step);
+  if (failed) {
+    expected->fails = written.empty();
+    failed_ = true;
+    // The device may compute an output's new value without reading the missing
+    // old one, and fail then.
+    expected->may_fail =
+        !written.empty() && (!written.certain || !Outputs(step).empty());
+    if (expected->fails) {
+      written = {.roots = {position_}};
+    } else if (expected->may_fail) {
+      written.roots.insert(position_);
+    }
+  }
+  if (absl::StrContains(step.op->schema().name(), "_like")) {
+    written.certain = false;
+  }
+  return written;
+}
+
 Expectation Oracle::Call(const Step& step) {
   Expectation expected;
   if (NothingIsPromised(step, machine_)) return expected;
@@ -520,17 +556,7 @@ Expectation Oracle::Call(const Step& step) {
       // An output may or may not have taken the result's size by then. If it
       // has grown over operands, their values are uncertain, too.
       const bool grew = too_late && ResizedShared(step, before);
-      Forget(
-          [&](const at::Tensor& tensor) {
-            for (const size_t output : Outputs(step)) {
-              const at::Tensor& out = Operand(step, output, machine_);
-              if (grew ? tensor.is_alias_of(out) : tensor.is_same(out)) {
-                return true;
-              }
-            }
-            return false;
-          },
-          &expected);
+      ForgetOutputs(step, /*with_aliases=*/grew, &expected);
       machine_.Store(step, {});
       return expected;
     }
@@ -541,37 +567,11 @@ Expectation Oracle::Call(const Step& step) {
     write.Undo();
     undone_ = true;
     draw.Undo();
-    Forget(
-        [&](const at::Tensor& tensor) {
-          for (const size_t output : Outputs(step)) {
-            const at::Tensor& out = Operand(step, output, machine_);
-            if (tensor.is_alias_of(out)) return true;
-          }
-          return false;
-        },
-        &expected);
+    ForgetOutputs(step, /*with_aliases=*/true, &expected);
     return expected;
   }
-  // Checks again now that outputs have their new sizes, because an output of
-  // the right size may overwrite its memory wholly.
-  Poison written = PoisonReadBy(step);
-  if (message.has_value()) {
-    expected.fails = written.empty();
-    failed_ = true;
-    // The device may compute an output's new value without reading the missing
-    // old one, and fail then.
-    expected.may_fail =
-        !written.empty() && (!written.certain || !Outputs(step).empty());
-    if (expected.fails) {
-      written = {.roots = {position_}};
-    } else if (expected.may_fail) {
-      written.roots.insert(position_);
-    }
-  }
-  if (absl::StrContains(step.op->schema().name(), "_like")) {
-    written.certain = false;
-  }
-  Propagate(step, written, results, /*fresh_only=*/false);
+  Propagate(step, PoisonWrittenBy(step, message.has_value(), &expected),
+            results, /*fresh_only=*/false);
   machine_.Store(step, results);
   expected.outcome = Expectation::Outcome::kDone;
   for (const at::Tensor& result : results) {

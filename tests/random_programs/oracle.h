@@ -129,6 +129,11 @@ class Oracle {
   // Returns whether the call resized an output that shares memory with another
   // operand.
   bool ResizedShared(const Step& step, const std::vector<Facts>& before) const;
+  // Forgets the step's outputs, with what shares their memory or without.
+  void ForgetOutputs(const Step& step, bool with_aliases,
+                     Expectation* expected);
+  // Returns the poison of what the step has written. Sets whether it fails.
+  Poison PoisonWrittenBy(const Step& step, bool failed, Expectation* expected);
   void Forget(const std::function<bool(const at::Tensor&)>& forgotten,
               Expectation* expectation);
   // Makes the call on harmless operands. Returns nothing if it raises all the

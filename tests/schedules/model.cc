@@ -139,13 +139,22 @@ std::string Model::Check(int index, const Step& step,
     }
   }
   if (!status.ok()) return Unexpected(status);
+  return Compute(index, step, values);
+}
+
+std::string Model::Compute(int index, const Step& step,
+                           const std::vector<float>& values) {
+  Storage& storage = At(step.storage);
   const auto operand = [&]() -> Storage& { return At(step.operand); };
   std::vector<float>& data = storage.data;
+  const auto create = [&] {
+    storage.live = true;
+    data.assign(step.count, 0);
+  };
   switch (step.action) {
     case Action::kNew:
-      storage.live = true;
+      create();
       storage.generator = step.count == 0;
-      data.assign(step.count, 0);
       break;
     case Action::kFill: {
       const bool whole = step.offset == 0 && step.count == count(step.storage);
@@ -163,22 +172,19 @@ std::string Model::Check(int index, const Step& step,
       for (int64_t i = 0; i < step.count; ++i) data[i] += operand().data[i];
       break;
     case Action::kAdd:
-      storage.live = true;
-      data.assign(step.count, 0);
+      create();
       if (!Runs(&storage, {step.operand, step.other})) break;
       for (int64_t i = 0; i < step.count; ++i) {
         data[i] = operand().data[i] + At(step.other).data[i];
       }
       break;
     case Action::kAlias:
-      storage.live = true;
-      data.assign(step.count, 0);
+      create();
       if (!Runs(&storage, {step.operand})) break;
       std::copy_n(operand().data.begin(), step.count, data.begin());
       break;
     case Action::kDraw:
-      storage.live = true;
-      data.assign(step.count, 0);
+      create();
       ++nodes_;
       for (float& value : data) {
         value = static_cast<float>(operand().next_number++);
@@ -196,13 +202,11 @@ std::string Model::Check(int index, const Step& step,
     case Action::kFail:
     case Action::kThrow:
     case Action::kWrongShape:
-      storage.live = true;
-      data.assign(step.count, 0);
+      create();
       Fails(index, step);
       break;
     case Action::kRefused:
-      storage.live = true;
-      data.assign(step.count, 0);
+      create();
       refused_.insert(index);
       storage.sized = false;
       storage.poison = index;

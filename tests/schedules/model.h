@@ -72,6 +72,10 @@ class Model {
   bool IsTensor(int storage, int64_t least) const;
   std::string Check(int index, const Step& step, const absl::Status& status,
                     const std::vector<float>& values);
+  // Notes what a call that ended well computes. Returns a complaint about the
+  // number of values.
+  std::string Compute(int index, const Step& step,
+                      const std::vector<float>& values);
   std::string CheckRead(const Step& step, const absl::Status& status,
                         const std::vector<float>& values);
   // Checks that `status` is the error of the step `root`.

@@ -9,6 +9,7 @@
 #include "common/base/error.h"
 #include "common/base/mutex.h"
 #include "common/base/status_macros.h"
+#include "common/net/protocol_version.h"
 
 namespace djinn::capture {
 namespace {
@@ -91,7 +92,7 @@ absl::StatusOr<std::shared_ptr<VirtualDevice>> DeviceOfProcess(int index) {
 int DeviceCount() {
   static const int count = [] {
     constexpr int kDefault = 16;
-    constexpr int kMost = 127;  // c10::DeviceIndex is an int8
+    constexpr int kMost = static_cast<int>(kMaxVirtualDevices);
     const char* text = std::getenv("DJINN_DEVICE_COUNT");
     int value = 0;
     if (text == nullptr || !absl::SimpleAtoi(text, &value)) return kDefault;

@@ -37,7 +37,7 @@ std::shared_ptr<Session> TakeSession();
 absl::StatusOr<std::shared_ptr<VirtualDevice>> DeviceOfProcess(int index);
 
 // Returns the number of virtual devices, which is constant for the process:
-// DJINN_DEVICE_COUNT, between 1 and 127, or 16 if it is unset.
+// DJINN_DEVICE_COUNT, between 1 and kMaxVirtualDevices, or 16 if it is unset.
 int DeviceCount();
 
 }  // namespace djinn::capture

@@ -15,7 +15,7 @@
 #include "client_lib/capture/operators/output_rules.h"
 #include "client_lib/session/model/call.h"
 #include "client_lib/shape/shape_rules.h"
-#include "common/torch/unmarked_writes.h"
+#include "common/torch/overwrite_table.h"
 
 namespace djinn::capture {
 

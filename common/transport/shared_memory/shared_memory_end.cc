@@ -312,7 +312,14 @@ void SharedMemoryEnd::Run() {
   if (!established.ok()) role_.End();
   while (!Over()) {
     const bool any = Advance();
-    TakeTurns(any);
+    // Lends the role if something came and the thread is not needed. Goes on
+    // when the thread has the role.
+    if (any && !ThreadNeeded()) {
+      role_.Lend();
+    } else {
+      if (any) role_.Nudge();
+      role_.Keep();
+    }
     if (!any) SleepAtSocket();
   }
   role_.End();
@@ -337,21 +344,12 @@ void SharedMemoryEnd::Run() {
   handler_->OnClosed(std::move(end));
 }
 
-bool SharedMemoryEnd::EndsLocked() const {
-  return !broken_.ok() || goodbye_.has_value() || OverLocked();
-}
-
 bool SharedMemoryEnd::ThreadNeeded() {
   if (role_.recalled()) return true;
   // The thread writes queued data when there is room.
   MutexLock lock(&mu_);
-  return EndsLocked() || !control_.queue.empty() || !bulk_.queue.empty();
-}
-
-void SharedMemoryEnd::TakeTurns(bool any) {
-  if (any && !ThreadNeeded()) return role_.Lend();
-  if (any) role_.Nudge();
-  role_.Keep();
+  return !broken_.ok() || goodbye_.has_value() || OverLocked() ||
+         !control_.queue.empty() || !bulk_.queue.empty();
 }
 
 bool SharedMemoryEnd::Attend(absl::FunctionRef<bool()> done,

@@ -149,10 +149,6 @@ class SharedMemoryEnd {
   // The functions of the end's thread.
   void Run();
   absl::Status Establish();
-  // Lends the role if something came and the thread is not needed. Returns when
-  // the thread has it.
-  void TakeTurns(bool any);
-  bool EndsLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Returns whether an attendant must leave and the thread must not lend.
   bool ThreadNeeded();
 

@@ -12,7 +12,7 @@
 #include "coordinator/cluster/leases/fleet.h"
 #include "coordinator/cluster/leases/line.h"
 #include "coordinator/cluster/leases/notices.h"
-#include "coordinator/config/urgency.h"
+#include "coordinator/config/tenants.h"
 #include "djinn/v1/admin.pb.h"
 
 namespace djinn::coordinator::leases {

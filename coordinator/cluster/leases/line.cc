@@ -6,7 +6,7 @@
 #include "common/base/proto_duration.h"
 #include "common/lease/priority_class.h"
 #include "coordinator/cluster/leases/notices.h"
-#include "coordinator/config/urgency.h"
+#include "coordinator/config/tenants.h"
 #include "coordinator/tables/queue_stops.h"
 #include "djinn/v1/lease.pb.h"
 #include "scheduler/quota/quota_tree.h"

@@ -85,20 +85,6 @@ TEST_F(ClusterLineTest, TenantThatHadAWorkerWaitsBehindOthers) {
   EXPECT_TRUE(Has(red));
 }
 
-TEST_F(ClusterLineTest, HigherPriorityIsFirst) {
-  const StreamId first = OpenAndWait("blue"), second = OpenAndWait("red");
-  SetClass(first, v1::PRIORITY_CLASS_BATCH);
-  EXPECT_EQ(Explain(second).place_in_line(), 1u);
-  // A class that the tenant may not ask for does not count.
-  config_.tenants[0].max_priority_class = v1::PRIORITY_CLASS_BATCH;
-  tenants::Set(*cluster_, config_.tenants);
-  const StreamId third = OpenAndWait("red");
-  SetClass(third, v1::PRIORITY_CLASS_REALTIME);
-  EXPECT_EQ(Explain(third).place_in_line(), 3u);
-  Free(holder_);
-  EXPECT_TRUE(Has(second) != Has(first));
-}
-
 TEST_F(ClusterLineTest, EarlierDeadlineIsFirstInItsTenant) {
   const StreamId whenever = OpenAndWait("red"), soon = OpenAndWait("red");
   EXPECT_EQ(Explain(soon).place_in_line(), 2u);

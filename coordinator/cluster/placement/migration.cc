@@ -21,8 +21,8 @@
 #include "coordinator/cluster/placement/placement.h"
 #include "coordinator/config/tenants.h"
 #include "coordinator/tables/cluster_limits.h"
+#include "coordinator/tables/errors.h"
 #include "coordinator/tables/lease_table.h"
-#include "coordinator/tables/violation.h"
 #include "coordinator/tables/work_table.h"
 #include "coordinator/tables/worker_registry.h"
 #include "djinn/v1/admin.pb.h"
@@ -31,7 +31,7 @@
 #include "scheduler/placement/fleet.h"
 #include "scheduler/placement/migration.h"
 #include "scheduler/placement/placement.h"
-#include "scheduler/placement/request.h"
+#include "scheduler/placement/terms.h"
 #include "scheduler/quota/quota_tree.h"
 
 namespace djinn::coordinator::migration {

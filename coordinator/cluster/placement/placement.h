@@ -14,7 +14,7 @@
 #include "coordinator/tables/waker.h"
 #include "coordinator/tables/work_table.h"
 #include "scheduler/placement/policy.h"
-#include "scheduler/placement/request.h"
+#include "scheduler/placement/terms.h"
 
 namespace djinn::coordinator::placement {
 

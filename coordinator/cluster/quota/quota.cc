@@ -13,9 +13,9 @@
 #include "common/base/status_macros.h"
 #include "coordinator/cluster/leases/line.h"
 #include "coordinator/cluster/leases/notices.h"
-#include "coordinator/config/configured_quotas.h"
 #include "coordinator/config/quota_trial.h"
-#include "coordinator/tables/unknown.h"
+#include "coordinator/config/tenants.h"
+#include "coordinator/tables/errors.h"
 #include "scheduler/quota/rate_budget.h"
 
 namespace djinn::coordinator::quota {

@@ -209,27 +209,6 @@ TEST_F(ClusterQuotaTest, ACohortsQuotaChangesWhileItRuns) {
   EXPECT_EQ(MemoryOf("red").used(), kGiB);
 }
 
-TEST_F(ClusterQuotaTest, WhoLosesLeastDeviceTimeYields) {
-  Lend(1, 1);
-  const StreamId first = Open("red");
-  const StreamId second = Open("red");
-  EXPECT_TRUE(Ask(first)->has_granted());
-  clock_.Advance(absl::Seconds(1));
-  EXPECT_TRUE(Ask(second)->has_granted());
-  // The younger session has used more.
-  for (v1::HeldSession& held : *w0_.mutable_sessions()) {
-    const bool young =
-        UncheckedClaims(held.lease()).session_id() == second.owner;
-    *held.mutable_lease_use()->mutable_device_time() =
-        ToProtoDuration(absl::Seconds(young ? 90 : 2));
-  }
-  EXPECT_EQ(workers::Report(*cluster_, worker_, w0_), absl::OkStatus());
-
-  EXPECT_TRUE(Ask(Open("blue"))->has_granted());
-  EXPECT_EQ(Next(second), std::nullopt);
-  EXPECT_EQ(Next(first)->ended().reason(), "QUOTA_RECLAIMED");
-}
-
 TEST_F(ClusterQuotaTest, WhereASessionGoesNothingIsReclaimed) {
   Lend(1, 1);
   const StreamId first = Open("red");
@@ -415,23 +394,6 @@ TEST_F(RestoredQuotaTest, WhoWaitsForWhatIsTakenBackNeedsNoOtherWorker) {
   const absl::StatusOr<ClusterDemand> demand = demand::Demand(*cluster_);
   ASSERT_TRUE(demand.ok()) << demand.status();
   EXPECT_THAT(demand->devices, testing::Each(0));
-}
-
-TEST_F(ClusterQuotaTest, LowestPriorityYields) {
-  Lend(1, 1);
-  v1::OpenSession open = TestOpen();
-  open.mutable_urgency()->set_priority_class(v1::PRIORITY_CLASS_BATCH);
-  const StreamId batch =
-      *sessions::Attach(*cluster_, *tenants_.Find("red"), open,
-                        std::make_shared<CountingWaker>());
-  EXPECT_TRUE(Next(batch)->has_opened());
-  EXPECT_TRUE(Ask(batch)->has_granted());
-  clock_.Advance(absl::Seconds(1));
-  const StreamId usual = Open("red");
-  EXPECT_TRUE(Ask(usual)->has_granted());
-  EXPECT_TRUE(Ask(Open("blue"))->has_granted());
-  EXPECT_EQ(Next(batch)->ended().reason(), "QUOTA_RECLAIMED");
-  EXPECT_EQ(Next(usual), std::nullopt);
 }
 
 TEST_F(ClusterQuotaTest, WhoMayBorrowWaitsUntilThereIsSomething) {
@@ -677,33 +639,6 @@ TEST_F(ClusterQuotaTest, WhoLacksDeviceTimeBorrowsNoBytes) {
   EXPECT_EQ(red.quotas(0).resource(), "device_seconds_per_second");
   EXPECT_NEAR(red.quotas(0).borrowed(), 0.5, 0.01);
   EXPECT_EQ(red.quotas(1).borrowed(), 0);
-}
-
-TEST_F(ClusterQuotaTest, WhatIsTakenASecondIsLentInTheInnerCohortFirst) {
-  config_.tenants.push_back(TestTenant("green"));
-  for (Tenant& tenant : config_.tenants) {
-    tenant.cohort = tenant.name == "blue" ? "lab" : "lab/vision";
-    tenant.device_rate = {.nominal = 0.5};
-    tenant.credits.device_time_rated = true;
-  }
-  tenants::Set(*cluster_, config_.tenants);
-  EXPECT_TRUE(Ask(Open("red"))->has_granted());
-  EXPECT_TRUE(Ask(Open("blue"))->has_granted());
-  for (int i = 0; i < 50; ++i) {
-    for (v1::HeldSession& held : *w0_.mutable_sessions()) {
-      *held.mutable_lease_use()->mutable_device_time() =
-          UncheckedClaims(held.lease()).credits().device_time();
-      held.set_out_of_credit(true);
-    }
-    EXPECT_TRUE(workers::Report(*cluster_, worker_, w0_).ok());
-    clock_.Advance(RateBudget::kInterval);
-    coordinator::Tick(*cluster_);
-    Execute(worker_, &w0_);
-  }
-  // Red borrows from green, which idles.
-  EXPECT_NEAR(views::GetTenant(*cluster_, "red")->quotas(0).borrowed(), 0.5,
-              0.01);
-  EXPECT_EQ(views::GetTenant(*cluster_, "blue")->quotas(0).borrowed(), 0);
 }
 
 }  // namespace

@@ -22,7 +22,7 @@
 #include "coordinator/cluster/leases/leases.h"
 #include "coordinator/cluster/leases/notices.h"
 #include "coordinator/cluster/quota/quota.h"
-#include "coordinator/config/urgency.h"
+#include "coordinator/config/tenants.h"
 #include "coordinator/tables/worker_registry.h"
 #include "djinn/v1/lease.pb.h"
 #include "scheduler/placement/fleet.h"

@@ -10,7 +10,7 @@
 #include "coordinator/tables/lease_table.h"
 #include "coordinator/tables/session_table.h"
 #include "coordinator/tables/waker.h"
-#include "scheduler/placement/request.h"
+#include "scheduler/placement/terms.h"
 
 namespace djinn::coordinator::reclaim {
 

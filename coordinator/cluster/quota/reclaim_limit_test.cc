@@ -45,11 +45,6 @@ class ClusterReclaimLimitTest : public ClusterReclaimTest {
       coordinator::Tick(*cluster_);
     }
   }
-  void DeclareBatch(const StreamId& session) {
-    v1::Urgency urgency;
-    urgency.set_priority_class(v1::PRIORITY_CLASS_BATCH);
-    EXPECT_TRUE(sessions::SetUrgency(*cluster_, session, urgency).ok());
-  }
 };
 
 TEST_F(ClusterReclaimLimitTest, WhatWouldCostTooMuchWaits) {
@@ -72,37 +67,6 @@ TEST_F(ClusterReclaimLimitTest, WhatWouldCostTooMuchWaits) {
             "a report of w0, where others give back what they borrowed");
 }
 
-TEST_F(ClusterReclaimLimitTest, OthersYieldThatAreWithinIt) {
-  const StreamId a = FillAndWork(200, 10), large = FillAndWork(600, 55),
-                 b = FillAndWork(100, 20), c = FillAndWork(100, 20);
-  Serve(OpenAndAsk("blue", 150));
-  EXPECT_TRUE(Lost(a));
-  // The large session alone would be the fewest victims.
-  OpenAndAsk("blue", 180);
-  EXPECT_EQ(Next(large), std::nullopt);
-  EXPECT_TRUE(Lost(b));
-  EXPECT_TRUE(Lost(c));
-}
-
-TEST_F(ClusterReclaimLimitTest, HigherPrioritySessionsKeepTheirLeases) {
-  const StreamId a = FillAndWork(200, 10), batch = FillAndWork(400, 55),
-                 usual = FillAndWork(400, 1);
-  DeclareBatch(a);
-  DeclareBatch(batch);
-  Serve(OpenAndAsk("blue", 150));
-  EXPECT_TRUE(Lost(a));
-  const StreamId lender = OpenAndAsk("blue", 350);
-  EXPECT_THAT(Explain(lender).gate().unblocked_by(), HasSubstr("time: "));
-  EXPECT_EQ(Next(batch), std::nullopt);
-  EXPECT_EQ(Next(usual), std::nullopt);
-}
-
-TEST_F(ClusterReclaimLimitTest, OneMayCostMore) {
-  const StreamId large = FillAndWork(1000, 3600);
-  OpenAndAsk("blue", 400);
-  EXPECT_TRUE(Lost(large));
-}
-
 TEST_F(ClusterReclaimLimitTest, QuotaWaitsLikewise) {
   Lend(0, 3);
   const StreamId a = FillAndWork(100, 10), b = FillAndWork(100, 55),
@@ -121,23 +85,6 @@ TEST_F(ClusterReclaimLimitTest, QuotaWaitsLikewise) {
   EXPECT_TRUE(Lost(b));
   EXPECT_EQ(Next(c), std::nullopt);
   EXPECT_EQ(Explain(lender).gate().reason(), "WORKER_ACKNOWLEDGEMENT");
-}
-
-TEST_F(ClusterReclaimLimitTest, AnotherTenantGivesQuotaBack) {
-  config_.tenants[2].cohort = "lab";
-  config_.tenants[2].quotas[0].nominal = 0;
-  Lend(0, 4);
-  const StreamId a = FillAndWork(100, 10), b = FillAndWork(100, 55),
-                 c = FillAndWork(100, 58),
-                 other = FillAndWork(100, 20, "green");
-  OpenAndAsk("blue", 10);
-  EXPECT_TRUE(Lost(a));
-  // Another loss would be too much for red, which has the greater share, so
-  // green gives back.
-  OpenAndAsk("blue", 10);
-  EXPECT_TRUE(Lost(other));
-  EXPECT_EQ(Next(b), std::nullopt);
-  EXPECT_EQ(Next(c), std::nullopt);
 }
 
 // A lender comes and goes all the time. The borrower is placed again each time,

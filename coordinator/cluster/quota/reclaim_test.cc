@@ -44,48 +44,6 @@ TEST_F(ClusterReclaimTest, AFullWorkersMemoryIsTakenBackFromWhoLosesLeast) {
                         "1\n"));
 }
 
-TEST_F(ClusterReclaimTest, TwoOfOneWorkerMayBeNeeded) {
-  const StreamId a = Fill("red", 500), b = Fill("red", 500);
-  const StreamId lender = OpenAndAsk("blue", 800);
-  EXPECT_TRUE(Lost(a));
-  EXPECT_TRUE(Lost(b));
-  DropAndReport(1000);
-  Execute(worker_, &w0_);
-  EXPECT_TRUE(Has(lender));
-}
-
-TEST_F(ClusterReclaimTest, OneThatHoldsEnoughGoesBeforeSeveral) {
-  const StreamId large = Fill("red", 600), small = Fill("red", 300),
-                 tiny = Fill("red", 100);
-  Work(large, absl::Seconds(5));
-  OpenAndAsk("blue", 350);
-  EXPECT_TRUE(Lost(large));
-  EXPECT_EQ(Next(small), std::nullopt);
-  EXPECT_EQ(Next(tiny), std::nullopt);
-}
-
-TEST_F(ClusterReclaimTest, WhatWouldHelpNowhereIsNotTaken) {
-  v1::WorkerState w1 = TestWorker("w1");
-  w1.set_free_bytes(500);
-  w1.set_memory_bytes(uint64_t{8} << 30);
-  const StreamId a = Fill("red", 600);
-  w0_.set_free_bytes(0);
-  ASSERT_TRUE(workers::Report(*cluster_, worker_, w0_).ok());
-  const StreamId other = Join(w1);
-  const StreamId b = Fill("red", 500, other, &w1);
-  const StreamId lender = OpenAndAsk("blue", 800);
-  for (int i = 0; i < 5; ++i) {
-    clock_.Advance(absl::Seconds(1));
-    ASSERT_TRUE(workers::Report(*cluster_, worker_, w0_).ok());
-    ASSERT_TRUE(workers::Report(*cluster_, other, w1).ok());
-    coordinator::Tick(*cluster_);
-  }
-  EXPECT_EQ(Next(a), std::nullopt);
-  EXPECT_EQ(Next(b), std::nullopt);
-  EXPECT_EQ(Explain(lender).gate().reason(), "NO_CAPACITY");
-  EXPECT_THAT(Explain(lender).gate().unblocked_by(), HasSubstr("more on w"));
-}
-
 TEST_F(ClusterReclaimTest, NextVictimYieldsOnlyAfterTheWorkerHasReported) {
   const StreamId a = Fill("red", 500), b = Fill("red", 500);
   Work(b, absl::Seconds(90));
@@ -173,16 +131,6 @@ TEST_F(ClusterReclaimTest, OnlyWhatIsItsOwnIsTakenBack) {
   clock_.Advance(absl::Seconds(1));
   coordinator::Tick(*cluster_);
   EXPECT_TRUE(Lost(borrower));
-}
-
-TEST_F(ClusterReclaimTest, WithoutAQuotaOfMemoryNoneIsTakenBack) {
-  config_.tenants[1].quotas[0] = {};
-  config_.tenants[2].quotas[0].nominal = 3 * kGiB;
-  config_.tenants[2].cohort = "lab";
-  tenants::Set(*cluster_, config_.tenants);
-  const StreamId borrower = Fill("red", 1000);
-  EXPECT_EQ(Explain(OpenAndAsk("blue", 400)).gate().reason(), "NO_CAPACITY");
-  EXPECT_EQ(Next(borrower), std::nullopt);
 }
 
 TEST_F(ClusterReclaimTest, WhereItMayNotGoNothingIsTaken) {

@@ -13,7 +13,6 @@
 #include "common/torch/overwrite_table.h"
 #include "common/torch/random_table.h"
 #include "common/torch/schema_hash.h"
-#include "common/torch/unmarked_writes.h"
 #include "gpu_worker/device/cpu/cpu_device.h"
 #include "gpu_worker/device/torch/torch_buffer.h"
 #include "gpu_worker/device/torch/torch_call.h"

@@ -17,7 +17,7 @@
 #include "c10/util/complex.h"
 #include "common/base/status_macros.h"
 #include "common/torch/data_type.h"
-#include "common/torch/unmarked_writes.h"
+#include "common/torch/overwrite_table.h"
 #include "gpu_worker/device/torch/torch_buffer.h"
 
 namespace djinn::worker {

@@ -2,12 +2,10 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
-#include "scheduler/semantics/analysis/conclusion.h"
 #include "scheduler/semantics/analysis/embedding_pieces.h"
 #include "scheduler/semantics/analysis/flow.h"
 #include "scheduler/semantics/analysis/fusion_pieces.h"
 #include "scheduler/semantics/analysis/phases.h"
-#include "scheduler/semantics/analysis/residency.h"
 #include "scheduler/semantics/analysis/towers.h"
 #include "scheduler/semantics/cost/cost.h"
 #include "scheduler/semantics/patterns/patterns.h"

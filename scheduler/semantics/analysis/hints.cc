@@ -4,7 +4,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/string_view.h"
-#include "scheduler/semantics/analysis/conclusion.h"
+#include "scheduler/semantics/analysis/flow.h"
 #include "scheduler/semantics/analysis/phases.h"
 #include "scheduler/semantics/analysis/towers.h"
 #include "scheduler/semantics/patterns/patterns.h"

@@ -14,7 +14,6 @@
 #include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
-#include "scheduler/semantics/patterns/dropout.h"
 #include "scheduler/semantics/patterns/patterns.h"
 #include "scheduler/semantics/patterns/rotation.h"
 #include "scheduler/semantics/patterns/walk.h"

@@ -5,7 +5,6 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_set.h"
-#include "scheduler/semantics/patterns/dropout.h"
 #include "scheduler/semantics/patterns/patterns.h"
 #include "scheduler/semantics/patterns/walk.h"
 

@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "absl/algorithm/container.h"
-#include "scheduler/semantics/patterns/dropout.h"
 #include "scheduler/semantics/patterns/patterns.h"
 #include "scheduler/semantics/patterns/walk.h"
 

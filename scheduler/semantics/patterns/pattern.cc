@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/algorithm/container.h"
+#include "scheduler/semantics/patterns/patterns.h"
 
 namespace djinn::semantics {
 
@@ -46,6 +47,17 @@ absl::string_view Regions::role(int node) const {
 absl::string_view Regions::pattern(int node) const {
   return IsFree(node) ? absl::string_view()
                       : absl::string_view(regions_[region_of_[node]].pattern);
+}
+
+absl::Span<const Pattern* const> AllPatterns() {
+  static const Pattern* const kAll[] = {
+      &OptimizerPattern(),   &LossPattern(),        &BackwardPattern(),
+      &KvCachePattern(),     &SpelledNormPattern(), &AttentionPattern(),
+      &MoePattern(),         &RecurrentPattern(),   &EmbeddingPattern(),
+      &ConvolutionPattern(), &NormPattern(),        &FusionPattern(),
+      &MlpPattern(),
+  };
+  return kAll;
 }
 
 }  // namespace djinn::semantics

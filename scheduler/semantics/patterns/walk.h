@@ -9,6 +9,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "scheduler/semantics/patterns/frame.h"
+#include "scheduler/semantics/patterns/pattern.h"
 
 namespace djinn::semantics {
 
@@ -58,6 +59,12 @@ int FindDownstream(const Frame& frame, int node, const NodePredicate& through,
 // Returns the integer, or the only integer of a list, at an argument of the
 // schema.
 std::optional<int64_t> IntegerArgument(const Frame& frame, int node, int index);
+
+// Returns the free nodes that apply dropout to the output of `node`: one call
+// that draws, or, as other front ends call it, the product with a mask and the
+// nodes that draw it.
+std::vector<int> DropoutBehind(const Frame& frame, const Regions& regions,
+                               int node);
 
 }  // namespace djinn::semantics
 

@@ -1,5 +1,3 @@
-#include "scheduler/semantics/rows/row_product_rules.h"
-
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -8,6 +6,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_split.h"
 #include "common/base/status_macros.h"
+#include "scheduler/semantics/rows/row_rules.h"
 
 namespace djinn::semantics {
 namespace {

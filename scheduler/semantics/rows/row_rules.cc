@@ -13,7 +13,6 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "common/base/status_macros.h"
-#include "scheduler/semantics/rows/row_product_rules.h"
 
 namespace djinn::semantics {
 namespace {

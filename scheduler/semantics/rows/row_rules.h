@@ -25,6 +25,12 @@ int SizesArgument(absl::string_view op);
 // depend on any row.
 bool FillsWithOneNumber(absl::string_view op);
 
+using ProductRule = absl::Status (*)(RowCall* call);
+
+// Returns the rule of a matrix product or attention, in row_product_rules.cc;
+// null for other operators.
+ProductRule FindProductRule(absl::string_view op);
+
 }  // namespace djinn::semantics
 
 #endif  // SCHEDULER_SEMANTICS_ROWS_ROW_RULES_H_

@@ -20,16 +20,13 @@ import traceback
 import torch
 
 import djinn
-from tests.bench.python import capture, minilm, mlp, models, report
+from tests.bench.python import capture, minilm, mlp, report
 
 BENCHMARKS = {
     "python_capture": capture.measure,
     "python_mlp_step": mlp.measure,
     "python_minilm": minilm.measure,
-    "python_models": models.measure,
 }
-# Too large for a CPU, so they run only when they are named.
-ONLY_NAMED = ("python_models",)
 
 
 def _json_path(given):
@@ -58,7 +55,7 @@ def main():
     rows = []
     with djinn.local(workers=1, worker_threads=options.threads,
                      worker_device=options.device):
-        for name in options.names or [n for n in BENCHMARKS if n not in ONLY_NAMED]:
+        for name in options.names or BENCHMARKS:
             print(f"bench: {name}", file=sys.stderr)
             try:
                 rows += BENCHMARKS[name](djinn.device(), options.device, options.rounds)

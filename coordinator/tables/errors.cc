@@ -1,4 +1,5 @@
-#include "coordinator/tables/unknown.h"
+
+#include "coordinator/tables/errors.h"
 
 #include "absl/strings/str_cat.h"
 #include "common/base/error.h"

@@ -1,0 +1,38 @@
+// Makes the coordinator's services, as adapters of gRPC without a state of
+// their own. What they are given must outlive the server at which they are
+// registered. All are thread-safe.
+#ifndef COORDINATOR_RPC_SERVICES_H_
+#define COORDINATOR_RPC_SERVICES_H_
+
+#include <memory>
+#include <string>
+
+#include "coordinator/admin/config_reloader.h"
+#include "coordinator/config/tenants.h"
+#include "coordinator/graphs/graph_intake.h"
+#include "coordinator/graphs/graph_store.h"
+#include "coordinator/tables/cluster_state.h"
+#include "grpcpp/impl/codegen/service_type.h"
+
+namespace djinn::coordinator {
+
+// Serves Session.Attach: one reactor per stream.
+std::unique_ptr<grpc::Service> MakeSessionService(const Tenants* tenants,
+                                                  ClusterState* cluster,
+                                                  GraphStore* graphs,
+                                                  GraphIntake* intake);
+
+// Serves WorkerRegistry.Synchronize: one reactor per stream.
+std::unique_ptr<grpc::Service> MakeWorkerRegistryService(std::string join_token,
+                                                         ClusterState* cluster);
+
+// Serves Admin: what operators see, and the little that they change. Errors are
+// those of admin.proto.
+std::unique_ptr<grpc::Service> MakeAdminService(std::string admin_token,
+                                                ClusterState* cluster,
+                                                GraphStore* graphs,
+                                                ConfigReloader* reloader);
+
+}  // namespace djinn::coordinator
+
+#endif  // COORDINATOR_RPC_SERVICES_H_

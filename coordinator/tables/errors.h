@@ -1,0 +1,27 @@
+// Errors for operators who name something that does not exist, and for what a
+// correct peer never sends.
+#ifndef COORDINATOR_TABLES_ERRORS_H_
+#define COORDINATOR_TABLES_ERRORS_H_
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "common/base/error.h"
+
+namespace djinn::coordinator {
+
+// Returns NotFound with the reason "<what>_UNKNOWN".
+absl::Status Unknown(absl::string_view what, absl::string_view name);
+
+absl::Status SessionUnknown(const std::string& id);
+
+// Returns InvalidArgument (PROTOCOL_VIOLATION).
+inline absl::Status Violation(absl::string_view what) {
+  return MakeError(absl::StatusCode::kInvalidArgument, "PROTOCOL_VIOLATION",
+                   what);
+}
+
+}  // namespace djinn::coordinator
+
+#endif  // COORDINATOR_TABLES_ERRORS_H_
