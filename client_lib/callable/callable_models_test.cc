@@ -38,7 +38,7 @@ class CallableModelsTest : public testing::Test {
   int Asked() {
     EXPECT_TRUE(device_->Synchronize().ok());
     int count = 0;
-    for (const v1::Ordered& message : cluster_.worker().received()) {
+    for (const v1::Ordered& message : cluster_.worker().seen().received) {
       count += message.has_register_model();
     }
     return count;
@@ -73,20 +73,20 @@ TEST_F(CallableModelsTest, CallableWithoutStoragesIsNoModel) {
 }
 
 TEST_F(CallableModelsTest, RefusedModelIsRetriedAfter256Calls) {
-  cluster_.worker().LimitModels(10);
+  cluster_.worker().Set(&FakeScript::model_bytes, 10);
   for (int i = 0; i < 256; ++i) EXPECT_FALSE(Admit({a_, b_}));
   EXPECT_EQ(Asked(), 1);
   EXPECT_EQ(models_->refusal(),
             "MODEL_BYTES: a model: limit 10 bytes, used 0, asked 16 (worker , "
             "tenant , error 0)");
-  cluster_.worker().LimitModels(16);
+  cluster_.worker().Set(&FakeScript::model_bytes, 16);
   EXPECT_TRUE(Admit({a_, b_}));
   EXPECT_EQ(Asked(), 2);
   EXPECT_EQ(models_->refusal(), "");
 }
 
 TEST_F(CallableModelsTest, OtherStoragesAreAskedForAtOnce) {
-  cluster_.worker().LimitModels(10);
+  cluster_.worker().Set(&FakeScript::model_bytes, 10);
   EXPECT_FALSE(Admit({a_, b_}));
   EXPECT_TRUE(Admit({a_}));
   EXPECT_EQ(Asked(), 2);
@@ -94,7 +94,7 @@ TEST_F(CallableModelsTest, OtherStoragesAreAskedForAtOnce) {
 }
 
 TEST_F(CallableModelsTest, AdmittedStoragesStayAdmitted) {
-  cluster_.worker().LimitModels(10);
+  cluster_.worker().Set(&FakeScript::model_bytes, 10);
   EXPECT_TRUE(Admit({a_}));
   // The budget has no room for the other call's weights, but still holds the
   // first one's.

@@ -90,16 +90,16 @@ TEST_F(CostTest, WhatAnotherWorkerDidCountsOn) {
   const Cost cost = Used();
   EXPECT_EQ(cost.runs, 2u);
   EXPECT_EQ(cost.device_time, absl::Milliseconds(2));
-  EXPECT_EQ(cluster_.worker(1).runs().size(), 1u);
+  EXPECT_EQ(cluster_.worker(1).seen().runs.size(), 1u);
 }
 
 TEST_F(CostTest, AnAnswerThatWasCutOffComesWithTheNextStream) {
   Open();
   Request();
-  cluster_.worker().CutAt(FakeWorker::Cut::kBeforeOut,
-                          cluster_.worker().outgoing() + 1);
+  cluster_.worker().CutAt(FakeScript::Cut::kBeforeOut,
+                          cluster_.worker().seen().outgoing + 1);
   EXPECT_EQ(Used().runs, 1u);
-  EXPECT_EQ(cluster_.worker().resumes(), 1);
+  EXPECT_EQ(cluster_.worker().seen().resumes, 1);
 }
 
 TEST_F(CostTest, ALostWorkerIsTheAnswer) {

@@ -47,7 +47,7 @@ class ModelsTest : public testing::Test {
   void GoOn() { EXPECT_TRUE(ReadByte(*device_, kLane, Uploaded()).ok()); }
   int MessagesOf(v1::Ordered::ActionCase action) {
     int count = 0;
-    for (const v1::Ordered& message : cluster_.worker().received()) {
+    for (const v1::Ordered& message : cluster_.worker().seen().received) {
       count += message.action_case() == action;
     }
     return count;
@@ -81,7 +81,7 @@ TEST_F(ModelsTest, WhatIsNotSentYetIsSentFirst) {
 }
 
 TEST_F(ModelsTest, ARefusalNamesItsReason) {
-  cluster_.worker().LimitModels(10);
+  cluster_.worker().Set(&FakeScript::model_bytes, 10);
   Open();
   const StoragePtr a = Uploaded(), b = Uploaded();
   const absl::Status refused = Register(1, {a, b});
@@ -145,10 +145,10 @@ TEST_F(ModelsTest, AnAnswerThatWasCutOffComesWithTheNextStream) {
   const StoragePtr a = Uploaded();
   GoOn();
   EXPECT_TRUE(device_->Synchronize().ok());
-  cluster_.worker().CutAt(FakeWorker::Cut::kBeforeOut,
-                          cluster_.worker().outgoing() + 1);
+  cluster_.worker().CutAt(FakeScript::Cut::kBeforeOut,
+                          cluster_.worker().seen().outgoing + 1);
   EXPECT_TRUE(Register(1, {a}).ok());
-  EXPECT_EQ(cluster_.worker().resumes(), 1);
+  EXPECT_EQ(cluster_.worker().seen().resumes, 1);
   EXPECT_EQ(Models().size(), 1u);
 }
 

@@ -99,7 +99,8 @@ TEST_F(SharedRowsTest, AnotherOneThatIsAlikeNeedsNoQuestion) {
   ASSERT_TRUE(Replay(*alike, Uploaded(kRows)).ok());
   EXPECT_THAT(Sizes(1), ElementsAre(-5));
   // The second graph has its own scalars.
-  EXPECT_THAT(cluster_.worker(1).runs().back().float_holes(), ElementsAre(3));
+  EXPECT_THAT(cluster_.worker(1).seen().runs.back().float_holes(),
+              ElementsAre(3));
 }
 
 TEST_F(SharedRowsTest, WeightsThatAreWrittenGoAgain) {
@@ -119,7 +120,7 @@ TEST_F(SharedRowsTest, RowsThatDoNotArriveFailTheOutput) {
   ASSERT_TRUE(Replay(recording, input).ok());
   EXPECT_THAT(Sizes(1), ElementsAre(-5));
   constexpr uint64_t kErrorId = 0x63;
-  cluster_.worker(1).FailNextPull(kErrorId);
+  cluster_.worker(1).Set(&FakeScript::fail_next_pull, kErrorId);
   const auto output = Replay(recording, input);
   ASSERT_TRUE(output.ok());
   EXPECT_EQ(ErrorMetadataValue(device_->Synchronize(), "error_id"), "63");

@@ -101,7 +101,7 @@ TEST_F(RecordingTest, ReplayBindsOtherStorages) {
     Drop(input);
   }
   ASSERT_TRUE(device_->Synchronize().ok());
-  const std::vector<v1::Run> runs = cluster_.worker().runs();
+  const std::vector<v1::Run> runs = cluster_.worker().seen().runs;
   const v1::Run& last = runs.back();
   EXPECT_TRUE(last.has_repeat());
   EXPECT_LT(last.repeat().slot_gaps_size(), 2);
@@ -151,11 +151,11 @@ TEST_F(RecordingTest, AnExpectedReadGoesAheadOfTheRest) {
   };
   for (int i = 0; i < 3; ++i) step();
   ASSERT_TRUE(device_->Synchronize().ok());
-  const size_t before = cluster_.worker().received().size();
+  const size_t before = cluster_.worker().seen().received.size();
   step();
   ASSERT_TRUE(device_->Synchronize().ok());
   std::string kinds;
-  const std::vector<v1::Ordered> all = cluster_.worker().received();
+  const std::vector<v1::Ordered> all = cluster_.worker().seen().received;
   for (size_t i = before; i < all.size(); ++i) {
     if (all[i].has_run()) kinds += "run ";
     if (all[i].has_read()) kinds += "read ";
@@ -267,7 +267,7 @@ TEST_F(RecordingInANarrowWindowTest, AReplayHasTheModeOfItsCall) {
     ASSERT_EQ((*recording)->parts.size(), 2u);
     const StoragePtr input = Uploaded();
     ASSERT_TRUE(device_->Synchronize().ok());
-    const size_t before = cluster_.worker().runs().size();
+    const size_t before = cluster_.worker().seen().runs.size();
     // The second part waits in the session for room while the program
     // continues.
     cluster_.worker().Pause();
@@ -276,7 +276,7 @@ TEST_F(RecordingInANarrowWindowTest, AReplayHasTheModeOfItsCall) {
     cluster_.worker().Resume();
     ASSERT_TRUE(ReadByte(*device_, kLane, loss).ok());
     ASSERT_TRUE(device_->Synchronize().ok());
-    const std::vector<v1::Run> runs = cluster_.worker().runs();
+    const std::vector<v1::Run> runs = cluster_.worker().seen().runs;
     ASSERT_EQ(runs.size(), before + 2);
     for (size_t i = before; i < runs.size(); ++i) {
       EXPECT_EQ(runs[i].mode(),
@@ -291,7 +291,7 @@ TEST_F(RecordingTest, AFailureInAReplayPoisonsItsOutputs) {
   ASSERT_TRUE(recording.ok());
   const StoragePtr input = Uploaded();
   ASSERT_TRUE(device_->Synchronize().ok());
-  cluster_.worker().FailNextRun(9);
+  cluster_.worker().Set(&FakeScript::fail_next_run, 9);
   const StoragePtr loss = Replay(*recording, input);
   EXPECT_EQ(ErrorMetadataValue(ReadByte(*device_, kLane, loss), "error_id"),
             "9");

@@ -39,7 +39,7 @@ inline std::string Pattern(size_t size) {
 }
 
 inline void ExpectNoViolations(const FakeWorker& worker) {
-  for (const std::string& violation : worker.violations()) {
+  for (const std::string& violation : worker.seen().violations) {
     ADD_FAILURE() << violation;
   }
 }

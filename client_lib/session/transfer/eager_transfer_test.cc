@@ -21,13 +21,14 @@ class EagerTransferTest : public testing::Test {
  protected:
   ~EagerTransferTest() override {
     EXPECT_TRUE(session_->Close(absl::Seconds(10)).ok());
-    EXPECT_TRUE(worker_.violations().empty()) << worker_.violations()[0];
+    EXPECT_TRUE(worker_.seen().violations.empty())
+        << worker_.seen().violations[0];
   }
 
   // Opens a session and uploads a value first, so that the worker's room is
   // known.
   void Open(uint64_t room) {
-    worker_.GiveRoom(room);
+    worker_.Set(&FakeScript::content_room, room);
     const StoragePtr small = device_->NewStorage(4);
     ASSERT_TRUE(Upload(small, "abcd").ok());
     ASSERT_EQ(*Read(small), "abcd");
@@ -52,7 +53,7 @@ class EagerTransferTest : public testing::Test {
   // Returns how the executed uploads travelled, one letter each.
   std::string Ways() {
     std::string ways;
-    for (const v1::Ordered& message : worker_.received()) {
+    for (const v1::Ordered& message : worker_.seen().received) {
       if (message.install().has_content()) ways += 'c';
       if (message.install().has_transfer()) ways += 't';
     }
@@ -82,24 +83,24 @@ TEST_F(EagerTransferTest, UploadReturnsWhileTheWorkerIsPaused) {
 }
 
 TEST_F(EagerTransferTest, BeforeTheRoomIsKnownTheWorkerIsAsked) {
-  worker_.GiveRoom(1 << 20);
+  worker_.Set(&FakeScript::content_room, 1 << 20);
   Uploaded(Pattern(kSize));
   EXPECT_EQ(Ways(), "t");
 }
 
 // Resembles the second start of a program.
 TEST_F(EagerTransferTest, AWorkerThatHasNewContentsIsAskedForTheNext) {
-  worker_.GiveRoom(4 * kSize);
-  worker_.AnswerTransfers(FakeWorker::Transfers::kHeld);
+  worker_.Set(&FakeScript::content_room, 4 * kSize);
+  worker_.Set(&FakeScript::transfers, FakeScript::Transfers::kHeld);
   // The very first upload asks, because the room is not known yet.
   Uploaded(std::string(kSize, 'a'));
   const uint64_t before = session_->statistics().bytes_up;
   Uploaded(std::string(kSize, 'b'));
   EXPECT_LT(session_->statistics().bytes_up - before, 1000u);
   // Contents that this device uploaded itself do not count.
-  worker_.AnswerTransfers(FakeWorker::Transfers::kSend);
+  worker_.Set(&FakeScript::transfers, FakeScript::Transfers::kSend);
   Uploaded(std::string(kSize, 'c'));
-  worker_.AnswerTransfers(FakeWorker::Transfers::kHeld);
+  worker_.Set(&FakeScript::transfers, FakeScript::Transfers::kHeld);
   Uploaded(std::string(kSize, 'c'));
   Uploaded(std::string(kSize, 'd'));
   EXPECT_TRUE(device_->Synchronize().ok());
@@ -109,7 +110,7 @@ TEST_F(EagerTransferTest, AWorkerThatHasNewContentsIsAskedForTheNext) {
 TEST_F(EagerTransferTest, WhatWasUploadedIsAskedForTheSecondTime) {
   Open(1 << 20);
   Uploaded(Pattern(kSize));
-  worker_.AnswerTransfers(FakeWorker::Transfers::kHeld);
+  worker_.Set(&FakeScript::transfers, FakeScript::Transfers::kHeld);
   Uploaded(Pattern(kSize));
   EXPECT_EQ(Ways(), "ct");
   EXPECT_EQ(session_->statistics().uploads_already_held, 1u);

@@ -166,7 +166,7 @@ TEST_F(HostReadsTest, WhatWasWrittenMeanwhileIsNotKept) {
 
 TEST_F(HostReadsTest, AnErrorMakesAllUnknown) {
   Keep(Now(storage_));
-  cluster_.worker().FailNextRun(5);
+  cluster_.worker().Set(&FakeScript::fail_next_run, 5);
   ASSERT_TRUE(Write(Uploaded("efgh")).ok());
   EXPECT_FALSE(device_->Synchronize().ok());
   EXPECT_FALSE(IsKnown());

@@ -91,7 +91,7 @@ TEST_F(PendingReadTest, CallsBackOnceItIsReadyAndAtOnceAfterwards) {
 
 TEST_F(PendingReadTest, FailsWithTheRootError) {
   const StoragePtr storage = Uploaded("12345678");
-  cluster_.worker().FailNextRun(9);
+  cluster_.worker().Set(&FakeScript::fail_next_run, 9);
   ASSERT_TRUE(Record(*device_, 0, MakeCall(1, {{storage, kWrites}})).ok());
   std::string value;
   const auto read = Start(storage, &value);

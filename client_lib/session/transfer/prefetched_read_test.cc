@@ -42,7 +42,7 @@ class PrefetchedReadTest : public testing::Test {
   // Returns the kinds of the messages executed since the last call.
   std::string Received() {
     EXPECT_TRUE(device_->Synchronize().ok());
-    const std::vector<v1::Ordered> all = cluster_.worker().received();
+    const std::vector<v1::Ordered> all = cluster_.worker().seen().received;
     std::string kinds;
     for (; seen_ < all.size(); ++seen_) {
       if (all[seen_].has_run()) kinds += "run ";
@@ -108,7 +108,7 @@ TEST_F(PrefetchedReadTest, HandsOnTheErrorOfTheCall) {
   Step();
   Step();
   Received();
-  cluster_.worker().FailNextRun(9);
+  cluster_.worker().Set(&FakeScript::fail_next_run, 9);
   const StoragePtr loss = Forward();
   const absl::Status failed = ReadByte(*device_, kLane, loss);
   EXPECT_EQ(ErrorMetadataValue(failed, "error_id"), "9");

@@ -18,8 +18,8 @@ class TransferTest : public testing::Test {
     if (session_ != nullptr) {
       EXPECT_TRUE(session_->Close(absl::Seconds(10)).ok());
     }
-    EXPECT_TRUE(cluster_.worker().violations().empty())
-        << cluster_.worker().violations()[0];
+    EXPECT_TRUE(cluster_.worker().seen().violations.empty())
+        << cluster_.worker().seen().violations[0];
   }
 
   absl::Status Upload(const StoragePtr& storage, const std::string& bytes) {
@@ -78,7 +78,7 @@ TEST_F(TransferTest, TheFirstLargeUploadIsNamedInTheLeaseRequest) {
 TEST_F(TransferTest, AnUploadTooLargeForAnyWorkerIsRefusedByTheWorker) {
   cluster_.coordinator().RefuseContents(MakeError(
       absl::StatusCode::kFailedPrecondition, "TOO_LARGE", "too large"));
-  cluster_.worker().AnswerTransfers(FakeWorker::Transfers::kRefuse);
+  cluster_.worker().Set(&FakeScript::transfers, FakeScript::Transfers::kRefuse);
   const StoragePtr large = device_->NewStorage(1 << 20);
   EXPECT_EQ(ErrorReason(Upload(large, Pattern(1 << 20))), "MEMORY_LIMIT");
   const StoragePtr small = device_->NewStorage(4);
@@ -107,7 +107,7 @@ TEST_F(TransferTest, LargeValuesTravelInChunksBothWays) {
 }
 
 TEST_F(TransferTest, HeldContentMovesNoBytes) {
-  cluster_.worker().AnswerTransfers(FakeWorker::Transfers::kHeld);
+  cluster_.worker().Set(&FakeScript::transfers, FakeScript::Transfers::kHeld);
   const StoragePtr storage = device_->NewStorage(1 << 20);
   ASSERT_TRUE(Upload(storage, Pattern(1 << 20)).ok());
   EXPECT_EQ(session_->statistics().uploads_already_held, 1u);
@@ -115,8 +115,8 @@ TEST_F(TransferTest, HeldContentMovesNoBytes) {
 }
 
 TEST_F(TransferTest, ProvenContentMovesNoBytes) {
-  cluster_.worker().AskForProofs();
-  cluster_.worker().AnswerTransfers(FakeWorker::Transfers::kHeld);
+  cluster_.worker().Set(&FakeScript::ask_for_proofs, true);
+  cluster_.worker().Set(&FakeScript::transfers, FakeScript::Transfers::kHeld);
   const StoragePtr storage = device_->NewStorage(1 << 20);
   ASSERT_TRUE(Upload(storage, Pattern(1 << 20)).ok());
   EXPECT_EQ(session_->statistics().uploads_already_held, 1u);
@@ -125,7 +125,7 @@ TEST_F(TransferTest, ProvenContentMovesNoBytes) {
 
 TEST_F(TransferTest, ContentProvenInVainIsSent) {
   // The worker compares the proof with the bytes.
-  cluster_.worker().AskForProofs();
+  cluster_.worker().Set(&FakeScript::ask_for_proofs, true);
   const size_t size = kBulkChunkBytes + 77;
   const StoragePtr storage = device_->NewStorage(size);
   ASSERT_TRUE(Upload(storage, Pattern(size)).ok());
@@ -134,33 +134,33 @@ TEST_F(TransferTest, ContentProvenInVainIsSent) {
 }
 
 TEST_F(TransferTest, ContentProvenMayBeRefused) {
-  cluster_.worker().AskForProofs();
-  cluster_.worker().AnswerTransfers(FakeWorker::Transfers::kRefuse);
+  cluster_.worker().Set(&FakeScript::ask_for_proofs, true);
+  cluster_.worker().Set(&FakeScript::transfers, FakeScript::Transfers::kRefuse);
   const StoragePtr storage = device_->NewStorage(1 << 20);
   EXPECT_EQ(ErrorReason(Upload(storage, Pattern(1 << 20))), "MEMORY_LIMIT");
 }
 
 TEST_F(TransferTest, ARefusedUploadSaysWhy) {
-  cluster_.worker().AnswerTransfers(FakeWorker::Transfers::kRefuse);
+  cluster_.worker().Set(&FakeScript::transfers, FakeScript::Transfers::kRefuse);
   const StoragePtr storage = device_->NewStorage(1 << 20);
   const absl::Status status = Upload(storage, Pattern(1 << 20));
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(ErrorReason(status), "MEMORY_LIMIT");
   // The order of messages continues.
-  cluster_.worker().AnswerTransfers(FakeWorker::Transfers::kSend);
+  cluster_.worker().Set(&FakeScript::transfers, FakeScript::Transfers::kSend);
   EXPECT_TRUE(Upload(storage, Pattern(1 << 20)).ok());
   EXPECT_EQ(*Read(storage), Pattern(1 << 20));
 }
 
 TEST_F(TransferTest, ARefusedUploadIsTriedAgainOnceEverythingIsSealed) {
-  cluster_.worker().AnswerTransfers(FakeWorker::Transfers::kRefuse);
+  cluster_.worker().Set(&FakeScript::transfers, FakeScript::Transfers::kRefuse);
   const StoragePtr storage = device_->NewStorage(1 << 20);
   const StoragePtr other = device_->NewStorage(4);
   Call call = MakeCall(0, {{other, kWrites}});
   ASSERT_TRUE(device_->Record(2, &call).ok());
   EXPECT_FALSE(Upload(storage, Pattern(1 << 20)).ok());
   std::string order;
-  for (const v1::Ordered& message : cluster_.worker().received()) {
+  for (const v1::Ordered& message : cluster_.worker().seen().received) {
     if (message.has_run()) order += 'r';
     if (message.has_install()) order += 'i';
   }
@@ -199,7 +199,7 @@ TEST_F(TransferTest, AnUploadSealsWhoNamesTheStorage) {
   ASSERT_TRUE(Upload(used, "ijkl").ok());
   EXPECT_EQ(*Read(used), "ijkl");
   std::vector<std::string> order;
-  for (const v1::Ordered& message : cluster_.worker().received()) {
+  for (const v1::Ordered& message : cluster_.worker().seen().received) {
     if (message.has_run()) order.push_back("run");
     if (message.has_install())
       order.push_back(message.install().inline_value());
@@ -226,13 +226,13 @@ TEST_F(TransferTest, AResizeBeforeBirthNeedsNoMessage) {
   const StoragePtr storage = device_->NewStorage(0);
   ASSERT_TRUE(device_->Resize(1, storage.get(), 6).ok());
   EXPECT_EQ(*Read(storage), std::string(6, '\0'));
-  EXPECT_EQ(cluster_.worker().received().size(), 2u);
+  EXPECT_EQ(cluster_.worker().seen().received.size(), 2u);
 }
 
 TEST_F(TransferTest, PoisonFailsReadsEveryTimeAndAnUploadClearsIt) {
   const StoragePtr bad = device_->NewStorage(4), good = device_->NewStorage(4);
   ASSERT_TRUE(Upload(good, "good").ok());
-  cluster_.worker().FailNextRun(0xbad);
+  cluster_.worker().Set(&FakeScript::fail_next_run, 0xbad);
   Call call = MakeCall(0, {{bad, kOverwrites}});
   ASSERT_TRUE(device_->Record(1, &call).ok());
   for (int i = 0; i < 2; ++i) {
@@ -252,7 +252,7 @@ TEST(UploadTest, BytesTheTransportKeepsAreATimeOut) {
   const auto session = cluster.Open(OptionsWith(&clock, absl::Seconds(5)));
   const auto device = *session->Device(0);
   ASSERT_TRUE(device->Placement().ok());
-  cluster.worker().HoldBulk(true);
+  cluster.worker().Set(&FakeScript::hold_bulk, true);
   const StoragePtr storage = device->NewStorage(1 << 16);
   const auto owner = std::make_shared<std::string>(Pattern(1 << 16));
   WhileTimePasses(&clock, [&] {
@@ -260,7 +260,7 @@ TEST(UploadTest, BytesTheTransportKeepsAreATimeOut) {
               "OPERATION_TIMEOUT");
   });
   EXPECT_EQ(session->statistics().uploads_sent, 0u);
-  cluster.worker().HoldBulk(false);
+  cluster.worker().Set(&FakeScript::hold_bulk, false);
 }
 
 TEST(UploadTest, ASlowUploadThatMovesIsNotTimedOut) {
@@ -269,7 +269,7 @@ TEST(UploadTest, ASlowUploadThatMovesIsNotTimedOut) {
   options.operation_timeout = absl::Milliseconds(400);
   const auto session = cluster.Open(options);
   const auto device = *session->Device(0);
-  cluster.worker().DelayBulk(absl::Milliseconds(100));
+  cluster.worker().Set(&FakeScript::bulk_delay, absl::Milliseconds(100));
   const std::string bytes = Pattern(6 * kBulkChunkBytes);
   const auto owner = std::make_shared<std::string>(bytes);
   const StoragePtr storage = device->NewStorage(bytes.size());
