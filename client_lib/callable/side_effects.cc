@@ -137,7 +137,7 @@ void SideEffectObserver::Refuse(const c10::OperatorHandle& op,
 
 void SideEffectObserver::NoteSessionRefusal(const c10::OperatorHandle* op) {
   if (!refusal_.empty()) return;
-  const absl::Status refusal = device_->RecordingRefusal(lane_);
+  const absl::Status refusal = device_->graphs().Refusal(lane_);
   if (refusal.ok()) return;
   refusal_ = std::string(refusal.message());
   if (op == nullptr) return;

@@ -115,10 +115,10 @@ TEST_F(CostTest, ALostWorkerIsTheAnswer) {
 TEST_F(CostTest, WhatIsRecordedToBeRepeatedCannotAsk) {
   Open();
   Request();
-  EXPECT_TRUE(device_->StartRecording(kLane).ok());
+  EXPECT_TRUE(device_->graphs().Start(kLane).ok());
   EXPECT_TRUE(Record(*device_, kLane, MakeCall(1, {{value_, kWrites}})).ok());
   (void)Used();
-  EXPECT_EQ(ErrorReason(device_->FinishRecording(kLane, {}, {}, 0).status()),
+  EXPECT_EQ(ErrorReason(device_->graphs().Finish(kLane, {}, {}, 0).status()),
             "METERS");
 }
 

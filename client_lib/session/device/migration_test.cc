@@ -257,8 +257,8 @@ TEST_F(MigrationTest, WhatDiesWhileAClosingSessionLeavesIsFreedWhenItStays) {
   Drop(other);
   std::thread closes(
       [&] { EXPECT_TRUE(session_->Close(absl::Seconds(20)).ok()); });
-  for (Patience patience; device_->StartRecording(7).ok(); patience.Left()) {
-    device_->DropRecording(7);
+  for (Patience patience; device_->graphs().Start(7).ok(); patience.Left()) {
+    device_->graphs().Drop(7);
   }
   here().Resume();
   closes.join();

@@ -25,7 +25,7 @@ class MicroBatchesTest : public SharedRowsFixture {
   absl::StatusOr<std::shared_ptr<const Recording>> RecordLayers(
       double factor = 2, int last_op = 3) {
     const StoragePtr input = Uploaded(kRows);
-    EXPECT_EQ(device_->StartRecording(kLane), absl::OkStatus());
+    EXPECT_EQ(device_->graphs().Start(kLane), absl::OkStatus());
     StoragePtr between = device_->NewStorage(kRows);
     const StoragePtr output = device_->NewStorage(kRows);
     EXPECT_EQ(

@@ -361,25 +361,25 @@ TEST_F(SpanningDeviceTest, WorkersThatAreLostAtOnceAreBothSaid) {
 }
 
 TEST_F(SpanningDeviceTest, ItIsNotRecorded) {
-  ASSERT_TRUE(device_->StartRecording(0).ok());
+  ASSERT_TRUE(device_->graphs().Start(0).ok());
   const std::vector<StoragePtr> storages = Span();
-  auto recording = device_->FinishRecording(0, {}, {}, 0);
+  auto recording = device_->graphs().Finish(0, {}, {}, 0);
   EXPECT_EQ(ErrorReason(recording.status()), "UPLOADS");
-  ASSERT_TRUE(device_->StartRecording(0).ok());
+  ASSERT_TRUE(device_->graphs().Start(0).ok());
   ASSERT_TRUE(Record(*device_, 0, MakeCall(1, {{storages[0], kWrites}})).ok());
-  recording = device_->FinishRecording(0, {}, {}, 0);
+  recording = device_->graphs().Finish(0, {}, {}, 0);
   EXPECT_EQ(ErrorReason(recording.status()), "SPANS_WORKERS");
 }
 
 TEST_F(SpanningDeviceTest, WhatWasRecordedBeforeIsStale) {
   const StoragePtr weight = Uploaded();
-  ASSERT_TRUE(device_->StartRecording(0).ok());
+  ASSERT_TRUE(device_->graphs().Start(0).ok());
   ASSERT_TRUE(Record(*device_, 0, MakeCall(1, {{weight, kWrites}})).ok());
-  const auto recording = device_->FinishRecording(0, {}, {}, 0);
+  const auto recording = device_->graphs().Finish(0, {}, {}, 0);
   ASSERT_TRUE(recording.ok()) << recording.status();
-  EXPECT_TRUE(device_->Replay(0, *recording, {}).ok());
+  EXPECT_TRUE(device_->graphs().Replay(0, *recording, {}).ok());
   const std::vector<StoragePtr> storages = Span();
-  EXPECT_EQ(ErrorReason(device_->Replay(0, *recording, {}).status()),
+  EXPECT_EQ(ErrorReason(device_->graphs().Replay(0, *recording, {}).status()),
             "STALE_RECORDING");
 }
 

@@ -50,7 +50,7 @@ class RecordingTest : public testing::Test {
   }
   absl::StatusOr<std::shared_ptr<const Recording>> RecordStep() {
     const StoragePtr input = Uploaded();
-    EXPECT_TRUE(device_->StartRecording(kLane).ok());
+    EXPECT_TRUE(device_->graphs().Start(kLane).ok());
     const StoragePtr loss = Step(input);
     auto recording = Finish({input}, {loss});
     Drop(loss);
@@ -62,7 +62,7 @@ class RecordingTest : public testing::Test {
     std::vector<RemoteStorage*> in, out;
     for (const StoragePtr& storage : given) in.push_back(storage.get());
     for (const StoragePtr& storage : outputs) out.push_back(storage.get());
-    return device_->FinishRecording(kLane, in, out, awaited);
+    return device_->graphs().Finish(kLane, in, out, awaited);
   }
   std::string RefusalOf(const std::vector<StoragePtr>& given,
                         const std::vector<StoragePtr>& outputs) {
@@ -71,7 +71,7 @@ class RecordingTest : public testing::Test {
   StoragePtr Replay(const std::shared_ptr<const Recording>& recording,
                     const StoragePtr& input) {
     const std::vector<RemoteStorage*> given = {input.get()};
-    auto outputs = device_->Replay(kLane, recording, given);
+    auto outputs = device_->graphs().Replay(kLane, recording, given);
     EXPECT_TRUE(outputs.ok()) << outputs.status();
     return outputs.ok() ? outputs->at(0) : StoragePtr();
   }
@@ -114,7 +114,7 @@ TEST_F(RecordingTest, ReplayBindsOtherStorages) {
 TEST_F(RecordingTest, OutputsThatAreNotAwaitedDoNotHoldTheOthersUp) {
   const auto record = [&](size_t awaited) {
     const StoragePtr input = Uploaded();
-    EXPECT_TRUE(device_->StartRecording(kLane).ok());
+    EXPECT_TRUE(device_->graphs().Start(kLane).ok());
     const StoragePtr loss = Step(input);
     const StoragePtr gradient = device_->NewStorage(4);
     Call(7, {{weights_, kReads}, {gradient, kBirth}});
@@ -167,7 +167,7 @@ TEST_F(RecordingTest, ReplayRebindsTemporariesAndGenerators) {
   const StoragePtr generator = device_->NewStorage(0);
   ASSERT_TRUE(device_->Seed(kLane, generator.get(), 7).ok());
   const StoragePtr input = Uploaded();
-  ASSERT_TRUE(device_->StartRecording(kLane).ok());
+  ASSERT_TRUE(device_->graphs().Start(kLane).ok());
   const StoragePtr buffer = device_->NewStorage(8),
                    out = device_->NewStorage(8);
   Call(1, {{buffer, kWrites}, {input, kReads}, {generator, kDraws}});
@@ -185,9 +185,9 @@ TEST_F(RecordingTest, ReplayRebindsTemporariesAndGenerators) {
 
 TEST_F(RecordingTest, CallsThatCannotBeReplayedAreRefused) {
   const StoragePtr input = Uploaded();
-  const auto start = [&] { ASSERT_TRUE(device_->StartRecording(kLane).ok()); };
+  const auto start = [&] { ASSERT_TRUE(device_->graphs().Start(kLane).ok()); };
   start();
-  EXPECT_EQ(ErrorReason(device_->StartRecording(kLane)), "ALREADY_RECORDING");
+  EXPECT_EQ(ErrorReason(device_->graphs().Start(kLane)), "ALREADY_RECORDING");
   EXPECT_EQ(RefusalOf({input}, {}), "NO_CALLS");
   EXPECT_EQ(RefusalOf({input}, {}), "NOT_RECORDING");
 
@@ -224,12 +224,12 @@ TEST_F(RecordingTest, CallsThatCannotBeReplayedAreRefused) {
 
 TEST_F(RecordingTest, OneThatIsDroppedIsGone) {
   const StoragePtr input = Uploaded();
-  ASSERT_TRUE(device_->StartRecording(kLane).ok());
+  ASSERT_TRUE(device_->graphs().Start(kLane).ok());
   Step(input);
-  device_->DropRecording(kLane);
+  device_->graphs().Drop(kLane);
   EXPECT_EQ(RefusalOf({input}, {}), "NOT_RECORDING");
-  device_->DropRecording(kLane);
-  EXPECT_TRUE(device_->StartRecording(kLane).ok());
+  device_->graphs().Drop(kLane);
+  EXPECT_TRUE(device_->graphs().Start(kLane).ok());
 }
 
 TEST_F(RecordingTest, IsStaleWhenWhatItKeepsIsGone) {
@@ -238,11 +238,13 @@ TEST_F(RecordingTest, IsStaleWhenWhatItKeepsIsGone) {
   const StoragePtr input = Uploaded();
   Drop(weights_);
   const std::vector<RemoteStorage*> given = {input.get()};
-  EXPECT_EQ(ErrorReason(device_->Replay(kLane, *recording, given).status()),
-            "STALE_RECORDING");
+  EXPECT_EQ(
+      ErrorReason(device_->graphs().Replay(kLane, *recording, given).status()),
+      "STALE_RECORDING");
   const std::shared_ptr<VirtualDevice> other = *session_->Device(1);
-  EXPECT_EQ(ErrorReason(other->Replay(kLane, *recording, given).status()),
-            "STALE_RECORDING");
+  EXPECT_EQ(
+      ErrorReason(other->graphs().Replay(kLane, *recording, given).status()),
+      "STALE_RECORDING");
 }
 
 // A worker that takes one message at a time, so that further messages wait in

@@ -57,13 +57,13 @@ class SharedRowsFixture : public ::testing::Test {
       const StoragePtr& input, const StoragePtr& output) {
     RemoteStorage* const given[] = {input.get()};
     RemoteStorage* const outputs[] = {output.get()};
-    return device_->FinishRecording(kLane, given, outputs, 1);
+    return device_->graphs().Finish(kLane, given, outputs, 1);
   }
   absl::StatusOr<StoragePtr> Replay(
       const std::shared_ptr<const Recording>& recording,
       const StoragePtr& input) {
     RemoteStorage* const given[] = {input.get()};
-    auto outputs = device_->Replay(kLane, recording, given);
+    auto outputs = device_->graphs().Replay(kLane, recording, given);
     if (!outputs.ok()) return outputs.status();
     return outputs->at(0);
   }

@@ -174,10 +174,10 @@ TEST_F(HostReadsTest, AnErrorMakesAllUnknown) {
 
 TEST_F(HostReadsTest, ARecordingIsRefusedAsForEveryRead) {
   Keep(Now(storage_));
-  ASSERT_TRUE(device_->StartRecording(kLane).ok());
+  ASSERT_TRUE(device_->graphs().Start(kLane).ok());
   EXPECT_EQ(Read(Bytes(2)), "C");
-  EXPECT_EQ(ErrorReason(device_->RecordingRefusal(kLane)), "READS_VALUE");
-  device_->DropRecording(kLane);
+  EXPECT_EQ(ErrorReason(device_->graphs().Refusal(kLane)), "READS_VALUE");
+  device_->graphs().Drop(kLane);
 }
 
 TEST_F(HostReadsTest, AClosedSessionAnswersNothing) {
