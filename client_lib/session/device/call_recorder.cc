@@ -290,7 +290,7 @@ absl::Status CallRecorder::Replay(
         [&](uint32_t index) { return recording->kept[index].get(); },
         first_made, *outputs, &made);
     statistics_.calls += recording->parts[part].graph.nodes.size();
-    const size_t footprint = work.bindings.size() * sizeof(RunEncoder::Binding);
+    const size_t footprint = work.bindings.size() * sizeof(RunBinding);
     queue_->Push({lane, StoragePtr(), footprint, std::move(work)},
                  /*needs_lease=*/true);
     // A value that the program will read is requested before the parts that
@@ -321,7 +321,7 @@ absl::Status CallRecorder::ReplayShare(uint32_t lane, const Share& share,
   work.sized = share.graph;
   work.size = share.size;
   statistics_.calls += share.calls;
-  const size_t footprint = work.bindings.size() * sizeof(RunEncoder::Binding);
+  const size_t footprint = work.bindings.size() * sizeof(RunBinding);
   queue_->Push({lane, StoragePtr(), footprint, std::move(work)},
                /*needs_lease=*/true);
   return absl::OkStatus();

@@ -72,7 +72,7 @@ ReplayWork SegmentQueue::StampReplay(
   const std::vector<RecordingPart::Slot>& slots = recording->parts[part].slots;
   work.bindings.reserve(slots.size());
   for (const RecordingPart::Slot& slot : slots) {
-    RunEncoder::Binding& binding = work.bindings.emplace_back();
+    RunBinding& binding = work.bindings.emplace_back();
     binding.writes = slot.writes;
     binding.reads = slot.reads;
     binding.born = slot.born;

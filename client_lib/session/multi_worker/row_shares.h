@@ -13,7 +13,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "client_lib/session/recording/recording.h"
-#include "client_lib/session/stream/run_encoder.h"
+#include "client_lib/session/stream/run_binding.h"
 #include "common/base/mutex.h"
 #include "djinn/v1/session.pb.h"
 

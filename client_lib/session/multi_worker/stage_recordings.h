@@ -11,7 +11,7 @@
 #include "absl/status/statusor.h"
 #include "client_lib/session/multi_worker/row_shares.h"
 #include "client_lib/session/recording/recording.h"
-#include "client_lib/session/stream/run_encoder.h"
+#include "client_lib/session/stream/run_binding.h"
 
 namespace djinn {
 

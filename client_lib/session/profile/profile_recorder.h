@@ -22,7 +22,10 @@
 #include "common/base/clock.h"
 #include "common/base/mutex.h"
 #include "djinn/profile.h"
-#include "djinn/v1/execution.pb.h"
+
+namespace djinn::v1 {
+class ProfileReport;
+}  // namespace djinn::v1
 
 namespace djinn {
 

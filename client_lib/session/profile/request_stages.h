@@ -6,13 +6,28 @@
 #include <array>
 #include <optional>
 
-#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "client_lib/session/profile/clock_relation.h"
 #include "djinn/profile.h"
-#include "djinn/v1/execution.pb.h"
+
+namespace djinn::v1 {
+class ReplyTiming;
+}  // namespace djinn::v1
 
 namespace djinn {
+
+// The times that a worker sends with a reply, by its own clock.
+struct WorkerTimes {
+  absl::Duration received;
+  absl::Duration sent;
+  // Parts of the time in between.
+  absl::Duration decode;
+  absl::Duration admission;
+  absl::Duration bind;
+  absl::Duration execute;
+  absl::Duration reply;
+};
 
 struct ReadMarks {
   // The times when the thread's request began and when it asked for the value.
@@ -26,7 +41,7 @@ struct ReadMarks {
   std::optional<absl::Duration> handed;
   absl::Duration encoding_after;
   // The times in the reply, and when the reply arrived.
-  std::optional<v1::ReplyTiming> timing;
+  std::optional<WorkerTimes> timing;
   absl::Duration arrived;
 
   bool complete() const {
@@ -34,9 +49,8 @@ struct ReadMarks {
   }
 };
 
-// Returns OK, or an error that describes an impossible value in a worker's
-// times.
-absl::Status CheckTiming(const v1::ReplyTiming& timing);
+// Returns the times, or an error if their values are impossible.
+absl::StatusOr<WorkerTimes> TimesOf(const v1::ReplyTiming& timing);
 
 // Returns the latency components of a request with complete marks. Their sum is
 // `ended` less `marks.began`. Time before the program asked counts as capture.

@@ -262,7 +262,7 @@ TEST_F(SizeFamiliesTest, RecordingsThatDifferInSizesAreOneGraph) {
     part.key = named.key;
     part.graph = named.graph;
     std::vector<StoragePtr> storages;
-    std::vector<RunEncoder::Binding> bindings;
+    std::vector<RunBinding> bindings;
     for (size_t slot = 0; slot < named.graph.slots.size(); ++slot) {
       storages.push_back(New());
       bindings.push_back({.storage = storages.back().get(),
