@@ -161,7 +161,7 @@ absl::Status CallRecorder::Install(uint32_t lane, RemoteStorage* storage,
   const size_t footprint = install.copy.size();
   MutexLock lock(&mu_);
   DJINN_RETURN_IF_ERROR(Enter());
-  work_.SealUsers(storage, /*writers_only=*/false);
+  const bool sealed = work_.SealUsers(storage, /*writers_only=*/false);
   install.base_version = work_.segments().StampWrite(storage);
   queue_->Push({lane, StoragePtr(storage), footprint, std::move(install)},
                /*needs_lease=*/!copied);
@@ -169,7 +169,7 @@ absl::Status CallRecorder::Install(uint32_t lane, RemoteStorage* storage,
   // waits for the room that it takes.
   const WorkQueue::Size size = queue_->size();
   *quiet = copied && !eager && size.works < kQuietMessages &&
-           size.bytes < kQuietBytes && sealed.empty() && !queue_->full();
+           size.bytes < kQuietBytes && !sealed && !queue_->full();
   return absl::OkStatus();
 }
 

@@ -25,10 +25,11 @@ void SegmentQueue::Queue(const SealedSegments& sealed,
   }
 }
 
-void SegmentQueue::SealUsers(RemoteStorage* storage, bool writers_only) {
+bool SegmentQueue::SealUsers(RemoteStorage* storage, bool writers_only) {
   SealedSegments sealed;
   segments_.SealUsers(storage, writers_only, &sealed);
   Queue(sealed);
+  return !sealed.empty();
 }
 
 void SegmentQueue::Create(uint32_t lane, RemoteStorage* storage,

@@ -38,8 +38,8 @@ class SegmentQueue {
   // Seals and queues the lane's segment. Returns false if there is none.
   bool SealLane(uint32_t lane);
   // Seals and queues the segments that name the storage, or only those that
-  // write it.
-  void SealUsers(RemoteStorage* storage, bool writers_only);
+  // write it. Returns false if there are none.
+  bool SealUsers(RemoteStorage* storage, bool writers_only);
   void SealAll();
   // Makes the worker create the storage if it does not exist yet.
   void Create(uint32_t lane, RemoteStorage* storage, bool needs_lease);
