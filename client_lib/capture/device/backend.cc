@@ -5,12 +5,13 @@
 #include <c10/core/DeviceType.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
+#include <chrono>
 #include <cstdlib>
 
-#include "client_lib/capture/device/device_guard.h"
 #include "client_lib/capture/device/process_session.h"
 #include "client_lib/capture/device/remote_generator.h"
 #include "client_lib/capture/device/remote_tensor.h"
+#include "client_lib/capture/device/throw_status.h"
 
 namespace djinn::capture {
 namespace {
@@ -64,6 +65,93 @@ class Hooks : public at::PrivateUse1HooksInterface {
 
 Hooks hooks;
 
+thread_local c10::DeviceIndex current_device = 0;
+
+void WaitFor(c10::DeviceIndex index) {
+  if (CurrentSession() == nullptr) return;
+  ThrowIfError(ValueOrThrow(DeviceOfProcess(index))->Synchronize());
+}
+
+// PyTorch holds this for an event from the event's first record() on.
+struct Event {
+  c10::DeviceIndex device;
+  std::chrono::steady_clock::time_point time;
+};
+
+class Guard : public c10::impl::DeviceGuardImplInterface {
+ public:
+  c10::DeviceType type() const override { return kType; }
+  c10::Device exchangeDevice(c10::Device device) const override {
+    const c10::Device before = getDevice();
+    setDevice(device);
+    return before;
+  }
+  c10::Device getDevice() const override { return {kType, current_device}; }
+  void setDevice(c10::Device device) const override {
+    CheckDeviceIndex(device.index());
+    current_device = device.index();
+  }
+  void uncheckedSetDevice(c10::Device device) const noexcept override {
+    current_device = device.index();
+  }
+  c10::DeviceIndex deviceCount() const noexcept override {
+    return static_cast<c10::DeviceIndex>(DeviceCount());
+  }
+  void synchronizeDevice(c10::DeviceIndex index) const override {
+    WaitFor(index);
+  }
+
+  c10::Stream getStream(c10::Device device) const override {
+    return c10::Stream(c10::Stream::DEFAULT, device);
+  }
+  c10::Stream getDefaultStream(c10::Device device) const override {
+    return getStream(device);
+  }
+  c10::Stream getStreamFromGlobalPool(c10::Device device, bool) const override {
+    return getStream(device);
+  }
+  c10::Stream getNewStream(c10::Device device, int) const override {
+    return getStream(device);
+  }
+  c10::Stream exchangeStream(c10::Stream stream) const override {
+    return getStream(stream.device());
+  }
+  bool queryStream(const c10::Stream& stream) const override {
+    synchronizeStream(stream);
+    return true;
+  }
+  void synchronizeStream(const c10::Stream& stream) const override {
+    WaitFor(stream.device_index());
+  }
+
+  void record(void** event, const c10::Stream& stream, c10::DeviceIndex,
+              c10::EventFlag flag) const override {
+    if (*event == nullptr) *event = new Event;
+    auto* const recorded = static_cast<Event*>(*event);
+    recorded->device = stream.device_index();
+    if (flag != c10::EventFlag::BACKEND_DEFAULT) return;
+    WaitFor(recorded->device);
+    recorded->time = std::chrono::steady_clock::now();
+  }
+  void block(void*, const c10::Stream&) const override {}
+  bool queryEvent(void* event) const override {
+    synchronizeEvent(event);
+    return true;
+  }
+  void synchronizeEvent(void* event) const override {
+    if (event != nullptr) WaitFor(static_cast<Event*>(event)->device);
+  }
+  double elapsedTime(void* begin, void* end, c10::DeviceIndex) const override {
+    return std::chrono::duration<double, std::milli>(
+               static_cast<Event*>(end)->time -
+               static_cast<Event*>(begin)->time)
+        .count();
+  }
+  void destroyEvent(void* event, c10::DeviceIndex) const noexcept override {
+    delete static_cast<Event*>(event);
+  }
+};
+
 }  // namespace
 
 const std::string& DeviceName() {
@@ -85,6 +173,17 @@ void RegisterBackend() {
     return true;
   }();
   (void)registered;
+}
+
+const c10::impl::DeviceGuardImplInterface& DeviceGuard() {
+  static const Guard* const guard = new Guard;
+  return *guard;
+}
+
+void CheckDeviceIndex(c10::DeviceIndex index) {
+  TORCH_CHECK(index >= 0 && index < DeviceCount(), "there is no device ",
+              DeviceName(), ":", static_cast<int>(index), ": this process has ",
+              DeviceCount(), " (DJINN_DEVICE_COUNT)");
 }
 
 }  // namespace djinn::capture

@@ -18,7 +18,6 @@
 #include "client_lib/capture/device/remote_tensor.h"
 #include "client_lib/capture/device/shape_only.h"
 #include "client_lib/capture/device/throw_status.h"
-#include "client_lib/capture/inference/call_log.h"
 #include "client_lib/capture/inference/shape_inference.h"
 #include "client_lib/capture/inference/shape_memo.h"
 #include "client_lib/capture/kernel/argument_writer.h"

@@ -18,7 +18,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "client_lib/session/model/debug_flags.h"
-#include "client_lib/session/profile/clock_relation.h"
+#include "client_lib/session/profile/request_stages.h"
 #include "common/base/clock.h"
 #include "common/base/mutex.h"
 #include "djinn/profile.h"

@@ -3,7 +3,6 @@
 #include <numeric>
 #include <string>
 
-#include "client_lib/session/profile/clock_relation.h"
 #include "client_lib/session/profile/profile_recorder.h"
 #include "client_lib/session/profile/request_stages.h"
 #include "common/base/error.h"

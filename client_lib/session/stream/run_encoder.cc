@@ -3,7 +3,7 @@
 #include <cstring>
 #include <utility>
 
-#include "client_lib/session/recording/graph_builder.h"
+#include "client_lib/session/recording/recording.h"
 #include "common/srg/canonical.h"
 #include "common/srg/proto_codec.h"
 #include "common/srg/size_hole.h"

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "client_lib/session/recording/graph_builder.h"
+#include "client_lib/session/recording/recording.h"
 #include "client_lib/session/recording/segment.h"
 #include "client_lib/session/stream/run_encoder.h"
 #include "client_lib/session/testing/calls.h"
