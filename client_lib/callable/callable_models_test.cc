@@ -13,22 +13,10 @@ namespace {
 
 constexpr uint32_t kLane = 3;
 
-class CallableModelsTest : public testing::Test {
+class CallableModelsTest : public DeviceTest {
  protected:
-  CallableModelsTest() : session_(cluster_.Open()) {
-    device_ = *session_->Device(0);
-    a_ = Uploaded();
-    b_ = Uploaded();
-    models_.emplace("net");
-  }
-  ~CallableModelsTest() override { ExpectNoViolations(cluster_.worker()); }
+  CallableModelsTest() { models_.emplace("net"); }
 
-  StoragePtr Uploaded() {
-    StoragePtr storage = device_->NewStorage(8);
-    EXPECT_TRUE(
-        device_->Upload(kLane, storage.get(), {"12345678", nullptr}).ok());
-    return storage;
-  }
   bool Admit(const std::vector<StoragePtr>& captured,
              const std::vector<StoragePtr>& all) {
     return models_->Admit(kLane, device_, captured, all);
@@ -50,10 +38,7 @@ class CallableModelsTest : public testing::Test {
     return models.empty() ? 0 : models.begin()->second.storages_size();
   }
 
-  FakeCluster cluster_;
-  const std::unique_ptr<Session> session_;
-  std::shared_ptr<VirtualDevice> device_;
-  StoragePtr a_, b_;
+  StoragePtr a_ = Uploaded(), b_ = Uploaded();
   std::optional<CallableModels> models_;
 };
 

@@ -17,22 +17,11 @@ namespace {
 
 constexpr uint32_t kLane = 3;
 
-class RecordingTest : public testing::Test {
+class RecordingTest : public DeviceTest {
  protected:
   explicit RecordingTest(v1::SessionLimits limits = FakeWorker::DefaultLimits())
-      : cluster_(std::move(limits)),
-        session_(cluster_.Open()),
-        device_(*session_->Device(0)) {
-    weights_ = Uploaded();
-  }
-  ~RecordingTest() override { ExpectNoViolations(cluster_.worker()); }
+      : DeviceTest(std::move(limits)) {}
 
-  StoragePtr Uploaded() {
-    StoragePtr storage = device_->NewStorage(8);
-    EXPECT_TRUE(
-        device_->Upload(kLane, storage.get(), {"12345678", nullptr}).ok());
-    return storage;
-  }
   void Call(int op, const std::vector<Use>& touches) {
     EXPECT_TRUE(Record(*device_, kLane, MakeCall(op, touches)).ok());
   }
@@ -76,10 +65,7 @@ class RecordingTest : public testing::Test {
     return outputs.ok() ? outputs->at(0) : StoragePtr();
   }
 
-  FakeCluster cluster_;
-  const std::unique_ptr<Session> session_;
-  const std::shared_ptr<VirtualDevice> device_;
-  StoragePtr weights_;
+  StoragePtr weights_ = Uploaded();
 };
 
 TEST_F(RecordingTest, ReplayBindsOtherStorages) {

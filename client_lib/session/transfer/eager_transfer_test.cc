@@ -17,12 +17,10 @@ namespace {
 
 constexpr size_t kSize = 300'000;
 
-class EagerTransferTest : public testing::Test {
+class EagerTransferTest : public DeviceTest {
  protected:
   ~EagerTransferTest() override {
     EXPECT_TRUE(session_->Close(absl::Seconds(10)).ok());
-    EXPECT_TRUE(worker_.seen().violations.empty())
-        << worker_.seen().violations[0];
   }
 
   // Opens a session and uploads a value first, so that the worker's room is
@@ -31,24 +29,11 @@ class EagerTransferTest : public testing::Test {
     worker_.Set(&FakeScript::content_room, room);
     const StoragePtr small = device_->NewStorage(4);
     ASSERT_TRUE(Upload(small, "abcd").ok());
-    ASSERT_EQ(*Read(small), "abcd");
+    ASSERT_EQ(*ReadAll(small), "abcd");
   }
 
   absl::Status Upload(const StoragePtr& storage, const std::string& bytes) {
     return device_->Upload(1, storage.get(), {bytes, nullptr});
-  }
-  StoragePtr Uploaded(const std::string& bytes) {
-    StoragePtr storage = device_->NewStorage(bytes.size());
-    EXPECT_TRUE(Upload(storage, bytes).ok());
-    return storage;
-  }
-  absl::StatusOr<std::string> Read(const StoragePtr& storage) {
-    std::string value(storage->size_bytes(), '?');
-    const absl::Status status =
-        device_->Read(1, storage.get(), WholeView(*storage.get()), value.data(),
-                      value.size());
-    if (!status.ok()) return status;
-    return value;
   }
   // Returns how the executed uploads travelled, one letter each.
   std::string Ways() {
@@ -60,10 +45,7 @@ class EagerTransferTest : public testing::Test {
     return ways;
   }
 
-  FakeCluster cluster_;
   FakeWorker& worker_ = cluster_.worker();
-  std::unique_ptr<Session> session_ = cluster_.Open();
-  std::shared_ptr<VirtualDevice> device_ = *session_->Device(0);
 };
 
 TEST_F(EagerTransferTest, UploadReturnsWhileTheWorkerIsPaused) {
@@ -76,7 +58,7 @@ TEST_F(EagerTransferTest, UploadReturnsWhileTheWorkerIsPaused) {
   // The upload copied the bytes.
   bytes.assign(kSize, 'x');
   worker_.Resume();
-  EXPECT_TRUE(*Read(storage) == Pattern(kSize));
+  EXPECT_TRUE(*ReadAll(storage) == Pattern(kSize));
   EXPECT_EQ(Ways(), "c");
   EXPECT_EQ(session_->statistics().uploads_sent, 1u);
   EXPECT_GE(session_->statistics().bytes_up, kSize);

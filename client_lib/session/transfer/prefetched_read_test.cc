@@ -11,16 +11,8 @@ namespace {
 
 constexpr uint32_t kLane = 3;
 
-class PrefetchedReadTest : public testing::Test {
+class PrefetchedReadTest : public DeviceTest {
  protected:
-  PrefetchedReadTest()
-      : session_(cluster_.Open()), device_(*session_->Device(0)) {
-    weights_ = device_->NewStorage(8);
-    EXPECT_TRUE(
-        device_->Upload(kLane, weights_.get(), {"12345678", nullptr}).ok());
-  }
-  ~PrefetchedReadTest() override { ExpectNoViolations(cluster_.worker()); }
-
   // Records a step's loss, and the calls that follow it.
   StoragePtr Forward(int op = 1) {
     StoragePtr loss = device_->NewStorage(4);
@@ -51,10 +43,7 @@ class PrefetchedReadTest : public testing::Test {
     return kinds;
   }
 
-  FakeCluster cluster_;
-  const std::unique_ptr<Session> session_;
-  const std::shared_ptr<VirtualDevice> device_;
-  StoragePtr weights_;
+  const StoragePtr weights_ = Uploaded();
   size_t seen_ = 0;
 };
 

@@ -12,14 +12,12 @@
 namespace djinn {
 namespace {
 
-class TransferTest : public testing::Test {
+class TransferTest : public DeviceTest {
  protected:
   ~TransferTest() override {
     if (session_ != nullptr) {
       EXPECT_TRUE(session_->Close(absl::Seconds(10)).ok());
     }
-    EXPECT_TRUE(cluster_.worker().seen().violations.empty())
-        << cluster_.worker().seen().violations[0];
   }
 
   absl::Status Upload(const StoragePtr& storage, const std::string& bytes) {
@@ -32,25 +30,12 @@ class TransferTest : public testing::Test {
     EXPECT_TRUE(watch.expired());
     return status;
   }
-
-  absl::StatusOr<std::string> Read(const StoragePtr& storage) {
-    std::string value(storage->size_bytes(), '?');
-    const absl::Status status =
-        device_->Read(1, storage.get(), WholeView(*storage.get()), value.data(),
-                      value.size());
-    if (!status.ok()) return status;
-    return value;
-  }
-
-  FakeCluster cluster_;
-  std::unique_ptr<Session> session_ = cluster_.Open();
-  std::shared_ptr<VirtualDevice> device_ = *session_->Device(0);
 };
 
 TEST_F(TransferTest, SmallValuesTravelInsideMessages) {
   const StoragePtr storage = device_->NewStorage(1000);
   ASSERT_TRUE(Upload(storage, Pattern(1000)).ok());
-  EXPECT_EQ(*Read(storage), Pattern(1000));
+  EXPECT_EQ(*ReadAll(storage), Pattern(1000));
   EXPECT_EQ(session_->statistics().uploads_inline, 1u);
 }
 
@@ -61,7 +46,7 @@ TEST_F(TransferTest, SmallUploadsAndSeedsAskForNoLease) {
   ASSERT_TRUE(device_->Seed(1, generator.get(), 7).ok());
   EXPECT_TRUE(cluster_.coordinator().lease_requests().empty());
   // The message of the read carries the upload and the seed along.
-  EXPECT_EQ(*Read(storage), "abcd");
+  EXPECT_EQ(*ReadAll(storage), "abcd");
 }
 
 TEST_F(TransferTest, TheFirstLargeUploadIsNamedInTheLeaseRequest) {
@@ -83,7 +68,7 @@ TEST_F(TransferTest, AnUploadTooLargeForAnyWorkerIsRefusedByTheWorker) {
   EXPECT_EQ(ErrorReason(Upload(large, Pattern(1 << 20))), "MEMORY_LIMIT");
   const StoragePtr small = device_->NewStorage(4);
   ASSERT_TRUE(Upload(small, "abcd").ok());
-  EXPECT_EQ(*Read(small), "abcd");
+  EXPECT_EQ(*ReadAll(small), "abcd");
 }
 
 TEST_F(TransferTest, ALargeUploadInlineAfterAllReturns) {
@@ -91,7 +76,7 @@ TEST_F(TransferTest, ALargeUploadInlineAfterAllReturns) {
   // they allow.
   const StoragePtr storage = device_->NewStorage(6000);
   ASSERT_TRUE(Upload(storage, Pattern(6000)).ok());
-  EXPECT_EQ(*Read(storage), Pattern(6000));
+  EXPECT_EQ(*ReadAll(storage), Pattern(6000));
   EXPECT_EQ(session_->statistics().uploads_inline, 1u);
 }
 
@@ -99,7 +84,7 @@ TEST_F(TransferTest, LargeValuesTravelInChunksBothWays) {
   const size_t size = 2 * kBulkChunkBytes + 12345;
   const StoragePtr storage = device_->NewStorage(size);
   ASSERT_TRUE(Upload(storage, Pattern(size)).ok());
-  EXPECT_EQ(*Read(storage), Pattern(size));
+  EXPECT_EQ(*ReadAll(storage), Pattern(size));
   const Statistics statistics = session_->statistics();
   EXPECT_EQ(statistics.uploads_sent, 1u);
   EXPECT_GE(statistics.bytes_up, size);
@@ -129,7 +114,7 @@ TEST_F(TransferTest, ContentProvenInVainIsSent) {
   const size_t size = kBulkChunkBytes + 77;
   const StoragePtr storage = device_->NewStorage(size);
   ASSERT_TRUE(Upload(storage, Pattern(size)).ok());
-  EXPECT_EQ(*Read(storage), Pattern(size));
+  EXPECT_EQ(*ReadAll(storage), Pattern(size));
   EXPECT_EQ(session_->statistics().uploads_sent, 1u);
 }
 
@@ -149,7 +134,7 @@ TEST_F(TransferTest, ARefusedUploadSaysWhy) {
   // The order of messages continues.
   cluster_.worker().Set(&FakeScript::transfers, FakeScript::Transfers::kSend);
   EXPECT_TRUE(Upload(storage, Pattern(1 << 20)).ok());
-  EXPECT_EQ(*Read(storage), Pattern(1 << 20));
+  EXPECT_EQ(*ReadAll(storage), Pattern(1 << 20));
 }
 
 TEST_F(TransferTest, ARefusedUploadIsTriedAgainOnceEverythingIsSealed) {
@@ -186,7 +171,7 @@ TEST_F(TransferTest, AReadOfAViewMovesOnlyItsElements) {
 
 TEST_F(TransferTest, AnEmptyTensorReadsAsZeros) {
   const StoragePtr storage = device_->NewStorage(8);
-  EXPECT_EQ(*Read(storage), std::string(8, '\0'));
+  EXPECT_EQ(*ReadAll(storage), std::string(8, '\0'));
 }
 
 TEST_F(TransferTest, AnUploadSealsWhoNamesTheStorage) {
@@ -197,7 +182,7 @@ TEST_F(TransferTest, AnUploadSealsWhoNamesTheStorage) {
   ASSERT_TRUE(device_->Record(1, &call).ok());
   ASSERT_TRUE(Upload(fresh, "efgh").ok());
   ASSERT_TRUE(Upload(used, "ijkl").ok());
-  EXPECT_EQ(*Read(used), "ijkl");
+  EXPECT_EQ(*ReadAll(used), "ijkl");
   std::vector<std::string> order;
   for (const v1::Ordered& message : cluster_.worker().seen().received) {
     if (message.has_run()) order.push_back("run");
@@ -211,7 +196,7 @@ TEST_F(TransferTest, AReadWaitsForOtherLanesWriters) {
   const StoragePtr storage = device_->NewStorage(4);
   Call call = MakeCall(0, {{storage, kOverwrites}});
   ASSERT_TRUE(device_->Record(2, &call).ok());
-  const std::string value = *Read(storage);
+  const std::string value = *ReadAll(storage);
   EXPECT_EQ(value, std::string(4, static_cast<char>(2)));  // the run's sequence
 }
 
@@ -219,13 +204,13 @@ TEST_F(TransferTest, AResizeKeepsThePrefix) {
   const StoragePtr storage = device_->NewStorage(4);
   ASSERT_TRUE(Upload(storage, "abcd").ok());
   ASSERT_TRUE(device_->Resize(1, storage.get(), 6).ok());
-  EXPECT_EQ(*Read(storage), std::string("abcd\0\0", 6));
+  EXPECT_EQ(*ReadAll(storage), std::string("abcd\0\0", 6));
 }
 
 TEST_F(TransferTest, AResizeBeforeBirthNeedsNoMessage) {
   const StoragePtr storage = device_->NewStorage(0);
   ASSERT_TRUE(device_->Resize(1, storage.get(), 6).ok());
-  EXPECT_EQ(*Read(storage), std::string(6, '\0'));
+  EXPECT_EQ(*ReadAll(storage), std::string(6, '\0'));
   EXPECT_EQ(cluster_.worker().seen().received.size(), 2u);
 }
 
@@ -236,14 +221,14 @@ TEST_F(TransferTest, PoisonFailsReadsEveryTimeAndAnUploadClearsIt) {
   Call call = MakeCall(0, {{bad, kOverwrites}});
   ASSERT_TRUE(device_->Record(1, &call).ok());
   for (int i = 0; i < 2; ++i) {
-    const absl::Status status = Read(bad).status();
+    const absl::Status status = ReadAll(bad).status();
     EXPECT_EQ(ErrorMetadataValue(status, "error_id"), "bad");
   }
-  EXPECT_EQ(*Read(good), "good");
+  EXPECT_EQ(*ReadAll(good), "good");
   EXPECT_EQ(session_->RootErrors().size(), 1u);
   EXPECT_EQ(session_->statistics().root_errors, 1u);
   ASSERT_TRUE(Upload(bad, "fine").ok());
-  EXPECT_EQ(*Read(bad), "fine");
+  EXPECT_EQ(*ReadAll(bad), "fine");
 }
 
 TEST(UploadTest, BytesTheTransportKeepsAreATimeOut) {
@@ -322,7 +307,7 @@ TEST_F(TransferTest, UploadsFromManyThreadsKeepApart) {
       for (int i = 0; i < 5; ++i) {
         const StoragePtr storage = device_->NewStorage(bytes.size());
         ASSERT_TRUE(device_->Upload(t, storage.get(), {bytes, nullptr}).ok());
-        EXPECT_EQ(*Read(storage), bytes);
+        EXPECT_EQ(*ReadAll(storage), bytes);
         device_->MarkDead(storage.get());
       }
     });
