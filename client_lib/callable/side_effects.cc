@@ -11,7 +11,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client_lib/callable/call_guard.h"
-#include "client_lib/capture/device/call_site.h"
+#include "client_lib/capture/device/lane.h"
 #include "client_lib/capture/device/remote_generator.h"
 #include "client_lib/capture/device/remote_tensor.h"
 #include "client_lib/capture/operators/boxed_call.h"

@@ -13,7 +13,6 @@
 #include "absl/algorithm/container.h"
 #include "absl/base/optimization.h"
 #include "absl/strings/string_view.h"
-#include "client_lib/capture/device/call_site.h"
 #include "client_lib/capture/device/lane.h"
 #include "client_lib/capture/device/remote_tensor.h"
 #include "client_lib/capture/device/shape_only.h"

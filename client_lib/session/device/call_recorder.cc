@@ -22,11 +22,22 @@ absl::Status Stale(absl::string_view why) {
                    why);
 }
 
-// Returns an error if the recording does not fit the storages that it is given,
-// or the device no longer has what it captured.
-absl::Status CheckReplay(const Recording& recording,
-                         absl::Span<RemoteStorage* const> given,
-                         const VirtualDevice* owner) {
+// Returns a number that no other live thread has.
+uint64_t ThisThread() {
+  thread_local const char mark = 0;
+  return reinterpret_cast<uintptr_t>(&mark);
+}
+
+// Prepares the read for latency measurements while the program is profiled.
+void AddMarks(ReadWait* wait) {
+  if (ABSL_PREDICT_FALSE(debug::Has(debug::kProfile))) {
+    wait->marks = std::make_unique<ReadMarks>();
+  }
+}
+
+// Returns whether a device may execute the captured graph with these inputs.
+absl::Status CheckReplay(const VirtualDevice* owner, const Recording& recording,
+                         absl::Span<RemoteStorage* const> given) {
   if (given.size() != recording.given) {
     return MakeError(absl::StatusCode::kInternal, "GIVEN_STORAGES",
                      "a recording is given another number of storages");
@@ -49,19 +60,6 @@ absl::Status CheckReplay(const Recording& recording,
     }
   }
   return absl::OkStatus();
-}
-
-// Returns a number that no other live thread has.
-uint64_t ThisThread() {
-  thread_local const char mark = 0;
-  return reinterpret_cast<uintptr_t>(&mark);
-}
-
-// Prepares the read for latency measurements while the program is profiled.
-void AddMarks(ReadWait* wait) {
-  if (ABSL_PREDICT_FALSE(debug::Has(debug::kProfile))) {
-    wait->marks = std::make_unique<ReadMarks>();
-  }
 }
 
 }  // namespace
@@ -272,7 +270,7 @@ void CallRecorder::Prefetch(uint32_t lane, RemoteStorage* storage,
 absl::Status CallRecorder::Replay(
     uint32_t lane, const std::shared_ptr<const Recording>& recording,
     absl::Span<RemoteStorage* const> given, std::vector<StoragePtr>* outputs) {
-  DJINN_RETURN_IF_ERROR(CheckReplay(*recording, given, owner_));
+  DJINN_RETURN_IF_ERROR(CheckReplay(owner_, *recording, given));
   std::vector<uint64_t> made(recording->made, 0);
   MutexLock lock(&mu_);
   DJINN_RETURN_IF_ERROR(Enter());

@@ -16,7 +16,7 @@
 #include "client_lib/session/device/session_context.h"
 #include "client_lib/session/multi_worker/multi_worker_device.h"
 #include "client_lib/session/multi_worker/worker_set.h"
-#include "client_lib/session/recording/graph_captures.h"
+#include "client_lib/session/recording/recording.h"
 #include "client_lib/session/recording/virtual_device.h"
 
 namespace djinn {

@@ -25,7 +25,6 @@
 #include <vector>
 
 #include "client_lib/session/testing/fake_executor.h"
-#include "client_lib/session/testing/fake_worker_state.h"
 #include "common/base/mutex.h"
 #include "common/transport/stream.h"
 #include "djinn/v1/execution.pb.h"
