@@ -13,22 +13,10 @@ namespace {
 
 constexpr uint32_t kLane = 3;
 
-class CallableModelsTest : public testing::Test {
+class CallableModelsTest : public DeviceTest {
  protected:
-  CallableModelsTest() : session_(cluster_.Open()) {
-    device_ = *session_->Device(0);
-    a_ = Uploaded();
-    b_ = Uploaded();
-    models_.emplace("net");
-  }
-  ~CallableModelsTest() override { ExpectNoViolations(cluster_.worker()); }
+  CallableModelsTest() { models_.emplace("net"); }
 
-  StoragePtr Uploaded() {
-    StoragePtr storage = device_->NewStorage(8);
-    EXPECT_TRUE(
-        device_->Upload(kLane, storage.get(), {"12345678", nullptr}).ok());
-    return storage;
-  }
   bool Admit(const std::vector<StoragePtr>& captured,
              const std::vector<StoragePtr>& all) {
     return models_->Admit(kLane, device_, captured, all);
@@ -38,7 +26,7 @@ class CallableModelsTest : public testing::Test {
   int Asked() {
     EXPECT_TRUE(device_->Synchronize().ok());
     int count = 0;
-    for (const v1::Ordered& message : cluster_.worker().received()) {
+    for (const v1::Ordered& message : cluster_.worker().seen().received) {
       count += message.has_register_model();
     }
     return count;
@@ -50,10 +38,7 @@ class CallableModelsTest : public testing::Test {
     return models.empty() ? 0 : models.begin()->second.storages_size();
   }
 
-  FakeCluster cluster_;
-  const std::unique_ptr<Session> session_;
-  std::shared_ptr<VirtualDevice> device_;
-  StoragePtr a_, b_;
+  StoragePtr a_ = Uploaded(), b_ = Uploaded();
   std::optional<CallableModels> models_;
 };
 
@@ -73,20 +58,20 @@ TEST_F(CallableModelsTest, CallableWithoutStoragesIsNoModel) {
 }
 
 TEST_F(CallableModelsTest, RefusedModelIsRetriedAfter256Calls) {
-  cluster_.worker().LimitModels(10);
+  cluster_.worker().Set(&FakeScript::model_bytes, 10);
   for (int i = 0; i < 256; ++i) EXPECT_FALSE(Admit({a_, b_}));
   EXPECT_EQ(Asked(), 1);
   EXPECT_EQ(models_->refusal(),
             "MODEL_BYTES: a model: limit 10 bytes, used 0, asked 16 (worker , "
             "tenant , error 0)");
-  cluster_.worker().LimitModels(16);
+  cluster_.worker().Set(&FakeScript::model_bytes, 16);
   EXPECT_TRUE(Admit({a_, b_}));
   EXPECT_EQ(Asked(), 2);
   EXPECT_EQ(models_->refusal(), "");
 }
 
 TEST_F(CallableModelsTest, OtherStoragesAreAskedForAtOnce) {
-  cluster_.worker().LimitModels(10);
+  cluster_.worker().Set(&FakeScript::model_bytes, 10);
   EXPECT_FALSE(Admit({a_, b_}));
   EXPECT_TRUE(Admit({a_}));
   EXPECT_EQ(Asked(), 2);
@@ -94,7 +79,7 @@ TEST_F(CallableModelsTest, OtherStoragesAreAskedForAtOnce) {
 }
 
 TEST_F(CallableModelsTest, AdmittedStoragesStayAdmitted) {
-  cluster_.worker().LimitModels(10);
+  cluster_.worker().Set(&FakeScript::model_bytes, 10);
   EXPECT_TRUE(Admit({a_}));
   // The budget has no room for the other call's weights, but still holds the
   // first one's.

@@ -408,7 +408,7 @@ absl::StatusOr<std::shared_ptr<CallableRegistration>> Register(
     status.Update(Plan(gradient, {}, &created, &plan));
   }
   absl::StatusOr<std::shared_ptr<const Recording>> recording =
-      ended.device->FinishRecording(ended.lane, inputs, created, awaited);
+      ended.device->graphs().Finish(ended.lane, inputs, created, awaited);
   if (!ended.observer->refusal().empty()) {
     return Refusal(ended.observer->refusal());
   }
@@ -453,8 +453,9 @@ absl::StatusOr<Tensors> ReplayCall(const CallableRegistration& registration,
     return MakeError(absl::StatusCode::kFailedPrecondition, "STALE_RECORDING",
                      "the call uses other storages than the captured one");
   }
-  absl::StatusOr<std::vector<StoragePtr>> created = registration.device->Replay(
-      CurrentLane(), registration.recording, inputs);
+  absl::StatusOr<std::vector<StoragePtr>> created =
+      registration.device->graphs().Replay(CurrentLane(),
+                                           registration.recording, inputs);
   if (!created.ok()) return created.status();
   std::vector<c10::Storage> storages;
   storages.reserve(created->size());

@@ -215,7 +215,7 @@ class RegisteredCallable::Impl {
     begun->before =
         capture::SideEffectSnapshot(arguments, begun->gradients_before);
     ClearCastCache();
-    capture::ThrowIfError(begun->device->StartRecording(begun->lane));
+    capture::ThrowIfError(begun->device->graphs().Start(begun->lane));
     begun->observer = std::make_unique<capture::SideEffectObserver>(
         begun->device, begun->lane);
     begun->outer_observer = capture::ExchangeObserver(begun->observer.get());
@@ -231,7 +231,7 @@ class RegisteredCallable::Impl {
     const std::unique_ptr<CapturedCall> ended = Stop();
     // If anything throws, the lane stops recording.
     const absl::Cleanup finish = [&ended] {
-      ended->device->DropRecording(ended->lane);
+      ended->device->graphs().Drop(ended->lane);
     };
     ClearCastCache();
     // A refusal of an operator is more precise.
@@ -272,7 +272,7 @@ class RegisteredCallable::Impl {
   void Abandon(const std::string& refusal) {
     if (capturing == nullptr) return;
     const std::unique_ptr<CapturedCall> ended = Stop();
-    ended->device->DropRecording(ended->lane);
+    ended->device->graphs().Drop(ended->lane);
     if (!refusal.empty()) Fail(ended->guard, refusal);
   }
 

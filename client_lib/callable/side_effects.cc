@@ -11,7 +11,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client_lib/callable/call_guard.h"
-#include "client_lib/capture/device/call_site.h"
+#include "client_lib/capture/device/lane.h"
 #include "client_lib/capture/device/remote_generator.h"
 #include "client_lib/capture/device/remote_tensor.h"
 #include "client_lib/capture/operators/boxed_call.h"
@@ -137,7 +137,7 @@ void SideEffectObserver::Refuse(const c10::OperatorHandle& op,
 
 void SideEffectObserver::NoteSessionRefusal(const c10::OperatorHandle* op) {
   if (!refusal_.empty()) return;
-  const absl::Status refusal = device_->RecordingRefusal(lane_);
+  const absl::Status refusal = device_->graphs().Refusal(lane_);
   if (refusal.ok()) return;
   refusal_ = std::string(refusal.message());
   if (op == nullptr) return;

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 
 namespace djinn {
@@ -56,6 +57,18 @@ class ChildProcess {
   int wait_status_ = 0;
   std::string log_path_;
 };
+
+// Finds djinn-coordinator and djinn-worker on this machine.
+struct ClusterPrograms {
+  std::string coordinator;
+  std::string worker;
+};
+
+// Searches $DJINN_BIN_DIR if it is set. Otherwise searches the folder of the
+// library or program that contains this code, the folder of the running
+// program, and the build tree that either lies in. NotFound (PROGRAM_MISSING)
+// names the folders searched.
+absl::StatusOr<ClusterPrograms> FindClusterPrograms();
 
 }  // namespace djinn
 

@@ -7,7 +7,6 @@
 #include <cstdlib>
 #include <string>
 
-#include "client_lib/cluster/find_programs.h"
 #include "common/base/error.h"
 #include "common/base/patience.h"
 #include "gtest/gtest.h"

@@ -22,7 +22,6 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "client_lib/cluster/child_process.h"
-#include "client_lib/cluster/find_programs.h"
 
 namespace djinn {
 

@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "client_lib/python/bindings.h"
+#include "djinn/cost.h"
 
 namespace djinn::python {
 namespace {
@@ -97,6 +98,24 @@ void BindProfile(py::module_& module) {
       });
   module.def("profile_statistics",
              [] { return AsDict(GetProfileStatistics()); });
+}
+
+void BindCost(py::module_& module) {
+  // These release the GIL, because each may wait for a worker.
+  py::class_<CostScope>(module, "CostScope")
+      .def(py::init<>(), py::call_guard<py::gil_scoped_release>())
+      .def("close", &CostScope::Close, py::call_guard<py::gil_scoped_release>())
+      // Returns (seconds, bytes up, bytes down, runs).
+      .def("get", [](CostScope& scope) {
+        absl::StatusOr<Cost> cost;
+        {
+          const py::gil_scoped_release release;
+          cost = scope.Get();
+        }
+        RaiseIfError(cost.status());
+        return py::make_tuple(absl::ToDoubleSeconds(cost->device_time),
+                              cost->bytes_up, cost->bytes_down, cost->runs);
+      });
 }
 
 }  // namespace djinn::python

@@ -5,8 +5,7 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
-#include "client_lib/session/model/coordinator_link.h"
-#include "client_lib/session/model/worker_connector.h"
+#include "client_lib/session/model/links.h"
 #include "client_lib/session/recording/session.h"
 
 namespace djinn {

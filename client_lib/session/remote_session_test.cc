@@ -41,7 +41,7 @@ TEST(RemoteSessionTest, RunsCarryVersionsHolesAndFinalSlots) {
   }
   ASSERT_TRUE(Record(*device, 0, MakeCall(3, {{kept, kWrites}})).ok());
   ASSERT_TRUE(device->Synchronize().ok());
-  const std::vector<v1::Run> runs = cluster.worker().runs();
+  const std::vector<v1::Run> runs = cluster.worker().seen().runs;
   ASSERT_EQ(runs.size(), 1u);
   EXPECT_EQ(runs[0].bindings_size(), 3);
   EXPECT_EQ(runs[0].bindings(0).base_version(), 1u);
@@ -70,7 +70,7 @@ TEST(RemoteSessionTest, ARepeatSaysTheFloatsThatChanged) {
             .ok());
     ASSERT_TRUE(device->Synchronize().ok());
   }
-  const std::vector<v1::Run> runs = cluster.worker().runs();
+  const std::vector<v1::Run> runs = cluster.worker().seen().runs;
   ASSERT_EQ(runs.size(), std::size(changing));
   int repeats = 0;
   for (size_t i = 0; i < runs.size(); ++i) {
@@ -112,7 +112,7 @@ std::vector<int> ListedByParts(int parts, int rounds) {
       EXPECT_TRUE(device->Synchronize().ok());
     }
   }
-  const std::vector<v1::Run> runs = cluster.worker().runs();
+  const std::vector<v1::Run> runs = cluster.worker().seen().runs;
   EXPECT_EQ(runs.size(), static_cast<size_t>(parts * rounds));
   std::vector<int> listed;
   for (auto run = runs.end() - parts; run != runs.end(); ++run) {
@@ -149,7 +149,7 @@ TEST(RemoteSessionTest, GeneratorsAreSeededThenDrawnFrom) {
       Record(*device, 0, MakeCall(1, {{out, kWrites}, {generator, kDraws}}))
           .ok());
   ASSERT_TRUE(device->Synchronize().ok());
-  const v1::Run run = cluster.worker().runs().at(0);
+  const v1::Run run = cluster.worker().seen().runs.at(0);
   EXPECT_EQ(run.bindings(0).writes(), 2u);
   EXPECT_TRUE(run.bindings(0).reads());
   ExpectNoViolations(cluster.worker());
@@ -170,7 +170,7 @@ TEST(RemoteSessionTest, AReadWaitsForNothingThatItsValueDoesNotNeed) {
   cluster.worker().WaitReceived(5);
   using Ordered = v1::Ordered;
   std::vector<Ordered::ActionCase> actions;
-  for (const Ordered& message : cluster.worker().received()) {
+  for (const Ordered& message : cluster.worker().seen().received) {
     actions.push_back(message.action_case());
   }
   EXPECT_EQ(actions, (std::vector<Ordered::ActionCase>{
@@ -179,7 +179,8 @@ TEST(RemoteSessionTest, AReadWaitsForNothingThatItsValueDoesNotNeed) {
   // A value that the open segment computes comes after the segment's run.
   ASSERT_TRUE(Record(*device, 0, MakeCall(2, {{loss, kWrites}})).ok());
   ASSERT_TRUE(ReadByte(*device, 0, loss).ok());
-  EXPECT_EQ(cluster.worker().received().back().action_case(), Ordered::kRead);
+  EXPECT_EQ(cluster.worker().seen().received.back().action_case(),
+            Ordered::kRead);
   ExpectNoViolations(cluster.worker());
 }
 
@@ -310,10 +311,10 @@ TEST(RemoteSessionTest, ManyDeadBytesAreFreedAtOnce) {
   StoragePtr value = device->NewStorage(2 << 20);
   ASSERT_TRUE(Record(*device, 0, MakeCall(1, {{value, kWrites}})).ok());
   ASSERT_TRUE(device->Synchronize().ok());
-  const size_t before = cluster.worker().received().size();
+  const size_t before = cluster.worker().seen().received.size();
   Drop(std::move(value));
   cluster.worker().WaitReceived(before + 1);
-  EXPECT_TRUE(cluster.worker().received().back().has_free());
+  EXPECT_TRUE(cluster.worker().seen().received.back().has_free());
   ExpectNoViolations(cluster.worker());
 }
 
@@ -362,7 +363,7 @@ TEST(RemoteSessionTest, UnknownResultsAreWaitedFor) {
   view->add_sizes(3);
   view->add_strides(1);
   metadata.add_storage_bytes(24);
-  cluster.worker().AnswerMetadata(metadata);
+  cluster.worker().Set(&FakeScript::metadata, metadata);
   const StoragePtr in = device->NewStorage(8), out = device->NewStorage(0);
   const auto make = [&](const StoragePtr& result) {
     Call call = MakeCall(1, {{in, kReads}});
@@ -376,7 +377,7 @@ TEST(RemoteSessionTest, UnknownResultsAreWaitedFor) {
   EXPECT_EQ((*results)[0].view.sizes[0], 3);
   EXPECT_EQ(out->size_bytes(), 24u);
 
-  cluster.worker().FailNextRun(0xf00);
+  cluster.worker().Set(&FakeScript::fail_next_run, 0xf00);
   const StoragePtr again = device->NewStorage(0);
   call = make(again);
   EXPECT_EQ(
@@ -393,7 +394,7 @@ TEST(RemoteSessionTest, SynchronizeReportsAnErrorOnce) {
   FakeCluster cluster;
   const auto session = cluster.Open();
   const auto device = *session->Device(0);
-  cluster.worker().FailNextRun(0xbad);
+  cluster.worker().Set(&FakeScript::fail_next_run, 0xbad);
   const StoragePtr value = device->NewStorage(8);
   ASSERT_TRUE(Record(*device, 0, MakeCall(1, {{value, kWrites}})).ok());
   EXPECT_EQ(ErrorReason(device->Synchronize()), "OPERATOR_FAILED");

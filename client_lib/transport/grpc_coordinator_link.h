@@ -6,7 +6,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "client_lib/session/model/coordinator_link.h"
+#include "client_lib/session/model/links.h"
 #include "client_lib/transport/session_urgency.h"
 #include "common/net/tls.h"
 

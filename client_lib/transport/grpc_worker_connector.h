@@ -4,7 +4,7 @@
 
 #include <memory>
 
-#include "client_lib/session/model/worker_connector.h"
+#include "client_lib/session/model/links.h"
 #include "common/net/channel_pool.h"
 #include "common/net/tls.h"
 

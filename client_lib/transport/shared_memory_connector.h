@@ -5,7 +5,7 @@
 
 #include <memory>
 
-#include "client_lib/session/model/worker_connector.h"
+#include "client_lib/session/model/links.h"
 
 namespace djinn {
 

@@ -14,6 +14,7 @@
 #include "common/base/patience.h"
 #include "common/transport/in_process.h"
 #include "common/transport/shared_memory/shared_memory_stream.h"
+#include "djinn/v1/execution.pb.h"
 #include "gtest/gtest.h"
 
 namespace djinn {

@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "common/base/mutex.h"
+#include "djinn/v1/execution.pb.h"
 
 namespace djinn {
 namespace {

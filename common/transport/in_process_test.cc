@@ -6,6 +6,7 @@
 
 #include "common/base/mutex.h"
 #include "common/base/patience.h"
+#include "djinn/v1/execution.pb.h"
 #include "gtest/gtest.h"
 
 namespace djinn {

@@ -33,7 +33,11 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "common/transport/shared_bytes.h"
-#include "djinn/v1/execution.pb.h"
+
+namespace djinn::v1 {
+class ControlRequest;
+class ControlResponse;
+}  // namespace djinn::v1
 
 namespace djinn {
 

@@ -6,7 +6,7 @@
 #include <memory>
 #include <string>
 
-#include "client_lib/session/model/coordinator_link.h"
+#include "client_lib/session/model/links.h"
 #include "common/base/error.h"
 #include "common/base/mutex.h"
 

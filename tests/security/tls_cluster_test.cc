@@ -15,7 +15,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "client_lib/cluster/child_process.h"
-#include "client_lib/cluster/find_programs.h"
 #include "client_lib/session/remote_session.h"
 #include "client_lib/transport/grpc_coordinator_link.h"
 #include "client_lib/transport/grpc_worker_connector.h"

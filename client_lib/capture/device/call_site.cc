@@ -1,4 +1,3 @@
-#include "client_lib/capture/device/call_site.h"
 
 #include <ATen/SequenceNumber.h>
 #include <ATen/record_function.h>

@@ -5,6 +5,7 @@
 #define CLIENT_LIB_CAPTURE_DEVICE_LANE_H_
 
 #include <cstdint>
+#include <string>
 
 #include "djinn/v1/notes.pb.h"
 
@@ -18,6 +19,18 @@ uint32_t CurrentLane();
 v1::Phase LanePhase();
 // Sets the phase of this lane and returns the previous one.
 v1::Phase ExchangeLanePhase(v1::Phase phase);
+
+// Returns the number in CallSiteTable of the place where the program made
+// the captured call, together with the lane's phase, or 0 if nothing is known.
+// A call of a backward pass has the site of its forward call. The kernel calls
+// this for each call while call sites or phases are on; with call sites on it
+// calls the CallSiteSource.
+uint32_t CurrentCallSite();
+
+// Returns ", called at ..., in module ..." for the current call of this thread,
+// or an empty string if nothing is known. It works also while call sites are
+// off, and calls the CallSiteSource; use it on rare paths only.
+std::string DescribeCurrentCallSite();
 
 }  // namespace djinn::capture
 

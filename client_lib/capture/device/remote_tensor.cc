@@ -9,7 +9,7 @@
 #include <atomic>
 #include <utility>
 
-#include "client_lib/capture/device/device_guard.h"
+#include "client_lib/capture/device/backend.h"
 #include "client_lib/capture/device/lane.h"
 #include "client_lib/capture/device/memory_counter.h"
 #include "client_lib/capture/device/process_session.h"

@@ -7,6 +7,7 @@
 
 #include <vector>
 
+#include "absl/strings/string_view.h"
 #include "client_lib/capture/operators/operator_info.h"
 #include "client_lib/shape/shape_rules.h"
 
@@ -44,6 +45,12 @@ InferredResults InferResults(const OperatorInfo& info,
 // up.
 InferredResults InferWithinLimits(const OperatorInfo& info,
                                   c10::ArrayRef<c10::IValue> arguments);
+
+// Write the log lines of the debug levels "interception" and "shape_inference".
+// `how` says how the shapes were found.
+void LogCall(const OperatorInfo& info, c10::ArrayRef<c10::IValue> arguments);
+void LogShape(const OperatorInfo& info, absl::string_view how,
+              const InferredResults& inferred);
 
 }  // namespace djinn::capture
 

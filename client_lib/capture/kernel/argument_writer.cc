@@ -14,7 +14,6 @@
 #include "client_lib/capture/device/remote_tensor.h"
 #include "client_lib/capture/device/throw_status.h"
 #include "client_lib/capture/kernel/copy.h"
-#include "client_lib/capture/kernel/mixed_devices.h"
 #include "client_lib/capture/operators/boxed_call.h"
 #include "common/torch/random_table.h"
 

@@ -11,7 +11,9 @@
 
 #include <ATen/core/boxing/OperatorKernel.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/ivalue.h>
 #include <ATen/core/stack.h>
+#include <c10/core/DefaultDtype.h>
 
 #include <cstdint>
 #include <map>
@@ -20,6 +22,27 @@
 #include "client_lib/capture/operators/operator_info.h"
 
 namespace djinn::capture {
+
+// Executes a call in shape-only mode, which records nothing: replaces the
+// operator's arguments on the stack by results that have metadata only. Throws
+// NoShape if the metadata depend on data, and c10::Error for a mistake in the
+// call.
+void ShapeOnlyCall(const OperatorInfo& info, torch::jit::Stack* stack);
+
+// Supports torch.set_default_dtype(). Workers always compute with PyTorch's
+// usual default, float32. If the program has set another one, a call that
+// depends on it is rewritten: a factory names its dtype, and integers that
+// become real numbers are converted explicitly.
+//
+// Returns whether calls mean the same to a worker and to this process.
+inline bool HasUsualDefaultDtype() {
+  return c10::get_default_dtype() == caffe2::TypeMeta::Make<float>();
+}
+
+// Rewrites the call's arguments so that its results do not depend on the
+// default dtype. It may record calls that convert operands. Throws c10::Error
+// as the call itself would, or if the call cannot be rewritten.
+void MakeDefaultDtypeExplicit(const OperatorInfo& info, c10::IValue* arguments);
 
 // Replaces the operator's arguments on the stack by its results. Thread-safe.
 // Throws c10::Error for a mistake in the call, and djinn::Error for a failure

@@ -7,13 +7,15 @@
 
 #include <memory>
 #include <optional>
+#include <string>
 
+#include "client_lib/capture/device/backend.h"
 #include "client_lib/capture/device/lane.h"
+#include "client_lib/capture/device/process_session.h"
 #include "client_lib/capture/device/remote_tensor.h"
 #include "client_lib/capture/device/throw_status.h"
 #include "client_lib/capture/kernel/capture_kernel.h"
 #include "client_lib/capture/kernel/host_call.h"
-#include "client_lib/capture/kernel/mixed_devices.h"
 #include "client_lib/capture/operators/operator_info.h"
 #include "client_lib/session/model/debug_flags.h"
 #include "client_lib/session/profile/profile_recorder.h"
@@ -54,6 +56,25 @@ void UploadWhole(const at::Tensor& bytes, const at::Tensor& destination) {
   ThrowIfError(
       device->Upload(CurrentLane(), storage, {view, std::move(owner)}));
   if (host.has_value()) std::move(*host).Store();
+}
+
+// Returns the session's text for mixed devices, or nullopt if the session is
+// not strict.
+std::optional<std::string> StrictText() {
+  const std::shared_ptr<Session> session = CurrentSession();
+  return session == nullptr ? std::nullopt : session->options().strict_devices;
+}
+
+std::string Behind(const std::optional<std::string>& text) {
+  return text.has_value() && !text->empty() ? " " + *text : "";
+}
+
+[[noreturn]] void ThrowTwoDevices(c10::Device a, c10::Device b,
+                                  const std::optional<std::string>& text) {
+  TORCH_CHECK(false,
+              "Expected all tensors to be on the same device, but found at "
+              "least two devices, ",
+              a, " and ", b, "!", Behind(text));
 }
 
 }  // namespace
@@ -191,6 +212,31 @@ void CopyAny(const at::Tensor& source, const at::Tensor& destination) {
     // overlaps.
     RecordCopy(source, destination);
   }
+}
+
+// Elementwise operators name the two devices. Others name the argument whose
+// device differs, and the method under the name that PyTorch's generated code
+// uses.
+void ThrowMixedDevices(const OperatorInfo& info, size_t argument,
+                       c10::Device common, c10::Device device) {
+  const std::optional<std::string> text = StrictText();
+  if (info.handle.hasTag(at::Tag::pointwise)) {
+    ThrowTwoDevices(common, device, text);
+  }
+  const c10::FunctionSchema& schema = info.handle.schema();
+  std::string method = schema.name();
+  if (!schema.overload_name().empty()) method += "_" + schema.overload_name();
+  method.erase(0, method.find("::") + 2);
+  TORCH_CHECK(false, "Expected all tensors to be on the same device, but got ",
+              schema.arguments()[argument].name(), " is on ", device,
+              ", different from other tensors on ", common,
+              " (when checking argument in method wrapper_", DeviceName(), "_",
+              method, ")", Behind(text));
+}
+
+void CheckCopyAllowed(c10::Device source, c10::Device destination) {
+  const std::optional<std::string> text = StrictText();
+  if (text.has_value()) ThrowTwoDevices(source, destination, text);
 }
 
 }  // namespace djinn::capture

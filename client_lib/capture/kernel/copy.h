@@ -3,8 +3,11 @@
 #define CLIENT_LIB_CAPTURE_KERNEL_COPY_H_
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
 
 #include <cstdint>
+
+#include "client_lib/capture/operators/operator_info.h"
 
 namespace djinn::capture {
 
@@ -23,6 +26,15 @@ void CopyToCpu(const at::Tensor& source, const at::Tensor& destination);
 // Copies between any two tensors of which at least one is remote. Between two
 // remote devices the bytes go from worker to worker.
 void CopyAny(const at::Tensor& source, const at::Tensor& destination);
+
+// Throws PyTorch's own error, followed by the text of
+// ConnectOptions::strict_devices, for the operand at position `argument`, which
+// is on `device`; the operands before it are on `common`.
+[[noreturn]] void ThrowMixedDevices(const OperatorInfo& info, size_t argument,
+                                    c10::Device common, c10::Device device);
+
+// Throws if the open session does not allow copies between its devices.
+void CheckCopyAllowed(c10::Device source, c10::Device destination);
 
 }  // namespace djinn::capture
 

@@ -1,5 +1,3 @@
-#include "client_lib/capture/kernel/default_dtype.h"
-
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/_to_copy.h>
@@ -9,6 +7,7 @@
 #include <vector>
 
 #include "client_lib/capture/inference/shape_inference.h"
+#include "client_lib/capture/kernel/capture_kernel.h"
 #include "client_lib/capture/operators/output_rules.h"
 
 namespace djinn::capture {

@@ -1,5 +1,3 @@
-#include "client_lib/capture/kernel/shape_only_call.h"
-
 #include <ATen/core/Tensor.h>
 
 #include <utility>
@@ -10,8 +8,9 @@
 #include "client_lib/capture/device/remote_tensor.h"
 #include "client_lib/capture/device/shape_only.h"
 #include "client_lib/capture/inference/shape_inference.h"
+#include "client_lib/capture/kernel/capture_kernel.h"
 #include "client_lib/capture/operators/boxed_call.h"
-#include "client_lib/capture/outputs/output_checks.h"
+#include "client_lib/capture/outputs/written_outputs.h"
 
 namespace djinn::capture {
 namespace {

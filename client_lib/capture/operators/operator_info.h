@@ -4,6 +4,7 @@
 #define CLIENT_LIB_CAPTURE_OPERATORS_OPERATOR_INFO_H_
 
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/function_schema.h>
 
 #include <cstdint>
 #include <memory>
@@ -11,13 +12,23 @@
 #include <string>
 #include <vector>
 
-#include "client_lib/capture/operators/host_use.h"
 #include "client_lib/capture/operators/output_rules.h"
 #include "client_lib/session/model/call.h"
 #include "client_lib/shape/shape_rules.h"
 #include "common/torch/overwrite_table.h"
 
 namespace djinn::capture {
+
+// Says which tensor follows from the values of the operands, if they are
+// integers, so that this process can compute it beside the worker: see
+// host_call.h.
+enum class HostUse : uint8_t {
+  kNone,
+  kReturns,     // its one result; it writes nothing
+  kOverwrites,  // its first argument, as a whole
+};
+
+HostUse HostUseOf(const c10::FunctionSchema& schema);
 
 // Says how an argument is encoded. It follows from the schema's real type,
 // because an empty list as an IValue does not show its element type.

@@ -3,10 +3,14 @@
 #ifndef CLIENT_LIB_CAPTURE_OUTPUTS_WRITTEN_OUTPUTS_H_
 #define CLIENT_LIB_CAPTURE_OUTPUTS_WRITTEN_OUTPUTS_H_
 
+#include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
 #include <ATen/core/stack.h>
+#include <c10/util/ArrayRef.h>
 
 #include "absl/functional/function_ref.h"
 #include "client_lib/capture/operators/operator_info.h"
+#include "client_lib/shape/shape_rules.h"
 
 namespace djinn::capture {
 
@@ -20,6 +24,23 @@ using CaptureFunction =
 // Throws as CaptureCall() does.
 bool PrepareOutputs(const OperatorInfo& info, torch::jit::Stack* stack,
                     CaptureFunction capture);
+
+// Raises, at the call, the errors that PyTorch's kernels raise about the
+// tensors that they write. A worker would report them too late. Each function
+// throws c10::Error.
+//
+// Checks that no element is written twice, or written while it is read.
+void CheckOverlap(const OperatorInfo& info,
+                  c10::ArrayRef<c10::IValue> arguments);
+
+// Checks an out= tensor before it is resized to the result. It does not apply
+// to operators that PyTorch generated from their functional form.
+void CheckOut(const OperatorInfo& info, c10::ArrayRef<c10::IValue> arguments,
+              const at::Tensor& out, const ResultMeta& result);
+
+// Checks the size and dtype of a tensor that is written in place.
+void CheckInPlace(const OperatorInfo& info, const at::Tensor& self,
+                  const ResultMeta& result);
 
 }  // namespace djinn::capture
 

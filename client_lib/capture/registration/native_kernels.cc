@@ -1,8 +1,13 @@
 #include "client_lib/capture/registration/native_kernels.h"
 
+#include <ATen/Context.h>
 #include <ATen/EmptyTensor.h>
 #include <ATen/InferSize.h>
+#include <ATen/core/Tensor.h>
 #include <ATen/native/Resize.h>
+#include <ATen/native/transformers/attention.h>
+#include <ATen/native/transformers/sdp_utils_cpp.h>
+#include <ATen/ops/_fused_sdp_choice_native.h>
 #include <ATen/ops/_linalg_check_errors_native.h>
 #include <ATen/ops/_new_zeros_with_same_feature_meta_native.h>
 #include <ATen/ops/_reshape_alias_native.h>
@@ -18,11 +23,14 @@
 #include <c10/core/DeviceGuard.h>
 
 #include <cstring>
+#include <optional>
+#include <string>
 
 #include "client_lib/capture/device/lane.h"
 #include "client_lib/capture/device/remote_tensor.h"
 #include "client_lib/capture/device/shape_only.h"
 #include "client_lib/capture/device/throw_status.h"
+#include "client_lib/capture/kernel/capture_kernel.h"
 #include "client_lib/capture/kernel/copy.h"
 
 namespace djinn::capture {
@@ -214,6 +222,55 @@ bool HasCompatibleShallowCopyType(const at::Tensor&, const at::Tensor&) {
   return true;
 }
 
+using Arguments = c10::ArrayRef<c10::IValue>;
+
+// Returns whether the CPU would fold the larger operand of a product into one
+// matrix, by a copy if necessary, because the smaller one requires a gradient.
+bool FoldsOtherwise(const at::Tensor& first, const at::Tensor& second) {
+  const bool first_is_larger = first.dim() >= second.dim();
+  const at::Tensor& larger = first_is_larger ? first : second;
+  const at::Tensor& smaller = first_is_larger ? second : first;
+  if (larger.dim() < 3 || smaller.dim() > 2 || !smaller.requires_grad()) {
+    return false;
+  }
+  // Folding takes no copy here, so the CPU folds in any case.
+  return !(first_is_larger && larger.is_contiguous());
+}
+
+bool ProductDiffers(Arguments arguments) {
+  return FoldsOtherwise(arguments[0].toTensor(), arguments[1].toTensor());
+}
+
+bool AttentionDiffers(Arguments arguments) {
+  constexpr size_t kMask = 3;
+  const at::Context& context = at::globalContext();
+  return !context.userEnabledFlashSDP() || !context.userEnabledMathSDP() ||
+         (arguments[kMask].isTensor() &&
+          arguments[kMask].toTensor().requires_grad());
+}
+
+using OptionalTensor = std::optional<at::Tensor>;
+
+int64_t ChooseAsCpu(const at::Tensor& query, const at::Tensor& key,
+                    const at::Tensor& value, const OptionalTensor& mask,
+                    double dropout, bool causal, std::optional<double> scale,
+                    bool grouped) {
+  // The CPU's own choice divides by the number of key heads.
+  TORCH_CHECK(!grouped || key.dim() < 3 || key.size(-3) > 0,
+              "scaled_dot_product_attention: grouped queries need keys with at "
+              "least one head, got ",
+              key.sizes());
+  // PyTorch's check of the mask's strides applies to other devices than the CPU
+  // only. A mask that passes all other checks is left out.
+  const sdp::sdp_params params{query,   key,    value,  mask,
+                               dropout, causal, grouped};
+  const bool passes = sdp::check_tensor_shapes(params, /*debug=*/false) &&
+                      sdp::check_attn_mask_shape(params, /*debug=*/false);
+  return at::native::_fused_sdp_choice_cpp(query, key, value,
+                                           passes ? std::nullopt : mask,
+                                           dropout, causal, scale, grouped);
+}
+
 }  // namespace
 
 std::set<std::string> RegisterNativeKernels(torch::Library* library) {
@@ -251,6 +308,36 @@ std::set<std::string> RegisterNativeKernels(torch::Library* library) {
   add("_has_compatible_shallow_copy_type",
       TORCH_FN(HasCompatibleShallowCopyType));
   return names;
+}
+
+WholeKernel::WholeKernel(const OperatorInfo* info)
+    : info_(info), chooses_otherwise_([&]() -> Predicate {
+        // A weight of linear has as many elements when it is transposed.
+        if (info->name == "aten::matmul" || info->name == "aten::linear") {
+          return &ProductDiffers;
+        }
+        if (info->name == "aten::scaled_dot_product_attention") {
+          return &AttentionDiffers;
+        }
+        return nullptr;
+      }()) {}
+
+void WholeKernel::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet,
+                             torch::jit::Stack* stack) {
+  const size_t count = info_->arguments.size();
+  const Arguments arguments(stack->data() + (stack->size() - count), count);
+  if (chooses_otherwise_ != nullptr && chooses_otherwise_(arguments)) {
+    op.callBoxedForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd,
+                               *stack);
+  } else {
+    CaptureCall(*info_, stack);
+  }
+}
+
+std::set<std::string> RegisterAttentionChoice(torch::Library* library) {
+  at::native::_fused_sdp_choice_stub.set_privateuse1_dispatch_ptr(&ChooseAsCpu);
+  library->impl("_fused_sdp_choice", TORCH_FN(ChooseAsCpu));
+  return {"aten::_fused_sdp_choice"};
 }
 
 }  // namespace djinn::capture

@@ -21,7 +21,6 @@
 #include <vector>
 
 #include "client_lib/capture/registration/native_kernels.h"
-#include "client_lib/capture/registration/whole_kernel.h"
 
 namespace djinn::capture {
 namespace {

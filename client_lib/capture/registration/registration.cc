@@ -22,7 +22,6 @@
 #include "client_lib/capture/kernel/custom_operators.h"
 #include "client_lib/capture/operators/operator_info.h"
 #include "client_lib/capture/registration/native_kernels.h"
-#include "client_lib/capture/registration/whole_kernel.h"
 
 namespace djinn::capture {
 namespace {

@@ -111,7 +111,7 @@ void Record(const std::string& folder, const std::string& name,
     const Tensors results = program();
     TORCH_CHECK(DeviceOfProcess(0).value()->Synchronize().ok());
     int graphs = 0;
-    for (v1::Ordered& message : cluster.worker().received()) {
+    for (v1::Ordered& message : cluster.worker().seen().received) {
       if (message.has_define_graph()) {
         Write(absl::StrCat(folder, "/graph/", name, graphs++),
               message.define_graph().graph().SerializeAsString());

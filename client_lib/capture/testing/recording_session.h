@@ -25,6 +25,25 @@ struct RecordedCall {
   uint32_t site = 0;
 };
 
+class NoGraphs : public DeviceGraphs {
+ public:
+  absl::Status Start(uint32_t) override {
+    return absl::UnimplementedError("a recorder executes nothing");
+  }
+  absl::StatusOr<std::shared_ptr<const Recording>> Finish(
+      uint32_t, absl::Span<RemoteStorage* const>,
+      absl::Span<RemoteStorage* const>, size_t) override {
+    return absl::UnimplementedError("a recorder executes nothing");
+  }
+  absl::Status Refusal(uint32_t) override { return absl::OkStatus(); }
+  void Drop(uint32_t) override {}
+  absl::StatusOr<std::vector<StoragePtr>> Replay(
+      uint32_t, const std::shared_ptr<const Recording>&,
+      absl::Span<RemoteStorage* const>) override {
+    return absl::UnimplementedError("a recorder executes nothing");
+  }
+};
+
 class RecordingDevice : public VirtualDevice {
  public:
   static constexpr uint64_t kMemoryBytes = uint64_t{1} << 30;
@@ -119,24 +138,10 @@ class RecordingDevice : public VirtualDevice {
   HostValuePtr FindHostValue(const StorageAt&) override { return nullptr; }
   void KeepHostValue(const StorageAt&, absl::Span<const StorageAt>,
                      HostValuePtr, bool) override {}
-  absl::Status StartRecording(uint32_t) override {
-    return absl::UnimplementedError("a recorder carries nothing out again");
-  }
-  absl::StatusOr<std::shared_ptr<const Recording>> FinishRecording(
-      uint32_t, absl::Span<RemoteStorage* const>,
-      absl::Span<RemoteStorage* const>, size_t) override {
-    return absl::UnimplementedError("a recorder carries nothing out again");
-  }
-  absl::Status RecordingRefusal(uint32_t) override { return absl::OkStatus(); }
-  void DropRecording(uint32_t) override {}
-  absl::StatusOr<std::vector<StoragePtr>> Replay(
-      uint32_t, const std::shared_ptr<const Recording>&,
-      absl::Span<RemoteStorage* const>) override {
-    return absl::UnimplementedError("a recorder carries nothing out again");
-  }
+  DeviceGraphs& graphs() override { return graphs_; }
   absl::Status RegisterModel(uint32_t, uint64_t, absl::string_view,
                              std::vector<StoragePtr>) override {
-    return absl::UnimplementedError("a recorder carries nothing out again");
+    return absl::UnimplementedError("a recorder executes nothing");
   }
   void ForgetModel(uint64_t) override {}
   absl::Status Synchronize() override { return absl::OkStatus(); }
@@ -189,6 +194,7 @@ class RecordingDevice : public VirtualDevice {
   }
 
   const int index_;
+  NoGraphs graphs_;
   mutable Mutex mu_;
   absl::Status failure_ ABSL_GUARDED_BY(mu_);
   uint64_t generator_bytes_ ABSL_GUARDED_BY(mu_) = 0;

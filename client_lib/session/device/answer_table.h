@@ -24,6 +24,12 @@
 
 namespace djinn {
 
+// Waits for the worker's account of what the session has used.
+struct MeterWait : Waiter {
+  bool done = false;
+  v1::MeteredUse use;  // of the virtual device, on all of its workers
+};
+
 inline constexpr char kProtocolViolation[] = "PROTOCOL_VIOLATION";
 
 // Returns the error of a worker that breaks the protocol.

@@ -1,8 +1,8 @@
 // Records what the program's threads do on one replica of a virtual device. It
-// appends calls to their lane's open segment, stamps versions, and queues
-// sealed segments for the sender. Each method holds the lock only for a moment.
-// Under the lock it calls nothing but the queue and the callbacks that the
-// method names.
+// admits calls, and decides what is prefetched and which values this process
+// keeps; SegmentQueue orders and stamps the work. Each method holds the lock
+// only for a moment. Under the lock it calls nothing but the queue and the
+// callbacks that the method names.
 //
 // Every method that returns a status blocks, before it has any effect, while
 // the worker's window is full. After Close() it returns the reason why the
@@ -23,12 +23,12 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "client_lib/session/device/host_values.h"
+#include "client_lib/session/device/segment_queue.h"
 #include "client_lib/session/device/work_queue.h"
 #include "client_lib/session/model/call.h"
 #include "client_lib/session/model/remote_storage.h"
 #include "client_lib/session/recording/read_predictor.h"
 #include "client_lib/session/recording/recording.h"
-#include "client_lib/session/recording/segment_recorder.h"
 #include "client_lib/session/recording/virtual_device.h"
 #include "client_lib/session/transfer/read_table.h"
 #include "client_lib/session/transfer/work.h"
@@ -165,38 +165,9 @@ class CallRecorder {
   absl::Status WriteWith(uint32_t lane, RemoteStorage* storage,
                          uint64_t* base_version, bool needs_lease,
                          absl::FunctionRef<Work::Action()> action);
-  // Queues the segments. `metadata` waits for the last of them.
-  void QueueSegments(const SealedSegments& sealed,
-                     std::shared_ptr<MetadataWait> metadata = nullptr)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  bool SealLane(uint32_t lane) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void SealUsers(RemoteStorage* storage, bool writers_only)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Makes the worker create the storage if it does not exist yet.
-  void QueueBirth(uint32_t lane, RemoteStorage* storage, bool needs_lease)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void QueueRead(uint32_t lane, RemoteStorage* storage,
-                 const srg::TensorView& view,
-                 const std::shared_ptr<ReadWait>& wait)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Prefetches the value, if the storage is large enough for the view.
   void Prefetch(uint32_t lane, RemoteStorage* storage,
                 const ReadPredictor::Prediction& prediction)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  static StorageVersion VersionAt(const RemoteStorage& storage) {
-    return {storage.id(), storage.version_, storage.size_bytes()};
-  }
-  absl::Status CheckReplay(const Recording& recording,
-                           absl::Span<RemoteStorage* const> given) const;
-  // Stamps a part and its execution mode. `made` has a version for each
-  // intermediate that was created so far.
-  ReplayWork StampReplay(const std::shared_ptr<const Recording>& recording,
-                         size_t part, bool fast,
-                         absl::Span<RemoteStorage* const> given,
-                         absl::FunctionRef<RemoteStorage*(uint32_t)> kept,
-                         uint64_t first_made,
-                         absl::Span<const StoragePtr> outputs,
-                         std::vector<uint64_t>* made)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   VirtualDevice* const owner_;
@@ -205,7 +176,7 @@ class CallRecorder {
 
   mutable Mutex mu_;
   absl::Status closed_ ABSL_GUARDED_BY(mu_);
-  SegmentRecorder segments_ ABSL_GUARDED_BY(mu_);
+  SegmentQueue work_ ABSL_GUARDED_BY(mu_);
   ReadPredictor predictor_ ABSL_GUARDED_BY(mu_);
   PrefetchedReads prefetched_ ABSL_GUARDED_BY(mu_);
   HostValues host_values_ ABSL_GUARDED_BY(mu_);

@@ -22,7 +22,7 @@ TEST(CloseTest, CloseReportsAnUnreadError) {
   FakeCluster cluster;
   const auto session = cluster.Open();
   const auto device = *session->Device(0);
-  cluster.worker().FailNextRun(0xbad);
+  cluster.worker().Set(&FakeScript::fail_next_run, 0xbad);
   const StoragePtr value = device->NewStorage(8);
   ASSERT_TRUE(Record(*device, 0, MakeCall(1, {{value, kWrites}})).ok());
   EXPECT_EQ(ErrorReason(session->Close(absl::Seconds(10))), "OPERATOR_FAILED");
@@ -43,7 +43,7 @@ TEST(CloseTest, CloseNamesUnfinishedWork) {
                                   "executed; writes to 1 storage are lost"),
             std::string::npos)
       << status;
-  EXPECT_EQ(cluster.worker().cancels(), 1);
+  EXPECT_EQ(cluster.worker().seen().cancels, 1);
   EXPECT_EQ(ErrorReason(ReadByte(*device, 0, value)), "SESSION_CLOSED");
   EXPECT_EQ(ErrorReason(session->Device(0).status()), "SESSION_CLOSED");
   Drop(value);
@@ -60,7 +60,7 @@ TEST(CloseTest, WhatIsLostIsCountedPerDevice) {
     const StoragePtr value = device->NewStorage(8);
     ASSERT_TRUE(ReadByte(*device, 0, value).ok());
     cluster.worker(i).Pause();
-    if (i == 1) cluster.worker(i).IgnoreCancel();
+    if (i == 1) cluster.worker(i).Set(&FakeScript::ignore_cancel, true);
     for (int lane = 0; lane < 3; ++lane) {
       const StoragePtr out = device->NewStorage(8);
       ASSERT_TRUE(
@@ -98,7 +98,7 @@ TEST(CloseTest, AWorkerOutOfReachDoesNotHoldTheEnd) {
   const auto device = *session->Device(0);
   const StoragePtr value = device->NewStorage(8);
   ASSERT_TRUE(ReadByte(*device, 0, value).ok());
-  cluster.worker().BreakStreams(INT_MAX);
+  cluster.worker().Set(&FakeScript::break_streams, INT_MAX);
   cluster.worker().Break(absl::UnavailableError("cut"));
   ASSERT_TRUE(Record(*device, 0, MakeCall(1, {{value, kWrites}})).ok());
   const absl::Time start = absl::Now();
@@ -119,7 +119,7 @@ TEST(CloseTest, CloseCarriesOutWhatItSealsWhileTheSenderIsAwake) {
     // Wakes the sender, which then looks for work while the session closes.
     Drop(std::move(large));
     ASSERT_TRUE(session->Close(absl::Seconds(10)).ok());
-    ASSERT_EQ(cluster.worker().runs().size(), 1u);
+    ASSERT_EQ(cluster.worker().seen().runs.size(), 1u);
   }
 }
 

@@ -12,19 +12,8 @@ namespace {
 
 constexpr uint32_t kLane = 3;
 
-class CostTest : public testing::Test {
+class CostTest : public DeviceTest {
  protected:
-  ~CostTest() override {
-    for (FakeWorker* const worker :
-         {&cluster_.worker(0), &cluster_.worker(1)}) {
-      ExpectNoViolations(*worker);
-    }
-  }
-  void Open() {
-    session_ = cluster_.Open();
-    device_ = *session_->Device(0);
-    value_ = device_->NewStorage(4);
-  }
   // Executes one run.
   void Request() {
     EXPECT_TRUE(Record(*device_, kLane, MakeCall(1, {{value_, kWrites}})).ok());
@@ -37,14 +26,10 @@ class CostTest : public testing::Test {
   }
   Cost Used() { return Ask()->Wait().value(); }
 
-  FakeCluster cluster_;
-  std::unique_ptr<Session> session_;
-  std::shared_ptr<VirtualDevice> device_;
-  StoragePtr value_;
+  const StoragePtr value_ = device_->NewStorage(4);
 };
 
 TEST_F(CostTest, CountsWhatWasCalledBeforeAndNothingLater) {
-  Open();
   Request();
   EXPECT_TRUE(Record(*device_, kLane, MakeCall(2, {{value_, kWrites}})).ok());
   cluster_.worker().Pause();
@@ -64,13 +49,11 @@ TEST_F(CostTest, CountsWhatWasCalledBeforeAndNothingLater) {
 }
 
 TEST_F(CostTest, AsksNoWorkerWhereNothingWasCalled) {
-  Open();
   EXPECT_EQ(Used().runs, 0u);
   EXPECT_TRUE(cluster_.coordinator().lease_requests().empty());
 }
 
 TEST_F(CostTest, AddsUpTheDevices) {
-  Open();
   Request();
   const auto other = *session_->Device(1);
   const StoragePtr there = other->NewStorage(4);
@@ -82,7 +65,6 @@ TEST_F(CostTest, AddsUpTheDevices) {
 }
 
 TEST_F(CostTest, WhatAnotherWorkerDidCountsOn) {
-  Open();
   Request();
   EXPECT_EQ(Used().runs, 1u);
   EXPECT_FALSE(cluster_.coordinator().Migrate("lease-0", 1, 10).has_failure());
@@ -90,20 +72,18 @@ TEST_F(CostTest, WhatAnotherWorkerDidCountsOn) {
   const Cost cost = Used();
   EXPECT_EQ(cost.runs, 2u);
   EXPECT_EQ(cost.device_time, absl::Milliseconds(2));
-  EXPECT_EQ(cluster_.worker(1).runs().size(), 1u);
+  EXPECT_EQ(cluster_.worker(1).seen().runs.size(), 1u);
 }
 
 TEST_F(CostTest, AnAnswerThatWasCutOffComesWithTheNextStream) {
-  Open();
   Request();
-  cluster_.worker().CutAt(FakeWorker::Cut::kBeforeOut,
-                          cluster_.worker().outgoing() + 1);
+  cluster_.worker().CutAt(FakeScript::Cut::kBeforeOut,
+                          cluster_.worker().seen().outgoing + 1);
   EXPECT_EQ(Used().runs, 1u);
-  EXPECT_EQ(cluster_.worker().resumes(), 1);
+  EXPECT_EQ(cluster_.worker().seen().resumes, 1);
 }
 
 TEST_F(CostTest, ALostWorkerIsTheAnswer) {
-  Open();
   Request();
   cluster_.worker().Pause();
   const std::unique_ptr<PendingCost> asked = Ask();
@@ -113,12 +93,11 @@ TEST_F(CostTest, ALostWorkerIsTheAnswer) {
 }
 
 TEST_F(CostTest, WhatIsRecordedToBeRepeatedCannotAsk) {
-  Open();
   Request();
-  EXPECT_TRUE(device_->StartRecording(kLane).ok());
+  EXPECT_TRUE(device_->graphs().Start(kLane).ok());
   EXPECT_TRUE(Record(*device_, kLane, MakeCall(1, {{value_, kWrites}})).ok());
   (void)Used();
-  EXPECT_EQ(ErrorReason(device_->FinishRecording(kLane, {}, {}, 0).status()),
+  EXPECT_EQ(ErrorReason(device_->graphs().Finish(kLane, {}, {}, 0).status()),
             "METERS");
 }
 

@@ -91,7 +91,7 @@ TEST(SessionCallSitesTest, ACallsPlaceIsInItsErrorAndNotInItsGraph) {
     ASSERT_TRUE(device->Synchronize().ok());
   }
   EXPECT_EQ(session->statistics().graphs_defined, 2u);
-  cluster.worker().FailNextRun(5);
+  cluster.worker().Set(&FakeScript::fail_next_run, 5);
   ASSERT_TRUE(
       Record(*device, 0, SitedCall(1, {{value, kWrites}}, Site("three.py:3")))
           .ok());

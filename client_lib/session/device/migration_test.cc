@@ -14,7 +14,7 @@
 namespace djinn {
 namespace {
 
-using Cut = FakeWorker::Cut;
+using Cut = FakeScript::Cut;
 
 std::string Reason(const v1::MigrationOutcome& outcome) {
   return outcome.failure().reason();
@@ -61,14 +61,14 @@ TEST_F(MigrationTest, WhatFollowsGoesToTheOtherWorker) {
   // The stream's end tells the worker to forget everything.
   EXPECT_TRUE(here().WaitClosed().ok());
   EXPECT_TRUE(here().live_storages().empty());
-  const size_t before = here().received().size();
+  const size_t before = here().seen().received.size();
   Write();
   EXPECT_TRUE(ReadByte(*device_, 0, value_).ok());
-  EXPECT_EQ(here().received().size(), before);
-  ASSERT_EQ(there().runs().size(), 1u);
+  EXPECT_EQ(here().seen().received.size(), before);
+  ASSERT_EQ(there().seen().runs.size(), 1u);
   // The storage was created and written here, and written there.
-  EXPECT_EQ(there().runs()[0].bindings(0).storage(), value_->id());
-  EXPECT_EQ(there().runs()[0].bindings(0).base_version(), 2u);
+  EXPECT_EQ(there().seen().runs[0].bindings(0).storage(), value_->id());
+  EXPECT_EQ(there().seen().runs[0].bindings(0).base_version(), 2u);
   EXPECT_EQ(WorkerOf(*device_), "w1");
   EXPECT_EQ(device_->Placement()->reason, "told to");
   EXPECT_EQ(session_->statistics().resumes, 0u);
@@ -85,7 +85,7 @@ TEST_F(MigrationTest, WhatWasAskedBeforeIsAnsweredHere) {
   const auto read =
       *device_->StartRead(0, value_.get(), whole, bytes.data(), 8);
   cluster_.coordinator().AskToMigrate("lease-0", 1, 10);
-  const size_t before = here().runs().size();
+  const size_t before = here().seen().runs.size();
   // The calls of a thread that continues meanwhile.
   Write();
   const auto next =
@@ -95,15 +95,15 @@ TEST_F(MigrationTest, WhatWasAskedBeforeIsAnsweredHere) {
   EXPECT_FALSE(cluster_.coordinator().WaitOutcome().has_failure());
   EXPECT_TRUE(read->Wait(absl::Seconds(10)).ok());
   EXPECT_TRUE(next->Wait(absl::Seconds(10)).ok());
-  EXPECT_EQ(here().runs().size() + there().runs().size(), before + 2);
-  EXPECT_EQ(there().runs().size(), 1u);
+  EXPECT_EQ(here().seen().runs.size() + there().seen().runs.size(), before + 2);
+  EXPECT_EQ(there().seen().runs.size(), 1u);
   ExpectGood();
 }
 
 TEST_F(MigrationTest, NoUploadIsEagerWhileTheDeviceMigrates) {
   constexpr size_t kSize = 100'000;
-  here().GiveRoom(1 << 20);
-  there().GiveRoom(1 << 20);
+  here().Set(&FakeScript::content_room, 1 << 20);
+  there().Set(&FakeScript::content_room, 1 << 20);
   Begin();
   const auto upload = [&](char fill) {
     const std::string bytes(kSize, fill);
@@ -113,7 +113,7 @@ TEST_F(MigrationTest, NoUploadIsEagerWhileTheDeviceMigrates) {
   };
   const auto ways = [](const FakeWorker& worker) {
     std::string ways;
-    for (const v1::Ordered& message : worker.received()) {
+    for (const v1::Ordered& message : worker.seen().received) {
       if (message.install().has_content()) ways += 'c';
       if (message.install().has_transfer()) ways += 't';
     }
@@ -153,12 +153,12 @@ TEST_F(MigrationTest, ThereAndBackAgain) {
 
 TEST_F(MigrationTest, ARefusalLeavesItWhereItIs) {
   Begin();
-  there().AnswerEntries(FakeWorker::Entries::kRefuse);
+  there().Set(&FakeScript::entries, FakeScript::Entries::kRefuse);
   EXPECT_EQ(Reason(cluster_.coordinator().Migrate("lease-0", 1, 10)),
             "DEVICE_MEMORY");
   Write();
   EXPECT_TRUE(ReadByte(*device_, 0, value_).ok());
-  EXPECT_TRUE(there().runs().empty());
+  EXPECT_TRUE(there().seen().runs.empty());
   EXPECT_EQ(WorkerOf(*device_), "w0");
   // A later migration may succeed.
   there().Restart(/*other_incarnation=*/false);
@@ -167,7 +167,7 @@ TEST_F(MigrationTest, ARefusalLeavesItWhereItIs) {
 
 TEST_F(MigrationTest, AWorkerThatIsLostOnTheWayLeavesItWhereItIs) {
   Begin();
-  there().AnswerEntries(FakeWorker::Entries::kIgnore);
+  there().Set(&FakeScript::entries, FakeScript::Entries::kIgnore);
   cluster_.coordinator().AskToMigrate("lease-0", 1, 10);
   there().WaitEntering();
   there().Break(absl::UnavailableError("gone"));
@@ -180,20 +180,20 @@ TEST_F(MigrationTest, AWorkerThatIsLostOnTheWayLeavesItWhereItIs) {
 
 TEST_F(MigrationTest, ABrokenStreamOnTheWayIsTakenUpAgain) {
   Begin();
-  there().AnswerEntries(FakeWorker::Entries::kIgnore);
+  there().Set(&FakeScript::entries, FakeScript::Entries::kIgnore);
   cluster_.coordinator().AskToMigrate("lease-0", 1, 10);
   there().WaitEntering();
   here().Break(absl::UnavailableError("cut"));
   EXPECT_EQ(Reason(cluster_.coordinator().WaitOutcome()), "SESSION_BUSY");
   Write();
   EXPECT_TRUE(ReadByte(*device_, 0, value_).ok());
-  EXPECT_EQ(here().resumes(), 1);
+  EXPECT_EQ(here().seen().resumes, 1);
   ExpectNoViolations(here());
 }
 
 TEST_F(MigrationTest, LossOfItsOwnWorkerDuringMigrationFailsTheDevice) {
   Begin();
-  there().AnswerEntries(FakeWorker::Entries::kIgnore);
+  there().Set(&FakeScript::entries, FakeScript::Entries::kIgnore);
   cluster_.coordinator().AskToMigrate("lease-0", 1, 10);
   there().WaitEntering();
   here().Break(MakeError(absl::StatusCode::kUnavailable, "DRAINING",
@@ -204,7 +204,7 @@ TEST_F(MigrationTest, LossOfItsOwnWorkerDuringMigrationFailsTheDevice) {
 
 TEST_F(MigrationTest, OffersOfOthersComeFirst) {
   Begin();
-  here().RefuseToLet(3);
+  here().Set(&FakeScript::refuse_to_let, 3);
   EXPECT_FALSE(cluster_.coordinator().Migrate("lease-0", 1, 10).has_failure());
   Write();
   EXPECT_TRUE(ReadByte(*device_, 0, value_).ok());
@@ -213,13 +213,13 @@ TEST_F(MigrationTest, OffersOfOthersComeFirst) {
 
 TEST_F(MigrationTest, AClosingSessionStays) {
   Begin();
-  there().AnswerEntries(FakeWorker::Entries::kIgnore);
+  there().Set(&FakeScript::entries, FakeScript::Entries::kIgnore);
   cluster_.coordinator().AskToMigrate("lease-0", 1, 10);
   there().WaitEntering();
   Write();
-  const size_t before = here().runs().size();
+  const size_t before = here().seen().runs.size();
   EXPECT_TRUE(session_->Close(absl::Seconds(20)).ok());
-  EXPECT_EQ(here().runs().size(), before + 1);
+  EXPECT_EQ(here().seen().runs.size(), before + 1);
   EXPECT_EQ(Reason(cluster_.coordinator().WaitOutcome()), "SESSION_BUSY");
   ExpectNoViolations(here());
 }
@@ -257,8 +257,8 @@ TEST_F(MigrationTest, WhatDiesWhileAClosingSessionLeavesIsFreedWhenItStays) {
   Drop(other);
   std::thread closes(
       [&] { EXPECT_TRUE(session_->Close(absl::Seconds(20)).ok()); });
-  for (Patience patience; device_->StartRecording(7).ok(); patience.Left()) {
-    device_->DropRecording(7);
+  for (Patience patience; device_->graphs().Start(7).ok(); patience.Left()) {
+    device_->graphs().Drop(7);
   }
   here().Resume();
   closes.join();
@@ -269,7 +269,7 @@ TEST_F(MigrationTest, WhatDiesWhileAClosingSessionLeavesIsFreedWhenItStays) {
 
 TEST_F(MigrationTest, AWorkerWithoutALeaseAnyMoreIsGivenUp) {
   Begin();
-  there().AnswerEntries(FakeWorker::Entries::kIgnore);
+  there().Set(&FakeScript::entries, FakeScript::Entries::kIgnore);
   cluster_.coordinator().AskToMigrate("lease-0", 1, 10);
   there().WaitEntering();
   cluster_.coordinator().EndLease("lease-10", "worker w1 is lost");
@@ -293,7 +293,7 @@ TEST_F(MigrationTest, ItDoesNotLeaveForAWorkerWithoutALeaseAnyMore) {
   EXPECT_EQ(Reason(cluster_.coordinator().WaitOutcome()), "LEASE_ENDED");
   here().Resume();
   EXPECT_TRUE(read->Wait(absl::Seconds(10)).ok());
-  for (const v1::Ordered& message : here().received()) {
+  for (const v1::Ordered& message : here().seen().received) {
     EXPECT_FALSE(message.has_migrate());
   }
 }
@@ -302,7 +302,7 @@ TEST_F(MigrationTest, WhatCannotBeIsDeclined) {
   Begin();
   EXPECT_EQ(Reason(cluster_.coordinator().Migrate("lease-7", 1, 10)),
             "LEASE_UNUSED");
-  there().AnswerEntries(FakeWorker::Entries::kIgnore);
+  there().Set(&FakeScript::entries, FakeScript::Entries::kIgnore);
   cluster_.coordinator().AskToMigrate("lease-0", 1, 10);
   EXPECT_EQ(Reason(cluster_.coordinator().Migrate("lease-0", 1, 11)),
             "ALREADY_MIGRATING");
@@ -315,7 +315,7 @@ TEST_F(MigrationTest, WhatCannotBeIsDeclined) {
 
 TEST_F(MigrationTest, ACopyNamesTheWorkerThatWillHaveTheValue) {
   Begin();
-  there().AnswerEntries(FakeWorker::Entries::kIgnore);
+  there().Set(&FakeScript::entries, FakeScript::Entries::kIgnore);
   cluster_.coordinator().AskToMigrate("lease-0", 1, 10);
   there().WaitEntering();
   // Device 1 would get worker 1, which then has the session of device 0. The
@@ -327,7 +327,7 @@ TEST_F(MigrationTest, ACopyNamesTheWorkerThatWillHaveTheValue) {
   there().Break(absl::UnavailableError("gone"));
   copies.join();
   EXPECT_TRUE(device_->Synchronize().ok());
-  EXPECT_TRUE(here().received().back().has_offer());
+  EXPECT_TRUE(here().seen().received.back().has_offer());
   ExpectNoViolations(here());
   // Worker 1 never answers device 1.
   session_->Close(absl::ZeroDuration()).IgnoreError();
@@ -353,7 +353,7 @@ TEST(MigrationCutTest, NothingIsLostAndNothingHappensTwice) {
         ASSERT_TRUE(ReadByte(*device, 0, value).ok());
         FakeWorker& cut = cluster.worker(cut_worker);
         const bool in = where == Cut::kBeforeIn || where == Cut::kAfterIn;
-        cut.CutAt(where, n + (in ? cut.incoming() : cut.outgoing()));
+        cut.CutAt(where, n + (in ? cut.seen().incoming : cut.seen().outgoing));
         const v1::MigrationOutcome outcome =
             cluster.coordinator().Migrate("lease-0", 1, 10);
         for (int i = 0; i < 3; ++i) {
@@ -361,10 +361,10 @@ TEST(MigrationCutTest, NothingIsLostAndNothingHappensTwice) {
           const absl::Status read = ReadByte(*device, 0, value);
           ASSERT_TRUE(read.ok()) << read;
         }
-        const size_t runs =
-            cluster.worker(0).runs().size() + cluster.worker(1).runs().size();
+        const size_t runs = cluster.worker(0).seen().runs.size() +
+                            cluster.worker(1).seen().runs.size();
         EXPECT_EQ(runs, 4u);
-        EXPECT_EQ(cluster.worker(1).runs().size(),
+        EXPECT_EQ(cluster.worker(1).seen().runs.size(),
                   outcome.has_failure() ? 0u : 3u);
         ExpectNoViolations(cluster.worker(0));
         ExpectNoViolations(cluster.worker(1));

@@ -16,24 +16,8 @@ namespace {
 
 constexpr uint32_t kLane = 3;
 
-class ModelsTest : public testing::Test {
+class ModelsTest : public DeviceTest {
  protected:
-  ~ModelsTest() override {
-    for (FakeWorker* const worker :
-         {&cluster_.worker(0), &cluster_.worker(1)}) {
-      ExpectNoViolations(*worker);
-    }
-  }
-  void Open() {
-    session_ = cluster_.Open();
-    device_ = *session_->Device(0);
-  }
-  StoragePtr Uploaded() {
-    StoragePtr storage = device_->NewStorage(8);
-    EXPECT_TRUE(
-        device_->Upload(kLane, storage.get(), {"12345678", nullptr}).ok());
-    return storage;
-  }
   absl::Status Register(uint64_t id, std::vector<StoragePtr> storages,
                         const std::string& name = "net") {
     return device_->RegisterModel(kLane, id, name, std::move(storages));
@@ -47,19 +31,14 @@ class ModelsTest : public testing::Test {
   void GoOn() { EXPECT_TRUE(ReadByte(*device_, kLane, Uploaded()).ok()); }
   int MessagesOf(v1::Ordered::ActionCase action) {
     int count = 0;
-    for (const v1::Ordered& message : cluster_.worker().received()) {
+    for (const v1::Ordered& message : cluster_.worker().seen().received) {
       count += message.action_case() == action;
     }
     return count;
   }
-
-  FakeCluster cluster_;
-  std::unique_ptr<Session> session_;
-  std::shared_ptr<VirtualDevice> device_;
 };
 
 TEST_F(ModelsTest, TheWorkerIsToldBeforeTheCallReturns) {
-  Open();
   const StoragePtr a = Uploaded(), b = Uploaded();
   EXPECT_TRUE(Register(5, {a, b}).ok());
   const auto models = cluster_.worker().models();
@@ -73,7 +52,6 @@ TEST_F(ModelsTest, TheWorkerIsToldBeforeTheCallReturns) {
 
 // The storage is in another lane's open segment.
 TEST_F(ModelsTest, WhatIsNotSentYetIsSentFirst) {
-  Open();
   const StoragePtr made = device_->NewStorage(4);
   EXPECT_TRUE(Record(*device_, 9, MakeCall(1, {{made, kBirth}})).ok());
   EXPECT_TRUE(Register(1, {made}).ok());
@@ -81,8 +59,7 @@ TEST_F(ModelsTest, WhatIsNotSentYetIsSentFirst) {
 }
 
 TEST_F(ModelsTest, ARefusalNamesItsReason) {
-  cluster_.worker().LimitModels(10);
-  Open();
+  cluster_.worker().Set(&FakeScript::model_bytes, 10);
   const StoragePtr a = Uploaded(), b = Uploaded();
   const absl::Status refused = Register(1, {a, b});
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
@@ -94,7 +71,6 @@ TEST_F(ModelsTest, ARefusalNamesItsReason) {
 }
 
 TEST_F(ModelsTest, AForgottenOneIsGoneWithTheNextCalls) {
-  Open();
   const StoragePtr a = Uploaded();
   EXPECT_TRUE(Register(1, {a}).ok());
   EXPECT_TRUE(Register(2, {a}).ok());
@@ -107,7 +83,6 @@ TEST_F(ModelsTest, AForgottenOneIsGoneWithTheNextCalls) {
 
 // The program drops a storage after the call and before the message is sent.
 TEST_F(ModelsTest, AStorageThatIsGoneMeanwhileIsLeftOut) {
-  Open();
   const StoragePtr a = Uploaded();
   {
     const StoragePtr b = Uploaded();
@@ -122,7 +97,6 @@ TEST_F(ModelsTest, AStorageThatIsGoneMeanwhileIsLeftOut) {
 }
 
 TEST_F(ModelsTest, OfNothingThatIsLeftThereIsNone) {
-  Open();
   const StoragePtr a = Uploaded();
   EXPECT_TRUE(Register(1, {a}).ok());
   Drop(a);
@@ -132,7 +106,6 @@ TEST_F(ModelsTest, OfNothingThatIsLeftThereIsNone) {
 }
 
 TEST_F(ModelsTest, NamesAreShortAndPlain) {
-  Open();
   const StoragePtr a = Uploaded();
   EXPECT_TRUE(Register(1, {a}, std::string(300, 'x')).ok());
   EXPECT_TRUE(Register(2, {a}, "n\xff\nt").ok());
@@ -141,19 +114,17 @@ TEST_F(ModelsTest, NamesAreShortAndPlain) {
 }
 
 TEST_F(ModelsTest, AnAnswerThatWasCutOffComesWithTheNextStream) {
-  Open();
   const StoragePtr a = Uploaded();
   GoOn();
   EXPECT_TRUE(device_->Synchronize().ok());
-  cluster_.worker().CutAt(FakeWorker::Cut::kBeforeOut,
-                          cluster_.worker().outgoing() + 1);
+  cluster_.worker().CutAt(FakeScript::Cut::kBeforeOut,
+                          cluster_.worker().seen().outgoing + 1);
   EXPECT_TRUE(Register(1, {a}).ok());
-  EXPECT_EQ(cluster_.worker().resumes(), 1);
+  EXPECT_EQ(cluster_.worker().seen().resumes, 1);
   EXPECT_EQ(Models().size(), 1u);
 }
 
 TEST_F(ModelsTest, AnotherWorkerKnowsThemAndForgetsThem) {
-  Open();
   const StoragePtr a = Uploaded();
   EXPECT_TRUE(Register(1, {a}).ok());
   EXPECT_FALSE(cluster_.coordinator().Migrate("lease-0", 1, 10).has_failure());
@@ -199,7 +170,6 @@ TEST(QueuedModelTest, OneThatWaitsToBeToldIsForgotten) {
 }
 
 TEST_F(ModelsTest, ALostWorkerIsTheAnswer) {
-  Open();
   const StoragePtr a = Uploaded();
   GoOn();
   cluster_.worker().Pause();

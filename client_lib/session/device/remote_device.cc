@@ -5,8 +5,8 @@
 
 #include "absl/base/optimization.h"
 #include "absl/strings/str_cat.h"
-#include "client_lib/session/model/call_node.h"
 #include "client_lib/session/model/fork_guard.h"
+#include "client_lib/session/model/repeatable.h"
 #include "common/base/error.h"
 #include "common/base/status_macros.h"
 #include "common/log/log.h"

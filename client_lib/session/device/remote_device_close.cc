@@ -57,7 +57,7 @@ struct Loss {
     }
     if (const auto* replay = std::get_if<ReplayWork>(&work.action)) {
       ++runs;
-      for (const RunEncoder::Binding& binding : replay->bindings) {
+      for (const RunBinding& binding : replay->bindings) {
         if (binding.writes > 0) written.insert(binding.id);
       }
       return;

@@ -36,17 +36,14 @@ absl::Status RequestProfiler::MarkAnswered(ReadWait* wait,
                                            absl::Duration arrived) {
   // TakeRead() reports the breach
   if (wait == nullptr) return absl::OkStatus();
-  DJINN_RETURN_IF_ERROR(CheckTiming(timing));
+  DJINN_ASSIGN_OR_RETURN(const WorkerTimes times, TimesOf(timing));
   if (wait->marks == nullptr) return absl::OkStatus();
   ReadMarks& marks = *wait->marks;
   if (!marks.handed.has_value()) return absl::OkStatus();
-  marks.timing = timing;
+  marks.timing = times;
   marks.arrived = arrived;
   if (profile_ == nullptr) return absl::OkStatus();
-  profile_->clocks.Add(
-      *marks.handed,
-      absl::Nanoseconds(static_cast<int64_t>(marks.timing->received())),
-      absl::Nanoseconds(static_cast<int64_t>(marks.timing->sent())), arrived);
+  profile_->clocks.Add(*marks.handed, times.received, times.sent, arrived);
   return absl::OkStatus();
 }
 

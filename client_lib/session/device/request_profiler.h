@@ -5,17 +5,36 @@
 #ifndef CLIENT_LIB_SESSION_DEVICE_REQUEST_PROFILER_H_
 #define CLIENT_LIB_SESSION_DEVICE_REQUEST_PROFILER_H_
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "client_lib/session/device/device_profile.h"
 #include "client_lib/session/profile/request_stages.h"
 #include "client_lib/session/transfer/work.h"
+#include "common/base/stage_times.h"
+#include "common/transport/arrival.h"
 #include "djinn/v1/execution.pb.h"
 
 namespace djinn {
+
+// What a device keeps while its process is profiled.
+struct DeviceProfile {
+  // The sender's time for encoding messages; thread-safe.
+  StageTimes<1> encoding;
+  const Arrival::Interest interest;
+
+  // Guarded by the device's lock.
+  ClockRelation clocks;
+
+  // Used by the sender only. It requests the worker's times after this many
+  // nodes or runs, because the worker keeps no more.
+  static constexpr uint64_t kReportAfterNodes = 16384;
+  static constexpr uint64_t kReportAfterRuns = 1024;
+  uint64_t nodes = 0;
+  uint64_t runs = 0;
+};
 
 class RequestProfiler {
  public:

@@ -16,7 +16,7 @@
 namespace djinn {
 namespace {
 
-using Cut = FakeWorker::Cut;
+using Cut = FakeScript::Cut;
 
 constexpr size_t kLarge = 2 * kBulkChunkBytes + 12345;
 // The size is too large for an eager upload.
@@ -94,9 +94,9 @@ Outcome RunCutAt(Cut where, bool together, Asks asks, int n) {
   view->add_sizes(3);
   view->add_strides(1);
   metadata.add_storage_bytes(24);
-  worker.AnswerMetadata(metadata);
-  if (asks == Asks::kProofs) worker.AskForProofs();
-  if (asks == Asks::kEager) worker.GiveRoom(4 << 20);
+  worker.Set(&FakeScript::metadata, metadata);
+  if (asks == Asks::kProofs) worker.Set(&FakeScript::ask_for_proofs, true);
+  if (asks == Asks::kEager) worker.Set(&FakeScript::content_room, 4 << 20);
   if (n > 0) worker.CutAt(where, n);
   {
     const auto session = cluster.Open();
@@ -104,9 +104,9 @@ Outcome RunCutAt(Cut where, bool together, Asks asks, int n) {
     outcome.seen.push_back(session->Close(absl::Seconds(60)).ToString());
     outcome.statistics = session->statistics();
   }
-  const std::vector<v1::Run> runs = worker.runs();
+  const std::vector<v1::Run> runs = worker.seen().runs;
   size_t run = 0;
-  for (v1::Ordered message : worker.received()) {
+  for (v1::Ordered message : worker.seen().received) {
     // Ignores the time of frees, which is not part of the program, and what a
     // run leaves out.
     if (message.has_free()) continue;
@@ -118,11 +118,11 @@ Outcome RunCutAt(Cut where, bool together, Asks asks, int n) {
     }
     outcome.carried.push_back(message.SerializeAsString());
   }
-  outcome.violations = worker.violations();
+  outcome.violations = worker.seen().violations;
   outcome.live = worker.live_storages().size();
-  outcome.incoming = worker.incoming();
-  outcome.outgoing = worker.outgoing();
-  outcome.resumes = worker.resumes();
+  outcome.incoming = worker.seen().incoming;
+  outcome.outgoing = worker.seen().outgoing;
+  outcome.resumes = worker.seen().resumes;
   return outcome;
 }
 
@@ -185,7 +185,7 @@ class ResumeTest : public testing::Test {
 
 TEST_F(ResumeTest, AWorkerOutOfReachIsTriedUntilItIsThere) {
   Connect();
-  cluster_.worker().BreakStreams(5);
+  cluster_.worker().Set(&FakeScript::break_streams, 5);
   cluster_.worker().Break(absl::UnavailableError("cut"));
   EXPECT_TRUE(ReadWhileTimePasses().ok());
   EXPECT_EQ(session_->statistics().resumes, 1u);
@@ -193,7 +193,7 @@ TEST_F(ResumeTest, AWorkerOutOfReachIsTriedUntilItIsThere) {
 
 TEST_F(ResumeTest, AWorkerGoneForGoodIsLostAfterTheTimeOut) {
   Connect();
-  cluster_.worker().BreakStreams(INT_MAX);
+  cluster_.worker().Set(&FakeScript::break_streams, INT_MAX);
   cluster_.worker().Break(absl::UnavailableError("cut"));
   const absl::Duration start = clock_.Monotonic();
   const absl::Status status = ReadWhileTimePasses();
@@ -230,7 +230,7 @@ TEST_F(ResumeTest, AReasonOfTheWorkersIsFinal) {
 
 TEST_F(ResumeTest, AnEndedLeaseEndsTheAttempts) {
   Connect();
-  cluster_.worker().BreakStreams(INT_MAX);
+  cluster_.worker().Set(&FakeScript::break_streams, INT_MAX);
   cluster_.worker().Break(absl::UnavailableError("cut"));
   absl::Status status;
   std::thread reader([&] { status = ReadByte(*device_, 0, value_); });
@@ -241,13 +241,13 @@ TEST_F(ResumeTest, AnEndedLeaseEndsTheAttempts) {
 }
 
 TEST_F(ResumeTest, TheFirstConnectionIsTriedAgain) {
-  cluster_.worker().BreakStreams(5);
+  cluster_.worker().Set(&FakeScript::break_streams, 5);
   WhileTimePasses(&clock_, [&] { EXPECT_TRUE(device_->Placement().ok()); });
   EXPECT_EQ(cluster_.coordinator().lease_requests().size(), 1u);
 }
 
 TEST_F(ResumeTest, TheFirstConnectionIsGivenUpAfterItsTimeOut) {
-  cluster_.worker().BreakStreams(INT_MAX);
+  cluster_.worker().Set(&FakeScript::break_streams, INT_MAX);
   WhileTimePasses(&clock_, [&] {
     const absl::Status status = device_->Placement().status();
     EXPECT_EQ(ErrorReason(status), "WORKER_LOST");

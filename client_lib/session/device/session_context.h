@@ -10,8 +10,7 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "client_lib/session/device/root_errors.h"
-#include "client_lib/session/model/coordinator_link.h"
-#include "client_lib/session/model/worker_connector.h"
+#include "client_lib/session/model/links.h"
 #include "client_lib/session/recording/session.h"
 #include "common/base/mutex.h"
 #include "common/hash/hash.h"

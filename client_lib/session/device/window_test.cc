@@ -40,7 +40,7 @@ TEST(WindowTest, AFullWindowTimesOutWithoutEffect) {
   cluster.worker().Resume();
   ASSERT_TRUE(device->Synchronize().ok());
   uint64_t writes = 0;
-  for (const v1::Run& run : cluster.worker().runs())
+  for (const v1::Run& run : cluster.worker().seen().runs)
     writes += run.bindings(0).writes();
   EXPECT_EQ(writes, static_cast<uint64_t>(recorded));
   ASSERT_TRUE(ReadByte(*device, 0, value).ok());
@@ -83,7 +83,7 @@ TEST(WindowTest, WhatLeavesTogetherKeepsToTheWindow) {
   }
   ASSERT_TRUE(ReadByte(*device, 0, value).ok());
   uint64_t writes = 0;
-  for (const v1::Run& run : cluster.worker().runs()) {
+  for (const v1::Run& run : cluster.worker().seen().runs) {
     writes += run.bindings(0).writes();
   }
   EXPECT_EQ(writes, recorded);
@@ -243,7 +243,8 @@ TEST(WindowTest, RepliesAreAcknowledgedWithNothingElseToSay) {
   }
   EXPECT_TRUE(device->Synchronize().ok());
   // The worker stops at fewer unacknowledged replies than these.
-  EXPECT_GE(cluster.worker().runs().size(), 2 * FakeWorker::kMaxUnacknowledged);
+  EXPECT_GE(cluster.worker().seen().runs.size(),
+            2 * FakeWorker::kMaxUnacknowledged);
   ExpectNoViolations(cluster.worker());
 }
 

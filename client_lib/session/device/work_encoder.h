@@ -19,7 +19,7 @@
 
 #include "absl/container/inlined_vector.h"
 #include "absl/types/span.h"
-#include "client_lib/session/device/device_profile.h"
+#include "client_lib/session/device/request_profiler.h"
 #include "client_lib/session/device/session_context.h"
 #include "client_lib/session/device/work_queue.h"
 #include "client_lib/session/stream/dead_list.h"

@@ -6,6 +6,7 @@
 
 #include "client_lib/session/recording/segment.h"
 #include "client_lib/session/stream/message_log.h"
+#include "djinn/v1/execution.pb.h"
 #include "gtest/gtest.h"
 
 namespace djinn {

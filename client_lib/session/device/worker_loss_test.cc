@@ -28,7 +28,7 @@ TEST(WorkerLossTest, MetadataThatDoesNotFitTheCallLosesTheWorker) {
   malformed[3].mutable_error()->set_message("without a code");
   for (const v1::RunMetadata& metadata : malformed) {
     FakeCluster cluster;
-    cluster.worker().AnswerMetadata(metadata);
+    cluster.worker().Set(&FakeScript::metadata, metadata);
     const auto session = cluster.Open();
     const auto device = *session->Device(0);
     const StoragePtr in = device->NewStorage(8), out = device->NewStorage(0);
@@ -88,7 +88,7 @@ TEST(WorkerLossTest, ADeviceThatFailedGivesItsLeaseBack) {
 
 TEST(WorkerLossTest, AWorkerThatCannotBeWorkedWithIsGivenBackAsSuch) {
   FakeCluster cluster;
-  cluster.worker().SayWrongId();
+  cluster.worker().Set(&FakeScript::wrong_id, true);
   const auto session = cluster.Open();
   const auto device = *session->Device(0);
   EXPECT_EQ(ErrorReason(ReadByte(*device, 0, device->NewStorage(8))),
@@ -115,7 +115,7 @@ TEST(WorkerLossTest, AnswerAfterItsTimeoutIsNoViolation) {
 
 TEST(WorkerLossTest, FingerprintMismatchFailsTheDevice) {
   FakeCluster cluster;
-  cluster.worker().SayWrongFingerprints();
+  cluster.worker().Set(&FakeScript::wrong_fingerprints, true);
   const auto session = cluster.Open();
   const auto device = *session->Device(0);
   const StoragePtr value = device->NewStorage(8);
@@ -127,7 +127,7 @@ TEST(WorkerLossTest, FingerprintMismatchFailsTheDevice) {
 
 TEST(WorkerLossTest, AnotherWorkerThanTheLeasesIsRefused) {
   FakeCluster cluster;
-  cluster.worker().SayWrongId();
+  cluster.worker().Set(&FakeScript::wrong_id, true);
   const auto session = cluster.Open();
   EXPECT_EQ(ErrorReason((*session->Device(0))->Placement().status()),
             "WRONG_WORKER");
@@ -216,7 +216,7 @@ TEST(WorkerLossTest, WhyASessionEndsMayComeAfterItsEnd) {
   EXPECT_NE(status.message().find("QUOTA_RECLAIMED"), std::string::npos)
       << status;
   EXPECT_EQ(session->RootErrors().size(), 1u);
-  EXPECT_EQ(cluster.worker().resumes(), 0);
+  EXPECT_EQ(cluster.worker().seen().resumes, 0);
 }
 
 TEST(WorkerLossTest, WhoIsNotToldWhySaysWhatTheWorkerSaid) {
@@ -233,7 +233,7 @@ TEST(WorkerLossTest, WhoIsNotToldWhySaysWhatTheWorkerSaid) {
     EXPECT_EQ(ErrorMetadataValue(status, "cause"), "SESSION_DROPPED");
   });
   // The device does not ask the worker to resume a session that it dropped.
-  EXPECT_EQ(cluster.worker().resumes(), 0);
+  EXPECT_EQ(cluster.worker().seen().resumes, 0);
 }
 
 TEST(WorkerLossTest, ARefusedLeaseIsTheDevicesFailure) {
@@ -251,7 +251,7 @@ TEST(WorkerLossTest, ARefusedLeaseIsTheDevicesFailure) {
 TEST(WorkerLossTest, ASilentWorkerIsGivenUp) {
   FakeClock clock;
   FakeCluster cluster;
-  cluster.worker().BeSilent();
+  cluster.worker().Set(&FakeScript::silent, true);
   const auto session = cluster.Open(OptionsWith(&clock));
   const auto device = *session->Device(0);
   WhileTimePasses(&clock, [&] {

@@ -75,6 +75,7 @@ class RemoteStorage {
   friend class DeadList;
   friend class Recorder;
   friend class RunEncoder;
+  friend class SegmentQueue;
   friend class SegmentRecorder;
   friend class WorkEncoder;
 

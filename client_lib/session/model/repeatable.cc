@@ -9,7 +9,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
-#include "client_lib/session/model/call_node.h"
 #include "client_lib/session/model/operator_table.h"
 #include "common/srg/graph.h"
 
@@ -133,6 +132,17 @@ double SecondsOf(const Call& call, const v1::DeviceSpeed& speed) {
   return std::max(flops / speed.flops_per_second(),
                   bytes / speed.bytes_per_second()) +
          speed.seconds_per_call();
+}
+
+srg::Node NodeOf(const Call& call) {
+  std::vector<uint32_t> slots;
+  std::vector<uint8_t> accesses;
+  for (const Touch& touch : call.touches()) {
+    slots.push_back(static_cast<uint32_t>(slots.size()));
+    accesses.push_back(touch.access);
+  }
+  HoleCounters counters;
+  return DecodeCall(call.bytes(), slots, accesses, &counters);
 }
 
 }  // namespace djinn

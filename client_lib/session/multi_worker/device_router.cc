@@ -4,7 +4,6 @@
 
 #include "absl/base/optimization.h"
 #include "absl/strings/str_cat.h"
-#include "client_lib/session/model/execution_flag.h"
 #include "client_lib/session/model/fork_guard.h"
 #include "client_lib/session/model/operator_table.h"
 #include "common/base/error.h"
@@ -15,19 +14,8 @@ namespace {
 
 using Pass = SingleWorkerGate::Pass;
 
-absl::Status Stale(absl::string_view why) {
-  return MakeError(absl::StatusCode::kFailedPrecondition, "STALE_RECORDING",
-                   why);
-}
-
 int64_t Difference(uint64_t after, uint64_t before) {
   return static_cast<int64_t>(after) - static_cast<int64_t>(before);
-}
-
-// Returns whether a worker refused an upload for lack of room, rather than for
-// another reason: refusals are root errors.
-bool LacksRoom(const absl::Status& status) {
-  return absl::IsResourceExhausted(status) && IsRootError(status);
 }
 
 }  // namespace
@@ -50,7 +38,8 @@ std::shared_ptr<DeviceRouter> DeviceRouter::Make(
 DeviceRouter::DeviceRouter(int index, std::shared_ptr<SessionContext> context)
     : context_(std::move(context)),
       workers_(index, context_),
-      several_(context_, this, &workers_, &captures_) {}
+      several_(context_, this, &workers_, &captures_),
+      graphs_(context_.get(), &workers_, &captures_, &several_) {}
 
 StoragePtr DeviceRouter::NewStorage(uint64_t size_bytes) {
   StoragePtr storage(
@@ -243,73 +232,6 @@ void DeviceRouter::KeepHostValue(const StorageAt& written,
                                  HostValuePtr value, bool readable) {
   if (several_.begun()) return;
   first().KeepHostValue(written, operands, std::move(value), readable);
-}
-
-absl::Status DeviceRouter::StartRecording(uint32_t lane) {
-  if (IsForkedChild()) return AfterForkError();
-  DJINN_RETURN_IF_ERROR(first().failure());
-  DJINN_RETURN_IF_ERROR(captures_.Start(lane));
-  // Rows are divided in fast mode only, and by copies.
-  if (several_.begun() &&
-      (!FastExecution() || !context_->options.copy_operator.has_value())) {
-    captures_.Refuse(lane, kSpansWorkers,
-                     "it uses a device that spans workers");
-  }
-  return absl::OkStatus();
-}
-
-absl::StatusOr<std::shared_ptr<const Recording>> DeviceRouter::FinishRecording(
-    uint32_t lane, absl::Span<RemoteStorage* const> given,
-    absl::Span<RemoteStorage* const> outputs, size_t awaited) {
-  if (IsForkedChild()) return AfterForkError();
-  const std::unique_ptr<Recorder> capture = captures_.Take(lane);
-  if (capture == nullptr) {
-    return MakeError(absl::StatusCode::kFailedPrecondition, "NOT_RECORDING",
-                     "the thread's calls are not being recorded");
-  }
-  if (!several_.begun()) return capture->Finish(given, outputs, awaited);
-  // No output is available before the end, because outputs are put together
-  // there.
-  DJINN_ASSIGN_OR_RETURN(std::shared_ptr<Recording> recording,
-                         capture->Finish(given, outputs, /*awaited=*/0));
-  const absl::Status shared = several_.FindSharing(recording.get());
-  if (shared.ok()) return recording;
-  return MakeError(
-      absl::StatusCode::kFailedPrecondition, kSpansWorkers,
-      absl::StrCat("it uses a device that spans workers, and its rows are not "
-                   "shared out between them: ",
-                   shared.message()));
-}
-
-absl::Status DeviceRouter::RecordingRefusal(uint32_t lane) {
-  if (IsForkedChild()) return AfterForkError();
-  return captures_.Refusal(lane);
-}
-
-void DeviceRouter::DropRecording(uint32_t lane) {
-  if (!IsForkedChild()) captures_.Take(lane);
-}
-
-absl::StatusOr<std::vector<StoragePtr>> DeviceRouter::Replay(
-    uint32_t lane, const std::shared_ptr<const Recording>& recording,
-    absl::Span<RemoteStorage* const> given) {
-  if (IsForkedChild()) return AfterForkError();
-  if (const Pass pass(&several_.gate()); pass) {
-    auto outputs = first().Replay(lane, recording, given);
-    if (outputs.ok()) {
-      captures_.Refuse(lane, "NESTED", "it executes another recording");
-    }
-    return outputs;
-  }
-  if (recording->sharing == nullptr || !FastExecution()) {
-    return Stale("the device spans workers");
-  }
-  const auto shares = recording->sharing->shares();
-  if (!shares.ok() || *shares == nullptr) {
-    return Stale("its rows are not shared out between the device's workers");
-  }
-  captures_.Refuse(lane, "NESTED", "it executes another recording");
-  return several_.Replay(lane, recording, *shares, given);
 }
 
 absl::Status DeviceRouter::RegisterModel(uint32_t lane, uint64_t model_id,

@@ -1,7 +1,7 @@
 // Implements the virtual device that a program holds. It passes each call to
 // the only worker (remote_device.h) while one suffices, and afterwards to the
-// multi-worker device. It also keeps the graphs that are being captured,
-// whichever worker takes their calls.
+// multi-worker device. Its graphs are captured (graph_router.h) whichever
+// worker takes their calls.
 //
 // Thread-safe. A call to the only worker holds a pass of the gate while it is
 // recorded, so that the device gets further workers between calls only.
@@ -14,9 +14,10 @@
 
 #include "absl/types/span.h"
 #include "client_lib/session/device/session_context.h"
+#include "client_lib/session/multi_worker/graph_router.h"
 #include "client_lib/session/multi_worker/multi_worker_device.h"
 #include "client_lib/session/multi_worker/worker_set.h"
-#include "client_lib/session/recording/graph_captures.h"
+#include "client_lib/session/recording/recording.h"
 #include "client_lib/session/recording/virtual_device.h"
 #include "djinn/statistics.h"
 
@@ -53,15 +54,7 @@ class DeviceRouter final : public VirtualDevice {
   void KeepHostValue(const StorageAt& written,
                      absl::Span<const StorageAt> operands, HostValuePtr value,
                      bool readable) override;
-  absl::Status StartRecording(uint32_t lane) override;
-  absl::StatusOr<std::shared_ptr<const Recording>> FinishRecording(
-      uint32_t lane, absl::Span<RemoteStorage* const> given,
-      absl::Span<RemoteStorage* const> outputs, size_t awaited) override;
-  absl::Status RecordingRefusal(uint32_t lane) override;
-  void DropRecording(uint32_t lane) override;
-  absl::StatusOr<std::vector<StoragePtr>> Replay(
-      uint32_t lane, const std::shared_ptr<const Recording>& recording,
-      absl::Span<RemoteStorage* const> given) override;
+  DeviceGraphs& graphs() override { return graphs_; }
   absl::Status RegisterModel(uint32_t lane, uint64_t model_id,
                              absl::string_view name,
                              std::vector<StoragePtr> storages) override;
@@ -95,6 +88,7 @@ class DeviceRouter final : public VirtualDevice {
   GraphCaptures captures_;
   WorkerSet workers_;
   MultiWorkerDevice several_;
+  GraphRouter graphs_;
 };
 
 }  // namespace djinn

@@ -25,7 +25,7 @@ class MicroBatchesTest : public SharedRowsFixture {
   absl::StatusOr<std::shared_ptr<const Recording>> RecordLayers(
       double factor = 2, int last_op = 3) {
     const StoragePtr input = Uploaded(kRows);
-    EXPECT_EQ(device_->StartRecording(kLane), absl::OkStatus());
+    EXPECT_EQ(device_->graphs().Start(kLane), absl::OkStatus());
     StoragePtr between = device_->NewStorage(kRows);
     const StoragePtr output = device_->NewStorage(kRows);
     EXPECT_EQ(
@@ -91,7 +91,7 @@ class MicroBatchesTest : public SharedRowsFixture {
   // copies.
   std::vector<int> Defined(int worker) {
     std::vector<int> calls;
-    for (const v1::Ordered& message : cluster_.worker(worker).received()) {
+    for (const v1::Ordered& message : cluster_.worker(worker).seen().received) {
       if (!message.has_define_graph()) continue;
       const v1::Graph& graph = message.define_graph().graph();
       if (graph.operators(0).name().find("900") != std::string::npos) {
@@ -115,13 +115,14 @@ TEST_F(MicroBatchesTest, RowsGoThroughTheStages) {
   // The second worker received only its stage, once, because all micro-batches
   // are alike.
   EXPECT_THAT(Defined(1), ElementsAre(2));
-  EXPECT_EQ(cluster_.worker(1).runs().size(), 9u);
+  EXPECT_EQ(cluster_.worker(1).seen().runs.size(), 9u);
   // The second layer's weights cross once, and an intermediate in each
   // micro-batch. The outputs come back.
   EXPECT_EQ(Count(0, v1::Ordered::kOffer), 1 + 9);
   EXPECT_EQ(Count(1, v1::Ordered::kOffer), 9);
   // Each stage has its own scalars.
-  EXPECT_THAT(cluster_.worker(1).runs().front().float_holes(), ElementsAre(3));
+  EXPECT_THAT(cluster_.worker(1).seen().runs.front().float_holes(),
+              ElementsAre(3));
 }
 
 TEST_F(MicroBatchesTest, WhatCrossesMovesInTheirOrder) {
@@ -141,7 +142,7 @@ TEST_F(MicroBatchesTest, WhatCrossesMovesInTheirOrder) {
   }
   EXPECT_EQ(device_->Synchronize(), absl::OkStatus());
   std::vector<uint64_t> rounds;
-  for (const v1::Ordered& message : cluster_.worker(0).received()) {
+  for (const v1::Ordered& message : cluster_.worker(0).seen().received) {
     if (!message.has_offer() || !message.offer().has_remaining_seconds()) {
       continue;
     }
@@ -161,7 +162,7 @@ TEST_F(MicroBatchesTest, PartsOfOtherSizesAreOtherRuns) {
   EXPECT_EQ(CallAndRead(recording, input), absl::OkStatus());
   EXPECT_EQ(device_->Synchronize(), absl::OkStatus());
   EXPECT_THAT(Defined(1), ElementsAre(2, 2, 2));
-  EXPECT_EQ(cluster_.worker(1).runs().size(), 6u);
+  EXPECT_EQ(cluster_.worker(1).seen().runs.size(), 6u);
 }
 
 TEST_F(MicroBatchesTest, AnotherOneThatIsAlikeHasItsOwnNumbers) {
@@ -171,7 +172,8 @@ TEST_F(MicroBatchesTest, AnotherOneThatIsAlikeHasItsOwnNumbers) {
   EXPECT_EQ(cluster_.coordinator().stages_asked(), 0u);
   EXPECT_EQ(CallAndRead(*alike, Uploaded(kRows)), absl::OkStatus());
   EXPECT_EQ(device_->Synchronize(), absl::OkStatus());
-  EXPECT_THAT(cluster_.worker(1).runs().front().float_holes(), ElementsAre(8));
+  EXPECT_THAT(cluster_.worker(1).seen().runs.front().float_holes(),
+              ElementsAre(8));
 }
 
 TEST_F(MicroBatchesTest, WeightsThatAreWrittenGoAgain) {
@@ -191,7 +193,7 @@ TEST_F(MicroBatchesTest, WhatDoesNotArriveFailsTheOutput) {
   const StoragePtr input = Uploaded(kRows);
   EXPECT_EQ(CallAndRead(recording, input), absl::OkStatus());
   constexpr uint64_t kErrorId = 0x63;
-  cluster_.worker(1).FailNextPull(kErrorId);
+  cluster_.worker(1).Set(&FakeScript::fail_next_pull, kErrorId);
   const auto output = Replay(recording, input);
   ASSERT_TRUE(output.ok()) << output.status();
   EXPECT_EQ(ErrorMetadataValue(device_->Synchronize(), "error_id"), "63");

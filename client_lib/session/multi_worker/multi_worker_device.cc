@@ -17,12 +17,6 @@ namespace {
 // this process, which waits for it.
 constexpr int64_t kGeneratorCost = 1 << 20;
 
-// Returns whether a worker refused an upload for lack of room, rather than for
-// another reason: refusals are root errors.
-bool LacksRoom(const absl::Status& status) {
-  return absl::IsResourceExhausted(status) && IsRootError(status);
-}
-
 }  // namespace
 
 MultiWorkerDevice::MultiWorkerDevice(std::shared_ptr<SessionContext> context,

@@ -32,7 +32,7 @@
 #include "client_lib/session/multi_worker/stage_plans.h"
 #include "client_lib/session/multi_worker/value_mover.h"
 #include "client_lib/session/multi_worker/worker_set.h"
-#include "client_lib/session/recording/graph_captures.h"
+#include "client_lib/session/recording/recording.h"
 #include "client_lib/session/recording/virtual_device.h"
 #include "common/base/mutex.h"
 

@@ -5,7 +5,6 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/string_view.h"
-#include "client_lib/session/model/call_node.h"
 #include "client_lib/session/model/operator_table.h"
 #include "client_lib/session/model/repeatable.h"
 #include "common/srg/graph.h"

@@ -21,7 +21,6 @@
 #include "client_lib/session/device/session_context.h"
 #include "client_lib/session/model/call.h"
 #include "client_lib/session/multi_worker/copy_table.h"
-#include "client_lib/session/multi_worker/held_value.h"
 #include "client_lib/session/multi_worker/rematerialization.h"
 #include "client_lib/session/multi_worker/stage_plans.h"
 #include "client_lib/session/multi_worker/worker_set.h"

@@ -15,7 +15,6 @@
 #include "absl/container/flat_hash_map.h"
 #include "client_lib/session/multi_worker/row_replayer.h"
 #include "client_lib/session/multi_worker/row_shares.h"
-#include "client_lib/session/multi_worker/stage_recordings.h"
 #include "common/base/error.h"
 #include "common/base/status_macros.h"
 

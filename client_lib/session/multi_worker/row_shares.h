@@ -13,7 +13,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "client_lib/session/recording/recording.h"
-#include "client_lib/session/stream/run_encoder.h"
+#include "client_lib/session/stream/run_binding.h"
 #include "common/base/mutex.h"
 #include "djinn/v1/session.pb.h"
 
@@ -92,6 +92,28 @@ class RowSharing {
       ABSL_GUARDED_BY(mu_) = nullptr;
   bool answered_ ABSL_GUARDED_BY(mu_) = false;
 };
+
+// A stage of a captured graph, whose rows pass through its device's replicas in
+// micro-batches. Immutable.
+struct StageRecording {
+  int member = 0;
+  // The stage as a captured graph of one part. Its inputs are intermediates of
+  // earlier stages and inputs of the whole. It captures nothing itself:
+  // captured storages of the whole are passed at each execution. Its outputs
+  // are what later stages, or the whole's outputs, take from it.
+  std::shared_ptr<const Recording> recording;
+  // The stage's graph, and its key.
+  std::shared_ptr<const SizedGraph> graph;
+  // The whole's slot of each input, captured storage and output.
+  std::vector<uint32_t> given;
+  std::vector<uint32_t> kept;
+  std::vector<uint32_t> outputs;
+};
+
+// Returns the stages in order. `shares` belong to the graph and have stages.
+// Fails if the graph is invalid at this number of rows.
+absl::StatusOr<std::vector<StageRecording>> CutIntoStages(
+    const Recording& recording, const RowShares& shares, uint64_t rows);
 
 }  // namespace djinn
 

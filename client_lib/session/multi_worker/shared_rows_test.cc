@@ -21,7 +21,7 @@ class SharedRowsTest : public SharedRowsFixture {
   absl::StatusOr<std::shared_ptr<const Recording>> RecordLayer(
       double factor = 2) {
     const StoragePtr input = Uploaded(kRows);
-    EXPECT_EQ(device_->StartRecording(kLane), absl::OkStatus());
+    EXPECT_EQ(device_->graphs().Start(kLane), absl::OkStatus());
     const StoragePtr output = device_->NewStorage(kRows);
     EXPECT_EQ(
         Record(
@@ -99,7 +99,8 @@ TEST_F(SharedRowsTest, AnotherOneThatIsAlikeNeedsNoQuestion) {
   ASSERT_TRUE(Replay(*alike, Uploaded(kRows)).ok());
   EXPECT_THAT(Sizes(1), ElementsAre(-5));
   // The second graph has its own scalars.
-  EXPECT_THAT(cluster_.worker(1).runs().back().float_holes(), ElementsAre(3));
+  EXPECT_THAT(cluster_.worker(1).seen().runs.back().float_holes(),
+              ElementsAre(3));
 }
 
 TEST_F(SharedRowsTest, WeightsThatAreWrittenGoAgain) {
@@ -119,7 +120,7 @@ TEST_F(SharedRowsTest, RowsThatDoNotArriveFailTheOutput) {
   ASSERT_TRUE(Replay(recording, input).ok());
   EXPECT_THAT(Sizes(1), ElementsAre(-5));
   constexpr uint64_t kErrorId = 0x63;
-  cluster_.worker(1).FailNextPull(kErrorId);
+  cluster_.worker(1).Set(&FakeScript::fail_next_pull, kErrorId);
   const auto output = Replay(recording, input);
   ASSERT_TRUE(output.ok());
   EXPECT_EQ(ErrorMetadataValue(device_->Synchronize(), "error_id"), "63");
@@ -152,7 +153,7 @@ TEST_F(SharedRowsTest, APlanThatMakesNoSenseIsNone) {
   const auto refusal_after = [&](int op, auto change) {
     const auto record = [&] {
       const StoragePtr input = Uploaded(kRows);
-      EXPECT_EQ(device_->StartRecording(kLane), absl::OkStatus());
+      EXPECT_EQ(device_->graphs().Start(kLane), absl::OkStatus());
       const StoragePtr output = device_->NewStorage(kRows);
       Call(op, {{weights_, kReads}, {input, kReads}, {output, kBirth}});
       return Finish(input, output).status();
@@ -187,13 +188,13 @@ TEST_F(SharedRowsTest, APlanThatMakesNoSenseIsNone) {
 
 TEST_F(SharedRowsTest, WhatCannotBeSharedIsRefusedAtOnce) {
   const StoragePtr input = Uploaded(kRows);
-  ASSERT_EQ(device_->StartRecording(kLane), absl::OkStatus());
-  EXPECT_EQ(ErrorReason(device_->StartRecording(kLane)), "ALREADY_RECORDING");
+  ASSERT_EQ(device_->graphs().Start(kLane), absl::OkStatus());
+  EXPECT_EQ(ErrorReason(device_->graphs().Start(kLane)), "ALREADY_RECORDING");
   StoragePtr output = device_->NewStorage(kRows);
   Call(1, {{weights_, kWrites}, {input, kReads}, {output, kBirth}});
   EXPECT_THAT(Finish(input, output).status().message(),
               HasSubstr("it writes what was there before"));
-  ASSERT_EQ(device_->StartRecording(kLane), absl::OkStatus());
+  ASSERT_EQ(device_->graphs().Start(kLane), absl::OkStatus());
   output = device_->NewStorage(kRows);
   Call(1, {{weights_, kReads}, {input, kReads}, {output, kBirth}});
   EXPECT_EQ(ReadByte(*device_, kLane, output), absl::OkStatus());

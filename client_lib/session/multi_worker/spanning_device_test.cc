@@ -23,8 +23,8 @@ class PatienceTest : private WithClock, public SpanningDeviceTest {
 
 TEST_F(SpanningDeviceTest, EveryErrorIsSaid) {
   const std::vector<StoragePtr> storages = Span();
-  cluster_.worker(0).FailNextRun(kErrorId);
-  cluster_.worker(1).FailNextRun(kErrorId + 1);
+  cluster_.worker(0).Set(&FakeScript::fail_next_run, kErrorId);
+  cluster_.worker(1).Set(&FakeScript::fail_next_run, kErrorId + 1);
   ASSERT_TRUE(Record(*device_, 0, MakeCall(1, {{storages[0], kWrites}})).ok());
   ASSERT_TRUE(Record(*device_, 0, MakeCall(1, {{storages[2], kWrites}})).ok());
   const auto said = [&] {
@@ -46,7 +46,7 @@ TEST_F(SpanningDeviceTest, AnOperandThatDoesNotArriveIsStillThere) {
         MakeCall(1,
                  {{storages[0], kReads}, {input, kReads}, {result, access}}));
   };
-  cluster_.worker(0).FailNextPull(kErrorId);
+  cluster_.worker(0).Set(&FakeScript::fail_next_pull, kErrorId);
   ASSERT_TRUE(call(kBirth).ok());
   EXPECT_EQ(ErrorMetadataValue(ReadByte(*device_, 0, result), "error_id"),
             kErrorText);
@@ -60,7 +60,7 @@ TEST_F(SpanningDeviceTest, WhatCannotMoveAwayIsStillThere) {
   const std::vector<StoragePtr> storages = Span();
   const StoragePtr result = device_->NewStorage(kSize);
   cluster_.coordinator().LetSpan(3);
-  cluster_.worker(2).FailNextPull(kErrorId);
+  cluster_.worker(2).Set(&FakeScript::fail_next_pull, kErrorId);
   const auto call = [&](uint8_t access) {
     return Record(*device_, 0,
                   MakeCall(1, {{storages[0], kReads}, {result, access}}));
@@ -78,7 +78,7 @@ TEST_F(SpanningDeviceTest, WhatDidNotMoveIsKnownAfterACallThatIsNotTaken) {
   const std::vector<StoragePtr> storages = Span();
   const StoragePtr result = device_->NewStorage(kSize);
   cluster_.coordinator().LetSpan(3);
-  cluster_.worker(2).FailNextPull(kErrorId);
+  cluster_.worker(2).Set(&FakeScript::fail_next_pull, kErrorId);
   Call call = MakeCall(1, {{storages[0], kReads}, {result, kBirth}});
   EXPECT_EQ(ErrorReason(device_->RecordAndWait(0, &call).status()),
             "UNKNOWN_RESULT");
@@ -86,7 +86,7 @@ TEST_F(SpanningDeviceTest, WhatDidNotMoveIsKnownAfterACallThatIsNotTaken) {
                      MakeCall(1, {{storages[0], kReads}, {result, kBirth}}))
                   .ok());
   EXPECT_EQ(ReadByte(*device_, 0, result), absl::OkStatus());
-  EXPECT_EQ(cluster_.worker(2).runs().size(), 1u);
+  EXPECT_EQ(cluster_.worker(2).seen().runs.size(), 1u);
 }
 
 TEST_F(SpanningDeviceTest, WhatDidNotArriveOnOneWorkerIsKnownAfterAnother) {
@@ -105,7 +105,7 @@ TEST_F(SpanningDeviceTest, WhatDidNotArriveOnOneWorkerIsKnownAfterAnother) {
         absl::OkStatus());
     return ReadByte(*device_, 0, result);
   };
-  cluster_.worker(0).FailNextPull(kErrorId);
+  cluster_.worker(0).Set(&FakeScript::fail_next_pull, kErrorId);
   EXPECT_FALSE(use(storages[0]).ok());
   EXPECT_EQ(use(storages[2]), absl::OkStatus());
   EXPECT_EQ(use(fourth), absl::OkStatus());
@@ -115,7 +115,8 @@ TEST_F(SpanningDeviceTest, WhatDidNotArriveOnOneWorkerIsKnownAfterAnother) {
 TEST_F(SpanningDeviceTest, ARefusedUploadLeavesWhatWasThere) {
   const std::vector<StoragePtr> storages = Span();
   // The second worker has no room for another copy, and the others accept none.
-  cluster_.worker(1).AnswerTransfers(FakeWorker::Transfers::kRefuse);
+  cluster_.worker(1).Set(&FakeScript::transfers,
+                         FakeScript::Transfers::kRefuse);
   EXPECT_EQ(ErrorReason(Upload(storages[0])), "MEMORY_LIMIT");
   EXPECT_EQ(ReadByte(*device_, 0, storages[0]), absl::OkStatus());
 }
@@ -169,7 +170,7 @@ TEST_F(SpanningDeviceTest, WithoutAnotherWorkerTheRefusalStands) {
 
 TEST_F(PatienceTest, AWorkerThatIsNotReachedIsAskedForLessAndLess) {
   cluster_.coordinator().LetSpan(2);
-  cluster_.worker(1).SayWrongId();
+  cluster_.worker(1).Set(&FakeScript::wrong_id, true);
   const StoragePtr first = Uploaded(), second = Uploaded(),
                    third = device_->NewStorage(kSize);
   const auto asked = [&](absl::Duration after) {
@@ -193,10 +194,11 @@ TEST_F(PatienceTest, AWorkerThatIsNotReachedIsAskedForLessAndLess) {
 TEST_F(PatienceTest, AWorkerThatHadNoRoomIsTriedAgain) {
   const std::vector<StoragePtr> storages = Span();
   cluster_.coordinator().LetSpan(3);
-  cluster_.worker(1).AnswerTransfers(FakeWorker::Transfers::kRefuse);
+  cluster_.worker(1).Set(&FakeScript::transfers,
+                         FakeScript::Transfers::kRefuse);
   const StoragePtr third = Uploaded(), fourth = Uploaded();
   EXPECT_EQ(device_->Placement()->worker_id, "w0+w1+w2");
-  cluster_.worker(1).AnswerTransfers(FakeWorker::Transfers::kSend);
+  cluster_.worker(1).Set(&FakeScript::transfers, FakeScript::Transfers::kSend);
   const StoragePtr fifth = device_->NewStorage(kSize);
   EXPECT_EQ(ErrorReason(Upload(fifth)), "MEMORY_LIMIT");
   clock_.Advance(absl::Minutes(1));
@@ -359,25 +361,25 @@ TEST_F(SpanningDeviceTest, WorkersThatAreLostAtOnceAreBothSaid) {
 }
 
 TEST_F(SpanningDeviceTest, ItIsNotRecorded) {
-  ASSERT_TRUE(device_->StartRecording(0).ok());
+  ASSERT_TRUE(device_->graphs().Start(0).ok());
   const std::vector<StoragePtr> storages = Span();
-  auto recording = device_->FinishRecording(0, {}, {}, 0);
+  auto recording = device_->graphs().Finish(0, {}, {}, 0);
   EXPECT_EQ(ErrorReason(recording.status()), "UPLOADS");
-  ASSERT_TRUE(device_->StartRecording(0).ok());
+  ASSERT_TRUE(device_->graphs().Start(0).ok());
   ASSERT_TRUE(Record(*device_, 0, MakeCall(1, {{storages[0], kWrites}})).ok());
-  recording = device_->FinishRecording(0, {}, {}, 0);
+  recording = device_->graphs().Finish(0, {}, {}, 0);
   EXPECT_EQ(ErrorReason(recording.status()), "SPANS_WORKERS");
 }
 
 TEST_F(SpanningDeviceTest, WhatWasRecordedBeforeIsStale) {
   const StoragePtr weight = Uploaded();
-  ASSERT_TRUE(device_->StartRecording(0).ok());
+  ASSERT_TRUE(device_->graphs().Start(0).ok());
   ASSERT_TRUE(Record(*device_, 0, MakeCall(1, {{weight, kWrites}})).ok());
-  const auto recording = device_->FinishRecording(0, {}, {}, 0);
+  const auto recording = device_->graphs().Finish(0, {}, {}, 0);
   ASSERT_TRUE(recording.ok()) << recording.status();
-  EXPECT_TRUE(device_->Replay(0, *recording, {}).ok());
+  EXPECT_TRUE(device_->graphs().Replay(0, *recording, {}).ok());
   const std::vector<StoragePtr> storages = Span();
-  EXPECT_EQ(ErrorReason(device_->Replay(0, *recording, {}).status()),
+  EXPECT_EQ(ErrorReason(device_->graphs().Replay(0, *recording, {}).status()),
             "STALE_RECORDING");
 }
 
@@ -421,7 +423,7 @@ TEST_F(SpanningDeviceTest, WhatHasAnotherSizeIsBroughtWhole) {
   EXPECT_EQ(ReadByte(*device_, 0, value), absl::OkStatus());
   ASSERT_EQ(device_->Synchronize(), absl::OkStatus());
   uint64_t pulled = 0;
-  for (const v1::Ordered& message : cluster_.worker(0).received()) {
+  for (const v1::Ordered& message : cluster_.worker(0).seen().received) {
     if (message.install().has_pull()) {
       pulled = message.install().pull().size_bytes();
     }
@@ -444,8 +446,8 @@ TEST_F(SpanningDeviceTest, ClosingWaitsForAllWorkers) {
     ASSERT_TRUE(Record(*device_, 0, MakeCall(1, {{storage, kWrites}})).ok());
   }
   ASSERT_TRUE(session_->Close(absl::Seconds(10)).ok());
-  EXPECT_EQ(cluster_.worker(0).runs().size(), 1u);
-  EXPECT_EQ(cluster_.worker(1).runs().size(), 1u);
+  EXPECT_EQ(cluster_.worker(0).seen().runs.size(), 1u);
+  EXPECT_EQ(cluster_.worker(1).seen().runs.size(), 1u);
   EXPECT_EQ(
       ErrorReason(Record(*device_, 0, MakeCall(1, {{storages[0], kWrites}}))),
       "SESSION_CLOSED");

@@ -87,7 +87,7 @@ TEST_F(RematerializationsTest, WhatCannotBeMadeIsFetched) {
           .ok());
   ASSERT_EQ(ReadByte(*device_, 0, value), absl::OkStatus());
   // The failing run is the rematerialization.
-  cluster_.worker(1).FailNextRun(kErrorId);
+  cluster_.worker(1).Set(&FakeScript::fail_next_run, kErrorId);
   EXPECT_FALSE(Use(2, value).ok());
   EXPECT_EQ(Fetched(), 0);
   EXPECT_EQ(Use(2, value), absl::OkStatus());

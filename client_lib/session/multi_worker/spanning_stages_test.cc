@@ -175,7 +175,7 @@ TEST_F(StagesTest, AWeightThatDoesNotArriveStaysWhereItIs) {
   ASSERT_EQ(Step(), absl::OkStatus());
   ASSERT_EQ(Step(), absl::OkStatus());
   EXPECT_EQ(Count(0, v1::Ordered::kRun), 2);
-  cluster_.worker(1).FailNextPull(kErrorId);
+  cluster_.worker(1).Set(&FakeScript::fail_next_pull, kErrorId);
   Answer(cluster_.coordinator().WaitStagesAsked(), {1, 0, 0, 2, 0});
   // Nothing is lost and the program gets no error: the plan is dropped.
   for (int i = 0; i < 3; ++i) ASSERT_EQ(Step(), absl::OkStatus());
@@ -189,10 +189,10 @@ TEST_F(StagesTest, AWeightThatIsPoisonedMovesWithItsError) {
   ASSERT_EQ(Step(), absl::OkStatus());
   EXPECT_EQ(Count(0, v1::Ordered::kRun), 2);
   const auto asked = cluster_.coordinator().WaitStagesAsked();
-  cluster_.worker(0).FailNextRun(kErrorId);
+  cluster_.worker(0).Set(&FakeScript::fail_next_run, kErrorId);
   ASSERT_TRUE(Record(*device_, 0, MakeCall(3, {{second_, kWrites}})).ok());
   // Imitates a worker that fetches a poisoned value.
-  cluster_.worker(1).FailNextPull(kErrorId);
+  cluster_.worker(1).Set(&FakeScript::fail_next_pull, kErrorId);
   Answer(asked, {1, 0, 0, 2, 0});
   const StoragePtr result = device_->NewStorage(8);
   ASSERT_TRUE(
@@ -211,7 +211,7 @@ TEST_F(StagesTest, WhatHasNoBytesIsThereAlthoughAPlanIsDropped) {
   ASSERT_EQ(Step(), absl::OkStatus());
   EXPECT_EQ(Count(0, v1::Ordered::kRun), 2);
   ASSERT_TRUE(Record(*device_, 0, MakeCall(3, {{nothing, kBirth}})).ok());
-  cluster_.worker(1).FailNextPull(kErrorId);
+  cluster_.worker(1).Set(&FakeScript::fail_next_pull, kErrorId);
   Answer(cluster_.coordinator().WaitStagesAsked(), {1, 0, 0, 2, 0});
   ASSERT_TRUE(
       Record(*device_, 0,
@@ -284,7 +284,7 @@ class BranchesTest : public StagesTest {
   std::vector<v1::Offer> Offered(int worker) {
     EXPECT_EQ(device_->Synchronize(), absl::OkStatus());
     std::vector<v1::Offer> offers;
-    for (const v1::Ordered& message : cluster_.worker(worker).received()) {
+    for (const v1::Ordered& message : cluster_.worker(worker).seen().received) {
       if (message.has_offer()) offers.push_back(message.offer());
     }
     return offers;

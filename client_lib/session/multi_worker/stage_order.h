@@ -14,8 +14,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <vector>
 
+#include "djinn/v1/notes.pb.h"
 #include "djinn/v1/placement.pb.h"
 #include "djinn/v1/srg.pb.h"
 
@@ -47,6 +49,31 @@ class StageOrder {
   // Filled for slots that a stage keeps; empty for others.
   std::vector<Slot> slots_;
   bool begun_ = false;
+};
+
+// Describes a graph of a virtual device that was cut into stages for its
+// replicas. Lives as long as it places a storage.
+struct CutGraph {
+  // The whole graph, to ask later whether it should be cut differently. It has
+  // no nodes if it is too large to be kept.
+  v1::Graph graph;
+  v1::GraphNotes notes;
+  // The replica that should keep the storage of each slot; -1 for none.
+  std::vector<int8_t> member_of_slot;
+  // The program's position in the graph.
+  StageOrder order;
+  // Uses of one of its parts at which the coordinator is asked again.
+  uint64_t next_uses = 0;
+};
+
+// The slot of a cut graph that a storage was bound to.
+struct PlacedSlot {
+  std::shared_ptr<CutGraph> cut;  // null: no plan names it
+  uint32_t slot = 0;
+
+  int8_t member() const {
+    return cut == nullptr ? int8_t{-1} : cut->member_of_slot[slot];
+  }
 };
 
 }  // namespace djinn

@@ -20,7 +20,6 @@
 #include "client_lib/session/device/remote_device.h"
 #include "client_lib/session/device/session_context.h"
 #include "client_lib/session/model/call.h"
-#include "client_lib/session/multi_worker/cut_graph.h"
 #include "client_lib/session/multi_worker/stage_order.h"
 #include "client_lib/session/multi_worker/storage_copies.h"
 #include "client_lib/session/multi_worker/worker_set.h"

@@ -9,9 +9,8 @@
 #include <memory>
 
 #include "client_lib/session/model/remote_storage.h"
-#include "client_lib/session/multi_worker/cut_graph.h"
-#include "client_lib/session/multi_worker/held_value.h"
 #include "client_lib/session/multi_worker/rematerialization.h"
+#include "client_lib/session/multi_worker/stage_order.h"
 
 namespace djinn {
 

@@ -26,6 +26,11 @@ namespace djinn {
 
 // Returns whether the error comes from what a worker executed.
 bool IsRootError(const absl::Status& status);
+// Returns whether a worker refused an upload for lack of room, rather than for
+// another reason.
+inline bool LacksRoom(const absl::Status& status) {
+  return absl::IsResourceExhausted(status) && IsRootError(status);
+}
 
 class ValueMover : public OperandSource {
  public:

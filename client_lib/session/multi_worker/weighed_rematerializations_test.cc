@@ -48,7 +48,8 @@ class WeighedRematerializationsTest : private WithClock,
     v1::DeviceSpeed speed;
     speed.set_flops_per_second(kFlops);
     speed.set_bytes_per_second(1e12);
-    cluster_.worker(worker).SayFacts(speed, numerics);
+    cluster_.worker(worker).Set(&FakeScript::speed, speed);
+    cluster_.worker(worker).Set(&FakeScript::numerics, numerics);
   }
   // Reports the second worker's measurement of the link from the first.
   void MeasureLink(uint64_t bytes_per_second) {
@@ -87,7 +88,7 @@ class WeighedRematerializationsTest : private WithClock,
   }
   int Pulls() {
     int count = 0;
-    for (const v1::Ordered& message : cluster_.worker(1).received()) {
+    for (const v1::Ordered& message : cluster_.worker(1).seen().received) {
       count += message.install().has_pull();
     }
     return count;
@@ -100,7 +101,7 @@ class WeighedRematerializationsTest : private WithClock,
   uint32_t Recomputed() {
     EXPECT_EQ(device_->Synchronize(), absl::OkStatus());
     uint32_t sum = 0;
-    for (const v1::Ordered& message : cluster_.worker(1).received()) {
+    for (const v1::Ordered& message : cluster_.worker(1).seen().received) {
       sum += message.run().recomputed_nodes();
     }
     return sum;
@@ -239,7 +240,7 @@ TEST_F(WeighedRematerializationsTest, AfterAFailureNothingIsRematerialized) {
   MeasureLink(kSlowLink);
   const StoragePtr value = Product();
   ASSERT_EQ(device_->Synchronize(), absl::OkStatus());
-  cluster_.worker(0).FailNextRun(kErrorId);
+  cluster_.worker(0).Set(&FakeScript::fail_next_run, kErrorId);
   EXPECT_FALSE(Use(0, operand_).ok());
   EXPECT_EQ(Use(2, value), absl::OkStatus());
   EXPECT_EQ(statistics().values_rematerialized, 0u);
@@ -250,14 +251,14 @@ TEST_F(WeighedRematerializationsTest,
        WhatFailsWhereItWasMadeIsMissingEverywhere) {
   MeasureLink(kSlowLink);
   ASSERT_EQ(device_->Synchronize(), absl::OkStatus());
-  cluster_.worker(0).FailNextRun(kErrorId);
+  cluster_.worker(0).Set(&FakeScript::fail_next_run, kErrorId);
   const StoragePtr value = Product();
   // The client does not know of the failure yet.
   EXPECT_EQ(Use(2, value), absl::OkStatus());
   EXPECT_EQ(statistics().values_rematerialized, 1u);
   EXPECT_EQ(ErrorId(device_->Synchronize()), kErrorText);
   const int before = Pulls();
-  cluster_.worker(1).FailNextPull(kErrorId);
+  cluster_.worker(1).Set(&FakeScript::fail_next_pull, kErrorId);
   EXPECT_EQ(ErrorId(Use(2, value)), kErrorText);
   EXPECT_EQ(Pulls(), before + 1);
   EXPECT_EQ(ErrorId(ReadByte(*device_, 0, value)), kErrorText);
@@ -266,10 +267,10 @@ TEST_F(WeighedRematerializationsTest,
 TEST_F(WeighedRematerializationsTest, SoItIsWhereItGoesForWantOfRoom) {
   MeasureLink(kSlowLink);
   ASSERT_EQ(device_->Synchronize(), absl::OkStatus());
-  cluster_.worker(0).FailNextRun(kErrorId);
+  cluster_.worker(0).Set(&FakeScript::fail_next_run, kErrorId);
   const int before = Pulls();
   const StoragePtr value = Product();
-  cluster_.worker(1).FailNextPull(kErrorId);
+  cluster_.worker(1).Set(&FakeScript::fail_next_pull, kErrorId);
   // The result takes more than the first worker has left.
   const StoragePtr result = device_->NewStorage(kLarge / 2);
   ASSERT_EQ(
@@ -283,7 +284,7 @@ TEST_F(WeighedRematerializationsTest, SoItIsWhereItGoesForWantOfRoom) {
 
 TEST_F(WeighedRematerializationsTest, SoIsWhatIsCheap) {
   ASSERT_EQ(Use(0, operand_), absl::OkStatus());
-  cluster_.worker(0).FailNextRun(kErrorId);
+  cluster_.worker(0).Set(&FakeScript::fail_next_run, kErrorId);
   const StoragePtr ones = device_->NewStorage(64),
                    more = device_->NewStorage(64);
   ASSERT_EQ(Record(*device_, 0, MakeCallOf(Op("aten::ones"), {{ones, kBirth}})),
@@ -295,7 +296,7 @@ TEST_F(WeighedRematerializationsTest, SoIsWhatIsCheap) {
             absl::OkStatus());
   for (const StoragePtr& value : {ones, more}) {
     const int before = Pulls();
-    cluster_.worker(1).FailNextPull(kErrorId);
+    cluster_.worker(1).Set(&FakeScript::fail_next_pull, kErrorId);
     EXPECT_EQ(ErrorId(Use(2, value)), kErrorText);
     EXPECT_EQ(Pulls(), before + 1);
   }

@@ -18,11 +18,14 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "client_lib/session/model/debug_flags.h"
-#include "client_lib/session/profile/clock_relation.h"
+#include "client_lib/session/profile/request_stages.h"
 #include "common/base/clock.h"
 #include "common/base/mutex.h"
 #include "djinn/profile.h"
-#include "djinn/v1/execution.pb.h"
+
+namespace djinn::v1 {
+class ProfileReport;
+}  // namespace djinn::v1
 
 namespace djinn {
 

@@ -3,10 +3,10 @@
 #include <numeric>
 #include <string>
 
-#include "client_lib/session/profile/clock_relation.h"
 #include "client_lib/session/profile/profile_recorder.h"
 #include "client_lib/session/profile/request_stages.h"
 #include "common/base/error.h"
+#include "djinn/v1/execution.pb.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -65,7 +65,7 @@ ReadMarks Marks() {
   marks.encoding_before = Us(500);
   marks.handed = Us(110);
   marks.encoding_after = Us(507);
-  marks.timing = Timing(5114, 5174);
+  marks.timing = TimesOf(Timing(5114, 5174)).value();
   marks.arrived = Us(180);
   return marks;
 }
@@ -130,15 +130,15 @@ TEST(RequestStagesTest, WhatPassedBeforeTheProgramAskedIsCapture) {
 }
 
 TEST(RequestStagesTest, ATimingThatCannotBeIsRefused) {
-  EXPECT_TRUE(CheckTiming(Timing(10, 61)).ok());
-  EXPECT_FALSE(CheckTiming(Timing(10, 60)).ok());
-  EXPECT_FALSE(CheckTiming(Timing(61, 10)).ok());
+  EXPECT_TRUE(TimesOf(Timing(10, 61)).ok());
+  EXPECT_FALSE(TimesOf(Timing(10, 60)).ok());
+  EXPECT_FALSE(TimesOf(Timing(61, 10)).ok());
   v1::ReplyTiming huge = Timing(10, 100);
   huge.set_decode(UINT64_MAX);
-  EXPECT_FALSE(CheckTiming(huge).ok());
+  EXPECT_FALSE(TimesOf(huge).ok());
   huge = Timing(10, 100);
   huge.set_sent(UINT64_MAX);
-  EXPECT_FALSE(CheckTiming(huge).ok());
+  EXPECT_FALSE(TimesOf(huge).ok());
 }
 
 v1::ProfileReport Report() {

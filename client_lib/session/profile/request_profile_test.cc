@@ -50,7 +50,8 @@ class RequestProfileTest : public testing::Test {
     run->mutable_nodes()->add_began(0);
     run->mutable_nodes()->add_took(5'000'000);
     run->mutable_nodes()->add_ways(v1::EXECUTION_PATH_PLAIN);
-    cluster_.worker().AnswerProfiles(timing, report);
+    cluster_.worker().Set(&FakeScript::timing, timing);
+    cluster_.worker().Set(&FakeScript::report, report);
     session_ = cluster_.Open(OptionsWith(&clock_));
     device_ = *session_->Device(0);
     value_ = device_->NewStorage(4);
@@ -85,7 +86,7 @@ class RequestProfileTest : public testing::Test {
   }
   std::vector<Ordered::ActionCase> Actions() {
     std::vector<Ordered::ActionCase> actions;
-    for (const Ordered& message : cluster_.worker().received()) {
+    for (const Ordered& message : cluster_.worker().seen().received) {
       actions.push_back(message.action_case());
     }
     return actions;
@@ -199,7 +200,8 @@ TEST_F(RequestProfileTest, TimesThatCannotBeEndTheStream) {
   v1::ReplyTiming timing;
   timing.set_received(10);
   timing.set_sent(5);
-  cluster_.worker().AnswerProfiles(timing, {});
+  cluster_.worker().Set(&FakeScript::timing, timing);
+  cluster_.worker().Set(&FakeScript::report, {});
   Begin();
   Write();
   EXPECT_EQ(ReadByte(*device_, kLane, value_).code(),
@@ -210,7 +212,7 @@ TEST_F(RequestProfileTest, TimesThatCannotBeEndTheStream) {
 TEST_F(RequestProfileTest, AProgramWhoseOperatorFailedIsProfiledAllTheSame) {
   Open();
   Begin();
-  cluster_.worker().FailNextRun(7);
+  cluster_.worker().Set(&FakeScript::fail_next_run, 7);
   Write();
   EXPECT_FALSE(ReadByte(*device_, kLane, value_).ok());
   Write();

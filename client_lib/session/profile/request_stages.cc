@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "djinn/v1/execution.pb.h"
+
 namespace djinn {
 namespace {
 
@@ -14,7 +16,7 @@ absl::Duration FromWorker(uint64_t nanoseconds) {
 
 }  // namespace
 
-absl::Status CheckTiming(const v1::ReplyTiming& timing) {
+absl::StatusOr<WorkerTimes> TimesOf(const v1::ReplyTiming& timing) {
   uint64_t left = timing.sent() - timing.received();
   bool fits = timing.received() <= timing.sent() && timing.sent() <= INT64_MAX;
   for (const uint64_t part :
@@ -23,9 +25,15 @@ absl::Status CheckTiming(const v1::ReplyTiming& timing) {
     fits &= part <= left;
     left -= part;
   }
-  return fits ? absl::OkStatus()
-              : absl::InvalidArgumentError(
-                    "the parts of a reply's timing do not fit into it");
+  if (!fits) {
+    return absl::InvalidArgumentError(
+        "the parts of a reply's timing do not fit into it");
+  }
+  return WorkerTimes{
+      FromWorker(timing.received()), FromWorker(timing.sent()),
+      FromWorker(timing.decode()),   FromWorker(timing.admission()),
+      FromWorker(timing.bind()),     FromWorker(timing.execute()),
+      FromWorker(timing.reply())};
 }
 
 std::array<absl::Duration, kStageCount> StagesOf(const ReadMarks& marks,
@@ -37,7 +45,7 @@ std::array<absl::Duration, kStageCount> StagesOf(const ReadMarks& marks,
   };
   const absl::Duration asked = *marks.asked;
   const absl::Duration handed = *marks.handed;
-  const v1::ReplyTiming& timing = *marks.timing;
+  const WorkerTimes& timing = *marks.timing;
 
   at(Stage::kCapture) = asked - marks.began;
   if (handed > asked) {
@@ -49,22 +57,22 @@ std::array<absl::Duration, kStageCount> StagesOf(const ReadMarks& marks,
   // The time between hand-over and arrival. The worker's share exceeds it only
   // if the clocks run at different speeds.
   const absl::Duration away = std::max(marks.arrived - handed, kNone);
-  const absl::Duration claimed = FromWorker(timing.sent() - timing.received());
+  const absl::Duration claimed = timing.sent - timing.received;
   const absl::Duration there = std::min(claimed, away);
   const double scale =
       claimed > kNone ? absl::FDivDuration(there, claimed) : 0.0;
-  at(Stage::kDecode) = FromWorker(timing.decode()) * scale;
-  at(Stage::kAdmission) = FromWorker(timing.admission()) * scale;
-  at(Stage::kBind) = FromWorker(timing.bind()) * scale;
-  at(Stage::kExecute) = FromWorker(timing.execute()) * scale;
-  at(Stage::kReply) = FromWorker(timing.reply()) * scale;
+  at(Stage::kDecode) = timing.decode * scale;
+  at(Stage::kAdmission) = timing.admission * scale;
+  at(Stage::kBind) = timing.bind * scale;
+  at(Stage::kExecute) = timing.execute * scale;
+  at(Stage::kReply) = timing.reply * scale;
   at(Stage::kWorkerQueue) =
       std::max(there - at(Stage::kDecode) - at(Stage::kAdmission) -
                    at(Stage::kBind) - at(Stage::kExecute) - at(Stage::kReply),
                kNone);
   absl::Duration up = (away - there) / 2;
   if (clocks.known()) {
-    up = clocks.ToOurs(FromWorker(timing.received())) - handed;
+    up = clocks.ToOurs(timing.received) - handed;
   }
   at(Stage::kTransit) = std::clamp(up, kNone, away - there);
   at(Stage::kTransitBack) = away - there - at(Stage::kTransit);
@@ -80,6 +88,22 @@ std::array<absl::Duration, kStageCount> StagesOf(const ReadMarks& marks,
   }
   at(Stage::kHandOver) = ended - std::max({marks.arrived, asked, handed});
   return stages;
+}
+
+void ClockRelation::Add(absl::Duration sent, absl::Duration received_there,
+                        absl::Duration sent_there, absl::Duration received) {
+  const absl::Duration round_trip =
+      (received - sent) - (sent_there - received_there);
+  const absl::Duration offset =
+      ((received_there - sent) + (sent_there - received)) / 2;
+  const Sample sample{std::max(round_trip, absl::ZeroDuration()), offset};
+  if (++count_ > kWindow / 2) {
+    best_ = next_;
+    next_.reset();
+    count_ = 1;
+  }
+  Keep(sample, &best_);
+  Keep(sample, &next_);
 }
 
 }  // namespace djinn

@@ -6,13 +6,69 @@
 #include <array>
 #include <optional>
 
-#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "client_lib/session/profile/clock_relation.h"
 #include "djinn/profile.h"
-#include "djinn/v1/execution.pb.h"
+
+namespace djinn::v1 {
+class ReplyTiming;
+}  // namespace djinn::v1
 
 namespace djinn {
+
+// Relates a worker's clock to the local one. Round trips measure the offset as
+// in NTP, and the shortest one has the smallest error.
+//
+// Not thread-safe.
+class ClockRelation {
+ public:
+  // Round trips after which a measurement is forgotten, because clocks drift
+  // apart.
+  static constexpr int kWindow = 256;
+
+  // Adds a round trip: a message sent here at `sent`, and its answer, which
+  // arrived here at `received`. The times with `_there` are the other clock's.
+  void Add(absl::Duration sent, absl::Duration received_there,
+           absl::Duration sent_there, absl::Duration received);
+
+  bool known() const { return best_.has_value(); }
+  // Returns the local time at which the other clock shows `there`. Requires
+  // known().
+  absl::Duration ToOurs(absl::Duration there) const {
+    return there - best_->offset;
+  }
+  // Returns the largest error of ToOurs().
+  absl::Duration uncertainty() const { return best_->round_trip / 2; }
+
+ private:
+  struct Sample {
+    absl::Duration round_trip;  // without the time there
+    absl::Duration offset;      // theirs less ours
+  };
+  static void Keep(const Sample& sample, std::optional<Sample>* best) {
+    if (!best->has_value() || sample.round_trip < (*best)->round_trip) {
+      *best = sample;
+    }
+  }
+
+  std::optional<Sample> best_;
+  // The best sample of the last half window; it replaces best_ when the window
+  // ends.
+  std::optional<Sample> next_;
+  int count_ = 0;
+};
+
+// The times that a worker sends with a reply, by its own clock.
+struct WorkerTimes {
+  absl::Duration received;
+  absl::Duration sent;
+  // Parts of the time in between.
+  absl::Duration decode;
+  absl::Duration admission;
+  absl::Duration bind;
+  absl::Duration execute;
+  absl::Duration reply;
+};
 
 struct ReadMarks {
   // The times when the thread's request began and when it asked for the value.
@@ -26,7 +82,7 @@ struct ReadMarks {
   std::optional<absl::Duration> handed;
   absl::Duration encoding_after;
   // The times in the reply, and when the reply arrived.
-  std::optional<v1::ReplyTiming> timing;
+  std::optional<WorkerTimes> timing;
   absl::Duration arrived;
 
   bool complete() const {
@@ -34,9 +90,8 @@ struct ReadMarks {
   }
 };
 
-// Returns OK, or an error that describes an impossible value in a worker's
-// times.
-absl::Status CheckTiming(const v1::ReplyTiming& timing);
+// Returns the times, or an error if their values are impossible.
+absl::StatusOr<WorkerTimes> TimesOf(const v1::ReplyTiming& timing);
 
 // Returns the latency components of a request with complete marks. Their sum is
 // `ended` less `marks.began`. Time before the program asked counts as capture.

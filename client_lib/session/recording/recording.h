@@ -13,19 +13,25 @@
 #ifndef CLIENT_LIB_SESSION_RECORDING_RECORDING_H_
 #define CLIENT_LIB_SESSION_RECORDING_RECORDING_H_
 
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/base/optimization.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "client_lib/session/model/call.h"
 #include "client_lib/session/model/remote_storage.h"
+#include "client_lib/session/recording/segment.h"
+#include "common/base/mutex.h"
 #include "common/srg/graph.h"
 
 namespace djinn {
@@ -50,7 +56,7 @@ struct RecordingPart {
     bool dies = false;
   };
 
-  // The graph's key: see graph_builder.h.
+  // The graph's key: see BuildGraphKey().
   std::string key;
   srg::Graph graph;
   std::vector<Slot> slots;
@@ -133,6 +139,79 @@ class Recorder {
 
   std::vector<Step> steps_;
   absl::Status refusal_;
+};
+
+// Builds a graph from a segment's calls, and the key that finds the graph
+// again. The key contains everything but the varying values: operators and call
+// templates, the slot of each touch, its access, and the kinds of the slots.
+
+// `slot_of_touch` has an entry per touch of the segment; `kinds` one per slot.
+void BuildGraphKey(const Segment& segment,
+                   absl::Span<const uint32_t> slot_of_touch,
+                   absl::Span<const srg::Slot> kinds, std::string* key);
+srg::Graph BuildGraph(const Segment& segment,
+                      absl::Span<const uint32_t> slot_of_touch,
+                      absl::Span<const srg::Slot> kinds);
+
+// Returns the start of a key, which is the same for all keys with the same
+// operators and the same numbers of operands and dimensions.
+absl::string_view KeyHeader(absl::string_view key);
+// Returns the positions in the key of the 64-bit integers that a size hole may
+// name, in the order of srg::ForEachInteger() over the key's graph.
+std::vector<uint32_t> FindKeyIntegers(absl::string_view key);
+
+// Returns the kind of a slot whose first use is a touch with this access. If
+// the touch creates the storage zero-filled, `created_bytes` points to its
+// size; otherwise it is null.
+srg::Slot KindOfFirstTouch(uint8_t access, const uint64_t* created_bytes);
+
+// Returns whether the calls depend on the storage's contents before the first
+// touch.
+bool ReadsBefore(const srg::Slot& kind, uint8_t first_access);
+
+// Error reason: only a device with a single worker supports the operation.
+inline constexpr char kSpansWorkers[] = "SPANS_WORKERS";
+
+// Holds the graphs that a virtual device is capturing, at most one per lane. A
+// lane's graph stays here whichever worker takes the lane's calls.
+//
+// Thread-safe. Only the `is_born` callback of Add() runs under its lock.
+class GraphCaptures {
+ public:
+  // Starts to capture the lane's calls. Returns FailedPrecondition
+  // (ALREADY_RECORDING) if that is under way.
+  absl::Status Start(uint32_t lane);
+  // Ends the lane's capture. Returns null if there is none.
+  std::unique_ptr<Recorder> Take(uint32_t lane);
+
+  // Returns whether any lane is being captured. It is a hint that costs a call
+  // one load.
+  bool any() const { return count_.load(std::memory_order_relaxed) > 0; }
+
+  // Adds a call that a worker is about to take. `is_born` is as for
+  // Recorder::Add().
+  void Add(uint32_t lane, const Call& call,
+           absl::FunctionRef<bool(RemoteStorage*)> is_born);
+  // Removes the last call, because no worker took it.
+  void Retract(uint32_t lane);
+
+  // Refuses the lane's capture, because the lane did something that cannot be
+  // executed again. The first refusal counts.
+  void Refuse(uint32_t lane, absl::string_view reason, absl::string_view what) {
+    if (ABSL_PREDICT_FALSE(any())) RefuseOne(lane, reason, what);
+  }
+  void RefuseAll(absl::string_view reason, absl::string_view what);
+  // Returns the refusal, or OK if the lane is not captured.
+  absl::Status Refusal(uint32_t lane) const;
+
+ private:
+  void RefuseOne(uint32_t lane, absl::string_view reason,
+                 absl::string_view what);
+
+  std::atomic<size_t> count_{0};
+  mutable Mutex mu_;
+  absl::flat_hash_map<uint32_t, std::unique_ptr<Recorder>> by_lane_
+      ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace djinn

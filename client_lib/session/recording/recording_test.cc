@@ -17,22 +17,11 @@ namespace {
 
 constexpr uint32_t kLane = 3;
 
-class RecordingTest : public testing::Test {
+class RecordingTest : public DeviceTest {
  protected:
   explicit RecordingTest(v1::SessionLimits limits = FakeWorker::DefaultLimits())
-      : cluster_(std::move(limits)),
-        session_(cluster_.Open()),
-        device_(*session_->Device(0)) {
-    weights_ = Uploaded();
-  }
-  ~RecordingTest() override { ExpectNoViolations(cluster_.worker()); }
+      : DeviceTest(std::move(limits)) {}
 
-  StoragePtr Uploaded() {
-    StoragePtr storage = device_->NewStorage(8);
-    EXPECT_TRUE(
-        device_->Upload(kLane, storage.get(), {"12345678", nullptr}).ok());
-    return storage;
-  }
   void Call(int op, const std::vector<Use>& touches) {
     EXPECT_TRUE(Record(*device_, kLane, MakeCall(op, touches)).ok());
   }
@@ -50,7 +39,7 @@ class RecordingTest : public testing::Test {
   }
   absl::StatusOr<std::shared_ptr<const Recording>> RecordStep() {
     const StoragePtr input = Uploaded();
-    EXPECT_TRUE(device_->StartRecording(kLane).ok());
+    EXPECT_TRUE(device_->graphs().Start(kLane).ok());
     const StoragePtr loss = Step(input);
     auto recording = Finish({input}, {loss});
     Drop(loss);
@@ -62,7 +51,7 @@ class RecordingTest : public testing::Test {
     std::vector<RemoteStorage*> in, out;
     for (const StoragePtr& storage : given) in.push_back(storage.get());
     for (const StoragePtr& storage : outputs) out.push_back(storage.get());
-    return device_->FinishRecording(kLane, in, out, awaited);
+    return device_->graphs().Finish(kLane, in, out, awaited);
   }
   std::string RefusalOf(const std::vector<StoragePtr>& given,
                         const std::vector<StoragePtr>& outputs) {
@@ -71,15 +60,12 @@ class RecordingTest : public testing::Test {
   StoragePtr Replay(const std::shared_ptr<const Recording>& recording,
                     const StoragePtr& input) {
     const std::vector<RemoteStorage*> given = {input.get()};
-    auto outputs = device_->Replay(kLane, recording, given);
+    auto outputs = device_->graphs().Replay(kLane, recording, given);
     EXPECT_TRUE(outputs.ok()) << outputs.status();
     return outputs.ok() ? outputs->at(0) : StoragePtr();
   }
 
-  FakeCluster cluster_;
-  const std::unique_ptr<Session> session_;
-  const std::shared_ptr<VirtualDevice> device_;
-  StoragePtr weights_;
+  StoragePtr weights_ = Uploaded();
 };
 
 TEST_F(RecordingTest, ReplayBindsOtherStorages) {
@@ -101,7 +87,7 @@ TEST_F(RecordingTest, ReplayBindsOtherStorages) {
     Drop(input);
   }
   ASSERT_TRUE(device_->Synchronize().ok());
-  const std::vector<v1::Run> runs = cluster_.worker().runs();
+  const std::vector<v1::Run> runs = cluster_.worker().seen().runs;
   const v1::Run& last = runs.back();
   EXPECT_TRUE(last.has_repeat());
   EXPECT_LT(last.repeat().slot_gaps_size(), 2);
@@ -114,7 +100,7 @@ TEST_F(RecordingTest, ReplayBindsOtherStorages) {
 TEST_F(RecordingTest, OutputsThatAreNotAwaitedDoNotHoldTheOthersUp) {
   const auto record = [&](size_t awaited) {
     const StoragePtr input = Uploaded();
-    EXPECT_TRUE(device_->StartRecording(kLane).ok());
+    EXPECT_TRUE(device_->graphs().Start(kLane).ok());
     const StoragePtr loss = Step(input);
     const StoragePtr gradient = device_->NewStorage(4);
     Call(7, {{weights_, kReads}, {gradient, kBirth}});
@@ -151,11 +137,11 @@ TEST_F(RecordingTest, AnExpectedReadGoesAheadOfTheRest) {
   };
   for (int i = 0; i < 3; ++i) step();
   ASSERT_TRUE(device_->Synchronize().ok());
-  const size_t before = cluster_.worker().received().size();
+  const size_t before = cluster_.worker().seen().received.size();
   step();
   ASSERT_TRUE(device_->Synchronize().ok());
   std::string kinds;
-  const std::vector<v1::Ordered> all = cluster_.worker().received();
+  const std::vector<v1::Ordered> all = cluster_.worker().seen().received;
   for (size_t i = before; i < all.size(); ++i) {
     if (all[i].has_run()) kinds += "run ";
     if (all[i].has_read()) kinds += "read ";
@@ -167,7 +153,7 @@ TEST_F(RecordingTest, ReplayRebindsTemporariesAndGenerators) {
   const StoragePtr generator = device_->NewStorage(0);
   ASSERT_TRUE(device_->Seed(kLane, generator.get(), 7).ok());
   const StoragePtr input = Uploaded();
-  ASSERT_TRUE(device_->StartRecording(kLane).ok());
+  ASSERT_TRUE(device_->graphs().Start(kLane).ok());
   const StoragePtr buffer = device_->NewStorage(8),
                    out = device_->NewStorage(8);
   Call(1, {{buffer, kWrites}, {input, kReads}, {generator, kDraws}});
@@ -185,9 +171,9 @@ TEST_F(RecordingTest, ReplayRebindsTemporariesAndGenerators) {
 
 TEST_F(RecordingTest, CallsThatCannotBeReplayedAreRefused) {
   const StoragePtr input = Uploaded();
-  const auto start = [&] { ASSERT_TRUE(device_->StartRecording(kLane).ok()); };
+  const auto start = [&] { ASSERT_TRUE(device_->graphs().Start(kLane).ok()); };
   start();
-  EXPECT_EQ(ErrorReason(device_->StartRecording(kLane)), "ALREADY_RECORDING");
+  EXPECT_EQ(ErrorReason(device_->graphs().Start(kLane)), "ALREADY_RECORDING");
   EXPECT_EQ(RefusalOf({input}, {}), "NO_CALLS");
   EXPECT_EQ(RefusalOf({input}, {}), "NOT_RECORDING");
 
@@ -224,12 +210,12 @@ TEST_F(RecordingTest, CallsThatCannotBeReplayedAreRefused) {
 
 TEST_F(RecordingTest, OneThatIsDroppedIsGone) {
   const StoragePtr input = Uploaded();
-  ASSERT_TRUE(device_->StartRecording(kLane).ok());
+  ASSERT_TRUE(device_->graphs().Start(kLane).ok());
   Step(input);
-  device_->DropRecording(kLane);
+  device_->graphs().Drop(kLane);
   EXPECT_EQ(RefusalOf({input}, {}), "NOT_RECORDING");
-  device_->DropRecording(kLane);
-  EXPECT_TRUE(device_->StartRecording(kLane).ok());
+  device_->graphs().Drop(kLane);
+  EXPECT_TRUE(device_->graphs().Start(kLane).ok());
 }
 
 TEST_F(RecordingTest, IsStaleWhenWhatItKeepsIsGone) {
@@ -238,11 +224,13 @@ TEST_F(RecordingTest, IsStaleWhenWhatItKeepsIsGone) {
   const StoragePtr input = Uploaded();
   Drop(weights_);
   const std::vector<RemoteStorage*> given = {input.get()};
-  EXPECT_EQ(ErrorReason(device_->Replay(kLane, *recording, given).status()),
-            "STALE_RECORDING");
+  EXPECT_EQ(
+      ErrorReason(device_->graphs().Replay(kLane, *recording, given).status()),
+      "STALE_RECORDING");
   const std::shared_ptr<VirtualDevice> other = *session_->Device(1);
-  EXPECT_EQ(ErrorReason(other->Replay(kLane, *recording, given).status()),
-            "STALE_RECORDING");
+  EXPECT_EQ(
+      ErrorReason(other->graphs().Replay(kLane, *recording, given).status()),
+      "STALE_RECORDING");
 }
 
 // A worker that takes one message at a time, so that further messages wait in
@@ -267,7 +255,7 @@ TEST_F(RecordingInANarrowWindowTest, AReplayHasTheModeOfItsCall) {
     ASSERT_EQ((*recording)->parts.size(), 2u);
     const StoragePtr input = Uploaded();
     ASSERT_TRUE(device_->Synchronize().ok());
-    const size_t before = cluster_.worker().runs().size();
+    const size_t before = cluster_.worker().seen().runs.size();
     // The second part waits in the session for room while the program
     // continues.
     cluster_.worker().Pause();
@@ -276,7 +264,7 @@ TEST_F(RecordingInANarrowWindowTest, AReplayHasTheModeOfItsCall) {
     cluster_.worker().Resume();
     ASSERT_TRUE(ReadByte(*device_, kLane, loss).ok());
     ASSERT_TRUE(device_->Synchronize().ok());
-    const std::vector<v1::Run> runs = cluster_.worker().runs();
+    const std::vector<v1::Run> runs = cluster_.worker().seen().runs;
     ASSERT_EQ(runs.size(), before + 2);
     for (size_t i = before; i < runs.size(); ++i) {
       EXPECT_EQ(runs[i].mode(),
@@ -291,7 +279,7 @@ TEST_F(RecordingTest, AFailureInAReplayPoisonsItsOutputs) {
   ASSERT_TRUE(recording.ok());
   const StoragePtr input = Uploaded();
   ASSERT_TRUE(device_->Synchronize().ok());
-  cluster_.worker().FailNextRun(9);
+  cluster_.worker().Set(&FakeScript::fail_next_run, 9);
   const StoragePtr loss = Replay(*recording, input);
   EXPECT_EQ(ErrorMetadataValue(ReadByte(*device_, kLane, loss), "error_id"),
             "9");

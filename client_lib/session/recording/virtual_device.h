@@ -92,6 +92,40 @@ struct StorageAt {
   uint64_t version = 0;
 };
 
+// Captures graphs of one virtual device and executes them. Thread-safe.
+class DeviceGraphs {
+ public:
+  virtual ~DeviceGraphs() = default;
+
+  // Starts to capture the calls that the lane records, in addition to sending
+  // them. Returns FailedPrecondition (ALREADY_RECORDING) if the lane is
+  // captured already.
+  virtual absl::Status Start(uint32_t lane) = 0;
+  // Ends the capture and returns the graph. `given` lists the inputs, each
+  // once, which other storages replace at each execution. `outputs` lists
+  // storages created since Start(), each once; the program may await
+  // the first `awaited` of them. Errors are those of Recorder::Finish(), and
+  // FailedPrecondition (NOT_RECORDING).
+  virtual absl::StatusOr<std::shared_ptr<const Recording>> Finish(
+      uint32_t lane, absl::Span<RemoteStorage* const> given,
+      absl::Span<RemoteStorage* const> outputs, size_t awaited) = 0;
+  // Returns the refusal that Finish() is going to report, because the
+  // lane did something that cannot be executed again. OK if there is no
+  // capture.
+  virtual absl::Status Refusal(uint32_t lane) = 0;
+  // Ends the capture, if there is one, without a result.
+  virtual void Drop(uint32_t lane) = 0;
+  // Executes the captured graph's calls as if the lane made them now. `given`
+  // has as many inputs as the capture had, each once, none that the graph
+  // captured, and each at least as large as the calls' views need. Returns the
+  // new outputs. Returns FailedPrecondition (STALE_RECORDING) if the graph
+  // belongs to another device or the program dropped a storage that it
+  // captured. Blocks as VirtualDevice::Record() does.
+  virtual absl::StatusOr<std::vector<StoragePtr>> Replay(
+      uint32_t lane, const std::shared_ptr<const Recording>& recording,
+      absl::Span<RemoteStorage* const> given) = 0;
+};
+
 class VirtualDevice : public std::enable_shared_from_this<VirtualDevice> {
  public:
   // Limit on the size of a storage whose value may be kept in the process.
@@ -178,33 +212,8 @@ class VirtualDevice : public std::enable_shared_from_this<VirtualDevice> {
                              absl::Span<const StorageAt> operands,
                              HostValuePtr value, bool readable) = 0;
 
-  // Starts to capture the calls that the lane records, in addition to sending
-  // them. Returns FailedPrecondition (ALREADY_RECORDING) if the lane is
-  // captured already.
-  virtual absl::Status StartRecording(uint32_t lane) = 0;
-  // Ends the capture and returns the graph. `given` lists the inputs, each
-  // once, which other storages replace at each execution. `outputs` lists
-  // storages created since StartRecording(), each once; the program may await
-  // the first `awaited` of them. Errors are those of Recorder::Finish(), and
-  // FailedPrecondition (NOT_RECORDING).
-  virtual absl::StatusOr<std::shared_ptr<const Recording>> FinishRecording(
-      uint32_t lane, absl::Span<RemoteStorage* const> given,
-      absl::Span<RemoteStorage* const> outputs, size_t awaited) = 0;
-  // Returns the refusal that FinishRecording() is going to report, because the
-  // lane did something that cannot be executed again. OK if there is no
-  // capture.
-  virtual absl::Status RecordingRefusal(uint32_t lane) = 0;
-  // Ends the capture, if there is one, without a result.
-  virtual void DropRecording(uint32_t lane) = 0;
-  // Executes the captured graph's calls as if the lane made them now. `given`
-  // has as many inputs as the capture had, each once, none that the graph
-  // captured, and each at least as large as the calls' views need. Returns the
-  // new outputs. Returns FailedPrecondition (STALE_RECORDING) if the graph
-  // belongs to another device or the program dropped a storage that it
-  // captured. Blocks as Record() does.
-  virtual absl::StatusOr<std::vector<StoragePtr>> Replay(
-      uint32_t lane, const std::shared_ptr<const Recording>& recording,
-      absl::Span<RemoteStorage* const> given) = 0;
+  // Returns what captures the device's graphs. It lives as long as the device.
+  virtual DeviceGraphs& graphs() = 0;
 
   // Tells the worker which storages a registered callable captures, and
   // replaces what it told before. `model_id` is unique among the callables of

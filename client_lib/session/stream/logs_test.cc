@@ -4,6 +4,7 @@
 #include "client_lib/session/stream/message_log.h"
 #include "client_lib/session/stream/reply_log.h"
 #include "common/base/random.h"
+#include "djinn/v1/execution.pb.h"
 #include "gtest/gtest.h"
 
 namespace djinn {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "djinn/v1/execution.pb.h"
+
 namespace djinn {
 
 void MessageLog::Append(std::shared_ptr<const v1::ControlRequest> message,
@@ -14,6 +16,10 @@ void MessageLog::Append(std::shared_ptr<const v1::ControlRequest> message,
   if (IsExempt(entry)) return;
   ++counted_messages_;
   counted_bytes_ += bytes;
+}
+
+bool MessageLog::IsExempt(const Entry& entry) {
+  return entry.message->ordered().has_free();
 }
 
 const MessageLog::Entry* MessageLog::Next() const {

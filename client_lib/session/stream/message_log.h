@@ -14,7 +14,10 @@
 #include <optional>
 #include <vector>
 
-#include "djinn/v1/execution.pb.h"
+namespace djinn::v1 {
+class ControlRequest;
+class Window;
+}  // namespace djinn::v1
 
 namespace djinn {
 
@@ -93,9 +96,8 @@ class MessageLog {
   uint64_t outstanding_bytes() const;
 
  private:
-  static bool IsExempt(const Entry& entry) {
-    return entry.message->ordered().has_free();
-  }
+  // Frees do not count towards the window.
+  static bool IsExempt(const Entry& entry);
 
   std::deque<Entry> entries_;
   uint64_t appended_ = 0;

@@ -3,7 +3,7 @@
 #include <cstring>
 #include <utility>
 
-#include "client_lib/session/recording/graph_builder.h"
+#include "client_lib/session/recording/recording.h"
 #include "common/srg/canonical.h"
 #include "common/srg/proto_codec.h"
 #include "common/srg/size_hole.h"
@@ -30,7 +30,7 @@ void FillChangedFloats(absl::Span<const double> floats,
 
 // Returns how many slots are bound to other storages than before. The count
 // stops once it exceeds `most`.
-size_t CountChanged(absl::Span<const RunEncoder::Binding> bindings,
+size_t CountChanged(absl::Span<const RunBinding> bindings,
                     const GraphTable::RememberedRun& before, size_t most) {
   size_t changed = 0;
   for (size_t slot = 0; slot < bindings.size() && changed <= most; ++slot) {
@@ -51,7 +51,7 @@ struct Likeness {
 
 // Returns the most similar remembered run. The search starts behind the last
 // one used, because runs often take turns.
-Likeness FindMostAlike(absl::Span<const RunEncoder::Binding> bindings,
+Likeness FindMostAlike(absl::Span<const RunBinding> bindings,
                        const GraphTable::RememberedRuns& remembered) {
   const size_t places = remembered.runs.size();
   Likeness best{remembered.last_place, bindings.size()};
@@ -91,7 +91,7 @@ RunEncoder::Encoded RunEncoder::Encode(const Segment& segment,
 }
 
 RunEncoder::Encoded RunEncoder::Encode(const RecordingPart& part, bool fast,
-                                       absl::Span<const Binding> bindings,
+                                       absl::Span<const RunBinding> bindings,
                                        uint64_t telling) {
   Encoded encoded;
   const GraphTable::Entry entry =
@@ -103,7 +103,7 @@ RunEncoder::Encoded RunEncoder::Encode(const RecordingPart& part, bool fast,
 
 RunEncoder::Encoded RunEncoder::Encode(const RecordingPart& part, bool fast,
                                        const SizedGraph& sized, int64_t size,
-                                       absl::Span<const Binding> bindings,
+                                       absl::Span<const RunBinding> bindings,
                                        uint64_t telling) {
   Encoded encoded;
   const GraphTable::Entry entry = table_->FindOrAdd(sized.key);
@@ -165,7 +165,7 @@ v1::Graph RunEncoder::Describe(const Segment& segment,
   AssignSlots(segment);
   if (storages != nullptr) {
     storages->clear();
-    for (const Binding& binding : bindings_) storages->push_back(binding.id);
+    for (const RunBinding& binding : bindings_) storages->push_back(binding.id);
   }
   return srg::ToProto(BuildGraph(segment, slot_of_touch_, kinds_));
 }
@@ -205,14 +205,14 @@ void RunEncoder::AssignSlots(const Segment& segment) {
                            .born = created || (touch.access & kBirth) != 0});
       if (created) ++creation;
     }
-    Binding& binding = bindings_[storage->slot_];
+    RunBinding& binding = bindings_[storage->slot_];
     if (ChangesVersion(touch.access)) ++binding.writes;
     ++binding.uses;
     slot_of_touch_.push_back(storage->slot_);
   }
 }
 
-void RunEncoder::FillRun(absl::Span<const Binding> bindings,
+void RunEncoder::FillRun(absl::Span<const RunBinding> bindings,
                          absl::Span<const double> floats,
                          absl::Span<const ScalarValue> scalar_tensors,
                          const GraphTable::Entry& graph, Encoded* encoded) {
@@ -226,7 +226,7 @@ void RunEncoder::FillRun(absl::Span<const Binding> bindings,
   const GraphTable::RememberedRun* before = nullptr;
   bool remember = false;
   if (remembered.runs.empty()) {
-    for (const Binding& binding : bindings) {
+    for (const RunBinding& binding : bindings) {
       v1::Binding* const message = run->add_bindings();
       message->set_storage(binding.id);
       message->set_writes(binding.writes);
@@ -255,12 +255,13 @@ void RunEncoder::FillRun(absl::Span<const Binding> bindings,
   if (remembered.runs.empty()) return;
   GraphTable::RememberedRun& kept = remembered.runs[remembered.last_place];
   kept.storages.clear();
-  for (const Binding& binding : bindings) kept.storages.push_back(binding.id);
+  for (const RunBinding& binding : bindings)
+    kept.storages.push_back(binding.id);
   kept.final_slots = final_slots_;
   kept.floats.assign(floats.begin(), floats.end());
 }
 
-void RunEncoder::FillRepeat(absl::Span<const Binding> bindings,
+void RunEncoder::FillRepeat(absl::Span<const RunBinding> bindings,
                             const GraphTable::RememberedRun& before,
                             Encoded* encoded) {
   v1::Run* const run = &encoded->run;
@@ -271,7 +272,7 @@ void RunEncoder::FillRepeat(absl::Span<const Binding> bindings,
   uint64_t storage_before = 0;
   bool all_first_versions = true;
   for (uint32_t slot = 0; slot < bindings.size(); ++slot) {
-    const Binding& binding = bindings[slot];
+    const RunBinding& binding = bindings[slot];
     if (binding.writes > 0) encoded->written.push_back(binding.id);
     if (binding.born) {
       if (next_new == 0) {
@@ -297,10 +298,10 @@ void RunEncoder::FillRepeat(absl::Span<const Binding> bindings,
   repeat->set_version_sum(versions);
 }
 
-void RunEncoder::FindFinalSlots(absl::Span<const Binding> bindings) {
+void RunEncoder::FindFinalSlots(absl::Span<const RunBinding> bindings) {
   final_slots_.clear();
   for (uint32_t slot = 0; slot < bindings.size(); ++slot) {
-    const Binding& binding = bindings[slot];
+    const RunBinding& binding = bindings[slot];
     if (binding.storage == nullptr) {
       if (binding.dies) final_slots_.push_back(slot);
       continue;

@@ -21,18 +21,13 @@
 #include "client_lib/session/recording/recording.h"
 #include "client_lib/session/recording/segment.h"
 #include "client_lib/session/stream/graph_table.h"
+#include "client_lib/session/stream/run_binding.h"
 #include "client_lib/session/stream/size_families.h"
 #include "common/hash/hash.h"
 #include "common/srg/graph.h"
 #include "djinn/v1/execution.pb.h"
 
 namespace djinn {
-
-// A graph with a size hole, and its key.
-struct SizedGraph {
-  std::string key;
-  srg::Graph graph;
-};
 
 class RunEncoder {
  public:
@@ -67,26 +62,12 @@ class RunEncoder {
   // unsent message names is final in this run.
   Encoded Encode(const Segment& segment, uint64_t telling = 1);
 
-  // The storage that a slot of a run is bound to.
-  struct Binding {
-    // Null for a temporary of a captured graph, which no program can name.
-    RemoteStorage* storage = nullptr;
-    uint64_t id = 0;
-    uint64_t base_version = 0;
-    uint32_t writes = 0;
-    // Number of times that the storage was counted as used by the run.
-    uint32_t uses = 0;
-    bool reads = false;
-    bool born = false;
-    // The storage is a temporary that nothing names after this run.
-    bool dies = false;
-  };
   // Encodes a part with one binding per slot. `fast` is as in Segment.
   Encoded Encode(const RecordingPart& part, bool fast,
-                 absl::Span<const Binding> bindings, uint64_t telling = 1);
+                 absl::Span<const RunBinding> bindings, uint64_t telling = 1);
   // Encodes `sized` at the given size, in place of the part's own graph.
   Encoded Encode(const RecordingPart& part, bool fast, const SizedGraph& sized,
-                 int64_t size, absl::Span<const Binding> bindings,
+                 int64_t size, absl::Span<const RunBinding> bindings,
                  uint64_t telling = 1);
 
   // Returns the segment's graph without counting uses. If `storages` is not
@@ -111,23 +92,23 @@ class RunEncoder {
   template <typename Build>
   void FillGraph(absl::string_view key, const GraphTable::Entry& entry,
                  uint64_t telling, Build build, Encoded* encoded);
-  void FillRun(absl::Span<const Binding> bindings,
+  void FillRun(absl::Span<const RunBinding> bindings,
                absl::Span<const double> floats,
                absl::Span<const ScalarValue> scalar_tensors,
                const GraphTable::Entry& graph, Encoded* encoded);
   // Fills in what differs from the run `before`.
-  static void FillRepeat(absl::Span<const Binding> bindings,
+  static void FillRepeat(absl::Span<const RunBinding> bindings,
                          const GraphTable::RememberedRun& before,
                          Encoded* encoded);
   // Counts the run's uses as sent, and finds the slots that are final in it.
-  void FindFinalSlots(absl::Span<const Binding> bindings);
+  void FindFinalSlots(absl::Span<const RunBinding> bindings);
 
   GraphTable* table_;
   SizeFamilies families_;
   uint64_t run_ = 0;
   // Reused between runs.
   std::vector<srg::Slot> kinds_;
-  std::vector<Binding> bindings_;
+  std::vector<RunBinding> bindings_;
   std::vector<uint32_t> slot_of_touch_;
   std::vector<uint32_t> final_slots_;
   std::string key_;

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "client_lib/session/recording/graph_builder.h"
+#include "client_lib/session/recording/recording.h"
 
 namespace djinn {
 namespace {

@@ -1,5 +1,5 @@
 // Finds graphs that differ only in integers that grow together, by their keys
-// (graph_builder.h). A loop over growing tensors has another key in each
+// (recording.h). A loop over growing tensors has another key in each
 // iteration. Three keys on a line make a family, in which each varying integer
 // is a + b·n. From then on the loop's graphs are one graph with a size hole
 // (common/srg/size_hole.h), at n = 3, 4, 5, ...

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "client_lib/session/recording/graph_builder.h"
+#include "client_lib/session/recording/recording.h"
 #include "client_lib/session/recording/segment.h"
 #include "client_lib/session/stream/run_encoder.h"
 #include "client_lib/session/testing/calls.h"
@@ -262,7 +262,7 @@ TEST_F(SizeFamiliesTest, RecordingsThatDifferInSizesAreOneGraph) {
     part.key = named.key;
     part.graph = named.graph;
     std::vector<StoragePtr> storages;
-    std::vector<RunEncoder::Binding> bindings;
+    std::vector<RunBinding> bindings;
     for (size_t slot = 0; slot < named.graph.slots.size(); ++slot) {
       storages.push_back(New());
       bindings.push_back({.storage = storages.back().get(),

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/error.h"
 #include "common/net/protocol_version.h"
+#include "djinn/v1/execution.pb.h"
 
 namespace djinn {
 

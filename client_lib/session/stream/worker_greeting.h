@@ -7,8 +7,12 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "djinn/v1/execution.pb.h"
 #include "djinn/v1/session.pb.h"
+
+namespace djinn::v1 {
+class ClientHello;
+class WorkerHello;
+}  // namespace djinn::v1
 
 namespace djinn {
 

@@ -302,8 +302,8 @@ FakeCluster::FakeCluster(v1::SessionLimits limits)
     workers_->push_back(
         std::make_unique<FakeWorker>(limits, absl::StrCat("w", i)));
   }
-  worker(0).EnterFrom(&worker(1));
-  worker(1).EnterFrom(&worker(0));
+  worker(0).Set(&FakeScript::other, &worker(1));
+  worker(1).Set(&FakeScript::other, &worker(0));
 }
 
 std::unique_ptr<Session> FakeCluster::Open(SessionOptions options) {

@@ -18,7 +18,13 @@ v1::SessionLimits FakeWorker::DefaultLimits() {
 }
 
 FakeWorker::FakeWorker(v1::SessionLimits limits, std::string id)
-    : limits_(std::move(limits)), id_(std::move(id)) {}
+    : limits_(std::move(limits)),
+      id_(std::move(id)),
+      executor_(limits_, &script_, &seen_,
+                [this](v1::ControlResponse response, uint64_t transfer_id,
+                       std::shared_ptr<const std::string> value) {
+                  Respond(std::move(response), transfer_id, std::move(value));
+                }) {}
 
 FakeWorker::~FakeWorker() {
   std::vector<std::unique_ptr<Link>> links;
@@ -37,83 +43,10 @@ void FakeWorker::Resume() {
   Work();
 }
 
-void FakeWorker::BeSilent() {
+void FakeWorker::CutAt(FakeScript::Cut where, int n) {
   MutexLock lock(&mu_);
-  silent_ = true;
-}
-
-void FakeWorker::AskForProofs() {
-  MutexLock lock(&mu_);
-  ask_for_proofs_ = true;
-}
-
-void FakeWorker::GiveRoom(uint64_t bytes) {
-  MutexLock lock(&mu_);
-  content_room_ = bytes;
-}
-
-void FakeWorker::AnswerTransfers(Transfers answer) {
-  MutexLock lock(&mu_);
-  transfers_ = answer;
-}
-
-void FakeWorker::FailNextRun(uint64_t error_id) {
-  MutexLock lock(&mu_);
-  fail_next_run_ = error_id;
-}
-
-void FakeWorker::FailNextPull(uint64_t error_id) {
-  MutexLock lock(&mu_);
-  fail_next_pull_ = error_id;
-}
-
-void FakeWorker::AnswerMetadata(v1::RunMetadata metadata) {
-  MutexLock lock(&mu_);
-  metadata_ = std::move(metadata);
-}
-
-void FakeWorker::SayFacts(v1::DeviceSpeed speed, std::string numerics) {
-  MutexLock lock(&mu_);
-  speed_ = speed;
-  numerics_ = std::move(numerics);
-}
-
-void FakeWorker::LimitModels(uint64_t model_bytes) {
-  MutexLock lock(&mu_);
-  model_bytes_ = model_bytes;
-}
-
-std::map<uint64_t, v1::RegisterModel> FakeWorker::models() const {
-  MutexLock lock(&mu_);
-  return models_;
-}
-
-void FakeWorker::AnswerProfiles(v1::ReplyTiming timing,
-                                v1::ProfileReport report) {
-  MutexLock lock(&mu_);
-  timing_ = std::move(timing);
-  report_ = std::move(report);
-}
-
-void FakeWorker::SayWrongId() {
-  MutexLock lock(&mu_);
-  wrong_id_ = true;
-}
-
-void FakeWorker::SayWrongFingerprints() {
-  MutexLock lock(&mu_);
-  wrong_fingerprints_ = true;
-}
-
-void FakeWorker::HoldBulk(bool hold) {
-  MutexLock lock(&mu_);
-  hold_bulk_ = hold;
-  changed_.SignalAll();
-}
-
-void FakeWorker::DelayBulk(absl::Duration delay) {
-  MutexLock lock(&mu_);
-  bulk_delay_ = delay;
+  script_.cut = where;
+  script_.cut_at = n;
 }
 
 void FakeWorker::Say(v1::ControlResponse response) {
@@ -126,52 +59,6 @@ void FakeWorker::Break(absl::Status status) {
   EndLink(std::move(status));
 }
 
-void FakeWorker::CutAt(Cut where, int n) {
-  MutexLock lock(&mu_);
-  cut_ = where;
-  cut_at_ = n;
-}
-
-int FakeWorker::incoming() const {
-  MutexLock lock(&mu_);
-  return incoming_;
-}
-
-int FakeWorker::outgoing() const {
-  MutexLock lock(&mu_);
-  return outgoing_;
-}
-
-void FakeWorker::BreakStreams(int count) {
-  MutexLock lock(&mu_);
-  break_streams_ = count;
-}
-
-void FakeWorker::EnterFrom(FakeWorker* other) {
-  MutexLock lock(&mu_);
-  other_ = other;
-}
-
-void FakeWorker::RefuseToLet(int times) {
-  MutexLock lock(&mu_);
-  refuse_to_let_ = times;
-}
-
-void FakeWorker::AnswerEntries(Entries answer) {
-  MutexLock lock(&mu_);
-  entries_ = answer;
-}
-
-void FakeWorker::WaitLeft() {
-  MutexLock lock(&mu_);
-  for (Patience patience; !left_;) patience.Wait(&changed_, &mu_);
-}
-
-void FakeWorker::WaitEntering() {
-  MutexLock lock(&mu_);
-  for (Patience patience; !entering_;) patience.Wait(&changed_, &mu_);
-}
-
 void FakeWorker::Restart(bool other_incarnation) {
   MutexLock lock(&mu_);
   if (other_incarnation) ++incarnation_;
@@ -182,88 +69,62 @@ void FakeWorker::Restart(bool other_incarnation) {
 
 void FakeWorker::EvictPlans() {
   MutexLock lock(&mu_);
-  for (const auto& [id, defined] : defined_) evicted_.insert(id);
+  executor_.EvictPlans();
 }
 
-void FakeWorker::IgnoreCancel() {
+bool FakeWorker::HandOver(const v1::Pull& state, FakeExecutor* to) const {
+  // The caller holds the other worker's lock. No thread takes the two locks in
+  // the opposite order.
   MutexLock lock(&mu_);
-  ignore_cancel_ = true;
+  return executor_.HandOver(state, to) && state.worker_id() == id_;
 }
 
-int FakeWorker::resumes() const {
+FakeSeen FakeWorker::seen() const {
   MutexLock lock(&mu_);
-  return resumes_;
+  return seen_;
 }
 
-int FakeWorker::cancels() const {
+std::map<uint64_t, v1::RegisterModel> FakeWorker::models() const {
   MutexLock lock(&mu_);
-  return cancels_;
-}
-
-std::vector<v1::Ordered> FakeWorker::received() const {
-  MutexLock lock(&mu_);
-  return received_;
-}
-
-void FakeWorker::WaitReceived(size_t count) {
-  MutexLock lock(&mu_);
-  for (Patience patience; received_.size() < count;)
-    patience.Wait(&changed_, &mu_);
-}
-
-void FakeWorker::WaitWaiting(size_t count) {
-  MutexLock lock(&mu_);
-  for (Patience patience; waiting_.size() < count;)
-    patience.Wait(&changed_, &mu_);
-}
-
-void FakeWorker::WaitForRead() {
-  MutexLock lock(&mu_);
-  for (Patience patience; waiting_.empty() || !waiting_.back().has_read();)
-    patience.Wait(&changed_, &mu_);
-}
-
-void FakeWorker::WaitCancelled() {
-  MutexLock lock(&mu_);
-  for (Patience patience; cancels_ == 0;) patience.Wait(&changed_, &mu_);
-}
-
-std::vector<v1::Run> FakeWorker::runs() const {
-  MutexLock lock(&mu_);
-  return carried_runs_;
-}
-
-std::vector<std::string> FakeWorker::run_fingerprints() const {
-  MutexLock lock(&mu_);
-  return run_fingerprints_;
-}
-
-std::vector<size_t> FakeWorker::run_node_counts() const {
-  MutexLock lock(&mu_);
-  return run_node_counts_;
+  return executor_.models();
 }
 
 std::string FakeWorker::contents(uint64_t storage) const {
   MutexLock lock(&mu_);
-  const auto found = storages_.find(storage);
-  return found == storages_.end() ? "" : found->second.bytes;
+  const auto found = executor_.storages().find(storage);
+  return found == executor_.storages().end() ? "" : found->second.bytes;
 }
 
 std::set<uint64_t> FakeWorker::live_storages() const {
   MutexLock lock(&mu_);
   std::set<uint64_t> ids;
-  for (const auto& [id, storage] : storages_) ids.insert(id);
+  for (const auto& [id, storage] : executor_.storages()) ids.insert(id);
   return ids;
 }
 
-std::vector<std::string> FakeWorker::violations() const {
+void FakeWorker::WaitReceived(size_t count) {
   MutexLock lock(&mu_);
-  return violations_;
+  for (Patience patience; seen_.received.size() < count;)
+    patience.Wait(&changed_, &mu_);
 }
 
-bool FakeWorker::hello_seen() const {
+void FakeWorker::WaitWaiting(size_t count) {
   MutexLock lock(&mu_);
-  return hello_seen_;
+  for (Patience patience; flow_.waiting.size() < count;)
+    patience.Wait(&changed_, &mu_);
+}
+
+void FakeWorker::WaitForRead() {
+  MutexLock lock(&mu_);
+  for (Patience patience;
+       flow_.waiting.empty() || !flow_.waiting.back().has_read();)
+    patience.Wait(&changed_, &mu_);
+}
+
+void FakeWorker::WaitEntering() {
+  MutexLock lock(&mu_);
+  for (Patience patience; !executor_.entering();)
+    patience.Wait(&changed_, &mu_);
 }
 
 absl::Status FakeWorker::WaitClosed() {

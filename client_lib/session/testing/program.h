@@ -2,6 +2,7 @@
 #ifndef CLIENT_LIB_SESSION_TESTING_PROGRAM_H_
 #define CLIENT_LIB_SESSION_TESTING_PROGRAM_H_
 
+#include <memory>
 #include <string>
 #include <thread>
 #include <utility>
@@ -39,10 +40,40 @@ inline std::string Pattern(size_t size) {
 }
 
 inline void ExpectNoViolations(const FakeWorker& worker) {
-  for (const std::string& violation : worker.violations()) {
+  for (const std::string& violation : worker.seen().violations) {
     ADD_FAILURE() << violation;
   }
 }
+
+// A session on a fake cluster, and its first virtual device.
+class DeviceTest : public testing::Test {
+ protected:
+  explicit DeviceTest(v1::SessionLimits limits = FakeWorker::DefaultLimits())
+      : cluster_(std::move(limits)) {}
+  ~DeviceTest() override {
+    ExpectNoViolations(cluster_.worker(0));
+    ExpectNoViolations(cluster_.worker(1));
+  }
+
+  // Returns a storage with these bytes, uploaded in lane 3.
+  StoragePtr Uploaded(const std::string& bytes = "12345678") {
+    StoragePtr storage = device_->NewStorage(bytes.size());
+    EXPECT_TRUE(device_->Upload(3, storage.get(), {bytes, nullptr}).ok());
+    return storage;
+  }
+  absl::StatusOr<std::string> ReadAll(const StoragePtr& storage) {
+    std::string value(storage->size_bytes(), '?');
+    const absl::Status status =
+        device_->Read(1, storage.get(), WholeView(*storage.get()), value.data(),
+                      value.size());
+    if (!status.ok()) return status;
+    return value;
+  }
+
+  FakeCluster cluster_;
+  std::unique_ptr<Session> session_ = cluster_.Open();
+  std::shared_ptr<VirtualDevice> device_ = *session_->Device(0);
+};
 
 // Runs `work`, which waits, while the fake clock advances about a hundred times
 // as fast as real time.

@@ -57,13 +57,13 @@ class SharedRowsFixture : public ::testing::Test {
       const StoragePtr& input, const StoragePtr& output) {
     RemoteStorage* const given[] = {input.get()};
     RemoteStorage* const outputs[] = {output.get()};
-    return device_->FinishRecording(kLane, given, outputs, 1);
+    return device_->graphs().Finish(kLane, given, outputs, 1);
   }
   absl::StatusOr<StoragePtr> Replay(
       const std::shared_ptr<const Recording>& recording,
       const StoragePtr& input) {
     RemoteStorage* const given[] = {input.get()};
-    auto outputs = device_->Replay(kLane, recording, given);
+    auto outputs = device_->graphs().Replay(kLane, recording, given);
     if (!outputs.ok()) return outputs.status();
     return outputs->at(0);
   }
@@ -71,14 +71,14 @@ class SharedRowsFixture : public ::testing::Test {
   std::vector<int64_t> Sizes(int worker) {
     EXPECT_EQ(device_->Synchronize(), absl::OkStatus());
     std::vector<int64_t> sizes;
-    for (const v1::Run& run : cluster_.worker(worker).runs()) {
+    for (const v1::Run& run : cluster_.worker(worker).seen().runs) {
       if (run.size() != 0) sizes.push_back(run.size());
     }
     return sizes;
   }
   int Count(int worker, v1::Ordered::ActionCase action) {
     int count = 0;
-    for (const v1::Ordered& message : cluster_.worker(worker).received()) {
+    for (const v1::Ordered& message : cluster_.worker(worker).seen().received) {
       count += message.action_case() == action;
     }
     return count;

@@ -68,7 +68,7 @@ class SpanningDeviceTest : public testing::Test {
   int Count(int worker, v1::Ordered::ActionCase action) {
     EXPECT_EQ(device_->Synchronize(), absl::OkStatus());
     int count = 0;
-    for (const v1::Ordered& message : cluster_.worker(worker).received()) {
+    for (const v1::Ordered& message : cluster_.worker(worker).seen().received) {
       count += message.action_case() == action;
     }
     return count;
@@ -92,7 +92,7 @@ class SpanningDeviceTest : public testing::Test {
     EXPECT_EQ(device_->Synchronize(), absl::OkStatus());
     std::map<uint64_t, v1::Graph> graphs;
     std::vector<std::string> names;
-    for (const v1::Ordered& message : cluster_.worker(worker).received()) {
+    for (const v1::Ordered& message : cluster_.worker(worker).seen().received) {
       if (message.has_define_graph()) {
         graphs[message.define_graph().graph_id()] =
             message.define_graph().graph();

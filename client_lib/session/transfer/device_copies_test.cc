@@ -19,7 +19,7 @@ class DeviceCopiesTest : public testing::Test {
 
   static std::vector<Ordered::ActionCase> Actions(FakeWorker& worker) {
     std::vector<Ordered::ActionCase> actions;
-    for (const Ordered& message : worker.received()) {
+    for (const Ordered& message : worker.seen().received) {
       actions.push_back(message.action_case());
     }
     return actions;
@@ -50,12 +50,12 @@ TEST_F(DeviceCopiesTest, TheSourceOffersAndTheDestinationPulls) {
                 Ordered::kDefineGraph, Ordered::kRun, Ordered::kDefineGraph,
                 Ordered::kRun, Ordered::kOffer, Ordered::kDefineGraph,
                 Ordered::kRun}));
-  const v1::Offer offer = cluster_.worker(0).received()[4].offer();
+  const v1::Offer offer = cluster_.worker(0).seen().received[4].offer();
   EXPECT_EQ(offer.storage(), source->id());
   EXPECT_EQ(offer.version(), 3u);  // created, written, written
   ASSERT_EQ(Actions(cluster_.worker(1)),
             std::vector<Ordered::ActionCase>{Ordered::kInstall});
-  const v1::Install install = cluster_.worker(1).received()[0].install();
+  const v1::Install install = cluster_.worker(1).seen().received[0].install();
   EXPECT_EQ(install.base_version(), 0u);
   EXPECT_EQ(install.pull().ticket(), offer.ticket());
   EXPECT_EQ(install.pull().worker_id(), here_->Placement()->worker_id);
@@ -78,7 +78,7 @@ TEST_F(DeviceCopiesTest, EveryCopyHasATicketOfItsOwn) {
   ASSERT_EQ(Actions(cluster_.worker(0)),
             (std::vector<Ordered::ActionCase>{
                 Ordered::kCreateStorage, Ordered::kOffer, Ordered::kOffer}));
-  const std::vector<Ordered> said = cluster_.worker(0).received();
+  const std::vector<Ordered> said = cluster_.worker(0).seen().received;
   EXPECT_NE(said[1].offer().ticket(), said[2].offer().ticket());
   ExpectNoViolations(cluster_.worker(0));
   ExpectNoViolations(cluster_.worker(1));

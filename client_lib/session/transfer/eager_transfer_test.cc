@@ -17,52 +17,35 @@ namespace {
 
 constexpr size_t kSize = 300'000;
 
-class EagerTransferTest : public testing::Test {
+class EagerTransferTest : public DeviceTest {
  protected:
   ~EagerTransferTest() override {
     EXPECT_TRUE(session_->Close(absl::Seconds(10)).ok());
-    EXPECT_TRUE(worker_.violations().empty()) << worker_.violations()[0];
   }
 
   // Opens a session and uploads a value first, so that the worker's room is
   // known.
   void Open(uint64_t room) {
-    worker_.GiveRoom(room);
+    worker_.Set(&FakeScript::content_room, room);
     const StoragePtr small = device_->NewStorage(4);
     ASSERT_TRUE(Upload(small, "abcd").ok());
-    ASSERT_EQ(*Read(small), "abcd");
+    ASSERT_EQ(*ReadAll(small), "abcd");
   }
 
   absl::Status Upload(const StoragePtr& storage, const std::string& bytes) {
     return device_->Upload(1, storage.get(), {bytes, nullptr});
   }
-  StoragePtr Uploaded(const std::string& bytes) {
-    StoragePtr storage = device_->NewStorage(bytes.size());
-    EXPECT_TRUE(Upload(storage, bytes).ok());
-    return storage;
-  }
-  absl::StatusOr<std::string> Read(const StoragePtr& storage) {
-    std::string value(storage->size_bytes(), '?');
-    const absl::Status status =
-        device_->Read(1, storage.get(), WholeView(*storage.get()), value.data(),
-                      value.size());
-    if (!status.ok()) return status;
-    return value;
-  }
   // Returns how the executed uploads travelled, one letter each.
   std::string Ways() {
     std::string ways;
-    for (const v1::Ordered& message : worker_.received()) {
+    for (const v1::Ordered& message : worker_.seen().received) {
       if (message.install().has_content()) ways += 'c';
       if (message.install().has_transfer()) ways += 't';
     }
     return ways;
   }
 
-  FakeCluster cluster_;
   FakeWorker& worker_ = cluster_.worker();
-  std::unique_ptr<Session> session_ = cluster_.Open();
-  std::shared_ptr<VirtualDevice> device_ = *session_->Device(0);
 };
 
 TEST_F(EagerTransferTest, UploadReturnsWhileTheWorkerIsPaused) {
@@ -75,31 +58,31 @@ TEST_F(EagerTransferTest, UploadReturnsWhileTheWorkerIsPaused) {
   // The upload copied the bytes.
   bytes.assign(kSize, 'x');
   worker_.Resume();
-  EXPECT_TRUE(*Read(storage) == Pattern(kSize));
+  EXPECT_TRUE(*ReadAll(storage) == Pattern(kSize));
   EXPECT_EQ(Ways(), "c");
   EXPECT_EQ(session_->statistics().uploads_sent, 1u);
   EXPECT_GE(session_->statistics().bytes_up, kSize);
 }
 
 TEST_F(EagerTransferTest, BeforeTheRoomIsKnownTheWorkerIsAsked) {
-  worker_.GiveRoom(1 << 20);
+  worker_.Set(&FakeScript::content_room, 1 << 20);
   Uploaded(Pattern(kSize));
   EXPECT_EQ(Ways(), "t");
 }
 
 // Resembles the second start of a program.
 TEST_F(EagerTransferTest, AWorkerThatHasNewContentsIsAskedForTheNext) {
-  worker_.GiveRoom(4 * kSize);
-  worker_.AnswerTransfers(FakeWorker::Transfers::kHeld);
+  worker_.Set(&FakeScript::content_room, 4 * kSize);
+  worker_.Set(&FakeScript::transfers, FakeScript::Transfers::kHeld);
   // The very first upload asks, because the room is not known yet.
   Uploaded(std::string(kSize, 'a'));
   const uint64_t before = session_->statistics().bytes_up;
   Uploaded(std::string(kSize, 'b'));
   EXPECT_LT(session_->statistics().bytes_up - before, 1000u);
   // Contents that this device uploaded itself do not count.
-  worker_.AnswerTransfers(FakeWorker::Transfers::kSend);
+  worker_.Set(&FakeScript::transfers, FakeScript::Transfers::kSend);
   Uploaded(std::string(kSize, 'c'));
-  worker_.AnswerTransfers(FakeWorker::Transfers::kHeld);
+  worker_.Set(&FakeScript::transfers, FakeScript::Transfers::kHeld);
   Uploaded(std::string(kSize, 'c'));
   Uploaded(std::string(kSize, 'd'));
   EXPECT_TRUE(device_->Synchronize().ok());
@@ -109,7 +92,7 @@ TEST_F(EagerTransferTest, AWorkerThatHasNewContentsIsAskedForTheNext) {
 TEST_F(EagerTransferTest, WhatWasUploadedIsAskedForTheSecondTime) {
   Open(1 << 20);
   Uploaded(Pattern(kSize));
-  worker_.AnswerTransfers(FakeWorker::Transfers::kHeld);
+  worker_.Set(&FakeScript::transfers, FakeScript::Transfers::kHeld);
   Uploaded(Pattern(kSize));
   EXPECT_EQ(Ways(), "ct");
   EXPECT_EQ(session_->statistics().uploads_already_held, 1u);

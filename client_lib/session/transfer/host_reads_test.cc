@@ -33,13 +33,8 @@ class Told final : public HostValue {
   const bool can_tell_;
 };
 
-class HostReadsTest : public testing::Test {
+class HostReadsTest : public DeviceTest {
  protected:
-  HostReadsTest() : session_(cluster_.Open()), device_(*session_->Device(0)) {
-    storage_ = Uploaded("abcd");
-  }
-  ~HostReadsTest() override { ExpectNoViolations(cluster_.worker()); }
-
   std::string Read(const srg::TensorView& view) {
     std::string value(static_cast<size_t>(*srg::ElementCount(view)), '?');
     EXPECT_TRUE(
@@ -60,11 +55,6 @@ class HostReadsTest : public testing::Test {
                            std::make_shared<const Told>(can_tell), readable);
   }
   bool IsKnown() { return device_->FindHostValue(Now(storage_)) != nullptr; }
-  StoragePtr Uploaded(const std::string& bytes) {
-    StoragePtr storage = device_->NewStorage(bytes.size());
-    EXPECT_TRUE(device_->Upload(kLane, storage.get(), {bytes, nullptr}).ok());
-    return storage;
-  }
   absl::Status Write(const StoragePtr& storage, uint32_t lane = kLane) {
     return Record(*device_, lane, MakeCall(7, {{storage, kReads | kWrites}}));
   }
@@ -75,10 +65,7 @@ class HostReadsTest : public testing::Test {
     return cluster_.worker().contents(storage_->id());
   }
 
-  FakeCluster cluster_;
-  const std::unique_ptr<Session> session_;
-  const std::shared_ptr<VirtualDevice> device_;
-  StoragePtr storage_;
+  StoragePtr storage_ = Uploaded("abcd");
 };
 
 TEST_F(HostReadsTest, OneElementIsReadHere) {
@@ -166,7 +153,7 @@ TEST_F(HostReadsTest, WhatWasWrittenMeanwhileIsNotKept) {
 
 TEST_F(HostReadsTest, AnErrorMakesAllUnknown) {
   Keep(Now(storage_));
-  cluster_.worker().FailNextRun(5);
+  cluster_.worker().Set(&FakeScript::fail_next_run, 5);
   ASSERT_TRUE(Write(Uploaded("efgh")).ok());
   EXPECT_FALSE(device_->Synchronize().ok());
   EXPECT_FALSE(IsKnown());
@@ -174,10 +161,10 @@ TEST_F(HostReadsTest, AnErrorMakesAllUnknown) {
 
 TEST_F(HostReadsTest, ARecordingIsRefusedAsForEveryRead) {
   Keep(Now(storage_));
-  ASSERT_TRUE(device_->StartRecording(kLane).ok());
+  ASSERT_TRUE(device_->graphs().Start(kLane).ok());
   EXPECT_EQ(Read(Bytes(2)), "C");
-  EXPECT_EQ(ErrorReason(device_->RecordingRefusal(kLane)), "READS_VALUE");
-  device_->DropRecording(kLane);
+  EXPECT_EQ(ErrorReason(device_->graphs().Refusal(kLane)), "READS_VALUE");
+  device_->graphs().Drop(kLane);
 }
 
 TEST_F(HostReadsTest, AClosedSessionAnswersNothing) {

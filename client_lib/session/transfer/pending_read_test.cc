@@ -13,17 +13,8 @@ namespace {
 
 constexpr absl::Duration kLong = absl::Seconds(60);
 
-class PendingReadTest : public testing::Test {
+class PendingReadTest : public DeviceTest {
  protected:
-  PendingReadTest()
-      : session_(cluster_.Open()), device_(*session_->Device(0)) {}
-  ~PendingReadTest() override { ExpectNoViolations(cluster_.worker()); }
-
-  StoragePtr Uploaded(const std::string& bytes) {
-    StoragePtr storage = device_->NewStorage(bytes.size());
-    Upload(storage, bytes);
-    return storage;
-  }
   void Upload(const StoragePtr& storage, const std::string& bytes) {
     ASSERT_TRUE(device_->Upload(0, storage.get(), {bytes, nullptr}).ok());
   }
@@ -35,10 +26,6 @@ class PendingReadTest : public testing::Test {
     EXPECT_TRUE(read.ok()) << read.status();
     return *std::move(read);
   }
-
-  FakeCluster cluster_;
-  const std::unique_ptr<Session> session_;
-  const std::shared_ptr<VirtualDevice> device_;
 };
 
 TEST_F(PendingReadTest, IsTheValueThatTheStorageHadAtTheCall) {
@@ -91,7 +78,7 @@ TEST_F(PendingReadTest, CallsBackOnceItIsReadyAndAtOnceAfterwards) {
 
 TEST_F(PendingReadTest, FailsWithTheRootError) {
   const StoragePtr storage = Uploaded("12345678");
-  cluster_.worker().FailNextRun(9);
+  cluster_.worker().Set(&FakeScript::fail_next_run, 9);
   ASSERT_TRUE(Record(*device_, 0, MakeCall(1, {{storage, kWrites}})).ok());
   std::string value;
   const auto read = Start(storage, &value);

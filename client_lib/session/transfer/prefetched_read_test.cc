@@ -11,16 +11,8 @@ namespace {
 
 constexpr uint32_t kLane = 3;
 
-class PrefetchedReadTest : public testing::Test {
+class PrefetchedReadTest : public DeviceTest {
  protected:
-  PrefetchedReadTest()
-      : session_(cluster_.Open()), device_(*session_->Device(0)) {
-    weights_ = device_->NewStorage(8);
-    EXPECT_TRUE(
-        device_->Upload(kLane, weights_.get(), {"12345678", nullptr}).ok());
-  }
-  ~PrefetchedReadTest() override { ExpectNoViolations(cluster_.worker()); }
-
   // Records a step's loss, and the calls that follow it.
   StoragePtr Forward(int op = 1) {
     StoragePtr loss = device_->NewStorage(4);
@@ -42,7 +34,7 @@ class PrefetchedReadTest : public testing::Test {
   // Returns the kinds of the messages executed since the last call.
   std::string Received() {
     EXPECT_TRUE(device_->Synchronize().ok());
-    const std::vector<v1::Ordered> all = cluster_.worker().received();
+    const std::vector<v1::Ordered> all = cluster_.worker().seen().received;
     std::string kinds;
     for (; seen_ < all.size(); ++seen_) {
       if (all[seen_].has_run()) kinds += "run ";
@@ -51,10 +43,7 @@ class PrefetchedReadTest : public testing::Test {
     return kinds;
   }
 
-  FakeCluster cluster_;
-  const std::unique_ptr<Session> session_;
-  const std::shared_ptr<VirtualDevice> device_;
-  StoragePtr weights_;
+  const StoragePtr weights_ = Uploaded();
   size_t seen_ = 0;
 };
 
@@ -108,7 +97,7 @@ TEST_F(PrefetchedReadTest, HandsOnTheErrorOfTheCall) {
   Step();
   Step();
   Received();
-  cluster_.worker().FailNextRun(9);
+  cluster_.worker().Set(&FakeScript::fail_next_run, 9);
   const StoragePtr loss = Forward();
   const absl::Status failed = ReadByte(*device_, kLane, loss);
   EXPECT_EQ(ErrorMetadataValue(failed, "error_id"), "9");

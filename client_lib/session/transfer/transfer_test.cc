@@ -12,14 +12,12 @@
 namespace djinn {
 namespace {
 
-class TransferTest : public testing::Test {
+class TransferTest : public DeviceTest {
  protected:
   ~TransferTest() override {
     if (session_ != nullptr) {
       EXPECT_TRUE(session_->Close(absl::Seconds(10)).ok());
     }
-    EXPECT_TRUE(cluster_.worker().violations().empty())
-        << cluster_.worker().violations()[0];
   }
 
   absl::Status Upload(const StoragePtr& storage, const std::string& bytes) {
@@ -32,25 +30,12 @@ class TransferTest : public testing::Test {
     EXPECT_TRUE(watch.expired());
     return status;
   }
-
-  absl::StatusOr<std::string> Read(const StoragePtr& storage) {
-    std::string value(storage->size_bytes(), '?');
-    const absl::Status status =
-        device_->Read(1, storage.get(), WholeView(*storage.get()), value.data(),
-                      value.size());
-    if (!status.ok()) return status;
-    return value;
-  }
-
-  FakeCluster cluster_;
-  std::unique_ptr<Session> session_ = cluster_.Open();
-  std::shared_ptr<VirtualDevice> device_ = *session_->Device(0);
 };
 
 TEST_F(TransferTest, SmallValuesTravelInsideMessages) {
   const StoragePtr storage = device_->NewStorage(1000);
   ASSERT_TRUE(Upload(storage, Pattern(1000)).ok());
-  EXPECT_EQ(*Read(storage), Pattern(1000));
+  EXPECT_EQ(*ReadAll(storage), Pattern(1000));
   EXPECT_EQ(session_->statistics().uploads_inline, 1u);
 }
 
@@ -61,7 +46,7 @@ TEST_F(TransferTest, SmallUploadsAndSeedsAskForNoLease) {
   ASSERT_TRUE(device_->Seed(1, generator.get(), 7).ok());
   EXPECT_TRUE(cluster_.coordinator().lease_requests().empty());
   // The message of the read carries the upload and the seed along.
-  EXPECT_EQ(*Read(storage), "abcd");
+  EXPECT_EQ(*ReadAll(storage), "abcd");
 }
 
 TEST_F(TransferTest, TheFirstLargeUploadIsNamedInTheLeaseRequest) {
@@ -78,12 +63,12 @@ TEST_F(TransferTest, TheFirstLargeUploadIsNamedInTheLeaseRequest) {
 TEST_F(TransferTest, AnUploadTooLargeForAnyWorkerIsRefusedByTheWorker) {
   cluster_.coordinator().RefuseContents(MakeError(
       absl::StatusCode::kFailedPrecondition, "TOO_LARGE", "too large"));
-  cluster_.worker().AnswerTransfers(FakeWorker::Transfers::kRefuse);
+  cluster_.worker().Set(&FakeScript::transfers, FakeScript::Transfers::kRefuse);
   const StoragePtr large = device_->NewStorage(1 << 20);
   EXPECT_EQ(ErrorReason(Upload(large, Pattern(1 << 20))), "MEMORY_LIMIT");
   const StoragePtr small = device_->NewStorage(4);
   ASSERT_TRUE(Upload(small, "abcd").ok());
-  EXPECT_EQ(*Read(small), "abcd");
+  EXPECT_EQ(*ReadAll(small), "abcd");
 }
 
 TEST_F(TransferTest, ALargeUploadInlineAfterAllReturns) {
@@ -91,7 +76,7 @@ TEST_F(TransferTest, ALargeUploadInlineAfterAllReturns) {
   // they allow.
   const StoragePtr storage = device_->NewStorage(6000);
   ASSERT_TRUE(Upload(storage, Pattern(6000)).ok());
-  EXPECT_EQ(*Read(storage), Pattern(6000));
+  EXPECT_EQ(*ReadAll(storage), Pattern(6000));
   EXPECT_EQ(session_->statistics().uploads_inline, 1u);
 }
 
@@ -99,7 +84,7 @@ TEST_F(TransferTest, LargeValuesTravelInChunksBothWays) {
   const size_t size = 2 * kBulkChunkBytes + 12345;
   const StoragePtr storage = device_->NewStorage(size);
   ASSERT_TRUE(Upload(storage, Pattern(size)).ok());
-  EXPECT_EQ(*Read(storage), Pattern(size));
+  EXPECT_EQ(*ReadAll(storage), Pattern(size));
   const Statistics statistics = session_->statistics();
   EXPECT_EQ(statistics.uploads_sent, 1u);
   EXPECT_GE(statistics.bytes_up, size);
@@ -107,7 +92,7 @@ TEST_F(TransferTest, LargeValuesTravelInChunksBothWays) {
 }
 
 TEST_F(TransferTest, HeldContentMovesNoBytes) {
-  cluster_.worker().AnswerTransfers(FakeWorker::Transfers::kHeld);
+  cluster_.worker().Set(&FakeScript::transfers, FakeScript::Transfers::kHeld);
   const StoragePtr storage = device_->NewStorage(1 << 20);
   ASSERT_TRUE(Upload(storage, Pattern(1 << 20)).ok());
   EXPECT_EQ(session_->statistics().uploads_already_held, 1u);
@@ -115,8 +100,8 @@ TEST_F(TransferTest, HeldContentMovesNoBytes) {
 }
 
 TEST_F(TransferTest, ProvenContentMovesNoBytes) {
-  cluster_.worker().AskForProofs();
-  cluster_.worker().AnswerTransfers(FakeWorker::Transfers::kHeld);
+  cluster_.worker().Set(&FakeScript::ask_for_proofs, true);
+  cluster_.worker().Set(&FakeScript::transfers, FakeScript::Transfers::kHeld);
   const StoragePtr storage = device_->NewStorage(1 << 20);
   ASSERT_TRUE(Upload(storage, Pattern(1 << 20)).ok());
   EXPECT_EQ(session_->statistics().uploads_already_held, 1u);
@@ -125,42 +110,42 @@ TEST_F(TransferTest, ProvenContentMovesNoBytes) {
 
 TEST_F(TransferTest, ContentProvenInVainIsSent) {
   // The worker compares the proof with the bytes.
-  cluster_.worker().AskForProofs();
+  cluster_.worker().Set(&FakeScript::ask_for_proofs, true);
   const size_t size = kBulkChunkBytes + 77;
   const StoragePtr storage = device_->NewStorage(size);
   ASSERT_TRUE(Upload(storage, Pattern(size)).ok());
-  EXPECT_EQ(*Read(storage), Pattern(size));
+  EXPECT_EQ(*ReadAll(storage), Pattern(size));
   EXPECT_EQ(session_->statistics().uploads_sent, 1u);
 }
 
 TEST_F(TransferTest, ContentProvenMayBeRefused) {
-  cluster_.worker().AskForProofs();
-  cluster_.worker().AnswerTransfers(FakeWorker::Transfers::kRefuse);
+  cluster_.worker().Set(&FakeScript::ask_for_proofs, true);
+  cluster_.worker().Set(&FakeScript::transfers, FakeScript::Transfers::kRefuse);
   const StoragePtr storage = device_->NewStorage(1 << 20);
   EXPECT_EQ(ErrorReason(Upload(storage, Pattern(1 << 20))), "MEMORY_LIMIT");
 }
 
 TEST_F(TransferTest, ARefusedUploadSaysWhy) {
-  cluster_.worker().AnswerTransfers(FakeWorker::Transfers::kRefuse);
+  cluster_.worker().Set(&FakeScript::transfers, FakeScript::Transfers::kRefuse);
   const StoragePtr storage = device_->NewStorage(1 << 20);
   const absl::Status status = Upload(storage, Pattern(1 << 20));
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(ErrorReason(status), "MEMORY_LIMIT");
   // The order of messages continues.
-  cluster_.worker().AnswerTransfers(FakeWorker::Transfers::kSend);
+  cluster_.worker().Set(&FakeScript::transfers, FakeScript::Transfers::kSend);
   EXPECT_TRUE(Upload(storage, Pattern(1 << 20)).ok());
-  EXPECT_EQ(*Read(storage), Pattern(1 << 20));
+  EXPECT_EQ(*ReadAll(storage), Pattern(1 << 20));
 }
 
 TEST_F(TransferTest, ARefusedUploadIsTriedAgainOnceEverythingIsSealed) {
-  cluster_.worker().AnswerTransfers(FakeWorker::Transfers::kRefuse);
+  cluster_.worker().Set(&FakeScript::transfers, FakeScript::Transfers::kRefuse);
   const StoragePtr storage = device_->NewStorage(1 << 20);
   const StoragePtr other = device_->NewStorage(4);
   Call call = MakeCall(0, {{other, kWrites}});
   ASSERT_TRUE(device_->Record(2, &call).ok());
   EXPECT_FALSE(Upload(storage, Pattern(1 << 20)).ok());
   std::string order;
-  for (const v1::Ordered& message : cluster_.worker().received()) {
+  for (const v1::Ordered& message : cluster_.worker().seen().received) {
     if (message.has_run()) order += 'r';
     if (message.has_install()) order += 'i';
   }
@@ -186,7 +171,7 @@ TEST_F(TransferTest, AReadOfAViewMovesOnlyItsElements) {
 
 TEST_F(TransferTest, AnEmptyTensorReadsAsZeros) {
   const StoragePtr storage = device_->NewStorage(8);
-  EXPECT_EQ(*Read(storage), std::string(8, '\0'));
+  EXPECT_EQ(*ReadAll(storage), std::string(8, '\0'));
 }
 
 TEST_F(TransferTest, AnUploadSealsWhoNamesTheStorage) {
@@ -197,9 +182,9 @@ TEST_F(TransferTest, AnUploadSealsWhoNamesTheStorage) {
   ASSERT_TRUE(device_->Record(1, &call).ok());
   ASSERT_TRUE(Upload(fresh, "efgh").ok());
   ASSERT_TRUE(Upload(used, "ijkl").ok());
-  EXPECT_EQ(*Read(used), "ijkl");
+  EXPECT_EQ(*ReadAll(used), "ijkl");
   std::vector<std::string> order;
-  for (const v1::Ordered& message : cluster_.worker().received()) {
+  for (const v1::Ordered& message : cluster_.worker().seen().received) {
     if (message.has_run()) order.push_back("run");
     if (message.has_install())
       order.push_back(message.install().inline_value());
@@ -211,7 +196,7 @@ TEST_F(TransferTest, AReadWaitsForOtherLanesWriters) {
   const StoragePtr storage = device_->NewStorage(4);
   Call call = MakeCall(0, {{storage, kOverwrites}});
   ASSERT_TRUE(device_->Record(2, &call).ok());
-  const std::string value = *Read(storage);
+  const std::string value = *ReadAll(storage);
   EXPECT_EQ(value, std::string(4, static_cast<char>(2)));  // the run's sequence
 }
 
@@ -219,31 +204,31 @@ TEST_F(TransferTest, AResizeKeepsThePrefix) {
   const StoragePtr storage = device_->NewStorage(4);
   ASSERT_TRUE(Upload(storage, "abcd").ok());
   ASSERT_TRUE(device_->Resize(1, storage.get(), 6).ok());
-  EXPECT_EQ(*Read(storage), std::string("abcd\0\0", 6));
+  EXPECT_EQ(*ReadAll(storage), std::string("abcd\0\0", 6));
 }
 
 TEST_F(TransferTest, AResizeBeforeBirthNeedsNoMessage) {
   const StoragePtr storage = device_->NewStorage(0);
   ASSERT_TRUE(device_->Resize(1, storage.get(), 6).ok());
-  EXPECT_EQ(*Read(storage), std::string(6, '\0'));
-  EXPECT_EQ(cluster_.worker().received().size(), 2u);
+  EXPECT_EQ(*ReadAll(storage), std::string(6, '\0'));
+  EXPECT_EQ(cluster_.worker().seen().received.size(), 2u);
 }
 
 TEST_F(TransferTest, PoisonFailsReadsEveryTimeAndAnUploadClearsIt) {
   const StoragePtr bad = device_->NewStorage(4), good = device_->NewStorage(4);
   ASSERT_TRUE(Upload(good, "good").ok());
-  cluster_.worker().FailNextRun(0xbad);
+  cluster_.worker().Set(&FakeScript::fail_next_run, 0xbad);
   Call call = MakeCall(0, {{bad, kOverwrites}});
   ASSERT_TRUE(device_->Record(1, &call).ok());
   for (int i = 0; i < 2; ++i) {
-    const absl::Status status = Read(bad).status();
+    const absl::Status status = ReadAll(bad).status();
     EXPECT_EQ(ErrorMetadataValue(status, "error_id"), "bad");
   }
-  EXPECT_EQ(*Read(good), "good");
+  EXPECT_EQ(*ReadAll(good), "good");
   EXPECT_EQ(session_->RootErrors().size(), 1u);
   EXPECT_EQ(session_->statistics().root_errors, 1u);
   ASSERT_TRUE(Upload(bad, "fine").ok());
-  EXPECT_EQ(*Read(bad), "fine");
+  EXPECT_EQ(*ReadAll(bad), "fine");
 }
 
 TEST(UploadTest, BytesTheTransportKeepsAreATimeOut) {
@@ -252,7 +237,7 @@ TEST(UploadTest, BytesTheTransportKeepsAreATimeOut) {
   const auto session = cluster.Open(OptionsWith(&clock, absl::Seconds(5)));
   const auto device = *session->Device(0);
   ASSERT_TRUE(device->Placement().ok());
-  cluster.worker().HoldBulk(true);
+  cluster.worker().Set(&FakeScript::hold_bulk, true);
   const StoragePtr storage = device->NewStorage(1 << 16);
   const auto owner = std::make_shared<std::string>(Pattern(1 << 16));
   WhileTimePasses(&clock, [&] {
@@ -260,7 +245,7 @@ TEST(UploadTest, BytesTheTransportKeepsAreATimeOut) {
               "OPERATION_TIMEOUT");
   });
   EXPECT_EQ(session->statistics().uploads_sent, 0u);
-  cluster.worker().HoldBulk(false);
+  cluster.worker().Set(&FakeScript::hold_bulk, false);
 }
 
 TEST(UploadTest, ASlowUploadThatMovesIsNotTimedOut) {
@@ -269,7 +254,7 @@ TEST(UploadTest, ASlowUploadThatMovesIsNotTimedOut) {
   options.operation_timeout = absl::Milliseconds(400);
   const auto session = cluster.Open(options);
   const auto device = *session->Device(0);
-  cluster.worker().DelayBulk(absl::Milliseconds(100));
+  cluster.worker().Set(&FakeScript::bulk_delay, absl::Milliseconds(100));
   const std::string bytes = Pattern(6 * kBulkChunkBytes);
   const auto owner = std::make_shared<std::string>(bytes);
   const StoragePtr storage = device->NewStorage(bytes.size());
@@ -322,7 +307,7 @@ TEST_F(TransferTest, UploadsFromManyThreadsKeepApart) {
       for (int i = 0; i < 5; ++i) {
         const StoragePtr storage = device_->NewStorage(bytes.size());
         ASSERT_TRUE(device_->Upload(t, storage.get(), {bytes, nullptr}).ok());
-        EXPECT_EQ(*Read(storage), bytes);
+        EXPECT_EQ(*ReadAll(storage), bytes);
         device_->MarkDead(storage.get());
       }
     });

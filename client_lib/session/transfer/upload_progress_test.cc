@@ -56,13 +56,13 @@ TEST_F(UploadProgressTest, SmallOnesAndUnwatchedOnesAreNotSaid) {
 }
 
 TEST_F(UploadProgressTest, WhatTheWorkerHasIsDoneAtOnce) {
-  cluster_.worker().AnswerTransfers(FakeWorker::Transfers::kHeld);
+  cluster_.worker().Set(&FakeScript::transfers, FakeScript::Transfers::kHeld);
   Upload(Pattern(4 * kMiB));
   EXPECT_EQ(reports_, (Reports{{4 * kMiB, 4 * kMiB}}));
 }
 
 TEST_F(UploadProgressTest, ARefusedOneNeverEnds) {
-  cluster_.worker().AnswerTransfers(FakeWorker::Transfers::kRefuse);
+  cluster_.worker().Set(&FakeScript::transfers, FakeScript::Transfers::kRefuse);
   const std::string bytes = Pattern(4 * kMiB);
   const StoragePtr storage = device_->NewStorage(bytes.size());
   EXPECT_FALSE(device_->Upload(0, storage.get(), {bytes, nullptr}).ok());

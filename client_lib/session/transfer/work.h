@@ -18,12 +18,11 @@
 #include "client_lib/session/recording/segment.h"
 #include "client_lib/session/recording/virtual_device.h"
 #include "client_lib/session/stream/chunk_map.h"
-#include "client_lib/session/stream/run_encoder.h"
+#include "client_lib/session/stream/run_binding.h"
 #include "common/base/mutex.h"
 #include "common/hash/hash.h"
 #include "common/srg/graph.h"
 #include "common/transport/shared_bytes.h"
-#include "djinn/v1/execution.pb.h"
 
 namespace djinn {
 
@@ -104,12 +103,6 @@ struct ProfileWait : Waiter {
   bool done = false;
 };
 
-// Waits for the worker's account of what the session has used.
-struct MeterWait : Waiter {
-  bool done = false;
-  v1::MeteredUse use;  // of the virtual device, on all of its workers
-};
-
 // Waits for the worker's answer to a model.
 struct ModelWait : Waiter {
   bool done = false;
@@ -130,7 +123,7 @@ struct ReplayWork {
   std::shared_ptr<const SizedGraph> sized;
   int64_t size;
   // The bindings by slot. `held` owns their storages.
-  std::vector<RunEncoder::Binding> bindings;
+  std::vector<RunBinding> bindings;
   std::vector<StoragePtr> held;
 };
 struct InstallWork {
@@ -187,6 +180,7 @@ struct ProfileWork {
   std::shared_ptr<ProfileWait> wait;
 };
 
+struct MeterWait;
 struct MeterWork {
   std::shared_ptr<MeterWait> wait;
 };

@@ -8,6 +8,7 @@
 #include "common/base/error.h"
 #include "common/base/patience.h"
 #include "common/transport/shared_memory/testing.h"
+#include "djinn/v1/execution.pb.h"
 #include "gtest/gtest.h"
 
 namespace djinn::shared_memory {

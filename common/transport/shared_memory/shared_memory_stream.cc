@@ -6,6 +6,7 @@
 #include "common/base/error.h"
 #include "common/transport/arrival.h"
 #include "common/transport/message_scan.h"
+#include "djinn/v1/execution.pb.h"
 
 namespace djinn {
 namespace {

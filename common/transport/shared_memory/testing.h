@@ -15,6 +15,7 @@
 #include "common/base/mutex.h"
 #include "common/base/patience.h"
 #include "common/transport/shared_memory/shared_memory_stream.h"
+#include "djinn/v1/execution.pb.h"
 #include "gtest/gtest.h"
 
 namespace djinn::shared_memory {

@@ -5,12 +5,12 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
-#include "client_lib/session/testing/fake_worker.h"
+#include "client_lib/session/testing/fake_executor.h"
 #include "common/base/error.h"
 #include "common/hash/content_proof.h"
 #include "common/hash/hash.h"
 #include "common/srg/proto_codec.h"
+#include "common/transport/shared_bytes.h"
 
 namespace djinn {
 namespace {
@@ -38,12 +38,8 @@ void Gather(const std::string& bytes, const srg::TensorView& view,
 
 }  // namespace
 
-void FakeWorker::OnBulk(Link* link, uint64_t transfer_id, uint64_t offset,
-                        absl::Span<const absl::string_view> pieces) {
-  MutexLock lock(&mu_);
-  while (hold_bulk_) changed_.Wait(&mu_);
-  if (bulk_delay_ > absl::ZeroDuration()) absl::SleepFor(bulk_delay_);
-  if (link->over || !PassesIn()) return;
+bool FakeExecutor::TakeChunk(uint64_t transfer_id, uint64_t offset,
+                             absl::Span<const absl::string_view> pieces) {
   size_t size = 0;
   for (const absl::string_view piece : pieces) size += piece.size();
   if (transfer_id != receiving_ || offset % kBulkChunkBytes != 0 ||
@@ -51,17 +47,37 @@ void FakeWorker::OnBulk(Link* link, uint64_t transfer_id, uint64_t offset,
       size != std::min(kBulkChunkBytes, received_bulk_.size() - offset) ||
       !received_chunks_.insert(offset).second) {
     Violation(absl::StrCat("bulk for ", transfer_id, " at ", offset));
-    return;
+    return false;
   }
   for (const absl::string_view piece : pieces) {
     received_bulk_.replace(offset, piece.size(), piece.data(), piece.size());
     offset += piece.size();
   }
-  Work();
-  PassedIn();
+  return true;
 }
 
-bool FakeWorker::CarryInstall(const v1::Ordered& message) {
+void FakeExecutor::TakeProof(const v1::TransferProof& proof) {
+  // A stream that was cut may bring the proof again.
+  if (proof.transfer_id() != proving_ ||
+      proof.mac().size() != kContentMacBytes) {
+    Violation(absl::StrCat("proof of ", proof.transfer_id()));
+  }
+  proof_ = proof.mac();
+}
+
+void FakeExecutor::DescribeTransfer(v1::WorkerHello* hello) {
+  if (receiving_ == 0) return;
+  uint64_t received = 0;
+  while (received_chunks_.count(received) > 0) received += kBulkChunkBytes;
+  // Chunks beyond a gap come again.
+  received_chunks_.erase(received_chunks_.lower_bound(received),
+                         received_chunks_.end());
+  hello->mutable_transfer()->set_transfer_id(receiving_);
+  hello->mutable_transfer()->set_received_bytes(
+      std::min<uint64_t>(received, received_bulk_.size()));
+}
+
+bool FakeExecutor::CarryInstall(const v1::Ordered& message) {
   const v1::Install& install = message.install();
   if (!install.has_transfer()) {
     FakeStorage& storage = Written(install.storage(), install.base_version());
@@ -77,12 +93,12 @@ bool FakeWorker::CarryInstall(const v1::Ordered& message) {
     // The fake worker fetches nothing from others.
     if (install.has_pull()) {
       storage.bytes.assign(install.pull().size_bytes(), 'p');
-      storage.poison = std::exchange(fail_next_pull_, 0);
+      storage.poison = std::exchange(script_.fail_next_pull, 0);
       if (storage.poison != 0) {
         v1::ControlResponse response;
         *response.mutable_poisoned() = Detail(storage.poison);
         response.mutable_poisoned()->set_sequence(message.sequence());
-        Respond(std::move(response));
+        Reply(std::move(response));
       }
     }
     if (install.inline_value().size() > limits_.inline_bytes()) {
@@ -94,18 +110,18 @@ bool FakeWorker::CarryInstall(const v1::Ordered& message) {
   if (receiving_ == 0) {
     v1::ControlResponse response;
     response.mutable_transfer()->set_transfer_id(transfer.transfer_id());
-    if (ask_for_proofs_ && proving_ != transfer.transfer_id()) {
+    if (script_.ask_for_proofs && proving_ != transfer.transfer_id()) {
       if (!transfer.provable()) Violation("a transfer that cannot be proved");
       proving_ = transfer.transfer_id();
       proof_.clear();
       response.mutable_transfer()->mutable_prove()->set_key(kProofKey);
-      Respond(std::move(response));
+      Reply(std::move(response));
       return false;
     }
-    if (ask_for_proofs_ && proof_.empty()) return false;
+    if (script_.ask_for_proofs && proof_.empty()) return false;
     uint64_t used = 0;
     for (const auto& [id, storage] : storages_) used += storage.bytes.size();
-    const bool refuse = transfers_ == Transfers::kRefuse ||
+    const bool refuse = script_.transfers == FakeScript::Transfers::kRefuse ||
                         used + transfer.size_bytes() > limits_.memory_bytes();
     if (refuse) {
       FillDetail(
@@ -113,7 +129,7 @@ bool FakeWorker::CarryInstall(const v1::Ordered& message) {
                         limits_.memory_bytes(), used, transfer.size_bytes()),
           response.mutable_transfer()->mutable_refused());
       response.mutable_transfer()->mutable_refused()->set_error_id(4711);
-    } else if (transfers_ == Transfers::kHeld) {
+    } else if (script_.transfers == FakeScript::Transfers::kHeld) {
       response.mutable_transfer()->set_already_held(true);
     } else {
       response.mutable_transfer()->set_send(true);
@@ -127,7 +143,7 @@ bool FakeWorker::CarryInstall(const v1::Ordered& message) {
       FakeStorage& storage = Written(install.storage(), install.base_version());
       if (!refuse) storage.bytes.resize(transfer.size_bytes());
     }
-    Respond(std::move(response));
+    Reply(std::move(response));
     return !wait;
   }
   if (received_chunks_.size() * kBulkChunkBytes < transfer.size_bytes()) {
@@ -137,7 +153,8 @@ bool FakeWorker::CarryInstall(const v1::Ordered& message) {
   if (!(claimed == HashContent(received_bulk_.data(), received_bulk_.size()))) {
     Violation("wrong content hash");
   }
-  if (ask_for_proofs_ && proof_ != ProveContent(kProofKey, received_bulk_)) {
+  if (script_.ask_for_proofs &&
+      proof_ != ProveContent(kProofKey, received_bulk_)) {
     Violation("wrong proof");
   }
   FakeStorage& storage = Written(install.storage(), install.base_version());
@@ -147,10 +164,10 @@ bool FakeWorker::CarryInstall(const v1::Ordered& message) {
   return true;
 }
 
-void FakeWorker::CarryRead(const v1::Ordered& message) {
+void FakeExecutor::CarryRead(const v1::Ordered& message) {
   const v1::Read& read = message.read();
   v1::ControlResponse response;
-  if (profiling_) *response.mutable_timing() = timing_;
+  if (profiling_) *response.mutable_timing() = script_.timing;
   v1::ReadReply* const reply = response.mutable_read();
   reply->set_sequence(message.sequence());
   const auto found = storages_.find(read.storage());
@@ -170,14 +187,14 @@ void FakeWorker::CarryRead(const v1::Ordered& message) {
     }
     if (read.transfer_id() != 0) {
       reply->set_bulk_bytes(value.size());
-      Respond(std::move(response), read.transfer_id(),
-              std::make_shared<std::string>(std::move(value)));
+      respond_(std::move(response), read.transfer_id(),
+               std::make_shared<std::string>(std::move(value)));
       return;
     } else {
       reply->set_value(std::move(value));
     }
   }
-  Respond(std::move(response));
+  Reply(std::move(response));
 }
 
 }  // namespace djinn

@@ -1,5 +1,6 @@
-// Implements a session on a fake worker: waiting messages, storages and
-// versions, and actions other than runs and values.
+// Executes actions other than runs and values, and keeps storages and versions.
+#include "client_lib/session/testing/fake_executor.h"
+
 #include <set>
 #include <string>
 #include <utility>
@@ -10,36 +11,34 @@
 
 namespace djinn {
 
-void FakeWorker::Reset() {
-  last_sequence_ = completed_ = last_reply_ = acknowledged_ = 0;
-  counted_ = counted_bytes_ = done_ = done_bytes_ = last_graph_ = 0;
-  waiting_.clear();
-  replies_.clear();
+FakeExecutor::FakeExecutor(const v1::SessionLimits& limits, FakeScript* script,
+                           FakeSeen* seen, Respond respond)
+    : limits_(limits),
+      script_(*script),
+      seen_(*seen),
+      respond_(std::move(respond)) {}
+
+void FakeExecutor::Reset() {
+  last_graph_ = session_runs_ = 0;
   storages_.clear();
   models_.clear();
   defined_.clear();
   evicted_.clear();
   left_ = entering_ = false;
-  session_runs_ = 0;
 }
 
-void FakeWorker::Work() {
-  while (!paused_ && !waiting_.empty() &&
-         replies_.size() < kMaxUnacknowledged) {
-    if (!Carry(waiting_.front())) return;
-    if (!waiting_.front().has_free()) {
-      ++done_;
-      done_bytes_ += waiting_.front().ByteSizeLong();
-    }
-    completed_ = waiting_.front().sequence();
-    received_.push_back(std::move(waiting_.front()));
-    waiting_.pop_front();
-    changed_.SignalAll();
-    Respond({});
-  }
+void FakeExecutor::EvictPlans() {
+  for (const auto& [id, defined] : defined_) evicted_.insert(id);
 }
 
-bool FakeWorker::Carry(const v1::Ordered& message) {
+bool FakeExecutor::HandOver(const v1::Pull& state, FakeExecutor* to) const {
+  to->storages_ = storages_;
+  to->ever_born_ = ever_born_;
+  to->models_ = models_;
+  return left_ && state.ticket() == ticket_ && state.size_bytes() == 100;
+}
+
+bool FakeExecutor::Carry(const v1::Ordered& message) {
   if (left_ && !message.migrate().has_stay()) {
     Violation("a message of a session that left");
   }
@@ -87,7 +86,7 @@ bool FakeWorker::Carry(const v1::Ordered& message) {
       v1::ControlResponse response;
       response.mutable_metered()->set_sequence(message.sequence());
       *response.mutable_metered()->mutable_use() = UseSoFar();
-      Respond(std::move(response));
+      Reply(std::move(response));
       return true;
     }
     case v1::Ordered::kRegisterModel:
@@ -99,14 +98,14 @@ bool FakeWorker::Carry(const v1::Ordered& message) {
   return true;
 }
 
-bool FakeWorker::CarryMigrate(const v1::Ordered& message) {
+bool FakeExecutor::CarryMigrate(const v1::Ordered& message) {
   const v1::Migrate& migrate = message.migrate();
   v1::ControlResponse response;
   if (migrate.has_leave()) {
     response.mutable_left()->set_sequence(message.sequence());
     if (migrate.leave().ticket().size() != 16) Violation("a short ticket");
-    if (refuse_to_let_ > 0) {
-      --refuse_to_let_;
+    if (script_.refuse_to_let > 0) {
+      --script_.refuse_to_let;
       FillDetail(MakeError(absl::StatusCode::kUnavailable, "OFFERS_PENDING",
                            "others come first"),
                  response.mutable_left()->mutable_refused());
@@ -116,45 +115,37 @@ bool FakeWorker::CarryMigrate(const v1::Ordered& message) {
       response.mutable_left()->set_state_bytes(100);
       *response.mutable_left()->mutable_use() = UseSoFar();
     }
-    Respond(std::move(response));
+    Reply(std::move(response));
     return true;
   }
   if (migrate.has_stay()) {
     if (!std::exchange(left_, false)) Violation("stays, and did not leave");
     return true;
   }
-  if (message.sequence() != 1 || other_ == nullptr) {
+  if (message.sequence() != 1 || script_.other == nullptr) {
     Violation("enters in the middle");
     return true;
   }
   entering_ = true;
-  changed_.SignalAll();
-  if (entries_ == Entries::kIgnore) return false;
+  if (script_.entries == FakeScript::Entries::kIgnore) return false;
   v1::Entered* const entered = response.mutable_entered();
   entered->set_sequence(1);
-  if (entries_ == Entries::kRefuse) {
+  if (script_.entries == FakeScript::Entries::kRefuse) {
     FillDetail(MakeError(absl::StatusCode::kResourceExhausted, "DEVICE_MEMORY",
                          "no room"),
                entered->mutable_refused());
   } else {
-    // No thread takes the two locks in the opposite order.
-    MutexLock lock(&other_->mu_);
-    if (!other_->left_ || migrate.enter().state().ticket() != other_->ticket_ ||
-        migrate.enter().state().worker_id() != other_->id_ ||
-        migrate.enter().state().size_bytes() != 100) {
+    if (!script_.other->HandOver(migrate.enter().state(), this)) {
       Violation("enters from where nobody left");
     }
-    storages_ = other_->storages_;
-    ever_born_ = other_->ever_born_;
-    models_ = other_->models_;
     entered->set_storage_count(storages_.size());
     entered->set_moved_bytes(100);
   }
-  Respond(std::move(response));
+  Reply(std::move(response));
   return true;
 }
 
-v1::MeteredUse FakeWorker::UseSoFar() const {
+v1::MeteredUse FakeExecutor::UseSoFar() const {
   v1::MeteredUse use;
   use.set_device_nanoseconds(session_runs_ * 1'000'000);
   use.set_received_bytes(session_runs_ * 100);
@@ -163,7 +154,7 @@ v1::MeteredUse FakeWorker::UseSoFar() const {
   return use;
 }
 
-void FakeWorker::CarryModel(const v1::Ordered& message) {
+void FakeExecutor::CarryModel(const v1::Ordered& message) {
   const v1::RegisterModel& model = message.register_model();
   if (model.model_id() == 0 || model.name().size() > 256) {
     Violation("model");
@@ -185,27 +176,28 @@ void FakeWorker::CarryModel(const v1::Ordered& message) {
     bytes += storages_.at(id).bytes.size();
   }
   registered->set_size_bytes(bytes);
-  if (bytes > model_bytes_) {
-    FillDetail(LimitExceeded("MODEL_BYTES", "a model", model_bytes_, 0, bytes),
-               registered->mutable_refused());
+  if (bytes > script_.model_bytes) {
+    FillDetail(
+        LimitExceeded("MODEL_BYTES", "a model", script_.model_bytes, 0, bytes),
+        registered->mutable_refused());
   } else {
     models_[model.model_id()] = model;
   }
-  Respond(std::move(response));
+  Reply(std::move(response));
 }
 
-void FakeWorker::CarryProfile(const v1::Ordered& message) {
+void FakeExecutor::CarryProfile(const v1::Ordered& message) {
   const v1::ProfileAction action = message.profile().action();
   const bool starts = action == v1::PROFILE_ACTION_START;
   if (starts == profiling_) Violation("profile");
   profiling_ = action != v1::PROFILE_ACTION_STOP;
   v1::ControlResponse response;
-  if (!starts) *response.mutable_profile() = report_;
+  if (!starts) *response.mutable_profile() = script_.report;
   response.mutable_profile()->set_sequence(message.sequence());
-  Respond(std::move(response));
+  Reply(std::move(response));
 }
 
-FakeStorage& FakeWorker::Written(uint64_t id, uint64_t base_version) {
+FakeStorage& FakeExecutor::Written(uint64_t id, uint64_t base_version) {
   if (base_version == 0 && !ever_born_.insert(id).second) {
     Violation(absl::StrCat("storage ", id, " is born twice"));
   }
@@ -221,11 +213,11 @@ FakeStorage& FakeWorker::Written(uint64_t id, uint64_t base_version) {
   return storage;
 }
 
-void FakeWorker::Violation(std::string what) {
-  violations_.push_back(std::move(what));
+void FakeExecutor::Violation(std::string what) {
+  seen_.violations.push_back(std::move(what));
 }
 
-v1::ErrorDetail FakeWorker::Detail(uint64_t error_id) {
+v1::ErrorDetail FakeExecutor::Detail(uint64_t error_id) {
   v1::ErrorDetail detail;
   detail.set_error_id(error_id);
   detail.set_code(3);

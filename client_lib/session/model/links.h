@@ -1,9 +1,11 @@
-// Defines what a session needs from the coordinator. Implementations: gRPC
-// (client_lib/transport/grpc_coordinator_link.h) and fakes in tests.
-#ifndef CLIENT_LIB_SESSION_MODEL_COORDINATOR_LINK_H_
-#define CLIENT_LIB_SESSION_MODEL_COORDINATOR_LINK_H_
+// Defines what a session needs from outside: a link to the coordinator, and
+// streams to workers. Implementations: gRPC (client_lib/transport) and fakes in
+// tests.
+#ifndef CLIENT_LIB_SESSION_MODEL_LINKS_H_
+#define CLIENT_LIB_SESSION_MODEL_LINKS_H_
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -11,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/transport/stream.h"
 #include "djinn/v1/session.pb.h"
 
 namespace djinn {
@@ -81,6 +84,18 @@ class CoordinatorLink {
   virtual absl::Status Close(absl::Duration timeout) = 0;
 };
 
+// Connects a session to the worker of a lease. Thread-safe.
+class WorkerConnector {
+ public:
+  virtual ~WorkerConnector() = default;
+
+  // Returns a stream to the lease's worker that is not started. Does not wait
+  // for the network: a worker that cannot be reached closes the stream. The
+  // caller sends Hello.
+  virtual absl::StatusOr<std::unique_ptr<ClientStream>> Connect(
+      const v1::Lease& lease, const std::string& session_id) = 0;
+};
+
 }  // namespace djinn
 
-#endif  // CLIENT_LIB_SESSION_MODEL_COORDINATOR_LINK_H_
+#endif  // CLIENT_LIB_SESSION_MODEL_LINKS_H_

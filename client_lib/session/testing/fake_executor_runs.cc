@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "client_lib/session/testing/fake_worker.h"
+#include "client_lib/session/testing/fake_executor.h"
 #include "common/srg/canonical.h"
 #include "common/srg/proto_codec.h"
 #include "common/srg/size_hole.h"
@@ -14,7 +14,7 @@
 
 namespace djinn {
 
-void FakeWorker::HandleSupply(const v1::DefineGraph& supply) {
+void FakeExecutor::Supply(const v1::DefineGraph& supply) {
   const auto found = defined_.find(supply.graph_id());
   if (supply.graph_id() != needed_ || found == defined_.end()) {
     Violation(absl::StrCat("supply of ", supply.graph_id()));
@@ -28,7 +28,7 @@ void FakeWorker::HandleSupply(const v1::DefineGraph& supply) {
   needed_ = 0;
 }
 
-void FakeWorker::CarryDefine(const v1::DefineGraph& define) {
+void FakeExecutor::CarryDefine(const v1::DefineGraph& define) {
   for (const uint64_t id : define.forget_ids()) {
     if (defined_.erase(id) == 0) {
       Violation(absl::StrCat("forgets graph ", id));
@@ -57,12 +57,12 @@ void FakeWorker::CarryDefine(const v1::DefineGraph& define) {
   response.mutable_admitted()->set_graph_id(define.graph_id());
   response.mutable_admitted()->set_cache_hit(true);
   response.mutable_admitted()->set_fingerprint(
-      wrong_fingerprints_ ? std::string(32, 'x')
-                          : defined_[define.graph_id()].fingerprint);
-  Respond(std::move(response));
+      script_.wrong_fingerprints ? std::string(32, 'x')
+                                 : defined_[define.graph_id()].fingerprint);
+  Reply(std::move(response));
 }
 
-bool FakeWorker::Expand(v1::Run* run, FakeWorkerGraph* defined) {
+bool FakeExecutor::Expand(v1::Run* run, FakeWorkerGraph* defined) {
   const srg::Graph& graph = defined->graph;
   if (run->has_repeat()) {
     if (run->repeat().place() >= defined->remembered.size()) {
@@ -144,7 +144,7 @@ bool FakeWorker::Expand(v1::Run* run, FakeWorkerGraph* defined) {
   return true;
 }
 
-bool FakeWorker::CarryRun(const v1::Ordered& message) {
+bool FakeExecutor::CarryRun(const v1::Ordered& message) {
   v1::Run run = message.run();
   const auto found = defined_.find(run.graph_id());
   if (found == defined_.end()) {
@@ -156,7 +156,7 @@ bool FakeWorker::CarryRun(const v1::Ordered& message) {
     needed_ = run.graph_id();
     v1::ControlResponse response;
     response.mutable_need()->set_graph_id(needed_);
-    Respond(std::move(response));
+    Reply(std::move(response));
     return false;
   }
   FakeWorkerGraph& defined = found->second;
@@ -169,10 +169,8 @@ bool FakeWorker::CarryRun(const v1::Ordered& message) {
     Violation(absl::StrCat("no graph at size ", run.size()));
     return true;
   }
-  carried_runs_.push_back(run);
+  seen_.runs.push_back(run);
   ++session_runs_;
-  run_fingerprints_.push_back(defined.fingerprint);
-  run_node_counts_.push_back(defined.graph.nodes.size());
   const size_t slots = graph->slots.size();
   if (static_cast<size_t>(run.bindings_size()) != slots) {
     Violation("wrong number of bindings");
@@ -185,13 +183,13 @@ bool FakeWorker::CarryRun(const v1::Ordered& message) {
       run.reply_metadata() != (facts->unknown_results > 0)) {
     Violation("wrong holes");
   }
-  uint64_t poison = std::exchange(fail_next_run_, 0);
+  uint64_t poison = std::exchange(script_.fail_next_run, 0);
   if (poison != 0) {
     v1::ControlResponse response;
     *response.mutable_poisoned() = Detail(poison);
     response.mutable_poisoned()->set_sequence(message.sequence());
     response.mutable_poisoned()->set_node(0);
-    Respond(std::move(response));
+    Reply(std::move(response));
   }
   std::set<uint64_t> bound;
   for (size_t i = 0; i < slots; ++i) {
@@ -240,12 +238,12 @@ bool FakeWorker::CarryRun(const v1::Ordered& message) {
   }
   if (run.reply_metadata()) {
     v1::ControlResponse response;
-    *response.mutable_metadata() = metadata_;
+    *response.mutable_metadata() = script_.metadata;
     response.mutable_metadata()->set_sequence(message.sequence());
     if (poison != 0) {
       *response.mutable_metadata()->mutable_error() = Detail(poison);
     }
-    Respond(std::move(response));
+    Reply(std::move(response));
   }
   return true;
 }
