@@ -69,6 +69,12 @@ void MakePermutation(Composer& c, int self, int64_t dims) {
   c.Call("permute", {Slot{self}, Ints(order)});
 }
 
+void MakeExpansion(Composer& c, int self, std::vector<int64_t> wider) {
+  for (int64_t& s : wider) s = s == 1 && c.Chance(0.7) ? c.Int(1, 4) : s;
+  if (c.Chance(0.4)) wider.insert(wider.begin(), c.Int(1, 3));
+  c.Call("expand", {Slot{self}, Ints(wider)});
+}
+
 void MakeViewOfAnotherType(Composer& c, int self) {
   const size_t width = c.tensor(self).element_size();
   static const std::vector<at::ScalarType> kFour = {at::kFloat, at::kInt};
@@ -126,13 +132,8 @@ void MakeView(Composer& c) {
     case 7:
       c.Call("t", {Slot{self}});
       return;
-    case 8: {
-      std::vector<int64_t> wider = sizes;
-      for (int64_t& s : wider) s = s == 1 && c.Chance(0.7) ? c.Int(1, 4) : s;
-      if (c.Chance(0.4)) wider.insert(wider.begin(), c.Int(1, 3));
-      c.Call("expand", {Slot{self}, Ints(wider)});
-      return;
-    }
+    case 8:
+      return MakeExpansion(c, self, sizes);
     case 9:
     case 10:
       return MakeAsStrided(c, self);

@@ -203,6 +203,8 @@ std::string Model::Compute(int index, const Step& step,
     case Action::kThrow:
     case Action::kWrongShape:
       create();
+      [[fallthrough]];
+    case Action::kFailInPlace:
       Fails(index, step);
       break;
     case Action::kRefused:
@@ -210,9 +212,6 @@ std::string Model::Compute(int index, const Step& step,
       refused_.insert(index);
       storage.sized = false;
       storage.poison = index;
-      break;
-    case Action::kFailInPlace:
-      Fails(index, step);
       break;
     case Action::kSeed:
       storage.seeded = true;
@@ -236,13 +235,7 @@ std::string Model::Compute(int index, const Step& step,
     case Action::kDrop:
       storage.live = false;
       break;
-    case Action::kRead:
-    case Action::kSynchronize:
-    case Action::kPlacement:
-    case Action::kRestart:
-    case Action::kEndLease:
-    case Action::kUnplug:
-    case Action::kClose:
+    default:  // reads, and steps that end devices
       break;
   }
   return "";
