@@ -14,9 +14,6 @@
 namespace djinn {
 namespace {
 
-// Time that a thread leads before it checks its deadline.
-constexpr absl::Duration kAttendance = absl::Milliseconds(100);
-
 // Returns the first id of the replica's storages and transfers. Each replica
 // counts by itself, so that its worker sees every number.
 uint64_t FirstId(const ReplicaRole& role) {
@@ -269,51 +266,12 @@ absl::Status RemoteDevice::QueueHere(
 void RemoteDevice::WaitOrReceive(CondVar* changed,
                                  absl::FunctionRef<bool()> done,
                                  const Deadline& deadline) {
-  if (link_.connected && !answers_.reads().has_watched() &&
-      (!answers_.reads().has_bulk() || link_.stream->AttendsBulk())) {
-    ClientStream* const stream = EnterStream();
-    ++link_.attending;
-    mu_.Unlock();
-    const bool received = stream->Attend(
-        [this, done] {
-          MutexLock lock(&mu_);
-          return done() || !end_.failure.ok();
-        },
-        std::min(deadline.left(), kAttendance));
-    mu_.Lock();
-    --link_.attending;
-    if (received && link_.plain_waiters > 0) {
-      mu_.Unlock();
-      stream->Recall();
-      mu_.Lock();
-    }
-    LeaveStream();
-    if (received || done() || !end_.failure.ok()) return;
-  }
-  ++link_.plain_waiters;
-  if (link_.connected && link_.attending == 0) {
-    // Perhaps no thread receives, because the stream lends that role for a
-    // moment after a leader returns.
-    ClientStream* const stream = EnterStream();
-    mu_.Unlock();
-    stream->Recall();
-    mu_.Lock();
-    LeaveStream();
-  }
-  if (!done() && end_.failure.ok()) WaitUntil(changed, &mu_, deadline);
-  --link_.plain_waiters;
-}
-
-void RemoteDevice::RecallReceiver() {
-  ClientStream* stream = nullptr;
-  {
-    MutexLock lock(&mu_);
-    if (!link_.connected) return;
-    stream = EnterStream();
-  }
-  stream->Recall();
-  MutexLock lock(&mu_);
-  LeaveStream();
+  receiver_.WaitOrReceive(
+      &mu_, changed,
+      [this, done]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+        return done() || !end_.failure.ok();
+      },
+      deadline, /*may_lead=*/!answers_.reads().has_watched());
 }
 
 absl::Status RemoteDevice::NoAnswer() const {

@@ -31,6 +31,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
+#include "client_lib/session/device/answer_receiver.h"
 #include "client_lib/session/device/answer_table.h"
 #include "client_lib/session/device/call_recorder.h"
 #include "client_lib/session/device/device_state.h"
@@ -211,34 +212,12 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return Await(waiter, std::move(done), [] { return false; });
   }
-  // Waits until something may have changed; the caller checks its condition
-  // again. Requires mu_, and may release and take it again at any point.
-  //
-  // Receiving: the stream has a thread of its own that receives, but any
-  // waiting thread may become a leader and receive in its place, which saves a
-  // thread switch. WaitOrReceive() makes the calling thread a leader if the
-  // stream is connected and attendable: it unlocks mu_ and runs the stream's
-  // callbacks, which lock mu_ themselves, until `done`, the device's failure,
-  // or a tenth of a second has passed. A thread cannot be a leader when the
-  // stream already has enough of them, when a read is watched by a callback, or
-  // when chunks are expected that the stream does not let leaders receive. It
-  // is then a plain waiter: it waits for `changed`, which the callbacks signal,
-  // and the deadline.
-  //
-  // A leader that returns may leave the stream without a thread that receives
-  // at once. So it calls the stream's Recall(), unlocked, if there are plain
-  // waiters; and a plain waiter calls it before it waits if there is no leader.
-  //
-  // `done` is called with mu_ held. Other threads signal `changed` only for
-  // conditions that `done` checks. A leader is not woken by it: what ends its
-  // wait comes as a message, or is seen when its attendance ends.
+  // Waits for an answer (AnswerReceiver::WaitOrReceive), or for the device's
+  // failure. No thread leads while a callback awaits a read, because a leader
+  // must not run callbacks.
   void WaitOrReceive(CondVar* changed, absl::FunctionRef<bool()> done,
                      const Deadline& deadline)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Makes the stream's own thread receive at once. Call it when a value is
-  // awaited by a callback rather than by a thread that could receive. Locks
-  // mu_, but not while it calls the stream.
-  void RecallReceiver() ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status NoAnswer() const;
   void WakeAll() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
@@ -402,10 +381,6 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   // of the stream, that thread would leak the stream and continue without its
   // device.
   void FailInCallback(absl::Status failure, bool by_itself = true);
-  // Returns the stream, which may be null, and keeps it alive until
-  // LeaveStream().
-  ClientStream* EnterStream() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void LeaveStream() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const ReplicaRole role_;
   const int index_;
@@ -420,6 +395,8 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   WorkQueue queue_;
   CallRecorder recorder_;
   WorkEncoder encoder_;  // used by the sender only
+  // Has the stream. Whether it is connected changes under mu_.
+  AnswerReceiver receiver_;
 
   mutable Mutex mu_;
   bool sending_ ABSL_GUARDED_BY(mu_) = false;  // a thread is the sender
@@ -456,7 +433,6 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   AnswerTable answers_ ABSL_GUARDED_BY(mu_);
   UploadTable uploads_ ABSL_GUARDED_BY(mu_);
   EagerUploads eager_ ABSL_GUARDED_BY(mu_);
-  CondVar streaming_changed_;
   // The count root_errors is kept elsewhere.
   Statistics statistics_ ABSL_GUARDED_BY(mu_);
 

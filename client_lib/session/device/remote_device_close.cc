@@ -85,7 +85,6 @@ RemoteDevice::~RemoteDevice() {
     // A forked child does not have the threads, and what they held is in an
     // unknown state.
     (void)sender_.release();
-    (void)link_.stream.release();
     return;
   }
   Stop();
@@ -128,7 +127,7 @@ void RemoteDevice::AwaitCancelled(const Deadline& deadline) {
   MutexLock lock(&mu_);
   // No worker answers while there is no connection.
   while (end_.failure.ok() &&
-         (queue_.held() || (link_.connected && !end_.cancelled)) &&
+         (queue_.held() || (receiver_.connected() && !end_.cancelled)) &&
          !deadline.passed()) {
     WaitUntil(&progress_changed_, &mu_, deadline);
   }
@@ -166,17 +165,14 @@ void RemoteDevice::Stop() {
     if (end_.failure.ok()) end_.failure = DeviceEnd::Closed();
     WakeAll();
     callbacks = answers_.reads().TakeDue();
-    stream = EnterStream();
+    stream = receiver_.Enter();
   }
   Notify(callbacks);
   if (stream != nullptr) {
     stream->Close(clean ? absl::OkStatus()
                         : absl::CancelledError("the session was closed"));
   }
-  {
-    MutexLock lock(&mu_);
-    LeaveStream();
-  }
+  receiver_.Leave();
   wakeup_.Set();
 }
 
@@ -188,30 +184,26 @@ void RemoteDevice::Join(const Deadline& deadline) {
   ClientStream* stubborn = nullptr;
   {
     MutexLock lock(&mu_);
-    while (link_.stream != nullptr && !link_.closed && !deadline.passed()) {
+    while (receiver_.stream() != nullptr && !link_.closed &&
+           !deadline.passed()) {
       WaitUntil(&connection_changed_, &mu_, deadline);
     }
-    if (!link_.closed) stubborn = link_.stream.get();
+    if (!link_.closed) stubborn = receiver_.stream();
   }
   if (stubborn != nullptr) {
     // The worker did not follow a clean end.
     stubborn->Close(absl::CancelledError("the session was closed"));
   }
-  MutexLock lock(&mu_);
-  while (link_.users > 0 && !deadline.passed()) {
-    WaitUntil(&streaming_changed_, &mu_, deadline);
-  }
+  receiver_.AwaitNoUsers(deadline);
 }
 
 void RemoteDevice::Disconnect() {
   std::unique_ptr<ClientStream> stream;
-  MutexLock lock(&mu_);
-  stream = std::move(link_.stream);
+  const Deadline now(absl::ZeroDuration(), context_->options.clock);
+  if (receiver_.End(now, &stream)) return;
   // A transport that keeps a caller for so long is broken, and a leak is safer.
-  if (link_.users > 0) {
-    log::Error("a transfer did not leave its stream", {{"device", index_}});
-    (void)stream.release();
-  }
+  log::Error("a transfer did not leave its stream", {{"device", index_}});
+  receiver_.Leak();
 }
 
 }  // namespace djinn

@@ -170,7 +170,8 @@ absl::Status RemoteDevice::TryOpen(absl::Duration timeout) {
       hello->mutable_resume()->set_acknowledged_reply(replies_.handled());
       replies_.Acknowledged(replies_.handled());
     }
-    link_.Begin(std::move(owned));
+    link_.Begin(*stream);
+    receiver_.Begin(std::move(owned));
     placement_.transport = std::string(stream->transport());
   }
   stream->Start(this);
@@ -178,13 +179,13 @@ absl::Status RemoteDevice::TryOpen(absl::Duration timeout) {
   (void)stream->Send(std::move(request));
   {
     MutexLock lock(&mu_);
-    while (end_.wanted() && !link_.connected && !link_.broken &&
+    while (end_.wanted() && !receiver_.connected() && !link_.broken &&
            !deadline.passed()) {
       WaitUntil(&connection_changed_, &mu_, deadline);
     }
     if (!end_.wanted()) return absl::CancelledError("given up");
     if (link_.broken) return link_.break_cause;
-    if (!link_.connected) {
+    if (!receiver_.connected()) {
       return absl::DeadlineExceededError(
           absl::StrCat("no answer within ", absl::FormatDuration(timeout)));
     }
@@ -197,30 +198,26 @@ bool RemoteDevice::DropStream(const absl::Status& why) {
   ClientStream* stream = nullptr;
   {
     MutexLock lock(&mu_);
-    link_.connected = false;
-    stream = link_.stream.get();
+    receiver_.SetConnected(false);
+    stream = receiver_.stream();
   }
   if (stream == nullptr) return true;
   stream->Close(why);
-  std::unique_ptr<ClientStream> old;
-  absl::Status stuck;
+  const Deadline deadline(kEndTimeout, context_->options.clock);
   {
     MutexLock lock(&mu_);
-    const Deadline deadline(kEndTimeout, context_->options.clock);
     while (!link_.closed && !deadline.passed()) {
       WaitUntil(&connection_changed_, &mu_, deadline);
     }
-    while (link_.users > 0 && !deadline.passed()) {
-      WaitUntil(&streaming_changed_, &mu_, deadline);
-    }
-    if (link_.users == 0) {
-      old = std::move(link_.stream);
-    } else {
-      stuck = WorkerLost(
-          absl::InternalError("a transfer did not leave its stream"));
-    }
   }
-  if (old != nullptr) return true;
+  std::unique_ptr<ClientStream> old;
+  if (receiver_.End(deadline, &old)) return true;
+  absl::Status stuck;
+  {
+    MutexLock lock(&mu_);
+    stuck =
+        WorkerLost(absl::InternalError("a transfer did not leave its stream"));
+  }
   Fail(std::move(stuck));
   return false;
 }
@@ -243,7 +240,8 @@ absl::Status RemoteDevice::ApplyHello(const v1::ControlResponse& response) {
   }
   queue_.SetRoom(log_);
   eager_.Hear(response);
-  welcomed_ = link_.connected = true;
+  welcomed_ = true;
+  receiver_.SetConnected(true);
   ++link_.connections;
   connection_changed_.SignalAll();
   window_changed_.SignalAll();
@@ -283,7 +281,7 @@ void RemoteDevice::OnClosed(absl::Status status) {
   {
     MutexLock lock(&mu_);
     link_.closed = true;
-    link_.connected = false;
+    receiver_.SetConnected(false);
     connection_changed_.SignalAll();
     progress_changed_.SignalAll();
     if (end_.cancelled || going_over_) return;  // the worker's last message
@@ -297,16 +295,6 @@ void RemoteDevice::OnClosed(absl::Status status) {
   }
   if (!lost.ok()) FailInCallback(std::move(lost));
   wakeup_.Set();
-}
-
-ClientStream* RemoteDevice::EnterStream() {
-  ++link_.users;
-  return link_.stream.get();
-}
-
-void RemoteDevice::LeaveStream() {
-  --link_.users;
-  streaming_changed_.SignalAll();
 }
 
 }  // namespace djinn

@@ -190,7 +190,7 @@ absl::Status RemoteDevice::EnterOther(std::unique_ptr<SessionEntry>* entry) {
     const Deadline deadline(timeout, options.clock);
     MutexLock lock(&mu_);
     while (!done() && !other.over()) {
-      if (!end_.wanted() || end_.closing || !link_.connected) {
+      if (!end_.wanted() || end_.closing || !receiver_.connected()) {
         return Declined("SESSION_BUSY",
                         "it ends, or its worker is not reached");
       }

@@ -90,7 +90,7 @@ class RemoteDevice::ReadHandle final : public PendingRead {
     }
     if (callback != nullptr) return callback();
     // No waiting thread receives, so the stream's own thread must.
-    device_->RecallReceiver();
+    device_->receiver_.Recall();
   }
 
  private:
@@ -316,7 +316,7 @@ void RemoteDevice::OnBulk(uint64_t transfer_id, uint64_t offset,
       }
       answers_.reads().Finish(wait.get());
       // A leader's locks may conflict with callbacks, as in OnMessage().
-      if (link_.attending == 0) callbacks = answers_.reads().TakeDue();
+      if (!receiver_.led()) callbacks = answers_.reads().TakeDue();
       wake = replies_.Due() || MigrationDue() || answers_.reads().has_due();
     }
     if (wait->abandoned) wait->changed.SignalAll();

@@ -59,7 +59,7 @@ void RemoteDevice::OnMessage(v1::ControlResponse response) {
     violation = Take(&response);
     // Callbacks belong to the program. A leader must not run them, because they
     // may take locks that it holds.
-    if (link_.attending == 0) callbacks = answers_.reads().TakeDue();
+    if (!receiver_.led()) callbacks = answers_.reads().TakeDue();
     // A refused hello and mismatched builds have more precise errors of their
     // own.
     if (ErrorReason(violation) == kProtocolViolation ||
@@ -239,13 +239,9 @@ absl::Status RemoteDevice::failure() const {
 }
 
 void RemoteDevice::Fail(absl::Status failure, bool by_itself) {
-  {
-    MutexLock lock(&mu_);
-    EnterStream();
-  }
+  receiver_.Enter();
   FailInCallback(std::move(failure), by_itself);
-  MutexLock lock(&mu_);
-  LeaveStream();
+  receiver_.Leave();
 }
 
 void RemoteDevice::FailInCallback(absl::Status failure, bool by_itself) {
@@ -291,7 +287,7 @@ void RemoteDevice::FailInCallback(absl::Status failure, bool by_itself) {
           !queue_.empty() || queue_.held() || !log_.empty() || records;
       WakeAll();
       callbacks = answers_.reads().TakeDue();
-      stream = link_.stream.get();
+      stream = receiver_.stream();
     }
   }
   if (counts) context_->root_errors.AddReported(index_, failure);

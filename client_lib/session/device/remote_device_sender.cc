@@ -55,7 +55,7 @@ void RemoteDevice::SenderLoop() {
 void RemoteDevice::SendNow() {
   {
     MutexLock lock(&mu_);
-    if (sending_ || !link_.connected) {
+    if (sending_ || !receiver_.connected()) {
       wakeup_.Set();
       return;
     }
@@ -65,7 +65,7 @@ void RemoteDevice::SendNow() {
   MutexLock lock(&mu_);
   sending_ = false;
   sending_changed_.Signal();
-  if (!link_.connected || log_.Next() != nullptr || !queue_.empty())
+  if (!receiver_.connected() || log_.Next() != nullptr || !queue_.empty())
     wakeup_.Set();
 }
 
@@ -124,7 +124,7 @@ RemoteDevice::Step RemoteDevice::TakeStep() {
   if (end_.stopped) return {Next::kStop, {}};
   if (!end_.failure.ok())
     return {end_.dropped ? Next::kNothing : Next::kDrop, {}};
-  if (!link_.connected) {
+  if (!receiver_.connected()) {
     // Work that is being cancelled does not justify a new connection.
     const bool opens = !end_.cancelling && (welcomed_ || queue_.needs_lease());
     return {opens ? Next::kOpen : Next::kNothing, {}};
@@ -167,7 +167,7 @@ bool RemoteDevice::FinishRound(bool free_now) {
     // Work that BeginClose() sealed after TakeStep() looked is not drained: its
     // wake-up is still to come. An empty queue stays empty from here on.
     closing = end_.closing && NothingDue() && log_.Next() == nullptr;
-    connected = link_.connected;
+    connected = receiver_.connected();
   }
   if (connected && (free_now || closing) &&
       (frees || forgets_models_.load(std::memory_order_relaxed))) {
@@ -187,7 +187,7 @@ bool RemoteDevice::FinishRound(bool free_now) {
 
 bool RemoteDevice::Gathers() const {
   // Work of other kinds may wait for the worker.
-  return link_.stream->SendsTogether() && queue_.next_is_simple() &&
+  return receiver_.stream()->SendsTogether() && queue_.next_is_simple() &&
          !HoldsWorkBack() && !MigrationDue() && log_.unsent() < kMaxTogether &&
          log_.unsent_bytes() < kMaxTogetherBytes;
 }
@@ -197,7 +197,7 @@ void RemoteDevice::SendMessages() {
   ClientStream* stream = nullptr;
   {
     MutexLock lock(&mu_);
-    stream = link_.stream.get();
+    stream = receiver_.stream();
     uint64_t bytes = 0;
     const MessageLog::Entry* next = log_.Next();
     // No message is left if the worker executed them before a resume.
@@ -223,7 +223,7 @@ void RemoteDevice::Send(Message message) {
   ClientStream* stream = nullptr;
   {
     MutexLock lock(&mu_);
-    stream = link_.stream.get();
+    stream = receiver_.stream();
   }
   SendAll(stream, {&message, 1});
 }
@@ -301,7 +301,9 @@ void RemoteDevice::SendAll(ClientStream* stream,
     WaitUntil(&connection_changed_, &mu_, deadline);
   }
   if (link_.closed || !end_.failure.ok()) return;
-  link_.Break(sent);
+  receiver_.SetConnected(false);
+  link_.broken = true;
+  link_.break_cause = sent;
 }
 
 Deadline RemoteDevice::CheckProgress() {
@@ -310,7 +312,7 @@ Deadline RemoteDevice::CheckProgress() {
   {
     MutexLock lock(&mu_);
     const MessageLog::Entry* const next = log_.Next();
-    if (next == nullptr || !link_.connected || !end_.failure.ok()) {
+    if (next == nullptr || !receiver_.connected() || !end_.failure.ok()) {
       stalled_.reset();
       return Deadline(absl::InfiniteDuration(), options.clock);
     }

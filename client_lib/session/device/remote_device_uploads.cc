@@ -216,7 +216,7 @@ absl::Status RemoteDevice::SendTransfer(UploadWait* wait, SharedBytes source,
           wait,
           [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
             return wait->state == UploadWait::State::kOver ||
-                   (link_.connected && link_.connections != used);
+                   (receiver_.connected() && link_.connections != used);
           },
           [&] {
             const uint64_t before =
@@ -232,7 +232,7 @@ absl::Status RemoteDevice::SendTransfer(UploadWait* wait, SharedBytes source,
       } else {
         offset = size;
       }
-      stream = EnterStream();
+      stream = receiver_.Enter();
     }
     bool sent = true;
     for (; offset < size && sent; offset += kBulkChunkBytes) {
@@ -246,8 +246,7 @@ absl::Status RemoteDevice::SendTransfer(UploadWait* wait, SharedBytes source,
       MutexLock lock(&mu_);
       ++progress_;
     }
-    MutexLock lock(&mu_);
-    LeaveStream();
+    receiver_.Leave();
   }
   source.owner.reset();
   // Waits even after an error, because the transport may still read the bytes.
