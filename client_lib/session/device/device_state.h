@@ -16,7 +16,6 @@ namespace djinn {
 
 // What is known of the current stream to the worker (answer_receiver.h).
 struct StreamState {
-  uint64_t connections = 0;  // connections made so far
   // a round trip to the last stream's peer is cheap (is_near())
   bool near = false;
   // The stream ended by itself, and another one may replace it.

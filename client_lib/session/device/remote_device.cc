@@ -42,7 +42,11 @@ RemoteDevice::RemoteDevice(ReplicaRole role,
       context_(std::move(context)),
       recorder_(role_.owner, &queue_, this, FirstId(role_)),
       encoder_(index_, context_, &queue_, &dead_, role_.on_repeat,
-               FirstId(role_)) {
+               FirstId(role_)),
+      answers_(&context_->options, &receiver_),
+      reader_(index_, context_.get(), &recorder_, &answers_, this),
+      uploader_(&context_->options, role_.used_bytes, &recorder_, &answers_,
+                this, &progress_) {
   sender_ = context_->options.threads->Start([this] { SenderLoop(); });
 }
 
@@ -84,8 +88,9 @@ absl::StatusOr<std::vector<ResultMetadata>> RemoteDevice::RecordAndWait(
   DJINN_RETURN_IF_ERROR(recorder_.RecordAndWait(lane, call, wait));
   SendNow();
   {
-    MutexLock lock(&mu_);
-    DJINN_RETURN_IF_ERROR(Await(wait.get(), [&] { return wait->done; }));
+    MutexLock lock(&answers_.mu);
+    DJINN_RETURN_IF_ERROR(
+        answers_.Await(wait.get(), [&] { return wait->done; }));
   }
   if (!wait->error.ok()) {
     context_->root_errors.AddReported(index_, wait->error);
@@ -162,6 +167,43 @@ absl::Status RemoteDevice::CatchUp() {
   return absl::OkStatus();
 }
 
+absl::Status RemoteDevice::Upload(uint32_t lane, RemoteStorage* storage,
+                                  SharedBytes source) {
+  return uploader_.Upload(lane, storage, std::move(source), [this] {
+    MutexLock lock(&mu_);
+    // A multi-worker device tries its workers until one has room. The question
+    // costs less than the copies of a message if the worker is near. During a
+    // migration the room on the other worker is unknown.
+    return !stays_ && !link_.near && migration_ == nullptr;
+  });
+}
+
+absl::Status RemoteDevice::Read(uint32_t lane, RemoteStorage* storage,
+                                const srg::TensorView& view, void* destination,
+                                uint64_t bytes) {
+  DJINN_ASSIGN_OR_RETURN(const std::shared_ptr<ReadWait> wait,
+                         BeginRead(lane, storage, view, destination, bytes));
+  return wait == nullptr ? absl::OkStatus()
+                         : FinishRead(wait.get(), destination);
+}
+
+uint64_t RemoteDevice::VersionOf(const RemoteStorage& storage) {
+  if (ABSL_PREDICT_FALSE(IsForkedChild())) return 0;
+  return recorder_.VersionOf(storage);
+}
+
+HostValuePtr RemoteDevice::FindHostValue(const StorageAt& storage) {
+  if (ABSL_PREDICT_FALSE(IsForkedChild())) return nullptr;
+  return recorder_.FindHostValue(storage);
+}
+
+void RemoteDevice::KeepHostValue(const StorageAt& written,
+                                 absl::Span<const StorageAt> operands,
+                                 HostValuePtr value, bool readable) {
+  if (ABSL_PREDICT_FALSE(IsForkedChild())) return;
+  recorder_.KeepHostValue(written, operands, std::move(value), readable);
+}
+
 bool RemoteDevice::HasLease() const {
   MutexLock lock(&mu_);
   return !lease_.lease_id().empty();
@@ -200,16 +242,16 @@ absl::StatusOr<DevicePlacement> RemoteDevice::Placement() {
 
 void RemoteDevice::AddStatistics(Statistics* sum) const {
   recorder_.AddStatistics(sum);
-  MutexLock lock(&mu_);
-  answers_.AddStatistics(sum);
-  sum->uploads_sent += statistics_.uploads_sent;
-  sum->uploads_already_held += statistics_.uploads_already_held;
-  sum->device_copies += statistics_.device_copies;
-  sum->bytes_up += statistics_.bytes_up;
-  sum->bytes_down += statistics_.bytes_down;
-  sum->resumes += statistics_.resumes;
-  sum->bytes_resent += statistics_.bytes_resent;
-  sum->needs_answered += statistics_.needs_answered;
+  MutexLock lock(&answers_.mu);
+  answers_.table.AddStatistics(sum);
+  sum->uploads_sent += answers_.statistics.uploads_sent;
+  sum->uploads_already_held += answers_.statistics.uploads_already_held;
+  sum->device_copies += answers_.statistics.device_copies;
+  sum->bytes_up += answers_.statistics.bytes_up;
+  sum->bytes_down += answers_.statistics.bytes_down;
+  sum->resumes += answers_.statistics.resumes;
+  sum->bytes_resent += answers_.statistics.bytes_resent;
+  sum->needs_answered += answers_.statistics.needs_answered;
 }
 
 absl::Status RemoteDevice::AwaitWindow() {
@@ -266,27 +308,27 @@ absl::Status RemoteDevice::QueueHere(
 void RemoteDevice::WaitOrReceive(CondVar* changed,
                                  absl::FunctionRef<bool()> done,
                                  const Deadline& deadline) {
+  bool may_lead = false;
+  {
+    MutexLock lock(&answers_.mu);
+    may_lead = answers_.may_lead();
+  }
   receiver_.WaitOrReceive(
       &mu_, changed,
       [this, done]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
         return done() || !end_.failure.ok();
       },
-      deadline, /*may_lead=*/!answers_.reads().has_watched());
+      deadline, may_lead);
 }
 
-absl::Status RemoteDevice::NoAnswer() const {
-  return MakeError(
-      absl::StatusCode::kDeadlineExceeded, "OPERATION_TIMEOUT",
-      absl::StrCat("the worker did not answer within ",
-                   absl::FormatDuration(context_->options.operation_timeout)));
+void RemoteDevice::Notify(const ReadTable::Callbacks& callbacks) {
+  for (const auto& callback : callbacks) callback();
 }
 
 void RemoteDevice::WakeAll() {
   window_changed_.SignalAll();
   progress_changed_.SignalAll();
   connection_changed_.SignalAll();
-  for (Waiter* waiter : waiters_) waiter->changed.SignalAll();
-  answers_.reads().FinishWatched();
 }
 
 }  // namespace djinn

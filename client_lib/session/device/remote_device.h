@@ -4,19 +4,21 @@
 //
 // It consists of the recorder (what the program's threads do), the queue
 // between those threads and the sender, the encoder (which turns work into
-// messages), and the connection. mu_ guards the connection's state: lease,
-// streams, resume, migration, and the waits for answers.
+// messages), the answers that threads wait for, and the connection. mu_ guards
+// the connection's state: lease, streams, resume, and migration.
 //
 // Sources by flow: remote_device.cc (recording), _close.cc (shutdown),
-// _uploads.cc, _reads.cc and _copies.cc (values), _sender.cc (what is sent
-// when), _connection.cc (lease, streams, resume), _migration.cc (migration to
-// another worker), _replies.cc (the worker's messages, and its loss),
-// _profile.cc (measurements), _accounts.cc (use, and resident models).
+// _copies.cc (copies between workers), _sender.cc (what is sent when),
+// _connection.cc (lease, streams, resume), _migration.cc (migration to another
+// worker), _replies.cc (the worker's messages, and its loss), _profile.cc
+// (measurements), _accounts.cc (use, and resident models). ValueReader and
+// Uploader move values.
 //
 // Threads: one thread at a time is the sender; it encodes and sends without
 // mu_. Only the device's own thread, while it is the sender, opens and destroys
-// streams. Lock order: the recorder's lock, then mu_, then the queue's lock.
-// Under mu_ the device calls only its own parts, none of which calls out.
+// streams. Lock order: the recorder's lock, then mu_, then that of the answers,
+// then those of the queue and the receiver. Under them the device calls only
+// its own parts, none of which calls out.
 #ifndef CLIENT_LIB_SESSION_DEVICE_REMOTE_DEVICE_H_
 #define CLIENT_LIB_SESSION_DEVICE_REMOTE_DEVICE_H_
 
@@ -28,17 +30,15 @@
 #include <string>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
-#include "absl/container/flat_hash_set.h"
-#include "absl/strings/str_cat.h"
 #include "client_lib/session/device/answer_receiver.h"
-#include "client_lib/session/device/answer_table.h"
+#include "client_lib/session/device/answers.h"
 #include "client_lib/session/device/call_recorder.h"
 #include "client_lib/session/device/device_state.h"
 #include "client_lib/session/device/migration.h"
 #include "client_lib/session/device/replica_role.h"
-#include "client_lib/session/device/request_profiler.h"
 #include "client_lib/session/device/session_context.h"
+#include "client_lib/session/device/uploader.h"
+#include "client_lib/session/device/value_reader.h"
 #include "client_lib/session/device/work_encoder.h"
 #include "client_lib/session/device/work_queue.h"
 #include "client_lib/session/model/thread_factory.h"
@@ -50,10 +50,8 @@
 #include "client_lib/session/stream/reply_log.h"
 #include "client_lib/session/stream/session_entry.h"
 #include "client_lib/session/stream/worker_greeting.h"
-#include "client_lib/session/transfer/eager_uploads.h"
 #include "client_lib/session/transfer/peer_links.h"
-#include "client_lib/session/transfer/upload_progress.h"
-#include "client_lib/session/transfer/upload_table.h"
+#include "client_lib/session/transfer/read_table.h"
 #include "client_lib/session/transfer/work.h"
 #include "common/base/error.h"
 #include "common/base/mutex.h"
@@ -64,7 +62,8 @@ namespace djinn {
 
 class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
                            private ClientStreamReceiver,
-                           private WindowWaiter {
+                           private WindowWaiter,
+                           private SenderSignal {
  public:
   // Starts the sender thread.
   RemoteDevice(ReplicaRole role, std::shared_ptr<SessionContext> context);
@@ -84,14 +83,21 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   // the value, which is then in `destination`.
   absl::StatusOr<std::shared_ptr<ReadWait>> BeginRead(
       uint32_t lane, RemoteStorage* storage, const srg::TensorView& view,
-      void* destination, uint64_t bytes);
-  absl::Status FinishRead(ReadWait* wait, void* destination);
+      void* destination, uint64_t bytes) {
+    return reader_.Begin(lane, storage, view, destination, bytes);
+  }
+  absl::Status FinishRead(ReadWait* wait, void* destination) {
+    return reader_.Finish(wait, destination);
+  }
   absl::Status Read(uint32_t lane, RemoteStorage* storage,
                     const srg::TensorView& view, void* destination,
                     uint64_t bytes);
   absl::StatusOr<std::unique_ptr<PendingRead>> StartRead(
       uint32_t lane, RemoteStorage* storage, const srg::TensorView& view,
-      void* destination, uint64_t bytes);
+      void* destination, uint64_t bytes) {
+    return reader_.Start(shared_from_this(), lane, storage, view, destination,
+                         bytes);
+  }
   uint64_t VersionOf(const RemoteStorage& storage);
   HostValuePtr FindHostValue(const StorageAt& storage);
   void KeepHostValue(const StorageAt& written,
@@ -134,7 +140,9 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   void Ship(uint32_t lane);
   // Waits for the storage's contents and returns the root error if they are
   // poisoned. Does not count as a read.
-  absl::Status CheckSound(uint32_t lane, RemoteStorage* storage);
+  absl::Status CheckSound(uint32_t lane, RemoteStorage* storage) {
+    return reader_.CheckSound(lane, storage);
+  }
   // Waits until the worker has executed all that was recorded, successfully or
   // not.
   absl::Status CatchUp();
@@ -146,11 +154,7 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   void GiveLeaseBack(bool unreachable);
   // Returns whether a recorded call or message created the storage.
   bool IsBorn(const RemoteStorage& storage) const;
-  // Returns the session's memory limit on the worker, or UINT64_MAX while it is
-  // unknown.
-  uint64_t memory_bytes() const {
-    return memory_bytes_.load(std::memory_order_relaxed);
-  }
+  uint64_t memory_bytes() const { return uploader_.memory_bytes(); }
   // Declines migrations from now on, because the virtual device has several
   // workers.
   void StayAtWorker();
@@ -202,65 +206,20 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   absl::Status QueueHere(
       absl::FunctionRef<absl::Status(CallRecorder::Admit)> queue,
       absl::FunctionRef<void()> fill) ABSL_LOCKS_EXCLUDED(mu_);
-  // Waits until `done`, the device's failure or the operation timeout. The
-  // timeout restarts when something `moved` since the last check.
-  template <typename Done, typename Moved>
-  absl::Status Await(Waiter* waiter, Done done, Moved moved)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  template <typename Done>
-  absl::Status Await(Waiter* waiter, Done done)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    return Await(waiter, std::move(done), [] { return false; });
-  }
-  // Waits for an answer (AnswerReceiver::WaitOrReceive), or for the device's
-  // failure. No thread leads while a callback awaits a read, because a leader
-  // must not run callbacks.
+  // Waits for what a message of the worker changes under mu_
+  // (AnswerReceiver::WaitOrReceive), or for the device's failure.
   void WaitOrReceive(CondVar* changed, absl::FunctionRef<bool()> done,
                      const Deadline& deadline)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  absl::Status NoAnswer() const;
+  // Wakes the threads that wait under mu_.
   void WakeAll() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-
-  // Reads.
-  class ReadHandle;
   static void Notify(const ReadTable::Callbacks& callbacks);
-  // Returns whether the process knows the value of a read of one element, which
-  // is then in `destination`.
-  absl::StatusOr<bool> AnswerFromHost(uint32_t lane,
-                                      const RemoteStorage& storage,
-                                      const srg::TensorView& view,
-                                      void* destination, uint64_t bytes);
-  // Sends the read. Replaces `wait` by that of a prefetched read if there is
-  // one.
-  absl::Status IssueRead(uint32_t lane, RemoteStorage* storage,
-                         const srg::TensorView& view,
-                         std::shared_ptr<ReadWait>* wait);
-  // Waits for the value. Returns DeadlineExceeded (VALUE_PENDING) after
-  // `timeout`.
-  absl::Status AwaitRead(ReadWait* wait, absl::Duration timeout)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Abandons the read and waits until the destination is the caller's again.
-  void Abandon(ReadWait* wait) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // Copies.
   absl::Status AwaitWelcome() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Waits until it is decided which worker gets the work that is recorded now.
   absl::Status AwaitMigration() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
-  // Transfers.
-  absl::Status QueueInstall(uint32_t lane, RemoteStorage* storage,
-                            InstallWork install);
-  // Returns whether the upload is eager, in which case it counts as under way.
-  // Notes in `install` whether the content was uploaded before.
-  bool GoesEagerly(uint64_t size, InstallWork* install);
-  absl::Status UploadLarge(uint32_t lane, RemoteStorage* storage,
-                           InstallWork install);
-  // Waits for the worker's decision and sends what the worker asks for.
-  absl::Status FinishUpload(UploadWait* wait, SharedBytes source);
-  // Proves to the worker that this process has the bytes.
-  void Prove(UploadWait* wait, absl::string_view bytes);
-  absl::Status SendTransfer(UploadWait* wait, SharedBytes source,
-                            UploadProgress* progress);
   void OnBulk(uint64_t transfer_id, uint64_t offset,
               absl::Span<const absl::string_view> pieces) override;
 
@@ -282,7 +241,8 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   // Lets a thread that waits for the outcome anyway be the sender if no other
   // thread is, which saves two thread switches. Wakes the device's own thread
   // for the rest.
-  void SendNow();
+  void SendNow() override;
+  void Wake() override { wakeup_.Set(); }
   // Does everything that is due. Only the device's own thread opens streams and
   // works without a limit on steps. Returns false when the device stops.
   bool Advance(bool own_thread);
@@ -299,7 +259,7 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   bool NothingDue() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Returns whether queued work should be encoded first, so that its messages
   // leave together with those that wait.
-  bool Gathers() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool Gathers() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_, answers_.mu);
   void SendMessages();
   void SendAcknowledgement();
   void SendSupply();
@@ -318,12 +278,12 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   void Append(EncodedMessages messages);
   // Gives the message its number and registers the thread that waits for its
   // answer.
-  void Register(EncodedMessage* message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Register(EncodedMessage* message)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_, answers_.mu);
   void EncodeForgottenModels(EncodedMessages* messages);
 
   // Profiles.
   absl::Duration Now() const;
-  void FinishRequest(ReadWait* wait) ABSL_LOCKS_EXCLUDED(mu_);
   // Begins the profile on the worker. Called by the sender.
   void ProfileSender(EncodedMessages* messages);
 
@@ -342,7 +302,7 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   bool HoldsWorkBack() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Returns whether the migration's next step is due, because nothing is on its
   // way.
-  bool MigrationDue() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool MigrationDue() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_, answers_.mu);
   void Migrate();
   // Leaves the worker. An error means that the device must stay.
   absl::Status Leave() ABSL_LOCKS_EXCLUDED(mu_);
@@ -358,18 +318,20 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   // Replies.
   void OnMessage(v1::ControlResponse response) override;
   void OnClosed(absl::Status status) override;
-  absl::Status Complete(uint64_t sequence) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status Complete(uint64_t sequence)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_, answers_.mu);
   // Take() and Apply() return OK or a breach of the protocol.
-  absl::Status Take(v1::ControlResponse* response)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  absl::Status Apply(v1::ControlResponse* response)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // `arrived` is the message's arrival time, if the message has measurements.
+  absl::Status Take(v1::ControlResponse* response, absl::Duration arrived)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_, answers_.mu);
+  absl::Status Apply(v1::ControlResponse* response, absl::Duration arrived)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_, answers_.mu);
   absl::Status ApplyHello(const v1::ControlResponse& response)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_, answers_.mu);
   // Starts to encode for the worker that was reached. Called by the sender.
   void BeginEncoding(uint64_t next_sequence);
   absl::Status ResumeFrom(const v1::WorkerHello& hello)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_, answers_.mu);
   absl::Status WorkerLost(const absl::Status& cause) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return LossOf(lease_, welcomed_, cause);
@@ -389,14 +351,16 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   Wakeup wakeup_;  // wakes the sender
   // many released storages wait, or forgotten models
   std::atomic<bool> free_due_{false};
-  // Limits of messages and of memory, as far as they are known.
-  std::atomic<uint64_t> inline_bytes_{kLeastInlineBytes};
-  std::atomic<uint64_t> memory_bytes_{UINT64_MAX};
+  // Counts completed messages and moved chunks.
+  std::atomic<uint64_t> progress_{0};
   WorkQueue queue_;
   CallRecorder recorder_;
   WorkEncoder encoder_;  // used by the sender only
   // Has the stream. Whether it is connected changes under mu_.
   AnswerReceiver receiver_;
+  Answers answers_;
+  ValueReader reader_;
+  Uploader uploader_;
 
   mutable Mutex mu_;
   bool sending_ ABSL_GUARDED_BY(mu_) = false;  // a thread is the sender
@@ -405,8 +369,6 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   ReplyLog replies_ ABSL_GUARDED_BY(mu_);
   // Graphs that the worker asked for on this stream.
   std::deque<uint64_t> needed_ ABSL_GUARDED_BY(mu_);
-  // Counts completed messages and moved chunks.
-  uint64_t progress_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t works_done_ ABSL_GUARDED_BY(mu_) = 0;
   int window_waiters_ ABSL_GUARDED_BY(mu_) = 0;
   CondVar window_changed_;    // room for recording threads
@@ -429,13 +391,6 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   StreamState link_ ABSL_GUARDED_BY(mu_);
   CondVar connection_changed_;
 
-  absl::flat_hash_set<Waiter*> waiters_ ABSL_GUARDED_BY(mu_);
-  AnswerTable answers_ ABSL_GUARDED_BY(mu_);
-  UploadTable uploads_ ABSL_GUARDED_BY(mu_);
-  EagerUploads eager_ ABSL_GUARDED_BY(mu_);
-  // The count root_errors is kept elsewhere.
-  Statistics statistics_ ABSL_GUARDED_BY(mu_);
-
   // Null while no migration is requested.
   std::unique_ptr<Migration> migration_ ABSL_GUARDED_BY(mu_);
   // The device ends the stream of the worker that it left and ignores its last
@@ -444,12 +399,9 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   // The device entered the other worker, and no stream there has resumed yet.
   bool gone_over_ ABSL_GUARDED_BY(mu_) = false;
 
-  RequestProfiler profiler_ ABSL_GUARDED_BY(mu_);
   // Registered models whose end must be sent to the worker.
   std::vector<uint64_t> forgotten_models_ ABSL_GUARDED_BY(mu_);
   std::atomic<bool> forgets_models_{false};  // some are to be sent
-  // Arrival time of the message being taken, if the message has measurements.
-  absl::Duration arrived_ ABSL_GUARDED_BY(mu_);
 
   // The sender's own fields.
   std::vector<uint64_t> admitted_now_;  // graphs
@@ -459,31 +411,6 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
 
   std::unique_ptr<ThreadFactory::Thread> sender_;
 };
-
-template <typename Done, typename Moved>
-absl::Status RemoteDevice::Await(Waiter* waiter, Done done, Moved moved) {
-  const SessionOptions& options = context_->options;
-  Deadline deadline(options.operation_timeout, options.clock);
-  waiters_.insert(waiter);
-  absl::Status status;
-  while (!done()) {
-    if (!end_.failure.ok()) {
-      status = end_.failure;
-      break;
-    }
-    if (deadline.passed()) {
-      if (moved()) {
-        deadline = Deadline(options.operation_timeout, options.clock);
-        continue;
-      }
-      status = NoAnswer();
-      break;
-    }
-    WaitOrReceive(&waiter->changed, done, deadline);
-  }
-  waiters_.erase(waiter);
-  return status;
-}
 
 }  // namespace djinn
 

@@ -60,8 +60,8 @@ absl::Status RemoteDevice::RegisterModel(uint32_t lane, uint64_t model_id,
       },
       [] {}));
   SendNow();
-  MutexLock lock(&mu_);
-  DJINN_RETURN_IF_ERROR(Await(wait.get(), [&] { return wait->done; }));
+  MutexLock lock(&answers_.mu);
+  DJINN_RETURN_IF_ERROR(answers_.Await(wait.get(), [&] { return wait->done; }));
   return wait->refusal;
 }
 
@@ -126,8 +126,8 @@ absl::StatusOr<std::shared_ptr<MeterWait>> RemoteDevice::AskMeter(
 }
 
 absl::StatusOr<v1::MeteredUse> RemoteDevice::AwaitMeter(MeterWait* wait) {
-  MutexLock lock(&mu_);
-  DJINN_RETURN_IF_ERROR(Await(wait, [&] { return wait->done; }));
+  MutexLock lock(&answers_.mu);
+  DJINN_RETURN_IF_ERROR(answers_.Await(wait, [&] { return wait->done; }));
   return wait->use;
 }
 

@@ -164,7 +164,7 @@ void RemoteDevice::Stop() {
         end_.failure.ok() && (end_.cancelled || (end_.drained && log_.empty()));
     if (end_.failure.ok()) end_.failure = DeviceEnd::Closed();
     WakeAll();
-    callbacks = answers_.reads().TakeDue();
+    callbacks = answers_.Fail(end_.failure);
     stream = receiver_.Enter();
   }
   Notify(callbacks);

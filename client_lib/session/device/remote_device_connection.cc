@@ -226,7 +226,7 @@ absl::Status RemoteDevice::ApplyHello(const v1::ControlResponse& response) {
   const v1::WorkerHello& hello = response.hello();
   DJINN_RETURN_IF_ERROR(CheckHello(hello, lease_));
   limits_ = hello.limits();
-  memory_bytes_.store(limits_.memory_bytes(), std::memory_order_relaxed);
+  uploader_.SetMemoryBytes(limits_.memory_bytes());
   facts_ = {hello.worker_id(), hello.numerics(), hello.speed(),
             hello.generator_bytes()};
   if (welcomed_) {
@@ -235,17 +235,16 @@ absl::Status RemoteDevice::ApplyHello(const v1::ControlResponse& response) {
     log_.GrowWindow(response.window());
   } else {
     log_.SetWindow(response.window());
-    eager_.Begin(hello);
-    inline_bytes_.store(limits_.inline_bytes(), std::memory_order_relaxed);
+    answers_.eager.Begin(hello);
+    uploader_.SetInlineBytes(limits_.inline_bytes());
   }
   queue_.SetRoom(log_);
-  eager_.Hear(response);
+  answers_.eager.Hear(response);
   welcomed_ = true;
   receiver_.SetConnected(true);
-  ++link_.connections;
   connection_changed_.SignalAll();
   window_changed_.SignalAll();
-  for (Waiter* waiter : waiters_) waiter->changed.SignalAll();
+  answers_.OnConnected();
   return absl::OkStatus();
 }
 
@@ -268,9 +267,9 @@ absl::Status RemoteDevice::ResumeFrom(const v1::WorkerHello& hello) {
   }
   // The worker asks again for the graphs that it still needs.
   needed_.clear();
-  uploads_.Resume(hello);
+  answers_.uploads.Resume(hello);
   if (std::exchange(gone_over_, false)) return absl::OkStatus();
-  ++statistics_.resumes;
+  ++answers_.statistics.resumes;
   log::Info("took the connection to a worker up again",
             {{"device", index_}, {"worker", lease_.worker_id()}});
   return absl::OkStatus();

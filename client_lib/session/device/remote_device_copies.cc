@@ -24,8 +24,8 @@ absl::Status RemoteDevice::Pull(uint32_t lane, RemoteStorage* storage,
   DJINN_RETURN_IF_ERROR(recorder_.Write(lane, storage, std::move(pull),
                                         /*needs_lease=*/true));
   {
-    MutexLock lock(&mu_);
-    ++statistics_.device_copies;
+    MutexLock lock(&answers_.mu);
+    ++answers_.statistics.device_copies;
   }
   wakeup_.Set();
   return absl::OkStatus();

@@ -31,6 +31,7 @@ bool RemoteDevice::OnMigrationRequested(const v1::MigrationRequest& request) {
   absl::Status declined;
   {
     MutexLock lock(&mu_);
+    MutexLock answers_lock(&answers_.mu);
     if (lease_.lease_id().empty() ||
         lease_.lease_id() != request.from_lease_id()) {
       return false;
@@ -46,7 +47,7 @@ bool RemoteDevice::OnMigrationRequested(const v1::MigrationRequest& request) {
       declined = end_.Reason();
     } else if (stays_) {
       declined = Declined("SPANS_WORKERS", "its virtual device spans workers");
-    } else if (profiler_.active()) {
+    } else if (answers_.profiler.active()) {
       declined = Declined("PROFILED", "it is being profiled");
     } else {
       migration_ = std::make_unique<Migration>();
@@ -74,8 +75,8 @@ bool RemoteDevice::MigrationDue() const {
   if (migration_ == nullptr) return false;
   if (migration_->state == Migration::State::kLeft) return true;
   if (migration_->state != Migration::State::kFinishing) return false;
-  return !migration_->given_up.ok() ||
-         (HoldsWorkBack() && !queue_.held() && log_.empty() && answers_.idle());
+  return !migration_->given_up.ok() || (HoldsWorkBack() && !queue_.held() &&
+                                        log_.empty() && answers_.table.idle());
 }
 
 void RemoteDevice::Migrate() {
@@ -83,10 +84,11 @@ void RemoteDevice::Migrate() {
   absl::Status status;
   {
     MutexLock lock(&mu_);
+    MutexLock answers_lock(&answers_.mu);
     if (!migration_->waits_since.has_value()) migration_->waits_since = Now();
     left = migration_->state == Migration::State::kLeft;
     status = migration_->given_up;
-    if (end_.closing || profiler_.active()) {
+    if (end_.closing || answers_.profiler.active()) {
       status = Declined("SESSION_BUSY", "it ends, or is being profiled");
     }
   }
@@ -238,6 +240,7 @@ absl::Status RemoteDevice::GoOver(const SessionEntry::Entered& entered) {
   }
   {
     MutexLock lock(&mu_);
+    MutexLock answers_lock(&answers_.mu);
     going_over_ = false;
     gone_over_ = true;
     const v1::LeaseGranted& to = migration_->request.to();
@@ -249,12 +252,12 @@ absl::Status RemoteDevice::GoOver(const SessionEntry::Entered& entered) {
     placement_.worker_id = lease_.worker_id();
     placement_.reason = to.placement_reason();
     limits_ = entered.hello.limits();
-    inline_bytes_.store(limits_.inline_bytes(), std::memory_order_relaxed);
+    uploader_.SetInlineBytes(limits_.inline_bytes());
     // The order of messages on the other worker begins with the one that
     // entered.
     log_ = MessageLog();
     log_.SetWindow(entered.window);
-    eager_.Begin(entered.hello);
+    answers_.eager.Begin(entered.hello);
     log_.Append(entered.enter, entered.enter->ordered().ByteSizeLong(),
                 /*ends_work=*/false);
     log_.MarkSent();
@@ -263,7 +266,7 @@ absl::Status RemoteDevice::GoOver(const SessionEntry::Entered& entered) {
     queue_.SetRoom(log_);
     replies_ = ReplyLog();
     replies_.Take(1, 0);
-    answers_.BeginAnew(migration_->left.use());
+    answers_.table.BeginAnew(migration_->left.use());
     needed_.clear();
   }
   BeginEncoding(/*next_sequence=*/2);
@@ -312,7 +315,7 @@ absl::Status RemoteDevice::AwaitMigration() {
                           context_->options.clock);
   while (migration_ != nullptr) {
     if (!end_.usable()) return end_.Reason();
-    if (deadline.passed()) return NoAnswer();
+    if (deadline.passed()) return answers_.NoAnswer();
     WaitUntil(&connection_changed_, &mu_, deadline);
   }
   return absl::OkStatus();

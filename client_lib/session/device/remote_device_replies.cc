@@ -9,7 +9,6 @@
 #include "client_lib/session/model/debug_flags.h"
 #include "common/base/error.h"
 #include "common/base/status_macros.h"
-#include "common/hash/content_proof.h"
 #include "common/log/log.h"
 #include "common/srg/proto_codec.h"
 
@@ -39,8 +38,8 @@ void RemoteDevice::OnMessage(v1::ControlResponse response) {
   absl::Status root_error;
   if (response.has_poisoned()) {
     if (HasCode(response.poisoned())) {
-      MutexLock lock(&mu_);
-      root_error = answers_.StatusOf(response.poisoned());
+      MutexLock lock(&answers_.mu);
+      root_error = answers_.table.StatusOf(response.poisoned());
     }
   } else if (HasCode(response.admitted().refused())) {
     root_error = StatusFromDetail(response.admitted().refused());
@@ -55,11 +54,11 @@ void RemoteDevice::OnMessage(v1::ControlResponse response) {
   {
     MutexLock lock(&mu_);
     if (ABSL_PREDICT_FALSE(going_over_)) return;
-    arrived_ = arrived;
-    violation = Take(&response);
+    MutexLock answers_lock(&answers_.mu);
+    violation = Take(&response, arrived);
     // Callbacks belong to the program. A leader must not run them, because they
     // may take locks that it holds.
-    if (!receiver_.led()) callbacks = answers_.reads().TakeDue();
+    if (!receiver_.led()) callbacks = answers_.table.reads().TakeDue();
     // A refused hello and mismatched builds have more precise errors of their
     // own.
     if (ErrorReason(violation) == kProtocolViolation ||
@@ -67,7 +66,7 @@ void RemoteDevice::OnMessage(v1::ControlResponse response) {
       violation = WorkerLost(violation);
     }
     wake = MigrationDue() || !needed_.empty() || log_.Next() != nullptr ||
-           replies_.Due() || answers_.reads().has_due();
+           replies_.Due() || answers_.table.reads().has_due();
   }
   Notify(callbacks);
   if (!violation.ok()) {
@@ -77,9 +76,45 @@ void RemoteDevice::OnMessage(v1::ControlResponse response) {
   }
 }
 
-absl::Status RemoteDevice::Take(v1::ControlResponse* response) {
+void RemoteDevice::OnBulk(uint64_t transfer_id, uint64_t offset,
+                          absl::Span<const absl::string_view> pieces) {
+  progress_.fetch_add(1, std::memory_order_relaxed);
+  bool copied = false;
+  const absl::StatusOr<std::shared_ptr<ReadWait>> taken =
+      answers_.TakeChunk(transfer_id, offset, pieces, &copied);
+  if (!taken.ok()) return FailInCallback(taken.status());
+  ReadWait* const wait = taken->get();
+  if (wait == nullptr) return;
+  bool wake = false;
+  ReadTable::Callbacks callbacks;
+  {
+    MutexLock lock(&mu_);
+    MutexLock answers_lock(&answers_.mu);
+    ReadTable& reads = answers_.table.reads();
+    if (copied) --wait->copying;
+    wait->chunks->Copied();
+    if (wait->announced && wait->chunks->complete()) {
+      reads.EraseBulk(transfer_id);
+      replies_.Release(wait->reply_number, wait->bytes);
+      // The value's last byte arrived.
+      if (ABSL_PREDICT_FALSE(wait->marks != nullptr)) {
+        wait->marks->arrived = Now();
+      }
+      reads.Finish(wait);
+      // A leader's locks may conflict with callbacks, as in OnMessage().
+      if (!receiver_.led()) callbacks = reads.TakeDue();
+      wake = replies_.Due() || MigrationDue() || reads.has_due();
+    }
+    if (wait->abandoned) wait->changed.SignalAll();
+  }
+  Notify(callbacks);
+  if (wake) wakeup_.Set();
+}
+
+absl::Status RemoteDevice::Take(v1::ControlResponse* response,
+                                absl::Duration arrived) {
   const uint64_t bytes = response->ByteSizeLong();
-  statistics_.bytes_down += bytes;
+  answers_.statistics.bytes_down += bytes;
   if (link_.hello_received == response->has_hello()) {
     return Violation("hello comes first, and once");
   }
@@ -93,7 +128,7 @@ absl::Status RemoteDevice::Take(v1::ControlResponse* response) {
     queue_.SetRoom(log_);
     if (window_waiters_ > 0) window_changed_.SignalAll();
   }
-  if (!response->has_hello()) eager_.Hear(*response);
+  if (!response->has_hello()) answers_.eager.Hear(*response);
   if (ABSL_PREDICT_FALSE(response->has_link())) {
     const v1::PeerLink& link = response->link();
     links_.Note(link.worker_id(), static_cast<double>(link.bytes_per_second()),
@@ -101,7 +136,7 @@ absl::Status RemoteDevice::Take(v1::ControlResponse* response) {
   }
   switch (replies_.Take(response->reply_number(), bytes)) {
     case ReplyLog::Arrival::kNew:
-      return Apply(response);
+      return Apply(response, arrived);
     case ReplyLog::Arrival::kKnown:
       return absl::OkStatus();
     case ReplyLog::Arrival::kGap:
@@ -121,18 +156,19 @@ absl::Status RemoteDevice::Complete(uint64_t sequence) {
     if (entry->ends_work) ++works_done_;
     const v1::Ordered& message = entry->message->ordered();
     if (message.install().has_transfer()) {
-      uploads_.Complete(message.install().transfer().transfer_id());
+      answers_.uploads.Complete(message.install().transfer().transfer_id());
     } else if (message.install().has_content()) {
-      eager_.Complete(message.install().content().size());
+      answers_.eager.Complete(message.install().content().size());
     }
   }
   if (log_.completed() == before) return absl::OkStatus();
-  ++progress_;
+  progress_.fetch_add(1, std::memory_order_relaxed);
   progress_changed_.SignalAll();
   return absl::OkStatus();
 }
 
-absl::Status RemoteDevice::Apply(v1::ControlResponse* response) {
+absl::Status RemoteDevice::Apply(v1::ControlResponse* response,
+                                 absl::Duration arrived) {
   using Message = v1::ControlResponse::MessageCase;
   bool held = false;
   switch (response->message_case()) {
@@ -141,12 +177,12 @@ absl::Status RemoteDevice::Apply(v1::ControlResponse* response) {
       return ApplyHello(*response);
     case Message::kRead:
       if (ABSL_PREDICT_FALSE(response->has_timing())) {
-        const absl::Status bad = profiler_.MarkAnswered(
-            answers_.reads().Find(response->read().sequence()),
-            response->timing(), arrived_);
+        const absl::Status bad = answers_.profiler.MarkAnswered(
+            answers_.table.reads().Find(response->read().sequence()),
+            response->timing(), arrived);
         if (!bad.ok()) return Violation(bad.message());
       }
-      if (const absl::Status bad = answers_.TakeRead(
+      if (const absl::Status bad = answers_.table.TakeRead(
               response->reply_number(), response->mutable_read(), &held);
           !bad.ok()) {
         return bad;
@@ -154,18 +190,19 @@ absl::Status RemoteDevice::Apply(v1::ControlResponse* response) {
       if (held) replies_.Hold(response->reply_number());
       return absl::OkStatus();
     case Message::kMetadata:
-      return answers_.TakeMetadata(response->metadata());
+      return answers_.table.TakeMetadata(response->metadata());
     case Message::kTransfer:
-      if (const absl::Status bad = uploads_.Decide(response->transfer());
+      if (const absl::Status bad =
+              answers_.uploads.Decide(response->transfer());
           !bad.ok()) {
         return Violation(bad.message());
       }
       if (response->transfer().already_held()) {
-        ++statistics_.uploads_already_held;
+        ++answers_.statistics.uploads_already_held;
       }
       return absl::OkStatus();
     case Message::kAdmitted:
-      return answers_.TakeAdmitted(response->admitted(), lease_);
+      return answers_.table.TakeAdmitted(response->admitted(), lease_);
     case Message::kPoisoned:
       if (!HasCode(response->poisoned())) {
         return Violation("a root error without a code");
@@ -178,21 +215,21 @@ absl::Status RemoteDevice::Apply(v1::ControlResponse* response) {
       }
       return absl::OkStatus();
     case Message::kProfile:
-      if (const absl::Status bad = profiler_.TakeReport(
+      if (const absl::Status bad = answers_.profiler.TakeReport(
               index_, lease_.worker_id(), response->profile(), Now());
           !bad.ok()) {
         return Violation(bad.message());
       }
-      answers_.TakeReport(response->profile());
+      answers_.table.TakeReport(response->profile());
       return absl::OkStatus();
     case Message::kLeft:
       return ApplyLeft(response->mutable_left());
     case Message::kEntered:
       return Violation("entered, where nobody was to");
     case Message::kMetered:
-      return answers_.TakeMetered(response->metered());
+      return answers_.table.TakeMetered(response->metered());
     case Message::kModelRegistered:
-      return answers_.TakeModel(response->model_registered());
+      return answers_.table.TakeModel(response->model_registered());
     case Message::kCancelled:
       if (!end_.cancel_sent)
         return Violation("cancelled, which nobody asked for");
@@ -286,7 +323,7 @@ void RemoteDevice::FailInCallback(absl::Status failure, bool by_itself) {
       end_.lost_work =
           !queue_.empty() || queue_.held() || !log_.empty() || records;
       WakeAll();
-      callbacks = answers_.reads().TakeDue();
+      callbacks = answers_.Fail(failure);
       stream = receiver_.stream();
     }
   }

@@ -34,12 +34,7 @@ void RemoteDevice::SenderLoop() {
   Deadline look(absl::InfiniteDuration(), context_->options.clock);
   for (bool goes_on = true; goes_on;) {
     wakeup_.Wait(look);
-    ReadTable::Callbacks callbacks;
-    {
-      MutexLock lock(&mu_);
-      callbacks = answers_.reads().TakeDue();
-    }
-    Notify(callbacks);
+    Notify(answers_.TakeDue());
     {
       MutexLock lock(&mu_);
       while (sending_) sending_changed_.Wait(&mu_);
@@ -121,6 +116,7 @@ bool RemoteDevice::Advance(bool own_thread) {
 
 RemoteDevice::Step RemoteDevice::TakeStep() {
   MutexLock lock(&mu_);
+  MutexLock answers_lock(&answers_.mu);
   if (end_.stopped) return {Next::kStop, {}};
   if (!end_.failure.ok())
     return {end_.dropped ? Next::kNothing : Next::kDrop, {}};
@@ -132,7 +128,7 @@ RemoteDevice::Step RemoteDevice::TakeStep() {
   if (!needed_.empty()) return {Next::kSupply, {}};
   if (end_.cancelling)
     return {end_.cancel_sent ? Next::kNothing : Next::kCancel, {}};
-  if (uploads_.has_proofs()) return {Next::kProof, {}};
+  if (answers_.uploads.has_proofs()) return {Next::kProof, {}};
   const MessageLog::Entry* const next = log_.Next();
   const bool ready = next != nullptr && log_.HasRoom(*next);
   const bool gathers = ready && Gathers();
@@ -140,7 +136,7 @@ RemoteDevice::Step RemoteDevice::TakeStep() {
   if (MigrationDue()) return {Next::kMigrate, {}};
   if ((next == nullptr || gathers) && !HoldsWorkBack()) {
     if (std::optional<Work> work = queue_.Pop()) {
-      answers_.SwapAdmitted(&admitted_now_);
+      answers_.table.SwapAdmitted(&admitted_now_);
       return {Next::kWork, std::move(work)};
     }
   }
@@ -197,6 +193,7 @@ void RemoteDevice::SendMessages() {
   ClientStream* stream = nullptr;
   {
     MutexLock lock(&mu_);
+    MutexLock answers_lock(&answers_.mu);
     stream = receiver_.stream();
     uint64_t bytes = 0;
     const MessageLog::Entry* next = log_.Next();
@@ -204,11 +201,12 @@ void RemoteDevice::SendMessages() {
     while (next != nullptr && log_.HasRoom(*next) &&
            messages.size() < kMaxTogether && bytes < kMaxTogetherBytes) {
       if (next->sequence <= log_.sent()) {
-        statistics_.bytes_resent += next->bytes;
+        answers_.statistics.bytes_resent += next->bytes;
       }
       bytes += next->bytes;
-      if (ABSL_PREDICT_FALSE(profiler_.active())) {
-        profiler_.MarkHanded(answers_.reads().Find(next->sequence), Now());
+      if (ABSL_PREDICT_FALSE(answers_.profiler.active())) {
+        answers_.profiler.MarkHanded(
+            answers_.table.reads().Find(next->sequence), Now());
       }
       replies_.Acknowledged(next->message->acknowledged_reply());
       messages.push_back(next->message);
@@ -260,9 +258,9 @@ void RemoteDevice::SendSupply() {
     return;
   }
   {
-    MutexLock lock(&mu_);
-    ++statistics_.needs_answered;
-    statistics_.bytes_up += definition->size();
+    MutexLock lock(&answers_.mu);
+    ++answers_.statistics.needs_answered;
+    answers_.statistics.bytes_up += definition->size();
   }
   Send(std::move(message));
 }
@@ -270,8 +268,8 @@ void RemoteDevice::SendSupply() {
 void RemoteDevice::SendProof() {
   auto message = std::make_shared<v1::ControlRequest>();
   {
-    MutexLock lock(&mu_);
-    if (!uploads_.TakeProof(message->mutable_proof())) return;
+    MutexLock lock(&answers_.mu);
+    if (!answers_.uploads.TakeProof(message->mutable_proof())) return;
   }
   Send(std::move(message));
 }
@@ -316,8 +314,9 @@ Deadline RemoteDevice::CheckProgress() {
       stalled_.reset();
       return Deadline(absl::InfiniteDuration(), options.clock);
     }
-    if (!stalled_.has_value() || stalled_progress_ != progress_) {
-      stalled_progress_ = progress_;
+    const uint64_t progress = progress_.load(std::memory_order_relaxed);
+    if (!stalled_.has_value() || stalled_progress_ != progress) {
+      stalled_progress_ = progress;
       stalled_.emplace(options.operation_timeout, options.clock);
     }
     if (!stalled_->passed()) return *stalled_;
@@ -343,10 +342,11 @@ void RemoteDevice::DropEverything() {
   MessageLog log;
   {
     MutexLock lock(&mu_);
+    MutexLock answers_lock(&answers_.mu);
     end_.dropped = true;
     std::swap(log, log_);
-    answers_.Clear();
-    uploads_.Clear();
+    answers_.table.Clear();
+    answers_.uploads.Clear();
     forgotten_models_.clear();
     forgets_models_.store(false, std::memory_order_relaxed);
   }
@@ -377,6 +377,7 @@ void RemoteDevice::Append(EncodedMessages messages) {
   bool ends = false;
   {
     MutexLock lock(&mu_);
+    MutexLock answers_lock(&answers_.mu);
     limit = limits_.max_outstanding_bytes();
     for (size_t i = 0; i < messages.size(); ++i) {
       EncodedMessage& message = messages[i];
@@ -386,7 +387,7 @@ void RemoteDevice::Append(EncodedMessages messages) {
       }
       Register(&message);
       message.request->set_acknowledged_reply(replies_.handled());
-      statistics_.bytes_up += sizes[i];
+      answers_.statistics.bytes_up += sizes[i];
       log_.Append(std::move(message.request), sizes[i], message.ends_work,
                   std::move(message.written));
       ends |= message.ends_work;
@@ -405,18 +406,18 @@ void RemoteDevice::Register(EncodedMessage* message) {
   const v1::Ordered& ordered = message->request->ordered();
   Registration& registration = message->registration;
   if (auto* inlined = std::get_if<InlinedUpload>(&registration)) {
-    eager_.Complete(inlined->size_bytes);
+    answers_.eager.Complete(inlined->size_bytes);
   } else if (auto* upload =
                  std::get_if<std::shared_ptr<UploadWait>>(&registration)) {
     if (ordered.install().has_transfer()) {
       (*upload)->transfer_id = ordered.install().transfer().transfer_id();
-      uploads_.Add(std::move(*upload));
+      answers_.uploads.Add(std::move(*upload));
     } else {
       (*upload)->state = UploadWait::State::kOver;
       (*upload)->changed.SignalAll();
     }
   }
-  answers_.Register(message);
+  answers_.table.Register(message);
 }
 
 }  // namespace djinn
