@@ -21,11 +21,6 @@ void AnswerReceiver::SetConnected(bool connected) {
   connected_ = connected;
 }
 
-bool AnswerReceiver::connected() const {
-  MutexLock lock(&mu_);
-  return connected_;
-}
-
 ClientStream* AnswerReceiver::stream() const {
   MutexLock lock(&mu_);
   return stream_.get();

@@ -15,6 +15,7 @@
 #ifndef CLIENT_LIB_SESSION_DEVICE_ANSWER_RECEIVER_H_
 #define CLIENT_LIB_SESSION_DEVICE_ANSWER_RECEIVER_H_
 
+#include <atomic>
 #include <memory>
 
 #include "absl/functional/function_ref.h"
@@ -41,7 +42,7 @@ class AnswerReceiver {
   // Says whether threads may receive from the stream, because the worker has
   // answered the hello and the stream has not ended.
   void SetConnected(bool connected);
-  bool connected() const;
+  bool connected() const { return connected_; }
   // Returns the stream, which may be null. Only for a thread that prevents its
   // end: the sender, or a callback of the stream.
   ClientStream* stream() const;
@@ -88,7 +89,7 @@ class AnswerReceiver {
 
   mutable Mutex mu_;
   std::unique_ptr<ClientStream> stream_ ABSL_GUARDED_BY(mu_);
-  bool connected_ ABSL_GUARDED_BY(mu_) = false;
+  std::atomic<bool> connected_{false};  // written under the lock
   int users_ ABSL_GUARDED_BY(mu_) = 0;
   CondVar left_;  // signalled when a user leaves
   int leaders_ ABSL_GUARDED_BY(mu_) = 0;

@@ -168,7 +168,7 @@ TEST_F(AnswerReceiverTest, FollowerWaitsNoLongerThanTheDeadline) {
   receiver_.WaitOrReceive(
       &mu_, &changed_, [] { return false; },
       Deadline(absl::ZeroDuration(), &clock), /*may_lead=*/true);
-  // Without a stream there is nothing to lead.
+  // No thread leads without a stream.
   EXPECT_FALSE(receiver_.led());
 }
 

@@ -37,6 +37,33 @@ void AddMarks(ReadWait* wait) {
   }
 }
 
+// Returns whether a device may execute the captured graph with these inputs.
+absl::Status CheckReplay(const VirtualDevice* owner, const Recording& recording,
+                         absl::Span<RemoteStorage* const> given) {
+  if (given.size() != recording.given) {
+    return MakeError(absl::StatusCode::kInternal, "GIVEN_STORAGES",
+                     "a recording is given another number of storages");
+  }
+  for (const RemoteStorage* const storage : given) {
+    if (storage->device().get() != owner) {
+      return Stale(
+          "an argument is on another virtual device, or of a session "
+          "that was closed");
+    }
+  }
+  for (const StoragePtr& storage : recording.kept) {
+    if (storage->device().get() != owner) {
+      return Stale(
+          "it was recorded on another virtual device, or in a session "
+          "that was closed");
+    }
+    if (storage->dead()) {
+      return Stale("a tensor that it used is no longer there");
+    }
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 CallRecorder::CallRecorder(VirtualDevice* owner, WorkQueue* queue,
@@ -288,7 +315,7 @@ void CallRecorder::Prefetch(uint32_t lane, RemoteStorage* storage,
 absl::Status CallRecorder::Replay(
     uint32_t lane, const std::shared_ptr<const Recording>& recording,
     absl::Span<RemoteStorage* const> given, std::vector<StoragePtr>* outputs) {
-  DJINN_RETURN_IF_ERROR(CheckReplay(*recording, given));
+  DJINN_RETURN_IF_ERROR(CheckReplay(owner_, *recording, given));
   std::vector<uint64_t> made(recording->made, 0);
   MutexLock lock(&mu_);
   DJINN_RETURN_IF_ERROR(Enter());
@@ -339,32 +366,6 @@ absl::Status CallRecorder::ReplayShare(uint32_t lane, const Share& share,
   const size_t footprint = work.bindings.size() * sizeof(RunEncoder::Binding);
   queue_->Push({lane, StoragePtr(), footprint, std::move(work)},
                /*needs_lease=*/true);
-  return absl::OkStatus();
-}
-
-absl::Status CallRecorder::CheckReplay(
-    const Recording& recording, absl::Span<RemoteStorage* const> given) const {
-  if (given.size() != recording.given) {
-    return MakeError(absl::StatusCode::kInternal, "GIVEN_STORAGES",
-                     "a recording is given another number of storages");
-  }
-  for (const RemoteStorage* const storage : given) {
-    if (storage->device().get() != owner_) {
-      return Stale(
-          "an argument is on another virtual device, or of a session "
-          "that was closed");
-    }
-  }
-  for (const StoragePtr& storage : recording.kept) {
-    if (storage->device().get() != owner_) {
-      return Stale(
-          "it was recorded on another virtual device, or in a session "
-          "that was closed");
-    }
-    if (storage->dead()) {
-      return Stale("a tensor that it used is no longer there");
-    }
-  }
   return absl::OkStatus();
 }
 
@@ -444,11 +445,6 @@ void CallRecorder::Close(absl::Status reason) {
 void CallRecorder::Fail(absl::Status reason) {
   MutexLock lock(&mu_);
   closed_ = std::move(reason);
-}
-
-absl::Status CallRecorder::closed() const {
-  MutexLock lock(&mu_);
-  return closed_;
 }
 
 void CallRecorder::DropOpenSegments() {

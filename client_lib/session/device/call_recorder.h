@@ -140,8 +140,6 @@ class CallRecorder {
   // replaces an ordinary end.
   void Close(absl::Status reason);
   void Fail(absl::Status reason);
-  // Returns OK while calls are taken, otherwise the reason.
-  absl::Status closed() const;
   // Clears the calls that were not queued. Allowed after Close().
   void DropOpenSegments();
 
@@ -186,8 +184,6 @@ class CallRecorder {
   static StorageVersion VersionAt(const RemoteStorage& storage) {
     return {storage.id(), storage.version_, storage.size_bytes()};
   }
-  absl::Status CheckReplay(const Recording& recording,
-                           absl::Span<RemoteStorage* const> given) const;
   // Stamps a part and its execution mode. `made` has a version for each
   // intermediate that was created so far.
   ReplayWork StampReplay(const std::shared_ptr<const Recording>& recording,

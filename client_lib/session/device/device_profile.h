@@ -15,7 +15,7 @@ struct DeviceProfile {
   StageTimes<1> encoding;
   const Arrival::Interest interest;
 
-  // Guarded by the device's lock.
+  // Guarded by the lock of the answers (answers.h).
   ClockRelation clocks;
 
   // Used by the sender only. It requests the worker's times after this many

@@ -1,6 +1,6 @@
 // Defines the state of a device's connection and of its shutdown.
 //
-// The device's lock guards all of it.
+// The connection's lock guards all of it.
 #ifndef CLIENT_LIB_SESSION_DEVICE_DEVICE_STATE_H_
 #define CLIENT_LIB_SESSION_DEVICE_DEVICE_STATE_H_
 
@@ -14,7 +14,7 @@
 
 namespace djinn {
 
-// What is known of the current stream to the worker (answer_receiver.h).
+// Describes the current stream to the worker (answer_receiver.h).
 struct StreamState {
   // a round trip to the last stream's peer is cheap (is_near())
   bool near = false;

@@ -1,8 +1,8 @@
 // Finds a device's reads that were sent, by the numbers of their answers, and
 // collects the callbacks to run when values arrive.
 //
-// Not thread-safe: the device's lock guards it, and the fields of the waits.
-// Nothing here calls out: the caller runs the callbacks after unlocking.
+// Not thread-safe: the lock of the answers (device/answers.h) guards it, and
+// the fields of the waits. Nothing here calls out: the caller runs the callbacks after unlocking.
 #ifndef CLIENT_LIB_SESSION_TRANSFER_READ_TABLE_H_
 #define CLIENT_LIB_SESSION_TRANSFER_READ_TABLE_H_
 
