@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "client_lib/session/device/replica/replica.h"
 #include "client_lib/session/device/session_context.h"
 #include "client_lib/session/model/fork_guard.h"
 #include "client_lib/session/model/wait.h"
@@ -38,7 +39,7 @@ class CostOfDevices final : public PendingCost {
     v1::MeteredUse sum;
     for (const auto& [device, wait] : parts_) {
       DJINN_ASSIGN_OR_RETURN(const v1::MeteredUse use,
-                             device->AwaitMeter(wait.get()));
+                             replica::AwaitMeter(device->state(), wait.get()));
       AddUse(use, &sum);
     }
     return Cost{
@@ -102,7 +103,9 @@ class RemoteSession final : public Session, private CoordinatorEvents {
 
   Statistics statistics() const override {
     Statistics sum;
-    for (const auto& device : Members()) device->AddStatistics(&sum);
+    for (const auto& device : Members()) {
+      replica::AddStatistics(device->state(), &sum);
+    }
     {
       MutexLock lock(&mu_);
       for (const auto& device : devices_) device->AddStatistics(&sum);
@@ -121,7 +124,8 @@ class RemoteSession final : public Session, private CoordinatorEvents {
     }
     for (const auto& device : devices) device->OnMeter(lane);
     for (const auto& device : Members()) {
-      DJINN_ASSIGN_OR_RETURN(auto wait, device->AskMeter(lane));
+      DJINN_ASSIGN_OR_RETURN(auto wait,
+                             replica::AskMeter(device->state(), lane));
       cost->Add(device, std::move(wait));
     }
     return cost;
@@ -134,7 +138,9 @@ class RemoteSession final : public Session, private CoordinatorEvents {
   absl::Status FinishProfile() override {
     if (IsForkedChild()) return AfterForkError();
     absl::Status result;
-    for (const auto& device : Members()) result.Update(device->FinishProfile());
+    for (const auto& device : Members()) {
+      result.Update(replica::FinishProfile(device->state()));
+    }
     return result;
   }
 
@@ -150,17 +156,17 @@ class RemoteSession final : public Session, private CoordinatorEvents {
     BeginClose();
     const auto devices = Members();
     absl::Status result = Finish(devices, deadline);
-    for (const auto& device : devices) device->Stop();
+    for (const auto& device : devices) replica::Stop(device->state());
     context_->link->CancelRequests();
     const Deadline streams(kStreamEndTimeout, clock);
-    for (const auto& device : devices) device->Join(streams);
+    for (const auto& device : devices) replica::Join(device->state(), streams);
     const absl::Status ended =
         context_->link->Close(std::max(deadline.left(), kMinFarewell));
     if (!ended.ok()) {
       log::Warning("the coordinator did not hear the end of the session",
                    {{"error", ended}});
     }
-    for (const auto& device : devices) device->Disconnect();
+    for (const auto& device : devices) replica::Disconnect(device->state());
     for (;;) {
       const absl::Status error = context_->root_errors.TakeUnreported(-1);
       if (error.ok()) break;
@@ -177,19 +183,22 @@ class RemoteSession final : public Session, private CoordinatorEvents {
     std::vector<std::shared_ptr<RemoteDevice>> unfinished;
     absl::Status result;
     for (const auto& device : devices) {
-      if (!device->Flush(deadline)) unfinished.push_back(device);
-      const absl::Status failure = device->Failure();
+      if (!replica::Flush(device->state(), deadline)) {
+        unfinished.push_back(device);
+      }
+      const absl::Status failure =
+          replica::FailureThatLostWork(device->state());
       if (failure.ok()) continue;
       log::Error("work was lost at the end of the session",
                  {{"device", device->index()}, {"error", failure}});
       if (result.ok()) result = failure;
     }
-    for (const auto& device : unfinished) device->Cancel();
+    for (const auto& device : unfinished) replica::Cancel(device->state());
     const Deadline answers(kCancelTimeout, context_->options.clock);
     std::vector<std::string> losses;
     for (const auto& device : unfinished) {
-      device->AwaitCancelled(answers);
-      std::string loss = device->DescribeLoss();
+      replica::AwaitCancelled(device->state(), answers);
+      std::string loss = replica::DescribeLoss(device->state());
       if (!loss.empty()) losses.push_back(std::move(loss));
     }
     if (losses.empty()) return result;
@@ -232,13 +241,13 @@ class RemoteSession final : public Session, private CoordinatorEvents {
   void OnLeaseEnded(const std::string& lease_id,
                     const std::string& reason) override {
     for (const auto& device : Members()) {
-      device->OnLeaseEnded(lease_id, reason);
+      replica::OnLeaseEnded(device->state(), lease_id, reason);
     }
   }
 
   void OnMigrationRequested(const v1::MigrationRequest& request) override {
     for (const auto& device : Members()) {
-      if (device->OnMigrationRequested(request)) return;
+      if (replica::OnMigrationRequested(device->state(), request)) return;
     }
     v1::MigrationOutcome outcome;
     outcome.set_from_lease_id(request.from_lease_id());

@@ -18,9 +18,6 @@ namespace {
 // Time that a worker may take to end a stream that was closed cleanly.
 constexpr absl::Duration kCleanEndTimeout = absl::Seconds(2);
 
-// Time that a leader keeps the reading of Control if nothing comes.
-constexpr absl::Duration kAttendance = absl::Milliseconds(2);
-
 // Time that a bulk connection that ended without a reason waits for Control to
 // end with one.
 constexpr absl::Duration kControlsWord = absl::Milliseconds(200);
@@ -152,17 +149,9 @@ void GrpcWorkerStream::CancelLanes() {
   for (const auto& lane : lanes_) lane->call.Cancel();
 }
 
-bool GrpcWorkerStream::Receive(absl::Duration patience) {
+bool GrpcWorkerStream::Receive() {
   v1::ControlResponse response;
-  switch (control_.TryReadMessage(patience, &response, &invalid_)) {
-    case BoundedCall::Received::kNothing:
-      return false;
-    case BoundedCall::Received::kEnd:
-      over_ = true;
-      return true;
-    case BoundedCall::Received::kMessage:
-      break;
-  }
+  if (!control_.ReadMessage(&response, &invalid_)) return false;
   answered_ = true;
   // Values requested on an earlier stream may be on their way.
   if (response.has_hello() && resuming_) EnsureBulk();
@@ -174,41 +163,16 @@ bool GrpcWorkerStream::Receive(absl::Duration patience) {
       invalid_ = MakeError(absl::StatusCode::kInternal, "PROTOCOL_VIOLATION",
                            "what follows a message of the worker's has "
                            "something that follows it");
-      over_ = true;
-      break;
+      return false;
     }
     receiver_->OnMessage(std::move(next));
   }
   return true;
 }
 
-bool GrpcWorkerStream::Attend(absl::FunctionRef<bool()> done,
-                              absl::Duration patience) {
-  switch (role_.Take(done, patience)) {
-    case ReceiverRole::Turn::kRefused:
-      return false;
-    case ReceiverRole::Turn::kOver:
-      return true;
-    case ReceiverRole::Turn::kTaken:
-      break;
-  }
-  // A thread cannot interrupt a wait in gRPC, so none waits in it for long.
-  const absl::Duration at_most = std::min(patience, kAttendance);
-  bool came = true;
-  while (came && !over_ && !role_.recalled() && !done()) {
-    came = Receive(at_most);
-  }
-  if (!came || over_) role_.Recall();
-  role_.Leave();
-  return true;
-}
-
 void GrpcWorkerStream::ReadControl() {
-  while (!over_) {
-    Receive(absl::InfiniteDuration());
-    if (!over_) role_.Lend();
+  while (Receive()) {
   }
-  role_.End();
   if (!invalid_.ok()) Break(invalid_);
   {
     MutexLock lock(&mu_);

@@ -15,9 +15,8 @@
 // destructor and the end of the process never wait for it without a bound
 // (bounded_call.h).
 //
-// Threads: one reads Control and closes the stream, and lends the reading to a
-// leader for a short wait. One reads each bulk connection. One checks that no
-// write is stuck.
+// Threads: one reads Control and closes the stream. One reads each bulk
+// connection. One checks that no write is stuck.
 #ifndef CLIENT_LIB_TRANSPORT_GRPC_WORKER_STREAM_H_
 #define CLIENT_LIB_TRANSPORT_GRPC_WORKER_STREAM_H_
 
@@ -28,12 +27,10 @@
 #include <thread>
 #include <vector>
 
-#include "absl/functional/function_ref.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "common/base/mutex.h"
 #include "common/net/bounded_call.h"
-#include "common/transport/receiver_role.h"
 #include "common/transport/stream.h"
 #include "djinn/v1/execution.pb.h"
 #include "grpcpp/channel.h"
@@ -79,11 +76,6 @@ class GrpcWorkerStream : public ClientStream {
   absl::Status SendBulk(uint64_t transfer_id, uint64_t offset,
                         SharedBytes payload) override;
   void Close(absl::Status status) override;
-  // Leads on Control only: a message on Bulk does not end the wait.
-  bool Attend(absl::FunctionRef<bool()> done, absl::Duration patience) override;
-  bool AttendsBulk() const override { return false; }
-  void Nudge() override { role_.Nudge(); }
-  void Recall() override { role_.Recall(); }
 
  private:
   struct Lane {
@@ -93,9 +85,8 @@ class GrpcWorkerStream : public ClientStream {
   };
 
   void ReadControl();
-  // Receives one message; called by the thread that has the reading. Returns
-  // false if none came in time.
-  bool Receive(absl::Duration patience);
+  // Receives one message. Returns false when nothing follows.
+  bool Receive();
   void RunLane(Lane* lane);
   absl::Status TakeFrame(absl::Span<const grpc::Slice> frame);
   // Makes the bulk channels connect, without waiting for it.
@@ -115,11 +106,9 @@ class GrpcWorkerStream : public ClientStream {
   const Options options_;
   ClientStreamReceiver* receiver_ = nullptr;
   BoundedCall control_;
-  ReceiverRole role_;
-  // Used only by the thread that has the reading: whether the worker has
-  // answered, whether nothing follows, and the error in what it received.
+  // Used only by the thread that reads Control: whether the worker has
+  // answered, and the error in what it received.
   bool answered_ = false;
-  bool over_ = false;
   absl::Status invalid_;
   std::atomic<bool> resuming_{false};    // the hello resumes a session
   std::atomic<bool> end_writes_{false};  // closing cleanly

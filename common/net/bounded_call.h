@@ -29,7 +29,6 @@
 #include "absl/types/span.h"
 #include "common/base/mutex.h"
 #include "google/protobuf/message.h"
-#include "grpc/support/time.h"
 #include "grpcpp/channel.h"
 #include "grpcpp/support/slice.h"
 #include "grpcpp/support/status.h"
@@ -60,12 +59,6 @@ class BoundedCall {
   // Waits for the next message. Also returns false when the bytes are not such
   // a message; `invalid` then has ParseRawMessage()'s error.
   bool ReadMessage(google::protobuf::Message* message, absl::Status* invalid);
-  // Waits for the next message for at most `patience`, and returns kNothing
-  // then.
-  enum class Received { kMessage, kNothing, kEnd };
-  Received TryReadMessage(absl::Duration patience,
-                          google::protobuf::Message* message,
-                          absl::Status* invalid);
   // Returns a header that the peer sent before its first message, once that was
   // read; empty if there is no such header.
   std::string PeerHeader(absl::string_view key) const;
@@ -79,8 +72,6 @@ class BoundedCall {
 
  private:
   struct State;
-
-  Received ReadUntil(gpr_timespec deadline, std::vector<grpc::Slice>* message);
 
   // Notes the end of the write under way. Waits for it unless the call is
   // cancelled. Returns false while it is still under way.

@@ -2,8 +2,8 @@
 // number of the message that asks: values, metadata, use, models, and the
 // fingerprints of graphs.
 //
-// Not thread-safe: the device's lock guards it, and the fields of the waits.
-// Nothing here calls out.
+// Not thread-safe: the lock of the answers (answers.h) guards it, and the
+// fields of the waits. Nothing here calls out.
 #ifndef CLIENT_LIB_SESSION_DEVICE_ANSWER_TABLE_H_
 #define CLIENT_LIB_SESSION_DEVICE_ANSWER_TABLE_H_
 

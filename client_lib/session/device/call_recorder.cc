@@ -350,11 +350,6 @@ void CallRecorder::Fail(absl::Status reason) {
   closed_ = std::move(reason);
 }
 
-absl::Status CallRecorder::closed() const {
-  MutexLock lock(&mu_);
-  return closed_;
-}
-
 void CallRecorder::DropOpenSegments() {
   SealedSegments sealed;
   {

@@ -140,8 +140,6 @@ class CallRecorder {
   // replaces an ordinary end.
   void Close(absl::Status reason);
   void Fail(absl::Status reason);
-  // Returns OK while calls are taken, otherwise the reason.
-  absl::Status closed() const;
   // Clears the calls that were not queued. Allowed after Close().
   void DropOpenSegments();
 

@@ -1,6 +1,6 @@
 // Defines the state of a device's connection and of its shutdown.
 //
-// The device's lock guards all of it.
+// The connection's lock guards all of it.
 #ifndef CLIENT_LIB_SESSION_DEVICE_DEVICE_STATE_H_
 #define CLIENT_LIB_SESSION_DEVICE_DEVICE_STATE_H_
 
@@ -14,13 +14,8 @@
 
 namespace djinn {
 
-// The current stream to the worker.
+// Describes the current stream to the worker (answer_receiver.h).
 struct StreamState {
-  // The device's own thread, or its shutdown, replaces and destroys the stream.
-  std::unique_ptr<ClientStream> stream;
-  // The worker answered the hello on this stream, and the stream has not ended.
-  bool connected = false;
-  uint64_t connections = 0;  // connections made so far
   // a round trip to the last stream's peer is cheap (is_near())
   bool near = false;
   // The stream ended by itself, and another one may replace it.
@@ -28,22 +23,10 @@ struct StreamState {
   absl::Status break_cause;
   bool hello_received = false;  // on this stream
   bool closed = false;          // the stream ended
-  // Threads that use the stream without being the sender.
-  int users = 0;
-  // Leaders: waiting threads that receive by themselves, or are about to. Plain
-  // waiters cannot receive.
-  int attending = 0;
-  int plain_waiters = 0;
 
-  void Begin(std::unique_ptr<ClientStream> next) {
+  void Begin(const ClientStream& next) {
     closed = broken = hello_received = false;
-    stream = std::move(next);
-    near = stream->is_near();
-  }
-  void Break(absl::Status cause) {
-    connected = false;
-    broken = true;
-    break_cause = std::move(cause);
+    near = next.is_near();
   }
 };
 

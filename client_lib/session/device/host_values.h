@@ -6,7 +6,7 @@
 // write. A later write by any thread makes a new version, whose value is
 // unknown.
 //
-// Not thread-safe: the device's lock guards it.
+// Not thread-safe: the recorder's lock guards it.
 #ifndef CLIENT_LIB_SESSION_DEVICE_HOST_VALUES_H_
 #define CLIENT_LIB_SESSION_DEVICE_HOST_VALUES_H_
 

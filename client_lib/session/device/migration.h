@@ -3,11 +3,12 @@
 // enters the other one, and continues there, or stays if it cannot
 // (docs/protocol_migration.md).
 //
-// The device's lock guards it.
+// The connection's lock guards it.
 #ifndef CLIENT_LIB_SESSION_DEVICE_MIGRATION_H_
 #define CLIENT_LIB_SESSION_DEVICE_MIGRATION_H_
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -37,6 +38,18 @@ struct Migration {
   std::optional<absl::Duration> waits_since;
   // An error if the other worker is no longer available.
   absl::Status given_up;
+};
+
+struct MigrationState {
+  // The device does not migrate.
+  bool stays = false;
+  // Null while no migration is requested.
+  std::unique_ptr<Migration> current;
+  // The device ends the stream of the worker that it left and ignores its last
+  // messages.
+  bool going_over = false;
+  // The device entered the other worker, and no stream there has resumed yet.
+  bool gone_over = false;
 };
 
 }  // namespace djinn

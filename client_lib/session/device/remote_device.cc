@@ -1,28 +1,22 @@
 #include "client_lib/session/device/remote_device.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "absl/base/optimization.h"
-#include "absl/strings/str_cat.h"
+#include "client_lib/session/device/replica/replica.h"
 #include "client_lib/session/model/fork_guard.h"
 #include "client_lib/session/model/repeatable.h"
 #include "common/base/error.h"
+#include "common/base/random.h"
 #include "common/base/status_macros.h"
-#include "common/log/log.h"
 
 namespace djinn {
 namespace {
 
-// Time that a thread leads before it checks its deadline.
-constexpr absl::Duration kAttendance = absl::Milliseconds(100);
-
-// Returns the first id of the replica's storages and transfers. Each replica
-// counts by itself, so that its worker sees every number.
-uint64_t FirstId(const ReplicaRole& role) {
-  const int device = role.member << 8 | role.index;
-  return (static_cast<uint64_t>(device) << 48) + 1;
-}
+// Time that the destructor waits for the stream.
+constexpr absl::Duration kStreamEndTimeout = absl::Seconds(5);
+// The size of tickets that workers accept.
+constexpr size_t kTicketBytes = 16;
 
 // Returns the storages of the call's unknown results, in order.
 std::vector<StoragePtr> UnknownResults(Call* call) {
@@ -40,19 +34,28 @@ std::vector<StoragePtr> UnknownResults(Call* call) {
 
 RemoteDevice::RemoteDevice(ReplicaRole role,
                            std::shared_ptr<SessionContext> context)
-    : role_(std::move(role)),
-      index_(role_.index),
-      context_(std::move(context)),
-      recorder_(role_.owner, &queue_, this, FirstId(role_)),
-      encoder_(index_, context_, &queue_, &dead_, role_.on_repeat,
-               FirstId(role_)) {
-  sender_ = context_->options.threads->Start([this] { SenderLoop(); });
+    : state_(std::move(role), std::move(context)) {
+  state_.sender.thread = state_.context->options.threads->Start(
+      [this] { replica::SenderLoop(state_); });
+}
+
+RemoteDevice::~RemoteDevice() {
+  if (IsForkedChild()) {
+    // A forked child does not have the threads, and what they held is in an
+    // unknown state.
+    (void)state_.sender.thread.release();
+    return;
+  }
+  replica::Stop(state_);
+  replica::Join(state_,
+                Deadline(kStreamEndTimeout, state_.context->options.clock));
+  replica::Disconnect(state_);
 }
 
 void RemoteDevice::MarkDead(RemoteStorage* storage) {
-  if (IsForkedChild() || !dead_.Add(storage)) return;
-  free_due_.store(true, std::memory_order_relaxed);
-  wakeup_.Set();
+  if (IsForkedChild() || !state_.sender.dead.Add(storage)) return;
+  state_.sender.free_due.store(true, std::memory_order_relaxed);
+  state_.sender.wakeup.Set();
 }
 
 absl::Status RemoteDevice::Record(uint32_t lane, Call* call) {
@@ -62,14 +65,14 @@ absl::Status RemoteDevice::Record(uint32_t lane, Call* call) {
                      "a call with unknown results must be waited for");
   }
   DJINN_ASSIGN_OR_RETURN(const CallRecorder::Due due,
-                         recorder_.Record(lane, call));
+                         state_.recorder.Record(lane, call));
   if (ABSL_PREDICT_TRUE(due == CallRecorder::Due::kNothing)) {
     return absl::OkStatus();
   }
   if (due == CallRecorder::Due::kSend) {
-    SendNow();
+    replica::SendNow(state_);
   } else {
-    wakeup_.Set();
+    state_.sender.wakeup.Set();
   }
   return absl::OkStatus();
 }
@@ -84,14 +87,15 @@ absl::StatusOr<std::vector<ResultMetadata>> RemoteDevice::RecordAndWait(
   const std::vector<StoragePtr> storages = UnknownResults(call);
   const auto wait = std::make_shared<MetadataWait>();
   wait->expected = storages.size();
-  DJINN_RETURN_IF_ERROR(recorder_.RecordAndWait(lane, call, wait));
-  SendNow();
+  DJINN_RETURN_IF_ERROR(state_.recorder.RecordAndWait(lane, call, wait));
+  replica::SendNow(state_);
   {
-    MutexLock lock(&mu_);
-    DJINN_RETURN_IF_ERROR(Await(wait.get(), [&] { return wait->done; }));
+    MutexLock lock(&state_.answers.mu);
+    DJINN_RETURN_IF_ERROR(
+        state_.answers.Await(wait.get(), [&] { return wait->done; }));
   }
   if (!wait->error.ok()) {
-    context_->root_errors.AddReported(index_, wait->error);
+    state_.context->root_errors.AddReported(state_.index, wait->error);
     return wait->error;
   }
   for (size_t i = 0; i < storages.size(); ++i) {
@@ -100,21 +104,61 @@ absl::StatusOr<std::vector<ResultMetadata>> RemoteDevice::RecordAndWait(
   return std::move(wait->results);
 }
 
+absl::Status RemoteDevice::Upload(uint32_t lane, RemoteStorage* storage,
+                                  SharedBytes source) {
+  return state_.uploader.Upload(lane, storage, std::move(source), [this] {
+    MutexLock lock(&state_.connection.mu);
+    // A multi-worker device tries its workers until one has room. The question
+    // costs less than the copies of a message if the worker is near. During a
+    // migration the room on the other worker is unknown.
+    return !state_.connection.migration.stays &&
+           !state_.connection.stream.near &&
+           state_.connection.migration.current == nullptr;
+  });
+}
+
 absl::Status RemoteDevice::Seed(uint32_t lane, RemoteStorage* generator,
                                 uint64_t seed) {
   if (IsForkedChild()) return AfterForkError();
-  DJINN_RETURN_IF_ERROR(recorder_.Write(lane, generator, SeedWork{0, seed},
-                                        /*needs_lease=*/false));
-  wakeup_.Set();
+  DJINN_RETURN_IF_ERROR(state_.recorder.Write(lane, generator,
+                                              SeedWork{0, seed},
+                                              /*needs_lease=*/false));
+  state_.sender.wakeup.Set();
   return absl::OkStatus();
 }
 
 absl::Status RemoteDevice::Resize(uint32_t lane, RemoteStorage* storage,
                                   uint64_t size_bytes) {
   if (IsForkedChild()) return AfterForkError();
-  DJINN_RETURN_IF_ERROR(recorder_.Resize(lane, storage, size_bytes));
-  wakeup_.Set();
+  DJINN_RETURN_IF_ERROR(state_.recorder.Resize(lane, storage, size_bytes));
+  state_.sender.wakeup.Set();
   return absl::OkStatus();
+}
+
+absl::Status RemoteDevice::Read(uint32_t lane, RemoteStorage* storage,
+                                const srg::TensorView& view, void* destination,
+                                uint64_t bytes) {
+  DJINN_ASSIGN_OR_RETURN(const std::shared_ptr<ReadWait> wait,
+                         BeginRead(lane, storage, view, destination, bytes));
+  return wait == nullptr ? absl::OkStatus()
+                         : FinishRead(wait.get(), destination);
+}
+
+uint64_t RemoteDevice::VersionOf(const RemoteStorage& storage) {
+  if (ABSL_PREDICT_FALSE(IsForkedChild())) return 0;
+  return state_.recorder.VersionOf(storage);
+}
+
+HostValuePtr RemoteDevice::FindHostValue(const StorageAt& storage) {
+  if (ABSL_PREDICT_FALSE(IsForkedChild())) return nullptr;
+  return state_.recorder.FindHostValue(storage);
+}
+
+void RemoteDevice::KeepHostValue(const StorageAt& written,
+                                 absl::Span<const StorageAt> operands,
+                                 HostValuePtr value, bool readable) {
+  if (ABSL_PREDICT_FALSE(IsForkedChild())) return;
+  state_.recorder.KeepHostValue(written, operands, std::move(value), readable);
 }
 
 absl::StatusOr<std::vector<StoragePtr>> RemoteDevice::Replay(
@@ -122,213 +166,112 @@ absl::StatusOr<std::vector<StoragePtr>> RemoteDevice::Replay(
     absl::Span<RemoteStorage* const> given) {
   if (IsForkedChild()) return AfterForkError();
   std::vector<StoragePtr> outputs;
-  DJINN_RETURN_IF_ERROR(recorder_.Replay(lane, recording, given, &outputs));
-  SendNow();
+  DJINN_RETURN_IF_ERROR(
+      state_.recorder.Replay(lane, recording, given, &outputs));
+  replica::SendNow(state_);
   return outputs;
 }
 
 absl::Status RemoteDevice::ReplayShare(uint32_t lane,
                                        const ShareOfRecording& share,
                                        const ShareBinding& binding) {
-  DJINN_RETURN_IF_ERROR(recorder_.ReplayShare(lane, share, binding));
-  wakeup_.Set();
+  DJINN_RETURN_IF_ERROR(state_.recorder.ReplayShare(lane, share, binding));
+  state_.sender.wakeup.Set();
   return absl::OkStatus();
 }
 
-absl::Status RemoteDevice::CatchUp() {
+absl::Status RemoteDevice::Pull(uint32_t lane, RemoteStorage* storage,
+                                PullWork pull) {
+  if (IsForkedChild()) return AfterForkError();
+  DJINN_RETURN_IF_ERROR(state_.recorder.Write(lane, storage, std::move(pull),
+                                              /*needs_lease=*/true));
   {
-    MutexLock lock(&mu_);
-    if (!end_.usable()) return end_.Reason();
+    MutexLock lock(&state_.answers.mu);
+    ++state_.answers.statistics.device_copies;
   }
-  recorder_.SealAll();
-  if (!queue_.empty()) queue_.NeedLease();
-  const uint64_t target = queue_.pushed();
-  SendNow();
-  {
-    MutexLock lock(&mu_);
-    const Deadline deadline(context_->options.operation_timeout,
-                            context_->options.clock);
-    while (works_done_ < target) {
-      if (!end_.failure.ok()) return end_.failure;
-      if (deadline.passed()) {
-        return MakeError(absl::StatusCode::kDeadlineExceeded,
-                         "OPERATION_TIMEOUT", "the worker has not caught up");
-      }
-      WaitOrReceive(
-          &progress_changed_,
-          [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-            return works_done_ >= target;
-          },
-          deadline);
-    }
-  }
+  state_.sender.wakeup.Set();
   return absl::OkStatus();
 }
 
-bool RemoteDevice::HasLease() const {
-  MutexLock lock(&mu_);
-  return !lease_.lease_id().empty();
+absl::StatusOr<PullWork> RemoteDevice::Offer(uint32_t lane,
+                                             RemoteStorage* storage,
+                                             OfferRank rank) {
+  if (IsForkedChild()) return AfterForkError();
+  PullWork pull;
+  pull.ticket = state_.context->options.random->Bytes(kTicketBytes);
+  pull.size_bytes = storage->size_bytes();
+  if (rank.round == 0) {
+    rank.round = state_.context->rounds.load(std::memory_order_relaxed);
+  }
+  DJINN_RETURN_IF_ERROR(replica::QueueHere(
+      state_,
+      [&](CallRecorder::Admit admit) {
+        return state_.recorder.Offer(lane, storage, {0, pull.ticket, rank},
+                                     admit);
+      },
+      [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_.connection.mu) {
+        pull.worker_id = state_.connection.lease.worker_id();
+        pull.worker_incarnation = state_.connection.lease.worker_incarnation();
+      }));
+  state_.sender.wakeup.Set();
+  return pull;
 }
 
-bool RemoteDevice::IsBorn(const RemoteStorage& storage) const {
-  return recorder_.IsBorn(storage);
+WorkerDescription RemoteDevice::Facts() const {
+  MutexLock lock(&state_.connection.mu);
+  return state_.connection.facts;
 }
 
-void RemoteDevice::StayAtWorker() {
-  MutexLock lock(&mu_);
-  stays_ = true;
+double RemoteDevice::LinkFrom(const std::string& worker_id) const {
+  MutexLock lock(&state_.connection.mu);
+  return state_.connection.links.BytesPerSecond(worker_id,
+                                                replica::Now(state_));
+}
+
+void RemoteDevice::Ship(uint32_t lane) {
+  if (state_.recorder.Seal(lane)) state_.sender.wakeup.Set();
+}
+
+absl::Status RemoteDevice::Discard(uint32_t lane, RemoteStorage* storage) {
+  if (!state_.recorder.IsBorn(*storage)) return failure();
+  DJINN_RETURN_IF_ERROR(state_.recorder.Write(lane, storage, CreateWork{0, 0},
+                                              /*needs_lease=*/false));
+  state_.sender.wakeup.Set();
+  return absl::OkStatus();
+}
+
+absl::Status RemoteDevice::RegisterModel(uint32_t lane, uint64_t model_id,
+                                         absl::string_view name,
+                                         std::vector<StoragePtr> storages) {
+  if (IsForkedChild()) return AfterForkError();
+  return replica::RegisterModel(state_, lane, model_id, name,
+                                std::move(storages));
+}
+
+void RemoteDevice::ForgetModel(uint64_t model_id) {
+  if (!IsForkedChild()) replica::ForgetModel(state_, model_id);
 }
 
 absl::StatusOr<DevicePlacement> RemoteDevice::Placement() {
   if (IsForkedChild()) return AfterForkError();
-  queue_.NeedLease();
-  wakeup_.Set();
-  MutexLock lock(&mu_);
-  if (!end_.usable()) return end_.Reason();
-  const Deadline deadline(context_->options.connect_timeout * 2,
-                          context_->options.clock);
-  while (!welcomed_) {
-    if (!end_.failure.ok()) return end_.failure;
-    if (deadline.passed()) {
-      return MakeError(absl::StatusCode::kDeadlineExceeded, "OPERATION_TIMEOUT",
-                       "no worker was reached");
-    }
-    WaitUntil(&connection_changed_, &mu_, deadline);
-  }
-  DevicePlacement placement = placement_;
-  placement.memory_bytes = limits_.memory_bytes();
-  placement.generator_bytes = facts_.generator_bytes;
-  return placement;
+  return replica::Placement(state_);
 }
 
-void RemoteDevice::AddStatistics(Statistics* sum) const {
-  recorder_.AddStatistics(sum);
-  MutexLock lock(&mu_);
-  answers_.AddStatistics(sum);
-  sum->uploads_sent += statistics_.uploads_sent;
-  sum->uploads_already_held += statistics_.uploads_already_held;
-  sum->device_copies += statistics_.device_copies;
-  sum->bytes_up += statistics_.bytes_up;
-  sum->bytes_down += statistics_.bytes_down;
-  sum->resumes += statistics_.resumes;
-  sum->bytes_resent += statistics_.bytes_resent;
-  sum->needs_answered += statistics_.needs_answered;
+absl::Status RemoteDevice::CatchUp() { return replica::CatchUp(state_); }
+
+void RemoteDevice::StayAtWorker() {
+  MutexLock lock(&state_.connection.mu);
+  state_.connection.migration.stays = true;
 }
 
-absl::Status RemoteDevice::AwaitWindow() {
-  const Deadline deadline(context_->options.operation_timeout,
-                          context_->options.clock);
-  queue_.NeedLease();
-  wakeup_.Set();
-  MutexLock lock(&mu_);
-  ++window_waiters_;
-  while (end_.usable() && queue_.full() && !deadline.passed()) {
-    WaitOrReceive(
-        &window_changed_,
-        [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-          return !end_.usable() || !queue_.full();
-        },
-        deadline);
-  }
-  --window_waiters_;
-  if (!end_.usable() || !queue_.full()) return absl::OkStatus();
-  const WorkQueue::Size queued = queue_.size();
-  return MakeError(
-      absl::StatusCode::kDeadlineExceeded, "WINDOW_FULL",
-      absl::StrCat("no room in the window for ",
-                   absl::FormatDuration(context_->options.operation_timeout),
-                   ": ", queued.works + log_.outstanding(), " messages (",
-                   queued.bytes + log_.outstanding_bytes(),
-                   " bytes) are unfinished; the worker allows ",
-                   log_.window_messages(), " (", log_.window_bytes(),
-                   ") in all so far"));
+void RemoteDevice::FailWith(const absl::Status& failure) {
+  replica::Fail(state_, failure, /*by_itself=*/false);
 }
 
-absl::Status RemoteDevice::QueueHere(
-    absl::FunctionRef<absl::Status(CallRecorder::Admit)> queue,
-    absl::FunctionRef<void()> fill) {
-  for (;;) {
-    {
-      MutexLock lock(&mu_);
-      DJINN_RETURN_IF_ERROR(AwaitWelcome());
-      DJINN_RETURN_IF_ERROR(AwaitMigration());
-    }
-    bool queued = false;
-    DJINN_RETURN_IF_ERROR(queue([&](absl::FunctionRef<void()> push) {
-      MutexLock lock(&mu_);
-      // The work is meant for this worker.
-      if (migration_ != nullptr) return;
-      fill();
-      push();
-      queued = true;
-    }));
-    if (queued) return absl::OkStatus();
-  }
-}
-
-void RemoteDevice::WaitOrReceive(CondVar* changed,
-                                 absl::FunctionRef<bool()> done,
-                                 const Deadline& deadline) {
-  if (link_.connected && !answers_.reads().has_watched() &&
-      (!answers_.reads().has_bulk() || link_.stream->AttendsBulk())) {
-    ClientStream* const stream = EnterStream();
-    ++link_.attending;
-    mu_.Unlock();
-    const bool received = stream->Attend(
-        [this, done] {
-          MutexLock lock(&mu_);
-          return done() || !end_.failure.ok();
-        },
-        std::min(deadline.left(), kAttendance));
-    mu_.Lock();
-    --link_.attending;
-    if (received && link_.plain_waiters > 0) {
-      mu_.Unlock();
-      stream->Recall();
-      mu_.Lock();
-    }
-    LeaveStream();
-    if (received || done() || !end_.failure.ok()) return;
-  }
-  ++link_.plain_waiters;
-  if (link_.connected && link_.attending == 0) {
-    // Perhaps no thread receives, because the stream lends that role for a
-    // moment after a leader returns.
-    ClientStream* const stream = EnterStream();
-    mu_.Unlock();
-    stream->Recall();
-    mu_.Lock();
-    LeaveStream();
-  }
-  if (!done() && end_.failure.ok()) WaitUntil(changed, &mu_, deadline);
-  --link_.plain_waiters;
-}
-
-void RemoteDevice::RecallReceiver() {
-  ClientStream* stream = nullptr;
-  {
-    MutexLock lock(&mu_);
-    if (!link_.connected) return;
-    stream = EnterStream();
-  }
-  stream->Recall();
-  MutexLock lock(&mu_);
-  LeaveStream();
-}
-
-absl::Status RemoteDevice::NoAnswer() const {
-  return MakeError(
-      absl::StatusCode::kDeadlineExceeded, "OPERATION_TIMEOUT",
-      absl::StrCat("the worker did not answer within ",
-                   absl::FormatDuration(context_->options.operation_timeout)));
-}
-
-void RemoteDevice::WakeAll() {
-  window_changed_.SignalAll();
-  progress_changed_.SignalAll();
-  connection_changed_.SignalAll();
-  for (Waiter* waiter : waiters_) waiter->changed.SignalAll();
-  answers_.reads().FinishWatched();
+absl::Status RemoteDevice::failure() const {
+  MutexLock lock(&state_.connection.mu);
+  return state_.connection.end.usable() ? absl::OkStatus()
+                                        : state_.connection.end.Reason();
 }
 
 }  // namespace djinn

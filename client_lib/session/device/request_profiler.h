@@ -1,7 +1,7 @@
 // Measures the latency components of reads on the device's side while the
 // process is profiled.
 //
-// Not thread-safe: the device's lock guards it.
+// Not thread-safe: the lock of the answers (answers.h) guards it.
 #ifndef CLIENT_LIB_SESSION_DEVICE_REQUEST_PROFILER_H_
 #define CLIENT_LIB_SESSION_DEVICE_REQUEST_PROFILER_H_
 
@@ -25,7 +25,7 @@ struct DeviceProfile {
   StageTimes<1> encoding;
   const Arrival::Interest interest;
 
-  // Guarded by the device's lock.
+  // Guarded by the lock of the answers (answers.h).
   ClockRelation clocks;
 
   // Used by the sender only. It requests the worker's times after this many

@@ -86,8 +86,8 @@ class RemoteStorage {
     bool writes;
   };
 
-  // Set when the storage is created, under the device's lock, before a message
-  // names it.
+  // Set when the storage is created, under the recorder's lock, before a
+  // message names it.
   uint64_t id_;
   const std::shared_ptr<VirtualDevice> device_;
   AddressRange address_range_;
@@ -97,7 +97,7 @@ class RemoteStorage {
   // Uses by messages that are not encoded yet.
   std::atomic<uint32_t> unsent_uses_{0};
 
-  // Guarded by the device's lock (the annotation cannot name it from here).
+  // Guarded by the recorder's lock (the annotation cannot name it from here).
   uint64_t version_ = 0;
   bool born_ = false;
   absl::InlinedVector<OpenUse, 1> open_uses_;

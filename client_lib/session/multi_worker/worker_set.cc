@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "client_lib/session/device/replica/replica.h"
 #include "common/base/status_macros.h"
 #include "common/log/log.h"
 
@@ -85,11 +86,12 @@ bool WorkerSet::Add(uint64_t needed_bytes,
   if (!joins) {
     log::Info("a device finds no worker with more room",
               {{"device", index_}, {"why", placement.status()}});
-    member->Stop();
-    member->Join(Deadline(kStreamEndTimeout, context_->options.clock));
-    member->Disconnect();
-    if (!placement.ok()) member->GiveLeaseBack(/*unreachable=*/true);
-    NoteRefusal(member->HasLease());
+    replica::State& state = member->state();
+    replica::Stop(state);
+    replica::Join(state, Deadline(kStreamEndTimeout, context_->options.clock));
+    replica::Disconnect(state);
+    if (!placement.ok()) replica::GiveLeaseBack(state, /*unreachable=*/true);
+    NoteRefusal(replica::HasLease(state));
     return false;
   }
   log::Info("a device spans another worker", {{"device", index_},
@@ -181,7 +183,7 @@ void WorkerSet::BeginClose() {
     MutexLock lock(&mu_);
     closing_ = true;
   }
-  for (const auto& member : all()) member->BeginClose();
+  for (const auto& member : all()) replica::BeginClose(member->state());
 }
 
 absl::StatusOr<DevicePlacement> WorkerSet::Placement() const {

@@ -9,7 +9,7 @@
 // read unmakes it. A wrong prediction costs a small message and changes no
 // result.
 //
-// Not thread-safe: the device's lock guards it.
+// Not thread-safe: the recorder's lock guards it.
 #ifndef CLIENT_LIB_SESSION_RECORDING_READ_PREDICTOR_H_
 #define CLIENT_LIB_SESSION_RECORDING_READ_PREDICTOR_H_
 

@@ -2,7 +2,7 @@
 // and the sender turns it into a run.
 //
 // Clear() keeps the memory, so that a program that repeats itself records
-// without allocating. Not thread-safe: the device's lock guards an open
+// without allocating. Not thread-safe: the recorder's lock guards an open
 // segment, and the sender owns a sealed one.
 #ifndef CLIENT_LIB_SESSION_RECORDING_SEGMENT_H_
 #define CLIENT_LIB_SESSION_RECORDING_SEGMENT_H_

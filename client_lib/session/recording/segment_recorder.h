@@ -14,8 +14,8 @@
 // the program records the backward pass. Finally, a segment ends where the
 // execution mode changes.
 //
-// Not thread-safe: the device's lock guards it and the fields of its storages.
-// Nothing here waits or calls out.
+// Not thread-safe: the recorder's lock guards it and the fields of its
+// storages. Nothing here waits or calls out.
 #ifndef CLIENT_LIB_SESSION_RECORDING_SEGMENT_RECORDER_H_
 #define CLIENT_LIB_SESSION_RECORDING_SEGMENT_RECORDER_H_
 

@@ -3,7 +3,7 @@
 // sending as far as the worker's window allows. After a stream broke it may
 // hand out sent messages again, which take no further room in the window.
 //
-// Not thread-safe: the device's lock guards it.
+// Not thread-safe: the connection's lock guards it.
 #ifndef CLIENT_LIB_SESSION_STREAM_MESSAGE_LOG_H_
 #define CLIENT_LIB_SESSION_STREAM_MESSAGE_LOG_H_
 

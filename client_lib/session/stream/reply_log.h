@@ -2,7 +2,7 @@
 // they are handled, including bulk bytes. Only handled replies may be
 // acknowledged.
 //
-// Not thread-safe: the device's lock guards it.
+// Not thread-safe: the connection's lock guards it.
 #ifndef CLIENT_LIB_SESSION_STREAM_REPLY_LOG_H_
 #define CLIENT_LIB_SESSION_STREAM_REPLY_LOG_H_
 

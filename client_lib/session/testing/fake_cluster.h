@@ -87,14 +87,11 @@ class MessageGroups {
   bool near() const { return near_; }
   void Add(size_t messages);
   std::vector<size_t> sizes() const;
-  void AddRecall();
-  int recalls() const;
 
  private:
   mutable Mutex mu_;
   bool begun_ ABSL_GUARDED_BY(mu_) = false;
   std::vector<size_t> sizes_ ABSL_GUARDED_BY(mu_);
-  int recalls_ ABSL_GUARDED_BY(mu_) = 0;
   std::atomic<bool> near_{false};
 };
 
@@ -106,15 +103,13 @@ class FakeCluster {
   // Opens a session; called once.
   std::unique_ptr<Session> Open(SessionOptions options = {});
 
-  // Makes streams opened from now on prefer several messages at once, and makes
-  // bulk bypass leaders, as with gRPC.
+  // Makes streams opened from now on prefer several messages at once, as with
+  // gRPC.
   void SendTogether();
   // Makes workers of streams opened from now on near.
   void BeNear();
   // Returns the number of messages in each group sent since then.
   std::vector<size_t> groups() const { return groups_->sizes(); }
-  // Returns how often Recall() was called on a stream since then.
-  int recalls() const { return groups_->recalls(); }
 
   FakeCoordinator& coordinator() { return *coordinator_; }
   // Returns the device's worker, which exists before the lease does. The first

@@ -1,7 +1,7 @@
 // Remembers how fast values recently came to a device's worker from other
 // workers, as that worker measured it.
 //
-// Not thread-safe: the device's lock guards it.
+// Not thread-safe: the connection's lock guards it.
 #ifndef CLIENT_LIB_SESSION_TRANSFER_PEER_LINKS_H_
 #define CLIENT_LIB_SESSION_TRANSFER_PEER_LINKS_H_
 

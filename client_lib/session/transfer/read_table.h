@@ -1,8 +1,8 @@
 // Finds a device's reads that were sent, by the numbers of their answers, and
 // collects the callbacks to run when values arrive.
 //
-// Not thread-safe: the device's lock guards it, and the fields of the waits.
-// Nothing here calls out: the caller runs the callbacks after unlocking.
+// Not thread-safe: the lock of the answers (device/answers.h) guards it, and
+// the fields of the waits. Nothing here calls out: the caller runs the callbacks after unlocking.
 #ifndef CLIENT_LIB_SESSION_TRANSFER_READ_TABLE_H_
 #define CLIENT_LIB_SESSION_TRANSFER_READ_TABLE_H_
 
@@ -32,7 +32,6 @@ class ReadTable {
   // Returns the read whose bytes are incomplete, or null.
   std::shared_ptr<ReadWait> FindBulk(uint64_t transfer_id) const;
   void EraseBulk(uint64_t transfer_id) { bulk_.erase(transfer_id); }
-  bool has_bulk() const { return !bulk_.empty(); }
   bool empty() const { return sent_.empty() && bulk_.empty(); }
   void Clear();
 

@@ -7,9 +7,10 @@
 // The worker answers from its memory or its disk; where the tenant shares
 // contents with others it may ask for a proof first. Each answer is a
 // v1::TransferDecision. The thread that uploads waits for every change, and
-// sends the bytes in kSend (RemoteDevice::FinishUpload()).
+// sends the bytes in kSend (Uploader::Finish()).
 //
-// Not thread-safe: the device's lock guards it, and the fields of UploadWait.
+// Not thread-safe: the lock of the answers (device/answers.h) guards it, and
+// the fields of UploadWait.
 #ifndef CLIENT_LIB_SESSION_TRANSFER_UPLOAD_TABLE_H_
 #define CLIENT_LIB_SESSION_TRANSFER_UPLOAD_TABLE_H_
 

@@ -36,8 +36,8 @@ struct StorageVersion {
                          const StorageVersion&) = default;
 };
 
-// A thread that waits for the worker. The device's lock guards the fields of
-// waits.
+// A thread that waits for the worker. The lock of the answers
+// (device/answers.h) guards the fields of waits.
 struct Waiter {
   CondVar changed;
 };

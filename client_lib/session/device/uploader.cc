@@ -1,9 +1,10 @@
-// Uploads values inside messages, eagerly, or after asking the worker and then
-// on Bulk.
+#include "client_lib/session/device/uploader.h"
+
+#include <memory>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "client_lib/session/device/remote_device.h"
 #include "client_lib/session/model/debug_flags.h"
 #include "client_lib/session/model/fork_guard.h"
 #include "client_lib/session/model/wait.h"
@@ -75,8 +76,9 @@ bool AwaitRelease(Release* release, absl::Duration patience, Clock* clock) {
 
 }  // namespace
 
-absl::Status RemoteDevice::Upload(uint32_t lane, RemoteStorage* storage,
-                                  SharedBytes source) {
+absl::Status Uploader::Upload(uint32_t lane, RemoteStorage* storage,
+                              SharedBytes source,
+                              absl::FunctionRef<bool()> permits_eager) {
   if (IsForkedChild()) return AfterForkError();
   const uint64_t size = source.bytes.size();
   if (size != storage->size_bytes()) {
@@ -91,13 +93,13 @@ absl::Status RemoteDevice::Upload(uint32_t lane, RemoteStorage* storage,
     return QueueInstall(lane, storage, std::move(install));
   }
   install.hash = HashContent(source.bytes.data(), size);
-  if (GoesEagerly(size, &install)) {
+  if (GoesEagerly(size, permits_eager, &install)) {
     install.copy.assign(source.bytes.data(), size);
     install.eager = true;
     absl::Status status = QueueInstall(lane, storage, std::move(install));
     if (!status.ok()) {
-      MutexLock lock(&mu_);
-      eager_.Complete(size);
+      MutexLock lock(&answers_->mu);
+      answers_->eager.Complete(size);
     }
     return status;
   }
@@ -106,64 +108,62 @@ absl::Status RemoteDevice::Upload(uint32_t lane, RemoteStorage* storage,
   if (!absl::IsResourceExhausted(status)) return status;
   // Seals everything, because unsent calls and recently released storages may
   // free memory. Every Install carries their frees along.
-  recorder_.SealAll();
+  recorder_->SealAll();
   return UploadLarge(lane, storage, std::move(install));
 }
 
-bool RemoteDevice::GoesEagerly(uint64_t size, InstallWork* install) {
+bool Uploader::GoesEagerly(uint64_t size,
+                           absl::FunctionRef<bool()> permits_eager,
+                           InstallWork* install) {
   // Counts storages that were recorded but do not exist on the worker yet.
   const uint64_t memory = memory_bytes();
-  const int64_t used = role_.used_bytes->load(std::memory_order_relaxed);
+  const int64_t used = used_bytes_->load(std::memory_order_relaxed);
   const bool fits =
       used < 0 || static_cast<uint64_t>(used) <= memory - memory / kSpareShare;
-  // A multi-worker device tries its workers until one has room. A program that
-  // watches uploads or debugs needs each outcome at its call.
+  // A program that watches uploads or debugs needs each outcome at its call.
   const bool watched =
       UploadProgress(size).watched() || debug::Has(debug::kEager);
-  MutexLock lock(&mu_);
-  const bool outcome_wanted = stays_ || watched;
-  install->uploaded_before = eager_.Remember(install->hash);
-  // The question costs less than the copies of a message if the worker is near.
-  // During a migration the room on the other worker is unknown.
-  return fits && !outcome_wanted && !link_.near && migration_ == nullptr &&
-         !install->uploaded_before && !uploads_.finds_new_contents() &&
-         eager_.Take(size);
+  const bool permitted = permits_eager();
+  MutexLock lock(&answers_->mu);
+  install->uploaded_before = answers_->eager.Remember(install->hash);
+  return fits && !watched && permitted && !install->uploaded_before &&
+         !answers_->uploads.finds_new_contents() && answers_->eager.Take(size);
 }
 
-absl::Status RemoteDevice::QueueInstall(uint32_t lane, RemoteStorage* storage,
-                                        InstallWork install) {
+absl::Status Uploader::QueueInstall(uint32_t lane, RemoteStorage* storage,
+                                    InstallWork install) {
   const bool copied = install.wait == nullptr;
   bool quiet = false;
   DJINN_RETURN_IF_ERROR(
-      recorder_.Install(lane, storage, std::move(install), &quiet));
+      recorder_->Install(lane, storage, std::move(install), &quiet));
   if (!copied) {
-    SendNow();
+    sender_->SendNow();
   } else if (!quiet) {
-    wakeup_.Set();
+    sender_->Wake();
   }
   return absl::OkStatus();
 }
 
-absl::Status RemoteDevice::UploadLarge(uint32_t lane, RemoteStorage* storage,
-                                       InstallWork install) {
+absl::Status Uploader::UploadLarge(uint32_t lane, RemoteStorage* storage,
+                                   InstallWork install) {
   const auto wait = std::make_shared<UploadWait>();
   SharedBytes source = install.source;
   wait->uploaded_before = install.uploaded_before;
   install.wait = wait;
   DJINN_RETURN_IF_ERROR(QueueInstall(lane, storage, std::move(install)));
-  const absl::Status status = FinishUpload(wait.get(), std::move(source));
-  MutexLock lock(&mu_);
-  uploads_.Erase(wait->transfer_id);
+  const absl::Status status = Finish(wait.get(), std::move(source));
+  MutexLock lock(&answers_->mu);
+  answers_->uploads.Erase(wait->transfer_id);
   return status;
 }
 
-absl::Status RemoteDevice::FinishUpload(UploadWait* wait, SharedBytes source) {
+absl::Status Uploader::Finish(UploadWait* wait, SharedBytes source) {
   using State = UploadWait::State;
   State state = State::kAsked;
   const auto await_decision = [&]() -> absl::Status {
-    MutexLock lock(&mu_);
+    MutexLock lock(&answers_->mu);
     DJINN_RETURN_IF_ERROR(
-        Await(wait, [wait] { return wait->state != State::kAsked; }));
+        answers_->Await(wait, [wait] { return wait->state != State::kAsked; }));
     state = wait->state;
     return wait->refusal;
   };
@@ -180,10 +180,10 @@ absl::Status RemoteDevice::FinishUpload(UploadWait* wait, SharedBytes source) {
   return absl::OkStatus();
 }
 
-void RemoteDevice::Prove(UploadWait* wait, absl::string_view bytes) {
+void Uploader::Prove(UploadWait* wait, absl::string_view bytes) {
   std::string key;
   {
-    MutexLock lock(&mu_);
+    MutexLock lock(&answers_->mu);
     key = wait->key;
   }
   std::string proof = ProveContent(key, bytes);
@@ -191,15 +191,14 @@ void RemoteDevice::Prove(UploadWait* wait, absl::string_view bytes) {
   // sent.
   proof.resize(kContentMacBytes);
   {
-    MutexLock lock(&mu_);
-    uploads_.QueueProof(wait, std::move(proof));
+    MutexLock lock(&answers_->mu);
+    answers_->uploads.QueueProof(wait, std::move(proof));
   }
-  SendNow();
+  sender_->SendNow();
 }
 
-absl::Status RemoteDevice::SendTransfer(UploadWait* wait, SharedBytes source,
-                                        UploadProgress* progress) {
-  const SessionOptions& options = context_->options;
+absl::Status Uploader::SendTransfer(UploadWait* wait, SharedBytes source,
+                                    UploadProgress* progress) {
   const size_t size = source.bytes.size();
   const auto release = std::make_shared<Release>();
   uint64_t released = 0;
@@ -209,14 +208,14 @@ absl::Status RemoteDevice::SendTransfer(UploadWait* wait, SharedBytes source,
     ClientStream* stream = nullptr;
     size_t offset = 0;
     {
-      MutexLock lock(&mu_);
+      MutexLock lock(&answers_->mu);
       // The process keeps the bytes until the worker has them, because a broken
       // connection may lose them.
-      status = Await(
+      status = answers_->Await(
           wait,
-          [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+          [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(answers_->mu) {
             return wait->state == UploadWait::State::kOver ||
-                   (link_.connected && link_.connections != used);
+                   answers_->connections != used;
           },
           [&] {
             const uint64_t before =
@@ -224,7 +223,7 @@ absl::Status RemoteDevice::SendTransfer(UploadWait* wait, SharedBytes source,
             return released != before;
           });
       if (!status.ok() || wait->state == UploadWait::State::kOver) break;
-      used = link_.connections;
+      used = answers_->connections;
       // Chunks have fixed offsets, so a chunk that arrived in part is sent
       // again.
       if (wait->resume_at < size) {
@@ -232,8 +231,10 @@ absl::Status RemoteDevice::SendTransfer(UploadWait* wait, SharedBytes source,
       } else {
         offset = size;
       }
-      stream = EnterStream();
+      // The connection may be lost already. Then the next one is awaited.
+      stream = answers_->receiver->EnterConnected();
     }
+    if (stream == nullptr) continue;
     bool sent = true;
     for (; offset < size && sent; offset += kBulkChunkBytes) {
       const absl::string_view chunk =
@@ -243,24 +244,23 @@ absl::Status RemoteDevice::SendTransfer(UploadWait* wait, SharedBytes source,
                             {chunk, Hold(source.owner, release)})
                  .ok();
       progress->Sent(offset);
-      MutexLock lock(&mu_);
-      ++progress_;
+      progress_->fetch_add(1, std::memory_order_relaxed);
     }
-    MutexLock lock(&mu_);
-    LeaveStream();
+    answers_->receiver->Leave();
   }
   source.owner.reset();
   // Waits even after an error, because the transport may still read the bytes.
-  if (!AwaitRelease(release.get(), options.operation_timeout, options.clock) &&
+  if (!AwaitRelease(release.get(), options_->operation_timeout,
+                    options_->clock) &&
       status.ok()) {
     status = MakeError(absl::StatusCode::kDeadlineExceeded, "OPERATION_TIMEOUT",
                        absl::StrCat("the transport kept an upload of ", size,
                                     " bytes that the worker has"));
   }
   if (!status.ok()) return status;
-  MutexLock lock(&mu_);
-  ++statistics_.uploads_sent;
-  statistics_.bytes_up += size;
+  MutexLock lock(&answers_->mu);
+  ++answers_->statistics.uploads_sent;
+  answers_->statistics.bytes_up += size;
   return absl::OkStatus();
 }
 

@@ -1,21 +1,18 @@
 // Shuts a device down: flushes, cancels, and reports what is lost.
+#include <memory>
 #include <string>
 #include <utility>
-#include <vector>
+#include <variant>
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
-#include "client_lib/session/device/remote_device.h"
-#include "client_lib/session/model/fork_guard.h"
+#include "client_lib/session/device/replica/replica.h"
+#include "client_lib/session/device/replica/replica_state.h"
 #include "common/base/error.h"
 #include "common/log/log.h"
 
-namespace djinn {
+namespace djinn::replica {
 namespace {
-
-// Time that the destructor waits for the stream.
-constexpr absl::Duration kStreamEndTimeout = absl::Seconds(5);
 
 // Counts the effects that unfinished work would have had.
 struct Loss {
@@ -80,138 +77,126 @@ std::string Count(uint64_t count, absl::string_view what) {
 
 }  // namespace
 
-RemoteDevice::~RemoteDevice() {
-  if (IsForkedChild()) {
-    // A forked child does not have the threads, and what they held is in an
-    // unknown state.
-    (void)sender_.release();
-    (void)link_.stream.release();
-    return;
-  }
-  Stop();
-  Join(Deadline(kStreamEndTimeout, context_->options.clock));
-  Disconnect();
-}
-
-void RemoteDevice::BeginClose() {
-  recorder_.Close(DeviceEnd::Closed());
+void BeginClose(State& r) {
+  ConnectionState& c = r.connection;
+  r.recorder.Close(DeviceEnd::Closed());
   // Queued before the sender sees that the device closes.
-  recorder_.SealAll();
+  r.recorder.SealAll();
   {
-    MutexLock lock(&mu_);
-    end_.closing = true;
-    window_changed_.SignalAll();
-    connection_changed_.SignalAll();
+    MutexLock lock(&c.mu);
+    c.end.closing = true;
+    c.window_changed.SignalAll();
+    c.connection_changed.SignalAll();
   }
-  wakeup_.Set();
+  r.sender.wakeup.Set();
 }
 
-bool RemoteDevice::Flush(const Deadline& deadline) {
-  MutexLock lock(&mu_);
-  while (end_.failure.ok() && !(end_.drained && log_.empty())) {
+bool Flush(State& r, const Deadline& deadline) {
+  ConnectionState& c = r.connection;
+  MutexLock lock(&c.mu);
+  while (c.end.failure.ok() && !(c.end.drained && c.log.empty())) {
     if (deadline.passed()) return false;
-    WaitUntil(&progress_changed_, &mu_, deadline);
+    WaitUntil(&c.progress_changed, &c.mu, deadline);
   }
   return true;
 }
 
-void RemoteDevice::Cancel() {
+void Cancel(State& r) {
+  ConnectionState& c = r.connection;
   {
-    MutexLock lock(&mu_);
-    end_.cancelling = true;
-    connection_changed_.SignalAll();
+    MutexLock lock(&c.mu);
+    c.end.cancelling = true;
+    c.connection_changed.SignalAll();
   }
-  wakeup_.Set();
+  r.sender.wakeup.Set();
 }
 
-void RemoteDevice::AwaitCancelled(const Deadline& deadline) {
-  MutexLock lock(&mu_);
+void AwaitCancelled(State& r, const Deadline& deadline) {
+  ConnectionState& c = r.connection;
+  MutexLock lock(&c.mu);
   // No worker answers while there is no connection.
-  while (end_.failure.ok() &&
-         (queue_.held() || (link_.connected && !end_.cancelled)) &&
+  while (c.end.failure.ok() &&
+         (r.queue.held() || (r.receiver.connected() && !c.end.cancelled)) &&
          !deadline.passed()) {
-    WaitUntil(&progress_changed_, &mu_, deadline);
+    WaitUntil(&c.progress_changed, &c.mu, deadline);
   }
 }
 
-std::string RemoteDevice::DescribeLoss() {
-  MutexLock lock(&mu_);
+std::string DescribeLoss(State& r) {
+  ConnectionState& c = r.connection;
+  MutexLock lock(&c.mu);
   Loss loss;
-  for (const MessageLog::Entry& entry : log_.entries()) {
+  for (const MessageLog::Entry& entry : c.log.entries()) {
     loss.Add(entry);
   }
-  queue_.Visit([&](Work& work) { loss.Add(work); });
+  r.queue.Visit([&](Work& work) { loss.Add(work); });
   if (loss.written.empty() && loss.runs == 0) return "";
-  return absl::StrCat("device ", index_, ": ", Count(loss.runs, "run"), " and ",
-                      Count(loss.uploads, "upload"),
+  return absl::StrCat("device ", r.index, ": ", Count(loss.runs, "run"),
+                      " and ", Count(loss.uploads, "upload"),
                       " were not executed; writes to ",
                       Count(loss.written.size(), "storage"), " are lost");
 }
 
-absl::Status RemoteDevice::Failure() const {
-  MutexLock lock(&mu_);
-  return end_.lost_work ? end_.failure : absl::OkStatus();
+absl::Status FailureThatLostWork(const State& r) {
+  const ConnectionState& c = r.connection;
+  MutexLock lock(&c.mu);
+  return c.end.lost_work ? c.end.failure : absl::OkStatus();
 }
 
-void RemoteDevice::Stop() {
+void Stop(State& r) {
+  ConnectionState& c = r.connection;
   ClientStream* stream = nullptr;
   bool clean = false;
   ReadTable::Callbacks callbacks;
-  recorder_.Close(DeviceEnd::Closed());
+  r.recorder.Close(DeviceEnd::Closed());
   {
-    MutexLock lock(&mu_);
-    end_.stopped = true;
-    clean =
-        end_.failure.ok() && (end_.cancelled || (end_.drained && log_.empty()));
-    if (end_.failure.ok()) end_.failure = DeviceEnd::Closed();
-    WakeAll();
-    callbacks = answers_.reads().TakeDue();
-    stream = EnterStream();
+    MutexLock lock(&c.mu);
+    c.end.stopped = true;
+    clean = c.end.failure.ok() &&
+            (c.end.cancelled || (c.end.drained && c.log.empty()));
+    if (c.end.failure.ok()) c.end.failure = DeviceEnd::Closed();
+    WakeAll(c);
+    callbacks = r.answers.Fail(c.end.failure);
+    stream = r.receiver.Enter();
   }
   Notify(callbacks);
   if (stream != nullptr) {
     stream->Close(clean ? absl::OkStatus()
                         : absl::CancelledError("the session was closed"));
   }
-  {
-    MutexLock lock(&mu_);
-    LeaveStream();
-  }
-  wakeup_.Set();
+  r.receiver.Leave();
+  r.sender.wakeup.Set();
 }
 
-void RemoteDevice::Join(const Deadline& deadline) {
-  if (sender_ == nullptr) return;
-  sender_->Join();
-  sender_.reset();
-  dead_.Close();
+void Join(State& r, const Deadline& deadline) {
+  ConnectionState& c = r.connection;
+  if (r.sender.thread == nullptr) return;
+  r.sender.thread->Join();
+  r.sender.thread.reset();
+  r.sender.dead.Close();
   ClientStream* stubborn = nullptr;
   {
-    MutexLock lock(&mu_);
-    while (link_.stream != nullptr && !link_.closed && !deadline.passed()) {
-      WaitUntil(&connection_changed_, &mu_, deadline);
+    MutexLock lock(&c.mu);
+    while (r.receiver.stream() != nullptr && !c.stream.closed &&
+           !deadline.passed()) {
+      WaitUntil(&c.connection_changed, &c.mu, deadline);
     }
-    if (!link_.closed) stubborn = link_.stream.get();
+    if (!c.stream.closed) stubborn = r.receiver.stream();
   }
   if (stubborn != nullptr) {
     // The worker did not follow a clean end.
     stubborn->Close(absl::CancelledError("the session was closed"));
   }
-  MutexLock lock(&mu_);
-  while (link_.users > 0 && !deadline.passed()) {
-    WaitUntil(&streaming_changed_, &mu_, deadline);
-  }
+  r.receiver.AwaitNoUsers(deadline);
 }
 
-void RemoteDevice::Disconnect() {
+void Disconnect(State& r) {
   std::unique_ptr<ClientStream> stream;
-  MutexLock lock(&mu_);
-  stream = std::move(link_.stream);
+  const Deadline now(absl::ZeroDuration(), r.context->options.clock);
+  if (r.receiver.End(now, &stream)) return;
   // A transport that keeps a caller for so long is broken, and a leak is safer.
-  if (link_.users > 0) {
-    log::Error("a transfer did not leave its stream", {{"device", index_}});
-    (void)stream.release();
-  }
+  log::Error("a transfer did not leave its stream", {{"device", r.index}});
+  r.receiver.Leak();
 }
 
-}  // namespace djinn
+}  // namespace djinn::replica

@@ -1,0 +1,181 @@
+// Declares the functions of a replica, which work on its state
+// (replica_state.h). Each section has a source of its own.
+//
+// A function takes the locks that it needs, unless its annotation names one.
+// "The device's own thread" is the sender thread while it has the turn; only it
+// opens and destroys streams. "The sender" is any thread that has the turn.
+#ifndef CLIENT_LIB_SESSION_DEVICE_REPLICA_REPLICA_H_
+#define CLIENT_LIB_SESSION_DEVICE_REPLICA_REPLICA_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "client_lib/session/device/call_recorder.h"
+#include "client_lib/session/device/replica/replica_state.h"
+#include "client_lib/session/device/work_encoder.h"
+#include "client_lib/session/model/wait.h"
+#include "client_lib/session/transfer/read_table.h"
+#include "client_lib/session/transfer/work.h"
+#include "djinn/statistics.h"
+#include "djinn/v1/execution.pb.h"
+#include "djinn/v1/session.pb.h"
+
+namespace djinn::replica {
+
+inline absl::Duration Now(const State& r) {
+  return r.context->options.clock->Monotonic();
+}
+
+// --- waits.cc: the program's threads wait for the connection.
+
+// See WindowWaiter.
+absl::Status AwaitWindow(State& r);
+// Waits until the worker has answered a hello.
+absl::Status AwaitWelcome(State& r)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu);
+// Queues work for the current worker. Waits until there is one and no migration
+// is under way. `queue` makes the recorder queue the work, and may be called
+// repeatedly. `fill` is called with the connection's lock when the work is
+// queued.
+absl::Status QueueHere(
+    State& r, absl::FunctionRef<absl::Status(CallRecorder::Admit)> queue,
+    absl::FunctionRef<void()> fill);
+// Waits until the worker has executed all that was recorded, successfully or
+// not.
+absl::Status CatchUp(State& r);
+// Returns where the device runs. Requests the lease if there is none yet.
+absl::StatusOr<DevicePlacement> Placement(State& r);
+
+// --- sender.cc: decides what is sent when.
+
+// The device's own thread runs this function.
+void SenderLoop(State& r);
+// Lets a thread that waits for the outcome anyway be the sender if no other
+// thread is, which saves two thread switches. Wakes the device's own thread for
+// the rest.
+void SendNow(State& r);
+// Appends the encoder's messages to the log. Called by the sender.
+void Append(State& r, EncodedMessages messages);
+// Encodes the ends of forgotten models. Called by the sender.
+void EncodeForgottenModels(State& r, EncodedMessages* messages);
+
+// --- connection.cc: lease, streams, and resume.
+
+// Requests the lease if there is none, and opens streams until the worker
+// answers on one. Called by the device's own thread.
+void Open(State& r);
+// Ends and destroys the stream. Returns false when it cannot be destroyed.
+// Called by the device's own thread.
+bool DropStream(State& r,
+                const absl::Status& why = absl::CancelledError("another takes "
+                                                               "over"));
+// Starts to encode for the worker that was reached. Called by the sender.
+void BeginEncoding(State& r, uint64_t next_sequence);
+// Takes the worker's answer to the hello. An error is a breach of the protocol.
+absl::Status ApplyHello(State& r, const v1::ControlResponse& response)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu, r.answers.mu);
+void OnClosed(State& r, absl::Status status);
+// Returns whether the coordinator has granted a lease, whether or not the
+// worker was reached.
+bool HasLease(const State& r);
+// Returns the lease; the caller makes no more calls here. Does nothing without
+// a lease or the second time.
+void GiveLeaseBack(State& r, bool unreachable);
+
+// --- migration.cc: moves the session to another worker.
+
+// Returns false if the request is about another device's lease.
+bool OnMigrationRequested(State& r, const v1::MigrationRequest& request);
+// Returns whether further work must wait, because the sender took all work that
+// was queued before the migration was requested.
+bool HoldsWorkBack(const State& r)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu);
+// Returns whether the migration's next step is due, because nothing is on its
+// way.
+bool MigrationDue(const State& r)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu, r.answers.mu);
+// Does the next step. Called by the device's own thread.
+void Migrate(State& r);
+// Takes the worker's answer to the message that leaves it. An error is a breach
+// of the protocol.
+absl::Status ApplyLeft(State& r, v1::Left* left)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu);
+// Ends the migration, if there is one, and reports the outcome to the
+// coordinator.
+void EndMigration(State& r, absl::Status status, const v1::Entered& entered);
+
+// --- replies.cc: the worker's messages.
+
+void OnMessage(State& r, v1::ControlResponse response);
+void OnBulk(State& r, uint64_t transfer_id, uint64_t offset,
+            absl::Span<const absl::string_view> pieces);
+
+// --- loss.cc: the end of a device that fails.
+
+// Returns the error of a device that loses its worker.
+absl::Status WorkerLost(const State& r, const absl::Status& cause)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu);
+// Fails the device. The first failure counts, and every wait wakes with it.
+// `by_itself` is false if another replica, and with it the virtual device,
+// failed.
+void Fail(State& r, absl::Status failure, bool by_itself = true);
+// Does the same within a callback of the stream. The thread that destroys the
+// stream waits for the callback to return. If the callback counted as a user of
+// the stream, that thread would leak the stream and continue without its
+// device.
+void FailInCallback(State& r, absl::Status failure, bool by_itself = true);
+void OnLeaseEnded(State& r, const std::string& lease_id,
+                  const std::string& reason);
+// Wakes the threads that wait for the connection.
+void WakeAll(ConnectionState& c) ABSL_EXCLUSIVE_LOCKS_REQUIRED(c.mu);
+// Runs callbacks of the program. Called without locks.
+void Notify(const ReadTable::Callbacks& callbacks);
+
+// --- closing.cc: the session closes a device with the following steps.
+
+// Stops intake and seals everything.
+void BeginClose(State& r);
+// Waits until everything is executed. Returns false if the deadline passed
+// first and the device has not failed.
+bool Flush(State& r, const Deadline& deadline);
+// Gives up unfinished work and tells the worker. AwaitCancelled() waits for its
+// answer.
+void Cancel(State& r);
+void AwaitCancelled(State& r, const Deadline& deadline);
+// Describes the work that an unfinished device loses; empty if there is none.
+std::string DescribeLoss(State& r);
+// Returns the device's failure if that lost work.
+absl::Status FailureThatLostWork(const State& r);
+// Ends the stream. Every wait wakes and the sender thread stops.
+void Stop(State& r);
+// Waits for the end of the sender thread, once lease requests are cancelled,
+// and until the deadline for the end of the stream.
+void Join(State& r, const Deadline& deadline);
+// Destroys the stream. OnLeaseEnded() must not be called any more.
+void Disconnect(State& r);
+
+// --- accounts.cc: use, resident models, and profiles.
+
+absl::Status RegisterModel(State& r, uint32_t lane, uint64_t model_id,
+                           absl::string_view name,
+                           std::vector<StoragePtr> storages);
+void ForgetModel(State& r, uint64_t model_id);
+// Asks for the use, as Session::AskCost() does. AwaitMeter() waits for the
+// answer.
+absl::StatusOr<std::shared_ptr<MeterWait>> AskMeter(State& r, uint32_t lane);
+absl::StatusOr<v1::MeteredUse> AwaitMeter(State& r, MeterWait* wait);
+// Ends a profile that began here, if there is one. When it returns, the
+// recorder has the worker's measurements.
+absl::Status FinishProfile(State& r);
+void AddStatistics(const State& r, Statistics* sum);
+
+}  // namespace djinn::replica
+
+#endif  // CLIENT_LIB_SESSION_DEVICE_REPLICA_REPLICA_H_

@@ -1,0 +1,48 @@
+#include "client_lib/session/device/replica/replica_state.h"
+
+#include <utility>
+
+#include "client_lib/session/device/replica/replica.h"
+
+namespace djinn::replica {
+namespace {
+
+// Returns the first id of the replica's storages and transfers. Each replica
+// counts by itself, so that its worker sees every number.
+uint64_t FirstId(const ReplicaRole& role) {
+  const int device = role.member << 8 | role.index;
+  return (static_cast<uint64_t>(device) << 48) + 1;
+}
+
+}  // namespace
+
+State::State(ReplicaRole role_of_replica,
+             std::shared_ptr<SessionContext> context_of_session)
+    : role(std::move(role_of_replica)),
+      index(role.index),
+      context(std::move(context_of_session)),
+      recorder(role.owner, &queue, this, FirstId(role)),
+      answers(&context->options, &receiver),
+      sender(index, context, &queue, role.on_repeat, FirstId(role)),
+      reader(index, context.get(), &recorder, &answers, this),
+      uploader(&context->options, role.used_bytes, &recorder, &answers, this,
+               &connection.progress) {}
+
+absl::Status State::AwaitWindow() { return replica::AwaitWindow(*this); }
+
+void State::SendNow() { replica::SendNow(*this); }
+
+void State::OnMessage(v1::ControlResponse response) {
+  replica::OnMessage(*this, std::move(response));
+}
+
+void State::OnBulk(uint64_t transfer_id, uint64_t offset,
+                   absl::Span<const absl::string_view> pieces) {
+  replica::OnBulk(*this, transfer_id, offset, pieces);
+}
+
+void State::OnClosed(absl::Status status) {
+  replica::OnClosed(*this, std::move(status));
+}
+
+}  // namespace djinn::replica

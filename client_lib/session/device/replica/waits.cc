@@ -1,0 +1,172 @@
+// Makes the program's threads wait for the connection.
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "client_lib/session/device/replica/replica.h"
+#include "client_lib/session/device/replica/replica_state.h"
+#include "client_lib/session/model/wait.h"
+#include "common/base/error.h"
+#include "common/base/status_macros.h"
+
+namespace djinn::replica {
+namespace {
+
+// Waits for what a message of the worker changes under the connection's lock,
+// or for the device's failure.
+void WaitOrReceive(State& r, CondVar* changed, absl::FunctionRef<bool()> done,
+                   const Deadline& deadline)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu) {
+  ConnectionState& c = r.connection;
+  bool may_lead = false;
+  {
+    MutexLock lock(&r.answers.mu);
+    may_lead = r.answers.may_lead();
+  }
+  r.receiver.WaitOrReceive(
+      &c.mu, changed,
+      [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(c.mu) {
+        return done() || !c.end.failure.ok();
+      },
+      deadline, may_lead);
+}
+
+// Waits until it is decided which worker gets the work that is recorded now.
+absl::Status AwaitMigration(State& r)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu) {
+  ConnectionState& c = r.connection;
+  const Deadline deadline(r.context->options.operation_timeout,
+                          r.context->options.clock);
+  while (c.migration.current != nullptr) {
+    if (!c.end.usable()) return c.end.Reason();
+    if (deadline.passed()) return r.answers.NoAnswer();
+    WaitUntil(&c.connection_changed, &c.mu, deadline);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status AwaitWindow(State& r) {
+  ConnectionState& c = r.connection;
+  const Deadline deadline(r.context->options.operation_timeout,
+                          r.context->options.clock);
+  r.queue.NeedLease();
+  r.sender.wakeup.Set();
+  MutexLock lock(&c.mu);
+  ++c.window_waiters;
+  while (c.end.usable() && r.queue.full() && !deadline.passed()) {
+    WaitOrReceive(
+        r, &c.window_changed,
+        [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(c.mu) {
+          return !c.end.usable() || !r.queue.full();
+        },
+        deadline);
+  }
+  --c.window_waiters;
+  if (!c.end.usable() || !r.queue.full()) return absl::OkStatus();
+  const WorkQueue::Size queued = r.queue.size();
+  return MakeError(
+      absl::StatusCode::kDeadlineExceeded, "WINDOW_FULL",
+      absl::StrCat("no room in the window for ",
+                   absl::FormatDuration(r.context->options.operation_timeout),
+                   ": ", queued.works + c.log.outstanding(), " messages (",
+                   queued.bytes + c.log.outstanding_bytes(),
+                   " bytes) are unfinished; the worker allows ",
+                   c.log.window_messages(), " (", c.log.window_bytes(),
+                   ") in all so far"));
+}
+
+absl::Status AwaitWelcome(State& r) {
+  ConnectionState& c = r.connection;
+  r.queue.NeedLease();
+  if (!c.welcomed) r.sender.wakeup.Set();
+  const Deadline deadline(r.context->options.connect_timeout * 2,
+                          r.context->options.clock);
+  while (!c.welcomed) {
+    if (!c.end.usable()) return c.end.Reason();
+    if (deadline.passed()) {
+      return MakeError(absl::StatusCode::kDeadlineExceeded, "OPERATION_TIMEOUT",
+                       "no worker was reached");
+    }
+    WaitUntil(&c.connection_changed, &c.mu, deadline);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status QueueHere(
+    State& r, absl::FunctionRef<absl::Status(CallRecorder::Admit)> queue,
+    absl::FunctionRef<void()> fill) {
+  ConnectionState& c = r.connection;
+  for (;;) {
+    {
+      MutexLock lock(&c.mu);
+      DJINN_RETURN_IF_ERROR(AwaitWelcome(r));
+      DJINN_RETURN_IF_ERROR(AwaitMigration(r));
+    }
+    bool queued = false;
+    DJINN_RETURN_IF_ERROR(queue([&](absl::FunctionRef<void()> push) {
+      MutexLock lock(&c.mu);
+      // The work is meant for this worker.
+      if (c.migration.current != nullptr) return;
+      fill();
+      push();
+      queued = true;
+    }));
+    if (queued) return absl::OkStatus();
+  }
+}
+
+absl::Status CatchUp(State& r) {
+  ConnectionState& c = r.connection;
+  {
+    MutexLock lock(&c.mu);
+    if (!c.end.usable()) return c.end.Reason();
+  }
+  r.recorder.SealAll();
+  if (!r.queue.empty()) r.queue.NeedLease();
+  const uint64_t target = r.queue.pushed();
+  SendNow(r);
+  {
+    MutexLock lock(&c.mu);
+    const Deadline deadline(r.context->options.operation_timeout,
+                            r.context->options.clock);
+    while (c.works_done < target) {
+      if (!c.end.failure.ok()) return c.end.failure;
+      if (deadline.passed()) {
+        return MakeError(absl::StatusCode::kDeadlineExceeded,
+                         "OPERATION_TIMEOUT", "the worker has not caught up");
+      }
+      WaitOrReceive(
+          r, &c.progress_changed,
+          [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(c.mu) {
+            return c.works_done >= target;
+          },
+          deadline);
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<DevicePlacement> Placement(State& r) {
+  ConnectionState& c = r.connection;
+  r.queue.NeedLease();
+  r.sender.wakeup.Set();
+  MutexLock lock(&c.mu);
+  if (!c.end.usable()) return c.end.Reason();
+  const Deadline deadline(r.context->options.connect_timeout * 2,
+                          r.context->options.clock);
+  while (!c.welcomed) {
+    if (!c.end.failure.ok()) return c.end.failure;
+    if (deadline.passed()) {
+      return MakeError(absl::StatusCode::kDeadlineExceeded, "OPERATION_TIMEOUT",
+                       "no worker was reached");
+    }
+    WaitUntil(&c.connection_changed, &c.mu, deadline);
+  }
+  DevicePlacement placement = c.placement;
+  placement.memory_bytes = c.limits.memory_bytes();
+  placement.generator_bytes = c.facts.generator_bytes;
+  return placement;
+}
+
+}  // namespace djinn::replica
