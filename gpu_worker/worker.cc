@@ -12,6 +12,7 @@
 #include "common/transport/stream.h"
 #include "gpu_worker/pull/grpc_peers.h"
 #include "gpu_worker/registry/grpc_registry.h"
+#include "gpu_worker/service/execution_service.h"
 #include "gpu_worker/store/content_store.h"
 
 namespace djinn::worker {

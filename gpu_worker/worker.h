@@ -20,11 +20,12 @@
 #include "gpu_worker/pull/peer_call.h"
 #include "gpu_worker/pull/shared_memory_peers.h"
 #include "gpu_worker/registry/synchronizer.h"
-#include "gpu_worker/service/execution_service.h"
 #include "gpu_worker/service/pull_connections.h"
 #include "gpu_worker/service/shared_memory_server.h"
 
 namespace djinn::worker {
+
+class ExecutionService;
 
 // Serves from Start() until Stop(). Not thread-safe.
 class Worker {

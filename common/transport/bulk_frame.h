@@ -17,7 +17,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "djinn/v1/execution.pb.h"
+#include "djinn/v1/bulk.pb.h"
 
 namespace djinn {
 

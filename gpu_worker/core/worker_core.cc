@@ -6,6 +6,7 @@
 #include "common/base/error.h"
 #include "common/base/status_macros.h"
 #include "common/log/log.h"
+#include "djinn/v1/bulk.pb.h"
 #include "gpu_worker/leases/lease_turn.h"
 
 namespace djinn::worker {

@@ -25,6 +25,7 @@
 #include "common/base/random.h"
 #include "common/metrics/exposition.h"
 #include "common/transport/stream.h"
+#include "djinn/v1/bulk.pb.h"
 #include "djinn/v1/placement.pb.h"
 #include "djinn/v1/worker_registry.pb.h"
 #include "gpu_worker/core/housekeeping.h"

@@ -136,7 +136,7 @@ void WorkerReport::AnswerRuns(v1::WorkerState* state) const {
       const absl::Duration now = environment_.clock->Monotonic();
       v1::LeaseRuns* const runs = answer->add_leases();
       runs->set_lease_id(lease_id);
-      entry->session->flow().DescribeRuns(runs);
+      entry->session->DescribeRuns(runs);
       // The session waits for credit, and has received none since.
       runs->set_out_of_credit(lease->meter->waiting() &&
                               !lease->meter->HasCredit());

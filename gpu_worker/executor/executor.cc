@@ -137,7 +137,7 @@ void Executor::Serve(Turn turn) {
 }
 
 void Executor::ServeUnpaid(const Turn& turn) {
-  turn.session->flow().NoteOutOfCredit(*turn.given);
+  turn.session->steps().NoteOutOfCredit(*turn.given);
   EndService(turn, *turn.given);
   queue_.EndUnused(turn);
   // Credit that arrived before the session was known to wait woke nothing.

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/error.h"
 #include "common/base/status_macros.h"
+#include "djinn/v1/execution.pb.h"
 
 namespace djinn::worker {
 namespace {

@@ -14,9 +14,12 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
-#include "djinn/v1/execution.pb.h"
 #include "gpu_worker/plan/plan.h"
 #include "gpu_worker/store/storage_table.h"
+
+namespace djinn::v1 {
+class Run;
+}  // namespace djinn::v1
 
 namespace djinn::worker {
 

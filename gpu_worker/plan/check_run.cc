@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/error.h"
 #include "common/base/status_macros.h"
+#include "djinn/v1/execution.pb.h"
 #include "gpu_worker/plan/executor.h"
 
 namespace djinn::worker {

@@ -11,6 +11,8 @@
 #include "common/base/error.h"
 #include "common/base/status_macros.h"
 #include "common/srg/proto_codec.h"
+#include "djinn/v1/execution.pb.h"
+#include "djinn/v1/profile.pb.h"
 #include "gpu_worker/plan/late_failures.h"
 #include "gpu_worker/plan/result_check.h"
 #include "gpu_worker/plan/run_memory.h"

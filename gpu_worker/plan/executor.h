@@ -18,13 +18,16 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "djinn/v1/execution.pb.h"
 #include "gpu_worker/plan/bound_run.h"
 #include "gpu_worker/plan/ongoing_run.h"
 #include "gpu_worker/plan/plan.h"
 #include "gpu_worker/plan/run_context.h"
 #include "gpu_worker/store/root_errors.h"
 #include "gpu_worker/store/storage_table.h"
+
+namespace djinn::v1 {
+class RunMetadata;
+}  // namespace djinn::v1
 
 namespace djinn::worker {
 

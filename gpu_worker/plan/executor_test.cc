@@ -7,6 +7,7 @@
 #include "common/base/error.h"
 #include "common/base/status_macros.h"
 #include "common/srg/proto_codec.h"
+#include "djinn/v1/execution.pb.h"
 #include "gpu_worker/device/fake/fake_device.h"
 #include "gpu_worker/device/fake/fake_graph.h"
 #include "gpu_worker/plan/admission.h"

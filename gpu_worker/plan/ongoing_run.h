@@ -11,9 +11,12 @@
 #include <cstdint>
 #include <vector>
 
-#include "djinn/v1/execution.pb.h"
 #include "gpu_worker/device/device.h"
 #include "gpu_worker/device/operator_library.h"
+
+namespace djinn::v1 {
+class RunMetadata;
+}  // namespace djinn::v1
 
 namespace djinn::worker {
 

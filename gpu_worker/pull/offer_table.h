@@ -30,7 +30,7 @@
 #include "absl/time/time.h"
 #include "common/base/clock.h"
 #include "common/base/mutex.h"
-#include "djinn/v1/execution.pb.h"
+#include "djinn/v1/pull.pb.h"
 #include "djinn/v1/types.pb.h"
 #include "gpu_worker/device/device.h"
 #include "scheduler/placement/stages/transfer_order.h"

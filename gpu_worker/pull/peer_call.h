@@ -9,7 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "djinn/v1/execution.pb.h"
+#include "djinn/v1/pull.pb.h"
 #include "djinn/v1/types.pb.h"
 #include "djinn/v1/worker_registry.pb.h"
 #include "gpu_worker/device/device.h"

@@ -24,7 +24,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "common/base/mutex.h"
-#include "djinn/v1/execution.pb.h"
+#include "djinn/v1/pull.pb.h"
 #include "djinn/v1/worker_registry.pb.h"
 #include "gpu_worker/pull/offer_table.h"
 #include "gpu_worker/pull/peer_call.h"

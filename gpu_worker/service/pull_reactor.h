@@ -12,7 +12,7 @@
 
 #include "absl/status/status.h"
 #include "common/base/mutex.h"
-#include "djinn/v1/execution.pb.h"
+#include "djinn/v1/pull.pb.h"
 #include "gpu_worker/core/worker_core.h"
 #include "gpu_worker/pull/send_order.h"
 #include "grpcpp/alarm.h"

@@ -12,6 +12,7 @@
 #include "common/net/raw_message.h"
 #include "common/net/tls.h"
 #include "common/transport/arrival.h"
+#include "djinn/v1/execution.pb.h"
 
 namespace djinn::worker {
 namespace {

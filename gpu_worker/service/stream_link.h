@@ -28,12 +28,15 @@
 #include "common/base/mutex.h"
 #include "common/transport/bulk_frame.h"
 #include "common/transport/stream.h"
-#include "djinn/v1/execution.pb.h"
 #include "gpu_worker/service/bulk_reactor.h"
 #include "grpcpp/alarm.h"
 #include "grpcpp/server_context.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/server_callback.h"
+
+namespace djinn::v1 {
+class ControlResponse;
+}  // namespace djinn::v1
 
 namespace djinn::worker {
 

@@ -7,9 +7,13 @@
 #include "common/base/error.h"
 #include "common/base/status_macros.h"
 #include "common/log/log.h"
+#include "djinn/v1/execution.pb.h"
 #include "gpu_worker/leases/lease_turn.h"
 #include "gpu_worker/session/base/violation.h"
 #include "gpu_worker/session/handlers/handlers.h"
+#include "gpu_worker/session/state/message_flow.h"
+#include "gpu_worker/session/state/outbox.h"
+#include "gpu_worker/session/state/session_state.h"
 
 namespace djinn::worker {
 namespace {
@@ -44,6 +48,13 @@ Session::Session(const SessionEnvironment* environment, std::string session_id,
       steps_(state_.get()) {}
 
 Session::~Session() { Drop(); }
+
+const SessionIdentity& Session::who() const { return state_->who; }
+const SessionStatus& Session::status() const { return state_->status; }
+const SessionQuota& Session::quota() const { return state_->quota; }
+const NextMessage& Session::next() const { return state_->flow.next(); }
+RunLog& Session::log() { return state_->log; }
+Outbox& Session::outbox() { return state_->replies.outbox; }
 
 absl::Status Session::CheckResume(const v1::Resume& resume) const {
   return state_->flow.CheckResume(resume, state_->replies.outbox.last_number());
@@ -185,6 +196,8 @@ void Session::Cancel() {
   if (idle) steps_.EndStep();  // Otherwise the step in progress does.
 }
 
+void Session::Stop() { state_->status.stopped = true; }
+
 void Session::Drop() {
   SessionState& s = *state_;
   s.status.stopped = true;
@@ -213,6 +226,16 @@ v1::SessionUse Session::use() const {
   use.set_outstanding(static_cast<uint32_t>(waiting.outstanding));
   use.set_outstanding_bytes(waiting.outstanding_bytes);
   return use;
+}
+
+void Session::DescribeRuns(v1::LeaseRuns* runs) {
+  state_->flow.DescribeRuns(runs);
+}
+
+bool Session::busy() const { return state_->flow.counts().busy; }
+
+bool Session::received_any() const {
+  return state_->flow.counts().received_any;
 }
 
 std::optional<v1::MessageWait> Session::wait() const {

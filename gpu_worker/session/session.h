@@ -5,11 +5,11 @@
 //
 // The session takes in what the client sends, and composes its parts:
 //   steps()   the execution of messages (session_steps.h)
-//   flow()    the messages, and what the next one waits for (message_flow.h)
-//   state     the effects of the messages (session_state.h); one handler per
-//             kind of message changes it (handlers.h)
 //   log()     what held the runs, and how they ended (run_log.h)
 //   outbox()  replies and news to the client (outbox.h)
+//   state     the messages, and what the next one waits for (message_flow.h);
+//             and their effects (session_state.h), which one handler per kind
+//             of message makes (handlers.h)
 //
 // A message that needs bytes, a value of another worker, or a plan that was
 // evicted parks the session: it has no work until they arrive, or until they
@@ -37,21 +37,30 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "common/transport/stream.h"
-#include "djinn/v1/execution.pb.h"
 #include "djinn/v1/lease.pb.h"
+#include "djinn/v1/types.pb.h"
 #include "djinn/v1/usage.pb.h"
 #include "djinn/v1/worker_registry.pb.h"
 #include "gpu_worker/leases/lease_meter.h"
 #include "gpu_worker/session/base/session_environment.h"
 #include "gpu_worker/session/observe/run_log.h"
 #include "gpu_worker/session/session_steps.h"
-#include "gpu_worker/session/state/message_flow.h"
-#include "gpu_worker/session/state/outbox.h"
-#include "gpu_worker/session/state/session_state.h"
+#include "gpu_worker/session/state/next_message.h"
+#include "gpu_worker/session/state/session_identity.h"
 #include "gpu_worker/session/state/tenant_account.h"
-#include "gpu_worker/session/uploads/uploads.h"
+#include "gpu_worker/store/quota.h"
+
+namespace djinn::v1 {
+class ControlRequest;
+class Ordered;
+class Resume;
+class WorkerHello;
+}  // namespace djinn::v1
 
 namespace djinn::worker {
+
+class Outbox;
+struct SessionState;
 
 class Session {
  public:
@@ -64,13 +73,12 @@ class Session {
   ~Session();
 
   // --- Parts, for any thread.
-  const SessionIdentity& who() const { return state_->who; }
-  const SessionStatus& status() const { return state_->status; }
-  const SessionQuota& quota() const { return state_->quota; }
-  MessageFlow& flow() { return state_->flow; }
-  const NextMessage& next() const { return state_->flow.next(); }
-  RunLog& log() { return state_->log; }
-  Outbox& outbox() { return state_->replies.outbox; }
+  const SessionIdentity& who() const;
+  const SessionStatus& status() const;
+  const SessionQuota& quota() const;
+  const NextMessage& next() const;
+  RunLog& log();
+  Outbox& outbox();
   // For the executor thread alone.
   SessionSteps& steps() { return steps_; }
 
@@ -100,12 +108,17 @@ class Session {
   // session of a client that does not acknowledge its replies.
   void CheckDeadlines();
   // Prevents further nodes from beginning. Drop() must follow.
-  void Stop() { state_->status.stopped = true; }
+  void Stop();
   // Frees everything, at once or when the current node is done.
   void Drop();
 
   // --- Operators, any thread. The numbers need not be of one moment.
   v1::SessionUse use() const;
+  void DescribeRuns(v1::LeaseRuns* runs);
+  // Returns whether messages wait or one is being executed.
+  bool busy() const;
+  // Returns whether the client ever sent a message.
+  bool received_any() const;
   // Returns what the next message waits for. TURN means that it is ready; the
   // caller completes the description.
   std::optional<v1::MessageWait> wait() const;

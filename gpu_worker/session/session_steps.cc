@@ -1,13 +1,17 @@
 #include "gpu_worker/session/session_steps.h"
 
+#include <cstddef>
+#include <cstdint>
 #include <utility>
 
 #include "absl/base/optimization.h"
+#include "absl/status/status.h"
 #include "common/base/clock.h"
 #include "common/base/status_macros.h"
 #include "djinn/v1/execution.pb.h"
 #include "gpu_worker/session/handlers/handlers.h"
 #include "gpu_worker/session/handlers/run_steps.h"
+#include "gpu_worker/session/state/session_state.h"
 
 namespace djinn::worker {
 namespace {
@@ -16,40 +20,20 @@ namespace {
 // share.
 constexpr size_t kFreedBeside = 64;
 
-}  // namespace
-
-bool SessionSteps::HasWork() const {
-  return !state_.replies.outbox.Full() && state_.flow.upcoming().has_work;
+// Completes the message, unless it was parked.
+void CompleteUnlessParked(SessionState& s, uint64_t sequence) {
+  const std::optional<ParkedUpload> upload =
+      std::exchange(s.message.upload, std::nullopt);
+  const std::optional<ParkedPull> pull =
+      std::exchange(s.message.pull, std::nullopt);
+  const bool parks = upload.has_value() || pull.has_value();
+  if (!parks || !s.flow.Park(upload, pull)) Complete(s, sequence);
 }
 
-bool SessionSteps::Step(std::optional<absl::Duration> now) {
-  SessionState& s = state_;
-  if (s.replies.outbox.Full()) return false;
-  std::optional<MessageFlow::Taken> taken = s.flow.Take(now);
-  if (!taken.has_value()) return false;
-  bool run = false;
-  absl::Status status;
-  if (taken->upload.has_value()) {
-    ResumeUpload(s, *taken->upload);
-    CompleteUnlessParked(taken->upload->sequence);
-  } else if (taken->pull.has_value()) {
-    ResumePull(s, *taken->pull);
-    CompleteUnlessParked(taken->pull->sequence);
-  } else {
-    run = taken->item->message.has_run();
-    status = StepItem(*std::move(taken->item), std::move(taken->supply));
-  }
-  if (ABSL_PREDICT_FALSE(s.profiling.profile != nullptr)) {
-    s.profiling.profile->Leave();
-  }
-  EndStep();
-  FailUnlessOk(s, std::move(status));
-  return run;
-}
-
-absl::Status SessionSteps::StepItem(Inbox::Item item,
-                                    std::optional<v1::DefineGraph> supply) {
-  SessionState& s = state_;
+// Executes `item`, with the graph that it waited for, if any. Puts it back when
+// it has to wait.
+absl::Status StepItem(SessionState& s, Inbox::Item item,
+                      std::optional<v1::DefineGraph> supply) {
   if (supply.has_value()) DJINN_RETURN_IF_ERROR(s.graphs.Supply(*supply));
   s.message = {.bytes = item.bytes,
                .counts = !item.message.has_free(),
@@ -86,18 +70,39 @@ absl::Status SessionSteps::StepItem(Inbox::Item item,
   DJINN_RETURN_IF_ERROR(status);
   // A cancelled run may have stopped in its middle, so it is not completed.
   if (item.message.has_run() && s.status.cancelled) return absl::OkStatus();
-  CompleteUnlessParked(item.message.sequence());
+  CompleteUnlessParked(s, item.message.sequence());
   return absl::OkStatus();
 }
 
-void SessionSteps::CompleteUnlessParked(uint64_t sequence) {
+}  // namespace
+
+bool SessionSteps::HasWork() const {
+  return !state_.replies.outbox.Full() && state_.flow.upcoming().has_work;
+}
+
+bool SessionSteps::Step(std::optional<absl::Duration> now) {
   SessionState& s = state_;
-  const std::optional<ParkedUpload> upload =
-      std::exchange(s.message.upload, std::nullopt);
-  const std::optional<ParkedPull> pull =
-      std::exchange(s.message.pull, std::nullopt);
-  const bool parks = upload.has_value() || pull.has_value();
-  if (!parks || !s.flow.Park(upload, pull)) Complete(s, sequence);
+  if (s.replies.outbox.Full()) return false;
+  std::optional<MessageFlow::Taken> taken = s.flow.Take(now);
+  if (!taken.has_value()) return false;
+  bool run = false;
+  absl::Status status;
+  if (taken->upload.has_value()) {
+    ResumeUpload(s, *taken->upload);
+    CompleteUnlessParked(s, taken->upload->sequence);
+  } else if (taken->pull.has_value()) {
+    ResumePull(s, *taken->pull);
+    CompleteUnlessParked(s, taken->pull->sequence);
+  } else {
+    run = taken->item->message.has_run();
+    status = StepItem(s, *std::move(taken->item), std::move(taken->supply));
+  }
+  if (ABSL_PREDICT_FALSE(s.profiling.profile != nullptr)) {
+    s.profiling.profile->Leave();
+  }
+  EndStep();
+  FailUnlessOk(s, std::move(status));
+  return run;
 }
 
 void SessionSteps::EndStep() {
@@ -177,6 +182,10 @@ void SessionSteps::EndRun(absl::Duration used) {
   if (!s.status.cancelled) Complete(s, sequence);
   s.runs.begun.reset();
   EndStep();
+}
+
+void SessionSteps::NoteOutOfCredit(absl::Duration now) {
+  state_.flow.NoteOutOfCredit(now);
 }
 
 bool SessionSteps::EndTurn(absl::Duration now) {

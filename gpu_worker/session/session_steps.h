@@ -7,17 +7,16 @@
 #ifndef GPU_WORKER_SESSION_SESSION_STEPS_H_
 #define GPU_WORKER_SESSION_SESSION_STEPS_H_
 
-#include <cstdint>
 #include <optional>
 
 #include "absl/functional/function_ref.h"
-#include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "gpu_worker/plan/ongoing_run.h"
-#include "gpu_worker/session/state/session_state.h"
 
 namespace djinn::worker {
+
+struct SessionState;
 
 class SessionSteps {
  public:
@@ -47,6 +46,8 @@ class SessionSteps {
   // `used` is its device time.
   void NoteBegun(absl::Duration now);
   void EndRun(absl::Duration used);
+  // Notes that the session is not served because it lacks credit.
+  void NoteOutOfCredit(absl::Duration now);
   // Ends a turn. Returns whether the session has more work.
   bool EndTurn(absl::Duration now);
   // Ends the step that taking a message began, or that the end of an idle
@@ -54,13 +55,6 @@ class SessionSteps {
   void EndStep();
 
  private:
-  // Executes `item`, with the graph that it waited for, if any. Puts it back
-  // when it has to wait.
-  absl::Status StepItem(Inbox::Item item,
-                        std::optional<v1::DefineGraph> supply);
-  // Completes the message, unless it was parked.
-  void CompleteUnlessParked(uint64_t sequence);
-
   SessionState& state_;
 };
 

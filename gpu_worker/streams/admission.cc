@@ -6,11 +6,21 @@
 #include "common/base/status_macros.h"
 #include "common/log/log.h"
 #include "common/net/protocol_version.h"
+#include "djinn/v1/execution.pb.h"
 #include "gpu_worker/session/observe/session_metrics.h"
 #include "gpu_worker/streams/connection.h"
 #include "gpu_worker/streams/stream_table.h"
 
 namespace djinn::worker {
+
+void StreamTable::Connection::OnMessage(v1::ControlRequest message) {
+  const Service service = this->service();
+  if (service.session == nullptr) {
+    table_->OnHello(key_, std::move(message));
+  } else if (!service.replaced) {
+    service.session->Receive(std::move(message));
+  }
+}
 
 void StreamTable::OnHello(uint64_t key, v1::ControlRequest message) {
   {
@@ -124,7 +134,7 @@ absl::StatusOr<std::shared_ptr<Session>> StreamTable::FindOrMakeSession(
   Held& held = found->second;
   if (hello.has_resume()) {
     DJINN_RETURN_IF_ERROR(held.session->CheckResume(hello.resume()));
-  } else if (held.session->flow().counts().received_any) {
+  } else if (held.session->received_any()) {
     return MakeError(absl::StatusCode::kFailedPrecondition, "LEASE_IN_USE",
                      "the lease has a session here already");
   }

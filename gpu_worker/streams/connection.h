@@ -12,6 +12,7 @@
 #include "common/base/mutex.h"
 #include "common/transport/stream.h"
 #include "gpu_worker/session/session.h"
+#include "gpu_worker/session/state/outbox.h"
 #include "gpu_worker/streams/stream_table.h"
 
 namespace djinn::worker {
@@ -39,14 +40,7 @@ class StreamTable::Connection : public WorkerStreamReceiver {
         since_(since),
         stream_(std::move(stream)) {}
 
-  void OnMessage(v1::ControlRequest message) override {
-    const Service service = this->service();
-    if (service.session == nullptr) {
-      table_->OnHello(key_, std::move(message));
-    } else if (!service.replaced) {
-      service.session->Receive(std::move(message));
-    }
-  }
+  void OnMessage(v1::ControlRequest message) override;
 
   void OnBulk(uint64_t transfer_id, uint64_t offset,
               absl::Span<const absl::string_view> pieces) override {

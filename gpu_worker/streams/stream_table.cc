@@ -207,8 +207,7 @@ bool StreamTable::Busy(const std::string& session_id) const {
   MutexLock lock(&mu_);
   return absl::c_any_of(sessions_, [&](const auto& entry) {
     Session& session = *entry.second.session;
-    return session.who().session_id == session_id &&
-           session.flow().counts().busy;
+    return session.who().session_id == session_id && session.busy();
   });
 }
 

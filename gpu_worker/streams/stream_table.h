@@ -44,6 +44,12 @@
 #include "gpu_worker/session/session.h"
 #include "gpu_worker/streams/session_factory.h"
 
+namespace djinn::v1 {
+class ClientHello;
+class ControlRequest;
+class WorkerHello;
+}  // namespace djinn::v1
+
 namespace djinn::worker {
 
 class StreamTable {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "djinn/v1/execution.pb.h"
 
 namespace djinn::schedules {
 namespace {

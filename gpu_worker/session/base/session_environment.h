@@ -32,6 +32,12 @@ class UploadRate;
 struct ExecutionCounters;
 struct SessionMetrics;
 
+// How a client's bytes reach this worker.
+enum class StreamWay {
+  kLocal,  // within this machine
+  kNetwork,
+};
+
 struct SessionEnvironment {
   std::string worker_id;
   Clock* clock = nullptr;

@@ -20,12 +20,22 @@
 #include "common/log/log.h"
 #include "common/srg/proto_codec.h"
 #include "common/srg/validate.h"
+#include "djinn/v1/execution.pb.h"
+#include "djinn/v1/pull.pb.h"
+#include "gpu_worker/plan/graph_cache.h"
+#include "gpu_worker/plan/run_context.h"
 #include "gpu_worker/pull/link_rates.h"
+#include "gpu_worker/pull/offer_table.h"
+#include "gpu_worker/pull/peer_pulls.h"
 #include "gpu_worker/session/fuzz/permissive_device.h"
+#include "gpu_worker/session/observe/session_metrics.h"
 #include "gpu_worker/session/session.h"
+#include "gpu_worker/session/state/outbox.h"
 #include "gpu_worker/session/uploads/upload_rate.h"
 #include "gpu_worker/store/content_cache.h"
 #include "gpu_worker/store/content_proofs.h"
+#include "gpu_worker/store/device_memory.h"
+#include "gpu_worker/store/ledger.h"
 
 namespace djinn::worker {
 namespace {

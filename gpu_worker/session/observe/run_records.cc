@@ -6,6 +6,8 @@
 
 #include "absl/strings/escaping.h"
 #include "common/base/proto_duration.h"
+#include "djinn/v1/execution.pb.h"
+#include "djinn/v1/profile.pb.h"
 
 namespace djinn::worker {
 namespace {

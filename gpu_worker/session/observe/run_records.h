@@ -22,12 +22,15 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
-#include "djinn/v1/execution.pb.h"
 #include "djinn/v1/notes.pb.h"
 #include "djinn/v1/runs.pb.h"
 #include "djinn/v1/types.pb.h"
 #include "google/protobuf/repeated_ptr_field.h"
 #include "gpu_worker/session/observe/run_gates.h"
+
+namespace djinn::v1 {
+class Ordered;
+}  // namespace djinn::v1
 
 namespace djinn::worker {
 

@@ -5,6 +5,8 @@
 #include <vector>
 
 #include "common/base/proto_duration.h"
+#include "djinn/v1/execution.pb.h"
+#include "djinn/v1/profile.pb.h"
 #include "gtest/gtest.h"
 
 namespace djinn::worker {

@@ -18,7 +18,7 @@
 #include "common/base/clock.h"
 #include "common/base/stage_times.h"
 #include "common/transport/arrival.h"
-#include "djinn/v1/execution.pb.h"
+#include "djinn/v1/profile.pb.h"
 #include "gpu_worker/plan/node_timer.h"
 #include "gpu_worker/plan/plan.h"
 

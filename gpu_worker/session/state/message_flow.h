@@ -20,9 +20,7 @@
 #ifndef GPU_WORKER_SESSION_STATE_MESSAGE_FLOW_H_
 #define GPU_WORKER_SESSION_STATE_MESSAGE_FLOW_H_
 
-#include <atomic>
 #include <cstdint>
-#include <limits>
 #include <optional>
 
 #include "absl/functional/function_ref.h"
@@ -39,44 +37,11 @@
 #include "gpu_worker/session/observe/session_profile.h"
 #include "gpu_worker/session/state/inbox.h"
 #include "gpu_worker/session/state/message_hold.h"
+#include "gpu_worker/session/state/next_message.h"
 #include "gpu_worker/session/state/pulls.h"
 #include "gpu_worker/session/uploads/uploads.h"
 
 namespace djinn::worker {
-
-// What the queue for the device, and operators, read about a session's next
-// message at any moment. Each field is an atomic by itself.
-class NextMessage {
- public:
-  // Returns whether the next message, but for a Free, is a run in fast mode.
-  bool fast_run() const { return fast_run_.load(std::memory_order_relaxed); }
-  // Returns the phase of its run, as of the graph's last run; unspecified when
-  // it is another message or the phase is not known.
-  v1::Phase phase() const { return phase_.load(std::memory_order_relaxed); }
-  // Returns the deadline of the message; infinite when it has none.
-  absl::Duration deadline() const {
-    const int64_t deadline = deadline_.load(std::memory_order_relaxed);
-    return deadline == kNever ? absl::InfiniteDuration()
-                              : absl::Nanoseconds(deadline);
-  }
-  // Returns the least time that the message takes, if it is a run with a
-  // deadline; 0 when that is not known.
-  absl::Duration expected() const {
-    return absl::Nanoseconds(expected_.load(std::memory_order_relaxed));
-  }
-  // Returns how many runs were received and are not over.
-  uint32_t queued_runs() const { return queued_runs_; }
-
- private:
-  friend class MessageFlow;
-  static constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
-
-  std::atomic<bool> fast_run_{false};
-  std::atomic<v1::Phase> phase_{v1::PHASE_UNSPECIFIED};
-  std::atomic<int64_t> deadline_{kNever};
-  std::atomic<int64_t> expected_{0};
-  std::atomic<uint32_t> queued_runs_{0};
-};
 
 class MessageFlow {
  public:

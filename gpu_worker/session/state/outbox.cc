@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "djinn/v1/execution.pb.h"
+
 namespace djinn::worker {
 namespace {
 

@@ -26,8 +26,11 @@
 #include "common/base/clock.h"
 #include "common/base/mutex.h"
 #include "common/transport/stream.h"
-#include "djinn/v1/execution.pb.h"
 #include "gpu_worker/leases/traffic.h"
+
+namespace djinn::v1 {
+class ControlResponse;
+}  // namespace djinn::v1
 
 namespace djinn::worker {
 

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "djinn/v1/execution.pb.h"
 #include "gtest/gtest.h"
 
 namespace djinn::worker {

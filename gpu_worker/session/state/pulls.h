@@ -19,7 +19,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "common/base/mutex.h"
-#include "djinn/v1/execution.pb.h"
+#include "djinn/v1/pull.pb.h"
 #include "djinn/v1/worker_registry.pb.h"
 #include "gpu_worker/session/base/session_environment.h"
 #include "gpu_worker/session/state/incoming_pull.h"

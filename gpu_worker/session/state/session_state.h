@@ -7,10 +7,8 @@
 #ifndef GPU_WORKER_SESSION_STATE_SESSION_STATE_H_
 #define GPU_WORKER_SESSION_STATE_SESSION_STATE_H_
 
-#include <atomic>
 #include <cstdint>
 #include <functional>
-#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -21,13 +19,10 @@
 #include "absl/time/time.h"
 #include "common/base/mutex.h"
 #include "djinn/v1/execution.pb.h"
-#include "gpu_worker/leases/lease_meter.h"
-#include "gpu_worker/leases/lease_turn.h"
 #include "gpu_worker/leases/traffic.h"
 #include "gpu_worker/plan/bound_run.h"
 #include "gpu_worker/plan/ongoing_run.h"
 #include "gpu_worker/plan/run_context.h"
-#include "gpu_worker/session/base/session_environment.h"
 #include "gpu_worker/session/observe/profiling.h"
 #include "gpu_worker/session/observe/result_times.h"
 #include "gpu_worker/session/observe/run_log.h"
@@ -39,8 +34,8 @@
 #include "gpu_worker/session/state/offers.h"
 #include "gpu_worker/session/state/outbox.h"
 #include "gpu_worker/session/state/pulls.h"
+#include "gpu_worker/session/state/session_identity.h"
 #include "gpu_worker/session/state/state_arrival.h"
-#include "gpu_worker/session/state/tenant_account.h"
 #include "gpu_worker/session/uploads/uploads.h"
 #include "gpu_worker/store/quota.h"
 #include "gpu_worker/store/root_errors.h"
@@ -48,59 +43,6 @@
 #include "gpu_worker/store/storage_table.h"
 
 namespace djinn::worker {
-
-struct SessionCallbacks {
-  // Called when there may be work again. May outlive the session.
-  std::function<void()> runnable;
-  // Called when the client broke the protocol: closes its stream with this
-  // status.
-  std::function<void(absl::Status)> fail;
-  // Called when the session's runs are of another phase, and perhaps priority,
-  // from this one on.
-  std::function<void()> phase;
-};
-
-// Identifies the session and its owner. Constant.
-struct SessionIdentity {
-  const SessionEnvironment& environment;
-  const std::string session_id;
-  const std::string tenant;
-  const v1::SessionLimits limits;
-  const SessionCallbacks callbacks;
-  const std::shared_ptr<TenantAccount> account;
-  const std::shared_ptr<LeaseMeter> meter;
-  // The session as records of other sessions name it.
-  const std::shared_ptr<const RunPeer> peer;
-
-  Traffic& traffic() const { return *meter->traffic(); }
-};
-
-// The requests of the session's lease, and the session's present status.
-// Thread-safe: atomics.
-struct SessionStatus {
-  static constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
-
-  // The priority class that the lease declares.
-  std::atomic<v1::PriorityClass> declared{v1::PRIORITY_CLASS_UNSPECIFIED};
-  // How long runs may wait before they begin, in nanoseconds.
-  std::atomic<int64_t> run_deadline{kNever};
-  // The phase of the last run that was executed; later work counts with it.
-  // Unspecified before the first run.
-  std::atomic<v1::Phase> phase{v1::PHASE_UNSPECIFIED};
-  // True when the remaining nodes of a run must be left out.
-  std::atomic<bool> stopped{false};
-  // True when the client gave up what is not executed.
-  std::atomic<bool> cancelled{false};
-  std::atomic<uint64_t> storages{0};
-  std::atomic<uint32_t> graphs{0};
-  // The room for eager uploads that was last reported to the client.
-  std::atomic<uint64_t> reported_room{0};
-
-  int priority() const {
-    return PriorityOf(declared.load(std::memory_order_relaxed),
-                      phase.load(std::memory_order_relaxed));
-  }
-};
 
 // The message in progress, and the decisions of its handler.
 struct MessageInProgress {

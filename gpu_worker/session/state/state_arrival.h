@@ -18,7 +18,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "djinn/v1/execution.pb.h"
+#include "djinn/v1/pull.pb.h"
 #include "djinn/v1/session_state.pb.h"
 #include "gpu_worker/device/device.h"
 #include "gpu_worker/session/base/session_environment.h"

@@ -13,10 +13,11 @@
 #include "common/base/mutex.h"
 #include "djinn/v1/types.pb.h"
 #include "gpu_worker/session/observe/served_time.h"
-#include "gpu_worker/session/state/inbox.h"
 #include "gpu_worker/store/quota.h"
 
 namespace djinn::worker {
+
+struct WindowWidth;
 
 class TenantAccount {
  public:

@@ -55,12 +55,6 @@ namespace djinn::worker {
 class ContentChallenge;
 class ContentLoad;
 
-// How a client's bytes reach this worker.
-enum class StreamWay {
-  kLocal,  // within this machine
-  kNetwork,
-};
-
 class Uploads {
  public:
   struct Callbacks {

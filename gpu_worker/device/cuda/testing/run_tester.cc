@@ -7,6 +7,7 @@
 #include "ATen/core/dispatch/Dispatcher.h"
 #include "common/srg/proto_codec.h"
 #include "common/torch/schema_hash.h"
+#include "djinn/v1/execution.pb.h"
 #include "gpu_worker/device/torch/torch_buffer.h"
 #include "gpu_worker/plan/admission.h"
 #include "gtest/gtest.h"
