@@ -29,9 +29,9 @@ bool SameTensors(const TensorPlan& a, const TensorPlan& b) {
          a.is_inference == b.is_inference && a.is_detached == b.is_detached;
 }
 
-bool SameParts(const RecordingPart& a, const RecordingPart& b) {
-  const auto same_slot = [](const RecordingPart::Slot& x,
-                            const RecordingPart::Slot& y) {
+bool SameParts(const CapturedPart& a, const CapturedPart& b) {
+  const auto same_slot = [](const CapturedPart::Slot& x,
+                            const CapturedPart::Slot& y) {
     return x.source == y.source && x.index == y.index && x.output == y.output &&
            x.dies == y.dies;
   };
@@ -101,7 +101,7 @@ class Pins {
   // Returns false if they are not the storages that the graph captured.
   bool Hold(const CallableRegistration& registration,
             const Tensors& parameters) {
-    const std::vector<StoragePtr>& captured = registration.recording->kept;
+    const std::vector<StoragePtr>& captured = registration.captured_graph->kept;
     for (size_t i = 0; i < captured.size(); ++i) {
       const CallableRegistration::Captured& source = registration.captured[i];
       if (source.source == CallableRegistration::Captured::Source::kGenerator) {
@@ -226,10 +226,11 @@ absl::Status Plan(const at::Tensor& tensor, const Tensors& arguments,
 
 // Returns the first operator that uses a captured storage and, if call sites
 // are on, where the program called it.
-std::string FirstUserOf(const Recording& recording, uint32_t captured) {
-  for (const RecordingPart& part : recording.parts) {
+std::string FirstUserOf(const CapturedGraph& captured_graph,
+                        uint32_t captured) {
+  for (const CapturedPart& part : captured_graph.parts) {
     for (uint32_t slot = 0; slot < part.slots.size(); ++slot) {
-      if (part.slots[slot].source != RecordingPart::Slot::Source::kKept ||
+      if (part.slots[slot].source != CapturedPart::Slot::Source::kKept ||
           part.slots[slot].index != captured) {
         continue;
       }
@@ -249,9 +250,9 @@ std::string FirstUserOf(const Recording& recording, uint32_t captured) {
 // Returns the source of a captured storage. It must be one that every call
 // checks.
 absl::StatusOr<CallableRegistration::Captured> SourceOf(
-    const CapturedCall& ended, const Recording& recording, uint32_t captured,
-    const StoragePtr& generator) {
-  const RemoteStorage* const storage = recording.kept[captured].get();
+    const CapturedCall& ended, const CapturedGraph& captured_graph,
+    uint32_t captured, const StoragePtr& generator) {
+  const RemoteStorage* const storage = captured_graph.kept[captured].get();
   using Source = CallableRegistration::Captured::Source;
   for (uint32_t i = 0; i < ended.parameters.size(); ++i) {
     const at::Tensor& parameter = ended.parameters[i];
@@ -265,7 +266,7 @@ absl::StatusOr<CallableRegistration::Captured> SourceOf(
       return CallableRegistration::Captured{Source::kGradient, i};
     }
     return Refusal(absl::StrCat("it uses a gradient and then replaces it",
-                                FirstUserOf(recording, captured)));
+                                FirstUserOf(captured_graph, captured)));
   }
   if (generator.get() == storage) {
     return CallableRegistration::Captured{Source::kGenerator, 0};
@@ -273,23 +274,23 @@ absl::StatusOr<CallableRegistration::Captured> SourceOf(
   return Refusal(absl::StrCat(
       "it uses a tensor or a generator that is neither an argument nor one of "
       "its parameters",
-      FirstUserOf(recording, captured)));
+      FirstUserOf(captured_graph, captured)));
 }
 
 // Fills in the fields that depend on the finished captured graph.
 absl::Status Complete(const CapturedCall& ended,
                       CallableRegistration* registration) {
-  const Recording& recording = *registration->recording;
+  const CapturedGraph& captured_graph = *registration->captured_graph;
   absl::flat_hash_set<const RemoteStorage*> written;
   bool draws = false;
-  for (const RecordingPart& part : recording.parts) {
+  for (const CapturedPart& part : captured_graph.parts) {
     for (size_t i = 0; i < part.slots.size(); ++i) {
-      const RecordingPart::Slot& slot = part.slots[i];
-      if (slot.source == RecordingPart::Slot::Source::kMade) continue;
+      const CapturedPart::Slot& slot = part.slots[i];
+      if (slot.source == CapturedPart::Slot::Source::kMade) continue;
       const RemoteStorage* const storage =
-          slot.source == RecordingPart::Slot::Source::kGiven
+          slot.source == CapturedPart::Slot::Source::kGiven
               ? registration->inputs[slot.index].get()
-              : recording.kept[slot.index].get();
+              : captured_graph.kept[slot.index].get();
       if (slot.writes > 0) written.insert(storage);
       draws |= part.graph.slots[i].kind == srg::Slot::Kind::kGenerator;
     }
@@ -298,12 +299,12 @@ absl::Status Complete(const CapturedCall& ended,
   if (draws) {
     generator = GeneratorOf(*ended.device).StorageOn(ended.device, ended.lane);
   }
-  for (uint32_t i = 0; i < recording.kept.size(); ++i) {
+  for (uint32_t i = 0; i < captured_graph.kept.size(); ++i) {
     absl::StatusOr<CallableRegistration::Captured> source =
-        SourceOf(ended, recording, i, generator);
+        SourceOf(ended, captured_graph, i, generator);
     if (!source.ok()) return source.status();
     registration->captured.push_back(*source);
-    registration->captured_storages.insert(recording.kept[i].get());
+    registration->captured_storages.insert(captured_graph.kept[i].get());
   }
   // A gradient may share memory with an argument or parameter, and has the same
   // version counter then.
@@ -352,7 +353,7 @@ std::vector<uint32_t> GradientInputs(const CallableRegistration& before,
       continue;
     gradients.push_back(captured.parameter);
     differ |= StorageOfGradient(parameters[captured.parameter]) !=
-              before.recording->kept[i].get();
+              before.captured_graph->kept[i].get();
   }
   if (!differ) return {};
   std::sort(gradients.begin(), gradients.end());
@@ -407,16 +408,16 @@ absl::StatusOr<std::shared_ptr<CallableRegistration>> Register(
     }
     status.Update(Plan(gradient, {}, &created, &plan));
   }
-  absl::StatusOr<std::shared_ptr<const Recording>> recording =
+  absl::StatusOr<std::shared_ptr<const CapturedGraph>> captured_graph =
       ended.device->graphs().Finish(ended.lane, inputs, created, awaited);
   if (!ended.observer->refusal().empty()) {
     return Refusal(ended.observer->refusal());
   }
   if (!status.ok()) return status;
-  if (!recording.ok()) return recording.status();
+  if (!captured_graph.ok()) return captured_graph.status();
   registration->device = ended.device;
   registration->nodes = at::sequence_number::peek() - ended.next_node;
-  registration->recording = *std::move(recording);
+  registration->captured_graph = *std::move(captured_graph);
   const absl::Status complete = Complete(ended, registration.get());
   if (!complete.ok()) return complete;
   return registration;
@@ -431,12 +432,14 @@ bool SameCalls(const CallableRegistration& a, const CallableRegistration& b) {
   };
   return a.device == b.device && a.input_arguments == b.input_arguments &&
          a.input_gradients == b.input_gradients &&
-         std::equal(a.recording->kept.begin(), a.recording->kept.end(),
-                    b.recording->kept.begin(), b.recording->kept.end(),
-                    same_storage) &&
-         std::equal(a.recording->parts.begin(), a.recording->parts.end(),
-                    b.recording->parts.begin(), b.recording->parts.end(),
-                    SameParts) &&
+         std::equal(a.captured_graph->kept.begin(),
+                    a.captured_graph->kept.end(),
+                    b.captured_graph->kept.begin(),
+                    b.captured_graph->kept.end(), same_storage) &&
+         std::equal(a.captured_graph->parts.begin(),
+                    a.captured_graph->parts.end(),
+                    b.captured_graph->parts.begin(),
+                    b.captured_graph->parts.end(), SameParts) &&
          std::equal(a.outputs.begin(), a.outputs.end(), b.outputs.begin(),
                     b.outputs.end(), SameTensors) &&
          std::equal(a.gradients.begin(), a.gradients.end(), b.gradients.begin(),
@@ -455,13 +458,14 @@ absl::StatusOr<Tensors> ReplayCall(const CallableRegistration& registration,
   }
   absl::StatusOr<std::vector<StoragePtr>> created =
       registration.device->graphs().Replay(CurrentLane(),
-                                           registration.recording, inputs);
+                                           registration.captured_graph, inputs);
   if (!created.ok()) return created.status();
   std::vector<c10::Storage> storages;
   storages.reserve(created->size());
   for (size_t i = 0; i < created->size(); ++i) {
-    storages.push_back(WrapStorage(std::move((*created)[i]),
-                                   registration.recording->output_bytes[i]));
+    storages.push_back(
+        WrapStorage(std::move((*created)[i]),
+                    registration.captured_graph->output_bytes[i]));
   }
   Tensors outputs;
   outputs.reserve(registration.outputs.size());

@@ -42,7 +42,7 @@ struct TensorPlan {
 
 struct CallableRegistration {
   std::shared_ptr<VirtualDevice> device;
-  std::shared_ptr<const Recording> recording;
+  std::shared_ptr<const CapturedGraph> captured_graph;
   // The argument from which each input storage comes.
   std::vector<uint32_t> input_arguments;
   // The parameters whose gradients are inputs, after the arguments.
@@ -95,7 +95,7 @@ struct CapturedCall {
 std::vector<uint32_t> GradientInputs(const CallableRegistration& before,
                                      const std::vector<at::Tensor>& parameters);
 
-// Ends the recording in every case. Returns FailedPrecondition
+// Ends the captured graph in every case. Returns FailedPrecondition
 // (NOT_REGISTRABLE), with a human-readable reason, if the call cannot be
 // replayed.
 absl::StatusOr<std::shared_ptr<CallableRegistration>> Register(

@@ -46,7 +46,7 @@ thread_local CapturedCall* capturing = nullptr;
 std::vector<StoragePtr> CapturedOf(const CallableRegistration& registration) {
   std::vector<StoragePtr> captured;
   for (size_t i = 0; i < registration.captured.size(); ++i) {
-    const StoragePtr& storage = registration.recording->kept[i];
+    const StoragePtr& storage = registration.captured_graph->kept[i];
     if (registration.captured[i].source !=
             CallableRegistration::Captured::Source::kGenerator &&
         !storage->dead()) {
@@ -70,9 +70,9 @@ void ClearCastCache() {
 }
 
 // Returns the approximate memory of the captured graph.
-size_t BytesOf(const Recording& recording) {
-  size_t bytes = sizeof(recording);
-  for (const RecordingPart& part : recording.parts) {
+size_t BytesOf(const CapturedGraph& captured_graph) {
+  size_t bytes = sizeof(captured_graph);
+  for (const CapturedPart& part : captured_graph.parts) {
     bytes += part.key.size() +
              part.slots.size() * (sizeof(part.slots[0]) + sizeof(srg::Slot));
     for (const srg::Node& node : part.graph.nodes) {
@@ -121,7 +121,7 @@ class RegisteredCallable::Impl {
     MutexLock lock(&mu_);
     if (unmatched_captures_ > 0) --unmatched_captures_;
     ++statistics_.replays;
-    return Result{registration->recording->number, *std::move(outputs)};
+    return Result{registration->captured_graph->number, *std::move(outputs)};
   }
 
   bool Begin(const std::string& key, const Tensors& arguments,
@@ -263,7 +263,7 @@ class RegisteredCallable::Impl {
     }
     const std::shared_ptr<CallableRegistration> registration =
         *std::move(registered);
-    const uint64_t number = registration->recording->number;
+    const uint64_t number = registration->captured_graph->number;
     Register(ended->guard, registration);
     models_.Retain(DevicesInUse());
     return number;
@@ -290,14 +290,14 @@ class RegisteredCallable::Impl {
     models_.Retain({});
   }
 
-  std::vector<uint64_t> Recordings() const {
-    std::vector<uint64_t> recordings;
+  std::vector<uint64_t> CapturedGraphs() const {
+    std::vector<uint64_t> captured_graphs;
     MutexLock lock(&mu_);
     for (const auto& [guard, entry] : entries_) {
       if (entry.registration == nullptr) continue;
-      recordings.push_back(entry.registration->recording->number);
+      captured_graphs.push_back(entry.registration->captured_graph->number);
     }
-    return recordings;
+    return captured_graphs;
   }
 
   CompileStatistics statistics() const {
@@ -328,7 +328,7 @@ class RegisteredCallable::Impl {
       const std::shared_ptr<const CallableRegistration>& registration) {
     // The replay will report that the captured graph is stale.
     if (absl::c_any_of(
-            registration->recording->kept,
+            registration->captured_graph->kept,
             [](const StoragePtr& storage) { return storage->dead(); })) {
       return true;
     }
@@ -379,7 +379,7 @@ class RegisteredCallable::Impl {
   void Register(const std::string& guard,
                 const std::shared_ptr<CallableRegistration>& registration) {
     MutexLock lock(&mu_);
-    Entry& entry = FindOrAdd(guard, BytesOf(*registration->recording));
+    Entry& entry = FindOrAdd(guard, BytesOf(*registration->captured_graph));
     const CallableRegistration* const before = entry.registration.get();
     if (before != nullptr && capture::SameCalls(*before, *registration)) {
       registration->confirmed = true;
@@ -462,15 +462,15 @@ class RegisteredCallable::Impl {
   }
 
   // Returns the guard's entry, now of this size. It may evict other entries.
-  Entry& FindOrAdd(const std::string& guard, size_t recording_bytes)
+  Entry& FindOrAdd(const std::string& guard, size_t captured_graph_bytes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     Entry& entry = entries_[guard];
     entry.last_use = ++uses_;
     bytes_ -= entry.bytes;
-    entry.bytes = guard.size() + recording_bytes;
+    entry.bytes = guard.size() + captured_graph_bytes;
     bytes_ += entry.bytes;
-    while (entries_.size() > kMaxRecordings ||
-           (entries_.size() > kMinRecordings && bytes_ > kMaxBytes)) {
+    while (entries_.size() > kMaxCapturedGraphs ||
+           (entries_.size() > kMinCapturedGraphs && bytes_ > kMaxBytes)) {
       EvictOldest();
     }
     return entry;
@@ -523,8 +523,8 @@ void RegisteredCallable::Abandon(const std::string& refusal) {
 
 void RegisteredCallable::Forget() { impl_->Forget(); }
 
-std::vector<uint64_t> RegisteredCallable::Recordings() const {
-  return impl_->Recordings();
+std::vector<uint64_t> RegisteredCallable::CapturedGraphs() const {
+  return impl_->CapturedGraphs();
 }
 
 CompileStatistics RegisteredCallable::statistics() const {

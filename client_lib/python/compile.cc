@@ -47,7 +47,7 @@ py::object Replay(RegisteredCallable& callable, const std::string& key,
     outputs.append(
         py::reinterpret_steal<py::object>(THPVariable_Wrap(std::move(tensor))));
   }
-  return py::make_tuple(result->recording, std::move(outputs));
+  return py::make_tuple(result->captured_graph, std::move(outputs));
 }
 
 }  // namespace
@@ -81,10 +81,10 @@ void BindCompile(py::module_& module) {
              const py::gil_scoped_release release;
              callable.Forget();
            })
-      .def("recordings",
+      .def("captured_graphs",
            [](const RegisteredCallable& callable) {
              const py::gil_scoped_release release;
-             return callable.Recordings();
+             return callable.CapturedGraphs();
            })
       .def("statistics", [](const RegisteredCallable& callable) {
         const CompileStatistics statistics = callable.statistics();

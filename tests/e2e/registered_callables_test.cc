@@ -480,13 +480,14 @@ TEST_F(RegisteredCallablesTest, CallsUsedLeastRecentlyAreForgotten) {
     EXPECT_NE(callable.End({sum}), 0u) << number;
     return std::pair(sum, false);
   };
-  constexpr int64_t kCalls = RegisteredCallable::kMaxRecordings + 8;
+  constexpr int64_t kCalls = RegisteredCallable::kMaxCapturedGraphs + 8;
   for (int64_t number = 0; number < kCalls; ++number) {
     EXPECT_FALSE(call(number).second);
     EXPECT_FALSE(call(number).second);
     EXPECT_TRUE(call(number).second) << number;
   }
-  EXPECT_EQ(callable.Recordings().size(), RegisteredCallable::kMaxRecordings);
+  EXPECT_EQ(callable.CapturedGraphs().size(),
+            RegisteredCallable::kMaxCapturedGraphs);
   EXPECT_TRUE(call(kCalls - 1).second);
   EXPECT_TRUE(call(8).second);
   const auto [sum, again] = call(7);

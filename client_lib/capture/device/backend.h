@@ -41,9 +41,9 @@ T& KeepForever(std::unique_ptr<T> object) {
 // A virtual device has one stream, because the session's order of calls is the
 // only order. Every stream is therefore the default one, and waiting for
 // another stream costs nothing. Synchronizing or querying an event waits until
-// the device has executed everything that was issued so far. Recording an event
-// with timing waits as well, so that the time between two events is the time of
-// the work between them.
+// the device has executed everything that was issued so far. CapturedGraph an
+// event with timing waits as well, so that the time between two events is the
+// time of the work between them.
 //
 // Returns the backend's guard, which lives for the rest of the process.
 const c10::impl::DeviceGuardImplInterface& DeviceGuard();

@@ -30,7 +30,7 @@ class NoGraphs : public DeviceGraphs {
   absl::Status Start(uint32_t) override {
     return absl::UnimplementedError("a recorder executes nothing");
   }
-  absl::StatusOr<std::shared_ptr<const Recording>> Finish(
+  absl::StatusOr<std::shared_ptr<const CapturedGraph>> Finish(
       uint32_t, absl::Span<RemoteStorage* const>,
       absl::Span<RemoteStorage* const>, size_t) override {
     return absl::UnimplementedError("a recorder executes nothing");
@@ -38,7 +38,7 @@ class NoGraphs : public DeviceGraphs {
   absl::Status Refusal(uint32_t) override { return absl::OkStatus(); }
   void Drop(uint32_t) override {}
   absl::StatusOr<std::vector<StoragePtr>> Replay(
-      uint32_t, const std::shared_ptr<const Recording>&,
+      uint32_t, const std::shared_ptr<const CapturedGraph>&,
       absl::Span<RemoteStorage* const>) override {
     return absl::UnimplementedError("a recorder executes nothing");
   }

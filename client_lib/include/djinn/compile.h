@@ -93,10 +93,10 @@ struct CompileStatistics {
 class DJINN_API RegisteredCallable {
  public:
   // Least recently used calls are forgotten if there are more than
-  // kMaxRecordings, or more than kMinRecordings that take more than kMaxBytes
-  // together.
-  static constexpr size_t kMinRecordings = 64;
-  static constexpr size_t kMaxRecordings = 4096;
+  // kMaxCapturedGraphs, or more than kMinCapturedGraphs that take more than
+  // kMaxBytes together.
+  static constexpr size_t kMinCapturedGraphs = 64;
+  static constexpr size_t kMaxCapturedGraphs = 4096;
   static constexpr size_t kMaxBytes = 64 << 20;
 
   // Operators of the cluster see the captured tensors under `name`.
@@ -107,7 +107,7 @@ class DJINN_API RegisteredCallable {
 
   struct Result {
     // The number that End() returned for the captured call.
-    uint64_t recording = 0;
+    uint64_t captured_graph = 0;
     std::vector<at::Tensor> outputs;
   };
 
@@ -125,20 +125,20 @@ class DJINN_API RegisteredCallable {
   bool Begin(const std::string& key, const std::vector<at::Tensor>& arguments,
              const std::vector<at::Tensor>& parameters,
              uint64_t skipped_calls = 0);
-  // Ends the capture. Returns the recording's number, by which the caller finds
-  // what belongs to `outputs`, or 0 if the call was not registered.
+  // Ends the capture. Returns the captured graph's number, by which the caller
+  // finds what belongs to `outputs`, or 0 if the call was not registered.
   uint64_t End(const std::vector<at::Tensor>& outputs);
   // Ends the capture without a result, because the function threw. With a
   // refusal, it did something that cannot be replayed.
   void Abandon(const std::string& refusal = "");
 
-  // Forgets every recording and every failed attempt, so that calls are
+  // Forgets every captured graph and every failed attempt, so that calls are
   // captured again. Calls of other threads that are in progress may still be
   // replayed.
   void Forget();
 
-  // Returns the numbers of the recordings that Replay() may still return.
-  std::vector<uint64_t> Recordings() const;
+  // Returns the numbers of the captured_graphs that Replay() may still return.
+  std::vector<uint64_t> CapturedGraphs() const;
   CompileStatistics statistics() const;
 
  private:
@@ -156,15 +156,15 @@ struct CompileOptions {
   // Returns further such tensors, which may be others at every call. It is
   // called before every call, and after one that is captured.
   std::function<std::vector<at::Tensor>()> read_parameters;
-  // Returns a string that differs for calls that must not share a recording. It
-  // is called at the same times as read_parameters.
+  // Returns a string that differs for calls that must not share a captured
+  // graph. It is called at the same times as read_parameters.
   std::function<std::string()> key;
   // The name under which operators of the cluster see the captured tensors.
   std::string name;
 };
 
 // A function with its captured calls. As thread-safe as the function is.
-// Destroying it releases the recordings, and the workers forget the model.
+// Destroying it releases the captured_graphs, and the workers forget the model.
 class DJINN_API CompiledFunction {
  public:
   using Function =

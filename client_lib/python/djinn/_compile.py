@@ -44,13 +44,13 @@ class CompiledCallable:
         self._arguments = Arguments(self.environment_type, _numbers)
         # A short key for every known combination of values.
         self._keys = {}
-        # The functions that give the outputs of each recording their form. A thread that
-        # finds a recording finds its form, if necessary under the lock: forms are forgotten
+        # The functions that give the outputs of each captured graph their form. A thread that
+        # finds a captured graph finds its form, if necessary under the lock: forms are forgotten
         # by replacing the whole dictionary.
         self._forms = {}
-        # The previous dictionary, for a thread that found a recording just before it was replaced.
+        # The previous dictionary, for a thread that found a captured graph just before it was replaced.
         self._former_forms = {}
-        # The number of forms above which those of forgotten recordings are dropped.
+        # The number of forms above which those of forgotten captured_graphs are dropped.
         self._most_forms = _MIN_FORMS
         # The number of captured calls that can be replayed.
         self._recorded = 0
@@ -82,11 +82,11 @@ class CompiledCallable:
         found = self._callable.replay(*call)
         if found is not None:
             self._calls_in_vain = 0
-            recording, outputs = found
-            form = forms.get(recording)
+            captured_graph, outputs = found
+            form = forms.get(captured_graph)
             if form is None:
                 with self._lock:
-                    form = self._forms.get(recording) or self._former_forms[recording]
+                    form = self._forms.get(captured_graph) or self._former_forms[captured_graph]
             return form(outputs, places)
         eager, self._calls_eager = self._calls_eager, 0
         if not self._callable.begin(*call, eager):
@@ -153,7 +153,7 @@ class CompiledCallable:
         Workers stop counting the captured tensors as a model.
         """
         with self._lock:
-            # A thread that has found a recording of these holds their dictionary.
+            # A thread that has found a captured graph of these holds their dictionary.
             self._former_forms, self._forms = self._forms, {}
             self._environment = None
             self._arguments = Arguments(self.environment_type, _numbers)
@@ -173,7 +173,7 @@ class CompiledCallable:
                 with questions:
                     return self._function(*args, **kwargs)
             finally:
-                # The recording refuses tensors that stay alive.
+                # The captured graph refuses tensors that stay alive.
                 questions.forget_tensors()
 
         result, _ = self._capture(prepared, args, kwargs, function, questions.is_as_expected)
@@ -202,7 +202,7 @@ class CompiledCallable:
         return self._callable.statistics()[2].startswith(_READS_A_VALUE)
 
     def _capture(self, prepared, args, kwargs, function, is_as_expected=lambda: True):
-        """Returns the function's result, and whether the session refused the recording."""
+        """Returns the function's result, and whether the session refused the captured graph."""
         environment, _, places, values = prepared
         try:
             given = Given(places)
@@ -231,10 +231,10 @@ class CompiledCallable:
             self._wait()
             return result, False
         with self._lock:
-            recording = self._callable.end(outputs)
+            captured_graph = self._callable.end(outputs)
             if recording:
                 self._calls_in_vain = 0
-                self._forms[recording] = form
+                self._forms[captured_graph] = form
                 self._recorded += 1
                 if len(self._forms) > self._most_forms:
                     self._drop_forms()
@@ -251,9 +251,9 @@ class CompiledCallable:
         self._calls_to_wait = min(2**doublings, most) if doublings > 0 else 0
 
     def _drop_forms(self):
-        """Drops the forms of forgotten recordings. The caller holds the lock."""
+        """Drops the forms of forgotten captured_graphs. The caller holds the lock."""
         forms = self._former_forms = self._forms
-        self._forms = {number: forms[number] for number in self._callable.recordings()
+        self._forms = {number: forms[number] for number in self._callable.captured_graphs()
                        if number in forms}
         self._most_forms = max(_MIN_FORMS, 2 * len(self._forms))
 
@@ -361,7 +361,7 @@ def _name_of(function):
 
 Environment.transparent[CompiledCallable] = "_function"
 
-# Numbers are never reused, because recordings outlive the dictionaries of keys.
+# Numbers are never reused, because captured_graphs outlive the dictionaries of keys.
 _numbers = iter(range(1, 1 << 62))
 _MAX_KEYS = 1024
 _MAX_WARM_UP_CALLS = 8

@@ -36,11 +36,12 @@ void AddMarks(ReadWait* wait) {
 }
 
 // Returns whether a device may execute the captured graph with these inputs.
-absl::Status CheckReplay(const VirtualDevice* owner, const Recording& recording,
+absl::Status CheckReplay(const VirtualDevice* owner,
+                         const CapturedGraph& captured_graph,
                          absl::Span<RemoteStorage* const> given) {
-  if (given.size() != recording.given) {
+  if (given.size() != captured_graph.given) {
     return MakeError(absl::StatusCode::kInternal, "GIVEN_STORAGES",
-                     "a recording is given another number of storages");
+                     "a captured graph is given another number of storages");
   }
   for (const RemoteStorage* const storage : given) {
     if (storage->device().get() != owner) {
@@ -49,7 +50,7 @@ absl::Status CheckReplay(const VirtualDevice* owner, const Recording& recording,
           "that was closed");
     }
   }
-  for (const StoragePtr& storage : recording.kept) {
+  for (const StoragePtr& storage : captured_graph.kept) {
     if (storage->device().get() != owner) {
       return Stale(
           "it was recorded on another virtual device, or in a session "
@@ -268,36 +269,37 @@ void CallRecorder::Prefetch(uint32_t lane, RemoteStorage* storage,
 }
 
 absl::Status CallRecorder::Replay(
-    uint32_t lane, const std::shared_ptr<const Recording>& recording,
+    uint32_t lane, const std::shared_ptr<const CapturedGraph>& captured_graph,
     absl::Span<RemoteStorage* const> given, std::vector<StoragePtr>* outputs) {
-  DJINN_RETURN_IF_ERROR(CheckReplay(owner_, *recording, given));
-  std::vector<uint64_t> made(recording->made, 0);
+  DJINN_RETURN_IF_ERROR(CheckReplay(owner_, *captured_graph, given));
+  std::vector<uint64_t> made(captured_graph->made, 0);
   MutexLock lock(&mu_);
   DJINN_RETURN_IF_ERROR(Enter());
   // Output storages count from their creation, so they are created only once
   // the call is taken.
-  for (const uint64_t bytes : recording->output_bytes) {
+  for (const uint64_t bytes : captured_graph->output_bytes) {
     outputs->push_back(owner_->NewStorage(bytes));
   }
   work_.SealLane(lane);
-  const uint64_t first_made = work_.segments().TakeStorageIds(recording->made);
+  const uint64_t first_made =
+      work_.segments().TakeStorageIds(captured_graph->made);
   const bool fast = FastExecution();
-  for (size_t part = 0; part < recording->parts.size(); ++part) {
+  for (size_t part = 0; part < captured_graph->parts.size(); ++part) {
     ReplayWork work = work_.StampReplay(
-        recording, part, fast, given,
-        [&](uint32_t index) { return recording->kept[index].get(); },
+        captured_graph, part, fast, given,
+        [&](uint32_t index) { return captured_graph->kept[index].get(); },
         first_made, *outputs, &made);
-    statistics_.calls += recording->parts[part].graph.nodes.size();
+    statistics_.calls += captured_graph->parts[part].graph.nodes.size();
     const size_t footprint = work.bindings.size() * sizeof(RunBinding);
     queue_->Push({lane, StoragePtr(), footprint, std::move(work)},
                  /*needs_lease=*/true);
     // A value that the program will read is requested before the parts that
     // follow.
-    for (const RecordingPart::Slot& slot : recording->parts[part].slots) {
-      if (!slot.born || slot.output == RecordingPart::kNoOutput) continue;
+    for (const CapturedPart::Slot& slot : captured_graph->parts[part].slots) {
+      if (!slot.born || slot.output == CapturedPart::kNoOutput) continue;
       RemoteStorage* const output = (*outputs)[slot.output].get();
       const ReadPredictor::Prediction* const prediction = predictor_.OnOutput(
-          lane, recording->number, slot.output, output->id());
+          lane, captured_graph->number, slot.output, output->id());
       if (prediction != nullptr) Prefetch(lane, output, *prediction);
     }
   }
@@ -309,13 +311,13 @@ absl::Status CallRecorder::ReplayShare(uint32_t lane, const Share& share,
   MutexLock lock(&mu_);
   DJINN_RETURN_IF_ERROR(Enter());
   work_.SealLane(lane);
-  std::vector<uint64_t> made(share.recording->made, 0);
+  std::vector<uint64_t> made(share.captured_graph->made, 0);
   // The device divides rows in fast mode only, and checked the mode.
   ReplayWork work = work_.StampReplay(
-      share.recording, 0, /*fast=*/true, binding.given,
+      share.captured_graph, 0, /*fast=*/true, binding.given,
       [&](uint32_t index) { return binding.kept[index]; },
-      work_.segments().TakeStorageIds(share.recording->made), binding.outputs,
-      &made);
+      work_.segments().TakeStorageIds(share.captured_graph->made),
+      binding.outputs, &made);
   work.sized = share.graph;
   work.size = share.size;
   statistics_.calls += share.calls;

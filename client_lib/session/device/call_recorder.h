@@ -110,13 +110,12 @@ class CallRecorder {
 
   // Executes a captured graph as if the lane made its calls now. Fills
   // `outputs`.
-  absl::Status Replay(uint32_t lane,
-                      const std::shared_ptr<const Recording>& recording,
-                      absl::Span<RemoteStorage* const> given,
-                      std::vector<StoragePtr>* outputs);
+  absl::Status Replay(
+      uint32_t lane, const std::shared_ptr<const CapturedGraph>& captured_graph,
+      absl::Span<RemoteStorage* const> given, std::vector<StoragePtr>* outputs);
   // A graph that replaces the single part of a captured graph, at this size.
   struct Share {
-    std::shared_ptr<const Recording> recording;
+    std::shared_ptr<const CapturedGraph> captured_graph;
     std::shared_ptr<const SizedGraph> graph;
     int64_t size = 0;
     // Number of the program's calls that are counted here.

@@ -162,18 +162,17 @@ void RemoteDevice::KeepHostValue(const StorageAt& written,
 }
 
 absl::StatusOr<std::vector<StoragePtr>> RemoteDevice::Replay(
-    uint32_t lane, const std::shared_ptr<const Recording>& recording,
+    uint32_t lane, const std::shared_ptr<const CapturedGraph>& captured_graph,
     absl::Span<RemoteStorage* const> given) {
   if (IsForkedChild()) return AfterForkError();
   std::vector<StoragePtr> outputs;
   DJINN_RETURN_IF_ERROR(
-      state_.recorder.Replay(lane, recording, given, &outputs));
+      state_.recorder.Replay(lane, captured_graph, given, &outputs));
   replica::SendNow(state_);
   return outputs;
 }
 
-absl::Status RemoteDevice::ReplayShare(uint32_t lane,
-                                       const ShareOfRecording& share,
+absl::Status RemoteDevice::ReplayShare(uint32_t lane, const GraphShare& share,
                                        const ShareBinding& binding) {
   DJINN_RETURN_IF_ERROR(state_.recorder.ReplayShare(lane, share, binding));
   state_.sender.wakeup.Set();

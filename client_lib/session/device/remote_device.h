@@ -75,13 +75,13 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice> {
                      absl::Span<const StorageAt> operands, HostValuePtr value,
                      bool readable);
   absl::StatusOr<std::vector<StoragePtr>> Replay(
-      uint32_t lane, const std::shared_ptr<const Recording>& recording,
+      uint32_t lane, const std::shared_ptr<const CapturedGraph>& captured_graph,
       absl::Span<RemoteStorage* const> given);
-  using ShareOfRecording = CallRecorder::Share;
+  using GraphShare = CallRecorder::Share;
   using ShareBinding = CallRecorder::ShareBinding;
   // Executes a share of a captured graph. The caller has checked that the
   // storages fit.
-  absl::Status ReplayShare(uint32_t lane, const ShareOfRecording& share,
+  absl::Status ReplayShare(uint32_t lane, const GraphShare& share,
                            const ShareBinding& binding);
   absl::Status RegisterModel(uint32_t lane, uint64_t model_id,
                              absl::string_view name,

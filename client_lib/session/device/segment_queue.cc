@@ -5,7 +5,7 @@
 namespace djinn {
 namespace {
 
-using Source = RecordingPart::Slot::Source;
+using Source = CapturedPart::Slot::Source;
 
 }  // namespace
 
@@ -65,14 +65,15 @@ void SegmentQueue::SealAll() {
 }
 
 ReplayWork SegmentQueue::StampReplay(
-    const std::shared_ptr<const Recording>& recording, size_t part, bool fast,
-    absl::Span<RemoteStorage* const> given,
+    const std::shared_ptr<const CapturedGraph>& captured_graph, size_t part,
+    bool fast, absl::Span<RemoteStorage* const> given,
     absl::FunctionRef<RemoteStorage*(uint32_t)> kept, uint64_t first_made,
     absl::Span<const StoragePtr> outputs, std::vector<uint64_t>* made) {
-  ReplayWork work{recording, part, fast, nullptr, 0, {}, {}};
-  const std::vector<RecordingPart::Slot>& slots = recording->parts[part].slots;
+  ReplayWork work{captured_graph, part, fast, nullptr, 0, {}, {}};
+  const std::vector<CapturedPart::Slot>& slots =
+      captured_graph->parts[part].slots;
   work.bindings.reserve(slots.size());
-  for (const RecordingPart::Slot& slot : slots) {
+  for (const CapturedPart::Slot& slot : slots) {
     RunBinding& binding = work.bindings.emplace_back();
     binding.writes = slot.writes;
     binding.reads = slot.reads;
@@ -83,7 +84,7 @@ ReplayWork SegmentQueue::StampReplay(
       uint64_t& version = (*made)[slot.index];
       binding.base_version = version;
       version += slot.writes;
-      if (slot.output != RecordingPart::kNoOutput) {
+      if (slot.output != CapturedPart::kNoOutput) {
         RemoteStorage* const storage = outputs[slot.output].get();
         binding.storage = storage;
         storage->id_ = binding.id;

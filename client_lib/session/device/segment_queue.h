@@ -49,13 +49,11 @@ class SegmentQueue {
             const std::shared_ptr<ReadWait>& wait);
   // Stamps a part of a captured graph and its execution mode. `made` has a
   // version for each intermediate that was created so far.
-  ReplayWork StampReplay(const std::shared_ptr<const Recording>& recording,
-                         size_t part, bool fast,
-                         absl::Span<RemoteStorage* const> given,
-                         absl::FunctionRef<RemoteStorage*(uint32_t)> kept,
-                         uint64_t first_made,
-                         absl::Span<const StoragePtr> outputs,
-                         std::vector<uint64_t>* made);
+  ReplayWork StampReplay(
+      const std::shared_ptr<const CapturedGraph>& captured_graph, size_t part,
+      bool fast, absl::Span<RemoteStorage* const> given,
+      absl::FunctionRef<RemoteStorage*(uint32_t)> kept, uint64_t first_made,
+      absl::Span<const StoragePtr> outputs, std::vector<uint64_t>* made);
 
   static StorageVersion VersionAt(const RemoteStorage& storage) {
     return {storage.id(), storage.version_, storage.size_bytes()};

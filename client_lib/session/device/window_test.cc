@@ -23,7 +23,7 @@ TEST(WindowTest, AFullWindowTimesOutWithoutEffect) {
   const StoragePtr value = device->NewStorage(8);
   ASSERT_TRUE(ReadByte(*device, 0, value).ok());
   // The graph is defined now, so that each further call is one message. The
-  // recording threads therefore wait for room, and the sender never does.
+  // issuing threads therefore wait for room, and the sender never does.
   ASSERT_TRUE(Record(*device, 0, MakeCall(1, {{value, kWrites}})).ok());
   ASSERT_TRUE(device->Synchronize().ok());
   cluster.worker().Pause();

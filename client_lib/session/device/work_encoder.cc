@@ -160,7 +160,7 @@ Registration WorkEncoder::Fill(const Work& work, RunWork& run,
 
 Registration WorkEncoder::Fill(const Work& work, ReplayWork& replay,
                                v1::ControlRequest* request, Out out) {
-  const RecordingPart& part = replay.recording->parts[replay.part];
+  const CapturedPart& part = replay.captured_graph->parts[replay.part];
   const uint64_t telling = context_->telling.load(std::memory_order_relaxed);
   RunEncoder::Encoded encoded =
       replay.sized == nullptr
@@ -168,9 +168,9 @@ Registration WorkEncoder::Fill(const Work& work, ReplayWork& replay,
           : runs_->Encode(part, replay.fast, *replay.sized, replay.size,
                           replay.bindings, telling);
   if (ABSL_PREDICT_FALSE(debug::Has(debug::kExecution))) {
-    log::Info("recording",
+    log::Info("captured graph",
               {{"device", device_index_},
-               {"recording", replay.recording->number},
+               {"captured_graph", replay.captured_graph->number},
                {"part", replay.part},
                {"graph", encoded.run.graph_id()},
                {"calls", part.graph.nodes.size()},

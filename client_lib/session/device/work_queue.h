@@ -1,4 +1,4 @@
-// Queues work between the recording threads and the sender, in the order of the
+// Queues work between the issuing threads and the sender, in the order of the
 // program, and bounds it. It also says whether the worker's window has room for
 // more, and returns segments that the sender cleared.
 //
@@ -28,7 +28,7 @@ class WorkQueue {
     uint64_t bytes = 0;
   };
 
-  // --- For recording threads ---
+  // --- For issuing threads ---
 
   // Queues the work. `needs_lease` says that the work justifies a lease if the
   // device has none yet.

@@ -33,7 +33,7 @@ absl::Status GraphRouter::Start(uint32_t lane) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::shared_ptr<const Recording>> GraphRouter::Finish(
+absl::StatusOr<std::shared_ptr<const CapturedGraph>> GraphRouter::Finish(
     uint32_t lane, absl::Span<RemoteStorage* const> given,
     absl::Span<RemoteStorage* const> outputs, size_t awaited) {
   if (IsForkedChild()) return AfterForkError();
@@ -45,10 +45,10 @@ absl::StatusOr<std::shared_ptr<const Recording>> GraphRouter::Finish(
   if (!several_->begun()) return capture->Finish(given, outputs, awaited);
   // No output is available before the end, because outputs are put together
   // there.
-  DJINN_ASSIGN_OR_RETURN(std::shared_ptr<Recording> recording,
+  DJINN_ASSIGN_OR_RETURN(std::shared_ptr<CapturedGraph> captured_graph,
                          capture->Finish(given, outputs, /*awaited=*/0));
-  const absl::Status shared = several_->FindSharing(recording.get());
-  if (shared.ok()) return recording;
+  const absl::Status shared = several_->FindSharing(captured_graph.get());
+  if (shared.ok()) return captured_graph;
   return MakeError(
       absl::StatusCode::kFailedPrecondition, kSpansWorkers,
       absl::StrCat("it uses a device that spans workers, and its rows are not "
@@ -66,25 +66,25 @@ void GraphRouter::Drop(uint32_t lane) {
 }
 
 absl::StatusOr<std::vector<StoragePtr>> GraphRouter::Replay(
-    uint32_t lane, const std::shared_ptr<const Recording>& recording,
+    uint32_t lane, const std::shared_ptr<const CapturedGraph>& captured_graph,
     absl::Span<RemoteStorage* const> given) {
   if (IsForkedChild()) return AfterForkError();
   if (const Pass pass(&several_->gate()); pass) {
-    auto outputs = workers_->first().Replay(lane, recording, given);
+    auto outputs = workers_->first().Replay(lane, captured_graph, given);
     if (outputs.ok()) {
-      captures_->Refuse(lane, "NESTED", "it executes another recording");
+      captures_->Refuse(lane, "NESTED", "it executes another captured graph");
     }
     return outputs;
   }
-  if (recording->sharing == nullptr || !FastExecution()) {
+  if (captured_graph->sharing == nullptr || !FastExecution()) {
     return Stale("the device spans workers");
   }
-  const auto shares = recording->sharing->shares();
+  const auto shares = captured_graph->sharing->shares();
   if (!shares.ok() || *shares == nullptr) {
     return Stale("its rows are not shared out between the device's workers");
   }
-  captures_->Refuse(lane, "NESTED", "it executes another recording");
-  return several_->Replay(lane, recording, *shares, given);
+  captures_->Refuse(lane, "NESTED", "it executes another captured graph");
+  return several_->Replay(lane, captured_graph, *shares, given);
 }
 
 }  // namespace djinn

@@ -32,13 +32,13 @@ class GraphRouter final : public DeviceGraphs {
         several_(several) {}
 
   absl::Status Start(uint32_t lane) override;
-  absl::StatusOr<std::shared_ptr<const Recording>> Finish(
+  absl::StatusOr<std::shared_ptr<const CapturedGraph>> Finish(
       uint32_t lane, absl::Span<RemoteStorage* const> given,
       absl::Span<RemoteStorage* const> outputs, size_t awaited) override;
   absl::Status Refusal(uint32_t lane) override;
   void Drop(uint32_t lane) override;
   absl::StatusOr<std::vector<StoragePtr>> Replay(
-      uint32_t lane, const std::shared_ptr<const Recording>& recording,
+      uint32_t lane, const std::shared_ptr<const CapturedGraph>& captured_graph,
       absl::Span<RemoteStorage* const> given) override;
 
  private:

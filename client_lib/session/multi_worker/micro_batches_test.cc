@@ -22,7 +22,7 @@ class MicroBatchesTest : public SharedRowsFixture {
 
   // Captures between = op1(weights, input); op2(between, second); output =
   // op3(second, between).
-  absl::StatusOr<std::shared_ptr<const Recording>> RecordLayers(
+  absl::StatusOr<std::shared_ptr<const CapturedGraph>> RecordLayers(
       double factor = 2, int last_op = 3) {
     const StoragePtr input = Uploaded(kRows);
     EXPECT_EQ(device_->graphs().Start(kLane), absl::OkStatus());
@@ -72,16 +72,18 @@ class MicroBatchesTest : public SharedRowsFixture {
     answer.add_cut_slots(1);
     return answer;
   }
-  std::shared_ptr<const Recording> Shared(const std::vector<uint64_t>& rows) {
-    auto recording = RecordLayers();
-    EXPECT_EQ(recording.status(), absl::OkStatus());
+  std::shared_ptr<const CapturedGraph> Shared(
+      const std::vector<uint64_t>& rows) {
+    auto captured_graph = RecordLayers();
+    EXPECT_EQ(captured_graph.status(), absl::OkStatus());
     cluster_.coordinator().AnswerStages(
         Plan(cluster_.coordinator().WaitStagesAsked(), rows));
-    return recording.ok() ? *recording : nullptr;
+    return captured_graph.ok() ? *captured_graph : nullptr;
   }
-  absl::Status CallAndRead(const std::shared_ptr<const Recording>& recording,
-                           const StoragePtr& input) {
-    auto output = Replay(recording, input);
+  absl::Status CallAndRead(
+      const std::shared_ptr<const CapturedGraph>& captured_graph,
+      const StoragePtr& input) {
+    auto output = Replay(captured_graph, input);
     if (!output.ok()) return output.status();
     const absl::Status read = ReadByte(*device_, kLane, *output);
     Drop(*std::move(output));
@@ -106,10 +108,10 @@ class MicroBatchesTest : public SharedRowsFixture {
 };
 
 TEST_F(MicroBatchesTest, RowsGoThroughTheStages) {
-  const auto recording = Shared({4, 4, 4});
+  const auto captured_graph = Shared({4, 4, 4});
   const StoragePtr input = Uploaded(kRows);
   for (int i = 0; i < 3; ++i) {
-    EXPECT_EQ(CallAndRead(recording, input), absl::OkStatus());
+    EXPECT_EQ(CallAndRead(captured_graph, input), absl::OkStatus());
   }
   EXPECT_EQ(device_->Synchronize(), absl::OkStatus());
   // The second worker received only its stage, once, because all micro-batches
@@ -126,8 +128,8 @@ TEST_F(MicroBatchesTest, RowsGoThroughTheStages) {
 }
 
 TEST_F(MicroBatchesTest, WhatCrossesMovesInTheirOrder) {
-  auto recording = RecordLayers();
-  ASSERT_TRUE(recording.ok()) << recording.status();
+  auto captured_graph = RecordLayers();
+  ASSERT_TRUE(captured_graph.ok()) << captured_graph.status();
   v1::StageAnswer answer =
       Plan(cluster_.coordinator().WaitStagesAsked(), {4, 4, 4});
   v1::StagePlan::Transfer* const transfer =
@@ -138,7 +140,7 @@ TEST_F(MicroBatchesTest, WhatCrossesMovesInTheirOrder) {
   cluster_.coordinator().AnswerStages(answer);
   const StoragePtr input = Uploaded(kRows);
   for (int i = 0; i < 2; ++i) {
-    EXPECT_EQ(CallAndRead(*recording, input), absl::OkStatus());
+    EXPECT_EQ(CallAndRead(*captured_graph, input), absl::OkStatus());
   }
   EXPECT_EQ(device_->Synchronize(), absl::OkStatus());
   std::vector<uint64_t> rounds;
@@ -156,10 +158,10 @@ TEST_F(MicroBatchesTest, WhatCrossesMovesInTheirOrder) {
 }
 
 TEST_F(MicroBatchesTest, PartsOfOtherSizesAreOtherRuns) {
-  const auto recording = Shared({5, 4, 3});
+  const auto captured_graph = Shared({5, 4, 3});
   const StoragePtr input = Uploaded(kRows);
-  EXPECT_EQ(CallAndRead(recording, input), absl::OkStatus());
-  EXPECT_EQ(CallAndRead(recording, input), absl::OkStatus());
+  EXPECT_EQ(CallAndRead(captured_graph, input), absl::OkStatus());
+  EXPECT_EQ(CallAndRead(captured_graph, input), absl::OkStatus());
   EXPECT_EQ(device_->Synchronize(), absl::OkStatus());
   EXPECT_THAT(Defined(1), ElementsAre(2, 2, 2));
   EXPECT_EQ(cluster_.worker(1).seen().runs.size(), 6u);
@@ -177,11 +179,11 @@ TEST_F(MicroBatchesTest, AnotherOneThatIsAlikeHasItsOwnNumbers) {
 }
 
 TEST_F(MicroBatchesTest, WeightsThatAreWrittenGoAgain) {
-  const auto recording = Shared({6, 6});
+  const auto captured_graph = Shared({6, 6});
   const StoragePtr input = Uploaded(kRows);
-  EXPECT_EQ(CallAndRead(recording, input), absl::OkStatus());
+  EXPECT_EQ(CallAndRead(captured_graph, input), absl::OkStatus());
   Call(5, {{second_, kWrites}});
-  EXPECT_EQ(CallAndRead(recording, input), absl::OkStatus());
+  EXPECT_EQ(CallAndRead(captured_graph, input), absl::OkStatus());
   EXPECT_EQ(device_->Synchronize(), absl::OkStatus());
   // The weights are on the worker that wrote them, which may be either one.
   EXPECT_GE(Count(0, v1::Ordered::kOffer) + Count(1, v1::Ordered::kOffer),
@@ -189,17 +191,17 @@ TEST_F(MicroBatchesTest, WeightsThatAreWrittenGoAgain) {
 }
 
 TEST_F(MicroBatchesTest, WhatDoesNotArriveFailsTheOutput) {
-  const auto recording = Shared({6, 6});
+  const auto captured_graph = Shared({6, 6});
   const StoragePtr input = Uploaded(kRows);
-  EXPECT_EQ(CallAndRead(recording, input), absl::OkStatus());
+  EXPECT_EQ(CallAndRead(captured_graph, input), absl::OkStatus());
   constexpr uint64_t kErrorId = 0x63;
   cluster_.worker(1).Set(&FakeScript::fail_next_pull, kErrorId);
-  const auto output = Replay(recording, input);
+  const auto output = Replay(captured_graph, input);
   ASSERT_TRUE(output.ok()) << output.status();
   EXPECT_EQ(ErrorMetadataValue(device_->Synchronize(), "error_id"), "63");
   // The input is unchanged, and the next call executes.
   EXPECT_EQ(ReadByte(*device_, kLane, input), absl::OkStatus());
-  EXPECT_EQ(CallAndRead(recording, input), absl::OkStatus());
+  EXPECT_EQ(CallAndRead(captured_graph, input), absl::OkStatus());
 }
 
 TEST_F(MicroBatchesTest, APlanThatMakesNoSenseIsNone) {

@@ -246,11 +246,11 @@ absl::StatusOr<std::unique_ptr<PendingRead>> MultiWorkerDevice::StartRead(
 }
 
 absl::StatusOr<std::vector<StoragePtr>> MultiWorkerDevice::Replay(
-    uint32_t lane, const std::shared_ptr<const Recording>& recording,
+    uint32_t lane, const std::shared_ptr<const CapturedGraph>& captured_graph,
     const std::shared_ptr<const RowShares>& shares,
     absl::Span<RemoteStorage* const> given) {
   MutexLock lock(&mu_);
-  return rows_.Replay(lane, recording, shares, given);
+  return rows_.Replay(lane, captured_graph, shares, given);
 }
 
 void MultiWorkerDevice::OnStages(const v1::StageAnswer& answer)

@@ -77,14 +77,14 @@ class MultiWorkerDevice {
       uint32_t lane, RemoteStorage* storage, const srg::TensorView& view,
       void* destination, uint64_t bytes);
   absl::StatusOr<std::vector<StoragePtr>> Replay(
-      uint32_t lane, const std::shared_ptr<const Recording>& recording,
+      uint32_t lane, const std::shared_ptr<const CapturedGraph>& captured_graph,
       const std::shared_ptr<const RowShares>& shares,
       absl::Span<RemoteStorage* const> given);
 
   // See RowReplayer.
-  absl::Status FindSharing(Recording* recording)
+  absl::Status FindSharing(CapturedGraph* captured_graph)
       ABSL_NO_THREAD_SAFETY_ANALYSIS {
-    return rows_.FindSharing(recording);
+    return rows_.FindSharing(captured_graph);
   }
   // Takes the coordinator's answer to a question about stages or rows.
   void OnStages(const v1::StageAnswer& answer);

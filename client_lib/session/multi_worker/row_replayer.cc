@@ -40,27 +40,28 @@ std::string Describe(const v1::StageAnswer& answer) {
 
 }  // namespace
 
-absl::Status RowReplayer::FindSharing(Recording* recording) {
-  DJINN_RETURN_IF_ERROR(CheckShareable(*recording));
+absl::Status RowReplayer::FindSharing(CapturedGraph* captured_graph) {
+  DJINN_RETURN_IF_ERROR(CheckShareable(*captured_graph));
   {
     MutexLock lock(&mu_);
     if (sharings_.size() >= kMaxSharings) sharings_.clear();
-    std::shared_ptr<RowSharing>& sharing = sharings_[SharingKey(*recording)];
+    std::shared_ptr<RowSharing>& sharing =
+        sharings_[SharingKey(*captured_graph)];
     if (sharing == nullptr) sharing = std::make_shared<RowSharing>();
-    recording->sharing = sharing;
+    captured_graph->sharing = sharing;
   }
-  if (recording->sharing->Asks()) AskForShares(*recording);
-  return recording->sharing->shares().status();
+  if (captured_graph->sharing->Asks()) AskForShares(*captured_graph);
+  return captured_graph->sharing->shares().status();
 }
 
-void RowReplayer::AskForShares(const Recording& recording) {
-  const RecordingPart& part = recording.parts[0];
+void RowReplayer::AskForShares(const CapturedGraph& captured_graph) {
+  const CapturedPart& part = captured_graph.parts[0];
   v1::StageRequest request;
   request.set_virtual_device(static_cast<uint32_t>(workers_->index()));
-  *request.mutable_recording() = SlotsOf(recording);
+  *request.mutable_recording() = SlotsOf(captured_graph);
   request.set_number(plans_->NextQuestion());
   // Leaves out the captured storages, which keep the device alive.
-  auto asked = std::make_shared<Recording>(recording);
+  auto asked = std::make_shared<CapturedGraph>(captured_graph);
   asked->kept.clear();
   {
     MutexLock lock(&mu_);
@@ -74,37 +75,37 @@ void RowReplayer::AskForShares(const Recording& recording) {
 }
 
 void RowReplayer::OnAnswer(const v1::StageAnswer& answer) {
-  std::shared_ptr<const Recording> recording;
+  std::shared_ptr<const CapturedGraph> captured_graph;
   {
     MutexLock lock(&mu_);
     const auto question = questions_.find(answer.number());
     if (question == questions_.end()) return;
-    recording = std::move(question->second);
+    captured_graph = std::move(question->second);
     questions_.erase(question);
   }
-  auto shares = MakeShares(*recording, answer, workers_->count());
+  auto shares = MakeShares(*captured_graph, answer, workers_->count());
   const std::string graph = answer.batch().fingerprint().substr(0, 12);
   if (shares.ok()) {
     log::Info((*shares)->stages.empty()
-                  ? "a recording's rows are shared out"
-                  : "a recording's rows go through stages",
+                  ? "a captured graph's rows are shared out"
+                  : "a captured graph's rows go through stages",
               {{"device", workers_->index()},
                {"graph", graph},
                {"parts", Describe(answer)}});
   } else {
-    log::Info("a recording's rows stay together",
+    log::Info("a captured graph's rows stay together",
               {{"device", workers_->index()},
                {"graph", graph},
                {"why", shares.status().message()}});
   }
-  recording->sharing->Answer(std::move(shares));
+  captured_graph->sharing->Answer(std::move(shares));
 }
 
 absl::StatusOr<std::vector<StoragePtr>> RowReplayer::Replay(
-    uint32_t lane, const std::shared_ptr<const Recording>& recording,
+    uint32_t lane, const std::shared_ptr<const CapturedGraph>& captured_graph,
     const std::shared_ptr<const RowShares>& shares,
     absl::Span<RemoteStorage* const> given) {
-  Execution replay{lane, recording, shares, given, {}};
+  Execution replay{lane, captured_graph, shares, given, {}};
   DJINN_RETURN_IF_ERROR(Check(replay));
   rounds_->Begin();
   auto outputs =
@@ -116,17 +117,17 @@ absl::StatusOr<std::vector<StoragePtr>> RowReplayer::Replay(
 }
 
 absl::Status RowReplayer::Check(const Execution& replay) {
-  const Recording& recording = *replay.recording;
-  if (replay.given.size() != recording.given) {
+  const CapturedGraph& captured_graph = *replay.captured_graph;
+  if (replay.given.size() != captured_graph.given) {
     return MakeError(absl::StatusCode::kInternal, "GIVEN_STORAGES",
-                     "a recording is given another number of storages");
+                     "a captured graph is given another number of storages");
   }
   for (const RemoteStorage* const storage : replay.given) {
     if (storage->device().get() != owner_) {
       return Stale("an argument is on another virtual device");
     }
   }
-  for (const StoragePtr& storage : recording.kept) {
+  for (const StoragePtr& storage : captured_graph.kept) {
     if (storage->device().get() != owner_ || storage->dead()) {
       return Stale("a tensor that it used is no longer there");
     }
@@ -139,7 +140,7 @@ absl::Status RowReplayer::CheckRoomForParts(const Execution& replay) {
   const uint64_t output_bytes = replay.OutputBytes();
   for (const RowShares::Part& part : replay.shares->parts) {
     uint64_t takes = part.member == kHome ? 2 * output_bytes : 0;
-    for (const StoragePtr& storage : replay.recording->kept) {
+    for (const StoragePtr& storage : replay.captured_graph->kept) {
       takes += table_->LackedBytes(storage.get(), part.member);
     }
     for (size_t i = 0; i < replay.given.size(); ++i) {
@@ -177,21 +178,21 @@ absl::StatusOr<std::vector<StoragePtr>> RowReplayer::ExecuteParts(
           {part.member, replay->Pass(part.member, outputs.back())});
     }
     std::vector<RemoteStorage*> kept;
-    for (const StoragePtr& storage : replay->recording->kept) {
+    for (const StoragePtr& storage : replay->captured_graph->kept) {
       kept.push_back(table_->CopyAt(storage.get(), part.member));
     }
     // The program's calls count once, however many replicas execute them.
     const size_t calls =
-        i == 0 ? replay->recording->parts[0].graph.nodes.size() : 0;
+        i == 0 ? replay->captured_graph->parts[0].graph.nodes.size() : 0;
     DJINN_RETURN_IF_ERROR(workers_->at(part.member)
                               .ReplayShare(replay->lane,
-                                           {replay->recording,
+                                           {replay->captured_graph,
                                             std::shared_ptr<const SizedGraph>(
                                                 replay->shares, &shares.graph),
                                             shares.SizeOf(part.rows), calls},
                                            {given[i], kept, outputs}));
     // A storage that nothing had written is zero-filled there.
-    for (const StoragePtr& storage : replay->recording->kept) {
+    for (const StoragePtr& storage : replay->captured_graph->kept) {
       table_->Count(storage.get(), part.member);
     }
     for (size_t k = 0; k < replay->given.size(); ++k) {
@@ -206,7 +207,7 @@ absl::StatusOr<std::vector<StoragePtr>> RowReplayer::PutTogether(
     Execution* replay, absl::Span<const std::vector<RowsAt>> made) {
   const RowShares& shares = *replay->shares;
   std::vector<StoragePtr> outputs;
-  for (const uint64_t bytes : replay->recording->output_bytes) {
+  for (const uint64_t bytes : replay->captured_graph->output_bytes) {
     outputs.push_back(owner_->NewStorage(bytes));
   }
   for (size_t i = 0; i < shares.parts.size(); ++i) {
@@ -231,7 +232,7 @@ absl::StatusOr<std::vector<StoragePtr>> RowReplayer::PutTogether(
 
 absl::StatusOr<std::vector<RemoteStorage*>> RowReplayer::BringGiven(
     Execution* replay, const RowShares::Part& part) {
-  for (const StoragePtr& storage : replay->recording->kept) {
+  for (const StoragePtr& storage : replay->captured_graph->kept) {
     DJINN_RETURN_IF_ERROR(
         mover_->BringWhole(replay->lane, storage.get(), part.member));
   }

@@ -36,7 +36,7 @@
 
 namespace djinn {
 
-struct StageRecording;
+struct StageGraph;
 
 class RowReplayer {
  public:
@@ -51,16 +51,16 @@ class RowReplayer {
         plans_(plans),
         rounds_(rounds) {}
 
-  // Fills recording->sharing, and asks the coordinator if the plan is unknown.
-  // FailedPrecondition if the rows cannot be divided. Thread-safe.
-  absl::Status FindSharing(Recording* recording);
+  // Fills captured_graph->sharing, and asks the coordinator if the plan is
+  // unknown. FailedPrecondition if the rows cannot be divided. Thread-safe.
+  absl::Status FindSharing(CapturedGraph* captured_graph);
   // Takes the coordinator's answer to such a question. Thread-safe.
   void OnAnswer(const v1::StageAnswer& answer);
 
   // Executes the graph and returns its outputs. STALE_RECORDING if the callable
   // should be captured instead.
   absl::StatusOr<std::vector<StoragePtr>> Replay(
-      uint32_t lane, const std::shared_ptr<const Recording>& recording,
+      uint32_t lane, const std::shared_ptr<const CapturedGraph>& captured_graph,
       const std::shared_ptr<const RowShares>& shares,
       absl::Span<RemoteStorage* const> given);
 
@@ -72,7 +72,7 @@ class RowReplayer {
   // A single execution of a graph.
   struct Execution {
     uint32_t lane;
-    const std::shared_ptr<const Recording>& recording;
+    const std::shared_ptr<const CapturedGraph>& captured_graph;
     const std::shared_ptr<const RowShares>& shares;
     absl::Span<RemoteStorage* const> given;
     // Storages of replicas that nothing names after the execution.
@@ -83,12 +83,12 @@ class RowReplayer {
     }
     uint64_t OutputBytes() const {
       uint64_t sum = 0;
-      for (const uint64_t bytes : recording->output_bytes) sum += bytes;
+      for (const uint64_t bytes : captured_graph->output_bytes) sum += bytes;
       return sum;
     }
   };
   // The stages of a graph, by the rows of a micro-batch.
-  struct StagedRecording;
+  struct StagedGraph;
   // A replica's storage that holds some rows.
   struct RowsAt {
     int member = 0;
@@ -102,20 +102,20 @@ class RowReplayer {
     uint64_t offset;
   };
 
-  void AskForShares(const Recording& recording);
+  void AskForShares(const CapturedGraph& captured_graph);
   absl::Status Check(const Execution& replay);
   absl::Status CheckRoomForParts(const Execution& replay);
   absl::Status CheckRoomForStages(const Execution& replay);
   absl::StatusOr<std::vector<StoragePtr>> ExecuteParts(Execution* replay);
   // Returns the graph's stages, which are cut at its first execution.
-  absl::StatusOr<std::shared_ptr<const StagedRecording>> StagesOf(
-      const std::shared_ptr<const Recording>& recording,
+  absl::StatusOr<std::shared_ptr<const StagedGraph>> StagesOf(
+      const std::shared_ptr<const CapturedGraph>& captured_graph,
       const RowShares& shares);
   absl::StatusOr<std::vector<StoragePtr>> ExecuteInStages(Execution* replay);
   // Returns the micro-batch's rows of the outputs.
   absl::StatusOr<std::vector<RowsAt>> ExecuteMicroBatch(
       Execution* replay, const RowShares::Part& part,
-      absl::Span<const StageRecording> stages, const RowsGiven& rows_given);
+      absl::Span<const StageGraph> stages, const RowsGiven& rows_given);
   // Puts the outputs together from each shard's rows.
   absl::StatusOr<std::vector<StoragePtr>> PutTogether(
       Execution* replay, absl::Span<const std::vector<RowsAt>> made);
@@ -147,13 +147,13 @@ class RowReplayer {
   StagePlans* const plans_;
   RoundClock* const rounds_;
   // Stages by the graph's number.
-  absl::flat_hash_map<uint64_t, std::shared_ptr<const StagedRecording>> staged_;
+  absl::flat_hash_map<uint64_t, std::shared_ptr<const StagedGraph>> staged_;
 
   Mutex mu_;  // no other lock is taken under it
   // Plans by SharingKey(), and graphs by the number of the question about them.
   absl::flat_hash_map<std::string, std::shared_ptr<RowSharing>> sharings_
       ABSL_GUARDED_BY(mu_);
-  std::map<uint64_t, std::shared_ptr<const Recording>> questions_
+  std::map<uint64_t, std::shared_ptr<const CapturedGraph>> questions_
       ABSL_GUARDED_BY(mu_);
 };
 

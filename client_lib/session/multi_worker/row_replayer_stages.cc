@@ -21,54 +21,56 @@
 namespace djinn {
 namespace {
 
-using Source = RecordingPart::Slot::Source;
+using Source = CapturedPart::Slot::Source;
 
 // Limit on graphs whose stages are remembered.
 constexpr size_t kMaxStaged = 64;
 
 }  // namespace
 
-struct RowReplayer::StagedRecording {
+struct RowReplayer::StagedGraph {
   // The stages are dropped once the graph is gone.
-  std::weak_ptr<const Recording> recording;
-  std::map<uint64_t, std::vector<StageRecording>> by_rows;
+  std::weak_ptr<const CapturedGraph> captured_graph;
+  std::map<uint64_t, std::vector<StageGraph>> by_rows;
 };
 
-absl::StatusOr<std::shared_ptr<const RowReplayer::StagedRecording>>
-RowReplayer::StagesOf(const std::shared_ptr<const Recording>& recording,
-                      const RowShares& shares) {
-  const auto found = staged_.find(recording->number);
+absl::StatusOr<std::shared_ptr<const RowReplayer::StagedGraph>>
+RowReplayer::StagesOf(
+    const std::shared_ptr<const CapturedGraph>& captured_graph,
+    const RowShares& shares) {
+  const auto found = staged_.find(captured_graph->number);
   if (found != staged_.end()) return found->second;
-  const auto staged = std::make_shared<StagedRecording>();
-  staged->recording = recording;
+  const auto staged = std::make_shared<StagedGraph>();
+  staged->captured_graph = captured_graph;
   for (const RowShares::Part& part : shares.parts) {
     if (staged->by_rows.contains(part.rows)) continue;
     DJINN_ASSIGN_OR_RETURN(staged->by_rows[part.rows],
-                           CutIntoStages(*recording, shares, part.rows));
+                           CutIntoStages(*captured_graph, shares, part.rows));
   }
   absl::erase_if(staged_, [](const auto& entry) {
-    return entry.second->recording.expired();
+    return entry.second->captured_graph.expired();
   });
   if (staged_.size() >= kMaxStaged) staged_.clear();
-  staged_[recording->number] = staged;
+  staged_[captured_graph->number] = staged;
   return staged;
 }
 
 absl::Status RowReplayer::CheckRoomForStages(const Execution& replay) {
   const RowShares& shares = *replay.shares;
-  DJINN_ASSIGN_OR_RETURN(const auto staged, StagesOf(replay.recording, shares));
-  const std::vector<RecordingPart::Slot>& slots =
-      replay.recording->parts[0].slots;
+  DJINN_ASSIGN_OR_RETURN(const auto staged,
+                         StagesOf(replay.captured_graph, shares));
+  const std::vector<CapturedPart::Slot>& slots =
+      replay.captured_graph->parts[0].slots;
   std::vector<uint64_t> takes(WorkerSet::kMaxMembers, 0);
   takes[kHome] += 2 * replay.OutputBytes();
   // A stage's input that an earlier stage computed is as large as that stage's
   // output.
   absl::flat_hash_map<uint32_t, uint64_t> made;
   for (const RowShares::Part& part : shares.parts) {
-    for (const StageRecording& stage : staged->by_rows.at(part.rows)) {
+    for (const StageGraph& stage : staged->by_rows.at(part.rows)) {
       uint64_t& bytes = takes[stage.member];
       for (const uint32_t slot : stage.given) {
-        const RecordingPart::Slot& of_whole = slots[slot];
+        const CapturedPart::Slot& of_whole = slots[slot];
         if (of_whole.source != Source::kGiven) {
           bytes += made[slot];
         } else if (const uint64_t row_bytes =
@@ -81,14 +83,14 @@ absl::Status RowReplayer::CheckRoomForStages(const Execution& replay) {
         }
       }
       for (size_t i = 0; i < stage.outputs.size(); ++i) {
-        made[stage.outputs[i]] = stage.recording->output_bytes[i];
-        bytes += stage.recording->output_bytes[i];
+        made[stage.outputs[i]] = stage.captured_graph->output_bytes[i];
+        bytes += stage.captured_graph->output_bytes[i];
       }
       // Captured storages are needed once for all micro-batches.
       if (part.first != 0) continue;
       for (const uint32_t slot : stage.kept) {
         bytes += table_->LackedBytes(
-            replay.recording->kept[slots[slot].index].get(), stage.member);
+            replay.captured_graph->kept[slots[slot].index].get(), stage.member);
       }
     }
   }
@@ -104,10 +106,10 @@ absl::Status RowReplayer::CheckRoomForStages(const Execution& replay) {
 
 absl::StatusOr<std::vector<StoragePtr>> RowReplayer::ExecuteInStages(
     Execution* replay) {
-  const std::vector<RecordingPart::Slot>& slots =
-      replay->recording->parts[0].slots;
+  const std::vector<CapturedPart::Slot>& slots =
+      replay->captured_graph->parts[0].slots;
   DJINN_ASSIGN_OR_RETURN(const auto staged,
-                         StagesOf(replay->recording, *replay->shares));
+                         StagesOf(replay->captured_graph, *replay->shares));
   std::vector<RowsGiven> given;
   std::vector<uint64_t> rounds;
   for (const RowShares::Part& part : replay->shares->parts) {
@@ -115,7 +117,7 @@ absl::StatusOr<std::vector<StoragePtr>> RowReplayer::ExecuteInStages(
     rounds_->Begin();
     rounds.push_back(rounds_->round());
     RowsGiven& rows = given.emplace_back();
-    for (const StageRecording& stage : staged->by_rows.at(part.rows)) {
+    for (const StageGraph& stage : staged->by_rows.at(part.rows)) {
       for (const uint32_t slot : stage.given) {
         if (slots[slot].source != Source::kGiven) continue;
         DJINN_ASSIGN_OR_RETURN(
@@ -139,13 +141,13 @@ absl::StatusOr<std::vector<StoragePtr>> RowReplayer::ExecuteInStages(
 
 absl::StatusOr<std::vector<RowReplayer::RowsAt>> RowReplayer::ExecuteMicroBatch(
     Execution* replay, const RowShares::Part& part,
-    absl::Span<const StageRecording> stages, const RowsGiven& rows_given) {
-  const Recording& recording = *replay->recording;
-  const std::vector<RecordingPart::Slot>& slots = recording.parts[0].slots;
+    absl::Span<const StageGraph> stages, const RowsGiven& rows_given) {
+  const CapturedGraph& captured_graph = *replay->captured_graph;
+  const std::vector<CapturedPart::Slot>& slots = captured_graph.parts[0].slots;
   // The intermediates that stages have computed so far, by slot, on the replica
   // that wrote them last.
   absl::flat_hash_map<uint32_t, RowsAt> made;
-  for (const StageRecording& stage : stages) {
+  for (const StageGraph& stage : stages) {
     std::vector<RemoteStorage*> given;
     for (const uint32_t slot : stage.given) {
       if (slots[slot].source == Source::kGiven) {
@@ -164,13 +166,14 @@ absl::StatusOr<std::vector<RowReplayer::RowsAt>> RowReplayer::ExecuteMicroBatch(
     }
     std::vector<RemoteStorage*> kept;
     for (const uint32_t slot : stage.kept) {
-      RemoteStorage* const storage = recording.kept[slots[slot].index].get();
+      RemoteStorage* const storage =
+          captured_graph.kept[slots[slot].index].get();
       DJINN_RETURN_IF_ERROR(
           mover_->BringWhole(replay->lane, storage, stage.member));
       kept.push_back(table_->CopyAt(storage, stage.member));
     }
     std::vector<StoragePtr> outputs;
-    for (const uint64_t bytes : stage.recording->output_bytes) {
+    for (const uint64_t bytes : stage.captured_graph->output_bytes) {
       outputs.push_back(table_->NewPart(bytes));
       replay->Pass(stage.member, outputs.back());
     }
@@ -179,13 +182,14 @@ absl::StatusOr<std::vector<RowReplayer::RowsAt>> RowReplayer::ExecuteMicroBatch(
     DJINN_RETURN_IF_ERROR(
         workers_->at(stage.member)
             .ReplayShare(replay->lane,
-                         {stage.recording, stage.graph, /*size=*/0, calls},
+                         {stage.captured_graph, stage.graph, /*size=*/0, calls},
                          {given, kept, outputs}));
     // A storage that nothing had written is zero-filled there.
     for (const uint32_t slot : stage.kept) {
-      table_->Count(recording.kept[slots[slot].index].get(), stage.member);
+      table_->Count(captured_graph.kept[slots[slot].index].get(), stage.member);
     }
-    for (const RecordingPart::Slot& slot : stage.recording->parts[0].slots) {
+    for (const CapturedPart::Slot& slot :
+         stage.captured_graph->parts[0].slots) {
       if (slot.source != Source::kGiven) continue;
       const uint32_t of_whole = stage.given[slot.index];
       if (slot.writes > 0) {
@@ -199,9 +203,9 @@ absl::StatusOr<std::vector<RowReplayer::RowsAt>> RowReplayer::ExecuteMicroBatch(
       made[stage.outputs[i]] = {stage.member, outputs[i].get()};
     }
   }
-  std::vector<RowsAt> rows(recording.output_bytes.size());
+  std::vector<RowsAt> rows(captured_graph.output_bytes.size());
   for (uint32_t slot = 0; slot < slots.size(); ++slot) {
-    if (slots[slot].output == RecordingPart::kNoOutput) continue;
+    if (slots[slot].output == CapturedPart::kNoOutput) continue;
     rows[slots[slot].output] = made.at(slot);
   }
   return rows;

@@ -17,7 +17,7 @@
 namespace djinn {
 namespace {
 
-using Source = RecordingPart::Slot::Source;
+using Source = CapturedPart::Slot::Source;
 
 // These mark the start of a graph's name. They read as a number of calls that
 // no graph has, so that no key equals the name.
@@ -129,7 +129,7 @@ absl::Status TakeParts(const v1::BatchPlan& plan, int members,
 
 // Returns the bytes of a row in each slot that has rows; 0 for the others.
 absl::StatusOr<std::vector<uint64_t>> FindRowBytes(
-    const RecordingPart& part, const v1::StageAnswer& answer,
+    const CapturedPart& part, const v1::StageAnswer& answer,
     const RowShares& shares) {
   DJINN_ASSIGN_OR_RETURN(const std::vector<uint64_t> whole,
                          BytesOfSlots(part.graph));
@@ -146,7 +146,7 @@ absl::StatusOr<std::vector<uint64_t>> FindRowBytes(
     }
   }
   for (size_t slot = 0; slot < part.slots.size(); ++slot) {
-    if (part.slots[slot].output != RecordingPart::kNoOutput && !cut(slot)) {
+    if (part.slots[slot].output != CapturedPart::kNoOutput && !cut(slot)) {
       return Wrong(absl::StrCat("output ", slot, " has no rows"));
     }
   }
@@ -159,7 +159,7 @@ absl::StatusOr<std::vector<uint64_t>> FindRowBytes(
                            BytesOfSlots(at_size));
     for (size_t slot = 0; slot < bytes.size(); ++slot) {
       const bool made = part.slots[slot].source == Source::kMade &&
-                        part.slots[slot].output == RecordingPart::kNoOutput;
+                        part.slots[slot].output == CapturedPart::kNoOutput;
       const uint64_t due =
           row_bytes[slot] > 0 ? each.rows * row_bytes[slot] : whole[slot];
       if (!made && bytes[slot] != due) {
@@ -172,9 +172,10 @@ absl::StatusOr<std::vector<uint64_t>> FindRowBytes(
 }
 
 absl::StatusOr<std::shared_ptr<const RowShares>> TakeAnswer(
-    const Recording& recording, const v1::StageAnswer& answer, int members) {
+    const CapturedGraph& captured_graph, const v1::StageAnswer& answer,
+    int members) {
   const v1::BatchPlan& plan = answer.batch();
-  const RecordingPart& part = recording.parts[0];
+  const CapturedPart& part = captured_graph.parts[0];
   auto shares = std::make_shared<RowShares>();
   if (answer.has_plan()) {
     DJINN_RETURN_IF_ERROR(
@@ -187,15 +188,16 @@ absl::StatusOr<std::shared_ptr<const RowShares>> TakeAnswer(
   DJINN_RETURN_IF_ERROR(srg::CheckSizeHole(shares->graph.graph));
   DJINN_ASSIGN_OR_RETURN(const std::vector<uint64_t> row_bytes,
                          FindRowBytes(part, answer, *shares));
-  shares->given_row_bytes.assign(recording.given, 0);
-  shares->output_row_bytes.assign(recording.output_bytes.size(), 0);
+  shares->given_row_bytes.assign(captured_graph.given, 0);
+  shares->output_row_bytes.assign(captured_graph.output_bytes.size(), 0);
   for (size_t slot = 0; slot < part.slots.size(); ++slot) {
-    const RecordingPart::Slot& used = part.slots[slot];
+    const CapturedPart::Slot& used = part.slots[slot];
     if (used.source == Source::kGiven) {
       shares->given_row_bytes[used.index] = row_bytes[slot];
     }
-    if (used.output == RecordingPart::kNoOutput) continue;
-    if (row_bytes[slot] * plan.rows() != recording.output_bytes[used.output]) {
+    if (used.output == CapturedPart::kNoOutput) continue;
+    if (row_bytes[slot] * plan.rows() !=
+        captured_graph.output_bytes[used.output]) {
       return Wrong("an output is not all rows");
     }
     shares->output_row_bytes[used.output] = row_bytes[slot];
@@ -213,13 +215,13 @@ absl::StatusOr<std::shared_ptr<const RowShares>> TakeAnswer(
     for (const RowShares::Part& each : shares->parts) {
       if (std::exchange(looked_at, each.rows) == each.rows) continue;
       DJINN_RETURN_IF_ERROR(
-          CutIntoStages(recording, *shares, each.rows).status());
+          CutIntoStages(captured_graph, *shares, each.rows).status());
     }
   }
   return shares;
 }
 
-using Source = RecordingPart::Slot::Source;
+using Source = CapturedPart::Slot::Source;
 
 constexpr uint32_t kNoStage = 0xffffffff;
 
@@ -252,11 +254,11 @@ uint64_t MadeBytes(const srg::Graph& whole, const srg::GraphFacts& facts,
 
 }  // namespace
 
-absl::Status CheckShareable(const Recording& recording) {
-  if (recording.parts.size() != 1) {
+absl::Status CheckShareable(const CapturedGraph& captured_graph) {
+  if (captured_graph.parts.size() != 1) {
     return NotShared("it is executed in several runs");
   }
-  for (const RecordingPart::Slot& slot : recording.parts[0].slots) {
+  for (const CapturedPart::Slot& slot : captured_graph.parts[0].slots) {
     if (slot.source != Source::kMade && slot.writes > 0) {
       return NotShared("it writes what was there before, or draws");
     }
@@ -264,33 +266,34 @@ absl::Status CheckShareable(const Recording& recording) {
   return absl::OkStatus();
 }
 
-std::string SharingKey(const Recording& recording) {
-  std::string key = recording.parts[0].key;
-  for (const RecordingPart::Slot& slot : recording.parts[0].slots) {
+std::string SharingKey(const CapturedGraph& captured_graph) {
+  std::string key = captured_graph.parts[0].key;
+  for (const CapturedPart::Slot& slot : captured_graph.parts[0].slots) {
     Put(slot.source, &key);
     Put(slot.index, &key);
     Put(slot.output, &key);
   }
-  for (const uint64_t bytes : recording.output_bytes) Put(bytes, &key);
+  for (const uint64_t bytes : captured_graph.output_bytes) Put(bytes, &key);
   return key;
 }
 
-v1::RecordingSlots SlotsOf(const Recording& recording) {
+v1::RecordingSlots SlotsOf(const CapturedGraph& captured_graph) {
   v1::RecordingSlots slots;
-  const std::vector<RecordingPart::Slot>& all = recording.parts[0].slots;
+  const std::vector<CapturedPart::Slot>& all = captured_graph.parts[0].slots;
   for (uint32_t slot = 0; slot < all.size(); ++slot) {
     if (all[slot].source == Source::kGiven) slots.add_given(slot);
-    if (all[slot].output != RecordingPart::kNoOutput) slots.add_outputs(slot);
+    if (all[slot].output != CapturedPart::kNoOutput) slots.add_outputs(slot);
   }
   return slots;
 }
 
 absl::StatusOr<std::shared_ptr<const RowShares>> MakeShares(
-    const Recording& recording, const v1::StageAnswer& answer, int members) {
+    const CapturedGraph& captured_graph, const v1::StageAnswer& answer,
+    int members) {
   if (answer.batch().parts().empty()) {
     return NotShared(answer.batch().problem());
   }
-  auto shares = TakeAnswer(recording, answer, members);
+  auto shares = TakeAnswer(captured_graph, answer, members);
   // Every error means that the plan is bad.
   if (!shares.ok()) return BadPlan(shares.status().message());
   return shares;
@@ -316,9 +319,10 @@ absl::StatusOr<std::shared_ptr<const RowShares>> RowSharing::shares() const {
   return shares_;
 }
 
-absl::StatusOr<std::vector<StageRecording>> CutIntoStages(
-    const Recording& recording, const RowShares& shares, uint64_t rows) {
-  const RecordingPart& all = recording.parts[0];
+absl::StatusOr<std::vector<StageGraph>> CutIntoStages(
+    const CapturedGraph& captured_graph, const RowShares& shares,
+    uint64_t rows) {
+  const CapturedPart& all = captured_graph.parts[0];
   DJINN_ASSIGN_OR_RETURN(const srg::Graph whole,
                          srg::AtSize(shares.graph.graph, shares.SizeOf(rows)));
   DJINN_ASSIGN_OR_RETURN(const srg::GraphFacts whole_facts,
@@ -329,20 +333,20 @@ absl::StatusOr<std::vector<StageRecording>> CutIntoStages(
   }
   const std::vector<Span> spans = SpansOf(cuts, whole.slots.size());
 
-  std::vector<StageRecording> stages;
+  std::vector<StageGraph> stages;
   for (uint32_t number = 0; number < cuts.size(); ++number) {
     srg::StageCut& cut = cuts[number];
     DJINN_ASSIGN_OR_RETURN(const srg::GraphFacts facts,
                            srg::Validate(cut.graph, {}));
-    StageRecording stage;
+    StageGraph stage;
     stage.member = shares.stages[number];
-    auto piece = std::make_shared<Recording>();
-    piece->number = recording.number;
-    RecordingPart& part = piece->parts.emplace_back();
+    auto piece = std::make_shared<CapturedGraph>();
+    piece->number = captured_graph.number;
+    CapturedPart& part = piece->parts.emplace_back();
     for (size_t i = 0; i < cut.slots.size(); ++i) {
       const uint32_t slot = cut.slots[i];
-      const RecordingPart::Slot& of_whole = all.slots[slot];
-      RecordingPart::Slot& out = part.slots.emplace_back();
+      const CapturedPart::Slot& of_whole = all.slots[slot];
+      CapturedPart::Slot& out = part.slots.emplace_back();
       out.writes = facts.slots[i].writes;
       out.reads = facts.slots[i].reads;
       if (of_whole.source == Source::kKept) {
@@ -358,7 +362,7 @@ absl::StatusOr<std::vector<StageRecording>> CutIntoStages(
         out.index = piece->made++;
         out.born = true;
         const bool leaves = spans[slot].last > number ||
-                            of_whole.output != RecordingPart::kNoOutput;
+                            of_whole.output != CapturedPart::kNoOutput;
         out.dies = !leaves;
         if (!leaves) continue;
         out.output = static_cast<uint32_t>(stage.outputs.size());
@@ -382,7 +386,7 @@ absl::StatusOr<std::vector<StageRecording>> CutIntoStages(
     graph->key = absl::StrCat(shares.stages_key, rows, ",", number);
     part.graph = cut.graph;
     graph->graph = std::move(cut.graph);
-    stage.recording = std::move(piece);
+    stage.captured_graph = std::move(piece);
     stage.graph = std::move(graph);
     stages.push_back(std::move(stage));
   }

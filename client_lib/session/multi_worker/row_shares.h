@@ -61,19 +61,20 @@ struct RowShares {
 // Returns FailedPrecondition with a human-readable text for a captured graph
 // that does not execute in one run, or that writes storages that existed
 // before.
-absl::Status CheckShareable(const Recording& recording);
+absl::Status CheckShareable(const CapturedGraph& captured_graph);
 
 // Returns a key that is equal for captured graphs with the same answer. The
 // graph must be shareable, here and below.
-std::string SharingKey(const Recording& recording);
+std::string SharingKey(const CapturedGraph& captured_graph);
 
-v1::RecordingSlots SlotsOf(const Recording& recording);
+v1::RecordingSlots SlotsOf(const CapturedGraph& captured_graph);
 
 // Interprets the answer on a device of `members` replicas. Returns
 // FailedPrecondition with the reason why there is no plan, or Internal
 // (BAD_BATCH_PLAN) for a plan of another graph or of other replicas.
 absl::StatusOr<std::shared_ptr<const RowShares>> MakeShares(
-    const Recording& recording, const v1::StageAnswer& answer, int members);
+    const CapturedGraph& captured_graph, const v1::StageAnswer& answer,
+    int members);
 
 // Remembers the plan of similar captured graphs. Thread-safe.
 class RowSharing {
@@ -95,13 +96,13 @@ class RowSharing {
 
 // A stage of a captured graph, whose rows pass through its device's replicas in
 // micro-batches. Immutable.
-struct StageRecording {
+struct StageGraph {
   int member = 0;
   // The stage as a captured graph of one part. Its inputs are intermediates of
   // earlier stages and inputs of the whole. It captures nothing itself:
   // captured storages of the whole are passed at each execution. Its outputs
   // are what later stages, or the whole's outputs, take from it.
-  std::shared_ptr<const Recording> recording;
+  std::shared_ptr<const CapturedGraph> captured_graph;
   // The stage's graph, and its key.
   std::shared_ptr<const SizedGraph> graph;
   // The whole's slot of each input, captured storage and output.
@@ -112,8 +113,9 @@ struct StageRecording {
 
 // Returns the stages in order. `shares` belong to the graph and have stages.
 // Fails if the graph is invalid at this number of rows.
-absl::StatusOr<std::vector<StageRecording>> CutIntoStages(
-    const Recording& recording, const RowShares& shares, uint64_t rows);
+absl::StatusOr<std::vector<StageGraph>> CutIntoStages(
+    const CapturedGraph& captured_graph, const RowShares& shares,
+    uint64_t rows);
 
 }  // namespace djinn
 

@@ -18,7 +18,7 @@ using testing::HasSubstr;
 class SharedRowsTest : public SharedRowsFixture {
  protected:
   // Captures output = op1(weights, input).
-  absl::StatusOr<std::shared_ptr<const Recording>> RecordLayer(
+  absl::StatusOr<std::shared_ptr<const CapturedGraph>> RecordLayer(
       double factor = 2) {
     const StoragePtr input = Uploaded(kRows);
     EXPECT_EQ(device_->graphs().Start(kLane), absl::OkStatus());
@@ -53,27 +53,28 @@ class SharedRowsTest : public SharedRowsFixture {
     return answer;
   }
   // Returns a captured graph whose rows are divided.
-  std::shared_ptr<const Recording> Shared() {
-    auto recording = RecordLayer();
-    EXPECT_EQ(recording.status(), absl::OkStatus());
+  std::shared_ptr<const CapturedGraph> Shared() {
+    auto captured_graph = RecordLayer();
+    EXPECT_EQ(captured_graph.status(), absl::OkStatus());
     cluster_.coordinator().AnswerStages(
         Plan(cluster_.coordinator().WaitStagesAsked()));
-    return recording.ok() ? *recording : nullptr;
+    return captured_graph.ok() ? *captured_graph : nullptr;
   }
 };
 
 TEST_F(SharedRowsTest, EachMemberCarriesOutItsRows) {
-  const auto recording = RecordLayer();
-  ASSERT_TRUE(recording.ok()) << recording.status();
+  const auto captured_graph = RecordLayer();
+  ASSERT_TRUE(captured_graph.ok()) << captured_graph.status();
   const StoragePtr input = Uploaded(kRows);
   // The plan is not known yet.
-  EXPECT_EQ(ErrorReason(Replay(*recording, input).status()), "STALE_RECORDING");
+  EXPECT_EQ(ErrorReason(Replay(*captured_graph, input).status()),
+            "STALE_RECORDING");
   const auto asked = cluster_.coordinator().WaitStagesAsked();
   EXPECT_THAT(asked.request.recording().given(), ElementsAre(1));
   EXPECT_THAT(asked.request.recording().outputs(), ElementsAre(2));
   cluster_.coordinator().AnswerStages(Plan(asked));
   for (int i = 0; i < 3; ++i) {
-    const auto output = Replay(*recording, input);
+    const auto output = Replay(*captured_graph, input);
     ASSERT_TRUE(output.ok()) << output.status();
     EXPECT_EQ((*output)->size_bytes(), kRows);
     EXPECT_EQ(ReadByte(*device_, kLane, *output), absl::OkStatus());
@@ -104,24 +105,24 @@ TEST_F(SharedRowsTest, AnotherOneThatIsAlikeNeedsNoQuestion) {
 }
 
 TEST_F(SharedRowsTest, WeightsThatAreWrittenGoAgain) {
-  const auto recording = Shared();
+  const auto captured_graph = Shared();
   const StoragePtr input = Uploaded(kRows);
-  ASSERT_TRUE(Replay(recording, input).ok());
+  ASSERT_TRUE(Replay(captured_graph, input).ok());
   Call(5, {{weights_, kWrites}});
-  ASSERT_TRUE(Replay(recording, input).ok());
+  ASSERT_TRUE(Replay(captured_graph, input).ok());
   EXPECT_THAT(Sizes(1), ElementsAre(-5, -5));
   // The weights move to and from the worker, with the rows.
   EXPECT_EQ(Count(0, v1::Ordered::kOffer) + Count(1, v1::Ordered::kOffer), 6);
 }
 
 TEST_F(SharedRowsTest, RowsThatDoNotArriveFailTheOutput) {
-  const auto recording = Shared();
+  const auto captured_graph = Shared();
   const StoragePtr input = Uploaded(kRows);
-  ASSERT_TRUE(Replay(recording, input).ok());
+  ASSERT_TRUE(Replay(captured_graph, input).ok());
   EXPECT_THAT(Sizes(1), ElementsAre(-5));
   constexpr uint64_t kErrorId = 0x63;
   cluster_.worker(1).Set(&FakeScript::fail_next_pull, kErrorId);
-  const auto output = Replay(recording, input);
+  const auto output = Replay(captured_graph, input);
   ASSERT_TRUE(output.ok());
   EXPECT_EQ(ErrorMetadataValue(device_->Synchronize(), "error_id"), "63");
   // The input is unchanged.
@@ -129,9 +130,9 @@ TEST_F(SharedRowsTest, RowsThatDoNotArriveFailTheOutput) {
 }
 
 TEST_F(SharedRowsTest, InStrictModeItIsRefused) {
-  const auto recording = Shared();
+  const auto captured_graph = Shared();
   SetFastExecution(false);
-  EXPECT_EQ(ErrorReason(Replay(recording, Uploaded(kRows)).status()),
+  EXPECT_EQ(ErrorReason(Replay(captured_graph, Uploaded(kRows)).status()),
             "STALE_RECORDING");
   EXPECT_EQ(ErrorReason(RecordLayer().status()), "SPANS_WORKERS");
 }

@@ -7,7 +7,7 @@
 
 #include "client_lib/session/model/execution_flag.h"
 #include "client_lib/session/multi_worker/rematerialization.h"
-#include "client_lib/session/testing/spanning_fixture.h"
+#include "client_lib/session/testing/multi_worker_fixture.h"
 #include "common/base/error.h"
 #include "gmock/gmock.h"
 
@@ -28,11 +28,11 @@ constexpr uint64_t kSlowLink = 100'000;
 // The device has two workers. All storages are on both, except the large ones,
 // the last of which is on the second worker.
 class WeighedRematerializationsTest : private WithClock,
-                                      public SpanningDeviceTest {
+                                      public MultiWorkerDeviceTest {
  protected:
   explicit WeighedRematerializationsTest(const char* first_numerics = "n",
                                          const char* second_numerics = "n")
-      : SpanningDeviceTest(OptionsWith(&clock_), kLarge) {
+      : MultiWorkerDeviceTest(OptionsWith(&clock_), kLarge) {
     SayFacts(0, first_numerics);
     SayFacts(1, second_numerics);
     cluster_.coordinator().LetSpan(2);

@@ -33,12 +33,11 @@ const ReadPredictor::Prediction* ReadPredictor::OnCall(const Segment& segment) {
   return Predict(*position, touches.size());
 }
 
-const ReadPredictor::Prediction* ReadPredictor::OnOutput(uint32_t lane,
-                                                         uint64_t recording,
-                                                         uint32_t output,
-                                                         uint64_t storage_id) {
+const ReadPredictor::Prediction* ReadPredictor::OnOutput(
+    uint32_t lane, uint64_t captured_graph, uint32_t output,
+    uint64_t storage_id) {
   uint64_t* const position = PositionOf(lane);
-  *position = Mix(Mix(*position, recording), output);
+  *position = Mix(Mix(*position, captured_graph), output);
   NoteWrite({storage_id, *position, 0});
   return Predict(*position, 1);
 }

@@ -49,8 +49,8 @@ class ReadPredictor {
 
   // Does the same for an output of a captured graph that the lane executes.
   // Outputs come in order.
-  const Prediction* OnOutput(uint32_t lane, uint64_t recording, uint32_t output,
-                             uint64_t storage_id);
+  const Prediction* OnOutput(uint32_t lane, uint64_t captured_graph,
+                             uint32_t output, uint64_t storage_id);
 
   // Notes that the lane reads the storage, and resets the lane's position.
   void OnRead(uint32_t lane, uint64_t storage_id, const srg::TensorView& view,

@@ -17,7 +17,7 @@
 namespace djinn {
 namespace {
 
-using Source = RecordingPart::Slot::Source;
+using Source = CapturedPart::Slot::Source;
 
 absl::Status Refusal(absl::string_view reason, absl::string_view what) {
   return MakeError(absl::StatusCode::kFailedPrecondition, reason, what);
@@ -80,7 +80,7 @@ void Recorder::Refuse(absl::string_view reason, absl::string_view what) {
   steps_.clear();
 }
 
-absl::StatusOr<std::shared_ptr<Recording>> Recorder::Finish(
+absl::StatusOr<std::shared_ptr<CapturedGraph>> Recorder::Finish(
     absl::Span<RemoteStorage* const> given,
     absl::Span<RemoteStorage* const> outputs, size_t awaited) const {
   DJINN_RETURN_IF_ERROR(refusal_);
@@ -88,10 +88,11 @@ absl::StatusOr<std::shared_ptr<Recording>> Recorder::Finish(
     return Refusal("NO_CALLS", "it calls nothing on the device");
   }
   static std::atomic<uint64_t> last_number{0};
-  auto recording = std::make_shared<Recording>();
-  recording->number = last_number.fetch_add(1, std::memory_order_relaxed) + 1;
-  recording->given = given.size();
-  Roles roles = FindRoles(given, recording.get());
+  auto captured_graph = std::make_shared<CapturedGraph>();
+  captured_graph->number =
+      last_number.fetch_add(1, std::memory_order_relaxed) + 1;
+  captured_graph->given = given.size();
+  Roles roles = FindRoles(given, captured_graph.get());
   for (const Step& step : steps_) {
     for (const auto& [touch, bytes] : step.creations) {
       const StoragePtr& storage = step.call.touches()[touch].storage;
@@ -110,12 +111,12 @@ absl::StatusOr<std::shared_ptr<Recording>> Recorder::Finish(
                      "it returns a tensor that it did not make itself, or a "
                      "view of one");
     }
-    if (std::exchange(found->second.output, i) != RecordingPart::kNoOutput) {
+    if (std::exchange(found->second.output, i) != CapturedPart::kNoOutput) {
       return Refusal("OUTPUT_TWICE",
                      "it returns two tensors that share memory");
     }
     if (i < awaited) needed = std::max(needed, found->second.last_write + 1);
-    recording->output_bytes.push_back(storage->size_bytes());
+    captured_graph->output_bytes.push_back(storage->size_bytes());
   }
   DJINN_RETURN_IF_ERROR(NoneStays(roles));
 
@@ -124,14 +125,14 @@ absl::StatusOr<std::shared_ptr<Recording>> Recorder::Finish(
     if (begin < needed && needed + kMinRest <= steps_.size()) {
       end = std::min(end, needed);
     }
-    recording->parts.push_back(BuildPart(begin, end, roles));
+    captured_graph->parts.push_back(BuildPart(begin, end, roles));
     begin = end;
   }
-  return recording;
+  return captured_graph;
 }
 
 Recorder::Roles Recorder::FindRoles(absl::Span<RemoteStorage* const> given,
-                                    Recording* recording) const {
+                                    CapturedGraph* captured_graph) const {
   Roles roles;
   for (uint32_t i = 0; i < given.size(); ++i) {
     roles.try_emplace(given[i], Role{Source::kGiven, i});
@@ -147,10 +148,10 @@ Recorder::Roles Recorder::FindRoles(absl::Span<RemoteStorage* const> given,
       role.first = i;
       if (IsMadeBy(touches[k], k, steps_[i].creations)) {
         role.source = Source::kMade;
-        role.index = recording->made++;
+        role.index = captured_graph->made++;
       } else {
-        role.index = static_cast<uint32_t>(recording->kept.size());
-        recording->kept.push_back(touches[k].storage);
+        role.index = static_cast<uint32_t>(captured_graph->kept.size());
+        captured_graph->kept.push_back(touches[k].storage);
       }
     }
   }
@@ -164,7 +165,7 @@ absl::Status Recorder::NoneStays(const Roles& roles) const {
   size_t first = steps_.size();
   for (const auto& [storage, role] : roles) {
     if (role.source != Source::kMade ||
-        role.output != RecordingPart::kNoOutput || storage->dead() ||
+        role.output != CapturedPart::kNoOutput || storage->dead() ||
         role.first >= first) {
       continue;
     }
@@ -182,8 +183,8 @@ absl::Status Recorder::NoneStays(const Roles& roles) const {
                        : Describe(CallSiteTable::Global().Get(maker->site()))));
 }
 
-RecordingPart Recorder::BuildPart(size_t begin, size_t end,
-                                  const Roles& roles) const {
+CapturedPart Recorder::BuildPart(size_t begin, size_t end,
+                                 const Roles& roles) const {
   Segment segment;
   for (size_t i = begin; i < end; ++i) {
     for (const auto& [touch, bytes] : steps_[i].creations) {
@@ -192,7 +193,7 @@ RecordingPart Recorder::BuildPart(size_t begin, size_t end,
     Call call = steps_[i].call;
     segment.Append(&call);
   }
-  RecordingPart part;
+  CapturedPart part;
   absl::flat_hash_map<const RemoteStorage*, uint32_t> slots;
   std::vector<uint32_t> slot_of_touch;
   std::vector<srg::Slot> kinds;
@@ -216,7 +217,7 @@ RecordingPart Recorder::BuildPart(size_t begin, size_t end,
                             .born = kind.kind == srg::Slot::Kind::kCreated ||
                                     kind.kind == srg::Slot::Kind::kResult,
                             .dies = role.source == Source::kMade &&
-                                    role.output == RecordingPart::kNoOutput &&
+                                    role.output == CapturedPart::kNoOutput &&
                                     role.last < end});
     }
     if (ChangesVersion(touch.access)) ++part.slots[found->second].writes;

@@ -39,13 +39,14 @@ namespace djinn {
 class RowSharing;
 
 // A single run of a captured graph.
-struct RecordingPart {
+struct CapturedPart {
   static constexpr uint32_t kNoOutput = 0xffffffff;
 
   struct Slot {
     enum class Source : uint8_t { kGiven, kKept, kMade };
     Source source = Source::kMade;
-    // Index among the inputs, in Recording::kept, or among the intermediates.
+    // Index among the inputs, in CapturedGraph::kept, or among the
+    // intermediates.
     uint32_t index = 0;
     // Index of the output that an intermediate is, if any.
     uint32_t output = kNoOutput;
@@ -67,10 +68,10 @@ struct RecordingPart {
 };
 
 // A captured graph. Immutable; the threads that execute it share it.
-struct Recording {
+struct CapturedGraph {
   // Unique among the captured graphs of the process.
   uint64_t number = 0;
-  std::vector<RecordingPart> parts;
+  std::vector<CapturedPart> parts;
   size_t given = 0;
   std::vector<StoragePtr> kept;
   uint32_t made = 0;
@@ -106,7 +107,7 @@ class Recorder {
   // given, KEEPS_TENSOR (an intermediate is still in use and is no output),
   // NOT_MADE (an output existed before), OUTPUT_TWICE, NOT_BORN (an input had
   // no contents), TOO_LONG, NO_CALLS.
-  absl::StatusOr<std::shared_ptr<Recording>> Finish(
+  absl::StatusOr<std::shared_ptr<CapturedGraph>> Finish(
       absl::Span<RemoteStorage* const> given,
       absl::Span<RemoteStorage* const> outputs, size_t awaited) const;
 
@@ -120,22 +121,22 @@ class Recorder {
 
   // The role of a storage in the whole captured graph.
   struct Role {
-    RecordingPart::Slot::Source source = RecordingPart::Slot::Source::kKept;
+    CapturedPart::Slot::Source source = CapturedPart::Slot::Source::kKept;
     uint32_t index = 0;
     // The first call that names an intermediate, the last that writes it, and
     // the last that names it.
     size_t first = 0;
     size_t last_write = 0;
     size_t last = 0;
-    uint32_t output = RecordingPart::kNoOutput;
+    uint32_t output = CapturedPart::kNoOutput;
   };
   using Roles = absl::flat_hash_map<const RemoteStorage*, Role>;
 
   Roles FindRoles(absl::Span<RemoteStorage* const> given,
-                  Recording* recording) const;
+                  CapturedGraph* captured_graph) const;
   absl::Status NoneStays(const Roles& roles) const;
   // Builds a part of the calls [begin, end).
-  RecordingPart BuildPart(size_t begin, size_t end, const Roles& roles) const;
+  CapturedPart BuildPart(size_t begin, size_t end, const Roles& roles) const;
 
   std::vector<Step> steps_;
   absl::Status refusal_;

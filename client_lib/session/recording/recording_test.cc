@@ -17,9 +17,10 @@ namespace {
 
 constexpr uint32_t kLane = 3;
 
-class RecordingTest : public DeviceTest {
+class CapturedGraphTest : public DeviceTest {
  protected:
-  explicit RecordingTest(v1::SessionLimits limits = FakeWorker::DefaultLimits())
+  explicit CapturedGraphTest(
+      v1::SessionLimits limits = FakeWorker::DefaultLimits())
       : DeviceTest(std::move(limits)) {}
 
   void Call(int op, const std::vector<Use>& touches) {
@@ -37,15 +38,15 @@ class RecordingTest : public DeviceTest {
     }
     return loss;
   }
-  absl::StatusOr<std::shared_ptr<const Recording>> RecordStep() {
+  absl::StatusOr<std::shared_ptr<const CapturedGraph>> RecordStep() {
     const StoragePtr input = Uploaded();
     EXPECT_TRUE(device_->graphs().Start(kLane).ok());
     const StoragePtr loss = Step(input);
-    auto recording = Finish({input}, {loss});
+    auto captured_graph = Finish({input}, {loss});
     Drop(loss);
-    return recording;
+    return captured_graph;
   }
-  absl::StatusOr<std::shared_ptr<const Recording>> Finish(
+  absl::StatusOr<std::shared_ptr<const CapturedGraph>> Finish(
       const std::vector<StoragePtr>& given,
       const std::vector<StoragePtr>& outputs, size_t awaited = 1) {
     std::vector<RemoteStorage*> in, out;
@@ -57,10 +58,10 @@ class RecordingTest : public DeviceTest {
                         const std::vector<StoragePtr>& outputs) {
     return ErrorReason(Finish(given, outputs).status());
   }
-  StoragePtr Replay(const std::shared_ptr<const Recording>& recording,
+  StoragePtr Replay(const std::shared_ptr<const CapturedGraph>& captured_graph,
                     const StoragePtr& input) {
     const std::vector<RemoteStorage*> given = {input.get()};
-    auto outputs = device_->graphs().Replay(kLane, recording, given);
+    auto outputs = device_->graphs().Replay(kLane, captured_graph, given);
     EXPECT_TRUE(outputs.ok()) << outputs.status();
     return outputs.ok() ? outputs->at(0) : StoragePtr();
   }
@@ -68,15 +69,15 @@ class RecordingTest : public DeviceTest {
   StoragePtr weights_ = Uploaded();
 };
 
-TEST_F(RecordingTest, ReplayBindsOtherStorages) {
-  const auto recording = RecordStep();
-  ASSERT_TRUE(recording.ok()) << recording.status();
+TEST_F(CapturedGraphTest, ReplayBindsOtherStorages) {
+  const auto captured_graph = RecordStep();
+  ASSERT_TRUE(captured_graph.ok()) << captured_graph.status();
   // The first part ends with the output; the second one holds the rest.
-  EXPECT_EQ((*recording)->parts.size(), 2u);
-  EXPECT_EQ((*recording)->kept.size(), 1u);
+  EXPECT_EQ((*captured_graph)->parts.size(), 2u);
+  EXPECT_EQ((*captured_graph)->kept.size(), 1u);
   for (int i = 0; i < 5; ++i) {
     const StoragePtr input = Uploaded();
-    const StoragePtr loss = Replay(*recording, input);
+    const StoragePtr loss = Replay(*captured_graph, input);
     std::string value(4, '?');
     ASSERT_TRUE(device_
                     ->Read(kLane, loss.get(), WholeView(*loss.get()),
@@ -97,41 +98,41 @@ TEST_F(RecordingTest, ReplayBindsOtherStorages) {
 }
 
 // Gradients are outputs that come last and that the program does not await.
-TEST_F(RecordingTest, OutputsThatAreNotAwaitedDoNotHoldTheOthersUp) {
+TEST_F(CapturedGraphTest, OutputsThatAreNotAwaitedDoNotHoldTheOthersUp) {
   const auto record = [&](size_t awaited) {
     const StoragePtr input = Uploaded();
     EXPECT_TRUE(device_->graphs().Start(kLane).ok());
     const StoragePtr loss = Step(input);
     const StoragePtr gradient = device_->NewStorage(4);
     Call(7, {{weights_, kReads}, {gradient, kBirth}});
-    const auto recording = Finish({input}, {loss, gradient}, awaited);
-    EXPECT_TRUE(recording.ok()) << recording.status();
-    return (*recording)->parts.size();
+    const auto captured_graph = Finish({input}, {loss, gradient}, awaited);
+    EXPECT_TRUE(captured_graph.ok()) << captured_graph.status();
+    return (*captured_graph)->parts.size();
   };
   EXPECT_EQ(record(/*awaited=*/0), 1u);
   EXPECT_EQ(record(/*awaited=*/1), 2u);
   EXPECT_EQ(record(/*awaited=*/2), 1u);
 }
 
-TEST_F(RecordingTest, OrdinaryCallsAndReplaysKeepTheirOrder) {
-  const auto recording = RecordStep();
-  ASSERT_TRUE(recording.ok());
+TEST_F(CapturedGraphTest, OrdinaryCallsAndReplaysKeepTheirOrder) {
+  const auto captured_graph = RecordStep();
+  ASSERT_TRUE(captured_graph.ok());
   const StoragePtr input = Uploaded();
   // These segments are open when the replay comes, in this lane and in another.
   Call(4, {{input, kWrites}});
   ASSERT_TRUE(Record(*device_, 9, MakeCall(5, {{weights_, kWrites}})).ok());
-  const StoragePtr loss = Replay(*recording, input);
+  const StoragePtr loss = Replay(*captured_graph, input);
   Call(6, {{loss, kWrites}, {weights_, kReads}});
   EXPECT_TRUE(ReadByte(*device_, kLane, loss).ok());
   EXPECT_TRUE(ReadByte(*device_, kLane, weights_).ok());
 }
 
-TEST_F(RecordingTest, AnExpectedReadGoesAheadOfTheRest) {
-  const auto recording = RecordStep();
-  ASSERT_TRUE(recording.ok());
+TEST_F(CapturedGraphTest, AnExpectedReadGoesAheadOfTheRest) {
+  const auto captured_graph = RecordStep();
+  ASSERT_TRUE(captured_graph.ok());
   const StoragePtr input = Uploaded();
   const auto step = [&] {
-    const StoragePtr loss = Replay(*recording, input);
+    const StoragePtr loss = Replay(*captured_graph, input);
     EXPECT_TRUE(ReadByte(*device_, kLane, loss).ok());
     Drop(loss);
   };
@@ -149,7 +150,7 @@ TEST_F(RecordingTest, AnExpectedReadGoesAheadOfTheRest) {
   EXPECT_EQ(kinds, "run read run ");
 }
 
-TEST_F(RecordingTest, ReplayRebindsTemporariesAndGenerators) {
+TEST_F(CapturedGraphTest, ReplayRebindsTemporariesAndGenerators) {
   const StoragePtr generator = device_->NewStorage(0);
   ASSERT_TRUE(device_->Seed(kLane, generator.get(), 7).ok());
   const StoragePtr input = Uploaded();
@@ -159,17 +160,17 @@ TEST_F(RecordingTest, ReplayRebindsTemporariesAndGenerators) {
   Call(1, {{buffer, kWrites}, {input, kReads}, {generator, kDraws}});
   Call(2, {{buffer, kReads}, {out, kBirth}});
   Drop(buffer);
-  const auto recording = Finish({input}, {out});
-  ASSERT_TRUE(recording.ok()) << recording.status();
+  const auto captured_graph = Finish({input}, {out});
+  ASSERT_TRUE(captured_graph.ok()) << captured_graph.status();
   Drop(out);
   for (int i = 0; i < 3; ++i) {
-    const StoragePtr made = Replay(*recording, input);
+    const StoragePtr made = Replay(*captured_graph, input);
     EXPECT_TRUE(ReadByte(*device_, kLane, made).ok());
     Drop(made);
   }
 }
 
-TEST_F(RecordingTest, CallsThatCannotBeReplayedAreRefused) {
+TEST_F(CapturedGraphTest, CallsThatCannotBeReplayedAreRefused) {
   const StoragePtr input = Uploaded();
   const auto start = [&] { ASSERT_TRUE(device_->graphs().Start(kLane).ok()); };
   start();
@@ -208,7 +209,7 @@ TEST_F(RecordingTest, CallsThatCannotBeReplayedAreRefused) {
   EXPECT_EQ(RefusalOf({input}, {made, weights_}), "NOT_MADE");
 }
 
-TEST_F(RecordingTest, OneThatIsDroppedIsGone) {
+TEST_F(CapturedGraphTest, OneThatIsDroppedIsGone) {
   const StoragePtr input = Uploaded();
   ASSERT_TRUE(device_->graphs().Start(kLane).ok());
   Step(input);
@@ -218,48 +219,49 @@ TEST_F(RecordingTest, OneThatIsDroppedIsGone) {
   EXPECT_TRUE(device_->graphs().Start(kLane).ok());
 }
 
-TEST_F(RecordingTest, IsStaleWhenWhatItKeepsIsGone) {
-  const auto recording = RecordStep();
-  ASSERT_TRUE(recording.ok());
+TEST_F(CapturedGraphTest, IsStaleWhenWhatItKeepsIsGone) {
+  const auto captured_graph = RecordStep();
+  ASSERT_TRUE(captured_graph.ok());
   const StoragePtr input = Uploaded();
   Drop(weights_);
   const std::vector<RemoteStorage*> given = {input.get()};
   EXPECT_EQ(
-      ErrorReason(device_->graphs().Replay(kLane, *recording, given).status()),
+      ErrorReason(
+          device_->graphs().Replay(kLane, *captured_graph, given).status()),
       "STALE_RECORDING");
   const std::shared_ptr<VirtualDevice> other = *session_->Device(1);
-  EXPECT_EQ(
-      ErrorReason(other->graphs().Replay(kLane, *recording, given).status()),
-      "STALE_RECORDING");
+  EXPECT_EQ(ErrorReason(
+                other->graphs().Replay(kLane, *captured_graph, given).status()),
+            "STALE_RECORDING");
 }
 
 // A worker that takes one message at a time, so that further messages wait in
 // the session.
-class RecordingInANarrowWindowTest : public RecordingTest {
+class CapturedGraphInANarrowWindowTest : public CapturedGraphTest {
  protected:
-  RecordingInANarrowWindowTest()
-      : RecordingTest([] {
+  CapturedGraphInANarrowWindowTest()
+      : CapturedGraphTest([] {
           v1::SessionLimits limits = FakeWorker::DefaultLimits();
           limits.set_max_outstanding(1);
           return limits;
         }()) {}
 };
 
-TEST_F(RecordingInANarrowWindowTest, AReplayHasTheModeOfItsCall) {
+TEST_F(CapturedGraphInANarrowWindowTest, AReplayHasTheModeOfItsCall) {
   const absl::Cleanup strict = [] { SetFastExecution(false); };
   for (const bool fast : {false, true}) {
     SetFastExecution(fast);
     weights_ = Uploaded();
-    const auto recording = RecordStep();
-    ASSERT_TRUE(recording.ok()) << recording.status();
-    ASSERT_EQ((*recording)->parts.size(), 2u);
+    const auto captured_graph = RecordStep();
+    ASSERT_TRUE(captured_graph.ok()) << captured_graph.status();
+    ASSERT_EQ((*captured_graph)->parts.size(), 2u);
     const StoragePtr input = Uploaded();
     ASSERT_TRUE(device_->Synchronize().ok());
     const size_t before = cluster_.worker().seen().runs.size();
     // The second part waits in the session for room while the program
     // continues.
     cluster_.worker().Pause();
-    const StoragePtr loss = Replay(*recording, input);
+    const StoragePtr loss = Replay(*captured_graph, input);
     SetFastExecution(!fast);
     cluster_.worker().Resume();
     ASSERT_TRUE(ReadByte(*device_, kLane, loss).ok());
@@ -274,13 +276,13 @@ TEST_F(RecordingInANarrowWindowTest, AReplayHasTheModeOfItsCall) {
   }
 }
 
-TEST_F(RecordingTest, AFailureInAReplayPoisonsItsOutputs) {
-  const auto recording = RecordStep();
-  ASSERT_TRUE(recording.ok());
+TEST_F(CapturedGraphTest, AFailureInAReplayPoisonsItsOutputs) {
+  const auto captured_graph = RecordStep();
+  ASSERT_TRUE(captured_graph.ok());
   const StoragePtr input = Uploaded();
   ASSERT_TRUE(device_->Synchronize().ok());
   cluster_.worker().Set(&FakeScript::fail_next_run, 9);
-  const StoragePtr loss = Replay(*recording, input);
+  const StoragePtr loss = Replay(*captured_graph, input);
   EXPECT_EQ(ErrorMetadataValue(ReadByte(*device_, kLane, loss), "error_id"),
             "9");
 }

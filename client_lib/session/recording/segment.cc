@@ -76,7 +76,7 @@ void Segment::MoveTail(size_t calls, Segment* next) {
 }
 
 void Segment::Clear() {
-  // Leaves serial_ unchanged, because recording threads still compare it.
+  // Leaves serial_ unchanged, because issuing threads still compare it.
   const bool large = footprint_bytes() > kKeptBytes;
   wants_metadata = false;
   calls_.clear();

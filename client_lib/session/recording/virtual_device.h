@@ -2,7 +2,7 @@
 // for it, their segments, the order of messages to its worker, and the waits
 // for replies.
 //
-// Recording threads append calls to their lane's open segment in one short
+// CapturedGraph threads append calls to their lane's open segment in one short
 // critical section, which stamps versions and seals conflicting segments. A
 // sender thread turns sealed segments into numbered messages, in the order in
 // which they were sealed. The device requests its lease when the first message
@@ -106,7 +106,7 @@ class DeviceGraphs {
   // storages created since Start(), each once; the program may await
   // the first `awaited` of them. Errors are those of Recorder::Finish(), and
   // FailedPrecondition (NOT_RECORDING).
-  virtual absl::StatusOr<std::shared_ptr<const Recording>> Finish(
+  virtual absl::StatusOr<std::shared_ptr<const CapturedGraph>> Finish(
       uint32_t lane, absl::Span<RemoteStorage* const> given,
       absl::Span<RemoteStorage* const> outputs, size_t awaited) = 0;
   // Returns the refusal that Finish() is going to report, because the
@@ -122,7 +122,7 @@ class DeviceGraphs {
   // belongs to another device or the program dropped a storage that it
   // captured. Blocks as VirtualDevice::Record() does.
   virtual absl::StatusOr<std::vector<StoragePtr>> Replay(
-      uint32_t lane, const std::shared_ptr<const Recording>& recording,
+      uint32_t lane, const std::shared_ptr<const CapturedGraph>& captured_graph,
       absl::Span<RemoteStorage* const> given) = 0;
 };
 

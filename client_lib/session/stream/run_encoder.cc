@@ -90,7 +90,7 @@ RunEncoder::Encoded RunEncoder::Encode(const Segment& segment,
   return encoded;
 }
 
-RunEncoder::Encoded RunEncoder::Encode(const RecordingPart& part, bool fast,
+RunEncoder::Encoded RunEncoder::Encode(const CapturedPart& part, bool fast,
                                        absl::Span<const RunBinding> bindings,
                                        uint64_t telling) {
   Encoded encoded;
@@ -101,7 +101,7 @@ RunEncoder::Encoded RunEncoder::Encode(const RecordingPart& part, bool fast,
   return encoded;
 }
 
-RunEncoder::Encoded RunEncoder::Encode(const RecordingPart& part, bool fast,
+RunEncoder::Encoded RunEncoder::Encode(const CapturedPart& part, bool fast,
                                        const SizedGraph& sized, int64_t size,
                                        absl::Span<const RunBinding> bindings,
                                        uint64_t telling) {

@@ -63,10 +63,10 @@ class RunEncoder {
   Encoded Encode(const Segment& segment, uint64_t telling = 1);
 
   // Encodes a part with one binding per slot. `fast` is as in Segment.
-  Encoded Encode(const RecordingPart& part, bool fast,
+  Encoded Encode(const CapturedPart& part, bool fast,
                  absl::Span<const RunBinding> bindings, uint64_t telling = 1);
   // Encodes `sized` at the given size, in place of the part's own graph.
-  Encoded Encode(const RecordingPart& part, bool fast, const SizedGraph& sized,
+  Encoded Encode(const CapturedPart& part, bool fast, const SizedGraph& sized,
                  int64_t size, absl::Span<const RunBinding> bindings,
                  uint64_t telling = 1);
 

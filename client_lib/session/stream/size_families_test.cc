@@ -250,7 +250,7 @@ TEST_F(SizeFamiliesTest, AGrowingLoopIsOneGraph) {
 
 // Encodes a callable's captured graphs for sequences of several lengths, in any
 // order.
-TEST_F(SizeFamiliesTest, RecordingsThatDifferInSizesAreOneGraph) {
+TEST_F(SizeFamiliesTest, CapturedGraphsThatDifferInSizesAreOneGraph) {
   GraphTable table(64);
   RunEncoder encoder(&table);
   std::vector<uint64_t> ids;
@@ -258,7 +258,7 @@ TEST_F(SizeFamiliesTest, RecordingsThatDifferInSizesAreOneGraph) {
   int definitions = 0;
   for (const int64_t n : {5, 6, 7, 30, 2, 5, 7, 30, 29, 6}) {
     const Named named = MakeAt(n);
-    RecordingPart part;
+    CapturedPart part;
     part.key = named.key;
     part.graph = named.graph;
     std::vector<StoragePtr> storages;

@@ -53,17 +53,17 @@ class SharedRowsFixture : public ::testing::Test {
     EXPECT_EQ(Record(*device_, kLane, MakeCall(op, touches)), absl::OkStatus());
   }
 
-  absl::StatusOr<std::shared_ptr<const Recording>> Finish(
+  absl::StatusOr<std::shared_ptr<const CapturedGraph>> Finish(
       const StoragePtr& input, const StoragePtr& output) {
     RemoteStorage* const given[] = {input.get()};
     RemoteStorage* const outputs[] = {output.get()};
     return device_->graphs().Finish(kLane, given, outputs, 1);
   }
   absl::StatusOr<StoragePtr> Replay(
-      const std::shared_ptr<const Recording>& recording,
+      const std::shared_ptr<const CapturedGraph>& captured_graph,
       const StoragePtr& input) {
     RemoteStorage* const given[] = {input.get()};
-    auto outputs = device_->graphs().Replay(kLane, recording, given);
+    auto outputs = device_->graphs().Replay(kLane, captured_graph, given);
     if (!outputs.ok()) return outputs.status();
     return outputs->at(0);
   }

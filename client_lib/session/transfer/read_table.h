@@ -2,7 +2,8 @@
 // collects the callbacks to run when values arrive.
 //
 // Not thread-safe: the lock of the answers (device/answers.h) guards it, and
-// the fields of the waits. Nothing here calls out: the caller runs the callbacks after unlocking.
+// the fields of the waits. Nothing here calls out: the caller runs the
+// callbacks after unlocking.
 #ifndef CLIENT_LIB_SESSION_TRANSFER_READ_TABLE_H_
 #define CLIENT_LIB_SESSION_TRANSFER_READ_TABLE_H_
 

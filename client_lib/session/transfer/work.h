@@ -1,4 +1,4 @@
-// Defines the work that recording threads pass to a device's sender thread, in
+// Defines the work that issuing threads pass to a device's sender thread, in
 // the order in which it must reach the worker, and the waits for its results.
 #ifndef CLIENT_LIB_SESSION_TRANSFER_WORK_H_
 #define CLIENT_LIB_SESSION_TRANSFER_WORK_H_
@@ -116,7 +116,7 @@ struct RunWork {
 // Executes a part of a captured graph. If `sized` is set, that graph at that
 // size replaces the part's own: some of its rows, or a stage of it.
 struct ReplayWork {
-  std::shared_ptr<const Recording> recording;
+  std::shared_ptr<const CapturedGraph> captured_graph;
   size_t part;
   // The execution mode (execution_flag.h) when the work was stamped.
   bool fast;

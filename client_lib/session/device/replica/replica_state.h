@@ -79,7 +79,7 @@ struct ConnectionState {
   uint64_t works_done ABSL_GUARDED_BY(mu) = 0;
   int window_waiters ABSL_GUARDED_BY(mu) = 0;
 
-  CondVar window_changed;      // room for recording threads
+  CondVar window_changed;      // room for issuing threads
   CondVar progress_changed;    // works_done, end.drained, end.cancelled,
                                // queue.held()
   CondVar connection_changed;  // everything else

@@ -1,6 +1,6 @@
 // Provides what tests of multi-worker devices have in common.
-#ifndef CLIENT_LIB_SESSION_TESTING_SPANNING_FIXTURE_H_
-#define CLIENT_LIB_SESSION_TESTING_SPANNING_FIXTURE_H_
+#ifndef CLIENT_LIB_SESSION_TESTING_MULTI_WORKER_FIXTURE_H_
+#define CLIENT_LIB_SESSION_TESTING_MULTI_WORKER_FIXTURE_H_
 
 #include <cstdint>
 #include <map>
@@ -32,15 +32,15 @@ inline v1::SessionLimits SmallLimits(uint64_t size = kSize) {
 
 // Runs a device that may have three workers, in a session that a test may open
 // in its own way.
-class SpanningDeviceTest : public testing::Test {
+class MultiWorkerDeviceTest : public testing::Test {
  protected:
-  explicit SpanningDeviceTest(SessionOptions options = {},
-                              uint64_t size = kSize)
+  explicit MultiWorkerDeviceTest(SessionOptions options = {},
+                                 uint64_t size = kSize)
       : cluster_(SmallLimits(size)),
         session_(cluster_.Open(std::move(options))) {
     device_ = *session_->Device(0);
   }
-  ~SpanningDeviceTest() override {
+  ~MultiWorkerDeviceTest() override {
     session_ = nullptr;
     for (int worker = 0; worker < 3; ++worker) {
       ExpectNoViolations(cluster_.worker(worker));
@@ -119,4 +119,4 @@ struct WithClock {
 
 }  // namespace djinn
 
-#endif  // CLIENT_LIB_SESSION_TESTING_SPANNING_FIXTURE_H_
+#endif  // CLIENT_LIB_SESSION_TESTING_MULTI_WORKER_FIXTURE_H_

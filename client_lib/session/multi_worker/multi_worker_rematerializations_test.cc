@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "client_lib/session/multi_worker/rematerialization.h"
-#include "client_lib/session/testing/spanning_fixture.h"
+#include "client_lib/session/testing/multi_worker_fixture.h"
 #include "common/base/error.h"
 #include "gmock/gmock.h"
 
@@ -15,7 +15,7 @@ namespace djinn {
 namespace {
 
 // Tests values that a few cheap calls compute from nothing.
-class RematerializationsTest : public SpanningDeviceTest {
+class RematerializationsTest : public MultiWorkerDeviceTest {
  protected:
   RematerializationsTest() : storages_(Span()) {}
 

@@ -27,9 +27,9 @@ using schedules::FloatView;
 constexpr absl::Duration kPatience = absl::Seconds(60);
 constexpr int64_t kCount = 1 << 18;  // floats of a weight: 1 MiB
 
-class SpanningTest : public testing::Test {
+class MultiWorkerTest : public testing::Test {
  protected:
-  SpanningTest() {
+  MultiWorkerTest() {
     ClusterOptions options;
     options.workers = 3;
     options.device_kind = "fake";
@@ -98,7 +98,7 @@ class SpanningTest : public testing::Test {
   std::shared_ptr<VirtualDevice> device_;
 };
 
-TEST_F(SpanningTest, AModelIsLargerThanAWorker) {
+TEST_F(MultiWorkerTest, AModelIsLargerThanAWorker) {
   // 18 MiB need three workers of 8 MiB.
   const std::vector<StoragePtr> weights = Weights(18);
   EXPECT_EQ(Workers().size(), 3u);
@@ -132,7 +132,7 @@ TEST_F(SpanningTest, AModelIsLargerThanAWorker) {
   EXPECT_EQ(session_->Close(kPatience), absl::OkStatus());
 }
 
-TEST_F(SpanningTest, ResultsAreLargerThanAWorker) {
+TEST_F(MultiWorkerTest, ResultsAreLargerThanAWorker) {
   StoragePtr one;
   ASSERT_TRUE(Upload(1, &one).ok());
   std::vector<StoragePtr> sums = {Add(one, one, kCount)};
@@ -146,7 +146,7 @@ TEST_F(SpanningTest, ResultsAreLargerThanAWorker) {
   EXPECT_EQ(session_->Close(kPatience), absl::OkStatus());
 }
 
-TEST_F(SpanningTest, WhenAllAreFullTheProgramIsToldSo) {
+TEST_F(MultiWorkerTest, WhenAllAreFullTheProgramIsToldSo) {
   std::vector<StoragePtr> weights;
   absl::Status status;
   while (status.ok() && weights.size() < 100) {
@@ -168,7 +168,7 @@ TEST_F(SpanningTest, WhenAllAreFullTheProgramIsToldSo) {
   EXPECT_EQ(Upload(5, &more), absl::OkStatus());
 }
 
-TEST_F(SpanningTest, ALostWorkerIsTheLossOfTheDevice) {
+TEST_F(MultiWorkerTest, ALostWorkerIsTheLossOfTheDevice) {
   const std::vector<StoragePtr> weights = Weights(18);
   const std::string victim = *Workers().rbegin();
   ASSERT_EQ(kill(cluster_->worker_pids().at(IndexOf(victim)), SIGKILL), 0);

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "client_lib/session/testing/spanning_fixture.h"
+#include "client_lib/session/testing/multi_worker_fixture.h"
 #include "common/base/error.h"
 #include "gmock/gmock.h"
 
@@ -15,13 +15,13 @@ namespace djinn {
 namespace {
 
 // Tests attempts that are repeated after a while.
-class PatienceTest : private WithClock, public SpanningDeviceTest {
+class PatienceTest : private WithClock, public MultiWorkerDeviceTest {
  protected:
-  PatienceTest() : SpanningDeviceTest(OptionsWith(&clock_)) {}
+  PatienceTest() : MultiWorkerDeviceTest(OptionsWith(&clock_)) {}
   using WithClock::clock_;
 };
 
-TEST_F(SpanningDeviceTest, EveryErrorIsSaid) {
+TEST_F(MultiWorkerDeviceTest, EveryErrorIsSaid) {
   const std::vector<StoragePtr> storages = Span();
   cluster_.worker(0).Set(&FakeScript::fail_next_run, kErrorId);
   cluster_.worker(1).Set(&FakeScript::fail_next_run, kErrorId + 1);
@@ -35,7 +35,7 @@ TEST_F(SpanningDeviceTest, EveryErrorIsSaid) {
   EXPECT_EQ(said(), "");
 }
 
-TEST_F(SpanningDeviceTest, AnOperandThatDoesNotArriveIsStillThere) {
+TEST_F(MultiWorkerDeviceTest, AnOperandThatDoesNotArriveIsStillThere) {
   const std::vector<StoragePtr> storages = Span();
   const StoragePtr input = device_->NewStorage(8),
                    result = device_->NewStorage(8);
@@ -56,7 +56,7 @@ TEST_F(SpanningDeviceTest, AnOperandThatDoesNotArriveIsStillThere) {
   EXPECT_EQ(Count(1, v1::Ordered::kOffer), 2);
 }
 
-TEST_F(SpanningDeviceTest, WhatCannotMoveAwayIsStillThere) {
+TEST_F(MultiWorkerDeviceTest, WhatCannotMoveAwayIsStillThere) {
   const std::vector<StoragePtr> storages = Span();
   const StoragePtr result = device_->NewStorage(kSize);
   cluster_.coordinator().LetSpan(3);
@@ -74,7 +74,7 @@ TEST_F(SpanningDeviceTest, WhatCannotMoveAwayIsStillThere) {
   EXPECT_EQ(ReadByte(*device_, 0, result), absl::OkStatus());
 }
 
-TEST_F(SpanningDeviceTest, WhatDidNotMoveIsKnownAfterACallThatIsNotTaken) {
+TEST_F(MultiWorkerDeviceTest, WhatDidNotMoveIsKnownAfterACallThatIsNotTaken) {
   const std::vector<StoragePtr> storages = Span();
   const StoragePtr result = device_->NewStorage(kSize);
   cluster_.coordinator().LetSpan(3);
@@ -89,7 +89,7 @@ TEST_F(SpanningDeviceTest, WhatDidNotMoveIsKnownAfterACallThatIsNotTaken) {
   EXPECT_EQ(cluster_.worker(2).seen().runs.size(), 1u);
 }
 
-TEST_F(SpanningDeviceTest, WhatDidNotArriveOnOneWorkerIsKnownAfterAnother) {
+TEST_F(MultiWorkerDeviceTest, WhatDidNotArriveOnOneWorkerIsKnownAfterAnother) {
   const std::vector<StoragePtr> storages = Span();
   cluster_.coordinator().LetSpan(3);
   // the last ones that fit there
@@ -112,7 +112,7 @@ TEST_F(SpanningDeviceTest, WhatDidNotArriveOnOneWorkerIsKnownAfterAnother) {
   EXPECT_EQ(use(storages[0]), absl::OkStatus());
 }
 
-TEST_F(SpanningDeviceTest, ARefusedUploadLeavesWhatWasThere) {
+TEST_F(MultiWorkerDeviceTest, ARefusedUploadLeavesWhatWasThere) {
   const std::vector<StoragePtr> storages = Span();
   // The second worker has no room for another copy, and the others accept none.
   cluster_.worker(1).Set(&FakeScript::transfers,
@@ -121,7 +121,7 @@ TEST_F(SpanningDeviceTest, ARefusedUploadLeavesWhatWasThere) {
   EXPECT_EQ(ReadByte(*device_, 0, storages[0]), absl::OkStatus());
 }
 
-TEST_F(SpanningDeviceTest, RoomIsCountedRightWhenASizeChanges) {
+TEST_F(MultiWorkerDeviceTest, RoomIsCountedRightWhenASizeChanges) {
   const StoragePtr value = device_->NewStorage(8);
   ASSERT_EQ(Upload(value), absl::OkStatus());
   const std::vector<StoragePtr> storages = Span();
@@ -137,7 +137,7 @@ TEST_F(SpanningDeviceTest, RoomIsCountedRightWhenASizeChanges) {
   EXPECT_EQ(Count(1, v1::Ordered::kInstall), before);
 }
 
-TEST_F(SpanningDeviceTest, AnUploadThatDoesNotFitGoesToAnotherWorker) {
+TEST_F(MultiWorkerDeviceTest, AnUploadThatDoesNotFitGoesToAnotherWorker) {
   const std::vector<StoragePtr> storages = Span();
   const auto requests = cluster_.coordinator().lease_requests();
   ASSERT_EQ(requests.size(), 2u);
@@ -156,7 +156,7 @@ TEST_F(SpanningDeviceTest, AnUploadThatDoesNotFitGoesToAnotherWorker) {
   EXPECT_TRUE(session_->RootErrors().empty());
 }
 
-TEST_F(SpanningDeviceTest, WithoutAnotherWorkerTheRefusalStands) {
+TEST_F(MultiWorkerDeviceTest, WithoutAnotherWorkerTheRefusalStands) {
   const StoragePtr first = Uploaded(), second = Uploaded(),
                    third = device_->NewStorage(kSize);
   const absl::Status refused = Upload(third);
@@ -206,7 +206,7 @@ TEST_F(PatienceTest, AWorkerThatHadNoRoomIsTriedAgain) {
   EXPECT_EQ(cluster_.worker(1).live_storages().size(), 2u);
 }
 
-TEST_F(SpanningDeviceTest, ACallGoesWhereMostOfItsOperandsAre) {
+TEST_F(MultiWorkerDeviceTest, ACallGoesWhereMostOfItsOperandsAre) {
   const std::vector<StoragePtr> storages = Span();
   const StoragePtr input = device_->NewStorage(8);
   ASSERT_EQ(Upload(input), absl::OkStatus());
@@ -238,7 +238,7 @@ TEST_F(SpanningDeviceTest, ACallGoesWhereMostOfItsOperandsAre) {
   EXPECT_EQ(Count(0, v1::Ordered::kOffer), 1);
 }
 
-TEST_F(SpanningDeviceTest, AWriteLeavesOneCopy) {
+TEST_F(MultiWorkerDeviceTest, AWriteLeavesOneCopy) {
   const std::vector<StoragePtr> storages = Span();
   StoragePtr value = device_->NewStorage(8);
   ASSERT_EQ(Upload(value), absl::OkStatus());
@@ -261,7 +261,7 @@ TEST_F(SpanningDeviceTest, AWriteLeavesOneCopy) {
   EXPECT_TRUE(cluster_.worker(1).live_storages().empty());
 }
 
-TEST_F(SpanningDeviceTest, ResultsThatWouldNotFitGoToAnotherWorker) {
+TEST_F(MultiWorkerDeviceTest, ResultsThatWouldNotFitGoToAnotherWorker) {
   cluster_.coordinator().LetSpan(2);
   const StoragePtr small = device_->NewStorage(8);
   ASSERT_EQ(Upload(small), absl::OkStatus());
@@ -279,7 +279,7 @@ TEST_F(SpanningDeviceTest, ResultsThatWouldNotFitGoToAnotherWorker) {
   EXPECT_EQ(cluster_.worker(1).live_storages().size(), 3u);
 }
 
-TEST_F(SpanningDeviceTest, WhereResultsDoNotFitTheirOperandsMoveAway) {
+TEST_F(MultiWorkerDeviceTest, WhereResultsDoNotFitTheirOperandsMoveAway) {
   const std::vector<StoragePtr> storages = Span();
   const StoragePtr first = device_->NewStorage(kSize),
                    second = device_->NewStorage(kSize);
@@ -301,7 +301,7 @@ TEST_F(SpanningDeviceTest, WhereResultsDoNotFitTheirOperandsMoveAway) {
   }
 }
 
-TEST_F(SpanningDeviceTest, TheLossOfOneWorkerIsTheLossOfTheDevice) {
+TEST_F(MultiWorkerDeviceTest, TheLossOfOneWorkerIsTheLossOfTheDevice) {
   const std::vector<StoragePtr> storages = Span();
   cluster_.worker(0).Pause();
   ASSERT_TRUE(Record(*device_, 0, MakeCall(1, {{storages[0], kWrites}})).ok());
@@ -317,7 +317,7 @@ TEST_F(SpanningDeviceTest, TheLossOfOneWorkerIsTheLossOfTheDevice) {
 }
 
 // Each replica learns of the other's failure before it reports its own.
-TEST_F(SpanningDeviceTest, WorkersThatAreLostAtOnceAreBothSaid) {
+TEST_F(MultiWorkerDeviceTest, WorkersThatAreLostAtOnceAreBothSaid) {
   cluster_.coordinator().LetSpan(3);
   std::vector<StoragePtr> storages;
   for (int i = 0; i < 5; ++i) storages.push_back(Uploaded());
@@ -360,30 +360,31 @@ TEST_F(SpanningDeviceTest, WorkersThatAreLostAtOnceAreBothSaid) {
   for (int worker = 0; worker < 3; ++worker) cluster_.worker(worker).Resume();
 }
 
-TEST_F(SpanningDeviceTest, ItIsNotRecorded) {
+TEST_F(MultiWorkerDeviceTest, ItIsNotRecorded) {
   ASSERT_TRUE(device_->graphs().Start(0).ok());
   const std::vector<StoragePtr> storages = Span();
-  auto recording = device_->graphs().Finish(0, {}, {}, 0);
-  EXPECT_EQ(ErrorReason(recording.status()), "UPLOADS");
+  auto captured_graph = device_->graphs().Finish(0, {}, {}, 0);
+  EXPECT_EQ(ErrorReason(captured_graph.status()), "UPLOADS");
   ASSERT_TRUE(device_->graphs().Start(0).ok());
   ASSERT_TRUE(Record(*device_, 0, MakeCall(1, {{storages[0], kWrites}})).ok());
-  recording = device_->graphs().Finish(0, {}, {}, 0);
-  EXPECT_EQ(ErrorReason(recording.status()), "SPANS_WORKERS");
+  captured_graph = device_->graphs().Finish(0, {}, {}, 0);
+  EXPECT_EQ(ErrorReason(captured_graph.status()), "SPANS_WORKERS");
 }
 
-TEST_F(SpanningDeviceTest, WhatWasRecordedBeforeIsStale) {
+TEST_F(MultiWorkerDeviceTest, WhatWasRecordedBeforeIsStale) {
   const StoragePtr weight = Uploaded();
   ASSERT_TRUE(device_->graphs().Start(0).ok());
   ASSERT_TRUE(Record(*device_, 0, MakeCall(1, {{weight, kWrites}})).ok());
-  const auto recording = device_->graphs().Finish(0, {}, {}, 0);
-  ASSERT_TRUE(recording.ok()) << recording.status();
-  EXPECT_TRUE(device_->graphs().Replay(0, *recording, {}).ok());
+  const auto captured_graph = device_->graphs().Finish(0, {}, {}, 0);
+  ASSERT_TRUE(captured_graph.ok()) << captured_graph.status();
+  EXPECT_TRUE(device_->graphs().Replay(0, *captured_graph, {}).ok());
   const std::vector<StoragePtr> storages = Span();
-  EXPECT_EQ(ErrorReason(device_->graphs().Replay(0, *recording, {}).status()),
-            "STALE_RECORDING");
+  EXPECT_EQ(
+      ErrorReason(device_->graphs().Replay(0, *captured_graph, {}).status()),
+      "STALE_RECORDING");
 }
 
-TEST_F(SpanningDeviceTest, ItStaysWhereItIs) {
+TEST_F(MultiWorkerDeviceTest, ItStaysWhereItIs) {
   const std::vector<StoragePtr> storages = Span();
   const v1::MigrationOutcome outcome =
       cluster_.coordinator().Migrate("lease-0.1", 2, 7);
@@ -391,7 +392,7 @@ TEST_F(SpanningDeviceTest, ItStaysWhereItIs) {
   EXPECT_EQ(ReadByte(*device_, 0, storages[2]), absl::OkStatus());
 }
 
-TEST_F(SpanningDeviceTest, ItCopiesFromAndToOtherDevices) {
+TEST_F(MultiWorkerDeviceTest, ItCopiesFromAndToOtherDevices) {
   const std::vector<StoragePtr> storages = Span();
   const auto other = *session_->Device(2);
   const StoragePtr there = other->NewStorage(kSize);
@@ -408,7 +409,7 @@ TEST_F(SpanningDeviceTest, ItCopiesFromAndToOtherDevices) {
             "OTHER_SESSION");
 }
 
-TEST_F(SpanningDeviceTest, WhatHasAnotherSizeIsBroughtWhole) {
+TEST_F(MultiWorkerDeviceTest, WhatHasAnotherSizeIsBroughtWhole) {
   const std::vector<StoragePtr> storages = Span();
   const StoragePtr value = device_->NewStorage(8);
   ASSERT_EQ(Upload(value), absl::OkStatus());
@@ -431,7 +432,7 @@ TEST_F(SpanningDeviceTest, WhatHasAnotherSizeIsBroughtWhole) {
   EXPECT_EQ(pulled, 16u);
 }
 
-TEST_F(SpanningDeviceTest, CallsOfOtherDevicesAreRefused) {
+TEST_F(MultiWorkerDeviceTest, CallsOfOtherDevicesAreRefused) {
   const std::vector<StoragePtr> storages = Span();
   const StoragePtr foreign = (*session_->Device(2))->NewStorage(8);
   EXPECT_EQ(ErrorReason(Record(
@@ -440,7 +441,7 @@ TEST_F(SpanningDeviceTest, CallsOfOtherDevicesAreRefused) {
             "MIXED_DEVICES");
 }
 
-TEST_F(SpanningDeviceTest, ClosingWaitsForAllWorkers) {
+TEST_F(MultiWorkerDeviceTest, ClosingWaitsForAllWorkers) {
   const std::vector<StoragePtr> storages = Span();
   for (const StoragePtr& storage : storages) {
     ASSERT_TRUE(Record(*device_, 0, MakeCall(1, {{storage, kWrites}})).ok());

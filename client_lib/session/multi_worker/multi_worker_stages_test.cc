@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "client_lib/session/testing/spanning_fixture.h"
+#include "client_lib/session/testing/multi_worker_fixture.h"
 #include "common/base/error.h"
 #include "common/base/status_macros.h"
 #include "gmock/gmock.h"
@@ -13,9 +13,9 @@ namespace djinn {
 namespace {
 
 // Runs two layers of a network on a device that wants three workers.
-class StagesTest : public SpanningDeviceTest {
+class StagesTest : public MultiWorkerDeviceTest {
  protected:
-  StagesTest() : SpanningDeviceTest(OnThreeWorkers()) {
+  StagesTest() : MultiWorkerDeviceTest(OnThreeWorkers()) {
     cluster_.coordinator().LetSpan(3);
     first_ = Uploaded();
     second_ = Uploaded();

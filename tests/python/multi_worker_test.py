@@ -19,7 +19,7 @@ def _model():
     return torch.nn.Sequential(*layers)
 
 
-class SpanningTest(unittest.TestCase):
+class MultiWorkerTest(unittest.TestCase):
     def setUp(self):
         self.enterContext(
             djinn.local(workers=3, worker_threads=1, worker_memory_bytes=_WORKER_BYTES)
