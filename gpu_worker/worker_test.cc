@@ -18,6 +18,7 @@
 #include "common/net/grpc_status.h"
 #include "common/net/protocol_version.h"
 #include "common/net/tls.h"
+#include "djinn/v1/execution.grpc.pb.h"
 #include "djinn/v1/worker_registry.grpc.pb.h"
 #include "gpu_worker/device/fake/fake_device.h"
 #include "gpu_worker/device/fake/fake_graph.h"

@@ -8,6 +8,7 @@
 #include "common/net/channel_options.h"
 #include "common/net/grpc_status.h"
 #include "djinn/v1/admin.grpc.pb.h"
+#include "djinn/v1/admin.pb.h"
 #include "grpcpp/client_context.h"
 
 namespace djinn {

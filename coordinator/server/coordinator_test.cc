@@ -12,6 +12,7 @@
 #include "common/net/bearer.h"
 #include "common/net/channel_options.h"
 #include "common/net/grpc_status.h"
+#include "common/transport/stream.h"
 #include "coordinator/admin/explain.h"
 #include "coordinator/admin/scrape.h"
 #include "coordinator/admin/views.h"

@@ -11,6 +11,7 @@
 #include "common/base/error.h"
 #include "common/base/mutex.h"
 #include "common/transport/stream.h"
+#include "djinn/v1/execution.pb.h"
 #include "gpu_worker/session/session.h"
 #include "gpu_worker/session/state/outbox.h"
 #include "gpu_worker/streams/stream_table.h"

@@ -12,6 +12,8 @@
 
 #include "client_lib/cluster/embedded_cluster.h"
 #include "djinn/djinn.h"
+#include "djinn/v1/admin.pb.h"
+#include "djinn/v1/batch.pb.h"
 #include "gtest/gtest.h"
 #include "tests/e2e/admin_client.h"
 #include "tests/e2e/eventually.h"

@@ -23,7 +23,9 @@
 #include "common/net/grpc_status.h"
 #include "common/net/protocol_version.h"
 #include "djinn/v1/execution.grpc.pb.h"
+#include "djinn/v1/execution.pb.h"
 #include "djinn/v1/session.grpc.pb.h"
+#include "djinn/v1/session.pb.h"
 #include "grpcpp/grpcpp.h"
 
 namespace djinn::bench {

@@ -28,6 +28,7 @@
 #include "client_lib/transport/grpc_worker_connector.h"
 #include "client_lib/transport/grpc_worker_stream.h"
 #include "common/base/error.h"
+#include "djinn/v1/admin.pb.h"
 #include "gtest/gtest.h"
 #include "tests/bench/child_process.h"
 #include "tests/chaos/fault_proxy.h"

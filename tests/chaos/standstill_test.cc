@@ -17,6 +17,7 @@
 #include "client_lib/transport/grpc_coordinator_link.h"
 #include "client_lib/transport/grpc_worker_connector.h"
 #include "common/base/status_macros.h"
+#include "djinn/v1/admin.pb.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/e2e/admin_client.h"

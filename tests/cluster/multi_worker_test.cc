@@ -14,6 +14,7 @@
 #include "client_lib/transport/grpc_coordinator_link.h"
 #include "client_lib/transport/grpc_worker_connector.h"
 #include "common/base/error.h"
+#include "djinn/v1/admin.pb.h"
 #include "gtest/gtest.h"
 #include "tests/e2e/admin_client.h"
 #include "tests/schedules/fake_calls.h"

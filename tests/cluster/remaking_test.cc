@@ -16,6 +16,7 @@
 #include "absl/strings/str_split.h"
 #include "client_lib/cluster/embedded_cluster.h"
 #include "djinn/djinn.h"
+#include "djinn/v1/admin.pb.h"
 #include "gtest/gtest.h"
 #include "tests/chaos/fault_proxy.h"
 #include "tests/e2e/admin_client.h"

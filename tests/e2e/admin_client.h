@@ -12,6 +12,7 @@
 #include "common/net/bearer.h"
 #include "common/net/channel_options.h"
 #include "djinn/v1/admin.grpc.pb.h"
+#include "djinn/v1/admin.pb.h"
 #include "grpcpp/client_context.h"
 
 namespace djinn {

@@ -23,6 +23,8 @@
 #include "client_lib/cluster/embedded_cluster.h"
 #include "common/base/error.h"
 #include "djinn/djinn.h"
+#include "djinn/v1/admin.pb.h"
+#include "djinn/v1/notes.pb.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/e2e/admin_client.h"

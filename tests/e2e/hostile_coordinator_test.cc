@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "djinn/v1/session.pb.h"
 #include "gtest/gtest.h"
 #include "tests/e2e/hostile_fixture.h"
 #include "tests/e2e/raw_call.h"

@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "client_lib/cluster/embedded_cluster.h"
 #include "common/base/error.h"
+#include "djinn/v1/admin.pb.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/e2e/admin_client.h"

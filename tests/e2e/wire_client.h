@@ -24,8 +24,11 @@
 #include "common/net/channel_options.h"
 #include "common/net/grpc_status.h"
 #include "common/net/protocol_version.h"
+#include "djinn/v1/bulk.pb.h"
 #include "djinn/v1/execution.grpc.pb.h"
+#include "djinn/v1/execution.pb.h"
 #include "djinn/v1/session.grpc.pb.h"
+#include "djinn/v1/session.pb.h"
 #include "grpcpp/client_context.h"
 #include "gtest/gtest.h"
 

@@ -18,7 +18,10 @@
 #include <vector>
 
 #include "djinn/v1/execution.grpc.pb.h"
+#include "djinn/v1/execution.pb.h"
 #include "djinn/v1/session.grpc.pb.h"
+#include "djinn/v1/session.pb.h"
+#include "djinn/v1/srg.pb.h"
 #include "grpcpp/create_channel.h"
 #include "grpcpp/security/credentials.h"
 

@@ -8,6 +8,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/patience.h"
+#include "djinn/v1/execution.pb.h"
 #include "gtest/gtest.h"
 
 namespace djinn {

@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "common/srg/validate.h"
+#include "common/transport/stream.h"
 
 namespace djinn {
 class Clock;

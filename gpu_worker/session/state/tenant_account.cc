@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/error.h"
+#include "gpu_worker/session/state/inbox.h"
 
 namespace djinn::worker {
 

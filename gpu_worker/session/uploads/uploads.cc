@@ -7,6 +7,7 @@
 #include "common/base/error.h"
 #include "common/base/status_macros.h"
 #include "common/hash/content_proof.h"
+#include "common/transport/stream.h"
 #include "gpu_worker/session/base/violation.h"
 #include "gpu_worker/session/uploads/received_chunks.h"
 #include "gpu_worker/session/uploads/upload_rate.h"

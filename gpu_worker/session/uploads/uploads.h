@@ -43,6 +43,7 @@
 #include "absl/types/span.h"
 #include "common/base/mutex.h"
 #include "common/hash/hash.h"
+#include "common/transport/stream.h"
 #include "djinn/v1/execution.pb.h"
 #include "gpu_worker/device/device.h"
 #include "gpu_worker/leases/traffic.h"
