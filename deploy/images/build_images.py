@@ -27,6 +27,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+from urllib.parse import quote
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import oci  # noqa: E402
@@ -207,10 +208,10 @@ def program_layer(image, arguments, temporary):
             layer.link(f"usr/bin/{name}", "busybox")
     else:
         # The plug-in is looked for beside the program, PyTorch beside both.
-        program("djinn-worker", f"{_SITE}/djinn-worker", "$ORIGIN/torch/lib")
+        program("djinn-worker", f"{_SITE}/djinn-worker", f"/{_SITE}/torch/lib")
         layer.link("usr/bin/djinn-worker", f"../../{_SITE}/djinn-worker")
         if image == "worker-cuda":
-            program("libdjinn_cuda.so", f"{_SITE}/libdjinn_cuda.so", "$ORIGIN/torch/lib")
+            program("libdjinn_cuda.so", f"{_SITE}/libdjinn_cuda.so", f"/{_SITE}/torch/lib")
         layer.folder("var/lib/djinn", 0o700, USER)
     layer.folder("etc/djinn")
     return layer, added
@@ -233,8 +234,8 @@ def spdx(image, digest, created, debs, wheels, files):
 
     top = package("image", f"djinn-{image}", version(), checksum=digest.split(":")[1])
     parts = [package(f"deb-{name}", name, number,
-                     f"pkg:deb/debian/{name}@{number.replace(':', '%3A').replace('+', '%2B')}"
-                     "?arch=amd64&distro=debian-12", sha256(file))
+                     f"pkg:deb/debian/{quote(name)}@{quote(number)}?arch=amd64&distro=debian-12",
+                     sha256(file))
              for name, number, file in debs]
     parts += [package(f"wheel-{name}", name, number, f"pkg:pypi/{name}@{number}")
               for name, number in wheels]
