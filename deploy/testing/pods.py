@@ -7,7 +7,6 @@ are written, and volumes are made as Kubernetes makes them. Names of Services ar
 """
 
 import base64
-import ctypes
 import json
 import os
 import pathlib
@@ -24,16 +23,21 @@ from deploy.images import oci
 
 USER = 10001
 _PATIENCE = 120
-_CLONE_NEWNET, _CLONE_NEWNS = 0x40000000, 0x00020000
+_ISOLATED = "DJINN_TEST_ISOLATED"
 _LAUNCH = os.path.join(os.path.dirname(os.path.abspath(__file__)), "launch.py")
 
 
 def isolate():
-    """Gives this process a network and mounts of its own, which end with it."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.unshare(_CLONE_NEWNET | _CLONE_NEWNS):
-        raise OSError(ctypes.get_errno(), "unshare")
-    _run("mount", "--make-rprivate", "/")
+    """Starts the program again with processes, a network and mounts of its own.
+
+    Whatever it starts ends with it. Returns in the new process.
+    """
+    if os.getuid():
+        sys.exit("run this as root: pods have namespaces")
+    if _ISOLATED not in os.environ:
+        os.environ[_ISOLATED] = "yes"
+        os.execvp("unshare", ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc",
+                              "--net", sys.executable, *sys.argv])
     _run("ip", "link", "set", "lo", "up")
     _run("ip", "link", "add", "pods", "type", "bridge")
     _run("ip", "address", "add", "10.88.0.1/24", "dev", "pods")
@@ -45,14 +49,14 @@ def _run(*command):
 
 
 def eventually(condition, what, patience=_PATIENCE):
-    """Returns the first true result of `condition`."""
+    """Returns the first true result of `condition`; `what` may be a function."""
     deadline = time.monotonic() + patience
     while time.monotonic() < deadline:
         result = condition()
         if result:
             return result
         time.sleep(0.1)
-    raise AssertionError("in vain: " + what)
+    raise AssertionError("in vain: " + (what() if callable(what) else what))
 
 
 class Node:
@@ -239,7 +243,21 @@ class Pod:
                 eventually(lambda one=container: self.probe(one["name"], "startup")
                            and self.probe(one["name"], "liveness")
                            and self.probe(one["name"], "readiness"),
-                           f"{self.name} is ready: {self.log(container['name'])[-2000:]}")
+                           lambda one=container: f"{self.name} is ready: {self.why(one)}")
+
+    def why(self, container):
+        """Why a container is not ready: its checks, and the end of its log."""
+        (port,) = [one["containerPort"] for one in container["ports"]
+                   if one["name"] == "monitoring"]
+        try:
+            with urllib.request.urlopen(f"http://{self.address}:{port}/readyz?verbose",
+                                        timeout=5) as answer:
+                said = answer.read().decode()
+        except urllib.error.HTTPError as error:
+            said = error.read().decode()
+        except OSError as error:
+            said = str(error)
+        return f"{said}\n{self.log(container['name'])[-2000:]}"
 
     def probe(self, name, kind):
         """Whether a probe of a container succeeds now."""
@@ -287,10 +305,15 @@ class Pod:
         return took, statuses
 
     def remove(self):
-        for process in [*self._processes.values(), self._pause]:
+        """Kills all at once, as the loss of a node does."""
+        for name, process in self._processes.items():
             if process.poll() is None:
-                process.kill()
+                # A change of user made it forget that it should end with its parent.
+                os.kill(self._first(name), signal.SIGKILL)
                 process.wait()
+        if self._pause.poll() is None:
+            self._pause.kill()
+            self._pause.wait()
         for folder in self._tmpfs:
             _run("umount", "--lazy", str(folder))
         self._tmpfs = []
