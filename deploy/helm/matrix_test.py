@@ -6,8 +6,8 @@ import json
 import subprocess
 import unittest
 
-from deploy.kubernetes import manifests_test
 from deploy.testing import manifests
+from deploy.testing import programs
 from deploy.testing import tools
 
 _DEVICES = {"cpu": {}, "device plugin": {"device": "cuda"},
@@ -54,8 +54,7 @@ class MatrixTest(unittest.TestCase):
                 for key, text in one.get("data", {}).items() if one["kind"] == "ConfigMap" else ():
                     if key.endswith(".yaml") and text not in taken:
                         taken.add(text)
-                        self.assertEqual(
-                            manifests_test.refusal(key.removesuffix(".yaml"), text), "")
+                        self.assertEqual(programs.refusal(key.removesuffix(".yaml"), text), "")
 
     def test_chart_lints(self):
         for values in self.each():

@@ -29,8 +29,8 @@ import tarfile
 import tempfile
 from urllib.parse import quote
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import oci  # noqa: E402
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+from deploy.images import oci  # noqa: E402  pylint: disable=wrong-import-position
 
 LOCK = os.path.join(os.path.dirname(os.path.abspath(__file__)), "packages.txt")
 IMAGES = ("coordinator", "worker", "worker-cuda", "tools")

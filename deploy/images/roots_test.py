@@ -1,8 +1,6 @@
 """The built images, unpacked: what is in them, and that their programs run there.
 
-usage: roots_test.py FOLDER_OF_PROGRAMS...    as root: programs run in a changed root
-
-Images are taken from $DJINN_IMAGES if it is set, and built otherwise.
+Needs root: programs run in a changed root.
 """
 
 import json
@@ -10,13 +8,12 @@ import os
 import pathlib
 import stat
 import subprocess
-import sys
 import tempfile
 import unittest
 
 from deploy.images import build_images
+from deploy.images import built
 from deploy.images import oci
-from deploy.testing.tools import ROOT
 
 PROGRAMS = {"coordinator": ["usr/bin/djinn-coordinator"],
             "worker": ["usr/bin/djinn-worker"],
@@ -26,29 +23,15 @@ PROGRAMS = {"coordinator": ["usr/bin/djinn-coordinator"],
 def setUpModule():  # pylint: disable=invalid-name
     if os.getuid():
         raise AssertionError("run this as root: programs run in a changed root")
-    global folder, roots  # pylint: disable=global-variable-undefined
+    global archives, roots  # pylint: disable=global-variable-undefined
     temporary = tempfile.TemporaryDirectory()
     unittest.addModuleCleanup(temporary.cleanup)
-    folder = pathlib.Path(os.environ.get("DJINN_IMAGES") or temporary.name + "/images")
-    if "DJINN_IMAGES" not in os.environ:
-        build(folder)
+    archives = built.archives(os.path.join(temporary.name, "images"))
     roots = {}
     for image in PROGRAMS:
         roots[image] = pathlib.Path(temporary.name, image)
         roots[image].mkdir()
-        oci.unpack(folder / f"{image}.oci.tar", roots[image])
-
-
-def programs():
-    return [pathlib.Path(one).resolve() for one in
-            os.environ.get("DJINN_PROGRAM_FOLDERS", " ".join(_BAZEL)).split()]
-
-
-_BAZEL = ("coordinator", "coordinator/ctl", "gpu_worker", "gpu_worker/device/cuda")
-
-
-def build(output, *images):
-    build_images.main(["--output", str(output), "--programs", *map(str, programs()), "--", *images])
+        oci.unpack(archives[image], roots[image])
 
 
 def run(image, *command, environment=()):
@@ -82,7 +65,7 @@ class RootsTest(unittest.TestCase):
 
     def test_entry_points_are_those_of_the_configuration(self):
         for image in PROGRAMS:
-            config = oci.read_archive(folder / f"{image}.oci.tar")[1]["config"]
+            config = oci.read_archive(archives[image])[1]["config"]
             self.assertEqual(config["User"], "10001:10001")
             path = roots[image] / config["Entrypoint"][0].lstrip("/")
             self.assertTrue(os.access(path, os.X_OK), path)
@@ -126,8 +109,8 @@ class RootsTest(unittest.TestCase):
 
     def test_sboms_describe_the_images(self):
         for image in PROGRAMS:
-            digest = oci.read_archive(folder / f"{image}.oci.tar")[0]
-            with open(folder / f"{image}.spdx.json", encoding="utf-8") as file:
+            digest = oci.read_archive(archives[image])[0]
+            with open(archives[image].with_name(f"{image}.spdx.json"), encoding="utf-8") as file:
                 document = json.load(file)
             self.assertEqual(document["packages"][0]["checksums"][0]["checksumValue"],
                              digest.split(":")[1])
@@ -138,10 +121,10 @@ class RootsTest(unittest.TestCase):
 
     def test_same_programs_make_the_same_digests(self):
         with tempfile.TemporaryDirectory() as other:
-            build(other, "coordinator", "tools")
+            built.build(other, "coordinator", "tools")
             for image in ("coordinator", "tools"):
                 self.assertEqual(oci.read_archive(f"{other}/{image}.oci.tar")[0],
-                                 oci.read_archive(folder / f"{image}.oci.tar")[0])
+                                 oci.read_archive(archives[image])[0])
 
 
 if __name__ == "__main__":

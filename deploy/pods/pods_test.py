@@ -11,11 +11,11 @@ import subprocess
 import tempfile
 import unittest
 
-from deploy.images import roots_test
+from deploy.images import built
 from deploy.kubernetes import render
+from deploy.pods import pods
 from deploy.testing import manifests
-from deploy.testing import pods
-from deploy.testing.tools import ROOT
+from deploy.testing import programs
 
 _SERVICE = "djinn-coordinator.djinn.svc"
 _TOKENS = {key: (key + "-0123456789abcdef").encode() for key in ("join", "admin",
@@ -26,18 +26,7 @@ def setUpModule():  # pylint: disable=invalid-name
     global temporary, images  # pylint: disable=global-variable-undefined
     temporary = pathlib.Path(tempfile.mkdtemp())
     unittest.addModuleCleanup(shutil.rmtree, temporary, ignore_errors=True)
-    folder = pathlib.Path(os.environ.get("DJINN_IMAGES") or temporary / "archives")
-    if "DJINN_IMAGES" not in os.environ:
-        roots_test.build(folder)
-    images = {name: folder / f"{name}.oci.tar" for name in ("coordinator", "worker", "tools")}
-
-
-def client(name):
-    for folder in (".", os.environ.get("DJINN_PROGRAMS", os.path.join(ROOT, "bazel-bin"))):
-        path = os.path.join(folder, "tests/operating", name)
-        if os.path.exists(path):
-            return os.path.abspath(path)
-    raise AssertionError(f"{name} is not built")
+    images = built.archives(temporary / "archives")
 
 
 def secret(name, data):
@@ -115,7 +104,7 @@ class PodsTest(unittest.TestCase):
             "DJINN_TLS_CERTIFICATE_FILE": "program.crt",
             "DJINN_TLS_PRIVATE_KEY_FILE": "program.key", "DJINN_TOKEN_FILE": "token",
             "DJINN_TLS_WORKER_SERVER_NAME": "djinn-worker"}
-        process = subprocess.Popen([client(name)], cwd=temporary, env=environment,
+        process = subprocess.Popen([programs.path(f"tests/operating/{name}")], cwd=temporary, env=environment,
                                    stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.addCleanup(process.stdout.close)
         self.addCleanup(process.kill)
