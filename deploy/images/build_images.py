@@ -114,7 +114,7 @@ def update_lock():
 
 
 def add_package(layer, file):
-    """Adds the files of a package. Its scripts do not run."""
+    """Adds the files of a package, less bits that would give rights. Its scripts do not run."""
     with subprocess.Popen(["dpkg-deb", "--fsys-tarfile", file], stdout=subprocess.PIPE) as tar:
         with tarfile.open(fileobj=tar.stdout, mode="r|") as entries:
             for info in entries:
@@ -123,7 +123,8 @@ def add_package(layer, file):
                     continue
                 if info.isdir():
                     if path not in layer.entries and path not in ("bin", "lib", "lib64", "sbin"):
-                        layer.folder(path, info.mode)
+                        sticky = info.mode & 0o1000
+                        layer.folder(path, info.mode & (0o1777 if sticky else 0o755))
                 elif info.issym():
                     layer.link(path, info.linkname)
                 elif info.islnk():

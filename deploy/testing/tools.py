@@ -10,24 +10,27 @@ import sys
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
 
 
-def _found(runfile, variable, *parts):
-    external = os.path.join("external", runfile)
-    if os.path.exists(external):
-        return os.path.abspath(external)
-    return os.environ.get(variable) or os.path.join(ROOT, ".deps", *parts)
+def _external(*parts):
+    """A file of an external repository under Bazel, or None."""
+    if "TEST_SRCDIR" in os.environ:
+        path = os.path.join(os.environ["TEST_SRCDIR"], *parts)
+        if os.path.exists(path):
+            return path
+    return None
 
 
 def helm():
-    path = _found("helm/helm", "DJINN_HELM", "helm", "helm")
+    path = _external("helm", "helm") or os.environ.get("DJINN_HELM") or os.path.join(
+        ROOT, ".deps/helm/helm")
     if not os.path.exists(path):
         raise AssertionError("helm is missing: `./djinn test --full` builds it")
     return path
 
 
 def _packages():
-    listed = os.path.join("external", "deploy_python", "folder.txt")
-    folder = os.environ.get("DJINN_DEPLOY_PYTHON") or os.path.join(ROOT, ".deps", "deploy_python")
-    if os.path.exists(listed):
+    folder = os.environ.get("DJINN_DEPLOY_PYTHON") or os.path.join(ROOT, ".deps/deploy_python")
+    listed = _external("deploy_python", "folder.txt")
+    if listed:
         with open(listed, encoding="utf-8") as file:
             folder = file.read().strip() or folder
     path = os.path.join(folder, "lib/python3.11/site-packages")
