@@ -143,6 +143,9 @@ def debian_layer(debs):
         layer.entries[folder] = oci.Entry("link", 0o777, target="usr/" + folder)
     for _, _, file in debs:
         add_package(layer, file)
+    # For hooks, init containers and people: busybox alone finds only some of its programs.
+    for name in ("cat", "env", "id", "ls", "sed", "sh", "sleep", "touch", "wget"):
+        layer.link(f"usr/bin/{name}", "busybox")
     layer.folder("tmp", 0o1777)
     layer.text("etc/passwd", "root:x:0:0:root:/root:/usr/sbin/nologin\n"
                f"djinn:x:{USER}:{USER}:Djinn:/var/lib/djinn:/usr/sbin/nologin\n")
@@ -205,8 +208,6 @@ def program_layer(image, arguments, temporary):
         program("djinnctl", "usr/bin/djinnctl")
         layer.copy("usr/bin/grpcurl", arguments.grpcurl, 0o755)
         added["usr/bin/grpcurl"] = arguments.grpcurl
-        for name in ("sh", "sed", "sleep", "cat", "touch"):
-            layer.link(f"usr/bin/{name}", "busybox")
     else:
         # The plug-in is looked for beside the program, PyTorch beside both.
         program("djinn-worker", f"{_SITE}/djinn-worker", f"/{_SITE}/torch/lib")

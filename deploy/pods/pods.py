@@ -108,6 +108,7 @@ class Pod:
             f"{address} {host}\n" for host, address in hosts.items()), encoding="utf-8")
         (self.folder / "resolv.conf").write_text("", encoding="utf-8")
         self._processes, self._volumes, self._tmpfs = {}, {}, []
+        self.hook_ends, self.marks = {}, {}
         self._make_network()
         for volume in self.spec.get("volumes", []):
             self._volumes[volume["name"]] = self._make_volume(volume)
@@ -277,7 +278,9 @@ class Pod:
     def stop(self):
         """Stops as the kubelet does: hooks together, then SIGTERM, then SIGKILL in the end.
 
-        Returns the seconds it took, and the exit status of each container.
+        Returns the seconds it took, and the exit status of each container. `hook_ends` has
+        the time at which each hook returned, `marks` when each file of the volume `run` was
+        written.
         """
         begin = time.monotonic()
         deadline = begin + self.spec["terminationGracePeriodSeconds"]
@@ -290,6 +293,9 @@ class Pod:
                 done = self.execute(name, hook["exec"]["command"])
                 if done.returncode:
                     raise AssertionError(f"preStop of {name}: {done.stdout}{done.stderr}")
+                if "not found" in done.stderr:
+                    raise AssertionError(f"preStop of {name}: {done.stderr}")
+                self.hook_ends[name] = time.time()
             os.kill(self._first(name), signal.SIGTERM)
             try:
                 statuses[name] = self._processes[name].wait(max(deadline - time.monotonic(), 0))
@@ -301,6 +307,9 @@ class Pod:
         for thread in threads:
             thread.join()
         took = time.monotonic() - begin
+        if "run" in self._volumes:
+            self.marks = {file.name: file.stat().st_mtime
+                          for file in self._volumes["run"].iterdir()}
         self.remove()
         return took, statuses
 

@@ -156,6 +156,7 @@ class PodsTest(unittest.TestCase):
         took, statuses = held.stop()
         self.assertEqual(statuses["worker"], 0, held.log("worker")[-2000:])
         self.assertLess(took, 60)
+        self.assertGreaterEqual(held.hook_ends["worker"], held.marks["drained"])
         (moved,) = self.leases_by(self.other(held)).values()
         self.assertNotIn(held.name, moved)
         self.assertIsNone(program.poll())
@@ -203,6 +204,7 @@ class PodsTest(unittest.TestCase):
         took, statuses = self.workers[0].stop()
         self.assertEqual(statuses["worker"], 0)
         self.assertLess(took, 60)
+        self.assertIn("drained", self.workers[0].marks)
 
 
 if __name__ == "__main__":
