@@ -544,11 +544,11 @@ class LifeTest(Case):
     def test_worker_waits_for_its_drain(self):
         one = manifests.named(render(), "StatefulSet", WORKER)
         self.assertEqual(
-            manifests.container(one, "worker")["lifecycle"]["preStop"]["exec"]["command"][-1],
-            "wait")
+            manifests.container(one, "worker")["lifecycle"]["preStop"]["exec"]["command"][-2:],
+            ["wait", "/run/djinn"])
         self.assertEqual(
-            manifests.container(one, "drain")["lifecycle"]["preStop"]["exec"]["command"][-1],
-            "drain")
+            manifests.container(one, "drain")["lifecycle"]["preStop"]["exec"]["command"][-2:],
+            ["drain", "/run/djinn"])
 
     def test_without_drain_there_is_no_admin_token(self):
         one = manifests.named(worker(drain={"enabled": False}), "StatefulSet", WORKER)

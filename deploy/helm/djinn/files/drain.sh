@@ -1,22 +1,23 @@
 #!/bin/sh
 # Runs beside a worker. djinnctl's address and token come from the environment.
 #
-# usage: drain.sh rejoin   lifts the drain under which an earlier pod of this name stopped,
-#                          once per pod, and stays. A cordon that an operator set remains.
-#        drain.sh drain    moves what the worker holds elsewhere; returns when it has no lease,
-#                          when $DRAIN_TIMEOUT seconds are over, or the coordinator is away
-#        drain.sh wait     returns when `drain` has, or the time is over
+# usage: drain.sh COMMAND MARKS
+#   rejoin  lifts the drain under which an earlier pod of this name stopped, once per pod, and
+#           stays. A cordon that an operator set remains.
+#   drain   moves what the worker holds elsewhere; returns when it has no lease, when
+#           $DRAIN_TIMEOUT seconds are over, or when the coordinator is away
+#   wait    returns when `drain` has, or when the time is over
 #
-# The marks are in an empty folder that the pod's containers share.
+# MARKS is an empty folder that the pod's containers share.
 set -u
-marks=/run/djinn
+marks=$2
 
 # $DJINNCTL_FLAGS says --insecure where there is no TLS.
 ctl() { djinnctl ${DJINNCTL_FLAGS:-} "$@"; }
 show() { ctl get worker "$WORKER_ID" -o json; }
 
 rejoin() {
-  trap 'exit 0' TERM INT
+  trap 'kill ${!:-} 2>/dev/null; exit 0' TERM INT
   while [ ! -e "$marks/rejoined" ]; do
     if shown=$(show 2>/dev/null); then
       case $shown in
