@@ -1,4 +1,4 @@
-"""What the unit tests of the chart share."""
+"""Helpers of the unit tests of the chart: cached rendering, and questions to objects."""
 
 import functools
 import json

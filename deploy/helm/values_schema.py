@@ -15,7 +15,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 SCHEMA = os.path.join(ROOT, "deploy/helm/djinn/values.schema.json")
 _REFERENCE = os.path.join(ROOT, "docs/reference/configuration.md")
 
-# What the chart sets in each role's configuration: a key, or a group.
+# Keys and groups that the chart sets in each role's configuration.
 SET = {
     "coordinator": ("listen", "insecure", "monitoring", "scaler.listen", "scaler.insecure",
                     "state_file", "join_token_file", "admin_token_file", "tls", "tenants",
@@ -182,7 +182,7 @@ def text():
 def main(given):
     if given == ["--check"]:
         with open(SCHEMA, encoding="utf-8") as file:
-            return 0 if file.read() == text() else "values.schema.json is not current"
+            return 0 if file.read() == text() else "values.schema.json is not current: run ./djinn reference"
     with open(SCHEMA, "w", encoding="utf-8") as file:
         file.write(text())
     return 0

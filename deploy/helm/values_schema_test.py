@@ -64,7 +64,7 @@ class ValuesSchemaTest(unittest.TestCase):
 
     def test_committed_schema_is_current(self):
         with open(values_schema.SCHEMA, encoding="utf-8") as file:
-            self.assertEqual(file.read(), values_schema.text(), "run ./djinn chart")
+            self.assertEqual(file.read(), values_schema.text(), "run ./djinn reference")
 
     def test_schema_is_one(self):
         jsonschema.Draft7Validator.check_schema(self.schema)

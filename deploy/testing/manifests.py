@@ -1,4 +1,4 @@
-"""What tests ask of Kubernetes objects: parts of pods, validity, pod security."""
+"""Answers questions of tests about Kubernetes objects: parts of pods, validity, security."""
 
 import json
 import os
