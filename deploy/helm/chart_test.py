@@ -127,6 +127,28 @@ class ConfigurationTest(Case):
         self.assertEqual(config["device"], {"kind": "cpu", "memory": "4GiB"})
         self.assertEqual(config["phases"], ["forward"])
 
+    def test_cpu_worker_uses_half_of_its_memory_limit(self):
+        for limit, memory in (("8Gi", "4096MiB"), ("600Mi", "300MiB")):
+            config = self.worker(worker(resources={"limits": {"memory": limit}}))
+            self.assertEqual(config["device"]["memory"], memory)
+
+    def test_cpu_worker_without_a_limit_needs_its_memory(self):
+        for limit in (None, "8G"):
+            self.refuses("config.device.memory",
+                         worker={"resources": {"limits": {"memory": limit}}})
+        config = self.worker(worker(resources={"limits": {"memory": "8G"}},
+                                    config={"device": {"memory": "4GB"}}))
+        self.assertEqual(config["device"]["memory"], "4GB")
+
+    def test_cpu_worker_has_a_thread_for_each_core_of_its_limit(self):
+        config = self.worker(worker(resources={"limits": {"cpu": "4"}}))
+        self.assertEqual(config["device"]["threads"], 4)
+        self.assertNotIn("threads", self.worker(render())["device"])
+
+    def test_gpu_worker_decides_about_its_memory(self):
+        config = self.worker(worker(device="cuda"))
+        self.assertEqual(config["device"], {"kind": "cuda:0"})
+
     def test_group_overrides_the_default_of_workers(self):
         objects = render(worker={"config": {"max_batch_runs": 4, "tokens_first": False}},
                          workerGroups={"cpu": {"config": {"max_batch_runs": 8}}})

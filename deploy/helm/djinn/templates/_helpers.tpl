@@ -212,6 +212,25 @@ tenants:
   "coordinator" (printf "%s:%v" (include "djinn.coordinatorHost" $root) $root.Values.coordinator.ports.grpc)
   "join_token_file" "/etc/djinn/tokens/join"
   "device" (dict "kind" $kind) -}}
+{{- /* A worker takes half of the node's memory, and all of its cores, unless told. */ -}}
+{{- if ne $worker.device "cuda" -}}
+{{- $own := default dict $config.device -}}
+{{- $limits := default dict $worker.resources.limits -}}
+{{- $memory := toString (default "" $limits.memory) -}}
+{{- $number := regexFind "^[0-9]+" $memory | int64 -}}
+{{- if hasKey $own "memory" -}}
+{{- else if regexMatch "^[0-9]+Gi$" $memory -}}
+{{- $_ := set $set.device "memory" (printf "%dMiB" (mul $number 512)) -}}
+{{- else if regexMatch "^[0-9]+Mi$" $memory -}}
+{{- $_ := set $set.device "memory" (printf "%dMiB" (div $number 2)) -}}
+{{- else -}}
+{{- fail "set a worker's config.device.memory, or its resources.limits.memory in Gi or Mi" -}}
+{{- end -}}
+{{- $cores := toString (default "" $limits.cpu) -}}
+{{- if and (not (hasKey $own "threads")) (regexMatch "^[0-9]+$" $cores) -}}
+{{- $_ := set $set.device "threads" (int $cores) -}}
+{{- end -}}
+{{- end -}}
 {{- if include "djinn.tls" $root -}}
 {{- $client := include "djinn.clientTls" $root | fromYaml -}}
 {{- $_ := set $set "tls" (include "djinn.serverTls" $root | fromYaml) -}}
