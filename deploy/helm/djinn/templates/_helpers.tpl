@@ -1,0 +1,246 @@
+{{/* Names. */}}
+{{- define "djinn.fullname" -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 40 | trimSuffix "-" -}}
+{{- else -}}
+{{- $name := default .Chart.Name .Values.nameOverride -}}
+{{- ternary .Release.Name (printf "%s-%s" .Release.Name $name) (contains $name .Release.Name) | trunc 40 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "djinn.coordinator" -}}{{ include "djinn.fullname" . }}-coordinator{{- end -}}
+{{- define "djinn.coordinatorHost" -}}{{ include "djinn.coordinator" . }}.{{ .Release.Namespace }}.svc{{- end -}}
+{{- define "djinn.tokens" -}}{{ default (printf "%s-tokens" (include "djinn.fullname" .)) .Values.tokens.existingSecret }}{{- end -}}
+
+{{/* Labels; the argument is (dict "root" $ "component" NAME). */}}
+{{- define "djinn.selector" -}}
+app.kubernetes.io/name: {{ default .root.Chart.Name .root.Values.nameOverride }}
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/component: {{ .component }}
+{{- with .group }}
+djinn/worker-group: {{ . }}
+{{- end }}
+{{- end -}}
+
+{{- define "djinn.labels" -}}
+{{ include "djinn.selector" . }}
+app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .root.Release.Service }}
+app.kubernetes.io/part-of: djinn
+helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" }}
+{{- with .root.Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{/* An image; the argument is (dict "root" $ "image" IMAGE "repository" DEFAULT). */}}
+{{- define "djinn.image" -}}
+{{- $repository := default .repository .image.repository -}}
+{{- $name := ternary (printf "%s/%s" .root.Values.image.registry $repository) $repository (ne .root.Values.image.registry "") -}}
+{{- if .image.digest -}}
+{{ $name }}@{{ .image.digest }}
+{{- else -}}
+{{ $name }}:{{ default .root.Chart.AppVersion .image.tag }}
+{{- end -}}
+{{- end -}}
+
+{{/* The security of every pod: the standard `restricted`. 10001 is the images' user. */}}
+{{- define "djinn.podSecurity" -}}
+automountServiceAccountToken: false
+enableServiceLinks: false
+securityContext:
+  runAsNonRoot: true
+  runAsUser: 10001
+  runAsGroup: 10001
+  fsGroup: 10001
+  fsGroupChangePolicy: OnRootMismatch
+  seccompProfile: {type: RuntimeDefault}
+{{- with .Values.image.pullSecrets }}
+imagePullSecrets:
+  {{- range . }}
+  - name: {{ . }}
+  {{- end }}
+{{- end }}
+{{- end -}}
+
+{{- define "djinn.containerSecurity" -}}
+securityContext:
+  allowPrivilegeEscalation: false
+  readOnlyRootFilesystem: true
+  capabilities: {drop: [ALL]}
+{{- end -}}
+
+{{/* Keys of a pod that are the same wherever it has them. */}}
+{{- define "djinn.scheduling" -}}
+{{- with .nodeSelector }}
+nodeSelector: {{ toYaml . | nindent 2 }}
+{{- end }}
+{{- with .tolerations }}
+tolerations: {{ toYaml . | nindent 2 }}
+{{- end }}
+{{- with .affinity }}
+affinity: {{ toYaml . | nindent 2 }}
+{{- end }}
+{{- with .priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- end -}}
+
+{{/* Probes of the monitoring port. Liveness asks only whether the process answers: neither
+     the coordinator nor the store decides about it. The argument is the seconds that a start
+     may take. */}}
+{{- define "djinn.probes" -}}
+startupProbe:
+  httpGet: {path: /livez, port: monitoring}
+  periodSeconds: 2
+  failureThreshold: {{ div (add . 1) 2 }}
+livenessProbe:
+  httpGet: {path: /livez, port: monitoring}
+  periodSeconds: 10
+  timeoutSeconds: 5
+  failureThreshold: 6
+readinessProbe:
+  httpGet: {path: /readyz, port: monitoring}
+  periodSeconds: 5
+  timeoutSeconds: 5
+  failureThreshold: 2
+{{- end -}}
+
+{{/* Whether the scaler port is open. */}}
+{{- define "djinn.scaler" -}}
+{{- $on := .Values.coordinator.scaler.enabled -}}
+{{- range $name, $group := .Values.workerGroups -}}
+{{- $merged := mergeOverwrite (deepCopy $.Values.worker) (deepCopy (default dict $group)) -}}
+{{- if $merged.autoscaling.enabled -}}{{- $on = true -}}{{- end -}}
+{{- end -}}
+{{- if $on -}}true{{- end -}}
+{{- end -}}
+
+{{- define "djinn.tls" -}}{{- if ne .Values.tls.mode "none" -}}true{{- end -}}{{- end -}}
+
+{{/* The Secret with a certificate; the argument is (dict "root" $ "role" ROLE). */}}
+{{- define "djinn.certificate" -}}
+{{- if eq .root.Values.tls.mode "certManager" -}}
+{{ include "djinn.fullname" .root }}-{{ .role }}-tls
+{{- else -}}
+{{- required (printf "tls.mode is secrets: set tls.secrets.%s" .role) (index .root.Values.tls.secrets .role) -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The `tls` of a server's configuration. */}}
+{{- define "djinn.serverTls" -}}
+certificate_file: /etc/djinn/tls/tls.crt
+private_key_file: /etc/djinn/tls/tls.key
+{{- if .Values.tls.mutual }}
+client_ca_file: /etc/djinn/tls/ca.crt
+{{- end }}
+{{- end -}}
+
+{{- define "djinn.clientTls" -}}
+ca_file: /etc/djinn/tls/ca.crt
+{{- if .Values.tls.mutual }}
+certificate_file: /etc/djinn/tls/tls.crt
+private_key_file: /etc/djinn/tls/tls.key
+{{- end }}
+{{- end -}}
+
+{{/* The environment of djinnctl. */}}
+{{- define "djinn.ctlEnvironment" -}}
+- {name: DJINN_COORDINATOR, value: "{{ include "djinn.coordinatorHost" . }}:{{ .Values.coordinator.ports.grpc }}"}
+- {name: DJINN_ADMIN_TOKEN_FILE, value: /etc/djinn/tokens/admin}
+{{- if include "djinn.tls" . }}
+- {name: DJINN_TLS_CA_FILE, value: /etc/djinn/tls/ca.crt}
+{{- if .Values.tls.mutual }}
+- {name: DJINN_TLS_CERTIFICATE_FILE, value: /etc/djinn/tls/tls.crt}
+- {name: DJINN_TLS_PRIVATE_KEY_FILE, value: /etc/djinn/tls/tls.key}
+{{- end }}
+{{- else }}
+- {name: DJINNCTL_FLAGS, value: --insecure}
+{{- end }}
+{{- end -}}
+
+{{/* coordinator.yaml without tenants and cohorts, which `djinnctl reload` takes over. */}}
+{{- define "djinn.coordinatorConfig" -}}
+{{- $host := .Values.listenHost -}}
+{{- $ports := .Values.coordinator.ports -}}
+{{- $config := deepCopy .Values.coordinator.config -}}
+{{- $set := dict
+  "listen" (printf "%s:%v" $host $ports.grpc)
+  "monitoring" (dict "listen" (printf "%s:%v" $host $ports.monitoring) "insecure" true)
+  "join_token_file" "/etc/djinn/tokens/join"
+  "admin_token_file" "/etc/djinn/tokens/admin"
+  "state_file" "/var/lib/djinn/state.db" -}}
+{{- if include "djinn.tls" . -}}
+{{- $_ := set $set "tls" (include "djinn.serverTls" . | fromYaml) -}}
+{{- else -}}
+{{- $_ := set $set "insecure" true -}}
+{{- end -}}
+{{- if include "djinn.scaler" . -}}
+{{- $scaler := dict "listen" (printf "%s:%v" $host $ports.scaler) -}}
+{{- if not (include "djinn.tls" .) -}}{{- $_ := set $scaler "insecure" true -}}{{- end -}}
+{{- $_ := set $set "scaler" $scaler -}}
+{{- else if hasKey $config "scaler" -}}
+{{- fail "coordinator.config.scaler needs coordinator.scaler.enabled" -}}
+{{- end -}}
+{{- mergeOverwrite $config $set | toYaml -}}
+{{- end -}}
+
+{{- define "djinn.tenantsConfig" -}}
+{{- if .Values.cohorts }}
+cohorts:
+  {{- range $name, $cohort := .Values.cohorts }}
+  - {{ mergeOverwrite (dict "name" $name) (default dict $cohort) | toYaml | nindent 4 | trim }}
+  {{- end }}
+{{- end }}
+tenants:
+  {{- range $name, $tenant := .Values.tenants }}
+  - {{ mergeOverwrite (dict "name" $name "token_file" (printf "/etc/djinn/tokens/tenant-%s" $name)) (default dict $tenant) | toYaml | nindent 4 | trim }}
+  {{- end }}
+{{- end -}}
+
+{{/* worker.yaml; the argument is (dict "root" $ "worker" GROUP). @…@ is per pod. */}}
+{{- define "djinn.workerConfig" -}}
+{{- $root := .root -}}
+{{- $worker := .worker -}}
+{{- $config := deepCopy $worker.config -}}
+{{- $kind := ternary "cuda:0" $worker.device (eq $worker.device "cuda") -}}
+{{- $set := dict
+  "worker_id" "@WORKER_ID@"
+  "listen" (printf "%s:%v" $root.Values.listenHost $worker.ports.grpc)
+  "advertise" (printf "@HOST@:%v" $worker.ports.grpc)
+  "monitoring" (dict "listen" (printf "%s:%v" $root.Values.listenHost $worker.ports.monitoring) "insecure" true)
+  "coordinator" (printf "%s:%v" (include "djinn.coordinatorHost" $root) $root.Values.coordinator.ports.grpc)
+  "join_token_file" "/etc/djinn/tokens/join"
+  "device" (dict "kind" $kind) -}}
+{{- /* A worker takes half of the node's memory, and all of its cores, unless told. */ -}}
+{{- if ne $worker.device "cuda" -}}
+{{- $own := default dict $config.device -}}
+{{- $limits := default dict $worker.resources.limits -}}
+{{- $memory := toString (default "" $limits.memory) -}}
+{{- $number := regexFind "^[0-9]+" $memory | int64 -}}
+{{- if hasKey $own "memory" -}}
+{{- else if regexMatch "^[0-9]+Gi$" $memory -}}
+{{- $_ := set $set.device "memory" (printf "%dMiB" (mul $number 512)) -}}
+{{- else if regexMatch "^[0-9]+Mi$" $memory -}}
+{{- $_ := set $set.device "memory" (printf "%dMiB" (div $number 2)) -}}
+{{- else -}}
+{{- fail "set a worker's config.device.memory, or its resources.limits.memory in Gi or Mi" -}}
+{{- end -}}
+{{- $cores := toString (default "" $limits.cpu) -}}
+{{- if and (not (hasKey $own "threads")) (regexMatch "^[0-9]+$" $cores) -}}
+{{- $_ := set $set.device "threads" (int $cores) -}}
+{{- end -}}
+{{- end -}}
+{{- if include "djinn.tls" $root -}}
+{{- $client := include "djinn.clientTls" $root | fromYaml -}}
+{{- $_ := set $set "tls" (include "djinn.serverTls" $root | fromYaml) -}}
+{{- $_ := set $set "coordinator_tls" $client -}}
+{{- $_ := set $set "peer_tls" (merge (dict "server_name" $root.Values.tls.workerServerName) $client) -}}
+{{- else -}}
+{{- $_ := set $set "insecure" true -}}
+{{- end -}}
+{{- if $worker.contentDisk.enabled -}}
+{{- $_ := set $set "content_disk" (dict "directory" "/var/lib/djinn/contents" "limit" $worker.contentDisk.limit) -}}
+{{- end -}}
+{{- mergeOverwrite $config $set | toYaml -}}
+{{- end -}}

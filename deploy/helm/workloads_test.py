@@ -1,0 +1,408 @@
+"""Unit tests of the chart: pods, workers, their life, scaling, networks, notes."""
+
+import json
+import re
+import unittest
+
+from deploy.helm.chart_case import Case, COORDINATOR, SECRETS, WORKER, kinds, render, worker
+from deploy.testing import manifests
+
+
+class PodTest(Case):
+    CASES = ({}, {"tls": SECRETS}, {"workerGroups": {"cpu": {"device": "cuda"}}},
+             {"workerGroups": {"cpu": {"kind": "DaemonSet", "contentDisk": {"enabled": True}}}})
+
+    def test_every_pod_passes_the_restricted_standard(self):
+        for values in self.CASES:
+            for one in render(**values):
+                if manifests.pod_of(one):
+                    self.assertEqual(manifests.insecurities(manifests.pod_of(one)), [])
+
+    def test_every_container_has_a_read_only_root(self):
+        for one in render():
+            pod = manifests.pod_of(one) or {"containers": []}
+            for each in pod["containers"] + pod.get("initContainers", []):
+                self.assertIs(each["securityContext"]["readOnlyRootFilesystem"], True)
+
+    def test_no_pod_has_credentials_of_the_cluster(self):
+        for one in render():
+            if manifests.pod_of(one):
+                self.assertIs(manifests.pod_of(one)["automountServiceAccountToken"], False)
+
+    def test_every_container_has_resources(self):
+        for one in render():
+            pod = manifests.pod_of(one) or {"containers": []}
+            for each in pod["containers"] + pod.get("initContainers", []):
+                self.assertIn("memory", each["resources"]["limits"])
+
+    def test_every_mount_has_its_volume_and_every_volume_a_mount(self):
+        for values in self.CASES:
+            for one in render(**values):
+                pod = manifests.pod_of(one)
+                if not pod:
+                    continue
+                volumes = [each["name"] for each in pod.get("volumes", [])]
+                volumes += [each["metadata"]["name"]
+                            for each in one["spec"].get("volumeClaimTemplates", [])]
+                mounts = {mount["name"] for each in pod["containers"]
+                          + pod.get("initContainers", []) for mount in each["volumeMounts"]}
+                self.assertEqual(mounts, set(volumes))
+
+    def test_state_is_on_a_claimed_volume(self):
+        one = manifests.named(render(), "StatefulSet", COORDINATOR)
+        (claim,) = one["spec"]["volumeClaimTemplates"]
+        self.assertEqual(claim["spec"]["resources"]["requests"]["storage"], "1Gi")
+        self.assertNotIn("storageClassName", claim["spec"])
+
+    def test_state_may_be_on_the_node(self):
+        one = manifests.named(render(coordinator={"persistence": {"enabled": False}}),
+                              "StatefulSet", COORDINATOR)
+        self.assertNotIn("volumeClaimTemplates", one["spec"])
+        self.assertIn({"name": "state", "emptyDir": {}}, manifests.pod_of(one)["volumes"])
+
+    def test_state_may_have_a_storage_class(self):
+        one = manifests.named(render(coordinator={"persistence": {"storageClassName": "fast"}}),
+                              "StatefulSet", COORDINATOR)
+        self.assertEqual(one["spec"]["volumeClaimTemplates"][0]["spec"]["storageClassName"], "fast")
+
+    def test_there_is_one_coordinator(self):
+        self.assertEqual(manifests.named(render(), "StatefulSet", COORDINATOR)
+                         ["spec"]["replicas"], 1)
+        self.refuses("replicas", coordinator={"replicas": 2})
+
+    def test_scheduling_keys_reach_the_pod(self):
+        given = {"nodeSelector": {"a": "b"}, "tolerations": [{"operator": "Exists"}],
+                 "affinity": {"nodeAffinity": {}}, "priorityClassName": "high"}
+        for objects, name in ((worker(**given), WORKER), (render(coordinator=given), COORDINATOR)):
+            self.assertLessEqual(given.items(), self.pod(objects, name).items())
+
+    def test_annotations_and_labels_reach_the_pod(self):
+        one = manifests.named(worker(podAnnotations={"a": "1"}, podLabels={"b": "2"}),
+                              "StatefulSet", WORKER)
+        self.assertEqual(one["spec"]["template"]["metadata"]["annotations"]["a"], "1")
+        self.assertEqual(one["spec"]["template"]["metadata"]["labels"]["b"], "2")
+
+
+class WorkerTest(Case):
+
+    def test_shared_memory_is_in_memory(self):
+        pod = self.pod(worker(sharedMemory="2Gi"))
+        self.assertIn({"name": "shared-memory",
+                       "emptyDir": {"medium": "Memory", "sizeLimit": "2Gi"}}, pod["volumes"])
+        own = manifests.container(manifests.named(worker(), "StatefulSet", WORKER), "worker")
+        self.assertIn({"name": "shared-memory", "mountPath": "/dev/shm"}, own["volumeMounts"])
+
+    def test_workers_start_in_any_order(self):
+        one = manifests.named(worker(replicas=3), "StatefulSet", WORKER)
+        self.assertEqual(one["spec"]["podManagementPolicy"], "Parallel")
+        self.assertEqual(one["spec"]["replicas"], 3)
+
+    def test_workers_spread_over_nodes(self):
+        (spread,) = self.pod(render())["topologySpreadConstraints"]
+        self.assertEqual(spread["topologyKey"], "kubernetes.io/hostname")
+        self.assertEqual(spread["whenUnsatisfiable"], "ScheduleAnyway")
+
+    def test_spread_may_be_another(self):
+        given = [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}]
+        self.assertEqual(self.pod(worker(topologySpreadConstraints=given))
+                         ["topologySpreadConstraints"], given)
+
+    def test_daemon_set_names_workers_after_nodes(self):
+        one = manifests.named(worker(kind="DaemonSet"), "DaemonSet", WORKER)
+        self.assertNotIn("replicas", one["spec"])
+        for name in ("configure", "drain"):
+            self.assertIn({"name": "WORKER_ID",
+                           "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
+                          manifests.container(one, name)["env"])
+
+    def test_stateful_set_names_workers_after_pods(self):
+        one = manifests.named(render(), "StatefulSet", WORKER)
+        self.assertIn({"name": "WORKER_ID",
+                       "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+                      manifests.container(one, "configure")["env"])
+
+    def test_gpu_comes_from_a_device_plugin(self):
+        own = manifests.container(manifests.named(worker(device="cuda"), "StatefulSet", WORKER),
+                                  "worker")
+        self.assertEqual(own["resources"]["limits"]["nvidia.com/gpu"], 1)
+        self.assertNotIn("claims", own["resources"])
+
+    def test_gpu_comes_from_a_claim(self):
+        one = manifests.named(worker(device="cuda", gpu={"resourceClaimTemplateName": "h100"}),
+                              "StatefulSet", WORKER)
+        self.assertEqual(manifests.pod_of(one)["resourceClaims"],
+                         [{"name": "gpu", "resourceClaimTemplateName": "h100"}])
+        own = manifests.container(one, "worker")["resources"]
+        self.assertEqual(own["claims"], [{"name": "gpu"}])
+        self.assertNotIn("nvidia.com/gpu", own["limits"])
+
+    def test_gpu_worker_uses_the_first_device_that_it_sees(self):
+        config = manifests.configuration(worker(device="cuda"), WORKER, "worker.yaml")
+        self.assertEqual(config["device"]["kind"], "cuda:0")
+
+    def test_gpu_may_need_a_runtime_class(self):
+        gpu = {"runtimeClassName": "nvidia"}
+        self.assertEqual(self.pod(worker(device="cuda", gpu=gpu))["runtimeClassName"], "nvidia")
+        self.assertNotIn("runtimeClassName", self.pod(worker(gpu=gpu)))
+
+    def test_cpu_worker_asks_for_no_gpu(self):
+        own = manifests.container(manifests.named(render(), "StatefulSet", WORKER), "worker")
+        self.assertNotIn("nvidia.com/gpu", own["resources"]["limits"])
+
+    def test_content_disk_claims_a_volume(self):
+        one = manifests.named(worker(contentDisk={"enabled": True, "size": "5Gi",
+                                                  "storageClassName": "fast"}),
+                              "StatefulSet", WORKER)
+        (claim,) = one["spec"]["volumeClaimTemplates"]
+        self.assertEqual(claim["spec"]["storageClassName"], "fast")
+        self.assertEqual(claim["spec"]["resources"]["requests"]["storage"], "5Gi")
+
+    def test_content_disk_of_a_daemon_set_is_the_nodes(self):
+        one = manifests.named(worker(kind="DaemonSet", contentDisk={"enabled": True}),
+                              "DaemonSet", WORKER)
+        self.assertNotIn("volumeClaimTemplates", one["spec"])
+        self.assertIn({"name": "contents", "emptyDir": {"sizeLimit": "100Gi"}},
+                      manifests.pod_of(one)["volumes"])
+
+    def test_groups_stand_beside_each_other(self):
+        objects = render(workerGroups={"gpu": {"device": "cuda", "replicas": 4}})
+        self.assertEqual(manifests.named(objects, "StatefulSet", "djinn-worker-gpu")
+                         ["spec"]["replicas"], 4)
+        self.assertEqual(manifests.named(objects, "StatefulSet", WORKER)["spec"]["replicas"], 1)
+
+    def test_null_removes_the_group_of_the_defaults(self):
+        objects = render(workerGroups={"cpu": None, "gpu": {"device": "cuda"}})
+        self.assertNotIn(WORKER, [one["metadata"]["name"] for one in objects])
+        self.refuses("workerGroups", workerGroups={"cpu": None})
+
+    def test_refuses_a_group_that_is_no_name(self):
+        self.refuses("GPU", workerGroups={"GPU": {}})
+
+
+class LifeTest(Case):
+
+    def probes(self, objects, name, of):
+        own = manifests.container(manifests.named(objects, "StatefulSet", name), of)
+        return {key: own[key + "Probe"] for key in ("startup", "liveness", "readiness")}
+
+    def test_probes_ask_the_monitoring_port(self):
+        for name, of in ((COORDINATOR, "coordinator"), (WORKER, "worker")):
+            probes = self.probes(render(), name, of)
+            self.assertEqual({key: probe["httpGet"]["path"] for key, probe in probes.items()},
+                             {"startup": "/livez", "liveness": "/livez", "readiness": "/readyz"})
+            self.assertEqual({probe["httpGet"]["port"] for probe in probes.values()},
+                             {"monitoring"})
+
+    def test_start_has_the_time_that_is_given(self):
+        probe = self.probes(worker(startupTimeoutSeconds=61), WORKER, "worker")["startup"]
+        self.assertEqual(probe["periodSeconds"] * probe["failureThreshold"], 62)
+
+    def test_grace_period_exceeds_the_drain_and_the_stop(self):
+        pod = self.pod(worker(drain={"timeoutSeconds": 100}))
+        self.assertEqual(pod["terminationGracePeriodSeconds"], 130)
+        for name in ("worker", "drain"):
+            (own,) = [one for one in pod["containers"] if one["name"] == name]
+            self.assertIn({"name": "DRAIN_TIMEOUT", "value": "100"}, own["env"])
+
+    def test_worker_waits_for_its_drain(self):
+        one = manifests.named(render(), "StatefulSet", WORKER)
+        self.assertEqual(
+            manifests.container(one, "worker")["lifecycle"]["preStop"]["exec"]["command"][-2:],
+            ["wait", "/run/djinn"])
+        self.assertEqual(
+            manifests.container(one, "drain")["lifecycle"]["preStop"]["exec"]["command"][-2:],
+            ["drain", "/run/djinn"])
+
+    def test_without_drain_there_is_no_admin_token(self):
+        one = manifests.named(worker(drain={"enabled": False}), "StatefulSet", WORKER)
+        pod = manifests.pod_of(one)
+        self.assertEqual([each["name"] for each in pod["containers"]], ["worker"])
+        self.assertNotIn("lifecycle", pod["containers"][0])
+        self.assertEqual(pod["terminationGracePeriodSeconds"], 30)
+        self.assertNotIn("admin", json.dumps(pod))
+
+    def test_coordinator_has_more_than_the_20_seconds_of_its_stop(self):
+        self.assertGreaterEqual(
+            self.pod(render(), COORDINATOR)["terminationGracePeriodSeconds"], 20)
+        self.refuses("terminationGracePeriodSeconds",
+                     coordinator={"terminationGracePeriodSeconds": 5})
+
+    def test_one_worker_of_a_group_may_be_away(self):
+        budget = manifests.named(render(), "PodDisruptionBudget", WORKER)
+        self.assertEqual(budget["spec"]["maxUnavailable"], 1)
+        self.assertEqual(budget["spec"]["unhealthyPodEvictionPolicy"], "AlwaysAllow")
+
+    def test_disruption_budgets_may_be_left_out_or_added(self):
+        objects = render(worker={"podDisruptionBudget": {"enabled": False}},
+                         coordinator={"podDisruptionBudget": {"enabled": True}})
+        budgets = [one["metadata"]["name"] for one in objects
+                   if one["kind"] == "PodDisruptionBudget"]
+        self.assertEqual(budgets, [COORDINATOR])
+
+    def test_budget_may_be_a_percentage(self):
+        budget = manifests.named(worker(podDisruptionBudget={"maxUnavailable": "25%"}),
+                                 "PodDisruptionBudget", WORKER)
+        self.assertEqual(budget["spec"]["maxUnavailable"], "25%")
+
+    def test_a_coordinator_that_is_not_ready_is_reached(self):
+        service = manifests.named(render(), "Service", COORDINATOR)
+        self.assertIs(service["spec"]["publishNotReadyAddresses"], True)
+
+
+class ScalingTest(Case):
+    ON = {"enabled": True, "phase": "llm_decode", "maxReplicas": 9}
+
+    def test_there_is_no_scaler_port_without_scaling(self):
+        config = manifests.configuration(render(), COORDINATOR, "coordinator.yaml")
+        self.assertNotIn("scaler", config)
+        service = manifests.named(render(), "Service", COORDINATOR)
+        self.assertEqual([port["name"] for port in service["spec"]["ports"]],
+                         ["grpc", "monitoring"])
+
+    def test_scaling_opens_the_scaler_port(self):
+        objects = worker(autoscaling=self.ON)
+        config = manifests.configuration(objects, COORDINATOR, "coordinator.yaml")
+        self.assertEqual(config["scaler"], {"listen": "0.0.0.0:7071", "insecure": True})
+        service = manifests.named(objects, "Service", COORDINATOR)
+        self.assertIn(7071, [port["port"] for port in service["spec"]["ports"]])
+
+    def test_scaled_object_asks_the_coordinator(self):
+        objects = worker(autoscaling=self.ON)
+        one = manifests.named(objects, "ScaledObject", WORKER)["spec"]
+        self.assertEqual(one["triggers"][0]["type"], "external-push")
+        self.assertEqual(one["triggers"][0]["metadata"], {
+            "scalerAddress": "djinn-coordinator.lab.svc:7071", "phase": "llm_decode",
+            "targetUtilisation": "0.7"})
+        self.assertEqual((one["minReplicaCount"], one["maxReplicaCount"]), (1, 9))
+
+    def test_scaled_object_scales_its_set(self):
+        objects = worker(autoscaling=self.ON)
+        target = manifests.named(objects, "ScaledObject", WORKER)["spec"]["scaleTargetRef"]
+        scaled = manifests.named(objects, target["kind"], target["name"])
+        self.assertNotIn("replicas", scaled["spec"])
+
+    def test_scaler_uses_tls(self):
+        objects = render(tls=SECRETS, workerGroups={"cpu": {"autoscaling": self.ON}})
+        trigger = manifests.named(objects, "ScaledObject", WORKER)["spec"]["triggers"][0]
+        self.assertEqual(trigger["metadata"]["enableTLS"], "true")
+        authentication = manifests.named(objects, "TriggerAuthentication",
+                                         trigger["authenticationRef"]["name"])
+        self.assertEqual({one["parameter"]: one["key"]
+                          for one in authentication["spec"]["secretTargetRef"]},
+                         {"caCert": "ca.crt", "tlsClientCert": "tls.crt",
+                          "tlsClientKey": "tls.key"})
+        config = manifests.configuration(objects, COORDINATOR, "coordinator.yaml")
+        self.assertNotIn("insecure", config["scaler"])
+
+    def test_scaler_has_its_target(self):
+        objects = render(coordinator={"scaler": {"enabled": True},
+                                      "config": {"scaler": {"target_utilisation": 0.5}}})
+        config = manifests.configuration(objects, COORDINATOR, "coordinator.yaml")
+        self.assertEqual(config["scaler"]["target_utilisation"], 0.5)
+
+    def test_refuses_a_target_without_a_scaler(self):
+        self.refuses("needs coordinator.scaler.enabled",
+                     coordinator={"config": {"scaler": {"target_utilisation": 0.5}}})
+
+    def test_refuses_to_scale_a_daemon_set(self):
+        self.refuses("a DaemonSet has no autoscaling",
+                     workerGroups={"cpu": {"kind": "DaemonSet", "autoscaling": {"enabled": True}}})
+
+    def test_monitors_scrape_the_monitoring_ports(self):
+        objects = render(monitoring={"enabled": True, "interval": "15s", "labels": {"a": "b"}})
+        service = manifests.named(objects, "ServiceMonitor", COORDINATOR)
+        pods = manifests.named(objects, "PodMonitor", "djinn-workers")
+        endpoint = {"port": "monitoring", "path": "/metrics", "interval": "15s"}
+        self.assertEqual(service["spec"]["endpoints"], [endpoint])
+        self.assertEqual(pods["spec"]["podMetricsEndpoints"], [endpoint])
+        self.assertEqual(service["metadata"]["labels"]["a"], "b")
+
+    def test_service_monitor_selects_one_service(self):
+        objects = render(monitoring={"enabled": True})
+        wanted = manifests.named(objects, "ServiceMonitor", COORDINATOR)["spec"]["selector"]
+        matched = [one["metadata"]["name"] for one in objects if one["kind"] == "Service"
+                   and wanted["matchLabels"].items() <= one["metadata"]["labels"].items()]
+        self.assertEqual(matched, [COORDINATOR])
+
+
+class NetworkTest(Case):
+    PEER = [{"namespaceSelector": {"matchLabels": {"a": "b"}}}]
+
+    def ports(self, objects, name, way="ingress"):
+        policy = manifests.named(objects, "NetworkPolicy", name)
+        return {port["port"] for rule in policy["spec"][way] for port in rule["ports"]}
+
+    def test_policies_deny_what_they_do_not_name(self):
+        for one in render():
+            if one["kind"] == "NetworkPolicy":
+                self.assertEqual(one["spec"]["policyTypes"], ["Ingress", "Egress"])
+
+    def test_ports_are_those_of_the_services_that_somebody_may_use(self):
+        self.assertEqual(self.ports(render(), COORDINATOR), {7070})
+        self.assertEqual(self.ports(render(), "djinn-workers"), {7072})
+
+    def test_monitoring_and_scaler_have_peers_of_their_own(self):
+        objects = render(networkPolicy={"monitoring": self.PEER, "scaler": self.PEER},
+                         coordinator={"scaler": {"enabled": True}})
+        self.assertEqual(self.ports(objects, COORDINATOR), {7070, 7071, 7080})
+        self.assertEqual(self.ports(objects, "djinn-workers"), {7072, 7080})
+        rules = manifests.named(objects, "NetworkPolicy", COORDINATOR)["spec"]["ingress"]
+        self.assertEqual([rule["from"] for rule in rules[1:]], [self.PEER, self.PEER])
+
+    def test_coordinator_dials_nothing(self):
+        self.assertEqual(self.ports(render(), COORDINATOR, "egress"), set())
+
+    def test_workers_dial_the_coordinator_each_other_and_dns(self):
+        self.assertEqual(self.ports(render(), "djinn-workers", "egress"), {7070, 7072, 53})
+
+    def test_ports_of_every_group_are_named(self):
+        objects = render(workerGroups={"cpu": {}, "b": {"ports": {"grpc": 9}}})
+        self.assertEqual(self.ports(objects, "djinn-workers"), {7072, 9})
+
+    def test_policies_select_the_pods(self):
+        objects = render()
+        for name, pod in ((COORDINATOR, COORDINATOR), ("djinn-workers", WORKER)):
+            selector = manifests.named(objects, "NetworkPolicy", name)["spec"]["podSelector"]
+            labels = manifests.named(objects, "StatefulSet", pod)["spec"]["template"]["metadata"][
+                "labels"]
+            self.assertLessEqual(selector["matchLabels"].items(), labels.items())
+
+    def test_clients_may_be_others(self):
+        objects = render(networkPolicy={"clients": self.PEER})
+        rule = manifests.named(objects, "NetworkPolicy", "djinn-workers")["spec"]["ingress"][0]
+        self.assertEqual(rule["from"][1:], self.PEER)
+
+    def test_policies_may_be_left_out(self):
+        self.assertNotIn("NetworkPolicy", kinds(render(networkPolicy={"enabled": False})))
+
+
+class NotesTest(Case):
+
+    def notes(self, **values):
+        return manifests.notes(values)
+
+    def test_notes_say_how_programs_connect(self):
+        self.assertIn("DJINN_COORDINATOR=djinn-coordinator.lab.svc:7070", self.notes())
+
+    def test_notes_warn_without_encryption_and_policies(self):
+        self.assertIn("Nothing is encrypted", self.notes())
+        self.assertIn("no NetworkPolicy", self.notes(networkPolicy={"enabled": False}))
+
+    def test_notes_name_the_certificates(self):
+        notes = self.notes(tls=SECRETS)
+        self.assertNotIn("Nothing is encrypted", notes)
+        self.assertIn("DJINN_TLS_WORKER_SERVER_NAME=djinn-worker", notes)
+
+    def test_notes_name_a_set_that_exists(self):
+        match = re.search(r"(statefulset|daemonset)/(\S+)", self.notes())
+        manifests.named(render(), "StatefulSet", match.group(2))
+
+    def test_helm_test_asks_the_coordinator(self):
+        one = manifests.named(render(), "Pod", "djinn-test")
+        self.assertEqual(one["metadata"]["annotations"]["helm.sh/hook"], "test")
+        self.assertIn({"name": "DJINN_COORDINATOR", "value": "djinn-coordinator.lab.svc:7070"},
+                      manifests.container(one, "test")["env"])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,212 @@
+"""The pods of deploy/kubernetes run from the built images: start, reach each other, drain.
+
+Needs root. Images are taken from $DJINN_IMAGES if it is set, and built otherwise.
+"""
+
+import base64
+import os
+import pathlib
+import shutil
+import subprocess
+import tempfile
+import unittest
+
+from deploy.images import built
+from deploy.kubernetes import render
+from deploy.pods import pods
+from deploy.testing import manifests
+from deploy.testing import programs
+
+_SERVICE = "djinn-coordinator.djinn.svc"
+_TOKENS = {key: (key + "-0123456789abcdef").encode() for key in ("join", "admin",
+                                                                 "tenant-default")}
+
+
+def setUpModule():  # pylint: disable=invalid-name
+    global temporary, images  # pylint: disable=global-variable-undefined
+    temporary = pathlib.Path(tempfile.mkdtemp())
+    unittest.addModuleCleanup(shutil.rmtree, temporary, ignore_errors=True)
+    images = built.archives(temporary / "archives")
+
+
+def secret(name, data):
+    return {"kind": "Secret", "metadata": {"name": name},
+            "data": {key: base64.b64encode(value).decode() for key, value in data.items()}}
+
+
+class Authority:
+    """Certificates, as docs/operator/secure.md makes them."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self._openssl("req", "-x509", "-newkey", "ed25519", "-noenc", "-keyout", "ca.key",
+                      "-out", "ca.crt", "-days", "2", "-subj", "/CN=CA")
+
+    def _openssl(self, *arguments, **options):
+        return subprocess.run(["openssl", *arguments], cwd=self.folder, check=True,
+                              capture_output=True, **options).stdout
+
+    def issue(self, name, names):
+        request = self._openssl("req", "-newkey", "ed25519", "-noenc", "-keyout", f"{name}.key",
+                                "-subj", f"/CN={name}", "-addext", f"subjectAltName={names}")
+        self._openssl("x509", "-req", "-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial",
+                      "-days", "2", "-copy_extensions", "copy", "-out", f"{name}.crt",
+                      input=request)
+        return {key: (self.folder / file).read_bytes() for key, file in (
+            ("tls.crt", f"{name}.crt"), ("tls.key", f"{name}.key"), ("ca.crt", "ca.crt"))}
+
+
+class PodsTest(unittest.TestCase):
+
+    @classmethod
+    def setUpClass(cls):
+        folder = temporary / "node"
+        cls.node = pods.Node(folder, images)
+        cls.addClassCleanup(shutil.rmtree, folder, ignore_errors=True)
+        cls.authority = Authority(temporary)
+        authority = cls.authority
+        cls.node.objects = manifests.read(render.path("tls")) + [
+            secret("djinn-tokens", _TOKENS),
+            secret("djinn-coordinator-tls", authority.issue("coordinator", f"DNS:{_SERVICE}")),
+            secret("djinn-worker-tls", authority.issue("worker", "DNS:djinn-worker")),
+            secret("djinn-operator-tls", authority.issue("operator", "DNS:operator"))]
+        authority.issue("program", "DNS:program")
+        (temporary / "token").write_bytes(_TOKENS["tenant-default"])
+        (temporary / "token").chmod(0o600)
+        cls.hosts = {}
+        cls.coordinator = cls.pod("djinn-coordinator-0", "djinn-coordinator")
+        cls.coordinator.add_claim("state", folder / "state")
+        cls.hosts[_SERVICE] = cls.coordinator.address
+        cls.workers = [cls.pod(f"djinn-worker-cpu-{index}", "djinn-worker-cpu")
+                       for index in range(2)]
+        # Workers start first: the order must not matter.
+        for one in (*cls.workers, cls.coordinator):
+            one.start()
+        for one in (cls.coordinator, *cls.workers):
+            one.await_ready()
+
+    @classmethod
+    def pod(cls, name, of):
+        template = manifests.named(cls.node.objects, "StatefulSet", of)["spec"]["template"]
+        made = pods.Pod(cls.node, name, template, cls.hosts)
+        cls.addClassCleanup(made.remove)
+        return made
+
+    def ctl(self, *arguments):
+        done = self.workers[0].execute("drain", ["/usr/bin/djinnctl", *arguments])
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        return done.stdout
+
+    def program(self, name):
+        environment = {
+            **os.environ, "DJINN_COORDINATOR": f"{self.coordinator.address}:7070",
+            "DJINN_TLS_SERVER_NAME": _SERVICE, "DJINN_TLS_CA_FILE": "ca.crt",
+            "DJINN_TLS_CERTIFICATE_FILE": "program.crt",
+            "DJINN_TLS_PRIVATE_KEY_FILE": "program.key", "DJINN_TOKEN_FILE": "token",
+            "DJINN_TLS_WORKER_SERVER_NAME": "djinn-worker"}
+        process = subprocess.Popen([programs.path(f"tests/operating/{name}")], cwd=temporary, env=environment,
+                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(process.kill)
+        self.assertEqual(process.stdout.readline(), "ready\n")
+        return process
+
+    def leases(self):
+        return {line.split()[0]: line for line in self.ctl("get", "leases").splitlines()[1:]}
+
+    def test_1_listen_where_the_policies_let_others_in(self):
+        policies = {"djinn-coordinator": self.coordinator, "djinn-workers": self.workers[0]}
+        for name, one in policies.items():
+            policy = manifests.named(self.node.objects, "NetworkPolicy", name)["spec"]
+            named = {port["port"] for rule in policy["ingress"] for port in rule["ports"]}
+            # The node alone asks the monitoring port, unless Prometheus is let in.
+            self.assertEqual(one.listening(), named | {7080})
+
+    def test_2_dial_where_the_policies_let_them_out(self):
+        policy = manifests.named(self.node.objects, "NetworkPolicy", "djinn-workers")["spec"]
+        named = {port["port"] for rule in policy["egress"] for port in rule["ports"]}
+        for one in self.workers:
+            self.assertTrue(one.connected() and one.connected() <= named, one.connected())
+        self.assertEqual(self.coordinator.connected(), set())
+
+    def test_3_worker_sees_no_admin_token_and_no_writable_root(self):
+        worker = self.workers[0]
+        done = worker.execute("worker", ["/usr/bin/busybox", "ls", "/etc/djinn/tokens"])
+        self.assertEqual(done.stdout.split(), ["join"])
+        for place in ("/etc/x", "/usr/bin/x", "/var/x", "/etc/djinn/tokens/x"):
+            done = worker.execute("worker", ["/usr/bin/busybox", "touch", place])
+            self.assertRegex(done.stderr, "Read-only file system|Permission denied")
+        done = worker.execute("worker", ["/usr/bin/busybox", "grep", "-E", "Cap|NoNew",
+                                         "/proc/self/status"])
+        self.assertEqual({line.split()[1] for line in done.stdout.splitlines()},
+                         {"0000000000000000", "1"})
+
+    def test_4_tools_reach_the_coordinator(self):
+        self.assertIn("djinn-worker-cpu-1", self.ctl("get", "workers"))
+        done = self.workers[0].execute("drain", [
+            "/usr/bin/grpcurl", "-cacert", "/etc/djinn/tls/ca.crt",
+            "-cert", "/etc/djinn/tls/tls.crt", "-key", "/etc/djinn/tls/tls.key",
+            f"{_SERVICE}:7070", "grpc.health.v1.Health/Check"])
+        self.assertIn("SERVING", done.stdout, done.stderr)
+
+    def test_5_worker_that_stops_moves_what_it_holds_first(self):
+        program = self.program("hold_session")
+        (lease,) = self.leases().values()
+        held = next(one for one in self.workers if one.name in lease)
+        took, statuses = held.stop()
+        self.assertEqual(statuses["worker"], 0, held.log("worker")[-2000:])
+        self.assertLess(took, 60)
+        self.assertGreaterEqual(held.hook_ends["worker"], held.marks["drained"])
+        (moved,) = self.leases_by(self.other(held)).values()
+        self.assertNotIn(held.name, moved)
+        self.assertIsNone(program.poll())
+        # Its successor has the same name, and takes leases again.
+        again = self.replace(held)
+        pods.eventually(lambda: '"draining": false' in self.ctl(
+            "get", "worker", held.name, "-o", "json"), "the worker is free again")
+        program.communicate("")
+        self.assertEqual(program.returncode, 0)
+        self.assertIn("uncordoned", self.coordinator.log("coordinator"))
+        self.assertIsNot(again, held)
+
+    def other(self, one):
+        return next(each for each in self.workers if each is not one)
+
+    def leases_by(self, one):
+        done = one.execute("drain", ["/usr/bin/djinnctl", "get", "leases"])
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return {line.split()[0]: line for line in done.stdout.splitlines()[1:]}
+
+    def replace(self, old):
+        again = self.pod(old.name, "djinn-worker-cpu")
+        type(self).workers[self.workers.index(old)] = again
+        again.start()
+        again.await_ready()
+        return again
+
+    def test_6_cordon_of_an_operator_outlives_the_pod(self):
+        self.ctl("cordon", "worker", self.workers[1].name)
+        old = self.workers[1]
+        old.remove()
+        self.replace(old)
+        pods.eventually(lambda: (self.workers[1].folder / "volumes/run/rejoined").exists(),
+                        "the new pod looked")
+        self.assertIn('"cordoned": true', self.ctl("get", "worker", old.name, "-o", "json"))
+        self.ctl("uncordon", "worker", old.name)
+
+    def test_7_worker_stops_at_once_when_the_coordinator_is_away(self):
+        took, statuses = self.coordinator.stop()
+        self.assertEqual(statuses, {"coordinator": 0})
+        self.assertLess(took, 20)
+        for one in self.workers:
+            self.assertTrue(one.probe("worker", "liveness"))
+        pods.eventually(lambda: not self.workers[0].probe("worker", "readiness"), "not ready")
+        took, statuses = self.workers[0].stop()
+        self.assertEqual(statuses["worker"], 0)
+        self.assertLess(took, 60)
+        self.assertIn("drained", self.workers[0].marks)
+
+
+if __name__ == "__main__":
+    pods.isolate()
+    unittest.main()

@@ -1,0 +1,43 @@
+"""The tools of the tests in deploy/: helm, and the packages of .deps/deploy_python.
+
+Under Bazel they come from external repositories; elsewhere from $DJINN_HELM and
+$DJINN_DEPLOY_PYTHON, or .deps of the checkout.
+"""
+
+import os
+import sys
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
+
+
+def _external(*parts):
+    """A file of an external repository under Bazel, or None."""
+    if "TEST_SRCDIR" in os.environ:
+        path = os.path.join(os.environ["TEST_SRCDIR"], *parts)
+        if os.path.exists(path):
+            return path
+    return None
+
+
+def helm():
+    path = _external("helm", "helm") or os.environ.get("DJINN_HELM") or os.path.join(
+        ROOT, ".deps/helm/helm")
+    if not os.path.exists(path):
+        raise AssertionError("helm is missing: `./djinn test --full` builds it")
+    return path
+
+
+def _packages():
+    folder = os.environ.get("DJINN_DEPLOY_PYTHON") or os.path.join(ROOT, ".deps/deploy_python")
+    listed = _external("deploy_python", "folder.txt")
+    if listed:
+        with open(listed, encoding="utf-8") as file:
+            folder = file.read().strip() or folder
+    path = os.path.join(folder, "lib/python3.11/site-packages")
+    if not os.path.isdir(path):
+        raise AssertionError("packages are missing: `./djinn setup deploy_python` installs them")
+    return path
+
+
+sys.path.insert(0, _packages())
+import yaml  # noqa: E402  pylint: disable=unused-import,wrong-import-position
