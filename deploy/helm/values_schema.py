@@ -11,7 +11,7 @@ import os
 import re
 import sys
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
 SCHEMA = os.path.join(ROOT, "deploy/helm/djinn/values.schema.json")
 _REFERENCE = os.path.join(ROOT, "docs/reference/configuration.md")
 
