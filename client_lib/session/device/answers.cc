@@ -117,12 +117,11 @@ void Answers::OnConnected() {
   WakeAll();
 }
 
-ReadTable::Callbacks Answers::Fail(const absl::Status& why) {
+void Answers::Fail(const absl::Status& why) {
   MutexLock lock(&mu);
   if (failure.ok()) failure = why;
   WakeAll();
   table.reads().FinishWatched();
-  return table.reads().TakeDue();
 }
 
 ReadTable::Callbacks Answers::TakeDue() {

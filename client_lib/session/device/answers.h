@@ -82,9 +82,12 @@ struct Answers {
       ABSL_LOCKS_EXCLUDED(mu);
   // Notes that the worker answered the hello of a new stream.
   void OnConnected() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
-  // Ends every wait with `why`, or with the first such reason. Returns the
-  // callbacks that became due; the caller runs them without locks.
-  ReadTable::Callbacks Fail(const absl::Status& why) ABSL_LOCKS_EXCLUDED(mu);
+  // Ends every wait with `why`, or with the first such reason, and makes all
+  // callbacks due.
+  void Fail(const absl::Status& why) ABSL_LOCKS_EXCLUDED(mu);
+  // Returns the callbacks that are due; the caller runs them without locks. A
+  // thread of the program must not call this, because the callbacks may take
+  // locks that it holds. It wakes the device's own thread instead.
   ReadTable::Callbacks TakeDue() ABSL_LOCKS_EXCLUDED(mu);
 
   const SessionOptions* const options;

@@ -12,6 +12,7 @@
 #include "client_lib/session/model/debug_flags.h"
 #include "client_lib/session/model/fork_guard.h"
 #include "client_lib/session/profile/profile_recorder.h"
+#include "client_lib/session/transfer/read_table.h"
 #include "common/base/error.h"
 #include "common/base/status_macros.h"
 
@@ -57,9 +58,10 @@ class ValueReader::Handle final : public PendingRead {
 
   ~Handle() override {
     if (IsForkedChild()) return;  // a lock may be held for ever
+    ReadTable::Callbacks dropped;
     MutexLock lock(&answers_->mu);
     answers_->waiters.erase(wait_.get());
-    answers_->table.reads().Unwatch(wait_.get());
+    dropped = answers_->table.reads().Unwatch(wait_.get());
     answers_->Abandon(wait_.get());
   }
 

@@ -1,6 +1,8 @@
 // Tests reads that the program waits for later, or not at all.
+#include <future>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "client_lib/session/testing/program.h"
@@ -104,6 +106,35 @@ TEST_F(PendingReadTest, ALargeOneThatIsDroppedLeavesTheDestinationAlone) {
   const auto read = Start(storage, &value);
   ASSERT_TRUE(read->Wait(kLong).ok());
   EXPECT_EQ(value, bytes);
+}
+
+TEST_F(PendingReadTest, DroppedReadMayOwnAnotherOneThroughItsCallback) {
+  const StoragePtr storage = Uploaded("12345678");
+  ASSERT_TRUE(device_->Synchronize().ok());
+  cluster_.worker().Pause();
+  std::string value, other_value;
+  auto read = Start(storage, &value);
+  std::shared_ptr<PendingRead> other = Start(storage, &other_value);
+  const std::weak_ptr<PendingRead> last = other;
+  read->OnReady([other = std::move(other)] { FAIL() << other->Ready(); });
+  read.reset();
+  EXPECT_TRUE(last.expired());
+  cluster_.worker().Resume();
+  EXPECT_TRUE(device_->Synchronize().ok());
+}
+
+TEST_F(PendingReadTest, FailureIsDeliveredByAnotherThreadThanTheOneThatFails) {
+  const StoragePtr storage = Uploaded("12345678");
+  ASSERT_TRUE(device_->Synchronize().ok());
+  cluster_.worker().Pause();
+  std::string value;
+  const auto read = Start(storage, &value);
+  std::promise<std::thread::id> called;
+  read->OnReady([&] { called.set_value(std::this_thread::get_id()); });
+  // This thread may hold locks that the callback takes.
+  cluster_.coordinator().EndLease("lease-0", "WORKER_RESTARTED");
+  EXPECT_NE(called.get_future().get(), std::this_thread::get_id());
+  EXPECT_EQ(ErrorReason(read->Wait(kLong)), "WORKER_LOST");
 }
 
 TEST_F(PendingReadTest, TheEndOfTheSessionIsAnAnswer) {

@@ -43,6 +43,11 @@ void ReadTable::Watch(ReadWait* wait, std::function<void()> callback) {
   watched_[wait].push_back(std::move(callback));
 }
 
+ReadTable::Callbacks ReadTable::Unwatch(ReadWait* wait) {
+  auto watched = watched_.extract(wait);
+  return watched.empty() ? Callbacks() : std::move(watched.mapped());
+}
+
 void ReadTable::FinishWatched() {
   for (auto& [wait, callbacks] : watched_) {
     std::move(callbacks.begin(), callbacks.end(), std::back_inserter(due_));

@@ -41,7 +41,9 @@ class ReadTable {
   void Finish(ReadWait* wait);
   // Adds a callback to run when the read is done. Not allowed once it is done.
   void Watch(ReadWait* wait, std::function<void()> callback);
-  void Unwatch(ReadWait* wait) { watched_.erase(wait); }
+  // Removes and returns the callbacks of a read that the program drops. The
+  // caller destroys them after unlocking, because they may own other reads.
+  Callbacks Unwatch(ReadWait* wait);
   bool has_watched() const { return !watched_.empty(); }
   // Makes all callbacks due, because no further read will finish.
   void FinishWatched();

@@ -156,7 +156,8 @@ void Stop(State& r) {
             (c.end.cancelled || (c.end.drained && c.log.empty()));
     if (c.end.failure.ok()) c.end.failure = DeviceEnd::Closed();
     WakeAll(c);
-    callbacks = r.answers.Fail(c.end.failure);
+    r.answers.Fail(c.end.failure);
+    callbacks = r.answers.TakeDue();
     stream = r.receiver.Enter();
   }
   Notify(callbacks);

@@ -23,7 +23,6 @@ void Fail(State& r, absl::Status failure, bool by_itself) {
 void FailInCallback(State& r, absl::Status failure, bool by_itself) {
   ConnectionState& c = r.connection;
   ClientStream* stream = nullptr;
-  ReadTable::Callbacks callbacks;
   bool counts = by_itself;
   bool failed = false;
   bool unreachable = false;
@@ -63,18 +62,18 @@ void FailInCallback(State& r, absl::Status failure, bool by_itself) {
       c.end.lost_work =
           !r.queue.empty() || r.queue.held() || !c.log.empty() || records;
       WakeAll(c);
-      callbacks = r.answers.Fail(failure);
+      r.answers.Fail(failure);
       stream = r.receiver.stream();
     }
   }
   if (counts) r.context->root_errors.AddReported(r.index, failure);
   // A replica added since the first call does not know of the failure.
   if (by_itself) r.role.on_failure(failure);
-  Notify(callbacks);
   if (stream != nullptr) {
     stream->Close(absl::CancelledError("the client gave the worker up"));
   }
   if (failed) GiveLeaseBack(r, unreachable);
+  // The device's own thread runs the callbacks that became due.
   r.sender.wakeup.Set();
 }
 
