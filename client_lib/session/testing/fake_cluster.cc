@@ -23,36 +23,15 @@ class FakeCoordinatorLink : public CoordinatorLink {
 
   absl::StatusOr<v1::LeaseGranted> RequestLease(v1::LeaseRequest request,
                                                 absl::Duration) override {
-    MutexLock lock(&coordinator_->mu_);
-    coordinator_->requests_.push_back(request);
-    coordinator_->changed_.SignalAll();
-    if (!coordinator_->refusal_.ok()) return coordinator_->refusal_;
-    if (request.member() >= coordinator_->members_) {
-      return MakeError(absl::StatusCode::kResourceExhausted, "NO_CAPACITY",
-                       "no worker has room");
+    auto granted = Grant(request);
+    std::string ends;
+    {
+      MutexLock lock(&coordinator_->mu_);
+      ends.swap(coordinator_->next_lease_ends_);
     }
-    if (request.contents_size() > 0 && !coordinator_->contents_refusal_.ok()) {
-      return coordinator_->contents_refusal_;
+    if (!ends.empty()) {
+      coordinator_->EndLease(granted->lease().lease_id(), ends);
     }
-    while (coordinator_->hold_ && !coordinator_->cancelled_) {
-      coordinator_->changed_.Wait(&coordinator_->mu_);
-    }
-    if (coordinator_->cancelled_) return absl::CancelledError("cancelled");
-    v1::LeaseGranted granted;
-    granted.set_virtual_device(request.virtual_device());
-    granted.set_member(request.member());
-    granted.set_placement_reason("the only one");
-    v1::Lease* const lease = granted.mutable_lease();
-    lease->set_lease_id(request.member() == 0
-                            ? absl::StrCat("lease-", request.virtual_device())
-                            : absl::StrCat("lease-", request.virtual_device(),
-                                           ".", request.member()));
-    lease->set_token("token");
-    lease->set_session_epoch(1);
-    lease->set_worker_id(
-        absl::StrCat("w", request.virtual_device() + request.member()));
-    lease->set_worker_incarnation(FakeWorker::kIncarnation);
-    lease->set_worker_address("in-process");
     return granted;
   }
 
@@ -95,6 +74,40 @@ class FakeCoordinatorLink : public CoordinatorLink {
   }
 
  private:
+  absl::StatusOr<v1::LeaseGranted> Grant(const v1::LeaseRequest& request) {
+    MutexLock lock(&coordinator_->mu_);
+    coordinator_->requests_.push_back(request);
+    coordinator_->changed_.SignalAll();
+    if (!coordinator_->refusal_.ok()) return coordinator_->refusal_;
+    if (request.member() >= coordinator_->members_) {
+      return MakeError(absl::StatusCode::kResourceExhausted, "NO_CAPACITY",
+                       "no worker has room");
+    }
+    if (request.contents_size() > 0 && !coordinator_->contents_refusal_.ok()) {
+      return coordinator_->contents_refusal_;
+    }
+    while (coordinator_->hold_ && !coordinator_->cancelled_) {
+      coordinator_->changed_.Wait(&coordinator_->mu_);
+    }
+    if (coordinator_->cancelled_) return absl::CancelledError("cancelled");
+    v1::LeaseGranted granted;
+    granted.set_virtual_device(request.virtual_device());
+    granted.set_member(request.member());
+    granted.set_placement_reason("the only one");
+    v1::Lease* const lease = granted.mutable_lease();
+    lease->set_lease_id(request.member() == 0
+                            ? absl::StrCat("lease-", request.virtual_device())
+                            : absl::StrCat("lease-", request.virtual_device(),
+                                           ".", request.member()));
+    lease->set_token("token");
+    lease->set_session_epoch(1);
+    lease->set_worker_id(
+        absl::StrCat("w", request.virtual_device() + request.member()));
+    lease->set_worker_incarnation(FakeWorker::kIncarnation);
+    lease->set_worker_address("in-process");
+    return granted;
+  }
+
   const std::shared_ptr<FakeCoordinator> coordinator_;
 };
 
@@ -142,12 +155,37 @@ class NearStream : public GroupingStream {
   bool is_near() const override { return true; }
 };
 
+class HookedStream : public GroupingStream {
+ public:
+  HookedStream(std::unique_ptr<ClientStream> stream,
+               std::shared_ptr<MessageGroups> groups,
+               std::shared_ptr<StreamHooks> hooks)
+      : GroupingStream(std::move(stream), std::move(groups)),
+        hooks_(std::move(hooks)) {}
+  absl::Status SendAll(
+      absl::Span<const std::shared_ptr<const v1::ControlRequest>> messages)
+      override {
+    hooks_->Sends(*this);
+    return GroupingStream::SendAll(messages);
+  }
+  bool SendsTogether() const override { return false; }
+  void Close(absl::Status status) override {
+    if (status.ok()) hooks_->Closes();
+    GroupingStream::Close(std::move(status));
+  }
+
+ private:
+  const std::shared_ptr<StreamHooks> hooks_;
+};
+
 class InProcessConnector : public WorkerConnector {
  public:
   InProcessConnector(
       std::shared_ptr<std::vector<std::unique_ptr<FakeWorker>>> workers,
-      std::shared_ptr<MessageGroups> groups)
-      : workers_(std::move(workers)), groups_(std::move(groups)) {}
+      std::shared_ptr<MessageGroups> groups, std::shared_ptr<StreamHooks> hooks)
+      : workers_(std::move(workers)),
+        groups_(std::move(groups)),
+        hooks_(std::move(hooks)) {}
 
   absl::StatusOr<std::unique_ptr<ClientStream>> Connect(
       const v1::Lease& lease, const std::string&) override {
@@ -156,6 +194,10 @@ class InProcessConnector : public WorkerConnector {
     if (groups_->near()) {
       return std::make_unique<NearStream>(std::move(pair.client), groups_);
     }
+    if (hooks_->begun()) {
+      return std::make_unique<HookedStream>(std::move(pair.client), groups_,
+                                            hooks_);
+    }
     if (!groups_->begun()) return std::move(pair.client);
     return std::make_unique<GroupingStream>(std::move(pair.client), groups_);
   }
@@ -163,6 +205,7 @@ class InProcessConnector : public WorkerConnector {
  private:
   const std::shared_ptr<std::vector<std::unique_ptr<FakeWorker>>> workers_;
   const std::shared_ptr<MessageGroups> groups_;
+  const std::shared_ptr<StreamHooks> hooks_;
 };
 
 }  // namespace
@@ -210,6 +253,11 @@ void FakeCoordinator::LetSpan(int members) {
 void FakeCoordinator::HoldLeases() {
   MutexLock lock(&mu_);
   hold_ = true;
+}
+
+void FakeCoordinator::EndNextLease(std::string reason) {
+  MutexLock lock(&mu_);
+  next_lease_ends_ = std::move(reason);
 }
 
 void FakeCoordinator::EndLease(const std::string& lease_id,
@@ -305,14 +353,47 @@ FakeCluster::FakeCluster(v1::SessionLimits limits)
 }
 
 std::unique_ptr<Session> FakeCluster::Open(SessionOptions options) {
-  return *OpenSession(std::move(options),
-                      std::make_unique<FakeCoordinatorLink>(coordinator_),
-                      std::make_unique<InProcessConnector>(workers_, groups_));
+  return *OpenSession(
+      std::move(options), std::make_unique<FakeCoordinatorLink>(coordinator_),
+      std::make_unique<InProcessConnector>(workers_, groups_, hooks_));
 }
 
 void FakeCluster::SendTogether() { groups_->Begin(); }
 
 void FakeCluster::BeNear() { groups_->BeNear(); }
+
+StreamHooks& FakeCluster::HookStreams() {
+  hooks_->Begin();
+  return *hooks_;
+}
+
+void StreamHooks::BeforeSend(std::function<void(ClientStream&)> hook) {
+  MutexLock lock(&mu_);
+  send_ = std::move(hook);
+}
+
+void StreamHooks::BeforeCleanClose(std::function<void()> hook) {
+  MutexLock lock(&mu_);
+  close_ = std::move(hook);
+}
+
+void StreamHooks::Sends(ClientStream& stream) {
+  std::function<void(ClientStream&)> hook;
+  {
+    MutexLock lock(&mu_);
+    hook.swap(send_);
+  }
+  if (hook != nullptr) hook(stream);
+}
+
+void StreamHooks::Closes() {
+  std::function<void()> hook;
+  {
+    MutexLock lock(&mu_);
+    hook.swap(close_);
+  }
+  if (hook != nullptr) hook();
+}
 
 void MessageGroups::Begin() {
   MutexLock lock(&mu_);

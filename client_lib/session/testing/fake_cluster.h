@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -13,6 +14,7 @@
 #include "client_lib/session/remote_session.h"
 #include "client_lib/session/testing/fake_worker.h"
 #include "common/base/mutex.h"
+#include "common/transport/stream.h"
 
 namespace djinn {
 
@@ -38,6 +40,8 @@ class FakeCoordinator {
   void HoldLeases();
   // Ends the lease as the coordinator would.
   void EndLease(const std::string& lease_id, const std::string& reason);
+  // Ends the next lease before the client has the grant.
+  void EndNextLease(std::string reason);
   // Asks device 0 to migrate from its present worker to `worker`, under the
   // lease "lease-NUMBER". Waits for the outcome.
   v1::MigrationOutcome Migrate(const std::string& from_lease_id, int worker,
@@ -70,6 +74,8 @@ class FakeCoordinator {
   absl::Status refusal_ ABSL_GUARDED_BY(mu_);
   absl::Status contents_refusal_ ABSL_GUARDED_BY(mu_);
   uint32_t members_ ABSL_GUARDED_BY(mu_) = 1;
+  // Why the next lease ends at once; empty if it does not.
+  std::string next_lease_ends_ ABSL_GUARDED_BY(mu_);
   bool hold_ ABSL_GUARDED_BY(mu_) = false;
   bool cancelled_ ABSL_GUARDED_BY(mu_) = false;
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
@@ -95,6 +101,26 @@ class MessageGroups {
   std::atomic<bool> near_{false};
 };
 
+// Runs functions of a test just before a stream does something. Thread-safe.
+class StreamHooks {
+ public:
+  void Begin() { begun_ = true; }
+  bool begun() const { return begun_; }
+  // Each function runs once, on the thread that calls the stream.
+  void BeforeSend(std::function<void(ClientStream&)> hook);
+  void BeforeCleanClose(std::function<void()> hook);
+
+  // The streams call these.
+  void Sends(ClientStream& stream);
+  void Closes();
+
+ private:
+  std::atomic<bool> begun_{false};
+  Mutex mu_;
+  std::function<void(ClientStream&)> send_ ABSL_GUARDED_BY(mu_);
+  std::function<void()> close_ ABSL_GUARDED_BY(mu_);
+};
+
 // Device N has the lease "lease-N", which leads to the worker of that device.
 class FakeCluster {
  public:
@@ -108,6 +134,8 @@ class FakeCluster {
   void SendTogether();
   // Makes workers of streams opened from now on near.
   void BeNear();
+  // Makes streams opened from now on run the hooks.
+  StreamHooks& HookStreams();
   // Returns the number of messages in each group sent since then.
   std::vector<size_t> groups() const { return groups_->sizes(); }
 
@@ -123,6 +151,7 @@ class FakeCluster {
   std::shared_ptr<std::vector<std::unique_ptr<FakeWorker>>> workers_;
   const std::shared_ptr<MessageGroups> groups_ =
       std::make_shared<MessageGroups>();
+  const std::shared_ptr<StreamHooks> hooks_ = std::make_shared<StreamHooks>();
 };
 
 }  // namespace djinn
