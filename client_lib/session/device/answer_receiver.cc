@@ -33,8 +33,8 @@ void AnswerReceiver::AwaitNoUsers(const Deadline& deadline) {
 
 bool AnswerReceiver::End(const Deadline& deadline,
                          std::unique_ptr<ClientStream>* ended) {
-  AwaitNoUsers(deadline);
   MutexLock lock(&mu_);
+  while (users_ > 0 && !deadline.passed()) WaitUntil(&left_, &mu_, deadline);
   if (users_ > 0) return false;
   *ended = std::move(stream_);
   return true;
@@ -89,7 +89,7 @@ bool AnswerReceiver::Lead(Mutex* mu, absl::FunctionRef<bool()> done,
   {
     MutexLock lock(&mu_);
     --leaders_;
-    recalls = received && followers_ > 0;
+    recalls = followers_ > 0;
   }
   if (recalls) stream->Recall();
   Leave();

@@ -40,7 +40,8 @@ class AnswerReceiver {
   // Takes a stream that is about to start. There must be none.
   void Begin(std::unique_ptr<ClientStream> stream);
   // Says whether threads may receive from the stream, because the worker has
-  // answered the hello and the stream has not ended.
+  // answered the hello and the stream has not ended. Every caller holds the
+  // connection's lock, so that connected() is constant under that lock.
   void SetConnected(bool connected);
   bool connected() const { return connected_; }
   // Returns the stream, which may be null. Only for a thread that prevents its
@@ -89,7 +90,7 @@ class AnswerReceiver {
 
   mutable Mutex mu_;
   std::unique_ptr<ClientStream> stream_ ABSL_GUARDED_BY(mu_);
-  std::atomic<bool> connected_{false};  // written under the lock
+  std::atomic<bool> connected_{false};  // written under both locks
   int users_ ABSL_GUARDED_BY(mu_) = 0;
   CondVar left_;  // signalled when a user leaves
   int leaders_ ABSL_GUARDED_BY(mu_) = 0;

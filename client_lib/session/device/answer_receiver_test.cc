@@ -163,6 +163,48 @@ TEST_F(AnswerReceiverTest, ReturningLeaderRecallsTheStreamsThreadForFollowers) {
   follower.join();
 }
 
+TEST_F(AnswerReceiverTest, RefusedLeaderRecallsTheStreamsThreadForFollowers) {
+  std::atomic<bool> leads{false}, ends{false};
+  FakeStream* const stream = Connect([&](absl::FunctionRef<bool()>) {
+    leads = true;
+    for (Patience patience; !ends;) patience.Yield();
+    return false;
+  });
+  Mutex mu;
+  CondVar changed;
+  std::thread leader([&] {
+    MutexLock lock(&mu);
+    // Another thread received the leader's answer meanwhile.
+    receiver_.WaitOrReceive(
+        &mu, &changed, [] { return true; }, Deadline(Patience::kLong),
+        /*may_lead=*/true);
+  });
+  for (Patience patience; !leads;) patience.Yield();
+  bool waits = false;
+  std::thread follower([&] {
+    MutexLock lock(&mu_);
+    while (!answered_) {
+      receiver_.WaitOrReceive(
+          &mu_, &changed_,
+          [&] {
+            waits = true;
+            return answered_;
+          },
+          Deadline(Patience::kLong), /*may_lead=*/false);
+    }
+  });
+  for (Patience patience;; patience.Yield()) {
+    MutexLock lock(&mu_);
+    if (waits) break;
+  }
+  EXPECT_EQ(stream->recalls(), 0);
+  ends = true;
+  leader.join();
+  EXPECT_GE(stream->recalls(), 1);
+  Answer();
+  follower.join();
+}
+
 TEST_F(AnswerReceiverTest, FollowerWaitsNoLongerThanTheDeadline) {
   FakeClock clock;
   MutexLock lock(&mu_);

@@ -6,16 +6,12 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "client_lib/session/stream/worker_greeting.h"
 #include "common/base/error.h"
 #include "common/srg/graph.h"
 #include "common/srg/proto_codec.h"
 
 namespace djinn {
-
-absl::Status Violation(absl::string_view what) {
-  return MakeError(absl::StatusCode::kInternal, kProtocolViolation,
-                   absl::StrCat("the worker broke the protocol: ", what));
-}
 
 bool HasCode(const v1::ErrorDetail& detail) {
   return detail.code() >= 1 && detail.code() <= 16;
@@ -235,7 +231,9 @@ void AnswerTable::BeginAnew(const v1::MeteredUse& use) {
 void AnswerTable::Clear() {
   metadata_.clear();
   defining_.clear();
+  meters_.clear();
   models_.clear();
+  last_report_.reset();
   reads_.Clear();
 }
 

@@ -14,7 +14,6 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
-#include "absl/strings/string_view.h"
 #include "client_lib/session/device/work_encoder.h"
 #include "client_lib/session/model/call_sites.h"
 #include "client_lib/session/transfer/read_table.h"
@@ -30,11 +29,6 @@ struct MeterWait : Waiter {
   v1::MeteredUse use;  // of the virtual device, on all of its workers
 };
 
-inline constexpr char kProtocolViolation[] = "PROTOCOL_VIOLATION";
-
-// Returns the error of a worker that breaks the protocol.
-absl::Status Violation(absl::string_view what);
-
 // Returns whether the error has a code other than OK, as every error must.
 bool HasCode(const v1::ErrorDetail& detail);
 
@@ -44,7 +38,9 @@ class AnswerTable {
  public:
   ReadTable& reads() { return reads_; }
   const ReadTable& reads() const { return reads_; }
-  // Returns whether no read and no run's metadata awaits an answer.
+  // Returns whether no read and no run's metadata awaits an answer. These may
+  // come after the worker has completed the message that asks; all other
+  // answers come before.
   bool idle() const { return reads_.empty() && metadata_.empty(); }
 
   // Registers the thread that waits for the answer to the message.

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client_lib/session/model/wait.h"
+#include "client_lib/session/stream/worker_greeting.h"
 #include "common/base/error.h"
 #include "common/io/fresh_memory.h"
 

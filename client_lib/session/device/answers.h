@@ -1,10 +1,11 @@
 // Holds what a device has asked its worker for, and the threads that wait for
 // the answers: reads, metadata, uploads, use, models, and profiles.
 //
-// `mu` guards every field, and the fields of all waits. It is taken after the
-// locks of the recorder and of the connection, and before that of the receiver
-// only. A message of the worker is taken under both this lock and the
-// connection's, so that a thread sees all of its effects or none.
+// `mu` guards every field, and the fields of a wait until that is done; then
+// they belong to the thread that waited. `mu` is taken after the locks of the
+// recorder and of the connection, and before that of the receiver only. A
+// message of the worker is taken under both this lock and the connection's, so
+// that a thread sees all of its effects or none.
 #ifndef CLIENT_LIB_SESSION_DEVICE_ANSWERS_H_
 #define CLIENT_LIB_SESSION_DEVICE_ANSWERS_H_
 
@@ -32,8 +33,7 @@
 
 namespace djinn {
 
-// Starts what the recorder queued on its way to the worker. Called without
-// locks.
+// Sends to the worker what the recorder queued. Called without locks.
 class SenderSignal {
  public:
   virtual ~SenderSignal() = default;
@@ -57,10 +57,14 @@ struct Answers {
       absl::FunctionRef<bool()> moved = [] { return false; })
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   // Waits for the value. The operation timeout restarts while its chunks
-  // arrive. Returns DeadlineExceeded (VALUE_PENDING) after `timeout`.
+  // arrive. Returns DeadlineExceeded (VALUE_PENDING) after `timeout`. The
+  // caller keeps the read in `waiters`, because several threads may wait for
+  // it.
   absl::Status AwaitRead(ReadWait* wait, absl::Duration timeout)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   // Abandons the read and waits until the destination is the caller's again.
+  // The wait needs no deadline: a callback that copies a chunk to the
+  // destination does nothing else.
   void Abandon(ReadWait* wait) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   // Returns the error of a worker that does not answer in time.
   absl::Status NoAnswer() const;
@@ -85,9 +89,10 @@ struct Answers {
   // Ends every wait with `why`, or with the first such reason, and makes all
   // callbacks due.
   void Fail(const absl::Status& why) ABSL_LOCKS_EXCLUDED(mu);
-  // Returns the callbacks that are due; the caller runs them without locks. A
-  // thread of the program must not call this, because the callbacks may take
-  // locks that it holds. It wakes the device's own thread instead.
+  // Returns the callbacks that are due; the caller runs them without locks.
+  // Only the stream's thread, the device's own, and the one that closes the
+  // session call this: the callbacks may take locks that other threads of the
+  // program hold.
   ReadTable::Callbacks TakeDue() ABSL_LOCKS_EXCLUDED(mu);
 
   const SessionOptions* const options;

@@ -4,6 +4,7 @@
 #include <string>
 #include <thread>
 
+#include "client_lib/session/stream/worker_greeting.h"
 #include "common/base/clock.h"
 #include "common/base/error.h"
 #include "gtest/gtest.h"

@@ -280,6 +280,25 @@ TEST_F(MigrationTest, AWorkerWithoutALeaseAnyMoreIsGivenUp) {
   ExpectNoViolations(here());
 }
 
+TEST(MigrationLeaseTest, LeaseThatEndsBeforeTheDeviceGoesOverFailsTheDevice) {
+  FakeCluster cluster;
+  cluster.HookStreams().BeforeCleanClose(
+      [&] { cluster.coordinator().EndLease("lease-10", "worker w1 is lost"); });
+  const auto session = cluster.Open();
+  const auto device = *session->Device(0);
+  const StoragePtr value = device->NewStorage(8);
+  ASSERT_TRUE(ReadByte(*device, 0, value).ok());
+  // The device ends its old stream when the other worker has everything.
+  EXPECT_EQ(Reason(cluster.coordinator().Migrate("lease-0", 1, 10)),
+            "WORKER_LOST");
+  const absl::Status status = ReadByte(*device, 0, value);
+  EXPECT_EQ(ErrorReason(status), "WORKER_LOST");
+  EXPECT_EQ(ErrorMetadataValue(status, "worker"), "w1");
+  EXPECT_EQ(ErrorMetadataValue(status, "cause"), "LEASE_ENDED");
+  EXPECT_EQ(cluster.coordinator().returned_leases(),
+            std::vector<std::string>{"lease-0"});
+}
+
 TEST_F(MigrationTest, ItDoesNotLeaveForAWorkerWithoutALeaseAnyMore) {
   Begin();
   here().Pause();

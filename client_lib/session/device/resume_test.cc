@@ -1,16 +1,24 @@
 // Tests streams that break: what the program sees and what the worker executes
 // are the same as without the break.
 #include <climits>
+#include <future>
 #include <string>
 #include <thread>
 #include <tuple>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "client_lib/session/device/replica/replica_state.h"
+#include "client_lib/session/multi_worker/device_router.h"
+#include "client_lib/session/stream/dead_list.h"
 #include "client_lib/session/testing/calls.h"
 #include "client_lib/session/testing/fake_cluster.h"
 #include "client_lib/session/testing/program.h"
+#include "client_lib/session/transfer/read_table.h"
+#include "client_lib/session/transfer/work.h"
 #include "common/base/error.h"
+#include "common/base/patience.h"
+#include "common/transport/stream.h"
 #include "gtest/gtest.h"
 
 namespace djinn {
@@ -254,6 +262,56 @@ TEST_F(ResumeTest, TheFirstConnectionIsGivenUpAfterItsTimeOut) {
     EXPECT_NE(status.message().find("tried again for 30s"), std::string::npos)
         << status;
   });
+}
+
+// A thread of the program that is the sender when the connection ends leaves
+// its orders to the device's own thread.
+TEST(ResumeTest, BreakUnderABorrowedTurnDoesNotForgetReleasedStorages) {
+  FakeCluster cluster;
+  StreamHooks& hooks = cluster.HookStreams();
+  const auto session = cluster.Open();
+  const auto device = *session->Device(0);
+  const StoragePtr value = device->NewStorage(8);
+  std::vector<StoragePtr> many;
+  for (uint64_t i = 0; i <= DeadList::kManyStorages; ++i) {
+    many.push_back(device->NewStorage(8));
+    ASSERT_TRUE(Record(*device, 0, MakeCall(1, {{many.back(), kWrites}})).ok());
+  }
+  ASSERT_TRUE(ReadByte(*device, 0, value).ok());
+  ASSERT_TRUE(device->Synchronize().ok());
+  replica::State& state =
+      dynamic_cast<DeviceRouter&>(*device).Members()[0]->state();
+  // The device's own thread is busy with a callback.
+  std::promise<void> busy, go_on;
+  ReadWait wait(nullptr, 0);
+  {
+    MutexLock lock(&state.answers.mu);
+    ReadTable& reads = state.answers.table.reads();
+    reads.Watch(&wait, [&] {
+      busy.set_value();
+      go_on.get_future().wait();
+    });
+    reads.Finish(&wait);
+  }
+  state.sender.wakeup.Set();
+  busy.get_future().wait();
+  for (const StoragePtr& storage : many) Drop(storage);
+  std::promise<void> broke;
+  hooks.BeforeSend([&](ClientStream& stream) {
+    stream.Close(absl::UnavailableError("cut"));
+    for (Patience patience; state.receiver.connected();) patience.Yield();
+    broke.set_value();
+  });
+  std::thread reader([&] { EXPECT_TRUE(ReadByte(*device, 0, value).ok()); });
+  broke.get_future().wait();
+  go_on.set_value();
+  reader.join();
+  for (Patience patience; cluster.worker().live_storages().size() > 1;) {
+    patience.Yield();
+  }
+  EXPECT_EQ(cluster.worker().seen().resumes, 1);
+  ExpectNoViolations(cluster.worker());
+  EXPECT_TRUE(session->Close(absl::Seconds(10)).ok());
 }
 
 }  // namespace

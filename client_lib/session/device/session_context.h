@@ -22,8 +22,9 @@ struct SessionContext {
   // sent twice, which does no harm.
   static constexpr size_t kMaxToldGraphs = 1 << 16;
 
-  // Returns true once for each graph's key.
-  bool TellsFirst(const ContentHash& key_hash) {
+  // Returns true if the caller must send the graph with this key to the
+  // coordinator; once for each key.
+  bool ClaimTelling(const ContentHash& key_hash) {
     MutexLock lock(&mu);
     if (told_graphs.size() >= kMaxToldGraphs) told_graphs.clear();
     return told_graphs.insert(key_hash).second;

@@ -244,7 +244,7 @@ absl::Status Uploader::SendTransfer(UploadWait* wait, SharedBytes source,
                             {chunk, Hold(source.owner, release)})
                  .ok();
       progress->Sent(offset);
-      progress_->fetch_add(1, std::memory_order_relaxed);
+      moves_->fetch_add(1, std::memory_order_relaxed);
     }
     answers_->receiver->Leave();
   }

@@ -27,17 +27,16 @@ namespace djinn {
 class Uploader {
  public:
   // The parts must outlive the uploader. `used_bytes` counts the bytes of the
-  // live storages on the worker; `progress` counts the chunks that moved.
+  // live storages on the worker; `moves` counts the chunks that moved.
   Uploader(const SessionOptions* options,
            const std::atomic<int64_t>* used_bytes, CallRecorder* recorder,
-           Answers* answers, SenderSignal* sender,
-           std::atomic<uint64_t>* progress)
+           Answers* answers, SenderSignal* sender, std::atomic<uint64_t>* moves)
       : options_(options),
         used_bytes_(used_bytes),
         recorder_(recorder),
         answers_(answers),
         sender_(sender),
-        progress_(progress) {}
+        moves_(moves) {}
 
   // See VirtualDevice. `permits_eager` says whether the worker and the device
   // permit an eager upload now; it is called without locks.
@@ -78,7 +77,7 @@ class Uploader {
   CallRecorder* const recorder_;
   Answers* const answers_;
   SenderSignal* const sender_;
-  std::atomic<uint64_t>* const progress_;
+  std::atomic<uint64_t>* const moves_;
   std::atomic<uint64_t> inline_bytes_{kLeastInlineBytes};
   std::atomic<uint64_t> memory_bytes_{UINT64_MAX};
 };

@@ -191,7 +191,7 @@ void WorkEncoder::FillRun(const Work& work, RunEncoder::Encoded encoded,
                           std::vector<uint32_t> sites,
                           v1::ControlRequest* request, Out out) {
   if (encoded.telling.has_value() &&
-      context_->TellsFirst(encoded.telling->key_hash)) {
+      context_->ClaimTelling(encoded.telling->key_hash)) {
     context_->link->SendGraph(std::move(encoded.telling->graph), NotesOf(sites),
                               std::nullopt);
   }

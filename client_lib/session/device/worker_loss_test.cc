@@ -4,10 +4,13 @@
 #include <thread>
 #include <vector>
 
+#include "client_lib/session/device/replica/replica_state.h"
+#include "client_lib/session/multi_worker/device_router.h"
 #include "client_lib/session/testing/calls.h"
 #include "client_lib/session/testing/fake_cluster.h"
 #include "client_lib/session/testing/program.h"
 #include "common/base/error.h"
+#include "common/base/patience.h"
 #include "gmock/gmock.h"
 
 namespace djinn {
@@ -65,6 +68,45 @@ TEST(WorkerLossTest, AnswersToWhatWasNotAskedLoseTheWorker) {
     EXPECT_EQ(ErrorMetadataValue(status, "cause"), "PROTOCOL_VIOLATION")
         << status << " after " << response.ShortDebugString();
   }
+}
+
+TEST(WorkerLossTest, NeedOfAnUnknownGraphLosesTheWorker) {
+  FakeCluster cluster;
+  const auto session = cluster.Open();
+  const auto device = *session->Device(0);
+  const StoragePtr value = device->NewStorage(8);
+  ASSERT_TRUE(ReadByte(*device, 0, value).ok());
+  v1::ControlResponse response;
+  response.mutable_need()->set_graph_id(1000);
+  cluster.worker().Say(response);
+  EXPECT_FALSE(cluster.worker().WaitClosed().ok());
+  const absl::Status status = ReadByte(*device, 0, value);
+  EXPECT_EQ(ErrorReason(status), "WORKER_LOST");
+  EXPECT_EQ(ErrorMetadataValue(status, "cause"), "PROTOCOL_VIOLATION");
+  EXPECT_EQ(ErrorMetadataValue(status, "worker"), "w0");
+}
+
+TEST(WorkerLossTest, ChunkBesideTheValueLosesTheWorker) {
+  FakeCluster cluster;
+  const auto session = cluster.Open();
+  const auto device = *session->Device(0);
+  const StoragePtr large = device->NewStorage(3 << 20);
+  ASSERT_TRUE(Record(*device, 0, MakeCall(1, {{large, kWrites}})).ok());
+  ASSERT_TRUE(device->Synchronize().ok());
+  cluster.worker().Pause();
+  std::string value(3 << 20, '?');
+  const auto read = *device->StartRead(0, large.get(), WholeView(*large.get()),
+                                       value.data(), value.size());
+  cluster.worker().WaitForRead();
+  replica::State& state =
+      dynamic_cast<DeviceRouter&>(*device).Members()[0]->state();
+  const absl::string_view piece = "neither a whole chunk nor the last";
+  // The session's first transfer.
+  state.stream_receiver()->OnBulk(1, 0, {piece});
+  const absl::Status status = read->Wait(Patience::kLong);
+  EXPECT_EQ(ErrorReason(status), "WORKER_LOST");
+  EXPECT_EQ(ErrorMetadataValue(status, "cause"), "PROTOCOL_VIOLATION");
+  EXPECT_EQ(ErrorMetadataValue(status, "worker"), "w0");
 }
 
 TEST(WorkerLossTest, ADeviceThatFailedGivesItsLeaseBack) {
@@ -189,6 +231,17 @@ TEST(WorkerLossTest, AnEndedLeaseNamesItsReason) {
   EXPECT_EQ(ErrorReason(status), "WORKER_LOST");
   EXPECT_NE(status.message().find("WORKER_RESTARTED"), std::string::npos);
   EXPECT_FALSE(cluster.worker().WaitClosed().ok());
+}
+
+TEST(WorkerLossTest, LeaseThatEndsBeforeItsGrantArrivesFailsTheDevice) {
+  FakeCluster cluster;
+  cluster.coordinator().EndNextLease("WORKER_RESTARTED");
+  const auto session = cluster.Open();
+  const auto device = *session->Device(0);
+  const absl::Status status = ReadByte(*device, 0, device->NewStorage(8));
+  EXPECT_EQ(ErrorReason(status), "WORKER_LOST");
+  EXPECT_NE(status.message().find("WORKER_RESTARTED"), std::string::npos)
+      << status;
 }
 
 // Ends the stream as a worker does that drops the session on the coordinator's

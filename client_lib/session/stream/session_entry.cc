@@ -2,18 +2,10 @@
 
 #include <utility>
 
-#include "absl/strings/str_cat.h"
+#include "client_lib/session/stream/worker_greeting.h"
 #include "common/base/error.h"
 
 namespace djinn {
-namespace {
-
-absl::Status Violation(absl::string_view what) {
-  return MakeError(absl::StatusCode::kInternal, "PROTOCOL_VIOLATION",
-                   absl::StrCat("the worker broke the protocol: ", what));
-}
-
-}  // namespace
 
 SessionEntry::~SessionEntry() {
   stream_->Close(absl::CancelledError("another stream takes over"));

@@ -42,6 +42,11 @@ absl::Status CheckHello(const v1::WorkerHello& hello, const v1::Lease& lease) {
   return absl::OkStatus();
 }
 
+absl::Status Violation(absl::string_view what) {
+  return MakeError(absl::StatusCode::kInternal, kProtocolViolation,
+                   absl::StrCat("the worker broke the protocol: ", what));
+}
+
 bool MayPass(const absl::Status& status) {
   const std::string reason = ErrorReason(status);
   if (reason == "TOO_MANY_CONNECTIONS") return true;

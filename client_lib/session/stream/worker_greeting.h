@@ -1,5 +1,6 @@
 // Builds and checks the messages with which a client and a worker greet each
-// other on a new stream, and words the loss of a worker.
+// other on a new stream, and words the errors of a worker that is lost or
+// breaks the protocol.
 #ifndef CLIENT_LIB_SESSION_STREAM_WORKER_GREETING_H_
 #define CLIENT_LIB_SESSION_STREAM_WORKER_GREETING_H_
 
@@ -7,6 +8,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "djinn/v1/session.pb.h"
 
 namespace djinn::v1 {
@@ -23,6 +25,11 @@ inline constexpr uint64_t kLeastInlineBytes = 8192;
 v1::ClientHello HelloFor(const std::string& session_id, const v1::Lease& lease);
 // Checks the description that the lease's worker gives of itself.
 absl::Status CheckHello(const v1::WorkerHello& hello, const v1::Lease& lease);
+
+inline constexpr char kProtocolViolation[] = "PROTOCOL_VIOLATION";
+
+// Returns the error of a worker that breaks the protocol.
+absl::Status Violation(absl::string_view what);
 
 // Returns whether a new stream may succeed after one that ended with `status`.
 bool MayPass(const absl::Status& status);

@@ -144,6 +144,7 @@ absl::Status FinishProfile(State& r) {
     return status;
   }
   const auto wait = std::make_shared<ProfileWait>();
+  // Admitted at once: a device that is profiled does not go to another worker.
   status =
       r.recorder.QueueBehindAll({0, StoragePtr(), 0, ProfileWork{wait}},
                                 [](absl::FunctionRef<void()> push) { push(); });

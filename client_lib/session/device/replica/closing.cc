@@ -14,6 +14,10 @@
 namespace djinn::replica {
 namespace {
 
+// Time that threads may take to leave a stream that has ended. Join() has
+// waited for those that use it for long.
+constexpr absl::Duration kLeaveTimeout = absl::Seconds(1);
+
 // Counts the effects that unfinished work would have had.
 struct Loss {
   uint64_t runs = 0;
@@ -193,8 +197,8 @@ void Join(State& r, const Deadline& deadline) {
 
 void Disconnect(State& r) {
   std::unique_ptr<ClientStream> stream;
-  const Deadline now(absl::ZeroDuration(), r.context->options.clock);
-  if (r.receiver.End(now, &stream)) return;
+  const Deadline deadline(kLeaveTimeout, r.context->options.clock);
+  if (r.receiver.End(deadline, &stream)) return;
   // A transport that keeps a caller for so long is broken, and a leak is safer.
   log::Error("a transfer did not leave its stream", {{"device", r.index}});
   r.receiver.Leak();

@@ -2,6 +2,7 @@
 // and resumes on each new one.
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <variant>
 
@@ -50,6 +51,10 @@ absl::Status RequestLease(State& r) {
     hint->set_hash_low(install->hash.low);
     hint->set_size_bytes(install->source.bytes.size());
   });
+  {
+    MutexLock lock(&c.mu);
+    c.ended_leases.emplace();
+  }
   absl::StatusOr<v1::LeaseGranted> granted = r.context->link->RequestLease(
       request, r.context->options.connect_timeout);
   if (ErrorReason(granted.status()) == "TOO_LARGE" &&
@@ -60,15 +65,19 @@ absl::Status RequestLease(State& r) {
     granted = r.context->link->RequestLease(request,
                                             r.context->options.connect_timeout);
   }
-  DJINN_RETURN_IF_ERROR(granted.status());
-  log::Debug("device has a lease", {{"device", r.index},
-                                    {"worker", granted->lease().worker_id()},
-                                    {"reason", granted->placement_reason()}});
+  if (granted.ok()) {
+    log::Debug("device has a lease", {{"device", r.index},
+                                      {"worker", granted->lease().worker_id()},
+                                      {"reason", granted->placement_reason()}});
+  }
   MutexLock lock(&c.mu);
+  const auto ended = *std::exchange(c.ended_leases, std::nullopt);
+  DJINN_RETURN_IF_ERROR(granted.status());
   c.lease = granted->lease();
   c.placement.worker_id = c.lease.worker_id();
   c.placement.reason = granted->placement_reason();
-  return absl::OkStatus();
+  const auto end = ended.find(c.lease.lease_id());
+  return end == ended.end() ? absl::OkStatus() : LeaseEnded(r, end->second);
 }
 
 absl::Status TryOpen(State& r, absl::Duration timeout) {
@@ -157,19 +166,15 @@ absl::Status ResumeFrom(State& r, const v1::WorkerHello& hello)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu, r.answers.mu) {
   ConnectionState& c = r.connection;
   if (!c.log.Rewind(hello.received_sequence())) {
-    return MakeError(
-        absl::StatusCode::kInternal, "PROTOCOL_VIOLATION",
-        absl::StrCat("the worker broke the protocol: it received up to ",
-                     hello.received_sequence(), " of ", c.log.sent(),
-                     ", and executed ", c.log.completed()));
+    return Violation(
+        absl::StrCat("it received up to ", hello.received_sequence(), " of ",
+                     c.log.sent(), ", and executed ", c.log.completed()));
   }
   // The worker asks again for the graphs that it still needs.
   c.needed.clear();
   r.answers.uploads.Resume(hello);
   if (std::exchange(c.migration.gone_over, false)) return absl::OkStatus();
   ++r.answers.statistics.resumes;
-  log::Info("took the connection to a worker up again",
-            {{"device", r.index}, {"worker", c.lease.worker_id()}});
   return absl::OkStatus();
 }
 

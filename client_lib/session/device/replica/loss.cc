@@ -14,6 +14,11 @@ absl::Status WorkerLost(const State& r, const absl::Status& cause) {
   return LossOf(r.connection.lease, r.connection.welcomed, cause);
 }
 
+absl::Status LeaseEnded(const State& r, absl::string_view reason) {
+  return WorkerLost(r, absl::AbortedError(absl::StrCat(
+                           "the coordinator ended the lease: ", reason)));
+}
+
 void Fail(State& r, absl::Status failure, bool by_itself) {
   r.receiver.Enter();
   FailInCallback(r, std::move(failure), by_itself);
@@ -83,7 +88,7 @@ void OnLeaseEnded(State& r, const std::string& lease_id,
   absl::Status lost;
   {
     MutexLock lock(&c.mu);
-    if (c.migration.current != nullptr &&
+    if (c.migration.current != nullptr && c.lease.lease_id() != lease_id &&
         c.migration.current->request.to().lease().lease_id() == lease_id) {
       c.migration.current->given_up = MakeError(
           absl::StatusCode::kAborted, "LEASE_ENDED",
@@ -94,10 +99,10 @@ void OnLeaseEnded(State& r, const std::string& lease_id,
       r.sender.wakeup.Set();
       return;
     }
+    if (c.ended_leases.has_value()) c.ended_leases->emplace(lease_id, reason);
     if (c.lease.lease_id().empty() || c.lease.lease_id() != lease_id) return;
     if (c.migration.going_over) return;  // another lease takes its place
-    lost = WorkerLost(r, absl::AbortedError(absl::StrCat(
-                             "the coordinator ended the lease: ", reason)));
+    lost = LeaseEnded(r, reason);
   }
   Fail(r, lost);
 }

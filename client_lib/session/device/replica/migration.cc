@@ -142,6 +142,34 @@ absl::Status EnterOther(State& r, std::unique_ptr<SessionEntry>* entry) {
   return other.outcome().status();
 }
 
+// Makes the other worker the device's own, with an order of messages that
+// begins with the one that entered.
+void BeginThere(State& r, const SessionEntry::Entered& entered)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu) {
+  ConnectionState& c = r.connection;
+  MutexLock answers_lock(&r.answers.mu);
+  c.migration.gone_over = true;
+  const v1::LeaseGranted& to = c.migration.current->request.to();
+  c.lease = to.lease();
+  c.placement.worker_id = c.lease.worker_id();
+  c.placement.reason = to.placement_reason();
+  c.limits = entered.hello.limits();
+  r.uploader.SetInlineBytes(c.limits.inline_bytes());
+  c.log = MessageLog();
+  c.log.SetWindow(entered.window);
+  r.answers.eager.Begin(entered.hello);
+  c.log.Append(entered.enter, entered.enter->ordered().ByteSizeLong(),
+               /*ends_work=*/false);
+  c.log.MarkSent();
+  c.log.Complete(1);
+  c.log.TakeCompleted();
+  r.queue.SetRoom(c.log);
+  c.replies = ReplyLog();
+  c.replies.Take(1, 0);
+  r.answers.table.BeginAnew(c.migration.current->left.use());
+  c.needed.clear();
+}
+
 // Continues on the other worker. An error means that the device has failed.
 absl::Status GoOver(State& r, const SessionEntry::Entered& entered) {
   ConnectionState& c = r.connection;
@@ -153,39 +181,33 @@ absl::Status GoOver(State& r, const SessionEntry::Entered& entered) {
   if (!DropStream(r, absl::OkStatus())) {
     MutexLock lock(&c.mu);
     c.migration.going_over = false;
-    return c.end.failure;
+    // The thread that failed the device may not have set `failure` yet. A
+    // session that stopped sets nothing else.
+    return c.end.failing.ok() ? c.end.failure : c.end.failing;
   }
+  std::string from;
+  v1::LeaseGranted to;
+  absl::Status lost;
   {
     MutexLock lock(&c.mu);
-    MutexLock answers_lock(&r.answers.mu);
     c.migration.going_over = false;
-    c.migration.gone_over = true;
-    const v1::LeaseGranted& to = c.migration.current->request.to();
-    log::Info("goes on at another worker", {{"device", r.index},
-                                            {"from", c.lease.worker_id()},
-                                            {"to", to.lease().worker_id()},
-                                            {"reason", to.placement_reason()}});
-    c.lease = to.lease();
-    c.placement.worker_id = c.lease.worker_id();
-    c.placement.reason = to.placement_reason();
-    c.limits = entered.hello.limits();
-    r.uploader.SetInlineBytes(c.limits.inline_bytes());
-    // The order of messages on the other worker begins with the one that
-    // entered.
-    c.log = MessageLog();
-    c.log.SetWindow(entered.window);
-    r.answers.eager.Begin(entered.hello);
-    c.log.Append(entered.enter, entered.enter->ordered().ByteSizeLong(),
-                 /*ends_work=*/false);
-    c.log.MarkSent();
-    c.log.Complete(1);
-    c.log.TakeCompleted();
-    r.queue.SetRoom(c.log);
-    c.replies = ReplyLog();
-    c.replies.Take(1, 0);
-    r.answers.table.BeginAnew(c.migration.current->left.use());
-    c.needed.clear();
+    from = c.lease.worker_id();
+    to = c.migration.current->request.to();
+    // The lease may have ended since the other worker had the whole state.
+    if (!c.migration.current->given_up.ok()) {
+      lost = LossOf(to.lease(), c.welcomed, c.migration.current->given_up);
+    } else {
+      BeginThere(r, entered);
+    }
   }
+  if (!lost.ok()) {
+    Fail(r, lost);  // neither worker has the session any more
+    return lost;
+  }
+  log::Info("goes on at another worker", {{"device", r.index},
+                                          {"from", from},
+                                          {"to", to.lease().worker_id()},
+                                          {"reason", to.placement_reason()}});
   BeginEncoding(r, /*next_sequence=*/2);
   // The coordinator receives the program's graphs again, for its new worker.
   r.context->TellAgain();
@@ -296,8 +318,7 @@ absl::Status ApplyLeft(State& r, v1::Left* left) {
   if (c.migration.current == nullptr ||
       c.migration.current->state != Migration::State::kLeaving ||
       left->sequence() != c.migration.current->leave_sequence) {
-    return MakeError(absl::StatusCode::kInternal, "PROTOCOL_VIOLATION",
-                     "the worker broke the protocol: nobody leaves it");
+    return Violation("it answers a session that does not leave it");
   }
   c.migration.current->left = std::move(*left);
   c.migration.current->state = c.migration.current->left.has_refused()

@@ -3,7 +3,8 @@
 //
 // A function takes the locks that it needs, unless its annotation names one.
 // "The device's own thread" is the sender thread while it has the turn; only it
-// opens and destroys streams. "The sender" is any thread that has the turn.
+// opens streams and replaces them. The thread that closes the session destroys
+// the last one. "The sender" is any thread that has the turn.
 #ifndef CLIENT_LIB_SESSION_DEVICE_REPLICA_REPLICA_H_
 #define CLIENT_LIB_SESSION_DEVICE_REPLICA_REPLICA_H_
 
@@ -81,6 +82,8 @@ void BeginEncoding(State& r, uint64_t next_sequence);
 // Takes the worker's answer to the hello. An error is a breach of the protocol.
 absl::Status ApplyHello(State& r, const v1::ControlResponse& response)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu, r.answers.mu);
+// Handles the end of the stream, in a callback of the stream. The device
+// resumes on another stream if that may succeed, and fails otherwise.
 void OnClosed(State& r, absl::Status status);
 // Returns whether the coordinator has granted a lease, whether or not the
 // worker was reached.
@@ -118,9 +121,21 @@ void OnBulk(State& r, uint64_t transfer_id, uint64_t offset,
             absl::Span<const absl::string_view> pieces);
 
 // --- loss.cc: the end of a device that fails.
+//
+// A device fails by itself when
+// - the stream ends and another one may not succeed (OnClosed()), or none
+//   succeeds in time (Open()), or the stream does not end (DropStream());
+// - the worker makes no progress (SenderLoop()) or breaks the protocol
+//   (OnMessage(), OnBulk(), SendNow());
+// - the lease is refused (Open()), or ends before the grant arrives (Open()),
+//   under the device (OnLeaseEnded()) or during a migration (Migrate());
+// - a message is too large (Append()).
 
 // Returns the error of a device that loses its worker.
 absl::Status WorkerLost(const State& r, const absl::Status& cause)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu);
+// Returns the same if the coordinator ended the lease for `reason`.
+absl::Status LeaseEnded(const State& r, absl::string_view reason)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(r.connection.mu);
 // Fails the device. The first failure counts, and every wait wakes with it.
 // `by_itself` is false if another replica, and with it the virtual device,

@@ -26,7 +26,7 @@ State::State(ReplicaRole role_of_replica,
       sender(index, context, &queue, role.on_repeat, FirstId(role)),
       reader(index, context.get(), &recorder, &answers, this),
       uploader(&context->options, role.used_bytes, &recorder, &answers, this,
-               &connection.progress) {}
+               &connection.moves) {}
 
 absl::Status State::AwaitWindow() { return replica::AwaitWindow(*this); }
 

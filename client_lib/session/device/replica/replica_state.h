@@ -11,9 +11,11 @@
 //   They have their own lock;
 // - the receiver (answer_receiver.h), which has the stream, under its own lock.
 //
-// Lock order: recorder, connection, answers, and then queue, receiver, or
-// forgotten models. No part calls out under a lock. The functions of replica.h
-// work on the state.
+// Lock order: the sender's turn, recorder, connection, answers, and then one of
+// queue, receiver, forgotten models, Wakeup, SessionContext::mu or root errors.
+// The dead list has no lock. No part calls the program or the link, or sends,
+// under a lock; the recorder calls functions of replica.h under its own
+// (call_recorder.h). These functions work on the state.
 //
 // Whatever the session has on the worker is a function of its ordered messages,
 // which the connection's log keeps, and of the contents' bytes.
@@ -25,16 +27,18 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "client_lib/session/device/answer_receiver.h"
 #include "client_lib/session/device/answers.h"
 #include "client_lib/session/device/call_recorder.h"
-#include "client_lib/session/device/device_state.h"
-#include "client_lib/session/device/migration.h"
+#include "client_lib/session/device/replica/device_state.h"
+#include "client_lib/session/device/replica/migration.h"
 #include "client_lib/session/device/replica_role.h"
 #include "client_lib/session/device/session_context.h"
 #include "client_lib/session/device/uploader.h"
@@ -54,13 +58,17 @@
 
 namespace djinn::replica {
 
-// The connection to the worker. `mu` guards all fields but `progress`.
+// The connection to the worker. `mu` guards all fields but `moves`.
 struct ConnectionState {
   mutable Mutex mu;
   DeviceEnd end ABSL_GUARDED_BY(mu);
 
   v1::Lease lease ABSL_GUARDED_BY(mu);
   bool lease_given_back ABSL_GUARDED_BY(mu) = false;
+  // Leases that ended since the device requested one, and why, because the end
+  // may arrive before the grant. Null while no request is out.
+  std::optional<absl::flat_hash_map<std::string, std::string>> ended_leases
+      ABSL_GUARDED_BY(mu);
   DevicePlacement placement ABSL_GUARDED_BY(mu);
   v1::SessionLimits limits ABSL_GUARDED_BY(mu);
   WorkerDescription facts ABSL_GUARDED_BY(mu);
@@ -77,15 +85,15 @@ struct ConnectionState {
   // Graphs that the worker asked for on this stream.
   std::deque<uint64_t> needed ABSL_GUARDED_BY(mu);
   uint64_t works_done ABSL_GUARDED_BY(mu) = 0;
-  int window_waiters ABSL_GUARDED_BY(mu) = 0;
 
   CondVar window_changed;      // room for issuing threads
-  CondVar progress_changed;    // works_done, end.drained, end.cancelled,
-                               // queue.held()
+  CondVar progress_changed;    // works_done, log.empty(), end.drained,
+                               // end.cancelled, end.failure, queue.held(),
+                               // receiver.connected()
   CondVar connection_changed;  // everything else
 
   // Counts completed messages and moved chunks.
-  std::atomic<uint64_t> progress{0};
+  std::atomic<uint64_t> moves{0};
 };
 
 // Decides which thread is the sender. Thread-safe: it has its own lock.
@@ -96,7 +104,9 @@ class SenderTurn {
     MutexLock lock(&mu_);
     return !std::exchange(taken_, true);
   }
-  // Waits for the turn. Only the device's own thread may call it.
+  // Waits for the turn. Only the device's own thread may call it. The wait
+  // needs no deadline: the thread that has the turn does a few steps, which
+  // wait for nothing but room in the stream or the stream's end.
   void Take() {
     MutexLock lock(&mu_);
     while (taken_) given_.Wait(&mu_);
@@ -157,7 +167,7 @@ struct SenderState {
   std::vector<uint64_t> admitted_now;  // graphs
   // The end of the sender's patience while the worker makes no progress.
   std::optional<Deadline> stalled;
-  uint64_t stalled_progress = 0;
+  uint64_t stalled_moves = 0;
 
   // The device's own thread. Set by the constructor of the device, and reset by
   // the thread that ends it.

@@ -1,5 +1,6 @@
 // Handles the worker's messages.
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "absl/base/optimization.h"
@@ -8,8 +9,10 @@
 #include "client_lib/session/device/replica/replica.h"
 #include "client_lib/session/device/replica/replica_state.h"
 #include "client_lib/session/model/debug_flags.h"
+#include "client_lib/session/stream/worker_greeting.h"
 #include "common/base/error.h"
 #include "common/base/status_macros.h"
+#include "common/log/log.h"
 #include "common/transport/arrival.h"
 
 namespace djinn::replica {
@@ -45,7 +48,7 @@ absl::Status Complete(State& r, uint64_t sequence)
     }
   }
   if (c.log.completed() == before) return absl::OkStatus();
-  c.progress.fetch_add(1, std::memory_order_relaxed);
+  c.moves.fetch_add(1, std::memory_order_relaxed);
   c.progress_changed.SignalAll();
   return absl::OkStatus();
 }
@@ -145,7 +148,7 @@ absl::Status Take(State& r, v1::ControlResponse* response,
   if (response->has_window() && !response->has_hello()) {
     c.log.GrowWindow(response->window());
     r.queue.SetRoom(c.log);
-    if (c.window_waiters > 0) c.window_changed.SignalAll();
+    if (!r.queue.full()) c.window_changed.SignalAll();
   }
   if (!response->has_hello()) r.answers.eager.Hear(*response);
   if (ABSL_PREDICT_FALSE(response->has_link())) {
@@ -192,12 +195,16 @@ void OnMessage(State& r, v1::ControlResponse response) {
     r.recorder.ForgetHostValues();
   }
   bool wake = false;
+  std::string resumed_worker;
   ReadTable::Callbacks callbacks;
   {
     MutexLock lock(&c.mu);
     if (ABSL_PREDICT_FALSE(c.migration.going_over)) return;
     MutexLock answers_lock(&r.answers.mu);
+    const bool resumes =
+        response.has_hello() && c.welcomed && !c.migration.gone_over;
     violation = Take(r, &response, arrived);
+    if (resumes && violation.ok()) resumed_worker = c.lease.worker_id();
     // Callbacks belong to the program. A leader must not run them, because they
     // may take locks that it holds.
     if (!r.receiver.led()) callbacks = r.answers.table.reads().TakeDue();
@@ -210,6 +217,10 @@ void OnMessage(State& r, v1::ControlResponse response) {
     wake = MigrationDue(r) || !c.needed.empty() || c.log.Next() != nullptr ||
            c.replies.Due() || r.answers.table.reads().has_due();
   }
+  if (ABSL_PREDICT_FALSE(!resumed_worker.empty())) {
+    log::Info("took the connection to a worker up again",
+              {{"device", r.index}, {"worker", resumed_worker}});
+  }
   Notify(callbacks);
   if (!violation.ok()) {
     FailInCallback(r, violation);
@@ -221,11 +232,18 @@ void OnMessage(State& r, v1::ControlResponse response) {
 void OnBulk(State& r, uint64_t transfer_id, uint64_t offset,
             absl::Span<const absl::string_view> pieces) {
   ConnectionState& c = r.connection;
-  c.progress.fetch_add(1, std::memory_order_relaxed);
+  c.moves.fetch_add(1, std::memory_order_relaxed);
   bool copied = false;
   const absl::StatusOr<std::shared_ptr<ReadWait>> taken =
       r.answers.TakeChunk(transfer_id, offset, pieces, &copied);
-  if (!taken.ok()) return FailInCallback(r, taken.status());
+  if (!taken.ok()) {
+    absl::Status lost;
+    {
+      MutexLock lock(&c.mu);
+      lost = WorkerLost(r, taken.status());
+    }
+    return FailInCallback(r, std::move(lost));
+  }
   ReadWait* const wait = taken->get();
   if (wait == nullptr) return;
   bool wake = false;

@@ -14,6 +14,7 @@
 #include "client_lib/session/device/replica/replica.h"
 #include "client_lib/session/device/replica/replica_state.h"
 #include "client_lib/session/model/debug_flags.h"
+#include "client_lib/session/stream/worker_greeting.h"
 #include "common/base/error.h"
 
 namespace djinn::replica {
@@ -122,6 +123,7 @@ void SendAll(State& r, ClientStream* stream,
   r.receiver.SetConnected(false);
   c.stream.broken = true;
   c.stream.break_cause = sent;
+  c.progress_changed.SignalAll();
 }
 
 void Send(State& r, Message message) {
@@ -190,11 +192,13 @@ void SendSupply(State& r) {
   auto message = std::make_shared<v1::ControlRequest>();
   if (definition == nullptr ||
       !message->mutable_supply()->ParseFromString(*definition)) {
-    Fail(r, MakeError(absl::StatusCode::kInternal, "PROTOCOL_VIOLATION",
-                      absl::StrCat("the worker broke the protocol: it needs "
-                                   "graph ",
-                                   id, ", which nothing uses")));
-    return;
+    absl::Status lost;
+    {
+      MutexLock lock(&c.mu);
+      lost = WorkerLost(r, Violation(absl::StrCat("it needs graph ", id,
+                                                  ", which nothing uses")));
+    }
+    return Fail(r, std::move(lost));
   }
   {
     MutexLock lock(&r.answers.mu);
@@ -284,9 +288,14 @@ bool FinishRound(State& r, bool free_now) {
       return false;
     }
     // Work that BeginClose() sealed after TakeStep() looked is not drained: its
-    // wake-up is still to come. An empty queue stays empty from here on.
+    // wake-up is still to come. An empty queue stays empty from here on,
+    // because BeginClose() closed the recorder first.
     closing = c.end.closing && NothingDue(r) && c.log.Next() == nullptr;
     connected = r.receiver.connected();
+    // The connection ended since TakeStep() looked, or there is none yet.
+    if (free_now && !connected) {
+      r.sender.free_due.store(true, std::memory_order_relaxed);
+    }
   }
   if (connected && (free_now || closing) &&
       (frees || r.sender.forgotten.any())) {
@@ -304,7 +313,8 @@ bool FinishRound(State& r, bool free_now) {
   return false;
 }
 
-// Gives up a worker that makes no progress. Returns when to check again.
+// Gives up a worker that makes no progress while a message waits for room in
+// the window. Returns when to check again.
 Deadline CheckProgress(State& r) {
   ConnectionState& c = r.connection;
   const SessionOptions& options = r.context->options;
@@ -316,10 +326,9 @@ Deadline CheckProgress(State& r) {
       r.sender.stalled.reset();
       return Deadline(absl::InfiniteDuration(), options.clock);
     }
-    const uint64_t progress = c.progress.load(std::memory_order_relaxed);
-    if (!r.sender.stalled.has_value() ||
-        r.sender.stalled_progress != progress) {
-      r.sender.stalled_progress = progress;
+    const uint64_t moves = c.moves.load(std::memory_order_relaxed);
+    if (!r.sender.stalled.has_value() || r.sender.stalled_moves != moves) {
+      r.sender.stalled_moves = moves;
       r.sender.stalled.emplace(options.operation_timeout, options.clock);
     }
     if (!r.sender.stalled->passed()) return *r.sender.stalled;
@@ -371,8 +380,11 @@ bool Advance(State& r, bool own_thread) {
     Step taken = TakeStep(r);
     switch (taken.next) {
       case Next::kOpen:
-        if (!own_thread) return true;
-        Open(r);
+        if (own_thread) {
+          Open(r);
+        } else {
+          step = kBorrowedSteps;  // The device's own thread does the rest.
+        }
         break;
       case Next::kSupply:
         SendSupply(r);
@@ -470,6 +482,7 @@ void Append(State& r, EncodedMessages messages) {
       ends |= message.ends_work;
     }
     r.queue.SetRoom(c.log, ends);
+    if (!r.queue.full()) c.window_changed.SignalAll();
     if (c.end.cancelling) c.progress_changed.SignalAll();
   }
   if (too_large == 0) return;

@@ -53,7 +53,6 @@ absl::Status AwaitWindow(State& r) {
   r.queue.NeedLease();
   r.sender.wakeup.Set();
   MutexLock lock(&c.mu);
-  ++c.window_waiters;
   while (c.end.usable() && r.queue.full() && !deadline.passed()) {
     WaitOrReceive(
         r, &c.window_changed,
@@ -62,7 +61,6 @@ absl::Status AwaitWindow(State& r) {
         },
         deadline);
   }
-  --c.window_waiters;
   if (!c.end.usable() || !r.queue.full()) return absl::OkStatus();
   const WorkQueue::Size queued = r.queue.size();
   return MakeError(
@@ -149,20 +147,9 @@ absl::Status CatchUp(State& r) {
 
 absl::StatusOr<DevicePlacement> Placement(State& r) {
   ConnectionState& c = r.connection;
-  r.queue.NeedLease();
-  r.sender.wakeup.Set();
   MutexLock lock(&c.mu);
   if (!c.end.usable()) return c.end.Reason();
-  const Deadline deadline(r.context->options.connect_timeout * 2,
-                          r.context->options.clock);
-  while (!c.welcomed) {
-    if (!c.end.failure.ok()) return c.end.failure;
-    if (deadline.passed()) {
-      return MakeError(absl::StatusCode::kDeadlineExceeded, "OPERATION_TIMEOUT",
-                       "no worker was reached");
-    }
-    WaitUntil(&c.connection_changed, &c.mu, deadline);
-  }
+  DJINN_RETURN_IF_ERROR(AwaitWelcome(r));
   DevicePlacement placement = c.placement;
   placement.memory_bytes = c.limits.memory_bytes();
   placement.generator_bytes = c.facts.generator_bytes;

@@ -1,8 +1,8 @@
 // Defines the state of a device's connection and of its shutdown.
 //
 // The connection's lock guards all of it.
-#ifndef CLIENT_LIB_SESSION_DEVICE_DEVICE_STATE_H_
-#define CLIENT_LIB_SESSION_DEVICE_DEVICE_STATE_H_
+#ifndef CLIENT_LIB_SESSION_DEVICE_REPLICA_DEVICE_STATE_H_
+#define CLIENT_LIB_SESSION_DEVICE_REPLICA_DEVICE_STATE_H_
 
 #include <cstdint>
 #include <memory>
@@ -59,4 +59,4 @@ struct DeviceEnd {
 
 }  // namespace djinn
 
-#endif  // CLIENT_LIB_SESSION_DEVICE_DEVICE_STATE_H_
+#endif  // CLIENT_LIB_SESSION_DEVICE_REPLICA_DEVICE_STATE_H_

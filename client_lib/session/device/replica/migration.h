@@ -1,11 +1,11 @@
 // Describes the migration of a device to another worker. Work queued before the
 // request goes to the current worker. Then the session leaves that worker,
 // enters the other one, and continues there, or stays if it cannot
-// (docs/protocol_migration.md).
+// (docs/design/protocols.md).
 //
 // The connection's lock guards it.
-#ifndef CLIENT_LIB_SESSION_DEVICE_MIGRATION_H_
-#define CLIENT_LIB_SESSION_DEVICE_MIGRATION_H_
+#ifndef CLIENT_LIB_SESSION_DEVICE_REPLICA_MIGRATION_H_
+#define CLIENT_LIB_SESSION_DEVICE_REPLICA_MIGRATION_H_
 
 #include <cstdint>
 #include <memory>
@@ -54,4 +54,4 @@ struct MigrationState {
 
 }  // namespace djinn
 
-#endif  // CLIENT_LIB_SESSION_DEVICE_MIGRATION_H_
+#endif  // CLIENT_LIB_SESSION_DEVICE_REPLICA_MIGRATION_H_
