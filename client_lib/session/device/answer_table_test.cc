@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "client_lib/session/stream/worker_greeting.h"
 #include "common/base/error.h"
 #include "gtest/gtest.h"
 

@@ -4,6 +4,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/strings/string_view.h"
 #include "client_lib/session/device/replica/replica_state.h"
 #include "client_lib/session/multi_worker/device_router.h"
 #include "client_lib/session/testing/calls.h"
