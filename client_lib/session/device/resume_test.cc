@@ -266,7 +266,7 @@ TEST_F(ResumeTest, TheFirstConnectionIsGivenUpAfterItsTimeOut) {
 
 // A thread of the program that is the sender when the connection ends leaves
 // its orders to the device's own thread.
-TEST(ResumeTest, BreakUnderABorrowedTurnDoesNotForgetReleasedStorages) {
+TEST(BorrowedTurnTest, BreakUnderABorrowedTurnDoesNotForgetReleasedStorages) {
   FakeCluster cluster;
   StreamHooks& hooks = cluster.HookStreams();
   const auto session = cluster.Open();
