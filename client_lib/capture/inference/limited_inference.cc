@@ -91,8 +91,8 @@ std::string DescribeValue(const c10::IValue& value) {
   return text.str();
 }
 
-// Returns, for example, "remote_accelerator:0", or an empty string for a call
-// without remote tensors.
+// Returns the device of the first remote tensor or device argument, such as
+// "remote_accelerator:0", or "" if there is none.
 std::string DeviceOf(c10::ArrayRef<c10::IValue> arguments) {
   for (const c10::IValue& argument : arguments) {
     if (argument.isTensor() && IsRemote(argument.toTensor())) {

@@ -36,9 +36,10 @@ class DJINN_API PendingTensor {
       absl::Duration timeout = absl::InfiniteDuration()) const;
 
   // Calls `callback` once, when the value or an error has arrived: at once if
-  // it has arrived already, otherwise on a thread that delivers other replies.
-  // The callback must return soon, not throw, and not use a device; it should
-  // hand longer work to a thread of the program.
+  // it has arrived already, otherwise on a thread that delivers other replies,
+  // or on the one that closes the session. The callback must return soon, not
+  // throw, and not use a device; it should hand longer work to a thread of the
+  // program.
   void OnReady(std::function<void()> callback) const;
 
  private:

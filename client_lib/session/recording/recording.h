@@ -68,6 +68,11 @@ struct CapturedPart {
 };
 
 // A captured graph. Immutable; the threads that execute it share it.
+//
+// Two checks precede an execution. A registered callable compares the guard of
+// the call with that of the captured one (callable/call_guard.h), which decides
+// whether the calls would be the same. CallRecorder::Replay() then checks the
+// storages: they belong to the device, and those in `kept` are still there.
 struct CapturedGraph {
   // Unique among the captured graphs of the process.
   uint64_t number = 0;
