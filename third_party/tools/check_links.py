@@ -1,12 +1,17 @@
 """Finds links between pages, and to their sections, that lead nowhere, names of files and
 folders that are not in the checkout, and functions that are not in the file said to have them.
 
+Also finds pages of docs that sources name and that are not there.
+
 usage: check_links.py [ROOT]    the root of the checkout; the current folder without it
 """
 
 import os
 import re
 import sys
+
+# How the names of sources end.
+SOURCES = (".bazel", ".bzl", ".cc", ".cu", ".go", ".h", ".proto", ".py", ".sh")
 
 
 def headings(text):
@@ -83,6 +88,27 @@ def missing_functions(pages, root="."):
     return found
 
 
+def missing_pages(root):
+    """The pages of docs that comments and texts of the checkout's sources name and that are
+    not there.
+
+    A name is a path from the root of the checkout. This check's own test is not looked at.
+    """
+    found = []
+    for folder, folders, names in os.walk(root):
+        folders[:] = sorted(name for name in folders
+                            if not name.startswith((".", "bazel-")))
+        for name in sorted(names):
+            if not name.endswith(SOURCES) or name == "check_links_test.py":
+                continue
+            path = os.path.normpath(os.path.join(os.path.relpath(folder, root), name))
+            with open(os.path.join(root, path), encoding="utf-8", errors="replace") as file:
+                for page in re.findall(r"(?<![\w./-])docs/[\w./-]*\.md\b", file.read()):
+                    if not os.path.exists(os.path.join(root, page)):
+                        found.append(f"{path}: no page {page}")
+    return found
+
+
 def read_pages(root):
     """{path: text} of the README, of all pages of docs, and of other folders' READMEs."""
     pages = {}
@@ -100,7 +126,8 @@ def read_pages(root):
 def main(given):
     root = given[0] if given else "."
     pages = read_pages(root)
-    found = broken(pages) + missing_files(pages, root) + missing_functions(pages, root)
+    found = (broken(pages) + missing_files(pages, root) + missing_functions(pages, root)
+             + missing_pages(root))
     for line in found:
         print(line)
     return 1 if found else 0

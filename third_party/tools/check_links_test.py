@@ -40,6 +40,19 @@ class CheckLinksTest(unittest.TestCase):
             self.assertEqual(check_links.missing_functions(pages, root),
                              ["a.md: no A::Ru in src/a.cc"])
 
+    def test_says_which_pages_that_sources_name_are_not_there(self):
+        with tempfile.TemporaryDirectory() as root:
+            os.mkdir(os.path.join(root, "docs"))
+            for name, text in {
+                    "docs/a.md": "docs/quoted.md",
+                    "a.h": "// See docs/a.md, docs/b/c.md. //:docs/d.md src/docs/no.md",
+                    "BUILD.bazel": '"docs/e.md"'}.items():
+                with open(os.path.join(root, name), "w", encoding="utf-8") as file:
+                    file.write(text)
+            self.assertEqual(check_links.missing_pages(root),
+                             ["BUILD.bazel: no page docs/e.md", "a.h: no page docs/b/c.md",
+                              "a.h: no page docs/d.md"])
+
     def test_the_projects_pages(self):
         # The checkout, from the folder of links to it that Bazel makes for a test.
         root = os.path.dirname(os.path.realpath("README.md"))
@@ -48,6 +61,7 @@ class CheckLinksTest(unittest.TestCase):
         self.assertEqual(check_links.broken(pages), [])
         self.assertEqual(check_links.missing_files(pages, root), [])
         self.assertEqual(check_links.missing_functions(pages, root), [])
+        self.assertEqual(check_links.missing_pages(root), [])
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 // Describes the migration of a device to another worker. Work queued before the
 // request goes to the current worker. Then the session leaves that worker,
 // enters the other one, and continues there, or stays if it cannot
-// (docs/protocol_migration.md).
+// (docs/design/protocols.md).
 //
 // The connection's lock guards it.
 #ifndef CLIENT_LIB_SESSION_DEVICE_MIGRATION_H_

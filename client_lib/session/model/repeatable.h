@@ -37,8 +37,8 @@ bool HoldsFor(uint32_t operator_id) {
 bool IsRepeatable(uint32_t operator_id);
 
 // Returns the shortest time, in seconds, that the device needs for the call;
-// docs/scheduling.md has the formula. The call's operator must be repeatable or
-// cheap (rematerialization.h), and its results must be known.
+// docs/design/multi-worker.md has the formula. The call's operator must be
+// repeatable or cheap (rematerialization.h), and its results must be known.
 double SecondsOf(const Call& call, const v1::DeviceSpeed& speed);
 
 }  // namespace djinn

@@ -1,6 +1,6 @@
 // Rematerializes values on a replica of a multi-worker device instead of
 // fetching them, where the calls take less time than the transfer of the bytes.
-// docs/scheduling.md has the formula.
+// docs/design/multi-worker.md has the formula.
 //
 // Not thread-safe: the multi-worker device's lock guards it, except
 // AddStatistics().

@@ -6,7 +6,7 @@
 // critical section, which stamps versions and seals conflicting segments. A
 // sender thread turns sealed segments into numbered messages, in the order in
 // which they were sealed. The device requests its lease when the first message
-// is due. docs/architecture.md has the rules.
+// is due. docs/design/architecture.md has the rules.
 //
 // Thread-safe. Any method may return the device's failure: once the worker or
 // the lease is lost, every call fails with the same root error and every
