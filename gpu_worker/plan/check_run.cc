@@ -7,7 +7,7 @@
 #include "common/base/error.h"
 #include "common/base/status_macros.h"
 #include "djinn/v1/execution.pb.h"
-#include "gpu_worker/plan/executor.h"
+#include "gpu_worker/plan/run_executor.h"
 
 namespace djinn::worker {
 namespace {

@@ -38,7 +38,7 @@ class OngoingRun {
 
   virtual ~OngoingRun() = default;
 
-  // Returns the run's products, as ProductsOf() (executor.h).
+  // Returns the run's products, as ProductsOf() (run_executor.h).
   virtual const std::vector<Product>& products() const = 0;
 
   virtual void Begin() = 0;

@@ -7,9 +7,9 @@
 #include "common/base/error.h"
 #include "common/base/retry_after.h"
 #include "common/base/status_macros.h"
-#include "gpu_worker/plan/executor.h"
 #include "gpu_worker/plan/graph_cache.h"
 #include "gpu_worker/plan/node_edge.h"
+#include "gpu_worker/plan/run_executor.h"
 #include "gpu_worker/store/device_memory.h"
 #include "scheduler/fairness/deadline_rule.h"
 

@@ -14,8 +14,8 @@
 #include "gpu_worker/device/cuda/stream_device.h"
 #include "gpu_worker/device/cuda/testing/eager_recorder.h"
 #include "gpu_worker/device/cuda/testing/fake_accelerator.h"
-#include "gpu_worker/plan/executor.h"
 #include "gpu_worker/plan/graph_cache.h"
+#include "gpu_worker/plan/run_executor.h"
 #include "gpu_worker/store/device_memory.h"
 
 namespace djinn::worker {

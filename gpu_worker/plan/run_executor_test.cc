@@ -1,4 +1,4 @@
-#include "gpu_worker/plan/executor.h"
+#include "gpu_worker/plan/run_executor.h"
 
 #include <cstring>
 #include <string>

@@ -10,9 +10,10 @@
 // Generators are never poisoned: a failed or skipped draw leaves their state
 // unchanged.
 //
-// Not thread-safe, but different executors may share plans and memory.
-#ifndef GPU_WORKER_PLAN_EXECUTOR_H_
-#define GPU_WORKER_PLAN_EXECUTOR_H_
+// Each function runs in the caller's thread. Threads may call them at the same
+// time with the same plan and memory, but each with its own session's storages.
+#ifndef GPU_WORKER_PLAN_RUN_EXECUTOR_H_
+#define GPU_WORKER_PLAN_RUN_EXECUTOR_H_
 
 #include <memory>
 #include <vector>
@@ -64,4 +65,4 @@ void PoisonRun(const Plan* plan, const BoundRun& run, const RootError& error,
 
 }  // namespace djinn::worker
 
-#endif  // GPU_WORKER_PLAN_EXECUTOR_H_
+#endif  // GPU_WORKER_PLAN_RUN_EXECUTOR_H_
