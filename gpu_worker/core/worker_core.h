@@ -115,7 +115,8 @@ class WorkerCore {
   void SetPeers(PeerConnector* connector) { pulls_.SetConnector(connector); }
 
   // Ends every session (UNAVAILABLE, DRAINING) and the threads; refuses later
-  // connections. Returns when all streams are destroyed.
+  // connections. Returns when all streams are destroyed. A call that overlaps
+  // or follows another one returns at once.
   void Shutdown();
 
   // Returns the state to report to the coordinator, complete except for address
@@ -125,6 +126,7 @@ class WorkerCore {
   void Apply(const v1::DesiredState& desired);
   // Sets the function that the core calls, from any thread and without locks,
   // when Snapshot() changed in a way that the coordinator should learn soon.
+  // The function that it replaces may still run in another thread.
   void SetChangeListener(std::function<void()> listener);
 
   // Serves the turns that are ready and does one round of housekeeping, in the
@@ -171,8 +173,8 @@ class WorkerCore {
   ExecutionCounters counters_;
   OfferTable offers_;
   PeerPulls pulls_;
-  LinkRates links_;
-  UploadRate uploads_;
+  LinkRates link_rates_;
+  UploadRate upload_rate_;
   LeaseKeeper leases_;
   Executor executor_;
   const SessionEnvironment environment_;

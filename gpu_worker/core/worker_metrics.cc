@@ -117,7 +117,8 @@ void WorkerReport::CollectMemory(Exposition* out) const {
   };
   const double storages = bytes(MemoryClass::kStorages);
   // A content that several storages share counts once for each of them.
-  const double caches = std::min(storages, static_cast<double>(CacheBytes()));
+  const double caches = std::min(
+      storages, static_cast<double>(CacheBytes(parts_.streams.Sessions())));
   memory("storage", storages - caches);
   memory("kv_cache", caches);
   memory("content", content);

@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "common/base/proto_duration.h"
 #include "common/lease/phase_times.h"
@@ -23,7 +24,9 @@ namespace {
 // The most questions answered at a time, however many the coordinator lists.
 constexpr size_t kMaxQuestions = 64;
 
-// The most contents in a report, so that it stays well below the message limit.
+// Contents on disk are left out beyond this number of contents, so that a
+// report stays well below the message limit. The cache limits the contents in
+// memory.
 constexpr size_t kMaxReportedContents = 64 << 10;
 
 void ReportMemory(const Ledger::Usage& usage, uint64_t idle_content_bytes,
@@ -79,9 +82,9 @@ bool WorkerReport::SetQuestions(std::vector<v1::RunsQuestion> questions) {
   return !questions_.empty();
 }
 
-uint64_t WorkerReport::CacheBytes() const {
+uint64_t WorkerReport::CacheBytes(const StreamTable::SessionMap& sessions) {
   uint64_t bytes = 0;
-  for (const auto& [lease_id, entry] : parts_.streams.Sessions()) {
+  for (const auto& [lease_id, entry] : sessions) {
     bytes += entry.session->quota().used(StorageClass::kCache).bytes;
   }
   return bytes;
@@ -95,11 +98,11 @@ std::optional<v1::MessageWait> WorkerReport::WaitOf(
                                               now);
 }
 
-void WorkerReport::ReportSessions(v1::WorkerState* state) const {
+void WorkerReport::ReportSessions(const std::vector<std::string>& lease_ids,
+                                  const StreamTable::SessionMap& sessions,
+                                  v1::WorkerState* state) const {
   uint32_t queued_runs = 0;
   const absl::Duration now = environment_.clock->Monotonic();
-  const std::vector<std::string> lease_ids = parts_.leases.Report(state);
-  const auto sessions = parts_.streams.Sessions();
   for (size_t i = 0; i < lease_ids.size(); ++i) {
     const auto found = sessions.find(lease_ids[i]);
     if (found == sessions.end()) continue;
@@ -206,8 +209,6 @@ v1::WorkerState WorkerReport::Snapshot() const {
       usage.by_class[static_cast<size_t>(MemoryClass::kSpare)];
   state.set_free_bytes(std::min(
       usage.limit, usage.limit - usage.used + spare + contents.idle_bytes));
-  ReportMemory(usage, contents.idle_bytes, CacheBytes(),
-               state.mutable_memory());
   ReportCaches(&state);
   state.set_client_bytes_per_second(environment_.uploads->BytesPerSecond());
   for (v1::PeerLink& link : environment_.links->Known()) {
@@ -221,7 +222,13 @@ v1::WorkerState WorkerReport::Snapshot() const {
   // Read after the device time, so that it is at least as much.
   *state.mutable_executed()->mutable_executor_time() =
       ToProtoDuration(parts_.executor.worked());
-  ReportSessions(&state);
+  // Listed before the sessions are copied, so that the copy has the session of
+  // every listed lease.
+  const std::vector<std::string> lease_ids = parts_.leases.Report(&state);
+  const StreamTable::SessionMap sessions = parts_.streams.Sessions();
+  ReportMemory(usage, contents.idle_bytes, CacheBytes(sessions),
+               state.mutable_memory());
+  ReportSessions(lease_ids, sessions, &state);
   AnswerRuns(&state);
   return state;
 }

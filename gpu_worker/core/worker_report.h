@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -51,15 +52,18 @@ class WorkerReport {
  private:
   // --- State (worker_report.cc).
   void ReportCaches(v1::WorkerState* state) const;
-  void ReportSessions(v1::WorkerState* state) const;
+  // Fills the entries that the lease keeper made for `lease_ids`.
+  void ReportSessions(const std::vector<std::string>& lease_ids,
+                      const StreamTable::SessionMap& sessions,
+                      v1::WorkerState* state) const;
   // Answers operators' questions about sessions' runs.
   void AnswerRuns(v1::WorkerState* state) const;
   // Returns what the session's next message waits for, or nothing when it does
   // not wait.
   std::optional<v1::MessageWait> WaitOf(const StreamTable::Entry& entry,
                                         absl::Duration now) const;
-  // Returns the bytes of all sessions' storages that are known to be caches.
-  uint64_t CacheBytes() const;
+  // Returns the bytes of the sessions' storages that are known to be caches.
+  static uint64_t CacheBytes(const StreamTable::SessionMap& sessions);
 
   // --- Metrics (worker_metrics.cc).
   void CollectMemory(Exposition* out) const;

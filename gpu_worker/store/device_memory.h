@@ -29,7 +29,7 @@ class DeviceMemory {
   DeviceMemory(Device* device, Ledger* ledger)
       : device_(device), ledger_(ledger) {}
 
-  // Call it before the first allocation. The reclaimer is optional.
+  // Call it while no thread allocates. The reclaimer is optional.
   void SetReclaimer(Reclaimer reclaimer) { reclaimer_ = std::move(reclaimer); }
 
   Device* device() const { return device_; }

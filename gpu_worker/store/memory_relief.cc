@@ -13,7 +13,10 @@ MemoryRelief::MemoryRelief(DeviceMemory* memory, ContentCache* contents,
   memory_.SetReclaimer([this](uint64_t bytes) { MakeRoom(bytes); });
 }
 
-MemoryRelief::~MemoryRelief() { memory_.device()->SetSpareMemory(nullptr); }
+MemoryRelief::~MemoryRelief() {
+  memory_.SetReclaimer(nullptr);
+  memory_.device()->SetSpareMemory(nullptr);
+}
 
 void MemoryRelief::MakeRoom(uint64_t bytes) {
   const uint64_t spare = memory_.device()->ReleaseSpareMemory(bytes);

@@ -1,5 +1,6 @@
 // Gives device memory back that no session uses: idle contents, and the
-// device's spare memory, such as prepacked weights. Also lends the latter.
+// device's spare memory, such as prepacked weights. Also lends spare
+// memory to the device.
 //
 // The order depends on who asks:
 //   - An allocation that does not fit takes spare memory first, and evicts idle
@@ -31,7 +32,8 @@ namespace djinn::worker {
 class MemoryRelief final : private SpareMemory {
  public:
   // Serves `memory`, as its reclaimer, and its device, as the source of spare
-  // memory, until the destructor. Calls `changed`, without locks, when contents
+  // memory, until the destructor; no thread may allocate during either. Calls
+  // `changed`, without locks, when contents
   // may have been evicted. All must outlive this.
   MemoryRelief(DeviceMemory* memory, ContentCache* contents,
                std::function<void()> changed);

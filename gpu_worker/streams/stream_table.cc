@@ -193,9 +193,8 @@ std::optional<StreamTable::Entry> StreamTable::Find(
   return Entry{held.session, held.queue_key, held.connection != 0};
 }
 
-absl::flat_hash_map<std::string, StreamTable::Entry> StreamTable::Sessions()
-    const {
-  absl::flat_hash_map<std::string, Entry> sessions;
+StreamTable::SessionMap StreamTable::Sessions() const {
+  SessionMap sessions;
   MutexLock lock(&mu_);
   for (const auto& [lease_id, held] : sessions_) {
     sessions[lease_id] = {held.session, held.queue_key, held.connection != 0};

@@ -73,6 +73,8 @@ class StreamTable {
     uint64_t queue_key = 0;
     bool attached = false;
   };
+  // Sessions by lease id.
+  using SessionMap = absl::flat_hash_map<std::string, Entry>;
 
   // All pointers must outlive the table. It calls `changed`, without locks,
   // when the coordinator should hear of a session soon.
@@ -104,8 +106,8 @@ class StreamTable {
   bool draining() const;
 
   std::optional<Entry> Find(const std::string& lease_id) const;
-  // Returns the sessions by lease id.
-  absl::flat_hash_map<std::string, Entry> Sessions() const;
+  // Returns a copy of the table.
+  SessionMap Sessions() const;
   // Returns whether messages of the session wait or are being executed.
   bool Busy(const std::string& session_id) const;
   // Returns how many sessions lost their stream and wait for another one.
