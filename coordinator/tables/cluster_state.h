@@ -133,8 +133,8 @@ struct Quotas {
 //
 // Invariant: a pending request has a ticket exactly when it is in `unplaced`
 // and in `line`. Guarded by the cluster's lock.
-struct WaitQueue {
-  explicit WaitQueue(absl::Duration patience) : reservation(patience) {}
+struct WaitingRequests {
+  explicit WaitingRequests(absl::Duration patience) : reservation(patience) {}
 
   // The order in which requests without an offered lease are tried, and the
   // session and member of each.
@@ -248,7 +248,7 @@ struct ClusterState {
   Quotas quotas ABSL_GUARDED_BY(mu);
   Saving saving ABSL_GUARDED_BY(mu);
   EarlierProcess earlier ABSL_GUARDED_BY(mu);
-  WaitQueue queue ABSL_GUARDED_BY(mu);
+  WaitingRequests queue ABSL_GUARDED_BY(mu);
   Knowledge known ABSL_GUARDED_BY(mu);
   Moves moves ABSL_GUARDED_BY(mu);
   JobRecorder jobs ABSL_GUARDED_BY(mu);

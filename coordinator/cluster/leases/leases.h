@@ -88,7 +88,9 @@ void Withdraw(ClusterState& state, const Lease& lease, Wakes* wakes)
 // the lease was granted. The client never saw an offered lease, so its request
 // returns to the wait queue. A lease that a virtual device migrates to ends as
 // DropMigration() describes. `for_tenant` is the tenant for which the quota was
-// taken back, or empty.
+// taken back, or empty. Does not wake the worker's stream, except for a lease
+// that a virtual device migrates to: callers wake it by notices::LeaveWorker()
+// or Drop(), unless the worker itself is lost or has ended the lease.
 void End(ClusterState& state, Lease* lease, absl::string_view reason,
          Wakes* wakes, absl::string_view for_tenant = "")
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu);

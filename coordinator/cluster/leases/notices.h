@@ -1,6 +1,10 @@
 // Notifies the cluster's peers: queues messages to sessions, and notes what the
 // next message to a worker must contain. The other rules build on these
 // functions, which call none of them.
+//
+// A changed lease becomes one message: List() and IssueAgain() note the lease
+// in Worker::link.unlisted, and workers::NextDesiredState() lists and signs
+// only the noted ones.
 #ifndef COORDINATOR_CLUSTER_LEASES_NOTICES_H_
 #define COORDINATOR_CLUSTER_LEASES_NOTICES_H_
 

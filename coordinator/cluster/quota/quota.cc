@@ -16,6 +16,7 @@
 #include "coordinator/config/quota_trial.h"
 #include "coordinator/config/tenants.h"
 #include "coordinator/tables/errors.h"
+#include "scheduler/quota/quota_tree.h"
 #include "scheduler/quota/rate_budget.h"
 
 namespace djinn::coordinator::quota {
@@ -40,6 +41,20 @@ absl::Duration UntilFree(ClusterState& state, const std::string& tenant)
   return next - state.clock->Monotonic();
 }
 
+// Returns why the tenant's quota has no room for another lease. Returns nothing
+// if there is room, or if borrowers can give back enough.
+std::optional<scheduler::QuotaTree::Breach> BreachOf(const ClusterState& state,
+                                                     const Tenant& tenant)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
+  const scheduler::Amounts asked = LeaseQuota(tenant);
+  auto breach = state.quotas.tree.Check(tenant.name, asked);
+  if (breach.has_value() &&
+      state.quotas.tree.Reclaim(tenant.name, asked).has_value()) {
+    return std::nullopt;
+  }
+  return breach;
+}
+
 }  // namespace
 
 void Configure(ClusterState& state) {
@@ -62,12 +77,8 @@ bool AdmitOrRefuse(ClusterState& state, MemberId device, const Tenant& tenant,
   absl::Status why = LimitObstacle(tenant, pending.needed_bytes);
   bool may_wait = false;
   if (why.ok()) {
-    const scheduler::Amounts asked = LeaseQuota(tenant);
-    const auto breach = state.quotas.tree.Check(tenant.name, asked);
-    if (!breach.has_value() ||
-        state.quotas.tree.Reclaim(tenant.name, asked).has_value()) {
-      return true;
-    }
+    const auto breach = BreachOf(state, tenant);
+    if (!breach.has_value()) return true;
     why = Exceeded(tenant, *breach);
     may_wait = breach->may_wait;
     // The request would fit if the tenant held nothing else.
@@ -104,13 +115,8 @@ absl::Status LimitObstacle(const Tenant& tenant, uint64_t needed_bytes) {
 }
 
 absl::Status Obstacle(const ClusterState& state, const Tenant& tenant) {
-  const scheduler::Amounts asked = LeaseQuota(tenant);
-  const auto breach = state.quotas.tree.Check(tenant.name, asked);
-  if (!breach.has_value() ||
-      state.quotas.tree.Reclaim(tenant.name, asked).has_value()) {
-    return absl::OkStatus();
-  }
-  return Exceeded(tenant, *breach);
+  const auto breach = BreachOf(state, tenant);
+  return breach.has_value() ? Exceeded(tenant, *breach) : absl::OkStatus();
 }
 
 absl::Status Exceeded(const Tenant& tenant,

@@ -40,16 +40,15 @@ using scheduler::kMaxReturns;
 using scheduler::kReclaimRetry;
 using scheduler::ReclaimLosses;
 using scheduler::Victim;
-// Returns the priority class of the session's runs: work of low priority loses
-// its lease first.
 
+// Returns the class by which workers rank the session's runs. Sessions of low
+// priority lose their leases first.
 v1::PriorityClass ClassGivingWay(const ClusterState& state,
                                  const Session& session)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
   const auto tenant = state.tenants->Find(session.tenant);
   const v1::PriorityClass declared =
       AllowedUrgency(tenant.get(), session.urgency).priority_class();
-  // Returns the class by which workers rank the session's runs.
   return !IsDeclared(declared) &&
                  session.work.phase == semantics::Phase::kTraining
              ? v1::PRIORITY_CLASS_BATCH
