@@ -52,11 +52,11 @@ class GraphStore {
   // errors of srg::FromProto() and srg::Validate(), or InvalidArgument
   // (MALFORMED_NOTES). New notes replace earlier ones, unless they are empty.
   //
-  // Analyses the graph once for each tenant, and again as long as something of
-  // its meaning is unknown. `program` is what the tenant's session defined
-  // before; the analysis uses it and adds the graph to it. It may be null, and
-  // must not be used by two threads at a time. When a second tenant defines the
-  // graph, it is also analysed by itself.
+  // Analyses the graph when a tenant first adds it, and at each later Add()
+  // while part of its meaning is unknown. `program` is what the tenant's
+  // session defined before; the analysis uses it and adds the graph to it.
+  // `program` may be null; one thread at a time uses it. The second tenant's
+  // Add() also analyses the graph without a program.
   absl::StatusOr<std::string> Add(absl::string_view tenant,
                                   const v1::Graph& graph,
                                   const v1::GraphNotes& notes = {},

@@ -4,9 +4,9 @@
 // A tenant's allowance grows with time at the rate that its cohort leaves it
 // (scheduler/quota/rate_shares.h) and shrinks by what its leases are granted.
 // It holds at most the growth of kBurst: over any time T a tenant is granted no
-// more than its rate times T + kBurst, and unused allowance expires. The demand
-// of a tenant is its recent use, unless one of its leases waits for credit:
-// then the tenant wants all it can get.
+// more than its rate times (T + kBurst), and unused allowance expires. The
+// demand of a tenant is its recent use, unless one of its leases waits for
+// credit: then the tenant wants all it can get.
 //
 // Not thread-safe; reads no clock.
 #ifndef SCHEDULER_QUOTA_RATE_BUDGET_H_

@@ -161,8 +161,8 @@ class MessageFlow {
   // Ends the caller's ownership of the session's state, whether Take(),
   // TakeFastRun(), Cancel() or Drop() gave it. If the session was dropped or
   // cancelled, first calls `free`, without the lock, to free the state. Returns
-  // the last completed sequence if the client must be sent the news that it was
-  // cancelled.
+  // the last completed sequence if the client must still be told that its
+  // session was cancelled.
   std::optional<uint64_t> EndStep(absl::FunctionRef<void()> free);
   // Updates next() when what is known of the next message's run has changed.
   void Refresh();
@@ -177,8 +177,8 @@ class MessageFlow {
   // Returns whether further messages are ignored: the session failed, was
   // cancelled or was dropped.
   bool over() const;
-  // Notes that the client broke the protocol. Returns whether the session was
-  // not over before.
+  // Notes that the client broke the protocol. Returns false if the session was
+  // over already.
   bool Fail();
   // Cancel() gives up what is not completed, for the client; Drop() ends the
   // session. Each forgets the messages that wait. Cancel() calls `stop`, under

@@ -40,11 +40,10 @@ class Context {
   // 256 bytes.
   static std::optional<Key> KeyOf(const srg::TensorView* view);
 
-  // Notes that work of that origin made a value.
+  // Notes a value that work of `origin` made.
   void RememberMade(Key key, Origin origin) { made_.Put(key, {origin}); }
-  // Notes that work of that origin made a value that nothing in its own graph
-  // reads, so that another graph will. `embedding` says whether an embedding
-  // made it.
+  // Notes a value that work of `origin` made and that its own graph does not
+  // read; a later graph will. `embedding` says whether an embedding made it.
   void RememberLeft(Key key, Origin origin, const srg::TensorView& view,
                     bool embedding = false) {
     made_.Put(key, {origin, view.sizes, embedding});
