@@ -70,8 +70,9 @@ class RateBudget {
   // the total use of each tenant.
   void Advance(absl::Duration now, const std::map<std::string, double>& used);
 
-  // Returns the tenant's allowance; null without such a quota. The caller
-  // subtracts grants from it, and adds returned credit, up to Most().
+  // Returns the tenant's allowance; null if the tenant has no quota of this
+  // rate. The caller subtracts grants from the allowance, and adds returned
+  // credit, up to Most().
   double* Allowance(const std::string& tenant);
   // Returns the cap of the allowance; 0 for a tenant without such a quota.
   double Most(const std::string& tenant) const;

@@ -64,8 +64,8 @@ class MessageFlow {
     // True when the session had another stream before this one.
     bool resumed = false;
   };
-  // What the executor decides by. Only the owner of the state, Cancel() and
-  // Drop() take away what was next.
+  // Facts by which the executor decides. Only the owner of the state, Cancel()
+  // and Drop() take away what was next.
   struct Upcoming {
     bool has_work = false;
     // A Read is next, or a Free of so many storages.
@@ -107,7 +107,7 @@ class MessageFlow {
         hold_(limits, uploads, pulls) {}
 
   // --- Streams.
-  //
+
   // Returns InvalidArgument (PROTOCOL_VIOLATION) when the client's position is
   // impossible. `last_reply` is the last reply that was sent.
   absl::Status CheckResume(const v1::Resume& resume, uint64_t last_reply) const;
@@ -173,7 +173,7 @@ class MessageFlow {
   void NoteOutOfCredit(absl::Duration now);
 
   // --- Life.
-  //
+
   // Returns whether further messages are ignored: the session failed, was
   // cancelled or was dropped.
   bool over() const;
