@@ -193,7 +193,7 @@ OutputRules OutputRulesOf(const c10::OperatorHandle& op) {
     }
   } else {
     // PyTorch lets some of these operators write to expanded outputs, and
-    // others out of bounds. Workers refuse both.
+    // others out of bounds. Djinn refuses both.
     rules.distinct_elements = is_out || base == "addbmm" || base == "addr";
     for (const c10::Argument& argument : schema.arguments()) {
       rules.sharing.push_back(SharingOfOther(base, argument));
