@@ -1,5 +1,5 @@
 // Builds and checks the messages with which a client and a worker greet each
-// other on a new stream, and words the loss of a worker.
+// other on a new stream, and makes the error for the loss of a worker.
 #ifndef CLIENT_LIB_SESSION_STREAM_WORKER_GREETING_H_
 #define CLIENT_LIB_SESSION_STREAM_WORKER_GREETING_H_
 
@@ -16,8 +16,8 @@ class WorkerHello;
 
 namespace djinn {
 
-// Bytes that every worker accepts inside a message. The client refuses a worker
-// with a lower limit.
+// The number of bytes that every worker must accept inside a message. The
+// client refuses a worker with a lower limit.
 inline constexpr uint64_t kLeastInlineBytes = 8192;
 
 v1::ClientHello HelloFor(const std::string& session_id, const v1::Lease& lease);
@@ -26,12 +26,12 @@ absl::Status CheckHello(const v1::WorkerHello& hello, const v1::Lease& lease);
 
 // Returns whether a new stream may succeed after one that ended with `status`.
 bool MayPass(const absl::Status& status);
-// Returns whether the worker ended the session on the coordinator's order, and
-// therefore does not know the reason.
+// Returns whether the worker ended the session by order of the coordinator. The
+// worker then does not know the reason.
 bool IsDropped(const absl::Status& status);
 
-// Returns the error of a device that loses its worker. Before the worker has
-// `welcomed` the device, the error has the worker's own reason, which the
+// Returns the error of a device that loses its worker. If the worker had not
+// yet `welcomed` the device, the error has the worker's own reason, which the
 // program can act upon.
 absl::Status LossOf(const v1::Lease& lease, bool welcomed,
                     const absl::Status& cause);
