@@ -13,8 +13,9 @@
 //   not uploaded it before, and UploadTable::finds_new_contents() is false.
 // A wrong guess costs a question, or bytes that the worker already has.
 //
-// The same holds for tenants that share contents with one another. An eager
-// content belongs to its own tenant alone, so it reveals nothing about others.
+// The same rules apply to tenants that share contents with one another. An
+// eager content belongs to its own tenant alone, so it reveals nothing about
+// others.
 //
 // Not thread-safe: the lock of the answers (device/answers.h) guards it.
 #ifndef CLIENT_LIB_SESSION_TRANSFER_EAGER_UPLOADS_H_
