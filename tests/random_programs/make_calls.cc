@@ -98,8 +98,8 @@ class Calls {
 
   std::vector<Parameter> parameters_;
   std::vector<int> first_parameters_;
-  // Map slots of the first iteration: `slots_` to the slots of another
-  // iteration, and the map after it to the slots that are passed instead.
+  // `slots_` maps slots of the first iteration to those of another iteration,
+  // and `varied_` maps them to slots that are passed instead.
   Renamed slots_;
   Renamed varied_;
   std::vector<Value> attributes_;

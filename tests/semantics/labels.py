@@ -159,8 +159,8 @@ PHASES = (
 
 def _decide(table, chain):
     for part in reversed(chain):
-        # A convolution that cuts out patches. A convolution with overlapping
-        # patches has an ordinary label.
+        # A convolution that cuts out patches does not decide. A convolution with
+        # overlapping patches decides as other modules do.
         if re.match(r"Conv\dd:", part) and any(
                 re.search(r"(?<!Overlap)PatchEmbeddings:|VisionEmbeddings:"
                           r"|^Conv\dd:patch_embeddings?$", outer)
