@@ -1,7 +1,8 @@
 // Measures small requests of one tenant while another tenant trains on the same
-// worker. Compares runs that yield to the requests with runs that do not
-// because both have the same class, and a training that declares itself batch
-// work with one that declares nothing.
+// worker. One comparison is between a training whose runs yield to the
+// requests, and one whose runs do not yield because they have the same class.
+// Another is between a training that declares itself batch work, and one that
+// declares nothing.
 
 #include <algorithm>
 #include <atomic>

@@ -29,7 +29,7 @@ bool PrepareOutputs(const OperatorInfo& info, torch::jit::Stack* stack,
 // The following functions raise, at the call, the errors of PyTorch's kernels
 // about the tensors that they write. A worker would report these errors too
 // late. Each function throws c10::Error.
-//
+
 // Checks that no element is written twice, or written while it is read.
 void CheckOverlap(const OperatorInfo& info,
                   c10::ArrayRef<c10::IValue> arguments);

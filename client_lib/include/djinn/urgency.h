@@ -39,7 +39,7 @@ struct Urgency {
   absl::Duration run_deadline = absl::InfiniteDuration();
 };
 
-// Sets the urgency of the open session's runs and returns the former one.
+// Sets the urgency of the open session's runs and returns the previous one.
 // Returns before the workers know the urgency; the coordinator sends it to them
 // soon. A call that fails changes nothing. Errors: PermissionDenied
 // (PRIORITY_NOT_ALLOWED) if the tenant may not use the priority;

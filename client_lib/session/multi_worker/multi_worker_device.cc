@@ -76,8 +76,8 @@ bool MultiWorkerDevice::BeginsFor(uint64_t bytes) {
   MutexLock lock(&mu_);
   if (begun()) return true;
   if (!AddMember(bytes, /*patiently=*/false)) return false;
-  // Notes that the first worker is full. The refused upload's bytes already
-  // count there, so the room is less than 0 more bytes.
+  // Notes that the first worker has no room beyond what counts there. The
+  // refused upload's bytes already count, so the number of further bytes is 0.
   workers_->LearnRoom(0, 0);
   return true;
 }
