@@ -34,6 +34,9 @@ class SpareDevice final : public FakeDevice {
 
 class MemoryReliefTest : public testing::Test {
  protected:
+  // The source outlives what was reserved from it (device.h).
+  void TearDown() override { device_.ReleaseSpareMemory(0); }
+
   // Adds a content that no storage shares.
   void AddIdle(uint64_t hash, uint64_t bytes) {
     Reservation reservation =

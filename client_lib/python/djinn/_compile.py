@@ -234,13 +234,13 @@ class CompiledCallable:
             return result, False
         with self._lock:
             captured_graph = self._callable.end(outputs)
-            if recording:
+            if captured_graph:
                 self._calls_in_vain = 0
                 self._forms[captured_graph] = form
                 self._recorded += 1
                 if len(self._forms) > self._most_forms:
                     self._drop_forms()
-        return result, not recording
+        return result, not captured_graph
 
     def _wait(self, most=None):
         """Skips calls after a fruitless capture: inspecting may take longer than the function."""

@@ -2,7 +2,7 @@
 
 A condition is a read and what was read: operators on integers and truth values of the arguments,
 and of nothing else but plain values. They can be asked again before a call, which so finds the
-captured_graph of those calls in which all answers were the same.
+captured graph of those calls in which all answers were the same.
 """
 
 import threading
